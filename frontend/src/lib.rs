@@ -1,1 +1,8 @@
-//! placeholder
+//! frontend
+pub mod dim;
+pub mod dtype;
+pub mod graph;
+pub mod infer;
+pub mod op;
+pub mod tensor;
+pub mod types;
