@@ -646,3 +646,155 @@ pub struct ScanAttrs {
     /// For each stacked output: its axis, and whether it is filled from the end.
     pub outputs: Vec<(usize, bool)>,
 }
+
+impl Op {
+    /// The name in reports and errors, for example `MatMul`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Input => "Input",
+            Self::Constant(_) => "Constant",
+            Self::Iota(_) => "Iota",
+            Self::Size(_) => "Size",
+            Self::Unary(unary) => unary.name(),
+            Self::Binary(binary) => binary.name(),
+            Self::Select => "Select",
+            Self::Cast { .. } => "Cast",
+            Self::BitCast(_) => "BitCast",
+            Self::Reshape(_) => "Reshape",
+            Self::Transpose(_) => "Transpose",
+            Self::Expand(_) => "Expand",
+            Self::Slice(_) => "Slice",
+            Self::Concat { .. } => "Concat",
+            Self::Pad { .. } => "Pad",
+            Self::Gather { .. } => "Gather",
+            Self::GatherElements { .. } => "GatherElements",
+            Self::GatherNd { .. } => "GatherNd",
+            Self::ScatterElements { .. } => "ScatterElements",
+            Self::ScatterNd { .. } => "ScatterNd",
+            Self::Reduce { op, .. } => op.name(),
+            Self::ArgReduce { largest: true, .. } => "ArgMax",
+            Self::ArgReduce { largest: false, .. } => "ArgMin",
+            Self::Cumulative { op: CumulativeOp::Sum, .. } => "CumSum",
+            Self::Cumulative { op: CumulativeOp::Prod, .. } => "CumProd",
+            Self::TopK { .. } => "TopK",
+            Self::NonZero => "NonZero",
+            Self::MatMul => "MatMul",
+            Self::Conv(_) => "Conv",
+            Self::ConvTranspose { .. } => "ConvTranspose",
+            Self::Pool(_) => "Pool",
+            Self::Softmax { log: false, .. } => "Softmax",
+            Self::Softmax { log: true, .. } => "LogSoftmax",
+            Self::LayerNorm { .. } => "LayerNorm",
+            Self::RmsNorm { .. } => "RmsNorm",
+            Self::Attention(_) => "Attention",
+            Self::Rnn(attrs) => match attrs.cell {
+                RnnCell::Lstm { .. } => "Lstm",
+                RnnCell::Gru { .. } => "Gru",
+                RnnCell::Plain => "Rnn",
+            },
+            Self::Resize(_) => "Resize",
+            Self::If { .. } => "If",
+            Self::Loop { .. } => "Loop",
+            Self::Scan(_) => "Scan",
+        }
+    }
+}
+
+impl Unary {
+    /// The name in reports and text forms.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Abs => "Abs",
+            Self::Neg => "Neg",
+            Self::Sign => "Sign",
+            Self::Reciprocal => "Reciprocal",
+            Self::Sqrt => "Sqrt",
+            Self::Exp => "Exp",
+            Self::Log => "Log",
+            Self::Floor => "Floor",
+            Self::Ceil => "Ceil",
+            Self::Round => "Round",
+            Self::Sin => "Sin",
+            Self::Cos => "Cos",
+            Self::Tan => "Tan",
+            Self::Asin => "Asin",
+            Self::Acos => "Acos",
+            Self::Atan => "Atan",
+            Self::Sinh => "Sinh",
+            Self::Cosh => "Cosh",
+            Self::Tanh => "Tanh",
+            Self::Asinh => "Asinh",
+            Self::Acosh => "Acosh",
+            Self::Atanh => "Atanh",
+            Self::Erf => "Erf",
+            Self::Sigmoid => "Sigmoid",
+            Self::Relu => "Relu",
+            Self::Gelu => "Gelu",
+            Self::GeluTanh => "GeluTanh",
+            Self::Swish { .. } => "Swish",
+            Self::Softplus => "Softplus",
+            Self::Softsign => "Softsign",
+            Self::Mish => "Mish",
+            Self::HardSwish => "HardSwish",
+            Self::HardSigmoid { .. } => "HardSigmoid",
+            Self::LeakyRelu { .. } => "LeakyRelu",
+            Self::Elu { .. } => "Elu",
+            Self::Celu { .. } => "Celu",
+            Self::Selu { .. } => "Selu",
+            Self::ThresholdedRelu { .. } => "ThresholdedRelu",
+            Self::Shrink { .. } => "Shrink",
+            Self::Not => "Not",
+            Self::BitNot => "BitNot",
+            Self::IsNan => "IsNan",
+            Self::IsInf { .. } => "IsInf",
+        }
+    }
+}
+
+impl Binary {
+    /// The name in reports and text forms.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Add => "Add",
+            Self::Sub => "Sub",
+            Self::Mul => "Mul",
+            Self::Div => "Div",
+            Self::Mod => "Mod",
+            Self::Rem => "Rem",
+            Self::Pow => "Pow",
+            Self::Min => "Min",
+            Self::Max => "Max",
+            Self::And => "And",
+            Self::Or => "Or",
+            Self::Xor => "Xor",
+            Self::BitAnd => "BitAnd",
+            Self::BitOr => "BitOr",
+            Self::BitXor => "BitXor",
+            Self::ShiftLeft => "ShiftLeft",
+            Self::ShiftRight => "ShiftRight",
+            Self::Equal => "Equal",
+            Self::Less => "Less",
+            Self::LessOrEqual => "LessOrEqual",
+            Self::Greater => "Greater",
+            Self::GreaterOrEqual => "GreaterOrEqual",
+        }
+    }
+}
+
+impl ReduceOp {
+    /// The name in reports and text forms.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "ReduceSum",
+            Self::Mean => "ReduceMean",
+            Self::Prod => "ReduceProd",
+            Self::Max => "ReduceMax",
+            Self::Min => "ReduceMin",
+            Self::L1 => "ReduceL1",
+            Self::L2 => "ReduceL2",
+            Self::SumSquare => "ReduceSumSquare",
+            Self::LogSum => "ReduceLogSum",
+            Self::LogSumExp => "ReduceLogSumExp",
+        }
+    }
+}
