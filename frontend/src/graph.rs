@@ -137,9 +137,6 @@ impl Graph {
     ) -> Result<NodeId, InferError> {
         let types: Vec<_> = inputs.iter().map(|input| input.map(|v| self.ty(v))).collect();
         let outputs = infer(&op, &types)?;
-        for ty in &outputs {
-            ty.check()?;
-        }
         let node = Node { name: name.to_owned(), op, inputs: inputs.to_vec(), outputs };
         let index = self.dag.add_node(node);
         for (input, value) in inputs.iter().enumerate() {
@@ -152,7 +149,11 @@ impl Graph {
     }
 
     /// Names a value as the next output.
+    ///
+    /// # Panics
+    /// If it is no value of this graph: that is a defect of the caller, not of a model.
     pub fn add_output(&mut self, name: &str, value: ValueId) {
+        let _ = self.ty(value);
         self.outputs.push((name.to_owned(), value));
     }
 

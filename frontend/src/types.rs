@@ -1,10 +1,11 @@
 //! Types of values: an element type and a shape of dims.
 
-use crate::dim::{Bindings, Dim, DimError};
-use crate::dtype::DType;
+use crate::dim::{Bindings, Dim, DimError, ParseDimError};
+use crate::dtype::{DType, ParseDTypeError};
 use crate::infer::InferError;
 use crate::tensor::{MAX_ELEMENTS, Tensor};
 use std::fmt;
+use std::str::FromStr;
 
 /// More dims than any real tensor has.
 pub const MAX_RANK: usize = 16;
@@ -53,41 +54,134 @@ impl TensorType {
         self.shape.iter().map(size).collect()
     }
 
-    /// Refuses negative sizes, ranks over [`MAX_RANK`] and known sizes over [`MAX_ELEMENTS`].
+    /// Refuses negative sizes, ranks over [`MAX_RANK`] and known sizes whose product is over [`MAX_ELEMENTS`].
     ///
     /// # Errors
     /// [`InferError::Size`].
     pub fn check(&self) -> Result<(), InferError> {
-        let refuse = || Err(InferError::Size(self.clone()));
-        if self.rank() > MAX_RANK {
-            return refuse();
+        let negative = |dim: &Dim| dim.upper_bound().is_some_and(|bound| bound < 0);
+        if self.rank() > MAX_RANK || self.shape.iter().any(negative) {
+            return Err(InferError::Size(self.clone()));
         }
-        let mut product = 1_i64;
-        for dim in &self.shape {
-            match dim.known() {
-                Some(0) => {
-                    return if self.shape.iter().any(|d| d.upper_bound().is_some_and(|u| u < 0)) {
-                        refuse()
-                    } else {
-                        Ok(())
-                    };
-                }
-                Some(size) if size < 0 => return refuse(),
-                Some(size) => product = product.saturating_mul(size),
-                None if dim.upper_bound().is_some_and(|bound| bound < 0) => return refuse(),
-                None => {}
-            }
+        let sizes: Vec<i64> = self.shape.iter().filter_map(Dim::known).collect();
+        let elements = match sizes.contains(&0) {
+            true => 0,
+            false => sizes.iter().fold(1_i64, |product, &size| product.saturating_mul(size)),
+        };
+        if elements > MAX_ELEMENTS as i64 {
+            return Err(InferError::Size(self.clone()));
         }
-        if product > MAX_ELEMENTS as i64 { refuse() } else { Ok(()) }
+        Ok(())
     }
+}
+
+/// A shape as text, for example `[batch, 2*sequence, 768]`.
+pub fn shape_text(shape: &[Dim]) -> String {
+    let dims: Vec<_> = shape.iter().map(Dim::to_string).collect();
+    format!("[{}]", dims.join(", "))
 }
 
 impl fmt::Display for TensorType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}[", self.dtype)?;
-        for (i, dim) in self.shape.iter().enumerate() {
-            write!(f, "{}{dim}", if i > 0 { ", " } else { "" })?;
+        write!(f, "{}{}", self.dtype, shape_text(&self.shape))
+    }
+}
+
+/// Text that is no type.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ParseTypeError {
+    /// The element type is not one of ours.
+    #[error(transparent)]
+    DType(#[from] ParseDTypeError),
+    /// A dim is malformed.
+    #[error(transparent)]
+    Dim(#[from] ParseDimError),
+    /// There are no brackets about the shape, or text after them.
+    #[error("a type is written like `f32[batch, 768]`")]
+    Brackets,
+    /// More dims than [`MAX_RANK`].
+    #[error("a type has at most {MAX_RANK} dims")]
+    Rank,
+}
+
+impl FromStr for TensorType {
+    type Err = ParseTypeError;
+    fn from_str(text: &str) -> Result<Self, ParseTypeError> {
+        let (dtype, rest) = text.trim().split_once('[').ok_or(ParseTypeError::Brackets)?;
+        let inner = rest.strip_suffix(']').ok_or(ParseTypeError::Brackets)?;
+        Ok(Self::new(dtype.trim().parse()?, parse_dims(inner)?))
+    }
+}
+
+/// Dims between commas; a comma within parentheses or a quoted name is part of its dim.
+fn parse_dims(text: &str) -> Result<Vec<Dim>, ParseTypeError> {
+    let (mut dims, mut start, mut depth, mut quoted) = (Vec::new(), 0, 0_usize, false);
+    if text.trim().is_empty() {
+        return Ok(dims);
+    }
+    for (at, c) in text.char_indices() {
+        match c {
+            '`' => quoted = !quoted,
+            '(' if !quoted => depth += 1,
+            ')' if !quoted => depth = depth.saturating_sub(1),
+            ',' if !quoted && depth == 0 => {
+                dims.push(text[start..at].parse()?);
+                start = at + 1;
+            }
+            _ => {}
         }
-        f.write_str("]")
+        if dims.len() >= MAX_RANK {
+            return Err(ParseTypeError::Rank);
+        }
+    }
+    dims.push(text[start..].parse()?);
+    Ok(dims)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TensorType;
+
+    #[test]
+    fn text_form_round_trips() {
+        let rows = [
+            "f32[]",
+            "i64[0]",
+            "bool[1, batch]",
+            "bf16[batch, 2*sequence, min(a, floor(b + 1, 2)), `a, (b`, 768]",
+        ];
+        for text in rows {
+            let parsed: TensorType = text.parse().unwrap();
+            assert_eq!(parsed.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn malformed_text_is_refused() {
+        let long = format!("f32[{}1]", "1, ".repeat(16));
+        for text in
+            ["", "f32", "f32[", "f32[2", "f32]2[", "x[2]", "f32[2,]", "f32[,2]", "f32[2] x", &long]
+        {
+            assert!(text.parse::<TensorType>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_out_of_reason_are_refused() {
+        let rows = [
+            ("f32[0, 9000000000000000000]", true),
+            ("f32[68719476736]", true),
+            ("f32[68719476736, 2]", false),
+            ("f32[68719476736, 2, batch]", false),
+            ("f32[9000000000000000000, 9000000000000000000]", false),
+            ("f32[0, -1]", false),
+            ("f32[-1, 0]", false),
+            ("f32[-batch, 4]", false),
+            ("f32[batch - 1]", true),
+        ];
+        for (text, fine) in rows {
+            let ty: TensorType = text.parse().unwrap();
+            assert_eq!(ty.check().is_ok(), fine, "{text}");
+        }
     }
 }
