@@ -254,9 +254,7 @@ fn outputs(op: &Op, inputs: &[Option<&TensorType>]) -> Result<Vec<TensorType>, I
             one(reduce::cumulative(*axis, inputs))
         }
         Op::TopK { k, axis, largest: _ } => reduce::top_k(k, *axis, inputs),
-        Op::NonZero => {
-            take::required::<1>(inputs, 1).and_then(|[_]| Err(InferError::DataDependent))
-        }
+        Op::NonZero => take::required::<1>(inputs, 1).and(Err(InferError::DataDependent)),
 
         Op::MatMul => one(product::mat_mul(inputs)),
         Op::Conv(attrs) => one(product::conv(attrs, inputs)),

@@ -6,3 +6,4 @@ pub mod infer;
 pub mod op;
 pub mod tensor;
 pub mod types;
+pub mod verify;
