@@ -1,1 +1,21 @@
-//! placeholder
+//! Graphene: an intermediate representation for tensor computations on GPUs.
+//!
+//! After Hagedorn et al., *Graphene: An IR for Optimized Tensor Computations on GPUs* (ASPLOS
+//! 2023): data and threads are both tensors, described by layouts that tile hierarchically, and a
+//! kernel is a specification decomposed step by step until every part is an atom, one machine
+//! instruction. Today the crate holds the two foundations of that:
+//!
+//! 1. [`target`]: the machines to plan for, as plain values with their rates and limits.
+//! 2. [`layout`]: layouts and CuTe's algebra on them, swizzles, and the textual notation.
+//!    [`layout::expr`] evaluates expressions in that notation.
+//!
+//! Every fallible function returns the one [`Error`]. Nothing here reads a device, a clock, the
+//! environment or a file.
+
+pub mod error;
+pub mod layout;
+pub mod target;
+
+pub use error::{Error, Result};
+pub use layout::Layout;
+pub use target::Target;

@@ -1,0 +1,215 @@
+//! The crate's one error type.
+
+use crate::layout::Layout;
+
+/// Shorthand for results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No target of that name is known.
+    #[error("unknown target `{name}`; known: {known}, and cpu:N for N cores")]
+    UnknownTarget {
+        /// The name that was asked for.
+        name: String,
+        /// The names that exist, separated by commas.
+        known: String,
+    },
+
+    /// Text does not follow the notation.
+    #[error("expected {expected}")]
+    Syntax {
+        /// Byte offset into the text.
+        at: usize,
+        /// What would have been accepted there.
+        expected: &'static str,
+    },
+    /// An expression calls a function that does not exist.
+    #[error("unknown function `{name}`")]
+    UnknownFunction {
+        /// Byte offset of the name.
+        at: usize,
+        /// The name.
+        name: String,
+    },
+    /// An expression calls a function with arguments that it does not take.
+    #[error("wrong arguments; usage: {usage}")]
+    Arguments {
+        /// Byte offset of the call or the offending part.
+        at: usize,
+        /// The function's signature.
+        usage: &'static str,
+    },
+
+    /// A mode's size is less than one.
+    #[error("a size must be at least 1, not {0}")]
+    Size(i64),
+    /// A tuple has no elements.
+    #[error("a tuple needs at least one element")]
+    Empty,
+    /// A layout nests deeper than [`crate::layout::MAX_DEPTH`].
+    #[error("nested too deeply")]
+    Depth,
+    /// A size or offset does not fit in 64 bits.
+    #[error("a size or offset overflows 64 bits")]
+    Overflow,
+    /// Two trees that must have the same profile differ, such as a shape and its strides.
+    #[error("{left} and {right} do not have the same profile")]
+    Profile {
+        /// The first tree, printed.
+        left: String,
+        /// The second tree, printed.
+        right: String,
+    },
+    /// A tuple has more modes than what it is applied to.
+    #[error("{op}: {modes} modes given for a layout of rank {rank}")]
+    Rank {
+        /// The operation.
+        op: &'static str,
+        /// How many modes were given.
+        modes: usize,
+        /// How many the layout has.
+        rank: usize,
+    },
+    /// An index lies outside of a layout's domain.
+    #[error("index {index} is outside of [0,{size})")]
+    Index {
+        /// The index.
+        index: i64,
+        /// The size of the domain.
+        size: i64,
+    },
+
+    /// One mode of the right operand does not divide the left one: `a o size:stride` follows a
+    /// single stride for `run` elements only, and `run` does not divide what is left of `size`.
+    #[error(
+        "composition: {a} o {size}:{stride} is not a layout: \
+         it is regular for {run} elements, which do not divide {rest}"
+    )]
+    Divisibility {
+        /// The left operand.
+        a: Box<Layout>,
+        /// The mode's size.
+        size: i64,
+        /// The mode's stride.
+        stride: i64,
+        /// The number of leading elements that have one stride.
+        run: i64,
+        /// The number of elements that they should divide.
+        rest: i64,
+    },
+    /// The modes of the right operand, each composed alone, do not add up.
+    #[error(
+        "composition: {a} o {b} is not a layout: the modes of the right side that reach {position} \
+         give {parts}, but the left side has {whole} there"
+    )]
+    Carry {
+        /// The left operand.
+        a: Box<Layout>,
+        /// The right operand.
+        b: Box<Layout>,
+        /// An element of `a` that `b` reaches.
+        position: i64,
+        /// The sum of the modes' offsets there.
+        parts: i64,
+        /// Its offset.
+        whole: i64,
+    },
+    /// Whether a composition is a layout was not decided within the limit on work. Only operands
+    /// that violate the divisibility conditions, with sizes beyond the limit, come to this.
+    #[error("composition: {a} o {b} does not divide, and is too large to try every element")]
+    Undecided {
+        /// The left operand.
+        a: Box<Layout>,
+        /// The right operand.
+        b: Box<Layout>,
+    },
+    /// The operation is defined for strides that are not negative.
+    #[error("{op}: {layout} has a negative stride")]
+    NegativeStride {
+        /// The operation.
+        op: &'static str,
+        /// The layout.
+        layout: Box<Layout>,
+    },
+    /// The layout does not tile the integers: in order of stride, a mode's stride is not a
+    /// multiple of the extent of the modes before it.
+    #[error("{op}: {layout} has none: stride {stride} is not a multiple of the extent {extent}")]
+    NoTiling {
+        /// The operation.
+        op: &'static str,
+        /// The layout.
+        layout: Box<Layout>,
+        /// The offending stride.
+        stride: i64,
+        /// The extent of the modes with smaller strides.
+        extent: i64,
+    },
+    /// The layout maps two coordinates to one offset, so that it has no left inverse.
+    #[error("left_inverse: {layout} has none: offset {offset} is reached twice")]
+    NotInjective {
+        /// The layout.
+        layout: Box<Layout>,
+        /// An offset reached from two coordinates.
+        offset: i64,
+    },
+    /// `_` leaves a mode whole, so that it has no tile to gather.
+    #[error("{op}: `_` does not split its mode, so that there is no tile to gather")]
+    WholeMode {
+        /// The operation.
+        op: &'static str,
+    },
+    /// A block does not divide the shape that it is to fill.
+    #[error("tile_to_shape: mode {mode} of size {block} does not divide {target}")]
+    BlockShape {
+        /// The mode's number.
+        mode: usize,
+        /// The block's size there.
+        block: i64,
+        /// The target's size there.
+        target: i64,
+    },
+    /// The parameters do not describe a swizzle.
+    #[error("S<{bits},{base},{shift}>: needs bits, base >= 0, |shift| >= bits, at most 62 bits")]
+    Swizzle {
+        /// The number of bits.
+        bits: i64,
+        /// The number of low bits kept.
+        base: i64,
+        /// The distance between the two bit fields.
+        shift: i64,
+    },
+    /// A swizzle was applied to a negative offset.
+    #[error("a swizzle of the negative offset {0} is not defined")]
+    NegativeOffset(i64),
+}
+
+impl Error {
+    /// The byte offset in the text where an error of notation lies; none for errors of algebra.
+    pub fn position(&self) -> Option<usize> {
+        match self {
+            Error::Syntax { at, .. }
+            | Error::UnknownFunction { at, .. }
+            | Error::Arguments { at, .. } => Some(*at),
+            Error::UnknownTarget { .. }
+            | Error::Size(_)
+            | Error::Empty
+            | Error::Depth
+            | Error::Overflow
+            | Error::Profile { .. }
+            | Error::Rank { .. }
+            | Error::Index { .. }
+            | Error::Divisibility { .. }
+            | Error::Carry { .. }
+            | Error::Undecided { .. }
+            | Error::NegativeStride { .. }
+            | Error::NoTiling { .. }
+            | Error::NotInjective { .. }
+            | Error::WholeMode { .. }
+            | Error::BlockShape { .. }
+            | Error::Swizzle { .. }
+            | Error::NegativeOffset(_) => None,
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Expressions in CuTe's notation and function names, such as
+//! `composition((6,2):(8,2), (4,3):(3,1))`.
+//!
+//! ```text
+//! expr    = pair { "o" pair }                 composition; S<..> o offset o layout
+//! pair    = primary [ ":" primary ]           shape:stride
+//! primary = integer | "_" | "(" list ")"      a shape or coordinate, or modes of a layout
+//!         | "<" list ">"                      a tiler
+//!         | "S<" bits "," base "," shift ">"  a swizzle; CuTe also prints Sw<..>
+//!         | name "(" list ")"                 a function of the table below
+//! ```
+//!
+//! Where a function takes a tiler, an integer or a shape stands for stride 1. `_4` is read as 4,
+//! which is how CuTe prints an integer known at compile time.
+
+use std::fmt;
+
+mod functions;
+
+use self::functions::{FUNCTIONS, Function, as_ints, as_layout, eval_composition, tiler};
+use super::{Composed, IntTuple, Layout, MAX_DEPTH, Swizzle, Tiler};
+use crate::error::{Error, Result};
+
+/// What an expression evaluates to. `Display` prints it in the notation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A number, shape, stride or coordinate.
+    Ints(IntTuple),
+    /// A layout.
+    Layout(Layout),
+    /// A swizzle.
+    Swizzle(Swizzle),
+    /// A swizzled layout.
+    Composed(Composed),
+    /// A tiler.
+    Tiler(Tiler),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Ints(ints) => ints.fmt(f),
+            Value::Layout(layout) => layout.fmt(f),
+            Value::Swizzle(swizzle) => swizzle.fmt(f),
+            Value::Composed(composed) => composed.fmt(f),
+            Value::Tiler(tiler) => tiler.fmt(f),
+        }
+    }
+}
+
+/// An expression, parsed. Its nesting is at most [`MAX_DEPTH`].
+#[derive(Debug, Clone)]
+pub struct Expr {
+    at: usize,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Int(i64),
+    Whole,
+    Swizzle([i64; 3]),
+    Tuple(Vec<Expr>),
+    Tiler(Vec<Expr>),
+    Pair(Box<Expr>, Box<Expr>),
+    Chain(Vec<Expr>),
+    Call(&'static Function, Vec<Expr>),
+}
+
+/// Parses and evaluates an expression.
+///
+/// Errors of notation, and arguments that a function does not take, have a
+/// [`position`](Error::position) in `text`; errors of the algebra have none.
+pub fn evaluate(text: &str) -> Result<Value> {
+    parse(text)?.evaluate()
+}
+
+/// Parses an expression without evaluating it.
+pub fn parse(text: &str) -> Result<Expr> {
+    let mut parser = Parser { text, at: 0, depth: 0 };
+    let expr = parser.expr()?;
+    parser.skip_space();
+    if parser.at < text.len() {
+        return Err(parser.expected("the end, `:` or `o`"));
+    }
+    Ok(expr)
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn rest(&self) -> &str {
+        self.text.get(self.at..).unwrap_or("")
+    }
+
+    fn expected(&self, expected: &'static str) -> Error {
+        Error::Syntax { at: self.at, expected }
+    }
+
+    fn skip_space(&mut self) {
+        self.at += self.rest().len() - self.rest().trim_start().len();
+    }
+
+    fn eat(&mut self, token: char) -> bool {
+        self.skip_space();
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len_utf8();
+        }
+        found
+    }
+
+    /// The word at the cursor: letters, digits and `_`, the first not a digit.
+    fn word(&self) -> &str {
+        let rest = self.rest();
+        let inside = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let end = rest.find(|c| !inside(c)).unwrap_or(rest.len());
+        if rest.starts_with(|c: char| c.is_ascii_digit()) { "" } else { &rest[..end] }
+    }
+
+    fn expr(&mut self) -> Result<Expr> {
+        if self.depth >= MAX_DEPTH {
+            return Err(self.expected("fewer levels of nesting"));
+        }
+        self.depth += 1;
+        let first = self.pair()?;
+        let mut chain = vec![first];
+        loop {
+            self.skip_space();
+            if self.word() != "o" {
+                break;
+            }
+            self.at += 1;
+            chain.push(self.pair()?);
+        }
+        self.depth -= 1;
+        match <[Expr; 1]>::try_from(chain) {
+            Ok([single]) => Ok(single),
+            Err(chain) => {
+                let at = chain.first().map_or(self.at, |first| first.at);
+                Ok(Expr { at, kind: Kind::Chain(chain) })
+            }
+        }
+    }
+
+    fn pair(&mut self) -> Result<Expr> {
+        let shape = self.primary()?;
+        if !self.eat(':') {
+            return Ok(shape);
+        }
+        let stride = self.primary()?;
+        Ok(Expr { at: shape.at, kind: Kind::Pair(Box::new(shape), Box::new(stride)) })
+    }
+
+    fn primary(&mut self) -> Result<Expr> {
+        self.skip_space();
+        let at = self.at;
+        let kind = if self.eat('(') {
+            Kind::Tuple(self.list(')', "`,` or `)`")?)
+        } else if self.eat('<') {
+            Kind::Tiler(self.list('>', "`,` or `>`")?)
+        } else {
+            match self.word() {
+                "" => Kind::Int(self.integer()?),
+                "_" => {
+                    self.at += 1;
+                    Kind::Whole
+                }
+                word if word[1..].starts_with(|c: char| c.is_ascii_digit())
+                    && word.starts_with('_') =>
+                {
+                    self.at += 1;
+                    Kind::Int(self.integer()?)
+                }
+                "S" | "Sw" => self.swizzle()?,
+                _ => self.call()?,
+            }
+        };
+        Ok(Expr { at, kind })
+    }
+
+    fn list(&mut self, close: char, expected: &'static str) -> Result<Vec<Expr>> {
+        let mut items = vec![self.expr()?];
+        while !self.eat(close) {
+            if !self.eat(',') {
+                return Err(self.expected(expected));
+            }
+            items.push(self.expr()?);
+        }
+        Ok(items)
+    }
+
+    fn integer(&mut self) -> Result<i64> {
+        self.skip_space();
+        let rest = self.rest();
+        let digits = rest.strip_prefix('-').unwrap_or(rest);
+        let sign = rest.len() - digits.len();
+        let count = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        let (found, end) = (&rest[..sign + count], sign + count);
+        if count == 0 {
+            return Err(self.expected("an integer, a tuple, a layout or a function"));
+        }
+        let value = found.parse().map_err(|_| self.expected("an integer of 64 bits"))?;
+        self.at += end;
+        Ok(value)
+    }
+
+    fn swizzle(&mut self) -> Result<Kind> {
+        self.at += self.word().len();
+        let mut parameters = [0; 3];
+        for (i, parameter) in parameters.iter_mut().enumerate() {
+            if !self.eat(if i == 0 { '<' } else { ',' }) {
+                return Err(self.expected("a swizzle such as S<3,4,3>"));
+            }
+            *parameter = self.integer()?;
+        }
+        if !self.eat('>') {
+            return Err(self.expected("`>`"));
+        }
+        Ok(Kind::Swizzle(parameters))
+    }
+
+    fn call(&mut self) -> Result<Kind> {
+        let at = self.at;
+        let name = self.word();
+        let Some(function) = FUNCTIONS.iter().find(|function| function.name == name) else {
+            return Err(Error::UnknownFunction { at, name: name.to_string() });
+        };
+        self.at += name.len();
+        if !self.eat('(') {
+            return Err(self.expected("`(`"));
+        }
+        Ok(Kind::Call(function, self.list(')', "`,` or `)`")?))
+    }
+}
+
+impl Expr {
+    /// Whether the expression is a constant: neither a call nor a composition to be carried out.
+    pub(super) fn is_literal(&self) -> bool {
+        match &self.kind {
+            Kind::Int(_) | Kind::Whole | Kind::Swizzle(_) => true,
+            Kind::Tuple(items) | Kind::Tiler(items) => items.iter().all(Expr::is_literal),
+            Kind::Pair(shape, stride) => shape.is_literal() && stride.is_literal(),
+            Kind::Chain(items) => match &items[..] {
+                [swizzle, offset, layout] => {
+                    matches!(swizzle.kind, Kind::Swizzle(_))
+                        && matches!(offset.kind, Kind::Int(_))
+                        && layout.is_literal()
+                }
+                _ => false,
+            },
+            Kind::Call(..) => false,
+        }
+    }
+
+    /// The expression's value; errors are as of [`evaluate`].
+    pub fn evaluate(&self) -> Result<Value> {
+        let values = |items: &[Expr]| items.iter().map(Expr::evaluate).collect::<Result<Vec<_>>>();
+        let wrong = |usage| Error::Arguments { at: self.at, usage };
+        match &self.kind {
+            Kind::Int(value) => Ok(Value::Ints(IntTuple::Int(*value))),
+            Kind::Whole => Ok(Value::Tiler(Tiler::Whole)),
+            Kind::Swizzle([bits, base, shift]) => {
+                Ok(Value::Swizzle(Swizzle::new(*bits, *base, *shift)?))
+            }
+            Kind::Tuple(items) => tuple(values(items)?)
+                .unwrap_or_else(|| Err(wrong("(a,b): integers, or layouts, or tilers"))),
+            Kind::Tiler(items) => {
+                let tilers: Option<Vec<_>> = values(items)?.iter().map(tiler).collect();
+                let tilers = tilers.ok_or_else(|| wrong("<a,b>: layouts, shapes or tilers"))?;
+                Ok(Value::Tiler(Tiler::Modes(tilers.into_iter().collect::<Result<_>>()?)))
+            }
+            Kind::Pair(shape, stride) => match (shape.evaluate()?, stride.evaluate()?) {
+                (Value::Ints(shape), Value::Ints(stride)) => {
+                    Ok(Value::Layout(Layout::new(&shape, &stride)?))
+                }
+                (_, _) => Err(wrong("shape:stride, both of integers")),
+            },
+            Kind::Chain(items) => {
+                chain(values(items)?).unwrap_or_else(|| Err(wrong("layout o layout")))
+            }
+            Kind::Call(function, args) => {
+                (function.eval)(&values(args)?).unwrap_or_else(|| Err(wrong(function.usage)))
+            }
+        }
+    }
+}
+
+fn tuple(items: Vec<Value>) -> Option<Result<Value>> {
+    let ints: Option<Vec<IntTuple>> = items.iter().map(as_ints).collect();
+    if let Some(ints) = ints {
+        return Some(Ok(Value::Ints(IntTuple::Tuple(ints))));
+    }
+    let layouts: Option<Vec<Layout>> = items.iter().map(as_layout).collect();
+    if let Some(layouts) = layouts {
+        return Some(Layout::tuple(layouts).map(Value::Layout));
+    }
+    if !items.iter().any(|item| matches!(item, Value::Tiler(_))) {
+        return None;
+    }
+    let tilers: Result<Vec<Tiler>> =
+        items.iter().map(tiler).collect::<Option<Vec<_>>>()?.into_iter().collect();
+    Some(tilers.map(|tilers| Value::Tiler(Tiler::Modes(tilers))))
+}
+
+/// Composes from the right; an integer counts as the offset between a swizzle and a layout.
+fn chain(mut items: Vec<Value>) -> Option<Result<Value>> {
+    let mut right = items.pop()?;
+    while let Some(left) = items.pop() {
+        let arguments = match left {
+            Value::Ints(_) => vec![items.pop()?, left, right],
+            Value::Layout(_) | Value::Swizzle(_) | Value::Composed(_) | Value::Tiler(_) => {
+                vec![left, right]
+            }
+        };
+        match eval_composition(&arguments)? {
+            Ok(value) => right = value,
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    Some(Ok(right))
+}

@@ -1,0 +1,209 @@
+//! The machines to plan for, as plain values.
+//!
+//! Planning and emission take a [`Target`] rather than ask a device, so that plans for any machine
+//! are made and tested on any other.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+
+/// A machine with the rates and limits that planning uses.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// What executes.
+    pub kind: Kind,
+    /// Peak rates of arithmetic, in FLOP/s for the whole machine.
+    pub peak: Peak,
+    /// Bandwidth of the main memory, in bytes/s.
+    pub memory_bandwidth: f64,
+    /// The cost of starting one kernel after another in a recorded graph, in seconds. An estimate
+    /// for planning: some microseconds on a GPU; on a CPU, waking the worker threads.
+    pub launch_cost: f64,
+    /// The number of streaming multiprocessors, or of CPU cores.
+    pub cores: u32,
+    /// Shared memory that one block may use, in bytes; on a CPU, the cache that a core has to
+    /// itself.
+    pub shared_memory_per_block: u64,
+    /// Registers of 32 bits of a multiprocessor; on a CPU, lanes of 32 bits in a core's vector
+    /// registers.
+    pub registers_per_core: u32,
+    /// The second-level cache of a GPU, or the last-level cache of a CPU, in bytes.
+    pub l2_bytes: u64,
+}
+
+/// What executes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The cores of a host.
+    Cpu,
+    /// A GPU of compute capability `major.minor`.
+    Cuda {
+        /// Major compute capability.
+        major: u32,
+        /// Minor compute capability.
+        minor: u32,
+        /// Whether code may use what exists on this very architecture only, as in `sm_90a`.
+        accelerated: bool,
+    },
+}
+
+/// A class of arithmetic with one peak rate, named by the type of its operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// Single precision on the vector units.
+    F32,
+    /// Single precision rounded to 10 bits of mantissa, on matrix units.
+    Tf32,
+    /// Half precision on matrix units, accumulated in single precision.
+    F16,
+    /// Bfloat16 on matrix units, accumulated in single precision.
+    Bf16,
+}
+
+/// Peak rates in FLOP/s, a multiply-add being two. Where a machine lacks a precision, the rate of
+/// the single precision that stands in for it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Peak {
+    /// Rate for [`Precision::F32`].
+    pub f32: f64,
+    /// Rate for [`Precision::Tf32`].
+    pub tf32: f64,
+    /// Rate for [`Precision::F16`].
+    pub f16: f64,
+    /// Rate for [`Precision::Bf16`].
+    pub bf16: f64,
+}
+
+impl Peak {
+    /// The rate of one class, in FLOP/s.
+    pub fn of(&self, precision: Precision) -> f64 {
+        match precision {
+            Precision::F32 => self.f32,
+            Precision::Tf32 => self.tf32,
+            Precision::F16 => self.f16,
+            Precision::Bf16 => self.bf16,
+        }
+    }
+}
+
+/// One GPU: name, capability, TFLOP/s by precision, GB/s, multiprocessors, KiB of shared memory
+/// per block, MiB of second-level cache.
+struct Gpu {
+    name: &'static str,
+    capability: (u32, u32, bool),
+    tflops: [f64; 4],
+    gigabytes: f64,
+    cores: u32,
+    shared: u64,
+    l2: u64,
+}
+
+/// Rates are those of one common board of each architecture; a plan needs their ratios more than
+/// their last digit. Shared memory per block is from the table of compute capabilities in the CUDA
+/// C++ Programming Guide, as is the register file of 65536 registers, the same on all of them.
+///
+/// - `sm_70`: Tesla V100 SXM2 data sheet and Volta architecture whitepaper. No tf32, no bf16.
+/// - `sm_75`: Tesla T4 data sheet and Turing architecture whitepaper. No tf32, no bf16.
+/// - `sm_80`: A100 40 GB SXM data sheet (1555 GB/s) and Ampere architecture whitepaper.
+/// - `sm_86`: A10 data sheet; a GeForce RTX 3080 has similar rates.
+/// - `sm_90a`: H200 SXM. The data sheet says 989 TFLOP/s dense for f16 and 4.8 TB/s; about 790 and
+///   4.0 are reachable, so these are used, tf32 at half of f16; f32 as in the data sheet.
+#[rustfmt::skip]
+const GPUS: &[Gpu] = &[
+    //    name             capability             f32   tf32   f16    bf16     GB/s   SMs  KiB  MiB
+    gpu("sm_70",  (7, 0, false), [15.7,  15.7, 125.0,  15.7],  900.0,  80,  96,  6),
+    gpu("sm_75",  (7, 5, false), [ 8.1,   8.1,  65.0,   8.1],  320.0,  40,  64,  4),
+    gpu("sm_80",  (8, 0, false), [19.5, 156.0, 312.0, 312.0], 1500.0, 108, 163, 40),
+    gpu("sm_86",  (8, 6, false), [31.2,  62.5, 125.0, 125.0],  600.0,  72,  99,  6),
+    gpu("sm_90a", (9, 0, true),  [66.9, 395.0, 790.0, 790.0], 4000.0, 132, 227, 50),
+];
+
+const fn gpu(
+    name: &'static str,
+    capability: (u32, u32, bool),
+    tflops: [f64; 4],
+    gigabytes: f64,
+    cores: u32,
+    shared: u64,
+    l2: u64,
+) -> Gpu {
+    Gpu { name, capability, tflops, gigabytes, cores, shared, l2 }
+}
+
+impl Target {
+    /// A host with `cores` cores (at least one is assumed). Per core, at 3 GHz with two 256-bit
+    /// multiply-adds a cycle, 96 GFLOP/s in every precision, since all are computed in single; 10
+    /// GB/s of memory bandwidth up to 200 GB/s; 1 MiB of cache of its own and 1.5 MiB of the last
+    /// level. These are estimates of a common server core, not of a particular one.
+    pub fn cpu(cores: u32) -> Target {
+        let cores = cores.max(1);
+        let rate = 96e9 * f64::from(cores);
+        Target {
+            kind: Kind::Cpu,
+            peak: Peak { f32: rate, tf32: rate, f16: rate, bf16: rate },
+            memory_bandwidth: (10e9 * f64::from(cores)).min(200e9),
+            launch_cost: 5e-6,
+            cores,
+            shared_memory_per_block: 1 << 20,
+            registers_per_core: 16 * 8,
+            l2_bytes: u64::from(cores) * (3 << 19),
+        }
+    }
+
+    /// The GPU targets' names, in order of capability.
+    pub fn gpu_names() -> impl Iterator<Item = &'static str> {
+        GPUS.iter().map(|gpu| gpu.name)
+    }
+
+    fn gpu(gpu: &Gpu) -> Target {
+        let (major, minor, accelerated) = gpu.capability;
+        let [f32, tf32, f16, bf16] = gpu.tflops.map(|tflops| tflops * 1e12);
+        Target {
+            kind: Kind::Cuda { major, minor, accelerated },
+            peak: Peak { f32, tf32, f16, bf16 },
+            memory_bandwidth: gpu.gigabytes * 1e9,
+            launch_cost: 2e-6,
+            cores: gpu.cores,
+            shared_memory_per_block: gpu.shared << 10,
+            registers_per_core: 65536,
+            l2_bytes: gpu.l2 << 20,
+        }
+    }
+
+    /// The name that parses back to this kind of target: `cpu`, `cpu:8`, `sm_90a`.
+    pub fn name(&self) -> String {
+        match self.kind {
+            Kind::Cpu if self.cores == 1 => "cpu".to_string(),
+            Kind::Cpu => format!("cpu:{}", self.cores),
+            Kind::Cuda { major, minor, accelerated } => {
+                format!("sm_{major}{minor}{}", if accelerated { "a" } else { "" })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    /// Reads `cpu` (one core), `cpu:N`, or the name of a GPU architecture.
+    fn from_str(name: &str) -> Result<Target, Error> {
+        if let Some(gpu) = GPUS.iter().find(|gpu| gpu.name == name) {
+            return Ok(Target::gpu(gpu));
+        }
+        let cores = match name {
+            "cpu" => Some(1),
+            _ => name.strip_prefix("cpu:").and_then(|cores| cores.parse().ok()),
+        };
+        cores.filter(|cores| *cores > 0).map(Target::cpu).ok_or_else(|| {
+            let known: Vec<_> = std::iter::once("cpu").chain(Target::gpu_names()).collect();
+            Error::UnknownTarget { name: name.to_string(), known: known.join(", ") }
+        })
+    }
+}

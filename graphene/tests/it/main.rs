@@ -1,0 +1,9 @@
+//! Tests of the crate's public functions.
+
+// The checks that the tests share are not themselves marked as tests.
+#![allow(clippy::unwrap_used)]
+
+mod documented;
+mod expression;
+mod property;
+mod target;

@@ -1,0 +1,436 @@
+//! Post-conditions checked on every coordinate, over small layouts enumerated exhaustively.
+//!
+//! Existence is decided here by search, not by the conditions of the implementation, so that an
+//! error where there is an answer fails just as a wrong answer does.
+
+use std::collections::BTreeSet;
+
+use graphene_ir::layout::{
+    Composed, IntTuple, Layout, Swizzle, Tiler, blocked_product, coalesce, complement, composition,
+    composition_by, crd2idx, flat_divide, flat_product, flatten, idx2crd, left_inverse,
+    logical_divide, logical_product, raked_product, right_inverse, tile_to_shape, tiled_divide,
+    tiled_product, zipped_divide, zipped_product,
+};
+use graphene_ir::{Error, Result};
+
+/// All flat layouts of `modes` modes with these sizes and strides.
+fn enumerate(modes: usize, sizes: &[i64], strides: &[i64]) -> Vec<Layout> {
+    let mut leaves = Vec::new();
+    for &size in sizes {
+        for &stride in strides {
+            leaves.push(Layout::mode(size, stride).unwrap());
+        }
+    }
+    let mut tuples: Vec<Vec<Layout>> = vec![Vec::new()];
+    for _ in 0..modes {
+        tuples = tuples
+            .iter()
+            .flat_map(|tuple| {
+                leaves.iter().map(move |leaf| [&tuple[..], std::slice::from_ref(leaf)].concat())
+            })
+            .collect();
+    }
+    let wrap = |mut tuple: Vec<Layout>| match tuple.len() {
+        1 => tuple.remove(0),
+        _ => Layout::tuple(tuple).unwrap(),
+    };
+    tuples.into_iter().map(wrap).collect()
+}
+
+/// A mix of ranks, sizes and strides, with nested ones.
+fn samples() -> Vec<Layout> {
+    let mut layouts = enumerate(1, &[1, 2, 3, 4, 6], &[-1, 0, 1, 2, 3, 4, 6, 12]);
+    layouts.extend(enumerate(2, &[1, 2, 3, 4], &[0, 1, 2, 3, 4, 8]));
+    layouts.extend(enumerate(3, &[2, 3], &[0, 1, 2, 4, 6]));
+    let text =
+        ["((2,2),3):((24,2),8)", "(2,(1,6)):(1,(6,2))", "(4,(2,2)):(2,(1,8))", "((4)):((3))"];
+    layouts.extend(text.map(|text| text.parse().unwrap()));
+    layouts
+}
+
+fn offsets(layout: &Layout) -> Vec<i64> {
+    (0..layout.size()).map(|i| layout.at(i).unwrap()).collect()
+}
+
+/// Whether some layout is this function, by trying every size for the first mode.
+fn is_layout(table: &[i64]) -> bool {
+    table.len() == 1
+        || (2..=table.len()).filter(|n| table.len().is_multiple_of(*n)).any(|n| {
+            let step = table[1];
+            let first = |i: usize| i64::try_from(i % n).unwrap() * step;
+            let rest: Vec<i64> = table.iter().step_by(n).copied().collect();
+            table.iter().enumerate().all(|(i, &x)| x == first(i) + rest[i / n]) && is_layout(&rest)
+        })
+}
+
+/// Whether a layout that refines `b` is `i -> a(b(i))`.
+fn composable(a: &Layout, b: &Layout) -> bool {
+    let tables: Vec<Vec<i64>> = (b.leaves().iter())
+        .map(|&(size, stride)| (0..size).map(|c| a.at(stride * c).unwrap()).collect())
+        .collect();
+    tables.iter().all(|table| is_layout(table))
+        && (0..b.size()).all(|i| {
+            let mut rest = usize::try_from(i).unwrap();
+            let mut sum = 0;
+            for table in &tables {
+                sum += table[rest % table.len()];
+                rest /= table.len();
+            }
+            sum == a.at(b.at(i).unwrap()).unwrap()
+        })
+}
+
+/// Whether every coordinate of `coarse` is one of `fine`.
+fn refines(fine: &IntTuple, coarse: &IntTuple) -> bool {
+    match (fine, coarse) {
+        (_, IntTuple::Int(size)) => fine.product() == Ok(*size),
+        (IntTuple::Tuple(fine), IntTuple::Tuple(coarse)) => {
+            fine.len() == coarse.len() && fine.iter().zip(coarse).all(|(f, c)| refines(f, c))
+        }
+        (IntTuple::Int(_), IntTuple::Tuple(_)) => false,
+    }
+}
+
+/// Returns whether there is a composition.
+fn check_composition(a: &Layout, b: &Layout) -> bool {
+    match composition(a, b) {
+        Ok(r) => {
+            assert!(refines(&r.shape(), &b.shape()), "{a} o {b} = {r}");
+            for i in 0..b.size() {
+                assert_eq!(r.at(i), a.at(b.at(i).unwrap()), "{a} o {b} = {r} at {i}");
+            }
+            true
+        }
+        Err(Error::Divisibility { .. } | Error::Carry { .. }) => {
+            assert!(!composable(a, b), "{a} o {b} exists");
+            false
+        }
+        Err(error) => panic!("{a} o {b}: {error}"),
+    }
+}
+
+#[test]
+fn compositions() {
+    let mut left = enumerate(1, &[1, 4, 6], &[-2, 0, 3]);
+    left.extend(enumerate(2, &[1, 2, 3, 4, 6], &[-1, 0, 1, 2, 4]));
+    left.extend(enumerate(3, &[2, 3, 4], &[1, 2, 5, 7]));
+    let mut right = enumerate(1, &[1, 2, 3, 4, 6, 8, 12], &[-3, -1, 0, 1, 2, 3, 4, 5, 6, 8]);
+    right.extend(enumerate(2, &[1, 2, 3, 4], &[-2, 0, 1, 2, 3, 4, 6]));
+    let (mut exist, mut fail) = (0, 0);
+    for a in &left {
+        for b in &right {
+            if check_composition(a, b) { exist += 1 } else { fail += 1 }
+        }
+    }
+    assert!(exist > 100_000 && fail > 100_000, "{exist} {fail}");
+}
+
+#[test]
+fn compositions_by_mode() {
+    let tilers = ["2:1", "3:2", "(2,2):(2,1)"].map(|text| text.parse::<Layout>().unwrap());
+    for a in samples().iter().filter(|a| a.rank() >= 2) {
+        for b in &tilers {
+            let parts: Result<Vec<_>> =
+                a.modes()[..2].iter().map(|mode| composition(mode, b)).collect();
+            let tiler = Tiler::Modes(vec![b.clone().into(), b.clone().into()]);
+            assert_eq!(composition_by(a, &tiler), parts.and_then(Layout::tuple));
+        }
+    }
+}
+
+#[test]
+fn coalesced_is_the_same_function() {
+    for a in samples() {
+        let r = coalesce(&a).unwrap();
+        assert_eq!(offsets(&r), offsets(&a), "{a} -> {r}");
+        assert!(r.depth() <= 1);
+        let leaves = r.leaves();
+        assert!(leaves.len() == 1 || leaves.iter().all(|leaf| leaf.0 > 1), "{a} -> {r}");
+        assert!(leaves.windows(2).all(|w| w[0].0 * w[0].1 != w[1].1), "{a} -> {r}");
+        let flat = flatten(&a).unwrap();
+        assert_eq!((offsets(&flat), flat.leaves()), (offsets(&a), a.leaves()));
+        assert!(flat.depth() <= 1);
+    }
+}
+
+/// The offsets of the repetitions that fill `[0,limit)`, if there are any: the least integer not
+/// yet reached can only be the start of the next one.
+fn repetitions(tile: &BTreeSet<i64>, limit: i64) -> Option<Vec<i64>> {
+    let mut reached = BTreeSet::new();
+    let mut starts = Vec::new();
+    while let Some(start) = (0..limit).find(|i| !reached.contains(i)) {
+        starts.push(start);
+        if !tile.iter().all(|offset| reached.insert(start + offset)) {
+            return None;
+        }
+    }
+    Some(starts)
+}
+
+fn check_complement(a: &Layout, cotarget: i64) {
+    let tile: BTreeSet<i64> = offsets(a).into_iter().collect();
+    // Modes of stride 0 aside, the layout must be injective.
+    let distinct: i64 = a.leaves().iter().filter(|leaf| leaf.1 != 0).map(|leaf| leaf.0).product();
+    let injective = i64::try_from(tile.len()) == Ok(distinct);
+    let cosize = tile.last().unwrap() + 1;
+    match complement(a, cotarget) {
+        Ok(r) => {
+            let starts = offsets(&r);
+            assert!(injective, "{a}");
+            assert!(starts.windows(2).all(|w| w[0] < w[1]), "complement({a},{cotarget}) = {r}");
+            let mut reached = BTreeSet::new();
+            for start in &starts {
+                for offset in &tile {
+                    assert!(reached.insert(start + offset), "complement({a},{cotarget}) = {r}");
+                }
+            }
+            let end = i64::try_from(reached.len()).unwrap();
+            assert_eq!(reached.last(), Some(&(end - 1)), "complement({a},{cotarget}) = {r}");
+            assert!(end >= cotarget && end - cotarget < cosize.max(2) * cosize, "{a} {r}");
+        }
+        Err(Error::NoTiling { .. }) => {
+            assert!(!injective || repetitions(&tile, 4 * cosize).is_none(), "{a}");
+        }
+        Err(error) => {
+            assert!(matches!(error, Error::NegativeStride { .. }));
+            assert!(a.leaves().iter().any(|leaf| leaf.1 < 0 && leaf.0 > 1));
+        }
+    }
+}
+
+#[test]
+fn complements() {
+    for a in samples() {
+        for cotarget in [1, 2, 6, 24, 25, 48] {
+            check_complement(&a, cotarget);
+        }
+        assert_eq!(complement(&a, 0), Err(Error::Size(0)));
+    }
+}
+
+#[test]
+fn inverses() {
+    let (mut left, mut largest) = (0, 0);
+    for a in samples() {
+        let r = right_inverse(&a).unwrap();
+        for i in 0..r.size() {
+            assert_eq!(a.at(r.at(i).unwrap()), Ok(i), "right_inverse({a}) = {r}");
+        }
+        largest = largest.max(r.size());
+        let distinct: BTreeSet<i64> = offsets(&a).into_iter().collect();
+        match left_inverse(&a) {
+            Ok(l) => {
+                left += 1;
+                let plain = a.leaves().iter().all(|leaf| leaf.1 != 0 || leaf.0 == 1);
+                for i in 0..a.size() {
+                    let offset = a.at(i).unwrap();
+                    let back = l.at(offset).unwrap();
+                    assert_eq!(a.at(back), Ok(offset), "left_inverse({a}) = {l}");
+                    assert!(!plain || back == i, "left_inverse({a}) = {l}");
+                }
+            }
+            Err(Error::NotInjective { offset, .. }) => {
+                assert!(offsets(&a).iter().filter(|x| **x == offset).count() > 1, "{a}");
+            }
+            Err(Error::NoTiling { .. } | Error::NegativeStride { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        // A compact layout has both inverses, and they agree.
+        if distinct.len() == offsets(&a).len()
+            && Ok(a.size()) == i64::try_from(distinct.len())
+            && distinct.last() == Some(&(a.size() - 1))
+            && distinct.first() == Some(&0)
+        {
+            assert_eq!(left_inverse(&a), Ok(r.clone()), "{a}");
+            assert_eq!(r.size(), a.size(), "{a}");
+        }
+    }
+    assert!(left > 100 && largest > 10);
+}
+
+#[test]
+fn divisions() {
+    let tiles = ["1:0", "2:1", "4:2", "2:3", "(2,2):(1,4)", "(2,2):(2,1)", "5:1"];
+    let mut exist = 0;
+    for a in samples() {
+        for tile in tiles.map(|tile| tile.parse::<Layout>().unwrap()) {
+            let tiler = Tiler::from(tile.clone());
+            let rest = complement(&tile, a.size()).unwrap();
+            let both = Layout::tuple(vec![tile.clone(), rest.clone()]).unwrap();
+            let Ok(r) = logical_divide(&a, &tiler) else {
+                assert!(!composable(&a, &both), "{a} / {tile}");
+                continue;
+            };
+            exist += 1;
+            assert_eq!(r.rank(), 2);
+            for j in 0..rest.size() {
+                for i in 0..tile.size() {
+                    let position = tile.at(i).unwrap() + rest.at(j).unwrap();
+                    assert_eq!(r.at(i + tile.size() * j), a.at(position), "{a} / {tile} = {r}");
+                }
+            }
+            // Every element of `a` is in one tile.
+            let reached: BTreeSet<i64> = offsets(&both).into_iter().collect();
+            assert_eq!(i64::try_from(reached.len()), Ok(both.size()));
+            assert!((0..a.size()).all(|i| reached.contains(&i)));
+            assert_eq!(zipped_divide(&a, &tiler).as_ref(), Ok(&r));
+        }
+    }
+    assert!(exist > 500, "{exist}");
+}
+
+#[test]
+fn products() {
+    let repeats = ["1:0", "3:1", "4:2", "(2,3):(3,1)", "3:0", "(2,2):(1,4)"];
+    let mut exist = 0;
+    for a in samples() {
+        for b in repeats.map(|repeat| repeat.parse::<Layout>().unwrap()) {
+            let cotarget = a.size() * b.cosize();
+            let starts = complement(&a, cotarget);
+            let Ok(r) = logical_product(&a, &b.clone().into()) else {
+                assert!(starts.is_err() || !composable(&starts.unwrap(), &b), "{a} x {b}");
+                continue;
+            };
+            exist += 1;
+            let starts = starts.unwrap();
+            assert_eq!(r.modes()[0], a);
+            assert!(refines(&r.modes()[1].shape(), &b.shape()), "{a} x {b} = {r}");
+            for j in 0..b.size() {
+                let start = starts.at(b.at(j).unwrap()).unwrap();
+                for i in 0..a.size() {
+                    assert_eq!(r.at(i + a.size() * j), Ok(a.at(i).unwrap() + start));
+                }
+            }
+            let distinct = |layout: &Layout| offsets(layout).into_iter().collect::<BTreeSet<_>>();
+            assert_eq!(distinct(&r).len(), distinct(&a).len() * distinct(&b).len());
+            check_ranked(&a, &b, &r);
+        }
+    }
+    assert!(exist > 500, "{exist}");
+}
+
+/// Blocked and raked products are the logical product with like modes joined.
+fn check_ranked(a: &Layout, b: &Layout, product: &Layout) {
+    let rank = a.rank().max(b.rank());
+    let size = |layout: &Layout, mode: usize| layout.modes().get(mode).map_or(1, Layout::size);
+    let blocked = blocked_product(a, b).unwrap();
+    let raked = raked_product(a, b).unwrap();
+    assert_eq!((blocked.rank(), raked.rank()), (rank, rank));
+    for j in 0..b.size() {
+        for i in 0..a.size() {
+            let (mut rest_a, mut rest_b) = (i, j);
+            let (mut block, mut rake) = (Vec::new(), Vec::new());
+            for mode in 0..rank {
+                let (x, y) = (rest_a % size(a, mode), rest_b % size(b, mode));
+                rest_a /= size(a, mode);
+                rest_b /= size(b, mode);
+                block.push(IntTuple::Int(x + size(a, mode) * y));
+                rake.push(IntTuple::Int(y + size(b, mode) * x));
+            }
+            let expected = product.at(i + a.size() * j);
+            assert_eq!(crd2idx(&IntTuple::Tuple(block), &blocked), expected, "{a} {b} {blocked}");
+            assert_eq!(crd2idx(&IntTuple::Tuple(rake), &raked), expected, "{a} {b} {raked}");
+        }
+    }
+}
+
+type ByMode = fn(&Layout, &Tiler) -> Result<Layout>;
+
+/// The arrangements of a by-mode operation hold the same modes as the operation itself.
+fn check_arrangement(a: &Layout, tiler: &Tiler, tilers: usize, by: [ByMode; 4]) -> bool {
+    let [logical, zipped, tiled, flat] = by.map(|f| f(a, tiler));
+    let Ok(logical) = logical else {
+        assert!(zipped.is_err() && tiled.is_err() && flat.is_err());
+        return false;
+    };
+    let split = &logical.modes()[..tilers];
+    let first: Vec<Layout> = split.iter().map(|mode| mode.modes()[0].clone()).collect();
+    let mut second: Vec<Layout> = split.iter().map(|mode| mode.modes()[1].clone()).collect();
+    second.extend_from_slice(&logical.modes()[tilers..]);
+    let tuple = |modes: &[Layout]| Layout::tuple(modes.to_vec()).unwrap();
+    let gathered = tuple(&first);
+    assert_eq!(zipped, Ok(tuple(&[gathered.clone(), tuple(&second)])));
+    assert_eq!(tiled, Ok(tuple(&[&[gathered][..], &second].concat())));
+    assert_eq!(flat, Ok(tuple(&[&first[..], &second].concat())));
+    true
+}
+
+#[test]
+fn arrangements() {
+    let shapes = ["(2,2)", "(1,3)", "(2)", "(4,1)"].map(|text| text.parse::<IntTuple>().unwrap());
+    let divide: [ByMode; 4] = [logical_divide, zipped_divide, tiled_divide, flat_divide];
+    let product: [ByMode; 4] = [logical_product, zipped_product, tiled_product, flat_product];
+    let mut exist = 0;
+    for a in samples().iter().filter(|a| a.rank() >= 2) {
+        for shape in &shapes {
+            let tiler = Tiler::from_shape(shape).unwrap();
+            let tilers = shape.elements().len();
+            exist += i32::from(check_arrangement(a, &tiler, tilers, divide));
+            exist += i32::from(check_arrangement(a, &tiler, tilers, product));
+            if let Ok(zipped) = zipped_divide(a, &tiler) {
+                assert_eq!(composition_by(a, &tiler).as_ref(), Ok(&zipped.modes()[0]));
+            }
+        }
+    }
+    assert!(exist > 1000, "{exist}");
+}
+
+#[test]
+fn shapes_tiled() {
+    let block: Layout = "(2,3):(3,1)".parse().unwrap();
+    for (target, order) in
+        [("(4,9)", "(1,2)"), ("(4,9)", "(2,1)"), ("(2,3)", "(1,2)"), ("(6,6,5)", "(3,1,2)")]
+    {
+        let (target, order): (IntTuple, IntTuple) =
+            (target.parse().unwrap(), order.parse().unwrap());
+        let r = tile_to_shape(&block, &target, Some(&order)).unwrap();
+        assert!(refines(&r.shape(), &target), "{r}");
+        let distinct: BTreeSet<i64> = offsets(&r).into_iter().collect();
+        assert_eq!(i64::try_from(distinct.len()), Ok(r.size()), "{r}");
+        assert_eq!(distinct.last(), Some(&(r.size() - 1)), "{r}");
+        assert_eq!(
+            composition_by(&r, &Tiler::from_shape(&block.shape()).unwrap()),
+            Ok(block.clone())
+        );
+    }
+}
+
+#[test]
+fn coordinates() {
+    for a in samples() {
+        for i in 0..a.size() {
+            let coord = idx2crd(i, &a).unwrap();
+            assert_eq!(crd2idx(&coord, &a), a.at(i), "{a}");
+        }
+        assert!(idx2crd(a.size(), &a).is_err() && idx2crd(-1, &a).is_err());
+        assert_eq!(a.to_string().parse(), Ok(a));
+    }
+}
+
+#[test]
+fn swizzles() {
+    for bits in 0..4 {
+        for base in 0..3 {
+            for shift in (-5_i64..6).filter(|shift| shift.abs() >= bits) {
+                let swizzle = Swizzle::new(bits, base, shift).unwrap();
+                let size = 1 << (bits + base + shift.abs());
+                let image: Vec<i64> = (0..size).map(|i| swizzle.at(i).unwrap()).collect();
+                for (i, &x) in (0_i64..).zip(&image) {
+                    assert_eq!(swizzle.at(x), Ok(i), "{swizzle}");
+                    // Bit by bit, from the definition.
+                    let (from, to) =
+                        if shift >= 0 { (base + shift, base) } else { (base, base - shift) };
+                    let flips: i64 = (0..bits).map(|b| ((i >> (from + b)) & 1) << (to + b)).sum();
+                    assert_eq!(x, i ^ flips, "{swizzle}");
+                }
+                let layout: Layout = "(4,8):(8,1)".parse().unwrap();
+                let composed = Composed { swizzle, offset: 3, layout: layout.clone() };
+                assert_eq!(composed.to_string().parse(), Ok(composed.clone()));
+                assert_eq!(composed.at(7), swizzle.at(3 + layout.at(7).unwrap()));
+            }
+        }
+    }
+    assert!(Swizzle::new(3, 0, 2).is_err() && Swizzle::new(-1, 0, 2).is_err());
+    assert!(Swizzle::new(3, 57, 3).is_err() && Swizzle::new(0, 0, i64::MIN).is_err());
+    assert_eq!(Swizzle::new(1, 0, 1).unwrap().at(-1), Err(Error::NegativeOffset(-1)));
+}
