@@ -1,5 +1,6 @@
-//! The examples that CuTe documents, as rows: `02_layout_algebra.md`, `01_layout.md` and the
-//! figures of the former. Where CuTe's unit tests name a result, those too.
+//! Results in CuTe's form, as rows: the examples of `01_layout.md` and `02_layout_algebra.md` and
+//! its figures, the cases of CuTe's unit tests where a composition over-runs or truncates, and
+//! swizzled layouts as CuTe's headers define them.
 
 use graphene_ir::layout::expr;
 

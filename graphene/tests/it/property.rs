@@ -186,7 +186,13 @@ fn check_complement(a: &Layout, cotarget: i64) {
             }
             let end = i64::try_from(reached.len()).unwrap();
             assert_eq!(reached.last(), Some(&(end - 1)), "complement({a},{cotarget}) = {r}");
-            assert!(end >= cotarget && end - cotarget < cosize.max(2) * cosize, "{a} {r}");
+            // The starts are the only ones there can be, and no fewer fill the target.
+            assert_eq!(repetitions(&tile, end), Some(starts), "complement({a},{cotarget}) = {r}");
+            let fills = |end: &i64| {
+                let starts = repetitions(&tile, *end).unwrap();
+                i64::try_from(starts.len() * tile.len()) == Ok(*end)
+            };
+            assert_eq!((cotarget..).find(fills), Some(end), "complement({a},{cotarget}) = {r}");
         }
         Err(Error::NoTiling { .. }) => {
             assert!(!injective || repetitions(&tile, 4 * cosize).is_none(), "{a}");
