@@ -1,0 +1,391 @@
+//! Lowering: groups become steps over buffers, changes of view become views.
+
+use crate::FusionError;
+use crate::groups::{Family, Group, Groups, group_name};
+use crate::partition::Granularity;
+use crate::program::{Buffer, BufferId, BufferKind, Operand, Program, Step};
+use crate::view::View;
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::op::Op;
+use graphene_frontend::types::TensorType;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Lowers the groups of a graph to a program: a step a group, in the groups' order.
+///
+/// A group of family [`Family::View`] gives no step where its view can be written down; where it cannot (merging
+/// dims that do not lie side by side), it is a copy. Families that read whole buffers only get a copy before them.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub fn lower(
+    graph: &Graph,
+    groups: &Groups,
+    granularity: Granularity,
+) -> Result<Program, FusionError> {
+    let mut lowering = Lowering {
+        graph,
+        granularity,
+        group_of: vec![usize::MAX; graph.len()],
+        places: BTreeMap::new(),
+        program: Program {
+            inputs: named_types(graph, graph.inputs().iter().map(|id| (graph.node(*id).name(), id.value()))),
+            outputs: named_types(graph, graph.outputs().iter().map(|(name, v)| (name.as_str(), *v))),
+            buffers: Vec::new(),
+            steps: Vec::new(),
+        },
+    };
+    for (i, group) in groups.groups().iter().enumerate() {
+        group.nodes.iter().for_each(|id| lowering.group_of[id.index()] = i);
+    }
+    for (number, id) in graph.inputs().iter().enumerate() {
+        lowering.store(id.value(), BufferKind::Input(number));
+    }
+    for (i, group) in groups.groups().iter().enumerate() {
+        match group.family {
+            Family::View => lowering.lower_view(group)?,
+            Family::Copy if is_movement(graph.node(group.nodes[0]).op()) => {
+                lowering.lower_copy(group.nodes[0], group.family)?;
+            }
+            _ => lowering.lower_group(i, group)?,
+        }
+    }
+    lowering.lower_outputs()?;
+    Ok(lowering.program)
+}
+
+fn named_types<'a>(
+    graph: &Graph,
+    values: impl Iterator<Item = (&'a str, ValueId)>,
+) -> Vec<(String, TensorType)> {
+    values.map(|(name, value)| (name.to_owned(), graph.ty(value).clone())).collect()
+}
+
+/// Whether a copy through a view does the operation.
+fn is_movement(op: &Op) -> bool {
+    matches!(op, Op::Transpose(_) | Op::Expand(_) | Op::Slice(_) | Op::Reshape(_) | Op::BitCast(_))
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    granularity: Granularity,
+    group_of: Vec<usize>,
+    /// Where each value is.
+    places: BTreeMap<ValueId, Operand>,
+    program: Program,
+}
+
+impl Lowering<'_> {
+    fn new_buffer(&mut self, value: ValueId, kind: BufferKind) -> BufferId {
+        let ty = self.graph.ty(value);
+        self.program.buffers.push(Buffer {
+            name: self.graph.node(value.node).name().to_owned(),
+            dtype: ty.dtype,
+            elements: ty.elements(),
+            kind,
+        });
+        BufferId(self.program.buffers.len() as u32 - 1)
+    }
+
+    /// Gives the value a buffer of its own, row-major.
+    fn store(&mut self, value: ValueId, kind: BufferKind) -> Operand {
+        let buffer = self.new_buffer(value, kind);
+        let operand = Operand { buffer, view: View::contiguous(&self.graph.ty(value).shape) };
+        self.places.insert(value, operand.clone());
+        operand
+    }
+
+    /// Where the value is; constants get their buffer on first use.
+    fn place(&mut self, value: ValueId) -> Operand {
+        if let Some(place) = self.places.get(&value) {
+            return place.clone();
+        }
+        let tensor = self.graph.constant(value).expect("groups stand in order, so only constants have no place yet");
+        self.store(value, BufferKind::Weight(tensor.clone()))
+    }
+
+    fn lower_view(&mut self, group: &Group) -> Result<(), FusionError> {
+        let id = group.nodes[0];
+        let place = self.input_place(id);
+        match self.view_of(id, &place.view) {
+            Some(view) => {
+                self.places.insert(id.value(), Operand { buffer: place.buffer, view });
+                Ok(())
+            }
+            None => self.lower_copy(id, Family::Copy),
+        }
+    }
+
+    fn input_place(&mut self, id: NodeId) -> Operand {
+        let input = self.graph.node(id).inputs()[0].expect("a change of view has its input");
+        self.place(input)
+    }
+
+    /// The operation's result as a view of the buffer that its input views.
+    fn view_of(&self, id: NodeId, view: &View) -> Option<View> {
+        match self.graph.node(id).op() {
+            Op::Reshape(shape) => view.reshape(shape),
+            Op::Transpose(perm) => Some(view.transpose(perm)),
+            Op::Expand(shape) => view.expand(shape),
+            Op::Slice(ranges) => Some(view.slice(ranges)),
+            // The same bits: a view as long as the buffer's own type does not matter to a copy.
+            _ => None,
+        }
+    }
+
+    /// A step that moves the elements of a change of view into a buffer of their own.
+    fn lower_copy(&mut self, id: NodeId, family: Family) -> Result<(), FusionError> {
+        let node = self.graph.node(id);
+        let input = self.input_place(id);
+        match node.op() {
+            // The input's elements in row-major order, then seen under the new shape.
+            Op::Reshape(_) => {
+                let output = self.store(id.value(), BufferKind::Intermediate);
+                let view = View::contiguous(&input.view.shape());
+                self.push_copy(id.value(), input, Operand { buffer: output.buffer, view }, family)
+            }
+            _ => match self.view_of(id, &input.view) {
+                Some(view) => {
+                    let output = self.store(id.value(), BufferKind::Intermediate);
+                    self.push_copy(id.value(), Operand { buffer: input.buffer, view }, output, family)
+                }
+                None => {
+                    let group = Group { family, nodes: vec![id] };
+                    self.lower_group(self.group_of[id.index()], &group)
+                }
+            },
+        }
+    }
+
+    fn push_copy(
+        &mut self,
+        value: ValueId,
+        from: Operand,
+        to: Operand,
+        family: Family,
+    ) -> Result<(), FusionError> {
+        let node = self.graph.node(value.node);
+        let ty = TensorType::new(self.graph.ty(value).dtype, from.view.shape());
+        let mut body = Graph::new();
+        let input = body.add_input("x", ty).map_err(|e| FusionError::rebuild(node, e))?;
+        body.add_output("y", input);
+        self.program.steps.push(Step {
+            name: format!("{} ({})", node.op().name(), node.name()),
+            family,
+            nodes: vec![node.name().to_owned()],
+            body: Arc::new(body),
+            inputs: vec![from],
+            outputs: vec![to],
+            in_place: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn lower_group(&mut self, number: usize, group: &Group) -> Result<(), FusionError> {
+        let (body, reads, writes) = self.body(number, group)?;
+        let mut inputs = Vec::with_capacity(reads.len());
+        for &value in &reads {
+            let place = self.place(value);
+            inputs.push(if takes_views(group.family) || place.view.is_contiguous() {
+                place
+            } else {
+                self.gathered(value, place)?
+            });
+        }
+        let outputs: Vec<Operand> =
+            writes.iter().map(|&value| self.output_place(group.family, value, &inputs)).collect();
+        let in_place = match group.family {
+            Family::Pointwise => self.in_place_pairs(&inputs, &outputs),
+            _ => Vec::new(),
+        };
+        let nodes = group.nodes.iter().map(|&id| self.graph.node(id).name().to_owned()).collect();
+        self.program.steps.push(Step {
+            name: group_name(self.graph, &group.nodes),
+            family: group.family,
+            nodes,
+            body: Arc::new(body),
+            inputs,
+            outputs,
+            in_place,
+        });
+        Ok(())
+    }
+
+    /// The group's own graph, the values that it reads and those that it must store.
+    fn body(
+        &self,
+        number: usize,
+        group: &Group,
+    ) -> Result<(Graph, Vec<ValueId>, Vec<ValueId>), FusionError> {
+        let mut body = Graph::new();
+        let mut reads = Vec::new();
+        let mut own: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+        for &id in &group.nodes {
+            let node = self.graph.node(id);
+            for &value in node.inputs().iter().flatten() {
+                if own.contains_key(&value) {
+                    continue;
+                }
+                let name = self.graph.node(value.node).name();
+                let scalar = self.graph.constant(value).filter(|tensor| tensor.len() == 1);
+                let inner = match scalar {
+                    Some(tensor) if group.family == Family::Pointwise => {
+                        body.add_constant(name, tensor.clone())
+                    }
+                    _ => {
+                        reads.push(value);
+                        body.add_input(name, self.graph.ty(value).clone())
+                            .map_err(|e| FusionError::rebuild(node, e))?
+                    }
+                };
+                own.insert(value, inner);
+            }
+            let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| own[&v])).collect();
+            let new = body
+                .add(node.name(), node.op().clone(), &inputs)
+                .map_err(|e| FusionError::rebuild(node, e))?;
+            for output in 0..node.outputs().len() as u32 {
+                own.insert(ValueId { node: id, output }, ValueId { node: new, output });
+            }
+        }
+        let writes = self.stored_values(number, group);
+        for value in &writes {
+            body.add_output(self.graph.node(value.node).name(), own[value]);
+        }
+        Ok((body, reads, writes))
+    }
+
+    /// Values of the group that something outside reads.
+    fn stored_values(&self, number: usize, group: &Group) -> Vec<ValueId> {
+        let given: BTreeSet<ValueId> = self.graph.outputs().iter().map(|(_, v)| *v).collect();
+        let mut stored = Vec::new();
+        for &id in &group.nodes {
+            let uses = self.graph.uses(id);
+            for output in 0..self.graph.node(id).outputs().len() as u32 {
+                let value = ValueId { node: id, output };
+                let read = uses
+                    .iter()
+                    .any(|(reader, edge)| edge.output == output && self.group_of[reader.index()] != number);
+                if read || given.contains(&value) {
+                    stored.push(value);
+                }
+            }
+        }
+        stored
+    }
+
+    /// A row-major copy of a value that a family without views reads.
+    fn gathered(&mut self, value: ValueId, place: Operand) -> Result<Operand, FusionError> {
+        let buffer = self.new_buffer(value, BufferKind::Intermediate);
+        let view = View::contiguous(&place.view.shape());
+        let copy = Operand { buffer, view };
+        self.push_copy(value, place, copy.clone(), Family::Copy)?;
+        self.places.insert(value, copy.clone());
+        Ok(copy)
+    }
+
+    /// A new buffer for an output, its dims in the order in which they are best written.
+    fn output_place(&mut self, family: Family, value: ValueId, inputs: &[Operand]) -> Operand {
+        let buffer = self.new_buffer(value, BufferKind::Intermediate);
+        let shape = &self.graph.ty(value).shape;
+        let order = match self.granularity {
+            Granularity::PerOp => None,
+            Granularity::Fused => self.write_order(family, value, inputs),
+        };
+        let view = match order {
+            Some(order) => View::ordered(shape, &order),
+            None => View::contiguous(shape),
+        };
+        let operand = Operand { buffer, view };
+        self.places.insert(value, operand.clone());
+        operand
+    }
+
+    /// The order of dims in memory in which an output is written, where row-major is not the best:
+    /// as its only reader, a transpose, wants it; or as the pointwise inputs lie.
+    fn write_order(&self, family: Family, value: ValueId, inputs: &[Operand]) -> Option<Vec<usize>> {
+        if !matches!(family, Family::Pointwise | Family::MatMul) {
+            return None;
+        }
+        if self.graph.outputs().iter().any(|(_, given)| *given == value) {
+            return None;
+        }
+        if let [(reader, _)] = self.graph.uses(value.node).as_slice()
+            && let Op::Transpose(perm) = self.graph.node(*reader).op()
+        {
+            return Some(perm.clone());
+        }
+        if family != Family::Pointwise {
+            return None;
+        }
+        let shape = &self.graph.ty(value).shape;
+        let full: Vec<_> = inputs.iter().filter(|input| &input.view.shape() == shape).collect();
+        if full.is_empty() || full.iter().any(|input| input.view.is_contiguous()) {
+            return None;
+        }
+        full.iter().find_map(|input| input.view.memory_order())
+    }
+
+    /// Outputs that may overwrite an input, where both see a whole buffer alike.
+    fn in_place_pairs(&self, inputs: &[Operand], outputs: &[Operand]) -> Vec<(usize, usize)> {
+        let mut pairs = Vec::new();
+        for (o, output) in outputs.iter().enumerate() {
+            let out = self.program.buffer(output.buffer);
+            for (i, input) in inputs.iter().enumerate() {
+                let of = self.program.buffer(input.buffer);
+                let alone = inputs.iter().filter(|other| other.buffer == input.buffer).count() == 1;
+                if alone
+                    && matches!(of.kind, BufferKind::Intermediate)
+                    && of.dtype.size() == out.dtype.size()
+                    && of.elements == out.elements
+                    && input.view == output.view
+                {
+                    pairs.push((o, i));
+                }
+            }
+        }
+        pairs
+    }
+
+    /// Turns the buffers of outputs into output buffers; copies what is a view, an input, a weight, or given twice.
+    fn lower_outputs(&mut self) -> Result<(), FusionError> {
+        for (number, (_, value)) in self.graph.outputs().iter().enumerate() {
+            let place = self.place(*value);
+            let buffer = self.program.buffer(place.buffer);
+            let whole = place.view.is_contiguous()
+                && matches!(buffer.kind, BufferKind::Intermediate)
+                && buffer.elements == self.graph.ty(*value).elements()
+                && buffer.dtype == self.graph.ty(*value).dtype;
+            if whole {
+                self.program.buffers[place.buffer.index()].kind = BufferKind::Output(number);
+                continue;
+            }
+            let buffer = self.new_buffer(*value, BufferKind::Output(number));
+            let view = View::contiguous(&self.graph.ty(*value).shape);
+            self.push_copy(*value, place, Operand { buffer, view }, Family::Copy)?;
+        }
+        // An output's memory is the caller's: nothing may be written over it afterwards.
+        for step in &mut self.program.steps {
+            let buffers = &self.program.buffers;
+            let stays = |operand: &Operand| matches!(buffers[operand.buffer.index()].kind, BufferKind::Intermediate);
+            let (inputs, outputs) = (&step.inputs, &step.outputs);
+            step.in_place.retain(|&(o, i)| stays(&outputs[o]) && stays(&inputs[i]));
+        }
+        Ok(())
+    }
+}
+
+/// Whether executors read a family's inputs through views.
+fn takes_views(family: Family) -> bool {
+    match family {
+        Family::View | Family::Copy | Family::Pointwise | Family::MatMul => true,
+        Family::Normalization
+        | Family::Reduction
+        | Family::Gather
+        | Family::Fmha
+        | Family::Convolution
+        | Family::Recurrent
+        | Family::Control => false,
+    }
+}
+

@@ -1,0 +1,173 @@
+//! Partitioning: which operations run as one launch.
+
+use crate::groups::{Boundary, Family, Group, GroupId, Groups, Reason};
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::op::Op;
+use graphene_ir::target::Target;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How much goes into one launch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Granularity {
+    /// Every operation is a launch: the library executor's plan.
+    PerOp,
+    /// Neighbours are fused, and changes of view are free.
+    Fused,
+}
+
+/// Puts every operation of the graph into exactly one group.
+///
+/// Under [`Granularity::Fused`] pointwise neighbours over one shape become one loop and transposes, slices and
+/// broadcasts become views; the rates of the target do not weigh in yet, since these never cost anything.
+pub fn partition(graph: &Graph, target: &Target, granularity: Granularity) -> Groups {
+    let _ = target;
+    let mut partitioner = Partitioner { graph, group_of: vec![None; graph.len()], groups: Vec::new() };
+    let mut refused = BTreeMap::new();
+    for (id, node) in graph.nodes() {
+        let Some(family) = Family::of(node.op()) else { continue };
+        let family = match granularity {
+            Granularity::PerOp => family,
+            Granularity::Fused if is_view(node.op()) => Family::View,
+            Granularity::Fused => family,
+        };
+        let joined = match (granularity, family) {
+            (Granularity::Fused, Family::Pointwise) => partitioner.join(id, &mut refused),
+            _ => None,
+        };
+        let group = joined.unwrap_or_else(|| partitioner.open(family));
+        partitioner.groups[group.index()].nodes.push(id);
+        partitioner.group_of[id.index()] = Some(group);
+    }
+    partitioner.finish(granularity, &refused)
+}
+
+/// Whether the operation is a change of view of its input, where the shape of that view is known.
+fn is_view(op: &Op) -> bool {
+    matches!(op, Op::Reshape(_) | Op::BitCast(_) | Op::Transpose(_) | Op::Expand(_) | Op::Slice(_))
+}
+
+struct Partitioner<'a> {
+    graph: &'a Graph,
+    group_of: Vec<Option<GroupId>>,
+    groups: Vec<Group>,
+}
+
+impl Partitioner<'_> {
+    fn open(&mut self, family: Family) -> GroupId {
+        self.groups.push(Group { family, nodes: Vec::new() });
+        GroupId(self.groups.len() as u32 - 1)
+    }
+
+    /// The pointwise group of a producer that the node can join; refusals are noted by value and reader.
+    fn join(
+        &self,
+        id: NodeId,
+        refused: &mut BTreeMap<(ValueId, NodeId), Reason>,
+    ) -> Option<GroupId> {
+        let shape = &self.graph.node(id).outputs()[0].shape;
+        let mut joined = None;
+        for value in self.graph.node(id).inputs().iter().flatten() {
+            let Some(group) = self.group_of[value.node.index()] else { continue };
+            let family = self.groups[group.index()].family;
+            let reason = if family != Family::Pointwise {
+                Reason::Producer(family)
+            } else if &self.graph.ty(*value).shape != shape {
+                Reason::Shape
+            } else if joined.is_some_and(|joined| joined != group) {
+                Reason::Elsewhere
+            } else if self.waits_for(id, group) {
+                Reason::Cycle
+            } else {
+                joined = Some(group);
+                continue;
+            };
+            refused.insert((*value, id), reason);
+        }
+        joined
+    }
+
+    /// Whether the node waits for the group by a way that leaves the group.
+    fn waits_for(&self, id: NodeId, group: GroupId) -> bool {
+        let first = self.groups[group.index()].nodes[0];
+        let mut pending: Vec<NodeId> = vec![id];
+        let mut seen = BTreeSet::new();
+        while let Some(next) = pending.pop() {
+            for value in self.graph.node(next).inputs().iter().flatten() {
+                let Some(from) = self.group_of[value.node.index()] else { continue };
+                if from == group {
+                    if next != id {
+                        return true;
+                    }
+                    continue;
+                }
+                // All of a group waits for what any of its nodes waits for.
+                for &node in &self.groups[from.index()].nodes {
+                    if node > first && seen.insert(node) {
+                        pending.push(node);
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    fn finish(
+        self,
+        granularity: Granularity,
+        refused: &BTreeMap<(ValueId, NodeId), Reason>,
+    ) -> Groups {
+        let order = self.order();
+        let mut renumbered = vec![GroupId(0); self.groups.len()];
+        for (new, old) in order.iter().enumerate() {
+            renumbered[old.index()] = GroupId(new as u32);
+        }
+        let group_of = |id: NodeId| self.group_of[id.index()].map(|group| renumbered[group.index()]);
+        let mut boundaries = Vec::new();
+        for (id, node) in self.graph.nodes() {
+            let Some(to) = group_of(id) else { continue };
+            for value in node.inputs().iter().flatten() {
+                let Some(from) = group_of(value.node).filter(|&from| from != to) else { continue };
+                let family = self.groups[order[to.index()].index()].family;
+                let reason = match (granularity, refused.get(&(*value, id))) {
+                    (Granularity::PerOp, _) => Reason::PerOp,
+                    (Granularity::Fused, Some(reason)) => *reason,
+                    (Granularity::Fused, None) => Reason::Consumer(family),
+                };
+                boundaries.push(Boundary { value: *value, from, to, reason });
+            }
+        }
+        let groups = order.iter().map(|old| self.groups[old.index()].clone()).collect();
+        Groups { groups, boundaries }
+    }
+
+    /// The groups in an order in which they can run: by their latest node, after all that they wait for.
+    fn order(&self) -> Vec<GroupId> {
+        let mut waiting: Vec<BTreeSet<GroupId>> = vec![BTreeSet::new(); self.groups.len()];
+        let mut readers: Vec<BTreeSet<GroupId>> = vec![BTreeSet::new(); self.groups.len()];
+        for (id, node) in self.graph.nodes() {
+            let Some(to) = self.group_of[id.index()] else { continue };
+            for value in node.inputs().iter().flatten() {
+                if let Some(from) = self.group_of[value.node.index()].filter(|&from| from != to) {
+                    waiting[to.index()].insert(from);
+                    readers[from.index()].insert(to);
+                }
+            }
+        }
+        let key = |group: GroupId| (self.groups[group.index()].nodes.last().copied(), group);
+        let all = (0..self.groups.len() as u32).map(GroupId);
+        let mut ready: BTreeSet<_> =
+            all.filter(|group| waiting[group.index()].is_empty()).map(key).collect();
+        let mut order = Vec::with_capacity(self.groups.len());
+        while let Some((_, group)) = ready.pop_first() {
+            order.push(group);
+            for &reader in &readers[group.index()] {
+                waiting[reader.index()].remove(&group);
+                if waiting[reader.index()].is_empty() {
+                    ready.insert(key(reader));
+                }
+            }
+        }
+        debug_assert_eq!(order.len(), self.groups.len(), "groups wait for each other");
+        order
+    }
+}

@@ -1,0 +1,163 @@
+//! Programs: what executors run.
+//!
+//! A [`Program`] is a list of steps over buffers. A step is one launch: a small body graph, its family, and for
+//! each of the body's inputs and outputs the view of a buffer. Sizes are still expressions; binding gives them
+//! numbers.
+
+use crate::groups::Family;
+use crate::view::View;
+use graphene_frontend::dim::{Dim, Symbol};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::tensor::Tensor;
+use graphene_frontend::types::TensorType;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// A buffer of a [`Program`]. Prints as `@3`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct BufferId(pub(crate) u32);
+
+impl BufferId {
+    /// The position of the buffer in [`Program::buffers`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Memory that steps read and write.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// Name of the value that it holds, for reports.
+    pub name: String,
+    /// Its element type.
+    pub dtype: DType,
+    /// Its size in elements.
+    pub elements: Dim,
+    /// Where it lives.
+    pub kind: BufferKind,
+}
+
+/// Where a buffer lives.
+#[derive(Clone, Debug)]
+pub enum BufferKind {
+    /// Given by the caller: the input of this number.
+    Input(usize),
+    /// Read-only for the life of the program.
+    Weight(Tensor),
+    /// Handed to the caller: the output of this number.
+    Output(usize),
+    /// In the arena, alive from its first writer to its last reader.
+    Intermediate,
+}
+
+/// A view of a buffer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Operand {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// How it is read or written; its shape is the value's.
+    pub view: View,
+}
+
+/// One launch.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Name for reports: the operations in it, and where in the model they are.
+    pub name: String,
+    /// What kind of launch it is.
+    pub family: Family,
+    /// Names of the model's nodes that it computes.
+    pub nodes: Vec<String>,
+    /// What it computes, from inputs to outputs.
+    pub body: Arc<Graph>,
+    /// What the body's inputs read.
+    pub inputs: Vec<Operand>,
+    /// What the body's outputs write; contiguous unless the family writes through views.
+    pub outputs: Vec<Operand>,
+    /// Pairs (output, input) where the output may take the input's memory if nobody reads it later.
+    pub in_place: Vec<(usize, usize)>,
+}
+
+/// A model ready to be bound and run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(crate) inputs: Vec<(String, TensorType)>,
+    pub(crate) outputs: Vec<(String, TensorType)>,
+    pub(crate) buffers: Vec<Buffer>,
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Program {
+    /// Names and types of the inputs, in order.
+    pub fn inputs(&self) -> &[(String, TensorType)] {
+        &self.inputs
+    }
+
+    /// Names and types of the outputs, in order.
+    pub fn outputs(&self) -> &[(String, TensorType)] {
+        &self.outputs
+    }
+
+    /// All buffers.
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// The buffer.
+    pub fn buffer(&self, id: BufferId) -> &Buffer {
+        &self.buffers[id.index()]
+    }
+
+    /// The steps, in the order in which they run.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Symbols that need a size before the program can run.
+    pub fn symbols(&self) -> BTreeSet<Symbol> {
+        let mut symbols = BTreeSet::new();
+        for (_, ty) in &self.inputs {
+            ty.shape.iter().for_each(|dim| dim.collect_symbols(&mut symbols));
+        }
+        symbols
+    }
+}
+
+impl fmt::Display for BufferId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "@{}", self.0)
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.buffer, self.view)
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "program {{")?;
+        for (i, buffer) in self.buffers.iter().enumerate() {
+            let kind = match &buffer.kind {
+                BufferKind::Input(n) => format!("input {n}"),
+                BufferKind::Weight(_) => "weight".to_owned(),
+                BufferKind::Output(n) => format!("output {n}"),
+                BufferKind::Intermediate => "intermediate".to_owned(),
+            };
+            writeln!(f, "  @{i} = {kind} {}[{}] {:?}", buffer.dtype, buffer.elements, buffer.name)?;
+        }
+        for (i, step) in self.steps.iter().enumerate() {
+            writeln!(f, "  step {i} {} {:?}", step.family, step.name)?;
+            for operand in &step.inputs {
+                writeln!(f, "    reads  {operand}")?;
+            }
+            for operand in &step.outputs {
+                writeln!(f, "    writes {operand}")?;
+            }
+        }
+        writeln!(f, "}}")
+    }
+}

@@ -1,0 +1,71 @@
+//! Rewriting: a graph in, an equal and simpler graph out.
+//!
+//! Today's rules: an operation that stands twice with the same inputs is computed once, and what no output
+//! needs is dropped.
+
+use crate::FusionError;
+use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::op::Op;
+use std::collections::HashMap;
+
+/// The graph with common subexpressions shared and dead operations dropped. Inputs and outputs stay.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub fn rewrite(graph: &Graph) -> Result<Graph, FusionError> {
+    let live = live_nodes(graph);
+    let mut result = Graph::new();
+    let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
+    // Candidates for sharing, by their inputs; constants are shared where they hold the same memory.
+    let mut seen: HashMap<(&'static str, Vec<Option<ValueId>>), Vec<graphene_frontend::graph::NodeId>> =
+        HashMap::new();
+    for (id, node) in graph.nodes() {
+        if node.op() == &Op::Input {
+            renamed.insert(id.value(), result.add_input(node.name(), node.outputs()[0].clone()).map_err(|e| FusionError::rebuild(node, e))?);
+            continue;
+        }
+        if !live[id.index()] {
+            continue;
+        }
+        if let Op::Constant(tensor) = node.op() {
+            renamed.insert(id.value(), result.add_constant(node.name(), tensor.clone()));
+            continue;
+        }
+        let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| renamed[&v])).collect();
+        let candidates = seen.entry((node.op().name(), inputs.clone())).or_default();
+        let same = candidates.iter().copied().find(|&c| result.node(c).op() == node.op());
+        let new = match same {
+            Some(same) => same,
+            None => {
+                let new = result
+                    .add(node.name(), node.op().clone(), &inputs)
+                    .map_err(|e| FusionError::rebuild(node, e))?;
+                candidates.push(new);
+                new
+            }
+        };
+        for output in 0..node.outputs().len() as u32 {
+            renamed.insert(ValueId { node: id, output }, ValueId { node: new, output });
+        }
+    }
+    for (name, value) in graph.outputs() {
+        result.add_output(name, renamed[value]);
+    }
+    Ok(result)
+}
+
+/// Which nodes some output needs.
+fn live_nodes(graph: &Graph) -> Vec<bool> {
+    let mut live = vec![false; graph.len()];
+    for (_, value) in graph.outputs() {
+        live[value.node.index()] = true;
+    }
+    for (id, node) in graph.nodes().rev() {
+        if live[id.index()] {
+            for input in node.inputs().iter().flatten() {
+                live[input.node.index()] = true;
+            }
+        }
+    }
+    live
+}
