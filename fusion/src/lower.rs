@@ -29,8 +29,14 @@ pub fn lower(
         group_of: vec![usize::MAX; graph.len()],
         places: BTreeMap::new(),
         program: Program {
-            inputs: named_types(graph, graph.inputs().iter().map(|id| (graph.node(*id).name(), id.value()))),
-            outputs: named_types(graph, graph.outputs().iter().map(|(name, v)| (name.as_str(), *v))),
+            inputs: named_types(
+                graph,
+                graph.inputs().iter().map(|id| (graph.node(*id).name(), id.value())),
+            ),
+            outputs: named_types(
+                graph,
+                graph.outputs().iter().map(|(name, v)| (name.as_str(), *v)),
+            ),
             buffers: Vec::new(),
             steps: Vec::new(),
         },
@@ -100,7 +106,10 @@ impl Lowering<'_> {
         if let Some(place) = self.places.get(&value) {
             return place.clone();
         }
-        let tensor = self.graph.constant(value).expect("groups stand in order, so only constants have no place yet");
+        let tensor = self
+            .graph
+            .constant(value)
+            .expect("groups stand in order, so only constants have no place yet");
         self.store(value, BufferKind::Weight(tensor.clone()))
     }
 
@@ -147,7 +156,12 @@ impl Lowering<'_> {
             _ => match self.view_of(id, &input.view) {
                 Some(view) => {
                     let output = self.store(id.value(), BufferKind::Intermediate);
-                    self.push_copy(id.value(), Operand { buffer: input.buffer, view }, output, family)
+                    self.push_copy(
+                        id.value(),
+                        Operand { buffer: input.buffer, view },
+                        output,
+                        family,
+                    )
                 }
                 None => {
                     let group = Group { family, nodes: vec![id] };
@@ -263,9 +277,9 @@ impl Lowering<'_> {
             let uses = self.graph.uses(id);
             for output in 0..self.graph.node(id).outputs().len() as u32 {
                 let value = ValueId { node: id, output };
-                let read = uses
-                    .iter()
-                    .any(|(reader, edge)| edge.output == output && self.group_of[reader.index()] != number);
+                let read = uses.iter().any(|(reader, edge)| {
+                    edge.output == output && self.group_of[reader.index()] != number
+                });
                 if read || given.contains(&value) {
                     stored.push(value);
                 }
@@ -303,7 +317,12 @@ impl Lowering<'_> {
 
     /// The order of dims in memory in which an output is written, where row-major is not the best:
     /// as its only reader, a transpose, wants it; or as the pointwise inputs lie.
-    fn write_order(&self, family: Family, value: ValueId, inputs: &[Operand]) -> Option<Vec<usize>> {
+    fn write_order(
+        &self,
+        family: Family,
+        value: ValueId,
+        inputs: &[Operand],
+    ) -> Option<Vec<usize>> {
         if !matches!(family, Family::Pointwise | Family::MatMul) {
             return None;
         }
@@ -367,7 +386,9 @@ impl Lowering<'_> {
         // An output's memory is the caller's: nothing may be written over it afterwards.
         for step in &mut self.program.steps {
             let buffers = &self.program.buffers;
-            let stays = |operand: &Operand| matches!(buffers[operand.buffer.index()].kind, BufferKind::Intermediate);
+            let stays = |operand: &Operand| {
+                matches!(buffers[operand.buffer.index()].kind, BufferKind::Intermediate)
+            };
             let (inputs, outputs) = (&step.inputs, &step.outputs);
             step.in_place.retain(|&(o, i)| stays(&outputs[o]) && stays(&inputs[i]));
         }
@@ -388,4 +409,3 @@ fn takes_views(family: Family) -> bool {
         | Family::Control => false,
     }
 }
-

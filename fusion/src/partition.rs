@@ -21,7 +21,8 @@ pub enum Granularity {
 /// broadcasts become views; the rates of the target do not weigh in yet, since these never cost anything.
 pub fn partition(graph: &Graph, target: &Target, granularity: Granularity) -> Groups {
     let _ = target;
-    let mut partitioner = Partitioner { graph, group_of: vec![None; graph.len()], groups: Vec::new() };
+    let mut partitioner =
+        Partitioner { graph, group_of: vec![None; graph.len()], groups: Vec::new() };
     let mut refused = BTreeMap::new();
     for (id, node) in graph.nodes() {
         let Some(family) = Family::of(node.op()) else { continue };
@@ -121,7 +122,8 @@ impl Partitioner<'_> {
         for (new, old) in order.iter().enumerate() {
             renumbered[old.index()] = GroupId(new as u32);
         }
-        let group_of = |id: NodeId| self.group_of[id.index()].map(|group| renumbered[group.index()]);
+        let group_of =
+            |id: NodeId| self.group_of[id.index()].map(|group| renumbered[group.index()]);
         let mut boundaries = Vec::new();
         for (id, node) in self.graph.nodes() {
             let Some(to) = group_of(id) else { continue };

@@ -17,11 +17,18 @@ pub fn rewrite(graph: &Graph) -> Result<Graph, FusionError> {
     let mut result = Graph::new();
     let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
     // Candidates for sharing, by their inputs; constants are shared where they hold the same memory.
-    let mut seen: HashMap<(&'static str, Vec<Option<ValueId>>), Vec<graphene_frontend::graph::NodeId>> =
-        HashMap::new();
+    let mut seen: HashMap<
+        (&'static str, Vec<Option<ValueId>>),
+        Vec<graphene_frontend::graph::NodeId>,
+    > = HashMap::new();
     for (id, node) in graph.nodes() {
         if node.op() == &Op::Input {
-            renamed.insert(id.value(), result.add_input(node.name(), node.outputs()[0].clone()).map_err(|e| FusionError::rebuild(node, e))?);
+            renamed.insert(
+                id.value(),
+                result
+                    .add_input(node.name(), node.outputs()[0].clone())
+                    .map_err(|e| FusionError::rebuild(node, e))?,
+            );
             continue;
         }
         if !live[id.index()] {
