@@ -1,0 +1,155 @@
+//! Scalar f32 functions without branches, for loops that the compiler vectorises.
+//!
+//! Each is a range reduction by exact float arithmetic and a polynomial fitted by minimax
+//! (reweighted least squares in f64). Errors are stated in units in the last place (ulp) against
+//! f64; the tests of [`super::pointwise`] hold them.
+
+use super::simd::{mul_add, polynomial};
+
+/// 1.5 · 2²³: adding and subtracting it rounds to the nearest integer.
+const ROUND: f32 = 12_582_912.0;
+/// ln 2 in two parts, the high one so short that its products with exponents are exact.
+const LN2_HIGH: f32 = 355.0 / 512.0;
+const LN2_LOW: f32 = -2.121_944_4e-4;
+
+/// 2ⁿ for `-127 < n < 128`.
+#[inline(always)]
+fn power_of_two(n: i32) -> f32 {
+    f32::from_bits(((n + 127) as u32) << 23)
+}
+
+/// eˣ within 2 ulp, results below the normal range included.
+#[inline(always)]
+pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
+    // Beyond these bounds the result is 0 or ∞ anyway. The comparisons let NaN through.
+    let x = if x > 89.0 { 89.0 } else { x };
+    let x = if x < -105.0 { -105.0 } else { x };
+    let shifted = mul_add::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = mul_add::<FMA>(n, -LN2_HIGH, x);
+    let r = mul_add::<FMA>(n, -LN2_LOW, r);
+    let p = polynomial::<FMA, 5>(
+        r,
+        [5e-1, 1.666_651_8e-1, 4.166_620_2e-2, 8.368_97e-3, 1.395_063_1e-3],
+    );
+    let p = mul_add::<FMA>(p * r, r, r) + 1.0;
+    // The scale is applied in two halves, as 2ⁿ alone may be outside the normal range.
+    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32).clamp(-252, 252);
+    let half = n >> 1;
+    p * power_of_two(half) * power_of_two(n - half)
+}
+
+/// The natural logarithm within 2 ulp, for subnormal numbers too.
+#[inline(always)]
+pub(crate) fn log<const FMA: bool>(x: f32) -> f32 {
+    let small = x < f32::MIN_POSITIVE;
+    let scaled = if small { x * 8_388_608.0 } else { x };
+    // The mantissa is taken in [√½, √2): the offset moves the exponent's border there.
+    let bits = scaled.to_bits().wrapping_add(0x3F80_0000 - 0x3F35_04F3);
+    let exponent = (bits >> 23) as i32 - 127 - if small { 23 } else { 0 };
+    let f = f32::from_bits((bits & 0x007F_FFFF).wrapping_add(0x3F35_04F3)) - 1.0;
+    let p = polynomial::<FMA, 9>(
+        f,
+        [
+            3.333_331_3e-1,
+            -2.500_001e-1,
+            2.000_212_4e-1,
+            -1.666_800_5e-1,
+            1.421_945_2e-1,
+            -1.240_534e-1,
+            1.188_869_7e-1,
+            -1.167_751_6e-1,
+            6.747_731e-2,
+        ],
+    );
+    let e = exponent as f32;
+    let z = f * f;
+    let low = mul_add::<FMA>(e, LN2_LOW, p * f * z);
+    let low = mul_add::<FMA>(z, -0.5, low);
+    let result = mul_add::<FMA>(e, LN2_HIGH, f + low);
+    let result = if x < f32::INFINITY { result } else { x };
+    let result = if x == 0.0 { f32::NEG_INFINITY } else { result };
+    if x < 0.0 { f32::NAN } else { result }
+}
+
+/// The hyperbolic tangent within 3 ulp.
+#[inline(always)]
+pub(crate) fn tanh<const FMA: bool>(x: f32) -> f32 {
+    let z = x * x;
+    let p = polynomial::<FMA, 5>(
+        z,
+        [-3.333_328e-1, 1.333_138_3e-1, -5.373_4e-2, 2.061_813e-2, -5.679_312e-3],
+    );
+    let near = mul_add::<FMA>(p * z, x, x);
+    let far = 1.0 - 2.0 / (exp::<FMA>(2.0 * x.abs()) + 1.0);
+    if x.abs() < 0.625 { near } else { far.copysign(x) }
+}
+
+/// The error function within 4 ulp.
+#[inline(always)]
+pub(crate) fn erf<const FMA: bool>(x: f32) -> f32 {
+    let z = x * x;
+    let p = polynomial::<FMA, 7>(
+        z,
+        [
+            1.283_791_7e-1,
+            -3.761_263_5e-1,
+            1.128_369_9e-1,
+            -2.685_954e-2,
+            5.201_305e-3,
+            -8.145_079e-4,
+            8.377_594e-5,
+        ],
+    );
+    let near = mul_add::<FMA>(p, x, x);
+    // From 0.92 on, 1 - e^(-g) with g a polynomial; from 3.95 on the result rounds to 1.
+    let a = x.abs();
+    let a = if a > 3.95 { 3.95 } else { a };
+    let g = polynomial::<FMA, 8>(
+        a,
+        [
+            -1.746_832e-4,
+            1.129_514_9,
+            6.333_469e-1,
+            1.082_800_7e-1,
+            -2.511_941_6e-2,
+            4.171_058_5e-3,
+            -4.344_616_6e-4,
+            2.109_496_4e-5,
+        ],
+    );
+    let far = 1.0 - exp::<FMA>(-g);
+    if x.abs() < 0.92 { near } else { far.copysign(x) }
+}
+
+/// 1 / (1 + e⁻ˣ) within 4 ulp.
+#[inline(always)]
+pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
+    // The exponential of -|x| cannot overflow, and keeps small results exact.
+    let e = exp::<FMA>(-x.abs());
+    let s = 1.0 / (1.0 + e);
+    if x < 0.0 { e * s } else { s }
+}
+
+/// ½ x (1 + erf(x / √2)).
+#[inline(always)]
+pub(crate) fn gelu<const FMA: bool>(x: f32) -> f32 {
+    0.5 * x * (1.0 + erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2))
+}
+
+/// ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+#[inline(always)]
+pub(crate) fn gelu_tanh<const FMA: bool>(x: f32) -> f32 {
+    let inner = 0.797_884_6 * x * mul_add::<FMA>(0.044_715 * x, x, 1.0);
+    0.5 * x * (1.0 + tanh::<FMA>(inner))
+}
+
+/// log(1 + eˣ), without overflow.
+#[inline(always)]
+pub(crate) fn softplus<const FMA: bool>(x: f32) -> f32 {
+    let above = if x < 0.0 { 0.0 } else { x };
+    // log1p(e) by the correction term (u - 1 - e) / u for the rounding of u = 1 + e.
+    let e = exp::<FMA>(-x.abs());
+    let u = 1.0 + e;
+    above + (log::<FMA>(u) - ((u - 1.0) - e) / u)
+}

@@ -1,0 +1,213 @@
+//! Softmax and its logarithm. A row whose largest element is -∞ gives NaN, as the definition does.
+
+use super::math;
+use super::simd::{Kernel, dispatch, fold, max, sum};
+use super::view::{check_size, elements};
+use crate::error::Result;
+use rayon::prelude::*;
+
+/// Tensors smaller than this run on the calling thread.
+const PARALLEL: usize = 1 << 13;
+
+/// The columns that the strided form holds in L1 at a time.
+const COLUMNS: usize = 64;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Softmax {
+    /// eˣ / Σ eˣ.
+    Plain,
+    /// x - log Σ eˣ.
+    Log,
+}
+
+struct Row<'a>(Softmax, &'a mut [f32]);
+
+impl Kernel for Row<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Row(kind, row) = self;
+        let top = max(row);
+        match kind {
+            Softmax::Plain => {
+                for x in row.iter_mut() {
+                    *x = math::exp::<FMA>(*x - top);
+                }
+                let scale = 1.0 / sum(row);
+                for x in row {
+                    *x *= scale;
+                }
+            }
+            Softmax::Log => {
+                let sum = fold(row, 0.0, |a, x| a + math::exp::<FMA>(x - top), |a, b| a + b);
+                let log = sum.ln();
+                for x in row {
+                    // The largest comes off first: it may be so large that top + log is top.
+                    *x = *x - top - log;
+                }
+            }
+        }
+    }
+}
+
+/// Columns `first..` of `[axis, inner]`, at most [`COLUMNS`] of them, gathered to the front of
+/// `block`.
+struct Columns<'a>(Softmax, &'a mut [f32], usize);
+
+impl Kernel for Columns<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<const FMA: bool>(self) {
+        let Columns(kind, block, width) = self;
+        let mut top = [f32::NEG_INFINITY; COLUMNS];
+        for row in block.chunks_exact(width) {
+            for (top, &x) in top.iter_mut().zip(row) {
+                *top = if x > *top { x } else { *top };
+            }
+        }
+        let mut sum = [0f32; COLUMNS];
+        for row in block.chunks_exact_mut(width) {
+            for ((sum, &top), x) in sum.iter_mut().zip(&top).zip(row) {
+                let shifted = *x - top;
+                let e = math::exp::<FMA>(shifted);
+                *sum += e;
+                *x = match kind {
+                    Softmax::Plain => e,
+                    Softmax::Log => shifted,
+                };
+            }
+        }
+        for sum in &mut sum {
+            *sum = match kind {
+                Softmax::Plain => 1.0 / *sum,
+                Softmax::Log => math::log::<FMA>(*sum),
+            };
+        }
+        for row in block.chunks_exact_mut(width) {
+            for (x, &by) in row.iter_mut().zip(&sum) {
+                *x = match kind {
+                    Softmax::Plain => *x * by,
+                    Softmax::Log => *x - by,
+                };
+            }
+        }
+    }
+}
+
+/// Softmax of one contiguous row in place, on the calling thread: the building block of fused loops.
+pub fn softmax_row(kind: Softmax, row: &mut [f32]) {
+    dispatch(Row(kind, row));
+}
+
+/// Softmax over the middle axis of `[outer, axis, inner]`, both sides contiguous.
+///
+/// # Errors
+/// [`Error::Mismatch`](crate::Error::Mismatch) if a slice is not as long as the shape.
+pub fn softmax(
+    kind: Softmax,
+    dst: &mut [f32],
+    src: &[f32],
+    [outer, axis, inner]: [usize; 3],
+) -> Result<()> {
+    let len = elements("the softmax", &[outer, axis, inner])?;
+    check_size("length of the softmax's source", len, src.len())?;
+    check_size("length of the softmax's destination", len, dst.len())?;
+    if len == 0 {
+        return Ok(());
+    }
+    let one = |(dst, src): (&mut [f32], &[f32])| {
+        if inner == 1 {
+            dst.copy_from_slice(src);
+            softmax_row(kind, dst);
+        } else {
+            softmax_columns(kind, dst, src, inner);
+        }
+    };
+    let size = axis * inner;
+    if len >= PARALLEL {
+        let least = (PARALLEL / 2 / size).max(1);
+        let parts = dst.par_chunks_exact_mut(size).zip(src.par_chunks_exact(size));
+        parts.with_min_len(least).for_each(one);
+    } else {
+        dst.chunks_exact_mut(size).zip(src.chunks_exact(size)).for_each(one);
+    }
+    Ok(())
+}
+
+fn softmax_columns(kind: Softmax, dst: &mut [f32], src: &[f32], inner: usize) {
+    let mut block = Vec::with_capacity(dst.len() / inner * COLUMNS.min(inner));
+    for first in (0..inner).step_by(COLUMNS) {
+        let width = COLUMNS.min(inner - first);
+        block.clear();
+        for row in src.chunks_exact(inner) {
+            block.extend_from_slice(&row[first..first + width]);
+        }
+        dispatch(Columns(kind, &mut block, width));
+        for (row, block) in dst.chunks_exact_mut(inner).zip(block.chunks_exact(width)) {
+            row[first..first + width].copy_from_slice(block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Softmax, softmax, softmax_row};
+
+    fn check_softmax(shape: [usize; 3]) {
+        let [outer, axis, inner] = shape;
+        let len = outer * axis * inner;
+        let src: Vec<f32> = (0..len).map(|i| ((i * 7919) % 1013) as f32 * 0.03 - 15.0).collect();
+        for kind in [Softmax::Plain, Softmax::Log] {
+            let mut dst = vec![9.0; len];
+            softmax(kind, &mut dst, &src, shape).unwrap();
+            for o in 0..outer {
+                for i in 0..inner {
+                    let place = |a: usize| (o * axis + a) * inner + i;
+                    let x: Vec<f64> = (0..axis).map(|a| f64::from(src[place(a)])).collect();
+                    let top = x.iter().copied().fold(f64::MIN, f64::max);
+                    let sum: f64 = x.iter().map(|x| (x - top).exp()).sum();
+                    for (a, x) in x.iter().enumerate() {
+                        let got = f64::from(dst[place(a)]);
+                        let (want, bound) = match kind {
+                            // Half an ulp of x - top, at most 30, is 1e-6 of the result.
+                            Softmax::Plain => ((x - top).exp() / sum, 2e-6 * (x - top).exp()),
+                            Softmax::Log => (x - top - sum.ln(), 5e-6),
+                        };
+                        assert!((got - want).abs() <= bound, "{shape:?} {got} {want}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_and_columns_of_odd_sizes() {
+        let shapes = [[1, 1, 1], [3, 17, 1], [2, 128, 1], [100, 129, 1], [2, 5, 3], [3, 70, 67]];
+        shapes.into_iter().for_each(check_softmax);
+        check_softmax([40, 16, 130]);
+        check_softmax([3, 0, 5]);
+        assert!(softmax(Softmax::Plain, &mut [0.0; 2], &[0.0; 3], [1, 3, 1]).is_err());
+    }
+
+    #[test]
+    fn infinities() {
+        const INF: f32 = f32::INFINITY;
+        let mut row = [-INF; 5];
+        softmax_row(Softmax::Plain, &mut row);
+        assert!(row.iter().all(|x| x.is_nan()));
+        let mut row = [-INF, 1.0, 1.0, -INF];
+        softmax_row(Softmax::Plain, &mut row);
+        assert_eq!(row, [0.0, 0.5, 0.5, 0.0]);
+        let mut row = [1e30, 0.0, f32::MIN];
+        softmax_row(Softmax::Plain, &mut row);
+        assert_eq!(row, [1.0, 0.0, 0.0]);
+        let mut row = [0.0, f32::NAN];
+        softmax_row(Softmax::Plain, &mut row);
+        assert!(row.iter().all(|x| x.is_nan()));
+        let mut columns = [0.0; 4];
+        softmax(Softmax::Plain, &mut columns, &[-INF, 0.0, -INF, 0.0], [1, 2, 2]).unwrap();
+        assert!(columns[0].is_nan() && columns[2].is_nan());
+        assert_eq!((columns[1], columns[3]), (0.5, 0.5));
+    }
+}

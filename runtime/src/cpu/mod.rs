@@ -1,0 +1,3 @@
+//! The CPU executor: [`kernels`] are its loops over plain slices.
+
+pub mod kernels;
