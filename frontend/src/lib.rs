@@ -1,9 +1,11 @@
 //! frontend
 pub mod dim;
+pub mod dot;
 pub mod dtype;
 pub mod graph;
 pub mod infer;
 pub mod op;
 pub mod tensor;
+pub mod text;
 pub mod types;
 pub mod verify;

@@ -67,9 +67,10 @@ pub(super) fn binary(op: Binary, inputs: &Inputs<'_>) -> Result<TensorType, Infe
     if let Some(takes) = takes {
         class(0, a, takes)?;
     }
-    match op {
-        Binary::Pow => class(1, b, DTypeClass::Number)?,
-        _ => dtype(1, b, a.dtype)?,
+    if op == Binary::Pow {
+        class(1, b, DTypeClass::Number)?;
+    } else {
+        dtype(1, b, a.dtype)?;
     }
     Ok(TensorType::new(gives, dims::broadcast(&a.shape, &b.shape)?))
 }
