@@ -4,6 +4,7 @@ pub mod dot;
 pub mod dtype;
 pub mod graph;
 pub mod infer;
+pub mod onnx;
 pub mod op;
 pub mod tensor;
 pub mod text;
