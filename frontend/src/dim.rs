@@ -6,7 +6,8 @@
 //!
 //! Every symbol stands for a size of at least one: [`Bindings::bind`] refuses anything else. Arithmetic
 //! saturates at the ends of `i64`; whoever allocates checks sizes against a limit far below, so a saturated
-//! size is always refused there.
+//! size is always refused there. An expression of more than [`MAX_WEIGHT`] parts saturates too: squaring a sum again
+//! and again, or dividing quotients, would otherwise let a small file ask for any memory and any depth.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,6 +17,9 @@ use std::sync::Arc;
 mod parse;
 
 pub use parse::ParseDimError;
+
+/// Most symbols, operators and terms in one expression; real ones have a few dozen.
+pub const MAX_WEIGHT: u32 = 1024;
 
 /// The name of a dimension that is not known until a shape is bound, for example `batch`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -37,6 +41,8 @@ enum Repr {
 struct Sum {
     terms: Vec<(Product, i64)>,
     constant: i64,
+    /// Parts of the expression, at most [`MAX_WEIGHT`]; it follows from the terms.
+    weight: u32,
 }
 
 /// A non-empty product of atoms with positive powers, atoms ascending and distinct.
@@ -334,7 +340,7 @@ impl Dim {
         if product.is_empty() || coefficient == 0 {
             return Dim::from(coefficient);
         }
-        Dim(Repr::Sum(Arc::new(Sum { terms: vec![(product, coefficient)], constant: 0 })))
+        Self::from_terms([(product, coefficient)].into(), 0)
     }
 
     fn from_terms(terms: BTreeMap<Product, i64>, constant: i64) -> Dim {
@@ -342,7 +348,19 @@ impl Dim {
         if terms.is_empty() {
             return Dim::from(constant);
         }
-        Dim(Repr::Sum(Arc::new(Sum { terms, constant })))
+        let parts = terms.iter().map(|(product, _)| product_weight(product));
+        let weight = parts.fold(1, u32::saturating_add);
+        if weight > MAX_WEIGHT {
+            return Dim::from(i64::MAX);
+        }
+        Dim(Repr::Sum(Arc::new(Sum { terms, constant, weight })))
+    }
+
+    fn weight(&self) -> u32 {
+        match &self.0 {
+            Repr::Known(_) => 1,
+            Repr::Sum(sum) => sum.weight,
+        }
     }
 
     /// `(q, r)` with `self = q·divisor + r`, where q takes every term that divides.
@@ -385,6 +403,13 @@ impl Dim {
 }
 
 impl Atom {
+    fn weight(&self) -> u32 {
+        match self {
+            Atom::Symbol(_) => 1,
+            Atom::Div(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => 1 + a.weight() + b.weight(),
+        }
+    }
+
     fn bounds(&self) -> (Option<i64>, Option<i64>) {
         let pick = |a: Option<i64>, b: Option<i64>, f: fn(i64, i64) -> i64| match (a, b) {
             (Some(a), Some(b)) => Some(f(a, b)),
@@ -416,6 +441,11 @@ fn floor_quotient(a: i64, b: i64) -> i64 {
         (Some(quotient), Some(rest)) => quotient - i64::from(rest != 0 && (rest < 0) != (b < 0)),
         _ => i64::MAX,
     }
+}
+
+fn product_weight(product: &Product) -> u32 {
+    let parts = product.iter().map(|(atom, power)| atom.weight().saturating_mul(*power));
+    parts.fold(1, u32::saturating_add)
 }
 
 /// `product / factor`, if every power of the factor is there.
@@ -472,6 +502,10 @@ impl Mul for &Dim {
     fn mul(self, other: &Dim) -> Dim {
         if let (Some(a), Some(b)) = (self.known(), other.known()) {
             return Dim::from(a.saturating_mul(b));
+        }
+        // Terms may cancel, but not so many that a reasonable expression is left.
+        if self.terms().len() * other.terms().len() > 4 * MAX_WEIGHT as usize {
+            return Dim::from(i64::MAX);
         }
         let mut terms: BTreeMap<Product, i64> = BTreeMap::new();
         let mut constant = 0_i64;

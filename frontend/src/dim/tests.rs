@@ -92,3 +92,24 @@ fn arithmetic_saturates() {
     assert_eq!(&huge + &huge, i64::MAX);
     assert_eq!(Dim::from(i64::MIN).floor_div(&Dim::from(-1)), Ok(Dim::from(i64::MAX)));
 }
+
+#[test]
+fn expressions_stay_small() {
+    let mut square = dim("a + b + 1");
+    let mut tower = dim("a");
+    let mut halved = dim("a");
+    let mut nested = dim("a");
+    for _ in 0..100 {
+        square = &square * &square;
+        tower = &tower * &tower;
+    }
+    for _ in 0..2_000 {
+        halved = (halved + dim("b")).floor_div(&Dim::from(2)).unwrap();
+        nested = nested.minimum(&(dim("2*b") - &nested));
+    }
+    let factors: String = (0..60).map(|i| format!("*(x{i} + y{i})")).collect();
+    for large in [square, tower, halved, nested, dim(&factors[1..])] {
+        assert!(large.weight() <= super::MAX_WEIGHT);
+        assert!(large.to_string().len() < 10_000, "{large}");
+    }
+}
