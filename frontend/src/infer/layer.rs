@@ -68,11 +68,10 @@ pub(super) fn attention(inputs: &Inputs<'_>) -> Result<TensorType, InferError> {
 
 /// Refuses heads of keys that do not divide the heads of queries.
 fn divides(groups: &Dim, heads: &Dim) -> Result<(), InferError> {
+    let refuse = || Err(InferError::Dims { a: groups.clone(), b: heads.clone() });
     match (groups.known(), heads.known()) {
-        (Some(g), Some(h)) if h.checked_rem(g) != Some(0) => {
-            Err(InferError::Dims { a: groups.clone(), b: heads.clone() })
-        }
-        (Some(_), _) => Ok(()),
+        (Some(0), _) => refuse(),
+        (Some(g), Some(h)) if h.checked_rem(g) != Some(0) => refuse(),
         _ if heads.exact_div(groups).is_some() => Ok(()),
         _ => Err(unresolved(groups, heads)),
     }
