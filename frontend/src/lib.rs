@@ -2,8 +2,10 @@
 pub mod dim;
 pub mod dot;
 pub mod dtype;
+pub mod eval;
 pub mod graph;
 pub mod infer;
+pub mod narrow;
 pub mod onnx;
 pub mod op;
 pub mod tensor;
