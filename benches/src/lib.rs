@@ -1,1 +1,1 @@
-//! placeholder
+//! Benchmarks of the stages, comparisons with peers, and the checks of the whole workspace.

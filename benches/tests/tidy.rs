@@ -1,0 +1,159 @@
+//! The house rules that a machine can check: which package may use which, and what sources must look like.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A row a package: its folder, its name, the workspace packages it may use, and the crates that only it names.
+const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
+    ("graphene", "graphene-ir", &[], &[]),
+    ("graphene/opt", "graphene-opt", &["graphene-ir"], &[]),
+    ("frontend", "graphene-frontend", &[], &[]),
+    ("fusion", "graphene-fusion", &["graphene-frontend", "graphene-ir"], &["egg"]),
+    (
+        "runtime",
+        "graphene-runtime",
+        &["graphene-fusion", "graphene-frontend", "graphene-ir"],
+        &["cudarc", "gemm", "rayon"],
+    ),
+    (
+        "runtime/cli",
+        "graphene-run",
+        &["graphene-runtime", "graphene-fusion", "graphene-frontend", "graphene-ir", "graphene-models"],
+        &[],
+    ),
+    ("models", "graphene-models", &["graphene-frontend"], &[]),
+    (
+        "benches",
+        "graphene-benches",
+        &["graphene-runtime", "graphene-fusion", "graphene-frontend", "graphene-ir", "graphene-models"],
+        &["criterion"],
+    ),
+];
+
+/// What stands at the top beside dot-files and build output.
+const TOP_LEVEL: &[&str] = &[
+    "Cargo.lock", "Cargo.toml", "README.md", "benches", "clippy.toml", "frontend", "fusion", "graphene", "models",
+    "runtime", "rustfmt.toml", "target",
+];
+
+/// Modules that may contain `unsafe`: the thin layers that call something with raw memory.
+const MAY_BE_UNSAFE: &[&str] = &["runtime/src/cpu/kernels/gemm.rs", "frontend/src/import/files.rs"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("benches lies in the workspace").to_owned()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Names under `[dependencies]` and `[build-dependencies]` of a manifest.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut inside = false;
+    for line in manifest.lines() {
+        if let Some(section) = line.trim().strip_prefix('[') {
+            let section = section.trim_end_matches(']');
+            inside = matches!(section, "dependencies" | "build-dependencies");
+            if let Some(name) = section.strip_prefix("dependencies.") {
+                names.insert(name.to_owned());
+            }
+        } else if inside && let Some((key, _)) = line.split_once('=') {
+            names.insert(key.trim().split('.').next().unwrap_or_default().to_owned());
+        }
+    }
+    names
+}
+
+fn sources() -> Vec<(String, String)> {
+    fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+                visit(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let root = root();
+    let mut found = Vec::new();
+    for (folder, ..) in PACKAGES.iter().filter(|row| !row.0.contains('/')) {
+        visit(&root.join(folder), &mut found);
+    }
+    found.sort();
+    let name = |path: &Path| path.strip_prefix(&root).unwrap_or(path).display().to_string();
+    found.iter().map(|path| (name(path), read(path))).collect()
+}
+
+#[test]
+fn packages_use_only_what_they_may() {
+    let root = root();
+    let own: BTreeSet<&str> = PACKAGES.iter().map(|row| row.1).collect();
+    for (folder, name, may_use, _) in PACKAGES {
+        let manifest = read(&root.join(folder).join("Cargo.toml"));
+        assert!(manifest.contains(&format!("name = \"{name}\"")), "{folder} holds {name}");
+        for dependency in dependencies(&manifest) {
+            let allowed = !own.contains(dependency.as_str()) || may_use.contains(&dependency.as_str());
+            assert!(allowed, "{name} must not use {dependency}");
+            for (other, owner, _, only) in PACKAGES {
+                let taken = only.contains(&dependency.as_str()) && owner != name;
+                assert!(!taken, "{name} must not name {dependency}: only {other} may");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_member_is_in_the_table() {
+    let manifest = read(&root().join("Cargo.toml"));
+    let line = manifest.lines().find(|line| line.starts_with("members")).expect("members on one line");
+    let members: BTreeSet<&str> = line.split('"').skip(1).step_by(2).collect();
+    let table: BTreeSet<&str> = PACKAGES.iter().map(|row| row.0).collect();
+    assert_eq!(members, table);
+}
+
+#[test]
+fn nothing_else_stands_at_the_top() {
+    for entry in fs::read_dir(root()).expect("the root can be listed").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let known = name.starts_with('.') || TOP_LEVEL.contains(&name.as_str());
+        assert!(known, "{name} stands at the top level");
+    }
+}
+
+#[test]
+fn every_file_opens_with_what_it_is() {
+    for (path, text) in sources() {
+        assert!(text.starts_with("//!"), "{path} does not open with a //! line");
+    }
+}
+
+#[test]
+fn unsafe_code_stays_in_its_thin_layers() {
+    for (path, text) in sources() {
+        let lines = text.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+        let allows = lines.clone().any(|line| line.contains("allow(unsafe_code)"));
+        assert!(!allows || MAY_BE_UNSAFE.contains(&path.as_str()), "{path} allows unsafe code");
+        let blocks = lines.filter(|line| line.contains("unsafe {")).count();
+        let reasons = text.matches("SAFETY:").count();
+        assert!(blocks <= reasons, "{path} has an unsafe block without its SAFETY line");
+    }
+}
+
+#[test]
+fn sources_leave_nothing_open() {
+    // Spelled apart, so that this file does not find itself.
+    let open = [["to", "do!("], ["unimple", "mented!("], ["db", "g!("], ["#[ig", "nore"], ["FIX", "ME"]];
+    for (path, text) in sources() {
+        for word in open.iter().map(|parts| parts.concat()) {
+            assert!(!text.contains(&word), "{path} contains {word}");
+        }
+        let globs = text.lines().filter(|line| line.trim_start().starts_with("use "));
+        for line in globs {
+            let test_only = line.contains("super::*") && text.contains("#[cfg(test)]");
+            assert!(!line.contains("::*") || test_only, "{path} imports by glob: {line}");
+        }
+    }
+}
