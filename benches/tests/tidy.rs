@@ -19,29 +19,54 @@ const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
     (
         "runtime/cli",
         "graphene-run",
-        &["graphene-runtime", "graphene-fusion", "graphene-frontend", "graphene-ir", "graphene-models"],
+        &[
+            "graphene-runtime",
+            "graphene-fusion",
+            "graphene-frontend",
+            "graphene-ir",
+            "graphene-models",
+        ],
         &[],
     ),
     ("models", "graphene-models", &["graphene-frontend"], &[]),
     (
         "benches",
         "graphene-benches",
-        &["graphene-runtime", "graphene-fusion", "graphene-frontend", "graphene-ir", "graphene-models"],
+        &[
+            "graphene-runtime",
+            "graphene-fusion",
+            "graphene-frontend",
+            "graphene-ir",
+            "graphene-models",
+        ],
         &["criterion"],
     ),
 ];
 
 /// What stands at the top beside dot-files and build output.
 const TOP_LEVEL: &[&str] = &[
-    "Cargo.lock", "Cargo.toml", "README.md", "benches", "clippy.toml", "frontend", "fusion", "graphene", "models",
-    "runtime", "rustfmt.toml", "target",
+    "Cargo.lock",
+    "Cargo.toml",
+    "README.md",
+    "benches",
+    "clippy.toml",
+    "frontend",
+    "fusion",
+    "graphene",
+    "models",
+    "runtime",
+    "rustfmt.toml",
+    "target",
 ];
 
 /// Modules that may contain `unsafe`: the thin layers that call something with raw memory.
 const MAY_BE_UNSAFE: &[&str] = &["runtime/src/cpu/kernels/gemm.rs", "frontend/src/import/files.rs"];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("benches lies in the workspace").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("benches lies in the workspace")
+        .to_owned()
 }
 
 fn read(path: &Path) -> String {
@@ -95,7 +120,8 @@ fn packages_use_only_what_they_may() {
         let manifest = read(&root.join(folder).join("Cargo.toml"));
         assert!(manifest.contains(&format!("name = \"{name}\"")), "{folder} holds {name}");
         for dependency in dependencies(&manifest) {
-            let allowed = !own.contains(dependency.as_str()) || may_use.contains(&dependency.as_str());
+            let allowed =
+                !own.contains(dependency.as_str()) || may_use.contains(&dependency.as_str());
             assert!(allowed, "{name} must not use {dependency}");
             for (other, owner, _, only) in PACKAGES {
                 let taken = only.contains(&dependency.as_str()) && owner != name;
@@ -108,7 +134,8 @@ fn packages_use_only_what_they_may() {
 #[test]
 fn every_member_is_in_the_table() {
     let manifest = read(&root().join("Cargo.toml"));
-    let line = manifest.lines().find(|line| line.starts_with("members")).expect("members on one line");
+    let line =
+        manifest.lines().find(|line| line.starts_with("members")).expect("members on one line");
     let members: BTreeSet<&str> = line.split('"').skip(1).step_by(2).collect();
     let table: BTreeSet<&str> = PACKAGES.iter().map(|row| row.0).collect();
     assert_eq!(members, table);
@@ -145,7 +172,8 @@ fn unsafe_code_stays_in_its_thin_layers() {
 #[test]
 fn sources_leave_nothing_open() {
     // Spelled apart, so that this file does not find itself.
-    let open = [["to", "do!("], ["unimple", "mented!("], ["db", "g!("], ["#[ig", "nore"], ["FIX", "ME"]];
+    let open =
+        [["to", "do!("], ["unimple", "mented!("], ["db", "g!("], ["#[ig", "nore"], ["FIX", "ME"]];
     for (path, text) in sources() {
         for word in open.iter().map(|parts| parts.concat()) {
             assert!(!text.contains(&word), "{path} contains {word}");

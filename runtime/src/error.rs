@@ -1,7 +1,12 @@
 //! What can go wrong in the runtime.
 
+use graphene_frontend::dim::DimError;
+use graphene_frontend::eval::EvalError;
+use graphene_frontend::tensor::TensorError;
+use graphene_fusion::program::BufferId;
+
 /// An error of the runtime.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A view reaches an element outside the slice that it looks at.
     #[error("{what} reaches element {needed}, but the slice holds {len}")]
@@ -52,7 +57,73 @@ pub enum Error {
         /// The rank of the shape.
         rank: usize,
     },
+    /// A kernel was asked for what it does not do.
+    #[error("{what} cannot be run")]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// Two buffers of one step share memory: a defect of the plan.
+    #[error("buffer {buffer} shares memory with another of its step")]
+    Shared {
+        /// One of the two.
+        buffer: BufferId,
+    },
+    /// The system gave no memory.
+    #[error("{bytes} bytes of memory are not to be had")]
+    Memory {
+        /// The bytes asked for.
+        bytes: usize,
+    },
+    /// Another number of inputs than the program has.
+    #[error("the program takes {expected} inputs, but {found} were given")]
+    InputCount {
+        /// The program's inputs.
+        expected: usize,
+        /// The inputs given.
+        found: usize,
+    },
+    /// An input of another type or shape than bound.
+    #[error("input {name:?} must be {expected}, but is {found}")]
+    Input {
+        /// Its name.
+        name: String,
+        /// Type and shape under the bound sizes.
+        expected: String,
+        /// Type and shape given.
+        found: String,
+    },
+    /// A dimension without a size.
+    #[error(transparent)]
+    Dim(#[from] DimError),
+    /// Bytes and a shape that make no tensor.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    /// The reference evaluator refused.
+    #[error(transparent)]
+    Eval(#[from] Box<EvalError>),
+    /// An error at a step or buffer of the program.
+    #[error("{place}: {error}")]
+    At {
+        /// The step's or buffer's name.
+        place: String,
+        /// What went wrong.
+        error: Box<Error>,
+    },
 }
 
 /// The runtime's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The error with the step or buffer at which it arose.
+    pub(crate) fn at(self, place: &str) -> Self {
+        Self::At { place: place.to_owned(), error: Box::new(self) }
+    }
+}
+
+impl From<EvalError> for Error {
+    fn from(error: EvalError) -> Self {
+        Self::Eval(Box::new(error))
+    }
+}

@@ -1,11 +1,13 @@
 //! Devices, executors, the memory planner and the embedding API.
 //!
-//! In reading order: [`planner`] gives every intermediate its place in one arena; [`cpu`] runs
-//! programs on the machine's cores; [`Error`] is what can go wrong.
+//! In reading order: [`planner`] gives every intermediate its place in one arena; [`bind`] turns a program and
+//! sizes into a [`Plan`]; [`cpu`] runs programs on the machine's cores; [`Error`] is what can go wrong.
 
+mod bind;
 pub mod cpu;
 pub mod planner;
 
 mod error;
 
+pub use bind::{BoundBuffer, BoundOperand, BoundStep, Place, Plan, bind};
 pub use error::{Error, Result};

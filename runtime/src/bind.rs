@@ -1,0 +1,251 @@
+//! Binding: sizes for symbols turn a program into a plan of numbers.
+//!
+//! A [`Plan`] knows for every buffer how large it is and where it lies, and for every operand its offset, shape
+//! and strides. It belongs to no device; executors read it.
+
+use crate::error::{Error, Result};
+use crate::planner::{Heuristic, Interval, Layout, plan};
+use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::tensor::MAX_ELEMENTS;
+use graphene_fusion::program::{BufferId, BufferKind, Operand, Program, Step};
+use std::fmt;
+
+/// A program with sizes: where every buffer lies and how every operand reads it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    bindings: Bindings,
+    buffers: Vec<BoundBuffer>,
+    steps: Vec<BoundStep>,
+    layout: Layout,
+}
+
+/// A buffer with its size and place.
+#[derive(Clone, Debug)]
+pub struct BoundBuffer {
+    /// The element type.
+    pub dtype: DType,
+    /// Its size in elements.
+    pub elements: usize,
+    /// Where it lies.
+    pub place: Place,
+}
+
+/// Where a buffer lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The caller's input of this number.
+    Input(usize),
+    /// The program's weight of this buffer.
+    Weight,
+    /// The output of this number.
+    Output(usize),
+    /// In the arena, at this byte.
+    Arena(usize),
+}
+
+/// An operand with numbers: element `i` lies at `offset + Σ stride·i`, in elements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BoundOperand {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// Elements before the first one.
+    pub offset: usize,
+    /// Elements along each dimension.
+    pub shape: Vec<usize>,
+    /// Distance between two along each dimension.
+    pub strides: Vec<isize>,
+}
+
+/// The operands of a step, with numbers.
+#[derive(Clone, Debug)]
+pub struct BoundStep {
+    /// What it reads.
+    pub inputs: Vec<BoundOperand>,
+    /// What it writes.
+    pub outputs: Vec<BoundOperand>,
+    /// For each input, the output that overwrites its memory, if one does.
+    pub overwritten_by: Vec<Option<usize>>,
+}
+
+impl Plan {
+    /// The sizes that it is for.
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// All buffers, as in the program.
+    pub fn buffers(&self) -> &[BoundBuffer] {
+        &self.buffers
+    }
+
+    /// The steps, as in the program.
+    pub fn steps(&self) -> &[BoundStep] {
+        &self.steps
+    }
+
+    /// Bytes of the arena.
+    pub fn arena_bytes(&self) -> u64 {
+        self.layout.total
+    }
+
+    /// The largest sum of intermediates alive at one step, in bytes: no arena is smaller.
+    pub fn lower_bound_bytes(&self) -> u64 {
+        self.layout.lower_bound
+    }
+
+    /// The heuristic whose arena was kept.
+    pub fn heuristic(&self) -> Heuristic {
+        self.layout.heuristic
+    }
+}
+
+/// Gives every symbol of the program its size and lays out the arena.
+///
+/// # Errors
+/// [`Error::Dim`] if a symbol has no size; [`Error::TooLarge`] if a buffer would be unreasonably large.
+pub fn bind(program: &Program, bindings: &Bindings) -> Result<Plan> {
+    let mut steps = Vec::with_capacity(program.steps().len());
+    for step in program.steps() {
+        let bound = bind_step(step, bindings).map_err(|error| error.at(&step.name))?;
+        steps.push(bound);
+    }
+    let mut sizes = Vec::with_capacity(program.buffers().len());
+    for buffer in program.buffers() {
+        let elements =
+            size_of(&buffer.elements, bindings).map_err(|error| error.at(&buffer.name))?;
+        sizes.push(elements);
+    }
+    let roots = merge_in_place(program, &mut steps);
+    let (layout, offsets) = lay_out(program, &sizes, &roots)?;
+    let buffers = program.buffers().iter().zip(&sizes).enumerate();
+    let buffers = buffers
+        .map(|(i, (buffer, &elements))| BoundBuffer {
+            dtype: buffer.dtype,
+            elements,
+            place: match buffer.kind {
+                BufferKind::Input(number) => Place::Input(number),
+                BufferKind::Weight(_) => Place::Weight,
+                BufferKind::Output(number) => Place::Output(number),
+                BufferKind::Intermediate => Place::Arena(offsets[roots[i]]),
+            },
+        })
+        .collect();
+    Ok(Plan { bindings: bindings.clone(), buffers, steps, layout })
+}
+
+fn size_of(dim: &Dim, bindings: &Bindings) -> Result<usize> {
+    let size = usize::try_from(dim.eval(bindings)?).ok().filter(|&size| size <= MAX_ELEMENTS);
+    size.ok_or(Error::TooLarge { what: "a buffer" })
+}
+
+fn bind_step(step: &Step, bindings: &Bindings) -> Result<BoundStep> {
+    let bind = |operand: &Operand| bind_operand(operand, bindings);
+    Ok(BoundStep {
+        inputs: step.inputs.iter().map(bind).collect::<Result<_>>()?,
+        outputs: step.outputs.iter().map(bind).collect::<Result<_>>()?,
+        overwritten_by: vec![None; step.inputs.len()],
+    })
+}
+
+fn bind_operand(operand: &Operand, bindings: &Bindings) -> Result<BoundOperand> {
+    let modes = &operand.view.modes;
+    let stride = |dim: &Dim| {
+        isize::try_from(dim.eval(bindings)?).map_err(|_| Error::TooLarge { what: "a stride" })
+    };
+    Ok(BoundOperand {
+        buffer: operand.buffer,
+        offset: size_of(&operand.view.offset, bindings)?,
+        shape: modes.iter().map(|mode| size_of(&mode.size, bindings)).collect::<Result<_>>()?,
+        strides: modes.iter().map(|mode| stride(&mode.stride)).collect::<Result<_>>()?,
+    })
+}
+
+/// Lets outputs take the memory of inputs that nobody reads later; each buffer's root holds its memory.
+fn merge_in_place(program: &Program, steps: &mut [BoundStep]) -> Vec<usize> {
+    let mut last_read = vec![0; program.buffers().len()];
+    for (i, step) in program.steps().iter().enumerate() {
+        step.inputs.iter().for_each(|operand| last_read[operand.buffer.index()] = i);
+    }
+    let mut roots: Vec<usize> = (0..program.buffers().len()).collect();
+    for (i, (step, bound)) in program.steps().iter().zip(steps).enumerate() {
+        let mut taken = vec![false; step.outputs.len()];
+        for &(output, input) in &step.in_place {
+            let (to, from) =
+                (step.outputs[output].buffer.index(), step.inputs[input].buffer.index());
+            if last_read[from] == i && !taken[output] && bound.overwritten_by[input].is_none() {
+                taken[output] = true;
+                bound.overwritten_by[input] = Some(output);
+                roots[to] = roots[from];
+            }
+        }
+    }
+    roots
+}
+
+/// Plans the arena; offsets by root buffer.
+fn lay_out(program: &Program, sizes: &[usize], roots: &[usize]) -> Result<(Layout, Vec<usize>)> {
+    let mut intervals: Vec<Interval> = Vec::new();
+    let mut interval_of = vec![usize::MAX; sizes.len()];
+    for (i, step) in program.steps().iter().enumerate() {
+        for operand in step.inputs.iter().chain(&step.outputs) {
+            let buffer = operand.buffer.index();
+            if !matches!(program.buffers()[buffer].kind, BufferKind::Intermediate) {
+                continue;
+            }
+            let size = (sizes[buffer] * program.buffers()[buffer].dtype.size()) as u64;
+            let slot = &mut interval_of[roots[buffer]];
+            if *slot == usize::MAX {
+                *slot = intervals.len();
+                intervals.push(Interval { size, first: i, last: i });
+            }
+            let interval = &mut intervals[*slot];
+            interval.size = interval.size.max(size);
+            interval.last = i;
+        }
+    }
+    let layout = plan(&intervals)?;
+    let offset = |&slot: &usize| layout.offsets.get(slot).map_or(0, |&offset| offset as usize);
+    let offsets = interval_of.iter().map(offset).collect();
+    Ok((layout, offsets))
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "plan")?;
+        for (symbol, size) in self.bindings.iter() {
+            write!(f, " {symbol}={size}")?;
+        }
+        let (total, bound) = (self.layout.total, self.layout.lower_bound);
+        writeln!(f, " {{")?;
+        writeln!(f, "  arena {total} bytes, lower bound {bound}, by {:?}", self.layout.heuristic)?;
+        for (i, buffer) in self.buffers.iter().enumerate() {
+            write!(f, "  @{i} {}[{}] ", buffer.dtype, buffer.elements)?;
+            match buffer.place {
+                Place::Input(number) => writeln!(f, "input {number}")?,
+                Place::Weight => writeln!(f, "weight")?,
+                Place::Output(number) => writeln!(f, "output {number}")?,
+                Place::Arena(offset) => writeln!(f, "arena +{offset}")?,
+            }
+        }
+        for (i, step) in self.steps.iter().enumerate() {
+            let list = |operands: &[BoundOperand]| {
+                operands.iter().map(|o| o.to_string()).collect::<Vec<_>>().join(", ")
+            };
+            writeln!(f, "  step {i}: {} -> {}", list(&step.inputs), list(&step.outputs))?;
+        }
+        writeln!(f, "}}")
+    }
+}
+
+impl fmt::Display for BoundOperand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.buffer)?;
+        if self.offset != 0 {
+            write!(f, "+{}", self.offset)?;
+        }
+        let modes = self.shape.iter().zip(&self.strides);
+        let modes: Vec<_> = modes.map(|(size, stride)| format!("{size}:{stride}")).collect();
+        write!(f, "[{}]", modes.join(","))
+    }
+}

@@ -1,0 +1,179 @@
+//! From a body of pointwise operations to instructions over registers.
+
+use super::{Class, Instruction, Loop, Operation, Register, Scalar, Source};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node, ValueId};
+use graphene_frontend::op::{Binary, Op};
+use graphene_frontend::tensor::Tensor;
+use std::collections::BTreeMap;
+
+impl Loop {
+    /// Compiles a body; `None` if an operation or an element type has no loop.
+    pub(crate) fn compile(body: &Graph) -> Option<Self> {
+        let mut compiler = Compiler::new(body);
+        for (id, node) in body.nodes() {
+            compiler.place = id.index();
+            compiler.node(id.value(), node)?;
+        }
+        Some(compiler.finish())
+    }
+
+    /// The number of instructions.
+    pub(crate) fn len(&self) -> usize {
+        self.instructions.len()
+    }
+}
+
+struct Compiler<'a> {
+    body: &'a Graph,
+    /// Where each value is.
+    sources: BTreeMap<ValueId, Source>,
+    /// The last node that reads each value; outputs are read after all.
+    last_use: BTreeMap<ValueId, usize>,
+    free: BTreeMap<Class, Vec<usize>>,
+    program: Loop,
+    place: usize,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(body: &'a Graph) -> Self {
+        let mut last_use = BTreeMap::new();
+        for (id, node) in body.nodes() {
+            for &value in node.inputs().iter().flatten() {
+                last_use.insert(value, id.index());
+            }
+        }
+        for &(_, value) in body.outputs() {
+            last_use.insert(value, usize::MAX);
+        }
+        let inputs = body.inputs().iter().map(|id| body.ty(id.value()).dtype).collect();
+        let program =
+            Loop { instructions: Vec::new(), inputs, outputs: Vec::new(), registers: [0; 4] };
+        Self { body, sources: BTreeMap::new(), last_use, free: BTreeMap::new(), program, place: 0 }
+    }
+
+    fn node(&mut self, value: ValueId, node: &Node) -> Option<()> {
+        let dtype = node.outputs()[0].dtype;
+        let class = Class::of(dtype)?;
+        let operation = match node.op() {
+            Op::Input => {
+                let number = self.body.inputs().iter().position(|id| id.value() == value)?;
+                self.sources.insert(value, Source::Input(number));
+                return Some(());
+            }
+            Op::Constant(tensor) => {
+                self.sources.insert(value, Source::Scalar(scalar(tensor)?));
+                return Some(());
+            }
+            Op::Unary(unary) => Operation::Unary(*unary),
+            Op::Binary(binary) => Operation::Binary(*binary),
+            Op::Select => Operation::Select,
+            Op::Cast { .. } => Operation::Cast,
+            _ => return None,
+        };
+        let inputs: Vec<ValueId> = node.inputs().iter().copied().collect::<Option<_>>()?;
+        let mut sources: Vec<Source> = inputs.iter().map(|input| self.sources[input]).collect();
+        if operation == Operation::Binary(Binary::Pow) {
+            self.match_exponent(&inputs, &mut sources)?;
+        }
+        // A result may not overwrite what its instruction reads, so its register is taken before theirs are freed.
+        let target = self.allocate(class);
+        self.program.instructions.push(Instruction {
+            operation,
+            dtype,
+            sources,
+            target,
+            stored: self.stored(value, dtype),
+        });
+        self.sources.insert(value, Source::Register(target));
+        for input in inputs {
+            self.release(input);
+        }
+        Some(())
+    }
+
+    /// Converts an exponent to the base's class.
+    fn match_exponent(&mut self, inputs: &[ValueId], sources: &mut [Source]) -> Option<()> {
+        let [base, exponent] = [inputs[0], inputs[1]].map(|v| self.body.ty(v).dtype);
+        let class = Class::of(base)?;
+        if class == Class::of(exponent)? {
+            return Some(());
+        }
+        let dtype = match class {
+            Class::F32 => DType::F32,
+            Class::F64 => DType::F64,
+            // Integer powers of real exponents are rare enough to be left to the reference.
+            Class::I64 | Class::Bool => return None,
+        };
+        // This register is not freed: a conversion of an exponent is as rare.
+        let target = self.allocate(class);
+        self.program.instructions.push(Instruction {
+            operation: Operation::Cast,
+            dtype,
+            sources: vec![sources[1]],
+            target,
+            stored: None,
+        });
+        sources[1] = Source::Register(target);
+        Some(())
+    }
+
+    fn allocate(&mut self, class: Class) -> Register {
+        if let Some(index) = self.free.entry(class).or_default().pop() {
+            return Register { class, index };
+        }
+        let count = &mut self.program.registers[class as usize];
+        *count += 1;
+        Register { class, index: *count - 1 }
+    }
+
+    fn release(&mut self, value: ValueId) {
+        if let Source::Register(register) = self.sources[&value]
+            && self.last_use.get(&value) == Some(&self.place)
+        {
+            self.last_use.remove(&value);
+            self.free.entry(register.class).or_default().push(register.index);
+        }
+    }
+
+    /// The output that takes a value without a register: f32, read by nothing else.
+    fn stored(&self, value: ValueId, dtype: DType) -> Option<usize> {
+        let mut given = self.body.outputs().iter().enumerate().filter(|(_, (_, v))| *v == value);
+        let (number, _) = given.next()?;
+        let alone = given.next().is_none() && self.body.uses(value.node).is_empty();
+        (alone && dtype == DType::F32).then_some(number)
+    }
+
+    fn finish(mut self) -> Loop {
+        for &(_, value) in self.body.outputs() {
+            let dtype = self.body.ty(value).dtype;
+            let source = match self.stored(value, dtype) {
+                Some(_) if matches!(self.sources[&value], Source::Register(_)) => None,
+                _ => Some(self.sources[&value]),
+            };
+            self.program.outputs.push((dtype, source));
+        }
+        self.program
+    }
+}
+
+fn scalar(tensor: &Tensor) -> Option<Scalar> {
+    fn first<T: graphene_frontend::tensor::Element>(tensor: &Tensor) -> Option<T> {
+        tensor.as_slice::<T>().ok()?.first().copied()
+    }
+    Some(match tensor.dtype() {
+        DType::F32 => Scalar::F32(first(tensor)?),
+        DType::F16 => Scalar::F32(first::<half::f16>(tensor)?.to_f32()),
+        DType::BF16 => Scalar::F32(first::<half::bf16>(tensor)?.to_f32()),
+        DType::F64 => Scalar::F64(first(tensor)?),
+        DType::I8 => Scalar::I64(first::<i8>(tensor)?.into()),
+        DType::I16 => Scalar::I64(first::<i16>(tensor)?.into()),
+        DType::I32 => Scalar::I64(first::<i32>(tensor)?.into()),
+        DType::I64 => Scalar::I64(first(tensor)?),
+        DType::U8 => Scalar::I64(first::<u8>(tensor)?.into()),
+        DType::U16 => Scalar::I64(first::<u16>(tensor)?.into()),
+        DType::U32 => Scalar::I64(first::<u32>(tensor)?.into()),
+        DType::Bool => Scalar::Bool(*tensor.bytes().first()? != 0),
+        _ => return None,
+    })
+}

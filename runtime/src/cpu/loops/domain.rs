@@ -1,0 +1,181 @@
+//! The index space of a loop, and how its inputs walk through it.
+
+use crate::bind::BoundOperand;
+use crate::error::{Error, Result};
+
+/// The index space of a loop: dims in the order of the outputs' memory, neighbours merged where every
+/// operand allows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Domain {
+    /// Elements in all.
+    pub(crate) len: usize,
+    sizes: Vec<usize>,
+    /// For each input: its offset, and a stride for each dim.
+    inputs: Vec<(usize, Vec<isize>)>,
+}
+
+/// A walk of one input through consecutive elements of the domain.
+pub(crate) struct Walk<'a> {
+    domain: &'a Domain,
+    strides: &'a [isize],
+    /// Index along each dim but the last.
+    index: Vec<usize>,
+    /// Index along the last dim.
+    column: usize,
+    /// Where the current row starts in the input.
+    row: isize,
+    left: usize,
+}
+
+impl Domain {
+    /// The domain of a loop that writes `outputs` and reads `inputs`, which broadcast.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if an input does not broadcast to the outputs' shape or the outputs differ.
+    pub(crate) fn new(outputs: &[BoundOperand], inputs: &[BoundOperand]) -> Result<Self> {
+        let first = &outputs[0];
+        let order = memory_order(first);
+        for output in outputs {
+            check("shape of a loop's output", &first.shape, &output.shape)?;
+            if !is_dense(output, &order) {
+                return Err(Error::Unsupported { what: "outputs of one loop in different orders" });
+            }
+        }
+        let mut walks = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            let strides = broadcast_strides(input, &first.shape)?;
+            walks.push((input.offset, order.iter().map(|&axis| strides[axis]).collect()));
+        }
+        let sizes: Vec<usize> = order.iter().map(|&axis| first.shape[axis]).collect();
+        let len = sizes.iter().product();
+        Ok(Self::merged(len, &sizes, walks))
+    }
+
+    /// Merges neighbouring dims along which every input moves evenly.
+    fn merged(len: usize, sizes: &[usize], inputs: Vec<(usize, Vec<isize>)>) -> Self {
+        let mut merged = Self {
+            len,
+            sizes: Vec::new(),
+            inputs: inputs.iter().map(|(offset, _)| (*offset, Vec::new())).collect(),
+        };
+        for (axis, &size) in sizes.iter().enumerate() {
+            if size == 1 {
+                continue;
+            }
+            let even = !merged.sizes.is_empty()
+                && merged.inputs.iter().zip(&inputs).all(|((_, own), (_, strides))| {
+                    own.last() == Some(&(strides[axis] * size as isize))
+                });
+            if even {
+                *merged.sizes.last_mut().expect("checked") *= size;
+            } else {
+                merged.sizes.push(size);
+            }
+            for ((_, own), (_, strides)) in merged.inputs.iter_mut().zip(&inputs) {
+                if even {
+                    own.pop();
+                }
+                own.push(strides[axis]);
+            }
+        }
+        if merged.sizes.is_empty() {
+            merged.sizes.push(1);
+            merged.inputs.iter_mut().for_each(|(_, own)| own.push(0));
+        }
+        merged
+    }
+
+    /// Whether an input's elements lie one after the other in the domain's order; then its offset.
+    pub(crate) fn contiguous(&self, input: usize) -> Option<usize> {
+        let (offset, strides) = &self.inputs[input];
+        (strides.as_slice() == [1] || self.len == 1).then_some(*offset)
+    }
+
+    /// The input's walk through the `len` elements from `start` on.
+    pub(crate) fn walk(&self, input: usize, start: usize, len: usize) -> Walk<'_> {
+        let (offset, strides) = &self.inputs[input];
+        let (outer, last) = self.sizes.split_at(self.sizes.len() - 1);
+        let (mut row, column) = (start / last[0], start % last[0]);
+        let mut index = vec![0; outer.len()];
+        let mut base = *offset as isize;
+        for axis in (0..outer.len()).rev() {
+            index[axis] = row % outer[axis];
+            row /= outer[axis];
+            base += index[axis] as isize * strides[axis];
+        }
+        Walk { domain: self, strides, index, column, row: base, left: len }
+    }
+}
+
+/// Runs of elements: where the run starts, its stride, and its length.
+impl Iterator for Walk<'_> {
+    type Item = (usize, isize, usize);
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        let (size, stride) = (*self.domain.sizes.last()?, *self.strides.last()?);
+        let len = self.left.min(size - self.column);
+        let start = (self.row + self.column as isize * stride) as usize;
+        self.left -= len;
+        self.column = 0;
+        for axis in (0..self.index.len()).rev() {
+            self.index[axis] += 1;
+            self.row += self.strides[axis];
+            if self.index[axis] < self.domain.sizes[axis] {
+                break;
+            }
+            self.row -= self.strides[axis] * self.index[axis] as isize;
+            self.index[axis] = 0;
+        }
+        Some((start, stride, len))
+    }
+}
+
+/// The axes from the one with the largest stride to the one with the smallest.
+fn memory_order(operand: &BoundOperand) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..operand.shape.len()).collect();
+    order.sort_by_key(|&axis| std::cmp::Reverse(operand.strides[axis]));
+    order
+}
+
+/// Whether the operand fills its buffer from the start, row-major in this order of axes.
+fn is_dense(operand: &BoundOperand, order: &[usize]) -> bool {
+    let mut expected = 1;
+    let dense = order.iter().rev().all(|&axis| {
+        let fits = operand.shape[axis] == 1 || operand.strides[axis] == expected;
+        expected *= operand.shape[axis] as isize;
+        fits
+    });
+    operand.offset == 0 && (dense || operand.shape.contains(&0))
+}
+
+fn check(what: &'static str, expected: &[usize], found: &[usize]) -> Result<()> {
+    let differ = expected.iter().zip(found).find(|(a, b)| a != b);
+    match differ {
+        Some((&expected, &found)) => Err(Error::Mismatch { what, expected, found }),
+        None if expected.len() != found.len() => {
+            Err(Error::Mismatch { what, expected: expected.len(), found: found.len() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// The operand's strides under a shape that it broadcasts to.
+fn broadcast_strides(operand: &BoundOperand, shape: &[usize]) -> Result<Vec<isize>> {
+    let rank = operand.shape.len();
+    let lead = shape.len().checked_sub(rank);
+    let what = "rank of a loop's input";
+    let lead = lead.ok_or(Error::Mismatch { what, expected: shape.len(), found: rank })?;
+    let mut strides = vec![0; shape.len()];
+    for (axis, (&size, &stride)) in operand.shape.iter().zip(&operand.strides).enumerate() {
+        let expected = shape[lead + axis];
+        if size == expected {
+            strides[lead + axis] = stride;
+        } else if size != 1 {
+            let what = "size of a loop's input";
+            return Err(Error::Mismatch { what, expected, found: size });
+        }
+    }
+    Ok(strides)
+}

@@ -1,0 +1,115 @@
+//! Pointwise groups as one loop.
+//!
+//! A body of pointwise operations is compiled to straight-line instructions over registers, and a register
+//! holds a block of elements that stays in the first-level cache: each instruction is a vectorised loop over
+//! the block, each tensor is read and written once. Elements compute as `f32` (also the 16-bit floats, rounded
+//! after each operation as if stored), `f64`, `i64` (all integers up to 64 bits signed and 32 unsigned, wrapped
+//! after each operation) or `bool`.
+
+mod compile;
+mod domain;
+mod execute;
+mod scalar;
+
+pub(crate) use domain::Domain;
+pub(crate) use execute::LoopInput;
+
+use graphene_frontend::dtype::DType;
+use graphene_frontend::op::{Binary, Unary};
+
+/// Elements of a block.
+pub(crate) const BLOCK: usize = 1024;
+
+/// What a register's elements are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Class {
+    F32,
+    F64,
+    I64,
+    Bool,
+}
+
+/// A register: the n-th of its class.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Register {
+    class: Class,
+    index: usize,
+}
+
+/// What an instruction reads.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Source {
+    /// A register.
+    Register(Register),
+    /// The block of the loop's input of this number.
+    Input(usize),
+    /// One number for all elements.
+    Scalar(Scalar),
+}
+
+/// A number for all elements of a block.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Scalar {
+    F32(f32),
+    F64(f64),
+    I64(i64),
+    Bool(bool),
+}
+
+/// What an instruction does.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Operation {
+    Unary(Unary),
+    Binary(Binary),
+    Select,
+    /// Conversion of elements; the destination's type is the instruction's.
+    Cast,
+}
+
+/// One vectorised loop over a block.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Instruction {
+    operation: Operation,
+    /// The element type whose rounding or wrapping the result takes.
+    dtype: DType,
+    sources: Vec<Source>,
+    target: Register,
+    /// The output whose block takes the result directly; nothing else reads it then.
+    stored: Option<usize>,
+}
+
+/// A compiled pointwise body.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Loop {
+    instructions: Vec<Instruction>,
+    /// Element types of the inputs.
+    inputs: Vec<DType>,
+    /// Element types of the outputs, and the register of each that is not stored directly.
+    outputs: Vec<(DType, Option<Source>)>,
+    /// Registers needed of each class.
+    registers: [usize; 4],
+}
+
+impl Class {
+    /// The class in which elements of a type compute, if loops take that type.
+    fn of(dtype: DType) -> Option<Self> {
+        match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => Some(Self::F32),
+            DType::F64 => Some(Self::F64),
+            DType::I8 | DType::I16 | DType::I32 | DType::I64 => Some(Self::I64),
+            DType::U8 | DType::U16 | DType::U32 => Some(Self::I64),
+            DType::Bool => Some(Self::Bool),
+            DType::U64
+            | DType::I4
+            | DType::U4
+            | DType::I2
+            | DType::U2
+            | DType::F8E4M3Fn
+            | DType::F8E4M3FnUz
+            | DType::F8E5M2
+            | DType::F8E5M2FnUz
+            | DType::F8E8M0
+            | DType::F4E2M1 => None,
+        }
+    }
+}

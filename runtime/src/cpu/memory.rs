@@ -1,0 +1,122 @@
+//! Memory of an executable: aligned storage, and the disjoint parts of it that a step works on.
+
+use crate::bind::{Place, Plan};
+use crate::error::{Error, Result};
+use graphene_frontend::tensor::{Tensor, TensorError};
+use graphene_fusion::program::{BufferId, BufferKind, Program};
+
+/// Bytes aligned to a cache line.
+#[derive(Clone, Default)]
+pub(crate) struct Storage {
+    lines: Vec<Line>,
+    len: usize,
+}
+
+/// A cache line.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+impl Storage {
+    /// Zeroed bytes.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the system does not give them.
+    pub(crate) fn new(len: usize) -> Result<Self> {
+        let mut lines = Vec::new();
+        let count = len.div_ceil(64);
+        lines.try_reserve_exact(count).map_err(|_| Error::Memory { bytes: len })?;
+        lines.resize(count, Line([0; 64]));
+        Ok(Self { lines, len })
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+    }
+}
+
+impl AsRef<[u8]> for Storage {
+    fn as_ref(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.lines)[..self.len]
+    }
+}
+
+/// A part of memory that a step works on.
+pub(crate) enum Part<'a> {
+    /// Read only.
+    Shared(&'a [u8]),
+    /// Written, and perhaps read.
+    Exclusive(&'a mut [u8]),
+}
+
+/// Everything that a step's buffers lie in.
+pub(crate) struct Memory<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) plan: &'a Plan,
+    pub(crate) inputs: &'a [Tensor],
+    pub(crate) arena: &'a mut [u8],
+    pub(crate) outputs: &'a mut [Storage],
+}
+
+impl Memory<'_> {
+    /// The parts of memory of these buffers, in their order; `true` asks for writing. Each buffer is named
+    /// once, and no two of them share memory: the planner sees to that, and this checks it.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] if two buffers share memory: a defect of the plan.
+    pub(crate) fn parts(&mut self, buffers: &[(BufferId, bool)]) -> Result<Vec<Part<'_>>> {
+        let mut in_arena: Vec<(usize, usize, usize)> = Vec::new();
+        let mut parts: Vec<Option<Part<'_>>> = Vec::new();
+        let mut outputs: Vec<Option<&mut Storage>> = self.outputs.iter_mut().map(Some).collect();
+        for (i, &(id, write)) in buffers.iter().enumerate() {
+            let buffer = &self.plan.buffers()[id.index()];
+            parts.push(match buffer.place {
+                Place::Input(number) => Some(Part::Shared(self.inputs[number].bytes())),
+                Place::Weight => match &self.program.buffer(id).kind {
+                    BufferKind::Weight(tensor) => Some(Part::Shared(tensor.bytes())),
+                    _ => return Err(Error::Shared { buffer: id }),
+                },
+                Place::Output(number) => {
+                    let storage = outputs[number].take().ok_or(Error::Shared { buffer: id })?;
+                    let bytes = storage.bytes_mut();
+                    Some(if write { Part::Exclusive(bytes) } else { Part::Shared(bytes) })
+                }
+                Place::Arena(offset) => {
+                    in_arena.push((offset, buffer.elements * buffer.dtype.size(), i));
+                    None
+                }
+            });
+        }
+        in_arena.sort_unstable();
+        let mut rest: &mut [u8] = self.arena;
+        let mut start = 0;
+        for (offset, len, i) in in_arena {
+            let gap = offset.checked_sub(start).ok_or(Error::Shared { buffer: buffers[i].0 })?;
+            let (own, after) = rest[gap..].split_at_mut(len);
+            rest = after;
+            start = offset + len;
+            parts[i] = Some(if buffers[i].1 { Part::Exclusive(own) } else { Part::Shared(own) });
+        }
+        Ok(parts.into_iter().flatten().collect())
+    }
+}
+
+/// The outputs' storage as tensors.
+///
+/// # Errors
+/// [`TensorError`] if the storage is not as long as the shape: a defect of the plan.
+pub(crate) fn output_tensors(
+    program: &Program,
+    plan: &Plan,
+    outputs: Vec<Storage>,
+) -> Result<Vec<Tensor>> {
+    let mut tensors = Vec::with_capacity(outputs.len());
+    for ((_, ty), storage) in program.outputs().iter().zip(outputs) {
+        let shape = ty.bound_shape(plan.bindings())?;
+        let tensor: Result<Tensor, TensorError> =
+            Tensor::new(ty.dtype, shape, bytes::Bytes::from_owner(storage));
+        tensors.push(tensor?);
+    }
+    Ok(tensors)
+}

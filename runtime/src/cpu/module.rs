@@ -1,0 +1,195 @@
+//! Compiled and bound programs on the CPU.
+
+use super::kernel::{BoundKernel, Kernel};
+use super::memory::{Memory, Part, Storage, output_tensors};
+use super::run::{Input, Io, Output};
+use crate::bind::{Place, Plan, bind};
+use crate::error::{Error, Result};
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::tensor::Tensor;
+use graphene_fusion::program::{BufferId, Program};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A program with a kernel chosen for every step. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Module {
+    program: Arc<Program>,
+    kernels: Arc<[Kernel]>,
+}
+
+/// A module with sizes and an arena, ready to run.
+pub struct Executable {
+    program: Arc<Program>,
+    plan: Plan,
+    kernels: Vec<BoundKernel>,
+    arena: Storage,
+}
+
+impl Module {
+    /// Chooses a kernel for every step.
+    pub fn compile(program: Program) -> Self {
+        let kernels = program.steps().iter().map(Kernel::choose).collect();
+        Self { program: Arc::new(program), kernels }
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// For each step the kernel that runs it; `reference` where the reference evaluator stands in.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
+        self.kernels.iter().map(Kernel::name)
+    }
+
+    /// Gives the symbols sizes, lays out the arena and allocates it.
+    ///
+    /// # Errors
+    /// [`Error::Dim`] for a symbol without a size, [`Error::TooLarge`], [`Error::Memory`], and
+    /// [`Error::Step`] around [`Error::Mismatch`] where shapes disagree under these sizes.
+    pub fn bind(&self, bindings: &Bindings) -> Result<Executable> {
+        let plan = bind(&self.program, bindings)?;
+        let mut kernels = Vec::with_capacity(self.kernels.len());
+        for ((kernel, bound), step) in
+            self.kernels.iter().zip(plan.steps()).zip(self.program.steps())
+        {
+            kernels.push(kernel.bind(bound).map_err(|error| error.at(&step.name))?);
+        }
+        let bytes = usize::try_from(plan.arena_bytes());
+        let arena = Storage::new(bytes.map_err(|_| Error::TooLarge { what: "the arena" })?)?;
+        Ok(Executable { program: Arc::clone(&self.program), plan, kernels, arena })
+    }
+}
+
+impl Executable {
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Runs the program on these inputs, in the program's order, and gives its outputs.
+    ///
+    /// # Errors
+    /// [`Error::InputCount`], [`Error::Input`] for inputs of another type or shape than bound, and what a
+    /// step says, with its name.
+    pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        self.run_steps(inputs, |_| {})
+    }
+
+    /// Like [`run`](Self::run), adding each step's time to `times`, which has one entry a step.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn run_profiled(
+        &mut self,
+        inputs: &[Tensor],
+        times: &mut Vec<Duration>,
+    ) -> Result<Vec<Tensor>> {
+        times.resize(self.kernels.len(), Duration::ZERO);
+        let mut before = Instant::now();
+        self.run_steps(inputs, |step| {
+            let now = Instant::now();
+            times[step] += now - before;
+            before = now;
+        })
+    }
+
+    fn run_steps(&mut self, inputs: &[Tensor], mut done: impl FnMut(usize)) -> Result<Vec<Tensor>> {
+        self.check_inputs(inputs)?;
+        let mut outputs = self.output_storage()?;
+        let mut memory = Memory {
+            program: &self.program,
+            plan: &self.plan,
+            inputs,
+            arena: self.arena.bytes_mut(),
+            outputs: &mut outputs,
+        };
+        for (i, (kernel, step)) in self.kernels.iter().zip(self.program.steps()).enumerate() {
+            let result = run_step(&mut memory, i, kernel);
+            result.map_err(|error| error.at(&step.name))?;
+            done(i);
+        }
+        output_tensors(&self.program, &self.plan, outputs)
+    }
+
+    fn check_inputs(&self, inputs: &[Tensor]) -> Result<()> {
+        let expected = self.program.inputs();
+        if inputs.len() != expected.len() {
+            return Err(Error::InputCount { expected: expected.len(), found: inputs.len() });
+        }
+        for ((name, ty), tensor) in expected.iter().zip(inputs) {
+            let shape = ty.bound_shape(self.plan.bindings())?;
+            if tensor.dtype() != ty.dtype || tensor.shape() != shape {
+                let (expected, found) = (format!("{}{shape:?}", ty.dtype), format!("{tensor:?}"));
+                return Err(Error::Input { name: name.clone(), expected, found });
+            }
+        }
+        Ok(())
+    }
+
+    fn output_storage(&self) -> Result<Vec<Storage>> {
+        let mut outputs = vec![Storage::default(); self.program.outputs().len()];
+        for buffer in self.plan.buffers() {
+            if let Place::Output(number) = buffer.place {
+                outputs[number] = Storage::new(buffer.elements * buffer.dtype.size())?;
+            }
+        }
+        Ok(outputs)
+    }
+}
+
+fn run_step(memory: &mut Memory<'_>, number: usize, kernel: &BoundKernel) -> Result<()> {
+    let (program, plan) = (memory.program, memory.plan);
+    let (step, bound) = (&program.steps()[number], &plan.steps()[number]);
+    // Each buffer once: written ones first, then those read that no output overwrites.
+    let mut buffers: Vec<(BufferId, bool)> =
+        bound.outputs.iter().map(|output| (output.buffer, true)).collect();
+    let mut place_of = vec![usize::MAX; bound.inputs.len()];
+    for (i, input) in bound.inputs.iter().enumerate() {
+        if bound.overwritten_by[i].is_some() {
+            continue;
+        }
+        let known = buffers.iter().position(|&(id, _)| id == input.buffer);
+        place_of[i] = known.unwrap_or_else(|| {
+            buffers.push((input.buffer, false));
+            buffers.len() - 1
+        });
+    }
+    let mut parts = memory.parts(&buffers)?.into_iter();
+    let mut outputs = Vec::with_capacity(bound.outputs.len());
+    for operand in &bound.outputs {
+        match parts.next() {
+            Some(Part::Exclusive(bytes)) => {
+                let dtype = plan.buffers()[operand.buffer.index()].dtype;
+                outputs.push(Output { bytes, operand, dtype });
+            }
+            _ => return Err(Error::Shared { buffer: operand.buffer }),
+        }
+    }
+    let shared: Vec<&[u8]> = parts
+        .map(|part| match part {
+            Part::Shared(bytes) => bytes,
+            Part::Exclusive(bytes) => bytes,
+        })
+        .collect();
+    let mut inputs = Vec::with_capacity(bound.inputs.len());
+    for (i, operand) in bound.inputs.iter().enumerate() {
+        let dtype = plan.buffers()[operand.buffer.index()].dtype;
+        inputs.push(match bound.overwritten_by[i] {
+            Some(output) => Input::Overwritten { output },
+            None => {
+                let place = place_of[i].checked_sub(outputs.len());
+                let bytes = place.and_then(|place| shared.get(place)).copied();
+                let bytes = bytes.ok_or(Error::Shared { buffer: operand.buffer })?;
+                Input::Bytes { bytes, operand, dtype }
+            }
+        });
+    }
+    kernel.run(step, Io { inputs, outputs }, plan.bindings())
+}

@@ -1,0 +1,129 @@
+//! Runs a graph on every executor and compares.
+
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::evaluate_with;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::tensor::Tensor;
+use graphene_fusion::{Granularity, lower, partition, rewrite};
+use graphene_ir::target::Target;
+use graphene_runtime::cpu::{Executable, Module};
+
+/// The graph's program under these sizes.
+pub(crate) fn executable(
+    graph: &Graph,
+    bindings: &Bindings,
+    granularity: Granularity,
+) -> Executable {
+    let graph = rewrite(graph).expect("the graph can be rewritten");
+    let groups = partition(&graph, &Target::cpu(2), granularity);
+    let program = lower(&graph, &groups, granularity).expect("the groups can be lowered");
+    Module::compile(program).bind(bindings).expect("the program can be bound")
+}
+
+/// Random inputs for the graph: small numbers, so that exponentials and integer sums stay in range.
+pub(crate) fn random_inputs(
+    graph: &Graph,
+    bindings: &Bindings,
+    random: &mut Random,
+) -> Vec<Tensor> {
+    let types = graph.inputs().iter().map(|id| graph.ty(id.value()).clone());
+    types
+        .map(|ty| {
+            let shape = ty.bound_shape(bindings).unwrap();
+            random.tensor(ty.dtype, shape)
+        })
+        .collect()
+}
+
+/// Checks that library and fused execution agree with the reference, twice in a row on one arena.
+pub(crate) fn check_graph(graph: &Graph, bindings: &Bindings, inputs: &[Tensor], tolerance: f64) {
+    let expected = evaluate_with(graph, inputs, bindings).expect("the reference takes the graph");
+    for granularity in [Granularity::PerOp, Granularity::Fused] {
+        let mut executable = executable(graph, bindings, granularity);
+        for run in 0..2 {
+            let actual = executable.run(inputs).expect("the program runs");
+            assert_eq!(actual.len(), expected.len());
+            for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+                let place =
+                    format!("{granularity:?} run {run} output {i}\n{}", executable.program());
+                check_tensor(actual, expected, tolerance, &place);
+            }
+        }
+    }
+}
+
+fn check_tensor(actual: &Tensor, expected: &Tensor, tolerance: f64, place: &str) {
+    assert_eq!(actual.dtype(), expected.dtype(), "{place}");
+    assert_eq!(actual.shape(), expected.shape(), "{place}");
+    let (actual, expected) = (numbers(actual), numbers(expected));
+    for (i, (&a, &e)) in actual.iter().zip(&expected).enumerate() {
+        let near = (a - e).abs() <= tolerance * (1.0 + e.abs());
+        assert!(
+            near || a == e || (a.is_nan() && e.is_nan()),
+            "element {i}: {a} against {e}\n{place}"
+        );
+    }
+}
+
+/// The elements as f64.
+pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
+    match tensor.dtype() {
+        DType::F32 => tensor.as_slice::<f32>().unwrap().iter().map(|&x| x.into()).collect(),
+        DType::F64 => tensor.as_slice::<f64>().unwrap().to_vec(),
+        DType::F16 => tensor.as_slice::<half::f16>().unwrap().iter().map(|x| x.to_f64()).collect(),
+        DType::BF16 => {
+            tensor.as_slice::<half::bf16>().unwrap().iter().map(|x| x.to_f64()).collect()
+        }
+        DType::I64 => tensor.as_slice::<i64>().unwrap().iter().map(|&x| x as f64).collect(),
+        DType::I32 => tensor.as_slice::<i32>().unwrap().iter().map(|&x| x.into()).collect(),
+        DType::U8 => tensor.as_slice::<u8>().unwrap().iter().map(|&x| x.into()).collect(),
+        DType::Bool => tensor.bytes().iter().map(|&x| x.into()).collect(),
+        other => panic!("the suite makes no {other}"),
+    }
+}
+
+/// A small reproducible generator (splitmix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub(crate) fn tensor(&mut self, dtype: DType, shape: Vec<usize>) -> Tensor {
+        let n: usize = shape.iter().product();
+        let real: Vec<f64> = (0..n).map(|_| self.unit() * 4.0 - 2.0).collect();
+        let whole: Vec<i64> = real.iter().map(|x| (x * 4.0) as i64).collect();
+        match dtype {
+            DType::F32 => Tensor::from_vec(shape, real.iter().map(|&x| x as f32).collect()),
+            DType::F64 => Tensor::from_vec(shape, real),
+            DType::F16 => {
+                Tensor::from_vec(shape, real.iter().map(|&x| half::f16::from_f64(x)).collect())
+            }
+            DType::BF16 => {
+                Tensor::from_vec(shape, real.iter().map(|&x| half::bf16::from_f64(x)).collect())
+            }
+            DType::I64 => Tensor::from_vec(shape, whole),
+            DType::I32 => Tensor::from_vec(shape, whole.iter().map(|&x| x as i32).collect()),
+            DType::U8 => {
+                Tensor::from_vec(shape, whole.iter().map(|&x| x.unsigned_abs() as u8).collect())
+            }
+            DType::Bool => Tensor::from_bools(shape, whole.iter().map(|x| x % 2 == 0).collect()),
+            other => panic!("the suite makes no {other}"),
+        }
+        .unwrap()
+    }
+}

@@ -1,0 +1,138 @@
+//! Programs of several families: views, in-place writing, outputs that are views, memory.
+
+use crate::check::{Random, check_graph, executable, random_inputs};
+use graphene_frontend::dim::{Bindings, Dim, Symbol};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::op::{Binary, Op, ReduceOp, SliceAxis, Unary};
+use graphene_frontend::types::TensorType;
+use graphene_fusion::Granularity;
+
+fn dims(text: &str) -> Vec<Dim> {
+    text.split(',').filter(|dim| !dim.is_empty()).map(|dim| dim.trim().parse().unwrap()).collect()
+}
+
+fn sizes(b: i64, s: i64) -> Bindings {
+    let mut bindings = Bindings::new();
+    bindings.bind(Symbol::new("b"), b).unwrap();
+    bindings.bind(Symbol::new("s"), s).unwrap();
+    bindings
+}
+
+/// A graph under construction.
+struct Build(Graph);
+
+impl Build {
+    fn input(&mut self, name: &str, shape: &str) -> ValueId {
+        self.0.add_input(name, TensorType::new(DType::F32, dims(shape))).unwrap()
+    }
+
+    fn weight(&mut self, seed: u64, shape: &[usize]) -> ValueId {
+        self.0.add_constant("weight", Random(seed).tensor(DType::F32, shape.to_vec()))
+    }
+
+    fn add(&mut self, op: Op, inputs: &[ValueId]) -> ValueId {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        self.0.add(op.name(), op.clone(), &inputs).unwrap().value()
+    }
+
+    fn heads(&mut self, x: ValueId) -> ValueId {
+        let split = self.add(Op::Reshape(dims("b,s,4,8")), &[x]);
+        self.add(Op::Transpose(vec![0, 2, 1, 3]), &[split])
+    }
+}
+
+fn check(graph: &Graph, tolerance: f64) {
+    for (seed, (b, s)) in [(1, 1), (2, 9), (3, 33)].into_iter().enumerate() {
+        let inputs = random_inputs(graph, &sizes(b, s), &mut Random(seed as u64));
+        check_graph(graph, &sizes(b, s), &inputs, tolerance);
+    }
+}
+
+/// An attention layer as exporters write it.
+fn attention() -> Graph {
+    let mut g = Build(Graph::new());
+    let x = g.input("x", "b,s,32");
+    let mask = g.input("mask", "b,1,1,s");
+    let project = |g: &mut Build, seed| {
+        let w = g.weight(seed, &[32, 32]);
+        let bias = g.weight(seed + 10, &[32]);
+        let product = g.add(Op::MatMul, &[x, w]);
+        g.add(Op::Binary(Binary::Add), &[bias, product])
+    };
+    let (q, k, v) = (project(&mut g, 1), project(&mut g, 2), project(&mut g, 3));
+    let (q, k, v) = (g.heads(q), g.heads(k), g.heads(v));
+    let k = g.add(Op::Transpose(vec![0, 1, 3, 2]), &[k]);
+    let scale = g.weight(4, &[]);
+    let k = g.add(Op::Binary(Binary::Mul), &[k, scale]);
+    let scores = g.add(Op::MatMul, &[q, k]);
+    let scores = g.add(Op::Binary(Binary::Add), &[scores, mask]);
+    let weights = g.add(Op::Softmax { axis: 3, log: false }, &[scores]);
+    let heads = g.add(Op::MatMul, &[weights, v]);
+    let merged = g.add(Op::Transpose(vec![0, 2, 1, 3]), &[heads]);
+    let merged = g.add(Op::Reshape(dims("b,s,32")), &[merged]);
+    let sum = g.add(Op::Binary(Binary::Add), &[merged, x]);
+    let (scale, bias) = (g.weight(5, &[32]), g.weight(6, &[32]));
+    let y = g.add(Op::LayerNorm { axis: 2, epsilon: 1e-5 }, &[sum, scale, bias]);
+    g.0.add_output("y", y);
+    g.0
+}
+
+#[test]
+fn attention_agrees_and_moves_nothing_when_fused() {
+    let graph = attention();
+    check(&graph, 1e-4);
+    let fused = executable(&graph, &sizes(2, 9), Granularity::Fused);
+    let copies = fused.program().steps().iter().filter(|step| step.family.name() == "Copy").count();
+    assert_eq!(copies, 0, "{}", fused.program());
+}
+
+#[test]
+fn movement_agrees() {
+    let mut g = Build(Graph::new());
+    let x = g.input("x", "b,6,s");
+    let t = g.add(Op::Transpose(vec![2, 0, 1]), &[x]);
+    let flat = g.add(Op::Reshape(dims("s*b,6")), &[t]);
+    let part = g.add(
+        Op::Slice(vec![SliceAxis { axis: 1, start: Dim::from(4), len: Dim::from(2), step: -3 }]),
+        &[flat],
+    );
+    let wide = g.add(Op::Expand(dims("3,s*b,2")), &[part]);
+    let joined = g.add(Op::Concat { axis: 0 }, &[wide, wide]);
+    let reduced = g.add(Op::Reduce { op: ReduceOp::Mean, axes: vec![0, 2], keep: true }, &[joined]);
+    let norm = g.add(Op::Softmax { axis: 1, log: true }, &[wide]);
+    for (name, value) in
+        [("t", t), ("part", part), ("wide", wide), ("reduced", reduced), ("norm", norm)]
+    {
+        g.0.add_output(name, value);
+    }
+    check(&g.0, 1e-4);
+}
+
+#[test]
+fn outputs_may_be_inputs_weights_and_given_twice() {
+    let mut g = Build(Graph::new());
+    let x = g.input("x", "b,s");
+    let w = g.weight(1, &[3]);
+    let y = g.add(Op::Unary(Unary::Tanh), &[x]);
+    let z = g.add(Op::Unary(Unary::Exp), &[y]);
+    for (name, value) in [("x", x), ("w", w), ("y", y), ("again", y), ("z", z)] {
+        g.0.add_output(name, value);
+    }
+    check(&g.0, 1e-5);
+}
+
+#[test]
+fn chains_reuse_memory_in_place() {
+    let mut g = Build(Graph::new());
+    let mut x = g.input("x", "b,s");
+    for i in 0..8 {
+        x = g.add(Op::Softmax { axis: 1, log: false }, &[x]);
+        x = g.add(if i % 2 == 0 { Op::Unary(Unary::Exp) } else { Op::Unary(Unary::Sqrt) }, &[x]);
+    }
+    let y = g.add(Op::Softmax { axis: 1, log: false }, &[x]);
+    g.0.add_output("y", y);
+    check(&g.0, 1e-5);
+    let plan = executable(&g.0, &sizes(8, 128), Granularity::Fused);
+    assert_eq!(plan.plan().arena_bytes(), 2 * 8 * 128 * 4, "{}", plan.plan());
+}
