@@ -1,0 +1,83 @@
+//! Written files hold the model and its weights, or are not there.
+
+use std::fs;
+use std::path::Path;
+
+use graphene_frontend::onnx::ModelProto;
+use graphene_models::{Options, Storage, ZooError, ZooModel};
+use prost::Message;
+
+use crate::{scratch, zoo};
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn weights(model: &ZooModel) -> Vec<u8> {
+    let mut bytes = vec![0; model.weights().length() as usize];
+    model.weights().fill(0, &mut bytes);
+    bytes
+}
+
+#[test]
+fn one_file_has_the_weights_inside() {
+    let folder = scratch("inline");
+    for name in ["bert-base-tiny", "albert-base-tiny", "lstm-tiny", "fmha"] {
+        let model = zoo(name, &Options::default());
+        let path = folder.join("model.onnx");
+        let mut progress = Vec::new();
+        let show = &mut |done, total| progress.push((done, total));
+        model.write_as(&path, Storage::Auto, show).unwrap();
+        let read = ModelProto::decode(fs::read(&path).unwrap().as_slice()).unwrap();
+        let whole = weights(&model);
+        // Put back as references, the weights give the model that was built.
+        let mut expected = model.model().clone();
+        for (tensor, weight) in
+            expected.graph.as_mut().unwrap().initializer.iter_mut().zip(model.weights().iter())
+        {
+            let start = weight.offset() as usize;
+            let bytes = whole[start..start + weight.length() as usize].to_vec();
+            tensor.raw_data = Some(bytes.into());
+            tensor.external_data.clear();
+            tensor.data_location = Default::default();
+        }
+        assert!(read == expected, "{name}");
+        if model.weights().length() > 0 {
+            let (done, total) = *progress.last().unwrap();
+            assert_eq!(done, total);
+        }
+    }
+    assert_eq!(files(&folder), ["model.onnx"]);
+}
+
+#[test]
+fn external_weights_lie_beside_the_model() {
+    let folder = scratch("external");
+    let model = zoo("roberta-base-tiny", &Options::default());
+    model.write_as(&folder.join("m.onnx"), Storage::External, &mut |_, _| ()).unwrap();
+    assert_eq!(files(&folder), ["m.onnx", "m.onnx.data"]);
+    assert!(fs::read(folder.join("m.onnx.data")).unwrap() == weights(&model));
+    let read = ModelProto::decode(fs::read(folder.join("m.onnx")).unwrap().as_slice()).unwrap();
+    for tensor in &read.graph.unwrap().initializer {
+        assert_eq!(tensor.external_data[0].value, "m.onnx.data");
+        assert_eq!(tensor.raw_data, None);
+    }
+}
+
+#[test]
+fn a_failed_write_leaves_nothing() {
+    let folder = scratch("failed");
+    let model = zoo("mlp-2x8", &Options::default());
+    let missing = model.write(&folder.join("absent").join("m.onnx"));
+    assert!(matches!(missing, Err(ZooError::Write { .. })), "{missing:?}");
+    assert!(matches!(model.write(Path::new("/")), Err(ZooError::NotAFile(_))));
+    // A folder cannot be replaced by a file, which shows only when the draft is complete.
+    fs::create_dir_all(folder.join("m.onnx").join("inside")).unwrap();
+    let taken = model.write(&folder.join("m.onnx"));
+    assert!(matches!(taken, Err(ZooError::Write { .. })), "{taken:?}");
+    assert_eq!(files(&folder), ["m.onnx"]);
+}
