@@ -12,18 +12,9 @@ const ROUND: f32 = 12_582_912.0;
 const LN2_HIGH: f32 = 355.0 / 512.0;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 
-/// 2ⁿ for `-127 < n < 128`.
+/// x = n ln 2 + r: returns e^r and the number whose low bits are n.
 #[inline(always)]
-fn power_of_two(n: i32) -> f32 {
-    f32::from_bits(((n + 127) as u32) << 23)
-}
-
-/// eˣ within 2 ulp, results below the normal range included.
-#[inline(always)]
-pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
-    // Beyond these bounds the result is 0 or ∞ anyway. The comparisons let NaN through.
-    let x = if x > 89.0 { 89.0 } else { x };
-    let x = if x < -105.0 { -105.0 } else { x };
+fn exp_parts<const FMA: bool>(x: f32) -> (f32, f32) {
     let shifted = mul_add::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
     let r = mul_add::<FMA>(n, -LN2_HIGH, x);
@@ -32,11 +23,42 @@ pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
         r,
         [5e-1, 1.666_651_8e-1, 4.166_620_2e-2, 8.368_97e-3, 1.395_063_1e-3],
     );
-    let p = mul_add::<FMA>(p * r, r, r) + 1.0;
+    (mul_add::<FMA>(p * r, r, r) + 1.0, shifted)
+}
+
+/// eˣ within 2 ulp for |x| ≤ 87, where the result is a normal number; NaN for NaN; for other x
+/// anything.
+#[inline(always)]
+fn exp_normal<const FMA: bool>(x: f32) -> f32 {
+    let (p, shifted) = exp_parts::<FMA>(x);
+    // The shift leaves n alone of the bits; the sum with the bias is the exponent of 2ⁿ.
+    p * f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23))
+}
+
+/// eˣ within 2 ulp for x ≤ 87; results below the normal range are 0.
+#[inline(always)]
+pub(crate) fn exp_flushed<const FMA: bool>(x: f32) -> f32 {
+    let y = exp_normal::<FMA>(x);
+    if x < -87.0 { 0.0 } else { y }
+}
+
+/// eˣ within 2 ulp, results below the normal range included.
+#[inline(always)]
+pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
+    // Beyond these bounds the result is 0 or ∞ anyway. The comparisons let NaN through.
+    let x = if x > 89.0 { 89.0 } else { x };
+    let x = if x < -105.0 { -105.0 } else { x };
+    let (p, shifted) = exp_parts::<FMA>(x);
     // The scale is applied in two halves, as 2ⁿ alone may be outside the normal range.
-    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32).clamp(-252, 252);
+    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
     let half = n >> 1;
-    p * power_of_two(half) * power_of_two(n - half)
+    p * power_of_two(half) * power_of_two(n.wrapping_sub(half))
+}
+
+/// 2ⁿ for `-127 < n < 128`; for other n some number.
+#[inline(always)]
+fn power_of_two(n: i32) -> f32 {
+    f32::from_bits((n.wrapping_add(127) as u32) << 23)
 }
 
 /// The natural logarithm within 2 ulp, for subnormal numbers too.
@@ -81,8 +103,10 @@ pub(crate) fn tanh<const FMA: bool>(x: f32) -> f32 {
         [-3.333_328e-1, 1.333_138_3e-1, -5.373_4e-2, 2.061_813e-2, -5.679_312e-3],
     );
     let near = mul_add::<FMA>(p * z, x, x);
-    let far = 1.0 - 2.0 / (exp::<FMA>(2.0 * x.abs()) + 1.0);
-    if x.abs() < 0.625 { near } else { far.copysign(x) }
+    // From 9.1 on the result rounds to 1.
+    let a = if x.abs() > 9.1 { 9.1 } else { x.abs() };
+    let far = 1.0 - 2.0 / (exp_normal::<FMA>(2.0 * a) + 1.0);
+    if a < 0.625 { near } else { far.copysign(x) }
 }
 
 /// The error function within 4 ulp.
@@ -118,8 +142,8 @@ pub(crate) fn erf<const FMA: bool>(x: f32) -> f32 {
             2.109_496_4e-5,
         ],
     );
-    let far = 1.0 - exp::<FMA>(-g);
-    if x.abs() < 0.92 { near } else { far.copysign(x) }
+    let far = 1.0 - exp_normal::<FMA>(-g);
+    if a < 0.92 { near } else { far.copysign(x) }
 }
 
 /// 1 / (1 + e⁻ˣ) within 4 ulp.

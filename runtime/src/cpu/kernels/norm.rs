@@ -1,8 +1,9 @@
 //! Layer normalisation and its root-mean-square form, over the last axis.
 
-use super::simd::{Kernel, dispatch, fold, mul_add, sum};
+use super::simd::{Fold, Kernel, dispatch, fold, mul_add, sum};
 use super::view::check_size;
 use crate::error::Result;
+use pulp::Simd;
 use rayon::prelude::*;
 
 /// Tensors smaller than this run on the calling thread.
@@ -35,20 +36,44 @@ impl Affine<'_> {
     }
 }
 
+/// Σ (x - mean)².
+#[derive(Clone, Copy)]
+struct Squares(f32);
+
+impl Fold for Squares {
+    const INIT: f32 = 0.0;
+    #[inline(always)]
+    fn neutral(self) -> f32 {
+        self.0
+    }
+    #[inline(always)]
+    fn step<S: Simd>(self, simd: S, acc: S::f32s, x: S::f32s) -> S::f32s {
+        let x = simd.sub_f32s(x, simd.splat_f32s(self.0));
+        simd.mul_add_e_f32s(x, x, acc)
+    }
+    #[inline(always)]
+    fn join<S: Simd>(self, simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.add_f32s(a, b)
+    }
+    #[inline(always)]
+    fn merge(a: f32, b: f32) -> f32 {
+        a + b
+    }
+}
+
 struct Row<'a>(Norm, &'a mut [f32], Affine<'a>);
 
 impl Kernel for Row<'_> {
     type Output = (f32, f32);
     #[inline(always)]
-    fn run<const FMA: bool>(self) -> (f32, f32) {
+    fn run<S: Simd, const FMA: bool>(self, simd: S) -> (f32, f32) {
         let Row(norm, row, Affine { scale, bias, epsilon }) = self;
         let n = row.len() as f32;
         let mean = match norm {
-            Norm::Layer => sum(row) / n,
+            Norm::Layer => sum(simd, row) / n,
             Norm::Rms => 0.0,
         };
-        let squares = |a: f32, x: f32| mul_add::<FMA>(x - mean, x - mean, a);
-        let variance = fold(row, 0.0, squares, |a, b| a + b) / n;
+        let variance = fold(simd, Squares(mean), row) / n;
         let inverse = 1.0 / (variance + epsilon).sqrt();
         match (scale, bias) {
             (Some(scale), Some(bias)) => {

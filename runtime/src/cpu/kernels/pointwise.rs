@@ -6,6 +6,7 @@
 
 use super::math;
 use super::simd::{Kernel, dispatch};
+use pulp::Simd;
 
 /// A function of one number.
 trait Map: Copy {
@@ -25,7 +26,7 @@ struct ZipInPlace<'a, F>(F, &'a mut [f32], &'a [f32]);
 impl<F: Map> Kernel for MapInto<'_, F> {
     type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
         for (y, &x) in self.1.iter_mut().zip(self.2) {
             *y = self.0.eval::<FMA>(x);
         }
@@ -35,7 +36,7 @@ impl<F: Map> Kernel for MapInto<'_, F> {
 impl<F: Map> Kernel for MapInPlace<'_, F> {
     type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
         for x in self.1 {
             *x = self.0.eval::<FMA>(*x);
         }
@@ -45,7 +46,7 @@ impl<F: Map> Kernel for MapInPlace<'_, F> {
 impl<F: Zip> Kernel for ZipInto<'_, F> {
     type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
         for ((y, &a), &b) in self.1.iter_mut().zip(self.2).zip(self.3) {
             *y = self.0.eval::<FMA>(a, b);
         }
@@ -55,7 +56,7 @@ impl<F: Zip> Kernel for ZipInto<'_, F> {
 impl<F: Zip> Kernel for ZipInPlace<'_, F> {
     type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
         for (a, &b) in self.1.iter_mut().zip(self.2) {
             *a = self.0.eval::<FMA>(*a, b);
         }

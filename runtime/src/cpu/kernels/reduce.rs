@@ -3,9 +3,10 @@
 //! of threads.
 
 use super::copy::copy_strided;
-use super::simd::{Kernel, dispatch, fold};
+use super::simd::{Fold, Kernel, dispatch, fold};
 use super::view::{check_size, elements, row_major};
 use crate::error::{Error, Result};
+use pulp::Simd;
 use rayon::prelude::*;
 
 /// The elements of a row that are folded without splitting.
@@ -36,10 +37,10 @@ pub enum Reduce {
     L1,
 }
 
-trait Reducer: Default + Copy + Send + Sync {
-    const INIT: f32;
-    fn step(a: f32, x: f32) -> f32;
-    fn merge(a: f32, b: f32) -> f32;
+trait Reducer: Fold + Default + Send + Sync {
+    /// [`Fold::step`] of one element.
+    fn scalar(a: f32, x: f32) -> f32;
+    /// The result from the accumulator and the number of elements.
     #[inline(always)]
     fn finish(a: f32, _: usize) -> f32 {
         a
@@ -47,16 +48,25 @@ trait Reducer: Default + Copy + Send + Sync {
 }
 
 macro_rules! reducers {
-    ($($name:ident: $init:expr, |$a:ident, $x:ident| $step:expr, |$b:ident, $c:ident| $merge:expr
+    ($($name:ident: $init:expr,
+        |$a:ident, $x:ident| $scalar:expr,
+        |$simd:ident, $acc:ident, $v:ident| $vector:expr, $join:expr,
+        |$b:ident, $c:ident| $merge:expr
         $(, |$sum:ident, $n:ident| $finish:expr)?;)*) => {$(
         #[derive(Clone, Copy, Default)]
         struct $name;
-        impl Reducer for $name {
+        impl Fold for $name {
             const INIT: f32 = $init;
             #[inline(always)]
-            fn step($a: f32, $x: f32) -> f32 { $step }
+            fn step<S: Simd>(self, $simd: S, $acc: S::f32s, $v: S::f32s) -> S::f32s { $vector }
+            #[inline(always)]
+            fn join<S: Simd>(self, $simd: S, $acc: S::f32s, $v: S::f32s) -> S::f32s { $join }
             #[inline(always)]
             fn merge($b: f32, $c: f32) -> f32 { $merge }
+        }
+        impl Reducer for $name {
+            #[inline(always)]
+            fn scalar($a: f32, $x: f32) -> f32 { $scalar }
             $(#[inline(always)]
             fn finish($sum: f32, $n: usize) -> f32 { $finish })?
         }
@@ -64,13 +74,29 @@ macro_rules! reducers {
 }
 
 reducers! {
-    Sum: 0.0, |a, x| a + x, |a, b| a + b;
-    Mean: 0.0, |a, x| a + x, |a, b| a + b, |a, n| a / n as f32;
-    Max: f32::NEG_INFINITY, |a, x| if x > a || x.is_nan() { x } else { a }, |a, b| Self::step(a, b);
-    Min: f32::INFINITY, |a, x| if x < a || x.is_nan() { x } else { a }, |a, b| Self::step(a, b);
-    Prod: 1.0, |a, x| a * x, |a, b| a * b;
-    SumSquare: 0.0, |a, x| a + x * x, |a, b| a + b;
-    L1: 0.0, |a, x| a + x.abs(), |a, b| a + b;
+    Sum: 0.0, |a, x| a + x, |s, a, x| s.add_f32s(a, x), s.add_f32s(a, x), |a, b| a + b;
+    Mean: 0.0, |a, x| a + x, |s, a, x| s.add_f32s(a, x), s.add_f32s(a, x), |a, b| a + b, |a, n| a / n as f32;
+    Max: f32::NEG_INFINITY,
+        |a, x| if x > a || x.is_nan() { x } else { a },
+        |s, a, x| keep_nan(s, s.less_than_or_equal_f32s(x, a), a, x),
+        keep_nan(s, s.less_than_or_equal_f32s(x, a), a, x),
+        |a, b| Self::scalar(a, b);
+    Min: f32::INFINITY,
+        |a, x| if x < a || x.is_nan() { x } else { a },
+        |s, a, x| keep_nan(s, s.less_than_or_equal_f32s(a, x), a, x),
+        keep_nan(s, s.less_than_or_equal_f32s(a, x), a, x),
+        |a, b| Self::scalar(a, b);
+    Prod: 1.0, |a, x| a * x, |s, a, x| s.mul_f32s(a, x), s.mul_f32s(a, x), |a, b| a * b;
+    SumSquare: 0.0, |a, x| a + x * x, |s, a, x| s.mul_add_e_f32s(x, x, a), s.add_f32s(a, x), |a, b| a + b;
+    L1: 0.0, |a, x| a + x.abs(), |s, a, x| s.add_f32s(a, s.abs_f32s(x)), s.add_f32s(a, x),
+        |a, b| a + b;
+}
+
+/// `a` where `stays` or where it is NaN, else `x`.
+#[inline(always)]
+fn keep_nan<S: Simd>(simd: S, stays: S::m32s, a: S::f32s, x: S::f32s) -> S::f32s {
+    let next = simd.select_f32s(stays, a, x);
+    simd.select_f32s(simd.equal_f32s(a, a), next, a)
 }
 
 /// Reduces `src`, contiguous and row-major of `shape`, over `axes` into `dst`, contiguous of the
@@ -161,8 +187,8 @@ struct Row<'a, R>(&'a [f32], R);
 impl<R: Reducer> Kernel for Row<'_, R> {
     type Output = f32;
     #[inline(always)]
-    fn run<const FMA: bool>(self) -> f32 {
-        fold(self.0, R::INIT, R::step, R::merge)
+    fn run<S: Simd, const FMA: bool>(self, simd: S) -> f32 {
+        fold(simd, self.1, self.0)
     }
 }
 
@@ -171,9 +197,9 @@ struct Singles<'a, R>(&'a mut [f32], &'a [f32], R);
 impl<R: Reducer> Kernel for Singles<'_, R> {
     type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
         for (y, &x) in self.0.iter_mut().zip(self.1) {
-            *y = R::finish(R::step(R::INIT, x), 1);
+            *y = R::finish(R::scalar(R::INIT, x), 1);
         }
     }
 }
@@ -183,10 +209,10 @@ struct AddRows<'a, R>(&'a mut [f32], &'a [f32], R);
 impl<R: Reducer> Kernel for AddRows<'_, R> {
     type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
         for row in self.1.chunks_exact(self.0.len()) {
             for (y, &x) in self.0.iter_mut().zip(row) {
-                *y = R::step(*y, x);
+                *y = R::scalar(*y, x);
             }
         }
     }
@@ -197,7 +223,7 @@ struct Merge<'a, R>(&'a mut [f32], &'a [f32], R);
 impl<R: Reducer> Kernel for Merge<'_, R> {
     type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
         for (y, &x) in self.0.iter_mut().zip(self.1) {
             *y = R::merge(*y, x);
         }
@@ -344,8 +370,8 @@ mod tests {
         let mut y = [0.0];
         reduce(Reduce::Sum, &mut y, &x, &[1 << 22], &[0]).unwrap();
         let want = f64::from(0.1f32) * f64::from(1 << 22);
-        // 64 additions a lane in a block of 4096, 6 merges of lanes, 10 of blocks.
-        assert!((f64::from(y[0]) / want - 1.0).abs() < 80.0 * f64::from(f32::EPSILON) / 2.0);
+        // On the narrowest vectors 256 additions a lane in a block, 4 of lanes, 10 of blocks.
+        assert!((f64::from(y[0]) / want - 1.0).abs() < 270.0 * f64::from(f32::EPSILON) / 2.0);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use pulp::{Arch, Simd, WithSimd};
 pub(crate) trait Kernel {
     /// What the loop returns.
     type Output;
-    /// Runs it; `FMA` tells whether `a * b + c` is one instruction.
-    fn run<const FMA: bool>(self) -> Self::Output;
+    /// Runs it on the vectors of `simd`; `FMA` tells whether `a * b + c` is one instruction.
+    fn run<S: Simd, const FMA: bool>(self, simd: S) -> Self::Output;
 }
 
 struct Adapter<K>(K);
@@ -21,12 +21,12 @@ impl<K: Kernel> WithSimd for Adapter<K> {
     type Output = K::Output;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> K::Output {
+    fn with_simd<S: Simd>(self, simd: S) -> K::Output {
         // Of x86's units, those with at least 8 lanes have FMA; AArch64 has it always.
         if S::F32_LANES >= 8 || cfg!(target_arch = "aarch64") {
-            self.0.run::<true>()
+            self.0.run::<S, true>(simd)
         } else {
-            self.0.run::<false>()
+            self.0.run::<S, false>(simd)
         }
     }
 }
@@ -52,53 +52,103 @@ pub(crate) fn polynomial<const FMA: bool, const N: usize>(x: f32, c: [f32; N]) -
     sum
 }
 
-/// The lanes that reductions keep apart: several vectors of any unit, so that additions overlap.
-pub(crate) const LANES: usize = 64;
+/// A reduction of a slice to one number.
+pub(crate) trait Fold: Copy {
+    /// What the accumulators begin with.
+    const INIT: f32;
+    /// An element that changes nothing: it fills the last vector.
+    #[inline(always)]
+    fn neutral(self) -> f32 {
+        Self::INIT
+    }
+    /// Takes in a vector of elements.
+    fn step<S: Simd>(self, simd: S, acc: S::f32s, x: S::f32s) -> S::f32s;
+    /// Joins two vectors of accumulators.
+    fn join<S: Simd>(self, simd: S, a: S::f32s, b: S::f32s) -> S::f32s;
+    /// Joins two accumulators.
+    fn merge(a: f32, b: f32) -> f32;
+}
 
-/// Folds a slice with [`LANES`] independent accumulators.
+/// The most lanes that a vector has.
+const MAX_LANES: usize = 16;
+
+/// Folds a slice with four vectors of accumulators, so that additions overlap, then those pairwise.
 #[inline(always)]
-pub(crate) fn fold(
-    x: &[f32],
-    init: f32,
-    step: impl Fn(f32, f32) -> f32,
-    merge: impl Fn(f32, f32) -> f32,
-) -> f32 {
-    let mut lanes = [init; LANES];
-    let mut chunks = x.chunks_exact(LANES);
-    for chunk in &mut chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = step(*lane, x);
+pub(crate) fn fold<S: Simd, F: Fold>(simd: S, f: F, x: &[f32]) -> f32 {
+    const { assert!(S::F32_LANES <= MAX_LANES && S::F32_LANES.is_power_of_two()) }
+    let (vectors, tail) = S::as_simd_f32s(x);
+    let mut acc = [simd.splat_f32s(F::INIT); 4];
+    let (chunks, rest) = vectors.as_chunks::<4>();
+    for chunk in chunks {
+        for (acc, &x) in acc.iter_mut().zip(chunk) {
+            *acc = f.step(simd, *acc, x);
         }
     }
-    let mut tail = chunks.remainder().chunks_exact(16);
-    for chunk in &mut tail {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = step(*lane, x);
-        }
+    for (acc, &x) in acc.iter_mut().zip(rest) {
+        *acc = f.step(simd, *acc, x);
     }
-    for (lane, &x) in lanes.iter_mut().zip(tail.remainder()) {
-        *lane = step(*lane, x);
+    if !tail.is_empty() {
+        let mut padded = [f.neutral(); MAX_LANES];
+        padded[..tail.len()].copy_from_slice(tail);
+        let (last, _) = S::as_simd_f32s(&padded[..S::F32_LANES]);
+        acc[3] = f.step(simd, acc[3], last[0]);
     }
-    let mut width = LANES / 2;
-    while width > 0 {
-        let (low, high) = lanes.split_at_mut(width);
-        for (low, &high) in low.iter_mut().zip(high.iter()) {
-            *low = merge(*low, high);
-        }
-        width /= 2;
+    let [a, b, c, d] = acc;
+    let mut lanes = [F::INIT; MAX_LANES];
+    S::as_mut_simd_f32s(&mut lanes[..S::F32_LANES]).0[0] =
+        f.join(simd, f.join(simd, a, b), f.join(simd, c, d));
+    // The lanes beyond the vector's hold what changes nothing.
+    let eight: [f32; 8] = std::array::from_fn(|i| F::merge(lanes[i], lanes[i + 8]));
+    let four: [f32; 4] = std::array::from_fn(|i| F::merge(eight[i], eight[i + 4]));
+    F::merge(F::merge(four[0], four[2]), F::merge(four[1], four[3]))
+}
+
+#[derive(Clone, Copy)]
+struct Sum;
+
+impl Fold for Sum {
+    const INIT: f32 = 0.0;
+    #[inline(always)]
+    fn step<S: Simd>(self, simd: S, acc: S::f32s, x: S::f32s) -> S::f32s {
+        simd.add_f32s(acc, x)
     }
-    lanes[0]
+    #[inline(always)]
+    fn join<S: Simd>(self, simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        simd.add_f32s(a, b)
+    }
+    #[inline(always)]
+    fn merge(a: f32, b: f32) -> f32 {
+        a + b
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Max;
+
+impl Fold for Max {
+    const INIT: f32 = f32::NEG_INFINITY;
+    #[inline(always)]
+    fn step<S: Simd>(self, simd: S, acc: S::f32s, x: S::f32s) -> S::f32s {
+        simd.select_f32s(simd.less_than_f32s(acc, x), x, acc)
+    }
+    #[inline(always)]
+    fn join<S: Simd>(self, simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+        self.step(simd, a, b)
+    }
+    #[inline(always)]
+    fn merge(a: f32, b: f32) -> f32 {
+        if b > a { b } else { a }
+    }
 }
 
 /// Sum of a slice.
 #[inline(always)]
-pub(crate) fn sum(x: &[f32]) -> f32 {
-    fold(x, 0.0, |a, x| a + x, |a, b| a + b)
+pub(crate) fn sum<S: Simd>(simd: S, x: &[f32]) -> f32 {
+    fold(simd, Sum, x)
 }
 
 /// The largest element that is not NaN; -∞ if there is none.
 #[inline(always)]
-pub(crate) fn max(x: &[f32]) -> f32 {
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    fold(x, f32::NEG_INFINITY, larger, larger)
+pub(crate) fn max<S: Simd>(simd: S, x: &[f32]) -> f32 {
+    fold(simd, Max, x)
 }

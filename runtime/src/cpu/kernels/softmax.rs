@@ -1,9 +1,11 @@
-//! Softmax and its logarithm. A row whose largest element is -∞ gives NaN, as the definition does.
+//! Softmax and its logarithm. A row whose largest element is -∞ gives NaN, as the definition does;
+//! terms below 10⁻³⁷ of the largest count as 0.
 
 use super::math;
-use super::simd::{Kernel, dispatch, fold, max, sum};
+use super::simd::{Kernel, dispatch, max, sum};
 use super::view::{check_size, elements};
 use crate::error::Result;
+use pulp::Simd;
 use rayon::prelude::*;
 
 /// Tensors smaller than this run on the calling thread.
@@ -11,6 +13,9 @@ const PARALLEL: usize = 1 << 13;
 
 /// The columns that the strided form holds in L1 at a time.
 const COLUMNS: usize = 64;
+
+/// The exponentials of a row that its logarithm holds at a time.
+const BLOCK: usize = 256;
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,30 +26,40 @@ pub enum Softmax {
     Log,
 }
 
-struct Row<'a>(Softmax, &'a mut [f32]);
+/// Rows of so many elements, one after the other.
+struct Rows<'a>(Softmax, &'a mut [f32], usize);
 
-impl Kernel for Row<'_> {
+impl Kernel for Rows<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
-        let Row(kind, row) = self;
-        let top = max(row);
-        match kind {
-            Softmax::Plain => {
-                for x in row.iter_mut() {
-                    *x = math::exp::<FMA>(*x - top);
+    fn run<S: Simd, const FMA: bool>(self, simd: S) {
+        let Rows(kind, rows, n) = self;
+        for row in rows.chunks_exact_mut(n.max(1)) {
+            let top = max(simd, row);
+            match kind {
+                Softmax::Plain => {
+                    for x in row.iter_mut() {
+                        *x = math::exp_flushed::<FMA>(*x - top);
+                    }
+                    let scale = 1.0 / sum(simd, row);
+                    for x in row {
+                        *x *= scale;
+                    }
                 }
-                let scale = 1.0 / sum(row);
-                for x in row {
-                    *x *= scale;
-                }
-            }
-            Softmax::Log => {
-                let sum = fold(row, 0.0, |a, x| a + math::exp::<FMA>(x - top), |a, b| a + b);
-                let log = sum.ln();
-                for x in row {
-                    // The largest comes off first: it may be so large that top + log is top.
-                    *x = *x - top - log;
+                Softmax::Log => {
+                    let mut total = 0.0;
+                    for part in row.chunks(BLOCK) {
+                        let mut block = [0f32; BLOCK];
+                        for (e, &x) in block.iter_mut().zip(part) {
+                            *e = math::exp_flushed::<FMA>(x - top);
+                        }
+                        total += sum(simd, &block);
+                    }
+                    let log = total.ln();
+                    for x in row {
+                        // The largest comes off first: it may be so large that top + log is top.
+                        *x = *x - top - log;
+                    }
                 }
             }
         }
@@ -58,7 +73,7 @@ struct Columns<'a>(Softmax, &'a mut [f32], usize);
 impl Kernel for Columns<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<const FMA: bool>(self) {
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
         let Columns(kind, block, width) = self;
         let mut top = [f32::NEG_INFINITY; COLUMNS];
         for row in block.chunks_exact(width) {
@@ -70,7 +85,7 @@ impl Kernel for Columns<'_> {
         for row in block.chunks_exact_mut(width) {
             for ((sum, &top), x) in sum.iter_mut().zip(&top).zip(row) {
                 let shifted = *x - top;
-                let e = math::exp::<FMA>(shifted);
+                let e = math::exp_flushed::<FMA>(shifted);
                 *sum += e;
                 *x = match kind {
                     Softmax::Plain => e,
@@ -97,7 +112,8 @@ impl Kernel for Columns<'_> {
 
 /// Softmax of one contiguous row in place, on the calling thread: the building block of fused loops.
 pub fn softmax_row(kind: Softmax, row: &mut [f32]) {
-    dispatch(Row(kind, row));
+    let n = row.len();
+    dispatch(Rows(kind, row, n));
 }
 
 /// Softmax over the middle axis of `[outer, axis, inner]`, both sides contiguous.
@@ -116,22 +132,18 @@ pub fn softmax(
     if len == 0 {
         return Ok(());
     }
-    let one = |(dst, src): (&mut [f32], &[f32])| {
+    let size = axis * inner;
+    let part = if len >= PARALLEL { (PARALLEL / 2).div_ceil(size) * size } else { len };
+    dst.par_chunks_mut(part).zip(src.par_chunks(part)).for_each(|(dst, src)| {
         if inner == 1 {
             dst.copy_from_slice(src);
-            softmax_row(kind, dst);
+            dispatch(Rows(kind, dst, axis));
         } else {
-            softmax_columns(kind, dst, src, inner);
+            for (dst, src) in dst.chunks_exact_mut(size).zip(src.chunks_exact(size)) {
+                softmax_columns(kind, dst, src, inner);
+            }
         }
-    };
-    let size = axis * inner;
-    if len >= PARALLEL {
-        let least = (PARALLEL / 2 / size).max(1);
-        let parts = dst.par_chunks_exact_mut(size).zip(src.par_chunks_exact(size));
-        parts.with_min_len(least).for_each(one);
-    } else {
-        dst.chunks_exact_mut(size).zip(src.chunks_exact(size)).for_each(one);
-    }
+    });
     Ok(())
 }
 
