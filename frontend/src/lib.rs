@@ -4,6 +4,7 @@ pub mod dot;
 pub mod dtype;
 pub mod eval;
 pub mod graph;
+pub mod import;
 pub mod infer;
 pub mod narrow;
 pub mod onnx;

@@ -12,7 +12,7 @@ mod gather;
 mod matmul;
 mod movement;
 mod norm;
-mod number;
+pub(crate) mod number;
 mod pointwise;
 mod pool;
 mod reduce;

@@ -181,7 +181,7 @@ impl<B: bytemuck::Pod> AsRef<[u8]> for Bits<B> {
 }
 
 /// The elements as `f64`; integers too.
-pub(super) fn reals(tensor: &Tensor) -> Result<Vec<f64>, EvalError> {
+pub(crate) fn reals(tensor: &Tensor) -> Result<Vec<f64>, EvalError> {
     let dtype = tensor.dtype();
     match dtype {
         DType::F32 => mapped(bits::<f32>(tensor), f64::from),
@@ -217,7 +217,7 @@ pub(super) fn reals(tensor: &Tensor) -> Result<Vec<f64>, EvalError> {
 ///
 /// # Errors
 /// [`EvalError::Unsupported`] for real types.
-pub(super) fn integers(tensor: &Tensor) -> Result<Vec<i128>, EvalError> {
+pub(crate) fn integers(tensor: &Tensor) -> Result<Vec<i128>, EvalError> {
     let dtype = tensor.dtype();
     match dtype {
         DType::I8 => mapped(bits::<i8>(tensor), i128::from),
@@ -266,7 +266,7 @@ fn truncated(dtype: DType, value: f64) -> i128 {
 
 /// A tensor of real numbers, each rounded once; integer types truncate, truth is what is not zero.
 /// `saturate` as in [`narrow::from_f64`].
-pub(super) fn from_reals(
+pub(crate) fn from_reals(
     dtype: DType,
     shape: Vec<usize>,
     values: &[f64],
@@ -303,7 +303,7 @@ pub(super) fn from_reals(
 }
 
 /// A tensor of integers, each modulo the width; truth is what is not zero, reals are rounded once.
-pub(super) fn from_integers(
+pub(crate) fn from_integers(
     dtype: DType,
     shape: Vec<usize>,
     values: &[i128],

@@ -1,0 +1,193 @@
+//! A graph under construction: every operation is simplified, evaluated in symbols or folded before it is added.
+
+use super::error::{OpError, Reason};
+use super::symbolic::{self, Abstract};
+use super::{materialize, simplify};
+use crate::dim::Bindings;
+use crate::dtype::DType;
+use crate::eval::evaluate_op;
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::op::Op;
+use crate::tensor::Tensor;
+use crate::types::TensorType;
+use std::collections::HashMap;
+
+/// Larger results are not computed at import: an operation on weights stays in the graph.
+const FOLD_BYTES: usize = 16 << 20;
+
+/// All results computed at import together take at most this much.
+const FOLD_BUDGET: usize = 1 << 30;
+
+/// A uniform tensor with more elements stays a broadcast scalar.
+const FOLD_UNIFORM: usize = 1 << 10;
+
+/// More nodes than any real model has.
+pub(super) const MAX_NODES: usize = 1 << 20;
+
+/// A graph with what is known beside the types of its values.
+#[derive(Default)]
+pub(super) struct Builder {
+    pub(super) graph: Graph,
+    /// The name of the ONNX node at hand, for the nodes that it becomes.
+    pub(super) name: String,
+    facts: HashMap<ValueId, Option<Abstract>>,
+    forms: HashMap<(DType, Abstract), ValueId>,
+    folded: usize,
+    /// Values of the enclosing graph that this one takes as inputs after its formal ones.
+    pub(super) captures: Vec<(ValueId, ValueId)>,
+}
+
+impl Builder {
+    pub(super) fn ty(&self, value: ValueId) -> &TensorType {
+        self.graph.ty(value)
+    }
+
+    /// Adds a constant.
+    pub(super) fn constant(&mut self, tensor: Tensor) -> ValueId {
+        self.graph.add_constant(&self.name, tensor)
+    }
+
+    /// The elements of a value in symbols, if they are known.
+    pub(super) fn fact(&mut self, value: ValueId) -> Option<Abstract> {
+        if let Some(fact) = self.facts.get(&value) {
+            return fact.clone();
+        }
+        let fact = self.graph.constant(value).and_then(Abstract::of_tensor);
+        self.facts.insert(value, fact.clone());
+        fact
+    }
+
+    /// A value with these elements: the same one for the same elements.
+    pub(super) fn value_of(
+        &mut self,
+        dtype: DType,
+        elements: Abstract,
+    ) -> Result<ValueId, OpError> {
+        let key = (dtype, elements);
+        if let Some(&value) = self.forms.get(&key) {
+            return Ok(value);
+        }
+        let value = materialize::materialize(self, dtype, &key.1)?;
+        self.facts.insert(value, Some(key.1.clone()));
+        self.forms.insert(key, value);
+        Ok(value)
+    }
+
+    /// Adds an operation, or finds a value that is its only output already.
+    pub(super) fn add(
+        &mut self,
+        op: Op,
+        inputs: &[Option<ValueId>],
+    ) -> Result<Vec<ValueId>, OpError> {
+        if let Some(value) = simplify::simplify(self, &op, inputs)? {
+            return Ok(vec![value]);
+        }
+        if let Some((dtype, elements)) = symbolic::evaluate(self, &op, inputs) {
+            return Ok(vec![self.value_of(dtype, elements)?]);
+        }
+        if op == Op::NonZero {
+            return self.force_op(&op, inputs);
+        }
+        let node = self.add_plain(op, inputs)?;
+        if let Some(values) = self.fold(node) {
+            return Ok(values);
+        }
+        let outputs = self.graph.node(node).outputs().len() as u32;
+        Ok((0..outputs).map(|output| ValueId { node, output }).collect())
+    }
+
+    /// Adds an operation as it is.
+    pub(super) fn add_plain(
+        &mut self,
+        op: Op,
+        inputs: &[Option<ValueId>],
+    ) -> Result<NodeId, OpError> {
+        if self.graph.len() >= MAX_NODES {
+            return Err(Reason::Nodes(MAX_NODES).into());
+        }
+        Ok(self.graph.add(&self.name, op, inputs)?)
+    }
+
+    /// The outputs of a node as constants, if its inputs are and the outputs are small.
+    fn fold(&mut self, node: NodeId) -> Option<Vec<ValueId>> {
+        let node = self.graph.node(node);
+        let mut bytes = 0_usize;
+        for ty in node.outputs() {
+            let elements = crate::tensor::checked_elements(&ty.known_shape()?)?;
+            bytes = bytes.checked_add(elements.checked_mul(ty.dtype.size())?)?;
+        }
+        let free = matches!(node.op(), Op::Reshape(_) | Op::BitCast(_));
+        let limit = match node.op() {
+            Op::Expand(_) => FOLD_UNIFORM * node.outputs()[0].dtype.size(),
+            _ => FOLD_BYTES,
+        };
+        if !free && (bytes > limit || self.folded.saturating_add(bytes) > FOLD_BUDGET) {
+            return None;
+        }
+        let operands = self.operands(node.inputs())?;
+        let operands: Vec<_> = operands.iter().map(Option::as_ref).collect();
+        // An operation that fails stays in the graph, to fail when it runs, if it ever does.
+        let results = evaluate_op(node.op(), &operands, &Bindings::new()).ok()?;
+        if results.iter().map(TensorType::of).ne(node.outputs().iter().cloned()) {
+            return None;
+        }
+        if !free {
+            self.folded += bytes;
+        }
+        Some(results.into_iter().map(|tensor| self.constant(tensor)).collect())
+    }
+
+    /// The constants behind values, if all are.
+    fn operands(&self, inputs: &[Option<ValueId>]) -> Option<Vec<Option<Tensor>>> {
+        inputs
+            .iter()
+            .map(|input| match input {
+                Some(value) => self.graph.constant(*value).cloned().map(Some),
+                None => Some(None),
+            })
+            .collect()
+    }
+
+    /// Evaluates an operation whose inputs must be known.
+    fn force_op(&mut self, op: &Op, inputs: &[Option<ValueId>]) -> Result<Vec<ValueId>, OpError> {
+        let mut operands = Vec::new();
+        for input in inputs {
+            operands.push(match *input {
+                Some(value) => Some(self.known(value).ok_or(OpError::NeedsValue(value))?),
+                None => None,
+            });
+        }
+        let operands: Vec<_> = operands.iter().map(Option::as_ref).collect();
+        let results = evaluate_op(op, &operands, &Bindings::new())
+            .map_err(|error| Reason::Operator(error.to_string()))?;
+        Ok(results.into_iter().map(|tensor| self.constant(tensor)).collect())
+    }
+
+    /// The elements of a value, if they depend on constants only; computed now, whatever their size.
+    pub(super) fn known(&self, value: ValueId) -> Option<Tensor> {
+        self.known_at(value, 0)
+    }
+
+    fn known_at(&self, value: ValueId, depth: usize) -> Option<Tensor> {
+        const MAX_DEPTH: usize = 32;
+        let node = self.graph.node(value.node);
+        match node.op() {
+            Op::Constant(tensor) => return Some(tensor.clone()),
+            Op::Input => return None,
+            _ if depth == MAX_DEPTH => return None,
+            _ => {}
+        }
+        let types = node.outputs().iter();
+        types.map(TensorType::known_shape).collect::<Option<Vec<_>>>()?;
+        let mut operands = Vec::new();
+        for input in node.inputs() {
+            operands.push(match *input {
+                Some(value) => Some(self.known_at(value, depth + 1)?),
+                None => None,
+            });
+        }
+        let operands: Vec<_> = operands.iter().map(Option::as_ref).collect();
+        let results = evaluate_op(node.op(), &operands, &Bindings::new()).ok()?;
+        results.into_iter().nth(value.output as usize)
+    }
+}

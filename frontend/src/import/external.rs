@@ -1,0 +1,141 @@
+//! Weights that lie in files beside the model.
+
+use bytes::Bytes;
+use std::path::{Component, Path, PathBuf};
+
+mod map;
+
+/// Reads data that a model keeps elsewhere.
+pub trait ExternalData {
+    /// `length` bytes from `offset` on (to the end without a length) of what `location` names.
+    ///
+    /// # Errors
+    /// [`ExternalDataError`].
+    fn read(
+        &self,
+        location: &str,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<Bytes, ExternalDataError>;
+}
+
+/// Why external data cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ExternalDataError {
+    /// The caller gave no source of external data.
+    #[error("its data is in `{0}`, and no folder to read it from was given")]
+    None(String),
+    /// The location is absolute, contains `..`, or is a link that leaves the model's folder.
+    #[error("its data is in `{0}`, outside of the model's folder")]
+    Outside(String),
+    /// The file cannot be opened.
+    #[error("cannot read `{location}`: {kind}")]
+    Io {
+        /// The location.
+        location: String,
+        /// What the system says.
+        kind: std::io::ErrorKind,
+    },
+    /// The range ends behind the file's end.
+    #[error("`{location}` has {size} bytes, but bytes {offset} to {end} are asked for")]
+    Range {
+        /// The location.
+        location: String,
+        /// Bytes in the file.
+        size: u64,
+        /// First byte asked for.
+        offset: u64,
+        /// End of the range.
+        end: u64,
+    },
+    /// The entry that says where the data is lacks a location or holds a malformed number.
+    #[error("malformed entry `{0}` of external data")]
+    Malformed(String),
+}
+
+/// No external data: a model that has some is refused.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoExternalData;
+
+impl ExternalData for NoExternalData {
+    fn read(
+        &self,
+        location: &str,
+        _offset: u64,
+        _length: Option<u64>,
+    ) -> Result<Bytes, ExternalDataError> {
+        Err(ExternalDataError::None(location.to_owned()))
+    }
+}
+
+/// The folder of a model file; files in it are memory-mapped once each.
+#[derive(Debug)]
+pub struct ModelFolder {
+    folder: PathBuf,
+    files: std::sync::Mutex<std::collections::BTreeMap<PathBuf, Bytes>>,
+}
+
+impl ModelFolder {
+    /// The folder at this path.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), files: Default::default() }
+    }
+
+    /// The file of that name, links resolved, if it lies within the folder.
+    fn resolve(&self, location: &str) -> Result<PathBuf, ExternalDataError> {
+        let outside = || ExternalDataError::Outside(location.to_owned());
+        let relative = Path::new(location);
+        let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+        if location.is_empty() || !relative.components().all(plain) {
+            return Err(outside());
+        }
+        let canonical = |path: &Path| path.canonicalize().map_err(|error| io(location, &error));
+        let folder = match self.folder.as_os_str().is_empty() {
+            true => canonical(Path::new("."))?,
+            false => canonical(&self.folder)?,
+        };
+        let path = canonical(&folder.join(relative))?;
+        if path.starts_with(&folder) { Ok(path) } else { Err(outside()) }
+    }
+}
+
+impl ExternalData for ModelFolder {
+    fn read(
+        &self,
+        location: &str,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<Bytes, ExternalDataError> {
+        let path = self.resolve(location)?;
+        let mut files = self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let bytes = match files.get(&path) {
+            Some(bytes) => bytes.clone(),
+            None => map::map(&path).map_err(|error| io(location, &error))?,
+        };
+        files.insert(path, bytes.clone());
+        let size = bytes.len() as u64;
+        let end = match length {
+            Some(length) => offset.saturating_add(length),
+            None => size,
+        };
+        if offset > end || end > size {
+            let location = location.to_owned();
+            return Err(ExternalDataError::Range { location, size, offset, end });
+        }
+        Ok(bytes.slice(offset as usize..end as usize))
+    }
+}
+
+/// The bytes of a model file, memory-mapped, and the folder that its external data is read from.
+///
+/// # Errors
+/// What the system says.
+pub fn read_model(path: impl AsRef<Path>) -> std::io::Result<(Bytes, ModelFolder)> {
+    let path = path.as_ref();
+    let bytes = map::map(path)?;
+    Ok((bytes, ModelFolder::new(path.parent().unwrap_or(Path::new("")))))
+}
+
+fn io(location: &str, error: &std::io::Error) -> ExternalDataError {
+    ExternalDataError::Io { location: location.to_owned(), kind: error.kind() }
+}

@@ -1,0 +1,18 @@
+//! Mapping files into memory.
+#![allow(unsafe_code)]
+
+use bytes::Bytes;
+use std::fs::File;
+use std::path::Path;
+
+/// The file's bytes, mapped; pages are read when touched.
+pub(super) fn map(path: &Path) -> std::io::Result<Bytes> {
+    let file = File::open(path)?;
+    if file.metadata()?.len() == 0 {
+        return Ok(Bytes::new());
+    }
+    // SAFETY: the mapping is private and read-only, and is read as plain bytes. A file that another process
+    // truncates meanwhile ends this one by a signal; that is the price of not copying weights.
+    let map = unsafe { memmap2::Mmap::map(&file)? };
+    Ok(Bytes::from_owner(map))
+}

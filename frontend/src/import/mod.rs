@@ -1,0 +1,75 @@
+//! Import of ONNX models.
+//!
+//! [`import`] decodes a model, walks its nodes in topological order, and lets a row of the operator table
+//! ([`ops`]) add what each stands for to a [`Graph`]. Shape arithmetic leaves nothing in that graph: beside each
+//! value the importer keeps its elements in symbols where they are known, and constants are folded on the way.
+//! A model file is untrusted: sizes are checked before anything is allocated, nesting is bounded, and every error
+//! names the node.
+
+use crate::graph::Graph;
+use crate::tensor::Tensor;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+mod build;
+mod context;
+mod driver;
+mod error;
+mod external;
+mod materialize;
+pub mod ops;
+mod order;
+mod simplify;
+mod sweep;
+mod symbolic;
+mod tensor;
+mod types;
+
+pub use context::Context;
+pub use error::{ImportError, OpError, Reason, Unsupported};
+pub use external::{ExternalData, ExternalDataError, ModelFolder, NoExternalData, read_model};
+
+/// What is known beforehand about a model's inputs.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ImportOptions {
+    /// Sizes for symbols, by name.
+    pub dims: BTreeMap<String, i64>,
+    /// Values for inputs, by name; such an input becomes a constant.
+    pub values: BTreeMap<String, Tensor>,
+}
+
+/// An imported model.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Import {
+    /// The graph.
+    pub graph: Graph,
+    /// What was specialised, folded or ignored.
+    pub notes: Vec<String>,
+    /// The version of ONNX's own operator set that the model asks for.
+    pub opset: i64,
+    /// The tool that wrote the model, with its version.
+    pub producer: String,
+}
+
+/// Imports a model.
+///
+/// # Errors
+/// [`ImportError`], which names the node.
+pub fn import(
+    model: Bytes,
+    weights: &dyn ExternalData,
+    options: &ImportOptions,
+) -> Result<Import, ImportError> {
+    driver::import(model, weights, options)
+}
+
+/// Reads a tensor message, for example from a file of test data.
+///
+/// # Errors
+/// [`OpError`] if it is malformed or its element type is not supported.
+pub fn read_tensor(
+    proto: &crate::onnx::TensorProto,
+    weights: &dyn ExternalData,
+) -> Result<Tensor, OpError> {
+    tensor::read_tensor(proto, weights)
+}
