@@ -5,17 +5,19 @@ use crate::error::{Error, Result};
 use graphene_frontend::tensor::{Tensor, TensorError};
 use graphene_fusion::program::{BufferId, BufferKind, Program};
 
+/// Bytes to a cache line, to which storage is aligned.
+const LINE: usize = 64;
+
 /// Bytes aligned to a cache line.
-#[derive(Clone, Default)]
+///
+/// They are words with some to spare in front: the system hands those out as untouched zero pages, which an
+/// allocation of stricter alignment would have to clear.
+#[derive(Default)]
 pub(crate) struct Storage {
-    lines: Vec<Line>,
+    words: Vec<u64>,
+    start: usize,
     len: usize,
 }
-
-/// A cache line.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
 
 impl Storage {
     /// Zeroed bytes.
@@ -23,22 +25,22 @@ impl Storage {
     /// # Errors
     /// [`Error::Memory`] if the system does not give them.
     pub(crate) fn new(len: usize) -> Result<Self> {
-        let mut lines = Vec::new();
-        let count = len.div_ceil(64);
-        lines.try_reserve_exact(count).map_err(|_| Error::Memory { bytes: len })?;
-        lines.resize(count, Line([0; 64]));
-        Ok(Self { lines, len })
+        let count = len.div_ceil(8) + LINE / 8;
+        let words: Vec<u64> = bytemuck::allocation::try_zeroed_vec(count)
+            .map_err(|()| Error::Memory { bytes: len })?;
+        let start = words.as_ptr().align_offset(LINE).min(LINE / 8) * 8;
+        Ok(Self { words, start, len })
     }
 
     /// The bytes.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+        &mut bytemuck::cast_slice_mut(&mut self.words)[self.start..self.start + self.len]
     }
 }
 
 impl AsRef<[u8]> for Storage {
     fn as_ref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.lines)[..self.len]
+        &bytemuck::cast_slice(&self.words)[self.start..self.start + self.len]
     }
 }
 

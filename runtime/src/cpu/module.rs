@@ -134,7 +134,9 @@ impl Executable {
     }
 
     fn output_storage(&self) -> Result<Vec<Storage>> {
-        let mut outputs = vec![Storage::default(); self.program.outputs().len()];
+        let count = self.program.outputs().len();
+        let mut outputs: Vec<Storage> =
+            std::iter::repeat_with(Storage::default).take(count).collect();
         for buffer in self.plan.buffers() {
             if let Place::Output(number) = buffer.place {
                 outputs[number] = Storage::new(buffer.elements * buffer.dtype.size())?;
