@@ -9,6 +9,18 @@ use crate::graph::ValueId;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+mod attention;
+mod conv;
+mod einsum;
+mod helpers;
+mod loss;
+mod math;
+mod norm;
+mod product;
+mod quant;
+mod reduce;
+mod resize;
+mod rnn;
 mod shape;
 
 /// An operator.
@@ -32,8 +44,30 @@ const fn row(
     Row { domain: "", op, since, run }
 }
 
+/// A row of onnxruntime's domain of fused operators.
+const fn microsoft(
+    op: &'static str,
+    since: i64,
+    run: fn(&mut Context<'_, '_>) -> Result<Vec<ValueId>, OpError>,
+) -> Row {
+    Row { domain: "com.microsoft", op, since, run }
+}
+
 /// The families.
-const FAMILIES: &[&[Row]] = &[shape::ROWS];
+const FAMILIES: &[&[Row]] = &[
+    shape::ROWS,
+    math::ROWS,
+    reduce::ROWS,
+    product::ROWS,
+    einsum::ROWS,
+    conv::ROWS,
+    norm::ROWS,
+    resize::ROWS,
+    rnn::ROWS,
+    attention::ROWS,
+    quant::ROWS,
+    loss::ROWS,
+];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static Row>> =
     LazyLock::new(|| rows().map(|row| ((row.domain, row.op), row)).collect());
