@@ -60,7 +60,8 @@ const TOP_LEVEL: &[&str] = &[
 ];
 
 /// Modules that may contain `unsafe`: the thin layers that call something with raw memory.
-const MAY_BE_UNSAFE: &[&str] = &["runtime/src/cpu/kernels/gemm.rs", "frontend/src/import/files.rs"];
+const MAY_BE_UNSAFE: &[&str] =
+    &["runtime/src/cpu/kernels/gemm.rs", "frontend/src/import/external/map.rs"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -161,9 +162,11 @@ fn every_file_opens_with_what_it_is() {
 fn unsafe_code_stays_in_its_thin_layers() {
     for (path, text) in sources() {
         let lines = text.lines().map(str::trim).filter(|line| !line.starts_with("//"));
-        let allows = lines.clone().any(|line| line.contains("allow(unsafe_code)"));
+        // Spelled apart, so that this file does not find itself.
+        let allowed = ["allow(", "unsafe_code)"].concat();
+        let allows = lines.clone().any(|line| line.contains(&allowed));
         assert!(!allows || MAY_BE_UNSAFE.contains(&path.as_str()), "{path} allows unsafe code");
-        let blocks = lines.filter(|line| line.contains("unsafe {")).count();
+        let blocks = lines.filter(|line| line.contains(&["unsafe", " {"].concat())).count();
         let reasons = text.matches("SAFETY:").count();
         assert!(blocks <= reasons, "{path} has an unsafe block without its SAFETY line");
     }
@@ -171,17 +174,14 @@ fn unsafe_code_stays_in_its_thin_layers() {
 
 #[test]
 fn sources_leave_nothing_open() {
-    // Spelled apart, so that this file does not find itself.
-    let open =
-        [["to", "do!("], ["unimple", "mented!("], ["db", "g!("], ["#[ig", "nore"], ["FIX", "ME"]];
+    let open = ["todo!(", "unimplemented!(", "dbg!(", "#[ignore", "FIXME"];
     for (path, text) in sources() {
-        for word in open.iter().map(|parts| parts.concat()) {
-            assert!(!text.contains(&word), "{path} contains {word}");
+        for word in open {
+            let found = text.contains(word) && !path.ends_with("tidy.rs");
+            assert!(!found, "{path} contains {word}");
         }
-        let globs = text.lines().filter(|line| line.trim_start().starts_with("use "));
-        for line in globs {
-            let test_only = line.contains("super::*") && text.contains("#[cfg(test)]");
-            assert!(!line.contains("::*") || test_only, "{path} imports by glob: {line}");
+        for line in text.lines().filter(|line| line.trim_start().starts_with("use ")) {
+            assert!(!line.contains("::*"), "{path} imports by glob: {line}");
         }
     }
 }

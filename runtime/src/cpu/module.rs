@@ -47,7 +47,7 @@ impl Module {
     ///
     /// # Errors
     /// [`Error::Dim`] for a symbol without a size, [`Error::TooLarge`], [`Error::Memory`], and
-    /// [`Error::Step`] around [`Error::Mismatch`] where shapes disagree under these sizes.
+    /// [`Error::At`] around [`Error::Mismatch`] where shapes disagree under these sizes.
     pub fn bind(&self, bindings: &Bindings) -> Result<Executable> {
         let plan = bind(&self.program, bindings)?;
         let mut kernels = Vec::with_capacity(self.kernels.len());

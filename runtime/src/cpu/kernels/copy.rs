@@ -2,7 +2,8 @@
 
 use super::view::{check_disjoint, check_reach, check_size, elements, row_major};
 use crate::error::Result;
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 /// Copies of fewer elements than this run on the calling thread.
 const PARALLEL: usize = 1 << 15;

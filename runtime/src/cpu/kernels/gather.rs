@@ -2,7 +2,8 @@
 
 use super::view::{check_size, elements};
 use crate::error::{Error, Result};
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
 
 /// `dst[o, j, i] = src[o, indices[j], i]` for `src` of `[outer, axis, inner]` and `dst` of
 /// `[outer, indices.len(), inner]`, both contiguous. A negative index counts from the end.

@@ -9,7 +9,7 @@ use super::matmul::{Matrix, MatrixMut, Size, Strides};
 use super::view::{Axis, check_disjoint, check_reach, check_size};
 use crate::error::Result;
 use gemm::Parallelism;
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 
 /// A product of fewer multiplications than this runs on one thread.
 const PARALLEL: usize = 1 << 18;

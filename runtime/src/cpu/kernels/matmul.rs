@@ -6,7 +6,8 @@ use super::gemm::{batch_offset, batched, check};
 use super::view::{check_size, elements, row_major};
 use crate::error::Result;
 use half::{bf16, f16};
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 pub use super::gemm::Element;
 

@@ -4,7 +4,8 @@ use super::simd::{Fold, Kernel, dispatch, fold, mul_add, sum};
 use super::view::check_size;
 use crate::error::Result;
 use pulp::Simd;
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 /// Tensors smaller than this run on the calling thread.
 const PARALLEL: usize = 1 << 13;

@@ -7,7 +7,8 @@ use super::simd::{Fold, Kernel, dispatch, fold};
 use super::view::{check_size, elements, row_major};
 use crate::error::{Error, Result};
 use pulp::Simd;
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 /// The elements of a row that are folded without splitting.
 const BLOCK: usize = 4096;

@@ -6,7 +6,8 @@ use super::simd::{Kernel, dispatch, max, sum};
 use super::view::{check_size, elements};
 use crate::error::Result;
 use pulp::Simd;
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 /// Tensors smaller than this run on the calling thread.
 const PARALLEL: usize = 1 << 13;

@@ -9,7 +9,7 @@ use crate::cpu::kernels::pointwise as fast;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
 use half::{bf16, f16};
-use rayon::prelude::*;
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 /// Loops of fewer element operations than this run on the calling thread.
 const PARALLEL: usize = 1 << 16;
