@@ -35,20 +35,6 @@ pub enum ZooError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// A range of weights was asked for that the model does not have.
-    #[error("no weights at {location}:{offset}..+{length}: {available} bytes are in `{held}`")]
-    NoSuchWeights {
-        /// The location asked for.
-        location: String,
-        /// First byte asked for.
-        offset: u64,
-        /// Number of bytes asked for.
-        length: u64,
-        /// The one location that the model has.
-        held: String,
-        /// Bytes at that location.
-        available: u64,
-    },
     /// The path to write to names no file.
     #[error("{} is not a file name", .0.display())]
     NotAFile(PathBuf),

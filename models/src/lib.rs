@@ -1,10 +1,10 @@
 //! A zoo of models, built rather than downloaded.
 //!
 //! Each model is an ONNX graph as torch's exporter prints it, shape arithmetic included, with weights that
-//! are a function of a seed. In reading order: [`catalog`] has the models by name, [`options`] what may be
-//! chosen about them, [`builder`] makes nodes with the exporter's names, [`blocks`], [`attention`],
-//! [`encoder`] and [`small`] put them together, [`weights`] computes any range of the weights,
-//! [`zoo`] joins the two, and [`write`] and [`wire`] put them into files.
+//! are a function of a seed. In reading order: `catalog` has the models by name, `options` what may be
+//! chosen about them, `builder` makes nodes with the exporter's names, `blocks`, `attention`,
+//! `encoder` and `small` put them together, `weights` computes any range of the weights,
+//! `zoo` joins the two, and `write` and `wire` put them into files.
 //!
 //! ```
 //! use graphene_models::{Options, build};

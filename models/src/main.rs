@@ -86,7 +86,7 @@ fn exit_code(error: &ZooError) -> u8 {
         | ZooError::Option { .. }
         | ZooError::TooLarge { .. }
         | ZooError::NotAFile(_) => 2,
-        ZooError::NoSuchWeights { .. } | ZooError::Write { .. } => 1,
+        ZooError::Write { .. } => 1,
     }
 }
 

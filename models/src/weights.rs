@@ -3,7 +3,11 @@
 //! Every element is a function of the seed, the tensor's name and the element's index, so any range of
 //! any tensor can be made on its own, on any machine, by any number of threads, with the same bits.
 
+use std::io;
 use std::num::NonZero;
+
+use bytes::Bytes;
+use graphene_frontend::import::{ExternalData, ExternalDataError};
 
 /// Bytes of one element; all zoo weights are f32.
 const ELEMENT: u64 = 4;
@@ -163,6 +167,29 @@ impl Weights {
             done = to;
         }
         out[done..].fill(0);
+    }
+}
+
+impl ExternalData for Weights {
+    /// Makes the bytes asked for; each call makes them anew, and nothing of them stays here.
+    fn read(
+        &self,
+        location: &str,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<Bytes, ExternalDataError> {
+        if location != self.location {
+            let kind = io::ErrorKind::NotFound;
+            return Err(ExternalDataError::Io { location: location.to_owned(), kind });
+        }
+        let end = length.map_or(self.length.max(offset), |length| offset.saturating_add(length));
+        if end > self.length {
+            let (location, size) = (location.to_owned(), self.length);
+            return Err(ExternalDataError::Range { location, size, offset, end });
+        }
+        let mut bytes = vec![0; (end - offset) as usize];
+        self.fill(offset, &mut bytes);
+        Ok(Bytes::from(bytes))
     }
 }
 

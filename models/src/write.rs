@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prost::Message;
 
@@ -116,6 +117,9 @@ fn copy_weights(
     Ok(())
 }
 
+/// Drafts begun by this process.
+static DRAFTS: AtomicU64 = AtomicU64::new(0);
+
 /// A complete file under a temporary name beside its own; removed unless it is published.
 struct Draft {
     temporary: PathBuf,
@@ -129,7 +133,9 @@ impl Draft {
         fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<Self, ZooError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+        // Unique among processes and among the threads of this one.
+        let (process, draft) = (std::process::id(), DRAFTS.fetch_add(1, Ordering::Relaxed));
+        let temporary = path.with_file_name(format!(".{name}.{process}-{draft}.tmp"));
         let failed = |source| ZooError::Write { path: path.to_owned(), source };
         let file = File::create(&temporary).map_err(failed)?;
         let draft = Self { temporary, path: path.to_owned(), published: false };

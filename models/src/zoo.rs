@@ -1,6 +1,8 @@
 //! A zoo model: its ONNX message, and its weights, made when they are asked for.
 
+use bytes::Bytes;
 use graphene_frontend::onnx::ModelProto;
+use prost::Message;
 
 use crate::builder::Builder;
 use crate::catalog::{Architecture, architecture};
@@ -28,7 +30,12 @@ impl ZooModel {
         &self.weights
     }
 
-    /// The message and the weights apart, as an import takes them.
+    /// The message as bytes, without the weights: what an import takes beside [`ZooModel::weights`].
+    pub fn encode(&self) -> Bytes {
+        Bytes::from(self.model.encode_to_vec())
+    }
+
+    /// The message and the weights apart.
     pub fn into_parts(self) -> (ModelProto, Weights) {
         (self.model, self.weights)
     }

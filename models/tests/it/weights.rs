@@ -1,5 +1,6 @@
 //! Weights are the same bits however, whenever and wherever they are asked for.
 
+use graphene_frontend::import::{ExternalData, ExternalDataError};
 use graphene_models::{Options, Weights};
 
 use crate::zoo;
@@ -95,4 +96,24 @@ fn moments_are_as_declared() {
     check("embeddings.LayerNorm.weight", 1.0, 0.1);
     check("embeddings.LayerNorm.bias", 0.0, 0.05);
     check("pooler.dense.weight", 0.0, 0.02 * 12.0_f64.sqrt());
+}
+
+#[test]
+fn an_import_reads_them_by_their_location() {
+    let model = zoo("lstm-tiny", &Options::default());
+    let weights = model.weights();
+    let whole = bytes(weights, 0, weights.length() as usize);
+    let location = weights.location();
+    assert!(weights.read(location, 0, None).unwrap() == whole);
+    assert_eq!(weights.read(location, 70, Some(9)).unwrap(), whole[70..79]);
+    assert!(weights.read(location, weights.length(), None).unwrap().is_empty());
+    let (size, beyond) = (weights.length(), weights.length() + 1);
+    for (offset, length) in
+        [(0, Some(beyond)), (1, Some(size)), (9, Some(u64::MAX)), (beyond, None)]
+    {
+        let refused = weights.read(location, offset, length);
+        assert!(matches!(refused, Err(ExternalDataError::Range { .. })), "{offset} {length:?}");
+    }
+    let elsewhere = weights.read("elsewhere", 0, None);
+    assert!(matches!(elsewhere, Err(ExternalDataError::Io { .. })), "{elsewhere:?}");
 }
