@@ -10,6 +10,7 @@ pub mod narrow;
 pub mod onnx;
 pub mod op;
 pub mod tensor;
+pub mod testdata;
 pub mod text;
 pub mod types;
 pub mod verify;

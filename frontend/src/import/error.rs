@@ -198,6 +198,18 @@ impl OpError {
     }
 }
 
+impl fmt::Display for OpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported(why) => write!(f, "not supported: {why}"),
+            Self::Invalid(reason) => reason.fmt(f),
+            Self::Infer(error) => error.fmt(f),
+            Self::NeedsValue(value) => write!(f, "a shape depends on the elements of {value}"),
+            Self::Import(error) => error.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, op, domain, why } = self;

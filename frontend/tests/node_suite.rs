@@ -1,0 +1,224 @@
+//! ONNX's backend suite of single operators, run by the importer and the reference evaluator.
+//!
+//! Each case is a model with inputs and expected outputs. It passes if all outputs agree within the suite's
+//! own tolerance; it is refused if the importer says that it does not support an operator, which is reported as
+//! ignored; anything else fails. `PASSED` keeps the number of passes from falling.
+
+use bytes::Bytes;
+use graphene_frontend::eval::evaluate;
+use graphene_frontend::import::{
+    Import, ImportError, ImportOptions, NoExternalData, Unsupported, import,
+};
+use graphene_frontend::onnx::{GraphProto, ModelProto};
+use graphene_frontend::tensor::Tensor;
+use graphene_frontend::testdata::{compare, read_tensor_proto};
+use libtest_mimic::{Arguments, Failed, Trial};
+use prost::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::sync::Mutex;
+
+/// Cases that pass; raise it with what is added.
+const PASSED: usize = 0;
+
+/// The packed suite.
+const SUITE: &[u8] = include_bytes!("data/onnx-node-suite.tar.zst");
+
+/// A row of the suite's index.
+struct Case {
+    name: String,
+    rtol: f64,
+    atol: f64,
+}
+
+/// What became of a case.
+enum Outcome {
+    Passed,
+    Refused(Vec<Unsupported>),
+    Wrong(String),
+}
+
+type Files = BTreeMap<String, Bytes>;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let files = unpack();
+    let cases = cases(&files);
+    let chosen: Vec<Case> = match &arguments.filter {
+        Some(filter) => cases.into_iter().filter(|case| case.name.contains(filter)).collect(),
+        None => cases,
+    };
+    let whole = arguments.filter.is_none();
+    let outcomes = run_all(&files, &chosen);
+    let mut trials = Vec::new();
+    let mut refused: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    let (mut passed, mut wrong) = (0, 0);
+    for (case, outcome) in chosen.iter().zip(&outcomes) {
+        let (failure, ignored) = match outcome {
+            Outcome::Passed => (None, false),
+            Outcome::Refused(unsupported) => {
+                for one in unsupported {
+                    let key = format!("{}: {}", one.op, one.why);
+                    refused.entry(key).or_default().insert(&case.name);
+                }
+                (None, true)
+            }
+            Outcome::Wrong(why) => (Some(why.clone()), false),
+        };
+        passed += usize::from(failure.is_none() && !ignored);
+        wrong += usize::from(failure.is_some());
+        let result = move || failure.map_or(Ok(()), |why| Err(Failed::from(why)));
+        trials.push(Trial::test(case.name.clone(), result).with_ignored_flag(ignored));
+    }
+    if whole {
+        let mut rows: Vec<_> = refused.into_iter().collect();
+        rows.sort_by_key(|(_, cases)| std::cmp::Reverse(cases.len()));
+        println!("\nrefused, by operator:");
+        for (why, cases) in rows {
+            println!("{:5} {why}", cases.len());
+        }
+        println!("passed {passed}, wrong {wrong}, of {}", chosen.len());
+        trials.push(Trial::test("no_case_is_lost", move || {
+            if passed < PASSED {
+                return Err(Failed::from(format!("{passed} cases pass, {PASSED} did before")));
+            }
+            Ok(())
+        }));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// The files of the suite by path below `node/`.
+fn unpack() -> Files {
+    let decoder = ruzstd::decoding::StreamingDecoder::new(SUITE).expect("the suite is a zst file");
+    let mut files = Files::new();
+    let mut archive = tar::Archive::new(decoder);
+    for entry in archive.entries().expect("the suite is a tar file") {
+        let mut entry = entry.expect("an entry of the suite");
+        let path = entry.path().expect("a path").to_string_lossy().into_owned();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).expect("a file of the suite");
+        if let Some(path) = path.trim_start_matches("./").strip_prefix("node/") {
+            files.insert(path.to_owned(), bytes.into());
+        }
+    }
+    files
+}
+
+/// The rows of `index.tsv`: case, operators, opset, rtol, atol.
+fn cases(files: &Files) -> Vec<Case> {
+    let index = files.get("index.tsv").expect("the suite has an index");
+    let text = std::str::from_utf8(index).expect("the index is text");
+    let row = |line: &str| {
+        let mut columns = line.split('\t');
+        let name = columns.next()?.to_owned();
+        let rtol = columns.nth(2)?.trim().parse().ok()?;
+        let atol = columns.next()?.trim().parse().ok()?;
+        Some(Case { name, rtol, atol })
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// All cases, on all cores, in order.
+fn run_all(files: &Files, cases: &[Case]) -> Vec<Outcome> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = Mutex::new(0..cases.len());
+    let results = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let Some(i) = next.lock().expect("no thread panics").next() else { break };
+                    let outcome = std::panic::catch_unwind(|| run(files, &cases[i]));
+                    let outcome = outcome.unwrap_or_else(|_| Outcome::Wrong("panics".into()));
+                    results.lock().expect("no thread panics").insert(i, outcome);
+                }
+            });
+        }
+    });
+    results.into_inner().expect("no thread panics").into_values().collect()
+}
+
+fn run(files: &Files, case: &Case) -> Outcome {
+    let Some(model) = files.get(&format!("{}/model.onnx", case.name)) else {
+        return Outcome::Wrong("there is no model".to_owned());
+    };
+    let data = |kind: &str, i: usize| {
+        let path = format!("{}/test_data_set_0/{kind}_{i}.pb", case.name);
+        files.get(&path).cloned().ok_or_else(|| format!("{path} is missing"))
+    };
+    let graph = match ModelProto::decode(model.clone()) {
+        Ok(ModelProto { graph: Some(graph), .. }) => graph,
+        _ => return Outcome::Wrong("no model".to_owned()),
+    };
+    let inputs = || -> Result<BTreeMap<String, Tensor>, String> {
+        let mut inputs = BTreeMap::new();
+        for (i, info) in graph.input.iter().enumerate() {
+            let (_, tensor) = read_tensor_proto(data("input", i)?).map_err(|e| e.to_string())?;
+            inputs.insert(info.name.clone(), tensor);
+        }
+        Ok(inputs)
+    };
+    let imported = match import_with_values(model, &graph, inputs) {
+        Ok(imported) => imported,
+        Err(Refusal::Unsupported(all)) => return Outcome::Refused(all),
+        Err(Refusal::Failed(why)) => return Outcome::Wrong(why),
+    };
+    let check = || -> Result<(), String> {
+        let mut inputs = inputs()?;
+        let graph = &imported.graph;
+        let mut arguments = Vec::new();
+        for &id in graph.inputs() {
+            let name = graph.node(id).name();
+            arguments.push(inputs.remove(name).ok_or_else(|| format!("no data for `{name}`"))?);
+        }
+        let outputs = evaluate(graph, &arguments).map_err(|error| error.to_string())?;
+        for (i, output) in outputs.iter().enumerate() {
+            let (_, expected) = read_tensor_proto(data("output", i)?).map_err(|e| e.to_string())?;
+            let result =
+                compare(output, &expected, case.rtol, case.atol).map_err(|e| e.to_string())?;
+            if !result.agrees() {
+                return Err(format!("output {i}: {result}"));
+            }
+        }
+        match data("output", outputs.len()) {
+            Ok(_) => Err("there are more outputs than the model gives".to_owned()),
+            Err(_) if outputs.is_empty() => Err("there are no outputs".to_owned()),
+            Err(_) => Ok(()),
+        }
+    };
+    check().map_or_else(Outcome::Wrong, |()| Outcome::Passed)
+}
+
+/// Why a case does not get as far as being evaluated.
+enum Refusal {
+    Unsupported(Vec<Unsupported>),
+    Failed(String),
+}
+
+/// Imports the model; where a shape depends on values or sizes, again with those.
+fn import_with_values(
+    model: &Bytes,
+    graph: &GraphProto,
+    inputs: impl Fn() -> Result<BTreeMap<String, Tensor>, String>,
+) -> Result<Import, Refusal> {
+    let mut options = ImportOptions::default();
+    for _ in 0..=graph.input.len() {
+        let error = match import(model.clone(), &NoExternalData, &options) {
+            Ok(imported) => return Ok(imported),
+            Err(error) => error,
+        };
+        match error {
+            ImportError::Unsupported(all) => return Err(Refusal::Unsupported(all)),
+            ImportError::Resists { inputs: needed, .. }
+                if needed.iter().any(|name| !options.values.contains_key(name)) =>
+            {
+                let all = inputs().map_err(Refusal::Failed)?;
+                let needed = needed.iter().filter_map(|name| all.get_key_value(name));
+                options.values.extend(needed.map(|(name, value)| (name.clone(), value.clone())));
+            }
+            error => return Err(Refusal::Failed(error.to_string())),
+        }
+    }
+    Err(Refusal::Failed("the importer asks for ever more values".to_owned()))
+}
