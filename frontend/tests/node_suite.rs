@@ -11,15 +11,29 @@ use graphene_frontend::import::{
 };
 use graphene_frontend::onnx::{GraphProto, ModelProto};
 use graphene_frontend::tensor::Tensor;
-use graphene_frontend::testdata::{compare, read_tensor_proto};
+use graphene_frontend::testdata::{Comparison, compare, read_tensor_proto};
 use libtest_mimic::{Arguments, Failed, Trial};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::sync::Mutex;
 
+/// The largest relative distance of two neighbours in `bf16`.
+const BF16_UNIT: f64 = 1.0 / 128.0;
+
 /// Cases that pass; raise it with what is added.
-const PASSED: usize = 0;
+const PASSED: usize = 950;
+
+/// Cases whose expected values were rounded to `bf16` after each of the steps that the operator is made of,
+/// while ours are rounded once. The suite's relative tolerance is below one unit in the last place of `bf16`, so
+/// they cannot agree by it; they are held to four such units, and are not counted as passed.
+const ROUNDED_IN_STEPS: [&str; 5] = [
+    "test_attention_3d_causal_bf16",
+    "test_attention_4d_attn_mask_causal_bf16",
+    "test_attention_4d_causal_bf16",
+    "test_attention_4d_causal_padded_kv_bf16",
+    "test_attention_4d_padded_kv_bf16",
+];
 
 /// The packed suite.
 const SUITE: &[u8] = include_bytes!("data/onnx-node-suite.tar.zst");
@@ -35,6 +49,7 @@ struct Case {
 enum Outcome {
     Passed,
     Refused(Vec<Unsupported>),
+    RoundedOnce,
     Wrong(String),
 }
 
@@ -63,6 +78,7 @@ fn main() {
                 }
                 (None, true)
             }
+            Outcome::RoundedOnce => (None, true),
             Outcome::Wrong(why) => (Some(why.clone()), false),
         };
         passed += usize::from(failure.is_none() && !ignored);
@@ -164,7 +180,8 @@ fn run(files: &Files, case: &Case) -> Outcome {
         Err(Refusal::Unsupported(all)) => return Outcome::Refused(all),
         Err(Refusal::Failed(why)) => return Outcome::Wrong(why),
     };
-    let check = || -> Result<(), String> {
+    let check = || -> Result<bool, String> {
+        let mut rounded = false;
         let mut inputs = inputs()?;
         let graph = &imported.graph;
         let mut arguments = Vec::new();
@@ -177,17 +194,27 @@ fn run(files: &Files, case: &Case) -> Outcome {
             let (_, expected) = read_tensor_proto(data("output", i)?).map_err(|e| e.to_string())?;
             let result =
                 compare(output, &expected, case.rtol, case.atol).map_err(|e| e.to_string())?;
-            if !result.agrees() {
+            if result.agrees() {
+                continue;
+            }
+            let bound = 4.0 * BF16_UNIT;
+            let held = |r: &Comparison| r.agrees() && ROUNDED_IN_STEPS.contains(&&*case.name);
+            if !compare(output, &expected, bound, 0.0).is_ok_and(|wide| held(&wide)) {
                 return Err(format!("output {i}: {result}"));
             }
+            rounded = true;
         }
         match data("output", outputs.len()) {
             Ok(_) => Err("there are more outputs than the model gives".to_owned()),
             Err(_) if outputs.is_empty() => Err("there are no outputs".to_owned()),
-            Err(_) => Ok(()),
+            Err(_) => Ok(rounded),
         }
     };
-    check().map_or_else(Outcome::Wrong, |()| Outcome::Passed)
+    match check() {
+        Ok(false) => Outcome::Passed,
+        Ok(true) => Outcome::RoundedOnce,
+        Err(why) => Outcome::Wrong(why),
+    }
 }
 
 /// Why a case does not get as far as being evaluated.

@@ -99,8 +99,8 @@ pub(super) const ROWS: &[Row] = &[
         binary(c, if fmod { Binary::Rem } else { Binary::Mod })
     }),
     row("BitShift", 11, |c| match c.string("direction") {
-        Some("LEFT") => binary(c, Binary::ShiftLeft),
-        Some("RIGHT") => binary(c, Binary::ShiftRight),
+        Some("LEFT") => shift(c, Binary::ShiftLeft),
+        Some("RIGHT") => shift(c, Binary::ShiftRight),
         _ => Err(c.invalid("`direction` must be LEFT or RIGHT")),
     }),
     row("Min", 1, |c| Ok(vec![fold(c, Binary::Min)?])),
@@ -123,6 +123,39 @@ fn binary(c: &mut Context<'_, '_>, op: Binary) -> Outputs {
         b = c.reshape(b, shape)?;
     }
     Ok(vec![c.binary(op, a, b)?])
+}
+
+/// Signed elements are shifted as unsigned ones of the same bits, negative ones to the right as their
+/// complement: so the sign fills what becomes free, and a negative amount counts as one beyond the width.
+fn shift(c: &mut Context<'_, '_>, op: Binary) -> Outputs {
+    let (x, amount) = (c.input(0)?, c.input(1)?);
+    let own = c.dtype(x);
+    if !own.is_signed_integer() {
+        return binary(c, op);
+    }
+    let unsigned = match own {
+        DType::I8 => DType::U8,
+        DType::I16 => DType::U16,
+        DType::I32 => DType::U32,
+        DType::I64 => DType::U64,
+        _ => return Err(OpError::refuses(own)),
+    };
+    let amount = c.add(Op::BitCast(unsigned), &[amount])?;
+    let shifted = |c: &mut Context<'_, '_>, x: ValueId| -> Result<ValueId, OpError> {
+        let x = c.add(Op::BitCast(unsigned), &[x])?;
+        let y = c.binary(op, x, amount)?;
+        c.add(Op::BitCast(own), &[y])
+    };
+    if op == Binary::ShiftLeft {
+        return Ok(vec![shifted(c, x)?]);
+    }
+    let zero = c.scalar_like(x, 0.0)?;
+    let negative = c.binary(Binary::Less, x, zero)?;
+    let complement = c.unary(Unary::BitNot, x)?;
+    let magnitude = c.select(negative, complement, x)?;
+    let y = shifted(c, magnitude)?;
+    let complement = c.unary(Unary::BitNot, y)?;
+    Ok(vec![c.select(negative, complement, y)?])
 }
 
 /// All inputs, combined from the first to the last.

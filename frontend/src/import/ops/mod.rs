@@ -15,6 +15,7 @@ mod einsum;
 mod helpers;
 mod loss;
 mod math;
+mod microsoft;
 mod norm;
 mod product;
 mod quant;
@@ -67,6 +68,7 @@ const FAMILIES: &[&[Row]] = &[
     attention::ROWS,
     quant::ROWS,
     loss::ROWS,
+    microsoft::ROWS,
 ];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static Row>> =

@@ -105,9 +105,9 @@ fn layer_norm(c: &mut Context<'_, '_>) -> Outputs {
         11 => DType::F64,
         _ => DType::F32,
     };
-    for statistic in 1..3 {
-        if c.wants_output(statistic) {
-            outputs[statistic] = c.cast_to(outputs[statistic], stash)?;
+    for (i, output) in outputs.iter_mut().enumerate().skip(1) {
+        if c.wants_output(i) {
+            *output = c.cast_to(*output, stash)?;
         }
     }
     Ok(outputs)
