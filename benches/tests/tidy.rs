@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
     ("graphene", "graphene-ir", &[], &[]),
     ("graphene/opt", "graphene-opt", &["graphene-ir"], &[]),
-    ("frontend", "graphene-frontend", &[], &[]),
+    ("frontend", "graphene-frontend", &[], &["prost"]),
     ("fusion", "graphene-fusion", &["graphene-frontend", "graphene-ir"], &["egg"]),
     (
         "runtime",

@@ -3,6 +3,10 @@
 //! Decoding from [`bytes::Bytes`] copies no tensor data, and messages nested deeper than a hundred levels are
 //! refused by the decoder. Fields left out are skipped when read.
 
+mod wire;
+
+pub use wire::{DecodeError, Inline, decode, encode};
+
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
 

@@ -6,17 +6,8 @@ use graphene_frontend::onnx::{
     StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue,
     ValueInfoProto,
 };
-use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint};
 
 use crate::builder::{Attr, BOOL, Dim, FLOAT, INT32, INT64};
-
-/// Number of `graph` in ModelProto.
-const GRAPH: u32 = 7;
-/// Number of `initializer` in GraphProto.
-const INITIALIZER: u32 = 5;
-/// Number of `raw_data` in TensorProto.
-const RAW_DATA: u32 = 9;
 
 /// A graph's input or output.
 pub(crate) fn value(name: &str, kind: i32, dims: &[Dim]) -> ValueInfoProto {
@@ -104,50 +95,4 @@ pub(crate) fn relocated(model: &ModelProto, location: &str) -> ModelProto {
         }
     }
     model
-}
-
-/// A model whose weights are to be written inside of it: everything but their bytes, encoded.
-///
-/// Fields of a message may come in any order, so the initializers come last, where they can be streamed:
-/// the weights are never whole in memory.
-pub(crate) struct Inline {
-    /// All that comes before the first initializer.
-    pub(crate) head: Vec<u8>,
-    /// Per initializer, in order, all that comes before its bytes.
-    pub(crate) tensors: Vec<Vec<u8>>,
-}
-
-impl Inline {
-    /// Encodes `model`; `lengths` are the initializers' sizes in bytes, in their order.
-    pub(crate) fn new(model: &ModelProto, lengths: &[u64]) -> Self {
-        let mut model = model.clone();
-        let mut graph = model.graph.take().unwrap_or_default();
-        let initializers = std::mem::take(&mut graph.initializer);
-        let tensors: Vec<Vec<u8>> = initializers
-            .into_iter()
-            .zip(lengths)
-            .map(|(tensor, length)| initializer_head(tensor, *length))
-            .collect();
-        let mut head = model.encode_to_vec();
-        let graph = graph.encode_to_vec();
-        let heads: u64 = tensors.iter().map(|tensor| tensor.len() as u64).sum();
-        encode_key(GRAPH, WireType::LengthDelimited, &mut head);
-        encode_varint(graph.len() as u64 + heads + lengths.iter().sum::<u64>(), &mut head);
-        head.extend_from_slice(&graph);
-        Self { head, tensors }
-    }
-}
-
-/// An initializer's field in its graph, up to the `length` bytes that it ends with.
-fn initializer_head(mut tensor: TensorProto, length: u64) -> Vec<u8> {
-    tensor.external_data.clear();
-    tensor.data_location = DataLocation::Default.into();
-    let mut body = tensor.encode_to_vec();
-    encode_key(RAW_DATA, WireType::LengthDelimited, &mut body);
-    encode_varint(length, &mut body);
-    let mut head = Vec::with_capacity(body.len() + 16);
-    encode_key(INITIALIZER, WireType::LengthDelimited, &mut head);
-    encode_varint(body.len() as u64 + length, &mut head);
-    head.extend_from_slice(&body);
-    head
 }

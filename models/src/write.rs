@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prost::Message;
+use graphene_frontend::onnx::{Inline, encode};
 
 use crate::error::ZooError;
 use crate::weights::Weights;
-use crate::wire::{Inline, relocated};
+use crate::wire::relocated;
 use crate::zoo::ZooModel;
 
 /// From this many bytes of weights on, a single file comes too near protobuf's limit of 2 GiB.
@@ -65,7 +65,7 @@ impl ZooModel {
             let mut written = Written { done: 0, total: weights.length(), progress };
             copy_weights(weights, 0, weights.length(), file, &mut written)
         })?;
-        let model = relocated(self.model(), &location).encode_to_vec();
+        let model = encode(&relocated(self.model(), &location));
         let model = Draft::new(path, |file| file.write_all(&model))?;
         // Both are complete before either gets its name, the data first since the model refers to it.
         data.publish()?;

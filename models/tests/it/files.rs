@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use graphene_frontend::onnx::ModelProto;
+use graphene_frontend::onnx::decode;
 use graphene_models::{Options, Storage, ZooError, ZooModel};
-use prost::Message;
 
 use crate::{scratch, zoo};
 
@@ -32,7 +31,7 @@ fn one_file_has_the_weights_inside() {
         let mut progress = Vec::new();
         let show = &mut |done, total| progress.push((done, total));
         model.write_as(&path, Storage::Auto, show).unwrap();
-        let read = ModelProto::decode(fs::read(&path).unwrap().as_slice()).unwrap();
+        let read = decode(fs::read(&path).unwrap().into()).unwrap();
         let whole = weights(&model);
         // Put back as references, the weights give the model that was built.
         let mut expected = model.model().clone();
@@ -61,7 +60,7 @@ fn external_weights_lie_beside_the_model() {
     model.write_as(&folder.join("m.onnx"), Storage::External, &mut |_, _| ()).unwrap();
     assert_eq!(files(&folder), ["m.onnx", "m.onnx.data"]);
     assert!(fs::read(folder.join("m.onnx.data")).unwrap() == weights(&model));
-    let read = ModelProto::decode(fs::read(folder.join("m.onnx")).unwrap().as_slice()).unwrap();
+    let read = decode(fs::read(folder.join("m.onnx")).unwrap().into()).unwrap();
     for tensor in &read.graph.unwrap().initializer {
         assert_eq!(tensor.external_data[0].value, "m.onnx.data");
         assert_eq!(tensor.raw_data, None);
