@@ -1,8 +1,7 @@
 //! A zoo model: its ONNX message, and its weights, made when they are asked for.
 
 use bytes::Bytes;
-use graphene_frontend::onnx::ModelProto;
-use prost::Message;
+use graphene_frontend::onnx::{ModelProto, encode};
 
 use crate::builder::Builder;
 use crate::catalog::{Architecture, architecture};
@@ -32,7 +31,7 @@ impl ZooModel {
 
     /// The message as bytes, without the weights: what an import takes beside [`ZooModel::weights`].
     pub fn encode(&self) -> Bytes {
-        Bytes::from(self.model.encode_to_vec())
+        encode(&self.model)
     }
 
     /// The message and the weights apart.
