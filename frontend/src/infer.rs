@@ -181,8 +181,6 @@ pub enum DTypeClass {
     Float,
     /// Integers.
     Integer,
-    /// Integers without a sign.
-    Unsigned,
     /// Everything but `bool`.
     Number,
     /// `i32` or `i64`.
@@ -321,7 +319,6 @@ impl DTypeClass {
             Self::Exactly(one) => dtype == one,
             Self::Float => dtype.is_float(),
             Self::Integer => dtype.is_integer(),
-            Self::Unsigned => dtype.is_integer() && !dtype.is_signed_integer(),
             Self::Number => dtype != DType::Bool,
             Self::Index => matches!(dtype, DType::I32 | DType::I64),
             Self::Mask => dtype == DType::Bool || dtype.is_float(),
@@ -347,7 +344,6 @@ impl fmt::Display for DTypeClass {
             Self::Exactly(dtype) => write!(f, "{dtype}"),
             Self::Float => f.write_str("a float type"),
             Self::Integer => f.write_str("an integer type"),
-            Self::Unsigned => f.write_str("an unsigned integer type"),
             Self::Number => f.write_str("a number type"),
             Self::Index => f.write_str("i32 or i64"),
             Self::Mask => f.write_str("bool or a float type"),

@@ -365,9 +365,9 @@ pub enum Binary {
     BitOr,
     /// bitwise exclusive or, integers
     BitXor,
-    /// a · 2ᵇ, unsigned integers; zero from the width on
+    /// a · 2ᵇ, integers modulo their width; zero where b is negative or at least the width
     ShiftLeft,
-    /// ⌊a / 2ᵇ⌋, unsigned integers; zero from the width on
+    /// ⌊a / 2ᵇ⌋, integers; the sign alone (0 or -1) where b is negative or at least the width
     ShiftRight,
     /// a = b → `bool`
     Equal,

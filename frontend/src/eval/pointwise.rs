@@ -157,9 +157,11 @@ pub(super) fn binary(op: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor, EvalE
         return Err(unsupported());
     }
     let width = dtype.file_bits() as i128;
+    let inside = |by: &i128| (0..width).contains(by);
     let (shape, values) = match op {
-        Binary::ShiftLeft => pairs(a, b, &x, &y, |x, y| shifted(x, y, width, |x, y| x << y))?,
-        Binary::ShiftRight => pairs(a, b, &x, &y, |x, y| shifted(x, y, width, |x, y| x >> y))?,
+        Binary::ShiftLeft => pairs(a, b, &x, &y, |x, y| if inside(&y) { x << y } else { 0 })?,
+        // Past the width only the sign is left.
+        Binary::ShiftRight => pairs(a, b, &x, &y, |x, y| x >> if inside(&y) { y } else { width })?,
         Binary::Pow => pairs(a, b, &x, &y, |x, y| integer_power(x, y, dtype))?,
         _ => pairs(a, b, &x, &y, integer_operation(op).ok_or_else(unsupported)?)?,
     };
@@ -230,10 +232,6 @@ fn integer_operation(op: Binary) -> Option<fn(i128, i128) -> i128> {
         Binary::Xor | Binary::BitXor => |a, b| a ^ b,
         _ => return None,
     })
-}
-
-fn shifted(x: i128, by: i128, width: i128, shift: fn(i128, i128) -> i128) -> i128 {
-    if (0..width).contains(&by) { shift(x, by) } else { 0 }
 }
 
 /// `base ^ exponent` modulo the width of the type; a fraction is cut to zero.

@@ -19,6 +19,9 @@ pub(super) fn pool(x: &Tensor, attrs: &PoolAttrs) -> Result<Vec<Tensor>, EvalErr
             max_pool(x, &windows, &N::decode(x)?, *indices)
         }),
         PoolKind::Average { include_pad } => {
+            if windows.shape.contains(&0) {
+                return Ok(vec![Tensor::zeros(x.dtype(), windows.shape)?]);
+            }
             let divisors = windows.divisors(*include_pad)?;
             let mut sums = windows.sums(&reals(x)?, |x| x)?;
             for plane in sums.chunks_exact_mut(windows.outer.max(1)) {
@@ -47,7 +50,6 @@ struct Windows {
     /// Shape of the result.
     shape: Vec<usize>,
     axes: Vec<Axis>,
-    kernel: Vec<usize>,
     inner: usize,
     outer: usize,
     outer_strides: Vec<isize>,
@@ -75,17 +77,21 @@ impl Windows {
             axes.push(axis);
         }
         let (inner_strides, outer_strides) = (strides(&x.shape()[2..]), strides(&shape[2..]));
+        elements(&shape)?;
+        // Only those elements of the window that meet x anywhere: padding may make a window far larger.
+        let met: Vec<Vec<usize>> = axes.iter().map(Axis::met_elements).collect();
+        let counts: Vec<_> = met.iter().map(Vec::len).collect();
         let mut meetings = Vec::new();
-        walk_indices(&attrs.kernel, |index| {
-            let meeting = meeting(&axes, index, &inner_strides, &outer_strides);
-            if !meeting.shape.contains(&0) {
-                meetings.push(meeting);
+        let mut index = vec![0; rank];
+        walk_indices(&counts, |choice| {
+            for ((k, met), &i) in index.iter_mut().zip(&met).zip(choice) {
+                *k = met[i];
             }
+            meetings.push(meeting(&axes, &index, &inner_strides, &outer_strides));
         });
         let product = |sizes: &[usize]| sizes.iter().fold(1_usize, |p, &n| p.saturating_mul(n));
         let (inner, outer) = (product(&x.shape()[2..]), product(&shape[2..]));
-        let kernel = attrs.kernel.clone();
-        Ok(Self { shape, axes, kernel, inner, outer, outer_strides, meetings })
+        Ok(Self { shape, axes, inner, outer, outer_strides, meetings })
     }
 
     /// Calls `visit` with the place in x and in the result for all that meet.
@@ -118,9 +124,7 @@ impl Windows {
             let stride = self.outer_strides[i] as usize;
             for (place, count) in counts.iter_mut().enumerate() {
                 let window = (place / stride % self.shape[2 + i]) as i128;
-                let start = window * axis.stride - axis.before;
-                let inside = |k: &i128| (low..high).contains(&(start + k * axis.dilation));
-                *count *= (0..self.kernel[i] as i128).filter(inside).count() as f64;
+                *count *= axis.elements_between(window, low, high) as f64;
             }
         }
         Ok(counts)

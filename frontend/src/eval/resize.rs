@@ -6,6 +6,9 @@ use super::walk::{split_at_axis, strides, walk_indices};
 use crate::op::{CoordinateTransform, NearestMode, ResizeAttrs, ResizeMode};
 use crate::tensor::Tensor;
 
+/// The smallest scale whose filter, which is as wide as its inverse, is written out.
+const SMALLEST_SCALE: f64 = 1.0 / 65536.0;
+
 /// Where one place of the result takes its value from: the first element, and the weights from it on.
 /// Elements past the ends are those at the ends.
 struct Taps {
@@ -118,6 +121,9 @@ impl Coordinates {
         if !(scale > 0.0 && scale.is_finite()) {
             return Err(EvalError::Attribute("a resize's scales are above zero"));
         }
+        if attrs.antialias && scale < SMALLEST_SCALE {
+            return Err(EvalError::Attribute("the filter is larger than any real one"));
+        }
         let roi = attrs.roi.get(axis).map_or((0.0, 1.0), |&(a, b)| (f64::from(a), f64::from(b)));
         Ok(Self { transform: attrs.transform, scale, input, output, roi })
     }
@@ -192,8 +198,6 @@ impl Coordinates {
 
 /// The weights of the elements nearer than `radius` to `source`.
 fn window(source: f64, radius: f64, weight: impl Fn(f64) -> f64) -> Taps {
-    // A filter wider than this has weights that vanish in f32.
-    let radius = radius.min(1e6);
     let first = (source - radius).floor() as i64 + 1;
     let end = (source + radius).ceil() as i64;
     let weights = (first..end.max(first)).map(|i| weight(i as f64 - source)).collect();

@@ -2,6 +2,9 @@
 
 use super::error::EvalError;
 
+/// Elements of a window along one axis.
+const MAX_KERNEL: usize = 1 << 24;
+
 /// Windows along one spatial axis: place o of the outer side and element k of the window meet place
 /// `o·stride + k·dilation - before` of the inner side.
 #[derive(Clone, Copy)]
@@ -32,6 +35,9 @@ impl Axis {
         if stride == 0 || dilation == 0 || kernel == 0 {
             return Err(EvalError::Attribute("kernel, strides and dilations are at least one"));
         }
+        if kernel > MAX_KERNEL {
+            return Err(EvalError::Attribute("the window is larger than any real one"));
+        }
         let [inner, kernel, stride, dilation] =
             [inner, kernel, stride, dilation].map(|n| n.min(1 << 40) as i128);
         let (before, after) = (i128::from(pads.0), i128::from(pads.1));
@@ -55,6 +61,23 @@ impl Axis {
             self.outer -= 1;
         }
         Ok(self)
+    }
+
+    /// The number of elements of a window that lie on inner places `low..high`.
+    pub(super) fn elements_between(&self, window: i128, low: i128, high: i128) -> i128 {
+        let start = window * self.stride - self.before;
+        let first = (low - start + self.dilation - 1).div_euclid(self.dilation).max(0);
+        let end = (high - 1 - start).div_euclid(self.dilation) + 1;
+        (end.min(self.kernel) - first).max(0)
+    }
+
+    /// The elements of the window that meet an inner place in some window, ascending.
+    pub(super) fn met_elements(&self) -> Vec<usize> {
+        let meets = |&k: &usize| {
+            let (first, end) = self.windows_inside(k as i128);
+            first < end
+        };
+        (0..self.kernel as usize).filter(meets).collect()
     }
 
     /// The windows whose element k meets an inner place: the first, and one past the last.

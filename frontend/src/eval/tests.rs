@@ -1,7 +1,12 @@
 //! Operations on small tensors against values known beforehand.
 
 mod graphs;
+mod layers;
+mod movement;
 mod pointwise;
+mod products;
+mod reduce;
+mod refusals;
 
 use super::{EvalError, evaluate_op};
 use crate::dim::Bindings;

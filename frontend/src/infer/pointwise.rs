@@ -88,8 +88,11 @@ fn binary_types(op: Binary, a: DType) -> (Option<DTypeClass>, DType) {
         | Binary::Min
         | Binary::Max => (Some(DTypeClass::Number), a),
         Binary::And | Binary::Or | Binary::Xor => (Some(DTypeClass::Exactly(DType::Bool)), a),
-        Binary::BitAnd | Binary::BitOr | Binary::BitXor => (Some(DTypeClass::Integer), a),
-        Binary::ShiftLeft | Binary::ShiftRight => (Some(DTypeClass::Unsigned), a),
+        Binary::BitAnd
+        | Binary::BitOr
+        | Binary::BitXor
+        | Binary::ShiftLeft
+        | Binary::ShiftRight => (Some(DTypeClass::Integer), a),
         Binary::Equal => (None, DType::Bool),
         Binary::Less | Binary::LessOrEqual | Binary::Greater | Binary::GreaterOrEqual => {
             (Some(DTypeClass::Number), DType::Bool)

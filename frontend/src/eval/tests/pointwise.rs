@@ -150,6 +150,10 @@ fn binary_functions_of_integers() {
         (Binary::ShiftLeft, DType::U8, 129, 1, 2),
         (Binary::ShiftLeft, DType::U32, 1, 32, 0),
         (Binary::ShiftRight, DType::U16, 9, 1, 4),
+        (Binary::ShiftRight, DType::I8, -9, 1, -5),
+        (Binary::ShiftRight, DType::I8, -9, 8, -1),
+        (Binary::ShiftRight, DType::I8, -9, -1, -1),
+        (Binary::ShiftLeft, DType::I8, 65, 1, -126),
     ];
     for (function, dtype, a, b, y) in rows {
         let [a, b, y] = [a, b, y].map(|v: i64| as_type(dtype, &[1], &[v as f64]));
