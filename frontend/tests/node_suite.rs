@@ -11,7 +11,7 @@ use graphene_frontend::import::{
 };
 use graphene_frontend::onnx::{GraphProto, ModelProto};
 use graphene_frontend::tensor::Tensor;
-use graphene_frontend::testdata::{Comparison, compare, read_tensor_proto};
+use graphene_frontend::testdata::{compare, read_tensor_proto};
 use libtest_mimic::{Arguments, Failed, Trial};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,18 +21,25 @@ use std::sync::Mutex;
 /// The largest relative distance of two neighbours in `bf16`.
 const BF16_UNIT: f64 = 1.0 / 128.0;
 
-/// Cases that pass; raise it with what is added.
-const PASSED: usize = 950;
+/// The largest relative distance of two neighbours in `f32`.
+const F32_UNIT: f64 = 1.0 / (1 << 23) as f64;
 
-/// Cases whose expected values were rounded to `bf16` after each of the steps that the operator is made of,
-/// while ours are rounded once. The suite's relative tolerance is below one unit in the last place of `bf16`, so
-/// they cannot agree by it; they are held to four such units, and are not counted as passed.
-const ROUNDED_IN_STEPS: [&str; 5] = [
-    "test_attention_3d_causal_bf16",
-    "test_attention_4d_attn_mask_causal_bf16",
-    "test_attention_4d_causal_bf16",
-    "test_attention_4d_causal_padded_kv_bf16",
-    "test_attention_4d_padded_kv_bf16",
+/// Cases that pass; raise it with what is added.
+const PASSED: usize = 999;
+
+/// Cases whose expected values hold the noise of how they were computed, which is larger than the suite's own
+/// tolerance, and the tolerances (relative, absolute) that they are held to. They are not counted as passed.
+///
+/// Attention in `bf16` was rounded after each of its steps, where ours is rounded once: four neighbours apart at
+/// most. The inverse transforms are zero where the suite has what is left of sums of a hundred in `f32`.
+const NOISY: [(&str, f64, f64); 7] = [
+    ("test_attention_3d_causal_bf16", 4.0 * BF16_UNIT, 0.0),
+    ("test_attention_4d_attn_mask_causal_bf16", 4.0 * BF16_UNIT, 0.0),
+    ("test_attention_4d_causal_bf16", 4.0 * BF16_UNIT, 0.0),
+    ("test_attention_4d_causal_padded_kv_bf16", 4.0 * BF16_UNIT, 0.0),
+    ("test_attention_4d_padded_kv_bf16", 4.0 * BF16_UNIT, 0.0),
+    ("test_dft_inverse", 1e-3, 100.0 * F32_UNIT),
+    ("test_dft_inverse_opset19", 1e-3, 100.0 * F32_UNIT),
 ];
 
 /// The packed suite.
@@ -49,7 +56,7 @@ struct Case {
 enum Outcome {
     Passed,
     Refused(Vec<Unsupported>),
-    RoundedOnce,
+    Noisy,
     Wrong(String),
 }
 
@@ -78,7 +85,7 @@ fn main() {
                 }
                 (None, true)
             }
-            Outcome::RoundedOnce => (None, true),
+            Outcome::Noisy => (None, true),
             Outcome::Wrong(why) => (Some(why.clone()), false),
         };
         passed += usize::from(failure.is_none() && !ignored);
@@ -181,7 +188,7 @@ fn run(files: &Files, case: &Case) -> Outcome {
         Err(Refusal::Failed(why)) => return Outcome::Wrong(why),
     };
     let check = || -> Result<bool, String> {
-        let mut rounded = false;
+        let mut noisy = false;
         let mut inputs = inputs()?;
         let graph = &imported.graph;
         let mut arguments = Vec::new();
@@ -197,22 +204,24 @@ fn run(files: &Files, case: &Case) -> Outcome {
             if result.agrees() {
                 continue;
             }
-            let bound = 4.0 * BF16_UNIT;
-            let held = |r: &Comparison| r.agrees() && ROUNDED_IN_STEPS.contains(&&*case.name);
-            if !compare(output, &expected, bound, 0.0).is_ok_and(|wide| held(&wide)) {
+            let held = NOISY.iter().find(|row| row.0 == case.name);
+            let held = held.is_some_and(|&(_, rtol, atol)| {
+                compare(output, &expected, rtol, atol).is_ok_and(|result| result.agrees())
+            });
+            if !held {
                 return Err(format!("output {i}: {result}"));
             }
-            rounded = true;
+            noisy = true;
         }
         match data("output", outputs.len()) {
             Ok(_) => Err("there are more outputs than the model gives".to_owned()),
             Err(_) if outputs.is_empty() => Err("there are no outputs".to_owned()),
-            Err(_) => Ok(rounded),
+            Err(_) => Ok(noisy),
         }
     };
     match check() {
         Ok(false) => Outcome::Passed,
-        Ok(true) => Outcome::RoundedOnce,
+        Ok(true) => Outcome::Noisy,
         Err(why) => Outcome::Wrong(why),
     }
 }

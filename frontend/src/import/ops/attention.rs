@@ -1,12 +1,12 @@
 //! Attention and what models put around it: rotary embeddings, caches, short convolutions.
 
 use super::helpers::Outputs;
-use super::quant::named_dtype;
 use super::{Row, row};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::ValueId;
 use crate::import::{Context, OpError};
+use crate::onnx::GraphProto;
 use crate::op::{
     AttentionAttrs, Binary, Combine, ConvAttrs, Op, PadMode, ReduceOp, SliceAxis, Unary,
 };
@@ -19,6 +19,7 @@ pub(super) const ROWS: &[Row] = &[
         let positions = c.optional(3);
         Ok(vec![rotary(c, x, cos, sin, positions)?])
     }),
+    Row { domain: "ai.onnx.preview", op: "FlexAttention", since: 1, run: flex_attention },
     row("TensorScatter", 24, tensor_scatter),
     row("CausalConvWithState", 1, causal_conv),
 ];
@@ -299,7 +300,7 @@ fn expanded(
         scores = c.plus(scores, bias)?;
     }
     let biased = scores;
-    let precision = named_dtype(c, "softmax_precision")?.unwrap_or(dtype);
+    let precision = c.dtype_attr("softmax_precision")?.unwrap_or(dtype);
     let wide = c.cast_to(scores, precision)?;
     let mut weights = c.add(Op::Softmax { axis: 3, log: false }, &[wide])?;
     if let Some(joined) = joined {
@@ -319,6 +320,54 @@ fn expanded(
         _ => return Err(c.invalid("`qk_matmul_output_mode` must be 0, 1, 2 or 3")),
     };
     Ok((y, shown))
+}
+
+/// Attention whose scores and probabilities go through graphs that the model gives.
+fn flex_attention(c: &mut Context<'_, '_>) -> Outputs {
+    let (q, k, v) = (c.input(0)?, c.input(1)?, c.input(2)?);
+    if [q, k, v].iter().any(|&x| c.rank(x) != 4) {
+        return Err(c.invalid("queries, keys and values must have 4 dims"));
+    }
+    let scale = match c.float("scale") {
+        Some(scale) => scale,
+        None => default_scale(c, q)?,
+    };
+    let (of_scores, of_weights) = (c.graph_attr("score_mod"), c.graph_attr("prob_mod"));
+    let own = c.dtype(v);
+    if of_scores.is_none() && of_weights.is_none() && own == c.dtype(q) {
+        let heads = Heads { q, k, v, scale, softcap: 0.0 };
+        return Ok(vec![fused(c, &heads, &Mask::default(), false)?]);
+    }
+    let root = f64::from(scale).sqrt();
+    let queries = c.scaled(q, root)?;
+    let keys = repeat_heads(c, k, q)?;
+    let keys = c.scaled(keys, root)?;
+    let keys = c.transposed(keys)?;
+    let mut scores = c.mat_mul(queries, keys)?;
+    scores = match c.dtype_attr("softmax_precision")? {
+        Some(precision) => c.cast_to(scores, precision)?,
+        None => c.widen(scores)?,
+    };
+    let scores = modified(c, of_scores, scores)?;
+    let weights = c.add(Op::Softmax { axis: 3, log: false }, &[scores])?;
+    let weights = modified(c, of_weights, weights)?;
+    let values = repeat_heads(c, v, q)?;
+    let values = c.cast_to(values, c.dtype(weights))?;
+    let y = c.mat_mul(weights, values)?;
+    Ok(vec![c.cast_to(y, own)?])
+}
+
+/// What a graph of one input and one output makes of x, or x where there is none.
+fn modified<'m>(
+    c: &mut Context<'_, 'm>,
+    body: Option<&'m GraphProto>,
+    x: ValueId,
+) -> Result<ValueId, OpError> {
+    let Some(body) = body else { return Ok(x) };
+    match c.importer.run_body(body, &[x])?.as_slice() {
+        &[y] => c.cast_to(y, c.dtype(x)),
+        _ => Err(c.invalid("a graph that changes scores must have one output")),
+    }
 }
 
 /// `[b, g, t, d] → [b, h, t, d]`: every head of keys repeated for the queries that share it.

@@ -17,12 +17,15 @@ mod loss;
 mod math;
 mod microsoft;
 mod norm;
+mod optimizer;
 mod product;
 mod quant;
+mod recurrence;
 mod reduce;
 mod resize;
 mod rnn;
 mod shape;
+mod signal;
 
 /// An operator.
 pub struct Row {
@@ -69,6 +72,9 @@ const FAMILIES: &[&[Row]] = &[
     quant::ROWS,
     loss::ROWS,
     microsoft::ROWS,
+    recurrence::ROWS,
+    signal::ROWS,
+    optimizer::ROWS,
 ];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static Row>> =
