@@ -1,2 +1,85 @@
-//! placeholder
-fn main() {}
+//! `graphene-run`: compiles and runs an ONNX model, and compares fused with library execution.
+//!
+//! In reading order: [`args`] is the command line; [`flow`] is what happens, step by step; [`load`] imports the
+//! model, [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs; [`session`] plans, compiles and
+//! runs it, [`bench`] times it, [`compare`] compares outputs, [`gates`] counts launches; [`report`] holds what was
+//! found, which [`summary`], [`page`] and [`trace`] show.
+
+mod args;
+mod bench;
+mod compare;
+mod data;
+mod emit;
+mod error;
+mod files;
+mod flow;
+mod gates;
+mod human;
+mod inputs;
+mod load;
+mod machine;
+mod npy;
+mod page;
+mod progress;
+mod random;
+mod report;
+mod session;
+mod sizes;
+mod summary;
+mod trace;
+mod work;
+
+use args::Arguments;
+use clap::Parser;
+use error::Error;
+use report::{Failure, Report};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The exit code of a defect.
+const INTERNAL: u8 = 1;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help goes to stdout and errors to stderr; nobody may be there to read either.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(INTERNAL));
+        }
+    };
+    let json = arguments.report.json;
+    if let Some(limit) = arguments.timeout {
+        watch(limit, json);
+    }
+    // A panic is a defect; its message is on stderr by then.
+    let result = std::panic::catch_unwind(|| flow::run(&arguments));
+    match result {
+        Ok(Ok(code)) => ExitCode::from(code),
+        Ok(Err(error)) => fail(&error, json),
+        Err(_) => ExitCode::from(INTERNAL),
+    }
+}
+
+/// Says what went wrong, and its exit code.
+fn fail(error: &Error, json: bool) -> ExitCode {
+    let (text, exit_code) = (error.to_string(), error.code());
+    files::complain(&format!("error: {text}"));
+    if json {
+        let failure = Failure { schema: Report::SCHEMA, error: &text, exit_code };
+        // The exit code says it as well.
+        let _ = files::print(&failure.json());
+    }
+    ExitCode::from(exit_code)
+}
+
+/// Ends the process when the time is over.
+fn watch(limit: Duration, json: bool) {
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        files::abandon();
+        let error = Error::Timeout { limit, stage: progress::now() };
+        fail(&error, json);
+        std::process::exit(i32::from(error.code()));
+    });
+}

@@ -12,3 +12,19 @@ mod module;
 mod run;
 
 pub use module::{Executable, Module};
+
+use crate::error::{Error, Result};
+
+/// The number of threads that kernels run on.
+pub fn threads() -> usize {
+    rayon::current_num_threads()
+}
+
+/// Lets kernels run on this many threads, for the life of the process. It must come before the first run.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the threads have been started already or cannot be.
+pub fn set_threads(threads: usize) -> Result<()> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    pool.map_err(|_| Error::Unsupported { what: "another number of threads" })
+}

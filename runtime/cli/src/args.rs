@@ -1,0 +1,403 @@
+//! The command line.
+
+use crate::error::Error;
+use clap::{Args, Parser, ValueEnum};
+use graphene_ir::target::Target;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Compiles and runs an ONNX model, and compares fused with library execution.
+///
+/// With a model and no more, it is compiled, warmed up and timed in both ways, their outputs are compared, and a
+/// summary is printed.
+#[derive(Parser, Debug)]
+#[command(name = "graphene-run", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    /// An ONNX file, or zoo:NAME for a model of the zoo (for example zoo:bert-base)
+    #[arg(required_unless_present_any = ["list_ops", "doctor"])]
+    pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) sizes: Sizes,
+    #[command(flatten)]
+    pub(crate) data: Data,
+    #[command(flatten)]
+    pub(crate) run: Run,
+    #[command(flatten)]
+    pub(crate) report: Report,
+    #[command(flatten)]
+    pub(crate) gates: Gates,
+    /// Print the table of operators that are understood, and end
+    #[arg(long, help_heading = "Other", conflicts_with = "model")]
+    pub(crate) list_ops: bool,
+    /// Print what was found on this machine, and end
+    #[arg(long, help_heading = "Other", conflicts_with = "model")]
+    pub(crate) doctor: bool,
+    /// End with exit code 124 if all is not done by then
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Other")]
+    pub(crate) timeout: Option<Duration>,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 fine; 1 internal; 2 usage; 3 model invalid or unsupported; 4 outputs differ; \
+    5 a gate failed; 6 device or library missing; 124 timed out";
+
+/// Sizes of dynamic dims.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Sizes")]
+pub(crate) struct Sizes {
+    /// Size of the batch: the dim of that name, else the first dim of the first dynamic input
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub(crate) batch: Option<i64>,
+    /// Length of the sequence: the dim of that name, else the second dim of the first dynamic input
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
+    pub(crate) seq: Option<i64>,
+    /// Size of a dynamic dim by name
+    #[arg(long, value_name = "NAME=N", value_parser = named_size)]
+    pub(crate) dim: Vec<(String, i64)>,
+}
+
+/// Inputs, and what the outputs should be.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Inputs and outputs")]
+pub(crate) struct Data {
+    /// An input from a .npy file; may be given for each input
+    #[arg(long, value_name = "NAME=@FILE.npy", value_parser = named_file)]
+    pub(crate) input: Vec<(String, PathBuf)>,
+    /// Inputs by name from a .npz archive
+    #[arg(long, value_name = "FILE.npz")]
+    pub(crate) inputs: Option<PathBuf>,
+    /// A folder with input_i.pb, and output_i.pb to check the outputs against
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["input", "inputs"])]
+    pub(crate) data: Option<PathBuf>,
+    /// Seed of random inputs, and of a zoo model's weights
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Write the outputs of the first executor to a .npz archive
+    #[arg(long, value_name = "FILE.npz")]
+    pub(crate) save_outputs: Option<PathBuf>,
+    /// Relative tolerance of comparisons
+    #[arg(long, value_name = "X", default_value_t = 1e-3, value_parser = tolerance)]
+    pub(crate) rtol: f64,
+    /// Absolute tolerance of comparisons
+    #[arg(long, value_name = "X", default_value_t = 1e-4, value_parser = tolerance)]
+    pub(crate) atol: f64,
+}
+
+/// What runs where, and how long.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Execution")]
+pub(crate) struct Run {
+    /// Plan for a target: cpu, cpu:N (cores), sm_70, sm_75, sm_80, sm_86, sm_90a. For a GPU the model is planned only
+    #[arg(long, value_name = "TARGET", value_parser = Target::from_str)]
+    pub(crate) target: Option<Target>,
+    /// Where to run: auto, cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: Device,
+    /// Executors to run, in this order: fused, library, reference
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fused,library")]
+    pub(crate) exec: Vec<Exec>,
+    /// Precision: the model's own, or f32, tf32, f16, bf16
+    #[arg(long, value_name = "TYPE", default_value = "model")]
+    pub(crate) dtype: Precision,
+    /// Time to warm up each executor
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = duration)]
+    pub(crate) warmup: Duration,
+    /// Time to measure each executor for, at least
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
+    pub(crate) duration: Duration,
+    /// Timed runs of each executor, at least [default: 10, fewer for slow models]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) iterations: Option<usize>,
+    /// Percentiles of the times to print
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "50,90,95,99", value_parser = percent)]
+    pub(crate) percentiles: Vec<f64>,
+    /// Threads of the CPU executors [default: one a core]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) threads: Option<usize>,
+}
+
+/// What is shown.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Reports")]
+pub(crate) struct Report {
+    /// Print a stage to stdout and end, or write it to a file and go on: import, rewritten, groups, program, bound, dot
+    #[arg(long, value_name = "STAGE[=PATH]")]
+    pub(crate) emit: Vec<Emit>,
+    /// Say why values are stored between groups instead of being fused
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// Time every step, with bandwidth, arithmetic rate and share of the roofline
+    #[arg(long)]
+    pub(crate) profile: bool,
+    /// Write a trace that Perfetto and chrome://tracing open
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Write a page with the summary and the time of every step
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+    /// Print one JSON object on stdout instead of the summary
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Conditions that end the command with exit code 5 if they do not hold.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Gates")]
+pub(crate) struct Gates {
+    /// The fused plan has exactly N groups of this family
+    #[arg(long, value_name = "FAMILY=N", value_parser = named_count)]
+    pub(crate) assert_fused: Vec<(String, usize)>,
+    /// The fused plan has exactly N launches
+    #[arg(long, value_name = "N")]
+    pub(crate) assert_launches: Option<usize>,
+}
+
+/// A way to run a model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Exec {
+    /// Fused groups
+    Fused,
+    /// One launch an operation
+    Library,
+    /// The evaluator that defines what is right; run once
+    Reference,
+}
+
+impl Exec {
+    /// The name on the command line and in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fused => "fused",
+            Self::Library => "library",
+            Self::Reference => "reference",
+        }
+    }
+}
+
+/// Precision of storage and products.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Precision {
+    /// As the model has it
+    Model,
+    /// Single precision
+    F32,
+    /// Single precision, products with 10 bits of mantissa
+    Tf32,
+    /// Half precision
+    F16,
+    /// Bfloat16
+    Bf16,
+}
+
+/// Where to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Device {
+    /// The best that there is.
+    Auto,
+    /// The host's cores.
+    Cpu,
+    /// A GPU.
+    Cuda(u32),
+}
+
+impl FromStr for Device {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("cuda:").map(str::parse)) {
+            ("auto", _) => Ok(Self::Auto),
+            ("cpu", _) => Ok(Self::Cpu),
+            ("cuda", _) => Ok(Self::Cuda(0)),
+            (_, Some(Ok(number))) => Ok(Self::Cuda(number)),
+            _ => Err("expected auto, cpu, cuda or cuda:N".to_owned()),
+        }
+    }
+}
+
+/// A stage of compilation that can be printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Stage {
+    /// The graph as imported
+    Import,
+    /// The graph after rewriting
+    Rewritten,
+    /// The partition
+    Groups,
+    /// The steps and buffers
+    Program,
+    /// The same with sizes and places
+    Bound,
+    /// The rewritten graph for graphviz
+    Dot,
+}
+
+/// A stage and where to print it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Emit {
+    /// What.
+    pub(crate) stage: Stage,
+    /// Where; stdout if absent.
+    pub(crate) path: Option<PathBuf>,
+}
+
+/// Stages of code generation that exist for GPU kernels only.
+const GPU_STAGES: [&str; 3] = ["graphene", "cuda", "ptx"];
+
+impl FromStr for Emit {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (stage, path) = match text.split_once('=') {
+            Some((_, "")) => return Err("no path after `=`".to_owned()),
+            Some((stage, path)) => (stage, Some(path.into())),
+            None => (text, None),
+        };
+        if GPU_STAGES.contains(&stage) {
+            return Err("this build generates no GPU kernels yet".to_owned());
+        }
+        let parsed = Stage::from_str(stage, false);
+        parsed.map(|stage| Self { stage, path }).map_err(|_| {
+            let known = Stage::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+            let known: Vec<_> = known.map(|value| value.get_name().to_owned()).collect();
+            format!("expected one of {}", known.join(", "))
+        })
+    }
+}
+
+impl Arguments {
+    /// What clap cannot check: flags that do not go together.
+    ///
+    /// # Errors
+    /// [`Error::Flag`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.report.json && self.emits_to_stdout() {
+            return Err(Error::flag("--emit", "stdout is taken by --json; give it a path"));
+        }
+        let exec = &self.run.exec;
+        let repeated = (1..exec.len()).map(|i| (exec[i], &exec[..i]));
+        if let Some((exec, _)) = { repeated }.find(|(exec, before)| before.contains(exec)) {
+            return Err(Error::flag("--exec", format!("`{}` is listed twice", exec.name())));
+        }
+        Ok(())
+    }
+
+    /// Whether a stage is to be printed to stdout.
+    pub(crate) fn emits_to_stdout(&self) -> bool {
+        self.report.emit.iter().any(|emit| emit.path.is_none())
+    }
+
+    /// Whether steps are to be timed one by one.
+    pub(crate) fn profiles(&self) -> bool {
+        self.report.profile || self.report.trace.is_some() || self.report.report.is_some()
+    }
+
+    /// Whether the plan is all that is asked for: a stage on stdout, or another machine's target.
+    pub(crate) fn plan_only(&self) -> bool {
+        self.emits_to_stdout() || self.run.target.as_ref().is_some_and(|target| !is_cpu(target))
+    }
+}
+
+/// Whether the target is a host's cores.
+pub(crate) fn is_cpu(target: &Target) -> bool {
+    match target.kind {
+        graphene_ir::target::Kind::Cpu => true,
+        graphene_ir::target::Kind::Cuda { .. } => false,
+    }
+}
+
+fn named<'a>(text: &'a str, example: &str) -> Result<(&'a str, &'a str), String> {
+    let parts = text.rsplit_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+    parts.ok_or_else(|| format!("expected {example}"))
+}
+
+fn named_size(text: &str) -> Result<(String, i64), String> {
+    let (name, size) = named(text, "NAME=N, for example batch=8")?;
+    match size.parse() {
+        Ok(size) if size >= 1 => Ok((name.to_owned(), size)),
+        _ => Err(format!("`{size}` is no size of at least 1")),
+    }
+}
+
+fn named_count(text: &str) -> Result<(String, usize), String> {
+    let (name, count) = named(text, "FAMILY=N, for example FMHA=12")?;
+    let count = count.parse().map_err(|_| format!("`{count}` is no count"))?;
+    Ok((name.to_owned(), count))
+}
+
+fn named_file(text: &str) -> Result<(String, PathBuf), String> {
+    let parts = text.split_once("=@").filter(|(name, path)| !name.is_empty() && !path.is_empty());
+    let (name, path) = parts.ok_or("expected NAME=@FILE.npy, for example x=@x.npy")?;
+    Ok((name.to_owned(), path.into()))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_alphabetic() || c == 'µ');
+    let seconds = match &text[digits.len()..] {
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "" if digits == "0" => 1.0,
+        _ => return Err("expected a time with its unit, for example 200ms, 3s or 1m".to_owned()),
+    };
+    let number: f64 = digits.parse().map_err(|_| format!("`{digits}` is no number"))?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| "out of range".to_owned())
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|&n| n >= 1)
+        .ok_or_else(|| "expected a number of at least 1".to_owned())
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|p| (0.0..=100.0).contains(p));
+    percent.ok_or_else(|| "expected a number from 0 to 100".to_owned())
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    let tolerance = text.parse().ok().filter(|&t: &f64| t >= 0.0 && t.is_finite());
+    tolerance.ok_or_else(|| "expected a number that is not negative".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arguments, Device, Emit, Stage, duration};
+    use clap::CommandFactory;
+    use std::time::Duration;
+
+    #[test]
+    fn the_command_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn times_have_units() {
+        let rows = [
+            ("200ms", 200_000),
+            ("3s", 3_000_000),
+            ("1.5s", 1_500_000),
+            ("2m", 120_000_000),
+            ("7us", 7),
+            ("0", 0),
+        ];
+        for (text, micros) in rows {
+            assert_eq!(duration(text), Ok(Duration::from_micros(micros)), "{text}");
+        }
+        for text in ["", "3", "s", "-1s", "1e400s", "3 parsecs", "nans", "infs"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn devices_and_stages_are_read() {
+        assert_eq!("cuda:3".parse(), Ok(Device::Cuda(3)));
+        assert!("cuda:".parse::<Device>().is_err());
+        assert_eq!(
+            "dot=a=b.dot".parse(),
+            Ok(Emit { stage: Stage::Dot, path: Some("a=b.dot".into()) })
+        );
+        assert!("dot=".parse::<Emit>().is_err());
+        assert!("cuda".parse::<Emit>().is_err());
+    }
+}

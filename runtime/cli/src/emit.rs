@@ -1,0 +1,41 @@
+//! Printing stages.
+
+use crate::args::{Emit, Stage};
+use crate::error::Error;
+use crate::files;
+use crate::session::Plans;
+use crate::sizes::{Sizing, sizes_text};
+use graphene_frontend::graph::Graph;
+use graphene_frontend::{dot, text};
+
+/// Prints each stage asked for where it was asked for.
+///
+/// # Errors
+/// [`Error::Write`]; [`Error::Run`] if the program cannot be bound.
+pub(crate) fn emit(
+    emits: &[Emit],
+    imported: &Graph,
+    plans: &Plans,
+    sizing: &Sizing,
+) -> Result<(), Error> {
+    for Emit { stage, path } in emits {
+        let (groups, program) = &plans.fused;
+        let text = match stage {
+            Stage::Import => text::print(imported).text,
+            Stage::Rewritten => text::print(&plans.rewritten).text,
+            Stage::Groups => groups.print(&plans.rewritten),
+            Stage::Program => program.to_string(),
+            Stage::Bound => {
+                let plan = graphene_runtime::bind(program, &sizing.bindings);
+                let sizes = sizes_text(&sizing.bindings);
+                plan.map_err(|source| Error::Run { executor: "fused", sizes, source })?.to_string()
+            }
+            Stage::Dot => dot::dot(&plans.rewritten),
+        };
+        match path {
+            Some(path) => files::write(path, text.as_bytes())?,
+            None => files::print(&text)?,
+        }
+    }
+    Ok(())
+}

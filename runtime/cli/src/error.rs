@@ -1,0 +1,253 @@
+//! What can go wrong, and the exit code that it has.
+
+use crate::npy::NpyError;
+use graphene_frontend::dim::{DimError, Symbol};
+use graphene_frontend::eval::EvalError;
+use graphene_frontend::import::ImportError;
+use graphene_frontend::testdata::DataError;
+use graphene_fusion::FusionError;
+use graphene_models::ZooError;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The exit code of a command whose outputs differ.
+pub(crate) const DIFFER: u8 = 4;
+/// The exit code of a command whose gates fail.
+pub(crate) const GATE: u8 = 5;
+
+/// The command's error.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// Flags do not go together, or a flag has no meaning for this model.
+    #[error("{flag}: {reason}")]
+    Flag {
+        /// The flag.
+        flag: &'static str,
+        /// Why it is refused.
+        reason: String,
+    },
+    /// `--dim` names a symbol that the model does not have.
+    #[error("--dim {name}: the model has no such dim{}", known_names(.known))]
+    UnknownDim {
+        /// The name as given.
+        name: String,
+        /// The model's symbols.
+        known: Vec<String>,
+    },
+    /// Symbols have neither a size given nor one by default.
+    #[error("the model has dims without a size: {}; pass {}", names(.0), dim_flags(.0))]
+    UnboundDims(Vec<Symbol>),
+    /// A size conflicts with another or with the model.
+    #[error("{what}: {source}")]
+    Dim {
+        /// Where the size came from.
+        what: String,
+        /// The conflict.
+        source: DimError,
+    },
+    /// An input is given that the model does not have.
+    #[error("the model has no input `{name}`{}", known_names(.known))]
+    UnknownInput {
+        /// The name as given.
+        name: String,
+        /// The model's inputs.
+        known: Vec<String>,
+    },
+    /// An input is given twice.
+    #[error("input `{0}` is given twice")]
+    RepeatedInput(String),
+    /// An input has another type or shape than the model asks for.
+    #[error("input `{name}` should be {expected}, but {origin} has {found}")]
+    Input {
+        /// The input.
+        name: String,
+        /// What the model asks for.
+        expected: String,
+        /// What was given.
+        found: String,
+        /// Where it was read.
+        origin: Origin,
+    },
+    /// Some inputs were given, and this one was not.
+    #[error("no data for input `{name}` ({expected}) in {folder}")]
+    MissingInput {
+        /// The input.
+        name: String,
+        /// What the model asks for.
+        expected: String,
+        /// The folder that should have it.
+        folder: PathBuf,
+    },
+    /// No random values can be made for an input.
+    #[error("input `{name}` ({ty}): {reason}; pass it with --input {name}=@FILE.npy")]
+    NoRandom {
+        /// The input.
+        name: String,
+        /// Its type.
+        ty: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A NumPy file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Npy {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: NpyError,
+    },
+    /// A data folder cannot be read.
+    #[error(transparent)]
+    DataSet(#[from] DataError),
+    /// A data folder does not fit the model.
+    #[error("{}: {reason}", path.display())]
+    Data {
+        /// The folder or file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The model cannot be planned: a defect of the compiler.
+    #[error(transparent)]
+    Fusion(#[from] FusionError),
+    /// The model cannot be imported.
+    #[error(transparent)]
+    Import(Box<ImportError>),
+    /// The zoo has no such model.
+    #[error(transparent)]
+    Zoo(#[from] ZooError),
+    /// A shape depends on the values of an input that is not given.
+    #[error(
+        "a shape at `{node}` ({op}) depends on the values of input `{input}`; pass it with --input {input}=@FILE.npy"
+    )]
+    NeedsValue {
+        /// The input.
+        input: String,
+        /// The node.
+        node: String,
+        /// Its operator.
+        op: String,
+    },
+    /// The model file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// An executor refuses the model at these sizes or with these inputs.
+    #[error("{executor} execution{}: {source}", at_sizes(.sizes))]
+    Run {
+        /// The executor.
+        executor: &'static str,
+        /// The sizes.
+        sizes: String,
+        /// What it says.
+        source: graphene_runtime::Error,
+    },
+    /// The reference evaluator refuses the model at these sizes or with these inputs.
+    #[error("reference execution{}: {source}", at_sizes(.sizes))]
+    Evaluate {
+        /// The sizes.
+        sizes: String,
+        /// What it says.
+        source: EvalError,
+    },
+    /// A device or a library is missing.
+    #[error("{0}")]
+    Device(String),
+    /// Not everything was done in time.
+    #[error("timed out after {} while {stage}", crate::human::time(*.limit))]
+    Timeout {
+        /// The time given.
+        limit: Duration,
+        /// What was being done.
+        stage: &'static str,
+    },
+}
+
+/// Where an input's data came from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Origin {
+    /// A file.
+    File(PathBuf),
+    /// Drawn at random.
+    Random,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Random => f.write_str("random"),
+        }
+    }
+}
+
+impl From<ImportError> for Error {
+    fn from(error: ImportError) -> Self {
+        Self::Import(Box::new(error))
+    }
+}
+
+impl Error {
+    /// An error about a flag.
+    pub(crate) fn flag(flag: &'static str, reason: impl Into<String>) -> Self {
+        Self::Flag { flag, reason: reason.into() }
+    }
+
+    /// The exit code.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Fusion(_) => 1,
+            Self::Flag { .. }
+            | Self::UnknownDim { .. }
+            | Self::UnboundDims(_)
+            | Self::Dim { .. }
+            | Self::UnknownInput { .. }
+            | Self::RepeatedInput(_)
+            | Self::Input { .. }
+            | Self::MissingInput { .. }
+            | Self::NoRandom { .. }
+            | Self::NeedsValue { .. }
+            | Self::Zoo(_)
+            | Self::Npy { .. }
+            | Self::Data { .. }
+            | Self::DataSet(_)
+            | Self::Write { .. } => 2,
+            Self::Import(_) | Self::Read { .. } | Self::Run { .. } | Self::Evaluate { .. } => 3,
+            Self::Device(_) => 6,
+            Self::Timeout { .. } => 124,
+        }
+    }
+}
+
+fn names(symbols: &[Symbol]) -> String {
+    let names: Vec<_> = symbols.iter().map(|symbol| format!("`{}`", symbol.name())).collect();
+    names.join(", ")
+}
+
+fn dim_flags(symbols: &[Symbol]) -> String {
+    let flags: Vec<_> = symbols.iter().map(|symbol| format!("--dim {}=N", symbol.name())).collect();
+    flags.join(" ")
+}
+
+fn known_names(known: &[String]) -> String {
+    match known {
+        [] => String::new(),
+        known => format!("; it has {}", known.join(", ")),
+    }
+}
+
+fn at_sizes(sizes: &str) -> String {
+    if sizes.is_empty() { String::new() } else { format!(" at {sizes}") }
+}

@@ -1,0 +1,63 @@
+//! Output: files that are whole or absent, and a stdout that may go away.
+
+use crate::error::Error;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// The temporary file that is being written, for [`abandon`].
+static PENDING: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Writes a file under a temporary name beside it and renames it when it is complete.
+///
+/// # Errors
+/// [`Error::Write`]; nothing is left behind then.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let failed = |source| Error::Write { path: path.to_owned(), source };
+    let name = path.file_name().ok_or_else(|| failed(ErrorKind::InvalidInput.into()))?;
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(temporary);
+    let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+    *pending = Some(temporary.clone());
+    drop(pending);
+    let written = std::fs::write(&temporary, bytes)
+        .and_then(|()| std::fs::rename(&temporary, path))
+        .inspect_err(|_| {
+            // The error that matters is the one that brought us here.
+            let _ = std::fs::remove_file(&temporary);
+        });
+    *PENDING.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    written.map_err(failed)
+}
+
+/// Removes what is half-written, before the process ends early.
+pub(crate) fn abandon() {
+    if let Some(path) = PENDING.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        // It may have been renamed meanwhile; then there is nothing to remove.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Writes to stdout. A reader that went away has read enough: that is no error.
+///
+/// # Errors
+/// [`Error::Write`] for anything else.
+pub(crate) fn print(text: &str) -> Result<(), Error> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::Write { path: "stdout".into(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a line to stderr, if there is something to say and anybody still reads it.
+pub(crate) fn complain(text: &str) {
+    if text.is_empty() {
+        return;
+    }
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}

@@ -1,0 +1,408 @@
+//! What the command does, step by step.
+
+use crate::args::{Arguments, Exec, Precision};
+use crate::bench::Schedule;
+use crate::compare::{Tolerance, compare};
+use crate::data::Expected;
+use crate::error::{self, Error, Origin};
+use crate::inputs::{self, Given};
+use crate::load::{self, Loaded};
+use crate::progress::Progress;
+use crate::report::{self, Agreement, Compile, OutputAgreement, Report, Time, Value, milliseconds};
+use crate::session::{self, Compiled, Plans, Runner};
+use crate::sizes::{DEFAULT_SEQUENCE, Sizing, check_given, sizes};
+use crate::{data, emit, files, gates, machine, npy, page, random, summary, trace};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::op::Op;
+use graphene_frontend::tensor::Tensor;
+use graphene_ir::target::Target;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Names of the stages, in the status line and the trace.
+mod stage {
+    pub(super) const IMPORT: &str = "importing";
+    pub(super) const PLAN: &str = "planning";
+    pub(super) const COMPILE: &str = "compiling";
+    pub(super) const BIND: &str = "binding";
+    pub(super) const FIRST: &str = "running for the first time";
+    pub(super) const TIME: &str = "warming up and timing";
+    pub(super) const PROFILE: &str = "profiling";
+}
+
+/// Does what the command line asks for; the exit code.
+///
+/// # Errors
+/// Whatever ends the command before it has found something.
+pub(crate) fn run(arguments: &Arguments) -> Result<u8, Error> {
+    arguments.check()?;
+    gates::check_names(&arguments.gates)?;
+    if arguments.list_ops {
+        return files::print(&load::operators()).map(|()| 0);
+    }
+    if arguments.doctor {
+        return files::print(&machine::doctor()).map(|()| 0);
+    }
+    let device = machine::prepare(&arguments.run)?;
+    let mut progress = Progress::new();
+    let result = run_model(arguments, device, &mut progress);
+    progress.clear();
+    let report = result?;
+    // A stage on stdout is for a reader that wants nothing else.
+    match (arguments.report.json, arguments.emits_to_stdout()) {
+        (true, _) => files::print(&report.json())?,
+        (false, true) => files::complain(summary::verdicts(&report).trim()),
+        (false, false) => files::print(&summary::summary(&report))?,
+    }
+    Ok(report.exit_code)
+}
+
+fn run_model(
+    arguments: &Arguments,
+    device: report::Device,
+    progress: &mut Progress,
+) -> Result<Report, Error> {
+    let cores = u32::try_from(device.threads).unwrap_or(u32::MAX);
+    let target = arguments.run.target.clone().unwrap_or_else(|| Target::cpu(cores));
+    let (mut given, expected) = match &arguments.data.data {
+        Some(folder) => data::read(folder)?,
+        None => (inputs::read(&arguments.data)?, Expected::default()),
+    };
+    let source = progress.stage(stage::IMPORT, || load::open(arguments))?;
+    let loaded = progress.stage(stage::IMPORT, || source.import(&arguments.sizes, &given))?;
+    let graph = &loaded.graph;
+    let inputs = graph.inputs().iter().map(|&id| inputs::Input {
+        name: graph.node(id).name(),
+        ty: graph.ty(id.value()).to_string(),
+    });
+    given.resolve(&inputs.collect::<Vec<_>>(), &loaded.taken)?;
+    check_precision(arguments.run.dtype, &loaded.graph)?;
+    let exec = &arguments.run.exec;
+    let plans = progress.stage(stage::PLAN, || Plans::new(&loaded.graph, &target, exec))?;
+    let sizing = sizes(&loaded.graph, &arguments.sizes, &given, DEFAULT_SEQUENCE)?;
+    check_given(&loaded.graph, &given, &sizing.bindings)?;
+    let mut report = start_report(&loaded, &plans, device, &target);
+    report.gates = gates::check(&arguments.gates, &plans.fused.1)?;
+    if arguments.report.explain {
+        let text = plans.fused.0.explain(&plans.rewritten);
+        report.explain = Some(text.lines().map(str::to_owned).collect());
+    }
+    if arguments.plan_only() {
+        plan_only(arguments, &loaded, &plans, &sizing, &given, &mut report)?;
+    } else {
+        let job = Job { arguments, loaded: &loaded, plans: &plans, given: &given, target: &target };
+        job.run(&expected, sizing, progress, &mut report)?;
+    }
+    report.compile_ms = compile_times(progress);
+    report.exit_code = match (report.differs(), report.gate_failed()) {
+        (true, _) => error::DIFFER,
+        (_, true) => error::GATE,
+        _ => 0,
+    };
+    write_reports(arguments, progress, &report)?;
+    Ok(report)
+}
+
+/// Refuses a precision that is not the model's own.
+fn check_precision(precision: Precision, graph: &Graph) -> Result<(), Error> {
+    let floats = |dtype: DType| dtype.is_float() && dtype != DType::F32;
+    let other = graph.nodes().find_map(|(_, node)| {
+        node.outputs().iter().map(|ty| ty.dtype).find(|&dtype| floats(dtype))
+    });
+    match (precision, other) {
+        (Precision::Model, _) | (Precision::F32, None) => Ok(()),
+        (Precision::F32, Some(dtype)) => Err(Error::flag(
+            "--dtype",
+            format!("the model computes in {dtype}, and this build changes no precision"),
+        )),
+        (Precision::Tf32 | Precision::F16 | Precision::Bf16, _) => Err(Error::flag(
+            "--dtype",
+            "this build runs models in their own precision; use `model`",
+        )),
+    }
+}
+
+fn start_report(loaded: &Loaded, plans: &Plans, device: report::Device, target: &Target) -> Report {
+    let operations =
+        |graph: &Graph| graph.nodes().filter(|(_, node)| !is_source(node.op())).count();
+    let weights = loaded.graph.nodes().filter_map(|(_, node)| match node.op() {
+        Op::Constant(tensor) if tensor.dtype().is_float() => Some(tensor.len() as u64),
+        _ => None,
+    });
+    let mut histogram = BTreeMap::new();
+    for (_, node) in plans.rewritten.nodes().filter(|(_, node)| !is_source(node.op())) {
+        *histogram.entry(node.op().name()).or_default() += 1;
+    }
+    Report {
+        schema: Report::SCHEMA,
+        version: env!("CARGO_PKG_VERSION"),
+        model: report::Model {
+            name: loaded.name.clone(),
+            opset: loaded.opset,
+            producer: loaded.producer.clone(),
+            ops: operations(&loaded.graph),
+            rewritten_ops: operations(&plans.rewritten),
+            parameters: weights.sum(),
+            weight_bytes: session::weight_bytes(&plans.fused.1),
+            histogram,
+            specialised: loaded.specialised.clone(),
+        },
+        device,
+        target: target.to_string(),
+        sizes: BTreeMap::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        compile_ms: Compile::default(),
+        executors: Vec::new(),
+        speedup: None,
+        agreement: Vec::new(),
+        gates: Vec::new(),
+        explain: None,
+        notes: loaded.notes.clone(),
+        exit_code: 0,
+    }
+}
+
+fn is_source(op: &Op) -> bool {
+    matches!(op, Op::Input | Op::Constant(_))
+}
+
+/// Prints stages and describes the plans without running them.
+fn plan_only(
+    arguments: &Arguments,
+    loaded: &Loaded,
+    plans: &Plans,
+    sizing: &Sizing,
+    given: &Given,
+    report: &mut Report,
+) -> Result<(), Error> {
+    emit::emit(&arguments.report.emit, &loaded.graph, plans, sizing)?;
+    describe_values(report, &loaded.graph, sizing, given);
+    for compiled in session::compile(plans, &arguments.run.exec) {
+        let mut entry = session::describe(&compiled);
+        // Which CPU kernel would run a step says nothing about another machine.
+        entry.kernels.clear();
+        entry.by_reference.clear();
+        report.executors.push(entry);
+    }
+    if !arguments.emits_to_stdout() {
+        report.notes.push(format!("planned for {}, not run", report.target));
+    }
+    Ok(())
+}
+
+fn describe_values(report: &mut Report, graph: &Graph, sizing: &Sizing, given: &Given) {
+    let shape = |ty: &graphene_frontend::types::TensorType| {
+        ty.bound_shape(&sizing.bindings).unwrap_or_default()
+    };
+    report.sizes = sizing.bindings.iter().map(|(s, size)| (s.name().to_owned(), size)).collect();
+    let inputs = graph.inputs().iter().map(|&id| {
+        let (name, ty) = (graph.node(id).name(), graph.ty(id.value()));
+        let origin = given.get(name).map_or(Origin::Random, |(_, origin)| origin);
+        Value {
+            name: name.to_owned(),
+            ty: ty.to_string(),
+            shape: shape(ty),
+            source: Some(origin.to_string()),
+        }
+    });
+    report.inputs = inputs.collect();
+    let outputs = graph.outputs().iter().map(|(name, value)| {
+        let ty = graph.ty(*value);
+        Value { name: name.clone(), ty: ty.to_string(), shape: shape(ty), source: None }
+    });
+    report.outputs = outputs.collect();
+}
+
+/// A run of a model.
+struct Job<'a> {
+    arguments: &'a Arguments,
+    loaded: &'a Loaded,
+    plans: &'a Plans,
+    given: &'a Given,
+    target: &'a Target,
+}
+
+/// The first run of each executor.
+struct First<'a> {
+    runners: Vec<Runner<'a>>,
+    inputs: Vec<Tensor>,
+    outputs: Vec<Vec<Tensor>>,
+    times: Vec<Duration>,
+}
+
+impl Job<'_> {
+    fn run(
+        &self,
+        expected: &Expected,
+        mut sizing: Sizing,
+        progress: &mut Progress,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let exec = &self.arguments.run.exec;
+        let compiled = progress.stage(stage::COMPILE, || session::compile(self.plans, exec));
+        sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
+        emit::emit(&self.arguments.report.emit, &self.loaded.graph, self.plans, &sizing)?;
+        describe_values(report, &self.loaded.graph, &sizing, self.given);
+        let mut first = self.first_run(&compiled, &sizing, progress)?;
+        report.agreement = self.compare(&first, expected)?;
+        if let Some(path) = &self.arguments.data.save_outputs {
+            self.save(path, &first.outputs[0])?;
+        }
+        let schedule = Schedule {
+            warmup: self.arguments.run.warmup,
+            duration: self.arguments.run.duration,
+            iterations: self.arguments.run.iterations,
+        };
+        let (runners, inputs) = (&mut first.runners, &first.inputs);
+        let samples = progress
+            .stage(stage::TIME, || session::time(runners, inputs, &schedule, &first.times))?;
+        let batch = sizing.roles.batch.as_ref().and_then(|batch| sizing.bindings.get(batch));
+        for ((compiled, runner), samples) in compiled.iter().zip(&mut *runners).zip(&samples) {
+            let mut entry = session::describe(compiled);
+            entry.memory = runner.memory();
+            let statistics = samples.statistics(&self.arguments.run.percentiles);
+            entry.time = statistics.map(|s| Time::new(&s, batch.unwrap_or(1) as f64));
+            if self.arguments.profiles() {
+                let kernels: Vec<_> = compiled.module.iter().flat_map(|m| m.kernels()).collect();
+                entry.profile = progress
+                    .stage(stage::PROFILE, || runner.profile(&kernels, inputs, self.target))?;
+            }
+            report.executors.push(entry);
+        }
+        report.speedup = speedup(&report.executors);
+        Ok(())
+    }
+
+    /// Shortens a sequence that nobody asked for until the model takes it, for example where it has a table of
+    /// fewer positions.
+    fn settle_sequence(
+        &self,
+        compiled: &[Compiled],
+        mut sizing: Sizing,
+        progress: &mut Progress,
+        report: &mut Report,
+    ) -> Result<Sizing, Error> {
+        let mut length = DEFAULT_SEQUENCE;
+        let mut failure = None;
+        while sizing.free_sequence && length >= 1 {
+            sizing = sizes(&self.loaded.graph, &self.arguments.sizes, self.given, length)?;
+            match self.first_run(&compiled[..1], &sizing, progress) {
+                Ok(_) if length == DEFAULT_SEQUENCE => return Ok(sizing),
+                Ok(_) => {
+                    report.notes.push(format!(
+                        "a sequence of {length}, since the model refuses {DEFAULT_SEQUENCE}; --seq N asks for another"
+                    ));
+                    return Ok(sizing);
+                }
+                // The first failure is the one to tell of.
+                Err(error) => failure = Some(failure.unwrap_or(error)),
+            }
+            length /= 2;
+        }
+        failure.map_or(Ok(sizing), Err)
+    }
+
+    fn first_run<'a>(
+        &'a self,
+        compiled: &[Compiled],
+        sizing: &'a Sizing,
+        progress: &mut Progress,
+    ) -> Result<First<'a>, Error> {
+        let (graph, bindings) = (&self.loaded.graph, &sizing.bindings);
+        let bind = |compiled| Runner::bind(compiled, graph, bindings);
+        let bind_all = || compiled.iter().map(bind).collect::<Result<Vec<_>, _>>();
+        let mut runners = progress.stage(stage::BIND, bind_all)?;
+        let seed = self.arguments.data.seed;
+        let inputs = graph.inputs().iter().map(|&id| match self.given.get(graph.node(id).name()) {
+            Some((tensor, _)) => Ok(tensor.clone()),
+            None => random::tensor(graph, id, bindings, seed),
+        });
+        let inputs: Vec<Tensor> = inputs.collect::<Result<_, _>>()?;
+        let (mut outputs, mut times) = (Vec::new(), Vec::new());
+        for runner in &mut runners {
+            let start = Instant::now();
+            outputs.push(progress.stage(stage::FIRST, || runner.run(&inputs))?);
+            times.push(start.elapsed());
+        }
+        Ok(First { runners, inputs, outputs, times })
+    }
+
+    /// Compares every executor with the files, or with the reference, or with library execution.
+    fn compare(&self, first: &First<'_>, expected: &Expected) -> Result<Vec<Agreement>, Error> {
+        let tolerance =
+            Tolerance { rtol: self.arguments.data.rtol, atol: self.arguments.data.atol };
+        let names: Vec<_> = self.loaded.graph.outputs().iter().map(|(name, _)| name).collect();
+        let mut agreement = Vec::new();
+        let mut add = |executor, against: String, outputs: Vec<OutputAgreement>| {
+            let agrees = outputs.iter().all(|output| output.agrees);
+            agreement.push(Agreement { executor, against, agrees, outputs });
+        };
+        let runs = || first.runners.iter().map(Runner::exec).zip(&first.outputs);
+        let expected_outputs = expected.by_position(&names)?;
+        if let Some(folder) = expected.folder() {
+            for (exec, outputs) in runs() {
+                let rows = expected_outputs.iter().map(|&(i, tensor)| {
+                    OutputAgreement::new(names[i], &compare(&outputs[i], tensor, tolerance))
+                });
+                add(exec.name(), folder_name(folder), rows.collect());
+            }
+        }
+        let order = [Exec::Reference, Exec::Library];
+        let base = order.iter().find_map(|&base| runs().find(|(exec, _)| *exec == base));
+        if let Some((base, right)) = base {
+            for (exec, outputs) in runs().filter(|(exec, _)| *exec != base) {
+                let rows = outputs.iter().zip(right).zip(&names);
+                let rows = rows
+                    .map(|((a, b), name)| OutputAgreement::new(name, &compare(a, b, tolerance)));
+                add(exec.name(), base.name().to_owned(), rows.collect());
+            }
+        }
+        Ok(agreement)
+    }
+
+    fn save(&self, path: &std::path::Path, outputs: &[Tensor]) -> Result<(), Error> {
+        let names = self.loaded.graph.outputs().iter().map(|(name, _)| name.clone());
+        let tensors: Vec<_> = names.zip(outputs.iter().cloned()).collect();
+        let bytes = npy::npz_bytes(&tensors);
+        let bytes = bytes.map_err(|source| Error::Npy { path: path.to_owned(), source })?;
+        files::write(path, &bytes)
+    }
+}
+
+/// The last part of a folder's path.
+fn folder_name(folder: &std::path::Path) -> String {
+    folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn speedup(executors: &[report::Executor]) -> Option<f64> {
+    let median = |exec: Exec| {
+        let entry = executors.iter().find(|entry| entry.name == exec.name())?;
+        Some(entry.time.as_ref()?.median_ms)
+    };
+    Some(median(Exec::Library)? / median(Exec::Fused)?.max(1e-9))
+}
+
+fn compile_times(progress: &Progress) -> Compile {
+    let total = |name| milliseconds(progress.total(name));
+    let mut times = Compile {
+        import: total(stage::IMPORT),
+        plan: total(stage::PLAN),
+        compile: total(stage::COMPILE),
+        bind: total(stage::BIND),
+        total: 0.0,
+    };
+    times.total = times.import + times.plan + times.compile + times.bind;
+    times
+}
+
+fn write_reports(arguments: &Arguments, progress: &Progress, report: &Report) -> Result<(), Error> {
+    if let Some(path) = &arguments.report.trace {
+        files::write(path, trace::trace(progress.stages(), &report.executors).as_bytes())?;
+    }
+    if let Some(path) = &arguments.report.report {
+        files::write(path, page::page(report).as_bytes())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! From the model named on the command line to its graph.
+
+use crate::args::{Arguments, Sizes};
+use crate::error::Error;
+use crate::inputs::Given;
+use crate::sizes::{sizes_by_name, sizes_text};
+use bytes::Bytes;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::import::{
+    ExternalData, Import, ImportError, ImportOptions, import, ops, read_model,
+};
+use graphene_models::build;
+use std::path::PathBuf;
+
+/// The prefix of the zoo's models.
+const ZOO: &str = "zoo:";
+/// Sizes and values that an import may ask for one after another.
+const SPECIALISATIONS: usize = 16;
+
+/// A model that has been read but not imported.
+pub(crate) struct Source {
+    name: String,
+    model: Bytes,
+    weights: Box<dyn ExternalData>,
+}
+
+/// An imported model.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// As named on the command line.
+    pub(crate) name: String,
+    /// The graph.
+    pub(crate) graph: Graph,
+    /// What was specialised, folded or ignored.
+    pub(crate) notes: Vec<String>,
+    /// Version of ONNX's operator set.
+    pub(crate) opset: i64,
+    /// The tool that wrote the model.
+    pub(crate) producer: String,
+    /// Inputs whose values have become part of the graph.
+    pub(crate) taken: Vec<String>,
+    /// Sizes and inputs that shapes depend on, where they do not resolve in symbols.
+    pub(crate) specialised: Option<String>,
+}
+
+/// Reads the model that the command line names, or builds it.
+///
+/// # Errors
+/// [`Error::Read`], [`Error::Zoo`].
+pub(crate) fn open(arguments: &Arguments) -> Result<Source, Error> {
+    let name = arguments.model.clone().unwrap_or_default();
+    if let Some(zoo) = name.strip_prefix(ZOO) {
+        let options = graphene_models::Options { seed: arguments.data.seed, ..Default::default() };
+        let zoo = build(zoo, &options)?;
+        let (model, (_, weights)) = (zoo.encode(), zoo.into_parts());
+        return Ok(Source { name, model, weights: Box::new(weights) });
+    }
+    let path = PathBuf::from(&name);
+    let (model, folder) = read_model(&path).map_err(|source| Error::Read { path, source })?;
+    Ok(Source { name, model, weights: Box::new(folder) })
+}
+
+impl Source {
+    /// Imports the model; where a shape depends on sizes or on values of inputs, for those that are given.
+    ///
+    /// # Errors
+    /// [`Error::Import`]; [`Error::UnboundDims`] and [`Error::NeedsValue`] for sizes and values that decide a
+    /// shape and are not given.
+    pub(crate) fn import(self, flags: &Sizes, given: &Given) -> Result<Loaded, Error> {
+        let mut options = ImportOptions::default();
+        let mut specialised = Vec::new();
+        for _ in 0..SPECIALISATIONS {
+            match import(self.model.clone(), &*self.weights, &options) {
+                Ok(import) => {
+                    let taken = options.values.into_keys().collect();
+                    return Ok(self.loaded(import, taken, &specialised));
+                }
+                Err(ImportError::Resists { node, op, inputs, symbols }) => {
+                    let before = (options.dims.len(), options.values.len());
+                    for input in inputs {
+                        let value = given.get(&input).map(|(tensor, _)| tensor.clone());
+                        let needed = || Error::NeedsValue {
+                            input: input.clone(),
+                            node: node.clone(),
+                            op: op.clone(),
+                        };
+                        options.values.insert(input.clone(), value.ok_or_else(needed)?);
+                        specialised.push(format!("the values of {input}"));
+                    }
+                    let sizes = sizes_by_name(symbols.iter().cloned(), flags)?;
+                    if sizes.iter().next().is_some() {
+                        specialised.push(sizes_text(&sizes));
+                    }
+                    options.dims.extend(sizes.iter().map(|(s, size)| (s.name().to_owned(), size)));
+                    // Nothing new to give: the same complaint would come again.
+                    if before == (options.dims.len(), options.values.len()) {
+                        return Err(
+                            ImportError::Resists { node, op, inputs: Vec::new(), symbols }.into()
+                        );
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::flag("MODEL", "its shapes depend on too many sizes and values"))
+    }
+
+    fn loaded(&self, import: Import, taken: Vec<String>, specialised: &[String]) -> Loaded {
+        Loaded {
+            name: self.name.clone(),
+            graph: import.graph,
+            notes: import.notes,
+            opset: import.opset,
+            producer: import.producer,
+            taken,
+            specialised: Some(specialised.join(", ")).filter(|text| !text.is_empty()),
+        }
+    }
+}
+
+/// The table of `--list-ops`.
+pub(crate) fn operators() -> String {
+    let mut rows: Vec<_> = ops::rows().map(|row| (row.domain, row.op, row.since)).collect();
+    rows.sort_unstable();
+    let width = rows.iter().map(|(domain, op, _)| domain.len() + op.len() + 1).max().unwrap_or(0);
+    let row = |&(domain, op, since): &(&str, &str, i64)| {
+        let dot = if domain.is_empty() { "" } else { "." };
+        let name = format!("{domain}{dot}{op}");
+        format!("{name:<width$}  from version {since}\n")
+    };
+    format!("{} operators; versions are those of their operator set\n", rows.len())
+        + &rows.iter().map(row).collect::<String>()
+}

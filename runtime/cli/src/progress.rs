@@ -1,0 +1,81 @@
+//! The status line: what is being done, on a terminal only.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// What is being done now, for the message of a timeout.
+static NOW: Mutex<&'static str> = Mutex::new("starting");
+
+/// A line on stderr that is rewritten, and the times that stages took.
+pub(crate) struct Progress {
+    terminal: bool,
+    start: Instant,
+    stages: Vec<Stage>,
+}
+
+/// A stage that has been timed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stage {
+    /// What was done.
+    pub(crate) name: &'static str,
+    /// When it began, since the start of the command.
+    pub(crate) start: Duration,
+    /// How long it took.
+    pub(crate) time: Duration,
+}
+
+impl Progress {
+    /// A status line, if stderr is a terminal.
+    pub(crate) fn new() -> Self {
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            start: Instant::now(),
+            stages: Vec::new(),
+        }
+    }
+
+    /// Shows `name` while `work` is done, and times it.
+    pub(crate) fn stage<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
+        self.show(name);
+        let start = self.start.elapsed();
+        let result = work();
+        self.stages.push(Stage { name, start, time: self.start.elapsed() - start });
+        result
+    }
+
+    /// Shows `name` on the status line.
+    pub(crate) fn show(&self, name: &'static str) {
+        if let Ok(mut now) = NOW.lock() {
+            *now = name;
+        }
+        if self.terminal {
+            // A status line that cannot be shown is no loss.
+            let mut stderr = std::io::stderr().lock();
+            let _ = write!(stderr, "\r\x1b[K{name}…");
+            let _ = stderr.flush();
+        }
+    }
+
+    /// Clears the status line.
+    pub(crate) fn clear(&self) {
+        if self.terminal {
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+
+    /// The stages so far, in order.
+    pub(crate) fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    /// The time that all stages of this name took together.
+    pub(crate) fn total(&self, name: &str) -> Duration {
+        self.stages.iter().filter(|stage| stage.name == name).map(|stage| stage.time).sum()
+    }
+}
+
+/// What is being done now.
+pub(crate) fn now() -> &'static str {
+    NOW.lock().map_or("working", |now| *now)
+}

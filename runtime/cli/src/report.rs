@@ -1,0 +1,335 @@
+//! What a run has found, as one value: the summary, the page and `--json` all show this.
+
+use crate::bench::Statistics;
+use crate::compare::Difference;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The version of the layout below; it grows when a field changes its meaning or goes away.
+const SCHEMA: u32 = 1;
+
+/// All that a run has found.
+#[derive(Serialize, Debug)]
+pub(crate) struct Report {
+    /// Version of this layout.
+    pub(crate) schema: u32,
+    /// Version of the command.
+    pub(crate) version: &'static str,
+    /// The model.
+    pub(crate) model: Model,
+    /// The machine.
+    pub(crate) device: Device,
+    /// The target that was planned for.
+    pub(crate) target: String,
+    /// Sizes of the dynamic dims.
+    pub(crate) sizes: BTreeMap<String, i64>,
+    /// The inputs, in order.
+    pub(crate) inputs: Vec<Value>,
+    /// The outputs, in order.
+    pub(crate) outputs: Vec<Value>,
+    /// What compilation took.
+    pub(crate) compile_ms: Compile,
+    /// The executors that were planned or run, in the order asked for.
+    pub(crate) executors: Vec<Executor>,
+    /// Median time of library over median time of fused execution, where both ran.
+    pub(crate) speedup: Option<f64>,
+    /// Comparisons of outputs.
+    pub(crate) agreement: Vec<Agreement>,
+    /// The gates asked for.
+    pub(crate) gates: Vec<Gate>,
+    /// Values stored between groups of the fused plan, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) explain: Option<Vec<String>>,
+    /// What else is worth knowing.
+    pub(crate) notes: Vec<String>,
+    /// The exit code.
+    pub(crate) exit_code: u8,
+}
+
+/// A model.
+#[derive(Serialize, Debug, Default)]
+pub(crate) struct Model {
+    /// As named on the command line.
+    pub(crate) name: String,
+    /// Version of ONNX's operator set.
+    pub(crate) opset: i64,
+    /// The tool that wrote it.
+    pub(crate) producer: String,
+    /// Operations after import.
+    pub(crate) ops: usize,
+    /// Operations after rewriting.
+    pub(crate) rewritten_ops: usize,
+    /// Elements of the weights.
+    pub(crate) parameters: u64,
+    /// Bytes of the weights.
+    pub(crate) weight_bytes: u64,
+    /// Operations after rewriting, by name.
+    pub(crate) histogram: BTreeMap<&'static str, usize>,
+    /// The sizes and inputs that the import was specialised to, where shapes do not resolve in symbols.
+    pub(crate) specialised: Option<String>,
+}
+
+/// A machine.
+#[derive(Serialize, Debug, Clone)]
+pub(crate) struct Device {
+    /// `cpu`.
+    pub(crate) kind: &'static str,
+    /// The processor's name.
+    pub(crate) name: String,
+    /// Threads that run.
+    pub(crate) threads: usize,
+    /// The widest vector instructions.
+    pub(crate) simd: &'static str,
+}
+
+/// An input or output.
+#[derive(Serialize, Debug)]
+pub(crate) struct Value {
+    /// Its name.
+    pub(crate) name: String,
+    /// Type and dims as the model has them.
+    #[serde(rename = "type")]
+    pub(crate) ty: String,
+    /// Sizes in this run.
+    pub(crate) shape: Vec<usize>,
+    /// Where its data came from; `None` for outputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) source: Option<String>,
+}
+
+/// Milliseconds of compilation; those of all executors together.
+#[derive(Serialize, Debug, Default)]
+pub(crate) struct Compile {
+    /// Reading the file, or building the zoo model, and importing.
+    pub(crate) import: f64,
+    /// Rewriting, partitioning and lowering.
+    pub(crate) plan: f64,
+    /// Choosing and building kernels.
+    pub(crate) compile: f64,
+    /// Binding to sizes.
+    pub(crate) bind: f64,
+    /// All of these.
+    pub(crate) total: f64,
+}
+
+/// An executor.
+#[derive(Serialize, Debug)]
+pub(crate) struct Executor {
+    /// `fused`, `library` or `reference`.
+    pub(crate) name: &'static str,
+    /// Launches of one run; `None` for the reference.
+    pub(crate) launches: Option<usize>,
+    /// Launches by family.
+    pub(crate) families: BTreeMap<&'static str, usize>,
+    /// Launches by the kernel that runs them; `reference` where the reference evaluator stands in.
+    pub(crate) kernels: BTreeMap<&'static str, usize>,
+    /// Names of the steps that the reference evaluator runs.
+    pub(crate) by_reference: Vec<String>,
+    /// Its memory.
+    pub(crate) memory: Option<Memory>,
+    /// Its times, if it was run.
+    pub(crate) time: Option<Time>,
+    /// Its steps, if it was profiled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) profile: Option<Vec<Step>>,
+}
+
+/// Memory of an executor.
+#[derive(Serialize, Debug, Clone)]
+pub(crate) struct Memory {
+    /// Bytes of intermediates.
+    pub(crate) arena_bytes: u64,
+    /// No arena is smaller than this, in bytes.
+    pub(crate) lower_bound_bytes: u64,
+    /// The heuristic that laid it out.
+    pub(crate) heuristic: String,
+}
+
+/// Times of an executor.
+#[derive(Serialize, Debug)]
+pub(crate) struct Time {
+    /// Timed runs.
+    pub(crate) runs: usize,
+    /// The middle run, in milliseconds.
+    pub(crate) median_ms: f64,
+    /// The mean, in milliseconds.
+    pub(crate) mean_ms: f64,
+    /// The fastest, in milliseconds.
+    pub(crate) min_ms: f64,
+    /// The slowest, in milliseconds.
+    pub(crate) max_ms: f64,
+    /// Percentiles, in milliseconds.
+    pub(crate) percentiles_ms: BTreeMap<String, f64>,
+    /// Samples a second, a run being as many as the batch has (one without a batch).
+    pub(crate) per_second: f64,
+}
+
+/// A step with its time.
+#[derive(Serialize, Debug, Clone)]
+pub(crate) struct Step {
+    /// Its place in the program.
+    pub(crate) step: usize,
+    /// Its operations and where they are in the model.
+    pub(crate) name: String,
+    /// Its family.
+    pub(crate) family: &'static str,
+    /// The kernel that runs it.
+    pub(crate) kernel: &'static str,
+    /// Mean time, in microseconds.
+    pub(crate) time_us: f64,
+    /// Share of the time of all steps.
+    pub(crate) share: f64,
+    /// Bytes that it reads and writes at least.
+    pub(crate) bytes: u64,
+    /// Floating-point operations, a multiply-add being two.
+    pub(crate) flops: u64,
+    /// Least time that the target's rates allow, over the time taken.
+    pub(crate) roofline: f64,
+}
+
+/// A comparison of all outputs.
+#[derive(Serialize, Debug)]
+pub(crate) struct Agreement {
+    /// The executor.
+    pub(crate) executor: &'static str,
+    /// What it is compared with: another executor, or the file's folder.
+    pub(crate) against: String,
+    /// Whether all agree.
+    pub(crate) agrees: bool,
+    /// An entry an output.
+    pub(crate) outputs: Vec<OutputAgreement>,
+}
+
+/// A comparison of one output.
+#[derive(Serialize, Debug)]
+pub(crate) struct OutputAgreement {
+    /// The output.
+    pub(crate) name: String,
+    /// Whether it agrees.
+    pub(crate) agrees: bool,
+    /// Elements.
+    pub(crate) elements: usize,
+    /// Elements too far apart.
+    pub(crate) mismatches: usize,
+    /// The largest distance; `None` if it is not finite or types differ.
+    pub(crate) max_error: Option<f64>,
+    /// The mean distance.
+    pub(crate) mean_error: Option<f64>,
+    /// The cosine of the angle between the two.
+    pub(crate) cosine: Option<f64>,
+    /// Types or first elements that differ.
+    pub(crate) detail: Option<String>,
+}
+
+/// A gate.
+#[derive(Serialize, Debug)]
+pub(crate) struct Gate {
+    /// What is counted, for example `fused FMHA` or `launches`.
+    pub(crate) gate: String,
+    /// The count asked for.
+    pub(crate) expected: usize,
+    /// The count found.
+    pub(crate) found: usize,
+    /// Whether they are equal.
+    pub(crate) holds: bool,
+}
+
+/// A failure, for `--json`.
+#[derive(Serialize, Debug)]
+pub(crate) struct Failure<'a> {
+    /// Version of this layout.
+    pub(crate) schema: u32,
+    /// The message.
+    pub(crate) error: &'a str,
+    /// The exit code.
+    pub(crate) exit_code: u8,
+}
+
+impl Report {
+    /// The version of this layout.
+    pub(crate) const SCHEMA: u32 = SCHEMA;
+
+    /// Whether any comparison failed.
+    pub(crate) fn differs(&self) -> bool {
+        self.agreement.iter().any(|agreement| !agreement.agrees)
+    }
+
+    /// Whether any gate failed.
+    pub(crate) fn gate_failed(&self) -> bool {
+        self.gates.iter().any(|gate| !gate.holds)
+    }
+
+    /// One JSON object, with a newline at its end.
+    pub(crate) fn json(&self) -> String {
+        json(self)
+    }
+}
+
+impl Failure<'_> {
+    /// One JSON object, with a newline at its end.
+    pub(crate) fn json(&self) -> String {
+        json(self)
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    let text = serde_json::to_string_pretty(value);
+    text.expect("maps have strings for keys, and nothing else can fail") + "\n"
+}
+
+impl Time {
+    /// Times from statistics, for runs of so many samples.
+    pub(crate) fn new(statistics: &Statistics, samples: f64) -> Self {
+        let percentiles = statistics.percentiles.iter();
+        Self {
+            runs: statistics.runs,
+            median_ms: milliseconds(statistics.median),
+            mean_ms: milliseconds(statistics.mean),
+            min_ms: milliseconds(statistics.min),
+            max_ms: milliseconds(statistics.max),
+            percentiles_ms: percentiles
+                .map(|(p, time)| (p.to_string(), milliseconds(*time)))
+                .collect(),
+            per_second: samples / statistics.median.as_secs_f64().max(1e-9),
+        }
+    }
+}
+
+impl OutputAgreement {
+    /// The entry for an output.
+    pub(crate) fn new(name: &str, difference: &Difference) -> Self {
+        let mut entry = Self {
+            name: name.to_owned(),
+            agrees: difference.agrees(),
+            elements: 0,
+            mismatches: 0,
+            max_error: None,
+            mean_error: None,
+            cosine: None,
+            detail: None,
+        };
+        match difference {
+            Difference::Type { expected, found } => {
+                entry.detail = Some(format!("expected {expected}, found {found}"));
+            }
+            Difference::Elements(elements) => {
+                let finite = |value: f64| Some(value).filter(|value| value.is_finite());
+                entry.elements = elements.count;
+                entry.mismatches = elements.mismatches;
+                entry.max_error = finite(elements.max_error);
+                entry.mean_error = finite(elements.mean_error);
+                entry.cosine = finite(elements.cosine);
+                entry.detail = elements.first.map(|(place, found, expected)| {
+                    format!("element {place} is {found}, expected {expected}")
+                });
+            }
+        }
+        entry
+    }
+}
+
+/// Milliseconds of a time.
+pub(crate) fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

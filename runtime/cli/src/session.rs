@@ -1,0 +1,236 @@
+//! A model planned, compiled and bound for its executors.
+
+use crate::args::Exec;
+use crate::bench::{self, Samples, Schedule};
+use crate::error::Error;
+use crate::report::{self, Memory};
+use crate::sizes::sizes_text;
+use crate::work;
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::eval::evaluate_with;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::tensor::Tensor;
+use graphene_fusion::groups::Groups;
+use graphene_fusion::program::{BufferKind, Program};
+use graphene_fusion::{Granularity, lower, partition, rewrite};
+use graphene_ir::target::Target;
+use graphene_runtime::cpu::{Executable, Module};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Time that profiling takes at most for each executor, beyond its first run.
+const PROFILING: Duration = Duration::from_millis(500);
+/// Profiled runs of each executor at most.
+const PROFILED_RUNS: u32 = 20;
+
+/// A model's plans: after rewriting, one partition and program for each executor that has one.
+pub(crate) struct Plans {
+    /// The graph after rewriting.
+    pub(crate) rewritten: Graph,
+    /// Partition and program of fused execution.
+    pub(crate) fused: (Groups, Program),
+    /// Those of library execution, if asked for.
+    pub(crate) library: Option<(Groups, Program)>,
+}
+
+impl Plans {
+    /// Rewrites, partitions and lowers.
+    ///
+    /// # Errors
+    /// [`Error::Fusion`].
+    pub(crate) fn new(graph: &Graph, target: &Target, exec: &[Exec]) -> Result<Self, Error> {
+        let rewritten = rewrite(graph)?;
+        let plan = |granularity| -> Result<_, Error> {
+            let groups = partition(&rewritten, target, granularity);
+            let program = lower(&rewritten, &groups, granularity)?;
+            Ok((groups, program))
+        };
+        let fused = plan(Granularity::Fused)?;
+        let library =
+            exec.contains(&Exec::Library).then(|| plan(Granularity::PerOp)).transpose()?;
+        Ok(Self { rewritten, fused, library })
+    }
+
+    /// The program of an executor; the reference has none.
+    pub(crate) fn program(&self, exec: Exec) -> Option<&Program> {
+        match exec {
+            Exec::Fused => Some(&self.fused.1),
+            Exec::Library => self.library.as_ref().map(|(_, program)| program),
+            Exec::Reference => None,
+        }
+    }
+}
+
+/// An executor with its compiled program.
+pub(crate) struct Compiled {
+    /// Which executor.
+    pub(crate) exec: Exec,
+    /// The module; the reference has none.
+    pub(crate) module: Option<Module>,
+}
+
+/// Compiles the programs of these executors.
+pub(crate) fn compile(plans: &Plans, exec: &[Exec]) -> Vec<Compiled> {
+    let compile = |&exec: &Exec| Compiled {
+        exec,
+        module: plans.program(exec).map(|program| Module::compile(program.clone())),
+    };
+    exec.iter().map(compile).collect()
+}
+
+/// An executor ready to run.
+pub(crate) struct Runner<'a> {
+    exec: Exec,
+    graph: &'a Graph,
+    bindings: &'a Bindings,
+    executable: Option<Executable>,
+}
+
+impl<'a> Runner<'a> {
+    /// Binds a compiled program to sizes; the reference evaluates `graph`.
+    ///
+    /// # Errors
+    /// [`Error::Run`].
+    pub(crate) fn bind(
+        compiled: &Compiled,
+        graph: &'a Graph,
+        bindings: &'a Bindings,
+    ) -> Result<Self, Error> {
+        let exec = compiled.exec;
+        let executable = compiled.module.as_ref().map(|module| module.bind(bindings)).transpose();
+        let executable = executable.map_err(|source| refused(exec, bindings, source))?;
+        Ok(Self { exec, graph, bindings, executable })
+    }
+
+    /// Which executor.
+    pub(crate) fn exec(&self) -> Exec {
+        self.exec
+    }
+
+    /// Runs once.
+    ///
+    /// # Errors
+    /// [`Error::Run`], [`Error::Evaluate`].
+    pub(crate) fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        match &mut self.executable {
+            Some(executable) => {
+                let outputs = executable.run(inputs);
+                outputs.map_err(|source| refused(self.exec, self.bindings, source))
+            }
+            None => evaluate_with(self.graph, inputs, self.bindings)
+                .map_err(|source| Error::Evaluate { sizes: sizes_text(self.bindings), source }),
+        }
+    }
+
+    /// Bytes of the arena and how they were laid out.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        let plan = self.executable.as_ref()?.plan();
+        Some(Memory {
+            arena_bytes: plan.arena_bytes(),
+            lower_bound_bytes: plan.lower_bound_bytes(),
+            heuristic: format!("{:?}", plan.heuristic()).to_lowercase(),
+        })
+    }
+
+    /// Times every step, as the mean of some runs.
+    ///
+    /// # Errors
+    /// [`Error::Run`].
+    pub(crate) fn profile(
+        &mut self,
+        kernels: &[&'static str],
+        inputs: &[Tensor],
+        target: &Target,
+    ) -> Result<Option<Vec<report::Step>>, Error> {
+        let Some(executable) = &mut self.executable else { return Ok(None) };
+        let (mut times, mut runs) = (Vec::new(), 0);
+        let start = Instant::now();
+        while runs == 0 || (runs < PROFILED_RUNS && start.elapsed() < PROFILING) {
+            let outputs = executable.run_profiled(inputs, &mut times);
+            outputs.map_err(|source| refused(self.exec, self.bindings, source))?;
+            runs += 1;
+        }
+        let total: f64 = times.iter().map(Duration::as_secs_f64).sum();
+        let program = executable.program();
+        let steps = program.steps().iter().zip(&times).zip(kernels).enumerate();
+        let row = |(i, ((step, time), &kernel)): (usize, ((_, &Duration), _))| {
+            let step: &graphene_fusion::program::Step = step;
+            let work = work::of_step(program, step, self.bindings);
+            let seconds = time.as_secs_f64() / f64::from(runs);
+            report::Step {
+                step: i,
+                name: step.name.clone(),
+                family: step.family.name(),
+                kernel,
+                time_us: seconds * 1e6,
+                share: time.as_secs_f64() / total.max(1e-12),
+                bytes: work.bytes,
+                flops: work.flops,
+                roofline: work.least_seconds(target) / seconds.max(1e-12),
+            }
+        };
+        Ok(Some(steps.map(row).collect()))
+    }
+}
+
+/// Times the runners by turns. The reference is not timed again: `first` is the time of its one run.
+///
+/// # Errors
+/// As for [`Runner::run`].
+pub(crate) fn time(
+    runners: &mut [Runner<'_>],
+    inputs: &[Tensor],
+    schedule: &Schedule,
+    first: &[Duration],
+) -> Result<Vec<Samples>, Error> {
+    let timed: Vec<usize> =
+        (0..runners.len()).filter(|&i| runners[i].exec != Exec::Reference).collect();
+    let measured = bench::measure(schedule, timed.len(), |subject| {
+        // Dropping the outputs belongs to a run: they are allocated in it.
+        runners[timed[subject]].run(inputs).map(drop)
+    })?;
+    let mut samples: Vec<_> = first.iter().map(|&time| Samples::once(time)).collect();
+    for (&i, measured) in timed.iter().zip(measured) {
+        samples[i] = measured;
+    }
+    Ok(samples)
+}
+
+/// The entry of an executor, without times.
+pub(crate) fn describe(compiled: &Compiled) -> report::Executor {
+    let mut entry = report::Executor {
+        name: compiled.exec.name(),
+        launches: None,
+        families: BTreeMap::new(),
+        kernels: BTreeMap::new(),
+        by_reference: Vec::new(),
+        memory: None,
+        time: None,
+        profile: None,
+    };
+    if let Some(module) = &compiled.module {
+        let steps = module.program().steps();
+        entry.launches = Some(steps.len());
+        for (step, kernel) in steps.iter().zip(module.kernels()) {
+            *entry.families.entry(step.family.name()).or_default() += 1;
+            *entry.kernels.entry(kernel).or_default() += 1;
+            if kernel == "reference" {
+                entry.by_reference.push(step.name.clone());
+            }
+        }
+    }
+    entry
+}
+
+/// Elements and bytes of a program's weights.
+pub(crate) fn weight_bytes(program: &Program) -> u64 {
+    let bytes = program.buffers().iter().map(|buffer| match &buffer.kind {
+        BufferKind::Weight(tensor) => tensor.bytes().len() as u64,
+        BufferKind::Input(_) | BufferKind::Output(_) | BufferKind::Intermediate => 0,
+    });
+    bytes.sum()
+}
+
+fn refused(exec: Exec, bindings: &Bindings, source: graphene_runtime::Error) -> Error {
+    Error::Run { executor: exec.name(), sizes: sizes_text(bindings), source }
+}

@@ -1,0 +1,150 @@
+//! How much work a step is: bytes moved and floating-point operations.
+
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::graph::{Graph, Node};
+use graphene_frontend::op::{Op, RnnCell};
+use graphene_fusion::groups::Family;
+use graphene_fusion::program::{Program, Step};
+use graphene_ir::target::Target;
+use std::collections::BTreeSet;
+
+/// The work of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Work {
+    /// Bytes of its operands, each counted once.
+    pub(crate) bytes: u64,
+    /// Floating-point operations, a multiply-add being two.
+    pub(crate) flops: u64,
+}
+
+impl Work {
+    /// Seconds that the target needs at least.
+    pub(crate) fn least_seconds(self, target: &Target) -> f64 {
+        let arithmetic = self.flops as f64 / target.peak.f32;
+        arithmetic.max(self.bytes as f64 / target.memory_bandwidth)
+    }
+}
+
+/// The work of a step under these sizes; sizes that do not resolve count as nothing.
+pub(crate) fn of_step(program: &Program, step: &Step, bindings: &Bindings) -> Work {
+    let mut seen = BTreeSet::new();
+    let mut bytes = 0_u64;
+    let outputs = step.outputs.iter().flat_map(|output| &output.view.modes);
+    let written = outputs.map(|mode| size(mode.size.eval(bindings).ok())).product::<u64>();
+    for operand in step.inputs.iter().chain(&step.outputs) {
+        // A broadcast view reads each of its elements once; a view of a part reads that part.
+        let modes = operand.view.modes.iter().filter(|mode| mode.stride.known() != Some(0));
+        let viewed = modes.map(|mode| size(mode.size.eval(bindings).ok())).product::<u64>();
+        let buffer = program.buffer(operand.buffer);
+        let whole = size(buffer.elements.eval(bindings).ok());
+        // Of a table, no more is read than is written.
+        let most = if step.family == Family::Gather { written } else { whole };
+        let elements = viewed.min(whole).min(most);
+        if seen.insert((operand.buffer, operand.view.to_string())) {
+            bytes = bytes.saturating_add(elements.saturating_mul(buffer.dtype.size() as u64));
+        }
+    }
+    Work { bytes, flops: of_graph(&step.body, bindings) }
+}
+
+fn of_graph(graph: &Graph, bindings: &Bindings) -> u64 {
+    let nodes = graph.nodes().map(|(_, node)| of_node(graph, node, bindings));
+    nodes.fold(0, u64::saturating_add)
+}
+
+fn of_node(graph: &Graph, node: &Node, bindings: &Bindings) -> u64 {
+    let input = |i: usize| -> Vec<u64> {
+        let value = node.inputs().get(i).copied().flatten();
+        let shape = value.and_then(|value| graph.ty(value).bound_shape(bindings).ok());
+        shape.unwrap_or_default().into_iter().map(|size| size as u64).collect()
+    };
+    let count = |shape: &[u64]| shape.iter().fold(1_u64, |product, &n| product.saturating_mul(n));
+    let output = node.outputs().first().and_then(|ty| ty.bound_shape(bindings).ok());
+    let output: u64 = output.map_or(0, |shape| shape.iter().map(|&size| size as u64).product());
+    let last = |shape: Vec<u64>| shape.last().copied().unwrap_or(1);
+    match node.op() {
+        Op::Unary(_) | Op::Binary(_) if node.outputs()[0].dtype.is_float() => output,
+        Op::MatMul => output.saturating_mul(2 * last(input(0))),
+        // Products with every element of a filter: its size over the output's channels.
+        Op::Conv(_) => {
+            let filter = input(1);
+            output.saturating_mul(2 * count(&filter) / filter.first().copied().unwrap_or(1).max(1))
+        }
+        Op::ConvTranspose { .. } => {
+            let filter = input(1);
+            let channels = filter.first().copied().unwrap_or(1).max(1);
+            count(&input(0)).saturating_mul(2 * count(&filter) / channels)
+        }
+        Op::Pool(attrs) => output.saturating_mul(attrs.kernel.iter().product::<usize>() as u64),
+        // A maximum, a difference, an exponential, a sum and a quotient.
+        Op::Softmax { .. } => output.saturating_mul(5),
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } => output.saturating_mul(8),
+        Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Cumulative { .. } => count(&input(0)),
+        Op::Attention(_) => {
+            let (query, keys, values) = (input(0), input(1), input(2));
+            let steps = keys.get(2).copied().unwrap_or(0);
+            let scores = count(&query) / last(query.clone()).max(1) * steps;
+            scores.saturating_mul(2 * (last(query) + last(values)) + 5)
+        }
+        Op::Rnn(attrs) => {
+            let gates = match attrs.cell {
+                RnnCell::Lstm { .. } => 4,
+                RnnCell::Gru { .. } => 3,
+                RnnCell::Plain => 1,
+            };
+            let (x, recurrent) = (input(0), input(2));
+            let (directions, hidden) = (recurrent.first().copied().unwrap_or(0), last(recurrent));
+            let rows = count(&x) / last(x.clone()).max(1);
+            rows.saturating_mul(2 * gates * directions * hidden * (last(x) + hidden))
+        }
+        Op::Input
+        | Op::Constant(_)
+        | Op::Iota(_)
+        | Op::Size(_)
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Select
+        | Op::Cast { .. }
+        | Op::BitCast(_)
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::TopK { .. }
+        | Op::NonZero
+        | Op::Resize(_) => 0,
+        // What a branch or a loop does depends on values.
+        Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => 0,
+    }
+}
+
+fn size(size: Option<i64>) -> u64 {
+    size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_graph;
+    use graphene_frontend::dim::{Bindings, Symbol};
+    use graphene_frontend::graph::Graph;
+    use graphene_frontend::op::{Binary, Op};
+
+    #[test]
+    fn products_count_two_a_multiply_add() {
+        let mut graph = Graph::new();
+        let a = graph.add_input("a", "f32[n, 3, 5]".parse().unwrap()).unwrap();
+        let b = graph.add_input("b", "f32[5, 7]".parse().unwrap()).unwrap();
+        let product = graph.add("product", Op::MatMul, &[Some(a), Some(b)]).unwrap().value();
+        graph.add("sum", Op::Binary(Binary::Add), &[Some(product), Some(product)]).unwrap();
+        let mut bindings = Bindings::new();
+        bindings.bind(Symbol::new("n"), 2).unwrap();
+        assert_eq!(of_graph(&graph, &bindings), 2 * 2 * 3 * 5 * 7 + 2 * 3 * 7);
+    }
+}

@@ -1,0 +1,182 @@
+//! Exit codes and messages.
+
+use crate::{quick, run};
+use expect_test::{Expect, expect};
+
+const MLP: &str = "zoo:mlp-2x8";
+
+#[track_caller]
+fn check_fails(arguments: &[&str], code: i32, message: Expect) {
+    let given = quick(arguments);
+    message.assert_eq(&given.stderr);
+    assert_eq!((given.code, given.stdout.as_str()), (code, ""));
+}
+
+#[test]
+fn usage_is_code_2() {
+    check_fails(
+        &[MLP, "--batchs", "3"],
+        2,
+        expect![[r#"
+            error: unexpected argument '--batchs' found
+
+              tip: a similar argument exists: '--batch'
+
+            Usage: graphene-run --batch <N> <MODEL>
+
+            For more information, try '--help'.
+        "#]],
+    );
+    check_fails(
+        &[MLP, "--dim", "btch=3"],
+        2,
+        expect![[r#"
+            error: --dim btch: the model has no such dim; it has batch
+        "#]],
+    );
+    check_fails(
+        &[MLP, "--dim", "batch=3", "--batch", "4"],
+        2,
+        expect![[r#"
+            error: --batch: dimension `batch` cannot be 4: it is 3 already
+        "#]],
+    );
+    check_fails(
+        &[MLP, "--exec", "fused,fused"],
+        2,
+        expect![[r#"
+            error: --exec: `fused` is listed twice
+        "#]],
+    );
+    check_fails(
+        &[MLP, "--assert-fused", "GEMM=3"],
+        2,
+        expect![[r#"
+            error: --assert-fused: `GEMM` is no family; they are View, Copy, Pointwise, MatMul, Normalization, Reduction, Gather, FMHA, Convolution, Recurrent, Control
+        "#]],
+    );
+    check_fails(
+        &[MLP, "--dtype", "bf16"],
+        2,
+        expect![[r#"
+            error: --dtype: this build runs models in their own precision; use `model`
+        "#]],
+    );
+    let given = quick(&["zoo:bert-bse"]);
+    assert_eq!(given.code, 2);
+    assert!(given.stderr.contains("`bert-bse`; near it are: bert-base"), "{}", given.stderr);
+}
+
+#[test]
+fn bad_values_name_their_flag() {
+    let rows = [
+        (["--batch", "0"], "'--batch <N>'"),
+        (["--seq", "-1"], "'--seq <N>'"),
+        (["--dim", "batch"], "'--dim <NAME=N>'"),
+        (["--dim", "batch=0"], "'--dim <NAME=N>'"),
+        (["--input", "x=3"], "'--input <NAME=@FILE.npy>'"),
+        (["--rtol", "-1"], "'--rtol <X>'"),
+        (["--atol", "nan"], "'--atol <X>'"),
+        (["--warmup", "3"], "'--warmup <TIME>'"),
+        (["--iterations", "0"], "'--iterations <N>'"),
+        (["--percentiles", "50,101"], "'--percentiles <LIST>'"),
+        (["--threads", "0"], "'--threads <N>'"),
+        (["--device", "tpu"], "'--device <DEVICE>'"),
+        (["--target", "sm_1"], "'--target <TARGET>'"),
+        (["--exec", "fast"], "'--exec <LIST>'"),
+        (["--emit", "ptx"], "'--emit <STAGE[=PATH]>'"),
+        (["--emit", "asm"], "'--emit <STAGE[=PATH]>'"),
+        (["--assert-fused", "FMHA"], "'--assert-fused <FAMILY=N>'"),
+    ];
+    for (flags, name) in rows {
+        let given = run(&[&[MLP], &flags[..]].concat());
+        assert_eq!(given.code, 2, "{flags:?}");
+        assert!(
+            given.stderr.contains(name) || given.stderr.contains(flags[1]),
+            "{flags:?}: {}",
+            given.stderr
+        );
+    }
+    assert_eq!(run(&[]).code, 2);
+}
+
+#[test]
+fn models_that_cannot_be_read_are_code_3() {
+    check_fails(
+        &["/nowhere/model.onnx"],
+        3,
+        expect![[r#"
+            error: cannot read /nowhere/model.onnx: No such file or directory (os error 2)
+        "#]],
+    );
+    let given = quick(&[concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    assert_eq!(given.code, 3, "{}", given.stderr);
+    assert!(given.stderr.starts_with("error: not an ONNX model"), "{}", given.stderr);
+}
+
+#[test]
+fn gates_are_code_5() {
+    let given = quick(&[MLP, "--assert-fused", "MatMul=2", "--assert-launches", "4"]);
+    assert_eq!(given.code, 0, "{}", given.stdout);
+    let given = quick(&[MLP, "--assert-fused", "FMHA=1", "--assert-fused", "matmul=2"]);
+    assert_eq!(given.code, 5);
+    let gates = given.stdout.lines().filter(|line| line.starts_with("gate"));
+    assert_eq!(
+        gates.collect::<Vec<_>>(),
+        [
+            "gate fused FMHA: expected 1, found 0: FAILED",
+            "gate fused MatMul: expected 2, found 2: holds"
+        ]
+    );
+    // A plan for another machine is gated as well.
+    assert_eq!(run(&[MLP, "--target", "sm_90a", "--assert-launches", "0"]).code, 5);
+    assert_eq!(run(&[MLP, "--emit", "groups", "--assert-launches", "0"]).code, 5);
+}
+
+#[test]
+fn missing_devices_are_code_6() {
+    check_fails(
+        &[MLP, "--device", "cuda:1"],
+        6,
+        expect![[r#"
+            error: --device cuda:1: this build has no GPU executor yet; --device cpu runs on the CPU, and --target sm_90a plans for a GPU without running
+        "#]],
+    );
+}
+
+#[test]
+fn time_that_is_over_is_code_124() {
+    let given = run(&[MLP, "--duration", "60s", "--timeout", "200ms"]);
+    assert_eq!(given.code, 124);
+    assert!(given.stderr.starts_with("error: timed out after 200 ms while "), "{}", given.stderr);
+}
+
+#[test]
+fn what_needs_no_model_ends_well() {
+    for (flag, known) in [
+        ("--list-ops", "MatMul"),
+        ("--doctor", "processor"),
+        ("--help", "--assert-launches"),
+        ("--version", "graphene-run"),
+    ] {
+        let given = run(&[flag]);
+        assert_eq!((given.code, given.stderr.as_str()), (0, ""), "{flag}");
+        assert!(given.stdout.contains(known), "{flag}: {}", given.stdout);
+    }
+}
+
+/// A reader that goes away ends the command, and is no error.
+#[test]
+#[cfg(unix)]
+fn readers_may_go_away() {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_graphene-run"))
+        .args([MLP, "--emit", "program"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary is built");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &[][..]));
+}

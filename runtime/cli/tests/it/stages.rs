@@ -1,0 +1,105 @@
+//! Stages that are printed.
+
+use crate::{Folder, json, quick, read, run};
+use expect_test::{Expect, expect};
+
+#[track_caller]
+fn check_stage(stage: &str, expected: Expect) {
+    let given = run(&["zoo:mlp-1x8", "--batch", "3", "--emit", stage]);
+    assert_eq!((given.code, given.stderr.as_str()), (0, ""));
+    expected.assert_eq(&given.stdout);
+}
+
+#[test]
+fn groups_print() {
+    check_stage(
+        "groups",
+        expect![[r#"
+        g0 MatMul MatMul (/net/net.0/Gemm)
+        g1 Pointwise Add+Relu (/net/net.1/Relu)
+    "#]],
+    );
+}
+
+#[test]
+fn programs_print() {
+    check_stage(
+        "program",
+        expect![[r#"
+        program {
+          @0 = input 0 f32[8*batch] "x"
+          @1 = weight f32[64] "/net/net.0/Gemm"
+          @2 = intermediate f32[8*batch] "/net/net.0/Gemm"
+          @3 = weight f32[8] "net.0.bias"
+          @4 = output 0 f32[8*batch] "/net/net.1/Relu"
+          step 0 MatMul "MatMul (/net/net.0/Gemm)"
+            reads  @0 [batch:8, 8:1]
+            reads  @1 [8:8, 8:1]
+            writes @2 [batch:8, 8:1]
+          step 1 Pointwise "Add+Relu (/net/net.1/Relu)"
+            reads  @2 [batch:8, 8:1]
+            reads  @3 [8:1]
+            writes @4 [batch:8, 8:1]
+        }
+    "#]],
+    );
+}
+
+#[test]
+fn bound_programs_print() {
+    check_stage(
+        "bound",
+        expect![[r#"
+        plan batch=3 {
+          arena 256 bytes, lower bound 256, by Sweep
+          @0 f32[24] input 0
+          @1 f32[64] weight
+          @2 f32[24] arena +0
+          @3 f32[8] weight
+          @4 f32[24] output 0
+          step 0: @0[3:8,8:1], @1[8:8,8:1] -> @2[3:8,8:1]
+          step 1: @2[3:8,8:1], @3[8:1] -> @4[3:8,8:1]
+        }
+    "#]],
+    );
+}
+
+#[test]
+fn graphs_print() {
+    check_stage(
+        "import",
+        expect![[r#"
+        symbols batch
+        %0 = Input : f32[batch, 8] "x"
+        %1 = Constant(0.0026820148, -0.011763547, -0.0030509636, -0.009842687, -0.04584374, 0.00022358932, 0.004844964, 0.023009086) : f32[8] "net.0.bias"
+        %2 = Constant(@0 336684129f329076) : f32[8, 8] "/net/net.0/Gemm"
+        %3 = MatMul(%0, %2) : f32[batch, 8] "/net/net.0/Gemm"
+        %4 = Add(%3, %1) : f32[batch, 8] "/net/net.0/Gemm"
+        %5 = Relu(%4) : f32[batch, 8] "/net/net.1/Relu"
+        return "y" = %5
+    "#]],
+    );
+    let dot = run(&["zoo:mlp-1x8", "--emit", "dot"]);
+    assert!(dot.stdout.starts_with("digraph"), "{}", dot.stdout);
+    let rewritten = run(&["zoo:mlp-1x8", "--emit", "rewritten"]);
+    assert!(rewritten.stdout.starts_with("symbols batch\n"), "{}", rewritten.stdout);
+}
+
+#[test]
+fn stages_go_to_files_beside_a_run() {
+    let folder = Folder::new();
+    let path = folder.path("groups.txt");
+    let given = quick(&["zoo:mlp-1x8", "--emit", &format!("groups={path}")]);
+    assert!(given.stdout.contains("fused agrees with library"), "{}", given.stdout);
+    assert_eq!(read(&path), run(&["zoo:mlp-1x8", "--emit", "groups"]).stdout);
+    assert_eq!(folder.files(), ["groups.txt"]);
+}
+
+#[test]
+fn other_targets_are_planned_only() {
+    let report = json(&["zoo:mlp-1x8", "--target", "sm_90a"]);
+    assert_eq!(report["target"], "sm_90a");
+    assert_eq!(report["executors"][0]["launches"], 2);
+    assert!(report["executors"][0]["time"].is_null());
+    assert_eq!(report["notes"][0], "planned for sm_90a, not run");
+}
