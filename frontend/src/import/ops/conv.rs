@@ -89,7 +89,11 @@ fn spatial(c: &Context<'_, '_>, x: ValueId) -> Result<usize, OpError> {
 }
 
 /// A list of positive numbers, ones where it is left out.
-fn steps(c: &Context<'_, '_>, name: &str, spatial: usize) -> Result<Vec<usize>, OpError> {
+pub(super) fn steps(
+    c: &Context<'_, '_>,
+    name: &str,
+    spatial: usize,
+) -> Result<Vec<usize>, OpError> {
     let Some(given) = c.ints(name) else { return Ok(vec![1; spatial]) };
     let steps: Option<Vec<usize>> =
         given.iter().map(|&step| usize::try_from(step).ok().filter(|&step| step > 0)).collect();

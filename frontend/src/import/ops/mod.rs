@@ -13,6 +13,7 @@ mod attention;
 mod conv;
 mod einsum;
 mod helpers;
+mod image;
 mod loss;
 mod math;
 mod microsoft;
@@ -24,6 +25,7 @@ mod recurrence;
 mod reduce;
 mod resize;
 mod rnn;
+mod sample;
 mod shape;
 mod signal;
 
@@ -74,6 +76,7 @@ const FAMILIES: &[&[Row]] = &[
     microsoft::ROWS,
     recurrence::ROWS,
     signal::ROWS,
+    image::ROWS,
     optimizer::ROWS,
 ];
 
