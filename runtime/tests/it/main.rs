@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 mod check;
+mod fixtures;
 mod pointwise;
 mod programs;
+mod zoo;
