@@ -109,10 +109,8 @@ impl Tensor {
     /// # Errors
     /// [`TensorError::TooLarge`].
     pub fn zeros(dtype: DType, shape: Vec<usize>) -> Result<Self, TensorError> {
-        let words = byte_length(dtype, &shape)?.div_ceil(8);
-        let bytes = Bytes::from_owner(OwnedElements(vec![0_u64; words]));
-        let length = byte_length(dtype, &shape)?;
-        Ok(Self { dtype, shape, bytes: bytes.slice(..length) })
+        let bytes = AlignedBytes::zeroed(byte_length(dtype, &shape)?).into();
+        Ok(Self { dtype, shape, bytes })
     }
 
     /// The element type.
@@ -181,9 +179,33 @@ pub fn checked_elements(shape: &[usize]) -> Option<usize> {
 }
 
 fn aligned_copy(bytes: &[u8]) -> Bytes {
-    let mut words = vec![0_u64; bytes.len().div_ceil(8)];
-    bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..bytes.len()].copy_from_slice(bytes);
-    Bytes::from_owner(OwnedElements(words)).slice(..bytes.len())
+    let mut aligned = AlignedBytes::zeroed(bytes.len());
+    aligned.bytes_mut().copy_from_slice(bytes);
+    aligned.into()
+}
+
+/// Bytes under construction, aligned for every element type.
+pub(crate) struct AlignedBytes {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl AlignedBytes {
+    /// `len` zeros.
+    pub(crate) fn zeroed(len: usize) -> Self {
+        Self { words: vec![0; len.div_ceil(8)], len }
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.len]
+    }
+}
+
+impl From<AlignedBytes> for Bytes {
+    fn from(aligned: AlignedBytes) -> Self {
+        Bytes::from_owner(OwnedElements(aligned.words)).slice(..aligned.len)
+    }
 }
 
 /// A vector of elements seen as bytes.

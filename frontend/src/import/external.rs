@@ -1,9 +1,13 @@
 //! Weights that lie in files beside the model.
 
+use crate::tensor::AlignedBytes;
 use bytes::Bytes;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
 mod map;
+mod strip;
 
 /// Reads data that a model keeps elsewhere.
 pub trait ExternalData {
@@ -72,17 +76,29 @@ impl ExternalData for NoExternalData {
 #[derive(Debug)]
 pub struct ModelFolder {
     folder: PathBuf,
+    /// The model file, whose own weights are read from it under the name [`OWN`].
+    model: Option<PathBuf>,
     files: std::sync::Mutex<std::collections::BTreeMap<PathBuf, Bytes>>,
 }
+
+/// The location of weights inside of the model file itself.
+const OWN: &str = "";
+
+/// Data at a multiple of this many bytes is used where it is mapped; other data is read into memory that is
+/// aligned so.
+const ALIGNMENT: usize = 8;
 
 impl ModelFolder {
     /// The folder at this path.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), files: Default::default() }
+        Self { folder: folder.into(), model: None, files: Default::default() }
     }
 
     /// The file of that name, links resolved, if it lies within the folder.
     fn resolve(&self, location: &str) -> Result<PathBuf, ExternalDataError> {
+        if let (OWN, Some(model)) = (location, &self.model) {
+            return Ok(model.clone());
+        }
         let outside = || ExternalDataError::Outside(location.to_owned());
         let relative = Path::new(location);
         let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
@@ -112,7 +128,7 @@ impl ExternalData for ModelFolder {
             Some(bytes) => bytes.clone(),
             None => map::map(&path).map_err(|error| io(location, &error))?,
         };
-        files.insert(path, bytes.clone());
+        files.insert(path.clone(), bytes.clone());
         let size = bytes.len() as u64;
         let end = match length {
             Some(length) => offset.saturating_add(length),
@@ -122,18 +138,35 @@ impl ExternalData for ModelFolder {
             let location = location.to_owned();
             return Err(ExternalDataError::Range { location, size, offset, end });
         }
-        Ok(bytes.slice(offset as usize..end as usize))
+        let slice = bytes.slice(offset as usize..end as usize);
+        if slice.as_ptr().align_offset(ALIGNMENT) == 0 {
+            return Ok(slice);
+        }
+        // Tensors would copy it out of the mapping, whose pages would then be in memory beside the copy.
+        read_range(&path, offset, slice.len()).map_err(|error| io(location, &error))
     }
 }
 
-/// The bytes of a model file, memory-mapped, and the folder that its external data is read from.
+/// The bytes of a model file, large weights left out, and where those and external data are read from.
 ///
 /// # Errors
 /// What the system says.
 pub fn read_model(path: impl AsRef<Path>) -> std::io::Result<(Bytes, ModelFolder)> {
     let path = path.as_ref();
     let bytes = map::map(path)?;
-    Ok((bytes, ModelFolder::new(path.parent().unwrap_or(Path::new("")))))
+    let mut folder = ModelFolder::new(path.parent().unwrap_or(Path::new("")));
+    let Some(stripped) = strip::strip(&bytes, OWN) else { return Ok((bytes, folder)) };
+    folder.model = Some(path.to_owned());
+    Ok((stripped.into(), folder))
+}
+
+/// Bytes of a file, in memory of their own.
+fn read_range(path: &Path, offset: u64, length: usize) -> std::io::Result<Bytes> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut aligned = AlignedBytes::zeroed(length);
+    file.read_exact(aligned.bytes_mut())?;
+    Ok(aligned.into())
 }
 
 fn io(location: &str, error: &std::io::Error) -> ExternalDataError {
