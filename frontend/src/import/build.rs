@@ -3,10 +3,11 @@
 use super::error::{OpError, Reason};
 use super::symbolic::{self, Abstract};
 use super::{materialize, simplify};
-use crate::dim::Bindings;
+use crate::dim::{Bindings, Dim};
 use crate::dtype::DType;
 use crate::eval::evaluate_op;
 use crate::graph::{Graph, NodeId, ValueId};
+use crate::infer::infer;
 use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -17,6 +18,9 @@ const FOLD_BYTES: usize = 16 << 20;
 
 /// All results computed at import together take at most this much.
 const FOLD_BUDGET: usize = 1 << 30;
+
+/// A larger transposed weight stays one: products take such operands as they are.
+const FOLD_TRANSPOSED: usize = 1 << 14;
 
 /// A uniform tensor with more elements stays a broadcast scalar.
 const FOLD_UNIFORM: usize = 1 << 10;
@@ -35,6 +39,8 @@ pub(super) struct Builder {
     folded: usize,
     /// Values of the enclosing graph that this one takes as inputs after its formal ones.
     pub(super) captures: Vec<(ValueId, ValueId)>,
+    /// Values of the enclosing graph on which the formal inputs' values hang.
+    pub(super) deciders: Vec<ValueId>,
 }
 
 impl Builder {
@@ -79,21 +85,63 @@ impl Builder {
         op: Op,
         inputs: &[Option<ValueId>],
     ) -> Result<Vec<ValueId>, OpError> {
+        if op == Op::NonZero {
+            return self.add_non_zero(inputs);
+        }
+        let constant = |input: &Option<ValueId>| {
+            input.is_none_or(|value| self.graph.constant(value).is_some())
+        };
+        let sized = matches!(op, Op::Iota(_) | Op::Size(_));
+        if !sized && inputs.iter().all(constant) {
+            let values = self.add_folded(op.clone(), inputs)?;
+            if self.graph.constant(values[0]).is_some() {
+                return Ok(values);
+            }
+        }
+        let types: Vec<_> = inputs.iter().map(|input| input.map(|v| self.graph.ty(v))).collect();
+        if let [result] = infer(&op, &types)?.as_slice()
+            && let Some(elements) = symbolic::evaluate(self, &op, inputs, result)
+        {
+            return Ok(vec![self.value_of(result.dtype, elements)?]);
+        }
         if let Some(value) = simplify::simplify(self, &op, inputs)? {
             return Ok(vec![value]);
         }
-        if let Some((dtype, elements)) = symbolic::evaluate(self, &op, inputs) {
-            return Ok(vec![self.value_of(dtype, elements)?]);
-        }
-        if op == Op::NonZero {
-            return self.force_op(&op, inputs);
-        }
         let node = self.add_plain(op, inputs)?;
-        if let Some(values) = self.fold(node) {
-            return Ok(values);
+        Ok(self.outputs(node))
+    }
+
+    fn outputs(&self, node: NodeId) -> Vec<ValueId> {
+        let count = self.graph.node(node).outputs().len() as u32;
+        (0..count).map(|output| ValueId { node, output }).collect()
+    }
+
+    /// Adds an operation on constants, as a constant if it is small enough.
+    pub(super) fn add_folded(
+        &mut self,
+        op: Op,
+        inputs: &[Option<ValueId>],
+    ) -> Result<Vec<ValueId>, OpError> {
+        let node = self.add_plain(op, inputs)?;
+        Ok(self.fold(node).unwrap_or_else(|| self.outputs(node)))
+    }
+
+    /// The places of non-zero elements, of which there must be a known number.
+    fn add_non_zero(&mut self, inputs: &[Option<ValueId>]) -> Result<Vec<ValueId>, OpError> {
+        if let [Some(x)] = inputs
+            && let Some(Abstract::Affine(affine)) = self.fact(*x)
+            && affine.is_uniform()
+            && affine.offset.lower_bound().is_some_and(|low| low >= 1)
+            && let [size] = affine.dims.as_slice()
+        {
+            let places = symbolic::Affine {
+                dims: vec![Dim::from(1), size.clone()],
+                strides: vec![Dim::from(0), Dim::from(1)],
+                offset: Dim::from(0),
+            };
+            return Ok(vec![self.value_of(DType::I64, Abstract::of_affine(places))?]);
         }
-        let outputs = self.graph.node(node).outputs().len() as u32;
-        Ok((0..outputs).map(|output| ValueId { node, output }).collect())
+        self.force_op(&Op::NonZero, inputs)
     }
 
     /// Adds an operation as it is.
@@ -119,6 +167,7 @@ impl Builder {
         let free = matches!(node.op(), Op::Reshape(_) | Op::BitCast(_));
         let limit = match node.op() {
             Op::Expand(_) => FOLD_UNIFORM * node.outputs()[0].dtype.size(),
+            Op::Transpose(_) => FOLD_TRANSPOSED,
             _ => FOLD_BYTES,
         };
         if !free && (bytes > limit || self.folded.saturating_add(bytes) > FOLD_BUDGET) {

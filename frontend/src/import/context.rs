@@ -2,6 +2,7 @@
 
 use super::driver::Importer;
 use super::error::{OpError, Reason};
+use super::symbolic::{Abstract, Affine};
 use super::tensor::read_tensor;
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -273,6 +274,31 @@ impl<'m> Context<'_, 'm> {
     /// [`OpError::Infer`].
     pub fn size(&mut self, dim: Dim) -> Result<ValueId, OpError> {
         self.add(Op::Size(dim), &[])
+    }
+
+    /// An `i64` tensor of these dims.
+    ///
+    /// # Errors
+    /// [`OpError::Infer`].
+    pub fn list(&mut self, dims: Vec<Dim>) -> Result<ValueId, OpError> {
+        let elements = Abstract::Elements { shape: vec![dims.len()], items: dims };
+        self.importer.builder_mut().value_of(DType::I64, elements)
+    }
+
+    /// The tensor `offset, offset + step, …` of `count` elements.
+    ///
+    /// # Errors
+    /// [`OpError::Infer`] if it is too large.
+    pub fn counted(
+        &mut self,
+        dtype: DType,
+        count: Dim,
+        step: Dim,
+        offset: Dim,
+    ) -> Result<ValueId, OpError> {
+        let affine = Affine { dims: vec![count], strides: vec![step], offset };
+        TensorType::new(dtype, affine.dims.clone()).check()?;
+        self.importer.builder_mut().value_of(dtype, Abstract::of_affine(affine))
     }
 
     /// The elements of an integer tensor of rank at most one, as dims.

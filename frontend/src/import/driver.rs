@@ -96,7 +96,7 @@ fn outside(node: &str, reason: Reason) -> ImportError {
 }
 
 fn outside_infer(node: &str, error: InferError) -> ImportError {
-    ImportError::Infer { node: node.to_owned(), op: String::new(), error }
+    ImportError::Infer { node: node.to_owned(), op: String::new(), error: error.into() }
 }
 
 impl<'m> Importer<'m> {
@@ -494,15 +494,16 @@ impl<'m> Importer<'m> {
     }
 
     /// Builds bodies of one node as graphs of their own. Each takes inputs of the given types; all take the same
-    /// captured values after them, which are given back.
+    /// captured values after them, which are given back. The deciders are what the inputs' values hang on.
     pub(super) fn build_bodies(
         &mut self,
         bodies: &[&'m GraphProto],
         formal: &[TensorType],
+        deciders: &[ValueId],
     ) -> Result<(Vec<Graph>, Vec<ValueId>), OpError> {
         let mut built = Vec::new();
         for &body in bodies {
-            built.push(self.build_body(body, formal)?);
+            built.push(self.build_body(body, formal, deciders)?);
         }
         let mut captured: Vec<ValueId> = Vec::new();
         for (outer, _) in built.iter().flat_map(|builder| &builder.captures) {
@@ -531,11 +532,13 @@ impl<'m> Importer<'m> {
         &mut self,
         body: &'m GraphProto,
         formal: &[TensorType],
+        deciders: &[ValueId],
     ) -> Result<Builder, OpError> {
         if self.builders.len() >= MAX_DEPTH {
             return Err(Reason::Depth.into());
         }
         let mut builder = Builder::default();
+        builder.deciders = deciders.to_vec();
         let mut inputs = Vec::new();
         for (i, ty) in formal.iter().enumerate() {
             inputs.push(builder.graph.add_input(&format!("formal_{i}"), ty.clone())?);
@@ -552,7 +555,7 @@ impl<'m> Importer<'m> {
             }
             // The value belongs to a graph that is no more: what it hangs on outside is what counts.
             Err(OpError::NeedsValue(value)) => {
-                let needed = builder.first_captured(value);
+                let needed = builder.first_outside(value);
                 Err(needed.map_or(OpError::Infer(InferError::DataDependent), OpError::NeedsValue))
             }
             Err(error) => Err(error),
@@ -571,7 +574,7 @@ impl<'m> Importer<'m> {
             OpError::Infer(error) => {
                 let symbols = unresolved_symbols(&error);
                 if symbols.is_empty() {
-                    return ImportError::Infer { node, op, error };
+                    return ImportError::Infer { node, op, error: error.into() };
                 }
                 ImportError::Resists { node, op, inputs: Vec::new(), symbols }
             }
@@ -594,10 +597,7 @@ impl<'m> Importer<'m> {
                 let name = |value: &ValueId| builder.graph.node(value.node).name().to_owned();
                 return (inputs.iter().map(name).collect(), symbols);
             }
-            let outer = |inner: &ValueId| {
-                builder.captures.iter().find(|(_, i)| i == inner).map(|(outer, _)| *outer)
-            };
-            wanted = inputs.iter().filter_map(outer).collect();
+            wanted = inputs.iter().flat_map(|inner| builder.outside(*inner)).collect();
             level -= 1;
         }
     }
@@ -671,11 +671,18 @@ impl Builder {
         inner
     }
 
-    /// Of the captured values that a value depends on, the first, as a value of the enclosing graph.
-    fn first_captured(&self, value: ValueId) -> Option<ValueId> {
+    /// The values of the enclosing graph behind an input.
+    fn outside(&self, input: ValueId) -> Vec<ValueId> {
+        match self.captures.iter().find(|(_, inner)| *inner == input) {
+            Some((outer, _)) => vec![*outer],
+            None => self.deciders.clone(),
+        }
+    }
+
+    /// Of the values of the enclosing graph that a value depends on, the first.
+    fn first_outside(&self, value: ValueId) -> Option<ValueId> {
         let (inputs, _) = self.ancestors(&[value]);
-        let outer = |input: &ValueId| self.captures.iter().find(|(_, inner)| inner == input);
-        inputs.iter().find_map(outer).map(|(outer, _)| *outer)
+        inputs.iter().find_map(|input| self.outside(*input).first().copied())
     }
 
     /// The inputs on whose values the given ones depend, and the symbols in sizes used as values.

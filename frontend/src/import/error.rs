@@ -56,7 +56,7 @@ pub enum ImportError {
         /// Its operator.
         op: String,
         /// Why they do not fit.
-        error: InferError,
+        error: Box<InferError>,
     },
 }
 

@@ -10,13 +10,16 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 mod attention;
+mod control;
 mod conv;
 mod einsum;
 mod helpers;
 mod image;
+mod index;
 mod loss;
 mod math;
 mod microsoft;
+mod movement;
 mod norm;
 mod optimizer;
 mod product;
@@ -28,6 +31,9 @@ mod rnn;
 mod sample;
 mod shape;
 mod signal;
+
+/// The values of an operator's outputs.
+type Outputs = Result<Vec<ValueId>, OpError>;
 
 /// An operator.
 pub struct Row {
@@ -62,6 +68,9 @@ const fn microsoft(
 /// The families.
 const FAMILIES: &[&[Row]] = &[
     shape::ROWS,
+    movement::ROWS,
+    index::ROWS,
+    control::ROWS,
     math::ROWS,
     reduce::ROWS,
     product::ROWS,
