@@ -7,10 +7,11 @@
 # `text` (a graph in text form). Instrumentation comes from LLVM's pass alone, so no nightly compiler and no
 # sanitizer is needed; libFuzzer itself is compiled from the C++ in the crate `libfuzzer-sys`.
 #
-# It starts from the inputs that stand in frontend/tests/data/fuzz and keeps new ones in frontend/fuzz/corpus/TARGET;
-# an input that panics, takes more than ten seconds or a gibibyte is left in frontend/fuzz/artifacts/TARGET, and the
-# exit code is not zero. `-minimize_crash=1 -runs=100000 FILE` as options makes such an input smaller. Inputs worth
-# keeping go to frontend/tests/data/fuzz, where a plain test runs them all.
+# The models of ONNX's node suite, or the golden texts, are where it starts from, together with the inputs that broke
+# something once (frontend/tests/data/fuzz). New inputs are kept in frontend/fuzz/corpus/TARGET. An input that panics,
+# takes more than ten seconds or a gibibyte is left in frontend/fuzz/artifacts/TARGET, and the exit code is not
+# zero. With the options `-minimize_crash=1 -runs=100000 FILE` it is made smaller; put it in frontend/tests/data/fuzz,
+# where a plain test runs all of them.
 set -eu
 target=$1
 seconds=$2
@@ -23,8 +24,23 @@ done
 # A target named explicitly keeps the flags away from build scripts.
 host=$(rustc -vV | sed -n 's/^host: //p')
 RUSTFLAGS="$flags" cargo build --quiet --release --target "$host" --bin "$target"
-mkdir -p "corpus/$target" "artifacts/$target"
 
-exec "target/$host/release/$target" -max_total_time="$seconds" -rss_limit_mb=1024 -malloc_limit_mb=1024 \
-    -timeout=10 -report_slow_units=5 -max_len=65536 -print_final_stats=1 \
-    -artifact_prefix="artifacts/$target/" "$@" "corpus/$target"
+mkdir -p "corpus/$target" "artifacts/$target"
+seeds=corpus/seeds-$target
+if [ ! -d "$seeds" ]; then
+    mkdir -p "$seeds"
+    case $target in
+        text) cp ../src/text/tests/*.txt "$seeds" ;;
+        # Cases lie in folders of their own: take each one's model, named after it.
+        *) tar --zstd -xf ../tests/data/onnx-node-suite.tar.zst -C "$seeds" --wildcards '*/model.onnx' \
+            --transform 's|.*/\([^/]*\)/model.onnx|\1.onnx|' ;;
+    esac
+fi
+case $target in
+    text) regressions=../tests/data/fuzz/text ;;
+    *) regressions=../tests/data/fuzz/import ;;
+esac
+
+exec "target/$host/release/$target" -max_total_time="$seconds" -rss_limit_mb=1024 -timeout=10 -report_slow_units=5 \
+    -max_len=65536 -print_final_stats=1 -artifact_prefix="artifacts/$target/" "$@" \
+    "corpus/$target" "$seeds" "$regressions"

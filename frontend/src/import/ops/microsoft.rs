@@ -101,7 +101,11 @@ fn rotary_embedding(c: &mut Context<'_, '_>) -> Outputs {
         return Err(c.unsupported("`scale` and `is_packed_batching`"));
     }
     let shape = c.shape(x);
-    let sequence_axis = if shape.len() == 4 { 2 } else { 1 };
+    let sequence_axis = match shape.len() {
+        3 => 1,
+        4 => 2,
+        _ => return Err(c.invalid("the input must have 3 or 4 dims")),
+    };
     if c.rank(positions) < 2 {
         // One number is the position of the first token.
         let (batch, sequence) = (shape[0].clone(), shape[sequence_axis].clone());
@@ -113,7 +117,7 @@ fn rotary_embedding(c: &mut Context<'_, '_>) -> Outputs {
     if shape.len() == 3 && c.int_or("num_heads", 0) == 0 {
         // The caches tell the size of a head.
         let half = c.known_size(cos, 1)?;
-        let heads = shape[2].exact_div(&Dim::from(2 * half)).and_then(|heads| heads.known());
+        let heads = shape[2].exact_div(&(Dim::from(2) * Dim::from(half))).and_then(|heads| heads.known());
         let heads = heads.ok_or_else(|| c.invalid("the caches do not fit the hidden dim"))?;
         let split = split_heads(c, x, heads)?;
         let y = rotary(c, split, cos, sin, Some(positions))?;
@@ -139,7 +143,8 @@ fn attention(c: &mut Context<'_, '_>) -> Outputs {
         Some(_) => return Err(c.invalid("`qkv_hidden_sizes` must be three numbers")),
         None => [width / 3; 3],
     };
-    if widths.iter().any(|&w| w <= 0) || widths.iter().sum::<i64>() != width {
+    let total = widths.iter().try_fold(0_i64, |total, &width| total.checked_add(width));
+    if widths.iter().any(|&width| width <= 0) || total != Some(width) {
         return Err(c.invalid("the weights do not fit queries, keys and values"));
     }
     let mut parts = Vec::with_capacity(3);
