@@ -1,7 +1,7 @@
 //! Changes that leave a model a model: most results still import, or fail at one node rather than at the first byte.
 
-use crate::operators::{Operator, find, operators};
-use crate::random::Random;
+use super::operators::{Operator, find, operators};
+use super::random::Random;
 use bytes::Bytes;
 use graphene_frontend::onnx::{
     FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,

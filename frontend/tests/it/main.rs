@@ -1,4 +1,6 @@
 //! Tests of the frontend from outside.
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
+mod bad_input;
 mod fixtures;
+mod fuzz_corpus;

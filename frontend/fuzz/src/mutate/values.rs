@@ -1,6 +1,6 @@
 //! Numbers, types and tensors, new and changed.
 
-use crate::random::Random;
+use super::super::random::Random;
 use graphene_frontend::onnx::{
     Dimension, DimensionValue, TensorProto, TensorShapeProto, TensorTypeProto, TypeProto,
     TypeValue, ValueInfoProto,

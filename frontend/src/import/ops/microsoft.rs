@@ -117,7 +117,8 @@ fn rotary_embedding(c: &mut Context<'_, '_>) -> Outputs {
     if shape.len() == 3 && c.int_or("num_heads", 0) == 0 {
         // The caches tell the size of a head.
         let half = c.known_size(cos, 1)?;
-        let heads = shape[2].exact_div(&(Dim::from(2) * Dim::from(half))).and_then(|heads| heads.known());
+        let heads =
+            shape[2].exact_div(&(Dim::from(2) * Dim::from(half))).and_then(|heads| heads.known());
         let heads = heads.ok_or_else(|| c.invalid("the caches do not fit the hidden dim"))?;
         let split = split_heads(c, x, heads)?;
         let y = rotary(c, split, cos, sin, Some(positions))?;
