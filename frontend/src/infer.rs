@@ -152,7 +152,7 @@ pub enum InferError {
     #[error("the output's size depends on values")]
     DataDependent,
     /// A type of unreasonable size.
-    #[error("a tensor of type {0} is too large or has a negative size")]
+    #[error("a tensor of type {0} has too many dims or elements, or a negative size")]
     Size(TensorType),
     /// A dim without a value.
     #[error(transparent)]

@@ -57,7 +57,7 @@ pub(super) fn import(
     options: &ImportOptions,
 ) -> Result<Import, ImportError> {
     let model = ModelProto::decode(model)?;
-    let graph = model.graph.as_ref().ok_or_else(|| outside("model", Reason::NoGraph))?;
+    let graph = model.graph.as_ref().ok_or_else(|| outside("", Reason::NoGraph))?;
     let opsets = read_opsets(&model.opset_import)?;
     let opset = opsets.get("").copied().unwrap_or(NEWEST_OPSET);
     let mut importer = Importer::new(&model, weights, opsets);
@@ -68,7 +68,7 @@ pub(super) fn import(
     outcome?;
     let builder = importer.builder();
     let swept = sweep(&builder.graph, builder.graph.inputs().len(), &[])
-        .map_err(|error| outside_infer("model", error))?;
+        .map_err(|error| outside_infer("", error))?;
     let producer = format!("{} {}", model.producer_name, model.producer_version).trim().to_owned();
     Ok(Import { graph: swept, notes: importer.notes, opset, producer })
 }
@@ -79,7 +79,7 @@ fn read_opsets(imports: &[OperatorSetIdProto]) -> Result<HashMap<&str, i64>, Imp
         let domain = plain_domain(&import.domain);
         if domain.is_empty() && !(1..=NEWEST_OPSET).contains(&import.version) {
             let reason = Reason::Opset { domain: domain.to_owned(), version: import.version };
-            return Err(outside("model", reason));
+            return Err(outside("", reason));
         }
         opsets.insert(domain, import.version);
     }
@@ -153,7 +153,7 @@ impl<'m> Importer<'m> {
             if !seen.insert(name) {
                 return Err(outside(name, Reason::Duplicate(name.to_owned())));
             }
-            let value = self.lookup(name).map_err(|reason| outside(name, reason))?;
+            let value = self.lookup(name).map_err(|_| outside(name, Reason::NoOutput))?;
             if let Some(value) = value {
                 self.builder_mut().graph.add_output(name, value);
             }
@@ -320,8 +320,8 @@ impl<'m> Importer<'m> {
                 Some(outputs) => match outputs.get(i) {
                     Some(&value) => Some(value),
                     None => {
-                        let reason = format!("gives {} outputs, not {}", outputs.len(), i + 1);
-                        return Err(invalid(node, Reason::Operator(reason)));
+                        let reason = Reason::OutputCount { named: i + 1, given: outputs.len() };
+                        return Err(invalid(node, reason));
                     }
                 },
                 None => None,

@@ -13,7 +13,7 @@ use std::fmt;
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ImportError {
     /// The bytes are no ONNX model.
-    #[error("not an ONNX model: {0}")]
+    #[error("not an ONNX model: {}", shortened(&.0.to_string()))]
     Decode(#[from] prost::DecodeError),
     /// The model breaks a rule of ONNX at a node, or outside of nodes where `op` is empty.
     #[error("{}: {reason}", place(.node, .op))]
@@ -26,7 +26,7 @@ pub enum ImportError {
         reason: Reason,
     },
     /// Everything in the model that is not supported, not just the first.
-    #[error("{} unsupported:{}", count(.0.len(), "operator"), .0.iter().map(|u| format!("\n  {u}")).collect::<String>())]
+    #[error("{} not supported:{}", parts(.0.len()), .0.iter().map(|u| format!("\n  {u}")).collect::<String>())]
     Unsupported(Vec<Unsupported>),
     /// A shape depends on values or sizes that are not known: import again with these given.
     #[error("{}: a shape depends on what is not known{}{}", place(.node, .op), list(" the values of inputs", .inputs), list(" the sizes", .symbols))]
@@ -77,10 +77,10 @@ pub struct Unsupported {
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum Reason {
     /// The model has no graph.
-    #[error("the model holds no graph")]
+    #[error("holds no graph")]
     NoGraph,
     /// No version of the operator set of this domain is given, or one that is unknown.
-    #[error("operator set version {version} of domain `{domain}` is not known")]
+    #[error("asks for version {version} of the operator set `{}`, which is not known", if .domain.is_empty() { "ai.onnx" } else { .domain })]
     Opset {
         /// The domain.
         domain: String,
@@ -93,6 +93,17 @@ pub enum Reason {
     /// A value is used that nothing gives.
     #[error("uses `{0}`, which nothing gives")]
     Dangling(String),
+    /// Nothing gives an output of the model.
+    #[error("nothing gives this output")]
+    NoOutput,
+    /// A node names more outputs than its operator has.
+    #[error("names output {named}, but its operator has {}", count(*.given, "output"))]
+    OutputCount {
+        /// The output that there is not, counted from one.
+        named: usize,
+        /// How many there are.
+        given: usize,
+    },
     /// Nodes use each other's outputs.
     #[error("nodes depend on each other: {}", .0.join(", "))]
     Cycle(Vec<String>),
@@ -131,7 +142,7 @@ pub enum Reason {
         declared: String,
     },
     /// Functions, bodies or expressions nest too deeply, or functions call themselves.
-    #[error("nested too deeply")]
+    #[error("functions or bodies nest too deeply")]
     Depth,
     /// The model asks for more nodes than any real one has.
     #[error("the graph grows beyond {0} nodes")]
@@ -189,7 +200,7 @@ impl From<ImportError> for OpError {
 impl OpError {
     /// The element type with this number in ONNX is none of ours.
     pub(super) fn dtype(number: i32) -> Self {
-        Self::Unsupported(format!("element type {number}").into())
+        Self::Unsupported(super::types::element_type(number).into())
     }
 
     /// The element type is not one that the operator takes.
@@ -214,12 +225,32 @@ impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, op, domain, why } = self;
         let dot = if domain.is_empty() { "" } else { "." };
-        write!(f, "`{node}` ({domain}{dot}{op}): {why}")
+        write!(f, "{}: {why}", place(node, &format!("{domain}{dot}{op}")))
     }
 }
 
+/// The node and its operator, or what else has a name; the model as a whole has none.
 fn place(node: &str, op: &str) -> String {
-    if op.is_empty() { format!("`{node}`") } else { format!("`{node}` ({op})") }
+    match (node, op) {
+        ("", "") => "the model".to_owned(),
+        (node, "") => format!("`{node}`"),
+        (node, op) => format!("`{node}` ({op})"),
+    }
+}
+
+/// The decoder's message, which lists all messages on the way, by its ends.
+fn shortened(text: &str) -> String {
+    let parts: Vec<_> = text.split(": ").collect();
+    match parts.as_slice() {
+        [what, first, .., inner, why] if parts.len() > 6 => {
+            format!("{what}: {first}: …: {inner}: {why}")
+        }
+        _ => text.to_owned(),
+    }
+}
+
+fn parts(n: usize) -> String {
+    if n == 1 { "1 part of the model is".to_owned() } else { format!("{n} parts of the model are") }
 }
 
 fn count(n: usize, noun: &str) -> String {

@@ -26,7 +26,7 @@ pub(super) fn read_type(info: &ValueInfoProto) -> Result<TensorType, TypeError> 
         None => return Err(TypeError::Invalid(Reason::Type("none is given".into()))),
     };
     let Some(dtype) = DType::from_onnx(tensor.elem_type) else {
-        return Err(TypeError::Unsupported(format!("has elements of type {}", tensor.elem_type)));
+        return Err(TypeError::Unsupported(format!("has {}", element_type(tensor.elem_type))));
     };
     let Some(shape) = &tensor.shape else {
         return unsupported("has no shape: not even its rank is known");
@@ -47,6 +47,16 @@ pub(super) fn read_type(info: &ValueInfoProto) -> Result<TensorType, TypeError> 
         });
     }
     Ok(TensorType::new(dtype, dims))
+}
+
+/// An element type of ONNX that is none of ours, by name where it has one.
+pub(super) fn element_type(number: i32) -> String {
+    match number {
+        8 => "elements of type string".to_owned(),
+        14 => "elements of type complex64".to_owned(),
+        15 => "elements of type complex128".to_owned(),
+        _ => format!("elements of the unknown type {number}"),
+    }
 }
 
 /// Checks a given value against its input's type, and takes the sizes that it gives to symbols.

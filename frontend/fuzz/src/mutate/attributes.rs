@@ -1,8 +1,8 @@
 //! Attributes, new and changed.
 
-use super::values::{any_tensor, float, int};
 use super::super::operators::Kind;
 use super::super::random::Random;
+use super::values::{any_tensor, float, int};
 use graphene_frontend::onnx::{AttributeProto, AttributeType, GraphProto};
 
 /// Texts that some attribute knows.
