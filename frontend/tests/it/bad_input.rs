@@ -263,21 +263,11 @@ fn shapes_that_disagree() {
     let mut joined = with("Concat", &[4, 5]);
     let axis = AttributeProto { name: "axis".into(), i: 0, ..Default::default() };
     joined.node[0].attribute = vec![AttributeProto { r#type: AttributeType::Int as i32, ..axis }];
-    check(
-        joined,
-        expect![[r#"
-        1 part of the model is not supported:
-          `layer.0/Concat` (Concat): there is no such operator here"#]],
-    );
+    check(joined, expect!["`layer.0/Concat` (Concat): dims 3 and 5 must be equal"]);
     let mut shaped = graph(vec![node("Reshape", &["x", "shape"], &["y"])]);
     let sizes: Vec<u8> = [4_i64, 2].iter().flat_map(|size| size.to_le_bytes()).collect();
     shaped.initializer = vec![weight("shape", I64, &[2], &sizes)];
-    check(
-        shaped,
-        expect![[r#"
-        1 part of the model is not supported:
-          `y` (Reshape): there is no such operator here"#]],
-    );
+    check(shaped, expect!["`y` (Reshape): f32[2, 3] has not as many elements as [4, 2]"]);
 }
 
 #[test]
@@ -329,9 +319,9 @@ fn sizes_out_of_reason() {
     filled.initializer = vec![weight("shape", I64, &[1], &i64::MAX.to_le_bytes())];
     check(
         filled,
-        expect![[r#"
-        1 part of the model is not supported:
-          `y` (ConstantOfShape): there is no such operator here"#]],
+        expect![
+            "`y` (ConstantOfShape): a tensor of type f32[9223372036854775807] has too many dims or elements, or a negative size"
+        ],
     );
 }
 
@@ -358,14 +348,7 @@ fn nested(depth: usize) -> GraphProto {
 
 #[test]
 fn nesting_without_end() {
-    check(
-        nested(3),
-        expect![[r#"
-        3 parts of the model are not supported:
-          `y3` (If): there is no such operator here
-          `y2` (If): there is no such operator here
-          `y1` (If): there is no such operator here"#]],
-    );
+    check(nested(3), expect!["imported: 3 nodes"]);
     // Only one branch nests, lest the model has a node for each of 2²⁰ paths.
     let mut chain = vec![node("Relu", &["x"], &["y0"])];
     for level in 0..20 {
@@ -380,28 +363,7 @@ fn nesting_without_end() {
     let mut whole = graph(chain);
     whole.input.push(input("c", BOOL, &[]));
     whole.output = vec![output("y20")];
-    check(
-        whole,
-        expect![[r#"
-        17 parts of the model are not supported:
-          `y20` (If): there is no such operator here
-          `y19` (If): there is no such operator here
-          `y18` (If): there is no such operator here
-          `y17` (If): there is no such operator here
-          `y16` (If): there is no such operator here
-          `y15` (If): there is no such operator here
-          `y14` (If): there is no such operator here
-          `y13` (If): there is no such operator here
-          `y12` (If): there is no such operator here
-          `y11` (If): there is no such operator here
-          `y10` (If): there is no such operator here
-          `y9` (If): there is no such operator here
-          `y8` (If): there is no such operator here
-          `y7` (If): there is no such operator here
-          `y6` (If): there is no such operator here
-          `y5` (If): there is no such operator here
-          `y4` (If): there is no such operator here"#]],
-    );
+    check(whole, expect!["`y5` (If): functions or bodies nest too deeply"]);
     let mut bytes = Vec::new();
     for _ in 0..200 {
         // A graph in an attribute of a node of a graph.
