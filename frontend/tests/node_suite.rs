@@ -3,6 +3,9 @@
 //! Each case is a model with inputs and expected outputs. It passes if all outputs agree within the suite's
 //! own tolerance; it is refused if the importer says that it does not support an operator, which is reported as
 //! ignored; anything else fails. `PASSED` keeps the number of passes from falling.
+//!
+//! A second suite of the same layout holds what ONNX's has not: onnxruntime's own operators, old opsets, recurrent
+//! layers with every option. Its expected outputs are onnxruntime's, and none of it may be refused.
 
 use bytes::Bytes;
 use graphene_frontend::eval::evaluate;
@@ -52,8 +55,11 @@ const NOISY: [(&str, f64, f64); 13] = [
     ("test_dft_inverse_opset19", 1e-3, 100.0 * F32_UNIT),
 ];
 
-/// The packed suite.
-const SUITE: &[u8] = include_bytes!("data/onnx-node-suite.tar.zst");
+/// ONNX's suite, packed.
+const NODE_SUITE: &[u8] = include_bytes!("data/onnx-node-suite.tar.zst");
+
+/// The suite of onnxruntime's outputs, packed; `onnxruntime-suite.py` writes it.
+const ONNXRUNTIME_SUITE: &[u8] = include_bytes!("data/onnxruntime-suite.tar.zst");
 
 /// A row of the suite's index.
 struct Case {
@@ -74,56 +80,70 @@ type Files = BTreeMap<String, Bytes>;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let files = unpack();
-    let cases = cases(&files);
-    let chosen: Vec<Case> = match &arguments.filter {
-        Some(filter) => cases.into_iter().filter(|case| case.name.contains(filter)).collect(),
-        None => cases,
-    };
-    let whole = arguments.filter.is_none();
-    let outcomes = run_all(&files, &chosen);
     let mut trials = Vec::new();
-    let mut refused: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    let (mut passed, mut wrong) = (0, 0);
-    for (case, outcome) in chosen.iter().zip(&outcomes) {
-        let (failure, ignored) = match outcome {
-            Outcome::Passed => (None, false),
-            Outcome::Refused(unsupported) => {
-                for one in unsupported {
-                    let key = format!("{}: {}", one.op, one.why);
-                    refused.entry(key).or_default().insert(&case.name);
-                }
-                (None, true)
-            }
-            Outcome::Noisy => (None, true),
-            Outcome::Wrong(why) => (Some(why.clone()), false),
-        };
-        passed += usize::from(failure.is_none() && !ignored);
-        wrong += usize::from(failure.is_some());
-        let result = move || failure.map_or(Ok(()), |why| Err(Failed::from(why)));
-        trials.push(Trial::test(case.name.clone(), result).with_ignored_flag(ignored));
-    }
-    if whole {
-        let mut rows: Vec<_> = refused.into_iter().collect();
-        rows.sort_by_key(|(_, cases)| std::cmp::Reverse(cases.len()));
-        println!("\nrefused, by operator:");
-        for (why, cases) in rows {
-            println!("{:5} {why}", cases.len());
+    for (suite, may_refuse) in [(NODE_SUITE, true), (ONNXRUNTIME_SUITE, false)] {
+        let files = unpack(suite);
+        let mut cases = cases(&files);
+        if let Some(filter) = &arguments.filter {
+            cases.retain(|case| case.name.contains(filter));
         }
-        println!("passed {passed}, wrong {wrong}, of {}", chosen.len());
-        trials.push(Trial::test("no_case_is_lost", move || {
-            if passed < PASSED {
-                return Err(Failed::from(format!("{passed} cases pass, {PASSED} did before")));
-            }
-            Ok(())
+        let outcomes = run_all(&files, &cases);
+        if may_refuse && arguments.filter.is_none() {
+            trials.push(summary(&cases, &outcomes));
+        }
+        trials.extend(cases.iter().zip(outcomes).map(|(case, outcome)| {
+            let (failure, ignored) = match outcome {
+                Outcome::Passed => (None, false),
+                Outcome::Refused(all) if !may_refuse => (Some(refusals(&all)), false),
+                Outcome::Refused(_) | Outcome::Noisy => (None, true),
+                Outcome::Wrong(why) => (Some(why), false),
+            };
+            let result = move || failure.map_or(Ok(()), |why| Err(Failed::from(why)));
+            Trial::test(case.name.clone(), result).with_ignored_flag(ignored)
         }));
     }
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// The files of the suite by path below `node/`.
-fn unpack() -> Files {
-    let decoder = ruzstd::decoding::StreamingDecoder::new(SUITE).expect("the suite is a zst file");
+fn refusals(all: &[Unsupported]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Prints what is refused, by operator, and the counts; a trial that they are no worse than before.
+fn summary(cases: &[Case], outcomes: &[Outcome]) -> Trial {
+    let mut refused: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    let (mut passed, mut wrong, mut noisy) = (0, 0, 0);
+    for (case, outcome) in cases.iter().zip(outcomes) {
+        match outcome {
+            Outcome::Passed => passed += 1,
+            Outcome::Noisy => noisy += 1,
+            Outcome::Wrong(_) => wrong += 1,
+            Outcome::Refused(all) => {
+                for one in all {
+                    let key = format!("{}: {}", one.op, one.why);
+                    refused.entry(key).or_default().insert(&case.name);
+                }
+            }
+        }
+    }
+    let mut rows: Vec<_> = refused.into_iter().collect();
+    rows.sort_by_key(|(_, cases)| std::cmp::Reverse(cases.len()));
+    println!("refused, by operator:");
+    for (why, cases) in rows {
+        println!("{:5} {why}", cases.len());
+    }
+    println!("passed {passed}, noisy {noisy}, wrong {wrong}, of {}", cases.len());
+    Trial::test("no_case_is_lost", move || {
+        if passed < PASSED {
+            return Err(Failed::from(format!("{passed} cases pass, {PASSED} did before")));
+        }
+        Ok(())
+    })
+}
+
+/// The files of a suite by path below `node/`.
+fn unpack(suite: &[u8]) -> Files {
+    let decoder = ruzstd::decoding::StreamingDecoder::new(suite).expect("the suite is a zst file");
     let mut files = Files::new();
     let mut archive = tar::Archive::new(decoder);
     for entry in archive.entries().expect("the suite is a tar file") {

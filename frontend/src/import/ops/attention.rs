@@ -491,6 +491,9 @@ fn tensor_scatter(c: &mut Context<'_, '_>) -> Outputs {
 fn causal_conv(c: &mut Context<'_, '_>) -> Outputs {
     let (x, w) = (c.input(0)?, c.input(1)?);
     let shape = c.shape(x);
+    if shape.len() != 3 || c.rank(w) != 3 {
+        return Err(c.invalid("the input and the kernels must have 3 dims"));
+    }
     let group = usize::try_from(c.known_size(x, 1)?).unwrap_or(0);
     let before = c.known_size(w, 2)? - 1;
     let padded = match c.optional(3) {

@@ -1,7 +1,7 @@
 //! Convolutions and poolings.
 
 use super::helpers::Outputs;
-use super::{Row, row};
+use super::{Row, microsoft, row};
 use crate::dim::Dim;
 use crate::graph::ValueId;
 use crate::import::{Context, OpError};
@@ -17,6 +17,7 @@ pub(super) const ROWS: &[Row] = &[
         let inputs = [Some(x), Some(w), c.optional(2)];
         c.add_optional(Op::Conv(attrs), &inputs)
     }),
+    microsoft("FusedConv", 1, fused_conv),
     row("ConvTranspose", 1, conv_transpose),
     row("MaxPool", 1, |c| {
         let column_major = c.int_or("storage_order", 0) != 0;
@@ -135,6 +136,32 @@ pub(super) fn conv_attrs(
     Ok(ConvAttrs { strides, dilations, pads_before, pads_after, group: group(c)? })
 }
 
+/// A convolution, then a sum with a fourth input, then an activation.
+fn fused_conv(c: &mut Context<'_, '_>) -> Outputs {
+    let (x, w) = (c.input(0)?, c.input(1)?);
+    let attrs = conv_attrs(c, x, w)?;
+    let mut y = c.add_optional(Op::Conv(attrs), &[Some(x), Some(w), c.optional(2)])?[0];
+    if let Some(sum) = c.optional(3) {
+        y = c.plus(y, sum)?;
+    }
+    let parameters = c.floats("activation_params").unwrap_or(&[]);
+    let unary = match (c.string("activation"), parameters) {
+        (None | Some(""), _) => return Ok(vec![y]),
+        (Some("Relu"), _) => Unary::Relu,
+        (Some("Tanh"), _) => Unary::Tanh,
+        (Some("Sigmoid"), _) => Unary::Sigmoid,
+        (Some("LeakyRelu"), &[alpha]) => Unary::LeakyRelu { alpha },
+        (Some("HardSigmoid"), &[alpha, beta]) => Unary::HardSigmoid { alpha, beta },
+        (Some("Clip"), &[low, high]) => {
+            let (low, high) = (c.scalar_like(y, low.into())?, c.scalar_like(y, high.into())?);
+            let above = c.binary(Binary::Max, y, low)?;
+            return Ok(vec![c.binary(Binary::Min, above, high)?]);
+        }
+        _ => return Err(c.unsupported("this activation")),
+    };
+    Ok(vec![c.unary(unary, y)?])
+}
+
 /// `auto_pad` and `output_shape` both say how large the result is, and so what is cut from it.
 fn conv_transpose(c: &mut Context<'_, '_>) -> Outputs {
     let (x, w) = (c.input(0)?, c.input(1)?);
@@ -173,10 +200,11 @@ fn conv_transpose(c: &mut Context<'_, '_>) -> Outputs {
             let full = &stride * (size - &one) + Dim::from(output_padding[i]) + window;
             let total = full - target;
             let total = total.known().ok_or_else(|| c.unknown_dim(&total))?;
-            let total = if same { total.max(0) } else { total };
-            let (less, more) = (total.div_euclid(2), total - total.div_euclid(2));
-            (before[i], after[i]) =
-                if auto_pad == "SAME_UPPER" { (less, more) } else { (more, less) };
+            // A result that is larger than what the windows reach has all of the rest at its end.
+            let (less, more) = (total.max(0) / 2, total.max(0) - total.max(0) / 2);
+            let upper = auto_pad == "SAME_UPPER";
+            before[i] = if upper { less } else { more };
+            after[i] = total.min(0) + if upper { more } else { less };
         }
     }
     let (pads_before, pads_after) = (before, after);

@@ -21,6 +21,9 @@ pub(super) const ROWS: &[Row] = &[
     row("Col2Im", 18, col2im),
 ];
 
+/// More bins and samples along an axis than any model has.
+const MAX_BINS: i64 = 1 << 12;
+
 /// More elements than any table of places has that is built on import.
 const MAX_PLACES: usize = 1 << 26;
 
@@ -43,6 +46,9 @@ fn grid_sample(c: &mut Context<'_, '_>) -> Outputs {
     let (flat, sizes) = flattened(c, x)?;
     let places = c.shape(grid);
     let (rank, spatial) = (places.len(), sizes.len());
+    if spatial > 3 {
+        return Err(c.unsupported("more than three spatial dims"));
+    }
     if rank != spatial + 2 || places[rank - 1] != i64::try_from(spatial).unwrap_or(0) {
         return Err(c.invalid("the grid does not fit the image"));
     }
@@ -141,7 +147,7 @@ fn deform_conv(c: &mut Context<'_, '_>) -> Outputs {
         let outer = c.iota(places[axis].clone(), 3 + axis, 5)?;
         let outer = c.scaled(outer, strides[axis] as f64)?;
         let start = c.plus(inner, outer)?;
-        let start = c.shifted(start, -before[axis] as f64)?;
+        let start = c.shifted(start, -(before[axis] as f64))?;
         let start = c.cast(start, c.dtype(part))?;
         let place = c.plus(part, start)?;
         coordinates.push(c.reshape(place, vec![batches.clone(), Dim::from(1), samples.clone()])?);
@@ -191,7 +197,8 @@ fn roi_align(c: &mut Context<'_, '_>) -> Outputs {
     let x = c.add(Op::Gather { axis: 0 }, &[x, batches])?;
     let (flat, sizes) = flattened(c, x)?;
     let (regions, channels) = (c.shape(flat)[0].clone(), c.shape(flat)[1].clone());
-    if sizes.len() != 2 || bins.iter().any(|&n| n <= 0) {
+    let limits = 1..=MAX_BINS;
+    if sizes.len() != 2 || bins.iter().chain([&samples]).any(|n| !limits.contains(n)) {
         return Err(c.invalid("regions are of images with height and width"));
     }
     let rois = c.widen(rois)?;
@@ -318,8 +325,9 @@ fn col2im(c: &mut Context<'_, '_>) -> Outputs {
     let mut axes = Vec::new();
     for i in 0..spatial {
         let (stride, dilation) = (strides[i] as i64, dilations[i] as i64);
-        let window = dilation.checked_mul(block[i] - 1).ok_or_else(refuse)? + 1;
-        let room = image[i] + before[i] + after[i] - window;
+        let window = dilation.saturating_mul(block[i] - 1).saturating_add(1);
+        let padded = image[i].saturating_add(before[i]).saturating_add(after[i]);
+        let room = padded.saturating_sub(window);
         let count = room.div_euclid(stride) + 1;
         let fits = usize::try_from(count.saturating_mul(block[i])).is_ok_and(|n| n < MAX_PLACES);
         if count < 1 || !fits {

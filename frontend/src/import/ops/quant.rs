@@ -20,6 +20,14 @@ pub(super) const ROWS: &[Row] = &[
     row("ConvInteger", 10, conv_integer),
     row("QLinearMatMul", 10, q_linear_mat_mul),
     row("QLinearConv", 10, q_linear_conv),
+    microsoft("MatMulIntegerToFloat", 1, mat_mul_integer_to_float),
+    microsoft("DynamicQuantizeMatMul", 1, dynamic_quantize_mat_mul),
+    microsoft("QLinearAdd", 1, |c| q_linear_binary(c, Binary::Add)),
+    microsoft("QLinearMul", 1, |c| q_linear_binary(c, Binary::Mul)),
+    microsoft("QLinearSigmoid", 1, |c| q_linear_unary(c, Unary::Sigmoid)),
+    microsoft("QLinearLeakyRelu", 1, |c| {
+        q_linear_unary(c, Unary::LeakyRelu { alpha: c.float_or("alpha", 0.01) })
+    }),
 ];
 
 /// Smallest and largest element of an integer type that values are quantised to.
@@ -151,6 +159,14 @@ fn dequantize_linear(c: &mut Context<'_, '_>) -> Outputs {
 
 fn dynamic_quantize_linear(c: &mut Context<'_, '_>) -> Outputs {
     let x = c.input(0)?;
+    Ok(dynamically_quantized(c, x)?.to_vec())
+}
+
+/// x as `u8` over the range of its elements and zero, with its scale and zero point.
+fn dynamically_quantized(
+    c: &mut Context<'_, '_>,
+    x: ValueId,
+) -> Result<[ValueId; 3], OpError> {
     let axes: Vec<usize> = (0..c.rank(x)).collect();
     let zero = c.scalar_like(x, 0.0)?;
     let top = c.scalar_like(x, 255.0)?;
@@ -168,7 +184,7 @@ fn dynamic_quantize_linear(c: &mut Context<'_, '_>) -> Outputs {
     let zero_point = c.cast(offset, DType::U8)?;
     let quotient = c.over(x, scale)?;
     let y = quantized(c, quotient, Some(zero_point), DType::U8, true)?;
-    Ok(vec![y, scale, zero_point])
+    Ok([y, scale, zero_point])
 }
 
 /// x minus its zero point, in i32; a vector of zero points belongs to the axis counted from the end.
@@ -261,4 +277,72 @@ fn q_linear_conv(c: &mut Context<'_, '_>) -> Outputs {
     let zero_point = c.input(7)?;
     let zero_point = from_end(c, zero_point, 1)?;
     Ok(vec![requantized(c, product, [x_scale, w_scale, y_scale], zero_point)?])
+}
+
+/// The `i32` product of quantised operands times their scales, plus a bias.
+fn scaled_product(
+    c: &mut Context<'_, '_>,
+    [a, b]: [ValueId; 2],
+    [a_zero, b_zero]: [Option<ValueId>; 2],
+    [a_scale, b_scale]: [ValueId; 2],
+    bias: Option<ValueId>,
+) -> Outputs {
+    let a = centered(c, a, a_zero, 2)?;
+    let b = centered(c, b, b_zero, 1)?;
+    let product = c.mat_mul(a, b)?;
+    let a_scale = from_end(c, a_scale, 2)?;
+    let b_scale = from_end(c, b_scale, 1)?;
+    let own = c.dtype(b_scale);
+    let product = c.cast(product, own)?;
+    let scale = c.times(a_scale, b_scale)?;
+    let y = c.times(product, scale)?;
+    Ok(vec![match bias {
+        Some(bias) => c.plus(y, bias)?,
+        None => y,
+    }])
+}
+
+fn mat_mul_integer_to_float(c: &mut Context<'_, '_>) -> Outputs {
+    let (operands, scales) = ([c.input(0)?, c.input(1)?], [c.input(2)?, c.input(3)?]);
+    let (zeros, bias) = ([c.optional(4), c.optional(5)], c.optional(6));
+    scaled_product(c, operands, zeros, scales, bias)
+}
+
+fn dynamic_quantize_mat_mul(c: &mut Context<'_, '_>) -> Outputs {
+    let (a, b, b_scale) = (c.input(0)?, c.input(1)?, c.input(2)?);
+    let (b_zero, bias) = (c.optional(3), c.optional(4));
+    let [a, a_scale, a_zero] = dynamically_quantized(c, a)?;
+    scaled_product(c, [a, b], [Some(a_zero), b_zero], [a_scale, b_scale], bias)
+}
+
+/// A function of two quantised operands, computed in f32: a, its scale and zero point, b, its own, the result's.
+fn q_linear_binary(c: &mut Context<'_, '_>, op: Binary) -> Outputs {
+    let mut operands = [c.input(0)?, c.input(3)?];
+    for (i, operand) in operands.iter_mut().enumerate() {
+        let scale = c.input(3 * i + 1)?;
+        let whole = centered(c, *operand, c.optional(3 * i + 2), 1)?;
+        let whole = c.cast(whole, DType::F32)?;
+        *operand = c.times(whole, scale)?;
+    }
+    let y = c.binary(op, operands[0], operands[1])?;
+    let own = c.dtype(c.input(0)?);
+    requantize(c, y, 6, own)
+}
+
+/// A function of a quantised operand, computed in f32: x, its scale and zero point, the result's.
+fn q_linear_unary(c: &mut Context<'_, '_>, op: Unary) -> Outputs {
+    let (x, scale) = (c.input(0)?, c.input(1)?);
+    let own = c.dtype(x);
+    let whole = centered(c, x, c.optional(2), 1)?;
+    let whole = c.cast(whole, DType::F32)?;
+    let x = c.times(whole, scale)?;
+    let y = c.unary(op, x)?;
+    requantize(c, y, 3, own)
+}
+
+/// Quantised by the scale at input `at` and the zero point after it.
+fn requantize(c: &mut Context<'_, '_>, y: ValueId, at: usize, own: DType) -> Outputs {
+    let scale = c.input(at)?;
+    let quotient = c.over(y, scale)?;
+    Ok(vec![quantized(c, quotient, c.optional(at + 1), own, true)?])
 }

@@ -52,6 +52,9 @@ fn linear_attention(c: &mut Context<'_, '_>) -> Outputs {
     let (keys, values) = (c.shape(scanned[1]), c.shape(scanned[2]));
     let shape = vec![keys[0].clone(), Dim::from(heads), keys[3].clone(), values[3].clone()];
     let (state, state_type) = match c.optional(3) {
+        Some(state) if c.rank(state) != 4 => {
+            return Err(c.invalid("a state must have 4 dims"));
+        }
         Some(state) => (c.cast_to(state, DType::F32)?, c.dtype(state)),
         None => {
             let zero = c.scalar(DType::F32, 0.0)?;

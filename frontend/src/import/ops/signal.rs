@@ -98,7 +98,7 @@ fn transform(
     let given = if onesided && !inverse { half } else { length.clone() };
     let x = resized(c, x, rank - 2, taken.clone())?;
     let mut parts = Vec::new();
-    for i in 0..c.known_size(x, rank - 1)? {
+    for i in 0..c.known_size(x, rank - 1)?.min(3) {
         let part = c.narrow(x, rank - 1, Dim::from(i), Dim::from(1))?;
         parts.push(c.squeeze(part, rank - 1)?);
     }
