@@ -163,10 +163,7 @@ fn dynamic_quantize_linear(c: &mut Context<'_, '_>) -> Outputs {
 }
 
 /// x as `u8` over the range of its elements and zero, with its scale and zero point.
-fn dynamically_quantized(
-    c: &mut Context<'_, '_>,
-    x: ValueId,
-) -> Result<[ValueId; 3], OpError> {
+fn dynamically_quantized(c: &mut Context<'_, '_>, x: ValueId) -> Result<[ValueId; 3], OpError> {
     let axes: Vec<usize> = (0..c.rank(x)).collect();
     let zero = c.scalar_like(x, 0.0)?;
     let top = c.scalar_like(x, 255.0)?;
