@@ -6,14 +6,16 @@
 use super::kernels::reduce::Reduce;
 use super::loops::{Domain, Loop, LoopInput};
 use super::run::{
-    Io, run_concat, run_copy, run_gather, run_matmul, run_norm, run_reduce, run_reference,
-    run_softmax,
+    Io, run_attention, run_concat, run_conv, run_conv_transpose, run_copy, run_gather, run_matmul,
+    run_norm, run_pool, run_reduce, run_reference, run_rnn, run_softmax,
 };
 use crate::bind::BoundStep;
 use crate::error::Result;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Op, ReduceOp};
+use graphene_frontend::op::{
+    AttentionAttrs, ConvAttrs, Op, PoolAttrs, PoolKind, ReduceOp, RnnAttrs,
+};
 use graphene_fusion::groups::Family;
 use graphene_fusion::program::Step;
 
@@ -26,16 +28,26 @@ pub(crate) enum Kernel {
     Loop(Loop),
     /// Matrix products.
     MatMul,
-    /// Softmax over an axis, f32.
+    /// Softmax over an axis.
     Softmax { axis: usize, log: bool },
-    /// LayerNorm or RMSNorm over trailing axes, f32.
+    /// LayerNorm or RMSNorm over trailing axes.
     Norm { axis: usize, epsilon: f32, rms: bool },
-    /// A reduction, f32.
+    /// A reduction.
     Reduce { op: Reduce, axes: Vec<usize> },
     /// Rows by indices.
     Gather { axis: usize },
     /// Tensors side by side.
     Concat { axis: usize },
+    /// Attention in one pass.
+    Attention(AttentionAttrs),
+    /// A recurrent layer.
+    Rnn(RnnAttrs),
+    /// A convolution.
+    Conv(ConvAttrs),
+    /// The transpose of a convolution.
+    ConvTranspose(ConvAttrs),
+    /// A pooling.
+    Pool(PoolAttrs),
     /// The reference evaluator.
     Reference,
 }
@@ -60,7 +72,10 @@ impl Kernel {
         }
         let Some((_, node)) = body.nodes().last() else { return Self::Reference };
         let dtypes: Vec<DType> = body.inputs().iter().map(|id| body.ty(id.value()).dtype).collect();
-        let all_f32 = dtypes.iter().all(|&dtype| dtype == DType::F32);
+        // Kernels compute these in f32.
+        let float = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+        let all_float = dtypes.iter().all(|&dtype| float(dtype));
+        let first_float = dtypes.first().is_some_and(|&dtype| float(dtype));
         let inputs =
             node.inputs().len() == body.inputs().len() && node.inputs().iter().all(Option::is_some);
         match node.op() {
@@ -72,14 +87,14 @@ impl Kernel {
             {
                 Self::MatMul
             }
-            Op::Softmax { axis, log } if all_f32 => Self::Softmax { axis: *axis, log: *log },
-            Op::LayerNorm { axis, epsilon } if all_f32 && affine_is_whole(step, *axis) => {
+            Op::Softmax { axis, log } if all_float => Self::Softmax { axis: *axis, log: *log },
+            Op::LayerNorm { axis, epsilon } if all_float && affine_is_whole(step, *axis) => {
                 Self::Norm { axis: *axis, epsilon: *epsilon, rms: false }
             }
-            Op::RmsNorm { axis, epsilon } if all_f32 && affine_is_whole(step, *axis) => {
+            Op::RmsNorm { axis, epsilon } if all_float && affine_is_whole(step, *axis) => {
                 Self::Norm { axis: *axis, epsilon: *epsilon, rms: true }
             }
-            Op::Reduce { op, axes, .. } if all_f32 => match fast_reduce(*op) {
+            Op::Reduce { op, axes, .. } if all_float => match fast_reduce(*op) {
                 Some(op) => Self::Reduce { op, axes: axes.clone() },
                 None => Self::Reference,
             },
@@ -89,6 +104,19 @@ impl Kernel {
                 Self::Gather { axis: *axis }
             }
             Op::Concat { axis } if inputs => Self::Concat { axis: *axis },
+            Op::Attention(attrs)
+                if dtypes.iter().all(|&dtype| float(dtype) || dtype == DType::Bool) =>
+            {
+                Self::Attention(attrs.clone())
+            }
+            Op::Rnn(attrs) if first_float => Self::Rnn(attrs.clone()),
+            Op::Conv(attrs) if all_float && attrs.strides.len() <= 3 => Self::Conv(attrs.clone()),
+            Op::ConvTranspose { conv, .. } if all_float && conv.strides.len() <= 3 => {
+                Self::ConvTranspose(conv.clone())
+            }
+            Op::Pool(attrs) if all_float && attrs.strides.len() <= 3 && fast_pool(&attrs.kind) => {
+                Self::Pool(attrs.clone())
+            }
             _ => Self::Reference,
         }
     }
@@ -104,6 +132,11 @@ impl Kernel {
             Self::Reduce { .. } => "reduce",
             Self::Gather { .. } => "gather",
             Self::Concat { .. } => "concat",
+            Self::Attention(_) => "attention",
+            Self::Rnn(_) => "rnn",
+            Self::Conv(_) => "conv",
+            Self::ConvTranspose(_) => "conv-transpose",
+            Self::Pool(_) => "pool",
             Self::Reference => "reference",
         }
     }
@@ -145,6 +178,11 @@ impl BoundKernel {
             Kernel::Reduce { op, axes } => run_reduce(io, *op, axes),
             Kernel::Gather { axis } => run_gather(io, *axis),
             Kernel::Concat { axis } => run_concat(io, *axis),
+            Kernel::Attention(attrs) => run_attention(step, io, attrs),
+            Kernel::Rnn(attrs) => run_rnn(step, io, attrs),
+            Kernel::Conv(attrs) => run_conv(step, io, attrs),
+            Kernel::ConvTranspose(attrs) => run_conv_transpose(step, io, attrs),
+            Kernel::Pool(attrs) => run_pool(step, io, attrs),
             Kernel::Reference => run_reference(step, io, bindings),
         }
     }
@@ -167,4 +205,12 @@ fn fast_reduce(op: ReduceOp) -> Option<Reduce> {
         ReduceOp::SumSquare => Reduce::SumSquare,
         ReduceOp::L2 | ReduceOp::LogSum | ReduceOp::LogSumExp => return None,
     })
+}
+
+/// Whether the power of a norm is one; the reference says what is wrong with others.
+fn fast_pool(kind: &PoolKind) -> bool {
+    match kind {
+        PoolKind::Max { .. } | PoolKind::Average { .. } => true,
+        PoolKind::Lp { p } => *p >= 1,
+    }
 }

@@ -1,10 +1,12 @@
 //! Runs a graph on every executor and compares.
 
-use graphene_frontend::dim::Bindings;
+use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_with;
-use graphene_frontend::graph::Graph;
+use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
+use graphene_frontend::types::TensorType;
 use graphene_fusion::{Granularity, lower, partition, rewrite};
 use graphene_ir::target::Target;
 use graphene_runtime::cpu::{Executable, Module};
@@ -15,10 +17,43 @@ pub(crate) fn executable(
     bindings: &Bindings,
     granularity: Granularity,
 ) -> Executable {
+    module(graph, granularity).bind(bindings).expect("the program can be bound")
+}
+
+fn module(graph: &Graph, granularity: Granularity) -> Module {
     let graph = rewrite(graph).expect("the graph can be rewritten");
     let groups = partition(&graph, &Target::cpu(2), granularity);
     let program = lower(&graph, &groups, granularity).expect("the groups can be lowered");
-    Module::compile(program).bind(bindings).expect("the program can be bound")
+    Module::compile(program)
+}
+
+/// Checks one operation on these operands, all its outputs or only some: that this kernel runs it, and
+/// that it agrees with the reference.
+pub(crate) fn check_op(
+    op: Op,
+    operands: &[Option<Tensor>],
+    outputs: &[u32],
+    kernel: &str,
+    tolerance: f64,
+) {
+    let mut graph = Graph::new();
+    let mut values = Vec::new();
+    let mut inputs = Vec::new();
+    for (i, operand) in operands.iter().enumerate() {
+        values.push(operand.as_ref().map(|tensor| {
+            inputs.push(tensor.clone());
+            let shape = tensor.shape().iter().map(|&size| Dim::from(size)).collect();
+            graph.add_input(&format!("x{i}"), TensorType::new(tensor.dtype(), shape)).unwrap()
+        }));
+    }
+    let node = graph.add("node", op, &values).expect("the operands fit the operation");
+    for &output in outputs {
+        graph.add_output(&format!("y{output}"), ValueId { node, output });
+    }
+    let module = module(&graph, Granularity::PerOp);
+    let kernels: Vec<_> = module.kernels().collect();
+    assert_eq!(kernels, [kernel], "{}", module.program());
+    check_graph(&graph, &Bindings::new(), &inputs, tolerance);
 }
 
 /// Random inputs for the graph: small numbers, so that exponentials and integer sums stay in range.

@@ -2,8 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
+mod attention;
 mod check;
+mod conv;
 mod fixtures;
 mod pointwise;
+mod pool;
 mod programs;
+mod rnn;
+mod rows;
 mod zoo;

@@ -2,18 +2,24 @@
 //! cores by rayon. They know nothing of graphs.
 //!
 //! In reading order: [`pointwise`] functions on blocks; [`copy`] and [`gather`] move elements;
-//! [`softmax`], [`norm`] and [`reduce`] fold rows; [`matmul`] multiplies matrices. Every kernel
-//! checks the sizes and strides that it is given before it touches an element.
+//! [`softmax`], [`norm`] and [`reduce`] fold rows; [`matmul`] multiplies matrices, and on it stand
+//! [`attention`], [`conv`] and [`rnn`]; [`pool`] folds windows. Every kernel checks the sizes and
+//! strides that it is given before it touches an element.
 
+pub mod attention;
+pub mod conv;
 pub mod copy;
 pub mod gather;
 pub mod matmul;
 pub mod norm;
 pub mod pointwise;
+pub mod pool;
 pub mod reduce;
+pub mod rnn;
 pub mod softmax;
 
 mod gemm;
 mod math;
 mod simd;
 mod view;
+mod window;

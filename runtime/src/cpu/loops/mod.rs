@@ -13,6 +13,7 @@ mod scalar;
 
 pub(crate) use domain::Domain;
 pub(crate) use execute::LoopInput;
+pub(crate) use scalar::apply_unary;
 
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};

@@ -55,6 +55,17 @@ pub(super) fn fast_unary(unary: Unary) -> Option<fast::Unary> {
     })
 }
 
+/// Applies a function of real numbers to elements in place; `false` if it is none.
+pub(crate) fn apply_unary(unary: Unary, x: &mut [f32]) -> bool {
+    if let Some(unary) = fast_unary(unary) {
+        unary.apply_in_place(x);
+        return true;
+    }
+    let Some(real) = real_unary(unary) else { return false };
+    x.iter_mut().for_each(|x| *x = real(f64::from(*x)) as f32);
+    true
+}
+
 /// The vectorised f32 loop of a function, where it has one.
 pub(super) fn fast_binary(binary: Binary) -> Option<fast::Binary> {
     Some(match binary {

@@ -1,0 +1,340 @@
+//! Convolutions: windows unrolled into columns of a matrix, a block at a time, and one product for
+//! each block. Windows of one element are columns already; few filters a group are summed directly.
+
+use super::gemm::batched;
+use super::matmul::{Matrix, MatrixMut, Size, Strides};
+use super::simd::{Kernel, dispatch, mul_add};
+use super::view::{check_size, elements};
+use super::window::Grid;
+use crate::error::Result;
+use pulp::Simd;
+use rayon::prelude::*;
+
+pub use super::window::Geometry;
+
+/// Elements of unrolled windows that a thread holds at a time.
+const UNROLLED: usize = 1 << 17;
+
+/// With fewer filters a group than this, a product is not worth unrolling for.
+const FEW: usize = 4;
+
+/// Sizes of a convolution `x[n, g·c, inner…], w[g·m, c, kernel…] → y[n, g·m, outer…]`, or of its
+/// transpose `x[n, g·c, outer…], w[g·c, m, kernel…] → y[n, g·m, inner…]`.
+#[derive(Debug, Clone, Copy)]
+pub struct Conv<'a> {
+    /// n.
+    pub images: usize,
+    /// g.
+    pub groups: usize,
+    /// c.
+    pub channels: usize,
+    /// m.
+    pub filters: usize,
+    /// The spatial axes.
+    pub geometry: Geometry<'a>,
+}
+
+struct Lens {
+    x: usize,
+    w: usize,
+    y: usize,
+}
+
+impl Conv<'_> {
+    fn check(&self, lens: Lens, grid: &Grid, transposed: bool, bias: Option<&[f32]>) -> Result<()> {
+        let &Self { images, groups, channels, filters, .. } = self;
+        let (from, to) = match transposed {
+            false => (grid.inner(), grid.outer()),
+            true => (grid.outer(), grid.inner()),
+        };
+        let check = |what, shape: &[usize], found| check_size(what, elements(what, shape)?, found);
+        check("length of the images", &[images, groups, channels, from], lens.x)?;
+        check("length of the filters", &[groups, channels, filters, grid.taps()], lens.w)?;
+        check("length of a convolution", &[images, groups, filters, to], lens.y)?;
+        let count = elements("the filters", &[groups, filters])?;
+        check_size("length of a convolution's bias", count, bias.map_or(count, <[f32]>::len))
+    }
+}
+
+/// One group's part of one image: its operands, and what its filters begin with.
+struct Part<'a> {
+    x: &'a [f32],
+    w: &'a [f32],
+    bias: Option<&'a [f32]>,
+    channels: usize,
+    filters: usize,
+    grid: &'a Grid,
+}
+
+/// A convolution over contiguous operands.
+///
+/// # Errors
+/// [`Error::Mismatch`](crate::Error::Mismatch) if a slice is not as long as its shape;
+/// [`Error::Unsupported`](crate::Error::Unsupported) beyond three spatial axes.
+pub fn conv(
+    y: &mut [f32],
+    x: &[f32],
+    w: &[f32],
+    bias: Option<&[f32]>,
+    conv: Conv<'_>,
+) -> Result<()> {
+    let grid = Grid::new(conv.geometry)?;
+    conv.check(Lens { x: x.len(), w: w.len(), y: y.len() }, &grid, false, bias)?;
+    if conv.filters < FEW && !y.is_empty() {
+        let planes = y.par_chunks_exact_mut(grid.outer()).enumerate();
+        planes.for_each(|(plane, y)| {
+            let (part, filter) = (plane / conv.filters, plane % conv.filters);
+            part_of(part, x, w, bias, conv, &grid).direct(y, filter);
+        });
+        return Ok(());
+    }
+    each_part(y, conv, conv.filters * grid.outer(), |part, y, columns, spread| {
+        part_of(part, x, w, bias, conv, &grid).unrolled(y, columns, spread)
+    })
+}
+
+/// The transpose of a convolution over contiguous operands.
+///
+/// # Errors
+/// As [`conv`].
+pub fn conv_transpose(
+    y: &mut [f32],
+    x: &[f32],
+    w: &[f32],
+    bias: Option<&[f32]>,
+    conv: Conv<'_>,
+) -> Result<()> {
+    let grid = Grid::new(conv.geometry)?;
+    conv.check(Lens { x: x.len(), w: w.len(), y: y.len() }, &grid, true, bias)?;
+    each_part(y, conv, conv.filters * grid.inner(), |part, y, columns, spread| {
+        part_of(part, x, w, bias, conv, &grid).transposed(y, columns, spread)
+    })
+}
+
+/// Runs every image's groups: spread over the threads if there are enough, else each by all threads.
+fn each_part(
+    y: &mut [f32],
+    conv: Conv<'_>,
+    size: usize,
+    run: impl Fn(usize, &mut [f32], &mut Vec<f32>, bool) -> Result<()> + Sync,
+) -> Result<()> {
+    if y.is_empty() {
+        return Ok(());
+    }
+    let spread = conv.images * conv.groups < rayon::current_num_threads();
+    if spread {
+        let mut columns = Vec::new();
+        let mut parts = y.chunks_exact_mut(size).enumerate();
+        return parts.try_for_each(|(part, y)| run(part, y, &mut columns, true));
+    }
+    let parts = y.par_chunks_exact_mut(size).enumerate();
+    parts.try_for_each_init(Vec::new, |columns, (part, y)| run(part, y, columns, false))
+}
+
+fn part_of<'a>(
+    part: usize,
+    x: &'a [f32],
+    w: &'a [f32],
+    bias: Option<&'a [f32]>,
+    conv: Conv<'_>,
+    grid: &'a Grid,
+) -> Part<'a> {
+    let Conv { images, groups, channels, filters, .. } = conv;
+    let (group, each) = (part % groups, x.len() / (images * groups));
+    let weights = w.len() / groups;
+    Part {
+        x: &x[part * each..][..each],
+        w: &w[group * weights..][..weights],
+        bias: bias.map(|bias| &bias[group * filters..][..filters]),
+        channels,
+        filters,
+        grid,
+    }
+}
+
+fn matrix<T>(data: T, offset: usize, row: usize, column: usize) -> (T, Strides<'static>) {
+    (data, Strides { offset, batch: &[], row: row as isize, column: column as isize })
+}
+
+impl Part<'_> {
+    fn bias(&self, filter: usize) -> f32 {
+        self.bias.map_or(0.0, |bias| bias[filter])
+    }
+
+    /// One filter's plane, summed row by row.
+    fn direct(&self, y: &mut [f32], filter: usize) {
+        y.fill(self.bias(filter));
+        let (size, taps) = (self.grid.inner(), self.grid.taps());
+        for channel in 0..self.channels {
+            let w = &self.w[(filter * self.channels + channel) * taps..][..taps];
+            dispatch(Direct { y, x: &self.x[channel * size..][..size], w, grid: self.grid });
+        }
+    }
+
+    /// All filters by products of blocks of unrolled windows.
+    fn unrolled(&self, y: &mut [f32], columns: &mut Vec<f32>, spread: bool) -> Result<()> {
+        let (taps, windows) = (self.grid.taps(), self.grid.outer());
+        let depth = self.channels * taps;
+        let in_place = self.grid.is_identity();
+        let width = if in_place && spread { windows } else { width(depth, windows) };
+        for first in (0..windows).step_by(width) {
+            let width = width.min(windows - first);
+            if !in_place {
+                columns.resize(depth * width, 0.0);
+                self.unroll(columns, first, width, spread);
+            }
+            let (data, at) = match in_place {
+                true => matrix(self.x, first, windows, 1),
+                false => matrix(&columns[..], 0, width, 1),
+            };
+            let (w, w_at) = matrix(self.w, 0, depth, 1);
+            let size = Size { batch: &[], m: self.filters, n: width, k: depth };
+            let (to, to_at) = matrix(&mut *y, first, windows, 1);
+            batched(
+                size,
+                1.0,
+                Matrix { data: w, at: w_at },
+                Matrix { data, at },
+                MatrixMut { data: to, at: to_at },
+                spread,
+            )?;
+            if self.bias.is_some() {
+                for (filter, plane) in y.chunks_exact_mut(windows).enumerate() {
+                    dispatch(AddScalar(&mut plane[first..first + width], self.bias(filter)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Windows `first..first + width` as columns: row `channel·taps + tap` holds that element of each.
+    fn unroll(&self, columns: &mut [f32], first: usize, width: usize, spread: bool) {
+        let (size, taps) = (self.grid.inner(), self.grid.taps());
+        let step = self.grid.step();
+        let row = |(row, line): (usize, &mut [f32])| {
+            let plane = &self.x[row / taps * size..][..size];
+            let mut done = 0;
+            self.grid.runs(row % taps, first, first + width, |at, count, inner| {
+                line[done..at].fill(0.0);
+                let to = &mut line[at..at + count];
+                if step == 1 {
+                    to.copy_from_slice(&plane[inner..inner + count]);
+                } else {
+                    let from = plane[inner..].iter().step_by(step);
+                    to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
+                }
+                done = at + count;
+            });
+            line[done..].fill(0.0);
+        };
+        if spread {
+            columns.par_chunks_exact_mut(width).enumerate().with_min_len(16).for_each(row);
+        } else {
+            columns.chunks_exact_mut(width).enumerate().for_each(row);
+        }
+    }
+
+    /// Products of blocks of places, whose columns are added where their windows stand.
+    fn transposed(&self, y: &mut [f32], columns: &mut Vec<f32>, spread: bool) -> Result<()> {
+        let (size, taps, places) = (self.grid.inner(), self.grid.taps(), self.grid.outer());
+        for (filter, plane) in y.chunks_exact_mut(size).enumerate() {
+            plane.fill(self.bias(filter));
+        }
+        let height = self.filters * taps;
+        let width = width(height, places);
+        for first in (0..places).step_by(width) {
+            let width = width.min(places - first);
+            columns.resize(height * width, 0.0);
+            let (w, w_at) = matrix(self.w, 0, 1, height);
+            let (x, x_at) = matrix(self.x, first, places, 1);
+            let (to, to_at) = matrix(&mut columns[..], 0, width, 1);
+            batched(
+                Size { batch: &[], m: height, n: width, k: self.channels },
+                1.0,
+                Matrix { data: w, at: w_at },
+                Matrix { data: x, at: x_at },
+                MatrixMut { data: to, at: to_at },
+                spread,
+            )?;
+            let lines = columns.par_chunks_exact(width * taps);
+            let planes = y.par_chunks_exact_mut(size).zip(lines);
+            let least = if spread { 1 } else { self.filters };
+            planes.with_min_len(least).for_each(|(plane, lines)| {
+                dispatch(Roll { plane, lines, first, width, grid: self.grid });
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Windows unrolled at a time.
+fn width(depth: usize, windows: usize) -> usize {
+    (UNROLLED / depth.max(1)).max(64).next_multiple_of(16).min(windows).max(1)
+}
+
+struct AddScalar<'a>(&'a mut [f32], f32);
+
+impl Kernel for AddScalar<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
+        self.0.iter_mut().for_each(|y| *y += self.1);
+    }
+}
+
+/// Adds one channel's windows, weighted.
+struct Direct<'a> {
+    y: &'a mut [f32],
+    x: &'a [f32],
+    w: &'a [f32],
+    grid: &'a Grid,
+}
+
+impl Kernel for Direct<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
+        let Direct { y, x, w, grid } = self;
+        let step = grid.step();
+        grid.sweep(|window, count, inner, tap| {
+            let (y, w) = (&mut y[window..window + count], w[tap]);
+            if step == 1 {
+                let x = &x[inner..inner + count];
+                y.iter_mut().zip(x).for_each(|(y, &x)| *y = mul_add::<FMA>(w, x, *y));
+            } else {
+                let x = x[inner..].iter().step_by(step);
+                y.iter_mut().zip(x).for_each(|(y, &x)| *y = mul_add::<FMA>(w, x, *y));
+            }
+        });
+    }
+}
+
+/// Adds lines of unrolled windows, one for each element of the window, where they stand.
+struct Roll<'a> {
+    plane: &'a mut [f32],
+    lines: &'a [f32],
+    first: usize,
+    width: usize,
+    grid: &'a Grid,
+}
+
+impl Kernel for Roll<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
+        let Roll { plane, lines, first, width, grid } = self;
+        let step = grid.step();
+        for (tap, line) in lines.chunks_exact(width).enumerate() {
+            grid.runs(tap, first, first + width, |at, count, inner| {
+                let line = &line[at..at + count];
+                if step == 1 {
+                    let to = &mut plane[inner..inner + count];
+                    to.iter_mut().zip(line).for_each(|(y, &x)| *y += x);
+                } else {
+                    let to = plane[inner..].iter_mut().step_by(step);
+                    to.zip(line).for_each(|(y, &x)| *y += x);
+                }
+            });
+        }
+    }
+}

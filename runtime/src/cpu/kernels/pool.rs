@@ -1,0 +1,127 @@
+//! Pooling: windows folded row by row.
+
+use super::simd::{Kernel, dispatch};
+use super::view::{check_size, elements};
+use super::window::Grid;
+use crate::error::Result;
+use pulp::Simd;
+use rayon::prelude::*;
+
+pub use super::window::Geometry;
+
+/// What a window is folded to. What lies outside of the inner side takes no part.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pool {
+    /// The largest element; NaN if any is NaN; -∞ of nothing.
+    Max,
+    /// Σ x.
+    Sum,
+    /// Σ |x|ᵖ.
+    Powers(i64),
+}
+
+fn checked(y: usize, x: usize, planes: usize, grid: &Grid) -> Result<()> {
+    let shape = [planes, grid.inner()];
+    check_size("length of the pooled planes", elements("a pooling", &shape)?, x)?;
+    let shape = [planes, grid.outer()];
+    check_size("length of a pooling", elements("a pooling", &shape)?, y)
+}
+
+/// Folds the windows on each plane of `x[planes, inner…]` to `y[planes, outer…]`.
+///
+/// # Errors
+/// [`Error::Mismatch`](crate::Error::Mismatch) if a slice is not as long as its shape;
+/// [`Error::Unsupported`](crate::Error::Unsupported) beyond three spatial axes.
+pub fn pool(pool: Pool, y: &mut [f32], x: &[f32], planes: usize, on: Geometry<'_>) -> Result<()> {
+    let grid = Grid::new(on)?;
+    checked(y.len(), x.len(), planes, &grid)?;
+    each_plane(y, x, &grid, |_, y, x| match pool {
+        Pool::Max => dispatch(Fold { y, x, grid: &grid, init: f32::NEG_INFINITY, f: larger }),
+        Pool::Sum => dispatch(Fold { y, x, grid: &grid, init: 0.0, f: |y, x| y + x }),
+        Pool::Powers(1) => {
+            dispatch(Fold { y, x, grid: &grid, init: 0.0, f: |y, x: f32| y + x.abs() })
+        }
+        Pool::Powers(2) => dispatch(Fold { y, x, grid: &grid, init: 0.0, f: |y, x| y + x * x }),
+        Pool::Powers(p) => {
+            let f = |y, x: f32| y + x.abs().powf(p as f32);
+            dispatch(Fold { y, x, grid: &grid, init: 0.0, f });
+        }
+    });
+    Ok(())
+}
+
+/// As [`pool`] of [`Pool::Max`], and the place of each element in the flattened `x` (of equal ones the
+/// first), -1 for windows of nothing.
+///
+/// # Errors
+/// As [`pool`]; `places` must be as long as `y`.
+pub fn max_pool(
+    y: &mut [f32],
+    places: &mut [i64],
+    x: &[f32],
+    planes: usize,
+    on: Geometry<'_>,
+) -> Result<()> {
+    let grid = Grid::new(on)?;
+    checked(y.len(), x.len(), planes, &grid)?;
+    check_size("length of a pooling's places", y.len(), places.len())?;
+    let (size, step) = (grid.outer().max(1), grid.step());
+    let parts = y.par_chunks_exact_mut(size).zip(places.par_chunks_exact_mut(size)).enumerate();
+    parts.for_each(|(plane, (y, places))| {
+        let first = plane * grid.inner();
+        y.fill(f32::NEG_INFINITY);
+        places.fill(-1);
+        grid.sweep(|window, count, inner, _| {
+            for i in 0..count {
+                let from = first + inner + i * step;
+                let (new, best, place) = (x[from], &mut y[window + i], &mut places[window + i]);
+                if *place == -1 || new > *best || (new.is_nan() && !best.is_nan()) {
+                    (*best, *place) = (new, from as i64);
+                }
+            }
+        });
+    });
+    Ok(())
+}
+
+fn each_plane(y: &mut [f32], x: &[f32], grid: &Grid, f: impl Fn(usize, &mut [f32], &[f32]) + Sync) {
+    if y.is_empty() {
+        return;
+    }
+    let size = grid.inner();
+    let planes = y.par_chunks_exact_mut(grid.outer()).enumerate();
+    planes.for_each(|(plane, y)| f(plane, y, &x[plane * size..][..size]));
+}
+
+#[inline(always)]
+fn larger(y: f32, x: f32) -> f32 {
+    if x > y || x.is_nan() { x } else { y }
+}
+
+struct Fold<'a, F> {
+    y: &'a mut [f32],
+    x: &'a [f32],
+    grid: &'a Grid,
+    init: f32,
+    f: F,
+}
+
+impl<F: Fn(f32, f32) -> f32> Kernel for Fold<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
+        let Fold { y, x, grid, init, f } = self;
+        y.fill(init);
+        let step = grid.step();
+        grid.sweep(|window, count, inner, _| {
+            let y = &mut y[window..window + count];
+            if step == 1 {
+                let x = &x[inner..inner + count];
+                y.iter_mut().zip(x).for_each(|(y, &x)| *y = f(*y, x));
+            } else {
+                let x = x[inner..].iter().step_by(step);
+                y.iter_mut().zip(x).for_each(|(y, &x)| *y = f(*y, x));
+            }
+        });
+    }
+}

@@ -1,0 +1,431 @@
+//! Recurrent layers: the inputs of many steps are projected by one product, then each step is one
+//! product of the states and a pass over the gates.
+
+use super::copy::copy_strided;
+use super::matmul::{Matrix, MatrixMut, Size, Strides, matmul};
+use super::simd::{Kernel, dispatch};
+use super::view::{check_size, elements};
+use crate::error::{Error, Result};
+use pulp::Simd;
+use rayon::prelude::*;
+
+/// Elements of projected inputs that are held at a time.
+const PROJECTED: usize = 1 << 22;
+
+/// Gate elements that a thread takes at least.
+const PARALLEL: usize = 1 << 13;
+
+/// A recurrent cell, with the equations and the order of gates of ONNX.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cell {
+    /// Gates i, o, f, c.
+    Lstm {
+        /// The forget gate is 1 - the input gate.
+        input_forget: bool,
+    },
+    /// Gates z, r, h.
+    Gru {
+        /// The reset gate is applied after the product with the state.
+        linear_before_reset: bool,
+    },
+    /// One gate.
+    Plain,
+}
+
+impl Cell {
+    /// Gates of the cell.
+    pub fn gates(self) -> usize {
+        match self {
+            Self::Lstm { .. } => 4,
+            Self::Gru { .. } => 3,
+            Self::Plain => 1,
+        }
+    }
+
+    /// Activation functions of the cell.
+    pub fn functions(self) -> usize {
+        match self {
+            Self::Lstm { .. } => 3,
+            Self::Gru { .. } => 2,
+            Self::Plain => 1,
+        }
+    }
+}
+
+/// A function applied to elements in place.
+pub type Activation<'a> = &'a (dyn Fn(&mut [f32]) + Sync);
+
+/// A layer of one or two directions d, and its contiguous operands.
+pub struct Layer<'a> {
+    /// The cell.
+    pub cell: Cell,
+    /// For each direction, whether it runs from the last step.
+    pub reverse: &'a [bool],
+    /// s.
+    pub steps: usize,
+    /// b.
+    pub batch: usize,
+    /// i.
+    pub inputs: usize,
+    /// h.
+    pub hidden: usize,
+    /// `[s, b, i]`.
+    pub x: &'a [f32],
+    /// `[d, gates·h, i]`.
+    pub w: &'a [f32],
+    /// `[d, gates·h, h]`.
+    pub r: &'a [f32],
+    /// `[d, 2·gates·h]`: of the inputs, then of the states.
+    pub bias: Option<&'a [f32]>,
+    /// `[d, 3·h]` of gates i, o, f.
+    pub peepholes: Option<&'a [f32]>,
+    /// Steps of each sequence, at most s.
+    pub lengths: Option<&'a [i32]>,
+    /// Of each direction in turn: LSTM f, g, h; GRU f, g; plain f.
+    pub activations: &'a [Activation<'a>],
+    /// Gate inputs are clamped to ±clip.
+    pub clip: Option<f32>,
+}
+
+impl Layer<'_> {
+    fn check(&self, y: usize, h: usize, c: usize) -> Result<()> {
+        let &Self { cell, steps, batch, inputs, hidden, .. } = self;
+        let (d, rows) = (self.reverse.len(), elements("gates", &[cell.gates(), hidden])?);
+        let check = |what, shape: &[usize], found| check_size(what, elements(what, shape)?, found);
+        check("length of a sequence", &[steps, batch, inputs], self.x.len())?;
+        check("length of the inputs' weights", &[d, rows, inputs], self.w.len())?;
+        check("length of the states' weights", &[d, rows, hidden], self.r.len())?;
+        if let Some(bias) = self.bias {
+            check("length of a layer's bias", &[d, 2, rows], bias.len())?;
+        }
+        if let Some(peepholes) = self.peepholes {
+            check("length of the peepholes", &[d, 3, hidden], peepholes.len())?;
+        }
+        if let Some(lengths) = self.lengths {
+            check_size("number of sequences", batch, lengths.len())?;
+            let beyond = |&&length: &&i32| usize::try_from(length).map_or(true, |n| n > steps);
+            if let Some(&length) = lengths.iter().find(beyond) {
+                return Err(Error::Index { index: length.into(), size: steps + 1 });
+            }
+        }
+        check_size("number of activations", d * cell.functions(), self.activations.len())?;
+        check("length of a layer's output", &[steps, d, batch, hidden], y)?;
+        check("length of the states", &[d, batch, hidden], h)?;
+        let cells = if matches!(cell, Cell::Lstm { .. }) { d } else { 0 };
+        check("length of the cells", &[cells, batch, hidden], c)
+    }
+}
+
+/// Runs the layer: `y[s,d,b,h]` receives the states of all steps (0 beyond a sequence's length), the
+/// states `h[d,b,h]` and, for LSTM, `c[d,b,h]` (else empty) go from the first to the last.
+///
+/// # Errors
+/// [`Error::Mismatch`] if a slice is not as long as its shape; [`Error::Index`] for a length outside
+/// `0..=s`; [`Error::TooLarge`].
+pub fn rnn(layer: &Layer<'_>, y: &mut [f32], h: &mut [f32], c: &mut [f32]) -> Result<()> {
+    layer.check(y.len(), h.len(), c.len())?;
+    y.fill(0.0);
+    let size = layer.batch * layer.hidden;
+    if y.is_empty() {
+        return Ok(());
+    }
+    for (d, h) in h.chunks_exact_mut(size).enumerate() {
+        let c = if c.is_empty() { &mut [] } else { &mut c[d * size..][..size] };
+        Direction::new(layer, d)?.run(y, h, c)?;
+    }
+    Ok(())
+}
+
+/// One direction of a layer.
+struct Direction<'a> {
+    layer: &'a Layer<'a>,
+    d: usize,
+    /// Rows of the weights.
+    rows: usize,
+    w: &'a [f32],
+    /// The states' weights as `[h, rows]`, which each step's product reads along its rows.
+    r: Vec<f32>,
+    /// Added to the gates' inputs.
+    bias: Vec<f32>,
+    /// Added to the states' part of gate h of a GRU whose reset comes last.
+    state_bias: Vec<f32>,
+    peepholes: Option<[&'a [f32]; 3]>,
+    functions: &'a [Activation<'a>],
+}
+
+/// The operands of one step: rows of the batch.
+struct Step<'a> {
+    t: usize,
+    /// `[b, rows]`: the projected inputs.
+    projected: &'a [f32],
+    y: &'a mut [f32],
+    h: &'a mut [f32],
+    c: &'a mut [f32],
+}
+
+fn rows_of(data: &[f32], row: usize) -> Matrix<'_, f32> {
+    Matrix { data, at: Strides { offset: 0, batch: &[], row: row as isize, column: 1 } }
+}
+
+impl<'a> Direction<'a> {
+    fn new(layer: &'a Layer<'a>, d: usize) -> Result<Self> {
+        let (gates, hidden) = (layer.cell.gates(), layer.hidden);
+        let rows = gates * hidden;
+        let mut r = vec![0.0; rows * hidden];
+        let from = d * rows * hidden;
+        copy_strided(&mut r, &[hidden, rows], layer.r, from, &[1, hidden as isize])?;
+        let mut bias = vec![0.0; rows];
+        let mut state_bias = Vec::new();
+        if let Some(both) = layer.bias {
+            let (of_inputs, of_states) = both[d * 2 * rows..][..2 * rows].split_at(rows);
+            bias.copy_from_slice(of_inputs);
+            let joined = if layer.cell == (Cell::Gru { linear_before_reset: true }) {
+                state_bias = of_states[2 * hidden..].to_vec();
+                2 * hidden
+            } else {
+                rows
+            };
+            bias[..joined].iter_mut().zip(of_states).for_each(|(b, &s)| *b += s);
+        }
+        let peepholes = layer.peepholes.map(|p| {
+            let p = &p[d * 3 * hidden..][..3 * hidden];
+            [0, 1, 2].map(|gate| &p[gate * hidden..][..hidden])
+        });
+        let each = layer.cell.functions();
+        Ok(Self {
+            layer,
+            d,
+            rows,
+            w: &layer.w[d * rows * layer.inputs..][..rows * layer.inputs],
+            r,
+            bias,
+            state_bias,
+            peepholes,
+            functions: &layer.activations[d * each..][..each],
+        })
+    }
+
+    fn run(&self, y: &mut [f32], h: &mut [f32], c: &mut [f32]) -> Result<()> {
+        let &Layer { steps, batch, inputs, hidden, .. } = self.layer;
+        let per_step = batch * self.rows;
+        let at_once = (PROJECTED / per_step).clamp(1, steps);
+        let mut projected = vec![0.0; at_once * per_step];
+        let mut gates = vec![0.0; per_step];
+        let reverse = self.layer.reverse[self.d];
+        for done in (0..steps).step_by(at_once) {
+            let count = at_once.min(steps - done);
+            let first = if reverse { steps - done - count } else { done };
+            let size = Size { batch: &[], m: count * batch, n: self.rows, k: inputs };
+            let x = &self.layer.x[first * batch * inputs..][..count * batch * inputs];
+            let weights = Matrix {
+                data: self.w,
+                at: Strides { offset: 0, batch: &[], row: 1, column: inputs as isize },
+            };
+            let to = &mut projected[..count * per_step];
+            let at = Strides { offset: 0, batch: &[], row: self.rows as isize, column: 1 };
+            matmul(size, 1.0, rows_of(x, inputs), weights, MatrixMut { data: to, at })?;
+            for i in 0..count {
+                let i = if reverse { count - 1 - i } else { i };
+                let t = first + i;
+                let place = (t * self.layer.reverse.len() + self.d) * batch * hidden;
+                let step = Step {
+                    t,
+                    projected: &projected[i * per_step..][..per_step],
+                    y: &mut y[place..][..batch * hidden],
+                    h: &mut *h,
+                    c: &mut *c,
+                };
+                self.step(step, &mut gates)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `gates[:, first..first+columns] = states · r[:, first..first+columns]`.
+    fn product(
+        &self,
+        gates: &mut [f32],
+        states: &[f32],
+        first: usize,
+        columns: usize,
+    ) -> Result<()> {
+        let &Layer { batch, hidden, .. } = self.layer;
+        let size = Size { batch: &[], m: batch, n: columns, k: hidden };
+        let at = Strides { offset: first, batch: &[], row: self.rows as isize, column: 1 };
+        let weights = Matrix { data: &self.r, at };
+        matmul(size, 1.0, rows_of(states, hidden), weights, MatrixMut { data: gates, at })
+    }
+
+    fn step(&self, step: Step<'_>, gates: &mut [f32]) -> Result<()> {
+        let hidden = self.layer.hidden;
+        match self.layer.cell {
+            Cell::Lstm { input_forget } => {
+                self.product(gates, step.h, 0, self.rows)?;
+                self.each_row(step, gates, |gates, h, c| self.lstm(gates, h, c, input_forget));
+            }
+            Cell::Plain => {
+                self.product(gates, step.h, 0, self.rows)?;
+                self.each_row(step, gates, |gates, h, _| {
+                    self.activate(0, gates);
+                    h.copy_from_slice(gates);
+                });
+            }
+            Cell::Gru { linear_before_reset: true } => {
+                self.product(gates, step.h, 0, self.rows)?;
+                self.each_row(step, gates, |gates, h, _| self.gru(gates, h));
+            }
+            Cell::Gru { linear_before_reset: false } => {
+                // The last gate's product waits for the reset gate.
+                self.product(gates, step.h, 0, 2 * hidden)?;
+                let mut reset = vec![0.0; step.h.len()];
+                let states = reset.chunks_exact_mut(hidden).zip(step.h.chunks_exact(hidden));
+                let lines =
+                    gates.chunks_exact_mut(self.rows).zip(step.projected.chunks_exact(self.rows));
+                for ((to, h), (gates, projected)) in states.zip(lines) {
+                    let both = &mut gates[..2 * hidden];
+                    each(both, [projected, &self.bias], |x, [p, b]| x + (p + b));
+                    self.activate(0, both);
+                    each(to, [h, &both[hidden..]], |_, [h, r]| h * r);
+                }
+                self.product(gates, &reset, 2 * hidden, hidden)?;
+                self.each_row(step, gates, |gates, h, _| {
+                    let (update, last) = gates.split_at_mut(2 * hidden);
+                    self.activate(1, last);
+                    each(h, [update, last], |h, [z, n]| (1.0 - z) * n + z * h);
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds projected inputs and bias to each row of gates, except to those that have had them, and
+    /// lets `advance` make the next states of them where the sequence has not ended.
+    fn each_row(
+        &self,
+        step: Step<'_>,
+        gates: &mut [f32],
+        advance: impl Fn(&mut [f32], &mut [f32], &mut [f32]) + Sync,
+    ) {
+        let hidden = self.layer.hidden;
+        let Step { t, projected, y, h, c } = step;
+        let ended = |b: usize| self.layer.lengths.is_some_and(|lengths| t >= lengths[b] as usize);
+        let (add_from, add_to) = match self.layer.cell {
+            Cell::Gru { linear_before_reset: false } => (2 * hidden, self.rows),
+            Cell::Gru { linear_before_reset: true } => (0, 2 * hidden),
+            Cell::Lstm { .. } | Cell::Plain => (0, self.rows),
+        };
+        let last_alone = self.layer.cell == Cell::Gru { linear_before_reset: true };
+        let one = |b: usize,
+                   gates: &mut [f32],
+                   projected: &[f32],
+                   y: &mut [f32],
+                   h: &mut [f32],
+                   c: &mut [f32]| {
+            if ended(b) {
+                return;
+            }
+            let range = add_from..add_to;
+            let summands = [&projected[range.clone()], &self.bias[range.clone()]];
+            each(&mut gates[range], summands, |x, [p, b]| x + (p + b));
+            if last_alone {
+                self.reset_last(gates, projected);
+            }
+            advance(gates, h, c);
+            y.copy_from_slice(h);
+        };
+        let least = (PARALLEL / self.rows).max(1);
+        let rows = gates.par_chunks_exact_mut(self.rows).zip(projected.par_chunks_exact(self.rows));
+        let rows = rows.zip(y.par_chunks_exact_mut(hidden)).zip(h.par_chunks_exact_mut(hidden));
+        if c.is_empty() {
+            let rows = rows.enumerate().with_min_len(least);
+            rows.for_each(|(b, (((gates, projected), y), h))| {
+                one(b, gates, projected, y, h, &mut [])
+            });
+        } else {
+            let rows = rows.zip(c.par_chunks_exact_mut(hidden)).enumerate().with_min_len(least);
+            rows.for_each(|(b, ((((gates, projected), y), h), c))| {
+                one(b, gates, projected, y, h, c)
+            });
+        }
+    }
+
+    /// The first two gates of a GRU, and its last one's input with the reset applied after its product.
+    fn reset_last(&self, gates: &mut [f32], projected: &[f32]) {
+        let hidden = self.layer.hidden;
+        let (both, last) = gates.split_at_mut(2 * hidden);
+        self.activate(0, both);
+        if !self.state_bias.is_empty() {
+            each(last, [&self.state_bias], |x, [b]| x + b);
+        }
+        let others = [&both[hidden..], &projected[2 * hidden..], &self.bias[2 * hidden..]];
+        each(last, others, |x, [r, p, b]| r * x + (p + b));
+    }
+
+    fn gru(&self, gates: &mut [f32], h: &mut [f32]) {
+        let (both, last) = gates.split_at_mut(2 * self.layer.hidden);
+        self.activate(1, last);
+        each(h, [both, last], |h, [z, n]| (1.0 - z) * n + z * h);
+    }
+
+    fn lstm(&self, gates: &mut [f32], h: &mut [f32], c: &mut [f32], input_forget: bool) {
+        let hidden = self.layer.hidden;
+        let (input, rest) = gates.split_at_mut(hidden);
+        let (output, rest) = rest.split_at_mut(hidden);
+        let (forget, cell) = rest.split_at_mut(hidden);
+        if let Some([of_input, _, of_forget]) = self.peepholes {
+            each(input, [of_input, c], |x, [p, c]| x + p * c);
+            each(forget, [of_forget, c], |x, [p, c]| x + p * c);
+        }
+        self.activate(0, input);
+        self.activate(1, cell);
+        if input_forget {
+            each(forget, [input], |_, [i]| 1.0 - i);
+        } else {
+            self.activate(0, forget);
+        }
+        each(c, [forget, input, cell], |c, [f, i, g]| f * c + i * g);
+        if let Some([_, of_output, _]) = self.peepholes {
+            each(output, [of_output, c], |x, [p, c]| x + p * c);
+        }
+        self.activate(0, output);
+        cell.copy_from_slice(c);
+        (self.functions[2])(cell);
+        each(h, [output, cell], |_, [o, c]| o * c);
+    }
+
+    fn activate(&self, function: usize, x: &mut [f32]) {
+        if let Some(clip) = self.layer.clip {
+            // Not `clamp`: that panics where the clip is negative.
+            let below = move |x: f32| {
+                if x > clip {
+                    clip
+                } else if x < -clip {
+                    -clip
+                } else {
+                    x
+                }
+            };
+            each(x, [], |x, []| below(x));
+        }
+        (self.functions[function])(x);
+    }
+}
+
+/// `y[i] = f(y[i], [x[i] of each x])`.
+struct Each<'a, const N: usize, F>(&'a mut [f32], [&'a [f32]; N], F);
+
+impl<const N: usize, F: Fn(f32, [f32; N]) -> f32> Kernel for Each<'_, N, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
+        let Each(y, xs, f) = self;
+        let xs = xs.map(|x| &x[..y.len()]);
+        for (i, y) in y.iter_mut().enumerate() {
+            *y = f(*y, xs.map(|x| x[i]));
+        }
+    }
+}
+
+fn each<const N: usize>(y: &mut [f32], xs: [&[f32]; N], f: impl Fn(f32, [f32; N]) -> f32) {
+    dispatch(Each(y, xs, f));
+}

@@ -1,0 +1,180 @@
+//! Convolutions and poolings.
+
+use super::wide::{Wide, zeros};
+use super::{Io, input_number, output_number, required_input};
+use crate::cpu::kernels::conv::{Conv, conv, conv_transpose};
+use crate::cpu::kernels::pointwise::{Binary, Unary, powf};
+use crate::cpu::kernels::pool::{Geometry, Pool, max_pool, pool};
+use crate::error::{Error, Result};
+use graphene_frontend::op::{ConvAttrs, IndexOrder, PoolAttrs, PoolKind};
+use graphene_fusion::program::Step;
+use rayon::prelude::*;
+
+/// Batch, channels and spatial sizes.
+fn split(shape: &[usize]) -> Result<(usize, usize, &[usize])> {
+    match *shape {
+        [batch, channels, ref spatial @ ..] => Ok((batch, channels, spatial)),
+        _ => Err(Error::Mismatch { what: "rank of an image", expected: 3, found: shape.len() }),
+    }
+}
+
+fn run(step: &Step, mut io: Io<'_>, attrs: &ConvAttrs, transposed: bool) -> Result<()> {
+    let (x, x_shape) = io.reals(required_input(step, 0)?)?;
+    let (w, w_shape) = io.reals(required_input(step, 1)?)?;
+    let bias = match input_number(step, 2)? {
+        Some(number) => Some(io.reals(number)?.0),
+        None => None,
+    };
+    let ((images, _, from), (rows, columns, kernel)) = (split(x_shape)?, split(w_shape)?);
+    let output = &mut io.outputs[0];
+    let (_, _, to) = split(&output.operand.shape)?;
+    let grouped = rows.checked_div(attrs.group).ok_or(Error::Unsupported { what: "no groups" })?;
+    let (channels, filters, inner, outer) = match transposed {
+        false => (columns, grouped, from, to),
+        true => (grouped, columns, to, from),
+    };
+    let geometry = Geometry {
+        inner,
+        outer,
+        kernel,
+        strides: &attrs.strides,
+        dilations: &attrs.dilations,
+        before: &attrs.pads_before,
+    };
+    let sizes = Conv { images, groups: attrs.group, channels, filters, geometry };
+    let mut y = Wide::new(output)?;
+    let kernel = if transposed { conv_transpose } else { conv };
+    kernel(y.elements(), &x, &w, bias.as_deref(), sizes)?;
+    y.finish();
+    Ok(())
+}
+
+pub(crate) fn run_conv(step: &Step, io: Io<'_>, attrs: &ConvAttrs) -> Result<()> {
+    run(step, io, attrs, false)
+}
+
+pub(crate) fn run_conv_transpose(step: &Step, io: Io<'_>, attrs: &ConvAttrs) -> Result<()> {
+    run(step, io, attrs, true)
+}
+
+pub(crate) fn run_pool(step: &Step, mut io: Io<'_>, attrs: &PoolAttrs) -> Result<()> {
+    let (x, shape) = io.reals(0)?;
+    let (batch, channels, inner) = split(shape)?;
+    let planes = batch * channels;
+    let pads = |&pad: &usize| i64::try_from(pad).unwrap_or(i64::MAX);
+    let before: Vec<i64> = attrs.pads_before.iter().map(pads).collect();
+    let outer = split(&io.outputs[0].operand.shape)?.2.to_vec();
+    let on = Geometry {
+        inner,
+        outer: &outer,
+        kernel: &attrs.kernel,
+        strides: &attrs.strides,
+        dilations: &attrs.dilations,
+        before: &before,
+    };
+    if let PoolKind::Max { indices: Some(order) } = attrs.kind
+        && let Some(number) = output_number(step, 1)
+    {
+        return max_with_places(step, io, planes, on, order, number);
+    }
+    let mut y = Wide::new(&mut io.outputs[0])?;
+    match attrs.kind {
+        PoolKind::Max { .. } => pool(Pool::Max, y.elements(), &x, planes, on)?,
+        PoolKind::Average { include_pad } => {
+            pool(Pool::Sum, y.elements(), &x, planes, on)?;
+            let divisors = divisors(attrs, on, include_pad)?;
+            let planes = y.elements().par_chunks_mut(divisors.len().max(1));
+            planes.for_each(|plane| Binary::Div.apply_in_place(plane, &divisors));
+        }
+        PoolKind::Lp { p } => {
+            pool(Pool::Powers(p), y.elements(), &x, planes, on)?;
+            y.elements().par_chunks_mut(1 << 12).for_each(|block| root(block, p));
+        }
+    }
+    y.finish();
+    Ok(())
+}
+
+fn root(block: &mut [f32], p: i64) {
+    match p {
+        1 => {}
+        2 => Unary::Sqrt.apply_in_place(block),
+        p => {
+            let powers = block.to_vec();
+            powf(block, &powers, 1.0 / p as f32);
+        }
+    }
+}
+
+fn max_with_places(
+    step: &Step,
+    mut io: Io<'_>,
+    planes: usize,
+    on: Geometry<'_>,
+    order: IndexOrder,
+    number: usize,
+) -> Result<()> {
+    let (x, _) = io.reals(0)?;
+    let (mut y, mut places) = (None, None);
+    for (i, output) in io.outputs.iter_mut().enumerate() {
+        if i == number {
+            places = Some(output.dense::<i64>());
+        } else if output_number(step, 0) == Some(i) {
+            y = Some(Wide::new(output)?);
+        }
+    }
+    let places = places.ok_or(Error::Unsupported { what: "an output given twice" })?;
+    let mut y = match y {
+        Some(y) => y,
+        None => Wide::Spare(zeros(places.len())?),
+    };
+    max_pool(y.elements(), places, &x, planes, on)?;
+    y.finish();
+    if order == IndexOrder::ColumnMajor {
+        let plane: usize = on.inner.iter().product();
+        places.par_iter_mut().filter(|place| **place >= 0).for_each(|place| {
+            let whole = *place as usize;
+            *place = (whole / plane * plane + column_major(whole % plane, on.inner)) as i64;
+        });
+    }
+    Ok(())
+}
+
+/// The number of a place with the first axis fastest.
+fn column_major(mut place: usize, sizes: &[usize]) -> usize {
+    let mut index = 0;
+    for &size in sizes.iter().rev() {
+        index = index * size + place % size;
+        place /= size;
+    }
+    index
+}
+
+/// Elements of each window of a plane: those inside, or those inside of the padding too.
+fn divisors(attrs: &PoolAttrs, on: Geometry<'_>, include_pad: bool) -> Result<Vec<f32>> {
+    let mut counts = zeros(on.outer.iter().product())?;
+    counts.fill(1.0);
+    let mut stride = 1;
+    for axis in (0..on.outer.len()).rev() {
+        let of_axis = (0..on.outer[axis]).map(|window| {
+            let before = attrs.pads_before[axis] as i128;
+            let (inner, dilation) = (on.inner[axis] as i128, attrs.dilations[axis].max(1) as i128);
+            let (low, high) = match include_pad {
+                true => (-before, inner + attrs.pads_after[axis] as i128),
+                false => (0, inner),
+            };
+            let start = window as i128 * attrs.strides[axis] as i128 - before;
+            let kernel = attrs.kernel[axis] as i128;
+            // Elements of the window below a place.
+            let below =
+                |place: i128| (place - start + dilation - 1).div_euclid(dilation).clamp(0, kernel);
+            (below(high) - below(low)) as f32
+        });
+        let of_axis: Vec<f32> = of_axis.collect();
+        for (place, count) in counts.iter_mut().enumerate() {
+            *count *= of_axis[place / stride % of_axis.len()];
+        }
+        stride *= on.outer[axis].max(1);
+    }
+    Ok(counts)
+}

@@ -1,0 +1,99 @@
+//! Matrix products.
+
+use super::Io;
+use crate::bind::BoundOperand;
+use crate::cpu::kernels::matmul::{
+    Element, Half, Matrix, MatrixMut, Size, Strides, matmul, matmul_half,
+};
+use crate::error::{Error, Result};
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use graphene_frontend::dtype::DType;
+use half::{bf16, f16};
+
+pub(crate) fn run_matmul(mut io: Io<'_>) -> Result<()> {
+    let (a, a_at, dtype) = io.input(0)?;
+    let (b, b_at, _) = io.input(1)?;
+    let output = &mut io.outputs[0];
+    let product = Product::new(a_at, b_at, output.operand)?;
+    match dtype {
+        DType::F64 => product.run::<f64>(1.0, a, b, output.bytes),
+        DType::F16 => product.run_half::<f16>(a, b, output.bytes),
+        DType::BF16 => product.run_half::<bf16>(a, b, output.bytes),
+        _ => product.run::<f32>(1.0, a, b, output.bytes),
+    }
+}
+
+/// A batched product: its sizes, and per operand the offset, the batch strides and those of the last two dims.
+struct Product {
+    batch: Vec<usize>,
+    sizes: [usize; 3],
+    offsets: [usize; 3],
+    batch_strides: [Vec<isize>; 3],
+    last: [[isize; 2]; 3],
+}
+
+impl Product {
+    fn new(a: &BoundOperand, b: &BoundOperand, c: &BoundOperand) -> Result<Self> {
+        let rank = c.shape.len();
+        let lead =
+            rank.checked_sub(2).ok_or(Error::Unsupported { what: "a product of vectors" })?;
+        let (m, n) = (c.shape[lead], c.shape[lead + 1]);
+        let k = *a.shape.last().unwrap_or(&0);
+        for (what, operand, expected) in
+            [("rows and columns of A", a, [m, k]), ("rows and columns of B", b, [k, n])]
+        {
+            let own = operand.shape.len().checked_sub(2).map(|lead| &operand.shape[lead..]);
+            let own = own.ok_or(Error::Unsupported { what: "a product of vectors" })?;
+            for (&found, expected) in own.iter().zip(expected) {
+                if found != expected {
+                    return Err(Error::Mismatch { what, expected, found });
+                }
+            }
+        }
+        let batch = c.shape[..lead].to_vec();
+        let mut batch_strides = [const { Vec::new() }; 3];
+        let mut last = [[0; 2]; 3];
+        for (i, operand) in [a, b, c].into_iter().enumerate() {
+            let own = operand.shape.len() - 2;
+            last[i] = [operand.strides[own], operand.strides[own + 1]];
+            let missing = lead.checked_sub(own).ok_or(Error::Unsupported { what: "a batch" })?;
+            batch_strides[i] = vec![0; missing];
+            for axis in 0..own {
+                let (size, expected) = (operand.shape[axis], batch[missing + axis]);
+                if size != expected && size != 1 {
+                    return Err(Error::Mismatch {
+                        what: "batch of a product",
+                        expected,
+                        found: size,
+                    });
+                }
+                let stride = if size == expected { operand.strides[axis] } else { 0 };
+                batch_strides[i].push(stride);
+            }
+        }
+        let offsets = [a.offset, b.offset, c.offset];
+        Ok(Self { batch, sizes: [m, n, k], offsets, batch_strides, last })
+    }
+
+    fn size(&self) -> Size<'_> {
+        let [m, n, k] = self.sizes;
+        Size { batch: &self.batch, m, n, k }
+    }
+
+    fn at(&self, i: usize) -> Strides<'_> {
+        let [row, column] = self.last[i];
+        Strides { offset: self.offsets[i], batch: &self.batch_strides[i], row, column }
+    }
+
+    fn run<T: Element + Pod>(&self, one: T, a: &[u8], b: &[u8], c: &mut [u8]) -> Result<()> {
+        let a = Matrix { data: cast_slice(a), at: self.at(0) };
+        let b = Matrix { data: cast_slice(b), at: self.at(1) };
+        matmul::<T>(self.size(), one, a, b, MatrixMut { data: cast_slice_mut(c), at: self.at(2) })
+    }
+
+    fn run_half<T: Half + Pod>(&self, a: &[u8], b: &[u8], c: &mut [u8]) -> Result<()> {
+        let a = Matrix::<T> { data: cast_slice(a), at: self.at(0) };
+        let b = Matrix::<T> { data: cast_slice(b), at: self.at(1) };
+        matmul_half(self.size(), 1.0, a, b, MatrixMut { data: cast_slice_mut(c), at: self.at(2) })
+    }
+}

@@ -1,0 +1,176 @@
+//! Running one step: from operands to the kernels' slices.
+
+mod attention;
+mod conv;
+mod matmul;
+mod rnn;
+mod rows;
+mod select;
+mod wide;
+
+pub(crate) use attention::run_attention;
+pub(crate) use conv::{run_conv, run_conv_transpose, run_pool};
+pub(crate) use matmul::run_matmul;
+pub(crate) use rnn::run_rnn;
+pub(crate) use rows::{run_norm, run_reduce, run_softmax};
+pub(crate) use select::{run_concat, run_gather};
+
+use super::kernels::copy::copy_between;
+use super::loops::LoopInput;
+use super::memory::Storage;
+use crate::bind::BoundOperand;
+use crate::error::{Error, Result};
+use bytemuck::{Pod, cast_slice, cast_slice_mut};
+use bytes::Bytes;
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::evaluate_with;
+use graphene_frontend::tensor::Tensor;
+use graphene_fusion::program::Step;
+
+/// What a step reads and writes.
+pub(crate) struct Io<'a> {
+    pub(crate) inputs: Vec<Input<'a>>,
+    pub(crate) outputs: Vec<Output<'a>>,
+}
+
+/// What a step reads: a view of bytes, or memory that one of its outputs overwrites.
+pub(crate) enum Input<'a> {
+    Bytes { bytes: &'a [u8], operand: &'a BoundOperand, dtype: DType },
+    Overwritten { output: usize },
+}
+
+/// What a step writes: a view of bytes.
+pub(crate) struct Output<'a> {
+    pub(crate) bytes: &'a mut [u8],
+    pub(crate) operand: &'a BoundOperand,
+    pub(crate) dtype: DType,
+}
+
+impl<'a> Io<'a> {
+    /// The inputs as a loop reads them.
+    pub(crate) fn loop_inputs(&self) -> Vec<LoopInput<'a>> {
+        let read = |input: &Input<'a>| match *input {
+            Input::Bytes { bytes, .. } => LoopInput::Bytes(bytes),
+            Input::Overwritten { output } => LoopInput::Overwritten(output),
+        };
+        self.inputs.iter().map(read).collect()
+    }
+
+    /// An input that no output overwrites; only loops overwrite.
+    fn input(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
+        match self.inputs.get(i) {
+            Some(&Input::Bytes { bytes, operand, dtype }) => Ok((bytes, operand, dtype)),
+            Some(Input::Overwritten { .. }) | None => {
+                Err(Error::Unsupported { what: "an input in place" })
+            }
+        }
+    }
+
+    /// An input whose elements lie in row-major order.
+    fn dense<T: Pod>(&self, i: usize) -> Result<(&'a [T], &'a [usize])> {
+        let (bytes, operand, _) = self.input(i)?;
+        let len: usize = operand.shape.iter().product();
+        Ok((&cast_slice(bytes)[operand.offset..operand.offset + len], &operand.shape))
+    }
+}
+
+impl Output<'_> {
+    fn dense<T: Pod>(&mut self) -> &mut [T] {
+        let len: usize = self.operand.shape.iter().product();
+        &mut cast_slice_mut(self.bytes)[self.operand.offset..self.operand.offset + len]
+    }
+}
+
+/// Calls a function generic over the storage of elements of this many bytes.
+macro_rules! by_size {
+    ($size:expr, $call:ident ( $($argument:expr),* )) => {
+        match $size {
+            1 => $call::<u8>($($argument),*),
+            2 => $call::<u16>($($argument),*),
+            4 => $call::<u32>($($argument),*),
+            _ => $call::<u64>($($argument),*),
+        }
+    };
+}
+pub(crate) use by_size;
+
+pub(crate) fn run_copy(mut io: Io<'_>) -> Result<()> {
+    let (bytes, from, dtype) = io.input(0)?;
+    by_size!(dtype.size(), copy(&mut io.outputs[0], bytes, from))
+}
+
+fn copy<T: Pod + Default + Send + Sync>(
+    output: &mut Output<'_>,
+    bytes: &[u8],
+    from: &BoundOperand,
+) -> Result<()> {
+    let to = output.operand;
+    let (target, source) = (cast_slice_mut::<u8, T>(output.bytes), cast_slice::<u8, T>(bytes));
+    copy_between(target, to.offset, &to.strides, &to.shape, source, from.offset, &from.strides)
+}
+
+/// The step's body by the reference evaluator, over copies of its inputs.
+pub(crate) fn run_reference(step: &Step, mut io: Io<'_>, bindings: &Bindings) -> Result<()> {
+    let mut inputs = Vec::with_capacity(io.inputs.len());
+    for i in 0..io.inputs.len() {
+        inputs.push(match io.inputs[i] {
+            Input::Bytes { bytes, operand, dtype } => owned(bytes, operand, dtype)?,
+            Input::Overwritten { output } => {
+                let Output { bytes, operand, dtype } = &io.outputs[output];
+                owned(bytes, operand, *dtype)?
+            }
+        });
+    }
+    let results = evaluate_with(&step.body, &inputs, bindings)?;
+    for (output, result) in io.outputs.iter_mut().zip(&results) {
+        let from = row_major_operand(output.operand, result.shape());
+        by_size!(output.dtype.size(), copy(output, result.bytes(), &from))?;
+    }
+    Ok(())
+}
+
+/// A row-major copy of what an operand views.
+fn owned(bytes: &[u8], operand: &BoundOperand, dtype: DType) -> Result<Tensor> {
+    let len: usize = operand.shape.iter().product();
+    let mut copied = Storage::new(len * dtype.size())?;
+    let to = row_major_operand(operand, &operand.shape);
+    let mut output = Output { bytes: copied.bytes_mut(), operand: &to, dtype };
+    by_size!(dtype.size(), copy(&mut output, bytes, operand))?;
+    Ok(Tensor::new(dtype, operand.shape.clone(), Bytes::from_owner(copied))?)
+}
+
+fn row_major_operand(like: &BoundOperand, shape: &[usize]) -> BoundOperand {
+    let mut strides = vec![1_isize; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis] as isize;
+    }
+    BoundOperand { buffer: like.buffer, offset: 0, shape: shape.to_vec(), strides }
+}
+
+/// Sizes before, along and after an axis.
+fn around(shape: &[usize], axis: usize) -> [usize; 3] {
+    let outer = shape[..axis].iter().product();
+    [outer, shape[axis], shape[axis + 1..].iter().product()]
+}
+
+/// The number of the step's input that its operation reads in this place, if it reads one.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a constant inside the body.
+fn input_number(step: &Step, place: usize) -> Result<Option<usize>> {
+    let (_, node) = step.body.nodes().last().ok_or(Error::Unsupported { what: "an empty body" })?;
+    let Some(value) = node.inputs().get(place).copied().flatten() else { return Ok(None) };
+    let number = step.body.inputs().iter().position(|input| input.value() == value);
+    number.map(Some).ok_or(Error::Unsupported { what: "a constant operand" })
+}
+
+/// The number of a required input, as [`input_number`].
+fn required_input(step: &Step, place: usize) -> Result<usize> {
+    input_number(step, place)?.ok_or(Error::Unsupported { what: "a missing operand" })
+}
+
+/// The number of the step's output that takes this output of its operation, if something reads it.
+fn output_number(step: &Step, place: u32) -> Option<usize> {
+    step.body.outputs().iter().position(|(_, value)| value.output == place)
+}

@@ -1,0 +1,94 @@
+//! Recurrent layers.
+
+use super::wide::Wide;
+use super::{Io, input_number, required_input};
+use crate::cpu::kernels::rnn::{Activation, Cell, Layer, rnn};
+use crate::cpu::loops::apply_unary;
+use crate::error::{Error, Result};
+use graphene_frontend::op::{RnnAttrs, RnnCell, RnnDirection, Unary};
+use graphene_fusion::program::Step;
+
+pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs) -> Result<()> {
+    let optional = |place| match input_number(step, place)? {
+        Some(number) => Ok::<_, Error>(Some(io.reals(number)?.0)),
+        None => Ok(None),
+    };
+    let (x, shape) = io.reals(required_input(step, 0)?)?;
+    let [steps, batch, inputs] = *shape else {
+        return Err(Error::Mismatch {
+            what: "rank of a sequence",
+            expected: 3,
+            found: shape.len(),
+        });
+    };
+    let (w, _) = io.reals(required_input(step, 1)?)?;
+    let (r, _) = io.reals(required_input(step, 2)?)?;
+    let (bias, peepholes) = (optional(3)?, optional(7)?);
+    let (h0, c0) = (optional(5)?, optional(6)?);
+    let lengths = match input_number(step, 4)? {
+        Some(number) => Some(io.dense::<i32>(number)?.0),
+        None => None,
+    };
+    let functions: Vec<_> = attrs.activations.iter().map(|&unary| activation(unary)).collect();
+    let activations: Vec<Activation<'_>> = functions.iter().map(|f| f as Activation<'_>).collect();
+    let layer = Layer {
+        cell: match attrs.cell {
+            RnnCell::Lstm { input_forget } => Cell::Lstm { input_forget },
+            RnnCell::Gru { linear_before_reset } => Cell::Gru { linear_before_reset },
+            RnnCell::Plain => Cell::Plain,
+        },
+        reverse: match attrs.direction {
+            RnnDirection::Forward => &[false],
+            RnnDirection::Reverse => &[true],
+            RnnDirection::Bidirectional => &[false, true],
+        },
+        steps,
+        batch,
+        inputs,
+        hidden: attrs.hidden,
+        x: &x,
+        w: &w,
+        r: &r,
+        bias: bias.as_deref(),
+        peepholes: peepholes.as_deref(),
+        lengths,
+        activations: &activations,
+        clip: attrs.clip,
+    };
+    let states = elements(&[layer.reverse.len(), batch, attrs.hidden])?;
+    let cells = if matches!(attrs.cell, RnnCell::Lstm { .. }) { states } else { 0 };
+    let all = elements(&[states, steps])?;
+    let mut outputs = Wide::all(step, &mut io.outputs, [all, states, cells])?;
+    let [y, h, c] = &mut outputs;
+    let (h, c) = (h.elements(), c.elements());
+    begin(h, h0.as_deref())?;
+    begin(c, c0.as_deref().filter(|_| cells > 0))?;
+    rnn(&layer, y.elements(), h, c)?;
+    outputs.into_iter().for_each(Wide::finish);
+    Ok(())
+}
+
+fn activation(unary: Unary) -> impl Fn(&mut [f32]) + Sync {
+    move |x| {
+        if !apply_unary(unary, x) {
+            x.fill(f32::NAN);
+        }
+    }
+}
+
+fn begin(state: &mut [f32], initial: Option<&[f32]>) -> Result<()> {
+    match initial {
+        None => state.fill(0.0),
+        Some(initial) if initial.len() == state.len() => state.copy_from_slice(initial),
+        Some(initial) => {
+            let (expected, found) = (state.len(), initial.len());
+            return Err(Error::Mismatch { what: "length of a state", expected, found });
+        }
+    }
+    Ok(())
+}
+
+fn elements(shape: &[usize]) -> Result<usize> {
+    let product = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
+    product.ok_or(Error::TooLarge { what: "a recurrent layer" })
+}

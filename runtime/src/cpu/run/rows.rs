@@ -1,0 +1,59 @@
+//! Softmax, normalisations and reductions.
+
+use super::wide::Wide;
+use super::{Io, around, input_number, output_number};
+use crate::cpu::kernels::norm::{Affine, Norm, norm};
+use crate::cpu::kernels::reduce::{Reduce, reduce};
+use crate::cpu::kernels::softmax::{Softmax, softmax};
+use crate::error::Result;
+use graphene_fusion::program::Step;
+
+pub(crate) fn run_softmax(mut io: Io<'_>, axis: usize, log: bool) -> Result<()> {
+    let (source, shape) = io.reals(0)?;
+    let kind = if log { Softmax::Log } else { Softmax::Plain };
+    let mut y = Wide::new(&mut io.outputs[0])?;
+    softmax(kind, y.elements(), &source, around(shape, axis))?;
+    y.finish();
+    Ok(())
+}
+
+pub(crate) fn run_norm(
+    step: &Step,
+    mut io: Io<'_>,
+    axis: usize,
+    epsilon: f32,
+    rms: bool,
+) -> Result<()> {
+    let (source, shape) = io.reals(0)?;
+    let n: usize = shape[axis..].iter().product();
+    let kind = if rms { Norm::Rms } else { Norm::Layer };
+    let operand = |place: usize| match input_number(step, place)? {
+        Some(number) => io.reals(number).map(|(elements, _)| Some(elements)),
+        None => Ok(None),
+    };
+    let (scale, bias) = (operand(1)?, operand(2)?);
+    let affine = Affine { scale: scale.as_deref(), bias: bias.as_deref(), epsilon };
+    // Outputs are those of the operation that something reads: y, and rarely the statistics.
+    let rows = source.len().checked_div(n).unwrap_or(0);
+    let stats_are_read = (1..3).any(|place| output_number(step, place).is_some());
+    let lens = if stats_are_read { [source.len(), rows, rows] } else { [source.len(), 0, 0] };
+    let mut outputs = Wide::all(step, &mut io.outputs, lens)?;
+    let [y, mean, inverse] = &mut outputs;
+    let stats = stats_are_read.then(|| (mean.elements(), inverse.elements()));
+    norm(kind, y.elements(), &source, n, affine, stats)?;
+    outputs.into_iter().for_each(Wide::finish);
+    Ok(())
+}
+
+pub(crate) fn run_reduce(mut io: Io<'_>, op: Reduce, axes: &[usize]) -> Result<()> {
+    let (source, shape) = io.reals(0)?;
+    let mut y = Wide::new(&mut io.outputs[0])?;
+    if axes.is_empty() {
+        // Over no axes a reduction is the identity, whatever it does with a row of one.
+        y.elements().copy_from_slice(&source);
+    } else {
+        reduce(op, y.elements(), &source, shape, axes)?;
+    }
+    y.finish();
+    Ok(())
+}
