@@ -6,7 +6,7 @@ use super::{materialize, simplify};
 use crate::dim::{Bindings, Dim};
 use crate::dtype::DType;
 use crate::eval::evaluate_op;
-use crate::graph::{Graph, NodeId, ValueId};
+use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::infer::infer;
 use crate::op::Op;
 use crate::tensor::Tensor;
@@ -15,6 +15,9 @@ use std::collections::HashMap;
 
 /// Larger results are not computed at import: an operation on weights stays in the graph.
 const FOLD_BYTES: usize = 16 << 20;
+
+/// Larger results are not computed even where something depends on their elements.
+const FORCE_BYTES: usize = 1 << 28;
 
 /// All results computed at import together take at most this much.
 const FOLD_BUDGET: usize = 1 << 30;
@@ -159,11 +162,7 @@ impl Builder {
     /// The outputs of a node as constants, if its inputs are and the outputs are small.
     fn fold(&mut self, node: NodeId) -> Option<Vec<ValueId>> {
         let node = self.graph.node(node);
-        let mut bytes = 0_usize;
-        for ty in node.outputs() {
-            let elements = crate::tensor::checked_elements(&ty.known_shape()?)?;
-            bytes = bytes.checked_add(elements.checked_mul(ty.dtype.size())?)?;
-        }
+        let bytes = result_bytes(node)?;
         let free = matches!(node.op(), Op::Reshape(_) | Op::BitCast(_));
         let limit = match node.op() {
             Op::Expand(_) => FOLD_UNIFORM * node.outputs()[0].dtype.size(),
@@ -212,13 +211,18 @@ impl Builder {
         Ok(results.into_iter().map(|tensor| self.constant(tensor)).collect())
     }
 
-    /// The elements of a value, if they depend on constants only; computed now, whatever their size.
+    /// The elements of a value, if they depend on constants only; computed now where that was not worth it before.
     pub(super) fn known(&self, value: ValueId) -> Option<Tensor> {
-        self.known_at(value, 0)
+        self.known_at(value, &mut HashMap::new(), 0)
     }
 
-    fn known_at(&self, value: ValueId, depth: usize) -> Option<Tensor> {
-        const MAX_DEPTH: usize = 32;
+    fn known_at(
+        &self,
+        value: ValueId,
+        done: &mut HashMap<NodeId, Option<Vec<Tensor>>>,
+        depth: usize,
+    ) -> Option<Tensor> {
+        const MAX_DEPTH: usize = 64;
         let node = self.graph.node(value.node);
         match node.op() {
             Op::Constant(tensor) => return Some(tensor.clone()),
@@ -226,17 +230,38 @@ impl Builder {
             _ if depth == MAX_DEPTH => return None,
             _ => {}
         }
-        let types = node.outputs().iter();
-        types.map(TensorType::known_shape).collect::<Option<Vec<_>>>()?;
+        if !done.contains_key(&value.node) {
+            let results = self.known_node(node, done, depth);
+            done.insert(value.node, results);
+        }
+        done.get(&value.node)?.as_ref()?.get(value.output as usize).cloned()
+    }
+
+    fn known_node(
+        &self,
+        node: &Node,
+        done: &mut HashMap<NodeId, Option<Vec<Tensor>>>,
+        depth: usize,
+    ) -> Option<Vec<Tensor>> {
+        if result_bytes(node)? > FORCE_BYTES {
+            return None;
+        }
         let mut operands = Vec::new();
         for input in node.inputs() {
             operands.push(match *input {
-                Some(value) => Some(self.known_at(value, depth + 1)?),
+                Some(value) => Some(self.known_at(value, done, depth + 1)?),
                 None => None,
             });
         }
         let operands: Vec<_> = operands.iter().map(Option::as_ref).collect();
-        let results = evaluate_op(node.op(), &operands, &Bindings::new()).ok()?;
-        results.into_iter().nth(value.output as usize)
+        evaluate_op(node.op(), &operands, &Bindings::new()).ok()
     }
+}
+
+/// Bytes of a node's results, if their shapes are known.
+fn result_bytes(node: &Node) -> Option<usize> {
+    node.outputs().iter().try_fold(0_usize, |bytes, ty| {
+        let elements = crate::tensor::checked_elements(&ty.known_shape()?)?;
+        bytes.checked_add(elements.checked_mul(ty.dtype.size())?)
+    })
 }

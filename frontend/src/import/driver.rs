@@ -1,6 +1,6 @@
 //! The walk over a model: scopes of names, functions, bodies, and errors that name the node.
 
-use super::build::Builder;
+use super::build::{Builder, MAX_NODES};
 use super::context::Context;
 use super::error::{ImportError, OpError, Reason, Unsupported};
 use super::external::ExternalData;
@@ -48,6 +48,8 @@ pub(super) struct Importer<'m> {
     scopes: Vec<Scope<'m>>,
     unsupported: Vec<Unsupported>,
     pub(super) notes: Vec<String>,
+    /// ONNX nodes walked so far, those of functions and bodies each time that they run.
+    steps: usize,
 }
 
 /// See [`super::import`].
@@ -122,6 +124,7 @@ impl<'m> Importer<'m> {
             scopes: vec![scope],
             unsupported: Vec::new(),
             notes: Vec::new(),
+            steps: 0,
         }
     }
 
@@ -292,6 +295,10 @@ impl<'m> Importer<'m> {
     }
 
     fn run_node(&mut self, node: &'m NodeProto) -> Result<(), ImportError> {
+        self.steps += 1;
+        if self.steps > MAX_NODES {
+            return Err(invalid(node, Reason::Nodes(MAX_NODES)));
+        }
         let mut inputs = Vec::with_capacity(node.input.len());
         let mut poisoned = false;
         for name in &node.input {

@@ -11,7 +11,7 @@ use graphene_frontend::verify::verify;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/fixtures").join(name)
 }
 

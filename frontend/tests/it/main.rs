@@ -4,3 +4,6 @@
 mod bad_input;
 mod fixtures;
 mod fuzz_corpus;
+mod hostile;
+mod import;
+mod model;

@@ -1,0 +1,199 @@
+//! What import does beside translating nodes: functions, specialisation, shape arithmetic, reports.
+
+use crate::model::{bytes, graph, imported, int, ints, model, node, subgraph, value, with};
+use expect_test::{Expect, expect};
+use graphene_frontend::dim::Symbol;
+use graphene_frontend::eval::evaluate;
+use graphene_frontend::import::{ImportError, ImportOptions, NoExternalData, import};
+use graphene_frontend::onnx::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto};
+use graphene_frontend::tensor::Tensor;
+use graphene_frontend::text::print;
+
+fn check_text(model: &ModelProto, expected: &Expect) {
+    let imported = imported(model).unwrap_or_else(|error| panic!("{error}"));
+    expected.assert_eq(&print(&imported.graph).text);
+}
+
+/// A graph of inputs, integer constants and nodes that gives `y`.
+fn with_ints(
+    inputs: &[(&str, i32, &str)],
+    constants: &[(&str, &[i64])],
+    nodes: Vec<NodeProto>,
+) -> ModelProto {
+    let inputs = inputs.iter().map(|(name, ty, dims)| value(name, *ty, dims)).collect();
+    let mut graph = graph(inputs, nodes, &["y"]);
+    for (name, data) in constants {
+        graph.initializer.push(ints(name, &[data.len() as i64], data));
+    }
+    model(graph)
+}
+
+#[test]
+fn functions_are_inlined_with_their_attributes() {
+    let reference = AttributeProto {
+        name: "axis".into(),
+        ref_attr_name: "over".into(),
+        r#type: 2,
+        ..Default::default()
+    };
+    let body = with(node("Softmax", "a", "b"), reference);
+    let function = FunctionProto {
+        name: "F".into(),
+        domain: "f".into(),
+        input: vec!["a".into()],
+        output: vec!["b".into()],
+        attribute_proto: vec![int("over", 1)],
+        node: vec![body],
+        ..Default::default()
+    };
+    let call = |input, output| NodeProto { domain: "f".into(), ..node("F", input, output) };
+    let nodes = vec![with(call("x", "t"), int("over", 0)), call("t", "y")];
+    let mut model = with_ints(&[("x", 1, "n m")], &[], nodes);
+    model.functions.push(function);
+    check_text(
+        &model,
+        &expect![[r#"
+            symbols m, n
+            %0 = Input : f32[n, m] "x"
+            %1 = Softmax(%0) {axis: 0} : f32[n, m] "b"
+            %2 = Softmax(%1) {axis: 1} : f32[n, m] "b"
+            return "y" = %2
+        "#]],
+    );
+}
+
+#[test]
+fn shapes_that_hang_on_values_name_the_inputs() {
+    let nodes = vec![node("Reshape", "x s", "r"), node("Relu", "r", "y")];
+    let model = with_ints(&[("x", 1, "n 4"), ("s", 7, "2")], &[], nodes);
+    let ImportError::Resists { inputs, symbols, node, op } = imported(&model).unwrap_err() else {
+        panic!("the shape is an input")
+    };
+    assert_eq!((inputs, symbols), (vec!["s".to_owned()], vec![]));
+    assert_eq!((node.as_str(), op.as_str()), ("r", "Reshape"));
+
+    let mut options = ImportOptions::default();
+    options.values.insert("s".into(), Tensor::from_vec(vec![2], vec![2_i64, -1]).unwrap());
+    let imported = import(bytes(&model), &NoExternalData, &options).unwrap();
+    assert_eq!(imported.notes, ["input `s` is a constant"]);
+    assert_eq!(imported.graph.inputs().len(), 1);
+    let (_, y) = imported.graph.outputs()[0];
+    assert_eq!(imported.graph.ty(y).to_string(), "f32[2, 2*n]");
+}
+
+#[test]
+fn shapes_that_hang_on_sizes_name_the_symbols() {
+    let model = with_ints(&[("x", 1, "n"), ("z", 1, "m")], &[], vec![node("Add", "x z", "y")]);
+    let ImportError::Resists { inputs, symbols, .. } = imported(&model).unwrap_err() else {
+        panic!("n and m may differ")
+    };
+    assert_eq!(inputs, [""; 0]);
+    assert_eq!(symbols, [Symbol::new("m"), Symbol::new("n")]);
+    let mut options = ImportOptions::default();
+    options.dims.insert("n".into(), 1);
+    assert!(import(bytes(&model), &NoExternalData, &options).is_ok());
+}
+
+#[test]
+fn everything_unsupported_is_reported_at_once() {
+    let branch = |op: &str| graph(vec![], vec![node(op, "x", "r")], &["r"]);
+    let nodes = vec![
+        node("NoSuch", "x", "a"),
+        NodeProto { domain: "other".into(), ..node("Odd", "a", "b") },
+        with(
+            with(node("If", "c", "y"), subgraph("then_branch", branch("Strange"))),
+            subgraph("else_branch", branch("Relu")),
+        ),
+    ];
+    let model = with_ints(&[("x", 1, "2"), ("c", 9, "")], &[], nodes);
+    expect![[r#"
+        3 parts of the model are not supported:
+          `a` (NoSuch): there is no such operator here
+          `r` (Strange): there is no such operator here
+          `b` (other.Odd): there is no such operator here"#]]
+    .assert_eq(&imported(&model).unwrap_err().to_string());
+}
+
+#[test]
+fn shape_arithmetic_is_done_in_symbols() {
+    // Heads split as exporters write it: shape, gather, concat, reshape.
+    let nodes = vec![
+        node("Shape", "x", "s"),
+        node("Gather", "s zero", "b"),
+        node("Gather", "s one", "n"),
+        with(node("Concat", "b n minus four", "t"), int("axis", 0)),
+        node("Reshape", "x t", "y"),
+    ];
+    let constants: [(&str, &[i64]); 4] =
+        [("zero", &[0]), ("one", &[1]), ("minus", &[-1]), ("four", &[4])];
+    check_text(
+        &with_ints(&[("x", 1, "b n 8")], &constants, nodes),
+        &expect![[r#"
+        symbols b, n
+        %0 = Input : f32[b, n, 8] "x"
+        %1 = Reshape(%0) {shape: [b, n, 2, 4]} : f32[b, n, 2, 4] "y"
+        return "y" = %1
+    "#]],
+    );
+}
+
+#[test]
+fn counted_gathers_are_slices() {
+    let row = |table: &str, end: &[i64], nodes: Vec<NodeProto>| {
+        with_ints(&[("x", 1, table)], &[("end", end)], nodes)
+    };
+    let scalar =
+        |name: &str, i| AttributeProto { name: name.into(), r#type: 2, i, ..Default::default() };
+    let constant = |name: &str, i| with(node("Constant", "", name), scalar("value_int", i));
+    let range = vec![
+        constant("a", 2),
+        constant("d", 3),
+        constant("e", 11),
+        node("Range", "a e d", "i"),
+        node("Gather", "x i", "y"),
+    ];
+    check_text(
+        &row("n 4", &[0], range),
+        &expect![[r#"
+        symbols n
+        %0 = Input : f32[n, 4] "x"
+        %1 = Slice(%0) {axes: [{axis: 0, start: 2, len: 3, step: 3}]} : f32[3, 4] "y"
+        return "y" = %1
+    "#]],
+    );
+    // The last element of each row.
+    let last = vec![constant("i", -1), with(node("Gather", "x i", "y"), int("axis", 1))];
+    check_text(
+        &row("n m", &[0], last),
+        &expect![[r#"
+        symbols m, n
+        %0 = Input : f32[n, m] "x"
+        %1 = Slice(%0) {axes: [{axis: 1, start: m - 1, len: 1, step: 1}]} : f32[n, 1] "y"
+        %2 = Reshape(%1) {shape: [n]} : f32[n] "y"
+        return "y" = %2
+    "#]],
+    );
+}
+
+/// The result for inputs of one element type agrees with arithmetic done by hand.
+fn check_loop(body: GraphProto, trips: i64, expected: &[f32]) {
+    let mut outer = graph(
+        vec![value("x", 1, "2"), value("c", 9, "")],
+        vec![with(node("Loop", "m c x", "y"), subgraph("body", body))],
+        &["y"],
+    );
+    outer.initializer.push(ints("m", &[], &[trips]));
+    let imported = imported(&model(outer)).unwrap();
+    let x = Tensor::from_vec(vec![2], vec![1.0_f32, 2.0]).unwrap();
+    let c = Tensor::from_bools(vec![], vec![true]).unwrap();
+    let outputs = evaluate(&imported.graph, &[x, c]).unwrap();
+    assert_eq!(outputs[0].as_slice::<f32>().unwrap(), expected);
+}
+
+#[test]
+fn loops_keep_what_they_capture() {
+    // v ← v + x, x being captured; whether it goes on is not known before it runs.
+    let formal = vec![value("i", 7, ""), value("g", 9, ""), value("v", 1, "2")];
+    let nodes = vec![node("Identity", "g", "h"), node("Add", "v x", "w")];
+    check_loop(graph(formal, nodes, &["h", "w"]), 3, &[4.0, 8.0]);
+}
