@@ -82,7 +82,9 @@ impl Kernel {
             Op::MatMul
                 if inputs
                     && dtypes.first().is_some_and(|&d| {
-                        matches!(d, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
+                        float(d)
+                            || matches!(d, DType::F64 | DType::I32 | DType::I64)
+                            || matches!(d, DType::U32 | DType::U64)
                     }) =>
             {
                 Self::MatMul

@@ -1,4 +1,4 @@
-//! Softmax, normalisations and reductions in every type that a kernel takes.
+//! Softmax, normalisations, reductions and products in every type that a kernel takes.
 
 use crate::check::{Random, check_op};
 use graphene_frontend::dtype::DType;
@@ -54,6 +54,23 @@ fn reductions() {
                 let op = Op::Reduce { op, axes, keep: true };
                 check_op(op, &[x], &[0], "reduce", tolerance);
             }
+        }
+    }
+}
+
+#[test]
+fn integer_products() {
+    for dtype in [DType::I32, DType::I64] {
+        for (a, b) in [
+            (vec![5, 7], vec![7, 33]),
+            (vec![2, 3, 9, 4], vec![3, 4, 1]),
+            (vec![3, 17, 5], vec![5, 6]),
+            (vec![2, 0], vec![0, 3]),
+            (vec![0, 2], vec![2, 3]),
+        ] {
+            let mut random = Random(2);
+            let operands = [a, b].map(|shape| Some(random.tensor(dtype, shape)));
+            check_op(Op::MatMul, &operands, &[0], "gemm", 0.0);
         }
     }
 }

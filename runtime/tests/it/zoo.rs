@@ -52,7 +52,8 @@ fn inputs(graph: &Graph, sizes: &Bindings, random: &mut Random) -> Vec<Tensor> {
 
 #[test]
 fn small_models_agree_on_all_executors() {
-    let small = names().map(|(name, _)| name).filter(|name| name.ends_with("-tiny") || !name.contains('-'));
+    let small =
+        names().map(|(name, _)| name).filter(|name| name.ends_with("-tiny") || !name.contains('-'));
     for name in small.chain(["mlp-8x64", "mlp-gelu-4x128", "lstm-cell"]) {
         for decomposed_layer_norm in [false, true] {
             let options = Options { decomposed_layer_norm, ..Options::default() };
@@ -67,7 +68,10 @@ fn small_models_agree_on_all_executors() {
                     let actual = executable(&graph, &sizes, granularity).run(&inputs).unwrap();
                     for (actual, expected) in actual.iter().zip(&expected) {
                         let result = compare(actual, expected, 1e-3, 1e-4).unwrap();
-                        assert!(result.agrees(), "{name} {batch}x{sequence} {granularity:?}: {result}");
+                        assert!(
+                            result.agrees(),
+                            "{name} {batch}x{sequence} {granularity:?}: {result}"
+                        );
                     }
                 }
             }

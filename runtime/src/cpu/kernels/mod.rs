@@ -10,6 +10,7 @@ pub mod attention;
 pub mod conv;
 pub mod copy;
 pub mod gather;
+pub mod integer;
 pub mod matmul;
 pub mod norm;
 pub mod pointwise;

@@ -2,6 +2,7 @@
 
 use super::Io;
 use crate::bind::BoundOperand;
+use crate::cpu::kernels::integer::{Integer, matmul_integers};
 use crate::cpu::kernels::matmul::{
     Element, Half, Matrix, MatrixMut, Size, Strides, matmul, matmul_half,
 };
@@ -18,6 +19,10 @@ pub(crate) fn run_matmul(mut io: Io<'_>) -> Result<()> {
     match dtype {
         DType::F64 => product.run::<f64>(1.0, a, b, output.bytes),
         DType::F16 => product.run_half::<f16>(a, b, output.bytes),
+        DType::I32 => product.run_integers::<i32>(a, b, output.bytes),
+        DType::I64 => product.run_integers::<i64>(a, b, output.bytes),
+        DType::U32 => product.run_integers::<u32>(a, b, output.bytes),
+        DType::U64 => product.run_integers::<u64>(a, b, output.bytes),
         DType::BF16 => product.run_half::<bf16>(a, b, output.bytes),
         _ => product.run::<f32>(1.0, a, b, output.bytes),
     }
@@ -89,6 +94,12 @@ impl Product {
         let a = Matrix { data: cast_slice(a), at: self.at(0) };
         let b = Matrix { data: cast_slice(b), at: self.at(1) };
         matmul::<T>(self.size(), one, a, b, MatrixMut { data: cast_slice_mut(c), at: self.at(2) })
+    }
+
+    fn run_integers<T: Integer + Pod>(&self, a: &[u8], b: &[u8], c: &mut [u8]) -> Result<()> {
+        let a = Matrix::<T> { data: cast_slice(a), at: self.at(0) };
+        let b = Matrix::<T> { data: cast_slice(b), at: self.at(1) };
+        matmul_integers(self.size(), a, b, MatrixMut { data: cast_slice_mut(c), at: self.at(2) })
     }
 
     fn run_half<T: Half + Pod>(&self, a: &[u8], b: &[u8], c: &mut [u8]) -> Result<()> {

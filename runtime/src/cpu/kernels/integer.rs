@@ -1,0 +1,97 @@
+//! Products of integer matrices, modulo the width of the integers.
+
+use super::copy::copy_between;
+use super::gemm::{batch_offset, check};
+use super::matmul::{Matrix, MatrixMut, Size};
+use super::simd::{Kernel, dispatch};
+use super::view::{elements, row_major};
+use crate::error::Result;
+use pulp::Simd;
+use rayon::prelude::*;
+
+/// Rows that a thread takes at least.
+const ROWS: usize = 8;
+
+/// An integer that is multiplied modulo its width.
+pub trait Integer: Copy + Default + Send + Sync {
+    /// `self + a · b`.
+    fn add_product(self, a: Self, b: Self) -> Self;
+}
+
+macro_rules! integers {
+    ($($type:ident),*) => {$(
+        impl Integer for $type {
+            #[inline(always)]
+            fn add_product(self, a: Self, b: Self) -> Self {
+                self.wrapping_add(a.wrapping_mul(b))
+            }
+        }
+    )*};
+}
+
+integers!(i32, i64, u32, u64);
+
+/// `C = A·B` over strided views.
+///
+/// # Errors
+/// As [`matmul`](super::matmul::matmul).
+pub fn matmul_integers<T: Integer>(
+    size: Size<'_>,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    c: MatrixMut<'_, T>,
+) -> Result<()> {
+    check(size, &a, &b, &c)?;
+    let Size { batch, m, n, k } = size;
+    let shape: Vec<usize> = batch.iter().copied().chain([m, n]).collect();
+    let len = elements("the product", &shape)?;
+    if len == 0 {
+        return Ok(());
+    }
+    let mut product = vec![T::default(); len];
+    // Inputs without elements were not checked, and their places may be anywhere.
+    if k > 0 {
+        let rows = product.par_chunks_mut(n).enumerate().with_min_len(ROWS);
+        rows.for_each(|(row, sums)| {
+            let (matrix, row) = (row / m, row % m);
+            let a_at = batch_offset(matrix, batch, a.at.batch) + row as isize * a.at.row;
+            let b_at = batch_offset(matrix, batch, b.at.batch);
+            let origins =
+                [a.at.offset.wrapping_add_signed(a_at), b.at.offset.wrapping_add_signed(b_at)];
+            dispatch(Row { sums, k, a, b, origins });
+        });
+    }
+    let strides = row_major(&shape);
+    let to: Vec<isize> = c.at.batch.iter().copied().chain([c.at.row, c.at.column]).collect();
+    copy_between(c.data, c.at.offset, &to, &shape, &product, 0, &strides)
+}
+
+/// One row of a product; the origins are those of A's row and of B.
+struct Row<'a, T> {
+    sums: &'a mut [T],
+    k: usize,
+    a: Matrix<'a, T>,
+    b: Matrix<'a, T>,
+    origins: [usize; 2],
+}
+
+impl<T: Integer> Kernel for Row<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
+        let Row { sums, k, a, b, origins: [a_at, b_at] } = self;
+        for p in 0..k {
+            let factor = a.data[a_at.wrapping_add_signed(p as isize * a.at.column)];
+            let line = b_at.wrapping_add_signed(p as isize * b.at.row);
+            if b.at.column == 1 {
+                let line = &b.data[line..line + sums.len()];
+                sums.iter_mut().zip(line).for_each(|(sum, &x)| *sum = sum.add_product(factor, x));
+            } else {
+                for (j, sum) in sums.iter_mut().enumerate() {
+                    let x = b.data[line.wrapping_add_signed(j as isize * b.at.column)];
+                    *sum = sum.add_product(factor, x);
+                }
+            }
+        }
+    }
+}
