@@ -3,6 +3,7 @@
 //! A [`Plan`] knows for every buffer how large it is and where it lies, and for every operand its offset, shape
 //! and strides. It belongs to no device; executors read it.
 
+use crate::cpu::kernels::view::check_reach;
 use crate::error::{Error, Result};
 use crate::planner::{Heuristic, Interval, Layout, plan};
 use graphene_frontend::dim::{Bindings, Dim};
@@ -103,7 +104,8 @@ impl Plan {
 /// Gives every symbol of the program its size and lays out the arena.
 ///
 /// # Errors
-/// [`Error::Dim`] if a symbol has no size; [`Error::TooLarge`] if a buffer would be unreasonably large.
+/// [`Error::Dim`] if a symbol has no size; [`Error::TooLarge`] if a buffer would be unreasonably large;
+/// [`Error::OutOfBounds`] if a step would reach beyond a buffer, as at a sequence longer than a model's table.
 pub fn bind(program: &Program, bindings: &Bindings) -> Result<Plan> {
     let mut steps = Vec::with_capacity(program.steps().len());
     for step in program.steps() {
@@ -115,6 +117,9 @@ pub fn bind(program: &Program, bindings: &Bindings) -> Result<Plan> {
         let elements =
             size_of(&buffer.elements, bindings).map_err(|error| error.at(&buffer.name))?;
         sizes.push(elements);
+    }
+    for (step, bound) in program.steps().iter().zip(&steps) {
+        check_reaches(bound, &sizes).map_err(|error| error.at(&step.name))?;
     }
     let roots = merge_in_place(program, &mut steps);
     let (layout, offsets) = lay_out(program, &sizes, &roots)?;
@@ -159,6 +164,17 @@ fn bind_operand(operand: &Operand, bindings: &Bindings) -> Result<BoundOperand> 
         shape: modes.iter().map(|mode| size_of(&mode.size, bindings)).collect::<Result<_>>()?,
         strides: modes.iter().map(|mode| stride(&mode.stride)).collect::<Result<_>>()?,
     })
+}
+
+/// Checks that every operand stays within its buffer.
+fn check_reaches(step: &BoundStep, sizes: &[usize]) -> Result<()> {
+    for (what, operands) in [("an input", &step.inputs), ("an output", &step.outputs)] {
+        for operand in operands {
+            let axes = operand.shape.iter().copied().zip(operand.strides.iter().copied());
+            check_reach(what, sizes[operand.buffer.index()], operand.offset, axes)?;
+        }
+    }
+    Ok(())
 }
 
 /// Lets outputs take the memory of inputs that nobody reads later; each buffer's root holds its memory.

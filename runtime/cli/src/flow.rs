@@ -263,7 +263,7 @@ impl Job<'_> {
             let mut entry = session::describe(compiled);
             entry.memory = runner.memory();
             let statistics = samples.statistics(&self.arguments.run.percentiles);
-            entry.time = statistics.map(|s| Time::new(&s, batch.unwrap_or(1) as f64));
+            entry.time = statistics.map(|s| Time::new(&s, batch));
             if self.arguments.profiles() {
                 let kernels: Vec<_> = compiled.module.iter().flat_map(|m| m.kernels()).collect();
                 entry.profile = progress

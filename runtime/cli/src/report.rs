@@ -161,8 +161,10 @@ pub(crate) struct Time {
     pub(crate) max_ms: f64,
     /// Percentiles, in milliseconds.
     pub(crate) percentiles_ms: BTreeMap<String, f64>,
-    /// Samples a second, a run being as many as the batch has (one without a batch).
+    /// Units a second at the median.
     pub(crate) per_second: f64,
+    /// `samples`, a run being as many as the batch has, or `runs` where no dim is known to be the batch.
+    pub(crate) unit: &'static str,
 }
 
 /// A step with its time.
@@ -279,8 +281,9 @@ fn json<T: Serialize>(value: &T) -> String {
 }
 
 impl Time {
-    /// Times from statistics, for runs of so many samples.
-    pub(crate) fn new(statistics: &Statistics, samples: f64) -> Self {
+    /// Times from statistics, for runs of this batch, if there is one.
+    pub(crate) fn new(statistics: &Statistics, batch: Option<i64>) -> Self {
+        let samples = batch.unwrap_or(1) as f64;
         let percentiles = statistics.percentiles.iter();
         Self {
             runs: statistics.runs,
@@ -292,6 +295,7 @@ impl Time {
                 .map(|(p, time)| (p.to_string(), milliseconds(*time)))
                 .collect(),
             per_second: samples / statistics.median.as_secs_f64().max(1e-9),
+            unit: if batch.is_some() { "samples" } else { "runs" },
         }
     }
 }

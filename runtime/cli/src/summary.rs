@@ -121,11 +121,10 @@ fn times(text: &mut String, executors: &[Executor], speedup: Option<f64>) {
     names.sort_by(|a, b| number(a).total_cmp(&number(b)));
     names.dedup();
     let mut table = vec![vec!["".to_owned(), "launches".to_owned(), "arena".to_owned()]];
-    let timed = executors.iter().any(|executor| executor.time.is_some());
-    if timed {
+    if let Some(time) = executors.iter().find_map(|executor| executor.time.as_ref()) {
         table[0].extend(["runs", "min"].map(str::to_owned));
         table[0].extend(names.iter().map(|name| format!("p{name}")));
-        table[0].extend(["max", "per second"].map(str::to_owned));
+        table[0].extend(["max".to_owned(), format!("{}/s", time.unit)]);
     }
     for executor in executors {
         let launches = executor.launches.map_or("–".to_owned(), |launches| launches.to_string());

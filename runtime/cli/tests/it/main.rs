@@ -1,5 +1,6 @@
 //! The command as its users meet it: the built binary, its output, its exit codes.
 
+mod fixtures;
 mod flags;
 mod numpy;
 mod reports;

@@ -22,5 +22,5 @@ pub mod softmax;
 mod gemm;
 mod math;
 mod simd;
-mod view;
+pub(crate) mod view;
 mod window;
