@@ -72,7 +72,7 @@ fn operands() {
     check(
         &row(vec![node("Expand", "x c", "y")], axes(&[1 << 40, 1, 3])),
         &expect![
-            "`y` (Expand): a tensor of type f32[1099511627776, 2, 3] is too large or has a negative size"
+            "`y` (Expand): a tensor of type f32[1099511627776, 2, 3] has too many dims or elements, or a negative size"
         ],
     );
     check(
@@ -85,12 +85,12 @@ fn operands() {
     );
     check(
         &row(vec![node("Relu", "x", "y z")], axes(&[])),
-        &expect!["`y` (Relu): gives 1 outputs, not 2"],
+        &expect!["`y` (Relu): names output 2, but its operator has 1 output"],
     );
     check(
         &row(vec![node("Tile", "x c", "y")], axes(&[i64::MAX, i64::MAX])),
         &expect![
-            "`y` (Tile): a tensor of type f32[9223372036854775807, 2, 9223372036854775807, 3] is too large or has a negative size"
+            "`y` (Tile): a tensor of type f32[9223372036854775807, 2, 9223372036854775807, 3] has too many dims or elements, or a negative size"
         ],
     );
 }
