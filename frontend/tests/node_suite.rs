@@ -4,6 +4,9 @@
 //! own tolerance; it is refused if the importer says that it does not support an operator, which is reported as
 //! ignored; anything else fails. `PASSED` keeps the number of passes from falling.
 //!
+//! What passes is run again with a symbol in place of every size of an input: the importer may then ask for sizes,
+//! but what it makes must still be right.
+//!
 //! A second suite of the same layout holds what ONNX's has not: onnxruntime's own operators, old opsets, recurrent
 //! layers with every option. Its expected outputs are onnxruntime's, and none of it may be refused.
 
@@ -12,7 +15,7 @@ use graphene_frontend::eval::evaluate;
 use graphene_frontend::import::{
     Import, ImportError, ImportOptions, NoExternalData, Unsupported, import,
 };
-use graphene_frontend::onnx::{GraphProto, ModelProto};
+use graphene_frontend::onnx::{DimensionValue, GraphProto, ModelProto, TypeProto, TypeValue};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::testdata::{compare, read_tensor_proto};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -193,10 +196,52 @@ fn run_all(files: &Files, cases: &[Case]) -> Vec<Outcome> {
     results.into_inner().expect("no thread panics").into_values().collect()
 }
 
+/// Runs a case as it is, and where it passes, again with sizes as symbols.
 fn run(files: &Files, case: &Case) -> Outcome {
     let Some(model) = files.get(&format!("{}/model.onnx", case.name)) else {
         return Outcome::Wrong("there is no model".to_owned());
     };
+    let outcome = run_model(files, case, model);
+    match (&outcome, with_symbols(model)) {
+        (Outcome::Passed | Outcome::Noisy, Some(symbolic)) => {
+            match run_model(files, case, &symbolic) {
+                Outcome::Passed | Outcome::Noisy => outcome,
+                Outcome::Refused(all) => {
+                    Outcome::Wrong(format!("with symbols: {}", refusals(&all)))
+                }
+                Outcome::Wrong(why) => Outcome::Wrong(format!("with symbols: {why}")),
+            }
+        }
+        _ => outcome,
+    }
+}
+
+/// The model with every size of an input that is not one replaced by a symbol, equal sizes by the same; `None` if
+/// there is no such size.
+fn with_symbols(model: &Bytes) -> Option<Bytes> {
+    let mut model = ModelProto::decode(model.clone()).ok()?;
+    let mut replaced = false;
+    for input in &mut model.graph.as_mut()?.input {
+        let Some(TypeProto { value: Some(TypeValue::TensorType(ty)) }) = &mut input.r#type else {
+            continue;
+        };
+        for dim in ty.shape.iter_mut().flat_map(|shape| &mut shape.dim) {
+            if let Some(DimensionValue::DimValue(size @ 2..)) = dim.value {
+                dim.value = Some(DimensionValue::DimParam(format!("{SYMBOL}{size}")));
+                replaced = true;
+            }
+        }
+    }
+    replaced.then(|| model.encode_to_vec().into())
+}
+
+/// Symbols in place of sizes are named by this and the size.
+const SYMBOL: &str = "size_";
+
+/// More symbols than a case has.
+const MAX_SYMBOLS: usize = 100;
+
+fn run_model(files: &Files, case: &Case, model: &Bytes) -> Outcome {
     let data = |kind: &str, i: usize| {
         let path = format!("{}/test_data_set_0/{kind}_{i}.pb", case.name);
         files.get(&path).cloned().ok_or_else(|| format!("{path} is missing"))
@@ -270,13 +315,24 @@ fn import_with_values(
     inputs: impl Fn() -> Result<BTreeMap<String, Tensor>, String>,
 ) -> Result<Import, Refusal> {
     let mut options = ImportOptions::default();
-    for _ in 0..=graph.input.len() {
+    for _ in 0..=graph.input.len() + MAX_SYMBOLS {
         let error = match import(model.clone(), &NoExternalData, &options) {
             Ok(imported) => return Ok(imported),
             Err(error) => error,
         };
         match error {
             ImportError::Unsupported(all) => return Err(Refusal::Unsupported(all)),
+            ImportError::Resists { symbols, .. }
+                if symbols.iter().any(|symbol| !options.dims.contains_key(symbol.name())) =>
+            {
+                for symbol in symbols {
+                    let size =
+                        symbol.name().strip_prefix(SYMBOL).and_then(|size| size.parse().ok());
+                    let size =
+                        size.ok_or_else(|| Refusal::Failed(format!("{symbol} has no size")))?;
+                    options.dims.insert(symbol.name().to_owned(), size);
+                }
+            }
             ImportError::Resists { inputs: needed, .. }
                 if needed.iter().any(|name| !options.values.contains_key(name)) =>
             {

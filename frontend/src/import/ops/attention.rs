@@ -75,8 +75,7 @@ pub(super) fn split_heads(
         return Err(c.invalid("an input must have a batch, a sequence and a hidden dim"));
     };
     let heads = Dim::from(heads);
-    let size = hidden.exact_div(&heads);
-    let size = size.ok_or_else(|| c.invalid("the heads must divide the hidden dim"))?;
+    let size = c.quotient(hidden, &heads, "the heads must divide the hidden dim")?;
     let split = c.reshape(x, vec![batch.clone(), sequence.clone(), heads, size])?;
     c.transpose(split, vec![0, 2, 1, 3])
 }
@@ -380,8 +379,7 @@ pub(super) fn repeat_heads(
     if shape[1] == heads {
         return Ok(x);
     }
-    let times = heads.exact_div(&shape[1]);
-    let times = times.ok_or_else(|| c.invalid("heads of keys must divide those of queries"))?;
+    let times = c.quotient(&heads, &shape[1], "heads of keys must divide those of queries")?;
     let apart = c.unsqueeze(x, &[2])?;
     let mut wide = c.shape(apart);
     wide[2] = times;

@@ -151,6 +151,16 @@ impl Context<'_, '_> {
         dim.known().ok_or_else(|| self.unknown_dim(&dim))
     }
 
+    /// `dim / by`, where that leaves no remainder; else why not, if that does not hang on the sizes of symbols.
+    pub(super) fn quotient(&self, dim: &Dim, by: &Dim, why: &'static str) -> Result<Dim, OpError> {
+        match dim.exact_div(by) {
+            Some(quotient) => Ok(quotient),
+            None if by.known().is_none() => Err(self.unknown_dim(by)),
+            None if dim.known().is_none() => Err(self.unknown_dim(dim)),
+            None => Err(self.invalid(why)),
+        }
+    }
+
     /// The error for a size that must be known.
     pub(super) fn unknown_dim(&self, dim: &Dim) -> OpError {
         OpError::Infer(InferError::Unresolved { a: dim.clone(), b: Dim::from(0) })

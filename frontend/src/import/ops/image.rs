@@ -49,7 +49,7 @@ fn grid_sample(c: &mut Context<'_, '_>) -> Outputs {
     if spatial > 3 {
         return Err(c.unsupported("more than three spatial dims"));
     }
-    if rank != spatial + 2 || places[rank - 1] != i64::try_from(spatial).unwrap_or(0) {
+    if rank != spatial + 2 || c.known_size(grid, rank - 1)? != spatial as i64 {
         return Err(c.invalid("the grid does not fit the image"));
     }
     let grid = c.widen(grid)?;
@@ -124,9 +124,7 @@ fn deform_conv(c: &mut Context<'_, '_>) -> Outputs {
     let (before, _) = explicit_pads(c, 2)?;
     let groups = Dim::from(c.int_or("group", 1));
     let shifts = Dim::from(c.int_or("offset_group", 1));
-    let divide = |a: &Dim, b: &Dim| {
-        a.exact_div(b).ok_or_else(|| c.invalid("groups must divide the channels"))
-    };
+    let divide = |a: &Dim, b: &Dim| c.quotient(a, b, "groups must divide the channels");
     let (moved, kernels_each) = (divide(&shape[1], &shifts)?, divide(&kernels[0], &groups)?);
     let batches = &shape[0] * &shifts;
     let window = vec![kernels[2].clone(), kernels[3].clone()];
@@ -343,7 +341,7 @@ fn col2im(c: &mut Context<'_, '_>) -> Outputs {
     }
     let table = patch_places(&axes, &image, pixels);
     let elements: i64 = block.iter().product();
-    let channels = shape[1].exact_div(&Dim::from(elements)).ok_or_else(refuse)?;
+    let channels = c.quotient(&shape[1], &Dim::from(elements), "the patches do not fit")?;
     let flat = vec![shape[0].clone(), channels.clone(), Dim::from(places)];
     let columns = c.reshape(x, flat.clone())?;
     let table = c.constant(Tensor::from_vec(vec![1, 1, table.len()], table)?);

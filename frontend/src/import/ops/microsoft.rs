@@ -117,9 +117,7 @@ fn rotary_embedding(c: &mut Context<'_, '_>) -> Outputs {
     if shape.len() == 3 && c.int_or("num_heads", 0) == 0 {
         // The caches tell the size of a head.
         let half = c.known_size(cos, 1)?;
-        let heads =
-            shape[2].exact_div(&(Dim::from(2) * Dim::from(half))).and_then(|heads| heads.known());
-        let heads = heads.ok_or_else(|| c.invalid("the caches do not fit the hidden dim"))?;
+        let heads = c.known_size(x, 2)? / (2 * half).max(1);
         let split = split_heads(c, x, heads)?;
         let y = rotary(c, split, cos, sin, Some(positions))?;
         return Ok(vec![merge_heads(c, y)?]);
@@ -292,7 +290,11 @@ fn valid_keys(c: &mut Context<'_, '_>, heads: &Heads, mask: ValueId) -> Result<V
             if *length == batch {
                 return Ok(inside);
             }
-            if *length != &batch * &Dim::from(2) {
+            let twice = &batch * &Dim::from(2);
+            if *length != twice && length.known().and(twice.known()).is_none() {
+                return Err(c.unknown_dim(&(length - &twice)));
+            }
+            if *length != twice {
                 return Err(c.unsupported("a mask of cumulated lengths"));
             }
             let starts = c.narrow(mask, 0, batch.clone(), batch)?;

@@ -146,10 +146,12 @@ fn group_norm(c: &mut Context<'_, '_>) -> Outputs {
     let shape = c.shape(x);
     let groups =
         Dim::from(c.int("num_groups").ok_or_else(|| c.invalid("`num_groups` is missing"))?);
-    let size = shape.get(1).and_then(|channels| channels.exact_div(&groups));
-    let size = size.ok_or_else(|| c.invalid("`num_groups` must divide the channels"))?;
-    let mut grouped = vec![shape[0].clone(), groups, size];
-    grouped.extend_from_slice(&shape[2..]);
+    let [batch, channels, pixels @ ..] = shape.as_slice() else {
+        return Err(c.invalid("the input must have a batch and channels"));
+    };
+    let size = c.quotient(channels, &groups, "`num_groups` must divide the channels")?;
+    let mut grouped = vec![batch.clone(), groups, size];
+    grouped.extend_from_slice(pixels);
     let split = c.reshape(x, grouped)?;
     let op = Op::LayerNorm { axis: 2, epsilon: epsilon(c) };
     let mut y = c.add_optional(op, &[Some(split)])?[0];
