@@ -326,7 +326,7 @@ fn col2im(c: &mut Context<'_, '_>) -> Outputs {
         let window = dilation.saturating_mul(block[i] - 1).saturating_add(1);
         let padded = image[i].saturating_add(before[i]).saturating_add(after[i]);
         let room = padded.saturating_sub(window);
-        let count = room.div_euclid(stride) + 1;
+        let count = room.div_euclid(stride).saturating_add(1);
         let fits = usize::try_from(count.saturating_mul(block[i])).is_ok_and(|n| n < MAX_PLACES);
         if count < 1 || !fits {
             return Err(refuse());
@@ -348,7 +348,7 @@ fn col2im(c: &mut Context<'_, '_>) -> Outputs {
     let table = c.expand(table, flat)?;
     // What lies in the padding goes to one more element, which is cut off.
     let zero = c.scalar_like(x, 0.0)?;
-    let blank = vec![shape[0].clone(), channels.clone(), Dim::from(pixels + 1)];
+    let blank = vec![shape[0].clone(), channels.clone(), Dim::from(pixels) + Dim::from(1)];
     let blank = c.expand(zero, blank)?;
     let op = Op::ScatterElements { axis: 2, combine: Combine::Add };
     let sum = c.add(op, &[blank, table, columns])?;
