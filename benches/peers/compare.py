@@ -17,8 +17,7 @@ SHAPES = [(8, 128), (32, 128)]
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graphene-run", required=True, help="the graphene-run binary")
-    parser.add_argument("--zoo", default="bert-base", help="zoo model for graphene-run")
-    parser.add_argument("--model", required=True, help="the same model as an ONNX file")
+    parser.add_argument("--model", required=True, help="the ONNX file that both sides run")
     parser.add_argument("--exec", default="fused,library", help="executors of graphene-run")
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--threads", type=int, default=2)
@@ -28,38 +27,9 @@ def arguments():
     return parser.parse_args()
 
 
-def first(record, *names):
-    """The first of `names` that the record has; a dotted name goes into nested objects."""
-    for name in names:
-        value = record
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return value
-    return None
-
-
 def parse_graphene(report):
-    """Rows {executor: (median seconds, peak bytes or None)} from graphene-run's JSON report.
-
-    This function alone knows the report's fields.
-    """
-    runs = report.get("executors") or report.get("runs") or report.get("results") or []
-    if isinstance(runs, dict):
-        runs = [dict(run, exec=name) for name, run in runs.items()]
-    rows = {}
-    for run in runs:
-        name = run.get("exec") or run.get("executor") or run.get("name")
-        seconds = first(run, "median_s", "time.median_s", "seconds.p50")
-        if seconds is None:
-            nanoseconds = first(run, "median_ns", "time.median_ns", "latency.median_ns")
-            seconds = None if nanoseconds is None else nanoseconds / 1e9
-        if seconds is None:
-            millis = first(run, "median_ms", "time.median_ms", "latency.p50_ms", "p50_ms")
-            seconds = None if millis is None else millis / 1e3
-        if name and seconds is not None:
-            rows[name] = (seconds, first(run, "peak_rss_bytes", "peak_bytes", "memory.peak_bytes"))
-    return rows
+    """Median seconds by executor, from graphene-run's JSON report."""
+    return {run["name"]: run["time"]["median_ms"] / 1e3 for run in report["executors"]}
 
 
 def run(command, threads):
@@ -88,18 +58,17 @@ def run(command, threads):
 
 
 def graphene(chosen, batch, seq, executor):
-    command = [chosen.graphene_run, f"zoo:{chosen.zoo}", "--batch", str(batch), "--seq", str(seq),
-               "--json", "--exec", executor, "--duration", f"{chosen.seconds:g}s"]
+    command = [chosen.graphene_run, chosen.model, "--batch", str(batch), "--seq", str(seq),
+               "--json", "--exec", executor, "--threads", str(chosen.threads),
+               "--duration", f"{chosen.seconds:g}s"]
     output, peak, failure = run(command, chosen.threads)
     if failure:
         return {}, failure
     try:
         rows = parse_graphene(json.loads(output))
-    except (json.JSONDecodeError, AttributeError) as error:
-        return {}, f"its JSON could not be read: {error}"
-    if not rows:
-        return {}, "its JSON names no executor with a median time"
-    return {f"graphene {name}": (seconds, peak) for name, (seconds, _) in rows.items()}, None
+    except (json.JSONDecodeError, KeyError) as error:
+        return {}, f"its JSON could not be read: {error!r}"
+    return {f"graphene {name}": (seconds, peak) for name, seconds in rows.items()}, None
 
 
 def onnxruntime(chosen, batch, seq):

@@ -34,4 +34,4 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 "$models" "$zoo" -o "$scratch/model.onnx" >&2
 # No exec: the directory is removed when this shell ends.
-"$python" "$here/compare.py" --graphene-run "$run" --zoo "$zoo" --model "$scratch/model.onnx" "$@"
+"$python" "$here/compare.py" --graphene-run "$run" --model "$scratch/model.onnx" "$@"
