@@ -1,7 +1,7 @@
-//! ONNX's backend suite of single operators, run by the importer and the reference evaluator.
+//! ONNX's backend suite of single operators, run by the reference evaluator, the library and the fused executor.
 //!
-//! Each case is a model with inputs and expected outputs. It passes if all outputs agree within the suite's
-//! own tolerance; it is refused if the importer says that it does not support an operator, which is reported as
+//! Each case is a model with inputs and expected outputs. It passes if all outputs of all
+//! three agree within the suite's own tolerance; it is refused if the importer says that it does not support an operator, which is reported as
 //! ignored; anything else fails. `PASSED` keeps the number of passes from falling.
 //!
 //! What passes is run again with a symbol in place of every size of an input: the importer may then ask for sizes,
@@ -11,15 +11,21 @@
 //! layers with every option. Its expected outputs are onnxruntime's, and none of it may be refused.
 
 use bytes::Bytes;
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::eval::evaluate;
+use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{
     Import, ImportError, ImportOptions, NoExternalData, Unsupported, import,
 };
-use graphene_frontend::onnx::{DimensionValue, GraphProto, ModelProto, TypeProto, TypeValue};
+use graphene_frontend::onnx::{
+    DimensionValue, GraphProto, ModelProto, TypeProto, TypeValue, decode, encode,
+};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::testdata::{compare, read_tensor_proto};
+use graphene_fusion::{Granularity, lower, partition, rewrite};
+use graphene_ir::target::Target;
+use graphene_runtime::cpu::Module;
 use libtest_mimic::{Arguments, Failed, Trial};
-use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::sync::Mutex;
@@ -60,10 +66,11 @@ const NOISY: [(&str, f64, f64); 13] = [
 ];
 
 /// ONNX's suite, packed.
-const NODE_SUITE: &[u8] = include_bytes!("data/onnx-node-suite.tar.zst");
+const NODE_SUITE: &[u8] = include_bytes!("../../frontend/tests/data/onnx-node-suite.tar.zst");
 
 /// The suite of onnxruntime's outputs, packed; `onnxruntime-suite.py` writes it.
-const ONNXRUNTIME_SUITE: &[u8] = include_bytes!("data/onnxruntime-suite.tar.zst");
+const ONNXRUNTIME_SUITE: &[u8] =
+    include_bytes!("../../frontend/tests/data/onnxruntime-suite.tar.zst");
 
 /// A row of the suite's index.
 struct Case {
@@ -219,7 +226,7 @@ fn run(files: &Files, case: &Case) -> Outcome {
 /// The model with every size of an input that is not one replaced by a symbol, equal sizes by the same; `None` if
 /// there is no such size.
 fn with_symbols(model: &Bytes) -> Option<Bytes> {
-    let mut model = ModelProto::decode(model.clone()).ok()?;
+    let mut model = decode(model.clone()).ok()?;
     let mut replaced = false;
     for input in &mut model.graph.as_mut()?.input {
         let Some(TypeProto { value: Some(TypeValue::TensorType(ty)) }) = &mut input.r#type else {
@@ -232,7 +239,7 @@ fn with_symbols(model: &Bytes) -> Option<Bytes> {
             }
         }
     }
-    replaced.then(|| model.encode_to_vec().into())
+    replaced.then(|| encode(&model))
 }
 
 /// Symbols in place of sizes are named by this and the size.
@@ -246,7 +253,7 @@ fn run_model(files: &Files, case: &Case, model: &Bytes) -> Outcome {
         let path = format!("{}/test_data_set_0/{kind}_{i}.pb", case.name);
         files.get(&path).cloned().ok_or_else(|| format!("{path} is missing"))
     };
-    let graph = match ModelProto::decode(model.clone()) {
+    let graph = match decode(model.clone()) {
         Ok(ModelProto { graph: Some(graph), .. }) => graph,
         _ => return Outcome::Wrong("no model".to_owned()),
     };
@@ -272,8 +279,10 @@ fn run_model(files: &Files, case: &Case, model: &Bytes) -> Outcome {
             let name = graph.node(id).name();
             arguments.push(inputs.remove(name).ok_or_else(|| format!("no data for `{name}`"))?);
         }
-        let outputs = evaluate(graph, &arguments).map_err(|error| error.to_string())?;
-        for (i, output) in outputs.iter().enumerate() {
+        let outputs = EXECUTORS.map(|(name, run)| Ok((name, run(graph, &arguments)?)));
+        let outputs = outputs.into_iter().collect::<Result<Vec<_>, String>>()?;
+        let count = outputs[0].1.len();
+        for (executor, i, output) in numbered(&outputs) {
             let (_, expected) = read_tensor_proto(data("output", i)?).map_err(|e| e.to_string())?;
             let result =
                 compare(output, &expected, case.rtol, case.atol).map_err(|e| e.to_string())?;
@@ -285,13 +294,13 @@ fn run_model(files: &Files, case: &Case, model: &Bytes) -> Outcome {
                 compare(output, &expected, rtol, atol).is_ok_and(|result| result.agrees())
             });
             if !held {
-                return Err(format!("output {i}: {result}"));
+                return Err(format!("{executor}: output {i}: {result}"));
             }
             noisy = true;
         }
-        match data("output", outputs.len()) {
+        match data("output", count) {
             Ok(_) => Err("there are more outputs than the model gives".to_owned()),
-            Err(_) if outputs.is_empty() => Err("there are no outputs".to_owned()),
+            Err(_) if count == 0 => Err("there are no outputs".to_owned()),
             Err(_) => Ok(noisy),
         }
     };
@@ -300,6 +309,45 @@ fn run_model(files: &Files, case: &Case, model: &Bytes) -> Outcome {
         Ok(true) => Outcome::Noisy,
         Err(why) => Outcome::Wrong(why),
     }
+}
+
+/// The outputs of all executors with their numbers.
+fn numbered<'a>(
+    outputs: &'a [(&'static str, Vec<Tensor>)],
+) -> impl Iterator<Item = (&'static str, usize, &'a Tensor)> {
+    outputs.iter().flat_map(|(executor, outputs)| {
+        outputs.iter().enumerate().map(|(i, output)| (*executor, i, output))
+    })
+}
+
+type Executor = fn(&Graph, &[Tensor]) -> Result<Vec<Tensor>, String>;
+
+/// All executors, by name.
+const EXECUTORS: [(&str, Executor); 3] = [
+    ("reference", |graph, inputs| evaluate(graph, inputs).map_err(|error| error.to_string())),
+    ("library", |graph, inputs| run_program(graph, inputs, Granularity::PerOp)),
+    ("fused", |graph, inputs| run_program(graph, inputs, Granularity::Fused)),
+];
+
+fn run_program(
+    graph: &Graph,
+    inputs: &[Tensor],
+    granularity: Granularity,
+) -> Result<Vec<Tensor>, String> {
+    let text = |error: &dyn std::error::Error| error.to_string();
+    let mut sizes = Bindings::new();
+    for (&id, tensor) in graph.inputs().iter().zip(inputs) {
+        for (dim, &size) in graph.ty(id.value()).shape.iter().zip(tensor.shape()) {
+            if let Some(symbol) = dim.as_symbol() {
+                sizes.bind(symbol.clone(), size as i64).map_err(|error| text(&error))?;
+            }
+        }
+    }
+    let graph = rewrite(graph).map_err(|error| text(&error))?;
+    let groups = partition(&graph, &Target::cpu(2), granularity);
+    let program = lower(&graph, &groups, granularity).map_err(|error| text(&error))?;
+    let mut executable = Module::compile(program).bind(&sizes).map_err(|error| text(&error))?;
+    executable.run(inputs).map_err(|error| text(&error))
 }
 
 /// Why a case does not get as far as being evaluated.
