@@ -1,5 +1,6 @@
 //! A graph under construction: every operation is simplified, evaluated in symbols or folded before it is added.
 
+use super::budget::Budget;
 use super::error::{OpError, Reason};
 use super::symbolic::{self, Abstract};
 use super::{materialize, simplify};
@@ -15,12 +16,6 @@ use std::collections::HashMap;
 
 /// Larger results are not computed at import: an operation on weights stays in the graph.
 const FOLD_BYTES: usize = 16 << 20;
-
-/// Larger results are not computed even where something depends on their elements.
-const FORCE_BYTES: usize = 1 << 28;
-
-/// All results computed at import together take at most this much.
-const FOLD_BUDGET: usize = 1 << 30;
 
 /// A larger transposed weight stays one: products take such operands as they are.
 const FOLD_TRANSPOSED: usize = 1 << 14;
@@ -39,7 +34,7 @@ pub(super) struct Builder {
     pub(super) name: String,
     facts: HashMap<ValueId, Option<Abstract>>,
     forms: HashMap<(DType, Abstract), ValueId>,
-    folded: usize,
+    pub(super) budget: Budget,
     /// Values of the enclosing graph that this one takes as inputs after its formal ones.
     pub(super) captures: Vec<(ValueId, ValueId)>,
     /// Values of the enclosing graph on which the formal inputs' values hang.
@@ -47,6 +42,11 @@ pub(super) struct Builder {
 }
 
 impl Builder {
+    /// The builder of a body, which shares what is left of the budget.
+    pub(super) fn inner(&self) -> Self {
+        Self { budget: self.budget.clone(), ..Self::default() }
+    }
+
     pub(super) fn ty(&self, value: ValueId) -> &TensorType {
         self.graph.ty(value)
     }
@@ -169,18 +169,22 @@ impl Builder {
             Op::Transpose(_) => FOLD_TRANSPOSED,
             _ => FOLD_BYTES,
         };
-        if !free && (bytes > limit || self.folded.saturating_add(bytes) > FOLD_BUDGET) {
+        if !free && bytes > limit {
             return None;
         }
         let operands = self.operands(node.inputs())?;
         let operands: Vec<_> = operands.iter().map(Option::as_ref).collect();
+        let types: Vec<_> = node.inputs().iter().map(|v| v.map(|v| self.graph.ty(v))).collect();
+        if !free && !self.budget.take_steps(node.op(), &types, node.outputs()) {
+            return None;
+        }
         // An operation that fails stays in the graph, to fail when it runs, if it ever does.
         let results = evaluate_op(node.op(), &operands, &Bindings::new()).ok()?;
         if results.iter().map(TensorType::of).ne(node.outputs().iter().cloned()) {
             return None;
         }
-        if !free {
-            self.folded += bytes;
+        if !free && !self.budget.take_bytes(bytes) {
+            return None;
         }
         Some(results.into_iter().map(|tensor| self.constant(tensor)).collect())
     }
@@ -211,47 +215,51 @@ impl Builder {
         Ok(results.into_iter().map(|tensor| self.constant(tensor)).collect())
     }
 
-    /// The elements of a value, if they depend on constants only; computed now where that was not worth it before.
+    /// The elements of a value, if they depend on constants only and take no unreasonable time to compute.
     pub(super) fn known(&self, value: ValueId) -> Option<Tensor> {
-        self.known_at(value, &mut HashMap::new(), 0)
+        self.known_at(value, 0, &mut HashMap::new())
     }
 
     fn known_at(
         &self,
         value: ValueId,
-        done: &mut HashMap<NodeId, Option<Vec<Tensor>>>,
         depth: usize,
+        made: &mut HashMap<NodeId, Option<Vec<Tensor>>>,
     ) -> Option<Tensor> {
         const MAX_DEPTH: usize = 64;
-        let node = self.graph.node(value.node);
-        match node.op() {
-            Op::Constant(tensor) => return Some(tensor.clone()),
-            Op::Input => return None,
-            _ if depth == MAX_DEPTH => return None,
-            _ => {}
+        if let Some(tensor) = self.graph.constant(value) {
+            return Some(tensor.clone());
         }
-        if !done.contains_key(&value.node) {
-            let results = self.known_node(node, done, depth);
-            done.insert(value.node, results);
+        if !made.contains_key(&value.node) {
+            let results = match depth {
+                MAX_DEPTH => None,
+                _ => self.results_at(value.node, depth, made),
+            };
+            made.insert(value.node, results);
         }
-        done.get(&value.node)?.as_ref()?.get(value.output as usize).cloned()
+        made.get(&value.node)?.as_ref()?.get(value.output as usize).cloned()
     }
 
-    fn known_node(
+    fn results_at(
         &self,
-        node: &Node,
-        done: &mut HashMap<NodeId, Option<Vec<Tensor>>>,
+        id: NodeId,
         depth: usize,
+        made: &mut HashMap<NodeId, Option<Vec<Tensor>>>,
     ) -> Option<Vec<Tensor>> {
-        if result_bytes(node)? > FORCE_BYTES {
+        let node = self.graph.node(id);
+        if *node.op() == Op::Input {
             return None;
         }
         let mut operands = Vec::new();
         for input in node.inputs() {
             operands.push(match *input {
-                Some(value) => Some(self.known_at(value, done, depth + 1)?),
+                Some(value) => Some(self.known_at(value, depth + 1, made)?),
                 None => None,
             });
+        }
+        let types: Vec<_> = node.inputs().iter().map(|v| v.map(|v| self.graph.ty(v))).collect();
+        if !self.budget.take_steps(node.op(), &types, node.outputs()) {
+            return None;
         }
         let operands: Vec<_> = operands.iter().map(Option::as_ref).collect();
         evaluate_op(node.op(), &operands, &Bindings::new()).ok()

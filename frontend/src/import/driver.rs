@@ -48,8 +48,6 @@ pub(super) struct Importer<'m> {
     scopes: Vec<Scope<'m>>,
     unsupported: Vec<Unsupported>,
     pub(super) notes: Vec<String>,
-    /// ONNX nodes walked so far, those of functions and bodies each time that they run.
-    steps: usize,
 }
 
 /// See [`super::import`].
@@ -124,7 +122,6 @@ impl<'m> Importer<'m> {
             scopes: vec![scope],
             unsupported: Vec::new(),
             notes: Vec::new(),
-            steps: 0,
         }
     }
 
@@ -171,6 +168,7 @@ impl<'m> Importer<'m> {
                 Ok(tensor) => {
                     let builder = self.builder_mut();
                     builder.name = name.to_owned();
+                    builder.budget.grow(&tensor);
                     Some(builder.constant(tensor))
                 }
                 Err(OpError::Unsupported(why)) => {
@@ -295,10 +293,7 @@ impl<'m> Importer<'m> {
     }
 
     fn run_node(&mut self, node: &'m NodeProto) -> Result<(), ImportError> {
-        self.steps += 1;
-        if self.steps > MAX_NODES {
-            return Err(invalid(node, Reason::Nodes(MAX_NODES)));
-        }
+        self.take_nodes(1).map_err(|reason| invalid(node, reason))?;
         let mut inputs = Vec::with_capacity(node.input.len());
         let mut poisoned = false;
         for name in &node.input {
@@ -377,6 +372,14 @@ impl<'m> Importer<'m> {
         }
     }
 
+    /// Counts nodes, calls and iterations: functions and loops make many of few, and may add nothing to the graph.
+    fn take_nodes(&self, nodes: usize) -> Result<(), Reason> {
+        match self.builder().budget.take_nodes(nodes) {
+            true => Ok(()),
+            false => Err(Reason::Nodes(MAX_NODES)),
+        }
+    }
+
     /// The node's attributes, with references replaced by what the call of the function gave.
     fn resolve_attributes(&mut self, node: &'m NodeProto) -> Vec<(&'m str, &'m AttributeProto)> {
         let given = Rc::clone(&self.scope().attributes);
@@ -404,6 +407,7 @@ impl<'m> Importer<'m> {
             }
         }
         let mut opsets = (*self.scope().opsets).clone();
+        self.take_nodes(opsets.len())?;
         opsets.extend(read_opsets(&function.opset_import)?);
         let level = self.builders.len() - 1;
         let scope = Scope {
@@ -483,6 +487,7 @@ impl<'m> Importer<'m> {
             opsets: Rc::clone(&self.scope().opsets),
             attributes: Rc::clone(&self.scope().attributes),
         };
+        self.take_nodes(1)?;
         self.within(scope, |importer| {
             for (input, &value) in body.input.iter().zip(inputs) {
                 importer.bind(&input.name, Some(value))?;
@@ -544,7 +549,7 @@ impl<'m> Importer<'m> {
         if self.builders.len() >= MAX_DEPTH {
             return Err(Reason::Depth.into());
         }
-        let mut builder = Builder::default();
+        let mut builder = self.builder().inner();
         builder.deciders = deciders.to_vec();
         let mut inputs = Vec::new();
         for (i, ty) in formal.iter().enumerate() {

@@ -11,6 +11,7 @@ use crate::tensor::Tensor;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
+mod budget;
 mod build;
 mod context;
 mod driver;
