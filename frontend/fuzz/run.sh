@@ -11,7 +11,8 @@
 # something once (frontend/tests/data/fuzz). New inputs are kept in frontend/fuzz/corpus/TARGET. An input that panics,
 # takes more than ten seconds or a gibibyte is left in frontend/fuzz/artifacts/TARGET, and the exit code is not
 # zero. With the options `-minimize_crash=1 -runs=100000 FILE` it is made smaller; put it in frontend/tests/data/fuzz,
-# where a plain test runs all of them.
+# where a plain test runs all of them. The ten seconds are those of the clock on the wall: where other work keeps the
+# core busy, give `-timeout=100` and look at what `slow-unit-*` takes by itself.
 set -eu
 target=$1
 seconds=$2

@@ -24,7 +24,7 @@ const FOLD_TRANSPOSED: usize = 1 << 14;
 const FOLD_UNIFORM: usize = 1 << 10;
 
 /// More nodes than any real model has.
-pub(super) const MAX_NODES: usize = 1 << 20;
+pub(super) const MAX_NODES: usize = 1 << 18;
 
 /// A graph with what is known beside the types of its values.
 #[derive(Default)]

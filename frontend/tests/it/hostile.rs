@@ -149,7 +149,7 @@ fn functions() {
     }
     wide.functions.push(function("F24", vec![node("Identity", "a", "b")]));
     let error = imported(&wide).unwrap_err().to_string();
-    assert!(error.ends_with("the graph grows beyond 1048576 nodes"), "{error}");
+    assert!(error.ends_with("the graph grows beyond 262144 nodes"), "{error}");
 }
 
 /// What breaks a file at random breaks no more than the import.
