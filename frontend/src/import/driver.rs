@@ -213,7 +213,7 @@ impl<'m> Importer<'m> {
                 Ok(ty) => ty,
                 Err(TypeError::Invalid(reason)) => return Err(outside(name, reason)),
                 Err(TypeError::Unsupported(why)) => {
-                    self.refuse(name, "", "", why);
+                    self.refuse_input(graph, name, &why);
                     self.scope().names.insert(name, None);
                     continue;
                 }
@@ -282,6 +282,19 @@ impl<'m> Importer<'m> {
             Unsupported { node: node.into(), op: op.into(), domain: domain.into(), why };
         if !self.unsupported.contains(&unsupported) {
             self.unsupported.push(unsupported);
+        }
+    }
+
+    /// Refuses an input by the operators that read it, or by its name where none does.
+    fn refuse_input(&mut self, graph: &GraphProto, name: &str, why: &str) {
+        let reads = |node: &&NodeProto| node.input.iter().any(|input| input == name);
+        let readers: Vec<_> = graph.node.iter().filter(reads).collect();
+        if readers.is_empty() {
+            self.refuse(name, "", "", why.to_owned());
+        }
+        for node in readers {
+            let why = format!("its input `{name}` {why}");
+            self.refuse(node_name(node), &node.op_type, &node.domain, why);
         }
     }
 

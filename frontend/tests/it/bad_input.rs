@@ -227,14 +227,14 @@ fn element_types_that_do_not_fit() {
     check(
         with("Add", 8),
         expect![[r#"
-        1 part of the model is not supported:
-          `k`: has elements of type string"#]],
+            1 part of the model is not supported:
+              `y` (Add): its input `k` has elements of type string"#]],
     );
     check(
         with("Add", 99),
         expect![[r#"
-        1 part of the model is not supported:
-          `k`: has elements of the unknown type 99"#]],
+            1 part of the model is not supported:
+              `y` (Add): its input `k` has elements of the unknown type 99"#]],
     );
     let mut sine = graph(vec![node("Sin", &["x"], &["y"])]);
     sine.input[0] = input("x", I64, &[3]);

@@ -1,6 +1,7 @@
 //! Comparing outputs.
 
 use graphene_frontend::dtype::DType;
+use graphene_frontend::narrow;
 use graphene_frontend::tensor::Tensor;
 use half::{bf16, f16};
 
@@ -125,7 +126,7 @@ impl Sums {
     }
 }
 
-/// The elements as real numbers; those of narrow types as their bits.
+/// The elements as real numbers.
 fn numbers(tensor: &Tensor) -> Box<dyn Iterator<Item = f64> + '_> {
     macro_rules! elements {
         ($ty:ty, $to:expr) => {{
@@ -147,17 +148,23 @@ fn numbers(tensor: &Tensor) -> Box<dyn Iterator<Item = f64> + '_> {
         DType::U16 => elements!(u16, |x| f64::from(*x)),
         DType::U32 => elements!(u32, |x| f64::from(*x)),
         DType::U64 => elements!(u64, |x| *x as f64),
-        DType::Bool
-        | DType::I4
-        | DType::U4
-        | DType::I2
-        | DType::U2
-        | DType::F8E4M3Fn
+        DType::Bool | DType::U4 | DType::U2 => {
+            Box::new(tensor.bytes().iter().map(|&byte| f64::from(byte)))
+        }
+        // One byte each, the sign extended.
+        DType::I4 | DType::I2 => {
+            Box::new(tensor.bytes().iter().map(|&byte| f64::from(byte.cast_signed())))
+        }
+        DType::F8E4M3Fn
         | DType::F8E4M3FnUz
         | DType::F8E5M2
         | DType::F8E5M2FnUz
         | DType::F8E8M0
-        | DType::F4E2M1 => Box::new(tensor.bytes().iter().map(|&byte| f64::from(byte))),
+        | DType::F4E2M1 => {
+            let number =
+                |&byte: &u8| narrow::to_f32(tensor.dtype(), byte).map_or(f64::NAN, f64::from);
+            Box::new(tensor.bytes().iter().map(number))
+        }
     }
 }
 

@@ -65,11 +65,15 @@ fn run_model(
 ) -> Result<Report, Error> {
     let cores = u32::try_from(device.threads).unwrap_or(u32::MAX);
     let target = arguments.run.target.clone().unwrap_or_else(|| Target::cpu(cores));
-    let (mut given, expected) = match &arguments.data.data {
-        Some(folder) => data::read(folder)?,
-        None => (inputs::read(&arguments.data)?, Expected::default()),
-    };
     let source = progress.stage(stage::IMPORT, || load::open(arguments))?;
+    let (mut given, expected) = match read_given(arguments) {
+        Ok(read) => read,
+        // Data that cannot be read is often that of a model that is not supported, which says more.
+        Err(error) => {
+            source.import(&arguments.sizes, &Given::default())?;
+            return Err(error);
+        }
+    };
     let loaded = progress.stage(stage::IMPORT, || source.import(&arguments.sizes, &given))?;
     let graph = &loaded.graph;
     let inputs = graph.inputs().iter().map(|&id| inputs::Input {
@@ -102,6 +106,14 @@ fn run_model(
     };
     write_reports(arguments, progress, &report)?;
     Ok(report)
+}
+
+/// The inputs that are given and the outputs that are expected.
+fn read_given(arguments: &Arguments) -> Result<(Given, Expected), Error> {
+    match &arguments.data.data {
+        Some(folder) => data::read(folder),
+        None => Ok((inputs::read(&arguments.data)?, Expected::default())),
+    }
 }
 
 /// Refuses a precision that is not the model's own.
