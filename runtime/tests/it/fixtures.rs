@@ -13,7 +13,7 @@ fn exports_give_their_recorded_outputs() {
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let (model, weights) = read_model(&path.join("model.onnx")).unwrap();
+        let (model, weights) = read_model(path.join("model.onnx")).unwrap();
         let imported = import(model, &weights, &ImportOptions::default());
         let graph = imported.unwrap_or_else(|error| panic!("{}: {error}", path.display())).graph;
         let data = read_data_set(&path.join("test_data_set_0")).unwrap();

@@ -8,7 +8,7 @@ use super::simd::{Kernel, dispatch, max, mul_add, sum};
 use super::view::{check_reach, check_size, elements};
 use crate::error::{Error, Result};
 use pulp::Simd;
-use rayon::prelude::*;
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 /// Queries of a block.
 const QUERIES: usize = 128;

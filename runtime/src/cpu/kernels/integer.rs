@@ -7,7 +7,8 @@ use super::simd::{Kernel, dispatch};
 use super::view::{elements, row_major};
 use crate::error::Result;
 use pulp::Simd;
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
 
 /// Rows that a thread takes at least.
 const ROWS: usize = 8;

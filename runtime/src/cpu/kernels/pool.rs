@@ -5,7 +5,8 @@ use super::view::{check_size, elements};
 use super::window::Grid;
 use crate::error::Result;
 use pulp::Simd;
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
 
 pub use super::window::Geometry;
 

@@ -7,7 +7,8 @@ use super::simd::{Kernel, dispatch};
 use super::view::{check_size, elements};
 use crate::error::{Error, Result};
 use pulp::Simd;
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 /// Elements of projected inputs that are held at a time.
 const PROJECTED: usize = 1 << 22;

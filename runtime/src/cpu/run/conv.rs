@@ -8,7 +8,8 @@ use crate::cpu::kernels::pool::{Geometry, Pool, max_pool, pool};
 use crate::error::{Error, Result};
 use graphene_frontend::op::{ConvAttrs, IndexOrder, PoolAttrs, PoolKind};
 use graphene_fusion::program::Step;
-use rayon::prelude::*;
+use rayon::iter::{IntoParallelRefMutIterator, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
 
 /// Batch, channels and spatial sizes.
 fn split(shape: &[usize]) -> Result<(usize, usize, &[usize])> {

@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use graphene_frontend::dtype::DType;
 use graphene_fusion::program::Step;
 use half::{bf16, f16};
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use std::borrow::Cow;
 
 /// The elements converted at a time.
