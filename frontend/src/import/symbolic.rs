@@ -224,7 +224,11 @@ fn affine_elements(shape: &[usize], items: &[Dim]) -> Option<Affine> {
 
 /// For each axis, the position of its second element, if it has one.
 fn steps(shape: &[usize]) -> impl Iterator<Item = Option<usize>> + '_ {
-    (0..shape.len()).map(|axis| (shape[axis] > 1).then(|| shape[axis + 1..].iter().product()))
+    let after = |axis: usize| {
+        // Sizes beside a zero may be anything.
+        shape[axis + 1..].iter().fold(1_usize, |product, &size| product.saturating_mul(size))
+    };
+    (0..shape.len()).map(move |axis| (shape[axis] > 1).then(|| after(axis)))
 }
 
 fn affine_integers(shape: &[usize], values: &[i64]) -> Option<Affine> {
