@@ -60,6 +60,8 @@ pub enum Reason {
     Producer(Family),
     /// The consumer is of a family that takes no producer in.
     Consumer(Family),
+    /// A change of view stands between the two.
+    View,
     /// The two loop over different shapes.
     Shape,
     /// Fusing would make two groups wait for each other.
@@ -193,6 +195,7 @@ impl fmt::Display for Reason {
             Self::PerOp => f.write_str("every operation is a launch of its own"),
             Self::Producer(family) => write!(f, "a {family} group takes no consumer in"),
             Self::Consumer(family) => write!(f, "a {family} group takes no producer in"),
+            Self::View => f.write_str("a change of view stands between the two"),
             Self::Shape => f.write_str("the two loop over different shapes"),
             Self::Cycle => f.write_str("fusing would make two groups wait for each other"),
             Self::Elsewhere => f.write_str("the consumer joined another producer's group"),

@@ -127,19 +127,35 @@ impl Partitioner<'_> {
         let mut boundaries = Vec::new();
         for (id, node) in self.graph.nodes() {
             let Some(to) = group_of(id) else { continue };
-            for value in node.inputs().iter().flatten() {
+            let family = self.groups[order[to.index()].index()].family;
+            if family == Family::View {
+                continue;
+            }
+            for &read in node.inputs().iter().flatten() {
+                let value = self.viewed(read);
                 let Some(from) = group_of(value.node).filter(|&from| from != to) else { continue };
-                let family = self.groups[order[to.index()].index()].family;
-                let reason = match (granularity, refused.get(&(*value, id))) {
+                let reason = match (granularity, refused.get(&(read, id))) {
                     (Granularity::PerOp, _) => Reason::PerOp,
+                    (Granularity::Fused, _) if value != read => Reason::View,
                     (Granularity::Fused, Some(reason)) => *reason,
                     (Granularity::Fused, None) => Reason::Consumer(family),
                 };
-                boundaries.push(Boundary { value: *value, from, to, reason });
+                boundaries.push(Boundary { value, from, to, reason });
             }
         }
         let groups = order.iter().map(|old| self.groups[old.index()].clone()).collect();
         Groups { groups, boundaries }
+    }
+
+    /// The value that a value is a view of: itself, unless a change of view makes it.
+    fn viewed(&self, mut value: ValueId) -> ValueId {
+        while let Some(group) = self.group_of[value.node.index()]
+            && self.groups[group.index()].family == Family::View
+            && let Some(input) = self.graph.node(value.node).inputs()[0]
+        {
+            value = input;
+        }
+        value
     }
 
     /// The groups in an order in which they can run: by their latest node, after all that they wait for.
