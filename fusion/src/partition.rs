@@ -21,8 +21,7 @@ pub enum Granularity {
 /// broadcasts become views; the rates of the target do not weigh in yet, since these never cost anything.
 pub fn partition(graph: &Graph, target: &Target, granularity: Granularity) -> Groups {
     let _ = target;
-    let mut partitioner =
-        Partitioner { graph, group_of: vec![None; graph.len()], groups: Vec::new() };
+    let mut partitioner = Partitioner::new(graph);
     let mut refused = BTreeMap::new();
     for (id, node) in graph.nodes() {
         let Some(family) = Family::of(node.op()) else { continue };
@@ -36,8 +35,7 @@ pub fn partition(graph: &Graph, target: &Target, granularity: Granularity) -> Gr
             _ => None,
         };
         let group = joined.unwrap_or_else(|| partitioner.open(family));
-        partitioner.groups[group.index()].nodes.push(id);
-        partitioner.group_of[id.index()] = Some(group);
+        partitioner.place(id, group);
     }
     partitioner.finish(granularity, &refused)
 }
@@ -51,12 +49,50 @@ struct Partitioner<'a> {
     graph: &'a Graph,
     group_of: Vec<Option<GroupId>>,
     groups: Vec<Group>,
+    /// For each group those that read what it makes.
+    readers: Vec<BTreeSet<GroupId>>,
+    /// For each group the length of the longest chain of groups that it waits for.
+    depths: Vec<usize>,
 }
 
-impl Partitioner<'_> {
+impl<'a> Partitioner<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let group_of = vec![None; graph.len()];
+        Self { graph, group_of, groups: Vec::new(), readers: Vec::new(), depths: Vec::new() }
+    }
+
     fn open(&mut self, family: Family) -> GroupId {
         self.groups.push(Group { family, nodes: Vec::new() });
+        self.readers.push(BTreeSet::new());
+        self.depths.push(0);
         GroupId(self.groups.len() as u32 - 1)
+    }
+
+    /// The groups whose values the node reads.
+    fn producers(&self, id: NodeId) -> impl Iterator<Item = GroupId> + '_ {
+        let values = self.graph.node(id).inputs().iter().flatten();
+        values.filter_map(|value| self.group_of[value.node.index()])
+    }
+
+    fn place(&mut self, id: NodeId, group: GroupId) {
+        let producers: Vec<_> = self.producers(id).filter(|&from| from != group).collect();
+        for from in producers {
+            self.readers[from.index()].insert(group);
+            self.deepen(group, self.depths[from.index()] + 1);
+        }
+        self.groups[group.index()].nodes.push(id);
+        self.group_of[id.index()] = Some(group);
+    }
+
+    /// Notes that a group waits for a chain of so many, and its readers for longer ones.
+    fn deepen(&mut self, group: GroupId, depth: usize) {
+        let mut pending = vec![(group, depth)];
+        while let Some((group, depth)) = pending.pop() {
+            if self.depths[group.index()] < depth {
+                self.depths[group.index()] = depth;
+                pending.extend(self.readers[group.index()].iter().map(|&group| (group, depth + 1)));
+            }
+        }
     }
 
     /// The pointwise group of a producer that the node can join; refusals are noted by value and reader.
@@ -89,24 +125,16 @@ impl Partitioner<'_> {
 
     /// Whether the node waits for the group by a way that leaves the group.
     fn waits_for(&self, id: NodeId, group: GroupId) -> bool {
-        let first = self.groups[group.index()].nodes[0];
-        let mut pending: Vec<NodeId> = vec![id];
+        let mut pending: Vec<_> = self.producers(id).filter(|&from| from != group).collect();
         let mut seen = BTreeSet::new();
         while let Some(next) = pending.pop() {
-            for value in self.graph.node(next).inputs().iter().flatten() {
-                let Some(from) = self.group_of[value.node.index()] else { continue };
-                if from == group {
-                    if next != id {
-                        return true;
-                    }
-                    continue;
-                }
-                // All of a group waits for what any of its nodes waits for.
-                for &node in &self.groups[from.index()].nodes {
-                    if node > first && seen.insert(node) {
-                        pending.push(node);
-                    }
-                }
+            if next == group {
+                return true;
+            }
+            // Whatever waits for a group lies deeper than it.
+            if self.depths[next.index()] > self.depths[group.index()] && seen.insert(next) {
+                let nodes = &self.groups[next.index()].nodes;
+                pending.extend(nodes.iter().flat_map(|&node| self.producers(node)));
             }
         }
         false
@@ -160,27 +188,20 @@ impl Partitioner<'_> {
 
     /// The groups in an order in which they can run: by their latest node, after all that they wait for.
     fn order(&self) -> Vec<GroupId> {
-        let mut waiting: Vec<BTreeSet<GroupId>> = vec![BTreeSet::new(); self.groups.len()];
-        let mut readers: Vec<BTreeSet<GroupId>> = vec![BTreeSet::new(); self.groups.len()];
-        for (id, node) in self.graph.nodes() {
-            let Some(to) = self.group_of[id.index()] else { continue };
-            for value in node.inputs().iter().flatten() {
-                if let Some(from) = self.group_of[value.node.index()].filter(|&from| from != to) {
-                    waiting[to.index()].insert(from);
-                    readers[from.index()].insert(to);
-                }
-            }
+        let mut waiting = vec![0_usize; self.groups.len()];
+        for reader in self.readers.iter().flatten() {
+            waiting[reader.index()] += 1;
         }
         let key = |group: GroupId| (self.groups[group.index()].nodes.last().copied(), group);
         let all = (0..self.groups.len() as u32).map(GroupId);
         let mut ready: BTreeSet<_> =
-            all.filter(|group| waiting[group.index()].is_empty()).map(key).collect();
+            all.filter(|group| waiting[group.index()] == 0).map(key).collect();
         let mut order = Vec::with_capacity(self.groups.len());
         while let Some((_, group)) = ready.pop_first() {
             order.push(group);
-            for &reader in &readers[group.index()] {
-                waiting[reader.index()].remove(&group);
-                if waiting[reader.index()].is_empty() {
+            for &reader in &self.readers[group.index()] {
+                waiting[reader.index()] -= 1;
+                if waiting[reader.index()] == 0 {
                     ready.insert(key(reader));
                 }
             }

@@ -4,7 +4,7 @@
 //! needs is dropped.
 
 use crate::FusionError;
-use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::HashMap;
 
@@ -16,11 +16,8 @@ pub fn rewrite(graph: &Graph) -> Result<Graph, FusionError> {
     let live = live_nodes(graph);
     let mut result = Graph::new();
     let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
-    // Candidates for sharing, by their inputs; constants are shared where they hold the same memory.
-    let mut seen: HashMap<
-        (&'static str, Vec<Option<ValueId>>),
-        Vec<graphene_frontend::graph::NodeId>,
-    > = HashMap::new();
+    // Candidates for sharing, by name and inputs.
+    let mut seen: HashMap<(&str, Vec<Option<ValueId>>), Vec<NodeId>> = HashMap::new();
     for (id, node) in graph.nodes() {
         if node.op() == &Op::Input {
             renamed.insert(
