@@ -54,6 +54,15 @@ impl TensorType {
         self.shape.iter().map(size).collect()
     }
 
+    /// The type with sizes in place of the symbols that have one.
+    ///
+    /// # Errors
+    /// [`DimError::DivisionByZero`] if a divisor comes out as zero.
+    pub fn substitute(&self, bindings: &Bindings) -> Result<Self, DimError> {
+        let shape = self.shape.iter().map(|dim| dim.substitute(bindings));
+        Ok(Self::new(self.dtype, shape.collect::<Result<_, _>>()?))
+    }
+
     /// Refuses negative sizes, ranks over [`MAX_RANK`] and known sizes whose product is over [`MAX_ELEMENTS`].
     ///
     /// # Errors

@@ -3,12 +3,12 @@
 use crate::FusionError;
 use crate::groups::{Family, Group, Groups, group_name};
 use crate::partition::Granularity;
-use crate::program::{Buffer, BufferId, BufferKind, Operand, Program, Step};
+use crate::program::{Buffer, BufferId, BufferKind, Condition, Operand, Program, Step};
 use crate::view::View;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Lowers the groups of a graph to a program: a step a group, in the groups' order.
@@ -27,6 +27,7 @@ pub fn lower(
         graph,
         granularity,
         group_of: vec![usize::MAX; graph.len()],
+        given: graph.outputs().iter().map(|(_, value)| *value).collect(),
         places: BTreeMap::new(),
         program: Program {
             inputs: named_types(
@@ -37,6 +38,7 @@ pub fn lower(
                 graph,
                 graph.outputs().iter().map(|(name, v)| (name.as_str(), *v)),
             ),
+            conditions: conditions(graph),
             buffers: Vec::new(),
             steps: Vec::new(),
         },
@@ -67,6 +69,71 @@ fn named_types<'a>(
     values.map(|(name, value)| (name.to_owned(), graph.ty(value).clone())).collect()
 }
 
+/// What sizes must fulfil: the operations that take symbolic inputs at some sizes only, each once.
+fn conditions(graph: &Graph) -> Vec<Condition> {
+    let mut conditions: Vec<Condition> = Vec::new();
+    let mut seen: HashMap<(&str, Vec<Option<&TensorType>>), Vec<usize>> = HashMap::new();
+    for (_, node) in graph.nodes().filter(|(_, node)| fits_at_some_sizes(node.op())) {
+        let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| graph.ty(v))).collect();
+        let types = inputs.iter().flatten().flat_map(|ty| &ty.shape);
+        if types.chain(node.op().dims()).all(|dim| dim.known().is_some()) {
+            continue;
+        }
+        let alike = seen.entry((node.op().name(), inputs.clone())).or_default();
+        if alike.iter().all(|&i| conditions[i].op != *node.op()) {
+            alike.push(conditions.len());
+            conditions.push(Condition {
+                name: node.name().to_owned(),
+                op: node.op().clone(),
+                inputs: inputs.into_iter().map(Option::<&_>::cloned).collect(),
+            });
+        }
+    }
+    conditions
+}
+
+/// Whether symbolic inputs that inference lets pass may not fit the operation at the sizes that they get.
+fn fits_at_some_sizes(op: &Op) -> bool {
+    match op {
+        Op::Input
+        | Op::Constant(_)
+        | Op::Unary(_)
+        | Op::Cast { .. }
+        | Op::BitCast(_)
+        | Op::Transpose(_)
+        | Op::Softmax { .. }
+        | Op::Cumulative { .. } => false,
+        // A reshape is proved in symbols, and bodies check themselves as they run.
+        Op::Reshape(_) | Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => false,
+        Op::Iota(_)
+        | Op::Size(_)
+        | Op::Binary(_)
+        | Op::Select
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::TopK { .. }
+        | Op::NonZero
+        | Op::MatMul
+        | Op::Conv(_)
+        | Op::ConvTranspose { .. }
+        | Op::Pool(_)
+        | Op::LayerNorm { .. }
+        | Op::RmsNorm { .. }
+        | Op::Attention(_)
+        | Op::Rnn(_)
+        | Op::Resize(_) => true,
+    }
+}
+
 /// Whether a copy through a view does the operation.
 fn is_movement(op: &Op) -> bool {
     matches!(op, Op::Transpose(_) | Op::Expand(_) | Op::Slice(_) | Op::Reshape(_) | Op::BitCast(_))
@@ -76,6 +143,8 @@ struct Lowering<'a> {
     graph: &'a Graph,
     granularity: Granularity,
     group_of: Vec<usize>,
+    /// The outputs of the graph.
+    given: BTreeSet<ValueId>,
     /// Where each value is.
     places: BTreeMap<ValueId, Operand>,
     program: Program,
@@ -197,6 +266,9 @@ impl Lowering<'_> {
 
     fn lower_group(&mut self, number: usize, group: &Group) -> Result<(), FusionError> {
         let (body, reads, writes) = self.body(number, group)?;
+        if writes.is_empty() {
+            return Ok(());
+        }
         let mut inputs = Vec::with_capacity(reads.len());
         for &value in &reads {
             let place = self.place(value);
@@ -206,8 +278,12 @@ impl Lowering<'_> {
                 self.gathered(value, place)?
             });
         }
+        // One loop writes all its outputs in one order.
+        let mut orders = writes.iter().map(|&value| self.write_order(group.family, value, &inputs));
+        let order =
+            orders.next().flatten().filter(|first| orders.all(|o| o.as_ref() == Some(first)));
         let outputs: Vec<Operand> =
-            writes.iter().map(|&value| self.output_place(group.family, value, &inputs)).collect();
+            writes.iter().map(|&value| self.output_place(value, order.as_deref())).collect();
         let in_place = match group.family {
             Family::Pointwise => self.in_place_pairs(&inputs, &outputs),
             _ => Vec::new(),
@@ -271,7 +347,6 @@ impl Lowering<'_> {
 
     /// Values of the group that something outside reads.
     fn stored_values(&self, number: usize, group: &Group) -> Vec<ValueId> {
-        let given: BTreeSet<ValueId> = self.graph.outputs().iter().map(|(_, v)| *v).collect();
         let mut stored = Vec::new();
         for &id in &group.nodes {
             let uses = self.graph.uses(id);
@@ -280,7 +355,7 @@ impl Lowering<'_> {
                 let read = uses.iter().any(|(reader, edge)| {
                     edge.output == output && self.group_of[reader.index()] != number
                 });
-                if read || given.contains(&value) {
+                if read || self.given.contains(&value) {
                     stored.push(value);
                 }
             }
@@ -298,16 +373,12 @@ impl Lowering<'_> {
         Ok(copy)
     }
 
-    /// A new buffer for an output, its dims in the order in which they are best written.
-    fn output_place(&mut self, family: Family, value: ValueId, inputs: &[Operand]) -> Operand {
+    /// A new buffer for an output, its dims in this order in memory or row-major.
+    fn output_place(&mut self, value: ValueId, order: Option<&[usize]>) -> Operand {
         let buffer = self.new_buffer(value, BufferKind::Intermediate);
         let shape = &self.graph.ty(value).shape;
-        let order = match self.granularity {
-            Granularity::PerOp => None,
-            Granularity::Fused => self.write_order(family, value, inputs),
-        };
         let view = match order {
-            Some(order) => View::ordered(shape, &order),
+            Some(order) => View::ordered(shape, order),
             None => View::contiguous(shape),
         };
         let operand = Operand { buffer, view };
@@ -323,10 +394,8 @@ impl Lowering<'_> {
         value: ValueId,
         inputs: &[Operand],
     ) -> Option<Vec<usize>> {
-        if !matches!(family, Family::Pointwise | Family::MatMul) {
-            return None;
-        }
-        if self.graph.outputs().iter().any(|(_, given)| *given == value) {
+        let ordered = matches!(family, Family::Pointwise | Family::MatMul);
+        if self.granularity == Granularity::PerOp || !ordered || self.given.contains(&value) {
             return None;
         }
         if let [(reader, _)] = self.graph.uses(value.node).as_slice()

@@ -6,9 +6,11 @@
 
 use crate::groups::Family;
 use crate::view::View;
-use graphene_frontend::dim::{Dim, Symbol};
+use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
+use graphene_frontend::infer::{InferError, infer};
+use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use std::collections::BTreeSet;
@@ -80,11 +82,38 @@ pub struct Step {
     pub in_place: Vec<(usize, usize)>,
 }
 
+/// An operation that takes its symbolic inputs at some sizes only: a known size met a symbolic one, or a range
+/// must lie within a dim.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Condition {
+    /// The name of the model's node.
+    pub name: String,
+    /// The operation.
+    pub op: Op,
+    /// Types of its inputs.
+    pub inputs: Vec<Option<TensorType>>,
+}
+
+impl Condition {
+    /// Infers the operation anew at these sizes.
+    ///
+    /// # Errors
+    /// [`InferError`] if the inputs do not fit the operation or a symbol that they need has no size.
+    pub fn check(&self, bindings: &Bindings) -> Result<(), InferError> {
+        let bound = |ty: &TensorType| ty.substitute(bindings);
+        let inputs = self.inputs.iter().map(|ty| ty.as_ref().map(bound).transpose());
+        let inputs: Vec<_> = inputs.collect::<Result<_, _>>()?;
+        let inputs: Vec<_> = inputs.iter().map(Option::as_ref).collect();
+        infer(&self.op.substitute(bindings)?, &inputs).map(drop)
+    }
+}
+
 /// A model ready to be bound and run.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) inputs: Vec<(String, TensorType)>,
     pub(crate) outputs: Vec<(String, TensorType)>,
+    pub(crate) conditions: Vec<Condition>,
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) steps: Vec<Step>,
 }
@@ -98,6 +127,11 @@ impl Program {
     /// Names and types of the outputs, in order.
     pub fn outputs(&self) -> &[(String, TensorType)] {
         &self.outputs
+    }
+
+    /// What sizes must fulfil, beyond what was proved in symbols.
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
     }
 
     /// All buffers.

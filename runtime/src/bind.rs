@@ -104,9 +104,13 @@ impl Plan {
 /// Gives every symbol of the program its size and lays out the arena.
 ///
 /// # Errors
-/// [`Error::Dim`] if a symbol has no size; [`Error::TooLarge`] if a buffer would be unreasonably large;
-/// [`Error::OutOfBounds`] if a step would reach beyond a buffer, as at a sequence longer than a model's table.
+/// [`Error::Dim`] if a symbol has no size; [`Error::Infer`] if an operation does not take its inputs at these
+/// sizes, as a slice at a sequence longer than a model's table; [`Error::TooLarge`] if a buffer would be
+/// unreasonably large; [`Error::OutOfBounds`] if a step would reach beyond a buffer.
 pub fn bind(program: &Program, bindings: &Bindings) -> Result<Plan> {
+    for condition in program.conditions() {
+        condition.check(bindings).map_err(|error| Error::from(error).at(&condition.name))?;
+    }
     let mut steps = Vec::with_capacity(program.steps().len());
     for step in program.steps() {
         let bound = bind_step(step, bindings).map_err(|error| error.at(&step.name))?;
@@ -158,10 +162,17 @@ fn bind_operand(operand: &Operand, bindings: &Bindings) -> Result<BoundOperand> 
     let stride = |dim: &Dim| {
         isize::try_from(dim.eval(bindings)?).map_err(|_| Error::TooLarge { what: "a stride" })
     };
+    let shape: Vec<_> =
+        modes.iter().map(|mode| size_of(&mode.size, bindings)).collect::<Result<_>>()?;
+    // A view without elements may begin anywhere, before the buffer too.
+    let offset = match shape.contains(&0) {
+        true => 0,
+        false => size_of(&operand.view.offset, bindings)?,
+    };
     Ok(BoundOperand {
         buffer: operand.buffer,
-        offset: size_of(&operand.view.offset, bindings)?,
-        shape: modes.iter().map(|mode| size_of(&mode.size, bindings)).collect::<Result<_>>()?,
+        offset,
+        shape,
         strides: modes.iter().map(|mode| stride(&mode.stride)).collect::<Result<_>>()?,
     })
 }

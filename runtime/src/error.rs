@@ -2,6 +2,7 @@
 
 use graphene_frontend::dim::DimError;
 use graphene_frontend::eval::EvalError;
+use graphene_frontend::infer::InferError;
 use graphene_frontend::tensor::TensorError;
 use graphene_fusion::program::BufferId;
 
@@ -96,6 +97,9 @@ pub enum Error {
     /// A dimension without a size.
     #[error(transparent)]
     Dim(#[from] DimError),
+    /// An operation does not take its inputs at the bound sizes.
+    #[error(transparent)]
+    Infer(#[from] Box<InferError>),
     /// Bytes and a shape that make no tensor.
     #[error(transparent)]
     Tensor(#[from] TensorError),
@@ -125,5 +129,14 @@ impl Error {
 impl From<EvalError> for Error {
     fn from(error: EvalError) -> Self {
         Self::Eval(Box::new(error))
+    }
+}
+
+impl From<InferError> for Error {
+    fn from(error: InferError) -> Self {
+        match error {
+            InferError::Dim(error) => Self::Dim(error),
+            error => Self::Infer(Box::new(error)),
+        }
     }
 }

@@ -4,7 +4,6 @@ use super::Graph;
 use crate::dim::{Bindings, Dim, DimError, Symbol};
 use crate::infer::InferError;
 use crate::op::{Op, ResizeAttrs, ScanAttrs, SliceAxis};
-use crate::types::TensorType;
 use std::collections::BTreeSet;
 
 impl Op {
@@ -188,9 +187,7 @@ impl Graph {
         for (id, node) in self.nodes() {
             match node.op() {
                 Op::Input => {
-                    let ty = self.ty(id.value());
-                    let shape = substituted(&ty.shape, bindings)?;
-                    graph.add_input(node.name(), TensorType::new(ty.dtype, shape))?;
+                    graph.add_input(node.name(), self.ty(id.value()).substitute(bindings)?)?;
                 }
                 Op::Constant(tensor) => {
                     graph.add_constant(node.name(), tensor.clone());

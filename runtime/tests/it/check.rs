@@ -20,7 +20,7 @@ pub(crate) fn executable(
     module(graph, granularity).bind(bindings).expect("the program can be bound")
 }
 
-fn module(graph: &Graph, granularity: Granularity) -> Module {
+pub(crate) fn module(graph: &Graph, granularity: Granularity) -> Module {
     let graph = rewrite(graph).expect("the graph can be rewritten");
     let groups = partition(&graph, &Target::cpu(2), granularity);
     let program = lower(&graph, &groups, granularity).expect("the groups can be lowered");

@@ -1,12 +1,15 @@
 //! Programs of several families: views, in-place writing, outputs that are views, memory.
 
-use crate::check::{Random, check_graph, executable, random_inputs};
+use crate::check::{Random, check_graph, executable, module, random_inputs};
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{Binary, Op, ReduceOp, SliceAxis, Unary};
 use graphene_frontend::types::TensorType;
-use graphene_fusion::Granularity;
+use graphene_fusion::{Granularity, lower, partition};
+use graphene_ir::target::Target;
+use graphene_runtime::cpu::Module;
 
 fn dims(text: &str) -> Vec<Dim> {
     text.split(',').filter(|dim| !dim.is_empty()).map(|dim| dim.trim().parse().unwrap()).collect()
@@ -135,4 +138,138 @@ fn chains_reuse_memory_in_place() {
     check(&g.0, 1e-5);
     let plan = executable(&g.0, &sizes(8, 128), Granularity::Fused);
     assert_eq!(plan.plan().arena_bytes(), 2 * 8 * 128 * 4, "{}", plan.plan());
+}
+
+/// Programs of both plans for a graph under sizes that the graph does not fit.
+fn check_refused(graph: &Graph, b: i64, s: i64) {
+    let inputs = random_inputs(graph, &sizes(b, s), &mut Random(1));
+    assert!(
+        evaluate_with(graph, &inputs, &sizes(b, s)).is_err(),
+        "the reference takes b={b} s={s}"
+    );
+    for granularity in [Granularity::PerOp, Granularity::Fused] {
+        let outputs = module(graph, granularity)
+            .bind(&sizes(b, s))
+            .and_then(|mut executable| executable.run(&inputs));
+        assert!(outputs.is_err(), "{granularity:?} takes b={b} s={s}: {outputs:?}");
+    }
+}
+
+#[test]
+fn groups_that_wait_for_each_other_in_a_roundabout_way_stay_apart() {
+    let mut g = Build(Graph::new());
+    let (x, y) = (g.input("x", "b,s"), g.input("y", "b,s"));
+    let softmax = Op::Softmax { axis: 1, log: false };
+    let k = g.add(Op::Unary(Unary::Tanh), &[x]);
+    let h = g.add(softmax.clone(), &[k]);
+    let e = g.add(Op::Unary(Unary::Exp), &[y]);
+    let m = g.add(softmax, &[e]);
+    let first = g.add(Op::Binary(Binary::Add), &[k, m]);
+    let second = g.add(Op::Binary(Binary::Add), &[e, h]);
+    g.0.add_output("first", first);
+    g.0.add_output("second", second);
+    check(&g.0, 1e-5);
+}
+
+#[test]
+fn outputs_of_one_loop_share_an_order() {
+    let mut g = Build(Graph::new());
+    let x = g.input("x", "b,s,4");
+    let y = g.add(Op::Unary(Unary::Tanh), &[x]);
+    let z = g.add(Op::Unary(Unary::Exp), &[y]);
+    let turned = g.add(Op::Transpose(vec![2, 0, 1]), &[z]);
+    let summed = g.add(Op::Softmax { axis: 2, log: false }, &[turned]);
+    g.0.add_output("y", y);
+    g.0.add_output("summed", summed);
+    check(&g.0, 1e-5);
+}
+
+#[test]
+fn a_slice_stays_within_its_axis() {
+    let mut g = Build(Graph::new());
+    let x = g.input("x", "8,10");
+    let slice =
+        |axis, len: Dim| Op::Slice(vec![SliceAxis { axis, start: Dim::from(0), len, step: 1 }]);
+    let top = g.add(slice(0, Dim::from(2)), &[x]);
+    let left = g.add(slice(1, "s".parse().unwrap()), &[top]);
+    let y = g.add(Op::Unary(Unary::Exp), &[left]);
+    let z = g.input("z", "b,s");
+    g.0.add_output("y", y);
+    g.0.add_output("z", z);
+    check_graph(&g.0, &sizes(1, 10), &random_inputs(&g.0, &sizes(1, 10), &mut Random(1)), 1e-5);
+    check_refused(&g.0, 1, 12);
+}
+
+#[test]
+fn sizes_that_must_agree_are_compared() {
+    let joined = |axis, first: &str, second: &str| {
+        let mut g = Build(Graph::new());
+        let (x, y) = (g.input("x", first), g.input("y", second));
+        let z = g.add(Op::Concat { axis }, &[x, y]);
+        g.0.add_output("z", z);
+        g.0
+    };
+    check_refused(&joined(1, "b,2", "5,s"), 3, 3);
+    check_refused(&joined(1, "b,2", "5,s"), 7, 3);
+    let mut g = Build(Graph::new());
+    let (x, y) = (g.input("x", "b,s"), g.input("y", "5,s"));
+    let z = g.add(Op::Binary(Binary::Add), &[x, y]);
+    g.0.add_output("z", z);
+    check_graph(&g.0, &sizes(1, 3), &random_inputs(&g.0, &sizes(1, 3), &mut Random(1)), 1e-5);
+    check_refused(&g.0, 3, 3);
+    let mut g = Build(Graph::new());
+    let (x, w) = (g.input("x", "b,s"), g.weight(1, &[5]));
+    let z = g.add(Op::LayerNorm { axis: 1, epsilon: 1e-5 }, &[x, w, w]);
+    g.0.add_output("z", z);
+    check_refused(&g.0, 3, 3);
+    let mut g = Build(Graph::new());
+    let x = g.input("x", "b,s");
+    let z = g.add(Op::Expand(dims("5,s")), &[x]);
+    g.0.add_output("z", z);
+    check_graph(&g.0, &sizes(1, 3), &random_inputs(&g.0, &sizes(1, 3), &mut Random(1)), 1e-5);
+    check_refused(&g.0, 3, 3);
+}
+
+#[test]
+fn tensors_without_elements_agree() {
+    let mut g = Build(Graph::new());
+    let (x, none) = (g.input("x", "b,s"), g.input("none", "0,s"));
+    let range = SliceAxis { axis: 1, start: Dim::from(-1), len: Dim::from(0), step: -1 };
+    let empty = g.add(Op::Slice(vec![range]), &[x]);
+    let turned = g.add(Op::Transpose(vec![1, 0]), &[empty]);
+    let product = g.add(Op::MatMul, &[empty, turned]);
+    let joined = g.add(Op::Concat { axis: 0 }, &[none, x, none]);
+    let exp = g.add(Op::Unary(Unary::Exp), &[none]);
+    let sum = g.add(Op::Reduce { op: ReduceOp::Sum, axes: vec![0], keep: false }, &[exp]);
+    let soft = g.add(Op::Softmax { axis: 0, log: false }, &[exp]);
+    for (name, value) in [
+        ("empty", empty),
+        ("turned", turned),
+        ("product", product),
+        ("joined", joined),
+        ("exp", exp),
+        ("sum", sum),
+        ("soft", soft),
+    ] {
+        g.0.add_output(name, value);
+    }
+    check(&g.0, 1e-5);
+}
+
+#[test]
+fn what_no_output_needs_may_stay_in_the_graph() {
+    let mut g = Build(Graph::new());
+    let x = g.input("x", "b,s");
+    let y = g.add(Op::Unary(Unary::Exp), &[x]);
+    g.add(Op::Unary(Unary::Tanh), &[y]);
+    let turned = g.add(Op::Transpose(vec![1, 0]), &[x]);
+    g.add(Op::Softmax { axis: 1, log: false }, &[turned]);
+    g.0.add_output("y", y);
+    for granularity in [Granularity::PerOp, Granularity::Fused] {
+        let groups = partition(&g.0, &Target::cpu(2), granularity);
+        let program = lower(&g.0, &groups, granularity).unwrap();
+        let mut executable = Module::compile(program).bind(&sizes(2, 3)).unwrap();
+        let inputs = random_inputs(&g.0, &sizes(2, 3), &mut Random(1));
+        assert_eq!(executable.run(&inputs).unwrap().len(), 1);
+    }
 }

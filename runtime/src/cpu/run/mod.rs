@@ -16,6 +16,7 @@ pub(crate) use rows::{run_norm, run_reduce, run_softmax};
 pub(crate) use select::{run_concat, run_gather};
 
 use super::kernels::copy::copy_between;
+use super::kernels::view::check_size;
 use super::loops::LoopInput;
 use super::memory::Storage;
 use crate::bind::BoundOperand;
@@ -124,6 +125,9 @@ pub(crate) fn run_reference(step: &Step, mut io: Io<'_>, bindings: &Bindings) ->
     }
     let results = evaluate_with(&step.body, &inputs, bindings)?;
     for (output, result) in io.outputs.iter_mut().zip(&results) {
+        for (&expected, &found) in output.operand.shape.iter().zip(result.shape()) {
+            check_size("size of a result", expected, found)?;
+        }
         let from = row_major_operand(output.operand, result.shape());
         by_size!(output.dtype.size(), copy(output, result.bytes(), &from))?;
     }
