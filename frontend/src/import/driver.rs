@@ -10,7 +10,7 @@ use super::sweep::sweep;
 use super::tensor::read_tensor;
 use super::types::{TypeError, bind_value, read_type};
 use super::{Import, ImportOptions};
-use crate::dim::{Bindings, Dim, Symbol};
+use crate::dim::{Bindings, Symbol};
 use crate::graph::{Graph, ValueId};
 use crate::infer::InferError;
 use crate::onnx::{
@@ -20,7 +20,7 @@ use crate::op::Op;
 use crate::types::TensorType;
 use bytes::Bytes;
 use prost::Message;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 /// The newest operator set that is known here; one more may be in the making.
@@ -199,12 +199,12 @@ impl<'m> Importer<'m> {
             bindings.bind(Symbol::new(name), size).map_err(fail)?;
             self.notes.push(format!("dimension `{name}` is {size}"));
         }
-        let mut declared = Vec::new();
+        let initial: HashSet<_> = graph.initializer.iter().map(|tensor| &tensor.name).collect();
+        let (mut declared, mut refused) = (Vec::new(), BTreeMap::new());
         for input in &graph.input {
             let name = input.name.as_str();
             if self.scope().names.contains_key(name) {
-                let initial = graph.initializer.iter().any(|tensor| tensor.name == name);
-                if !initial || declared.iter().any(|(n, _)| *n == name) {
+                if !initial.contains(&input.name) {
                     return Err(outside(name, Reason::Duplicate(name.to_owned())));
                 }
                 continue;
@@ -213,7 +213,7 @@ impl<'m> Importer<'m> {
                 Ok(ty) => ty,
                 Err(TypeError::Invalid(reason)) => return Err(outside(name, reason)),
                 Err(TypeError::Unsupported(why)) => {
-                    self.refuse_input(graph, name, &why);
+                    refused.insert(name, why);
                     self.scope().names.insert(name, None);
                     continue;
                 }
@@ -223,18 +223,17 @@ impl<'m> Importer<'m> {
             }
             declared.push((name, ty));
         }
+        self.refuse_inputs(graph, &refused);
         for (name, ty) in declared {
-            let shape: Result<Vec<Dim>, _> =
-                ty.shape.iter().map(|dim| dim.substitute(&bindings)).collect();
-            let shape = shape.map_err(|error| outside_infer(name, error.into()))?;
+            let ty = ty.substitute(&bindings);
+            let ty = ty.map_err(|error| outside_infer(name, error.into()))?;
             let builder = self.builder_mut();
             builder.name = name.to_owned();
             let value = match options.values.get(name) {
                 Some(tensor) => builder.constant(tensor.clone()),
-                None => builder
-                    .graph
-                    .add_input(name, TensorType::new(ty.dtype, shape))
-                    .map_err(|error| outside_infer(name, error))?,
+                None => {
+                    builder.graph.add_input(name, ty).map_err(|error| outside_infer(name, error))?
+                }
             };
             if options.values.contains_key(name) {
                 self.notes.push(format!("input `{name}` is a constant"));
@@ -278,23 +277,22 @@ impl<'m> Importer<'m> {
     }
 
     fn refuse(&mut self, node: &str, op: &str, domain: &str, why: String) {
-        let unsupported =
-            Unsupported { node: node.into(), op: op.into(), domain: domain.into(), why };
-        if !self.unsupported.contains(&unsupported) {
-            self.unsupported.push(unsupported);
-        }
+        let (node, op, domain) = (node.to_owned(), op.to_owned(), domain.to_owned());
+        self.unsupported.push(Unsupported { node, op, domain, why });
     }
 
-    /// Refuses an input by the operators that read it, or by its name where none does.
-    fn refuse_input(&mut self, graph: &GraphProto, name: &str, why: &str) {
-        let reads = |node: &&NodeProto| node.input.iter().any(|input| input == name);
-        let readers: Vec<_> = graph.node.iter().filter(reads).collect();
-        if readers.is_empty() {
-            self.refuse(name, "", "", why.to_owned());
+    /// Refuses inputs, each for its reason, by the operators that read them, or by name where none does.
+    fn refuse_inputs(&mut self, graph: &GraphProto, refused: &BTreeMap<&str, String>) {
+        let mut read = BTreeSet::new();
+        for node in &graph.node {
+            for (name, why) in node.input.iter().filter_map(|name| refused.get_key_value(&**name)) {
+                read.insert(*name);
+                let why = format!("its input `{name}` {why}");
+                self.refuse(node_name(node), &node.op_type, &node.domain, why);
+            }
         }
-        for node in readers {
-            let why = format!("its input `{name}` {why}");
-            self.refuse(node_name(node), &node.op_type, &node.domain, why);
+        for (name, why) in refused.iter().filter(|(name, _)| !read.contains(*name)) {
+            self.refuse(name, "", "", why.clone());
         }
     }
 
@@ -629,23 +627,32 @@ impl<'m> Importer<'m> {
 
     /// Everything in the model that is not supported: what the walk met, and operators that it did not reach.
     fn all_unsupported(&self, model: &ModelProto, graph: &GraphProto) -> Vec<Unsupported> {
+        let mut seen = HashSet::new();
         let mut all = self.unsupported.clone();
-        all.retain(|one| one.why != "its body is not supported");
-        self.scan(&graph.node, &mut all, 0);
+        all.retain(|one| one.why != "its body is not supported" && seen.insert(one.clone()));
+        let mut told = all.iter().map(|one| (one.node.clone(), one.op.clone())).collect();
+        self.scan(&graph.node, &mut all, &mut told, 0);
         for function in &model.functions {
-            self.scan(&function.node, &mut all, 0);
+            self.scan(&function.node, &mut all, &mut told, 0);
         }
         all
     }
 
-    fn scan(&self, nodes: &[NodeProto], all: &mut Vec<Unsupported>, depth: usize) {
+    /// Adds operators that are not here, except for nodes that are told of.
+    fn scan(
+        &self,
+        nodes: &[NodeProto],
+        all: &mut Vec<Unsupported>,
+        told: &mut HashSet<(String, String)>,
+        depth: usize,
+    ) {
         for node in nodes {
             let domain = plain_domain(&node.domain);
             let key = (domain, node.op_type.as_str(), node.overload.as_str());
             let known =
                 ops::find(domain, &node.op_type).is_some() || self.functions.contains_key(&key);
             let name = node_name(node);
-            if !known && !all.iter().any(|one| one.node == name && one.op == node.op_type) {
+            if !known && told.insert((name.to_owned(), node.op_type.clone())) {
                 all.push(Unsupported {
                     node: name.to_owned(),
                     op: node.op_type.clone(),
@@ -655,7 +662,7 @@ impl<'m> Importer<'m> {
             }
             if depth < MAX_DEPTH {
                 for graph in node.attribute.iter().flat_map(graphs) {
-                    self.scan(&graph.node, all, depth + 1);
+                    self.scan(&graph.node, all, told, depth + 1);
                 }
             }
         }

@@ -61,7 +61,7 @@ pub enum ImportError {
 }
 
 /// Something that is not supported.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Unsupported {
     /// The node.
     pub node: String,

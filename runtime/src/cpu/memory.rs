@@ -69,9 +69,9 @@ impl Memory<'_> {
     /// [`Error::Shared`] if two buffers share memory: a defect of the plan.
     pub(crate) fn parts(&mut self, buffers: &[(BufferId, bool)]) -> Result<Vec<Part<'_>>> {
         let mut in_arena: Vec<(usize, usize, usize)> = Vec::new();
+        let mut in_outputs: Vec<(usize, usize)> = Vec::new();
         let mut parts: Vec<Option<Part<'_>>> = Vec::new();
-        let mut outputs: Vec<Option<&mut Storage>> = self.outputs.iter_mut().map(Some).collect();
-        for (i, &(id, write)) in buffers.iter().enumerate() {
+        for (i, &(id, _)) in buffers.iter().enumerate() {
             let buffer = &self.plan.buffers()[id.index()];
             parts.push(match buffer.place {
                 Place::Input(number) => Some(Part::Shared(self.inputs[number].bytes())),
@@ -80,9 +80,8 @@ impl Memory<'_> {
                     _ => return Err(Error::Shared { buffer: id }),
                 },
                 Place::Output(number) => {
-                    let storage = outputs[number].take().ok_or(Error::Shared { buffer: id })?;
-                    let bytes = storage.bytes_mut();
-                    Some(if write { Part::Exclusive(bytes) } else { Part::Shared(bytes) })
+                    in_outputs.push((number, i));
+                    None
                 }
                 Place::Arena(offset) => {
                     in_arena.push((offset, buffer.elements * buffer.dtype.size(), i));
@@ -90,18 +89,32 @@ impl Memory<'_> {
                 }
             });
         }
+        let shared = |i: usize| Error::Shared { buffer: buffers[i].0 };
         in_arena.sort_unstable();
         let mut rest: &mut [u8] = self.arena;
         let mut start = 0;
         for (offset, len, i) in in_arena {
-            let gap = offset.checked_sub(start).ok_or(Error::Shared { buffer: buffers[i].0 })?;
+            let gap = offset.checked_sub(start).ok_or(shared(i))?;
             let (own, after) = rest[gap..].split_at_mut(len);
             rest = after;
             start = offset + len;
-            parts[i] = Some(if buffers[i].1 { Part::Exclusive(own) } else { Part::Shared(own) });
+            parts[i] = Some(part(own, buffers[i].1));
+        }
+        in_outputs.sort_unstable();
+        let (mut rest, mut start) = (&mut *self.outputs, 0);
+        for (number, i) in in_outputs {
+            let gap = number.checked_sub(start).ok_or(shared(i))?;
+            let (own, after) = rest[gap..].split_first_mut().ok_or(shared(i))?;
+            rest = after;
+            start = number + 1;
+            parts[i] = Some(part(own.bytes_mut(), buffers[i].1));
         }
         Ok(parts.into_iter().flatten().collect())
     }
+}
+
+fn part(bytes: &mut [u8], write: bool) -> Part<'_> {
+    if write { Part::Exclusive(bytes) } else { Part::Shared(bytes) }
 }
 
 /// The outputs' storage as tensors.
