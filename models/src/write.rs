@@ -42,7 +42,7 @@ impl ZooModel {
     /// `progress` with the bytes of weights written and their total.
     ///
     /// # Errors
-    /// When `path` names no file or writing fails.
+    /// When `path` names no file, or a device or a pipe, or writing fails.
     pub fn write_as(
         &self,
         path: &Path,
@@ -52,6 +52,11 @@ impl ZooModel {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             return Err(ZooError::NotAFile(path.to_owned()));
         };
+        // A device or a pipe would be replaced by the file.
+        if path.metadata().is_ok_and(|data| !data.is_file() && !data.is_dir()) {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+            return Err(ZooError::Write { path: path.to_owned(), source });
+        }
         let external = match storage {
             Storage::Auto => self.weights().length() >= INLINE_LIMIT,
             Storage::External => true,

@@ -80,3 +80,16 @@ fn a_failed_write_leaves_nothing() {
     assert!(matches!(taken, Err(ZooError::Write { .. })), "{taken:?}");
     assert_eq!(files(&folder), ["m.onnx"]);
 }
+
+#[test]
+#[cfg(unix)]
+fn devices_are_not_replaced() {
+    let folder = scratch("device");
+    // Behind a link, so that a writer that replaces what it is given would replace the link alone.
+    let path = folder.join("device");
+    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    let error = zoo("lstm-tiny", &Options::default()).write(&path).unwrap_err();
+    assert!(error.to_string().ends_with("it is no regular file"), "{error}");
+    assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
+    assert_eq!(files(&folder), ["device"]);
+}

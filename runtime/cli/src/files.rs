@@ -10,10 +10,19 @@ static PENDING: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Writes a file under a temporary name beside it and renames it when it is complete.
 ///
+/// A link is followed to what it names. A device or a pipe cannot be replaced by a file: it is written to.
+///
 /// # Errors
-/// [`Error::Write`]; nothing is left behind then.
+/// [`Error::Write`]; no partial file is left behind then.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let failed = |source| Error::Write { path: path.to_owned(), source };
+    // What is not there yet gets its name below.
+    let followed = path.canonicalize();
+    let path = followed.as_deref().unwrap_or(path);
+    if path.metadata().is_ok_and(|data| !data.is_file() && !data.is_dir()) {
+        let opened = std::fs::OpenOptions::new().write(true).open(path);
+        return opened.and_then(|mut file| file.write_all(bytes)).map_err(failed);
+    }
     let name = path.file_name().ok_or_else(|| failed(ErrorKind::InvalidInput.into()))?;
     let mut temporary = std::ffi::OsString::from(".");
     temporary.push(name);
