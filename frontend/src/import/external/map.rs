@@ -3,12 +3,17 @@
 
 use bytes::Bytes;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// The file's bytes, mapped; pages are read when touched.
 pub(super) fn map(path: &Path) -> std::io::Result<Bytes> {
     let file = File::open(path)?;
-    if file.metadata()?.len() == 0 {
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    if metadata.len() == 0 {
         return Ok(Bytes::new());
     }
     // SAFETY: the mapping is private and read-only, and is read as plain bytes. A file that another process
