@@ -84,7 +84,7 @@ fn run_model(
     check_precision(arguments.run.dtype, &loaded.graph)?;
     let exec = &arguments.run.exec;
     let plans = progress.stage(stage::PLAN, || Plans::new(&loaded.graph, &target, exec))?;
-    let sizing = sizes(&loaded.graph, &arguments.sizes, &given, DEFAULT_SEQUENCE)?;
+    let sizing = sizes(&loaded.graph, &arguments.sizes, &given, &loaded.dims, DEFAULT_SEQUENCE)?;
     check_given(&loaded.graph, &given, &sizing.bindings)?;
     let mut report = start_report(&loaded, &plans, device, &target);
     report.gates = gates::check(&arguments.gates, &plans.fused.1)?;
@@ -299,7 +299,8 @@ impl Job<'_> {
         let mut length = DEFAULT_SEQUENCE;
         let mut failure = None;
         while sizing.free_sequence && length >= 1 {
-            sizing = sizes(&self.loaded.graph, &self.arguments.sizes, self.given, length)?;
+            let loaded = self.loaded;
+            sizing = sizes(&loaded.graph, &self.arguments.sizes, self.given, &loaded.dims, length)?;
             match self.first_run(&compiled[..1], &sizing, progress) {
                 Ok(_) if length == DEFAULT_SEQUENCE => return Ok(sizing),
                 Ok(_) => {

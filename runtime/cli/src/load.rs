@@ -10,6 +10,7 @@ use graphene_frontend::import::{
     ExternalData, Import, ImportError, ImportOptions, import, ops, read_model,
 };
 use graphene_models::build;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The prefix of the zoo's models.
@@ -39,6 +40,8 @@ pub(crate) struct Loaded {
     pub(crate) producer: String,
     /// Inputs whose values have become part of the graph.
     pub(crate) taken: Vec<String>,
+    /// Dims whose sizes have become part of the graph.
+    pub(crate) dims: BTreeMap<String, i64>,
     /// Sizes and inputs that shapes depend on, where they do not resolve in symbols.
     pub(crate) specialised: Option<String>,
 }
@@ -73,7 +76,8 @@ impl Source {
             match import(self.model.clone(), &*self.weights, &options) {
                 Ok(import) => {
                     let taken = options.values.into_keys().collect();
-                    return Ok(self.loaded(import, taken, &specialised));
+                    let dims = options.dims.into_iter().collect();
+                    return Ok(self.loaded(import, taken, dims, &specialised));
                 }
                 Err(ImportError::Resists { node, op, inputs, symbols }) => {
                     let before = (options.dims.len(), options.values.len());
@@ -105,7 +109,13 @@ impl Source {
         Err(Error::flag("MODEL", "its shapes depend on too many sizes and values"))
     }
 
-    fn loaded(&self, import: Import, taken: Vec<String>, specialised: &[String]) -> Loaded {
+    fn loaded(
+        &self,
+        import: Import,
+        taken: Vec<String>,
+        dims: BTreeMap<String, i64>,
+        specialised: &[String],
+    ) -> Loaded {
         Loaded {
             name: self.name.clone(),
             graph: import.graph,
@@ -113,6 +123,7 @@ impl Source {
             opset: import.opset,
             producer: import.producer,
             taken,
+            dims,
             specialised: Some(specialised.join(", ")).filter(|text| !text.is_empty()),
         }
     }

@@ -6,7 +6,7 @@ use crate::inputs::Given;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::graph::Graph;
 use graphene_frontend::types::TensorType;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Length of a sequence where none is given.
 pub(crate) const DEFAULT_SEQUENCE: i64 = 128;
@@ -65,7 +65,7 @@ pub(crate) struct Sizing {
 /// Sizes for all symbols of a graph.
 ///
 /// Inputs that are given decide; flags must agree with them. What neither says is 1 for the batch and `sequence`
-/// for the sequence.
+/// for the sequence. `dims` are sizes that the import has taken: the graph no longer has their symbols.
 ///
 /// # Errors
 /// [`Error::Input`] and [`Error::Dim`] for sizes that conflict, [`Error::UnknownDim`] and [`Error::Flag`] for
@@ -74,6 +74,7 @@ pub(crate) fn sizes(
     graph: &Graph,
     flags: &Sizes,
     given: &Given,
+    dims: &BTreeMap<String, i64>,
     sequence: i64,
 ) -> Result<Sizing, Error> {
     let mut bindings = Bindings::new();
@@ -93,6 +94,16 @@ pub(crate) fn sizes(
     let symbols = graph.symbols();
     for (name, size) in &flags.dim {
         let symbol = Symbol::new(name);
+        // The import has asked for this size; a flag that repeats another must still agree with it.
+        if let Some(&taken) = dims.get(name)
+            && !symbols.contains(&symbol)
+        {
+            if *size != taken {
+                let reason = format!("`{name}` cannot be {size}: it is {taken} already");
+                return Err(Error::flag("--dim", reason));
+            }
+            continue;
+        }
         if !symbols.contains(&symbol) {
             let known = symbols.iter().map(|symbol| symbol.name().to_owned()).collect();
             return Err(Error::UnknownDim { name: name.clone(), known });
@@ -199,4 +210,25 @@ pub(crate) fn sizes_by_name(
         }
     }
     if unbound.is_empty() { Ok(bindings) } else { Err(Error::UnboundDims(unbound)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sizes, sizes};
+    use crate::inputs::Given;
+    use graphene_frontend::graph::Graph;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn sizes_that_the_import_has_taken_may_be_given() {
+        let taken = BTreeMap::from([("rows".to_owned(), 3)]);
+        let given = |name: &str, size| {
+            let flags = Sizes { batch: None, seq: None, dim: vec![(name.to_owned(), size)] };
+            let sizing = sizes(&Graph::default(), &flags, &Given::default(), &taken, 1);
+            sizing.map(|sizing| sizing.bindings.iter().count()).map_err(|error| error.to_string())
+        };
+        assert_eq!(given("rows", 3), Ok(0));
+        assert_eq!(given("rows", 4), Err("--dim: `rows` cannot be 4: it is 3 already".to_owned()));
+        assert_eq!(given("row", 3), Err("--dim row: the model has no such dim".to_owned()));
+    }
 }
