@@ -79,7 +79,10 @@ pub(crate) enum Error {
         folder: PathBuf,
     },
     /// No random values can be made for an input.
-    #[error("input `{name}` ({ty}): {reason}; pass it with --input {name}=@FILE.npy")]
+    #[error(
+        "input `{name}` ({ty}): {reason}; pass it with --input {}",
+        quoted(&format!("{name}=@FILE.npy"))
+    )]
     NoRandom {
         /// The input.
         name: String,
@@ -126,7 +129,8 @@ pub(crate) enum Error {
     Zoo(#[from] ZooError),
     /// A shape depends on the values of an input that is not given.
     #[error(
-        "a shape at `{node}` ({op}) depends on the values of input `{input}`; pass it with --input {input}=@FILE.npy"
+        "a shape at `{node}` ({op}) depends on the values of input `{input}`; pass it with --input {}",
+        quoted(&format!("{input}=@FILE.npy"))
     )]
     NeedsValue {
         /// The input.
@@ -237,8 +241,20 @@ fn names(symbols: &[Symbol]) -> String {
 }
 
 fn dim_flags(symbols: &[Symbol]) -> String {
-    let flags: Vec<_> = symbols.iter().map(|symbol| format!("--dim {}=N", symbol.name())).collect();
+    let flags: Vec<_> = symbols
+        .iter()
+        .map(|symbol| format!("--dim {}", quoted(&format!("{}=N", symbol.name()))))
+        .collect();
     flags.join(" ")
+}
+
+/// An argument as a shell takes it.
+fn quoted(argument: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@,+".contains(c);
+    match argument.chars().all(plain) {
+        true => argument.to_owned(),
+        false => format!("'{}'", argument.replace('\'', r"'\''")),
+    }
 }
 
 fn known_names(known: &[String]) -> String {
@@ -250,4 +266,17 @@ fn known_names(known: &[String]) -> String {
 
 fn at_sizes(sizes: &str) -> String {
     if sizes.is_empty() { String::new() } else { format!(" at {sizes}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Error;
+    use graphene_frontend::dim::Symbol;
+
+    #[test]
+    fn flags_are_quoted_for_a_shell() {
+        let unbound = Error::UnboundDims(vec![Symbol::new("H"), Symbol::new("it's odd")]);
+        let text = unbound.to_string();
+        assert!(text.ends_with(r"; pass --dim H=N --dim 'it'\''s odd=N'"), "{text}");
+    }
 }
