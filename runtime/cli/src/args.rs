@@ -41,6 +41,9 @@ pub(crate) struct Arguments {
 const EXIT_CODES: &str = "Exit codes: 0 fine; 1 internal; 2 usage; 3 model invalid or unsupported; 4 outputs differ; \
     5 a gate failed; 6 device or library missing; 124 timed out";
 
+/// More threads than any machine has cores for; starting many more of them takes minutes.
+const MOST_THREADS: usize = 1024;
+
 /// Sizes of dynamic dims.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sizes")]
@@ -96,7 +99,7 @@ pub(crate) struct Run {
     /// Executors to run, in this order: fused, library, reference
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fused,library")]
     pub(crate) exec: Vec<Exec>,
-    /// Precision: the model's own, or f32, tf32, f16, bf16
+    /// Precision. This build changes none: it takes `model`, and f32 where that is the model's own
     #[arg(long, value_name = "TYPE", default_value = "model")]
     pub(crate) dtype: Precision,
     /// Time to warm up each executor
@@ -111,8 +114,8 @@ pub(crate) struct Run {
     /// Percentiles of the times to print
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "50,90,95,99", value_parser = percent)]
     pub(crate) percentiles: Vec<f64>,
-    /// Threads of the CPU executors [default: one a core]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    /// Threads of the CPU executors, at most 1024 [default: one a core]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
 }
 
@@ -144,7 +147,7 @@ pub(crate) struct Report {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Gates")]
 pub(crate) struct Gates {
-    /// The fused plan has exactly N groups of this family
+    /// The fused plan has exactly N groups of this family (as --json counts them, for example MatMul=2)
     #[arg(long, value_name = "FAMILY=N", value_parser = named_count)]
     pub(crate) assert_fused: Vec<(String, usize)>,
     /// The fused plan has exactly N launches
@@ -271,12 +274,38 @@ impl Arguments {
         if self.report.json && self.emits_to_stdout() {
             return Err(Error::flag("--emit", "stdout is taken by --json; give it a path"));
         }
+        if self.plan_only() && self.data.save_outputs.is_some() {
+            return Err(Error::flag(
+                "--save-outputs",
+                "the model is only planned, so there are none",
+            ));
+        }
+        let mut taken: Vec<&PathBuf> = Vec::new();
+        for (flag, path) in self.written() {
+            if taken.contains(&path) {
+                let reason = format!("{} is written by another flag already", path.display());
+                return Err(Error::flag(flag, reason));
+            }
+            taken.push(path);
+        }
         let exec = &self.run.exec;
         let repeated = (1..exec.len()).map(|i| (exec[i], &exec[..i]));
         if let Some((exec, _)) = { repeated }.find(|(exec, before)| before.contains(exec)) {
             return Err(Error::flag("--exec", format!("`{}` is listed twice", exec.name())));
         }
         Ok(())
+    }
+
+    /// The files that are written, and the flags that name them.
+    fn written(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
+        let emits = self.report.emit.iter().filter_map(|emit| emit.path.as_ref());
+        let others = [
+            ("--save-outputs", &self.data.save_outputs),
+            ("--trace", &self.report.trace),
+            ("--report", &self.report.report),
+        ];
+        let others = others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+        emits.map(|path| ("--emit", path)).chain(others)
     }
 
     /// Whether a stage is to be printed to stdout.
@@ -348,6 +377,11 @@ fn positive(text: &str) -> Result<usize, String> {
         .ok()
         .filter(|&n| n >= 1)
         .ok_or_else(|| "expected a number of at least 1".to_owned())
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    let threads = positive(text).ok().filter(|&n| n <= MOST_THREADS);
+    threads.ok_or_else(|| format!("expected a number from 1 to {MOST_THREADS}"))
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -12,6 +12,14 @@ fn check_fails(arguments: &[&str], code: i32, message: Expect) {
     assert_eq!((given.code, given.stdout.as_str()), (code, ""));
 }
 
+/// As [`check_fails`], for a message that has a path in it.
+#[track_caller]
+fn check_says(arguments: &[&str], code: i32, message: &str) {
+    let given = quick(arguments);
+    assert_eq!(given.stderr, format!("error: {message}\n"));
+    assert_eq!((given.code, given.stdout.as_str()), (code, ""));
+}
+
 #[test]
 fn usage_is_code_2() {
     check_fails(
@@ -179,4 +187,71 @@ fn readers_may_go_away() {
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("it ends");
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &[][..]));
+}
+
+#[test]
+fn files_are_written_by_one_flag_each() {
+    let folder = crate::Folder::new();
+    let path = folder.path("out");
+    check_says(
+        &[MLP, "--trace", &path, "--report", &path],
+        2,
+        &format!("--report: {path} is written by another flag already"),
+    );
+    let emits = [format!("import={path}"), format!("dot={path}")];
+    check_says(
+        &[MLP, "--emit", &emits[0], "--emit", &emits[1]],
+        2,
+        &format!("--emit: {path} is written by another flag already"),
+    );
+    assert!(folder.files().is_empty());
+}
+
+#[test]
+fn plans_have_no_outputs_to_save() {
+    let folder = crate::Folder::new();
+    for flags in [["--target", "sm_90a"], ["--emit", "groups"]] {
+        let given = quick(&[MLP, flags[0], flags[1], "--save-outputs", &folder.path("out.npz")]);
+        assert_eq!(given.code, 2, "{flags:?}");
+        assert!(given.stderr.starts_with("error: --save-outputs: "), "{}", given.stderr);
+    }
+}
+
+#[test]
+fn threads_are_bounded() {
+    let given = run(&[MLP, "--threads", "100000"]);
+    assert_eq!(given.code, 2);
+    assert!(given.stderr.contains("expected a number from 1 to 1024"), "{}", given.stderr);
+}
+
+#[test]
+#[cfg(unix)]
+fn folders_are_no_models() {
+    let folder = crate::Folder::new();
+    let path = folder.path("");
+    check_says(&[&path], 3, &format!("cannot read {path}: is a directory"));
+}
+
+/// A device keeps being one, and a link keeps being one: the file that it names is written.
+#[test]
+#[cfg(target_os = "linux")]
+fn devices_and_links_are_written_through() {
+    use std::os::unix::fs::symlink;
+    let folder = crate::Folder::new();
+    // Behind a link, so that a command that replaces what it is given would replace the link alone.
+    let (full, file, link) = (folder.path("full"), folder.path("file"), folder.path("link"));
+    symlink("/dev/full", &full).unwrap();
+    check_says(
+        &[MLP, "--save-outputs", &full],
+        2,
+        &format!("cannot write {full}: No space left on device (os error 28)"),
+    );
+    std::fs::write(&file, "old").unwrap();
+    symlink(&file, &link).unwrap();
+    assert_eq!(quick(&[MLP, "--emit", &format!("groups={link}")]).code, 0);
+    assert!(crate::read(&file).starts_with("g0 MatMul"), "{}", crate::read(&file));
+    for path in [&full, &link] {
+        assert!(std::fs::symlink_metadata(path).unwrap().is_symlink(), "{path}");
+    }
+    assert_eq!(folder.files(), ["file", "full", "link"]);
 }
