@@ -7,9 +7,12 @@
 //! names the node.
 
 use crate::graph::Graph;
+use crate::onnx::{ModelProto, ValueInfoProto};
 use crate::tensor::Tensor;
+use crate::types::TensorType;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use prost::Message;
+use std::collections::{BTreeMap, HashSet};
 
 mod budget;
 mod build;
@@ -39,6 +42,15 @@ pub struct ImportOptions {
     pub values: BTreeMap<String, Tensor>,
 }
 
+/// An input that a model declares.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DeclaredInput {
+    /// Its name.
+    pub name: String,
+    /// Its type; `None` where that is not supported, which [`import`] tells of.
+    pub ty: Option<TensorType>,
+}
+
 /// An imported model.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Import {
@@ -62,6 +74,21 @@ pub fn import(
     options: &ImportOptions,
 ) -> Result<Import, ImportError> {
     driver::import(model, weights, options)
+}
+
+/// The inputs that a model asks for, in order: those that no initializer gives.
+///
+/// # Errors
+/// [`ImportError::Decode`] for bytes that are no ONNX model.
+pub fn declared_inputs(model: Bytes) -> Result<Vec<DeclaredInput>, ImportError> {
+    let graph = ModelProto::decode(model)?.graph.unwrap_or_default();
+    let initial: HashSet<_> = graph.initializer.iter().map(|tensor| &tensor.name).collect();
+    let asked = graph.input.iter().filter(|input| !initial.contains(&input.name));
+    let declared = |input: &ValueInfoProto| DeclaredInput {
+        name: input.name.clone(),
+        ty: types::read_type(input).ok(),
+    };
+    Ok(asked.map(declared).collect())
 }
 
 /// Reads a tensor message, for example from a file of test data.

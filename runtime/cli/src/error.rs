@@ -45,6 +45,20 @@ pub(crate) enum Error {
         /// The conflict.
         source: DimError,
     },
+    /// Two sizes for one dim.
+    #[error("{what}: dimension `{symbol}` cannot be {size}: it is {before} by {origin}")]
+    Sizes {
+        /// Where the size came from.
+        what: String,
+        /// The dim.
+        symbol: Symbol,
+        /// The size.
+        size: i64,
+        /// The size that it has already.
+        before: i64,
+        /// Where that came from.
+        origin: String,
+    },
     /// An input is given that the model does not have.
     #[error("the model has no input `{name}`{}", known_names(.known))]
     UnknownInput {
@@ -217,6 +231,7 @@ impl Error {
             | Self::UnknownDim { .. }
             | Self::UnboundDims(_)
             | Self::Dim { .. }
+            | Self::Sizes { .. }
             | Self::UnknownInput { .. }
             | Self::RepeatedInput(_)
             | Self::Input { .. }

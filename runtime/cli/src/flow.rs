@@ -10,10 +10,11 @@ use crate::load::{self, Loaded};
 use crate::progress::Progress;
 use crate::report::{self, Agreement, Compile, OutputAgreement, Report, Time, Value, milliseconds};
 use crate::session::{self, Compiled, Plans, Runner};
-use crate::sizes::{DEFAULT_SEQUENCE, Sizing, check_given, sizes};
+use crate::sizes::{DEFAULT_SEQUENCE, Known, Sizing, check_given, sizes};
 use crate::{data, emit, files, gates, machine, npy, page, random, summary, trace};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
+use graphene_frontend::import::DeclaredInput;
 use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_ir::target::Target;
@@ -66,25 +67,16 @@ fn run_model(
     let cores = u32::try_from(device.threads).unwrap_or(u32::MAX);
     let target = arguments.run.target.clone().unwrap_or_else(|| Target::cpu(cores));
     let source = progress.stage(stage::IMPORT, || load::open(arguments))?;
-    let (mut given, expected) = match read_given(arguments) {
-        Ok(read) => read,
-        // Data that cannot be read is often that of a model that is not supported, which says more.
-        Err(error) => {
-            source.import(&arguments.sizes, &Given::default())?;
-            return Err(error);
-        }
-    };
-    let loaded = progress.stage(stage::IMPORT, || source.import(&arguments.sizes, &given))?;
-    let graph = &loaded.graph;
-    let inputs = graph.inputs().iter().map(|&id| inputs::Input {
-        name: graph.node(id).name(),
-        ty: graph.ty(id.value()).to_string(),
-    });
-    given.resolve(&inputs.collect::<Vec<_>>(), &loaded.taken)?;
+    let declared = source.inputs()?;
+    // Data that does not fit is often that of a model that is not supported, which says more.
+    let read = read_given(arguments, &declared);
+    let (given, expected, known) = read.map_err(|error| source.defect().unwrap_or(error))?;
+    let import = || source.import(&declared, &arguments.sizes, &given, &known);
+    let loaded = progress.stage(stage::IMPORT, import)?;
     check_precision(arguments.run.dtype, &loaded.graph)?;
     let exec = &arguments.run.exec;
     let plans = progress.stage(stage::PLAN, || Plans::new(&loaded.graph, &target, exec))?;
-    let sizing = sizes(&loaded.graph, &arguments.sizes, &given, &loaded.dims, DEFAULT_SEQUENCE)?;
+    let sizing = sizes(&loaded.graph, &arguments.sizes, &known, DEFAULT_SEQUENCE)?;
     check_given(&loaded.graph, &given, &sizing.bindings)?;
     let mut report = start_report(&loaded, &plans, device, &target);
     report.gates = gates::check(&arguments.gates, &plans.fused.1)?;
@@ -95,7 +87,8 @@ fn run_model(
     if arguments.plan_only() {
         plan_only(arguments, &loaded, &plans, &sizing, &given, &mut report)?;
     } else {
-        let job = Job { arguments, loaded: &loaded, plans: &plans, given: &given, target: &target };
+        let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);
+        let job = Job { arguments, loaded, plans, given, known, target: &target };
         job.run(&expected, sizing, progress, &mut report)?;
     }
     report.compile_ms = compile_times(progress);
@@ -108,12 +101,18 @@ fn run_model(
     Ok(report)
 }
 
-/// The inputs that are given and the outputs that are expected.
-fn read_given(arguments: &Arguments) -> Result<(Given, Expected), Error> {
-    match &arguments.data.data {
-        Some(folder) => data::read(folder),
-        None => Ok((inputs::read(&arguments.data)?, Expected::default())),
-    }
+/// The inputs that are given, the outputs that are expected, and the sizes that follow from inputs and flags.
+fn read_given(
+    arguments: &Arguments,
+    declared: &[DeclaredInput],
+) -> Result<(Given, Expected, Known), Error> {
+    let (mut given, expected) = match &arguments.data.data {
+        Some(folder) => data::read(folder)?,
+        None => (inputs::read(&arguments.data)?, Expected::default()),
+    };
+    given.resolve(declared)?;
+    let known = Known::new(declared, &arguments.sizes, &given)?;
+    Ok((given, expected, known))
 }
 
 /// Refuses a precision that is not the model's own.
@@ -233,6 +232,7 @@ struct Job<'a> {
     loaded: &'a Loaded,
     plans: &'a Plans,
     given: &'a Given,
+    known: &'a Known,
     target: &'a Target,
 }
 
@@ -299,8 +299,7 @@ impl Job<'_> {
         let mut length = DEFAULT_SEQUENCE;
         let mut failure = None;
         while sizing.free_sequence && length >= 1 {
-            let loaded = self.loaded;
-            sizing = sizes(&loaded.graph, &self.arguments.sizes, self.given, &loaded.dims, length)?;
+            sizing = sizes(&self.loaded.graph, &self.arguments.sizes, self.known, length)?;
             match self.first_run(&compiled[..1], &sizing, progress) {
                 Ok(_) if length == DEFAULT_SEQUENCE => return Ok(sizing),
                 Ok(_) => {

@@ -3,6 +3,7 @@
 use crate::args::Data;
 use crate::error::{Error, Origin};
 use crate::npy;
+use graphene_frontend::import::DeclaredInput;
 use graphene_frontend::tensor::Tensor;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,16 +41,13 @@ impl Given {
         Ok(())
     }
 
-    /// Gives each tensor the name of its input, now that these are known; `taken` inputs have been given their
-    /// values already and are no longer among `inputs`.
+    /// Gives each tensor the name of its input.
     ///
     /// # Errors
     /// [`Error::UnknownInput`] for a tensor that has no input, [`Error::MissingInput`] for an input that a folder
     /// has nothing for.
-    pub(crate) fn resolve(&mut self, inputs: &[Input<'_>], taken: &[String]) -> Result<(), Error> {
-        let known = |name: &str| {
-            inputs.iter().any(|input| input.name == name) || taken.iter().any(|taken| taken == name)
-        };
+    pub(crate) fn resolve(&mut self, inputs: &[DeclaredInput]) -> Result<(), Error> {
+        let known = |name: &str| inputs.iter().any(|input| input.name == name);
         if !self.ordered.iter().all(|(name, _)| known(name)) {
             let (found, count) = (self.ordered.len(), inputs.len());
             if found > count {
@@ -61,27 +59,19 @@ impl Given {
             }
         }
         if let Some(name) = self.named.keys().find(|name| !known(name)) {
-            let known = inputs.iter().map(|input| input.name.to_owned()).collect();
+            let known = inputs.iter().map(|input| input.name.clone()).collect();
             return Err(Error::UnknownInput { name: name.clone(), known });
         }
-        let missing = inputs.iter().find(|input| self.get(input.name).is_none());
+        let missing = inputs.iter().find(|input| self.get(&input.name).is_none());
         match missing.filter(|_| !self.ordered.is_empty()) {
             Some(input) => Err(Error::MissingInput {
-                name: input.name.to_owned(),
-                expected: input.ty.clone(),
+                name: input.name.clone(),
+                expected: input.ty.as_ref().map_or("of any shape".to_owned(), ToString::to_string),
                 folder: self.folder.clone(),
             }),
             None => Ok(()),
         }
     }
-}
-
-/// An input of the model.
-pub(crate) struct Input<'a> {
-    /// Its name.
-    pub(crate) name: &'a str,
-    /// Its type as text.
-    pub(crate) ty: String,
 }
 
 /// Reads the inputs that `--input` and `--inputs` name.

@@ -3,14 +3,14 @@
 use crate::args::{Arguments, Sizes};
 use crate::error::Error;
 use crate::inputs::Given;
-use crate::sizes::{sizes_by_name, sizes_text};
+use crate::sizes::{Known, sizes_text};
 use bytes::Bytes;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{
-    ExternalData, Import, ImportError, ImportOptions, import, ops, read_model,
+    DeclaredInput, ExternalData, Import, ImportError, ImportOptions, declared_inputs, import, ops,
+    read_model,
 };
 use graphene_models::build;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The prefix of the zoo's models.
@@ -38,10 +38,6 @@ pub(crate) struct Loaded {
     pub(crate) opset: i64,
     /// The tool that wrote the model.
     pub(crate) producer: String,
-    /// Inputs whose values have become part of the graph.
-    pub(crate) taken: Vec<String>,
-    /// Dims whose sizes have become part of the graph.
-    pub(crate) dims: BTreeMap<String, i64>,
     /// Sizes and inputs that shapes depend on, where they do not resolve in symbols.
     pub(crate) specialised: Option<String>,
 }
@@ -64,21 +60,39 @@ pub(crate) fn open(arguments: &Arguments) -> Result<Source, Error> {
 }
 
 impl Source {
+    /// The inputs that the model asks for.
+    ///
+    /// # Errors
+    /// [`Error::Import`].
+    pub(crate) fn inputs(&self) -> Result<Vec<DeclaredInput>, Error> {
+        Ok(declared_inputs(self.model.clone())?)
+    }
+
+    /// Why the model cannot be imported whatever is given, if so.
+    pub(crate) fn defect(&self) -> Option<Error> {
+        match import(self.model.clone(), &*self.weights, &ImportOptions::default()) {
+            Ok(_) | Err(ImportError::Resists { .. }) => None,
+            Err(error) => Some(error.into()),
+        }
+    }
+
     /// Imports the model; where a shape depends on sizes or on values of inputs, for those that are given.
     ///
     /// # Errors
     /// [`Error::Import`]; [`Error::UnboundDims`] and [`Error::NeedsValue`] for sizes and values that decide a
     /// shape and are not given.
-    pub(crate) fn import(self, flags: &Sizes, given: &Given) -> Result<Loaded, Error> {
+    pub(crate) fn import(
+        &self,
+        declared: &[DeclaredInput],
+        flags: &Sizes,
+        given: &Given,
+        known: &Known,
+    ) -> Result<Loaded, Error> {
         let mut options = ImportOptions::default();
         let mut specialised = Vec::new();
         for _ in 0..SPECIALISATIONS {
             match import(self.model.clone(), &*self.weights, &options) {
-                Ok(import) => {
-                    let taken = options.values.into_keys().collect();
-                    let dims = options.dims.into_iter().collect();
-                    return Ok(self.loaded(import, taken, dims, &specialised));
-                }
+                Ok(import) => return Ok(self.loaded(import, &specialised)),
                 Err(ImportError::Resists { node, op, inputs, symbols }) => {
                     let before = (options.dims.len(), options.values.len());
                     for input in inputs {
@@ -91,7 +105,10 @@ impl Source {
                         options.values.insert(input.clone(), value.ok_or_else(needed)?);
                         specialised.push(format!("the values of {input}"));
                     }
-                    let sizes = sizes_by_name(symbols.iter().cloned(), flags)?;
+                    let left =
+                        declared.iter().filter(|input| !options.values.contains_key(&input.name));
+                    let left = left.filter_map(|input| input.ty.as_ref());
+                    let sizes = known.specialise(&symbols, flags, left)?;
                     if sizes.iter().next().is_some() {
                         specialised.push(sizes_text(&sizes));
                     }
@@ -109,21 +126,13 @@ impl Source {
         Err(Error::flag("MODEL", "its shapes depend on too many sizes and values"))
     }
 
-    fn loaded(
-        &self,
-        import: Import,
-        taken: Vec<String>,
-        dims: BTreeMap<String, i64>,
-        specialised: &[String],
-    ) -> Loaded {
+    fn loaded(&self, import: Import, specialised: &[String]) -> Loaded {
         Loaded {
             name: self.name.clone(),
             graph: import.graph,
             notes: import.notes,
             opset: import.opset,
             producer: import.producer,
-            taken,
-            dims,
             specialised: Some(specialised.join(", ")).filter(|text| !text.is_empty()),
         }
     }

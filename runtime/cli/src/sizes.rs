@@ -1,10 +1,12 @@
 //! Sizes for the dynamic dims: from inputs, from flags, and by default.
 
 use crate::args::Sizes;
-use crate::error::Error;
+use crate::error::{Error, Origin};
 use crate::inputs::Given;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::graph::Graph;
+use graphene_frontend::import::DeclaredInput;
+use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,6 +53,114 @@ pub(crate) fn names_sequence(name: &str) -> bool {
         || name.contains("seq")
 }
 
+/// Sizes that inputs and `--dim` give, each with where it is from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known(BTreeMap<Symbol, (i64, String)>);
+
+impl Known {
+    /// The sizes that the given inputs and `--dim` say for the dims of a model's inputs.
+    ///
+    /// # Errors
+    /// [`Error::Input`] for an input of another rank than declared, [`Error::Dim`] and [`Error::Sizes`] for sizes
+    /// that cannot be or conflict, [`Error::UnknownDim`] for a flag that fits no dim.
+    pub(crate) fn new(
+        declared: &[DeclaredInput],
+        flags: &Sizes,
+        given: &Given,
+    ) -> Result<Self, Error> {
+        let mut known = Self::default();
+        let typed = || declared.iter().filter_map(|input| Some((&input.name, input.ty.as_ref()?)));
+        for (name, ty) in typed() {
+            let Some((tensor, origin)) = given.get(name) else { continue };
+            if tensor.shape().len() != ty.rank() {
+                return Err(misfit(name, ty, tensor, origin));
+            }
+            for (dim, &size) in ty.shape.iter().zip(tensor.shape()) {
+                if let Some(symbol) = dim.as_symbol() {
+                    let size = i64::try_from(size).unwrap_or(i64::MAX);
+                    known.add(symbol, size, format!("input `{name}` from {origin}"))?;
+                }
+            }
+        }
+        let mut symbols = BTreeSet::new();
+        typed().flat_map(|(_, ty)| &ty.shape).for_each(|dim| dim.collect_symbols(&mut symbols));
+        for (name, size) in &flags.dim {
+            let symbol = Symbol::new(name);
+            if !symbols.contains(&symbol) {
+                let known = symbols.iter().map(|symbol| symbol.name().to_owned()).collect();
+                return Err(Error::UnknownDim { name: name.clone(), known });
+            }
+            known.add(&symbol, *size, "--dim".to_owned())?;
+        }
+        Ok(known)
+    }
+
+    fn add(&mut self, symbol: &Symbol, size: i64, what: String) -> Result<(), Error> {
+        let one = Bindings::new().bind(symbol.clone(), size);
+        one.map_err(|source| Error::Dim { what: what.clone(), source })?;
+        let (before, origin) = self.0.entry(symbol.clone()).or_insert((size, what.clone()));
+        if *before == size {
+            return Ok(());
+        }
+        let (symbol, before, origin) = (symbol.clone(), *before, origin.clone());
+        Err(Error::Sizes { what, symbol, size, before, origin })
+    }
+
+    fn get(&self, symbol: &Symbol) -> Option<i64> {
+        self.0.get(symbol).map(|&(size, _)| size)
+    }
+
+    /// The sizes that a specialised import needs for these symbols: by inputs and flags, else by default. `inputs`
+    /// are types that tell which symbols are the batch and the sequence where their names do not.
+    ///
+    /// # Errors
+    /// [`Error::Sizes`] for flags that conflict with inputs, [`Error::UnboundDims`] for symbols without a size.
+    pub(crate) fn specialise<'a>(
+        &self,
+        symbols: &[Symbol],
+        flags: &Sizes,
+        inputs: impl Iterator<Item = &'a TensorType> + Clone,
+    ) -> Result<Bindings, Error> {
+        let (roles, mut sizes) = (Roles::of(inputs), self.clone());
+        for symbol in symbols {
+            let rows = [
+                ("--batch", flags.batch, &roles.batch, names_batch as fn(&str) -> bool),
+                ("--seq", flags.seq, &roles.sequence, names_sequence),
+            ];
+            for (flag, size, role, is_named) in rows {
+                let fits = role.as_ref() == Some(symbol) || is_named(symbol.name());
+                if let Some(size) = size.filter(|_| fits) {
+                    sizes.add(symbol, size, flag.to_owned())?;
+                }
+            }
+        }
+        let default = |symbol: &Symbol| match symbol.name() {
+            name if names_batch(name) => Some(DEFAULT_BATCH),
+            name if names_sequence(name) => Some(DEFAULT_SEQUENCE),
+            _ => None,
+        };
+        sizes.bindings(symbols, default)
+    }
+
+    /// These symbols' sizes.
+    fn bindings(
+        &self,
+        symbols: &[Symbol],
+        default: impl Fn(&Symbol) -> Option<i64>,
+    ) -> Result<Bindings, Error> {
+        let (mut bindings, mut unbound) = (Bindings::new(), Vec::new());
+        for symbol in symbols {
+            match self.get(symbol).or_else(|| default(symbol)) {
+                Some(size) => bindings
+                    .bind(symbol.clone(), size)
+                    .map_err(|source| Error::Dim { what: "sizes".to_owned(), source })?,
+                None => unbound.push(symbol.clone()),
+            }
+        }
+        if unbound.is_empty() { Ok(bindings) } else { Err(Error::UnboundDims(unbound)) }
+    }
+}
+
 /// Sizes for the symbols of a graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizing {
@@ -64,55 +174,21 @@ pub(crate) struct Sizing {
 
 /// Sizes for all symbols of a graph.
 ///
-/// Inputs that are given decide; flags must agree with them. What neither says is 1 for the batch and `sequence`
-/// for the sequence. `dims` are sizes that the import has taken: the graph no longer has their symbols.
+/// Inputs that are given and `--dim` decide; other flags must agree with them. What neither says is 1 for the batch
+/// and `sequence` for the sequence.
 ///
 /// # Errors
-/// [`Error::Input`] and [`Error::Dim`] for sizes that conflict, [`Error::UnknownDim`] and [`Error::Flag`] for
-/// flags that fit no dim, [`Error::UnboundDims`] for symbols left without a size.
+/// [`Error::Sizes`] for sizes that conflict, [`Error::Flag`] for flags that fit no dim, [`Error::UnboundDims`] for
+/// symbols left without a size.
 pub(crate) fn sizes(
     graph: &Graph,
     flags: &Sizes,
-    given: &Given,
-    dims: &BTreeMap<String, i64>,
+    known: &Known,
     sequence: i64,
 ) -> Result<Sizing, Error> {
-    let mut bindings = Bindings::new();
-    for &id in graph.inputs() {
-        let name = graph.node(id).name();
-        if let Some((tensor, origin)) = given.get(name) {
-            let sizes = graph.ty(id.value()).shape.iter().zip(tensor.shape());
-            for (dim, &size) in sizes {
-                if let Some(symbol) = dim.as_symbol() {
-                    let size = i64::try_from(size).unwrap_or(i64::MAX);
-                    let what = || format!("input `{name}` from {origin}");
-                    bind(&mut bindings, symbol, size, what)?;
-                }
-            }
-        }
-    }
-    let symbols = graph.symbols();
-    for (name, size) in &flags.dim {
-        let symbol = Symbol::new(name);
-        // The import has asked for this size; a flag that repeats another must still agree with it.
-        if let Some(&taken) = dims.get(name)
-            && !symbols.contains(&symbol)
-        {
-            if *size != taken {
-                let reason = format!("`{name}` cannot be {size}: it is {taken} already");
-                return Err(Error::flag("--dim", reason));
-            }
-            continue;
-        }
-        if !symbols.contains(&symbol) {
-            let known = symbols.iter().map(|symbol| symbol.name().to_owned()).collect();
-            return Err(Error::UnknownDim { name: name.clone(), known });
-        }
-        bind(&mut bindings, &symbol, *size, || "--dim".to_owned())?;
-    }
     let types = graph.inputs().iter().map(|id| graph.ty(id.value()));
-    let roles = Roles::of(types.clone());
-    let free = |symbol: &Option<Symbol>| symbol.as_ref().is_some_and(|s| bindings.get(s).is_none());
+    let (roles, mut all) = (Roles::of(types.clone()), known.clone());
+    let free = |symbol: &Option<Symbol>| symbol.as_ref().is_some_and(|s| known.get(s).is_none());
     let free_sequence = flags.seq.is_none() && free(&roles.sequence);
     let rows = [
         ("--batch", flags.batch, &roles.batch, DEFAULT_BATCH, 0),
@@ -120,29 +196,17 @@ pub(crate) fn sizes(
     ];
     for (flag, size, symbol, default, axis) in rows {
         match (size, symbol) {
-            (Some(size), Some(symbol)) => bind(&mut bindings, symbol, size, || flag.to_owned())?,
-            (None, Some(symbol)) if bindings.get(symbol).is_none() => {
-                bind(&mut bindings, symbol, default, || flag.to_owned())?;
+            (Some(size), Some(symbol)) => all.add(symbol, size, flag.to_owned())?,
+            (None, Some(symbol)) if all.get(symbol).is_none() => {
+                all.add(symbol, default, flag.to_owned())?;
             }
             (Some(size), None) => check_fixed(flag, size, types.clone(), axis)?,
             (None, _) => {}
         }
     }
-    let unbound: Vec<_> =
-        symbols.into_iter().filter(|symbol| bindings.get(symbol).is_none()).collect();
-    match unbound.is_empty() {
-        true => Ok(Sizing { bindings, roles, free_sequence }),
-        false => Err(Error::UnboundDims(unbound)),
-    }
-}
-
-fn bind(
-    bindings: &mut Bindings,
-    symbol: &Symbol,
-    size: i64,
-    what: impl Fn() -> String,
-) -> Result<(), Error> {
-    bindings.bind(symbol.clone(), size).map_err(|source| Error::Dim { what: what(), source })
+    let symbols: Vec<_> = graph.symbols().into_iter().collect();
+    let bindings = all.bindings(&symbols, |_| None)?;
+    Ok(Sizing { bindings, roles, free_sequence })
 }
 
 /// Accepts a flag for a dim that the model fixes at this very size.
@@ -180,55 +244,63 @@ pub(crate) fn check_given(graph: &Graph, given: &Given, bindings: &Bindings) -> 
         let shape = ty.bound_shape(bindings);
         let fits = tensor.dtype() == ty.dtype && shape.is_ok_and(|shape| tensor.shape() == shape);
         if !fits {
-            return Err(Error::Input {
-                name: name.to_owned(),
-                expected: ty.to_string(),
-                found: format!("{tensor:?}"),
-                origin,
-            });
+            return Err(misfit(name, ty, tensor, origin));
         }
     }
     Ok(())
 }
 
-/// The sizes that a specialised import needs for these symbols: by flags and given inputs, else by default.
-pub(crate) fn sizes_by_name(
-    symbols: impl IntoIterator<Item = Symbol>,
-    flags: &Sizes,
-) -> Result<Bindings, Error> {
-    let (mut bindings, mut unbound) = (Bindings::new(), Vec::new());
-    for symbol in symbols {
-        let by_dim = flags.dim.iter().find(|(name, _)| name == symbol.name()).map(|dim| dim.1);
-        let size = by_dim.or_else(|| match symbol.name() {
-            name if names_batch(name) => Some(flags.batch.unwrap_or(DEFAULT_BATCH)),
-            name if names_sequence(name) => Some(flags.seq.unwrap_or(DEFAULT_SEQUENCE)),
-            _ => None,
-        });
-        match size {
-            Some(size) => bind(&mut bindings, &symbol, size, || "--dim".to_owned())?,
-            None => unbound.push(symbol),
-        }
-    }
-    if unbound.is_empty() { Ok(bindings) } else { Err(Error::UnboundDims(unbound)) }
+/// A given tensor that is not what the model asks for.
+fn misfit(name: &str, expected: &TensorType, found: &Tensor, origin: Origin) -> Error {
+    let (name, expected) = (name.to_owned(), expected.to_string());
+    Error::Input { name, expected, found: format!("{found:?}"), origin }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Sizes, sizes};
+    use super::{Known, Sizes, names_batch, sizes};
     use crate::inputs::Given;
+    use graphene_frontend::dim::Symbol;
     use graphene_frontend::graph::Graph;
-    use std::collections::BTreeMap;
+    use graphene_frontend::import::DeclaredInput;
+
+    fn flags(batch: Option<i64>, dim: &[(&str, i64)]) -> Sizes {
+        let dim = dim.iter().map(|&(name, size)| (name.to_owned(), size)).collect();
+        Sizes { batch, seq: None, dim }
+    }
+
+    fn known(flags: &Sizes) -> Result<Known, String> {
+        let ty = Some("f32[rows, batch]".parse().expect("it is a type"));
+        let declared = [DeclaredInput { name: "x".to_owned(), ty }];
+        Known::new(&declared, flags, &Given::default()).map_err(|error| error.to_string())
+    }
 
     #[test]
     fn sizes_that_the_import_has_taken_may_be_given() {
-        let taken = BTreeMap::from([("rows".to_owned(), 3)]);
         let given = |name: &str, size| {
-            let flags = Sizes { batch: None, seq: None, dim: vec![(name.to_owned(), size)] };
-            let sizing = sizes(&Graph::default(), &flags, &Given::default(), &taken, 1);
+            let flags = flags(None, &[(name, size)]);
+            let sizing = sizes(&Graph::default(), &flags, &known(&flags)?, 1);
             sizing.map(|sizing| sizing.bindings.iter().count()).map_err(|error| error.to_string())
         };
         assert_eq!(given("rows", 3), Ok(0));
-        assert_eq!(given("rows", 4), Err("--dim: `rows` cannot be 4: it is 3 already".to_owned()));
-        assert_eq!(given("row", 3), Err("--dim row: the model has no such dim".to_owned()));
+        let other = "--dim row: the model has no such dim; it has batch, rows";
+        assert_eq!(given("row", 3), Err(other.to_owned()));
+    }
+
+    #[test]
+    fn specialised_imports_take_sizes_by_flag_and_by_name() {
+        let given = |flags: &Sizes, name: &str| {
+            let sizes = known(flags)?.specialise(&[Symbol::new(name)], flags, [].into_iter());
+            let sizes = sizes.map_err(|error| error.to_string())?;
+            Ok::<_, String>(sizes.iter().map(|(_, size)| size).collect::<Vec<_>>())
+        };
+        assert!(names_batch("batch"));
+        assert_eq!(given(&flags(None, &[]), "batch"), Ok(vec![1]));
+        assert_eq!(given(&flags(Some(4), &[]), "batch"), Ok(vec![4]));
+        assert_eq!(given(&flags(None, &[("rows", 3)]), "rows"), Ok(vec![3]));
+        let unbound = "the model has dims without a size: `rows`; pass --dim rows=N";
+        assert_eq!(given(&flags(None, &[]), "rows"), Err(unbound.to_owned()));
+        let conflict = "--batch: dimension `batch` cannot be 4: it is 3 by --dim";
+        assert_eq!(given(&flags(Some(4), &[("batch", 3)]), "batch"), Err(conflict.to_owned()));
     }
 }

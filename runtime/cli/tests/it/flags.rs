@@ -46,7 +46,7 @@ fn usage_is_code_2() {
         &[MLP, "--dim", "batch=3", "--batch", "4"],
         2,
         expect![[r#"
-            error: --batch: dimension `batch` cannot be 4: it is 3 already
+            error: --batch: dimension `batch` cannot be 4: it is 3 by --dim
         "#]],
     );
     check_fails(

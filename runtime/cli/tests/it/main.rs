@@ -2,8 +2,10 @@
 
 mod fixtures;
 mod flags;
+mod models;
 mod numpy;
 mod reports;
+mod sizes;
 mod stages;
 
 use std::path::{Path, PathBuf};

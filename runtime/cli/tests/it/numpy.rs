@@ -1,15 +1,11 @@
 //! Inputs and outputs in NumPy's files.
 
+use crate::models::npy;
 use crate::{Folder, json, quick};
 
 /// A `.npy` file of these sizes, all elements zero bytes.
 fn zeros(descr: &str, shape: &str, bytes: usize) -> Vec<u8> {
-    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}\n");
-    let mut file = b"\x93NUMPY\x01\x00".to_vec();
-    file.extend((header.len() as u16).to_le_bytes());
-    file.extend(header.as_bytes());
-    file.resize(file.len() + bytes, 0);
-    file
+    npy(descr, shape, &vec![0; bytes])
 }
 
 #[test]
@@ -61,7 +57,7 @@ fn wrong_inputs_are_refused_by_name() {
         (
             zeros("<f4", "3, 8", 96),
             &["--batch", "4"],
-            "--batch: dimension `batch` cannot be 4: it is 3 already".to_owned(),
+            format!("--batch: dimension `batch` cannot be 4: it is 3 by input `x` from {path}"),
         ),
     ];
     for (file, more, message) in rows {

@@ -1,0 +1,76 @@
+//! Sizes of dynamic dims: from inputs that are given, from flags, by default.
+
+use crate::models::{FLOAT, graph, node, npy, value, write, zeros};
+use crate::{Folder, json, quick};
+use std::io::Write;
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+/// A model whose import asks for the sizes of both dims: they may differ.
+fn sum(folder: &Folder) -> String {
+    let inputs = vec![value("x", FLOAT, "p"), value("z", FLOAT, "q")];
+    write(folder, graph(inputs, vec![], vec![node("Add", "x z", "y")], "y"))
+}
+
+#[track_caller]
+fn check_says(arguments: &[&str], code: i32, message: &str) {
+    let given = quick(arguments);
+    assert_eq!((given.code, given.stderr), (code, format!("error: {message}\n")));
+}
+
+/// The sizes of given inputs are those that a specialised import takes, whichever flag gives them.
+#[test]
+fn inputs_size_specialised_imports() {
+    let folder = Folder::new();
+    let model = sum(&folder);
+    let unsized_dims = "the model has dims without a size: `p`, `q`; pass --dim p=N --dim q=N";
+    check_says(&[&model], 2, unsized_dims);
+
+    let (x, z) = (zeros(&folder, "x", "3,", 3), zeros(&folder, "z", "3,", 3));
+    let report = json(&[&model, "--input", &x, "--input", &z]);
+    assert_eq!(report["outputs"][0]["shape"], serde_json::json!([3]), "{report:#}");
+
+    let archive = folder.path("x.npz");
+    let mut zip = ZipWriter::new(std::fs::File::create(&archive).unwrap());
+    for name in ["x.npy", "z.npy"] {
+        zip.start_file(name, SimpleFileOptions::default()).unwrap();
+        zip.write_all(&npy("<f4", "1,", &[0; 4])).unwrap();
+    }
+    zip.finish().unwrap();
+    let report = json(&[&model, "--inputs", &archive]);
+    assert_eq!(report["outputs"][0]["shape"], serde_json::json!([1]), "{report:#}");
+
+    // Tensor messages: one dim of 2, f32, eight bytes of data. Their names are none, so their order counts.
+    let data = Folder::new();
+    for file in ["input_0.pb", "input_1.pb"] {
+        let message = [&[0x08, 2, 0x10, 1, 0x4a, 8][..], &[0; 8]].concat();
+        std::fs::write(data.path(file), message).unwrap();
+    }
+    let report = json(&[&model, "--data", &data.path("")]);
+    assert_eq!(report["outputs"][0]["shape"], serde_json::json!([2]), "{report:#}");
+}
+
+#[test]
+fn sizes_that_contradict_name_both_origins() {
+    let folder = Folder::new();
+    let model = sum(&folder);
+    let x = zeros(&folder, "x", "3,", 3);
+    let is = format!("it is 3 by input `x` from {}", folder.path("x.npy"));
+    let row = |flags: &[&str], message: &str| {
+        let all = [&[&model, "--input", &x], flags].concat();
+        check_says(&all, 2, message);
+    };
+    row(&["--dim", "p=4"], &format!("--dim: dimension `p` cannot be 4: {is}"));
+    row(&["--batch", "4", "--dim", "q=3"], &format!("--batch: dimension `p` cannot be 4: {is}"));
+    row(&["--dim", "r=4"], "--dim r: the model has no such dim; it has p, q");
+    // One that repeats what the input says is fine, and the other dim is still asked for.
+    row(&["--dim", "p=3"], "the model has dims without a size: `q`; pass --dim q=N");
+    let report = json(&[&model, "--input", &x, "--batch", "3", "--dim", "q=3"]);
+    assert_eq!(report["outputs"][0]["shape"], serde_json::json!([3]), "{report:#}");
+
+    let inputs = vec![value("x", FLOAT, "p"), value("z", FLOAT, "p")];
+    let model = write(&folder, graph(inputs, vec![], vec![node("Add", "x z", "y")], "y"));
+    let (z, path) = (zeros(&folder, "z", "4,", 4), folder.path("z.npy"));
+    let message = format!("input `z` from {path}: dimension `p` cannot be 4: {is}");
+    check_says(&[&model, "--input", &x, "--input", &z], 2, &message);
+}
