@@ -3,8 +3,8 @@
 use crate::args::{Emit, Stage};
 use crate::error::Error;
 use crate::files;
-use crate::session::Plans;
-use crate::sizes::{Sizing, sizes_text};
+use crate::session::{self, Plans};
+use crate::sizes::Sizing;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::{dot, text};
 
@@ -25,11 +25,7 @@ pub(crate) fn emit(
             Stage::Rewritten => text::print(&plans.rewritten).text,
             Stage::Groups => groups.print(&plans.rewritten),
             Stage::Program => program.to_string(),
-            Stage::Bound => {
-                let plan = graphene_runtime::bind(program, &sizing.bindings);
-                let sizes = sizes_text(&sizing.bindings);
-                plan.map_err(|source| Error::Run { executor: "fused", sizes, source })?.to_string()
-            }
+            Stage::Bound => session::bind(program, &sizing.bindings)?.to_string(),
             Stage::Dot => dot::dot(&plans.rewritten),
         };
         match path {

@@ -1,6 +1,6 @@
 //! What the command does, step by step.
 
-use crate::args::{Arguments, Exec, Precision};
+use crate::args::{Arguments, Exec, Precision, Stage, is_cpu};
 use crate::bench::Schedule;
 use crate::compare::{Tolerance, compare};
 use crate::data::Expected;
@@ -84,12 +84,13 @@ fn run_model(
         let text = plans.fused.0.explain(&plans.rewritten);
         report.explain = Some(text.lines().map(str::to_owned).collect());
     }
-    if arguments.plan_only() {
-        plan_only(arguments, &loaded, &plans, &sizing, &given, &mut report)?;
-    } else {
+    let job = {
         let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);
-        let job = Job { arguments, loaded, plans, given, known, target: &target };
-        job.run(&expected, sizing, progress, &mut report)?;
+        Job { arguments, loaded, plans, given, known, target: &target }
+    };
+    match arguments.plan_only() {
+        true => job.plan_only(sizing, progress, &mut report)?,
+        false => job.run(&expected, sizing, progress, &mut report)?,
     }
     report.compile_ms = compile_times(progress);
     report.exit_code = match (report.differs(), report.gate_failed()) {
@@ -179,30 +180,6 @@ fn is_source(op: &Op) -> bool {
     matches!(op, Op::Input | Op::Constant(_))
 }
 
-/// Prints stages and describes the plans without running them.
-fn plan_only(
-    arguments: &Arguments,
-    loaded: &Loaded,
-    plans: &Plans,
-    sizing: &Sizing,
-    given: &Given,
-    report: &mut Report,
-) -> Result<(), Error> {
-    emit::emit(&arguments.report.emit, &loaded.graph, plans, sizing)?;
-    describe_values(report, &loaded.graph, sizing, given);
-    for compiled in session::compile(plans, &arguments.run.exec) {
-        let mut entry = session::describe(&compiled);
-        // Which CPU kernel would run a step says nothing about another machine.
-        entry.kernels.clear();
-        entry.by_reference.clear();
-        report.executors.push(entry);
-    }
-    if !arguments.emits_to_stdout() {
-        report.notes.push(format!("planned for {}, not run", report.target));
-    }
-    Ok(())
-}
-
 fn describe_values(report: &mut Report, graph: &Graph, sizing: &Sizing, given: &Given) {
     let shape = |ty: &graphene_frontend::types::TensorType| {
         ty.bound_shape(&sizing.bindings).unwrap_or_default()
@@ -245,6 +222,33 @@ struct First<'a> {
 }
 
 impl Job<'_> {
+    /// Prints stages and describes the plans; the model runs at most once, to find the sizes of a bound plan.
+    fn plan_only(
+        &self,
+        mut sizing: Sizing,
+        progress: &mut Progress,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let compiled = session::compile(self.plans, &self.arguments.run.exec);
+        let emits = &self.arguments.report.emit;
+        if emits.iter().any(|emit| emit.stage == Stage::Bound) {
+            sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
+        }
+        emit::emit(emits, &self.loaded.graph, self.plans, &sizing)?;
+        describe_values(report, &self.loaded.graph, &sizing, self.given);
+        for compiled in &compiled {
+            let mut entry = session::describe(compiled);
+            // Which CPU kernel would run a step says nothing about another machine.
+            entry.kernels.clear();
+            entry.by_reference.clear();
+            report.executors.push(entry);
+        }
+        if !self.arguments.emits_to_stdout() {
+            report.notes.push(format!("planned for {}, not run", report.target));
+        }
+        Ok(())
+    }
+
     fn run(
         &self,
         expected: &Expected,
@@ -300,9 +304,9 @@ impl Job<'_> {
         let mut failure = None;
         while sizing.free_sequence && length >= 1 {
             sizing = sizes(&self.loaded.graph, &self.arguments.sizes, self.known, length)?;
-            match self.first_run(&compiled[..1], &sizing, progress) {
-                Ok(_) if length == DEFAULT_SEQUENCE => return Ok(sizing),
-                Ok(_) => {
+            match self.attempt(compiled, &sizing, progress) {
+                Ok(()) if length == DEFAULT_SEQUENCE => return Ok(sizing),
+                Ok(()) => {
                     report.notes.push(format!(
                         "a sequence of {length}, since the model refuses {DEFAULT_SEQUENCE}; --seq N asks for another"
                     ));
@@ -314,6 +318,19 @@ impl Job<'_> {
             length /= 2;
         }
         failure.map_or(Ok(sizing), Err)
+    }
+
+    /// Runs the first executor once; for another machine, the plan is bound.
+    fn attempt(
+        &self,
+        compiled: &[Compiled],
+        sizing: &Sizing,
+        progress: &mut Progress,
+    ) -> Result<(), Error> {
+        match is_cpu(self.target) {
+            true => self.first_run(&compiled[..1], sizing, progress).map(drop),
+            false => session::bind(&self.plans.fused.1, &sizing.bindings).map(drop),
+        }
     }
 
     fn first_run<'a>(

@@ -14,6 +14,7 @@ use graphene_fusion::groups::Groups;
 use graphene_fusion::program::{BufferKind, Program};
 use graphene_fusion::{Granularity, lower, partition, rewrite};
 use graphene_ir::target::Target;
+use graphene_runtime::Plan;
 use graphene_runtime::cpu::{Executable, Module};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -229,6 +230,15 @@ pub(crate) fn weight_bytes(program: &Program) -> u64 {
         BufferKind::Input(_) | BufferKind::Output(_) | BufferKind::Intermediate => 0,
     });
     bytes.sum()
+}
+
+/// Binds the fused program without allocating anything.
+///
+/// # Errors
+/// [`Error::Run`].
+pub(crate) fn bind(program: &Program, bindings: &Bindings) -> Result<Plan, Error> {
+    let plan = graphene_runtime::bind(program, bindings);
+    plan.map_err(|source| refused(Exec::Fused, bindings, source))
 }
 
 fn refused(exec: Exec, bindings: &Bindings, source: graphene_runtime::Error) -> Error {

@@ -1,6 +1,6 @@
 //! Models as exporters write them, with outputs that another runtime computed.
 
-use crate::{Folder, json, quick};
+use crate::{Folder, json, quick, run};
 use std::path::PathBuf;
 
 /// The folders of the models.
@@ -91,6 +91,15 @@ fn sequences_fit_the_model() {
     let (model, _) = fixture("bert-tiny");
     let report = json(&[&model]);
     assert_eq!(report["sizes"]["sequence"], 64, "{report:#}");
+    for flags in [&["--emit", "bound"][..], &["--emit", "bound", "--target", "sm_90a"]] {
+        let given = run(&[&[&*model], flags].concat());
+        let note =
+            "note: a sequence of 64, since the model refuses 128; --seq N asks for another\n";
+        assert_eq!((given.code, given.stderr.as_str()), (0, note));
+        assert!(given.stdout.starts_with("plan batch=1 sequence=64 {\n"), "{}", given.stdout);
+        let given = run(&[&[&*model, "--seq", "128"], flags].concat());
+        assert_eq!(given.code, 3, "{}", given.stderr);
+    }
     let given = quick(&[&model, "--seq", "128"]);
     assert_eq!(given.code, 3, "{}", given.stdout);
     assert!(given.stderr.contains("batch=1, sequence=128"), "{}", given.stderr);
