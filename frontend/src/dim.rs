@@ -4,10 +4,11 @@
 //! division, a minimum or a maximum. Two dims that are equal as polynomials over their atoms are equal
 //! as values (`==`), print the same text and hash alike, so a shape comparison is a comparison of values.
 //!
-//! Every symbol stands for a size of at least one: [`Bindings::bind`] refuses anything else. Arithmetic
-//! saturates at the ends of `i64`; whoever allocates checks sizes against a limit far below, so a saturated
-//! size is always refused there. An expression of more than [`MAX_WEIGHT`] parts saturates too: squaring a sum again
-//! and again, or dividing quotients, would otherwise let a small file ask for any memory and any depth.
+//! Every symbol stands for a size of at least one: [`Bindings::bind`] refuses anything else, and a size of zero
+//! takes the symbol's place before anything is concluded from it ([`Bindings::fix`]). Arithmetic saturates at the
+//! ends of `i64`; whoever allocates checks sizes against a limit far below, so a saturated size is always refused
+//! there. An expression of more than [`MAX_WEIGHT`] parts saturates too: squaring a sum again and again, or dividing
+//! quotients, would otherwise let a small file ask for any memory and any depth.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -107,8 +108,20 @@ impl Bindings {
     /// # Errors
     /// [`DimError::Size`] if the size is below one or the symbol has another size already.
     pub fn bind(&mut self, symbol: Symbol, size: i64) -> Result<(), DimError> {
+        if size < 1 {
+            return Err(DimError::Size { symbol, size, before: None });
+        }
+        self.fix(symbol, size)
+    }
+
+    /// Binds `symbol` to `size` (elements), which may be zero: only for what is built from these sizes on. What was
+    /// concluded before holds for sizes of at least one.
+    ///
+    /// # Errors
+    /// [`DimError::Size`] if the size is negative or the symbol has another size already.
+    pub fn fix(&mut self, symbol: Symbol, size: i64) -> Result<(), DimError> {
         let before = self.get(&symbol).filter(|&before| before != size);
-        if size < 1 || before.is_some() {
+        if size < 0 || before.is_some() {
             return Err(DimError::Size { symbol, size, before });
         }
         self.0.insert(symbol, size);

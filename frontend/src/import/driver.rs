@@ -196,7 +196,7 @@ impl<'m> Importer<'m> {
         let mut bindings = Bindings::new();
         for (name, &size) in &options.dims {
             let fail = |error: crate::dim::DimError| outside_infer(name, error.into());
-            bindings.bind(Symbol::new(name), size).map_err(fail)?;
+            bindings.fix(Symbol::new(name), size).map_err(fail)?;
             self.notes.push(format!("dimension `{name}` is {size}"));
         }
         let initial: HashSet<_> = graph.initializer.iter().map(|tensor| &tensor.name).collect();

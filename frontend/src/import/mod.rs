@@ -36,7 +36,7 @@ pub use external::{ExternalData, ExternalDataError, ModelFolder, NoExternalData,
 /// What is known beforehand about a model's inputs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ImportOptions {
-    /// Sizes for symbols, by name.
+    /// Sizes for symbols, by name; zero is one.
     pub dims: BTreeMap<String, i64>,
     /// Values for inputs, by name; such an input becomes a constant.
     pub values: BTreeMap<String, Tensor>,

@@ -73,7 +73,7 @@ pub(super) fn bind_value(
     for (dim, &size) in declared.shape.iter().zip(tensor.shape()) {
         let size = size as i64;
         let bound: Result<(), DimError> = match dim.as_symbol() {
-            Some(symbol) => bindings.bind(symbol.clone(), size),
+            Some(symbol) => bindings.fix(symbol.clone(), size),
             None => Ok(()),
         };
         let fits = dim.as_symbol().is_some() || dim.known().is_none_or(|known| known == size);

@@ -94,6 +94,21 @@ fn shapes_that_hang_on_sizes_name_the_symbols() {
     assert!(import(bytes(&model), &NoExternalData, &options).is_ok());
 }
 
+/// A size of zero is one like any other, where it is known before anything is concluded from the symbol.
+#[test]
+fn sizes_may_be_zero() {
+    let nodes = || vec![node("Add", "x z", "y")];
+    let model = with_ints(&[("x", 1, "n 4"), ("z", 1, "n 1")], &[], nodes());
+    let mut options = ImportOptions::default();
+    options.dims.insert("n".into(), 0);
+    let imported = import(bytes(&model), &NoExternalData, &options).unwrap();
+    let (_, y) = imported.graph.outputs()[0];
+    assert_eq!(imported.graph.ty(y).to_string(), "f32[0, 4]");
+    options.dims.insert("n".into(), -1);
+    let refused = import(bytes(&model), &NoExternalData, &options).unwrap_err();
+    assert_eq!(refused.to_string(), "`n`: dimension `n` cannot be -1");
+}
+
 #[test]
 fn everything_unsupported_is_reported_at_once() {
     let branch = |op: &str| graph(vec![], vec![node(op, "x", "r")], &["r"]);

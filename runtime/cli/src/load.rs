@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::inputs::Given;
 use crate::sizes::{Known, sizes_text};
 use bytes::Bytes;
+use graphene_frontend::dim::Symbol;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{
     DeclaredInput, ExternalData, Import, ImportError, ImportOptions, declared_inputs, import, ops,
@@ -90,6 +91,14 @@ impl Source {
     ) -> Result<Loaded, Error> {
         let mut options = ImportOptions::default();
         let mut specialised = Vec::new();
+        let specialise = |options: &mut ImportOptions, symbols: &[Symbol]| {
+            let left = declared.iter().filter(|input| !options.values.contains_key(&input.name));
+            let left = left.filter_map(|input| input.ty.as_ref());
+            let sizes = known.specialise(symbols, flags, left)?;
+            options.dims.extend(sizes.iter().map(|(s, size)| (s.name().to_owned(), size)));
+            Ok::<_, Error>((!symbols.is_empty()).then(|| sizes_text(&sizes)))
+        };
+        specialised.extend(specialise(&mut options, &known.empty())?);
         for _ in 0..SPECIALISATIONS {
             match import(self.model.clone(), &*self.weights, &options) {
                 Ok(import) => return Ok(self.loaded(import, &specialised)),
@@ -105,14 +114,7 @@ impl Source {
                         options.values.insert(input.clone(), value.ok_or_else(needed)?);
                         specialised.push(format!("the values of {input}"));
                     }
-                    let left =
-                        declared.iter().filter(|input| !options.values.contains_key(&input.name));
-                    let left = left.filter_map(|input| input.ty.as_ref());
-                    let sizes = known.specialise(&symbols, flags, left)?;
-                    if sizes.iter().next().is_some() {
-                        specialised.push(sizes_text(&sizes));
-                    }
-                    options.dims.extend(sizes.iter().map(|(s, size)| (s.name().to_owned(), size)));
+                    specialised.extend(specialise(&mut options, &symbols)?);
                     // Nothing new to give: the same complaint would come again.
                     if before == (options.dims.len(), options.values.len()) {
                         return Err(

@@ -61,8 +61,8 @@ impl Known {
     /// The sizes that the given inputs and `--dim` say for the dims of a model's inputs.
     ///
     /// # Errors
-    /// [`Error::Input`] for an input of another rank than declared, [`Error::Dim`] and [`Error::Sizes`] for sizes
-    /// that cannot be or conflict, [`Error::UnknownDim`] for a flag that fits no dim.
+    /// [`Error::Input`] for an input of another rank than declared, [`Error::Sizes`] for sizes that conflict,
+    /// [`Error::UnknownDim`] for a flag that fits no dim.
     pub(crate) fn new(
         declared: &[DeclaredInput],
         flags: &Sizes,
@@ -96,14 +96,21 @@ impl Known {
     }
 
     fn add(&mut self, symbol: &Symbol, size: i64, what: String) -> Result<(), Error> {
-        let one = Bindings::new().bind(symbol.clone(), size);
-        one.map_err(|source| Error::Dim { what: what.clone(), source })?;
         let (before, origin) = self.0.entry(symbol.clone()).or_insert((size, what.clone()));
         if *before == size {
             return Ok(());
         }
         let (symbol, before, origin) = (symbol.clone(), *before, origin.clone());
         Err(Error::Sizes { what, symbol, size, before, origin })
+    }
+
+    /// The dims of size zero. An import has to know them: what it concludes holds for sizes of at least one.
+    pub(crate) fn empty(&self) -> Vec<Symbol> {
+        self.0
+            .iter()
+            .filter(|(_, (size, _))| *size == 0)
+            .map(|(symbol, _)| symbol.clone())
+            .collect()
     }
 
     fn get(&self, symbol: &Symbol) -> Option<i64> {
@@ -152,7 +159,7 @@ impl Known {
         for symbol in symbols {
             match self.get(symbol).or_else(|| default(symbol)) {
                 Some(size) => bindings
-                    .bind(symbol.clone(), size)
+                    .fix(symbol.clone(), size)
                     .map_err(|source| Error::Dim { what: "sizes".to_owned(), source })?,
                 None => unbound.push(symbol.clone()),
             }

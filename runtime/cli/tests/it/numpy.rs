@@ -46,8 +46,8 @@ fn wrong_inputs_are_refused_by_name() {
         ),
         (
             zeros("<f4", "0, 8", 0),
-            &[],
-            format!("input `x` from {path}: dimension `batch` cannot be 0"),
+            &["--batch", "4"],
+            format!("--batch: dimension `batch` cannot be 4: it is 0 by input `x` from {path}"),
         ),
         (
             zeros("<f4", "3, 8", 95),

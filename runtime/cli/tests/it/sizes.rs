@@ -74,3 +74,25 @@ fn sizes_that_contradict_name_both_origins() {
     let message = format!("input `z` from {path}: dimension `p` cannot be 4: {is}");
     check_says(&[&model, "--input", &x, "--input", &z], 2, &message);
 }
+
+/// Nothing in gives nothing out: a size of zero is one like any other where the operations have a meaning for it.
+#[test]
+fn inputs_may_be_empty() {
+    let folder = Folder::new();
+    let (x, y) = (zeros(&folder, "x", "0, 8", 0), folder.path("y.npz"));
+    let flags = ["zoo:mlp-2x8", "--input", &x, "--exec", "fused,library,reference"];
+    let report = json(&[&flags[..], &["--save-outputs", &y]].concat());
+    assert_eq!(report["outputs"][0]["shape"], serde_json::json!([0, 8]), "{report:#}");
+    assert_eq!(report["model"]["specialised"], "batch=0");
+    let agrees: Vec<_> =
+        report["agreement"].as_array().unwrap().iter().map(|entry| &entry["agrees"]).collect();
+    assert_eq!(agrees, [true, true]);
+    assert!(std::path::Path::new(&y).exists());
+
+    // No index is that of the largest of no elements.
+    let inputs = vec![value("x", FLOAT, "p 8")];
+    let model = write(&folder, graph(inputs, vec![], vec![node("ArgMax", "x", "y")], "y"));
+    let given = quick(&[&model, "--input", &x]);
+    assert_eq!(given.code, 3, "{}", given.stdout);
+    assert!(given.stderr.contains("`y` (ArgMax)"), "{}", given.stderr);
+}
