@@ -180,6 +180,14 @@ pub(crate) enum Error {
         /// What it says.
         source: EvalError,
     },
+    /// An index that follows from given inputs is out of range.
+    #[error("{source}; the index follows from {inputs}")]
+    Index {
+        /// The inputs and where they were read.
+        inputs: String,
+        /// What the executor says.
+        source: Box<Error>,
+    },
     /// A device or a library is missing.
     #[error("{0}")]
     Device(String),
@@ -242,6 +250,7 @@ impl Error {
             | Self::Npy { .. }
             | Self::Data { .. }
             | Self::DataSet(_)
+            | Self::Index { .. }
             | Self::Write { .. } => 2,
             Self::Import(_) | Self::Read { .. } | Self::Run { .. } | Self::Evaluate { .. } => 3,
             Self::Device(_) => 6,

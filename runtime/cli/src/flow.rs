@@ -11,7 +11,7 @@ use crate::progress::Progress;
 use crate::report::{self, Agreement, Compile, OutputAgreement, Report, Time, Value, milliseconds};
 use crate::session::{self, Compiled, Plans, Runner};
 use crate::sizes::{DEFAULT_SEQUENCE, Known, Sizing, check_given, sizes};
-use crate::{data, emit, files, gates, machine, npy, page, random, summary, trace};
+use crate::{blame, data, emit, files, gates, machine, npy, page, random, summary, trace};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::DeclaredInput;
@@ -352,7 +352,8 @@ impl Job<'_> {
         let (mut outputs, mut times) = (Vec::new(), Vec::new());
         for runner in &mut runners {
             let start = Instant::now();
-            outputs.push(progress.stage(stage::FIRST, || runner.run(&inputs))?);
+            let run = progress.stage(stage::FIRST, || runner.run(&inputs));
+            outputs.push(run.map_err(|error| blame::index(error, self.plans, graph, self.given))?);
             times.push(start.elapsed());
         }
         Ok(First { runners, inputs, outputs, times })

@@ -2,11 +2,12 @@
 //!
 //! In reading order: [`args`] is the command line; [`flow`] is what happens, step by step; [`load`] imports the
 //! model, [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs; [`session`] plans, compiles and
-//! runs it, [`bench`] times it, [`compare`] compares outputs, [`gates`] counts launches; [`report`] holds what was
+//! runs it, [`blame`] tells whose data was at fault, [`bench`] times it, [`compare`] compares outputs, [`gates`] counts launches; [`report`] holds what was
 //! found, which [`summary`], [`page`] and [`trace`] show.
 
 mod args;
 mod bench;
+mod blame;
 mod compare;
 mod data;
 mod emit;

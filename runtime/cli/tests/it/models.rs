@@ -8,6 +8,9 @@ use graphene_frontend::onnx::{
 
 /// ONNX's number for f32.
 pub(crate) const FLOAT: i32 = 1;
+/// ONNX's number for i64.
+pub(crate) const INT64: i32 = 7;
+
 /// A node `outputs = op(inputs)`, named after its first output; names between spaces.
 pub(crate) fn node(op: &str, inputs: &str, outputs: &str) -> NodeProto {
     let names = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -32,6 +35,17 @@ pub(crate) fn value(name: &str, elem_type: i32, dims: &str) -> ValueInfoProto {
     let ty = TensorTypeProto { elem_type, shape: (dims != "?").then(shape) };
     let r#type = Some(TypeProto { value: Some(TypeValue::TensorType(ty)) });
     ValueInfoProto { name: name.into(), r#type }
+}
+
+/// A weight of i64.
+pub(crate) fn ints(name: &str, dims: &[i64], data: &[i64]) -> TensorProto {
+    TensorProto {
+        name: name.into(),
+        dims: dims.to_vec(),
+        data_type: INT64,
+        int64_data: data.to_vec(),
+        ..Default::default()
+    }
 }
 
 /// A graph whose outputs are named between spaces.
@@ -72,6 +86,12 @@ pub(crate) fn npy(descr: &str, shape: &str, elements: &[u8]) -> Vec<u8> {
 /// Writes a `.npy` file of f32 zeros to the folder; the flag's value that gives it to the input.
 pub(crate) fn zeros(folder: &Folder, name: &str, shape: &str, count: usize) -> String {
     input(folder, name, &npy("<f4", shape, &vec![0; 4 * count]))
+}
+
+/// Writes a `.npy` file of i64 to the folder; the flag's value that gives it to the input.
+pub(crate) fn numbers(folder: &Folder, name: &str, shape: &str, data: &[i64]) -> String {
+    let bytes: Vec<u8> = data.iter().flat_map(|number| number.to_le_bytes()).collect();
+    input(folder, name, &npy("<i8", shape, &bytes))
 }
 
 fn input(folder: &Folder, name: &str, file: &[u8]) -> String {
