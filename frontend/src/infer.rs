@@ -151,8 +151,11 @@ pub enum InferError {
     /// The type of an output depends on values that are not known.
     #[error("the output's size depends on values")]
     DataDependent,
+    /// A type with a size below zero.
+    #[error("a tensor of type {0} has a negative size")]
+    Negative(TensorType),
     /// A type of unreasonable size.
-    #[error("a tensor of type {0} has too many dims or elements, or a negative size")]
+    #[error("a tensor of type {0} has too many dims or elements")]
     Size(TensorType),
     /// A dim without a value.
     #[error(transparent)]
@@ -294,6 +297,7 @@ impl InferError {
             | Self::BodyArity { .. }
             | Self::Input
             | Self::DataDependent
+            | Self::Negative(_)
             | Self::Size(_)
             | Self::Dim(_) => false,
         }

@@ -66,10 +66,13 @@ impl TensorType {
     /// Refuses negative sizes, ranks over [`MAX_RANK`] and known sizes whose product is over [`MAX_ELEMENTS`].
     ///
     /// # Errors
-    /// [`InferError::Size`].
+    /// [`InferError::Negative`], [`InferError::Size`].
     pub fn check(&self) -> Result<(), InferError> {
         let negative = |dim: &Dim| dim.upper_bound().is_some_and(|bound| bound < 0);
-        if self.rank() > MAX_RANK || self.shape.iter().any(negative) {
+        if self.shape.iter().any(negative) {
+            return Err(InferError::Negative(self.clone()));
+        }
+        if self.rank() > MAX_RANK {
             return Err(InferError::Size(self.clone()));
         }
         let sizes: Vec<i64> = self.shape.iter().filter_map(Dim::known).collect();

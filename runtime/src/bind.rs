@@ -105,8 +105,8 @@ impl Plan {
 ///
 /// # Errors
 /// [`Error::Dim`] if a symbol has no size; [`Error::Infer`] if an operation does not take its inputs at these
-/// sizes, as a slice at a sequence longer than a model's table; [`Error::TooLarge`] if a buffer would be
-/// unreasonably large; [`Error::OutOfBounds`] if a step would reach beyond a buffer.
+/// sizes, as a slice at a sequence longer than a model's table; [`Error::Negative`] and [`Error::TooLarge`] if a
+/// size would be below zero or unreasonably large; [`Error::OutOfBounds`] if a step would reach beyond a buffer.
 pub fn bind(program: &Program, bindings: &Bindings) -> Result<Plan> {
     for condition in program.conditions() {
         condition.check(bindings).map_err(|error| Error::from(error).at(&condition.name))?;
@@ -144,7 +144,11 @@ pub fn bind(program: &Program, bindings: &Bindings) -> Result<Plan> {
 }
 
 fn size_of(dim: &Dim, bindings: &Bindings) -> Result<usize> {
-    let size = usize::try_from(dim.eval(bindings)?).ok().filter(|&size| size <= MAX_ELEMENTS);
+    let size = dim.eval(bindings)?;
+    if size < 0 {
+        return Err(Error::Negative { dim: dim.clone(), size });
+    }
+    let size = usize::try_from(size).ok().filter(|&size| size <= MAX_ELEMENTS);
     size.ok_or(Error::TooLarge { what: "a buffer" })
 }
 

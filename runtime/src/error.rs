@@ -1,6 +1,6 @@
 //! What can go wrong in the runtime.
 
-use graphene_frontend::dim::DimError;
+use graphene_frontend::dim::{Dim, DimError};
 use graphene_frontend::eval::EvalError;
 use graphene_frontend::infer::InferError;
 use graphene_frontend::tensor::TensorError;
@@ -41,6 +41,14 @@ pub enum Error {
     TooLarge {
         /// What was measured.
         what: &'static str,
+    },
+    /// A size came out below zero.
+    #[error("the size `{dim}` is negative: {size}")]
+    Negative {
+        /// The expression.
+        dim: Dim,
+        /// What it comes to.
+        size: i64,
     },
     /// An index is outside `-size..size`.
     #[error("index {index} is outside an axis of size {size}")]

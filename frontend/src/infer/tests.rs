@@ -43,7 +43,7 @@ fn sources() {
     let rows = [
         (Op::Input, "", "!Input"),
         (Op::Iota("batch + 1".parse().unwrap()), "", "i64[batch + 1]"),
-        (Op::Iota("-1".parse().unwrap()), "", "!Size"),
+        (Op::Iota("-1".parse().unwrap()), "", "!Negative"),
         (Op::Iota("4".parse().unwrap()), "f32[]", "!Arity"),
         (Op::Size("batch".parse().unwrap()), "", "i64[]"),
         (

@@ -279,22 +279,18 @@ fn sizes_out_of_reason() {
     };
     check(
         sized(&[i64::MAX]),
-        expect![
-            "`x`: a tensor of type f32[9223372036854775807] has too many dims or elements, or a negative size"
-        ],
+        expect!["`x`: a tensor of type f32[9223372036854775807] has too many dims or elements"],
     );
     check(sized(&[i64::MIN]), expect!["`x`: has the size -9223372036854775808"]);
     check(sized(&[-1, 4]), expect!["`x`: has the size -1"]);
     check(
         sized(&[1 << 32, 1 << 32]),
-        expect![
-            "`x`: a tensor of type f32[4294967296, 4294967296] has too many dims or elements, or a negative size"
-        ],
+        expect!["`x`: a tensor of type f32[4294967296, 4294967296] has too many dims or elements"],
     );
     check(
         sized(&[1; 17]),
         expect![
-            "`x`: a tensor of type f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1] has too many dims or elements, or a negative size"
+            "`x`: a tensor of type f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1] has too many dims or elements"
         ],
     );
     let weights = |dims: &[i64], bytes: &[u8]| {
@@ -320,7 +316,7 @@ fn sizes_out_of_reason() {
     check(
         filled,
         expect![
-            "`y` (ConstantOfShape): a tensor of type f32[9223372036854775807] has too many dims or elements, or a negative size"
+            "`y` (ConstantOfShape): a tensor of type f32[9223372036854775807] has too many dims or elements"
         ],
     );
 }

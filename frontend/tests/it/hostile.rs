@@ -72,7 +72,7 @@ fn operands() {
     check(
         &row(vec![node("Expand", "x c", "y")], axes(&[1 << 40, 1, 3])),
         &expect![
-            "`y` (Expand): a tensor of type f32[1099511627776, 2, 3] has too many dims or elements, or a negative size"
+            "`y` (Expand): a tensor of type f32[1099511627776, 2, 3] has too many dims or elements"
         ],
     );
     check(
@@ -90,7 +90,7 @@ fn operands() {
     check(
         &row(vec![node("Tile", "x c", "y")], axes(&[i64::MAX, i64::MAX])),
         &expect![
-            "`y` (Tile): a tensor of type f32[9223372036854775807, 2, 9223372036854775807, 3] has too many dims or elements, or a negative size"
+            "`y` (Tile): a tensor of type f32[9223372036854775807, 2, 9223372036854775807, 3] has too many dims or elements"
         ],
     );
 }

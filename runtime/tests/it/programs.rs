@@ -185,6 +185,20 @@ fn outputs_of_one_loop_share_an_order() {
 }
 
 #[test]
+fn sizes_below_zero_are_called_so() {
+    let mut g = Build(Graph::new());
+    let x = g.input("x", "b - 4");
+    let y = g.add(Op::Unary(Unary::Exp), &[x]);
+    g.0.add_output("y", y);
+    for granularity in [Granularity::PerOp, Granularity::Fused] {
+        let refused = module(&g.0, granularity).bind(&sizes(1, 1)).err().map(|e| e.to_string());
+        let refused = refused.unwrap_or_default();
+        assert!(refused.ends_with("the size `b - 4` is negative: -3"), "{refused}");
+        assert!(module(&g.0, granularity).bind(&sizes(5, 1)).is_ok());
+    }
+}
+
+#[test]
 fn a_slice_stays_within_its_axis() {
     let mut g = Build(Graph::new());
     let x = g.input("x", "8,10");

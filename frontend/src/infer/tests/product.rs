@@ -45,7 +45,7 @@ fn convolutions() {
         (conv(1, 1, 0, 0, 2), "f32[n, 4, 5]; f32[6, 2, 5]", "f32[n, 6, 1]"),
         (conv(1, 1, 0, 0, 4), "f32[n, 4, 5]; f32[6, 1, 5]", "!Attribute"),
         (conv(1, 1, 0, 0, 2), "f32[n, 3, 5]; f32[6, 2, 5]", "!Dims"),
-        (conv(1, 1, 0, 0, 1), "f32[n, 3, 4]; f32[8, 3, 6]", "!Size"),
+        (conv(1, 1, 0, 0, 1), "f32[n, 3, 4]; f32[8, 3, 6]", "!Negative"),
         (conv(1, 1, 0, 0, 1), "f32[n, 3, 4]; f32[8, 3, 3, 3]", "!Rank"),
         (conv(1, 1, 0, 0, 1), "f32[n, 3, 4, 4]; f32[8, 3, 3, 3]", "!Attribute"),
         (conv(0, 1, 0, 0, 1), "f32[n, 3, 4]; f32[8, 3, 3]", "!Attribute"),
@@ -66,7 +66,7 @@ fn transposed_convolutions() {
         (conv(2, 2, 0, 0, 2), 0, "f32[n, 4, w]; f32[4, 3, 3]", "f32[n, 6, 2*w + 3]"),
         (conv(1, 1, 0, 0, 1), 0, "f32[n, 4, w]; f32[3, 3, 3]", "!Dims"),
         (conv(1, 1, 0, 0, 3), 0, "f32[n, 4, w]; f32[4, 3, 3]", "!Attribute"),
-        (conv(1, 1, 9, 9, 1), 0, "f32[n, 4, 2]; f32[4, 3, 3]", "!Size"),
+        (conv(1, 1, 9, 9, 1), 0, "f32[n, 4, 2]; f32[4, 3, 3]", "!Negative"),
     ];
     for (conv, padding, inputs, expected) in rows {
         check(&Op::ConvTranspose { conv, output_padding: vec![padding] }, inputs, expected);
@@ -111,7 +111,7 @@ fn poolings() {
         (pool(PoolKind::Lp { p: 2 }, [2, 1, 1], [0, 0], false), "f32[1, 4]", "!Rank"),
         (pool(mean(), [2, 1, 1], [0, 0], false), "f32[1, 1, 4, 4]", "!Attribute"),
         (pool(mean(), [2, 0, 1], [0, 0], false), "f32[1, 1, 4]", "!Attribute"),
-        (pool(mean(), [6, 1, 1], [0, 0], false), "f32[1, 1, 4]", "!Size"),
+        (pool(mean(), [6, 1, 1], [0, 0], false), "f32[1, 1, 4]", "!Negative"),
     ];
     for (op, inputs, expected) in rows {
         check(&op, inputs, expected);
