@@ -90,6 +90,16 @@ impl Plan {
         self.layout.total
     }
 
+    /// Bytes of the arena, the inputs and the outputs; `u64::MAX` if they are more.
+    pub fn bytes(&self) -> u64 {
+        let outside = |buffer: &&BoundBuffer| match buffer.place {
+            Place::Input(_) | Place::Output(_) => true,
+            Place::Weight | Place::Arena(_) => false,
+        };
+        let bytes = self.buffers.iter().filter(outside).map(|buffer| buffer.bytes() as u64);
+        bytes.fold(self.layout.total, u64::saturating_add)
+    }
+
     /// The largest sum of intermediates alive at one step, in bytes: no arena is smaller.
     pub fn lower_bound_bytes(&self) -> u64 {
         self.layout.lower_bound
@@ -98,6 +108,13 @@ impl Plan {
     /// The heuristic whose arena was kept.
     pub fn heuristic(&self) -> Heuristic {
         self.layout.heuristic
+    }
+}
+
+impl BoundBuffer {
+    /// Its size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.elements.saturating_mul(self.dtype.size())
     }
 }
 

@@ -50,6 +50,14 @@ pub enum Error {
         /// What it comes to.
         size: i64,
     },
+    /// More memory is needed than was allowed for.
+    #[error("{needed} bytes of memory are needed, and there are {limit}")]
+    Exceeds {
+        /// Bytes needed for the arena, the inputs and the outputs.
+        needed: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
     /// An index is outside `-size..size`.
     #[error("index {index} is outside an axis of size {size}")]
     Index {

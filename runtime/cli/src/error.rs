@@ -4,6 +4,7 @@ use crate::npy::NpyError;
 use graphene_frontend::dim::{DimError, Symbol};
 use graphene_frontend::eval::EvalError;
 use graphene_frontend::import::ImportError;
+use graphene_frontend::infer::InferError;
 use graphene_frontend::testdata::DataError;
 use graphene_fusion::FusionError;
 use graphene_models::ZooError;
@@ -180,6 +181,29 @@ pub(crate) enum Error {
         /// What it says.
         source: EvalError,
     },
+    /// The machine does not have the memory that these sizes need.
+    #[error(
+        "{}{} of memory are needed for inputs, outputs and intermediates, but this machine has {}",
+        if .sizes.is_empty() { String::new() } else { format!("{sizes}: ") },
+        crate::human::bytes(*.needed),
+        crate::human::bytes(*.memory)
+    )]
+    Memory {
+        /// The sizes.
+        sizes: String,
+        /// Bytes needed, at least.
+        needed: u64,
+        /// Bytes of physical memory.
+        memory: u64,
+    },
+    /// The model cannot be imported for sizes as large as these.
+    #[error("{sizes}: {source}")]
+    Oversized {
+        /// The sizes.
+        sizes: String,
+        /// What the importer says.
+        source: Box<ImportError>,
+    },
     /// An index that follows from given inputs is out of range.
     #[error("{source}; the index follows from {inputs}")]
     Index {
@@ -250,12 +274,38 @@ impl Error {
             | Self::Npy { .. }
             | Self::Data { .. }
             | Self::DataSet(_)
+            | Self::Memory { .. }
+            | Self::Oversized { .. }
             | Self::Index { .. }
             | Self::Write { .. } => 2,
+            Self::Run { source, .. } if is_too_large(source) => 2,
             Self::Import(_) | Self::Read { .. } | Self::Run { .. } | Self::Evaluate { .. } => 3,
             Self::Device(_) => 6,
             Self::Timeout { .. } => 124,
         }
+    }
+}
+
+/// Whether sizes are refused for being too large.
+fn is_too_large(error: &graphene_runtime::Error) -> bool {
+    use graphene_runtime::Error as E;
+    match error {
+        E::At { error, .. } => is_too_large(error),
+        E::TooLarge { .. } | E::Memory { .. } | E::Exceeds { .. } => true,
+        E::Infer(error) => matches!(**error, InferError::Size(_)),
+        E::OutOfBounds { .. }
+        | E::Mismatch { .. }
+        | E::Overlap { .. }
+        | E::Negative { .. }
+        | E::Index { .. }
+        | E::Axis { .. }
+        | E::Unsupported { .. }
+        | E::Shared { .. }
+        | E::InputCount { .. }
+        | E::Input { .. }
+        | E::Dim(_)
+        | E::Tensor(_)
+        | E::Eval(_) => false,
     }
 }
 

@@ -312,6 +312,7 @@ impl Job<'_> {
                     ));
                     return Ok(sizing);
                 }
+                Err(error @ Error::Memory { .. }) => return Err(error),
                 // The first failure is the one to tell of.
                 Err(error) => failure = Some(failure.unwrap_or(error)),
             }
@@ -340,9 +341,17 @@ impl Job<'_> {
         progress: &mut Progress,
     ) -> Result<First<'a>, Error> {
         let (graph, bindings) = (&self.loaded.graph, &sizing.bindings);
-        let bind = |compiled| Runner::bind(compiled, graph, bindings);
-        let bind_all = || compiled.iter().map(bind).collect::<Result<Vec<_>, _>>();
-        let mut runners = progress.stage(stage::BIND, bind_all)?;
+        let memory = machine::memory().unwrap_or(u64::MAX);
+        let mut runners = progress.stage(stage::BIND, || {
+            session::check_memory(&self.plans.fused.1, bindings, memory)?;
+            let (mut runners, mut taken) = (Vec::new(), 0);
+            for compiled in compiled {
+                let runner = Runner::bind(compiled, graph, bindings, memory, taken)?;
+                taken += runner.arena_bytes();
+                runners.push(runner);
+            }
+            Ok::<_, Error>(runners)
+        })?;
         let seed = self.arguments.data.seed;
         let inputs = graph.inputs().iter().map(|&id| match self.given.get(graph.node(id).name()) {
             Some((tensor, _)) => Ok(tensor.clone()),

@@ -11,6 +11,7 @@ use graphene_frontend::import::{
     DeclaredInput, ExternalData, Import, ImportError, ImportOptions, declared_inputs, import, ops,
     read_model,
 };
+use graphene_frontend::infer::InferError;
 use graphene_models::build;
 use std::path::PathBuf;
 
@@ -122,6 +123,10 @@ impl Source {
                         );
                     }
                 }
+                Err(error) if is_too_large(&error) && !specialised.is_empty() => {
+                    let (sizes, source) = (specialised.join(", "), Box::new(error));
+                    return Err(Error::Oversized { sizes, source });
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -138,6 +143,11 @@ impl Source {
             specialised: Some(specialised.join(", ")).filter(|text| !text.is_empty()),
         }
     }
+}
+
+/// Whether sizes are refused for being too large.
+fn is_too_large(error: &ImportError) -> bool {
+    matches!(error, ImportError::Infer { error, .. } if matches!(**error, InferError::Size(_)))
 }
 
 /// The table of `--list-ops`.

@@ -58,6 +58,13 @@ fn field(path: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
+/// Bytes of physical memory, where the system tells.
+pub(crate) fn memory() -> Option<u64> {
+    let text = field("/proc/meminfo", "MemTotal")?;
+    let kibibytes: u64 = text.strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
 /// The widest vector instructions.
 #[cfg(target_arch = "x86_64")]
 fn simd() -> &'static str {

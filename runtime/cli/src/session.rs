@@ -11,7 +11,7 @@ use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::groups::Groups;
-use graphene_fusion::program::{BufferKind, Program};
+use graphene_fusion::program::{Buffer, BufferKind, Program};
 use graphene_fusion::{Granularity, lower, partition, rewrite};
 use graphene_ir::target::Target;
 use graphene_runtime::Plan;
@@ -88,18 +88,29 @@ pub(crate) struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
-    /// Binds a compiled program to sizes; the reference evaluates `graph`.
+    /// Binds a compiled program to sizes, within `memory` bytes of which other runners have `taken` some; the
+    /// reference evaluates `graph`.
     ///
     /// # Errors
-    /// [`Error::Run`].
+    /// [`Error::Run`], [`Error::Memory`].
     pub(crate) fn bind(
         compiled: &Compiled,
         graph: &'a Graph,
         bindings: &'a Bindings,
+        memory: u64,
+        taken: u64,
     ) -> Result<Self, Error> {
         let exec = compiled.exec;
-        let executable = compiled.module.as_ref().map(|module| module.bind(bindings)).transpose();
-        let executable = executable.map_err(|source| refused(exec, bindings, source))?;
+        let left = memory.saturating_sub(taken);
+        let bind = |module: &Module| module.bind_within(bindings, left);
+        let executable = compiled.module.as_ref().map(bind).transpose();
+        let executable = executable.map_err(|source| match source {
+            graphene_runtime::Error::Exceeds { needed, .. } => {
+                let (sizes, needed) = (sizes_text(bindings), needed.saturating_add(taken));
+                Error::Memory { sizes, needed, memory }
+            }
+            source => refused(exec, bindings, source),
+        })?;
         Ok(Self { exec, graph, bindings, executable })
     }
 
@@ -121,6 +132,11 @@ impl<'a> Runner<'a> {
             None => evaluate_with(self.graph, inputs, self.bindings)
                 .map_err(|source| Error::Evaluate { sizes: sizes_text(self.bindings), source }),
         }
+    }
+
+    /// Bytes of the arena.
+    pub(crate) fn arena_bytes(&self) -> u64 {
+        self.executable.as_ref().map_or(0, |executable| executable.plan().arena_bytes())
     }
 
     /// Bytes of the arena and how they were laid out.
@@ -230,6 +246,36 @@ pub(crate) fn weight_bytes(program: &Program) -> u64 {
         BufferKind::Input(_) | BufferKind::Output(_) | BufferKind::Intermediate => 0,
     });
     bytes.sum()
+}
+
+/// Refuses sizes at which the inputs, the outputs and the largest intermediate alone take more than `memory` bytes.
+///
+/// # Errors
+/// [`Error::Memory`].
+pub(crate) fn check_memory(
+    program: &Program,
+    bindings: &Bindings,
+    memory: u64,
+) -> Result<(), Error> {
+    let bytes = |buffer: &Buffer| {
+        let elements = buffer.elements.eval(bindings).ok().and_then(|n| u64::try_from(n).ok());
+        elements.unwrap_or(0).saturating_mul(buffer.dtype.size() as u64)
+    };
+    let (mut outside, mut largest) = (0_u64, 0);
+    for buffer in program.buffers() {
+        match &buffer.kind {
+            BufferKind::Input(_) | BufferKind::Output(_) => {
+                outside = outside.saturating_add(bytes(buffer));
+            }
+            BufferKind::Intermediate => largest = bytes(buffer).max(largest),
+            BufferKind::Weight(_) => {}
+        }
+    }
+    let needed = outside.saturating_add(largest);
+    match needed > memory {
+        true => Err(Error::Memory { sizes: sizes_text(bindings), needed, memory }),
+        false => Ok(()),
+    }
 }
 
 /// Binds the fused program without allocating anything.

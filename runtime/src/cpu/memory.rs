@@ -84,7 +84,7 @@ impl Memory<'_> {
                     None
                 }
                 Place::Arena(offset) => {
-                    in_arena.push((offset, buffer.elements * buffer.dtype.size(), i));
+                    in_arena.push((offset, buffer.bytes(), i));
                     None
                 }
             });

@@ -49,7 +49,19 @@ impl Module {
     /// [`Error::Dim`] for a symbol without a size, [`Error::TooLarge`], [`Error::Memory`], and
     /// [`Error::At`] around [`Error::Mismatch`] where shapes disagree under these sizes.
     pub fn bind(&self, bindings: &Bindings) -> Result<Executable> {
+        self.bind_within(bindings, u64::MAX)
+    }
+
+    /// Like [`bind`](Self::bind), for arenas, inputs and outputs of at most `limit` bytes together.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind), and [`Error::Exceeds`], before anything is allocated.
+    pub fn bind_within(&self, bindings: &Bindings, limit: u64) -> Result<Executable> {
         let plan = bind(&self.program, bindings)?;
+        let needed = plan.bytes();
+        if needed > limit {
+            return Err(Error::Exceeds { needed, limit });
+        }
         let mut kernels = Vec::with_capacity(self.kernels.len());
         for ((kernel, bound), step) in
             self.kernels.iter().zip(plan.steps()).zip(self.program.steps())
@@ -139,7 +151,7 @@ impl Executable {
             std::iter::repeat_with(Storage::default).take(count).collect();
         for buffer in self.plan.buffers() {
             if let Place::Output(number) = buffer.place {
-                outputs[number] = Storage::new(buffer.elements * buffer.dtype.size())?;
+                outputs[number] = Storage::new(buffer.bytes())?;
             }
         }
         Ok(outputs)

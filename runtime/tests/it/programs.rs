@@ -199,6 +199,18 @@ fn sizes_below_zero_are_called_so() {
 }
 
 #[test]
+fn memory_has_a_limit() {
+    let mut g = Build(Graph::new());
+    let x = g.input("x", "b,8");
+    let y = g.add(Op::Unary(Unary::Exp), &[x]);
+    g.0.add_output("y", y);
+    let module = module(&g.0, Granularity::Fused);
+    assert!(module.bind_within(&sizes(4, 1), 256).is_ok());
+    let refused = module.bind_within(&sizes(4, 1), 255).err();
+    assert_eq!(refused, Some(graphene_runtime::Error::Exceeds { needed: 256, limit: 255 }));
+}
+
+#[test]
 fn a_slice_stays_within_its_axis() {
     let mut g = Build(Graph::new());
     let x = g.input("x", "8,10");

@@ -14,7 +14,7 @@ fn fixtures() -> Vec<PathBuf> {
     found
 }
 
-fn fixture(name: &str) -> (String, String) {
+pub(crate) fn fixture(name: &str) -> (String, String) {
     let folder = fixtures().into_iter().find(|path| path.ends_with(name)).expect("it is there");
     let text = |path: PathBuf| path.to_str().expect("paths are text").to_owned();
     (text(folder.join("model.onnx")), text(folder.join("test_data_set_0")))

@@ -1,7 +1,29 @@
 //! Sizes and data that a model cannot be run with.
 
+use crate::fixtures::fixture;
 use crate::models::{FLOAT, INT64, graph, ints, node, numbers, value, write, zeros};
 use crate::{Folder, quick};
+
+/// Sizes that no machine has the memory for are a usage error whatever the model does with them.
+#[test]
+fn memory_is_asked_for_before_it_is_taken() {
+    let folder = Folder::new();
+    // The import takes the size of the batch into the graph: it may differ from that of the rows.
+    let inputs = vec![value("x", FLOAT, "batch"), value("z", FLOAT, "rows")];
+    let asking = write(&folder, graph(inputs, vec![], vec![node("Add", "x z", "y")], "y"));
+    let models = ["zoo:mlp-2x8", &fixture("bert-tiny").0, &fixture("lstm").0, &fixture("fmha").0];
+    for size in ["8000000000", "1000000000000", "9000000000000000000"] {
+        for model in models {
+            let given = quick(&[model, "--batch", size]);
+            assert_eq!(given.code, 2, "{model}: {}", given.stderr);
+            let wanted = format!("error: batch={size}");
+            assert!(given.stderr.starts_with(&wanted), "{model}: {}", given.stderr);
+            assert!(given.stderr.contains(" of memory are needed for "), "{}", given.stderr);
+        }
+        let given = quick(&[&asking, "--batch", size, "--dim", &format!("rows={size}")]);
+        assert_eq!(given.code, 2, "{}", given.stderr);
+    }
+}
 
 #[test]
 fn indices_out_of_range_name_their_input() {
