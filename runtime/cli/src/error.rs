@@ -133,6 +133,9 @@ pub(crate) enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// Stdout takes no more.
+    #[error("cannot write to stdout: {0}")]
+    Output(std::io::Error),
     /// The model cannot be planned: a defect of the compiler.
     #[error(transparent)]
     Fusion(#[from] FusionError),
@@ -258,7 +261,7 @@ impl Error {
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::Fusion(_) => 1,
+            Self::Fusion(_) | Self::Output(_) => 1,
             Self::Flag { .. }
             | Self::UnknownDim { .. }
             | Self::UnboundDims(_)

@@ -52,13 +52,18 @@ pub(crate) fn abandon() {
 /// Writes to stdout. A reader that went away has read enough: that is no error.
 ///
 /// # Errors
-/// [`Error::Write`] for anything else.
+/// [`Error::Output`] for anything else.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::Write { path: "stdout".into(), source: error })
-        }
+    printed(std::io::stdout().lock().write_all(text.as_bytes()))
+}
+
+/// Ends what was written to stdout.
+///
+/// # Errors
+/// As for [`print`].
+pub(crate) fn printed(written: std::io::Result<()>) -> Result<(), Error> {
+    match written.and_then(|()| std::io::stdout().flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::Output(error)),
         _ => Ok(()),
     }
 }

@@ -44,9 +44,11 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help goes to stdout and errors to stderr; nobody may be there to read either.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(INTERNAL));
+            // Help goes to stdout, which may not take it; where stderr does not, nothing can be said.
+            return match files::printed(error.print()) {
+                Err(unwritten) if !error.use_stderr() => fail(&unwritten, false),
+                _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(INTERNAL)),
+            };
         }
     };
     let json = arguments.report.json;

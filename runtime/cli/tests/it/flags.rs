@@ -173,6 +173,21 @@ fn what_needs_no_model_ends_well() {
     }
 }
 
+/// What cannot be written to stdout is said, and is no success.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_stdout_that_is_full_is_code_1() {
+    use std::process::Command;
+    for flags in [&["--help"][..], &["--version"], &["--list-ops"], &[MLP, "--emit", "program"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_graphene-run"));
+        let output = command.args(flags).stdout(full).output().expect("the binary is built");
+        let said = String::from_utf8(output.stderr).unwrap();
+        let wanted = "error: cannot write to stdout: No space left on device (os error 28)\n";
+        assert_eq!((output.status.code(), said.as_str()), (Some(1), wanted), "{flags:?}");
+    }
+}
+
 /// A reader that goes away ends the command, and is no error.
 #[test]
 #[cfg(unix)]
