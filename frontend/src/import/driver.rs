@@ -17,6 +17,7 @@ use crate::onnx::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
 };
 use crate::op::Op;
+use crate::tensor::Tensor;
 use crate::types::TensorType;
 use bytes::Bytes;
 use prost::Message;
@@ -209,7 +210,9 @@ impl<'m> Importer<'m> {
                 }
                 continue;
             }
-            let ty = match read_type(input) {
+            let given = options.values.get(name).map(Tensor::shape);
+            let given = given.or_else(|| options.shapes.get(name).map(Vec::as_slice));
+            let ty = match read_type(input, given) {
                 Ok(ty) => ty,
                 Err(TypeError::Invalid(reason)) => return Err(outside(name, reason)),
                 Err(TypeError::Unsupported(why)) => {

@@ -38,6 +38,8 @@ pub use external::{ExternalData, ExternalDataError, ModelFolder, NoExternalData,
 pub struct ImportOptions {
     /// Sizes for symbols, by name; zero is one.
     pub dims: BTreeMap<String, i64>,
+    /// Shapes of inputs, by name, where the model does not say their rank.
+    pub shapes: BTreeMap<String, Vec<usize>>,
     /// Values for inputs, by name; such an input becomes a constant.
     pub values: BTreeMap<String, Tensor>,
 }
@@ -47,7 +49,7 @@ pub struct ImportOptions {
 pub struct DeclaredInput {
     /// Its name.
     pub name: String,
-    /// Its type; `None` where that is not supported, which [`import`] tells of.
+    /// Its type; `None` where its rank is not known or the type not supported, which [`import`] tells of.
     pub ty: Option<TensorType>,
 }
 
@@ -86,7 +88,7 @@ pub fn declared_inputs(model: Bytes) -> Result<Vec<DeclaredInput>, ImportError> 
     let asked = graph.input.iter().filter(|input| !initial.contains(&input.name));
     let declared = |input: &ValueInfoProto| DeclaredInput {
         name: input.name.clone(),
-        ty: types::read_type(input).ok(),
+        ty: types::read_type(input, None).ok(),
     };
     Ok(asked.map(declared).collect())
 }

@@ -13,8 +13,12 @@ pub(super) enum TypeError {
     Unsupported(String),
 }
 
-/// The type of an input; a dim without size or name is named after the input and its position.
-pub(super) fn read_type(info: &ValueInfoProto) -> Result<TensorType, TypeError> {
+/// The type of an input; a dim without size or name is named after the input and its position. Where the model does
+/// not say its rank, `given` sizes are its shape.
+pub(super) fn read_type(
+    info: &ValueInfoProto,
+    given: Option<&[usize]>,
+) -> Result<TensorType, TypeError> {
     let unsupported = |what: &str| Err(TypeError::Unsupported(what.to_owned()));
     let tensor = match info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
         Some(TypeValue::TensorType(tensor)) => tensor,
@@ -29,7 +33,12 @@ pub(super) fn read_type(info: &ValueInfoProto) -> Result<TensorType, TypeError> 
         return Err(TypeError::Unsupported(format!("has {}", element_type(tensor.elem_type))));
     };
     let Some(shape) = &tensor.shape else {
-        return unsupported("has no shape: not even its rank is known");
+        let Some(given) = given else {
+            return unsupported(
+                "has no shape: not even its rank is known, unless data is given for it",
+            );
+        };
+        return Ok(TensorType::new(dtype, given.iter().map(|&size| Dim::from(size)).collect()));
     };
     let mut dims = Vec::new();
     for (i, dim) in shape.dim.iter().enumerate() {

@@ -5,7 +5,9 @@ use expect_test::{Expect, expect};
 use graphene_frontend::dim::Symbol;
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::import::{ImportError, ImportOptions, NoExternalData, import};
-use graphene_frontend::onnx::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto};
+use graphene_frontend::onnx::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeValue,
+};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::text::print;
 
@@ -203,6 +205,24 @@ fn check_loop(body: GraphProto, trips: i64, expected: &[f32]) {
     let c = Tensor::from_bools(vec![], vec![true]).unwrap();
     let outputs = evaluate(&imported.graph, &[x, c]).unwrap();
     assert_eq!(outputs[0].as_slice::<f32>().unwrap(), expected);
+}
+
+/// The shape of data stands in for one that the model does not say.
+#[test]
+fn inputs_of_unknown_rank_take_a_given_shape() {
+    let mut model = with_ints(&[("x", 1, "")], &[], vec![node("Relu", "x", "y")]);
+    let input = &mut model.graph.as_mut().unwrap().input[0];
+    let Some(TypeValue::TensorType(ty)) = input.r#type.as_mut().and_then(|ty| ty.value.as_mut())
+    else {
+        panic!("it is a tensor")
+    };
+    ty.shape = None;
+    let refused = imported(&model).unwrap_err().to_string();
+    assert!(refused.contains("not even its rank is known, unless data is given"), "{refused}");
+    let mut options = ImportOptions::default();
+    options.shapes.insert("x".into(), vec![0, 3]);
+    let graph = import(bytes(&model), &NoExternalData, &options).unwrap().graph;
+    assert_eq!(graph.ty(graph.outputs()[0].1).to_string(), "f32[0, 3]");
 }
 
 #[test]

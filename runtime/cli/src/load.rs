@@ -99,6 +99,11 @@ impl Source {
             options.dims.extend(sizes.iter().map(|(s, size)| (s.name().to_owned(), size)));
             Ok::<_, Error>((!symbols.is_empty()).then(|| sizes_text(&sizes)))
         };
+        for input in declared.iter().filter(|input| input.ty.is_none()) {
+            if let Some((tensor, _)) = given.get(&input.name) {
+                options.shapes.insert(input.name.clone(), tensor.shape().to_vec());
+            }
+        }
         specialised.extend(specialise(&mut options, &known.empty())?);
         for _ in 0..SPECIALISATIONS {
             match import(self.model.clone(), &*self.weights, &options) {

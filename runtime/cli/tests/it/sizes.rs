@@ -96,3 +96,18 @@ fn inputs_may_be_empty() {
     assert_eq!(given.code, 3, "{}", given.stdout);
     assert!(given.stderr.contains("`y` (ArgMax)"), "{}", given.stderr);
 }
+
+/// The shape of data stands in for one that the model does not say.
+#[test]
+fn inputs_of_unknown_rank_take_the_shape_of_their_data() {
+    let folder = Folder::new();
+    let inputs = vec![value("x", FLOAT, "?"), value("z", FLOAT, "p 4")];
+    let model = write(&folder, graph(inputs, vec![], vec![node("Add", "x z", "y")], "y"));
+    let given = quick(&[&model]);
+    assert_eq!(given.code, 3, "{}", given.stdout);
+    assert!(given.stderr.contains("its input `x` has no shape"), "{}", given.stderr);
+    let x = zeros(&folder, "x", "3, 4", 12);
+    let report = json(&[&model, "--input", &x, "--dim", "p=3"]);
+    assert_eq!(report["inputs"][0]["type"], "f32[3, 4]", "{report:#}");
+    assert_eq!(report["outputs"][0]["shape"], serde_json::json!([3, 4]));
+}
