@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long, help_heading = "Other", conflicts_with = "model")]
     pub(crate) doctor: bool,
     /// End with exit code 124 if all is not done by then
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Other")]
+    #[arg(long, value_name = "TIME", value_parser = limit, help_heading = "Other")]
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -370,6 +370,11 @@ fn duration(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = digits.parse().map_err(|_| format!("`{digits}` is no number"))?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| "out of range".to_owned())
+}
+
+fn limit(text: &str) -> Result<Duration, String> {
+    let limit = duration(text)?;
+    if limit.is_zero() { Err("leaves no time to do anything in".to_owned()) } else { Ok(limit) }
 }
 
 fn positive(text: &str) -> Result<usize, String> {

@@ -86,6 +86,10 @@ pub(crate) fn read(data: &Data) -> Result<Given, Error> {
         given.add(name.clone(), tensor, Origin::File(path.clone()))?;
     }
     if let Some(path) = &data.inputs {
+        if path.is_dir() {
+            let reason = "is a folder, not a .npz archive; --data DIR reads a folder's input_i.pb";
+            return Err(Error::flag("--inputs", format!("{} {reason}", path.display())));
+        }
         let tensors = npy::read_npz(path);
         let tensors = tensors.map_err(|source| Error::Npy { path: path.clone(), source })?;
         for (name, tensor) in tensors {

@@ -85,6 +85,7 @@ fn bad_values_name_their_flag() {
         (["--input", "x=3"], "'--input <NAME=@FILE.npy>'"),
         (["--rtol", "-1"], "'--rtol <X>'"),
         (["--atol", "nan"], "'--atol <X>'"),
+        (["--timeout", "0s"], "'--timeout <TIME>': leaves no time"),
         (["--warmup", "3"], "'--warmup <TIME>'"),
         (["--iterations", "0"], "'--iterations <N>'"),
         (["--percentiles", "50,101"], "'--percentiles <LIST>'"),
@@ -241,9 +242,16 @@ fn threads_are_bounded() {
 
 #[test]
 #[cfg(unix)]
-fn folders_are_no_models() {
+fn folders_are_no_files() {
     let folder = crate::Folder::new();
     let path = folder.path("");
+    check_says(
+        &[MLP, "--inputs", &path],
+        2,
+        &format!(
+            "--inputs: {path} is a folder, not a .npz archive; --data DIR reads a folder's input_i.pb"
+        ),
+    );
     check_says(&[&path], 3, &format!("cannot read {path}: is a directory"));
 }
 
