@@ -6,7 +6,7 @@ use graphene_frontend::dim::Symbol;
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::import::{ImportError, ImportOptions, NoExternalData, import};
 use graphene_frontend::onnx::{
-    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeValue,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeValue,
 };
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::text::print;
@@ -205,6 +205,35 @@ fn check_loop(body: GraphProto, trips: i64, expected: &[f32]) {
     let c = Tensor::from_bools(vec![], vec![true]).unwrap();
     let outputs = evaluate(&imported.graph, &[x, c]).unwrap();
     assert_eq!(outputs[0].as_slice::<f32>().unwrap(), expected);
+}
+
+/// A loop that never runs collects nothing, of the type that its body would give it.
+#[test]
+fn loops_that_never_run_collect_nothing() {
+    let formal = || vec![value("i", 7, ""), value("g", 9, ""), value("v", 1, "n 2")];
+    let nodes = vec![
+        node("Identity", "g", "h"),
+        node("Add", "v v", "w"),
+        node("Add", "i i", "k"),
+        node("Relu", "w", "u"),
+    ];
+    let body = graph(formal(), nodes, &["h", "w", "u", "k"]);
+    let looped = with(node("Loop", "m c x", "y u k"), subgraph("body", body));
+    let mut outer =
+        graph(vec![value("x", 1, "n 2"), value("c", 9, "")], vec![looped], &["y", "u", "k"]);
+    outer.initializer.push(ints("m", &[], &[0]));
+    outer.initializer.push(TensorProto {
+        data_type: 9,
+        int32_data: vec![1],
+        ..ints("c", &[], &[])
+    });
+    let graph = imported(&model(outer)).unwrap().graph;
+    let types: Vec<_> = graph.outputs().iter().map(|(_, y)| graph.ty(*y).to_string()).collect();
+    assert_eq!(types, ["f32[n, 2]", "f32[0, n, 2]", "i64[0]"]);
+    let x = Tensor::from_vec(vec![1, 2], vec![1.0_f32, 2.0]).unwrap();
+    let outputs = evaluate(&graph, std::slice::from_ref(&x)).unwrap();
+    assert_eq!(outputs[0], x);
+    assert_eq!((outputs[1].shape(), outputs[2].shape()), (&[0, 1, 2][..], &[0][..]));
 }
 
 /// The shape of data stands in for one that the model does not say.

@@ -3,7 +3,7 @@
 use super::{Outputs, Row, row};
 use crate::dim::Dim;
 use crate::dtype::DType;
-use crate::graph::ValueId;
+use crate::graph::{Graph, ValueId};
 use crate::import::{Context, OpError, Reason};
 use crate::infer::InferError;
 use crate::onnx::GraphProto;
@@ -73,13 +73,10 @@ fn repeat(cx: &mut Context<'_, '_>) -> Outputs {
     if let Some(outputs) = unroll(cx, body, trips, condition, &carried)? {
         return Ok(outputs);
     }
-    let mut formal =
-        vec![TensorType::new(DType::I64, Vec::new()), TensorType::new(DType::Bool, Vec::new())];
-    formal.extend(carried.iter().map(|&value| cx.ty(value)));
     let deciders: Vec<_> =
         [trips, condition].into_iter().flatten().chain(carried.iter().copied()).collect();
-    let (mut graphs, captured) = cx.importer.build_bodies(&[body], &formal, &deciders)?;
-    let graph = Box::new(graphs.pop().expect("one a body"));
+    let (graph, captured) = build_loop(cx, body, &carried, &deciders)?;
+    let graph = Box::new(graph);
     let inputs: Vec<_> = [trips, condition]
         .into_iter()
         .chain(carried.iter().chain(&captured).copied().map(Some))
@@ -136,13 +133,45 @@ fn unroll<'m>(
         }
         i += 1;
     }
+    if i == 0 && !slices.is_empty() {
+        values.extend(nothing_collected(cx, body, carried)?);
+        return Ok(Some(values));
+    }
     for slices in slices {
-        if slices.is_empty() {
-            return Err(cx.unsupported("a loop that never runs and collects outputs"));
-        }
         values.push(stacked(cx, &slices, 0)?);
     }
     Ok(Some(values))
+}
+
+/// What a loop collects that never runs: nothing, of the types that its body would give.
+fn nothing_collected<'m>(
+    cx: &mut Context<'_, 'm>,
+    body: &'m GraphProto,
+    carried: &[ValueId],
+) -> Outputs {
+    let (graph, _) = build_loop(cx, body, carried, carried)?;
+    let mut collected = Vec::new();
+    for (_, value) in &graph.outputs()[carried.len() + 1..] {
+        let ty = graph.ty(*value);
+        let shape = std::iter::once(Dim::from(0)).chain(ty.shape.iter().cloned()).collect();
+        let zero = cx.constant(Tensor::zeros(ty.dtype, Vec::new())?);
+        collected.push(cx.expand(zero, shape)?);
+    }
+    Ok(collected)
+}
+
+/// A loop's body as a graph, and what it captures.
+fn build_loop<'m>(
+    cx: &mut Context<'_, 'm>,
+    body: &'m GraphProto,
+    carried: &[ValueId],
+    deciders: &[ValueId],
+) -> Result<(Graph, Vec<ValueId>), OpError> {
+    let mut formal =
+        vec![TensorType::new(DType::I64, Vec::new()), TensorType::new(DType::Bool, Vec::new())];
+    formal.extend(carried.iter().map(|&value| cx.ty(value)));
+    let (mut graphs, captured) = cx.importer.build_bodies(&[body], &formal, deciders)?;
+    Ok((graphs.pop().expect("one a body"), captured))
 }
 
 /// Values side by side along a new axis.
