@@ -124,6 +124,21 @@ impl Groups {
 }
 
 impl Family {
+    /// All families.
+    pub const ALL: [Self; 11] = [
+        Self::View,
+        Self::Copy,
+        Self::Pointwise,
+        Self::MatMul,
+        Self::Normalization,
+        Self::Reduction,
+        Self::Gather,
+        Self::Fmha,
+        Self::Convolution,
+        Self::Recurrent,
+        Self::Control,
+    ];
+
     /// The family of an operation alone; `None` for sources.
     pub fn of(op: &Op) -> Option<Self> {
         Some(match op {

@@ -6,21 +6,6 @@ use crate::report::Gate;
 use graphene_fusion::groups::Family;
 use graphene_fusion::program::Program;
 
-/// The families that a gate may name.
-const FAMILIES: [Family; 11] = [
-    Family::View,
-    Family::Copy,
-    Family::Pointwise,
-    Family::MatMul,
-    Family::Normalization,
-    Family::Reduction,
-    Family::Gather,
-    Family::Fmha,
-    Family::Convolution,
-    Family::Recurrent,
-    Family::Control,
-];
-
 /// Counts what the gates ask for in the fused program.
 ///
 /// # Errors
@@ -51,9 +36,9 @@ fn gate(gate: String, expected: usize, found: usize) -> Gate {
 }
 
 fn family(name: &str) -> Result<Family, Error> {
-    let found = FAMILIES.into_iter().find(|family| family.name().eq_ignore_ascii_case(name));
+    let found = Family::ALL.into_iter().find(|family| family.name().eq_ignore_ascii_case(name));
     found.ok_or_else(|| {
-        let known: Vec<_> = FAMILIES.iter().map(|family| family.name()).collect();
+        let known: Vec<_> = Family::ALL.iter().map(|family| family.name()).collect();
         let known = known.join(", ");
         Error::flag("--assert-fused", format!("`{name}` is no family; they are {known}"))
     })
