@@ -152,7 +152,8 @@ pub enum Op {
     Pool(PoolAttrs),
 
     // Normalisations; statistics in f32 (f64 for f64).
-    /// `x → y`: over one axis.
+    /// `x → y`: over one axis. In 16-bit types the steps round, [`softmax_by_steps`](crate::eval::softmax_by_steps);
+    /// the logarithm rounds once.
     Softmax {
         /// The axis.
         axis: usize,

@@ -1,8 +1,9 @@
 //! The reference evaluator: what every operation means, in plain loops.
 //!
 //! It is what all other executors are compared with, so it prefers the obvious to the fast. Elements are
-//! decoded to `f64` or `i128`, computed with, and rounded once per operation; what only moves elements moves
-//! their bits. [`evaluate`] runs a graph, [`evaluate_op`] a single operation.
+//! decoded to `f64` or `i128`, computed with, and rounded once per operation, but for the softmax of 16-bit types,
+//! [`softmax_by_steps`]; what only moves elements moves their bits. [`evaluate`] runs a graph, [`evaluate_op`] a
+//! single operation.
 
 mod attention;
 mod control;
@@ -18,10 +19,12 @@ mod pool;
 mod reduce;
 mod resize;
 mod rnn;
+mod softmax;
 mod spatial;
 mod walk;
 
 pub use error::EvalError;
+pub use softmax::{HalfType, softmax_by_steps};
 
 use crate::dim::{Bindings, Dim};
 use crate::dtype::DType;

@@ -2,6 +2,7 @@
 
 use super::error::EvalError;
 use super::number::{filled, from_reals, reals, room};
+use super::softmax::{HalfType, softmax_by_steps};
 use super::walk::{broadcast_strides, split_at_axis, walk};
 use crate::dtype::DType;
 use crate::tensor::Tensor;
@@ -19,19 +20,30 @@ pub(super) fn softmax(x: &Tensor, axis: usize, log: bool) -> Result<Tensor, Eval
     let (outer, size, inner) = split_at_axis(&shape, axis);
     let mut values = reals(x)?;
     let mut row = filled(&[size], 0.0)?;
+    let half = if log { None } else { HalfType::of(dtype) };
     for block in 0..outer {
         for column in 0..inner {
             let place = |i: usize| (block * size + i) * inner + column;
             for (i, value) in row.iter_mut().enumerate() {
                 *value = values[place(i)];
             }
-            softmax_row(&mut row, log);
+            match half {
+                Some(half) => round_softmax_row(half, &mut row),
+                None => softmax_row(&mut row, log),
+            }
             for (i, &value) in row.iter().enumerate() {
                 values[place(i)] = value;
             }
         }
     }
     from_reals(dtype, shape, &values, true)
+}
+
+/// [`softmax_by_steps`] of a row in the reference's form, which holds the type's values as exactly.
+fn round_softmax_row(half: HalfType, row: &mut [f64]) {
+    let mut steps: Vec<f32> = row.iter().map(|&x| x as f32).collect();
+    softmax_by_steps(half, &mut steps);
+    row.iter_mut().zip(steps).for_each(|(x, step)| *x = step.into());
 }
 
 /// The softmax of a row in place, or its logarithm. A row of -∞ becomes NaN.

@@ -1,9 +1,11 @@
 //! Normalisations, attention, recurrent layers and resizing; the numbers are onnxruntime's, those of
 //! attention and RMS normalisation NumPy's.
 
-use super::{assert_close, bools, check_close, pattern, tensor};
+use super::{assert_close, bools, check_close, numbers, pattern, run, tensor};
 use crate::dim::{Bindings, Dim};
+use crate::dtype::DType;
 use crate::eval::evaluate_op;
+use crate::eval::number::from_reals;
 use crate::op::{
     AttentionAttrs, Binary, CoordinateTransform, NearestMode, Op, ResizeAttrs, ResizeMode,
     RnnAttrs, RnnCell, RnnDirection, Unary,
@@ -19,6 +21,39 @@ fn softmax_along_an_axis() {
     check_close(&Op::Softmax { axis: 1, log: true }, &[Some(&x)], &[2, 3], &expected);
     let large = tensor(&[2], &[1e30_f32, 0.0]);
     check_close(&Op::Softmax { axis: 0, log: false }, &[Some(&large)], &[2], &[1.0, 0.0]);
+}
+
+/// Rows of equal scores, in and past the runs of a sum: weights are within a unit in the last place of the quotient.
+#[test]
+fn softmax_of_long_rows_in_16_bits() {
+    for (dtype, unit) in [(DType::BF16, 1.0 / 128.0), (DType::F16, 1.0 / 1024.0)] {
+        for size in [1, 6, 8, 9, 100, 512, 1000, 4096] {
+            let x = from_reals(dtype, vec![size], &vec![3.0; size], true).unwrap();
+            let y = run(&Op::Softmax { axis: 0, log: false }, &[&x]).unwrap();
+            let expected = 1.0 / size as f64;
+            for weight in numbers(&y[0]) {
+                assert!((weight - expected).abs() <= unit * expected, "{dtype} {size}: {weight}");
+            }
+        }
+    }
+}
+
+/// The numbers are those of NumPy, with ml_dtypes' `bfloat16`, step by step. Rounded once they would differ: the first
+/// in `bf16` would be 0.6640625, in `f16` 0.6650390625.
+#[test]
+fn softmax_in_16_bits_rounds_its_steps() {
+    let rows: [(DType, [f64; 3]); 2] = [
+        (DType::BF16, [0.66796875, 0.2451171875, 0.09033203125]),
+        (DType::F16, [0.66552734375, 0.2447509765625, 0.090087890625]),
+    ];
+    for (dtype, expected) in rows {
+        let x = from_reals(dtype, vec![3], &[2.0, 1.0, 0.0], true).unwrap();
+        let y = run(&Op::Softmax { axis: 0, log: false }, &[&x]).unwrap();
+        assert_eq!(numbers(&y[0]), expected, "{dtype}");
+        let nowhere = from_reals(dtype, vec![2], &[f64::NEG_INFINITY; 2], true).unwrap();
+        let y = run(&Op::Softmax { axis: 0, log: false }, &[&nowhere]).unwrap();
+        assert!(numbers(&y[0]).iter().all(|x| x.is_nan()), "{dtype}");
+    }
 }
 
 #[test]

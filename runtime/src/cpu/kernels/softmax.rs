@@ -5,6 +5,7 @@ use super::math;
 use super::simd::{Kernel, dispatch, max, sum};
 use super::view::{check_size, elements};
 use crate::error::Result;
+use graphene_frontend::eval::{HalfType, softmax_by_steps};
 use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
@@ -134,7 +135,7 @@ pub fn softmax(
         return Ok(());
     }
     let size = axis * inner;
-    let part = if len >= PARALLEL { (PARALLEL / 2).div_ceil(size) * size } else { len };
+    let part = part(len, size);
     dst.par_chunks_mut(part).zip(src.par_chunks(part)).for_each(|(dst, src)| {
         if inner == 1 {
             dst.copy_from_slice(src);
@@ -146,6 +147,44 @@ pub fn softmax(
         }
     });
     Ok(())
+}
+
+/// Softmax of 16-bit values over the middle axis of `[outer, axis, inner]`, both sides contiguous and widened. It is
+/// rounded after each step by the reference's own function, so that both give the same bits.
+///
+/// # Errors
+/// [`Error::Mismatch`](crate::Error::Mismatch) if a slice is not as long as the shape.
+pub(crate) fn softmax_of_halves(
+    half: HalfType,
+    dst: &mut [f32],
+    src: &[f32],
+    [outer, axis, inner]: [usize; 3],
+) -> Result<()> {
+    let len = elements("the softmax", &[outer, axis, inner])?;
+    check_size("length of the softmax's source", len, src.len())?;
+    check_size("length of the softmax's destination", len, dst.len())?;
+    if len == 0 {
+        return Ok(());
+    }
+    let size = axis * inner;
+    let part = part(len, size);
+    dst.par_chunks_mut(part).zip(src.par_chunks(part)).for_each(|(dst, src)| {
+        let mut row = Vec::with_capacity(axis);
+        for (dst, src) in dst.chunks_exact_mut(size).zip(src.chunks_exact(size)) {
+            for column in 0..inner {
+                row.clear();
+                row.extend(src[column..].iter().step_by(inner));
+                softmax_by_steps(half, &mut row);
+                dst[column..].iter_mut().step_by(inner).zip(&row).for_each(|(y, &x)| *y = x);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// How many elements a thread takes at a time: whole blocks of `size`.
+fn part(len: usize, size: usize) -> usize {
+    if len >= PARALLEL { (PARALLEL / 2).div_ceil(size) * size } else { len }
 }
 
 fn softmax_columns(kind: Softmax, dst: &mut [f32], src: &[f32], inner: usize) {

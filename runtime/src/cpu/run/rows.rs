@@ -4,15 +4,21 @@ use super::wide::Wide;
 use super::{Io, around, input_number, output_number};
 use crate::cpu::kernels::norm::{Affine, Norm, norm};
 use crate::cpu::kernels::reduce::{Reduce, reduce};
-use crate::cpu::kernels::softmax::{Softmax, softmax};
+use crate::cpu::kernels::softmax::{Softmax, softmax, softmax_of_halves};
 use crate::error::Result;
+use graphene_frontend::eval::HalfType;
 use graphene_fusion::program::Step;
 
 pub(crate) fn run_softmax(mut io: Io<'_>, axis: usize, log: bool) -> Result<()> {
     let (source, shape) = io.reals(0)?;
-    let kind = if log { Softmax::Log } else { Softmax::Plain };
+    let half = HalfType::of(io.outputs[0].dtype);
     let mut y = Wide::new(&mut io.outputs[0])?;
-    softmax(kind, y.elements(), &source, around(shape, axis))?;
+    let shape = around(shape, axis);
+    match (log, half) {
+        (false, Some(half)) => softmax_of_halves(half, y.elements(), &source, shape)?,
+        (false, None) => softmax(Softmax::Plain, y.elements(), &source, shape)?,
+        (true, _) => softmax(Softmax::Log, y.elements(), &source, shape)?,
+    }
     y.finish();
     Ok(())
 }
