@@ -4,6 +4,7 @@ use super::helpers::Outputs;
 use super::{Row, row};
 use crate::dim::Dim;
 use crate::dtype::DType;
+use crate::eval::HalfType;
 use crate::graph::ValueId;
 use crate::import::{Context, OpError};
 use crate::onnx::GraphProto;
@@ -124,7 +125,10 @@ fn attention(c: &mut Context<'_, '_>) -> Outputs {
     let bare = c.optional(3).is_none() && c.optional(6).is_none() && past == 0;
     let simple = bare && windows == [-1, -1];
     let mask = if simple { Mask::default() } else { mask(c, &heads, past, causal, windows)? };
-    let plain = !c.wants_output(3) && c.dtype(q) == c.dtype(v) && c.dtype(q) == c.dtype(k);
+    // One op rounds once, ONNX's function body after each step, which shows in 16 bits.
+    let whole = HalfType::of(c.dtype(q)).is_none();
+    let alike = c.dtype(q) == c.dtype(v) && c.dtype(q) == c.dtype(k);
+    let plain = whole && alike && !c.wants_output(3);
     let (mut y, scores) = if plain {
         (fused(c, &heads, &mask, simple && causal)?, q)
     } else {
@@ -265,7 +269,7 @@ fn attends(c: &mut Context<'_, '_>, mask: ValueId) -> Result<ValueId, OpError> {
     c.unary(Unary::Not, nowhere)
 }
 
-/// Attention in steps, and the scores at the step that `qk_matmul_output_mode` names.
+/// Attention in the steps of ONNX's function body, and the scores at the step that `qk_matmul_output_mode` names.
 fn expanded(
     c: &mut Context<'_, '_>,
     heads: &Heads,
@@ -274,7 +278,7 @@ fn expanded(
     let &Heads { q, k, v, scale, softcap } = heads;
     let dtype = c.dtype(q);
     let mode = c.int_or("qk_matmul_output_mode", 0);
-    let root = f64::from(scale).sqrt();
+    let root = f64::from(scale.sqrt());
     let queries = c.scaled(q, root)?;
     let repeated = repeat_heads(c, k, q)?;
     let keys = c.scaled(repeated, root)?;
@@ -282,9 +286,10 @@ fn expanded(
     let raw = c.mat_mul(queries, keys)?;
     let mut scores = raw;
     if softcap > 0.0 {
-        let small = c.scaled(scores, 1.0 / f64::from(softcap))?;
+        let cap = c.scalar_like(scores, f64::from(softcap))?;
+        let small = c.over(scores, cap)?;
         let bounded = c.unary(Unary::Tanh, small)?;
-        scores = c.scaled(bounded, f64::from(softcap))?;
+        scores = c.times(bounded, cap)?;
     }
     let capped = scores;
     let joined = mask.joined(c)?;
