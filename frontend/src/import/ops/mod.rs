@@ -13,6 +13,7 @@ mod attention;
 mod control;
 mod conv;
 mod einsum;
+mod fourier;
 mod helpers;
 mod image;
 mod index;

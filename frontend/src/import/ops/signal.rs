@@ -1,5 +1,6 @@
 //! Signals: windows, discrete Fourier transforms, mel filters; and determinants.
 
+use super::fourier::{Complex, backward};
 use super::helpers::Outputs;
 use super::{Row, row};
 use crate::dim::Dim;
@@ -80,7 +81,7 @@ fn dft(c: &mut Context<'_, '_>) -> Outputs {
 }
 
 /// The transform along the last but one axis, the last holding real and imaginary parts: two products with
-/// matrices of cosines and sines.
+/// matrices of cosines and sines, or a fast transform back from all frequencies.
 fn transform(
     c: &mut Context<'_, '_>,
     x: ValueId,
@@ -106,27 +107,20 @@ fn transform(
         return Err(c.invalid("the last dim must have one or two elements"));
     };
     let imaginary = parts.get(1).copied();
-    let (mut cos, mut sin) = waves(c, taken.clone(), given, length.clone(), c.dtype(x))?;
-    if back {
-        let weights = mirror_weights(c, taken, &length, c.dtype(x))?;
-        (cos, sin) = (c.times(weights, cos)?, c.times(weights, sin)?);
-    }
-    // e^(iθ) = cos θ + i·sin θ, θ being negative forwards.
-    let mut result_real = c.mat_mul(real, cos)?;
-    let mut result_imaginary = c.mat_mul(real, sin)?;
-    if !inverse {
-        result_imaginary = c.unary(Unary::Neg, result_imaginary)?;
-    }
-    if let Some(imaginary) = imaginary {
-        let (across, along) = (c.mat_mul(imaginary, sin)?, c.mat_mul(imaginary, cos)?);
-        let op = if inverse { Binary::Sub } else { Binary::Add };
-        result_real = c.binary(op, result_real, across)?;
-        result_imaginary = c.plus(result_imaginary, along)?;
-    }
-    let mut outputs = vec![result_real];
-    if !back {
-        outputs.push(result_imaginary);
-    }
+    let whole = inverse && !onesided;
+    let fast = if whole { fast(c, real, imaginary, &length)? } else { None };
+    let result = match fast {
+        Some(result) => result,
+        None => {
+            let (mut cos, mut sin) = waves(c, taken.clone(), given, length.clone(), c.dtype(x))?;
+            if back {
+                let weights = mirror_weights(c, taken, &length, c.dtype(x))?;
+                (cos, sin) = (c.times(weights, cos)?, c.times(weights, sin)?);
+            }
+            by_matrices(c, real, imaginary, [cos, sin], inverse)?
+        }
+    };
+    let mut outputs = result[..if back { 1 } else { 2 }].to_vec();
     for output in &mut outputs {
         let shape: Vec<Dim> = c.shape(*output).into_iter().chain([Dim::from(1)]).collect();
         *output = c.reshape(*output, shape)?;
@@ -140,8 +134,51 @@ fn transform(
     c.cast_to(y, own)
 }
 
+/// The fast transform back along the last axis. Its stages are the factors of the length, which must be known.
+///
+/// Only back: there ONNX's expected values are those of a fast transform in the operand's type, whose rounding shows
+/// where frequencies cancel; forwards they are rounded once, and sums of a matrix product are nearer to that.
+fn fast(
+    c: &mut Context<'_, '_>,
+    real: ValueId,
+    imaginary: Option<ValueId>,
+    length: &Dim,
+) -> Result<Option<Complex>, OpError> {
+    let known = length.known().ok_or_else(|| c.unknown_dim(length))?;
+    let imaginary = match imaginary {
+        Some(imaginary) => imaginary,
+        None => {
+            let zero = c.scalar_like(real, 0.0)?;
+            c.expand(zero, c.shape(real))?
+        }
+    };
+    backward(c, [real, imaginary], known)
+}
+
+/// The transform along the last axis as products: e^(iθ) = cos θ + i·sin θ, θ being negative forwards.
+fn by_matrices(
+    c: &mut Context<'_, '_>,
+    real: ValueId,
+    imaginary: Option<ValueId>,
+    [cos, sin]: [ValueId; 2],
+    inverse: bool,
+) -> Result<Complex, OpError> {
+    let mut result_real = c.mat_mul(real, cos)?;
+    let mut result_imaginary = c.mat_mul(real, sin)?;
+    if !inverse {
+        result_imaginary = c.unary(Unary::Neg, result_imaginary)?;
+    }
+    if let Some(imaginary) = imaginary {
+        let (across, along) = (c.mat_mul(imaginary, sin)?, c.mat_mul(imaginary, cos)?);
+        let op = if inverse { Binary::Sub } else { Binary::Add };
+        result_real = c.binary(op, result_real, across)?;
+        result_imaginary = c.plus(result_imaginary, along)?;
+    }
+    Ok([result_real, result_imaginary])
+}
+
 /// Cosines and sines of `2π·i·k/length` for `rows × columns` of i and k.
-fn waves(
+pub(super) fn waves(
     c: &mut Context<'_, '_>,
     rows: Dim,
     columns: Dim,
