@@ -180,6 +180,9 @@ pub enum Error {
         /// The distance between the two bit fields.
         shift: i64,
     },
+    /// A view, a tile or an operand does not fit.
+    #[error("{0}")]
+    Shape(String),
     /// A swizzle was applied to a negative offset.
     #[error("a swizzle of the negative offset {0} is not defined")]
     NegativeOffset(i64),
@@ -209,6 +212,7 @@ impl Error {
             | Error::WholeMode { .. }
             | Error::BlockShape { .. }
             | Error::Swizzle { .. }
+            | Error::Shape(_)
             | Error::NegativeOffset(_) => None,
         }
     }

@@ -12,9 +12,14 @@
 //! Every fallible function returns the one [`Error`]. Nothing here reads a device, a clock, the
 //! environment or a file.
 
+pub mod arch;
 pub mod error;
+pub mod index;
+pub mod kernel;
+pub mod launch;
 pub mod layout;
 pub mod target;
+pub mod tensor;
 
 pub use error::{Error, Result};
 pub use layout::Layout;

@@ -1,0 +1,246 @@
+//! Index expressions: integers computed from loop counters, coordinates of threads and blocks, and
+//! a kernel's parameters.
+//!
+//! An expression is a polynomial kept in one canonical form, so that equal sums compare equal and
+//! print alike. What is not polynomial (division, remainder, minimum, maximum) is a factor of it.
+//! Constructors simplify by the variables' ranges (Graphene, section 5.5): with `@t < 32`,
+//! `(16*@m + @t) / 16` stays, and `(32*@m + @t) / 32` is `@m`.
+
+mod simplify;
+mod text;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// A variable. Two of one name are one variable; all values are at least 0.
+#[derive(Clone)]
+pub struct Var {
+    name: Arc<str>,
+    max: Option<i64>,
+}
+
+/// A sum of products of factors, each with a coefficient that is not 0.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Expr {
+    terms: BTreeMap<Vec<Factor>, i64>,
+}
+
+/// What a product in an [`Expr`] is made of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Factor {
+    /// A variable.
+    Var(Var),
+    /// The quotient, rounded down; operands are not negative.
+    Div(Expr, Expr),
+    /// The remainder of that quotient.
+    Mod(Expr, Expr),
+    /// The smaller one.
+    Min(Expr, Expr),
+    /// The larger one.
+    Max(Expr, Expr),
+}
+
+/// A comparison of two expressions.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Cond {
+    /// The left side.
+    pub left: Expr,
+    /// How the sides compare.
+    pub relation: Relation,
+    /// The right side.
+    pub right: Expr,
+}
+
+/// How two sides compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Relation {
+    /// `<`
+    Less,
+    /// `>=`
+    AtLeast,
+    /// `==`
+    Equal,
+    /// `!=`
+    Unequal,
+}
+
+impl Var {
+    /// A variable with values `0..=max`, or without an upper bound.
+    pub fn new(name: &str, max: Option<i64>) -> Var {
+        Var { name: name.into(), max }
+    }
+
+    /// The name, without its sigil.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The largest value, if there is one.
+    pub fn max(&self) -> Option<i64> {
+        self.max
+    }
+}
+
+impl Expr {
+    /// The constant's value, if this is one.
+    pub fn constant(&self) -> Option<i64> {
+        match self.terms.len() {
+            0 => Some(0),
+            1 => self.terms.get(&Vec::new()).copied(),
+            _ => None,
+        }
+    }
+
+    /// Whether this is the constant `value`.
+    pub fn is(&self, value: i64) -> bool {
+        self.constant() == Some(value)
+    }
+
+    /// The terms: products of factors, and their coefficients.
+    pub fn terms(&self) -> impl Iterator<Item = (&[Factor], i64)> {
+        self.terms.iter().map(|(product, &coefficient)| (product.as_slice(), coefficient))
+    }
+
+    /// The value, given one for every variable. `None` where a variable has none, a divisor is not
+    /// positive, or the value overflows.
+    pub fn value(&self, of: &dyn Fn(&Var) -> Option<i64>) -> Option<i64> {
+        self.terms.iter().try_fold(0_i64, |sum, (product, &coefficient)| {
+            let product = product
+                .iter()
+                .try_fold(coefficient, |value, factor| value.checked_mul(factor.value(of)?))?;
+            sum.checked_add(product)
+        })
+    }
+
+    /// The expression with `with` in place of `var`.
+    pub fn substitute(&self, var: &Var, with: &Expr) -> Expr {
+        let mut sum = Expr::from(0);
+        for (product, &coefficient) in &self.terms {
+            let mut term = Expr::from(coefficient);
+            for factor in product {
+                term = term * factor.substitute(var, with);
+            }
+            sum = sum + term;
+        }
+        sum
+    }
+
+    /// Calls `visit` on every variable, some more than once.
+    pub fn each_var(&self, visit: &mut dyn FnMut(&Var)) {
+        for factor in self.terms.keys().flatten() {
+            match factor {
+                Factor::Var(var) => visit(var),
+                Factor::Div(a, b) | Factor::Mod(a, b) | Factor::Min(a, b) | Factor::Max(a, b) => {
+                    a.each_var(visit);
+                    b.each_var(visit);
+                }
+            }
+        }
+    }
+
+    /// Whether `var` occurs.
+    pub fn mentions(&self, var: &Var) -> bool {
+        let mut found = false;
+        self.each_var(&mut |other| found |= other == var);
+        found
+    }
+}
+
+impl Factor {
+    fn value(&self, of: &dyn Fn(&Var) -> Option<i64>) -> Option<i64> {
+        match self {
+            Factor::Var(var) => of(var),
+            Factor::Div(a, b) => {
+                positive(b.value(of)?).and_then(|b| Some(a.value(of)?.div_euclid(b)))
+            }
+            Factor::Mod(a, b) => {
+                positive(b.value(of)?).and_then(|b| Some(a.value(of)?.rem_euclid(b)))
+            }
+            Factor::Min(a, b) => Some(a.value(of)?.min(b.value(of)?)),
+            Factor::Max(a, b) => Some(a.value(of)?.max(b.value(of)?)),
+        }
+    }
+
+    fn substitute(&self, var: &Var, with: &Expr) -> Expr {
+        let inside = |expr: &Expr| expr.substitute(var, with);
+        match self {
+            Factor::Var(this) if this == var => with.clone(),
+            Factor::Var(this) => Expr::from(this),
+            Factor::Div(a, b) => inside(a).div(&inside(b)),
+            Factor::Mod(a, b) => inside(a).rem(&inside(b)),
+            Factor::Min(a, b) => inside(a).min(inside(b)),
+            Factor::Max(a, b) => inside(a).max(inside(b)),
+        }
+    }
+}
+
+fn positive(divisor: i64) -> Option<i64> {
+    (divisor > 0).then_some(divisor)
+}
+
+impl Cond {
+    /// A comparison.
+    pub fn new(left: impl Into<Expr>, relation: Relation, right: impl Into<Expr>) -> Cond {
+        Cond { left: left.into(), relation, right: right.into() }
+    }
+
+    /// `left < right`.
+    pub fn less(left: impl Into<Expr>, right: impl Into<Expr>) -> Cond {
+        Cond::new(left, Relation::Less, right)
+    }
+
+    /// `left == right`.
+    pub fn equal(left: impl Into<Expr>, right: impl Into<Expr>) -> Cond {
+        Cond::new(left, Relation::Equal, right)
+    }
+
+    /// Whether it holds, given the variables' values.
+    pub fn holds(&self, of: &dyn Fn(&Var) -> Option<i64>) -> Option<bool> {
+        Some(self.relation.compare(self.left.value(of)?, self.right.value(of)?))
+    }
+}
+
+impl Relation {
+    /// Whether two values compare so.
+    pub fn compare(self, left: i64, right: i64) -> bool {
+        match self {
+            Relation::Less => left < right,
+            Relation::AtLeast => left >= right,
+            Relation::Equal => left == right,
+            Relation::Unequal => left != right,
+        }
+    }
+}
+
+impl PartialEq for Var {
+    fn eq(&self, other: &Var) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Var {}
+
+impl PartialOrd for Var {
+    fn partial_cmp(&self, other: &Var) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Var {
+    fn cmp(&self, other: &Var) -> std::cmp::Ordering {
+        self.name.cmp(&other.name)
+    }
+}
+
+impl std::hash::Hash for Var {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl fmt::Debug for Var {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "@{}", self.name)
+    }
+}

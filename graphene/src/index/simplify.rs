@@ -1,0 +1,282 @@
+//! Arithmetic on expressions, simplified by the ranges of their variables.
+
+use std::ops::{Add, Mul, Sub};
+
+use super::{Expr, Factor, Var};
+
+/// The least and greatest value that are known; `None` where there is no bound.
+type Range = (Option<i64>, Option<i64>);
+
+impl From<i64> for Expr {
+    fn from(value: i64) -> Expr {
+        Expr::term(Vec::new(), value)
+    }
+}
+
+impl From<&Var> for Expr {
+    fn from(var: &Var) -> Expr {
+        if var.max == Some(0) { Expr::from(0) } else { Factor::Var(var.clone()).into() }
+    }
+}
+
+impl From<Var> for Expr {
+    fn from(var: Var) -> Expr {
+        Expr::from(&var)
+    }
+}
+
+impl From<&Expr> for Expr {
+    fn from(expr: &Expr) -> Expr {
+        expr.clone()
+    }
+}
+
+impl From<Factor> for Expr {
+    fn from(factor: Factor) -> Expr {
+        Expr::term(vec![factor], 1)
+    }
+}
+
+impl<T: Into<Expr>> Add<T> for Expr {
+    type Output = Expr;
+    fn add(mut self, other: T) -> Expr {
+        for (product, coefficient) in other.into().terms {
+            self.accumulate(product, coefficient);
+        }
+        self
+    }
+}
+
+impl<T: Into<Expr>> Sub<T> for Expr {
+    type Output = Expr;
+    fn sub(self, other: T) -> Expr {
+        self + other.into() * -1
+    }
+}
+
+impl<T: Into<Expr>> Mul<T> for Expr {
+    type Output = Expr;
+    fn mul(self, other: T) -> Expr {
+        let other = other.into();
+        let mut product = Expr::default();
+        for (left, a) in &self.terms {
+            for (right, b) in &other.terms {
+                let mut factors: Vec<Factor> = left.iter().chain(right).cloned().collect();
+                factors.sort();
+                product.accumulate(factors, a.saturating_mul(*b));
+            }
+        }
+        product
+    }
+}
+
+impl Expr {
+    fn term(product: Vec<Factor>, coefficient: i64) -> Expr {
+        let mut expr = Expr::default();
+        expr.accumulate(product, coefficient);
+        expr
+    }
+
+    fn accumulate(&mut self, product: Vec<Factor>, coefficient: i64) {
+        let sum = self.terms.get(&product).copied().unwrap_or(0).saturating_add(coefficient);
+        if sum == 0 {
+            self.terms.remove(&product);
+        } else {
+            self.terms.insert(product, sum);
+        }
+    }
+
+    /// The quotient, rounded down. Both operands must not be negative where it is evaluated.
+    pub fn div(&self, divisor: &Expr) -> Expr {
+        if divisor.is(1) || self.is(0) {
+            return self.clone();
+        }
+        if self == divisor {
+            return Expr::from(1);
+        }
+        let Some(by) = divisor.constant().filter(|&by| by > 0) else {
+            return Factor::Div(self.clone(), divisor.clone()).into();
+        };
+        let (whole, rest) = self.split(by);
+        let (low, high) = rest.range();
+        match (low, high) {
+            (Some(low), Some(high)) if low.div_euclid(by) == high.div_euclid(by) => {
+                whole + low.div_euclid(by)
+            }
+            // What is divided out must leave something that is not negative.
+            (Some(low), _) if low >= 0 && whole.range().0.is_some_and(|low| low >= 0) => {
+                whole + rest.div_rest(by)
+            }
+            (_, _) => self.div_rest(by),
+        }
+    }
+
+    /// The quotient of what no simplification splits: nested quotients join.
+    fn div_rest(&self, by: i64) -> Expr {
+        if let Some((Factor::Div(inner, first), 1)) = self.only_factor()
+            && let Some(first) = first.constant()
+        {
+            return inner.div(&Expr::from(first.saturating_mul(by)));
+        }
+        // (x % (a·b)) / a is a digit of x; dividing x first shows more of it.
+        if let Some((Factor::Mod(inner, modulus), 1)) = self.only_factor()
+            && let Some(modulus) = modulus.constant()
+            && modulus % by == 0
+        {
+            return inner.div(&Expr::from(by)).rem(&Expr::from(modulus / by));
+        }
+        Factor::Div(self.clone(), Expr::from(by)).into()
+    }
+
+    /// The remainder of [`div`](Expr::div).
+    pub fn rem(&self, divisor: &Expr) -> Expr {
+        if divisor.is(1) || self == divisor || self.is(0) {
+            return Expr::from(0);
+        }
+        let Some(by) = divisor.constant().filter(|&by| by > 0) else {
+            if let (Some(low), _) = self.range()
+                && low >= 0
+                && divisor.exceeds(self)
+            {
+                return self.clone();
+            }
+            return Factor::Mod(self.clone(), divisor.clone()).into();
+        };
+        let (_, rest) = self.split(by);
+        match rest.range() {
+            (Some(low), Some(high)) if low.div_euclid(by) == high.div_euclid(by) => {
+                return rest - low.div_euclid(by) * by;
+            }
+            (_, _) => {}
+        }
+        if let Some((Factor::Mod(inner, modulus), 1)) = rest.only_factor()
+            && modulus.constant().is_some_and(|modulus| modulus % by == 0)
+        {
+            return inner.rem(divisor);
+        }
+        Factor::Mod(rest, Expr::from(by)).into()
+    }
+
+    /// The quotient, rounded up.
+    pub fn ceil_div(&self, divisor: &Expr) -> Expr {
+        (self.clone() + divisor.clone() - 1).div(divisor)
+    }
+
+    /// The smaller one.
+    pub fn min(self, other: Expr) -> Expr {
+        if self == other || other.reaches(&self) {
+            self
+        } else if self.reaches(&other) {
+            other
+        } else {
+            let (a, b) = if self <= other { (self, other) } else { (other, self) };
+            Factor::Min(a, b).into()
+        }
+    }
+
+    /// The larger one.
+    pub fn max(self, other: Expr) -> Expr {
+        if self == other || self.reaches(&other) {
+            self
+        } else if other.reaches(&self) {
+            other
+        } else {
+            let (a, b) = if self <= other { (self, other) } else { (other, self) };
+            Factor::Max(a, b).into()
+        }
+    }
+
+    /// Whether this is known to be larger than `other` wherever it is evaluated.
+    pub fn exceeds(&self, other: &Expr) -> bool {
+        (self.clone() - other).range().0.is_some_and(|low| low >= 1)
+    }
+
+    /// Whether this is known to be at least `other`.
+    pub fn reaches(&self, other: &Expr) -> bool {
+        (self.clone() - other).range().0.is_some_and(|low| low >= 0)
+    }
+
+    /// The whole part by `by`, and what is left, so that `self = whole * by + rest`; the constant
+    /// of the rest lies in `0..by`.
+    fn split(&self, by: i64) -> (Expr, Expr) {
+        let (mut whole, mut rest) = (Expr::default(), Expr::default());
+        for (product, &coefficient) in &self.terms {
+            let (quotient, remainder) = if product.is_empty() {
+                (coefficient.div_euclid(by), coefficient.rem_euclid(by))
+            } else if coefficient % by == 0 {
+                (coefficient / by, 0)
+            } else {
+                (0, coefficient)
+            };
+            whole.accumulate(product.clone(), quotient);
+            rest.accumulate(product.clone(), remainder);
+        }
+        (whole, rest)
+    }
+
+    fn only_factor(&self) -> Option<(&Factor, i64)> {
+        let (product, &coefficient) = self.terms.first_key_value()?;
+        match &product[..] {
+            [factor] if self.terms.len() == 1 => Some((factor, coefficient)),
+            _ => None,
+        }
+    }
+
+    /// Bounds of the value, from the variables' ranges.
+    pub fn range(&self) -> (Option<i64>, Option<i64>) {
+        self.terms.iter().fold((Some(0), Some(0)), |sum, (product, &coefficient)| {
+            let product = product.iter().fold((Some(1), Some(1)), |range, factor| {
+                // All factors but constants are at least 0, or are bounded below by nothing.
+                multiply(range, factor.range())
+            });
+            let scaled = if coefficient >= 0 { product } else { (product.1, product.0) };
+            let scale = |bound: Option<i64>| bound.and_then(|bound| bound.checked_mul(coefficient));
+            (add(sum.0, scale(scaled.0)), add(sum.1, scale(scaled.1)))
+        })
+    }
+}
+
+fn add(a: Option<i64>, b: Option<i64>) -> Option<i64> {
+    a?.checked_add(b?)
+}
+
+fn multiply(a: Range, b: Range) -> Range {
+    let (Some(a_low), Some(b_low)) = (a.0, b.0) else { return (None, None) };
+    if a_low < 0 || b_low < 0 {
+        return (None, None);
+    }
+    (a_low.checked_mul(b_low), a.1.zip(b.1).and_then(|(a, b)| a.checked_mul(b)))
+}
+
+impl Factor {
+    fn range(&self) -> Range {
+        match self {
+            Factor::Var(var) => (Some(0), var.max),
+            Factor::Div(a, b) => match (a.range(), b.range()) {
+                ((Some(a_low), a_high), (Some(b_low), b_high)) if a_low >= 0 && b_low >= 1 => {
+                    (Some(b_high.map_or(0, |high| a_low / high)), a_high.map(|high| high / b_low))
+                }
+                (_, _) => (None, None),
+            },
+            Factor::Mod(a, b) => {
+                let below = b.range().1.map(|high| high - 1);
+                let same = a.range().1.filter(|&high| high >= 0);
+                let high = match (below, same) {
+                    (Some(x), Some(y)) => Some(x.min(y)),
+                    (x, y) => x.or(y),
+                };
+                (Some(0), high)
+            }
+            Factor::Min(a, b) => {
+                let ((a_low, a_high), (b_low, b_high)) = (a.range(), b.range());
+                let low = a_low.zip(b_low).map(|(a, b)| a.min(b));
+                (low, [a_high, b_high].into_iter().flatten().min())
+            }
+            Factor::Max(a, b) => {
+                let ((a_low, a_high), (b_low, b_high)) = (a.range(), b.range());
+                let low = [a_low, b_low].into_iter().flatten().max();
+                (low, a_high.zip(b_high).map(|(a, b)| a.max(b)))
+            }
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Kernels: specs, their decompositions, and control flow (Graphene, section 5).
+//!
+//! A [`Spec`] says what some threads compute together. It has a body that decomposes it into
+//! smaller specs, or none: then it must be an [atom](crate::atom), one instruction.
+//!
+//! What the paper lacks and Hopper needs is here too: specs that complete later
+//! ([`Completion`]), barriers as tensors ([`Kind::Arrive`], [`Kind::Wait`]), [roles](Stmt::Role)
+//! as tiles of a block's threads, and [rings](Ring) that carry a pipeline's stage and parity.
+
+use std::fmt;
+
+use crate::arch::Arch;
+use crate::error::{Error, Result};
+use crate::index::{Cond, Expr, Var};
+use crate::tensor::{Agent, Coord, Tensor, Threads, ViewOp};
+
+/// Names a tensor of a [`Kernel`]; prints as `%name` through [`Kernel::tensor_name`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TensorId(pub(crate) u32);
+
+/// Names a thread or block tensor of a [`Kernel`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadsId(pub(crate) u32);
+
+/// A kernel: one spec over a grid, decomposed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// The name of the function.
+    pub name: String,
+    /// What it is written for.
+    pub arch: Arch,
+    /// Integers given at launch.
+    pub symbols: Vec<Var>,
+    /// Every tensor, declared or derived.
+    pub(crate) tensors: Vec<(String, Tensor)>,
+    /// Every thread and block tensor.
+    pub(crate) threads: Vec<(String, Threads)>,
+    /// Tensors in global memory: the kernel's pointers, in order.
+    pub params: Vec<TensorId>,
+    /// The blocks: one level, or clusters and the blocks of one.
+    pub grid: ThreadsId,
+    /// The threads of a block.
+    pub block: ThreadsId,
+    /// What the kernel computes: a [`Kind::Spec`] with a body.
+    pub spec: Spec,
+}
+
+/// A statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stmt {
+    /// `%s:[...].fp16.SH`: a new tensor in shared memory or registers (`Allocate`).
+    Allocate(TensorId),
+    /// `%b:[...] = %a.tile(...)`: another view of a tensor's elements.
+    View(TensorId, TensorId, ViewOp),
+    /// `#b:[...] = #a.tile(...)`: likewise of threads or blocks.
+    Threads(ThreadsId, ThreadsId, ViewOp),
+    /// `@m, @n = #b.indices()`: the own coordinate in every leaf.
+    Indices(Vec<Var>, ThreadsId),
+    /// `@x = 4*@m`.
+    Let(Var, Expr),
+    /// `ring @r[4]`: a counter of a pipeline's stage and parity, at 0.
+    Ring(Ring),
+    /// `advance @r`: to the next stage; past the last, the parity flips.
+    Advance(Ring),
+    /// A spec, decomposed or atomic.
+    Spec(Spec),
+    /// A loop.
+    For(For),
+    /// A conditional.
+    If(Test, Vec<Stmt>),
+    /// `role #t[1..3] { }`: only these coordinates of the outermost level's only dimension.
+    Role(ThreadsId, i64, i64, Vec<Stmt>),
+}
+
+/// `for(@k = first; @k < end; @k += step) { }`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct For {
+    /// The counter.
+    pub var: Var,
+    /// Its first value.
+    pub first: Expr,
+    /// What it stays below.
+    pub end: Expr,
+    /// By how much it grows.
+    pub step: Expr,
+    /// Whether the loop is written out; then its bounds are constants.
+    pub unroll: bool,
+    /// What is repeated.
+    pub body: Vec<Stmt>,
+}
+
+/// What a conditional asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Test {
+    /// All comparisons hold.
+    All(Vec<Cond>),
+    /// All that the tensor reaches lies within its buffer: the predicate of a partial tile.
+    Inside(Operand),
+}
+
+/// A pipeline's counter: `stages` stages, and a parity that flips each time round.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Ring {
+    /// The name, without its sigil.
+    pub name: String,
+    /// How many stages.
+    pub stages: i64,
+}
+
+/// A computation by some threads of some blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spec {
+    /// What is computed.
+    pub kind: Kind,
+    /// What is written.
+    pub outs: Vec<Operand>,
+    /// What is read.
+    pub ins: Vec<Operand>,
+    /// The blocks that take part; for a copy into shared memory, those that receive it.
+    pub blocks: ThreadsId,
+    /// The threads that take part together.
+    pub threads: ThreadsId,
+    /// When its effects are there.
+    pub completion: Completion,
+    /// The decomposition; without one the spec is an atom.
+    pub body: Option<Vec<Stmt>>,
+}
+
+/// A tensor, or one element of its outermost level: `%full[@s]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operand {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// Empty for the whole.
+    pub index: Vec<Coord>,
+}
+
+/// When a spec's effects are there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Completion {
+    /// Before the next statement.
+    Now,
+    /// `signals %full[@s]`: when the barrier's phase completes.
+    Signals(Operand),
+    /// `async`: when the group that the next [`Kind::Commit`] closes has been waited for.
+    Group,
+}
+
+/// What a spec computes (Graphene, Table 1, and what Hopper adds).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// Any computation: only its body says which.
+    Spec,
+    /// Copies, converting between scalar types.
+    Move,
+    /// Adds a matrix product to its output.
+    MatMul,
+    /// One function of each element.
+    Unary(Unary),
+    /// One function of each pair of elements.
+    Binary(Binary),
+    /// Folds elements into those of the output.
+    Reduction(Binary),
+    /// Exchanges elements between lanes: the lane whose number differs in these bits.
+    Shfl(i64),
+    /// Sets every element; on a barrier, the number of arrivals that complete a phase.
+    Init(Number),
+    /// Arrives at a barrier; with bytes, these are expected of copies as well.
+    Arrive(Option<Expr>),
+    /// Waits until the phase of this parity of a barrier has completed.
+    Wait(Expr),
+    /// Closes a group of asynchronous specs.
+    Commit(Group),
+    /// Waits until no more than so many groups are in flight; with `true`, for their reads only.
+    WaitGroup(Group, i64, bool),
+    /// Orders memory accesses.
+    Fence(Fence),
+    /// All threads given wait for each other; over more than one block, all threads of a cluster.
+    Sync,
+    /// Sets the registers that each thread of a warpgroup has (PTX `setmaxnreg`).
+    Registers(i64),
+    /// Lets the next kernel of the stream start (PTX `griddepcontrol.launch_dependents`).
+    Release,
+    /// Waits for the kernels before (PTX `griddepcontrol.wait`).
+    Acquire,
+}
+
+/// A number in the text; compares by its bits.
+#[derive(Debug, Clone, Copy)]
+pub struct Number(pub f64);
+
+/// Which asynchronous specs form groups together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// Matrix products (`wgmma`).
+    MatMul,
+    /// Copies by single threads, as of Ampere (`cp.async`).
+    Copy,
+    /// Bulk copies out of shared memory (`cp.async.bulk`).
+    Bulk,
+}
+
+/// What a fence orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fence {
+    /// Register accesses before an asynchronous product (`wgmma.fence`).
+    MatMul,
+    /// Own writes to shared memory before reads by asynchronous units (`fence.proxy.async`).
+    Proxy,
+    /// Initialised barriers before their use by the cluster (`fence.mbarrier_init`).
+    Init,
+    /// Writes to global memory before those of other blocks that see a later one (`membar.gl`).
+    Global,
+}
+
+/// Functions of one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unary {
+    /// -x
+    Neg,
+    /// eˣ
+    Exp,
+    /// 2ˣ
+    Exp2,
+    /// 1/x
+    Rcp,
+    /// 1/√x
+    Rsqrt,
+    /// √x
+    Sqrt,
+    /// tanh x
+    Tanh,
+    /// max(x, 0)
+    Relu,
+    /// x·Φ(x), with the error function.
+    Gelu,
+    /// x/(1 + e⁻ˣ)
+    Silu,
+}
+
+/// Functions of two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Binary {
+    /// x + y
+    Add,
+    /// x - y
+    Sub,
+    /// x·y
+    Mul,
+    /// x/y
+    Div,
+    /// The larger one.
+    Max,
+    /// The smaller one.
+    Min,
+}
+
+impl Unary {
+    /// All of them, with the names that text has for them.
+    pub const ALL: [(Unary, &'static str); 10] = [
+        (Unary::Neg, "neg"),
+        (Unary::Exp, "exp"),
+        (Unary::Exp2, "exp2"),
+        (Unary::Rcp, "rcp"),
+        (Unary::Rsqrt, "rsqrt"),
+        (Unary::Sqrt, "sqrt"),
+        (Unary::Tanh, "tanh"),
+        (Unary::Relu, "relu"),
+        (Unary::Gelu, "gelu"),
+        (Unary::Silu, "silu"),
+    ];
+}
+
+impl Binary {
+    /// All of them, with the names that text has for them.
+    pub const ALL: [(Binary, &'static str); 6] = [
+        (Binary::Add, "+"),
+        (Binary::Sub, "-"),
+        (Binary::Mul, "*"),
+        (Binary::Div, "/"),
+        (Binary::Max, "max"),
+        (Binary::Min, "min"),
+    ];
+}
+
+impl Group {
+    /// All of them, with the names that text has for them.
+    pub const ALL: [(Group, &'static str); 3] =
+        [(Group::MatMul, "matmul"), (Group::Copy, "copy"), (Group::Bulk, "bulk")];
+}
+
+impl Fence {
+    /// All of them, with the names that text has for them.
+    pub const ALL: [(Fence, &'static str); 4] = [
+        (Fence::MatMul, "matmul"),
+        (Fence::Proxy, "proxy"),
+        (Fence::Init, "init"),
+        (Fence::Global, "global"),
+    ];
+}
+
+impl Ring {
+    /// The variable that holds the stage, `0..stages`.
+    pub fn stage(&self) -> Var {
+        Var::new(&format!("{}.stage", self.name), Some(self.stages - 1))
+    }
+
+    /// The variable that holds the parity: 0 the first time round.
+    pub fn parity(&self) -> Var {
+        Var::new(&format!("{}.parity", self.name), Some(1))
+    }
+}
+
+impl For {
+    /// The counter with its range, from constant bounds where they are.
+    pub fn counter(name: &str, end: &Expr) -> Var {
+        Var::new(name, end.range().1.map(|end| (end - 1).max(0)))
+    }
+}
+
+impl Operand {
+    /// The whole tensor.
+    pub fn all(tensor: TensorId) -> Operand {
+        Operand { tensor, index: Vec::new() }
+    }
+
+    /// One element of its outermost level.
+    pub fn at(tensor: TensorId, index: impl IntoIterator<Item = impl Into<Expr>>) -> Operand {
+        Operand { tensor, index: Coord::list(index) }
+    }
+}
+
+impl From<TensorId> for Operand {
+    fn from(tensor: TensorId) -> Operand {
+        Operand::all(tensor)
+    }
+}
+
+impl Kernel {
+    /// A tensor.
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id.0 as usize].1
+    }
+
+    /// A tensor's name, without its sigil.
+    pub fn tensor_name(&self, id: TensorId) -> &str {
+        &self.tensors[id.0 as usize].0
+    }
+
+    /// A thread or block tensor.
+    pub fn threads(&self, id: ThreadsId) -> &Threads {
+        &self.threads[id.0 as usize].1
+    }
+
+    /// The name of a thread or block tensor, without its sigil.
+    pub fn threads_name(&self, id: ThreadsId) -> &str {
+        &self.threads[id.0 as usize].0
+    }
+
+    /// What an operand refers to.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the index does not fit.
+    pub fn operand(&self, operand: &Operand) -> Result<Tensor> {
+        let tensor = self.tensor(operand.tensor);
+        if operand.index.is_empty() {
+            return Ok(tensor.clone());
+        }
+        tensor.apply(&ViewOp::Index(operand.index.clone()))
+    }
+
+    /// The number of threads of a block.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if it is not a constant.
+    pub fn block_size(&self) -> Result<i64> {
+        let size = self.threads(self.block).view.size();
+        size.constant().ok_or_else(|| Error::Shape(format!("a block of {size} threads")))
+    }
+
+    /// The number of blocks of a cluster: the size of the grid's second level, or 1.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if it is not a constant.
+    pub fn cluster_size(&self) -> Result<i64> {
+        let levels = self.threads(self.grid).view.levels();
+        let size = match levels {
+            [_, cluster] => cluster.iter().fold(Expr::from(1), |size, dim| size * dim.size()),
+            _ => Expr::from(1),
+        };
+        size.constant().ok_or_else(|| Error::Shape(format!("a cluster of {size} blocks")))
+    }
+
+    /// Whether the spec is one of all threads of an agent's tensor that belongs to this kernel.
+    pub fn agent(&self, id: ThreadsId) -> Agent {
+        self.threads(id).agent
+    }
+}
+
+/// The own thread's number within its block.
+pub fn thread_var(block_size: i64) -> Var {
+    Var::new("thread", Some(block_size - 1))
+}
+
+/// The own block's number within the grid.
+pub fn block_var() -> Var {
+    Var::new("block", None)
+}
+
+impl PartialEq for Number {
+    fn eq(&self, other: &Number) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Number {}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

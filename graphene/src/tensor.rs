@@ -1,0 +1,279 @@
+//! Tensors of data and of threads (Graphene, sections 3 and 4).
+//!
+//! A [`View`] is a hierarchy of tiles over a buffer's axes. Each leaf of its shape says how far one
+//! step moves along each axis, so that a view knows the coordinates in the buffer of everything it
+//! reaches: strides, bounds of partial tiles (section 3.4) and the coordinates that a tensor map
+//! wants all follow from them. A [`Tensor`] is a view of elements in a memory, [`Threads`] one of
+//! the block's threads or the grid's blocks.
+
+mod compose;
+mod text;
+mod view;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::index::{Expr, Var};
+use crate::layout::Swizzle;
+
+/// An axis of a buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Axis {
+    /// The number of coordinates.
+    pub size: Expr,
+    /// The distance between two of them, in elements.
+    pub stride: Expr,
+}
+
+/// A mode of a shape: a leaf, or a tuple whose first mode runs fastest.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Dim {
+    /// One size.
+    Leaf(Leaf),
+    /// A hierarchical dimension.
+    Tuple(Vec<Dim>),
+}
+
+/// A leaf of a shape.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Leaf {
+    /// The number of coordinates.
+    pub size: Expr,
+    /// How far one step moves along the buffer's axes: the axis, and the distance.
+    pub steps: Vec<(usize, Expr)>,
+}
+
+/// A hierarchy of tiles over a buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct View {
+    axes: Arc<[Axis]>,
+    start: Vec<Expr>,
+    levels: Vec<Vec<Dim>>,
+}
+
+/// The type of one element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scalar {
+    /// IEEE half precision.
+    F16,
+    /// Bfloat16.
+    Bf16,
+    /// IEEE single precision.
+    F32,
+    /// Signed 32-bit integer.
+    I32,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// Unsigned byte.
+    U8,
+    /// A barrier in shared memory that counts arrivals and bytes, of 8 bytes (PTX `mbarrier`).
+    Mbar,
+}
+
+/// Where a tensor lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// Global memory.
+    Global,
+    /// Shared memory of a block.
+    Shared,
+    /// Registers: every thread has its own.
+    Registers,
+}
+
+/// A tensor of data.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Tensor {
+    /// What it reaches.
+    pub view: View,
+    /// The type of its elements.
+    pub scalar: Scalar,
+    /// Where it lives.
+    pub memory: Memory,
+    /// What is applied to byte offsets within its buffer.
+    pub swizzle: Option<Swizzle>,
+    /// The block of the cluster whose shared memory this is; `None`: the own one.
+    pub peer: Option<Expr>,
+}
+
+/// Threads or blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Agent {
+    /// The threads of a block.
+    Thread,
+    /// The blocks of a grid.
+    Block,
+}
+
+/// A tensor of threads or blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Threads {
+    /// What it reaches.
+    pub view: View,
+    /// Which of the two.
+    pub agent: Agent,
+}
+
+/// How one dimension is tiled.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Tile {
+    /// `_`: the tile has the whole dimension.
+    Whole,
+    /// The modes `(size, stride)` of a tile, in coordinates of the dimension; `8` is `[(8, 1)]`.
+    Modes(Vec<(i64, i64)>),
+}
+
+/// The coordinate in one dimension.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Coord {
+    /// A number, colexicographic where the dimension is hierarchical.
+    At(Expr),
+    /// A coordinate for each mode of a hierarchical dimension.
+    Tuple(Vec<Coord>),
+}
+
+/// An operation that gives a view of a view.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ViewOp {
+    /// Splits each dimension of the outermost level into tiles: a level of tiles' coordinates, and
+    /// below it one of the coordinates within a tile.
+    Tile(Vec<Tile>),
+    /// Picks one element of the outermost level.
+    Index(Vec<Coord>),
+    /// Gives the level at a depth new dimensions, each a list of modes in the level's
+    /// colexicographic order.
+    Reshape(usize, Vec<Vec<(i64, i64)>>),
+    /// No dimensions: for threads, each one on its own.
+    Scalar,
+    /// The same shared memory of another block of the cluster.
+    Peer(Expr),
+}
+
+impl Scalar {
+    /// All of them, with the names that text has for them.
+    pub const ALL: [(Scalar, &'static str); 7] = [
+        (Scalar::F16, "fp16"),
+        (Scalar::Bf16, "bf16"),
+        (Scalar::F32, "fp32"),
+        (Scalar::I32, "i32"),
+        (Scalar::U32, "u32"),
+        (Scalar::U8, "u8"),
+        (Scalar::Mbar, "mbar"),
+    ];
+
+    /// The size in bytes.
+    pub fn bytes(self) -> i64 {
+        match self {
+            Scalar::F16 | Scalar::Bf16 => 2,
+            Scalar::F32 | Scalar::I32 | Scalar::U32 => 4,
+            Scalar::U8 => 1,
+            Scalar::Mbar => 8,
+        }
+    }
+}
+
+impl Memory {
+    /// All of them, with the names that text has for them.
+    pub const ALL: [(Memory, &'static str); 3] =
+        [(Memory::Global, "GL"), (Memory::Shared, "SH"), (Memory::Registers, "RF")];
+}
+
+impl Agent {
+    /// Both of them, with the names that text has for them.
+    pub const ALL: [(Agent, &'static str); 2] =
+        [(Agent::Thread, "thread"), (Agent::Block, "block")];
+}
+
+impl Coord {
+    /// Coordinates from expressions.
+    pub fn list<E: Into<Expr>>(coords: impl IntoIterator<Item = E>) -> Vec<Coord> {
+        coords.into_iter().map(|coord| Coord::At(coord.into())).collect()
+    }
+}
+
+impl Tile {
+    /// A contiguous tile.
+    pub fn of(size: i64) -> Tile {
+        Tile::Modes(vec![(size, 1)])
+    }
+}
+
+impl Tensor {
+    /// A tensor of its own buffer.
+    pub fn new(view: View, scalar: Scalar, memory: Memory) -> Tensor {
+        Tensor { view, scalar, memory, swizzle: None, peer: None }
+    }
+
+    /// The tensor that an operation gives.
+    ///
+    /// # Errors
+    /// Those of the view, and [`Error::Shape`](crate::Error::Shape) for a peer's registers.
+    pub fn apply(&self, op: &ViewOp) -> crate::Result<Tensor> {
+        let mut result = self.clone();
+        match op {
+            ViewOp::Peer(block) if self.memory == Memory::Shared => {
+                result.peer = Some(block.clone());
+            }
+            ViewOp::Peer(_) => {
+                return Err(crate::Error::Shape("only shared memory has peers".to_owned()));
+            }
+            ViewOp::Tile(_) | ViewOp::Index(_) | ViewOp::Reshape(..) | ViewOp::Scalar => {
+                result.view = self.view.apply(op)?;
+            }
+        }
+        Ok(result)
+    }
+
+    /// The number of bytes of the buffer below the view, if it is known.
+    pub fn buffer_bytes(&self) -> Option<i64> {
+        Some(self.view.cosize()? * self.scalar.bytes())
+    }
+}
+
+impl Threads {
+    /// The tensor that an operation gives.
+    ///
+    /// # Errors
+    /// Those of the view.
+    pub fn apply(&self, op: &ViewOp) -> crate::Result<Threads> {
+        Ok(Threads { view: self.view.apply(op)?, agent: self.agent })
+    }
+
+    /// The coordinate of `linear`, the own thread's or block's number, in each leaf of the view,
+    /// outermost level first (section 4).
+    pub fn coordinates(&self, linear: &Var) -> Vec<Expr> {
+        let all = self.view.axes()[0].size.clone();
+        let relative = Expr::from(linear) - &self.view.start()[0];
+        self.view
+            .leaves()
+            .map(|leaf| {
+                let stride = self.view.stride(leaf);
+                let digit = relative.div(&stride);
+                // The outermost leaf needs no remainder.
+                if leaf.size.clone() * stride == all { digit } else { digit.rem(&leaf.size) }
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(&Scalar::ALL, self))
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(&Memory::ALL, self))
+    }
+}
+
+impl fmt::Display for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(&Agent::ALL, self))
+    }
+}
+
+fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> &'static str {
+    names.iter().find(|row| row.0 == *value).map(|row| row.1).expect("every value has a row")
+}
