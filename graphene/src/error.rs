@@ -183,6 +183,9 @@ pub enum Error {
     /// A view, a tile or an operand does not fit.
     #[error("{0}")]
     Shape(String),
+    /// A spec without a body is no atom of its architecture.
+    #[error("no atom carries this out; near ones: [{0}]")]
+    NoAtom(String),
     /// A swizzle was applied to a negative offset.
     #[error("a swizzle of the negative offset {0} is not defined")]
     NegativeOffset(i64),
@@ -213,6 +216,7 @@ impl Error {
             | Error::BlockShape { .. }
             | Error::Swizzle { .. }
             | Error::Shape(_)
+            | Error::NoAtom(_)
             | Error::NegativeOffset(_) => None,
         }
     }

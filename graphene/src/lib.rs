@@ -13,6 +13,7 @@
 //! environment or a file.
 
 pub mod arch;
+pub mod atom;
 pub mod error;
 pub mod index;
 pub mod kernel;

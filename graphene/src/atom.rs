@@ -1,0 +1,363 @@
+//! Atoms: specs that are one machine instruction (Graphene, section 5.2 and Table 2).
+//!
+//! An [`Atom`] is a row of a table, and all that is known of its instruction stands in that row:
+//! the pattern of the specs that it carries out, where it exists, what it does to memory, the text
+//! that it becomes, and a kernel that tries it. Emission, verifier and simulator read that row and
+//! nothing else; so does the test that runs every atom's example.
+//!
+//! To add an instruction, add a row to the file of its kind:
+//!
+//! | file | atoms |
+//! |---|---|
+//! | `atom/moves.rs` | loads, stores, register moves, conversions |
+//! | `atom/matrix.rs` | `ldmatrix`, `stmatrix`, `mma` |
+//! | `atom/math.rs` | arithmetic on registers, shuffles, constants |
+//! | `atom/barrier.rs` | barriers, fences, groups, cluster and grid synchronisation |
+//! | `atom/bulk.rs` | tensor copies (TMA) |
+//! | `atom/wgmma.rs` | asynchronous matrix products |
+//!
+//! In a row, operands are numbered as the pattern writes them: outputs first, then inputs.
+//! An element of an operand is named by a coordinate for each dimension of the pattern that is not
+//! 1, outermost level first.
+
+mod barrier;
+mod bulk;
+mod math;
+mod matrix;
+mod moves;
+mod pattern;
+mod wgmma;
+
+use crate::arch::Arch;
+use crate::error::{Error, Result};
+use crate::index::Expr;
+use crate::kernel::{Group, Kernel, Spec};
+use crate::launch::Condition;
+use crate::tensor::{Dim, Tensor};
+use pattern::Pattern;
+
+/// One instruction.
+#[derive(Debug)]
+pub struct Atom {
+    /// Its name, as the architecture's manual has it where it has one.
+    pub name: &'static str,
+    /// The specs that it carries out, in the notation of [`pattern`]'s head.
+    pub pattern: &'static str,
+    /// Where it exists.
+    pub archs: Archs,
+    /// What the address of each operand must be a multiple of, in bytes; missing ones: its scalar.
+    pub align: &'static [i64],
+    /// What else must hold of the operands, or why the atom is not the one.
+    pub when: fn(&Site<'_>) -> std::result::Result<(), &'static str>,
+    /// Which unit accesses shared memory.
+    pub proxy: Proxy,
+    /// What it does, for the lanes of one warp.
+    pub meaning: fn(&Site<'_>, &mut dyn Warp) -> Step,
+    /// Its statement in CUDA C++.
+    pub cuda: fn(&Site<'_>, &dyn Code) -> String,
+    /// A kernel in text form that uses it: reads its pointers' tensors, and writes the others.
+    pub example: &'static str,
+}
+
+/// Where an atom exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Archs {
+    /// This one and later ones.
+    Since(Arch),
+    /// This one only.
+    Only(Arch),
+}
+
+/// The units between whose accesses to shared memory a proxy fence stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proxy {
+    /// Loads and stores of threads.
+    Generic,
+    /// Tensor copies and asynchronous products.
+    Async,
+}
+
+/// What became of a step.
+pub type Step = std::result::Result<Progress, Fault>;
+
+/// Whether a warp may go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// It is done.
+    Done,
+    /// It waits, and tries again once something has changed.
+    Blocked,
+}
+
+/// What is wrong with a kernel; the simulator says where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// An element outside of its buffer.
+    #[error("{0} is read or written out of bounds")]
+    OutOfBounds(String),
+    /// An address that is not a multiple of what the instruction asks for.
+    #[error("{0} is misaligned")]
+    Misaligned(String),
+    /// Memory that nothing has written.
+    #[error("{0} is read before it is written")]
+    Uninitialised(String),
+    /// Two accesses, one of them a write, with nothing between that orders them.
+    #[error("race: {0}")]
+    Race(String),
+    /// Memory that an asynchronous spec still reads or writes.
+    #[error("{0} is still in flight")]
+    InFlight(String),
+    /// Own writes read by an asynchronous unit without a fence between.
+    #[error("a fence is missing: {0}")]
+    MissingFence(String),
+    /// Nobody can go on.
+    #[error("deadlock: {0}")]
+    Deadlock(String),
+    /// One element of an output is written twice.
+    #[error("{0} is written twice")]
+    WrittenTwice(String),
+    /// A barrier is used other than its protocol allows.
+    #[error("barrier: {0}")]
+    Barrier(String),
+    /// A collective instruction misses some of its threads, or a loop's bounds differ among them.
+    #[error("divergence: {0}")]
+    Divergence(String),
+    /// Anything else that hardware would not do.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// What an atom's meaning can do: read and write elements of its operands, for the lanes of one
+/// warp. How the spec completes (now, by a barrier, by a group) is the simulator's concern.
+pub trait Warp {
+    /// The lanes that take part, in `0..32`.
+    fn lanes(&self) -> Vec<usize>;
+    /// The number of a lane among the spec's threads, in `0..128` for a warpgroup.
+    fn rank(&self, lane: usize) -> i64;
+    /// An element as `lane` sees the operand. Integers are exact.
+    fn read(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+    ) -> std::result::Result<f64, Fault>;
+    /// Likewise; 0 where it lies outside of its buffer.
+    fn read_or_zero(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+    ) -> std::result::Result<f64, Fault>;
+    /// Writes an element, rounded to its type (to nearest, ties to even).
+    fn write(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+        value: f64,
+    ) -> std::result::Result<(), Fault>;
+    /// Likewise; nothing where it lies outside of its buffer.
+    fn write_if_inside(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+        value: f64,
+    ) -> std::result::Result<(), Fault>;
+    /// An element of a global tensor, replaced in one step by what `change` makes of it.
+    fn update(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+        change: &dyn Fn(f64) -> f64,
+    ) -> std::result::Result<f64, Fault>;
+    /// Initialises the barrier that an operand is, for so many arrivals a phase.
+    fn init_barrier(&mut self, operand: usize, arrivals: i64) -> Step;
+    /// `lane` arrives at a barrier; so many bytes are expected as well.
+    fn arrive(&mut self, lane: usize, operand: usize, bytes: i64) -> Step;
+    /// Waits for a phase of a barrier.
+    fn wait(&mut self, operand: usize, parity: i64) -> Step;
+    /// Waits for all of the spec's threads, of all of its blocks.
+    fn rendezvous(&mut self) -> Step;
+    /// Orders accesses.
+    fn fence(&mut self, fence: crate::kernel::Fence) -> Step;
+    /// Closes the open group.
+    fn commit(&mut self, group: Group) -> Step;
+    /// Waits for groups, or for their reads only.
+    fn wait_group(&mut self, group: Group, pending: i64, reads: bool) -> Step;
+    /// Sets the number of registers.
+    fn registers(&mut self, count: i64) -> Step;
+    /// The value of an expression for a lane.
+    fn value(&self, lane: usize, expr: &Expr) -> i64;
+}
+
+/// What an atom's text can ask for.
+pub trait Code {
+    /// An element: an lvalue such as `acc[3]` or `A[64*m + k]`.
+    fn element(&self, operand: usize, element: &[i64]) -> String;
+    /// The 32-bit register that begins with an element: an lvalue of type `unsigned`.
+    fn word(&self, operand: usize, element: &[i64]) -> String;
+    /// The address in shared memory of an element as an `unsigned`, swizzled.
+    fn address(&self, operand: usize, element: &[i64]) -> String;
+    /// A pointer to an element in global memory, or a generic one to shared memory.
+    fn pointer(&self, operand: usize, element: &[i64]) -> String;
+    /// The name of the tensor map of a global operand, and its coordinates from the fastest axis on.
+    fn tensor_map(&self, operand: usize) -> (String, Vec<String>);
+    /// The address of the barrier that the spec signals, as an `unsigned`.
+    fn signal(&self) -> String;
+    /// An expression.
+    fn expr(&self, expr: &Expr) -> String;
+    /// The rank in its cluster of the block whose shared memory an operand is, if not the own one.
+    fn peer(&self, operand: usize) -> Option<String>;
+}
+
+/// A spec that an atom carries out, with its operands and the sizes that the pattern leaves open.
+pub struct Site<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// The spec.
+    pub spec: &'a Spec,
+    /// The atom.
+    pub atom: &'static Atom,
+    operands: Vec<Tensor>,
+    sizes: Vec<(&'static str, i64)>,
+}
+
+impl Archs {
+    /// Whether it exists there.
+    pub fn contains(self, arch: Arch) -> bool {
+        match self {
+            Archs::Since(first) => arch >= first,
+            Archs::Only(only) => arch == only,
+        }
+    }
+}
+
+impl Site<'_> {
+    /// An operand's tensor: outputs first, then inputs.
+    pub fn operand(&self, operand: usize) -> &Tensor {
+        &self.operands[operand]
+    }
+
+    /// All operands' tensors.
+    pub fn operands(&self) -> &[Tensor] {
+        &self.operands
+    }
+
+    /// How many of them are outputs.
+    pub fn outs(&self) -> usize {
+        self.spec.outs.len()
+    }
+
+    /// A size that the pattern names.
+    pub fn size(&self, name: &str) -> i64 {
+        let found = self.sizes.iter().find(|size| size.0 == name);
+        found.map(|size| size.1).expect("an atom asks for sizes that its pattern names")
+    }
+
+    /// The dimensions of an operand that count, outermost level first: those that are not 1.
+    pub fn dims(&self, operand: usize) -> Vec<&Dim> {
+        let levels = self.operands[operand].view.levels();
+        levels.iter().flatten().filter(|dim| !dim.size().is(1)).collect()
+    }
+
+    /// Where an element lies relative to its operand's first one: the steps along each of the
+    /// buffer's axes. `None` where a size or step is not a constant.
+    pub fn steps(&self, operand: usize, element: &[i64]) -> Option<Vec<i64>> {
+        let view = &self.operands[operand].view;
+        let mut steps = vec![0; view.axes().len()];
+        for (dim, &coordinate) in self.dims(operand).into_iter().zip(element) {
+            let mut rest = coordinate;
+            for leaf in dim.leaves() {
+                let size = leaf.size.constant()?;
+                for (axis, step) in &leaf.steps {
+                    steps[*axis] += step.constant()? * (rest % size);
+                }
+                rest /= size;
+            }
+        }
+        Some(steps)
+    }
+
+    /// The element's distance from the operand's first one, in elements. `None` where a stride is
+    /// not a constant.
+    pub fn distance(&self, operand: usize, element: &[i64]) -> Option<i64> {
+        let axes = self.operands[operand].view.axes();
+        self.steps(operand, element)?.into_iter().zip(axes).try_fold(0, |sum, (steps, axis)| {
+            Some(sum + if steps == 0 { 0 } else { steps * axis.stride.constant()? })
+        })
+    }
+
+    /// Under which conditions on the symbols the operand's address is a multiple of what the atom
+    /// asks for; `None` if it may be no multiple whatever they are.
+    pub fn alignment(&self, operand: usize) -> Option<Vec<Condition>> {
+        let tensor = &self.operands[operand];
+        let scalar = tensor.scalar.bytes();
+        let align = self.atom.align.get(operand).copied().unwrap_or(scalar);
+        let mut conditions = Vec::new();
+        for (product, coefficient) in tensor.view.offset().terms() {
+            if coefficient * scalar % align == 0 {
+                continue;
+            }
+            // A product that has a symbol in it may be a multiple because of that one.
+            let symbol = product.iter().find(|factor| match factor {
+                crate::index::Factor::Var(var) => self.kernel.symbols.contains(var),
+                crate::index::Factor::Div(..)
+                | crate::index::Factor::Mod(..)
+                | crate::index::Factor::Min(..)
+                | crate::index::Factor::Max(..) => false,
+            })?;
+            let unit = Expr::from(symbol.clone()) * scalar;
+            let condition = Condition::Multiple(unit, align);
+            if !conditions.contains(&condition) {
+                conditions.push(condition);
+            }
+        }
+        Some(conditions)
+    }
+}
+
+/// All atoms, in the order in which they are tried.
+pub fn all() -> impl Iterator<Item = &'static Atom> {
+    [bulk::ATOMS, wgmma::ATOMS, matrix::ATOMS, barrier::ATOMS, moves::ATOMS, math::ATOMS]
+        .into_iter()
+        .flatten()
+}
+
+/// The atom that carries out a spec.
+///
+/// # Errors
+/// [`Error::NoAtom`], saying which atoms came near and why they are not the one; errors of
+/// operands.
+pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
+    let operands: Vec<Tensor> = spec
+        .outs
+        .iter()
+        .chain(&spec.ins)
+        .map(|operand| kernel.operand(operand))
+        .collect::<Result<_>>()?;
+    let mut near = Vec::new();
+    for atom in all() {
+        let Some(sizes) = Pattern::of(atom).matches(kernel, spec, &operands) else { continue };
+        if !atom.archs.contains(kernel.arch) {
+            near.push(format!("{} does not exist on {}", atom.name, kernel.arch));
+            continue;
+        }
+        let site = Site { kernel, spec, atom, operands: operands.clone(), sizes };
+        if let Some(operand) = (0..operands.len()).find(|&i| site.alignment(i).is_none()) {
+            near.push(format!("{} needs its operand {operand} aligned", atom.name));
+            continue;
+        }
+        match (atom.when)(&site) {
+            Ok(()) => return Ok(site),
+            Err(why) => near.push(format!("{}: {why}", atom.name)),
+        }
+    }
+    Err(Error::NoAtom(near.join("; ")))
+}
+
+/// The precondition of an atom that needs none.
+fn always(_: &Site<'_>) -> std::result::Result<(), &'static str> {
+    Ok(())
+}

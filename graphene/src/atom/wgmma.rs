@@ -1,0 +1,5 @@
+//! .
+
+use super::Atom;
+
+pub(super) const ATOMS: &[Atom] = &[];
