@@ -186,6 +186,9 @@ pub enum Error {
     /// A spec without a body is no atom of its architecture.
     #[error("no atom carries this out; near ones: [{0}]")]
     NoAtom(String),
+    /// A kernel would not be well formed.
+    #[error("{0}")]
+    Kernel(String),
     /// A swizzle was applied to a negative offset.
     #[error("a swizzle of the negative offset {0} is not defined")]
     NegativeOffset(i64),
@@ -217,6 +220,7 @@ impl Error {
             | Error::Swizzle { .. }
             | Error::Shape(_)
             | Error::NoAtom(_)
+            | Error::Kernel(_)
             | Error::NegativeOffset(_) => None,
         }
     }

@@ -14,6 +14,7 @@
 
 pub mod arch;
 pub mod atom;
+pub mod build;
 pub mod error;
 pub mod index;
 pub mod kernel;

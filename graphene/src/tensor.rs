@@ -13,6 +13,7 @@ mod view;
 use std::fmt;
 use std::sync::Arc;
 
+pub use self::view::Shape;
 use crate::index::{Expr, Var};
 use crate::layout::Swizzle;
 

@@ -75,6 +75,19 @@ impl View {
             .fold(Expr::from(0), |sum, (start, axis)| sum + start.clone() * &axis.stride)
     }
 
+    /// The sizes and strides of every level: what the text form says of a view.
+    pub fn shapes(&self) -> Vec<Vec<Shape>> {
+        let level = |dims: &Vec<Dim>| dims.iter().map(|dim| self.shape(dim)).collect();
+        self.levels.iter().map(level).collect()
+    }
+
+    fn shape(&self, dim: &Dim) -> Shape {
+        match dim {
+            Dim::Leaf(leaf) => Shape::Leaf(leaf.size.clone(), self.stride(leaf)),
+            Dim::Tuple(dims) => Shape::Tuple(dims.iter().map(|dim| self.shape(dim)).collect()),
+        }
+    }
+
     /// The number of elements.
     pub fn size(&self) -> Expr {
         self.leaves().fold(Expr::from(1), |size, leaf| size * &leaf.size)
@@ -189,6 +202,55 @@ pub enum Shape {
     Leaf(Expr, Expr),
     /// A hierarchical dimension.
     Tuple(Vec<Shape>),
+}
+
+impl Shape {
+    /// A size and its stride.
+    pub fn of(size: impl Into<Expr>, stride: impl Into<Expr>) -> Shape {
+        Shape::Leaf(size.into(), stride.into())
+    }
+
+    /// Dimensions that lie close together, the last one fastest.
+    pub fn rows<E: Into<Expr>>(sizes: impl IntoIterator<Item = E>) -> Vec<Shape> {
+        let sizes: Vec<Expr> = sizes.into_iter().map(E::into).collect();
+        let mut shapes: Vec<Shape> = packed(sizes.into_iter().rev());
+        shapes.reverse();
+        shapes
+    }
+
+    /// Dimensions that lie close together, the first one fastest.
+    pub fn columns<E: Into<Expr>>(sizes: impl IntoIterator<Item = E>) -> Vec<Shape> {
+        packed(sizes.into_iter().map(E::into))
+    }
+}
+
+fn packed(sizes: impl Iterator<Item = Expr>) -> Vec<Shape> {
+    let mut stride = Expr::from(1);
+    sizes
+        .map(|size| {
+            let next = stride.clone() * &size;
+            Shape::Leaf(size, std::mem::replace(&mut stride, next))
+        })
+        .collect()
+}
+
+impl From<Vec<Shape>> for View {
+    fn from(dims: Vec<Shape>) -> View {
+        View::buffer(&dims)
+    }
+}
+
+impl<const N: usize> From<[Shape; N]> for View {
+    fn from(dims: [Shape; N]) -> View {
+        View::buffer(&dims)
+    }
+}
+
+/// Levels, outermost first.
+impl<const N: usize> From<[Vec<Shape>; N]> for View {
+    fn from(levels: [Vec<Shape>; N]) -> View {
+        View::levels_of(&levels)
+    }
 }
 
 /// The dimension that `modes` take from the leaves.

@@ -1,0 +1,423 @@
+//! Builds kernels statement by statement: what templates are written with, and what the parser
+//! calls, so that the two agree on names, ranges of variables and types of views.
+//!
+//! Statements go to the innermost open scope. What is declared in a scope is known until it closes.
+//! Where a wanted name is taken, `_2`, `_3`, … is appended, so that a decomposition can be used
+//! more than once.
+
+mod check;
+mod header;
+mod scope;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+pub use self::header::{Header, Operands};
+use self::scope::{Name, Scope};
+use crate::arch::Arch;
+use crate::error::{Error, Result};
+use crate::index::{Expr, Var};
+use crate::kernel::{For, Kernel, Kind, Operand, Ring, Spec, Stmt, TensorId, Test, ThreadsId};
+use crate::layout::Swizzle;
+use crate::tensor::{Agent, Coord, Memory, Scalar, Tensor, Threads, Tile, View, ViewOp};
+
+/// How deep scopes may nest.
+pub const MAX_NESTING: usize = 64;
+
+/// A kernel under construction. Symbols, parameters, grid and block come before any statement.
+#[derive(Debug)]
+pub struct Builder {
+    name: String,
+    arch: Arch,
+    symbols: Vec<Var>,
+    tensors: Vec<(String, Tensor)>,
+    threads: Vec<(String, Threads)>,
+    tensor_names: BTreeMap<String, Name<TensorId>>,
+    threads_names: BTreeMap<String, Name<ThreadsId>>,
+    params: Vec<TensorId>,
+    grid: Option<ThreadsId>,
+    block: Option<ThreadsId>,
+    scopes: Vec<Scope>,
+}
+
+/// Tensors of data and of threads, which have the same operations.
+pub trait Viewed: Copy {
+    /// Another view of the same elements.
+    ///
+    /// # Errors
+    /// Those of [`Tensor::apply`] and [`Threads::apply`], and [`Error::Kernel`] for what is not
+    /// known here.
+    fn view(self, builder: &mut Builder, name: &str, op: ViewOp) -> Result<Self>;
+}
+
+impl Builder {
+    /// A kernel without parameters, grid or block.
+    pub fn new(name: &str, arch: Arch) -> Builder {
+        Builder {
+            name: name.to_owned(),
+            arch,
+            symbols: Vec::new(),
+            tensors: Vec::new(),
+            threads: Vec::new(),
+            tensor_names: BTreeMap::new(),
+            threads_names: BTreeMap::new(),
+            params: Vec::new(),
+            grid: None,
+            block: None,
+            scopes: vec![Scope::default()],
+        }
+    }
+
+    /// An integer given at launch.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] after statements, or if it is not a name.
+    pub fn symbol(&mut self, name: &str) -> Result<Var> {
+        self.before_statements()?;
+        let var = Var::new(&self.free_var(name)?, None);
+        self.symbols.push(var.clone());
+        self.scope().vars.push(var.clone());
+        Ok(var)
+    }
+
+    /// A tensor in global memory, given at launch.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] after statements, or if the view is not one of a whole buffer.
+    pub fn param(&mut self, name: &str, view: impl Into<View>, scalar: Scalar) -> Result<TensorId> {
+        self.before_statements()?;
+        let view = view.into();
+        self.check_view(&view)?;
+        let id = self.add_tensor(name, Tensor::new(view, scalar, Memory::Global))?;
+        self.params.push(id);
+        Ok(id)
+    }
+
+    /// The blocks: one level, or clusters and the blocks of one.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if there are some already, or the view is not one of a whole buffer.
+    pub fn grid(&mut self, name: &str, view: impl Into<View>) -> Result<ThreadsId> {
+        if self.grid.is_some() {
+            return Err(Error::Kernel("a kernel has one grid".to_owned()));
+        }
+        let id = self.launched(name, view.into(), Agent::Block)?;
+        self.grid = Some(id);
+        Ok(id)
+    }
+
+    /// The threads of a block.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if there are some already, or the view is not one of a whole buffer.
+    pub fn block(&mut self, name: &str, view: impl Into<View>) -> Result<ThreadsId> {
+        if self.block.is_some() {
+            return Err(Error::Kernel("a kernel has one block".to_owned()));
+        }
+        let id = self.launched(name, view.into(), Agent::Thread)?;
+        self.block = Some(id);
+        Ok(id)
+    }
+
+    fn launched(&mut self, name: &str, view: View, agent: Agent) -> Result<ThreadsId> {
+        self.before_statements()?;
+        self.check_view(&view)?;
+        self.add_threads(name, Threads { view, agent })
+    }
+
+    /// A new tensor in shared memory or registers; for what is swizzled, only in shared memory.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for other memories, or if the view is not one of a whole buffer.
+    pub fn allocate(
+        &mut self,
+        name: &str,
+        view: impl Into<View>,
+        scalar: Scalar,
+        memory: Memory,
+        swizzle: Option<Swizzle>,
+    ) -> Result<TensorId> {
+        let tensor = Tensor { swizzle, ..Tensor::new(view.into(), scalar, memory) };
+        self.check_view(&tensor.view)?;
+        if memory == Memory::Global {
+            return Err(Error::Kernel("global memory is a parameter, not allocated".to_owned()));
+        }
+        if swizzle.is_some() && memory != Memory::Shared {
+            return Err(Error::Kernel("only shared memory is swizzled".to_owned()));
+        }
+        let id = self.add_tensor(name, tensor)?;
+        self.push(Stmt::Allocate(id));
+        Ok(id)
+    }
+
+    /// Splits each dimension of the outermost level into tiles.
+    ///
+    /// # Errors
+    /// Those of [`Viewed::view`].
+    pub fn tile<V: Viewed>(&mut self, of: V, name: &str, tiles: &[Tile]) -> Result<V> {
+        of.view(self, name, ViewOp::Tile(tiles.to_vec()))
+    }
+
+    /// Picks one element of the outermost level.
+    ///
+    /// # Errors
+    /// Those of [`Viewed::view`].
+    pub fn index<V: Viewed>(
+        &mut self,
+        of: V,
+        name: &str,
+        coords: impl IntoIterator<Item = impl Into<Expr>>,
+    ) -> Result<V> {
+        of.view(self, name, ViewOp::Index(Coord::list(coords)))
+    }
+
+    /// Gives the level at a depth new dimensions, each a list of modes.
+    ///
+    /// # Errors
+    /// Those of [`Viewed::view`].
+    pub fn reshape<V: Viewed>(
+        &mut self,
+        of: V,
+        name: &str,
+        depth: usize,
+        dims: &[&[(i64, i64)]],
+    ) -> Result<V> {
+        let dims = dims.iter().map(|modes| modes.to_vec()).collect();
+        of.view(self, name, ViewOp::Reshape(depth, dims))
+    }
+
+    /// Every thread or block on its own.
+    ///
+    /// # Errors
+    /// Those of [`Viewed::view`].
+    pub fn scalar<V: Viewed>(&mut self, of: V, name: &str) -> Result<V> {
+        of.view(self, name, ViewOp::Scalar)
+    }
+
+    /// The same shared memory of another block of the cluster.
+    ///
+    /// # Errors
+    /// Those of [`Viewed::view`].
+    pub fn peer(&mut self, of: TensorId, name: &str, block: impl Into<Expr>) -> Result<TensorId> {
+        of.view(self, name, ViewOp::Peer(block.into()))
+    }
+
+    /// The own coordinate in every leaf of a tensor of threads or blocks, outermost level first.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] unless there is one name for each leaf.
+    pub fn indices<const N: usize>(&mut self, of: ThreadsId, names: [&str; N]) -> Result<[Var; N]> {
+        let vars = self.indices_named(of, &names)?;
+        Ok(vars.try_into().expect("there is a variable for every name"))
+    }
+
+    pub(crate) fn indices_named(&mut self, of: ThreadsId, names: &[&str]) -> Result<Vec<Var>> {
+        let view = &self.threads_of(of)?.view;
+        let tops: Vec<Option<i64>> = view.leaves().map(|leaf| leaf.size.range().1).collect();
+        if tops.len() != names.len() {
+            let (leaves, names) = (tops.len(), names.len());
+            return Err(Error::Kernel(format!("{names} names for {leaves} coordinates")));
+        }
+        let mut vars = Vec::new();
+        for (name, top) in names.iter().zip(tops) {
+            let max = top.map(|size| size.saturating_sub(1));
+            vars.push(self.add_var(name, max)?);
+        }
+        self.push(Stmt::Indices(vars.clone(), of));
+        Ok(vars)
+    }
+
+    /// A variable with a value, which must be known not to be negative.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if it may be, or uses variables that are not known here.
+    pub fn let_(&mut self, name: &str, value: impl Into<Expr>) -> Result<Var> {
+        let value = value.into();
+        self.check_expr(&value)?;
+        check::not_negative(name, &value)?;
+        let var = self.add_var(name, value.range().1)?;
+        self.push(Stmt::Let(var.clone(), value));
+        Ok(var)
+    }
+
+    /// A counter of a pipeline's stage and parity, at 0.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] without stages, or if it is not a name.
+    pub fn ring(&mut self, name: &str, stages: i64) -> Result<Ring> {
+        if stages < 1 {
+            return Err(Error::Kernel(format!("a ring of {stages} stages")));
+        }
+        let ring = Ring { name: self.free_var(name)?, stages };
+        let scope = self.scope();
+        scope.vars.extend([ring.stage(), ring.parity()]);
+        scope.rings.push(ring.clone());
+        self.push(Stmt::Ring(ring.clone()));
+        Ok(ring)
+    }
+
+    /// Moves a ring to its next stage.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if it is not known here.
+    pub fn advance(&mut self, ring: &Ring) -> Result<()> {
+        if self.find_ring(&ring.name) != Some(ring) {
+            return Err(Error::Kernel(format!("no ring @{} here", ring.name)));
+        }
+        self.push(Stmt::Advance(ring.clone()));
+        Ok(())
+    }
+
+    /// A spec without a body: an atom, by all blocks.
+    ///
+    /// # Errors
+    /// Those of [`add`](Builder::add).
+    pub fn spec(
+        &mut self,
+        kind: Kind,
+        outs: impl Into<Operands>,
+        ins: impl Into<Operands>,
+        threads: ThreadsId,
+    ) -> Result<()> {
+        self.add(Header::new(kind, outs, ins, threads))
+    }
+
+    /// A spec without a body.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for what is not known here, [`Error::Shape`] for an index that does not
+    /// fit its operand.
+    pub fn add(&mut self, header: Header) -> Result<()> {
+        let spec = self.headed(header)?;
+        self.push(Stmt::Spec(spec));
+        Ok(())
+    }
+
+    /// A spec with a body that decomposes it.
+    ///
+    /// # Errors
+    /// Those of [`add`](Builder::add) and of the body.
+    pub fn decompose(
+        &mut self,
+        header: Header,
+        body: impl FnOnce(&mut Builder) -> Result<()>,
+    ) -> Result<()> {
+        let spec = self.headed(header)?;
+        let body = Some(self.nest(Vec::new(), body)?);
+        self.push(Stmt::Spec(Spec { body, ..spec }));
+        Ok(())
+    }
+
+    fn headed(&self, header: Header) -> Result<Spec> {
+        let Some(blocks) = header.blocks.or(self.grid) else {
+            return Err(Error::Kernel("the kernel has no grid yet".to_owned()));
+        };
+        let spec = Spec {
+            kind: header.kind,
+            outs: header.outs,
+            ins: header.ins,
+            blocks,
+            threads: header.threads,
+            completion: header.completion,
+            body: None,
+        };
+        self.check_spec(&spec)?;
+        Ok(spec)
+    }
+
+    /// A loop from `first` to below `end`; the body is given the counter.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the counter may be negative or does not grow, or a loop to unroll has
+    /// bounds that are not constant; those of the body.
+    pub fn for_(
+        &mut self,
+        name: &str,
+        range: Range<impl Into<Expr>>,
+        step: impl Into<Expr>,
+        unroll: bool,
+        body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
+    ) -> Result<()> {
+        let (first, end, step) = (range.start.into(), range.end.into(), step.into());
+        for expr in [&first, &end, &step] {
+            self.check_expr(expr)?;
+            if unroll && expr.constant().is_none() {
+                return Err(Error::Kernel(format!("a loop to unroll with the bound {expr}")));
+            }
+        }
+        check::not_negative(name, &first)?;
+        if step.constant().is_some_and(|step| step < 1) || step.range().0.is_none_or(|low| low < 0)
+        {
+            return Err(Error::Kernel(format!("@{name} does not grow by {step}")));
+        }
+        let var = For::counter(&self.free_var(name)?, &end);
+        let body = self.nest(vec![var.clone()], |builder| body(builder, &var))?;
+        self.push(Stmt::For(For { var, first, end, step, unroll, body }));
+        Ok(())
+    }
+
+    /// A conditional.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for what is not known here; those of the body.
+    pub fn if_(
+        &mut self,
+        test: impl Into<Test>,
+        body: impl FnOnce(&mut Builder) -> Result<()>,
+    ) -> Result<()> {
+        let test = test.into();
+        match &test {
+            Test::All(conds) => conds.iter().try_for_each(|cond| {
+                self.check_expr(&cond.left)?;
+                self.check_expr(&cond.right)
+            })?,
+            Test::Inside(operand) => self.check_operand(operand)?,
+        }
+        let body = self.nest(Vec::new(), body)?;
+        self.push(Stmt::If(test, body));
+        Ok(())
+    }
+
+    /// What only these coordinates of the outermost level's only dimension do.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if there are none, or they are not within that dimension; those of the
+    /// body.
+    pub fn role(
+        &mut self,
+        threads: ThreadsId,
+        coords: Range<i64>,
+        body: impl FnOnce(&mut Builder) -> Result<()>,
+    ) -> Result<()> {
+        let view = &self.threads_of(threads)?.view;
+        let size = match view.levels().first().map(Vec::as_slice) {
+            Some([dim]) => dim.size().constant(),
+            Some(_) | None => None,
+        };
+        if coords.is_empty() || coords.start < 0 || size.is_none_or(|size| coords.end > size) {
+            let Range { start, end } = coords;
+            return Err(Error::Kernel(format!("no coordinates {start}..{end} in {view}")));
+        }
+        let body = self.nest(Vec::new(), body)?;
+        self.push(Stmt::Role(threads, coords.start, coords.end, body));
+        Ok(())
+    }
+
+    /// The kernel, which computes `outs` from `ins`.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] without a grid or block, or for what is not a parameter.
+    pub fn finish(mut self, outs: impl Into<Operands>, ins: impl Into<Operands>) -> Result<Kernel> {
+        let (Some(grid), Some(block)) = (self.grid, self.block) else {
+            return Err(Error::Kernel("a kernel needs a grid and a block".to_owned()));
+        };
+        let mut spec = self.headed(Header::new(Kind::Spec, outs, ins, block))?;
+        let known = |operand: &Operand| self.params.contains(&operand.tensor);
+        if !spec.outs.iter().chain(&spec.ins).all(known) {
+            return Err(Error::Kernel("a kernel computes on its parameters".to_owned()));
+        }
+        spec.body = self.scopes.pop().map(|scope| scope.stmts);
+        let Builder { name, arch, symbols, tensors, threads, params, .. } = self;
+        Ok(Kernel { name, arch, symbols, tensors, threads, params, grid, block, spec })
+    }
+}

@@ -1,0 +1,165 @@
+//! What the builder refuses.
+
+use super::{Builder, Viewed};
+use crate::error::{Error, Result};
+use crate::index::{Expr, Var};
+use crate::kernel::{Completion, Kind, Operand, Spec, TensorId, ThreadsId};
+use crate::tensor::{Coord, Shape, View, ViewOp};
+
+/// The name of a tensor: letters, digits and `_`, as `%6` is one in the paper.
+pub(super) fn word(name: &str) -> Result<()> {
+    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        return Ok(());
+    }
+    Err(Error::Kernel(format!("`{name}` is not a name: letters, digits and `_` are")))
+}
+
+/// The name of a variable or kernel, which code generation uses as it is.
+pub(super) fn name(name: &str) -> Result<()> {
+    word(name)?;
+    if name.starts_with(|first: char| first.is_ascii_digit()) {
+        return Err(Error::Kernel(format!("the name `{name}` must not start with a digit")));
+    }
+    Ok(())
+}
+
+/// Variables are at least 0, by which expressions are simplified.
+pub(super) fn not_negative(name: &str, value: &Expr) -> Result<()> {
+    if value.range().0.is_some_and(|low| low >= 0) {
+        return Ok(());
+    }
+    Err(Error::Kernel(format!("@{name} may be negative: {value}; max(0, ...) is not")))
+}
+
+impl Builder {
+    pub(super) fn before_statements(&self) -> Result<()> {
+        match &self.scopes[..] {
+            [scope] if scope.stmts.is_empty() => Ok(()),
+            _ => Err(Error::Kernel("declared after the first statement".to_owned())),
+        }
+    }
+
+    /// Variables must be known here, and be those that are: of one name there may be several.
+    pub(super) fn check_expr(&self, expr: &Expr) -> Result<()> {
+        let mut unknown: Option<Var> = None;
+        expr.each_var(&mut |var| {
+            let known = self.find_var(var.name()).is_some_and(|known| known.max() == var.max());
+            if !known && unknown.is_none() {
+                unknown = Some(var.clone());
+            }
+        });
+        match unknown {
+            Some(var) => Err(Error::Kernel(format!("no {var} here"))),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn check_view(&self, view: &View) -> Result<()> {
+        let shapes = view.shapes();
+        if View::levels_of(&shapes) != *view {
+            return Err(Error::Kernel(format!("{view} is not the view of a whole buffer")));
+        }
+        for shape in shapes.iter().flatten() {
+            self.check_shape(shape)?;
+        }
+        if shapes.iter().any(Vec::is_empty) {
+            return Err(Error::Kernel("a level without dimensions".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn check_shape(&self, shape: &Shape) -> Result<()> {
+        match shape {
+            Shape::Leaf(size, stride) => {
+                self.check_expr(size)?;
+                self.check_expr(stride)?;
+                if size.constant().is_some_and(|size| size < 1) {
+                    return Err(Error::Kernel(format!("a dimension of size {size}")));
+                }
+                if stride.constant().is_some_and(|stride| stride < 0) {
+                    return Err(Error::Kernel(format!("a dimension of stride {stride}")));
+                }
+                Ok(())
+            }
+            Shape::Tuple(shapes) if shapes.len() < 2 => {
+                Err(Error::Kernel("a hierarchical dimension needs two parts".to_owned()))
+            }
+            Shape::Tuple(shapes) => shapes.iter().try_for_each(|shape| self.check_shape(shape)),
+        }
+    }
+
+    pub(super) fn check_operand(&self, operand: &Operand) -> Result<()> {
+        let tensor = self.tensor_of(operand.tensor)?;
+        if operand.index.is_empty() {
+            return Ok(());
+        }
+        self.check_coords(&operand.index)?;
+        tensor.apply(&ViewOp::Index(operand.index.clone())).map(drop)
+    }
+
+    fn check_coords(&self, coords: &[Coord]) -> Result<()> {
+        coords.iter().try_for_each(|coord| match coord {
+            Coord::At(at) => self.check_expr(at),
+            Coord::Tuple(coords) => self.check_coords(coords),
+        })
+    }
+
+    fn check_op(&self, op: &ViewOp) -> Result<()> {
+        match op {
+            ViewOp::Index(coords) => self.check_coords(coords),
+            ViewOp::Peer(block) => self.check_expr(block),
+            ViewOp::Tile(_) | ViewOp::Reshape(..) | ViewOp::Scalar => Ok(()),
+        }
+    }
+
+    pub(super) fn check_spec(&self, spec: &Spec) -> Result<()> {
+        spec.outs.iter().chain(&spec.ins).try_for_each(|operand| self.check_operand(operand))?;
+        if let Completion::Signals(barrier) = &spec.completion {
+            self.check_operand(barrier)?;
+        }
+        self.threads_of(spec.blocks)?;
+        self.threads_of(spec.threads)?;
+        match &spec.kind {
+            Kind::Arrive(Some(value)) | Kind::Wait(value) => self.check_expr(value),
+            Kind::Init(number) if number.0.is_nan() => {
+                Err(Error::Kernel("nothing is set to NaN".to_owned()))
+            }
+            Kind::Init(_)
+            | Kind::Arrive(None)
+            | Kind::Spec
+            | Kind::Move
+            | Kind::MatMul
+            | Kind::Unary(_)
+            | Kind::Binary(_)
+            | Kind::Reduction(_)
+            | Kind::Shfl(_)
+            | Kind::Commit(_)
+            | Kind::WaitGroup(..)
+            | Kind::Fence(_)
+            | Kind::Sync
+            | Kind::Registers(_)
+            | Kind::Release
+            | Kind::Acquire => Ok(()),
+        }
+    }
+}
+
+impl Viewed for TensorId {
+    fn view(self, builder: &mut Builder, name: &str, op: ViewOp) -> Result<TensorId> {
+        builder.check_op(&op)?;
+        let view = builder.tensor_of(self)?.apply(&op)?;
+        let id = builder.add_tensor(name, view)?;
+        builder.push(crate::kernel::Stmt::View(id, self, op));
+        Ok(id)
+    }
+}
+
+impl Viewed for ThreadsId {
+    fn view(self, builder: &mut Builder, name: &str, op: ViewOp) -> Result<ThreadsId> {
+        builder.check_op(&op)?;
+        let view = builder.threads_of(self)?.apply(&op)?;
+        let id = builder.add_threads(name, view)?;
+        builder.push(crate::kernel::Stmt::Threads(id, self, op));
+        Ok(id)
+    }
+}

@@ -1,0 +1,95 @@
+//! What stands before a spec's body.
+
+use crate::index::Cond;
+use crate::kernel::{Completion, Kind, Operand, TensorId, Test, ThreadsId};
+
+/// A spec without its body.
+#[derive(Debug, Clone)]
+pub struct Header {
+    pub(super) kind: Kind,
+    pub(super) outs: Vec<Operand>,
+    pub(super) ins: Vec<Operand>,
+    pub(super) blocks: Option<ThreadsId>,
+    pub(super) threads: ThreadsId,
+    pub(super) completion: Completion,
+}
+
+/// A spec's outputs or inputs: a tensor, an operand, an array of either, or `()`.
+#[derive(Debug, Clone)]
+pub struct Operands(Vec<Operand>);
+
+impl Header {
+    /// A spec of all blocks that completes before the next statement.
+    pub fn new(
+        kind: Kind,
+        outs: impl Into<Operands>,
+        ins: impl Into<Operands>,
+        threads: ThreadsId,
+    ) -> Header {
+        Header {
+            kind,
+            outs: outs.into().0,
+            ins: ins.into().0,
+            blocks: None,
+            threads,
+            completion: Completion::Now,
+        }
+    }
+
+    /// Of these blocks.
+    pub fn on(self, blocks: ThreadsId) -> Header {
+        Header { blocks: Some(blocks), ..self }
+    }
+
+    /// Completes when the phase of this barrier does.
+    pub fn signals(self, barrier: impl Into<Operand>) -> Header {
+        Header { completion: Completion::Signals(barrier.into()), ..self }
+    }
+
+    /// Completes when the group that the next `Commit` closes has been waited for.
+    pub fn async_(self) -> Header {
+        Header { completion: Completion::Group, ..self }
+    }
+}
+
+impl From<()> for Operands {
+    fn from((): ()) -> Operands {
+        Operands(Vec::new())
+    }
+}
+
+impl From<TensorId> for Operands {
+    fn from(tensor: TensorId) -> Operands {
+        Operands(vec![tensor.into()])
+    }
+}
+
+impl From<Operand> for Operands {
+    fn from(operand: Operand) -> Operands {
+        Operands(vec![operand])
+    }
+}
+
+impl<T: Into<Operand>> From<Vec<T>> for Operands {
+    fn from(operands: Vec<T>) -> Operands {
+        Operands(operands.into_iter().map(T::into).collect())
+    }
+}
+
+impl<T: Into<Operand>, const N: usize> From<[T; N]> for Operands {
+    fn from(operands: [T; N]) -> Operands {
+        Operands(operands.into_iter().map(T::into).collect())
+    }
+}
+
+impl From<Cond> for Test {
+    fn from(cond: Cond) -> Test {
+        Test::All(vec![cond])
+    }
+}
+
+impl From<Vec<Cond>> for Test {
+    fn from(conds: Vec<Cond>) -> Test {
+        Test::All(conds)
+    }
+}
