@@ -20,8 +20,10 @@
 //! An element of an operand is named by a coordinate for each dimension of the pattern that is not
 //! 1, outermost level first.
 
+mod asm;
 mod barrier;
 mod bulk;
+mod examples;
 mod math;
 mod matrix;
 mod moves;
@@ -55,8 +57,8 @@ pub struct Atom {
     pub meaning: fn(&Site<'_>, &mut dyn Warp) -> Step,
     /// Its statement in CUDA C++.
     pub cuda: fn(&Site<'_>, &dyn Code) -> String,
-    /// A kernel in text form that uses it: reads its pointers' tensors, and writes the others.
-    pub example: &'static str,
+    /// A kernel that uses it: reads some of its pointers' tensors, and writes the others.
+    pub example: fn() -> Result<Kernel>,
 }
 
 /// Where an atom exists.

@@ -1,5 +1,251 @@
-//! .
+//! Barriers in memory, rendezvous of threads and blocks, fences, groups, register budgets.
 
-use super::Atom;
+use super::asm::asm;
+use super::moves::only_one;
+use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, always, examples};
+use crate::arch::Arch;
+use crate::error::Result;
+use crate::kernel::{Fence, Group, Kernel, Kind, Number};
+use crate::tensor::Agent;
 
-pub(super) const ATOMS: &[Atom] = &[];
+const D: usize = 0;
+
+pub(super) const ATOMS: &[Atom] = &[
+    hopper("mbarrier.init", "[].mbar.SH <- Init<<<[]>>>()", always, init, |s, c| {
+        let Kind::Init(Number(count)) = s.spec.kind else { return String::new() };
+        let text = format!("mbarrier.init.shared::cta.b64 [%0], {};", count as i64);
+        asm(&text, &[], &[("r", c.address(D, &[]))])
+    }, examples::mbarrier),
+    hopper("mbarrier.arrive", "[].mbar.SH <- Arrive<<<[]>>>()", |s| expects(s, false), arrive, |_, c| {
+        asm("mbarrier.arrive.shared::cta.b64 _, [%0];", &[], &[("r", c.address(D, &[]))])
+    }, examples::mbarrier),
+    hopper("mbarrier.arrive.expect_tx", "[].mbar.SH <- Arrive<<<[]>>>()", |s| expects(s, true), arrive, |s, c| {
+        let Kind::Arrive(Some(bytes)) = &s.spec.kind else { return String::new() };
+        let ins = [("r", c.address(D, &[])), ("r", c.expr(bytes))];
+        asm("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", &[], &ins)
+    }, examples::bulk_load),
+    hopper("mbarrier.arrive.cluster", "[].mbar.SH@ <- Arrive<<<[]>>>()", |s| expects(s, false), arrive, |_, c| {
+        let peer = c.peer(D).expect("the pattern asks for a peer's barrier");
+        let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
+                    mbarrier.arrive.release.cluster.shared::cluster.b64 _, [a]; }";
+        asm(text, &[], &[("r", c.address(D, &[])), ("r", peer)])
+    }, examples::mbarrier_cluster),
+    hopper("mbarrier.try_wait.parity", "[].mbar.SH <- Wait<<<[threads]>>>()", always, wait, |s, c| {
+        let Kind::Wait(parity) = &s.spec.kind else { return String::new() };
+        let text = "{ .reg .pred done; again: \
+                    mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; \
+                    @!done bra again; }";
+        asm(text, &[], &[("r", c.address(D, &[])), ("r", c.expr(parity))])
+    }, examples::mbarrier),
+    since("bar.sync", Arch::Sm70, "Sync<<<[threads]>>>()", block_wide, |_, w| w.rendezvous(), sync_text, examples::bar_sync),
+    since("bar.warp.sync", Arch::Sm70, "Sync<<<[32]>>>()", always, |_, w| w.rendezvous(), |_, _| {
+        asm("bar.warp.sync 0xffffffff;", &[], &[])
+    }, examples::warp_sync),
+    hopper("barrier.cluster", "Sync<<<[threads]>>>()", cluster_wide, |_, w| w.rendezvous(), |_, _| {
+        asm("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;", &[], &[])
+    }, examples::mbarrier_cluster),
+    hopper("wgmma.fence", "[2,n].[2].fp32.RF <- Fence<<<[128]>>>()", |s| fence_is(s, Fence::MatMul), fence, |s, c| {
+        with_accumulators(s, c, "wgmma.fence.sync.aligned;")
+    }, examples::wgmma),
+    hopper("fence.proxy.async", "Fence<<<[threads]>>>()", |s| fence_is(s, Fence::Proxy), fence, |_, _| {
+        asm("fence.proxy.async.shared::cta;", &[], &[])
+    }, examples::bulk_store),
+    hopper("fence.mbarrier_init", "Fence<<<[threads]>>>()", |s| fence_is(s, Fence::Init), fence, |_, _| {
+        asm("fence.mbarrier_init.release.cluster;", &[], &[])
+    }, examples::mbarrier_cluster),
+    since("membar.gl", Arch::Sm70, "Fence<<<[threads]>>>()", |s| fence_is(s, Fence::Global), fence, |_, _| {
+        asm("membar.gl;", &[], &[])
+    }, examples::membar),
+    hopper("wgmma.commit_group", "Commit<<<[128]>>>()", |s| group_is(s, Group::MatMul), commit, |_, _| {
+        asm("wgmma.commit_group.sync.aligned;", &[], &[])
+    }, examples::wgmma),
+    hopper("wgmma.wait_group", "[2,n].[2].fp32.RF <- WaitGroup<<<[128]>>>()", |s| group_is(s, Group::MatMul), wait_group, |s, c| {
+        let text = format!("wgmma.wait_group.sync.aligned {};", pending(s));
+        with_accumulators(s, c, &text)
+    }, examples::wgmma),
+    since("cp.async.commit_group", Arch::Sm80, "Commit<<<[threads]>>>()", |s| group_is(s, Group::Copy), commit, |_, _| {
+        asm("cp.async.commit_group;", &[], &[])
+    }, || examples::cp_async(16)),
+    since("cp.async.wait_group", Arch::Sm80, "WaitGroup<<<[threads]>>>()", |s| group_is(s, Group::Copy), wait_group, |s, _| {
+        asm(&format!("cp.async.wait_group {};", pending(s)), &[], &[])
+    }, || examples::cp_async(16)),
+    hopper("cp.async.bulk.commit_group", "Commit<<<[]>>>()", |s| group_is(s, Group::Bulk), commit, |_, _| {
+        asm("cp.async.bulk.commit_group;", &[], &[])
+    }, examples::bulk_store),
+    hopper("cp.async.bulk.wait_group", "WaitGroup<<<[]>>>()", |s| group_is(s, Group::Bulk), wait_group, |s, _| {
+        let read = matches!(s.spec.kind, Kind::WaitGroup(_, _, true));
+        let read = if read { ".read" } else { "" };
+        asm(&format!("cp.async.bulk.wait_group{read} {};", pending(s)), &[], &[])
+    }, examples::bulk_store),
+    hopper("setmaxnreg", "Registers<<<[128]>>>()", budget, registers, |s, _| {
+        let Kind::Registers(count) = s.spec.kind else { return String::new() };
+        let direction = if count < at_launch(s) { "dec" } else { "inc" };
+        asm(&format!("setmaxnreg.{direction}.sync.aligned.u32 {count};"), &[], &[])
+    }, examples::setmaxnreg),
+    hopper("griddepcontrol.launch_dependents", "Release<<<[threads]>>>()", always, |_, _| Ok(Progress::Done), |_, _| {
+        asm("griddepcontrol.launch_dependents;", &[], &[])
+    }, examples::dependent),
+    hopper("griddepcontrol.wait", "Acquire<<<[threads]>>>()", always, |_, _| Ok(Progress::Done), |_, _| {
+        asm("griddepcontrol.wait;", &[], &[])
+    }, examples::dependent),
+];
+
+type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
+type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
+type Text = fn(&Site<'_>, &dyn Code) -> String;
+
+const fn hopper(
+    name: &'static str,
+    pattern: &'static str,
+    when: When,
+    meaning: Meaning,
+    cuda: Text,
+    example: fn() -> Result<Kernel>,
+) -> Atom {
+    let archs = Archs::Only(Arch::Sm90a);
+    Atom { name, pattern, archs, align: &[], when, proxy: Proxy::Generic, meaning, cuda, example }
+}
+
+const fn since(
+    name: &'static str,
+    arch: Arch,
+    pattern: &'static str,
+    when: When,
+    meaning: Meaning,
+    cuda: Text,
+    example: fn() -> Result<Kernel>,
+) -> Atom {
+    let archs = Archs::Since(arch);
+    Atom { name, pattern, archs, align: &[], when, proxy: Proxy::Generic, meaning, cuda, example }
+}
+
+fn init(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let Kind::Init(Number(count)) = site.spec.kind else { return Ok(Progress::Done) };
+    only_one(warp)?;
+    warp.init_barrier(D, count as i64)
+}
+
+fn arrive(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let Kind::Arrive(bytes) = &site.spec.kind else { return Ok(Progress::Done) };
+    for lane in warp.lanes() {
+        let bytes = bytes.as_ref().map_or(0, |bytes| warp.value(lane, bytes));
+        warp.arrive(lane, D, bytes)?;
+    }
+    Ok(Progress::Done)
+}
+
+fn wait(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let Kind::Wait(parity) = &site.spec.kind else { return Ok(Progress::Done) };
+    let Some(&lane) = warp.lanes().first() else { return Ok(Progress::Done) };
+    let parity = warp.value(lane, parity);
+    warp.wait(D, parity)
+}
+
+fn fence(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    match site.spec.kind {
+        Kind::Fence(fence) => warp.fence(fence),
+        _ => Ok(Progress::Done),
+    }
+}
+
+fn commit(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    match site.spec.kind {
+        Kind::Commit(group) => warp.commit(group),
+        _ => Ok(Progress::Done),
+    }
+}
+
+fn wait_group(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    match site.spec.kind {
+        Kind::WaitGroup(group, pending, reads) => warp.wait_group(group, pending, reads),
+        _ => Ok(Progress::Done),
+    }
+}
+
+fn registers(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    match site.spec.kind {
+        Kind::Registers(count) => warp.registers(count),
+        _ => Err(Fault::Invalid("no register budget".to_owned())),
+    }
+}
+
+fn pending(site: &Site<'_>) -> i64 {
+    match site.spec.kind {
+        Kind::WaitGroup(_, pending, _) => pending,
+        _ => 0,
+    }
+}
+
+fn expects(site: &Site<'_>, wanted: bool) -> std::result::Result<(), &'static str> {
+    let expects = matches!(site.spec.kind, Kind::Arrive(Some(_)));
+    if expects == wanted { Ok(()) } else { Err("it differs in whether bytes are expected") }
+}
+
+fn fence_is(site: &Site<'_>, wanted: Fence) -> std::result::Result<(), &'static str> {
+    let is = matches!(site.spec.kind, Kind::Fence(fence) if fence == wanted);
+    if is { Ok(()) } else { Err("it is another fence") }
+}
+
+fn group_is(site: &Site<'_>, wanted: Group) -> std::result::Result<(), &'static str> {
+    let is = match site.spec.kind {
+        Kind::Commit(group) | Kind::WaitGroup(group, ..) => group == wanted,
+        _ => false,
+    };
+    if is { Ok(()) } else { Err("it is of another group") }
+}
+
+/// More than a warp, of the own block.
+fn block_wide(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+    let size = site.kernel.threads(site.spec.threads).view.size().constant();
+    match size {
+        Some(size) if size > 32 && size % 32 == 0 && !site.across_blocks() => Ok(()),
+        _ => Err("it is for whole warps of one block, more than one"),
+    }
+}
+
+/// All threads of more than one block.
+fn cluster_wide(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+    if site.across_blocks() { Ok(()) } else { Err("it is for the blocks of a cluster") }
+}
+
+/// The whole block uses barrier 0; the n-th tile of its threads uses barrier n + 1.
+fn sync_text(site: &Site<'_>, code: &dyn Code) -> String {
+    let view = &site.kernel.threads(site.spec.threads).view;
+    let size = view.size();
+    if site.kernel.threads(site.kernel.block).view.size() == size {
+        return asm("bar.sync 0;", &[], &[]);
+    }
+    let id = view.start()[0].div(&size) + 1;
+    asm(&format!("bar.sync %0, {size};"), &[], &[("r", code.expr(&id))])
+}
+
+/// An instruction that accumulators stand by: the compiler may not move their uses across it.
+fn with_accumulators(site: &Site<'_>, code: &dyn Code, text: &str) -> String {
+    let outs: Vec<_> = super::wgmma::accumulators(site.size("n"))
+        .map(|element| ("+f", code.element(D, &element)))
+        .collect();
+    asm(text, &outs, &[])
+}
+
+fn budget(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+    match site.spec.kind {
+        Kind::Registers(count) if (24..=256).contains(&count) && count % 8 == 0 => Ok(()),
+        _ => Err("a register budget is a multiple of 8 in 24..=256"),
+    }
+}
+
+/// The registers that a thread starts with, when the block has all of the multiprocessor's.
+fn at_launch(site: &Site<'_>) -> i64 {
+    let threads = site.kernel.block_size().unwrap_or(1024);
+    (65_536 / threads / 8 * 8).min(256)
+}
+
+impl Site<'_> {
+    /// Whether the spec is one of several blocks together: a tile of the grid, not the grid.
+    pub fn across_blocks(&self) -> bool {
+        let blocks = self.kernel.threads(self.spec.blocks);
+        self.spec.blocks != self.kernel.grid
+            && blocks.agent == Agent::Block
+            && blocks.view.size().constant().is_none_or(|size| size > 1)
+    }
+}

@@ -1,5 +1,140 @@
-//! .
+//! Tensor copies (TMA): one thread issues a copy of a whole tile.
 
-use super::Atom;
+use super::asm::asm;
+use super::moves::only_one;
+use super::{Archs, Atom, Code, Progress, Proxy, Site, Step, Warp, examples};
+use crate::arch::Arch;
+use crate::index::Expr;
+use crate::tensor::{Dim, Tensor};
 
-pub(super) const ATOMS: &[Atom] = &[];
+const D: usize = 0;
+const A: usize = 1;
+
+pub(super) const ATOMS: &[Atom] = &[
+    Atom {
+        name: "cp.async.bulk.tensor.load",
+        pattern: "[m,n].fp16|bf16|fp32.SH <- Move<<<[]>>>([m,n].fp16|bf16|fp32.GL) signals",
+        archs: Archs::Only(Arch::Sm90a),
+        align: &[128],
+        when: |site| fits(site, D, A),
+        proxy: Proxy::Async,
+        meaning: load,
+        cuda: load_text,
+        example: examples::bulk_load,
+    },
+    Atom {
+        name: "cp.async.bulk.tensor.store",
+        pattern: "[m,n].fp16|bf16|fp32.GL <- Move<<<[]>>>([m,n].fp16|bf16|fp32.SH) async",
+        archs: Archs::Only(Arch::Sm90a),
+        align: &[2, 128],
+        when: |site| fits(site, A, D),
+        proxy: Proxy::Async,
+        meaning: store,
+        cuda: |_, code| {
+            let (map, coordinates) = code.tensor_map(D);
+            let rank = coordinates.len();
+            let (list, mut ins) = coordinate_list(&coordinates, 2);
+            ins.splice(0..0, [("l", format!("&{map}")), ("r", code.address(A, &[0, 0]))]);
+            let text =
+                format!("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%0, {list}], [%1];");
+            asm(&text, &[], &ins)
+        },
+        example: examples::bulk_store,
+    },
+];
+
+/// `{%first, …}` and the operands.
+fn coordinate_list(coordinates: &[String], first: usize) -> (String, Vec<(&'static str, String)>) {
+    let list = super::asm::group(first, coordinates.len());
+    (list, coordinates.iter().map(|c| ("r", c.clone())).collect())
+}
+
+fn load_text(site: &Site<'_>, code: &dyn Code) -> String {
+    let (map, coordinates) = code.tensor_map(A);
+    let rank = coordinates.len();
+    let (list, mut ins) = coordinate_list(&coordinates, 3);
+    let operands =
+        [("r", code.address(D, &[0, 0])), ("l", format!("&{map}")), ("r", code.signal())];
+    ins.splice(0..0, operands);
+    let head = format!(
+        "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    );
+    if !site.across_blocks() {
+        return asm(&format!("{head} [%0], [%1, {list}], [%2];"), &[], &ins);
+    }
+    // All blocks of the cluster receive the copy.
+    let mask = (1_i64 << site.kernel.cluster_size().unwrap_or(1)) - 1;
+    ins.push(("h", format!("(unsigned short){mask}")));
+    let last = ins.len() - 1;
+    asm(&format!("{head}.multicast::cluster [%0], [%1, {list}], [%2], %{last};"), &[], &ins)
+}
+
+fn load(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let lane = only_one(warp)?;
+    for m in 0..site.size("m") {
+        for n in 0..site.size("n") {
+            let value = warp.read_or_zero(lane, A, &[m, n])?;
+            warp.write(lane, D, &[m, n], value)?;
+        }
+    }
+    Ok(Progress::Done)
+}
+
+fn store(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let lane = only_one(warp)?;
+    for m in 0..site.size("m") {
+        for n in 0..site.size("n") {
+            let value = warp.read(lane, A, &[m, n])?;
+            warp.write_if_inside(lane, D, &[m, n], value)?;
+        }
+    }
+    Ok(Progress::Done)
+}
+
+/// What a tensor map can say: a box of the global tensor, packed in shared memory with the global
+/// tensor's contiguous axis innermost, no wider than the swizzle.
+fn fits(site: &Site<'_>, shared: usize, global: usize) -> Result<(), &'static str> {
+    let (shared_tensor, global_tensor) = (site.operand(shared), site.operand(global));
+    if shared_tensor.scalar != global_tensor.scalar {
+        return Err("it does not convert");
+    }
+    let sizes = [site.size("m"), site.size("n")];
+    if sizes.iter().any(|&size| size > 256) {
+        return Err("a box has at most 256 elements a side");
+    }
+    let unit = |i: usize| axis_stride(global_tensor, site.dims(global)[i]);
+    let (Some(rows), Some(columns)) = (unit(0), unit(1)) else {
+        return Err("each side of the tile runs along one axis, element by element");
+    };
+    let (inner, outer) = match (rows.is(1), columns.is(1)) {
+        (_, true) => (1, 0),
+        (true, false) => (0, 1),
+        (false, false) => return Err("one axis of the global tensor has stride 1"),
+    };
+    let width = sizes[inner] * shared_tensor.scalar.bytes();
+    let span = shared_tensor.swizzle.map(|swizzle| 1_i64 << (swizzle.bits() + swizzle.base()));
+    if width % 16 != 0 || span.is_some_and(|span| width > span) {
+        return Err("the inner side is a multiple of 16 bytes, no wider than the swizzle");
+    }
+    let place = |row: i64, column: i64| {
+        let mut element = [0, 0];
+        element[outer] = row;
+        element[inner] = column;
+        site.distance(shared, &element)
+    };
+    let packed = (0..sizes[outer]).all(|row| {
+        (0..sizes[inner]).all(|column| place(row, column) == Some(row * sizes[inner] + column))
+    });
+    if packed { Ok(()) } else { Err("the tile is packed in shared memory, the inner side first") }
+}
+
+/// The stride of the one axis along which a dimension moves by single steps.
+fn axis_stride(tensor: &Tensor, dim: &Dim) -> Option<Expr> {
+    match &dim.leaves()[..] {
+        [leaf] => match &leaf.steps[..] {
+            [(axis, step)] if step.is(1) => Some(tensor.view.axes()[*axis].stride.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,5 +1,362 @@
-//! .
+//! Arithmetic on registers: products, functions of elements, folds, exchanges, constants.
 
-use super::Atom;
+use super::asm::asm;
+use super::moves::c_type;
+use super::{Archs, Atom, Code, Progress, Proxy, Site, Step, Warp, always, examples};
+use crate::arch::Arch;
+use crate::error::Result;
+use crate::kernel::{Binary, Kernel, Kind, Number, Unary};
+use crate::tensor::Scalar;
 
-pub(super) const ATOMS: &[Atom] = &[];
+/// Destination, and the two operands.
+const D: usize = 0;
+const A: usize = 1;
+const B: usize = 2;
+
+pub(super) const ATOMS: &[Atom] = &[
+    row(
+        "fma.f32",
+        "[].fp32.RF <- MatMul<<<[]>>>([].fp32.RF, [].fp32.RF)",
+        Arch::Sm70,
+        multiply_add,
+        |_, c| format!("{d} = __fmaf_rn({}, {}, {d});", c.element(A, &[]), c.element(B, &[]), d = c.element(D, &[])),
+        || examples::registers(Kind::MatMul, Scalar::F32, Scalar::F32, 1, 2),
+    ),
+    row(
+        "hfma",
+        "[].fp16.RF <- MatMul<<<[]>>>([].fp16.RF, [].fp16.RF)",
+        Arch::Sm70,
+        multiply_add,
+        |_, c| format!("{d} = __hfma({}, {}, {d});", c.element(A, &[]), c.element(B, &[]), d = c.element(D, &[])),
+        || examples::registers(Kind::MatMul, Scalar::F16, Scalar::F16, 1, 2),
+    ),
+    row(
+        "hfma.global",
+        "[].fp16.GL <- MatMul<<<[]>>>([].fp16.GL, [].fp16.GL)",
+        Arch::Sm70,
+        multiply_add,
+        |_, c| format!("{d} = __hfma({}, {}, {d});", c.element(A, &[]), c.element(B, &[]), d = c.element(D, &[])),
+        examples::figure_8,
+    ),
+    row(
+        "hfma2",
+        "[2:1].fp16.RF <- MatMul<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
+        Arch::Sm70,
+        multiply_add,
+        |_, c| packed("fma.rn.f16x2 %0, %1, %2, %0;", "+r", c, &[A, B]),
+        || examples::registers(Kind::MatMul, Scalar::F16, Scalar::F16, 2, 2),
+    ),
+    row(
+        "unary.f32",
+        "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)",
+        Arch::Sm70,
+        unary,
+        |s, c| format!("{} = {};", c.element(D, &[]), unary_text(unary_of(s), &c.element(A, &[]))),
+        || examples::registers(Kind::Unary(Unary::Gelu), Scalar::F32, Scalar::F32, 1, 1),
+    ),
+    row(
+        "binary.f32",
+        "[].fp32.RF <- BinaryPointwise<<<[]>>>([].fp32.RF, [].fp32.RF)",
+        Arch::Sm70,
+        binary,
+        |s, c| {
+            let value = binary_text(binary_of(s), &c.element(A, &[]), &c.element(B, &[]));
+            format!("{} = {value};", c.element(D, &[]))
+        },
+        || examples::registers(Kind::Binary(Binary::Div), Scalar::F32, Scalar::F32, 1, 2),
+    ),
+    row_when(
+        "binary.f16x2",
+        "[2:1].fp16.RF <- BinaryPointwise<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
+        |s| packs(s, Arch::Sm70),
+        binary,
+        |s, c| packed(&format!("{}.f16x2 %0, %1, %2;", half_name(binary_of(s))), "=r", c, &[A, B]),
+        || examples::registers(Kind::Binary(Binary::Mul), Scalar::F16, Scalar::F16, 2, 2),
+    ),
+    row_when(
+        "binary.f16",
+        "[].fp16.RF <- BinaryPointwise<<<[]>>>([].fp16.RF, [].fp16.RF)",
+        |s| packs(s, Arch::Sm70),
+        binary,
+        |s, c| {
+            let value = |operand| ("h", format!("{}.bits", c.element(operand, &[])));
+            let text = format!("{}.f16 %0, %1, %2;", half_name(binary_of(s)));
+            asm(&text, &[("=h", format!("{}.bits", c.element(D, &[])))], &[value(A), value(B)])
+        },
+        || examples::registers(Kind::Binary(Binary::Add), Scalar::F16, Scalar::F16, 1, 2),
+    ),
+    row(
+        "fold.f32",
+        "[].fp32.RF <- Reduction<<<[]>>>([].fp32.RF)",
+        Arch::Sm70,
+        fold,
+        |s, c| {
+            let d = c.element(D, &[]);
+            let op = match s.spec.kind {
+                Kind::Reduction(op) => op,
+                _ => Binary::Add,
+            };
+            format!("{d} = {};", binary_text(op, &d, &c.element(A, &[])))
+        },
+        || examples::registers(Kind::Reduction(Binary::Max), Scalar::F32, Scalar::F32, 1, 1),
+    ),
+    row_when(
+        "shfl.sync.bfly",
+        "[].*.RF <- Shfl<<<[32]>>>([].*.RF)",
+        |s| {
+            let word = s.operand(A).scalar.bytes() == 4 && s.operand(D).scalar == s.operand(A).scalar;
+            if word { Ok(()) } else { Err("it exchanges words of 32 bits") }
+        },
+        shuffle,
+        |s, c| {
+            let Kind::Shfl(bits) = s.spec.kind else { return String::new() };
+            let text = format!("shfl.sync.bfly.b32 %0, %1, {bits}, 0x1f, 0xffffffff;");
+            asm(&text, &[("=r", c.word(D, &[]))], &[("r", c.word(A, &[]))])
+        },
+        || examples::shuffle(16),
+    ),
+    row(
+        "mov.constant",
+        "[].*.RF <- Init<<<[]>>>()",
+        Arch::Sm70,
+        constant,
+        |s, c| {
+            let scalar = s.operand(D).scalar;
+            let value = match scalar {
+                Scalar::F16 | Scalar::Bf16 | Scalar::F32 => float_text(number(s)),
+                Scalar::I32 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => number(s).to_string(),
+            };
+            format!("{} = {}({value});", c.element(D, &[]), c_type(scalar))
+        },
+        || examples::registers(Kind::Init(Number(0.5)), Scalar::F16, Scalar::F16, 1, 0),
+    ),
+];
+
+type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
+type Text = fn(&Site<'_>, &dyn Code) -> String;
+
+const fn row(
+    name: &'static str,
+    pattern: &'static str,
+    since: Arch,
+    meaning: Meaning,
+    cuda: Text,
+    example: fn() -> Result<Kernel>,
+) -> Atom {
+    let archs = Archs::Since(since);
+    let (when, proxy) = (always, Proxy::Generic);
+    Atom { name, pattern, archs, align: WORDS, when, proxy, meaning, cuda, example }
+}
+
+const fn row_when(
+    name: &'static str,
+    pattern: &'static str,
+    when: fn(&Site<'_>) -> std::result::Result<(), &'static str>,
+    meaning: Meaning,
+    cuda: Text,
+    example: fn() -> Result<Kernel>,
+) -> Atom {
+    let archs = Archs::Since(Arch::Sm70);
+    Atom { name, pattern, archs, align: WORDS, when, proxy: Proxy::Generic, meaning, cuda, example }
+}
+
+/// Registers hold what they hold wherever it lies; only pairs of 16 bits must share one, which
+/// `[2:1]` and the emitter's alignment of arrays see to.
+const WORDS: &[i64] = &[];
+
+/// The number of elements that each lane has.
+fn count(site: &Site<'_>) -> i64 {
+    site.dims(D).first().and_then(|dim| dim.size().constant()).unwrap_or(1)
+}
+
+/// Calls `each` for every lane and element; scalars have the element `[]`.
+fn each(
+    site: &Site<'_>,
+    warp: &mut dyn Warp,
+    mut each: impl FnMut(&mut dyn Warp, usize, &[i64]) -> std::result::Result<(), super::Fault>,
+) -> Step {
+    for lane in warp.lanes() {
+        match count(site) {
+            1 => each(warp, lane, &[])?,
+            n => (0..n).try_for_each(|i| each(warp, lane, &[i]))?,
+        }
+    }
+    Ok(Progress::Done)
+}
+
+/// d + a·b, rounded once to the type of d.
+fn multiply_add(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let single = site.operand(D).scalar == Scalar::F32;
+    each(site, warp, |warp, lane, at| {
+        let (a, b) = (warp.read(lane, A, at)?, warp.read(lane, B, at)?);
+        let d = warp.read(lane, D, at)?;
+        // Products of halves are exact in double precision; products and sums of singles are
+        // rounded once by the fused operation on singles.
+        let sum = if single {
+            f64::from((a as f32).mul_add(b as f32, d as f32))
+        } else {
+            a.mul_add(b, d)
+        };
+        warp.write(lane, D, at, sum)
+    })
+}
+
+fn unary(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let op = unary_of(site);
+    each(site, warp, |warp, lane, at| {
+        let a = warp.read(lane, A, at)?;
+        warp.write(lane, D, at, op.value(a))
+    })
+}
+
+fn binary(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let op = binary_of(site);
+    each(site, warp, |warp, lane, at| {
+        let (a, b) = (warp.read(lane, A, at)?, warp.read(lane, B, at)?);
+        warp.write(lane, D, at, op.value(a, b))
+    })
+}
+
+fn fold(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let op = binary_of(site);
+    each(site, warp, |warp, lane, at| {
+        let (d, a) = (warp.read(lane, D, at)?, warp.read(lane, A, at)?);
+        warp.write(lane, D, at, op.value(d, a))
+    })
+}
+
+fn shuffle(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let Kind::Shfl(bits) = site.spec.kind else { return Ok(Progress::Done) };
+    let lanes = warp.lanes();
+    let mut values = [0.0; 32];
+    for &lane in &lanes {
+        values[lane] = warp.read(lane, A, &[])?;
+    }
+    for lane in lanes {
+        warp.write(lane, D, &[], values[(lane ^ bits as usize) & 31])?;
+    }
+    Ok(Progress::Done)
+}
+
+fn constant(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let value = number(site);
+    for lane in warp.lanes() {
+        warp.write(lane, D, &[], value)?;
+    }
+    Ok(Progress::Done)
+}
+
+fn number(site: &Site<'_>) -> f64 {
+    match site.spec.kind {
+        Kind::Init(Number(value)) => value,
+        _ => 0.0,
+    }
+}
+
+fn unary_of(site: &Site<'_>) -> Unary {
+    match site.spec.kind {
+        Kind::Unary(op) => op,
+        _ => unreachable!("the pattern asks for a unary function"),
+    }
+}
+
+fn binary_of(site: &Site<'_>) -> Binary {
+    match site.spec.kind {
+        Kind::Binary(op) | Kind::Reduction(op) => op,
+        _ => unreachable!("the pattern asks for a binary function"),
+    }
+}
+
+impl Unary {
+    /// The function's value.
+    pub fn value(self, x: f64) -> f64 {
+        match self {
+            Unary::Neg => -x,
+            Unary::Exp => x.exp(),
+            Unary::Exp2 => x.exp2(),
+            Unary::Rcp => 1.0 / x,
+            Unary::Rsqrt => 1.0 / x.sqrt(),
+            Unary::Sqrt => x.sqrt(),
+            Unary::Tanh => x.tanh(),
+            Unary::Relu => x.max(0.0),
+            Unary::Gelu => 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+            Unary::Silu => x / (1.0 + (-x).exp()),
+        }
+    }
+}
+
+impl Binary {
+    /// The function's value.
+    pub fn value(self, x: f64, y: f64) -> f64 {
+        match self {
+            Binary::Add => x + y,
+            Binary::Sub => x - y,
+            Binary::Mul => x * y,
+            Binary::Div => x / y,
+            Binary::Max => x.max(y),
+            Binary::Min => x.min(y),
+        }
+    }
+}
+
+fn unary_text(op: Unary, x: &str) -> String {
+    match op {
+        Unary::Neg => format!("-{x}"),
+        Unary::Exp => format!("__expf({x})"),
+        Unary::Exp2 => format!("exp2f({x})"),
+        Unary::Rcp => format!("__frcp_rn({x})"),
+        Unary::Rsqrt => format!("rsqrtf({x})"),
+        Unary::Sqrt => format!("__fsqrt_rn({x})"),
+        Unary::Tanh => format!("tanhf({x})"),
+        Unary::Relu => format!("fmaxf({x}, 0.0f)"),
+        Unary::Gelu => format!("0.5f * {x} * (1.0f + erff({x} * 0.70710678f))"),
+        Unary::Silu => format!("__fdividef({x}, 1.0f + __expf(-{x}))"),
+    }
+}
+
+fn binary_text(op: Binary, x: &str, y: &str) -> String {
+    match op {
+        Binary::Add => format!("{x} + {y}"),
+        Binary::Sub => format!("{x} - {y}"),
+        Binary::Mul => format!("{x} * {y}"),
+        Binary::Div => format!("__fdiv_rn({x}, {y})"),
+        Binary::Max => format!("fmaxf({x}, {y})"),
+        Binary::Min => format!("fminf({x}, {y})"),
+    }
+}
+
+/// Which functions of halves are one instruction there.
+fn packs(site: &Site<'_>, _since: Arch) -> std::result::Result<(), &'static str> {
+    match binary_of(site) {
+        Binary::Add | Binary::Sub | Binary::Mul => Ok(()),
+        Binary::Max | Binary::Min if site.kernel.arch >= Arch::Sm80 => Ok(()),
+        Binary::Max | Binary::Min => Err("halves have no maximum before sm_80"),
+        Binary::Div => Err("halves have no division"),
+    }
+}
+
+fn half_name(op: Binary) -> &'static str {
+    match op {
+        Binary::Add => "add.rn",
+        Binary::Sub => "sub.rn",
+        Binary::Mul => "mul.rn",
+        Binary::Max => "max",
+        Binary::Min => "min",
+        Binary::Div => unreachable!("the precondition refuses division"),
+    }
+}
+
+fn packed(text: &str, out: &str, code: &dyn Code, ins: &[usize]) -> String {
+    let ins: Vec<_> = ins.iter().map(|&operand| ("r", code.word(operand, &[0]))).collect();
+    asm(text, &[(out, code.word(D, &[0]))], &ins)
+}
+
+fn float_text(value: f64) -> String {
+    if value == f64::INFINITY {
+        "__int_as_float(0x7f800000)".to_owned()
+    } else if value == f64::NEG_INFINITY {
+        "__int_as_float(0xff800000)".to_owned()
+    } else {
+        format!("{value:?}f")
+    }
+}

@@ -1,5 +1,185 @@
-//! .
+//! Matrices of 8×8 halves between registers and shared memory, and products by one warp.
 
-use super::Atom;
+use super::asm::{asm, group};
+use super::{Archs, Atom, Code, Progress, Proxy, Site, Step, Warp, always, examples};
+use crate::arch::Arch;
+use crate::error::Result;
+use crate::kernel::Kernel;
+use crate::tensor::Scalar;
 
-pub(super) const ATOMS: &[Atom] = &[];
+const D: usize = 0;
+const A: usize = 1;
+const B: usize = 2;
+
+pub(super) const ATOMS: &[Atom] = &[
+    load("ldmatrix.x4", "[2,2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || examples::ldmatrix(4)),
+    load("ldmatrix.x2", "[2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || examples::ldmatrix(2)),
+    load("ldmatrix.x1", "[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || examples::ldmatrix(1)),
+    load("ldmatrix.x4.trans", "[2,2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", columns, examples::ldmatrix_trans),
+    Atom {
+        name: "stmatrix.x4",
+        pattern: "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2].fp16|bf16.RF)",
+        archs: Archs::Since(Arch::Sm90a),
+        align: &[16, 4],
+        when: always,
+        proxy: Proxy::Generic,
+        meaning: stmatrix,
+        cuda: |_, code| {
+            let mut ins = vec![("r", code.address(D, &[0]))];
+            ins.extend(FOUR.iter().map(|&[m, n]| ("r", code.word(A, &[m, n, 0]))));
+            let text = format!("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {};", group(1, 4));
+            asm(&text, &[], &ins)
+        },
+        example: examples::stmatrix,
+    },
+    Atom {
+        name: "mma.m16n8k16",
+        pattern: "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2].fp16|bf16.RF, [2].[2].fp16|bf16.RF)",
+        archs: Archs::Since(Arch::Sm80),
+        align: &[4, 4, 4],
+        when: always,
+        proxy: Proxy::Generic,
+        meaning: mma,
+        cuda: |site, code| {
+            let t = if site.operand(A).scalar == Scalar::F16 { "f16" } else { Scalar::Bf16 };
+            let outs: Vec<_> = [[0, 0], [0, 1], [1, 0], [1, 1]]
+                .iter()
+                .map(|element| ("+f", code.element(D, element)))
+                .collect();
+            // The registers of A run down its rows first; the pattern's [2,2] is rows, columns.
+            let a = [[0, 0], [1, 0], [0, 1], [1, 1]];
+            let mut ins: Vec<_> = a.iter().map(|&[m, k]| ("r", code.word(A, &[m, k, 0]))).collect();
+            ins.extend([0, 1].map(|k| ("r", code.word(B, &[k, 0]))));
+            let text = format!(
+                "mma.sync.aligned.m16n8k16.row.col.f32.{t}.{t}.f32 {}, {}, {}, {};",
+                group(0, 4),
+                group(4, 4),
+                group(8, 2),
+                group(0, 4)
+            );
+            asm(&text, &outs, &ins)
+        },
+        example: examples::mma,
+    },
+];
+
+/// The four matrices of `[2,2]`, in the order in which lanes give their rows' addresses.
+const FOUR: [[i64; 2]; 4] = [[0, 0], [0, 1], [1, 0], [1, 1]];
+
+const fn load(
+    name: &'static str,
+    pattern: &'static str,
+    when: fn(&Site<'_>) -> std::result::Result<(), &'static str>,
+    example: fn() -> Result<Kernel>,
+) -> Atom {
+    Atom {
+        name,
+        pattern,
+        archs: Archs::Since(Arch::Sm75),
+        align: &[4, 16],
+        when,
+        proxy: Proxy::Generic,
+        meaning: ldmatrix,
+        cuda: |site, code| {
+            let matrices = matrices(site);
+            let count = matrices.len();
+            let outs: Vec<_> = matrices
+                .iter()
+                .map(|matrix| ("=r", code.word(D, &[matrix.as_slice(), &[0]].concat())))
+                .collect();
+            let trans = if columns(site).is_ok() { ".trans" } else { "" };
+            let text = format!(
+                "ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {}, [%{count}];",
+                group(0, count)
+            );
+            asm(&text, &outs, &[("r", code.address(A, &[0]))])
+        },
+        example,
+    }
+}
+
+/// A lane's two values of a matrix are neighbours in a row: `[…].[1,2]`.
+fn rows(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+    match columns(site) {
+        Ok(()) => Err("a lane's pairs are columns"),
+        Err(_) => Ok(()),
+    }
+}
+
+/// A lane's two values of a matrix are neighbours in a column: `[…].[2,1]`.
+fn columns(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+    let level = site.operand(D).view.levels().last();
+    let column = level.is_some_and(|level| level.len() == 2 && level[1].size().is(1));
+    if column { Ok(()) } else { Err("a lane's pairs are rows") }
+}
+
+/// The coordinates of the matrices that are loaded.
+fn matrices(site: &Site<'_>) -> Vec<Vec<i64>> {
+    match site.dims(D).len() {
+        1 => vec![vec![]],
+        2 => vec![vec![0], vec![1]],
+        _ => FOUR.iter().map(|matrix| matrix.to_vec()).collect(),
+    }
+}
+
+/// Row r of matrix i lies where lane 8i + r points. Lane l gets elements 2(l%4) and 2(l%4) + 1 of
+/// row l/4 of each matrix; transposed, of column l/4.
+fn ldmatrix(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let transposed = columns(site).is_ok();
+    for (i, matrix) in matrices(site).iter().enumerate() {
+        for lane in 0..32 {
+            for pair in 0..2 {
+                let (along, across) = ((2 * (lane % 4) + pair) as i64, lane / 4);
+                let (row, column) =
+                    if transposed { (along as usize, across as i64) } else { (across, along) };
+                let value = warp.read(8 * i + row, A, &[column])?;
+                warp.write(lane, D, &[matrix.as_slice(), &[pair as i64]].concat(), value)?;
+            }
+        }
+    }
+    Ok(Progress::Done)
+}
+
+/// The reverse of `ldmatrix`.
+fn stmatrix(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    for (i, [m, n]) in FOUR.into_iter().enumerate() {
+        for lane in 0..32 {
+            for pair in 0..2 {
+                let value = warp.read(lane, A, &[m, n, pair])?;
+                warp.write(8 * i + lane / 4, D, &[2 * (lane as i64 % 4) + pair], value)?;
+            }
+        }
+    }
+    Ok(Progress::Done)
+}
+
+/// Lane l holds rows l/4 and l/4 + 8 of A and D; columns 2(l%4) + {0,1} of D and, with those eight
+/// further on, of A; the same rows of B, of its column l/4.
+fn mma(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let mut a = [[0.0; 16]; 16];
+    let mut b = [[0.0; 8]; 16];
+    for lane in 0..32 {
+        let (group, pair) = (lane / 4, 2 * (lane % 4));
+        for half in 0..2 {
+            for p in 0..2 {
+                let k = half * 8 + pair + p;
+                b[k][group] = warp.read(lane, B, &[half as i64, p as i64])?;
+                for m in 0..2 {
+                    a[m * 8 + group][k] = warp.read(lane, A, &[m as i64, half as i64, p as i64])?;
+                }
+            }
+        }
+    }
+    for lane in 0..32 {
+        for m in 0..2 {
+            for p in 0..2 {
+                let (row, column) = (m * 8 + lane / 4, 2 * (lane % 4) + p);
+                let element = [m as i64, p as i64];
+                let sum: f64 = (0..16).map(|k| a[row][k] * b[k][column]).sum();
+                let before = warp.read(lane, D, &element)?;
+                warp.write(lane, D, &element, before + sum)?;
+            }
+        }
+    }
+    Ok(Progress::Done)
+}

@@ -1,5 +1,264 @@
-//! .
+//! Loads, stores, moves between registers, and conversions.
 
-use super::Atom;
+use super::asm::{asm, group};
+use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, always, examples};
+use crate::arch::Arch;
+use crate::error::Result;
+use crate::kernel::{Kernel, Kind};
+use crate::tensor::{Memory, Scalar};
 
-pub(super) const ATOMS: &[Atom] = &[];
+/// Destination and source.
+const D: usize = 0;
+const A: usize = 1;
+
+pub(super) const ATOMS: &[Atom] = &[
+    vector("ld.global.128", LOAD_GLOBAL, &[4, 16], |s| bytes(s, 16), || examples::memory(Scalar::F16, 8, Memory::Global)),
+    vector("ld.global.64", LOAD_GLOBAL, &[4, 8], |s| bytes(s, 8), || examples::memory(Scalar::F32, 2, Memory::Global)),
+    vector("ld.global.32", LOAD_GLOBAL, &[4, 4], |s| bytes(s, 4), || examples::memory(Scalar::Bf16, 2, Memory::Global)),
+    vector("st.global.128", STORE_GLOBAL, &[16, 4], |s| bytes(s, 16), || examples::memory(Scalar::F32, 4, Memory::Global)),
+    vector("st.global.64", STORE_GLOBAL, &[8, 4], |s| bytes(s, 8), || examples::memory(Scalar::F16, 4, Memory::Global)),
+    vector("st.global.32", STORE_GLOBAL, &[4, 4], |s| bytes(s, 4), || examples::memory(Scalar::F16, 2, Memory::Global)),
+    vector("ld.shared.128", LOAD_SHARED, &[4, 16], |s| bytes(s, 16), || examples::memory(Scalar::F32, 4, Memory::Shared)),
+    vector("ld.shared.64", LOAD_SHARED, &[4, 8], |s| bytes(s, 8), || examples::memory(Scalar::F16, 4, Memory::Shared)),
+    vector("ld.shared.32", LOAD_SHARED, &[4, 4], |s| bytes(s, 4), || examples::memory(Scalar::F16, 2, Memory::Shared)),
+    vector("st.shared.128", STORE_SHARED, &[16, 4], |s| bytes(s, 16), || examples::memory(Scalar::F16, 8, Memory::Shared)),
+    vector("st.shared.64", STORE_SHARED, &[8, 4], |s| bytes(s, 8), || examples::memory(Scalar::F32, 2, Memory::Shared)),
+    vector("st.shared.32", STORE_SHARED, &[4, 4], |s| bytes(s, 4), || examples::memory(Scalar::Bf16, 2, Memory::Shared)),
+    scalar("ld.global", "[].*.RF <- Move<<<[]>>>([].*.GL)", same, || examples::memory(Scalar::F32, 1, Memory::Global)),
+    scalar("st.global", "[].*.GL <- Move<<<[]>>>([].*.RF)", same, || examples::memory(Scalar::F16, 1, Memory::Global)),
+    scalar("ld.shared", "[].*.RF <- Move<<<[]>>>([].*.SH)", same, || examples::memory(Scalar::F16, 1, Memory::Shared)),
+    scalar("st.shared", "[].*.SH <- Move<<<[]>>>([].*.RF)", same, || examples::memory(Scalar::U8, 1, Memory::Shared)),
+    scalar("mov", "[].*.RF <- Move<<<[]>>>([].*.RF)", same, || examples::registers(Kind::Move, Scalar::F16, Scalar::F16, 1, 1)),
+    scalar("cvt", "[].*.RF <- Move<<<[]>>>([].*.RF)", floats, || examples::registers(Kind::Move, Scalar::F16, Scalar::F32, 1, 1)),
+    Atom {
+        name: "cvt.rn.x2",
+        pattern: "[2:1].fp16|bf16.RF <- Move<<<[]>>>([2].fp32.RF)",
+        archs: Archs::Since(Arch::Sm80),
+        align: &[4],
+        when: always,
+        proxy: Proxy::Generic,
+        meaning: copy,
+        cuda: |site, code| {
+            let scalar = if site.operand(D).scalar == Scalar::F16 { "f16x2" } else { "bf16x2" };
+            let halves = [("f", code.element(A, &[1])), ("f", code.element(A, &[0]))];
+            let text = format!("cvt.rn.{scalar}.f32 %0, %1, %2;");
+            asm(&text, &[("=r", code.word(D, &[0]))], &halves)
+        },
+        example: || examples::registers(Kind::Move, Scalar::Bf16, Scalar::F32, 2, 1),
+    },
+    cp_async("cp.async.16", &[16, 16], |s| bytes(s, 16), || examples::cp_async(16)),
+    cp_async("cp.async.8", &[8, 8], |s| bytes(s, 8), || examples::cp_async(8)),
+    cp_async("cp.async.4", &[4, 4], |s| bytes(s, 4), || examples::cp_async(4)),
+    Atom {
+        name: "ld.shared::cluster",
+        pattern: "[].fp32|i32|u32.RF <- Move<<<[]>>>([].fp32|i32|u32.SH@)",
+        archs: Archs::Only(Arch::Sm90a),
+        align: &[],
+        when: same,
+        proxy: Proxy::Generic,
+        meaning: copy,
+        cuda: |_, code| {
+            let ins = [("r", code.address(A, &[])), ("r", peer(code, A))];
+            let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %1, %2; \
+                        ld.shared::cluster.u32 %0, [a]; }";
+            asm(text, &[("=r", code.word(D, &[]))], &ins)
+        },
+        example: || examples::cluster(false),
+    },
+    Atom {
+        name: "st.shared::cluster",
+        pattern: "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF)",
+        archs: Archs::Only(Arch::Sm90a),
+        align: &[],
+        when: same,
+        proxy: Proxy::Generic,
+        meaning: copy,
+        cuda: |_, code| {
+            let address = [("r", code.address(D, &[])), ("r", peer(code, D))];
+            let ins = [&address[..], &[("r", code.word(A, &[]))]].concat();
+            let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
+                        st.shared::cluster.u32 [a], %2; }";
+            asm(text, &[], &ins)
+        },
+        example: || examples::cluster(true),
+    },
+];
+
+const LOAD_GLOBAL: &str = "[n:1].*.RF <- Move<<<[]>>>([n:1].*.GL)";
+const STORE_GLOBAL: &str = "[n:1].*.GL <- Move<<<[]>>>([n:1].*.RF)";
+const LOAD_SHARED: &str = "[n:1].*.RF <- Move<<<[]>>>([n:1].*.SH)";
+const STORE_SHARED: &str = "[n:1].*.SH <- Move<<<[]>>>([n:1].*.RF)";
+
+type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
+
+/// An access of several elements by one thread.
+const fn vector(
+    name: &'static str,
+    pattern: &'static str,
+    align: &'static [i64],
+    when: When,
+    example: fn() -> Result<Kernel>,
+) -> Atom {
+    Atom {
+        name,
+        pattern,
+        archs: Archs::Since(Arch::Sm70),
+        align,
+        when,
+        proxy: Proxy::Generic,
+        meaning: copy,
+        cuda: vector_text,
+        example,
+    }
+}
+
+/// A move of one element by one thread.
+const fn scalar(
+    name: &'static str,
+    pattern: &'static str,
+    when: When,
+    example: fn() -> Result<Kernel>,
+) -> Atom {
+    Atom {
+        name,
+        pattern,
+        archs: Archs::Since(Arch::Sm70),
+        align: &[],
+        when,
+        proxy: Proxy::Generic,
+        meaning: copy,
+        cuda: |site, code| {
+            let (to, from) = (code.element(D, &[]), code.element(A, &[]));
+            match (site.operand(D).scalar, site.operand(A).scalar) {
+                (a, b) if a == b => format!("{to} = {from};"),
+                (to_scalar, _) => format!("{to} = {}(float({from}));", c_type(to_scalar)),
+            }
+        },
+        example,
+    }
+}
+
+/// An asynchronous copy by one thread.
+const fn cp_async(
+    name: &'static str,
+    align: &'static [i64],
+    when: When,
+    example: fn() -> Result<Kernel>,
+) -> Atom {
+    Atom {
+        name,
+        pattern: "[n:1].*.SH <- Move<<<[]>>>([n:1].*.GL) async",
+        archs: Archs::Since(Arch::Sm80),
+        align,
+        when,
+        proxy: Proxy::Generic,
+        meaning: copy,
+        cuda: |site, code| {
+            let bytes = site.size("n") * site.operand(D).scalar.bytes();
+            // Sixteen bytes may bypass the first-level cache; fewer may not.
+            let cache = if bytes == 16 { "cg" } else { "ca" };
+            let text = format!("cp.async.{cache}.shared.global [%0], [%1], {bytes};");
+            asm(&text, &[], &[("r", code.address(D, &[0])), ("l", code.pointer(A, &[0]))])
+        },
+        example,
+    }
+}
+
+/// The element-wise copy: every lane its own elements, in the order of the destination.
+pub(super) fn copy(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let n = site.dims(D).first().and_then(|dim| dim.size().constant());
+    for lane in warp.lanes() {
+        match n {
+            None => {
+                let value = warp.read(lane, A, &[])?;
+                warp.write(lane, D, &[], value)?;
+            }
+            Some(n) => {
+                for i in 0..n {
+                    let value = warp.read(lane, A, &[i])?;
+                    warp.write(lane, D, &[i], value)?;
+                }
+            }
+        }
+    }
+    Ok(Progress::Done)
+}
+
+/// The width is `wanted` bytes, of one type.
+fn bytes(site: &Site<'_>, wanted: i64) -> std::result::Result<(), &'static str> {
+    same(site)?;
+    if site.size("n") * site.operand(D).scalar.bytes() == wanted {
+        Ok(())
+    } else {
+        Err("it moves another number of bytes")
+    }
+}
+
+/// Both sides have one type.
+fn same(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+    if site.operand(D).scalar == site.operand(A).scalar {
+        Ok(())
+    } else {
+        Err("it does not convert")
+    }
+}
+
+/// Both sides are floating point.
+fn floats(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+    let float = |operand| match site.operand(operand).scalar {
+        Scalar::F16 | Scalar::Bf16 | Scalar::F32 => true,
+        Scalar::I32 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => false,
+    };
+    if float(D) && float(A) { Ok(()) } else { Err("it converts floating point only") }
+}
+
+/// `ld`/`st` of 4, 8 or 16 bytes as words of 32 bits.
+fn vector_text(site: &Site<'_>, code: &dyn Code) -> String {
+    let per_word = 4 / site.operand(D).scalar.bytes();
+    let loads = site.operand(D).memory == Memory::Registers;
+    let (registers, memory) = if loads { (D, A) } else { (A, D) };
+    let words: Vec<String> = (0..site.size("n"))
+        .step_by(per_word.max(1) as usize)
+        .map(|i| code.word(registers, &[i]))
+        .collect();
+    let count = words.len();
+    let vector = if count == 1 { String::new() } else { format!(".v{count}") };
+    let (space, address) = match site.operand(memory).memory {
+        Memory::Global => ("global", ("l", code.pointer(memory, &[0]))),
+        Memory::Shared | Memory::Registers => ("shared", ("r", code.address(memory, &[0]))),
+    };
+    if loads {
+        let outs: Vec<_> = words.into_iter().map(|word| ("=r", word)).collect();
+        let text = format!("ld.{space}{vector}.u32 {}, [%{count}];", group(0, count));
+        asm(&text, &outs, &[address])
+    } else {
+        let mut ins = vec![address];
+        ins.extend(words.into_iter().map(|word| ("r", word)));
+        asm(&format!("st.{space}{vector}.u32 [%0], {};", group(1, count)), &[], &ins)
+    }
+}
+
+fn peer(code: &dyn Code, operand: usize) -> String {
+    code.peer(operand).expect("the pattern asks for a peer's memory")
+}
+
+/// The prelude's name of a type.
+pub(super) fn c_type(scalar: Scalar) -> &'static str {
+    match scalar {
+        Scalar::F16 => "half",
+        Scalar::Bf16 => "bfloat16",
+        Scalar::F32 => "float",
+        Scalar::I32 => "int",
+        Scalar::U32 => "unsigned",
+        Scalar::U8 => "unsigned char",
+        Scalar::Mbar => "unsigned long long",
+    }
+}
+
+/// Used by rows that report what a lane did wrong.
+pub(super) fn only_one(warp: &dyn Warp) -> std::result::Result<usize, Fault> {
+    match warp.lanes()[..] {
+        [lane] => Ok(lane),
+        _ => Err(Fault::Invalid("one thread alone may do this".to_owned())),
+    }
+}

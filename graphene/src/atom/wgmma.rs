@@ -1,5 +1,195 @@
-//! .
+//! Asynchronous matrix products by a warpgroup (PTX `wgmma.mma_async`).
 
-use super::Atom;
+use super::asm::{asm, group};
+use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, examples};
+use crate::arch::Arch;
+use crate::tensor::Scalar;
 
-pub(super) const ATOMS: &[Atom] = &[];
+const D: usize = 0;
+const A: usize = 1;
+const B: usize = 2;
+
+pub(super) const ATOMS: &[Atom] = &[
+    Atom {
+        name: "wgmma.m64k16.shared",
+        pattern: "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async",
+        archs: Archs::Only(Arch::Sm90a),
+        align: &[4, 16, 16],
+        when: |site| {
+            widths(site)?;
+            descriptor(site, A, 0).and(descriptor(site, B, 1)).map(|_| ())
+        },
+        proxy: Proxy::Async,
+        meaning: |site, warp| product(site, warp, false),
+        cuda: |site, code| text(site, code, false),
+        example: examples::wgmma,
+    },
+    Atom {
+        name: "wgmma.m64k16.registers",
+        pattern: "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2].fp16|bf16.RF, [16,w].fp16|bf16.SH) async",
+        archs: Archs::Only(Arch::Sm90a),
+        align: &[4, 4, 16],
+        when: |site| {
+            widths(site)?;
+            descriptor(site, B, 1).map(|_| ())
+        },
+        proxy: Proxy::Async,
+        meaning: |site, warp| product(site, warp, true),
+        cuda: |site, code| text(site, code, true),
+        example: examples::wgmma_registers,
+    },
+];
+
+/// The elements of an accumulator of `8·n` columns, in the instruction's order of registers: a
+/// lane has, of each eight columns, two neighbours in its row and two in the row eight below.
+pub(super) fn accumulators(n: i64) -> impl Iterator<Item = [i64; 3]> {
+    (0..n).flat_map(|j| (0..2).flat_map(move |half| (0..2).map(move |pair| [half, j, pair])))
+}
+
+/// What a matrix descriptor says of an operand in shared memory.
+struct Descriptor {
+    /// Whether the side that is not K is contiguous.
+    transposed: bool,
+    /// The leading byte offset.
+    leading: i64,
+    /// The stride byte offset.
+    stride: i64,
+    /// The layout's code: 1, 2, 3 for swizzles of 128, 64, 32 bytes.
+    swizzle: u64,
+}
+
+fn widths(site: &Site<'_>) -> Result<(), &'static str> {
+    let w = site.size("w");
+    if w != 8 * site.size("n") || w > 256 {
+        return Err("the product has 8 to 256 columns, and the accumulator is of their number");
+    }
+    if site.operand(A).scalar != site.operand(B).scalar {
+        return Err("both operands have one type");
+    }
+    Ok(())
+}
+
+/// The descriptor of an operand whose dimension `k` is K; an error if its layout is none that the
+/// instruction reads (PTX, "Shared memory matrix layout").
+fn descriptor(site: &Site<'_>, operand: usize, k_first: usize) -> Result<Descriptor, &'static str> {
+    let tensor = site.operand(operand);
+    let (swizzle, span) = match tensor.swizzle.map(|s| (s.bits(), s.base(), s.shift())) {
+        Some((3, 4, 3)) => (1, 64),
+        Some((2, 4, 3)) => (2, 32),
+        Some((1, 4, 3)) => (3, 16),
+        Some(_) | None => return Err("operands are swizzled by S<3,4,3>, S<2,4,3> or S<1,4,3>"),
+    };
+    // K is the second dimension of A, and the first of B.
+    let size = if operand == A { 64 } else { site.size("w") };
+    let at = |other: i64, k: i64| {
+        let element = if k_first == 0 { [other, k] } else { [k, other] };
+        site.distance(operand, &element).ok_or("strides in shared memory are numbers")
+    };
+    let bytes = tensor.scalar.bytes();
+    let (transposed, leading, stride) = if at(0, 1)? == 1 {
+        (false, 1, if size > 8 { at(8, 0)? } else { 8 * span })
+    } else if at(1, 0)? == 1 {
+        (true, if size > span { at(span, 0)? } else { span * 8 }, at(0, 8)?)
+    } else {
+        return Err("one side of an operand is contiguous");
+    };
+    for other in 0..size {
+        for k in 0..16 {
+            let expected = if transposed {
+                other % span + other / span * leading + k % 8 * span + k / 8 * stride
+            } else {
+                other % 8 * span + other / 8 * stride + k
+            };
+            if at(other, k)? != expected {
+                return Err("an operand's rows are as wide as its swizzle, eight to a group");
+            }
+        }
+    }
+    Ok(Descriptor { transposed, leading: leading * bytes, stride: stride * bytes, swizzle })
+}
+
+impl Descriptor {
+    /// All bits but the start address.
+    fn bits(&self) -> u64 {
+        let field = |bytes: i64| ((bytes as u64) >> 4) & 0x3fff;
+        field(self.leading) << 16 | field(self.stride) << 32 | self.swizzle << 62
+    }
+
+    fn text(&self, address: &str) -> String {
+        format!("{:#x}ull | (({address}) >> 4 & 0x3fffu)", self.bits())
+    }
+}
+
+fn text(site: &Site<'_>, code: &dyn Code, registers: bool) -> String {
+    let w = site.size("w");
+    let scalar = if site.operand(A).scalar == Scalar::F16 { "f16" } else { "bf16" };
+    let outs: Vec<_> =
+        accumulators(site.size("n")).map(|element| ("+f", code.element(D, &element))).collect();
+    let count = outs.len();
+    let mut ins = Vec::new();
+    let describe = |operand: usize, k_first: usize| match descriptor(site, operand, k_first) {
+        Ok(descriptor) => {
+            let transposed = i32::from(descriptor.transposed);
+            (descriptor.text(&code.address(operand, &[0, 0])), transposed)
+        }
+        Err(why) => unreachable!("the precondition asked for a descriptor: {why}"),
+    };
+    let (a, a_flags) = if registers {
+        for (k, m) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            ins.push(("r", code.word(A, &[m, k, 0])));
+        }
+        (group(count, 4), String::new())
+    } else {
+        let (value, transposed) = describe(A, 0);
+        ins.push(("l", value));
+        (format!("%{count}"), format!("{transposed}, "))
+    };
+    let (b, b_transposed) = describe(B, 1);
+    ins.push(("l", b));
+    let last = count + ins.len() - 1;
+    let text = format!(
+        "wgmma.mma_async.sync.aligned.m64n{w}k16.f32.{scalar}.{scalar} {}, {a}, %{last}, \
+         1, 1, 1, {a_flags}{b_transposed};",
+        group(0, count)
+    );
+    asm(&text, &outs, &ins)
+}
+
+/// Warp i of the four has rows 16i to 16i + 15; in them, lane l has what it has of `mma.m16n8k16`.
+fn product(site: &Site<'_>, warp: &mut dyn Warp, registers: bool) -> Step {
+    let n = site.size("n");
+    let Some(first) = warp.lanes().first().map(|&lane| warp.rank(lane) / 32 * 16) else {
+        return Err(Fault::Invalid("a product without lanes".to_owned()));
+    };
+    let mut a = [[0.0; 16]; 16];
+    if registers {
+        for lane in 0..32 {
+            for (m, k, p) in (0..8).map(|i| (i / 4, i / 2 % 2, i % 2)) {
+                let value = warp.read(lane, A, &[m as i64, k as i64, p as i64])?;
+                a[m * 8 + lane / 4][k * 8 + 2 * (lane % 4) + p] = value;
+            }
+        }
+    } else {
+        for (m, row) in a.iter_mut().enumerate() {
+            for (k, value) in row.iter_mut().enumerate() {
+                *value = warp.read(0, A, &[first + m as i64, k as i64])?;
+            }
+        }
+    }
+    let mut b = vec![[0.0; 16]; site.size("w") as usize];
+    for (column, values) in b.iter_mut().enumerate() {
+        for (k, value) in values.iter_mut().enumerate() {
+            *value = warp.read(0, B, &[k as i64, column as i64])?;
+        }
+    }
+    for lane in 0..32 {
+        for element @ [half, j, pair] in accumulators(n) {
+            let row = half as usize * 8 + lane / 4;
+            let column = j as usize * 8 + 2 * (lane % 4) + pair as usize;
+            let sum: f64 = a[row].iter().zip(&b[column]).map(|(a, b)| a * b).sum();
+            let before = warp.read(lane, D, &element)?;
+            warp.write(lane, D, &element, before + sum)?;
+        }
+    }
+    Ok(Progress::Done)
+}

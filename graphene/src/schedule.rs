@@ -1,0 +1,8 @@
+//! Decompositions: functions from a spec to smaller ones (Fireiron's `tile`, `split`, `load`,
+//! `epilog`), composed into kernels by [templates](crate::template).
+//!
+//! A decomposition adds statements to a kernel under construction and hands on what is smaller.
+
+mod pipeline;
+
+pub use pipeline::{Pipeline, consume, produce};

@@ -1,0 +1,101 @@
+//! The ring protocol of producers and consumers: written once, here.
+//!
+//! A ring has stages, each with two barriers. *Full* completes a phase when a stage's data has
+//! arrived, *empty* when all of its readers have left it. A producer waits for *empty* before it
+//! fills a stage; since no stage has been filled at first, its first lap waits on the parity that
+//! counts as complete from the start.
+
+use crate::build::{Builder, Header};
+use crate::error::Result;
+use crate::index::{Cond, Expr, Relation, Var};
+use crate::kernel::{Kind, Number, Operand, Ring, TensorId, ThreadsId};
+use crate::tensor::{Memory, Scalar, Shape, View};
+
+/// The barriers of a ring.
+#[derive(Debug, Clone, Copy)]
+pub struct Pipeline {
+    /// How many stages.
+    pub stages: i64,
+    /// Complete when a stage's data is there.
+    pub full: TensorId,
+    /// Complete when a stage's data has been used.
+    pub empty: TensorId,
+}
+
+impl Pipeline {
+    /// Allocates the barriers, and lets one thread, `first`, initialise them. What follows must
+    /// begin with a synchronisation.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn new(
+        k: &mut Builder,
+        stages: i64,
+        filled_by: i64,
+        emptied_by: i64,
+        first: ThreadsId,
+    ) -> Result<Pipeline> {
+        let shape = View::buffer(&[Shape::Leaf(Expr::from(stages), Expr::from(1))]);
+        let full = k.allocate("full", shape.clone(), Scalar::Mbar, Memory::Shared, None)?;
+        let empty = k.allocate("empty", shape, Scalar::Mbar, Memory::Shared, None)?;
+        let one = k.scalar(first, "one")?;
+        k.role(first, 0..1, |k| {
+            k.for_("s", 0..stages, 1, true, |k, s| {
+                let count = |count: i64| Kind::Init(Number(count as f64));
+                k.spec(count(filled_by), Operand::at(full, [s]), (), one)?;
+                k.spec(count(emptied_by), Operand::at(empty, [s]), (), one)
+            })
+        })?;
+        Ok(Pipeline { stages, full, empty })
+    }
+}
+
+/// Fills one stage: waits until it is empty, and lets `fill` bring its data, which must complete
+/// on the full barrier it is given; then the ring advances.
+///
+/// # Errors
+/// Those of the builder and of `fill`.
+pub fn produce(
+    k: &mut Builder,
+    pipeline: &Pipeline,
+    ring: &Ring,
+    threads: ThreadsId,
+    fill: impl FnOnce(&mut Builder, Operand, &Var) -> Result<()>,
+) -> Result<()> {
+    let stage = ring.stage();
+    let other = Expr::from(1) - ring.parity();
+    k.spec(Kind::Wait(other), Operand::at(pipeline.empty, [&stage]), (), threads)?;
+    fill(k, Operand::at(pipeline.full, [&stage]), &stage)?;
+    k.advance(ring)
+}
+
+/// Uses one stage: waits until it is full, lets `issue` begin asynchronous work on it, and closes
+/// that as a group. Then all but the newest group are complete, so that the stage before is given
+/// back, by `release`; the last one is left to the caller.
+///
+/// # Errors
+/// Those of the builder and of the functions.
+pub fn consume(
+    k: &mut Builder,
+    pipeline: &Pipeline,
+    ring: &Ring,
+    threads: ThreadsId,
+    step: &Var,
+    issue: impl FnOnce(&mut Builder, &Var) -> Result<()>,
+    complete: impl FnOnce(&mut Builder) -> Result<()>,
+    release: impl FnOnce(&mut Builder, Expr) -> Result<()>,
+) -> Result<()> {
+    let stage = ring.stage();
+    let parity = Kind::Wait(Expr::from(ring.parity()));
+    k.spec(parity, Operand::at(pipeline.full, [&stage]), (), threads)?;
+    issue(k, &stage)?;
+    complete(k)?;
+    k.if_(vec![Cond::new(step, Relation::AtLeast, 1)], |k| {
+        let before = (Expr::from(&stage) + (ring.stages - 1)).rem(&Expr::from(ring.stages));
+        release(k, before)
+    })?;
+    k.advance(ring)
+}
+
+#[allow(unused)]
+fn unused(_: Header) {}

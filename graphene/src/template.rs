@@ -1,0 +1,4 @@
+//! Kernel templates: short compositions of [decompositions](crate::schedule) with a plain struct of
+//! parameters, which is also what a tuner searches.
+
+pub mod gemm;
