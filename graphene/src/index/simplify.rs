@@ -145,10 +145,16 @@ impl Expr {
         let (_, rest) = self.split(by);
         match rest.range() {
             (Some(low), Some(high)) if low.div_euclid(by) == high.div_euclid(by) => {
-                return rest - low.div_euclid(by) * by;
+                return rest - low.div_euclid(by).saturating_mul(by);
             }
             (_, _) => {}
         }
+        // C rounds quotients of negative numbers up, so that what is left must not be negative.
+        let rest = match rest.range().0 {
+            Some(low) if low >= 0 => rest,
+            Some(low) => rest - low.div_euclid(by).saturating_mul(by),
+            None => self.clone(),
+        };
         if let Some((Factor::Mod(inner, modulus), 1)) = rest.only_factor()
             && modulus.constant().is_some_and(|modulus| modulus % by == 0)
         {
@@ -225,10 +231,9 @@ impl Expr {
     /// Bounds of the value, from the variables' ranges.
     pub fn range(&self) -> (Option<i64>, Option<i64>) {
         self.terms.iter().fold((Some(0), Some(0)), |sum, (product, &coefficient)| {
-            let product = product.iter().fold((Some(1), Some(1)), |range, factor| {
-                // All factors but constants are at least 0, or are bounded below by nothing.
-                multiply(range, factor.range())
-            });
+            let product = product
+                .iter()
+                .fold((Some(1), Some(1)), |range, factor| multiply(range, factor.range()));
             let scaled = if coefficient >= 0 { product } else { (product.1, product.0) };
             let scale = |bound: Option<i64>| bound.and_then(|bound| bound.checked_mul(coefficient));
             (add(sum.0, scale(scaled.0)), add(sum.1, scale(scaled.1)))
@@ -252,18 +257,21 @@ impl Factor {
     fn range(&self) -> Range {
         match self {
             Factor::Var(var) => (Some(0), var.max),
+            // Divisors are at least 1 where this is evaluated.
             Factor::Div(a, b) => match (a.range(), b.range()) {
-                ((Some(a_low), a_high), (Some(b_low), b_high)) if a_low >= 0 && b_low >= 1 => {
-                    (Some(b_high.map_or(0, |high| a_low / high)), a_high.map(|high| high / b_low))
+                ((Some(a_low), a_high), (b_low, b_high)) if a_low >= 0 => {
+                    let (least, most) = (b_low.map_or(1, |low| low.max(1)), b_high);
+                    let low = most.map_or(0, |most| a_low / most.max(1));
+                    (Some(low), a_high.map(|high| high / least))
                 }
                 (_, _) => (None, None),
             },
             Factor::Mod(a, b) => {
-                let below = b.range().1.map(|high| high - 1);
-                let same = a.range().1.filter(|&high| high >= 0);
-                let high = match (below, same) {
-                    (Some(x), Some(y)) => Some(x.min(y)),
-                    (x, y) => x.or(y),
+                let below = b.range().1.map(|high| high.saturating_sub(1).max(0));
+                let high = match (a.range(), below) {
+                    ((Some(low), Some(same)), Some(below)) if low >= 0 => Some(same.min(below)),
+                    ((Some(low), Some(same)), None) if low >= 0 => Some(same),
+                    (_, below) => below,
                 };
                 (Some(0), high)
             }

@@ -1,4 +1,4 @@
-//! How expressions print: `8*@m + @t/4 - 1`, with `min(a,b)` and `max(a,b)`.
+//! How expressions print: `8*@m + @t/4 - 1`, `min(@a, @b)`.
 
 use std::fmt;
 
@@ -35,10 +35,10 @@ impl fmt::Display for Relation {
 
 impl Expr {
     /// The expression in C's notation, the variables named by `name`; `min` and `max` are calls.
-    /// Negative and constant terms come last.
+    /// Negative terms come last, and constants after what they are added to.
     pub fn render(&self, name: &dyn Fn(&Var) -> String) -> String {
         let mut terms: Vec<(&[Factor], i64)> = self.terms().collect();
-        terms.sort_by_key(|(product, coefficient)| (product.is_empty(), *coefficient < 0));
+        terms.sort_by_key(|(product, coefficient)| (*coefficient < 0, product.is_empty()));
         let mut text = String::new();
         for (product, coefficient) in terms {
             let sign = match (text.is_empty(), coefficient < 0) {
@@ -48,34 +48,36 @@ impl Expr {
                 (false, true) => " - ",
             };
             text.push_str(sign);
-            text.push_str(&render_term(product, coefficient.unsigned_abs(), name));
+            // The sign of a first term binds to the factor behind it.
+            let alone = product.len() == 1 && coefficient.abs() == 1 && sign != "-";
+            text.push_str(&render_term(product, coefficient.unsigned_abs(), alone, name));
         }
         if text.is_empty() { "0".to_owned() } else { text }
     }
 }
 
-/// A quotient or remainder stands first: `*`, `/` and `%` bind alike, from the left.
-fn render_term(product: &[Factor], coefficient: u64, name: &dyn Fn(&Var) -> String) -> String {
-    let quotient = |factor: &Factor| matches!(factor, Factor::Div(..) | Factor::Mod(..));
-    let plain = product.len() == 1 && coefficient == 1;
-    let mut parts: Vec<String> = product
-        .iter()
-        .map(|factor| {
-            let text = factor.render(name);
-            if quotient(factor) && !plain { format!("({text})") } else { text }
-        })
-        .collect();
-    if coefficient != 1 || parts.is_empty() {
-        parts.push(coefficient.to_string());
-    }
-    parts.join("*")
+/// `*`, `/` and `%` bind alike, from the left: a quotient stands in parentheses unless alone.
+fn render_term(
+    product: &[Factor],
+    coefficient: u64,
+    alone: bool,
+    name: &dyn Fn(&Var) -> String,
+) -> String {
+    let number = (coefficient != 1 || product.is_empty()).then(|| coefficient.to_string());
+    let factors = product.iter().map(|factor| match factor {
+        Factor::Div(..) | Factor::Mod(..) if !alone => format!("({})", factor.render(name)),
+        Factor::Div(..) | Factor::Mod(..) | Factor::Var(_) | Factor::Min(..) | Factor::Max(..) => {
+            factor.render(name)
+        }
+    });
+    number.into_iter().chain(factors).collect::<Vec<_>>().join("*")
 }
 
 impl Factor {
     fn render(&self, name: &dyn Fn(&Var) -> String) -> String {
         let operand = |expr: &Expr| {
             let text = expr.render(name);
-            if text.contains([' ', '*', '/', '%']) { format!("({text})") } else { text }
+            if expr.is_primary() { text } else { format!("({text})") }
         };
         match self {
             Factor::Var(var) => name(var),
@@ -83,6 +85,24 @@ impl Factor {
             Factor::Mod(a, b) => format!("{}%{}", operand(a), operand(b)),
             Factor::Min(a, b) => format!("min({}, {})", a.render(name), b.render(name)),
             Factor::Max(a, b) => format!("max({}, {})", a.render(name), b.render(name)),
+        }
+    }
+}
+
+impl Expr {
+    /// Whether this prints as a number, a name or a call, which bind tighter than operators.
+    fn is_primary(&self) -> bool {
+        match self.constant() {
+            Some(value) => value >= 0,
+            None => {
+                let mut terms = self.terms();
+                let first = terms.next();
+                let single = terms.next().is_none();
+                let call = |factor: &Factor| {
+                    matches!(factor, Factor::Var(_) | Factor::Min(..) | Factor::Max(..))
+                };
+                single && matches!(first, Some(([factor], 1)) if call(factor))
+            }
         }
     }
 }

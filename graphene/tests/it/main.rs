@@ -5,5 +5,6 @@
 
 mod documented;
 mod expression;
+mod index;
 mod property;
 mod target;
