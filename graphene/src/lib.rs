@@ -20,8 +20,11 @@ pub mod index;
 pub mod kernel;
 pub mod launch;
 pub mod layout;
+pub mod schedule;
 pub mod target;
+pub mod template;
 pub mod tensor;
+pub mod text;
 
 pub use error::{Error, Result};
 pub use layout::Layout;

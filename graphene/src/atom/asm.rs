@@ -3,8 +3,10 @@
 /// An `asm volatile` statement: `%0`, `%1`, … are `outs` and then `ins`, each with its constraint.
 pub(super) fn asm(text: &str, outs: &[(&str, String)], ins: &[(&str, String)]) -> String {
     let list = |operands: &[(&str, String)]| {
-        let all: Vec<String> =
-            operands.iter().map(|(constraint, value)| format!("\"{constraint}\"({value})")).collect();
+        let all: Vec<String> = operands
+            .iter()
+            .map(|(constraint, value)| format!("\"{constraint}\"({value})"))
+            .collect();
         all.join(", ")
     };
     let outs = list(outs);

@@ -11,83 +11,215 @@ use crate::tensor::Agent;
 const D: usize = 0;
 
 pub(super) const ATOMS: &[Atom] = &[
-    hopper("mbarrier.init", "[].mbar.SH <- Init<<<[]>>>()", always, init, |s, c| {
-        let Kind::Init(Number(count)) = s.spec.kind else { return String::new() };
-        let text = format!("mbarrier.init.shared::cta.b64 [%0], {};", count as i64);
-        asm(&text, &[], &[("r", c.address(D, &[]))])
-    }, examples::mbarrier),
-    hopper("mbarrier.arrive", "[].mbar.SH <- Arrive<<<[]>>>()", |s| expects(s, false), arrive, |_, c| {
-        asm("mbarrier.arrive.shared::cta.b64 _, [%0];", &[], &[("r", c.address(D, &[]))])
-    }, examples::mbarrier),
-    hopper("mbarrier.arrive.expect_tx", "[].mbar.SH <- Arrive<<<[]>>>()", |s| expects(s, true), arrive, |s, c| {
-        let Kind::Arrive(Some(bytes)) = &s.spec.kind else { return String::new() };
-        let ins = [("r", c.address(D, &[])), ("r", c.expr(bytes))];
-        asm("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", &[], &ins)
-    }, examples::bulk_load),
-    hopper("mbarrier.arrive.cluster", "[].mbar.SH@ <- Arrive<<<[]>>>()", |s| expects(s, false), arrive, |_, c| {
-        let peer = c.peer(D).expect("the pattern asks for a peer's barrier");
-        let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
+    hopper(
+        "mbarrier.init",
+        "[].mbar.SH <- Init<<<[]>>>()",
+        always,
+        init,
+        |s, c| {
+            let Kind::Init(Number(count)) = s.spec.kind else { return String::new() };
+            let text = format!("mbarrier.init.shared::cta.b64 [%0], {};", count as i64);
+            asm(&text, &[], &[("r", c.address(D, &[]))])
+        },
+        examples::mbarrier,
+    ),
+    hopper(
+        "mbarrier.arrive",
+        "[].mbar.SH <- Arrive<<<[]>>>()",
+        |s| expects(s, false),
+        arrive,
+        |_, c| asm("mbarrier.arrive.shared::cta.b64 _, [%0];", &[], &[("r", c.address(D, &[]))]),
+        examples::mbarrier,
+    ),
+    hopper(
+        "mbarrier.arrive.expect_tx",
+        "[].mbar.SH <- Arrive<<<[]>>>()",
+        |s| expects(s, true),
+        arrive,
+        |s, c| {
+            let Kind::Arrive(Some(bytes)) = &s.spec.kind else { return String::new() };
+            let ins = [("r", c.address(D, &[])), ("r", c.expr(bytes))];
+            asm("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", &[], &ins)
+        },
+        examples::bulk_load,
+    ),
+    hopper(
+        "mbarrier.arrive.cluster",
+        "[].mbar.SH@ <- Arrive<<<[]>>>()",
+        |s| expects(s, false),
+        arrive,
+        |_, c| {
+            let peer = c.peer(D).expect("the pattern asks for a peer's barrier");
+            let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
                     mbarrier.arrive.release.cluster.shared::cluster.b64 _, [a]; }";
-        asm(text, &[], &[("r", c.address(D, &[])), ("r", peer)])
-    }, examples::mbarrier_cluster),
-    hopper("mbarrier.try_wait.parity", "[].mbar.SH <- Wait<<<[threads]>>>()", always, wait, |s, c| {
-        let Kind::Wait(parity) = &s.spec.kind else { return String::new() };
-        let text = "{ .reg .pred done; again: \
+            asm(text, &[], &[("r", c.address(D, &[])), ("r", peer)])
+        },
+        examples::mbarrier_cluster,
+    ),
+    hopper(
+        "mbarrier.try_wait.parity",
+        "[].mbar.SH <- Wait<<<[threads]>>>()",
+        always,
+        wait,
+        |s, c| {
+            let Kind::Wait(parity) = &s.spec.kind else { return String::new() };
+            let text = "{ .reg .pred done; again: \
                     mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; \
                     @!done bra again; }";
-        asm(text, &[], &[("r", c.address(D, &[])), ("r", c.expr(parity))])
-    }, examples::mbarrier),
-    since("bar.sync", Arch::Sm70, "Sync<<<[threads]>>>()", block_wide, |_, w| w.rendezvous(), sync_text, examples::bar_sync),
-    since("bar.warp.sync", Arch::Sm70, "Sync<<<[32]>>>()", always, |_, w| w.rendezvous(), |_, _| {
-        asm("bar.warp.sync 0xffffffff;", &[], &[])
-    }, examples::warp_sync),
-    hopper("barrier.cluster", "Sync<<<[threads]>>>()", cluster_wide, |_, w| w.rendezvous(), |_, _| {
-        asm("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;", &[], &[])
-    }, examples::mbarrier_cluster),
-    hopper("wgmma.fence", "[2,n].[2].fp32.RF <- Fence<<<[128]>>>()", |s| fence_is(s, Fence::MatMul), fence, |s, c| {
-        with_accumulators(s, c, "wgmma.fence.sync.aligned;")
-    }, examples::wgmma),
-    hopper("fence.proxy.async", "Fence<<<[threads]>>>()", |s| fence_is(s, Fence::Proxy), fence, |_, _| {
-        asm("fence.proxy.async.shared::cta;", &[], &[])
-    }, examples::bulk_store),
-    hopper("fence.mbarrier_init", "Fence<<<[threads]>>>()", |s| fence_is(s, Fence::Init), fence, |_, _| {
-        asm("fence.mbarrier_init.release.cluster;", &[], &[])
-    }, examples::mbarrier_cluster),
-    since("membar.gl", Arch::Sm70, "Fence<<<[threads]>>>()", |s| fence_is(s, Fence::Global), fence, |_, _| {
-        asm("membar.gl;", &[], &[])
-    }, examples::membar),
-    hopper("wgmma.commit_group", "Commit<<<[128]>>>()", |s| group_is(s, Group::MatMul), commit, |_, _| {
-        asm("wgmma.commit_group.sync.aligned;", &[], &[])
-    }, examples::wgmma),
-    hopper("wgmma.wait_group", "[2,n].[2].fp32.RF <- WaitGroup<<<[128]>>>()", |s| group_is(s, Group::MatMul), wait_group, |s, c| {
-        let text = format!("wgmma.wait_group.sync.aligned {};", pending(s));
-        with_accumulators(s, c, &text)
-    }, examples::wgmma),
-    since("cp.async.commit_group", Arch::Sm80, "Commit<<<[threads]>>>()", |s| group_is(s, Group::Copy), commit, |_, _| {
-        asm("cp.async.commit_group;", &[], &[])
-    }, || examples::cp_async(16)),
-    since("cp.async.wait_group", Arch::Sm80, "WaitGroup<<<[threads]>>>()", |s| group_is(s, Group::Copy), wait_group, |s, _| {
-        asm(&format!("cp.async.wait_group {};", pending(s)), &[], &[])
-    }, || examples::cp_async(16)),
-    hopper("cp.async.bulk.commit_group", "Commit<<<[]>>>()", |s| group_is(s, Group::Bulk), commit, |_, _| {
-        asm("cp.async.bulk.commit_group;", &[], &[])
-    }, examples::bulk_store),
-    hopper("cp.async.bulk.wait_group", "WaitGroup<<<[]>>>()", |s| group_is(s, Group::Bulk), wait_group, |s, _| {
-        let read = matches!(s.spec.kind, Kind::WaitGroup(_, _, true));
-        let read = if read { ".read" } else { "" };
-        asm(&format!("cp.async.bulk.wait_group{read} {};", pending(s)), &[], &[])
-    }, examples::bulk_store),
-    hopper("setmaxnreg", "Registers<<<[128]>>>()", budget, registers, |s, _| {
-        let Kind::Registers(count) = s.spec.kind else { return String::new() };
-        let direction = if count < at_launch(s) { "dec" } else { "inc" };
-        asm(&format!("setmaxnreg.{direction}.sync.aligned.u32 {count};"), &[], &[])
-    }, examples::setmaxnreg),
-    hopper("griddepcontrol.launch_dependents", "Release<<<[threads]>>>()", always, |_, _| Ok(Progress::Done), |_, _| {
-        asm("griddepcontrol.launch_dependents;", &[], &[])
-    }, examples::dependent),
-    hopper("griddepcontrol.wait", "Acquire<<<[threads]>>>()", always, |_, _| Ok(Progress::Done), |_, _| {
-        asm("griddepcontrol.wait;", &[], &[])
-    }, examples::dependent),
+            asm(text, &[], &[("r", c.address(D, &[])), ("r", c.expr(parity))])
+        },
+        examples::mbarrier,
+    ),
+    since(
+        "bar.sync",
+        Arch::Sm70,
+        "Sync<<<[threads]>>>()",
+        block_wide,
+        |_, w| w.rendezvous(),
+        sync_text,
+        examples::bar_sync,
+    ),
+    since(
+        "bar.warp.sync",
+        Arch::Sm70,
+        "Sync<<<[32]>>>()",
+        always,
+        |_, w| w.rendezvous(),
+        |_, _| asm("bar.warp.sync 0xffffffff;", &[], &[]),
+        examples::warp_sync,
+    ),
+    hopper(
+        "barrier.cluster",
+        "Sync<<<[threads]>>>()",
+        cluster_wide,
+        |_, w| w.rendezvous(),
+        |_, _| {
+            asm(
+                "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;",
+                &[],
+                &[],
+            )
+        },
+        examples::mbarrier_cluster,
+    ),
+    hopper(
+        "wgmma.fence",
+        "[2,n].[2].fp32.RF <- Fence<<<[128]>>>()",
+        |s| fence_is(s, Fence::MatMul),
+        fence,
+        |s, c| with_accumulators(s, c, "wgmma.fence.sync.aligned;"),
+        examples::wgmma,
+    ),
+    hopper(
+        "fence.proxy.async",
+        "Fence<<<[threads]>>>()",
+        |s| fence_is(s, Fence::Proxy),
+        fence,
+        |_, _| asm("fence.proxy.async.shared::cta;", &[], &[]),
+        examples::bulk_store,
+    ),
+    hopper(
+        "fence.mbarrier_init",
+        "Fence<<<[threads]>>>()",
+        |s| fence_is(s, Fence::Init),
+        fence,
+        |_, _| asm("fence.mbarrier_init.release.cluster;", &[], &[]),
+        examples::mbarrier_cluster,
+    ),
+    since(
+        "membar.gl",
+        Arch::Sm70,
+        "Fence<<<[threads]>>>()",
+        |s| fence_is(s, Fence::Global),
+        fence,
+        |_, _| asm("membar.gl;", &[], &[]),
+        examples::membar,
+    ),
+    hopper(
+        "wgmma.commit_group",
+        "Commit<<<[128]>>>()",
+        |s| group_is(s, Group::MatMul),
+        commit,
+        |_, _| asm("wgmma.commit_group.sync.aligned;", &[], &[]),
+        examples::wgmma,
+    ),
+    hopper(
+        "wgmma.wait_group",
+        "[2,n].[2].fp32.RF <- WaitGroup<<<[128]>>>()",
+        |s| group_is(s, Group::MatMul),
+        wait_group,
+        |s, c| {
+            let text = format!("wgmma.wait_group.sync.aligned {};", pending(s));
+            with_accumulators(s, c, &text)
+        },
+        examples::wgmma,
+    ),
+    since(
+        "cp.async.commit_group",
+        Arch::Sm80,
+        "Commit<<<[threads]>>>()",
+        |s| group_is(s, Group::Copy),
+        commit,
+        |_, _| asm("cp.async.commit_group;", &[], &[]),
+        || examples::cp_async(16),
+    ),
+    since(
+        "cp.async.wait_group",
+        Arch::Sm80,
+        "WaitGroup<<<[threads]>>>()",
+        |s| group_is(s, Group::Copy),
+        wait_group,
+        |s, _| asm(&format!("cp.async.wait_group {};", pending(s)), &[], &[]),
+        || examples::cp_async(16),
+    ),
+    hopper(
+        "cp.async.bulk.commit_group",
+        "Commit<<<[]>>>()",
+        |s| group_is(s, Group::Bulk),
+        commit,
+        |_, _| asm("cp.async.bulk.commit_group;", &[], &[]),
+        examples::bulk_store,
+    ),
+    hopper(
+        "cp.async.bulk.wait_group",
+        "WaitGroup<<<[]>>>()",
+        |s| group_is(s, Group::Bulk),
+        wait_group,
+        |s, _| {
+            let read = matches!(s.spec.kind, Kind::WaitGroup(_, _, true));
+            let read = if read { ".read" } else { "" };
+            asm(&format!("cp.async.bulk.wait_group{read} {};", pending(s)), &[], &[])
+        },
+        examples::bulk_store,
+    ),
+    hopper(
+        "setmaxnreg",
+        "Registers<<<[128]>>>()",
+        budget,
+        registers,
+        |s, _| {
+            let Kind::Registers(count) = s.spec.kind else { return String::new() };
+            let direction = if count < at_launch(s) { "dec" } else { "inc" };
+            asm(&format!("setmaxnreg.{direction}.sync.aligned.u32 {count};"), &[], &[])
+        },
+        examples::setmaxnreg,
+    ),
+    hopper(
+        "griddepcontrol.launch_dependents",
+        "Release<<<[threads]>>>()",
+        always,
+        |_, _| Ok(Progress::Done),
+        |_, _| asm("griddepcontrol.launch_dependents;", &[], &[]),
+        examples::dependent,
+    ),
+    hopper(
+        "griddepcontrol.wait",
+        "Acquire<<<[threads]>>>()",
+        always,
+        |_, _| Ok(Progress::Done),
+        |_, _| asm("griddepcontrol.wait;", &[], &[]),
+        examples::dependent,
+    ),
 ];
 
 type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;

@@ -35,8 +35,9 @@ pub(super) const ATOMS: &[Atom] = &[
             let rank = coordinates.len();
             let (list, mut ins) = coordinate_list(&coordinates, 2);
             ins.splice(0..0, [("l", format!("&{map}")), ("r", code.address(A, &[0, 0]))]);
-            let text =
-                format!("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%0, {list}], [%1];");
+            let text = format!(
+                "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%0, {list}], [%1];"
+            );
             asm(&text, &[], &ins)
         },
         example: examples::bulk_store,
@@ -56,9 +57,8 @@ fn load_text(site: &Site<'_>, code: &dyn Code) -> String {
     let operands =
         [("r", code.address(D, &[0, 0])), ("l", format!("&{map}")), ("r", code.signal())];
     ins.splice(0..0, operands);
-    let head = format!(
-        "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
-    );
+    let head =
+        format!("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes");
     if !site.across_blocks() {
         return asm(&format!("{head} [%0], [%1, {list}], [%2];"), &[], &ins);
     }

@@ -275,3 +275,9 @@ pub(super) fn ldmatrix_trans() -> Result<Kernel> {
 }",
     )
 }
+
+macro_rules! later { ($($n:ident)*) => { $(pub(super) fn $n() -> Result<Kernel> { parse("") })* } }
+later!(mbarrier mbarrier_cluster bulk_load bulk_store wgmma wgmma_registers bar_sync warp_sync membar setmaxnreg dependent stmatrix mma);
+pub(super) fn cluster(_: bool) -> Result<Kernel> {
+    parse("")
+}

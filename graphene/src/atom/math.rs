@@ -19,7 +19,14 @@ pub(super) const ATOMS: &[Atom] = &[
         "[].fp32.RF <- MatMul<<<[]>>>([].fp32.RF, [].fp32.RF)",
         Arch::Sm70,
         multiply_add,
-        |_, c| format!("{d} = __fmaf_rn({}, {}, {d});", c.element(A, &[]), c.element(B, &[]), d = c.element(D, &[])),
+        |_, c| {
+            format!(
+                "{d} = __fmaf_rn({}, {}, {d});",
+                c.element(A, &[]),
+                c.element(B, &[]),
+                d = c.element(D, &[])
+            )
+        },
         || examples::registers(Kind::MatMul, Scalar::F32, Scalar::F32, 1, 2),
     ),
     row(
@@ -27,7 +34,14 @@ pub(super) const ATOMS: &[Atom] = &[
         "[].fp16.RF <- MatMul<<<[]>>>([].fp16.RF, [].fp16.RF)",
         Arch::Sm70,
         multiply_add,
-        |_, c| format!("{d} = __hfma({}, {}, {d});", c.element(A, &[]), c.element(B, &[]), d = c.element(D, &[])),
+        |_, c| {
+            format!(
+                "{d} = __hfma({}, {}, {d});",
+                c.element(A, &[]),
+                c.element(B, &[]),
+                d = c.element(D, &[])
+            )
+        },
         || examples::registers(Kind::MatMul, Scalar::F16, Scalar::F16, 1, 2),
     ),
     row(
@@ -35,7 +49,14 @@ pub(super) const ATOMS: &[Atom] = &[
         "[].fp16.GL <- MatMul<<<[]>>>([].fp16.GL, [].fp16.GL)",
         Arch::Sm70,
         multiply_add,
-        |_, c| format!("{d} = __hfma({}, {}, {d});", c.element(A, &[]), c.element(B, &[]), d = c.element(D, &[])),
+        |_, c| {
+            format!(
+                "{d} = __hfma({}, {}, {d});",
+                c.element(A, &[]),
+                c.element(B, &[]),
+                d = c.element(D, &[])
+            )
+        },
         examples::figure_8,
     ),
     row(
@@ -104,7 +125,8 @@ pub(super) const ATOMS: &[Atom] = &[
         "shfl.sync.bfly",
         "[].*.RF <- Shfl<<<[32]>>>([].*.RF)",
         |s| {
-            let word = s.operand(A).scalar.bytes() == 4 && s.operand(D).scalar == s.operand(A).scalar;
+            let word =
+                s.operand(A).scalar.bytes() == 4 && s.operand(D).scalar == s.operand(A).scalar;
             if word { Ok(()) } else { Err("it exchanges words of 32 bits") }
         },
         shuffle,

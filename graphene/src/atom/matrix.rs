@@ -1,7 +1,7 @@
 //! Matrices of 8×8 halves between registers and shared memory, and products by one warp.
 
 use super::asm::{asm, group};
-use super::{Archs, Atom, Code, Progress, Proxy, Site, Step, Warp, always, examples};
+use super::{Archs, Atom, Progress, Proxy, Site, Step, Warp, always, examples};
 use crate::arch::Arch;
 use crate::error::Result;
 use crate::kernel::Kernel;
@@ -12,10 +12,24 @@ const A: usize = 1;
 const B: usize = 2;
 
 pub(super) const ATOMS: &[Atom] = &[
-    load("ldmatrix.x4", "[2,2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || examples::ldmatrix(4)),
-    load("ldmatrix.x2", "[2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || examples::ldmatrix(2)),
-    load("ldmatrix.x1", "[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || examples::ldmatrix(1)),
-    load("ldmatrix.x4.trans", "[2,2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", columns, examples::ldmatrix_trans),
+    load(
+        "ldmatrix.x4",
+        "[2,2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
+        rows,
+        || examples::ldmatrix(4),
+    ),
+    load("ldmatrix.x2", "[2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || {
+        examples::ldmatrix(2)
+    }),
+    load("ldmatrix.x1", "[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || {
+        examples::ldmatrix(1)
+    }),
+    load(
+        "ldmatrix.x4.trans",
+        "[2,2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
+        columns,
+        examples::ldmatrix_trans,
+    ),
     Atom {
         name: "stmatrix.x4",
         pattern: "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2].fp16|bf16.RF)",
@@ -41,7 +55,7 @@ pub(super) const ATOMS: &[Atom] = &[
         proxy: Proxy::Generic,
         meaning: mma,
         cuda: |site, code| {
-            let t = if site.operand(A).scalar == Scalar::F16 { "f16" } else { Scalar::Bf16 };
+            let t = if site.operand(A).scalar == Scalar::F16 { "f16" } else { "bf16" };
             let outs: Vec<_> = [[0, 0], [0, 1], [1, 0], [1, 1]]
                 .iter()
                 .map(|element| ("+f", code.element(D, element)))

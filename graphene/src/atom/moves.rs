@@ -12,24 +12,108 @@ const D: usize = 0;
 const A: usize = 1;
 
 pub(super) const ATOMS: &[Atom] = &[
-    vector("ld.global.128", LOAD_GLOBAL, &[4, 16], |s| bytes(s, 16), || examples::memory(Scalar::F16, 8, Memory::Global)),
-    vector("ld.global.64", LOAD_GLOBAL, &[4, 8], |s| bytes(s, 8), || examples::memory(Scalar::F32, 2, Memory::Global)),
-    vector("ld.global.32", LOAD_GLOBAL, &[4, 4], |s| bytes(s, 4), || examples::memory(Scalar::Bf16, 2, Memory::Global)),
-    vector("st.global.128", STORE_GLOBAL, &[16, 4], |s| bytes(s, 16), || examples::memory(Scalar::F32, 4, Memory::Global)),
-    vector("st.global.64", STORE_GLOBAL, &[8, 4], |s| bytes(s, 8), || examples::memory(Scalar::F16, 4, Memory::Global)),
-    vector("st.global.32", STORE_GLOBAL, &[4, 4], |s| bytes(s, 4), || examples::memory(Scalar::F16, 2, Memory::Global)),
-    vector("ld.shared.128", LOAD_SHARED, &[4, 16], |s| bytes(s, 16), || examples::memory(Scalar::F32, 4, Memory::Shared)),
-    vector("ld.shared.64", LOAD_SHARED, &[4, 8], |s| bytes(s, 8), || examples::memory(Scalar::F16, 4, Memory::Shared)),
-    vector("ld.shared.32", LOAD_SHARED, &[4, 4], |s| bytes(s, 4), || examples::memory(Scalar::F16, 2, Memory::Shared)),
-    vector("st.shared.128", STORE_SHARED, &[16, 4], |s| bytes(s, 16), || examples::memory(Scalar::F16, 8, Memory::Shared)),
-    vector("st.shared.64", STORE_SHARED, &[8, 4], |s| bytes(s, 8), || examples::memory(Scalar::F32, 2, Memory::Shared)),
-    vector("st.shared.32", STORE_SHARED, &[4, 4], |s| bytes(s, 4), || examples::memory(Scalar::Bf16, 2, Memory::Shared)),
-    scalar("ld.global", "[].*.RF <- Move<<<[]>>>([].*.GL)", same, || examples::memory(Scalar::F32, 1, Memory::Global)),
-    scalar("st.global", "[].*.GL <- Move<<<[]>>>([].*.RF)", same, || examples::memory(Scalar::F16, 1, Memory::Global)),
-    scalar("ld.shared", "[].*.RF <- Move<<<[]>>>([].*.SH)", same, || examples::memory(Scalar::F16, 1, Memory::Shared)),
-    scalar("st.shared", "[].*.SH <- Move<<<[]>>>([].*.RF)", same, || examples::memory(Scalar::U8, 1, Memory::Shared)),
-    scalar("mov", "[].*.RF <- Move<<<[]>>>([].*.RF)", same, || examples::registers(Kind::Move, Scalar::F16, Scalar::F16, 1, 1)),
-    scalar("cvt", "[].*.RF <- Move<<<[]>>>([].*.RF)", floats, || examples::registers(Kind::Move, Scalar::F16, Scalar::F32, 1, 1)),
+    vector(
+        "ld.global.128",
+        LOAD_GLOBAL,
+        &[4, 16],
+        |s| bytes(s, 16),
+        || examples::memory(Scalar::F16, 8, Memory::Global),
+    ),
+    vector(
+        "ld.global.64",
+        LOAD_GLOBAL,
+        &[4, 8],
+        |s| bytes(s, 8),
+        || examples::memory(Scalar::F32, 2, Memory::Global),
+    ),
+    vector(
+        "ld.global.32",
+        LOAD_GLOBAL,
+        &[4, 4],
+        |s| bytes(s, 4),
+        || examples::memory(Scalar::Bf16, 2, Memory::Global),
+    ),
+    vector(
+        "st.global.128",
+        STORE_GLOBAL,
+        &[16, 4],
+        |s| bytes(s, 16),
+        || examples::memory(Scalar::F32, 4, Memory::Global),
+    ),
+    vector(
+        "st.global.64",
+        STORE_GLOBAL,
+        &[8, 4],
+        |s| bytes(s, 8),
+        || examples::memory(Scalar::F16, 4, Memory::Global),
+    ),
+    vector(
+        "st.global.32",
+        STORE_GLOBAL,
+        &[4, 4],
+        |s| bytes(s, 4),
+        || examples::memory(Scalar::F16, 2, Memory::Global),
+    ),
+    vector(
+        "ld.shared.128",
+        LOAD_SHARED,
+        &[4, 16],
+        |s| bytes(s, 16),
+        || examples::memory(Scalar::F32, 4, Memory::Shared),
+    ),
+    vector(
+        "ld.shared.64",
+        LOAD_SHARED,
+        &[4, 8],
+        |s| bytes(s, 8),
+        || examples::memory(Scalar::F16, 4, Memory::Shared),
+    ),
+    vector(
+        "ld.shared.32",
+        LOAD_SHARED,
+        &[4, 4],
+        |s| bytes(s, 4),
+        || examples::memory(Scalar::F16, 2, Memory::Shared),
+    ),
+    vector(
+        "st.shared.128",
+        STORE_SHARED,
+        &[16, 4],
+        |s| bytes(s, 16),
+        || examples::memory(Scalar::F16, 8, Memory::Shared),
+    ),
+    vector(
+        "st.shared.64",
+        STORE_SHARED,
+        &[8, 4],
+        |s| bytes(s, 8),
+        || examples::memory(Scalar::F32, 2, Memory::Shared),
+    ),
+    vector(
+        "st.shared.32",
+        STORE_SHARED,
+        &[4, 4],
+        |s| bytes(s, 4),
+        || examples::memory(Scalar::Bf16, 2, Memory::Shared),
+    ),
+    scalar("ld.global", "[].*.RF <- Move<<<[]>>>([].*.GL)", same, || {
+        examples::memory(Scalar::F32, 1, Memory::Global)
+    }),
+    scalar("st.global", "[].*.GL <- Move<<<[]>>>([].*.RF)", same, || {
+        examples::memory(Scalar::F16, 1, Memory::Global)
+    }),
+    scalar("ld.shared", "[].*.RF <- Move<<<[]>>>([].*.SH)", same, || {
+        examples::memory(Scalar::F16, 1, Memory::Shared)
+    }),
+    scalar("st.shared", "[].*.SH <- Move<<<[]>>>([].*.RF)", same, || {
+        examples::memory(Scalar::U8, 1, Memory::Shared)
+    }),
+    scalar("mov", "[].*.RF <- Move<<<[]>>>([].*.RF)", same, || {
+        examples::registers(Kind::Move, Scalar::F16, Scalar::F16, 1, 1)
+    }),
+    scalar("cvt", "[].*.RF <- Move<<<[]>>>([].*.RF)", floats, || {
+        examples::registers(Kind::Move, Scalar::F16, Scalar::F32, 1, 1)
+    }),
     Atom {
         name: "cvt.rn.x2",
         pattern: "[2:1].fp16|bf16.RF <- Move<<<[]>>>([2].fp32.RF)",

@@ -5,7 +5,7 @@
 //! fills a stage; since no stage has been filled at first, its first lap waits on the parity that
 //! counts as complete from the start.
 
-use crate::build::{Builder, Header};
+use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Kind, Number, Operand, Ring, TensorId, ThreadsId};
@@ -96,6 +96,3 @@ pub fn consume(
     })?;
     k.advance(ring)
 }
-
-#[allow(unused)]
-fn unused(_: Header) {}

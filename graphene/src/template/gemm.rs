@@ -7,7 +7,7 @@
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
-use crate::index::{Expr, Relation, Cond, Var};
+use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kernel, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::Swizzle;
 use crate::schedule::{Pipeline, consume, produce};
@@ -59,7 +59,6 @@ impl Default for Gemm {
 /// What the parts of the kernel share.
 struct Context<'a> {
     gemm: &'a Gemm,
-    blocks: ThreadsId,
     one: ThreadsId,
     /// The tile's row and column, in tiles.
     tiles: Expr,
@@ -107,7 +106,6 @@ impl Gemm {
         let (tiles_m, tiles_n) = (tile(&m, self.rows()), tile(&n, columns));
         let context = Context {
             gemm: self,
-            blocks: grid,
             one,
             tiles: tiles_m.clone() * &tiles_n,
             steps: tile(&depth, DEPTH),
@@ -120,15 +118,21 @@ impl Gemm {
         let walk = (first, Expr::from(&count));
         k.role(groups, 0..self.consumers, |k| context.consumers(k, groups, block, c, &walk))?;
         k.role(groups, self.consumers..self.consumers + 1, |k| {
-            k.spec(Kind::Registers(40), (), (), context.own(k, groups)?)?;
+            let own = context.own(k, groups)?;
+            k.spec(Kind::Registers(40), (), (), own)?;
             k.role(block, threads - 128..threads - 127, |k| context.producer(k, [a, b], &walk))
         })?;
         k.finish(c, [a, b])
     }
 
     /// The ring of an operand: `[stages, mn, 64]` for A; the contiguous side in panels of 128 bytes.
-    fn ring_of(&self, k: &mut Builder, name: &str, size: i64, transposed: bool) -> Result<TensorId> {
-        let leaf = |size: i64, stride: i64| Shape::Leaf(Expr::from(size), Expr::from(stride));
+    fn ring_of(
+        &self,
+        k: &mut Builder,
+        name: &str,
+        size: i64,
+        transposed: bool,
+    ) -> Result<TensorId> {
         let side = if transposed {
             let panel = [leaf(PANEL, 1), leaf(size / PANEL, PANEL * DEPTH)];
             if size == PANEL { leaf(PANEL, 1) } else { Shape::Tuple(panel.to_vec()) }
@@ -172,7 +176,12 @@ impl Context<'_> {
         k.index(groups, "own", [&group])
     }
 
-    fn producer(&self, k: &mut Builder, operands: [TensorId; 2], walk: &(Expr, Expr)) -> Result<()> {
+    fn producer(
+        &self,
+        k: &mut Builder,
+        operands: [TensorId; 2],
+        walk: &(Expr, Expr),
+    ) -> Result<()> {
         let gemm = self.gemm;
         let [a, b] = operands;
         let box_a = if gemm.a_transposed { PANEL } else { gemm.rows() };
@@ -239,7 +248,6 @@ impl Context<'_> {
         let own = k.index(groups, "own", [&group])?;
         k.spec(Kind::Registers(232), (), (), own)?;
         let n = gemm.columns / 8;
-        let leaf = |size: i64, stride: i64| Shape::Leaf(Expr::from(size), Expr::from(stride));
         let fragment = View::levels_of(&[vec![leaf(2, 2), leaf(n, 4)], vec![leaf(2, 1)]]);
         let acc = k.allocate("acc", fragment, Scalar::F32, Memory::Registers, None)?;
         // One lane of every warp speaks for it.
@@ -278,7 +286,9 @@ impl Context<'_> {
                 release(k, last.rem(&Expr::from(gemm.stages)))
             })?;
             out.store(k, acc, m, n_tile)
-        })
+        })?;
+        // What is still being read out of shared memory must not outlive the block.
+        k.role(own, 0..1, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), self.one))
     }
 
     /// The products of one stage, a group of their own.
@@ -328,7 +338,6 @@ impl<'a> Epilogue<'a> {
         group: &Var,
     ) -> Result<Epilogue<'a>> {
         let gemm = context.gemm;
-        let leaf = |size: i64, stride: i64| Shape::Leaf(Expr::from(size), Expr::from(stride));
         let panel = ROWS * PANEL;
         let view = View::levels_of(&[
             vec![leaf(gemm.consumers, 2 * panel), leaf(2, panel)],
@@ -372,10 +381,8 @@ impl<'a> Epilogue<'a> {
             k.spec(Kind::Sync, (), (), self.own)?;
             let strips = k.tile(buffer, "strips", &[Tile::of(16), Tile::of(16)])?;
             k.for_("strip", 0..PANEL / 16, 1, true, |k, strip| {
-                let fragment = View::levels_of(&[
-                    vec![leaf(2, 4), leaf(2, 2)],
-                    vec![leaf(1, 0), leaf(2, 1)],
-                ]);
+                let fragment =
+                    View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], vec![leaf(1, 0), leaf(2, 1)]]);
                 let half = k.allocate("half", fragment, scalar, Memory::Registers, None)?;
                 for (row, column) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                     let j = Expr::from(panel) * (PANEL / 8) + Expr::from(strip) * 2 + column;
