@@ -33,7 +33,7 @@ mod wgmma;
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Group, Kernel, Spec};
+use crate::kernel::{Group, Kernel, Kind, Spec};
 use crate::launch::Condition;
 use crate::tensor::{Dim, Tensor};
 use pattern::Pattern;
@@ -250,6 +250,11 @@ impl Site<'_> {
     /// How many of them are outputs.
     pub fn outs(&self) -> usize {
         self.spec.outs.len()
+    }
+
+    /// Whether the instruction leaves out what lies beyond a global tensor's edge.
+    pub fn clips(&self) -> bool {
+        self.spec.kind == Kind::Move && self.atom.proxy == Proxy::Async
     }
 
     /// A size that the pattern names.

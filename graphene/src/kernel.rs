@@ -369,6 +369,51 @@ impl Kernel {
         tensor.apply(&ViewOp::Index(operand.index.clone()))
     }
 
+    /// For each tensor, in the order of their identities, the parameter or allocation that it is a
+    /// view of.
+    pub fn roots(&self) -> Vec<TensorId> {
+        let mut roots: Vec<TensorId> = (0..self.tensors.len() as u32).map(TensorId).collect();
+        self.each_stmt(&mut |stmt| {
+            if let Stmt::View(id, of, _) = stmt {
+                roots[id.0 as usize] = roots[of.0 as usize];
+            }
+        });
+        roots
+    }
+
+    /// What is allocated, in order.
+    pub fn allocations(&self) -> Vec<TensorId> {
+        let mut all = Vec::new();
+        self.each_stmt(&mut |stmt| {
+            if let Stmt::Allocate(id) = stmt {
+                all.push(*id);
+            }
+        });
+        all
+    }
+
+    /// Calls `visit` on every statement, those around others first.
+    pub fn each_stmt<'a>(&'a self, visit: &mut dyn FnMut(&'a Stmt)) {
+        fn walk<'a>(stmts: &'a [Stmt], visit: &mut dyn FnMut(&'a Stmt)) {
+            for stmt in stmts {
+                visit(stmt);
+                match stmt {
+                    Stmt::Spec(spec) => walk(spec.body.as_deref().unwrap_or_default(), visit),
+                    Stmt::For(looped) => walk(&looped.body, visit),
+                    Stmt::If(_, body) | Stmt::Role(_, _, _, body) => walk(body, visit),
+                    Stmt::Allocate(_)
+                    | Stmt::View(..)
+                    | Stmt::Threads(..)
+                    | Stmt::Indices(..)
+                    | Stmt::Let(..)
+                    | Stmt::Ring(_)
+                    | Stmt::Advance(_) => {}
+                }
+            }
+        }
+        walk(self.spec.body.as_deref().unwrap_or_default(), visit);
+    }
+
     /// The number of threads of a block.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ pub mod target;
 pub mod template;
 pub mod tensor;
 pub mod text;
+pub mod verify;
 
 pub use error::{Error, Result};
 pub use layout::Layout;

@@ -5,7 +5,7 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
-use crate::kernel::{Group, Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::{Group, Kernel, Kind, Operand, TensorId, ThreadsId};
 use crate::tensor::{Memory, Scalar, Shape, Tile, View};
 use crate::text::parse;
 
@@ -166,11 +166,6 @@ pub(super) fn shuffle(bits: i64) -> Result<Kernel> {
     k.builder.finish(to, from)
 }
 
-/// A constant in every element.
-pub(super) fn constant(value: f64) -> Result<Kernel> {
-    registers(Kind::Init(Number(value)), Scalar::F16, Scalar::F16, 1, 0)
-}
-
 /// The simple product of the paper's section 5.4 (Figure 8), smaller: column-major, straight from
 /// and to global memory.
 pub(super) fn figure_8() -> Result<Kernel> {
@@ -276,8 +271,395 @@ pub(super) fn ldmatrix_trans() -> Result<Kernel> {
     )
 }
 
-macro_rules! later { ($($n:ident)*) => { $(pub(super) fn $n() -> Result<Kernel> { parse("") })* } }
-later!(mbarrier mbarrier_cluster bulk_load bulk_store wgmma wgmma_registers bar_sync warp_sync membar setmaxnreg dependent stmatrix mma);
-pub(super) fn cluster(_: bool) -> Result<Kernel> {
-    parse("")
+/// One warp writes shared memory and arrives; the other waits, and reads.
+pub(super) fn mbarrier() -> Result<Kernel> {
+    parse(
+        "kernel mbarrier sm_90a ()
+%in:[32:1].fp32.GL
+%out:[32:1].fp32.GL
+#grid:[1:1].block
+#block:[64:1].thread
+%out <- Spec<<<#grid,#block>>>(%in) {
+  #one:[].thread = #block.scalar()
+  #warps:[2:32].[32:1].thread = #block.tile(32)
+  @warp, @lane = #warps.indices()
+  #warp:[32:1].thread = #warps[@warp]
+  %s:[32:1].fp32.SH
+  %bar:[1:1].mbar.SH
+  role #block[0] {
+    %bar[0] <- Init<32><<<#grid,#one>>>()
+  }
+  Sync<<<#grid,#block>>>()
+  %r:[].fp32.RF
+  role #warps[0] {
+    %r <- Move<<<#grid,#one>>>(%in[@lane])
+    %s[@lane] <- Move<<<#grid,#one>>>(%r)
+    %bar[0] <- Arrive<<<#grid,#one>>>()
+  }
+  role #warps[1] {
+    %bar[0] <- Wait<0><<<#grid,#warp>>>()
+    %r <- Move<<<#grid,#one>>>(%s[31 - @lane])
+    %out[@lane] <- Move<<<#grid,#one>>>(%r)
+  }
+}",
+    )
+}
+
+/// Two blocks of a cluster: each writes shared memory of the other, and arrives at its barrier.
+pub(super) fn mbarrier_cluster() -> Result<Kernel> {
+    parse(
+        "kernel mbarrier_cluster sm_90a ()
+%in:[2,32:32,1].fp32.GL
+%out:[2,32:32,1].fp32.GL
+#grid:[1:2].[2:1].block
+#warp:[32:1].thread
+%out <- Spec<<<#grid,#warp>>>(%in) {
+  #one:[].thread = #warp.scalar()
+  @cluster, @rank = #grid.indices()
+  #pair:[2:1].block = #grid[@cluster]
+  @lane = #warp.indices()
+  %s:[32:1].fp32.SH
+  %bar:[1:1].mbar.SH
+  role #warp[0] {
+    %bar[0] <- Init<32><<<#grid,#one>>>()
+    Fence<init><<<#grid,#one>>>()
+  }
+  Sync<<<#pair,#warp>>>()
+  %there:[32:1].fp32.SH@(1 - @rank) = %s.peer(1 - @rank)
+  %bar_there:[1:1].mbar.SH@(1 - @rank) = %bar.peer(1 - @rank)
+  %r:[].fp32.RF
+  %r <- Move<<<#grid,#one>>>(%in[@rank, @lane])
+  %there[@lane] <- Move<<<#grid,#one>>>(%r)
+  %bar_there[0] <- Arrive<<<#grid,#one>>>()
+  %bar[0] <- Wait<0><<<#grid,#warp>>>()
+  %r <- Move<<<#grid,#one>>>(%s[31 - @lane])
+  %out[@rank, @lane] <- Move<<<#grid,#one>>>(%r)
+  Sync<<<#pair,#warp>>>()
+}",
+    )
+}
+
+/// Two blocks of a cluster exchange words: each stores into the other's shared memory, or loads
+/// from it.
+pub(super) fn cluster(store: bool) -> Result<Kernel> {
+    let (own, other) = if store { ("there", "s") } else { ("s", "there") };
+    parse(&format!(
+        "kernel exchange sm_90a ()
+%in:[2,32:32,1].i32.GL
+%out:[2,32:32,1].i32.GL
+#grid:[1:2].[2:1].block
+#warp:[32:1].thread
+%out <- Spec<<<#grid,#warp>>>(%in) {{
+  #one:[].thread = #warp.scalar()
+  @cluster, @rank = #grid.indices()
+  #pair:[2:1].block = #grid[@cluster]
+  @lane = #warp.indices()
+  %s:[32:1].i32.SH
+  %there:[32:1].i32.SH@(1 - @rank) = %s.peer(1 - @rank)
+  Sync<<<#pair,#warp>>>()
+  %r:[].i32.RF
+  %r <- Move<<<#grid,#one>>>(%in[@rank, @lane])
+  %{own}[@lane] <- Move<<<#grid,#one>>>(%r)
+  Sync<<<#pair,#warp>>>()
+  %r <- Move<<<#grid,#one>>>(%{other}[31 - @lane])
+  %out[@rank, @lane] <- Move<<<#grid,#one>>>(%r)
+  Sync<<<#pair,#warp>>>()
+}}"
+    ))
+}
+
+/// A tile comes by a tensor copy, partly from beyond the tensor's edge.
+pub(super) fn bulk_load() -> Result<Kernel> {
+    parse(
+        "kernel bulk_load sm_90a ()
+%in:[12,64:64,1].fp16.GL
+%out:[16,32:32,1].fp16.GL
+#grid:[1:1].block
+#block:[32:1].thread
+%out <- Spec<<<#grid,#block>>>(%in) {
+  #one:[].thread = #block.scalar()
+  @lane = #block.indices()
+  %s:[16,32:32,1].fp16.SH.S<2,4,3>
+  %full:[1:1].mbar.SH
+  %tiles:[1,2:0,32].[16,32:64,1].fp16.GL = %in.tile(16, 32)
+  role #block[0] {
+    %full[0] <- Init<1><<<#grid,#one>>>()
+    %full[0] <- Arrive<1024><<<#grid,#one>>>()
+    %s <- Move<<<#grid,#one>>>(%tiles[0, 1]) signals %full[0]
+  }
+  Sync<<<#grid,#block>>>()
+  %full[0] <- Wait<0><<<#grid,#block>>>()
+  for(@i = 0; @i < 16; @i += 1) {
+    %r:[].fp16.RF
+    %r <- Move<<<#grid,#one>>>(%s[@i, @lane])
+    %out[@i, @lane] <- Move<<<#grid,#one>>>(%r)
+  }
+}",
+    )
+}
+
+/// A tile leaves by a tensor copy, which leaves out what is beyond the tensor's edge.
+pub(super) fn bulk_store() -> Result<Kernel> {
+    parse(
+        "kernel bulk_store sm_90a ()
+%in:[16,32:32,1].fp16.GL
+%out:[12,32:32,1].fp16.GL
+#grid:[1:1].block
+#block:[32:1].thread
+%out <- Spec<<<#grid,#block>>>(%in) {
+  #one:[].thread = #block.scalar()
+  @lane = #block.indices()
+  %s:[16,32:32,1].fp16.SH.S<2,4,3>
+  %tiles:[1,1:0,0].[16,32:32,1].fp16.GL = %out.tile(16, 32)
+  for(@i = 0; @i < 16; @i += 1) {
+    %r:[].fp16.RF
+    %r <- Move<<<#grid,#one>>>(%in[@i, @lane])
+    %s[@i, @lane] <- Move<<<#grid,#one>>>(%r)
+  }
+  Fence<proxy><<<#grid,#block>>>()
+  Sync<<<#grid,#block>>>()
+  role #block[0] {
+    %tiles[0, 0] <- Move<<<#grid,#one>>>(%s) async
+    Commit<bulk><<<#grid,#one>>>()
+    WaitGroup<bulk,0><<<#grid,#one>>>()
+  }
+}",
+    )
+}
+
+/// A product of 64×16 by 16×16 by a warpgroup, A from shared memory or from registers.
+fn warpgroup_product(a: &str, operand: &str) -> Result<Kernel> {
+    parse(&format!(
+        "kernel wgmma sm_90a ()
+%A:[64,16:16,1].bf16.GL
+%B:[16,16:16,1].bf16.GL
+%C:[64,16:16,1].fp32.GL
+#grid:[1:1].block
+#block:[128:1].thread
+%C <- Spec<<<#grid,#block>>>(%A,%B) {{
+  #one:[].thread = #block.scalar()
+  @thread_of = #block.indices()
+  #parts:[4:32].[8:4].[4:1].thread = #block.tile(32).tile(4)
+  @warp, @group, @quad = #parts.indices()
+  %sA:[64,16:16,1].bf16.SH.S<1,4,3>
+  %sB:[16,16:16,1].bf16.SH.S<1,4,3>
+  %word:[].bf16.RF
+  for(@i = 0; @i < 8; @i += 1) {{
+    %word <- Move<<<#grid,#one>>>(%A[(8*@thread_of + @i)/16, (8*@thread_of + @i)%16])
+    %sA[(8*@thread_of + @i)/16, (8*@thread_of + @i)%16] <- Move<<<#grid,#one>>>(%word)
+  }}
+  for(@i = 0; @i < 2; @i += 1) {{
+    %word <- Move<<<#grid,#one>>>(%B[(2*@thread_of + @i)/16, (2*@thread_of + @i)%16])
+    %sB[(2*@thread_of + @i)/16, (2*@thread_of + @i)%16] <- Move<<<#grid,#one>>>(%word)
+  }}
+  Fence<proxy><<<#grid,#block>>>()
+  Sync<<<#grid,#block>>>()
+  {a}
+  %acc:[2,2:2,4].[2:1].fp32.RF
+  for(@i = 0; @i < 8; @i += 1) unroll {{
+    %zero:[2:1].fp32.RF = %acc[@i/2%2, @i/4]
+    %zero[@i%2] <- Init<1><<<#grid,#one>>>()
+  }}
+  %acc <- Fence<matmul><<<#grid,#block>>>()
+  %acc <- MatMul<<<#grid,#block>>>({operand}, %sB) async
+  Commit<matmul><<<#grid,#block>>>()
+  %acc <- WaitGroup<matmul,0><<<#grid,#block>>>()
+  for(@i = 0; @i < 8; @i += 1) unroll {{
+    %from:[2:1].fp32.RF = %acc[@i/2%2, @i/4]
+    %C[16*@warp + @group + 8*(@i/2%2), 2*@quad + 8*(@i/4) + @i%2] <- Move<<<#grid,#one>>>(%from[@i%2])
+  }}
+}}"
+    ))
+}
+
+/// A product of a warpgroup, A from shared memory.
+pub(super) fn wgmma() -> Result<Kernel> {
+    warpgroup_product("", "%sA")
+}
+
+/// A product of a warpgroup, A from registers.
+pub(super) fn wgmma_registers() -> Result<Kernel> {
+    let load = "%a:[2,2:2,4].[2:1].bf16.RF
+  for(@i = 0; @i < 8; @i += 1) unroll {
+    %pair:[2:1].bf16.RF = %a[@i/2%2, @i/4]
+    %pair[@i%2] <- Move<<<#grid,#one>>>(%A[16*@warp + @group + 8*(@i/2%2), 2*@quad + 8*(@i/4) + @i%2])
+  }";
+    warpgroup_product(load, "%a")
+}
+
+/// A block's threads exchange words through shared memory.
+pub(super) fn bar_sync() -> Result<Kernel> {
+    parse(
+        "kernel bar_sync sm_70 ()
+%in:[64:1].fp32.GL
+%out:[64:1].fp32.GL
+#grid:[1:1].block
+#block:[64:1].thread
+%out <- Spec<<<#grid,#block>>>(%in) {
+  #one:[].thread = #block.scalar()
+  @t = #block.indices()
+  %s:[64:1].fp32.SH
+  %r:[].fp32.RF
+  %r <- Move<<<#grid,#one>>>(%in[@t])
+  %s[@t] <- Move<<<#grid,#one>>>(%r)
+  Sync<<<#grid,#block>>>()
+  %r <- Move<<<#grid,#one>>>(%s[63 - @t])
+  %out[@t] <- Move<<<#grid,#one>>>(%r)
+}",
+    )
+}
+
+/// A warp's lanes exchange words through shared memory.
+pub(super) fn warp_sync() -> Result<Kernel> {
+    parse(
+        "kernel warp_sync sm_70 ()
+%in:[32:1].fp32.GL
+%out:[32:1].fp32.GL
+#grid:[1:1].block
+#warp:[32:1].thread
+%out <- Spec<<<#grid,#warp>>>(%in) {
+  #one:[].thread = #warp.scalar()
+  @t = #warp.indices()
+  %s:[32:1].fp32.SH
+  %r:[].fp32.RF
+  %r <- Move<<<#grid,#one>>>(%in[@t])
+  %s[@t] <- Move<<<#grid,#one>>>(%r)
+  Sync<<<#grid,#warp>>>()
+  %r <- Move<<<#grid,#one>>>(%s[31 - @t])
+  %out[@t] <- Move<<<#grid,#one>>>(%r)
+}",
+    )
+}
+
+/// A fence between two writes.
+pub(super) fn membar() -> Result<Kernel> {
+    parse(
+        "kernel membar sm_70 ()
+%in:[32:1].fp32.GL
+%out:[2,32:32,1].fp32.GL
+#grid:[1:1].block
+#warp:[32:1].thread
+%out <- Spec<<<#grid,#warp>>>(%in) {
+  #one:[].thread = #warp.scalar()
+  @t = #warp.indices()
+  %r:[].fp32.RF
+  %r <- Move<<<#grid,#one>>>(%in[@t])
+  %out[0, @t] <- Move<<<#grid,#one>>>(%r)
+  Fence<global><<<#grid,#warp>>>()
+  %out[1, @t] <- Move<<<#grid,#one>>>(%r)
+}",
+    )
+}
+
+/// One warpgroup gives registers up, the other takes them.
+pub(super) fn setmaxnreg() -> Result<Kernel> {
+    parse(
+        "kernel setmaxnreg sm_90a ()
+%in:[256:1].fp32.GL
+%out:[256:1].fp32.GL
+#grid:[1:1].block
+#block:[256:1].thread
+%out <- Spec<<<#grid,#block>>>(%in) {
+  #one:[].thread = #block.scalar()
+  #groups:[2:128].[128:1].thread = #block.tile(128)
+  @group, @in_group = #groups.indices()
+  #group:[128:1].thread = #groups[@group]
+  %r:[].fp32.RF
+  role #groups[0] {
+    Registers<24><<<#grid,#group>>>()
+    %r <- Move<<<#grid,#one>>>(%in[@in_group])
+    %out[@in_group] <- Move<<<#grid,#one>>>(%r)
+  }
+  role #groups[1] {
+    Registers<240><<<#grid,#group>>>()
+    %r <- Move<<<#grid,#one>>>(%in[128 + @in_group])
+    %out[128 + @in_group] <- Move<<<#grid,#one>>>(%r)
+  }
+}",
+    )
+}
+
+/// A kernel that waits for the one before it, and lets the next one start.
+pub(super) fn dependent() -> Result<Kernel> {
+    parse(
+        "kernel dependent sm_90a ()
+%in:[32:1].fp32.GL
+%out:[32:1].fp32.GL
+#grid:[1:1].block
+#warp:[32:1].thread
+%out <- Spec<<<#grid,#warp>>>(%in) {
+  #one:[].thread = #warp.scalar()
+  @t = #warp.indices()
+  %r:[].fp32.RF
+  Acquire<<<#grid,#warp>>>()
+  %r <- Move<<<#grid,#one>>>(%in[@t])
+  Release<<<#grid,#warp>>>()
+  %out[@t] <- Move<<<#grid,#one>>>(%r)
+}",
+    )
+}
+
+/// Four matrices of 8×8 out of registers into shared memory.
+pub(super) fn stmatrix() -> Result<Kernel> {
+    parse(
+        "kernel stmatrix sm_90a ()
+%in:[32,8:8,1].fp16.GL
+%out:[16,16:16,1].fp16.GL
+#grid:[1:1].block
+#warp:[32:1].thread
+%out <- Spec<<<#grid,#warp>>>(%in) {
+  @lane = #warp.indices()
+  #one:[].thread = #warp.scalar()
+  %s:[16,16:16,1].fp16.SH
+  %d:[2,4:4,1].fp16.RF
+  for(@i = 0; @i < 8; @i += 1) unroll {
+    %d[@i/4, @i%4] <- Move<<<#grid,#one>>>(%in[@lane, @i])
+  }
+  %rows:[16,2:16,8].[1,8:0,1].fp16.SH = %s.tile(1, 8)
+  %row:[1,8:0,1].fp16.SH = %rows[8*(@lane/16) + @lane%8, @lane/8%2]
+  %pairs:[2,2:4,2].[1,2:0,1].fp16.RF = %d.tile(1, 2)
+  %row <- Move<<<#grid,#warp>>>(%pairs)
+  Sync<<<#grid,#warp>>>()
+  for(@i = 0; @i < 8; @i += 1) {
+    %r:[].fp16.RF
+    %r <- Move<<<#grid,#one>>>(%s[(8*@lane + @i)/16, (8*@lane + @i)%16])
+    %out[(8*@lane + @i)/16, (8*@lane + @i)%16] <- Move<<<#grid,#one>>>(%r)
+  }
+}",
+    )
+}
+
+/// A product of 16×16 by 16×8 by a warp.
+pub(super) fn mma() -> Result<Kernel> {
+    parse(
+        "kernel mma sm_80 ()
+%A:[16,16:16,1].fp16.GL
+%B:[16,8:8,1].fp16.GL
+%C:[16,8:8,1].fp32.GL
+#grid:[1:1].block
+#warp:[32:1].thread
+%C <- Spec<<<#grid,#warp>>>(%A,%B) {
+  #one:[].thread = #warp.scalar()
+  #parts:[8:4].[4:1].thread = #warp.tile(4)
+  @group, @quad = #parts.indices()
+  %a:[2,2:2,4].[2:1].fp16.RF
+  %b:[2:2].[2:1].fp16.RF
+  %d:[2:2].[2:1].fp32.RF
+  for(@i = 0; @i < 8; @i += 1) unroll {
+    %pair:[2:1].fp16.RF = %a[@i/2%2, @i/4]
+    %pair[@i%2] <- Move<<<#grid,#one>>>(%A[@group + 8*(@i/2%2), 2*@quad + 8*(@i/4) + @i%2])
+  }
+  for(@i = 0; @i < 4; @i += 1) unroll {
+    %pair:[2:1].fp16.RF = %b[@i/2]
+    %pair[@i%2] <- Move<<<#grid,#one>>>(%B[2*@quad + 8*(@i/2) + @i%2, @group])
+    %sum:[2:1].fp32.RF = %d[@i/2]
+    %sum[@i%2] <- Init<0.5><<<#grid,#one>>>()
+  }
+  %d <- MatMul<<<#grid,#warp>>>(%a, %b)
+  for(@i = 0; @i < 4; @i += 1) unroll {
+    %sum:[2:1].fp32.RF = %d[@i/2]
+    %C[@group + 8*(@i/2), 2*@quad + @i%2] <- Move<<<#grid,#one>>>(%sum[@i%2])
+  }
+}",
+    )
 }

@@ -1,0 +1,273 @@
+//! The verifier: what holds of every kernel before it is simulated or emitted.
+//!
+//! 1. *Atomic.* Every spec is decomposed by a body, or is an atom of the kernel's architecture; so
+//!    its operands have the shapes, scalars, memories and alignments that the atom asks for.
+//! 2. *Together.* The threads of a collective spec all reach it: no thread outside of its role, none
+//!    left out by a condition, all in one group. A condition that may differ among the threads of
+//!    a collective spec, and a loop whose bounds may, are refused.
+//! 3. *Inside.* Every access lies within its buffer: provably, or under a condition that says so,
+//!    or because the instruction leaves out what is beyond the edge.
+//! 4. *Declared.* A decomposition writes only outputs of its spec, and memory allocated within it;
+//!    it reads only inputs, outputs, and such memory.
+//! 5. *Fits.* Shared memory fits the architecture. Register budgets are stated by whole
+//!    warpgroups, and the sum over the block is at most the register file.
+//! 6. *Rings.* A barrier's parity comes from a ring, or is a constant.
+//!
+//! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
+//! simulator's to find.
+
+mod bounds;
+mod together;
+
+use std::fmt;
+
+use crate::atom::{Site, select};
+use crate::kernel::{Kernel, Kind, Operand, Spec, Stmt, TensorId};
+use crate::tensor::Memory;
+use together::Group;
+
+/// What is wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The invariant that does not hold.
+    pub rule: Rule,
+    /// The number of the spec, in the order of the text.
+    pub spec: usize,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// The verifier's invariants, as its head states them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// Every spec without a body is an atom.
+    Atomic,
+    /// The threads of a collective spec all reach it.
+    Together,
+    /// Every access lies within its buffer.
+    Inside,
+    /// A decomposition keeps to its spec's operands.
+    Declared,
+    /// Shared memory and registers fit.
+    Fits,
+    /// Parities come from rings.
+    Rings,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: spec {}: {}", self.rule, self.spec, self.message)
+    }
+}
+
+/// All that is wrong with a kernel; nothing, if it may be simulated and emitted.
+pub fn verify(kernel: &Kernel) -> Vec<Finding> {
+    let roots = kernel.roots();
+    let mut verifier =
+        Verifier { kernel, roots, findings: Vec::new(), specs: 0, budgets: Vec::new() };
+    verifier.shared_memory();
+    match kernel.block_size() {
+        Ok(threads) => {
+            let mut group = Group::new(threads);
+            let mut scope = Scope::default();
+            verifier.spec(&kernel.spec, &mut group, &mut scope);
+        }
+        Err(error) => verifier.report(Rule::Together, error.to_string()),
+    }
+    verifier.register_file();
+    verifier.findings
+}
+
+struct Verifier<'a> {
+    kernel: &'a Kernel,
+    /// The buffer that each tensor is a view of.
+    roots: Vec<TensorId>,
+    findings: Vec<Finding>,
+    specs: usize,
+    /// The threads that state a register budget, and the budget.
+    budgets: Vec<(Vec<bool>, i64)>,
+}
+
+/// What surrounds a statement.
+#[derive(Default, Clone)]
+struct Scope {
+    /// The conditions under which it is reached.
+    tests: bounds::Known,
+    /// Buffers that specs around it allow to be written, and to be read: one list a spec.
+    allowed: Vec<(Vec<String>, Vec<String>)>,
+}
+
+impl Verifier<'_> {
+    fn report(&mut self, rule: Rule, message: String) {
+        self.findings.push(Finding { rule, spec: self.specs, message });
+    }
+
+    fn block(&mut self, stmts: &[Stmt], group: &mut Group, scope: &mut Scope) {
+        for stmt in stmts {
+            self.stmt(stmt, group, scope);
+        }
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, group: &mut Group, scope: &mut Scope) {
+        match stmt {
+            Stmt::Allocate(tensor) => {
+                let name = self.buffer_of(*tensor).to_owned();
+                if let Some((written, _)) = scope.allowed.last_mut() {
+                    written.push(name);
+                }
+            }
+            Stmt::View(..) | Stmt::Threads(..) | Stmt::Ring(_) | Stmt::Advance(_) => {}
+            Stmt::Indices(vars, threads) => {
+                group.indices(self.kernel.threads(*threads), vars);
+            }
+            Stmt::Let(var, value) => group.define(var, value),
+            Stmt::Spec(spec) => self.spec(spec, group, scope),
+            Stmt::For(looped) => {
+                let bounds = [&looped.first, &looped.end, &looped.step];
+                if bounds.iter().any(|bound| group.varies(bound)) {
+                    let name = &looped.var;
+                    self.report(Rule::Together, format!("the bounds of {name} differ by thread"));
+                }
+                group.uniform(&looped.var);
+                let mut inner = scope.clone();
+                inner.tests.within(&looped.var, &looped.end);
+                self.block(&looped.body, group, &mut inner);
+            }
+            Stmt::If(test, body) => {
+                let conds = bounds::conditions(self.kernel, test);
+                let mut inner = scope.clone();
+                inner.tests.add(&conds);
+                let before = group.narrow(&conds);
+                self.block(body, group, &mut inner);
+                group.widen(before);
+            }
+            Stmt::Role(threads, first, end, body) => {
+                let before = group.role(self.kernel.threads(*threads), *first, *end);
+                self.block(body, group, &mut scope.clone());
+                group.widen(before);
+            }
+        }
+    }
+
+    fn spec(&mut self, spec: &Spec, group: &mut Group, scope: &mut Scope) {
+        self.specs += 1;
+        self.declared(spec, scope);
+        if let Err(why) = group.reach(self.kernel.threads(spec.threads)) {
+            self.report(Rule::Together, why);
+        }
+        if let Some(body) = &spec.body {
+            let names = |operands: &[Operand]| -> Vec<String> {
+                operands.iter().map(|o| self.buffer_of(o.tensor).to_owned()).collect()
+            };
+            let (outs, ins) = (names(&spec.outs), names(&spec.ins));
+            let mut inner = scope.clone();
+            inner.allowed.push((outs, ins));
+            return self.block(body, group, &mut inner);
+        }
+        match select(self.kernel, spec) {
+            Ok(site) => {
+                self.inside(&site, &scope.tests, group);
+                self.budget(spec, group);
+                self.parity(spec);
+            }
+            Err(error) => self.report(Rule::Atomic, error.to_string()),
+        }
+    }
+
+    /// Rule 3.
+    fn inside(&mut self, site: &Site<'_>, known: &bounds::Known, group: &Group) {
+        for operand in 0..site.operands().len() {
+            let tensor = site.operand(operand);
+            if site.clips() && tensor.memory == Memory::Global {
+                continue;
+            }
+            if let Some(cond) = known.unproven(&tensor.view, group) {
+                self.report(Rule::Inside, format!("nothing says that {cond} for {tensor}"));
+            }
+        }
+    }
+
+    /// The name of the parameter or allocation that a tensor is a view of.
+    fn buffer_of(&self, tensor: TensorId) -> &str {
+        self.kernel.tensor_name(self.roots[tensor.0 as usize])
+    }
+
+    /// Rule 4.
+    fn declared(&mut self, spec: &Spec, scope: &Scope) {
+        // The memory that a spec may use is what the specs around it name or allocate.
+        let mut messages = Vec::new();
+        let mut missing = |operands: &[Operand], written: bool| {
+            for operand in operands {
+                let name = self.buffer_of(operand.tensor);
+                let has = |list: &[String]| list.iter().any(|known| known == name);
+                let outer = scope.allowed.iter().any(|(writes, _)| has(writes));
+                let read = !written && scope.allowed.iter().any(|(_, reads)| has(reads));
+                if !scope.allowed.is_empty() && !outer && !read {
+                    let what = if written { "writes" } else { "reads" };
+                    messages.push(format!("{what} %{name}, which no spec around it names"));
+                }
+            }
+        };
+        missing(&spec.outs, true);
+        missing(&spec.ins, false);
+        messages.into_iter().for_each(|message| self.report(Rule::Declared, message));
+    }
+
+    /// Rule 5, of shared memory.
+    fn shared_memory(&mut self) {
+        let mut bytes = 0;
+        for id in self.kernel.allocations() {
+            let tensor = self.kernel.tensor(id);
+            if tensor.memory != Memory::Shared {
+                continue;
+            }
+            match tensor.buffer_bytes() {
+                Some(size) => bytes += size,
+                None => self.report(Rule::Fits, format!("{tensor} has no constant size")),
+            }
+        }
+        let limit = self.kernel.arch.shared_memory();
+        if bytes > limit {
+            self.report(Rule::Fits, format!("{bytes} bytes of shared memory, {limit} there are"));
+        }
+    }
+
+    fn budget(&mut self, spec: &Spec, group: &Group) {
+        if let Kind::Registers(count) = spec.kind {
+            self.budgets.push((group.active().to_vec(), count));
+        }
+    }
+
+    /// Rule 5, of registers: once budgets are stated, every thread states one.
+    fn register_file(&mut self) {
+        if self.budgets.is_empty() {
+            return;
+        }
+        let threads = self.budgets[0].0.len();
+        let stated = |thread: usize| {
+            let own = self.budgets.iter().filter(|(active, _)| active[thread]);
+            own.map(|(_, count)| *count).max()
+        };
+        let counts: Option<Vec<i64>> = (0..threads).map(stated).collect();
+        match counts {
+            None => self.report(Rule::Fits, "some threads state no register budget".to_owned()),
+            Some(counts) => {
+                let sum: i64 = counts.iter().sum();
+                if sum > 65_536 {
+                    self.report(Rule::Fits, format!("{sum} registers, 65536 there are"));
+                }
+            }
+        }
+    }
+
+    /// Rule 6.
+    fn parity(&mut self, spec: &Spec) {
+        if let Kind::Wait(parity) = &spec.kind {
+            let mut ring = parity.constant().is_some_and(|parity| parity == 0 || parity == 1);
+            parity.each_var(&mut |var| ring |= var.name().ends_with(".parity"));
+            if !ring {
+                self.report(Rule::Rings, format!("the parity {parity} is no ring's"));
+            }
+        }
+    }
+}
