@@ -3,6 +3,7 @@
 //!
 //! A decomposition adds statements to a kernel under construction and hands on what is smaller.
 
+pub mod matmul;
 mod pipeline;
 
 pub use pipeline::{Pipeline, consume, produce};

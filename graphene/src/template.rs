@@ -2,3 +2,4 @@
 //! parameters, which is also what a tuner searches.
 
 pub mod gemm;
+pub mod simt;
