@@ -17,7 +17,9 @@ use self::scope::{Name, Scope};
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
-use crate::kernel::{For, Kernel, Kind, Operand, Ring, Spec, Stmt, TensorId, Test, ThreadsId};
+use crate::kernel::{
+    Completion, For, Kernel, Kind, Operand, Ring, Spec, Stmt, TensorId, Test, ThreadsId,
+};
 use crate::layout::Swizzle;
 use crate::tensor::{Agent, Coord, Memory, Scalar, Tensor, Threads, Tile, View, ViewOp};
 
@@ -122,6 +124,7 @@ impl Builder {
     fn launched(&mut self, name: &str, view: View, agent: Agent) -> Result<ThreadsId> {
         self.before_statements()?;
         self.check_view(&view)?;
+        check::numbered(&view)?;
         self.add_threads(name, Threads { view, agent })
     }
 
@@ -214,7 +217,7 @@ impl Builder {
     pub(crate) fn indices_named(&mut self, of: ThreadsId, names: &[&str]) -> Result<Vec<Var>> {
         let view = &self.threads_of(of)?.view;
         let tops: Vec<Option<i64>> = view.leaves().map(|leaf| leaf.size.range().1).collect();
-        if tops.len() != names.len() {
+        if tops.len() != names.len() || names.is_empty() {
             let (leaves, names) = (tops.len(), names.len());
             return Err(Error::Kernel(format!("{names} names for {leaves} coordinates")));
         }
@@ -407,12 +410,26 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Kernel`] without a grid or block, or for what is not a parameter.
-    pub fn finish(mut self, outs: impl Into<Operands>, ins: impl Into<Operands>) -> Result<Kernel> {
-        let (Some(grid), Some(block)) = (self.grid, self.block) else {
-            return Err(Error::Kernel("a kernel needs a grid and a block".to_owned()));
+    pub fn finish(self, outs: impl Into<Operands>, ins: impl Into<Operands>) -> Result<Kernel> {
+        match self.block {
+            Some(block) => self.finish_as(Header::new(Kind::Spec, outs, ins, block)),
+            None => Err(Error::Kernel("the kernel has no block".to_owned())),
+        }
+    }
+
+    pub(crate) fn finish_as(mut self, header: Header) -> Result<Kernel> {
+        check::name(&self.name)?;
+        let mut spec = self.headed(header)?;
+        let Some((grid, block)) =
+            self.grid.zip(self.block).filter(|launched| *launched == (spec.blocks, spec.threads))
+        else {
+            return Err(Error::Kernel("a kernel is computed by its grid and block".to_owned()));
         };
-        let mut spec = self.headed(Header::new(Kind::Spec, outs, ins, block))?;
-        let known = |operand: &Operand| self.params.contains(&operand.tensor);
+        if spec.kind != Kind::Spec || spec.completion != Completion::Now {
+            return Err(Error::Kernel("a kernel is a Spec".to_owned()));
+        }
+        let known =
+            |operand: &Operand| self.params.contains(&operand.tensor) && operand.index.is_empty();
         if !spec.outs.iter().chain(&spec.ins).all(known) {
             return Err(Error::Kernel("a kernel computes on its parameters".to_owned()));
         }

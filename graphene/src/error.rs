@@ -186,6 +186,18 @@ pub enum Error {
     /// A spec without a body is no atom of its architecture.
     #[error("no atom carries this out; near ones: [{0}]")]
     NoAtom(String),
+    /// The text of a kernel is wrong somewhere.
+    #[error("{line}:{column}: {message}")]
+    Text {
+        /// Byte offset into the text.
+        at: usize,
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1, in characters.
+        column: usize,
+        /// What was expected, or what is wrong.
+        message: String,
+    },
     /// A kernel would not be well formed.
     #[error("{0}")]
     Kernel(String),
@@ -200,7 +212,8 @@ impl Error {
         match self {
             Error::Syntax { at, .. }
             | Error::UnknownFunction { at, .. }
-            | Error::Arguments { at, .. } => Some(*at),
+            | Error::Arguments { at, .. }
+            | Error::Text { at, .. } => Some(*at),
             Error::UnknownTarget { .. }
             | Error::Size(_)
             | Error::Empty

@@ -7,8 +7,6 @@
 //! ([`Completion`]), barriers as tensors ([`Kind::Arrive`], [`Kind::Wait`]), [roles](Stmt::Role)
 //! as tiles of a block's threads, and [rings](Ring) that carry a pipeline's stage and parity.
 
-use std::fmt;
-
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
@@ -314,7 +312,7 @@ impl Ring {
 impl For {
     /// The counter with its range, from constant bounds where they are.
     pub fn counter(name: &str, end: &Expr) -> Var {
-        Var::new(name, end.range().1.map(|end| (end - 1).max(0)))
+        Var::new(name, end.range().1.map(|end| end.saturating_sub(1).max(0)))
     }
 }
 
@@ -459,9 +457,3 @@ impl PartialEq for Number {
 }
 
 impl Eq for Number {}
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}

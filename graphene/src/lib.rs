@@ -24,6 +24,7 @@ pub mod schedule;
 pub mod target;
 pub mod template;
 pub mod tensor;
+pub mod text;
 pub mod verify;
 
 pub use error::{Error, Result};

@@ -243,17 +243,19 @@ impl Threads {
     /// The coordinate of `linear`, the own thread's or block's number, in each leaf of the view,
     /// outermost level first (section 4).
     pub fn coordinates(&self, linear: &Var) -> Vec<Expr> {
-        let all = self.view.axes()[0].size.clone();
-        let relative = Expr::from(linear) - &self.view.start()[0];
-        self.view
-            .leaves()
-            .map(|leaf| {
-                let stride = self.view.stride(leaf);
-                let digit = relative.div(&stride);
-                // The outermost leaf needs no remainder.
-                if leaf.size.clone() * stride == all { digit } else { digit.rem(&leaf.size) }
-            })
-            .collect()
+        let axes = self.view.axes().iter();
+        let all = axes.fold(Expr::from(1), |all, axis| all * &axis.size);
+        let relative = Expr::from(linear) - self.view.offset();
+        let digit = |leaf: &Leaf| {
+            if leaf.size.is(1) {
+                return Expr::from(0);
+            }
+            let stride = self.view.stride(leaf);
+            let digit = relative.div(&stride);
+            // The outermost leaf needs no remainder.
+            if leaf.size.clone() * stride == all { digit } else { digit.rem(&leaf.size) }
+        };
+        self.view.leaves().map(digit).collect()
     }
 }
 
@@ -275,6 +277,6 @@ impl fmt::Display for Agent {
     }
 }
 
-fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> &'static str {
+pub(crate) fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> &'static str {
     names.iter().find(|row| row.0 == *value).map(|row| row.1).expect("every value has a row")
 }

@@ -31,6 +31,19 @@ pub(super) fn not_negative(name: &str, value: &Expr) -> Result<()> {
     Err(Error::Kernel(format!("@{name} may be negative: {value}; max(0, ...) is not")))
 }
 
+/// Threads and blocks are numbered from 0 on, without gaps.
+pub(super) fn numbered(view: &View) -> Result<()> {
+    let mut extent = Expr::from(1);
+    let mut left: Vec<_> = view.leaves().filter(|leaf| !leaf.size.is(1)).collect();
+    while let Some(at) = left.iter().position(|leaf| view.stride(leaf) == extent) {
+        extent = extent * left.remove(at).size.clone();
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Kernel(format!("{view} does not number its elements without gaps")))
+}
+
 impl Builder {
     pub(super) fn before_statements(&self) -> Result<()> {
         match &self.scopes[..] {

@@ -49,7 +49,7 @@ impl Expr {
             };
             text.push_str(sign);
             // The sign of a first term binds to the factor behind it.
-            let alone = product.len() == 1 && coefficient.abs() == 1 && sign != "-";
+            let alone = product.len() == 1 && coefficient.unsigned_abs() == 1 && sign != "-";
             text.push_str(&render_term(product, coefficient.unsigned_abs(), alone, name));
         }
         if text.is_empty() { "0".to_owned() } else { text }

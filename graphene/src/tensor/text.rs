@@ -39,7 +39,7 @@ impl fmt::Display for Tensor {
             write!(f, ".S<{},{},{}>", swizzle.bits(), swizzle.base(), swizzle.shift())?;
         }
         match &self.peer {
-            Some(peer) => write!(f, "@{peer}"),
+            Some(peer) => write!(f, ".peer({peer})"),
             None => Ok(()),
         }
     }

@@ -141,6 +141,7 @@ impl View {
                     inner.push(dim.clone());
                 }
                 Tile::Modes(modes) => {
+                    check_modes(modes)?;
                     let rest = complement(modes, &dim.size())?;
                     outer.push(take(&dim.leaves(), &rest)?);
                     let modes: Vec<_> =
@@ -167,11 +168,12 @@ impl View {
         let Some(level) = self.levels.get(depth) else {
             return Err(Error::Shape(format!("there is no level {depth}")));
         };
+        dims.iter().try_for_each(|modes| check_modes(modes))?;
         let leaves: Vec<&Leaf> = level.iter().flat_map(Dim::leaves).collect();
         let size = leaves.iter().fold(Expr::from(1), |size, leaf| size * &leaf.size);
-        let new: i64 = dims.iter().flatten().map(|mode| mode.0).product();
-        if !size.is(new) {
-            return Err(Error::Shape(format!("{size} elements cannot become {new}")));
+        if !counted_once(&dims.concat()).is_some_and(|new| size.is(new)) {
+            let message = format!("the new modes do not count {size} elements once each");
+            return Err(Error::Shape(message));
         }
         let mut levels = self.levels.clone();
         levels[depth] = dims
@@ -251,6 +253,23 @@ impl<const N: usize> From<[Vec<Shape>; N]> for View {
     fn from(levels: [Vec<Shape>; N]) -> View {
         View::levels_of(&levels)
     }
+}
+
+fn check_modes(modes: &[(i64, i64)]) -> Result<()> {
+    match modes.iter().find(|(size, stride)| *size < 1 || *stride < 1) {
+        Some((size, stride)) => Err(Error::Shape(format!("no mode is {size}:{stride}"))),
+        None if modes.is_empty() => Err(Error::Shape("a dimension without modes".to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// The number of elements that modes count from 0 on, if they reach each once.
+fn counted_once(modes: &[(i64, i64)]) -> Option<i64> {
+    let mut modes: Vec<_> = modes.iter().filter(|mode| mode.0 > 1).collect();
+    modes.sort_by_key(|mode| mode.1);
+    modes.into_iter().try_fold(1_i64, |extent, (size, stride)| {
+        if *stride == extent { extent.checked_mul(*size) } else { None }
+    })
 }
 
 /// The dimension that `modes` take from the leaves.

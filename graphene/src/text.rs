@@ -1,0 +1,67 @@
+//! The text form of kernels: [`Kernel`] prints it, [`parse`] reads it back to the same kernel.
+//!
+//! It is the paper's, with strides always written, and with what Hopper adds (see
+//! [`kernel`](crate::kernel)):
+//!
+//! ```text
+//! kernel   = "kernel" name arch "(" { @symbol } ")" { param | launched } spec
+//! param    = %name ":" type                              in global memory
+//! launched = #name ":" type                              the .block and the .thread tensor
+//! type     = "[]" { part } | level { "." level } { part }
+//! level    = "[" sizes ":" strides "]"                   trees: [4,(2,4):2,(1,8)]
+//! part     = ".fp16" ".SH" ".S<3,4,3>" ".peer(" expr ")" or ".thread", ".block"
+//!
+//! body     = "{" { stmt } "}"                            what is declared here is known here
+//! stmt     = %name ":" type                              Allocate
+//!          | %name ":" type "=" %name view
+//!          | #name ":" type "=" #name view
+//!          | names "=" #name ".indices()"                (@m, @n), @i for [2,2:16,8].[8:1]
+//!          | @name "=" expr
+//!          | "ring" @name "[" stages "]"                 @name.stage and @name.parity
+//!          | "advance" @name
+//!          | "for(" @k "=" expr ";" @k "<" expr ";" @k "+=" expr ")" [ "unroll" ] body
+//!          | "if(" ( cond { "&&" cond } | "inside(" operand ")" | "true" ) ")" body
+//!          | "role" #name "[" coord [ ".." end ] "]" body
+//!          | spec
+//! view     = "[" coords "]" | ".tile(" tiles ")" | ".reshape(" depth "," dims ")"
+//!          | ".scalar()" | ".peer(" expr ")"
+//! tile     = "_" | size [ ":" stride ] | "(" sizes "):(" strides ")"
+//! spec     = [ operands "<-" ] kind "<<<" #blocks "," #threads ">>>" "(" operands ")"
+//!            [ "signals" operand | "async" ] [ body ]
+//! operand  = %name [ "[" coords "]" ]
+//! expr     = C's, of + - * / % min(a, b) max(a, b)
+//! ```
+//!
+//! Comments run from `//` to the end of the line; lines mean nothing else. A `%` that touches what
+//! stands before it, or no name behind it, is the remainder; any other opens a tensor's name.
+//!
+//! The type of a view is printed for the reader. The parser computes it from the operation and
+//! refuses another. The ranges of variables are not written: they follow from what defines them.
+
+mod cursor;
+mod expr;
+mod parse;
+mod print;
+mod spec;
+mod types;
+
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+
+/// The kernel that a text describes.
+///
+/// # Errors
+/// [`Error::Text`], with the line and column.
+pub fn parse(text: &str) -> Result<Kernel> {
+    parse::kernel(text)
+}
+
+impl FromStr for Kernel {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Kernel> {
+        parse(text)
+    }
+}

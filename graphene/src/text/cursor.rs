@@ -1,0 +1,211 @@
+//! Words, names and signs of the text, and where they stand.
+
+use crate::error::{Error, Result};
+
+/// How deep expressions and types may nest.
+const MAX_DEPTH: usize = 100;
+
+/// A place in a text.
+pub(super) struct Parser<'t> {
+    text: &'t str,
+    at: usize,
+    depth: usize,
+}
+
+fn is_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+impl<'t> Parser<'t> {
+    pub(super) fn new(text: &'t str) -> Parser<'t> {
+        Parser { text, at: 0, depth: 0 }
+    }
+
+    /// Where the next word or sign starts.
+    pub(super) fn next(&self) -> usize {
+        let mut rest = &self.text[self.at..];
+        loop {
+            rest = rest.trim_start();
+            match rest.strip_prefix("//") {
+                Some(comment) => rest = comment.find('\n').map_or("", |end| &comment[end..]),
+                None => return self.text.len() - rest.len(),
+            }
+        }
+    }
+
+    /// Goes back to where [`next`](Parser::next) was.
+    pub(super) fn back(&mut self, at: usize) {
+        self.at = at;
+    }
+
+    fn rest(&self) -> &'t str {
+        &self.text[self.next()..]
+    }
+
+    pub(super) fn sees(&self, sign: &str) -> bool {
+        self.rest().starts_with(sign)
+    }
+
+    pub(super) fn eat(&mut self, sign: &str) -> bool {
+        let sees = self.sees(sign);
+        if sees {
+            self.at = self.next() + sign.len();
+        }
+        sees
+    }
+
+    pub(super) fn expect(&mut self, sign: &str) -> Result<()> {
+        if self.eat(sign) { Ok(()) } else { self.expected(&format!("`{sign}`")) }
+    }
+
+    /// A word, if there is one.
+    pub(super) fn word(&mut self) -> Option<&'t str> {
+        let word = self.peek_word();
+        self.at = self.next() + word.len();
+        (!word.is_empty()).then_some(word)
+    }
+
+    fn peek_word(&self) -> &'t str {
+        let rest = self.rest();
+        let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+        &rest[..end]
+    }
+
+    pub(super) fn eat_word(&mut self, word: &str) -> bool {
+        let same = self.peek_word() == word;
+        if same {
+            self.at = self.next() + word.len();
+        }
+        same
+    }
+
+    /// What `%`, `#` or `@` makes a name, if there is one; a ring's stage or parity is one too.
+    pub(super) fn name(&mut self, sigil: char) -> Option<&'t str> {
+        let rest = self.rest().strip_prefix(sigil)?;
+        let mut end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+        if end == 0 {
+            return None;
+        }
+        for part in [".stage", ".parity"] {
+            let after = rest[end..].strip_prefix(part);
+            if sigil == '@' && after.is_some_and(|after| !after.starts_with(is_name)) {
+                end += part.len();
+                break;
+            }
+        }
+        self.at = self.next() + 1 + end;
+        Some(&rest[..end])
+    }
+
+    pub(super) fn expect_name(&mut self, sigil: char, of: &str) -> Result<&'t str> {
+        match self.name(sigil) {
+            Some(name) => Ok(name),
+            None => self.expected(&format!("{of}, `{sigil}name`")),
+        }
+    }
+
+    /// Whether a `%` here is the remainder, which is then eaten: see the notation.
+    pub(super) fn eat_remainder(&mut self) -> bool {
+        let next = self.next();
+        let is = self.text[next..]
+            .strip_prefix('%')
+            .is_some_and(|after| next == self.at || !after.starts_with(is_name));
+        if is {
+            self.at = next + 1;
+        }
+        is
+    }
+
+    pub(super) fn sees_digit(&self) -> bool {
+        self.rest().starts_with(|c: char| c.is_ascii_digit())
+    }
+
+    /// An integer without a sign.
+    pub(super) fn natural(&mut self) -> Result<i64> {
+        let digits = self.peek_word();
+        if !self.sees_digit() {
+            return self.expected("an integer");
+        }
+        match digits.parse() {
+            Ok(value) => {
+                self.at = self.next() + digits.len();
+                Ok(value)
+            }
+            Err(_) => self.expected("an integer of at most 63 bits"),
+        }
+    }
+
+    pub(super) fn integer(&mut self) -> Result<i64> {
+        let negative = self.eat("-");
+        let value = self.natural()?;
+        Ok(if negative { -value } else { value })
+    }
+
+    /// Whether a parenthesis here holds several parts rather than an expression.
+    pub(super) fn opens_tuple(&self) -> bool {
+        let mut depth = 0_usize;
+        for sign in self.rest().chars() {
+            match sign {
+                '(' => depth += 1,
+                // The first sign opened no parenthesis.
+                _ if depth == 0 => return false,
+                ')' if depth == 1 => return false,
+                ')' => depth -= 1,
+                ',' if depth == 1 => return true,
+                // No expression goes on behind these.
+                '{' | '}' | '[' | ']' | ';' => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// What stands before a sign, which is not eaten.
+    pub(super) fn until(&mut self, sign: char) -> &'t str {
+        let rest = self.rest();
+        let end = rest.find(sign).unwrap_or(rest.len());
+        self.at = self.next() + end;
+        rest[..end].trim_end()
+    }
+
+    /// One level deeper.
+    pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= MAX_DEPTH {
+            return self.fail(self.next(), Error::Depth.to_string());
+        }
+        self.depth += 1;
+        let value = read(self);
+        self.depth -= 1;
+        value
+    }
+
+    pub(super) fn end(&self) -> Result<()> {
+        if self.rest().is_empty() { Ok(()) } else { self.expected("the end of the text") }
+    }
+
+    pub(super) fn expected<T>(&self, what: &str) -> Result<T> {
+        let rest = self.rest();
+        let word = self.peek_word();
+        let found = match (rest.chars().next(), word) {
+            (None, _) => "the end".to_owned(),
+            (Some(sign), "") => format!("`{sign}`"),
+            (Some(_), word) => format!("`{word}`"),
+        };
+        self.fail(self.next(), format!("expected {what}, found {found}"))
+    }
+
+    pub(super) fn fail<T>(&self, at: usize, message: String) -> Result<T> {
+        let before = &self.text[..at];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Err(Error::Text { at, line, column, message })
+    }
+
+    /// The result, or the error with a position if it has none yet.
+    pub(super) fn located<T>(&self, at: usize, result: Result<T>) -> Result<T> {
+        match result {
+            Err(error) if error.position().is_none() => self.fail(at, error.to_string()),
+            Ok(_) | Err(_) => result,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Expressions, comparisons, and trees of expressions.
+
+use super::cursor::Parser;
+use crate::build::Builder;
+use crate::error::Result;
+use crate::index::{Cond, Expr, Relation};
+use crate::tensor::{Coord, Shape};
+
+/// How many terms a product may have before it is simplified.
+const MAX_TERMS: usize = 1024;
+
+/// Expressions in nested parentheses: sizes, strides or coordinates.
+pub(super) enum Tree {
+    Leaf(Expr),
+    Tuple(Vec<Tree>),
+}
+
+impl Parser<'_> {
+    pub(super) fn expr(&mut self, k: &Builder) -> Result<Expr> {
+        let mut sum = self.term(k)?;
+        loop {
+            if self.eat("+") {
+                sum = sum + self.term(k)?;
+            } else if self.eat("-") {
+                sum = sum - self.term(k)?;
+            } else {
+                return Ok(sum);
+            }
+        }
+    }
+
+    fn term(&mut self, k: &Builder) -> Result<Expr> {
+        let mut value = self.factor(k)?;
+        loop {
+            let at = self.next();
+            if self.eat("*") {
+                let other = self.factor(k)?;
+                if value.terms().count() * other.terms().count() > MAX_TERMS {
+                    return self.fail(at, "a product of too many terms".to_owned());
+                }
+                value = value * other;
+            } else if self.eat("/") {
+                value = value.div(&self.factor(k)?);
+            } else if self.eat_remainder() {
+                value = value.rem(&self.factor(k)?);
+            } else {
+                return Ok(value);
+            }
+        }
+    }
+
+    fn factor(&mut self, k: &Builder) -> Result<Expr> {
+        if self.sees_digit() {
+            return self.natural().map(Expr::from);
+        }
+        let at = self.next();
+        if let Some(name) = self.name('@') {
+            return match k.find_var(name) {
+                Some(var) => Ok(Expr::from(var)),
+                None => self.fail(at, format!("no @{name} is known here")),
+            };
+        }
+        self.nested(|p| {
+            if p.eat("-") {
+                return Ok(p.factor(k)? * -1);
+            }
+            let call = match () {
+                () if p.eat_word("min") => Some(Expr::min as fn(Expr, Expr) -> Expr),
+                () if p.eat_word("max") => Some(Expr::max as fn(Expr, Expr) -> Expr),
+                () => None,
+            };
+            if call.is_none() && !p.sees("(") {
+                return p.expected("an expression");
+            }
+            p.expect("(")?;
+            let mut value = p.expr(k)?;
+            if let Some(call) = call {
+                p.expect(",")?;
+                value = call(value, p.expr(k)?);
+            }
+            p.expect(")")?;
+            Ok(value)
+        })
+    }
+
+    pub(super) fn cond(&mut self, k: &Builder) -> Result<Cond> {
+        let left = self.expr(k)?;
+        let relations = [Relation::AtLeast, Relation::Equal, Relation::Unequal, Relation::Less];
+        let Some(relation) = relations.into_iter().find(|relation| self.eat(&relation.to_string()))
+        else {
+            return self.expected("a comparison: `<`, `>=`, `==` or `!=`");
+        };
+        Ok(Cond { left, relation, right: self.expr(k)? })
+    }
+
+    /// `a, (b, c)`
+    pub(super) fn trees(&mut self, k: &Builder) -> Result<Vec<Tree>> {
+        let mut trees = vec![self.tree(k)?];
+        while self.eat(",") {
+            trees.push(self.tree(k)?);
+        }
+        Ok(trees)
+    }
+
+    fn tree(&mut self, k: &Builder) -> Result<Tree> {
+        if !self.opens_tuple() {
+            return self.expr(k).map(Tree::Leaf);
+        }
+        self.nested(|p| {
+            p.expect("(")?;
+            let trees = p.trees(k)?;
+            p.expect(")")?;
+            Ok(Tree::Tuple(trees))
+        })
+    }
+
+    /// `[a, (b, c)]`
+    pub(super) fn coords(&mut self, k: &Builder) -> Result<Vec<Coord>> {
+        self.expect("[")?;
+        let trees = self.trees(k)?;
+        self.expect("]")?;
+        Ok(trees.into_iter().map(Tree::coord).collect())
+    }
+}
+
+impl Tree {
+    fn coord(self) -> Coord {
+        match self {
+            Tree::Leaf(expr) => Coord::At(expr),
+            Tree::Tuple(trees) => Coord::Tuple(trees.into_iter().map(Tree::coord).collect()),
+        }
+    }
+
+    /// Sizes with their strides, if there is one for each.
+    pub(super) fn zip(sizes: Vec<Tree>, strides: Vec<Tree>) -> Option<Vec<Shape>> {
+        if sizes.len() != strides.len() {
+            return None;
+        }
+        let pair = |(size, stride)| match (size, stride) {
+            (Tree::Leaf(size), Tree::Leaf(stride)) => Some(Shape::Leaf(size, stride)),
+            (Tree::Tuple(sizes), Tree::Tuple(strides)) => {
+                Tree::zip(sizes, strides).map(Shape::Tuple)
+            }
+            (Tree::Leaf(_), Tree::Tuple(_)) | (Tree::Tuple(_), Tree::Leaf(_)) => None,
+        };
+        sizes.into_iter().zip(strides).map(pair).collect()
+    }
+}

@@ -1,0 +1,360 @@
+//! Kernels and statements from text. What they mean, and what is wrong with them, the builder knows.
+
+use super::cursor::Parser;
+use super::print::index_groups;
+use crate::arch::Arch;
+use crate::build::{Builder, Viewed};
+use crate::error::Result;
+use crate::kernel::{Kernel, Operand, Test};
+use crate::tensor::{Agent, Memory, Tensor};
+
+pub(super) fn kernel(text: &str) -> Result<Kernel> {
+    let mut p = Parser::new(text);
+    if !p.eat_word("kernel") {
+        return p.expected("`kernel`");
+    }
+    if p.sees_digit() {
+        return p.expected("the kernel's name");
+    }
+    let Some(name) = p.word() else { return p.expected("the kernel's name") };
+    let mut k = Builder::new(name, p.arch()?);
+    p.symbols(&mut k)?;
+    loop {
+        let at = p.next();
+        if p.name('%').is_some_and(|_| p.sees(":")) {
+            p.back(at);
+            p.param(&mut k)?;
+        } else if p.name('#').is_some() {
+            p.back(at);
+            p.launched(&mut k)?;
+        } else {
+            p.back(at);
+            break;
+        }
+    }
+    p.whole(k)
+}
+
+impl Parser<'_> {
+    fn arch(&mut self) -> Result<Arch> {
+        let at = self.next();
+        let arch = self.word().unwrap_or_default().parse();
+        self.located(at, arch)
+    }
+
+    fn symbols(&mut self, k: &mut Builder) -> Result<()> {
+        self.expect("(")?;
+        while !self.sees(")") {
+            let at = self.next();
+            let name = self.new_var(k)?;
+            let symbol = k.symbol(name);
+            self.located(at, symbol)?;
+            if !self.eat(",") {
+                break;
+            }
+        }
+        self.expect(")")
+    }
+
+    fn param(&mut self, k: &mut Builder) -> Result<()> {
+        let at = self.next();
+        let name = self.new_tensor(k)?;
+        self.expect(":")?;
+        let from = self.next();
+        let Tensor { view, scalar, memory, swizzle, peer } = self.tensor_type(k)?;
+        if memory != Memory::Global || swizzle.is_some() || peer.is_some() {
+            return self.fail(from, "parameters are in plain global memory, GL".to_owned());
+        }
+        let param = k.param(name, view, scalar);
+        self.located(at, param).map(drop)
+    }
+
+    fn launched(&mut self, k: &mut Builder) -> Result<()> {
+        let at = self.next();
+        let name = self.new_threads(k)?;
+        self.expect(":")?;
+        let threads = self.threads_type(k)?;
+        let launched = match threads.agent {
+            Agent::Block => k.grid(name, threads.view),
+            Agent::Thread => k.block(name, threads.view),
+        };
+        self.located(at, launched).map(drop)
+    }
+
+    /// The spec that is the kernel, and nothing behind it.
+    fn whole(&mut self, mut k: Builder) -> Result<Kernel> {
+        let at = self.next();
+        let outs = if self.sees("%") { self.outs(&k)? } else { Vec::new() };
+        let header = self.header(&k, outs)?;
+        self.body(&mut k)?;
+        self.end()?;
+        let kernel = k.finish_as(header);
+        self.located(at, kernel)
+    }
+
+    fn body(&mut self, k: &mut Builder) -> Result<()> {
+        self.expect("{")?;
+        while !self.eat("}") {
+            self.stmt(k)?;
+        }
+        Ok(())
+    }
+
+    fn stmt(&mut self, k: &mut Builder) -> Result<()> {
+        let at = self.next();
+        if self.name('%').is_some() {
+            let declares = self.sees(":");
+            self.back(at);
+            return if declares { self.tensor(k) } else { self.computed(k) };
+        }
+        if self.name('#').is_some() {
+            self.back(at);
+            return self.threads(k);
+        }
+        if self.sees("(") {
+            return self.indices(k);
+        }
+        if self.name('@').is_some() {
+            let value = self.eat("=") && !self.sees("#");
+            self.back(at);
+            return if value { self.value(k) } else { self.indices(k) };
+        }
+        match self.word() {
+            Some("ring") => self.ring(k),
+            Some("advance") => self.advance(k),
+            Some("for") => self.for_(k),
+            Some("if") => self.if_(k),
+            Some("role") => self.role(k),
+            Some(_) | None => {
+                self.back(at);
+                self.spec(k, Vec::new())
+            }
+        }
+    }
+
+    /// An allocation or a view.
+    fn tensor(&mut self, k: &mut Builder) -> Result<()> {
+        let at = self.next();
+        let name = self.new_tensor(k)?;
+        self.expect(":")?;
+        let from = self.next();
+        let printed = self.tensor_type(k)?;
+        if !self.eat("=") {
+            if printed.peer.is_some() {
+                return self.fail(from, "a peer's memory is a view of the own".to_owned());
+            }
+            let Tensor { view, scalar, memory, swizzle, peer: _ } = printed;
+            let allocated = k.allocate(name, view, scalar, memory, swizzle);
+            return self.located(at, allocated).map(drop);
+        }
+        let of = self.known_tensor(k)?;
+        let op = self.view_op(k)?;
+        let id = self.located(at, of.view(k, name, op))?;
+        let derived = k.tensor_of(id)?;
+        let same = |a: &Tensor, b: &Tensor| {
+            let parts = |t: &Tensor| (t.scalar, t.memory, t.swizzle, t.peer.clone());
+            a.view.shapes() == b.view.shapes() && parts(a) == parts(b)
+        };
+        if same(derived, &printed) {
+            return Ok(());
+        }
+        self.fail(from, format!("%{name} is {derived}, not {printed}"))
+    }
+
+    fn threads(&mut self, k: &mut Builder) -> Result<()> {
+        let at = self.next();
+        let name = self.new_threads(k)?;
+        self.expect(":")?;
+        let from = self.next();
+        let printed = self.threads_type(k)?;
+        self.expect("=")?;
+        let of = self.known_threads(k)?;
+        let op = self.view_op(k)?;
+        let id = self.located(at, of.view(k, name, op))?;
+        let derived = k.threads_of(id)?;
+        if derived.view.shapes() == printed.view.shapes() && derived.agent == printed.agent {
+            return Ok(());
+        }
+        self.fail(from, format!("#{name} is {derived}, not {printed}"))
+    }
+
+    /// `(@m, @n), @i = #t.indices()`: a level's names in parentheses if there are several levels.
+    fn indices(&mut self, k: &mut Builder) -> Result<()> {
+        let at = self.next();
+        let mut groups: Vec<Vec<&str>> = Vec::new();
+        loop {
+            let mut group = Vec::new();
+            if self.eat("(") {
+                group.push(self.new_var(k)?);
+                while self.eat(",") {
+                    group.push(self.new_var(k)?);
+                }
+                self.expect(")")?;
+            } else {
+                group.push(self.new_var(k)?);
+            }
+            groups.push(group);
+            if !self.eat(",") {
+                break;
+            }
+        }
+        self.expect("=")?;
+        let of = self.known_threads(k)?;
+        self.expect(".")?;
+        if !self.eat_word("indices") {
+            return self.expected("`indices`");
+        }
+        self.expect("(")?;
+        self.expect(")")?;
+        let expected = match &index_groups(&k.threads_of(of)?.view)[..] {
+            [size] => vec![1; *size],
+            groups => groups.to_vec(),
+        };
+        let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
+        if sizes != expected {
+            return self.fail(at, format!("expected names in groups of {expected:?}"));
+        }
+        let names = groups.concat();
+        let vars = k.indices_named(of, &names);
+        self.located(at, vars).map(drop)
+    }
+
+    fn value(&mut self, k: &mut Builder) -> Result<()> {
+        let at = self.next();
+        let name = self.new_var(k)?;
+        self.expect("=")?;
+        let value = self.expr(k)?;
+        let var = k.let_(name, value);
+        self.located(at, var).map(drop)
+    }
+
+    fn ring(&mut self, k: &mut Builder) -> Result<()> {
+        let at = self.next();
+        let name = self.new_var(k)?;
+        self.expect("[")?;
+        let stages = self.natural()?;
+        self.expect("]")?;
+        let ring = k.ring(name, stages);
+        self.located(at, ring).map(drop)
+    }
+
+    fn advance(&mut self, k: &mut Builder) -> Result<()> {
+        let at = self.next();
+        let name = self.expect_name('@', "a ring")?;
+        match k.find_ring(name).cloned() {
+            Some(ring) => k.advance(&ring),
+            None => self.fail(at, format!("no ring @{name} is known here")),
+        }
+    }
+
+    /// What computes the operands that stand here.
+    fn computed(&mut self, k: &mut Builder) -> Result<()> {
+        let outs = self.outs(k)?;
+        self.spec(k, outs)
+    }
+
+    fn outs(&mut self, k: &Builder) -> Result<Vec<Operand>> {
+        let outs = self.operands(k)?;
+        self.expect("<-")?;
+        Ok(outs)
+    }
+
+    fn spec(&mut self, k: &mut Builder, outs: Vec<Operand>) -> Result<()> {
+        let at = self.next();
+        let header = self.header(k, outs)?;
+        let added =
+            if self.sees("{") { k.decompose(header, |k| self.body(k)) } else { k.add(header) };
+        self.located(at, added)
+    }
+
+    fn for_(&mut self, k: &mut Builder) -> Result<()> {
+        self.expect("(")?;
+        let at = self.next();
+        let name = self.new_var(k)?;
+        self.expect("=")?;
+        let first = self.expr(k)?;
+        self.expect(";")?;
+        self.same_var(name)?;
+        self.expect("<")?;
+        let end = self.expr(k)?;
+        self.expect(";")?;
+        self.same_var(name)?;
+        self.expect("+=")?;
+        let step = self.expr(k)?;
+        self.expect(")")?;
+        let unroll = self.eat_word("unroll");
+        let looped = k.for_(name, first..end, step, unroll, |k, _| self.body(k));
+        self.located(at, looped)
+    }
+
+    fn if_(&mut self, k: &mut Builder) -> Result<()> {
+        self.expect("(")?;
+        let at = self.next();
+        let test = if self.eat_word("true") {
+            Test::All(Vec::new())
+        } else if self.eat_word("inside") {
+            self.expect("(")?;
+            let operand = self.operand(k)?;
+            self.expect(")")?;
+            Test::Inside(operand)
+        } else {
+            let mut conds = vec![self.cond(k)?];
+            while self.eat("&&") {
+                conds.push(self.cond(k)?);
+            }
+            Test::All(conds)
+        };
+        self.expect(")")?;
+        let tested = k.if_(test, |k| self.body(k));
+        self.located(at, tested)
+    }
+
+    fn role(&mut self, k: &mut Builder) -> Result<()> {
+        let at = self.next();
+        let threads = self.known_threads(k)?;
+        self.expect("[")?;
+        let first = self.natural()?;
+        let end = if self.eat("..") { self.natural()? } else { first.saturating_add(1) };
+        self.expect("]")?;
+        let role = k.role(threads, first..end, |k| self.body(k));
+        self.located(at, role)
+    }
+}
+
+/// Names that a statement gives.
+impl<'t> Parser<'t> {
+    fn new_tensor(&mut self, k: &Builder) -> Result<&'t str> {
+        let at = self.next();
+        let name = self.expect_name('%', "a tensor")?;
+        if k.is_tensor_taken(name) {
+            return self.fail(at, format!("%{name} is declared twice"));
+        }
+        Ok(name)
+    }
+
+    fn new_threads(&mut self, k: &Builder) -> Result<&'t str> {
+        let at = self.next();
+        let name = self.expect_name('#', "threads or blocks")?;
+        if k.is_threads_taken(name) {
+            return self.fail(at, format!("#{name} is declared twice"));
+        }
+        Ok(name)
+    }
+
+    fn new_var(&mut self, k: &Builder) -> Result<&'t str> {
+        let at = self.next();
+        let name = self.expect_name('@', "a variable")?;
+        if k.is_var_taken(name) {
+            return self.fail(at, format!("@{name} has a meaning here already"));
+        }
+        Ok(name)
+    }
+
+    fn same_var(&mut self, name: &str) -> Result<()> {
+        let at = self.next();
+        if self.name('@') == Some(name) {
+            return Ok(());
+        }
+        self.fail(at, format!("expected the counter @{name}"))
+    }
+}

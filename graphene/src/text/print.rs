@@ -1,0 +1,215 @@
+//! Kernels to text.
+
+use std::fmt::{Display, Formatter, Result};
+
+use crate::kernel::{
+    Binary, Completion, Fence, For, Group, Kernel, Kind, Number, Operand, Spec, Stmt, TensorId,
+    Test, ThreadsId, Unary,
+};
+use crate::tensor::{Dim, View, name_of};
+
+impl Display for Kernel {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        writeln!(f, "kernel {} {} ({})", self.name, self.arch, list(&self.symbols))?;
+        for &param in &self.params {
+            writeln!(f, "{}:{}", self.percent(param), self.tensor(param))?;
+        }
+        // In the order of their making, which is that of their numbers.
+        let mut launched = [self.grid, self.block];
+        launched.sort();
+        for id in launched {
+            writeln!(f, "{}:{}", self.hash(id), self.threads(id))?;
+        }
+        self.write_spec(f, &self.spec, 0)
+    }
+}
+
+impl Kernel {
+    fn percent(&self, id: TensorId) -> String {
+        format!("%{}", self.tensor_name(id))
+    }
+
+    fn hash(&self, id: ThreadsId) -> String {
+        format!("#{}", self.threads_name(id))
+    }
+
+    fn operand_text(&self, operand: &Operand) -> String {
+        let name = self.percent(operand.tensor);
+        if operand.index.is_empty() { name } else { format!("{name}[{}]", list(&operand.index)) }
+    }
+
+    fn operands_text(&self, operands: &[Operand]) -> String {
+        let texts: Vec<String> =
+            operands.iter().map(|operand| self.operand_text(operand)).collect();
+        texts.join(", ")
+    }
+
+    fn write_body(&self, f: &mut Formatter<'_>, body: &[Stmt], depth: usize) -> Result {
+        writeln!(f, " {{")?;
+        for stmt in body {
+            self.write_stmt(f, stmt, depth + 1)?;
+        }
+        indent(f, depth)?;
+        writeln!(f, "}}")
+    }
+
+    fn write_stmt(&self, f: &mut Formatter<'_>, stmt: &Stmt, depth: usize) -> Result {
+        indent(f, depth)?;
+        match stmt {
+            Stmt::Allocate(id) => writeln!(f, "{}:{}", self.percent(*id), self.tensor(*id)),
+            Stmt::View(id, of, op) => {
+                let (id, tensor, of) = (self.percent(*id), self.tensor(*id), self.percent(*of));
+                writeln!(f, "{id}:{tensor} = {of}{op}")
+            }
+            Stmt::Threads(id, of, op) => {
+                let (id, threads, of) = (self.hash(*id), self.threads(*id), self.hash(*of));
+                writeln!(f, "{id}:{threads} = {of}{op}")
+            }
+            Stmt::Indices(vars, of) => {
+                let mut vars = vars.iter();
+                let groups: Vec<String> = index_groups(&self.threads(*of).view)
+                    .into_iter()
+                    .map(|size| list(vars.by_ref().take(size)))
+                    .collect();
+                let names = match &groups[..] {
+                    [names] => names.clone(),
+                    _ => parenthesised(&groups),
+                };
+                writeln!(f, "{names} = {}.indices()", self.hash(*of))
+            }
+            Stmt::Let(var, value) => writeln!(f, "{var} = {value}"),
+            Stmt::Ring(ring) => writeln!(f, "ring @{}[{}]", ring.name, ring.stages),
+            Stmt::Advance(ring) => writeln!(f, "advance @{}", ring.name),
+            Stmt::Spec(spec) => self.write_spec(f, spec, depth),
+            Stmt::For(looped) => self.write_for(f, looped, depth),
+            Stmt::If(test, body) => {
+                match test {
+                    Test::All(conds) if conds.is_empty() => write!(f, "if(true)")?,
+                    Test::All(conds) => {
+                        let conds: Vec<String> = conds.iter().map(ToString::to_string).collect();
+                        write!(f, "if({})", conds.join(" && "))?;
+                    }
+                    Test::Inside(operand) => {
+                        write!(f, "if(inside({}))", self.operand_text(operand))?;
+                    }
+                }
+                self.write_body(f, body, depth)
+            }
+            Stmt::Role(of, first, end, body) => {
+                let of = self.hash(*of);
+                if first + 1 == *end {
+                    write!(f, "role {of}[{first}]")?;
+                } else {
+                    write!(f, "role {of}[{first}..{end}]")?;
+                }
+                self.write_body(f, body, depth)
+            }
+        }
+    }
+
+    fn write_for(&self, f: &mut Formatter<'_>, looped: &For, depth: usize) -> Result {
+        let For { var, first, end, step, unroll, body } = looped;
+        write!(f, "for({var} = {first}; {var} < {end}; {var} += {step})")?;
+        if *unroll {
+            write!(f, " unroll")?;
+        }
+        self.write_body(f, body, depth)
+    }
+
+    fn write_spec(&self, f: &mut Formatter<'_>, spec: &Spec, depth: usize) -> Result {
+        if !spec.outs.is_empty() {
+            write!(f, "{} <- ", self.operands_text(&spec.outs))?;
+        }
+        let (blocks, threads) = (self.hash(spec.blocks), self.hash(spec.threads));
+        let ins = self.operands_text(&spec.ins);
+        write!(f, "{}<<<{blocks}, {threads}>>>({ins})", spec.kind)?;
+        match &spec.completion {
+            Completion::Now => {}
+            Completion::Signals(barrier) => write!(f, " signals {}", self.operand_text(barrier))?,
+            Completion::Group => write!(f, " async")?,
+        }
+        match &spec.body {
+            Some(body) => self.write_body(f, body, depth),
+            None => writeln!(f),
+        }
+    }
+}
+
+/// How many coordinates each level of a view has: `(@m, @n), @i` for `[2,2:16,8].[8:1]`.
+pub(super) fn index_groups(view: &View) -> Vec<usize> {
+    let leaves = |level: &Vec<Dim>| level.iter().map(|dim| dim.leaves().len()).sum();
+    view.levels().iter().map(leaves).collect()
+}
+
+fn parenthesised(groups: &[String]) -> String {
+    let group = |names: &String| {
+        if names.contains(',') { format!("({names})") } else { names.clone() }
+    };
+    groups.iter().map(group).collect::<Vec<_>>().join(", ")
+}
+
+fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn indent(f: &mut Formatter<'_>, depth: usize) -> Result {
+    write!(f, "{:width$}", "", width = 2 * depth)
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Kind::Spec => f.write_str("Spec"),
+            Kind::Move => f.write_str("Move"),
+            Kind::MatMul => f.write_str("MatMul"),
+            Kind::Unary(function) => write!(f, "UnaryPointwise<{function}>"),
+            Kind::Binary(function) => write!(f, "BinaryPointwise<{function}>"),
+            Kind::Reduction(function) => write!(f, "Reduction<{function}>"),
+            Kind::Shfl(mask) => write!(f, "Shfl<{mask}>"),
+            Kind::Init(value) => write!(f, "Init<{value}>"),
+            Kind::Arrive(None) => f.write_str("Arrive"),
+            Kind::Arrive(Some(bytes)) => write!(f, "Arrive<{bytes}>"),
+            Kind::Wait(parity) => write!(f, "Wait<{parity}>"),
+            Kind::Commit(group) => write!(f, "Commit<{group}>"),
+            Kind::WaitGroup(group, left, false) => write!(f, "WaitGroup<{group}, {left}>"),
+            Kind::WaitGroup(group, left, true) => write!(f, "WaitGroup<{group}, {left}, read>"),
+            Kind::Fence(fence) => write!(f, "Fence<{fence}>"),
+            Kind::Sync => f.write_str("Sync"),
+            Kind::Registers(count) => write!(f, "Registers<{count}>"),
+            Kind::Release => f.write_str("Release"),
+            Kind::Acquire => f.write_str("Acquire"),
+        }
+    }
+}
+
+/// As short as reads back: `2`, `0.5`, `1e-30`, `-inf`.
+impl Display for Number {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let text = format!("{:?}", self.0);
+        f.write_str(text.strip_suffix(".0").unwrap_or(&text))
+    }
+}
+
+impl Display for Unary {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str(name_of(&Unary::ALL, self))
+    }
+}
+
+impl Display for Binary {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str(name_of(&Binary::ALL, self))
+    }
+}
+
+impl Display for Group {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str(name_of(&Group::ALL, self))
+    }
+}
+
+impl Display for Fence {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str(name_of(&Fence::ALL, self))
+    }
+}

@@ -1,0 +1,149 @@
+//! Types, and the operations that give a view of a view.
+
+use super::cursor::Parser;
+use super::expr::Tree;
+use crate::build::Builder;
+use crate::error::Result;
+use crate::layout::Swizzle;
+use crate::tensor::{Agent, Memory, Scalar, Shape, Tensor, Threads, Tile, View, ViewOp};
+
+impl Parser<'_> {
+    /// `[2,2:2,16].[2,4:1,4].fp32.GL`
+    pub(super) fn tensor_type(&mut self, k: &Builder) -> Result<Tensor> {
+        let view = self.levels(k)?;
+        let scalar = self.row("a scalar type", &Scalar::ALL)?;
+        self.expect(".")?;
+        let memory = self.row("a memory", &Memory::ALL)?;
+        let mut tensor = Tensor::new(view, scalar, memory);
+        if self.eat(".S<") {
+            let at = self.next();
+            let bits = self.integer()?;
+            self.expect(",")?;
+            let base = self.integer()?;
+            self.expect(",")?;
+            let shift = self.integer()?;
+            self.expect(">")?;
+            tensor.swizzle = Some(self.located(at, Swizzle::new(bits, base, shift))?);
+        }
+        if self.eat(".peer(") {
+            tensor.peer = Some(self.expr(k)?);
+            self.expect(")")?;
+        }
+        Ok(tensor)
+    }
+
+    /// `[4:8].[8:1].thread`
+    pub(super) fn threads_type(&mut self, k: &Builder) -> Result<Threads> {
+        let view = self.levels(k)?;
+        let agent = self.row("`thread` or `block`", &Agent::ALL)?;
+        Ok(Threads { view, agent })
+    }
+
+    /// Levels, and the dot behind them.
+    fn levels(&mut self, k: &Builder) -> Result<View> {
+        let mut levels: Vec<Vec<Shape>> = Vec::new();
+        loop {
+            let at = self.next();
+            self.expect("[")?;
+            if levels.is_empty() && self.eat("]") {
+                self.expect(".")?;
+                return Ok(View::buffer(&[]));
+            }
+            let sizes = self.trees(k)?;
+            self.expect(":")?;
+            let strides = self.trees(k)?;
+            self.expect("]")?;
+            match Tree::zip(sizes, strides) {
+                Some(level) => levels.push(level),
+                None => return self.fail(at, "expected a stride for every size".to_owned()),
+            }
+            self.expect(".")?;
+            if !self.sees("[") {
+                return Ok(View::levels_of(&levels));
+            }
+        }
+    }
+
+    /// A word that is a row's name.
+    pub(super) fn row<T: Copy>(&mut self, what: &str, rows: &[(T, &'static str)]) -> Result<T> {
+        match rows.iter().find(|row| self.eat_word(row.1)) {
+            Some(row) => Ok(row.0),
+            None => {
+                let names: Vec<&str> = rows.iter().map(|row| row.1).collect();
+                self.expected(&format!("{what} ({})", names.join(", ")))
+            }
+        }
+    }
+
+    /// `.tile(128, _)` and its like.
+    pub(super) fn view_op(&mut self, k: &Builder) -> Result<ViewOp> {
+        if self.sees("[") {
+            return self.coords(k).map(ViewOp::Index);
+        }
+        self.expect(".")?;
+        let at = self.next();
+        let op = self.word().unwrap_or_default();
+        self.expect("(")?;
+        let op = match op {
+            "tile" => ViewOp::Tile(self.tiles()?),
+            "reshape" => {
+                let at = self.next();
+                let Ok(depth) = usize::try_from(self.natural()?) else {
+                    return self.fail(at, "expected a level's number".to_owned());
+                };
+                let mut dims = Vec::new();
+                while self.eat(",") {
+                    dims.push(self.modes()?);
+                }
+                ViewOp::Reshape(depth, dims)
+            }
+            "scalar" => ViewOp::Scalar,
+            "peer" => ViewOp::Peer(self.expr(k)?),
+            _ => {
+                let message = "expected `tile`, `reshape`, `scalar` or `peer`".to_owned();
+                return self.fail(at, message);
+            }
+        };
+        self.expect(")")?;
+        Ok(op)
+    }
+
+    fn tiles(&mut self) -> Result<Vec<Tile>> {
+        let mut tiles = Vec::new();
+        loop {
+            tiles.push(match self.eat_word("_") {
+                true => Tile::Whole,
+                false => Tile::Modes(self.modes()?),
+            });
+            if !self.eat(",") {
+                return Ok(tiles);
+            }
+        }
+    }
+
+    /// `8`, `8:1` or `(4,2):(1,16)`
+    fn modes(&mut self) -> Result<Vec<(i64, i64)>> {
+        let at = self.next();
+        if !self.sees("(") {
+            let size = self.natural()?;
+            return Ok(vec![(size, if self.eat(":") { self.natural()? } else { 1 })]);
+        }
+        let sizes = self.naturals()?;
+        self.expect(":")?;
+        let strides = self.naturals()?;
+        if sizes.len() != strides.len() {
+            return self.fail(at, "expected a stride for every size".to_owned());
+        }
+        Ok(sizes.into_iter().zip(strides).collect())
+    }
+
+    fn naturals(&mut self) -> Result<Vec<i64>> {
+        self.expect("(")?;
+        let mut values = vec![self.natural()?];
+        while self.eat(",") {
+            values.push(self.natural()?);
+        }
+        self.expect(")")?;
+        Ok(values)
+    }
+}
