@@ -54,14 +54,16 @@ impl OneWarp {
     }
 
     fn allocate(&mut self, name: &str, n: i64, scalar: Scalar) -> Result<TensorId> {
-        let sizes: &[i64] = if n == 1 { &[] } else { &[n] };
+        let sizes = [1, n];
+        let sizes = if n == 1 { &[] } else { &sizes[..] };
         self.builder.allocate(name, packed(sizes), scalar, Memory::Registers, None)
     }
 
     /// Loads or stores, element by element.
     fn copy(&mut self, to: TensorId, from: TensorId, n: i64, lanes: ThreadsId) -> Result<()> {
         for i in 0..n {
-            let at = |tensor| if n == 1 { Operand::all(tensor) } else { Operand::at(tensor, [i]) };
+            let at =
+                |tensor| if n == 1 { Operand::all(tensor) } else { Operand::at(tensor, [0, i]) };
             self.builder.spec(Kind::Move, at(to), at(from), lanes)?;
         }
         Ok(())
@@ -220,7 +222,7 @@ pub(super) fn ldmatrix(count: i64) -> Result<Kernel> {
   %d:{shape}.fp16.RF
   #five:[4:8].[8:1].thread = #warp.tile(8)
   #six:[2,2:16,8].[8:1].thread = #five.reshape(0, 2:2, 2:1)
-  @group_m, @group_n, @row = #six.indices()
+  (@group_m, @group_n), @row = #six.indices()
   %7:[2,2:128,8].[8,8:16,1].fp16.SH = %s.tile(8, 8)
   %8:[8,8:16,1].fp16.SH = %7[@group_m, @group_n]
   %9:[8,1:16,0].[1,8:0,1].fp16.SH = %8.tile(1, 8)
@@ -228,9 +230,9 @@ pub(super) fn ldmatrix(count: i64) -> Result<Kernel> {
   %11:{tiles}.fp16.RF = %d.tile(1, 2)
   %11 <- Move<<<#grid,#warp>>>(%10)
   for(@i = 0; @i < {words}; @i += 1) unroll {{
-    %from:[].fp16.RF = %d[@i/{columns}, @i%{columns}]
-    %to:[].fp16.GL = %out[@lane, @i]
-    %to <- Move<<<#grid,#one>>>(%from)
+    %from_2:[].fp16.RF = %d[@i/{columns}, @i%{columns}]
+    %to_2:[].fp16.GL = %out[@lane, @i]
+    %to_2 <- Move<<<#grid,#one>>>(%from_2)
   }}
 }}",
         columns = if count == 4 { 4 } else { 2 },
@@ -263,9 +265,9 @@ pub(super) fn ldmatrix_trans() -> Result<Kernel> {
   %pairs:[2,2:4,1].[2,1:2,0].fp16.RF = %d.tile(2, 1)
   %pairs <- Move<<<#grid,#warp>>>(%row)
   for(@i = 0; @i < 8; @i += 1) unroll {
-    %from:[].fp16.RF = %d[@i/2, @i%2]
-    %to:[].fp16.GL = %out[@lane, @i]
-    %to <- Move<<<#grid,#one>>>(%from)
+    %from_2:[].fp16.RF = %d[@i/2, @i%2]
+    %to_2:[].fp16.GL = %out[@lane, @i]
+    %to_2 <- Move<<<#grid,#one>>>(%from_2)
   }
 }",
     )
@@ -325,8 +327,8 @@ pub(super) fn mbarrier_cluster() -> Result<Kernel> {
     Fence<init><<<#grid,#one>>>()
   }
   Sync<<<#pair,#warp>>>()
-  %there:[32:1].fp32.SH@(1 - @rank) = %s.peer(1 - @rank)
-  %bar_there:[1:1].mbar.SH@(1 - @rank) = %bar.peer(1 - @rank)
+  %there:[32:1].fp32.SH.peer(1 - @rank) = %s.peer(1 - @rank)
+  %bar_there:[1:1].mbar.SH.peer(1 - @rank) = %bar.peer(1 - @rank)
   %r:[].fp32.RF
   %r <- Move<<<#grid,#one>>>(%in[@rank, @lane])
   %there[@lane] <- Move<<<#grid,#one>>>(%r)
@@ -355,7 +357,7 @@ pub(super) fn cluster(store: bool) -> Result<Kernel> {
   #pair:[2:1].block = #grid[@cluster]
   @lane = #warp.indices()
   %s:[32:1].i32.SH
-  %there:[32:1].i32.SH@(1 - @rank) = %s.peer(1 - @rank)
+  %there:[32:1].i32.SH.peer(1 - @rank) = %s.peer(1 - @rank)
   Sync<<<#pair,#warp>>>()
   %r:[].i32.RF
   %r <- Move<<<#grid,#one>>>(%in[@rank, @lane])
@@ -439,8 +441,9 @@ fn warpgroup_product(a: &str, operand: &str) -> Result<Kernel> {
 %C <- Spec<<<#grid,#block>>>(%A,%B) {{
   #one:[].thread = #block.scalar()
   @thread_of = #block.indices()
-  #parts:[4:32].[8:4].[4:1].thread = #block.tile(32).tile(4)
-  @warp, @group, @quad = #parts.indices()
+  #warps:[4:32].[32:1].thread = #block.tile(32)
+  #parts:[4:32].[4,8:1,4].thread = #warps.reshape(1, 4:1, 8:4)
+  @warp, (@quad, @group) = #parts.indices()
   %sA:[64,16:16,1].bf16.SH.S<1,4,3>
   %sB:[16,16:16,1].bf16.SH.S<1,4,3>
   %word:[].bf16.RF
@@ -650,15 +653,15 @@ pub(super) fn mma() -> Result<Kernel> {
     %pair[@i%2] <- Move<<<#grid,#one>>>(%A[@group + 8*(@i/2%2), 2*@quad + 8*(@i/4) + @i%2])
   }
   for(@i = 0; @i < 4; @i += 1) unroll {
-    %pair:[2:1].fp16.RF = %b[@i/2]
-    %pair[@i%2] <- Move<<<#grid,#one>>>(%B[2*@quad + 8*(@i/2) + @i%2, @group])
+    %pair_2:[2:1].fp16.RF = %b[@i/2]
+    %pair_2[@i%2] <- Move<<<#grid,#one>>>(%B[2*@quad + 8*(@i/2) + @i%2, @group])
     %sum:[2:1].fp32.RF = %d[@i/2]
     %sum[@i%2] <- Init<0.5><<<#grid,#one>>>()
   }
   %d <- MatMul<<<#grid,#warp>>>(%a, %b)
   for(@i = 0; @i < 4; @i += 1) unroll {
-    %sum:[2:1].fp32.RF = %d[@i/2]
-    %C[@group + 8*(@i/2), 2*@quad + @i%2] <- Move<<<#grid,#one>>>(%sum[@i%2])
+    %sum_2:[2:1].fp32.RF = %d[@i/2]
+    %C[@group + 8*(@i/2), 2*@quad + @i%2] <- Move<<<#grid,#one>>>(%sum_2[@i%2])
   }
 }",
     )
