@@ -201,6 +201,9 @@ pub enum Error {
     /// A kernel would not be well formed.
     #[error("{0}")]
     Kernel(String),
+    /// A kernel cannot be said in CUDA C++.
+    #[error("{0}")]
+    Emission(String),
     /// A swizzle was applied to a negative offset.
     #[error("a swizzle of the negative offset {0} is not defined")]
     NegativeOffset(i64),
@@ -234,6 +237,7 @@ impl Error {
             | Error::Shape(_)
             | Error::NoAtom(_)
             | Error::Kernel(_)
+            | Error::Emission(_)
             | Error::NegativeOffset(_) => None,
         }
     }

@@ -15,6 +15,7 @@
 pub mod arch;
 pub mod atom;
 pub mod build;
+pub mod emit;
 pub mod error;
 pub mod index;
 pub mod kernel;

@@ -1,0 +1,328 @@
+//! Operands as atoms ask for them.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::launch::map_of;
+use super::names::Names;
+use super::{refuse, scalar_name, small};
+use crate::atom::{Code, Site};
+use crate::error::{Error, Result};
+use crate::index::{Expr, Var};
+use crate::kernel::{Completion, Operand, TensorId};
+use crate::launch::{Condition, TensorMap};
+use crate::layout::Swizzle;
+use crate::tensor::{Axis, Memory, Scalar, Tensor};
+
+/// What the body of a kernel turned out to use.
+#[derive(Debug, Default)]
+pub(super) struct Uses {
+    /// Global tensors named by their pointers.
+    pub(super) pointers: BTreeSet<TensorId>,
+    /// Global tensors that are written.
+    pub(super) written: BTreeSet<TensorId>,
+    /// Shared tensors whose elements are named.
+    pub(super) elements: BTreeSet<TensorId>,
+    /// Shared tensors whose addresses are taken.
+    pub(super) addresses: BTreeSet<TensorId>,
+    /// Tensor maps, with their names.
+    pub(super) maps: Vec<(String, TensorMap)>,
+    /// What pointers must be multiples of.
+    pub(super) aligned: BTreeMap<TensorId, i64>,
+    /// What must hold of symbols.
+    pub(super) conditions: Vec<Condition>,
+    /// Whether it waits for the kernels before it.
+    pub(super) dependent: bool,
+    /// What went wrong first in a function that has no result to say so.
+    pub(super) error: Option<Error>,
+}
+
+/// One atom's view of the emitter.
+pub(super) struct AtomCode<'a> {
+    /// The names of everything.
+    pub(super) names: &'a Names,
+    /// The spec and its operands.
+    pub(super) site: &'a Site<'a>,
+    /// Variables whose values the compiler knows once loops are written out.
+    pub(super) known: &'a BTreeSet<Var>,
+    /// What it uses.
+    pub(super) uses: &'a RefCell<Uses>,
+}
+
+impl Code for AtomCode<'_> {
+    fn element(&self, operand: usize, element: &[i64]) -> String {
+        self.or_note(self.place(operand, element))
+    }
+
+    fn word(&self, operand: usize, element: &[i64]) -> String {
+        self.or_note(self.register_word(operand, element))
+    }
+
+    fn address(&self, operand: usize, element: &[i64]) -> String {
+        self.or_note(self.shared_element(operand, element))
+    }
+
+    fn pointer(&self, operand: usize, element: &[i64]) -> String {
+        self.or_note(self.place(operand, element).map(|place| format!("&{place}")))
+    }
+
+    fn tensor_map(&self, operand: usize) -> (String, Vec<String>) {
+        match self.map(operand) {
+            Ok(map) => map,
+            Err(error) => (self.note(error), Vec::new()),
+        }
+    }
+
+    fn signal(&self) -> String {
+        self.or_note(self.signalled())
+    }
+
+    fn expr(&self, expr: &Expr) -> String {
+        self.or_note(render(expr, self.names))
+    }
+
+    fn peer(&self, operand: usize) -> Option<String> {
+        self.site.operand(operand).peer.as_ref().map(|peer| self.expr(peer))
+    }
+}
+
+impl AtomCode<'_> {
+    fn note(&self, error: Error) -> String {
+        self.uses.borrow_mut().error.get_or_insert(error);
+        String::new()
+    }
+
+    fn or_note(&self, text: Result<String>) -> String {
+        text.unwrap_or_else(|error| self.note(error))
+    }
+
+    fn root(&self, operand: usize) -> TensorId {
+        let spec = self.site.spec;
+        let all = spec.outs.iter().chain(&spec.ins);
+        let operand = all.map(|operand| operand.tensor).nth(operand);
+        self.names.root(operand.expect("atoms number the operands that their patterns have"))
+    }
+
+    /// The coordinate of an element along each axis of its buffer, and the axis.
+    fn axes(&self, operand: usize, element: &[i64]) -> Result<Vec<(Expr, &Axis)>> {
+        let Some(steps) = self.site.steps(operand, element) else {
+            return refuse("an operand of an instruction has a size that is not a constant");
+        };
+        let view = &self.site.operand(operand).view;
+        let starts = view.start().iter().zip(steps).map(|(start, step)| start.clone() + step);
+        Ok(starts.zip(view.axes()).collect())
+    }
+
+    /// An element's distance from its buffer's first one.
+    fn offset(&self, operand: usize, element: &[i64]) -> Result<Expr> {
+        let axes = self.axes(operand, element)?;
+        Ok(axes.into_iter().fold(Expr::from(0), |sum, (at, axis)| sum + at * &axis.stride))
+    }
+
+    /// An element as an lvalue.
+    fn place(&self, operand: usize, element: &[i64]) -> Result<String> {
+        let (root, tensor) = (self.root(operand), self.site.operand(operand));
+        let name = self.names.tensor(root)?;
+        match tensor.memory {
+            Memory::Global => {
+                let index = global_index(&self.axes(operand, element)?, self.names)?;
+                self.uses.borrow_mut().pointers.insert(root);
+                Ok(format!("{name}[{index}]"))
+            }
+            Memory::Shared => {
+                if tensor.peer.is_some() {
+                    return refuse(format!("%{name} of another block has no elements in C"));
+                }
+                let index = self.swizzled(tensor, self.offset(operand, element)?, 1)?;
+                self.uses.borrow_mut().elements.insert(root);
+                Ok(format!("{name}[{index}]"))
+            }
+            Memory::Registers => self.register(operand, element),
+        }
+    }
+
+    fn register(&self, operand: usize, element: &[i64]) -> Result<String> {
+        let name = self.names.tensor(self.root(operand))?;
+        let offset = self.offset(operand, element)?;
+        let mut unknown = None;
+        offset.each_var(&mut |var| {
+            if !self.known.contains(var) {
+                unknown = Some(var.clone());
+            }
+        });
+        if let Some(var) = unknown {
+            return refuse(format!(
+                "the register {name}[{offset}] depends on {var}, which is no counter of an \
+                 unrolled loop"
+            ));
+        }
+        if self.site.operand(operand).view.cosize() == Some(1) {
+            return Ok(name.to_owned());
+        }
+        Ok(format!("{name}[{}]", render(&offset, self.names)?))
+    }
+
+    fn register_word(&self, operand: usize, element: &[i64]) -> Result<String> {
+        let tensor = self.site.operand(operand);
+        let place = self.register(operand, element)?;
+        if tensor.scalar == Scalar::U32 {
+            return Ok(place);
+        }
+        let bytes = tensor.scalar.bytes();
+        let offset = self.offset(operand, element)?;
+        let room = tensor.view.cosize().is_some_and(|size| size * bytes >= 4);
+        let whole = offset.terms().all(|(_, coefficient)| coefficient * bytes % 4 == 0);
+        if tensor.memory != Memory::Registers || !room || !whole {
+            return refuse(format!("no 32-bit register begins with {place}"));
+        }
+        Ok(format!("word({place})"))
+    }
+
+    fn shared_element(&self, operand: usize, element: &[i64]) -> Result<String> {
+        let tensor = self.site.operand(operand);
+        let offset = self.offset(operand, element)?;
+        self.shared(self.root(operand), tensor, offset)
+    }
+
+    fn shared(&self, root: TensorId, tensor: &Tensor, offset: Expr) -> Result<String> {
+        if tensor.memory != Memory::Shared {
+            return refuse(format!(
+                "%{} has no address in shared memory",
+                self.names.tensor(root)?
+            ));
+        }
+        let name = self.names.address(root)?;
+        let index = self.swizzled(tensor, offset, tensor.scalar.bytes())?;
+        self.uses.borrow_mut().addresses.insert(root);
+        Ok(if index == "0" { name } else { format!("{name} + {index}") })
+    }
+
+    fn signalled(&self) -> Result<String> {
+        let Completion::Signals(Operand { tensor, index }) = &self.site.spec.completion else {
+            return refuse("a spec that signals no barrier was asked for one");
+        };
+        let barrier = Operand { tensor: *tensor, index: index.clone() };
+        let barrier = self.site.kernel.operand(&barrier)?;
+        self.shared(self.names.root(*tensor), &barrier, barrier.view.offset())
+    }
+
+    fn map(&self, operand: usize) -> Result<(String, Vec<String>)> {
+        let root = self.root(operand);
+        let tensor = self.site.kernel.tensor_name(root);
+        let (map, order) = map_of(self.site, operand, tensor)?;
+        let start = self.site.operand(operand).view.start();
+        let coordinates =
+            order.iter().map(|&axis| render(&start[axis], self.names)).collect::<Result<_>>()?;
+        let mut uses = self.uses.borrow_mut();
+        if let Some((name, _)) = uses.maps.iter().find(|known| known.1 == map) {
+            return Ok((name.clone(), coordinates));
+        }
+        let number = uses.maps.iter().filter(|known| known.1.tensor == tensor).count();
+        let name = self.names.map(root, number)?;
+        uses.maps.push((name.clone(), map));
+        Ok((name, coordinates))
+    }
+
+    /// An offset in elements as a number of units of which an element has so many, swizzled.
+    /// What the swizzle neither reads nor changes stands outside of it.
+    fn swizzled(&self, tensor: &Tensor, offset: Expr, units: i64) -> Result<String> {
+        let text = |expr: Expr| render(&(expr * units), self.names);
+        let Some(swizzle) = tensor.swizzle else { return text(offset) };
+        let bytes = tensor.scalar.bytes();
+        // The swizzle counts bytes; here it counts elements.
+        let element = i64::from(bytes.trailing_zeros());
+        let (bits, base) = (i64::from(swizzle.bits()), i64::from(swizzle.base()) - element);
+        let swizzle = Swizzle::new(bits, base, i64::from(swizzle.shift()))?;
+        let period = 1 << (bits + base + i64::from(swizzle.shift().abs()));
+        let (mut above, mut inside) = (Expr::from(0), Expr::from(0));
+        for (product, coefficient) in offset.terms() {
+            let term = product.iter().fold(Expr::from(1), |term, factor| term * factor.clone());
+            let over = coefficient.div_euclid(period) * period;
+            // A constant may be parted; of anything else, what is a multiple stands outside.
+            let outside = if product.is_empty() || over == coefficient { over } else { 0 };
+            above = above + term.clone() * outside;
+            inside = inside + term * (coefficient - outside);
+        }
+        if let Some(inside) = inside.constant() {
+            return text(above + swizzle.at(inside)?);
+        }
+        let (low, high) = inside.range();
+        let still = swizzle.shift() >= 0 && low >= Some(0);
+        if still && high.is_some_and(|high| high < 1 << (base + i64::from(swizzle.shift()))) {
+            return text(above + inside);
+        }
+        let unit = i64::from(units.trailing_zeros());
+        let (base, shift) = (base + unit, swizzle.shift());
+        let swizzled = format!("swizzle<{bits}, {base}, {shift}>({})", text(inside)?);
+        Ok(if above.is(0) { swizzled } else { format!("{} + {swizzled}", text(above)?) })
+    }
+}
+
+/// An expression in C.
+pub(super) fn render(expr: &Expr, names: &Names) -> Result<String> {
+    let mut missing = None;
+    expr.each_var(&mut |var| {
+        missing = missing.take().or(names.var(var).err());
+    });
+    match missing {
+        Some(error) => Err(error),
+        None => Ok(expr.render(&|var| names.var(var).unwrap_or_default().to_owned())),
+    }
+}
+
+/// The index of an element of a global tensor, from its coordinates along the axes. What may not
+/// fit in 32 bits is computed in 64: coordinates do, as the sizes of axes do, but products need not.
+fn global_index(axes: &[(Expr, &Axis)], names: &Names) -> Result<String> {
+    let mut narrow = Expr::from(0);
+    let mut parts = Vec::new();
+    for (at, axis) in axes.iter().filter(|(at, _)| !at.is(0)) {
+        let span = (axis.size.clone() - 1).max(Expr::from(0)) * &axis.stride;
+        let product = at.clone() * &axis.stride;
+        let sum = narrow.clone() + &product;
+        if axis.stride.constant().is_some() && (small(&span) || small(&product))
+            || axis.stride.is(1)
+        {
+            narrow = sum;
+        } else {
+            parts.push(wide_product(at, &axis.stride, names)?);
+        }
+    }
+    if !narrow.is(0) || parts.is_empty() {
+        parts.push(render(&narrow, names)?);
+    }
+    Ok(parts.join(" + "))
+}
+
+/// `(long long)(16*m + i)*K`: multiplied from the left, all products are of 64 bits.
+fn wide_product(at: &Expr, stride: &Expr, names: &Names) -> Result<String> {
+    let mut terms = stride.terms();
+    let (Some((product, coefficient)), None) = (terms.next(), terms.next()) else {
+        let parts = stride.terms().map(|(product, coefficient)| {
+            let factors = product.iter().cloned();
+            let part = factors.fold(Expr::from(coefficient), |part, factor| part * factor);
+            wide_product(at, &part, names)
+        });
+        return Ok(parts.collect::<Result<Vec<_>>>()?.join(" + "));
+    };
+    let factors = product.iter().cloned().map(Expr::from).chain([Expr::from(coefficient)]);
+    let factors = [at.clone()].into_iter().chain(factors).filter(|factor| !factor.is(1));
+    let factors = factors.map(|factor| {
+        let text = render(&factor, names)?;
+        Ok(if text.contains([' ', '*', '/', '%']) { format!("({text})") } else { text })
+    });
+    Ok(format!("(long long){}", factors.collect::<Result<Vec<_>>>()?.join("*")))
+}
+
+/// The declaration of a tensor in registers, aligned so that two halves of it are one register.
+pub(super) fn declare_registers(tensor: &Tensor, name: &str) -> Result<String> {
+    let Some(size) = tensor.view.cosize() else {
+        return refuse(format!("the number of registers of {name} is not a constant"));
+    };
+    let scalar = scalar_name(tensor.scalar);
+    let align = if tensor.scalar.bytes() < 4 && size > 1 { "__align__(16) " } else { "" };
+    Ok(if size == 1 {
+        format!("{scalar} {name};")
+    } else {
+        format!("{align}{scalar} {name}[{size}];")
+    })
+}

@@ -1,0 +1,199 @@
+//! What a kernel needs of its host, from what its text uses.
+
+use super::code::Uses;
+use super::names::Names;
+use super::refuse;
+use super::storage::Storage;
+use crate::atom::Site;
+use crate::error::{Error, Result};
+use crate::index::Expr;
+use crate::kernel::{Kernel, TensorId};
+use crate::launch::{Condition, Launch, Param, TensorMap};
+use crate::tensor::{Axis, Memory, Tensor};
+
+/// Tensor maps want addresses and strides that are multiples of so many bytes.
+const MAP_ALIGN: i64 = 16;
+
+/// The most axes that a tensor map has.
+const MAP_RANK: usize = 5;
+
+/// The description of a kernel's launch. Parameters are pointers, tensor maps, symbols.
+pub(super) fn describe(
+    kernel: &Kernel,
+    names: &Names,
+    storage: &Storage,
+    uses: &Uses,
+) -> Result<Launch> {
+    let pointers = kernel.params.iter().filter(|param| uses.pointers.contains(param));
+    let params = pointers
+        .map(|&param| pointer(kernel, param, uses))
+        .chain(uses.maps.iter().map(|(_, map)| Param::TensorMap(map.clone())))
+        .chain(kernel.symbols.iter().cloned().map(Param::Symbol))
+        .collect();
+    Ok(Launch {
+        entry: names.entry().to_owned(),
+        arch: kernel.arch,
+        symbols: kernel.symbols.clone(),
+        params,
+        grid: kernel.threads(kernel.grid).view.size(),
+        cluster: number(kernel.cluster_size()?)?,
+        block: number(kernel.block_size()?)?,
+        shared_bytes: number(storage.bytes)?,
+        dependent: uses.dependent,
+        conditions: conditions(kernel, uses),
+    })
+}
+
+fn number(value: i64) -> Result<u32> {
+    u32::try_from(value).map_err(|_| Error::Overflow)
+}
+
+fn pointer(kernel: &Kernel, param: TensorId, uses: &Uses) -> Param {
+    let tensor = kernel.tensor(param);
+    let reach = |axis: &Axis| (axis.size.clone() - 1) * &axis.stride;
+    Param::Pointer {
+        tensor: kernel.tensor_name(param).to_owned(),
+        scalar: tensor.scalar,
+        len: tensor.view.axes().iter().fold(Expr::from(1), |len, axis| len + reach(axis)),
+        written: uses.written.contains(&param),
+    }
+}
+
+/// What must hold: pointers' alignments, then what is asked of symbols.
+fn conditions(kernel: &Kernel, uses: &Uses) -> Vec<Condition> {
+    let mut conditions = Vec::new();
+    for &param in &kernel.params {
+        let name = kernel.tensor_name(param);
+        let mapped = uses.maps.iter().any(|(_, map)| map.tensor == name);
+        let asked = uses.aligned.get(&param).copied().unwrap_or(1);
+        let align = if mapped { asked.max(MAP_ALIGN) } else { asked };
+        if align > kernel.tensor(param).scalar.bytes() {
+            conditions.push(Condition::Aligned(name.to_owned(), align));
+        }
+    }
+    let strides = uses.maps.iter().flat_map(|(_, map)| &map.strides);
+    let strides = strides
+        .filter(|stride| stride.terms().any(|(_, coefficient)| coefficient % MAP_ALIGN != 0))
+        .map(|stride| Condition::Multiple(stride.clone(), MAP_ALIGN));
+    for condition in uses.conditions.iter().cloned().chain(strides) {
+        if !conditions.contains(&condition) {
+            conditions.push(condition);
+        }
+    }
+    conditions
+}
+
+/// A part of the box that a copy moves: along an axis of the global tensor, how many elements, and
+/// how far apart they lie in shared memory.
+struct Mode {
+    axis: usize,
+    size: i64,
+    distance: i64,
+}
+
+/// The tensor map of a global operand, and the buffer's axes in the map's order: the fastest in
+/// shared memory first, then those along which the box has one element.
+pub(super) fn map_of(
+    site: &Site<'_>,
+    operand: usize,
+    name: &str,
+) -> Result<(TensorMap, Vec<usize>)> {
+    let tensor = site.operand(operand);
+    let shared = (0..site.operands().len()).find(|&i| site.operand(i).memory == Memory::Shared);
+    let modes = modes(site, operand, shared)?;
+    let axes = tensor.view.axes();
+    let mut order: Vec<usize> = modes.iter().map(|mode| mode.axis).collect();
+    order.dedup();
+    let trivial = |axis: usize| axes[axis].size.is(1) && tensor.view.start()[axis].is(0);
+    let single: Vec<usize> =
+        (0..axes.len()).filter(|axis| !order.contains(axis) && !trivial(*axis)).rev().collect();
+    order.extend(single);
+    let first = order.first().map(|&axis| &axes[axis].stride);
+    if !first.is_some_and(|stride| stride.is(1)) || order.len() > MAP_RANK {
+        return refuse(format!(
+            "no tensor map of %{name}: its first axis in shared memory must have stride 1, and it \
+             may have {MAP_RANK} axes"
+        ));
+    }
+    let bytes = tensor.scalar.bytes();
+    let window = |axis: &usize| {
+        let own = modes.iter().filter(|mode| mode.axis == *axis);
+        number(own.map(|mode| mode.size).product())
+    };
+    let map = TensorMap {
+        tensor: name.to_owned(),
+        scalar: tensor.scalar,
+        sizes: order.iter().map(|&axis| axes[axis].size.clone()).collect(),
+        strides: order[1..].iter().map(|&axis| axes[axis].stride.clone() * bytes).collect(),
+        window: order.iter().map(window).collect::<Result<_>>()?,
+        swizzle: match shared {
+            Some(shared) => swizzle_bytes(site.operand(shared))?,
+            None => 0,
+        },
+    };
+    Ok((map, order))
+}
+
+/// The box, in the order of shared memory, where it must lie packed.
+fn modes(site: &Site<'_>, operand: usize, shared: Option<usize>) -> Result<Vec<Mode>> {
+    let dims = site.dims(operand);
+    let mut modes = Vec::new();
+    for (i, dim) in dims.iter().enumerate() {
+        let mut before = 1;
+        for leaf in dim.leaves() {
+            let (Some(size), [(axis, _)]) = (leaf.size.constant(), &leaf.steps[..]) else {
+                return refuse("a tensor map's box runs along axes, by constant sizes");
+            };
+            let mut element = vec![0; dims.len()];
+            element[i] = before;
+            // Without a shared tensor, as the global one counts.
+            let distance = match shared {
+                Some(shared) => site.distance(shared, &element),
+                None => site.distance(operand, &element),
+            };
+            let Some(distance) = distance else {
+                return refuse("a tensor map's box has constant strides in shared memory");
+            };
+            modes.push(Mode { axis: *axis, size, distance });
+            before *= size;
+        }
+    }
+    modes.sort_by_key(|mode| mode.distance);
+    let mut packed = 1;
+    let mut windows: Vec<(usize, i64)> = Vec::new();
+    for mode in &modes {
+        if shared.is_some() && mode.distance != packed {
+            return refuse("a tensor map's box lies packed in shared memory");
+        }
+        packed *= mode.size;
+        match windows.last_mut() {
+            Some(last) if last.0 == mode.axis => last.1 *= mode.size,
+            Some(_) | None => windows.push((mode.axis, mode.size)),
+        }
+    }
+    for (i, (axis, size)) in windows.iter().enumerate() {
+        // The box reaches as far along an axis as it has elements there, in one run.
+        let reach: i64 = dims
+            .iter()
+            .flat_map(|dim| dim.leaves())
+            .filter(|leaf| leaf.steps.iter().any(|step| step.0 == *axis))
+            .filter_map(|leaf| Some((leaf.size.constant()? - 1) * leaf.steps[0].1.constant()?))
+            .sum();
+        let twice = windows[..i].iter().any(|other| other.0 == *axis);
+        if twice || reach + 1 != *size || *size > 256 {
+            return refuse("a tensor map's box has at most 256 neighbours along an axis");
+        }
+    }
+    Ok(modes)
+}
+
+/// The width of the swizzle that the copy applies.
+fn swizzle_bytes(shared: &Tensor) -> Result<u32> {
+    let Some(swizzle) = shared.swizzle else { return Ok(0) };
+    match (swizzle.bits(), swizzle.base(), swizzle.shift()) {
+        (3, 4, 3) => Ok(128),
+        (2, 4, 3) => Ok(64),
+        (1, 4, 3) => Ok(32),
+        (_, _, _) => refuse("tensor copies swizzle by S<3,4,3>, S<2,4,3> or S<1,4,3>"),
+    }
+}

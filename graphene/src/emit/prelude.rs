@@ -1,0 +1,160 @@
+//! What CUDA's headers would define, in parts; a source has those that it names.
+
+/// Parts: a name that a source has if it uses the part, and the definition. A part may name parts
+/// above it.
+const PARTS: &[(&str, &str)] = &[
+    (
+        "half",
+        r#"
+struct __align__(2) half {
+  unsigned short bits;
+  half() = default;
+  __device__ half(float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x)); }
+  __device__ operator float() const {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+  }
+};
+"#,
+    ),
+    (
+        "bfloat16",
+        r#"
+struct __align__(2) bfloat16 {
+  unsigned short bits;
+  bfloat16() = default;
+  __device__ bfloat16(float x) {
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+#else
+    unsigned u = __float_as_uint(x);
+    bits = x != x ? 0x7fff : (u + 0x7fff + (u >> 16 & 1)) >> 16;
+#endif
+  }
+  __device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
+};
+"#,
+    ),
+    (
+        "__hfma",
+        r#"
+__device__ __forceinline__ half __hfma(half a, half b, half c) {
+  asm("fma.rn.f16 %0, %1, %2, %0;" : "+h"(c.bits) : "h"(a.bits), "h"(b.bits));
+  return c;
+}
+"#,
+    ),
+    (
+        "__hadd",
+        r#"
+__device__ __forceinline__ half __hadd(half a, half b) {
+  asm("add.rn.f16 %0, %0, %1;" : "+h"(a.bits) : "h"(b.bits));
+  return a;
+}
+"#,
+    ),
+    (
+        "__hsub",
+        r#"
+__device__ __forceinline__ half __hsub(half a, half b) {
+  asm("sub.rn.f16 %0, %0, %1;" : "+h"(a.bits) : "h"(b.bits));
+  return a;
+}
+"#,
+    ),
+    (
+        "__hmul",
+        r#"
+__device__ __forceinline__ half __hmul(half a, half b) {
+  asm("mul.rn.f16 %0, %0, %1;" : "+h"(a.bits) : "h"(b.bits));
+  return a;
+}
+"#,
+    ),
+    (
+        "__hfma2",
+        r#"
+// On two halves in one register.
+__device__ __forceinline__ unsigned __hfma2(unsigned a, unsigned b, unsigned c) {
+  asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
+  return c;
+}
+"#,
+    ),
+    (
+        "__hadd2",
+        r#"
+__device__ __forceinline__ unsigned __hadd2(unsigned a, unsigned b) {
+  asm("add.rn.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+  return a;
+}
+"#,
+    ),
+    (
+        "__hmul2",
+        r#"
+__device__ __forceinline__ unsigned __hmul2(unsigned a, unsigned b) {
+  asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+  return a;
+}
+"#,
+    ),
+    (
+        "TensorMap",
+        r#"
+// A CUtensorMap, which the host encodes.
+struct __align__(64) TensorMap {
+  unsigned char opaque[128];
+};
+"#,
+    ),
+    (
+        "word",
+        r#"
+// The register that begins with x.
+template <class T> __device__ __forceinline__ unsigned &word(T &x) {
+  return reinterpret_cast<unsigned &>(x);
+}
+"#,
+    ),
+    (
+        "shared_address",
+        r#"
+__device__ __forceinline__ unsigned shared_address(const void *p) {
+  return (unsigned)__cvta_generic_to_shared(p);
+}
+"#,
+    ),
+    (
+        "swizzle",
+        r#"
+// CuTe's S<bits, base, shift>.
+template <int bits, int base, int shift>
+__device__ __forceinline__ unsigned swizzle(unsigned x) {
+  constexpr unsigned field = ((1u << bits) - 1) << base;
+  return shift >= 0 ? x ^ (x >> (shift >= 0 ? shift : 0) & field)
+                    : x ^ (x & field) << (shift < 0 ? -shift : 0);
+}
+"#,
+    ),
+];
+
+/// The parts that a text names, and those that these name, in order.
+pub(super) fn needed_by(text: &str) -> String {
+    let mut needed: Vec<&str> = Vec::new();
+    for (name, part) in PARTS.iter().rev() {
+        if has_word(text, name) || needed.iter().any(|part| has_word(part, name)) {
+            needed.push(part);
+        }
+    }
+    needed.reverse();
+    needed.concat()
+}
+
+/// Whether the text has the name as a whole word.
+pub(super) fn has_word(text: &str, name: &str) -> bool {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices(name)
+        .any(|(at, _)| !text[..at].ends_with(part) && !text[at + name.len()..].starts_with(part))
+}

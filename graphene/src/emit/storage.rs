@@ -1,0 +1,98 @@
+//! Where tensors lie in shared memory: one after the other, in the order of their allocation.
+
+use std::fmt::Write;
+
+use super::code::Uses;
+use super::names::Names;
+use super::{each_stmt, refuse, scalar_name};
+use crate::error::{Error, Result};
+use crate::kernel::{Kernel, Stmt, TensorId};
+use crate::tensor::{Memory, Scalar, Tensor};
+
+/// The shared memory of a block.
+#[derive(Debug)]
+pub(super) struct Storage {
+    places: Vec<(TensorId, i64)>,
+    align: i64,
+    /// All of it, in bytes.
+    pub(super) bytes: i64,
+}
+
+impl Storage {
+    /// Places a kernel's tensors in shared memory.
+    ///
+    /// # Errors
+    /// A size that is not a constant; more than a block may have.
+    pub(super) fn of(kernel: &Kernel) -> Result<Storage> {
+        let mut tensors = Vec::new();
+        each_stmt(kernel.spec.body.as_deref().unwrap_or(&[]), &mut |stmt| {
+            if let Stmt::Allocate(id) = stmt
+                && kernel.tensor(*id).memory == Memory::Shared
+            {
+                tensors.push(*id);
+            }
+        });
+        let limit = kernel.arch.shared_memory();
+        let mut storage = Storage { places: Vec::new(), align: 16, bytes: 0 };
+        for id in tensors {
+            let tensor = kernel.tensor(id);
+            let Some(bytes) = tensor.buffer_bytes() else {
+                let name = kernel.tensor_name(id);
+                return refuse(format!("the size of %{name} in shared memory is not a constant"));
+            };
+            let align = alignment(tensor);
+            let start = (storage.bytes + align - 1) / align * align;
+            storage.places.push((id, start));
+            storage.align = storage.align.max(align);
+            storage.bytes = start.checked_add(bytes).ok_or(Error::Overflow)?;
+            if storage.bytes > limit {
+                let (name, bytes, arch) = (&kernel.name, storage.bytes, kernel.arch);
+                return refuse(format!(
+                    "{name} needs {bytes} bytes of shared memory; a block on {arch} has {limit}"
+                ));
+            }
+        }
+        Ok(storage)
+    }
+
+    /// What the kernel's body begins with: the tensors that it names. The compiler places the array
+    /// as it is aligned, in every block alike, so that blocks of a cluster share offsets.
+    pub(super) fn declarations(&self, kernel: &Kernel, names: &Names, uses: &Uses) -> String {
+        let mut text = String::new();
+        for &(id, start) in &self.places {
+            let Ok(name) = names.tensor(id) else { continue };
+            let (pointer, address) = (uses.elements.contains(&id), uses.addresses.contains(&id));
+            if !pointer && !address {
+                continue;
+            }
+            let tensor = kernel.tensor(id);
+            let _ = writeln!(text, "  // %{}:{tensor}", kernel.tensor_name(id));
+            let scalar = scalar_name(tensor.scalar);
+            let place = if start == 0 { String::new() } else { format!(" + {start}") };
+            if pointer {
+                let _ = writeln!(text, "  {scalar} *const {name} = ({scalar} *)(shared{place});");
+            }
+            if let (true, Ok(address)) = (address, names.address(id)) {
+                let _ =
+                    writeln!(text, "  const unsigned {address} = shared_address(shared{place});");
+            }
+        }
+        if text.is_empty() {
+            return text;
+        }
+        format!("  extern __shared__ __align__({}) unsigned char shared[];\n{text}", self.align)
+    }
+}
+
+/// What a tensor's address must be a multiple of: tensor copies ask for 128 bytes, and the
+/// hardware's swizzles count from multiples of 1024.
+fn alignment(tensor: &Tensor) -> i64 {
+    match (tensor.swizzle, tensor.scalar) {
+        (Some(_), _) => 1024,
+        (None, Scalar::Mbar) => 8,
+        (
+            None,
+            Scalar::F16 | Scalar::Bf16 | Scalar::F32 | Scalar::I32 | Scalar::U32 | Scalar::U8,
+        ) => 128,
+    }
+}
