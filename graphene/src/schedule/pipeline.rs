@@ -8,7 +8,7 @@
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Kind, Number, Operand, Ring, TensorId, ThreadsId};
+use crate::kernel::{Fence, Kind, Number, Operand, Ring, TensorId, ThreadsId};
 use crate::tensor::{Memory, Scalar, Shape, View};
 
 /// The barriers of a ring.
@@ -44,7 +44,8 @@ impl Pipeline {
                 let count = |count: i64| Kind::Init(Number(count as f64));
                 k.spec(count(filled_by), Operand::at(full, [s]), (), one)?;
                 k.spec(count(emptied_by), Operand::at(empty, [s]), (), one)
-            })
+            })?;
+            k.spec(Kind::Fence(Fence::Init), (), (), one)
         })?;
         Ok(Pipeline { stages, full, empty })
     }

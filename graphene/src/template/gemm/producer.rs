@@ -1,0 +1,145 @@
+//! How the ring is filled.
+
+use super::{Context, DEPTH, Edges, GROUP, PANEL, Place};
+use crate::build::{Builder, Header};
+use crate::error::Result;
+use crate::index::{Expr, Var};
+use crate::kernel::{Fence, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::schedule::produce;
+use crate::tensor::{Coord, Memory, Tile, View};
+
+/// Registers of the producer's threads: they only issue copies.
+const REGISTERS: i64 = 40;
+
+impl Context<'_> {
+    /// What the producer warpgroup does.
+    pub(super) fn produce(&self, k: &mut Builder) -> Result<()> {
+        let (own, _) = self.own(k)?;
+        match self.gemm.edges {
+            Edges::Bulk => {
+                k.spec(Kind::Registers(REGISTERS), (), (), own)?;
+                let first = GROUP * self.gemm.consumers;
+                k.role(self.block, first..first + 1, |k| self.fill_by_copies(k))
+            }
+            Edges::Moves => {
+                // Addresses and predicates of single elements take more.
+                k.spec(Kind::Registers(2 * REGISTERS), (), (), own)?;
+                self.fill_by_moves(k, own)
+            }
+        }
+    }
+
+    /// One thread issues tensor copies, box by box.
+    fn fill_by_copies(&self, k: &mut Builder) -> Result<()> {
+        let gemm = self.gemm;
+        let [a, b, _] = self.operands;
+        let box_a = if gemm.a_transposed { PANEL } else { gemm.rows() };
+        let box_b = if gemm.b_transposed { PANEL } else { gemm.columns };
+        let from_a = self.tiled(k, a, "gA", [box_a, DEPTH])?;
+        let from_b = self.tiled(k, b, "gB", [DEPTH, box_b])?;
+        self.each_stage(k, self.one, |k, place, step, full, stage| {
+            let bytes = (gemm.rows() + gemm.columns) * DEPTH * gemm.scalar.bytes();
+            k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
+            self.copies(k, 0, box_a, stage, &full, |i| {
+                let row = place.m.clone() * (gemm.rows() / box_a) + i;
+                (from_a, place.at(row, step.into()))
+            })?;
+            self.copies(k, 1, box_b, stage, &full, |i| {
+                let column = place.n.clone() * (gemm.columns / box_b) + i;
+                (from_b, place.at(step.into(), column))
+            })
+        })
+    }
+
+    fn each_stage(
+        &self,
+        k: &mut Builder,
+        threads: ThreadsId,
+        fill: impl FnOnce(&mut Builder, &Place, &Var, Operand, &Var) -> Result<()>,
+    ) -> Result<()> {
+        let ring = k.ring("filling", self.gemm.stages)?;
+        self.each_tile(k, |k, place| {
+            k.for_("k", Expr::from(0)..self.steps.clone(), 1, false, |k, step| {
+                produce(k, &self.pipeline, &ring, threads, |k, full, stage| {
+                    fill(k, place, step, full, stage)
+                })
+            })
+        })
+    }
+
+    fn copies(
+        &self,
+        k: &mut Builder,
+        operand: usize,
+        side: i64,
+        stage: &Var,
+        full: &Operand,
+        from: impl Fn(i64) -> (TensorId, Vec<Expr>),
+    ) -> Result<()> {
+        let size = [self.gemm.rows(), self.gemm.columns][operand];
+        let to = k.index(self.shared[operand], "stage", [stage])?;
+        let tile = match operand {
+            0 => [Tile::of(side), Tile::Whole],
+            _ => [Tile::Whole, Tile::of(side)],
+        };
+        let boxes = k.tile(to, "boxes", &tile)?;
+        for i in 0..size / side {
+            let (source, at) = from(i);
+            let source = Operand { tensor: source, index: Coord::list(at) };
+            let at = if operand == 0 { [i, 0] } else { [0, i] };
+            let copy = Header::new(Kind::Move, Operand::at(boxes, at), source, self.one);
+            k.add(copy.signals(full.clone()))?;
+        }
+        Ok(())
+    }
+
+    /// All threads move elements, zeros where there are none.
+    fn fill_by_moves(&self, k: &mut Builder, own: ThreadsId) -> Result<()> {
+        let gemm = self.gemm;
+        let [a, b, _] = self.operands;
+        let from_a = self.tiled(k, a, "gA", [gemm.rows(), DEPTH])?;
+        let from_b = self.tiled(k, b, "gB", [DEPTH, gemm.columns])?;
+        let [thread] = k.indices(own, ["mover"])?;
+        let word = k.allocate("word", View::buffer(&[]), gemm.scalar, Memory::Registers, None)?;
+        self.each_stage(k, own, |k, place, step, full, stage| {
+            let at_a = place.at(place.m.clone(), step.into());
+            let at_b = place.at(step.into(), place.n.clone());
+            for (i, (from, at)) in [(from_a, at_a), (from_b, at_b)].into_iter().enumerate() {
+                let to = k.index(self.shared[i], "stage", [stage])?;
+                let from = k.index(from, "tile", at)?;
+                let size = if i == 0 { [gemm.rows(), DEPTH] } else { [DEPTH, gemm.columns] };
+                // Neighbouring threads read neighbours along the contiguous side.
+                let across = if i == 0 { gemm.a_transposed } else { !gemm.b_transposed };
+                self.moves(k, from, to, word, size, across, &thread)?;
+            }
+            k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
+            k.spec(Kind::Arrive(None), full, (), self.one)
+        })
+    }
+
+    /// `size` elements, `GROUP` at a time; `across`: rows are contiguous.
+    #[expect(clippy::too_many_arguments, reason = "a move has this many parts")]
+    fn moves(
+        &self,
+        k: &mut Builder,
+        from: TensorId,
+        to: TensorId,
+        word: TensorId,
+        [rows, columns]: [i64; 2],
+        across: bool,
+        thread: &Var,
+    ) -> Result<()> {
+        k.for_("e", 0..rows * columns / GROUP, 1, false, |k, e| {
+            let linear = Expr::from(e) * GROUP + Expr::from(thread);
+            let fast = Expr::from(if across { rows } else { columns });
+            let (slow, fast) = (linear.div(&fast), linear.rem(&fast));
+            let [row, column] = if across { [fast, slow] } else { [slow, fast] };
+            let batch = self.gemm.batched.then_some(Expr::from(0));
+            let at: Vec<Expr> = batch.into_iter().chain([row.clone(), column.clone()]).collect();
+            let from = k.index(from, "from", at)?;
+            k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
+            k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;
+            k.spec(Kind::Move, Operand::at(to, [row, column]), word, self.one)
+        })
+    }
+}
