@@ -149,18 +149,35 @@ impl Expr {
             }
             (_, _) => {}
         }
-        // C rounds quotients of negative numbers up, so that what is left must not be negative.
-        let rest = match rest.range().0 {
+        let rest = self.residue(by);
+        match rest.only_factor() {
+            Some((Factor::Mod(inner, modulus), 1))
+                if modulus.constant().is_some_and(|modulus| modulus % by == 0) =>
+            {
+                return inner.rem(divisor);
+            }
+            // (x / a) % b is a digit of x, which is one of x % (a·b) too.
+            Some((Factor::Div(inner, first), 1)) => {
+                let all = first.constant().and_then(|first| first.checked_mul(by));
+                let reduced = all.filter(|&all| all > 0).map(|all| inner.residue(all));
+                if let Some(reduced) = reduced.filter(|reduced| reduced != inner) {
+                    return reduced.div(first).rem(divisor);
+                }
+            }
+            Some((_, _)) | None => {}
+        }
+        Factor::Mod(rest, Expr::from(by)).into()
+    }
+
+    /// Something that has the same remainder by `by`, with multiples of it left out. C rounds
+    /// quotients of negative numbers up, so that what is left must not be negative.
+    fn residue(&self, by: i64) -> Expr {
+        let (_, rest) = self.split(by);
+        match rest.range().0 {
             Some(low) if low >= 0 => rest,
             Some(low) => rest - low.div_euclid(by).saturating_mul(by),
             None => self.clone(),
-        };
-        if let Some((Factor::Mod(inner, modulus), 1)) = rest.only_factor()
-            && modulus.constant().is_some_and(|modulus| modulus % by == 0)
-        {
-            return inner.rem(divisor);
         }
-        Factor::Mod(rest, Expr::from(by)).into()
     }
 
     /// The quotient, rounded up.

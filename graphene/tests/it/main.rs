@@ -6,5 +6,7 @@
 mod documented;
 mod expression;
 mod index;
+mod kernel_text;
 mod property;
 mod target;
+mod views;
