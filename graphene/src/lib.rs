@@ -3,11 +3,14 @@
 //! After Hagedorn et al., *Graphene: An IR for Optimized Tensor Computations on GPUs* (ASPLOS
 //! 2023): data and threads are both tensors, described by layouts that tile hierarchically, and a
 //! kernel is a specification decomposed step by step until every part is an atom, one machine
-//! instruction. Today the crate holds the two foundations of that:
+//! instruction. Today the crate holds the foundations of that:
 //!
 //! 1. [`target`]: the machines to plan for, as plain values with their rates and limits.
 //! 2. [`layout`]: layouts and CuTe's algebra on them, swizzles, and the textual notation.
 //!    [`layout::expr`] evaluates expressions in that notation.
+//! 3. [`index`] and [`tensor`]: expressions of coordinates, and tiled views of data and threads.
+//! 4. [`kernel`]: specs, their decompositions and control flow, as data. [`build`] makes kernels,
+//!    [`text`] prints them and reads them back.
 //!
 //! Every fallible function returns the one [`Error`]. Nothing here reads a device, a clock, the
 //! environment or a file.

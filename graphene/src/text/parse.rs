@@ -17,7 +17,7 @@ pub(super) fn kernel(text: &str) -> Result<Kernel> {
         return p.expected("the kernel's name");
     }
     let Some(name) = p.word() else { return p.expected("the kernel's name") };
-    let mut k = Builder::new(name, p.arch()?);
+    let mut k = Builder::new(name, p.row("an architecture", &Arch::ALL)?);
     p.symbols(&mut k)?;
     loop {
         let at = p.next();
@@ -36,12 +36,6 @@ pub(super) fn kernel(text: &str) -> Result<Kernel> {
 }
 
 impl Parser<'_> {
-    fn arch(&mut self) -> Result<Arch> {
-        let at = self.next();
-        let arch = self.word().unwrap_or_default().parse();
-        self.located(at, arch)
-    }
-
     fn symbols(&mut self, k: &mut Builder) -> Result<()> {
         self.expect("(")?;
         while !self.sees(")") {

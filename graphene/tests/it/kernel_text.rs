@@ -373,7 +373,10 @@ fn errors_say_where_and_what() {
         check_refused(body, message);
     }
     let heads = [
-        ("kernel k sm_91 ()", "1:10: unknown target `sm_91`"),
+        (
+            "kernel k sm_91 ()",
+            "1:10: expected an architecture (sm_70, sm_75, sm_80, sm_86, sm_90a), found `sm_91`",
+        ),
         ("kernel 7 sm_70 ()", "1:8: expected the kernel's name, found `7`"),
         ("kernel k sm_70 (@a, @a)", "1:21: @a has a meaning here already"),
         ("kernel k sm_70 ()\n%a:[1:1].u8.SH", "2:4: parameters are in plain global memory, GL"),
