@@ -9,7 +9,7 @@
 //! - `code`: operands as atoms ask for them: elements, addresses, pointers, coordinates;
 //! - `lines`: breaking long lines;
 //! - `names`: names in C, and which tensor's buffer a view is of;
-//! - `storage`: where tensors lie in shared memory;
+//! - `storage`, `swizzle`: where tensors lie in shared memory, and their elements;
 //! - `launch`: tensor maps, and what must hold for a launch;
 //! - `prelude`: the fixed text before every kernel.
 
@@ -20,10 +20,11 @@ mod lines;
 mod names;
 mod prelude;
 mod storage;
+mod swizzle;
 
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Fence, For, Kernel, Kind, Spec, Stmt};
+use crate::kernel::{Fence, Kernel, Kind, Stmt};
 use crate::launch::Launch;
 use crate::tensor::Scalar;
 use code::Uses;
@@ -86,8 +87,10 @@ fn signature(kernel: &Kernel, names: &Names, uses: &Uses) -> Result<String> {
 /// Whether other kernels, or other blocks of this one, write what it reads.
 fn waits_for_others(kernel: &Kernel) -> bool {
     let mut found = false;
-    each_spec(&kernel.spec, &mut |spec| {
-        found |= matches!(spec.kind, Kind::Acquire | Kind::Fence(Fence::Global));
+    kernel.each_stmt(&mut |stmt| {
+        if let Stmt::Spec(spec) = stmt {
+            found |= matches!(spec.kind, Kind::Acquire | Kind::Fence(Fence::Global));
+        }
     });
     found
 }
@@ -103,36 +106,6 @@ fn scalar_name(scalar: Scalar) -> &'static str {
         Scalar::U8 => "unsigned char",
         Scalar::Mbar => "unsigned long long",
     }
-}
-
-/// Calls `visit` on every statement, in order, each before those inside of it.
-fn each_stmt<'k>(stmts: &'k [Stmt], visit: &mut dyn FnMut(&'k Stmt)) {
-    for stmt in stmts {
-        visit(stmt);
-        match stmt {
-            Stmt::Spec(spec) => each_stmt(spec.body.as_deref().unwrap_or(&[]), visit),
-            Stmt::For(For { body, .. }) | Stmt::If(_, body) | Stmt::Role(_, _, _, body) => {
-                each_stmt(body, visit);
-            }
-            Stmt::Allocate(_)
-            | Stmt::View(..)
-            | Stmt::Threads(..)
-            | Stmt::Indices(..)
-            | Stmt::Let(..)
-            | Stmt::Ring(_)
-            | Stmt::Advance(_) => {}
-        }
-    }
-}
-
-/// Calls `visit` on a spec and every one inside of it.
-fn each_spec<'k>(spec: &'k Spec, visit: &mut dyn FnMut(&'k Spec)) {
-    visit(spec);
-    each_stmt(spec.body.as_deref().unwrap_or(&[]), &mut |stmt| {
-        if let Stmt::Spec(spec) = stmt {
-            visit(spec);
-        }
-    });
 }
 
 /// An error of emission.

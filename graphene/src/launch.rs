@@ -3,6 +3,8 @@
 //! The description is plain data. A runtime encodes tensor maps and launches from it, and knows no
 //! kernel by name.
 
+use std::fmt;
+
 use crate::arch::Arch;
 use crate::index::{Expr, Var};
 use crate::tensor::Scalar;
@@ -76,4 +78,57 @@ pub enum Condition {
     Aligned(String, i64),
     /// The expression is a multiple of the number.
     Multiple(Expr, i64),
+}
+
+/// A line each, parameters in order.
+impl fmt::Display for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Launch { entry, arch, grid, cluster, block, shared_bytes, .. } = self;
+        writeln!(f, "{entry} for {arch}")?;
+        writeln!(f, "grid {grid}, cluster {cluster}, block {block}, shared {shared_bytes}")?;
+        for param in &self.params {
+            writeln!(f, "{param}")?;
+        }
+        for condition in &self.conditions {
+            writeln!(f, "{condition}")?;
+        }
+        if self.dependent { writeln!(f, "waits for its predecessor itself") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Param {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Param::Pointer { tensor, scalar, len, written } => {
+                let access = if *written { "written" } else { "read" };
+                write!(f, "pointer %{tensor}: {len} of {scalar}, {access}")
+            }
+            Param::Symbol(var) => write!(f, "symbol {var}"),
+            Param::TensorMap(map) => {
+                let TensorMap { tensor, scalar, sizes, strides, window, swizzle } = map;
+                let list = |items: &[Expr]| {
+                    items.iter().map(Expr::to_string).collect::<Vec<_>>().join(", ")
+                };
+                let (sizes, strides) = (list(sizes), list(strides));
+                write!(
+                    f,
+                    "map of %{tensor}: [{sizes}] of {scalar}, [{strides}] bytes apart, \
+                     window {window:?}, swizzle {swizzle}"
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Condition::Aligned(tensor, bytes) => {
+                write!(f, "requires the pointer of %{tensor} to be a multiple of {bytes}")
+            }
+            Condition::Multiple(expr, of) => {
+                write!(f, "requires {expr} to be a multiple of {of}")
+            }
+        }
+    }
 }

@@ -1,8 +1,10 @@
-//! `graphene-opt`: evaluates layouts from the command line.
+//! `graphene-opt`: works with layouts and kernels from the command line.
 //!
-//! Exit codes: 0 fine; 1 output could not be written; 2 usage or notation; 3 the expression has no
-//! answer in the algebra.
+//! Exit codes: 0 fine; 1 output could not be written, or a file not read; 2 usage or notation;
+//! 3 the expression has no answer in the algebra, or the kernel is refused.
 
+mod kernel;
+mod layout;
 mod svg;
 
 use std::io::Write;
@@ -10,10 +12,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use graphene_ir::Error;
-use graphene_ir::layout::expr;
+use graphene_ir::arch::Arch;
 
-/// Works with Graphene's layouts.
+/// Works with Graphene's layouts and kernels.
 #[derive(Parser)]
 #[command(version)]
 struct Args {
@@ -34,6 +35,27 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
     },
+    /// Reads a kernel in text form, and prints it.
+    Print {
+        /// The file; `-` for standard input.
+        file: PathBuf,
+    },
+    /// Reports what is wrong with a kernel.
+    Verify {
+        /// The file; `-` for standard input.
+        file: PathBuf,
+    },
+    /// Prints a kernel as CUDA C++.
+    Emit {
+        /// The file; `-` for standard input.
+        file: PathBuf,
+        /// The architecture, if not the kernel's own.
+        #[arg(long)]
+        arch: Option<Arch>,
+        /// Prints what the kernel needs of its host instead.
+        #[arg(long)]
+        launch: bool,
+    },
 }
 
 const INTERNAL: u8 = 1;
@@ -42,44 +64,19 @@ const ALGEBRA: u8 = 3;
 
 fn main() -> ExitCode {
     match Args::parse().command {
-        Command::Layout { expression, svg } => layout(&expression, svg),
+        Command::Layout { expression, svg } => layout::layout(&expression, svg),
+        Command::Print { file } => kernel::with(&file, |kernel| print(&kernel.to_string())),
+        Command::Verify { file } => kernel::with(&file, |kernel| kernel::verify(&kernel)),
+        Command::Emit { file, arch, launch } => {
+            kernel::with(&file, |kernel| kernel::emit(kernel, arch, launch))
+        }
     }
 }
 
-fn layout(expression: &str, file: Option<PathBuf>) -> ExitCode {
-    let value = match expr::evaluate(expression) {
-        Ok(value) => value,
-        Err(error) => return fail(expression, &error),
-    };
-    if let Some(file) = file {
-        let drawing = match svg::draw(&value) {
-            Ok(drawing) => drawing,
-            Err(error) => {
-                eprintln!("error: {error}");
-                return ExitCode::from(ALGEBRA);
-            }
-        };
-        if let Err(error) = std::fs::write(&file, drawing) {
-            eprintln!("error: {}: {error}", file.display());
-            return ExitCode::from(INTERNAL);
-        }
-    }
-    // A reader that went away, as `| head` does, is no reason to panic.
-    match writeln!(std::io::stdout(), "{value}") {
+/// Prints to standard output. A reader that went away, as `| head` does, is no reason to panic.
+fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(INTERNAL),
     }
-}
-
-/// Reports an error, with a caret under its position where it has one.
-fn fail(expression: &str, error: &Error) -> ExitCode {
-    let Some(at) = error.position() else {
-        eprintln!("error: {error}");
-        return ExitCode::from(ALGEBRA);
-    };
-    // Control characters would move the caret away from its column.
-    let shown: String = expression.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let column = expression.get(..at).unwrap_or(expression).chars().count();
-    eprintln!("error: {error}\n  {shown}\n  {:>width$}", '^', width = column + 1);
-    ExitCode::from(USAGE)
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::launch::map_of;
 use super::names::Names;
+use super::swizzle::Swizzled;
 use super::{refuse, scalar_name, small};
 use crate::atom::{Code, Site};
 use crate::error::{Error, Result};
@@ -224,37 +225,18 @@ impl AtomCode<'_> {
     }
 
     /// An offset in elements as a number of units of which an element has so many, swizzled.
-    /// What the swizzle neither reads nor changes stands outside of it.
     fn swizzled(&self, tensor: &Tensor, offset: Expr, units: i64) -> Result<String> {
         let text = |expr: Expr| render(&(expr * units), self.names);
         let Some(swizzle) = tensor.swizzle else { return text(offset) };
-        let bytes = tensor.scalar.bytes();
-        // The swizzle counts bytes; here it counts elements.
-        let element = i64::from(bytes.trailing_zeros());
-        let (bits, base) = (i64::from(swizzle.bits()), i64::from(swizzle.base()) - element);
-        let swizzle = Swizzle::new(bits, base, i64::from(swizzle.shift()))?;
-        let period = 1 << (bits + base + i64::from(swizzle.shift().abs()));
-        let (mut above, mut inside) = (Expr::from(0), Expr::from(0));
-        for (product, coefficient) in offset.terms() {
-            let term = product.iter().fold(Expr::from(1), |term, factor| term * factor.clone());
-            let over = coefficient.div_euclid(period) * period;
-            // A constant may be parted; of anything else, what is a multiple stands outside.
-            let outside = if product.is_empty() || over == coefficient { over } else { 0 };
-            above = above + term.clone() * outside;
-            inside = inside + term * (coefficient - outside);
-        }
-        if let Some(inside) = inside.constant() {
-            return text(above + swizzle.at(inside)?);
-        }
-        let (low, high) = inside.range();
-        let still = swizzle.shift() >= 0 && low >= Some(0);
-        if still && high.is_some_and(|high| high < 1 << (base + i64::from(swizzle.shift()))) {
-            return text(above + inside);
-        }
-        let unit = i64::from(units.trailing_zeros());
-        let (base, shift) = (base + unit, swizzle.shift());
-        let swizzled = format!("swizzle<{bits}, {base}, {shift}>({})", text(inside)?);
-        Ok(if above.is(0) { swizzled } else { format!("{} + {swizzled}", text(above)?) })
+        // The tensor's swizzle counts bytes, this one elements, and what is printed units.
+        let log = |size: i64| i64::from(size.trailing_zeros());
+        let (bits, shift) = (i64::from(swizzle.bits()), i64::from(swizzle.shift()));
+        let base = i64::from(swizzle.base()) - log(tensor.scalar.bytes());
+        let Swizzled { outside, inside } = Swizzled::of(Swizzle::new(bits, base, shift)?, &offset)?;
+        let Some(inside) = inside else { return text(outside) };
+        let base = base + log(units);
+        let inside = format!("swizzle<{bits}, {base}, {shift}>({})", text(inside)?);
+        Ok(if outside.is(0) { inside } else { format!("{} + {inside}", text(outside)?) })
     }
 }
 

@@ -12,7 +12,7 @@ use super::refuse;
 use crate::atom;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Completion, For, Kernel, Kind, Operand, Ring, Spec, Stmt, Test, ThreadsId};
+use crate::kernel::{For, Kernel, Kind, Ring, Spec, Stmt, Test, ThreadsId};
 use crate::launch::Condition;
 use crate::tensor::{Agent, Leaf, Memory, Threads};
 
@@ -231,7 +231,7 @@ impl Printer<'_> {
 
     fn spec(&mut self, spec: &Spec) -> Result<()> {
         if let Some(body) = &spec.body {
-            self.line(&format!("// {}", head(self.kernel, spec)));
+            self.line(&format!("// {}", self.kernel.spec_text(spec)));
             return self.block("", body);
         }
         let site = atom::select(self.kernel, spec)?;
@@ -318,27 +318,4 @@ fn extent<'a>(leaves: impl Iterator<Item = (&'a Leaf, Expr)>) -> Option<i64> {
         .into_iter()
         .filter(|mode| mode.1 > 1)
         .try_fold(1, |extent, (stride, size)| (stride == extent).then_some(extent * size))
-}
-
-/// A spec without its body, as the IR's text has it.
-fn head(kernel: &Kernel, spec: &Spec) -> String {
-    let list = |operands: &[Operand]| {
-        let names = operands.iter().map(|operand| operand_text(kernel, operand));
-        names.collect::<Vec<_>>().join(", ")
-    };
-    let arrow = if spec.outs.is_empty() { "" } else { " <- " };
-    let completion = match &spec.completion {
-        Completion::Now => String::new(),
-        Completion::Signals(barrier) => format!(" signals {}", operand_text(kernel, barrier)),
-        Completion::Group => " async".to_owned(),
-    };
-    let (blocks, threads) = (kernel.threads_name(spec.blocks), kernel.threads_name(spec.threads));
-    let (outs, ins) = (list(&spec.outs), list(&spec.ins));
-    format!("{outs}{arrow}{:?}<<<#{blocks}, #{threads}>>>({ins}){completion}", spec.kind)
-}
-
-fn operand_text(kernel: &Kernel, operand: &Operand) -> String {
-    let index: Vec<String> = operand.index.iter().map(ToString::to_string).collect();
-    let index = if index.is_empty() { String::new() } else { format!("[{}]", index.join(", ")) };
-    format!("%{}{index}", kernel.tensor_name(operand.tensor))
 }

@@ -27,10 +27,13 @@ pub(super) fn broken(statement: &str, indent: usize) -> String {
     text
 }
 
-/// Where to break a text that does not fit.
+/// Where to break a text that does not fit: behind a sign that ends something, unless that would
+/// leave most of the line empty.
 fn last_space(text: &str, room: usize) -> Option<usize> {
     if text.len() <= room + 2 || text.starts_with("//") || !text.is_ascii() {
         return None;
     }
-    text[..room].rfind(' ').filter(|&at| at > 0)
+    let ends = |at: &usize| text[..*at].ends_with([',', ':', ';', '=', '&']);
+    let spaces = || text[..room].rmatch_indices(' ').map(|(at, _)| at).filter(|&at| at > 0);
+    spaces().find(ends).filter(|&at| at > room / 2).or_else(|| spaces().next())
 }

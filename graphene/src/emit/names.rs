@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{each_stmt, refuse};
+use super::refuse;
 use crate::error::{Error, Result};
 use crate::index::Var;
 use crate::kernel::{Kernel, Stmt, TensorId};
@@ -35,7 +35,7 @@ pub(super) struct Names {
     registers: BTreeMap<String, String>,
     tensors: BTreeMap<TensorId, String>,
     vars: BTreeMap<String, String>,
-    roots: BTreeMap<TensorId, TensorId>,
+    roots: Vec<TensorId>,
     taken: BTreeSet<String>,
 }
 
@@ -47,7 +47,7 @@ impl Names {
             registers: BTreeMap::new(),
             tensors: BTreeMap::new(),
             vars: BTreeMap::new(),
-            roots: BTreeMap::new(),
+            roots: kernel.roots(),
             taken: TAKEN.split_whitespace().map(str::to_owned).collect(),
         };
         for number in [THREAD, BLOCK] {
@@ -61,12 +61,8 @@ impl Names {
             names.declare_tensor(kernel, param);
         }
         kernel.symbols.iter().for_each(|symbol| names.declare_var(symbol));
-        each_stmt(kernel.spec.body.as_deref().unwrap_or(&[]), &mut |stmt| match stmt {
+        kernel.each_stmt(&mut |stmt| match stmt {
             Stmt::Allocate(tensor) => names.declare_tensor(kernel, *tensor),
-            Stmt::View(view, of, _) => {
-                let root = names.roots.get(of).copied().unwrap_or(*of);
-                names.roots.insert(*view, root);
-            }
             Stmt::Indices(vars, _) => vars.iter().for_each(|var| names.declare_var(var)),
             Stmt::Let(var, _) => names.declare_var(var),
             Stmt::Ring(ring) => {
@@ -74,7 +70,8 @@ impl Names {
                 names.declare_var(&ring.parity());
             }
             Stmt::For(of) => names.declare_var(&of.var),
-            Stmt::Threads(..)
+            Stmt::View(..)
+            | Stmt::Threads(..)
             | Stmt::Advance(_)
             | Stmt::Spec(_)
             | Stmt::If(..)
@@ -90,7 +87,7 @@ impl Names {
 
     /// The declared tensor whose elements a tensor views.
     pub(super) fn root(&self, tensor: TensorId) -> TensorId {
-        self.roots.get(&tensor).copied().unwrap_or(tensor)
+        self.roots[tensor.0 as usize]
     }
 
     /// The name of a declared tensor.

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use super::code::Uses;
 use super::names::Names;
-use super::{each_stmt, refuse, scalar_name};
+use super::{refuse, scalar_name};
 use crate::error::{Error, Result};
-use crate::kernel::{Kernel, Stmt, TensorId};
+use crate::kernel::{Kernel, TensorId};
 use crate::tensor::{Memory, Scalar, Tensor};
 
 /// The shared memory of a block.
@@ -24,14 +24,8 @@ impl Storage {
     /// # Errors
     /// A size that is not a constant; more than a block may have.
     pub(super) fn of(kernel: &Kernel) -> Result<Storage> {
-        let mut tensors = Vec::new();
-        each_stmt(kernel.spec.body.as_deref().unwrap_or(&[]), &mut |stmt| {
-            if let Stmt::Allocate(id) = stmt
-                && kernel.tensor(*id).memory == Memory::Shared
-            {
-                tensors.push(*id);
-            }
-        });
+        let mut tensors = kernel.allocations();
+        tensors.retain(|id| kernel.tensor(*id).memory == Memory::Shared);
         let limit = kernel.arch.shared_memory();
         let mut storage = Storage { places: Vec::new(), align: 16, bytes: 0 };
         for id in tensors {
@@ -68,13 +62,14 @@ impl Storage {
             let tensor = kernel.tensor(id);
             let _ = writeln!(text, "  // %{}:{tensor}", kernel.tensor_name(id));
             let scalar = scalar_name(tensor.scalar);
-            let place = if start == 0 { String::new() } else { format!(" + {start}") };
             if pointer {
-                let _ = writeln!(text, "  {scalar} *const {name} = ({scalar} *)(shared{place});");
+                let _ = writeln!(text, "  {scalar} *const {name} = ({scalar} *)&shared[{start}];");
             }
             if let (true, Ok(address)) = (address, names.address(id)) {
-                let _ =
-                    writeln!(text, "  const unsigned {address} = shared_address(shared{place});");
+                let _ = writeln!(
+                    text,
+                    "  const unsigned {address} = shared_address(&shared[{start}]);"
+                );
             }
         }
         if text.is_empty() {

@@ -117,21 +117,27 @@ impl Kernel {
     }
 
     fn write_spec(&self, f: &mut Formatter<'_>, spec: &Spec, depth: usize) -> Result {
-        if !spec.outs.is_empty() {
-            write!(f, "{} <- ", self.operands_text(&spec.outs))?;
-        }
-        let (blocks, threads) = (self.hash(spec.blocks), self.hash(spec.threads));
-        let ins = self.operands_text(&spec.ins);
-        write!(f, "{}<<<{blocks}, {threads}>>>({ins})", spec.kind)?;
-        match &spec.completion {
-            Completion::Now => {}
-            Completion::Signals(barrier) => write!(f, " signals {}", self.operand_text(barrier))?,
-            Completion::Group => write!(f, " async")?,
-        }
+        write!(f, "{}", self.spec_text(spec))?;
         match &spec.body {
             Some(body) => self.write_body(f, body, depth),
             None => writeln!(f),
         }
+    }
+
+    /// A spec without its body.
+    pub(crate) fn spec_text(&self, spec: &Spec) -> String {
+        let outs = match &spec.outs[..] {
+            [] => String::new(),
+            outs => format!("{} <- ", self.operands_text(outs)),
+        };
+        let (blocks, threads) = (self.hash(spec.blocks), self.hash(spec.threads));
+        let ins = self.operands_text(&spec.ins);
+        let completion = match &spec.completion {
+            Completion::Now => String::new(),
+            Completion::Signals(barrier) => format!(" signals {}", self.operand_text(barrier)),
+            Completion::Group => " async".to_owned(),
+        };
+        format!("{outs}{}<<<{blocks}, {threads}>>>({ins}){completion}", spec.kind)
     }
 }
 
