@@ -25,6 +25,7 @@ pub mod kernel;
 pub mod launch;
 pub mod layout;
 pub mod schedule;
+pub mod simulate;
 pub mod target;
 pub mod template;
 pub mod tensor;

@@ -8,5 +8,6 @@ mod expression;
 mod index;
 mod kernel_text;
 mod property;
+mod simulate;
 mod target;
 mod views;

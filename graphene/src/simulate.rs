@@ -1,0 +1,137 @@
+//! The simulator: runs a kernel on the CPU by the meanings of its atoms, and finds what no
+//! compiler would.
+//!
+//! **Agents are warps.** The kernel's body is flattened to a linear program, and every warp has its
+//! own counter in it. The blocks of a cluster run together, clusters one after the other. The
+//! scheduler steps warps in turn, or in an order that a seed chooses; asynchronous copies land when
+//! it is their turn. Where nobody can go on while someone waits, that is a deadlock.
+//!
+//! **Order is happens-before.** Each warp has a vector clock, joined where warps wait for each
+//! other: rendezvous, phases of barriers, groups of asynchronous specs. The lanes of a warp are told
+//! apart until they meet. Asynchronous units have components of their own in these clocks, so that
+//! what has not been waited for is what is not ordered before. All of this is independent of the
+//! order in which warps happen to run, but for what a kernel decides by it.
+//!
+//! **What is checked of an access**: bounds along each axis, alignment, that what is read was
+//! written, that no unordered access conflicts (races, and copies in flight), that what threads
+//! wrote is fenced before asynchronous units access it. An element of global memory that is
+//! written a second time must have been read in between, by anybody, or both must be updates in
+//! one step.
+//!
+//! **At a block's end**, no copy or product may be left that nobody has waited for (the writes of
+//! bulk copies to global memory excepted: they are done when the kernel is), and no other block may
+//! be about to access its shared memory.
+//!
+//! Blocks of different clusters never wait for each other here: a kernel in which they do cannot be
+//! simulated, for no statement says so yet.
+
+mod access;
+mod barrier;
+mod clock;
+mod formula;
+mod gather;
+mod machine;
+mod memory;
+mod place;
+mod program;
+mod report;
+mod runner;
+mod tally;
+mod turn;
+mod warp;
+
+use std::collections::{BTreeMap, HashMap};
+
+pub use report::{Cost, Costs, Finding, Statement, Traffic};
+
+use crate::error::{Error, Result};
+use crate::index::Var;
+use crate::kernel::Kernel;
+use crate::tensor::Memory;
+use machine::Machine;
+use memory::{Space, round};
+use place::Root;
+use program::Program;
+
+/// What a kernel is run on.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Inputs {
+    /// Values of the symbols, by name.
+    pub symbols: BTreeMap<String, i64>,
+    /// What the pointers point to, by the tensors' names.
+    pub buffers: BTreeMap<String, Buffer>,
+}
+
+/// What a pointer points to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Buffer {
+    /// Elements, in the order of their addresses; they are rounded to the tensor's type.
+    Data(Vec<f64>),
+    /// So many elements that hold nothing yet.
+    Undefined(usize),
+}
+
+/// How to run it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Chooses an order in which warps go on; without one they take turns.
+    pub seed: Option<u64>,
+    /// After how many findings to stop; at least one. Later ones may follow from earlier ones.
+    pub findings: usize,
+    /// Whether all blocks run together, rather than those of one cluster.
+    pub whole_grid: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What the pointers' elements are at the end, by the tensors' names; `None` for those that
+    /// nothing has ever written.
+    pub buffers: BTreeMap<String, Vec<Option<f64>>>,
+    /// What is wrong with the kernel.
+    pub findings: Vec<Finding>,
+    /// What it cost.
+    pub costs: Costs,
+}
+
+/// Runs a kernel.
+///
+/// # Errors
+/// [`Error::Kernel`] if an input is missing or too short, [`Error::NoAtom`] if a spec is neither
+/// decomposed nor an atom, [`Error::Shape`] if a size is not fixed at launch.
+pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<Outcome> {
+    let symbols: HashMap<Var, i64> = kernel
+        .symbols
+        .iter()
+        .filter_map(|symbol| Some((symbol.clone(), *inputs.symbols.get(symbol.name())?)))
+        .collect();
+    let program = Program::of(kernel, &symbols)?;
+    let mut global = Space::new(program.global, true);
+    for root in program.roots.iter().filter(|root| root.memory == Memory::Global) {
+        fill(&mut global, root, inputs)?;
+    }
+    let mut machine = Machine::new(&program, options, global);
+    machine.run();
+    Ok(machine.outcome())
+}
+
+fn fill(global: &mut Space, root: &Root, inputs: &Inputs) -> Result<()> {
+    let name = &root.name;
+    let Some(buffer) = inputs.buffers.get(name) else {
+        return Err(Error::Kernel(format!("%{name} is not given")));
+    };
+    let len = match buffer {
+        Buffer::Data(data) => data.len(),
+        Buffer::Undefined(len) => *len,
+    };
+    if len < root.len {
+        let wanted = root.len;
+        return Err(Error::Kernel(format!("%{name} has {wanted} elements, but {len} are given")));
+    }
+    if let Buffer::Data(data) = buffer {
+        for (i, &value) in data.iter().take(root.len).enumerate() {
+            global.fill(root.first + i, round(value, root.scalar));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,420 @@
+//! Elements of operands: where they lie, and reads and writes of them.
+
+use super::clock::Epoch;
+use super::memory::{Access, Conflict, round};
+use super::program::Mode;
+use super::runner::{Mark, Runner};
+use super::turn::{Base, Turn};
+use crate::atom::Fault;
+use crate::kernel::Group;
+use crate::tensor::Memory;
+
+/// Where an element of an operand lies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spot {
+    /// The operand's element.
+    element: usize,
+    base: Base,
+    /// The offset in its buffer.
+    offset: i64,
+}
+
+/// What is done with an element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    Read,
+    Write,
+    Update,
+}
+
+impl Turn<'_, '_, '_> {
+    /// Where an element lies; `None` outside of its buffer.
+    pub(super) fn spot(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+    ) -> Result<Option<Spot>, Fault> {
+        let place = &self.task.places[operand];
+        let Some(number) = place.number(element) else {
+            let text = format!("%{} has no element {element:?}", place.name);
+            return Err(self.blame(lane, Fault::Invalid(text)));
+        };
+        let base = self.base_of(lane, operand);
+        let spot = Spot { element: number, base, offset: base.offset + place.distance(number) };
+        if base.inside {
+            return Ok(Some(spot));
+        }
+        let starts = &self.scratch.starts[base.starts..];
+        let inside = starts
+            .iter()
+            .zip(place.steps(number))
+            .zip(&place.axes)
+            .all(|((start, step), axis)| (0..axis.0).contains(&(start + step)));
+        Ok(inside.then_some(spot))
+    }
+
+    /// An element that must lie inside of its buffer.
+    pub(super) fn inner_spot(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+    ) -> Result<Spot, Fault> {
+        if let Some(spot) = self.spot(lane, operand, element)? {
+            return Ok(spot);
+        }
+        let base = self.base_of(lane, operand);
+        let number = self.task.places[operand].number(element).unwrap_or(0);
+        let fault = Fault::OutOfBounds(self.text(operand, number, base));
+        Err(self.blame(lane, fault))
+    }
+
+    /// An element's name and its coordinates along its buffer's axes.
+    fn text(&self, operand: usize, element: usize, base: Base) -> String {
+        let place = &self.task.places[operand];
+        let starts = &self.scratch.starts[base.starts..];
+        let coordinates: Vec<String> = starts
+            .iter()
+            .zip(place.steps(element))
+            .map(|(start, step)| (start + step).to_string())
+            .collect();
+        format!("%{}[{}]", place.name, coordinates.join(","))
+    }
+
+    /// Reads an element.
+    pub(super) fn load(&mut self, lane: usize, operand: usize, spot: Spot) -> Result<f64, Fault> {
+        if self.task.places[operand].memory == Memory::Registers {
+            return self.load_register(lane, operand, spot);
+        }
+        self.note(lane, operand, spot);
+        let stamp = self.read_stamp(lane);
+        self.touch((lane, operand), spot, stamp, Deed::Read)?;
+        Ok(self.peek(operand, spot))
+    }
+
+    /// Writes an element, rounded to its type.
+    pub(super) fn store(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        spot: Spot,
+        value: f64,
+    ) -> Result<(), Fault> {
+        let place = &self.task.places[operand];
+        let value = round(value, place.scalar);
+        if place.memory == Memory::Registers {
+            return self.store_register(lane, operand, spot, value);
+        }
+        if self.task.mode != Mode::Signals {
+            self.note(lane, operand, spot);
+            let stamp = self.write_stamp(lane);
+            self.touch((lane, operand), spot, stamp, Deed::Write)?;
+            self.poke(operand, spot, value);
+            return Ok(());
+        }
+        for which in 0..self.scratch.targets.len() {
+            let target = &mut self.scratch.targets[which];
+            if target.lane != lane {
+                continue;
+            }
+            target.bytes += place.bytes;
+            let stamp = Epoch::transfer(target.transfer);
+            let spot = Spot { base: Base { block: target.block, ..spot.base }, ..spot };
+            self.note(lane, operand, spot);
+            self.touch((lane, operand), spot, stamp, Deed::Write)?;
+            self.poke(operand, spot, value);
+        }
+        Ok(())
+    }
+
+    /// Replaces an element of global memory in one step.
+    pub(super) fn exchange(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        spot: Spot,
+        change: &dyn Fn(f64) -> f64,
+    ) -> Result<f64, Fault> {
+        let place = &self.task.places[operand];
+        if place.memory != Memory::Global {
+            let text = "only global memory is updated in one step".to_owned();
+            return Err(self.blame(lane, Fault::Invalid(text)));
+        }
+        self.note(lane, operand, spot);
+        let stamp = self.write_stamp(lane);
+        self.touch((lane, operand), spot, stamp, Deed::Update)?;
+        let before = self.peek(operand, spot);
+        self.poke(operand, spot, round(change(before), place.scalar));
+        Ok(before)
+    }
+
+    fn peek(&self, operand: usize, spot: Spot) -> f64 {
+        let place = &self.task.places[operand];
+        let at = place.first + spot.offset as usize;
+        match place.memory {
+            Memory::Global => self.machine.global.peek(at),
+            Memory::Shared | Memory::Registers => {
+                self.machine.blocks[spot.base.block].shared.peek(at)
+            }
+        }
+    }
+
+    fn poke(&mut self, operand: usize, spot: Spot, value: f64) {
+        let place = &self.task.places[operand];
+        let at = place.first + spot.offset as usize;
+        match place.memory {
+            Memory::Global => self.machine.global.poke(at, value),
+            Memory::Shared | Memory::Registers => {
+                self.machine.blocks[spot.base.block].shared.poke(at, value);
+            }
+        }
+    }
+
+    /// Counts the bytes of an access, and which addresses it touches.
+    fn note(&mut self, lane: usize, operand: usize, spot: Spot) {
+        let place = &self.task.places[operand];
+        let cost = &mut self.machine.costs[self.number];
+        let traffic = match place.memory {
+            Memory::Global => &mut cost.global,
+            Memory::Shared | Memory::Registers => &mut cost.shared,
+        };
+        if operand < self.task.site.outs() {
+            traffic.written += place.bytes as u64;
+        } else if self.task.mode != Mode::Group(Group::MatMul) {
+            // What a warpgroup's product reads is counted as a whole.
+            traffic.read += place.bytes as u64;
+        }
+        let address = place.physical(spot.offset);
+        self.scratch.spans[32 * operand + lane].extend(address, place.bytes);
+    }
+
+    /// Checks an access to memory, and leaves its trace there.
+    fn touch(
+        &mut self,
+        (lane, operand): (usize, usize),
+        spot: Spot,
+        stamp: Epoch,
+        deed: Deed,
+    ) -> Result<(), Fault> {
+        let place = &self.task.places[operand];
+        let at = place.first + spot.offset as usize;
+        let machine = &mut *self.machine;
+        let access = Access {
+            runner: &machine.runners[self.warp],
+            lane,
+            transfers: &machine.transfers,
+            units: machine.units,
+            proxy: self.task.site.atom.proxy,
+            stamp,
+            at: self.task.number,
+            update: deed == Deed::Update,
+        };
+        let own = access.runner.block == spot.base.block;
+        let space = match place.memory {
+            Memory::Global => &mut machine.global,
+            Memory::Shared | Memory::Registers => &mut machine.blocks[spot.base.block].shared,
+        };
+        let conflict = match deed {
+            Deed::Read if !place.written => space.read_constant(at),
+            Deed::Read => space.read(at, &access),
+            Deed::Write => space.write(at, &access),
+            Deed::Update => space.update(at, &access),
+        };
+        if let Some(conflict) = conflict {
+            self.report(lane, operand, spot, conflict)?;
+        }
+        if !own && place.memory == Memory::Shared {
+            self.visit(lane, operand, spot.base.block)?;
+        }
+        Ok(())
+    }
+
+    /// Which epoch a read has.
+    fn read_stamp(&self, lane: usize) -> Epoch {
+        let runner = &self.machine.runners[self.warp];
+        let first = runner.units.first;
+        match self.task.mode {
+            Mode::Now | Mode::Group(Group::Copy) => runner.now(lane),
+            Mode::Signals => self
+                .scratch
+                .targets
+                .iter()
+                .find(|target| target.lane == lane)
+                .map_or(runner.now(lane), |target| Epoch::transfer(target.transfer)),
+            Mode::Group(Group::MatMul) => {
+                Epoch::new(first + runner.units.product, 0, runner.products.committed + 1)
+            }
+            Mode::Group(Group::Bulk) => {
+                Epoch::new(first + runner.units.source, lane, runner.bulk.committed[lane] + 1)
+            }
+        }
+    }
+
+    /// Which epoch a write has.
+    fn write_stamp(&self, lane: usize) -> Epoch {
+        let runner = &self.machine.runners[self.warp];
+        let first = runner.units.first;
+        match self.task.mode {
+            Mode::Now | Mode::Signals | Mode::Group(Group::MatMul) => runner.now(lane),
+            Mode::Group(Group::Copy) => {
+                Epoch::new(first + runner.units.copy, lane, runner.copies.committed[lane] + 1)
+            }
+            Mode::Group(Group::Bulk) => {
+                Epoch::new(first + runner.units.bulk, lane, runner.bulk.committed[lane] + 1)
+            }
+        }
+    }
+
+    fn report(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        spot: Spot,
+        conflict: Conflict,
+    ) -> Result<(), Fault> {
+        let text = self.text(operand, spot.element, spot.base);
+        let (fault, other) = match conflict {
+            Conflict::Uninitialised => (Fault::Uninitialised(text), None),
+            Conflict::Race(at) => {
+                (Fault::Race(format!("two accesses to {text}, in no order")), Some(at))
+            }
+            Conflict::InFlight(at) => (Fault::InFlight(text), Some(at)),
+            Conflict::Unfenced(at) => {
+                let text = format!("a thread wrote {text}, and an asynchronous unit accesses it");
+                (Fault::MissingFence(text), Some(at))
+            }
+            Conflict::Twice(at) => (Fault::WrittenTwice(text), Some(at)),
+        };
+        self.complain(lane, fault, other)
+    }
+
+    /// Hands a fault back if enough has been found; otherwise notes it, once for a statement and
+    /// kind of fault.
+    pub(super) fn complain(
+        &mut self,
+        lane: usize,
+        fault: Fault,
+        other: Option<u32>,
+    ) -> Result<(), Fault> {
+        let number = self.task.number;
+        let kind = std::mem::discriminant(&fault);
+        let mut findings = self.machine.findings.iter();
+        if findings.any(|finding| {
+            finding.statement.number == number as usize
+                && std::mem::discriminant(&finding.fault) == kind
+        }) {
+            return Ok(());
+        }
+        if self.machine.findings.len() + 1 >= self.machine.options.findings.max(1) {
+            (self.other, self.blamed) = (other, Some(lane));
+            return Err(fault);
+        }
+        self.machine.record(self.warp, fault, number, other, Some(lane));
+        Ok(())
+    }
+
+    /// Notes an access to another block's shared memory, which must be there.
+    pub(super) fn visit(&mut self, lane: usize, operand: usize, block: usize) -> Result<(), Fault> {
+        let name = &self.task.places[operand].name;
+        let at = self.task.number;
+        let (units, warps) = self.machine.units;
+        let runner = &self.machine.runners[self.warp];
+        let knowledge = runner.knowledge(lane);
+        let first = block as u32 * units;
+        let started = (first..first + warps).any(|unit| knowledge.order.knows(unit, lane, 1));
+        if !started {
+            let text = format!("%{name} of a block that may not have started");
+            return self.complain(lane, Fault::Race(text), None);
+        }
+        if self.machine.blocks[block].running == 0 {
+            let text = format!("%{name} of a block that has left");
+            return self.complain(lane, Fault::Invalid(text), None);
+        }
+        let now = runner.now(lane);
+        self.machine.blocks[block].visitors.insert(now.who, (now, at));
+        Ok(())
+    }
+
+    fn load_register(&mut self, lane: usize, operand: usize, spot: Spot) -> Result<f64, Fault> {
+        let at = self.register(lane, operand, spot);
+        let product = self.task.mode == Mode::Group(Group::MatMul);
+        let accumulates = product && operand < self.task.site.outs();
+        let number = self.task.number;
+        let runner = &mut self.machine.runners[self.warp];
+        let (fences, products) = (runner.fences, runner.products);
+        let mark = &mut runner.marks[at];
+        let (before, value) = (*mark, runner.registers[at]);
+        if product {
+            mark.read_in = products.committed + 1;
+        } else {
+            mark.touched = fences + 1;
+        }
+        if before.written_in > products.done && !accumulates {
+            self.report(lane, operand, spot, Conflict::InFlight(before.at))?;
+        } else if !before.valid {
+            self.report(lane, operand, spot, Conflict::Uninitialised)?;
+        } else if product && before.touched > fences {
+            self.unfenced_register(lane, operand, spot, before)?;
+        }
+        if product && !accumulates {
+            self.machine.runners[self.warp].marks[at].at = number;
+        }
+        Ok(value)
+    }
+
+    fn store_register(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        spot: Spot,
+        value: f64,
+    ) -> Result<(), Fault> {
+        let at = self.register(lane, operand, spot);
+        let product = self.task.mode == Mode::Group(Group::MatMul);
+        let number = self.task.number;
+        let runner = &mut self.machine.runners[self.warp];
+        let (fences, products) = (runner.fences, runner.products);
+        let before = runner.marks[at];
+        let mark = &mut runner.marks[at];
+        (mark.valid, mark.at) = (true, number);
+        if product {
+            mark.written_in = products.committed + 1;
+        } else {
+            mark.touched = fences + 1;
+        }
+        runner.registers[at] = value;
+        // A product may add to what an earlier one of its warpgroup still writes.
+        let busy = if product { 0 } else { before.written_in.max(before.read_in) };
+        if busy > products.done {
+            return self.report(lane, operand, spot, Conflict::InFlight(before.at));
+        }
+        if product && before.touched > fences {
+            return self.unfenced_register(lane, operand, spot, before);
+        }
+        Ok(())
+    }
+
+    fn unfenced_register(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        spot: Spot,
+        before: Mark,
+    ) -> Result<(), Fault> {
+        let text = self.text(operand, spot.element, spot.base);
+        let text = format!("{text} is accessed by threads, and then by a product");
+        self.complain(lane, Fault::MissingFence(text), Some(before.at))
+    }
+
+    fn register(&self, lane: usize, operand: usize, spot: Spot) -> usize {
+        (self.task.places[operand].first + spot.offset as usize) * 32 + lane
+    }
+}
+
+impl Runner {
+    /// The epoch of what a lane does now.
+    pub(super) fn now(&self, lane: usize) -> Epoch {
+        Epoch::new(self.units.first + self.units.warp, lane, self.time)
+    }
+}

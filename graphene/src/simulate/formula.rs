@@ -1,0 +1,267 @@
+//! Index expressions, compiled: symbols are numbers, other variables are slots.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::error::{Error, Result};
+use crate::index::{Cond, Expr, Factor, Relation, Var};
+
+/// Where a variable's value lies among a warp's; a varying one has a value for each lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) at: usize,
+    pub(super) varying: bool,
+}
+
+/// A compiled expression.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Formula {
+    constant: i64,
+    linear: Vec<(i64, Slot)>,
+    products: Vec<(i64, Vec<Term>)>,
+    /// Whether the lanes of a warp may have different values.
+    pub(super) varying: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Term {
+    Slot(Slot),
+    Div(Formula, i64),
+    Mod(Formula, i64),
+    Min(Formula, Formula),
+    Max(Formula, Formula),
+}
+
+/// A compiled comparison.
+#[derive(Debug, Clone)]
+pub(super) struct Check {
+    pub(super) left: Formula,
+    pub(super) relation: Relation,
+    pub(super) right: Formula,
+}
+
+/// What expressions may mention.
+#[derive(Debug)]
+pub(super) struct Scope {
+    symbols: HashMap<Var, i64>,
+    slots: BTreeMap<Var, Slot>,
+    varying: HashSet<Var>,
+    thread: Var,
+    threads: i64,
+    size: usize,
+}
+
+impl Slot {
+    pub(super) fn of(self, lane: usize) -> usize {
+        if self.varying { self.at + lane } else { self.at }
+    }
+}
+
+impl Formula {
+    /// The value for a lane.
+    pub(super) fn value(&self, slots: &[i64], lane: usize) -> i64 {
+        let mut sum = self.constant;
+        for (coefficient, slot) in &self.linear {
+            sum = sum.wrapping_add(coefficient.wrapping_mul(slots[slot.of(lane)]));
+        }
+        for (coefficient, terms) in &self.products {
+            let mut product = *coefficient;
+            for term in terms {
+                product = product.wrapping_mul(term.value(slots, lane));
+            }
+            sum = sum.wrapping_add(product);
+        }
+        sum
+    }
+
+    fn as_constant(&self) -> Option<i64> {
+        (self.linear.is_empty() && self.products.is_empty()).then_some(self.constant)
+    }
+}
+
+impl Term {
+    fn value(&self, slots: &[i64], lane: usize) -> i64 {
+        match self {
+            Term::Slot(slot) => slots[slot.of(lane)],
+            Term::Div(a, by) => a.value(slots, lane).div_euclid(*by),
+            Term::Mod(a, by) => a.value(slots, lane).rem_euclid(*by),
+            Term::Min(a, b) => a.value(slots, lane).min(b.value(slots, lane)),
+            Term::Max(a, b) => a.value(slots, lane).max(b.value(slots, lane)),
+        }
+    }
+
+    fn varying(&self) -> bool {
+        match self {
+            Term::Slot(slot) => slot.varying,
+            Term::Div(a, _) | Term::Mod(a, _) => a.varying,
+            Term::Min(a, b) | Term::Max(a, b) => a.varying || b.varying,
+        }
+    }
+}
+
+impl Check {
+    pub(super) fn holds(&self, slots: &[i64], lane: usize) -> bool {
+        self.relation.compare(self.left.value(slots, lane), self.right.value(slots, lane))
+    }
+
+    pub(super) fn varying(&self) -> bool {
+        self.left.varying || self.right.varying
+    }
+}
+
+impl Scope {
+    pub(super) fn new(symbols: HashMap<Var, i64>, thread: Var, threads: i64) -> Scope {
+        let varying = HashSet::from([thread.clone()]);
+        Scope { symbols, slots: BTreeMap::new(), varying, thread, threads, size: 0 }
+    }
+
+    /// The number of values that a warp has.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Notes that a variable is assigned, with values that differ among lanes or not. Says whether
+    /// that is news.
+    pub(super) fn assign(&mut self, var: &Var, varying: bool) -> bool {
+        let fresh = !self.slots.contains_key(var);
+        if fresh {
+            self.slots.insert(var.clone(), Slot { at: 0, varying: false });
+        }
+        let differs = varying && self.varying.insert(var.clone());
+        fresh || differs
+    }
+
+    /// Gives the variables their places, once it is known which vary.
+    pub(super) fn place(&mut self) {
+        for (var, slot) in &mut self.slots {
+            let varying = self.varying.contains(var);
+            *slot = Slot { at: self.size, varying };
+            self.size += if varying { 32 } else { 1 };
+        }
+    }
+
+    /// Where a variable lies.
+    pub(super) fn slot(&self, var: &Var) -> Option<Slot> {
+        self.slots.get(var).copied()
+    }
+
+    /// The value of a variable for a lane.
+    pub(super) fn lookup(&self, var: &Var, slots: &[i64], lane: usize) -> Option<i64> {
+        let symbol = self.symbols.get(var).copied();
+        symbol.or_else(|| self.slot(var).map(|slot| slots[slot.of(lane)]))
+    }
+
+    /// Whether all lanes of a warp have the same value, as far as can be seen.
+    pub(super) fn uniform(&self, expr: &Expr) -> bool {
+        expr.terms().all(|(product, _)| product.iter().all(|factor| self.uniform_factor(factor)))
+    }
+
+    fn uniform_factor(&self, factor: &Factor) -> bool {
+        let whole = Expr::from(factor.clone());
+        let (mut varies, mut only_thread) = (false, true);
+        whole.each_var(&mut |var| {
+            varies |= self.varying.contains(var);
+            only_thread &= *var == self.thread || self.symbols.contains_key(var);
+        });
+        if !varies {
+            return true;
+        }
+        if only_thread {
+            return self.same_in_each_warp(&whole);
+        }
+        match factor {
+            Factor::Var(_) => false,
+            Factor::Div(a, b) | Factor::Mod(a, b) | Factor::Min(a, b) | Factor::Max(a, b) => {
+                self.uniform(a) && self.uniform(b)
+            }
+        }
+    }
+
+    fn same_in_each_warp(&self, expr: &Expr) -> bool {
+        let value = |thread: i64| {
+            expr.value(&|var| {
+                if *var == self.thread { Some(thread) } else { self.symbols.get(var).copied() }
+            })
+        };
+        (0..self.threads).all(|thread| value(thread) == value(thread / 32 * 32))
+    }
+
+    /// The value of an expression that mentions symbols only.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if it mentions anything else.
+    pub(super) fn fixed(&self, expr: &Expr) -> Result<i64> {
+        let value = expr.value(&|var| self.symbols.get(var).copied());
+        value.ok_or_else(|| Error::Shape(format!("{expr} is not fixed at launch")))
+    }
+
+    /// Compiles a comparison.
+    ///
+    /// # Errors
+    /// As of [`compile`](Scope::compile).
+    pub(super) fn check(&self, cond: &Cond) -> Result<Check> {
+        let (left, right) = (self.compile(&cond.left)?, self.compile(&cond.right)?);
+        Ok(Check { left, relation: cond.relation, right })
+    }
+
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for variables that nothing assigns, and divisors that are not fixed at
+    /// launch or not positive.
+    pub(super) fn compile(&self, expr: &Expr) -> Result<Formula> {
+        let mut formula = Formula::default();
+        for (product, coefficient) in expr.terms() {
+            let mut coefficient = coefficient;
+            let mut terms = Vec::new();
+            for factor in product {
+                match self.factor(factor)? {
+                    Ok(number) => coefficient = coefficient.wrapping_mul(number),
+                    Err(term) => terms.push(term),
+                }
+            }
+            match (coefficient, &terms[..]) {
+                (0, _) => {}
+                (_, []) => formula.constant = formula.constant.wrapping_add(coefficient),
+                (_, [Term::Slot(slot)]) => formula.linear.push((coefficient, *slot)),
+                (_, _) => formula.products.push((coefficient, terms)),
+            }
+        }
+        formula.varying = formula.linear.iter().any(|term| term.1.varying)
+            || formula.products.iter().flat_map(|product| &product.1).any(Term::varying);
+        // What looks varying may be the same in each warp: a warp's number, for instance.
+        formula.varying &= !self.uniform(expr);
+        Ok(formula)
+    }
+
+    /// A number, or a term of variables.
+    fn factor(&self, factor: &Factor) -> Result<std::result::Result<i64, Term>> {
+        let binary = |a: &Expr, b: &Expr, number: fn(i64, i64) -> i64, term: fn(_, _) -> Term| {
+            let (a, b) = (self.compile(a)?, self.compile(b)?);
+            Ok(match (a.as_constant(), b.as_constant()) {
+                (Some(a), Some(b)) => Ok(number(a, b)),
+                (_, _) => Err(term(a, b)),
+            })
+        };
+        let by = |divisor: &Expr| {
+            let by = self.fixed(divisor)?;
+            if by > 0 { Ok(by) } else { Err(Error::Shape(format!("a division by {by}"))) }
+        };
+        match factor {
+            Factor::Var(var) => match (self.symbols.get(var), self.slot(var)) {
+                (Some(&value), _) => Ok(Ok(value)),
+                (None, Some(slot)) => Ok(Err(Term::Slot(slot))),
+                (None, None) => Err(Error::Shape(format!("{var} has no value"))),
+            },
+            Factor::Div(a, b) => {
+                let (a, by) = (self.compile(a)?, by(b)?);
+                Ok(a.as_constant().map_or(Err(Term::Div(a, by)), |a| Ok(a.div_euclid(by))))
+            }
+            Factor::Mod(a, b) => {
+                let (a, by) = (self.compile(a)?, by(b)?);
+                Ok(a.as_constant().map_or(Err(Term::Mod(a, by)), |a| Ok(a.rem_euclid(by))))
+            }
+            Factor::Min(a, b) => binary(a, b, i64::min, Term::Min),
+            Factor::Max(a, b) => binary(a, b, i64::max, Term::Max),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Rendezvous: threads that wait for each other.
+
+use super::clock::{Knowledge, lanes_of};
+use super::machine::Machine;
+use super::program::Task;
+use super::runner::Gathered;
+use crate::atom::{Fault, Progress, Step};
+
+/// Which threads meet: those of some blocks, given by the first, the last and their number; so too
+/// the blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Meeting {
+    blocks: (i64, i64, usize),
+    threads: (i64, i64, usize),
+}
+
+/// Warps that wait for others.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    /// The warps and their lanes.
+    expected: Vec<(usize, u32)>,
+    arrived: usize,
+}
+
+/// A warp waits for all threads and blocks of its task.
+pub(super) fn rendezvous(machine: &mut Machine<'_, '_>, warp: usize, task: &Task<'_>) -> Step {
+    match machine.runners[warp].gathering {
+        Gathered::All => {
+            machine.runners[warp].gathering = Gathered::No;
+            return Ok(Progress::Done);
+        }
+        Gathered::Waits => return Ok(Progress::Blocked),
+        Gathered::No => {}
+    }
+    let runner = &machine.runners[warp];
+    let lane = runner.mask.trailing_zeros() as usize;
+    let start = task.threads.start.value(&runner.slots, lane);
+    let own = machine.blocks[runner.block].number;
+    let (first_block, offsets): (i64, &[i64]) = if task.site.across_blocks() {
+        (task.blocks.start.value(&runner.slots, lane), &task.blocks.offsets)
+    } else {
+        (own, &[0])
+    };
+    let last = |offsets: &[i64]| offsets.last().copied().unwrap_or(0);
+    let meeting = Meeting {
+        blocks: (first_block, last(offsets), offsets.len()),
+        threads: (start, last(&task.threads.offsets), task.threads.offsets.len()),
+    };
+    if !machine.gatherings.contains_key(&meeting) {
+        let expected = members(machine, first_block, offsets, start, &task.threads.offsets)?;
+        machine.gatherings.insert(meeting, Gathering { expected, arrived: 0 });
+    }
+    let gathering = machine.gatherings.get_mut(&meeting).expect("it was just made");
+    if !gathering.expected.iter().any(|row| row.0 == warp) {
+        return Err(Fault::Divergence("a thread waits for a meeting of others".to_owned()));
+    }
+    gathering.arrived += 1;
+    if gathering.arrived < gathering.expected.len() {
+        machine.runners[warp].gathering = Gathered::Waits;
+        return Ok(Progress::Blocked);
+    }
+    let gathering = machine.gatherings.remove(&meeting).expect("it is there");
+    let mut known: Knowledge = machine.ignorance();
+    for &(warp, lanes) in &gathering.expected {
+        machine.runners[warp].publish(lanes, &mut known);
+    }
+    for &(warp, lanes) in &gathering.expected {
+        machine.runners[warp].agree(lanes, &known);
+        machine.runners[warp].gathering = Gathered::All;
+    }
+    machine.runners[warp].gathering = Gathered::No;
+    machine.events += 1;
+    Ok(Progress::Done)
+}
+
+/// The warps that take part, with their lanes.
+fn members(
+    machine: &Machine<'_, '_>,
+    first_block: i64,
+    blocks: &[i64],
+    start: i64,
+    threads: &[i64],
+) -> Result<Vec<(usize, u32)>, Fault> {
+    let warps = i64::from(machine.units.1);
+    let first = machine.blocks[0].number;
+    let mut expected: Vec<(usize, u32)> = Vec::new();
+    for block in blocks.iter().map(|offset| first_block + offset - first) {
+        if block < 0 || block >= machine.blocks.len() as i64 {
+            return Err(Fault::Invalid("blocks of different clusters cannot wait".to_owned()));
+        }
+        for thread in threads.iter().map(|offset| start + offset) {
+            if thread < 0 || thread >= machine.program.threads {
+                return Err(Fault::Divergence(format!("there is no thread {thread}")));
+            }
+            let (warp, bit) = ((block * warps + thread / 32) as usize, 1 << (thread % 32));
+            match expected.iter_mut().rev().find(|row| row.0 == warp) {
+                Some(row) => row.1 |= bit,
+                None => expected.push((warp, bit)),
+            }
+        }
+    }
+    debug_assert!(expected.iter().all(|row| lanes_of(row.1).next().is_some()));
+    Ok(expected)
+}

@@ -1,0 +1,546 @@
+//! The machine: blocks, their warps and memories, and who goes on next.
+
+use std::collections::HashMap;
+
+use super::barrier::Barrier;
+use super::clock::{Epoch, Knowledge, Who, lanes_of};
+use super::formula::Check;
+use super::gather::{Gathering, Meeting};
+use super::memory::{Space, Transfer};
+use super::program::{Op, Program};
+use super::report::{Cost, Finding, Statement};
+use super::runner::{Runner, State, Units};
+use super::turn;
+use super::{Options, Outcome};
+use crate::atom::{Fault, Progress};
+use crate::kernel::Kind;
+
+/// A machine that runs a program.
+pub(super) struct Machine<'p, 'k> {
+    pub(super) program: &'p Program<'k>,
+    pub(super) options: &'p Options,
+    random: Option<Random>,
+    pub(super) global: Space,
+    pub(super) blocks: Vec<Block>,
+    pub(super) runners: Vec<Runner>,
+    pub(super) transfers: Vec<Transfer>,
+    /// Transfers that have not landed.
+    pub(super) landings: Vec<Landing>,
+    pub(super) gatherings: HashMap<Meeting, Gathering>,
+    /// How much has happened for which a warp may wait.
+    pub(super) events: u64,
+    /// The first unit of the run.
+    first_unit: u32,
+    /// How many units a block has, and how many of them are its warps.
+    pub(super) units: (u32, u32),
+    pub(super) costs: Vec<Cost>,
+    pub(super) findings: Vec<Finding>,
+    /// Whether enough has been found.
+    pub(super) stopped: bool,
+    pub(super) scratch: turn::Scratch,
+}
+
+/// A block.
+#[derive(Debug)]
+pub(super) struct Block {
+    /// Its number in the grid.
+    pub(super) number: i64,
+    pub(super) shared: Space,
+    pub(super) barriers: Vec<Barrier>,
+    /// Warps that have not ended.
+    pub(super) running: usize,
+    /// Registers that no warp has.
+    pub(super) spare: i64,
+    /// When others last accessed its memory, and in which statement.
+    pub(super) visitors: HashMap<Who, (Epoch, u32)>,
+}
+
+/// A transfer on its way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Landing {
+    pub(super) transfer: usize,
+    pub(super) block: usize,
+    pub(super) barrier: usize,
+    pub(super) bytes: i64,
+    pub(super) from: usize,
+    pub(super) at: u32,
+}
+
+/// Numbers that look random (SplitMix64).
+#[derive(Debug, Clone)]
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % bound.max(1) as u64) as usize
+    }
+}
+
+/// Registers of a multiprocessor, and the most that a thread may have.
+const REGISTERS: i64 = 1 << 16;
+const MOST_REGISTERS: i64 = 256;
+
+/// The most atoms that a warp carries out at a stretch in random order.
+const STRETCH: usize = 16;
+
+impl<'p, 'k> Machine<'p, 'k> {
+    pub(super) fn new(program: &'p Program<'k>, options: &'p Options, global: Space) -> Self {
+        let cost = |task: &super::program::Task<'_>| Cost {
+            statement: task.number as usize,
+            atom: task.site.atom.name,
+            ..Cost::default()
+        };
+        Machine {
+            program,
+            options,
+            random: options.seed.map(Random),
+            global,
+            blocks: Vec::new(),
+            runners: Vec::new(),
+            transfers: Vec::new(),
+            landings: Vec::new(),
+            gatherings: HashMap::new(),
+            events: 0,
+            first_unit: 0,
+            units: units(program),
+            costs: program.tasks.iter().map(cost).collect(),
+            findings: Vec::new(),
+            stopped: false,
+            scratch: turn::Scratch::default(),
+        }
+    }
+
+    /// Runs all blocks.
+    pub(super) fn run(&mut self) {
+        let program = self.program;
+        let all = self.options.whole_grid;
+        let together = if all { program.blocks } else { program.cluster };
+        for first in (0..program.blocks).step_by(together.max(1) as usize) {
+            self.start(first, together.min(program.blocks - first));
+            self.schedule();
+            if self.stopped {
+                return;
+            }
+            self.check_exits();
+            self.first_unit += self.all_units() as u32;
+        }
+    }
+
+    /// Warps of a block.
+    fn warps(&self) -> usize {
+        self.units.1 as usize
+    }
+
+    /// The unit of a barrier's copies, within the run.
+    pub(super) fn barrier_unit(&self, block: usize, barrier: usize) -> u32 {
+        let (units, _) = self.units;
+        (block + 1) as u32 * units - self.program.barriers as u32 + barrier as u32
+    }
+
+    fn all_units(&self) -> usize {
+        self.units.0 as usize * self.blocks.len()
+    }
+
+    /// What nobody knows more than.
+    pub(super) fn ignorance(&self) -> Knowledge {
+        Knowledge::new(self.all_units())
+    }
+
+    fn start(&mut self, first: i64, count: i64) {
+        let program = self.program;
+        let warps = self.warps();
+        let units = self.units.0 as usize * count as usize;
+        let per_thread = (REGISTERS / program.threads / 8 * 8).min(MOST_REGISTERS);
+        self.blocks = (0..count)
+            .map(|block| Block {
+                number: first + block,
+                shared: Space::new(program.shared, false),
+                barriers: (0..program.barriers).map(|_| Barrier::new(units)).collect(),
+                running: warps,
+                spare: 0,
+                visitors: HashMap::new(),
+            })
+            .collect();
+        self.runners.clear();
+        for (block, warp) in (0..count as usize).flat_map(|b| (0..warps).map(move |w| (b, w))) {
+            let threads = (program.threads - 32 * warp as i64).min(32);
+            let present = u32::MAX >> (32 - threads);
+            let base = block as u32 * self.units.0;
+            let at = |kind: usize| base + (kind * warps + warp) as u32;
+            let own = Units {
+                first: self.first_unit,
+                warp: at(0),
+                copy: at(1),
+                source: at(2),
+                bulk: at(3),
+                product: base + (4 * warps + warp / 4) as u32,
+            };
+            let sizes = (program.scope.size(), program.registers);
+            let mut runner = Runner::new((block, warp), present, own, units, sizes, per_thread);
+            for lane in 0..32 {
+                runner.slots[program.thread.of(lane)] = (32 * warp + lane) as i64;
+            }
+            runner.slots[program.block.of(0)] = first + block as i64;
+            self.runners.push(runner);
+        }
+        self.landings.clear();
+        self.gatherings.clear();
+    }
+
+    /// Lets warps go on, and transfers land, until all have ended or nobody can.
+    fn schedule(&mut self) {
+        let mut turn = 0;
+        while !self.stopped {
+            let ready: Option<usize> = match &mut self.random {
+                None => {
+                    let count = self.runners.len();
+                    let next = (turn..turn + count).find(|&w| self.can_go_on(w % count));
+                    next.map(|w| w % count)
+                }
+                Some(_) => {
+                    let ready: Vec<usize> =
+                        (0..self.runners.len()).filter(|&w| self.can_go_on(w)).collect();
+                    self.pick(&ready)
+                }
+            };
+            let round = ready.is_none_or(|w| w < turn);
+            if !self.landings.is_empty() && (ready.is_none() || self.lands_now(round)) {
+                let which = self.random.as_mut().map_or(0, |r| r.below(self.landings.len()));
+                let landing = self.landings.remove(which);
+                self.land(&landing);
+                turn = 0;
+                continue;
+            }
+            let Some(warp) = ready else {
+                if self.runners.iter().any(|runner| runner.state != State::Ended) {
+                    self.deadlock();
+                }
+                return;
+            };
+            let stretch = self.random.as_mut().map_or(usize::MAX, |r| 1 + r.below(STRETCH));
+            self.advance(warp, stretch);
+            turn = warp + 1;
+        }
+    }
+
+    fn pick(&mut self, ready: &[usize]) -> Option<usize> {
+        let random = self.random.as_mut()?;
+        if ready.is_empty() { None } else { Some(ready[random.below(ready.len())]) }
+    }
+
+    /// Whether it is a transfer's turn: once a round, or by chance.
+    fn lands_now(&mut self, round: bool) -> bool {
+        self.random.as_mut().map_or(round, |random| random.below(4) == 0)
+    }
+
+    fn can_go_on(&self, warp: usize) -> bool {
+        match self.runners[warp].state {
+            State::Ready => true,
+            State::Waiting(since) => since != self.events,
+            State::Ended => false,
+        }
+    }
+
+    /// Carries out a warp's statements until it waits, ends, or has carried out so many atoms.
+    fn advance(&mut self, warp: usize, stretch: usize) {
+        let program = self.program;
+        let mut left = stretch;
+        while left > 0 && !self.stopped {
+            let runner = &mut self.runners[warp];
+            if runner.tick {
+                runner.time += 1;
+                runner.tick = false;
+            }
+            let at = runner.counter;
+            runner.counter += 1;
+            match &program.ops[at] {
+                Op::Atom(task) => {
+                    left -= 1;
+                    if self.atom(warp, *task) == Progress::Blocked {
+                        let runner = &mut self.runners[warp];
+                        runner.counter = at;
+                        runner.state = State::Waiting(self.events);
+                        return;
+                    }
+                    self.runners[warp].state = State::Ready;
+                }
+                Op::Exit => {
+                    runner.state = State::Ended;
+                    self.blocks[runner.block].running -= 1;
+                    return;
+                }
+                op => {
+                    if let Err(fault) = control(runner, op) {
+                        self.record(warp, fault, program.numbers[at], None, None);
+                        self.stopped = true;
+                    }
+                }
+            }
+        }
+    }
+
+    fn atom(&mut self, warp: usize, task: usize) -> Progress {
+        match turn::carry_out(self, warp, task) {
+            Ok(progress) => progress,
+            Err(error) => {
+                let number = self.program.tasks[task].number;
+                self.record(warp, error.fault, number, error.other, error.lane);
+                Progress::Done
+            }
+        }
+    }
+
+    /// Notes a finding; whether to go on.
+    pub(super) fn record(
+        &mut self,
+        warp: usize,
+        fault: Fault,
+        number: u32,
+        other: Option<u32>,
+        lane: Option<usize>,
+    ) {
+        let runner = &self.runners[warp];
+        let (block, index) = (self.blocks[runner.block].number, runner.index);
+        let statement = self.statement(number);
+        let other = other.map(|other| self.statement(other));
+        self.findings.push(Finding { fault, statement, other, block, warp: index, lane });
+        self.stopped |= self.findings.len() >= self.options.findings.max(1);
+    }
+
+    fn statement(&self, number: u32) -> Statement {
+        let text = self.program.texts[number as usize].clone();
+        Statement { number: number as usize, text }
+    }
+
+    /// A transfer's bytes arrive, and its barrier learns of them.
+    fn land(&mut self, landing: &Landing) {
+        let Landing { transfer, block, barrier, bytes, from, at } = *landing;
+        self.events += 1;
+        if self.blocks[block].running == 0 {
+            let fault = Fault::InFlight("shared memory of a block that has left".to_owned());
+            return self.record(from, fault, at, None, None);
+        }
+        let unit = self.barrier_unit(block, barrier);
+        let first = self.first_unit;
+        let target = &mut self.blocks[block].barriers[barrier];
+        target.filled = (target.phase + 1, at);
+        self.transfers[transfer].landed = Some(Epoch::new(first + unit, 0, target.phase + 1));
+        match target.land(bytes) {
+            Ok(()) => {
+                target.settle(unit);
+            }
+            Err(why) => {
+                let fault = Fault::Barrier(format!("a barrier {why}"));
+                self.record(from, fault, at, None, None);
+            }
+        }
+    }
+
+    fn deadlock(&mut self) {
+        let mut waiting = Vec::new();
+        let mut first = None;
+        for (w, runner) in self.runners.iter().enumerate() {
+            if runner.state == State::Ended {
+                continue;
+            }
+            let number = self.program.numbers[runner.counter];
+            first = first.or(Some((w, number)));
+            let block = self.blocks[runner.block].number;
+            let text = &self.program.texts[number as usize];
+            let state = self.waits_for(w).unwrap_or_default();
+            let index = runner.index;
+            waiting
+                .push(format!("block {block} warp {index} at statement {number}: {text}{state}"));
+        }
+        if let Some((warp, number)) = first {
+            self.record(warp, Fault::Deadlock(waiting.join("; ")), number, None, None);
+        }
+        self.stopped = true;
+    }
+
+    /// The state of the barrier that a warp waits for.
+    fn waits_for(&self, warp: usize) -> Option<String> {
+        let runner = &self.runners[warp];
+        let Op::Atom(task) = &self.program.ops[runner.counter] else { return None };
+        let task = &self.program.tasks[*task];
+        if !matches!(task.site.spec.kind, Kind::Wait(_)) {
+            return None;
+        }
+        let place = task.places.first()?;
+        let lane = lanes_of(runner.mask).next()?;
+        let starts = place.starts.iter().zip(&place.axes);
+        let offset: i64 =
+            starts.map(|(start, axis)| start.value(&runner.slots, lane) * axis.1).sum();
+        let barriers = &self.blocks[runner.block].barriers;
+        let barrier = barriers.get(place.first + usize::try_from(offset).ok()?)?;
+        Some(format!(" (%{}[{offset}]: {})", place.name, barrier.describe()))
+    }
+
+    /// What must not be left undone when a block leaves.
+    fn check_exits(&mut self) {
+        for w in 0..self.runners.len() {
+            let runner = &self.runners[w];
+            let unread = |lane: &usize| runner.bulk.read[*lane] < runner.bulk.used[*lane];
+            let uncopied = |lane: &usize| runner.copies.done[*lane] < runner.copies.used[*lane];
+            let (what, at, lane) = if runner.products.done < runner.products.used {
+                ("a product that nobody has waited for", runner.products.at, None)
+            } else if let Some(lane) = (0..32).find(uncopied) {
+                ("a copy that nobody has waited for", runner.copies.at, Some(lane))
+            } else if let Some(lane) = (0..32).find(unread) {
+                ("the source of a copy, at the block's end,", runner.bulk.at, Some(lane))
+            } else {
+                continue;
+            };
+            self.record(w, Fault::InFlight(what.to_owned()), at, None, lane);
+        }
+        for block in 0..self.blocks.len() {
+            self.check_exit(block);
+        }
+    }
+
+    fn check_exit(&mut self, block: usize) {
+        let mut known = self.ignorance();
+        let warps = self.warps();
+        for runner in &mut self.runners[block * warps..(block + 1) * warps] {
+            runner.publish(runner.present, &mut known);
+        }
+        let mut faults = Vec::new();
+        for (number, barrier) in self.blocks[block].barriers.iter().enumerate() {
+            let (phase, at) = barrier.filled;
+            if known.order.time(self.barrier_unit(block, number)) < phase {
+                let what = "a copy that nobody has waited for";
+                faults.push((Fault::InFlight(what.to_owned()), at));
+            }
+        }
+        let first = self.first_unit;
+        let visitors = self.blocks[block].visitors.values();
+        let late = visitors.filter(|(epoch, _)| {
+            let unit = epoch.who.unit() - first;
+            !known.order.knows(unit, epoch.who.lane(), epoch.time)
+        });
+        if let Some((_, at)) = late.min_by_key(|visit| visit.1) {
+            let what = "a block may leave before this access to its shared memory".to_owned();
+            faults.push((Fault::Race(what), *at));
+        }
+        for (fault, at) in faults {
+            self.record(block * warps, fault, at, None, None);
+        }
+    }
+
+    pub(super) fn outcome(self) -> Outcome {
+        let mut buffers = std::collections::BTreeMap::new();
+        for root in &self.program.roots {
+            if root.memory == crate::tensor::Memory::Global {
+                buffers.insert(root.name.clone(), self.global.contents(root.first, root.len));
+            }
+        }
+        let costs = super::Costs { statements: self.costs };
+        Outcome { buffers, findings: self.findings, costs }
+    }
+}
+
+/// Units of a block, and its warps: the warps; for each of them, its copies, and the reads and the
+/// writes of its bulk copies; the products of each warpgroup; the copies to each barrier.
+fn units(program: &Program<'_>) -> (u32, u32) {
+    let warps = (program.threads as u32).div_ceil(32);
+    (4 * warps + warps.div_ceil(4) + program.barriers as u32, warps)
+}
+
+/// Carries out what is neither an atom nor the end.
+fn control(runner: &mut Runner, op: &Op) -> Result<(), Fault> {
+    let first = runner.mask.trailing_zeros() as usize;
+    match op {
+        Op::Set(slot, formula) => {
+            if slot.varying {
+                for lane in lanes_of(runner.mask) {
+                    runner.slots[slot.at + lane] = formula.value(&runner.slots, lane);
+                }
+            } else {
+                runner.slots[slot.at] = formula.value(&runner.slots, first);
+            }
+        }
+        Op::Advance { stage, parity, stages } => {
+            let lanes = if stage.varying { runner.mask } else { 1 };
+            for lane in lanes_of(lanes) {
+                let next = runner.slots[stage.of(lane)] + 1;
+                runner.slots[stage.of(lane)] = next % stages;
+                runner.slots[parity.of(lane)] ^= i64::from(next == *stages);
+            }
+        }
+        Op::Forget(first, count) => {
+            for element in *first..first + count {
+                for lane in lanes_of(runner.mask) {
+                    let mark = &mut runner.marks[element * 32 + lane];
+                    let last = mark.written_in.max(mark.read_in);
+                    if last > runner.products.done {
+                        return Err(Fault::InFlight("a register that is allocated".to_owned()));
+                    }
+                    mark.valid = false;
+                }
+            }
+        }
+        Op::Mask { checks, end } => {
+            let mask = passing(runner, checks);
+            if mask == 0 {
+                runner.counter = *end;
+            } else {
+                runner.masks.push(runner.mask);
+                runner.mask = mask;
+            }
+        }
+        Op::Unmask => {
+            runner.mask = runner.masks.pop().expect("every mask has been pushed");
+        }
+        Op::Loop { counter, end, exit } => {
+            let goes_on =
+                |lane: usize| runner.slots[counter.of(lane)] < end.value(&runner.slots, lane);
+            let all = goes_on(first);
+            let varying = counter.varying || end.varying;
+            if varying && lanes_of(runner.mask).any(|lane| goes_on(lane) != all) {
+                return Err(Fault::Divergence(
+                    "a loop ends at once for some lanes only".to_owned(),
+                ));
+            }
+            if !all {
+                runner.counter = *exit;
+            }
+        }
+        Op::Repeat { counter, step, head } => {
+            let lanes = if counter.varying { runner.mask } else { 1 << first };
+            for lane in lanes_of(lanes) {
+                let step = step.value(&runner.slots, lane);
+                if step < 1 {
+                    return Err(Fault::Invalid("a loop's step is not positive".to_owned()));
+                }
+                runner.slots[counter.of(lane)] += step;
+            }
+            runner.counter = *head;
+        }
+        Op::Atom(_) | Op::Exit => {}
+    }
+    Ok(())
+}
+
+/// The active lanes for which all checks hold.
+fn passing(runner: &Runner, checks: &[Check]) -> u32 {
+    let mut mask = runner.mask;
+    for check in checks {
+        if mask == 0 {
+            return 0;
+        }
+        if check.varying() {
+            for lane in lanes_of(mask) {
+                if !check.holds(&runner.slots, lane) {
+                    mask &= !(1 << lane);
+                }
+            }
+        } else if !check.holds(&runner.slots, mask.trailing_zeros() as usize) {
+            return 0;
+        }
+    }
+    mask
+}

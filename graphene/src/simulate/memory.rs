@@ -1,0 +1,378 @@
+//! Memory with a shadow: for each element, who wrote it last and who has read it since.
+//!
+//! The scheme is that of FastTrack (Flanagan and Freund, 2009): one epoch for the last write; one
+//! for the reads since, or a set of them once two are not ordered. An access by an asynchronous
+//! unit has the epoch of that unit, so that "not yet waited for" and "not ordered" are one check.
+
+use std::collections::HashMap;
+
+use super::clock::{Epoch, Who, lanes_of};
+use super::runner::Runner;
+use crate::atom::Proxy;
+use crate::tensor::Scalar;
+
+/// Memory of one kind.
+#[derive(Debug, Default)]
+pub(super) struct Space {
+    data: Vec<f64>,
+    cells: Vec<Cell>,
+    sets: Vec<Vec<Reader>>,
+    free: Vec<u32>,
+    /// Who has updated elements in one step each.
+    updates: HashMap<usize, Vec<Reader>>,
+    /// Whether one element may be written once only.
+    once: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    writer: Epoch,
+    reader: Epoch,
+    written_at: u32,
+    read_at: u32,
+    valid: bool,
+    /// Whether threads wrote it last, rather than asynchronous units.
+    generic: bool,
+    /// Whether it was written and not read since.
+    unread: bool,
+    updated: bool,
+}
+
+/// Lanes that read at one time.
+#[derive(Debug, Clone, Copy)]
+struct Reader {
+    unit: u32,
+    time: u32,
+    mask: u32,
+    at: u32,
+}
+
+/// What is wrong with an access; other statements by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Conflict {
+    /// Nothing has written it.
+    Uninitialised,
+    /// Another access is not ordered before this one.
+    Race(u32),
+    /// An asynchronous access has not been waited for.
+    InFlight(u32),
+    /// A thread's write was not fenced.
+    Unfenced(u32),
+    /// It was written before, and not read since.
+    Twice(u32),
+}
+
+/// An asynchronous copy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transfer {
+    /// Its effects' epoch, once it has landed.
+    pub(super) landed: Option<Epoch>,
+}
+
+/// Who accesses memory, and what it knows.
+#[derive(Clone, Copy)]
+pub(super) struct Access<'a> {
+    pub(super) runner: &'a Runner,
+    pub(super) lane: usize,
+    pub(super) transfers: &'a [Transfer],
+    /// How many units a block has, and how many of them are its warps.
+    pub(super) units: (u32, u32),
+    pub(super) proxy: Proxy,
+    /// The epoch that the access has.
+    pub(super) stamp: Epoch,
+    /// The statement.
+    pub(super) at: u32,
+    /// Whether it is an update in one step, which others of its kind do not disturb.
+    pub(super) update: bool,
+}
+
+impl Access<'_> {
+    /// Whether what happened then is ordered before this access.
+    fn knows(&self, epoch: Epoch) -> bool {
+        match self.resolve(epoch) {
+            Some(epoch) => self.runner.knows(self.lane, epoch),
+            None => false,
+        }
+    }
+
+    fn resolve(&self, epoch: Epoch) -> Option<Epoch> {
+        if epoch.who == Who::TRANSFER {
+            self.transfers[epoch.time as usize].landed
+        } else {
+            Some(epoch)
+        }
+    }
+
+    fn fenced(&self, epoch: Epoch) -> bool {
+        self.resolve(epoch).is_some_and(|epoch| self.runner.fenced(self.lane, epoch))
+    }
+
+    fn conflict(&self, epoch: Epoch, at: u32) -> Conflict {
+        let by_thread =
+            epoch.who != Who::TRANSFER && epoch.who.unit() % self.units.0 < self.units.1;
+        if by_thread { Conflict::Race(at) } else { Conflict::InFlight(at) }
+    }
+
+    fn reader(&self) -> Reader {
+        let (who, time) = (self.stamp.who, self.stamp.time);
+        if who == Who::TRANSFER {
+            return Reader { unit: TRANSFERS, time, mask: 1, at: self.at };
+        }
+        Reader { unit: who.unit(), time, mask: 1 << who.lane(), at: self.at }
+    }
+
+    /// Whether a write by a thread precedes without a fence between, where there must be one.
+    fn unfenced(&self, cell: &Cell) -> bool {
+        self.proxy == Proxy::Async && cell.generic && !self.fenced(cell.writer)
+    }
+}
+
+/// The unit of transfers in sets of readers; the time is the transfer's number.
+const TRANSFERS: u32 = u32::MAX;
+
+impl Reader {
+    fn epochs(self) -> impl Iterator<Item = Epoch> {
+        lanes_of(self.mask).map(move |lane| match self.unit {
+            TRANSFERS => Epoch::transfer(self.time),
+            unit => Epoch::new(unit, lane, self.time),
+        })
+    }
+}
+
+impl Cell {
+    const NEW: Cell = Cell {
+        writer: Epoch::NONE,
+        reader: Epoch::NONE,
+        written_at: 0,
+        read_at: 0,
+        valid: false,
+        generic: false,
+        unread: false,
+        updated: false,
+    };
+}
+
+impl Space {
+    /// Memory of so many elements that nothing has written.
+    pub(super) fn new(len: usize, once: bool) -> Space {
+        Space { data: vec![0.0; len], cells: vec![Cell::NEW; len], once, ..Space::default() }
+    }
+
+    /// Sets an element from outside.
+    pub(super) fn fill(&mut self, at: usize, value: f64) {
+        self.data[at] = value;
+        self.cells[at].valid = true;
+    }
+
+    /// The elements in a range: those that were ever written.
+    pub(super) fn contents(&self, first: usize, len: usize) -> Vec<Option<f64>> {
+        (first..first + len).map(|at| self.cells[at].valid.then_some(self.data[at])).collect()
+    }
+
+    /// An element, whatever its state.
+    pub(super) fn peek(&self, at: usize) -> f64 {
+        self.data[at]
+    }
+
+    /// Sets an element, whatever its state.
+    pub(super) fn poke(&mut self, at: usize, value: f64) {
+        self.data[at] = value;
+    }
+
+    /// Checks and notes a read.
+    pub(super) fn read(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
+        let cell = self.cells[at];
+        if cell.writer.who != Who::NONE {
+            if !by.knows(cell.writer) {
+                return Some(by.conflict(cell.writer, cell.written_at));
+            }
+            if by.unfenced(&cell) {
+                return Some(Conflict::Unfenced(cell.written_at));
+            }
+        }
+        if cell.updated
+            && let Some(reader) = unordered(&self.updates[&at], by)
+        {
+            return Some(Conflict::Race(reader.at));
+        }
+        if !cell.valid {
+            return Some(Conflict::Uninitialised);
+        }
+        self.cells[at].unread = false;
+        if cell.reader != by.stamp {
+            self.note_reader(at, by);
+        }
+        None
+    }
+
+    /// Reads an element that nothing writes: no order needs noting.
+    pub(super) fn read_constant(&self, at: usize) -> Option<Conflict> {
+        (!self.cells[at].valid).then_some(Conflict::Uninitialised)
+    }
+
+    fn note_reader(&mut self, at: usize, by: &Access<'_>) {
+        let cell = &mut self.cells[at];
+        if cell.reader.who == Who::SEVERAL {
+            add(&mut self.sets[cell.reader.time as usize], by.reader());
+        } else if cell.reader.who == Who::NONE || by.knows(cell.reader) {
+            (cell.reader, cell.read_at) = (by.stamp, by.at);
+        } else {
+            let first = Access { stamp: cell.reader, at: cell.read_at, ..*by }.reader();
+            let set = self.free.pop().unwrap_or_else(|| {
+                self.sets.push(Vec::new());
+                self.sets.len() as u32 - 1
+            });
+            cell.reader = Epoch { who: Who::SEVERAL, time: set };
+            self.sets[set as usize].push(first);
+            add(&mut self.sets[set as usize], by.reader());
+        }
+    }
+
+    /// Checks and notes a write.
+    pub(super) fn write(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
+        let cell = self.cells[at];
+        let conflict = if self.once && cell.unread {
+            Some(Conflict::Twice(cell.written_at))
+        } else {
+            self.before_write(at, &cell, by)
+        };
+        self.overwrite(at, by);
+        conflict
+    }
+
+    /// Checks and notes an update in one step.
+    pub(super) fn update(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
+        let cell = self.cells[at];
+        let unset = (!cell.valid).then_some(Conflict::Uninitialised);
+        let conflict = self.before_write(at, &cell, by).or(unset);
+        let cell = &mut self.cells[at];
+        (cell.updated, cell.unread) = (true, true);
+        add(self.updates.entry(at).or_default(), by.reader());
+        conflict
+    }
+
+    fn before_write(&self, at: usize, cell: &Cell, by: &Access<'_>) -> Option<Conflict> {
+        if cell.writer.who != Who::NONE {
+            if !by.knows(cell.writer) {
+                return Some(by.conflict(cell.writer, cell.written_at));
+            }
+            if by.unfenced(cell) {
+                return Some(Conflict::Unfenced(cell.written_at));
+            }
+        }
+        if cell.updated
+            && !by.update
+            && let Some(reader) = unordered(&self.updates[&at], by)
+        {
+            return Some(Conflict::Race(reader.at));
+        }
+        match cell.reader.who {
+            Who::NONE => None,
+            Who::SEVERAL => unordered(&self.sets[cell.reader.time as usize], by).map(|reader| {
+                let epoch = reader.epochs().next().unwrap_or(Epoch::NONE);
+                by.conflict(epoch, reader.at)
+            }),
+            _ if by.knows(cell.reader) => None,
+            _ => Some(by.conflict(cell.reader, self.cells[at].read_at)),
+        }
+    }
+
+    fn overwrite(&mut self, at: usize, by: &Access<'_>) {
+        let cell = &mut self.cells[at];
+        if cell.reader.who == Who::SEVERAL {
+            self.sets[cell.reader.time as usize].clear();
+            self.free.push(cell.reader.time);
+        }
+        if cell.updated {
+            self.updates.remove(&at);
+        }
+        *cell = Cell {
+            writer: by.stamp,
+            written_at: by.at,
+            valid: true,
+            generic: by.proxy == Proxy::Generic,
+            unread: true,
+            ..Cell::NEW
+        };
+    }
+}
+
+/// Adds a reader; what its lanes read before is implied.
+fn add(set: &mut Vec<Reader>, reader: Reader) {
+    let mut noted = false;
+    if reader.unit != TRANSFERS {
+        for known in set.iter_mut().filter(|known| known.unit == reader.unit) {
+            if known.time == reader.time {
+                known.mask |= reader.mask;
+                noted = true;
+            } else {
+                known.mask &= !reader.mask;
+            }
+        }
+        set.retain(|known| known.mask != 0);
+    }
+    if !noted {
+        set.push(reader);
+    }
+}
+
+fn unordered(set: &[Reader], by: &Access<'_>) -> Option<Reader> {
+    set.iter().copied().find(|reader| !reader.epochs().all(|epoch| by.knows(epoch)))
+}
+
+/// A value rounded to a type: to nearest, ties to even.
+pub(super) fn round(value: f64, scalar: Scalar) -> f64 {
+    match scalar {
+        Scalar::F32 => f64::from(value as f32),
+        Scalar::F16 => round_to(value, 10, -14, 65504.0),
+        Scalar::Bf16 => round_to(value, 7, -126, f64::from(f32::from_bits(0x7f7f_0000))),
+        Scalar::I32 => f64::from(value as i64 as i32),
+        Scalar::U32 => f64::from(value as i64 as u32),
+        Scalar::U8 => f64::from(value as i64 as u8),
+        Scalar::Mbar => value,
+    }
+}
+
+/// To `bits` bits after the leading one, of exponents from `least` on.
+fn round_to(value: f64, bits: i32, least: i32, max: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let exponent = (value.to_bits() >> 52 & 0x7ff) as i32 - 1023;
+    let unit = power(exponent.max(least) - bits);
+    let rounded = (value / unit).round_ties_even() * unit;
+    if rounded.abs() > max { f64::INFINITY.copysign(value) } else { rounded }
+}
+
+/// 2 to an exponent of normal numbers.
+fn power(exponent: i32) -> f64 {
+    f64::from_bits(((exponent + 1023) as u64) << 52)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_is_to_nearest_even() {
+        let rows = [
+            (Scalar::F16, 2049.0, 2048.0),
+            (Scalar::F16, 2051.0, 2052.0),
+            (Scalar::F16, 2049.0 + 1e-9, 2050.0),
+            (Scalar::F16, 65519.0, 65504.0),
+            (Scalar::F16, 65520.0, f64::INFINITY),
+            (Scalar::F16, 2f64.powi(-25), 0.0),
+            (Scalar::F16, 2f64.powi(-25) * 1.5, 2f64.powi(-24)),
+            (Scalar::F16, -1.0 / 3.0, -0.333_251_953_125),
+            (Scalar::Bf16, 257.0, 256.0),
+            (Scalar::Bf16, 259.0, 260.0),
+            (Scalar::F32, 16_777_217.0, 16_777_216.0),
+            (Scalar::I32, -7.0, -7.0),
+            (Scalar::U8, 255.0, 255.0),
+        ];
+        for (scalar, value, rounded) in rows {
+            assert_eq!(round(value, scalar), rounded, "{value} as {scalar}");
+        }
+        assert!(round(f64::NAN, Scalar::F16).is_nan());
+    }
+}

@@ -1,0 +1,420 @@
+//! Kernels as linear programs: statements with jumps, expressions compiled.
+
+use std::collections::HashMap;
+
+use super::formula::{Check, Formula, Scope, Slot};
+use super::place::{Place, Root, Team, axes_of, span};
+use super::report::describe;
+use crate::atom::{self, Site};
+use crate::error::{Error, Result};
+use crate::index::{Cond, Expr, Relation, Var};
+use crate::kernel::{
+    Completion, For, Group, Kernel, Kind, Ring, Spec, Stmt, TensorId, Test, ThreadsId, block_var,
+    thread_var,
+};
+use crate::tensor::{Agent, Memory, Scalar, Tensor};
+
+/// A step of a program.
+#[derive(Debug)]
+pub(super) enum Op {
+    /// Sets a variable.
+    Set(Slot, Formula),
+    /// Advances a ring.
+    Advance { stage: Slot, parity: Slot, stages: i64 },
+    /// Forgets what so many registers from one on hold.
+    Forget(usize, usize),
+    /// Goes on with the lanes for which all checks hold; without any, past the matching `Unmask`.
+    Mask { checks: Vec<Check>, end: usize },
+    /// Goes on with the lanes from before the mask.
+    Unmask,
+    /// Leaves a loop unless the counter is below the end.
+    Loop { counter: Slot, end: Formula, exit: usize },
+    /// Counts, and goes back to the loop's head.
+    Repeat { counter: Slot, step: Formula, head: usize },
+    /// Carries out an atom.
+    Atom(usize),
+    /// The end.
+    Exit,
+}
+
+/// A spec that is an atom.
+pub(super) struct Task<'k> {
+    pub(super) site: Site<'k>,
+    /// The statement's number.
+    pub(super) number: u32,
+    /// Its operands; the barrier that it signals comes last.
+    pub(super) places: Vec<Place>,
+    pub(super) threads: Team,
+    pub(super) blocks: Team,
+    pub(super) mode: Mode,
+    /// The expression that its kind has.
+    pub(super) value: Option<(&'k Expr, Formula)>,
+}
+
+/// How a task's effects come about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// At once.
+    Now,
+    /// As a transfer that signals a barrier.
+    Signals,
+    /// As part of a group.
+    Group(Group),
+}
+
+/// A kernel, ready to run.
+pub(super) struct Program<'k> {
+    pub(super) kernel: &'k Kernel,
+    pub(super) ops: Vec<Op>,
+    /// For each step, the number of its statement.
+    pub(super) numbers: Vec<u32>,
+    /// The statements' texts.
+    pub(super) texts: Vec<String>,
+    pub(super) tasks: Vec<Task<'k>>,
+    pub(super) roots: Vec<Root>,
+    pub(super) scope: Scope,
+    pub(super) thread: Slot,
+    pub(super) block: Slot,
+    /// Threads of a block.
+    pub(super) threads: i64,
+    /// Blocks of the grid.
+    pub(super) blocks: i64,
+    /// Blocks of a cluster.
+    pub(super) cluster: i64,
+    /// Elements in registers of one thread, in shared memory, behind pointers, and barriers.
+    pub(super) registers: usize,
+    pub(super) shared: usize,
+    pub(super) global: usize,
+    pub(super) barriers: usize,
+    /// For each tensor, what it is a view of.
+    bases: Vec<TensorId>,
+    root_of: HashMap<TensorId, usize>,
+    shared_bytes: i64,
+}
+
+impl<'k> Program<'k> {
+    /// Compiles a kernel, given the values of its symbols.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for symbols without a value, [`Error::NoAtom`] for specs that are neither
+    /// decomposed nor atoms, [`Error::Shape`] for what is not fixed at launch but must be.
+    pub(super) fn of(kernel: &'k Kernel, values: &HashMap<Var, i64>) -> Result<Program<'k>> {
+        if let Some(missing) = kernel.symbols.iter().find(|symbol| !values.contains_key(symbol)) {
+            return Err(Error::Kernel(format!("{missing} has no value")));
+        }
+        let threads = kernel.block_size()?;
+        let thread = thread_var(threads);
+        let mut scope = Scope::new(values.clone(), thread.clone(), threads);
+        scope.assign(&thread, true);
+        scope.assign(&block_var(), false);
+        let body = kernel.spec.body.as_deref().unwrap_or_default();
+        while assign(kernel, body, false, &mut scope) {}
+        scope.place();
+        let place = |var: &Var| scope.slot(var).expect("it was assigned above");
+        let (thread, block) = (place(&thread), place(&block_var()));
+        let blocks = scope.fixed(&kernel.threads(kernel.grid).view.size())?;
+        let mut program = Program {
+            kernel,
+            ops: Vec::new(),
+            numbers: Vec::new(),
+            texts: Vec::new(),
+            tasks: Vec::new(),
+            roots: Vec::new(),
+            scope,
+            thread,
+            block,
+            threads,
+            blocks,
+            cluster: kernel.cluster_size()?,
+            registers: 0,
+            shared: 0,
+            global: 0,
+            barriers: 0,
+            bases: kernel.roots(),
+            root_of: HashMap::new(),
+            shared_bytes: 0,
+        };
+        for id in kernel.params.iter().copied().chain(kernel.allocations()) {
+            program.root(id)?;
+        }
+        program.mark_written();
+        program.statements(body)?;
+        program.push(Op::Exit, 0);
+        Ok(program)
+    }
+
+    /// Reserves memory for a tensor.
+    fn root(&mut self, id: TensorId) -> Result<()> {
+        let tensor = self.kernel.tensor(id);
+        let len = usize::try_from(span(&axes_of(&tensor.view, &self.scope)?)).unwrap_or(0);
+        let (count, address) = match (tensor.memory, tensor.scalar) {
+            (Memory::Global, _) => (&mut self.global, 0),
+            (Memory::Registers, _) => (&mut self.registers, 0),
+            (Memory::Shared, scalar) => {
+                // Tiles with a swizzle start at a multiple of its period.
+                let address = (self.shared_bytes + 1023) / 1024 * 1024;
+                self.shared_bytes = address + len as i64 * scalar.bytes();
+                let barrier = scalar == Scalar::Mbar;
+                (if barrier { &mut self.barriers } else { &mut self.shared }, address)
+            }
+        };
+        self.root_of.insert(id, self.roots.len());
+        self.roots.push(Root {
+            name: self.kernel.tensor_name(id).to_owned(),
+            memory: tensor.memory,
+            scalar: tensor.scalar,
+            first: *count,
+            len,
+            address,
+            written: false,
+        });
+        *count += len;
+        Ok(())
+    }
+
+    fn root_of(&self, id: TensorId) -> Result<usize> {
+        let root = self.root_of.get(&self.bases[id.0 as usize]).copied();
+        let name = self.kernel.tensor_name(id);
+        root.ok_or_else(|| Error::Shape(format!("%{name} is used before it exists")))
+    }
+
+    fn mark_written(&mut self) {
+        let mut outs = Vec::new();
+        self.kernel.each_stmt(&mut |stmt| {
+            if let Stmt::Spec(Spec { outs: some, body: None, .. }) = stmt {
+                outs.extend(some.iter().map(|out| out.tensor));
+            }
+        });
+        for out in outs {
+            if let Ok(root) = self.root_of(out) {
+                self.roots[root].written = true;
+            }
+        }
+    }
+
+    fn push(&mut self, op: Op, number: u32) -> usize {
+        self.ops.push(op);
+        self.numbers.push(number);
+        self.ops.len() - 1
+    }
+
+    fn statements(&mut self, stmts: &'k [Stmt]) -> Result<()> {
+        stmts.iter().try_for_each(|stmt| self.statement(stmt))
+    }
+
+    fn statement(&mut self, stmt: &'k Stmt) -> Result<()> {
+        let number = self.texts.len() as u32;
+        self.texts.push(describe(self.kernel, stmt));
+        match stmt {
+            Stmt::Allocate(id) => {
+                let root = &self.roots[self.root_of(*id)?];
+                if root.memory == Memory::Registers {
+                    let forget = Op::Forget(root.first, root.len);
+                    self.push(forget, number);
+                }
+                Ok(())
+            }
+            Stmt::View(..) | Stmt::Threads(..) => Ok(()),
+            Stmt::Indices(vars, threads) => {
+                let values = coordinates(self.kernel, *threads);
+                vars.iter().zip(&values).try_for_each(|(var, value)| self.set(var, value, number))
+            }
+            Stmt::Let(var, value) => self.set(var, value, number),
+            Stmt::Ring(ring) => {
+                self.set(&ring.stage(), &Expr::from(0), number)?;
+                self.set(&ring.parity(), &Expr::from(0), number)
+            }
+            Stmt::Advance(ring) => {
+                let (stage, parity) = (self.slot(&ring.stage())?, self.slot(&ring.parity())?);
+                self.push(Op::Advance { stage, parity, stages: ring.stages }, number);
+                Ok(())
+            }
+            Stmt::Spec(spec) => match &spec.body {
+                Some(body) => self.statements(body),
+                None => self.atom(spec, number),
+            },
+            Stmt::For(body) => self.repeat(body, number),
+            Stmt::If(test, body) => self.masked(&conditions(self.kernel, test)?, body, number),
+            Stmt::Role(threads, first, end, body) => {
+                let at = role_coordinate(self.kernel, *threads);
+                let conds = [
+                    Cond::new(at.clone(), Relation::AtLeast, *first),
+                    Cond::new(at, Relation::Less, *end),
+                ];
+                self.masked(&conds, body, number)
+            }
+        }
+    }
+
+    fn slot(&self, var: &Var) -> Result<Slot> {
+        self.scope.slot(var).ok_or_else(|| Error::Shape(format!("{var} has no value")))
+    }
+
+    fn set(&mut self, var: &Var, value: &Expr, number: u32) -> Result<()> {
+        // One dimension of 1 has a coordinate that no expression mentions.
+        let (slot, value) = (self.slot(var)?, self.scope.compile(value)?);
+        self.push(Op::Set(slot, value), number);
+        Ok(())
+    }
+
+    fn masked(&mut self, conds: &[Cond], body: &'k [Stmt], number: u32) -> Result<()> {
+        let checks: Vec<Check> =
+            conds.iter().map(|cond| self.scope.check(cond)).collect::<Result<_>>()?;
+        let mask = self.push(Op::Mask { checks, end: 0 }, number);
+        self.statements(body)?;
+        self.push(Op::Unmask, number);
+        let after = self.ops.len();
+        if let Op::Mask { end, .. } = &mut self.ops[mask] {
+            *end = after;
+        }
+        Ok(())
+    }
+
+    fn repeat(&mut self, stmt: &'k For, number: u32) -> Result<()> {
+        self.set(&stmt.var, &stmt.first, number)?;
+        let (counter, end) = (self.slot(&stmt.var)?, self.scope.compile(&stmt.end)?);
+        let head = self.push(Op::Loop { counter, end, exit: 0 }, number);
+        self.statements(&stmt.body)?;
+        let step = self.scope.compile(&stmt.step)?;
+        self.push(Op::Repeat { counter, step, head }, number);
+        let after = self.ops.len();
+        if let Op::Loop { exit, .. } = &mut self.ops[head] {
+            *exit = after;
+        }
+        Ok(())
+    }
+
+    fn atom(&mut self, spec: &'k Spec, number: u32) -> Result<()> {
+        let site = atom::select(self.kernel, spec)?;
+        let operands = spec.outs.iter().chain(&spec.ins).enumerate();
+        let mut places: Vec<Place> = operands
+            .map(|(i, operand)| {
+                let align = site.atom.align.get(i).copied();
+                self.place(operand.tensor, site.operand(i), align)
+            })
+            .collect::<Result<_>>()?;
+        if let Completion::Signals(barrier) = &spec.completion {
+            let tensor = self.kernel.operand(barrier)?;
+            places.push(self.place(barrier.tensor, &tensor, None)?);
+        }
+        let blocks = Team::of(self.kernel.threads(spec.blocks), &self.scope)?;
+        let task = Task {
+            number,
+            places,
+            threads: Team::of(self.kernel.threads(spec.threads), &self.scope)?,
+            blocks,
+            mode: mode(spec, site.operands()),
+            value: if let Kind::Arrive(Some(expr)) | Kind::Wait(expr) = &spec.kind {
+                Some((expr, self.scope.compile(expr)?))
+            } else {
+                None
+            },
+            site,
+        };
+        let op = Op::Atom(self.tasks.len());
+        self.tasks.push(task);
+        self.push(op, number);
+        Ok(())
+    }
+
+    fn place(&self, id: TensorId, tensor: &Tensor, align: Option<i64>) -> Result<Place> {
+        let root = &self.roots[self.root_of(id)?];
+        Place::of(tensor, root, align.unwrap_or(tensor.scalar.bytes()), &self.scope)
+    }
+}
+
+/// How a spec's effects come about: which groups it belongs to follows from what it does.
+fn mode(spec: &Spec, operands: &[Tensor]) -> Mode {
+    match &spec.completion {
+        Completion::Now => Mode::Now,
+        Completion::Signals(_) => Mode::Signals,
+        Completion::Group if spec.kind == Kind::MatMul => Mode::Group(Group::MatMul),
+        Completion::Group => {
+            let global = operands[..spec.outs.len()].iter().any(|t| t.memory == Memory::Global);
+            Mode::Group(if global { Group::Bulk } else { Group::Copy })
+        }
+    }
+}
+
+fn body_of(stmt: &Stmt) -> Option<&[Stmt]> {
+    match stmt {
+        Stmt::Spec(spec) => spec.body.as_deref(),
+        Stmt::For(body) => Some(&body.body),
+        Stmt::If(_, body) | Stmt::Role(_, _, _, body) => Some(body),
+        Stmt::Allocate(_)
+        | Stmt::View(..)
+        | Stmt::Threads(..)
+        | Stmt::Indices(..)
+        | Stmt::Let(..)
+        | Stmt::Ring(_)
+        | Stmt::Advance(_) => None,
+    }
+}
+
+fn conditions(kernel: &Kernel, test: &Test) -> Result<Vec<Cond>> {
+    match test {
+        Test::All(conds) => Ok(conds.clone()),
+        Test::Inside(operand) => Ok(kernel.operand(operand)?.view.inside()),
+    }
+}
+
+/// The own coordinates in each leaf of a thread or block tensor.
+fn coordinates(kernel: &Kernel, id: ThreadsId) -> Vec<Expr> {
+    let threads = kernel.threads(id);
+    let linear = match threads.agent {
+        Agent::Thread => thread_var(kernel.block_size().unwrap_or(1)),
+        Agent::Block => block_var(),
+    };
+    threads.coordinates(&linear)
+}
+
+/// The own coordinate in the outermost level's only dimension.
+fn role_coordinate(kernel: &Kernel, id: ThreadsId) -> Expr {
+    let level = kernel.threads(id).view.levels().first();
+    let leaves = level.into_iter().flatten().flat_map(|dim| dim.leaves());
+    let (mut sum, mut scale) = (Expr::from(0), Expr::from(1));
+    for (leaf, digit) in leaves.zip(coordinates(kernel, id)) {
+        sum = sum + digit * &scale;
+        scale = scale * &leaf.size;
+    }
+    sum
+}
+
+/// Notes which variables are assigned, and which of them vary among a warp's lanes. Says whether
+/// there is news.
+fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -> bool {
+    let mut news = false;
+    for stmt in stmts {
+        let mut inner = divergent;
+        match stmt {
+            Stmt::Indices(vars, threads) => {
+                for (var, value) in vars.iter().zip(coordinates(kernel, *threads)) {
+                    news |= scope.assign(var, divergent || !scope.uniform(&value));
+                }
+            }
+            Stmt::Let(var, value) => news |= scope.assign(var, divergent || !scope.uniform(value)),
+            Stmt::Ring(ring) | Stmt::Advance(ring) => news |= assign_ring(ring, divergent, scope),
+            Stmt::For(stmt) => {
+                let varying = !scope.uniform(&stmt.first) || !scope.uniform(&stmt.step);
+                news |= scope.assign(&stmt.var, divergent || varying);
+            }
+            Stmt::If(test, _) => {
+                let conds = conditions(kernel, test).unwrap_or_default();
+                inner |= !conds.iter().all(|c| scope.uniform(&c.left) && scope.uniform(&c.right));
+            }
+            Stmt::Role(threads, ..) => {
+                inner |= !scope.uniform(&role_coordinate(kernel, *threads));
+            }
+            Stmt::Allocate(_) | Stmt::View(..) | Stmt::Threads(..) | Stmt::Spec(_) => {}
+        }
+        news |= assign(kernel, body_of(stmt).unwrap_or_default(), inner, scope);
+    }
+    news
+}
+
+fn assign_ring(ring: &Ring, divergent: bool, scope: &mut Scope) -> bool {
+    // Both must be told: no short circuit.
+    let stage = scope.assign(&ring.stage(), divergent);
+    let parity = scope.assign(&ring.parity(), divergent);
+    stage || parity
+}

@@ -1,0 +1,201 @@
+//! What a simulation reports: findings, and costs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::atom::Fault;
+use crate::kernel::{Completion, Kernel, Kind, Operand, Spec, Stmt, Test};
+use crate::tensor::Coord;
+
+/// A fault, and where it happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What is wrong.
+    pub fault: Fault,
+    /// The statement.
+    pub statement: Statement,
+    /// The other statement, where two do not go together.
+    pub other: Option<Statement>,
+    /// The block's number in the grid.
+    pub block: i64,
+    /// The warp's number in its block.
+    pub warp: usize,
+    /// The lane, where one is to blame.
+    pub lane: Option<usize>,
+}
+
+/// A statement of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// How many statements stand before it in the kernel's text, leaving out the kernel's own.
+    pub number: usize,
+    /// Its first line.
+    pub text: String,
+}
+
+/// What a simulation cost.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// The costs of each atomic spec.
+    pub statements: Vec<Cost>,
+}
+
+/// What one atomic spec cost, over all warps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// The statement's number.
+    pub statement: usize,
+    /// The atom's name.
+    pub atom: &'static str,
+    /// How often a warp carried it out.
+    pub executions: u64,
+    /// Phases of accesses to shared memory beyond those that its width needs.
+    pub conflicts: u64,
+    /// Bytes read from and written to shared memory.
+    pub shared: Traffic,
+    /// Bytes read from and written to global memory.
+    pub global: Traffic,
+    /// Sectors of 32 bytes that accesses to global memory touch, counted for each.
+    pub sectors: u64,
+}
+
+/// Bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Read.
+    pub read: u64,
+    /// Written.
+    pub written: u64,
+}
+
+impl Costs {
+    /// The sum over all statements.
+    pub fn total(&self) -> Cost {
+        let mut sum = Cost::default();
+        for cost in &self.statements {
+            sum.executions += cost.executions;
+            sum.conflicts += cost.conflicts;
+            sum.sectors += cost.sectors;
+            for (sum, cost) in [(&mut sum.shared, cost.shared), (&mut sum.global, cost.global)] {
+                sum.read += cost.read;
+                sum.written += cost.written;
+            }
+        }
+        sum
+    }
+
+    /// How often a warp carried out each atom.
+    pub fn atoms(&self) -> BTreeMap<&'static str, u64> {
+        let mut counts = BTreeMap::new();
+        for cost in &self.statements {
+            *counts.entry(cost.atom).or_insert(0) += cost.executions;
+        }
+        counts
+    }
+}
+
+impl fmt::Display for Statement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "statement {}: {}", self.number, self.text)
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}; in {}; block {}, warp {}",
+            self.fault, self.statement, self.block, self.warp
+        )?;
+        if let Some(lane) = self.lane {
+            write!(f, ", lane {lane}")?;
+        }
+        match &self.other {
+            Some(other) => write!(f, "; the other is {other}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A statement's first line.
+pub(super) fn describe(kernel: &Kernel, stmt: &Stmt) -> String {
+    match stmt {
+        Stmt::Allocate(id) => format!("%{}:{}", kernel.tensor_name(*id), kernel.tensor(*id)),
+        Stmt::View(id, of, op) => {
+            format!("%{} = %{}{op}", kernel.tensor_name(*id), kernel.tensor_name(*of))
+        }
+        Stmt::Threads(id, of, op) => {
+            format!("#{} = #{}{op}", kernel.threads_name(*id), kernel.threads_name(*of))
+        }
+        Stmt::Indices(vars, of) => {
+            format!("{} = #{}.indices()", comma(vars), kernel.threads_name(*of))
+        }
+        Stmt::Let(var, value) => format!("{var} = {value}"),
+        Stmt::Ring(ring) => format!("ring @{}[{}]", ring.name, ring.stages),
+        Stmt::Advance(ring) => format!("advance @{}", ring.name),
+        Stmt::Spec(spec) => describe_spec(kernel, spec),
+        Stmt::For(of) => {
+            let (var, first, end, step) = (&of.var, &of.first, &of.end, &of.step);
+            format!("for({var} = {first}; {var} < {end}; {var} += {step})")
+        }
+        Stmt::If(Test::All(conds), _) => format!("if({})", comma(conds)),
+        Stmt::If(Test::Inside(of), _) => format!("if({} inside)", operand(kernel, of)),
+        Stmt::Role(of, first, end, _) => {
+            format!("role #{}[{first}..{end}]", kernel.threads_name(*of))
+        }
+    }
+}
+
+fn describe_spec(kernel: &Kernel, spec: &Spec) -> String {
+    let list = |operands: &[Operand]| {
+        operands.iter().map(|of| operand(kernel, of)).collect::<Vec<_>>().join(", ")
+    };
+    let outs = list(&spec.outs);
+    let arrow = if outs.is_empty() { "" } else { " <- " };
+    let (blocks, threads) = (kernel.threads_name(spec.blocks), kernel.threads_name(spec.threads));
+    let completion = match &spec.completion {
+        Completion::Now => String::new(),
+        Completion::Signals(barrier) => format!(" signals {}", operand(kernel, barrier)),
+        Completion::Group => " async".to_owned(),
+    };
+    let kind = kind(&spec.kind);
+    format!("{outs}{arrow}{kind}<<<#{blocks}, #{threads}>>>({}){completion}", list(&spec.ins))
+}
+
+fn kind(kind: &Kind) -> String {
+    match kind {
+        Kind::Arrive(Some(bytes)) => format!("Arrive({bytes})"),
+        Kind::Wait(parity) => format!("Wait({parity})"),
+        Kind::Spec
+        | Kind::Move
+        | Kind::MatMul
+        | Kind::Unary(_)
+        | Kind::Binary(_)
+        | Kind::Reduction(_)
+        | Kind::Shfl(_)
+        | Kind::Init(_)
+        | Kind::Arrive(None)
+        | Kind::Commit(_)
+        | Kind::WaitGroup(..)
+        | Kind::Fence(_)
+        | Kind::Sync
+        | Kind::Registers(_)
+        | Kind::Release
+        | Kind::Acquire => format!("{kind:?}"),
+    }
+}
+
+fn operand(kernel: &Kernel, operand: &Operand) -> String {
+    let name = kernel.tensor_name(operand.tensor);
+    match &operand.index[..] {
+        [] => format!("%{name}"),
+        index => format!(
+            "%{name}[{}]",
+            index.iter().map(Coord::to_string).collect::<Vec<_>>().join(", ")
+        ),
+    }
+}
+
+fn comma<T: fmt::Display>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}

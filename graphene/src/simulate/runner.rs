@@ -1,0 +1,262 @@
+//! A warp: its counter, masks, variables and registers, and what its lanes know.
+
+use super::clock::{Epoch, Knowledge, lanes_of};
+use crate::kernel::Group;
+
+/// A warp that runs a program.
+#[derive(Debug)]
+pub(super) struct Runner {
+    /// The number of its block in the run, and its own in the block.
+    pub(super) block: usize,
+    pub(super) index: usize,
+    pub(super) counter: usize,
+    /// The active lanes, and those from before each mask.
+    pub(super) mask: u32,
+    pub(super) masks: Vec<u32>,
+    /// The lanes that have threads.
+    pub(super) present: u32,
+    pub(super) slots: Vec<i64>,
+    pub(super) state: State,
+    /// What waiting in a gathering has come to.
+    pub(super) gathering: Gathered,
+    pub(super) time: u32,
+    /// Whether time passes before the next statement.
+    pub(super) tick: bool,
+    /// Lanes with the same knowledge, and what they know.
+    classes: Vec<(u32, Knowledge)>,
+    class_of: [u8; 32],
+    pub(super) units: Units,
+    /// Elements in registers, lanes together.
+    pub(super) registers: Vec<f64>,
+    pub(super) marks: Vec<Mark>,
+    /// How many fences of registers before products there were.
+    pub(super) fences: u32,
+    pub(super) products: Products,
+    pub(super) copies: Groups,
+    pub(super) bulk: Groups,
+    /// Registers that each thread has.
+    pub(super) budget: i64,
+}
+
+/// Whether a warp can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It can.
+    Ready,
+    /// Not until something happens after this many events.
+    Waiting(u64),
+    /// It has ended.
+    Ended,
+}
+
+/// Where a warp is with a rendezvous.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gathered {
+    /// It is in none.
+    No,
+    /// It waits for the others.
+    Waits,
+    /// All are there.
+    All,
+}
+
+/// The units that work for a warp.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Units {
+    /// The first unit of the run.
+    pub(super) first: u32,
+    /// The warp itself; the others are relative to the run as well.
+    pub(super) warp: u32,
+    /// Its copies into shared memory.
+    pub(super) copy: u32,
+    /// The reads of its bulk copies.
+    pub(super) source: u32,
+    /// Their writes.
+    pub(super) bulk: u32,
+    /// Its warpgroup's products.
+    pub(super) product: u32,
+}
+
+/// The state of an element in a register.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mark {
+    pub(super) valid: bool,
+    /// The last group of products that writes it, and that reads it; from 1 on.
+    pub(super) written_in: u32,
+    pub(super) read_in: u32,
+    /// How many fences there had been, and one more, when a statement last accessed it at once.
+    pub(super) touched: u32,
+    /// The statement that wrote it last, or used it in a product.
+    pub(super) at: u32,
+}
+
+/// Groups of products of a warp.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Products {
+    pub(super) committed: u32,
+    pub(super) done: u32,
+    /// The last group that has a product.
+    pub(super) used: u32,
+    pub(super) at: u32,
+}
+
+/// Groups of copies of each lane.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Groups {
+    pub(super) committed: [u32; 32],
+    pub(super) done: [u32; 32],
+    /// Up to which group the sources have been read.
+    pub(super) read: [u32; 32],
+    pub(super) used: [u32; 32],
+    pub(super) at: u32,
+}
+
+impl Groups {
+    /// Waits for all but the last `pending` groups of a lane.
+    pub(super) fn wait(&mut self, lane: usize, pending: u32, reads: bool) {
+        let done = self.committed[lane].saturating_sub(pending);
+        self.read[lane] = done.max(self.read[lane]);
+        if !reads {
+            self.done[lane] = done.max(self.done[lane]);
+        }
+    }
+}
+
+impl Runner {
+    pub(super) fn new(
+        (block, index): (usize, usize),
+        present: u32,
+        units: Units,
+        all: usize,
+        (slots, registers): (usize, usize),
+        budget: i64,
+    ) -> Runner {
+        Runner {
+            block,
+            index,
+            counter: 0,
+            mask: present,
+            masks: Vec::new(),
+            present,
+            slots: vec![0; slots],
+            state: State::Ready,
+            gathering: Gathered::No,
+            // 0 is before the run, 1 its beginning.
+            time: 2,
+            tick: false,
+            classes: vec![(u32::MAX, Knowledge::new(all))],
+            class_of: [0; 32],
+            units,
+            registers: vec![0.0; registers * 32],
+            marks: vec![Mark::default(); registers * 32],
+            fences: 0,
+            products: Products::default(),
+            copies: Groups::default(),
+            bulk: Groups::default(),
+            budget,
+        }
+    }
+
+    /// Whether a lane knows what happened then.
+    pub(super) fn knows(&self, lane: usize, epoch: Epoch) -> bool {
+        let unit = epoch.who.unit().wrapping_sub(self.units.first);
+        let same = epoch.who.lane() == lane;
+        let own = match unit {
+            _ if unit == self.units.warp => same,
+            _ if unit == self.units.copy => same && self.copies.done[lane] >= epoch.time,
+            _ if unit == self.units.source => same && self.bulk.read[lane] >= epoch.time,
+            _ if unit == self.units.bulk => same && self.bulk.done[lane] >= epoch.time,
+            _ if unit == self.units.product => self.products.done >= epoch.time,
+            _ => false,
+        };
+        own || self.knowledge(lane).order.knows(unit, epoch.who.lane(), epoch.time)
+    }
+
+    /// Whether asynchronous units may see what threads wrote then.
+    pub(super) fn fenced(&self, lane: usize, epoch: Epoch) -> bool {
+        let unit = epoch.who.unit().wrapping_sub(self.units.first);
+        self.knowledge(lane).fenced.knows(unit, epoch.who.lane(), epoch.time)
+    }
+
+    /// What a lane knows of others.
+    pub(super) fn knowledge(&self, lane: usize) -> &Knowledge {
+        &self.classes[usize::from(self.class_of[lane])].1
+    }
+
+    /// Adds to `sum` what some lanes know, and have done themselves; later deeds are not in it.
+    pub(super) fn publish(&mut self, mask: u32, sum: &mut Knowledge) {
+        for class in self.classes.iter().filter(|class| class.0 & mask != 0) {
+            sum.join(&class.1);
+        }
+        let units = self.units;
+        if mask & self.present == self.present {
+            sum.order.raise(units.warp, self.time);
+        } else {
+            sum.order.raise_lanes(units.warp, mask, &[self.time; 32]);
+        }
+        sum.order.raise_lanes(units.copy, mask, &self.copies.done);
+        sum.order.raise_lanes(units.source, mask, &self.bulk.read);
+        sum.order.raise_lanes(units.bulk, mask, &self.bulk.done);
+        sum.order.raise(units.product, self.products.done);
+        self.tick = true;
+    }
+
+    /// Some lanes learn something.
+    pub(super) fn learn(&mut self, mask: u32, news: &Knowledge) {
+        let mut split = Vec::new();
+        for class in &mut self.classes {
+            let inside = class.0 & mask;
+            if inside == 0 {
+                continue;
+            }
+            if class.0 & !mask & self.present != 0 {
+                class.0 &= !inside;
+                split.push((inside, class.1.clone()));
+                split.last_mut().expect("one was just pushed").1.join(news);
+            } else {
+                class.1.join(news);
+            }
+        }
+        self.classes.extend(split);
+        self.number_classes();
+    }
+
+    /// Some lanes now know the same.
+    pub(super) fn agree(&mut self, mask: u32, all: &Knowledge) {
+        if mask & self.present == self.present {
+            self.classes = vec![(u32::MAX, all.clone())];
+        } else {
+            self.classes.iter_mut().for_each(|class| class.0 &= !mask);
+            self.classes.retain(|class| class.0 != 0);
+            self.classes.push((mask, all.clone()));
+        }
+        self.number_classes();
+    }
+
+    fn number_classes(&mut self) {
+        for (number, class) in self.classes.iter().enumerate() {
+            lanes_of(class.0).for_each(|lane| self.class_of[lane] = number as u8);
+        }
+    }
+
+    /// The lanes' writes so far may be seen by asynchronous units, wherever they are ordered before.
+    pub(super) fn fence(&mut self, mask: u32) {
+        let (units, time) = (self.units, self.time);
+        let done = self.copies.done;
+        for class in self.classes.iter_mut().filter(|class| class.0 & mask != 0) {
+            let lanes = class.0 & mask;
+            class.1.fenced.raise_lanes(units.warp, lanes, &[time; 32]);
+            class.1.fenced.raise_lanes(units.copy, lanes, &done);
+        }
+        self.tick = true;
+    }
+
+    /// The copies' groups of a kind.
+    pub(super) fn groups(&mut self, group: Group) -> Option<&mut Groups> {
+        match group {
+            Group::MatMul => None,
+            Group::Copy => Some(&mut self.copies),
+            Group::Bulk => Some(&mut self.bulk),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Costs of memory accesses: phases and banks of shared memory, sectors of global memory.
+
+/// The bytes that a lane accesses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    first: i64,
+    end: i64,
+}
+
+impl Span {
+    pub(super) const EMPTY: Span = Span { first: i64::MAX, end: i64::MIN };
+
+    pub(super) fn extend(&mut self, address: i64, bytes: i64) {
+        self.first = self.first.min(address);
+        self.end = self.end.max(address + bytes);
+    }
+
+    fn bytes(self) -> i64 {
+        (self.end - self.first).max(0)
+    }
+}
+
+const BANKS: usize = 32;
+const WORD: i64 = 4;
+/// The most that a lane accesses in one phase.
+const WIDEST: i64 = 16;
+const SECTOR: i64 = 32;
+
+/// How many phases the lanes' accesses to shared memory need beyond the least.
+///
+/// A phase serves 128 bytes: all lanes' words, half of the lanes' pairs, or a quarter of the
+/// lanes' quadruples. It takes as many cycles as the most words that one bank must give; lanes
+/// that ask for one word share it.
+pub(super) fn conflicts(spans: &[Span]) -> u64 {
+    let widest = spans.iter().map(|span| span.bytes()).max().unwrap_or(0).max(WORD);
+    let width = widest.min(WIDEST);
+    let lanes = (BANKS as i64 * WORD / width).clamp(1, BANKS as i64) as usize;
+    let mut extra = 0;
+    for chunk in 0..(widest + width - 1) / width {
+        for phase in spans.chunks(lanes) {
+            let mut words: Vec<i64> = Vec::with_capacity(BANKS * 2);
+            for span in phase.iter().filter(|span| span.bytes() > chunk * width) {
+                let first = span.first + chunk * width;
+                let end = span.end.min(first + width);
+                words.extend(first / WORD..=(end - 1) / WORD);
+            }
+            words.sort_unstable();
+            words.dedup();
+            let mut banks = [0_u64; BANKS];
+            words.iter().for_each(|word| banks[word.rem_euclid(BANKS as i64) as usize] += 1);
+            let cycles = banks.iter().copied().max().unwrap_or(0);
+            extra += cycles.saturating_sub(1);
+        }
+    }
+    extra
+}
+
+/// How many sectors of global memory the lanes' accesses touch.
+pub(super) fn sectors(spans: &[Span]) -> u64 {
+    let touched = spans.iter().filter(|span| span.bytes() > 0);
+    let mut sectors: Vec<i64> =
+        touched.flat_map(|span| span.first / SECTOR..=(span.end - 1) / SECTOR).collect();
+    sectors.sort_unstable();
+    sectors.dedup();
+    sectors.len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(address: impl Fn(i64) -> i64, bytes: i64) -> Vec<Span> {
+        (0..32).map(|lane| Span { first: address(lane), end: address(lane) + bytes }).collect()
+    }
+
+    #[test]
+    fn conflicts_by_stride() {
+        let rows: [(&str, Vec<Span>, u64); 8] = [
+            ("neighbouring words", spans(|l| 4 * l, 4), 0),
+            ("one word for all", spans(|_| 0, 4), 0),
+            ("neighbouring halves", spans(|l| 2 * l, 2), 0),
+            ("every second word", spans(|l| 8 * l, 4), 1),
+            ("one bank", spans(|l| 128 * l, 4), 31),
+            ("neighbouring quadruples", spans(|l| 16 * l, 16), 0),
+            ("rows of 128 bytes", spans(|l| 128 * l, 16), 4 * 7),
+            ("rows of 144 bytes", spans(|l| 144 * l, 16), 0),
+        ];
+        for (name, spans, extra) in rows {
+            assert_eq!(conflicts(&spans), extra, "{name}");
+        }
+    }
+
+    #[test]
+    fn sectors_by_stride() {
+        assert_eq!(sectors(&spans(|l| 4 * l, 4)), 4);
+        assert_eq!(sectors(&spans(|l| 4 * l + 2, 4)), 5);
+        assert_eq!(sectors(&spans(|l| 64 * l, 4)), 32);
+        assert_eq!(sectors(&[Span::EMPTY; 32]), 0);
+    }
+}

@@ -1,0 +1,292 @@
+//! A warp's turn at an atom: where its operands lie, and what its meaning may do to them.
+
+use super::clock::lanes_of;
+use super::machine::{Landing, Machine};
+use super::memory::Transfer;
+use super::place::Place;
+use super::program::{Mode, Program, Task};
+use super::tally::{self, Span};
+use crate::atom::{Fault, Progress, Proxy};
+use crate::kernel::Group;
+use crate::tensor::Memory;
+
+/// What went wrong, and with whom.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) fault: Fault,
+    pub(super) other: Option<u32>,
+    pub(super) lane: Option<usize>,
+}
+
+/// Where an operand begins, as a lane sees it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Base {
+    /// The offset of its first element in the buffer.
+    pub(super) offset: i64,
+    /// Whether all of it lies within the buffer.
+    pub(super) inside: bool,
+    /// The block of the run whose memory it is.
+    pub(super) block: usize,
+    /// Where its coordinates along the axes are.
+    pub(super) starts: usize,
+}
+
+/// Memory that turns share.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    bases: Vec<Base>,
+    pub(super) starts: Vec<i64>,
+    pub(super) spans: Vec<Span>,
+    pub(super) targets: Vec<Target>,
+}
+
+/// A block that a transfer of a lane writes to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target {
+    pub(super) lane: usize,
+    pub(super) transfer: u32,
+    pub(super) block: usize,
+    /// The barrier that learns of it, and that one's block.
+    barrier: usize,
+    barrier_block: usize,
+    pub(super) bytes: i64,
+}
+
+/// A warp at an atom.
+pub(super) struct Turn<'m, 'p, 'k> {
+    pub(super) machine: &'m mut Machine<'p, 'k>,
+    pub(super) task: &'p Task<'k>,
+    pub(super) number: usize,
+    pub(super) warp: usize,
+    pub(super) mask: u32,
+    pub(super) scratch: Scratch,
+    pub(super) other: Option<u32>,
+    pub(super) blamed: Option<usize>,
+}
+
+/// Lets a warp carry out an atom.
+pub(super) fn carry_out(
+    machine: &mut Machine<'_, '_>,
+    warp: usize,
+    number: usize,
+) -> Result<Progress, Failure> {
+    let program: &Program<'_> = machine.program;
+    let task = &program.tasks[number];
+    let scratch = std::mem::take(&mut machine.scratch);
+    let mask = machine.runners[warp].mask;
+    let mut turn = Turn { machine, task, number, warp, mask, scratch, other: None, blamed: None };
+    let step = turn.prepare().and_then(|()| {
+        let step = (task.site.atom.meaning)(&task.site, &mut turn);
+        turn.depart();
+        step
+    });
+    if step == Ok(Progress::Done) {
+        turn.count();
+    }
+    let Turn { machine, scratch, other, blamed: lane, .. } = turn;
+    machine.scratch = scratch;
+    step.map_err(|fault| Failure { fault, other, lane })
+}
+
+impl Turn<'_, '_, '_> {
+    fn prepare(&mut self) -> Result<(), Fault> {
+        self.scratch.bases.clear();
+        self.scratch.starts.clear();
+        self.scratch.targets.clear();
+        self.scratch.spans.clear();
+        self.assemble()?;
+        let task = self.task;
+        self.scratch.bases.resize(32 * task.places.len(), Base::default());
+        self.scratch.spans.resize(32 * task.places.len(), Span::EMPTY);
+        for (operand, place) in task.places.iter().enumerate() {
+            let lanes = if place.varying { self.mask } else { 1 << self.mask.trailing_zeros() };
+            for lane in lanes_of(lanes) {
+                let base = self.base(place, lane)?;
+                let at = 32 * operand + if place.varying { lane } else { 0 };
+                self.scratch.bases[at] = base;
+            }
+        }
+        match task.mode {
+            Mode::Now => {}
+            Mode::Signals => self.aim()?,
+            Mode::Group(Group::MatMul) => self.begin_product()?,
+            Mode::Group(group @ (Group::Copy | Group::Bulk)) => {
+                let runner = &mut self.machine.runners[self.warp];
+                let groups = runner.groups(group).expect("copies form groups");
+                groups.at = task.number;
+                for lane in lanes_of(self.mask) {
+                    groups.used[lane] = groups.committed[lane] + 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that all lanes take part that must.
+    fn assemble(&self) -> Result<(), Fault> {
+        let team = &self.task.threads;
+        if team.size == 1 {
+            return Ok(());
+        }
+        let runner = &self.machine.runners[self.warp];
+        let first = 32 * runner.index as i64;
+        let mut covered = 0_u32;
+        for lane in lanes_of(self.mask) {
+            if covered >> lane & 1 == 1 {
+                continue;
+            }
+            let start = team.start.value(&runner.slots, lane);
+            let mut needed = 0_u32;
+            for thread in team.offsets.iter().map(|offset| start + offset - first) {
+                if (0..32).contains(&thread) {
+                    needed |= 1 << thread;
+                }
+            }
+            if needed >> lane & 1 == 0 {
+                let thread = first + lane as i64;
+                let text = format!("thread {thread} is none of those that this is for");
+                return Err(Fault::Divergence(text));
+            }
+            if needed & !self.mask != 0 {
+                let absent = lanes_of(needed & !self.mask).count();
+                return Err(Fault::Divergence(format!("{absent} lanes are absent")));
+            }
+            covered |= needed;
+        }
+        Ok(())
+    }
+
+    fn base(&mut self, place: &Place, lane: usize) -> Result<Base, Fault> {
+        let starts = self.scratch.starts.len();
+        let runner = &self.machine.runners[self.warp];
+        let (mut offset, mut inside) = (0, true);
+        for ((start, axis), reach) in place.starts.iter().zip(&place.axes).zip(&place.reach) {
+            let start = start.value(&runner.slots, lane);
+            offset += start * axis.1;
+            inside &= start >= 0 && start + reach < axis.0;
+            self.scratch.starts.push(start);
+        }
+        let mut block = runner.block;
+        if let Some(peer) = &place.peer {
+            let rank = peer.value(&runner.slots, lane);
+            let cluster = self.machine.program.cluster;
+            if !(0..cluster).contains(&rank) {
+                return Err(self.blame(lane, Fault::Invalid(format!("there is no block {rank}"))));
+            }
+            block = block / cluster as usize * cluster as usize + rank as usize;
+        }
+        if place.memory != Memory::Registers && place.physical(offset.max(0)) % place.align != 0 {
+            let align = place.align;
+            let text = format!("%{} at element {offset} (a multiple of {align} bytes)", place.name);
+            return Err(self.blame(lane, Fault::Misaligned(text)));
+        }
+        Ok(Base { offset, inside, block, starts })
+    }
+
+    pub(super) fn blame(&mut self, lane: usize, fault: Fault) -> Fault {
+        self.blamed = Some(lane);
+        fault
+    }
+
+    /// Where an operand begins.
+    pub(super) fn base_of(&self, lane: usize, operand: usize) -> Base {
+        let varying = self.task.places[operand].varying;
+        self.scratch.bases[32 * operand + if varying { lane } else { 0 }]
+    }
+
+    /// The barrier that an operand is: its block, and its number there.
+    pub(super) fn barrier_of(
+        &mut self,
+        lane: usize,
+        operand: usize,
+    ) -> Result<(usize, usize), Fault> {
+        let base = self.base_of(lane, operand);
+        if !base.inside {
+            let name = &self.task.places[operand].name;
+            let fault = Fault::OutOfBounds(format!("%{name}[{}]", base.offset));
+            return Err(self.blame(lane, fault));
+        }
+        Ok((base.block, self.task.places[operand].first + base.offset as usize))
+    }
+
+    /// Finds the blocks that transfers write to, and their barriers.
+    fn aim(&mut self) -> Result<(), Fault> {
+        let task = self.task;
+        let signal = task.places.len() - 1;
+        for lane in lanes_of(self.mask) {
+            let (barrier_block, barrier) = self.barrier_of(lane, signal)?;
+            let to = self.base_of(lane, 0).block;
+            let first = self.machine.blocks[0].number;
+            let blocks: Vec<usize> = if task.site.across_blocks() {
+                let runner = &self.machine.runners[self.warp];
+                let start = task.blocks.start.value(&runner.slots, lane) - first;
+                task.blocks.offsets.iter().map(|offset| (start + offset) as usize).collect()
+            } else {
+                vec![to]
+            };
+            for block in blocks {
+                if block >= self.machine.blocks.len() {
+                    return Err(Fault::Invalid("a copy goes to another cluster".to_owned()));
+                }
+                // Each block's own barrier learns of its copy, unless one block's is named.
+                let named = task.places[signal].peer.is_some();
+                let barrier_block = if named { barrier_block } else { block };
+                self.check_barrier(lane, signal, barrier_block, barrier, true)?;
+                let transfer = self.machine.transfers.len() as u32;
+                self.machine.transfers.push(Transfer { landed: None });
+                let target = Target { lane, transfer, block, barrier, barrier_block, bytes: 0 };
+                self.scratch.targets.push(target);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the transfers on their way.
+    fn depart(&mut self) {
+        for target in &self.scratch.targets {
+            self.machine.landings.push(Landing {
+                transfer: target.transfer as usize,
+                block: target.barrier_block,
+                barrier: target.barrier,
+                bytes: target.bytes,
+                from: self.warp,
+                at: self.task.number,
+            });
+        }
+    }
+
+    fn begin_product(&mut self) -> Result<(), Fault> {
+        let runner = &mut self.machine.runners[self.warp];
+        runner.products.used = runner.products.committed + 1;
+        runner.products.at = self.task.number;
+        if runner.fences == 0 {
+            let text = "none stands before the first product".to_owned();
+            return Err(Fault::MissingFence(text));
+        }
+        Ok(())
+    }
+
+    /// Adds to the statement's costs.
+    fn count(&mut self) {
+        let cost = &mut self.machine.costs[self.number];
+        cost.executions += 1;
+        let product = self.task.mode == Mode::Group(Group::MatMul);
+        for (operand, place) in self.task.places.iter().enumerate() {
+            let spans = &self.scratch.spans[32 * operand..32 * operand + 32];
+            match place.memory {
+                Memory::Registers => {}
+                // All of a warpgroup's lanes read one tile.
+                Memory::Shared if product => {
+                    if self.machine.runners[self.warp].index % 4 == 0 {
+                        cost.shared.read += (place.size() * place.bytes) as u64;
+                    }
+                }
+                Memory::Shared if self.task.site.atom.proxy == Proxy::Generic => {
+                    cost.conflicts += tally::conflicts(spans);
+                }
+                Memory::Shared => {}
+                Memory::Global => cost.sectors += tally::sectors(spans),
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What an atom's meaning asks of the machine.
+
+use super::clock::lanes_of;
+use super::gather::rendezvous;
+use super::runner::State;
+use super::turn::Turn;
+use crate::atom::{Fault, Progress, Step, Warp};
+use crate::index::Expr;
+use crate::kernel::{Fence, Group};
+
+impl Warp for Turn<'_, '_, '_> {
+    fn lanes(&self) -> Vec<usize> {
+        lanes_of(self.mask).collect()
+    }
+
+    fn rank(&self, lane: usize) -> i64 {
+        let team = &self.task.threads;
+        let runner = &self.machine.runners[self.warp];
+        let thread = (32 * runner.index + lane) as i64 - team.start.value(&runner.slots, lane);
+        match team.offsets.get(thread.max(0) as usize) {
+            Some(&offset) if offset == thread => thread,
+            _ => team.offsets.iter().position(|&offset| offset == thread).unwrap_or(0) as i64,
+        }
+    }
+
+    fn read(&mut self, lane: usize, operand: usize, element: &[i64]) -> Result<f64, Fault> {
+        let spot = self.inner_spot(lane, operand, element)?;
+        self.load(lane, operand, spot)
+    }
+
+    fn read_or_zero(&mut self, lane: usize, operand: usize, element: &[i64]) -> Result<f64, Fault> {
+        match self.spot(lane, operand, element)? {
+            Some(spot) => self.load(lane, operand, spot),
+            None => Ok(0.0),
+        }
+    }
+
+    fn write(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+        value: f64,
+    ) -> Result<(), Fault> {
+        let spot = self.inner_spot(lane, operand, element)?;
+        self.store(lane, operand, spot, value)
+    }
+
+    fn write_if_inside(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+        value: f64,
+    ) -> Result<(), Fault> {
+        match self.spot(lane, operand, element)? {
+            Some(spot) => self.store(lane, operand, spot, value),
+            None => Ok(()),
+        }
+    }
+
+    fn update(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+        change: &dyn Fn(f64) -> f64,
+    ) -> Result<f64, Fault> {
+        let spot = self.inner_spot(lane, operand, element)?;
+        self.exchange(lane, operand, spot, change)
+    }
+
+    fn init_barrier(&mut self, operand: usize, arrivals: i64) -> Step {
+        for lane in lanes_of(self.mask) {
+            let (block, barrier) = self.barrier_of(lane, operand)?;
+            let now = self.machine.runners[self.warp].now(lane);
+            let own = self.machine.runners[self.warp].block;
+            if block != own {
+                let text = "is initialised by another block";
+                return Err(self.barrier_fault(lane, operand, text));
+            }
+            let target = &mut self.machine.blocks[block].barriers[barrier];
+            if let Err(why) = target.init(arrivals, now) {
+                return Err(self.barrier_fault(lane, operand, why));
+            }
+        }
+        Ok(Progress::Done)
+    }
+
+    fn arrive(&mut self, lane: usize, operand: usize, bytes: i64) -> Step {
+        let (block, barrier) = self.barrier_of(lane, operand)?;
+        let remote = block != self.machine.runners[self.warp].block;
+        self.check_barrier(lane, operand, block, barrier, remote)?;
+        if remote {
+            self.visit(lane, operand, block)?;
+        }
+        let unit = self.machine.barrier_unit(block, barrier);
+        let machine = &mut *self.machine;
+        let target = &mut machine.blocks[block].barriers[barrier];
+        machine.runners[self.warp].publish(1 << lane, &mut target.arriving);
+        if let Err(why) = target.arrive(bytes) {
+            return Err(self.barrier_fault(lane, operand, why));
+        }
+        target.settle(unit);
+        machine.events += 1;
+        Ok(Progress::Done)
+    }
+
+    fn wait(&mut self, operand: usize, parity: i64) -> Step {
+        let varying = self.task.places[operand].varying;
+        let first = self.mask.trailing_zeros() as usize;
+        // Lanes whose barriers differ wait for all of them.
+        let lanes: Vec<(usize, u32)> = if varying {
+            lanes_of(self.mask).map(|lane| (lane, 1 << lane)).collect()
+        } else {
+            vec![(first, self.mask)]
+        };
+        let own = self.machine.runners[self.warp].block;
+        for &(lane, _) in &lanes {
+            let (block, barrier) = self.barrier_of(lane, operand)?;
+            if block != own {
+                let text = "of another block is waited for";
+                return Err(self.barrier_fault(lane, operand, text));
+            }
+            if !self.machine.blocks[block].barriers[barrier].passed(parity) {
+                self.check_barrier(lane, operand, block, barrier, false)?;
+                return Ok(Progress::Blocked);
+            }
+        }
+        for (lane, mask) in lanes {
+            let (block, barrier) = self.barrier_of(lane, operand)?;
+            self.check_barrier(lane, operand, block, barrier, false)?;
+            let machine = &mut *self.machine;
+            let known = &machine.blocks[block].barriers[barrier].complete;
+            machine.runners[self.warp].learn(mask, known);
+        }
+        Ok(Progress::Done)
+    }
+
+    fn rendezvous(&mut self) -> Step {
+        rendezvous(self.machine, self.warp, self.task)
+    }
+
+    fn fence(&mut self, fence: Fence) -> Step {
+        let runner = &mut self.machine.runners[self.warp];
+        match fence {
+            Fence::MatMul => runner.fences += 1,
+            Fence::Proxy => {
+                runner.fence(self.mask);
+                self.fence_barriers();
+            }
+            Fence::Init => self.fence_barriers(),
+            // Its meaning lies in what is read after it of what others write after theirs; there
+            // is no statement that waits for a value in global memory.
+            Fence::Global => {}
+        }
+        Ok(Progress::Done)
+    }
+
+    fn commit(&mut self, group: Group) -> Step {
+        let runner = &mut self.machine.runners[self.warp];
+        match runner.groups(group) {
+            None => runner.products.committed += 1,
+            Some(groups) => lanes_of(self.mask).for_each(|lane| groups.committed[lane] += 1),
+        }
+        self.machine.events += 1;
+        Ok(Progress::Done)
+    }
+
+    fn wait_group(&mut self, group: Group, pending: i64, reads: bool) -> Step {
+        let pending = u32::try_from(pending).unwrap_or(0);
+        let runner = &mut self.machine.runners[self.warp];
+        if let Some(groups) = runner.groups(group) {
+            lanes_of(self.mask).for_each(|lane| groups.wait(lane, pending, reads));
+            return Ok(Progress::Done);
+        }
+        let (block, index, used) = (runner.block, runner.index, runner.products.used);
+        let done = runner.products.committed.saturating_sub(pending);
+        // A warpgroup's products are done when all of its warps have issued them.
+        let behind = self.machine.runners.iter().any(|other| {
+            other.block == block
+                && other.index / 4 == index / 4
+                && other.products.committed < done
+                && other.state != State::Ended
+        });
+        if behind && used > 0 {
+            return Ok(Progress::Blocked);
+        }
+        let products = &mut self.machine.runners[self.warp].products;
+        products.done = done.max(products.done);
+        Ok(Progress::Done)
+    }
+
+    fn registers(&mut self, count: i64) -> Step {
+        if count % 8 != 0 || !(24..=256).contains(&count) {
+            let text = format!("{count} registers: a multiple of 8 in 24..=256 is possible");
+            return Err(Fault::Invalid(text));
+        }
+        let runner = &mut self.machine.runners[self.warp];
+        let spare = &mut self.machine.blocks[runner.block].spare;
+        let more = (count - runner.budget) * 32;
+        if more > *spare {
+            return Ok(Progress::Blocked);
+        }
+        *spare -= more;
+        runner.budget = count;
+        self.machine.events += 1;
+        Ok(Progress::Done)
+    }
+
+    fn value(&self, lane: usize, expr: &Expr) -> i64 {
+        let runner = &self.machine.runners[self.warp];
+        if let Some((own, formula)) = &self.task.value
+            && *own == expr
+        {
+            return formula.value(&runner.slots, lane);
+        }
+        let scope = &self.machine.program.scope;
+        let value = expr.value(&|var| scope.lookup(var, &runner.slots, lane));
+        value.expect("every variable of a spec's expressions has been assigned")
+    }
+}
+
+impl Turn<'_, '_, '_> {
+    fn barrier_fault(&mut self, lane: usize, operand: usize, why: &str) -> Fault {
+        let name = &self.task.places[operand].name;
+        let fault =
+            Fault::Barrier(format!("%{name}[{}] {why}", self.base_of(lane, operand).offset));
+        self.blame(lane, fault)
+    }
+
+    /// A barrier may be used once its initialisation is ordered before; by other blocks and by
+    /// asynchronous units, once it was fenced as well.
+    pub(super) fn check_barrier(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        block: usize,
+        barrier: usize,
+        fenced: bool,
+    ) -> Result<(), Fault> {
+        let runner = &self.machine.runners[self.warp];
+        let target = &self.machine.blocks[block].barriers[barrier];
+        if !target.exists() {
+            return Err(self.barrier_fault(lane, operand, "is used before it is initialised"));
+        }
+        if !runner.knows(lane, target.made) {
+            let name = &self.task.places[operand].name;
+            let text = format!("%{name} is used while it is initialised");
+            return self.complain(lane, Fault::Race(text), None);
+        }
+        if fenced && !target.fenced.is_some_and(|fence| runner.knows(lane, fence)) {
+            let name = &self.task.places[operand].name;
+            let text = format!("the initialisation of %{name} is not fenced");
+            return self.complain(lane, Fault::MissingFence(text), None);
+        }
+        Ok(())
+    }
+
+    /// Fences the barriers that the own lanes have initialised.
+    fn fence_barriers(&mut self) {
+        let runner = &mut self.machine.runners[self.warp];
+        for barrier in &mut self.machine.blocks[runner.block].barriers {
+            let made = lanes_of(self.mask).any(|lane| barrier.made.who == runner.now(lane).who);
+            if barrier.exists() && barrier.fenced.is_none() && made {
+                barrier.fenced = Some(runner.now(barrier.made.who.lane()));
+            }
+        }
+        runner.tick = true;
+    }
+}
