@@ -386,6 +386,7 @@ pub(super) fn bulk_load() -> Result<Kernel> {
   %tiles:[1,2:0,32].[16,32:64,1].fp16.GL = %in.tile(16, 32)
   role #block[0] {
     %full[0] <- Init<1><<<#grid,#one>>>()
+    Fence<init><<<#grid,#one>>>()
     %full[0] <- Arrive<1024><<<#grid,#one>>>()
     %s <- Move<<<#grid,#one>>>(%tiles[0, 1]) signals %full[0]
   }

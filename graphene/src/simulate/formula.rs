@@ -25,8 +25,8 @@ pub(super) struct Formula {
 #[derive(Debug, Clone)]
 enum Term {
     Slot(Slot),
-    Div(Formula, i64),
-    Mod(Formula, i64),
+    Div(Formula, Formula),
+    Mod(Formula, Formula),
     Min(Formula, Formula),
     Max(Formula, Formula),
 }
@@ -48,6 +48,16 @@ pub(super) struct Scope {
     thread: Var,
     threads: i64,
     size: usize,
+}
+
+/// The quotient, rounded down; by a divisor that is not positive, which no kernel should have, 0.
+fn quotient(a: i64, by: i64) -> i64 {
+    if by > 0 { a.div_euclid(by) } else { 0 }
+}
+
+/// The remainder of that quotient.
+fn remainder(a: i64, by: i64) -> i64 {
+    if by > 0 { a.rem_euclid(by) } else { a }
 }
 
 impl Slot {
@@ -82,8 +92,8 @@ impl Term {
     fn value(&self, slots: &[i64], lane: usize) -> i64 {
         match self {
             Term::Slot(slot) => slots[slot.of(lane)],
-            Term::Div(a, by) => a.value(slots, lane).div_euclid(*by),
-            Term::Mod(a, by) => a.value(slots, lane).rem_euclid(*by),
+            Term::Div(a, by) => quotient(a.value(slots, lane), by.value(slots, lane)),
+            Term::Mod(a, by) => remainder(a.value(slots, lane), by.value(slots, lane)),
             Term::Min(a, b) => a.value(slots, lane).min(b.value(slots, lane)),
             Term::Max(a, b) => a.value(slots, lane).max(b.value(slots, lane)),
         }
@@ -92,8 +102,9 @@ impl Term {
     fn varying(&self) -> bool {
         match self {
             Term::Slot(slot) => slot.varying,
-            Term::Div(a, _) | Term::Mod(a, _) => a.varying,
-            Term::Min(a, b) | Term::Max(a, b) => a.varying || b.varying,
+            Term::Div(a, b) | Term::Mod(a, b) | Term::Min(a, b) | Term::Max(a, b) => {
+                a.varying || b.varying
+            }
         }
     }
 }
@@ -242,24 +253,14 @@ impl Scope {
                 (_, _) => Err(term(a, b)),
             })
         };
-        let by = |divisor: &Expr| {
-            let by = self.fixed(divisor)?;
-            if by > 0 { Ok(by) } else { Err(Error::Shape(format!("a division by {by}"))) }
-        };
         match factor {
             Factor::Var(var) => match (self.symbols.get(var), self.slot(var)) {
                 (Some(&value), _) => Ok(Ok(value)),
                 (None, Some(slot)) => Ok(Err(Term::Slot(slot))),
                 (None, None) => Err(Error::Shape(format!("{var} has no value"))),
             },
-            Factor::Div(a, b) => {
-                let (a, by) = (self.compile(a)?, by(b)?);
-                Ok(a.as_constant().map_or(Err(Term::Div(a, by)), |a| Ok(a.div_euclid(by))))
-            }
-            Factor::Mod(a, b) => {
-                let (a, by) = (self.compile(a)?, by(b)?);
-                Ok(a.as_constant().map_or(Err(Term::Mod(a, by)), |a| Ok(a.rem_euclid(by))))
-            }
+            Factor::Div(a, b) => binary(a, b, quotient, Term::Div),
+            Factor::Mod(a, b) => binary(a, b, remainder, Term::Mod),
             Factor::Min(a, b) => binary(a, b, i64::min, Term::Min),
             Factor::Max(a, b) => binary(a, b, i64::max, Term::Max),
         }
