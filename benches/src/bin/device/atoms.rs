@@ -1,0 +1,100 @@
+//! Every atom on the device against its meaning: its example is simulated, and run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use graphene_ir::arch::Arch;
+use graphene_ir::atom;
+use graphene_ir::emit::emit;
+use graphene_ir::kernel::Kernel;
+use graphene_ir::simulate::{self, Inputs, simulate};
+use graphene_ir::tensor::Scalar;
+use graphene_runtime::Error;
+use graphene_runtime::device::{Buffer, Device, compile};
+
+use crate::data::{Random, decode, encode};
+
+/// The largest difference that the units for special functions may make, relative to the value;
+/// everything else is exact on the examples' numbers.
+const SPECIAL: f64 = 4e-6;
+
+pub(crate) fn check(device: &Device) -> Result<usize, Error> {
+    let own = device.properties().arch();
+    let mut wrong = 0;
+    let mut seen = BTreeSet::new();
+    for atom in atom::all() {
+        if !seen.insert(atom.name) {
+            continue;
+        }
+        let outcome = try_one(device, atom.example, own);
+        let (result, detail) = match &outcome {
+            Ok(None) => ("right", String::new()),
+            Ok(Some(difference)) => ("wrong", difference.clone()),
+            Err(error) => ("failed", error.to_string()),
+        };
+        if result != "right" {
+            wrong += 1;
+            eprintln!("{}: {result}: {detail}", atom.name);
+        }
+        println!("{{\"row\":\"atoms\",\"atom\":\"{}\",\"result\":\"{result}\"}}", atom.name);
+    }
+    Ok(wrong)
+}
+
+/// The first difference between the device's outputs and the simulation's.
+fn try_one(
+    device: &Device,
+    example: fn() -> graphene_ir::Result<Kernel>,
+    own: Option<Arch>,
+) -> Result<Option<String>, Error> {
+    let said = |error: graphene_ir::Error| Some(error.to_string());
+    let mut kernel = match example() {
+        Ok(kernel) => kernel,
+        Err(error) => return Ok(said(error)),
+    };
+    // Older kernels are compiled for the device's own architecture, which has their instructions.
+    if let Some(own) = own.filter(|own| kernel.arch < *own) {
+        kernel.arch = own;
+    }
+    let mut random = Random(1);
+    let mut inputs = Inputs::default();
+    let mut scalars: BTreeMap<String, Scalar> = BTreeMap::new();
+    for &param in &kernel.params {
+        let tensor = kernel.tensor(param);
+        let len = tensor.view.cosize().unwrap_or(0) as usize;
+        let name = kernel.tensor_name(param).to_owned();
+        let data = random.elements(len, tensor.scalar);
+        inputs.buffers.insert(name.clone(), simulate::Buffer::Data(data));
+        scalars.insert(name, tensor.scalar);
+    }
+    let expected = match simulate(&kernel, &inputs, &simulate::Options::default()) {
+        Ok(outcome) if outcome.findings.is_empty() => outcome.buffers,
+        Ok(outcome) => return Ok(Some(format!("{:?}", outcome.findings[0]))),
+        Err(error) => return Ok(said(error)),
+    };
+    let emitted = match emit(&kernel) {
+        Ok(emitted) => emitted,
+        Err(error) => return Ok(said(error)),
+    };
+    let cubin = compile(&emitted.source, kernel.arch, &kernel.name)?;
+    let loaded = device.load(&cubin, &emitted.launch)?;
+    let mut buffers: Vec<(&str, Buffer)> = Vec::new();
+    for (name, buffer) in &inputs.buffers {
+        if let simulate::Buffer::Data(data) = buffer {
+            buffers.push((name, device.upload(&encode(data, scalars[name]))?));
+        }
+    }
+    let given: Vec<(&str, &Buffer)> = buffers.iter().map(|(name, buffer)| (*name, buffer)).collect();
+    loaded.bind(&given, &[])?.launch()?;
+    device.synchronize()?;
+    for (name, buffer) in &buffers {
+        let found = decode(&buffer.download()?, scalars[*name]);
+        for (i, (found, expected)) in found.iter().zip(&expected[*name]).enumerate() {
+            let Some(expected) = *expected else { continue };
+            let equal = *found == expected || (found.is_nan() && expected.is_nan());
+            if !equal && (found - expected).abs() > SPECIAL * expected.abs().max(1e-3) {
+                return Ok(Some(format!("%{name}[{i}] is {found}, its meaning is {expected}")));
+            }
+        }
+    }
+    Ok(None)
+}
