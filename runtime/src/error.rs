@@ -5,6 +5,9 @@ use graphene_frontend::eval::EvalError;
 use graphene_frontend::infer::InferError;
 use graphene_frontend::tensor::TensorError;
 use graphene_fusion::program::BufferId;
+use graphene_ir::arch::Arch;
+
+use crate::device::Library;
 
 /// An error of the runtime.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -122,6 +125,96 @@ pub enum Error {
     /// The reference evaluator refused.
     #[error(transparent)]
     Eval(#[from] Box<EvalError>),
+    /// A library of CUDA's is not installed, or not where it is looked for.
+    #[error("not found: {0}")]
+    MissingLibrary(Library),
+    /// A library of CUDA's has not all that is needed.
+    #[error("too old: {0}")]
+    OldLibrary(Library),
+    /// A number of no GPU.
+    #[error("there is no GPU {index}; the driver knows of {count}")]
+    NoDevice {
+        /// The number asked for, from 0.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// CUDA refused a call, or says at it what went wrong before.
+    #[error("{call}: {status}")]
+    Device {
+        /// The function of CUDA's.
+        call: &'static str,
+        /// What it returned.
+        status: String,
+    },
+    /// A source that NVRTC does not compile.
+    #[error("{name} does not compile for {arch}:\n{log}")]
+    Compile {
+        /// The source's name.
+        name: String,
+        /// The architecture.
+        arch: Arch,
+        /// What NVRTC said.
+        log: String,
+    },
+    /// A kernel has other parameters than its description says.
+    #[error("the kernel takes parameters of {found:?} bytes, not {expected:?}")]
+    Parameters {
+        /// The sizes by the description.
+        expected: Vec<usize>,
+        /// The sizes found.
+        found: Vec<usize>,
+    },
+    /// A kernel was not given one of its tensors or symbols.
+    #[error("{name} has no value")]
+    Unbound {
+        /// The tensor, the symbol, or an expression of symbols.
+        name: String,
+    },
+    /// A symbol's value is outside what the kernel was made for.
+    #[error("{name} is {value}, but must be in 0..={max}")]
+    Symbol {
+        /// The symbol.
+        name: String,
+        /// The value given.
+        value: i64,
+        /// The largest allowed.
+        max: i64,
+    },
+    /// A condition of a kernel does not hold.
+    #[error("{what} is {value}, which is no multiple of {divisor}")]
+    Condition {
+        /// What must be a multiple.
+        what: String,
+        /// Its value.
+        value: i64,
+        /// Of what.
+        divisor: i64,
+    },
+    /// A buffer ends before its tensor.
+    #[error("{tensor} needs {needed} bytes, but its buffer has {bytes}")]
+    Short {
+        /// The tensor.
+        tensor: String,
+        /// The bytes that it spans.
+        needed: i128,
+        /// The bytes of the buffer.
+        bytes: usize,
+    },
+    /// A buffer of another device than the kernel's.
+    #[error("the buffer of {tensor} belongs to another device")]
+    Foreign {
+        /// The tensor.
+        tensor: String,
+    },
+    /// A grid that cannot be launched: empty, too large, or not made of whole clusters.
+    #[error("a grid of {blocks} blocks in clusters of {cluster}")]
+    Grid {
+        /// The number of blocks.
+        blocks: i64,
+        /// Blocks of a cluster.
+        cluster: u32,
+    },
     /// An error at a step or buffer of the program.
     #[error("{place}: {error}")]
     At {

@@ -1,10 +1,12 @@
 //! Devices, executors, the memory planner and the embedding API.
 //!
 //! In reading order: [`planner`] gives every intermediate its place in one arena; [`bind`] turns a program and
-//! sizes into a [`Plan`]; [`cpu`] runs programs on the machine's cores; [`Error`] is what can go wrong.
+//! sizes into a [`Plan`]; [`cpu`] runs programs on the machine's cores; [`device`] compiles and launches kernels on GPUs;
+//! [`Error`] is what can go wrong.
 
 mod bind;
 pub mod cpu;
+pub mod device;
 pub mod planner;
 
 mod error;

@@ -1,0 +1,596 @@
+//! The only caller of CUDA: what NVRTC, the driver and cuBLASLt do with raw memory and handles.
+//!
+//! A function here is safe to call with any values. What a kernel does to memory of the device is its
+//! emitter's promise, and no memory of the host is reachable from it.
+#![allow(unsafe_code)]
+
+use super::cublaslt::Product;
+use crate::error::{Error, Result};
+use cudarc::cublaslt::{result as lt, sys as lt_sys};
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, result, sys};
+use cudarc::nvrtc::{result as nvrtc, sys as nvrtc_sys};
+use graphene_ir::tensor::Scalar;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+
+/// A library that is loaded when it is first needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Library {
+    /// The driver, `libcuda.so.1`.
+    Driver,
+    /// The compiler of CUDA C++, `libnvrtc.so.12` or `.13`.
+    Nvrtc,
+    /// The matrix products, `libcublasLt.so.12` or `.13`.
+    CublasLt,
+}
+
+impl Library {
+    /// Whether it can be loaded.
+    pub fn found(self) -> bool {
+        static FOUND: [OnceLock<bool>; 3] = [const { OnceLock::new() }; 3];
+        // SAFETY: loading runs NVIDIA's initialisers, which ask nothing of the process.
+        *FOUND[self as usize].get_or_init(|| unsafe {
+            match self {
+                Library::Driver => sys::is_culib_present(),
+                Library::Nvrtc => nvrtc_sys::is_culib_present(),
+                Library::CublasLt => lt_sys::is_culib_present(),
+            }
+        })
+    }
+
+    /// What `cudarc` would panic without: the library, and its newest functions that are called here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MissingLibrary`] and [`Error::OldLibrary`].
+    pub(super) fn require(self) -> Result<()> {
+        if !self.found() {
+            return Err(Error::MissingLibrary(self));
+        }
+        let newest: &[&CStr] = match self {
+            Library::Driver => &[c"cuTensorMapEncodeTiled", c"cuEventElapsedTime_v2"],
+            Library::Nvrtc => &[c"nvrtcGetCUBIN", c"nvrtcGetSupportedArchs"],
+            Library::CublasLt => &[],
+        };
+        let has = |symbol: &CStr| {
+            let symbol = symbol.to_bytes_with_nul();
+            // SAFETY: the library is there, and what is found is not called.
+            unsafe {
+                match self {
+                    Library::Driver => sys::culib().get::<*const ()>(symbol).is_ok(),
+                    Library::Nvrtc => nvrtc_sys::culib().get::<*const ()>(symbol).is_ok(),
+                    Library::CublasLt => lt_sys::culib().get::<*const ()>(symbol).is_ok(),
+                }
+            }
+        };
+        if newest.iter().all(|symbol| has(symbol)) { Ok(()) } else { Err(Error::OldLibrary(self)) }
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Library::Driver => {
+                "the CUDA driver (libcuda.so.1; install NVIDIA's driver, 570 or newer)"
+            }
+            Library::Nvrtc => {
+                "NVRTC (libnvrtc.so; install the CUDA toolkit 12 or 13, or the PyPI package \
+                 nvidia-cuda-nvrtc-cu12 and put its folder nvidia/cuda_nvrtc/lib on LD_LIBRARY_PATH)"
+            }
+            Library::CublasLt => {
+                "cuBLASLt (libcublasLt.so; install the CUDA toolkit 12 or 13, or the PyPI package \
+                 nvidia-cublas-cu12 and put its folder nvidia/cublas/lib on LD_LIBRARY_PATH)"
+            }
+        })
+    }
+}
+
+/// The error of a call that failed.
+pub(super) fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
+    move |error| Error::Device { call, status: format!("{:?}", error.0) }
+}
+
+fn refused(call: &'static str) -> impl Fn(lt::CublasError) -> Error {
+    move |error| Error::Device { call, status: format!("{:?}", error.0) }
+}
+
+fn c_string(text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::Unsupported { what: "a text with a NUL in it" })
+}
+
+// ---- NVRTC
+
+/// What NVRTC made of a source.
+pub(super) struct Compiled {
+    /// The cubin, unless there are errors.
+    pub(super) image: Option<Vec<u8>>,
+    /// What NVRTC and ptxas said.
+    pub(super) log: String,
+}
+
+struct Program(nvrtc_sys::nvrtcProgram);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: made by `create_program` and destroyed once. A failure leaves nothing to do.
+        let _ = unsafe { nvrtc::destroy_program(self.0) };
+    }
+}
+
+/// Compiles to machine code; `options` name a real architecture and contain no NUL.
+pub(super) fn compile(source: &str, name: &str, options: &[String]) -> Result<Compiled> {
+    Library::Nvrtc.require()?;
+    let broken = |call| move |e: nvrtc::NvrtcError| Error::Device { call, status: e.to_string() };
+    let (source, name) = (c_string(source)?, c_string(name)?);
+    let program = nvrtc::create_program(&source, Some(&name))
+        .map(Program)
+        .map_err(broken("nvrtcCreateProgram"))?;
+    // SAFETY: the program lives, as do its source and name.
+    let outcome = unsafe { nvrtc::compile_program(program.0, options) };
+    // SAFETY: the program lives.
+    let log = unsafe { nvrtc::get_program_log(program.0) }
+        .map_err(broken("nvrtcGetProgramLog"))?
+        .into_iter()
+        .map(|byte| byte as u8)
+        .take_while(|&byte| byte != 0)
+        .collect::<Vec<u8>>();
+    let mut log = String::from_utf8_lossy(&log).into_owned();
+    if let Err(error) = outcome {
+        log.push_str(&error.to_string());
+        return Ok(Compiled { image: None, log });
+    }
+    let mut len = 0;
+    // SAFETY: the program lives and is compiled.
+    unsafe { nvrtc_sys::nvrtcGetCUBINSize(program.0, &mut len) }
+        .result()
+        .map_err(broken("nvrtcGetCUBINSize"))?;
+    let mut image = vec![0_u8; len];
+    // SAFETY: as above, and the image has the bytes that it said.
+    unsafe { nvrtc_sys::nvrtcGetCUBIN(program.0, image.as_mut_ptr().cast::<c_char>()) }
+        .result()
+        .map_err(broken("nvrtcGetCUBIN"))?;
+    Ok(Compiled { image: Some(image), log })
+}
+
+/// The architectures that NVRTC compiles for, as `sm_86`'s 86.
+pub(super) fn architectures() -> Result<Vec<i32>> {
+    Library::Nvrtc.require()?;
+    let broken = |call| move |e: nvrtc::NvrtcError| Error::Device { call, status: e.to_string() };
+    let mut count = 0;
+    // SAFETY: it writes one integer.
+    unsafe { nvrtc_sys::nvrtcGetNumSupportedArchs(&mut count) }
+        .result()
+        .map_err(broken("nvrtcGetNumSupportedArchs"))?;
+    let mut numbers = vec![0; usize::try_from(count).unwrap_or(0)];
+    // SAFETY: it writes as many integers as it said.
+    unsafe { nvrtc_sys::nvrtcGetSupportedArchs(numbers.as_mut_ptr()) }
+        .result()
+        .map_err(broken("nvrtcGetSupportedArchs"))?;
+    Ok(numbers)
+}
+
+// ---- The driver
+
+/// A stream of its own in the primary context of a GPU.
+pub(super) fn open(index: usize) -> Result<Arc<CudaStream>> {
+    Library::Driver.require()?;
+    let count = match CudaContext::device_count() {
+        Ok(count) => usize::try_from(count).unwrap_or(0),
+        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => 0,
+        // What the toolkit has to link with where there is no driver.
+        Err(DriverError(sys::CUresult::CUDA_ERROR_STUB_LIBRARY)) => {
+            return Err(Error::MissingLibrary(Library::Driver));
+        }
+        Err(error) => return Err(failed("cuDeviceGetCount")(error)),
+    };
+    if index >= count {
+        return Err(Error::NoDevice { index, count });
+    }
+    let context = CudaContext::new(index).map_err(failed("cuDevicePrimaryCtxRetain"))?;
+    // SAFETY: no `CudaSlice` is ever made, so that there is nothing to track.
+    unsafe { context.disable_event_tracking() };
+    context.new_stream().map_err(failed("cuStreamCreate"))
+}
+
+/// Memory of a GPU, of at least one byte.
+pub(super) struct Memory {
+    pointer: sys::CUdeviceptr,
+    len: usize,
+    stream: Arc<CudaStream>,
+}
+
+impl Memory {
+    /// Memory of zeros.
+    pub(super) fn zeroed(stream: &Arc<CudaStream>, len: usize) -> Result<Memory> {
+        bind(stream)?;
+        let bytes = len.max(1);
+        // SAFETY: what the memory holds is set below, before anyone has it.
+        let pointer = unsafe { result::malloc_sync(bytes) }.map_err(|error| match error.0 {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Memory { bytes },
+            _ => failed("cuMemAlloc")(error),
+        })?;
+        let memory = Memory { pointer, len, stream: stream.clone() };
+        // SAFETY: the memory has so many bytes.
+        unsafe { result::memset_d8_async(pointer, 0, bytes, stream.cu_stream()) }
+            .map_err(failed("cuMemsetD8Async"))?;
+        Ok(memory)
+    }
+
+    pub(super) fn pointer(&self) -> u64 {
+        self.pointer
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// Writes the memory's first bytes, behind all work of the stream, and waits for it.
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() > self.len {
+            let (expected, found) = (self.len, bytes.len());
+            return Err(Error::Mismatch { what: "bytes of a buffer", expected, found });
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        bind(&self.stream)?;
+        // SAFETY: both sides have the bytes, and the source is borrowed until the copy is done.
+        unsafe { result::memcpy_htod_async(self.pointer, bytes, self.stream.cu_stream()) }
+            .map_err(failed("cuMemcpyHtoDAsync"))?;
+        self.stream.synchronize().map_err(failed("cuStreamSynchronize"))
+    }
+
+    /// What the memory holds after all work of the stream.
+    pub(super) fn read(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len];
+        if bytes.is_empty() {
+            return Ok(bytes);
+        }
+        bind(&self.stream)?;
+        // SAFETY: both sides have the bytes, and the target is kept until the copy is done.
+        unsafe { result::memcpy_dtoh_async(&mut bytes, self.pointer, self.stream.cu_stream()) }
+            .map_err(failed("cuMemcpyDtoHAsync"))?;
+        self.stream.synchronize().map_err(failed("cuStreamSynchronize"))?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // The context hands out errors recorded here at its next call.
+        let context = self.stream.context();
+        context.record_err(self.stream.synchronize());
+        // SAFETY: the memory is freed once, when the work that may use it is done.
+        context.record_err(unsafe { result::free_sync(self.pointer) });
+    }
+}
+
+fn bind(stream: &CudaStream) -> Result<()> {
+    stream.context().bind_to_thread().map_err(failed("cuCtxSetCurrent"))
+}
+
+/// A tensor map to encode, all expressions evaluated; see [`graphene_ir::launch::TensorMap`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Map {
+    pub(super) pointer: u64,
+    pub(super) scalar: Scalar,
+    pub(super) sizes: Vec<u64>,
+    pub(super) strides: Vec<u64>,
+    pub(super) window: Vec<u32>,
+    pub(super) swizzle: u32,
+}
+
+/// Encodes a tensor map; coordinates outside give zeros.
+pub(super) fn encode(map: &Map) -> Result<sys::CUtensorMap> {
+    use sys::{CUtensorMapDataType as Type, CUtensorMapSwizzle as Swizzle};
+    let rank = map.sizes.len();
+    if !(1..=5).contains(&rank) || map.strides.len() + 1 != rank || map.window.len() != rank {
+        return Err(Error::Unsupported { what: "a tensor map of another rank than 1 to 5" });
+    }
+    let scalar = match map.scalar {
+        Scalar::F16 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        Scalar::Bf16 => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        Scalar::F32 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        Scalar::I32 => Type::CU_TENSOR_MAP_DATA_TYPE_INT32,
+        Scalar::U32 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+        Scalar::U8 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        Scalar::Mbar => return Err(Error::Unsupported { what: "a tensor map of barriers" }),
+    };
+    let swizzle = match map.swizzle {
+        0 => Swizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+        32 => Swizzle::CU_TENSOR_MAP_SWIZZLE_32B,
+        64 => Swizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+        128 => Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+        _ => {
+            return Err(Error::Unsupported { what: "a swizzle of other than 32, 64 or 128 bytes" });
+        }
+    };
+    let steps = [1_u32; 5];
+    let mut encoded = MaybeUninit::<sys::CUtensorMap>::uninit();
+    // SAFETY: the arrays have `rank` elements, the strides one fewer, and `encoded` is aligned to 64 bytes. The
+    // pointer to global memory is stored, not followed.
+    let status = unsafe {
+        sys::cuTensorMapEncodeTiled(
+            encoded.as_mut_ptr(),
+            scalar,
+            rank as u32,
+            map.pointer as *mut c_void,
+            map.sizes.as_ptr(),
+            map.strides.as_ptr(),
+            map.window.as_ptr(),
+            steps.as_ptr(),
+            sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+            swizzle,
+            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    };
+    match status {
+        // SAFETY: the call succeeded, and it writes all of it.
+        sys::CUresult::CUDA_SUCCESS => Ok(unsafe { encoded.assume_init() }),
+        _ => Err(Error::Device {
+            call: "cuTensorMapEncodeTiled",
+            status: format!("{status:?} of {map:?}"),
+        }),
+    }
+}
+
+/// The value of one parameter of a kernel.
+pub(super) enum Slot {
+    Pointer(u64),
+    Symbol(i32),
+    Map(Box<sys::CUtensorMap>),
+}
+
+/// A function whose parameters have the sizes that its launches pass.
+#[derive(Clone)]
+pub(super) struct Function {
+    function: CudaFunction,
+    sizes: Vec<usize>,
+}
+
+impl Function {
+    /// The function, if it takes parameters of these sizes, in bytes, and no more.
+    pub(super) fn new(function: CudaFunction, sizes: Vec<usize>) -> Result<Function> {
+        let mut found = Vec::new();
+        loop {
+            let (mut offset, mut size) = (0, 0);
+            let raw = function.cu_function();
+            // SAFETY: the function's module is loaded; two integers are written.
+            match unsafe { sys::cuFuncGetParamInfo(raw, found.len(), &mut offset, &mut size) } {
+                sys::CUresult::CUDA_SUCCESS => found.push(size),
+                sys::CUresult::CUDA_ERROR_INVALID_VALUE => break,
+                status => return Err(failed("cuFuncGetParamInfo")(DriverError(status))),
+            }
+        }
+        if found != sizes {
+            return Err(Error::Parameters { expected: sizes, found });
+        }
+        Ok(Function { function, sizes })
+    }
+}
+
+/// The shape of a launch; see [`graphene_ir::launch::Launch`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) grid: u32,
+    pub(super) cluster: u32,
+    pub(super) block: u32,
+    pub(super) shared_bytes: u32,
+    pub(super) dependent: bool,
+}
+
+/// Launches a kernel, behind all work of the stream.
+pub(super) fn launch(
+    stream: &CudaStream,
+    function: &Function,
+    shape: Shape,
+    slots: &[Slot],
+) -> Result<()> {
+    bind(stream)?;
+    let mut values = Vec::with_capacity(slots.len());
+    for slot in slots {
+        values.push(match slot {
+            Slot::Pointer(value) => (ptr::from_ref(value).cast_mut().cast::<c_void>(), 8),
+            Slot::Symbol(value) => (ptr::from_ref(value).cast_mut().cast::<c_void>(), 4),
+            Slot::Map(value) => (ptr::from_ref(&**value).cast_mut().cast::<c_void>(), 128),
+        });
+    }
+    let (mut values, sizes): (Vec<*mut c_void>, Vec<usize>) = values.into_iter().unzip();
+    if sizes != function.sizes {
+        return Err(Error::Parameters { expected: function.sizes.clone(), found: sizes });
+    }
+    let mut attributes = attributes(shape);
+    let config = sys::CUlaunchConfig {
+        gridDimX: shape.grid,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: shape.block,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: shape.shared_bytes,
+        hStream: stream.cu_stream(),
+        attrs: attributes.as_mut_ptr(),
+        numAttrs: attributes.len() as u32,
+    };
+    let raw = function.function.cu_function();
+    // SAFETY: the module is loaded, every parameter has a value of its size, which the call copies, and the attributes
+    // outlive the call.
+    unsafe { sys::cuLaunchKernelEx(&config, raw, values.as_mut_ptr(), ptr::null_mut()) }
+        .result()
+        .map_err(failed("cuLaunchKernelEx"))
+}
+
+fn attributes(shape: Shape) -> Vec<sys::CUlaunchAttribute> {
+    use sys::CUlaunchAttributeID as Id;
+    let attribute = |id| sys::CUlaunchAttribute {
+        id,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { pad: [0; 64] },
+    };
+    let mut attributes = Vec::new();
+    if shape.cluster > 1 {
+        let mut one = attribute(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+        one.value.clusterDim =
+            sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: shape.cluster, y: 1, z: 1 };
+        attributes.push(one);
+    }
+    if shape.dependent {
+        let mut one = attribute(Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+        one.value.programmaticStreamSerializationAllowed = 1;
+        attributes.push(one);
+    }
+    attributes
+}
+
+// ---- cuBLASLt
+
+/// An object of cuBLASLt, and what frees it.
+struct Owned<T: Copy>(T, unsafe fn(T) -> std::result::Result<(), lt::CublasError>);
+
+impl<T: Copy> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: the object is freed once, by what frees its kind. A failure leaves nothing to do.
+        let _ = unsafe { (self.1)(self.0) };
+    }
+}
+
+/// A way of cuBLASLt's to compute a product.
+#[derive(Clone, Copy)]
+pub(super) struct Algorithm(lt_sys::cublasLtMatmulAlgo_t);
+
+/// A matrix product in cuBLASLt's words.
+///
+/// It thinks in columns: a row-major matrix is the transpose of a column-major one, and `Cᵀ = op(B)ᵀ·op(A)ᵀ`, so
+/// that B is its first operand and A its second.
+pub(super) struct Matmul {
+    handle: Owned<lt_sys::cublasLtHandle_t>,
+    description: Owned<lt_sys::cublasLtMatmulDesc_t>,
+    b: Owned<lt_sys::cublasLtMatrixLayout_t>,
+    a: Owned<lt_sys::cublasLtMatrixLayout_t>,
+    c: Owned<lt_sys::cublasLtMatrixLayout_t>,
+}
+
+impl Matmul {
+    pub(super) fn new(stream: &CudaStream, product: &Product) -> Result<Matmul> {
+        Library::CublasLt.require()?;
+        bind(stream)?;
+        let scalar = match product.scalar {
+            Scalar::F16 => lt_sys::cudaDataType::CUDA_R_16F,
+            Scalar::Bf16 => lt_sys::cudaDataType::CUDA_R_16BF,
+            Scalar::F32 | Scalar::I32 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
+                return Err(Error::Unsupported { what: "a cuBLASLt product of other than halves" });
+            }
+        };
+        let handle = lt::create_handle().map_err(refused("cublasLtCreate"))?;
+        let handle = Owned(handle, lt::destroy_handle);
+        let description = lt::create_matmul_desc(
+            lt_sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+            lt_sys::cudaDataType::CUDA_R_32F,
+        )
+        .map_err(refused("cublasLtMatmulDescCreate"))?;
+        let description = Owned(description, lt::destroy_matmul_desc);
+        let layout = |[rows, columns]: [usize; 2]| {
+            lt::create_matrix_layout(scalar, columns as u64, rows as u64, columns as i64)
+                .map(|layout| Owned(layout, lt::destroy_matrix_layout))
+                .map_err(refused("cublasLtMatrixLayoutCreate"))
+        };
+        let [a, b, c] = product.stored();
+        let matmul = Matmul { handle, description, b: layout(b)?, a: layout(a)?, c: layout(c)? };
+        use lt_sys::cublasLtMatmulDescAttributes_t as Attribute;
+        matmul.transpose(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, product.transpose_b)?;
+        matmul.transpose(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, product.transpose_a)?;
+        Ok(matmul)
+    }
+
+    fn transpose(&self, which: lt_sys::cublasLtMatmulDescAttributes_t, is: bool) -> Result<()> {
+        // `CUBLAS_OP_N` and `CUBLAS_OP_T`.
+        let value = i32::from(is);
+        // SAFETY: the description lives, and the attribute is an integer of 32 bits.
+        unsafe {
+            let value = ptr::from_ref(&value).cast();
+            lt::set_matmul_desc_attribute(self.description.0, which, value, size_of::<i32>())
+        }
+        .map_err(refused("cublasLtMatmulDescSetAttribute"))
+    }
+
+    /// At most `most` algorithms that need no more workspace than given, in the order of the heuristic.
+    pub(super) fn algorithms(&self, workspace: usize, most: usize) -> Result<Vec<Algorithm>> {
+        let preference =
+            lt::create_matmul_pref().map_err(refused("cublasLtMatmulPreferenceCreate"))?;
+        let preference = Owned(preference, lt::destroy_matmul_pref);
+        let attribute =
+            lt_sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        let workspace = workspace as u64;
+        // SAFETY: the preference lives, and the attribute is an integer of 64 bits.
+        unsafe {
+            let value = ptr::from_ref(&workspace).cast();
+            lt::set_matmul_pref_attribute(preference.0, attribute, value, size_of::<u64>())
+        }
+        .map_err(refused("cublasLtMatmulPreferenceSetAttribute"))?;
+        // SAFETY: the structure is made of numbers and a status whose 0 is success.
+        let mut found: Vec<lt_sys::cublasLtMatmulHeuristicResult_t> =
+            vec![unsafe { MaybeUninit::zeroed().assume_init() }; most];
+        let mut count = 0;
+        // SAFETY: all objects live, and there is room for `most` results.
+        unsafe {
+            lt_sys::cublasLtMatmulAlgoGetHeuristic(
+                self.handle.0,
+                self.description.0,
+                self.b.0,
+                self.a.0,
+                self.c.0,
+                self.c.0,
+                preference.0,
+                most as i32,
+                found.as_mut_ptr(),
+                &mut count,
+            )
+        }
+        .result()
+        .map_err(refused("cublasLtMatmulAlgoGetHeuristic"))?;
+        found.truncate(usize::try_from(count).unwrap_or(0));
+        found.retain(|result| result.state == lt_sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        Ok(found.iter().map(|result| Algorithm(result.algo)).collect())
+    }
+
+    /// Computes, behind all work of the memories' stream. The caller has checked the memories' lengths.
+    pub(super) fn run(
+        &self,
+        algorithm: &Algorithm,
+        [a, b, c]: [&Memory; 3],
+        workspace: &Memory,
+    ) -> Result<()> {
+        bind(&c.stream)?;
+        let (one, zero) = (1_f32, 0_f32);
+        // SAFETY: all objects live; the scales are read at the call, and the memories are the device's.
+        unsafe {
+            lt::matmul(
+                self.handle.0,
+                self.description.0,
+                ptr::from_ref(&one).cast(),
+                ptr::from_ref(&zero).cast(),
+                b.pointer as *const c_void,
+                self.b.0,
+                a.pointer as *const c_void,
+                self.a.0,
+                c.pointer as *const c_void,
+                self.c.0,
+                c.pointer as *mut c_void,
+                self.c.0,
+                &algorithm.0,
+                workspace.pointer as *mut c_void,
+                workspace.len,
+                c.stream.cu_stream().cast(),
+            )
+        }
+        .map_err(refused("cublasLtMatmul"))
+    }
+}

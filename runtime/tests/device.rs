@@ -1,0 +1,444 @@
+//! The device layer: what NVRTC compiles, what its log says, and launches where there is a GPU.
+//!
+//! Each row names what it needs; where that is absent, it is reported as ignored.
+
+use graphene_ir::arch::Arch;
+use graphene_ir::index::{Expr, Var};
+use graphene_ir::launch::{Condition, Launch, Param, TensorMap};
+use graphene_ir::tensor::Scalar;
+use graphene_runtime::Error;
+use graphene_runtime::device::cublaslt::{Matmul, Product};
+use graphene_runtime::device::{Cubin, Device, Library, compile, compiles_for};
+use half::{bf16, f16};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::process::Command;
+
+type Outcome = Result<(), Failed>;
+
+/// A test: its name, whether it can run here, and what it does.
+type Row = (&'static str, bool, fn() -> Outcome);
+
+/// Set for a process of this binary that only says whether NVRTC is found.
+const PROBE: &str = "GRAPHENE_DEVICE_TEST_PROBE";
+
+/// A block adds 256 elements of `x` to `y`.
+const ADD: &str = r#"
+extern "C" __global__ void add(float* y, const float* x, int n) {
+  int i = blockIdx.x * 256 + threadIdx.x;
+  if (i < n) y[i] += x[i];
+}"#;
+
+/// `y = 2*y + a`, which begins before its predecessor is done, and waits for it.
+const DOUBLE: &str = r#"
+extern "C" __global__ void twice(float* y, int n, int a) {
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  int i = blockIdx.x * 256 + threadIdx.x;
+  if (i < n) y[i] = 2.0f * y[i] + a;
+}"#;
+
+/// A block copies a tile of 8 rows of 32 floats, as it lies in shared memory.
+const COPY: &str = r#"
+struct alignas(64) TensorMap { unsigned long long opaque[16]; };
+extern "C" __global__ void copy(const __grid_constant__ TensorMap x, float* tiles) {
+  __shared__ alignas(1024) float tile[256];
+  __shared__ alignas(8) unsigned long long full;
+  unsigned to = __cvta_generic_to_shared(tile), bar = __cvta_generic_to_shared(&full);
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(bar) : "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 1024;" :: "r"(bar) : "memory");
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3}], [%4];"
+                 :: "r"(to), "l"(&x), "r"(blockIdx.x % 2 * 32), "r"(blockIdx.x / 2 * 8), "r"(bar)
+                 : "memory");
+  }
+  __syncthreads();
+  unsigned done = 0;
+  while (!done)
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;"
+                 " selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(bar) : "memory");
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) tiles[blockIdx.x * 256 + i] = tile[i];
+}"#;
+
+/// A block says how many blocks its cluster has, which of them it is, and what the last word of 100 KiB keeps.
+const CLUSTER: &str = r#"
+extern "C" __global__ void cluster(int* said) {
+  extern __shared__ int words[];
+  unsigned count, rank;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(count));
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  words[100 * 256 - 1] = blockIdx.x;
+  said[blockIdx.x * 3] = count;
+  said[blockIdx.x * 3 + 1] = rank;
+  said[blockIdx.x * 3 + 2] = words[100 * 256 - 1];
+}"#;
+
+/// Products with an addition between them: registers of a product in flight are touched.
+const SERIAL: &str = r#"
+extern "C" __global__ void __launch_bounds__(128) serial(float* y, long long a, long long b, int n) {
+  float d[4] = {0, 0, 0, 0};
+  asm volatile("wgmma.fence.sync.aligned;");
+  for (int i = 0; i < n; i++) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, %4, %5, 1, 1, 1, 0, 0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b));
+    d[0] += 1.0f;
+  }
+  asm volatile("wgmma.commit_group.sync.aligned;");
+  asm volatile("wgmma.wait_group.sync.aligned 0;");
+  y[threadIdx.x] = d[0] + d[1] + d[2] + d[3];
+}"#;
+
+fn main() {
+    if std::env::var_os(PROBE).is_some() {
+        match compile(ADD, Arch::Sm80, "add.cu") {
+            Ok(_) => println!("found"),
+            Err(error) => println!("{error}"),
+        }
+        return;
+    }
+    let arguments = Arguments::from_args();
+    libtest_mimic::run(&arguments, trials()).exit();
+}
+
+fn trials() -> Vec<Trial> {
+    let nvrtc = Library::Nvrtc.found();
+    let opened = Device::open(0);
+    let absent = matches!(opened, Err(Error::MissingLibrary(_) | Error::NoDevice { .. }));
+    let gpu = nvrtc && !absent;
+    let arch = opened.ok().and_then(|device| device.properties().arch());
+    let hopper = gpu && arch == Some(Arch::Sm90a);
+    let lt = Library::CublasLt.found();
+    let lost = probe().trim() != "found";
+    let rows: [Row; 14] = [
+        ("spills_are_read_from_the_log", nvrtc, spills_are_read),
+        ("serialized_products_are_read_from_the_log", nvrtc, serialized_products_are_read),
+        ("ignored_budgets_are_read_from_the_log", nvrtc, ignored_budgets_are_read),
+        ("an_error_carries_the_log", nvrtc, an_error_carries_the_log),
+        ("kernels_of_these_tests_compile", nvrtc, kernels_compile),
+        ("without_nvrtc_there_is_an_error", lost, without_nvrtc),
+        ("without_a_driver_there_is_an_error", !Library::Driver.found(), without_a_driver),
+        ("without_cublaslt_there_is_an_error", gpu && !lt, without_cublaslt),
+        ("buffers_keep_their_bytes", !absent, buffers_keep_their_bytes),
+        ("a_kernel_adds", gpu, a_kernel_adds),
+        ("a_graph_replays_in_order", hopper, a_graph_replays),
+        ("a_tensor_map_copies_tiles", hopper, a_tensor_map_copies),
+        ("clusters_have_their_size", hopper, clusters_have_their_size),
+        ("cublaslt_multiplies", !absent && lt, cublaslt_multiplies),
+    ];
+    let compiled = Arch::ALL.map(|(arch, name)| {
+        let can = nvrtc && compiles_for(arch).unwrap_or(true);
+        let run = move || compiles(arch);
+        Trial::test(format!("compiles_for_{name}"), run).with_ignored_flag(!can)
+    });
+    let rows = rows.map(|(name, can, run)| Trial::test(name, run).with_ignored_flag(!can));
+    compiled.into_iter().chain(rows).collect()
+}
+
+/// What a process says that does not know where NVRTC is, unless it is where the system keeps libraries.
+fn probe() -> String {
+    let binary = std::env::current_exe().expect("a running test is a file");
+    let output = Command::new(binary).env_remove("LD_LIBRARY_PATH").env(PROBE, "1").output();
+    String::from_utf8(output.expect("the test runs again").stdout).expect("it prints text")
+}
+
+fn ensure(holds: bool, what: impl Into<String>) -> Outcome {
+    if holds { Ok(()) } else { Err(Failed::from(what.into())) }
+}
+
+// ---- What needs NVRTC
+
+fn compiles(arch: Arch) -> Outcome {
+    let cubin = compile(ADD, arch, "add.cu")?;
+    let log = cubin.log();
+    ensure(cubin.image().starts_with(b"\x7fELF"), "no ELF image")?;
+    let clean = log.registers > 0 && log.spill_stores + log.spill_loads + log.stack == 0;
+    ensure(clean && !log.serialized_wgmma && !log.setmaxnreg_ignored, log.text.as_str())
+}
+
+fn kernels_compile() -> Outcome {
+    for source in [DOUBLE, COPY, CLUSTER] {
+        let log = compile(source, Arch::Sm90a, "kernel.cu")?.log().clone();
+        ensure(log.registers > 0, log.text)?;
+    }
+    Ok(())
+}
+
+fn spills_are_read() -> Outcome {
+    let source = r#"
+extern "C" __global__ void __launch_bounds__(1024, 2) k(float* y, const float* x) {
+  float a[64];
+  #pragma unroll
+  for (int i = 0; i < 64; i++) a[i] = x[i * 1024 + threadIdx.x];
+  #pragma unroll 1
+  for (int r = 0; r < 8; r++) {
+    #pragma unroll
+    for (int i = 0; i < 64; i++) a[i] = a[i] * a[(i * 7 + 3) % 64] + a[(i + 11) % 64];
+  }
+  #pragma unroll
+  for (int i = 0; i < 64; i++) y[i * 1024 + threadIdx.x] = a[i];
+}"#;
+    let log = compile(source, Arch::Sm80, "spill.cu")?.log().clone();
+    // 65536 registers of a multiprocessor, for 2048 threads.
+    ensure(log.registers == 32, format!("{} registers", log.registers))?;
+    ensure(log.spill_stores > 0 && log.spill_loads > 0 && log.stack > 0, log.text)
+}
+
+fn serialized_products_are_read() -> Outcome {
+    let log = compile(SERIAL, Arch::Sm90a, "serial.cu")?.log().clone();
+    ensure(log.serialized_wgmma && !log.setmaxnreg_ignored, log.text)
+}
+
+fn ignored_budgets_are_read() -> Outcome {
+    // Without launch bounds, ptxas does not know how many registers a thread begins with.
+    for (bounds, ignored) in [("", true), ("__launch_bounds__(384, 1)", false)] {
+        let source = format!(
+            "extern \"C\" __global__ void {bounds} k(int* y) {{ \
+             asm volatile(\"setmaxnreg.dec.sync.aligned.u32 40;\"); y[threadIdx.x] = 1; }}"
+        );
+        let log = compile(&source, Arch::Sm90a, "budget.cu")?.log().clone();
+        ensure(log.setmaxnreg_ignored == ignored && !log.serialized_wgmma, log.text)?;
+    }
+    Ok(())
+}
+
+fn an_error_carries_the_log() -> Outcome {
+    let source = "extern \"C\" __global__ void k(float* y) { y[0] = missing; }";
+    match compile(source, Arch::Sm80, "broken.cu") {
+        Err(Error::Compile { name, arch: Arch::Sm80, log }) if name == "broken.cu" => {
+            ensure(log.contains("broken.cu(1)") && log.contains("\"missing\" is undefined"), log)
+        }
+        other => Err(Failed::from(format!("{other:?}"))),
+    }
+}
+
+// ---- What needs a library to be absent
+
+fn without_nvrtc() -> Outcome {
+    let said = probe();
+    let told = said.starts_with("not found") && said.contains("nvidia-cuda-nvrtc-cu12");
+    ensure(told, said)
+}
+
+fn without_a_driver() -> Outcome {
+    match Device::open(0).err() {
+        Some(error @ Error::MissingLibrary(Library::Driver)) => {
+            ensure(error.to_string().contains("NVIDIA's driver"), error.to_string())
+        }
+        other => Err(Failed::from(format!("{other:?}"))),
+    }
+}
+
+fn without_cublaslt() -> Outcome {
+    let device = Device::open(0)?;
+    let buffer = device.alloc(1 << 10)?;
+    let product = product(Scalar::F16, false, false, [16, 16, 16]);
+    match Matmul::tune(&device, product, [&buffer; 3]).err() {
+        Some(Error::MissingLibrary(Library::CublasLt)) => Ok(()),
+        other => Err(Failed::from(format!("{other:?}"))),
+    }
+}
+
+// ---- What needs a GPU
+
+/// A kernel of 256 threads a block on `n` elements of each float tensor, the first of them written.
+fn pointwise(entry: &str, arch: Arch, tensors: &[&str], more: &[&str]) -> Launch {
+    let n = Var::new("n", Some(1 << 24));
+    let pointer = |(index, name): (usize, &&str)| Param::Pointer {
+        tensor: (*name).to_owned(),
+        scalar: Scalar::F32,
+        len: Expr::from(&n),
+        written: index == 0,
+    };
+    let symbols: Vec<Var> =
+        [n.clone()].into_iter().chain(more.iter().map(|name| Var::new(name, None))).collect();
+    let pointers = tensors.iter().enumerate().map(pointer);
+    Launch {
+        entry: entry.to_owned(),
+        arch,
+        params: pointers.chain(symbols.iter().cloned().map(Param::Symbol)).collect(),
+        symbols,
+        grid: (Expr::from(&n) + 255).div(&256.into()),
+        cluster: 1,
+        block: 256,
+        shared_bytes: 0,
+        dependent: false,
+        conditions: vec![Condition::Aligned(tensors[0].to_owned(), 16)],
+    }
+}
+
+fn bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    values.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect()
+}
+
+fn compile_for(device: &Device, source: &str) -> Result<(Arch, Cubin), Failed> {
+    let arch = device.properties().arch().ok_or("a GPU of no known architecture")?;
+    Ok((arch, compile(source, arch, "kernel.cu")?))
+}
+
+fn buffers_keep_their_bytes() -> Outcome {
+    let device = Device::open(0)?;
+    println!("{:?}", device.properties());
+    let content: Vec<u8> = (0..100_003_u32).map(|i| (i % 251) as u8).collect();
+    let buffer = device.upload(&content)?;
+    ensure(buffer.download()? == content, "bytes differ")?;
+    buffer.write(&[7; 3])?;
+    let after = buffer.download()?;
+    ensure(after[..3] == [7; 3] && after[3..] == content[3..], "bytes differ after writing some")?;
+    ensure(device.alloc(1000)?.download()? == [0; 1000], "new memory is not zero")?;
+    ensure(device.alloc(0)?.download()?.is_empty(), "an empty buffer is not empty")?;
+    ensure(matches!(buffer.write(&[0; 100_004]), Err(Error::Mismatch { .. })), "wrote too much")?;
+    let last = Device::open(1 << 20).err();
+    ensure(matches!(last, Some(Error::NoDevice { .. })), format!("{last:?}"))
+}
+
+fn a_kernel_adds() -> Outcome {
+    let device = Device::open(0)?;
+    let (arch, cubin) = compile_for(&device, ADD)?;
+    let launch = pointwise("add", arch, &["y", "x"], &[]);
+    let kernel = device.load(&cubin, &launch)?;
+    let n = 100_001;
+    let y = device.upload(&bytes((0..n).map(|i| i as f32)))?;
+    let x = device.upload(&bytes((0..n).map(|i| 0.5 * i as f32)))?;
+    let bound = kernel.bind(&[("x", &x), ("y", &y)], &[("n", n as i64)])?;
+    bound.launch()?;
+    let expected: Vec<f32> = (0..n).map(|i| 1.5 * i as f32).collect();
+    ensure(floats(&y.download()?) == expected, "the sum is wrong")?;
+    let more = kernel.bind(&[("x", &x), ("y", &y)], &[("n", n as i64 + 1)]).err();
+    ensure(matches!(more, Some(Error::Short { .. })), format!("{more:?}"))?;
+    let other = Device::open(0)?.upload(&bytes([1.0]))?;
+    let foreign = kernel.bind(&[("x", &other), ("y", &y)], &[("n", 1)]).err();
+    ensure(matches!(foreign, Some(Error::Foreign { .. })), format!("{foreign:?}"))?;
+    let wrong = device.load(&cubin, &pointwise("add", arch, &["y"], &[])).err();
+    ensure(matches!(wrong, Some(Error::Parameters { .. })), format!("{wrong:?}"))?;
+    let unknown = device.load(&cubin, &pointwise("sub", arch, &["y", "x"], &[])).err();
+    ensure(matches!(unknown, Some(Error::Device { .. })), format!("{unknown:?}"))
+}
+
+fn a_graph_replays() -> Outcome {
+    let device = Device::open(0)?;
+    let (arch, cubin) = compile_for(&device, DOUBLE)?;
+    for dependent in [false, true] {
+        let launch = Launch { dependent, ..pointwise("twice", arch, &["y"], &["a"]) };
+        let kernel = device.load(&cubin, &launch)?;
+        let n = 1 << 20;
+        let y = device.upload(&bytes((0..n).map(|i| (i % 7) as f32)))?;
+        let steps = [1, 2, 3].map(|a| kernel.bind(&[("y", &y)], &[("n", n), ("a", a)]));
+        let steps = steps.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let failing = device.capture(|| Err(Error::Unsupported { what: "this" })).err();
+        ensure(failing == Some(Error::Unsupported { what: "this" }), format!("{failing:?}"))?;
+        let graph = device.capture(|| steps.iter().try_for_each(|step| step.launch()))?;
+        let still: Vec<f32> = (0..n).map(|i| (i % 7) as f32).collect();
+        ensure(floats(&y.download()?) == still, "capturing ran the kernels")?;
+        let time = device.time(|| (0..3).try_for_each(|_| graph.launch()))?;
+        println!("dependent {dependent}: {time:.1} µs for three replays of three launches");
+        ensure(time > 0.0 && time < 1e6, format!("{time} µs"))?;
+        let run = |y: f32| [1.0, 2.0, 3.0].iter().cycle().take(9).fold(y, |y, a| 2.0 * y + a);
+        let expected: Vec<f32> = still.into_iter().map(run).collect();
+        ensure(floats(&y.download()?) == expected, "the replays give something else")?;
+    }
+    Ok(())
+}
+
+fn a_tensor_map_copies() -> Outcome {
+    let device = Device::open(0)?;
+    let (arch, cubin) = compile_for(&device, COPY)?;
+    // 12 rows of 40 floats, 48 apart, in 2×2 tiles of 8×32.
+    let value = |row: usize, column: usize| (row * 100 + column) as f32;
+    let x = (0..12).flat_map(|row| (0..48).map(move |column| value(row, column)));
+    let x = device.upload(&bytes(x))?;
+    for swizzle in [0, 128] {
+        let map = TensorMap {
+            tensor: "x".to_owned(),
+            scalar: Scalar::F32,
+            sizes: vec![40.into(), 12.into()],
+            strides: vec![192.into()],
+            window: vec![32, 8],
+            swizzle,
+        };
+        let mut launch = pointwise("copy", arch, &["tiles"], &[]);
+        launch.params = vec![Param::TensorMap(map), launch.params.remove(0)];
+        let kernel = device.load(&cubin, &launch)?;
+        let tiles = device.alloc(4 * 256 * 4)?;
+        kernel.bind(&[("x", &x), ("tiles", &tiles)], &[("n", 1024)])?.launch()?;
+        let tiles = floats(&tiles.download()?);
+        for (tile, row, column) in
+            (0..4).flat_map(|t| (0..8).flat_map(move |r| (0..32).map(move |c| (t, r, c))))
+        {
+            // The swizzle of 128 bytes: the row's number is added, bit by bit, to that of the 16 bytes.
+            let chunk = if swizzle == 128 { (column / 4) ^ row } else { column / 4 };
+            let found = tiles[tile * 256 + row * 32 + chunk * 4 + column % 4];
+            let (i, j) = (tile / 2 * 8 + row, tile % 2 * 32 + column);
+            let expected = if i < 12 && j < 40 { value(i, j) } else { 0.0 };
+            ensure(found == expected, format!("swizzle {swizzle}, ({i},{j}): {found}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn clusters_have_their_size() -> Outcome {
+    let device = Device::open(0)?;
+    let (arch, cubin) = compile_for(&device, CLUSTER)?;
+    for size in [1_u32, 2, 16] {
+        let mut launch = pointwise("cluster", arch, &["said"], &[]);
+        launch.params.truncate(1);
+        launch.grid = 32.into();
+        launch.cluster = size;
+        launch.shared_bytes = 100 << 10;
+        let kernel = device.load(&cubin, &launch)?;
+        let said = device.alloc(32 * 3 * 4)?;
+        kernel.bind(&[("said", &said)], &[("n", 96)])?.launch()?;
+        let said = said.download()?;
+        let words: Vec<u32> =
+            said.as_chunks().0.iter().map(|chunk| u32::from_le_bytes(*chunk)).collect();
+        let expected: Vec<u32> = (0..32).flat_map(|block| [size, block % size, block]).collect();
+        ensure(words == expected, format!("clusters of {size}: {words:?}"))?;
+    }
+    Ok(())
+}
+
+// ---- What needs cuBLASLt
+
+fn product(scalar: Scalar, a: bool, b: bool, [m, n, k]: [usize; 3]) -> Product {
+    Product { m, n, k, scalar, transpose_a: a, transpose_b: b }
+}
+
+fn cublaslt_multiplies() -> Outcome {
+    let device = Device::open(0)?;
+    let shape @ [m, n, k] = [64, 48, 32];
+    // Small integers: sums are exact in halves.
+    let a = |row: usize, column: usize| ((row * 5 + column * 3) % 5) as f32 - 2.0;
+    let b = |row: usize, column: usize| ((row * 2 + column * 7) % 3) as f32 - 1.0;
+    let stored = |of: &dyn Fn(usize, usize) -> f32, [rows, columns]: [usize; 2], swap: bool| {
+        let (outer, inner) = if swap { (columns, rows) } else { (rows, columns) };
+        let at = |i, j| if swap { of(j, i) } else { of(i, j) };
+        (0..outer).flat_map(|i| (0..inner).map(move |j| (i, j))).map(|(i, j)| at(i, j)).collect()
+    };
+    for scalar in [Scalar::F16, Scalar::Bf16] {
+        let half = |values: Vec<f32>| -> Vec<u8> {
+            let bits = |value: f32| match scalar {
+                Scalar::F16 => f16::from_f32(value).to_bits(),
+                _ => bf16::from_f32(value).to_bits(),
+            };
+            values.into_iter().flat_map(|value| bits(value).to_le_bytes()).collect()
+        };
+        for (swap_a, swap_b) in [(false, false), (false, true), (true, false), (true, true)] {
+            let x = device.upload(&half(stored(&a, [m, k], swap_a)))?;
+            let y = device.upload(&half(stored(&b, [k, n], swap_b)))?;
+            let z = device.alloc(m * n * 2)?;
+            let matmul =
+                Matmul::tune(&device, product(scalar, swap_a, swap_b, shape), [&x, &y, &z])?;
+            z.write(&vec![0xff; m * n * 2])?;
+            matmul.launch()?;
+            let sum = |i, j| (0..k).map(|l| a(i, l) * b(l, j)).sum::<f32>();
+            let expected = stored(&sum, [m, n], false);
+            let same = z.download()? == half(expected);
+            ensure(same, format!("{scalar:?}, transposed {swap_a} {swap_b}"))?;
+        }
+    }
+    Ok(())
+}
