@@ -5,6 +5,7 @@
 
 mod documented;
 mod expression;
+mod fireiron;
 mod index;
 mod kernel_text;
 mod property;
