@@ -6,13 +6,13 @@ use std::ops::Range;
 
 use super::code::{AtomCode, Uses, declare_registers, render};
 use super::lines::broken;
-use super::names::{BLOCK, Names, THREAD};
+use super::names::Names;
 use super::prelude::has_word;
 use super::refuse;
 use crate::atom;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{For, Kernel, Kind, Ring, Spec, Stmt, Test, ThreadsId};
+use crate::kernel::{For, Kernel, Kind, Ring, Spec, Stmt, Test, ThreadsId, block_var, thread_var};
 use crate::launch::Condition;
 use crate::tensor::{Agent, Leaf, Memory, Threads};
 
@@ -93,7 +93,7 @@ impl Printer<'_> {
             // Views are in the index expressions of what uses them.
             Stmt::View(..) | Stmt::Threads(..) => Ok(()),
             Stmt::Indices(vars, threads) => {
-                let coordinates = self.coordinates(*threads);
+                let coordinates = self.coordinates(*threads)?;
                 vars.iter().zip(coordinates).try_for_each(|(var, at)| self.declare(var, &at))
             }
             Stmt::Let(var, value) => {
@@ -106,7 +106,9 @@ impl Printer<'_> {
             }
             Stmt::Ring(ring) => {
                 let (stage, parity) = self.ring(ring)?;
-                self.line(&format!("int {stage} = 0, {parity} = 0;"));
+                // The stage of a ring of one is a constant, which nothing names.
+                let stage = if ring.stages == 1 { String::new() } else { format!("{stage} = 0, ") };
+                self.line(&format!("int {stage}{parity} = 0;"));
                 Ok(())
             }
             Stmt::Advance(ring) => {
@@ -181,16 +183,16 @@ impl Printer<'_> {
         self.block(&head, stmts)
     }
 
-    fn linear(&self, threads: &Threads) -> Var {
+    fn linear(&self, threads: &Threads) -> Result<Var> {
         match threads.agent {
-            Agent::Thread => Var::new(THREAD, self.kernel.block_size().ok().map(|size| size - 1)),
-            Agent::Block => Var::new(BLOCK, None),
+            Agent::Thread => Ok(thread_var(self.kernel.block_size()?)),
+            Agent::Block => Ok(block_var()),
         }
     }
 
-    fn coordinates(&self, id: ThreadsId) -> Vec<Expr> {
+    fn coordinates(&self, id: ThreadsId) -> Result<Vec<Expr>> {
         let threads = self.kernel.threads(id);
-        threads.coordinates(&self.linear(threads))
+        Ok(threads.coordinates(&self.linear(threads)?))
     }
 
     /// When the own thread is one of those with these coordinates in the outermost level. Of
@@ -206,7 +208,7 @@ impl Printer<'_> {
         let (Some(size), [leaf, ..]) = (size, &view.leaves().collect::<Vec<_>>()[..]) else {
             return refuse("a role is of threads whose outermost level has one dimension");
         };
-        let linear = Expr::from(self.linear(threads));
+        let linear = Expr::from(self.linear(threads)?);
         let all = self.kernel.block_size()?;
         let start = view.offset().constant();
         let compact = extent(view.leaves().map(|leaf| (leaf, view.stride(leaf))));
@@ -216,7 +218,7 @@ impl Printer<'_> {
         {
             return Ok(between(linear, start + from * stride, start + end * stride, all));
         }
-        let coordinate = self.coordinates(id).swap_remove(0);
+        let coordinate = self.coordinates(id)?.swap_remove(0);
         let mut conds = between(coordinate, from, end, size);
         match (start, compact) {
             // Their place depends on the own thread: it is one of them.

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::refuse;
 use crate::error::{Error, Result};
 use crate::index::Var;
-use crate::kernel::{Kernel, Stmt, TensorId};
-use crate::tensor::Memory;
+use crate::kernel::{Kernel, Stmt, TensorId, block_var, thread_var};
 
 /// Words that a tensor or variable cannot have: C++'s, CUDA's, and those of the emitter's texts.
 const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break case catch char \
@@ -21,18 +20,10 @@ const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break
     volatile while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize half half2 bfloat16 \
     TensorMap shared swizzle word shared_address min max";
 
-/// The name of the variable that is the own thread's number within its block. No kernel can have
-/// declared it.
-pub(super) const THREAD: &str = "threadIdx.x";
-
-/// Likewise the own block's within the grid.
-pub(super) const BLOCK: &str = "blockIdx.x";
-
 /// The names of what a kernel declares.
 #[derive(Debug)]
 pub(super) struct Names {
     entry: String,
-    registers: BTreeMap<String, String>,
     tensors: BTreeMap<TensorId, String>,
     vars: BTreeMap<String, String>,
     roots: Vec<TensorId>,
@@ -44,16 +35,15 @@ impl Names {
     pub(super) fn of(kernel: &Kernel) -> Result<Names> {
         let mut names = Names {
             entry: kernel.name.clone(),
-            registers: BTreeMap::new(),
             tensors: BTreeMap::new(),
             vars: BTreeMap::new(),
             roots: kernel.roots(),
             taken: TAKEN.split_whitespace().map(str::to_owned).collect(),
         };
-        for number in [THREAD, BLOCK] {
-            names.vars.insert(number.to_owned(), format!("(int){number}"));
+        for (var, index) in [(thread_var(1), "threadIdx"), (block_var(), "blockIdx")] {
+            names.vars.insert(var.name().to_owned(), format!("(int){index}.x"));
         }
-        if identifier(&kernel.name, 'k') != kernel.name || names.taken.contains(&kernel.name) {
+        if identifier(&kernel.name) != kernel.name || names.taken.contains(&kernel.name) {
             return refuse(format!("`{}` cannot be the name of a function", kernel.name));
         }
         names.taken.insert(kernel.name.clone());
@@ -114,23 +104,16 @@ impl Names {
         Ok(self.free(format!("{}_at", self.tensor(tensor)?)))
     }
 
-    /// Registers of one name are never declared in scopes of which one holds the other, so that
-    /// they are of one name in C too. Shared memory is declared once, for the whole function.
     fn declare_tensor(&mut self, kernel: &Kernel, tensor: TensorId) {
-        let name = kernel.tensor_name(tensor);
-        let register = kernel.tensor(tensor).memory == Memory::Registers;
-        let known = self.registers.get(name).filter(|_| register);
-        let c = known.cloned().unwrap_or_else(|| self.free(identifier(name, 't')));
-        self.taken.insert(c.clone());
-        if register {
-            self.registers.insert(name.to_owned(), c.clone());
-        }
-        self.tensors.insert(tensor, c);
+        let name = self.free(identifier(kernel.tensor_name(tensor)));
+        self.taken.insert(name.clone());
+        self.tensors.insert(tensor, name);
     }
 
+    /// Variables of one name are one variable, or in scopes that do not meet.
     fn declare_var(&mut self, var: &Var) {
         if !self.vars.contains_key(var.name()) {
-            let name = self.free(identifier(var.name(), 'v'));
+            let name = self.free(identifier(var.name()));
             self.taken.insert(name.clone());
             self.vars.insert(var.name().to_owned(), name);
         }
@@ -144,12 +127,12 @@ impl Names {
     }
 }
 
-/// The name with what C does not allow in it replaced; `first` stands before a digit.
-fn identifier(name: &str, first: char) -> String {
+/// The name with what C does not allow in it replaced; only tensors begin with a digit.
+fn identifier(name: &str) -> String {
     let mut text: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if !text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
-        text.insert(0, first);
+        text.insert(0, 't');
     }
     text
 }

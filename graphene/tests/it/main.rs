@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod documented;
+mod emit;
 mod expression;
 mod fireiron;
 mod index;
