@@ -371,7 +371,29 @@ fn names_are_those_of_the_text_where_c_has_not_taken_them() {
          for(@i = 0; @i < 2; @i += 1) { @odd_2 = @i + 2
            %i_2:[].fp16.RF
            %i_2 <- Move<<<#grid, #one>>>(%in[@odd_2]) }",
-        &expect![[r#""#]],
+        &expect![[r#"
+            extern "C" __global__ void __launch_bounds__(32, 1)
+            k(const half *__restrict__ in,
+              int int_2) {
+              int lane = (int)threadIdx.x;
+              half half_2;
+              int lane_2 = 2*lane;
+              int odd = lane_2 + 1;
+              half_2 = in[odd];
+              #pragma unroll 1
+              for (int i = 0; i < 2; i += 1) {
+                int odd_2 = i + 1;
+                half i_2;
+                i_2 = in[odd_2];
+              }
+              #pragma unroll 1
+              for (int i = 0; i < 2; i += 1) {
+                int odd_2 = i + 2;
+                half i_2_2;
+                i_2_2 = in[odd_2];
+              }
+            }
+        "#]],
     );
 }
 
