@@ -312,8 +312,7 @@ impl<'p, 'k> Machine<'p, 'k> {
     }
 
     fn statement(&self, number: u32) -> Statement {
-        let text = self.program.texts[number as usize].clone();
-        Statement { number: number as usize, text }
+        Statement { number: number as usize, text: self.program.line(number) }
     }
 
     /// A transfer's bytes arrive, and its barrier learns of them.
@@ -350,7 +349,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             let number = self.program.numbers[runner.counter];
             first = first.or(Some((w, number)));
             let block = self.blocks[runner.block].number;
-            let text = &self.program.texts[number as usize];
+            let text = self.program.line(number);
             let state = self.waits_for(w).unwrap_or_default();
             let index = runner.index;
             waiting

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::formula::{Check, Formula, Scope, Slot};
 use super::place::{Place, Root, Team, axes_of, span};
-use super::report::describe;
 use crate::atom::{self, Site};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
@@ -68,8 +67,8 @@ pub(super) struct Program<'k> {
     pub(super) ops: Vec<Op>,
     /// For each step, the number of its statement.
     pub(super) numbers: Vec<u32>,
-    /// The statements' texts.
-    pub(super) texts: Vec<String>,
+    /// The statements, by number.
+    pub(super) stmts: Vec<&'k Stmt>,
     pub(super) tasks: Vec<Task<'k>>,
     pub(super) roots: Vec<Root>,
     pub(super) scope: Scope,
@@ -117,7 +116,7 @@ impl<'k> Program<'k> {
             kernel,
             ops: Vec::new(),
             numbers: Vec::new(),
-            texts: Vec::new(),
+            stmts: Vec::new(),
             tasks: Vec::new(),
             roots: Vec::new(),
             scope,
@@ -192,6 +191,11 @@ impl<'k> Program<'k> {
         }
     }
 
+    /// The text of a statement.
+    pub(super) fn line(&self, number: u32) -> String {
+        self.kernel.line(self.stmts[number as usize])
+    }
+
     fn push(&mut self, op: Op, number: u32) -> usize {
         self.ops.push(op);
         self.numbers.push(number);
@@ -203,8 +207,8 @@ impl<'k> Program<'k> {
     }
 
     fn statement(&mut self, stmt: &'k Stmt) -> Result<()> {
-        let number = self.texts.len() as u32;
-        self.texts.push(describe(self.kernel, stmt));
+        let number = self.stmts.len() as u32;
+        self.stmts.push(stmt);
         match stmt {
             Stmt::Allocate(id) => {
                 let root = &self.roots[self.root_of(*id)?];

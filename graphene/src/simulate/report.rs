@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::atom::Fault;
-use crate::kernel::{Completion, Kernel, Kind, Operand, Spec, Stmt, Test};
-use crate::tensor::Coord;
 
 /// A fault, and where it happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,87 +113,4 @@ impl fmt::Display for Finding {
             None => Ok(()),
         }
     }
-}
-
-/// A statement's first line.
-pub(super) fn describe(kernel: &Kernel, stmt: &Stmt) -> String {
-    match stmt {
-        Stmt::Allocate(id) => format!("%{}:{}", kernel.tensor_name(*id), kernel.tensor(*id)),
-        Stmt::View(id, of, op) => {
-            format!("%{} = %{}{op}", kernel.tensor_name(*id), kernel.tensor_name(*of))
-        }
-        Stmt::Threads(id, of, op) => {
-            format!("#{} = #{}{op}", kernel.threads_name(*id), kernel.threads_name(*of))
-        }
-        Stmt::Indices(vars, of) => {
-            format!("{} = #{}.indices()", comma(vars), kernel.threads_name(*of))
-        }
-        Stmt::Let(var, value) => format!("{var} = {value}"),
-        Stmt::Ring(ring) => format!("ring @{}[{}]", ring.name, ring.stages),
-        Stmt::Advance(ring) => format!("advance @{}", ring.name),
-        Stmt::Spec(spec) => describe_spec(kernel, spec),
-        Stmt::For(of) => {
-            let (var, first, end, step) = (&of.var, &of.first, &of.end, &of.step);
-            format!("for({var} = {first}; {var} < {end}; {var} += {step})")
-        }
-        Stmt::If(Test::All(conds), _) => format!("if({})", comma(conds)),
-        Stmt::If(Test::Inside(of), _) => format!("if({} inside)", operand(kernel, of)),
-        Stmt::Role(of, first, end, _) => {
-            format!("role #{}[{first}..{end}]", kernel.threads_name(*of))
-        }
-    }
-}
-
-fn describe_spec(kernel: &Kernel, spec: &Spec) -> String {
-    let list = |operands: &[Operand]| {
-        operands.iter().map(|of| operand(kernel, of)).collect::<Vec<_>>().join(", ")
-    };
-    let outs = list(&spec.outs);
-    let arrow = if outs.is_empty() { "" } else { " <- " };
-    let (blocks, threads) = (kernel.threads_name(spec.blocks), kernel.threads_name(spec.threads));
-    let completion = match &spec.completion {
-        Completion::Now => String::new(),
-        Completion::Signals(barrier) => format!(" signals {}", operand(kernel, barrier)),
-        Completion::Group => " async".to_owned(),
-    };
-    let kind = kind(&spec.kind);
-    format!("{outs}{arrow}{kind}<<<#{blocks}, #{threads}>>>({}){completion}", list(&spec.ins))
-}
-
-fn kind(kind: &Kind) -> String {
-    match kind {
-        Kind::Arrive(Some(bytes)) => format!("Arrive({bytes})"),
-        Kind::Wait(parity) => format!("Wait({parity})"),
-        Kind::Spec
-        | Kind::Move
-        | Kind::MatMul
-        | Kind::Unary(_)
-        | Kind::Binary(_)
-        | Kind::Reduction(_)
-        | Kind::Shfl(_)
-        | Kind::Init(_)
-        | Kind::Arrive(None)
-        | Kind::Commit(_)
-        | Kind::WaitGroup(..)
-        | Kind::Fence(_)
-        | Kind::Sync
-        | Kind::Registers(_)
-        | Kind::Release
-        | Kind::Acquire => format!("{kind:?}"),
-    }
-}
-
-fn operand(kernel: &Kernel, operand: &Operand) -> String {
-    let name = kernel.tensor_name(operand.tensor);
-    match &operand.index[..] {
-        [] => format!("%{name}"),
-        index => format!(
-            "%{name}[{}]",
-            index.iter().map(Coord::to_string).collect::<Vec<_>>().join(", ")
-        ),
-    }
-}
-
-fn comma<T: fmt::Display>(items: &[T]) -> String {
-    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -16,7 +16,7 @@ impl Span {
     }
 
     fn bytes(self) -> i64 {
-        (self.end - self.first).max(0)
+        self.end.saturating_sub(self.first).max(0)
     }
 }
 

@@ -24,7 +24,21 @@ impl Display for Kernel {
     }
 }
 
+/// A statement of a kernel.
+struct Printed<'a>(&'a Kernel, &'a Stmt);
+
+impl Display for Printed<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        self.0.write_stmt(f, self.1, 0)
+    }
+}
+
 impl Kernel {
+    /// A statement's first line.
+    pub(crate) fn line(&self, stmt: &Stmt) -> String {
+        Printed(self, stmt).to_string().lines().next().unwrap_or_default().to_owned()
+    }
+
     fn percent(&self, id: TensorId) -> String {
         format!("%{}", self.tensor_name(id))
     }

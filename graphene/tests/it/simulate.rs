@@ -1,24 +1,27 @@
-//! The simulator: every atom's example runs clean, and every fault is found.
+//! The simulator: what is right runs clean and gives the right numbers, and every fault is found.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use graphene_ir::kernel::{Kernel, Stmt, TensorId};
+use graphene_ir::atom::{self, Fault};
+use graphene_ir::kernel::{Kernel, Kind, Stmt, TensorId};
 use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
+use graphene_ir::template::gemm::Gemm;
+use graphene_ir::text::parse;
 
-/// Small numbers that a product keeps exact.
-fn data(len: usize) -> Buffer {
-    Buffer::Data((0..len).map(|i| (i * 7 % 13) as f64 - 6.0).collect())
+/// Small numbers, so that sums of products are exact.
+fn small(i: usize) -> f64 {
+    (i * 7 % 5) as f64 - 2.0
 }
 
-/// The tensors that a kernel writes.
-fn written(kernel: &Kernel) -> HashSet<TensorId> {
+/// The tensors that a kernel writes without reading them.
+fn outputs(kernel: &Kernel) -> HashSet<TensorId> {
     let (mut roots, mut outs) = (HashMap::new(), HashSet::new());
     kernel.each_stmt(&mut |stmt| match stmt {
         Stmt::View(id, of, _) => {
             let root = *roots.get(of).unwrap_or(of);
             roots.insert(*id, root);
         }
-        Stmt::Spec(spec) if spec.body.is_none() => {
+        Stmt::Spec(spec) if spec.body.is_none() && spec.kind != Kind::MatMul => {
             outs.extend(spec.outs.iter().map(|out| *roots.get(&out.tensor).unwrap_or(&out.tensor)));
         }
         _ => {}
@@ -27,18 +30,25 @@ fn written(kernel: &Kernel) -> HashSet<TensorId> {
 }
 
 fn inputs(kernel: &Kernel, symbols: &[(&str, i64)]) -> Inputs {
-    let symbols: BTreeMap<String, i64> =
-        symbols.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-    let written = written(kernel);
-    let mut buffers = BTreeMap::new();
+    let outputs = outputs(kernel);
+    let symbol = |name: &str| symbols.iter().find(|row| row.0 == name).map(|row| row.1);
+    let mut inputs = Inputs::default();
+    inputs.symbols.extend(symbols.iter().map(|&(name, value)| (name.to_owned(), value)));
     for &param in &kernel.params {
-        let len = kernel.tensor(param).view.cosize().unwrap_or(1 << 16);
-        let written = written.contains(&param);
-        let len = usize::try_from(len).unwrap();
-        let buffer = if written { Buffer::Undefined(len) } else { data(len) };
-        buffers.insert(kernel.tensor_name(param).to_owned(), buffer);
+        let axes = kernel.tensor(param).view.axes().iter();
+        let reach = axes.map(|axis| {
+            let value = |expr: &graphene_ir::index::Expr| expr.value(&|var| symbol(var.name()));
+            (value(&axis.size).unwrap() - 1) * value(&axis.stride).unwrap()
+        });
+        let len = usize::try_from(1 + reach.sum::<i64>()).unwrap();
+        let buffer = if outputs.contains(&param) {
+            Buffer::Undefined(len)
+        } else {
+            Buffer::Data((0..len).map(small).collect())
+        };
+        inputs.buffers.insert(kernel.tensor_name(param).to_owned(), buffer);
     }
-    Inputs { symbols, buffers }
+    inputs
 }
 
 fn run(kernel: &Kernel, symbols: &[(&str, i64)], seed: Option<u64>) -> Outcome {
@@ -46,14 +56,451 @@ fn run(kernel: &Kernel, symbols: &[(&str, i64)], seed: Option<u64>) -> Outcome {
     simulate(kernel, &inputs(kernel, symbols), &options).unwrap()
 }
 
+/// Runs in turn and in a few random orders.
+fn run_all(kernel: &Kernel, symbols: &[(&str, i64)]) -> Vec<Outcome> {
+    let seeds = [None, Some(1), Some(2), Some(3)];
+    seeds.into_iter().map(|seed| run(kernel, symbols, seed)).collect()
+}
+
+fn check_clean(name: &str, outcome: &Outcome) {
+    let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
+    assert!(findings.is_empty(), "{name}: {findings:#?}");
+}
+
+/// The name of a fault's variant.
+fn kind(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::OutOfBounds(_) => "out of bounds",
+        Fault::Misaligned(_) => "misaligned",
+        Fault::Uninitialised(_) => "uninitialised",
+        Fault::Race(_) => "race",
+        Fault::InFlight(_) => "in flight",
+        Fault::MissingFence(_) => "missing fence",
+        Fault::Deadlock(_) => "deadlock",
+        Fault::WrittenTwice(_) => "written twice",
+        Fault::Barrier(_) => "barrier",
+        Fault::Divergence(_) => "divergence",
+        Fault::Invalid(_) => "invalid",
+    }
+}
+
+/// Every order finds one fault, of one of the kinds in `expected`.
+fn check_fault(name: &str, expected: &str, kernel: &Kernel) {
+    for outcome in run_all(kernel, &[]) {
+        let found: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
+        assert_eq!(outcome.findings.len(), 1, "{name}: {found:#?}");
+        let kind = kind(&outcome.findings[0].fault);
+        assert!(expected.split(" or ").any(|expected| expected == kind), "{name}: {found:#?}");
+    }
+}
+
+fn check_right(name: &str, kernel: &Kernel) {
+    run_all(kernel, &[]).iter().for_each(|outcome| check_clean(name, outcome));
+}
+
 #[test]
 fn the_atoms_examples_run_clean() {
-    for atom in graphene_ir::atom::all() {
+    for atom in atom::all() {
         let kernel = (atom.example)().unwrap();
-        for seed in [None, Some(1), Some(2)] {
-            let outcome = run(&kernel, &[], seed);
-            let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
-            println!("{}: {findings:?}", atom.name);
+        for outcome in run_all(&kernel, &[]) {
+            check_clean(atom.name, &outcome);
+            let written = outcome.buffers.values().flatten().all(Option::is_some);
+            assert!(written, "{}: an output has holes", atom.name);
         }
     }
+}
+
+/// What a product of the inputs must be.
+fn product(m: usize, n: usize, k: usize) -> Vec<Option<f64>> {
+    let element = |row: usize, column: usize| {
+        (0..k).map(|i| small(row * k + i) * small(column * k + i)).sum::<f64>()
+    };
+    (0..m * n).map(|i| Some(element(i / n, i % n))).collect()
+}
+
+#[test]
+fn the_gemm_template_multiplies() {
+    let rows = [(128, 128, 128, 1), (128, 64, 192, 1), (192, 200, 104, 2)];
+    for (m, n, k, blocks) in rows {
+        let kernel = Gemm { columns: 64, stages: 2, ..Gemm::default() }.kernel().unwrap();
+        let symbols = [("M", m), ("N", n), ("K", k), ("blocks", blocks)];
+        for outcome in run_all(&kernel, &symbols) {
+            check_clean("gemm", &outcome);
+            let expected = product(m as usize, n as usize, k as usize);
+            assert_eq!(outcome.buffers["C"], expected, "{m}x{n}x{k}");
+            assert_eq!(outcome.costs.total().conflicts, 0);
+        }
+    }
+}
+
+/// Words through shared memory, of two warps.
+const HEAD: &str = "kernel words sm_90a ()
+%in:[64:1].fp32.GL
+%out:[64:1].fp32.GL
+#grid:[1:1].block
+#block:[64:1].thread
+%out <- Spec<<<#grid,#block>>>(%in) {
+#one:[].thread = #block.scalar()
+@t = #block.indices()
+#warps:[2:32].[32:1].thread = #block.tile(32)
+@warp, @lane = #warps.indices()
+#warp:[32:1].thread = #warps[@warp]
+%s:[64:1].fp32.SH
+%bar:[1:1].mbar.SH
+%r:[].fp32.RF
+%r <- Move<<<#grid,#one>>>(%in[@t])
+";
+
+/// A rule, the fault of a kernel that breaks it, and the body of both that one and one that keeps
+/// it: lines that begin with `-` are in the first only, lines that begin with `+` in the second.
+const RULES: &[(&str, &str, &str)] = &[
+    (
+        "warps meet before they exchange",
+        "race",
+        "%s[@t] <- Move<<<#grid,#one>>>(%r)
+        -Sync<<<#grid,#warp>>>()
+        +Sync<<<#grid,#block>>>()
+        %r <- Move<<<#grid,#one>>>(%s[63 - @t])
+        %out[@t] <- Move<<<#grid,#one>>>(%r)",
+    ),
+    (
+        "warps meet before what was read is overwritten",
+        "race",
+        "%s[@t] <- Move<<<#grid,#one>>>(%r)
+        Sync<<<#grid,#block>>>()
+        %r <- Move<<<#grid,#one>>>(%s[63 - @t])
+        +Sync<<<#grid,#block>>>()
+        %s[@t] <- Move<<<#grid,#one>>>(%r)",
+    ),
+    (
+        "lanes meet before they exchange",
+        "race",
+        "%s[@t] <- Move<<<#grid,#one>>>(%r)
+        +Sync<<<#grid,#warp>>>()
+        %r <- Move<<<#grid,#one>>>(%s[32*@warp + 31 - @lane])",
+    ),
+    (
+        "a warp meets before one lane speaks for it",
+        "race",
+        "role #block[0] {
+        %bar[0] <- Init<1><<<#grid,#one>>>()
+        }
+        Sync<<<#grid,#block>>>()
+        role #warps[0] {
+        %s[@t] <- Move<<<#grid,#one>>>(%r)
+        +Sync<<<#grid,#warp>>>()
+        role #warp[0] {
+        %bar[0] <- Arrive<<<#grid,#one>>>()
+        }
+        }
+        role #warps[1] {
+        %bar[0] <- Wait<0><<<#grid,#warp>>>()
+        %r <- Move<<<#grid,#one>>>(%s[@lane])
+        }",
+    ),
+    (
+        "what one lane has waited for, another has not",
+        "race",
+        "role #block[0] {
+        %bar[0] <- Init<32><<<#grid,#one>>>()
+        }
+        Sync<<<#grid,#block>>>()
+        role #warps[0] {
+        %s[@t] <- Move<<<#grid,#one>>>(%r)
+        %bar[0] <- Arrive<<<#grid,#one>>>()
+        }
+        role #warps[1] {
+        role #warp[0] {
+        %bar[0] <- Wait<0><<<#grid,#one>>>()
+        }
+        +Sync<<<#grid,#warp>>>()
+        %r <- Move<<<#grid,#one>>>(%s[@lane])
+        }",
+    ),
+    (
+        "two lanes do not write one shared element",
+        "race",
+        "-%s[@t/2] <- Move<<<#grid,#one>>>(%r)
+        +%s[@t] <- Move<<<#grid,#one>>>(%r)",
+    ),
+    (
+        "each thread writes its own output",
+        "written twice",
+        "-%out[@t/2] <- Move<<<#grid,#one>>>(%r)
+        +%out[@t] <- Move<<<#grid,#one>>>(%r)",
+    ),
+    (
+        "an output is written once, unless it is read in between",
+        "written twice",
+        "%out[@t] <- Move<<<#grid,#one>>>(%r)
+        +%r <- Move<<<#grid,#one>>>(%out[@t])
+        %out[@t] <- Move<<<#grid,#one>>>(%r)",
+    ),
+    (
+        "reads stay within the axes",
+        "out of bounds",
+        "-%r <- Move<<<#grid,#one>>>(%in[@t + 1])
+        +%r <- Move<<<#grid,#one>>>(%in[(@t + 1)%64])",
+    ),
+    (
+        "writes stay within the axes",
+        "out of bounds",
+        "-%s[2*@t] <- Move<<<#grid,#one>>>(%r)
+        +%s[@t] <- Move<<<#grid,#one>>>(%r)",
+    ),
+    (
+        "a register is written before it is read",
+        "uninitialised",
+        "%x:[].fp32.RF
+        +%x <- Move<<<#grid,#one>>>(%r)
+        %out[@t] <- Move<<<#grid,#one>>>(%x)",
+    ),
+    (
+        "a loop's register is new each time",
+        "uninitialised",
+        "for(@i = 0; @i < 2; @i += 1) {
+        %x:[].fp32.RF
+        -if(@i < 1) {
+        +if(@i < 2) {
+        %x <- Move<<<#grid,#one>>>(%r)
+        }
+        %r <- Move<<<#grid,#one>>>(%x)
+        }",
+    ),
+    (
+        "shared memory is written before it is read",
+        "uninitialised",
+        "-if(@t < 63) {
+        +if(@t < 64) {
+        %s[@t] <- Move<<<#grid,#one>>>(%r)
+        }
+        Sync<<<#grid,#block>>>()
+        %r <- Move<<<#grid,#one>>>(%s[63 - @t])",
+    ),
+    (
+        "all lanes come to a meeting",
+        "divergence",
+        "-if(@lane < 31) {
+        +if(@lane < 32) {
+        Sync<<<#grid,#warp>>>()
+        }",
+    ),
+    (
+        "all warps come to a meeting",
+        "deadlock",
+        "-role #warps[0] {
+        +role #warps[0..2] {
+        Sync<<<#grid,#block>>>()
+        }",
+    ),
+    (
+        "a loop ends for all lanes at once",
+        "divergence",
+        "-for(@i = 0; @i < @lane; @i += 1) {
+        +for(@i = 0; @i < @warp; @i += 1) {
+        %s[@t] <- Move<<<#grid,#one>>>(%r)
+        }",
+    ),
+    (
+        "the first lap waits on the other parity",
+        "deadlock",
+        "role #block[0] {
+        %bar[0] <- Init<32><<<#grid,#one>>>()
+        }
+        Sync<<<#grid,#block>>>()
+        -%bar[0] <- Wait<0><<<#grid,#block>>>()
+        +%bar[0] <- Wait<1><<<#grid,#block>>>()",
+    ),
+    (
+        "a barrier is initialised once",
+        "barrier",
+        "role #block[0] {
+        %bar[0] <- Init<1><<<#grid,#one>>>()
+        -%bar[0] <- Init<1><<<#grid,#one>>>()
+        }",
+    ),
+    (
+        "a phase takes no more arrivals than its count",
+        "barrier",
+        "role #block[0] {
+        %bar[0] <- Init<1><<<#grid,#one>>>()
+        %bar[0] <- Arrive<8><<<#grid,#one>>>()
+        -%bar[0] <- Arrive<8><<<#grid,#one>>>()
+        }",
+    ),
+    (
+        "a phase passes its waiters by if there are too many arrivals",
+        "deadlock",
+        "role #block[0] {
+        -%bar[0] <- Init<16><<<#grid,#one>>>()
+        +%bar[0] <- Init<32><<<#grid,#one>>>()
+        }
+        Sync<<<#grid,#block>>>()
+        role #warps[0] {
+        %bar[0] <- Arrive<<<#grid,#one>>>()
+        Sync<<<#grid,#warp>>>()
+        %bar[0] <- Wait<0><<<#grid,#warp>>>()
+        }",
+    ),
+];
+
+#[test]
+fn broken_rules_are_found() {
+    for (name, expected, body) in RULES {
+        let [faulty, right] = ['-', '+'].map(|own| {
+            let mut text = HEAD.to_owned();
+            for line in body.lines().map(str::trim) {
+                let (sign, rest) = line.split_at(1);
+                match sign {
+                    "-" | "+" if sign != own.to_string() => continue,
+                    "-" | "+" => text.push_str(rest),
+                    _ => text.push_str(line),
+                }
+                text.push('\n');
+            }
+            parse(&(text + "}")).unwrap_or_else(|error| panic!("{name}: {error}"))
+        });
+        check_fault(name, expected, &faulty);
+        check_right(name, &right);
+    }
+}
+
+/// An atom; what is replaced in which of its example's lines that have it, by what; the fault.
+/// Without a replacement the line goes.
+const MUTANTS: &[(&str, &str, usize, &str, &str)] = &[
+    ("bar.sync", "Sync", 0, "", "race"),
+    ("bar.warp.sync", "Sync", 0, "", "race"),
+    ("ldmatrix.x4", "Sync", 0, "", "race"),
+    ("stmatrix.x4", "Sync", 0, "", "race"),
+    ("mbarrier.init", "Init<32>", 0, "", "barrier"),
+    ("mbarrier.init", "Init<32>", 0, "Init<33>", "deadlock"),
+    ("mbarrier.init", "Sync", 0, "", "barrier or race"),
+    ("mbarrier.init", "Arrive", 0, "", "deadlock"),
+    ("mbarrier.init", "Wait", 0, "", "race or uninitialised"),
+    ("mbarrier.init", "Wait<0>", 0, "Wait<1>", "race or uninitialised"),
+    ("mbarrier.arrive.cluster", "Fence<init>", 0, "", "missing fence"),
+    ("mbarrier.arrive.cluster", "Sync", 0, "", "race or barrier"),
+    ("mbarrier.arrive.cluster", "Wait", 0, "", "race or uninitialised"),
+    ("mbarrier.arrive.cluster", "Arrive", 0, "", "deadlock"),
+    ("ld.shared::cluster", "Sync", 1, "", "race or uninitialised or invalid"),
+    ("ld.shared::cluster", "Sync", 2, "", "race or invalid"),
+    ("st.shared::cluster", "Sync", 0, "", "race"),
+    ("st.shared::cluster", "Sync", 1, "", "race or uninitialised or invalid"),
+    ("cp.async.16", "WaitGroup", 0, "", "in flight"),
+    ("cp.async.16", "Commit", 0, "", "in flight"),
+    ("cp.async.bulk.tensor.load", "Wait<0>", 0, "", "in flight"),
+    ("cp.async.bulk.tensor.load", "Wait<0>", 0, "Wait<1>", "in flight"),
+    ("cp.async.bulk.tensor.load", "Arrive<1024>", 0, "Arrive<1000>", "deadlock"),
+    ("cp.async.bulk.tensor.load", "Arrive<1024>", 0, "Arrive", "deadlock"),
+    ("cp.async.bulk.tensor.load", "Arrive", 0, "", "deadlock"),
+    ("cp.async.bulk.tensor.load", "Fence", 0, "", "missing fence"),
+    ("cp.async.bulk.tensor.load", "Sync", 0, "", "race or barrier or in flight"),
+    ("cp.async.bulk.tensor.store", "Fence<proxy>", 0, "", "missing fence"),
+    ("cp.async.bulk.tensor.store", "Sync", 0, "", "race"),
+    ("cp.async.bulk.tensor.store", "Commit", 0, "", "in flight"),
+    ("cp.async.bulk.tensor.store", "WaitGroup", 0, "", "in flight"),
+    ("wgmma.m64k16.shared", "Fence<proxy>", 0, "", "missing fence"),
+    ("wgmma.m64k16.shared", "Sync", 0, "", "race or uninitialised"),
+    ("wgmma.m64k16.shared", "Fence<matmul>", 0, "", "missing fence"),
+    ("wgmma.m64k16.shared", "Commit", 0, "", "in flight"),
+    ("wgmma.m64k16.shared", "WaitGroup", 0, "", "in flight"),
+    ("wgmma.m64k16.registers", "Fence<matmul>", 0, "", "missing fence"),
+    ("setmaxnreg", "Registers<24>", 0, "", "deadlock"),
+    ("mma.m16n8k16", "Init", 0, "", "uninitialised"),
+];
+
+#[test]
+fn mutants_of_the_atoms_examples_are_found() {
+    for (name, from, which, to, expected) in MUTANTS {
+        let atom = atom::all().find(|atom| atom.name == *name).unwrap();
+        let text = (atom.example)().unwrap().to_string();
+        let mut seen = 0;
+        let lines = text.lines().filter_map(|line| {
+            let here = line.contains(from) && seen == *which;
+            seen += usize::from(line.contains(from));
+            match (here, *to) {
+                (false, _) => Some(line.to_owned()),
+                (true, "") => None,
+                (true, to) => Some(line.replace(from, to)),
+            }
+        });
+        let mutant: Vec<String> = lines.collect();
+        assert_ne!(mutant.join("\n"), text.trim_end(), "{name} has no {from}");
+        let mutant = parse(&mutant.join("\n")).unwrap();
+        check_fault(&format!("{name} without {from} {which}"), expected, &mutant);
+    }
+}
+
+#[test]
+fn vectors_are_aligned_for_the_sizes_given() {
+    let kernel = parse(
+        "kernel vectors sm_80 (@K)
+        %in:[32,@K:@K,1].fp32.GL
+        %out:[32,2:2,1].fp32.GL
+        #grid:[1:1].block
+        #block:[32:1].thread
+        %out <- Spec<<<#grid,#block>>>(%in) {
+        #one:[].thread = #block.scalar()
+        @t = #block.indices()
+        %from:[32,(@K + 1)/2:@K,2].[1,2:0,1].fp32.GL = %in.tile(1, 2)
+        %to:[32,1:2,0].[1,2:0,1].fp32.GL = %out.tile(1, 2)
+        %r:[2:1].fp32.RF
+        %r <- Move<<<#grid,#one>>>(%from[@t, 0])
+        %to[@t, 0] <- Move<<<#grid,#one>>>(%r)
+        }",
+    )
+    .unwrap();
+    check_clean("4 columns", &run(&kernel, &[("K", 4)], None));
+    let found = run(&kernel, &[("K", 3)], None).findings;
+    assert_eq!(
+        found.iter().map(|finding| kind(&finding.fault)).collect::<Vec<_>>(),
+        ["misaligned"]
+    );
+    assert_eq!(found[0].lane, Some(1));
+}
+
+/// What a finding says.
+#[test]
+fn findings_name_both_statements() {
+    let atom = atom::all().find(|atom| atom.name == "cp.async.bulk.tensor.load").unwrap();
+    let text = (atom.example)().unwrap().to_string();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains("Wait<0>")).collect();
+    let outcome = run(&parse(&lines.join("\n")).unwrap(), &[], None);
+    let finding = &outcome.findings[0];
+    assert!(finding.statement.text.contains("%s[@i, @lane]"), "{finding}");
+    assert!(finding.other.as_ref().unwrap().text.contains("signals %full[0]"), "{finding}");
+}
+
+#[test]
+fn several_findings_are_collected() {
+    let atom = atom::all().find(|atom| atom.name == "bar.sync").unwrap();
+    let text = (atom.example)().unwrap().to_string();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains("Sync")).collect();
+    let kernel = parse(&lines.join("\n")).unwrap();
+    let options = Options { findings: 9, ..Options::default() };
+    let outcome = simulate(&kernel, &inputs(&kernel, &[]), &options).unwrap();
+    let kinds: Vec<&str> = outcome.findings.iter().map(|finding| kind(&finding.fault)).collect();
+    assert_eq!(kinds, ["uninitialised", "race"], "{:#?}", outcome.findings);
+}
+
+#[test]
+fn costs_are_counted() {
+    let atom = atom::all().find(|atom| atom.name == "bar.sync").unwrap();
+    let kernel = (atom.example)().unwrap();
+    let total = run(&kernel, &[], None).costs.total();
+    assert_eq!((total.global.read, total.global.written), (256, 256));
+    assert_eq!((total.shared.read, total.shared.written), (256, 256));
+    assert_eq!((total.sectors, total.conflicts), (16, 0));
+    assert_eq!(run(&kernel, &[], None).costs.atoms()["bar.sync"], 2);
+}
+
+#[test]
+fn what_is_missing_is_an_error() {
+    let kernel = Gemm::default().kernel().unwrap();
+    let error = simulate(&kernel, &Inputs::default(), &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("has no value"), "{error}");
+    let mut short = inputs(&kernel, &[("M", 8), ("N", 8), ("K", 8), ("blocks", 1)]);
+    short.buffers.insert("A".to_owned(), Buffer::Undefined(63));
+    let error = simulate(&kernel, &short, &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("64 elements"), "{error}");
 }
