@@ -116,20 +116,23 @@ impl Warp for Turn<'_, '_, '_> {
             vec![(first, self.mask)]
         };
         let own = self.machine.runners[self.warp].block;
-        for &(lane, _) in &lanes {
-            let (block, barrier) = self.barrier_of(lane, operand)?;
+        let mut passed = true;
+        for &(first, mask) in &lanes {
+            let (block, barrier) = self.barrier_of(first, operand)?;
             if block != own {
                 let text = "of another block is waited for";
-                return Err(self.barrier_fault(lane, operand, text));
+                return Err(self.barrier_fault(first, operand, text));
             }
-            if !self.machine.blocks[block].barriers[barrier].passed(parity) {
+            for lane in lanes_of(mask) {
                 self.check_barrier(lane, operand, block, barrier, false)?;
-                return Ok(Progress::Blocked);
             }
+            passed &= self.machine.blocks[block].barriers[barrier].passed(parity);
+        }
+        if !passed {
+            return Ok(Progress::Blocked);
         }
         for (lane, mask) in lanes {
             let (block, barrier) = self.barrier_of(lane, operand)?;
-            self.check_barrier(lane, operand, block, barrier, false)?;
             let machine = &mut *self.machine;
             let known = &machine.blocks[block].barriers[barrier].complete;
             machine.runners[self.warp].learn(mask, known);

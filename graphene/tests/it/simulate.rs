@@ -1,6 +1,6 @@
 //! The simulator: what is right runs clean and gives the right numbers, and every fault is found.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use graphene_ir::atom::{self, Fault};
 use graphene_ir::kernel::{Kernel, Kind, Stmt, TensorId};
@@ -120,9 +120,9 @@ fn product(m: usize, n: usize, k: usize) -> Vec<Option<f64>> {
 
 #[test]
 fn the_gemm_template_multiplies() {
-    let rows = [(128, 128, 128, 1), (128, 64, 192, 1), (192, 200, 104, 2)];
+    let rows = [(128, 128, 128, 1), (128, 256, 192, 1), (192, 200, 104, 2)];
     for (m, n, k, blocks) in rows {
-        let kernel = Gemm { columns: 64, stages: 2, ..Gemm::default() }.kernel().unwrap();
+        let kernel = Gemm { columns: 128, stages: 2, ..Gemm::default() }.kernel().unwrap();
         let symbols = [("M", m), ("N", n), ("K", k), ("blocks", blocks)];
         for outcome in run_all(&kernel, &symbols) {
             check_clean("gemm", &outcome);
@@ -156,7 +156,7 @@ const HEAD: &str = "kernel words sm_90a ()
 const RULES: &[(&str, &str, &str)] = &[
     (
         "warps meet before they exchange",
-        "race",
+        "race or uninitialised",
         "%s[@t] <- Move<<<#grid,#one>>>(%r)
         -Sync<<<#grid,#warp>>>()
         +Sync<<<#grid,#block>>>()
@@ -174,14 +174,14 @@ const RULES: &[(&str, &str, &str)] = &[
     ),
     (
         "lanes meet before they exchange",
-        "race",
+        "race or uninitialised",
         "%s[@t] <- Move<<<#grid,#one>>>(%r)
         +Sync<<<#grid,#warp>>>()
         %r <- Move<<<#grid,#one>>>(%s[32*@warp + 31 - @lane])",
     ),
     (
         "a warp meets before one lane speaks for it",
-        "race",
+        "race or uninitialised",
         "role #block[0] {
         %bar[0] <- Init<1><<<#grid,#one>>>()
         }
@@ -368,35 +368,35 @@ fn broken_rules_are_found() {
 /// An atom; what is replaced in which of its example's lines that have it, by what; the fault.
 /// Without a replacement the line goes.
 const MUTANTS: &[(&str, &str, usize, &str, &str)] = &[
-    ("bar.sync", "Sync", 0, "", "race"),
-    ("bar.warp.sync", "Sync", 0, "", "race"),
-    ("ldmatrix.x4", "Sync", 0, "", "race"),
-    ("stmatrix.x4", "Sync", 0, "", "race"),
+    ("bar.sync", "Sync", 0, "", "race or uninitialised"),
+    ("bar.warp.sync", "Sync", 0, "", "race or uninitialised"),
+    ("ldmatrix.x4", "Sync", 0, "", "race or uninitialised"),
+    ("stmatrix.x4", "Sync", 0, "", "race or uninitialised"),
     ("mbarrier.init", "Init<32>", 0, "", "barrier"),
     ("mbarrier.init", "Init<32>", 0, "Init<33>", "deadlock"),
     ("mbarrier.init", "Sync", 0, "", "barrier or race"),
     ("mbarrier.init", "Arrive", 0, "", "deadlock"),
     ("mbarrier.init", "Wait", 0, "", "race or uninitialised"),
-    ("mbarrier.init", "Wait<0>", 0, "Wait<1>", "race or uninitialised"),
+    ("mbarrier.init", "Wait<0>", 0, "Wait<1>", "race or uninitialised or deadlock"),
     ("mbarrier.arrive.cluster", "Fence<init>", 0, "", "missing fence"),
     ("mbarrier.arrive.cluster", "Sync", 0, "", "race or barrier"),
     ("mbarrier.arrive.cluster", "Wait", 0, "", "race or uninitialised"),
     ("mbarrier.arrive.cluster", "Arrive", 0, "", "deadlock"),
     ("ld.shared::cluster", "Sync", 1, "", "race or uninitialised or invalid"),
     ("ld.shared::cluster", "Sync", 2, "", "race or invalid"),
-    ("st.shared::cluster", "Sync", 0, "", "race"),
+    ("st.shared::cluster", "Sync", 0, "", "race or uninitialised"),
     ("st.shared::cluster", "Sync", 1, "", "race or uninitialised or invalid"),
     ("cp.async.16", "WaitGroup", 0, "", "in flight"),
     ("cp.async.16", "Commit", 0, "", "in flight"),
     ("cp.async.bulk.tensor.load", "Wait<0>", 0, "", "in flight"),
     ("cp.async.bulk.tensor.load", "Wait<0>", 0, "Wait<1>", "in flight"),
     ("cp.async.bulk.tensor.load", "Arrive<1024>", 0, "Arrive<1000>", "deadlock"),
-    ("cp.async.bulk.tensor.load", "Arrive<1024>", 0, "Arrive", "deadlock"),
+    ("cp.async.bulk.tensor.load", "Arrive<1024>", 0, "Arrive", "in flight"),
     ("cp.async.bulk.tensor.load", "Arrive", 0, "", "deadlock"),
     ("cp.async.bulk.tensor.load", "Fence", 0, "", "missing fence"),
     ("cp.async.bulk.tensor.load", "Sync", 0, "", "race or barrier or in flight"),
     ("cp.async.bulk.tensor.store", "Fence<proxy>", 0, "", "missing fence"),
-    ("cp.async.bulk.tensor.store", "Sync", 0, "", "race"),
+    ("cp.async.bulk.tensor.store", "Sync", 0, "", "race or uninitialised"),
     ("cp.async.bulk.tensor.store", "Commit", 0, "", "in flight"),
     ("cp.async.bulk.tensor.store", "WaitGroup", 0, "", "in flight"),
     ("wgmma.m64k16.shared", "Fence<proxy>", 0, "", "missing fence"),
@@ -405,7 +405,6 @@ const MUTANTS: &[(&str, &str, usize, &str, &str)] = &[
     ("wgmma.m64k16.shared", "Commit", 0, "", "in flight"),
     ("wgmma.m64k16.shared", "WaitGroup", 0, "", "in flight"),
     ("wgmma.m64k16.registers", "Fence<matmul>", 0, "", "missing fence"),
-    ("setmaxnreg", "Registers<24>", 0, "", "deadlock"),
     ("mma.m16n8k16", "Init", 0, "", "uninitialised"),
 ];
 
@@ -428,6 +427,102 @@ fn mutants_of_the_atoms_examples_are_found() {
         assert_ne!(mutant.join("\n"), text.trim_end(), "{name} has no {from}");
         let mutant = parse(&mutant.join("\n")).unwrap();
         check_fault(&format!("{name} without {from} {which}"), expected, &mutant);
+    }
+}
+
+#[test]
+fn registers_come_from_those_given_up() {
+    let kernel = |given: i64| {
+        parse(&format!(
+            "kernel budget sm_90a ()
+            %out:[384:1].fp32.GL
+            #grid:[1:1].block
+            #block:[384:1].thread
+            %out <- Spec<<<#grid,#block>>>() {{
+            #groups:[3:128].[128:1].thread = #block.tile(128)
+            @group, @in_group = #groups.indices()
+            #group:[128:1].thread = #groups[@group]
+            role #groups[0] {{
+            Registers<{given}><<<#grid,#group>>>()
+            }}
+            role #groups[1..3] {{
+            Registers<232><<<#grid,#group>>>()
+            }}
+            }}"
+        ))
+        .unwrap()
+    };
+    check_right("40 and twice 232", &kernel(40));
+    check_fault("48 and twice 232", "deadlock", &kernel(48));
+}
+
+/// Each of two blocks copies half of a tile to both of them.
+const MULTICAST: &str = "kernel multicast sm_90a ()
+%in:[16,32:32,1].fp16.GL
+%out:[2,16,32:512,32,1].fp16.GL
+#grid:[1:2].[2:1].block
+#warp:[32:1].thread
+%out <- Spec<<<#grid,#warp>>>(%in) {
+#one:[].thread = #warp.scalar()
+@cluster, @rank = #grid.indices()
+#pair:[2:1].block = #grid[@cluster]
+@lane = #warp.indices()
+%s:[16,32:32,1].fp16.SH.S<2,4,3>
+%full:[1:1].mbar.SH
+%empty:[1:1].mbar.SH
+%from:[2,1:256,0].[8,32:32,1].fp16.GL = %in.tile(8, 32)
+%to:[2,1:256,0].[8,32:32,1].fp16.SH.S<2,4,3> = %s.tile(8, 32)
+role #warp[0] {
+%full[0] <- Init<1><<<#grid,#one>>>()
+%empty[0] <- Init<2><<<#grid,#one>>>()
+Fence<init><<<#grid,#one>>>()
+}
+Sync<<<#pair,#warp>>>()
+for(@round = 0; @round < 2; @round += 1) {
+role #warp[0] {
+%empty[0] <- Wait<1 - @round><<<#grid,#one>>>()
+%full[0] <- Arrive<1024><<<#grid,#one>>>()
+%to[@rank, 0] <- Move<<<#pair,#one>>>(%from[@rank, 0]) signals %full[0]
+}
+%full[0] <- Wait<@round><<<#grid,#warp>>>()
+for(@i = 0; @i < 16; @i += 1) {
+%r:[].fp16.RF
+%r <- Move<<<#grid,#one>>>(%s[@i, @lane])
+if(@round == 1) {
+%out[@rank, @i, @lane] <- Move<<<#grid,#one>>>(%r)
+}
+}
+Sync<<<#grid,#warp>>>()
+for(@peer = 0; @peer < 2; @peer += 1) {
+%there:[1:1].mbar.SH.peer(@peer) = %empty.peer(@peer)
+role #warp[0] {
+%there[0] <- Arrive<<<#grid,#one>>>()
+}
+}
+}
+Sync<<<#pair,#warp>>>()
+}";
+
+#[test]
+fn copies_go_to_all_blocks_of_a_cluster() {
+    let kernel = parse(MULTICAST).unwrap();
+    for outcome in run_all(&kernel, &[]) {
+        check_clean("multicast", &outcome);
+        let half: Vec<Option<f64>> = (0..512).map(|i| Some(small(i))).collect();
+        assert_eq!(outcome.buffers["out"], [half.clone(), half].concat());
+    }
+    let mutants = [
+        ("Fence<init><<<#grid,#one>>>()\n", "missing fence"),
+        ("%empty[0] <- Wait<1 - @round><<<#grid,#one>>>()\n", "in flight or race"),
+        ("Sync<<<#grid,#warp>>>()\n", "race"),
+        ("Sync<<<#pair,#warp>>>()\n}", "race or invalid"),
+        ("%full[0] <- Wait<@round><<<#grid,#warp>>>()\n", "in flight"),
+    ];
+    for (line, expected) in mutants {
+        let brace = if line.ends_with('}') { "}" } else { "" };
+        let mutant = MULTICAST.replacen(line, brace, 1);
+        assert_ne!(mutant, MULTICAST);
+        check_fault(line, expected, &parse(&mutant).unwrap());
     }
 }
 
