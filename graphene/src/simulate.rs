@@ -22,12 +22,15 @@
 //! bulk copies to global memory excepted: they are done when the kernel is), and no other block may
 //! be about to access its shared memory.
 //!
-//! Blocks of different clusters never wait for each other here: a kernel in which they do cannot be
-//! simulated, for no statement says so yet.
+//! Two things are not modelled. Blocks of different clusters never wait for each other, so that an
+//! element that one writes and another reads is a race, whatever fences stand between: no statement
+//! waits for a value in global memory. And products compute with the precision of their atom's
+//! meaning, which is that of `f64` sums rounded once.
 
 mod access;
 mod barrier;
 mod clock;
+mod control;
 mod formula;
 mod gather;
 mod machine;

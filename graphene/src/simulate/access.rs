@@ -331,8 +331,11 @@ impl Turn<'_, '_, '_> {
             let text = format!("%{name} of a block that has left");
             return self.complain(lane, Fault::Invalid(text), None);
         }
-        let now = runner.now(lane);
-        self.machine.blocks[block].visitors.insert(now.who, (now, at));
+        // When a transfer has landed, the barrier that it signals knows.
+        if self.task.mode != Mode::Signals {
+            let now = runner.now(lane);
+            self.machine.blocks[block].visitors.insert(now.who, (now, at));
+        }
         Ok(())
     }
 

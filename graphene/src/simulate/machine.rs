@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use super::barrier::Barrier;
 use super::clock::{Epoch, Knowledge, Who, lanes_of};
-use super::formula::Check;
+use super::control::control;
 use super::gather::{Gathering, Meeting};
 use super::memory::{Space, Transfer};
-use super::program::{Op, Program};
+use super::program::{Op, Program, Task};
 use super::report::{Cost, Finding, Statement};
 use super::runner::{Runner, State, Units};
 use super::turn;
@@ -89,7 +89,7 @@ const STRETCH: usize = 16;
 
 impl<'p, 'k> Machine<'p, 'k> {
     pub(super) fn new(program: &'p Program<'k>, options: &'p Options, global: Space) -> Self {
-        let cost = |task: &super::program::Task<'_>| Cost {
+        let cost = |task: &Task<'_>| Cost {
             statement: task.number as usize,
             atom: task.site.atom.name,
             ..Cost::default()
@@ -447,99 +447,4 @@ impl<'p, 'k> Machine<'p, 'k> {
 fn units(program: &Program<'_>) -> (u32, u32) {
     let warps = (program.threads as u32).div_ceil(32);
     (4 * warps + warps.div_ceil(4) + program.barriers as u32, warps)
-}
-
-/// Carries out what is neither an atom nor the end.
-fn control(runner: &mut Runner, op: &Op) -> Result<(), Fault> {
-    let first = runner.mask.trailing_zeros() as usize;
-    match op {
-        Op::Set(slot, formula) => {
-            if slot.varying {
-                for lane in lanes_of(runner.mask) {
-                    runner.slots[slot.at + lane] = formula.value(&runner.slots, lane);
-                }
-            } else {
-                runner.slots[slot.at] = formula.value(&runner.slots, first);
-            }
-        }
-        Op::Advance { stage, parity, stages } => {
-            let lanes = if stage.varying { runner.mask } else { 1 };
-            for lane in lanes_of(lanes) {
-                let next = runner.slots[stage.of(lane)] + 1;
-                runner.slots[stage.of(lane)] = next % stages;
-                runner.slots[parity.of(lane)] ^= i64::from(next == *stages);
-            }
-        }
-        Op::Forget(first, count) => {
-            for element in *first..first + count {
-                for lane in lanes_of(runner.mask) {
-                    let mark = &mut runner.marks[element * 32 + lane];
-                    let last = mark.written_in.max(mark.read_in);
-                    if last > runner.products.done {
-                        return Err(Fault::InFlight("a register that is allocated".to_owned()));
-                    }
-                    mark.valid = false;
-                }
-            }
-        }
-        Op::Mask { checks, end } => {
-            let mask = passing(runner, checks);
-            if mask == 0 {
-                runner.counter = *end;
-            } else {
-                runner.masks.push(runner.mask);
-                runner.mask = mask;
-            }
-        }
-        Op::Unmask => {
-            runner.mask = runner.masks.pop().expect("every mask has been pushed");
-        }
-        Op::Loop { counter, end, exit } => {
-            let goes_on =
-                |lane: usize| runner.slots[counter.of(lane)] < end.value(&runner.slots, lane);
-            let all = goes_on(first);
-            let varying = counter.varying || end.varying;
-            if varying && lanes_of(runner.mask).any(|lane| goes_on(lane) != all) {
-                return Err(Fault::Divergence(
-                    "a loop ends at once for some lanes only".to_owned(),
-                ));
-            }
-            if !all {
-                runner.counter = *exit;
-            }
-        }
-        Op::Repeat { counter, step, head } => {
-            let lanes = if counter.varying { runner.mask } else { 1 << first };
-            for lane in lanes_of(lanes) {
-                let step = step.value(&runner.slots, lane);
-                if step < 1 {
-                    return Err(Fault::Invalid("a loop's step is not positive".to_owned()));
-                }
-                runner.slots[counter.of(lane)] += step;
-            }
-            runner.counter = *head;
-        }
-        Op::Atom(_) | Op::Exit => {}
-    }
-    Ok(())
-}
-
-/// The active lanes for which all checks hold.
-fn passing(runner: &Runner, checks: &[Check]) -> u32 {
-    let mut mask = runner.mask;
-    for check in checks {
-        if mask == 0 {
-            return 0;
-        }
-        if check.varying() {
-            for lane in lanes_of(mask) {
-                if !check.holds(&runner.slots, lane) {
-                    mask &= !(1 << lane);
-                }
-            }
-        } else if !check.holds(&runner.slots, mask.trailing_zeros() as usize) {
-            return 0;
-        }
-    }
-    mask
 }

@@ -277,7 +277,7 @@ impl Turn<'_, '_, '_> {
                 Memory::Registers => {}
                 // All of a warpgroup's lanes read one tile.
                 Memory::Shared if product => {
-                    if self.machine.runners[self.warp].index % 4 == 0 {
+                    if self.machine.runners[self.warp].index.is_multiple_of(4) {
                         cost.shared.read += (place.size() * place.bytes) as u64;
                     }
                 }

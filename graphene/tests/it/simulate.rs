@@ -16,15 +16,16 @@ fn small(i: usize) -> f64 {
 /// The tensors that a kernel writes without reading them.
 fn outputs(kernel: &Kernel) -> HashSet<TensorId> {
     let (mut roots, mut outs) = (HashMap::new(), HashSet::new());
-    kernel.each_stmt(&mut |stmt| match stmt {
-        Stmt::View(id, of, _) => {
+    kernel.each_stmt(&mut |stmt| {
+        if let Stmt::View(id, of, _) = stmt {
             let root = *roots.get(of).unwrap_or(of);
             roots.insert(*id, root);
-        }
-        Stmt::Spec(spec) if spec.body.is_none() && spec.kind != Kind::MatMul => {
+        } else if let Stmt::Spec(spec) = stmt
+            && spec.body.is_none()
+            && spec.kind != Kind::MatMul
+        {
             outs.extend(spec.outs.iter().map(|out| *roots.get(&out.tensor).unwrap_or(&out.tensor)));
         }
-        _ => {}
     });
     outs
 }
@@ -397,6 +398,29 @@ const MUTANTS: &[(&str, &str, usize, &str, &str)] = &[
     ("cp.async.bulk.tensor.load", "Sync", 0, "", "race or barrier or in flight"),
     ("cp.async.bulk.tensor.store", "Fence<proxy>", 0, "", "missing fence"),
     ("cp.async.bulk.tensor.store", "Sync", 0, "", "race or uninitialised"),
+    (
+        "cp.async.bulk.tensor.store",
+        "Fence<proxy><<<#grid, #block>>>()",
+        0,
+        "role #block[0] { Fence<proxy><<<#grid, #one>>>() }",
+        "missing fence",
+    ),
+    (
+        "cp.async.bulk.tensor.store",
+        "WaitGroup<bulk, 0>",
+        0,
+        "%x:[].fp16.RF %x <- Move<<<#grid, #one>>>(%in[0, 0])
+         %s[0, 0] <- Move<<<#grid, #one>>>(%x) WaitGroup<bulk, 0>",
+        "in flight",
+    ),
+    (
+        "cp.async.bulk.tensor.store",
+        "WaitGroup<bulk, 0><<<#grid, #one>>>()",
+        0,
+        "WaitGroup<bulk, 0, read><<<#grid, #one>>>()
+         %x:[].fp16.RF %x <- Move<<<#grid, #one>>>(%out[0, 0])",
+        "in flight",
+    ),
     ("cp.async.bulk.tensor.store", "Commit", 0, "", "in flight"),
     ("cp.async.bulk.tensor.store", "WaitGroup", 0, "", "in flight"),
     ("wgmma.m64k16.shared", "Fence<proxy>", 0, "", "missing fence"),
@@ -408,25 +432,64 @@ const MUTANTS: &[(&str, &str, usize, &str, &str)] = &[
     ("mma.m16n8k16", "Init", 0, "", "uninitialised"),
 ];
 
+/// A kernel's text with something replaced in one of the lines that have it; with nothing in its
+/// place, the line goes.
+fn mutate(text: &str, from: &str, which: usize, to: &str) -> Kernel {
+    let mut seen = 0;
+    let lines = text.lines().filter_map(|line| {
+        let here = line.contains(from) && seen == which;
+        seen += usize::from(line.contains(from));
+        match (here, to) {
+            (false, _) => Some(line.to_owned()),
+            (true, "") => None,
+            (true, to) => Some(line.replace(from, to)),
+        }
+    });
+    let mutant: Vec<String> = lines.collect();
+    let mutant = mutant.join("\n");
+    assert_ne!(mutant, text.trim_end(), "there is no {from}");
+    parse(&mutant).unwrap_or_else(|error| panic!("{error}: {mutant}"))
+}
+
 #[test]
 fn mutants_of_the_atoms_examples_are_found() {
     for (name, from, which, to, expected) in MUTANTS {
         let atom = atom::all().find(|atom| atom.name == *name).unwrap();
-        let text = (atom.example)().unwrap().to_string();
-        let mut seen = 0;
-        let lines = text.lines().filter_map(|line| {
-            let here = line.contains(from) && seen == *which;
-            seen += usize::from(line.contains(from));
-            match (here, *to) {
-                (false, _) => Some(line.to_owned()),
-                (true, "") => None,
-                (true, to) => Some(line.replace(from, to)),
-            }
-        });
-        let mutant: Vec<String> = lines.collect();
-        assert_ne!(mutant.join("\n"), text.trim_end(), "{name} has no {from}");
-        let mutant = parse(&mutant.join("\n")).unwrap();
-        check_fault(&format!("{name} without {from} {which}"), expected, &mutant);
+        let mutant = mutate(&(atom.example)().unwrap().to_string(), from, *which, to);
+        check_fault(&format!("{name}, {from} {which}"), expected, &mutant);
+    }
+}
+
+/// Likewise of the product of the template.
+const GEMM_MUTANTS: &[(&str, usize, &str, &str)] = &[
+    ("Fence<init>", 0, "", "missing fence"),
+    ("Sync", 0, "", "barrier or race"),
+    ("%empty[@filling.stage] <- Wait", 0, "", "in flight or deadlock"),
+    ("Wait<@using.parity>", 0, "Wait<1 - @using.parity>", "in flight or uninitialised"),
+    ("%full[@using.stage] <- Wait", 0, "", "in flight or uninitialised"),
+    ("%empty[(@using.stage", 0, "", "deadlock"),
+    ("WaitGroup<matmul, 1>", 0, "WaitGroup<matmul, 2>", "in flight"),
+    ("WaitGroup<matmul, 0>", 0, "", "in flight"),
+    ("Fence<matmul>", 0, "", "missing fence"),
+    ("Fence<proxy>", 0, "", "missing fence"),
+    ("WaitGroup<bulk, 0, read>", 0, "", "in flight"),
+    ("Registers<40>", 0, "", "deadlock"),
+];
+
+#[test]
+fn mutants_of_the_gemm_template_are_found() {
+    let gemm = Gemm { columns: 128, stages: 2, ..Gemm::default() };
+    let text = gemm.kernel().unwrap().to_string();
+    let symbols = [("M", 128), ("N", 128), ("K", 256), ("blocks", 1)];
+    for (from, which, to, expected) in GEMM_MUTANTS {
+        let mutant = mutate(&text, from, *which, to);
+        for seed in [None, Some(7)] {
+            let outcome = run(&mutant, &symbols, seed);
+            let found: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
+            assert_eq!(outcome.findings.len(), 1, "{from}: {found:#?}");
+            let kind = kind(&outcome.findings[0].fault);
+            assert!(expected.split(" or ").any(|e| e == kind), "{from}: {found:#?}");
+        }
     }
 }
 
@@ -516,7 +579,7 @@ fn copies_go_to_all_blocks_of_a_cluster() {
         ("%empty[0] <- Wait<1 - @round><<<#grid,#one>>>()\n", "in flight or race"),
         ("Sync<<<#grid,#warp>>>()\n", "race"),
         ("Sync<<<#pair,#warp>>>()\n}", "race or invalid"),
-        ("%full[0] <- Wait<@round><<<#grid,#warp>>>()\n", "in flight"),
+        ("%full[0] <- Wait<@round><<<#grid,#warp>>>()\n", "in flight or uninitialised"),
     ];
     for (line, expected) in mutants {
         let brace = if line.ends_with('}') { "}" } else { "" };
@@ -587,6 +650,11 @@ fn costs_are_counted() {
     assert_eq!((total.shared.read, total.shared.written), (256, 256));
     assert_eq!((total.sectors, total.conflicts), (16, 0));
     assert_eq!(run(&kernel, &[], None).costs.atoms()["bar.sync"], 2);
+    // Rows of 32 bytes: of eight, the fifth lies in the banks of the first.
+    let atom = atom::all().find(|atom| atom.name == "ldmatrix.x4").unwrap();
+    let costs = run(&(atom.example)().unwrap(), &[], None).costs;
+    let cost = costs.statements.iter().find(|cost| cost.atom == "ldmatrix.x4").unwrap();
+    assert_eq!((cost.executions, cost.conflicts, cost.shared.read), (1, 4, 512));
 }
 
 #[test]
