@@ -340,7 +340,8 @@ impl<'p, 'k> Machine<'p, 'k> {
     }
 
     fn deadlock(&mut self) {
-        let mut waiting = Vec::new();
+        // Warps that wait at one place are told together.
+        let mut waiting: Vec<(String, i64, Vec<String>)> = Vec::new();
         let mut first = None;
         for (w, runner) in self.runners.iter().enumerate() {
             if runner.state == State::Ended {
@@ -349,12 +350,20 @@ impl<'p, 'k> Machine<'p, 'k> {
             let number = self.program.numbers[runner.counter];
             first = first.or(Some((w, number)));
             let block = self.blocks[runner.block].number;
-            let text = self.program.line(number);
             let state = self.waits_for(w).unwrap_or_default();
-            let index = runner.index;
-            waiting
-                .push(format!("block {block} warp {index} at statement {number}: {text}{state}"));
+            let place = format!("statement {number}: {}{state}", self.program.line(number));
+            let warp = runner.index.to_string();
+            match waiting.iter_mut().find(|row| row.0 == place && row.1 == block) {
+                Some(row) => row.2.push(warp),
+                None => waiting.push((place, block, vec![warp])),
+            }
         }
+        let waiting: Vec<String> = waiting
+            .into_iter()
+            .map(|(place, block, warps)| {
+                format!("warps {} of block {block} wait at {place}", warps.join(", "))
+            })
+            .collect();
         if let Some((warp, number)) = first {
             self.record(warp, Fault::Deadlock(waiting.join("; ")), number, None, None);
         }
@@ -382,6 +391,9 @@ impl<'p, 'k> Machine<'p, 'k> {
     /// What must not be left undone when a block leaves.
     fn check_exits(&mut self) {
         for w in 0..self.runners.len() {
+            if self.stopped {
+                return;
+            }
             let runner = &self.runners[w];
             let unread = |lane: &usize| runner.bulk.read[*lane] < runner.bulk.used[*lane];
             let uncopied = |lane: &usize| runner.copies.done[*lane] < runner.copies.used[*lane];
@@ -426,7 +438,9 @@ impl<'p, 'k> Machine<'p, 'k> {
             faults.push((Fault::Race(what), *at));
         }
         for (fault, at) in faults {
-            self.record(block * warps, fault, at, None, None);
+            if !self.stopped {
+                self.record(block * warps, fault, at, None, None);
+            }
         }
     }
 

@@ -464,8 +464,8 @@ fn mutants_of_the_atoms_examples_are_found() {
 const GEMM_MUTANTS: &[(&str, usize, &str, &str)] = &[
     ("Fence<init>", 0, "", "missing fence"),
     ("Sync", 0, "", "barrier or race"),
-    ("%empty[@filling.stage] <- Wait", 0, "", "in flight or deadlock"),
-    ("Wait<@using.parity>", 0, "Wait<1 - @using.parity>", "in flight or uninitialised"),
+    ("%empty[@filling.stage] <- Wait", 0, "", "in flight or barrier"),
+    ("Wait<@using.parity>", 0, "Wait<1 - @using.parity>", "in flight or uninitialised or deadlock"),
     ("%full[@using.stage] <- Wait", 0, "", "in flight or uninitialised"),
     ("%empty[(@using.stage", 0, "", "deadlock"),
     ("WaitGroup<matmul, 1>", 0, "WaitGroup<matmul, 2>", "in flight"),
