@@ -83,7 +83,7 @@ pub(super) const ATOMS: &[Atom] = &[
         "bar.warp.sync",
         Arch::Sm70,
         "Sync<<<[32]>>>()",
-        always,
+        |s| if s.across_blocks() { Err("it is for threads of one block") } else { Ok(()) },
         |_, w| w.rendezvous(),
         |_, _| asm("bar.warp.sync 0xffffffff;", &[], &[]),
         examples::warp_sync,
@@ -335,9 +335,16 @@ fn block_wide(site: &Site<'_>) -> std::result::Result<(), &'static str> {
     }
 }
 
-/// All threads of more than one block.
+/// All threads of all blocks of a cluster.
 fn cluster_wide(site: &Site<'_>) -> std::result::Result<(), &'static str> {
-    if site.across_blocks() { Ok(()) } else { Err("it is for the blocks of a cluster") }
+    let size = |threads| site.kernel.threads(threads).view.size();
+    let whole = size(site.spec.blocks).constant() == site.kernel.cluster_size().ok()
+        && size(site.spec.threads) == size(site.kernel.block);
+    if site.across_blocks() && whole {
+        Ok(())
+    } else {
+        Err("it is for all threads of all blocks of a cluster")
+    }
 }
 
 /// The whole block uses barrier 0; the n-th tile of its threads uses barrier n + 1.
