@@ -3,6 +3,7 @@
 // The checks that the tests share are not themselves marked as tests.
 #![allow(clippy::unwrap_used)]
 
+mod atoms;
 mod documented;
 mod emit;
 mod expression;
@@ -11,5 +12,6 @@ mod index;
 mod kernel_text;
 mod property;
 mod simulate;
+mod support;
 mod target;
 mod views;

@@ -1,0 +1,86 @@
+//! What the tests of simulated kernels share: inputs, runs, and the names of faults.
+
+use std::collections::HashSet;
+
+use graphene_ir::index::Expr;
+use graphene_ir::kernel::{Kernel, Kind, Stmt, TensorId};
+use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
+
+/// The parameters that a kernel writes without reading them.
+fn outputs(kernel: &Kernel) -> HashSet<TensorId> {
+    let mut roots = std::collections::HashMap::new();
+    let mut outs = HashSet::new();
+    kernel.each_stmt(&mut |stmt| match stmt {
+        Stmt::View(id, of, _) => {
+            let root = *roots.get(of).unwrap_or(of);
+            roots.insert(*id, root);
+        }
+        Stmt::Spec(spec) if spec.body.is_none() && spec.kind != Kind::MatMul => {
+            outs.extend(spec.outs.iter().map(|out| *roots.get(&out.tensor).unwrap_or(&out.tensor)));
+        }
+        _ => {}
+    });
+    outs
+}
+
+/// Inputs for these symbols: element `i` of the `n`-th parameter is `element(n, i)`; what is only
+/// written holds nothing.
+pub(crate) fn inputs(
+    kernel: &Kernel,
+    symbols: &[(&str, i64)],
+    element: impl Fn(usize, usize) -> f64,
+) -> Inputs {
+    let outputs = outputs(kernel);
+    let value = |expr: &Expr| {
+        let symbol = |name: &str| symbols.iter().find(|row| row.0 == name).map(|row| row.1);
+        expr.value(&|var| symbol(var.name())).unwrap()
+    };
+    let mut inputs = Inputs::default();
+    inputs.symbols.extend(symbols.iter().map(|&(name, value)| (name.to_owned(), value)));
+    for (n, &param) in kernel.params.iter().enumerate() {
+        let axes = kernel.tensor(param).view.axes();
+        let empty = axes.iter().any(|axis| value(&axis.size) == 0);
+        let last: i64 = axes.iter().map(|axis| (value(&axis.size) - 1) * value(&axis.stride)).sum();
+        let len = if empty { 0 } else { usize::try_from(last + 1).unwrap() };
+        let buffer = if outputs.contains(&param) {
+            Buffer::Undefined(len)
+        } else {
+            Buffer::Data((0..len).map(|i| element(n, i)).collect())
+        };
+        inputs.buffers.insert(kernel.tensor_name(param).to_owned(), buffer);
+    }
+    inputs
+}
+
+/// The elements of an input.
+pub(crate) fn data<'a>(inputs: &'a Inputs, name: &str) -> &'a [f64] {
+    match &inputs.buffers[name] {
+        Buffer::Data(data) => data,
+        Buffer::Undefined(_) => panic!("%{name} is an output"),
+    }
+}
+
+/// Runs a kernel, warps in turn or in a random order.
+pub(crate) fn run(kernel: &Kernel, inputs: &Inputs, seed: Option<u64>) -> Outcome {
+    simulate(kernel, inputs, &Options { seed, ..Options::default() }).unwrap()
+}
+
+/// In turn, and in this many random orders.
+pub(crate) fn orders(count: u64) -> impl Iterator<Item = Option<u64>> {
+    std::iter::once(None).chain((1..=count).map(Some))
+}
+
+pub(crate) fn check_clean(name: &str, outcome: &Outcome) {
+    let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
+    assert!(findings.is_empty(), "{name}: {findings:#?}");
+}
+
+/// x·Φ(x), with Φ from Simpson's rule on the density: right to 1e-12 for |x| up to 16.
+pub(crate) fn gelu(x: f64) -> f64 {
+    let steps = 4000;
+    let width = x / f64::from(steps);
+    let density = |i: i32| (-(width * f64::from(i)).powi(2) / 2.0).exp();
+    let inner: f64 = (1..steps).map(|i| density(i) * if i % 2 == 0 { 2.0 } else { 4.0 }).sum();
+    let integral = (density(0) + inner + density(steps)) * width / 3.0;
+    x * (0.5 + integral / (2.0 * std::f64::consts::PI).sqrt())
+}
