@@ -4,7 +4,7 @@ use super::{Context, Edges, PANEL, Place, ROWS, leaf};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Fence, Group, Kind, Operand, TensorId, Test, ThreadsId};
+use crate::kernel::{Binary, Fence, Group, Kind, Operand, Ring, TensorId, Test, ThreadsId};
 use crate::layout::Swizzle;
 use crate::tensor::{Coord, Memory, Scalar, Shape, Tile, View};
 
@@ -14,8 +14,8 @@ pub(super) struct Store<'a> {
     context: &'a Context<'a>,
     own: ThreadsId,
     group: Var,
-    /// `[group, buffer].[64, 64]`; none where elements move alone.
-    buffers: Option<TensorId>,
+    /// `[group, buffer].[64, 64]`, and whose turn it is; none where elements move alone.
+    buffers: Option<(TensorId, Ring)>,
     /// C in panels.
     panels: TensorId,
     warp: ThreadsId,
@@ -51,7 +51,8 @@ impl<'a> Store<'a> {
                     vec![leaf(ROWS, PANEL), leaf(PANEL, 1)],
                 ]);
                 let swizzle = Some(Swizzle::new(3, 4, 3)?);
-                Some(k.allocate("sC", view, gemm.scalar, Memory::Shared, swizzle)?)
+                let buffers = k.allocate("sC", view, gemm.scalar, Memory::Shared, swizzle)?;
+                Some((buffers, k.ring("leaving", 2)?))
             }
         };
         let panels = context.tiled(k, context.operands[2], "gC", [ROWS, PANEL])?;
@@ -80,8 +81,8 @@ impl<'a> Store<'a> {
     /// A tile's rows.
     pub(super) fn tile(&self, k: &mut Builder, acc: TensorId, place: &Place) -> Result<()> {
         k.for_("panel", 0..self.context.gemm.columns / PANEL, 1, true, |k, panel| {
-            match self.buffers {
-                Some(buffers) => self.panel(k, acc, place, panel, buffers),
+            match &self.buffers {
+                Some((buffers, turn)) => self.panel(k, acc, place, panel, *buffers, turn),
                 None => self.elements(k, acc, place, panel),
             }
         })
@@ -111,9 +112,10 @@ impl<'a> Store<'a> {
         place: &Place,
         panel: &Var,
         buffers: TensorId,
+        turn: &Ring,
     ) -> Result<()> {
         let one = self.context.one;
-        let at = [Expr::from(&self.group), Expr::from(panel).rem(&Expr::from(2))];
+        let at = [&self.group, &turn.stage()];
         let buffer = k.index(buffers, "buffer", at)?;
         // The buffer's last store has been read: of the two, it is the older.
         k.role(self.own, 0..1, |k| k.spec(Kind::WaitGroup(Group::Bulk, 1, true), (), (), one))?;
@@ -143,7 +145,8 @@ impl<'a> Store<'a> {
             let to = Operand { tensor: self.panels, index: Coord::list(self.at(place, panel)) };
             k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
             k.spec(Kind::Commit(Group::Bulk), (), (), one)
-        })
+        })?;
+        k.advance(turn)
     }
 
     /// Each lane writes its elements that lie within C.
