@@ -42,6 +42,12 @@ impl Arch {
     }
 }
 
+/// The registers that each thread of a block has when it starts, where the block is to have all of
+/// a multiprocessor's: they are given out by eights, and a thread has at most 256.
+pub(crate) fn registers_at_launch(threads: i64) -> i64 {
+    (65_536 / threads.max(1) / 8 * 8).min(256)
+}
+
 impl fmt::Display for Arch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = Arch::ALL.iter().find(|row| row.0 == *self);

@@ -10,7 +10,8 @@
 //! 4. *Declared.* A decomposition writes only outputs of its spec, and memory allocated within it;
 //!    it reads only inputs, outputs, and such memory.
 //! 5. *Fits.* Shared memory fits the architecture. Register budgets are stated by whole
-//!    warpgroups, and the sum over the block is at most the register file.
+//!    warpgroups, and the sum over the block is at most what it has at launch: a warpgroup that
+//!    asked for more would wait for ever.
 //! 6. *Rings.* A barrier's parity comes from a ring, or is a constant.
 //!
 //! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
@@ -21,6 +22,7 @@ mod together;
 
 use std::fmt;
 
+use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
 use crate::kernel::{Kernel, Kind, Operand, Spec, Stmt, TensorId};
 use crate::tensor::Memory;
@@ -253,8 +255,9 @@ impl Verifier<'_> {
             None => self.report(Rule::Fits, "some threads state no register budget".to_owned()),
             Some(counts) => {
                 let sum: i64 = counts.iter().sum();
-                if sum > 65_536 {
-                    self.report(Rule::Fits, format!("{sum} registers, 65536 there are"));
+                let there = registers_at_launch(threads as i64) * threads as i64;
+                if sum > there {
+                    self.report(Rule::Fits, format!("{sum} registers, {there} there are"));
                 }
             }
         }

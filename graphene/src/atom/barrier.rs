@@ -3,7 +3,7 @@
 use super::asm::asm;
 use super::moves::only_one;
 use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, always, examples};
-use crate::arch::Arch;
+use crate::arch::{Arch, registers_at_launch};
 use crate::error::Result;
 use crate::kernel::{Fence, Group, Kernel, Kind, Number};
 use crate::tensor::Agent;
@@ -199,7 +199,8 @@ pub(super) const ATOMS: &[Atom] = &[
         registers,
         |s, _| {
             let Kind::Registers(count) = s.spec.kind else { return String::new() };
-            let direction = if count < at_launch(s) { "dec" } else { "inc" };
+            let before = registers_at_launch(s.kernel.block_size().unwrap_or(1024));
+            let direction = if count < before { "dec" } else { "inc" };
             asm(&format!("setmaxnreg.{direction}.sync.aligned.u32 {count};"), &[], &[])
         },
         examples::setmaxnreg,
@@ -371,12 +372,6 @@ fn budget(site: &Site<'_>) -> std::result::Result<(), &'static str> {
         Kind::Registers(count) if (24..=256).contains(&count) && count % 8 == 0 => Ok(()),
         _ => Err("a register budget is a multiple of 8 in 24..=256"),
     }
-}
-
-/// The registers that a thread starts with, when the block has all of the multiprocessor's.
-fn at_launch(site: &Site<'_>) -> i64 {
-    let threads = site.kernel.block_size().unwrap_or(1024);
-    (65_536 / threads / 8 * 8).min(256)
 }
 
 impl Site<'_> {

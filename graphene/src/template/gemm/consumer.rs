@@ -2,6 +2,7 @@
 
 use super::epilogue::Store;
 use super::{Context, DEPTH, GROUP, ROWS, leaf};
+use crate::arch::registers_at_launch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
@@ -9,15 +10,15 @@ use crate::kernel::{Fence, Group, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::schedule::consume;
 use crate::tensor::{Memory, Scalar, Tile, View};
 
-/// Registers of all warpgroups' threads together, of which the consumers have what is left.
-const FILE: i64 = 65_536 / GROUP;
-
 impl Context<'_> {
     /// What each consumer warpgroup does.
     pub(super) fn consume(&self, k: &mut Builder) -> Result<()> {
         let gemm = self.gemm;
         let (own, group) = self.own(k)?;
-        let budget = ((FILE - 80) / gemm.consumers / 8 * 8).min(232);
+        // What the block has at launch, but for what the producer keeps.
+        let groups = gemm.consumers + 1;
+        let all = groups * registers_at_launch(GROUP * groups);
+        let budget = ((all - self.producer_registers()) / gemm.consumers / 8 * 8).min(232);
         k.spec(Kind::Registers(budget), (), (), own)?;
         let n = gemm.columns / 8;
         let fragment = View::levels_of(&[vec![leaf(2, 2), leaf(n, 4)], vec![leaf(2, 1)]]);

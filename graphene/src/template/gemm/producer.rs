@@ -8,24 +8,26 @@ use crate::kernel::{Fence, Kind, Number, Operand, TensorId, Test, ThreadsId};
 use crate::schedule::produce;
 use crate::tensor::{Coord, Memory, Tile, View};
 
-/// Registers of the producer's threads: they only issue copies.
-const REGISTERS: i64 = 40;
-
 impl Context<'_> {
     /// What the producer warpgroup does.
     pub(super) fn produce(&self, k: &mut Builder) -> Result<()> {
         let (own, _) = self.own(k)?;
+        k.spec(Kind::Registers(self.producer_registers()), (), (), own)?;
         match self.gemm.edges {
             Edges::Bulk => {
-                k.spec(Kind::Registers(REGISTERS), (), (), own)?;
                 let first = GROUP * self.gemm.consumers;
                 k.role(self.block, first..first + 1, |k| self.fill_by_copies(k))
             }
-            Edges::Moves => {
-                // Addresses and predicates of single elements take more.
-                k.spec(Kind::Registers(2 * REGISTERS), (), (), own)?;
-                self.fill_by_moves(k, own)
-            }
+            Edges::Moves => self.fill_by_moves(k, own),
+        }
+    }
+
+    /// Registers of the producer's threads: those that only issue copies need few, addresses and
+    /// predicates of single elements take more.
+    pub(super) fn producer_registers(&self) -> i64 {
+        match self.gemm.edges {
+            Edges::Bulk => 40,
+            Edges::Moves => 80,
         }
     }
 
