@@ -8,6 +8,7 @@ mod documented;
 mod emit;
 mod expression;
 mod fireiron;
+mod gemm;
 mod index;
 mod kernel_text;
 mod property;
