@@ -259,10 +259,10 @@ pub(super) fn ldmatrix_trans() -> Result<Kernel> {
     %to <- Move<<<#grid,#one>>>(%r)
   }
   Sync<<<#grid,#warp>>>()
-  %d:[4,2:2,1].fp16.RF
+  %d:[4,2:1,4].fp16.RF
   %rows:[16,2:16,8].[1,8:0,1].fp16.SH = %s.tile(1, 8)
   %row:[1,8:0,1].fp16.SH = %rows[@lane%16, @lane/16]
-  %pairs:[2,2:4,1].[2,1:2,0].fp16.RF = %d.tile(2, 1)
+  %pairs:[2,2:2,4].[2,1:1,0].fp16.RF = %d.tile(2, 1)
   %pairs <- Move<<<#grid,#warp>>>(%row)
   for(@i = 0; @i < 8; @i += 1) unroll {
     %from_2:[].fp16.RF = %d[@i/2, @i%2]

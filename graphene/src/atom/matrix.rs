@@ -14,25 +14,25 @@ const B: usize = 2;
 pub(super) const ATOMS: &[Atom] = &[
     load(
         "ldmatrix.x4",
-        "[2,2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
+        "[2,2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
         rows,
         || examples::ldmatrix(4),
     ),
-    load("ldmatrix.x2", "[2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || {
+    load("ldmatrix.x2", "[2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || {
         examples::ldmatrix(2)
     }),
-    load("ldmatrix.x1", "[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || {
+    load("ldmatrix.x1", "[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || {
         examples::ldmatrix(1)
     }),
     load(
         "ldmatrix.x4.trans",
-        "[2,2].[2].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
+        "[2,2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
         columns,
         examples::ldmatrix_trans,
     ),
     Atom {
         name: "stmatrix.x4",
-        pattern: "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2].fp16|bf16.RF)",
+        pattern: "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2:1].fp16|bf16.RF)",
         archs: Archs::Since(Arch::Sm90a),
         align: &[16, 4],
         when: always,
@@ -48,7 +48,7 @@ pub(super) const ATOMS: &[Atom] = &[
     },
     Atom {
         name: "mma.m16n8k16",
-        pattern: "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2].fp16|bf16.RF, [2].[2].fp16|bf16.RF)",
+        pattern: "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2:1].fp16|bf16.RF, [2].[2:1].fp16|bf16.RF)",
         archs: Archs::Since(Arch::Sm80),
         align: &[4, 4, 4],
         when: always,

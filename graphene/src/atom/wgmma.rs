@@ -26,7 +26,7 @@ pub(super) const ATOMS: &[Atom] = &[
     },
     Atom {
         name: "wgmma.m64k16.registers",
-        pattern: "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2].fp16|bf16.RF, [16,w].fp16|bf16.SH) async",
+        pattern: "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async",
         archs: Archs::Only(Arch::Sm90a),
         align: &[4, 4, 16],
         when: |site| {

@@ -57,5 +57,6 @@ fn a_product_in_ten_steps() {
         MatMul(8,8,8)(SH,SH,RF)(Thread)
         MatMul(8,8,1)(SH,SH,RF)(Thread)
         MatMul(8,8,1)(RF,RF,RF)(Thread)
-        MatMul(1,1,1)(RF,RF,RF)(Thread)"#]].assert_eq(&steps(&kernel).join("\n"));
+        MatMul(1,1,1)(RF,RF,RF)(Thread)"#]]
+    .assert_eq(&steps(&kernel).join("\n"));
 }
