@@ -43,11 +43,11 @@ pub struct Emitted {
 /// Prints a kernel as CUDA C++ for its architecture.
 ///
 /// # Errors
-/// [`Error::NoAtom`] for a spec that has no body and is no instruction; [`Error::Shape`] for
-/// operands that do not fit; [`Error::Emission`] for what C cannot say: registers whose number is
-/// not known, names declared twice, more shared memory than a block may have.
+/// [`Error::Emission`], naming the spec, for what is neither decomposed nor an atom, and for what C
+/// cannot say: registers whose number is not known, sizes that are no constants, more shared memory
+/// than a block may have. [`Error::Shape`] for blocks and clusters of unknown sizes.
 pub fn emit(kernel: &Kernel) -> Result<Emitted> {
-    let names = Names::of(kernel)?;
+    let names = Names::of(kernel);
     let storage = Storage::of(kernel)?;
     let (body, uses) = cuda::body(kernel, &names)?;
     let launch = launch::describe(kernel, &names, &storage, &uses)?;

@@ -50,7 +50,8 @@ pub(crate) fn emit(mut kernel: Kernel, arch: Option<Arch>, launch: bool) -> Exit
     }
 }
 
-fn fail(code: u8, message: &str) -> ExitCode {
+/// Reports an error.
+pub(crate) fn fail(code: u8, message: &str) -> ExitCode {
     eprintln!("error: {message}");
     ExitCode::from(code)
 }

@@ -5,6 +5,7 @@
 
 mod kernel;
 mod layout;
+mod simulate;
 mod svg;
 
 use std::io::Write;
@@ -56,6 +57,20 @@ enum Command {
         #[arg(long)]
         launch: bool,
     },
+    /// Runs a kernel on the CPU, on random inputs, and reports faults and costs.
+    Simulate {
+        /// The file; `-` for standard input.
+        file: PathBuf,
+        /// The value of a symbol, such as M=128; once for each.
+        #[arg(long, value_name = "NAME=N", value_parser = simulate::size)]
+        size: Vec<(String, i64)>,
+        /// Chooses the inputs, and the first order in which warps go on.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// How many orders to try, each with a seed one larger.
+        #[arg(long, default_value_t = 1)]
+        seeds: u64,
+    },
 }
 
 const INTERNAL: u8 = 1;
@@ -69,6 +84,9 @@ fn main() -> ExitCode {
         Command::Verify { file } => kernel::with(&file, |kernel| kernel::verify(&kernel)),
         Command::Emit { file, arch, launch } => {
             kernel::with(&file, |kernel| kernel::emit(kernel, arch, launch))
+        }
+        Command::Simulate { file, size, seed, seeds } => {
+            kernel::with(&file, |kernel| simulate::simulate(&kernel, size, seed, seeds))
         }
     }
 }

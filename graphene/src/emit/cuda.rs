@@ -10,7 +10,7 @@ use super::names::Names;
 use super::prelude::has_word;
 use super::refuse;
 use crate::atom;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{For, Kernel, Kind, Ring, Spec, Stmt, Test, ThreadsId, block_var, thread_var};
 use crate::launch::Condition;
@@ -56,7 +56,7 @@ impl Printer<'_> {
         let first = self.numbers.len();
         stmts.iter().try_for_each(|stmt| self.stmt(stmt))?;
         for (name, line) in self.numbers.split_off(first).into_iter().rev() {
-            if !has_word(&self.text[line.end..], &name) {
+            if !self.text[line.end..].lines().any(|line| has_word(&code_of(line), &name)) {
                 self.text.replace_range(line, "");
             }
         }
@@ -236,6 +236,14 @@ impl Printer<'_> {
             self.line(&format!("// {}", self.kernel.spec_text(spec)));
             return self.block("", body);
         }
+        let text = self
+            .atom(spec)
+            .map_err(|why| Error::Emission(format!("{}: {why}", self.kernel.spec_text(spec))))?;
+        self.line(&text);
+        Ok(())
+    }
+
+    fn atom(&self, spec: &Spec) -> Result<String> {
         let site = atom::select(self.kernel, spec)?;
         let (names, known, uses) = (self.names, &self.known, &self.uses);
         let text = (site.atom.cuda)(&site, &AtomCode { names, site: &site, known, uses });
@@ -243,8 +251,7 @@ impl Printer<'_> {
             return Err(error);
         }
         self.note_globals(&site);
-        self.line(&text);
-        Ok(())
+        Ok(text)
     }
 
     /// What an atom asks of the global tensors that it accesses.
@@ -293,6 +300,12 @@ fn declares(stmt: &Stmt) -> bool {
         | Stmt::If(..)
         | Stmt::Role(..) => false,
     }
+}
+
+/// A line without its strings, and nothing of a comment.
+fn code_of(line: &str) -> String {
+    let code = if line.trim_start().starts_with("//") { "" } else { line };
+    code.split('"').step_by(2).collect::<Vec<_>>().join(" ")
 }
 
 /// `from <= value < end`, without what holds of every value in `0..all`.

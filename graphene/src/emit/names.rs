@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::refuse;
 use crate::error::{Error, Result};
 use crate::index::Var;
 use crate::kernel::{Kernel, Stmt, TensorId, block_var, thread_var};
@@ -31,10 +30,10 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Names everything: parameters, symbols, then what statements declare, in order.
-    pub(super) fn of(kernel: &Kernel) -> Result<Names> {
+    /// Names everything: the function, parameters, symbols, then what statements declare, in order.
+    pub(super) fn of(kernel: &Kernel) -> Names {
         let mut names = Names {
-            entry: kernel.name.clone(),
+            entry: String::new(),
             tensors: BTreeMap::new(),
             vars: BTreeMap::new(),
             roots: kernel.roots(),
@@ -43,10 +42,8 @@ impl Names {
         for (var, index) in [(thread_var(1), "threadIdx"), (block_var(), "blockIdx")] {
             names.vars.insert(var.name().to_owned(), format!("(int){index}.x"));
         }
-        if identifier(&kernel.name) != kernel.name || names.taken.contains(&kernel.name) {
-            return refuse(format!("`{}` cannot be the name of a function", kernel.name));
-        }
-        names.taken.insert(kernel.name.clone());
+        names.entry = names.free(identifier(&kernel.name));
+        names.taken.insert(names.entry.clone());
         for &param in &kernel.params {
             names.declare_tensor(kernel, param);
         }
@@ -67,7 +64,7 @@ impl Names {
             | Stmt::If(..)
             | Stmt::Role(..) => {}
         });
-        Ok(names)
+        names
     }
 
     /// The function's name.

@@ -514,7 +514,7 @@ fn refusals() {
         VECTORS,
         "%r:[8:1].fp16.RF
          for(@i = 0; @i < 8; @i += 1) { %r[@i] <- Move<<<#grid, #one>>>(%in[@i]) }",
-        &expect!["the register r[@i] depends on @i, which is no counter of an unrolled loop"],
+        &expect!["%r[@i] <- Move<<<#grid, #one>>>(%in[@i]): the register r[@i] depends on @i, which is no counter of an unrolled loop"],
     );
     check_refused(
         VECTORS,
@@ -529,6 +529,6 @@ fn refusals() {
     check_refused(
         VECTORS,
         "%out <- Move<<<#grid, #warp>>>(%in)",
-        &expect!["no atom carries this out; near ones: []"],
+        &expect!["%out <- Move<<<#grid, #warp>>>(%in): no atom carries this out; near ones: []"],
     );
 }
