@@ -18,9 +18,12 @@ pub(super) const ATOMS: &[Atom] = &[
         rows,
         || examples::ldmatrix(4),
     ),
-    load("ldmatrix.x2", "[2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || {
-        examples::ldmatrix(2)
-    }),
+    load(
+        "ldmatrix.x2",
+        "[2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
+        rows,
+        || examples::ldmatrix(2),
+    ),
     load("ldmatrix.x1", "[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || {
         examples::ldmatrix(1)
     }),

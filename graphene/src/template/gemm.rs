@@ -14,7 +14,7 @@ mod epilogue;
 mod producer;
 
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, Kind, TensorId, ThreadsId, Unary};
@@ -47,6 +47,9 @@ pub struct Gemm {
     pub consumers: i64,
     /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
     pub raster: i64,
+    /// Blocks of a cluster, 1 or 2: two take neighbouring rows of tiles, and each brings half of
+    /// their common tile of B to both.
+    pub cluster: i64,
 }
 
 /// What becomes of the sums.
@@ -94,6 +97,7 @@ impl Default for Gemm {
             stages: 4,
             consumers: 2,
             raster: 8,
+            cluster: 1,
         }
     }
 }
@@ -104,7 +108,7 @@ struct Sizes {
     n: Var,
     depth: Var,
     batch: Option<Var>,
-    /// The number of blocks.
+    /// The number of clusters, or of blocks that are alone.
     count: Var,
 }
 
@@ -116,10 +120,13 @@ struct Context<'a> {
     block: ThreadsId,
     /// The block's threads as warpgroups.
     groups: ThreadsId,
-    /// The block's first tile, and the distance to its next.
+    /// The two blocks of the own cluster, and which of them the own one is; none where blocks are
+    /// alone.
+    pair: Option<(ThreadsId, Expr)>,
+    /// The block's or cluster's first tile, and the distance to its next.
     first: Expr,
     stride: Expr,
-    /// Tiles in all, and along each side.
+    /// Tiles in all, and along each side; a cluster's two count as one.
     tiles: Expr,
     tiles_m: Expr,
     tiles_n: Expr,
@@ -153,14 +160,16 @@ impl Gemm {
         ROWS * self.consumers
     }
 
-    /// The kernel, with symbols M, N, K, the number of blocks, and that of products if batched.
+    /// The kernel, with symbols M, N, K, the number of blocks or clusters, and that of products if
+    /// batched.
     ///
     /// # Errors
     /// [`Error::Kernel`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);
-        let [m, n, depth, count] = ["M", "N", "K", "blocks"].map(|name| k.symbol(name));
+        let count = if self.cluster == 1 { "blocks" } else { "clusters" };
+        let [m, n, depth, count] = ["M", "N", "K", count].map(|name| k.symbol(name));
         let [m, n, depth, count] = [m?, n?, depth?, count?];
         let batch = if self.batched { Some(k.symbol("batch")?) } else { None };
         let mut matrix = |name: &str, rows: &Var, columns: &Var, transposed: bool| {
@@ -173,14 +182,27 @@ impl Gemm {
         let c = matrix("C", &m, &n, false)?;
         let bias =
             if self.epilogue.bias { Some(k.param("bias", line(&n), self.scalar)?) } else { None };
-        let grid = k.grid("grid", line(&count))?;
+        let grid = k.grid("grid", self.grid(&count))?;
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
         let sizes = Sizes { m, n, depth, batch, count };
         let context = self.context(&mut k, &sizes, [a, b, c], bias, residual, [grid, block])?;
         k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
+        if let Some((pair, _)) = context.pair {
+            // A block's shared memory stays while the other may still arrive or copy there.
+            k.add(Header::new(Kind::Sync, (), (), block).on(pair))?;
+        }
         let ins: Vec<TensorId> = [a, b].into_iter().chain(bias).chain(residual).collect();
         k.finish(c, ins)
+    }
+
+    /// One dimension of blocks, or clusters of two.
+    fn grid(&self, count: &Var) -> View {
+        if self.cluster == 1 {
+            return line(count);
+        }
+        let clusters = Shape::Leaf(count.into(), Expr::from(self.cluster));
+        View::levels_of(&[vec![clusters], vec![leaf(self.cluster, 1)]])
     }
 
     fn check(&self) -> Result<()> {
@@ -193,6 +215,12 @@ impl Gemm {
         }
         if self.stages < 2 || self.consumers < 1 || self.raster < 1 {
             return refuse("a ring has two stages or more, a block a consumer, a band a row");
+        }
+        if !(1..=2).contains(&self.cluster) {
+            return refuse("a cluster has one block or two");
+        }
+        if self.cluster == 2 && (self.edges == Edges::Moves || self.columns % (2 * PANEL) != 0) {
+            return refuse("a cluster's blocks copy halves of 64 or 128 columns");
         }
         Ok(())
     }
@@ -209,7 +237,14 @@ impl Gemm {
     ) -> Result<Context<'_>> {
         let Sizes { m, n, depth, batch, count } = sizes;
         let one = k.scalar(block, "one")?;
-        let [first] = k.indices(grid, ["first"])?;
+        let (first, pair) = if self.cluster == 1 {
+            let [first] = k.indices(grid, ["first"])?;
+            (first, None)
+        } else {
+            let [cluster, rank] = k.indices(grid, ["cluster", "rank"])?;
+            let pair = k.index(grid, "pair", [&cluster])?;
+            (cluster, Some((pair, Expr::from(rank))))
+        };
         let groups = k.tile(block, "warpgroups", &[Tile::of(GROUP)])?;
         let shared = [
             self.ring_of(k, "sA", self.rows(), self.a_transposed)?,
@@ -219,16 +254,22 @@ impl Gemm {
             Edges::Bulk => 1,
             Edges::Moves => GROUP,
         };
-        let pipeline = Pipeline::new(k, self.stages, filled_by, 4 * self.consumers, block)?;
-        k.spec(Kind::Sync, (), (), block)?;
+        let emptied_by = 4 * self.consumers * self.cluster;
+        let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
+        let meet = Header::new(Kind::Sync, (), (), block);
+        k.add(match pair {
+            Some((pair, _)) => meet.on(pair),
+            None => meet,
+        })?;
         let tiles = |extent: &Var, size: i64| Expr::from(extent).ceil_div(&Expr::from(size));
-        let (tiles_m, tiles_n) = (tiles(m, self.rows()), tiles(n, self.columns));
+        let (tiles_m, tiles_n) = (tiles(m, self.rows() * self.cluster), tiles(n, self.columns));
         let products = batch.as_ref().map_or(Expr::from(1), Expr::from);
         Ok(Context {
             gemm: self,
             one,
             block,
             groups,
+            pair,
             first: first.into(),
             stride: count.into(),
             tiles: tiles_m.clone() * &tiles_n * products,
@@ -290,7 +331,11 @@ impl Context<'_> {
             let within = Expr::from(k.let_("within", t.rem(&band_size))?);
             let m = k.let_("m", band * raster + within.rem(&height))?;
             let n = k.let_("n", within.div(&height))?;
-            body(k, &Place { batch, m: m.into(), n: n.into() })
+            let mut m = Expr::from(m);
+            if let Some((_, rank)) = &self.pair {
+                m = m * self.gemm.cluster + rank;
+            }
+            body(k, &Place { batch, m, n: n.into() })
         })
     }
 

@@ -514,7 +514,9 @@ fn refusals() {
         VECTORS,
         "%r:[8:1].fp16.RF
          for(@i = 0; @i < 8; @i += 1) { %r[@i] <- Move<<<#grid, #one>>>(%in[@i]) }",
-        &expect!["%r[@i] <- Move<<<#grid, #one>>>(%in[@i]): the register r[@i] depends on @i, which is no counter of an unrolled loop"],
+        &expect![
+            "%r[@i] <- Move<<<#grid, #one>>>(%in[@i]): the register r[@i] depends on @i, which is no counter of an unrolled loop"
+        ],
     );
     check_refused(
         VECTORS,

@@ -38,6 +38,7 @@ const SMALL: Gemm = Gemm {
     stages: 2,
     consumers: 1,
     raster: 2,
+    cluster: 1,
 };
 
 const MOVES: Gemm = Gemm { edges: Edges::Moves, ..SMALL };
@@ -46,7 +47,8 @@ const MOVES: Gemm = Gemm { edges: Edges::Moves, ..SMALL };
 /// sums must be rounded.
 fn operands(gemm: &Gemm, sizes: Sizes) -> Inputs {
     let Sizes { m, n, k, batch, blocks } = sizes;
-    let symbols = [("M", m), ("N", n), ("K", k), ("batch", batch), ("blocks", blocks)];
+    let symbols =
+        [("M", m), ("N", n), ("K", k), ("batch", batch), ("blocks", blocks), ("clusters", blocks)];
     let symbols = symbols.map(|(name, value)| (name, i64::try_from(value).unwrap()));
     let half = if gemm.scalar == Scalar::F16 { 1 << 10 } else { 1 << 7 };
     let mut random = Random::new(1);
@@ -142,6 +144,12 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
         (Gemm { scalar: Scalar::Bf16, ..SMALL }, partial, 2),
         (Gemm { consumers: 2, ..SMALL }, partial, 20),
         (Gemm { consumers: 2, stages: 4, raster: 1, ..SMALL }, Sizes::of([264, 72, 328], 2), 2),
+        (Gemm { columns: 128, cluster: 2, ..SMALL }, Sizes::of([200, 136, 200], 2), 20),
+        (
+            Gemm { columns: 256, cluster: 2, b_transposed: true, ..SMALL },
+            Sizes::of([72, 264, 136], 1),
+            2,
+        ),
         (Gemm { columns: 128, stages: 3, ..SMALL }, Sizes::of([136, 264, 200], 2), 2),
         (Gemm { columns: 128, consumers: 2, ..SMALL }, Sizes::of([136, 264, 136], 1), 5),
         (Gemm { columns: 192, ..SMALL }, Sizes::of([72, 392, 72], 1), 5),

@@ -83,7 +83,8 @@ fn try_one(
             buffers.push((name, device.upload(&encode(data, scalars[name]))?));
         }
     }
-    let given: Vec<(&str, &Buffer)> = buffers.iter().map(|(name, buffer)| (*name, buffer)).collect();
+    let given: Vec<(&str, &Buffer)> =
+        buffers.iter().map(|(name, buffer)| (*name, buffer)).collect();
     loaded.bind(&given, &[])?.launch()?;
     device.synchronize()?;
     for (name, buffer) in &buffers {

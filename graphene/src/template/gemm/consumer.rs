@@ -28,9 +28,18 @@ impl Context<'_> {
         let lanes = k.tile(self.block, "lanes", &[Tile::Modes(vec![(warps, 32)])])?;
         let ring = k.ring("using", gemm.stages)?;
         let stages = Expr::from(gemm.stages);
+        // Both blocks of a cluster fill a stage, and wait until both have left it.
+        let mut empty = vec![self.pipeline.empty];
+        if let Some((_, rank)) = &self.pair {
+            empty.push(k.peer(empty[0], "empty_there", Expr::from(1) - rank)?);
+        }
         let release = |k: &mut Builder, stage: Expr| {
-            let empty = Operand::at(self.pipeline.empty, [stage]);
-            k.role(lanes, 0..1, |k| k.spec(Kind::Arrive(None), empty, (), self.one))
+            k.role(lanes, 0..1, |k| {
+                empty.iter().try_for_each(|&empty| {
+                    let empty = Operand::at(empty, [stage.clone()]);
+                    k.spec(Kind::Arrive(None), empty, (), self.one)
+                })
+            })
         };
         let store = Store::new(k, self, own, &group)?;
         self.each_tile(k, |k, place| {

@@ -36,21 +36,48 @@ impl Context<'_> {
         let gemm = self.gemm;
         let [a, b, _] = self.operands;
         let box_a = if gemm.a_transposed { PANEL } else { gemm.rows() };
-        let box_b = if gemm.b_transposed { PANEL } else { gemm.columns };
+        let box_b = if gemm.b_transposed { PANEL } else { gemm.columns / gemm.cluster };
         let from_a = self.tiled(k, a, "gA", [box_a, DEPTH])?;
         let from_b = self.tiled(k, b, "gB", [DEPTH, box_b])?;
         self.each_stage(k, self.one, |k, place, step, full, stage| {
             let bytes = (gemm.rows() + gemm.columns) * DEPTH * gemm.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
-            self.copies(k, 0, box_a, stage, &full, |i| {
+            let [to_a, to_b] = self.stage(k, stage, [box_a, box_b])?;
+            for i in 0..gemm.rows() / box_a {
                 let row = place.m.clone() * (gemm.rows() / box_a) + i;
-                (from_a, place.at(row, step.into()))
-            })?;
-            self.copies(k, 1, box_b, stage, &full, |i| {
-                let column = place.n.clone() * (gemm.columns / box_b) + i;
-                (from_b, place.at(step.into(), column))
-            })
+                let from =
+                    Operand { tensor: from_a, index: Coord::list(place.at(row, step.into())) };
+                let to = Operand::at(to_a, [i, 0]);
+                k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
+            }
+            // Of a cluster, each block brings its share of B to both.
+            let share = gemm.columns / box_b / gemm.cluster;
+            for i in 0..share {
+                let own = match &self.pair {
+                    Some((_, rank)) => rank.clone() * share + i,
+                    None => Expr::from(i),
+                };
+                let column = place.n.clone() * (gemm.columns / box_b) + &own;
+                let at = place.at(step.into(), column);
+                let from = Operand { tensor: from_b, index: Coord::list(at) };
+                let to = Operand::at(to_b, [Expr::from(0), own]);
+                let copy = Header::new(Kind::Move, to, from, self.one).signals(full.clone());
+                k.add(match self.pair {
+                    Some((pair, _)) => copy.on(pair),
+                    None => copy,
+                })?;
+            }
+            Ok(())
         })
+    }
+
+    /// A stage of both rings, in boxes.
+    fn stage(&self, k: &mut Builder, stage: &Var, boxes: [i64; 2]) -> Result<[TensorId; 2]> {
+        let [a, b] = self.shared;
+        let a = k.index(a, "stage_a", [stage])?;
+        let a = k.tile(a, "boxes_a", &[Tile::of(boxes[0]), Tile::Whole])?;
+        let b = k.index(b, "stage_b", [stage])?;
+        Ok([a, k.tile(b, "boxes_b", &[Tile::Whole, Tile::of(boxes[1])])?])
     }
 
     fn each_stage(
@@ -67,32 +94,6 @@ impl Context<'_> {
                 })
             })
         })
-    }
-
-    fn copies(
-        &self,
-        k: &mut Builder,
-        operand: usize,
-        side: i64,
-        stage: &Var,
-        full: &Operand,
-        from: impl Fn(i64) -> (TensorId, Vec<Expr>),
-    ) -> Result<()> {
-        let size = [self.gemm.rows(), self.gemm.columns][operand];
-        let to = k.index(self.shared[operand], "stage", [stage])?;
-        let tile = match operand {
-            0 => [Tile::of(side), Tile::Whole],
-            _ => [Tile::Whole, Tile::of(side)],
-        };
-        let boxes = k.tile(to, "boxes", &tile)?;
-        for i in 0..size / side {
-            let (source, at) = from(i);
-            let source = Operand { tensor: source, index: Coord::list(at) };
-            let at = if operand == 0 { [i, 0] } else { [0, i] };
-            let copy = Header::new(Kind::Move, Operand::at(boxes, at), source, self.one);
-            k.add(copy.signals(full.clone()))?;
-        }
-        Ok(())
     }
 
     /// All threads move elements, zeros where there are none.
