@@ -281,21 +281,29 @@ impl Error {
             | Self::Oversized { .. }
             | Self::Index { .. }
             | Self::Write { .. } => 2,
-            Self::Run { source, .. } if is_too_large(source) => 2,
-            Self::Import(_) | Self::Read { .. } | Self::Run { .. } | Self::Evaluate { .. } => 3,
+            Self::Run { source, .. } => run_code(source),
+            Self::Import(_) | Self::Read { .. } | Self::Evaluate { .. } => 3,
             Self::Device(_) => 6,
             Self::Timeout { .. } => 124,
         }
     }
 }
 
-/// Whether sizes are refused for being too large.
-fn is_too_large(error: &graphene_runtime::Error) -> bool {
+/// The exit code of what a run ran into: whose fault it is.
+fn run_code(error: &graphene_runtime::Error) -> u8 {
     use graphene_runtime::Error as E;
     match error {
-        E::At { error, .. } => is_too_large(error),
-        E::TooLarge { .. } | E::Memory { .. } | E::Exceeds { .. } => true,
-        E::Infer(error) => matches!(**error, InferError::Size(_)),
+        E::At { error, .. } => run_code(error),
+        E::Compile { .. }
+        | E::Parameters { .. }
+        | E::Unbound { .. }
+        | E::Symbol { .. }
+        | E::Condition { .. }
+        | E::Short { .. }
+        | E::Foreign { .. }
+        | E::Grid { .. } => 1,
+        E::TooLarge { .. } | E::Memory { .. } | E::Exceeds { .. } => 2,
+        E::Infer(error) if matches!(**error, InferError::Size(_)) => 2,
         E::OutOfBounds { .. }
         | E::Mismatch { .. }
         | E::Overlap { .. }
@@ -307,8 +315,10 @@ fn is_too_large(error: &graphene_runtime::Error) -> bool {
         | E::InputCount { .. }
         | E::Input { .. }
         | E::Dim(_)
+        | E::Infer(_)
         | E::Tensor(_)
-        | E::Eval(_) => false,
+        | E::Eval(_) => 3,
+        E::MissingLibrary(_) | E::OldLibrary(_) | E::NoDevice { .. } | E::Device { .. } => 6,
     }
 }
 
