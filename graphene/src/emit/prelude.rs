@@ -46,61 +46,6 @@ __device__ __forceinline__ half __hfma(half a, half b, half c) {
 "#,
     ),
     (
-        "__hadd",
-        r#"
-__device__ __forceinline__ half __hadd(half a, half b) {
-  asm("add.rn.f16 %0, %0, %1;" : "+h"(a.bits) : "h"(b.bits));
-  return a;
-}
-"#,
-    ),
-    (
-        "__hsub",
-        r#"
-__device__ __forceinline__ half __hsub(half a, half b) {
-  asm("sub.rn.f16 %0, %0, %1;" : "+h"(a.bits) : "h"(b.bits));
-  return a;
-}
-"#,
-    ),
-    (
-        "__hmul",
-        r#"
-__device__ __forceinline__ half __hmul(half a, half b) {
-  asm("mul.rn.f16 %0, %0, %1;" : "+h"(a.bits) : "h"(b.bits));
-  return a;
-}
-"#,
-    ),
-    (
-        "__hfma2",
-        r#"
-// On two halves in one register.
-__device__ __forceinline__ unsigned __hfma2(unsigned a, unsigned b, unsigned c) {
-  asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
-  return c;
-}
-"#,
-    ),
-    (
-        "__hadd2",
-        r#"
-__device__ __forceinline__ unsigned __hadd2(unsigned a, unsigned b) {
-  asm("add.rn.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
-  return a;
-}
-"#,
-    ),
-    (
-        "__hmul2",
-        r#"
-__device__ __forceinline__ unsigned __hmul2(unsigned a, unsigned b) {
-  asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
-  return a;
-}
-"#,
-    ),
-    (
         "TensorMap",
         r#"
 // A CUtensorMap, which the host encodes.

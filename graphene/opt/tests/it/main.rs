@@ -124,7 +124,7 @@ fn kernels() {
                   pointer %in: @N of fp32, read\npointer %out: @N of fp32, written\nsymbol @N\n";
     check_kernel(DOUBLE, &["emit", "--launch"], 0, launch, "");
     let sized = ["simulate", "--size", "N=20", "--seeds", "3"];
-    let costs = "statement 5 ld.global: 1 times; global 80 read, 0 written, ";
+    let costs = "statement 4 ld.global: 1 times; global 80 read, 0 written, ";
     check_kernel(DOUBLE, &sized, 0, costs, "");
 }
 
@@ -138,7 +138,7 @@ fn wrong_kernels() {
     let outside = "error: %in[20] is read or written out of bounds; in statement 4: %r <- Move<<<#grid, \
                    #one>>>(%in[@lane]); block 0, warp 0, lane 20\n\
                    error: %r[] is read before it is written; in statement 5: %r <- \
-                   Binary(Add)<<<#grid, #one>>>(%r, %r); block 0, warp 0, lane 20\n\
+                   BinaryPointwise<+><<<#grid, #one>>>(%r, %r); block 0, warp 0, lane 20\n\
                    error: %out[20] is read or written out of bounds; in statement 6: %out[@lane] \
                    <- Move<<<#grid, #one>>>(%r); block 0, warp 0, lane 20\n\
                    error: found with seed 0\n";
