@@ -8,13 +8,21 @@ use graphene_ir::layout::expr;
 
 use crate::{ALGEBRA, INTERNAL, USAGE, print, svg};
 
-pub(crate) fn layout(expression: &str, file: Option<PathBuf>) -> ExitCode {
+pub(crate) fn layout(
+    expression: &str,
+    file: Option<PathBuf>,
+    owners: Option<[i64; 2]>,
+) -> ExitCode {
     let value = match expr::evaluate(expression) {
         Ok(value) => value,
         Err(error) => return fail(expression, &error),
     };
     if let Some(file) = file {
-        let drawing = match svg::draw(&value) {
+        let drawing = match owners {
+            Some(grid) => svg::draw_owners(&value, grid),
+            None => svg::draw(&value),
+        };
+        let drawing = match drawing {
             Ok(drawing) => drawing,
             Err(error) => {
                 eprintln!("error: {error}");

@@ -35,6 +35,10 @@ enum Command {
         /// Draws the offsets as a grid into this file; the first mode runs down the rows.
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
+        /// Draws who owns the cells of a column-major grid instead: the layout's first mode counts
+        /// threads, its second their values, and its offsets are the cells.
+        #[arg(long, value_name = "ROWSxCOLUMNS", requires = "svg", value_parser = svg::grid)]
+        owners: Option<[i64; 2]>,
     },
     /// Reads a kernel in text form, and prints it.
     Print {
@@ -79,7 +83,7 @@ const ALGEBRA: u8 = 3;
 
 fn main() -> ExitCode {
     match Args::parse().command {
-        Command::Layout { expression, svg } => layout::layout(&expression, svg),
+        Command::Layout { expression, svg, owners } => layout::layout(&expression, svg, owners),
         Command::Print { file } => kernel::with(&file, |kernel| print(&kernel.to_string())),
         Command::Verify { file } => kernel::with(&file, |kernel| kernel::verify(&kernel)),
         Command::Emit { file, arch, launch } => {

@@ -79,6 +79,30 @@ fn drawings() {
     check_svg("number", "size(4:1)", 3, 0);
 }
 
+#[test]
+fn drawings_of_owners() {
+    // Two by two threads with two neighbours each: mma's accumulator, smaller.
+    let file = std::env::temp_dir().join(format!("graphene-opt-{}-owners.svg", std::process::id()));
+    let expression = "((2,2),2):((4,1),2)";
+    let file_name = file.to_str().unwrap();
+    let output = run(&["layout", expression, "--svg", file_name, "--owners", "2x4"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let page = std::fs::read_to_string(&file).unwrap();
+    let names: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_suffix("</text>")?.split('>').next_back())
+        .filter(|words| words.starts_with('T'))
+        .collect();
+    // Offset 4 is the first cell of the third column: thread 1's first value.
+    let expected = ["T0 V0", "T2 V0", "T0 V1", "T2 V1", "T1 V0", "T3 V0", "T1 V1", "T3 V1"];
+    assert_eq!(names, expected);
+    let small = ["layout", expression, "--svg", file_name, "--owners", "2x3"];
+    assert_eq!(run(&small).status.code(), Some(3));
+    let wrong = ["layout", expression, "--svg", file_name, "--owners", "2"];
+    assert_eq!(run(&wrong).status.code(), Some(2));
+    std::fs::remove_file(&file).ok();
+}
+
 /// A warp that doubles numbers by adding each to itself.
 const DOUBLE: &str = "kernel twice sm_80 (@N)
 %in:[@N:1].fp32.GL
