@@ -4,6 +4,7 @@ use super::clock::Epoch;
 use super::memory::{Access, Conflict, round};
 use super::program::Mode;
 use super::runner::{Mark, Runner};
+use super::tally;
 use super::turn::{Base, Turn};
 use crate::atom::Fault;
 use crate::kernel::Group;
@@ -186,7 +187,14 @@ impl Turn<'_, '_, '_> {
             traffic.read += place.bytes as u64;
         }
         let address = place.physical(spot.offset);
-        self.scratch.spans[32 * operand + lane].extend(address, place.bytes);
+        if place.memory == Memory::Shared {
+            self.scratch.spans[32 * operand + lane].extend(address, place.bytes);
+        } else {
+            let sector = tally::sector(operand, address);
+            if self.scratch.sectors.last() != Some(&sector) {
+                self.scratch.sectors.push(sector);
+            }
+        }
     }
 
     /// Checks an access to memory, and leaves its trace there.

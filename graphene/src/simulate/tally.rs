@@ -55,11 +55,13 @@ pub(super) fn conflicts(spans: &[Span]) -> u64 {
     extra
 }
 
-/// How many sectors of global memory the lanes' accesses touch.
-pub(super) fn sectors(spans: &[Span]) -> u64 {
-    let touched = spans.iter().filter(|span| span.bytes() > 0);
-    let mut sectors: Vec<i64> =
-        touched.flat_map(|span| span.first / SECTOR..=(span.end - 1) / SECTOR).collect();
+/// The sector of global memory that an operand's address lies in.
+pub(super) fn sector(operand: usize, address: i64) -> (usize, i64) {
+    (operand, address / SECTOR)
+}
+
+/// How many sectors there are; puts them in order.
+pub(super) fn count(sectors: &mut Vec<(usize, i64)>) -> u64 {
     sectors.sort_unstable();
     sectors.dedup();
     sectors.len() as u64
@@ -92,9 +94,12 @@ mod tests {
 
     #[test]
     fn sectors_by_stride() {
-        assert_eq!(sectors(&spans(|l| 4 * l, 4)), 4);
-        assert_eq!(sectors(&spans(|l| 4 * l + 2, 4)), 5);
-        assert_eq!(sectors(&spans(|l| 64 * l, 4)), 32);
-        assert_eq!(sectors(&[Span::EMPTY; 32]), 0);
+        let sectors = |address: fn(i64) -> i64| {
+            count(&mut (0..32).map(|lane| sector(0, address(lane))).collect())
+        };
+        assert_eq!(sectors(|lane| 4 * lane), 4);
+        assert_eq!(sectors(|lane| 4 * lane + 16), 5);
+        assert_eq!(sectors(|lane| 64 * lane), 32);
+        assert_eq!(sectors(|_| 8), 1);
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct Scratch {
     bases: Vec<Base>,
     pub(super) starts: Vec<i64>,
     pub(super) spans: Vec<Span>,
+    /// The sectors of global memory that operands touch, each at least once.
+    pub(super) sectors: Vec<(usize, i64)>,
     pub(super) targets: Vec<Target>,
 }
 
@@ -94,6 +96,7 @@ impl Turn<'_, '_, '_> {
         self.scratch.starts.clear();
         self.scratch.targets.clear();
         self.scratch.spans.clear();
+        self.scratch.sectors.clear();
         self.assemble()?;
         let task = self.task;
         self.scratch.bases.resize(32 * task.places.len(), Base::default());
@@ -270,11 +273,12 @@ impl Turn<'_, '_, '_> {
     fn count(&mut self) {
         let cost = &mut self.machine.costs[self.number];
         cost.executions += 1;
+        cost.sectors += tally::count(&mut self.scratch.sectors);
         let product = self.task.mode == Mode::Group(Group::MatMul);
         for (operand, place) in self.task.places.iter().enumerate() {
             let spans = &self.scratch.spans[32 * operand..32 * operand + 32];
             match place.memory {
-                Memory::Registers => {}
+                Memory::Registers | Memory::Global => {}
                 // All of a warpgroup's lanes read one tile.
                 Memory::Shared if product => {
                     if self.machine.runners[self.warp].index.is_multiple_of(4) {
@@ -285,7 +289,6 @@ impl Turn<'_, '_, '_> {
                     cost.conflicts += tally::conflicts(spans);
                 }
                 Memory::Shared => {}
-                Memory::Global => cost.sectors += tally::sectors(spans),
             }
         }
     }
