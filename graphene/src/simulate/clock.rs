@@ -165,7 +165,7 @@ pub(super) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::Clock;
 
     #[test]
     fn lanes_that_all_know_become_one() {

@@ -351,7 +351,7 @@ fn power(exponent: i32) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Access, Conflict, Proxy, Runner, Scalar, Space, round};
     use crate::simulate::clock::Knowledge;
     use crate::simulate::runner::Units;
 

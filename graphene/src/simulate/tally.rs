@@ -69,7 +69,7 @@ pub(super) fn count(sectors: &mut Vec<(usize, i64)>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Span, conflicts, count, sector};
 
     fn spans(address: impl Fn(i64) -> i64, bytes: i64) -> Vec<Span> {
         (0..32).map(|lane| Span { first: address(lane), end: address(lane) + bytes }).collect()
