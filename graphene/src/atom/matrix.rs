@@ -6,6 +6,7 @@ use crate::arch::Arch;
 use crate::error::Result;
 use crate::kernel::Kernel;
 use crate::tensor::Scalar;
+use crate::text::parse;
 
 const D: usize = 0;
 const A: usize = 1;
@@ -49,35 +50,16 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         example: examples::stmatrix,
     },
-    Atom {
-        name: "mma.m16n8k16",
-        pattern: "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2:1].fp16|bf16.RF, [2].[2:1].fp16|bf16.RF)",
-        archs: Archs::Since(Arch::Sm80),
-        align: &[4, 4, 4],
-        when: always,
-        proxy: Proxy::Generic,
-        meaning: mma,
-        cuda: |site, code| {
-            let t = if site.operand(A).scalar == Scalar::F16 { "f16" } else { "bf16" };
-            let outs: Vec<_> = [[0, 0], [0, 1], [1, 0], [1, 1]]
-                .iter()
-                .map(|element| ("+f", code.element(D, element)))
-                .collect();
-            // The registers of A run down its rows first; the pattern's [2,2] is rows, columns.
-            let a = [[0, 0], [1, 0], [0, 1], [1, 1]];
-            let mut ins: Vec<_> = a.iter().map(|&[m, k]| ("r", code.word(A, &[m, k, 0]))).collect();
-            ins.extend([0, 1].map(|k| ("r", code.word(B, &[k, 0]))));
-            let text = format!(
-                "mma.sync.aligned.m16n8k16.row.col.f32.{t}.{t}.f32 {}, {}, {}, {};",
-                group(0, 4),
-                group(4, 4),
-                group(8, 2),
-                group(0, 4)
-            );
-            asm(&text, &outs, &ins)
-        },
-        example: examples::mma,
-    },
+    product(
+        "mma.m16n8k16",
+        "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2:1].fp16|bf16.RF, [2].[2:1].fp16|bf16.RF)",
+        examples::mma,
+    ),
+    product(
+        "mma.m16n8k8",
+        "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)",
+        mma_k8,
+    ),
 ];
 
 /// The four matrices of `[2,2]`, in the order in which lanes give their rows' addresses.
@@ -113,6 +95,52 @@ const fn load(
         },
         example,
     }
+}
+
+/// A product of one warp; the pattern says how deep it is.
+const fn product(
+    name: &'static str,
+    pattern: &'static str,
+    example: fn() -> Result<Kernel>,
+) -> Atom {
+    Atom {
+        name,
+        pattern,
+        archs: Archs::Since(Arch::Sm80),
+        align: &[4, 4, 4],
+        when: always,
+        proxy: Proxy::Generic,
+        meaning: mma,
+        cuda: |site, code| {
+            let t = if site.operand(A).scalar == Scalar::F16 { "f16" } else { "bf16" };
+            let outs: Vec<_> = [[0, 0], [0, 1], [1, 0], [1, 1]]
+                .iter()
+                .map(|element| ("+f", code.element(D, element)))
+                .collect();
+            // The registers of A run down its rows first; the pattern's [2,2] is rows, columns.
+            let (a, b): (&[&[i64]], &[&[i64]]) = match halves(site) {
+                1 => (&[&[0, 0], &[1, 0]], &[&[0]]),
+                _ => (&[&[0, 0, 0], &[1, 0, 0], &[0, 1, 0], &[1, 1, 0]], &[&[0, 0], &[1, 0]]),
+            };
+            let mut ins: Vec<_> = a.iter().map(|element| ("r", code.word(A, element))).collect();
+            ins.extend(b.iter().map(|element| ("r", code.word(B, element))));
+            let text = format!(
+                "mma.sync.aligned.m16n8k{}.row.col.f32.{t}.{t}.f32 {}, {}, {}, {};",
+                8 * halves(site),
+                group(0, 4),
+                group(4, a.len()),
+                group(4 + a.len(), b.len()),
+                group(0, 4)
+            );
+            asm(&text, &outs, &ins)
+        },
+        example,
+    }
+}
+
+/// How many eights a product is deep: a depth of one has no dimension in the pattern.
+fn halves(site: &Site<'_>) -> usize {
+    site.dims(B).len()
 }
 
 /// A lane's two values of a matrix are neighbours in a row: `[…].[1,2]`.
@@ -171,18 +199,23 @@ fn stmatrix(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
 }
 
 /// Lane l holds rows l/4 and l/4 + 8 of A and D; columns 2(l%4) + {0,1} of D and, with those eight
-/// further on, of A; the same rows of B, of its column l/4.
-fn mma(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
+/// further on if the product is that deep, of A; the same rows of B, of its column l/4.
+fn mma(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let halves = halves(site);
     let mut a = [[0.0; 16]; 16];
     let mut b = [[0.0; 8]; 16];
     for lane in 0..32 {
         let (group, pair) = (lane / 4, 2 * (lane % 4));
-        for half in 0..2 {
+        for half in 0..halves {
             for p in 0..2 {
                 let k = half * 8 + pair + p;
-                b[k][group] = warp.read(lane, B, &[half as i64, p as i64])?;
+                let element = [half as i64, p as i64];
+                b[k][group] = warp.read(lane, B, &element[2 - halves..])?;
                 for m in 0..2 {
-                    a[m * 8 + group][k] = warp.read(lane, A, &[m as i64, half as i64, p as i64])?;
+                    let element = [m as i64, half as i64, p as i64];
+                    let element =
+                        if halves == 1 { &[element[0], element[2]] } else { &element[..] };
+                    a[m * 8 + group][k] = warp.read(lane, A, element)?;
                 }
             }
         }
@@ -192,11 +225,45 @@ fn mma(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
             for p in 0..2 {
                 let (row, column) = (m * 8 + lane / 4, 2 * (lane % 4) + p);
                 let element = [m as i64, p as i64];
-                let sum: f64 = (0..16).map(|k| a[row][k] * b[k][column]).sum();
+                let sum: f64 = (0..8 * halves).map(|k| a[row][k] * b[k][column]).sum();
                 let before = warp.read(lane, D, &element)?;
                 warp.write(lane, D, &element, before + sum)?;
             }
         }
     }
     Ok(Progress::Done)
+}
+
+/// A product of 16×8 by 8×8 by a warp.
+fn mma_k8() -> Result<Kernel> {
+    parse(
+        "kernel mma_k8 sm_80 ()
+%A:[16,8:8,1].fp16.GL
+%B:[8,8:8,1].fp16.GL
+%C:[16,8:8,1].fp32.GL
+#grid:[1:1].block
+#warp:[32:1].thread
+%C <- Spec<<<#grid,#warp>>>(%A,%B) {
+  #one:[].thread = #warp.scalar()
+  #parts:[8:4].[4:1].thread = #warp.tile(4)
+  @group, @quad = #parts.indices()
+  %a:[2:2].[2:1].fp16.RF
+  %b:[2:1].fp16.RF
+  %d:[2:2].[2:1].fp32.RF
+  for(@i = 0; @i < 2; @i += 1) unroll {
+    %b[@i] <- Move<<<#grid,#one>>>(%B[2*@quad + @i, @group])
+  }
+  for(@i = 0; @i < 4; @i += 1) unroll {
+    %pair:[2:1].fp16.RF = %a[@i/2]
+    %pair[@i%2] <- Move<<<#grid,#one>>>(%A[@group + 8*(@i/2), 2*@quad + @i%2])
+    %sum:[2:1].fp32.RF = %d[@i/2]
+    %sum[@i%2] <- Init<0.5><<<#grid,#one>>>()
+  }
+  %d <- MatMul<<<#grid,#warp>>>(%a, %b)
+  for(@i = 0; @i < 4; @i += 1) unroll {
+    %sum_2:[2:1].fp32.RF = %d[@i/2]
+    %C[@group + 8*(@i/2), 2*@quad + @i%2] <- Move<<<#grid,#one>>>(%sum_2[@i%2])
+  }
+}",
+    )
 }

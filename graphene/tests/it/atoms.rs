@@ -131,6 +131,11 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
         x.at("in", 8 * lane + row / 8 * 4 + column / 8 * 2 + column % 2)
     }),
     (&["mma.m16n8k16"], "C", |x, i| x.product(i / 8, i % 8, 8) + 0.5),
+    (&["mma.m16n8k8"], "C", |x, i| {
+        let product: f64 =
+            (0..8).map(|k| x.at("A", i / 8 * 8 + k) * x.at("B", 8 * k + i % 8)).sum();
+        product + 0.5
+    }),
     (&["wgmma.m64k16.shared", "wgmma.m64k16.registers"], "C", |x, i| {
         x.product(i / 16, i % 16, 16) + 1.0
     }),
