@@ -70,9 +70,9 @@ pub fn produce(
     k.advance(ring)
 }
 
-/// Uses one stage: waits until it is full, lets `issue` begin asynchronous work on it, and closes
-/// that as a group. Then all but the newest group are complete, so that the stage before is given
-/// back, by `release`; the last one is left to the caller.
+/// Uses one stage: waits until it is full, and lets `work` begin asynchronous work on it and wait
+/// for all but that. Then the stage before is no longer in use, and is given back by `release`; the
+/// last one is left to the caller.
 ///
 /// # Errors
 /// Those of the builder and of the functions.
@@ -82,15 +82,13 @@ pub fn consume(
     ring: &Ring,
     threads: ThreadsId,
     step: &Var,
-    issue: impl FnOnce(&mut Builder, &Var) -> Result<()>,
-    complete: impl FnOnce(&mut Builder) -> Result<()>,
+    work: impl FnOnce(&mut Builder, &Var) -> Result<()>,
     release: impl FnOnce(&mut Builder, Expr) -> Result<()>,
 ) -> Result<()> {
     let stage = ring.stage();
     let parity = Kind::Wait(Expr::from(ring.parity()));
     k.spec(parity, Operand::at(pipeline.full, [&stage]), (), threads)?;
-    issue(k, &stage)?;
-    complete(k)?;
+    work(k, &stage)?;
     k.if_(vec![Cond::new(step, Relation::AtLeast, 1)], |k| {
         let before = (Expr::from(&stage) + (ring.stages - 1)).rem(&Expr::from(ring.stages));
         release(k, before)

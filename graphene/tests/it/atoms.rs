@@ -167,23 +167,23 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
 fn examples_run_clean_and_right() {
     let mut rows = 0;
     for (atom, kernel) in examples() {
-        let own: Vec<_> = EXPECTED.iter().filter(|row| row.0.contains(&atom.name)).collect();
-        assert_eq!(own.len(), 1, "rows that say what {} computes", atom.name);
-        let (_, output, expected) = own[0];
-        rows += 1;
+        // What is said here of an atom is said a second time; what is not, its meaning alone says.
+        let own = EXPECTED.iter().find(|row| row.0.contains(&atom.name));
+        rows += usize::from(own.is_some());
         let inputs = numbers(&kernel);
         for seed in orders(5) {
             let outcome = run(&kernel, &inputs, seed);
             check_clean(atom.name, &outcome);
+            let Some((_, output, expected)) = own else { continue };
             let found = &outcome.buffers[*output];
             let given = Given { inputs: inputs.clone(), per_lane: found.len() / 32 };
             for (i, found) in found.iter().enumerate() {
                 let (found, expected) = (found.unwrap_or(f64::NAN), expected(&given, i));
                 // Exact, but for functions that round to single precision.
                 let near = (found - expected).abs() <= expected.abs() * 2f64.powi(-23) + 1e-11;
-                assert!(near, "{} {seed:?}: %{output}[{i}] is {found}, not {expected}", atom.name);
+                assert!(near, "{}: %{output}[{i}] is {found}, not {expected}", atom.name);
             }
         }
     }
-    assert_eq!(rows, EXPECTED.iter().map(|row| row.0.len()).sum::<usize>(), "rows of no atom");
+    assert_eq!(rows, EXPECTED.iter().map(|row| row.0.len()).sum::<usize>(), "names of atoms");
 }

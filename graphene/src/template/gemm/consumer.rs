@@ -45,12 +45,11 @@ impl Context<'_> {
         self.each_tile(k, |k, place| {
             self.clear(k, acc)?;
             k.for_("k", Expr::from(0)..self.steps.clone(), 1, false, |k, step| {
-                let multiply =
-                    |k: &mut Builder, stage: &Var| self.multiply(k, acc, own, &group, stage);
-                let complete = |k: &mut Builder| {
+                let work = |k: &mut Builder, stage: &Var| {
+                    self.multiply(k, acc, own, &group, stage)?;
                     k.spec(Kind::WaitGroup(Group::MatMul, 1, false), acc, (), own)
                 };
-                consume(k, &self.pipeline, &ring, own, step, multiply, complete, release)
+                consume(k, &self.pipeline, &ring, own, step, work, release)
             })?;
             k.spec(Kind::WaitGroup(Group::MatMul, 0, false), acc, (), own)?;
             k.if_(vec![Cond::new(self.steps.clone(), Relation::AtLeast, 1)], |k| {
