@@ -146,7 +146,7 @@ pub(super) const ATOMS: &[Atom] = &[
     hopper(
         "wgmma.wait_group",
         "[2,n].[2].fp32.RF <- WaitGroup<<<[128]>>>()",
-        |s| group_is(s, Group::MatMul),
+        |s| waits_for(s, Group::MatMul),
         wait_group,
         |s, c| {
             let text = format!("wgmma.wait_group.sync.aligned {};", pending(s));
@@ -167,7 +167,7 @@ pub(super) const ATOMS: &[Atom] = &[
         "cp.async.wait_group",
         Arch::Sm80,
         "WaitGroup<<<[threads]>>>()",
-        |s| group_is(s, Group::Copy),
+        |s| waits_for(s, Group::Copy),
         wait_group,
         |s, _| asm(&format!("cp.async.wait_group {};", pending(s)), &[], &[]),
         || examples::cp_async(16),
@@ -183,7 +183,7 @@ pub(super) const ATOMS: &[Atom] = &[
     hopper(
         "cp.async.bulk.wait_group",
         "WaitGroup<<<[]>>>()",
-        |s| group_is(s, Group::Bulk),
+        |s| waits_for(s, Group::Bulk),
         wait_group,
         |s, _| {
             let read = matches!(s.spec.kind, Kind::WaitGroup(_, _, true));
@@ -325,6 +325,20 @@ fn group_is(site: &Site<'_>, wanted: Group) -> std::result::Result<(), &'static 
         _ => false,
     };
     if is { Ok(()) } else { Err("it is of another group") }
+}
+
+/// A wait for groups of this kind: the number left is an immediate operand that is not negative,
+/// and only bulk copies tell their reads apart.
+fn waits_for(site: &Site<'_>, wanted: Group) -> std::result::Result<(), &'static str> {
+    group_is(site, wanted)?;
+    match site.spec.kind {
+        Kind::WaitGroup(_, _, true) if wanted != Group::Bulk => Err("its reads are not apart"),
+        Kind::WaitGroup(_, left, _) if left < 0 => Err("no less than 0 groups can be left"),
+        Kind::WaitGroup(_, left, _) if wanted == Group::MatMul && left > 7 => {
+            Err("at most 7 groups of products can be left")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// More than a warp, of the own block.
