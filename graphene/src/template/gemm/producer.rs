@@ -103,7 +103,6 @@ impl Context<'_> {
         let from_a = self.tiled(k, a, "gA", [gemm.rows(), DEPTH])?;
         let from_b = self.tiled(k, b, "gB", [DEPTH, gemm.columns])?;
         let [thread] = k.indices(own, ["mover"])?;
-        let word = k.allocate("word", View::buffer(&[]), gemm.scalar, Memory::Registers, None)?;
         self.each_stage(k, own, |k, place, step, full, stage| {
             let at_a = place.at(place.m.clone(), step.into());
             let at_b = place.at(step.into(), place.n.clone());
@@ -113,7 +112,7 @@ impl Context<'_> {
                 let size = if i == 0 { [gemm.rows(), DEPTH] } else { [DEPTH, gemm.columns] };
                 // Neighbouring threads read neighbours along the contiguous side.
                 let across = if i == 0 { gemm.a_transposed } else { !gemm.b_transposed };
-                self.moves(k, from, to, word, size, across, &thread)?;
+                self.moves(k, from, to, size, across, &thread)?;
             }
             k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
             k.spec(Kind::Arrive(None), full, (), self.one)
@@ -121,13 +120,11 @@ impl Context<'_> {
     }
 
     /// `size` elements, `GROUP` at a time; `across`: rows are contiguous.
-    #[expect(clippy::too_many_arguments, reason = "a move has this many parts")]
     fn moves(
         &self,
         k: &mut Builder,
         from: TensorId,
         to: TensorId,
-        word: TensorId,
         [rows, columns]: [i64; 2],
         across: bool,
         thread: &Var,
@@ -140,6 +137,8 @@ impl Context<'_> {
             let batch = self.gemm.batched.then_some(Expr::from(0));
             let at: Vec<Expr> = batch.into_iter().chain([row.clone(), column.clone()]).collect();
             let from = k.index(from, "from", at)?;
+            let scalar = self.gemm.scalar;
+            let word = k.allocate("word", View::buffer(&[]), scalar, Memory::Registers, None)?;
             k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
             k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;
             k.spec(Kind::Move, Operand::at(to, [row, column]), word, self.one)
