@@ -8,23 +8,29 @@
 //! 3. *Inside.* Every access lies within its buffer: provably, or under a condition that says so,
 //!    or because the instruction leaves out what is beyond the edge.
 //! 4. *Declared.* A decomposition writes only outputs of its spec, and memory allocated within it;
-//!    it reads only inputs, outputs, and such memory.
+//!    it reads only inputs, outputs, and such memory. It writes all outputs and reads all inputs.
 //! 5. *Fits.* Shared memory fits the architecture. Register budgets are stated by whole
-//!    warpgroups, and the sum over the block is at most what it has at launch: a warpgroup that
+//!    warpgroups, once by every thread if by any, and the sum over the block is at most what it has at launch: a warpgroup that
 //!    asked for more would wait for ever.
 //! 6. *Rings.* A barrier's parity comes from a ring, or is a constant.
+//! 7. *Clusters.* If a block accesses shared memory of another one, the cluster meets before the
+//!    first such access, after barriers are initialised and that is fenced; and once more after
+//!    the last, so that no block leaves too early. This is asked of the order of the text, though
+//!    other means might do.
 //!
 //! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
 //! simulator's to find.
 
 mod bounds;
+mod clusters;
 mod together;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
-use crate::kernel::{Kernel, Kind, Operand, Spec, Stmt, TensorId};
+use crate::kernel::{For, Kernel, Kind, Operand, Spec, Stmt, TensorId};
 use crate::tensor::Memory;
 use together::Group;
 
@@ -54,6 +60,8 @@ pub enum Rule {
     Fits,
     /// Parities come from rings.
     Rings,
+    /// Blocks of a cluster are there while others access their memory.
+    Clusters,
 }
 
 impl fmt::Display for Finding {
@@ -77,6 +85,9 @@ pub fn verify(kernel: &Kernel) -> Vec<Finding> {
         Err(error) => verifier.report(Rule::Together, error.to_string()),
     }
     verifier.register_file();
+    for (spec, why) in clusters::check(kernel) {
+        verifier.findings.push(Finding { rule: Rule::Clusters, spec, message: why.to_owned() });
+    }
     verifier.findings
 }
 
@@ -162,6 +173,7 @@ impl Verifier<'_> {
                 operands.iter().map(|o| self.buffer_of(o.tensor).to_owned()).collect()
             };
             let (outs, ins) = (names(&spec.outs), names(&spec.ins));
+            self.complete(spec, body);
             let mut inner = scope.clone();
             inner.allowed.push((outs, ins));
             return self.block(body, group, &mut inner);
@@ -215,6 +227,53 @@ impl Verifier<'_> {
         messages.into_iter().for_each(|message| self.report(Rule::Declared, message));
     }
 
+    /// Rule 4: what a spec names, its decomposition uses.
+    fn complete(&mut self, spec: &Spec, body: &[Stmt]) {
+        let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
+        self.used(body, &mut written, &mut read);
+        let unused = |operands: &[Operand], used: &BTreeSet<TensorId>| {
+            let mut roots = operands.iter().map(|operand| self.roots[operand.tensor.0 as usize]);
+            roots.find(|root| !used.contains(root))
+        };
+        let (idle, vain) = (unused(&spec.outs, &written), unused(&spec.ins, &read));
+        for (root, what) in [(idle, "writes"), (vain, "reads")] {
+            if let Some(root) = root {
+                let name = self.kernel.tensor_name(root);
+                self.report(Rule::Declared, format!("nothing in its decomposition {what} %{name}"));
+            }
+        }
+    }
+
+    fn used(
+        &self,
+        stmts: &[Stmt],
+        written: &mut BTreeSet<TensorId>,
+        read: &mut BTreeSet<TensorId>,
+    ) {
+        let roots = |operands: &[Operand]| -> Vec<TensorId> {
+            operands.iter().map(|operand| self.roots[operand.tensor.0 as usize]).collect()
+        };
+        for stmt in stmts {
+            match stmt {
+                Stmt::Spec(Spec { body: Some(body), .. })
+                | Stmt::For(For { body, .. })
+                | Stmt::If(_, body)
+                | Stmt::Role(_, _, _, body) => self.used(body, written, read),
+                Stmt::Spec(spec) => {
+                    written.extend(roots(&spec.outs));
+                    read.extend(roots(&spec.ins));
+                }
+                Stmt::Allocate(_)
+                | Stmt::View(..)
+                | Stmt::Threads(..)
+                | Stmt::Indices(..)
+                | Stmt::Let(..)
+                | Stmt::Ring(_)
+                | Stmt::Advance(_) => {}
+            }
+        }
+    }
+
     /// Rule 5, of shared memory.
     fn shared_memory(&mut self) {
         let mut bytes = 0;
@@ -240,20 +299,21 @@ impl Verifier<'_> {
         }
     }
 
-    /// Rule 5, of registers: once budgets are stated, every thread states one.
+    /// Rule 5, of registers: if any thread states a budget, each states one.
     fn register_file(&mut self) {
         if self.budgets.is_empty() {
             return;
         }
         let threads = self.budgets[0].0.len();
         let stated = |thread: usize| {
-            let own = self.budgets.iter().filter(|(active, _)| active[thread]);
-            own.map(|(_, count)| *count).max()
+            let mut own = self.budgets.iter().filter(|(active, _)| active[thread]);
+            let first = own.next().ok_or("no register budget")?;
+            if own.next().is_some() { Err("two register budgets") } else { Ok(first.1) }
         };
-        let counts: Option<Vec<i64>> = (0..threads).map(stated).collect();
+        let counts: std::result::Result<Vec<i64>, &str> = (0..threads).map(stated).collect();
         match counts {
-            None => self.report(Rule::Fits, "some threads state no register budget".to_owned()),
-            Some(counts) => {
+            Err(what) => self.report(Rule::Fits, format!("some threads state {what}")),
+            Ok(counts) => {
                 let sum: i64 = counts.iter().sum();
                 let there = registers_at_launch(threads as i64) * threads as i64;
                 if sum > there {
