@@ -1,6 +1,7 @@
 //! Hopper's matrix product: right within the bound that its arithmetic implies, clean in any order
 //! of warps, for every parameter; and it reads back.
 
+use graphene_ir::emit::emit;
 use graphene_ir::kernel::Unary;
 use graphene_ir::simulate::{Inputs, Outcome};
 use graphene_ir::template::gemm::{Edges, Epilogue, Gemm};
@@ -191,12 +192,14 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
 }
 
 #[test]
-fn kernels_verify_and_read_back() {
+fn kernels_verify_read_back_and_become_cuda() {
     for (gemm, ..) in rows() {
         let kernel = gemm.kernel().unwrap();
         let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
         assert!(findings.is_empty(), "{gemm:?}: {findings:#?}");
         assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{gemm:?}");
+        let source = emit(&kernel).unwrap().source;
+        assert!(source.contains("wgmma.mma_async"), "{gemm:?}");
     }
 }
 

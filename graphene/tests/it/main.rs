@@ -11,6 +11,8 @@ mod fireiron;
 mod gemm;
 mod index;
 mod kernel_text;
+mod mutants;
+mod mutate;
 mod property;
 mod simulate;
 mod support;

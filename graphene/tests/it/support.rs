@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use graphene_ir::atom::Fault;
 use graphene_ir::index::Expr;
 use graphene_ir::kernel::{Kernel, Kind, Stmt, TensorId};
 use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
@@ -73,6 +74,23 @@ pub(crate) fn orders(count: u64) -> impl Iterator<Item = Option<u64>> {
 pub(crate) fn check_clean(name: &str, outcome: &Outcome) {
     let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
     assert!(findings.is_empty(), "{name}: {findings:#?}");
+}
+
+/// The name of a fault's variant.
+pub(crate) fn kind(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::OutOfBounds(_) => "OutOfBounds",
+        Fault::Misaligned(_) => "Misaligned",
+        Fault::Uninitialised(_) => "Uninitialised",
+        Fault::Race(_) => "Race",
+        Fault::InFlight(_) => "InFlight",
+        Fault::MissingFence(_) => "MissingFence",
+        Fault::Deadlock(_) => "Deadlock",
+        Fault::WrittenTwice(_) => "WrittenTwice",
+        Fault::Barrier(_) => "Barrier",
+        Fault::Divergence(_) => "Divergence",
+        Fault::Invalid(_) => "Invalid",
+    }
 }
 
 /// x·Φ(x), with Φ from Simpson's rule on the density: right to 1e-12 for |x| up to 16.

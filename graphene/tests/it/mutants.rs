@@ -1,0 +1,355 @@
+//! Mutants of Hopper's product, and of kernels whose blocks exchange data: the verifier or the
+//! simulator reports what is wrong with each, under its name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use graphene_ir::atom;
+use graphene_ir::kernel::Kernel;
+use graphene_ir::simulate::{Inputs, Options, simulate};
+use graphene_ir::template::gemm::{Edges, Epilogue, Gemm};
+use graphene_ir::verify::verify;
+
+use crate::index::Random;
+use crate::mutate::{Mutant, mutants};
+use crate::support::{check_clean, inputs, kind, orders, run};
+
+/// What each change may be reported as: by rules of the verifier, by faults of the simulator, or
+/// by what its outcome tells besides: `Unwritten` elements of an output, bank `Conflicts`.
+const NAMES: &[(&str, &str)] = &[
+    // What is no longer ordered is a race; with what is asynchronous, an access in flight; if the
+    // other comes first, a read of what was not written yet.
+    ("delete Sync", "Race InFlight Uninitialised Clusters"),
+    ("Sync of the block", "Together"),
+    ("Sync of one block", "Uninitialised Clusters"),
+    ("delete Fence", "MissingFence Clusters"),
+    ("delete Commit", "InFlight"),
+    ("delete WaitGroup", "InFlight"),
+    ("one more pending", "InFlight"),
+    ("one less pending", "Atomic"),
+    ("flip read", "Atomic"),
+    // Who waits for it waits for ever.
+    ("delete Arrive", "Deadlock"),
+    ("16 bytes more", "Deadlock"),
+    ("16 bytes less", "Deadlock"),
+    ("no bytes", "InFlight"),
+    ("delete Wait", "Race InFlight Uninitialised Barrier"),
+    ("flip parity", "Race InFlight Uninitialised Deadlock"),
+    // Of a barrier, or of a register.
+    ("delete Init", "Barrier Uninitialised"),
+    ("count one more", "Deadlock"),
+    // A count of 0 is none. Else a phase completes too early: what it guards is in use, its late
+    // arrivals count for the next phase, or it passes its waiters by.
+    ("count one less", "Barrier Race InFlight Deadlock"),
+    ("delete Registers", "Fits"),
+    ("uneven Registers", "Atomic"),
+    ("too few Registers", "Atomic"),
+    ("too many Registers", "Atomic"),
+    ("more Registers", "Fits"),
+    ("complete now", "Atomic"),
+    ("complete as a group", "Atomic"),
+    ("signal another barrier", "Deadlock"),
+    ("off by a stage", "Race InFlight Deadlock"),
+    ("delete advance", "Race InFlight Uninitialised Deadlock Barrier"),
+    ("add a stage", "Inside"),
+    ("take a stage", "InFlight Deadlock"),
+    ("remove predicate", "Inside InFlight"),
+    ("drop body", "Deadlock Unwritten Declared"),
+    ("drop role", "Deadlock Unwritten Declared InFlight Barrier Fits"),
+    // More threads than one at what one alone may do, or more arrivals than are counted.
+    ("widen role up", "Invalid Barrier Deadlock Fits Inside"),
+    ("widen role down", "Fits"),
+    ("role of all", "Invalid Barrier Deadlock Fits Inside"),
+    // Nobody does it, or another than who must wait for it.
+    ("shift role up", "InFlight Fits Inside"),
+    ("shift role down", "Deadlock Fits"),
+    ("remove swizzle", "Atomic Conflicts"),
+    ("narrow swizzle", "Atomic"),
+];
+
+/// Changes that make no difference: of which kernels, what, of a statement whose line has this;
+/// and why.
+const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
+    (
+        "",
+        "shift role up",
+        "role #block[0] { for(@s",
+        "Another thread of the block initialises the barriers and fences that; all of the block \
+         meets before anybody uses them.",
+    ),
+    (
+        "",
+        "shift role up",
+        "role #lanes[0] { %empty",
+        "Another lane of each warp arrives. It has waited for the same groups of products: they \
+         are the warpgroup's, not a lane's.",
+    ),
+    (
+        "",
+        "shift role up",
+        "role #block[",
+        "Another thread of the producer's warpgroup issues the copies and waits for the stages.",
+    ),
+    (
+        "",
+        "widen role down",
+        "role #block[",
+        "The thread before is a consumer's; the role around leaves it out.",
+    ),
+    (
+        "",
+        "one less pending",
+        ", 1",
+        "It waits for one group more: every order of events is one that there was before.",
+    ),
+    (
+        "",
+        "flip read",
+        "WaitGroup<bulk,",
+        "It waits for the groups' writes as well as for their reads: every order of events is one \
+         that there was before.",
+    ),
+    (
+        "",
+        "widen role up",
+        "role #own[0] { WaitGroup",
+        "A thread without groups of its own has none to wait for.",
+    ),
+    (
+        "",
+        "role of all",
+        "role #own[0] { WaitGroup",
+        "Threads without groups of their own have none to wait for.",
+    ),
+    (
+        "",
+        "off by a stage",
+        "%buffer",
+        "The two buffers change places; every access is through this view of them.",
+    ),
+    (
+        "",
+        "remove predicate",
+        "if((@K + 63)/64 >= 1)",
+        "K is one number for all tiles. If it is 0, nobody ever waits for a stage, so that \
+         arriving at its barrier does nothing; else the predicate holds.",
+    ),
+    (
+        "mbarrier.arrive.cluster",
+        "shift role up",
+        "role #warp[0] { %bar",
+        "Another lane initialises the barrier and fences that; the cluster meets before its use.",
+    ),
+    (
+        "ld.shared::cluster",
+        "delete Sync",
+        "#1",
+        "The first: before the second, each block accesses its own memory only.",
+    ),
+    ("ld.shared::cluster", "Sync of one block", "#1", "Likewise."),
+    (
+        "st.shared::cluster",
+        "delete Sync",
+        "#3",
+        "After the second, each block accesses its own memory only.",
+    ),
+    ("st.shared::cluster", "Sync of one block", "#3", "Likewise."),
+    (
+        "moves",
+        "delete Fence",
+        "Fence<init>",
+        "Only threads of the own block use the barriers, after they have met: no asynchronous \
+         copy signals one, and there is no other block.",
+    ),
+];
+
+/// Changes that nothing but the result tells, and why; they count as missed.
+const MISSED: &[(&str, &str, &str)] = &[(
+    "drop body",
+    "if(inside(%term",
+    "What is left out is arithmetic; order, bounds and use of memory stay right.",
+)];
+
+/// How a mutant was told from the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// By whom and under which name, and what was said.
+    Reported(&'static str, String, String),
+    /// Only its results differ.
+    Wrong,
+    /// It does what the kernel does.
+    Silent,
+}
+
+type Buffers = BTreeMap<String, Vec<Option<f64>>>;
+
+struct Subject {
+    name: &'static str,
+    kernel: Kernel,
+    /// What the kernel runs on, and leaves in its outputs.
+    runs: Vec<(Inputs, Buffers)>,
+}
+
+/// In how many random orders a mutant runs, besides the warps' turns; fewer, if it is known not to
+/// be reported.
+const ORDERS: u64 = 20;
+const FEW_ORDERS: u64 = 2;
+
+impl Subject {
+    fn new(name: &'static str, kernel: Kernel, sizes: &[[i64; 3]]) -> Subject {
+        let mut random = Random::new(3);
+        let values: Vec<f64> = (0..65_521).map(|_| random.within(-64, 64) as f64 / 64.0).collect();
+        assert_eq!(verify(&kernel), vec![]);
+        let runs = sizes.iter().map(|&[m, n, k]| {
+            let symbols = [("M", m), ("N", n), ("K", k), ("blocks", 1)];
+            let inputs = inputs(&kernel, &symbols, |n, i| values[(10_007 * n + i) % 65_521]);
+            let mut outputs = None;
+            for seed in orders(ORDERS) {
+                let outcome = run(&kernel, &inputs, seed);
+                check_clean(name, &outcome);
+                assert_eq!(outcome.costs.total().conflicts, 0, "{name}");
+                assert!(outcome.buffers.values().flatten().all(Option::is_some), "{name}");
+                assert!(outputs.is_none_or(|before| before == outcome.buffers), "{name}");
+                outputs = Some(outcome.buffers);
+            }
+            (inputs, outputs.unwrap())
+        });
+        Subject { name, runs: runs.collect(), kernel }
+    }
+
+    fn judge(&self, mutant: &Mutant, random_orders: u64) -> Verdict {
+        let reported = |by, name: &str, text| Verdict::Reported(by, name.to_owned(), text);
+        let kernel = match &mutant.kernel {
+            Ok(kernel) => kernel,
+            Err(error) => return reported("builder", "Refused", error.to_string()),
+        };
+        if let Some(finding) = verify(kernel).first() {
+            return reported("verifier", &format!("{:?}", finding.rule), finding.to_string());
+        }
+        let mut wrong = false;
+        for (i, (inputs, outputs)) in self.runs.iter().enumerate() {
+            // The first inputs are those that try all parts of the kernel.
+            for seed in orders(if i == 0 { random_orders } else { 0 }) {
+                let options = Options { seed, ..Options::default() };
+                let outcome = simulate(kernel, inputs, &options).unwrap();
+                if let Some(finding) = outcome.findings.first() {
+                    return reported("simulator", kind(&finding.fault), finding.to_string());
+                }
+                let holes = outcome.buffers.values().flatten().filter(|x| x.is_none()).count();
+                if holes > 0 {
+                    return reported("simulator", "Unwritten", format!("{holes} elements"));
+                }
+                let conflicts = outcome.costs.total().conflicts;
+                if conflicts > 0 {
+                    return reported("simulator", "Conflicts", format!("{conflicts}"));
+                }
+                wrong |= outcome.buffers != *outputs;
+            }
+        }
+        if wrong { Verdict::Wrong } else { Verdict::Silent }
+    }
+}
+
+fn subjects() -> Vec<Subject> {
+    let small = Gemm { columns: 64, stages: 2, raster: 2, consumers: 1, ..Gemm::default() };
+    let epilogue = Epilogue { bias: true, activation: None, residual: true };
+    let gemm =
+        |name, gemm: &Gemm, sizes: &[[i64; 3]]| Subject::new(name, gemm.kernel().unwrap(), sizes);
+    let example = |name| {
+        let atom = atom::all().find(|atom| atom.name == name).unwrap();
+        Subject::new(name, (atom.example)().unwrap(), &[[0; 3]])
+    };
+    // Four tiles, partial ones among them, with more steps than the ring has stages; and none.
+    vec![
+        gemm("one consumer", &small, &[[72, 72, 136], [72, 72, 0]]),
+        gemm("two consumers", &Gemm { consumers: 2, ..small }, &[[136, 72, 136], [136, 72, 0]]),
+        gemm("moves", &Gemm { edges: Edges::Moves, ..small }, &[[67, 65, 129], [67, 65, 0]]),
+        gemm("epilogue", &Gemm { epilogue, ..small }, &[[72, 72, 136], [72, 72, 0]]),
+        example("mbarrier.arrive.cluster"),
+        example("ld.shared::cluster"),
+        example("st.shared::cluster"),
+    ]
+}
+
+/// A mutant with what became of it.
+struct Judged {
+    subject: &'static str,
+    mutant: Mutant,
+    verdict: Verdict,
+    /// The row of [`EQUIVALENT`] that it falls under.
+    excuse: Option<usize>,
+}
+
+fn is_known_miss(mutant: &Mutant) -> bool {
+    MISSED.iter().any(|(change, line, _)| *change == mutant.change && mutant.line.contains(line))
+}
+
+fn judge_all(subject: &Subject) -> Vec<Judged> {
+    let judge = |mutant: Mutant| {
+        let excuse = EQUIVALENT.iter().position(|(of, change, line, _)| {
+            (of.is_empty() || *of == subject.name)
+                && *change == mutant.change
+                && mutant.line.contains(line)
+        });
+        let known = excuse.is_some() || is_known_miss(&mutant);
+        let random_orders = if known { FEW_ORDERS } else { ORDERS };
+        let verdict = subject.judge(&mutant, random_orders);
+        Judged { subject: subject.name, mutant, verdict, excuse }
+    };
+    mutants(&subject.kernel).into_iter().map(judge).collect()
+}
+
+/// Whether a mutant is reported under one of its change's names.
+fn is_reported(judged: &Judged) -> bool {
+    let row = NAMES.iter().find(|row| row.0 == judged.mutant.change);
+    let (_, names) = row.unwrap_or_else(|| panic!("no names of {}", judged.mutant.change));
+    match &judged.verdict {
+        Verdict::Reported(_, name, _) => names.split(' ').any(|known| known == name),
+        Verdict::Wrong | Verdict::Silent => false,
+    }
+}
+
+#[test]
+fn mutants_are_reported_under_their_names() {
+    let subjects = std::sync::Mutex::new(subjects());
+    let all = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(subject) = { subjects.lock().unwrap().pop() } {
+                    all.lock().unwrap().extend(judge_all(&subject));
+                }
+            });
+        }
+    });
+    let all = all.into_inner().unwrap();
+    for Judged { subject, mutant, verdict, .. } in &all {
+        println!("{subject} | {} | {} | {verdict:?}", mutant.change, mutant.line);
+    }
+    let (mut missed, mut excuses, mut unknown) = (0, BTreeSet::new(), Vec::new());
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for judged in &all {
+        let Judged { subject, mutant, verdict, excuse } = judged;
+        let text = format!("{subject}: {} of {}: {verdict:?}", mutant.change, mutant.line);
+        match (verdict, excuse) {
+            (Verdict::Reported(by, ..), None) if is_reported(judged) => {
+                *counts.entry(by).or_default() += 1;
+            }
+            (Verdict::Silent, Some(row)) => {
+                excuses.insert(*row);
+            }
+            _ => {
+                missed += 1;
+                if !is_known_miss(mutant) {
+                    unknown.push(text);
+                }
+            }
+        }
+    }
+    let reported: usize = counts.values().sum();
+    let equivalent = all.len() - reported - missed;
+    println!("{} mutants: {counts:?}, {equivalent} equivalent, {missed} missed", all.len());
+    assert_eq!(unknown, Vec::<String>::new());
+    let idle: Vec<_> = (0..EQUIVALENT.len()).filter(|row| !excuses.contains(row)).collect();
+    assert_eq!(idle, vec![], "rows of EQUIVALENT that excuse nothing");
+    assert!(reported * 100 >= 95 * (reported + missed), "{missed} of {} missed", all.len());
+}
