@@ -357,10 +357,11 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// The function, if it takes parameters of these sizes, in bytes, and no more.
+    /// The function, if its parameters have these sizes, in bytes. Whether it takes more is not asked: a question past
+    /// the last parameter is an error that tools report.
     pub(super) fn new(function: CudaFunction, sizes: Vec<usize>) -> Result<Function> {
         let mut found = Vec::new();
-        loop {
+        while found.len() < sizes.len() {
             let (mut offset, mut size) = (0, 0);
             let raw = function.cu_function();
             // SAFETY: the function's module is loaded; two integers are written.
