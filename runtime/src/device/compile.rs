@@ -43,6 +43,8 @@ pub fn compile(source: &str, arch: Arch, name: &str) -> Result<Cubin> {
         "--std=c++17".to_owned(),
         "--device-as-default-execution-space".to_owned(),
         "--ptxas-options=-v".to_owned(),
+        // What comes from NVRTC's own cache comes without a log.
+        "--no-cache".to_owned(),
     ];
     let sys::Compiled { image, log } = sys::compile(source, name, &options)?;
     match image {
