@@ -58,6 +58,9 @@ fn check(make: &dyn Fn() -> graphene_ir::Result<Kernel>, arch: Arch) -> Result<(
     let mut kernel = make()?;
     kernel.arch = arch;
     let source = emit(&kernel)?.source;
+    if source.contains("#include") {
+        return Err(Failed::from(format!("it includes what NVRTC may not have:\n{source}")));
+    }
     let cubin = compile(&source, arch, "kernel.cu")?;
     let log = cubin.log();
     let clean = log.stack + log.spill_loads + log.spill_stores == 0;
