@@ -1,7 +1,8 @@
 //! Matrix products: within their bound on random shapes, and as fast as cuBLASLt's.
 
 use graphene_ir::emit::emit;
-use graphene_ir::template::gemm::{Edges, Gemm};
+use graphene_ir::kernel::Unary;
+use graphene_ir::template::gemm::{Edges, Epilogue, Gemm};
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
 use graphene_runtime::device::cublaslt::{Matmul, Product};
@@ -36,9 +37,16 @@ const GRAPHS: usize = 15;
 struct Case {
     gemm: Gemm,
     size: [usize; 3],
-    host: [Vec<f64>; 2],
-    buffers: [Buffer; 3],
+    /// Products of a batch.
+    batch: usize,
+    /// A, B, the bias and the residual.
+    host: [Vec<f64>; 4],
+    /// The same, and C.
+    buffers: [Buffer; 5],
 }
+
+/// The names of [`Case::buffers`].
+const NAMES: [&str; 5] = ["A", "B", "bias", "R", "C"];
 
 impl Case {
     fn new(
@@ -48,12 +56,14 @@ impl Case {
         random: &mut Random,
     ) -> Result<Case, Error> {
         let [m, n, k] = size;
+        let batch = if gemm.batched { 3 } else { 1 };
         let scalar = gemm.scalar;
-        let a = random.normal(m * k, scalar, true);
-        let b = random.normal(k * n, scalar, true);
-        let c = device.upload(&vec![0xff; m * n * scalar.bytes() as usize])?;
-        let buffers = [device.upload(&encode(&a, scalar))?, device.upload(&encode(&b, scalar))?, c];
-        Ok(Case { gemm, size, host: [a, b], buffers })
+        let mut normal = |len: usize| random.normal(len, scalar, true);
+        let host = [normal(batch * m * k), normal(batch * k * n), normal(n), normal(batch * m * n)];
+        let upload = |values: &[f64]| device.upload(&encode(values, scalar));
+        let [a, b, bias, residual] = host.each_ref().map(|values| upload(values));
+        let c = device.upload(&vec![0xff; batch * m * n * scalar.bytes() as usize])?;
+        Ok(Case { gemm, size, batch, host, buffers: [a?, b?, bias?, residual?, c] })
     }
 
     fn bind(&self, device: &Device) -> Result<Bound, Error> {
@@ -63,35 +73,57 @@ impl Case {
         let loaded = device.load(&cubin, &emitted.launch)?;
         let [m, n, k] = self.size.map(|size| size as i64);
         let tiles = (m as usize).div_ceil(self.gemm.rows() as usize)
-            * (n as usize).div_ceil(self.gemm.columns as usize);
+            * (n as usize).div_ceil(self.gemm.columns as usize)
+            * self.batch;
         let blocks = tiles.min(device.properties().multiprocessors as usize).max(1) as i64;
-        let [a, b, c] = &self.buffers;
         let clusters = (blocks / self.gemm.cluster).max(1);
-        let symbols = [("M", m), ("N", n), ("K", k), ("blocks", blocks), ("clusters", clusters)];
-        loaded.bind(&[("A", a), ("B", b), ("C", c)], &symbols)
+        let batch = ("batch", self.batch as i64);
+        let symbols =
+            [("M", m), ("N", n), ("K", k), ("blocks", blocks), ("clusters", clusters), batch];
+        let buffers: Vec<(&str, &Buffer)> = NAMES.into_iter().zip(&self.buffers).collect();
+        loaded.bind(&buffers, &symbols)
     }
 
     /// The largest error as a fraction of its bound, over samples of C.
+    ///
+    /// A sum of k products in single precision errs by at most 4k·2⁻²⁴ of the sum of their absolute
+    /// values, a bias being one summand more; GELU multiplies that by 1.13 at most, and is itself
+    /// rounded, as is the sum with the residual; the result is rounded to C's type.
     fn error(&self, random: &mut Random) -> Result<f64, Error> {
         let [m, n, k] = self.size;
-        let found = decode(&self.buffers[2].download()?, self.gemm.scalar);
-        let [a, b] = &self.host;
-        let a_at =
-            |i: usize, l: usize| a[if self.gemm.a_transposed { l * m + i } else { i * k + l }];
-        let b_at =
-            |l: usize, j: usize| b[if self.gemm.b_transposed { l * n + j } else { j * k + l }];
-        let unit = if self.gemm.scalar == Scalar::F16 { 2f64.powi(-11) } else { 2f64.powi(-8) };
+        let Gemm { a_transposed, b_transposed, epilogue, scalar, .. } = self.gemm;
+        let found = decode(&self.buffers[4].download()?, scalar);
+        let [a, b, bias, residual] = &self.host;
+        let half = if scalar == Scalar::F16 { 2f64.powi(-11) } else { 2f64.powi(-8) };
+        let single = 2f64.powi(-24);
         let mut worst = 0f64;
         for _ in 0..SAMPLES {
-            let (i, j) = (random.within(0, m - 1), random.within(0, n - 1));
-            let (mut exact, mut size) = (0.0, 0.0);
+            let at = [self.batch, m, n].map(|size| random.within(0, size - 1));
+            let [p, i, j] = at;
+            let a_at = |l: usize| p * m * k + if a_transposed { l * m + i } else { i * k + l };
+            let b_at = |l: usize| p * k * n + if b_transposed { l * n + j } else { j * k + l };
+            let (mut sum, mut size) = (0.0, 0.0);
             for l in 0..k {
-                let term = a_at(i, l) * b_at(l, j);
-                exact += term;
+                let term = a[a_at(l)] * b[b_at(l)];
+                sum += term;
                 size += term.abs();
             }
-            let bound = unit * exact.abs() + 4.0 * k as f64 * 2f64.powi(-24) * size;
-            let error = (found[i * n + j] - exact).abs();
+            if epilogue.bias {
+                sum += bias[j];
+                size += bias[j].abs();
+            }
+            let mut error = 4.0 * (k + 1) as f64 * single * size;
+            if let Some(function) = epilogue.activation {
+                sum = function.value(sum);
+                error = 1.13 * error + 2.0 * single * sum.abs();
+            }
+            let place = (p * m + i) * n + j;
+            if epilogue.residual {
+                sum += residual[place];
+                error += 2.0 * single * residual[place].abs();
+            }
+            let bound = half * sum.abs() + error;
+            let error = (found[place] - sum).abs();
             let share = if error == 0.0 { 0.0 } else { error / bound };
             worst = if share.is_nan() { f64::INFINITY } else { worst.max(share) };
         }
@@ -125,7 +157,10 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
             ..Gemm::default()
         };
         let pairs = !moves && gemm.columns % 128 == 0 && i % 3 == 0;
-        let gemm = Gemm { cluster: if pairs { 2 } else { 1 }, ..gemm };
+        let gemm = Gemm { cluster: if pairs { 2 } else { 1 }, batched: i % 3 == 1, ..gemm };
+        let full = Epilogue { bias: true, activation: Some(Unary::Gelu), residual: true };
+        let epilogue = if i % 4 == 2 { full } else { Epilogue::default() };
+        let gemm = Gemm { epilogue, ..gemm };
         let case = Case::new(device, gemm, size, &mut random)?;
         case.bind(device)?.launch()?;
         device.synchronize()?;
@@ -171,7 +206,7 @@ pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
             transpose_a: case.gemm.a_transposed,
             transpose_b: !case.gemm.b_transposed,
         };
-        let [a, b, c] = case.buffers.clone();
+        let [a, b, _, _, c] = case.buffers.clone();
         let library = Matmul::tune(device, product, [&a, &b, &c])?;
         for gemm in variants() {
             case.gemm = gemm;
