@@ -7,6 +7,7 @@ use crate::arch::Arch;
 use crate::error::Result;
 use crate::kernel::{Binary, Kernel, Kind, Number, Unary};
 use crate::tensor::Scalar;
+use crate::text::parse;
 
 /// Destination, and the two operands.
 const D: usize = 0;
@@ -120,6 +121,30 @@ pub(super) const ATOMS: &[Atom] = &[
             format!("{d} = {};", binary_text(op, &d, &c.element(A, &[])))
         },
         || examples::registers(Kind::Reduction(Binary::Max), Scalar::F32, Scalar::F32, 1, 1),
+    ),
+    row_when(
+        "red.global",
+        "[].i32|u32.GL <- Reduction<<<[]>>>([].i32|u32.RF)",
+        |s| {
+            if s.operand(D).scalar != s.operand(A).scalar {
+                return Err("it does not convert");
+            }
+            red_name(binary_of(s)).map(drop).ok_or("memory folds by +, max and min only")
+        },
+        |s, warp| {
+            let op = binary_of(s);
+            each(s, warp, |warp, lane, at| {
+                let a = warp.read(lane, A, at)?;
+                warp.update(lane, D, at, &|d| op.value(d, a)).map(drop)
+            })
+        },
+        |s, c| {
+            let op = red_name(binary_of(s)).expect("the precondition refuses others");
+            let t = if s.operand(D).scalar == Scalar::I32 { "s32" } else { "u32" };
+            let text = format!("red.relaxed.gpu.global.{op}.{t} [%0], %1;");
+            asm(&text, &[], &[("l", c.pointer(D, &[])), ("r", c.word(A, &[]))])
+        },
+        red_global,
     ),
     row_when(
         "shfl.sync.bfly",
@@ -366,6 +391,49 @@ fn half_name(op: Binary) -> &'static str {
         Binary::Min => "min",
         Binary::Div => unreachable!("the precondition refuses division"),
     }
+}
+
+/// Which functions memory itself folds by.
+fn red_name(op: Binary) -> Option<&'static str> {
+    match op {
+        Binary::Add => Some("add"),
+        Binary::Max => Some("max"),
+        Binary::Min => Some("min"),
+        Binary::Sub | Binary::Mul | Binary::Div => None,
+    }
+}
+
+/// The threads of two warps fold what they read into eight sums and one maximum, which the first
+/// eight have set before.
+fn red_global() -> Result<Kernel> {
+    parse(
+        "kernel red_global sm_70 ()
+%in:[64:1].i32.GL
+%bits:[64:1].u32.GL
+%sum:[8:1].i32.GL
+%most:[1:1].u32.GL
+#grid:[1:1].block
+#block:[64:1].thread
+%sum, %most <- Spec<<<#grid,#block>>>(%in, %bits) {
+  #one:[].thread = #block.scalar()
+  @t = #block.indices()
+  %r:[].i32.RF
+  %b:[].u32.RF
+  role #block[0..8] {
+    %r <- Init<3><<<#grid,#one>>>()
+    %sum[@t] <- Move<<<#grid,#one>>>(%r)
+  }
+  role #block[0] {
+    %b <- Init<2><<<#grid,#one>>>()
+    %most[0] <- Move<<<#grid,#one>>>(%b)
+  }
+  Sync<<<#grid,#block>>>()
+  %r <- Move<<<#grid,#one>>>(%in[@t])
+  %sum[@t%8] <- Reduction<+><<<#grid,#one>>>(%r)
+  %b <- Move<<<#grid,#one>>>(%bits[@t])
+  %most[0] <- Reduction<max><<<#grid,#one>>>(%b)
+}",
+    )
 }
 
 fn packed(text: &str, out: &str, code: &dyn Code, ins: &[usize]) -> String {
