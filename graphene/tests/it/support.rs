@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use graphene_ir::atom::Fault;
 use graphene_ir::index::Expr;
-use graphene_ir::kernel::{Kernel, Kind, Stmt, TensorId};
+use graphene_ir::kernel::{Kernel, Kind, Spec, Stmt, TensorId};
 use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
 
 /// The parameters that a kernel writes without reading them.
@@ -16,7 +16,9 @@ fn outputs(kernel: &Kernel) -> HashSet<TensorId> {
             let root = *roots.get(of).unwrap_or(of);
             roots.insert(*id, root);
         }
-        Stmt::Spec(spec) if spec.body.is_none() && spec.kind != Kind::MatMul => {
+        // Products and folds read what they add to.
+        Stmt::Spec(Spec { kind: Kind::MatMul | Kind::Reduction(_), .. }) => {}
+        Stmt::Spec(spec) if spec.body.is_none() => {
             outs.extend(spec.outs.iter().map(|out| *roots.get(&out.tensor).unwrap_or(&out.tensor)));
         }
         _ => {}
