@@ -21,7 +21,7 @@ use crate::kernel::{
     Completion, For, Kernel, Kind, Operand, Ring, Spec, Stmt, TensorId, Test, ThreadsId,
 };
 use crate::layout::Swizzle;
-use crate::tensor::{Agent, Coord, Memory, Scalar, Tensor, Threads, Tile, View, ViewOp};
+use crate::tensor::{Agent, Coord, Dim, Memory, Scalar, Tensor, Threads, Tile, View, ViewOp};
 
 /// How deep scopes may nest.
 pub const MAX_NESTING: usize = 64;
@@ -394,7 +394,7 @@ impl Builder {
     ) -> Result<()> {
         let view = &self.threads_of(threads)?.view;
         let size = match view.levels().first().map(Vec::as_slice) {
-            Some([dim]) => dim.size().constant(),
+            Some([Dim::Leaf(leaf)]) => leaf.size.constant(),
             Some(_) | None => None,
         };
         if coords.is_empty() || coords.start < 0 || size.is_none_or(|size| coords.end > size) {

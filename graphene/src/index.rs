@@ -139,6 +139,20 @@ impl Expr {
         }
     }
 
+    /// Whether something in it is divided by what is never positive.
+    pub fn divides_by_nothing(&self) -> bool {
+        let never = |divisor: &Expr| divisor.range().1.is_some_and(|most| most < 1);
+        self.terms.keys().flatten().any(|factor| match factor {
+            Factor::Var(_) => false,
+            Factor::Div(a, b) | Factor::Mod(a, b) => {
+                never(b) || a.divides_by_nothing() || b.divides_by_nothing()
+            }
+            Factor::Min(a, b) | Factor::Max(a, b) => {
+                a.divides_by_nothing() || b.divides_by_nothing()
+            }
+        })
+    }
+
     /// Whether `var` occurs.
     pub fn mentions(&self, var: &Var) -> bool {
         let mut found = false;

@@ -415,10 +415,13 @@ impl Kernel {
     /// The number of threads of a block.
     ///
     /// # Errors
-    /// [`Error::Shape`] if it is not a constant.
+    /// [`Error::Shape`] if it is not a constant, or more than a block can have.
     pub fn block_size(&self) -> Result<i64> {
         let size = self.threads(self.block).view.size();
-        size.constant().ok_or_else(|| Error::Shape(format!("a block of {size} threads")))
+        let threads = size.constant().filter(|size| (1..=MAX_THREADS).contains(size));
+        threads.ok_or_else(|| {
+            Error::Shape(format!("a block of {size} threads; it has {MAX_THREADS} at most"))
+        })
     }
 
     /// The number of blocks of a cluster: the size of the grid's second level, or 1.
@@ -439,6 +442,9 @@ impl Kernel {
         self.threads(id).agent
     }
 }
+
+/// The threads that a block may have, on every architecture.
+const MAX_THREADS: i64 = 1024;
 
 /// The own thread's number within its block.
 pub fn thread_var(block_size: i64) -> Var {

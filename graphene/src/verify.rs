@@ -155,6 +155,9 @@ impl Verifier<'_> {
                 group.widen(before);
             }
             Stmt::Role(threads, first, end, body) => {
+                if let Err(why) = group.belong(self.kernel.threads(*threads)) {
+                    self.report(Rule::Together, why);
+                }
                 let before = group.role(self.kernel.threads(*threads), *first, *end);
                 self.block(body, group, &mut scope.clone());
                 group.widen(before);

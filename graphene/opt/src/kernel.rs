@@ -1,6 +1,6 @@
 //! `graphene-opt print`, `verify` and `emit`: what is done with a kernel in text form.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -35,7 +35,7 @@ fn read(file: &Path) -> std::io::Result<String> {
 pub(crate) fn verify(kernel: &Kernel) -> ExitCode {
     let findings = verifier::verify(kernel);
     for finding in &findings {
-        eprintln!("error: {finding}");
+        complain(&finding.to_string());
     }
     if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(ALGEBRA) }
 }
@@ -52,6 +52,11 @@ pub(crate) fn emit(mut kernel: Kernel, arch: Option<Arch>, launch: bool) -> Exit
 
 /// Reports an error.
 pub(crate) fn fail(code: u8, message: &str) -> ExitCode {
-    eprintln!("error: {message}");
+    complain(message);
     ExitCode::from(code)
+}
+
+/// Prints an error. A reader that went away is no reason to panic.
+pub(crate) fn complain(message: &str) {
+    writeln!(std::io::stderr(), "error: {message}").ok();
 }

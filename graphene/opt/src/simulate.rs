@@ -7,8 +7,11 @@ use graphene_ir::index::Expr;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::simulate::{Buffer, Cost, Inputs, Options, Outcome, simulate as run};
 
-use crate::kernel::fail;
+use crate::kernel::{complain, fail};
 use crate::{ALGEBRA, USAGE, print};
+
+/// The elements that a tensor may have.
+const MAX_LEN: usize = 1 << 28;
 
 /// How many findings to show of one run.
 const FINDINGS: usize = 10;
@@ -32,7 +35,8 @@ pub(crate) fn simulate(
         Err(message) => return fail(USAGE, &message),
     };
     let mut costs = None;
-    for seed in seed..seed.saturating_add(seeds.max(1)) {
+    for order in 0..seeds.max(1) {
+        let seed = seed.wrapping_add(order);
         let options = Options { seed: Some(seed), findings: FINDINGS, whole_grid: false };
         match run(kernel, &inputs, &options) {
             Ok(outcome) if outcome.findings.is_empty() => {
@@ -40,7 +44,7 @@ pub(crate) fn simulate(
             }
             Ok(outcome) => {
                 for finding in &outcome.findings {
-                    eprintln!("error: {finding}");
+                    complain(&finding.to_string());
                 }
                 return fail(ALGEBRA, &format!("found with seed {seed}"));
             }
@@ -66,9 +70,9 @@ fn inputs(kernel: &Kernel, symbols: BTreeMap<String, i64>, seed: u64) -> Result<
             .iter()
             .fold(Expr::from(1), |len, axis| len + (axis.size.clone() - 1) * &axis.stride);
         let len = len.value(&|var| symbols.get(var.name()).copied());
-        let len = len.and_then(|len| usize::try_from(len).ok());
+        let len = len.and_then(|len| usize::try_from(len).ok()).filter(|&len| len <= MAX_LEN);
         let name = kernel.tensor_name(param).to_owned();
-        let len = len.ok_or_else(|| format!("%{name} has no size"))?;
+        let len = len.ok_or_else(|| format!("%{name} has no size up to {MAX_LEN} elements"))?;
         let read = kernel.spec.ins.iter().any(|operand| operand.tensor == param);
         let buffer = if read {
             Buffer::Data((0..len).map(|_| value(&mut random)).collect())

@@ -341,14 +341,20 @@ fn waits_for(site: &Site<'_>, wanted: Group) -> std::result::Result<(), &'static
     }
 }
 
-/// More than a warp, of the own block.
+/// The whole block, or one of its warpgroups: tiles of one size, so that each has a number of its
+/// own among a block's sixteen barriers.
 fn block_wide(site: &Site<'_>) -> std::result::Result<(), &'static str> {
     let size = site.kernel.threads(site.spec.threads).view.size().constant();
+    let block = site.kernel.block_size().ok();
     match size {
-        Some(size) if size > 32 && size % 32 == 0 && !site.across_blocks() => Ok(()),
-        _ => Err("it is for whole warps of one block, more than one"),
+        Some(size) if !site.across_blocks() && size > 32 && Some(size) == block => Ok(()),
+        Some(WARPGROUP) if !site.across_blocks() => Ok(()),
+        _ => Err("it is for a whole block of several warps, or one of its warpgroups"),
     }
 }
+
+/// The threads of a warpgroup.
+const WARPGROUP: i64 = 128;
 
 /// All threads of all blocks of a cluster.
 fn cluster_wide(site: &Site<'_>) -> std::result::Result<(), &'static str> {
@@ -362,14 +368,14 @@ fn cluster_wide(site: &Site<'_>) -> std::result::Result<(), &'static str> {
     }
 }
 
-/// The whole block uses barrier 0; the n-th tile of its threads uses barrier n + 1.
+/// The whole block uses barrier 0; its n-th warpgroup uses barrier n + 1.
 fn sync_text(site: &Site<'_>, code: &dyn Code) -> String {
     let view = &site.kernel.threads(site.spec.threads).view;
     let size = view.size();
     if site.kernel.threads(site.kernel.block).view.size() == size {
         return asm("bar.sync 0;", &[], &[]);
     }
-    let id = view.start()[0].div(&size) + 1;
+    let id = view.offset().div(&size) + 1;
     asm(&format!("bar.sync %0, {size};"), &[], &[("r", code.expr(&id))])
 }
 

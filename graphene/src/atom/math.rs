@@ -173,7 +173,7 @@ pub(super) const ATOMS: &[Atom] = &[
                 Scalar::F16 | Scalar::Bf16 | Scalar::F32 => float_text(number(s)),
                 Scalar::I32 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => number(s).to_string(),
             };
-            format!("{} = {}({value});", c.element(D, &[]), c_type(scalar))
+            format!("{} = ({})({value});", c.element(D, &[]), c_type(scalar))
         },
         || examples::registers(Kind::Init(Number(0.5)), Scalar::F16, Scalar::F16, 1, 0),
     ),

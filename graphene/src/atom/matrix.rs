@@ -1,7 +1,7 @@
 //! Matrices of 8×8 halves between registers and shared memory, and products by one warp.
 
 use super::asm::{asm, group};
-use super::{Archs, Atom, Progress, Proxy, Site, Step, Warp, always, examples};
+use super::{Archs, Atom, Progress, Proxy, Site, Step, Warp, examples};
 use crate::arch::Arch;
 use crate::error::Result;
 use crate::kernel::Kernel;
@@ -39,7 +39,7 @@ pub(super) const ATOMS: &[Atom] = &[
         pattern: "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2:1].fp16|bf16.RF)",
         archs: Archs::Since(Arch::Sm90a),
         align: &[16, 4],
-        when: always,
+        when: |site| same(site, D, A),
         proxy: Proxy::Generic,
         meaning: stmatrix,
         cuda: |_, code| {
@@ -86,7 +86,7 @@ const fn load(
                 .iter()
                 .map(|matrix| ("=r", code.word(D, &[matrix.as_slice(), &[0]].concat())))
                 .collect();
-            let trans = if columns(site).is_ok() { ".trans" } else { "" };
+            let trans = if pairs_of_columns(site) { ".trans" } else { "" };
             let text = format!(
                 "ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {}, [%{count}];",
                 group(0, count)
@@ -108,7 +108,7 @@ const fn product(
         pattern,
         archs: Archs::Since(Arch::Sm80),
         align: &[4, 4, 4],
-        when: always,
+        when: |site| same(site, A, B),
         proxy: Proxy::Generic,
         meaning: mma,
         cuda: |site, code| {
@@ -145,17 +145,23 @@ fn halves(site: &Site<'_>) -> usize {
 
 /// A lane's two values of a matrix are neighbours in a row: `[…].[1,2]`.
 fn rows(site: &Site<'_>) -> std::result::Result<(), &'static str> {
-    match columns(site) {
-        Ok(()) => Err("a lane's pairs are columns"),
-        Err(_) => Ok(()),
-    }
+    if pairs_of_columns(site) { Err("a lane's pairs are columns") } else { same(site, D, A) }
 }
 
 /// A lane's two values of a matrix are neighbours in a column: `[…].[2,1]`.
 fn columns(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+    if pairs_of_columns(site) { same(site, D, A) } else { Err("a lane's pairs are rows") }
+}
+
+fn pairs_of_columns(site: &Site<'_>) -> bool {
     let level = site.operand(D).view.levels().last();
-    let column = level.is_some_and(|level| level.len() == 2 && level[1].size().is(1));
-    if column { Ok(()) } else { Err("a lane's pairs are rows") }
+    level.is_some_and(|level| level.len() == 2 && level[1].size().is(1))
+}
+
+/// Both operands have one type: the instruction does not convert.
+fn same(site: &Site<'_>, one: usize, other: usize) -> std::result::Result<(), &'static str> {
+    let same = site.operand(one).scalar == site.operand(other).scalar;
+    if same { Ok(()) } else { Err("it does not convert") }
 }
 
 /// The coordinates of the matrices that are loaded.
@@ -170,7 +176,7 @@ fn matrices(site: &Site<'_>) -> Vec<Vec<i64>> {
 /// Row r of matrix i lies where lane 8i + r points. Lane l gets elements 2(l%4) and 2(l%4) + 1 of
 /// row l/4 of each matrix; transposed, of column l/4.
 fn ldmatrix(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let transposed = columns(site).is_ok();
+    let transposed = pairs_of_columns(site);
     for (i, matrix) in matrices(site).iter().enumerate() {
         for lane in 0..32 {
             for pair in 0..2 {

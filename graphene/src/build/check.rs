@@ -4,7 +4,7 @@ use super::{Builder, Viewed};
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
 use crate::kernel::{Completion, Kind, Operand, Spec, TensorId, ThreadsId};
-use crate::tensor::{Coord, Shape, View, ViewOp};
+use crate::tensor::{Coord, Scalar, Shape, View, ViewOp};
 
 /// The name of a tensor: letters, digits and `_`, as `%6` is one in the paper.
 pub(super) fn word(name: &str) -> Result<()> {
@@ -63,6 +63,9 @@ impl Builder {
         });
         match unknown {
             Some(var) => Err(Error::Kernel(format!("no {var} here"))),
+            None if expr.divides_by_nothing() => {
+                Err(Error::Kernel(format!("{expr} divides by what is never positive")))
+            }
             None => Ok(()),
         }
     }
@@ -129,6 +132,12 @@ impl Builder {
         spec.outs.iter().chain(&spec.ins).try_for_each(|operand| self.check_operand(operand))?;
         if let Completion::Signals(barrier) = &spec.completion {
             self.check_operand(barrier)?;
+            let tensor = self.tensor_of(barrier.tensor)?;
+            let levels = tensor.view.levels().len();
+            let one = levels == usize::from(!barrier.index.is_empty());
+            if tensor.scalar != Scalar::Mbar || !one {
+                return Err(Error::Kernel(format!("{tensor} is not one barrier to signal")));
+            }
         }
         self.threads_of(spec.blocks)?;
         self.threads_of(spec.threads)?;

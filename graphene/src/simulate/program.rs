@@ -91,6 +91,12 @@ pub(super) struct Program<'k> {
     shared_bytes: i64,
 }
 
+/// The elements that a simulated machine may hold.
+const MAX_ELEMENTS: usize = 1 << 28;
+
+/// The blocks that a simulated grid may have.
+const MAX_BLOCKS: i64 = 1 << 20;
+
 impl<'k> Program<'k> {
     /// Compiles a kernel, given the values of its symbols.
     ///
@@ -136,10 +142,29 @@ impl<'k> Program<'k> {
         for id in kernel.params.iter().copied().chain(kernel.allocations()) {
             program.root(id)?;
         }
+        program.check_size()?;
         program.mark_written();
         program.statements(body)?;
         program.push(Op::Exit, 0);
         Ok(program)
+    }
+
+    /// A machine that would not fit is refused before it is made.
+    fn check_size(&self) -> Result<()> {
+        let threads = self.threads.saturating_mul(self.cluster) as usize;
+        let all = self
+            .registers
+            .saturating_mul(threads)
+            .saturating_add(self.shared.saturating_mul(self.cluster.max(1) as usize))
+            .saturating_add(self.global);
+        if all > MAX_ELEMENTS {
+            return Err(Error::Kernel(format!("{all} elements, {MAX_ELEMENTS} can be simulated")));
+        }
+        if self.blocks > MAX_BLOCKS {
+            let blocks = self.blocks;
+            return Err(Error::Kernel(format!("{blocks} blocks, {MAX_BLOCKS} can be simulated")));
+        }
+        Ok(())
     }
 
     /// Reserves memory for a tensor.

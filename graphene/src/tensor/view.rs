@@ -3,7 +3,7 @@
 use super::compose::{complement, compose};
 use super::{Axis, Coord, Dim, Leaf, Tile, View, ViewOp};
 use crate::error::{Error, Result};
-use crate::index::{Cond, Expr};
+use crate::index::{Cond, Expr, Relation};
 
 impl View {
     /// The view of a whole buffer whose axes are the leaves of `dims`, given as trees of sizes and
@@ -110,11 +110,12 @@ impl View {
                 last[*axis] = last[*axis].clone() + (leaf.size.clone() - 1) * step;
             }
         }
-        last.into_iter()
-            .zip(self.axes.iter())
-            .filter(|(last, axis)| !axis.size.exceeds(last))
-            .map(|(last, axis)| Cond::less(last, &axis.size))
-            .collect()
+        let zero = Expr::from(0);
+        let first = self.start.iter().filter(|first| !first.reaches(&zero));
+        let first = first.map(|first| Cond::new(first, Relation::AtLeast, 0));
+        let last = last.into_iter().zip(self.axes.iter());
+        let last = last.filter(|(last, axis)| !axis.size.exceeds(last));
+        first.chain(last.map(|(last, axis)| Cond::less(last, &axis.size))).collect()
     }
 
     /// The view that an operation gives.

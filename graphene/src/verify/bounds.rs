@@ -10,6 +10,7 @@ use super::together::Group;
 #[derive(Debug, Default, Clone)]
 pub(super) struct Known {
     less: Vec<(Expr, Expr)>,
+    least: Vec<(Expr, Expr)>,
 }
 
 /// The comparisons that a test makes.
@@ -30,8 +31,11 @@ impl Known {
 
     pub(super) fn add(&mut self, conds: &[Cond]) {
         for cond in conds {
-            if cond.relation == Relation::Less {
-                self.less.push((cond.left.clone(), cond.right.clone()));
+            let sides = (cond.left.clone(), cond.right.clone());
+            match cond.relation {
+                Relation::Less => self.less.push(sides),
+                Relation::AtLeast => self.least.push(sides),
+                Relation::Equal | Relation::Unequal => {}
             }
         }
     }
@@ -39,14 +43,26 @@ impl Known {
     /// A condition of [`View::inside`] that nothing implies for the active threads.
     pub(super) fn unproven(&self, view: &View, group: &Group) -> Option<Cond> {
         view.inside().into_iter().find(|cond| {
-            let left = group.tighten(&cond.left);
-            !cond.right.exceeds(&left) && !self.implies(cond)
+            let proven = match cond.relation {
+                Relation::Less => cond.right.exceeds(&group.tighten(&cond.left)),
+                Relation::AtLeast => group.least(&cond.left).is_some_and(|least| least >= 0),
+                Relation::Equal | Relation::Unequal => false,
+            };
+            !proven && !self.implies(cond)
         })
     }
 
-    /// Whether some `a < b` that is known gives `left < right`: by `left - a <= right - b`.
+    /// Whether some `a < b` that is known gives `left < right`, by `b - a <= right - left`; or some
+    /// `a >= b` gives `left >= right`, by `a - b <= left - right`.
     fn implies(&self, cond: &Cond) -> bool {
         let slack = cond.right.clone() - &cond.left;
-        self.less.iter().any(|(a, b)| slack.reaches(&(b.clone() - a)))
+        match cond.relation {
+            Relation::Less => self.less.iter().any(|(a, b)| slack.reaches(&(b.clone() - a))),
+            Relation::AtLeast => {
+                let over = cond.left.clone() - &cond.right;
+                self.least.iter().any(|(a, b)| over.reaches(&(a.clone() - b)))
+            }
+            Relation::Equal | Relation::Unequal => false,
+        }
     }
 }

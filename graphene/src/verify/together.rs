@@ -77,6 +77,17 @@ impl Group {
             .collect()
     }
 
+    /// The least value for the active threads, if it follows from their numbers alone.
+    pub(super) fn least(&self, expr: &Expr) -> Option<i64> {
+        match self.value(expr) {
+            Value::Each(values) => {
+                let own = values.iter().zip(&self.active).filter(|(_, active)| **active);
+                own.map(|(value, _)| *value).min()
+            }
+            Value::Uniform | Value::Varying => expr.range().0,
+        }
+    }
+
     /// The expression, its variables no larger than they are for the active threads.
     pub(super) fn tighten(&self, expr: &Expr) -> Expr {
         let mut vars: Vec<Var> = Vec::new();
@@ -149,6 +160,25 @@ impl Group {
         before
     }
 
+    /// Whether every active thread is one of these.
+    pub(super) fn belong(&self, threads: &Threads) -> Result<(), String> {
+        let offsets = offsets(threads).ok_or("a role's threads are not constant")?;
+        let first = threads.view.offset();
+        let starts = match (self.value(&first), first.constant()) {
+            (Value::Each(starts), _) => starts,
+            (Value::Uniform | Value::Varying, Some(start)) => vec![start; self.active.len()],
+            (Value::Uniform | Value::Varying, None) => {
+                return Err("a role's threads depend on what is not followed".to_owned());
+            }
+        };
+        for (thread, &start) in starts.iter().enumerate() {
+            if self.active[thread] && !offsets.contains(&(thread as i64 - start)) {
+                return Err(format!("thread {thread} is none of the threads of a role it reaches"));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether all threads of every active thread's group are active, and agree on the group.
     pub(super) fn reach(&self, threads: &Threads) -> Result<(), String> {
         let size = threads.view.size().constant();
@@ -159,9 +189,10 @@ impl Group {
             return Err("a condition around it may leave some of its threads out".to_owned());
         }
         let offsets = offsets(threads).ok_or("its threads are not constant")?;
-        let starts = match self.value(&threads.view.start()[0]) {
+        let first = threads.view.offset();
+        let starts = match self.value(&first) {
             Value::Each(starts) => starts,
-            Value::Uniform => match threads.view.start()[0].constant() {
+            Value::Uniform => match first.constant() {
                 Some(start) => vec![start; self.active.len()],
                 None => return Err("its threads depend on what is not followed".to_owned()),
             },

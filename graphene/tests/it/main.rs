@@ -17,4 +17,5 @@ mod property;
 mod simulate;
 mod support;
 mod target;
+mod verifier;
 mod views;
