@@ -30,7 +30,7 @@ use std::fmt;
 
 use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
-use crate::kernel::{For, Kernel, Kind, Operand, Spec, Stmt, TensorId};
+use crate::kernel::{Completion, For, Kernel, Kind, Operand, Spec, Stmt, TensorId};
 use crate::tensor::Memory;
 use together::Group;
 
@@ -193,6 +193,12 @@ impl Verifier<'_> {
 
     /// Rule 3.
     fn inside(&mut self, site: &Site<'_>, known: &bounds::Known, group: &Group) {
+        if let Completion::Signals(barrier) = &site.spec.completion
+            && let Ok(barrier) = self.kernel.operand(barrier)
+            && let Some(cond) = known.unproven(&barrier.view, group)
+        {
+            self.report(Rule::Inside, format!("nothing says that {cond} for {barrier}"));
+        }
         for operand in 0..site.operands().len() {
             let tensor = site.operand(operand);
             if site.clips() && tensor.memory == Memory::Global {

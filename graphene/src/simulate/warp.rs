@@ -243,7 +243,9 @@ impl Turn<'_, '_, '_> {
         fenced: bool,
     ) -> Result<(), Fault> {
         let runner = &self.machine.runners[self.warp];
-        let target = &self.machine.blocks[block].barriers[barrier];
+        let Some(target) = self.machine.blocks[block].barriers.get(barrier) else {
+            return Err(self.barrier_fault(lane, operand, "does not exist"));
+        };
         if !target.exists() {
             return Err(self.barrier_fault(lane, operand, "is used before it is initialised"));
         }

@@ -57,3 +57,20 @@ fn blocks_have_1024_threads_at_most() {
     check(1056, "%r <- Init<0><<<#g, #one>>>()", Some(Rule::Together));
     check(1 << 60, "%r <- Init<0><<<#g, #one>>>()", Some(Rule::Together));
 }
+
+#[test]
+fn signals_go_to_barriers_that_exist() {
+    let copy = |stage: i64| {
+        format!(
+            "kernel copy sm_90a ()\n%in:[8,32:32,1].fp32.GL\n#g:[1:1].block\n#b:[32:1].thread\n\
+             Spec<<<#g, #b>>>(%in) {{\n  #one:[].thread = #b.scalar()\n  \
+             %s:[8,32:32,1].fp32.SH\n  %full:[2:1].mbar.SH\n  role #b[0..1] {{\n    \
+             %s <- Move<<<#g, #one>>>(%in) signals %full[{stage}]\n  }}\n}}"
+        )
+    };
+    for (stage, found) in [(1, 0), (2, 1)] {
+        let kernel = parse(&copy(stage)).unwrap();
+        let outside = verify(&kernel).iter().filter(|f| f.rule == Rule::Inside).count();
+        assert_eq!(outside, found, "{:?}", verify(&kernel));
+    }
+}
