@@ -26,7 +26,6 @@ use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{Fence, Kernel, Kind, Stmt};
 use crate::launch::Launch;
-use crate::tensor::Scalar;
 use code::Uses;
 use names::Names;
 use storage::Storage;
@@ -69,7 +68,7 @@ fn signature(kernel: &Kernel, names: &Names, uses: &Uses) -> Result<String> {
     let restrict = if waits_for_others(kernel) { "" } else { "__restrict__ " };
     for &param in kernel.params.iter().filter(|param| uses.pointers.contains(param)) {
         let constant = if uses.written.contains(&param) { "" } else { "const " };
-        let scalar = scalar_name(kernel.tensor(param).scalar);
+        let scalar = kernel.tensor(param).scalar.c_name();
         params.push(format!("{constant}{scalar} *{restrict}{}", names.tensor(param)?));
     }
     for (name, _) in &uses.maps {
@@ -93,19 +92,6 @@ fn waits_for_others(kernel: &Kernel) -> bool {
         }
     });
     found
-}
-
-/// The name of a scalar type in C.
-fn scalar_name(scalar: Scalar) -> &'static str {
-    match scalar {
-        Scalar::F16 => "half",
-        Scalar::Bf16 => "bfloat16",
-        Scalar::F32 => "float",
-        Scalar::I32 => "int",
-        Scalar::U32 => "unsigned",
-        Scalar::U8 => "unsigned char",
-        Scalar::Mbar => "unsigned long long",
-    }
 }
 
 /// An error of emission.

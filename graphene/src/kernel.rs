@@ -10,7 +10,7 @@
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
-use crate::tensor::{Agent, Coord, Tensor, Threads, ViewOp};
+use crate::tensor::{Coord, Tensor, Threads, ViewOp};
 
 /// Names a tensor of a [`Kernel`]; prints as `%name` through [`Kernel::tensor_name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -435,11 +435,6 @@ impl Kernel {
             _ => Expr::from(1),
         };
         size.constant().ok_or_else(|| Error::Shape(format!("a cluster of {size} blocks")))
-    }
-
-    /// Whether the spec is one of all threads of an agent's tensor that belongs to this kernel.
-    pub fn agent(&self, id: ThreadsId) -> Agent {
-        self.threads(id).agent
     }
 }
 

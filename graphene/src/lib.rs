@@ -3,7 +3,7 @@
 //! After Hagedorn et al., *Graphene: An IR for Optimized Tensor Computations on GPUs* (ASPLOS
 //! 2023): data and threads are both tensors, described by layouts that tile hierarchically, and a
 //! kernel is a specification decomposed step by step until every part is an atom, one machine
-//! instruction. Today the crate holds the foundations of that:
+//! instruction. In reading order:
 //!
 //! 1. [`target`]: the machines to plan for, as plain values with their rates and limits.
 //! 2. [`layout`]: layouts and CuTe's algebra on them, swizzles, and the textual notation.
@@ -11,6 +11,9 @@
 //! 3. [`index`] and [`tensor`]: expressions of coordinates, and tiled views of data and threads.
 //! 4. [`kernel`]: specs, their decompositions and control flow, as data. [`build`] makes kernels,
 //!    [`text`] prints them and reads them back.
+//! 5. [`atom`]: the instructions, a row each. [`verify`] checks a kernel, [`simulate`] runs it, and
+//!    [`emit`] prints it as CUDA C++ with its [`launch`] description, all by those rows.
+//! 6. [`schedule`] and [`template`]: decompositions, and the kernels that are composed of them.
 //!
 //! Every fallible function returns the one [`Error`]. Nothing here reads a device, a clock, the
 //! environment or a file.

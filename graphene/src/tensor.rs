@@ -162,6 +162,19 @@ impl Scalar {
         (Scalar::Mbar, "mbar"),
     ];
 
+    /// The name in CUDA C++, as emission's prelude has it.
+    pub fn c_name(self) -> &'static str {
+        match self {
+            Scalar::F16 => "half",
+            Scalar::Bf16 => "bfloat16",
+            Scalar::F32 => "float",
+            Scalar::I32 => "int",
+            Scalar::U32 => "unsigned",
+            Scalar::U8 => "unsigned char",
+            Scalar::Mbar => "unsigned long long",
+        }
+    }
+
     /// The size in bytes.
     pub fn bytes(self) -> i64 {
         match self {

@@ -6,24 +6,8 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Group, Kernel, Kind, Operand, TensorId, ThreadsId};
-use crate::tensor::{Memory, Scalar, Shape, Tile, View};
+use crate::tensor::{Memory, Scalar, Shape, Tile};
 use crate::text::parse;
-
-/// A row-major view.
-fn packed(sizes: &[i64]) -> View {
-    let mut stride = 1;
-    let mut shapes: Vec<Shape> = sizes
-        .iter()
-        .rev()
-        .map(|&size| {
-            let shape = Shape::Leaf(Expr::from(size), Expr::from(stride));
-            stride *= size;
-            shape
-        })
-        .collect();
-    shapes.reverse();
-    View::buffer(&shapes)
-}
 
 /// A kernel of one warp: `body` is given its lanes, each on its own, and the own lane's number.
 struct OneWarp {
@@ -34,14 +18,14 @@ struct OneWarp {
 impl OneWarp {
     fn new(arch: Arch) -> Result<OneWarp> {
         let mut builder = Builder::new("example", arch);
-        builder.grid("grid", packed(&[1]))?;
-        let warp = builder.block("warp", packed(&[32]))?;
+        builder.grid("grid", Shape::rows([1]))?;
+        let warp = builder.block("warp", Shape::rows([32]))?;
         Ok(OneWarp { builder, warp })
     }
 
     /// A tensor of `n` elements for each lane.
     fn param(&mut self, name: &str, n: i64, scalar: Scalar) -> Result<TensorId> {
-        self.builder.param(name, packed(&[32, n]), scalar)
+        self.builder.param(name, Shape::rows([32, n]), scalar)
     }
 
     /// A lane's part of it: `[n]`, or `[]` for one element.
@@ -56,7 +40,13 @@ impl OneWarp {
     fn allocate(&mut self, name: &str, n: i64, scalar: Scalar) -> Result<TensorId> {
         let sizes = [1, n];
         let sizes = if n == 1 { &[] } else { &sizes[..] };
-        self.builder.allocate(name, packed(sizes), scalar, Memory::Registers, None)
+        self.builder.allocate(
+            name,
+            Shape::rows(sizes.iter().copied()),
+            scalar,
+            Memory::Registers,
+            None,
+        )
     }
 
     /// Loads or stores, element by element.
@@ -114,7 +104,7 @@ pub(super) fn memory(scalar: Scalar, n: i64, through: Memory) -> Result<Kernel> 
     let source = k.part(from, "source", n, &lane)?;
     k.builder.spec(Kind::Move, register, source, lanes)?;
     if through == Memory::Shared {
-        let shared = k.builder.allocate("s", packed(&[32, n]), scalar, Memory::Shared, None)?;
+        let shared = k.builder.allocate("s", Shape::rows([32, n]), scalar, Memory::Shared, None)?;
         let own = k.part(shared, "own", n, &lane)?;
         k.builder.spec(Kind::Move, own, register, lanes)?;
         k.builder.spec(Kind::Sync, (), (), k.warp)?;
@@ -133,7 +123,7 @@ pub(super) fn cp_async(bytes: i64) -> Result<Kernel> {
     let (scalar, n) = (Scalar::F16, bytes / Scalar::F16.bytes());
     let mut k = OneWarp::new(Arch::Sm80)?;
     let (from, to) = (k.param("from", n, scalar)?, k.param("to", n, scalar)?);
-    let shared = k.builder.allocate("s", packed(&[32, n]), scalar, Memory::Shared, None)?;
+    let shared = k.builder.allocate("s", Shape::rows([32, n]), scalar, Memory::Shared, None)?;
     let lanes = k.builder.scalar(k.warp, "lanes")?;
     let [lane] = k.builder.indices(k.warp, ["lane"])?;
     let lane = Expr::from(lane);

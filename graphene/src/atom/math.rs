@@ -1,7 +1,6 @@
 //! Arithmetic on registers: products, functions of elements, folds, exchanges, constants.
 
 use super::asm::asm;
-use super::moves::c_type;
 use super::{Archs, Atom, Code, Progress, Proxy, Site, Step, Warp, always, examples};
 use crate::arch::Arch;
 use crate::error::Result;
@@ -90,7 +89,7 @@ pub(super) const ATOMS: &[Atom] = &[
     row_when(
         "binary.f16x2",
         "[2:1].fp16.RF <- BinaryPointwise<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
-        |s| packs(s, Arch::Sm70),
+        packs,
         binary,
         |s, c| packed(&format!("{}.f16x2 %0, %1, %2;", half_name(binary_of(s))), "=r", c, &[A, B]),
         || examples::registers(Kind::Binary(Binary::Mul), Scalar::F16, Scalar::F16, 2, 2),
@@ -98,7 +97,7 @@ pub(super) const ATOMS: &[Atom] = &[
     row_when(
         "binary.f16",
         "[].fp16.RF <- BinaryPointwise<<<[]>>>([].fp16.RF, [].fp16.RF)",
-        |s| packs(s, Arch::Sm70),
+        packs,
         binary,
         |s, c| {
             let value = |operand| ("h", format!("{}.bits", c.element(operand, &[])));
@@ -173,7 +172,7 @@ pub(super) const ATOMS: &[Atom] = &[
                 Scalar::F16 | Scalar::Bf16 | Scalar::F32 => float_text(number(s)),
                 Scalar::I32 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => number(s).to_string(),
             };
-            format!("{} = ({})({value});", c.element(D, &[]), c_type(scalar))
+            format!("{} = ({})({value});", c.element(D, &[]), scalar.c_name())
         },
         || examples::registers(Kind::Init(Number(0.5)), Scalar::F16, Scalar::F16, 1, 0),
     ),
@@ -373,7 +372,7 @@ fn binary_text(op: Binary, x: &str, y: &str) -> String {
 }
 
 /// Which functions of halves are one instruction there.
-fn packs(site: &Site<'_>, _since: Arch) -> std::result::Result<(), &'static str> {
+fn packs(site: &Site<'_>) -> std::result::Result<(), &'static str> {
     match binary_of(site) {
         Binary::Add | Binary::Sub | Binary::Mul => Ok(()),
         Binary::Max | Binary::Min if site.kernel.arch >= Arch::Sm80 => Ok(()),

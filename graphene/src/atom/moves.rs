@@ -215,7 +215,7 @@ const fn scalar(
             let (to, from) = (code.element(D, &[]), code.element(A, &[]));
             match (site.operand(D).scalar, site.operand(A).scalar) {
                 (a, b) if a == b => format!("{to} = {from};"),
-                (to_scalar, _) => format!("{to} = {}(float({from}));", c_type(to_scalar)),
+                (to_scalar, _) => format!("{to} = {}(float({from}));", to_scalar.c_name()),
             }
         },
         example,
@@ -324,19 +324,6 @@ fn vector_text(site: &Site<'_>, code: &dyn Code) -> String {
 
 fn peer(code: &dyn Code, operand: usize) -> String {
     code.peer(operand).expect("the pattern asks for a peer's memory")
-}
-
-/// The prelude's name of a type.
-pub(super) fn c_type(scalar: Scalar) -> &'static str {
-    match scalar {
-        Scalar::F16 => "half",
-        Scalar::Bf16 => "bfloat16",
-        Scalar::F32 => "float",
-        Scalar::I32 => "int",
-        Scalar::U32 => "unsigned",
-        Scalar::U8 => "unsigned char",
-        Scalar::Mbar => "unsigned long long",
-    }
 }
 
 /// Used by rows that report what a lane did wrong.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::launch::map_of;
 use super::names::Names;
 use super::swizzle::Swizzled;
-use super::{refuse, scalar_name, small};
+use super::{refuse, small};
 use crate::atom::{Code, Site};
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
@@ -300,7 +300,7 @@ pub(super) fn declare_registers(tensor: &Tensor, name: &str) -> Result<String> {
     let Some(size) = tensor.view.cosize() else {
         return refuse(format!("the number of registers of {name} is not a constant"));
     };
-    let scalar = scalar_name(tensor.scalar);
+    let scalar = tensor.scalar.c_name();
     let align = if tensor.scalar.bytes() < 4 && size > 1 { "__align__(16) " } else { "" };
     Ok(if size == 1 {
         format!("{scalar} {name};")

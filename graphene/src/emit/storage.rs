@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::code::Uses;
 use super::names::Names;
-use super::{refuse, scalar_name};
+use super::refuse;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, TensorId};
 use crate::tensor::{Memory, Scalar, Tensor};
@@ -61,7 +61,7 @@ impl Storage {
             }
             let tensor = kernel.tensor(id);
             let _ = writeln!(text, "  // %{}:{tensor}", kernel.tensor_name(id));
-            let scalar = scalar_name(tensor.scalar);
+            let scalar = tensor.scalar.c_name();
             if pointer {
                 let _ = writeln!(text, "  {scalar} *const {name} = ({scalar} *)&shared[{start}];");
             }

@@ -12,6 +12,7 @@ use super::report::{Cost, Finding, Statement};
 use super::runner::{Runner, State, Units};
 use super::turn;
 use super::{Options, Outcome};
+use crate::arch::registers_at_launch;
 use crate::atom::{Fault, Progress};
 use crate::kernel::Kind;
 
@@ -79,10 +80,6 @@ impl Random {
         ((z ^ (z >> 31)) % bound.max(1) as u64) as usize
     }
 }
-
-/// Registers of a multiprocessor, and the most that a thread may have.
-const REGISTERS: i64 = 1 << 16;
-const MOST_REGISTERS: i64 = 256;
 
 /// The most atoms that a warp carries out at a stretch in random order.
 const STRETCH: usize = 16;
@@ -154,7 +151,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         let program = self.program;
         let warps = self.warps();
         let units = self.units.0 as usize * count as usize;
-        let per_thread = (REGISTERS / program.threads / 8 * 8).min(MOST_REGISTERS);
+        let per_thread = registers_at_launch(program.threads);
         self.blocks = (0..count)
             .map(|block| Block {
                 number: first + block,

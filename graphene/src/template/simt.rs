@@ -25,9 +25,9 @@ pub fn simt(arch: Arch) -> Result<Kernel> {
     let mut k = Builder::new("simt", arch);
     let (m, n, depth) = (k.symbol("M")?, k.symbol("N")?, k.symbol("K")?);
     let (m, n, depth) = (Expr::from(m), Expr::from(n), Expr::from(depth));
-    let a = k.param("A", matrix(&m, &depth), Scalar::F32)?;
-    let b = k.param("B", matrix(&depth, &n), Scalar::F32)?;
-    let c = k.param("C", matrix(&m, &n), Scalar::F32)?;
+    let a = k.param("A", Shape::rows([&m, &depth]), Scalar::F32)?;
+    let b = k.param("B", Shape::rows([&depth, &n]), Scalar::F32)?;
+    let c = k.param("C", Shape::rows([&m, &n]), Scalar::F32)?;
     let tiles = |size: &Expr, tile: i64| size.ceil_div(&Expr::from(tile));
     let (rows, columns) = (tiles(&m, BLOCK[0]), tiles(&n, BLOCK[1]));
     let grid = k.grid(
@@ -154,7 +154,7 @@ impl Own {
 
     /// A thread's part of the result, all zeros.
     fn clear(&self, k: &mut Builder) -> Result<TensorId> {
-        let acc = k.allocate("acc", packed(&THREAD), Scalar::F32, Memory::Registers, None)?;
+        let acc = k.allocate("acc", Shape::rows(THREAD), Scalar::F32, Memory::Registers, None)?;
         self.each(k, |k, at| k.spec(Kind::Init(Number(0.0)), Operand::at(acc, at), (), self.one))?;
         Ok(acc)
     }
@@ -175,12 +175,18 @@ impl Own {
         let mut shared = [a, b];
         for (tensor, size) in shared.iter_mut().zip(sizes) {
             let from = *tensor;
-            let to = k.allocate("shared", packed(&size), Scalar::F32, Memory::Shared, None)?;
+            let to = k.allocate("shared", Shape::rows(size), Scalar::F32, Memory::Shared, None)?;
             k.for_("e", 0..size[0] * size[1] / 256, 1, true, |k, e| {
                 let linear = self.thread.clone() + Expr::from(e) * 256;
                 let columns = Expr::from(size[1]);
                 let at = [linear.div(&columns), linear.rem(&columns)];
-                let word = k.allocate("word", packed(&[]), Scalar::F32, Memory::Registers, None)?;
+                let word = k.allocate(
+                    "word",
+                    Shape::rows::<i64>([]),
+                    Scalar::F32,
+                    Memory::Registers,
+                    None,
+                )?;
                 let from = k.index(from, "from", at.clone())?;
                 k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
                 k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;
@@ -198,7 +204,7 @@ impl Own {
         for (i, tensor) in near.iter_mut().enumerate() {
             let from = *tensor;
             let size = if i == 0 { [THREAD[0], 1] } else { [1, THREAD[1]] };
-            let to = k.allocate("near", packed(&size), Scalar::F32, Memory::Registers, None)?;
+            let to = k.allocate("near", Shape::rows(size), Scalar::F32, Memory::Registers, None)?;
             k.for_("e", 0..THREAD[i], 1, true, |k, e| {
                 let zero = Expr::from(0);
                 let at = if i == 0 { [Expr::from(e), zero] } else { [zero, Expr::from(e)] };
@@ -223,23 +229,4 @@ impl Own {
             })
         })
     }
-}
-
-/// Row-major.
-fn matrix(rows: &Expr, columns: &Expr) -> View {
-    View::buffer(&[
-        Shape::Leaf(rows.clone(), columns.clone()),
-        Shape::Leaf(columns.clone(), Expr::from(1)),
-    ])
-}
-
-/// Row-major, of constant sizes.
-fn packed(sizes: &[i64]) -> View {
-    let stride = |i: usize| sizes[i + 1..].iter().product::<i64>();
-    let shapes: Vec<Shape> = sizes
-        .iter()
-        .enumerate()
-        .map(|(i, &size)| Shape::Leaf(Expr::from(size), Expr::from(stride(i))))
-        .collect();
-    View::buffer(&shapes)
 }
