@@ -82,6 +82,10 @@ pub(super) fn attention(
             sums.fill(f64::NAN);
         }
         softmax_row(&mut scores, false);
+        if attrs.guarded && scores.iter().all(|weight| weight.is_nan()) {
+            sums.fill(0.0);
+            continue;
+        }
         for (t, &weight) in scores.iter().enumerate() {
             let value_row = &values[(group * s.keys + t) * s.value_depth..][..s.value_depth];
             for (sum, &value) in sums.iter_mut().zip(value_row) {

@@ -77,10 +77,11 @@ pub(super) fn attributes(op: &mut Op, c: &mut Codec<'_, '_>) -> Done {
             c.field("axis", axis)?;
             c.field("epsilon", epsilon)
         }
-        Op::Attention(AttentionAttrs { scale, causal, softcap }) => {
+        Op::Attention(AttentionAttrs { scale, causal, softcap, guarded }) => {
             c.field("scale", scale)?;
             c.field("causal", causal)?;
-            c.field("softcap", softcap)
+            c.field("softcap", softcap)?;
+            c.field("guarded", guarded)
         }
         Op::Rnn(rnn) => rnn_attributes(rnn, c),
         Op::Resize(resize) => resize_attributes(resize, c),
@@ -283,7 +284,7 @@ fn layers() -> Vec<Op> {
         Op::Softmax { axis: 0, log: true },
         Op::LayerNorm { axis: 0, epsilon: 0.0 },
         Op::RmsNorm { axis: 0, epsilon: 0.0 },
-        Op::Attention(AttentionAttrs { scale: 1.0, causal: false, softcap: 0.0 }),
+        Op::Attention(AttentionAttrs { scale: 1.0, causal: false, softcap: 0.0, guarded: false }),
         rnn(RnnCell::Lstm { input_forget: false }),
         rnn(RnnCell::Gru { linear_before_reset: false }),
         rnn(RnnCell::Plain),

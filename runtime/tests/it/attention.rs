@@ -5,7 +5,8 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{AttentionAttrs, Op};
 use graphene_frontend::tensor::Tensor;
 
-const PLAIN: AttentionAttrs = AttentionAttrs { scale: 0.25, causal: false, softcap: 0.0 };
+const PLAIN: AttentionAttrs =
+    AttentionAttrs { scale: 0.25, causal: false, softcap: 0.0, guarded: false };
 
 /// Batch, heads, groups, queries, keys, depth, depth of the values.
 type Sizes = [usize; 7];
@@ -69,7 +70,10 @@ fn rows_that_attend_nowhere_or_late() {
     let bias = |i| if attended(i) { 0.5 } else { f32::NEG_INFINITY };
     let floats = Tensor::from_vec(vec![s, t], (0..s * t).map(bias).collect()).unwrap();
     for mask in [bools, floats] {
-        check(DType::F32, [1, 2, 2, s, t, 8, 8], PLAIN, Some(mask), 1e-5);
+        for guarded in [false, true] {
+            let attrs = AttentionAttrs { guarded, ..PLAIN };
+            check(DType::F32, [1, 2, 2, s, t, 8, 8], attrs, Some(mask.clone()), 1e-5);
+        }
     }
 }
 
@@ -79,7 +83,10 @@ fn infinite_and_missing_scores() {
         let mut mask = vec![0.0_f32; 2 * 300];
         mask[299] = special;
         let mask = Tensor::from_vec(vec![2, 300], mask).unwrap();
-        check(DType::F32, [1, 1, 1, 2, 300, 4, 4], PLAIN, Some(mask), 1e-5);
+        for guarded in [false, true] {
+            let attrs = AttentionAttrs { guarded, ..PLAIN };
+            check(DType::F32, [1, 1, 1, 2, 300, 4, 4], attrs, Some(mask.clone()), 1e-5);
+        }
     }
 }
 

@@ -105,12 +105,16 @@ fn attention() {
         (None, true, 2.0, [-1.75, 0.0, -0.06019874, -0.3621003, -1.75, 0.0, -0.330761, -0.3041226]),
     ];
     for (mask, causal, softcap, expected) in rows {
-        let op = Op::Attention(AttentionAttrs { scale: 0.5, causal, softcap });
+        let op = Op::Attention(AttentionAttrs { scale: 0.5, causal, softcap, guarded: false });
         check_close(&op, &[Some(&q), Some(&k), Some(&v), mask], &[1, 2, 2, 2], &expected);
     }
     let nobody = bools(&[3], &[0, 0, 0]);
-    let op = Op::Attention(AttentionAttrs { scale: 0.5, causal: false, softcap: 0.0 });
+    let op =
+        Op::Attention(AttentionAttrs { scale: 0.5, causal: false, softcap: 0.0, guarded: false });
     check_close(&op, &[Some(&q), Some(&k), Some(&v), Some(&nobody)], &[1, 2, 2, 2], &[f64::NAN; 8]);
+    let op =
+        Op::Attention(AttentionAttrs { scale: 0.5, causal: false, softcap: 0.0, guarded: true });
+    check_close(&op, &[Some(&q), Some(&k), Some(&v), Some(&nobody)], &[1, 2, 2, 2], &[0.0; 8]);
 }
 
 /// Half of the pattern.

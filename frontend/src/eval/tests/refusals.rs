@@ -73,7 +73,12 @@ fn operations(number: usize, rank: usize) -> Vec<Op> {
         Op::Softmax { axis, log: true },
         Op::LayerNorm { axis, epsilon: 0.0 },
         Op::RmsNorm { axis, epsilon: f32::NAN },
-        Op::Attention(AttentionAttrs { scale: f32::NAN, causal: true, softcap: -1.0 }),
+        Op::Attention(AttentionAttrs {
+            scale: f32::NAN,
+            causal: true,
+            softcap: -1.0,
+            guarded: false,
+        }),
         Op::If { then_branch: Box::default(), else_branch: Box::default() },
         Op::Loop { body: Box::default(), carried: number },
         Op::Scan(Box::new(ScanAttrs {

@@ -247,7 +247,7 @@ pub(super) fn fused(
 ) -> Result<ValueId, OpError> {
     let joined = mask.joined(c)?;
     let &Heads { q, k, v, scale, softcap } = heads;
-    let attrs = AttentionAttrs { scale, causal, softcap };
+    let attrs = AttentionAttrs { scale, causal, softcap, guarded: false };
     let inputs = [Some(q), Some(k), Some(v), joined];
     let y = c.add_optional(Op::Attention(attrs), &inputs)?[0];
     let Some(joined) = joined else { return Ok(y) };

@@ -66,6 +66,8 @@ pub struct Scores<'a> {
     pub causal: bool,
     /// Added last.
     pub mask: Option<Mask<'a>>,
+    /// A row whose softmax is NaN gives zeros.
+    pub guarded: bool,
 }
 
 impl<T> View<'_, T> {
@@ -81,7 +83,7 @@ impl<T> View<'_, T> {
     }
 }
 
-/// Attention over strided operands; `dst` is contiguous. A row that may attend nowhere is NaN.
+/// Attention over strided operands; `dst` is contiguous. A row that may attend nowhere is NaN, or zeros if guarded.
 ///
 /// # Errors
 /// [`Error::Mismatch`] if `dst` is not as long as its shape or the groups do not divide the heads;
@@ -113,7 +115,7 @@ pub fn attention(
         Some(Mask::Float(mask)) => mask.check("attention's mask", masked)?,
     }
     if keys == 0 {
-        dst.fill(f32::NAN);
+        dst.fill(if scores.guarded { 0.0 } else { f32::NAN });
         return Ok(());
     }
     let blocks: Vec<(usize, usize, &mut [f32])> = dst
@@ -214,7 +216,8 @@ impl Operands<'_> {
                 dispatch(Join { dst, sums, width: value_depth, factor: &running.factor });
             }
         }
-        dispatch(Divide { dst, width: value_depth, by: &running.sum });
+        let guarded = self.scores.guarded;
+        dispatch(Divide { dst, width: value_depth, by: &running.sum, guarded });
         Ok(())
     }
 }
@@ -317,6 +320,8 @@ struct Divide<'a> {
     dst: &'a mut [f32],
     width: usize,
     by: &'a [f32],
+    /// Rows without a sum are zero.
+    guarded: bool,
 }
 
 impl Kernel for Divide<'_> {
@@ -324,6 +329,10 @@ impl Kernel for Divide<'_> {
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, _: S) {
         for (row, &by) in self.dst.chunks_exact_mut(self.width).zip(self.by) {
+            if self.guarded && (by == 0.0 || by.is_nan()) {
+                row.fill(0.0);
+                continue;
+            }
             let scale = 1.0 / by;
             row.iter_mut().for_each(|x| *x *= scale);
         }

@@ -45,7 +45,8 @@ pub(crate) fn run_attention(step: &Step, mut io: Io<'_>, attrs: &AttentionAttrs)
         let float = float.map(|data| Mask::Float(View { data, offset: 0, strides: *strides }));
         float.or(bools.map(|data| Mask::Bool(View { data, offset: 0, strides: *strides })))
     });
-    let scores = Scores { scale: attrs.scale, softcap: attrs.softcap, causal: attrs.causal, mask };
+    let &AttentionAttrs { scale, causal, softcap, guarded } = attrs;
+    let scores = Scores { scale, softcap, causal, mask, guarded };
     let sizes = Sizes { batch, heads, groups, queries, keys, depth, value_depth };
     let mut y = Wide::new(&mut io.outputs[0])?;
     attention(
