@@ -17,7 +17,7 @@ pub mod view;
 
 pub use lower::lower;
 pub use partition::{Granularity, partition};
-pub use rewrite::rewrite;
+pub use rewrite::{Report, Rewritten, rewrite, tidy};
 
 use graphene_frontend::graph::Node;
 use graphene_frontend::infer::InferError;

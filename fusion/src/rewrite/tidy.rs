@@ -1,4 +1,4 @@
-//! Rewriting: a graph in, an equal and simpler graph out.
+//! Tidying: what stands twice is computed once, and what no output needs is dropped.
 //!
 //! Today's rules: an operation that stands twice with the same inputs is computed once, and what no output
 //! needs is dropped.
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 ///
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub fn rewrite(graph: &Graph) -> Result<Graph, FusionError> {
+pub fn tidy(graph: &Graph) -> Result<Graph, FusionError> {
     let live = live_nodes(graph);
     let mut result = Graph::new();
     let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();

@@ -1,0 +1,173 @@
+//! Blocks: the stretches of a graph that are saturated one at a time.
+//!
+//! Saturation of a whole model grows much faster than the model, so the graph is cut where the fewest values
+//! cross: in a transformer between its sublayers, where only the hidden state and the mask do. A block is a
+//! graph of its own with its weights as inputs, so that layers that are alike are equal blocks.
+
+use super::language::SMALL;
+use crate::FusionError;
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::op::Op;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The fewest operations of a block, but for the last one of a graph.
+const LEAST: usize = 12;
+
+/// The most operations of a block.
+const MOST: usize = 96;
+
+/// A stretch of a graph as a graph of its own. Its nodes are named by numbers: entries of `names`.
+pub(crate) struct Block {
+    pub(crate) graph: Graph,
+    /// Which of the graph's inputs are constants.
+    pub(crate) constants: Vec<bool>,
+    /// The values that the inputs stand for.
+    pub(crate) inputs: Vec<ValueId>,
+    /// The values that the outputs stand for.
+    pub(crate) outputs: Vec<ValueId>,
+    /// Names of its operations in the model.
+    pub(crate) names: Vec<String>,
+}
+
+/// The blocks of a graph, in order. Every operation is in exactly one.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn blocks(graph: &Graph) -> Result<Vec<Block>, FusionError> {
+    let operations: Vec<NodeId> = graph
+        .nodes()
+        .filter(|(_, node)| !matches!(node.op(), Op::Input | Op::Constant(_)))
+        .map(|(id, _)| id)
+        .collect();
+    let constant = constants(graph);
+    cuts(graph, &operations, &constant)
+        .into_iter()
+        .map(|range| carve(graph, &operations[range], &constant))
+        .collect()
+}
+
+/// For each node whether it is made of constants alone.
+pub(crate) fn constants(graph: &Graph) -> Vec<bool> {
+    let mut constant = vec![false; graph.len()];
+    for (id, node) in graph.nodes() {
+        constant[id.index()] = match node.op() {
+            Op::Constant(_) => true,
+            Op::Input | Op::Iota(_) | Op::Size(_) => false,
+            _ => {
+                let mut inputs = node.inputs().iter().flatten().peekable();
+                inputs.peek().is_some() && inputs.all(|value| constant[value.node.index()])
+            }
+        };
+    }
+    constant
+}
+
+/// Where the operations are cut.
+fn cuts(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<Range<usize>> {
+    let crossing = crossing(graph, operations, constant);
+    let mut ranges = Vec::new();
+    let mut start = 0;
+    while operations.len() - start > MOST {
+        let candidates = start + LEAST..=start + MOST;
+        let fewest = candidates.clone().map(|end| crossing[end]).min().unwrap_or(0);
+        let narrow = || candidates.clone().filter(|&end| crossing[end] == fewest);
+        // What a product reads is a whole hidden state; what reductions read may be half of a norm.
+        let end = narrow()
+            .find(|&end| feeds_a_product(graph, operations[end - 1]))
+            .or_else(|| narrow().next())
+            .unwrap_or(start + MOST);
+        ranges.push(start..end);
+        start = end;
+    }
+    ranges.push(start..operations.len());
+    ranges
+}
+
+/// For each cut (before the operation of that number) how many values cross it.
+fn crossing(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<usize> {
+    let mut position = vec![usize::MAX; graph.len()];
+    for (place, id) in operations.iter().enumerate() {
+        position[id.index()] = place;
+    }
+    let mut last_use: BTreeMap<ValueId, usize> = BTreeMap::new();
+    for (place, &id) in operations.iter().enumerate() {
+        for &value in graph.node(id).inputs().iter().flatten() {
+            last_use.insert(value, place);
+        }
+    }
+    // Steps up where a value begins to cross and down where it ends, summed up.
+    let mut change = vec![0_isize; operations.len() + 2];
+    for (value, last) in last_use {
+        let made = position[value.node.index()];
+        if made != usize::MAX && !constant[value.node.index()] {
+            change[made + 1] += 1;
+            change[last + 1] -= 1;
+        }
+    }
+    let mut crossing = Vec::with_capacity(operations.len() + 1);
+    let mut now = 0_isize;
+    for step in &change[..=operations.len()] {
+        now += step;
+        crossing.push(now.unsigned_abs());
+    }
+    crossing
+}
+
+fn feeds_a_product(graph: &Graph, id: NodeId) -> bool {
+    graph.uses(id).iter().any(|(reader, _)| matches!(graph.node(*reader).op(), Op::MatMul))
+}
+
+fn carve(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Result<Block, FusionError> {
+    let mut block = Block {
+        graph: Graph::new(),
+        constants: Vec::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        names: Vec::with_capacity(operations.len()),
+    };
+    let mut own: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    for (number, &id) in operations.iter().enumerate() {
+        let node = graph.node(id);
+        for &value in node.inputs().iter().flatten() {
+            if own.contains_key(&value) {
+                continue;
+            }
+            let inner = match graph.constant(value).filter(|tensor| tensor.len() <= SMALL) {
+                Some(tensor) => block.graph.add_constant("", tensor.clone()),
+                None => {
+                    block.inputs.push(value);
+                    block.constants.push(constant[value.node.index()]);
+                    block
+                        .graph
+                        .add_input("", graph.ty(value).clone())
+                        .map_err(|error| FusionError::rebuild(node, error))?
+                }
+            };
+            own.insert(value, inner);
+        }
+        let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| own[&v])).collect();
+        let new = block
+            .graph
+            .add(&number.to_string(), node.op().clone(), &inputs)
+            .map_err(|error| FusionError::rebuild(node, error))?;
+        block.names.push(node.name().to_owned());
+        for output in 0..node.outputs().len() as u32 {
+            own.insert(ValueId { node: id, output }, ValueId { node: new, output });
+        }
+    }
+    let (first, last) = (operations.first(), operations.last());
+    let inside = |id: NodeId| Some(&id) >= first && Some(&id) <= last;
+    for &id in operations {
+        let uses = graph.uses(id);
+        for output in 0..graph.node(id).outputs().len() as u32 {
+            let value = ValueId { node: id, output };
+            let read = uses.iter().any(|(reader, edge)| edge.output == output && !inside(*reader));
+            if read || graph.outputs().iter().any(|(_, given)| *given == value) {
+                block.outputs.push(value);
+                block.graph.add_output("", own[&value]);
+            }
+        }
+    }
+    Ok(block)
+}

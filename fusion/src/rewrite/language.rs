@@ -1,0 +1,419 @@
+//! Graphs as terms: the language that egg saturates.
+//!
+//! A term is `(Name attributes inputs…)`: attributes are a leaf of their own (so that a pattern binds them to a
+//! variable), and are left out where an operation has none. An optional input that is left out is `absent`; an
+//! operation with several outputs is read through `(out0 …)`, `(out1 …)`.
+
+use egg::{Analysis, DidMerge, EGraph, FromOp, FromOpError, Id, Language};
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::evaluate_op;
+use graphene_frontend::infer::infer;
+use graphene_frontend::op::{Op, Unary};
+use graphene_frontend::tensor::Tensor;
+use graphene_frontend::types::TensorType;
+use half::{bf16, f16};
+use std::fmt;
+
+/// Constants of at most this many elements are known by value; larger ones are weights, known by type.
+pub(crate) const SMALL: usize = 16;
+
+/// An e-graph of operations.
+pub(crate) type Terms = EGraph<Term, Facts>;
+
+/// An e-node.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Term {
+    pub(crate) head: Head,
+    pub(crate) children: Vec<Id>,
+}
+
+/// What a term is, apart from its children.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Head {
+    /// A value from outside of the block: an entry of [`Facts::inputs`].
+    Input(u32),
+    /// A small constant: an entry of [`Facts::literals`].
+    Literal(u32),
+    /// Attributes of an operation: an entry of [`Facts::ops`].
+    Attributes(u32),
+    /// An optional input that is left out.
+    Absent,
+    /// An operation by its name.
+    Op(&'static str),
+    /// An output of an operation that has several.
+    Output(u32),
+}
+
+/// What is known of a class.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Fact {
+    /// It holds attributes.
+    Attributes(u32),
+    /// It is a missing input.
+    Absent,
+    /// It holds values of these types, one for each output.
+    Values {
+        types: Vec<TensorType>,
+        /// Whether it is made of constants alone.
+        constant: bool,
+        /// Its elements, if it is a small constant.
+        elements: Option<Tensor>,
+    },
+}
+
+/// What the terms of an e-graph refer to, and the analysis that gives every class its [`Fact`].
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Facts {
+    /// Values from outside: their types, and whether they are constants.
+    pub(crate) inputs: Vec<(TensorType, bool)>,
+    pub(crate) literals: Vec<Tensor>,
+    /// Operations, each once.
+    pub(crate) ops: Vec<Op>,
+    /// Whether attention in 16-bit types stays in steps that round one by one.
+    pub(crate) rounds_steps: bool,
+}
+
+impl Term {
+    pub(crate) fn leaf(head: Head) -> Self {
+        Self { head, children: Vec::new() }
+    }
+}
+
+impl Language for Term {
+    type Discriminant = Head;
+
+    fn discriminant(&self) -> Head {
+        self.head
+    }
+
+    fn matches(&self, other: &Self) -> bool {
+        self.head == other.head && self.children.len() == other.children.len()
+    }
+
+    fn children(&self) -> &[Id] {
+        &self.children
+    }
+
+    fn children_mut(&mut self) -> &mut [Id] {
+        &mut self.children
+    }
+}
+
+impl FromOp for Term {
+    type Error = FromOpError;
+
+    /// Terms of patterns: operations, outputs and `absent`.
+    fn from_op(name: &str, children: Vec<Id>) -> Result<Self, FromOpError> {
+        let head = match name {
+            "absent" => Head::Absent,
+            "out0" => Head::Output(0),
+            "out1" => Head::Output(1),
+            "out2" => Head::Output(2),
+            _ => match PATTERN_OPS.iter().find(|op| **op == name) {
+                Some(op) => Head::Op(op),
+                None => return Err(FromOpError::new(name, children)),
+            },
+        };
+        Ok(Self { head, children })
+    }
+}
+
+/// Names of operations that patterns may use.
+const PATTERN_OPS: &[&str] = &[
+    "Abs", "Add", "And", "Attention", "Cast", "Concat", "Conv", "Div", "Equal", "Erf", "Exp", "Expand", "Gather",
+    "Gelu", "GeluTanh", "IsNan", "LayerNorm", "Lstm", "Gru", "Rnn", "MatMul", "Max", "Min", "Mul", "Neg", "Not", "Or",
+    "Pow", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "Relu", "Reshape",
+    "RmsNorm", "Select", "Sigmoid", "Slice", "Softplus", "Softmax", "Sqrt", "Sub", "Swish", "Tanh", "Transpose",
+];
+
+/// Whether the operation's term has a child for its attributes.
+pub(crate) fn has_attributes(op: &Op) -> bool {
+    match op {
+        Op::Unary(unary) => matches!(
+            unary,
+            Unary::Swish { .. }
+                | Unary::HardSigmoid { .. }
+                | Unary::LeakyRelu { .. }
+                | Unary::Elu { .. }
+                | Unary::Celu { .. }
+                | Unary::Selu { .. }
+                | Unary::ThresholdedRelu { .. }
+                | Unary::Shrink { .. }
+                | Unary::IsInf { .. }
+        ),
+        Op::Binary(_) | Op::Select | Op::MatMul | Op::NonZero => false,
+        Op::Input | Op::Constant(_) => false,
+        Op::Iota(_)
+        | Op::Size(_)
+        | Op::Cast { .. }
+        | Op::BitCast(_)
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Cumulative { .. }
+        | Op::TopK { .. }
+        | Op::Conv(_)
+        | Op::ConvTranspose { .. }
+        | Op::Pool(_)
+        | Op::Softmax { .. }
+        | Op::LayerNorm { .. }
+        | Op::RmsNorm { .. }
+        | Op::Attention(_)
+        | Op::Rnn(_)
+        | Op::Resize(_)
+        | Op::If { .. }
+        | Op::Loop { .. }
+        | Op::Scan(_) => true,
+    }
+}
+
+/// The number of inputs that the operation's term has, those left out at the end included; `None`: as many as
+/// are given.
+fn arity(op: &Op) -> Option<usize> {
+    match op {
+        Op::LayerNorm { .. } | Op::Conv(_) | Op::ConvTranspose { .. } => Some(3),
+        Op::RmsNorm { .. } | Op::Pad { .. } => Some(2),
+        Op::Attention(_) => Some(4),
+        Op::Rnn(_) => Some(8),
+        _ => None,
+    }
+}
+
+impl Facts {
+    /// The entry of an operation.
+    pub(crate) fn intern(&mut self, op: &Op) -> u32 {
+        let known = self.ops.iter().position(|known| known == op);
+        known.unwrap_or_else(|| {
+            self.ops.push(op.clone());
+            self.ops.len() - 1
+        }) as u32
+    }
+
+    fn literal(&mut self, tensor: &Tensor) -> u32 {
+        let known = self.literals.iter().position(|known| known == tensor);
+        known.unwrap_or_else(|| {
+            self.literals.push(tensor.clone());
+            self.literals.len() - 1
+        }) as u32
+    }
+}
+
+/// The operation of a term, and the classes of its inputs, those left out at the end dropped.
+pub(crate) fn operation<'a>(terms: &'a Terms, term: &Term) -> Option<(&'a Op, Vec<Option<Id>>)> {
+    let Head::Op(name) = term.head else { return None };
+    let facts = &terms.analysis;
+    let attributes = term.children.first().map(|&id| &terms[id].data);
+    let (op, inputs) = match attributes {
+        Some(Fact::Attributes(number)) => (&facts.ops[*number as usize], &term.children[1..]),
+        _ => (facts.ops.iter().find(|op| op.name() == name)?, &term.children[..]),
+    };
+    let mut inputs: Vec<Option<Id>> = inputs
+        .iter()
+        .map(|&id| (terms[id].data != Fact::Absent).then_some(id))
+        .collect();
+    while inputs.last() == Some(&None) {
+        inputs.pop();
+    }
+    Some((op, inputs))
+}
+
+/// Adds a small constant.
+pub(crate) fn add_literal(terms: &mut Terms, tensor: &Tensor) -> Id {
+    let number = terms.analysis.literal(tensor);
+    terms.add(Term::leaf(Head::Literal(number)))
+}
+
+/// Adds an operation; its outputs as values, or `None` if it does not take these inputs.
+pub(crate) fn add_operation(terms: &mut Terms, op: &Op, inputs: &[Option<Id>]) -> Option<Vec<Id>> {
+    let types: Vec<Option<&TensorType>> =
+        inputs.iter().map(|id| id.and_then(|id| terms.ty(id))).collect();
+    let outputs = infer(op, &types).ok()?.len();
+    let mut inputs = inputs.to_vec();
+    let constant = |id: Option<Id>| id.is_some_and(|id| terms.is_constant(id));
+    if is_commutative(op) && constant(inputs[0]) && !constant(inputs[1]) {
+        inputs.swap(0, 1);
+    }
+    inputs.resize(arity(op).unwrap_or(0).max(inputs.len()), None);
+    let number = terms.analysis.intern(op);
+    let mut children = Vec::with_capacity(inputs.len() + 1);
+    if has_attributes(op) {
+        children.push(terms.add(Term::leaf(Head::Attributes(number))));
+    }
+    for input in inputs {
+        children.push(input.unwrap_or_else(|| terms.add(Term::leaf(Head::Absent))));
+    }
+    let id = terms.add(Term { head: Head::Op(op.name()), children });
+    if outputs == 1 {
+        return Some(vec![id]);
+    }
+    let output = |number| Term { head: Head::Output(number), children: vec![id] };
+    Some((0..outputs as u32).map(|number| terms.add(output(number))).collect())
+}
+
+fn is_commutative(op: &Op) -> bool {
+    use graphene_frontend::op::Binary::{Add, And, Equal, Max, Min, Mul, Or};
+    matches!(op, Op::Binary(Add | Mul | Min | Max | And | Or | Equal))
+}
+
+/// What rules ask of a class.
+pub(crate) trait Known {
+    /// The types of a value's outputs.
+    fn types(&self, id: Id) -> Option<&[TensorType]>;
+    /// The type of a value with one output.
+    fn ty(&self, id: Id) -> Option<&TensorType>;
+    /// Whether it is made of constants alone.
+    fn is_constant(&self, id: Id) -> bool;
+    /// Its elements, if it is a small constant.
+    fn elements(&self, id: Id) -> Option<&Tensor>;
+}
+
+impl Known for Terms {
+    fn types(&self, id: Id) -> Option<&[TensorType]> {
+        match &self[id].data {
+            Fact::Values { types, .. } => Some(types),
+            Fact::Attributes(_) | Fact::Absent => None,
+        }
+    }
+
+    fn ty(&self, id: Id) -> Option<&TensorType> {
+        match self.types(id)? {
+            [ty] => Some(ty),
+            _ => None,
+        }
+    }
+
+    fn is_constant(&self, id: Id) -> bool {
+        matches!(self[id].data, Fact::Values { constant: true, .. })
+    }
+
+    fn elements(&self, id: Id) -> Option<&Tensor> {
+        match &self[id].data {
+            Fact::Values { elements, .. } => elements.as_ref(),
+            Fact::Attributes(_) | Fact::Absent => None,
+        }
+    }
+}
+
+impl Analysis<Term> for Facts {
+    type Data = Fact;
+
+    fn make(terms: &mut Terms, term: &Term, _: Id) -> Fact {
+        match term.head {
+            Head::Input(number) => {
+                let (ty, constant) = terms.analysis.inputs[number as usize].clone();
+                Fact::Values { types: vec![ty], constant, elements: None }
+            }
+            Head::Literal(number) => {
+                let tensor = &terms.analysis.literals[number as usize];
+                let types = vec![TensorType::of(tensor)];
+                Fact::Values { types, constant: true, elements: Some(tensor.clone()) }
+            }
+            Head::Attributes(number) => Fact::Attributes(number),
+            Head::Absent => Fact::Absent,
+            Head::Output(number) => match &terms[term.children[0]].data {
+                Fact::Values { types, constant, .. } => Fact::Values {
+                    types: vec![types[number as usize].clone()],
+                    constant: *constant,
+                    elements: None,
+                },
+                Fact::Attributes(_) | Fact::Absent => Fact::Absent,
+            },
+            Head::Op(_) => of_operation(terms, term),
+        }
+    }
+
+    fn merge(&mut self, a: &mut Fact, b: Fact) -> DidMerge {
+        let Fact::Values { constant, elements, .. } = a else { return DidMerge(false, false) };
+        let Fact::Values { constant: other, elements: others, .. } = b else {
+            return DidMerge(false, false);
+        };
+        let before = (*constant, elements.is_some());
+        let theirs = (other, others.is_some());
+        *constant |= other;
+        if elements.is_none() {
+            *elements = others;
+        }
+        let after = (*constant, elements.is_some());
+        DidMerge(before != after, theirs != after)
+    }
+
+    /// A small constant is also its elements.
+    fn modify(terms: &mut Terms, id: Id) {
+        if let Some(tensor) = terms.elements(id).cloned() {
+            let literal = add_literal(terms, &tensor);
+            terms.union(id, literal);
+        }
+    }
+}
+
+fn of_operation(terms: &Terms, term: &Term) -> Fact {
+    let Some((op, inputs)) = operation(terms, term) else { return Fact::Absent };
+    let types: Vec<_> = inputs.iter().map(|id| id.and_then(|id| terms.ty(id))).collect();
+    // Terms are added only where inference accepts them.
+    let Ok(types) = infer(op, &types) else { return Fact::Absent };
+    let made = !inputs.is_empty() || matches!(op, Op::Iota(n) if n.known().is_some());
+    let constant = made && inputs.iter().flatten().all(|&id| terms.is_constant(id));
+    let small = |ty: &TensorType| ty.elements().known().is_some_and(|n| n <= SMALL as i64);
+    let elements = match types.as_slice() {
+        [ty] if constant && small(ty) => folded(terms, op, &inputs),
+        _ => None,
+    };
+    Fact::Values { types, constant, elements }
+}
+
+/// The value of an operation on small constants.
+fn folded(terms: &Terms, op: &Op, inputs: &[Option<Id>]) -> Option<Tensor> {
+    let mut tensors = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        tensors.push(match input {
+            Some(id) => Some(terms.elements(*id)?),
+            None => None,
+        });
+    }
+    evaluate_op(op, &tensors, &Bindings::new()).ok()?.pop()
+}
+
+/// The number that all elements of a tensor are.
+pub(crate) fn splat(tensor: &Tensor) -> Option<f64> {
+    fn same<T: graphene_frontend::tensor::Element>(tensor: &Tensor, to: impl Fn(T) -> f64) -> Option<f64> {
+        let (first, rest) = tensor.as_slice::<T>().ok()?.split_first()?;
+        rest.iter().all(|x| x == first).then(|| to(*first))
+    }
+    match tensor.dtype() {
+        DType::F32 => same::<f32>(tensor, f64::from),
+        DType::F64 => same::<f64>(tensor, |x| x),
+        DType::F16 => same::<f16>(tensor, f64::from),
+        DType::BF16 => same::<bf16>(tensor, f64::from),
+        DType::I32 => same::<i32>(tensor, f64::from),
+        DType::I64 => same::<i64>(tensor, |x| x as f64),
+        DType::Bool => {
+            let (first, rest) = tensor.bytes().split_first()?;
+            rest.iter().all(|x| x == first).then(|| f64::from(*first))
+        }
+        _ => None,
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.head {
+            Head::Input(number) => write!(f, "x{number}"),
+            Head::Literal(number) => write!(f, "literal {number}"),
+            Head::Attributes(number) => write!(f, "attributes {number}"),
+            Head::Absent => f.write_str("absent"),
+            Head::Op(name) => f.write_str(name),
+            Head::Output(number) => write!(f, "out{number}"),
+        }
+    }
+}

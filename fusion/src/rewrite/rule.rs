@@ -1,0 +1,331 @@
+//! Rules: rows of a name, a pattern, what must hold, and what the match equals.
+
+use super::language::{Fact, Head, Known, Term, Terms, add_literal, add_operation, operation, splat};
+use egg::{Id, Pattern, Searcher, Subst, Var};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::tensor::Tensor;
+use graphene_frontend::types::TensorType;
+use half::{bf16, f16};
+
+/// An equality: whatever matches the pattern equals what `make` gives.
+///
+/// Patterns are terms of the language with `?variables`. `Add~`, `Mul~` and their kin match their operands in
+/// either order; a constant operand of a commutative operation always stands second, so most need no tilde.
+#[derive(Clone, Copy)]
+pub(crate) struct Rule {
+    pub(crate) name: &'static str,
+    pub(crate) left: Left,
+    /// What must hold of the variables.
+    pub(crate) given: &'static [Given],
+    /// Builds the equal term; `None` where the rule does not apply after all.
+    pub(crate) make: fn(&mut Site<'_>) -> Option<Id>,
+}
+
+/// What a rule looks for.
+#[derive(Clone, Copy)]
+pub(crate) enum Left {
+    /// A pattern.
+    Term(&'static str),
+    /// Every operation, for rules about many alike: `make` looks at [`Site::op`].
+    Operation,
+}
+
+/// A row: what matches the pattern, where all of `given` holds, equals what `make` gives.
+pub(crate) const fn rule(
+    name: &'static str,
+    pattern: &'static str,
+    given: &'static [Given],
+    make: fn(&mut Site<'_>) -> Option<Id>,
+) -> Rule {
+    Rule { name, left: Left::Term(pattern), given, make }
+}
+
+/// A row about operations of many names.
+pub(crate) const fn law(name: &'static str, make: fn(&mut Site<'_>) -> Option<Id>) -> Rule {
+    Rule { name, left: Left::Operation, given: &[], make }
+}
+
+/// What must hold of a variable of a pattern.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Given {
+    /// It is a constant, all of whose elements are this number, to the precision of their type.
+    Is(&'static str, f64),
+    /// It is a constant, all of whose elements are one number.
+    Scalar(&'static str),
+    /// It is made of constants alone.
+    Constant(&'static str),
+    /// It is not.
+    Computed(&'static str),
+    /// Its elements are floats.
+    Float(&'static str),
+}
+
+/// A rule with its pattern in every order that it stands for.
+pub(crate) struct Compiled {
+    pub(crate) rule: Rule,
+    patterns: Vec<Pattern<Term>>,
+}
+
+/// A place where a rule may apply: a class, and the operation or the variables that were found there.
+pub(crate) struct Match {
+    root: Id,
+    subst: Subst,
+    term: Option<Term>,
+}
+
+impl Rule {
+    pub(crate) fn compile(self) -> Compiled {
+        let parse = |text: &String| {
+            text.parse().unwrap_or_else(|error| panic!("rule {}: {text}: {error}", self.name))
+        };
+        let patterns = match self.left {
+            Left::Term(pattern) => orders(pattern).iter().map(parse).collect(),
+            Left::Operation => Vec::new(),
+        };
+        Compiled { rule: self, patterns }
+    }
+}
+
+/// The pattern in every order of the operands of `Name~`.
+fn orders(pattern: &str) -> Vec<String> {
+    let Some(tilde) = pattern.find("~ ") else { return vec![pattern.to_owned()] };
+    let (head, rest) = (&pattern[..tilde], &pattern[tilde + 2..]);
+    let first = operand(rest);
+    let (a, rest) = (&rest[..first], rest[first..].trim_start());
+    let second = operand(rest);
+    let (b, rest) = (&rest[..second], &rest[second..]);
+    let mut all = orders(&format!("{head} {a} {b}{rest}"));
+    if a != b {
+        all.extend(orders(&format!("{head} {b} {a}{rest}")));
+    }
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The length of the operand that the text begins with.
+fn operand(text: &str) -> usize {
+    let mut depth = 0_usize;
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' if depth <= 1 => return if depth == 1 { at + 1 } else { at },
+            ')' => depth -= 1,
+            ' ' if depth == 0 => return at,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+impl Compiled {
+    /// All matches, in a deterministic order.
+    pub(crate) fn search(&self, terms: &Terms) -> Vec<Match> {
+        let mut found = Vec::new();
+        if let Left::Operation = self.rule.left {
+            for class in terms.classes() {
+                let operations = class.nodes.iter().filter(|t| matches!(t.head, Head::Op(_)));
+                found.extend(operations.map(|term| Match {
+                    root: class.id,
+                    subst: Subst::default(),
+                    term: Some(term.clone()),
+                }));
+            }
+        }
+        for pattern in &self.patterns {
+            for matches in pattern.search(terms) {
+                let root = matches.eclass;
+                let substs = matches.substs.into_iter();
+                found.extend(substs.map(|subst| Match { root, subst, term: None }));
+            }
+        }
+        found
+    }
+
+    /// Adds what a match equals; whether that was news.
+    pub(crate) fn apply(&self, terms: &mut Terms, place: &Match) -> bool {
+        let found = place.term.as_ref().map(|term| operation(terms, term));
+        let (op, inputs) = match found {
+            Some(Some((op, inputs))) => (Some(op.clone()), inputs),
+            Some(None) => return false,
+            None => (None, Vec::new()),
+        };
+        let mut site = Site { terms, subst: &place.subst, root: place.root, op, inputs, news: false };
+        if !self.rule.given.iter().all(|given| site.holds(*given)) {
+            return false;
+        }
+        if let Some(made) = (self.rule.make)(&mut site) {
+            site.equate(place.root, made);
+        }
+        site.news
+    }
+}
+
+/// A place where a rule's pattern matched.
+pub(crate) struct Site<'a> {
+    pub(crate) terms: &'a mut Terms,
+    subst: &'a Subst,
+    pub(crate) root: Id,
+    /// The operation that a [`law`] looks at.
+    pub(crate) op: Option<Op>,
+    /// Its inputs.
+    pub(crate) inputs: Vec<Option<Id>>,
+    /// Whether an equality was said that was not known.
+    news: bool,
+}
+
+impl Site<'_> {
+    /// The class that a variable of the pattern is bound to.
+    pub(crate) fn var(&self, name: &str) -> Id {
+        let var: Var = format!("?{name}").parse().expect("a name is a variable");
+        *self.subst.get(var).expect("rules name variables of their patterns")
+    }
+
+    /// Says that two classes are equal. What has another type is not: a guard missed a case, and nothing is said.
+    pub(crate) fn equate(&mut self, a: Id, b: Id) {
+        let types = |id| self.terms.types(id);
+        if types(a).is_some() && types(a) == types(b) {
+            self.news |= self.terms.union(a, b);
+        }
+    }
+
+    fn holds(&self, given: Given) -> bool {
+        match given {
+            Given::Is(name, expected) => self.is(self.var(name), expected),
+            Given::Scalar(name) => self.number(self.var(name)).is_some(),
+            Given::Constant(name) => self.terms.is_constant(self.var(name)),
+            Given::Computed(name) => !self.terms.is_constant(self.var(name)),
+            Given::Float(name) => self.dtype(self.var(name)).is_some_and(DType::is_float),
+        }
+    }
+
+    /// The type of a value.
+    pub(crate) fn ty(&self, id: Id) -> Option<&TensorType> {
+        self.terms.ty(id)
+    }
+
+    /// The shape of a value.
+    pub(crate) fn shape(&self, id: Id) -> Option<Vec<Dim>> {
+        self.ty(id).map(|ty| ty.shape.clone())
+    }
+
+    pub(crate) fn dtype(&self, id: Id) -> Option<DType> {
+        self.ty(id).map(|ty| ty.dtype)
+    }
+
+    /// The number that all elements of a small constant are.
+    pub(crate) fn number(&self, id: Id) -> Option<f64> {
+        self.terms.elements(id).and_then(splat)
+    }
+
+    /// Whether all elements of a constant are this number, to the precision of their type.
+    pub(crate) fn is(&self, id: Id, expected: f64) -> bool {
+        let precision = match self.dtype(id) {
+            Some(DType::F16) => 1e-3,
+            Some(DType::BF16) => 8e-3,
+            _ => 1e-5,
+        };
+        self.number(id).is_some_and(|x| (x - expected).abs() <= precision * expected.abs())
+    }
+
+    /// The operation whose attributes a variable is bound to.
+    pub(crate) fn attributes(&self, name: &str) -> Option<Op> {
+        match self.terms[self.var(name)].data {
+            Fact::Attributes(number) => Some(self.terms.analysis.ops[number as usize].clone()),
+            Fact::Absent | Fact::Values { .. } => None,
+        }
+    }
+
+    /// The operations of a name in a class, with their inputs.
+    pub(crate) fn operations(&self, id: Id, name: &str) -> Vec<(Op, Vec<Option<Id>>)> {
+        let nodes = self.terms[id].nodes.iter();
+        let named = nodes.filter(|term| matches!(term.head, Head::Op(own) if own == name));
+        named
+            .filter_map(|term| operation(self.terms, term))
+            .map(|(op, inputs)| (op.clone(), inputs))
+            .collect()
+    }
+
+    /// The value that output `number` of an operation of this name gives this class, with its inputs.
+    pub(crate) fn outputs_of(&self, id: Id, number: u32, name: &str) -> Vec<(Op, Vec<Option<Id>>)> {
+        let nodes = self.terms[id].nodes.iter().filter(|term| term.head == Head::Output(number));
+        nodes.flat_map(|term| self.operations(term.children[0], name)).collect()
+    }
+
+    /// Adds an operation; its first output.
+    pub(crate) fn add(&mut self, op: Op, inputs: &[Id]) -> Option<Id> {
+        let inputs: Vec<_> = inputs.iter().map(|&id| Some(id)).collect();
+        self.add_optional(op, &inputs)
+    }
+
+    /// Adds an operation some of whose inputs are left out; its first output.
+    pub(crate) fn add_optional(&mut self, op: Op, inputs: &[Option<Id>]) -> Option<Id> {
+        add_operation(self.terms, &op, inputs)?.first().copied()
+    }
+
+    /// Adds an operation with several outputs as one.
+    pub(crate) fn add_node(&mut self, op: Op, inputs: &[Option<Id>]) -> Option<Id> {
+        let output = self.add_optional(op, inputs)?;
+        let outputs = self.terms[output].nodes.iter();
+        let mut nodes = outputs.filter(|term| matches!(term.head, Head::Output(_)));
+        nodes.next().map(|term| term.children[0])
+    }
+
+    pub(crate) fn unary(&mut self, unary: Unary, x: Id) -> Option<Id> {
+        self.add(Op::Unary(unary), &[x])
+    }
+
+    pub(crate) fn binary(&mut self, binary: Binary, a: Id, b: Id) -> Option<Id> {
+        self.add(Op::Binary(binary), &[a, b])
+    }
+
+    /// The value under another shape; itself where that is its own.
+    pub(crate) fn reshape(&mut self, x: Id, shape: Vec<Dim>) -> Option<Id> {
+        if self.ty(x)?.shape == shape {
+            return Some(x);
+        }
+        self.add(Op::Reshape(shape), &[x])
+    }
+
+    /// The value with dims permuted; itself where that changes nothing.
+    pub(crate) fn transpose(&mut self, x: Id, perm: Vec<usize>) -> Option<Id> {
+        if perm.iter().enumerate().all(|(i, &axis)| i == axis) {
+            return Some(x);
+        }
+        self.add(Op::Transpose(perm), &[x])
+    }
+
+    /// A scalar of the element type of `like`.
+    pub(crate) fn scalar(&mut self, like: Id, value: f64) -> Option<Id> {
+        let tensor = match self.dtype(like)? {
+            DType::F32 => Tensor::scalar(value as f32),
+            DType::F64 => Tensor::scalar(value),
+            DType::F16 => Tensor::scalar(f16::from_f64(value)),
+            DType::BF16 => Tensor::scalar(bf16::from_f64(value)),
+            _ => return None,
+        };
+        Some(add_literal(self.terms, &tensor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::orders;
+
+    #[test]
+    fn commutative_operands_come_in_every_order() {
+        assert_eq!(orders("(Mul ?a ?b)"), ["(Mul ?a ?b)"]);
+        assert_eq!(orders("(Mul~ ?a (Exp ?b))"), ["(Mul (Exp ?b) ?a)", "(Mul ?a (Exp ?b))"]);
+        assert_eq!(
+            orders("(Div (Mul~ ?x (Add~ ?y ?x)) ?z)"),
+            [
+                "(Div (Mul (Add ?x ?y) ?x) ?z)",
+                "(Div (Mul (Add ?y ?x) ?x) ?z)",
+                "(Div (Mul ?x (Add ?x ?y)) ?z)",
+                "(Div (Mul ?x (Add ?y ?x)) ?z)",
+            ]
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! Algebra: neutral elements, powers, and constants that scale.
+
+use crate::rewrite::rule::Given::{Computed, Float, Is, Scalar};
+use crate::rewrite::rule::{Rule, Site, rule};
+use egg::Id;
+use graphene_frontend::op::{Binary, Op, Unary};
+
+#[rustfmt::skip]
+pub(super) const RULES: &[Rule] = &[
+    rule("add-zero",            "(Add ?x ?c)",   &[Is("c", 0.0)],              |s| Some(s.var("x"))),
+    rule("subtract-zero",       "(Sub ?x ?c)",   &[Is("c", 0.0)],              |s| Some(s.var("x"))),
+    rule("multiply-by-one",     "(Mul ?x ?c)",   &[Is("c", 1.0)],              |s| Some(s.var("x"))),
+    rule("divide-by-one",       "(Div ?x ?c)",   &[Is("c", 1.0)],              |s| Some(s.var("x"))),
+    rule("and-true",            "(And ?x ?c)",   &[Is("c", 1.0)],              |s| Some(s.var("x"))),
+    rule("or-false",            "(Or ?x ?c)",    &[Is("c", 0.0)],              |s| Some(s.var("x"))),
+    rule("negate-twice",        "(Neg (Neg ?x))", &[],                         |s| Some(s.var("x"))),
+    rule("not-twice",           "(Not (Not ?x))", &[],                         |s| Some(s.var("x"))),
+    rule("square",              "(Pow ?x ?c)",   &[Is("c", 2.0), Float("x")],  square),
+    rule("cube",                "(Pow ?x ?c)",   &[Is("c", 3.0), Float("x")],  cube),
+    rule("root",                "(Pow ?x ?c)",   &[Is("c", 0.5), Float("x")],  |s| s.unary(Unary::Sqrt, s.var("x"))),
+    rule("inverse-root",        "(Pow ?x ?c)",   &[Is("c", -0.5), Float("x")], inverse_root),
+    rule("inverse",             "(Div ?c ?x)",   &[Is("c", 1.0), Float("x")],  |s| s.unary(Unary::Reciprocal, s.var("x"))),
+    rule("times-inverse",       "(Mul~ ?a (Reciprocal ?b))", &[],              |s| s.binary(Binary::Div, s.var("a"), s.var("b"))),
+    rule("divide-by-constant",  "(Div ?x ?c)",   &[Scalar("c"), Float("x")],   scale_by_inverse),
+    rule("scale-twice",         "(Mul (Mul ?x ?a) ?b)", &[Scalar("a"), Scalar("b"), Float("x")], scale_twice),
+    rule("scale-last",          "(Mul~ (Mul ?x ?c) ?y)", &[Scalar("c"), Computed("y"), Float("x")], scale_last),
+    rule("scale-of-product-a",  "(MatMul (Mul ?x ?c) ?y)", &[Scalar("c"), Float("x")], |s| scaled_product(s, "x", "y")),
+    rule("scale-of-product-b",  "(MatMul ?x (Mul ?y ?c))", &[Scalar("c"), Float("x")], |s| scaled_product(s, "x", "y")),
+    rule("scale-of-transpose",  "(Transpose ?p (Mul ?x ?c))", &[Scalar("c"), Float("x")], |s| scaled_view(s, "p")),
+    rule("scale-of-reshape",    "(Reshape ?p (Mul ?x ?c))", &[Scalar("c"), Float("x")], |s| scaled_view(s, "p")),
+];
+
+fn square(s: &mut Site<'_>) -> Option<Id> {
+    s.binary(Binary::Mul, s.var("x"), s.var("x"))
+}
+
+fn cube(s: &mut Site<'_>) -> Option<Id> {
+    let square = square(s)?;
+    s.binary(Binary::Mul, square, s.var("x"))
+}
+
+fn inverse_root(s: &mut Site<'_>) -> Option<Id> {
+    let root = s.unary(Unary::Sqrt, s.var("x"))?;
+    s.unary(Unary::Reciprocal, root)
+}
+
+/// `x` times a number.
+pub(super) fn scaled(s: &mut Site<'_>, x: Id, by: f64) -> Option<Id> {
+    let by = s.scalar(x, by).filter(|_| by.is_finite())?;
+    s.binary(Binary::Mul, x, by)
+}
+
+fn scale_by_inverse(s: &mut Site<'_>) -> Option<Id> {
+    let by = 1.0 / s.number(s.var("c"))?;
+    scaled(s, s.var("x"), by)
+}
+
+fn scale_twice(s: &mut Site<'_>) -> Option<Id> {
+    let by = s.number(s.var("a"))? * s.number(s.var("b"))?;
+    scaled(s, s.var("x"), by)
+}
+
+fn scale_last(s: &mut Site<'_>) -> Option<Id> {
+    let by = s.number(s.var("c"))?;
+    let product = s.binary(Binary::Mul, s.var("x"), s.var("y"))?;
+    scaled(s, product, by)
+}
+
+fn scaled_product(s: &mut Site<'_>, a: &str, b: &str) -> Option<Id> {
+    let by = s.number(s.var("c"))?;
+    let product = s.add(Op::MatMul, &[s.var(a), s.var(b)])?;
+    scaled(s, product, by)
+}
+
+fn scaled_view(s: &mut Site<'_>, attributes: &str) -> Option<Id> {
+    let by = s.number(s.var("c"))?;
+    let view = s.attributes(attributes)?;
+    let view = s.add(view, &[s.var("x")])?;
+    scaled(s, view, by)
+}

@@ -1,0 +1,27 @@
+//! The rules: a table a subject.
+
+mod activation;
+mod algebra;
+mod attention;
+mod layout;
+mod norm;
+mod product;
+mod recurrent;
+
+use super::rule::{Compiled, Rule};
+
+/// All tables.
+const TABLES: &[&[Rule]] = &[
+    algebra::RULES,
+    layout::RULES,
+    activation::RULES,
+    norm::RULES,
+    attention::RULES,
+    product::RULES,
+    recurrent::RULES,
+];
+
+/// All rules, ready to be searched.
+pub(crate) fn compiled() -> Vec<Compiled> {
+    TABLES.iter().copied().flatten().map(|rule| rule.compile()).collect()
+}

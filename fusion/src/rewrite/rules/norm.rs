@@ -1,0 +1,102 @@
+//! Normalisations from means, squares and roots. The bare norm is recognised first; scale and bias join it.
+
+use crate::rewrite::rule::Given::{Constant, Float, Scalar};
+use crate::rewrite::rule::{Rule, Site, rule};
+use egg::Id;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::op::{Op, ReduceOp};
+
+#[rustfmt::skip]
+pub(super) const RULES: &[Rule] = &[
+    rule("layer-norm",         "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (ReduceMean ?a (Mul (Sub ?x (ReduceMean ?a ?x)) (Sub ?x (ReduceMean ?a ?x)))) ?e)))",
+         &[Scalar("e"), Float("x")], layer_norm),
+    rule("layer-norm-moments", "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (Sub (ReduceMean ?a (Mul ?x ?x)) (Mul (ReduceMean ?a ?x) (ReduceMean ?a ?x))) ?e)))",
+         &[Scalar("e"), Float("x")], layer_norm),
+    rule("layer-norm-scale",   "(Mul~ (out0 (LayerNorm ?a ?x absent absent)) ?g)", &[Constant("g")], |s| affine(s, true, &["g"])),
+    rule("layer-norm-bias",    "(Add~ (out0 (LayerNorm ?a ?x ?g absent)) ?b)", &[Constant("b")], |s| affine(s, true, &["g", "b"])),
+    rule("rms-norm",           "(Div ?x (Sqrt (Add (ReduceMean ?a (Mul ?x ?x)) ?e)))", &[Scalar("e"), Float("x")], rms_norm),
+    rule("rms-norm-scale",     "(Mul~ (RmsNorm ?a ?x absent) ?g)", &[Constant("g")], |s| affine(s, false, &["g"])),
+    rule("rms-norm-narrowed",  "(Cast ?n (RmsNorm ?a (Cast ?w ?x) absent))", &[], rms_norm_narrowed),
+    rule("mean-of-squares",    "(Mul (ReduceSumSquare ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean_of_squares),
+    rule("mean-of-sum",        "(Mul (ReduceSum ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean_of_sum),
+];
+
+/// The first of the trailing axes that a mean is over; `None` if it is over others or drops them.
+fn trailing(s: &Site<'_>) -> Option<usize> {
+    let Op::Reduce { op: ReduceOp::Mean, axes, keep: true } = s.attributes("a")? else { return None };
+    let rank = s.ty(s.var("x"))?.rank();
+    let first = *axes.first()?;
+    axes.iter().copied().eq(first..rank).then_some(first)
+}
+
+fn layer_norm(s: &mut Site<'_>) -> Option<Id> {
+    let axis = trailing(s)?;
+    let epsilon = s.number(s.var("e"))? as f32;
+    s.add(Op::LayerNorm { axis, epsilon }, &[s.var("x")])
+}
+
+fn rms_norm(s: &mut Site<'_>) -> Option<Id> {
+    let axis = trailing(s)?;
+    let epsilon = s.number(s.var("e"))? as f32;
+    s.add(Op::RmsNorm { axis, epsilon }, &[s.var("x")])
+}
+
+/// The norm with these constants, each of the shape that is normalised.
+fn affine(s: &mut Site<'_>, layer: bool, constants: &[&str]) -> Option<Id> {
+    let op = s.attributes("a")?;
+    let axis = match (&op, layer) {
+        (Op::LayerNorm { axis, .. }, true) | (Op::RmsNorm { axis, .. }, false) => *axis,
+        _ => return None,
+    };
+    let shape = s.shape(s.var("x"))?;
+    let mut inputs = vec![s.var("x")];
+    for name in constants {
+        let constant = s.var(name);
+        inputs.push(whole(s, constant, &shape[axis..])?);
+    }
+    s.add(op, &inputs)
+}
+
+/// The constant under the normalised shape, if it has that many elements in that order.
+fn whole(s: &mut Site<'_>, constant: Id, normalised: &[Dim]) -> Option<Id> {
+    let own = s.shape(constant)?;
+    let lead = own.iter().take_while(|dim| **dim == 1).count();
+    let fits = own.ends_with(normalised) && lead + normalised.len() >= own.len();
+    if fits { s.reshape(constant, normalised.to_vec()) } else { None }
+}
+
+/// A norm of a widened value, narrowed again: that is how the norm computes anyway.
+fn rms_norm_narrowed(s: &mut Site<'_>) -> Option<Id> {
+    let x = s.var("x");
+    let Op::Cast { to: DType::F32, .. } = s.attributes("w")? else { return None };
+    let Op::Cast { to, .. } = s.attributes("n")? else { return None };
+    let narrow = matches!(to, DType::F16 | DType::BF16) && s.dtype(x) == Some(to);
+    let op = s.attributes("a")?;
+    if narrow { s.add(op, &[x]) } else { None }
+}
+
+/// The number of elements that a reduction takes together, if it is known.
+fn count(s: &Site<'_>, axes: &[usize]) -> Option<f64> {
+    let shape = s.shape(s.var("x"))?;
+    axes.iter().map(|&axis| shape[axis].known().map(|n| n as f64)).product()
+}
+
+fn mean_of_sum(s: &mut Site<'_>) -> Option<Id> {
+    let Op::Reduce { op: ReduceOp::Sum, axes, keep } = s.attributes("a")? else { return None };
+    let inverse = 1.0 / count(s, &axes)?;
+    if !s.is(s.var("c"), inverse) {
+        return None;
+    }
+    s.add(Op::Reduce { op: ReduceOp::Mean, axes, keep }, &[s.var("x")])
+}
+
+fn mean_of_squares(s: &mut Site<'_>) -> Option<Id> {
+    let Op::Reduce { op: ReduceOp::SumSquare, axes, keep } = s.attributes("a")? else { return None };
+    let inverse = 1.0 / count(s, &axes)?;
+    if !s.is(s.var("c"), inverse) {
+        return None;
+    }
+    let square = s.binary(graphene_frontend::op::Binary::Mul, s.var("x"), s.var("x"))?;
+    s.add(Op::Reduce { op: ReduceOp::Mean, axes, keep }, &[square])
+}

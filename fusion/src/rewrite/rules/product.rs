@@ -1,0 +1,106 @@
+//! Products: projections of one value become one product.
+
+use crate::rewrite::language::{Head, Known};
+use crate::rewrite::rule::{Rule, Site, law};
+use egg::Id;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::op::{Binary, Op, SliceAxis};
+use std::collections::BTreeSet;
+
+#[rustfmt::skip]
+pub(super) const RULES: &[Rule] = &[
+    law("merge-projections", merge_projections),
+];
+
+/// A product of a value with a weight, and the sum with its bias if it has one.
+struct Projection {
+    /// What the rest of the graph reads.
+    result: Id,
+    weight: Id,
+    bias: Option<Id>,
+    width: i64,
+}
+
+/// Several products of one value with weights side by side are slices of one product.
+fn merge_projections(s: &mut Site<'_>) -> Option<Id> {
+    let Some(Op::MatMul) = s.op else { return None };
+    let (x, own) = (s.inputs[0]?, s.terms.find(s.inputs[1]?));
+    let projections = projections(s, x);
+    // All of them are merged at once, where the first one stands.
+    if projections.len() < 2 || projections.first()?.weight != own {
+        return None;
+    }
+    let merged = merged(s, x, &projections)?;
+    let axis = s.ty(merged)?.rank() - 1;
+    let mut start = 0;
+    for Projection { result, width, .. } in projections {
+        let range = SliceAxis { axis, start: Dim::from(start), len: Dim::from(width), step: 1 };
+        start += width;
+        let slice = s.add(Op::Slice(vec![range]), &[merged])?;
+        s.equate(result, slice);
+    }
+    None
+}
+
+/// The product with all weights side by side, with all biases if there are any.
+fn merged(s: &mut Site<'_>, x: Id, projections: &[Projection]) -> Option<Id> {
+    let weights: Vec<Id> = projections.iter().map(|p| p.weight).collect();
+    let weight = s.add(Op::Concat { axis: 1 }, &weights)?;
+    let product = s.add(Op::MatMul, &[x, weight])?;
+    if projections.iter().all(|p| p.bias.is_none()) {
+        return Some(product);
+    }
+    let mut biases = Vec::with_capacity(projections.len());
+    for projection in projections {
+        biases.push(match projection.bias {
+            Some(bias) => bias,
+            None => {
+                let zero = s.scalar(x, 0.0)?;
+                s.add(Op::Expand(vec![Dim::from(projection.width)]), &[zero])?
+            }
+        });
+    }
+    let bias = s.add(Op::Concat { axis: 0 }, &biases)?;
+    s.binary(Binary::Add, product, bias)
+}
+
+/// The products of a value with constant weights, by the order in which they came.
+fn projections(s: &Site<'_>, x: Id) -> Vec<Projection> {
+    let mut found: Vec<Projection> = Vec::new();
+    for class in classes_of(s, "MatMul") {
+        for (_, inputs) in s.operations(class, "MatMul") {
+            let (Some(a), Some(weight)) = (inputs[0], inputs[1]) else { continue };
+            let weight = s.terms.find(weight);
+            if s.terms.find(a) != s.terms.find(x) || found.iter().any(|p| p.weight == weight) {
+                continue;
+            }
+            found.extend(projection(s, class, weight));
+        }
+    }
+    found
+}
+
+fn classes_of(s: &Site<'_>, name: &'static str) -> BTreeSet<Id> {
+    let classes = s.terms.classes_for_op(&Head::Op(name));
+    classes.into_iter().flatten().map(|id| s.terms.find(id)).collect()
+}
+
+fn projection(s: &Site<'_>, product: Id, weight: Id) -> Option<Projection> {
+    let ty = s.ty(weight)?;
+    // A merged weight is merged no further.
+    let merged = !s.operations(weight, "Concat").is_empty();
+    if ty.rank() != 2 || !s.terms.is_constant(weight) || merged {
+        return None;
+    }
+    let width = ty.shape[1].known()?;
+    for sum in classes_of(s, "Add") {
+        for (_, inputs) in s.operations(sum, "Add") {
+            let (a, bias) = (inputs[0]?, inputs[1]?);
+            let of_product = s.terms.find(a) == product && s.terms.is_constant(bias);
+            if of_product && s.shape(bias)? == [Dim::from(width)] {
+                return Some(Projection { result: sum, weight, bias: Some(bias), width });
+            }
+        }
+    }
+    Some(Projection { result: product, weight, bias: None, width })
+}

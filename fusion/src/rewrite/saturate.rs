@@ -1,0 +1,189 @@
+//! Saturation of one block: its graph becomes an e-graph, rules are applied until nothing is new, and the
+//! cheapest graph is read back.
+
+use super::block::Block;
+use super::extract::{Choice, extract};
+use super::language::{Facts, Head, Term, Terms, add_literal, add_operation, operation};
+use super::rule::Compiled;
+use egg::{EGraph, Id};
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::infer::InferError;
+use graphene_frontend::op::Op;
+use graphene_ir::target::{Kind, Target};
+use std::collections::BTreeMap;
+
+/// Rounds of searching and applying all rules.
+const ROUNDS: usize = 16;
+
+/// E-nodes at which no further round begins.
+const NODES: usize = 20_000;
+
+/// A block as an e-graph.
+pub(crate) struct Saturated {
+    pub(crate) terms: Terms,
+    /// The classes of the block's outputs.
+    pub(crate) roots: Vec<Id>,
+    /// For each class the first operation of the block that gave it.
+    origin: BTreeMap<Id, String>,
+    /// How often each rule said something new.
+    pub(crate) fired: BTreeMap<&'static str, usize>,
+    /// Whether a limit ended it before nothing was new.
+    pub(crate) limited: bool,
+    /// Rounds taken.
+    pub(crate) rounds: usize,
+}
+
+/// The e-graph of a block, under all that the rules say about it.
+pub(crate) fn saturate(block: &Block, rules: &[Compiled], target: &Target) -> Saturated {
+    let mut saturated = encode(block, target.kind == Kind::Cpu);
+    loop {
+        let before = saturated.terms.total_size();
+        if !round(&mut saturated, rules) {
+            break;
+        }
+        saturated.rounds += 1;
+        if saturated.rounds == ROUNDS || before.max(saturated.terms.total_size()) > NODES {
+            saturated.limited = true;
+            break;
+        }
+    }
+    let found = |id: &Id| saturated.terms.find(*id);
+    saturated.roots = saturated.roots.iter().map(found).collect();
+    saturated
+}
+
+/// Searches all rules, then applies all matches; whether anything was new.
+fn round(saturated: &mut Saturated, rules: &[Compiled]) -> bool {
+    let matches: Vec<_> = rules.iter().map(|rule| rule.search(&saturated.terms)).collect();
+    let mut news = false;
+    for (rule, matches) in rules.iter().zip(matches) {
+        for place in &matches {
+            if rule.apply(&mut saturated.terms, place) {
+                *saturated.fired.entry(rule.rule.name).or_default() += 1;
+                news = true;
+            }
+        }
+    }
+    saturated.terms.rebuild();
+    news
+}
+
+fn encode(block: &Block, rounds_steps: bool) -> Saturated {
+    let graph = &block.graph;
+    let inputs = graph.inputs().iter().zip(&block.constants);
+    let inputs = inputs.map(|(id, constant)| (graph.ty(id.value()).clone(), *constant)).collect();
+    let mut terms = EGraph::new(Facts { inputs, rounds_steps, ..Facts::default() });
+    let mut values: BTreeMap<ValueId, Id> = BTreeMap::new();
+    let mut named = Vec::new();
+    let mut number = 0;
+    for (id, node) in graph.nodes() {
+        match node.op() {
+            Op::Input => {
+                values.insert(id.value(), terms.add(Term::leaf(Head::Input(number))));
+                number += 1;
+            }
+            Op::Constant(tensor) => {
+                values.insert(id.value(), add_literal(&mut terms, tensor));
+            }
+            op => {
+                let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| values[&v])).collect();
+                let outputs = add_operation(&mut terms, op, &inputs)
+                    .expect("inference accepted this operation in the block");
+                for (output, &class) in outputs.iter().enumerate() {
+                    values.insert(ValueId { node: id, output: output as u32 }, class);
+                    named.push((class, node.name().to_owned()));
+                }
+            }
+        }
+    }
+    terms.rebuild();
+    let mut origin = BTreeMap::new();
+    for (class, name) in named {
+        origin.entry(class).or_insert(name);
+    }
+    let roots = graph.outputs().iter().map(|(_, value)| values[value]).collect();
+    Saturated { terms, roots, origin, fired: BTreeMap::new(), limited: false, rounds: 0 }
+}
+
+impl Saturated {
+    /// The cheapest graph that gives the block's outputs.
+    ///
+    /// # Errors
+    /// [`InferError`] if an operation refuses its inputs: a defect of inference.
+    pub(crate) fn cheapest(&self, block: &Block) -> Result<Graph, InferError> {
+        let choice = extract(&self.terms, &self.roots);
+        let mut decoder = Decoder {
+            terms: &self.terms,
+            choice: &choice,
+            names: self.names(),
+            graph: Graph::new(),
+            values: BTreeMap::new(),
+        };
+        for (number, id) in block.graph.inputs().iter().enumerate() {
+            let value = decoder.graph.add_input("", block.graph.ty(id.value()).clone())?;
+            let class = self.terms.lookup(Term::leaf(Head::Input(number as u32)));
+            decoder.values.insert(class.expect("inputs are never removed"), value);
+        }
+        for &root in &self.roots {
+            let name = decoder.names.get(&root).cloned().unwrap_or_default();
+            let value = decoder.value(root, &name)?;
+            decoder.graph.add_output("", value);
+        }
+        Ok(decoder.graph)
+    }
+
+    /// Names by today's classes.
+    fn names(&self) -> BTreeMap<Id, String> {
+        let mut names = BTreeMap::new();
+        for (&class, name) in &self.origin {
+            names.entry(self.terms.find(class)).or_insert_with(|| name.clone());
+        }
+        names
+    }
+}
+
+struct Decoder<'a> {
+    terms: &'a Terms,
+    choice: &'a Choice,
+    names: BTreeMap<Id, String>,
+    graph: Graph,
+    values: BTreeMap<Id, ValueId>,
+}
+
+impl Decoder<'_> {
+    /// The class as a value of the graph; operations that the block did not have take the name of their reader.
+    fn value(&mut self, class: Id, reader: &str) -> Result<ValueId, InferError> {
+        let class = self.terms.find(class);
+        if let Some(&value) = self.values.get(&class) {
+            return Ok(value);
+        }
+        let term = &self.choice[&class];
+        let value = match term.head {
+            Head::Literal(number) => {
+                let tensor = &self.terms.analysis.literals[number as usize];
+                self.graph.add_constant(reader, tensor.clone())
+            }
+            Head::Output(output) => {
+                let name = self.names.get(&class).map_or(reader, String::as_str).to_owned();
+                let node = self.value(term.children[0], &name)?.node;
+                ValueId { node, output }
+            }
+            Head::Op(_) => self.operation(class, term, reader)?.value(),
+            Head::Input(_) | Head::Attributes(_) | Head::Absent => {
+                unreachable!("inputs have their values, and nothing reads the others as values")
+            }
+        };
+        self.values.insert(class, value);
+        Ok(value)
+    }
+
+    fn operation(&mut self, class: Id, term: &Term, reader: &str) -> Result<NodeId, InferError> {
+        let name = self.names.get(&class).map_or(reader, String::as_str).to_owned();
+        let (op, inputs) = operation(self.terms, term).expect("the term is an operation");
+        let mut values = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            values.push(input.map(|id| self.value(id, &name)).transpose()?);
+        }
+        self.graph.add(&name, op.clone(), &values)
+    }
+}
