@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) type Choice = BTreeMap<Id, Term>;
 
 /// Alternatives up to which the integer programme is tried.
-const PROGRAMME: usize = 120;
+const PROGRAMME: usize = 40;
 
 /// How often the programme is solved anew without a cycle that it chose.
 const ATTEMPTS: usize = 4;
@@ -161,7 +161,8 @@ fn programme(terms: &Terms, costs: &Costs, roots: &[Id], greedy: &Choice) -> Opt
         match needed(&choice, roots) {
             Ok(_) => return Some(choice),
             Err(cycle) => {
-                let chosen = cycle.into_iter().filter_map(|id| Some((id, choice.get(&id)?.clone())));
+                let chosen =
+                    cycle.into_iter().filter_map(|id| Some((id, choice.get(&id)?.clone())));
                 cycles.push(chosen.collect());
             }
         }
@@ -192,7 +193,9 @@ fn solve(
     let mut all = variables!();
     let mut chosen: BTreeMap<Id, Vec<(&Term, Variable)>> = BTreeMap::new();
     let mut objective = Expression::default();
-    for id in classes {
+    // A leaf costs nothing and is there anyway.
+    let leaf = |id: &&Id| costs[*id].iter().all(|(term, _)| term.is_leaf());
+    for id in classes.iter().filter(|id| !leaf(id)) {
         for (term, cost) in &costs[id] {
             let start = if greedy.get(id) == Some(term) { 1.0 } else { 0.0 };
             let variable = all.add(variable().binary().initial(start));
@@ -202,11 +205,11 @@ fn solve(
     }
     let sum = |id: &Id| chosen[id].iter().map(|(_, variable)| *variable).sum::<Expression>();
     let mut problem = all.minimise(objective).using(microlp);
-    for root in roots {
+    for root in roots.iter().filter(|id| chosen.contains_key(id)) {
         problem = problem.with(constraint!(sum(root) >= 1.0));
     }
     for (term, variable) in chosen.values().flatten() {
-        for child in term.children() {
+        for child in term.children().iter().filter(|id| chosen.contains_key(id)) {
             problem = problem.with(constraint!(sum(child) >= *variable));
         }
     }
@@ -223,5 +226,6 @@ fn solve(
         let term = terms.iter().find(|(_, variable)| solution.value(*variable) > 0.5)?;
         Some((*id, term.0.clone()))
     };
-    Some(chosen.iter().filter_map(pick).collect())
+    let leaves = classes.iter().filter(leaf).map(|id| (*id, costs[id][0].0.clone()));
+    Some(chosen.iter().filter_map(pick).chain(leaves).collect())
 }

@@ -121,10 +121,53 @@ impl FromOp for Term {
 
 /// Names of operations that patterns may use.
 const PATTERN_OPS: &[&str] = &[
-    "Abs", "Add", "And", "Attention", "Cast", "Concat", "Conv", "Div", "Equal", "Erf", "Exp", "Expand", "Gather",
-    "Gelu", "GeluTanh", "IsNan", "LayerNorm", "Lstm", "Gru", "Rnn", "MatMul", "Max", "Min", "Mul", "Neg", "Not", "Or",
-    "Pow", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2", "Relu", "Reshape",
-    "RmsNorm", "Select", "Sigmoid", "Slice", "Softplus", "Softmax", "Sqrt", "Sub", "Swish", "Tanh", "Transpose",
+    "Abs",
+    "Add",
+    "And",
+    "Attention",
+    "Cast",
+    "Concat",
+    "Conv",
+    "Div",
+    "Equal",
+    "Erf",
+    "Exp",
+    "Expand",
+    "Gather",
+    "Gelu",
+    "GeluTanh",
+    "IsNan",
+    "LayerNorm",
+    "Lstm",
+    "Gru",
+    "Rnn",
+    "MatMul",
+    "Max",
+    "Min",
+    "Mul",
+    "Neg",
+    "Not",
+    "Or",
+    "Pow",
+    "Reciprocal",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceSum",
+    "ReduceSumSquare",
+    "ReduceL2",
+    "Relu",
+    "Reshape",
+    "RmsNorm",
+    "Select",
+    "Sigmoid",
+    "Slice",
+    "Softplus",
+    "Softmax",
+    "Sqrt",
+    "Sub",
+    "Swish",
+    "Tanh",
+    "Transpose",
 ];
 
 /// Whether the operation's term has a child for its attributes.
@@ -218,10 +261,8 @@ pub(crate) fn operation<'a>(terms: &'a Terms, term: &Term) -> Option<(&'a Op, Ve
         Some(Fact::Attributes(number)) => (&facts.ops[*number as usize], &term.children[1..]),
         _ => (facts.ops.iter().find(|op| op.name() == name)?, &term.children[..]),
     };
-    let mut inputs: Vec<Option<Id>> = inputs
-        .iter()
-        .map(|&id| (terms[id].data != Fact::Absent).then_some(id))
-        .collect();
+    let mut inputs: Vec<Option<Id>> =
+        inputs.iter().map(|&id| (terms[id].data != Fact::Absent).then_some(id)).collect();
     while inputs.last() == Some(&None) {
         inputs.pop();
     }
@@ -386,7 +427,10 @@ fn folded(terms: &Terms, op: &Op, inputs: &[Option<Id>]) -> Option<Tensor> {
 
 /// The number that all elements of a tensor are.
 pub(crate) fn splat(tensor: &Tensor) -> Option<f64> {
-    fn same<T: graphene_frontend::tensor::Element>(tensor: &Tensor, to: impl Fn(T) -> f64) -> Option<f64> {
+    fn same<T: graphene_frontend::tensor::Element>(
+        tensor: &Tensor,
+        to: impl Fn(T) -> f64,
+    ) -> Option<f64> {
         let (first, rest) = tensor.as_slice::<T>().ok()?.split_first()?;
         rest.iter().all(|x| x == first).then(|| to(*first))
     }

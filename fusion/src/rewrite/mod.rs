@@ -12,6 +12,9 @@ mod rules;
 mod saturate;
 mod tidy;
 
+#[cfg(test)]
+mod tests;
+
 pub use tidy::tidy;
 
 use crate::FusionError;

@@ -1,6 +1,8 @@
 //! Rules: rows of a name, a pattern, what must hold, and what the match equals.
 
-use super::language::{Fact, Head, Known, Term, Terms, add_literal, add_operation, operation, splat};
+use super::language::{
+    Fact, Head, Known, Term, Terms, add_literal, add_operation, operation, splat,
+};
 use egg::{Id, Pattern, Searcher, Subst, Var};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
@@ -152,7 +154,8 @@ impl Compiled {
             Some(None) => return false,
             None => (None, Vec::new()),
         };
-        let mut site = Site { terms, subst: &place.subst, root: place.root, op, inputs, news: false };
+        let mut site =
+            Site { terms, subst: &place.subst, root: place.root, op, inputs, news: false };
         if !self.rule.given.iter().all(|given| site.holds(*given)) {
             return false;
         }
@@ -220,9 +223,18 @@ impl Site<'_> {
         self.terms.elements(id).and_then(splat)
     }
 
-    /// Whether all elements of a constant are this number, to the precision of their type.
+    /// The numbers that stand in this graph in the element type of `like`.
+    pub(crate) fn numbers(&self, like: Id) -> impl Iterator<Item = f64> {
+        let dtype = self.dtype(like);
+        let known = self.terms.analysis.literals.iter();
+        known.filter(move |tensor| Some(tensor.dtype()) == dtype).filter_map(splat)
+    }
+
+    /// Whether all elements of a constant are this number: exactly where every type holds it, else to the
+    /// precision of theirs.
     pub(crate) fn is(&self, id: Id, expected: f64) -> bool {
         let precision = match self.dtype(id) {
+            _ if (expected * 16.0).fract() == 0.0 => 0.0,
             Some(DType::F16) => 1e-3,
             Some(DType::BF16) => 8e-3,
             _ => 1e-5,

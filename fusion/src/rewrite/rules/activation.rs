@@ -33,4 +33,3 @@ fn swish(s: &mut Site<'_>) -> Option<Id> {
     let alpha = s.number(s.var("c"))? as f32;
     s.unary(Unary::Swish { alpha }, s.var("x"))
 }
-

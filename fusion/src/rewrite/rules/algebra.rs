@@ -3,6 +3,7 @@
 use crate::rewrite::rule::Given::{Computed, Float, Is, Scalar};
 use crate::rewrite::rule::{Rule, Site, rule};
 use egg::Id;
+use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Op, Unary};
 
 #[rustfmt::skip]
@@ -44,9 +45,20 @@ fn inverse_root(s: &mut Site<'_>) -> Option<Id> {
     s.unary(Unary::Reciprocal, root)
 }
 
-/// `x` times a number.
+/// `x` times a number, or times one that is known and the same but for rounding; itself where that is one. Scales
+/// that undo each other would otherwise give ever new numbers.
 pub(super) fn scaled(s: &mut Site<'_>, x: Id, by: f64) -> Option<Id> {
-    let by = s.scalar(x, by).filter(|_| by.is_finite())?;
+    let rounding = match s.dtype(x)? {
+        DType::F64 => 1e-15,
+        DType::F16 => 2e-3,
+        DType::BF16 => 1.6e-2,
+        _ => 5e-7,
+    };
+    if (by - 1.0).abs() < rounding {
+        return Some(x);
+    }
+    let near = s.numbers(x).find(|known| (known - by).abs() <= rounding * by.abs());
+    let by = s.scalar(x, near.unwrap_or(by)).filter(|_| by.is_finite())?;
     s.binary(Binary::Mul, x, by)
 }
 

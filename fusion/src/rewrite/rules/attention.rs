@@ -58,12 +58,7 @@ fn attention(s: &mut Site<'_>) -> Option<Id> {
     }
     let weights = weights(s, w, rank)?;
     let (q, k, scale) = scores(s, weights.scores)?;
-    let attrs = AttentionAttrs {
-        scale,
-        causal: false,
-        softcap: 0.0,
-        guarded: weights.guarded,
-    };
+    let attrs = AttentionAttrs { scale, causal: false, softcap: 0.0, guarded: weights.guarded };
     let shape = s.shape(s.root)?;
     let keys = if rank == 4 { vec![0, 1, 3, 2] } else { vec![0, 2, 1] };
     let k = s.transpose(k, keys)?;
@@ -104,9 +99,7 @@ fn weights(s: &mut Site<'_>, w: Id, rank: usize) -> Option<Weights> {
         }
     }
     let softmaxes = s.operations(inner, "Softmax");
-    let over_keys = |(op, _): &&(Op, Vec<Option<Id>>)| {
-        matches!(op, Op::Softmax { axis, log: false } if *axis + 1 == rank)
-    };
+    let over_keys = |(op, _): &&(Op, Vec<Option<Id>>)| matches!(op, Op::Softmax { axis, log: false } if *axis + 1 == rank);
     let masked = softmaxes.iter().find(over_keys)?.1[0]?;
     let masked = recast(s, masked);
     let (scores, mask) = unmasked(s, masked)?;
@@ -251,7 +244,8 @@ fn unrepeated(s: &mut Site<'_>, x: Id) -> Option<Id> {
                 && expanded[3..] == whole[2..]
                 && expanded[0] == whole[0];
             if repeats {
-                let heads = vec![shape[0].clone(), shape[1].clone(), shape[3].clone(), shape[4].clone()];
+                let heads =
+                    vec![shape[0].clone(), shape[1].clone(), shape[3].clone(), shape[4].clone()];
                 return s.reshape(wide, heads);
             }
         }

@@ -103,11 +103,7 @@ fn is_pointwise(op: &Op) -> bool {
 }
 
 /// The operands before a change of view that all of them go through; single numbers go through any.
-fn before<'a>(
-    s: &Site<'_>,
-    name: &str,
-    fits: impl Fn(&Op) -> bool + 'a,
-) -> Option<(Vec<Id>, Op)> {
+fn before<'a>(s: &Site<'_>, name: &str, fits: impl Fn(&Op) -> bool + 'a) -> Option<(Vec<Id>, Op)> {
     let op = s.op.as_ref().filter(|op| is_pointwise(op))?;
     let _ = op;
     let mut sources = Vec::with_capacity(s.inputs.len());
@@ -119,7 +115,8 @@ fn before<'a>(
             sources.push(input);
             continue;
         }
-        let alike = |(own, _): &(Op, Vec<Option<Id>>)| fits(own) && view.as_ref().is_none_or(|v| v == own);
+        let alike =
+            |(own, _): &(Op, Vec<Option<Id>>)| fits(own) && view.as_ref().is_none_or(|v| v == own);
         let (own, x) = s.operations(input, name).into_iter().find(alike)?;
         let x = x.first().copied().flatten()?;
         if from.as_ref().is_some_and(|from| Some(from) != s.shape(x).as_ref()) {
@@ -190,7 +187,8 @@ fn pointwise_of_reshapes(s: &mut Site<'_>) -> Option<Id> {
         }
     }
     let from = from?;
-    let rows = s.inputs.iter().flatten().any(|&id| s.shape(id).is_some_and(|shape| shape.len() == 1));
+    let rows =
+        s.inputs.iter().flatten().any(|&id| s.shape(id).is_some_and(|shape| shape.len() == 1));
     if rows && from.last() != to.last() {
         return None;
     }

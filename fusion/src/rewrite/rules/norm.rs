@@ -24,7 +24,9 @@ pub(super) const RULES: &[Rule] = &[
 
 /// The first of the trailing axes that a mean is over; `None` if it is over others or drops them.
 fn trailing(s: &Site<'_>) -> Option<usize> {
-    let Op::Reduce { op: ReduceOp::Mean, axes, keep: true } = s.attributes("a")? else { return None };
+    let Op::Reduce { op: ReduceOp::Mean, axes, keep: true } = s.attributes("a")? else {
+        return None;
+    };
     let rank = s.ty(s.var("x"))?.rank();
     let first = *axes.first()?;
     axes.iter().copied().eq(first..rank).then_some(first)
@@ -92,7 +94,9 @@ fn mean_of_sum(s: &mut Site<'_>) -> Option<Id> {
 }
 
 fn mean_of_squares(s: &mut Site<'_>) -> Option<Id> {
-    let Op::Reduce { op: ReduceOp::SumSquare, axes, keep } = s.attributes("a")? else { return None };
+    let Op::Reduce { op: ReduceOp::SumSquare, axes, keep } = s.attributes("a")? else {
+        return None;
+    };
     let inverse = 1.0 / count(s, &axes)?;
     if !s.is(s.var("c"), inverse) {
         return None;
