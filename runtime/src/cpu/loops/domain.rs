@@ -1,7 +1,9 @@
 //! The index space of a loop, and how its inputs walk through it.
 
 use crate::bind::BoundOperand;
+use crate::cpu::kernels::view::row_major;
 use crate::error::{Error, Result};
+use std::ops::Range;
 
 /// The index space of a loop: dims in the order of the outputs' memory, neighbours merged where every
 /// operand allows.
@@ -12,6 +14,15 @@ pub(crate) struct Domain {
     sizes: Vec<usize>,
     /// For each input: its offset, and a stride for each dim.
     inputs: Vec<(usize, Vec<isize>)>,
+}
+
+/// A part of a domain: `rows` rows of `width` elements, `pitch` elements apart, from element `first` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Tile {
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    pub(crate) pitch: usize,
 }
 
 /// A walk of one input through consecutive elements of the domain.
@@ -27,7 +38,40 @@ pub(crate) struct Walk<'a> {
     left: usize,
 }
 
+impl Tile {
+    /// Consecutive elements.
+    pub(crate) fn range(elements: Range<usize>) -> Self {
+        let width = elements.len();
+        Self { first: elements.start, rows: 1, width, pitch: width }
+    }
+}
+
 impl Domain {
+    /// The domain of a loop over a shape, its elements numbered with the axes in this order, the last
+    /// one fastest. Inputs broadcast to the shape; those without an operand are given with each tile.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] if an input does not broadcast to the shape.
+    pub(crate) fn over(
+        shape: &[usize],
+        order: &[usize],
+        inputs: &[Option<&BoundOperand>],
+    ) -> Result<Self> {
+        let sizes: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
+        let mut walks = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            walks.push(match input {
+                Some(input) => {
+                    let strides = broadcast_strides(input, shape)?;
+                    (input.offset, order.iter().map(|&axis| strides[axis]).collect())
+                }
+                // These stand in no one's way when dims are merged.
+                None => (0, row_major(&sizes)),
+            });
+        }
+        Ok(Self::merged(sizes.iter().product(), &sizes, walks))
+    }
+
     /// The domain of a loop that writes `outputs` and reads `inputs`, which broadcast.
     ///
     /// # Errors
@@ -41,14 +85,8 @@ impl Domain {
                 return Err(Error::Unsupported { what: "outputs of one loop in different orders" });
             }
         }
-        let mut walks = Vec::with_capacity(inputs.len());
-        for input in inputs {
-            let strides = broadcast_strides(input, &first.shape)?;
-            walks.push((input.offset, order.iter().map(|&axis| strides[axis]).collect()));
-        }
-        let sizes: Vec<usize> = order.iter().map(|&axis| first.shape[axis]).collect();
-        let len = sizes.iter().product();
-        Ok(Self::merged(len, &sizes, walks))
+        let inputs: Vec<_> = inputs.iter().map(Some).collect();
+        Self::over(&first.shape, &order, &inputs)
     }
 
     /// Merges neighbouring dims along which every input moves evenly.
@@ -85,10 +123,26 @@ impl Domain {
         merged
     }
 
-    /// Whether an input's elements lie one after the other in the domain's order; then its offset.
-    pub(crate) fn contiguous(&self, input: usize) -> Option<usize> {
+    /// Elements of a row: consecutive elements through which every input moves evenly.
+    pub(crate) fn row(&self) -> usize {
+        self.sizes[self.sizes.len() - 1]
+    }
+
+    /// Where the `len` elements from `start` on begin in an input, and their stride, if they lie in
+    /// one row.
+    pub(crate) fn run(&self, input: usize, start: usize, len: usize) -> Option<(usize, isize)> {
         let (offset, strides) = &self.inputs[input];
-        (strides.as_slice() == [1] || self.len == 1).then_some(*offset)
+        let (mut row, column) = (start / self.row(), start % self.row());
+        if column + len > self.row() {
+            return None;
+        }
+        let (stride, outer) = strides.split_last()?;
+        let mut at = *offset as isize + column as isize * stride;
+        for (&size, stride) in self.sizes.iter().zip(outer).rev() {
+            at += (row % size) as isize * stride;
+            row /= size;
+        }
+        Some((at as usize, *stride))
     }
 
     /// The input's walk through the `len` elements from `start` on.

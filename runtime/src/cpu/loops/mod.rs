@@ -7,12 +7,18 @@
 //! after each operation) or `bool`.
 
 mod compile;
+mod compute;
 mod domain;
+mod elements;
 mod execute;
 mod scalar;
 
-pub(crate) use domain::Domain;
-pub(crate) use execute::LoopInput;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use domain::{Domain, Tile};
+pub(crate) use elements::{Elements, ElementsMut};
+pub(crate) use execute::{LoopInput, LoopOutput, Workspace};
 pub(crate) use scalar::apply_unary;
 
 use graphene_frontend::dtype::DType;

@@ -1,0 +1,129 @@
+//! What one instruction does to a block of elements.
+
+use super::elements::Elements;
+use super::scalar::{
+    comparison, fast_binary, fast_unary, integer_binary, integer_unary, real_binary, real_unary,
+    wrap,
+};
+use super::{Class, Instruction, Operation, Scalar};
+use crate::cpu::kernels::pointwise as fast;
+use graphene_frontend::op::{Binary, Unary};
+
+fn move_f32(target: &mut [f32], x: Elements<'_>) {
+    target.iter_mut().enumerate().for_each(|(i, y)| *y = x.f32(i));
+}
+
+pub(super) fn unary_f32(unary: Unary, target: &mut [f32], x: Elements<'_>) {
+    match (fast_unary(unary), x) {
+        (Some(unary), Elements::F32(x)) => unary.apply(target, x),
+        (Some(unary), x) => {
+            move_f32(target, x);
+            unary.apply_in_place(target);
+        }
+        (None, x) => {
+            if let Some(real) = real_unary(unary) {
+                let each = target.iter_mut().enumerate();
+                each.for_each(|(i, y)| *y = real(f64::from(x.f32(i))) as f32);
+            }
+        }
+    }
+}
+
+pub(super) fn binary_f32(binary: Binary, target: &mut [f32], a: Elements<'_>, b: Elements<'_>) {
+    match (fast_binary(binary), a, b) {
+        (Some(fast::Binary::Pow), Elements::F32(a), Elements::Scalar(Scalar::F32(b))) => {
+            fast::powf(target, a, b);
+        }
+        (Some(binary), Elements::F32(a), Elements::F32(b)) => binary.apply(target, a, b),
+        (Some(binary), Elements::F32(a), Elements::Scalar(Scalar::F32(b))) => {
+            binary.apply_right(target, a, b);
+        }
+        (Some(binary), Elements::Scalar(Scalar::F32(a)), Elements::F32(b)) => {
+            binary.apply_left(target, a, b);
+        }
+        (_, a, b) => {
+            if let Some(real) = real_binary(binary) {
+                let each = target.iter_mut().enumerate();
+                each.for_each(|(i, y)| {
+                    *y = real(f64::from(a.f32(i)), f64::from(b.f32(i))) as f32;
+                });
+            }
+        }
+    }
+}
+
+pub(super) fn compute_f64(instruction: &Instruction, target: &mut [f64], sources: &[Elements<'_>]) {
+    let each = target.iter_mut().enumerate();
+    match instruction.operation {
+        Operation::Unary(unary) => {
+            if let Some(real) = real_unary(unary) {
+                each.for_each(|(i, y)| *y = real(sources[0].f64(i)));
+            }
+        }
+        Operation::Binary(binary) => {
+            if let Some(real) = real_binary(binary) {
+                each.for_each(|(i, y)| *y = real(sources[0].f64(i), sources[1].f64(i)));
+            }
+        }
+        Operation::Select => each.for_each(|(i, y)| {
+            *y = if sources[0].bool(i) { sources[1].f64(i) } else { sources[2].f64(i) };
+        }),
+        Operation::Cast => each.for_each(|(i, y)| *y = sources[0].f64(i)),
+    }
+}
+
+pub(super) fn compute_i64(instruction: &Instruction, target: &mut [i64], sources: &[Elements<'_>]) {
+    let (dtype, bits) = (instruction.dtype, instruction.dtype.size() as u32 * 8);
+    let each = target.iter_mut().enumerate();
+    match instruction.operation {
+        Operation::Unary(unary) => {
+            let integer = integer_unary(unary);
+            each.for_each(|(i, y)| *y = wrap(dtype, integer(sources[0].i64(i))));
+        }
+        Operation::Binary(binary) => each.for_each(|(i, y)| {
+            *y = wrap(dtype, integer_binary(binary, sources[0].i64(i), sources[1].i64(i), bits));
+        }),
+        Operation::Select => each.for_each(|(i, y)| {
+            *y = if sources[0].bool(i) { sources[1].i64(i) } else { sources[2].i64(i) };
+        }),
+        Operation::Cast => {
+            each.for_each(|(i, y)| *y = wrap(dtype, sources[0].i64(i)));
+        }
+    }
+}
+
+pub(super) fn compute_bool(instruction: &Instruction, target: &mut [u8], sources: &[Elements<'_>]) {
+    let each = target.iter_mut().enumerate();
+    match (instruction.operation, sources[0]) {
+        (Operation::Unary(Unary::IsNan), x) => {
+            each.for_each(|(i, y)| *y = u8::from(x.f64(i).is_nan()));
+        }
+        (Operation::Unary(Unary::IsInf { positive, negative }), x) => each.for_each(|(i, y)| {
+            let x = x.f64(i);
+            *y = u8::from(x == f64::INFINITY && positive || x == f64::NEG_INFINITY && negative);
+        }),
+        // The only other function of one truth value is its negation.
+        (Operation::Unary(_), x) => each.for_each(|(i, y)| *y = u8::from(!x.bool(i))),
+        (Operation::Binary(binary), a) => compare(binary, target, a, sources[1]),
+        (Operation::Select, condition) => each.for_each(|(i, y)| {
+            *y = u8::from(if condition.bool(i) { sources[1].bool(i) } else { sources[2].bool(i) });
+        }),
+        (Operation::Cast, x) => each.for_each(|(i, y)| *y = u8::from(x.bool(i))),
+    }
+}
+
+fn compare(binary: Binary, target: &mut [u8], a: Elements<'_>, b: Elements<'_>) {
+    let each = target.iter_mut().enumerate();
+    match (a.class(), comparison::<f64>(binary), comparison::<i64>(binary)) {
+        (Class::F32 | Class::F64, Some(compare), _) => {
+            each.for_each(|(i, y)| *y = u8::from(compare(&a.f64(i), &b.f64(i))));
+        }
+        (Class::I64, _, Some(compare)) => {
+            each.for_each(|(i, y)| *y = u8::from(compare(&a.i64(i), &b.i64(i))));
+        }
+        _ => each.for_each(|(i, y)| {
+            let (a, b) = (i64::from(a.bool(i)), i64::from(b.bool(i)));
+            *y = u8::from(integer_binary(binary, a, b, 1) != 0);
+        }),
+    }
+}

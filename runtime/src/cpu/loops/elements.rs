@@ -1,0 +1,284 @@
+//! Elements of a block in the form in which they compute: 16-bit floats as `f32`, integers as `i64`.
+
+use super::{BLOCK, Class, Register, Scalar};
+use graphene_frontend::dtype::DType;
+use half::{bf16, f16};
+
+/// Elements of a block, of any class.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Elements<'a> {
+    /// Also of the 16-bit floats.
+    F32(&'a [f32]),
+    F64(&'a [f64]),
+    /// Of all integers.
+    I64(&'a [i64]),
+    /// 0 or 1.
+    Bool(&'a [u8]),
+    /// One number for all.
+    Scalar(Scalar),
+}
+
+/// Elements of a block to write, of any class.
+#[derive(Debug)]
+pub(crate) enum ElementsMut<'a> {
+    F32(&'a mut [f32]),
+    F64(&'a mut [f64]),
+    I64(&'a mut [i64]),
+    Bool(&'a mut [u8]),
+}
+
+/// Blocks by number, for each class.
+#[derive(Default)]
+pub(super) struct Registers {
+    pub(super) f32: Vec<Vec<f32>>,
+    pub(super) f64: Vec<Vec<f64>>,
+    pub(super) i64: Vec<Vec<i64>>,
+    pub(super) bool: Vec<Vec<u8>>,
+}
+
+impl<'a> Elements<'a> {
+    /// `n` of the elements, from `start` on.
+    pub(super) fn part(self, start: usize, n: usize) -> Elements<'a> {
+        match self {
+            Elements::F32(x) => Elements::F32(&x[start..][..n]),
+            Elements::F64(x) => Elements::F64(&x[start..][..n]),
+            Elements::I64(x) => Elements::I64(&x[start..][..n]),
+            Elements::Bool(x) => Elements::Bool(&x[start..][..n]),
+            Elements::Scalar(x) => Elements::Scalar(x),
+        }
+    }
+
+    /// The number of this place, for all.
+    pub(super) fn one(self, place: usize) -> Elements<'a> {
+        Elements::Scalar(match self {
+            Elements::F32(x) => Scalar::F32(x[place]),
+            Elements::F64(x) => Scalar::F64(x[place]),
+            Elements::I64(x) => Scalar::I64(x[place]),
+            Elements::Bool(x) => Scalar::Bool(x[place] != 0),
+            Elements::Scalar(x) => x,
+        })
+    }
+
+    pub(super) fn class(self) -> Class {
+        match self {
+            Elements::F32(_) | Elements::Scalar(Scalar::F32(_)) => Class::F32,
+            Elements::F64(_) | Elements::Scalar(Scalar::F64(_)) => Class::F64,
+            Elements::I64(_) | Elements::Scalar(Scalar::I64(_)) => Class::I64,
+            Elements::Bool(_) | Elements::Scalar(Scalar::Bool(_)) => Class::Bool,
+        }
+    }
+
+    #[inline]
+    pub(super) fn f32(self, i: usize) -> f32 {
+        match self {
+            Elements::F32(x) => x[i],
+            Elements::F64(x) => x[i] as f32,
+            Elements::I64(x) => x[i] as f32,
+            Elements::Bool(x) => f32::from(x[i]),
+            Elements::Scalar(Scalar::F32(x)) => x,
+            Elements::Scalar(Scalar::F64(x)) => x as f32,
+            Elements::Scalar(Scalar::I64(x)) => x as f32,
+            Elements::Scalar(Scalar::Bool(x)) => f32::from(u8::from(x)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn f64(self, i: usize) -> f64 {
+        match self {
+            Elements::F64(x) => x[i],
+            Elements::I64(x) => x[i] as f64,
+            Elements::Scalar(Scalar::F64(x)) => x,
+            Elements::Scalar(Scalar::I64(x)) => x as f64,
+            _ => f64::from(self.f32(i)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn i64(self, i: usize) -> i64 {
+        match self {
+            Elements::I64(x) => x[i],
+            Elements::F32(x) => x[i] as i64,
+            Elements::F64(x) => x[i] as i64,
+            Elements::Bool(x) => i64::from(x[i]),
+            Elements::Scalar(Scalar::I64(x)) => x,
+            Elements::Scalar(Scalar::F32(x)) => x as i64,
+            Elements::Scalar(Scalar::F64(x)) => x as i64,
+            Elements::Scalar(Scalar::Bool(x)) => i64::from(x),
+        }
+    }
+
+    #[inline]
+    pub(super) fn bool(self, i: usize) -> bool {
+        match self {
+            Elements::Bool(x) => x[i] != 0,
+            Elements::F32(x) => x[i] != 0.0,
+            Elements::F64(x) => x[i] != 0.0,
+            Elements::I64(x) => x[i] != 0,
+            Elements::Scalar(Scalar::Bool(x)) => x,
+            Elements::Scalar(Scalar::F32(x)) => x != 0.0,
+            Elements::Scalar(Scalar::F64(x)) => x != 0.0,
+            Elements::Scalar(Scalar::I64(x)) => x != 0,
+        }
+    }
+}
+
+impl ElementsMut<'_> {
+    /// `n` of the elements, from `start` on.
+    pub(super) fn part(&self, start: usize, n: usize) -> Elements<'_> {
+        match self {
+            Self::F32(x) => Elements::F32(&x[start..][..n]),
+            Self::F64(x) => Elements::F64(&x[start..][..n]),
+            Self::I64(x) => Elements::I64(&x[start..][..n]),
+            Self::Bool(x) => Elements::Bool(&x[start..][..n]),
+        }
+    }
+
+    /// Writes a block from `start` on.
+    pub(super) fn set(&mut self, start: usize, block: Elements<'_>, n: usize) {
+        macro_rules! write {
+            ($to:expr, $get:ident, $convert:expr) => {{
+                let target = $to[start..][..n].iter_mut().enumerate();
+                target.for_each(|(i, y)| *y = $convert(block.$get(i)));
+            }};
+        }
+        match (self, block) {
+            (Self::F32(y), Elements::F32(x)) => y[start..][..n].copy_from_slice(x),
+            (Self::F32(y), _) => write!(y, f32, |x| x),
+            (Self::F64(y), _) => write!(y, f64, |x| x),
+            (Self::I64(y), _) => write!(y, i64, |x| x),
+            (Self::Bool(y), _) => write!(y, bool, u8::from),
+        }
+    }
+}
+
+impl Registers {
+    pub(super) fn new([f32, f64, i64, bool]: [usize; 4]) -> Self {
+        Self {
+            f32: vec![vec![0.0; BLOCK]; f32],
+            f64: vec![vec![0.0; BLOCK]; f64],
+            i64: vec![vec![0; BLOCK]; i64],
+            bool: vec![vec![0; BLOCK]; bool],
+        }
+    }
+
+    /// Makes room for one more input, under the same number in every class, memory only in its own.
+    pub(super) fn push(&mut self, class: Class) {
+        let len = |own: Class| if own == class { BLOCK } else { 0 };
+        self.f32.push(vec![0.0; len(Class::F32)]);
+        self.f64.push(vec![0.0; len(Class::F64)]);
+        self.i64.push(vec![0; len(Class::I64)]);
+        self.bool.push(vec![0; len(Class::Bool)]);
+    }
+
+    pub(super) fn block(&self, Register { class, index }: Register, n: usize) -> Elements<'_> {
+        match class {
+            Class::F32 => Elements::F32(&self.f32[index][..n]),
+            Class::F64 => Elements::F64(&self.f64[index][..n]),
+            Class::I64 => Elements::I64(&self.i64[index][..n]),
+            Class::Bool => Elements::Bool(&self.bool[index][..n]),
+        }
+    }
+
+    /// Reads a run of elements into part of a register, converted to its class.
+    pub(super) fn gather(
+        &mut self,
+        index: usize,
+        dtype: DType,
+        bytes: &[u8],
+        from: usize,
+        stride: isize,
+        to: std::ops::Range<usize>,
+    ) {
+        macro_rules! run {
+            ($class:ident, $ty:ty, $convert:expr) => {
+                gather_run(&mut self.$class[index][to], typed::<$ty>(bytes), from, stride, $convert)
+            };
+        }
+        match dtype {
+            DType::F32 => run!(f32, f32, |x| x),
+            DType::F16 => run!(f32, f16, f16::to_f32),
+            DType::BF16 => run!(f32, bf16, bf16::to_f32),
+            DType::F64 => run!(f64, f64, |x| x),
+            DType::I8 => run!(i64, i8, i64::from),
+            DType::I16 => run!(i64, i16, i64::from),
+            DType::I32 => run!(i64, i32, i64::from),
+            DType::I64 => run!(i64, i64, |x| x),
+            DType::U8 => run!(i64, u8, i64::from),
+            DType::U16 => run!(i64, u16, i64::from),
+            DType::U32 => run!(i64, u32, i64::from),
+            DType::Bool => run!(bool, u8, |x| u8::from(x != 0)),
+            // `Class::of` refuses the others when the loop is compiled.
+            _ => {}
+        }
+    }
+
+    /// Copies elements into part of a register of their class.
+    pub(super) fn copy(&mut self, index: usize, from: Elements<'_>, to: std::ops::Range<usize>) {
+        match from {
+            Elements::F32(x) => self.f32[index][to].copy_from_slice(x),
+            Elements::F64(x) => self.f64[index][to].copy_from_slice(x),
+            Elements::I64(x) => self.i64[index][to].copy_from_slice(x),
+            Elements::Bool(x) => self.bool[index][to].copy_from_slice(x),
+            Elements::Scalar(Scalar::F32(x)) => self.f32[index][to].fill(x),
+            Elements::Scalar(Scalar::F64(x)) => self.f64[index][to].fill(x),
+            Elements::Scalar(Scalar::I64(x)) => self.i64[index][to].fill(x),
+            Elements::Scalar(Scalar::Bool(x)) => self.bool[index][to].fill(u8::from(x)),
+        }
+    }
+}
+
+fn gather_run<T: Copy, U: Copy>(
+    target: &mut [U],
+    source: &[T],
+    from: usize,
+    stride: isize,
+    convert: impl Fn(T) -> U,
+) {
+    match stride {
+        0 => target.fill(convert(source[from])),
+        1 => {
+            let source = &source[from..from + target.len()];
+            target.iter_mut().zip(source).for_each(|(y, &x)| *y = convert(x));
+        }
+        _ => {
+            let mut at = from as isize;
+            for y in target {
+                *y = convert(source[at as usize]);
+                at += stride;
+            }
+        }
+    }
+}
+
+/// Writes a block in its type.
+pub(super) fn store(dtype: DType, block: Elements<'_>, bytes: &mut [u8]) {
+    macro_rules! write {
+        ($ty:ty, $get:ident, $convert:expr) => {{
+            let target = typed_mut::<$ty>(bytes);
+            target.iter_mut().enumerate().for_each(|(i, y)| *y = $convert(block.$get(i)));
+        }};
+    }
+    match dtype {
+        DType::F32 => write!(f32, f32, |x| x),
+        DType::F16 => write!(f16, f32, f16::from_f32),
+        DType::BF16 => write!(bf16, f32, bf16::from_f32),
+        DType::F64 => write!(f64, f64, |x| x),
+        DType::I8 => write!(i8, i64, |x| x as i8),
+        DType::I16 => write!(i16, i64, |x| x as i16),
+        DType::I32 => write!(i32, i64, |x| x as i32),
+        DType::I64 => write!(i64, i64, |x| x),
+        DType::U8 => write!(u8, i64, |x| x as u8),
+        DType::U16 => write!(u16, i64, |x| x as u16),
+        DType::U32 => write!(u32, i64, |x| x as u32),
+        DType::Bool => write!(u8, bool, u8::from),
+        _ => {}
+    }
+}
+
+pub(super) fn typed<T: bytemuck::Pod>(bytes: &[u8]) -> &[T] {
+    bytemuck::cast_slice(bytes)
+}
+
+pub(super) fn typed_mut<T: bytemuck::Pod>(bytes: &mut [u8]) -> &mut [T] {
+    bytemuck::cast_slice_mut(bytes)
+}

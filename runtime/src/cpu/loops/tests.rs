@@ -1,0 +1,125 @@
+//! A loop run tile by tile gives what it gives whole.
+
+use super::{Domain, Elements, ElementsMut, Loop, LoopInput, LoopOutput, Tile};
+use crate::bind::BoundOperand;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::op::{Binary, Op};
+use graphene_frontend::tensor::Tensor;
+use graphene_frontend::types::TensorType;
+use graphene_fusion::{Granularity, lower, partition};
+use graphene_ir::target::Target;
+
+const ROWS: usize = 5;
+
+/// `y = a·b + r` and `y < a`, where `b` is a row and `r` a column.
+fn body(columns: usize) -> Graph {
+    let mut graph = Graph::new();
+    let mut input = |name, shape: [usize; 2]| {
+        let shape = shape.iter().map(|&size| Dim::from(size)).collect();
+        graph.add_input(name, TensorType::new(DType::F32, shape)).unwrap()
+    };
+    let (a, b, r) = (input("a", [ROWS, columns]), input("b", [1, columns]), input("r", [ROWS, 1]));
+    let mut add =
+        |binary, x, y| graph.add("node", Op::Binary(binary), &[Some(x), Some(y)]).unwrap().value();
+    let product = add(Binary::Mul, a, b);
+    let sum = add(Binary::Add, product, r);
+    let less = add(Binary::Less, sum, a);
+    graph.add_output("y", sum);
+    graph.add_output("less", less);
+    graph
+}
+
+fn operand(shape: [usize; 2], strides: [isize; 2]) -> BoundOperand {
+    // Any buffer: a domain asks only how it is walked through.
+    let graph = body(1);
+    let groups = partition(&graph, &Target::cpu(1), Granularity::Fused);
+    let program = lower(&graph, &groups, Granularity::Fused).unwrap();
+    let buffer = program.steps()[0].inputs[0].buffer;
+    BoundOperand { buffer, offset: 0, shape: shape.to_vec(), strides: strides.to_vec() }
+}
+
+fn numbers(len: usize, seed: usize) -> Vec<f32> {
+    (0..len).map(|i| (((i + seed) * 7919) % 1013) as f32 * 2e-3 - 1.0).collect()
+}
+
+/// Runs the loop over rows and columns in tiles, inputs and outputs in the given forms.
+fn check_tiles(columns: usize, height: usize, width: usize, scratch: bool) {
+    let program = Loop::compile(&body(columns)).unwrap();
+    let (a, b, r) = (numbers(ROWS * columns, 1), numbers(columns, 2), numbers(ROWS, 3));
+    // `a` lies transposed in memory.
+    let a_at = operand([ROWS, columns], [1, ROWS as isize]);
+    let (b_at, r_at) = (operand([1, columns], [columns as isize, 1]), operand([ROWS, 1], [1, 1]));
+    let element = |row: usize, column: usize| a[column * ROWS + row];
+    let bytes = |x| LoopInput::Bytes(bytemuck::cast_slice(x));
+    let operands = [Some(&a_at), Some(&b_at), Some(&r_at)];
+    let given = if scratch { [None, operands[1], None] } else { operands };
+    let domain = Domain::over(&[ROWS, columns], &[0, 1], &given).unwrap();
+    let mut workspace = program.workspace();
+    let (mut y, mut less) = (vec![9.0_f32; ROWS * columns], vec![9_u8; ROWS * columns]);
+    for row in (0..ROWS).step_by(height) {
+        for column in (0..columns).step_by(width) {
+            let (rows, width) = (height.min(ROWS - row), width.min(columns - column));
+            let tile = Tile { first: row * columns + column, rows, width, pitch: columns };
+            let places = (0..rows * width).map(|i| (row + i / width, column + i % width));
+            let own: Vec<f32> = places.clone().map(|(row, column)| element(row, column)).collect();
+            let mut sums = vec![0.0; rows * width];
+            let of_less = less.chunks_mut(columns).skip(row).take(rows);
+            let of_less = LoopOutput::Rows(of_less.map(|x| &mut x[column..][..width]).collect());
+            let inputs = match scratch {
+                true => [
+                    LoopInput::Tile(Elements::F32(&own)),
+                    bytes(&b),
+                    LoopInput::Repeated(Elements::F32(&r[row..]), width),
+                ],
+                false => [bytes(&a), bytes(&b), bytes(&r)],
+            };
+            let of_y = match scratch {
+                true => LoopOutput::Tile(ElementsMut::F32(&mut sums)),
+                false => LoopOutput::Bytes(bytemuck::cast_slice_mut(&mut sums)),
+            };
+            program.run_tile(&domain, tile, &inputs, &mut [of_y, of_less], &mut workspace);
+            places.zip(sums).for_each(|((row, column), sum)| y[row * columns + column] = sum);
+        }
+    }
+    for row in 0..ROWS {
+        for column in 0..columns {
+            let (i, a) = (row * columns + column, element(row, column));
+            let want = a * b[column] + r[row];
+            assert_eq!(y[i], want, "{columns} {height}×{width} {scratch} at {row}, {column}");
+            assert_eq!(less[i], u8::from(want < a), "{columns} {height}×{width} {scratch}");
+        }
+    }
+}
+
+#[test]
+fn tiles_cover_the_domain() {
+    for columns in [1, 7, 300, 2500] {
+        for (height, width) in [(1, columns), (2, columns), (ROWS, columns), (3, 5), (2, 1100)] {
+            check_tiles(columns, height, width, false);
+            check_tiles(columns, height, width, true);
+        }
+    }
+}
+
+#[test]
+fn a_tile_is_overwritten_by_what_is_made_of_it() {
+    let mut graph = Graph::new();
+    let x = graph.add_input("x", TensorType::new(DType::F16, vec![Dim::from(3000)])).unwrap();
+    let third = graph
+        .add_constant("third", Tensor::from_vec(vec![], vec![half::f16::from_f32(0.3)]).unwrap());
+    let y = graph.add("y", Op::Binary(Binary::Mul), &[Some(x), Some(third)]).unwrap().value();
+    graph.add_output("y", y);
+    let program = Loop::compile(&graph).unwrap();
+    let domain = Domain::over(&[3000], &[0], &[None]).unwrap();
+    let mut tile: Vec<f32> = (0..3000).map(|i| i as f32).collect();
+    let outputs = &mut [LoopOutput::Tile(ElementsMut::F32(&mut tile))];
+    let inputs = [LoopInput::Overwritten(0)];
+    program.run_tile(&domain, Tile::range(0..3000), &inputs, outputs, &mut program.workspace());
+    for (i, y) in tile.into_iter().enumerate() {
+        // What is kept for later use is rounded as if stored.
+        let want = half::f16::from_f32(i as f32 * half::f16::from_f32(0.3).to_f32()).to_f32();
+        assert_eq!(y, want, "{i}");
+    }
+}
