@@ -1,5 +1,6 @@
 //! Groups: the partition of a graph's operations into launches.
 
+use crate::partition::is_view;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::fmt;
@@ -92,6 +93,31 @@ pub struct Groups {
 }
 
 impl Groups {
+    /// All operations in one group of this family, changes of view of sources before it and others after it:
+    /// for those who want to run a group that they know.
+    pub fn one(graph: &Graph, family: Family) -> Self {
+        let mut given = vec![false; graph.len()];
+        let [mut before, mut nodes, mut after] = [const { Vec::new() }; 3];
+        for (id, node) in graph.nodes() {
+            let view = is_view(node.op());
+            let mut values = node.inputs().iter().flatten();
+            given[id.index()] = match Family::of(node.op()) {
+                None => true,
+                Some(_) => view && values.all(|value| given[value.node.index()]),
+            };
+            match (Family::of(node.op()), view) {
+                (None, _) => {}
+                (Some(_), false) => nodes.push(id),
+                (Some(_), true) if given[id.index()] => before.push(id),
+                (Some(_), true) => after.push(id),
+            }
+        }
+        let view = |id| Group { family: Family::View, nodes: vec![id] };
+        let groups = before.into_iter().map(view).chain([Group { family, nodes }]);
+        let groups = groups.chain(after.into_iter().map(view)).collect();
+        Self { groups, boundaries: Vec::new() }
+    }
+
     /// The groups, in an order in which they can run.
     pub fn groups(&self) -> &[Group] {
         &self.groups

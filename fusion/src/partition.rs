@@ -41,7 +41,7 @@ pub fn partition(graph: &Graph, target: &Target, granularity: Granularity) -> Gr
 }
 
 /// Whether the operation is a change of view of its input, where the shape of that view is known.
-fn is_view(op: &Op) -> bool {
+pub(crate) fn is_view(op: &Op) -> bool {
     matches!(op, Op::Reshape(_) | Op::BitCast(_) | Op::Transpose(_) | Op::Expand(_) | Op::Slice(_))
 }
 

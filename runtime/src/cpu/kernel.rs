@@ -4,6 +4,7 @@
 //! is reported under that name.
 
 use super::kernels::reduce::Reduce;
+use super::layers::{BoundLayers, Layers, run_layers};
 use super::loops::{Domain, Loop, LoopInput};
 use super::run::{
     Io, run_attention, run_concat, run_conv, run_conv_transpose, run_copy, run_gather, run_matmul,
@@ -13,6 +14,7 @@ use crate::bind::BoundStep;
 use crate::error::Result;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{
     AttentionAttrs, ConvAttrs, Op, PoolAttrs, PoolKind, ReduceOp, RnnAttrs,
 };
@@ -28,6 +30,8 @@ pub(crate) enum Kernel {
     Loop(Loop),
     /// Matrix products.
     MatMul,
+    /// Matrix products with what follows them.
+    Layers(Layers),
     /// Softmax over an axis.
     Softmax { axis: usize, log: bool },
     /// LayerNorm or RMSNorm over trailing axes.
@@ -58,6 +62,8 @@ pub(crate) struct BoundKernel {
     pub(crate) kernel: Kernel,
     /// The index space of a loop.
     pub(crate) domain: Option<Domain>,
+    /// Where the operands of layers lie.
+    layers: Option<BoundLayers>,
 }
 
 impl Kernel {
@@ -69,6 +75,9 @@ impl Kernel {
         }
         if step.family == Family::Pointwise {
             return Loop::compile(body).map_or(Self::Reference, Self::Loop);
+        }
+        if is_fused(body) {
+            return Layers::compile(body).map_or(Self::Reference, Self::Layers);
         }
         let Some((_, node)) = body.nodes().last() else { return Self::Reference };
         let dtypes: Vec<DType> = body.inputs().iter().map(|id| body.ty(id.value()).dtype).collect();
@@ -129,6 +138,7 @@ impl Kernel {
             Self::Copy => "copy",
             Self::Loop(_) => "loop",
             Self::MatMul => "gemm",
+            Self::Layers(layers) => layers.name(),
             Self::Softmax { .. } => "softmax",
             Self::Norm { .. } => "norm",
             Self::Reduce { .. } => "reduce",
@@ -152,7 +162,11 @@ impl Kernel {
             Self::Loop(_) => Some(Domain::new(&step.outputs, &step.inputs)?),
             _ => None,
         };
-        Ok(BoundKernel { kernel: self.clone(), domain })
+        let layers = match self {
+            Self::Layers(layers) => Some(BoundLayers::new(layers, step)?),
+            _ => None,
+        };
+        Ok(BoundKernel { kernel: self.clone(), domain, layers })
     }
 }
 
@@ -175,6 +189,10 @@ impl BoundKernel {
                 Ok(())
             }
             Kernel::MatMul => run_matmul(io),
+            Kernel::Layers(layers) => {
+                let bound = self.layers.as_ref().expect("layers are bound with their places");
+                run_layers(layers, bound, io)
+            }
             Kernel::Softmax { axis, log } => run_softmax(io, *axis, *log),
             Kernel::Norm { axis, epsilon, rms } => run_norm(step, io, *axis, *epsilon, *rms),
             Kernel::Reduce { op, axes } => run_reduce(io, *op, axes),
@@ -188,6 +206,12 @@ impl BoundKernel {
             Kernel::Reference => run_reference(step, io, bindings),
         }
     }
+}
+
+/// Whether a body has several operations.
+fn is_fused(body: &Graph) -> bool {
+    let source = |op: &Op| matches!(op, Op::Input | Op::Constant(_));
+    body.nodes().filter(|(_, node)| !source(node.op())).count() > 1
 }
 
 /// Whether scale and bias have the normalised shape, so that a row takes them element for element.

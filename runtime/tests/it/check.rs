@@ -7,6 +7,7 @@ use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
+use graphene_fusion::groups::{Family, Groups};
 use graphene_fusion::{Granularity, lower, partition, rewrite};
 use graphene_ir::target::Target;
 use graphene_runtime::cpu::{Executable, Module};
@@ -54,6 +55,33 @@ pub(crate) fn check_op(
     let kernels: Vec<_> = module.kernels().collect();
     assert_eq!(kernels, [kernel], "{}", module.program());
     check_graph(&graph, &Bindings::new(), &inputs, tolerance);
+}
+
+/// Checks a graph whose operations, changes of view of its inputs aside, are one group: that this kernel
+/// runs it, and that it agrees with the reference, twice in a row on one arena.
+pub(crate) fn check_group(
+    graph: &Graph,
+    family: Family,
+    bindings: &Bindings,
+    inputs: &[Tensor],
+    kernel: &str,
+    tolerance: f64,
+) {
+    let expected = evaluate_with(graph, inputs, bindings).expect("the reference takes the graph");
+    let groups = Groups::one(graph, family);
+    let program = lower(graph, &groups, Granularity::Fused).expect("the groups can be lowered");
+    let module = Module::compile(program);
+    let last = module.kernels().filter(|&kernel| kernel != "copy").last();
+    assert_eq!(last, Some(kernel), "{}", module.program());
+    let mut executable = module.bind(bindings).expect("the program can be bound");
+    for run in 0..2 {
+        let actual = executable.run(inputs).expect("the program runs");
+        assert_eq!(actual.len(), expected.len());
+        for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+            let place = format!("{kernel} run {run} output {i}\n{}", executable.program());
+            check_tensor(actual, expected, tolerance, &place);
+        }
+    }
 }
 
 /// Random inputs for the graph: small numbers, so that exponentials and integer sums stay in range.

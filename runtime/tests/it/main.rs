@@ -6,6 +6,7 @@ mod attention;
 mod check;
 mod conv;
 mod fixtures;
+mod layers;
 mod pointwise;
 mod pool;
 mod programs;

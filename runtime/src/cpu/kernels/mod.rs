@@ -19,7 +19,7 @@ pub mod reduce;
 pub mod rnn;
 pub mod softmax;
 
-mod gemm;
+pub(crate) mod gemm;
 mod math;
 mod simd;
 pub(crate) mod view;

@@ -19,7 +19,7 @@ mod tests;
 pub(crate) use domain::{Domain, Tile};
 pub(crate) use elements::{Elements, ElementsMut};
 pub(crate) use execute::{LoopInput, LoopOutput, Workspace};
-pub(crate) use scalar::apply_unary;
+pub(crate) use scalar::{apply_unary, round};
 
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};

@@ -1,5 +1,6 @@
 //! What an operation does to one element, for every class; and the fast loops for f32.
 
+use crate::cpu::kernels::matmul::Half;
 use crate::cpu::kernels::pointwise as fast;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Unary};
@@ -329,11 +330,20 @@ pub(super) fn wrap(dtype: DType, x: i64) -> i64 {
     }
 }
 
-/// Rounds a block as if it were stored in its type.
-pub(super) fn round(dtype: DType, block: &mut [f32]) {
+/// Rounds elements as if they were stored in their type.
+pub(crate) fn round(dtype: DType, block: &mut [f32]) {
     match dtype {
-        DType::F16 => block.iter_mut().for_each(|x| *x = f16::from_f32(*x).to_f32()),
-        DType::BF16 => block.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32()),
+        DType::F16 => round_by::<f16>(block),
+        DType::BF16 => round_by::<bf16>(block),
         _ => {}
+    }
+}
+
+fn round_by<T: Half>(block: &mut [f32]) {
+    let mut narrow = [T::default(); 256];
+    for part in block.chunks_mut(narrow.len()) {
+        let narrow = &mut narrow[..part.len()];
+        T::narrow(narrow, part);
+        T::widen(part, narrow);
     }
 }

@@ -14,6 +14,7 @@ pub(crate) use matmul::run_matmul;
 pub(crate) use rnn::run_rnn;
 pub(crate) use rows::{run_norm, run_reduce, run_softmax};
 pub(crate) use select::{run_concat, run_gather};
+pub(crate) use wide::widened;
 
 use super::kernels::copy::copy_between;
 use super::kernels::view::check_size;
@@ -59,7 +60,7 @@ impl<'a> Io<'a> {
     }
 
     /// An input that no output overwrites; only loops overwrite.
-    fn input(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
+    pub(crate) fn input(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
         match self.inputs.get(i) {
             Some(&Input::Bytes { bytes, operand, dtype }) => Ok((bytes, operand, dtype)),
             Some(Input::Overwritten { .. }) | None => {
@@ -109,6 +110,43 @@ fn copy<T: Pod + Default + Send + Sync>(
     let to = output.operand;
     let (target, source) = (cast_slice_mut::<u8, T>(output.bytes), cast_slice::<u8, T>(bytes));
     copy_between(target, to.offset, &to.strides, &to.shape, source, from.offset, &from.strides)
+}
+
+/// Runs with the bytes of every output in row-major order: what lies otherwise is written beside its place
+/// and moved there.
+///
+/// # Errors
+/// What `run` says, and [`Error::Memory`].
+pub(crate) fn with_row_major(
+    outputs: &mut [Output<'_>],
+    run: impl FnOnce(Vec<&mut [u8]>) -> Result<()>,
+) -> Result<()> {
+    let mut beside: Vec<Option<(Storage, BoundOperand)>> = Vec::with_capacity(outputs.len());
+    for Output { operand, dtype, .. } in &*outputs {
+        let from = row_major_operand(operand, &operand.shape);
+        let axes = from.strides.iter().zip(&operand.strides).zip(&operand.shape);
+        let same = operand.offset == 0 && axes.into_iter().all(|((a, b), &n)| n == 1 || a == b);
+        let len: usize = operand.shape.iter().product();
+        beside.push(match same {
+            true => None,
+            false => Some((Storage::new(len * dtype.size())?, from)),
+        });
+    }
+    let mut slices = Vec::with_capacity(outputs.len());
+    for (output, beside) in outputs.iter_mut().zip(&mut beside) {
+        let len: usize = output.operand.shape.iter().product();
+        slices.push(match beside {
+            Some((storage, _)) => storage.bytes_mut(),
+            None => &mut output.bytes[..len * output.dtype.size()],
+        });
+    }
+    run(slices)?;
+    for (output, beside) in outputs.iter_mut().zip(&beside) {
+        if let Some((storage, from)) = beside {
+            by_size!(output.dtype.size(), copy(output, storage.as_ref(), from))?;
+        }
+    }
+    Ok(())
 }
 
 /// The step's body by the reference evaluator, over copies of its inputs.

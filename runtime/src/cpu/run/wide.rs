@@ -23,7 +23,10 @@ pub(super) fn zeros(len: usize) -> Result<Vec<f32>> {
 }
 
 /// The elements in f32, exactly.
-fn widened<T: Half>(source: &[T]) -> Result<Vec<f32>> {
+///
+/// # Errors
+/// [`Error::Memory`] if the system does not give them.
+pub(crate) fn widened<T: Half>(source: &[T]) -> Result<Vec<f32>> {
     let mut wide = zeros(source.len())?;
     wide.par_chunks_mut(BLOCK).zip(source.par_chunks(BLOCK)).for_each(|(to, from)| {
         T::widen(to, from);

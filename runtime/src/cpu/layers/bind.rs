@@ -1,0 +1,186 @@
+//! Layers with sizes: how their operands are walked through.
+
+use super::{Layer, Layers, Left, Read, Write};
+use crate::bind::{BoundOperand, BoundStep};
+use crate::cpu::kernels::matmul::Strides;
+use crate::cpu::loops::Domain;
+use crate::error::{Error, Result};
+
+/// What binding adds to [`Layers`].
+#[derive(Clone, Debug)]
+pub(crate) struct BoundLayers {
+    /// The axes along which matrices differ, outermost first.
+    pub(super) batch: Vec<usize>,
+    /// Rows of one matrix.
+    pub(super) rows: usize,
+    pub(super) layers: Vec<BoundLayer>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct BoundLayer {
+    pub(super) columns: usize,
+    /// The epilogue's elements, row-major over all matrices.
+    pub(super) domain: Domain,
+    pub(super) products: Vec<BoundProduct>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct BoundProduct {
+    /// Columns of A, rows of B.
+    pub(super) depth: usize,
+    /// Where A lies, unless it is a kept value.
+    pub(super) a: Option<Place>,
+    pub(super) b: Place,
+}
+
+/// Where the elements of a batch of matrices lie.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) offset: usize,
+    /// A stride for each axis of the batch; 0 broadcasts.
+    pub(super) batch: Vec<isize>,
+    pub(super) row: isize,
+    pub(super) column: isize,
+}
+
+impl Place {
+    pub(super) fn strides(&self, offset: usize) -> Strides<'static> {
+        Strides { offset, batch: &[], row: self.row, column: self.column }
+    }
+}
+
+impl BoundLayers {
+    /// # Errors
+    /// [`Error::Mismatch`] if shapes disagree under the step's sizes.
+    pub(crate) fn new(layers: &Layers, step: &BoundStep) -> Result<Self> {
+        let mut shapes: Vec<Vec<usize>> = Vec::new();
+        let mut bound = Vec::new();
+        for layer in &layers.layers {
+            let (shape, products) = bind_products(layers, layer, step, &shapes)?;
+            let inputs: Vec<Option<&BoundOperand>> = layer
+                .reads
+                .iter()
+                .map(|read| match *read {
+                    Read::Input(number) => Some(&step.inputs[number]),
+                    Read::Product(_) | Read::Kept(_) => None,
+                })
+                .collect();
+            let order: Vec<usize> = (0..shape.len()).collect();
+            let domain = Domain::over(&shape, &order, &inputs)?;
+            for write in &layer.writes {
+                if let Write::Output(number) = *write {
+                    same("shape of an epilogue's output", &shape, &step.outputs[number].shape)?;
+                }
+            }
+            bound.push(BoundLayer { columns: shape[shape.len() - 1], domain, products });
+            shapes.push(shape);
+        }
+        let (lead, rows) = match shapes.first().map(Vec::as_slice) {
+            Some([lead @ .., rows, _]) => (lead.to_vec(), *rows),
+            _ => return Err(Error::Unsupported { what: "layers of no products" }),
+        };
+        let mut bound = Self { batch: lead, rows, layers: bound };
+        bound.fold();
+        Ok(bound)
+    }
+
+    /// The number of matrices.
+    pub(super) fn matrices(&self) -> usize {
+        self.batch.iter().product()
+    }
+
+    /// Makes the innermost axes of the batch rows, as long as every B broadcasts along them and the rows
+    /// of every A go on evenly.
+    fn fold(&mut self) {
+        while let Some(&size) = self.batch.last() {
+            let rows = self.rows as isize;
+            let goes_on = |place: &Place| place.batch.last() == Some(&(place.row * rows));
+            let fits = |product: &BoundProduct| {
+                product.b.batch.last() == Some(&0) && product.a.as_ref().is_none_or(goes_on)
+            };
+            if size != 1 && !self.layers.iter().flat_map(|layer| &layer.products).all(fits) {
+                return;
+            }
+            self.rows *= size;
+            self.batch.pop();
+            for product in self.layers.iter_mut().flat_map(|layer| &mut layer.products) {
+                product.b.batch.pop();
+                if let Some(a) = &mut product.a {
+                    a.batch.pop();
+                }
+            }
+        }
+    }
+}
+
+/// The shape of a layer, and its products; `shapes` are those of the layers before it.
+fn bind_products(
+    layers: &Layers,
+    layer: &Layer,
+    step: &BoundStep,
+    shapes: &[Vec<usize>],
+) -> Result<(Vec<usize>, Vec<BoundProduct>)> {
+    let mut shape: Option<Vec<usize>> = None;
+    let mut products = Vec::new();
+    for product in &layer.products {
+        let b = &step.inputs[product.b];
+        let a_shape = match product.a {
+            Left::Input(number) => &step.inputs[number].shape,
+            Left::Kept(number) => &shapes[layers.kept[number]],
+        };
+        let ([.., rows, depth], [.., own, columns]) = (&a_shape[..], &b.shape[..]) else {
+            return Err(Error::Unsupported { what: "a product of vectors" });
+        };
+        same("columns of A", &[*own], &[*depth])?;
+        let mut of_product =
+            broadcast(&a_shape[..a_shape.len() - 2], &b.shape[..b.shape.len() - 2])?;
+        let batch = of_product.clone();
+        of_product.extend([*rows, *columns]);
+        same("shape of a product", shape.as_ref().unwrap_or(&of_product), &of_product)?;
+        let a = match product.a {
+            Left::Input(number) => Some(place(&step.inputs[number], &batch)),
+            Left::Kept(_) => None,
+        };
+        products.push(BoundProduct { depth: *depth, a, b: place(b, &batch) });
+        shape = Some(of_product);
+    }
+    let shape = shape.ok_or(Error::Unsupported { what: "a layer of no products" })?;
+    Ok((shape, products))
+}
+
+fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
+    let rank = a.len().max(b.len());
+    let size = |shape: &[usize], axis: usize| {
+        (axis + shape.len()).checked_sub(rank).map_or(1, |axis| shape[axis])
+    };
+    let axes = (0..rank).map(|axis| match (size(a, axis), size(b, axis)) {
+        (1, size) | (size, 1) => Ok(size),
+        (expected, found) if expected == found => Ok(found),
+        (expected, found) => Err(Error::Mismatch { what: "batch of a product", expected, found }),
+    });
+    axes.collect()
+}
+
+fn place(operand: &BoundOperand, batch: &[usize]) -> Place {
+    let own = operand.shape.len() - 2;
+    let missing = batch.len() - own;
+    let stride = |axis: usize| match axis.checked_sub(missing) {
+        Some(axis) if operand.shape[axis] != 1 => operand.strides[axis],
+        _ => 0,
+    };
+    Place {
+        offset: operand.offset,
+        batch: (0..batch.len()).map(stride).collect(),
+        row: operand.strides[own],
+        column: operand.strides[own + 1],
+    }
+}
+
+fn same(what: &'static str, expected: &[usize], found: &[usize]) -> Result<()> {
+    let ranks = (expected.len(), found.len());
+    let differ = expected.iter().zip(found).map(|(&a, &b)| (a, b)).chain([ranks]);
+    match differ.into_iter().find(|(a, b)| a != b) {
+        Some((expected, found)) => Err(Error::Mismatch { what, expected, found }),
+        None => Ok(()),
+    }
+}

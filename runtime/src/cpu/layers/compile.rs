@@ -1,0 +1,203 @@
+//! From a body of products and pointwise operations to layers.
+
+use super::{Layer, Layers, Left, Product, Read, Write};
+use crate::cpu::loops::Loop;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::op::Op;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Layers {
+    /// Compiles a body; `None` if it is no chain of layers.
+    pub(crate) fn compile(body: &Graph) -> Option<Self> {
+        let compiler = Compiler::new(body)?;
+        let count = compiler.stages.values().max()? + 1;
+        let layers = (0..count).map(|stage| compiler.layer(stage)).collect::<Option<_>>()?;
+        let kept = compiler.kept.iter().map(|value| compiler.stages[value]).collect();
+        Some(Self { dtype: compiler.dtype(), layers, kept })
+    }
+}
+
+struct Compiler<'a> {
+    body: &'a Graph,
+    /// The layer of each value that waits for a product: the number of products before its last one.
+    stages: BTreeMap<ValueId, usize>,
+    /// Values that later layers read, in the body's order.
+    kept: Vec<ValueId>,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(body: &'a Graph) -> Option<Self> {
+        let mut compiler = Self { body, stages: BTreeMap::new(), kept: Vec::new() };
+        let mut kept = BTreeSet::new();
+        for (id, node) in body.nodes() {
+            let operands = node.inputs().iter().flatten();
+            let stage = operands.clone().filter_map(|value| compiler.stages.get(value)).max();
+            let stage = stage.copied();
+            let stage = match node.op() {
+                Op::Input => None,
+                Op::Constant(tensor) if tensor.len() == 1 => None,
+                Op::MatMul => Some(compiler.product_stage(id)?),
+                // The loop's compiler says which of these it takes.
+                Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => stage,
+                _ => return None,
+            };
+            let Some(stage) = stage else { continue };
+            let earlier = |value: &&ValueId| compiler.stages.get(value).is_some_and(|&s| s < stage);
+            kept.extend(operands.filter(earlier).copied());
+            compiler.stages.insert(id.value(), stage);
+        }
+        compiler.kept = kept.into_iter().collect();
+        compiler.check().then_some(compiler)
+    }
+
+    /// The layer of a product, if layers have such products.
+    fn product_stage(&self, id: NodeId) -> Option<usize> {
+        let [a, b] = self.body.node(id).inputs() else { return None };
+        let (a, b) = ((*a)?, (*b)?);
+        self.input(b)?;
+        let [of_a, of_b] = [a, b].map(|value| self.body.ty(value));
+        let matrices = of_a.shape.len() >= 2 && of_b.shape.len() >= 2;
+        match self.stages.get(&a) {
+            None => (matrices && self.input(a).is_some()).then_some(0),
+            Some(stage) => Some(stage + 1),
+        }
+    }
+
+    fn input(&self, value: ValueId) -> Option<usize> {
+        self.body.inputs().iter().position(|id| id.value() == value)
+    }
+
+    fn products(&self, stage: usize) -> impl Iterator<Item = NodeId> {
+        let products = self.body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
+        let ids = products.map(|(id, _)| id);
+        ids.filter(move |id| self.stages[&id.value()] == stage)
+    }
+
+    /// Whether types and shapes are as layers have them.
+    fn check(&self) -> bool {
+        let Some(first) = self.products(0).next() else { return false };
+        let dtype = self.body.ty(first.value()).dtype;
+        let stages = self.stages.values().max().map_or(0, |last| last + 1);
+        let given = self.body.outputs().iter().map(|(_, value)| value);
+        let whole = given.chain(&self.kept).all(|value| {
+            let Some(&stage) = self.stages.get(value) else { return false };
+            let shape = self.products(stage).next().map(|id| &self.body.ty(id.value()).shape);
+            shape == Some(&self.body.ty(*value).shape)
+        });
+        let alike = (0..stages).all(|stage| {
+            let mut shapes = self.products(stage).map(|id| &self.body.ty(id.value()).shape);
+            let shape = shapes.next();
+            shape.is_some() && shapes.all(|other| Some(other) == shape)
+        });
+        let products = (0..stages).flat_map(|stage| self.products(stage));
+        let mut operands = products.flat_map(|id| self.body.node(id).inputs().iter().flatten());
+        let typed = operands.all(|&value| self.body.ty(value).dtype == dtype);
+        // In a chain the rows must be those of one matrix.
+        let mut weights = (0..stages).flat_map(|stage| self.products(stage)).filter_map(|id| {
+            self.body.node(id).inputs()[1].map(|value| self.body.ty(value).shape.len())
+        });
+        let flat = stages == 1 || weights.all(|rank| rank == 2);
+        let kept = self.kept.iter().all(|value| self.body.ty(*value).dtype == dtype);
+        let float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::F64);
+        whole && alike && typed && flat && kept && float && !self.body.outputs().is_empty()
+    }
+
+    fn layer(&self, stage: usize) -> Option<Layer> {
+        let products: Vec<NodeId> = self.products(stage).collect();
+        let (mut writes, mut written) = (Vec::new(), Vec::new());
+        for (number, (_, value)) in self.body.outputs().iter().enumerate() {
+            if self.stages[value] == stage {
+                writes.push(Write::Output(number));
+                written.push(*value);
+            }
+        }
+        for (number, value) in self.kept.iter().enumerate() {
+            if self.stages[value] == stage {
+                writes.push(Write::Kept(number));
+                written.push(*value);
+            }
+        }
+        let (graph, reads) = self.epilogue(stage, &products, &written)?;
+        let epilogue = Loop::compile(&graph)?;
+        // A product is best computed where an output will be: the epilogue then works in place.
+        let native = |write: &Write| match *write {
+            Write::Output(number) => {
+                let found = self.body.ty(self.body.outputs()[number].1).dtype;
+                found == self.dtype() && matches!(found, DType::F32 | DType::F64)
+            }
+            Write::Kept(_) => false,
+        };
+        let mut places = (0..writes.len()).filter(|&write| native(&writes[write]));
+        let products = products.iter().map(|&id| {
+            let [a, b] = self.body.node(id).inputs() else { return None };
+            let (a, b) = ((*a)?, (*b)?);
+            let a = match self.input(a) {
+                Some(number) => Left::Input(number),
+                None => Left::Kept(self.kept.iter().position(|value| *value == a)?),
+            };
+            Some(Product { a, b: self.input(b)?, place: places.next() })
+        });
+        let products = products.collect::<Option<_>>()?;
+        Some(Layer { products, epilogue, reads, writes })
+    }
+
+    fn dtype(&self) -> DType {
+        self.products(0).next().map_or(DType::F32, |id| self.body.ty(id.value()).dtype)
+    }
+
+    /// The pointwise operations of a layer as a graph of their own, and what its inputs are.
+    fn epilogue(
+        &self,
+        stage: usize,
+        products: &[NodeId],
+        written: &[ValueId],
+    ) -> Option<(Graph, Vec<Read>)> {
+        let mut graph = Graph::new();
+        let mut reads = Vec::new();
+        let mut own: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+        let needed = self.needed(stage, written);
+        for (id, node) in self.body.nodes() {
+            let value = id.value();
+            if !needed.contains(&value) {
+                continue;
+            }
+            let read = match node.op() {
+                Op::Input => Some(Read::Input(self.input(value)?)),
+                _ if self.stages.get(&value).is_some_and(|&other| other < stage) => {
+                    Some(Read::Kept(self.kept.iter().position(|kept| *kept == value)?))
+                }
+                Op::MatMul => Some(Read::Product(products.iter().position(|&other| other == id)?)),
+                _ => None,
+            };
+            let new = match (read, node.op()) {
+                (Some(read), _) => {
+                    reads.push(read);
+                    graph.add_input(node.name(), self.body.ty(value).clone()).ok()?
+                }
+                (None, Op::Constant(tensor)) => graph.add_constant(node.name(), tensor.clone()),
+                (None, op) => {
+                    let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| own[&v])).collect();
+                    graph.add(node.name(), op.clone(), &inputs).ok()?.value()
+                }
+            };
+            own.insert(value, new);
+        }
+        written.iter().for_each(|value| graph.add_output("y", own[value]));
+        Some((graph, reads))
+    }
+
+    /// The values that a layer's epilogue makes or reads.
+    fn needed(&self, stage: usize, written: &[ValueId]) -> BTreeSet<ValueId> {
+        let mut needed = BTreeSet::new();
+        let mut pending = written.to_vec();
+        while let Some(value) = pending.pop() {
+            let node = self.body.node(value.node);
+            let made = self.stages.get(&value).is_none_or(|&other| other == stage);
+            if needed.insert(value) && made && !matches!(node.op(), Op::MatMul) {
+                pending.extend(node.inputs().iter().flatten());
+            }
+        }
+        needed
+    }
+}

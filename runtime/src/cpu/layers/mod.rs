@@ -1,0 +1,84 @@
+//! Products with what follows them, as one launch.
+//!
+//! A [`Layer`] is one or more matrix products over one shape and the pointwise operations on them, its epilogue;
+//! later layers may multiply what earlier ones made, which makes a chain of layers an MLP. A layer runs tile by
+//! tile: a thread computes the products of a tile, in the output's memory where it can, and runs the epilogue's
+//! loop over it while it is in cache. The tiles of an MLP are rows, which one thread takes through all layers, so
+//! that what lies between two layers never leaves its cache. Floats of 16 bits are multiplied in f32; products
+//! are rounded once, and whatever follows is rounded after each operation as if stored.
+
+mod bind;
+mod compile;
+mod run;
+
+pub(crate) use bind::BoundLayers;
+pub(crate) use run::run_layers;
+
+use super::loops::Loop;
+use graphene_frontend::dtype::DType;
+
+/// Products and their epilogues, one layer after the other.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Layers {
+    /// The element type of all products.
+    dtype: DType,
+    layers: Vec<Layer>,
+    /// For each value that an earlier layer keeps for later ones, the number of that layer.
+    kept: Vec<usize>,
+}
+
+/// Products over one shape and a loop over that shape.
+#[derive(Clone, PartialEq, Debug)]
+struct Layer {
+    products: Vec<Product>,
+    epilogue: Loop,
+    /// What the epilogue reads.
+    reads: Vec<Read>,
+    /// What the epilogue writes.
+    writes: Vec<Write>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct Product {
+    a: Left,
+    /// The step's input of this number.
+    b: usize,
+    /// The number of the write in whose memory the product is computed, if it is not beside it.
+    place: Option<usize>,
+}
+
+/// A left operand.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Left {
+    /// The step's input of this number.
+    Input(usize),
+    /// The kept value of this number.
+    Kept(usize),
+}
+
+/// What an epilogue reads.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Read {
+    /// The step's input of this number.
+    Input(usize),
+    /// The layer's product of this number.
+    Product(usize),
+    /// The kept value of this number.
+    Kept(usize),
+}
+
+/// What an epilogue writes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Write {
+    /// The step's output of this number.
+    Output(usize),
+    /// The kept value of this number.
+    Kept(usize),
+}
+
+impl Layers {
+    /// The name in profiles.
+    pub(crate) fn name(&self) -> &'static str {
+        if self.layers.len() == 1 { "gemm+epilogue" } else { "mlp" }
+    }
+}
