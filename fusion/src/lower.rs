@@ -394,7 +394,7 @@ impl Lowering<'_> {
         value: ValueId,
         inputs: &[Operand],
     ) -> Option<Vec<usize>> {
-        let ordered = matches!(family, Family::Pointwise | Family::MatMul);
+        let ordered = matches!(family, Family::Pointwise | Family::MatMul | Family::Fmha);
         if self.granularity == Granularity::PerOp || !ordered || self.given.contains(&value) {
             return None;
         }
@@ -468,11 +468,10 @@ impl Lowering<'_> {
 /// Whether executors read a family's inputs through views.
 fn takes_views(family: Family) -> bool {
     match family {
-        Family::View | Family::Copy | Family::Pointwise | Family::MatMul => true,
+        Family::View | Family::Copy | Family::Pointwise | Family::MatMul | Family::Fmha => true,
         Family::Normalization
         | Family::Reduction
         | Family::Gather
-        | Family::Fmha
         | Family::Convolution
         | Family::Recurrent
         | Family::Control => false,

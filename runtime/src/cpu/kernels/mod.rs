@@ -15,6 +15,7 @@ pub mod matmul;
 pub mod norm;
 pub mod pointwise;
 pub mod pool;
+pub mod real;
 pub mod reduce;
 pub mod rnn;
 pub mod softmax;
