@@ -30,8 +30,9 @@ impl ExternalData for Zeros {
 
 fn program(graph: &Graph) -> Program {
     let graph = rewrite(graph).expect("it rewrites");
-    let groups = partition(&graph, &Target::cpu(2), Granularity::Fused);
-    lower(&graph, &groups, Granularity::Fused).expect("it lowers")
+    let (target, granularity) = (Target::cpu(2), Granularity::Fused);
+    let groups = partition(&graph, &target, granularity, &Bindings::new());
+    lower(&graph, &groups, &target, granularity).expect("it lowers")
 }
 
 fn sizes(batch: i64, sequence: i64) -> Bindings {

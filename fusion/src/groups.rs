@@ -1,6 +1,8 @@
 //! Groups: the partition of a graph's operations into launches.
 
-use crate::partition::is_view;
+use crate::cost::Cost;
+use crate::executor::Executor;
+use crate::net::is_view;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::fmt;
@@ -25,8 +27,10 @@ pub enum Family {
     Copy,
     /// One loop over an expression of elements.
     Pointwise,
-    /// A matrix product.
+    /// Matrix products, with what is done to their results.
     MatMul,
+    /// Several layers, each a matrix product and what is done to its result.
+    Mlp,
     /// Softmax, LayerNorm or RMSNorm: statistics along rows, applied to the rows.
     Normalization,
     /// A reduction, running sum or selection along axes.
@@ -50,6 +54,19 @@ pub struct Group {
     pub family: Family,
     /// Its operations, in topological order.
     pub nodes: Vec<NodeId>,
+    /// What executes it.
+    pub executor: Executor,
+    /// What it costs under the planning hints; `None` where nothing was weighed, as for a change of view.
+    pub cost: Option<Cost>,
+}
+
+/// What executes a launch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Executor {
+    /// A kernel made for the group.
+    Template,
+    /// The library executor, one call an operation: no template takes it.
+    Library,
 }
 
 /// Why a value is stored between two groups instead of staying inside one.
@@ -57,17 +74,38 @@ pub struct Group {
 pub enum Reason {
     /// Every operation is a launch of its own: that was asked for.
     PerOp,
-    /// The producer is of a family that takes no consumer in.
-    Producer(Family),
-    /// The consumer is of a family that takes no producer in.
-    Consumer(Family),
+    /// An operation of this family is always a launch of its own.
+    Alone(Family),
+    /// No template computes operations of these two families, or two of the one.
+    Mixed(Family, Family),
+    /// Launches of this family compute nothing before the operation that names them.
+    Prologue(Family),
     /// A change of view stands between the two.
     View,
-    /// The two loop over different shapes.
+    /// The two have different shapes.
     Shape,
+    /// An element type that only loops and operations alone have.
+    Type,
+    /// Layers in one launch are products by weights of rank 2 that it reads.
+    Weights,
+    /// Layers in one launch are a chain: each product reads the layer before.
+    Chain,
+    /// The width of a layer is a symbol, so that nobody knows whether it fits.
+    Width,
+    /// What stays inside does not fit.
+    Memory {
+        /// Bytes of a tile's intermediates.
+        bytes: u64,
+        /// Bytes that a block has.
+        limit: u64,
+    },
     /// Fusing would make two groups wait for each other.
     Cycle,
-    /// Another producer's group was joined.
+    /// The two stand farther apart than groups are looked for.
+    Apart,
+    /// The two could be one launch, and it would take longer.
+    Dearer,
+    /// The two could be one cheaper launch, and what was chosen is cheaper together.
     Elsewhere,
 }
 
@@ -82,6 +120,17 @@ pub struct Boundary {
     pub to: GroupId,
     /// Why it is stored.
     pub reason: Reason,
+    /// Seconds that fusing the two would gain, where one launch could compute both; below zero it would lose.
+    pub gain: Option<f64>,
+}
+
+/// What a reader of a plan should know about the way to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// From so many operations not all groups were looked at.
+    Candidates(usize),
+    /// At so many sizes covers were given up: a cheaper one may exist.
+    Covers(usize),
 }
 
 /// A partition: every operation that is not a source is in exactly one group, and groups wait for each
@@ -90,6 +139,7 @@ pub struct Boundary {
 pub struct Groups {
     pub(crate) groups: Vec<Group>,
     pub(crate) boundaries: Vec<Boundary>,
+    pub(crate) notes: Vec<Note>,
 }
 
 impl Groups {
@@ -112,10 +162,11 @@ impl Groups {
                 (Some(_), true) => after.push(id),
             }
         }
-        let view = |id| Group { family: Family::View, nodes: vec![id] };
-        let groups = before.into_iter().map(view).chain([Group { family, nodes }]);
+        let group = |family, nodes| Group { family, nodes, executor: Executor::Template, cost: None };
+        let view = |id| group(Family::View, vec![id]);
+        let groups = before.into_iter().map(view).chain([group(family, nodes)]);
         let groups = groups.chain(after.into_iter().map(view)).collect();
-        Self { groups, boundaries: Vec::new() }
+        Self { groups, boundaries: Vec::new(), notes: Vec::new() }
     }
 
     /// The groups, in an order in which they can run.
@@ -128,22 +179,45 @@ impl Groups {
         &self.boundaries
     }
 
-    /// Text: a line a group, with its family and its operations.
+    /// Where the choice is not known to be the best.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// Seconds that all groups take, as far as they were weighed.
+    pub fn seconds(&self) -> f64 {
+        self.groups.iter().filter_map(|group| group.cost).map(|cost| cost.seconds()).sum()
+    }
+
+    /// Text: a line a group, with its family, its operations, and what it costs under the planning hints.
     pub fn print(&self, graph: &Graph) -> String {
         let mut text = String::new();
         for (i, group) in self.groups.iter().enumerate() {
             let name = group_name(graph, &group.nodes);
-            text += &format!("g{i} {} {name}\n", group.family);
+            text += &format!("g{i} {} {name}", group.family);
+            if group.executor == Executor::Library {
+                text += " by the library";
+            }
+            text += &group.cost.map_or(String::new(), |cost| format!(": {cost}"));
+            text.push('\n');
         }
         text
     }
 
-    /// Text: a line a boundary, with its reason.
+    /// Text: a line a boundary, with its reason and what fusing would gain, then the notes.
     pub fn explain(&self, graph: &Graph) -> String {
         let mut text = String::new();
-        for Boundary { value, from, to, reason } in &self.boundaries {
+        for Boundary { value, from, to, reason, gain } in &self.boundaries {
             let name = graph.node(value.node).name();
-            text += &format!("{from} -> {to}  {} {name:?} is stored: {reason}\n", graph.ty(*value));
+            text += &format!("{from} -> {to}  {} {name:?} is stored: {reason}", graph.ty(*value));
+            if let Some(gain) = gain {
+                let what = if *gain > 0.0 { "gain" } else { "lose" };
+                text += &format!("; fusing the two would {what} {:.1} us", gain.abs() * 1e6);
+            }
+            text.push('\n');
+        }
+        for note in &self.notes {
+            text += &format!("{note}\n");
         }
         text
     }
@@ -151,11 +225,12 @@ impl Groups {
 
 impl Family {
     /// All families.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::View,
         Self::Copy,
         Self::Pointwise,
         Self::MatMul,
+        Self::Mlp,
         Self::Normalization,
         Self::Reduction,
         Self::Gather,
@@ -200,6 +275,7 @@ impl Family {
             Self::Copy => "Copy",
             Self::Pointwise => "Pointwise",
             Self::MatMul => "MatMul",
+            Self::Mlp => "MLP",
             Self::Normalization => "Normalization",
             Self::Reduction => "Reduction",
             Self::Gather => "Gather",
@@ -234,12 +310,34 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PerOp => f.write_str("every operation is a launch of its own"),
-            Self::Producer(family) => write!(f, "a {family} group takes no consumer in"),
-            Self::Consumer(family) => write!(f, "a {family} group takes no producer in"),
+            Self::Alone(family) => write!(f, "a {family} operation is a launch of its own"),
+            Self::Mixed(a, b) if a == b => write!(f, "no template computes two of {a}"),
+            Self::Mixed(a, b) => write!(f, "no template computes both {a} and {b}"),
+            Self::Prologue(family) => write!(f, "a {family} launch takes nothing before it"),
             Self::View => f.write_str("a change of view stands between the two"),
-            Self::Shape => f.write_str("the two loop over different shapes"),
+            Self::Shape => f.write_str("the two have different shapes"),
+            Self::Type => f.write_str("only loops take its element type"),
+            Self::Weights => f.write_str("layers in one launch are products by weights"),
+            Self::Chain => f.write_str("layers in one launch are a chain"),
+            Self::Width => f.write_str("the width of a layer is a symbol"),
+            Self::Memory { bytes, limit } => {
+                write!(f, "intermediates of {bytes} bytes exceed the {limit} of a block")
+            }
             Self::Cycle => f.write_str("fusing would make two groups wait for each other"),
-            Self::Elsewhere => f.write_str("the consumer joined another producer's group"),
+            Self::Apart => f.write_str("the two stand too far apart"),
+            Self::Dearer => f.write_str("one launch would take longer"),
+            Self::Elsewhere => f.write_str("another choice is cheaper"),
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Candidates(n) => write!(f, "note: from {n} operations not all groups were tried"),
+            Self::Covers(n) => {
+                write!(f, "note: covers were given up at {n} sizes; a cheaper one may exist")
+            }
         }
     }
 }

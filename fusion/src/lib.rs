@@ -8,11 +8,21 @@
 //!
 //! All three are pure: no device, clock, file or environment.
 
+mod body;
+mod candidates;
+mod conditions;
+pub mod cost;
+mod cover;
+mod executor;
 pub mod groups;
+mod legal;
 mod lower;
+mod net;
 mod partition;
 pub mod program;
 mod rewrite;
+mod set;
+pub mod variants;
 pub mod view;
 
 pub use lower::lower;

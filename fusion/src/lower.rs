@@ -1,17 +1,21 @@
 //! Lowering: groups become steps over buffers, changes of view become views.
 
 use crate::FusionError;
-use crate::groups::{Family, Group, Groups, group_name};
+use crate::body::{Body, Read, body};
+use crate::conditions::conditions;
+use crate::groups::{Executor, Family, Group, Groups, group_name};
 use crate::partition::Granularity;
-use crate::program::{Buffer, BufferId, BufferKind, Condition, Operand, Program, Step};
+use crate::program::{Buffer, BufferId, BufferKind, Operand, Program, Step};
+use crate::variants::variants;
 use crate::view::View;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use graphene_ir::target::Target;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Lowers the groups of a graph to a program: a step a group, in the groups' order.
+/// Lowers the groups of a graph to a program for a target: a step a group, in the groups' order.
 ///
 /// A group of family [`Family::View`] gives no step where its view can be written down; where it cannot (merging
 /// dims that do not lie side by side), it is a copy. Families that read whole buffers only get a copy before them.
@@ -21,10 +25,12 @@ use std::sync::Arc;
 pub fn lower(
     graph: &Graph,
     groups: &Groups,
+    target: &Target,
     granularity: Granularity,
 ) -> Result<Program, FusionError> {
     let mut lowering = Lowering {
         graph,
+        target,
         granularity,
         group_of: vec![usize::MAX; graph.len()],
         given: graph.outputs().iter().map(|(_, value)| *value).collect(),
@@ -53,7 +59,7 @@ pub fn lower(
         match group.family {
             Family::View => lowering.lower_view(group)?,
             Family::Copy if is_movement(graph.node(group.nodes[0]).op()) => {
-                lowering.lower_copy(group.nodes[0], group.family)?;
+                lowering.lower_copy(group.nodes[0], group.family, group.executor)?;
             }
             _ => lowering.lower_group(i, group)?,
         }
@@ -69,71 +75,6 @@ fn named_types<'a>(
     values.map(|(name, value)| (name.to_owned(), graph.ty(value).clone())).collect()
 }
 
-/// What sizes must fulfil: the operations that take symbolic inputs at some sizes only, each once.
-fn conditions(graph: &Graph) -> Vec<Condition> {
-    let mut conditions: Vec<Condition> = Vec::new();
-    let mut seen: HashMap<(&str, Vec<Option<&TensorType>>), Vec<usize>> = HashMap::new();
-    for (_, node) in graph.nodes().filter(|(_, node)| fits_at_some_sizes(node.op())) {
-        let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| graph.ty(v))).collect();
-        let types = inputs.iter().flatten().flat_map(|ty| &ty.shape);
-        if types.chain(node.op().dims()).all(|dim| dim.known().is_some()) {
-            continue;
-        }
-        let alike = seen.entry((node.op().name(), inputs.clone())).or_default();
-        if alike.iter().all(|&i| conditions[i].op != *node.op()) {
-            alike.push(conditions.len());
-            conditions.push(Condition {
-                name: node.name().to_owned(),
-                op: node.op().clone(),
-                inputs: inputs.into_iter().map(Option::<&_>::cloned).collect(),
-            });
-        }
-    }
-    conditions
-}
-
-/// Whether symbolic inputs that inference lets pass may not fit the operation at the sizes that they get.
-fn fits_at_some_sizes(op: &Op) -> bool {
-    match op {
-        Op::Input
-        | Op::Constant(_)
-        | Op::Unary(_)
-        | Op::Cast { .. }
-        | Op::BitCast(_)
-        | Op::Transpose(_)
-        | Op::Softmax { .. }
-        | Op::Cumulative { .. } => false,
-        // A reshape is proved in symbols, and bodies check themselves as they run.
-        Op::Reshape(_) | Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => false,
-        Op::Iota(_)
-        | Op::Size(_)
-        | Op::Binary(_)
-        | Op::Select
-        | Op::Expand(_)
-        | Op::Slice(_)
-        | Op::Concat { .. }
-        | Op::Pad { .. }
-        | Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::TopK { .. }
-        | Op::NonZero
-        | Op::MatMul
-        | Op::Conv(_)
-        | Op::ConvTranspose { .. }
-        | Op::Pool(_)
-        | Op::LayerNorm { .. }
-        | Op::RmsNorm { .. }
-        | Op::Attention(_)
-        | Op::Rnn(_)
-        | Op::Resize(_) => true,
-    }
-}
-
 /// Whether a copy through a view does the operation.
 fn is_movement(op: &Op) -> bool {
     matches!(op, Op::Transpose(_) | Op::Expand(_) | Op::Slice(_) | Op::Reshape(_) | Op::BitCast(_))
@@ -141,6 +82,7 @@ fn is_movement(op: &Op) -> bool {
 
 struct Lowering<'a> {
     graph: &'a Graph,
+    target: &'a Target,
     granularity: Granularity,
     group_of: Vec<usize>,
     /// The outputs of the graph.
@@ -190,7 +132,7 @@ impl Lowering<'_> {
                 self.places.insert(id.value(), Operand { buffer: place.buffer, view });
                 Ok(())
             }
-            None => self.lower_copy(id, Family::Copy),
+            None => self.lower_copy(id, Family::Copy, group.executor),
         }
     }
 
@@ -212,7 +154,12 @@ impl Lowering<'_> {
     }
 
     /// A step that moves the elements of a change of view into a buffer of their own.
-    fn lower_copy(&mut self, id: NodeId, family: Family) -> Result<(), FusionError> {
+    fn lower_copy(
+        &mut self,
+        id: NodeId,
+        family: Family,
+        executor: Executor,
+    ) -> Result<(), FusionError> {
         let node = self.graph.node(id);
         let input = self.input_place(id);
         match node.op() {
@@ -220,20 +167,17 @@ impl Lowering<'_> {
             Op::Reshape(_) => {
                 let output = self.store(id.value(), BufferKind::Intermediate);
                 let view = View::contiguous(&input.view.shape());
-                self.push_copy(id.value(), input, Operand { buffer: output.buffer, view }, family)
+                let output = Operand { buffer: output.buffer, view };
+                self.push_copy(id.value(), input, output, executor)
             }
             _ => match self.view_of(id, &input.view) {
                 Some(view) => {
                     let output = self.store(id.value(), BufferKind::Intermediate);
-                    self.push_copy(
-                        id.value(),
-                        Operand { buffer: input.buffer, view },
-                        output,
-                        family,
-                    )
+                    let input = Operand { buffer: input.buffer, view };
+                    self.push_copy(id.value(), input, output, executor)
                 }
                 None => {
-                    let group = Group { family, nodes: vec![id] };
+                    let group = Group { family, nodes: vec![id], executor, cost: None };
                     self.lower_group(self.group_of[id.index()], &group)
                 }
             },
@@ -245,7 +189,7 @@ impl Lowering<'_> {
         value: ValueId,
         from: Operand,
         to: Operand,
-        family: Family,
+        executor: Executor,
     ) -> Result<(), FusionError> {
         let node = self.graph.node(value.node);
         let ty = TensorType::new(self.graph.ty(value).dtype, from.view.shape());
@@ -254,7 +198,9 @@ impl Lowering<'_> {
         body.add_output("y", input);
         self.program.steps.push(Step {
             name: format!("{} ({})", node.op().name(), node.name()),
-            family,
+            family: Family::Copy,
+            executor,
+            variants: variants(self.target, Family::Copy, &body),
             nodes: vec![node.name().to_owned()],
             body: Arc::new(body),
             inputs: vec![from],
@@ -265,17 +211,19 @@ impl Lowering<'_> {
     }
 
     fn lower_group(&mut self, number: usize, group: &Group) -> Result<(), FusionError> {
-        let (body, reads, writes) = self.body(number, group)?;
+        let writes = self.stored_values(number, group);
         if writes.is_empty() {
             return Ok(());
         }
+        let Body { graph: body, reads } = body(self.graph, group, &writes)?;
         let mut inputs = Vec::with_capacity(reads.len());
-        for &value in &reads {
+        for Read { value, by_points } in reads {
             let place = self.place(value);
-            inputs.push(if takes_views(group.family) || place.view.is_contiguous() {
+            let as_it_lies = takes_views(group.family) || (by_points && group.nodes.len() > 1);
+            inputs.push(if as_it_lies || place.view.is_contiguous() {
                 place
             } else {
-                self.gathered(value, place)?
+                self.gathered(value, place, group.executor)?
             });
         }
         // One loop writes all its outputs in one order.
@@ -292,6 +240,8 @@ impl Lowering<'_> {
         self.program.steps.push(Step {
             name: group_name(self.graph, &group.nodes),
             family: group.family,
+            executor: group.executor,
+            variants: variants(self.target, group.family, &body),
             nodes,
             body: Arc::new(body),
             inputs,
@@ -299,50 +249,6 @@ impl Lowering<'_> {
             in_place,
         });
         Ok(())
-    }
-
-    /// The group's own graph, the values that it reads and those that it must store.
-    fn body(
-        &self,
-        number: usize,
-        group: &Group,
-    ) -> Result<(Graph, Vec<ValueId>, Vec<ValueId>), FusionError> {
-        let mut body = Graph::new();
-        let mut reads = Vec::new();
-        let mut own: BTreeMap<ValueId, ValueId> = BTreeMap::new();
-        for &id in &group.nodes {
-            let node = self.graph.node(id);
-            for &value in node.inputs().iter().flatten() {
-                if own.contains_key(&value) {
-                    continue;
-                }
-                let name = self.graph.node(value.node).name();
-                let scalar = self.graph.constant(value).filter(|tensor| tensor.len() == 1);
-                let inner = match scalar {
-                    Some(tensor) if group.family == Family::Pointwise => {
-                        body.add_constant(name, tensor.clone())
-                    }
-                    _ => {
-                        reads.push(value);
-                        body.add_input(name, self.graph.ty(value).clone())
-                            .map_err(|e| FusionError::rebuild(node, e))?
-                    }
-                };
-                own.insert(value, inner);
-            }
-            let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| own[&v])).collect();
-            let new = body
-                .add(node.name(), node.op().clone(), &inputs)
-                .map_err(|e| FusionError::rebuild(node, e))?;
-            for output in 0..node.outputs().len() as u32 {
-                own.insert(ValueId { node: id, output }, ValueId { node: new, output });
-            }
-        }
-        let writes = self.stored_values(number, group);
-        for value in &writes {
-            body.add_output(self.graph.node(value.node).name(), own[value]);
-        }
-        Ok((body, reads, writes))
     }
 
     /// Values of the group that something outside reads.
@@ -364,11 +270,16 @@ impl Lowering<'_> {
     }
 
     /// A row-major copy of a value that a family without views reads.
-    fn gathered(&mut self, value: ValueId, place: Operand) -> Result<Operand, FusionError> {
+    fn gathered(
+        &mut self,
+        value: ValueId,
+        place: Operand,
+        executor: Executor,
+    ) -> Result<Operand, FusionError> {
         let buffer = self.new_buffer(value, BufferKind::Intermediate);
         let view = View::contiguous(&place.view.shape());
         let copy = Operand { buffer, view };
-        self.push_copy(value, place, copy.clone(), Family::Copy)?;
+        self.push_copy(value, place, copy.clone(), executor)?;
         self.places.insert(value, copy.clone());
         Ok(copy)
     }
@@ -394,14 +305,14 @@ impl Lowering<'_> {
         value: ValueId,
         inputs: &[Operand],
     ) -> Option<Vec<usize>> {
-        let ordered = matches!(family, Family::Pointwise | Family::MatMul | Family::Fmha);
-        if self.granularity == Granularity::PerOp || !ordered || self.given.contains(&value) {
+        if self.granularity == Granularity::PerOp
+            || !writes_any_order(family)
+            || self.given.contains(&value)
+        {
             return None;
         }
-        if let [(reader, _)] = self.graph.uses(value.node).as_slice()
-            && let Op::Transpose(perm) = self.graph.node(*reader).op()
-        {
-            return Some(perm.clone());
+        if let Some(perm) = self.transposed(value) {
+            return Some(perm);
         }
         if family != Family::Pointwise {
             return None;
@@ -412,6 +323,16 @@ impl Lowering<'_> {
             return None;
         }
         full.iter().find_map(|input| input.view.memory_order())
+    }
+
+    /// The order in which all readers of the value see it, if they are transposes.
+    fn transposed(&self, value: ValueId) -> Option<Vec<usize>> {
+        let uses = self.graph.uses(value.node);
+        let uses = uses.iter().filter(|(_, edge)| edge.output == value.output);
+        let mut readers = uses.map(|(reader, _)| self.graph.node(*reader).op());
+        let Some(Op::Transpose(perm)) = readers.next() else { return None };
+        let alike = |op: &Op| matches!(op, Op::Transpose(other) if other == perm);
+        readers.all(alike).then(|| perm.clone())
     }
 
     /// Outputs that may overwrite an input, where both see a whole buffer alike.
@@ -450,7 +371,7 @@ impl Lowering<'_> {
             }
             let buffer = self.new_buffer(*value, BufferKind::Output(number));
             let view = View::contiguous(&self.graph.ty(*value).shape);
-            self.push_copy(*value, place, Operand { buffer, view }, Family::Copy)?;
+            self.push_copy(*value, place, Operand { buffer, view }, Executor::Template)?;
         }
         // An output's memory is the caller's: nothing may be written over it afterwards.
         for step in &mut self.program.steps {
@@ -465,11 +386,32 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether executors read a family's inputs through views.
+/// Whether executors read all of a family's inputs through views. Of the others, groups of several operations read
+/// through views what only their pointwise operations read.
 fn takes_views(family: Family) -> bool {
     match family {
-        Family::View | Family::Copy | Family::Pointwise | Family::MatMul | Family::Fmha => true,
+        Family::View
+        | Family::Copy
+        | Family::Pointwise
+        | Family::MatMul
+        | Family::Mlp
+        | Family::Fmha => true,
         Family::Normalization
+        | Family::Reduction
+        | Family::Gather
+        | Family::Convolution
+        | Family::Recurrent
+        | Family::Control => false,
+    }
+}
+
+/// Whether executors write a family's outputs with their dims in any order.
+fn writes_any_order(family: Family) -> bool {
+    match family {
+        Family::Pointwise | Family::MatMul | Family::Mlp | Family::Fmha => true,
+        Family::View
+        | Family::Copy
+        | Family::Normalization
         | Family::Reduction
         | Family::Gather
         | Family::Convolution

@@ -1,212 +1,209 @@
 //! Partitioning: which operations run as one launch.
 
-use crate::groups::{Boundary, Family, Group, GroupId, Groups, Reason};
-use graphene_frontend::graph::{Graph, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use crate::candidates::{Candidate, candidates};
+use crate::cost::Costs;
+use crate::cover::cover;
+use crate::executor::executor;
+use crate::groups::{Boundary, Executor, Family, Group, GroupId, Groups, Note, Reason};
+use crate::legal::{Rules, family, is_sociable};
+use crate::net::{Net, OpId, is_view};
+use crate::set::Set;
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::graph::{Graph, NodeId};
 use graphene_ir::target::Target;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// How much goes into one launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Granularity {
     /// Every operation is a launch: the library executor's plan.
     PerOp,
-    /// Neighbours are fused, and changes of view are free.
+    /// Operations share launches where that is legal and cheaper, and changes of view are free.
     Fused,
 }
 
 /// Puts every operation of the graph into exactly one group.
 ///
-/// Under [`Granularity::Fused`] pointwise neighbours over one shape become one loop and transposes, slices and
-/// broadcasts become views; the rates of the target do not weigh in yet, since these never cost anything.
-pub fn partition(graph: &Graph, target: &Target, granularity: Granularity) -> Groups {
-    let _ = target;
-    let mut partitioner = Partitioner::new(graph);
-    let mut refused = BTreeMap::new();
-    for (id, node) in graph.nodes() {
-        let Some(family) = Family::of(node.op()) else { continue };
-        let family = match granularity {
-            Granularity::PerOp => family,
-            Granularity::Fused if is_view(node.op()) => Family::View,
-            Granularity::Fused => family,
-        };
-        let joined = match (granularity, family) {
-            (Granularity::Fused, Family::Pointwise) => partitioner.join(id, &mut refused),
-            _ => None,
-        };
-        let group = joined.unwrap_or_else(|| partitioner.open(family));
-        partitioner.place(id, group);
+/// Under [`Granularity::Fused`] the groups are a cover of least cost on the target, where `hints` give symbols their
+/// sizes; a symbol without one has a typical size. What is legal does not depend on hints that turn out wrong.
+pub fn partition(
+    graph: &Graph,
+    target: &Target,
+    granularity: Granularity,
+    hints: &Bindings,
+) -> Groups {
+    match granularity {
+        Granularity::PerOp => apart(graph),
+        Granularity::Fused => fused(graph, target, hints),
     }
-    partitioner.finish(granularity, &refused)
 }
 
-/// Whether the operation is a change of view of its input, where the shape of that view is known.
-pub(crate) fn is_view(op: &Op) -> bool {
-    matches!(op, Op::Reshape(_) | Op::BitCast(_) | Op::Transpose(_) | Op::Expand(_) | Op::Slice(_))
+/// Every operation a group.
+fn apart(graph: &Graph) -> Groups {
+    let groups = graph.nodes().filter_map(|(id, node)| {
+        let family = Family::of(node.op())?;
+        Some(Group { family, nodes: vec![id], executor: Executor::Library, cost: None })
+    });
+    let mut arranged = arrange(graph, groups.collect());
+    for (id, node) in graph.nodes().filter(|(_, node)| !is_view(node.op())) {
+        let Some(to) = arranged.group_of[id.index()] else { continue };
+        for &value in node.inputs().iter().flatten() {
+            let Some(from) = arranged.group_of[value.node.index()] else { continue };
+            let reason = Reason::PerOp;
+            arranged.groups.boundaries.push(Boundary { value, from, to, reason, gain: None });
+        }
+    }
+    arranged.groups
 }
 
-struct Partitioner<'a> {
-    graph: &'a Graph,
+/// The cover of least cost by legal groups; every change of view is a group beside them.
+fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
+    let net = Net::new(graph, hints);
+    let rules = Rules { net: &net, target };
+    let costs = Costs::new(&net, target);
+    let candidates = candidates(&rules, &costs);
+    let cover = cover(&candidates, net.len());
+    let mut groups: Vec<Group> = Vec::with_capacity(cover.chosen.len());
+    for &number in &cover.chosen {
+        let Candidate { set, family, .. } = *candidates.get(number);
+        let mut nodes: Vec<NodeId> = set.iter().map(|op| net[op].node).collect();
+        nodes.sort_unstable();
+        let executor = executor(target, graph, &nodes);
+        groups.push(Group { family, nodes, executor, cost: Some(costs.of(set, family)) });
+    }
+    for (id, _) in graph.nodes().filter(|(_, node)| is_view(node.op())) {
+        let (family, nodes, executor) = (Family::View, vec![id], Executor::Template);
+        groups.push(Group { family, nodes, executor, cost: None });
+    }
+    let mut arranged = arrange(graph, groups);
+    arranged.groups.boundaries = boundaries(&rules, &costs, &arranged);
+    let cuts = [(candidates.cut, Note::Candidates as fn(usize) -> Note), (cover.cut, Note::Covers)];
+    arranged.groups.notes =
+        cuts.into_iter().filter(|(cut, _)| *cut > 0).map(|(cut, note)| note(cut)).collect();
+    arranged.groups
+}
+
+/// Groups in an order in which they can run, and where each node is.
+struct Arranged {
+    groups: Groups,
     group_of: Vec<Option<GroupId>>,
-    groups: Vec<Group>,
     /// For each group those that read what it makes.
     readers: Vec<BTreeSet<GroupId>>,
-    /// For each group the length of the longest chain of groups that it waits for.
-    depths: Vec<usize>,
 }
 
-impl<'a> Partitioner<'a> {
-    fn new(graph: &'a Graph) -> Self {
-        let group_of = vec![None; graph.len()];
-        Self { graph, group_of, groups: Vec::new(), readers: Vec::new(), depths: Vec::new() }
+/// Puts groups in order: by their latest node, after all that they wait for.
+fn arrange(graph: &Graph, groups: Vec<Group>) -> Arranged {
+    let mut number_of = vec![usize::MAX; graph.len()];
+    for (number, group) in groups.iter().enumerate() {
+        group.nodes.iter().for_each(|id| number_of[id.index()] = number);
     }
-
-    fn open(&mut self, family: Family) -> GroupId {
-        self.groups.push(Group { family, nodes: Vec::new() });
-        self.readers.push(BTreeSet::new());
-        self.depths.push(0);
-        GroupId(self.groups.len() as u32 - 1)
-    }
-
-    /// The groups whose values the node reads.
-    fn producers(&self, id: NodeId) -> impl Iterator<Item = GroupId> + '_ {
-        let values = self.graph.node(id).inputs().iter().flatten();
-        values.filter_map(|value| self.group_of[value.node.index()])
-    }
-
-    fn place(&mut self, id: NodeId, group: GroupId) {
-        let producers: Vec<_> = self.producers(id).filter(|&from| from != group).collect();
-        for from in producers {
-            self.readers[from.index()].insert(group);
-            self.deepen(group, self.depths[from.index()] + 1);
-        }
-        self.groups[group.index()].nodes.push(id);
-        self.group_of[id.index()] = Some(group);
-    }
-
-    /// Notes that a group waits for a chain of so many, and its readers for longer ones.
-    fn deepen(&mut self, group: GroupId, depth: usize) {
-        let mut pending = vec![(group, depth)];
-        while let Some((group, depth)) = pending.pop() {
-            if self.depths[group.index()] < depth {
-                self.depths[group.index()] = depth;
-                pending.extend(self.readers[group.index()].iter().map(|&group| (group, depth + 1)));
+    let mut readers = vec![BTreeSet::new(); groups.len()];
+    let mut waiting = vec![0_usize; groups.len()];
+    for (id, node) in graph.nodes() {
+        let to = number_of[id.index()];
+        for value in node.inputs().iter().flatten() {
+            let from = number_of[value.node.index()];
+            if from != usize::MAX && from != to && readers[from].insert(to) {
+                waiting[to] += 1;
             }
         }
     }
-
-    /// The pointwise group of a producer that the node can join; refusals are noted by value and reader.
-    fn join(
-        &self,
-        id: NodeId,
-        refused: &mut BTreeMap<(ValueId, NodeId), Reason>,
-    ) -> Option<GroupId> {
-        let shape = &self.graph.node(id).outputs()[0].shape;
-        let mut joined = None;
-        for value in self.graph.node(id).inputs().iter().flatten() {
-            let Some(group) = self.group_of[value.node.index()] else { continue };
-            let family = self.groups[group.index()].family;
-            let reason = if family != Family::Pointwise {
-                Reason::Producer(family)
-            } else if &self.graph.ty(*value).shape != shape {
-                Reason::Shape
-            } else if joined.is_some_and(|joined| joined != group) {
-                Reason::Elsewhere
-            } else if self.waits_for(id, group) {
-                Reason::Cycle
-            } else {
-                joined = Some(group);
-                continue;
-            };
-            refused.insert((*value, id), reason);
-        }
-        joined
-    }
-
-    /// Whether the node waits for the group by a way that leaves the group.
-    fn waits_for(&self, id: NodeId, group: GroupId) -> bool {
-        let mut pending: Vec<_> = self.producers(id).filter(|&from| from != group).collect();
-        let mut seen = BTreeSet::new();
-        while let Some(next) = pending.pop() {
-            if next == group {
-                return true;
-            }
-            // Whatever waits for a group lies deeper than it.
-            if self.depths[next.index()] > self.depths[group.index()] && seen.insert(next) {
-                let nodes = &self.groups[next.index()].nodes;
-                pending.extend(nodes.iter().flat_map(|&node| self.producers(node)));
+    let key = |number: usize| (groups[number].nodes.last().copied(), number);
+    let all = 0..groups.len();
+    let mut ready: BTreeSet<_> = all.filter(|&number| waiting[number] == 0).map(key).collect();
+    let mut order = Vec::with_capacity(groups.len());
+    while let Some((_, number)) = ready.pop_first() {
+        order.push(number);
+        for &reader in &readers[number] {
+            waiting[reader] -= 1;
+            if waiting[reader] == 0 {
+                ready.insert(key(reader));
             }
         }
-        false
     }
+    debug_assert_eq!(order.len(), groups.len(), "groups wait for each other");
+    let mut renumbered = vec![GroupId(0); groups.len()];
+    for (new, &old) in order.iter().enumerate() {
+        renumbered[old] = GroupId(new as u32);
+    }
+    let group_of = number_of.iter().map(|&number| renumbered.get(number).copied()).collect();
+    let renumber = |old: &usize| readers[*old].iter().map(|&reader| renumbered[reader]).collect();
+    let readers = order.iter().map(renumber).collect();
+    let mut groups: Vec<_> = groups.into_iter().map(Some).collect();
+    let groups = order.iter().filter_map(|&old| groups[old].take()).collect();
+    let groups = Groups { groups, boundaries: Vec::new(), notes: Vec::new() };
+    Arranged { groups, group_of, readers }
+}
 
-    fn finish(
-        self,
-        granularity: Granularity,
-        refused: &BTreeMap<(ValueId, NodeId), Reason>,
-    ) -> Groups {
-        let order = self.order();
-        let mut renumbered = vec![GroupId(0); self.groups.len()];
-        for (new, old) in order.iter().enumerate() {
-            renumbered[old.index()] = GroupId(new as u32);
-        }
-        let group_of =
-            |id: NodeId| self.group_of[id.index()].map(|group| renumbered[group.index()]);
-        let mut boundaries = Vec::new();
-        for (id, node) in self.graph.nodes() {
-            let Some(to) = group_of(id) else { continue };
-            let family = self.groups[order[to.index()].index()].family;
-            if family == Family::View {
+/// The values stored between two groups, each with the reason.
+fn boundaries(rules: &Rules<'_>, costs: &Costs<'_>, arranged: &Arranged) -> Vec<Boundary> {
+    let net = rules.net;
+    let mut boundaries = Vec::new();
+    let mut seen = HashSet::new();
+    let mut found: HashMap<(GroupId, GroupId), (Reason, Option<f64>)> = HashMap::new();
+    for (id, _) in net.graph.nodes() {
+        let Some(op) = net.of_node(id) else { continue };
+        for read in &net[op].reads {
+            let place = |node: NodeId| arranged.group_of[node.index()];
+            let (Some(from), Some(to)) = (place(read.root.node), place(id)) else { continue };
+            if from == to || !seen.insert((read.root, to)) {
                 continue;
             }
-            for &read in node.inputs().iter().flatten() {
-                let value = self.viewed(read);
-                let Some(from) = group_of(value.node).filter(|&from| from != to) else { continue };
-                let reason = match (granularity, refused.get(&(read, id))) {
-                    (Granularity::PerOp, _) => Reason::PerOp,
-                    (Granularity::Fused, _) if value != read => Reason::View,
-                    (Granularity::Fused, Some(reason)) => *reason,
-                    (Granularity::Fused, None) => Reason::Consumer(family),
-                };
-                boundaries.push(Boundary { value, from, to, reason });
-            }
+            let why = || why_apart(rules, costs, arranged, from, to);
+            let (reason, gain) = *found.entry((from, to)).or_insert_with(why);
+            boundaries.push(Boundary { value: read.root, from, to, reason, gain });
         }
-        let groups = order.iter().map(|old| self.groups[old.index()].clone()).collect();
-        Groups { groups, boundaries }
     }
+    boundaries
+}
 
-    /// The value that a value is a view of: itself, unless a change of view makes it.
-    fn viewed(&self, mut value: ValueId) -> ValueId {
-        while let Some(group) = self.group_of[value.node.index()]
-            && self.groups[group.index()].family == Family::View
-            && let Some(input) = self.graph.node(value.node).inputs()[0]
-        {
-            value = input;
-        }
-        value
+/// Why one group does not hold the operations of two, and the seconds that it would gain.
+fn why_apart(
+    rules: &Rules<'_>,
+    costs: &Costs<'_>,
+    arranged: &Arranged,
+    from: GroupId,
+    to: GroupId,
+) -> (Reason, Option<f64>) {
+    let set = |group: GroupId| {
+        let nodes = arranged.groups.groups[group.index()].nodes.iter();
+        let mut ops: Vec<OpId> = nodes.filter_map(|&node| rules.net.of_node(node)).collect();
+        ops.sort_unstable();
+        Set::collect(ops)
+    };
+    let Some((a, b)) = set(from).zip(set(to)) else { return (Reason::Apart, None) };
+    let lone = |set: Set| set.iter().find(|&op| !is_sociable(rules.net, op));
+    if let Some(op) = lone(a).or_else(|| lone(b)) {
+        return (Reason::Alone(rules.net[op].family), None);
     }
+    let Some(union) = a.union(b) else { return (Reason::Apart, None) };
+    let family = match family(rules, union) {
+        Ok(family) => family,
+        Err(reason) => return (reason, None),
+    };
+    if waits_through_others(arranged, from, to) {
+        return (Reason::Cycle, None);
+    }
+    let seconds = |group: GroupId| {
+        arranged.groups.groups[group.index()].cost.map_or(0.0, |cost| cost.seconds())
+    };
+    let gain = seconds(from) + seconds(to) - costs.of(union, family).seconds();
+    (if gain > 0.0 { Reason::Elsewhere } else { Reason::Dearer }, Some(gain))
+}
 
-    /// The groups in an order in which they can run: by their latest node, after all that they wait for.
-    fn order(&self) -> Vec<GroupId> {
-        let mut waiting = vec![0_usize; self.groups.len()];
-        for reader in self.readers.iter().flatten() {
-            waiting[reader.index()] += 1;
+/// Whether a group waits for another one by a third one.
+fn waits_through_others(arranged: &Arranged, from: GroupId, to: GroupId) -> bool {
+    let mut pending: Vec<GroupId> =
+        arranged.readers[from.index()].iter().copied().filter(|&reader| reader < to).collect();
+    let mut seen = HashSet::new();
+    while let Some(group) = pending.pop() {
+        let readers = &arranged.readers[group.index()];
+        if readers.contains(&to) {
+            return true;
         }
-        let key = |group: GroupId| (self.groups[group.index()].nodes.last().copied(), group);
-        let all = (0..self.groups.len() as u32).map(GroupId);
-        let mut ready: BTreeSet<_> =
-            all.filter(|group| waiting[group.index()] == 0).map(key).collect();
-        let mut order = Vec::with_capacity(self.groups.len());
-        while let Some((_, group)) = ready.pop_first() {
-            order.push(group);
-            for &reader in &self.readers[group.index()] {
-                waiting[reader.index()] -= 1;
-                if waiting[reader.index()] == 0 {
-                    ready.insert(key(reader));
-                }
-            }
+        if seen.insert(group) {
+            pending.extend(readers.iter().copied().filter(|&reader| reader < to));
         }
-        debug_assert_eq!(order.len(), self.groups.len(), "groups wait for each other");
-        order
     }
+    false
 }

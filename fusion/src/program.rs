@@ -4,7 +4,8 @@
 //! each of the body's inputs and outputs the view of a buffer. Sizes are still expressions; binding gives them
 //! numbers.
 
-use crate::groups::Family;
+use crate::groups::{Executor, Family};
+use crate::variants::Variants;
 use crate::view::View;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
@@ -70,6 +71,10 @@ pub struct Step {
     pub name: String,
     /// What kind of launch it is.
     pub family: Family,
+    /// What executes it.
+    pub executor: Executor,
+    /// The kernels that it is compiled as; binding takes one of them.
+    pub variants: Variants,
     /// Names of the model's nodes that it computes.
     pub nodes: Vec<String>,
     /// What it computes, from inputs to outputs.
@@ -184,7 +189,14 @@ impl fmt::Display for Program {
             writeln!(f, "  @{i} = {kind} {}[{}] {:?}", buffer.dtype, buffer.elements, buffer.name)?;
         }
         for (i, step) in self.steps.iter().enumerate() {
-            writeln!(f, "  step {i} {} {:?}", step.family, step.name)?;
+            let by = match step.executor {
+                Executor::Template => "",
+                Executor::Library => " by the library",
+            };
+            writeln!(f, "  step {i} {} {:?}{by}", step.family, step.name)?;
+            if step.variants.all().len() > 1 {
+                writeln!(f, "    variants {}", step.variants)?;
+            }
             for operand in &step.inputs {
                 writeln!(f, "    reads  {operand}")?;
             }

@@ -67,6 +67,10 @@ pub struct BoundStep {
     pub outputs: Vec<BoundOperand>,
     /// For each input, the output that overwrites its memory, if one does.
     pub overwritten_by: Vec<Option<usize>>,
+    /// Which of the step's variants runs.
+    pub variant: usize,
+    /// That variant's name, where there are several.
+    pub variant_name: Option<&'static str>,
 }
 
 impl Plan {
@@ -171,10 +175,14 @@ fn size_of(dim: &Dim, bindings: &Bindings) -> Result<usize> {
 
 fn bind_step(step: &Step, bindings: &Bindings) -> Result<BoundStep> {
     let bind = |operand: &Operand| bind_operand(operand, bindings);
+    let variant = step.variants.choose(bindings)?;
+    let variants = step.variants.all();
     Ok(BoundStep {
         inputs: step.inputs.iter().map(bind).collect::<Result<_>>()?,
         outputs: step.outputs.iter().map(bind).collect::<Result<_>>()?,
         overwritten_by: vec![None; step.inputs.len()],
+        variant,
+        variant_name: (variants.len() > 1).then(|| variants[variant].name),
     })
 }
 
@@ -280,7 +288,11 @@ impl fmt::Display for Plan {
             let list = |operands: &[BoundOperand]| {
                 operands.iter().map(|o| o.to_string()).collect::<Vec<_>>().join(", ")
             };
-            writeln!(f, "  step {i}: {} -> {}", list(&step.inputs), list(&step.outputs))?;
+            write!(f, "  step {i}")?;
+            if let Some(variant) = step.variant_name {
+                write!(f, " {variant}")?;
+            }
+            writeln!(f, ": {} -> {}", list(&step.inputs), list(&step.outputs))?;
         }
         writeln!(f, "}}")
     }

@@ -296,8 +296,9 @@ fn run_program(
         }
     }
     let graph = rewrite(graph).map_err(|error| text(&error))?;
-    let groups = partition(&graph, &Target::cpu(2), granularity);
-    let program = lower(&graph, &groups, granularity).map_err(|error| text(&error))?;
+    let groups = partition(&graph, &Target::cpu(2), granularity, &Bindings::new());
+    let program =
+        lower(&graph, &groups, &Target::cpu(2), granularity).map_err(|error| text(&error))?;
     let mut executable = Module::compile(program).bind(&sizes).map_err(|error| text(&error))?;
     executable.run(inputs).map_err(|error| text(&error))
 }

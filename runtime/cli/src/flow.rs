@@ -75,8 +75,9 @@ fn run_model(
     let loaded = progress.stage(stage::IMPORT, import)?;
     check_precision(arguments.run.dtype, &loaded.graph)?;
     let exec = &arguments.run.exec;
-    let plans = progress.stage(stage::PLAN, || Plans::new(&loaded.graph, &target, exec))?;
     let sizing = sizes(&loaded.graph, &arguments.sizes, &known, DEFAULT_SEQUENCE)?;
+    let plan = || Plans::new(&loaded.graph, &target, exec, &sizing.given);
+    let plans = progress.stage(stage::PLAN, plan)?;
     check_given(&loaded.graph, &given, &sizing.bindings)?;
     let mut report = start_report(&loaded, &plans, device, &target);
     report.gates = gates::check(&arguments.gates, &plans.fused.1)?;

@@ -35,15 +35,20 @@ pub(crate) struct Plans {
 }
 
 impl Plans {
-    /// Rewrites, partitions and lowers.
+    /// Rewrites, partitions and lowers, planning for the sizes that `hints` give.
     ///
     /// # Errors
     /// [`Error::Fusion`].
-    pub(crate) fn new(graph: &Graph, target: &Target, exec: &[Exec]) -> Result<Self, Error> {
+    pub(crate) fn new(
+        graph: &Graph,
+        target: &Target,
+        exec: &[Exec],
+        hints: &Bindings,
+    ) -> Result<Self, Error> {
         let rewritten = rewrite(graph)?;
         let plan = |granularity| -> Result<_, Error> {
-            let groups = partition(&rewritten, target, granularity);
-            let program = lower(&rewritten, &groups, granularity)?;
+            let groups = partition(&rewritten, target, granularity, hints);
+            let program = lower(&rewritten, &groups, target, granularity)?;
             Ok((groups, program))
         };
         let fused = plan(Granularity::Fused)?;

@@ -173,6 +173,8 @@ impl Known {
 pub(crate) struct Sizing {
     /// The sizes.
     pub(crate) bindings: Bindings,
+    /// Those of them that somebody asked for, for planning.
+    pub(crate) given: Bindings,
     /// Which symbols mean what.
     pub(crate) roles: Roles,
     /// Nobody has asked for this length of the sequence: a shorter one will do where it does not fit.
@@ -201,11 +203,13 @@ pub(crate) fn sizes(
         ("--batch", flags.batch, &roles.batch, DEFAULT_BATCH, 0),
         ("--seq", flags.seq, &roles.sequence, sequence, 1),
     ];
+    let mut by_default = BTreeSet::new();
     for (flag, size, symbol, default, axis) in rows {
         match (size, symbol) {
             (Some(size), Some(symbol)) => all.add(symbol, size, flag.to_owned())?,
             (None, Some(symbol)) if all.get(symbol).is_none() => {
                 all.add(symbol, default, flag.to_owned())?;
+                by_default.insert(symbol.clone());
             }
             (Some(size), None) => check_fixed(flag, size, types.clone(), axis)?,
             (None, _) => {}
@@ -213,7 +217,9 @@ pub(crate) fn sizes(
     }
     let symbols: Vec<_> = graph.symbols().into_iter().collect();
     let bindings = all.bindings(&symbols, |_| None)?;
-    Ok(Sizing { bindings, roles, free_sequence })
+    let asked: Vec<_> = symbols.into_iter().filter(|s| !by_default.contains(s)).collect();
+    let given = all.bindings(&asked, |_| None)?;
+    Ok(Sizing { bindings, given, roles, free_sequence })
 }
 
 /// Accepts a flag for a dim that the model fixes at this very size.

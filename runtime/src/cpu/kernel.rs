@@ -80,6 +80,10 @@ impl Kernel {
             return Layers::compile(body).map_or(Self::Reference, Self::Layers);
         }
         let Some((_, node)) = body.nodes().last() else { return Self::Reference };
+        // These kernels compute one operation.
+        if body.nodes().filter(|(_, node)| Family::of(node.op()).is_some()).count() > 1 {
+            return Self::Reference;
+        }
         let dtypes: Vec<DType> = body.inputs().iter().map(|id| body.ty(id.value()).dtype).collect();
         // Kernels compute these in f32.
         let float = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
@@ -116,7 +120,8 @@ impl Kernel {
             }
             Op::Concat { axis } if inputs => Self::Concat { axis: *axis },
             Op::Attention(attrs)
-                if dtypes.iter().all(|&dtype| float(dtype) || dtype == DType::Bool) =>
+                if lies_in_order(step)
+                    && dtypes.iter().all(|&dtype| float(dtype) || dtype == DType::Bool) =>
             {
                 Self::Attention(attrs.clone())
             }
@@ -218,6 +223,11 @@ fn is_fused(body: &Graph) -> bool {
 fn affine_is_whole(step: &Step, axis: usize) -> bool {
     let shape = step.inputs[0].view.shape();
     step.inputs[1..].iter().all(|operand| operand.view.shape() == shape[axis..])
+}
+
+/// Whether the step reads and writes whole buffers in row-major order.
+fn lies_in_order(step: &Step) -> bool {
+    step.inputs.iter().chain(&step.outputs).all(|operand| operand.view.is_contiguous())
 }
 
 fn fast_reduce(op: ReduceOp) -> Option<Reduce> {

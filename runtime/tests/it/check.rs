@@ -23,8 +23,9 @@ pub(crate) fn executable(
 
 pub(crate) fn module(graph: &Graph, granularity: Granularity) -> Module {
     let graph = rewrite(graph).expect("the graph can be rewritten");
-    let groups = partition(&graph, &Target::cpu(2), granularity);
-    let program = lower(&graph, &groups, granularity).expect("the groups can be lowered");
+    let groups = partition(&graph, &Target::cpu(2), granularity, &Bindings::new());
+    let program =
+        lower(&graph, &groups, &Target::cpu(2), granularity).expect("the groups can be lowered");
     Module::compile(program)
 }
 

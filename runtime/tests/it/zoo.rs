@@ -88,8 +88,8 @@ fn arenas_are_near_their_lower_bound() {
         let graph = imported.unwrap_or_else(|error| panic!("{name}: {error}")).graph;
         let graph = rewrite(&graph).unwrap();
         for granularity in [Granularity::PerOp, Granularity::Fused] {
-            let groups = partition(&graph, &Target::cpu(2), granularity);
-            let program = lower(&graph, &groups, granularity).unwrap();
+            let groups = partition(&graph, &Target::cpu(2), granularity, &Bindings::new());
+            let program = lower(&graph, &groups, &Target::cpu(2), granularity).unwrap();
             for (batch, sequence) in [(1, 128), (7, 93), (32, 384)] {
                 let plan = bind(&program, &sizes(&graph, batch, sequence)).unwrap();
                 let (arena, bound) = (plan.arena_bytes(), plan.lower_bound_bytes());

@@ -1,0 +1,463 @@
+//! Cost: a roofline of a whole group on a target, under planning hints.
+//!
+//! A launch reads every outside value once, and again where its blocks share values that the last cache does not
+//! hold; it writes what is read outside of it; products run at the peak rate of their type, all else on the vector
+//! units at some operations an element. Fewer blocks than cores leave cores idle. Memory and arithmetic overlap, but
+//! not perfectly.
+
+use crate::groups::Family;
+use crate::legal::TILE_ROWS;
+use crate::net::{Net, OpId, Operation, Read, Role, Written};
+use crate::set::Set;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::ValueId;
+use graphene_frontend::op::{Binary, Op, ReduceOp, RnnCell, Unary};
+use graphene_ir::target::{Kind, Precision, Target};
+use std::fmt;
+
+/// Of the smaller of arithmetic and traffic, the part that the other does not hide.
+const NOT_HIDDEN: f64 = 0.25;
+/// Rows and columns of a product's tile, and of the one for small products.
+const TILE: f64 = 128.0;
+const SMALL_TILE: f64 = 64.0;
+/// Elements that a block of a loop takes.
+const LOOP_BLOCK: f64 = 2048.0;
+/// A core can draw this many times its share of the memory's bandwidth.
+const SHARES: f64 = 4.0;
+/// Elements of a row that are worth a block of their own when a row is cut into parts.
+const PART: f64 = 4096.0;
+/// Side of the square of a product that a CPU core keeps in its caches.
+const CPU_SQUARE: f64 = 1024.0;
+
+/// What a launch costs under the planning hints.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Cost {
+    /// Bytes of the outside values that it reads, each once.
+    pub read: f64,
+    /// Bytes that its blocks read again from memory.
+    pub reread: f64,
+    /// Bytes that it writes.
+    pub written: f64,
+    /// Seconds of arithmetic.
+    pub arithmetic: f64,
+    /// Seconds of traffic with memory.
+    pub memory: f64,
+    /// Seconds of starting it.
+    pub launch: f64,
+    /// Blocks that can run side by side.
+    pub blocks: f64,
+    /// Into how many parts each row is cut, if rows are too few to fill the cores: the parts' results are combined by
+    /// a second launch.
+    pub parts: Option<u32>,
+}
+
+/// What takes most of a launch's time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bound {
+    /// Traffic with memory.
+    Memory,
+    /// Arithmetic.
+    Arithmetic,
+    /// Starting it.
+    Launch,
+}
+
+impl Cost {
+    /// Seconds that it takes.
+    pub fn seconds(&self) -> f64 {
+        let (a, b) = (self.arithmetic, self.memory);
+        self.launch + a.max(b) + NOT_HIDDEN * a.min(b)
+    }
+
+    /// What takes most of them.
+    pub fn bound(&self) -> Bound {
+        match (self.arithmetic > self.memory, self.arithmetic.max(self.memory) < self.launch) {
+            (_, true) => Bound::Launch,
+            (true, false) => Bound::Arithmetic,
+            (false, false) => Bound::Memory,
+        }
+    }
+}
+
+impl Bound {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Arithmetic => "arithmetic",
+            Self::Launch => "launch",
+        }
+    }
+}
+
+/// Prints as `reads 12.6 MB, again 3.1 MB, writes 12.6 MB, 43.1 us by memory`; what is zero is left out.
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reads {}", bytes_text(self.read))?;
+        if self.reread > 0.0 {
+            write!(f, ", again {}", bytes_text(self.reread))?;
+        }
+        write!(f, ", writes {}", bytes_text(self.written))?;
+        if let Some(parts) = self.parts {
+            write!(f, ", in two steps of {parts} parts")?;
+        }
+        write!(f, ", {:.1} us by {}", self.seconds() * 1e6, self.bound().name())
+    }
+}
+
+fn bytes_text(bytes: f64) -> String {
+    match bytes {
+        _ if bytes >= 1e9 => format!("{:.2} GB", bytes / 1e9),
+        _ if bytes >= 1e6 => format!("{:.2} MB", bytes / 1e6),
+        _ if bytes >= 1e3 => format!("{:.1} kB", bytes / 1e3),
+        _ => format!("{bytes:.0} B"),
+    }
+}
+
+/// Costs of groups of a net on a target.
+pub(crate) struct Costs<'a> {
+    net: &'a Net<'a>,
+    target: &'a Target,
+    work: Vec<Work>,
+}
+
+/// What an operation computes.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    /// Seconds on the whole machine.
+    seconds: f64,
+    product: Option<Product>,
+}
+
+/// Sizes of a product; a batch that shares its weights is more rows.
+#[derive(Clone, Copy)]
+struct Product {
+    batch: f64,
+    m: f64,
+    n: f64,
+}
+
+impl<'a> Costs<'a> {
+    /// Looks at every operation once.
+    pub(crate) fn new(net: &'a Net<'a>, target: &'a Target) -> Self {
+        let work = net.ids().map(|op| work(net, op, target)).collect();
+        Self { net, target, work }
+    }
+
+    /// The cost of these operations as one launch of this family.
+    pub(crate) fn of(&self, set: Set, family: Family) -> Cost {
+        let mut cost = self.traffic(set);
+        cost.reread = self.reread(set, family);
+        cost.blocks = self.blocks(set, family).max(1.0);
+        cost.launch = self.target.launch_cost;
+        let cores = f64::from(self.target.cores);
+        if let Some(parts) = self.parts(set, cost.blocks) {
+            cost.blocks *= f64::from(parts);
+            cost.parts = Some(parts);
+            cost.launch *= 2.0;
+        }
+        let filled = (cost.blocks / cores).min(1.0);
+        let work = set.iter().map(|op| self.work[op.index()].seconds).sum::<f64>();
+        cost.arithmetic = work / filled;
+        let drawn = (SHARES * filled).min(1.0) * self.target.memory_bandwidth;
+        cost.memory = (cost.read + cost.reread + cost.written) / drawn;
+        cost
+    }
+
+    /// Bytes read and written.
+    fn traffic(&self, set: Set) -> Cost {
+        let mut cost = Cost::default();
+        let mut seen: Vec<ValueId> = Vec::with_capacity(8);
+        for op in set.iter() {
+            let operation = &self.net[op];
+            for read in &operation.reads {
+                if read.from.is_some_and(|from| set.contains(from)) || seen.contains(&read.part) {
+                    continue;
+                }
+                seen.push(read.part);
+                cost.read += self.read_bytes(operation, read);
+            }
+            let stored = |written: &&Written| {
+                written.given || written.readers.iter().any(|&reader| !set.contains(reader))
+            };
+            cost.written += operation.writes.iter().filter(stored).map(|w| w.bytes).sum::<f64>();
+        }
+        cost
+    }
+
+    /// Of a table as much is read as is found in it.
+    fn read_bytes(&self, operation: &Operation, read: &Read) -> f64 {
+        match operation.family {
+            Family::Gather if read.slot == 0 => read.bytes.min(operation.writes[0].bytes),
+            _ => read.bytes,
+        }
+    }
+
+    /// Bytes that blocks read again because they share them, unless the last cache holds them.
+    fn reread(&self, set: Set, family: Family) -> f64 {
+        let cache = self.target.l2_bytes as f64;
+        let uncached = |shared: f64, again: f64| if shared <= cache { 0.0 } else { again };
+        match family {
+            Family::MatMul => set.iter().map(|op| self.product_reread(op, cache)).sum(),
+            Family::Mlp => {
+                let products = set.iter().filter(|&op| self.net[op].role == Role::Product);
+                let weights: f64 = products.map(|op| self.net[op].reads[1].bytes).sum();
+                let blocks = self.blocks(set, family);
+                uncached(weights, weights * (blocks - 1.0).max(0.0))
+            }
+            Family::Fmha => {
+                let operation = &self.net[set.first()];
+                let keys: f64 = operation
+                    .reads
+                    .iter()
+                    .filter(|r| matches!(r.slot, 1 | 2))
+                    .map(|r| r.bytes)
+                    .sum();
+                let queries = self.net.sizes(operation.shape).get(2).copied().unwrap_or(1.0);
+                uncached(keys, keys * ((queries / TILE).ceil() - 1.0).max(0.0))
+            }
+            Family::View
+            | Family::Copy
+            | Family::Pointwise
+            | Family::Normalization
+            | Family::Reduction
+            | Family::Gather
+            | Family::Convolution
+            | Family::Recurrent
+            | Family::Control => 0.0,
+        }
+    }
+
+    /// Tiles that run together are a square that shares its rows of A and columns of B.
+    fn product_reread(&self, op: OpId, cache: f64) -> f64 {
+        let Some(Product { m, n, .. }) = self.work[op.index()].product else { return 0.0 };
+        let (a, b) = (self.net[op].reads[0].bytes, self.net[op].reads[1].bytes);
+        if a + b <= cache {
+            return 0.0;
+        }
+        let side = match self.target.kind {
+            Kind::Cpu => CPU_SQUARE,
+            Kind::Cuda { .. } => TILE * f64::from(self.target.cores).sqrt(),
+        };
+        let again = |length: f64| ((length / side).ceil() - 1.0).max(0.0);
+        a * again(n) + b * again(m)
+    }
+
+    /// Blocks that can run side by side.
+    fn blocks(&self, set: Set, family: Family) -> f64 {
+        let net = self.net;
+        let products = || set.iter().filter_map(|op| self.work[op.index()].product);
+        let tiles = |side: f64| -> f64 {
+            products().map(|p| p.batch * (p.m / side).ceil() * (p.n / side).ceil()).sum()
+        };
+        let elements = || net.elements(net[set.first()].shape);
+        match family {
+            Family::MatMul if products().next().is_some() => {
+                let wide = tiles(TILE);
+                if wide < f64::from(self.target.cores) { tiles(SMALL_TILE) } else { wide }
+            }
+            Family::Mlp => {
+                products().map(|p| p.batch * (p.m / TILE_ROWS as f64).ceil()).fold(1.0, f64::max)
+            }
+            Family::Normalization | Family::Reduction => match self.rows(set) {
+                Some((rows, _)) => rows,
+                None => elements() / LOOP_BLOCK,
+            },
+            Family::Fmha => {
+                let sizes = net.sizes(net[set.first()].shape);
+                let heads: f64 = sizes.iter().take(2).product();
+                heads * (sizes.get(2).copied().unwrap_or(1.0) / TILE).ceil()
+            }
+            // Its steps wait for each other.
+            Family::Recurrent => f64::from(self.target.cores),
+            Family::View
+            | Family::Copy
+            | Family::MatMul
+            | Family::Pointwise
+            | Family::Gather
+            | Family::Convolution
+            | Family::Control => elements() / LOOP_BLOCK,
+        }
+    }
+
+    /// The number of rows and their length.
+    fn rows(&self, set: Set) -> Option<(f64, f64)> {
+        set.iter().find_map(|op| match self.net[op].role {
+            Role::Row(row) => {
+                let (outer, inner) = self.net.sizes(row.full).split_at(row.first);
+                Some((outer.iter().product(), inner.iter().product()))
+            }
+            Role::Point { .. } | Role::Product | Role::Lookup | Role::Convolution | Role::Alone => {
+                None
+            }
+        })
+    }
+
+    /// The parts that long rows are cut into on a GPU where they are too few.
+    fn parts(&self, set: Set, blocks: f64) -> Option<u32> {
+        let (rows, length) = self.rows(set)?;
+        let cores = f64::from(self.target.cores);
+        let few = matches!(self.target.kind, Kind::Cuda { .. }) && rows <= blocks && rows < cores;
+        let parts = (cores / rows.max(1.0)).ceil().min((length / PART).floor());
+        (few && parts >= 2.0).then_some(parts as u32)
+    }
+}
+
+fn work(net: &Net<'_>, op: OpId, target: &Target) -> Work {
+    let operation = &net[op];
+    let output = net.elements(operation.shape);
+    let node = net.node(op);
+    let input = |slot: usize| net.read(op, slot).map(|read| net.sizes(read.shape));
+    let elements = |slot: usize| input(slot).map_or(0.0, |sizes| sizes.iter().product());
+    let last = |slot: usize| input(slot).and_then(|sizes| sizes.last().copied()).unwrap_or(1.0);
+    let vector = |operations: f64| Work { seconds: operations / target.peak.f32, product: None };
+    let peak = target.peak.of(precision(operation.dtype));
+    let products = |operations: f64| Work { seconds: operations / peak, product: None };
+    match node.op() {
+        Op::Unary(unary) => vector(output * unary_weight(*unary)),
+        Op::Binary(binary) => vector(output * binary_weight(*binary)),
+        Op::Select | Op::Cast { .. } => vector(output),
+        Op::MatMul => {
+            let product = product(net, operation);
+            Work { product: Some(product), ..products(output * 2.0 * last(0)) }
+        }
+        Op::Softmax { .. } => vector(output * 20.0),
+        Op::LayerNorm { .. } | Op::RmsNorm { .. } => vector(output * 8.0),
+        Op::Reduce { op: ReduceOp::LogSumExp, .. } => vector(elements(0) * 20.0),
+        Op::Reduce { .. } | Op::ArgReduce { .. } | Op::Cumulative { .. } => vector(elements(0)),
+        Op::Attention(_) => {
+            let keys = input(1).and_then(|sizes| sizes.get(2).copied()).unwrap_or(1.0);
+            let scores = elements(0) / last(0).max(1.0) * keys;
+            let exps = scores * 20.0 / target.peak.f32;
+            Work { seconds: exps + scores * 2.0 * (last(0) + last(2)) / peak, product: None }
+        }
+        Op::Conv(_) => {
+            let channels = input(1).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
+            products(output * 2.0 * elements(1) / channels.max(1.0))
+        }
+        Op::ConvTranspose { .. } => {
+            let channels = input(1).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
+            products(elements(0) * 2.0 * elements(1) / channels.max(1.0))
+        }
+        Op::Pool(attrs) => vector(output * attrs.kernel.iter().product::<usize>() as f64),
+        Op::Rnn(attrs) => {
+            let gates = match attrs.cell {
+                RnnCell::Lstm { .. } => 4.0,
+                RnnCell::Gru { .. } => 3.0,
+                RnnCell::Plain => 1.0,
+            };
+            let directions = input(2).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
+            let rows = elements(0) / last(0).max(1.0);
+            products(rows * 2.0 * gates * directions * last(2) * (last(0) + last(2)))
+        }
+        Op::Input
+        | Op::Constant(_)
+        | Op::Iota(_)
+        | Op::Size(_)
+        | Op::BitCast(_)
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::TopK { .. }
+        | Op::NonZero
+        | Op::Resize(_) => vector(output),
+        // What a branch or a loop does depends on values.
+        Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => Work::default(),
+    }
+}
+
+fn precision(dtype: DType) -> Precision {
+    match dtype {
+        DType::F16 => Precision::F16,
+        DType::BF16 => Precision::Bf16,
+        _ => Precision::F32,
+    }
+}
+
+fn product(net: &Net<'_>, operation: &Operation) -> Product {
+    let sizes = net.sizes(operation.shape);
+    let (outer, inner) = sizes.split_at(sizes.len().saturating_sub(2));
+    let (batch, m, n) = (outer.iter().product::<f64>(), inner[0], inner[1]);
+    let shares_weights = operation.reads.get(1).is_some_and(|b| net.sizes(b.shape).len() == 2);
+    if shares_weights { Product { batch: 1.0, m: batch * m, n } } else { Product { batch, m, n } }
+}
+
+/// Operations of the vector units that an element takes.
+fn unary_weight(unary: Unary) -> f64 {
+    match unary {
+        Unary::Abs
+        | Unary::Neg
+        | Unary::Sign
+        | Unary::Floor
+        | Unary::Ceil
+        | Unary::Round
+        | Unary::Relu
+        | Unary::Not
+        | Unary::BitNot
+        | Unary::IsNan
+        | Unary::IsInf { .. } => 1.0,
+        Unary::HardSigmoid { .. }
+        | Unary::HardSwish
+        | Unary::LeakyRelu { .. }
+        | Unary::ThresholdedRelu { .. }
+        | Unary::Shrink { .. } => 2.0,
+        Unary::Reciprocal | Unary::Sqrt | Unary::Softsign => 4.0,
+        Unary::Exp
+        | Unary::Log
+        | Unary::Sin
+        | Unary::Cos
+        | Unary::Tan
+        | Unary::Asin
+        | Unary::Acos
+        | Unary::Atan
+        | Unary::Sinh
+        | Unary::Cosh
+        | Unary::Tanh
+        | Unary::Asinh
+        | Unary::Acosh
+        | Unary::Atanh
+        | Unary::Erf
+        | Unary::Sigmoid
+        | Unary::Gelu
+        | Unary::GeluTanh
+        | Unary::Swish { .. }
+        | Unary::Softplus
+        | Unary::Mish
+        | Unary::Elu { .. }
+        | Unary::Celu { .. }
+        | Unary::Selu { .. } => 16.0,
+    }
+}
+
+fn binary_weight(binary: Binary) -> f64 {
+    match binary {
+        Binary::Div | Binary::Mod | Binary::Rem => 4.0,
+        Binary::Pow => 16.0,
+        Binary::Add
+        | Binary::Sub
+        | Binary::Mul
+        | Binary::Min
+        | Binary::Max
+        | Binary::And
+        | Binary::Or
+        | Binary::Xor
+        | Binary::BitAnd
+        | Binary::BitOr
+        | Binary::BitXor
+        | Binary::ShiftLeft
+        | Binary::ShiftRight
+        | Binary::Equal
+        | Binary::Less
+        | Binary::LessOrEqual
+        | Binary::Greater
+        | Binary::GreaterOrEqual => 1.0,
+    }
+}

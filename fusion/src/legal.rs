@@ -1,0 +1,271 @@
+//! Legality: which sets of operations one launch can compute.
+//!
+//! An operation alone always is a group. Several are one if a row of [`TEMPLATES`] is made of their kinds and its
+//! check agrees. What every template asks: a value made in the group is read in it as it is, never through a change
+//! of view. Dims count as equal where they are equal as expressions, so what is legal is so at all sizes. Only
+//! whether a row fits into a core's memory is asked under the planning hints, where its length is a symbol: a longer
+//! one is read in passes, which is slower but not wrong.
+
+use crate::groups::{Family, Reason};
+use crate::net::{Net, OpId, Read, Role, Row, ShapeId};
+use crate::set::Set;
+use graphene_ir::target::Target;
+
+/// The rows of a tile of layers that run as one launch.
+pub(crate) const TILE_ROWS: u64 = 64;
+
+/// Kinds of operations as bits: what [`Role`] says without its details.
+const POINT: u8 = 1;
+const PRODUCT: u8 = 2;
+const ROW: u8 = 4;
+const LOOKUP: u8 = 8;
+const CONVOLUTION: u8 = 16;
+
+/// A kind of launch that computes several operations.
+struct Template {
+    /// The kinds of operations that it is made of.
+    made_of: u8,
+    /// What else must hold; the family of the group.
+    check: fn(&Rules<'_>, Set) -> Result<Family, Reason>,
+}
+
+/// The first row that is made of the kinds at hand decides.
+#[rustfmt::skip]
+const TEMPLATES: &[Template] = &[
+    Template { made_of: POINT,                check: loops },
+    Template { made_of: POINT | PRODUCT,      check: products },
+    Template { made_of: POINT | ROW,          check: rows },
+    Template { made_of: POINT | ROW | LOOKUP, check: embeddings },
+    Template { made_of: POINT | CONVOLUTION,  check: convolutions },
+];
+
+/// What legality is asked about.
+pub(crate) struct Rules<'a> {
+    pub(crate) net: &'a Net<'a>,
+    pub(crate) target: &'a Target,
+}
+
+/// The family of the launch that computes these operations, or why there is none.
+///
+/// # Errors
+/// The first reason found against it.
+pub(crate) fn family(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    if set.len() == 1 {
+        return Ok(net[set.first()].family);
+    }
+    let mut kinds = 0;
+    for op in set.iter() {
+        kinds |= kind(net[op].role).ok_or(Reason::Alone(net[op].family))?;
+    }
+    let template = TEMPLATES.iter().find(|template| kinds & !template.made_of == 0);
+    let template = template.ok_or_else(|| mixed(net, set))?;
+    if inner_reads(net, set).any(|read| !read.direct) {
+        return Err(Reason::View);
+    }
+    (template.check)(rules, set)
+}
+
+/// Whether the operation may share a group with others.
+pub(crate) fn is_sociable(net: &Net<'_>, op: OpId) -> bool {
+    kind(net[op].role).is_some()
+}
+
+fn kind(role: Role) -> Option<u8> {
+    match role {
+        Role::Point { .. } => Some(POINT),
+        Role::Product => Some(PRODUCT),
+        Role::Row(_) => Some(ROW),
+        Role::Lookup => Some(LOOKUP),
+        Role::Convolution => Some(CONVOLUTION),
+        Role::Alone => None,
+    }
+}
+
+/// No template has operations of both families that come first.
+fn mixed(net: &Net<'_>, set: Set) -> Reason {
+    let mut families = set.iter().map(|op| net[op].family).filter(|&f| f != Family::Pointwise);
+    let first = families.next().unwrap_or(Family::Pointwise);
+    let second = families.find(|&family| family != first).unwrap_or(first);
+    Reason::Mixed(first, second)
+}
+
+/// The inputs of members that other members make.
+fn inner_reads<'a>(net: &'a Net<'_>, set: Set) -> impl Iterator<Item = &'a Read> {
+    set.iter()
+        .flat_map(|op| &net[op].reads)
+        .filter(move |read| read.from.is_some_and(|from| set.contains(from)))
+}
+
+fn is_inner(set: Set, from: Option<OpId>) -> bool {
+    from.is_some_and(|from| set.contains(from))
+}
+
+/// One loop over one shape.
+fn loops(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let shape = rules.net[set.first()].shape;
+    if set.iter().any(|op| rules.net[op].shape != shape) {
+        return Err(Reason::Shape);
+    }
+    Ok(Family::Pointwise)
+}
+
+/// Products of one shape with expressions of that shape after them; or layers.
+fn products(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    let is_product = |op: &OpId| net[*op].role == Role::Product;
+    if set.iter().filter(is_product).any(|op| net[op].reads.iter().any(|r| is_inner(set, r.from))) {
+        return layers(rules, set);
+    }
+    let first = set.iter().find(is_product).expect("the template is chosen for its products");
+    points_have_shape(net, set, &[net[first].shape])?;
+    if set.iter().filter(is_product).any(|op| net[op].shape != net[first].shape) {
+        return Err(Reason::Shape);
+    }
+    Ok(Family::MatMul)
+}
+
+/// A chain: product by weights, expressions of its shape, product by weights, …; what lies between stays on chip.
+fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    // For each member the layer that it belongs to; members stand in order.
+    let mut layer_of: Vec<(OpId, usize)> = Vec::with_capacity(set.len());
+    let mut shapes: Vec<ShapeId> = Vec::new();
+    let mut widths = Vec::new();
+    for op in set.iter() {
+        let layer = |from: OpId| layer_of.iter().find(|&&(own, _)| own == from).map(|&(_, l)| l);
+        let latest = net[op].reads.iter().filter_map(|read| layer(read.from?)).max();
+        let own = if net[op].role == Role::Product {
+            let (a, b) = (&net[op].reads[0], &net[op].reads[1]);
+            if is_inner(set, b.from) || net.known(b.shape).len() != 2 {
+                return Err(Reason::Weights);
+            }
+            if latest != shapes.len().checked_sub(1) {
+                return Err(Reason::Chain);
+            }
+            let depth = net.known(a.shape).last().copied().flatten().ok_or(Reason::Width)?;
+            widths.push((depth as u64) * net[op].dtype.size() as u64);
+            shapes.push(net[op].shape);
+            shapes.len() - 1
+        } else {
+            let layer = latest.ok_or(Reason::Prologue(Family::MatMul))?;
+            let plain = matches!(net[op].role, Role::Point { plain: true });
+            if !plain || net[op].shape != shapes[layer] {
+                return Err(Reason::Shape);
+            }
+            layer
+        };
+        layer_of.push((op, own));
+    }
+    let last = shapes.last().expect("layers are chained products");
+    let width = net.known(*last).last().copied().flatten().ok_or(Reason::Width)?;
+    widths.push(width as u64 * net[set.first()].dtype.size() as u64);
+    widths.sort_unstable();
+    let bytes = TILE_ROWS * widths.iter().rev().take(2).sum::<u64>();
+    fits(rules, bytes).map(|()| Family::Mlp)
+}
+
+/// Functions of the rows of one shape, with expressions of that shape or of a value a row before and after them.
+fn rows(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    let row = rows_agree(rules, set)?;
+    points_have_shape(net, set, &[row.full, row.reduced])?;
+    Ok(rows_family(net, set))
+}
+
+fn rows_family(net: &Net<'_>, set: Set) -> Family {
+    let families = set.iter().map(|op| net[op].family);
+    let norm = families.into_iter().any(|family| family == Family::Normalization);
+    if norm { Family::Normalization } else { Family::Reduction }
+}
+
+/// The rows that all functions of rows in the set have, if they can share a launch.
+fn rows_agree(rules: &Rules<'_>, set: Set) -> Result<Row, Reason> {
+    let net = rules.net;
+    let mut found: Option<Row> = None;
+    for op in set.iter() {
+        let Role::Row(row) = net[op].role else { continue };
+        let first = *found.get_or_insert(row);
+        if (row.first, row.full, row.reduced) != (first.first, first.full, first.reduced) {
+            return Err(Reason::Shape);
+        }
+        // Scale and bias are read as they are stored.
+        if net[op].reads.iter().any(|read| read.slot > 0 && is_inner(set, read.from)) {
+            return Err(Reason::Prologue(net[op].family));
+        }
+        let is_read = net[op].writes[0].readers.iter().any(|&reader| set.contains(reader));
+        if is_read && !row.inner {
+            return Err(Reason::Shape);
+        }
+        // Statistics are for the outside.
+        let statistics = net[op].writes.iter().skip(1).flat_map(|written| &written.readers);
+        if statistics.into_iter().any(|&reader| set.contains(reader)) {
+            return Err(Reason::Shape);
+        }
+    }
+    let row = found.expect("the template is chosen for its rows");
+    let length: f64 = net.sizes(row.full)[row.first..].iter().product();
+    fits(rules, (length * 4.0) as u64)?;
+    Ok(row)
+}
+
+/// Rows of tables, summed or scaled, and functions of those rows.
+fn embeddings(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    let lookups = || set.iter().filter(|&op| net[op].role == Role::Lookup);
+    let first = lookups().next().expect("the template is chosen for its lookups");
+    let shape = net[first].shape;
+    for op in lookups() {
+        if net[op].shape != shape {
+            return Err(Reason::Shape);
+        }
+        if net[op].reads.iter().any(|read| is_inner(set, read.from)) {
+            return Err(Reason::Prologue(Family::Gather));
+        }
+    }
+    let has_rows = set.iter().any(|op| matches!(net[op].role, Role::Row(_)));
+    if !has_rows {
+        points_have_shape(net, set, &[shape])?;
+        return Ok(Family::Gather);
+    }
+    let row = rows_agree(rules, set)?;
+    if row.full != shape || row.first + 1 != net.sizes(shape).len() {
+        return Err(Reason::Shape);
+    }
+    points_have_shape(net, set, &[shape, row.reduced])?;
+    Ok(Family::Gather)
+}
+
+/// One convolution with expressions of its result's shape after it.
+fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    let mut all = set.iter().filter(|&op| net[op].role == Role::Convolution);
+    let conv = all.next().expect("the template is chosen for its convolution");
+    if all.next().is_some() {
+        return Err(Reason::Mixed(Family::Convolution, Family::Convolution));
+    }
+    if net[conv].reads.iter().any(|read| is_inner(set, read.from)) {
+        return Err(Reason::Prologue(Family::Convolution));
+    }
+    points_have_shape(net, set, &[net[conv].shape])?;
+    Ok(Family::Convolution)
+}
+
+/// All expressions have one of these shapes, and element types that every template computes with.
+fn points_have_shape(net: &Net<'_>, set: Set, shapes: &[ShapeId]) -> Result<(), Reason> {
+    for op in set.iter() {
+        let Role::Point { plain } = net[op].role else { continue };
+        if !plain {
+            return Err(Reason::Type);
+        }
+        if !shapes.contains(&net[op].shape) {
+            return Err(Reason::Shape);
+        }
+    }
+    Ok(())
+}
+
+fn fits(rules: &Rules<'_>, bytes: u64) -> Result<(), Reason> {
+    let limit = rules.target.shared_memory_per_block;
+    if bytes > limit { Err(Reason::Memory { bytes, limit }) } else { Ok(()) }
+}

@@ -1,0 +1,398 @@
+//! The operations of a graph that have to be placed, seen through changes of view.
+//!
+//! A reshape, a transpose, a slice or an expansion is no operation here: who reads its result reads the value
+//! beneath. The operations stand in an order of their own, topological and depth first, so that what feeds what
+//! stands near it; shapes are interned and sizes are those of the planning hints.
+
+use crate::groups::Family;
+use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::op::Op;
+use graphene_frontend::types::TensorType;
+use std::collections::HashMap;
+use std::ops::Index;
+
+/// An operation of a [`Net`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct OpId(pub(crate) u32);
+
+/// A shape of a [`Net`]; equal shapes have equal numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ShapeId(u32);
+
+impl OpId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The part that an operation can play in a group of several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// An expression of elements.
+    Point {
+        /// Every template computes with its element types, not only loops.
+        plain: bool,
+    },
+    /// A matrix product of reals.
+    Product,
+    /// A function of rows: a reduction, softmax or normalisation over trailing axes.
+    Row(Row),
+    /// Rows of a table of reals by indices.
+    Lookup,
+    /// A convolution of reals.
+    Convolution,
+    /// It is a group of its own.
+    Alone,
+}
+
+/// The rows of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Row {
+    /// The first of the axes that make a row.
+    pub(crate) first: usize,
+    /// The shape of what it reads.
+    pub(crate) full: ShapeId,
+    /// That shape with ones along the row.
+    pub(crate) reduced: ShapeId,
+    /// Its result may be read within the group: it is of one of those two shapes.
+    pub(crate) inner: bool,
+}
+
+/// An input of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    /// Which of the node's inputs.
+    pub(crate) slot: usize,
+    /// The value beneath all changes of view.
+    pub(crate) root: ValueId,
+    /// The operation that makes it, unless it is an input or a constant of the graph.
+    pub(crate) from: Option<OpId>,
+    /// The root, or the last slice of it: values read through one part are read once.
+    pub(crate) part: ValueId,
+    /// No change of view stands between.
+    pub(crate) direct: bool,
+    /// The shape that the operation sees.
+    pub(crate) shape: ShapeId,
+    /// Bytes of the part that it sees.
+    pub(crate) bytes: f64,
+}
+
+/// A result of an operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    /// Its size.
+    pub(crate) bytes: f64,
+    /// Who reads it, through views or not; ascending.
+    pub(crate) readers: Vec<OpId>,
+    /// It is an output of the graph, or a view of it is.
+    pub(crate) given: bool,
+}
+
+/// An operation to place.
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    /// The node.
+    pub(crate) node: NodeId,
+    /// Its part in larger groups.
+    pub(crate) role: Role,
+    /// Its family when it is alone.
+    pub(crate) family: Family,
+    /// The element type of its first result.
+    pub(crate) dtype: DType,
+    /// The shape of its first result.
+    pub(crate) shape: ShapeId,
+    /// What it reads.
+    pub(crate) reads: Vec<Read>,
+    /// What it makes.
+    pub(crate) writes: Vec<Written>,
+    /// The operations that it waits for, ascending.
+    pub(crate) producers: Vec<OpId>,
+}
+
+/// The operations of a graph that have to be placed.
+pub(crate) struct Net<'a> {
+    pub(crate) graph: &'a Graph,
+    /// Sizes of all symbols.
+    hints: Bindings,
+    ops: Vec<Operation>,
+    of_node: Vec<Option<OpId>>,
+    shapes: Shapes,
+}
+
+#[derive(Default)]
+struct Shapes {
+    ids: HashMap<Vec<Dim>, ShapeId>,
+    sizes: Vec<Vec<f64>>,
+    known: Vec<Vec<Option<i64>>>,
+}
+
+/// What a value is beneath its changes of view.
+#[derive(Clone, Copy)]
+struct Beneath {
+    root: ValueId,
+    part: ValueId,
+    elements: f64,
+    direct: bool,
+}
+
+/// Sizes for planning: those given, and typical ones for the other symbols.
+pub(crate) fn planning_sizes(graph: &Graph, hints: &Bindings) -> Bindings {
+    let mut sizes = Bindings::new();
+    for symbol in graph.symbols() {
+        let batch = symbol.name().to_ascii_lowercase().contains("batch");
+        let size = hints.get(&symbol).unwrap_or(if batch { 8 } else { 128 });
+        sizes.fix(symbol, size).expect("a graph has each symbol once, and hints are sizes");
+    }
+    sizes
+}
+
+/// Whether the operation is a change of view of its input.
+pub(crate) fn is_view(op: &Op) -> bool {
+    matches!(op, Op::Reshape(_) | Op::BitCast(_) | Op::Transpose(_) | Op::Expand(_) | Op::Slice(_))
+}
+
+impl<'a> Net<'a> {
+    /// The operations of the graph, with sizes under these hints.
+    pub(crate) fn new(graph: &'a Graph, hints: &Bindings) -> Self {
+        let mut net = Self {
+            graph,
+            hints: planning_sizes(graph, hints),
+            ops: Vec::new(),
+            of_node: vec![None; graph.len()],
+            shapes: Shapes::default(),
+        };
+        let beneath = net.beneath();
+        for (place, node) in order(graph, &beneath).into_iter().enumerate() {
+            net.of_node[node.index()] = Some(OpId(place as u32));
+            let operation = net.operation(node, &beneath);
+            net.ops.push(operation);
+        }
+        net.connect(&beneath);
+        net
+    }
+
+    /// The number of operations.
+    pub(crate) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// All operations in order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = OpId> + use<> {
+        (0..self.ops.len() as u32).map(OpId)
+    }
+
+    /// The operation of a node, if it has to be placed.
+    pub(crate) fn of_node(&self, node: NodeId) -> Option<OpId> {
+        self.of_node[node.index()]
+    }
+
+    /// The node of an operation.
+    pub(crate) fn node(&self, op: OpId) -> &'a Node {
+        self.graph.node(self[op].node)
+    }
+
+    /// The sizes of a shape under the hints.
+    pub(crate) fn sizes(&self, shape: ShapeId) -> &[f64] {
+        &self.shapes.sizes[shape.0 as usize]
+    }
+
+    /// The sizes of a shape as far as they are known without hints.
+    pub(crate) fn known(&self, shape: ShapeId) -> &[Option<i64>] {
+        &self.shapes.known[shape.0 as usize]
+    }
+
+    /// The number of elements of a shape under the hints.
+    pub(crate) fn elements(&self, shape: ShapeId) -> f64 {
+        self.sizes(shape).iter().product()
+    }
+
+    /// What the operation reads in this place.
+    pub(crate) fn read(&self, op: OpId, slot: usize) -> Option<&Read> {
+        self[op].reads.iter().find(|read| read.slot == slot)
+    }
+
+    fn intern(&mut self, shape: &[Dim]) -> ShapeId {
+        if let Some(&id) = self.shapes.ids.get(shape) {
+            return id;
+        }
+        let id = ShapeId(self.shapes.sizes.len() as u32);
+        let size = |dim: &Dim| dim.eval(&self.hints).map_or(1.0, |size| size.max(0) as f64);
+        self.shapes.sizes.push(shape.iter().map(size).collect());
+        self.shapes.known.push(shape.iter().map(Dim::known).collect());
+        self.shapes.ids.insert(shape.to_vec(), id);
+        id
+    }
+
+    /// For every change of view what lies beneath it.
+    fn beneath(&mut self) -> Vec<Option<Beneath>> {
+        let mut beneath: Vec<Option<Beneath>> = vec![None; self.graph.len()];
+        for (id, node) in self.graph.nodes().filter(|(_, node)| is_view(node.op())) {
+            let input = node.inputs()[0].expect("a change of view has its input");
+            let mut under = self.under(input, &beneath);
+            let shape = self.intern(&node.outputs()[0].shape);
+            under.elements = under.elements.min(self.elements(shape));
+            if matches!(node.op(), Op::Slice(_)) {
+                under.part = id.value();
+            }
+            beneath[id.index()] = Some(Beneath { direct: false, ..under });
+        }
+        beneath
+    }
+
+    fn under(&mut self, value: ValueId, beneath: &[Option<Beneath>]) -> Beneath {
+        beneath[value.node.index()].unwrap_or_else(|| {
+            let shape = self.intern(&self.graph.ty(value).shape);
+            Beneath { root: value, part: value, elements: self.elements(shape), direct: true }
+        })
+    }
+
+    fn operation(&mut self, id: NodeId, beneath: &[Option<Beneath>]) -> Operation {
+        let node = self.graph.node(id);
+        let mut reads = Vec::with_capacity(node.inputs().len());
+        for (slot, value) in node.inputs().iter().enumerate() {
+            let Some(value) = *value else { continue };
+            let under = self.under(value, beneath);
+            let ty = self.graph.ty(value);
+            let shape = self.intern(&ty.shape);
+            let Beneath { root, part, elements, direct } = under;
+            let from = self.of_node[root.node.index()];
+            let bytes = elements * ty.dtype.size() as f64;
+            reads.push(Read { slot, root, from, part, direct, shape, bytes });
+        }
+        let mut producers: Vec<OpId> = reads.iter().filter_map(|read| read.from).collect();
+        producers.sort_unstable();
+        producers.dedup();
+        let writes = node.outputs().iter().map(|ty| {
+            let shape = self.intern(&ty.shape);
+            let bytes = self.elements(shape) * ty.dtype.size() as f64;
+            Written { bytes, readers: Vec::new(), given: false }
+        });
+        let writes = writes.collect();
+        let shape = self.intern(&node.outputs()[0].shape);
+        let family = Family::of(node.op()).expect("sources are no operations to place");
+        let role = self.role(node, &reads);
+        Operation {
+            node: id,
+            role,
+            family,
+            dtype: node.outputs()[0].dtype,
+            shape,
+            reads,
+            writes,
+            producers,
+        }
+    }
+
+    fn role(&mut self, node: &Node, reads: &[Read]) -> Role {
+        let output = &node.outputs()[0];
+        let ty = |slot: usize| node.inputs().get(slot).copied().flatten().map(|v| self.graph.ty(v));
+        let first_is_real = ty(0).is_some_and(|ty| is_real(ty.dtype));
+        match node.op() {
+            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => {
+                let inputs = node.inputs().iter().flatten();
+                let plain = inputs.map(|&value| self.graph.ty(value)).chain([output]);
+                Role::Point { plain: plain.map(|ty| ty.dtype).all(is_plain) }
+            }
+            Op::MatMul if first_is_real => Role::Product,
+            Op::Conv(_) if first_is_real => Role::Convolution,
+            Op::Gather { axis: 0 } if first_is_real => Role::Lookup,
+            op if first_is_real => match row_axis(op, ty(0).map_or(0, TensorType::rank)) {
+                Some((first, inner)) => self.row(first, inner, reads[0].shape, node),
+                None => Role::Alone,
+            },
+            _ => Role::Alone,
+        }
+    }
+
+    fn row(&mut self, first: usize, inner: bool, full: ShapeId, node: &Node) -> Role {
+        let input = node.inputs()[0].expect("a function of rows has its input");
+        let mut reduced = self.graph.ty(input).shape.clone();
+        reduced[first..].fill(Dim::from(1));
+        let reduced = self.intern(&reduced);
+        Role::Row(Row { first, full, reduced, inner })
+    }
+
+    /// Fills in who reads what, and what the graph gives.
+    fn connect(&mut self, beneath: &[Option<Beneath>]) {
+        for id in self.ids() {
+            for read in self[id].reads.clone() {
+                let Some(from) = read.from else { continue };
+                let readers = &mut self.ops[from.index()].writes[read.root.output as usize].readers;
+                if readers.last() != Some(&id) {
+                    readers.push(id);
+                }
+            }
+        }
+        for &(_, value) in self.graph.outputs() {
+            let root = beneath[value.node.index()].map_or(value, |under| under.root);
+            if let Some(op) = self.of_node[root.node.index()] {
+                self.ops[op.index()].writes[root.output as usize].given = true;
+            }
+        }
+    }
+}
+
+impl Index<OpId> for Net<'_> {
+    type Output = Operation;
+    fn index(&self, op: OpId) -> &Operation {
+        &self.ops[op.index()]
+    }
+}
+
+/// Whether templates compute products and rows of these elements: in f32.
+fn is_real(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
+}
+
+/// Whether templates compute expressions of these elements beside products and rows.
+fn is_plain(dtype: DType) -> bool {
+    is_real(dtype)
+        || matches!(dtype, DType::Bool | DType::I8 | DType::I16 | DType::I32 | DType::I64)
+        || matches!(dtype, DType::U8 | DType::U16 | DType::U32)
+}
+
+/// The first axis of the rows that an operation on this rank works along, if those are whole trailing axes, and
+/// whether its result can be read within a group.
+fn row_axis(op: &Op, rank: usize) -> Option<(usize, bool)> {
+    match op {
+        Op::Softmax { axis, .. } if axis + 1 == rank => Some((*axis, true)),
+        Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => Some((*axis, true)),
+        Op::Reduce { axes, keep, .. } => {
+            let first = *axes.first()?;
+            axes.iter().copied().eq(first..rank).then_some((first, *keep))
+        }
+        _ => None,
+    }
+}
+
+/// The nodes to place, each after those that it waits for, depth first from the outputs; then the dead ones.
+fn order(graph: &Graph, beneath: &[Option<Beneath>]) -> Vec<NodeId> {
+    let is_placed = |node: &Node| Family::of(node.op()).is_some() && !is_view(node.op());
+    let mut done = vec![false; graph.len()];
+    let mut order = Vec::new();
+    let root = |value: ValueId| beneath[value.node.index()].map_or(value, |under| under.root).node;
+    let mut visit = |start: NodeId| {
+        let mut stack = vec![(start, 0)];
+        while let Some((id, next)) = stack.pop() {
+            let node = graph.node(id);
+            if done[id.index()] || !is_placed(node) {
+                continue;
+            }
+            match node.inputs().get(next) {
+                Some(input) => {
+                    stack.push((id, next + 1));
+                    stack.extend(input.map(|value| (root(value), 0)));
+                }
+                None => {
+                    done[id.index()] = true;
+                    order.push(id);
+                }
+            }
+        }
+    };
+    graph.outputs().iter().for_each(|&(_, value)| visit(root(value)));
+    graph.nodes().for_each(|(id, _)| visit(id));
+    order
+}

@@ -1,0 +1,187 @@
+//! Variants: the closed set of kernels that a step is compiled as, and when each applies.
+//!
+//! All variants of a step are compiled once; binding takes the first one whose condition holds at the sizes.
+
+use crate::groups::Family;
+use graphene_frontend::dim::{Bindings, Dim, DimError};
+use graphene_frontend::graph::Graph;
+use graphene_frontend::op::Op;
+use graphene_ir::target::{Kind, Target};
+use std::fmt;
+
+/// A condition on a dim.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum When {
+    /// It holds at all sizes.
+    Always,
+    /// The dim is at least this.
+    AtLeast(Dim, i64),
+    /// The dim is at most this.
+    AtMost(Dim, i64),
+    /// This divides the dim.
+    Divides(i64, Dim),
+}
+
+/// One way to compute a step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Variant {
+    /// The name in reports.
+    pub name: &'static str,
+    /// When it applies.
+    pub when: When,
+}
+
+/// One to four variants, of which the last always applies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Variants(Vec<Variant>);
+
+/// Rows that fill every core with tiles of this height.
+const WIDE_TILE: i64 = 128;
+/// Rows that one tile of a product by few rows takes.
+const NARROW_TILE: i64 = 64;
+/// Keys that attention holds at once.
+const KEYS: i64 = 128;
+
+impl Variants {
+    /// One variant that always applies.
+    pub fn any() -> Self {
+        Self::ending(Vec::new(), "any")
+    }
+
+    fn ending(mut first: Vec<Variant>, last: &'static str) -> Self {
+        first.truncate(3);
+        first.push(Variant { name: last, when: When::Always });
+        Self(first)
+    }
+
+    /// The variants, in the order in which their conditions are asked.
+    pub fn all(&self) -> &[Variant] {
+        &self.0
+    }
+
+    /// The first variant that applies at these sizes.
+    ///
+    /// # Errors
+    /// [`DimError`] if a symbol of a condition has no size.
+    pub fn choose(&self, bindings: &Bindings) -> Result<usize, DimError> {
+        let last = self.0.len() - 1;
+        for (i, variant) in self.0[..last].iter().enumerate() {
+            if variant.when.holds(bindings)? {
+                return Ok(i);
+            }
+        }
+        Ok(last)
+    }
+}
+
+impl When {
+    /// Whether it holds at these sizes.
+    ///
+    /// # Errors
+    /// [`DimError`] if a symbol has no size.
+    pub fn holds(&self, bindings: &Bindings) -> Result<bool, DimError> {
+        Ok(match self {
+            Self::Always => true,
+            Self::AtLeast(dim, size) => dim.eval(bindings)? >= *size,
+            Self::AtMost(dim, size) => dim.eval(bindings)? <= *size,
+            Self::Divides(divisor, dim) => dim.eval(bindings)?.checked_rem(*divisor) == Some(0),
+        })
+    }
+}
+
+/// The variants of a step of this family, that computes this body, on a target.
+///
+/// - Products on a GPU: `wide` tiles of 128 rows where those fill the cores, `narrow` ones of 64 for fewer rows, and
+///   `few` rows as dot products.
+/// - Layers on a GPU: `aligned` where no tile of 64 rows is partial.
+/// - Attention on a GPU: `one block` of keys where they fit in one, else `online`.
+pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
+    let Kind::Cuda { .. } = target.kind else { return Variants::any() };
+    match family {
+        Family::MatMul => match rows_of_product(body) {
+            Some(rows) => {
+                let wide = When::AtLeast(rows.clone(), wide_rows(target, body));
+                let narrow = When::AtLeast(rows, NARROW_TILE / 4);
+                let first = vec![
+                    Variant { name: "wide", when: wide },
+                    Variant { name: "narrow", when: narrow },
+                ];
+                Variants::ending(first, "few")
+            }
+            None => Variants::any(),
+        },
+        Family::Mlp => match rows_of_product(body) {
+            Some(rows) => {
+                let when = When::Divides(NARROW_TILE, rows);
+                Variants::ending(vec![Variant { name: "aligned", when }], "any")
+            }
+            None => Variants::any(),
+        },
+        Family::Fmha => match keys_of_attention(body) {
+            Some(keys) => {
+                let when = When::AtMost(keys, KEYS);
+                Variants::ending(vec![Variant { name: "one block", when }], "online")
+            }
+            None => Variants::any(),
+        },
+        Family::View
+        | Family::Copy
+        | Family::Pointwise
+        | Family::Normalization
+        | Family::Reduction
+        | Family::Gather
+        | Family::Convolution
+        | Family::Recurrent
+        | Family::Control => Variants::any(),
+    }
+}
+
+/// All rows of the first product: those of the batch too.
+fn rows_of_product(body: &Graph) -> Option<Dim> {
+    let (_, node) = body.nodes().find(|(_, node)| node.op() == &Op::MatMul)?;
+    let shape = &node.outputs()[0].shape;
+    Some(shape[..shape.len() - 1].iter().fold(Dim::from(1), |rows, dim| rows * dim))
+}
+
+/// The rows from which wide tiles fill the cores: the columns, where known, fill some already.
+fn wide_rows(target: &Target, body: &Graph) -> i64 {
+    let product = body.nodes().find(|(_, node)| node.op() == &Op::MatMul);
+    let columns = product.and_then(|(_, node)| node.outputs()[0].shape.last()?.known());
+    let across = columns.map_or(1, |n| (n + WIDE_TILE - 1) / WIDE_TILE).max(1);
+    let tiles = (i64::from(target.cores) + across - 1) / across;
+    tiles * WIDE_TILE
+}
+
+fn keys_of_attention(body: &Graph) -> Option<Dim> {
+    let is_attention =
+        |node: &graphene_frontend::graph::Node| matches!(node.op(), Op::Attention(_));
+    let (_, node) = body.nodes().find(|(_, node)| is_attention(node))?;
+    let keys = node.inputs().get(1).copied().flatten()?;
+    body.ty(keys).shape.get(2).cloned()
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Always => f.write_str("always"),
+            Self::AtLeast(dim, size) => write!(f, "{dim} >= {size}"),
+            Self::AtMost(dim, size) => write!(f, "{dim} <= {size}"),
+            Self::Divides(divisor, dim) => write!(f, "{divisor} divides {dim}"),
+        }
+    }
+}
+
+/// Prints as `wide if batch*sequence >= 512, else narrow`.
+impl fmt::Display for Variants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, Variant { name, when }) in self.0.iter().enumerate() {
+            match when {
+                When::Always if i == 0 => f.write_str(name)?,
+                When::Always => write!(f, ", else {name}")?,
+                when if i == 0 => write!(f, "{name} if {when}")?,
+                when => write!(f, ", {name} if {when}")?,
+            }
+        }
+        Ok(())
+    }
+}
