@@ -9,7 +9,7 @@ use graphene_frontend::dim::{Bindings, Symbol};
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{ExternalData, ExternalDataError, ImportOptions, import};
 use graphene_fusion::program::Program;
-use graphene_fusion::{Granularity, lower, partition, rewrite};
+use graphene_fusion::{Granularity, plan};
 use graphene_ir::target::Target;
 use graphene_models::{Options, build};
 use graphene_runtime::bind;
@@ -29,10 +29,8 @@ impl ExternalData for Zeros {
 }
 
 fn program(graph: &Graph) -> Program {
-    let graph = rewrite(graph).expect("it rewrites");
-    let (target, granularity) = (Target::cpu(2), Granularity::Fused);
-    let groups = partition(&graph, &target, granularity, &Bindings::new());
-    lower(&graph, &groups, &target, granularity).expect("it lowers")
+    let planned = plan(graph, &Target::cpu(2), Granularity::Fused, &Bindings::new());
+    planned.expect("it can be planned").program
 }
 
 fn sizes(batch: i64, sequence: i64) -> Bindings {
@@ -55,7 +53,7 @@ fn stages(criterion: &mut Criterion) {
         group.bench_function("plan", |b| b.iter(|| program(black_box(&graph))));
         let program = program(&graph);
         group.bench_function("bind 32x128", |b| b.iter(|| bind(&program, &sizes(32, 128))));
-        let module = Module::compile(program);
+        let module = Module::compile(program).expect("its weights can be made");
         group.bench_function("module bind 7x93", |b| b.iter(|| module.bind(&sizes(7, 93))));
         group.finish();
     }

@@ -1,7 +1,6 @@
 //! Groups: the partition of a graph's operations into launches.
 
 use crate::cost::Cost;
-use crate::executor::Executor;
 use crate::net::is_view;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
@@ -162,7 +161,8 @@ impl Groups {
                 (Some(_), true) => after.push(id),
             }
         }
-        let group = |family, nodes| Group { family, nodes, executor: Executor::Template, cost: None };
+        let group =
+            |family, nodes| Group { family, nodes, executor: Executor::Template, cost: None };
         let view = |id| group(Family::View, vec![id]);
         let groups = before.into_iter().map(view).chain([group(family, nodes)]);
         let groups = groups.chain(after.into_iter().map(view)).collect();

@@ -24,13 +24,51 @@ mod rewrite;
 mod set;
 pub mod variants;
 pub mod view;
+mod weights;
 
 pub use lower::lower;
 pub use partition::{Granularity, partition};
 pub use rewrite::{Report, Rewritten, rewrite, tidy};
 
-use graphene_frontend::graph::Node;
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::infer::InferError;
+use graphene_ir::target::Target;
+use groups::Groups;
+use program::Program;
+
+/// A model's way from a graph to a program, each stage kept.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The graph as it was partitioned: rewritten, or only tidied where every operation is a launch.
+    pub graph: Graph,
+    /// What rewriting did.
+    pub report: Report,
+    /// The groups.
+    pub groups: Groups,
+    /// The program.
+    pub program: Program,
+}
+
+/// Plans a graph for a target: rewrites it, partitions it, lowers it. Under [`Granularity::PerOp`] the operations stay
+/// as the model has them: that is what fused execution is compared with.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub fn plan(
+    graph: &Graph,
+    target: &Target,
+    granularity: Granularity,
+    hints: &Bindings,
+) -> Result<Planned, FusionError> {
+    let Rewritten { graph, report } = match granularity {
+        Granularity::PerOp => Rewritten { graph: tidy(graph)?, report: Report::default() },
+        Granularity::Fused => rewrite(graph, target)?,
+    };
+    let groups = partition(&graph, target, granularity, hints);
+    let program = lower(&graph, &groups, target, granularity)?;
+    Ok(Planned { graph, report, groups, program })
+}
 
 /// Why a graph cannot be planned.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

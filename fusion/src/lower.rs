@@ -4,10 +4,12 @@ use crate::FusionError;
 use crate::body::{Body, Read, body};
 use crate::conditions::conditions;
 use crate::groups::{Executor, Family, Group, Groups, group_name};
+use crate::net::is_view;
 use crate::partition::Granularity;
-use crate::program::{Buffer, BufferId, BufferKind, Operand, Program, Step};
+use crate::program::{Buffer, BufferId, BufferKind, Operand, Program, Step, Weight};
 use crate::variants::variants;
 use crate::view::View;
+use crate::weights::{constants, recipe};
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
@@ -32,6 +34,7 @@ pub fn lower(
         graph,
         target,
         granularity,
+        constant: constants(graph),
         group_of: vec![usize::MAX; graph.len()],
         given: graph.outputs().iter().map(|(_, value)| *value).collect(),
         places: BTreeMap::new(),
@@ -84,6 +87,8 @@ struct Lowering<'a> {
     graph: &'a Graph,
     target: &'a Target,
     granularity: Granularity,
+    /// For each node whether it is made of constants alone.
+    constant: Vec<bool>,
     group_of: Vec<usize>,
     /// The outputs of the graph.
     given: BTreeSet<ValueId>,
@@ -112,21 +117,35 @@ impl Lowering<'_> {
         operand
     }
 
-    /// Where the value is; constants get their buffer on first use.
-    fn place(&mut self, value: ValueId) -> Operand {
+    /// Where the value is; constants get their buffer on first use, or are views of one that has it.
+    fn place(&mut self, value: ValueId) -> Result<Operand, FusionError> {
         if let Some(place) = self.places.get(&value) {
-            return place.clone();
+            return Ok(place.clone());
         }
-        let tensor = self
-            .graph
-            .constant(value)
-            .expect("groups stand in order, so only constants have no place yet");
-        self.store(value, BufferKind::Weight(tensor.clone()))
+        debug_assert!(self.constant[value.node.index()], "groups stand in order");
+        if let Some(tensor) = self.graph.constant(value) {
+            return Ok(self.store(value, BufferKind::Weight(Weight::Given(tensor.clone()))));
+        }
+        if is_view(self.graph.node(value.node).op()) {
+            let place = self.input_place(value.node)?;
+            if let Some(view) = self.view_of(value.node, &place.view) {
+                let operand = Operand { buffer: place.buffer, view };
+                self.places.insert(value, operand.clone());
+                return Ok(operand);
+            }
+        }
+        self.made(value)
+    }
+
+    /// A weight that is made when the program is compiled.
+    fn made(&mut self, value: ValueId) -> Result<Operand, FusionError> {
+        let recipe = Arc::new(recipe(self.graph, value)?);
+        Ok(self.store(value, BufferKind::Weight(Weight::Made(recipe))))
     }
 
     fn lower_view(&mut self, group: &Group) -> Result<(), FusionError> {
         let id = group.nodes[0];
-        let place = self.input_place(id);
+        let place = self.input_place(id)?;
         match self.view_of(id, &place.view) {
             Some(view) => {
                 self.places.insert(id.value(), Operand { buffer: place.buffer, view });
@@ -136,7 +155,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn input_place(&mut self, id: NodeId) -> Operand {
+    fn input_place(&mut self, id: NodeId) -> Result<Operand, FusionError> {
         let input = self.graph.node(id).inputs()[0].expect("a change of view has its input");
         self.place(input)
     }
@@ -161,7 +180,7 @@ impl Lowering<'_> {
         executor: Executor,
     ) -> Result<(), FusionError> {
         let node = self.graph.node(id);
-        let input = self.input_place(id);
+        let input = self.input_place(id)?;
         match node.op() {
             // The input's elements in row-major order, then seen under the new shape.
             Op::Reshape(_) => {
@@ -218,7 +237,7 @@ impl Lowering<'_> {
         let Body { graph: body, reads } = body(self.graph, group, &writes)?;
         let mut inputs = Vec::with_capacity(reads.len());
         for Read { value, by_points } in reads {
-            let place = self.place(value);
+            let place = self.place(value)?;
             let as_it_lies = takes_views(group.family) || (by_points && group.nodes.len() > 1);
             inputs.push(if as_it_lies || place.view.is_contiguous() {
                 place
@@ -359,7 +378,7 @@ impl Lowering<'_> {
     /// Turns the buffers of outputs into output buffers; copies what is a view, an input, a weight, or given twice.
     fn lower_outputs(&mut self) -> Result<(), FusionError> {
         for (number, (_, value)) in self.graph.outputs().iter().enumerate() {
-            let place = self.place(*value);
+            let place = self.place(*value)?;
             let buffer = self.program.buffer(place.buffer);
             let whole = place.view.is_contiguous()
                 && matches!(buffer.kind, BufferKind::Intermediate)

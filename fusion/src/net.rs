@@ -5,6 +5,7 @@
 //! stands near it; shapes are interned and sizes are those of the planning hints.
 
 use crate::groups::Family;
+use crate::weights::constants;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
@@ -369,7 +370,10 @@ fn row_axis(op: &Op, rank: usize) -> Option<(usize, bool)> {
 
 /// The nodes to place, each after those that it waits for, depth first from the outputs; then the dead ones.
 fn order(graph: &Graph, beneath: &[Option<Beneath>]) -> Vec<NodeId> {
-    let is_placed = |node: &Node| Family::of(node.op()).is_some() && !is_view(node.op());
+    let constant = constants(graph);
+    let is_placed = |id: NodeId, node: &Node| {
+        Family::of(node.op()).is_some() && !is_view(node.op()) && !constant[id.index()]
+    };
     let mut done = vec![false; graph.len()];
     let mut order = Vec::new();
     let root = |value: ValueId| beneath[value.node.index()].map_or(value, |under| under.root).node;
@@ -377,7 +381,7 @@ fn order(graph: &Graph, beneath: &[Option<Beneath>]) -> Vec<NodeId> {
         let mut stack = vec![(start, 0)];
         while let Some((id, next)) = stack.pop() {
             let node = graph.node(id);
-            if done[id.index()] || !is_placed(node) {
+            if done[id.index()] || !is_placed(id, node) {
                 continue;
             }
             match node.inputs().get(next) {

@@ -8,6 +8,7 @@ use crate::groups::{Boundary, Executor, Family, Group, GroupId, Groups, Note, Re
 use crate::legal::{Rules, family, is_sociable};
 use crate::net::{Net, OpId, is_view};
 use crate::set::Set;
+use crate::weights::constants;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, NodeId};
 use graphene_ir::target::Target;
@@ -40,7 +41,8 @@ pub fn partition(
 
 /// Every operation a group.
 fn apart(graph: &Graph) -> Groups {
-    let groups = graph.nodes().filter_map(|(id, node)| {
+    let constant = constants(graph);
+    let groups = graph.nodes().filter(|(id, _)| !constant[id.index()]).filter_map(|(id, node)| {
         let family = Family::of(node.op())?;
         Some(Group { family, nodes: vec![id], executor: Executor::Library, cost: None })
     });
@@ -71,7 +73,9 @@ fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
         let executor = executor(target, graph, &nodes);
         groups.push(Group { family, nodes, executor, cost: Some(costs.of(set, family)) });
     }
-    for (id, _) in graph.nodes().filter(|(_, node)| is_view(node.op())) {
+    let constant = constants(graph);
+    let views = graph.nodes().filter(|(_, node)| is_view(node.op()));
+    for (id, _) in views.filter(|(id, _)| !constant[id.index()]) {
         let (family, nodes, executor) = (Family::View, vec![id], Executor::Template);
         groups.push(Group { family, nodes, executor, cost: None });
     }

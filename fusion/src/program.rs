@@ -42,13 +42,22 @@ pub struct Buffer {
     pub kind: BufferKind,
 }
 
+/// Where the elements of a weight come from.
+#[derive(Clone, Debug)]
+pub enum Weight {
+    /// The model has them.
+    Given(Tensor),
+    /// They are made of the model's once, when the program is compiled: the only output of a graph without inputs.
+    Made(Arc<Graph>),
+}
+
 /// Where a buffer lives.
 #[derive(Clone, Debug)]
 pub enum BufferKind {
     /// Given by the caller: the input of this number.
     Input(usize),
     /// Read-only for the life of the program.
-    Weight(Tensor),
+    Weight(Weight),
     /// Handed to the caller: the output of this number.
     Output(usize),
     /// In the arena, alive from its first writer to its last reader.

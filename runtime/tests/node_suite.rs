@@ -22,7 +22,7 @@ use graphene_frontend::onnx::{
 };
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::testdata::{compare, read_tensor_proto};
-use graphene_fusion::{Granularity, lower, partition, rewrite};
+use graphene_fusion::{Granularity, plan};
 use graphene_ir::target::Target;
 use graphene_runtime::cpu::Module;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -295,11 +295,10 @@ fn run_program(
             }
         }
     }
-    let graph = rewrite(graph).map_err(|error| text(&error))?;
-    let groups = partition(&graph, &Target::cpu(2), granularity, &Bindings::new());
-    let program =
-        lower(&graph, &groups, &Target::cpu(2), granularity).map_err(|error| text(&error))?;
-    let mut executable = Module::compile(program).bind(&sizes).map_err(|error| text(&error))?;
+    let planned = plan(graph, &Target::cpu(2), granularity, &Bindings::new());
+    let program = planned.map_err(|error| text(&error))?.program;
+    let module = Module::compile(program).map_err(|error| text(&error))?;
+    let mut executable = module.bind(&sizes).map_err(|error| text(&error))?;
     executable.run(inputs).map_err(|error| text(&error))
 }
 

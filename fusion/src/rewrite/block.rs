@@ -6,6 +6,7 @@
 
 use super::language::SMALL;
 use crate::FusionError;
+use crate::weights::constants;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::BTreeMap;
@@ -45,22 +46,6 @@ pub(crate) fn blocks(graph: &Graph) -> Result<Vec<Block>, FusionError> {
         .into_iter()
         .map(|range| carve(graph, &operations[range], &constant))
         .collect()
-}
-
-/// For each node whether it is made of constants alone.
-pub(crate) fn constants(graph: &Graph) -> Vec<bool> {
-    let mut constant = vec![false; graph.len()];
-    for (id, node) in graph.nodes() {
-        constant[id.index()] = match node.op() {
-            Op::Constant(_) => true,
-            Op::Input | Op::Iota(_) | Op::Size(_) => false,
-            _ => {
-                let mut inputs = node.inputs().iter().flatten().peekable();
-                inputs.peek().is_some() && inputs.all(|value| constant[value.node.index()])
-            }
-        };
-    }
-    constant
 }
 
 /// Where the operations are cut.

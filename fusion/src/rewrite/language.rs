@@ -404,7 +404,9 @@ fn of_operation(terms: &Terms, term: &Term) -> Fact {
     // Terms are added only where inference accepts them.
     let Ok(types) = infer(op, &types) else { return Fact::Absent };
     let made = !inputs.is_empty() || matches!(op, Op::Iota(n) if n.known().is_some());
-    let constant = made && inputs.iter().flatten().all(|&id| terms.is_constant(id));
+    let constant = made
+        && inputs.iter().flatten().all(|&id| terms.is_constant(id))
+        && types.iter().all(|ty| ty.known_shape().is_some());
     let small = |ty: &TensorType| ty.elements().known().is_some_and(|n| n <= SMALL as i64);
     let elements = match types.as_slice() {
         [ty] if constant && small(ty) => folded(terms, op, &inputs),

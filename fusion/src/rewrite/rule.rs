@@ -260,12 +260,6 @@ impl Site<'_> {
             .collect()
     }
 
-    /// The value that output `number` of an operation of this name gives this class, with its inputs.
-    pub(crate) fn outputs_of(&self, id: Id, number: u32, name: &str) -> Vec<(Op, Vec<Option<Id>>)> {
-        let nodes = self.terms[id].nodes.iter().filter(|term| term.head == Head::Output(number));
-        nodes.flat_map(|term| self.operations(term.children[0], name)).collect()
-    }
-
     /// Adds an operation; its first output.
     pub(crate) fn add(&mut self, op: Op, inputs: &[Id]) -> Option<Id> {
         let inputs: Vec<_> = inputs.iter().map(|&id| Some(id)).collect();

@@ -13,7 +13,8 @@ pub(crate) fn index(error: Error, plans: &Plans, imported: &Graph, given: &Given
     let inputs = match &error {
         Error::Run { source, .. } => {
             let nodes = failed_step(source).map(|name| step_nodes(plans, name));
-            sources(&plans.rewritten, &nodes.unwrap_or_default(), given)
+            let graph = &plans.fused.graph;
+            sources(graph, &nodes.unwrap_or_default(), given)
         }
         Error::Evaluate { source: EvalError::Node { node, source, .. }, .. }
             if is_index(source) =>
@@ -49,7 +50,7 @@ fn is_index(error: &EvalError) -> bool {
 /// The names of the nodes that the steps of this name compute.
 fn step_nodes(plans: &Plans, name: &str) -> Vec<String> {
     let programs = [Some(&plans.fused), plans.library.as_ref()];
-    let steps = programs.into_iter().flatten().flat_map(|(_, program)| program.steps());
+    let steps = programs.into_iter().flatten().flat_map(|planned| planned.program.steps());
     steps.filter(|step| step.name == name).flat_map(|step| step.nodes.iter().cloned()).collect()
 }
 

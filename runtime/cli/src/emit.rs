@@ -7,6 +7,7 @@ use crate::session::{self, Plans};
 use crate::sizes::Sizing;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::{dot, text};
+use graphene_fusion::Planned;
 
 /// Prints each stage asked for where it was asked for.
 ///
@@ -19,14 +20,14 @@ pub(crate) fn emit(
     sizing: &Sizing,
 ) -> Result<(), Error> {
     for Emit { stage, path } in emits {
-        let (groups, program) = &plans.fused;
+        let Planned { groups, program, .. } = &plans.fused;
         let text = match stage {
             Stage::Import => text::print(imported).text,
-            Stage::Rewritten => text::print(&plans.rewritten).text,
-            Stage::Groups => groups.print(&plans.rewritten),
+            Stage::Rewritten => text::print(&plans.fused.graph).text,
+            Stage::Groups => groups.print(&plans.fused.graph),
             Stage::Program => program.to_string(),
             Stage::Bound => session::bind(program, &sizing.bindings)?.to_string(),
-            Stage::Dot => dot::dot(&plans.rewritten),
+            Stage::Dot => dot::dot(&plans.fused.graph),
         };
         match path {
             Some(path) => files::write(path, text.as_bytes())?,

@@ -166,6 +166,9 @@ pub(crate) enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The model's weights cannot be prepared.
+    #[error("preparing the weights: {0}")]
+    Compile(#[source] graphene_runtime::Error),
     /// An executor refuses the model at these sizes or with these inputs.
     #[error("{executor} execution{}: {source}", at_sizes(.sizes))]
     Run {
@@ -282,7 +285,7 @@ impl Error {
             | Self::Index { .. }
             | Self::Write { .. } => 2,
             Self::Run { source, .. } => run_code(source),
-            Self::Import(_) | Self::Read { .. } | Self::Evaluate { .. } => 3,
+            Self::Import(_) | Self::Read { .. } | Self::Evaluate { .. } | Self::Compile(_) => 3,
             Self::Device(_) => 6,
             Self::Timeout { .. } => 124,
         }

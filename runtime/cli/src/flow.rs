@@ -80,9 +80,9 @@ fn run_model(
     let plans = progress.stage(stage::PLAN, plan)?;
     check_given(&loaded.graph, &given, &sizing.bindings)?;
     let mut report = start_report(&loaded, &plans, device, &target);
-    report.gates = gates::check(&arguments.gates, &plans.fused.1)?;
+    report.gates = gates::check(&arguments.gates, &plans.fused.program)?;
     if arguments.report.explain {
-        let text = plans.fused.0.explain(&plans.rewritten);
+        let text = plans.fused.groups.explain(&plans.fused.graph);
         report.explain = Some(text.lines().map(str::to_owned).collect());
     }
     let job = {
@@ -144,7 +144,7 @@ fn start_report(loaded: &Loaded, plans: &Plans, device: report::Device, target: 
         _ => None,
     });
     let mut histogram = BTreeMap::new();
-    for (_, node) in plans.rewritten.nodes().filter(|(_, node)| !is_source(node.op())) {
+    for (_, node) in plans.fused.graph.nodes().filter(|(_, node)| !is_source(node.op())) {
         *histogram.entry(node.op().name()).or_default() += 1;
     }
     Report {
@@ -155,9 +155,9 @@ fn start_report(loaded: &Loaded, plans: &Plans, device: report::Device, target: 
             opset: loaded.opset,
             producer: loaded.producer.clone(),
             ops: operations(&loaded.graph),
-            rewritten_ops: operations(&plans.rewritten),
+            rewritten_ops: operations(&plans.fused.graph),
             parameters: weights.sum(),
-            weight_bytes: session::weight_bytes(&plans.fused.1),
+            weight_bytes: session::weight_bytes(&plans.fused.program),
             histogram,
             specialised: loaded.specialised.clone(),
         },
@@ -230,7 +230,7 @@ impl Job<'_> {
         progress: &mut Progress,
         report: &mut Report,
     ) -> Result<(), Error> {
-        let compiled = session::compile(self.plans, &self.arguments.run.exec);
+        let compiled = session::compile(self.plans, &self.arguments.run.exec)?;
         let emits = &self.arguments.report.emit;
         if emits.iter().any(|emit| emit.stage == Stage::Bound) {
             sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
@@ -258,7 +258,7 @@ impl Job<'_> {
         report: &mut Report,
     ) -> Result<(), Error> {
         let exec = &self.arguments.run.exec;
-        let compiled = progress.stage(stage::COMPILE, || session::compile(self.plans, exec));
+        let compiled = progress.stage(stage::COMPILE, || session::compile(self.plans, exec))?;
         sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
         emit::emit(&self.arguments.report.emit, &self.loaded.graph, self.plans, &sizing)?;
         describe_values(report, &self.loaded.graph, &sizing, self.given);
@@ -331,7 +331,7 @@ impl Job<'_> {
     ) -> Result<(), Error> {
         match is_cpu(self.target) {
             true => self.first_run(&compiled[..1], sizing, progress).map(drop),
-            false => session::bind(&self.plans.fused.1, &sizing.bindings).map(drop),
+            false => session::bind(&self.plans.fused.program, &sizing.bindings).map(drop),
         }
     }
 
@@ -344,7 +344,7 @@ impl Job<'_> {
         let (graph, bindings) = (&self.loaded.graph, &sizing.bindings);
         let memory = machine::memory().unwrap_or(u64::MAX);
         let mut runners = progress.stage(stage::BIND, || {
-            session::check_memory(&self.plans.fused.1, bindings, memory)?;
+            session::check_memory(&self.plans.fused.program, bindings, memory)?;
             let (mut runners, mut taken) = (Vec::new(), 0);
             for compiled in compiled {
                 let runner = Runner::bind(compiled, graph, bindings, memory, taken)?;

@@ -10,9 +10,8 @@ use graphene_frontend::dim::Bindings;
 use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::tensor::Tensor;
-use graphene_fusion::groups::Groups;
 use graphene_fusion::program::{Buffer, BufferKind, Program};
-use graphene_fusion::{Granularity, lower, partition, rewrite};
+use graphene_fusion::{Granularity, Planned, plan};
 use graphene_ir::target::Target;
 use graphene_runtime::Plan;
 use graphene_runtime::cpu::{Executable, Module};
@@ -26,12 +25,10 @@ const PROFILED_RUNS: u32 = 20;
 
 /// A model's plans: after rewriting, one partition and program for each executor that has one.
 pub(crate) struct Plans {
-    /// The graph after rewriting.
-    pub(crate) rewritten: Graph,
-    /// Partition and program of fused execution.
-    pub(crate) fused: (Groups, Program),
-    /// Those of library execution, if asked for.
-    pub(crate) library: Option<(Groups, Program)>,
+    /// The plan of fused execution.
+    pub(crate) fused: Planned,
+    /// That of library execution, if asked for.
+    pub(crate) library: Option<Planned>,
 }
 
 impl Plans {
@@ -45,23 +42,17 @@ impl Plans {
         exec: &[Exec],
         hints: &Bindings,
     ) -> Result<Self, Error> {
-        let rewritten = rewrite(graph)?;
-        let plan = |granularity| -> Result<_, Error> {
-            let groups = partition(&rewritten, target, granularity, hints);
-            let program = lower(&rewritten, &groups, target, granularity)?;
-            Ok((groups, program))
-        };
-        let fused = plan(Granularity::Fused)?;
-        let library =
-            exec.contains(&Exec::Library).then(|| plan(Granularity::PerOp)).transpose()?;
-        Ok(Self { rewritten, fused, library })
+        let planned = |granularity| plan(graph, target, granularity, hints);
+        let fused = planned(Granularity::Fused)?;
+        let library = exec.contains(&Exec::Library).then(|| planned(Granularity::PerOp));
+        Ok(Self { fused, library: library.transpose()? })
     }
 
     /// The program of an executor; the reference has none.
     pub(crate) fn program(&self, exec: Exec) -> Option<&Program> {
         match exec {
-            Exec::Fused => Some(&self.fused.1),
-            Exec::Library => self.library.as_ref().map(|(_, program)| program),
+            Exec::Fused => Some(&self.fused.program),
+            Exec::Library => self.library.as_ref().map(|planned| &planned.program),
             Exec::Reference => None,
         }
     }
@@ -76,10 +67,14 @@ pub(crate) struct Compiled {
 }
 
 /// Compiles the programs of these executors.
-pub(crate) fn compile(plans: &Plans, exec: &[Exec]) -> Vec<Compiled> {
-    let compile = |&exec: &Exec| Compiled {
-        exec,
-        module: plans.program(exec).map(|program| Module::compile(program.clone())),
+///
+/// # Errors
+/// [`Error::Compile`].
+pub(crate) fn compile(plans: &Plans, exec: &[Exec]) -> Result<Vec<Compiled>, Error> {
+    let compile = |&exec: &Exec| {
+        let program = plans.program(exec).cloned();
+        let module = program.map(Module::compile).transpose().map_err(Error::Compile)?;
+        Ok(Compiled { exec, module })
     };
     exec.iter().map(compile).collect()
 }
@@ -247,7 +242,10 @@ pub(crate) fn describe(compiled: &Compiled) -> report::Executor {
 /// Elements and bytes of a program's weights.
 pub(crate) fn weight_bytes(program: &Program) -> u64 {
     let bytes = program.buffers().iter().map(|buffer| match &buffer.kind {
-        BufferKind::Weight(tensor) => tensor.bytes().len() as u64,
+        BufferKind::Weight(_) => {
+            let elements = buffer.elements.known().and_then(|n| u64::try_from(n).ok());
+            elements.unwrap_or(0).saturating_mul(buffer.dtype.size() as u64)
+        }
         BufferKind::Input(_) | BufferKind::Output(_) | BufferKind::Intermediate => 0,
     });
     bytes.sum()

@@ -3,7 +3,7 @@
 use crate::bind::{Place, Plan};
 use crate::error::{Error, Result};
 use graphene_frontend::tensor::{Tensor, TensorError};
-use graphene_fusion::program::{BufferId, BufferKind, Program};
+use graphene_fusion::program::{BufferId, Program};
 
 /// Bytes to a cache line, to which storage is aligned.
 const LINE: usize = 64;
@@ -55,6 +55,8 @@ pub(crate) enum Part<'a> {
 /// Everything that a step's buffers lie in.
 pub(crate) struct Memory<'a> {
     pub(crate) program: &'a Program,
+    /// For each buffer that is a weight its elements.
+    pub(crate) weights: &'a [Option<Tensor>],
     pub(crate) plan: &'a Plan,
     pub(crate) inputs: &'a [Tensor],
     pub(crate) arena: &'a mut [u8],
@@ -75,9 +77,9 @@ impl Memory<'_> {
             let buffer = &self.plan.buffers()[id.index()];
             parts.push(match buffer.place {
                 Place::Input(number) => Some(Part::Shared(self.inputs[number].bytes())),
-                Place::Weight => match &self.program.buffer(id).kind {
-                    BufferKind::Weight(tensor) => Some(Part::Shared(tensor.bytes())),
-                    _ => return Err(Error::Shared { buffer: id }),
+                Place::Weight => match &self.weights[id.index()] {
+                    Some(tensor) => Some(Part::Shared(tensor.bytes())),
+                    None => return Err(Error::Shared { buffer: id }),
                 },
                 Place::Output(number) => {
                     in_outputs.push((number, i));

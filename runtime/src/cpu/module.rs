@@ -6,8 +6,10 @@ use super::run::{Input, Io, Output};
 use crate::bind::{Place, Plan, bind};
 use crate::error::{Error, Result};
 use graphene_frontend::dim::Bindings;
+use graphene_frontend::eval::evaluate;
 use graphene_frontend::tensor::Tensor;
-use graphene_fusion::program::{BufferId, Program};
+use graphene_fusion::program::{Buffer, BufferId, BufferKind, Program, Weight};
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,8 @@ use std::time::{Duration, Instant};
 pub struct Module {
     program: Arc<Program>,
     kernels: Arc<[Kernel]>,
+    /// For each buffer that is a weight its elements.
+    weights: Arc<[Option<Tensor>]>,
 }
 
 /// A module with sizes and an arena, ready to run.
@@ -23,14 +27,19 @@ pub struct Executable {
     program: Arc<Program>,
     plan: Plan,
     kernels: Vec<BoundKernel>,
+    weights: Arc<[Option<Tensor>]>,
     arena: Storage,
 }
 
 impl Module {
-    /// Chooses a kernel for every step.
-    pub fn compile(program: Program) -> Self {
+    /// Chooses a kernel for every step, and makes the weights that are made of others.
+    ///
+    /// # Errors
+    /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made.
+    pub fn compile(program: Program) -> Result<Self> {
         let kernels = program.steps().iter().map(Kernel::choose).collect();
-        Self { program: Arc::new(program), kernels }
+        let weights: Vec<_> = program.buffers().par_iter().map(weight).collect::<Result<_>>()?;
+        Ok(Self { program: Arc::new(program), kernels, weights: weights.into() })
     }
 
     /// The program.
@@ -70,7 +79,8 @@ impl Module {
         }
         let bytes = usize::try_from(plan.arena_bytes());
         let arena = Storage::new(bytes.map_err(|_| Error::TooLarge { what: "the arena" })?)?;
-        Ok(Executable { program: Arc::clone(&self.program), plan, kernels, arena })
+        let (program, weights) = (Arc::clone(&self.program), Arc::clone(&self.weights));
+        Ok(Executable { program, plan, kernels, weights, arena })
     }
 }
 
@@ -117,6 +127,7 @@ impl Executable {
         let mut outputs = self.output_storage()?;
         let mut memory = Memory {
             program: &self.program,
+            weights: &self.weights,
             plan: &self.plan,
             inputs,
             arena: self.arena.bytes_mut(),
@@ -155,6 +166,19 @@ impl Executable {
             }
         }
         Ok(outputs)
+    }
+}
+
+/// The elements of a buffer that is a weight.
+fn weight(buffer: &Buffer) -> Result<Option<Tensor>> {
+    match &buffer.kind {
+        BufferKind::Weight(Weight::Given(tensor)) => Ok(Some(tensor.clone())),
+        BufferKind::Weight(Weight::Made(recipe)) => {
+            let made =
+                evaluate(recipe, &[]).map_err(|error| Error::from(error).at(&buffer.name))?;
+            Ok(made.into_iter().next())
+        }
+        BufferKind::Input(_) | BufferKind::Output(_) | BufferKind::Intermediate => Ok(None),
     }
 }
 

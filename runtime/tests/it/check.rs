@@ -8,7 +8,7 @@ use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use graphene_fusion::groups::{Family, Groups};
-use graphene_fusion::{Granularity, lower, partition, rewrite};
+use graphene_fusion::{Granularity, lower, plan};
 use graphene_ir::target::Target;
 use graphene_runtime::cpu::{Executable, Module};
 
@@ -22,11 +22,9 @@ pub(crate) fn executable(
 }
 
 pub(crate) fn module(graph: &Graph, granularity: Granularity) -> Module {
-    let graph = rewrite(graph).expect("the graph can be rewritten");
-    let groups = partition(&graph, &Target::cpu(2), granularity, &Bindings::new());
-    let program =
-        lower(&graph, &groups, &Target::cpu(2), granularity).expect("the groups can be lowered");
-    Module::compile(program)
+    let planned = plan(graph, &Target::cpu(2), granularity, &Bindings::new());
+    Module::compile(planned.expect("the graph can be planned").program)
+        .expect("its weights can be made")
 }
 
 /// Checks one operation on these operands, all its outputs or only some: that this kernel runs it, and
@@ -70,8 +68,9 @@ pub(crate) fn check_group(
 ) {
     let expected = evaluate_with(graph, inputs, bindings).expect("the reference takes the graph");
     let groups = Groups::one(graph, family);
-    let program = lower(graph, &groups, Granularity::Fused).expect("the groups can be lowered");
-    let module = Module::compile(program);
+    let program = lower(graph, &groups, &Target::cpu(2), Granularity::Fused)
+        .expect("the groups can be lowered");
+    let module = Module::compile(program).expect("its weights can be made");
     let last = module.kernels().filter(|&kernel| kernel != "copy").last();
     assert_eq!(last, Some(kernel), "{}", module.program());
     let mut executable = module.bind(bindings).expect("the program can be bound");

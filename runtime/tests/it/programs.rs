@@ -295,7 +295,7 @@ fn what_no_output_needs_may_stay_in_the_graph() {
     for granularity in [Granularity::PerOp, Granularity::Fused] {
         let groups = partition(&g.0, &Target::cpu(2), granularity, &Bindings::new());
         let program = lower(&g.0, &groups, &Target::cpu(2), granularity).unwrap();
-        let mut executable = Module::compile(program).bind(&sizes(2, 3)).unwrap();
+        let mut executable = Module::compile(program).unwrap().bind(&sizes(2, 3)).unwrap();
         let inputs = random_inputs(&g.0, &sizes(2, 3), &mut Random(1));
         assert_eq!(executable.run(&inputs).unwrap().len(), 1);
     }

@@ -9,7 +9,7 @@ use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{ExternalData, ExternalDataError, ImportOptions, import};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::testdata::compare;
-use graphene_fusion::{Granularity, lower, partition, rewrite};
+use graphene_fusion::{Granularity, plan};
 use graphene_ir::target::Target;
 use graphene_models::{Options, build, names};
 use graphene_runtime::bind;
@@ -86,13 +86,12 @@ fn arenas_are_near_their_lower_bound() {
         let model = build(name, &Options::default()).unwrap();
         let imported = import(model.encode(), &zeros, &ImportOptions::default());
         let graph = imported.unwrap_or_else(|error| panic!("{name}: {error}")).graph;
-        let graph = rewrite(&graph).unwrap();
         for granularity in [Granularity::PerOp, Granularity::Fused] {
-            let groups = partition(&graph, &Target::cpu(2), granularity, &Bindings::new());
-            let program = lower(&graph, &groups, &Target::cpu(2), granularity).unwrap();
+            let planned = plan(&graph, &Target::cpu(2), granularity, &Bindings::new()).unwrap();
+            let program = planned.program;
             for (batch, sequence) in [(1, 128), (7, 93), (32, 384)] {
-                let plan = bind(&program, &sizes(&graph, batch, sequence)).unwrap();
-                let (arena, bound) = (plan.arena_bytes(), plan.lower_bound_bytes());
+                let bound = bind(&program, &sizes(&graph, batch, sequence)).unwrap();
+                let (arena, bound) = (bound.arena_bytes(), bound.lower_bound_bytes());
                 let near = arena as f64 <= 1.05 * bound as f64;
                 assert!(near, "{name} {batch}x{sequence} {granularity:?}: {arena} over {bound}");
             }

@@ -2,6 +2,7 @@
 
 use super::{Domain, Elements, ElementsMut, Loop, LoopInput, LoopOutput, Tile};
 use crate::bind::BoundOperand;
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
@@ -34,8 +35,8 @@ fn body(columns: usize) -> Graph {
 fn operand(shape: [usize; 2], strides: [isize; 2]) -> BoundOperand {
     // Any buffer: a domain asks only how it is walked through.
     let graph = body(1);
-    let groups = partition(&graph, &Target::cpu(1), Granularity::Fused);
-    let program = lower(&graph, &groups, Granularity::Fused).unwrap();
+    let groups = partition(&graph, &Target::cpu(1), Granularity::Fused, &Bindings::new());
+    let program = lower(&graph, &groups, &Target::cpu(1), Granularity::Fused).unwrap();
     let buffer = program.steps()[0].inputs[0].buffer;
     BoundOperand { buffer, offset: 0, shape: shape.to_vec(), strides: strides.to_vec() }
 }
