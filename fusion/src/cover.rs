@@ -153,3 +153,6 @@ impl Ideal {
         Self { lowest: self.lowest + done, beyond }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,7 +60,7 @@ fn usage_is_code_2() {
         &[MLP, "--assert-fused", "GEMM=3"],
         2,
         expect![[r#"
-            error: --assert-fused: `GEMM` is no family; they are View, Copy, Pointwise, MatMul, Normalization, Reduction, Gather, FMHA, Convolution, Recurrent, Control
+            error: --assert-fused: `GEMM` is no family; they are View, Copy, Pointwise, MatMul, MLP, Normalization, Reduction, Gather, FMHA, Convolution, Recurrent, Control
         "#]],
     );
     check_fails(
@@ -125,16 +125,16 @@ fn models_that_cannot_be_read_are_code_3() {
 
 #[test]
 fn gates_are_code_5() {
-    let given = quick(&[MLP, "--assert-fused", "MatMul=2", "--assert-launches", "4"]);
+    let given = quick(&[MLP, "--assert-fused", "MLP=1", "--assert-launches", "1"]);
     assert_eq!(given.code, 0, "{}", given.stdout);
-    let given = quick(&[MLP, "--assert-fused", "FMHA=1", "--assert-fused", "matmul=2"]);
+    let given = quick(&[MLP, "--assert-fused", "FMHA=1", "--assert-fused", "mlp=1"]);
     assert_eq!(given.code, 5);
     let gates = given.stdout.lines().filter(|line| line.starts_with("gate"));
     assert_eq!(
         gates.collect::<Vec<_>>(),
         [
             "gate fused FMHA: expected 1, found 0: FAILED",
-            "gate fused MatMul: expected 2, found 2: holds"
+            "gate fused MLP: expected 1, found 1: holds"
         ]
     );
     // A plan for another machine is gated as well.
@@ -272,7 +272,7 @@ fn devices_and_links_are_written_through() {
     std::fs::write(&file, "old").unwrap();
     symlink(&file, &link).unwrap();
     assert_eq!(quick(&[MLP, "--emit", &format!("groups={link}")]).code, 0);
-    assert!(crate::read(&file).starts_with("g0 MatMul"), "{}", crate::read(&file));
+    assert!(crate::read(&file).starts_with("g0 MLP"), "{}", crate::read(&file));
     for path in [&full, &link] {
         assert!(std::fs::symlink_metadata(path).unwrap().is_symlink(), "{path}");
     }

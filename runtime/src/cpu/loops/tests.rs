@@ -2,8 +2,8 @@
 
 use super::{Domain, Elements, ElementsMut, Loop, LoopInput, LoopOutput, Tile};
 use crate::bind::BoundOperand;
-use graphene_frontend::dim::Bindings;
-use graphene_frontend::dim::Dim;
+use graphene_frontend::dim::{Bindings, Dim};
+
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{Binary, Op};

@@ -1,0 +1,404 @@
+//! What is grouped, and why not more: rows of small graphs.
+
+use crate::{graph, plan, sizes};
+use expect_test::{Expect, expect};
+use graphene_frontend::graph::Graph;
+use graphene_fusion::groups::Family;
+
+/// Launches as `Family Op+Op`, then the reasons for what is stored between them.
+fn outline(graph: &Graph, target: &str) -> String {
+    let groups = plan(graph, target, &sizes(&[("b", 8), ("s", 128)]));
+    let mut text = String::new();
+    for group in groups.groups().iter().filter(|group| group.family != Family::View) {
+        let ops: Vec<_> = group.nodes.iter().map(|&id| graph.node(id).op().name()).collect();
+        text += &format!("{} {}", group.family, ops.join("+"));
+        if let Some(parts) = group.cost.unwrap().parts {
+            text += &format!(", {parts} parts");
+        }
+        text += "\n";
+    }
+    for boundary in groups.boundaries() {
+        text += &format!("{} {}\n", boundary.value, boundary.reason);
+    }
+    text
+}
+
+#[track_caller]
+fn check(text: &str, weights: &[&[usize]], target: &str, expected: Expect) {
+    expected.assert_eq(&outline(&graph(text, weights), target));
+}
+
+#[track_caller]
+fn check_both(text: &str, weights: &[&[usize]], expected: Expect) {
+    let graph = graph(text, weights);
+    let (cpu, gpu) = (outline(&graph, "cpu:2"), outline(&graph, "sm_90a"));
+    assert_eq!(cpu, gpu);
+    expected.assert_eq(&cpu);
+}
+
+#[test]
+fn products_take_what_follows() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Input : f32[b, 64] "residual"
+        %2 = Constant(@0 _) : f32[64, 64] "w"
+        %3 = Constant(@1 _) : f32[64] "bias"
+        %4 = MatMul(%0, %2) : f32[b, 64] "product"
+        %5 = Add(%4, %3) : f32[b, 64] "biased"
+        %6 = Gelu(%5) : f32[b, 64] "activated"
+        %7 = Add(%6, %1) : f32[b, 64] "sum"
+        return "y" = %7, "z" = %5
+    "#;
+    check_both(
+        text,
+        &[&[64, 64], &[64]],
+        expect![[r#"
+        MatMul MatMul+Add+Gelu+Add
+    "#]],
+    );
+}
+
+#[test]
+fn products_take_nothing_before() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Constant(@0 _) : f32[64, 64] "w"
+        %2 = Relu(%0) : f32[b, 64] "before"
+        %3 = MatMul(%2, %1) : f32[b, 64] "product"
+        return "y" = %3
+    "#;
+    check_both(
+        text,
+        &[&[64, 64]],
+        expect![[r#"
+        Pointwise Relu
+        MatMul MatMul
+        %2 a MatMul launch takes nothing before it
+    "#]],
+    );
+}
+
+#[test]
+fn products_of_one_shape_share_a_launch() {
+    // A recurrent cell; and two projections of one input.
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Input : f32[b, 64] "h"
+        %2 = Constant(@0 _) : f32[64, 64] "w"
+        %3 = Constant(@1 _) : f32[64, 64] "u"
+        %4 = MatMul(%0, %2) : f32[b, 64] "xw"
+        %5 = MatMul(%1, %3) : f32[b, 64] "hu"
+        %6 = Add(%4, %5) : f32[b, 64] "sum"
+        %7 = Relu(%6) : f32[b, 64] "new"
+        %8 = MatMul(%0, %3) : f32[b, 64] "xu"
+        return "y" = %7, "z" = %8
+    "#;
+    check_both(
+        text,
+        &[&[64, 64], &[64, 64]],
+        expect![[r#"
+        MatMul MatMul+MatMul+Add+Relu+MatMul
+    "#]],
+    );
+}
+
+const LAYERS: &str = r#"
+    symbols b
+    %0 = Input : f32[b, N] "x"
+    %1 = Constant(@0 _) : f32[N, N] "w"
+    %2 = Constant(@1 _) : f32[N, N] "v"
+    %3 = MatMul(%0, %1) : f32[b, N] "first"
+    %4 = Relu(%3) : f32[b, N] "hidden"
+    %5 = MatMul(%4, %2) : f32[b, N] "second"
+    %6 = Add(%5, %4) : f32[b, N] "sum"
+    return "y" = %6
+"#;
+
+#[test]
+fn layers_share_a_launch_while_they_fit() {
+    let rows: [(usize, Expect); 2] = [
+        (
+            128,
+            expect![[r#"
+        MLP MatMul+Relu+MatMul+Add
+    "#]],
+        ),
+        (
+            512,
+            expect![[r#"
+        MatMul MatMul+Relu
+        MatMul MatMul+Add
+        %4 intermediates of 262144 bytes exceed the 232448 of a block
+    "#]],
+        ),
+    ];
+    for (width, expected) in rows {
+        let text = LAYERS.replace('N', &width.to_string());
+        check(&text, &[&[width, width], &[width, width]], "sm_90a", expected);
+    }
+}
+
+#[test]
+fn rows_take_expressions_before_and_after() {
+    let text = r#"
+        symbols b, s
+        %0 = Input : f32[b, s, 64] "x"
+        %1 = Input : f32[b, s, 64] "residual"
+        %2 = Constant(@0 _) : f32[64] "scale"
+        %3 = Add(%0, %1) : f32[b, s, 64] "sum"
+        %4 = LayerNorm(%3, %2, %2) {axis: 2, epsilon: 0.00001} : f32[b, s, 64], f32[b, s, 1], f32[b, s, 1] "norm"
+        return "y" = %4, "z" = %3
+    "#;
+    check_both(
+        text,
+        &[&[64]],
+        expect![[r#"
+        Normalization Add+LayerNorm
+    "#]],
+    );
+}
+
+#[test]
+fn masked_softmax_is_one_launch() {
+    let text = r#"
+        symbols b, s
+        %0 = Input : f32[b, 4, s, s] "scores"
+        %1 = Input : f32[b, 1, 1, s] "mask"
+        %2 = Constant(8) : f32[] "scale"
+        %3 = Div(%0, %2) : f32[b, 4, s, s] "scaled"
+        %4 = Add(%3, %1) : f32[b, 4, s, s] "masked"
+        %5 = Softmax(%4) {axis: 3} : f32[b, 4, s, s] "weights"
+        return "y" = %5
+    "#;
+    check_both(
+        text,
+        &[],
+        expect![[r#"
+        Normalization Div+Add+Softmax
+    "#]],
+    );
+}
+
+#[test]
+fn norms_that_nobody_recognised_are_one_launch() {
+    let text = r#"
+        symbols b, s
+        %0 = Input : f32[b, s, 64] "x"
+        %1 = Constant(@0 _) : f32[64] "scale"
+        %2 = Constant(0.00001) : f32[] "epsilon"
+        %3 = Mul(%0, %0) : f32[b, s, 64] "squares"
+        %4 = ReduceMean(%3) {axes: [2], keep: true} : f32[b, s, 1] "mean"
+        %5 = Add(%4, %2) : f32[b, s, 1] "shifted"
+        %6 = Sqrt(%5) : f32[b, s, 1] "root"
+        %7 = Div(%0, %6) : f32[b, s, 64] "normed"
+        %8 = Mul(%7, %1) : f32[b, s, 64] "y"
+        return "y" = %8
+    "#;
+    check_both(
+        text,
+        &[&[64]],
+        expect![[r#"
+        Reduction Mul+ReduceMean+Add+Sqrt+Div+Mul
+    "#]],
+    );
+}
+
+#[test]
+fn rows_of_several_shapes_stay_apart() {
+    let text = r#"
+        symbols b, s
+        %0 = Input : f32[b, s, 64] "x"
+        %1 = ReduceSum(%0) {axes: [2], keep: false} : f32[b, s] "inner"
+        %2 = Exp(%1) : f32[b, s] "after"
+        %3 = ReduceMax(%2) {axes: [1], keep: true} : f32[b, 1] "outer"
+        %4 = Softmax(%0) {axis: 1} : f32[b, s, 64] "columns"
+        return "y" = %3, "z" = %4
+    "#;
+    check_both(
+        text,
+        &[],
+        expect![[r#"
+        Reduction ReduceSum
+        Reduction Exp+ReduceMax
+        Normalization Softmax
+        %1 the two have different shapes
+    "#]],
+    );
+}
+
+#[test]
+fn embeddings_are_one_launch() {
+    let text = r#"
+        symbols b, s
+        %0 = Input : i64[b, s] "ids"
+        %1 = Input : i64[b, s] "types"
+        %2 = Constant(@0 _) : f32[100, 64] "words"
+        %3 = Constant(@1 _) : f32[2, 64] "kinds"
+        %4 = Constant(@2 _) : f32[512, 64] "places"
+        %5 = Constant(@3 _) : f32[64] "scale"
+        %6 = Gather(%2, %0) {axis: 0} : f32[b, s, 64] "word"
+        %7 = Gather(%3, %1) {axis: 0} : f32[b, s, 64] "kind"
+        %8 = Add(%6, %7) : f32[b, s, 64] "sum"
+        %9 = Slice(%4) {axes: [{axis: 0, start: 0, len: s, step: 1}]} : f32[s, 64] "place"
+        %10 = Add(%8, %9) : f32[b, s, 64] "all"
+        %11 = LayerNorm(%10, %5, %5) {axis: 2, epsilon: 0.00001} : f32[b, s, 64], f32[b, s, 1], f32[b, s, 1] "norm"
+        return "y" = %11
+    "#;
+    check_both(
+        text,
+        &[&[100, 64], &[2, 64], &[512, 64], &[64]],
+        expect![[r#"
+        Gather Gather+Gather+Add+Add+LayerNorm
+    "#]],
+    );
+}
+
+#[test]
+fn convolutions_take_what_follows() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 8, 32, 32] "x"
+        %1 = Constant(@0 _) : f32[8, 8, 3, 3] "w"
+        %2 = Conv(%0, %1) {strides: [1, 1], dilations: [1, 1], pads_before: [1, 1], pads_after: [1, 1], group: 1} : f32[b, 8, 32, 32] "conv"
+        %3 = Relu(%2) : f32[b, 8, 32, 32] "activated"
+        %4 = Add(%3, %0) : f32[b, 8, 32, 32] "sum"
+        return "y" = %4
+    "#;
+    check_both(
+        text,
+        &[&[8, 8, 3, 3]],
+        expect![[r#"
+        Convolution Conv+Relu+Add
+    "#]],
+    );
+}
+
+#[test]
+fn siblings_share_a_loop_and_views_part_loops() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Exp(%0) : f32[b, 64] "exp"
+        %2 = Tanh(%0) : f32[b, 64] "tanh"
+        %3 = Reshape(%2) {shape: [8*b, 8]} : f32[8*b, 8] "parts"
+        %4 = Sqrt(%3) : f32[8*b, 8] "root"
+        return "y" = %1, "z" = %4
+    "#;
+    check_both(
+        text,
+        &[],
+        expect![[r#"
+        Pointwise Exp+Tanh
+        Pointwise Sqrt
+        %2 a change of view stands between the two
+    "#]],
+    );
+}
+
+#[test]
+fn waiting_for_each_other_is_refused() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Exp(%0) : f32[b, 64] "first"
+        %2 = Softmax(%1) {axis: 0} : f32[b, 64] "between"
+        %3 = Add(%1, %2) : f32[b, 64] "last"
+        return "y" = %3
+    "#;
+    check_both(
+        text,
+        &[],
+        expect![[r#"
+        Pointwise Exp
+        Normalization Softmax
+        Pointwise Add
+        %1 a Normalization operation is a launch of its own
+        %1 fusing would make two groups wait for each other
+        %2 a Normalization operation is a launch of its own
+    "#]],
+    );
+}
+
+#[test]
+fn few_long_rows_are_cut_into_parts() {
+    let text = r#"
+        %0 = Input : f32[2, 1048576] "x"
+        %1 = ReduceSum(%0) {axes: [1], keep: true} : f32[2, 1] "sum"
+        return "y" = %1
+    "#;
+    check(
+        text,
+        &[],
+        "sm_90a",
+        expect![[r#"
+        Reduction ReduceSum, 66 parts
+    "#]],
+    );
+    check(
+        text,
+        &[],
+        "cpu:2",
+        expect![[r#"
+        Reduction ReduceSum
+    "#]],
+    );
+}
+
+#[test]
+fn what_no_template_takes_is_the_librarys() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Exp(%0) : f32[b, 64] "exp"
+        %2 = TopK(%1) {k: 4, axis: 1, largest: true} : f32[b, 4], i64[b, 4] "top"
+        return "y" = %2, "z" = %2.1
+    "#;
+    let graph = graph(text, &[]);
+    let text = |target| plan(&graph, target, &sizes(&[("b", 8)])).print(&graph);
+    expect![[r#"
+        g0 Pointwise Exp (exp): reads 2.0 kB, writes 2.0 kB, 2.0 us by launch
+        g1 Reduction TopK (top) by the library: reads 2.0 kB, writes 384 B, 2.0 us by launch
+    "#]]
+    .assert_eq(&text("sm_90a"));
+    expect![[r#"
+        g0 Pointwise Exp (exp): reads 2.0 kB, writes 2.0 kB, 5.2 us by launch
+        g1 Reduction TopK (top): reads 2.0 kB, writes 384 B, 5.1 us by launch
+    "#]]
+    .assert_eq(&text("cpu:2"));
+}
+
+#[test]
+fn explanations_weigh_what_could_be_fused() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 512] "x"
+        %1 = Constant(@0 _) : f32[512, 512] "w"
+        %2 = MatMul(%0, %1) : f32[b, 512] "product"
+        %3 = Relu(%2) : f32[b, 512] "activated"
+        %4 = MatMul(%3, %1) : f32[b, 512] "again"
+        %5 = Transpose(%4) {perm: [1, 0]} : f32[512, b] "turned"
+        %6 = Exp(%5) : f32[512, b] "exp"
+        return "y" = %6
+    "#;
+    let graph = graph(text, &[&[512, 512]]);
+    for (target, expected) in [
+        (
+            "sm_90a",
+            expect![[r#"
+        g0 -> g1  f32[b, 512] "activated" is stored: intermediates of 262144 bytes exceed the 232448 of a block
+        g1 -> g3  f32[b, 512] "again" is stored: a change of view stands between the two
+    "#]],
+        ),
+        (
+            "cpu:2",
+            expect![[r#"
+        g0 -> g2  f32[b, 512] "again" is stored: a change of view stands between the two
+    "#]],
+        ),
+    ] {
+        expected.assert_eq(&plan(&graph, target, &sizes(&[("b", 4096)])).explain(&graph));
+    }
+}

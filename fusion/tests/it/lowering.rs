@@ -1,0 +1,130 @@
+//! Programs: views, orders and variants.
+
+use crate::{graph, plan, sizes};
+use expect_test::expect;
+use graphene_fusion::groups::Family;
+use graphene_fusion::program::Program;
+use graphene_fusion::{Granularity, lower};
+
+/// Heads of a packed projection of queries, keys and values, attention, and the projection of its heads.
+const PACKED: &str = r#"
+    symbols b, s
+    %0 = Input : f32[b, s, 32] "x"
+    %1 = Input : f32[b, 1, 1, s] "mask"
+    %2 = Constant(@0 _) : f32[32, 96] "w"
+    %3 = Constant(@1 _) : f32[96] "bias"
+    %4 = Constant(@2 _) : f32[32, 32] "wo"
+    %5 = MatMul(%0, %2) : f32[b, s, 96] "qkv"
+    %6 = Add(%5, %3) : f32[b, s, 96] "biased"
+    %7 = Slice(%6) {axes: [{axis: 2, start: 0, len: 32, step: 1}]} : f32[b, s, 32] "q"
+    %8 = Slice(%6) {axes: [{axis: 2, start: 32, len: 32, step: 1}]} : f32[b, s, 32] "k"
+    %9 = Slice(%6) {axes: [{axis: 2, start: 64, len: 32, step: 1}]} : f32[b, s, 32] "v"
+    %10 = Reshape(%7) {shape: [b, s, 4, 8]} : f32[b, s, 4, 8] "q heads"
+    %11 = Reshape(%8) {shape: [b, s, 4, 8]} : f32[b, s, 4, 8] "k heads"
+    %12 = Reshape(%9) {shape: [b, s, 4, 8]} : f32[b, s, 4, 8] "v heads"
+    %13 = Transpose(%10) {perm: [0, 2, 1, 3]} : f32[b, 4, s, 8] "q turned"
+    %14 = Transpose(%11) {perm: [0, 2, 1, 3]} : f32[b, 4, s, 8] "k turned"
+    %15 = Transpose(%12) {perm: [0, 2, 1, 3]} : f32[b, 4, s, 8] "v turned"
+    %16 = Attention(%13, %14, %15, %1) {scale: 0.5, causal: false, softcap: 0, guarded: false} : f32[b, 4, s, 8] "attention"
+    %17 = Transpose(%16) {perm: [0, 2, 1, 3]} : f32[b, s, 4, 8] "turned back"
+    %18 = Reshape(%17) {shape: [b, s, 32]} : f32[b, s, 32] "merged"
+    %19 = MatMul(%18, %4) : f32[b, s, 32] "projected"
+    return "y" = %19
+"#;
+
+fn program(text: &str, weights: &[&[usize]], target: &str) -> Program {
+    let graph = graph(text, weights);
+    let groups = plan(&graph, target, &sizes(&[]));
+    lower(&graph, &groups, &target.parse().unwrap(), Granularity::Fused).unwrap()
+}
+
+#[test]
+fn packed_projections_are_read_in_place() {
+    let weights: &[&[usize]] = &[&[32, 96], &[96], &[32, 32]];
+    let cpu = program(PACKED, weights, "cpu:2");
+    assert!(cpu.steps().iter().all(|step| step.family != Family::Copy), "{cpu}");
+    expect![[r#"
+        program {
+          @0 = input 0 f32[32*b*s] "x"
+          @1 = input 1 f32[b*s] "mask"
+          @2 = weight f32[3072] "w"
+          @3 = weight f32[96] "bias"
+          @4 = intermediate f32[96*b*s] "biased"
+          @5 = intermediate f32[32*b*s] "attention"
+          @6 = weight f32[1024] "wo"
+          @7 = output 0 f32[32*b*s] "projected"
+          step 0 MatMul "MatMul+Add (biased)"
+            variants wide if b*s >= 16896, narrow if b*s >= 16, else few
+            reads  @0 [b:32*s, s:32, 32:1]
+            reads  @2 [32:96, 96:1]
+            reads  @3 [96:1]
+            writes @4 [b:96*s, s:96, 96:1]
+          step 1 FMHA "Attention (attention)"
+            variants one block if s <= 128, else online
+            reads  @4 [b:96*s, 4:8, s:96, 8:1]
+            reads  @4 +32 [b:96*s, 4:8, s:96, 8:1]
+            reads  @4 +64 [b:96*s, 4:8, s:96, 8:1]
+            reads  @1 [b:s, 1:s, 1:s, s:1]
+            writes @5 [b:32*s, 4:8, s:32, 8:1]
+          step 2 MatMul "MatMul (projected)"
+            variants wide if b*s >= 16896, narrow if b*s >= 16, else few
+            reads  @5 [b:32*s, s:32, 32:1]
+            reads  @6 [32:32, 32:1]
+            writes @7 [b:32*s, s:32, 32:1]
+        }
+    "#]]
+    .assert_eq(&program(PACKED, weights, "sm_90a").to_string());
+}
+
+#[test]
+fn producers_write_in_the_order_of_a_merge() {
+    // A reshape that could not be written as a view of row-major memory.
+    let text = r#"
+        symbols b, s
+        %0 = Input : f32[b, 4, s, 8] "x"
+        %1 = Constant(@0 _) : f32[8, 8] "w"
+        %2 = MatMul(%0, %1) : f32[b, 4, s, 8] "product"
+        %3 = Relu(%2) : f32[b, 4, s, 8] "activated"
+        %4 = Transpose(%3) {perm: [0, 2, 1, 3]} : f32[b, s, 4, 8] "turned"
+        %5 = Reshape(%4) {shape: [b, s, 32]} : f32[b, s, 32] "merged"
+        %6 = Softmax(%5) {axis: 2} : f32[b, s, 32] "softmax"
+        return "y" = %6
+    "#;
+    let program = program(text, &[&[8, 8]], "cpu:2");
+    let families: Vec<_> = program.steps().iter().map(|step| step.family).collect();
+    assert_eq!(families, [Family::MatMul, Family::Normalization], "{program}");
+}
+
+#[test]
+fn literals_stand_in_bodies() {
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 64] "x"
+        %1 = Constant(@0 _) : f32[64, 64] "w"
+        %2 = Constant(2) : f32[] "two"
+        %3 = MatMul(%0, %1) : f32[b, 64] "product"
+        %4 = Mul(%3, %2) : f32[b, 64] "doubled"
+        return "y" = %4
+    "#;
+    let program = program(text, &[&[64, 64]], "cpu:2");
+    let [step] = program.steps() else { panic!("{program}") };
+    assert_eq!((step.inputs.len(), step.body.len()), (2, 5), "{program}");
+}
+
+#[test]
+fn variants_are_chosen_by_sizes() {
+    let program = program(PACKED, &[&[32, 96], &[96], &[32, 32]], "sm_90a");
+    let names = |b: i64, s: i64| -> Vec<&str> {
+        let sizes = sizes(&[("b", b), ("s", s)]);
+        let steps = program.steps().iter();
+        let chosen = steps.map(|step| &step.variants.all()[step.variants.choose(&sizes).unwrap()]);
+        chosen.map(|variant| variant.name).collect()
+    };
+    assert_eq!(names(1, 1), ["few", "one block", "few"]);
+    assert_eq!(names(2, 128), ["narrow", "one block", "narrow"]);
+    assert_eq!(names(512, 129), ["wide", "online", "wide"]);
+    for step in program.steps() {
+        let variants = step.variants.all();
+        assert!((1..=4).contains(&variants.len()));
+    }
+}
