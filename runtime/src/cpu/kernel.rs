@@ -4,11 +4,11 @@
 //! is reported under that name.
 
 use super::kernels::reduce::Reduce;
-use super::layers::{BoundLayers, Layers, run_layers};
+use super::layers::{BoundLayers, ConvLayer, Layers, run_layers};
 use super::loops::{Domain, Loop, LoopInput};
 use super::run::{
-    Io, run_attention, run_concat, run_conv, run_conv_transpose, run_copy, run_gather, run_matmul,
-    run_norm, run_pool, run_reduce, run_reference, run_rnn, run_softmax,
+    Io, run_attention, run_concat, run_conv, run_conv_layer, run_conv_transpose, run_copy,
+    run_gather, run_matmul, run_norm, run_pool, run_reduce, run_reference, run_rnn, run_softmax,
 };
 use crate::bind::BoundStep;
 use crate::error::Result;
@@ -48,6 +48,8 @@ pub(crate) enum Kernel {
     Rnn(RnnAttrs),
     /// A convolution.
     Conv(ConvAttrs),
+    /// A convolution with what follows it.
+    ConvLayer(ConvLayer),
     /// The transpose of a convolution.
     ConvTranspose(ConvAttrs),
     /// A pooling.
@@ -60,7 +62,7 @@ pub(crate) enum Kernel {
 #[derive(Clone, Debug)]
 pub(crate) struct BoundKernel {
     pub(crate) kernel: Kernel,
-    /// The index space of a loop.
+    /// The index space of a loop or an epilogue.
     pub(crate) domain: Option<Domain>,
     /// Where the operands of layers lie.
     layers: Option<BoundLayers>,
@@ -77,7 +79,7 @@ impl Kernel {
             return Loop::compile(body).map_or(Self::Reference, Self::Loop);
         }
         if is_fused(body) {
-            return Layers::compile(body).map_or(Self::Reference, Self::Layers);
+            return Self::fused(body);
         }
         let Some((_, node)) = body.nodes().last() else { return Self::Reference };
         // These kernels compute one operation.
@@ -137,6 +139,12 @@ impl Kernel {
         }
     }
 
+    /// The kernel of several operations that are not all pointwise.
+    fn fused(body: &Graph) -> Self {
+        let layers = Layers::compile(body).map(Self::Layers);
+        layers.or_else(|| ConvLayer::compile(body).map(Self::ConvLayer)).unwrap_or(Self::Reference)
+    }
+
     /// The name in profiles.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -152,6 +160,7 @@ impl Kernel {
             Self::Attention(_) => "attention",
             Self::Rnn(_) => "rnn",
             Self::Conv(_) => "conv",
+            Self::ConvLayer(_) => "conv+epilogue",
             Self::ConvTranspose(_) => "conv-transpose",
             Self::Pool(_) => "pool",
             Self::Reference => "reference",
@@ -165,6 +174,7 @@ impl Kernel {
     pub(crate) fn bind(&self, step: &BoundStep) -> Result<BoundKernel> {
         let domain = match self {
             Self::Loop(_) => Some(Domain::new(&step.outputs, &step.inputs)?),
+            Self::ConvLayer(layer) => Some(layer.domain(step)?),
             _ => None,
         };
         let layers = match self {
@@ -206,6 +216,10 @@ impl BoundKernel {
             Kernel::Attention(attrs) => run_attention(step, io, attrs),
             Kernel::Rnn(attrs) => run_rnn(step, io, attrs),
             Kernel::Conv(attrs) => run_conv(step, io, attrs),
+            Kernel::ConvLayer(layer) => {
+                let domain = self.domain.as_ref().expect("epilogues are bound with their domain");
+                run_conv_layer(layer, domain, io)
+            }
             Kernel::ConvTranspose(attrs) => run_conv_transpose(step, io, attrs),
             Kernel::Pool(attrs) => run_pool(step, io, attrs),
             Kernel::Reference => run_reference(step, io, bindings),

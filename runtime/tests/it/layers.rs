@@ -4,7 +4,7 @@ use crate::check::{Random, check_group, random_inputs};
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, ValueId};
-use graphene_frontend::op::{Binary, Op, SliceAxis, Unary};
+use graphene_frontend::op::{Binary, ConvAttrs, Op, SliceAxis, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use graphene_fusion::groups::Family;
@@ -282,6 +282,57 @@ fn layers_may_be_kept_gated_and_given() {
             g.give(logits);
             g.give(gate);
             g.check(&sizes(&[("s", s)]), "mlp", tolerance * 8.0);
+        }
+    }
+}
+
+#[test]
+fn convolutions_with_epilogues() {
+    for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2)] {
+        // Images, channels, filters, groups and spatial sizes.
+        let rows = [
+            (1, 3, 8, 1, vec![9, 11]),
+            (3, 8, 8, 8, vec![7, 6]),
+            (2, 4, 6, 2, vec![30]),
+            (5, 2, 3, 1, vec![4, 3, 5]),
+            (0, 3, 8, 1, vec![9, 11]),
+            (1, 16, 70, 1, vec![33, 31]),
+        ];
+        for (images, channels, filters, group, spatial) in rows {
+            for outputs in [&[0][..], &[0, 1, 2]] {
+                let mut g = Build::new(dtype);
+                let rank = spatial.len();
+                let attrs = ConvAttrs {
+                    strides: vec![1; rank],
+                    dilations: vec![1; rank],
+                    pads_before: vec![1; rank],
+                    pads_after: vec![1; rank],
+                    group,
+                };
+                let shape = |channels: usize| {
+                    let sizes = [images, channels].into_iter().chain(spatial.iter().copied());
+                    sizes.map(|size| size.to_string()).collect::<Vec<_>>().join(",")
+                };
+                let (x, residual) = (g.input(&shape(channels)), g.input(&shape(filters)));
+                let window: Vec<usize> =
+                    [filters, channels / group].into_iter().chain(vec![3; rank]).collect();
+                let w = g.weight(&window);
+                let bias = g.weight(&[filters]);
+                let column: Vec<usize> = [filters].into_iter().chain(vec![1; rank]).collect();
+                let (scale, shift) = (g.weight(&column), g.weight(&column));
+                let conv = g.add(Op::Conv(attrs), &[x, w, bias]);
+                let y = g.times(conv, scale);
+                let y = g.sum(y, shift);
+                let y = g.sum(residual, y);
+                let z = g.unary(Unary::Relu, y);
+                let all = [z, conv, y];
+                outputs.iter().for_each(|&output| g.give(all[output]));
+                let inputs = random_inputs(&g.graph, &sizes(&[]), &mut Random(5));
+                let family = Family::Convolution;
+                let tolerance = tolerance * 8.0;
+                let kernel = "conv+epilogue";
+                check_group(&g.graph, family, &sizes(&[]), &inputs, kernel, tolerance);
+            }
         }
     }
 }

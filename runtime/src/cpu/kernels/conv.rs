@@ -79,6 +79,23 @@ pub fn conv(
     bias: Option<&[f32]>,
     conv: Conv<'_>,
 ) -> Result<()> {
+    conv_then(y, x, w, bias, conv, |_, _| {})
+}
+
+/// As [`conv`], and `then(first, elements)` runs on each part of `y` right after it is computed, while it
+/// may be in cache; `first` is the part's first element. Parts are disjoint, cover `y`, and are visited by
+/// several threads in any order.
+///
+/// # Errors
+/// As [`conv`].
+pub fn conv_then(
+    y: &mut [f32],
+    x: &[f32],
+    w: &[f32],
+    bias: Option<&[f32]>,
+    conv: Conv<'_>,
+    then: impl Fn(usize, &mut [f32]) + Sync,
+) -> Result<()> {
     let grid = Grid::new(conv.geometry)?;
     conv.check(Lens { x: x.len(), w: w.len(), y: y.len() }, &grid, false, bias)?;
     if conv.filters < FEW && !y.is_empty() {
@@ -86,11 +103,21 @@ pub fn conv(
         planes.for_each(|(plane, y)| {
             let (part, filter) = (plane / conv.filters, plane % conv.filters);
             part_of(part, x, w, bias, conv, &grid).direct(y, filter);
+            then(plane * y.len(), y);
         });
         return Ok(());
     }
     each_part(y, conv, conv.filters * grid.outer(), |part, y, columns, spread| {
-        part_of(part, x, w, bias, conv, &grid).unrolled(y, columns, spread)
+        part_of(part, x, w, bias, conv, &grid).unrolled(y, columns, spread)?;
+        let first = part * y.len();
+        if spread {
+            let plane = grid.outer();
+            let planes = y.par_chunks_exact_mut(plane).enumerate();
+            planes.for_each(|(filter, y)| then(first + filter * plane, y));
+        } else {
+            then(first, y);
+        }
+        Ok(())
     })
 }
 

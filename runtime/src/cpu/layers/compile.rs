@@ -118,7 +118,8 @@ impl<'a> Compiler<'a> {
                 written.push(*value);
             }
         }
-        let (graph, reads) = self.epilogue(stage, &products, &written)?;
+        let (graph, reads) =
+            epilogue(self.body, &written, |value| self.read(stage, &products, value))?;
         let epilogue = Loop::compile(&graph)?;
         // A product is best computed where an output will be: the epilogue then works in place.
         let native = |write: &Write| match *write {
@@ -146,58 +147,50 @@ impl<'a> Compiler<'a> {
         self.products(0).next().map_or(DType::F32, |id| self.body.ty(id.value()).dtype)
     }
 
-    /// The pointwise operations of a layer as a graph of their own, and what its inputs are.
-    fn epilogue(
-        &self,
-        stage: usize,
-        products: &[NodeId],
-        written: &[ValueId],
-    ) -> Option<(Graph, Vec<Read>)> {
-        let mut graph = Graph::new();
-        let mut reads = Vec::new();
-        let mut own: BTreeMap<ValueId, ValueId> = BTreeMap::new();
-        let needed = self.needed(stage, written);
-        for (id, node) in self.body.nodes() {
-            let value = id.value();
-            if !needed.contains(&value) {
-                continue;
-            }
-            let read = match node.op() {
-                Op::Input => Some(Read::Input(self.input(value)?)),
-                _ if self.stages.get(&value).is_some_and(|&other| other < stage) => {
-                    Some(Read::Kept(self.kept.iter().position(|kept| *kept == value)?))
-                }
-                Op::MatMul => Some(Read::Product(products.iter().position(|&other| other == id)?)),
-                _ => None,
-            };
-            let new = match (read, node.op()) {
-                (Some(read), _) => {
-                    reads.push(read);
-                    graph.add_input(node.name(), self.body.ty(value).clone()).ok()?
-                }
-                (None, Op::Constant(tensor)) => graph.add_constant(node.name(), tensor.clone()),
-                (None, op) => {
-                    let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| own[&v])).collect();
-                    graph.add(node.name(), op.clone(), &inputs).ok()?.value()
-                }
-            };
-            own.insert(value, new);
+    /// What a layer's epilogue finds made, if it does not make this value.
+    fn read(&self, stage: usize, products: &[NodeId], value: ValueId) -> Option<Read> {
+        if let Some(number) = self.input(value) {
+            return Some(Read::Input(number));
         }
-        written.iter().for_each(|value| graph.add_output("y", own[value]));
-        Some((graph, reads))
+        if self.stages.get(&value).is_some_and(|&other| other < stage) {
+            return self.kept.iter().position(|kept| *kept == value).map(Read::Kept);
+        }
+        products.iter().position(|id| id.value() == value).map(Read::Product)
     }
+}
 
-    /// The values that a layer's epilogue makes or reads.
-    fn needed(&self, stage: usize, written: &[ValueId]) -> BTreeSet<ValueId> {
-        let mut needed = BTreeSet::new();
-        let mut pending = written.to_vec();
-        while let Some(value) = pending.pop() {
-            let node = self.body.node(value.node);
-            let made = self.stages.get(&value).is_none_or(|&other| other == stage);
-            if needed.insert(value) && made && !matches!(node.op(), Op::MatMul) {
-                pending.extend(node.inputs().iter().flatten());
-            }
+/// The pointwise operations that lead to some values as a graph of their own, and what its inputs are.
+/// `read` names what they find made. `None` if they cannot be rebuilt.
+pub(super) fn epilogue(
+    body: &Graph,
+    written: &[ValueId],
+    read: impl Fn(ValueId) -> Option<Read>,
+) -> Option<(Graph, Vec<Read>)> {
+    let mut needed = BTreeSet::new();
+    let mut pending = written.to_vec();
+    while let Some(value) = pending.pop() {
+        if needed.insert(value) && read(value).is_none() {
+            pending.extend(body.node(value.node).inputs().iter().flatten());
         }
-        needed
     }
+    let mut graph = Graph::new();
+    let mut reads = Vec::new();
+    let mut own: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    for value in needed {
+        let node = body.node(value.node);
+        let new = match (read(value), node.op()) {
+            (Some(read), _) => {
+                reads.push(read);
+                graph.add_input(node.name(), body.ty(value).clone()).ok()?
+            }
+            (None, Op::Constant(tensor)) => graph.add_constant(node.name(), tensor.clone()),
+            (None, op) => {
+                let inputs = node.inputs().iter().map(|v| v.map(|v| own[&v]));
+                graph.add(node.name(), op.clone(), &inputs.collect::<Vec<_>>()).ok()?.value()
+            }
+        };
+        own.insert(value, new);
+    }
+    written.iter().for_each(|value| graph.add_output("y", own[value]));
+    Some((graph, reads))
 }

@@ -9,9 +9,11 @@
 
 mod bind;
 mod compile;
+mod conv;
 mod run;
 
 pub(crate) use bind::BoundLayers;
+pub(crate) use conv::{ConvLayer, ConvRead};
 pub(crate) use run::run_layers;
 
 use super::loops::Loop;

@@ -27,12 +27,12 @@ const COLUMNS: usize = 48;
 /// The most rows of a tile that is computed in place: more are better shared by threads.
 const TALL: usize = 4096;
 
-/// Elements of a tile that is computed beside its place, and of all that a thread keeps between
-/// layers: they stay in the second-level cache.
+/// Elements of a tile that is computed beside its place: it stays in the second-level cache.
 const CACHED: usize = 3 << 17;
 
-/// Rows that a thread takes through a chain of layers at least, for B is packed anew for each.
-const FEW_ROWS: usize = 64;
+/// Rows that a thread takes through a chain of layers at a time at most. Every B is packed anew for
+/// each such block: with fewer rows that costs more than what lies between layers gains by being near.
+const CHAIN: usize = 1024;
 
 /// The numbers that a layer multiplies.
 trait Number: Element + Pod {
@@ -273,7 +273,8 @@ impl<T: Number> Run<'_, T> {
             _ => (2 * threads).div_ceil(matrices),
         };
         let ([layer], [bound]) = (&self.layers.layers[..], &self.bound.layers[..]) else {
-            return (self.tile_of_chain(rows, wanted), None);
+            let blocks = rows.div_ceil(CHAIN).next_multiple_of(wanted);
+            return (rows.div_ceil(blocks).next_multiple_of(8).min(rows), None);
         };
         let all = bound.columns.max(1);
         let across = wanted.min(all / NARROW).max(1);
@@ -286,13 +287,6 @@ impl<T: Number> Run<'_, T> {
         let tallest = if beside { CACHED / columns } else { TALL };
         let tall = rows.div_ceil(rows.div_ceil(tallest).max(down));
         (tall.next_multiple_of(8).min(rows), Some(columns))
-    }
-
-    fn tile_of_chain(&self, rows: usize, wanted: usize) -> usize {
-        let width: usize = self.bound.layers.iter().map(|layer| layer.columns).sum();
-        let tallest = (CACHED / width.max(1)).max(FEW_ROWS);
-        let blocks = rows.div_ceil(tallest).max(wanted);
-        rows.div_ceil(blocks.next_multiple_of(wanted)).next_multiple_of(8).min(rows)
     }
 
     /// Runs a layer on a block.

@@ -25,6 +25,22 @@ pub(crate) struct Tile {
     pub(crate) pitch: usize,
 }
 
+/// The places of a tile's elements in an input through which the tile moves evenly.
+#[derive(Clone, Copy)]
+pub(super) struct Even {
+    start: isize,
+    row: isize,
+    column: isize,
+}
+
+impl Even {
+    /// The place of an element of the tile, and the stride of those after it in its row.
+    pub(super) fn at(self, row: usize, column: usize) -> (usize, isize) {
+        let place = self.start + row as isize * self.row + column as isize * self.column;
+        (place as usize, self.column)
+    }
+}
+
 /// A walk of one input through consecutive elements of the domain.
 pub(crate) struct Walk<'a> {
     domain: &'a Domain,
@@ -43,6 +59,16 @@ impl Tile {
     pub(crate) fn range(elements: Range<usize>) -> Self {
         let width = elements.len();
         Self { first: elements.start, rows: 1, width, pitch: width }
+    }
+
+    /// The same elements as rows of this length, if they are such rows and these are not short.
+    pub(super) fn by_rows(self, row: usize, short: usize) -> Self {
+        let whole = row >= short && self.rows == 1;
+        if whole && self.first.is_multiple_of(row) && self.width.is_multiple_of(row) {
+            Self { rows: self.width / row, width: row, pitch: row, ..self }
+        } else {
+            self
+        }
     }
 }
 
@@ -143,6 +169,25 @@ impl Domain {
             row /= size;
         }
         Some((at as usize, *stride))
+    }
+
+    /// The places of a tile's elements in an input, if its rows are parts of as many rows of the domain,
+    /// which all differ along one dim.
+    pub(super) fn even(&self, input: usize, tile: Tile) -> Option<Even> {
+        let (start, column) = self.run(input, tile.first, tile.width)?;
+        let outer = self.sizes.len().checked_sub(2);
+        let row = match (outer, tile.rows) {
+            (_, 0 | 1) => 0,
+            (Some(axis), rows) if tile.pitch == self.row() => {
+                let first = tile.first / self.row() % self.sizes[axis];
+                if first + rows > self.sizes[axis] {
+                    return None;
+                }
+                self.inputs[input].1[axis]
+            }
+            _ => return None,
+        };
+        Some(Even { start: start as isize, row, column })
     }
 
     /// The input's walk through the `len` elements from `start` on.

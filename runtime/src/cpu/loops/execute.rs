@@ -48,11 +48,16 @@ pub(crate) struct Workspace {
 /// The blocks of the inputs: where they lie, or `None` where they were gathered.
 type Direct<'a> = Vec<Option<Elements<'a>>>;
 
-/// A block of a tile: its first element in the domain and in the tile, and its length.
+/// A block of a tile.
 #[derive(Clone, Copy)]
 struct Block {
+    /// Its first element in the domain.
     start: usize,
+    /// Its first element in the tile.
     at: usize,
+    /// The same as a row and a column of the tile.
+    row: usize,
+    column: usize,
     len: usize,
 }
 
@@ -65,7 +70,10 @@ impl Loop {
         let threads = rayon::current_num_threads();
         let work = domain.len.saturating_mul(self.len().max(1));
         let parts = if work < PARALLEL { 1 } else { threads * 4 };
-        let chunk = domain.len.div_ceil(parts).next_multiple_of(BLOCK);
+        let chunk = domain.len.div_ceil(parts);
+        let row = domain.row();
+        let whole = row >= LONG_ROW && row <= chunk;
+        let chunk = chunk.next_multiple_of(if whole { row } else { BLOCK });
         let mut chunks: Vec<(usize, Vec<LoopOutput<'_>>)> =
             (0..domain.len.div_ceil(chunk)).map(|i| (i * chunk, Vec::new())).collect();
         for ((dtype, _), bytes) in self.outputs.iter().zip(outputs) {
@@ -103,18 +111,27 @@ impl Loop {
         outputs: &mut [LoopOutput<'_>],
         workspace: &mut Workspace,
     ) {
+        if tile.width == 0 || tile.rows == 0 {
+            return;
+        }
         let Workspace { registers, gathered } = workspace;
         let mut direct = vec![None; inputs.len()];
+        let rows = outputs.iter().any(|output| matches!(output, LoopOutput::Rows(_)));
+        // Whole rows of the domain are taken one by one, for then most inputs move evenly.
+        let tile = if rows { tile } else { tile.by_rows(domain.row(), LONG_ROW) };
+        let walks: Vec<_> = (0..inputs.len()).map(|i| domain.even(i, tile)).collect();
         for row in 0..tile.rows {
-            let (start, at) = (tile.first + row * tile.pitch, row * tile.width);
             let mut done = 0;
             while done < tile.width {
-                let block = Block { start: start + done, at: at + done, len: tile.width - done };
-                let block = Block { len: block_len(domain, block), ..block };
+                let start = tile.first + row * tile.pitch + done;
+                let mut block =
+                    Block { start, at: row * tile.width + done, row, column: done, len: 0 };
+                block.len = block_len(domain, start, tile.width - done);
                 for (i, input) in inputs.iter().enumerate() {
-                    direct[i] = self.load(domain, i, input, block, outputs, tile.width, gathered);
+                    let run = walks[i].map(|even| even.at(row, done));
+                    direct[i] = self.load((domain, run), i, input, block, outputs, gathered);
                 }
-                self.run_block(block, tile.width, outputs, registers, (&direct, gathered));
+                self.run_block(block, outputs, registers, (&direct, gathered));
                 done += block.len;
             }
         }
@@ -123,7 +140,6 @@ impl Loop {
     fn run_block(
         &self,
         block: Block,
-        width: usize,
         outputs: &mut [LoopOutput<'_>],
         registers: &mut Registers,
         inputs: (&Direct<'_>, &Registers),
@@ -132,7 +148,7 @@ impl Loop {
         for instruction in &self.instructions {
             match instruction.stored {
                 Some(output) => {
-                    let target = outputs[output].f32(block, width);
+                    let target = outputs[output].f32(block);
                     self.compute_f32(instruction, target, registers, inputs, n);
                 }
                 None => self.compute(instruction, registers, inputs, n),
@@ -143,26 +159,24 @@ impl Loop {
             let elements = self.block(*source, registers, inputs, n);
             match output {
                 LoopOutput::Tile(tile) => tile.set(block.at, elements, n),
-                _ => store(*dtype, elements, output.bytes(block, width, dtype.size())),
+                _ => store(*dtype, elements, output.bytes(block, dtype.size())),
             }
         }
     }
 
     /// An input's block: where it lies, or else it is gathered.
-    #[allow(clippy::too_many_arguments)] // One input's block: where, how many, from what, into what.
     fn load<'a>(
         &self,
-        domain: &Domain,
+        (domain, run): (&Domain, Option<(usize, isize)>),
         i: usize,
         input: &LoopInput<'a>,
         block: Block,
         outputs: &mut [LoopOutput<'_>],
-        width: usize,
         gathered: &mut Registers,
     ) -> Option<Elements<'a>> {
         let (dtype, n) = (self.inputs[i], block.len);
         match *input {
-            LoopInput::Bytes(bytes) => match domain.run(i, block.start, n) {
+            LoopInput::Bytes(bytes) => match run.or_else(|| domain.run(i, block.start, n)) {
                 Some((from, 1)) if dtype == DType::F32 => {
                     return Some(Elements::F32(&typed(bytes)[from..][..n]));
                 }
@@ -178,7 +192,7 @@ impl Loop {
             LoopInput::Overwritten(output) => match &mut outputs[output] {
                 LoopOutput::Tile(tile) => gathered.copy(i, tile.part(block.at, n), 0..n),
                 output => {
-                    let bytes = output.bytes(block, width, dtype.size());
+                    let bytes = output.bytes(block, dtype.size());
                     gathered.gather(i, dtype, bytes, 0, 1, 0..n);
                 }
             },
@@ -289,29 +303,30 @@ impl Loop {
     }
 }
 
-/// How much of this rest of a row is run at a time.
-fn block_len(domain: &Domain, rest: Block) -> usize {
+/// How many of the `left` elements from `start` on are run at a time.
+fn block_len(domain: &Domain, start: usize, left: usize) -> usize {
     let row = domain.row();
-    let longest = if row < LONG_ROW { BLOCK } else { BLOCK.min(row - rest.start % row) };
-    rest.len.min(longest)
+    let left = if row < LONG_ROW { left } else { left.min(row - start % row) };
+    // Blocks of one row are about as long as each other.
+    left.div_ceil(left.div_ceil(BLOCK)).next_multiple_of(16).min(left)
 }
 
 impl LoopOutput<'_> {
     /// The bytes of a block.
-    fn bytes(&mut self, block: Block, width: usize, size: usize) -> &mut [u8] {
+    fn bytes(&mut self, block: Block, size: usize) -> &mut [u8] {
         let n = block.len * size;
         match self {
             Self::Bytes(bytes) => &mut bytes[block.at * size..][..n],
-            Self::Rows(rows) => &mut rows[block.at / width][block.at % width * size..][..n],
+            Self::Rows(rows) => &mut rows[block.row][block.column * size..][..n],
             Self::Tile(_) => &mut [],
         }
     }
 
     /// The elements of a block of an output of type f32.
-    fn f32(&mut self, block: Block, width: usize) -> &mut [f32] {
+    fn f32(&mut self, block: Block) -> &mut [f32] {
         match self {
             Self::Tile(ElementsMut::F32(elements)) => &mut elements[block.at..][..block.len],
-            _ => typed_mut(self.bytes(block, width, size_of::<f32>())),
+            _ => typed_mut(self.bytes(block, size_of::<f32>())),
         }
     }
 }

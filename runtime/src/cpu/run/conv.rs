@@ -1,15 +1,22 @@
 //! Convolutions and poolings.
 
-use super::wide::{Wide, zeros};
-use super::{Io, input_number, output_number, required_input};
-use crate::cpu::kernels::conv::{Conv, conv, conv_transpose};
+use super::wide::{Wide, narrow, zeros};
+use super::{Io, input_number, output_number, with_row_major};
+use crate::cpu::kernels::conv::{Conv, conv, conv_then, conv_transpose};
 use crate::cpu::kernels::pointwise::{Binary, Unary, powf};
 use crate::cpu::kernels::pool::{Geometry, Pool, max_pool, pool};
+use crate::cpu::layers::{ConvLayer, ConvRead};
+use crate::cpu::loops::{Domain, LoopInput, LoopOutput, Tile};
+use crate::cpu::memory::Storage;
 use crate::error::{Error, Result};
+use bytemuck::cast_slice_mut;
+use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{ConvAttrs, IndexOrder, PoolAttrs, PoolKind};
 use graphene_fusion::program::Step;
+use half::{bf16, f16};
 use rayon::iter::{IntoParallelRefMutIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
+use std::borrow::Cow;
 
 /// Batch, channels and spatial sizes.
 fn split(shape: &[usize]) -> Result<(usize, usize, &[usize])> {
@@ -19,33 +26,64 @@ fn split(shape: &[usize]) -> Result<(usize, usize, &[usize])> {
     }
 }
 
+/// A convolution's operands in f32.
+struct Operands<'a> {
+    x: Cow<'a, [f32]>,
+    w: Cow<'a, [f32]>,
+    bias: Option<Cow<'a, [f32]>>,
+    shapes: [&'a [usize]; 2],
+}
+
+impl<'a> Operands<'a> {
+    fn new(io: &Io<'a>, [x, w, bias]: [Option<usize>; 3]) -> Result<Self> {
+        let given = |number: Option<usize>| {
+            io.reals(number.ok_or(Error::Unsupported { what: "a missing operand" })?)
+        };
+        let ((x, x_shape), (w, w_shape)) = (given(x)?, given(w)?);
+        let bias = match bias {
+            Some(number) => Some(io.reals(number)?.0),
+            None => None,
+        };
+        Ok(Self { x, w, bias, shapes: [x_shape, w_shape] })
+    }
+
+    /// Sizes of the convolution, or of its transpose, that writes this shape.
+    fn sizes<'b>(
+        &'b self,
+        attrs: &'b ConvAttrs,
+        y: &'b [usize],
+        transposed: bool,
+    ) -> Result<Conv<'b>> {
+        let ((images, _, from), (rows, columns, kernel)) =
+            (split(self.shapes[0])?, split(self.shapes[1])?);
+        let (_, _, to) = split(y)?;
+        let grouped =
+            rows.checked_div(attrs.group).ok_or(Error::Unsupported { what: "no groups" })?;
+        let (channels, filters, inner, outer) = match transposed {
+            false => (columns, grouped, from, to),
+            true => (grouped, columns, to, from),
+        };
+        let geometry = Geometry {
+            inner,
+            outer,
+            kernel,
+            strides: &attrs.strides,
+            dilations: &attrs.dilations,
+            before: &attrs.pads_before,
+        };
+        Ok(Conv { images, groups: attrs.group, channels, filters, geometry })
+    }
+}
+
 fn run(step: &Step, mut io: Io<'_>, attrs: &ConvAttrs, transposed: bool) -> Result<()> {
-    let (x, x_shape) = io.reals(required_input(step, 0)?)?;
-    let (w, w_shape) = io.reals(required_input(step, 1)?)?;
-    let bias = match input_number(step, 2)? {
-        Some(number) => Some(io.reals(number)?.0),
-        None => None,
-    };
-    let ((images, _, from), (rows, columns, kernel)) = (split(x_shape)?, split(w_shape)?);
+    let numbers = [0, 1, 2].map(|place| input_number(step, place));
+    let [x, w, bias] = numbers;
+    let operands = Operands::new(&io, [x?, w?, bias?])?;
     let output = &mut io.outputs[0];
-    let (_, _, to) = split(&output.operand.shape)?;
-    let grouped = rows.checked_div(attrs.group).ok_or(Error::Unsupported { what: "no groups" })?;
-    let (channels, filters, inner, outer) = match transposed {
-        false => (columns, grouped, from, to),
-        true => (grouped, columns, to, from),
-    };
-    let geometry = Geometry {
-        inner,
-        outer,
-        kernel,
-        strides: &attrs.strides,
-        dilations: &attrs.dilations,
-        before: &attrs.pads_before,
-    };
-    let sizes = Conv { images, groups: attrs.group, channels, filters, geometry };
+    let sizes = operands.sizes(attrs, &output.operand.shape, transposed)?;
     let mut y = Wide::new(output)?;
     let kernel = if transposed { conv_transpose } else { conv };
-    kernel(y.elements(), &x, &w, bias.as_deref(), sizes)?;
+    kernel(y.elements(), &operands.x, &operands.w, operands.bias.as_deref(), sizes)?;
     y.finish();
     Ok(())
 }
@@ -56,6 +94,69 @@ pub(crate) fn run_conv(step: &Step, io: Io<'_>, attrs: &ConvAttrs) -> Result<()>
 
 pub(crate) fn run_conv_transpose(step: &Step, io: Io<'_>, attrs: &ConvAttrs) -> Result<()> {
     run(step, io, attrs, true)
+}
+
+/// A convolution with its epilogue: on each part as it is computed if there is one output, in f32; else on
+/// all of it afterwards.
+pub(crate) fn run_conv_layer(layer: &ConvLayer, domain: &Domain, mut io: Io<'_>) -> Result<()> {
+    let operands = Operands::new(&io, layer.operands)?;
+    let shape = io.outputs[0].operand.shape.clone();
+    let sizes = operands.sizes(&layer.attrs, &shape, false)?;
+    let given = io.loop_inputs();
+    let Operands { x, w, bias, .. } = &operands;
+    let near = matches!(&io.outputs[..], [output] if output.dtype == DType::F32);
+    let dtype = layer.dtype;
+    with_row_major(&mut io.outputs, |mut outputs| {
+        if let [y] = &mut outputs[..]
+            && near
+            && dtype == DType::F32
+        {
+            let inputs = epilogue_inputs(layer, &given, LoopInput::Overwritten(0));
+            let then = |first: usize, part: &mut [f32]| {
+                let tile = Tile::range(first..first + part.len());
+                let part = LoopOutput::Bytes(cast_slice_mut(part));
+                let workspace = &mut layer.epilogue.workspace();
+                layer.epilogue.run_tile(domain, tile, &inputs, &mut [part], workspace);
+            };
+            return conv_then(cast_slice_mut(y), x, w, bias.as_deref(), sizes, then);
+        }
+        let mut stored = Storage::new(shape.iter().product::<usize>() * dtype.size())?;
+        let run = |y: &mut [f32]| conv(y, x, w, bias.as_deref(), sizes);
+        narrowed(dtype, stored.bytes_mut(), run)?;
+        let inputs = epilogue_inputs(layer, &given, LoopInput::Bytes(stored.as_ref()));
+        layer.epilogue.run(domain, &inputs, outputs);
+        Ok(())
+    })
+}
+
+fn epilogue_inputs<'a>(
+    layer: &ConvLayer,
+    given: &[LoopInput<'a>],
+    result: LoopInput<'a>,
+) -> Vec<LoopInput<'a>> {
+    let read = |read| match read {
+        ConvRead::Input(number) => given[number],
+        ConvRead::Result => result,
+    };
+    layer.reads().map(read).collect()
+}
+
+/// Writes elements that are computed in f32 in their type.
+fn narrowed(
+    dtype: DType,
+    to: &mut [u8],
+    compute: impl FnOnce(&mut [f32]) -> Result<()>,
+) -> Result<()> {
+    if dtype == DType::F32 {
+        return compute(cast_slice_mut(to));
+    }
+    let mut wide = zeros(to.len() / dtype.size())?;
+    compute(&mut wide)?;
+    match dtype {
+        DType::F16 => narrow::<f16>(cast_slice_mut(to), &wide),
+        _ => narrow::<bf16>(cast_slice_mut(to), &wide),
+    }
+    Ok(())
 }
 
 pub(crate) fn run_pool(step: &Step, mut io: Io<'_>, attrs: &PoolAttrs) -> Result<()> {

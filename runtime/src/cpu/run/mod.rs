@@ -9,7 +9,7 @@ mod select;
 mod wide;
 
 pub(crate) use attention::run_attention;
-pub(crate) use conv::{run_conv, run_conv_transpose, run_pool};
+pub(crate) use conv::{run_conv, run_conv_layer, run_conv_transpose, run_pool};
 pub(crate) use matmul::run_matmul;
 pub(crate) use rnn::run_rnn;
 pub(crate) use rows::{run_norm, run_reduce, run_softmax};

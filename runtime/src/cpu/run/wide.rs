@@ -34,7 +34,7 @@ pub(crate) fn widened<T: Half>(source: &[T]) -> Result<Vec<f32>> {
     Ok(wide)
 }
 
-fn narrow<T: Half>(to: &mut [T], wide: &[f32]) {
+pub(super) fn narrow<T: Half>(to: &mut [T], wide: &[f32]) {
     to.par_chunks_mut(BLOCK).zip(wide.par_chunks(BLOCK)).for_each(|(to, from)| {
         T::narrow(to, from);
     });
