@@ -6,9 +6,11 @@
 use super::kernels::reduce::Reduce;
 use super::layers::{BoundLayers, ConvLayer, Layers, run_layers};
 use super::loops::{Domain, Loop, LoopInput};
+use super::rows::{BoundRows, RowProgram};
 use super::run::{
     Io, run_attention, run_concat, run_conv, run_conv_layer, run_conv_transpose, run_copy,
-    run_gather, run_matmul, run_norm, run_pool, run_reduce, run_reference, run_rnn, run_softmax,
+    run_gather, run_matmul, run_norm, run_pool, run_reduce, run_reference, run_rnn, run_rows,
+    run_softmax,
 };
 use crate::bind::BoundStep;
 use crate::error::Result;
@@ -32,6 +34,8 @@ pub(crate) enum Kernel {
     MatMul,
     /// Matrix products with what follows them.
     Layers(Layers),
+    /// Several operations over rows.
+    Rows(RowProgram),
     /// Softmax over an axis.
     Softmax { axis: usize, log: bool },
     /// LayerNorm or RMSNorm over trailing axes.
@@ -66,6 +70,8 @@ pub(crate) struct BoundKernel {
     pub(crate) domain: Option<Domain>,
     /// Where the operands of layers lie.
     layers: Option<BoundLayers>,
+    /// The sizes of rows.
+    pub(crate) rows: Option<BoundRows>,
 }
 
 impl Kernel {
@@ -77,6 +83,11 @@ impl Kernel {
         }
         if step.family == Family::Pointwise {
             return Loop::compile(body).map_or(Self::Reference, Self::Loop);
+        }
+        let over_rows =
+            matches!(step.family, Family::Normalization | Family::Reduction | Family::Gather);
+        if over_rows && is_fused(body) {
+            return RowProgram::compile(body).map_or(Self::Reference, Self::Rows);
         }
         if is_fused(body) {
             return Self::fused(body);
@@ -152,6 +163,7 @@ impl Kernel {
             Self::Loop(_) => "loop",
             Self::MatMul => "gemm",
             Self::Layers(layers) => layers.name(),
+            Self::Rows(program) => program.name(),
             Self::Softmax { .. } => "softmax",
             Self::Norm { .. } => "norm",
             Self::Reduce { .. } => "reduce",
@@ -171,7 +183,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) if shapes disagree under the plan's sizes.
-    pub(crate) fn bind(&self, step: &BoundStep) -> Result<BoundKernel> {
+    pub(crate) fn bind(&self, step: &BoundStep, bindings: &Bindings) -> Result<BoundKernel> {
         let domain = match self {
             Self::Loop(_) => Some(Domain::new(&step.outputs, &step.inputs)?),
             Self::ConvLayer(layer) => Some(layer.domain(step)?),
@@ -181,7 +193,11 @@ impl Kernel {
             Self::Layers(layers) => Some(BoundLayers::new(layers, step)?),
             _ => None,
         };
-        Ok(BoundKernel { kernel: self.clone(), domain, layers })
+        let rows = match self {
+            Self::Rows(program) => Some(BoundRows::new(program, step, bindings)?),
+            _ => None,
+        };
+        Ok(BoundKernel { kernel: self.clone(), domain, layers, rows })
     }
 }
 
@@ -207,6 +223,10 @@ impl BoundKernel {
             Kernel::Layers(layers) => {
                 let bound = self.layers.as_ref().expect("layers are bound with their places");
                 run_layers(layers, bound, io)
+            }
+            Kernel::Rows(program) => {
+                let rows = self.rows.as_ref().expect("rows are bound with their sizes");
+                run_rows(program, rows, io)
             }
             Kernel::Softmax { axis, log } => run_softmax(io, *axis, *log),
             Kernel::Norm { axis, epsilon, rms } => run_norm(step, io, *axis, *epsilon, *rms),

@@ -1,8 +1,8 @@
 //! The CPU executor.
 //!
 //! In reading order: [`Module`] is a program with a kernel chosen for every step, [`Executable`] one with
-//! sizes and an arena; `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers`
-//! products with their epilogues, and [`kernels`] are the loops over plain slices.
+//! sizes and an arena; `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers` products with
+//! their epilogues, `rows` groups over rows, and [`kernels`] are the loops over plain slices.
 
 mod kernel;
 pub mod kernels;
@@ -10,6 +10,7 @@ mod layers;
 mod loops;
 mod memory;
 mod module;
+mod rows;
 mod run;
 
 pub use module::{Executable, Module};

@@ -75,7 +75,7 @@ impl Module {
         for ((kernel, bound), step) in
             self.kernels.iter().zip(plan.steps()).zip(self.program.steps())
         {
-            kernels.push(kernel.bind(bound).map_err(|error| error.at(&step.name))?);
+            kernels.push(kernel.bind(bound, bindings).map_err(|error| error.at(&step.name))?);
         }
         let bytes = usize::try_from(plan.arena_bytes());
         let arena = Storage::new(bytes.map_err(|_| Error::TooLarge { what: "the arena" })?)?;

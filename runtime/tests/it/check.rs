@@ -67,13 +67,7 @@ pub(crate) fn check_group(
     tolerance: f64,
 ) {
     let expected = evaluate_with(graph, inputs, bindings).expect("the reference takes the graph");
-    let groups = Groups::one(graph, family);
-    let program = lower(graph, &groups, &Target::cpu(2), Granularity::Fused)
-        .expect("the groups can be lowered");
-    let module = Module::compile(program).expect("its weights can be made");
-    let last = module.kernels().filter(|&kernel| kernel != "copy").last();
-    assert_eq!(last, Some(kernel), "{}", module.program());
-    let mut executable = module.bind(bindings).expect("the program can be bound");
+    let mut executable = group(graph, family, bindings, kernel);
     for run in 0..2 {
         let actual = executable.run(inputs).expect("the program runs");
         assert_eq!(actual.len(), expected.len());
@@ -114,6 +108,22 @@ pub(crate) fn check_graph(graph: &Graph, bindings: &Bindings, inputs: &[Tensor],
             }
         }
     }
+}
+
+/// A graph as one group of this family behind changes of view; this kernel runs it.
+pub(crate) fn group(
+    graph: &Graph,
+    family: Family,
+    bindings: &Bindings,
+    kernel: &str,
+) -> Executable {
+    let groups = Groups::one(graph, family);
+    let program = lower(graph, &groups, &Target::cpu(2), Granularity::Fused);
+    let program = program.expect("the groups can be lowered");
+    let module = Module::compile(program).expect("its weights can be made");
+    let last = module.kernels().filter(|&kernel| kernel != "copy").last();
+    assert_eq!(last, Some(kernel), "{}", module.program());
+    module.bind(bindings).expect("the program can be bound")
 }
 
 fn check_tensor(actual: &Tensor, expected: &Tensor, tolerance: f64, place: &str) {

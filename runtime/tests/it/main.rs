@@ -11,5 +11,6 @@ mod pointwise;
 mod pool;
 mod programs;
 mod rnn;
+mod row_groups;
 mod rows;
 mod zoo;

@@ -124,6 +124,22 @@ pub fn reduce(
     }
 }
 
+/// Reduces one row on the calling thread, unless it is very long: the building block of fused loops.
+pub fn reduce_row(op: Reduce, row: &[f32]) -> f32 {
+    fn of<R: Reducer>(row: &[f32]) -> f32 {
+        R::finish(row_of::<R>(row), row.len())
+    }
+    match op {
+        Reduce::Sum => of::<Sum>(row),
+        Reduce::Mean => of::<Mean>(row),
+        Reduce::Max => of::<Max>(row),
+        Reduce::Min => of::<Min>(row),
+        Reduce::Prod => of::<Prod>(row),
+        Reduce::SumSquare => of::<SumSquare>(row),
+        Reduce::L1 => of::<L1>(row),
+    }
+}
+
 fn reduce_by<R: Reducer>(
     dst: &mut [f32],
     src: &[f32],

@@ -99,7 +99,7 @@ pub(crate) struct Loop {
 
 impl Class {
     /// The class in which elements of a type compute, if loops take that type.
-    fn of(dtype: DType) -> Option<Self> {
+    pub(crate) fn of(dtype: DType) -> Option<Self> {
         match dtype {
             DType::F32 | DType::F16 | DType::BF16 => Some(Self::F32),
             DType::F64 => Some(Self::F64),

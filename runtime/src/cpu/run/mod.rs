@@ -12,7 +12,7 @@ pub(crate) use attention::run_attention;
 pub(crate) use conv::{run_conv, run_conv_layer, run_conv_transpose, run_pool};
 pub(crate) use matmul::run_matmul;
 pub(crate) use rnn::run_rnn;
-pub(crate) use rows::{run_norm, run_reduce, run_softmax};
+pub(crate) use rows::{run_norm, run_reduce, run_rows, run_softmax};
 pub(crate) use select::{run_concat, run_gather};
 pub(crate) use wide::widened;
 
@@ -78,6 +78,12 @@ impl<'a> Io<'a> {
 }
 
 impl Output<'_> {
+    /// The bytes of an output whose elements lie in row-major order.
+    fn dense_bytes(&mut self) -> &mut [u8] {
+        let (len, size): (usize, _) = (self.operand.shape.iter().product(), self.dtype.size());
+        &mut self.bytes[self.operand.offset * size..][..len * size]
+    }
+
     fn dense<T: Pod>(&mut self) -> &mut [T] {
         let len: usize = self.operand.shape.iter().product();
         &mut cast_slice_mut(self.bytes)[self.operand.offset..self.operand.offset + len]

@@ -1,13 +1,46 @@
-//! Softmax, normalisations and reductions.
+//! Softmax, normalisations and reductions, alone and in groups.
 
 use super::wide::Wide;
-use super::{Io, around, input_number, output_number};
+use super::{Io, Output, around, by_size, copy, input_number, output_number, row_major_operand};
 use crate::cpu::kernels::norm::{Affine, Norm, norm};
 use crate::cpu::kernels::reduce::{Reduce, reduce};
 use crate::cpu::kernels::softmax::{Softmax, softmax, softmax_of_halves};
+use crate::cpu::memory::Storage;
+use crate::cpu::rows::{BoundRows, RowInput, RowProgram};
 use crate::error::Result;
 use graphene_frontend::eval::HalfType;
 use graphene_fusion::program::Step;
+
+pub(crate) fn run_rows(program: &RowProgram, bound: &BoundRows, mut io: Io<'_>) -> Result<()> {
+    let mut inputs = Vec::with_capacity(io.inputs.len());
+    for i in 0..io.inputs.len() {
+        let (bytes, operand, dtype) = io.input(i)?;
+        inputs.push(RowInput { bytes, operand, dtype });
+    }
+    // Outputs that do not lie in row-major order are written beside and moved.
+    let mut beside = Vec::with_capacity(io.outputs.len());
+    for Output { operand, dtype, .. } in &io.outputs {
+        let dense = row_major_operand(operand, &operand.shape);
+        let len: usize = operand.shape.iter().product();
+        let moves = len > 0 && dense.strides != operand.strides;
+        beside.push(if moves { Some((Storage::new(len * dtype.size())?, dense)) } else { None });
+    }
+    let outputs = io.outputs.iter_mut().zip(&mut beside).map(|(output, beside)| {
+        let dtype = output.dtype;
+        let bytes = match beside {
+            Some((storage, _)) => storage.bytes_mut(),
+            None => output.dense_bytes(),
+        };
+        (bytes, dtype)
+    });
+    program.run(bound, &inputs, outputs.collect())?;
+    for (output, beside) in io.outputs.iter_mut().zip(&beside) {
+        if let Some((storage, dense)) = beside {
+            by_size!(output.dtype.size(), copy(output, storage.as_ref(), dense))?;
+        }
+    }
+    Ok(())
+}
 
 pub(crate) fn run_softmax(mut io: Io<'_>, axis: usize, log: bool) -> Result<()> {
     let (source, shape) = io.reals(0)?;
