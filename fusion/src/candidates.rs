@@ -15,8 +15,11 @@ use graphene_frontend::op::Op;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-/// Most sets looked at for one first operation.
-const MOST_SETS: usize = 1024;
+/// Most sets looked at for one first operation, in graphs of up to [`MANY`] / [`MOST_SETS`] operations; of more
+/// operations each has its share of [`MANY`], at least [`LEAST_SETS`].
+const MOST_SETS: usize = 512;
+const LEAST_SETS: usize = 32;
+const MANY: usize = 1 << 16;
 
 /// A group that may be chosen.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +49,11 @@ impl Candidates {
         range.clone().map(|i| i as u32).zip(&self.all[range])
     }
 
+    /// The number of candidates.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// The candidate of this number.
     pub(crate) fn get(&self, number: u32) -> &Candidate {
         &self.all[number as usize]
@@ -58,6 +66,7 @@ pub(crate) fn candidates(rules: &Rules<'_>, costs: &Costs<'_>) -> Candidates {
     let near = neighbours(net);
     let alone = |op: OpId| costs.of(Set::of(op), net[op].family).seconds();
     let alone: Vec<f64> = net.ids().map(alone).collect();
+    let most = (MANY / net.len().max(1)).clamp(LEAST_SETS, MOST_SETS);
     let mut found = Candidates::default();
     for first in net.ids() {
         let start = found.all.len();
@@ -73,12 +82,12 @@ pub(crate) fn candidates(rules: &Rules<'_>, costs: &Costs<'_>) -> Candidates {
             }
             for offset in bits(window.around(set.mask())) {
                 let grown = set.mask() | 1 << offset;
-                if window.is_convex(grown) && seen.len() < MOST_SETS && seen.insert(grown) {
+                if window.is_convex(grown) && seen.len() < most && seen.insert(grown) {
                     pending.push(set.with_mask(grown));
                 }
             }
         }
-        found.cut += usize::from(seen.len() >= MOST_SETS);
+        found.cut += usize::from(seen.len() >= most);
         found.by_first.push(start..found.all.len());
     }
     found
@@ -108,16 +117,15 @@ fn neighbours(net: &Net<'_>) -> Vec<Vec<OpId>> {
             near[b.index()].push(a);
         }
     };
+    // Siblings join in a row, each the one before it: there are too many choices of some of many.
     let mut readers: BTreeMap<ValueId, Vec<OpId>> = BTreeMap::new();
     for op in net.ids() {
         net[op].producers.iter().for_each(|&from| link(from, op));
         for read in &net[op].reads {
             if !matches!(net.graph.node(read.root.node).op(), Op::Constant(_)) {
                 let readers = readers.entry(read.root).or_default();
-                let siblings = readers.iter().rev();
-                let siblings =
-                    siblings.take_while(|&&other| ((op.0 - other.0) as usize) < Set::SPAN);
-                siblings.filter(|&&other| are_alike(net, other, op)).for_each(|&o| link(o, op));
+                let alike = readers.iter().rev().find(|&&other| are_alike(net, other, op));
+                alike.into_iter().for_each(|&other| link(other, op));
                 readers.push(op);
             }
         }

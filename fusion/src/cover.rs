@@ -4,16 +4,19 @@
 //! candidate leads on if it is outside of the ideal and all that it waits for is inside, so no two groups of a
 //! path wait for each other. All groups may be taken in any such order; it is enough to take next the one that holds
 //! the lowest operation left, or, where that one waits for others, those that it waits for. So an ideal is a prefix
-//! of the order and a few operations beyond, and there are few ideals of a size. Where there are more than
-//! [`MOST_IDEALS`], the dearest are given up, and the result says so.
+//! of the order and a few operations beyond, and there are few ideals of a size. Where there are more than a limit,
+//! the dearest are given up, and the result says so.
 
 use crate::candidates::{Candidate, Candidates};
 use crate::net::OpId;
 use crate::set::Set;
 use std::collections::HashMap;
 
-/// Most ideals of one size that are followed.
-pub(crate) const MOST_IDEALS: usize = 512;
+/// Most ideals of one size that are followed, and how many are at least, where [`WORK`] would ask for others.
+const MOST_IDEALS: usize = 512;
+const LEAST_IDEALS: usize = 8;
+/// Most steps looked at, roughly: every ideal looks at the candidates of one operation.
+const WORK: usize = 1 << 22;
 
 /// The groups chosen, in an order in which they can run.
 #[derive(Clone, PartialEq, Debug)]
@@ -52,13 +55,14 @@ const START: u32 = u32::MAX;
 pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover {
     let mut by_size: Vec<HashMap<u128, Way>> = vec![HashMap::new(); len + 1];
     by_size[0].insert(0, Way { cost: 0.0, last: START });
+    let most = (WORK / candidates.len().max(1)).clamp(LEAST_IDEALS, MOST_IDEALS);
     let (mut steps, mut cut) = (Vec::new(), 0);
     let mut next = Vec::new();
     for size in 0..len {
         let mut ways: Vec<(u128, Way)> = by_size[size].drain().collect();
         ways.sort_unstable_by(|a, b| a.1.cost.total_cmp(&b.1.cost).then(a.0.cmp(&b.0)));
-        cut += usize::from(ways.len() > MOST_IDEALS);
-        ways.truncate(MOST_IDEALS);
+        cut += usize::from(ways.len() > most);
+        ways.truncate(most);
         for (beyond, way) in ways {
             // All of an ideal's operations lie before its lowest missing one, or beyond.
             let lowest = size as u32 - beyond.count_ones();

@@ -73,8 +73,8 @@ pub enum Executor {
 pub enum Reason {
     /// Every operation is a launch of its own: that was asked for.
     PerOp,
-    /// An operation of this family is always a launch of its own.
-    Alone(Family),
+    /// This operation, as it is here, is a launch of its own.
+    Alone(&'static str),
     /// No template computes operations of these two families, or two of the one.
     Mixed(Family, Family),
     /// Launches of this family compute nothing before the operation that names them.
@@ -310,7 +310,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PerOp => f.write_str("every operation is a launch of its own"),
-            Self::Alone(family) => write!(f, "a {family} operation is a launch of its own"),
+            Self::Alone(op) => write!(f, "this {op} is a launch of its own"),
             Self::Mixed(a, b) if a == b => write!(f, "no template computes two of {a}"),
             Self::Mixed(a, b) => write!(f, "no template computes both {a} and {b}"),
             Self::Prologue(family) => write!(f, "a {family} launch takes nothing before it"),

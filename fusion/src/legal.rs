@@ -56,7 +56,7 @@ pub(crate) fn family(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     }
     let mut kinds = 0;
     for op in set.iter() {
-        kinds |= kind(net[op].role).ok_or(Reason::Alone(net[op].family))?;
+        kinds |= kind(net[op].role).ok_or_else(|| alone(net, op))?;
     }
     let template = TEMPLATES.iter().find(|template| kinds & !template.made_of == 0);
     let template = template.ok_or_else(|| mixed(net, set))?;
@@ -69,6 +69,11 @@ pub(crate) fn family(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
 /// Whether the operation may share a group with others.
 pub(crate) fn is_sociable(net: &Net<'_>, op: OpId) -> bool {
     kind(net[op].role).is_some()
+}
+
+/// Why an operation that is a launch of its own shares none.
+pub(crate) fn alone(net: &Net<'_>, op: OpId) -> Reason {
+    Reason::Alone(net.node(op).op().name())
 }
 
 fn kind(role: Role) -> Option<u8> {

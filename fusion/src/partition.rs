@@ -5,12 +5,12 @@ use crate::cost::Costs;
 use crate::cover::cover;
 use crate::executor::executor;
 use crate::groups::{Boundary, Executor, Family, Group, GroupId, Groups, Note, Reason};
-use crate::legal::{Rules, family, is_sociable};
+use crate::legal::{Rules, alone, family, is_sociable};
 use crate::net::{Net, OpId, is_view};
 use crate::set::Set;
 use crate::weights::constants;
 use graphene_frontend::dim::Bindings;
-use graphene_frontend::graph::{Graph, NodeId};
+use graphene_frontend::graph::{Graph, Node, NodeId};
 use graphene_ir::target::Target;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -47,9 +47,15 @@ fn apart(graph: &Graph) -> Groups {
         Some(Group { family, nodes: vec![id], executor: Executor::Library, cost: None })
     });
     let mut arranged = arrange(graph, groups.collect());
-    for (id, node) in graph.nodes().filter(|(_, node)| !is_view(node.op())) {
+    let is_free = |node: &Node| Family::of(node.op()) == Some(Family::View);
+    for (id, node) in graph.nodes().filter(|(_, node)| !is_free(node)) {
         let Some(to) = arranged.group_of[id.index()] else { continue };
-        for &value in node.inputs().iter().flatten() {
+        for mut value in node.inputs().iter().copied().flatten() {
+            while let Some(input) = graph.node(value.node).inputs().first().copied().flatten()
+                && is_free(graph.node(value.node))
+            {
+                value = input;
+            }
             let Some(from) = arranged.group_of[value.node.index()] else { continue };
             let reason = Reason::PerOp;
             arranged.groups.boundaries.push(Boundary { value, from, to, reason, gain: None });
@@ -178,7 +184,7 @@ fn why_apart(
     let Some((a, b)) = set(from).zip(set(to)) else { return (Reason::Apart, None) };
     let lone = |set: Set| set.iter().find(|&op| !is_sociable(rules.net, op));
     if let Some(op) = lone(a).or_else(|| lone(b)) {
-        return (Reason::Alone(rules.net[op].family), None);
+        return (alone(rules.net, op), None);
     }
     let Some(union) = a.union(b) else { return (Reason::Apart, None) };
     let family = match family(rules, union) {

@@ -312,13 +312,13 @@ fn waiting_for_each_other_is_refused() {
         text,
         &[],
         expect![[r#"
-        Pointwise Exp
-        Normalization Softmax
-        Pointwise Add
-        %1 a Normalization operation is a launch of its own
-        %1 fusing would make two groups wait for each other
-        %2 a Normalization operation is a launch of its own
-    "#]],
+            Pointwise Exp
+            Normalization Softmax
+            Pointwise Add
+            %1 this Softmax is a launch of its own
+            %1 fusing would make two groups wait for each other
+            %2 this Softmax is a launch of its own
+        "#]],
     );
 }
 
@@ -372,33 +372,65 @@ fn what_no_template_takes_is_the_librarys() {
 
 #[test]
 fn explanations_weigh_what_could_be_fused() {
-    let text = r#"
-        symbols b
-        %0 = Input : f32[b, 512] "x"
-        %1 = Constant(@0 _) : f32[512, 512] "w"
-        %2 = MatMul(%0, %1) : f32[b, 512] "product"
-        %3 = Relu(%2) : f32[b, 512] "activated"
-        %4 = MatMul(%3, %1) : f32[b, 512] "again"
-        %5 = Transpose(%4) {perm: [1, 0]} : f32[512, b] "turned"
-        %6 = Exp(%5) : f32[512, b] "exp"
-        return "y" = %6
-    "#;
-    let graph = graph(text, &[&[512, 512]]);
-    for (target, expected) in [
+    // Layers that fit in a core's cache, with weights that do not.
+    let width = 1024;
+    let graph = graph(&LAYERS.replace('N', "1024"), &[&[width, width], &[width, width]]);
+    for (rows, expected) in [
         (
-            "sm_90a",
+            4096,
             expect![[r#"
-        g0 -> g1  f32[b, 512] "activated" is stored: intermediates of 262144 bytes exceed the 232448 of a block
-        g1 -> g3  f32[b, 512] "again" is stored: a change of view stands between the two
+        g0 MatMul MatMul+Relu (hidden): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
+        g1 MatMul MatMul+Add (sum): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
+        g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; fusing the two would lose 5867.0 us
     "#]],
         ),
         (
-            "cpu:2",
+            64,
             expect![[r#"
-        g0 -> g2  f32[b, 512] "again" is stored: a change of view stands between the two
+        g0 MatMul MatMul+Relu (hidden): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
+        g1 MatMul MatMul+Add (sum): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
+        g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; fusing the two would lose 1387.2 us
     "#]],
         ),
     ] {
-        expected.assert_eq(&plan(&graph, target, &sizes(&[("b", 4096)])).explain(&graph));
+        let groups = plan(&graph, "cpu:2", &sizes(&[("b", rows)]));
+        expected.assert_eq(&(groups.print(&graph) + &groups.explain(&graph)));
     }
+    // The sum could be computed with either product, but both with it have no launch.
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 512] "x"
+        %1 = Input : f32[512, b] "z"
+        %2 = Constant(@0 _) : f32[512, 512] "w"
+        %3 = MatMul(%0, %2) : f32[b, 512] "product"
+        %4 = Transpose(%3) {perm: [1, 0]} : f32[512, b] "turned"
+        %5 = Add(%4, %1) : f32[512, b] "sum"
+        %6 = MatMul(%2, %5) : f32[512, b] "again"
+        %7 = Relu(%6) : f32[512, b] "activated"
+        %8 = Softmax(%7) {axis: 0} : f32[512, b] "softmax"
+        return "y" = %8
+    "#;
+    let graph = crate::graph(text, &[&[512, 512]]);
+    expect![[r#"
+        g0 -> g2  f32[b, 512] "product" is stored: a change of view stands between the two
+        g2 -> g3  f32[512, b] "sum" is stored: a MatMul launch takes nothing before it
+        g3 -> g4  f32[512, b] "activated" is stored: this Softmax is a launch of its own
+    "#]]
+    .assert_eq(&plan(&graph, "sm_90a", &sizes(&[])).explain(&graph));
+}
+
+#[test]
+fn tangles_are_planned_in_bounded_work() {
+    // Sums of sums, that could be cut in any number of ways beside a product each.
+    let mut text = "%0 = Input : f32[64, 64] \"x\"\n%1 = Exp(%0) : f32[64, 64] \"e\"\n".to_owned();
+    for i in 2..600_usize {
+        let (a, b) = (i - 1 - (i * 7 % 13).min(i - 1), i - 1 - (i * 5 % 11).min(i - 1));
+        let op = if i % 9 == 0 { "MatMul" } else { "Add" };
+        text += &format!("%{i} = {op}(%{a}, %{b}) : f32[64, 64] \"sum\"\n");
+    }
+    let graph = graph(&(text + "return \"y\" = %599\n"), &[]);
+    let groups = plan(&graph, "sm_90a", &sizes(&[]));
+    crate::zoo::check_order("tangle", &graph, &groups);
+    assert!(!groups.notes().is_empty());
+    assert!(groups.explain(&graph).contains("note: "));
 }

@@ -31,7 +31,7 @@ fn models() -> impl Iterator<Item = (String, Graph)> {
 }
 
 /// Every operation is in one group, and reads what earlier groups make, or its own group before it.
-fn check_order(name: &str, graph: &Graph, groups: &Groups) {
+pub(crate) fn check_order(name: &str, graph: &Graph, groups: &Groups) {
     let mut placed = vec![false; graph.len()];
     for group in groups.groups() {
         let mut own = BTreeSet::new();
