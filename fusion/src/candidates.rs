@@ -49,11 +49,6 @@ impl Candidates {
         range.clone().map(|i| i as u32).zip(&self.all[range])
     }
 
-    /// The number of candidates.
-    pub(crate) fn len(&self) -> usize {
-        self.all.len()
-    }
-
     /// The candidate of this number.
     pub(crate) fn get(&self, number: u32) -> &Candidate {
         &self.all[number as usize]

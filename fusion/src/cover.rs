@@ -12,18 +12,19 @@ use crate::net::OpId;
 use crate::set::Set;
 use std::collections::HashMap;
 
-/// Most ideals of one size that are followed, and how many are at least, where [`WORK`] would ask for others.
+/// Most ideals of one size that are followed.
 const MOST_IDEALS: usize = 512;
+/// Most that are followed where the search has looked at more than its share of [`WORK`] candidates.
 const LEAST_IDEALS: usize = 8;
-/// Most steps looked at, roughly: every ideal looks at the candidates of one operation.
-const WORK: usize = 1 << 22;
+/// Candidates looked at in all, roughly.
+const WORK: usize = 1 << 23;
 
 /// The groups chosen, in an order in which they can run.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Cover {
     /// Numbers of candidates.
     pub(crate) chosen: Vec<u32>,
-    /// Sizes at which ideals were given up; with none, no cover by the candidates is cheaper.
+    /// How often ideals were given up; with none, no cover by the candidates is cheaper.
     pub(crate) cut: usize,
 }
 
@@ -55,12 +56,13 @@ const START: u32 = u32::MAX;
 pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover {
     let mut by_size: Vec<HashMap<u128, Way>> = vec![HashMap::new(); len + 1];
     by_size[0].insert(0, Way { cost: 0.0, last: START });
-    let most = (WORK / candidates.len().max(1)).clamp(LEAST_IDEALS, MOST_IDEALS);
-    let (mut steps, mut cut) = (Vec::new(), 0);
+    let (mut steps, mut cut, mut looked) = (Vec::new(), 0, 0);
     let mut next = Vec::new();
     for size in 0..len {
         let mut ways: Vec<(u128, Way)> = by_size[size].drain().collect();
         ways.sort_unstable_by(|a, b| a.1.cost.total_cmp(&b.1.cost).then(a.0.cmp(&b.0)));
+        let in_time = looked <= WORK / 4 + WORK / len * size;
+        let most = if in_time { MOST_IDEALS } else { LEAST_IDEALS };
         cut += usize::from(ways.len() > most);
         ways.truncate(most);
         for (beyond, way) in ways {
@@ -68,7 +70,9 @@ pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover {
             let lowest = size as u32 - beyond.count_ones();
             let ideal = Ideal { lowest, beyond };
             next.clear();
-            ideal.expansions(candidates, &mut next);
+            let (seen, complete) = ideal.expansions(candidates, &mut next);
+            looked += seen;
+            cut += usize::from(!complete);
             for &number in &next {
                 let candidate = candidates.get(number);
                 let to = ideal.with(candidate);
@@ -112,10 +116,11 @@ impl Ideal {
         (candidate.needs >> (Set::SPAN as u32 - shift)) & !self.beyond
     }
 
-    /// The candidates that lead on.
-    fn expansions(self, candidates: &Candidates, out: &mut Vec<u32>) {
-        let mut lacking = 0;
+    /// The candidates that lead on; how many were looked at, and whether none of use stands too far away.
+    fn expansions(self, candidates: &Candidates, out: &mut Vec<u32>) -> (usize, bool) {
+        let (mut lacking, mut looked) = (0, 0);
         for (number, candidate) in candidates.of(OpId(self.lowest)) {
+            looked += 1;
             let Some(place) = self.place(candidate) else { continue };
             if place & self.beyond == 0 {
                 match self.lacks(candidate) {
@@ -133,6 +138,7 @@ impl Ideal {
             let farthest = (127 - lacking.leading_zeros()).min(Set::SPAN as u32 - 1);
             for first in (1..=farthest).filter(|first| self.beyond >> first & 1 == 0) {
                 for (number, candidate) in candidates.of(OpId(self.lowest + first)) {
+                    looked += 1;
                     let Some(place) = self.place(candidate) else { continue };
                     if place & self.beyond != 0 || place & looked_for == 0 {
                         continue;
@@ -146,6 +152,7 @@ impl Ideal {
                 }
             }
         }
+        (looked, lacking >> Set::SPAN == 0)
     }
 
     /// The ideal with a candidate that leads on.

@@ -128,7 +128,7 @@ pub struct Boundary {
 pub enum Note {
     /// From so many operations not all groups were looked at.
     Candidates(usize),
-    /// At so many sizes covers were given up: a cheaper one may exist.
+    /// So many times covers were given up: a cheaper one may exist.
     Covers(usize),
 }
 
@@ -336,7 +336,7 @@ impl fmt::Display for Note {
         match self {
             Self::Candidates(n) => write!(f, "note: from {n} operations not all groups were tried"),
             Self::Covers(n) => {
-                write!(f, "note: covers were given up at {n} sizes; a cheaper one may exist")
+                write!(f, "note: covers were given up {n} times; a cheaper one may exist")
             }
         }
     }
