@@ -24,6 +24,9 @@ const NARROW: usize = 192;
 /// The `gemm` crate computes this many columns at a time (on AVX-512; half of them on AVX2).
 const COLUMNS: usize = 48;
 
+/// It packs so many columns of B at a time: those of a tile that is computed beside its place.
+const PANEL: usize = 8 * COLUMNS;
+
 /// The most rows of a tile that is computed in place: more are better shared by threads.
 const TALL: usize = 4096;
 
@@ -264,8 +267,8 @@ impl<T: Number> Run<'_, T> {
     /// Rows and columns of a tile; all columns for a chain of layers.
     ///
     /// A tile of a single layer is as tall as can be, for B is packed anew for each tile of the same
-    /// columns, while A is read as it lies; and as wide, for rows of the output are then written as they
-    /// lie. There is at least one for each thread.
+    /// columns, while A is read as it lies; and as wide, for long rows are read and written faster. There
+    /// is at least one tile for each thread.
     fn tile(&self, threads: usize) -> (usize, Option<usize>) {
         let (matrices, rows) = (self.bound.matrices().max(1), self.bound.rows.max(1));
         let wanted = match matrices {
@@ -281,7 +284,7 @@ impl<T: Number> Run<'_, T> {
         let mut columns = all.div_ceil(across).next_multiple_of(COLUMNS).min(all);
         let beside = layer.products.iter().any(|product| product.place.is_none());
         if beside {
-            columns = columns.min(8 * COLUMNS);
+            columns = columns.min(PANEL);
         }
         let down = wanted.div_ceil(all.div_ceil(columns));
         let tallest = if beside { CACHED / columns } else { TALL };

@@ -84,13 +84,12 @@ fn check_tiles(columns: usize, height: usize, width: usize, scratch: bool) {
             places.zip(sums).for_each(|((row, column), sum)| y[row * columns + column] = sum);
         }
     }
-    for row in 0..ROWS {
-        for column in 0..columns {
-            let (i, a) = (row * columns + column, element(row, column));
-            let want = a * b[column] + r[row];
-            assert_eq!(y[i], want, "{columns} {height}×{width} {scratch} at {row}, {column}");
-            assert_eq!(less[i], u8::from(want < a), "{columns} {height}×{width} {scratch}");
-        }
+    for (i, (y, less)) in y.into_iter().zip(less).enumerate() {
+        let (row, column) = (i / columns, i % columns);
+        let a = element(row, column);
+        let want = a * b[column] + r[row];
+        assert_eq!(y, want, "{columns} {height}×{width} {scratch} at {row}, {column}");
+        assert_eq!(less, u8::from(want < a), "{columns} {height}×{width} {scratch}");
     }
 }
 
