@@ -6,10 +6,9 @@ mod block;
 
 use super::copy::copy_between;
 use super::real::Real;
-use super::simd::dispatch;
 use super::view::{check_disjoint, check_reach, elements, row_major};
 use crate::error::{Error, Result};
-use block::{Block, QUERIES, Scratch};
+use block::{QUERIES, Scratch};
 use half::{bf16, f16};
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 
@@ -139,12 +138,12 @@ pub fn attention<T: Real>(
     }
     let operands = Operands { sizes, q, k, v, scores };
     match rows(y.data, y.offset, shape, y.strides) {
-        Some(rows) => operands.run(rows),
+        Some(rows) => operands.run(rows)?,
         None => {
             // Rows that do not lie whole, one after the other, are written beside and moved.
             let (mut dense, strides) = (vec![T::default(); len], row_major(&shape));
             let chunks = dense.chunks_exact_mut(value_depth).collect::<Vec<_>>();
-            operands.run(chunks.into_iter().enumerate().collect());
+            operands.run(chunks.into_iter().enumerate().collect())?;
             copy_between(y.data, y.offset, &y.strides, &shape, &dense, 0, &strides)?;
         }
     }
@@ -200,7 +199,7 @@ struct Operands<'a, T> {
 
 impl<T: Real> Operands<'_, T> {
     /// Gives the rows to blocks, and those to threads. Rows of one head must stand in order.
-    fn run(&self, rows: Vec<(usize, &mut [T])>) {
+    fn run(&self, rows: Vec<(usize, &mut [T])>) -> Result<()> {
         let Sizes { batch, heads, queries, .. } = self.sizes;
         let per_head = queries.div_ceil(QUERIES);
         let mut blocks: Vec<Vec<&mut [T]>> = (0..batch * heads * per_head)
@@ -211,10 +210,9 @@ impl<T: Real> Operands<'_, T> {
             blocks[head * per_head + query / QUERIES].push(row);
         }
         let blocks = blocks.into_par_iter().enumerate();
-        blocks.for_each_init(Scratch::default, |scratch, (number, rows)| {
+        blocks.try_for_each_init(Scratch::default, |scratch, (number, rows)| {
             let (head, first) = (number / per_head, number % per_head * QUERIES);
-            let (batch, head) = (head / heads, head % heads);
-            dispatch(Block { of: self, rows, batch, head, first, scratch });
-        });
+            self.block(rows, [head / heads, head % heads, first], scratch)
+        })
     }
 }

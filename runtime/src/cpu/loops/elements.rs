@@ -259,7 +259,10 @@ pub(super) fn store(dtype: DType, block: Elements<'_>, bytes: &mut [u8]) {
         }};
     }
     match dtype {
-        DType::F32 => write!(f32, f32, |x| x),
+        DType::F32 => match block {
+            Elements::F32(x) => typed_mut(bytes).copy_from_slice(x),
+            _ => write!(f32, f32, |x| x),
+        },
         DType::F16 => write!(f16, f32, f16::from_f32),
         DType::BF16 => write!(bf16, f32, bf16::from_f32),
         DType::F64 => write!(f64, f64, |x| x),

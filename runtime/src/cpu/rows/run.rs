@@ -8,7 +8,7 @@ use crate::cpu::loops::{
     Class, Elements, ElementsMut, LoopInput, LoopOutput, Tile, Workspace, round,
 };
 use crate::error::Result;
-use bytemuck::cast_slice;
+use bytemuck::{cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::borrow::Cow;
@@ -208,33 +208,54 @@ impl Shared<'_> {
     fn run_fold(&self, number: usize, block: &mut Rows<'_>, scratch: &mut Scratch) {
         let Stage::Fold { fold, source, results } = &self.program.stages[number] else { return };
         let Scratch { slots, line, spare, .. } = scratch;
-        let [scale, bias] = &self.affine[number];
+        let (dtype, targets) = &results[0];
         for row in 0..block.count {
             let from = self.row(number, *source, (block.first + row, row), slots, spare);
-            match *fold {
-                Fold::Reduce(op) => {
-                    let mut value = [reduced(op, from)];
-                    round(results[0].0, &mut value);
-                    put(&results[0].1, results[0].0, row, &value, slots, block);
+            if let Fold::Reduce(op) = fold {
+                let mut value = [reduced(*op, from)];
+                round(*dtype, &mut value);
+                put(targets, *dtype, row, &value, slots, block);
+                continue;
+            }
+            // An output of its own takes the row at once.
+            let stats = match targets[..] {
+                [Target::Output(output)] if *dtype == DType::F32 => {
+                    let size = size_of_val(from);
+                    let to = cast_slice_mut(&mut block.outputs[output][row * size..][..size]);
+                    self.fold_row(number, from, to)
                 }
-                Fold::Softmax { .. } | Fold::Norm { .. } => {
-                    line.copy_from_slice(from);
-                    match *fold {
-                        Fold::Softmax { log } => soften(log, source.1, line),
-                        Fold::Norm { rms, epsilon, .. } => {
-                            let (scale, bias) = (scale.as_deref(), bias.as_deref());
-                            let stats = normalise(rms, line, Affine { scale, bias, epsilon });
-                            for ((dtype, targets), value) in results[1..].iter().zip(stats) {
-                                put(targets, *dtype, row, &[value], slots, block);
-                            }
-                        }
-                        Fold::Reduce(_) => {}
-                    }
-                    round(results[0].0, line);
-                    put(&results[0].1, results[0].0, row, line, slots, block);
+                _ => {
+                    let stats = self.fold_row(number, from, line);
+                    put(targets, *dtype, row, line, slots, block);
+                    stats
                 }
+            };
+            for ((dtype, targets), value) in results[1..].iter().zip(stats) {
+                put(targets, *dtype, row, &[value], slots, block);
             }
         }
+    }
+
+    /// One row to a row; of norms also the mean and the inverse of the deviation.
+    fn fold_row(&self, number: usize, from: &[f32], to: &mut [f32]) -> [f32; 2] {
+        let Stage::Fold { fold, source, results } = &self.program.stages[number] else {
+            return [0.0; 2];
+        };
+        to.copy_from_slice(from);
+        let stats = match *fold {
+            Fold::Softmax { log } => {
+                soften(log, source.1, to);
+                [0.0; 2]
+            }
+            Fold::Norm { rms, epsilon, .. } => {
+                let [scale, bias] = &self.affine[number];
+                let (scale, bias) = (scale.as_deref(), bias.as_deref());
+                normalise(rms, to, Affine { scale, bias, epsilon })
+            }
+            Fold::Reduce(_) => [0.0; 2],
+        };
+        round(results[0].0, to);
+        stats
     }
 
     /// A row of what a fold reads, by its number in all and in the block.
