@@ -163,6 +163,7 @@ const PATTERN_OPS: &[&str] = &[
     "Slice",
     "Softplus",
     "Softmax",
+    "LogSoftmax",
     "Sqrt",
     "Sub",
     "Swish",

@@ -21,6 +21,10 @@ pub(super) const RULES: &[Rule] = &[
     law("attention-groups",   attention_groups),
 ];
 
+/// Scores vanish in the rounding of numbers of this size, whatever the type: the lowest of `f16` is none of them,
+/// for attention computes in `f32`.
+const SWALLOWS: f64 = -1e30;
+
 fn along(op: Option<Op>, expected: ReduceOp) -> Option<usize> {
     match op? {
         Op::Reduce { op, axes, keep: true } if op == expected && axes.len() == 1 => Some(axes[0]),
@@ -126,8 +130,8 @@ fn unmasked(s: &mut Site<'_>, masked: Id) -> Option<(Id, Option<Id>)> {
             }
         }
     }
-    // Scores that are replaced where nothing may be attended: infinity is a mask of truth values, the lowest
-    // number swallows whatever it is added to.
+    // Scores that are replaced where nothing may be attended: infinity is a mask of truth values, a number
+    // near the lowest swallows whatever it is added to.
     for (_, inputs) in s.operations(masked, "Select") {
         let [Some(condition), Some(a), Some(b)] = *inputs.as_slice() else { continue };
         let (scored, fill, allowed) = if scores(s, a).is_some() {
@@ -144,24 +148,13 @@ fn unmasked(s: &mut Site<'_>, masked: Id) -> Option<(Id, Option<Id>)> {
         if number == f64::NEG_INFINITY {
             return Some((scored, Some(allowed)));
         }
-        if number <= lowest(s.dtype(scored)?)? * 0.999 {
+        if number <= SWALLOWS {
             let (zero, fill) = (s.scalar(scored, 0.0)?, s.scalar(scored, number)?);
             let mask = s.add(Op::Select, &[allowed, zero, fill])?;
             return Some((scored, Some(mask)));
         }
     }
     None
-}
-
-/// The lowest finite number of a type.
-fn lowest(dtype: DType) -> Option<f64> {
-    match dtype {
-        DType::F32 => Some(f64::from(f32::MIN)),
-        DType::F64 => Some(f64::MIN),
-        DType::F16 => Some(-65504.0),
-        DType::BF16 => Some(f64::from(half::bf16::MIN)),
-        _ => None,
-    }
 }
 
 /// Queries, transposed keys and the scale of scores.

@@ -11,7 +11,7 @@ mod recurrent;
 use super::rule::{Compiled, Rule};
 
 /// All tables.
-const TABLES: &[&[Rule]] = &[
+pub(super) const TABLES: &[&[Rule]] = &[
     algebra::RULES,
     layout::RULES,
     activation::RULES,

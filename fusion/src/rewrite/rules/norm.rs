@@ -12,7 +12,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("layer-norm",         "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (ReduceMean ?a (Mul (Sub ?x (ReduceMean ?a ?x)) (Sub ?x (ReduceMean ?a ?x)))) ?e)))",
          &[Scalar("e"), Float("x")], layer_norm),
     rule("layer-norm-moments", "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (Sub (ReduceMean ?a (Mul ?x ?x)) (Mul (ReduceMean ?a ?x) (ReduceMean ?a ?x))) ?e)))",
-         &[Scalar("e"), Float("x")], layer_norm),
+         &[Scalar("e"), Float("x")], layer_norm_of_moments),
     rule("layer-norm-scale",   "(Mul~ (out0 (LayerNorm ?a ?x absent absent)) ?g)", &[Constant("g")], |s| affine(s, true, &["g"])),
     rule("layer-norm-bias",    "(Add~ (out0 (LayerNorm ?a ?x ?g absent)) ?b)", &[Constant("b")], |s| affine(s, true, &["g", "b"])),
     rule("rms-norm",           "(Div ?x (Sqrt (Add (ReduceMean ?a (Mul ?x ?x)) ?e)))", &[Scalar("e"), Float("x")], rms_norm),
@@ -36,6 +36,12 @@ fn layer_norm(s: &mut Site<'_>) -> Option<Id> {
     let axis = trailing(s)?;
     let epsilon = s.number(s.var("e"))? as f32;
     s.add(Op::LayerNorm { axis, epsilon }, &[s.var("x")])
+}
+
+/// In 16-bit types the difference of the moments is mostly rounding, and the norm would be another value.
+fn layer_norm_of_moments(s: &mut Site<'_>) -> Option<Id> {
+    let wide = matches!(s.dtype(s.var("x"))?, DType::F32 | DType::F64);
+    if wide { layer_norm(s) } else { None }
 }
 
 fn rms_norm(s: &mut Site<'_>) -> Option<Id> {

@@ -1,0 +1,339 @@
+//! Near misses: rows that look like a rule's and must not fire.
+
+use super::{
+    NARROW, REALS, Row, attention, cast, expand, filled, gru, layer_norm, lstm, mean, number,
+    numbers, perm, reduce, rms_norm, row, shape, softmax, weight, x,
+};
+use crate::rewrite::tests::left::Bound;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::op::{Op, ReduceOp};
+
+pub(super) fn rows() -> Vec<Row> {
+    [algebra(), layout(), norm(), attentions(), products()].into_iter().flatten().collect()
+}
+
+fn algebra() -> Vec<Row> {
+    vec![
+        // The constant enlarges what it is added to.
+        row("add-zero", REALS, &[("x", x("3")), ("c", filled("2,3", 0.0))]),
+        row("add-zero", REALS, &[("x", x("2,3")), ("c", filled("1,1,1", 0.0))]),
+        row("multiply-by-one", REALS, &[("x", x("3")), ("c", filled("2,3", 1.0))]),
+        row("multiply-by-one", REALS, &[("x", x("3")), ("c", number(0.99))]),
+        row("square", REALS, &[("x", x("3")), ("c", number(2.1))]),
+        row("divide-by-constant", REALS, &[("x", x("2,3")), ("c", numbers("3"))]),
+        row("divide-by-constant", REALS, &[("x", x("2,3")), ("c", number(0.0))]),
+        row(
+            "divide-by-constant",
+            &[DType::I64, DType::I32],
+            &[("x", x("2,3")), ("c", number(2.0))],
+        ),
+        row("scale-twice", REALS, &[("x", x("2,3")), ("a", numbers("3")), ("b", number(3.0))]),
+        row("scale-last", REALS, &[("x", x("2,3")), ("c", number(0.5)), ("y", weight("3"))]),
+        row("scale-of-product-a", REALS, &[("x", x("2,3")), ("c", x("3")), ("y", x("3,4"))]),
+        row(
+            "scale-of-product-a",
+            REALS,
+            &[("x", x("2,3")), ("c", filled("1,1,1", 0.5)), ("y", x("3,4"))],
+        ),
+        row(
+            "scale-of-transpose",
+            REALS,
+            &[("x", x("1,3")), ("c", filled("2,3", 0.25)), ("p", perm(&[1, 0]))],
+        ),
+        row("relu", REALS, &[("x", x("2,3")), ("c", number(0.5))]),
+        row("sigmoid", REALS, &[("x", x("2,3")), ("c", number(2.0))]),
+        row("swish", REALS, &[("x", x("2,3")), ("c", numbers("3"))]),
+        row(
+            "gelu",
+            REALS,
+            &[("x", x("2,3")), ("r", number(0.72)), ("one", number(1.0)), ("half", number(0.5))],
+        ),
+        row(
+            "gelu-tanh",
+            REALS,
+            &[
+                ("x", x("2,3")),
+                ("r", number(0.797_884_56)),
+                ("c", number(0.047)),
+                ("one", number(1.0)),
+                ("half", number(0.5)),
+            ],
+        ),
+    ]
+}
+
+fn layout() -> Vec<Row> {
+    let e = expand("5,4,3");
+    vec![
+        row("reshape-to-itself", REALS, &[("s", shape("3,2")), ("x", x("2,3"))]),
+        row("expand-to-itself", REALS, &[("s", expand("2,3")), ("x", x("1,3"))]),
+        row("transpose-nothing", REALS, &[("p", perm(&[1, 0])), ("x", x("3,3"))]),
+        row("transpose-of-ones", REALS, &[("p", perm(&[2, 1, 0])), ("x", x("2,1,3"))]),
+        // Dims that merge after the transpose.
+        row(
+            "reshape-of-transpose",
+            REALS,
+            &[("s", shape("2,12")), ("p", perm(&[0, 2, 1])), ("x", x("2,3,4"))],
+        ),
+        row(
+            "reshape-of-transpose",
+            REALS,
+            &[("s", shape("1,2,3,4")), ("p", perm(&[0, 2, 1])), ("x", x("2,3,4"))],
+        ),
+        row(
+            "product-of-reshape",
+            REALS,
+            &[("s", shape("4,6")), ("x", x("2,3,4")), ("w", weight("6,5"))],
+        ),
+        row(
+            "product-of-reshape",
+            REALS,
+            &[("s", shape("6,4")), ("x", x("2,3,4")), ("w", x("4,5"))],
+        ),
+        row(
+            "product-of-reshape",
+            REALS,
+            &[("s", shape("6,4")), ("x", x("2,3,4")), ("w", weight("2,4,5"))],
+        ),
+        row("pointwise-of-expands", REALS, &[("e", e.clone()), ("x", x("1,3")), ("y", x("4,1"))])
+            .of(&["(Add (Expand ?e ?x) (Expand ?e ?y))"]),
+        row("pointwise-of-expands", REALS, &[("e", e), ("x", x("1,3")), ("y", x("4,3"))])
+            .of(&["(Add (Expand ?e ?x) ?y)"]),
+        // Without the expand the sum is smaller.
+        row(
+            "pointwise-broadcasts",
+            REALS,
+            &[("e", expand("5,3")), ("x", x("1,3")), ("y", x("1,3"))],
+        )
+        .of(&["(Add (Expand ?e ?x) ?y)"]),
+        // What is added along the last dim means another dim before the reshape.
+        row(
+            "pointwise-of-reshapes",
+            REALS,
+            &[("s", shape("2,12")), ("x", x("2,3,4")), ("b", x("12"))],
+        )
+        .of(&["(Add (Reshape ?s ?x) ?b)"]),
+        row(
+            "pointwise-of-reshapes",
+            REALS,
+            &[("s", shape("4,6")), ("x", x("2,3,4")), ("y", x("4,6"))],
+        )
+        .of(&["(Add (Reshape ?s ?x) ?y)"]),
+        row(
+            "pointwise-of-reshapes",
+            REALS,
+            &[("s", shape("4,6")), ("x", x("2,3,4")), ("y", x("8,3"))],
+        )
+        .of(&["(Add (Reshape ?s ?x) (Reshape ?s ?y))"]),
+        row(
+            "pointwise-of-transposes",
+            REALS,
+            &[
+                ("p", perm(&[0, 2, 1])),
+                ("q", perm(&[1, 2, 0])),
+                ("x", x("2,3,4")),
+                ("y", x("3,2,4")),
+            ],
+        )
+        .of(&["(Add (Transpose ?p ?x) (Transpose ?q ?y))"]),
+        row(
+            "pointwise-of-transposes",
+            REALS,
+            &[("p", perm(&[1, 0])), ("x", x("3,4")), ("b", x("3"))],
+        )
+        .of(&["(Add (Transpose ?p ?x) ?b)"]),
+    ]
+}
+
+fn norm() -> Vec<Row> {
+    let value = || ("x", x("2,3,4"));
+    let epsilon = || ("e", number(1e-3));
+    vec![
+        row("layer-norm", REALS, &[value(), ("a", mean(&[1])), epsilon()]),
+        row("layer-norm", REALS, &[value(), ("a", mean(&[2])), ("e", numbers("4"))]),
+        row("layer-norm", REALS, &[value(), ("a", mean(&[2])), ("e", x(""))]),
+        row("layer-norm-moments", REALS, &[value(), ("a", mean(&[0])), epsilon()]),
+        // The difference of moments cancels in 16-bit types.
+        row("layer-norm-moments", NARROW, &[value(), ("a", mean(&[2])), epsilon()]),
+        row("layer-norm-scale", REALS, &[value(), ("a", layer_norm(2)), ("g", x("4"))]),
+        row("layer-norm-scale", REALS, &[value(), ("a", layer_norm(2)), ("g", weight("3,1"))]),
+        row("layer-norm-scale", REALS, &[value(), ("a", layer_norm(2)), ("g", weight("3,4"))]),
+        row("layer-norm-scale", REALS, &[value(), ("a", layer_norm(1)), ("g", weight("4"))]),
+        row(
+            "layer-norm-scale",
+            REALS,
+            &[("x", x("3,4")), ("a", layer_norm(1)), ("g", weight("1,1,4"))],
+        ),
+        row(
+            "layer-norm-bias",
+            REALS,
+            &[value(), ("a", layer_norm(2)), ("g", weight("4")), ("b", weight("3,1"))],
+        ),
+        row("rms-norm", REALS, &[value(), ("a", mean(&[0, 1])), epsilon()]),
+        row("rms-norm", REALS, &[value(), ("a", mean(&[1])), epsilon()]),
+        row("rms-norm-scale", REALS, &[value(), ("a", rms_norm(2)), ("g", weight("2,3,4"))]),
+        row(
+            "rms-norm-narrowed",
+            NARROW,
+            &[value(), ("a", rms_norm(2)), ("w", cast(DType::F32)), ("n", cast(DType::F64))],
+        ),
+        row(
+            "mean-of-squares",
+            REALS,
+            &[value(), ("a", reduce(ReduceOp::SumSquare, &[2])), ("c", number(0.5))],
+        ),
+        row(
+            "mean-of-sum",
+            REALS,
+            &[value(), ("a", reduce(ReduceOp::Sum, &[1])), ("c", number(0.25))],
+        ),
+        row(
+            "mean-of-sum",
+            REALS,
+            &[("x", x("2,batch")), ("a", reduce(ReduceOp::Sum, &[1])), ("c", number(0.25))],
+        ),
+    ]
+}
+
+fn attentions() -> Vec<Row> {
+    let heads =
+        || [("q", x("2,4,3,8")), ("k", x("2,4,8,2")), ("v", x("2,4,2,5")), ("c", number(0.125))];
+    let with = |more: &[(&'static str, Bound)]| [&heads()[..], more].concat();
+    let masked = "(MatMul (Softmax ?a (Select ?m (Mul (MatMul ?q ?k) ?c) ?f)) ?v)";
+    let mask = Bound::Value { shape: "2,1,3,2", dtype: Some(DType::Bool), constant: false };
+    let guarded =
+        "(MatMul (Select (IsNan (Softmax ?a (MatMul ?q ?k))) ?z (Softmax ?a (MatMul ?q ?k))) ?v)";
+    let summed = ["(MatMul (Softmax ?a (Add (Mul (MatMul ?q ?k) ?c) ?m)) ?v)"];
+    let own = |more: &[(&'static str, Bound)]| {
+        let own =
+            [("a", attention(0.25)), ("q", x("2,4,3,8")), ("k", x("2,4,2,8")), ("v", x("2,4,2,5"))];
+        [&own[..], more].concat()
+    };
+    let interleaved = own(&[
+        ("g", x("2,1,2,2,8")),
+        ("h", x("2,1,2,2,5")),
+        ("e", expand("2,2,2,2,8")),
+        ("f", expand("2,2,2,2,5")),
+        ("s", shape("2,4,2,8")),
+        ("t", shape("2,4,2,5")),
+    ]);
+    let groups =
+        ["(Attention ?a ?q (Reshape ?s (Expand ?e ?g)) (Reshape ?t (Expand ?f ?h)) absent)"];
+    let max = |axis: usize| reduce(ReduceOp::Max, &[axis]);
+    let sum = |axis: usize| reduce(ReduceOp::Sum, &[axis]);
+    let dropped = |op| Bound::Attributes(Op::Reduce { op, axes: vec![2], keep: false });
+    vec![
+        row("softmax", REALS, &[("x", x("4,4")), ("m", max(1)), ("a", sum(0))]),
+        row(
+            "softmax",
+            REALS,
+            &[("x", x("4,4,4")), ("m", dropped(ReduceOp::Max)), ("a", dropped(ReduceOp::Sum))],
+        ),
+        row(
+            "softmax-unshifted",
+            REALS,
+            &[("x", x("2,3,4")), ("a", reduce(ReduceOp::Sum, &[1, 2]))],
+        ),
+        row("attention", REALS, &with(&[("a", softmax(2))]))
+            .of(&["(MatMul (Softmax ?a (MatMul ?q ?k)) ?v)"]),
+        row(
+            "attention",
+            REALS,
+            &with(&[("a", Bound::Attributes(Op::Softmax { axis: 3, log: true }))]),
+        )
+        .of(&["(MatMul (LogSoftmax ?a (MatMul ?q ?k)) ?v)"]),
+        // A fill that leaves something of the scores that it replaces, were it added.
+        row(
+            "attention",
+            &[DType::F32, DType::F64, DType::BF16],
+            &with(&[("a", softmax(3)), ("m", mask.clone()), ("f", number(-1e9))]),
+        )
+        .of(&[masked]),
+        row(
+            "attention",
+            REALS,
+            &with(&[("a", softmax(3)), ("m", mask.clone()), ("f", number(-1e4))]),
+        )
+        .of(&[masked]),
+        row(
+            "attention",
+            &[DType::F16],
+            &with(&[("a", softmax(3)), ("m", mask), ("f", number(-65504.0))]),
+        )
+        .of(&[masked]),
+        row("attention", REALS, &with(&[("a", softmax(3)), ("z", number(1.0))])).of(&[guarded]),
+        // A mask that is larger than the scores.
+        row(
+            "attention",
+            REALS,
+            &[
+                ("q", x("1,4,3,8")),
+                ("k", x("1,4,8,2")),
+                ("v", x("1,4,2,5")),
+                ("a", softmax(3)),
+                ("c", number(0.5)),
+                ("m", x("2,1,3,2")),
+            ],
+        )
+        .of(&summed),
+        row(
+            "attention",
+            REALS,
+            &[("q", x("3,8")), ("k", x("8,2")), ("v", x("2,5")), ("a", softmax(1))],
+        )
+        .of(&["(MatMul (Softmax ?a (MatMul ?q ?k)) ?v)"]),
+        row(
+            "attention",
+            REALS,
+            &[("q", x("1,4,3,8")), ("k", x("2,4,8,2")), ("v", x("2,4,2,5")), ("a", softmax(3))],
+        )
+        .of(&["(MatMul (Softmax ?a (MatMul ?q ?k)) ?v)"]),
+        row("attention-scale", REALS, &own(&[("c", numbers("8"))]))
+            .of(&["(Attention ?a (Mul ?q ?c) ?k ?v absent)"]),
+        row("attention-scale", REALS, &own(&[("c", x("8"))]))
+            .of(&["(Attention ?a (Mul ?q ?c) ?k ?v absent)"]),
+        row("attention-groups", REALS, &interleaved).of(&groups),
+    ]
+}
+
+fn products() -> Vec<Row> {
+    let layer = [
+        ("a", lstm(2)),
+        ("x", x("3,batch,4")),
+        ("w", weight("1,8,4")),
+        ("r", weight("1,8,2")),
+        ("e", expand("1,batch,2")),
+    ];
+    let gates = [
+        ("a", gru(2)),
+        ("x", x("3,batch,4")),
+        ("w", weight("1,6,4")),
+        ("r", weight("1,6,2")),
+        ("e", expand("1,batch,2")),
+    ];
+    let stated = ["(Lstm ?a ?x ?w ?r absent absent (Expand ?e ?h) absent absent)"];
+    vec![
+        row(
+            "merge-projections",
+            REALS,
+            &[("x", x("batch,3")), ("u", weight("3,4")), ("w", x("3,5"))],
+        )
+        .of(&["(MatMul ?x ?u)", "(MatMul ?x ?w)"]),
+        row(
+            "merge-projections",
+            REALS,
+            &[("x", x("batch,3")), ("y", x("batch,3")), ("w", weight("3,5"))],
+        )
+        .of(&["(MatMul ?x ?w)", "(MatMul ?y ?w)"]),
+        row(
+            "merge-projections",
+            REALS,
+            &[("x", x("2,3,3")), ("u", weight("2,3,4")), ("w", weight("2,3,5"))],
+        )
+        .of(&["(MatMul ?x ?u)", "(MatMul ?x ?w)"]),
+        row("zero-state", REALS, &[&layer[..], &[("h", number(1.0))]].concat()).of(&stated),
+        row("zero-state", REALS, &[&layer[..], &[("h", x(""))]].concat()).of(&stated),
+        row("zero-state", REALS, &[&gates[..], &[("h", x(""))]].concat())
+            .of(&["(Gru ?a ?x ?w ?r absent absent (Expand ?e ?h) absent)"]),
+    ]
+}
