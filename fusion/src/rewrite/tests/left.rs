@@ -80,7 +80,8 @@ fn leaf(terms: &mut Terms, what: &Bound, row: DType) -> Built {
             add_literal(terms, &tensor)
         }
         Bound::Numbers { shape, seed } => {
-            let tensor = Numbers(*seed).tensor(&ty(shape, None), &Bindings::new());
+            let tensor =
+                Numbers { seed: *seed, scale: 1.0 }.tensor(&ty(shape, None), &Bindings::new());
             add_literal(terms, &tensor)
         }
         Bound::Tensor(tensor) => add_literal(terms, tensor),
