@@ -133,8 +133,7 @@ impl Kernel {
             }
             Op::Concat { axis } if inputs => Self::Concat { axis: *axis },
             Op::Attention(attrs)
-                if lies_in_order(step)
-                    && dtypes.iter().all(|&dtype| float(dtype) || dtype == DType::Bool) =>
+                if dtypes.iter().all(|&dtype| float(dtype) || dtype == DType::Bool) =>
             {
                 Self::Attention(attrs.clone())
             }
@@ -257,11 +256,6 @@ fn is_fused(body: &Graph) -> bool {
 fn affine_is_whole(step: &Step, axis: usize) -> bool {
     let shape = step.inputs[0].view.shape();
     step.inputs[1..].iter().all(|operand| operand.view.shape() == shape[axis..])
-}
-
-/// Whether the step reads and writes whole buffers in row-major order.
-fn lies_in_order(step: &Step) -> bool {
-    step.inputs.iter().chain(&step.outputs).all(|operand| operand.view.is_contiguous())
 }
 
 fn fast_reduce(op: ReduceOp) -> Option<Reduce> {
