@@ -10,10 +10,16 @@ pub(super) fn never_equal(a: &Dim, b: &Dim) -> bool {
         || difference.upper_bound().is_some_and(|high| high < 0)
 }
 
+/// The plainer of two dims that are one size: no size is negative, so beside `n - 1`, `max(0, n - 1)` is `n - 1`.
+fn same<'a>(a: &'a Dim, b: &'a Dim) -> Option<&'a Dim> {
+    let is = |dim: &Dim, plain: &Dim| dim == plain || *dim == plain.maximum(&Dim::from(0));
+    if is(b, a) { Some(a) } else { Some(b).filter(|b| is(a, b)) }
+}
+
 /// Of two dims that must be equal, the one that says more.
 pub(super) fn join(a: &Dim, b: &Dim) -> Result<Dim, InferError> {
-    if a == b {
-        return Ok(a.clone());
+    if let Some(dim) = same(a, b) {
+        return Ok(dim.clone());
     }
     if never_equal(a, b) {
         return Err(InferError::Dims { a: a.clone(), b: b.clone() });
@@ -51,7 +57,10 @@ pub(super) fn broadcast(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, InferError> {
 
 fn broadcast_dims(a: &Dim, b: &Dim) -> Result<Dim, InferError> {
     let one = Dim::from(1);
-    if a == b || *b == one {
+    if let Some(dim) = same(a, b) {
+        return Ok(dim.clone());
+    }
+    if *b == one {
         return Ok(a.clone());
     }
     if *a == one {
@@ -73,7 +82,7 @@ pub(super) fn broadcasts_to(shape: &[Dim], target: &[Dim]) -> Result<(), InferEr
     let skip = target.len().checked_sub(shape.len()).ok_or_else(refuse)?;
     for (dim, target) in shape.iter().zip(&target[skip..]) {
         let one = Dim::from(1);
-        if dim == target || *dim == one {
+        if same(dim, target).is_some() || *dim == one {
             continue;
         }
         if never_equal(dim, target) && never_equal(dim, &one) {

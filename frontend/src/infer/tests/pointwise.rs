@@ -68,6 +68,9 @@ fn broadcasting() {
         ("f32[a + 1]; f32[a + 2]", "!Broadcast"),
         ("f32[a + 5]; f32[4]", "!Broadcast"),
         ("f32[2*a]; f32[a + a]", "f32[2*a]"),
+        ("f32[a - 1]; f32[max(0, a - 1)]", "f32[a - 1]"),
+        ("f32[max(0, a - 1)]; f32[a - 1]", "f32[a - 1]"),
+        ("f32[max(1, a - 1)]; f32[a - 1]", "!Unresolved"),
     ];
     for (inputs, expected) in rows {
         check(&Op::Binary(Binary::Mul), inputs, expected);
