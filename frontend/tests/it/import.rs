@@ -192,6 +192,69 @@ fn counted_gathers_are_slices() {
     );
 }
 
+#[test]
+fn the_last_few_are_as_many_as_the_first_few() {
+    let constants: [(&str, &[i64]); 4] =
+        [("back", &[-2]), ("front", &[0]), ("two", &[2]), ("far", &[i64::MAX])];
+    let nodes = vec![
+        node("Slice", "x back far", "a"),
+        node("Slice", "x front two", "b"),
+        node("Sub", "a b", "y"),
+    ];
+    check_text(
+        &with_ints(&[("x", 1, "n")], &constants, nodes),
+        &expect![[r#"
+            symbols n
+            %0 = Input : f32[n] "x"
+            %1 = Slice(%0) {axes: [{axis: 0, start: max(0, n - 2), len: min(2, n), step: 1}]} : f32[min(2, n)] "a"
+            %2 = Slice(%0) {axes: [{axis: 0, start: 0, len: min(2, n), step: 1}]} : f32[min(2, n)] "b"
+            %3 = Sub(%1, %2) : f32[min(2, n)] "y"
+            return "y" = %3
+        "#]],
+    );
+}
+
+/// An even filter pads one place too many, which is cut: what is left is as long as what it is added to.
+#[test]
+fn cut_padding_leaves_the_length_that_was() {
+    let constants: [(&str, &[i64]); 3] = [("front", &[0]), ("last", &[-1]), ("axis", &[2])];
+    let pads =
+        AttributeProto { name: "pads".into(), r#type: 7, ints: vec![1, 1], ..Default::default() };
+    let nodes = vec![
+        node("Conv", "x w", "a"),
+        with(node("Conv", "a v", "b"), pads),
+        node("Slice", "b front last axis", "c"),
+        node("Add", "a c", "y"),
+    ];
+    let inputs = [("x", 1, "1 1 n"), ("w", 1, "1 1 3"), ("v", 1, "1 1 2")];
+    let graph = imported(&with_ints(&inputs, &constants, nodes)).unwrap().graph;
+    let (_, y) = &graph.outputs()[0];
+    assert_eq!(graph.ty(*y).to_string(), "f32[1, 1, n - 2]");
+}
+
+/// A table of known size, sliced from its end by a length.
+#[test]
+fn a_table_gives_its_last_rows() {
+    let constants: [(&str, &[i64]); 2] = [("rows", &[64]), ("far", &[i64::MAX])];
+    let nodes = vec![
+        node("Shape", "x", "length"),
+        node("Sub", "rows length", "start"),
+        node("Slice", "t start far", "last"),
+        node("Mul", "x last", "y"),
+    ];
+    check_text(
+        &with_ints(&[("x", 1, "n"), ("t", 1, "64")], &constants, nodes),
+        &expect![[r#"
+            symbols n
+            %0 = Input : f32[n] "x"
+            %1 = Input : f32[64] "t"
+            %2 = Slice(%1) {axes: [{axis: 0, start: -n + 64, len: n, step: 1}]} : f32[n] "last"
+            %3 = Mul(%0, %2) : f32[n] "y"
+            return "y" = %3
+        "#]],
+    );
+}
+
 /// The result for inputs of one element type agrees with arithmetic done by hand.
 fn check_loop(body: GraphProto, trips: i64, expected: &[f32]) {
     let mut outer = graph(

@@ -78,12 +78,17 @@ fn slice(cx: &mut Context<'_, '_>) -> Outputs {
 }
 
 /// A place counted from the front of an axis.
+///
+/// A place `size - n` on an axis of known size, the last n rows of a table, is taken to lie within, as [`at_most`]
+/// has it.
 fn from_front(at: &Dim, size: &Dim) -> Result<Dim, OpError> {
-    if at.lower_bound().is_some_and(|low| low >= 0) {
-        return Ok(at.clone());
-    }
     if at.upper_bound().is_some_and(|high| high < 0) {
         return Ok(at + size);
+    }
+    let rows = (size - at).lower_bound();
+    let table = size.known().is_some() && rows.is_some_and(|rows| (0..=1).contains(&rows));
+    if table || at.lower_bound().is_some_and(|low| low >= 0) {
+        return Ok(at.clone());
     }
     Err(InferError::Unresolved { a: at.clone(), b: Dim::from(0) }.into())
 }
@@ -108,10 +113,18 @@ fn length(low: &Dim, high: &Dim, step: i64) -> Result<Dim, OpError> {
 
 fn forward(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Result<(Dim, Dim), OpError> {
     let zero = Dim::from(0);
-    let start = at_most(&from_front(start, size)?, size).maximum(&zero);
-    let end = at_most(&from_front(end, size)?, size).maximum(&zero);
-    let len = length(&start, &end, step)?;
-    Ok((start, len))
+    let within = |at: &Dim| match (from_front(at, size)?, size.known()) {
+        (at, Some(_)) if at.known().is_none() => Ok::<_, OpError>(at),
+        (at, _) => Ok(at_most(&at, size).maximum(&zero)),
+    };
+    let (low, high) = (within(start)?, within(end)?);
+    // The last few are min(few, size) elements, as the first few are; else the length would be size - max(…).
+    let last = high == *size && size.known().is_none();
+    let len = match start.upper_bound() {
+        Some(bound) if bound < 0 && last => length(&zero, &(-start).minimum(size), step)?,
+        _ => length(&low, &high, step)?,
+    };
+    Ok((low, len))
 }
 
 fn backward(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Result<(Dim, Dim), OpError> {
