@@ -1,5 +1,7 @@
 //! Plans: what is grouped, why not more, and what it is lowered to.
 
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
 mod groups;
 mod lowering;
 mod zoo;
