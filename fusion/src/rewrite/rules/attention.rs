@@ -4,12 +4,13 @@
 //! against NaN) of scores (perhaps masked, scaled), the scores `q · kᵀ`. Scales reach the scores by the rules of
 //! [`super::algebra`], changes of view leave the operands by those of [`super::layout`].
 
+use super::algebra::scaled;
 use crate::rewrite::rule::Given::Float;
 use crate::rewrite::rule::{Rule, Site, law, rule};
 use egg::Id;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{AttentionAttrs, Op, ReduceOp, Unary};
+use graphene_frontend::op::{AttentionAttrs, Binary, Op, ReduceOp, Unary};
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
@@ -43,135 +44,354 @@ fn softmax_unshifted(s: &mut Site<'_>) -> Option<Id> {
     s.add(Op::Softmax { axis, log: false }, &[s.var("x")])
 }
 
-/// What stands between the two products.
-struct Weights {
-    scores: Id,
-    mask: Option<Id>,
-    guarded: bool,
-}
-
 fn attention(s: &mut Site<'_>) -> Option<Id> {
     let (w, v) = (s.var("w"), s.var("v"));
-    let rank = s.ty(w)?.rank();
-    let narrow = matches!(s.dtype(v)?, DType::F16 | DType::BF16);
-    if narrow && s.terms.analysis.rounds_steps {
+    let (rank, dtype) = (s.ty(w)?.rank(), s.dtype(v)?);
+    let narrow = matches!(dtype, DType::F16 | DType::BF16);
+    if narrow && s.terms.analysis.rounds_steps || rank < 3 || s.ty(v)?.rank() != rank {
         return None;
     }
-    if !matches!(rank, 3 | 4) || s.ty(v)?.rank() != rank {
-        return None;
+    let weights = weights(s, w)?;
+    let scores = weights.scores;
+    let (product, whole, shape) = (s.shape(scores.product)?, s.shape(w)?, s.shape(s.root)?);
+    let lead = heads(&scores, &product, &whole)?;
+    let rank = s.ty(scores.k)?.rank();
+    let mut swap: Vec<usize> = (0..rank).collect();
+    swap.swap(rank - 2, rank - 1);
+    let k = s.transpose(scores.k, swap)?;
+    let mut operands = vec![
+        under_heads(s, scores.q, &product, &lead, false)?,
+        under_heads(s, k, &product, &lead, true)?,
+        under_heads(s, v, &whole, &lead, true)?,
+    ];
+    match scores.mask {
+        Mask::Nothing => {}
+        Mask::Allowed(mask, of) => operands.push(mask_under(s, mask, &of, &lead)?),
+        Mask::Added(mask, of) if s.dtype(mask)? == dtype => {
+            operands.push(mask_under(s, mask, &of, &lead)?);
+        }
+        Mask::Added(..) => return None,
     }
-    let weights = weights(s, w, rank)?;
-    let (q, k, scale) = scores(s, weights.scores)?;
-    let attrs = AttentionAttrs { scale, causal: false, softcap: 0.0, guarded: weights.guarded };
-    let shape = s.shape(s.root)?;
-    let keys = if rank == 4 { vec![0, 1, 3, 2] } else { vec![0, 2, 1] };
-    let k = s.transpose(k, keys)?;
-    let mut operands = Vec::with_capacity(4);
-    for x in [q, k, v] {
-        operands.push(four(s, x)?);
-    }
-    if let Some(mask) = weights.mask {
-        operands.push(if rank == 3 { masks_of_three(s, mask)? } else { mask });
-    }
+    let (scale, softcap, guarded) = (scores.scale as f32, scores.softcap as f32, weights.guarded);
+    let attrs = AttentionAttrs { scale, causal: false, softcap, guarded };
     let y = s.add(Op::Attention(attrs), &operands)?;
     s.reshape(y, shape)
 }
 
-/// A batch of matrices as one head each.
-fn four(s: &mut Site<'_>, x: Id) -> Option<Id> {
-    let mut shape = s.shape(x)?;
-    if shape.len() == 3 {
-        shape.insert(1, Dim::from(1));
+/// What is in front of the rows and columns of scores.
+fn lead(shape: &[Dim]) -> &[Dim] {
+    &shape[..shape.len() - 2]
+}
+
+/// Batch and heads: those that the mask, the scores or the weights name, one head where none does.
+fn heads(scores: &Scores, product: &[Dim], whole: &[Dim]) -> Option<Vec<Dim>> {
+    let masked = match &scores.mask {
+        Mask::Nothing => None,
+        Mask::Allowed(_, of) | Mask::Added(_, of) => Some(of.as_slice()),
+    };
+    let candidates = masked.into_iter().chain([product, whole]).map(lead);
+    let mut named = candidates.filter(|lead| lead.len() == 2);
+    match (named.next(), lead(product)) {
+        (Some(named), _) => Some(named.to_vec()),
+        (None, [batch]) => Some(vec![batch.clone(), Dim::from(1)]),
+        (None, [batch, groups, of]) => Some(vec![batch.clone(), groups * of]),
+        _ => None,
     }
+}
+
+/// An operand of a product of this shape as `[batch, heads, rows, columns]`.
+fn under_heads(
+    s: &mut Site<'_>,
+    x: Id,
+    product: &[Dim],
+    heads: &[Dim],
+    shared: bool,
+) -> Option<Id> {
+    let own = s.shape(x)?;
+    if lead(product) == heads {
+        return Some(x);
+    }
+    let mut shape = match lead(&own) {
+        // Keys and values that all queries of a group read.
+        [batch, group, one]
+            if shared && *one == 1 && lead(product)[..2] == [batch.clone(), group.clone()] =>
+        {
+            vec![batch.clone(), group.clone()]
+        }
+        own if own == lead(product) => heads.to_vec(),
+        _ => return None,
+    };
+    shape.extend_from_slice(&own[own.len() - 2..]);
     s.reshape(x, shape)
 }
 
-/// A mask of `[batch, queries, keys]` or less as one of `[batch, 1, queries, keys]`.
-fn masks_of_three(s: &mut Site<'_>, mask: Id) -> Option<Id> {
-    if s.ty(mask)?.rank() == 3 { four(s, mask) } else { Some(mask) }
+/// A mask of scores of a shape as one of scores with these leading dims.
+fn mask_under(s: &mut Site<'_>, mask: Id, of: &[Dim], to: &[Dim]) -> Option<Id> {
+    let from = lead(of);
+    let mut own = s.shape(mask)?;
+    if from == to || own.len() <= 2 {
+        return Some(mask);
+    }
+    while own.len() < of.len() {
+        own.insert(0, Dim::from(1));
+    }
+    let same = from.iter().rev().zip(to.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (split, joined) = (from.len() - same, to.len() - same);
+    let mut mask = s.reshape(mask, own.clone())?;
+    let shape = if own[..split].iter().all(|dim| *dim == 1) {
+        [&vec![Dim::from(1); joined][..], &own[split..]].concat()
+    } else {
+        let wide = [&from[..split], &own[split..]].concat();
+        if wide != own {
+            mask = s.add(Op::Expand(wide), &[mask])?;
+        }
+        [&to[..joined], &own[split..]].concat()
+    };
+    s.reshape(mask, shape)
 }
 
-/// The softmax over the last axis in a class, and what is done to the scores before it and to the weights after.
-fn weights(s: &mut Site<'_>, w: Id, rank: usize) -> Option<Weights> {
-    let mut guarded = false;
-    let mut inner = recast(s, w);
-    for (_, inputs) in s.operations(inner, "Select") {
-        let [Some(nan), Some(zero), Some(weights)] = *inputs.as_slice() else { continue };
+/// What stands between the two products.
+struct Weights {
+    scores: Scores,
+    guarded: bool,
+}
+
+/// The softmax over the last axis behind a class, and what is done to the weights after it.
+fn weights(s: &mut Site<'_>, w: Id) -> Option<Weights> {
+    let (mut inner, mut guarded, mut kept) = (w, false, None);
+    for _ in 0..DEPTH {
+        let rank = s.ty(inner)?.rank();
+        let softmaxes = s.operations(inner, "Softmax");
+        let over_keys = |(op, _): &&(Op, Vec<Option<Id>>)| matches!(op, Op::Softmax { axis, log: false } if *axis + 1 == rank);
+        if let Some(masked) = softmaxes.iter().find(over_keys).and_then(|(_, x)| x[0]) {
+            let scores = match kept {
+                None => scores(s, masked, &mut VISITS.clone())?,
+                Some(kept) => kept_scores(s, masked, kept)?,
+            };
+            return Some(Weights { scores, guarded });
+        }
+        inner = if let Some(weights) = nan_guarded(s, inner) {
+            guarded = true;
+            weights
+        } else if let Some((weights, condition)) = zeroed(s, inner) {
+            (guarded, kept) = (true, Some(condition));
+            weights
+        } else {
+            viewed(s, inner)?
+        };
+    }
+    None
+}
+
+/// Changes of view, casts and guards around a softmax.
+const DEPTH: usize = 5;
+
+/// Classes that are looked at for one set of scores.
+const VISITS: usize = 64;
+
+/// The weights that are zero where they are NaN.
+fn nan_guarded(s: &Site<'_>, id: Id) -> Option<Id> {
+    s.operations(id, "Select").into_iter().find_map(|(_, inputs)| {
+        let (nan, zero, weights) = (inputs[0]?, inputs[1]?, inputs[2]?);
         let guards = s.operations(nan, "IsNan").iter().any(|(_, x)| x[0] == Some(weights));
-        if guards && s.is(zero, 0.0) {
-            (inner, guarded) = (weights, true);
+        (guards && s.is(zero, 0.0)).then_some(weights)
+    })
+}
+
+/// A condition, and whether it allows (or forbids).
+type Condition = (Id, bool);
+
+/// The weights that are zero where a condition forbids.
+fn zeroed(s: &Site<'_>, id: Id) -> Option<(Id, Condition)> {
+    s.operations(id, "Select").into_iter().find_map(|(_, inputs)| {
+        let (condition, a, b) = (inputs[0]?, inputs[1]?, inputs[2]?);
+        match (s.is(a, 0.0), s.is(b, 0.0)) {
+            (false, true) => Some((a, (condition, true))),
+            (true, false) => Some((b, (condition, false))),
+            _ => None,
+        }
+    })
+}
+
+/// What a class is a cast of, or another view of with the same last two dims.
+fn viewed(s: &Site<'_>, id: Id) -> Option<Id> {
+    // Attention computes in `f32` whatever its types.
+    let floats = |x: &Id| s.dtype(*x).is_some_and(DType::is_float);
+    let casts = s.operations(id, "Cast").into_iter().filter_map(|(_, x)| x[0].filter(floats));
+    let to = s.shape(id)?;
+    let rows = |x: &Id| {
+        s.shape(*x).is_some_and(|own| {
+            own.len() > 2 && to.len() > 2 && own[own.len() - 2..] == to[to.len() - 2..]
+        })
+    };
+    let views = s.operations(id, "Reshape").into_iter().filter_map(|(_, x)| x[0].filter(rows));
+    casts.chain(views).next()
+}
+
+/// What is done to scores before the softmax; masks with the shape of the scores that they are for.
+enum Mask {
+    Nothing,
+    /// Truth values: may be attended.
+    Allowed(Id, Vec<Dim>),
+    /// Numbers, added.
+    Added(Id, Vec<Dim>),
+}
+
+/// `mask(softcap·tanh(scale · q · k / softcap))`.
+struct Scores {
+    q: Id,
+    /// Keys, transposed.
+    k: Id,
+    product: Id,
+    scale: f64,
+    softcap: f64,
+    mask: Mask,
+}
+
+/// Scores by the first way of reading a class that ends at a product.
+fn scores(s: &mut Site<'_>, id: Id, visits: &mut usize) -> Option<Scores> {
+    *visits = visits.checked_sub(1)?;
+    let own = s.ty(id)?.clone();
+    for (_, inputs) in s.operations(id, "Mul") {
+        let (inner, by) = (inputs[0]?, inputs[1]?);
+        let Some(by) = s.number(by).filter(|by| *by > 0.0 && s.ty(inner) == Some(&own)) else {
+            continue;
+        };
+        if let Some(scaled) = times(s, inner, by, visits) {
+            return Some(scaled);
         }
     }
-    let softmaxes = s.operations(inner, "Softmax");
-    let over_keys = |(op, _): &&(Op, Vec<Option<Id>>)| matches!(op, Op::Softmax { axis, log: false } if *axis + 1 == rank);
-    let masked = softmaxes.iter().find(over_keys)?.1[0]?;
-    let masked = recast(s, masked);
-    let (scores, mask) = unmasked(s, masked)?;
-    Some(Weights { scores, mask, guarded })
-}
-
-/// What a class converts between floats, if it does: attention computes in `f32` whatever its types.
-fn recast(s: &Site<'_>, id: Id) -> Id {
-    let casts = s.operations(id, "Cast").into_iter();
-    let floats = |x: &Id| s.dtype(*x).is_some_and(DType::is_float);
-    casts.filter_map(|(_, x)| x[0].filter(floats)).next().unwrap_or(id)
-}
-
-/// The scores and what is added to them.
-fn unmasked(s: &mut Site<'_>, masked: Id) -> Option<(Id, Option<Id>)> {
-    if scores(s, masked).is_some() {
-        return Some((masked, None));
+    for (_, inputs) in s.operations(id, "MatMul") {
+        let (q, k) = (inputs[0]?, inputs[1]?);
+        if s.ty(q)?.rank() == s.ty(k)?.rank() && own.rank() > 2 {
+            return Some(Scores {
+                q,
+                k,
+                product: id,
+                scale: 1.0,
+                softcap: 0.0,
+                mask: Mask::Nothing,
+            });
+        }
     }
-    for (_, inputs) in s.operations(masked, "Add") {
+    if let Some(found) = viewed(s, id).and_then(|inner| scores(s, inner, visits)) {
+        return Some(found);
+    }
+    for (_, inputs) in s.operations(id, "Add") {
         for (a, b) in [(0, 1), (1, 0)] {
             let (scored, mask) = (inputs[a]?, inputs[b]?);
-            if scores(s, scored).is_some() && s.ty(scored)? == s.ty(masked)? {
-                return Some((scored, Some(mask)));
+            if s.ty(scored) != Some(&own) {
+                continue;
+            }
+            if let Some(found) = scores(s, scored, visits) {
+                return with_added(s, found, mask, &own.shape);
             }
         }
     }
-    // Scores that are replaced where nothing may be attended: infinity is a mask of truth values, a number
-    // near the lowest swallows whatever it is added to.
-    for (_, inputs) in s.operations(masked, "Select") {
-        let [Some(condition), Some(a), Some(b)] = *inputs.as_slice() else { continue };
-        let (scored, fill, allowed) = if scores(s, a).is_some() {
-            (a, b, condition)
-        } else if scores(s, b).is_some() {
-            (b, a, s.unary(Unary::Not, condition)?)
-        } else {
-            continue;
-        };
-        if s.ty(scored)? != s.ty(masked)? {
-            continue;
-        }
-        let number = s.number(fill)?;
-        if number == f64::NEG_INFINITY {
-            return Some((scored, Some(allowed)));
-        }
-        if number <= SWALLOWS {
-            let (zero, fill) = (s.scalar(scored, 0.0)?, s.scalar(scored, number)?);
-            let mask = s.add(Op::Select, &[allowed, zero, fill])?;
-            return Some((scored, Some(mask)));
+    for (_, inputs) in s.operations(id, "Select") {
+        let (condition, a, b) = (inputs[0]?, inputs[1]?, inputs[2]?);
+        for (scored, fill, allows) in [(a, b, true), (b, a, false)] {
+            let Some(fill) = s.number(fill).filter(|_| s.ty(scored) == Some(&own)) else {
+                continue;
+            };
+            if fill > SWALLOWS {
+                continue;
+            }
+            if let Some(found) = scores(s, scored, visits) {
+                return with_fill(s, found, (condition, allows), fill, &own.shape);
+            }
         }
     }
     None
 }
 
-/// Queries, transposed keys and the scale of scores.
-fn scores(s: &Site<'_>, id: Id) -> Option<(Id, Id, f32)> {
-    let product = |id: Id| {
-        let (_, inputs) = s.operations(id, "MatMul").into_iter().next()?;
-        let (q, k) = (inputs[0]?, inputs[1]?);
-        (s.ty(q)?.rank() == s.ty(k)?.rank()).then_some((q, k))
-    };
-    for (_, inputs) in s.operations(id, "Mul") {
-        let (scored, by) = (inputs[0]?, inputs[1]?);
-        if let (Some((q, k)), Some(scale)) = (product(scored), s.number(by)) {
-            return Some((q, k, scale as f32));
+/// Scores times a number, that of a softcap perhaps.
+fn times(s: &mut Site<'_>, inner: Id, by: f64, visits: &mut usize) -> Option<Scores> {
+    for (_, inputs) in s.operations(inner, "Tanh") {
+        let found = scores(s, inputs[0]?, visits);
+        if let Some(found) =
+            found.filter(|found| matches!(found.mask, Mask::Nothing) && found.softcap == 0.0)
+        {
+            return Some(Scores { scale: found.scale * by, softcap: by, ..found });
         }
     }
-    let (q, k) = product(id)?;
-    Some((q, k, 1.0))
+    let found = scores(s, inner, visits).filter(|found| found.softcap == 0.0)?;
+    let mask = match found.mask {
+        Mask::Added(mask, of) => Mask::Added(scaled(s, mask, by)?, of),
+        mask => mask,
+    };
+    Some(Scores { scale: found.scale * by, mask, ..found })
+}
+
+/// Scores of this shape, with something added.
+fn with_added(s: &mut Site<'_>, found: Scores, addend: Id, shape: &[Dim]) -> Option<Scores> {
+    let known = match found.mask {
+        Mask::Nothing => None,
+        Mask::Added(mask, of) => Some(mask_under(s, mask, &of, lead(shape))?),
+        Mask::Allowed(mask, of) => {
+            let mask = mask_under(s, mask, &of, lead(shape))?;
+            let (zero, fill) = (s.scalar(addend, 0.0)?, s.scalar(addend, f64::NEG_INFINITY)?);
+            Some(s.add(Op::Select, &[mask, zero, fill])?)
+        }
+    };
+    let sum = match known {
+        None => addend,
+        Some(known) => s.binary(Binary::Add, known, addend)?,
+    };
+    Some(Scores { mask: Mask::Added(sum, shape.to_vec()), ..found })
+}
+
+/// Scores of this shape, replaced where a condition forbids: infinity is a mask of truth values, a number near the
+/// lowest swallows whatever it is added to.
+fn with_fill(
+    s: &mut Site<'_>,
+    found: Scores,
+    by: Condition,
+    fill: f64,
+    shape: &[Dim],
+) -> Option<Scores> {
+    let (condition, allows) = by;
+    let allowed = if allows { condition } else { s.unary(Unary::Not, condition)? };
+    let infinite = fill == f64::NEG_INFINITY;
+    let mask = match found.mask {
+        Mask::Nothing if infinite => Mask::Allowed(allowed, shape.to_vec()),
+        Mask::Allowed(mask, of) if infinite => {
+            let mask = mask_under(s, mask, &of, lead(shape))?;
+            Mask::Allowed(s.binary(Binary::And, mask, allowed)?, shape.to_vec())
+        }
+        known => {
+            let like = s.scalar(found.q, 0.0)?;
+            let kept = match known {
+                Mask::Nothing => like,
+                Mask::Added(mask, of) => mask_under(s, mask, &of, lead(shape))?,
+                Mask::Allowed(mask, of) => {
+                    let mask = mask_under(s, mask, &of, lead(shape))?;
+                    let lowest = s.scalar(like, f64::NEG_INFINITY)?;
+                    s.add(Op::Select, &[mask, like, lowest])?
+                }
+            };
+            let fill = s.scalar(kept, fill)?;
+            Mask::Added(s.add(Op::Select, &[allowed, kept, fill])?, shape.to_vec())
+        }
+    };
+    Some(Scores { mask, ..found })
+}
+
+/// Scores that are replaced where the weights become zero: what is forbidden has no weight, and a row that may
+/// attend nowhere is zero.
+fn kept_scores(s: &mut Site<'_>, masked: Id, kept: Condition) -> Option<Scores> {
+    for (_, inputs) in s.operations(masked, "Select") {
+        let (scored, fill) =
+            if kept.1 { (inputs[1]?, inputs[2]?) } else { (inputs[2]?, inputs[1]?) };
+        let swallows = s.number(fill).is_some_and(|fill| fill <= SWALLOWS);
+        if inputs[0] != Some(kept.0) || !swallows || s.ty(scored) != s.ty(masked) {
+            continue;
+        }
+        let shape = s.shape(masked)?;
+        let found = scores(s, scored, &mut VISITS.clone())?;
+        return with_fill(s, found, kept, f64::NEG_INFINITY, &shape);
+    }
+    None
 }
 
 fn attrs(s: &Site<'_>) -> Option<AttentionAttrs> {

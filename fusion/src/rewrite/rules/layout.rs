@@ -1,5 +1,6 @@
 //! Layouts: changes of view that merge, vanish, or move to where they vanish.
 
+use crate::rewrite::language::Known;
 use crate::rewrite::rule::Given::Constant;
 use crate::rewrite::rule::{Rule, Site, law, rule};
 use egg::Id;
@@ -17,6 +18,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("transpose-of-ones",    "(Transpose ?p ?x)", &[], transpose_of_ones),
     rule("reshape-of-transpose", "(Reshape ?s (Transpose ?p ?x))", &[], reshape_of_transpose),
     rule("product-of-reshape",   "(MatMul (Reshape ?s ?x) ?w)", &[Constant("w")], product_of_reshape),
+    law("reduction-kept",        reduction_kept),
     law("pointwise-of-expands",  pointwise_of_expands),
     law("pointwise-broadcasts",  pointwise_broadcasts),
     law("pointwise-of-reshapes", pointwise_of_reshapes),
@@ -197,10 +199,54 @@ fn pointwise_of_reshapes(s: &mut Site<'_>) -> Option<Id> {
     s.reshape(inner, to)
 }
 
-/// A function of values transposed alike is the transposed function of the values.
+/// A function of values transposed alike is the transposed function of the values; constants are transposed the
+/// other way.
 fn pointwise_of_transposes(s: &mut Site<'_>) -> Option<Id> {
-    let (sources, view) = before(s, "Transpose", |_| true)?;
+    let op = s.op.clone().filter(is_pointwise)?;
+    let transposed = |id: Id| s.operations(id, "Transpose").into_iter().map(|(op, x)| (op, x[0]));
+    let computed = s.inputs.iter().flatten().filter(|id| !s.terms.is_constant(**id));
+    let view = computed.flat_map(|&id| transposed(id)).next()?.0;
+    let order = perm(Some(view.clone()))?;
+    let mut back = vec![0; order.len()];
+    for (place, &axis) in order.iter().enumerate() {
+        back[axis] = place;
+    }
+    let mut sources = Vec::with_capacity(s.inputs.len());
+    for input in s.inputs.clone() {
+        let input = input?;
+        let alike = |(op, _): &(Op, Vec<Option<Id>>)| *op == view;
+        let source = s.operations(input, "Transpose").into_iter().find(alike);
+        let shape = s.shape(input)?;
+        sources.push(if s.ty(input)?.elements() == 1 {
+            input
+        } else if let Some((_, x)) = source {
+            x[0]?
+        } else if s.terms.is_constant(input) && shape.len() <= order.len() {
+            let ones = vec![Dim::from(1); order.len() - shape.len()];
+            let whole = s.reshape(input, [ones, shape].concat())?;
+            s.transpose(whole, back.clone())?
+        } else {
+            return None;
+        });
+    }
     let sources = numbers_as_scalars(s, sources)?;
-    let inner = s.add(s.op.clone()?, &sources)?;
+    let inner = s.add(op, &sources)?;
     s.add(view, &[inner])
+}
+
+/// A reduction that drops its dims, and a reshape that puts them back, is one that keeps them.
+fn reduction_kept(s: &mut Site<'_>) -> Option<Id> {
+    let Some(Op::Reshape(to)) = s.op.clone() else { return None };
+    for name in ["ReduceMean", "ReduceSum", "ReduceMax"] {
+        for (op, inputs) in s.operations(s.inputs[0]?, name) {
+            let Op::Reduce { op, axes, keep: false } = op else { continue };
+            let x = inputs[0]?;
+            let mut kept = s.shape(x)?;
+            axes.iter().for_each(|&axis| kept[axis] = Dim::from(1));
+            if kept == to {
+                return s.add(Op::Reduce { op, axes, keep: true }, &[x]);
+            }
+        }
+    }
+    None
 }

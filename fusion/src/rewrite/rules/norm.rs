@@ -1,11 +1,11 @@
 //! Normalisations from means, squares and roots. The bare norm is recognised first; scale and bias join it.
 
-use crate::rewrite::rule::Given::{Constant, Float, Scalar};
+use crate::rewrite::rule::Given::{Computed, Constant, Float, Scalar};
 use crate::rewrite::rule::{Rule, Site, rule};
 use egg::Id;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Op, ReduceOp};
+use graphene_frontend::op::{Binary, Op, ReduceOp};
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
@@ -17,7 +17,11 @@ pub(super) const RULES: &[Rule] = &[
     rule("layer-norm-bias",    "(Add~ (out0 (LayerNorm ?a ?x ?g absent)) ?b)", &[Constant("b")], |s| affine(s, true, &["g", "b"])),
     rule("rms-norm",           "(Div ?x (Sqrt (Add (ReduceMean ?a (Mul ?x ?x)) ?e)))", &[Scalar("e"), Float("x")], rms_norm),
     rule("rms-norm-scale",     "(Mul~ (RmsNorm ?a ?x absent) ?g)", &[Constant("g")], |s| affine(s, false, &["g"])),
-    rule("rms-norm-narrowed",  "(Cast ?n (RmsNorm ?a (Cast ?w ?x) absent))", &[], rms_norm_narrowed),
+    rule("rms-norm-narrowed",  "(Cast ?n (RmsNorm ?a (Cast ?w ?x) absent))", &[], norm_narrowed),
+    rule("layer-norm-narrowed", "(Cast ?n (out0 (LayerNorm ?a (Cast ?w ?x) absent absent)))", &[], norm_narrowed),
+    rule("weight-of-quotient", "(Div (Mul ?x ?g) ?r)", &[Constant("g"), Computed("x"), Computed("r"), Float("x")], weight_last),
+    rule("weight-over-root",   "(Mul~ ?x (Div ?g ?r))", &[Constant("g"), Computed("x"), Computed("r"), Float("x")], weight_last),
+    rule("scaled-difference",  "(Add~ (Mul~ ?x ?i) (Sub ?b (Mul~ ?m ?i)))", &[Constant("b"), Computed("i"), Float("x")], scaled_difference),
     rule("mean-of-squares",    "(Mul (ReduceSumSquare ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean_of_squares),
     rule("mean-of-sum",        "(Mul (ReduceSum ?a ?x) ?c)", &[Scalar("c"), Float("x")], mean_of_sum),
 ];
@@ -33,9 +37,27 @@ fn trailing(s: &Site<'_>) -> Option<usize> {
 }
 
 fn layer_norm(s: &mut Site<'_>) -> Option<Id> {
-    let axis = trailing(s)?;
     let epsilon = s.number(s.var("e"))? as f32;
-    s.add(Op::LayerNorm { axis, epsilon }, &[s.var("x")])
+    match trailing(s) {
+        Some(axis) => s.add(Op::LayerNorm { axis, epsilon }, &[s.var("x")]),
+        None => layer_norm_inside(s, epsilon),
+    }
+}
+
+/// A norm over an axis that is not the last one, of channels perhaps, is the norm with that axis moved last.
+fn layer_norm_inside(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
+    let Op::Reduce { op: ReduceOp::Mean, axes, keep: true } = s.attributes("a")? else {
+        return None;
+    };
+    let ([inside], rank) = (axes.as_slice(), s.ty(s.var("x"))?.rank()) else { return None };
+    let perm: Vec<usize> = (0..rank).filter(|axis| axis != inside).chain([*inside]).collect();
+    let mut back = vec![0; rank];
+    for (place, &axis) in perm.iter().enumerate() {
+        back[axis] = place;
+    }
+    let x = s.transpose(s.var("x"), perm)?;
+    let y = s.add(Op::LayerNorm { axis: rank - 1, epsilon }, &[x])?;
+    s.transpose(y, back)
 }
 
 /// In 16-bit types the difference of the moments is mostly rounding, and the norm would be another value.
@@ -75,13 +97,29 @@ fn whole(s: &mut Site<'_>, constant: Id, normalised: &[Dim]) -> Option<Id> {
 }
 
 /// A norm of a widened value, narrowed again: that is how the norm computes anyway.
-fn rms_norm_narrowed(s: &mut Site<'_>) -> Option<Id> {
+fn norm_narrowed(s: &mut Site<'_>) -> Option<Id> {
     let x = s.var("x");
     let Op::Cast { to: DType::F32, .. } = s.attributes("w")? else { return None };
     let Op::Cast { to, .. } = s.attributes("n")? else { return None };
     let narrow = matches!(to, DType::F16 | DType::BF16) && s.dtype(x) == Some(to);
     let op = s.attributes("a")?;
     if narrow { s.add(op, &[x]) } else { None }
+}
+
+/// A weight is multiplied last, where the norm takes it.
+fn weight_last(s: &mut Site<'_>) -> Option<Id> {
+    let quotient = s.binary(Binary::Div, s.var("x"), s.var("r"))?;
+    s.binary(Binary::Mul, quotient, s.var("g"))
+}
+
+/// TensorFlow's norm: `x·i + (b - m·i)` is `(x - m)·i + b`. In 16-bit types the products round apart.
+fn scaled_difference(s: &mut Site<'_>) -> Option<Id> {
+    if !matches!(s.dtype(s.var("x"))?, DType::F32 | DType::F64) {
+        return None;
+    }
+    let difference = s.binary(Binary::Sub, s.var("x"), s.var("m"))?;
+    let product = s.binary(Binary::Mul, difference, s.var("i"))?;
+    s.binary(Binary::Add, product, s.var("b"))
 }
 
 /// The number of elements that a reduction takes together, if it is known.
@@ -107,6 +145,6 @@ fn mean_of_squares(s: &mut Site<'_>) -> Option<Id> {
     if !s.is(s.var("c"), inverse) {
         return None;
     }
-    let square = s.binary(graphene_frontend::op::Binary::Mul, s.var("x"), s.var("x"))?;
+    let square = s.binary(Binary::Mul, s.var("x"), s.var("x"))?;
     s.add(Op::Reduce { op: ReduceOp::Mean, axes, keep }, &[square])
 }

@@ -10,6 +10,7 @@ use crate::rewrite::rule::{Left, Rule};
 use crate::rewrite::rules::TABLES;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{AttentionAttrs, Op, ReduceOp, RnnAttrs, RnnCell, RnnDirection, Unary};
+use graphene_frontend::tensor::Tensor;
 use std::collections::BTreeSet;
 
 const REALS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
@@ -137,6 +138,26 @@ fn gru(hidden: usize) -> Bound {
         activations: vec![Unary::Sigmoid, Unary::Tanh],
         clip: None,
     }))
+}
+
+/// Truth values of a mask `[2, 1, 3, 2]`, one of whose rows allows nothing.
+fn allowed() -> Bound {
+    let rows =
+        [[true, false], [true, true], [false, false], [true, true], [false, true], [true, true]];
+    Bound::Tensor(Tensor::from_bools(vec![2, 1, 3, 2], rows.concat()).unwrap())
+}
+
+/// Its opposite.
+fn forbidden() -> Bound {
+    let rows = [
+        [false, true],
+        [false, false],
+        [true, true],
+        [false, false],
+        [true, false],
+        [false, false],
+    ];
+    Bound::Tensor(Tensor::from_bools(vec![2, 1, 3, 2], rows.concat()).unwrap())
 }
 
 /// The rule of a name.

@@ -1,8 +1,8 @@
 //! Near misses: rows that look like a rule's and must not fire.
 
 use super::{
-    NARROW, REALS, Row, attention, cast, expand, filled, gru, layer_norm, lstm, mean, number,
-    numbers, perm, reduce, rms_norm, row, shape, softmax, weight, x,
+    NARROW, REALS, Row, allowed, attention, cast, expand, filled, forbidden, gru, layer_norm, lstm,
+    mean, number, numbers, perm, reduce, rms_norm, row, shape, softmax, weight, x,
 };
 use crate::rewrite::tests::left::Bound;
 use graphene_frontend::dtype::DType;
@@ -149,10 +149,40 @@ fn norm() -> Vec<Row> {
     let value = || ("x", x("2,3,4"));
     let epsilon = || ("e", number(1e-3));
     vec![
-        row("layer-norm", REALS, &[value(), ("a", mean(&[1])), epsilon()]),
+        row("layer-norm", REALS, &[value(), ("a", mean(&[0, 1])), epsilon()]),
+        row(
+            "layer-norm-narrowed",
+            NARROW,
+            &[value(), ("a", layer_norm(2)), ("w", cast(DType::F64)), ("n", cast(DType::F32))],
+        ),
+        // Weights stand where both are, and sums that are not of one weight.
+        row("weight-of-quotient", REALS, &[value(), ("g", x("4")), ("r", x("2,3,1"))]),
+        row("weight-over-root", REALS, &[value(), ("g", x("4")), ("r", x("2,3,1"))]),
+        row(
+            "scaled-difference",
+            NARROW,
+            &[value(), ("b", weight("4")), ("m", x("2,3,1")), ("i", x("2,3,4"))],
+        ),
+        row(
+            "reduction-kept",
+            REALS,
+            &[
+                value(),
+                (
+                    "a",
+                    Bound::Attributes(Op::Reduce {
+                        op: ReduceOp::Mean,
+                        axes: vec![1],
+                        keep: false,
+                    }),
+                ),
+                ("s", shape("2,4,1")),
+            ],
+        )
+        .of(&["(Reshape ?s (ReduceMean ?a ?x))"]),
         row("layer-norm", REALS, &[value(), ("a", mean(&[2])), ("e", numbers("4"))]),
         row("layer-norm", REALS, &[value(), ("a", mean(&[2])), ("e", x(""))]),
-        row("layer-norm-moments", REALS, &[value(), ("a", mean(&[0])), epsilon()]),
+        row("layer-norm-moments", REALS, &[value(), ("a", mean(&[0, 1])), epsilon()]),
         // The difference of moments cancels in 16-bit types.
         row("layer-norm-moments", NARROW, &[value(), ("a", mean(&[2])), epsilon()]),
         row("layer-norm-scale", REALS, &[value(), ("a", layer_norm(2)), ("g", x("4"))]),
@@ -288,6 +318,47 @@ fn attentions() -> Vec<Row> {
             &[("q", x("1,4,3,8")), ("k", x("2,4,8,2")), ("v", x("2,4,2,5")), ("a", softmax(3))],
         )
         .of(&["(MatMul (Softmax ?a (MatMul ?q ?k)) ?v)"]),
+        // A cap on scores that are already masked, weights that are zero elsewhere than where the scores are filled.
+        row("attention", REALS, &with(&[("a", softmax(3)), ("d", number(5.0)), ("m", x("3,2"))]))
+            .of(&["(MatMul (Softmax ?a (Mul (Tanh (Add (Mul (MatMul ?q ?k) ?c) ?m)) ?d)) ?v)"]),
+        row(
+            "attention",
+            REALS,
+            &with(&[
+                ("a", softmax(3)),
+                ("m", allowed()),
+                ("n", forbidden()),
+                ("f", number(f64::NEG_INFINITY)),
+                ("z", number(0.0)),
+            ]),
+        )
+        .of(&["(MatMul (Select ?n (Softmax ?a (Select ?m (MatMul ?q ?k) ?f)) ?z) ?v)"]),
+        row(
+            "attention",
+            REALS,
+            &with(&[
+                ("a", softmax(3)),
+                ("m", allowed()),
+                ("f", number(f64::NEG_INFINITY)),
+                ("z", number(0.0)),
+            ]),
+        )
+        .of(&["(MatMul (Select ?m ?z (Softmax ?a (Select ?m (MatMul ?q ?k) ?f))) ?v)"]),
+        row("attention", REALS, &with(&[("a", softmax(3)), ("m", allowed()), ("z", number(0.0))]))
+            .of(&["(MatMul (Select ?m (Softmax ?a (MatMul ?q ?k)) ?z) ?v)"]),
+        // Rows and columns that change places between the products.
+        row(
+            "attention",
+            REALS,
+            &[
+                ("q", x("2,4,3,8")),
+                ("k", x("2,4,8,2")),
+                ("v", x("2,4,3,5")),
+                ("a", softmax(3)),
+                ("s", shape("2,4,2,3")),
+            ],
+        )
+        .of(&["(MatMul (Softmax ?a (Reshape ?s (MatMul ?q ?k))) ?v)"]),
         row("attention-scale", REALS, &own(&[("c", numbers("8"))]))
             .of(&["(Attention ?a (Mul ?q ?c) ?k ?v absent)"]),
         row("attention-scale", REALS, &own(&[("c", x("8"))]))

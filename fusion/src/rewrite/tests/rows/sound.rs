@@ -1,13 +1,12 @@
 //! Rows that must fire.
 
 use super::{
-    ALL, BOOL, NUMBERS, REALS, Row, WIDE, attention, cast, expand, filled, layer_norm, lstm, mean,
-    number, perm, reduce, rms_norm, row, shape, softmax, typed, weight, x,
+    ALL, BOOL, NUMBERS, REALS, Row, WIDE, allowed, attention, cast, expand, filled, forbidden,
+    layer_norm, lstm, mean, number, perm, reduce, rms_norm, row, shape, softmax, typed, weight, x,
 };
 use crate::rewrite::tests::left::Bound;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::ReduceOp;
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::op::{Op, ReduceOp};
 use std::f64::consts::FRAC_1_SQRT_2;
 
 /// √(2/π).
@@ -23,6 +22,9 @@ pub(super) fn rows() -> Vec<Row> {
         norm(),
         softmaxes(),
         attentions(),
+        viewed_attentions(),
+        steps_of_norms(),
+        constants_of_views(),
         products(),
     ]
     .into_iter()
@@ -194,6 +196,10 @@ fn pointwise() -> Vec<Row> {
     ]
 }
 
+fn dropped(op: ReduceOp, axes: &[usize]) -> Bound {
+    Bound::Attributes(Op::Reduce { op, axes: axes.to_vec(), keep: false })
+}
+
 fn activation() -> Vec<Row> {
     let value = || ("x", x("batch,3"));
     let (one, half) = (|| ("one", number(1.0)), || ("half", number(0.5)));
@@ -236,6 +242,8 @@ fn norm() -> Vec<Row> {
         row("layer-norm", REALS, &[value(), ("a", mean(&[2])), epsilon()]),
         row("layer-norm", REALS, &[value(), ("a", mean(&[1, 2])), epsilon()]),
         row("layer-norm-moments", WIDE, &[value(), ("a", mean(&[2])), epsilon()]),
+        row("layer-norm", REALS, &[value(), ("a", mean(&[1])), epsilon()]),
+        row("layer-norm", REALS, &[("x", x("batch,3,2,2")), ("a", mean(&[1])), epsilon()]),
         row("layer-norm-scale", REALS, &[value(), ("a", layer_norm(2)), ("g", weight("4"))]),
         row("layer-norm-scale", REALS, &[value(), ("a", layer_norm(1)), ("g", weight("1,3,4"))]),
         row(
@@ -283,13 +291,6 @@ fn softmaxes() -> Vec<Row> {
         ),
         row("softmax-unshifted", REALS, &[value(), ("a", reduce(ReduceOp::Sum, &[2]))]),
     ]
-}
-
-/// Truth values of a mask `[2, 1, 3, 2]`, one of whose rows allows nothing.
-fn allowed() -> Bound {
-    let rows =
-        [[true, false], [true, true], [false, false], [true, true], [false, true], [true, true]];
-    Bound::Tensor(Tensor::from_bools(vec![2, 1, 3, 2], rows.concat()).unwrap())
 }
 
 fn attentions() -> Vec<Row> {
@@ -391,6 +392,101 @@ fn attentions() -> Vec<Row> {
             ]),
         )
         .of(&["(Attention ?a ?q (Reshape ?s (Expand ?e ?g)) (Reshape ?t (Expand ?f ?h)) absent)"]),
+    ]
+}
+
+#[rustfmt::skip]
+fn steps_of_norms() -> Vec<Row> {
+    let value = || ("x", x("batch,3,4"));
+    let epsilon = || ("e", number(1e-3));
+    let narrowed = |dtype| row("layer-norm-narrowed", if dtype == DType::F16 { &[DType::F16] } else { &[DType::BF16] },
+        &[value(), ("a", layer_norm(2)), ("w", cast(DType::F32)), ("n", cast(dtype))]);
+    vec![
+        row("layer-norm", REALS, &[value(), ("a", mean(&[1])), epsilon()]),
+        row("layer-norm", REALS, &[("x", x("batch,3,2,2")), ("a", mean(&[1])), epsilon()]),
+        narrowed(DType::F16),
+        narrowed(DType::BF16),
+        row("weight-of-quotient", REALS, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]),
+        row("weight-over-root", REALS, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]),
+        row("scaled-difference", WIDE, &[value(), ("b", weight("4")), ("m", x("batch,3,1")), ("i", x("batch,3,4"))]),
+        row("reduction-kept", REALS, &[value(), ("a", dropped(ReduceOp::Mean, &[1, 2])), ("s", shape("batch,1,1"))])
+            .of(&["(Reshape ?s (ReduceMean ?a ?x))"]),
+        row("reduction-kept", NUMBERS, &[value(), ("a", dropped(ReduceOp::Sum, &[1])), ("s", shape("batch,1,4"))])
+            .of(&["(Reshape ?s (ReduceSum ?a ?x))"]),
+        row("reduction-kept", NUMBERS, &[value(), ("a", dropped(ReduceOp::Max, &[2])), ("s", shape("batch,3,1"))])
+            .of(&["(Reshape ?s (ReduceMax ?a ?x))"]),
+    ]
+}
+
+#[rustfmt::skip]
+fn constants_of_views() -> Vec<Row> {
+    vec![
+        row("pointwise-of-transposes", NUMBERS, &[("p", perm(&[0, 2, 3, 1])), ("x", x("batch,3,2,4")), ("g", weight("4,3"))])
+            .of(&["(Mul (Transpose ?p ?x) ?g)"]),
+        row("pointwise-of-transposes", NUMBERS, &[("p", perm(&[1, 2, 0])), ("x", x("batch,3,2")), ("g", weight("2,1"))])
+            .of(&["(Sub ?g (Transpose ?p ?x))"]),
+    ]
+}
+
+/// Attention whose scores and weights are seen in other shapes, capped, or masked more than once.
+#[rustfmt::skip]
+fn viewed_attentions() -> Vec<Row> {
+    let flat = |more: &[(&'static str, Bound)]| {
+        let own = [
+            ("q", x("8,3,8")),
+            ("k", x("8,8,2")),
+            ("v", x("8,2,5")),
+            ("t", shape("2,4,3,2")),
+            ("c", number(0.5)),
+        ];
+        [&own[..], more].concat()
+    };
+    let with = |more: &[(&'static str, Bound)]| {
+        let own = [
+            ("q", x("2,4,3,8")),
+            ("k", x("2,4,8,2")),
+            ("v", x("2,4,2,5")),
+            ("a", softmax(3)),
+            ("c", number(0.5)),
+        ];
+        [&own[..], more].concat()
+    };
+    let (m, n, f) = (("m", allowed()), ("n", x("2,4,3,2")), ("f", number(f64::NEG_INFINITY)));
+    let z = ("z", number(0.0));
+    let groups = [
+        ("q", x("2,2,3,3,8")),
+        ("k", x("2,2,1,8,2")),
+        ("v", x("2,2,1,2,5")),
+        ("a", softmax(4)),
+        ("c", number(0.5)),
+        ("m", x("2,1,1,3,2")),
+    ];
+    vec![
+        row("attention", REALS, &flat(&[("a", softmax(3)), ("v", x("2,4,2,5")), ("m", x("2,1,1,2"))]))
+            .of(&["(MatMul (Softmax ?a (Add (Reshape ?t (MatMul ?q ?k)) ?m)) ?v)"]),
+        row("attention", REALS, &flat(&[("a", softmax(2)), ("s", shape("8,3,2")), ("m", x("2,1,3,2"))]))
+            .of(&["(MatMul (Softmax ?a (Reshape ?s (Add (Reshape ?t (MatMul ?q ?k)) ?m))) ?v)"]),
+        row("attention", REALS, &flat(&[("a", softmax(3)), ("s", shape("8,3,2")), ("m", x("2,1,3,2")), ("n", x("8,1,2"))]))
+            .of(&["(MatMul (Reshape ?s (Softmax ?a (Add (Reshape ?t (Add (Mul (MatMul ?q ?k) ?c) ?n)) ?m))) ?v)"]),
+        row("attention", REALS, &with(&[("s", shape("1,2,4,3,2")), ("t", shape("2,4,3,2")), ("n", x("4,3,2")), ("m", x("2,1,3,2"))]))
+            .of(&["(MatMul (Softmax ?a (Reshape ?t (Add (Reshape ?s (Add (MatMul ?q ?k) ?n)) ?m))) ?v)"]),
+        row("attention", REALS, &groups).of(&["(MatMul (Softmax ?a (Add (Mul (MatMul ?q ?k) ?c) ?m)) ?v)"]),
+        row("attention", REALS, &with(&[("d", number(5.0)), ("m", x("3,2"))]))
+            .of(&["(MatMul (Softmax ?a (Add (Mul (Tanh (Mul (MatMul ?q ?k) ?c)) ?d) ?m)) ?v)"]),
+        row("attention", REALS, &with(&[n.clone(), ("o", x("3,2"))]))
+            .of(&["(MatMul (Softmax ?a (Mul (Add (Add ?o (MatMul ?q ?k)) ?n) ?c)) ?v)"]),
+        row("attention", REALS, &with(&[m.clone(), n.clone(), f.clone()]))
+            .of(&["(MatMul (Softmax ?a (Add (Select ?m (MatMul ?q ?k) ?f) ?n)) ?v)"]),
+        row("attention", REALS, &with(&[m.clone(), n.clone(), f.clone()]))
+            .of(&["(MatMul (Softmax ?a (Select ?m (Add (MatMul ?q ?k) ?n) ?f)) ?v)"]),
+        row("attention", WIDE, &with(&[m.clone(), n.clone(), ("f", number(-1e38))]))
+            .of(&["(MatMul (Softmax ?a (Select ?m (Add (MatMul ?q ?k) ?n) ?f)) ?v)"]),
+        row("attention", REALS, &with(&[m.clone(), ("o", typed("3,2", DType::Bool)), f.clone()]))
+            .of(&["(MatMul (Softmax ?a (Select ?o (Select ?m (MatMul ?q ?k) ?f) ?f)) ?v)"]),
+        row("attention", REALS, &with(&[m, f.clone(), z.clone()]))
+            .of(&["(MatMul (Select ?m (Softmax ?a (Select ?m (Mul (MatMul ?q ?k) ?c) ?f)) ?z) ?v)"]),
+        row("attention", REALS, &with(&[("m", forbidden()), f, z]))
+            .of(&["(MatMul (Select ?m ?z (Softmax ?a (Select ?m ?f (Mul (MatMul ?q ?k) ?c)))) ?v)"]),
     ]
 }
 
