@@ -3,6 +3,7 @@
 mod activation;
 mod algebra;
 mod attention;
+mod cell;
 mod layout;
 mod norm;
 mod product;
@@ -19,6 +20,7 @@ pub(super) const TABLES: &[&[Rule]] = &[
     attention::RULES,
     product::RULES,
     recurrent::RULES,
+    cell::RULES,
 ];
 
 /// All rules, ready to be searched.

@@ -1,6 +1,7 @@
 //! A row a rule: what its pattern stands for, in every element type that it claims. The rule alone is applied,
 //! must say something, and all terms of a class must then have one value.
 
+mod cells;
 mod near;
 mod sound;
 
@@ -9,7 +10,9 @@ use super::{check_classes, small_bindings};
 use crate::rewrite::rule::{Left, Rule};
 use crate::rewrite::rules::TABLES;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{AttentionAttrs, Op, ReduceOp, RnnAttrs, RnnCell, RnnDirection, Unary};
+use graphene_frontend::op::{
+    AttentionAttrs, Op, ReduceOp, RnnAttrs, RnnCell, RnnDirection, SliceAxis, Unary,
+};
 use graphene_frontend::tensor::Tensor;
 use std::collections::BTreeSet;
 
@@ -120,6 +123,10 @@ fn attention(scale: f32) -> Bound {
     op(Op::Attention(AttentionAttrs { scale, causal: false, softcap: 0.0, guarded: false }))
 }
 
+fn slice(axis: usize, start: i64, len: i64) -> Bound {
+    op(Op::Slice(vec![SliceAxis { axis, start: start.into(), len: len.into(), step: 1 }]))
+}
+
 fn lstm(hidden: usize) -> Bound {
     op(Op::Rnn(RnnAttrs {
         cell: RnnCell::Lstm { input_forget: false },
@@ -188,7 +195,8 @@ fn apply(row: &Row, dtype: DType) -> (usize, usize) {
 
 #[test]
 fn every_rule_has_a_row() {
-    let rows: BTreeSet<&str> = sound::rows().iter().map(|row| row.rule).collect();
+    let rows = sound::rows().into_iter().chain(cells::sound());
+    let rows: BTreeSet<&str> = rows.map(|row| row.rule).collect();
     let rules = TABLES.iter().copied().flatten().map(|rule| rule.name);
     let missing: Vec<&str> = rules.filter(|name| !rows.contains(name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
@@ -205,7 +213,7 @@ fn names_are_of_one_rule_each() {
 #[test]
 fn rules_fire_and_are_sound() {
     let mut silent = Vec::new();
-    for row in sound::rows() {
+    for row in sound::rows().into_iter().chain(cells::sound()) {
         for &dtype in row.dtypes {
             let (news, compared) = apply(&row, dtype);
             if news == 0 || compared == 0 {
@@ -219,7 +227,7 @@ fn rules_fire_and_are_sound() {
 #[test]
 fn near_misses_do_not_fire() {
     let mut fired = Vec::new();
-    for row in near::rows() {
+    for row in near::rows().into_iter().chain(cells::near()) {
         for &dtype in row.dtypes {
             // What it says all the same must at least be true.
             let (news, _) = apply(&row, dtype);

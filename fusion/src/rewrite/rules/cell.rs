@@ -1,0 +1,367 @@
+//! Recurrent cells from the operations that exporters spell them with: one step of a layer each.
+//!
+//! A cell is found from its new state inwards. What a gate takes is a sum of products with constant weights,
+//! however they are cut and joined; its share of them is sliced out, and all gates are joined in ONNX's order.
+//! All that is made of constants is computed once.
+
+use crate::rewrite::language::{Known, add_operation};
+use crate::rewrite::rule::{Rule, Site, law};
+use egg::Id;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::op::{Binary, Op, RnnAttrs, RnnCell, RnnDirection, SliceAxis, Unary};
+
+#[rustfmt::skip]
+pub(super) const RULES: &[Rule] = &[
+    law("lstm-cell", lstm_cell),
+    law("gru-cell",  gru_cell),
+];
+
+/// Classes that are looked at for one gate.
+const VISITS: usize = 48;
+
+/// Columns `start..start + len` of a matrix.
+#[derive(Clone, Copy)]
+struct Columns {
+    start: i64,
+    len: i64,
+}
+
+/// `Σ value·weight + Σ bias`.
+#[derive(Default)]
+struct Sum {
+    products: Vec<(Id, Id)>,
+    biases: Vec<Id>,
+}
+
+/// The elements of a class's rows, if it is a matrix whose rows are of a known length.
+fn width(s: &Site<'_>, id: Id) -> Option<i64> {
+    match s.ty(id)?.shape.as_slice() {
+        [_, width] => width.known(),
+        _ => None,
+    }
+}
+
+/// What a class says that these columns of it are the sum of.
+fn sum(s: &mut Site<'_>, id: Id, columns: Columns, visits: &mut usize) -> Option<Sum> {
+    *visits = visits.checked_sub(1)?;
+    if s.terms.is_constant(id) {
+        let bias = bias(s, id, columns)?;
+        return Some(Sum { products: Vec::new(), biases: vec![bias] });
+    }
+    for (_, inputs) in s.operations(id, "MatMul") {
+        if let Some(products) = products(s, inputs[0]?, inputs[1]?, columns) {
+            return Some(Sum { products, biases: Vec::new() });
+        }
+    }
+    for (_, inputs) in s.operations(id, "Add") {
+        let Some(mut a) = sum(s, inputs[0]?, columns, visits) else { continue };
+        let Some(b) = sum(s, inputs[1]?, columns, visits) else { continue };
+        a.products.extend(b.products);
+        a.biases.extend(b.biases);
+        return Some(a);
+    }
+    let (source, columns) = cut(s, id, columns)?;
+    sum(s, source, columns, visits)
+}
+
+/// A row of constants, or one number for all of the row.
+fn bias(s: &mut Site<'_>, id: Id, columns: Columns) -> Option<Id> {
+    let shape = s.shape(id)?;
+    if s.ty(id)?.elements() == 1 {
+        let one = s.reshape(id, Vec::new())?;
+        return s.add(Op::Expand(vec![Dim::from(columns.len)]), &[one]);
+    }
+    if shape.len() == 1 { slice(s, id, 0, columns) } else { None }
+}
+
+/// The products of `x·w`, one for each part that x is joined of.
+fn products(s: &mut Site<'_>, x: Id, w: Id, columns: Columns) -> Option<Vec<(Id, Id)>> {
+    if !s.terms.is_constant(w) || s.ty(w)?.rank() != 2 || s.ty(x)?.rank() != 2 {
+        return None;
+    }
+    let w = slice(s, w, 1, columns)?;
+    let parts = s.operations(x, "Concat").into_iter().find(|(op, _)| *op == Op::Concat { axis: 1 });
+    let Some((_, parts)) = parts else { return Some(vec![(x, w)]) };
+    let mut products = Vec::with_capacity(parts.len());
+    let mut start = 0;
+    for part in parts.into_iter().flatten() {
+        let len = width(s, part)?;
+        products.push((part, slice(s, w, 0, Columns { start, len })?));
+        start += len;
+    }
+    Some(products)
+}
+
+fn slice(s: &mut Site<'_>, x: Id, axis: usize, Columns { start, len }: Columns) -> Option<Id> {
+    if s.ty(x)?.shape[axis] == len {
+        return Some(x);
+    }
+    let range = SliceAxis { axis, start: Dim::from(start), len: Dim::from(len), step: 1 };
+    s.add(Op::Slice(vec![range]), &[x])
+}
+
+/// The matrix that a class is columns of, and which.
+fn cut(s: &Site<'_>, id: Id, columns: Columns) -> Option<(Id, Columns)> {
+    for (op, inputs) in s.operations(id, "Slice") {
+        if let Some(start) = start_of(&op, width(s, id)?) {
+            return Some((inputs[0]?, Columns { start: start + columns.start, ..columns }));
+        }
+    }
+    // A gate of gates that have a dim of their own.
+    for (_, inputs) in s.operations(id, "Reshape") {
+        for (op, inputs) in s.operations(inputs[0]?, "Slice") {
+            let Some(start) = start_of(&op, 1) else { continue };
+            let [_, _, width] = s.shape(inputs[0]?)?.try_into().ok()?;
+            let width = width.known()?;
+            if s.shape(id)?.len() != 2 || self::width(s, id)? != width {
+                continue;
+            }
+            for (_, whole) in s.operations(inputs[0]?, "Reshape") {
+                let rows = s.shape(whole[0]?)?;
+                if rows.len() == 2 && rows[0] == s.shape(id)?[0] {
+                    return Some((
+                        whole[0]?,
+                        Columns { start: start * width + columns.start, ..columns },
+                    ));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Where a slice of the second dim begins that has this length.
+fn start_of(op: &Op, len: i64) -> Option<i64> {
+    match op {
+        Op::Slice(axes) => match axes.as_slice() {
+            [SliceAxis { axis: 1, start, len: own, step: 1 }] if *own == len => start.known(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// What a function of a gate takes: behind the function, or behind a cut of it.
+fn gate(s: &mut Site<'_>, id: Id, function: &str) -> Option<Sum> {
+    let columns = Columns { start: 0, len: width(s, id)? };
+    for (_, inputs) in s.operations(id, function) {
+        if let Some(found) = sum(s, inputs[0]?, columns, &mut VISITS.clone()) {
+            return Some(found);
+        }
+    }
+    let (source, columns) = cut(s, id, columns)?;
+    let inputs = s.operations(source, function).into_iter().next()?.1;
+    sum(s, inputs[0]?, columns, &mut VISITS.clone())
+}
+
+/// Both orders of the operands of all operations of a name in a class.
+fn pairs(s: &Site<'_>, id: Id, name: &str) -> Vec<(Id, Id)> {
+    let both = s.operations(id, name).into_iter();
+    let both = both.filter_map(|(_, x)| Some((x[0]?, x[1]?)));
+    both.flat_map(|(a, b)| [(a, b), (b, a)]).collect()
+}
+
+/// What all gates read: the input and the state.
+fn operands(s: &Site<'_>, gates: &[Sum], hidden: i64) -> Option<(Id, Id)> {
+    let [(a, _), (b, _)] = *gates[0].products.as_slice() else { return None };
+    let fits = |id: Id| width(s, id) == Some(hidden);
+    // Either order is right where both fit; the one that was made by a cell is the state.
+    let state = |id: Id| {
+        fits(id) && (super::recurrent::is_zero(s, id) || !s.operations(id, "Mul").is_empty())
+    };
+    match (state(a), fits(a), fits(b)) {
+        (false, _, true) | (_, false, true) => Some((a, b)),
+        (_, true, _) => Some((b, a)),
+        (_, false, false) => None,
+    }
+}
+
+/// The weights of all gates with one operand, as `[1, gates · hidden, size]`.
+fn weights(s: &mut Site<'_>, gates: &[Sum], of: Id) -> Option<Id> {
+    let mut all = Vec::with_capacity(gates.len());
+    for gate in gates {
+        let mut own = gate.products.iter().filter(|(x, _)| *x == of);
+        all.push(own.next()?.1);
+        if own.next().is_some() {
+            return None;
+        }
+    }
+    let joined = s.add(Op::Concat { axis: 1 }, &all)?;
+    let rows = s.transpose(joined, vec![1, 0])?;
+    let shape = [vec![Dim::from(1)], s.shape(rows)?].concat();
+    s.reshape(rows, shape)
+}
+
+/// The sum of biases, or zeros.
+fn total(s: &mut Site<'_>, biases: &[Id], like: Id, hidden: i64) -> Option<Id> {
+    let Some((first, rest)) = biases.split_first() else {
+        let zero = s.scalar(like, 0.0)?;
+        return s.add(Op::Expand(vec![Dim::from(hidden)]), &[zero]);
+    };
+    rest.iter().try_fold(*first, |sum, &bias| s.binary(Binary::Add, sum, bias))
+}
+
+/// A matrix as one step, or as the state of one direction.
+fn single(s: &mut Site<'_>, x: Id) -> Option<Id> {
+    let shape = [vec![Dim::from(1)], s.shape(x)?].concat();
+    s.reshape(x, shape)
+}
+
+/// `h' = o·tanh(c')`, `c' = f·c + i·tanh(g)`.
+fn lstm_cell(s: &mut Site<'_>) -> Option<Id> {
+    let Some(Op::Binary(Binary::Mul)) = s.op else { return None };
+    let hidden = width(s, s.root)?;
+    let (a, b) = (s.inputs[0]?, s.inputs[1]?);
+    for (output, squashed) in [(a, b), (b, a)] {
+        for (_, next) in s.operations(squashed, "Tanh") {
+            let next = next[0]?;
+            let Some((gates, c)) = lstm_gates(s, output, next) else { continue };
+            let Some((x, h)) = operands(s, &gates, hidden) else { continue };
+            let biases: Vec<Vec<Id>> = gates.iter().map(|gate| gate.biases.clone()).collect();
+            let mut bias = Vec::with_capacity(8);
+            for own in biases.iter().chain(&vec![Vec::new(); 4]) {
+                bias.push(total(s, own, x, hidden)?);
+            }
+            let cell = RnnCell::Lstm { input_forget: false };
+            let functions = vec![Unary::Sigmoid, Unary::Tanh, Unary::Tanh];
+            let outputs = step(s, cell, functions, &gates, (x, h, Some(c)), &bias)?;
+            s.equate_reshaped(next, *outputs.get(2)?)?;
+            return s.equate_reshaped(s.root, outputs[1]);
+        }
+    }
+    None
+}
+
+/// The gates i, o, f and c of an LSTM by its output gate and its new state, and the old state.
+fn lstm_gates(s: &mut Site<'_>, output: Id, next: Id) -> Option<(Vec<Sum>, Id)> {
+    let output = gate(s, output, "Sigmoid")?;
+    for (kept, added) in pairs(s, next, "Add") {
+        for (input, candidate) in pairs(s, added, "Mul") {
+            let Some(candidate) = gate(s, candidate, "Tanh") else { continue };
+            let Some(input) = gate(s, input, "Sigmoid") else { continue };
+            for (forget, c) in pairs(s, kept, "Mul") {
+                if s.ty(c) != s.ty(next) {
+                    continue;
+                }
+                if let Some(forget) = gate(s, forget, "Sigmoid") {
+                    return Some((vec![input, output, forget, candidate], c));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// One step of a layer: its outputs.
+fn step(
+    s: &mut Site<'_>,
+    cell: RnnCell,
+    activations: Vec<Unary>,
+    gates: &[Sum],
+    (x, h, c): (Id, Id, Option<Id>),
+    biases: &[Id],
+) -> Option<Vec<Id>> {
+    if gates.iter().any(|gate| gate.products.len() != 2) {
+        return None;
+    }
+    let hidden = usize::try_from(width(s, h)?).ok()?;
+    let (w, r) = (weights(s, gates, x)?, weights(s, gates, h)?);
+    let bias = s.add(Op::Concat { axis: 0 }, biases)?;
+    let bias = single(s, bias)?;
+    let (x, h) = (single(s, x)?, single(s, h)?);
+    let mut inputs = vec![Some(x), Some(w), Some(r), Some(bias), None, Some(h)];
+    if let Some(c) = c {
+        inputs.push(Some(single(s, c)?));
+    }
+    let direction = RnnDirection::Forward;
+    let op = Op::Rnn(RnnAttrs { cell, direction, hidden, activations, clip: None });
+    add_operation(s.terms, &op, &inputs)
+}
+
+/// `h' = (1 - z)·n + z·h` or `n + z·(h - n)`, `n = tanh(xₙ + r·hₙ)`.
+fn gru_cell(s: &mut Site<'_>) -> Option<Id> {
+    let Some(Op::Binary(Binary::Add)) = s.op else { return None };
+    let hidden = width(s, s.root)?;
+    for (update, candidate, h) in mixtures(s, s.root) {
+        for (_, inner) in s.operations(candidate, "Tanh") {
+            for (of_x, reset) in pairs(s, inner[0]?, "Add") {
+                for (reset, of_h) in pairs(s, reset, "Mul") {
+                    let parts = gru_gates(s, [update, reset, of_x, of_h], hidden);
+                    let Some((gates, x, biases)) = parts.filter(|(gates, ..)| reads(gates, h))
+                    else {
+                        continue;
+                    };
+                    let cell = RnnCell::Gru { linear_before_reset: true };
+                    let functions = vec![Unary::Sigmoid, Unary::Tanh];
+                    let outputs = step(s, cell, functions, &gates, (x, h, None), &biases)?;
+                    return s.equate_reshaped(s.root, outputs[1]);
+                }
+            }
+        }
+    }
+    None
+}
+
+fn reads(gates: &[Sum], h: Id) -> bool {
+    gates.iter().all(|gate| gate.products.iter().any(|(x, _)| *x == h))
+}
+
+/// The update gate, the candidate and the old state that a new state is mixed of.
+fn mixtures(s: &Site<'_>, id: Id) -> Vec<(Id, Id, Id)> {
+    let mut found = Vec::new();
+    for (a, b) in pairs(s, id, "Add") {
+        for (update, second) in pairs(s, b, "Mul") {
+            for (_, difference) in s.operations(second, "Sub") {
+                let [Some(h), Some(candidate)] = *difference.as_slice() else { continue };
+                if candidate == a {
+                    found.push((update, candidate, h));
+                }
+            }
+            for (rest, candidate) in pairs(s, a, "Mul") {
+                for (_, inputs) in s.operations(rest, "Sub") {
+                    let [Some(one), Some(own)] = *inputs.as_slice() else { continue };
+                    if own == update && s.is(one, 1.0) {
+                        found.push((update, candidate, second));
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The gates z, r and n, the input, and the biases of its products and of those of the state.
+fn gru_gates(
+    s: &mut Site<'_>,
+    [z, r, of_x, of_h]: [Id; 4],
+    hidden: i64,
+) -> Option<(Vec<Sum>, Id, Vec<Id>)> {
+    let (z, r) = (gate(s, z, "Sigmoid")?, gate(s, r, "Sigmoid")?);
+    let columns = Columns { start: 0, len: hidden };
+    let of_x = sum(s, of_x, columns, &mut VISITS.clone())?;
+    let of_h = sum(s, of_h, columns, &mut VISITS.clone())?;
+    let ([(x, wx)], [(h, wh)]) = (of_x.products.as_slice(), of_h.products.as_slice()) else {
+        return None;
+    };
+    let (x, h) = (*x, *h);
+    if x == h {
+        return None;
+    }
+    let own = [&z.biases, &r.biases, &of_x.biases, &Vec::new(), &Vec::new(), &of_h.biases];
+    let mut biases = Vec::with_capacity(own.len());
+    for own in own {
+        biases.push(total(s, own, x, hidden)?);
+    }
+    let n = Sum { products: vec![(x, *wx), (h, *wh)], biases: Vec::new() };
+    Some((vec![z, r, n], x, biases))
+}
+
+impl Site<'_> {
+    /// Says that a value equals another one under its shape.
+    fn equate_reshaped(&mut self, known: Id, made: Id) -> Option<Id> {
+        let shape = self.shape(known)?;
+        let made = self.reshape(made, shape)?;
+        self.equate(known, made);
+        Some(made)
+    }
+}
