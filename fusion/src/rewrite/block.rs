@@ -18,6 +18,9 @@ const LEAST: usize = 12;
 /// The most operations of a block.
 const MOST: usize = 96;
 
+/// What a value about a softmax counts where it crosses a cut.
+const SOFTMAX: isize = 8;
+
 /// A stretch of a graph as a graph of its own. Its nodes are named by numbers: entries of `names`.
 pub(crate) struct Block {
     pub(crate) graph: Graph,
@@ -69,7 +72,7 @@ fn cuts(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<Range<us
     ranges
 }
 
-/// For each cut (before the operation of that number) how many values cross it.
+/// For each cut (before the operation of that number) how many values cross it; some weigh more.
 fn crossing(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<usize> {
     let mut position = vec![usize::MAX; graph.len()];
     for (place, id) in operations.iter().enumerate() {
@@ -86,8 +89,9 @@ fn crossing(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<usiz
     for (value, last) in last_use {
         let made = position[value.node.index()];
         if made != usize::MAX && !constant[value.node.index()] {
-            change[made + 1] += 1;
-            change[last + 1] -= 1;
+            let weight = if is_of_softmax(graph, value.node) { SOFTMAX } else { 1 };
+            change[made + 1] += weight;
+            change[last + 1] -= weight;
         }
     }
     let mut crossing = Vec::with_capacity(operations.len() + 1);
@@ -97,6 +101,12 @@ fn crossing(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<usiz
         crossing.push(now.unsigned_abs());
     }
     crossing
+}
+
+/// Whether a cut behind this would part an attention: it is a softmax or what one reads.
+fn is_of_softmax(graph: &Graph, id: NodeId) -> bool {
+    let softmax = |id: NodeId| matches!(graph.node(id).op(), Op::Softmax { .. });
+    softmax(id) || graph.uses(id).iter().any(|(reader, _)| softmax(*reader))
 }
 
 fn feeds_a_product(graph: &Graph, id: NodeId) -> bool {

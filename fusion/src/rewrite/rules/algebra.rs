@@ -57,35 +57,52 @@ pub(super) fn scaled(s: &mut Site<'_>, x: Id, by: f64) -> Option<Id> {
     if (by - 1.0).abs() < rounding {
         return Some(x);
     }
+    let by = moderate(s, x, by)?;
     let near = s.numbers(x).find(|known| (known - by).abs() <= rounding * by.abs());
-    let by = s.scalar(x, near.unwrap_or(by)).filter(|_| by.is_finite())?;
+    let by = s.scalar(x, near.unwrap_or(by))?;
     s.binary(Binary::Mul, x, by)
 }
 
+/// The number, if scaling by it may come earlier or later: larger ones, the fills of masks, overflow in one order
+/// and not in the other.
+fn moderate(s: &Site<'_>, like: Id, number: f64) -> Option<f64> {
+    let most = match s.dtype(like)? {
+        DType::F64 => 1e150,
+        DType::F16 => 256.0,
+        _ => 1e19,
+    };
+    (number.abs() <= most).then_some(number)
+}
+
+/// The number that a variable is, if it is a moderate one.
+fn scale(s: &Site<'_>, name: &str) -> Option<f64> {
+    moderate(s, s.var(name), s.number(s.var(name))?)
+}
+
 fn scale_by_inverse(s: &mut Site<'_>) -> Option<Id> {
-    let by = 1.0 / s.number(s.var("c"))?;
+    let by = 1.0 / scale(s, "c")?;
     scaled(s, s.var("x"), by)
 }
 
 fn scale_twice(s: &mut Site<'_>) -> Option<Id> {
-    let by = s.number(s.var("a"))? * s.number(s.var("b"))?;
+    let by = scale(s, "a")? * scale(s, "b")?;
     scaled(s, s.var("x"), by)
 }
 
 fn scale_last(s: &mut Site<'_>) -> Option<Id> {
-    let by = s.number(s.var("c"))?;
+    let by = scale(s, "c")?;
     let product = s.binary(Binary::Mul, s.var("x"), s.var("y"))?;
     scaled(s, product, by)
 }
 
 fn scaled_product(s: &mut Site<'_>, a: &str, b: &str) -> Option<Id> {
-    let by = s.number(s.var("c"))?;
+    let by = scale(s, "c")?;
     let product = s.add(Op::MatMul, &[s.var(a), s.var(b)])?;
     scaled(s, product, by)
 }
 
 fn scaled_view(s: &mut Site<'_>, attributes: &str) -> Option<Id> {
-    let by = s.number(s.var("c"))?;
+    let by = scale(s, "c")?;
     let view = s.attributes(attributes)?;
     let view = s.add(view, &[s.var("x")])?;
     scaled(s, view, by)

@@ -44,7 +44,8 @@ fn width(s: &Site<'_>, id: Id) -> Option<i64> {
 /// What a class says that these columns of it are the sum of.
 fn sum(s: &mut Site<'_>, id: Id, columns: Columns, visits: &mut usize) -> Option<Sum> {
     *visits = visits.checked_sub(1)?;
-    if s.terms.is_constant(id) {
+    // Products of a state of zeros are constants too.
+    if s.terms.is_constant(id) && s.ty(id)?.rank() < 2 {
         let bias = bias(s, id, columns)?;
         return Some(Sum { products: Vec::new(), biases: vec![bias] });
     }

@@ -1,6 +1,6 @@
 //! Rows of recurrent cells: what must be found, and what must not.
 
-use super::{REALS, Row, number, op, row, shape, slice, weight, x};
+use super::{REALS, Row, expand, number, op, row, shape, slice, weight, x};
 use crate::rewrite::tests::left::Bound;
 use graphene_frontend::op::Op;
 
@@ -25,6 +25,13 @@ fn bound(bias: &'static str, u: Bound) -> Vec<(&'static str, Bound)> {
         ("s3", slice(1, 6, 2)),
         ("one", number(1.0)),
     ]
+}
+
+/// The first cell of a sequence: its states are zeros.
+fn zero_state(mut bound: Vec<(&'static str, Bound)>) -> Vec<(&'static str, Bound)> {
+    bound.retain(|(name, _)| *name != "h" && *name != "c");
+    bound.extend([("h", number(0.0)), ("c", number(0.0)), ("e", expand("batch,2"))]);
+    bound
 }
 
 fn leak(text: String) -> &'static str {
@@ -82,6 +89,7 @@ pub(super) fn sound() -> Vec<Row> {
         ("u3", "2,2"),
     ];
     let apart_bound = apart_bound.into_iter().map(|(name, shape)| (name, weight(shape)));
+    let started = leak(torch.replace("?h", "(Expand ?e ?h)").replace("?c", "(Expand ?e ?c)"));
     let n = candidate(XS, HS);
     let z = format!("(Sigmoid (Add (Slice ?s1 {XS}) (Slice ?s1 {HS})))");
     let delta = leak(format!("(Add {n} (Mul {z} (Sub ?h {n})))"));
@@ -100,6 +108,7 @@ pub(super) fn sound() -> Vec<Row> {
         .of(&[joined]),
         row("lstm-cell", REALS, &lstm_bound().into_iter().chain(apart_bound).collect::<Vec<_>>())
             .of(&[apart]),
+        row("lstm-cell", REALS, &zero_state(lstm_bound())).of(&[started]),
         row("gru-cell", REALS, &gru_bound()).of(&[delta]),
         row("gru-cell", REALS, &gru_bound()).of(&[convex]),
     ]

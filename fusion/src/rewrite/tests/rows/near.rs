@@ -1,8 +1,8 @@
 //! Near misses: rows that look like a rule's and must not fire.
 
 use super::{
-    NARROW, REALS, Row, allowed, attention, cast, expand, filled, forbidden, gru, layer_norm, lstm,
-    mean, number, numbers, perm, reduce, rms_norm, row, shape, softmax, weight, x,
+    NARROW, REALS, Row, WIDE, allowed, attention, cast, expand, filled, forbidden, gru, layer_norm,
+    lstm, mean, number, numbers, perm, reduce, rms_norm, row, shape, softmax, weight, x,
 };
 use crate::rewrite::tests::left::Bound;
 use graphene_frontend::dtype::DType;
@@ -28,6 +28,11 @@ fn algebra() -> Vec<Row> {
             &[("x", x("2,3")), ("c", number(2.0))],
         ),
         row("scale-twice", REALS, &[("x", x("2,3")), ("a", numbers("3")), ("b", number(3.0))]),
+        // Scales that overflow in one order and not in the other.
+        row("scale-twice", WIDE, &[("x", x("2,3")), ("a", number(-1e300)), ("b", number(1e-3))]),
+        row("scale-twice", NARROW, &[("x", x("2,3")), ("a", number(-1e30)), ("b", number(1e-3))]),
+        row("divide-by-constant", WIDE, &[("x", x("2,3")), ("c", number(1e-200))]),
+        row("scale-last", REALS, &[("x", x("2,3")), ("c", number(-1e200)), ("y", x("3"))]),
         row("scale-last", REALS, &[("x", x("2,3")), ("c", number(0.5)), ("y", weight("3"))]),
         row("scale-of-product-a", REALS, &[("x", x("2,3")), ("c", x("3")), ("y", x("3,4"))]),
         row(
