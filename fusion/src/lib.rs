@@ -3,8 +3,9 @@
 //! The way of the data, one public function a stage:
 //!
 //! 1. [`rewrite`]: an equal, simpler graph.
-//! 2. [`partition`]: every operation into exactly one group.
-//! 3. [`lower`]: groups to steps over buffers, read and written through views.
+//! 2. [`partition`]: every operation into exactly one group. `net` sees operations through changes of view, `legal`
+//!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
+//! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
 //!
 //! All three are pure: no device, clock, file or environment.
 
