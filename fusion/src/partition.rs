@@ -189,6 +189,11 @@ fn why_apart(
     let Some(union) = a.union(b) else { return (Reason::Apart, None) };
     let family = match family(rules, union) {
         Ok(family) => family,
+        // What the two launches are says more than which of their operations do not go together.
+        Err(Reason::Mixed(..)) => {
+            let of = |group: GroupId| arranged.groups.groups[group.index()].family;
+            return (Reason::Mixed(of(from), of(to)), None);
+        }
         Err(reason) => return (reason, None),
     };
     if waits_through_others(arranged, from, to) {
