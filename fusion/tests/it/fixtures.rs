@@ -1,0 +1,70 @@
+//! Real exports: into how many launches each of them goes.
+
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::import::{ImportOptions, import, read_model};
+use graphene_fusion::groups::Family;
+use graphene_fusion::{Granularity, Planned, plan};
+use std::path::Path;
+
+const TARGETS: [&str; 3] = ["cpu:2", "sm_80", "sm_90a"];
+
+fn planned(fixture: &str, target: &str) -> Planned {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/tests/data/fixtures");
+    let (model, weights) = read_model(folder.join(fixture).join("model.onnx")).unwrap();
+    let graph = import(model, &weights, &ImportOptions::default()).unwrap().graph;
+    plan(&graph, &target.parse().unwrap(), Granularity::Fused, &Bindings::new()).unwrap()
+}
+
+/// Steps of a family in the program, which is what runs.
+fn steps(planned: &Planned, family: Family) -> usize {
+    planned.program.steps().iter().filter(|step| step.family == family).count()
+}
+
+#[test]
+fn encoders_of_two_layers_take_few_launches() {
+    let fixtures = [
+        "bert-tiny",
+        "bert-tiny-dynamo",
+        "bert-tiny-opset13",
+        "bert-tiny-sdpa",
+        "distilroberta-tiny",
+    ];
+    for fixture in fixtures {
+        for target in TARGETS {
+            let planned = planned(fixture, target);
+            let text = planned.groups.print(&planned.graph);
+            let steps_in_all = planned.program.steps().len();
+            assert!(steps_in_all <= 20, "{fixture} on {target}: {steps_in_all}\n{text}");
+            assert_eq!(steps(&planned, Family::Fmha), 2, "{fixture} on {target}\n{text}");
+            // Between one attention and the next, which is a layer: no copy, no mask, no shape.
+            let families: Vec<Family> =
+                planned.program.steps().iter().map(|step| step.family).collect();
+            let mut layers = families.split(|&family| family == Family::Fmha);
+            let layer = layers.nth(1).unwrap();
+            assert!(layer.len() <= 6, "{fixture} on {target}\n{text}");
+            let inner = [Family::MatMul, Family::Mlp, Family::Normalization];
+            let fits = layer.iter().all(|family| inner.contains(family));
+            assert!(fits, "{fixture} on {target}\n{text}");
+            assert_eq!(steps(&planned, Family::Copy), 0, "{fixture} on {target}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn small_models_take_the_launches_that_they_should() {
+    for (fixture, most) in [
+        ("mlp-8x64", 1),
+        ("mlp-gelu-4x128", 1),
+        ("lstm-cell-relu", 1),
+        ("lstm", 3),
+        ("layernorm-17", 1),
+        ("layernorm-decomposed", 1),
+        ("fmha", 1),
+    ] {
+        for target in TARGETS {
+            let planned = planned(fixture, target);
+            let text = planned.groups.print(&planned.graph);
+            assert!(planned.program.steps().len() <= most, "{fixture} on {target}\n{text}");
+        }
+    }
+}
