@@ -150,12 +150,18 @@ impl<'a> Costs<'a> {
         cost.reread = self.reread(set, family);
         cost.blocks = self.blocks(set, family).max(1.0);
         cost.launch = self.target.launch_cost;
+        let whole = self.filled(set, cost);
+        let Some(parts) = self.parts(set, cost.blocks) else { return whole };
+        cost.blocks *= f64::from(parts);
+        cost.parts = Some(parts);
+        cost.launch *= 2.0;
+        let parted = self.filled(set, cost);
+        if parted.seconds() < whole.seconds() { parted } else { whole }
+    }
+
+    /// The cost with the times that its blocks take on the cores that they fill.
+    fn filled(&self, set: Set, mut cost: Cost) -> Cost {
         let cores = f64::from(self.target.cores);
-        if let Some(parts) = self.parts(set, cost.blocks) {
-            cost.blocks *= f64::from(parts);
-            cost.parts = Some(parts);
-            cost.launch *= 2.0;
-        }
         let filled = (cost.blocks / cores).min(1.0);
         let work = set.iter().map(|op| self.work[op.index()].seconds).sum::<f64>();
         cost.arithmetic = work / filled;

@@ -88,7 +88,9 @@ fn larger_batches_cost_more() {
                 let hints = sizes(&[("batch", batch), ("sequence", 128)]);
                 plan(&graph, target, &hints).seconds()
             });
-            assert!(costs.is_sorted(), "{name} on {target}: {costs:?}");
+            // Two blocks draw the weights faster than one: small batches may gain a little by growing.
+            let grow = costs.windows(2).all(|pair| pair[1] > 0.99 * pair[0]);
+            assert!(grow && costs[3] > costs[0], "{name} on {target}: {costs:?}");
         }
     }
 }

@@ -17,6 +17,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("transpose-nothing",    "(Transpose ?p ?x)", &[], transpose_nothing),
     rule("transpose-of-ones",    "(Transpose ?p ?x)", &[], transpose_of_ones),
     rule("reshape-of-transpose", "(Reshape ?s (Transpose ?p ?x))", &[], reshape_of_transpose),
+    rule("transpose-of-batches", "(Reshape ?s (Transpose ?p (Reshape ?t ?x)))", &[], transpose_of_batches),
     rule("product-of-reshape",   "(MatMul (Reshape ?s ?x) ?w)", &[Constant("w")], product_of_reshape),
     law("reduction-kept",        reduction_kept),
     law("pointwise-of-expands",  pointwise_of_expands),
@@ -85,6 +86,25 @@ fn reshape_of_transpose(s: &mut Site<'_>) -> Option<Id> {
     }
     let x = s.reshape(s.var("x"), before)?;
     s.transpose(x, perm)
+}
+
+/// Leading dims that are merged for a transpose of the last two, and split again, are dims that it leaves alone.
+fn transpose_of_batches(s: &mut Site<'_>) -> Option<Id> {
+    let x = s.var("x");
+    let (from, to) = (s.shape(x)?, s.shape(s.root)?);
+    let Op::Reshape(merged) = s.attributes("t")? else { return None };
+    let (rank, last) = (from.len(), merged.len().checked_sub(2)?);
+    let turned = perm(s.attributes("p"))? == [(0..last).collect(), vec![last + 1, last]].concat();
+    let matrices = rank.checked_sub(2)?;
+    let same = merged[last..] == from[matrices..]
+        && to.len() == rank
+        && to[..matrices] == from[..matrices]
+        && to[matrices] == from[rank - 1]
+        && to[rank - 1] == from[matrices];
+    if !turned || !same {
+        return None;
+    }
+    s.transpose(x, [(0..matrices).collect(), vec![rank - 1, rank - 2]].concat())
 }
 
 /// A product of rows that were merged is the merged product of the rows.

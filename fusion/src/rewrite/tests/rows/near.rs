@@ -81,6 +81,26 @@ fn layout() -> Vec<Row> {
             &[("s", shape("2,12")), ("p", perm(&[0, 2, 1])), ("x", x("2,3,4"))],
         ),
         row(
+            "transpose-of-batches",
+            REALS,
+            &[
+                ("s", shape("3,2,5,4")),
+                ("p", perm(&[0, 2, 1])),
+                ("t", shape("6,4,5")),
+                ("x", x("2,3,4,5")),
+            ],
+        ),
+        row(
+            "transpose-of-batches",
+            REALS,
+            &[
+                ("s", shape("2,3,5,4")),
+                ("p", perm(&[0, 2, 1])),
+                ("t", shape("6,5,4")),
+                ("x", x("2,3,4,5")),
+            ],
+        ),
+        row(
             "reshape-of-transpose",
             REALS,
             &[("s", shape("1,2,3,4")), ("p", perm(&[0, 2, 1])), ("x", x("2,3,4"))],

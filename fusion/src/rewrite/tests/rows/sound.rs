@@ -129,6 +129,16 @@ fn layout() -> Vec<Row> {
             ALL,
             &[("s", shape("1,4,1,3,2,1")), ("p", perm(&[2, 1, 0])), ("x", x("2,3,4"))],
         ),
+        row(
+            "transpose-of-batches",
+            ALL,
+            &[
+                ("s", shape("batch,3,5,4")),
+                ("p", perm(&[0, 2, 1])),
+                ("t", shape("batch*3,4,5")),
+                ("x", x("batch,3,4,5")),
+            ],
+        ),
         row("product-of-reshape", REALS, &flat),
         row(
             "product-of-reshape",
