@@ -2,6 +2,7 @@
 
 use crate::cost::Cost;
 use crate::net::is_view;
+use graphene_frontend::dot::dot;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::fmt;
@@ -119,7 +120,8 @@ pub struct Boundary {
     pub to: GroupId,
     /// Why it is stored.
     pub reason: Reason,
-    /// Seconds that fusing the two would gain, where one launch could compute both; below zero it would lose.
+    /// Seconds that one launch for both would gain, were there a template for it; below zero it would lose. `None`
+    /// where every operation is a launch, and where the two stand too far apart to be weighed together.
     pub gain: Option<f64>,
 }
 
@@ -204,6 +206,24 @@ impl Groups {
         text
     }
 
+    /// The graph for Graphviz, its operations coloured by family and framed by group.
+    pub fn dot(&self, graph: &Graph) -> String {
+        let mut text = dot(graph);
+        text.truncate(text.trim_end().trim_end_matches('}').len());
+        for (i, group) in self.groups.iter().enumerate().filter(|(_, g)| g.family != Family::View) {
+            let colour = group.family.colour();
+            text += &format!("  subgraph cluster_g{i} {{\n    label=\"g{i} {}\"; ", group.family);
+            text += &format!("fontname=\"Helvetica\"; fontsize=10; color=\"{colour}\";\n");
+            for id in &group.nodes {
+                let node = id.index();
+                text +=
+                    &format!("    n{node} [style=\"rounded,filled\", fillcolor=\"{colour}\"];\n");
+            }
+            text += "  }\n";
+        }
+        text + "}\n"
+    }
+
     /// Text: a line a boundary, with its reason and what fusing would gain, then the notes.
     pub fn explain(&self, graph: &Graph) -> String {
         let mut text = String::new();
@@ -212,7 +232,7 @@ impl Groups {
             text += &format!("{from} -> {to}  {} {name:?} is stored: {reason}", graph.ty(*value));
             if let Some(gain) = gain {
                 let what = if *gain > 0.0 { "gain" } else { "lose" };
-                text += &format!("; fusing the two would {what} {:.1} us", gain.abs() * 1e6);
+                text += &format!("; one launch would {what} {:.1} us", gain.abs() * 1e6);
             }
             text.push('\n');
         }
@@ -266,6 +286,24 @@ impl Family {
             Op::Rnn(_) => Self::Recurrent,
             Op::If { .. } | Op::Loop { .. } | Op::Scan(_) => Self::Control,
         })
+    }
+
+    /// The colour of its groups in pictures.
+    pub fn colour(self) -> &'static str {
+        match self {
+            Self::View => "#eeeeee",
+            Self::Copy => "#cccccc",
+            Self::Pointwise => "#fff2ae",
+            Self::MatMul => "#b3cde3",
+            Self::Mlp => "#8fb8de",
+            Self::Normalization => "#ccebc5",
+            Self::Reduction => "#a8ddb5",
+            Self::Gather => "#fddaec",
+            Self::Fmha => "#fbb4ae",
+            Self::Convolution => "#decbe4",
+            Self::Recurrent => "#fed9a6",
+            Self::Control => "#e5d8bd",
+        }
     }
 
     /// The name in reports and in `--assert-fused`.

@@ -29,7 +29,7 @@ mod weights;
 
 pub use lower::lower;
 pub use partition::{Granularity, partition};
-pub use rewrite::{Report, Rewritten, rewrite, tidy};
+pub use rewrite::{Report, Rewritten, egraphs, rewrite, tidy};
 
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, Node};

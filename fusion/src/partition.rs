@@ -182,28 +182,28 @@ fn why_apart(
         Set::collect(ops)
     };
     let Some((a, b)) = set(from).zip(set(to)) else { return (Reason::Apart, None) };
+    let Some(union) = a.union(b) else { return (Reason::Apart, None) };
+    let group = |id: GroupId| &arranged.groups.groups[id.index()];
+    let seconds = |id: GroupId| group(id).cost.map_or(0.0, |cost| cost.seconds());
+    let gain = |family| Some(seconds(from) + seconds(to) - costs.of(union, family).seconds());
+    // Where no template takes the two: what one that worked as the reader does would gain.
+    let none = |reason| (reason, gain(group(to).family));
     let lone = |set: Set| set.iter().find(|&op| !is_sociable(rules.net, op));
     if let Some(op) = lone(a).or_else(|| lone(b)) {
-        return (alone(rules.net, op), None);
+        return none(alone(rules.net, op));
     }
-    let Some(union) = a.union(b) else { return (Reason::Apart, None) };
-    let family = match family(rules, union) {
-        Ok(family) => family,
+    let gain = match family(rules, union) {
+        Ok(family) => gain(family),
         // What the two launches are says more than which of their operations do not go together.
         Err(Reason::Mixed(..)) => {
-            let of = |group: GroupId| arranged.groups.groups[group.index()].family;
-            return (Reason::Mixed(of(from), of(to)), None);
+            return none(Reason::Mixed(group(from).family, group(to).family));
         }
-        Err(reason) => return (reason, None),
+        Err(reason) => return none(reason),
     };
     if waits_through_others(arranged, from, to) {
-        return (Reason::Cycle, None);
+        return (Reason::Cycle, gain);
     }
-    let seconds = |group: GroupId| {
-        arranged.groups.groups[group.index()].cost.map_or(0.0, |cost| cost.seconds())
-    };
-    let gain = seconds(from) + seconds(to) - costs.of(union, family).seconds();
-    (if gain > 0.0 { Reason::Elsewhere } else { Reason::Dearer }, Some(gain))
+    (if gain > Some(0.0) { Reason::Elsewhere } else { Reason::Dearer }, gain)
 }
 
 /// Whether a group waits for another one by a third one.

@@ -70,7 +70,7 @@ pub(crate) struct Facts {
     pub(crate) literals: Vec<Tensor>,
     /// Operations, each once.
     pub(crate) ops: Vec<Op>,
-    /// Whether attention in 16-bit types stays in steps that round one by one.
+    /// Whether operations in 16-bit types round one by one, as the model's own do.
     pub(crate) rounds_steps: bool,
 }
 
@@ -316,6 +316,8 @@ pub(crate) trait Known {
     fn ty(&self, id: Id) -> Option<&TensorType>;
     /// Whether it is made of constants alone.
     fn is_constant(&self, id: Id) -> bool;
+    /// Whether its elements must round as the model's own steps do.
+    fn rounds_steps(&self, id: Id) -> bool;
     /// Its elements, if it is a small constant.
     fn elements(&self, id: Id) -> Option<&Tensor>;
 }
@@ -333,6 +335,11 @@ impl Known for Terms {
             [ty] => Some(ty),
             _ => None,
         }
+    }
+
+    fn rounds_steps(&self, id: Id) -> bool {
+        let narrow = |ty: &TensorType| matches!(ty.dtype, DType::F16 | DType::BF16);
+        self.analysis.rounds_steps && self.types(id).is_some_and(|types| types.iter().any(narrow))
     }
 
     fn is_constant(&self, id: Id) -> bool {

@@ -56,8 +56,8 @@ pub struct Report {
 /// The graph normalised and recognised: every spelling of a LayerNorm, a GELU, an attention becomes that operation,
 /// projections of one value become one product, changes of view move where they vanish.
 ///
-/// The target decides one thing: on a CPU, attention in 16-bit types stays in steps that round one by one, as
-/// ONNX defines them.
+/// The target decides one thing: on a CPU, operations in 16-bit types round one by one, as ONNX defines them, so that
+/// only rules whose two sides round alike apply to them.
 ///
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
@@ -74,6 +74,26 @@ pub fn rewrite(graph: &Graph, target: &Target) -> Result<Rewritten, FusionError>
         }
     }
     Ok(Rewritten { graph, report })
+}
+
+/// The e-graphs of the blocks that the graph is cut into first, alike blocks once, each as a graph for Graphviz: a
+/// frame is a class of equal terms.
+///
+/// # Errors
+/// As for [`rewrite`].
+pub fn egraphs(graph: &Graph, target: &Target) -> Result<Vec<String>, FusionError> {
+    let rules = rules::compiled();
+    let mut known: Vec<Block> = Vec::new();
+    let mut pictures = Vec::new();
+    for block in blocks(&tidy(graph)?)? {
+        let alike =
+            |other: &Block| other.constants == block.constants && other.graph == block.graph;
+        if !known.iter().any(alike) {
+            pictures.push(saturate(&block, &rules, target).terms.dot().to_string());
+            known.push(block);
+        }
+    }
+    Ok(pictures)
 }
 
 fn same_operations(a: &Graph, b: &Graph) -> bool {

@@ -67,6 +67,8 @@ pub(crate) enum Given {
 /// A rule with its pattern in every order that it stands for.
 pub(crate) struct Compiled {
     pub(crate) rule: Rule,
+    /// Whether both sides round alike, step by step.
+    exact: bool,
     patterns: Vec<Pattern<Term>>,
 }
 
@@ -78,7 +80,7 @@ pub(crate) struct Match {
 }
 
 impl Rule {
-    pub(crate) fn compile(self) -> Compiled {
+    pub(crate) fn compile(self, exact: bool) -> Compiled {
         let parse = |text: &String| {
             text.parse().unwrap_or_else(|error| panic!("rule {}: {text}: {error}", self.name))
         };
@@ -86,7 +88,7 @@ impl Rule {
             Left::Term(pattern) => orders(pattern).iter().map(parse).collect(),
             Left::Operation => Vec::new(),
         };
-        Compiled { rule: self, patterns }
+        Compiled { rule: self, exact, patterns }
     }
 }
 
@@ -154,6 +156,9 @@ impl Compiled {
             Some(None) => return false,
             None => (None, Vec::new()),
         };
+        if !self.exact && terms.rounds_steps(place.root) {
+            return false;
+        }
         let mut site =
             Site { terms, subst: &place.subst, root: place.root, op, inputs, news: false };
         if !self.rule.given.iter().all(|given| site.holds(*given)) {

@@ -229,8 +229,10 @@ pub(crate) enum Stage {
     Program,
     /// The same with sizes and places
     Bound,
-    /// The rewritten graph for graphviz
+    /// The rewritten graph for graphviz, coloured by what is one launch
     Dot,
+    /// The e-graphs that rewriting chooses from, for graphviz, one for each block that is unlike the others
+    Egraph,
 }
 
 /// A stage and where to print it.

@@ -6,8 +6,9 @@ use crate::files;
 use crate::session::{self, Plans};
 use crate::sizes::Sizing;
 use graphene_frontend::graph::Graph;
-use graphene_frontend::{dot, text};
-use graphene_fusion::Planned;
+use graphene_frontend::text;
+use graphene_fusion::{Planned, egraphs};
+use graphene_ir::target::Target;
 
 /// Prints each stage asked for where it was asked for.
 ///
@@ -17,6 +18,7 @@ pub(crate) fn emit(
     emits: &[Emit],
     imported: &Graph,
     plans: &Plans,
+    target: &Target,
     sizing: &Sizing,
 ) -> Result<(), Error> {
     for Emit { stage, path } in emits {
@@ -27,7 +29,8 @@ pub(crate) fn emit(
             Stage::Groups => groups.print(&plans.fused.graph),
             Stage::Program => program.to_string(),
             Stage::Bound => session::bind(program, &sizing.bindings)?.to_string(),
-            Stage::Dot => dot::dot(&plans.fused.graph),
+            Stage::Egraph => egraphs(imported, target)?.concat(),
+            Stage::Dot => groups.dot(&plans.fused.graph),
         };
         match path {
             Some(path) => files::write(path, text.as_bytes())?,

@@ -235,7 +235,7 @@ impl Job<'_> {
         if emits.iter().any(|emit| emit.stage == Stage::Bound) {
             sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
         }
-        emit::emit(emits, &self.loaded.graph, self.plans, &sizing)?;
+        emit::emit(emits, &self.loaded.graph, self.plans, self.target, &sizing)?;
         describe_values(report, &self.loaded.graph, &sizing, self.given);
         for compiled in &compiled {
             let mut entry = session::describe(compiled);
@@ -260,7 +260,13 @@ impl Job<'_> {
         let exec = &self.arguments.run.exec;
         let compiled = progress.stage(stage::COMPILE, || session::compile(self.plans, exec))?;
         sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
-        emit::emit(&self.arguments.report.emit, &self.loaded.graph, self.plans, &sizing)?;
+        emit::emit(
+            &self.arguments.report.emit,
+            &self.loaded.graph,
+            self.plans,
+            self.target,
+            &sizing,
+        )?;
         describe_values(report, &self.loaded.graph, &sizing, self.given);
         let mut first = self.first_run(&compiled, &sizing, progress)?;
         report.agreement = self.compare(&first, expected)?;

@@ -47,8 +47,7 @@ fn softmax_unshifted(s: &mut Site<'_>) -> Option<Id> {
 fn attention(s: &mut Site<'_>) -> Option<Id> {
     let (w, v) = (s.var("w"), s.var("v"));
     let (rank, dtype) = (s.ty(w)?.rank(), s.dtype(v)?);
-    let narrow = matches!(dtype, DType::F16 | DType::BF16);
-    if narrow && s.terms.analysis.rounds_steps || rank < 3 || s.ty(v)?.rank() != rank {
+    if rank < 3 || s.ty(v)?.rank() != rank {
         return None;
     }
     let weights = weights(s, w)?;

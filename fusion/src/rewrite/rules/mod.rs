@@ -11,19 +11,20 @@ mod recurrent;
 
 use super::rule::{Compiled, Rule};
 
-/// All tables.
-pub(super) const TABLES: &[&[Rule]] = &[
-    algebra::RULES,
-    layout::RULES,
-    activation::RULES,
-    norm::RULES,
-    attention::RULES,
-    product::RULES,
-    recurrent::RULES,
-    cell::RULES,
+/// All tables, each with whether both sides of its rules round alike, step by step.
+pub(super) const TABLES: &[(&[Rule], bool)] = &[
+    (algebra::RULES, false),
+    (layout::RULES, true),
+    (activation::RULES, false),
+    (norm::RULES, false),
+    (attention::RULES, false),
+    (product::RULES, true),
+    (recurrent::RULES, true),
+    (cell::RULES, false),
 ];
 
 /// All rules, ready to be searched.
 pub(crate) fn compiled() -> Vec<Compiled> {
-    TABLES.iter().copied().flatten().map(|rule| rule.compile()).collect()
+    let tables = TABLES.iter();
+    tables.flat_map(|(rules, exact)| rules.iter().map(|rule| rule.compile(*exact))).collect()
 }

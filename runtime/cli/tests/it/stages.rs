@@ -28,7 +28,7 @@ fn programs_print() {
             program {
               @0 = input 0 f32[8*batch] "x"
               @1 = weight f32[64] "/net/net.0/Gemm"
-              @2 = weight f32[8] "net.0.bias"
+              @2 = weight f32[8] "/net/net.0/Gemm"
               @3 = output 0 f32[8*batch] "/net/net.1/Relu"
               step 0 MatMul "MatMul+Add+Relu (/net/net.1/Relu)"
                 reads  @0 [batch:8, 8:1]
