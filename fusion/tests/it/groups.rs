@@ -379,18 +379,18 @@ fn explanations_weigh_what_could_be_fused() {
         (
             4096,
             expect![[r#"
-        g0 MatMul MatMul+Relu (hidden): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
-        g1 MatMul MatMul+Add (sum): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
-        g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; fusing the two would lose 5867.0 us
-    "#]],
+                g0 MatMul MatMul+Relu (hidden): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
+                g1 MatMul MatMul+Add (sum): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
+                g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 5867.0 us
+            "#]],
         ),
         (
             64,
             expect![[r#"
-        g0 MatMul MatMul+Relu (hidden): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
-        g1 MatMul MatMul+Add (sum): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
-        g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; fusing the two would lose 1387.2 us
-    "#]],
+                g0 MatMul MatMul+Relu (hidden): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
+                g1 MatMul MatMul+Add (sum): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
+                g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 1387.2 us
+            "#]],
         ),
     ] {
         let groups = plan(&graph, "cpu:2", &sizes(&[("b", rows)]));
@@ -412,9 +412,9 @@ fn explanations_weigh_what_could_be_fused() {
     "#;
     let graph = crate::graph(text, &[&[512, 512]]);
     expect![[r#"
-        g0 -> g2  f32[b, 512] "product" is stored: a change of view stands between the two
-        g2 -> g3  f32[512, b] "sum" is stored: a MatMul launch takes nothing before it
-        g3 -> g4  f32[512, b] "activated" is stored: this Softmax is a launch of its own
+        g0 -> g2  f32[b, 512] "product" is stored: a change of view stands between the two; one launch would gain 6.4 us
+        g2 -> g3  f32[512, b] "sum" is stored: a MatMul launch takes nothing before it; one launch would gain 2.2 us
+        g3 -> g4  f32[512, b] "activated" is stored: this Softmax is a launch of its own; one launch would gain 6.3 us
     "#]]
     .assert_eq(&plan(&graph, "sm_90a", &sizes(&[])).explain(&graph));
 }
