@@ -185,14 +185,19 @@ fn splice(
     Ok(())
 }
 
+impl Report {
+    /// Says so if saturation ended before all was said.
+    pub fn limit(&self) -> Option<String> {
+        let Self { blocks, limited, .. } = self;
+        (*limited > 0).then(|| format!("{limited} of {blocks} blocks were rewritten up to a limit"))
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} blocks, {} of them unlike the others", self.blocks, self.saturated)?;
-        if self.limited > 0 {
-            writeln!(f, "{} blocks were rewritten up to a limit only", self.limited)?;
-        }
+        writeln!(f, "{} blocks, {} unlike the others", self.blocks, self.saturated)?;
         for (rule, count) in &self.rules {
-            writeln!(f, "  {rule} {count}")?;
+            writeln!(f, "{rule} ×{count}")?;
         }
         Ok(())
     }

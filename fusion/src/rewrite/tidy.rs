@@ -1,7 +1,4 @@
 //! Tidying: what stands twice is computed once, and what no output needs is dropped.
-//!
-//! Today's rules: an operation that stands twice with the same inputs is computed once, and what no output
-//! needs is dropped.
 
 use crate::FusionError;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};

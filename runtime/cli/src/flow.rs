@@ -82,8 +82,9 @@ fn run_model(
     let mut report = start_report(&loaded, &plans, device, &target);
     report.gates = gates::check(&arguments.gates, &plans.fused.program)?;
     if arguments.report.explain {
-        let text = plans.fused.groups.explain(&plans.fused.graph);
-        report.explain = Some(text.lines().map(str::to_owned).collect());
+        let lines = |text: String| Some(text.lines().map(str::to_owned).collect());
+        report.rewriting = lines(plans.fused.report.to_string());
+        report.explain = lines(plans.fused.groups.explain(&plans.fused.graph));
     }
     let job = {
         let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);
@@ -171,8 +172,9 @@ fn start_report(loaded: &Loaded, plans: &Plans, device: report::Device, target: 
         speedup: None,
         agreement: Vec::new(),
         gates: Vec::new(),
+        rewriting: None,
         explain: None,
-        notes: loaded.notes.clone(),
+        notes: loaded.notes.iter().cloned().chain(plans.fused.report.limit()).collect(),
         exit_code: 0,
     }
 }

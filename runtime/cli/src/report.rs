@@ -38,6 +38,9 @@ pub(crate) struct Report {
     pub(crate) agreement: Vec<Agreement>,
     /// The gates asked for.
     pub(crate) gates: Vec<Gate>,
+    /// What rewriting did for the fused plan, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rewriting: Option<Vec<String>>,
     /// Values stored between groups of the fused plan, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) explain: Option<Vec<String>>,

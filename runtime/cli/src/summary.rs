@@ -27,6 +27,10 @@ pub(crate) fn summary(report: &Report) -> String {
 /// Why values are stored, whether outputs agree and gates hold, and what else to know.
 pub(crate) fn verdicts(report: &Report) -> String {
     let mut text = String::new();
+    if let Some(lines) = &report.rewriting {
+        let _ = writeln!(text, "\nrewriting for the fused plan");
+        lines.iter().for_each(|rule| line(&mut text, rule));
+    }
     if let Some(lines) = &report.explain {
         let _ = writeln!(text, "\nvalues stored between groups of the fused plan");
         lines.iter().for_each(|boundary| line(&mut text, boundary));

@@ -41,6 +41,9 @@ fn summary_says_what_was_run() {
 
         fused is …× as fast as library
 
+        rewriting for the fused plan
+          2 blocks, 2 unlike the others
+
         values stored between groups of the fused plan
 
         fused agrees with library: max error 0, mean error 0, cosine 1.000000
