@@ -18,7 +18,9 @@ pub(crate) fn check(gates: &Gates, fused: &Program) -> Result<Vec<Gate>, Error> 
         checked.push(gate(format!("fused {family}"), *expected, found));
     }
     if let Some(expected) = gates.assert_launches {
-        checked.push(gate("launches".to_owned(), expected, fused.steps().len()));
+        let found = fused.steps().len();
+        let (gate, holds) = ("launches, at most".to_owned(), found <= expected);
+        checked.push(Gate { gate, expected, found, holds });
     }
     Ok(checked)
 }
