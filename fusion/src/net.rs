@@ -6,7 +6,7 @@
 
 use crate::groups::Family;
 use crate::weights::constants;
-use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::Op;
@@ -138,12 +138,16 @@ struct Beneath {
     direct: bool,
 }
 
+/// The size that a symbol has for planning where nobody gives it one.
+pub(crate) fn typical(symbol: &Symbol) -> i64 {
+    if symbol.name().to_ascii_lowercase().contains("batch") { 8 } else { 128 }
+}
+
 /// Sizes for planning: those given, and typical ones for the other symbols.
 pub(crate) fn planning_sizes(graph: &Graph, hints: &Bindings) -> Bindings {
     let mut sizes = Bindings::new();
     for symbol in graph.symbols() {
-        let batch = symbol.name().to_ascii_lowercase().contains("batch");
-        let size = hints.get(&symbol).unwrap_or(if batch { 8 } else { 128 });
+        let size = hints.get(&symbol).unwrap_or_else(|| typical(&symbol));
         sizes.fix(symbol, size).expect("a graph has each symbol once, and hints are sizes");
     }
     sizes

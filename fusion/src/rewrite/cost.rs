@@ -2,7 +2,8 @@
 //! if every operation that moves data were a launch. What fuses into its neighbours is decided later; here
 //! only the order of alternatives matters.
 
-use graphene_frontend::dim::{Bindings, Dim, Symbol};
+use crate::net::typical;
+use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
 use std::collections::BTreeSet;
@@ -79,8 +80,4 @@ fn size(dim: &Dim) -> f64 {
         bindings.fix(symbol, typical).expect("a typical size is no contradiction");
     }
     dim.eval(&bindings).map_or(1.0, |size| size as f64)
-}
-
-fn typical(symbol: &Symbol) -> i64 {
-    if symbol.name().contains("batch") { 8 } else { 128 }
 }
