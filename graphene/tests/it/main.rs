@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod atoms;
+mod choose;
 mod documented;
 mod emit;
 mod expression;

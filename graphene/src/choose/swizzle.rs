@@ -1,0 +1,47 @@
+//! How a tile in shared memory avoids bank conflicts (Mirage, "Decide How to Swizzle").
+
+use crate::layout::Swizzle;
+
+/// What keeps the rows of a tile apart in the banks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Banks {
+    /// Byte offsets are xored with bits of their row: no memory is lost.
+    Xor(Swizzle),
+    /// Rows are this many bytes longer.
+    Shift(i64),
+}
+
+/// Bytes that all banks hold side by side: 32 banks of 4.
+const LINE: i64 = 128;
+
+/// The swizzle of a tile whose rows have `chunks` chunks of `chunk` bytes, which stay together and
+/// are read from one column of several rows at a time, as `ldmatrix` does. `chunk` is a power of two,
+/// at most 128.
+///
+/// Where the number of chunks is a power of two, the row's number is xored into the chunk's;
+/// elsewhere a row is made longer by one chunk if its length in chunks and the number of chunks in
+/// a line of banks have a common divisor: then as many rows as a line has chunks begin in different
+/// banks.
+pub fn swizzle(chunks: i64, chunk: i64) -> Banks {
+    let line = LINE / chunk;
+    if !chunks.max(1).unsigned_abs().is_power_of_two() {
+        return Banks::Shift(if gcd(chunks, line) == 1 { 0 } else { chunk });
+    }
+    // As many chunks as a row has, or a line of banks, change places.
+    let bits = log2(chunks.min(line));
+    let base = log2(chunk);
+    // Rows shorter than a line change with the line, longer ones with the row.
+    let shift = log2(chunks.max(line));
+    match Swizzle::new(bits, base, shift) {
+        Ok(swizzle) => Banks::Xor(swizzle),
+        Err(_) => Banks::Shift(chunk),
+    }
+}
+
+fn log2(power: i64) -> i64 {
+    i64::from(power.max(1).ilog2())
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
