@@ -256,7 +256,7 @@ fn copies_are_chunked_where_both_sides_agree() {
 fn chunks_are_contiguous_on_both_sides() {
     let mut random = Random::new(5);
     let mut found = 0;
-    for _ in 0..500 {
+    for _ in 0..5000 {
         let sizes = [random.within(1, 5), 8 * random.within(1, 4), random.within(1, 5)];
         let mut layout = || {
             let mut stride = || [1, 3, 8, 16, 24][usize::try_from(random.within(0, 4)).unwrap()];
@@ -276,7 +276,7 @@ fn chunks_are_contiguous_on_both_sides() {
             }
         }
     }
-    assert!(found > 5, "{found}");
+    assert!(found > 20, "{found}");
 }
 
 #[test]
