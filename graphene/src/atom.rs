@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `atom/moves.rs` | loads, stores, register moves, conversions |
 //! | `atom/matrix.rs` | `ldmatrix`, `stmatrix`, `mma` |
-//! | `atom/math.rs` | arithmetic on registers, shuffles, constants |
+//! | `atom/math.rs` | arithmetic on registers, shuffles, constants; functions in `function.rs` |
 //! | `atom/barrier.rs` | barriers, fences, groups, cluster and grid synchronisation |
 //! | `atom/bulk.rs` | tensor copies (TMA) |
 //! | `atom/wgmma.rs` | asynchronous matrix products |
@@ -24,6 +24,7 @@ mod asm;
 mod barrier;
 mod bulk;
 mod examples;
+mod function;
 mod math;
 mod matrix;
 mod moves;

@@ -70,6 +70,11 @@ impl Builder {
         }
     }
 
+    /// What the kernel is written for.
+    pub fn arch(&self) -> Arch {
+        self.arch
+    }
+
     /// An integer given at launch.
     ///
     /// # Errors

@@ -157,6 +157,8 @@ pub enum Kind {
     Unary(Unary),
     /// One function of each pair of elements.
     Binary(Binary),
+    /// Of each three elements the second where the first is not 0, else the third.
+    Select,
     /// Folds elements into those of the output.
     Reduction(Binary),
     /// Exchanges elements between lanes: the lane whose number differs in these bits.
@@ -211,29 +213,71 @@ pub enum Fence {
     Global,
 }
 
-/// Functions of one number.
+/// Functions of one number. How exact a kernel's value is stands with its text, in `atom/function.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unary {
     /// -x
     Neg,
+    /// |x|
+    Abs,
+    /// -1, 0 or 1; x itself where it is 0 or NaN
+    Sign,
     /// eˣ
     Exp,
     /// 2ˣ
     Exp2,
+    /// ln x
+    Log,
     /// 1/x
     Rcp,
     /// 1/√x
     Rsqrt,
     /// √x
     Sqrt,
+    /// ⌊x⌋
+    Floor,
+    /// ⌈x⌉
+    Ceil,
+    /// To the nearest integer, ties to even.
+    Round,
+    /// sin x
+    Sin,
+    /// cos x
+    Cos,
+    /// tan x
+    Tan,
+    /// The inverse sine.
+    Asin,
+    /// The inverse cosine.
+    Acos,
+    /// The inverse tangent.
+    Atan,
+    /// sinh x
+    Sinh,
+    /// cosh x
+    Cosh,
     /// tanh x
     Tanh,
-    /// max(x, 0)
+    /// The inverse hyperbolic sine.
+    Asinh,
+    /// The inverse hyperbolic cosine.
+    Acosh,
+    /// The inverse hyperbolic tangent.
+    Atanh,
+    /// The error function.
+    Erf,
+    /// 1/(1 + e⁻ˣ)
+    Sigmoid,
+    /// ln(1 + x)
+    Log1p,
+    /// max(x, 0); NaN of NaN
     Relu,
     /// x·Φ(x), with the error function.
     Gelu,
     /// x/(1 + e⁻ˣ)
     Silu,
+    /// 1 where x is no number, else 0.
+    IsNan,
 }
 
 /// Functions of two numbers.
@@ -247,37 +291,82 @@ pub enum Binary {
     Mul,
     /// x/y
     Div,
-    /// The larger one.
+    /// The larger one; of a NaN and a number, the number.
     Max,
-    /// The smaller one.
+    /// The smaller one; of a NaN and a number, the number.
     Min,
+    /// The larger one; NaN if either is.
+    MaxNan,
+    /// The smaller one; NaN if either is.
+    MinNan,
+    /// xʸ
+    Pow,
+    /// The remainder of x/y with the sign of x (C's `fmod`).
+    Rem,
+    /// 1 where x < y, else 0.
+    Less,
+    /// 1 where x ≤ y, else 0.
+    AtMost,
+    /// 1 where x = y, else 0.
+    Equal,
+    /// 1 where x ≠ y, else 0; NaN differs from everything.
+    Unequal,
 }
 
 impl Unary {
     /// All of them, with the names that text has for them.
-    pub const ALL: [(Unary, &'static str); 10] = [
+    pub const ALL: [(Unary, &'static str); 31] = [
         (Unary::Neg, "neg"),
+        (Unary::Abs, "abs"),
+        (Unary::Sign, "sign"),
         (Unary::Exp, "exp"),
         (Unary::Exp2, "exp2"),
+        (Unary::Log, "log"),
         (Unary::Rcp, "rcp"),
         (Unary::Rsqrt, "rsqrt"),
         (Unary::Sqrt, "sqrt"),
+        (Unary::Floor, "floor"),
+        (Unary::Ceil, "ceil"),
+        (Unary::Round, "round"),
+        (Unary::Sin, "sin"),
+        (Unary::Cos, "cos"),
+        (Unary::Tan, "tan"),
+        (Unary::Asin, "asin"),
+        (Unary::Acos, "acos"),
+        (Unary::Atan, "atan"),
+        (Unary::Sinh, "sinh"),
+        (Unary::Cosh, "cosh"),
         (Unary::Tanh, "tanh"),
+        (Unary::Asinh, "asinh"),
+        (Unary::Acosh, "acosh"),
+        (Unary::Atanh, "atanh"),
+        (Unary::Erf, "erf"),
+        (Unary::Sigmoid, "sigmoid"),
+        (Unary::Log1p, "log1p"),
         (Unary::Relu, "relu"),
         (Unary::Gelu, "gelu"),
         (Unary::Silu, "silu"),
+        (Unary::IsNan, "isnan"),
     ];
 }
 
 impl Binary {
     /// All of them, with the names that text has for them.
-    pub const ALL: [(Binary, &'static str); 6] = [
+    pub const ALL: [(Binary, &'static str); 14] = [
         (Binary::Add, "+"),
         (Binary::Sub, "-"),
         (Binary::Mul, "*"),
         (Binary::Div, "/"),
         (Binary::Max, "max"),
         (Binary::Min, "min"),
+        (Binary::MaxNan, "maxnan"),
+        (Binary::MinNan, "minnan"),
+        (Binary::Pow, "pow"),
+        (Binary::Rem, "rem"),
+        (Binary::Less, "less"),
+        (Binary::AtMost, "atmost"),
+        (Binary::Equal, "equal"),
+        (Binary::Unequal, "unequal"),
     ];
 }
 
@@ -458,3 +547,9 @@ impl PartialEq for Number {
 }
 
 impl Eq for Number {}
+
+impl std::hash::Hash for Number {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.to_bits().hash(state);
+    }
+}

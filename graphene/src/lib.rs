@@ -13,8 +13,8 @@
 //!    [`text`] prints them and reads them back.
 //! 5. [`atom`]: the instructions, a row each. [`verify`] checks a kernel, [`simulate`] runs it, and
 //!    [`emit`] prints it as CUDA C++ with its [`launch`] description, all by those rows.
-//! 6. [`choose`]: decisions as pure functions. [`schedule`] and [`template`]: decompositions, and
-//!    the kernels that are composed of them.
+//! 6. [`function`]s of elements, as data; [`choose`]: decisions as pure functions. [`schedule`] and
+//!    [`template`]: decompositions, and the kernels that are composed of them.
 //!
 //! Every fallible function returns the one [`Error`]. Nothing here reads a device, a clock, the
 //! environment or a file.
@@ -25,6 +25,7 @@ pub mod build;
 pub mod choose;
 pub mod emit;
 pub mod error;
+pub mod function;
 pub mod index;
 pub mod kernel;
 pub mod launch;

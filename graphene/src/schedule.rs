@@ -5,5 +5,6 @@
 
 pub mod matmul;
 mod pipeline;
+pub mod pointwise;
 
 pub use pipeline::{Pipeline, consume, produce};

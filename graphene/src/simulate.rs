@@ -52,7 +52,7 @@ use crate::index::Var;
 use crate::kernel::Kernel;
 use crate::tensor::Memory;
 use machine::Machine;
-use memory::{Space, round};
+use memory::Space;
 use place::Root;
 use program::Program;
 
@@ -133,7 +133,7 @@ fn fill(global: &mut Space, root: &Root, inputs: &Inputs) -> Result<()> {
     }
     if let Buffer::Data(data) = buffer {
         for (i, &value) in data.iter().take(root.len).enumerate() {
-            global.fill(root.first + i, round(value, root.scalar));
+            global.fill(root.first + i, root.scalar.round(value));
         }
     }
     Ok(())

@@ -7,6 +7,7 @@
 //! the block's threads or the grid's blocks.
 
 mod compose;
+mod round;
 mod text;
 mod view;
 
@@ -63,6 +64,8 @@ pub enum Scalar {
     F32,
     /// Signed 32-bit integer.
     I32,
+    /// Signed 64-bit integer; the simulator holds those of 53 bits.
+    I64,
     /// Unsigned 32-bit integer.
     U32,
     /// Unsigned byte.
@@ -152,11 +155,12 @@ pub enum ViewOp {
 
 impl Scalar {
     /// All of them, with the names that text has for them.
-    pub const ALL: [(Scalar, &'static str); 7] = [
+    pub const ALL: [(Scalar, &'static str); 8] = [
         (Scalar::F16, "fp16"),
         (Scalar::Bf16, "bf16"),
         (Scalar::F32, "fp32"),
         (Scalar::I32, "i32"),
+        (Scalar::I64, "i64"),
         (Scalar::U32, "u32"),
         (Scalar::U8, "u8"),
         (Scalar::Mbar, "mbar"),
@@ -169,6 +173,7 @@ impl Scalar {
             Scalar::Bf16 => "bfloat16",
             Scalar::F32 => "float",
             Scalar::I32 => "int",
+            Scalar::I64 => "long long",
             Scalar::U32 => "unsigned",
             Scalar::U8 => "unsigned char",
             Scalar::Mbar => "unsigned long long",
@@ -181,7 +186,15 @@ impl Scalar {
             Scalar::F16 | Scalar::Bf16 => 2,
             Scalar::F32 | Scalar::I32 | Scalar::U32 => 4,
             Scalar::U8 => 1,
-            Scalar::Mbar => 8,
+            Scalar::I64 | Scalar::Mbar => 8,
+        }
+    }
+
+    /// Whether it is floating point.
+    pub fn is_float(self) -> bool {
+        match self {
+            Scalar::F16 | Scalar::Bf16 | Scalar::F32 => true,
+            Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Arithmetic on registers: products, functions of elements, folds, exchanges, constants.
 
 use super::asm::asm;
+use super::function::{binary_text, float_text, unary_text};
 use super::{Archs, Atom, Code, Progress, Proxy, Site, Step, Warp, always, examples};
 use crate::arch::Arch;
 use crate::error::Result;
@@ -8,10 +9,11 @@ use crate::kernel::{Binary, Kernel, Kind, Number, Unary};
 use crate::tensor::Scalar;
 use crate::text::parse;
 
-/// Destination, and the two operands.
+/// Destination, and the operands.
 const D: usize = 0;
 const A: usize = 1;
 const B: usize = 2;
+const C: usize = 3;
 
 pub(super) const ATOMS: &[Atom] = &[
     row(
@@ -85,6 +87,23 @@ pub(super) const ATOMS: &[Atom] = &[
             format!("{} = {value};", c.element(D, &[]))
         },
         || examples::registers(Kind::Binary(Binary::Div), Scalar::F32, Scalar::F32, 1, 2),
+    ),
+    row(
+        "select.f32",
+        "[].fp32.RF <- Select<<<[]>>>([].fp32.RF, [].fp32.RF, [].fp32.RF)",
+        Arch::Sm70,
+        |s, warp| {
+            each(s, warp, |warp, lane, at| {
+                let holds = warp.read(lane, A, at)? != 0.0;
+                let (yes, no) = (warp.read(lane, B, at)?, warp.read(lane, C, at)?);
+                warp.write(lane, D, at, if holds { yes } else { no })
+            })
+        },
+        |_, c| {
+            let [d, a, b, otherwise] = [D, A, B, C].map(|operand| c.element(operand, &[]));
+            format!("{d} = {a} != 0.0f ? {b} : {otherwise};")
+        },
+        select,
     ),
     row_when(
         "binary.f16x2",
@@ -170,7 +189,9 @@ pub(super) const ATOMS: &[Atom] = &[
             let scalar = s.operand(D).scalar;
             let value = match scalar {
                 Scalar::F16 | Scalar::Bf16 | Scalar::F32 => float_text(number(s)),
-                Scalar::I32 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => number(s).to_string(),
+                Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
+                    number(s).to_string()
+                }
             };
             format!("{} = ({})({value});", c.element(D, &[]), scalar.c_name())
         },
@@ -313,71 +334,13 @@ fn binary_of(site: &Site<'_>) -> Binary {
     }
 }
 
-impl Unary {
-    /// The function's value.
-    pub fn value(self, x: f64) -> f64 {
-        match self {
-            Unary::Neg => -x,
-            Unary::Exp => x.exp(),
-            Unary::Exp2 => x.exp2(),
-            Unary::Rcp => 1.0 / x,
-            Unary::Rsqrt => 1.0 / x.sqrt(),
-            Unary::Sqrt => x.sqrt(),
-            Unary::Tanh => x.tanh(),
-            Unary::Relu => x.max(0.0),
-            Unary::Gelu => 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
-            Unary::Silu => x / (1.0 + (-x).exp()),
-        }
-    }
-}
-
-impl Binary {
-    /// The function's value.
-    pub fn value(self, x: f64, y: f64) -> f64 {
-        match self {
-            Binary::Add => x + y,
-            Binary::Sub => x - y,
-            Binary::Mul => x * y,
-            Binary::Div => x / y,
-            Binary::Max => x.max(y),
-            Binary::Min => x.min(y),
-        }
-    }
-}
-
-fn unary_text(op: Unary, x: &str) -> String {
-    match op {
-        Unary::Neg => format!("-{x}"),
-        Unary::Exp => format!("__expf({x})"),
-        Unary::Exp2 => format!("exp2f({x})"),
-        Unary::Rcp => format!("__frcp_rn({x})"),
-        Unary::Rsqrt => format!("rsqrtf({x})"),
-        Unary::Sqrt => format!("__fsqrt_rn({x})"),
-        Unary::Tanh => format!("tanhf({x})"),
-        Unary::Relu => format!("fmaxf({x}, 0.0f)"),
-        Unary::Gelu => format!("0.5f * {x} * (1.0f + erff({x} * 0.70710678f))"),
-        Unary::Silu => format!("__fdividef({x}, 1.0f + __expf(-{x}))"),
-    }
-}
-
-fn binary_text(op: Binary, x: &str, y: &str) -> String {
-    match op {
-        Binary::Add => format!("{x} + {y}"),
-        Binary::Sub => format!("{x} - {y}"),
-        Binary::Mul => format!("{x} * {y}"),
-        Binary::Div => format!("__fdiv_rn({x}, {y})"),
-        Binary::Max => format!("fmaxf({x}, {y})"),
-        Binary::Min => format!("fminf({x}, {y})"),
-    }
-}
-
 /// Which functions of halves are one instruction there.
 fn packs(site: &Site<'_>) -> std::result::Result<(), &'static str> {
     match binary_of(site) {
         Binary::Add | Binary::Sub | Binary::Mul => Ok(()),
         Binary::Max | Binary::Min if site.kernel.arch >= Arch::Sm80 => Ok(()),
         Binary::Max | Binary::Min => Err("halves have no maximum before sm_80"),
-        Binary::Div => Err("halves have no division"),
+        _ => Err("halves have no such function"),
     }
 }
 
@@ -388,7 +351,7 @@ fn half_name(op: Binary) -> &'static str {
         Binary::Mul => "mul.rn",
         Binary::Max => "max",
         Binary::Min => "min",
-        Binary::Div => unreachable!("the precondition refuses division"),
+        _ => unreachable!("the precondition refuses others"),
     }
 }
 
@@ -398,8 +361,32 @@ fn red_name(op: Binary) -> Option<&'static str> {
         Binary::Add => Some("add"),
         Binary::Max => Some("max"),
         Binary::Min => Some("min"),
-        Binary::Sub | Binary::Mul | Binary::Div => None,
+        _ => None,
     }
+}
+
+fn select() -> Result<Kernel> {
+    parse(
+        "kernel select sm_70 ()
+%in:[32,3:3,1].fp32.GL
+%out:[32:1].fp32.GL
+#grid:[1:1].block
+#warp:[32:1].thread
+%out <- Spec<<<#grid,#warp>>>(%in) {
+  #one:[].thread = #warp.scalar()
+  @t = #warp.indices()
+  %x:[3:1].fp32.RF
+  %zero:[].fp32.RF
+  %is:[].fp32.RF
+  %zero <- Init<0><<<#grid,#one>>>()
+  for(@i = 0; @i < 3; @i += 1) unroll {
+    %x[@i] <- Move<<<#grid,#one>>>(%in[@t, @i])
+  }
+  %is <- BinaryPointwise<less><<<#grid,#one>>>(%zero, %x[0])
+  %is <- Select<<<#grid,#one>>>(%is, %x[1], %x[2])
+  %out[@t] <- Move<<<#grid,#one>>>(%is)
+}",
+    )
 }
 
 /// The threads of two warps fold what they read into eight sums and one maximum, which the first
@@ -438,14 +425,4 @@ fn red_global() -> Result<Kernel> {
 fn packed(text: &str, out: &str, code: &dyn Code, ins: &[usize]) -> String {
     let ins: Vec<_> = ins.iter().map(|&operand| ("r", code.word(operand, &[0]))).collect();
     asm(text, &[(out, code.word(D, &[0]))], &ins)
-}
-
-fn float_text(value: f64) -> String {
-    if value == f64::INFINITY {
-        "__int_as_float(0x7f800000)".to_owned()
-    } else if value == f64::NEG_INFINITY {
-        "__int_as_float(0xff800000)".to_owned()
-    } else {
-        format!("{value:?}f")
-    }
 }

@@ -114,6 +114,13 @@ pub(super) const ATOMS: &[Atom] = &[
     scalar("cvt", "[].*.RF <- Move<<<[]>>>([].*.RF)", floats, || {
         examples::registers(Kind::Move, Scalar::F16, Scalar::F32, 1, 1)
     }),
+    scalar("cvt.from", "[].fp32.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)", always, || {
+        examples::registers(Kind::Move, Scalar::F32, Scalar::I64, 1, 1)
+    }),
+    // Towards 0; what the type does not hold, such as NaN, becomes any of its values.
+    scalar("cvt.to", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].fp32.RF)", always, || {
+        examples::registers(Kind::Move, Scalar::I32, Scalar::F32, 1, 1)
+    }),
     Atom {
         name: "cvt.rn.x2",
         pattern: "[2:1].fp16|bf16.RF <- Move<<<[]>>>([2].fp32.RF)",
@@ -215,7 +222,7 @@ const fn scalar(
             let (to, from) = (code.element(D, &[]), code.element(A, &[]));
             match (site.operand(D).scalar, site.operand(A).scalar) {
                 (a, b) if a == b => format!("{to} = {from};"),
-                (to_scalar, _) => format!("{to} = {}(float({from}));", to_scalar.c_name()),
+                (to_scalar, _) => format!("{to} = ({})float({from});", to_scalar.c_name()),
             }
         },
         example,
@@ -271,7 +278,9 @@ pub(super) fn copy(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
 /// The width is `wanted` bytes, of one type.
 fn bytes(site: &Site<'_>, wanted: i64) -> std::result::Result<(), &'static str> {
     same(site)?;
-    if site.size("n") * site.operand(D).scalar.bytes() == wanted {
+    if site.operand(D).scalar.bytes() > 4 {
+        Err("elements of 8 bytes move alone")
+    } else if site.size("n") * site.operand(D).scalar.bytes() == wanted {
         Ok(())
     } else {
         Err("it moves another number of bytes")
@@ -289,10 +298,7 @@ fn same(site: &Site<'_>) -> std::result::Result<(), &'static str> {
 
 /// Both sides are floating point.
 fn floats(site: &Site<'_>) -> std::result::Result<(), &'static str> {
-    let float = |operand| match site.operand(operand).scalar {
-        Scalar::F16 | Scalar::Bf16 | Scalar::F32 => true,
-        Scalar::I32 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => false,
-    };
+    let float = |operand: usize| site.operand(operand).scalar.is_float();
     if float(D) && float(A) { Ok(()) } else { Err("it converts floating point only") }
 }
 

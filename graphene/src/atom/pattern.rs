@@ -168,6 +168,7 @@ fn kind_name(kind: &Kind) -> &'static str {
         Kind::MatMul => "MatMul",
         Kind::Unary(_) => "UnaryPointwise",
         Kind::Binary(_) => "BinaryPointwise",
+        Kind::Select => "Select",
         Kind::Reduction(_) => "Reduction",
         Kind::Shfl(_) => "Shfl",
         Kind::Init(_) => "Init",

@@ -153,6 +153,7 @@ impl Builder {
             | Kind::MatMul
             | Kind::Unary(_)
             | Kind::Binary(_)
+            | Kind::Select
             | Kind::Reduction(_)
             | Kind::Shfl(_)
             | Kind::Commit(_)

@@ -87,7 +87,13 @@ fn alignment(tensor: &Tensor) -> i64 {
         (None, Scalar::Mbar) => 8,
         (
             None,
-            Scalar::F16 | Scalar::Bf16 | Scalar::F32 | Scalar::I32 | Scalar::U32 | Scalar::U8,
+            Scalar::F16
+            | Scalar::Bf16
+            | Scalar::F32
+            | Scalar::I32
+            | Scalar::I64
+            | Scalar::U32
+            | Scalar::U8,
         ) => 128,
     }
 }

@@ -1,7 +1,7 @@
 //! Elements of operands: where they lie, and reads and writes of them.
 
 use super::clock::Epoch;
-use super::memory::{Access, Conflict, round};
+use super::memory::{Access, Conflict};
 use super::program::Mode;
 use super::runner::{Mark, Runner};
 use super::tally;
@@ -103,7 +103,7 @@ impl Turn<'_, '_, '_> {
         value: f64,
     ) -> Result<(), Fault> {
         let place = &self.task.places[operand];
-        let value = round(value, place.scalar);
+        let value = place.scalar.round(value);
         if place.memory == Memory::Registers {
             return self.store_register(lane, operand, spot, value);
         }
@@ -146,7 +146,7 @@ impl Turn<'_, '_, '_> {
         let stamp = self.write_stamp(lane);
         self.touch((lane, operand), spot, stamp, Deed::Update)?;
         let before = self.peek(operand, spot);
-        self.poke(operand, spot, round(change(before), place.scalar));
+        self.poke(operand, spot, place.scalar.round(change(before)));
         Ok(before)
     }
 

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use super::clock::{Epoch, Who, lanes_of};
 use super::runner::Runner;
 use crate::atom::Proxy;
-use crate::tensor::Scalar;
 
 /// Memory of one kind.
 #[derive(Debug, Default)]
@@ -320,38 +319,9 @@ fn unordered(set: &[Reader], by: &Access<'_>) -> Option<Reader> {
     set.iter().copied().find(|reader| !reader.epochs().all(|epoch| by.knows(epoch)))
 }
 
-/// A value rounded to a type: to nearest, ties to even.
-pub(super) fn round(value: f64, scalar: Scalar) -> f64 {
-    match scalar {
-        Scalar::F32 => f64::from(value as f32),
-        Scalar::F16 => round_to(value, 10, -14, 65504.0),
-        Scalar::Bf16 => round_to(value, 7, -126, f64::from(f32::from_bits(0x7f7f_0000))),
-        Scalar::I32 => f64::from(value as i64 as i32),
-        Scalar::U32 => f64::from(value as i64 as u32),
-        Scalar::U8 => f64::from(value as i64 as u8),
-        Scalar::Mbar => value,
-    }
-}
-
-/// To `bits` bits after the leading one, of exponents from `least` on.
-fn round_to(value: f64, bits: i32, least: i32, max: f64) -> f64 {
-    if value == 0.0 || !value.is_finite() {
-        return value;
-    }
-    let exponent = (value.to_bits() >> 52 & 0x7ff) as i32 - 1023;
-    let unit = power(exponent.max(least) - bits);
-    let rounded = (value / unit).round_ties_even() * unit;
-    if rounded.abs() > max { f64::INFINITY.copysign(value) } else { rounded }
-}
-
-/// 2 to an exponent of normal numbers.
-fn power(exponent: i32) -> f64 {
-    f64::from_bits(((exponent + 1023) as u64) << 52)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Access, Conflict, Proxy, Runner, Scalar, Space, round};
+    use super::{Access, Conflict, Proxy, Runner, Space};
     use crate::simulate::clock::Knowledge;
     use crate::simulate::runner::Units;
 
@@ -421,28 +391,5 @@ mod tests {
         second.publish(!(1 << 7), &mut known);
         first.learn(u32::MAX, &known);
         assert_eq!(space.write(0, &access(&first, 0, false)), Some(Conflict::Race(1)));
-    }
-
-    #[test]
-    fn rounding_is_to_nearest_even() {
-        let rows = [
-            (Scalar::F16, 2049.0, 2048.0),
-            (Scalar::F16, 2051.0, 2052.0),
-            (Scalar::F16, 2049.0 + 1e-9, 2050.0),
-            (Scalar::F16, 65519.0, 65504.0),
-            (Scalar::F16, 65520.0, f64::INFINITY),
-            (Scalar::F16, 2f64.powi(-25), 0.0),
-            (Scalar::F16, 2f64.powi(-25) * 1.5, 2f64.powi(-24)),
-            (Scalar::F16, -1.0 / 3.0, -0.333_251_953_125),
-            (Scalar::Bf16, 257.0, 256.0),
-            (Scalar::Bf16, 259.0, 260.0),
-            (Scalar::F32, 16_777_217.0, 16_777_216.0),
-            (Scalar::I32, -7.0, -7.0),
-            (Scalar::U8, 255.0, 255.0),
-        ];
-        for (scalar, value, rounded) in rows {
-            assert_eq!(round(value, scalar), rounded, "{value} as {scalar}");
-        }
-        assert!(round(f64::NAN, Scalar::F16).is_nan());
     }
 }

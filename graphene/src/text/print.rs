@@ -184,6 +184,7 @@ impl Display for Kind {
             Kind::MatMul => f.write_str("MatMul"),
             Kind::Unary(function) => write!(f, "UnaryPointwise<{function}>"),
             Kind::Binary(function) => write!(f, "BinaryPointwise<{function}>"),
+            Kind::Select => f.write_str("Select"),
             Kind::Reduction(function) => write!(f, "Reduction<{function}>"),
             Kind::Shfl(mask) => write!(f, "Shfl<{mask}>"),
             Kind::Init(value) => write!(f, "Init<{value}>"),

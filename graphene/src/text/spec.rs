@@ -36,6 +36,7 @@ impl Parser<'_> {
             "MatMul" => Kind::MatMul,
             "UnaryPointwise" => Kind::Unary(self.argument(|p| p.row("a function", &Unary::ALL))?),
             "BinaryPointwise" => Kind::Binary(self.argument(Self::binary)?),
+            "Select" => Kind::Select,
             "Reduction" => Kind::Reduction(self.argument(Self::binary)?),
             "Shfl" => Kind::Shfl(self.argument(Self::integer)?),
             "Init" => Kind::Init(self.argument(Self::number)?),
@@ -82,7 +83,7 @@ impl Parser<'_> {
         let mut rows = Binary::ALL.iter();
         match rows.find(|row| self.eat_word(row.1) || (row.1.len() == 1 && self.eat(row.1))) {
             Some(row) => Ok(row.0),
-            None => self.expected("a function of two numbers (+, -, *, /, max, min)"),
+            None => self.expected("a function of two numbers (+, -, *, /, max, min, ...)"),
         }
     }
 

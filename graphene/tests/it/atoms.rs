@@ -21,7 +21,9 @@ fn numbers(kernel: &Kernel) -> Inputs {
     inputs(kernel, &[], |n, i| {
         let size = ((7 * i + 5 * n) % 12 + 1) as f64;
         let signed = match kernel.tensor(kernel.params[n]).scalar {
-            Scalar::F16 | Scalar::Bf16 | Scalar::F32 | Scalar::I32 => (i / 5 + n).is_multiple_of(2),
+            Scalar::F16 | Scalar::Bf16 | Scalar::F32 | Scalar::I32 | Scalar::I64 => {
+                (i / 5 + n).is_multiple_of(2)
+            }
             Scalar::U32 | Scalar::U8 | Scalar::Mbar => false,
         };
         if signed { -size } else { size }
@@ -91,7 +93,7 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
     }),
     (&["cp.async.4", "cp.async.8", "cp.async.16"], "to", |x, i| x.mirrored("from", i)),
     (&["cp.async.commit_group", "cp.async.wait_group"], "to", |x, i| x.mirrored("from", i)),
-    (&["mov", "cvt", "cvt.rn.x2"], "after", |x, i| x.at("a", i)),
+    (&["mov", "cvt", "cvt.rn.x2", "cvt.from", "cvt.to"], "after", |x, i| x.at("a", i)),
     (&["mov.constant"], "after", |_, _| 0.5),
     (&["fma.f32", "hfma", "hfma2"], "after", |x, i| {
         x.at("a", i) * x.at("b", i) + x.at("before", i)

@@ -9,6 +9,7 @@ mod documented;
 mod emit;
 mod expression;
 mod fireiron;
+mod function;
 mod gemm;
 mod index;
 mod kernel_text;

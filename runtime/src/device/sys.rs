@@ -299,6 +299,7 @@ pub(super) fn encode(map: &Map) -> Result<sys::CUtensorMap> {
         Scalar::Bf16 => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         Scalar::F32 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
         Scalar::I32 => Type::CU_TENSOR_MAP_DATA_TYPE_INT32,
+        Scalar::I64 => Type::CU_TENSOR_MAP_DATA_TYPE_INT64,
         Scalar::U32 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT32,
         Scalar::U8 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
         Scalar::Mbar => return Err(Error::Unsupported { what: "a tensor map of barriers" }),
@@ -486,7 +487,7 @@ impl Matmul {
         let scalar = match product.scalar {
             Scalar::F16 => lt_sys::cudaDataType::CUDA_R_16F,
             Scalar::Bf16 => lt_sys::cudaDataType::CUDA_R_16BF,
-            Scalar::F32 | Scalar::I32 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
+            Scalar::F32 | Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
                 return Err(Error::Unsupported { what: "a cuBLASLt product of other than halves" });
             }
         };

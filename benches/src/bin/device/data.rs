@@ -11,6 +11,7 @@ pub(crate) fn encode(values: &[f64], scalar: Scalar) -> Vec<u8> {
             Scalar::Bf16 => bf16::from_f64(*value).to_le_bytes().to_vec(),
             Scalar::F32 => (*value as f32).to_le_bytes().to_vec(),
             Scalar::I32 => (*value as i32).to_le_bytes().to_vec(),
+            Scalar::I64 => (*value as i64).to_le_bytes().to_vec(),
             Scalar::U32 => (*value as u32).to_le_bytes().to_vec(),
             Scalar::U8 => vec![*value as u8],
             Scalar::Mbar => (*value as u64).to_le_bytes().to_vec(),
@@ -33,6 +34,7 @@ pub(crate) fn decode(bytes: &[u8], scalar: Scalar) -> Vec<f64> {
             Scalar::Bf16 => bf16::from_bits(word(bytes) as u16).to_f64(),
             Scalar::F32 => f64::from(f32::from_bits(word(bytes) as u32)),
             Scalar::I32 => f64::from(word(bytes) as u32 as i32),
+            Scalar::I64 => word(bytes) as i64 as f64,
             Scalar::U32 => f64::from(word(bytes) as u32),
             Scalar::U8 => f64::from(word(bytes) as u8),
             Scalar::Mbar => word(bytes) as f64,
@@ -63,7 +65,7 @@ impl Random {
         let small = (self.next() % 65) as f64;
         match scalar {
             Scalar::F16 | Scalar::Bf16 | Scalar::F32 => (small - 32.0) / 16.0,
-            Scalar::I32 => small - 32.0,
+            Scalar::I32 | Scalar::I64 => small - 32.0,
             Scalar::U32 | Scalar::U8 | Scalar::Mbar => small,
         }
     }

@@ -1,0 +1,374 @@
+//! Pointwise functions as data: straight-line programs on registers in single precision, which
+//! [templates](crate::template) apply to elements.
+//!
+//! ```
+//! use graphene_ir::function::Function;
+//! use graphene_ir::kernel::Unary;
+//!
+//! let [x, bias] = [0, 1].map(Function::input);
+//! let activated = (x + bias).unary(Unary::Gelu);
+//! assert_eq!(activated, Function::bias_gelu());
+//! assert_eq!((activated * 2.0).eval(&[1.0, -1.0]), [0.0]);
+//! ```
+//!
+//! A function of one output is an expression: operators combine two into one, and what both compute
+//! is computed once. [`Function::all`] makes one of several outputs, [`Function::after`] composes.
+
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use crate::kernel::{Binary, Number, Unary};
+use crate::tensor::Scalar;
+
+/// The result of a [`Step`], by its place in the function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Value(u32);
+
+/// One computation. Its operands are earlier ones.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The element of this input.
+    Input(usize),
+    /// A number.
+    Constant(Number),
+    /// A function of one number.
+    Unary(Unary, Value),
+    /// A function of two numbers; comparisons give 1 or 0.
+    Binary(Binary, Value, Value),
+    /// The second value where the first is not 0, else the third.
+    Select(Value, Value, Value),
+    /// The value rounded to a type and back.
+    Round(Scalar, Value),
+}
+
+/// A pointwise function: of some inputs' elements, one number for each output. Every step is there
+/// once, and serves an output.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Function {
+    steps: Vec<Step>,
+    outputs: Vec<Value>,
+}
+
+impl Value {
+    /// The place of its step.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Step {
+    /// The values that it is computed from.
+    pub fn operands(&self) -> impl Iterator<Item = Value> {
+        let operands = match *self {
+            Step::Input(_) | Step::Constant(_) => [None; 3],
+            Step::Unary(_, x) | Step::Round(_, x) => [Some(x), None, None],
+            Step::Binary(_, x, y) => [Some(x), Some(y), None],
+            Step::Select(x, y, z) => [Some(x), Some(y), Some(z)],
+        };
+        operands.into_iter().flatten()
+    }
+
+    /// The same of other operands.
+    fn with(&self, of: impl Fn(Value) -> Value) -> Step {
+        match *self {
+            Step::Input(input) => Step::Input(input),
+            Step::Constant(number) => Step::Constant(number),
+            Step::Unary(op, x) => Step::Unary(op, of(x)),
+            Step::Binary(op, x, y) => Step::Binary(op, of(x), of(y)),
+            Step::Select(x, y, z) => Step::Select(of(x), of(y), of(z)),
+            Step::Round(scalar, x) => Step::Round(scalar, of(x)),
+        }
+    }
+}
+
+impl Function {
+    /// An input's element.
+    pub fn input(input: usize) -> Function {
+        Function { steps: vec![Step::Input(input)], outputs: vec![Value(0)] }
+    }
+
+    /// A number, which must not be NaN.
+    pub fn constant(value: f64) -> Function {
+        Function { steps: vec![Step::Constant(Number(value))], outputs: vec![Value(0)] }
+    }
+
+    /// All outputs of these, one after the other.
+    pub fn all(parts: impl IntoIterator<Item = Function>) -> Function {
+        let mut all = Function { steps: Vec::new(), outputs: Vec::new() };
+        for part in parts {
+            let outputs = all.absorb(&part, &[]);
+            all.outputs.extend(outputs);
+        }
+        all
+    }
+
+    /// This function of the outputs of `inner`: output `i` is input `i`. Inputs that `inner` has no
+    /// output for stay.
+    #[must_use]
+    pub fn after(&self, inner: &Function) -> Function {
+        let mut all = Function { steps: Vec::new(), outputs: Vec::new() };
+        let given = all.absorb(inner, &[]);
+        all.outputs = all.absorb(self, &given);
+        all.swept()
+    }
+
+    /// Only this output.
+    #[must_use]
+    pub fn output(&self, output: usize) -> Function {
+        Function { steps: self.steps.clone(), outputs: vec![self.outputs[output]] }.swept()
+    }
+
+    /// A function of the output.
+    #[must_use]
+    pub fn unary(self, op: Unary) -> Function {
+        Function::combine(&[self], |x| Step::Unary(op, x[0]))
+    }
+
+    /// A function of this output and another's.
+    #[must_use]
+    pub fn binary(self, op: Binary, other: impl Into<Function>) -> Function {
+        Function::combine(&[self, other.into()], |x| Step::Binary(op, x[0], x[1]))
+    }
+
+    /// `yes` where this is not 0, else `no`.
+    #[must_use]
+    pub fn select(self, yes: impl Into<Function>, no: impl Into<Function>) -> Function {
+        let parts = [self, yes.into(), no.into()];
+        Function::combine(&parts, |x| Step::Select(x[0], x[1], x[2]))
+    }
+
+    /// The output as an element of this type has it.
+    #[must_use]
+    pub fn rounded(self, scalar: Scalar) -> Function {
+        Function::combine(&[self], |x| Step::Round(scalar, x[0]))
+    }
+
+    /// The steps, in order.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The outputs' values.
+    pub fn outputs(&self) -> &[Value] {
+        &self.outputs
+    }
+
+    /// How many inputs there are: one more than the last that is used.
+    pub fn inputs(&self) -> usize {
+        let inputs = self.steps.iter().filter_map(|step| match step {
+            Step::Input(input) => Some(input + 1),
+            Step::Constant(_)
+            | Step::Unary(..)
+            | Step::Binary(..)
+            | Step::Select(..)
+            | Step::Round(..) => None,
+        });
+        inputs.max().unwrap_or(0)
+    }
+
+    /// The outputs in double precision, rounded only where a step says so.
+    pub fn eval(&self, inputs: &[f64]) -> Vec<f64> {
+        self.eval_with(inputs, |value| value)
+    }
+
+    /// The outputs with every step rounded to single precision.
+    pub fn eval_f32(&self, inputs: &[f64]) -> Vec<f64> {
+        self.eval_with(inputs, |value| Scalar::F32.round(value))
+    }
+
+    fn eval_with(&self, inputs: &[f64], round: impl Fn(f64) -> f64) -> Vec<f64> {
+        let mut values: Vec<f64> = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            let of = |value: &Value| values[value.index()];
+            let value = match step {
+                Step::Input(input) => inputs[*input],
+                Step::Constant(number) => number.0,
+                Step::Unary(op, x) => op.value(of(x)),
+                Step::Binary(op, x, y) => op.value(of(x), of(y)),
+                Step::Select(x, y, z) => of(if of(x) == 0.0 { z } else { y }),
+                Step::Round(scalar, x) => scalar.round(of(x)),
+            };
+            values.push(round(value));
+        }
+        self.outputs.iter().map(|output| values[output.index()]).collect()
+    }
+
+    fn combine(parts: &[Function], step: impl FnOnce(&[Value]) -> Step) -> Function {
+        let mut all = Function { steps: Vec::new(), outputs: Vec::new() };
+        let values: Vec<Value> = parts.iter().map(|part| all.absorb(part, &[])[0]).collect();
+        all.outputs = vec![all.push(step(&values))];
+        all.swept()
+    }
+
+    /// Another's steps, its first inputs replaced by `given`; says where its outputs are.
+    fn absorb(&mut self, other: &Function, given: &[Value]) -> Vec<Value> {
+        let mut at: Vec<Value> = Vec::with_capacity(other.steps.len());
+        for step in &other.steps {
+            let value = match step {
+                Step::Input(input) if *input < given.len() => given[*input],
+                _ => self.push(step.with(|value| at[value.index()])),
+            };
+            at.push(value);
+        }
+        other.outputs.iter().map(|output| at[output.index()]).collect()
+    }
+
+    fn push(&mut self, step: Step) -> Value {
+        let at = self.steps.iter().position(|known| *known == step).unwrap_or_else(|| {
+            self.steps.push(step);
+            self.steps.len() - 1
+        });
+        Value(u32::try_from(at).expect("a function has fewer steps than memory has bytes"))
+    }
+
+    /// Without the steps that serve no output.
+    fn swept(&self) -> Function {
+        let mut used = vec![false; self.steps.len()];
+        for output in &self.outputs {
+            used[output.index()] = true;
+        }
+        // An operand comes before its step, so that one pass from the end misses none.
+        for (at, step) in self.steps.iter().enumerate().rev() {
+            if used[at] {
+                step.operands().for_each(|operand| used[operand.index()] = true);
+            }
+        }
+        let mut swept = Function { steps: Vec::new(), outputs: Vec::new() };
+        let mut at: Vec<Value> = Vec::with_capacity(self.steps.len());
+        for (step, used) in self.steps.iter().zip(used) {
+            let value =
+                if used { swept.push(step.with(|value| at[value.index()])) } else { Value(0) };
+            at.push(value);
+        }
+        swept.outputs = self.outputs.iter().map(|output| at[output.index()]).collect();
+        swept
+    }
+}
+
+/// Functions that layers have, of input 0 unless they say otherwise.
+impl Function {
+    /// x
+    pub fn identity() -> Function {
+        Function::input(0)
+    }
+
+    /// x₀ + x₁
+    pub fn sum() -> Function {
+        Function::input(0) + Function::input(1)
+    }
+
+    /// x₀ + x₁ + x₂
+    pub fn sum_of_three() -> Function {
+        Function::sum() + Function::input(2)
+    }
+
+    /// gelu(x₀ + x₁), with the error function.
+    pub fn bias_gelu() -> Function {
+        Function::sum().unary(Unary::Gelu)
+    }
+
+    /// x·Φ(x) by its tanh approximation: x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))).
+    pub fn gelu_tanh() -> Function {
+        let x = Function::identity();
+        let cube = x.clone() * x.clone() * x.clone();
+        let inner = (x.clone() + cube * 0.044_715) * (2.0 / std::f64::consts::PI).sqrt();
+        x * 0.5 * (inner.unary(Unary::Tanh) + 1.0)
+    }
+
+    /// x·sigmoid(alpha·x); SiLU for 1.
+    pub fn swish(alpha: f64) -> Function {
+        let x = Function::identity();
+        x.clone() * (x * alpha).unary(Unary::Sigmoid)
+    }
+
+    /// ln(1 + eˣ), as max(x, 0) + ln(1 + e⁻ˡˣˡ), which overflows nowhere.
+    pub fn softplus() -> Function {
+        let x = Function::identity();
+        let small = (-x.clone().unary(Unary::Abs)).unary(Unary::Exp).unary(Unary::Log1p);
+        x.unary(Unary::Relu) + small
+    }
+
+    /// x·tanh(ln(1 + eˣ))
+    pub fn mish() -> Function {
+        Function::identity() * Function::softplus().unary(Unary::Tanh)
+    }
+
+    /// x/(1 + |x|)
+    pub fn softsign() -> Function {
+        let x = Function::identity();
+        x.clone() / (x.unary(Unary::Abs) + 1.0)
+    }
+
+    /// max(0, min(1, alpha·x + beta))
+    pub fn hard_sigmoid(alpha: f64, beta: f64) -> Function {
+        (Function::identity() * alpha + beta).clipped(0.0, 1.0)
+    }
+
+    /// x·max(0, min(1, x/6 + 1/2))
+    pub fn hard_swish() -> Function {
+        Function::identity() * Function::hard_sigmoid(1.0 / 6.0, 0.5)
+    }
+
+    /// x where x ≥ 0, else alpha·x.
+    pub fn leaky_relu(alpha: f64) -> Function {
+        let x = Function::identity();
+        x.clone().binary(Binary::Less, 0.0).select(x.clone() * alpha, x)
+    }
+
+    /// The output within these bounds; NaN stays.
+    #[must_use]
+    pub fn clipped(self, least: f64, most: f64) -> Function {
+        self.binary(Binary::MaxNan, least).binary(Binary::MinNan, most)
+    }
+}
+
+impl Default for Function {
+    fn default() -> Function {
+        Function::identity()
+    }
+}
+
+impl From<f64> for Function {
+    fn from(value: f64) -> Function {
+        Function::constant(value)
+    }
+}
+
+impl<F: Into<Function>> Add<F> for Function {
+    type Output = Function;
+
+    fn add(self, other: F) -> Function {
+        self.binary(Binary::Add, other)
+    }
+}
+
+impl<F: Into<Function>> Sub<F> for Function {
+    type Output = Function;
+
+    fn sub(self, other: F) -> Function {
+        self.binary(Binary::Sub, other)
+    }
+}
+
+impl<F: Into<Function>> Mul<F> for Function {
+    type Output = Function;
+
+    fn mul(self, other: F) -> Function {
+        self.binary(Binary::Mul, other)
+    }
+}
+
+impl<F: Into<Function>> Div<F> for Function {
+    type Output = Function;
+
+    fn div(self, other: F) -> Function {
+        self.binary(Binary::Div, other)
+    }
+}
+
+impl Neg for Function {
+    type Output = Function;
+
+    fn neg(self) -> Function {
+        self.unary(Unary::Neg)
+    }
+}

@@ -1,0 +1,208 @@
+//! Elements in registers: how they come and go, and functions of them.
+//!
+//! A thread holds vectors: register tensors `[n:1]`, in single precision where they are computed on.
+
+use crate::arch::Arch;
+use crate::build::{Builder, Header};
+use crate::error::Result;
+use crate::function::{Function, Step};
+use crate::index::Expr;
+use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
+use crate::tensor::{Memory, Scalar, Shape, Tile};
+
+/// The bytes that a thread loads or stores at once.
+pub const WIDTH: i64 = 16;
+
+/// A register tensor `[n:1]`.
+///
+/// # Errors
+/// Those of the builder.
+pub fn vector(k: &mut Builder, name: &str, n: i64, scalar: Scalar) -> Result<TensorId> {
+    k.allocate(name, [Shape::of(n, 1)], scalar, Memory::Registers, None)
+}
+
+/// Elements `[n]` of any memory, in registers and in single precision. Where they are `contiguous`
+/// they are loaded 16 bytes at a time, or all at once if they are fewer.
+///
+/// # Errors
+/// Those of the builder.
+pub fn load(
+    k: &mut Builder,
+    from: TensorId,
+    n: i64,
+    contiguous: bool,
+    one: ThreadsId,
+) -> Result<TensorId> {
+    let scalar = k.tensor_of(from)?.scalar;
+    let raw = vector(k, "raw", n, scalar)?;
+    copy(k, raw, from, n, contiguous, one)?;
+    if scalar == Scalar::F32 {
+        return Ok(raw);
+    }
+    let wide = vector(k, "wide", n, Scalar::F32)?;
+    each(k, n, |k, i| k.spec(Kind::Move, Operand::at(wide, [&i]), Operand::at(raw, [&i]), one))?;
+    Ok(wide)
+}
+
+/// Stores what registers hold in single precision as elements `[n]`, rounded to their type.
+///
+/// # Errors
+/// Those of the builder.
+pub fn store(
+    k: &mut Builder,
+    to: TensorId,
+    from: TensorId,
+    n: i64,
+    contiguous: bool,
+    one: ThreadsId,
+) -> Result<()> {
+    let scalar = k.tensor_of(to)?.scalar;
+    let narrow = narrowed(k, from, n, scalar, one)?;
+    copy(k, to, narrow, n, contiguous, one)
+}
+
+/// A vector rounded from single precision to a type: two elements at a time where one instruction
+/// does that.
+fn narrowed(
+    k: &mut Builder,
+    from: TensorId,
+    n: i64,
+    scalar: Scalar,
+    one: ThreadsId,
+) -> Result<TensorId> {
+    if scalar == Scalar::F32 {
+        return Ok(from);
+    }
+    let narrow = vector(k, "narrow", n, scalar)?;
+    let pairs = scalar.is_float() && n % 2 == 0 && k.arch() >= Arch::Sm80;
+    let size = if pairs { 2 } else { 1 };
+    let to = k.tile(narrow, "narrow_pairs", &[Tile::of(size)])?;
+    let from = k.tile(from, "wide_pairs", &[Tile::of(size)])?;
+    each(k, n / size, |k, i| {
+        k.spec(Kind::Move, Operand::at(to, [&i]), Operand::at(from, [&i]), one)
+    })?;
+    Ok(narrow)
+}
+
+/// Copies elements `[n]` of one type, by the widest moves that their number admits.
+///
+/// # Errors
+/// Those of the builder.
+pub fn copy(
+    k: &mut Builder,
+    to: TensorId,
+    from: TensorId,
+    n: i64,
+    contiguous: bool,
+    one: ThreadsId,
+) -> Result<()> {
+    let width = if contiguous { width(n, k.tensor_of(from)?.scalar) } else { 1 };
+    let to = k.tile(to, "to_parts", &[Tile::of(width)])?;
+    let from = k.tile(from, "from_parts", &[Tile::of(width)])?;
+    each(k, n / width, |k, i| {
+        k.spec(Kind::Move, Operand::at(to, [&i]), Operand::at(from, [&i]), one)
+    })
+}
+
+/// How many of `n` contiguous elements one move has: 16, 8 or 4 bytes, else a single element.
+fn width(n: i64, scalar: Scalar) -> i64 {
+    let bytes = scalar.bytes();
+    let fits = |width: &i64| bytes <= 4 && width % bytes == 0 && n % (width / bytes) == 0;
+    [WIDTH, 8, 4].into_iter().find(fits).map_or(1, |width| width / bytes)
+}
+
+/// `body` for every element, written out.
+///
+/// # Errors
+/// Those of the builder and the body.
+pub fn each(
+    k: &mut Builder,
+    n: i64,
+    body: impl FnOnce(&mut Builder, Expr) -> Result<()>,
+) -> Result<()> {
+    if n == 1 {
+        return body(k, Expr::from(0));
+    }
+    k.for_("i", 0..n, 1, true, |k, i| body(k, i.into()))
+}
+
+/// Applies a function to each of `n` elements of vectors in single precision. `outs` may be among
+/// `ins`.
+///
+/// # Errors
+/// Those of the builder.
+pub fn pointwise(
+    k: &mut Builder,
+    function: &Function,
+    outs: &[TensorId],
+    ins: &[TensorId],
+    n: i64,
+    one: ThreadsId,
+) -> Result<()> {
+    let used = function.steps().iter().filter_map(|step| match step {
+        Step::Input(input) => Some(ins[*input]),
+        Step::Constant(_)
+        | Step::Unary(..)
+        | Step::Binary(..)
+        | Step::Select(..)
+        | Step::Round(..) => None,
+    });
+    let header = Header::new(Kind::Spec, outs.to_vec(), used.collect::<Vec<_>>(), one);
+    k.decompose(header, |k| {
+        each(k, n, |k, i| {
+            let values = steps(k, function, ins, &i, one)?;
+            for (&out, value) in outs.iter().zip(function.outputs()) {
+                let out = Operand::at(out, [&i]);
+                k.spec(Kind::Move, out, values[value.index()].clone(), one)?;
+            }
+            Ok(())
+        })
+    })
+}
+
+/// The value of every step for one element.
+fn steps(
+    k: &mut Builder,
+    function: &Function,
+    ins: &[TensorId],
+    element: &Expr,
+    one: ThreadsId,
+) -> Result<Vec<Operand>> {
+    let mut values: Vec<Operand> = Vec::new();
+    for step in function.steps() {
+        let operands: Vec<Operand> =
+            step.operands().map(|value| values[value.index()].clone()).collect();
+        let kind = match step {
+            Step::Input(input) => {
+                values.push(Operand::at(ins[*input], [element.clone()]));
+                continue;
+            }
+            Step::Constant(number) => Kind::Init(*number),
+            Step::Unary(op, _) => Kind::Unary(*op),
+            Step::Binary(op, ..) => Kind::Binary(*op),
+            Step::Select(..) => Kind::Select,
+            Step::Round(..) => Kind::Move,
+        };
+        let value = number(k, "value", Scalar::F32)?;
+        if let Step::Round(scalar, _) = step
+            && *scalar != Scalar::F32
+        {
+            let rounded = number(k, "rounded", *scalar)?;
+            k.spec(Kind::Move, rounded, operands, one)?;
+            k.spec(Kind::Move, value, rounded, one)?;
+        } else {
+            k.spec(kind, value, operands, one)?;
+        }
+        values.push(value.into());
+    }
+    Ok(values)
+}
+
+/// A register.
+///
+/// # Errors
+/// Those of the builder.
+pub fn number(k: &mut Builder, name: &str, scalar: Scalar) -> Result<TensorId> {
+    let shape: [Shape; 0] = [];
+    k.allocate(name, shape, scalar, Memory::Registers, None)
+}

@@ -1,0 +1,191 @@
+//! Pointwise functions: their algebra, their values, and that kernels compute the same.
+
+use graphene_ir::arch::Arch;
+use graphene_ir::build::Builder;
+use graphene_ir::function::{Function, Step};
+use graphene_ir::kernel::{Binary, Kernel, Unary};
+use graphene_ir::schedule::pointwise::{load, pointwise, store, vector};
+use graphene_ir::tensor::{Scalar, Shape, Tile};
+use graphene_ir::text::parse;
+use graphene_ir::verify::verify;
+
+use crate::support::{check_clean, gelu, inputs, orders, run};
+
+/// Arguments of every kind: ordinary, none, huge, tiny, not a number.
+const ARGUMENTS: [f64; 16] = [
+    0.75,
+    -0.75,
+    0.0,
+    1.0,
+    -1.0,
+    2.5,
+    -2.5,
+    3.5,
+    100.25,
+    -90.5,
+    1e-30,
+    3e38,
+    -3e38,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
+
+#[test]
+fn what_is_computed_twice_is_computed_once() {
+    let [x, y] = [0, 1].map(Function::input);
+    let sum = x.clone() + y.clone();
+    let function = sum.clone() * sum.clone() - sum;
+    assert_eq!(function.steps().len(), 5);
+    assert_eq!(function.eval(&[2.0, 3.0]), [20.0]);
+    let both = Function::all([x.clone() + y.clone(), (x + y) * 2.0]);
+    assert_eq!(both.outputs().len(), 2);
+    assert_eq!(both.eval(&[1.0, 0.5]), [1.5, 3.0]);
+    assert_eq!(both.inputs(), 2);
+    assert_eq!(both.output(0), Function::sum());
+    assert!(!both.output(0).steps().iter().any(|step| matches!(step, Step::Constant(_))));
+}
+
+#[test]
+fn composition_is_that_of_functions() {
+    let inner = Function::all([Function::sum(), Function::input(0) * 3.0]);
+    let outer = Function::input(1).binary(Binary::Sub, Function::input(0));
+    let composed = outer.after(&inner);
+    for [x, y] in [[1.0, 2.0], [-3.5, 0.25]] {
+        assert_eq!(composed.eval(&[x, y]), outer.eval(&inner.eval(&[x, y])));
+    }
+    // An input that the inner function gives nothing for stays.
+    let kept = Function::sum_of_three().after(&Function::identity().unary(Unary::Neg));
+    assert_eq!(kept.eval(&[1.0, 10.0, 100.0]), [109.0]);
+    assert_eq!(Function::identity().after(&Function::bias_gelu()), Function::bias_gelu());
+    // What is not used is not there.
+    assert_eq!(Function::constant(2.0).after(&Function::sum()).steps().len(), 1);
+}
+
+#[test]
+fn named_functions_are_what_they_say() {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let clip = |x: f64| x.clamp(0.0, 1.0);
+    type Row = (Function, Box<dyn Fn(f64) -> f64>);
+    let rows: Vec<Row> = vec![
+        (Function::identity(), Box::new(|x| x)),
+        (Function::identity().unary(Unary::Gelu), Box::new(gelu)),
+        (
+            Function::gelu_tanh(),
+            Box::new(|x| {
+                x / 2.0 * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x)).tanh())
+            }),
+        ),
+        (Function::swish(1.5), Box::new(move |x| x * sigmoid(1.5 * x))),
+        (Function::softplus(), Box::new(|x| (1.0 + x.exp()).ln())),
+        (Function::mish(), Box::new(|x| x * (1.0 + x.exp()).ln().tanh())),
+        (Function::softsign(), Box::new(|x| x / (1.0 + x.abs()))),
+        (Function::hard_sigmoid(0.2, 0.5), Box::new(move |x| clip(0.2 * x + 0.5))),
+        (Function::hard_swish(), Box::new(move |x| x * clip(x / 6.0 + 0.5))),
+        (Function::leaky_relu(0.01), Box::new(|x| if x < 0.0 { 0.01 * x } else { x })),
+        (Function::identity().clipped(-1.0, 2.0), Box::new(|x| x.clamp(-1.0, 2.0))),
+    ];
+    for (function, expected) in rows {
+        for x in [-12.0, -3.0, -1.0, -0.1, 0.0, 0.3, 1.0, 2.5, 7.0] {
+            let (found, expected) = (function.eval(&[x])[0], expected(x));
+            let near = (found - expected).abs() <= 1e-12 * expected.abs().max(1.0);
+            assert!(near, "{function:?} of {x} is {found}, not {expected}");
+        }
+    }
+    assert!(Function::identity().clipped(0.0, 1.0).eval(&[f64::NAN])[0].is_nan());
+    assert_eq!(Function::bias_gelu().eval(&[3.0, -1.0]), [gelu_of(2.0)]);
+}
+
+fn gelu_of(x: f64) -> f64 {
+    Unary::Gelu.value(x)
+}
+
+/// `y = f(a, b)`: every thread has `n` elements of each input, side by side.
+fn kernel(function: &Function, n: i64, [from, to]: [Scalar; 2]) -> Kernel {
+    let mut k = Builder::new("apply", Arch::Sm80);
+    let matrix = || Shape::rows([32, n]);
+    let ins = ["a", "b", "c"].map(|name| k.param(name, matrix(), from).unwrap());
+    let outs: Vec<_> =
+        function.outputs().iter().map(|_| k.param("y", matrix(), to).unwrap()).collect();
+    k.grid("grid", Shape::rows([1])).unwrap();
+    let warp = k.block("warp", Shape::rows([32])).unwrap();
+    let one = k.scalar(warp, "one").unwrap();
+    let [lane] = k.indices(warp, ["lane"]).unwrap();
+    let row = |k: &mut Builder, of| {
+        let rows = k.tile(of, "rows", &[Tile::of(1), Tile::of(n)]).unwrap();
+        let row = k.index(rows, "row", [(&lane).into(), graphene_ir::index::Expr::from(0)]);
+        k.reshape(row.unwrap(), "vector", 0, &[&[(n, 1)]]).unwrap()
+    };
+    let wide: Vec<_> = ins
+        .iter()
+        .map(|&of| {
+            let row = row(&mut k, of);
+            load(&mut k, row, n, true, one).unwrap()
+        })
+        .collect();
+    let results: Vec<_> =
+        outs.iter().map(|_| vector(&mut k, "result", n, Scalar::F32).unwrap()).collect();
+    pointwise(&mut k, function, &results, &wide, n, one).unwrap();
+    for (&out, &result) in outs.iter().zip(&results) {
+        let row = row(&mut k, out);
+        store(&mut k, row, result, n, true, one).unwrap();
+    }
+    k.finish(outs, ins).unwrap()
+}
+
+/// A kernel's elements are those that the function has in single precision, bit for bit.
+fn check_applied(function: &Function, n: i64, scalars: [Scalar; 2]) {
+    let name = format!("{function:?} {n} {scalars:?}");
+    let kernel = kernel(function, n, scalars);
+    let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
+    assert!(findings.is_empty(), "{name}: {findings:#?}");
+    assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{name}");
+    let argument = |param: usize, i: usize| {
+        scalars[0].round(ARGUMENTS[[i, i / 16 + i, 3 * i + 1][param] % ARGUMENTS.len()])
+    };
+    let given = inputs(&kernel, &[], argument);
+    for seed in orders(1) {
+        let outcome = run(&kernel, &given, seed);
+        check_clean(&name, &outcome);
+        for (output, &param) in kernel.params[3..].iter().enumerate() {
+            for (i, found) in outcome.buffers[kernel.tensor_name(param)].iter().enumerate() {
+                let given = [0, 1, 2].map(|param| argument(param, i));
+                let expected = scalars[1].round(function.eval_f32(&given)[output]);
+                let same = found.is_some_and(|found| {
+                    found == expected || (found.is_nan() && expected.is_nan())
+                });
+                assert!(same, "{name} of {given:?}: {found:?}, not {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_function_is_applied_as_it_is_evaluated() {
+    let [x, y, z] = [0, 1, 2].map(Function::input);
+    for (op, _) in Unary::ALL {
+        check_applied(&x.clone().unary(op), 8, [Scalar::F32; 2]);
+    }
+    for (op, _) in Binary::ALL {
+        check_applied(&x.clone().binary(op, y.clone()), 8, [Scalar::F32; 2]);
+    }
+    check_applied(&x.clone().select(y.clone(), z), 8, [Scalar::F32; 2]);
+    check_applied(&x.clone().rounded(Scalar::Bf16), 4, [Scalar::F32; 2]);
+    check_applied(&Function::constant(-2.5), 1, [Scalar::F32; 2]);
+    let both = Function::all([x.clone() + y.clone(), y * 2.0, x]);
+    check_applied(&both, 4, [Scalar::F32; 2]);
+}
+
+#[test]
+fn vectors_have_any_width_and_type() {
+    let gelu = Function::bias_gelu();
+    for n in [1, 2, 3, 4, 8, 16] {
+        for scalar in [Scalar::F16, Scalar::Bf16, Scalar::F32] {
+            check_applied(&gelu, n, [scalar; 2]);
+        }
+        check_applied(&gelu, n, [Scalar::F16, Scalar::F32]);
+    }
+    let positive = Function::constant(0.0).binary(Binary::Less, Function::input(0));
+    check_applied(&positive, 8, [Scalar::F32, Scalar::U8]);
+    check_applied(&positive, 3, [Scalar::F16, Scalar::I64]);
+}
