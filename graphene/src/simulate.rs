@@ -14,7 +14,9 @@
 //!
 //! **What is checked of an access**: bounds along each axis, alignment, that what is read was
 //! written, that no unordered access conflicts (races, and copies in flight), that what threads
-//! wrote is fenced before asynchronous units access it. An element of global memory that is
+//! wrote is fenced before asynchronous units access it. What a product writes to registers is in
+//! flight until a wait that names it has waited for its group: of two accumulators, a wait for one
+//! leaves the other in flight, even if its group is done. An element of global memory that is
 //! written a second time must have been read in between, by anybody, or both must be updates in
 //! one step.
 //!

@@ -361,7 +361,7 @@ impl Turn<'_, '_, '_> {
         } else {
             mark.touched = fences + 1;
         }
-        if before.written_in > products.done && !accumulates {
+        if before.written_in > before.waited && !accumulates {
             self.report(lane, operand, spot, Conflict::InFlight(before.at))?;
         } else if !before.valid {
             self.report(lane, operand, spot, Conflict::Uninitialised)?;
@@ -396,8 +396,7 @@ impl Turn<'_, '_, '_> {
         }
         runner.registers[at] = value;
         // A product may add to what an earlier one of its warpgroup still writes.
-        let busy = if product { 0 } else { before.written_in.max(before.read_in) };
-        if busy > products.done {
+        if !product && before.in_flight(products.done) {
             return self.report(lane, operand, spot, Conflict::InFlight(before.at));
         }
         if product && before.touched > fences {

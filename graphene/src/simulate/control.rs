@@ -31,8 +31,7 @@ pub(super) fn control(runner: &mut Runner, op: &Op) -> Result<(), Fault> {
             for element in *first..first + count {
                 for lane in lanes_of(runner.mask) {
                     let mark = &mut runner.marks[element * 32 + lane];
-                    let last = mark.written_in.max(mark.read_in);
-                    if last > runner.products.done {
+                    if mark.in_flight(runner.products.done) {
                         return Err(Fault::InFlight("a register that is allocated".to_owned()));
                     }
                     mark.valid = false;

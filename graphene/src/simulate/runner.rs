@@ -84,6 +84,9 @@ pub(super) struct Mark {
     /// The last group of products that writes it, and that reads it; from 1 on.
     pub(super) written_in: u32,
     pub(super) read_in: u32,
+    /// Up to which group a wait that names it has waited. Only then may what a product writes be
+    /// accessed: the compiler may move the accesses of what a wait does not name across it.
+    pub(super) waited: u32,
     /// How many fences there had been, and one more, when a statement last accessed it at once.
     pub(super) touched: u32,
     /// The statement that wrote it last, or used it in a product.
@@ -109,6 +112,13 @@ pub(super) struct Groups {
     pub(super) read: [u32; 32],
     pub(super) used: [u32; 32],
     pub(super) at: u32,
+}
+
+impl Mark {
+    /// Whether a product may still write it, or read it, where so many groups are done.
+    pub(super) fn in_flight(&self, done: u32) -> bool {
+        self.written_in > self.waited || self.read_in > done
+    }
 }
 
 impl Groups {

@@ -191,6 +191,7 @@ impl Warp for Turn<'_, '_, '_> {
         }
         let products = &mut self.machine.runners[self.warp].products;
         products.done = done.max(products.done);
+        self.release_accumulators();
         Ok(Progress::Done)
     }
 
@@ -225,6 +226,21 @@ impl Warp for Turn<'_, '_, '_> {
 }
 
 impl Turn<'_, '_, '_> {
+    /// What a wait for products names is theirs no longer, if their group is done.
+    fn release_accumulators(&mut self) {
+        for (operand, place) in self.task.places.iter().enumerate() {
+            for lane in lanes_of(self.mask) {
+                let first = place.first as i64 + self.base_of(lane, operand).offset;
+                let runner = &mut self.machine.runners[self.warp];
+                let done = runner.products.done;
+                for element in 0..place.size() as usize {
+                    let at = (first + place.distance(element)) as usize * 32 + lane;
+                    runner.marks[at].waited = done;
+                }
+            }
+        }
+    }
+
     fn barrier_fault(&mut self, lane: usize, operand: usize, why: &str) -> Fault {
         let name = &self.task.places[operand].name;
         let fault =

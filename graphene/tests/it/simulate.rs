@@ -493,6 +493,85 @@ fn mutants_of_the_gemm_template_are_found() {
     }
 }
 
+/// Two products into two accumulators, each a group: what is between them and the end.
+fn two_products(waits: &str) -> Kernel {
+    let text = (atom::all().find(|atom| atom.name == "wgmma.m64k16.shared").unwrap().example)();
+    let text = text.unwrap().to_string();
+    let from = text.find("%acc:[").unwrap();
+    let store = text.rfind("for(").unwrap();
+    let store = &text[store..text.rfind('}').unwrap()];
+    let declare = |name: &str| {
+        format!(
+            "%{name}:[2,2:2,4].[2:1].fp32.RF
+            for(@i = 0; @i < 8; @i += 1) unroll {{
+            %zero_{name}:[2:1].fp32.RF = %{name}[@i/2%2, @i/4]
+            %zero_{name}[@i%2] <- Init<1><<<#grid,#one>>>()
+            }}"
+        )
+    };
+    let product = |name: &str, b: &str| {
+        format!(
+            "%{name} <- Fence<matmul><<<#grid,#block>>>()
+            %{name} <- MatMul<<<#grid,#block>>>(%sA, %{b}) async
+            Commit<matmul><<<#grid,#block>>>()"
+        )
+    };
+    let head = text[..from].to_owned();
+    let (declare_acc, declare_other) = (declare("acc"), declare("other"));
+    let (first, second) = (product("acc", "sB"), product("other", "sB2"));
+    let head = head.replace(
+        "%sA:[",
+        "%sB2:[16,16:16,1].bf16.SH.S<1,4,3>
+        %sA:[",
+    );
+    let fill = head.find("Fence<proxy>").unwrap();
+    let (before, after) = head.split_at(fill);
+    let copy = "for(@i = 0; @i < 2; @i += 1) {
+        %word <- Move<<<#grid,#one>>>(%B[(2*@thread_of + @i)/16, (2*@thread_of + @i)%16])
+        %sB2[(2*@thread_of + @i)/16, (2*@thread_of + @i)%16] <- Move<<<#grid,#one>>>(%word)
+        }";
+    parse(&format!(
+        "{before}{copy}\n{after}{declare_acc}\n{declare_other}\n{first}\n{second}\n{waits}\n\
+         {store}\n}}"
+    ))
+    .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A wait that leaves the younger of two products in flight leaves its accumulator and its operand
+/// in shared memory in flight, and gives the older's back; so does one for both that names one.
+#[test]
+fn a_wait_is_for_its_groups_and_for_the_accumulators_that_it_names() {
+    let one = "%acc <- WaitGroup<matmul, 1><<<#grid,#block>>>()";
+    let both = "%acc <- WaitGroup<matmul, 0><<<#grid,#block>>>()";
+    let other = "%other <- WaitGroup<matmul, 0><<<#grid,#block>>>()";
+    let touch = "%pair_x:[2:1].fp32.RF = %other[0, 0]
+        %pair_x[0] <- Init<0><<<#grid,#one>>>()";
+    let overwrite = |name: &str| {
+        format!(
+            "%zero_x:[].bf16.RF
+            %zero_x <- Init<0><<<#grid,#one>>>()
+            Sync<<<#grid,#block>>>()
+            %{name}[@thread_of/16, @thread_of%16] <- Move<<<#grid,#one>>>(%zero_x)"
+        )
+    };
+    let rows = [
+        ("all", format!("{one}\n{other}\n{touch}"), ""),
+        ("the older", format!("{one}\n{}\n{other}", overwrite("sB")), ""),
+        ("the younger's accumulator", format!("{one}\n{touch}\n{other}"), "in flight"),
+        ("the younger's operand", format!("{one}\n{}\n{other}", overwrite("sB2")), "in flight"),
+        ("both operands", format!("{both}\n{}", overwrite("sB2")), ""),
+        ("an accumulator not named", format!("{both}\n{touch}"), "in flight"),
+        ("two waits", format!("{both}\n{other}\n{touch}"), ""),
+    ];
+    for (name, waits, expected) in rows {
+        let kernel = two_products(&waits);
+        match expected {
+            "" => check_right(name, &kernel),
+            _ => check_fault(name, expected, &kernel),
+        }
+    }
+}
+
 #[test]
 fn registers_come_from_those_given_up() {
     let kernel = |given: i64| {
