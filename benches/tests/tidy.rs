@@ -175,6 +175,42 @@ fn unsafe_code_stays_in_its_thin_layers() {
     }
 }
 
+/// Where CUDA C++ and PTX are written: one row an instruction, and what prints a kernel.
+const HAS_CUDA: [&str; 2] = ["graphene/src/atom/", "graphene/src/emit"];
+
+#[test]
+fn cuda_is_written_by_atoms_and_the_emitter_alone() {
+    let words = [
+        "asm volatile",
+        "asm(",
+        "__global__",
+        "__device__",
+        "__shared__",
+        "__sync",
+        "threadIdx",
+        "blockIdx",
+        "#pragma",
+        ".sync.",
+        ".global.",
+        ".shared.",
+        "setmaxnreg.",
+        "cvt.rn",
+    ];
+    let may = |path: &str| HAS_CUDA.iter().any(|place| path.starts_with(place));
+    let ours = |path: &str| path.contains("/src/") && !may(path);
+    let mut written = 0;
+    for (path, text) in sources() {
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            // Words of CUDA stand in strings; a field named `shared` does not.
+            let strings: String = line.split('"').skip(1).step_by(2).collect();
+            let word = words.iter().find(|word| strings.contains(*word));
+            written += usize::from(word.is_some() && may(&path));
+            assert!(word.is_none() || !ours(&path), "{path} writes CUDA: {line}");
+        }
+    }
+    assert!(written > 20, "where is it written? {written} lines were found");
+}
+
 #[test]
 fn sources_leave_nothing_open() {
     let open = ["todo!(", "unimplemented!(", "dbg!(", "#[ignore", "FIXME"];
