@@ -6,5 +6,7 @@
 pub mod matmul;
 mod pipeline;
 pub mod pointwise;
+mod softmax;
 
-pub use pipeline::{Pipeline, consume, produce};
+pub use pipeline::{Pipeline, consume, give_back, produce, take};
+pub use softmax::{Softmax, Units};

@@ -1,5 +1,6 @@
 //! Kernel templates: short compositions of [decompositions](crate::schedule) with a plain struct of
 //! parameters, which is also what a tuner searches.
 
+pub mod fmha;
 pub mod gemm;
 pub mod simt;

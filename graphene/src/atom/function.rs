@@ -2,7 +2,7 @@
 //!
 //! Where the text is a function of CUDA's library, its error is what the CUDA programming guide says
 //! of that name, in units in the last place: 1 for `expf`, `logf` and `log1pf`, 2 for `erff`,
-//! `tanhf`, `sinf`, `cosf`, `rsqrtf` and `exp2f`, 4 for the other trigonometric and hyperbolic ones,
+//! `tanhf`, `sinf`, `cosf`, `rsqrtf` and the approximate 2ˣ, 4 for the other trigonometric and hyperbolic ones,
 //! 8 for `powf`. Sums, products, quotients, roots and what is exact anyway are rounded once.
 
 use crate::kernel::{Binary, Unary};
@@ -109,7 +109,7 @@ pub(super) fn unary_text(op: Unary, x: &str) -> String {
         Unary::Abs => format!("fabsf({x})"),
         Unary::Sign => format!("{x} > 0.0f ? 1.0f : {x} < 0.0f ? -1.0f : {x}"),
         Unary::Exp => format!("expf({x})"),
-        Unary::Exp2 => format!("exp2f({x})"),
+        Unary::Exp2 => format!("exp2_approx({x})"),
         Unary::Log => format!("logf({x})"),
         Unary::Rcp => format!("__frcp_rn({x})"),
         Unary::Rsqrt => format!("rsqrtf({x})"),

@@ -95,3 +95,33 @@ pub fn consume(
     })?;
     k.advance(ring)
 }
+
+/// Waits until a stage is full, which one that uses several rings at a time does itself; it must be
+/// given back.
+///
+/// # Errors
+/// Those of the builder.
+pub fn take(k: &mut Builder, pipeline: &Pipeline, ring: &Ring, threads: ThreadsId) -> Result<Var> {
+    let stage = ring.stage();
+    let parity = Kind::Wait(Expr::from(ring.parity()));
+    k.spec(parity, Operand::at(pipeline.full, [&stage]), (), threads)?;
+    Ok(stage)
+}
+
+/// Gives a stage back that nothing of the own threads reads any more, and goes on to the next. Of
+/// `speakers`, tiles of threads, each one's first thread arrives for all of it.
+///
+/// # Errors
+/// Those of the builder.
+pub fn give_back(
+    k: &mut Builder,
+    pipeline: &Pipeline,
+    ring: &Ring,
+    speakers: ThreadsId,
+    one: ThreadsId,
+) -> Result<()> {
+    k.role(speakers, 0..1, |k| {
+        k.spec(Kind::Arrive(None), Operand::at(pipeline.empty, [ring.stage()]), (), one)
+    })?;
+    k.advance(ring)
+}

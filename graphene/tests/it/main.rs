@@ -9,6 +9,7 @@ mod documented;
 mod emit;
 mod expression;
 mod fireiron;
+mod fmha;
 mod function;
 mod gemm;
 mod index;

@@ -1,0 +1,236 @@
+//! Softmax over rows that come in tiles, one after the other (online softmax: Milakov and
+//! Gimelshein, 2018), in the accumulators of matrix products.
+//!
+//! A lane has, of two rows, two neighbouring elements of each eight: `[2,n].[2]`. The four lanes of
+//! a quad have the rest of these rows. For each row, the largest score so far and the sum of the
+//! weights so far are kept; where a tile brings a larger score, what was summed before is multiplied
+//! by the weight that the old one has now.
+
+use crate::build::Builder;
+use crate::error::Result;
+use crate::index::{Expr, Var};
+use crate::kernel::{Binary, Kind, Number, Operand, TensorId, ThreadsId, Unary};
+use crate::tensor::{Memory, Scalar, Shape, View};
+
+/// What scores count in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Units {
+    /// So much of log₂ of a weight, more than 0: a weight is one fused multiplication and addition
+    /// and a power of two. Scores are larger than -2¹⁰⁰, or -∞.
+    Binary(f64),
+    /// ln of a weight. Scores may be as large as numbers of single precision can, such as those
+    /// that masks add: their difference is taken first.
+    Natural,
+}
+
+/// The state of one warp's rows.
+#[derive(Debug, Clone, Copy)]
+pub struct Softmax {
+    units: Units,
+    warp: ThreadsId,
+    one: ThreadsId,
+    /// `[2]`: the largest score of each row so far, the same in all lanes of a quad.
+    largest: TensorId,
+    /// `[2,2]`: of each row, the sum of the weights so far in even and in odd columns of the own
+    /// lane.
+    sums: TensorId,
+    /// `[2]`: by what the tile before must be multiplied.
+    factors: TensorId,
+}
+
+/// The lanes of a quad exchange along these bits of their numbers.
+const QUAD: [i64; 2] = [1, 2];
+
+/// The rows of a lane, and its neighbouring columns.
+const TWO: i64 = 2;
+
+impl Softmax {
+    /// Registers for the state, by each thread (`one`) of warps (`warp`).
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn new(k: &mut Builder, units: Units, warp: ThreadsId, one: ThreadsId) -> Result<Softmax> {
+        let [largest, factors] = ["largest", "factors"].map(|name| registers(k, name, &[TWO]));
+        let sums = registers(k, "sums", &[TWO, TWO])?;
+        Ok(Softmax { units, warp, one, largest: largest?, sums, factors: factors? })
+    }
+
+    /// Before the first tile.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn begin(&self, k: &mut Builder) -> Result<()> {
+        // A finite number, so that a row without any weight yet has differences.
+        let least = match self.units {
+            Units::Binary(_) => -(2f64.powi(100)),
+            Units::Natural => f64::from(f32::MIN),
+        };
+        each(k, "half", TWO, |k, half| {
+            k.spec(Kind::Init(Number(least)), Operand::at(self.largest, [half]), (), self.one)?;
+            each(k, "p", TWO, |k, p| {
+                k.spec(Kind::Init(Number(0.0)), Operand::at(self.sums, [half, p]), (), self.one)
+            })
+        })
+    }
+
+    /// Scores of a tile become weights, `eights` times eight columns; the factor by which what was
+    /// summed before must be multiplied is kept for [`rescale`](Softmax::rescale).
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn tile(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result<()> {
+        let best = registers(k, "best", &[TWO, TWO])?;
+        each(k, "half", TWO, |k, half| {
+            each(k, "p", TWO, |k, p| {
+                let from = Operand::at(self.largest, [half]);
+                k.spec(Kind::Move, Operand::at(best, [half, p]), from, self.one)
+            })
+        })?;
+        self.elements(k, scores, eights, |k, half, p, score| {
+            let best = Operand::at(best, [half, p]);
+            k.spec(Kind::Reduction(Binary::Max), best, score, self.one)
+        })?;
+        let shift = registers(k, "shift", &[TWO])?;
+        let unit = registers(k, "unit", &[])?;
+        let by = match self.units {
+            Units::Binary(by) => by,
+            Units::Natural => std::f64::consts::LOG2_E,
+        };
+        k.spec(Kind::Init(Number(by)), unit, (), self.one)?;
+        each(k, "half", TWO, |k, half| {
+            let at = |tensor: TensorId| Operand::at(tensor, [half]);
+            let own = self.over_quad(k, best, half, Binary::Max)?;
+            self.binary(k, Binary::Sub, at(self.factors), [at(self.largest), own.clone()])?;
+            self.binary(k, Binary::Mul, at(self.factors), [at(self.factors), unit.into()])?;
+            k.spec(Kind::Unary(Unary::Exp2), at(self.factors), at(self.factors), self.one)?;
+            k.spec(Kind::Move, at(self.largest), own.clone(), self.one)?;
+            match self.units {
+                Units::Binary(_) => {
+                    self.binary(k, Binary::Mul, at(shift), [own, unit.into()])?;
+                    k.spec(Kind::Unary(Unary::Neg), at(shift), at(shift), self.one)?;
+                }
+                Units::Natural => k.spec(Kind::Move, at(shift), own, self.one)?,
+            }
+            each(k, "p", TWO, |k, p| {
+                let sum = Operand::at(self.sums, [half, p]);
+                self.binary(k, Binary::Mul, sum.clone(), [sum, at(self.factors)])
+            })
+        })?;
+        self.elements(k, scores, eights, |k, half, p, score| {
+            let shift = Operand::at(shift, [half]);
+            match self.units {
+                Units::Binary(_) => {
+                    let weight = registers(k, "weight", &[])?;
+                    k.spec(Kind::Move, weight, shift, self.one)?;
+                    k.spec(Kind::MatMul, weight, [score.clone(), unit.into()], self.one)?;
+                    k.spec(Kind::Unary(Unary::Exp2), score.clone(), weight, self.one)?;
+                }
+                Units::Natural => {
+                    self.binary(k, Binary::Sub, score.clone(), [score.clone(), shift])?;
+                    self.binary(k, Binary::Mul, score.clone(), [score.clone(), unit.into()])?;
+                    k.spec(Kind::Unary(Unary::Exp2), score.clone(), score.clone(), self.one)?;
+                }
+            }
+            let sum = Operand::at(self.sums, [half, p]);
+            k.spec(Kind::Reduction(Binary::Add), sum, score, self.one)
+        })
+    }
+
+    /// Multiplies what was summed before the last tile, `eights` times eight columns, by its factor.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn rescale(&self, k: &mut Builder, acc: TensorId, eights: i64) -> Result<()> {
+        self.elements(k, acc, eights, |k, half, _, element| {
+            let factor = Operand::at(self.factors, [half]);
+            self.binary(k, Binary::Mul, element.clone(), [element, factor])
+        })
+    }
+
+    /// Divides by the sum of all weights. A row without any, or with one that is no number, becomes
+    /// NaN; `guarded`: zeros.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn finish(&self, k: &mut Builder, acc: TensorId, eights: i64, guarded: bool) -> Result<()> {
+        let inverse = registers(k, "inverse", &[TWO])?;
+        let zero = registers(k, "zero", &[])?;
+        k.spec(Kind::Init(Number(0.0)), zero, (), self.one)?;
+        each(k, "half", TWO, |k, half| {
+            let sum = self.over_quad(k, self.sums, half, Binary::Add)?;
+            k.spec(Kind::Unary(Unary::Rcp), Operand::at(inverse, [half]), sum, self.one)
+        })?;
+        self.elements(k, acc, eights, |k, half, _, element| {
+            let inverse = Operand::at(inverse, [half]);
+            self.binary(k, Binary::Mul, element.clone(), [element.clone(), inverse])?;
+            if !guarded {
+                return Ok(());
+            }
+            // The larger or smaller of NaN and 0 is 0; of a number, one of them is the number.
+            let above = registers(k, "above", &[])?;
+            self.binary(k, Binary::Max, above, [element.clone(), zero.into()])?;
+            self.binary(k, Binary::Min, element.clone(), [element.clone(), zero.into()])?;
+            k.spec(Kind::Reduction(Binary::Add), element, above, self.one)
+        })
+    }
+
+    /// A row's two parts in each lane of a quad, folded into the first, the same in all lanes.
+    fn over_quad(
+        &self,
+        k: &mut Builder,
+        parts: TensorId,
+        half: &Var,
+        op: Binary,
+    ) -> Result<Operand> {
+        let part = |p: i64| Operand::at(parts, [Expr::from(half), Expr::from(p)]);
+        k.spec(Kind::Reduction(op), part(0), part(1), self.one)?;
+        for bits in QUAD {
+            let other = registers(k, "others", &[])?;
+            k.spec(Kind::Shfl(bits), other, part(0), self.warp)?;
+            k.spec(Kind::Reduction(op), part(0), other, self.one)?;
+        }
+        Ok(part(0))
+    }
+
+    /// Every element of an accumulator: the lane's row, its place in the pair, and the element.
+    fn elements(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        eights: i64,
+        body: impl FnOnce(&mut Builder, &Var, &Var, Operand) -> Result<()>,
+    ) -> Result<()> {
+        each(k, "j", eights, |k, j| {
+            each(k, "half", TWO, |k, half| {
+                let pair = k.index(acc, "pair", [half, j])?;
+                each(k, "p", TWO, |k, p| body(k, half, p, Operand::at(pair, [p])))
+            })
+        })
+    }
+
+    fn binary(
+        &self,
+        k: &mut Builder,
+        op: Binary,
+        to: impl Into<Operand>,
+        from: [Operand; 2],
+    ) -> Result<()> {
+        k.spec(Kind::Binary(op), to.into(), from, self.one)
+    }
+}
+
+/// A loop that is written out.
+fn each(
+    k: &mut Builder,
+    name: &str,
+    count: i64,
+    body: impl FnOnce(&mut Builder, &Var) -> Result<()>,
+) -> Result<()> {
+    k.for_(name, 0..count, 1, true, body)
+}
+
+/// Registers of single precision.
+fn registers(k: &mut Builder, name: &str, sizes: &[i64]) -> Result<TensorId> {
+    let view = View::buffer(&Shape::rows(sizes.iter().copied()));
+    k.allocate(name, view, Scalar::F32, Memory::Registers, None)
+}

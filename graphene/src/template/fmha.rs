@@ -1,0 +1,399 @@
+//! Attention for Hopper, fused (Graphene, Figure 14): `O = softmax(scale·Q·Kᵀ + mask)·V`, row by
+//! row of Q, without the scores ever leaving the registers.
+//!
+//! Blocks are persistent: each takes one tile of queries of one head after the other. One warpgroup
+//! produces: it brings the queries, and tiles of keys and values into two rings. The others consume:
+//! each has 64 queries, and goes through the keys from the last tile to the first. While the tensor
+//! cores compute the sum over the values of one tile, the weights of the next are made.
+//!
+//! Queries, keys, values and the result have strides of their own for the batch, heads and rows;
+//! elements of a row are contiguous. So a packed `[batch, row, 3, heads, dim]` is read in place.
+//!
+//! - this file: the parameters, the kernel's outline, and the walk over tiles;
+//! - `producer`: how the rings are filled;
+//! - `consumer`: the products, and what happens between them;
+//! - `scores`: scale, cap and masks;
+//! - `epilogue`: how the result leaves.
+
+mod consumer;
+mod epilogue;
+mod producer;
+mod scores;
+
+use crate::arch::Arch;
+use crate::build::Builder;
+use crate::error::{Error, Result};
+use crate::index::{Expr, Var};
+use crate::kernel::{Kernel, Kind, Number, TensorId, ThreadsId};
+use crate::layout::Swizzle;
+use crate::schedule::{Pipeline, Units};
+use crate::tensor::{Memory, Scalar, Shape, Tile, View};
+
+/// The parameters of attention.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Fmha {
+    /// The type of queries, keys, values and the result: halves. Scores, weights and sums are of
+    /// single precision; weights are rounded to this type for their product with the values.
+    pub scalar: Scalar,
+    /// Elements of a query and of a key: a multiple of 16, at most 256.
+    pub head_dim: i64,
+    /// Elements of a value: likewise.
+    pub value_dim: i64,
+    /// Consumer warpgroups, 1 to 3, with 64 queries each.
+    pub consumers: i64,
+    /// Keys of a tile: a multiple of 16, at most 256.
+    pub keys: i64,
+    /// Stages of the ring of keys, and of that of values.
+    pub stages: i64,
+    /// Multiplies the scores.
+    pub scale: Number,
+    /// Scores become `softcap·tanh(score/softcap)`, before the mask.
+    pub softcap: Option<Number>,
+    /// What is added to the scores.
+    pub mask: Mask,
+    /// Query i attends keys 0 to i only.
+    pub causal: bool,
+    /// Whether a row that may attend nowhere, or has a score that is no number, gives zeros rather
+    /// than NaN. A NaN among the values becomes zero as well.
+    pub guarded: bool,
+}
+
+/// What is added to the scores. Of type `u8`, it says which keys may be attended: 1, or 0, which
+/// adds -∞; otherwise it is added as it is, from the type of the queries or from `f32`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mask {
+    /// Nothing.
+    None,
+    /// `[batch, keys]`, keys contiguous, the batch with the stride `mask_batch`, which may be 0.
+    PerKey(Scalar),
+    /// `[batch, heads, queries, keys]`, keys contiguous, the others with the strides `mask_batch`,
+    /// `mask_head` and `mask_row`, each of which may be 0.
+    Dense(Scalar),
+}
+
+/// Rows of a warpgroup's product.
+const ROWS: i64 = 64;
+
+/// The threads of a warpgroup.
+const GROUP: i64 = 128;
+
+/// The registers of a thread that issues copies.
+const PRODUCER_REGISTERS: i64 = 32;
+
+impl Default for Fmha {
+    fn default() -> Fmha {
+        Fmha {
+            scalar: Scalar::F16,
+            head_dim: 64,
+            value_dim: 64,
+            consumers: 2,
+            keys: 128,
+            stages: 2,
+            scale: Number(0.125),
+            softcap: None,
+            mask: Mask::None,
+            causal: false,
+            guarded: false,
+        }
+    }
+}
+
+/// The symbols of a kernel.
+struct Sizes {
+    batch: Var,
+    heads: Var,
+    kv_heads: Var,
+    queries: Var,
+    keys: Var,
+    /// How many blocks there are.
+    blocks: Var,
+}
+
+/// What the parts of the kernel share.
+struct Context<'a> {
+    fmha: &'a Fmha,
+    sizes: Sizes,
+    /// The block's threads, each on its own.
+    one: ThreadsId,
+    block: ThreadsId,
+    /// The block's threads as warpgroups.
+    groups: ThreadsId,
+    /// The block's first tile.
+    first: Expr,
+    /// Queries, keys and values: their barriers, and where they lie in shared memory:
+    /// `[rows, dim]`, `[stages].[dim, keys]`, `[stages].[keys, dim]`.
+    rings: [Pipeline; 3],
+    shared: [TensorId; 3],
+    /// Q, K, V and O in global memory.
+    operands: [TensorId; 4],
+    mask: Option<TensorId>,
+}
+
+/// A tile of queries.
+struct Place {
+    batch: Expr,
+    head: Expr,
+    /// The head of its keys and values.
+    kv_head: Expr,
+    /// Its number among those of its head.
+    m: Expr,
+    /// How many tiles of keys it attends.
+    steps: Expr,
+}
+
+impl Place {
+    /// The number of the tile of keys that is `step`-th from the last.
+    fn tile(&self, step: impl Into<Expr>) -> Expr {
+        (self.steps.clone() - 1 - step.into()).max(Expr::from(0))
+    }
+}
+
+impl Fmha {
+    /// Queries of a tile.
+    pub fn rows(&self) -> i64 {
+        ROWS * self.consumers
+    }
+
+    /// The kernel, with the symbols batch, heads, kv_heads (which divides heads), queries, keys (at
+    /// least 1), the number of blocks, and strides in elements: `q_batch`, `q_head`, `q_row`,
+    /// likewise of k, v and o, and those of the mask.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for parameters that no kernel has.
+    pub fn kernel(&self) -> Result<Kernel> {
+        self.check()?;
+        let mut k = Builder::new("fmha", Arch::Sm90a);
+        let names = ["batch", "heads", "kv_heads", "queries", "keys", "blocks"];
+        let [batch, heads, kv_heads, queries, keys, blocks] = names.map(|name| k.symbol(name));
+        let sizes = Sizes {
+            batch: batch?,
+            heads: heads?,
+            kv_heads: kv_heads?,
+            queries: queries?,
+            keys: keys?,
+            blocks: blocks?,
+        };
+        let q = self.operand(&mut k, "q", &sizes, [&sizes.heads, &sizes.queries], self.head_dim)?;
+        let key =
+            self.operand(&mut k, "k", &sizes, [&sizes.kv_heads, &sizes.keys], self.head_dim)?;
+        let value =
+            self.operand(&mut k, "v", &sizes, [&sizes.kv_heads, &sizes.keys], self.value_dim)?;
+        let o =
+            self.operand(&mut k, "o", &sizes, [&sizes.heads, &sizes.queries], self.value_dim)?;
+        let mask = self.mask_operand(&mut k, &sizes)?;
+        let grid = k.grid("grid", line(&sizes.blocks))?;
+        let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
+        let context = self.context(&mut k, sizes, [q, key, value, o], mask, [grid, block])?;
+        k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
+        k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
+        let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
+        k.finish(o, ins)
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
+        if self.scalar.bytes() != 2 {
+            return refuse("operands are halves");
+        }
+        let fits = |size: i64| size % 16 == 0 && (16..=256).contains(&size);
+        if ![self.head_dim, self.value_dim, self.keys].into_iter().all(fits) {
+            return refuse("dimensions and keys of a tile are multiples of 16 up to 256");
+        }
+        if self.stages < 1 || !(1..=3).contains(&self.consumers) {
+            return refuse("a ring has a stage or more, a block one to three consumers");
+        }
+        if !self.scale.0.is_finite() || self.softcap.is_some_and(|cap| !(cap.0 > 0.0)) {
+            return refuse("the scale is finite, a cap positive");
+        }
+        match self.mask {
+            Mask::PerKey(scalar) | Mask::Dense(scalar)
+                if ![Scalar::F32, Scalar::U8, self.scalar].contains(&scalar) =>
+            {
+                refuse("a mask is of f32, of u8, or of the type of the queries")
+            }
+            Mask::None | Mask::PerKey(_) | Mask::Dense(_) => Ok(()),
+        }
+    }
+
+    /// What scores count in when weights are made of them.
+    fn units(&self) -> Units {
+        if self.mask == Mask::None && self.softcap.is_none() && self.scale.0 > 0.0 {
+            Units::Binary(self.scale.0 * std::f64::consts::LOG2_E)
+        } else {
+            Units::Natural
+        }
+    }
+
+    /// `[batch, heads, rows, dim]`, of keys `[batch, heads, dim, keys]`, by strides of its own.
+    fn operand(
+        &self,
+        k: &mut Builder,
+        name: &str,
+        sizes: &Sizes,
+        [heads, rows]: [&Var; 2],
+        dim: i64,
+    ) -> Result<TensorId> {
+        let mut stride = |of: &str| k.symbol(&format!("{name}_{of}")).map(Expr::from);
+        let [batch, head, row] = [stride("batch")?, stride("head")?, stride("row")?];
+        let mut dims = [
+            Shape::of(&sizes.batch, batch),
+            Shape::of(heads, head),
+            Shape::of(rows, row),
+            leaf(dim, 1),
+        ];
+        if name == "k" {
+            dims.swap(2, 3);
+        }
+        k.param(&name.to_uppercase(), View::buffer(&dims), self.scalar)
+    }
+
+    fn mask_operand(&self, k: &mut Builder, sizes: &Sizes) -> Result<Option<TensorId>> {
+        let (scalar, outer) = match self.mask {
+            Mask::None => return Ok(None),
+            Mask::PerKey(scalar) => (scalar, vec![("mask_batch", &sizes.batch)]),
+            Mask::Dense(scalar) => {
+                let outer = [
+                    ("mask_batch", &sizes.batch),
+                    ("mask_head", &sizes.heads),
+                    ("mask_row", &sizes.queries),
+                ];
+                (scalar, outer.to_vec())
+            }
+        };
+        let mut dims = Vec::new();
+        for (name, size) in outer {
+            dims.push(Shape::of(size, k.symbol(name)?));
+        }
+        dims.push(Shape::of(&sizes.keys, 1));
+        k.param("mask", View::buffer(&dims), scalar).map(Some)
+    }
+
+    /// Allocates the rings and their barriers.
+    fn context(
+        &self,
+        k: &mut Builder,
+        sizes: Sizes,
+        operands: [TensorId; 4],
+        mask: Option<TensorId>,
+        [grid, block]: [ThreadsId; 2],
+    ) -> Result<Context<'_>> {
+        let one = k.scalar(block, "one")?;
+        let [first] = k.indices(grid, ["first"])?;
+        let groups = k.tile(block, "warpgroups", &[Tile::of(GROUP)])?;
+        let shared = [
+            self.allocate(k, "sQ", None, self.rows(), self.head_dim)?,
+            self.allocate(k, "sK", Some(self.stages), self.keys, self.head_dim)?,
+            self.allocate(k, "sV", Some(self.stages), self.keys, self.value_dim)?,
+        ];
+        // One thread fills a stage, and one lane of each consumer's warp says that it has left it.
+        let mut ring = |stages: i64| Pipeline::new(k, stages, 1, 4 * self.consumers, block);
+        let rings = [ring(1)?, ring(self.stages)?, ring(self.stages)?];
+        k.spec(Kind::Sync, (), (), block)?;
+        Ok(Context {
+            fmha: self,
+            sizes,
+            one,
+            block,
+            groups,
+            first: first.into(),
+            rings,
+            shared,
+            operands,
+            mask,
+        })
+    }
+
+    /// Tiles of `[rows, dim]`, `stages` of them, in panels as wide as the swizzle; of keys
+    /// `[dim, keys]`.
+    fn allocate(
+        &self,
+        k: &mut Builder,
+        name: &str,
+        stages: Option<i64>,
+        rows: i64,
+        dim: i64,
+    ) -> Result<TensorId> {
+        let mut dims = vec![leaf(rows, panel(dim)), panels(rows, dim)];
+        if name == "sK" {
+            dims.swap(0, 1);
+        }
+        let stages = stages.map(|stages| vec![leaf(stages, rows * dim)]);
+        let levels: Vec<Vec<Shape>> = stages.into_iter().chain([dims]).collect();
+        let swizzle = Some(swizzle(dim)?);
+        k.allocate(name, View::levels_of(&levels), self.scalar, Memory::Shared, swizzle)
+    }
+}
+
+impl Context<'_> {
+    /// Goes through the block's tiles: batch by batch, head by head.
+    fn each_tile(
+        &self,
+        k: &mut Builder,
+        body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
+    ) -> Result<()> {
+        let Sizes { batch, heads, kv_heads, queries, keys, blocks } = &self.sizes;
+        let fmha = self.fmha;
+        let tiles = |extent: &Var, size: i64| Expr::from(extent).ceil_div(&Expr::from(size));
+        let tiles_m = tiles(queries, fmha.rows());
+        let all = tiles_m.clone() * heads * batch;
+        k.for_("t", self.first.clone()..all, blocks, false, |k, t| {
+            let (t, heads) = (Expr::from(t), Expr::from(heads));
+            let of_head = Expr::from(k.let_("of_head", t.div(&tiles_m))?);
+            let mut m = t.rem(&tiles_m);
+            if fmha.causal {
+                // Those that attend most come first.
+                m = (tiles_m.clone() - 1 - m).max(Expr::from(0));
+            }
+            let m = Expr::from(k.let_("m", m)?);
+            let batch = Expr::from(k.let_("b", of_head.div(&heads))?);
+            let head = Expr::from(k.let_("h", of_head.rem(&heads))?);
+            let kv_head = k.let_("kv", (head.clone() * kv_heads).div(&heads))?.into();
+            let mut steps = tiles(keys, fmha.keys).max(Expr::from(1));
+            if fmha.causal {
+                let rows = (m.clone() + 1) * fmha.rows();
+                steps = steps.min(rows.ceil_div(&Expr::from(fmha.keys)));
+            }
+            let steps = k.let_("steps", steps)?.into();
+            body(k, &Place { batch, head, kv_head, m, steps })
+        })
+    }
+
+    /// The own warpgroup and its number.
+    fn own(&self, k: &mut Builder) -> Result<(ThreadsId, Var)> {
+        let [group, _] = k.indices(self.groups, ["group", "in_group"])?;
+        Ok((k.index(self.groups, "own", [&group])?, group))
+    }
+}
+
+/// How wide a panel of rows of this many elements is: as a swizzle of 128, 64 or 32 bytes.
+fn panel(dim: i64) -> i64 {
+    [64, 32].into_iter().find(|width| dim % width == 0).unwrap_or(16)
+}
+
+/// The columns of a tile, panel by panel.
+fn panels(rows: i64, dim: i64) -> Shape {
+    let width = panel(dim);
+    if dim == width {
+        return leaf(width, 1);
+    }
+    Shape::Tuple(vec![leaf(width, 1), leaf(dim / width, rows * width)])
+}
+
+/// The swizzle that is as wide as a panel.
+fn swizzle(dim: i64) -> Result<Swizzle> {
+    let bits = match panel(dim) {
+        64 => 3,
+        32 => 2,
+        _ => 1,
+    };
+    Swizzle::new(bits, 4, 3)
+}
+
+fn leaf(size: i64, stride: i64) -> Shape {
+    Shape::of(size, stride)
+}
+
+/// One dimension, contiguous.
+fn line(size: impl Into<Expr>) -> View {
+    View::buffer(&[Shape::of(size, 1)])
+}

@@ -1,0 +1,192 @@
+//! The products, and what happens between them.
+
+use super::epilogue::Store;
+use super::{Context, GROUP, PRODUCER_REGISTERS, Place, ROWS, leaf};
+use crate::arch::registers_at_launch;
+use crate::build::{Builder, Header};
+use crate::error::Result;
+use crate::index::{Expr, Var};
+use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, ThreadsId};
+use crate::schedule::{Softmax, give_back, take};
+use crate::tensor::{Memory, Scalar, Tile, View};
+
+/// A consumer warpgroup.
+pub(super) struct Consumer {
+    pub(super) own: ThreadsId,
+    /// Its number among the consumers.
+    pub(super) group: Var,
+    /// The own warp, and its number in the warpgroup.
+    pub(super) warp: ThreadsId,
+    pub(super) warp_in_group: Expr,
+    /// The own lane's row and pair of columns in fragments of 8×8.
+    pub(super) row: Expr,
+    pub(super) column: Expr,
+    /// All of the block's warps: the first lane of each speaks for it.
+    speakers: ThreadsId,
+    /// Rings of queries, keys and values.
+    rings: [Ring; 3],
+    /// The scores of a tile, which become weights; these as operands; and the sums.
+    scores: TensorId,
+    weights: TensorId,
+    sums: TensorId,
+    softmax: Softmax,
+}
+
+impl Context<'_> {
+    /// What each consumer warpgroup does.
+    pub(super) fn consume(&self, k: &mut Builder) -> Result<()> {
+        let fmha = self.fmha;
+        let (own, group) = self.own(k)?;
+        // What the block has at launch, but for what the producer keeps.
+        let groups = fmha.consumers + 1;
+        let all = groups * registers_at_launch(GROUP * groups);
+        let budget = ((all - PRODUCER_REGISTERS) / fmha.consumers / 8 * 8).min(240);
+        k.spec(Kind::Registers(budget), (), (), own)?;
+        let consumer = self.consumer(k, own, group)?;
+        let store = Store::new(k, self, &consumer)?;
+        self.each_tile(k, |k, place| {
+            consumer.softmax.begin(k)?;
+            self.clear(k, consumer.sums, fmha.value_dim)?;
+            take(k, &self.rings[0], &consumer.rings[0], own)?;
+            self.begin_scores(k, &consumer)?;
+            k.spec(Kind::WaitGroup(Group::MatMul, 0, false), consumer.scores, (), own)?;
+            self.give_back(k, &consumer, 1)?;
+            self.weigh(k, &consumer, place, place.tile(0), true)?;
+            self.pack(k, &consumer)?;
+            k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
+                self.begin_scores(k, &consumer)?;
+                self.begin_sums(k, &consumer)?;
+                k.spec(Kind::WaitGroup(Group::MatMul, 1, false), consumer.scores, (), own)?;
+                self.give_back(k, &consumer, 1)?;
+                self.weigh(k, &consumer, place, place.tile(step), false)?;
+                self.end_sums(k, &consumer)?;
+                consumer.softmax.rescale(k, consumer.sums, fmha.value_dim / 8)?;
+                self.pack(k, &consumer)
+            })?;
+            self.give_back(k, &consumer, 0)?;
+            self.begin_sums(k, &consumer)?;
+            self.end_sums(k, &consumer)?;
+            consumer.softmax.finish(k, consumer.sums, fmha.value_dim / 8, fmha.guarded)?;
+            store.tile(k, consumer.sums, place)
+        })?;
+        store.finish(k)
+    }
+
+    fn consumer(&self, k: &mut Builder, own: ThreadsId, group: Var) -> Result<Consumer> {
+        let fmha = self.fmha;
+        let warps = k.tile(own, "warps", &[Tile::of(32)])?;
+        let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
+        let [warp_in_group, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
+        let warp = k.index(warps, "warp", [&warp_in_group])?;
+        let all = 4 * (fmha.consumers + 1);
+        let speakers = k.tile(self.block, "lanes", &[Tile::Modes(vec![(all, 32)])])?;
+        let rings = [
+            k.ring("using_q", 1)?,
+            k.ring("using_k", fmha.stages)?,
+            k.ring("using_v", fmha.stages)?,
+        ];
+        let mut fragment = |name: &str, columns: i64, scalar: Scalar| {
+            let view = View::levels_of(&[vec![leaf(2, 2), leaf(columns / 8, 4)], vec![leaf(2, 1)]]);
+            k.allocate(name, view, scalar, Memory::Registers, None)
+        };
+        let scores = fragment("scores", fmha.keys, Scalar::F32)?;
+        let weights = fragment("weights", fmha.keys, fmha.scalar)?;
+        let sums = fragment("acc", fmha.value_dim, Scalar::F32)?;
+        Ok(Consumer {
+            own,
+            group,
+            warp,
+            warp_in_group: warp_in_group.into(),
+            row: row.into(),
+            column: column.into(),
+            speakers,
+            rings,
+            scores,
+            weights,
+            sums,
+            softmax: Softmax::new(k, fmha.units(), warp, self.one)?,
+        })
+    }
+
+    fn clear(&self, k: &mut Builder, acc: TensorId, columns: i64) -> Result<()> {
+        k.for_("j", 0..columns / 8, 1, true, |k, j| {
+            k.for_("half", 0..2, 1, true, |k, half| {
+                let pair = k.index(acc, "pair", [half, j])?;
+                k.for_("p", 0..2, 1, true, |k, p| {
+                    k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), self.one)
+                })
+            })
+        })
+    }
+
+    fn give_back(&self, k: &mut Builder, consumer: &Consumer, which: usize) -> Result<()> {
+        let (pipeline, ring) = (&self.rings[which], &consumer.rings[which]);
+        give_back(k, pipeline, ring, consumer.speakers, self.one)
+    }
+
+    /// The products of queries and keys of the next stage, a group of their own.
+    fn begin_scores(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
+        let Consumer { own, group, scores, rings, .. } = consumer;
+        self.clear(k, *scores, self.fmha.keys)?;
+        let stage = take(k, &self.rings[1], &rings[1], *own)?;
+        let a = k.tile(self.shared[0], "a", &[Tile::of(ROWS), Tile::of(16)])?;
+        let b = k.index(self.shared[1], "b", [&stage])?;
+        let b = k.tile(b, "b", &[Tile::of(16), Tile::Whole])?;
+        k.spec(Kind::Fence(Fence::MatMul), *scores, (), *own)?;
+        k.for_("kk", 0..self.fmha.head_dim / 16, 1, true, |k, kk| {
+            let a = Operand::at(a, [group, kk]);
+            let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
+            k.add(Header::new(Kind::MatMul, *scores, [a, b], *own).async_())
+        })?;
+        k.spec(Kind::Commit(Group::MatMul), (), (), *own)
+    }
+
+    /// The products of weights and values of the next stage, a group of their own.
+    fn begin_sums(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
+        let Consumer { own, weights, sums, rings, .. } = consumer;
+        let stage = take(k, &self.rings[2], &rings[2], *own)?;
+        let a = k.tile(*weights, "a", &[Tile::Whole, Tile::of(2)])?;
+        let b = k.index(self.shared[2], "b", [&stage])?;
+        let b = k.tile(b, "b", &[Tile::of(16), Tile::Whole])?;
+        k.spec(Kind::Fence(Fence::MatMul), *sums, (), *own)?;
+        k.for_("kk", 0..self.fmha.keys / 16, 1, true, |k, kk| {
+            let a = Operand::at(a, [Expr::from(0), Expr::from(kk)]);
+            let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
+            k.add(Header::new(Kind::MatMul, *sums, [a, b], *own).async_())
+        })?;
+        k.spec(Kind::Commit(Group::MatMul), (), (), *own)
+    }
+
+    fn end_sums(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
+        let wait = Kind::WaitGroup(Group::MatMul, 0, false);
+        k.spec(wait, consumer.sums, (), consumer.own)?;
+        self.give_back(k, consumer, 2)
+    }
+
+    /// Scores become weights.
+    fn weigh(
+        &self,
+        k: &mut Builder,
+        consumer: &Consumer,
+        place: &Place,
+        tile: Expr,
+        last: bool,
+    ) -> Result<()> {
+        let tile = k.let_("tile", tile)?.into();
+        self.adjust(k, consumer, consumer.scores, place, &tile)?;
+        self.leave_out(k, consumer, consumer.scores, place, &tile, last)?;
+        consumer.softmax.tile(k, consumer.scores, self.fmha.keys / 8)
+    }
+
+    /// Weights become the left operand of their product with the values: fragments of
+    /// accumulators are fragments of operands.
+    fn pack(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
+        k.for_("j", 0..self.fmha.keys / 8, 1, true, |k, j| {
+            k.for_("half", 0..2, 1, true, |k, half| {
+                let to = Operand::at(consumer.weights, [half, j]);
+                let from = Operand::at(consumer.scores, [half, j]);
+                k.spec(Kind::Move, to, from, self.one)
+            })
+        })
+    }
+}

@@ -1,0 +1,362 @@
+//! Hopper's attention: right within the bound that its arithmetic implies, clean in any order of
+//! warps, for every parameter; and it reads back.
+
+use graphene_ir::emit::emit;
+use graphene_ir::kernel::Number;
+use graphene_ir::simulate::{Inputs, Outcome};
+use graphene_ir::template::fmha::{Fmha, Mask};
+use graphene_ir::tensor::Scalar;
+use graphene_ir::text::parse;
+use graphene_ir::verify::verify;
+
+use crate::index::Random;
+use crate::support::{check_clean, data, inputs, orders, run};
+
+/// How queries, keys, values and the result lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// `[batch, heads, rows, dim]`
+    Heads,
+    /// `[batch, rows, heads, dim]`
+    Rows,
+    /// `[batch, rows, 3, heads, dim]`, but for the result: that is as by `Rows`.
+    Packed,
+}
+
+/// The extents of a problem, and the number of blocks that compute it.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    batch: usize,
+    heads: usize,
+    kv_heads: usize,
+    queries: usize,
+    keys: usize,
+    blocks: usize,
+    layout: Layout,
+    /// The mask's strides count these dimensions: batch, heads, queries.
+    masked: [bool; 3],
+}
+
+impl Sizes {
+    fn of(queries: usize, keys: usize) -> Sizes {
+        Sizes {
+            batch: 1,
+            heads: 1,
+            kv_heads: 1,
+            queries,
+            keys,
+            blocks: 1,
+            layout: Layout::Heads,
+            masked: [true; 3],
+        }
+    }
+
+    /// The strides of the batch, the heads and the rows.
+    fn strides(&self, name: &str, dim: usize) -> [usize; 3] {
+        let query = name == "q" || name == "o";
+        let (heads, rows) =
+            if query { (self.heads, self.queries) } else { (self.kv_heads, self.keys) };
+        let packed = if name == "o" { 1 } else { 3 };
+        match self.layout {
+            Layout::Heads => [heads * rows * dim, rows * dim, dim],
+            Layout::Rows => [rows * heads * dim, dim, heads * dim],
+            Layout::Packed => [rows * packed * heads * dim, dim, packed * heads * dim],
+        }
+    }
+
+    fn mask_strides(&self) -> [usize; 3] {
+        let Sizes { heads, queries, keys, masked, .. } = *self;
+        let row = if masked[2] { keys } else { 0 };
+        let head = if masked[2] { queries * keys } else { keys };
+        let batch = if masked[1] { heads * head } else { head };
+        [if masked[0] { batch } else { 0 }, if masked[1] { head } else { 0 }, row]
+    }
+}
+
+/// All that is small enough to be tried often.
+fn small() -> Fmha {
+    Fmha {
+        head_dim: 32,
+        value_dim: 32,
+        consumers: 1,
+        keys: 32,
+        scale: Number(0.4),
+        ..Fmha::default()
+    }
+}
+
+/// Operands in -1..1 of as many bits as the type has, queries twice that. A mask of bytes lets two
+/// of three keys be attended; another adds 0, -∞, or something in -4..4.
+fn operands(fmha: &Fmha, sizes: Sizes) -> Inputs {
+    let Sizes { batch, heads, kv_heads, queries, keys, blocks, .. } = sizes;
+    let mut symbols = vec![
+        ("batch".to_owned(), batch),
+        ("heads".to_owned(), heads),
+        ("kv_heads".to_owned(), kv_heads),
+        ("queries".to_owned(), queries),
+        ("keys".to_owned(), keys),
+        ("blocks".to_owned(), blocks),
+    ];
+    for (name, dim) in operand_dims(fmha) {
+        let strides = sizes.strides(name, dim);
+        for (of, stride) in ["batch", "head", "row"].into_iter().zip(strides) {
+            symbols.push((format!("{name}_{of}"), stride));
+        }
+    }
+    let mask = match fmha.mask {
+        Mask::PerKey(_) => [keys, 0, 0],
+        Mask::Dense(_) | Mask::None => sizes.mask_strides(),
+    };
+    for (of, stride) in ["batch", "head", "row"].into_iter().zip(mask) {
+        symbols.push((format!("mask_{of}"), stride));
+    }
+    let symbols: Vec<(&str, i64)> =
+        symbols.iter().map(|(name, value)| (name.as_str(), *value as i64)).collect();
+    let half = if fmha.scalar == Scalar::F16 { 1 << 10 } else { 1 << 7 };
+    let mut random = Random::new(5);
+    let values: Vec<f64> =
+        (0..65_521).map(|_| random.within(-half, half) as f64 / half as f64).collect();
+    inputs(&fmha.kernel().unwrap(), &symbols, |param, i| {
+        let value = values[(10_007 * param + i) % 65_521];
+        match (param, fmha.mask) {
+            (0, _) => 2.0 * value,
+            (4, Mask::PerKey(Scalar::U8) | Mask::Dense(Scalar::U8)) => {
+                f64::from(u8::from(value < 0.33))
+            }
+            (4, _) if value < -0.6 => f64::NEG_INFINITY,
+            (4, _) if value > 0.6 => 0.0,
+            (4, _) => 4.0 * value,
+            (_, _) => value,
+        }
+    })
+}
+
+fn operand_dims(fmha: &Fmha) -> [(&'static str, usize); 4] {
+    let [head, value] = [fmha.head_dim, fmha.value_dim].map(|dim| dim as usize);
+    [("q", head), ("k", head), ("v", value), ("o", value)]
+}
+
+/// Each element of the result: where it lies, its value in double precision, and how far from it
+/// the kernel's may be.
+///
+/// With u = 2⁻²⁴ the rounding of single precision, h that of the operands' type (2⁻¹¹ or 2⁻⁸), R the
+/// largest of the row's scores and biases by absolute value, and n tiles of keys:
+///
+/// - A product of d elements in single precision errs by at most 4d·u of the sum A of their absolute
+///   values. It is multiplied by the scale; cap and bias add 4u·R.
+/// - An exponent is a difference of a score and a maximum in a unit that is itself rounded: 6u·2R.
+///   The power of two errs by 2⁻²² of itself. The same holds of each factor by which earlier tiles
+///   are rescaled, and that product rounds: 2u. So of a weight w, relative to it, at most
+///   ε = scale·4d·u·A + 4u·R + (n + 1)·(12u·R + 2⁻²² + 2u).
+/// - For the product with the values, a weight is rounded: h of it, or, of a half that is subnormal,
+///   2⁻²⁵. The sum of as many products as there are keys errs by 4·keys·u of the sum of their
+///   absolute values; so does the sum L of the weights.
+/// - The quotient y of both sums errs by (error of the products + |y|·error of L)/L, and by 3u of y
+///   for the reciprocal and the product; it is rounded to the type of the result, or, if it is
+///   subnormal, by 2⁻²⁵.
+///
+/// A tenth more covers products of these errors, which are small.
+fn expected(fmha: &Fmha, sizes: Sizes, inputs: &Inputs) -> Vec<(usize, f64, f64)> {
+    let [q, key, value] = ["Q", "K", "V"].map(|name| data(inputs, name));
+    let u = 2f64.powi(-24);
+    let (h, least) = match fmha.scalar {
+        Scalar::F16 => (2f64.powi(-11), 2f64.powi(-25)),
+        _ => (2f64.powi(-8), 0.0),
+    };
+    let dims = operand_dims(fmha);
+    let at = |which: usize, b: usize, h: usize, row: usize| {
+        let [batch, head, rows] = sizes.strides(dims[which].0, dims[which].1);
+        b * batch + h * head + row * rows
+    };
+    let (head_dim, value_dim) = (dims[0].1, dims[2].1);
+    let (scale, tiles) = (fmha.scale.0, sizes.keys.div_ceil(fmha.keys as usize) as f64);
+    let mut all = Vec::new();
+    for row in 0..sizes.batch * sizes.heads * sizes.queries {
+        let (bh, query) = (row / sizes.queries, row % sizes.queries);
+        let (b, head) = (bh / sizes.heads, bh % sizes.heads);
+        let kv = head * sizes.kv_heads / sizes.heads;
+        let (mut scores, mut largest, mut reach) = (Vec::new(), f64::NEG_INFINITY, 0f64);
+        for t in 0..sizes.keys {
+            let (from, to) = (at(0, b, head, query), at(1, b, kv, t));
+            let products = (0..head_dim).map(|i| q[from + i] * key[to + i]);
+            let (sum, size) = products.fold((0.0, 0.0), |(s, a), x: f64| (s + x, a + x.abs()));
+            let score = sum * scale;
+            let score = fmha.softcap.map_or(score, |cap| cap.0 * (score / cap.0).tanh());
+            let bias = bias(fmha, sizes, inputs, [b, head, query, t]);
+            let out = fmha.causal && t > query;
+            let score = if out { f64::NEG_INFINITY } else { score + bias };
+            if score > f64::NEG_INFINITY {
+                reach = reach.max(score.abs()).max(bias.abs());
+            }
+            largest = largest.max(score);
+            scores.push((score, scale.abs() * 4.0 * head_dim as f64 * u * size));
+        }
+        let common =
+            4.0 * u * reach + (tiles + 1.0) * (12.0 * u * reach + 2f64.powi(-22) + 2.0 * u);
+        let summing = 4.0 * sizes.keys as f64 * u;
+        let (mut total, mut total_error) = (0.0, 0.0);
+        let mut weights = Vec::new();
+        for (score, error) in scores {
+            let weight = if score == f64::NEG_INFINITY { 0.0 } else { (score - largest).exp() };
+            weights.push((weight, error + common));
+            total += weight;
+            total_error += weight * (error + common + summing);
+        }
+        for i in 0..value_dim {
+            let (mut sum, mut error) = (0.0, 0.0);
+            for (t, (weight, relative)) in weights.iter().enumerate() {
+                let v = value[at(2, b, kv, t) + i];
+                sum += weight * v;
+                error += weight * v.abs() * (relative + h + summing);
+                if *weight > 0.0 {
+                    error += least * v.abs();
+                }
+            }
+            let y = sum / total;
+            let error = (error + y.abs() * total_error) / total + (3.0 * u + h) * y.abs() + least;
+            let y = if total == 0.0 && fmha.guarded { 0.0 } else { y };
+            let error = if total == 0.0 { 0.0 } else { 1.1 * error };
+            all.push((at(3, b, head, query) + i, y, error));
+        }
+    }
+    all
+}
+
+/// What is added to a score.
+fn bias(fmha: &Fmha, sizes: Sizes, inputs: &Inputs, [b, head, query, key]: [usize; 4]) -> f64 {
+    let (scalar, strides) = match fmha.mask {
+        Mask::None => return 0.0,
+        Mask::PerKey(scalar) => (scalar, [sizes.keys, 0, 0]),
+        Mask::Dense(scalar) => (scalar, sizes.mask_strides()),
+    };
+    let bias = data(inputs, "mask")[b * strides[0] + head * strides[1] + query * strides[2] + key];
+    match scalar {
+        Scalar::U8 if bias == 0.0 => f64::NEG_INFINITY,
+        Scalar::U8 => 0.0,
+        // What is in memory is what the type can hold.
+        Scalar::Bf16 => bias_as(bias, 16),
+        Scalar::F16 => bias_as(bias, 13),
+        _ => bias_as(bias, 0),
+    }
+}
+
+/// Rounded to a type with so many bits less than single precision has.
+fn bias_as(bias: f64, less: u32) -> f64 {
+    let bits = (bias as f32).to_bits();
+    let unit = (1_u32 << less) >> 1;
+    let odd = bits >> less & 1;
+    let rounded = if less == 0 { bits } else { (bits + unit - 1 + odd) >> less << less };
+    if bias.is_infinite() { bias } else { f64::from(f32::from_bits(rounded)) }
+}
+
+fn check_attention(fmha: &Fmha, sizes: Sizes, random_orders: u64) -> Outcome {
+    let name = format!("{fmha:?} {sizes:?}");
+    let kernel = fmha.kernel().unwrap();
+    let inputs = operands(fmha, sizes);
+    let expected = expected(fmha, sizes, &inputs);
+    let (mut last, mut worst) = (None, 0f64);
+    for seed in orders(random_orders) {
+        let outcome = run(&kernel, &inputs, seed);
+        check_clean(&format!("{name} {seed:?}"), &outcome);
+        let found = &outcome.buffers["O"];
+        for &(at, y, bound) in &expected {
+            let near = found[at].is_some_and(|found| {
+                worst = worst.max((found - y).abs() / bound);
+                (found - y).abs() <= bound || (found.is_nan() && y.is_nan())
+            });
+            assert!(near, "{name} {seed:?}: O[{at}] is {:?}, not {y} ± {bound}", found[at]);
+        }
+        last = Some(outcome);
+    }
+    println!("{name}: {worst} of the bound");
+    last.unwrap()
+}
+
+/// All parameters that this file tries; each with sizes, and in how many random orders.
+fn rows() -> Vec<(Fmha, Sizes, u64)> {
+    let small = small();
+    let bf16 = Fmha { scalar: Scalar::Bf16, ..small.clone() };
+    let two = Fmha { consumers: 2, ..small.clone() };
+    let causal = Fmha { causal: true, ..small.clone() };
+    let cap = Some(Number(1.5));
+    let of = Sizes::of;
+    let many = Sizes { batch: 2, heads: 4, kv_heads: 2, blocks: 3, ..of(70, 45) };
+    let with = |mask: Mask| Fmha { mask, ..small.clone() };
+    let no_batch = Sizes { masked: [false, true, true], ..many };
+    let no_head = Sizes { masked: [true, false, true], ..many };
+    let no_row = Sizes { masked: [true, true, false], ..many };
+    vec![
+        // Exact, partial, smaller than a tile, one of each.
+        (small.clone(), of(64, 32), 20),
+        (small.clone(), of(128, 96), 20),
+        (small.clone(), of(67, 75), 20),
+        (small.clone(), of(1, 1), 2),
+        (small.clone(), of(5, 33), 2),
+        (bf16.clone(), of(67, 75), 2),
+        (Fmha { stages: 1, ..small.clone() }, of(64, 96), 20),
+        (Fmha { stages: 3, ..small.clone() }, of(65, 130), 2),
+        // Many heads, several tiles a block, grouped queries, each layout.
+        (small.clone(), many, 2),
+        (two.clone(), Sizes { layout: Layout::Rows, ..many }, 2),
+        (two.clone(), Sizes { layout: Layout::Packed, ..many }, 20),
+        (Fmha { consumers: 3, ..bf16.clone() }, Sizes { blocks: 1, ..of(200, 40) }, 2),
+        // Dimensions.
+        (Fmha { head_dim: 16, value_dim: 16, ..small.clone() }, of(65, 40), 1),
+        (Fmha { head_dim: 64, value_dim: 64, ..small.clone() }, of(65, 40), 1),
+        (Fmha { head_dim: 96, value_dim: 96, ..small.clone() }, of(65, 40), 1),
+        (Fmha { head_dim: 128, value_dim: 128, keys: 64, ..bf16.clone() }, of(65, 70), 1),
+        (Fmha { head_dim: 48, value_dim: 80, ..small.clone() }, of(65, 40), 1),
+        (Fmha { head_dim: 32, value_dim: 64, keys: 48, ..small.clone() }, of(65, 100), 1),
+        (Fmha::default(), of(130, 200), 1),
+        // Causal: more keys than queries, fewer, as many; tiles wider and narrower than rows.
+        (causal.clone(), of(70, 70), 20),
+        (causal.clone(), of(40, 100), 2),
+        (causal.clone(), of(150, 40), 2),
+        (Fmha { keys: 128, consumers: 2, ..causal.clone() }, of(200, 200), 2),
+        (Fmha { consumers: 2, ..causal.clone() }, Sizes { blocks: 2, ..of(300, 300) }, 2),
+        (Fmha { mask: Mask::PerKey(Scalar::F32), ..causal.clone() }, many, 1),
+        // Scores.
+        (Fmha { scale: Number(-0.3), ..small.clone() }, of(65, 40), 0),
+        (Fmha { scale: Number(0.0), ..small.clone() }, of(65, 40), 0),
+        (Fmha { scale: Number(8.0), ..small.clone() }, of(65, 40), 0),
+        (Fmha { softcap: cap, ..small.clone() }, of(65, 40), 1),
+        (Fmha { softcap: cap, mask: Mask::PerKey(Scalar::F32), ..causal }, many, 1),
+        // Masks.
+        (with(Mask::PerKey(Scalar::F32)), many, 2),
+        (with(Mask::PerKey(Scalar::F16)), many, 1),
+        (with(Mask::PerKey(Scalar::U8)), many, 1),
+        (Fmha { mask: Mask::PerKey(Scalar::Bf16), ..bf16 }, many, 1),
+        (with(Mask::Dense(Scalar::F32)), many, 1),
+        (with(Mask::Dense(Scalar::F16)), no_batch, 1),
+        (with(Mask::Dense(Scalar::U8)), no_head, 1),
+        (with(Mask::Dense(Scalar::U8)), no_row, 1),
+        // Rows that may attend nowhere: one key, masked or not.
+        (with(Mask::Dense(Scalar::U8)), Sizes { heads: 3, kv_heads: 3, ..of(40, 1) }, 0),
+        (
+            Fmha { guarded: true, ..with(Mask::Dense(Scalar::U8)) },
+            Sizes { heads: 3, kv_heads: 1, ..of(40, 1) },
+            1,
+        ),
+        (Fmha { guarded: true, ..with(Mask::PerKey(Scalar::F32)) }, many, 0),
+    ]
+}
+
+#[test]
+fn attention_verifies_reads_back_and_becomes_cuda() {
+    for (fmha, ..) in rows() {
+        let kernel = fmha.kernel().unwrap();
+        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
+        assert!(findings.is_empty(), "{fmha:?}: {findings:#?}");
+        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{fmha:?}");
+        let source = emit(&kernel).unwrap().source;
+        assert!(source.contains("wgmma.mma_async"), "{fmha:?}");
+    }
+}
+
+#[test]
+fn attention_is_right_in_any_order() {
+    for (fmha, sizes, random_orders) in rows() {
+        let outcome = check_attention(&fmha, sizes, random_orders);
+        assert_eq!(outcome.costs.total().conflicts, 0, "{fmha:?} {sizes:?}");
+    }
+}
