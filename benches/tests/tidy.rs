@@ -9,7 +9,7 @@ const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
     ("graphene", "graphene-ir", &[], &[]),
     ("graphene/opt", "graphene-opt", &["graphene-ir"], &[]),
     ("frontend", "graphene-frontend", &[], &["prost"]),
-    ("fusion", "graphene-fusion", &["graphene-frontend", "graphene-ir"], &["egg", "good_lp"]),
+    ("fusion", "graphene-fusion", &["graphene-frontend", "graphene-ir"], &["egg", "microlp"]),
     (
         "runtime",
         "graphene-runtime",

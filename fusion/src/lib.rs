@@ -64,7 +64,7 @@ pub fn plan(
 ) -> Result<Planned, FusionError> {
     let Rewritten { graph, report } = match granularity {
         Granularity::PerOp => Rewritten { graph: tidy(graph)?, report: Report::default() },
-        Granularity::Fused => rewrite(graph, target)?,
+        Granularity::Fused => rewrite(graph, target, hints)?,
     };
     let groups = partition(&graph, target, granularity, hints);
     let program = lower(&graph, &groups, target, granularity)?;

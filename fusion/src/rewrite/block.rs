@@ -9,7 +9,7 @@ use crate::FusionError;
 use crate::weights::constants;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The fewest operations of a block, but for the last one of a graph.
@@ -22,6 +22,7 @@ const MOST: usize = 96;
 const SOFTMAX: isize = 8;
 
 /// A stretch of a graph as a graph of its own. Its nodes are named by numbers: entries of `names`.
+#[derive(Clone)]
 pub(crate) struct Block {
     pub(crate) graph: Graph,
     /// Which of the graph's inputs are constants.
@@ -32,6 +33,13 @@ pub(crate) struct Block {
     pub(crate) outputs: Vec<ValueId>,
     /// Names of its operations in the model.
     pub(crate) names: Vec<String>,
+}
+
+impl Block {
+    /// Whether all that is said of one holds of the other.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        self.constants == other.constants && self.graph == other.graph
+    }
 }
 
 /// The blocks of a graph, in order. Every operation is in exactly one.
@@ -45,9 +53,10 @@ pub(crate) fn blocks(graph: &Graph) -> Result<Vec<Block>, FusionError> {
         .map(|(id, _)| id)
         .collect();
     let constant = constants(graph);
+    let given: BTreeSet<ValueId> = graph.outputs().iter().map(|(_, value)| *value).collect();
     cuts(graph, &operations, &constant)
         .into_iter()
-        .map(|range| carve(graph, &operations[range], &constant))
+        .map(|range| carve(graph, &operations[range], &constant, &given))
         .collect()
 }
 
@@ -113,7 +122,13 @@ fn feeds_a_product(graph: &Graph, id: NodeId) -> bool {
     graph.uses(id).iter().any(|(reader, _)| matches!(graph.node(*reader).op(), Op::MatMul))
 }
 
-fn carve(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Result<Block, FusionError> {
+/// These operations as a block; `given` are the outputs of the graph.
+fn carve(
+    graph: &Graph,
+    operations: &[NodeId],
+    constant: &[bool],
+    given: &BTreeSet<ValueId>,
+) -> Result<Block, FusionError> {
     let mut block = Block {
         graph: Graph::new(),
         constants: Vec::new(),
@@ -158,7 +173,7 @@ fn carve(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Result<Bloc
         for output in 0..graph.node(id).outputs().len() as u32 {
             let value = ValueId { node: id, output };
             let read = uses.iter().any(|(reader, edge)| edge.output == output && !inside(*reader));
-            if read || graph.outputs().iter().any(|(_, given)| *given == value) {
+            if read || given.contains(&value) {
                 block.outputs.push(value);
                 block.graph.add_output("", own[&value]);
             }

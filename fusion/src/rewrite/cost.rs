@@ -23,12 +23,13 @@ const VIEW: f64 = 0.01;
 /// Microseconds of an operation on constants, done once: next to nothing.
 const ONCE: f64 = 0.001;
 
-/// The cost of an operation with these types.
+/// The cost of an operation with these types; symbols without a hint take a typical size.
 pub(crate) fn cost(
     op: &Op,
     inputs: &[Option<&TensorType>],
     outputs: &[TensorType],
     constant: bool,
+    hints: &Bindings,
 ) -> f64 {
     if constant {
         return ONCE;
@@ -38,46 +39,45 @@ pub(crate) fn cost(
         Op::Reshape(_) | Op::BitCast(_) | Op::Slice(_) => VIEW,
         Op::Transpose(_) | Op::Expand(_) => 1.1 * VIEW,
         _ => {
-            let moved: f64 = inputs.iter().flatten().copied().chain(outputs).map(bytes).sum();
-            LAUNCH + moved / BANDWIDTH + flops(op, inputs, outputs) / RATE
+            let moved = inputs.iter().flatten().copied().chain(outputs);
+            let moved: f64 = moved.map(|ty| bytes(ty, hints)).sum();
+            LAUNCH + moved / BANDWIDTH + flops(op, inputs, outputs, hints) / RATE
         }
     }
 }
 
-fn flops(op: &Op, inputs: &[Option<&TensorType>], outputs: &[TensorType]) -> f64 {
+fn flops(op: &Op, inputs: &[Option<&TensorType>], outputs: &[TensorType], hints: &Bindings) -> f64 {
     let last = |ty: Option<&Option<&TensorType>>| {
-        ty.copied().flatten().and_then(|ty| ty.shape.last()).map_or(1.0, size)
+        ty.copied().flatten().and_then(|ty| ty.shape.last()).map_or(1.0, |dim| size(dim, hints))
     };
-    let written: f64 = outputs.first().map_or(0.0, elements);
+    let written: f64 = outputs.first().map_or(0.0, |ty| elements(ty, hints));
     match op {
         Op::MatMul => 2.0 * written * last(inputs.first()),
         Op::Attention(_) => {
-            let keys = inputs.get(1).copied().flatten().map_or(1.0, |k| size(&k.shape[2]));
-            2.0 * written * keys + 2.0 * inputs[0].map_or(0.0, elements) * keys
+            let keys = inputs.get(1).copied().flatten().map_or(1.0, |k| size(&k.shape[2], hints));
+            2.0 * written * keys + 2.0 * inputs[0].map_or(0.0, |q| elements(q, hints)) * keys
         }
         _ => written,
     }
 }
 
-fn bytes(ty: &TensorType) -> f64 {
-    elements(ty) * ty.dtype.size() as f64
+fn bytes(ty: &TensorType, hints: &Bindings) -> f64 {
+    elements(ty, hints) * ty.dtype.size() as f64
 }
 
-fn elements(ty: &TensorType) -> f64 {
-    ty.shape.iter().map(size).product()
+fn elements(ty: &TensorType, hints: &Bindings) -> f64 {
+    ty.shape.iter().map(|dim| size(dim, hints)).product()
 }
 
-/// The size of a dim; symbols take a typical size.
-fn size(dim: &Dim) -> f64 {
-    if let Some(known) = dim.known() {
-        return known as f64;
-    }
+/// The size of a dim, and at least one: a size that comes out negative is none, and nothing may cost less than its
+/// parts.
+fn size(dim: &Dim, hints: &Bindings) -> f64 {
     let mut symbols = BTreeSet::new();
     dim.collect_symbols(&mut symbols);
-    let mut bindings = Bindings::new();
+    let mut sizes = Bindings::new();
     for symbol in symbols {
-        let typical = typical(&symbol);
-        bindings.fix(symbol, typical).expect("a typical size is no contradiction");
+        let size = hints.get(&symbol).unwrap_or_else(|| typical(&symbol));
+        sizes.fix(symbol, size).expect("a dim has each symbol once, and hints are sizes");
     }
-    dim.eval(&bindings).map_or(1.0, |size| size as f64)
+    dim.eval(&sizes).map_or(1.0, |size| size.max(1) as f64)
 }

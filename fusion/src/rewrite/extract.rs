@@ -7,9 +7,9 @@
 use super::cost::cost;
 use super::language::{Fact, Head, Known, Term, Terms, operation};
 use egg::{Id, Language};
-use good_lp::solvers::microlp::microlp;
-use good_lp::{Expression, Solution, SolverModel, Variable, constraint, variable, variables};
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::types::TensorType;
+use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOptions, Variable};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// For each class that is needed, and some that are not, its term.
@@ -21,20 +21,49 @@ const PROGRAMME: usize = 40;
 /// How often the programme is solved anew without a cycle that it chose.
 const ATTEMPTS: usize = 4;
 
-/// The cheapest acyclic choice for the roots that was found.
-pub(crate) fn extract(terms: &Terms, roots: &[Id]) -> Choice {
-    let costs = costs(terms);
+/// Nodes of its search tree at which a programme takes the best that it has found.
+const BRANCHES: u64 = 1_000;
+
+/// The cheapest acyclic choice that was found, and how.
+pub(crate) struct Extracted {
+    pub(crate) choice: Choice,
+    /// What came of the integer programme.
+    pub(crate) programme: Programme,
+}
+
+/// What came of an integer programme.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Programme {
+    /// Nothing was to be chosen.
+    Needless,
+    /// It was solved.
+    Solved,
+    /// It would have been too large, or had no solution without a cycle in a few attempts.
+    GivenUp,
+}
+
+/// The cheapest acyclic choice for the roots that was found; symbols without a hint have a typical size.
+pub(crate) fn extract(terms: &Terms, roots: &[Id], hints: &Bindings) -> Extracted {
+    let costs = costs(terms, hints);
     let greedy = greedy(terms, &costs);
-    match programme(terms, &costs, roots, &greedy) {
+    debug_assert!(needed(&greedy, roots).is_ok(), "what costs more than its parts is on no cycle");
+    let classes = reachable(terms, &costs, roots);
+    if classes.iter().all(|id| costs[id].len() == 1) {
+        return Extracted { choice: greedy, programme: Programme::Needless };
+    }
+    let better = programme(&costs, roots, &classes, &greedy);
+    let programme = if better.is_some() { Programme::Solved } else { Programme::GivenUp };
+    let choice = match better {
         Some(better) if total(&costs, &better, roots) < total(&costs, &greedy, roots) => better,
         _ => greedy,
-    }
+    };
+    Extracted { choice, programme }
 }
 
 /// The costs of all terms, by class.
 type Costs = BTreeMap<Id, Vec<(Term, f64)>>;
 
-fn costs(terms: &Terms) -> Costs {
+fn costs(terms: &Terms, hints: &Bindings) -> Costs {
     let mut costs = Costs::new();
     for class in terms.classes() {
         let mut nodes: Vec<Term> =
@@ -47,7 +76,7 @@ fn costs(terms: &Terms) -> Costs {
             nodes.truncate(1);
         }
         let priced = nodes.into_iter().map(|term| {
-            let cost = term_cost(terms, &class.data, &term);
+            let cost = term_cost(terms, &class.data, &term, hints);
             (term, cost)
         });
         costs.insert(class.id, priced.collect());
@@ -55,12 +84,12 @@ fn costs(terms: &Terms) -> Costs {
     costs
 }
 
-fn term_cost(terms: &Terms, fact: &Fact, term: &Term) -> f64 {
+fn term_cost(terms: &Terms, fact: &Fact, term: &Term, hints: &Bindings) -> f64 {
     let Fact::Values { types, constant, .. } = fact else { return 0.0 };
     let Some((op, inputs)) = operation(terms, term) else { return 0.0 };
     let inputs: Vec<Option<&TensorType>> =
         inputs.iter().map(|id| id.and_then(|id| terms.ty(id))).collect();
-    cost(op, &inputs, types, *constant)
+    cost(op, &inputs, types, *constant, hints)
 }
 
 /// What a class costs with all that it needs.
@@ -148,16 +177,19 @@ fn needed(choice: &Choice, roots: &[Id]) -> Result<BTreeSet<Id>, Vec<Id>> {
 
 /// A choice by an integer programme: a variable a term, a root has one, and a term has one for each of its
 /// children. `None` where there are too many alternatives or too many cycles.
-fn programme(terms: &Terms, costs: &Costs, roots: &[Id], greedy: &Choice) -> Option<Choice> {
-    let classes = reachable(terms, costs, roots);
-    let alternatives: usize =
-        classes.iter().map(|id| costs[id].len()).filter(|&count| count > 1).sum();
-    if alternatives == 0 || alternatives > PROGRAMME {
+fn programme(
+    costs: &Costs,
+    roots: &[Id],
+    classes: &BTreeSet<Id>,
+    greedy: &Choice,
+) -> Option<Choice> {
+    let counts = classes.iter().map(|id| costs[id].len()).filter(|&count| count > 1);
+    if counts.sum::<usize>() > PROGRAMME {
         return None;
     }
     let mut cycles: Vec<Vec<(Id, Term)>> = Vec::new();
     for _ in 0..ATTEMPTS {
-        let choice = solve(costs, roots, &classes, &cycles, greedy)?;
+        let choice = solve(costs, roots, classes, &cycles, greedy)?;
         match needed(&choice, roots) {
             Ok(_) => return Some(choice),
             Err(cycle) => {
@@ -190,27 +222,30 @@ fn solve(
     cycles: &[Vec<(Id, Term)>],
     greedy: &Choice,
 ) -> Option<Choice> {
-    let mut all = variables!();
+    let mut problem = Problem::new(OptimizationDirection::Minimize);
     let mut chosen: BTreeMap<Id, Vec<(&Term, Variable)>> = BTreeMap::new();
-    let mut objective = Expression::default();
+    let mut start = Vec::new();
     // A leaf costs nothing and is there anyway.
     let leaf = |id: &&Id| costs[*id].iter().all(|(term, _)| term.is_leaf());
     for id in classes.iter().filter(|id| !leaf(id)) {
         for (term, cost) in &costs[id] {
-            let start = if greedy.get(id) == Some(term) { 1.0 } else { 0.0 };
-            let variable = all.add(variable().binary().initial(start));
-            objective += *cost * variable;
+            let variable = problem.add_binary_var(*cost);
+            start.push((variable, if greedy.get(id) == Some(term) { 1.0 } else { 0.0 }));
             chosen.entry(*id).or_default().push((term, variable));
         }
     }
-    let sum = |id: &Id| chosen[id].iter().map(|(_, variable)| *variable).sum::<Expression>();
-    let mut problem = all.minimise(objective).using(microlp);
+    let any = |id: &Id| chosen[id].iter().map(|(_, variable)| (*variable, 1.0));
     for root in roots.iter().filter(|id| chosen.contains_key(id)) {
-        problem = problem.with(constraint!(sum(root) >= 1.0));
+        problem.add_constraint(any(root), ComparisonOp::Ge, 1.0);
     }
     for (term, variable) in chosen.values().flatten() {
+        // A term that reads its own class stands on both sides.
         for child in term.children().iter().filter(|id| chosen.contains_key(id)) {
-            problem = problem.with(constraint!(sum(child) >= *variable));
+            let mut needs: BTreeMap<usize, (Variable, f64)> = BTreeMap::new();
+            for (other, weight) in any(child).chain([(*variable, -1.0)]) {
+                needs.entry(other.idx()).or_insert((other, 0.0)).1 += weight;
+            }
+            problem.add_constraint(needs.into_values(), ComparisonOp::Ge, 0.0);
         }
     }
     for cycle in cycles {
@@ -219,11 +254,13 @@ fn solve(
             .filter_map(|(id, term)| Some(chosen.get(id)?.iter().find(|(t, _)| *t == term)?.1))
             .collect();
         let most = on.len() as f64 - 1.0;
-        problem = problem.with(constraint!(on.iter().copied().sum::<Expression>() <= most));
+        problem.add_constraint(on.iter().map(|on| (*on, 1.0)), ComparisonOp::Le, most);
     }
-    let solution = problem.solve().ok()?;
+    let mut options = SolveOptions::default();
+    (options.node_limit, options.warm_start) = (Some(BRANCHES), Some(start));
+    let solution = problem.solve_with(options).ok()?.into_solution().ok()?;
     let pick = |(id, terms): (&Id, &Vec<(&Term, Variable)>)| {
-        let term = terms.iter().find(|(_, variable)| solution.value(*variable) > 0.5)?;
+        let term = terms.iter().find(|(_, variable)| solution.var_value(*variable) > 0.5)?;
         Some((*id, term.0.clone()))
     };
     let leaves = classes.iter().filter(leaf).map(|id| (*id, costs[id][0].0.clone()));

@@ -13,6 +13,7 @@ use graphene_frontend::op::{Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use half::{bf16, f16};
+use std::collections::HashMap;
 use std::fmt;
 
 /// Constants of at most this many elements are known by value; larger ones are weights, known by type.
@@ -69,8 +70,15 @@ pub(crate) struct Facts {
     pub(crate) inputs: Vec<(TensorType, bool)>,
     pub(crate) literals: Vec<Tensor>,
     /// Operations, each once.
-    pub(crate) ops: Vec<Op>,
-    /// Whether operations in 16-bit types round one by one, as the model's own do.
+    ops: Vec<Op>,
+    /// Entries of operations by name; those without attributes have one each.
+    ops_named: HashMap<&'static str, Vec<u32>>,
+    literals_known: HashMap<(DType, Vec<usize>, Vec<u8>), u32>,
+    /// How often a rule said that values of different types are equal, which was not believed.
+    pub(crate) refused: usize,
+    /// How often a rule gave up a search at a limit.
+    pub(crate) searches_cut: usize,
+    /// Whether operations in types of 16 bits and less round one by one, as the model's own do.
     pub(crate) rounds_steps: bool,
 }
 
@@ -121,29 +129,21 @@ impl FromOp for Term {
 
 /// Names of operations that patterns may use.
 const PATTERN_OPS: &[&str] = &[
-    "Abs",
     "Add",
     "And",
     "Attention",
     "Cast",
     "Concat",
-    "Conv",
     "Div",
-    "Equal",
     "Erf",
     "Exp",
     "Expand",
-    "Gather",
-    "Gelu",
-    "GeluTanh",
     "IsNan",
     "LayerNorm",
     "Lstm",
     "Gru",
-    "Rnn",
     "MatMul",
     "Max",
-    "Min",
     "Mul",
     "Neg",
     "Not",
@@ -154,8 +154,6 @@ const PATTERN_OPS: &[&str] = &[
     "ReduceMean",
     "ReduceSum",
     "ReduceSumSquare",
-    "ReduceL2",
-    "Relu",
     "Reshape",
     "RmsNorm",
     "Select",
@@ -166,7 +164,6 @@ const PATTERN_OPS: &[&str] = &[
     "LogSoftmax",
     "Sqrt",
     "Sub",
-    "Swish",
     "Tanh",
     "Transpose",
 ];
@@ -174,18 +171,7 @@ const PATTERN_OPS: &[&str] = &[
 /// Whether the operation's term has a child for its attributes.
 pub(crate) fn has_attributes(op: &Op) -> bool {
     match op {
-        Op::Unary(unary) => matches!(
-            unary,
-            Unary::Swish { .. }
-                | Unary::HardSigmoid { .. }
-                | Unary::LeakyRelu { .. }
-                | Unary::Elu { .. }
-                | Unary::Celu { .. }
-                | Unary::Selu { .. }
-                | Unary::ThresholdedRelu { .. }
-                | Unary::Shrink { .. }
-                | Unary::IsInf { .. }
-        ),
+        Op::Unary(unary) => has_parameters(*unary),
         Op::Binary(_) | Op::Select | Op::MatMul | Op::NonZero => false,
         Op::Input | Op::Constant(_) => false,
         Op::Iota(_)
@@ -222,6 +208,54 @@ pub(crate) fn has_attributes(op: &Op) -> bool {
     }
 }
 
+fn has_parameters(unary: Unary) -> bool {
+    match unary {
+        Unary::Swish { .. }
+        | Unary::HardSigmoid { .. }
+        | Unary::LeakyRelu { .. }
+        | Unary::Elu { .. }
+        | Unary::Celu { .. }
+        | Unary::Selu { .. }
+        | Unary::ThresholdedRelu { .. }
+        | Unary::Shrink { .. }
+        | Unary::IsInf { .. } => true,
+        Unary::Abs
+        | Unary::Neg
+        | Unary::Sign
+        | Unary::Reciprocal
+        | Unary::Sqrt
+        | Unary::Exp
+        | Unary::Log
+        | Unary::Floor
+        | Unary::Ceil
+        | Unary::Round
+        | Unary::Sin
+        | Unary::Cos
+        | Unary::Tan
+        | Unary::Asin
+        | Unary::Acos
+        | Unary::Atan
+        | Unary::Sinh
+        | Unary::Cosh
+        | Unary::Tanh
+        | Unary::Asinh
+        | Unary::Acosh
+        | Unary::Atanh
+        | Unary::Erf
+        | Unary::Sigmoid
+        | Unary::Relu
+        | Unary::Gelu
+        | Unary::GeluTanh
+        | Unary::Softplus
+        | Unary::Softsign
+        | Unary::Mish
+        | Unary::HardSwish
+        | Unary::Not
+        | Unary::BitNot
+        | Unary::IsNan => false,
+    }
+}
+
 /// The number of inputs that the operation's term has, those left out at the end included; `None`: as many as
 /// are given.
 fn arity(op: &Op) -> Option<usize> {
@@ -230,26 +264,115 @@ fn arity(op: &Op) -> Option<usize> {
         Op::RmsNorm { .. } | Op::Pad { .. } => Some(2),
         Op::Attention(_) => Some(4),
         Op::Rnn(_) => Some(8),
-        _ => None,
+        Op::Input
+        | Op::Constant(_)
+        | Op::Iota(_)
+        | Op::Size(_)
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Select
+        | Op::Cast { .. }
+        | Op::BitCast(_)
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Concat { .. }
+        | Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Cumulative { .. }
+        | Op::TopK { .. }
+        | Op::NonZero
+        | Op::MatMul
+        | Op::Pool(_)
+        | Op::Softmax { .. }
+        | Op::Resize(_)
+        | Op::If { .. }
+        | Op::Loop { .. }
+        | Op::Scan(_) => None,
+    }
+}
+
+/// Whether it is worth folding on small constants: work in proportion to what is read and written. What runs a
+/// body may run it for ever, and a window may be of any size.
+fn is_foldable(op: &Op) -> bool {
+    match op {
+        Op::Iota(_)
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Select
+        | Op::Cast { .. }
+        | Op::BitCast(_)
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Concat { .. }
+        | Op::Pad { .. }
+        | Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Cumulative { .. } => true,
+        Op::Input
+        | Op::Constant(_)
+        | Op::Size(_)
+        | Op::TopK { .. }
+        | Op::NonZero
+        | Op::MatMul
+        | Op::Conv(_)
+        | Op::ConvTranspose { .. }
+        | Op::Pool(_)
+        | Op::Softmax { .. }
+        | Op::LayerNorm { .. }
+        | Op::RmsNorm { .. }
+        | Op::Attention(_)
+        | Op::Rnn(_)
+        | Op::Resize(_)
+        | Op::If { .. }
+        | Op::Loop { .. }
+        | Op::Scan(_) => false,
     }
 }
 
 impl Facts {
-    /// The entry of an operation.
-    pub(crate) fn intern(&mut self, op: &Op) -> u32 {
-        let known = self.ops.iter().position(|known| known == op);
-        known.unwrap_or_else(|| {
-            self.ops.push(op.clone());
-            self.ops.len() - 1
-        }) as u32
+    /// What terms over these inputs refer to.
+    pub(crate) fn new(inputs: Vec<(TensorType, bool)>, rounds_steps: bool) -> Self {
+        Self { inputs, rounds_steps, ..Self::default() }
     }
 
-    fn literal(&mut self, tensor: &Tensor) -> u32 {
-        let known = self.literals.iter().position(|known| known == tensor);
+    /// The operation of an entry.
+    pub(crate) fn op(&self, entry: u32) -> &Op {
+        &self.ops[entry as usize]
+    }
+
+    /// The entry of an operation.
+    pub(crate) fn intern(&mut self, op: &Op) -> u32 {
+        let named = self.ops_named.entry(op.name()).or_default();
+        let known = named.iter().copied().find(|&known| self.ops[known as usize] == *op);
         known.unwrap_or_else(|| {
+            let new = self.ops.len() as u32;
+            self.ops.push(op.clone());
+            named.push(new);
+            new
+        })
+    }
+
+    /// The entry of a small constant.
+    fn literal(&mut self, tensor: &Tensor) -> u32 {
+        let key = (tensor.dtype(), tensor.shape().to_vec(), tensor.bytes().to_vec());
+        *self.literals_known.entry(key).or_insert_with(|| {
             self.literals.push(tensor.clone());
-            self.literals.len() - 1
-        }) as u32
+            self.literals.len() as u32 - 1
+        })
     }
 }
 
@@ -259,8 +382,8 @@ pub(crate) fn operation<'a>(terms: &'a Terms, term: &Term) -> Option<(&'a Op, Ve
     let facts = &terms.analysis;
     let attributes = term.children.first().map(|&id| &terms[id].data);
     let (op, inputs) = match attributes {
-        Some(Fact::Attributes(number)) => (&facts.ops[*number as usize], &term.children[1..]),
-        _ => (facts.ops.iter().find(|op| op.name() == name)?, &term.children[..]),
+        Some(Fact::Attributes(number)) => (facts.op(*number), &term.children[1..]),
+        _ => (facts.op(*facts.ops_named.get(name)?.first()?), &term.children[..]),
     };
     let mut inputs: Vec<Option<Id>> =
         inputs.iter().map(|&id| (terms[id].data != Fact::Absent).then_some(id)).collect();
@@ -338,7 +461,7 @@ impl Known for Terms {
     }
 
     fn rounds_steps(&self, id: Id) -> bool {
-        let narrow = |ty: &TensorType| matches!(ty.dtype, DType::F16 | DType::BF16);
+        let narrow = |ty: &TensorType| ty.dtype.is_float() && ty.dtype.size() <= 2;
         self.analysis.rounds_steps && self.types(id).is_some_and(|types| types.iter().any(narrow))
     }
 
@@ -417,7 +540,7 @@ fn of_operation(terms: &Terms, term: &Term) -> Fact {
         && types.iter().all(|ty| ty.known_shape().is_some());
     let small = |ty: &TensorType| ty.elements().known().is_some_and(|n| n <= SMALL as i64);
     let elements = match types.as_slice() {
-        [ty] if constant && small(ty) => folded(terms, op, &inputs),
+        [ty] if constant && small(ty) && is_foldable(op) => folded(terms, op, &inputs),
         _ => None,
     };
     Fact::Values { types, constant, elements }
@@ -444,18 +567,24 @@ pub(crate) fn splat(tensor: &Tensor) -> Option<f64> {
         let (first, rest) = tensor.as_slice::<T>().ok()?.split_first()?;
         rest.iter().all(|x| x == first).then(|| to(*first))
     }
+    use DType::{
+        BF16, Bool, F4E2M1, F8E4M3Fn, F8E4M3FnUz, F8E5M2, F8E5M2FnUz, F8E8M0, F16, F32, F64, I2,
+        I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64,
+    };
     match tensor.dtype() {
-        DType::F32 => same::<f32>(tensor, f64::from),
-        DType::F64 => same::<f64>(tensor, |x| x),
-        DType::F16 => same::<f16>(tensor, f64::from),
-        DType::BF16 => same::<bf16>(tensor, f64::from),
-        DType::I32 => same::<i32>(tensor, f64::from),
-        DType::I64 => same::<i64>(tensor, |x| x as f64),
-        DType::Bool => {
+        F32 => same::<f32>(tensor, f64::from),
+        F64 => same::<f64>(tensor, |x| x),
+        F16 => same::<f16>(tensor, f64::from),
+        BF16 => same::<bf16>(tensor, f64::from),
+        I32 => same::<i32>(tensor, f64::from),
+        I64 => same::<i64>(tensor, |x| x as f64),
+        Bool => {
             let (first, rest) = tensor.bytes().split_first()?;
             rest.iter().all(|x| x == first).then(|| f64::from(*first))
         }
-        _ => None,
+        // No rule asks for numbers of these.
+        F8E4M3Fn | F8E4M3FnUz | F8E5M2 | F8E5M2FnUz | F8E8M0 | F4E2M1 => None,
+        I8 | I16 | U8 | U16 | U32 | U64 | I4 | U4 | I2 | U2 => None,
     }
 }
 

@@ -19,11 +19,13 @@ pub use tidy::tidy;
 
 use crate::FusionError;
 use block::{Block, blocks};
+use extract::Programme;
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::Op;
 use graphene_ir::target::Target;
 use rule::Compiled;
-use saturate::saturate;
+use saturate::{LIMITS, saturate};
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::fmt;
@@ -40,7 +42,7 @@ pub struct Rewritten {
     pub report: Report,
 }
 
-/// What rewriting did.
+/// What rewriting did. Blocks that are equal are rewritten once, and counted each.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Report {
     /// Blocks that the graph was cut into, all passes together.
@@ -49,6 +51,14 @@ pub struct Report {
     pub saturated: usize,
     /// Blocks whose saturation ended at a limit, before all was said.
     pub limited: usize,
+    /// Blocks where a rule gave up a search at a limit.
+    pub searches_cut: usize,
+    /// Blocks whose graph was the best of two: that of the greedy choice, and that of an integer programme.
+    pub programmes: usize,
+    /// Blocks whose integer programme was too large, or gave cycles only: they have the greedy choice.
+    pub programmes_given_up: usize,
+    /// Whether the last pass still changed something, so that another one might have.
+    pub unsettled: bool,
     /// How often each rule said something new.
     pub rules: BTreeMap<&'static str, usize>,
 }
@@ -59,17 +69,20 @@ pub struct Report {
 /// The target decides one thing: on a CPU, operations in 16-bit types round one by one, as ONNX defines them, so that
 /// only rules whose two sides round alike apply to them.
 ///
+/// `hints` give symbols the sizes at which alternatives are compared; a symbol without one has a typical size. Any
+/// choice is right at all sizes.
+///
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub fn rewrite(graph: &Graph, target: &Target) -> Result<Rewritten, FusionError> {
+pub fn rewrite(graph: &Graph, target: &Target, hints: &Bindings) -> Result<Rewritten, FusionError> {
     let rules = rules::compiled();
     let mut report = Report::default();
     let mut graph = tidy(graph)?;
     for _ in 0..PASSES {
-        let next = tidy(&pass(&graph, &rules, target, &mut report)?)?;
-        let settled = next.len() == graph.len() && same_operations(&next, &graph);
+        let next = tidy(&pass(&graph, &rules, target, hints, &mut report)?)?;
+        report.unsettled = next.len() != graph.len() || !same_operations(&next, &graph);
         graph = next;
-        if settled {
+        if !report.unsettled {
             break;
         }
     }
@@ -86,10 +99,8 @@ pub fn egraphs(graph: &Graph, target: &Target) -> Result<Vec<String>, FusionErro
     let mut known: Vec<Block> = Vec::new();
     let mut pictures = Vec::new();
     for block in blocks(&tidy(graph)?)? {
-        let alike =
-            |other: &Block| other.constants == block.constants && other.graph == block.graph;
-        if !known.iter().any(alike) {
-            pictures.push(saturate(&block, &rules, target).terms.dot().to_string());
+        if !known.iter().any(|other| other.is_alike(&block)) {
+            pictures.push(saturate(&block, &rules, target, LIMITS).terms.dot().to_string());
             known.push(block);
         }
     }
@@ -105,6 +116,7 @@ fn pass(
     graph: &Graph,
     rules: &[Compiled],
     target: &Target,
+    hints: &Bindings,
     report: &mut Report,
 ) -> Result<Graph, FusionError> {
     let mut result = Graph::new();
@@ -119,34 +131,59 @@ fn pass(
         };
         renamed.insert(id.value(), value);
     }
-    let mut known: Vec<(Block, Graph)> = Vec::new();
+    let mut known: Vec<Equal> = Vec::new();
     for block in blocks(graph)? {
-        report.blocks += 1;
-        let alike = |(other, _): &&(Block, Graph)| {
-            other.constants == block.constants && other.graph == block.graph
+        let number = match known.iter().position(|equal| equal.block.is_alike(&block)) {
+            Some(number) => number,
+            None => {
+                known.push(equal(&block, rules, target, hints, report)?);
+                known.len() - 1
+            }
         };
-        if let Some((_, equal)) = known.iter().find(alike) {
-            splice(&mut result, &mut renamed, &block, equal)?;
-            continue;
-        }
-        let saturated = saturate(&block, rules, target);
-        report.saturated += 1;
-        report.limited += usize::from(saturated.limited);
-        for (rule, count) in &saturated.fired {
-            *report.rules.entry(rule).or_default() += count;
-        }
-        let equal = saturated.cheapest(&block).map_err(|reason| FusionError::Rebuild {
-            name: block.names.first().cloned().unwrap_or_default(),
-            op: "a rewritten block",
-            reason,
-        })?;
-        splice(&mut result, &mut renamed, &block, &equal)?;
-        known.push((block, equal));
+        let Equal { graph, limited, searches_cut, programme, .. } = &known[number];
+        report.blocks += 1;
+        report.limited += usize::from(*limited);
+        report.searches_cut += usize::from(*searches_cut);
+        report.programmes += usize::from(*programme == Programme::Solved);
+        report.programmes_given_up += usize::from(*programme == Programme::GivenUp);
+        splice(&mut result, &mut renamed, &block, graph)?;
     }
     for (name, value) in graph.outputs() {
         result.add_output(name, renamed[value]);
     }
     Ok(result)
+}
+
+/// A block that was rewritten.
+struct Equal {
+    block: Block,
+    graph: Graph,
+    limited: bool,
+    searches_cut: bool,
+    programme: Programme,
+}
+
+/// The cheapest equal of a block; the report counts it and what its rules said.
+fn equal(
+    block: &Block,
+    rules: &[Compiled],
+    target: &Target,
+    hints: &Bindings,
+    report: &mut Report,
+) -> Result<Equal, FusionError> {
+    let saturated = saturate(block, rules, target, LIMITS);
+    report.saturated += 1;
+    for (rule, count) in &saturated.fired {
+        *report.rules.entry(rule).or_default() += count;
+    }
+    let cheapest = saturated.cheapest(block, hints);
+    let (graph, programme) = cheapest.map_err(|reason| FusionError::Rebuild {
+        name: block.names.first().cloned().unwrap_or_default(),
+        op: "a rewritten block",
+        reason,
+    })?;
+    let searches_cut = saturated.terms.analysis.searches_cut > 0;
+    Ok(Equal { block: block.clone(), graph, limited: saturated.limited, searches_cut, programme })
 }
 
 /// Adds a block's equal to the result, between the values that the block stands between.
@@ -186,16 +223,31 @@ fn splice(
 }
 
 impl Report {
-    /// Says so if saturation ended before all was said.
-    pub fn limit(&self) -> Option<String> {
-        let Self { blocks, limited, .. } = self;
-        (*limited > 0).then(|| format!("{limited} of {blocks} blocks were rewritten up to a limit"))
+    /// Says where a limit ended the work before all was said.
+    pub fn limits(&self) -> Vec<String> {
+        let Self { blocks, limited, searches_cut, .. } = self;
+        let mut said = Vec::new();
+        let mut count = |number: usize, what: &str| {
+            if number > 0 {
+                said.push(format!("{number} of {blocks} blocks {what}"));
+            }
+        };
+        count(*limited, "were rewritten up to a limit");
+        count(*searches_cut, "were searched for attention up to a limit");
+        if self.unsettled {
+            said.push(format!(
+                "rewriting ended after {PASSES} passes, the last of which still changed something"
+            ));
+        }
+        said
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} blocks, {} unlike the others", self.blocks, self.saturated)?;
+        let Self { programmes, programmes_given_up, .. } = self;
+        writeln!(f, "{programmes} chosen by programmes, {programmes_given_up} by greed alone")?;
         for (rule, count) in &self.rules {
             writeln!(f, "{rule} ×{count}")?;
         }

@@ -52,16 +52,20 @@ pub(crate) const fn law(name: &'static str, make: fn(&mut Site<'_>) -> Option<Id
 /// What must hold of a variable of a pattern.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Given {
-    /// It is a constant, all of whose elements are this number, to the precision of their type.
+    /// It is a constant, all of whose elements are this number, rounded to their type.
     Is(&'static str, f64),
+    /// It is a constant, all of whose elements are this number as a person types it: to five digits.
+    About(&'static str, f64),
     /// It is a constant, all of whose elements are one number.
     Scalar(&'static str),
     /// It is made of constants alone.
     Constant(&'static str),
     /// It is not.
     Computed(&'static str),
-    /// Its elements are floats.
+    /// Its elements are real numbers that are computed with, not only stored.
     Float(&'static str),
+    /// Its elements are such numbers of at most 32 bits: what is computed in `f32`, with attributes in `f32`.
+    Single(&'static str),
 }
 
 /// A rule with its pattern in every order that it stands for.
@@ -196,16 +200,20 @@ impl Site<'_> {
         let types = |id| self.terms.types(id);
         if types(a).is_some() && types(a) == types(b) {
             self.news |= self.terms.union(a, b);
+        } else {
+            self.terms.analysis.refused += 1;
         }
     }
 
     fn holds(&self, given: Given) -> bool {
         match given {
             Given::Is(name, expected) => self.is(self.var(name), expected),
+            Given::About(name, expected) => self.is_about(self.var(name), expected),
             Given::Scalar(name) => self.number(self.var(name)).is_some(),
             Given::Constant(name) => self.terms.is_constant(self.var(name)),
             Given::Computed(name) => !self.terms.is_constant(self.var(name)),
-            Given::Float(name) => self.dtype(self.var(name)).is_some_and(DType::is_float),
+            Given::Float(name) => self.dtype(self.var(name)).and_then(digits).is_some(),
+            Given::Single(name) => self.is_single(self.var(name)),
         }
     }
 
@@ -228,29 +236,38 @@ impl Site<'_> {
         self.terms.elements(id).and_then(splat)
     }
 
-    /// The numbers that stand in this graph in the element type of `like`.
-    pub(crate) fn numbers(&self, like: Id) -> impl Iterator<Item = f64> {
-        let dtype = self.dtype(like);
-        let known = self.terms.analysis.literals.iter();
-        known.filter(move |tensor| Some(tensor.dtype()) == dtype).filter_map(splat)
+    /// Whether all elements of a constant are this number, rounded to their type.
+    pub(crate) fn is(&self, id: Id, expected: f64) -> bool {
+        let Some(number) = self.number(id) else { return false };
+        let rounded = self.dtype(id).and_then(|dtype| rounded(dtype, expected));
+        number == rounded.unwrap_or(expected)
     }
 
-    /// Whether all elements of a constant are this number: exactly where every type holds it, else to the
-    /// precision of theirs.
-    pub(crate) fn is(&self, id: Id, expected: f64) -> bool {
-        let precision = match self.dtype(id) {
-            _ if (expected * 16.0).fract() == 0.0 => 0.0,
-            Some(DType::F16) => 1e-3,
-            Some(DType::BF16) => 8e-3,
-            _ => 1e-5,
-        };
+    /// Whether all elements of a constant are this number to five digits, or as near to it as their type allows. In
+    /// `f64` people give all digits.
+    fn is_about(&self, id: Id, expected: f64) -> bool {
+        let Some(digits) = self.dtype(id).and_then(digits) else { return false };
+        let precision = if digits > 24 { 0.0_f64 } else { 1e-5 };
+        let precision = precision.max(0.5_f64.powi(digits - 1));
         self.number(id).is_some_and(|x| (x - expected).abs() <= precision * expected.abs())
+    }
+
+    /// Whether elements are real numbers that are computed with in `f32`.
+    pub(crate) fn is_single(&self, id: Id) -> bool {
+        self.dtype(id).and_then(digits).is_some_and(|digits| digits <= 24)
+    }
+
+    /// A number as an attribute in `f32` of an operation on values like this; `None` where the operation computes in
+    /// `f64` and the attribute would be another number.
+    pub(crate) fn attribute(&self, like: Id, number: f64) -> Option<f32> {
+        let narrow = number as f32;
+        (self.is_single(like) || f64::from(narrow) == number).then_some(narrow)
     }
 
     /// The operation whose attributes a variable is bound to.
     pub(crate) fn attributes(&self, name: &str) -> Option<Op> {
         match self.terms[self.var(name)].data {
-            Fact::Attributes(number) => Some(self.terms.analysis.ops[number as usize].clone()),
+            Fact::Attributes(number) => Some(self.terms.analysis.op(number).clone()),
             Fact::Absent | Fact::Values { .. } => None,
         }
     }
@@ -318,6 +335,45 @@ impl Site<'_> {
             _ => return None,
         };
         Some(add_literal(self.terms, &tensor))
+    }
+}
+
+/// The binary digits of the numbers of a type, the leading one counted; `None`: they are no real numbers, or are
+/// only stored, never computed with.
+pub(crate) fn digits(dtype: DType) -> Option<i32> {
+    use DType::{
+        BF16, Bool, F4E2M1, F8E4M3Fn, F8E4M3FnUz, F8E5M2, F8E5M2FnUz, F8E8M0, F16, F32, F64, I2,
+        I4, I8, I16, I32, I64, U2, U4, U8, U16, U32, U64,
+    };
+    match dtype {
+        F64 => Some(53),
+        F32 => Some(24),
+        F16 => Some(11),
+        BF16 => Some(8),
+        F8E4M3Fn | F8E4M3FnUz | F8E5M2 | F8E5M2FnUz | F8E8M0 | F4E2M1 => None,
+        I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64 | Bool | I4 | U4 | I2 | U2 => None,
+    }
+}
+
+/// The largest finite number of a type that is computed with.
+pub(crate) fn largest(dtype: DType) -> Option<f64> {
+    match dtype {
+        DType::F64 => Some(f64::MAX),
+        DType::F32 => Some(f64::from(f32::MAX)),
+        DType::F16 => Some(f64::from(f16::MAX)),
+        DType::BF16 => Some(f64::from(bf16::MAX)),
+        _ => None,
+    }
+}
+
+/// The number as this type holds it; `None` where it is none of the types that are computed with.
+pub(crate) fn rounded(dtype: DType, number: f64) -> Option<f64> {
+    match dtype {
+        DType::F64 => Some(number),
+        DType::F32 => Some(f64::from(number as f32)),
+        DType::F16 => Some(f64::from(f16::from_f64(number))),
+        DType::BF16 => Some(f64::from(bf16::from_f64(number))),
+        _ => None,
     }
 }
 

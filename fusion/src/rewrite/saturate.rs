@@ -2,21 +2,28 @@
 //! cheapest graph is read back.
 
 use super::block::Block;
-use super::extract::{Choice, extract};
+use super::extract::{Choice, Extracted, Programme, extract};
 use super::language::{Facts, Head, Term, Terms, add_literal, add_operation, operation};
 use super::rule::Compiled;
 use egg::{EGraph, Id};
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::infer::InferError;
 use graphene_frontend::op::Op;
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeMap;
 
-/// Rounds of searching and applying all rules.
-const ROUNDS: usize = 16;
+/// Where saturation ends before all is said.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Rounds of searching and applying all rules.
+    pub(crate) rounds: usize,
+    /// E-nodes at which nothing more is applied.
+    pub(crate) nodes: usize,
+}
 
-/// E-nodes at which no further round begins.
-const NODES: usize = 20_000;
+/// What blocks of real models are far from.
+pub(crate) const LIMITS: Limits = Limits { rounds: 16, nodes: 20_000 };
 
 /// A block as an e-graph.
 pub(crate) struct Saturated {
@@ -34,16 +41,17 @@ pub(crate) struct Saturated {
 }
 
 /// The e-graph of a block, under all that the rules say about it.
-pub(crate) fn saturate(block: &Block, rules: &[Compiled], target: &Target) -> Saturated {
+pub(crate) fn saturate(
+    block: &Block,
+    rules: &[Compiled],
+    target: &Target,
+    limits: Limits,
+) -> Saturated {
     let mut saturated = encode(block, target.kind == Kind::Cpu);
-    loop {
-        let before = saturated.terms.total_size();
-        if !round(&mut saturated, rules) {
-            break;
-        }
+    while round(&mut saturated, rules, limits) {
         saturated.rounds += 1;
-        if saturated.rounds == ROUNDS || before.max(saturated.terms.total_size()) > NODES {
-            saturated.limited = true;
+        saturated.limited |= saturated.rounds >= limits.rounds;
+        if saturated.limited {
             break;
         }
     }
@@ -53,11 +61,15 @@ pub(crate) fn saturate(block: &Block, rules: &[Compiled], target: &Target) -> Sa
 }
 
 /// Searches all rules, then applies all matches; whether anything was new.
-fn round(saturated: &mut Saturated, rules: &[Compiled]) -> bool {
+fn round(saturated: &mut Saturated, rules: &[Compiled], limits: Limits) -> bool {
     let matches: Vec<_> = rules.iter().map(|rule| rule.search(&saturated.terms)).collect();
     let mut news = false;
-    for (rule, matches) in rules.iter().zip(matches) {
+    'rules: for (rule, matches) in rules.iter().zip(matches) {
         for place in &matches {
+            if saturated.terms.total_size() > limits.nodes {
+                saturated.limited = true;
+                break 'rules;
+            }
             if rule.apply(&mut saturated.terms, place) {
                 *saturated.fired.entry(rule.rule.name).or_default() += 1;
                 news = true;
@@ -72,7 +84,7 @@ fn encode(block: &Block, rounds_steps: bool) -> Saturated {
     let graph = &block.graph;
     let inputs = graph.inputs().iter().zip(&block.constants);
     let inputs = inputs.map(|(id, constant)| (graph.ty(id.value()).clone(), *constant)).collect();
-    let mut terms = EGraph::new(Facts { inputs, rounds_steps, ..Facts::default() });
+    let mut terms = EGraph::new(Facts::new(inputs, rounds_steps));
     let mut values: BTreeMap<ValueId, Id> = BTreeMap::new();
     let mut named = Vec::new();
     let mut number = 0;
@@ -106,12 +118,16 @@ fn encode(block: &Block, rounds_steps: bool) -> Saturated {
 }
 
 impl Saturated {
-    /// The cheapest graph that gives the block's outputs.
+    /// The cheapest graph that gives the block's outputs, and what came of the programme that looked for it.
     ///
     /// # Errors
     /// [`InferError`] if an operation refuses its inputs: a defect of inference.
-    pub(crate) fn cheapest(&self, block: &Block) -> Result<Graph, InferError> {
-        let choice = extract(&self.terms, &self.roots);
+    pub(crate) fn cheapest(
+        &self,
+        block: &Block,
+        hints: &Bindings,
+    ) -> Result<(Graph, Programme), InferError> {
+        let Extracted { choice, programme } = extract(&self.terms, &self.roots, hints);
         let mut decoder = Decoder {
             terms: &self.terms,
             choice: &choice,
@@ -129,7 +145,7 @@ impl Saturated {
             let value = decoder.value(root, &name)?;
             decoder.graph.add_output("", value);
         }
-        Ok(decoder.graph)
+        Ok((decoder.graph, programme))
     }
 
     /// Names by today's classes.

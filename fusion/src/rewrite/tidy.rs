@@ -4,6 +4,8 @@ use crate::FusionError;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::HashMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
 
 /// The graph with common subexpressions shared and dead operations dropped. Inputs and outputs stay.
 ///
@@ -13,8 +15,8 @@ pub fn tidy(graph: &Graph) -> Result<Graph, FusionError> {
     let live = live_nodes(graph);
     let mut result = Graph::new();
     let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
-    // Candidates for sharing, by name and inputs.
-    let mut seen: HashMap<(&str, Vec<Option<ValueId>>), Vec<NodeId>> = HashMap::new();
+    // Candidates for sharing, by a hash of what they do, and inputs.
+    let mut seen: HashMap<(u64, Vec<Option<ValueId>>), Vec<NodeId>> = HashMap::new();
     for (id, node) in graph.nodes() {
         if node.op() == &Op::Input {
             renamed.insert(
@@ -33,7 +35,7 @@ pub fn tidy(graph: &Graph) -> Result<Graph, FusionError> {
             continue;
         }
         let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| renamed[&v])).collect();
-        let candidates = seen.entry((node.op().name(), inputs.clone())).or_default();
+        let candidates = seen.entry((digest(node.op()), inputs.clone())).or_default();
         let same = candidates.iter().copied().find(|&c| result.node(c).op() == node.op());
         let new = match same {
             Some(same) => same,
@@ -53,6 +55,20 @@ pub fn tidy(graph: &Graph) -> Result<Graph, FusionError> {
         result.add_output(name, renamed[value]);
     }
     Ok(result)
+}
+
+/// A hash of an operation and its attributes: equal operations have one, others hardly ever.
+fn digest(op: &Op) -> u64 {
+    struct Text(DefaultHasher);
+    impl fmt::Write for Text {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.write(text.as_bytes());
+            Ok(())
+        }
+    }
+    let mut text = Text(DefaultHasher::new());
+    fmt::write(&mut text, format_args!("{op:?}")).expect("hashing never fails");
+    text.0.finish()
 }
 
 /// Which nodes some output needs.

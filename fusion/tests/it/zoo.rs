@@ -2,6 +2,7 @@
 
 use crate::{plan, sizes};
 use bytes::Bytes;
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::import::{ExternalData, ExternalDataError, ImportOptions, import};
 use graphene_fusion::groups::{Family, Groups};
@@ -27,7 +28,7 @@ fn models() -> impl Iterator<Item = (String, Graph)> {
     rows.map(move |(name, options)| {
         let model = build(name, &options).unwrap();
         let graph = import(model.encode(), &zeros, &ImportOptions::default()).unwrap().graph;
-        (name.to_owned(), rewrite(&graph, &Target::cpu(2)).unwrap().graph)
+        (name.to_owned(), rewrite(&graph, &Target::cpu(2), &Bindings::new()).unwrap().graph)
     })
 }
 

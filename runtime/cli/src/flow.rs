@@ -148,6 +148,11 @@ fn start_report(loaded: &Loaded, plans: &Plans, device: report::Device, target: 
     for (_, node) in plans.fused.graph.nodes().filter(|(_, node)| !is_source(node.op())) {
         *histogram.entry(node.op().name()).or_default() += 1;
     }
+    let planning = &plans.fused;
+    let partitioning = planning.groups.notes().iter().map(ToString::to_string);
+    let partitioning =
+        partitioning.map(|note| note.strip_prefix("note: ").map_or(note.clone(), str::to_owned));
+    let limits = planning.report.limits().into_iter().chain(partitioning);
     Report {
         schema: Report::SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
@@ -174,7 +179,7 @@ fn start_report(loaded: &Loaded, plans: &Plans, device: report::Device, target: 
         gates: Vec::new(),
         rewriting: None,
         explain: None,
-        notes: loaded.notes.iter().cloned().chain(plans.fused.report.limit()).collect(),
+        notes: loaded.notes.iter().cloned().chain(limits).collect(),
         exit_code: 0,
     }
 }

@@ -1,7 +1,7 @@
 //! Algebra: neutral elements, powers, and constants that scale.
 
 use crate::rewrite::rule::Given::{Computed, Float, Is, Scalar};
-use crate::rewrite::rule::{Rule, Site, rule};
+use crate::rewrite::rule::{Rule, Site, digits, rule};
 use egg::Id;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Op, Unary};
@@ -45,38 +45,39 @@ fn inverse_root(s: &mut Site<'_>) -> Option<Id> {
     s.unary(Unary::Reciprocal, root)
 }
 
-/// `x` times a number, or times one that is known and the same but for rounding; itself where that is one. Scales
-/// that undo each other would otherwise give ever new numbers.
+/// `x` times a number; itself where that rounds to one. Scales that undo each other would otherwise give ever new
+/// numbers.
 pub(super) fn scaled(s: &mut Site<'_>, x: Id, by: f64) -> Option<Id> {
-    let rounding = match s.dtype(x)? {
-        DType::F64 => 1e-15,
-        DType::F16 => 2e-3,
-        DType::BF16 => 1.6e-2,
-        _ => 5e-7,
-    };
-    if (by - 1.0).abs() < rounding {
+    let dtype = s.dtype(x)?;
+    // Half a unit in the last place of one.
+    if (by - 1.0).abs() <= 0.5_f64.powi(digits(dtype)?) {
         return Some(x);
     }
-    let by = moderate(s, x, by)?;
-    let near = s.numbers(x).find(|known| (known - by).abs() <= rounding * by.abs());
-    let by = s.scalar(x, near.unwrap_or(by))?;
+    let by = s.scalar(x, moderate(dtype, by)?)?;
     s.binary(Binary::Mul, x, by)
 }
 
-/// The number, if scaling by it may come earlier or later: larger ones, the fills of masks, overflow in one order
-/// and not in the other.
-fn moderate(s: &Site<'_>, like: Id, number: f64) -> Option<f64> {
-    let most = match s.dtype(like)? {
-        DType::F64 => 1e150,
+/// The number, if what is scaled by it, or by its inverse, keeps its digits: what is far from one overflows in one
+/// order and not in the other, fills of masks among it, and zero forgets what it scales.
+fn moderate(dtype: DType, number: f64) -> Option<f64> {
+    let most = match dtype {
+        DType::F64 => 1e60,
         DType::F16 => 256.0,
-        _ => 1e19,
+        DType::F32 | DType::BF16 => 1e8,
+        _ => return None,
     };
-    (number.abs() <= most).then_some(number)
+    (1.0 / most..=most).contains(&number.abs()).then_some(number)
 }
 
 /// The number that a variable is, if it is a moderate one.
 fn scale(s: &Site<'_>, name: &str) -> Option<f64> {
-    moderate(s, s.var(name), s.number(s.var(name))?)
+    moderate(s.dtype(s.var(name))?, s.number(s.var(name))?)
+}
+
+/// A scale that a product may be multiplied by after it is made. Not in `f16`, where products of what was to be scaled
+/// down soon overflow.
+fn outer_scale(s: &Site<'_>, name: &str) -> Option<f64> {
+    scale(s, name).filter(|_| s.dtype(s.root) != Some(DType::F16))
 }
 
 fn scale_by_inverse(s: &mut Site<'_>) -> Option<Id> {
@@ -85,18 +86,27 @@ fn scale_by_inverse(s: &mut Site<'_>) -> Option<Id> {
 }
 
 fn scale_twice(s: &mut Site<'_>) -> Option<Id> {
+    // One number is enough: where rounding gives a second one, their quotient would give ever more.
+    let x = s.terms.find(s.var("x"));
+    let known = s.operations(s.root, "Mul").into_iter().any(|(_, inputs)| match inputs[..] {
+        [Some(a), Some(b)] => s.terms.find(a) == x && s.number(b).is_some(),
+        _ => false,
+    });
+    if known || s.terms.find(s.root) == x {
+        return None;
+    }
     let by = scale(s, "a")? * scale(s, "b")?;
     scaled(s, s.var("x"), by)
 }
 
 fn scale_last(s: &mut Site<'_>) -> Option<Id> {
-    let by = scale(s, "c")?;
+    let by = outer_scale(s, "c")?;
     let product = s.binary(Binary::Mul, s.var("x"), s.var("y"))?;
     scaled(s, product, by)
 }
 
 fn scaled_product(s: &mut Site<'_>, a: &str, b: &str) -> Option<Id> {
-    let by = scale(s, "c")?;
+    let by = outer_scale(s, "c")?;
     let product = s.add(Op::MatMul, &[s.var(a), s.var(b)])?;
     scaled(s, product, by)
 }

@@ -124,47 +124,67 @@ fn is_pointwise(op: &Op) -> bool {
     matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. })
 }
 
-/// The operands before a change of view that all of them go through; single numbers go through any.
-fn before<'a>(s: &Site<'_>, name: &str, fits: impl Fn(&Op) -> bool + 'a) -> Option<(Vec<Id>, Op)> {
-    let op = s.op.as_ref().filter(|op| is_pointwise(op))?;
-    let _ = op;
-    let mut sources = Vec::with_capacity(s.inputs.len());
-    let mut view = None;
+/// A pointwise operation and its operands before the change of view that they go through: each is what `source` says
+/// of it, single numbers pass. All that are of the view must have one shape, the last that is returned.
+fn before(
+    s: &mut Site<'_>,
+    source: impl Fn(&mut Site<'_>, Id) -> Option<Source>,
+) -> Option<(Op, Vec<Id>, Option<Vec<Dim>>)> {
+    let op = s.op.clone().filter(is_pointwise)?;
+    let mut operands = Vec::with_capacity(s.inputs.len());
     let mut from: Option<Vec<Dim>> = None;
-    for input in &s.inputs {
-        let input = (*input)?;
-        if s.ty(input)?.elements() == 1 {
-            sources.push(input);
-            continue;
-        }
-        let alike =
-            |(own, _): &(Op, Vec<Option<Id>>)| fits(own) && view.as_ref().is_none_or(|v| v == own);
-        let (own, x) = s.operations(input, name).into_iter().find(alike)?;
-        let x = x.first().copied().flatten()?;
-        if from.as_ref().is_some_and(|from| Some(from) != s.shape(x).as_ref()) {
-            return None;
-        }
-        from = s.shape(x);
-        view = Some(own);
-        sources.push(x);
+    for input in s.inputs.clone() {
+        let input = input?;
+        let operand = match source(s, input) {
+            Some(Source::Viewed(x)) => {
+                let shape = s.shape(x)?;
+                if from.get_or_insert_with(|| shape.clone()) != &shape {
+                    return None;
+                }
+                x
+            }
+            Some(Source::Passes(x)) => x,
+            None if is_single(s, input) => input,
+            None => return None,
+        };
+        // A single number goes with values of any rank.
+        operands.push(if is_single(s, operand) {
+            s.reshape(operand, Vec::new())?
+        } else {
+            operand
+        });
     }
-    Some((sources, view?))
+    Some((op, operands, from))
 }
 
-/// A single number as an operand of a value of any rank.
-fn numbers_as_scalars(s: &mut Site<'_>, sources: Vec<Id>) -> Option<Vec<Id>> {
-    let scalar = |id: Id, s: &mut Site<'_>| {
-        let single = s.ty(id)?.elements() == 1;
-        if single { s.reshape(id, Vec::new()) } else { Some(id) }
-    };
-    sources.into_iter().map(|id| scalar(id, s)).collect()
+/// An operand before a change of view.
+enum Source {
+    /// What was changed.
+    Viewed(Id),
+    /// What stands beside that.
+    Passes(Id),
+}
+
+fn is_single(s: &Site<'_>, id: Id) -> bool {
+    s.ty(id).is_some_and(|ty| ty.elements() == 1)
+}
+
+/// What a class is this change of view of.
+fn under(s: &Site<'_>, id: Id, view: &Op) -> Option<Id> {
+    let views = s.operations(id, view.name()).into_iter();
+    views.filter(|(op, _)| op == view).find_map(|(_, x)| x[0])
 }
 
 /// A function of broadcast values is the broadcast function of the values.
 fn pointwise_of_expands(s: &mut Site<'_>) -> Option<Id> {
-    let (sources, view) = before(s, "Expand", |_| true)?;
-    let sources = numbers_as_scalars(s, sources)?;
-    let inner = s.add(s.op.clone()?, &sources)?;
+    let wide = s.inputs.iter().flatten().filter(|id| !is_single(s, **id));
+    let view = wide.flat_map(|&id| s.operations(id, "Expand")).next()?.0;
+    let expanded = |s: &mut Site<'_>, id| {
+        let x = if is_single(s, id) { None } else { under(s, id, &view) };
+        x.map(Source::Viewed)
+    };
+    let (op, operands, _) = before(s, expanded)?;
+    let inner = s.add(op, &operands)?;
     s.add(view, &[inner])
 }
 
@@ -185,75 +205,56 @@ fn pointwise_broadcasts(s: &mut Site<'_>) -> Option<Id> {
 /// A function of reshaped values is the reshaped function of the values; what broadcasts along the last dim
 /// alone goes through where that dim stays.
 fn pointwise_of_reshapes(s: &mut Site<'_>) -> Option<Id> {
-    let op = s.op.clone().filter(is_pointwise)?;
     let to = s.shape(s.root)?;
-    let mut sources = Vec::with_capacity(s.inputs.len());
-    let mut from: Option<Vec<Dim>> = None;
-    for input in s.inputs.clone() {
-        let input = input?;
-        let shape = s.shape(input)?;
-        let single = s.ty(input)?.elements() == 1;
-        let row = shape.len() == 1 && shape.last() == to.last() && to.len() > 1;
-        let source = s.operations(input, "Reshape").into_iter().find_map(|(_, x)| x[0]);
-        match source {
-            Some(x) if shape == to && !row => {
-                let own = s.shape(x)?;
-                if from.as_ref().is_some_and(|from| *from != own) {
-                    return None;
-                }
-                from = Some(own);
-                sources.push(x);
-            }
-            _ if single || row => sources.push(input),
-            _ => return None,
+    let reshaped = |s: &mut Site<'_>, id| {
+        let shape = s.shape(id)?;
+        if shape.len() == 1 && shape.last() == to.last() && to.len() > 1 {
+            return Some(Source::Passes(id));
         }
-    }
+        let x = s.operations(id, "Reshape").into_iter().find_map(|(_, x)| x[0]);
+        x.filter(|_| shape == to).map(Source::Viewed)
+    };
+    let (op, operands, from) = before(s, reshaped)?;
     let from = from?;
-    let rows =
-        s.inputs.iter().flatten().any(|&id| s.shape(id).is_some_and(|shape| shape.len() == 1));
+    let rows = s.inputs.iter().flatten().any(|&id| s.ty(id).is_some_and(|ty| ty.rank() == 1));
     if rows && from.last() != to.last() {
         return None;
     }
-    let sources = numbers_as_scalars(s, sources)?;
-    let inner = s.add(op, &sources)?;
+    let inner = s.add(op, &operands)?;
     s.reshape(inner, to)
 }
 
 /// A function of values transposed alike is the transposed function of the values; constants are transposed the
 /// other way.
 fn pointwise_of_transposes(s: &mut Site<'_>) -> Option<Id> {
-    let op = s.op.clone().filter(is_pointwise)?;
-    let transposed = |id: Id| s.operations(id, "Transpose").into_iter().map(|(op, x)| (op, x[0]));
     let computed = s.inputs.iter().flatten().filter(|id| !s.terms.is_constant(**id));
-    let view = computed.flat_map(|&id| transposed(id)).next()?.0;
-    let order = perm(Some(view.clone()))?;
-    let mut back = vec![0; order.len()];
-    for (place, &axis) in order.iter().enumerate() {
-        back[axis] = place;
-    }
-    let mut sources = Vec::with_capacity(s.inputs.len());
-    for input in s.inputs.clone() {
-        let input = input?;
-        let alike = |(op, _): &(Op, Vec<Option<Id>>)| *op == view;
-        let source = s.operations(input, "Transpose").into_iter().find(alike);
-        let shape = s.shape(input)?;
-        sources.push(if s.ty(input)?.elements() == 1 {
-            input
-        } else if let Some((_, x)) = source {
-            x[0]?
-        } else if s.terms.is_constant(input) && shape.len() <= order.len() {
-            let ones = vec![Dim::from(1); order.len() - shape.len()];
-            let whole = s.reshape(input, [ones, shape].concat())?;
-            s.transpose(whole, back.clone())?
-        } else {
+    let view = computed.flat_map(|&id| s.operations(id, "Transpose")).next()?.0;
+    let back = inverse(&perm(Some(view.clone()))?);
+    let transposed = |s: &mut Site<'_>, id| {
+        if is_single(s, id) {
             return None;
-        });
-    }
-    let sources = numbers_as_scalars(s, sources)?;
-    let inner = s.add(op, &sources)?;
+        }
+        if let Some(x) = under(s, id, &view) {
+            return Some(Source::Passes(x));
+        }
+        let shape = s.shape(id).filter(|own| s.terms.is_constant(id) && own.len() <= back.len())?;
+        let ones = vec![Dim::from(1); back.len() - shape.len()];
+        let whole = s.reshape(id, [ones, shape].concat())?;
+        s.transpose(whole, back.clone()).map(Source::Passes)
+    };
+    let (op, operands, _) = before(s, transposed)?;
+    let inner = s.add(op, &operands)?;
     s.add(view, &[inner])
 }
 
+/// The order that undoes an order of axes.
+pub(super) fn inverse(perm: &[usize]) -> Vec<usize> {
+    let mut back = vec![0; perm.len()];
+    for (place, &axis) in perm.iter().enumerate() {
+        back[axis] = place;
+    }
+    back
+}
 /// A reduction that drops its dims, and a reshape that puts them back, is one that keeps them.
 fn reduction_kept(s: &mut Site<'_>) -> Option<Id> {
     let Some(Op::Reshape(to)) = s.op.clone() else { return None };

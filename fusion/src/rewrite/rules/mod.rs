@@ -8,6 +8,7 @@ mod layout;
 mod norm;
 mod product;
 mod recurrent;
+mod scores;
 
 use super::rule::{Compiled, Rule};
 

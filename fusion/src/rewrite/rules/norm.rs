@@ -1,6 +1,7 @@
 //! Normalisations from means, squares and roots. The bare norm is recognised first; scale and bias join it.
 
-use crate::rewrite::rule::Given::{Computed, Constant, Float, Scalar};
+use super::layout::inverse;
+use crate::rewrite::rule::Given::{Computed, Constant, Float, Scalar, Single};
 use crate::rewrite::rule::{Rule, Site, rule};
 use egg::Id;
 use graphene_frontend::dim::Dim;
@@ -10,12 +11,12 @@ use graphene_frontend::op::{Binary, Op, ReduceOp};
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
     rule("layer-norm",         "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (ReduceMean ?a (Mul (Sub ?x (ReduceMean ?a ?x)) (Sub ?x (ReduceMean ?a ?x)))) ?e)))",
-         &[Scalar("e"), Float("x")], layer_norm),
+         &[Scalar("e"), Single("x")], layer_norm),
     rule("layer-norm-moments", "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (Sub (ReduceMean ?a (Mul ?x ?x)) (Mul (ReduceMean ?a ?x) (ReduceMean ?a ?x))) ?e)))",
-         &[Scalar("e"), Float("x")], layer_norm_of_moments),
+         &[Scalar("e"), Single("x")], layer_norm_of_moments),
     rule("layer-norm-scale",   "(Mul~ (out0 (LayerNorm ?a ?x absent absent)) ?g)", &[Constant("g")], |s| affine(s, true, &["g"])),
     rule("layer-norm-bias",    "(Add~ (out0 (LayerNorm ?a ?x ?g absent)) ?b)", &[Constant("b")], |s| affine(s, true, &["g", "b"])),
-    rule("rms-norm",           "(Div ?x (Sqrt (Add (ReduceMean ?a (Mul ?x ?x)) ?e)))", &[Scalar("e"), Float("x")], rms_norm),
+    rule("rms-norm",           "(Div ?x (Sqrt (Add (ReduceMean ?a (Mul ?x ?x)) ?e)))", &[Scalar("e"), Single("x")], rms_norm),
     rule("rms-norm-scale",     "(Mul~ (RmsNorm ?a ?x absent) ?g)", &[Constant("g")], |s| affine(s, false, &["g"])),
     rule("rms-norm-narrowed",  "(Cast ?n (RmsNorm ?a (Cast ?w ?x) absent))", &[], norm_narrowed),
     rule("layer-norm-narrowed", "(Cast ?n (out0 (LayerNorm ?a (Cast ?w ?x) absent absent)))", &[], norm_narrowed),
@@ -37,7 +38,7 @@ fn trailing(s: &Site<'_>) -> Option<usize> {
 }
 
 fn layer_norm(s: &mut Site<'_>) -> Option<Id> {
-    let epsilon = s.number(s.var("e"))? as f32;
+    let epsilon = s.attribute(s.var("x"), s.number(s.var("e"))?)?;
     match trailing(s) {
         Some(axis) => s.add(Op::LayerNorm { axis, epsilon }, &[s.var("x")]),
         None => layer_norm_inside(s, epsilon),
@@ -51,10 +52,7 @@ fn layer_norm_inside(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
     };
     let ([inside], rank) = (axes.as_slice(), s.ty(s.var("x"))?.rank()) else { return None };
     let perm: Vec<usize> = (0..rank).filter(|axis| axis != inside).chain([*inside]).collect();
-    let mut back = vec![0; rank];
-    for (place, &axis) in perm.iter().enumerate() {
-        back[axis] = place;
-    }
+    let back = inverse(&perm);
     let x = s.transpose(s.var("x"), perm)?;
     let y = s.add(Op::LayerNorm { axis: rank - 1, epsilon }, &[x])?;
     s.transpose(y, back)
@@ -68,7 +66,7 @@ fn layer_norm_of_moments(s: &mut Site<'_>) -> Option<Id> {
 
 fn rms_norm(s: &mut Site<'_>) -> Option<Id> {
     let axis = trailing(s)?;
-    let epsilon = s.number(s.var("e"))? as f32;
+    let epsilon = s.attribute(s.var("x"), s.number(s.var("e"))?)?;
     s.add(Op::RmsNorm { axis, epsilon }, &[s.var("x")])
 }
 
@@ -106,8 +104,12 @@ fn norm_narrowed(s: &mut Site<'_>) -> Option<Id> {
     if narrow { s.add(op, &[x]) } else { None }
 }
 
-/// A weight is multiplied last, where the norm takes it.
+/// A weight is multiplied last, where the norm takes it. In `f16` a quotient that was to be scaled down overflows,
+/// unless it is one by a root, as in norms.
 fn weight_last(s: &mut Site<'_>) -> Option<Id> {
+    if s.dtype(s.root)? == DType::F16 && s.operations(s.var("r"), "Sqrt").is_empty() {
+        return None;
+    }
     let quotient = s.binary(Binary::Div, s.var("x"), s.var("r"))?;
     s.binary(Binary::Mul, quotient, s.var("g"))
 }

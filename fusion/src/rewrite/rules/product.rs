@@ -1,6 +1,6 @@
 //! Products: projections of one value become one product.
 
-use crate::rewrite::language::{Head, Known};
+use crate::rewrite::language::Known;
 use crate::rewrite::rule::{Rule, Site, law};
 use egg::Id;
 use graphene_frontend::dim::Dim;
@@ -67,7 +67,7 @@ fn merged(s: &mut Site<'_>, x: Id, projections: &[Projection]) -> Option<Id> {
 /// The products of a value with constant weights, by the order in which they came.
 fn projections(s: &Site<'_>, x: Id) -> Vec<Projection> {
     let mut found: Vec<Projection> = Vec::new();
-    for class in classes_of(s, "MatMul") {
+    for class in readers(s, x) {
         for (_, inputs) in s.operations(class, "MatMul") {
             let (Some(a), Some(weight)) = (inputs[0], inputs[1]) else { continue };
             let weight = s.terms.find(weight);
@@ -80,9 +80,9 @@ fn projections(s: &Site<'_>, x: Id) -> Vec<Projection> {
     found
 }
 
-fn classes_of(s: &Site<'_>, name: &'static str) -> BTreeSet<Id> {
-    let classes = s.terms.classes_for_op(&Head::Op(name));
-    classes.into_iter().flatten().map(|id| s.terms.find(id)).collect()
+/// The classes of the operations that read a class.
+fn readers(s: &Site<'_>, id: Id) -> BTreeSet<Id> {
+    s.terms[id].parents().map(|reader| s.terms.find(reader)).collect()
 }
 
 fn projection(s: &Site<'_>, product: Id, weight: Id) -> Option<Projection> {
@@ -93,7 +93,7 @@ fn projection(s: &Site<'_>, product: Id, weight: Id) -> Option<Projection> {
         return None;
     }
     let width = ty.shape[1].known()?;
-    for sum in classes_of(s, "Add") {
+    for sum in readers(s, product) {
         for (_, inputs) in s.operations(sum, "Add") {
             let (a, bias) = (inputs[0]?, inputs[1]?);
             let of_product = s.terms.find(a) == product && s.terms.is_constant(bias);

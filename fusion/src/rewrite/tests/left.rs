@@ -34,9 +34,15 @@ enum Built {
     Values(Vec<Id>),
 }
 
-/// Terms that hold the patterns, and nothing else.
-pub(super) fn build(lefts: &[&str], bound: &[(&'static str, Bound)], dtype: DType) -> Terms {
-    let mut terms: Terms = EGraph::new(Facts::default());
+/// Terms that hold the patterns, and nothing else, and the class of each pattern.
+pub(super) fn build(
+    lefts: &[&str],
+    bound: &[(&'static str, Bound)],
+    dtype: DType,
+    rounds_steps: bool,
+) -> (Terms, Vec<Id>) {
+    let mut terms: Terms = EGraph::new(Facts::new(Vec::new(), rounds_steps));
+    let mut roots = Vec::with_capacity(lefts.len());
     let mut values: BTreeMap<String, Built> = BTreeMap::new();
     for (name, what) in bound {
         values.insert(format!("?{name}"), leaf(&mut terms, what, dtype));
@@ -58,9 +64,13 @@ pub(super) fn build(lefts: &[&str], bound: &[(&'static str, Bound)], dtype: DTyp
             };
             built.push(new);
         }
+        match built.last() {
+            Some(Built::Values(values)) => roots.push(values[0]),
+            Some(Built::Attributes(_) | Built::Absent) | None => panic!("{left} is no value"),
+        }
     }
     terms.rebuild();
-    terms
+    (terms, roots)
 }
 
 fn leaf(terms: &mut Terms, what: &Bound, row: DType) -> Built {
@@ -80,8 +90,8 @@ fn leaf(terms: &mut Terms, what: &Bound, row: DType) -> Built {
             add_literal(terms, &tensor)
         }
         Bound::Numbers { shape, seed } => {
-            let tensor =
-                Numbers { seed: *seed, scale: 1.0 }.tensor(&ty(shape, None), &Bindings::new());
+            let tensor = Numbers { seed: *seed, scale: 1.0, extremes: false }
+                .tensor(&ty(shape, None), &Bindings::new());
             add_literal(terms, &tensor)
         }
         Bound::Tensor(tensor) => add_literal(terms, tensor),

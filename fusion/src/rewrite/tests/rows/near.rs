@@ -2,14 +2,17 @@
 
 use super::{
     NARROW, REALS, Row, WIDE, allowed, attention, cast, expand, filled, forbidden, gru, layer_norm,
-    lstm, mean, number, numbers, perm, reduce, rms_norm, row, shape, softmax, weight, x,
+    lstm, mean, number, numbers, perm, reduce, rms_norm, row, shape, softmax, typed, weight, x,
 };
 use crate::rewrite::tests::left::Bound;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Op, ReduceOp};
 
 pub(super) fn rows() -> Vec<Row> {
-    [algebra(), layout(), norm(), attentions(), products()].into_iter().flatten().collect()
+    [algebra(), scales(), layout(), norm(), attentions(), roundings(), doubles(), products()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn algebra() -> Vec<Row> {
@@ -64,6 +67,97 @@ fn algebra() -> Vec<Row> {
                 ("half", number(0.5)),
             ],
         ),
+    ]
+}
+
+/// Scales that are one, or another's, only nearly; and those that overflow in one order and not in the other.
+#[rustfmt::skip]
+fn scales() -> Vec<Row> {
+    const F16: &[DType] = &[DType::F16];
+    const BF16: &[DType] = &[DType::BF16];
+    let product = |c: f64| [("x", x("2,3")), ("c", number(c)), ("y", x("3,4"))];
+    vec![
+        // Both are one scale, but not none, and not another that stands beside.
+        row("scale-twice", BF16, &[("x", x("2,3")), ("a", number(2.0)), ("b", number(0.5078125))])
+            .of(&["(Mul (Mul ?x ?a) ?b)", "?x"]).apart(),
+        row("scale-twice", F16, &[("x", x("2,3")), ("a", number(2.0)), ("b", number(0.50048828125))])
+            .of(&["(Mul (Mul ?x ?a) ?b)", "?x"]).apart(),
+        row("scale-twice", BF16, &[("x", x("2,3")), ("a", number(0.5)), ("b", number(0.25)), ("n", number(0.1235))])
+            .of(&["(Mul (Mul ?x ?a) ?b)", "(Mul ?x ?n)"]).apart(),
+        row("scale-twice", &[DType::F32], &[("x", x("2,3")), ("a", number(1e-30)), ("b", number(1e-30))]),
+        row("scale-twice", WIDE, &[("x", x("2,3")), ("a", number(1e-160)), ("b", number(1e-160))]),
+        row("scale-twice", REALS, &[("x", x("2,3")), ("a", number(0.0)), ("b", number(0.5))]),
+        row("scale-of-product-a", F16, &product(0.125)),
+        row("scale-of-product-a", REALS, &product(0.0)),
+        row("scale-of-product-a", &[DType::F32], &product(1e-12)),
+        row("scale-of-product-a", WIDE, &product(1e-100)),
+        row("scale-of-product-b", F16, &product(0.125)),
+        row("scale-of-product-b", REALS, &product(0.0)),
+        row("scale-last", F16, &[("x", x("2,3")), ("c", number(0.125)), ("y", x("3"))]),
+        row("scale-last", REALS, &[("x", x("2,3")), ("c", number(0.0)), ("y", x("3"))]),
+        row("divide-by-constant", &[DType::F32], &[("x", x("2,3")), ("c", number(3e38))]),
+    ]
+}
+
+/// Attention whose scores or weights are rounded on the way: what it computes does not round there.
+#[rustfmt::skip]
+fn roundings() -> Vec<Row> {
+    const F16: &[DType] = &[DType::F16];
+    const BF16: &[DType] = &[DType::BF16];
+    const F32: &[DType] = &[DType::F32];
+    let with = |more: &[(&'static str, Bound)]| {
+        let own = [("q", x("2,4,3,8")), ("k", x("2,4,8,2")), ("v", x("2,4,2,5")), ("a", softmax(3)), ("c", number(0.5))];
+        [&own[..], more].concat()
+    };
+    let through = |of, to| with(&[("n", cast(of)), ("w", cast(to))]);
+    let scores = ["(MatMul (Softmax ?a (Cast ?w (Cast ?n (MatMul ?q ?k)))) ?v)"];
+    let scaled = ["(MatMul (Softmax ?a (Mul (Cast ?w (Cast ?n (Mul (MatMul ?q ?k) ?c))) ?c)) ?v)"];
+    let weights = ["(MatMul (Cast ?w (Cast ?n (Softmax ?a (MatMul ?q ?k)))) ?v)"];
+    let inside = ["(MatMul (Cast ?w (Softmax ?a (Cast ?n (MatMul ?q ?k)))) ?v)"];
+    let filled = "(MatMul (Cast ?n (Softmax ?a (Select ?m (Cast ?w (MatMul ?q ?k)) ?f))) ?v)";
+    let lowest = Bound::Number { shape: "", dtype: Some(DType::F32), number: f64::from(f32::MIN) };
+    vec![
+        row("attention", F32, &through(DType::F8E4M3Fn, DType::F32)).of(&scores),
+        row("attention", F32, &through(DType::F8E4M3Fn, DType::F32)).of(&scaled),
+        row("attention", F32, &through(DType::F8E4M3Fn, DType::F32)).of(&weights),
+        row("attention", F32, &through(DType::F4E2M1, DType::F32)).of(&weights),
+        row("attention", F16, &through(DType::F8E5M2, DType::F16)).of(&scores),
+        row("attention", F32, &through(DType::F16, DType::F32)).of(&scores),
+        row("attention", F32, &through(DType::F16, DType::F32)).of(&inside),
+        row("attention", F32, &through(DType::BF16, DType::F32)).of(&weights),
+        row("attention", F16, &through(DType::BF16, DType::F16)).of(&inside),
+        row("attention", BF16, &through(DType::F16, DType::BF16)).of(&inside),
+        row("attention", &[DType::F64], &through(DType::F32, DType::F64)).of(&inside),
+        // A fill that is a number where the scores are, and infinite in the type of the mask.
+        row("attention", F16, &with(&[("n", cast(DType::F16)), ("w", cast(DType::F32)), ("m", allowed()), ("f", lowest)]))
+            .of(&[filled]),
+        // Weights that two conditions zero, one of which the scores know.
+        row("attention", REALS, &with(&[("m", allowed()), ("o", typed("2,1,3,2", DType::Bool)), ("f", number(f64::NEG_INFINITY)), ("z", number(0.0))]))
+            .of(&["(MatMul (Select ?o (Select ?m (Softmax ?a (Select ?m (MatMul ?q ?k) ?f)) ?z) ?z) ?v)"]),
+        // The unbiased variance is not the mean, though 1/127 is near to 1/128 in `bf16`.
+        row("mean-of-squares", BF16, &[("x", x("2,128")), ("a", reduce(ReduceOp::SumSquare, &[1])), ("c", number(1.0 / 127.0))]),
+        row("mean-of-sum", WIDE, &[("x", x("2,3")), ("a", reduce(ReduceOp::Sum, &[1])), ("c", number(0.333334))]),
+        row("mean-of-sum", BF16, &[("x", x("2,127")), ("a", reduce(ReduceOp::Sum, &[1])), ("c", number(1.0 / 128.0))]),
+    ]
+}
+
+/// In `f64` attributes of 32 bits would be other numbers, and no target has such norms and attention.
+#[rustfmt::skip]
+fn doubles() -> Vec<Row> {
+    const F64: &[DType] = &[DType::F64];
+    let value = || ("x", x("2,3,4"));
+    let heads = [("q", x("2,4,3,8")), ("k", x("2,4,8,2")), ("v", x("2,4,2,5")), ("a", softmax(3))];
+    let own = [("a", attention(0.25)), ("q", x("2,4,3,8")), ("k", x("2,4,2,8")), ("v", x("2,4,2,5"))];
+    vec![
+        row("swish", F64, &[value(), ("c", number(1.702))]),
+        row("layer-norm", F64, &[value(), ("a", mean(&[2])), ("e", number(0.125))]),
+        row("layer-norm-moments", F64, &[value(), ("a", mean(&[2])), ("e", number(0.125))]),
+        row("rms-norm", F64, &[value(), ("a", mean(&[2])), ("e", number(0.125))]),
+        row("softmax", F64, &[value(), ("m", reduce(ReduceOp::Max, &[2])), ("a", reduce(ReduceOp::Sum, &[2]))]),
+        row("softmax-unshifted", F64, &[value(), ("a", reduce(ReduceOp::Sum, &[2]))]),
+        row("attention", F64, &heads).of(&["(MatMul (Softmax ?a (MatMul ?q ?k)) ?v)"]),
+        row("attention-scale", F64, &[&own[..], &[("c", number(0.3))]].concat())
+            .of(&["(Attention ?a (Mul ?q ?c) ?k ?v absent)"]),
     ]
 }
 
@@ -180,6 +274,8 @@ fn norm() -> Vec<Row> {
             NARROW,
             &[value(), ("a", layer_norm(2)), ("w", cast(DType::F64)), ("n", cast(DType::F32))],
         ),
+        row("weight-of-quotient", &[DType::F16], &[value(), ("g", weight("4")), ("r", x("2,3,1"))]),
+        row("weight-over-root", &[DType::F16], &[value(), ("g", weight("4")), ("r", x("2,3,1"))]),
         // Weights stand where both are, and sums that are not of one weight.
         row("weight-of-quotient", REALS, &[value(), ("g", x("4")), ("r", x("2,3,1"))]),
         row("weight-over-root", REALS, &[value(), ("g", x("4")), ("r", x("2,3,1"))]),

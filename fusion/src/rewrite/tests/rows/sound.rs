@@ -1,8 +1,9 @@
 //! Rows that must fire.
 
 use super::{
-    ALL, BOOL, NUMBERS, REALS, Row, WIDE, allowed, attention, cast, expand, filled, forbidden,
-    layer_norm, lstm, mean, number, perm, reduce, rms_norm, row, shape, softmax, typed, weight, x,
+    ALL, BOOL, NUMBERS, REALS, ROOMY, Row, SINGLE, WIDE, allowed, attention, cast, expand, filled,
+    forbidden, layer_norm, lstm, mean, number, perm, reduce, rms_norm, row, shape, softmax, typed,
+    weight, x,
 };
 use crate::rewrite::tests::left::Bound;
 use graphene_frontend::dtype::DType;
@@ -58,20 +59,20 @@ fn scales() -> Vec<Row> {
         row("divide-by-constant", REALS, &[("x", x("batch,3")), ("c", filled("3", 3.0))]),
         row("scale-twice", REALS, &[("x", x("batch,3")), ("a", number(0.5)), ("b", number(3.0))]),
         row("scale-twice", REALS, &[("x", x("batch,3")), ("a", number(0.125)), ("b", number(8.0))]),
-        row("scale-last", REALS, &[("x", x("batch,3")), ("c", number(0.5)), ("y", x("3"))]),
+        row("scale-last", ROOMY, &[("x", x("batch,3")), ("c", number(0.5)), ("y", x("3"))]),
         row(
             "scale-of-product-a",
-            REALS,
+            ROOMY,
             &[("x", x("batch,3")), ("c", number(0.25)), ("y", x("3,4"))],
         ),
         row(
             "scale-of-product-a",
-            REALS,
+            ROOMY,
             &[("x", x("1,2,3")), ("c", filled("2,1,1", 0.25)), ("y", x("2,3,4"))],
         ),
         row(
             "scale-of-product-b",
-            REALS,
+            ROOMY,
             &[("x", x("batch,3")), ("c", number(0.25)), ("y", x("3,4"))],
         ),
         row(
@@ -217,8 +218,16 @@ fn activation() -> Vec<Row> {
         row("relu", REALS, &[value(), ("c", number(0.0))]),
         row("sigmoid", REALS, &[value(), ("c", number(1.0))]),
         row("silu", REALS, &[value()]),
-        row("swish", REALS, &[value(), ("c", number(1.702))]),
+        row("swish", SINGLE, &[value(), ("c", number(1.702))]),
+        row("swish", &[DType::F64], &[value(), ("c", number(1.5))]),
         row("gelu", REALS, &[value(), ("r", number(FRAC_1_SQRT_2)), one(), half()]),
+        row("gelu-half-first", REALS, &[value(), ("r", number(FRAC_1_SQRT_2)), one(), half()]),
+        row("gelu-half-inside", REALS, &[value(), ("r", number(FRAC_1_SQRT_2)), one(), half()]),
+        row(
+            "gelu-tanh-half-first",
+            REALS,
+            &[value(), ("r", number(ROOT)), ("c", number(0.044_715)), one(), half()],
+        ),
         row(
             "gelu-of-half",
             REALS,
@@ -249,11 +258,11 @@ fn norm() -> Vec<Row> {
     let value = || ("x", x("batch,3,4"));
     let epsilon = || ("e", number(1e-3));
     vec![
-        row("layer-norm", REALS, &[value(), ("a", mean(&[2])), epsilon()]),
-        row("layer-norm", REALS, &[value(), ("a", mean(&[1, 2])), epsilon()]),
-        row("layer-norm-moments", WIDE, &[value(), ("a", mean(&[2])), epsilon()]),
-        row("layer-norm", REALS, &[value(), ("a", mean(&[1])), epsilon()]),
-        row("layer-norm", REALS, &[("x", x("batch,3,2,2")), ("a", mean(&[1])), epsilon()]),
+        row("layer-norm", SINGLE, &[value(), ("a", mean(&[2])), epsilon()]),
+        row("layer-norm", SINGLE, &[value(), ("a", mean(&[1, 2])), epsilon()]),
+        row("layer-norm-moments", &[DType::F32], &[value(), ("a", mean(&[2])), epsilon()]),
+        row("layer-norm", SINGLE, &[value(), ("a", mean(&[1])), epsilon()]),
+        row("layer-norm", SINGLE, &[("x", x("batch,3,2,2")), ("a", mean(&[1])), epsilon()]),
         row("layer-norm-scale", REALS, &[value(), ("a", layer_norm(2)), ("g", weight("4"))]),
         row("layer-norm-scale", REALS, &[value(), ("a", layer_norm(1)), ("g", weight("1,3,4"))]),
         row(
@@ -261,7 +270,7 @@ fn norm() -> Vec<Row> {
             REALS,
             &[value(), ("a", layer_norm(2)), ("g", weight("4")), ("b", weight("4"))],
         ),
-        row("rms-norm", REALS, &[value(), ("a", mean(&[2])), epsilon()]),
+        row("rms-norm", SINGLE, &[value(), ("a", mean(&[2])), epsilon()]),
         row("rms-norm-scale", REALS, &[value(), ("a", rms_norm(2)), ("g", weight("4"))]),
         row(
             "rms-norm-narrowed",
@@ -291,15 +300,15 @@ fn softmaxes() -> Vec<Row> {
     vec![
         row(
             "softmax",
-            REALS,
+            SINGLE,
             &[value(), ("m", reduce(ReduceOp::Max, &[2])), ("a", reduce(ReduceOp::Sum, &[2]))],
         ),
         row(
             "softmax",
-            REALS,
+            SINGLE,
             &[value(), ("m", reduce(ReduceOp::Max, &[1])), ("a", reduce(ReduceOp::Sum, &[1]))],
         ),
-        row("softmax-unshifted", REALS, &[value(), ("a", reduce(ReduceOp::Sum, &[2]))]),
+        row("softmax-unshifted", SINGLE, &[value(), ("a", reduce(ReduceOp::Sum, &[2]))]),
     ]
 }
 
@@ -312,6 +321,8 @@ fn attentions() -> Vec<Row> {
         DType::F32 => f64::from(f32::MIN),
         _ => f64::from(half::bf16::MIN),
     };
+    let lowest_of_f32 =
+        Bound::Number { shape: "", dtype: Some(DType::F32), number: f64::from(f32::MIN) };
     let scale = || ("c", number(0.125));
     let three =
         [("q", x("batch,3,8")), ("k", x("batch,8,2")), ("v", x("batch,2,5")), ("a", softmax(2))];
@@ -320,22 +331,23 @@ fn attentions() -> Vec<Row> {
     let masked = "(MatMul (Softmax ?a (Select ?m (Mul (MatMul ?q ?k) ?c) ?f)) ?v)";
     let recast = "(MatMul (Cast ?n (Softmax ?a (Cast ?w (MatMul ?q ?k)))) ?v)";
     vec![
-        row("attention", REALS, &heads("2,4,8,2")).of(&["(MatMul (Softmax ?a (MatMul ?q ?k)) ?v)"]),
-        row("attention", REALS, &with(&[scale()]))
+        row("attention", SINGLE, &heads("2,4,8,2"))
+            .of(&["(MatMul (Softmax ?a (MatMul ?q ?k)) ?v)"]),
+        row("attention", SINGLE, &with(&[scale()]))
             .of(&["(MatMul (Softmax ?a (Mul (MatMul ?q ?k) ?c)) ?v)"]),
-        row("attention", REALS, &with(&[scale(), ("m", x("2,1,1,2"))]))
+        row("attention", SINGLE, &with(&[scale(), ("m", x("2,1,1,2"))]))
             .of(&["(MatMul (Softmax ?a (Add (Mul (MatMul ?q ?k) ?c) ?m)) ?v)"]),
-        row("attention", REALS, &with(&[scale(), ("m", x("3,2"))]))
+        row("attention", SINGLE, &with(&[scale(), ("m", x("3,2"))]))
             .of(&["(MatMul (Softmax ?a (Add ?m (Mul (MatMul ?q ?k) ?c))) ?v)"]),
         row(
             "attention",
-            REALS,
+            SINGLE,
             &with(&[scale(), ("m", allowed()), ("f", number(f64::NEG_INFINITY))]),
         )
         .of(&[masked]),
         row(
             "attention",
-            REALS,
+            SINGLE,
             &with(&[
                 scale(),
                 ("m", allowed()),
@@ -346,7 +358,7 @@ fn attentions() -> Vec<Row> {
         .of(&[guarded]),
         row(
             "attention",
-            REALS,
+            SINGLE,
             &with(&[scale(), ("m", allowed()), ("f", number(f64::NEG_INFINITY))]),
         )
         .of(&["(MatMul (Softmax ?a (Select ?m ?f (Mul (MatMul ?q ?k) ?c))) ?v)"]),
@@ -356,20 +368,26 @@ fn attentions() -> Vec<Row> {
             &with(&[scale(), ("m", allowed()), ("f", number(lowest(DType::F32)))]),
         )
         .of(&[masked]),
+        // In `bf16` the lowest of `f32` is infinite, and the lowest of its own serves as well.
         row(
             "attention",
-            &[DType::F64],
-            &with(&[scale(), ("m", allowed()), ("f", number(f64::MIN))]),
+            &[DType::BF16],
+            &with(&[
+                ("w", cast(DType::F32)),
+                ("n", cast(DType::BF16)),
+                ("m", allowed()),
+                ("f", lowest_of_f32),
+            ]),
         )
-        .of(&[masked]),
+        .of(&["(MatMul (Cast ?n (Softmax ?a (Select ?m (Cast ?w (MatMul ?q ?k)) ?f))) ?v)"]),
         row(
             "attention",
             &[DType::BF16],
             &with(&[scale(), ("m", allowed()), ("f", number(lowest(DType::BF16)))]),
         )
         .of(&[masked]),
-        row("attention", REALS, &three).of(&["(MatMul (Softmax ?a (MatMul ?q ?k)) ?v)"]),
-        row("attention", REALS, &[&three[..], &[("m", x("batch,1,2"))]].concat())
+        row("attention", SINGLE, &three).of(&["(MatMul (Softmax ?a (MatMul ?q ?k)) ?v)"]),
+        row("attention", SINGLE, &[&three[..], &[("m", x("batch,1,2"))]].concat())
             .of(&["(MatMul (Softmax ?a (Add (MatMul ?q ?k) ?m)) ?v)"]),
         row("attention", &[DType::F16], &with(&[("w", cast(DType::F32)), ("n", cast(DType::F16))]))
             .of(&[recast]),
@@ -379,6 +397,11 @@ fn attentions() -> Vec<Row> {
             &with(&[("w", cast(DType::F32)), ("n", cast(DType::BF16))]),
         )
         .of(&[recast]),
+        // A scale far below one, of logits that were far above.
+        row("attention", SINGLE, &with(&[("c", number(1e-4))]))
+            .of(&["(MatMul (Softmax ?a (Mul (MatMul ?q ?k) ?c)) ?v)"]),
+        row("attention", &[DType::F32], &with(&[("w", cast(DType::F64)), ("n", cast(DType::F32))]))
+            .of(&[recast]),
         row("attention-scale", REALS, &attended(&[("c", number(0.5))]))
             .of(&["(Attention ?a (Mul ?q ?c) (Mul ?k ?c) ?v absent)"]),
         row("attention-mask", REALS, &attended(&[("m", x("2,1,1,2")), ("e", expand("2,4,3,2"))]))
@@ -408,16 +431,15 @@ fn attentions() -> Vec<Row> {
 #[rustfmt::skip]
 fn steps_of_norms() -> Vec<Row> {
     let value = || ("x", x("batch,3,4"));
-    let epsilon = || ("e", number(1e-3));
     let narrowed = |dtype| row("layer-norm-narrowed", if dtype == DType::F16 { &[DType::F16] } else { &[DType::BF16] },
         &[value(), ("a", layer_norm(2)), ("w", cast(DType::F32)), ("n", cast(dtype))]);
     vec![
-        row("layer-norm", REALS, &[value(), ("a", mean(&[1])), epsilon()]),
-        row("layer-norm", REALS, &[("x", x("batch,3,2,2")), ("a", mean(&[1])), epsilon()]),
         narrowed(DType::F16),
         narrowed(DType::BF16),
-        row("weight-of-quotient", REALS, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]),
-        row("weight-over-root", REALS, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]),
+        row("weight-of-quotient", ROOMY, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]),
+        row("weight-of-quotient", REALS, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]).of(&["(Div (Mul ?x ?g) (Sqrt ?r))"]),
+        row("weight-over-root", ROOMY, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]),
+        row("weight-over-root", REALS, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]).of(&["(Mul ?x (Div ?g (Sqrt ?r)))"]),
         row("scaled-difference", WIDE, &[value(), ("b", weight("4")), ("m", x("batch,3,1")), ("i", x("batch,3,4"))]),
         row("reduction-kept", REALS, &[value(), ("a", dropped(ReduceOp::Mean, &[1, 2])), ("s", shape("batch,1,1"))])
             .of(&["(Reshape ?s (ReduceMean ?a ?x))"]),
@@ -472,30 +494,30 @@ fn viewed_attentions() -> Vec<Row> {
         ("m", x("2,1,1,3,2")),
     ];
     vec![
-        row("attention", REALS, &flat(&[("a", softmax(3)), ("v", x("2,4,2,5")), ("m", x("2,1,1,2"))]))
+        row("attention", SINGLE, &flat(&[("a", softmax(3)), ("v", x("2,4,2,5")), ("m", x("2,1,1,2"))]))
             .of(&["(MatMul (Softmax ?a (Add (Reshape ?t (MatMul ?q ?k)) ?m)) ?v)"]),
-        row("attention", REALS, &flat(&[("a", softmax(2)), ("s", shape("8,3,2")), ("m", x("2,1,3,2"))]))
+        row("attention", SINGLE, &flat(&[("a", softmax(2)), ("s", shape("8,3,2")), ("m", x("2,1,3,2"))]))
             .of(&["(MatMul (Softmax ?a (Reshape ?s (Add (Reshape ?t (MatMul ?q ?k)) ?m))) ?v)"]),
-        row("attention", REALS, &flat(&[("a", softmax(3)), ("s", shape("8,3,2")), ("m", x("2,1,3,2")), ("n", x("8,1,2"))]))
+        row("attention", SINGLE, &flat(&[("a", softmax(3)), ("s", shape("8,3,2")), ("m", x("2,1,3,2")), ("n", x("8,1,2"))]))
             .of(&["(MatMul (Reshape ?s (Softmax ?a (Add (Reshape ?t (Add (Mul (MatMul ?q ?k) ?c) ?n)) ?m))) ?v)"]),
-        row("attention", REALS, &with(&[("s", shape("1,2,4,3,2")), ("t", shape("2,4,3,2")), ("n", x("4,3,2")), ("m", x("2,1,3,2"))]))
+        row("attention", SINGLE, &with(&[("s", shape("1,2,4,3,2")), ("t", shape("2,4,3,2")), ("n", x("4,3,2")), ("m", x("2,1,3,2"))]))
             .of(&["(MatMul (Softmax ?a (Reshape ?t (Add (Reshape ?s (Add (MatMul ?q ?k) ?n)) ?m))) ?v)"]),
-        row("attention", REALS, &groups).of(&["(MatMul (Softmax ?a (Add (Mul (MatMul ?q ?k) ?c) ?m)) ?v)"]),
-        row("attention", REALS, &with(&[("d", number(5.0)), ("m", x("3,2"))]))
+        row("attention", SINGLE, &groups).of(&["(MatMul (Softmax ?a (Add (Mul (MatMul ?q ?k) ?c) ?m)) ?v)"]),
+        row("attention", SINGLE, &with(&[("d", number(5.0)), ("m", x("3,2"))]))
             .of(&["(MatMul (Softmax ?a (Add (Mul (Tanh (Mul (MatMul ?q ?k) ?c)) ?d) ?m)) ?v)"]),
-        row("attention", REALS, &with(&[n.clone(), ("o", x("3,2"))]))
+        row("attention", SINGLE, &with(&[n.clone(), ("o", x("3,2"))]))
             .of(&["(MatMul (Softmax ?a (Mul (Add (Add ?o (MatMul ?q ?k)) ?n) ?c)) ?v)"]),
-        row("attention", REALS, &with(&[m.clone(), n.clone(), f.clone()]))
+        row("attention", SINGLE, &with(&[m.clone(), n.clone(), f.clone()]))
             .of(&["(MatMul (Softmax ?a (Add (Select ?m (MatMul ?q ?k) ?f) ?n)) ?v)"]),
-        row("attention", REALS, &with(&[m.clone(), n.clone(), f.clone()]))
+        row("attention", SINGLE, &with(&[m.clone(), n.clone(), f.clone()]))
             .of(&["(MatMul (Softmax ?a (Select ?m (Add (MatMul ?q ?k) ?n) ?f)) ?v)"]),
-        row("attention", WIDE, &with(&[m.clone(), n.clone(), ("f", number(-1e38))]))
+        row("attention", &[DType::F32], &with(&[m.clone(), n.clone(), ("f", number(-1e38))]))
             .of(&["(MatMul (Softmax ?a (Select ?m (Add (MatMul ?q ?k) ?n) ?f)) ?v)"]),
-        row("attention", REALS, &with(&[m.clone(), ("o", typed("3,2", DType::Bool)), f.clone()]))
+        row("attention", SINGLE, &with(&[m.clone(), ("o", typed("3,2", DType::Bool)), f.clone()]))
             .of(&["(MatMul (Softmax ?a (Select ?o (Select ?m (MatMul ?q ?k) ?f) ?f)) ?v)"]),
-        row("attention", REALS, &with(&[m, f.clone(), z.clone()]))
+        row("attention", SINGLE, &with(&[m, f.clone(), z.clone()]))
             .of(&["(MatMul (Select ?m (Softmax ?a (Select ?m (Mul (MatMul ?q ?k) ?c) ?f)) ?z) ?v)"]),
-        row("attention", REALS, &with(&[("m", forbidden()), f, z]))
+        row("attention", SINGLE, &with(&[("m", forbidden()), f, z]))
             .of(&["(MatMul (Select ?m ?z (Softmax ?a (Select ?m ?f (Mul (MatMul ?q ?k) ?c)))) ?v)"]),
     ]
 }

@@ -1,0 +1,327 @@
+//! What stands between the two products of an attention, read from the weights inwards: the softmax, guards behind it,
+//! masks, scales and a cap before it.
+//!
+//! An attention computes in `f32` from operands of one type, and rounds once. So casts on the way are looked through
+//! where all that they pass holds every value of that type; where something narrower rounds, it is no attention.
+
+use super::algebra::scaled;
+use crate::rewrite::rule::{Site, digits, largest};
+use egg::Id;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::op::{Binary, Op, Unary};
+
+/// Scores vanish in the rounding of numbers of this size, whatever the type: the lowest of `f16` is none of them,
+/// for attention computes in `f32`.
+const SWALLOWS: f64 = -1e30;
+
+/// What stands between the two products.
+pub(super) struct Weights {
+    pub(super) scores: Scores,
+    pub(super) guarded: bool,
+}
+
+/// The softmax over the last axis behind a class, and what is done to the weights after it, for an attention on
+/// operands of this type.
+pub(super) fn weights(s: &mut Site<'_>, w: Id, operands: DType) -> Option<Weights> {
+    let (mut inner, mut guarded, mut kept) = (w, false, None);
+    for _ in 0..DEPTH {
+        let rank = s.ty(inner)?.rank();
+        let softmaxes = s.operations(inner, "Softmax");
+        let over_keys = |(op, _): &&(Op, Vec<Option<Id>>)| matches!(op, Op::Softmax { axis, log: false } if *axis + 1 == rank);
+        if let Some(masked) = softmaxes.iter().find(over_keys).and_then(|(_, x)| x[0]) {
+            let mut reader = Reader { operands, visits: VISITS };
+            let scores = match kept {
+                None => reader.scores(s, masked)?,
+                Some(kept) => reader.kept_scores(s, masked, kept)?,
+            };
+            return Some(Weights { scores, guarded });
+        }
+        inner = if let Some(weights) = nan_guarded(s, inner) {
+            guarded = true;
+            weights
+        } else if let Some((weights, condition)) = zeroed(s, inner) {
+            // The scores can know of one condition.
+            if kept.is_some() {
+                return None;
+            }
+            (guarded, kept) = (true, Some(condition));
+            weights
+        } else {
+            viewed(s, inner, operands)?
+        };
+    }
+    s.terms.analysis.searches_cut += 1;
+    None
+}
+
+/// Changes of view, casts and guards around a softmax.
+const DEPTH: usize = 5;
+
+/// Classes that are looked at for one set of scores.
+const VISITS: usize = 64;
+
+/// The weights that are zero where they are NaN.
+fn nan_guarded(s: &Site<'_>, id: Id) -> Option<Id> {
+    s.operations(id, "Select").into_iter().find_map(|(_, inputs)| {
+        let (nan, zero, weights) = (inputs[0]?, inputs[1]?, inputs[2]?);
+        let guards = s.operations(nan, "IsNan").iter().any(|(_, x)| x[0] == Some(weights));
+        (guards && s.is(zero, 0.0)).then_some(weights)
+    })
+}
+
+/// A condition, and whether it allows (or forbids).
+type Condition = (Id, bool);
+
+/// The weights that are zero where a condition forbids.
+fn zeroed(s: &Site<'_>, id: Id) -> Option<(Id, Condition)> {
+    s.operations(id, "Select").into_iter().find_map(|(_, inputs)| {
+        let (condition, a, b) = (inputs[0]?, inputs[1]?, inputs[2]?);
+        match (s.is(a, 0.0), s.is(b, 0.0)) {
+            (false, true) => Some((a, (condition, true))),
+            (true, false) => Some((b, (condition, false))),
+            _ => None,
+        }
+    })
+}
+
+/// What a class is a cast of, or another view of with the same last two dims. Casts are looked through from what holds
+/// every number of the operands' type.
+fn viewed(s: &Site<'_>, id: Id, operands: DType) -> Option<Id> {
+    let holds = |x: &Id| s.dtype(*x).is_some_and(|own| holds(own, operands));
+    let casts = s.operations(id, "Cast").into_iter().filter_map(|(_, x)| x[0].filter(holds));
+    let to = s.shape(id)?;
+    let rows = |x: &Id| {
+        s.shape(*x).is_some_and(|own| {
+            own.len() > 2 && to.len() > 2 && own[own.len() - 2..] == to[to.len() - 2..]
+        })
+    };
+    let views = s.operations(id, "Reshape").into_iter().filter_map(|(_, x)| x[0].filter(rows));
+    casts.chain(views).next()
+}
+
+/// Whether a type holds every number of another.
+fn holds(own: DType, other: DType) -> bool {
+    let wider =
+        |own, other| Some((digits(own)? >= digits(other)?, largest(own)? >= largest(other)?));
+    wider(own, other) == Some((true, true))
+}
+
+/// What is done to scores before the softmax; masks with the shape of the scores that they are for.
+pub(super) enum Mask {
+    Nothing,
+    /// Truth values: may be attended.
+    Allowed(Id, Vec<Dim>),
+    /// Numbers, added.
+    Added(Id, Vec<Dim>),
+}
+
+/// `mask(softcap·tanh(scale · q · k / softcap))`.
+pub(super) struct Scores {
+    pub(super) q: Id,
+    /// Keys, transposed.
+    pub(super) k: Id,
+    pub(super) product: Id,
+    pub(super) scale: f64,
+    pub(super) softcap: f64,
+    pub(super) mask: Mask,
+}
+
+/// Reads the scores of an attention on operands of one type.
+struct Reader {
+    operands: DType,
+    /// Classes that it may still look at.
+    visits: usize,
+}
+
+impl Reader {
+    /// Scores by the first way of reading a class that ends at a product.
+    fn scores(&mut self, s: &mut Site<'_>, id: Id) -> Option<Scores> {
+        let Some(left) = self.visits.checked_sub(1) else {
+            s.terms.analysis.searches_cut += 1;
+            return None;
+        };
+        self.visits = left;
+        let own = s.ty(id)?.clone();
+        for (_, inputs) in s.operations(id, "Mul") {
+            let (inner, by) = (inputs[0]?, inputs[1]?);
+            let Some(by) = s.number(by).filter(|by| *by > 0.0 && s.ty(inner) == Some(&own)) else {
+                continue;
+            };
+            if let Some(scaled) = self.times(s, inner, by) {
+                return Some(scaled);
+            }
+        }
+        for (_, inputs) in s.operations(id, "MatMul") {
+            let (q, k) = (inputs[0]?, inputs[1]?);
+            if s.ty(q)?.rank() == s.ty(k)?.rank() && own.rank() > 2 {
+                return Some(Scores {
+                    q,
+                    k,
+                    product: id,
+                    scale: 1.0,
+                    softcap: 0.0,
+                    mask: Mask::Nothing,
+                });
+            }
+        }
+        if let Some(found) = viewed(s, id, self.operands).and_then(|inner| self.scores(s, inner)) {
+            return Some(found);
+        }
+        for (_, inputs) in s.operations(id, "Add") {
+            for (a, b) in [(0, 1), (1, 0)] {
+                let (scored, mask) = (inputs[a]?, inputs[b]?);
+                if s.ty(scored) != Some(&own) {
+                    continue;
+                }
+                if let Some(found) = self.scores(s, scored) {
+                    return with_added(s, found, mask, &own.shape);
+                }
+            }
+        }
+        for (_, inputs) in s.operations(id, "Select") {
+            let (condition, a, b) = (inputs[0]?, inputs[1]?, inputs[2]?);
+            for (scored, fill, allows) in [(a, b, true), (b, a, false)] {
+                let Some(fill) = s.number(fill).filter(|_| s.ty(scored) == Some(&own)) else {
+                    continue;
+                };
+                if fill > SWALLOWS {
+                    continue;
+                }
+                if let Some(found) = self.scores(s, scored) {
+                    return with_fill(s, found, (condition, allows), fill, &own.shape);
+                }
+            }
+        }
+        None
+    }
+
+    /// Scores times a number, that of a softcap perhaps.
+    fn times(&mut self, s: &mut Site<'_>, inner: Id, by: f64) -> Option<Scores> {
+        for (_, inputs) in s.operations(inner, "Tanh") {
+            let found = self.scores(s, inputs[0]?);
+            if let Some(found) =
+                found.filter(|found| matches!(found.mask, Mask::Nothing) && found.softcap == 0.0)
+            {
+                return Some(Scores { scale: found.scale * by, softcap: by, ..found });
+            }
+        }
+        let found = self.scores(s, inner).filter(|found| found.softcap == 0.0)?;
+        let mask = match found.mask {
+            Mask::Added(mask, of) => Mask::Added(scaled(s, mask, by)?, of),
+            mask => mask,
+        };
+        Some(Scores { scale: found.scale * by, mask, ..found })
+    }
+
+    /// Scores that are replaced where the weights become zero: what is forbidden has no weight, and a row that may
+    /// attend nowhere is zero.
+    fn kept_scores(&mut self, s: &mut Site<'_>, masked: Id, kept: Condition) -> Option<Scores> {
+        for (_, inputs) in s.operations(masked, "Select") {
+            let (scored, fill) =
+                if kept.1 { (inputs[1]?, inputs[2]?) } else { (inputs[2]?, inputs[1]?) };
+            let swallows = s.number(fill).is_some_and(|fill| fill <= SWALLOWS);
+            if inputs[0] != Some(kept.0) || !swallows || s.ty(scored) != s.ty(masked) {
+                continue;
+            }
+            let shape = s.shape(masked)?;
+            let found = self.scores(s, scored)?;
+            return with_fill(s, found, kept, f64::NEG_INFINITY, &shape);
+        }
+        None
+    }
+}
+
+/// Scores of this shape, with something added.
+fn with_added(s: &mut Site<'_>, found: Scores, addend: Id, shape: &[Dim]) -> Option<Scores> {
+    let known = match found.mask {
+        Mask::Nothing => None,
+        Mask::Added(mask, of) => Some(mask_under(s, mask, &of, lead(shape))?),
+        Mask::Allowed(mask, of) => {
+            let mask = mask_under(s, mask, &of, lead(shape))?;
+            let (zero, fill) = (s.scalar(addend, 0.0)?, s.scalar(addend, f64::NEG_INFINITY)?);
+            Some(s.add(Op::Select, &[mask, zero, fill])?)
+        }
+    };
+    let sum = match known {
+        None => addend,
+        Some(known) => s.binary(Binary::Add, known, addend)?,
+    };
+    Some(Scores { mask: Mask::Added(sum, shape.to_vec()), ..found })
+}
+
+/// A fill of scores as one of a mask of this type: one that is finite stays so, for a row of it alone has weights.
+fn finite_fill(s: &Site<'_>, mask: Id, fill: f64) -> Option<f64> {
+    if fill == f64::NEG_INFINITY {
+        return Some(fill);
+    }
+    // Below the lowest of a type there is nothing else that it could be mistaken for.
+    let fill = fill.max(-largest(s.dtype(mask)?)?);
+    (fill <= SWALLOWS).then_some(fill)
+}
+
+/// Scores of this shape, replaced where a condition forbids: infinity is a mask of truth values, a number near the
+/// lowest swallows whatever it is added to.
+fn with_fill(
+    s: &mut Site<'_>,
+    found: Scores,
+    by: Condition,
+    fill: f64,
+    shape: &[Dim],
+) -> Option<Scores> {
+    let (condition, allows) = by;
+    let allowed = if allows { condition } else { s.unary(Unary::Not, condition)? };
+    let infinite = fill == f64::NEG_INFINITY;
+    let mask = match found.mask {
+        Mask::Nothing if infinite => Mask::Allowed(allowed, shape.to_vec()),
+        Mask::Allowed(mask, of) if infinite => {
+            let mask = mask_under(s, mask, &of, lead(shape))?;
+            Mask::Allowed(s.binary(Binary::And, mask, allowed)?, shape.to_vec())
+        }
+        known => {
+            let like = s.scalar(found.q, 0.0)?;
+            let kept = match known {
+                Mask::Nothing => like,
+                Mask::Added(mask, of) => mask_under(s, mask, &of, lead(shape))?,
+                Mask::Allowed(mask, of) => {
+                    let mask = mask_under(s, mask, &of, lead(shape))?;
+                    let lowest = s.scalar(like, f64::NEG_INFINITY)?;
+                    s.add(Op::Select, &[mask, like, lowest])?
+                }
+            };
+            let fill = s.scalar(kept, finite_fill(s, kept, fill)?)?;
+            Mask::Added(s.add(Op::Select, &[allowed, kept, fill])?, shape.to_vec())
+        }
+    };
+    Some(Scores { mask, ..found })
+}
+
+/// What is in front of the rows and columns of scores.
+pub(super) fn lead(shape: &[Dim]) -> &[Dim] {
+    &shape[..shape.len() - 2]
+}
+
+/// A mask of scores of a shape as one of scores with these leading dims.
+pub(super) fn mask_under(s: &mut Site<'_>, mask: Id, of: &[Dim], to: &[Dim]) -> Option<Id> {
+    let from = lead(of);
+    let mut own = s.shape(mask)?;
+    if from == to || own.len() <= 2 {
+        return Some(mask);
+    }
+    while own.len() < of.len() {
+        own.insert(0, Dim::from(1));
+    }
+    let same = from.iter().rev().zip(to.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (split, joined) = (from.len() - same, to.len() - same);
+    let mut mask = s.reshape(mask, own.clone())?;
+    let shape = if own[..split].iter().all(|dim| *dim == 1) {
+        [&vec![Dim::from(1); joined][..], &own[split..]].concat()
+    } else {
+        let wide = [&from[..split], &own[split..]].concat();
+        if wide != own {
+            mask = s.add(Op::Expand(wide), &[mask])?;
+        }
+        [&to[..joined], &own[split..]].concat()
+    };
+    s.reshape(mask, shape)
+}
