@@ -242,6 +242,7 @@ fn apply(row: &Row, dtype: DType) -> Applied {
             let checked = check_classes(&terms, &trial);
             result.compared += if extremes { 0 } else { checked.compared };
             let what = format!("{} of {dtype} {sizes:?}, extremes {extremes}", row.rule);
+            assert!(checked.refused.is_none(), "{what}: {:?}", checked.refused);
             result.wrong.extend(checked.wrong.iter().map(|wrong| format!("{what}: {wrong}")));
         }
     }
