@@ -92,7 +92,7 @@ impl When {
 /// The variants of a step of this family, that computes this body, on a target.
 ///
 /// - Products on a GPU: `wide` tiles of 128 rows where those fill the cores, `narrow` ones of 64 for fewer rows, and
-///   `few` rows as dot products.
+///   `few` rows as dot products; a tile lies within one matrix where each has its own B.
 /// - Layers on a GPU: `aligned` where no tile of 64 rows is partial.
 /// - Attention on a GPU: `one block` of keys where they fit in one, else `online`.
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
@@ -136,19 +136,31 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
     }
 }
 
-/// All rows of the first product: those of the batch too.
+/// The rows of the first product that its tiles are cut from: those of all matrices where they share B, and of one
+/// where each has its own.
 fn rows_of_product(body: &Graph) -> Option<Dim> {
-    let (_, node) = body.nodes().find(|(_, node)| node.op() == &Op::MatMul)?;
-    let shape = &node.outputs()[0].shape;
-    Some(shape[..shape.len() - 1].iter().fold(Dim::from(1), |rows, dim| rows * dim))
+    let (shape, shared) = product(body)?;
+    let rows = &shape[..shape.len() - 1];
+    let first = if shared { 0 } else { rows.len() - 1 };
+    Some(rows[first..].iter().fold(Dim::from(1), |rows, dim| rows * dim))
 }
 
-/// The rows from which wide tiles fill the cores: the columns, where known, fill some already.
+/// The shape of the first product, and whether all its matrices share B.
+fn product(body: &Graph) -> Option<(&[Dim], bool)> {
+    let (_, node) = body.nodes().find(|(_, node)| node.op() == &Op::MatMul)?;
+    let b = node.inputs().get(1).copied().flatten()?;
+    Some((&node.outputs()[0].shape, body.ty(b).rank() == 2))
+}
+
+/// The rows from which wide tiles fill the cores, and at least one such tile: columns and matrices, where their
+/// number is known, fill some already.
 fn wide_rows(target: &Target, body: &Graph) -> i64 {
-    let product = body.nodes().find(|(_, node)| node.op() == &Op::MatMul);
-    let columns = product.and_then(|(_, node)| node.outputs()[0].shape.last()?.known());
+    let Some((shape, shared)) = product(body) else { return WIDE_TILE };
+    let columns = shape.last().and_then(Dim::known);
     let across = columns.map_or(1, |n| (n + WIDE_TILE - 1) / WIDE_TILE).max(1);
-    let tiles = (i64::from(target.cores) + across - 1) / across;
+    let matrices = shape[..shape.len() - 2].iter().filter_map(Dim::known).filter(|_| !shared);
+    let beside = matrices.fold(across, |beside, n| beside.saturating_mul(n.max(1)));
+    let tiles = (i64::from(target.cores).saturating_add(beside - 1) / beside).max(1);
     tiles * WIDE_TILE
 }
 
