@@ -8,11 +8,11 @@
 use crate::cost::Costs;
 use crate::groups::Family;
 use crate::legal::{Rules, family, is_sociable};
-use crate::net::{Net, OpId, Role};
+use crate::net::{Net, OpId, Role, ShapeId};
 use crate::set::{Set, bits};
 use graphene_frontend::graph::ValueId;
 use graphene_frontend::op::Op;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Most sets looked at for one first operation, in graphs of up to [`MANY`] / [`MOST_SETS`] operations; of more
@@ -113,16 +113,14 @@ fn neighbours(net: &Net<'_>) -> Vec<Vec<OpId>> {
         }
     };
     // Siblings join in a row, each the one before it: there are too many choices of some of many.
-    let mut readers: BTreeMap<ValueId, Vec<OpId>> = BTreeMap::new();
+    let mut latest: HashMap<(ValueId, Walk), OpId> = HashMap::new();
     for op in net.ids() {
         net[op].producers.iter().for_each(|&from| link(from, op));
         for read in &net[op].reads {
-            if !matches!(net.graph.node(read.root.node).op(), Op::Constant(_)) {
-                let readers = readers.entry(read.root).or_default();
-                let alike = readers.iter().rev().find(|&&other| are_alike(net, other, op));
-                alike.into_iter().for_each(|&other| link(other, op));
-                readers.push(op);
-            }
+            let constant = matches!(net.graph.node(read.root.node).op(), Op::Constant(_));
+            let walk = walk(net, op).filter(|_| !constant);
+            let alike = walk.and_then(|walk| latest.insert((read.root, walk), op));
+            alike.into_iter().for_each(|other| link(other, op));
         }
     }
     near.iter_mut().for_each(|list| {
@@ -132,22 +130,23 @@ fn neighbours(net: &Net<'_>) -> Vec<Vec<OpId>> {
     near
 }
 
-/// Whether two readers of a value walk over it alike.
-fn are_alike(net: &Net<'_>, a: OpId, b: OpId) -> bool {
-    match (net[a].role, net[b].role) {
-        (Role::Row(a), Role::Row(b)) => a.full == b.full && a.first == b.first,
-        (Role::Point { .. }, Role::Point { .. })
-        | (Role::Product, Role::Product)
-        | (Role::Lookup, Role::Lookup) => net[a].shape == net[b].shape,
-        (
-            Role::Point { .. }
-            | Role::Product
-            | Role::Row(_)
-            | Role::Lookup
-            | Role::Convolution
-            | Role::Alone,
-            _,
-        ) => false,
+/// How an operation walks over what it reads. Readers of one value that walk alike are siblings.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Walk {
+    Points(ShapeId),
+    Products(ShapeId),
+    Rows(ShapeId, usize),
+    Lookups(ShapeId),
+}
+
+fn walk(net: &Net<'_>, op: OpId) -> Option<Walk> {
+    let shape = net[op].shape;
+    match net[op].role {
+        Role::Point { .. } => Some(Walk::Points(shape)),
+        Role::Product => Some(Walk::Products(shape)),
+        Role::Row(row) => Some(Walk::Rows(row.full, row.first)),
+        Role::Lookup => Some(Walk::Lookups(shape)),
+        Role::Convolution | Role::Alone => None,
     }
 }
 
