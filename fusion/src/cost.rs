@@ -1,18 +1,20 @@
 //! Cost: a roofline of a whole group on a target, under planning hints.
 //!
 //! A launch reads every outside value once, and again where its blocks share values that the last cache does not
-//! hold; it writes what is read outside of it; products run at the peak rate of their type, all else on the vector
+//! hold; what it takes only row-major and lies otherwise is copied before it, by a launch of its own; it writes what is read outside of it; products run at the peak rate of their type, all else on the vector
 //! units at some operations an element. Fewer blocks than cores leave cores idle. Memory and arithmetic overlap, but
 //! not perfectly.
 
-use crate::groups::Family;
+use crate::groups::{Executor, Family};
+use crate::layout::takes_views;
 use crate::legal::TILE_ROWS;
-use crate::net::{Net, OpId, Operation, Read, Role, Written};
+use crate::net::{Net, OpId, Operation, Read, Role};
 use crate::set::Set;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::ValueId;
+use graphene_frontend::graph::{NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, ReduceOp, RnnCell, Unary};
 use graphene_ir::target::{Kind, Precision, Target};
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 /// Of the smaller of arithmetic and traffic, the part that the other does not hide.
@@ -36,6 +38,10 @@ pub struct Cost {
     pub read: f64,
     /// Bytes that its blocks read again from memory.
     pub reread: f64,
+    /// Values that are copied before it, since it does not read them as they lie: each by a launch.
+    pub copies: u32,
+    /// Their bytes.
+    pub copied: f64,
     /// Bytes that it writes.
     pub written: f64,
     /// Seconds of arithmetic.
@@ -90,12 +96,15 @@ impl Bound {
     }
 }
 
-/// Prints as `reads 12.6 MB, again 3.1 MB, writes 12.6 MB, 43.1 us by memory`; what is zero is left out.
+/// Prints as `reads 12.6 MB, again 3.1 MB, copies 4.2 MB before, writes 12.6 MB, 43.1 us by memory`; what is zero is left out.
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "reads {}", bytes_text(self.read))?;
         if self.reread > 0.0 {
             write!(f, ", again {}", bytes_text(self.reread))?;
+        }
+        if self.copies > 0 {
+            write!(f, ", copies {} before", bytes_text(self.copied))?;
         }
         write!(f, ", writes {}", bytes_text(self.written))?;
         if let Some(parts) = self.parts {
@@ -149,12 +158,13 @@ impl<'a> Costs<'a> {
         let mut cost = self.traffic(set);
         cost.reread = self.reread(set, family);
         cost.blocks = self.blocks(set, family).max(1.0);
-        cost.launch = self.target.launch_cost;
+        (cost.copies, cost.copied) = self.copies(set, family);
+        cost.launch = self.target.launch_cost * f64::from(1 + cost.copies);
         let whole = self.filled(set, cost);
         let Some(parts) = self.parts(set, cost.blocks) else { return whole };
         cost.blocks *= f64::from(parts);
         cost.parts = Some(parts);
-        cost.launch *= 2.0;
+        cost.launch += self.target.launch_cost;
         let parted = self.filled(set, cost);
         if parted.seconds() < whole.seconds() { parted } else { whole }
     }
@@ -166,29 +176,64 @@ impl<'a> Costs<'a> {
         let work = set.iter().map(|op| self.work[op.index()].seconds).sum::<f64>();
         cost.arithmetic = work / filled;
         let drawn = (SHARES * filled).min(1.0) * self.target.memory_bandwidth;
-        cost.memory = (cost.read + cost.reread + cost.written) / drawn;
+        let own = cost.read + cost.reread + cost.written;
+        cost.memory = own / drawn + 2.0 * cost.copied / self.target.memory_bandwidth;
         cost
     }
 
     /// Bytes read and written.
     fn traffic(&self, set: Set) -> Cost {
         let mut cost = Cost::default();
-        let mut seen: Vec<ValueId> = Vec::with_capacity(8);
+        let mut seen: HashSet<ValueId> = HashSet::new();
         for op in set.iter() {
             let operation = &self.net[op];
             for read in &operation.reads {
-                if read.from.is_some_and(|from| set.contains(from)) || seen.contains(&read.part) {
-                    continue;
+                let inner = read.from.is_some_and(|from| set.contains(from));
+                if !inner && seen.insert(read.part) {
+                    cost.read += self.read_bytes(operation, read);
                 }
-                seen.push(read.part);
-                cost.read += self.read_bytes(operation, read);
             }
-            let stored = |written: &&Written| {
-                written.given || written.readers.iter().any(|&reader| !set.contains(reader))
-            };
-            cost.written += operation.writes.iter().filter(stored).map(|w| w.bytes).sum::<f64>();
+            let stored = operation.writes.iter().filter(|written| written.is_stored(set));
+            cost.written += stored.map(|written| written.bytes).sum::<f64>();
         }
         cost
+    }
+
+    /// The values that are copied before the launch, and their bytes. Pointwise operations of larger groups read
+    /// through views, and the reference takes values as they lie.
+    fn copies(&self, set: Set, family: Family) -> (u32, f64) {
+        let alone = set.len() == 1;
+        if takes_views(family) || alone && self.net[set.first()].executor == Executor::Reference {
+            return (0, 0.0);
+        }
+        let mut seen: BTreeSet<ValueId> = BTreeSet::new();
+        let mut bytes = 0.0;
+        for op in set.iter() {
+            let operation = &self.net[op];
+            let as_it_lies = !alone && matches!(operation.role, Role::Point { .. });
+            for read in operation.reads.iter().filter(|read| !read.row_major && !as_it_lies) {
+                let value = self.net.node(op).inputs()[read.slot].expect("reads are of values");
+                if seen.insert(value) {
+                    bytes += self.net.bytes(value);
+                }
+            }
+        }
+        (seen.len() as u32, bytes)
+    }
+
+    /// The cost of a change of view that has to move elements.
+    pub(crate) fn of_move(&self, id: NodeId) -> Cost {
+        let bytes = self.net.bytes(id.value());
+        let size = self.net.graph.ty(id.value()).dtype.size() as f64;
+        let (launch, bandwidth) = (self.target.launch_cost, self.target.memory_bandwidth);
+        Cost {
+            read: bytes,
+            written: bytes,
+            memory: 2.0 * bytes / bandwidth,
+            launch,
+            blocks: (bytes / size / LOOP_BLOCK).max(1.0),
+            ..Cost::default()
+        }
     }
 
     /// Of a table as much is read as is found in it.

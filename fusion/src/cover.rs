@@ -91,9 +91,10 @@ pub(crate) fn cover(candidates: &Candidates, len: usize) -> Cover {
             }
         }
     }
-    let end = by_size[len].get(&0).map_or(START, |way| way.last);
+    // Every operation alone is a candidate, and the lowest missing one, or what it waits for, always leads on.
+    let end = by_size[len].get(&0).expect("operations alone are a cover");
     let mut chosen = Vec::new();
-    let mut at = end;
+    let mut at = end.last;
     while at != START {
         let Step { candidate, before } = steps[at as usize];
         chosen.push(candidate);

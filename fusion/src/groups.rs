@@ -1,10 +1,14 @@
 //! Groups: the partition of a graph's operations into launches.
 
+use crate::FusionError;
 use crate::cost::Cost;
-use crate::net::is_view;
+use crate::executor::executor;
+use crate::verify;
+use crate::weights::constants;
 use graphene_frontend::dot::dot;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
+use graphene_ir::target::Target;
 use std::fmt;
 
 /// A group of a [`Groups`]. Prints as `g4`.
@@ -67,6 +71,8 @@ pub enum Executor {
     Template,
     /// The library executor, one call an operation: no template takes it.
     Library,
+    /// The reference evaluator: on a CPU no kernel takes it.
+    Reference,
 }
 
 /// Why a value is stored between two groups instead of staying inside one.
@@ -134,41 +140,40 @@ pub enum Note {
     Covers(usize),
 }
 
-/// A partition: every operation that is not a source is in exactly one group, and groups wait for each
-/// other without cycles; they stand in an order in which they can run.
+/// A partition: every operation that is not a source and not made of constants alone is in exactly one group;
+/// groups wait for each other without cycles, and stand in an order in which they can run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Groups {
     pub(crate) groups: Vec<Group>,
     pub(crate) boundaries: Vec<Boundary>,
     pub(crate) notes: Vec<Note>,
+    /// For each node whether it is made of constants alone.
+    pub(crate) constant: Vec<bool>,
 }
 
 impl Groups {
-    /// All operations in one group of this family, changes of view of sources before it and others after it:
-    /// for those who want to run a group that they know.
-    pub fn one(graph: &Graph, family: Family) -> Self {
-        let mut given = vec![false; graph.len()];
-        let [mut before, mut nodes, mut after] = [const { Vec::new() }; 3];
-        for (id, node) in graph.nodes() {
-            let view = is_view(node.op());
-            let mut values = node.inputs().iter().flatten();
-            given[id.index()] = match Family::of(node.op()) {
-                None => true,
-                Some(_) => view && values.all(|value| given[value.node.index()]),
-            };
-            match (Family::of(node.op()), view) {
-                (None, _) => {}
-                (Some(_), false) => nodes.push(id),
-                (Some(_), true) if given[id.index()] => before.push(id),
-                (Some(_), true) => after.push(id),
-            }
-        }
-        let group =
-            |family, nodes| Group { family, nodes, executor: Executor::Template, cost: None };
-        let view = |id| group(Family::View, vec![id]);
-        let groups = before.into_iter().map(view).chain([group(family, nodes)]);
-        let groups = groups.chain(after.into_iter().map(view)).collect();
-        Self { groups, boundaries: Vec::new(), notes: Vec::new() }
+    /// A partition that the caller knows, in an order in which it can run: each group by its family and operations.
+    ///
+    /// # Errors
+    /// What [`verify::groups`](crate::verify::groups) finds against it.
+    pub fn new(
+        graph: &Graph,
+        target: &Target,
+        parts: Vec<(Family, Vec<NodeId>)>,
+    ) -> Result<Self, FusionError> {
+        let groups = parts.into_iter().map(|(family, nodes)| {
+            let executor = executor(target, graph, &nodes);
+            Group { family, nodes, executor, cost: None }
+        });
+        let groups = groups.collect();
+        let constant = constants(graph);
+        let groups = Self { groups, boundaries: Vec::new(), notes: Vec::new(), constant };
+        verify::groups(graph, &groups).map(|()| groups)
+    }
+
+    /// Whether the node is made of constants alone: then it is in no group, and its values are weights.
+    pub fn is_constant(&self, id: NodeId) -> bool {
+        self.constant.get(id.index()).copied().unwrap_or(false)
     }
 
     /// The groups, in an order in which they can run.
@@ -197,9 +202,7 @@ impl Groups {
         for (i, group) in self.groups.iter().enumerate() {
             let name = group_name(graph, &group.nodes);
             text += &format!("g{i} {} {name}", group.family);
-            if group.executor == Executor::Library {
-                text += " by the library";
-            }
+            text += group.executor.suffix();
             text += &group.cost.map_or(String::new(), |cost| format!(": {cost}"));
             text.push('\n');
         }
@@ -245,7 +248,7 @@ impl Groups {
 
 impl Family {
     /// All families.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: &[Self] = &[
         Self::View,
         Self::Copy,
         Self::Pointwise,
@@ -321,6 +324,17 @@ impl Family {
             Self::Convolution => "Convolution",
             Self::Recurrent => "Recurrent",
             Self::Control => "Control",
+        }
+    }
+}
+
+impl Executor {
+    /// What stands behind a launch in texts.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Self::Template => "",
+            Self::Library => " by the library",
+            Self::Reference => " by the reference",
         }
     }
 }

@@ -2,9 +2,12 @@
 //!
 //! An operation alone always is a group. Several are one if a row of [`TEMPLATES`] is made of their kinds and its
 //! check agrees. What every template asks: a value made in the group is read in it as it is, never through a change
-//! of view. Dims count as equal where they are equal as expressions, so what is legal is so at all sizes. Only
-//! whether a row fits into a core's memory is asked under the planning hints, where its length is a symbol: a longer
-//! one is read in passes, which is slower but not wrong.
+//! of view. Dims count as equal where they are equal as expressions, so what is legal is so at all sizes, with one
+//! exception: whether a row fits into a core's memory is asked under the planning hints where its length is a symbol.
+//! A longer one is read in passes, which is slower but not wrong.
+//!
+//! Executors compile what is legal here, on every target: what one of them cannot compute, a check refuses. An
+//! operation that no template takes alone shares no launch (`executor`), so checks ask no more about its elements.
 
 use crate::groups::{Family, Reason};
 use crate::net::{Net, OpId, Read, Role, Row, ShapeId};
@@ -124,8 +127,23 @@ fn products(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     }
     let first = set.iter().find(is_product).expect("the template is chosen for its products");
     points_have_shape(net, set, &[net[first].shape])?;
-    if set.iter().filter(is_product).any(|op| net[op].shape != net[first].shape) {
+    let unlike = |op: OpId| net[op].shape != net[first].shape;
+    if set.iter().filter(is_product).any(unlike) {
         return Err(Reason::Shape);
+    }
+    if set.iter().filter(is_product).any(|op| net[op].dtype != net[first].dtype) {
+        return Err(Reason::Type);
+    }
+    // What waits for no product is computed where a product's result needs it, and not stored.
+    let bit = |op: OpId| set.offset(op).map_or(0, |place| 1_u64 << place);
+    let mut waiting = 0;
+    for op in set.iter() {
+        let from = net[op].producers.iter().fold(0, |from, &producer| from | bit(producer));
+        if is_product(&op) || from & waiting != 0 {
+            waiting |= bit(op);
+        } else if net[op].writes[0].is_stored(set) {
+            return Err(Reason::Prologue(Family::MatMul));
+        }
     }
     Ok(Family::MatMul)
 }
@@ -137,6 +155,7 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let mut layer_of: Vec<(OpId, usize)> = Vec::with_capacity(set.len());
     let mut shapes: Vec<ShapeId> = Vec::new();
     let mut widths = Vec::new();
+    let mut dtype = None;
     for op in set.iter() {
         let layer = |from: OpId| layer_of.iter().find(|&&(own, _)| own == from).map(|&(_, l)| l);
         let latest = net[op].reads.iter().filter_map(|read| layer(read.from?)).max();
@@ -148,6 +167,9 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
             if latest != shapes.len().checked_sub(1) {
                 return Err(Reason::Chain);
             }
+            if *dtype.get_or_insert(net[op].dtype) != net[op].dtype {
+                return Err(Reason::Type);
+            }
             let depth = net.known(a.shape).last().copied().flatten().ok_or(Reason::Width)?;
             widths.push((depth as u64) * net[op].dtype.size() as u64);
             shapes.push(net[op].shape);
@@ -157,6 +179,12 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
             let plain = matches!(net[op].role, Role::Point { plain: true });
             if !plain || net[op].shape != shapes[layer] {
                 return Err(Reason::Shape);
+            }
+            // What is kept for a later layer is kept as products read it.
+            let mut kept = net[op].reads.iter().filter_map(|read| read.from);
+            let other = |from: OpId| layer_of.iter().any(|&(own, of)| own == from && of < layer);
+            if kept.any(|from| other(from) && Some(net[from].dtype) != dtype) {
+                return Err(Reason::Type);
             }
             layer
         };
@@ -220,8 +248,12 @@ fn embeddings(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let lookups = || set.iter().filter(|&op| net[op].role == Role::Lookup);
     let first = lookups().next().expect("the template is chosen for its lookups");
     let shape = net[first].shape;
+    let row = |op: OpId| {
+        let table = net.node(op).inputs()[0].expect("a lookup has its table");
+        &net.graph.ty(table).shape[1..]
+    };
     for op in lookups() {
-        if net[op].shape != shape {
+        if net[op].shape != shape || row(op) != row(first) {
             return Err(Reason::Shape);
         }
         if net[op].reads.iter().any(|read| is_inner(set, read.from)) {
@@ -233,11 +265,11 @@ fn embeddings(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         points_have_shape(net, set, &[shape])?;
         return Ok(Family::Gather);
     }
-    let row = rows_agree(rules, set)?;
-    if row.full != shape || row.first + 1 != net.sizes(shape).len() {
+    let of_rows = rows_agree(rules, set)?;
+    if of_rows.full != shape || of_rows.first + row(first).len() != net.sizes(shape).len() {
         return Err(Reason::Shape);
     }
-    points_have_shape(net, set, &[shape, row.reduced])?;
+    points_have_shape(net, set, &[shape, of_rows.reduced])?;
     Ok(Family::Gather)
 }
 

@@ -7,7 +7,7 @@
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
 //!
-//! All three are pure: no device, clock, file or environment.
+//! All three are pure: no device, clock, file or environment. [`verify`] says what holds between them.
 
 mod body;
 mod candidates;
@@ -16,6 +16,7 @@ pub mod cost;
 mod cover;
 mod executor;
 pub mod groups;
+mod layout;
 mod legal;
 mod lower;
 mod net;
@@ -24,6 +25,7 @@ pub mod program;
 mod rewrite;
 mod set;
 pub mod variants;
+pub mod verify;
 pub mod view;
 mod weights;
 
@@ -67,7 +69,13 @@ pub fn plan(
         Granularity::Fused => rewrite(graph, target, hints)?,
     };
     let groups = partition(&graph, target, granularity, hints);
+    if cfg!(debug_assertions) {
+        verify::groups(&graph, &groups)?;
+    }
     let program = lower(&graph, &groups, target, granularity)?;
+    if cfg!(debug_assertions) {
+        verify::program(&program)?;
+    }
     Ok(Planned { graph, report, groups, program })
 }
 
@@ -83,6 +91,38 @@ pub enum FusionError {
         op: &'static str,
         /// What inference said.
         reason: InferError,
+    },
+    /// A group reads what no group before it makes, or an operation of a group what stands after it.
+    #[error("node {reader:?} reads {name:?} before it is made")]
+    ReadEarly {
+        /// Name of the node that makes it.
+        name: String,
+        /// Name of the node that reads it.
+        reader: String,
+    },
+    /// An operation is in two groups, or in one though it is made of constants alone.
+    #[error("node {name:?} is computed twice")]
+    PlacedTwice {
+        /// The node's name.
+        name: String,
+    },
+    /// An operation is in no group.
+    #[error("node {name:?} is in no group")]
+    NotPlaced {
+        /// The node's name.
+        name: String,
+    },
+    /// A step reads a buffer, or the program gives one, that nothing wrote.
+    #[error("nothing wrote {buffer:?}")]
+    Unwritten {
+        /// Name of the value in the buffer.
+        buffer: String,
+    },
+    /// The operands of a step are not those of its body.
+    #[error("the operands of step {step:?} are not those of what it computes")]
+    Operands {
+        /// The step's name.
+        step: String,
     },
 }
 

@@ -4,12 +4,12 @@ use crate::FusionError;
 use crate::body::{Body, Read, body};
 use crate::conditions::conditions;
 use crate::groups::{Executor, Family, Group, Groups, group_name};
-use crate::net::is_view;
+use crate::layout::{is_view, takes_views, transposed, view_of, writes_any_order};
 use crate::partition::Granularity;
 use crate::program::{Buffer, BufferId, BufferKind, Operand, Program, Step, Weight};
 use crate::variants::variants;
 use crate::view::View;
-use crate::weights::{constants, recipe};
+use crate::weights::recipe;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 /// Lowers the groups of a graph to a program for a target: a step a group, in the groups' order.
 ///
-/// A group of family [`Family::View`] gives no step where its view can be written down; where it cannot (merging
-/// dims that do not lie side by side), it is a copy. Families that read whole buffers only get a copy before them.
+/// A change of view gives no step where its view can be written down; where it cannot (merging dims that do not lie
+/// side by side), it is a copy. Families that read whole buffers only get a copy before them.
 ///
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
@@ -34,7 +34,7 @@ pub fn lower(
         graph,
         target,
         granularity,
-        constant: constants(graph),
+        groups,
         group_of: vec![usize::MAX; graph.len()],
         given: graph.outputs().iter().map(|(_, value)| *value).collect(),
         places: BTreeMap::new(),
@@ -58,10 +58,14 @@ pub fn lower(
     for (number, id) in graph.inputs().iter().enumerate() {
         lowering.store(id.value(), BufferKind::Input(number));
     }
+    let fused = granularity == Granularity::Fused;
     for (i, group) in groups.groups().iter().enumerate() {
         match group.family {
             Family::View => lowering.lower_view(group)?,
-            Family::Copy if is_movement(graph.node(group.nodes[0]).op()) => {
+            Family::Copy if is_view(graph.node(group.nodes[0]).op()) && fused => {
+                lowering.lower_view(group)?;
+            }
+            Family::Copy if is_view(graph.node(group.nodes[0]).op()) => {
                 lowering.lower_copy(group.nodes[0], group.family, group.executor)?;
             }
             _ => lowering.lower_group(i, group)?,
@@ -78,17 +82,11 @@ fn named_types<'a>(
     values.map(|(name, value)| (name.to_owned(), graph.ty(value).clone())).collect()
 }
 
-/// Whether a copy through a view does the operation.
-fn is_movement(op: &Op) -> bool {
-    matches!(op, Op::Transpose(_) | Op::Expand(_) | Op::Slice(_) | Op::Reshape(_) | Op::BitCast(_))
-}
-
 struct Lowering<'a> {
     graph: &'a Graph,
     target: &'a Target,
     granularity: Granularity,
-    /// For each node whether it is made of constants alone.
-    constant: Vec<bool>,
+    groups: &'a Groups,
     group_of: Vec<usize>,
     /// The outputs of the graph.
     given: BTreeSet<ValueId>,
@@ -122,13 +120,13 @@ impl Lowering<'_> {
         if let Some(place) = self.places.get(&value) {
             return Ok(place.clone());
         }
-        debug_assert!(self.constant[value.node.index()], "groups stand in order");
+        assert!(self.groups.is_constant(value.node), "groups stand in order");
         if let Some(tensor) = self.graph.constant(value) {
             return Ok(self.store(value, BufferKind::Weight(Weight::Given(tensor.clone()))));
         }
         if is_view(self.graph.node(value.node).op()) {
             let place = self.input_place(value.node)?;
-            if let Some(view) = self.view_of(value.node, &place.view) {
+            if let Some(view) = view_of(self.graph.node(value.node).op(), &place.view) {
                 let operand = Operand { buffer: place.buffer, view };
                 self.places.insert(value, operand.clone());
                 return Ok(operand);
@@ -146,7 +144,7 @@ impl Lowering<'_> {
     fn lower_view(&mut self, group: &Group) -> Result<(), FusionError> {
         let id = group.nodes[0];
         let place = self.input_place(id)?;
-        match self.view_of(id, &place.view) {
+        match view_of(self.graph.node(id).op(), &place.view) {
             Some(view) => {
                 self.places.insert(id.value(), Operand { buffer: place.buffer, view });
                 Ok(())
@@ -158,18 +156,6 @@ impl Lowering<'_> {
     fn input_place(&mut self, id: NodeId) -> Result<Operand, FusionError> {
         let input = self.graph.node(id).inputs()[0].expect("a change of view has its input");
         self.place(input)
-    }
-
-    /// The operation's result as a view of the buffer that its input views.
-    fn view_of(&self, id: NodeId, view: &View) -> Option<View> {
-        match self.graph.node(id).op() {
-            Op::Reshape(shape) => view.reshape(shape),
-            Op::Transpose(perm) => Some(view.transpose(perm)),
-            Op::Expand(shape) => view.expand(shape),
-            Op::Slice(ranges) => Some(view.slice(ranges)),
-            // The same bits: a view as long as the buffer's own type does not matter to a copy.
-            _ => None,
-        }
     }
 
     /// A step that moves the elements of a change of view into a buffer of their own.
@@ -189,7 +175,7 @@ impl Lowering<'_> {
                 let output = Operand { buffer: output.buffer, view };
                 self.push_copy(id.value(), input, output, executor)
             }
-            _ => match self.view_of(id, &input.view) {
+            op => match view_of(op, &input.view) {
                 Some(view) => {
                     let output = self.store(id.value(), BufferKind::Intermediate);
                     let input = Operand { buffer: input.buffer, view };
@@ -213,6 +199,12 @@ impl Lowering<'_> {
         let node = self.graph.node(value.node);
         let ty = TensorType::new(self.graph.ty(value).dtype, from.view.shape());
         let mut body = Graph::new();
+        // The reference has no part in copies.
+        let executor = match (executor, self.granularity) {
+            (Executor::Template | Executor::Library, _) => executor,
+            (Executor::Reference, Granularity::Fused) => Executor::Template,
+            (Executor::Reference, Granularity::PerOp) => Executor::Library,
+        };
         let input = body.add_input("x", ty).map_err(|e| FusionError::rebuild(node, e))?;
         body.add_output("y", input);
         self.program.steps.push(Step {
@@ -238,7 +230,9 @@ impl Lowering<'_> {
         let mut inputs = Vec::with_capacity(reads.len());
         for Read { value, by_points } in reads {
             let place = self.place(value)?;
-            let as_it_lies = takes_views(group.family) || (by_points && group.nodes.len() > 1);
+            let as_it_lies = takes_views(group.family)
+                || (by_points && group.nodes.len() > 1)
+                || group.executor == Executor::Reference;
             inputs.push(if as_it_lies || place.view.is_contiguous() {
                 place
             } else {
@@ -330,7 +324,7 @@ impl Lowering<'_> {
         {
             return None;
         }
-        if let Some(perm) = self.transposed(value) {
+        if let Some(perm) = transposed(self.graph, value) {
             return Some(perm);
         }
         if family != Family::Pointwise {
@@ -342,16 +336,6 @@ impl Lowering<'_> {
             return None;
         }
         full.iter().find_map(|input| input.view.memory_order())
-    }
-
-    /// The order in which all readers of the value see it, if they are transposes.
-    fn transposed(&self, value: ValueId) -> Option<Vec<usize>> {
-        let uses = self.graph.uses(value.node);
-        let uses = uses.iter().filter(|(_, edge)| edge.output == value.output);
-        let mut readers = uses.map(|(reader, _)| self.graph.node(*reader).op());
-        let Some(Op::Transpose(perm)) = readers.next() else { return None };
-        let alike = |op: &Op| matches!(op, Op::Transpose(other) if other == perm);
-        readers.all(alike).then(|| perm.clone())
     }
 
     /// Outputs that may overwrite an input, where both see a whole buffer alike.
@@ -402,39 +386,5 @@ impl Lowering<'_> {
             step.in_place.retain(|&(o, i)| stays(&outputs[o]) && stays(&inputs[i]));
         }
         Ok(())
-    }
-}
-
-/// Whether executors read all of a family's inputs through views. Of the others, groups of several operations read
-/// through views what only their pointwise operations read.
-fn takes_views(family: Family) -> bool {
-    match family {
-        Family::View
-        | Family::Copy
-        | Family::Pointwise
-        | Family::MatMul
-        | Family::Mlp
-        | Family::Fmha => true,
-        Family::Normalization
-        | Family::Reduction
-        | Family::Gather
-        | Family::Convolution
-        | Family::Recurrent
-        | Family::Control => false,
-    }
-}
-
-/// Whether executors write a family's outputs with their dims in any order.
-fn writes_any_order(family: Family) -> bool {
-    match family {
-        Family::Pointwise | Family::MatMul | Family::Mlp | Family::Fmha => true,
-        Family::View
-        | Family::Copy
-        | Family::Normalization
-        | Family::Reduction
-        | Family::Gather
-        | Family::Convolution
-        | Family::Recurrent
-        | Family::Control => false,
     }
 }

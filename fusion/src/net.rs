@@ -4,13 +4,17 @@
 //! beneath. The operations stand in an order of their own, topological and depth first, so that what feeds what
 //! stands near it; shapes are interned and sizes are those of the planning hints.
 
-use crate::groups::Family;
+use crate::executor::executor;
+use crate::groups::{Executor, Family};
+use crate::layout::{Layouts, is_view};
+use crate::set::Set;
 use crate::weights::constants;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
+use graphene_ir::target::Target;
 use std::collections::HashMap;
 use std::ops::Index;
 
@@ -74,6 +78,8 @@ pub(crate) struct Read {
     pub(crate) part: ValueId,
     /// No change of view stands between.
     pub(crate) direct: bool,
+    /// It lies row-major, if operations are taken one by one.
+    pub(crate) row_major: bool,
     /// The shape that the operation sees.
     pub(crate) shape: ShapeId,
     /// Bytes of the part that it sees.
@@ -100,6 +106,8 @@ pub(crate) struct Operation {
     pub(crate) role: Role,
     /// Its family when it is alone.
     pub(crate) family: Family,
+    /// Who executes it when it is alone.
+    pub(crate) executor: Executor,
     /// The element type of its first result.
     pub(crate) dtype: DType,
     /// The shape of its first result.
@@ -115,6 +123,10 @@ pub(crate) struct Operation {
 /// The operations of a graph that have to be placed.
 pub(crate) struct Net<'a> {
     pub(crate) graph: &'a Graph,
+    /// For each node whether it is made of constants alone.
+    pub(crate) constant: Vec<bool>,
+    /// How values lie.
+    pub(crate) layouts: Layouts,
     /// Sizes of all symbols.
     hints: Bindings,
     ops: Vec<Operation>,
@@ -153,25 +165,23 @@ pub(crate) fn planning_sizes(graph: &Graph, hints: &Bindings) -> Bindings {
     sizes
 }
 
-/// Whether the operation is a change of view of its input.
-pub(crate) fn is_view(op: &Op) -> bool {
-    matches!(op, Op::Reshape(_) | Op::BitCast(_) | Op::Transpose(_) | Op::Expand(_) | Op::Slice(_))
-}
-
 impl<'a> Net<'a> {
-    /// The operations of the graph, with sizes under these hints.
-    pub(crate) fn new(graph: &'a Graph, hints: &Bindings) -> Self {
+    /// The operations of the graph, with what the target makes of them and sizes under these hints.
+    pub(crate) fn new(graph: &'a Graph, target: &Target, hints: &Bindings) -> Self {
+        let constant = constants(graph);
         let mut net = Self {
             graph,
+            layouts: Layouts::new(graph, &constant),
+            constant,
             hints: planning_sizes(graph, hints),
             ops: Vec::new(),
             of_node: vec![None; graph.len()],
             shapes: Shapes::default(),
         };
         let beneath = net.beneath();
-        for (place, node) in order(graph, &beneath).into_iter().enumerate() {
+        for (place, node) in order(graph, &net.constant, &beneath).into_iter().enumerate() {
             net.of_node[node.index()] = Some(OpId(place as u32));
-            let operation = net.operation(node, &beneath);
+            let operation = net.operation(node, target, &beneath);
             net.ops.push(operation);
         }
         net.connect(&beneath);
@@ -213,6 +223,17 @@ impl<'a> Net<'a> {
         self.sizes(shape).iter().product()
     }
 
+    /// The size of a value in bytes under the hints.
+    pub(crate) fn bytes(&self, value: ValueId) -> f64 {
+        let ty = self.graph.ty(value);
+        let size = |dim: &Dim| self.size(dim);
+        ty.shape.iter().map(size).product::<f64>() * ty.dtype.size() as f64
+    }
+
+    fn size(&self, dim: &Dim) -> f64 {
+        dim.eval(&self.hints).map_or(1.0, |size| size.max(0) as f64)
+    }
+
     /// What the operation reads in this place.
     pub(crate) fn read(&self, op: OpId, slot: usize) -> Option<&Read> {
         self[op].reads.iter().find(|read| read.slot == slot)
@@ -223,8 +244,8 @@ impl<'a> Net<'a> {
             return id;
         }
         let id = ShapeId(self.shapes.sizes.len() as u32);
-        let size = |dim: &Dim| dim.eval(&self.hints).map_or(1.0, |size| size.max(0) as f64);
-        self.shapes.sizes.push(shape.iter().map(size).collect());
+        let sizes = shape.iter().map(|dim| self.size(dim)).collect();
+        self.shapes.sizes.push(sizes);
         self.shapes.known.push(shape.iter().map(Dim::known).collect());
         self.shapes.ids.insert(shape.to_vec(), id);
         id
@@ -253,7 +274,7 @@ impl<'a> Net<'a> {
         })
     }
 
-    fn operation(&mut self, id: NodeId, beneath: &[Option<Beneath>]) -> Operation {
+    fn operation(&mut self, id: NodeId, target: &Target, beneath: &[Option<Beneath>]) -> Operation {
         let node = self.graph.node(id);
         let mut reads = Vec::with_capacity(node.inputs().len());
         for (slot, value) in node.inputs().iter().enumerate() {
@@ -264,7 +285,8 @@ impl<'a> Net<'a> {
             let Beneath { root, part, elements, direct } = under;
             let from = self.of_node[root.node.index()];
             let bytes = elements * ty.dtype.size() as f64;
-            reads.push(Read { slot, root, from, part, direct, shape, bytes });
+            let row_major = self.layouts.is_row_major(value);
+            reads.push(Read { slot, root, from, part, direct, row_major, shape, bytes });
         }
         let mut producers: Vec<OpId> = reads.iter().filter_map(|read| read.from).collect();
         producers.sort_unstable();
@@ -277,11 +299,17 @@ impl<'a> Net<'a> {
         let writes = writes.collect();
         let shape = self.intern(&node.outputs()[0].shape);
         let family = Family::of(node.op()).expect("sources are no operations to place");
-        let role = self.role(node, &reads);
+        // What no template takes alone, none takes with others.
+        let executor = executor(target, self.graph, &[id]);
+        let role = match executor {
+            Executor::Template => self.role(node, &reads),
+            Executor::Library | Executor::Reference => Role::Alone,
+        };
         Operation {
             node: id,
             role,
             family,
+            executor,
             dtype: node.outputs()[0].dtype,
             shape,
             reads,
@@ -339,6 +367,13 @@ impl<'a> Net<'a> {
     }
 }
 
+impl Written {
+    /// Whether a group of these operations has to store it: something outside reads it, or it is given.
+    pub(crate) fn is_stored(&self, set: Set) -> bool {
+        self.given || self.readers.iter().any(|&reader| !set.contains(reader))
+    }
+}
+
 impl Index<OpId> for Net<'_> {
     type Output = Operation;
     fn index(&self, op: OpId) -> &Operation {
@@ -373,8 +408,7 @@ fn row_axis(op: &Op, rank: usize) -> Option<(usize, bool)> {
 }
 
 /// The nodes to place, each after those that it waits for, depth first from the outputs; then the dead ones.
-fn order(graph: &Graph, beneath: &[Option<Beneath>]) -> Vec<NodeId> {
-    let constant = constants(graph);
+fn order(graph: &Graph, constant: &[bool], beneath: &[Option<Beneath>]) -> Vec<NodeId> {
     let is_placed = |id: NodeId, node: &Node| {
         Family::of(node.op()).is_some() && !is_view(node.op()) && !constant[id.index()]
     };

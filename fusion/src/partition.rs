@@ -5,8 +5,9 @@ use crate::cost::Costs;
 use crate::cover::cover;
 use crate::executor::executor;
 use crate::groups::{Boundary, Executor, Family, Group, GroupId, Groups, Note, Reason};
+use crate::layout::is_view;
 use crate::legal::{Rules, alone, family, is_sociable};
-use crate::net::{Net, OpId, is_view};
+use crate::net::{Net, OpId};
 use crate::set::Set;
 use crate::weights::constants;
 use graphene_frontend::dim::Bindings;
@@ -26,7 +27,8 @@ pub enum Granularity {
 /// Puts every operation of the graph into exactly one group.
 ///
 /// Under [`Granularity::Fused`] the groups are a cover of least cost on the target, where `hints` give symbols their
-/// sizes; a symbol without one has a typical size. What is legal does not depend on hints that turn out wrong.
+/// sizes; a symbol without one has a typical size. What is legal does not depend on hints that turn out wrong, except
+/// that a row whose length is a symbol has to fit at them: longer ones are slower, not wrong.
 pub fn partition(
     graph: &Graph,
     target: &Target,
@@ -34,19 +36,24 @@ pub fn partition(
     hints: &Bindings,
 ) -> Groups {
     match granularity {
-        Granularity::PerOp => apart(graph),
+        Granularity::PerOp => apart(graph, target),
         Granularity::Fused => fused(graph, target, hints),
     }
 }
 
-/// Every operation a group.
-fn apart(graph: &Graph) -> Groups {
+/// Every operation a group, that the library computes where it can.
+fn apart(graph: &Graph, target: &Target) -> Groups {
     let constant = constants(graph);
     let groups = graph.nodes().filter(|(id, _)| !constant[id.index()]).filter_map(|(id, node)| {
         let family = Family::of(node.op())?;
-        Some(Group { family, nodes: vec![id], executor: Executor::Library, cost: None })
+        let executor = match executor(target, graph, &[id]) {
+            Executor::Template | Executor::Library => Executor::Library,
+            Executor::Reference => Executor::Reference,
+        };
+        Some(Group { family, nodes: vec![id], executor, cost: None })
     });
-    let mut arranged = arrange(graph, groups.collect());
+    let groups = groups.collect();
+    let mut arranged = arrange(graph, groups, constant);
     let is_free = |node: &Node| Family::of(node.op()) == Some(Family::View);
     for (id, node) in graph.nodes().filter(|(_, node)| !is_free(node)) {
         let Some(to) = arranged.group_of[id.index()] else { continue };
@@ -66,7 +73,7 @@ fn apart(graph: &Graph) -> Groups {
 
 /// The cover of least cost by legal groups; every change of view is a group beside them.
 fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
-    let net = Net::new(graph, hints);
+    let net = Net::new(graph, target, hints);
     let rules = Rules { net: &net, target };
     let costs = Costs::new(&net, target);
     let candidates = candidates(&rules, &costs);
@@ -79,13 +86,20 @@ fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
         let executor = executor(target, graph, &nodes);
         groups.push(Group { family, nodes, executor, cost: Some(costs.of(set, family)) });
     }
-    let constant = constants(graph);
     let views = graph.nodes().filter(|(_, node)| is_view(node.op()));
-    for (id, _) in views.filter(|(id, _)| !constant[id.index()]) {
-        let (family, nodes, executor) = (Family::View, vec![id], Executor::Template);
-        groups.push(Group { family, nodes, executor, cost: None });
+    for (id, _) in views.filter(|(id, _)| !net.constant[id.index()]) {
+        let nodes = vec![id];
+        groups.push(match net.layouts.is_moved(id) {
+            false => {
+                Group { family: Family::View, nodes, executor: Executor::Template, cost: None }
+            }
+            true => {
+                let executor = executor(target, graph, &nodes);
+                Group { family: Family::Copy, nodes, executor, cost: Some(costs.of_move(id)) }
+            }
+        });
     }
-    let mut arranged = arrange(graph, groups);
+    let mut arranged = arrange(graph, groups, net.constant.clone());
     arranged.groups.boundaries = boundaries(&rules, &costs, &arranged);
     let cuts = [(candidates.cut, Note::Candidates as fn(usize) -> Note), (cover.cut, Note::Covers)];
     arranged.groups.notes =
@@ -102,7 +116,7 @@ struct Arranged {
 }
 
 /// Puts groups in order: by their latest node, after all that they wait for.
-fn arrange(graph: &Graph, groups: Vec<Group>) -> Arranged {
+fn arrange(graph: &Graph, groups: Vec<Group>, constant: Vec<bool>) -> Arranged {
     let mut number_of = vec![usize::MAX; graph.len()];
     for (number, group) in groups.iter().enumerate() {
         group.nodes.iter().for_each(|id| number_of[id.index()] = number);
@@ -131,7 +145,7 @@ fn arrange(graph: &Graph, groups: Vec<Group>) -> Arranged {
             }
         }
     }
-    debug_assert_eq!(order.len(), groups.len(), "groups wait for each other");
+    assert_eq!(order.len(), groups.len(), "covers and operations alone have no cycles");
     let mut renumbered = vec![GroupId(0); groups.len()];
     for (new, &old) in order.iter().enumerate() {
         renumbered[old] = GroupId(new as u32);
@@ -141,7 +155,7 @@ fn arrange(graph: &Graph, groups: Vec<Group>) -> Arranged {
     let readers = order.iter().map(renumber).collect();
     let mut groups: Vec<_> = groups.into_iter().map(Some).collect();
     let groups = order.iter().filter_map(|&old| groups[old].take()).collect();
-    let groups = Groups { groups, boundaries: Vec::new(), notes: Vec::new() };
+    let groups = Groups { groups, boundaries: Vec::new(), notes: Vec::new(), constant };
     Arranged { groups, group_of, readers }
 }
 
@@ -200,16 +214,23 @@ fn why_apart(
         }
         Err(reason) => return none(reason),
     };
-    if waits_through_others(arranged, from, to) {
+    if waits_through_others(rules.net, arranged, from, to) {
         return (Reason::Cycle, gain);
     }
     (if gain > Some(0.0) { Reason::Elsewhere } else { Reason::Dearer }, gain)
 }
 
 /// Whether a group waits for another one by a third one.
-fn waits_through_others(arranged: &Arranged, from: GroupId, to: GroupId) -> bool {
+fn waits_through_others(net: &Net<'_>, arranged: &Arranged, from: GroupId, to: GroupId) -> bool {
+    // On the way stand only groups with operations before the last one of the reader: few, since no group spans much.
+    let ops = |group: GroupId| {
+        let nodes = &arranged.groups.groups[group.index()].nodes;
+        nodes.iter().filter_map(|&node| net.of_node(node))
+    };
+    let last = ops(to).max();
+    let is_between = |reader: &GroupId| *reader < to && ops(*reader).min() < last;
     let mut pending: Vec<GroupId> =
-        arranged.readers[from.index()].iter().copied().filter(|&reader| reader < to).collect();
+        arranged.readers[from.index()].iter().copied().filter(is_between).collect();
     let mut seen = HashSet::new();
     while let Some(group) = pending.pop() {
         let readers = &arranged.readers[group.index()];
@@ -217,7 +238,7 @@ fn waits_through_others(arranged: &Arranged, from: GroupId, to: GroupId) -> bool
             return true;
         }
         if seen.insert(group) {
-            pending.extend(readers.iter().copied().filter(|&reader| reader < to));
+            pending.extend(readers.iter().copied().filter(is_between));
         }
     }
     false

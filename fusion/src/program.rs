@@ -163,6 +163,16 @@ impl Program {
         &self.steps
     }
 
+    /// Bytes of the weights that are made when the program is compiled.
+    pub fn made_bytes(&self) -> u64 {
+        let made = |buffer: &&Buffer| matches!(buffer.kind, BufferKind::Weight(Weight::Made(_)));
+        let bytes = self.buffers.iter().filter(made).map(|buffer| {
+            let elements = buffer.elements.known().and_then(|n| u64::try_from(n).ok());
+            elements.unwrap_or(u64::MAX).saturating_mul(buffer.dtype.size() as u64)
+        });
+        bytes.fold(0, u64::saturating_add)
+    }
+
     /// Symbols that need a size before the program can run.
     pub fn symbols(&self) -> BTreeSet<Symbol> {
         let mut symbols = BTreeSet::new();
@@ -191,17 +201,15 @@ impl fmt::Display for Program {
         for (i, buffer) in self.buffers.iter().enumerate() {
             let kind = match &buffer.kind {
                 BufferKind::Input(n) => format!("input {n}"),
-                BufferKind::Weight(_) => "weight".to_owned(),
+                BufferKind::Weight(Weight::Given(_)) => "weight".to_owned(),
+                BufferKind::Weight(Weight::Made(_)) => "made weight".to_owned(),
                 BufferKind::Output(n) => format!("output {n}"),
                 BufferKind::Intermediate => "intermediate".to_owned(),
             };
             writeln!(f, "  @{i} = {kind} {}[{}] {:?}", buffer.dtype, buffer.elements, buffer.name)?;
         }
         for (i, step) in self.steps.iter().enumerate() {
-            let by = match step.executor {
-                Executor::Template => "",
-                Executor::Library => " by the library",
-            };
+            let by = step.executor.suffix();
             writeln!(f, "  step {i} {} {:?}{by}", step.family, step.name)?;
             if step.variants.all().len() > 1 {
                 writeln!(f, "    variants {}", step.variants)?;

@@ -56,7 +56,7 @@ pub enum Error {
     /// More memory is needed than was allowed for.
     #[error("{needed} bytes of memory are needed, and there are {limit}")]
     Exceeds {
-        /// Bytes needed for the arena, the inputs and the outputs.
+        /// Bytes needed for the arena, the inputs, the outputs and the weights that are made.
         needed: u64,
         /// Bytes allowed.
         limit: u64,

@@ -103,7 +103,7 @@ fn covers_cost_as_little_as_any() {
         let graph = random_graph(&mut random, 4 + round % 7);
         for target in ["cpu:2", "sm_90a"] {
             let target: Target = target.parse().unwrap();
-            let net = Net::new(&graph, &Bindings::new());
+            let net = Net::new(&graph, &target, &Bindings::new());
             let rules = Rules { net: &net, target: &target };
             let costs = Costs::new(&net, &target);
             let candidates = candidates(&rules, &costs);
@@ -143,7 +143,7 @@ fn reductions_wait_for_what_they_need() {
     let rows = graph.add("rows", reduce, &[Some(sum)]).unwrap().value();
     graph.add_output("rows", rows);
     let target = Target::cpu(2);
-    let net = Net::new(&graph, &Bindings::new());
+    let net = Net::new(&graph, &target, &Bindings::new());
     let rules = Rules { net: &net, target: &target };
     let costs = Costs::new(&net, &target);
     let candidates = candidates(&rules, &costs);

@@ -348,7 +348,7 @@ fn few_long_rows_are_cut_into_parts() {
 }
 
 #[test]
-fn what_no_template_takes_is_the_librarys() {
+fn what_no_template_takes_is_the_librarys_or_the_references() {
     let text = r#"
         symbols b
         %0 = Input : f32[b, 64] "x"
@@ -365,7 +365,7 @@ fn what_no_template_takes_is_the_librarys() {
     .assert_eq(&text("sm_90a"));
     expect![[r#"
         g0 Pointwise Exp (exp): reads 2.0 kB, writes 2.0 kB, 5.2 us by launch
-        g1 Reduction TopK (top): reads 2.0 kB, writes 384 B, 5.1 us by launch
+        g1 Reduction TopK (top) by the reference: reads 2.0 kB, writes 384 B, 5.1 us by launch
     "#]]
     .assert_eq(&text("cpu:2"));
 }
@@ -430,7 +430,57 @@ fn tangles_are_planned_in_bounded_work() {
     }
     let graph = graph(&(text + "return \"y\" = %599\n"), &[]);
     let groups = plan(&graph, "sm_90a", &sizes(&[]));
-    crate::zoo::check_order("tangle", &graph, &groups);
+    graphene_fusion::verify::groups(&graph, &groups).unwrap();
     assert!(!groups.notes().is_empty());
     assert!(groups.explain(&graph).contains("note: "));
+}
+
+#[test]
+fn copies_are_stated_and_weighed() {
+    // Rows are read row-major, and a convolution's channels are not its innermost dim.
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 64, 16, 16] "x"
+        %1 = Constant(@0 _) : f32[64] "scale"
+        %2 = Transpose(%0) {perm: [0, 2, 3, 1]} : f32[b, 16, 16, 64] "turned"
+        %3 = LayerNorm(%2, %1, %1) {axis: 3, epsilon: 0.00001} : f32[b, 16, 16, 64], f32[b, 16, 16, 1], f32[b, 16, 16, 1] "norm"
+        return "y" = %3
+    "#;
+    let graph = graph(text, &[&[64]]);
+    for (target, expected) in [
+        (
+            "cpu:2",
+            expect![[r#"
+        g0 View Transpose (turned)
+        g1 Normalization LayerNorm (norm): reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 116.2 us by memory
+    "#]],
+        ),
+        (
+            "sm_90a",
+            expect![[r#"
+        g0 View Transpose (turned)
+        g1 Normalization LayerNorm (norm): reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 4.5 us by launch
+    "#]],
+        ),
+    ] {
+        let groups = plan(&graph, target, &sizes(&[("b", 8)]));
+        expected.assert_eq(&groups.print(&graph));
+    }
+    // A merge of dims that do not lie side by side is a launch, not a view.
+    let text = r#"
+        symbols b
+        %0 = Input : f32[b, 8, 16] "x"
+        %1 = Transpose(%0) {perm: [0, 2, 1]} : f32[b, 16, 8] "turned"
+        %2 = Reshape(%1) {shape: [b, 128]} : f32[b, 128] "merged"
+        %3 = Exp(%2) : f32[b, 128] "exp"
+        return "y" = %3
+    "#;
+    check_both(
+        text,
+        &[],
+        expect![[r#"
+        Copy Reshape
+        Pointwise Exp
+    "#]],
+    );
 }

@@ -4,7 +4,7 @@ use crate::{graph, plan, sizes};
 use expect_test::expect;
 use graphene_fusion::groups::Family;
 use graphene_fusion::program::Program;
-use graphene_fusion::{Granularity, lower};
+use graphene_fusion::{Granularity, lower, verify};
 
 /// Heads of a packed projection of queries, keys and values, attention, and the projection of its heads.
 const PACKED: &str = r#"
@@ -35,7 +35,10 @@ const PACKED: &str = r#"
 fn program(text: &str, weights: &[&[usize]], target: &str) -> Program {
     let graph = graph(text, weights);
     let groups = plan(&graph, target, &sizes(&[]));
-    lower(&graph, &groups, &target.parse().unwrap(), Granularity::Fused).unwrap()
+    verify::groups(&graph, &groups).unwrap();
+    let program = lower(&graph, &groups, &target.parse().unwrap(), Granularity::Fused).unwrap();
+    verify::program(&program).unwrap();
+    program
 }
 
 #[test]
@@ -126,5 +129,47 @@ fn variants_are_chosen_by_sizes() {
     for step in program.steps() {
         let variants = step.variants.all();
         assert!((1..=4).contains(&variants.len()));
+    }
+}
+
+#[test]
+fn variants_of_batched_products_go_by_the_rows_of_one_matrix() {
+    // A step of decoding: one query against the keys of each head.
+    let text = r#"
+        symbols b, q, t
+        %0 = Input : f32[b, 12, q, 64] "queries"
+        %1 = Input : f32[b, 12, 64, t] "keys"
+        %2 = MatMul(%0, %1) : f32[b, 12, q, t] "scores"
+        return "y" = %2
+    "#;
+    let program = program(text, &[], "sm_90a");
+    let [step] = program.steps() else { panic!("{program}") };
+    for (q, expected) in [(1, "few"), (15, "few"), (16, "narrow"), (4096, "wide")] {
+        let sizes = sizes(&[("b", 8), ("q", q), ("t", 512)]);
+        let chosen = step.variants.choose(&sizes).unwrap();
+        assert_eq!(step.variants.all()[chosen].name, expected, "{q}: {}", step.variants);
+    }
+}
+
+#[test]
+fn what_constants_make_beyond_bounds_runs_with_the_program() {
+    let sum = |rows: usize| {
+        let text = format!(
+            r#"
+            %0 = Constant(@0 _) : f32[1] "one"
+            %1 = Constant(@1 _) : f32[{rows}, 1] "column"
+            %2 = Expand(%0) {{shape: [{rows}, {rows}]}} : f32[{rows}, {rows}] "wide"
+            %3 = Add(%2, %1) : f32[{rows}, {rows}] "sum"
+            return "y" = %3
+        "#
+        );
+        program(&text, &[&[1], &[rows, 1]], "cpu:2")
+    };
+    // The launch of the small one hands the weight out.
+    for (rows, made, family) in [(100, 40_000, Family::Copy), (40_000, 0, Family::Pointwise)] {
+        let program = sum(rows);
+        assert_eq!(program.made_bytes(), made, "{program}");
+        let families: Vec<_> = program.steps().iter().map(|step| step.family).collect();
+        assert_eq!(families, [family], "{program}");
     }
 }

@@ -3,13 +3,11 @@
 use crate::{plan, sizes};
 use bytes::Bytes;
 use graphene_frontend::dim::Bindings;
-use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{ExternalData, ExternalDataError, ImportOptions, import};
-use graphene_fusion::groups::{Family, Groups};
-use graphene_fusion::rewrite;
+use graphene_fusion::{rewrite, verify};
 use graphene_ir::target::Target;
 use graphene_models::{Options, build, names};
-use std::collections::BTreeSet;
 
 /// Weights that are all zero and take no memory: plans do not look at them.
 struct Zeros(Bytes);
@@ -32,41 +30,6 @@ fn models() -> impl Iterator<Item = (String, Graph)> {
     })
 }
 
-/// Every operation is in one group, and reads what earlier groups make, or its own group before it.
-pub(crate) fn check_order(name: &str, graph: &Graph, groups: &Groups) {
-    // What is made of constants alone is made before anything runs.
-    let mut placed = vec![false; graph.len()];
-    for (id, node) in graph.nodes().filter(|(_, node)| Family::of(node.op()).is_some()) {
-        let mut inputs = node.inputs().iter().flatten().peekable();
-        let made = |value: &ValueId| graph.constant(*value).is_some() || placed[value.node.index()];
-        let known = node.outputs().iter().all(|ty| ty.known_shape().is_some());
-        placed[id.index()] = known && inputs.peek().is_some() && inputs.all(made);
-    }
-    for group in groups.groups() {
-        let mut own = BTreeSet::new();
-        for &id in &group.nodes {
-            let node = graph.node(id);
-            for value in node.inputs().iter().flatten() {
-                let source = Family::of(graph.node(value.node).op()).is_none();
-                let made = source || placed[value.node.index()] || own.contains(&value.node);
-                assert!(
-                    made,
-                    "{name}: {} is read before it is made",
-                    graph.node(value.node).name()
-                );
-            }
-            assert!(own.insert(id));
-        }
-        for id in own {
-            assert!(!placed[id.index()], "{name}: {id} is in two groups");
-            placed[id.index()] = true;
-        }
-    }
-    for (id, node) in graph.nodes().filter(|(_, node)| Family::of(node.op()).is_some()) {
-        assert!(placed[id.index()], "{name}: {} is in no group", node.name());
-    }
-}
-
 #[test]
 fn plans_hold_every_operation_once_and_can_run() {
     for (name, graph) in models() {
@@ -74,7 +37,7 @@ fn plans_hold_every_operation_once_and_can_run() {
             for batch in [1, 32] {
                 let hints = sizes(&[("batch", batch), ("sequence", 128)]);
                 let groups = plan(&graph, target, &hints);
-                check_order(&name, &graph, &groups);
+                verify::groups(&graph, &groups).unwrap_or_else(|error| panic!("{name}: {error}"));
                 assert_eq!(groups.notes(), [], "{name} on {target}");
             }
         }

@@ -38,8 +38,8 @@ fn gate(gate: String, expected: usize, found: usize) -> Gate {
 }
 
 fn family(name: &str) -> Result<Family, Error> {
-    let found = Family::ALL.into_iter().find(|family| family.name().eq_ignore_ascii_case(name));
-    found.ok_or_else(|| {
+    let found = Family::ALL.iter().find(|family| family.name().eq_ignore_ascii_case(name));
+    found.copied().ok_or_else(|| {
         let known: Vec<_> = Family::ALL.iter().map(|family| family.name()).collect();
         let known = known.join(", ");
         Error::flag("--assert-fused", format!("`{name}` is no family; they are {known}"))

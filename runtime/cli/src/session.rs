@@ -3,6 +3,7 @@
 use crate::args::Exec;
 use crate::bench::{self, Samples, Schedule};
 use crate::error::Error;
+use crate::machine;
 use crate::report::{self, Memory};
 use crate::sizes::sizes_text;
 use crate::work;
@@ -66,14 +67,21 @@ pub(crate) struct Compiled {
     pub(crate) module: Option<Module>,
 }
 
-/// Compiles the programs of these executors.
+/// Compiles the programs of these executors, within the machine's memory.
 ///
 /// # Errors
-/// [`Error::Compile`].
+/// [`Error::Compile`], [`Error::Memory`].
 pub(crate) fn compile(plans: &Plans, exec: &[Exec]) -> Result<Vec<Compiled>, Error> {
+    let memory = machine::memory().unwrap_or(u64::MAX);
     let compile = |&exec: &Exec| {
         let program = plans.program(exec).cloned();
-        let module = program.map(Module::compile).transpose().map_err(Error::Compile)?;
+        let module = program.map(|program| Module::compile_within(program, memory)).transpose();
+        let module = module.map_err(|source| match source {
+            graphene_runtime::Error::Exceeds { needed, limit } => {
+                Error::Memory { sizes: String::new(), needed, memory: limit }
+            }
+            source => Error::Compile(source),
+        })?;
         Ok(Compiled { exec, module })
     };
     exec.iter().map(compile).collect()

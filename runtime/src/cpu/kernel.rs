@@ -1,7 +1,7 @@
 //! Which kernel runs a step.
 //!
-//! A kernel is chosen once, from the step's body alone. What no kernel takes is evaluated by the reference, and
-//! is reported under that name.
+//! A kernel is chosen once, from the step alone. Its plan says whether there is one; what no kernel takes is
+//! evaluated by the reference, and is reported under that name.
 
 use super::kernels::reduce::Reduce;
 use super::layers::{BoundLayers, ConvLayer, Layers, run_layers};
@@ -15,12 +15,9 @@ use super::run::{
 use crate::bind::BoundStep;
 use crate::error::Result;
 use graphene_frontend::dim::Bindings;
-use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
-use graphene_frontend::op::{
-    AttentionAttrs, ConvAttrs, Op, PoolAttrs, PoolKind, ReduceOp, RnnAttrs,
-};
-use graphene_fusion::groups::Family;
+use graphene_frontend::op::{AttentionAttrs, ConvAttrs, Op, PoolAttrs, ReduceOp, RnnAttrs};
+use graphene_fusion::groups::{Executor, Family};
 use graphene_fusion::program::Step;
 
 /// What runs a step.
@@ -75,82 +72,52 @@ pub(crate) struct BoundKernel {
 }
 
 impl Kernel {
-    /// The kernel for a step.
+    /// The kernel for a step: what its plan says is the reference's is, and for all else there is a kernel. A group
+    /// that no plan has, made by hand, may find none.
     pub(crate) fn choose(step: &Step) -> Self {
         let body = &step.body;
+        if step.executor == Executor::Reference {
+            return Self::Reference;
+        }
         if step.family == Family::Copy && body.len() == body.inputs().len() {
             return Self::Copy;
         }
         if step.family == Family::Pointwise {
             return Loop::compile(body).map_or(Self::Reference, Self::Loop);
         }
-        let over_rows =
-            matches!(step.family, Family::Normalization | Family::Reduction | Family::Gather);
-        if over_rows && is_fused(body) {
-            return RowProgram::compile(body).map_or(Self::Reference, Self::Rows);
-        }
         if is_fused(body) {
-            return Self::fused(body);
+            return Self::fused(step.family, body);
         }
         let Some((_, node)) = body.nodes().last() else { return Self::Reference };
-        // These kernels compute one operation.
-        if body.nodes().filter(|(_, node)| Family::of(node.op()).is_some()).count() > 1 {
-            return Self::Reference;
-        }
-        let dtypes: Vec<DType> = body.inputs().iter().map(|id| body.ty(id.value()).dtype).collect();
-        // Kernels compute these in f32.
-        let float = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-        let all_float = dtypes.iter().all(|&dtype| float(dtype));
-        let first_float = dtypes.first().is_some_and(|&dtype| float(dtype));
-        let inputs =
-            node.inputs().len() == body.inputs().len() && node.inputs().iter().all(Option::is_some);
         match node.op() {
-            Op::MatMul
-                if inputs
-                    && dtypes.first().is_some_and(|&d| {
-                        float(d)
-                            || matches!(d, DType::F64 | DType::I32 | DType::I64)
-                            || matches!(d, DType::U32 | DType::U64)
-                    }) =>
-            {
-                Self::MatMul
-            }
-            Op::Softmax { axis, log } if all_float => Self::Softmax { axis: *axis, log: *log },
-            Op::LayerNorm { axis, epsilon } if all_float && affine_is_whole(step, *axis) => {
+            Op::MatMul => Self::MatMul,
+            Op::Softmax { axis, log } => Self::Softmax { axis: *axis, log: *log },
+            Op::LayerNorm { axis, epsilon } => {
                 Self::Norm { axis: *axis, epsilon: *epsilon, rms: false }
             }
-            Op::RmsNorm { axis, epsilon } if all_float && affine_is_whole(step, *axis) => {
+            Op::RmsNorm { axis, epsilon } => {
                 Self::Norm { axis: *axis, epsilon: *epsilon, rms: true }
             }
-            Op::Reduce { op, axes, .. } if all_float => match fast_reduce(*op) {
+            Op::Reduce { op, axes, .. } => match fast_reduce(*op) {
                 Some(op) => Self::Reduce { op, axes: axes.clone() },
-                None => Self::Reference,
+                None => RowProgram::compile(body).map_or(Self::Reference, Self::Rows),
             },
-            Op::Gather { axis }
-                if inputs && matches!(dtypes.get(1), Some(DType::I32 | DType::I64)) =>
-            {
-                Self::Gather { axis: *axis }
-            }
-            Op::Concat { axis } if inputs => Self::Concat { axis: *axis },
-            Op::Attention(attrs)
-                if dtypes.iter().all(|&dtype| float(dtype) || dtype == DType::Bool) =>
-            {
-                Self::Attention(attrs.clone())
-            }
-            Op::Rnn(attrs) if first_float => Self::Rnn(attrs.clone()),
-            Op::Conv(attrs) if all_float && attrs.strides.len() <= 3 => Self::Conv(attrs.clone()),
-            Op::ConvTranspose { conv, .. } if all_float && conv.strides.len() <= 3 => {
-                Self::ConvTranspose(conv.clone())
-            }
-            Op::Pool(attrs) if all_float && attrs.strides.len() <= 3 && fast_pool(&attrs.kind) => {
-                Self::Pool(attrs.clone())
-            }
+            Op::Gather { axis } => Self::Gather { axis: *axis },
+            Op::Concat { axis } => Self::Concat { axis: *axis },
+            Op::Attention(attrs) => Self::Attention(attrs.clone()),
+            Op::Rnn(attrs) => Self::Rnn(attrs.clone()),
+            Op::Conv(attrs) => Self::Conv(attrs.clone()),
+            Op::ConvTranspose { conv, .. } => Self::ConvTranspose(conv.clone()),
+            Op::Pool(attrs) => Self::Pool(attrs.clone()),
             _ => Self::Reference,
         }
     }
 
     /// The kernel of several operations that are not all pointwise.
-    fn fused(body: &Graph) -> Self {
+    fn fused(family: Family, body: &Graph) -> Self {
+        if matches!(family, Family::Normalization | Family::Reduction | Family::Gather) {
+            return RowProgram::compile(body).map_or(Self::Reference, Self::Rows);
+        }
         let layers = Layers::compile(body).map(Self::Layers);
         layers.or_else(|| ConvLayer::compile(body).map(Self::ConvLayer)).unwrap_or(Self::Reference)
     }
@@ -218,7 +185,7 @@ impl BoundKernel {
                 );
                 Ok(())
             }
-            Kernel::MatMul => run_matmul(io),
+            Kernel::MatMul => run_matmul(step, io),
             Kernel::Layers(layers) => {
                 let bound = self.layers.as_ref().expect("layers are bound with their places");
                 run_layers(layers, bound, io)
@@ -230,8 +197,8 @@ impl BoundKernel {
             Kernel::Softmax { axis, log } => run_softmax(io, *axis, *log),
             Kernel::Norm { axis, epsilon, rms } => run_norm(step, io, *axis, *epsilon, *rms),
             Kernel::Reduce { op, axes } => run_reduce(io, *op, axes),
-            Kernel::Gather { axis } => run_gather(io, *axis),
-            Kernel::Concat { axis } => run_concat(io, *axis),
+            Kernel::Gather { axis } => run_gather(step, io, *axis),
+            Kernel::Concat { axis } => run_concat(step, io, *axis),
             Kernel::Attention(attrs) => run_attention(step, io, attrs),
             Kernel::Rnn(attrs) => run_rnn(step, io, attrs),
             Kernel::Conv(attrs) => run_conv(step, io, attrs),
@@ -252,12 +219,6 @@ fn is_fused(body: &Graph) -> bool {
     body.nodes().filter(|(_, node)| !source(node.op())).count() > 1
 }
 
-/// Whether scale and bias have the normalised shape, so that a row takes them element for element.
-fn affine_is_whole(step: &Step, axis: usize) -> bool {
-    let shape = step.inputs[0].view.shape();
-    step.inputs[1..].iter().all(|operand| operand.view.shape() == shape[axis..])
-}
-
 fn fast_reduce(op: ReduceOp) -> Option<Reduce> {
     Some(match op {
         ReduceOp::Sum => Reduce::Sum,
@@ -269,12 +230,4 @@ fn fast_reduce(op: ReduceOp) -> Option<Reduce> {
         ReduceOp::SumSquare => Reduce::SumSquare,
         ReduceOp::L2 | ReduceOp::LogSum | ReduceOp::LogSumExp => return None,
     })
-}
-
-/// Whether the power of a norm is one; the reference says what is wrong with others.
-fn fast_pool(kind: &PoolKind) -> bool {
-    match kind {
-        PoolKind::Max { .. } | PoolKind::Average { .. } => true,
-        PoolKind::Lp { p } => *p >= 1,
-    }
 }

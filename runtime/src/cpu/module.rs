@@ -37,6 +37,18 @@ impl Module {
     /// # Errors
     /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made.
     pub fn compile(program: Program) -> Result<Self> {
+        Self::compile_within(program, u64::MAX)
+    }
+
+    /// Like [`compile`](Self::compile), for weights made of others of at most `limit` bytes together.
+    ///
+    /// # Errors
+    /// As for [`compile`](Self::compile), and [`Error::Exceeds`], before anything is made.
+    pub fn compile_within(program: Program, limit: u64) -> Result<Self> {
+        let needed = program.made_bytes();
+        if needed > limit {
+            return Err(Error::Exceeds { needed, limit });
+        }
         let kernels = program.steps().iter().map(Kernel::choose).collect();
         let weights: Vec<_> = program.buffers().par_iter().map(weight).collect::<Result<_>>()?;
         Ok(Self { program: Arc::new(program), kernels, weights: weights.into() })
@@ -61,13 +73,14 @@ impl Module {
         self.bind_within(bindings, u64::MAX)
     }
 
-    /// Like [`bind`](Self::bind), for arenas, inputs and outputs of at most `limit` bytes together.
+    /// Like [`bind`](Self::bind), for arenas, inputs, outputs and weights made of others of at most `limit` bytes
+    /// together.
     ///
     /// # Errors
     /// As for [`bind`](Self::bind), and [`Error::Exceeds`], before anything is allocated.
     pub fn bind_within(&self, bindings: &Bindings, limit: u64) -> Result<Executable> {
         let plan = bind(&self.program, bindings)?;
-        let needed = plan.bytes();
+        let needed = plan.bytes().saturating_add(self.program.made_bytes());
         if needed > limit {
             return Err(Error::Exceeds { needed, limit });
         }

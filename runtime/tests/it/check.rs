@@ -117,13 +117,42 @@ pub(crate) fn group(
     bindings: &Bindings,
     kernel: &str,
 ) -> Executable {
-    let groups = Groups::one(graph, family);
+    let groups = one_group(graph, family);
     let program = lower(graph, &groups, &Target::cpu(2), Granularity::Fused);
     let program = program.expect("the groups can be lowered");
     let module = Module::compile(program).expect("its weights can be made");
     let last = module.kernels().filter(|&kernel| kernel != "copy").last();
     assert_eq!(last, Some(kernel), "{}", module.program());
     module.bind(bindings).expect("the program can be bound")
+}
+
+/// All operations in one group of this family, changes of view of sources before it and others after it.
+fn one_group(graph: &Graph, family: Family) -> Groups {
+    let is_view = |op: &Op| {
+        matches!(
+            op,
+            Op::Reshape(_) | Op::BitCast(_) | Op::Transpose(_) | Op::Expand(_) | Op::Slice(_)
+        )
+    };
+    let mut given = vec![false; graph.len()];
+    let (mut before, mut nodes, mut after) = (Vec::new(), Vec::new(), Vec::new());
+    for (id, node) in graph.nodes() {
+        let view = is_view(node.op());
+        let mut values = node.inputs().iter().flatten();
+        given[id.index()] = match Family::of(node.op()) {
+            None => true,
+            Some(_) => view && values.all(|value| given[value.node.index()]),
+        };
+        match (Family::of(node.op()), view) {
+            (None, _) => {}
+            (Some(_), false) => nodes.push(id),
+            (Some(_), true) if given[id.index()] => before.push((Family::View, vec![id])),
+            (Some(_), true) => after.push((Family::View, vec![id])),
+        }
+    }
+    before.push((family, nodes));
+    before.extend(after);
+    Groups::new(graph, &Target::cpu(2), before).expect("the group can run")
 }
 
 fn check_tensor(actual: &Tensor, expected: &Tensor, tolerance: f64, place: &str) {

@@ -10,6 +10,7 @@ mod layers;
 mod pointwise;
 mod pool;
 mod programs;
+mod promises;
 mod rnn;
 mod row_groups;
 mod rows;

@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::Io;
+use super::{Io, required_input};
 use crate::bind::BoundOperand;
 use crate::cpu::kernels::integer::{Integer, matmul_integers};
 use crate::cpu::kernels::matmul::{
@@ -9,11 +9,12 @@ use crate::cpu::kernels::matmul::{
 use crate::error::{Error, Result};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;
+use graphene_fusion::program::Step;
 use half::{bf16, f16};
 
-pub(crate) fn run_matmul(mut io: Io<'_>) -> Result<()> {
-    let (a, a_at, dtype) = io.input(0)?;
-    let (b, b_at, _) = io.input(1)?;
+pub(crate) fn run_matmul(step: &Step, mut io: Io<'_>) -> Result<()> {
+    let (a, a_at, dtype) = io.input(required_input(step, 0)?)?;
+    let (b, b_at, _) = io.input(required_input(step, 1)?)?;
     let output = &mut io.outputs[0];
     let product = Product::new(a_at, b_at, output.operand)?;
     match dtype {
