@@ -165,6 +165,8 @@ pub enum Kind {
     Shfl(i64),
     /// Sets every element; on a barrier, the number of arrivals that complete a phase.
     Init(Number),
+    /// Sets every element to an integer that the kernel knows.
+    Index(Expr),
     /// Arrives at a barrier; with bytes, these are expected of copies as well.
     Arrive(Option<Expr>),
     /// Waits until the phase of this parity of a barrier has completed.

@@ -7,6 +7,7 @@ pub mod matmul;
 mod pipeline;
 pub mod pointwise;
 mod softmax;
+pub mod together;
 
 pub use pipeline::{Pipeline, consume, give_back, produce, take};
 pub use softmax::{Softmax, Units};

@@ -6,9 +6,14 @@ use std::sync::Arc;
 use graphene_ir::arch::Arch;
 use graphene_ir::atom;
 use graphene_ir::emit::emit;
-use graphene_ir::kernel::Kernel;
+use graphene_ir::function::Function;
+use graphene_ir::kernel::{Binary, Kernel, Unary};
+use graphene_ir::template::access::Access;
 use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::pointwise::Pointwise;
+use graphene_ir::template::rows::{Norm, Rows};
 use graphene_ir::template::simt::simt;
+use graphene_ir::tensor::Scalar;
 use graphene_ir::text::parse;
 use graphene_runtime::device::{Library, compile, compiles_for};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -30,16 +35,56 @@ fn trials() -> Vec<Trial> {
         let exists = |arch: Arch| atom.archs.contains(arch);
         add(&mut trials, atom.name, exists, Arc::new(atom.example));
     }
+    let later = |arch| arch >= Arch::Sm80;
     for (name, text) in FIGURES {
         add(&mut trials, name, |arch| arch >= Arch::Sm75, Arc::new(move || parse(text)));
     }
     add(&mut trials, "simt", |arch| arch == Arch::Sm80, Arc::new(|| simt(Arch::Sm80)));
+    add(&mut trials, "pointwise", later, Arc::new(|| Pointwise::default().kernel()));
+    add(&mut trials, "pointwise_all", later, Arc::new(|| all_functions().kernel()));
+    for (name, rows) in rows() {
+        add(&mut trials, name, later, Arc::new(move || rows.kernel()));
+    }
     for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
         let gemm = Gemm { a_transposed: a, b_transposed: b, ..Gemm::default() };
         let name = format!("gemm_{}{}", if a { 't' } else { 'n' }, if b { 't' } else { 'n' });
         add(&mut trials, &name, |arch| arch == Arch::Sm90a, Arc::new(move || gemm.kernel()));
     }
     trials
+}
+
+/// Every function of numbers, but those whose code in CUDA's library needs a stack: it reduces large
+/// arguments of trigonometric functions with an array.
+fn all_functions() -> Pointwise {
+    let [x, y] = [0, 1].map(Function::input);
+    let reduces = |op: &Unary| matches!(op, Unary::Sin | Unary::Cos | Unary::Tan);
+    let unary = Unary::ALL.into_iter().map(|row| row.0).filter(|op| !reduces(op));
+    let unary = unary.fold(y.clone(), |sum, op| sum + x.clone().unary(op));
+    let all = Binary::ALL.into_iter().fold(unary, |sum, (op, _)| {
+        let value = x.clone().binary(op, y.clone());
+        sum.clone().binary(Binary::Less, value.clone()).select(value.rounded(Scalar::Bf16), sum)
+    });
+    let ins = vec![Access::packed(Scalar::F32, 1), Access::packed(Scalar::F16, 1)];
+    Pointwise { function: all, ins, vector: 1, ..Pointwise::default() }
+}
+
+fn rows() -> [(&'static str, Rows); 6] {
+    let bare = Rows { scale: None, shift: None, ..Rows::default() };
+    let matrix = || Access::packed(Scalar::F16, 2);
+    let residual = Rows {
+        prologue: Function::sum_of_three(),
+        ins: vec![matrix(), matrix(), Access::line(Scalar::F16, 2)],
+        sum: Some(matrix()),
+        ..Rows::default()
+    };
+    [
+        ("rows_layer", Rows::default()),
+        ("rows_residual", residual.clone().fitting(1024)),
+        ("rows_residual_long", residual.fitting(8192)),
+        ("rows_rms", Rows { norm: Norm::Rms, shift: None, ..Rows::default() }.fitting(4096)),
+        ("rows_softmax", Rows { norm: Norm::Softmax, ..bare.clone() }),
+        ("rows_log_softmax", Rows { norm: Norm::LogSoftmax, ..bare }.fitting(100_000)),
+    ]
 }
 
 /// A trial for each architecture.

@@ -197,6 +197,25 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         || examples::registers(Kind::Init(Number(0.5)), Scalar::F16, Scalar::F16, 1, 0),
     ),
+    row(
+        "mov.index",
+        "[].fp32|i32|i64|u32.RF <- Index<<<[]>>>()",
+        Arch::Sm70,
+        |s, warp| {
+            let Kind::Index(expr) = &s.spec.kind else { return Ok(Progress::Done) };
+            for lane in warp.lanes() {
+                let value = warp.value(lane, expr);
+                warp.write(lane, D, &[], value as f64)?;
+            }
+            Ok(Progress::Done)
+        },
+        |s, c| {
+            let Kind::Index(expr) = &s.spec.kind else { return String::new() };
+            let scalar = s.operand(D).scalar.c_name();
+            format!("{} = ({scalar})({});", c.element(D, &[]), c.expr(expr))
+        },
+        index,
+    ),
 ];
 
 type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
@@ -385,6 +404,22 @@ fn select() -> Result<Kernel> {
   %is <- BinaryPointwise<less><<<#grid,#one>>>(%zero, %x[0])
   %is <- Select<<<#grid,#one>>>(%is, %x[1], %x[2])
   %out[@t] <- Move<<<#grid,#one>>>(%is)
+}",
+    )
+}
+
+fn index() -> Result<Kernel> {
+    parse(
+        "kernel index sm_70 ()
+%out:[32:1].fp32.GL
+#grid:[1:1].block
+#warp:[32:1].thread
+%out <- Spec<<<#grid,#warp>>>() {
+  #one:[].thread = #warp.scalar()
+  @t = #warp.indices()
+  %x:[].fp32.RF
+  %x <- Index<3*@t + 1><<<#grid,#one>>>()
+  %out[@t] <- Move<<<#grid,#one>>>(%x)
 }",
     )
 }

@@ -172,6 +172,7 @@ fn kind_name(kind: &Kind) -> &'static str {
         Kind::Reduction(_) => "Reduction",
         Kind::Shfl(_) => "Shfl",
         Kind::Init(_) => "Init",
+        Kind::Index(_) => "Index",
         Kind::Arrive(_) => "Arrive",
         Kind::Wait(_) => "Wait",
         Kind::Commit(_) => "Commit",

@@ -36,7 +36,15 @@ pub fn load(
     let scalar = k.tensor_of(from)?.scalar;
     let raw = vector(k, "raw", n, scalar)?;
     copy(k, raw, from, n, contiguous, one)?;
-    if scalar == Scalar::F32 {
+    widen(k, raw, n, one)
+}
+
+/// A vector in single precision.
+///
+/// # Errors
+/// Those of the builder.
+pub fn widen(k: &mut Builder, raw: TensorId, n: i64, one: ThreadsId) -> Result<TensorId> {
+    if k.tensor_of(raw)?.scalar == Scalar::F32 {
         return Ok(raw);
     }
     let wide = vector(k, "wide", n, Scalar::F32)?;
@@ -126,8 +134,8 @@ pub fn each(
     k.for_("i", 0..n, 1, true, |k, i| body(k, i.into()))
 }
 
-/// Applies a function to each of `n` elements of vectors in single precision. `outs` may be among
-/// `ins`.
+/// Applies a function to each of `n` elements of vectors in single precision; an input of one
+/// element is that of all of them. `outs` may be among `ins`.
 ///
 /// # Errors
 /// Those of the builder.
@@ -174,7 +182,7 @@ fn steps(
             step.operands().map(|value| values[value.index()].clone()).collect();
         let kind = match step {
             Step::Input(input) => {
-                values.push(Operand::at(ins[*input], [element.clone()]));
+                values.push(input_element(k, ins[*input], element)?);
                 continue;
             }
             Step::Constant(number) => Kind::Init(*number),
@@ -196,6 +204,15 @@ fn steps(
         values.push(value.into());
     }
     Ok(values)
+}
+
+fn input_element(k: &Builder, input: TensorId, element: &Expr) -> Result<Operand> {
+    let view = &k.tensor_of(input)?.view;
+    Ok(match view.levels() {
+        [] => input.into(),
+        _ if view.size().is(1) => Operand::at(input, [0]),
+        _ => Operand::at(input, [element]),
+    })
 }
 
 /// A register.

@@ -333,7 +333,9 @@ impl<'k> Program<'k> {
             threads: Team::of(self.kernel.threads(spec.threads), &self.scope)?,
             blocks,
             mode: mode(spec, site.operands()),
-            value: if let Kind::Arrive(Some(expr)) | Kind::Wait(expr) = &spec.kind {
+            value: if let Kind::Arrive(Some(expr)) | Kind::Wait(expr) | Kind::Index(expr) =
+                &spec.kind
+            {
                 Some((expr, self.scope.compile(expr)?))
             } else {
                 None

@@ -188,6 +188,7 @@ impl Display for Kind {
             Kind::Reduction(function) => write!(f, "Reduction<{function}>"),
             Kind::Shfl(mask) => write!(f, "Shfl<{mask}>"),
             Kind::Init(value) => write!(f, "Init<{value}>"),
+            Kind::Index(value) => write!(f, "Index<{value}>"),
             Kind::Arrive(None) => f.write_str("Arrive"),
             Kind::Arrive(Some(bytes)) => write!(f, "Arrive<{bytes}>"),
             Kind::Wait(parity) => write!(f, "Wait<{parity}>"),

@@ -40,6 +40,7 @@ impl Parser<'_> {
             "Reduction" => Kind::Reduction(self.argument(Self::binary)?),
             "Shfl" => Kind::Shfl(self.argument(Self::integer)?),
             "Init" => Kind::Init(self.argument(Self::number)?),
+            "Index" => Kind::Index(self.argument(|p| p.expr(k))?),
             "Arrive" if self.sees("<<<") => Kind::Arrive(None),
             "Arrive" => Kind::Arrive(Some(self.argument(|p| p.expr(k))?)),
             "Wait" => Kind::Wait(self.argument(|p| p.expr(k))?),

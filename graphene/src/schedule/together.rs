@@ -1,0 +1,91 @@
+//! Folds over the threads that work on one thing: within a warp by exchanges, across warps through
+//! shared memory.
+
+use super::pointwise::{copy, each, number, vector};
+use crate::build::Builder;
+use crate::error::{Error, Result};
+use crate::index::{Cond, Expr};
+use crate::kernel::{Binary, Kind, Operand, TensorId, ThreadsId};
+use crate::tensor::{Memory, Scalar, Shape, Tile};
+
+/// The threads of a block in teams of equal size: a power of two within a warp, or whole warps.
+#[derive(Debug, Clone)]
+pub struct Teams {
+    /// Threads of a team.
+    pub size: i64,
+    /// Teams of a block.
+    pub count: i64,
+    /// The own team, and the own thread's number in it.
+    pub at: [Expr; 2],
+    /// The block, and each of its threads on its own.
+    pub block: ThreadsId,
+    /// Every thread on its own.
+    pub one: ThreadsId,
+    warp: ThreadsId,
+    lane: Expr,
+}
+
+impl Teams {
+    /// Whether a block can have such teams: of a power of two threads or of whole warps, which fill
+    /// whole warps together.
+    pub fn check(size: i64, count: i64) -> Result<()> {
+        let shape = if size <= 32 { size > 0 && 32 % size == 0 } else { size % 32 == 0 };
+        let threads = size.saturating_mul(count);
+        if shape && count > 0 && threads % 32 == 0 && threads <= 1024 {
+            return Ok(());
+        }
+        Err(Error::Kernel(format!("{count} teams of {size} threads are no block of whole warps")))
+    }
+
+    /// The teams of a block of `size · count` threads.
+    ///
+    /// # Errors
+    /// Those of [`check`](Teams::check) and of the builder.
+    pub fn new(k: &mut Builder, block: ThreadsId, size: i64, count: i64) -> Result<Teams> {
+        Teams::check(size, count)?;
+        let one = k.scalar(block, "one")?;
+        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
+        let [warp, lane] = k.indices(warps, ["warp", "lane"])?;
+        let thread = Expr::from(&warp) * 32 + Expr::from(&lane);
+        let warp = k.index(warps, "warp", [&warp])?;
+        let team = k.let_("team", thread.div(&Expr::from(size)))?;
+        let member = k.let_("member", thread.rem(&Expr::from(size)))?;
+        let at = [Expr::from(team), Expr::from(member)];
+        Ok(Teams { size, count, at, block, one, warp, lane: lane.into() })
+    }
+
+    /// Folds a register of each of the team's threads into one value, which all of them get.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn fold(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result<()> {
+        let mut distance = self.size.min(32) / 2;
+        while distance > 0 {
+            let other = number(k, "other", Scalar::F32)?;
+            k.spec(Kind::Shfl(distance), other, value, self.warp)?;
+            k.spec(Kind::Reduction(op), value, other, self.one)?;
+            distance /= 2;
+        }
+        if self.size <= 32 {
+            return Ok(());
+        }
+        let warps = self.size / 32;
+        let view = Shape::rows([self.count, warps]);
+        let parts = k.allocate("parts", view, Scalar::F32, Memory::Shared, None)?;
+        let [team, member] = &self.at;
+        let own = member.div(&Expr::from(32));
+        k.if_(Cond::equal(self.lane.clone(), 0), |k| {
+            k.spec(Kind::Move, Operand::at(parts, [team.clone(), own]), value, self.one)
+        })?;
+        k.spec(Kind::Sync, (), (), self.block)?;
+        let rows = k.tile(parts, "team_parts", &[Tile::of(1), Tile::of(warps)])?;
+        let row = k.index(rows, "team_part", [team.clone(), Expr::from(0)])?;
+        let row = k.reshape(row, "team_part", 0, &[&[(warps, 1)]])?;
+        let all = vector(k, "all_parts", warps, Scalar::F32)?;
+        copy(k, all, row, warps, true, self.one)?;
+        k.spec(Kind::Move, value, Operand::at(all, [0]), self.one)?;
+        each(k, warps - 1, |k, i| {
+            k.spec(Kind::Reduction(op), value, Operand::at(all, [i + 1]), self.one)
+        })
+    }
+}

@@ -1,0 +1,111 @@
+//! How a kernel's operand lies in memory, where that is a parameter: its type, and its stride along
+//! each of the kernel's axes.
+
+use crate::build::Builder;
+use crate::error::Result;
+use crate::index::{Expr, Var};
+use crate::kernel::TensorId;
+use crate::tensor::{Scalar, Shape, View};
+
+/// An operand's type and strides, one for each axis, the last axis running fastest.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// The type of its elements.
+    pub scalar: Scalar,
+    /// Its strides.
+    pub strides: Vec<Stride>,
+}
+
+/// A stride, in elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stride {
+    /// 0: every coordinate is the same element.
+    Broadcast,
+    /// The product of the sizes of the axes after this one, broadcast ones left out.
+    Packed,
+    /// A symbol: `x_stride0` is that of operand `x` along the first axis.
+    Symbol,
+}
+
+impl Access {
+    /// All axes packed: a row-major tensor.
+    pub fn packed(scalar: Scalar, rank: usize) -> Access {
+        Access { scalar, strides: vec![Stride::Packed; rank] }
+    }
+
+    /// Symbols for all strides but the last, which is 1.
+    pub fn rows(scalar: Scalar, rank: usize) -> Access {
+        let last = |axis: usize| axis + 1 == rank;
+        let stride = |axis| if last(axis) { Stride::Packed } else { Stride::Symbol };
+        Access { scalar, strides: (0..rank).map(stride).collect() }
+    }
+
+    /// Whether neighbours along the last axis are neighbours in memory.
+    pub fn contiguous(&self) -> bool {
+        self.strides.last() == Some(&Stride::Packed)
+    }
+
+    /// The same elements along the last axis for every other coordinate, such as a bias.
+    pub fn line(scalar: Scalar, rank: usize) -> Access {
+        let mut strides = vec![Stride::Broadcast; rank];
+        if let Some(last) = strides.last_mut() {
+            *last = Stride::Packed;
+        }
+        Access { scalar, strides }
+    }
+
+    /// Whether the rows of a matrix lie one after the other.
+    pub fn packed_rows(&self) -> bool {
+        self.strides[..] == [Stride::Packed; 2]
+    }
+
+    /// Whether all elements along the last axis are one.
+    pub fn repeats(&self) -> bool {
+        self.strides.last() == Some(&Stride::Broadcast)
+    }
+
+    /// The symbols of an operand's strides, `None` where there are none. All operands' symbols come
+    /// before the first parameter.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub(super) fn symbols(&self, k: &mut Builder, name: &str) -> Result<Vec<Option<Var>>> {
+        let each = |(axis, stride): (usize, &Stride)| match stride {
+            Stride::Symbol => k.symbol(&format!("{name}_stride{axis}")).map(Some),
+            Stride::Broadcast | Stride::Packed => Ok(None),
+        };
+        self.strides.iter().enumerate().map(each).collect()
+    }
+
+    /// The parameter of these sizes.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub(super) fn param(
+        &self,
+        k: &mut Builder,
+        name: &str,
+        sizes: &[Expr],
+        symbols: &[Option<Var>],
+    ) -> Result<TensorId> {
+        let shape = |(axis, stride): (usize, &Stride)| {
+            let stride = match (stride, &symbols[axis]) {
+                (Stride::Symbol, Some(symbol)) => Expr::from(symbol),
+                (Stride::Broadcast, _) => Expr::from(0),
+                (Stride::Packed | Stride::Symbol, _) => {
+                    let after = self.strides.iter().zip(sizes).skip(axis + 1);
+                    let own = after.filter(|(stride, _)| **stride != Stride::Broadcast);
+                    product(own.map(|(_, size)| size))
+                }
+            };
+            Shape::of(sizes[axis].clone(), stride)
+        };
+        let shapes: Vec<Shape> = self.strides.iter().enumerate().map(shape).collect();
+        k.param(name, View::buffer(&shapes), self.scalar)
+    }
+}
+
+/// The number of coordinates along all of some axes.
+pub(super) fn product<'a>(sizes: impl IntoIterator<Item = &'a Expr>) -> Expr {
+    sizes.into_iter().fold(Expr::from(1), |product, size| product * size)
+}

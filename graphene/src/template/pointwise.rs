@@ -1,0 +1,216 @@
+//! Functions of elements: `y[i…] = f(x₀[i…], x₁[i…], …)` over some axes, with any strides; also
+//! copies, conversions and broadcasts.
+//!
+//! An item of work is a vector of neighbours along the last axis. Each thread of the grid takes one
+//! item after the other, a grid's threads apart. The last items of a row may be partial: they are
+//! computed element by element.
+//!
+//! What a result may err by: every step of the function once, as it does in single precision (see
+//! `atom/function.rs`), and the rounding to the output's type.
+
+use super::access::{Access, product};
+use crate::arch::Arch;
+use crate::build::Builder;
+use crate::error::{Error, Result};
+use crate::function::Function;
+use crate::index::{Cond, Expr};
+use crate::kernel::{Kernel, TensorId, Test, ThreadsId};
+use crate::schedule::pointwise::{load, pointwise, store, vector};
+use crate::tensor::{Scalar, Shape, Tile};
+
+/// The parameters of a pointwise kernel. Its symbols are the axes' sizes `N0`, `N1`, …, the number
+/// of `blocks`, and strides of the operands `x0`, `x1`, …, `y0`, …, in this order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Pointwise {
+    /// What it is compiled for.
+    pub arch: Arch,
+    /// The function: input `i` is `ins[i]`, output `i` is `outs[i]`.
+    pub function: Function,
+    /// The inputs; all axes of all operands have the same sizes.
+    pub ins: Vec<Access>,
+    /// The outputs, each of whose elements has its own place.
+    pub outs: Vec<Access>,
+    /// Elements of an item: where an operand is contiguous along the last axis, so many lie at a
+    /// multiple of 16 bytes, or of their size if that is less. 1 for any alignment.
+    pub vector: i64,
+    /// Threads of a block.
+    pub threads: i64,
+}
+
+impl Default for Pointwise {
+    fn default() -> Pointwise {
+        Pointwise {
+            arch: Arch::Sm90a,
+            function: Function::identity(),
+            ins: vec![Access::packed(Scalar::F16, 1)],
+            outs: vec![Access::packed(Scalar::F16, 1)],
+            vector: 8,
+            threads: 256,
+        }
+    }
+}
+
+/// What the parts of the kernel share.
+struct Context<'a> {
+    template: &'a Pointwise,
+    sizes: Vec<Expr>,
+    ins: Vec<TensorId>,
+    outs: Vec<TensorId>,
+    one: ThreadsId,
+}
+
+impl Pointwise {
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.outs.first().map_or(0, |out| out.strides.len())
+    }
+
+    /// How many items of work there are, of which a block takes `threads` at a time; all operands'
+    /// offsets and this number must be less than 2³¹.
+    pub fn items(&self, sizes: &[i64]) -> i64 {
+        let (last, outer) = sizes.split_last().unwrap_or((&1, &[]));
+        outer.iter().product::<i64>() * ((last + self.vector - 1) / self.vector)
+    }
+
+    /// The kernel.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for parameters that no kernel has.
+    pub fn kernel(&self) -> Result<Kernel> {
+        self.check()?;
+        let mut k = Builder::new("pointwise", self.arch);
+        let sizes: Vec<Expr> = (0..self.rank())
+            .map(|axis| Ok(k.symbol(&format!("N{axis}"))?.into()))
+            .collect::<Result<_>>()?;
+        let blocks = k.symbol("blocks")?;
+        let named = |name: &'static str, all: &[Access]| -> Vec<(String, Access)> {
+            all.iter().enumerate().map(|(i, x)| (format!("{name}{i}"), x.clone())).collect()
+        };
+        let operands = [named("x", &self.ins), named("y", &self.outs)].concat();
+        let symbols = operands
+            .iter()
+            .map(|(name, access)| access.symbols(&mut k, name))
+            .collect::<Result<Vec<_>>>()?;
+        let mut params = operands
+            .iter()
+            .zip(&symbols)
+            .map(|((name, access), symbols)| access.param(&mut k, name, &sizes, symbols))
+            .collect::<Result<Vec<_>>>()?;
+        let outs = params.split_off(self.ins.len());
+        let grid = k.grid("grid", [Shape::of(&blocks, 1)])?;
+        let block = k.block("block", [Shape::of(self.threads, 1)])?;
+        let one = k.scalar(block, "one")?;
+        let [first] = k.indices(grid, ["first"])?;
+        let [thread] = k.indices(block, ["thread_of_block"])?;
+        let context =
+            Context { template: self, sizes, ins: params.clone(), outs: outs.clone(), one };
+        let items = context.items();
+        let tiles = items.ceil_div(&Expr::from(self.threads));
+        k.for_("tile", Expr::from(first)..tiles, Expr::from(blocks), false, |k, tile| {
+            let item = Expr::from(tile) * self.threads + Expr::from(thread);
+            context.item(k, item)
+        })?;
+        k.finish(outs, params)
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
+        let rank = self.rank();
+        let all = self.ins.iter().chain(&self.outs);
+        if rank == 0 || all.clone().any(|access| access.strides.len() != rank) {
+            return refuse("all operands have the same axes, at least one");
+        }
+        let counts = (self.function.inputs(), self.function.outputs().len());
+        if counts != (self.ins.len(), self.outs.len()) {
+            return refuse("the function has other numbers of inputs or outputs");
+        }
+        if !(1..=16).contains(&self.vector) || !(1..=1024).contains(&self.threads) {
+            return refuse("a vector has 1 to 16 elements, a block 1 to 1024 threads");
+        }
+        Ok(())
+    }
+}
+
+impl Context<'_> {
+    fn items(&self) -> Expr {
+        let Some((last, outer)) = self.sizes.split_last() else { return Expr::from(0) };
+        product(outer) * last.ceil_div(&Expr::from(self.template.vector))
+    }
+
+    /// The item's vector, or its elements if it is partial.
+    fn item(&self, k: &mut Builder, item: Expr) -> Result<()> {
+        let n = self.template.vector;
+        let (Some((last, outer)), mut rest) = (self.sizes.split_last(), item) else {
+            return Ok(());
+        };
+        let mut at: Vec<Expr> = Vec::new();
+        let vectors = last.ceil_div(&Expr::from(n));
+        // All axes but the first, which takes what is left, the fastest first.
+        for size in outer.iter().skip(1).chain([&vectors]).rev().take(outer.len()) {
+            at.push(k.let_("at", rest.rem(size))?.into());
+            rest = k.let_("rest", rest.div(size))?.into();
+        }
+        at.push(rest);
+        at.reverse();
+        let whole = self.vectors(k, &self.outs, n, &at)?;
+        k.if_(Test::Inside(whole[0].into()), |k| self.compute(k, &whole, n, &at))?;
+        if n == 1 {
+            return Ok(());
+        }
+        let end = at.last().map_or(Expr::from(0), |last| last.clone() * n) + n;
+        k.if_(Cond::less(last, end.clone()), |k| {
+            k.for_("e", 0..n - 1, 1, false, |k, e| {
+                let mut at = at.clone();
+                if let Some(last) = at.last_mut() {
+                    *last = last.clone() * n + Expr::from(e);
+                }
+                let elements = self.vectors(k, &self.outs, 1, &at)?;
+                k.if_(Test::Inside(elements[0].into()), |k| self.compute(k, &elements, 1, &at))
+            })
+        })
+    }
+
+    /// Views `[n]` of operands at a place that counts vectors.
+    fn vectors(
+        &self,
+        k: &mut Builder,
+        of: &[TensorId],
+        n: i64,
+        at: &[Expr],
+    ) -> Result<Vec<TensorId>> {
+        let each = |&of: &TensorId| -> Result<TensorId> {
+            let mut tiles = vec![Tile::of(1); at.len()];
+            if let Some(last) = tiles.last_mut() {
+                *last = Tile::of(n);
+            }
+            let tiled = k.tile(of, "tiled", &tiles)?;
+            let tile = k.index(tiled, "tile", at.iter().cloned())?;
+            k.reshape(tile, "vector", 0, &[&[(n, 1)]])
+        };
+        of.iter().map(each).collect()
+    }
+
+    fn compute(&self, k: &mut Builder, outs: &[TensorId], n: i64, at: &[Expr]) -> Result<()> {
+        let template = self.template;
+        let from = self.vectors(k, &self.ins, n, at)?;
+        let mut ins = Vec::new();
+        for (mut from, access) in from.into_iter().zip(&template.ins) {
+            let mut count = n;
+            if access.repeats() {
+                from = k.tile(from, "first", &[Tile::of(1)])?;
+                from = k.index(from, "first", [0])?;
+                count = 1;
+            }
+            ins.push(load(k, from, count, access.contiguous(), self.one)?);
+        }
+        let mut results = Vec::new();
+        for _ in outs {
+            results.push(vector(k, "result", n, Scalar::F32)?);
+        }
+        pointwise(k, &template.function, &results, &ins, n, self.one)?;
+        for ((&to, access), &from) in outs.iter().zip(&template.outs).zip(&results) {
+            store(k, to, from, n, access.contiguous(), self.one)?;
+        }
+        Ok(())
+    }
+}

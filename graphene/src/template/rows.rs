@@ -1,0 +1,250 @@
+//! Normalisations of rows (Graphene, Figure 13): layer normalisation, root mean square
+//! normalisation, softmax and its logarithm, over the last axis of a matrix `[rows, columns]`.
+//!
+//! The row is that of a *prologue*, a function of some inputs such as a sum with a residual, which
+//! may itself be stored; an *epilogue* is applied to the result. A team of threads takes a row: part
+//! of a warp, a warp, or all of a block. Each thread has some of the row's vectors of 16 bytes, in
+//! registers where they fit; otherwise it computes the prologue again for every pass.
+//!
+//! Statistics are in single precision, in two passes: the mean, then the mean square of the
+//! differences.
+//!
+//! - this file: the parameters and the kernel's outline;
+//! - `row`: how a row comes, is kept, and goes;
+//! - `norm`: the passes of each normalisation.
+
+mod norm;
+mod row;
+
+use self::row::{Late, Row, Source};
+use super::access::Access;
+use crate::arch::Arch;
+use crate::build::Builder;
+use crate::error::{Error, Result};
+use crate::function::Function;
+use crate::index::Expr;
+use crate::kernel::{Kernel, Number, TensorId};
+use crate::schedule::together::Teams;
+use crate::tensor::{Scalar, Shape};
+
+/// The parameters of a normalisation. Its symbols are `rows`, `columns` unless that is a constant,
+/// and strides of the operands.
+///
+/// Operands are, in this order: the prologue's inputs `x0`, `x1`, …; its value `sum`; `scale` and
+/// `shift`; the epilogue's other inputs `e1`, `e2`, …; the result `y`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Rows {
+    /// What it is compiled for.
+    pub arch: Arch,
+    /// What is computed of a row.
+    pub norm: Norm,
+    /// The columns, if they are not a symbol.
+    pub columns: Option<i64>,
+    /// The prologue: input `i` is `ins[i]`. What is normalised is its value in single precision.
+    pub prologue: Function,
+    /// The prologue's inputs.
+    pub ins: Vec<Access>,
+    /// Where the prologue's value is stored, if it is.
+    pub sum: Option<Access>,
+    /// The type of the vector `[columns]` that the normalised value is multiplied by, if it is.
+    pub scale: Option<Scalar>,
+    /// Likewise of the one that is added.
+    pub shift: Option<Scalar>,
+    /// The epilogue: input 0 is the normalised, scaled and shifted value, input `i` is
+    /// `extras[i - 1]`.
+    pub epilogue: Function,
+    /// The epilogue's other inputs.
+    pub extras: Vec<Access>,
+    /// The result.
+    pub out: Access,
+    /// What is added to the variance or the mean square.
+    pub epsilon: Number,
+    /// Elements of a vector; the columns must be a multiple. 1 for any number and alignment.
+    pub vector: i64,
+    /// Threads of a team: a power of two up to 32, or a multiple of 32.
+    pub threads: i64,
+    /// Rows, that is teams, of a block.
+    pub teams: i64,
+    /// The vectors that each thread holds: as many as a row has at most, divided by the threads.
+    /// `None`: the row is read again for each pass.
+    pub held: Option<i64>,
+}
+
+/// What is computed of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Norm {
+    /// (x - mean)/√(variance + ε)
+    Layer,
+    /// x/√(mean square + ε)
+    Rms,
+    /// eˣ/Σeˣ
+    Softmax,
+    /// ln(eˣ/Σeˣ)
+    LogSoftmax,
+}
+
+/// Layer normalisation of up to 1024 columns of halves: a row per warp.
+impl Default for Rows {
+    fn default() -> Rows {
+        Rows {
+            arch: Arch::Sm90a,
+            norm: Norm::Layer,
+            columns: None,
+            prologue: Function::identity(),
+            ins: vec![Access::packed(Scalar::F16, 2)],
+            sum: None,
+            scale: Some(Scalar::F16),
+            shift: Some(Scalar::F16),
+            epilogue: Function::identity(),
+            extras: Vec::new(),
+            out: Access::packed(Scalar::F16, 2),
+            epsilon: Number(1e-5),
+            vector: 8,
+            threads: 32,
+            teams: 4,
+            held: Some(4),
+        }
+    }
+}
+
+impl Rows {
+    /// The team and the vectors it holds for this many columns: short rows a part of a warp, up to
+    /// four vectors for each thread, then more threads, as many as a block has.
+    #[must_use]
+    pub fn fitting(self, columns: i64) -> Rows {
+        let vectors = (columns + self.vector - 1) / self.vector;
+        let threads = (vectors / 4).max(1).min(1024);
+        let threads = (threads as u64).next_power_of_two() as i64;
+        let held = (vectors + threads - 1) / threads;
+        let teams = (128 / threads).max(1);
+        let held = if held * self.vector <= 64 { Some(held) } else { None };
+        let threads = if held.is_none() { 512 } else { threads };
+        Rows { threads, teams, held, ..self }
+    }
+
+    /// The kernel.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for parameters that no kernel has.
+    pub fn kernel(&self) -> Result<Kernel> {
+        self.check()?;
+        let mut k = Builder::new("rows", self.arch);
+        let rows = Expr::from(k.symbol("rows")?);
+        let columns = match self.columns {
+            Some(columns) => Expr::from(columns),
+            None => Expr::from(k.symbol("columns")?),
+        };
+        let sizes = [rows.clone(), columns.clone()];
+        let operands = self.operands();
+        let symbols = operands
+            .iter()
+            .map(|(name, access)| access.symbols(&mut k, name))
+            .collect::<Result<Vec<_>>>()?;
+        let mut sources = Vec::new();
+        for ((name, access), symbols) in operands.iter().zip(&symbols) {
+            let param = access.param(&mut k, name, &sizes, symbols)?;
+            sources.push(Source { param, access: access.clone() });
+        }
+        let blocks = rows.ceil_div(&Expr::from(self.teams));
+        let grid = k.grid("grid", [Shape::of(blocks, 1)])?;
+        let block = k.block("block", [Shape::of(self.threads * self.teams, 1)])?;
+        let [first] = k.indices(grid, ["first"])?;
+        let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
+        let row = k.let_("row", Expr::from(first) * self.teams + &teams.at[0])?;
+        let mut rest = sources.iter().cloned();
+        let ins: Vec<Source> = rest.by_ref().take(self.ins.len()).collect();
+        let sum = if self.sum.is_some() { rest.next() } else { None };
+        let mut rest: Vec<Source> = rest.collect();
+        let Some(out) = rest.pop() else { return Err(Error::Kernel("no result".to_owned())) };
+        let row = Row {
+            template: self,
+            teams,
+            row: row.into(),
+            columns,
+            ins,
+            sum: sum.clone(),
+            late: Late { sources: rest, function: self.finish() },
+            out: out.clone(),
+        };
+        row.normalise(&mut k)?;
+        let written = |source: &TensorId| {
+            *source == out.param || sum.as_ref().is_some_and(|sum| *source == sum.param)
+        };
+        let (outs, ins): (Vec<TensorId>, Vec<TensorId>) =
+            sources.into_iter().map(|source| source.param).partition(written);
+        k.finish(outs, ins)
+    }
+
+    /// All operands with their names.
+    fn operands(&self) -> Vec<(String, Access)> {
+        let line = |name: &str, scalar: Option<Scalar>| {
+            scalar.map(|scalar| (name.to_owned(), Access::line(scalar, 2)))
+        };
+        let named = |name: &'static str, first: usize, all: &[Access]| -> Vec<(String, Access)> {
+            let all = all.iter().enumerate();
+            all.map(|(i, access)| (format!("{name}{}", first + i), access.clone())).collect()
+        };
+        let sum = self.sum.iter().map(|access| ("sum".to_owned(), access.clone()));
+        named("x", 0, &self.ins)
+            .into_iter()
+            .chain(sum)
+            .chain(line("scale", self.scale))
+            .chain(line("shift", self.shift))
+            .chain(named("e", 1, &self.extras))
+            .chain([("y".to_owned(), self.out.clone())])
+            .collect()
+    }
+
+    /// What becomes of a normalised value, input 0: it is scaled, shifted, and the epilogue applied.
+    /// The other inputs are the scale, the shift and the epilogue's, those that there are.
+    fn finish(&self) -> Function {
+        let mut inputs = (1..).map(Function::input);
+        let mut next = || inputs.next().unwrap_or_default();
+        let mut value = Function::identity();
+        if self.scale.is_some() {
+            value = value * next();
+        }
+        if self.shift.is_some() {
+            value = value + next();
+        }
+        let extras: Vec<Function> = self.extras.iter().map(|_| next()).collect();
+        self.epilogue.after(&Function::all(std::iter::once(value).chain(extras)))
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
+        Teams::check(self.threads, self.teams)?;
+        let operands = self.operands();
+        if operands.iter().any(|(_, access)| access.strides.len() != 2) {
+            return refuse("operands are matrices");
+        }
+        if self.ins.is_empty() || self.prologue.inputs() != self.ins.len() {
+            return refuse("the prologue has other inputs");
+        }
+        if self.epilogue.inputs() != self.extras.len() + 1 {
+            return refuse("the epilogue has other inputs");
+        }
+        if self.prologue.outputs().len() != 1 || self.epilogue.outputs().len() != 1 {
+            return refuse("the prologue and the epilogue have one output");
+        }
+        if !(1..=16).contains(&self.vector) || self.held.is_some_and(|held| held < 1) {
+            return refuse("a vector has 1 to 16 elements, a thread a vector");
+        }
+        let reach = self.held.map(|held| held * self.threads * self.vector);
+        match self.columns {
+            Some(columns) if columns < 1 || columns % self.vector != 0 => {
+                refuse("vectors divide the columns")
+            }
+            Some(columns) if reach.is_some_and(|reach| reach < columns) => {
+                refuse("the team holds no row")
+            }
+            // A launch is refused unless rows of the result start at multiples of a vector.
+            None if self.vector > 1
+                && !(self.out.packed_rows() && self.out.scalar.bytes() * self.vector <= 16) =>
+            {
+                refuse("vectors divide the columns where rows of the result are packed")
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}

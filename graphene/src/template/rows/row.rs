@@ -1,0 +1,258 @@
+//! How a row comes, is kept, and goes.
+
+use super::Rows;
+use crate::build::Builder;
+use crate::error::Result;
+use crate::function::Function;
+use crate::index::{Expr, Var};
+use crate::kernel::{Binary, Kind, Number, Operand, TensorId, Test};
+use crate::schedule::pointwise::{copy, each, number, pointwise, store, vector, widen};
+use crate::schedule::together::Teams;
+use crate::template::access::Access;
+use crate::tensor::{Scalar, Tile};
+
+/// An operand in global memory.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    /// The matrix.
+    pub(super) param: TensorId,
+    /// How it lies.
+    pub(super) access: Access,
+}
+
+/// What is read once a row is normalised.
+pub(super) struct Late {
+    /// The operands.
+    pub(super) sources: Vec<Source>,
+    /// What is stored: a function of the normalised value and of these.
+    pub(super) function: Function,
+}
+
+/// The own team's row.
+pub(super) struct Row<'a> {
+    pub(super) template: &'a Rows,
+    pub(super) teams: Teams,
+    pub(super) row: Expr,
+    pub(super) columns: Expr,
+    pub(super) ins: Vec<Source>,
+    pub(super) sum: Option<Source>,
+    pub(super) late: Late,
+    pub(super) out: Source,
+}
+
+/// The row where a pass finds it.
+pub(super) enum Kept {
+    /// In registers, with what is read late: all of a thread's vectors.
+    Registers(TensorId, Vec<TensorId>),
+    /// In global memory: each pass computes the prologue again.
+    Memory,
+}
+
+impl Row<'_> {
+    /// Brings the row, as far as it is kept.
+    pub(super) fn bring(&self, k: &mut Builder) -> Result<Kept> {
+        let Some(held) = self.template.held else { return Ok(Kept::Memory) };
+        let n = self.template.vector;
+        let mut raws = Vec::new();
+        for source in self.ins.iter().chain(&self.late.sources) {
+            let size = held * self.count(source);
+            raws.push(vector(k, "raw", size, source.access.scalar)?);
+        }
+        // All loads come before what waits for the first of them.
+        k.for_("i", 0..held, 1, true, |k, i| {
+            self.inside(k, i, |k| {
+                for (source, &raw) in self.ins.iter().chain(&self.late.sources).zip(&raws) {
+                    let from = self.view(k, source, i)?;
+                    let to = self.part(k, raw, i, self.count(source))?;
+                    let contiguous = source.access.contiguous();
+                    copy(k, to, from, self.count(source), contiguous, self.teams.one)?;
+                }
+                Ok(())
+            })
+        })?;
+        let late = raws.split_off(self.ins.len());
+        let row = vector(k, "row", held * n, Scalar::F32)?;
+        k.for_("i", 0..held, 1, true, |k, i| {
+            self.inside(k, i, |k| {
+                let mut ins = Vec::new();
+                for (source, &raw) in self.ins.iter().zip(&raws) {
+                    let raw = self.part(k, raw, i, self.count(source))?;
+                    ins.push(widen(k, raw, self.count(source), self.teams.one)?);
+                }
+                let to = self.part(k, row, i, n)?;
+                pointwise(k, &self.template.prologue, &[to], &ins, n, self.teams.one)?;
+                self.keep(k, to, i)
+            })
+        })?;
+        Ok(Kept::Registers(row, late))
+    }
+
+    /// Stores the prologue's value.
+    fn keep(&self, k: &mut Builder, value: TensorId, i: &Var) -> Result<()> {
+        let Some(sum) = &self.sum else { return Ok(()) };
+        let to = self.view(k, sum, i)?;
+        let contiguous = sum.access.contiguous();
+        store(k, to, value, self.template.vector, contiguous, self.teams.one)
+    }
+
+    /// `body` for each of the thread's vectors: its number, and its elements' registers, which hold
+    /// the prologue's values. `first`: the first pass over a row that is not kept.
+    pub(super) fn pass(
+        &self,
+        k: &mut Builder,
+        kept: &Kept,
+        first: bool,
+        body: impl FnOnce(&mut Builder, &Var, TensorId) -> Result<()>,
+    ) -> Result<()> {
+        let n = self.template.vector;
+        match (kept, self.template.held) {
+            (Kept::Registers(row, _), Some(held)) => k.for_("i", 0..held, 1, true, |k, i| {
+                self.inside(k, i, |k| {
+                    let part = self.part(k, *row, i, n)?;
+                    body(k, i, part)
+                })
+            }),
+            (Kept::Registers(..) | Kept::Memory, _) => {
+                let steps = self.columns.ceil_div(&Expr::from(n * self.template.threads));
+                k.for_("i", Expr::from(0)..steps, 1, false, |k, i| {
+                    self.inside(k, i, |k| {
+                        let ins = self.read(k, &self.ins, i)?;
+                        let value = vector(k, "row", n, Scalar::F32)?;
+                        let prologue = &self.template.prologue;
+                        pointwise(k, prologue, &[value], &ins, n, self.teams.one)?;
+                        if first {
+                            self.keep(k, value, i)?;
+                        }
+                        body(k, i, value)
+                    })
+                })
+            }
+        }
+    }
+
+    /// Folds `function` of each element (input 0) and of `stats` (the inputs after it) over the row.
+    /// `again`: the function's values take the elements' place where they are kept.
+    pub(super) fn fold(
+        &self,
+        k: &mut Builder,
+        kept: &Kept,
+        op: Binary,
+        function: &Function,
+        stats: &[TensorId],
+        order: Order,
+    ) -> Result<TensorId> {
+        let n = self.template.vector;
+        let total = number(k, "total", Scalar::F32)?;
+        let neutral = op.neutral().unwrap_or(0.0);
+        k.spec(Kind::Init(Number(neutral)), total, (), self.teams.one)?;
+        self.pass(k, kept, order == Order::First, |k, _, part| {
+            let value = match order {
+                Order::Replaces => part,
+                Order::First | Order::Later => vector(k, "value", n, Scalar::F32)?,
+            };
+            let ins: Vec<TensorId> = [part].iter().chain(stats).copied().collect();
+            pointwise(k, function, &[value], &ins, n, self.teams.one)?;
+            each(k, n, |k, e| {
+                k.spec(Kind::Reduction(op), total, Operand::at(value, [e]), self.teams.one)
+            })
+        })?;
+        self.teams.fold(k, op, total)?;
+        Ok(total)
+    }
+
+    /// Stores `function` of each element and of `stats`, scaled, shifted and after the epilogue.
+    pub(super) fn leave(
+        &self,
+        k: &mut Builder,
+        kept: &Kept,
+        function: &Function,
+        stats: &[TensorId],
+    ) -> Result<()> {
+        let n = self.template.vector;
+        self.pass(k, kept, false, |k, i, part| {
+            let mut late = Vec::new();
+            match kept {
+                Kept::Registers(_, raws) => {
+                    for (source, &raw) in self.late.sources.iter().zip(raws) {
+                        let raw = self.part(k, raw, i, self.count(source))?;
+                        late.push(widen(k, raw, self.count(source), self.teams.one)?);
+                    }
+                }
+                Kept::Memory => late = self.read(k, &self.late.sources, i)?,
+            }
+            // The late operands follow the element; the statistics follow them.
+            let count = late.len();
+            let given = std::iter::once(function.clone()).chain((1..=count).map(Function::input));
+            let shifted = self.late.function.after(&Function::all(given));
+            let ins: Vec<TensorId> = [part].iter().chain(&late).chain(stats).copied().collect();
+            let result = vector(k, "result", n, Scalar::F32)?;
+            pointwise(k, &shifted, &[result], &ins, n, self.teams.one)?;
+            let to = self.view(k, &self.out, i)?;
+            store(k, to, result, n, self.out.access.contiguous(), self.teams.one)
+        })
+    }
+
+    /// The input of [`leave`](Row::leave)'s function that is this statistic.
+    pub(super) fn statistic(&self, number: usize) -> Function {
+        Function::input(1 + self.late.sources.len() + number)
+    }
+
+    fn read(&self, k: &mut Builder, sources: &[Source], i: &Var) -> Result<Vec<TensorId>> {
+        let mut read = Vec::new();
+        for source in sources {
+            let from = self.view(k, source, i)?;
+            let n = self.count(source);
+            let raw = vector(k, "raw", n, source.access.scalar)?;
+            copy(k, raw, from, n, source.access.contiguous(), self.teams.one)?;
+            read.push(widen(k, raw, n, self.teams.one)?);
+        }
+        Ok(read)
+    }
+
+    /// What is done where there is a vector: within the rows and the columns.
+    fn inside(
+        &self,
+        k: &mut Builder,
+        i: &Var,
+        body: impl FnOnce(&mut Builder) -> Result<()>,
+    ) -> Result<()> {
+        let vector = self.view(k, &self.out, i)?;
+        k.if_(Test::Inside(vector.into()), body)
+    }
+
+    /// How many different elements a vector of an operand has.
+    fn count(&self, source: &Source) -> i64 {
+        if source.access.repeats() { 1 } else { self.template.vector }
+    }
+
+    /// The thread's `i`-th vector of an operand: neighbouring threads have neighbouring ones.
+    fn view(&self, k: &mut Builder, source: &Source, i: &Var) -> Result<TensorId> {
+        let n = self.template.vector;
+        let at = Expr::from(i) * self.template.threads + &self.teams.at[1];
+        let tiled = k.tile(source.param, "tiled", &[Tile::of(1), Tile::of(n)])?;
+        let tile = k.index(tiled, "tile", [self.row.clone(), at])?;
+        let view = k.reshape(tile, "vector", 0, &[&[(n, 1)]])?;
+        if self.count(source) == n {
+            return Ok(view);
+        }
+        let first = k.tile(view, "first", &[Tile::of(1)])?;
+        k.index(first, "first", [0])
+    }
+
+    /// The `i`-th vector of `n` among a thread's registers.
+    fn part(&self, k: &mut Builder, of: TensorId, i: &Var, n: i64) -> Result<TensorId> {
+        let parts = k.tile(of, "parts", &[Tile::of(n)])?;
+        k.index(parts, "part", [i])
+    }
+}
+
+/// Where a fold stands among the passes over a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// It is the first pass.
+    First,
+    /// It is not.
+    Later,
+    /// Nor is it, and the elements' place is taken by the folded values.
+    Replaces,
+}
