@@ -16,6 +16,9 @@ const ERF: &[Given] = &[About("r", FRAC_1_SQRT_2), Is("one", 1.0), Is("half", 0.
 
 const TANH: &[Given] = &[About("c", CUBE), About("r", ROOT), Is("one", 1.0), Is("half", 0.5)];
 
+const FACTORED: &[Given] =
+    &[About("c", CUBE), About("r", ROOT), Is("one", 1.0), Is("other", 1.0), Is("half", 0.5)];
+
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
     rule("relu",        "(Max ?x ?c)", &[Is("c", 0.0), Float("x")], |s| s.unary(Unary::Relu, s.var("x"))),
@@ -31,8 +34,12 @@ pub(super) const RULES: &[Rule] = &[
          TANH, |s| s.unary(Unary::GeluTanh, s.var("x"))),
     rule("gelu-tanh-half-first", "(Mul~ (Mul ?x ?half) (Add (Tanh (Mul (Add~ ?x (Mul (Mul~ ?x (Mul ?x ?x)) ?c)) ?r)) ?one))",
          TANH, |s| s.unary(Unary::GeluTanh, s.var("x"))),
+    rule("gelu-tanh-half-inside", "(Mul~ ?x (Mul (Add (Tanh (Mul (Add~ ?x (Mul (Mul~ ?x (Mul ?x ?x)) ?c)) ?r)) ?one) ?half))",
+         TANH, |s| s.unary(Unary::GeluTanh, s.var("x"))),
+    rule("gelu-tanh-stepwise", "(Mul~ (Mul ?x ?half) (Add (Tanh (Mul~ (Mul ?x ?r) (Add (Mul~ ?x (Mul ?x ?c)) ?one))) ?other))",
+         FACTORED, |s| s.unary(Unary::GeluTanh, s.var("x"))),
     rule("gelu-tanh-factored", "(Mul (Mul~ ?x (Add (Tanh (Mul (Mul~ ?x (Add (Mul (Mul ?x ?x) ?c) ?one)) ?r)) ?other)) ?half)",
-         &[About("c", CUBE), About("r", ROOT), Is("one", 1.0), Is("other", 1.0), Is("half", 0.5)], |s| s.unary(Unary::GeluTanh, s.var("x"))),
+         FACTORED, |s| s.unary(Unary::GeluTanh, s.var("x"))),
     rule("mish",        "(Mul~ ?x (Tanh (Softplus ?x)))", &[Float("x")], |s| s.unary(Unary::Mish, s.var("x"))),
 ];
 

@@ -70,7 +70,22 @@ fn attention(s: &mut Site<'_>) -> Option<Id> {
     let (scale, softcap, guarded) = (scores.scale as f32, scores.softcap as f32, weights.guarded);
     let attrs = AttentionAttrs { scale, causal: false, softcap, guarded };
     let y = s.add(Op::Attention(attrs), &operands)?;
-    s.reshape(y, shape)
+    let y = s.reshape(y, shape.clone())?;
+    match weights.allowed {
+        None => Some(y),
+        Some((allowed, of)) => zero_elsewhere(s, y, allowed, &of),
+    }
+}
+
+/// Rows of an attention's result with zeros in those where nothing of scores of a shape is allowed. Not a guarded
+/// attention: that gives zeros also where a score is NaN.
+fn zero_elsewhere(s: &mut Site<'_>, y: Id, allowed: Id, of: &[Dim]) -> Option<Id> {
+    let shape = s.shape(y)?;
+    let allowed = mask_under(s, allowed, of, lead(&shape))?;
+    let keys = s.ty(allowed)?.rank().checked_sub(1)?;
+    let any = s.add(Op::Reduce { op: ReduceOp::Max, axes: vec![keys], keep: true }, &[allowed])?;
+    let zero = s.scalar(y, 0.0)?;
+    s.add(Op::Select, &[any, y, zero])
 }
 
 /// Batch and heads: those that the mask, the scores or the weights name, one head where none does.

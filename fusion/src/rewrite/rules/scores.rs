@@ -18,7 +18,10 @@ const SWALLOWS: f64 = -1e30;
 /// What stands between the two products.
 pub(super) struct Weights {
     pub(super) scores: Scores,
+    /// Whether weights that are NaN become zero.
     pub(super) guarded: bool,
+    /// Truth values, of scores of this shape: where none of a row holds, its weights are zero.
+    pub(super) allowed: Option<(Id, Vec<Dim>)>,
 }
 
 /// The softmax over the last axis behind a class, and what is done to the weights after it, for an attention on
@@ -31,11 +34,12 @@ pub(super) fn weights(s: &mut Site<'_>, w: Id, operands: DType) -> Option<Weight
         let over_keys = |(op, _): &&(Op, Vec<Option<Id>>)| matches!(op, Op::Softmax { axis, log: false } if *axis + 1 == rank);
         if let Some(masked) = softmaxes.iter().find(over_keys).and_then(|(_, x)| x[0]) {
             let mut reader = Reader { operands, visits: VISITS };
-            let scores = match kept {
-                None => reader.scores(s, masked)?,
-                Some(kept) => reader.kept_scores(s, masked, kept)?,
+            let Some((condition, shape)) = kept else {
+                return Some(Weights { scores: reader.scores(s, masked)?, guarded, allowed: None });
             };
-            return Some(Weights { scores, guarded });
+            let scores = reader.kept_scores(s, masked, condition)?;
+            let allowed = Some((allowed(s, condition)?, shape));
+            return Some(Weights { scores, guarded, allowed });
         }
         inner = if let Some(weights) = nan_guarded(s, inner) {
             guarded = true;
@@ -45,7 +49,7 @@ pub(super) fn weights(s: &mut Site<'_>, w: Id, operands: DType) -> Option<Weight
             if kept.is_some() {
                 return None;
             }
-            (guarded, kept) = (true, Some(condition));
+            kept = Some((condition, s.shape(inner)?));
             weights
         } else {
             viewed(s, inner, operands)?
@@ -72,6 +76,11 @@ fn nan_guarded(s: &Site<'_>, id: Id) -> Option<Id> {
 
 /// A condition, and whether it allows (or forbids).
 type Condition = (Id, bool);
+
+/// Truth values: where a condition allows.
+fn allowed(s: &mut Site<'_>, (condition, allows): Condition) -> Option<Id> {
+    if allows { Some(condition) } else { s.unary(Unary::Not, condition) }
+}
 
 /// The weights that are zero where a condition forbids.
 fn zeroed(s: &Site<'_>, id: Id) -> Option<(Id, Condition)> {
@@ -269,8 +278,7 @@ fn with_fill(
     fill: f64,
     shape: &[Dim],
 ) -> Option<Scores> {
-    let (condition, allows) = by;
-    let allowed = if allows { condition } else { s.unary(Unary::Not, condition)? };
+    let allowed = allowed(s, by)?;
     let infinite = fill == f64::NEG_INFINITY;
     let mask = match found.mask {
         Mask::Nothing if infinite => Mask::Allowed(allowed, shape.to_vec()),

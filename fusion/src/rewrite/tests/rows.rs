@@ -11,7 +11,7 @@ use crate::rewrite::language::Terms;
 use crate::rewrite::rule::{Left, Rule};
 use crate::rewrite::rules::TABLES;
 use egg::Id;
-use graphene_frontend::dim::Symbol;
+use graphene_frontend::dim::{Bindings, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{
     AttentionAttrs, Op, ReduceOp, RnnAttrs, RnnCell, RnnDirection, SliceAxis, Unary,
@@ -206,6 +206,10 @@ struct Applied {
 /// Units in the last place that two spellings of a row may be apart.
 const ULPS: f64 = 4.0;
 
+fn trial(inputs: Vec<Tensor>, sizes: &Bindings) -> Trial<'_> {
+    Trial { inputs, sizes, ulps: ULPS, known: BTreeMap::new() }
+}
+
 /// Rules whose sides differ where numbers are infinite or far apart, and why that is theirs.
 const EXTREMES: [(&str, &str); 6] = [
     ("attention", "a mask is added to scores, also where one replaced what was not finite"),
@@ -235,7 +239,7 @@ fn apply(row: &Row, dtype: DType) -> Applied {
                 continue;
             }
             let inputs = random_inputs(&terms, &sizes, extremes);
-            let mut trial = Trial { inputs, sizes: &sizes, ulps: ULPS, known: BTreeMap::new() };
+            let mut trial = trial(inputs, &sizes);
             if extremes {
                 trial.known = check_classes(&before, &trial).values;
             }
@@ -333,6 +337,26 @@ fn near_misses_do_not_fire() {
     assert!(wrong.is_empty(), "these are not equal:\n{}", wrong.join("\n"));
 }
 
+/// Weights that are zero where a condition forbids are NaN elsewhere if a score is: the model's NaN is not hidden.
+#[test]
+fn infinite_queries_are_not_hidden_by_a_mask() {
+    let zeroed = "(MatMul (Select ?m (Softmax ?a (Select ?m (MatMul ?q ?k) ?f)) ?z) ?v)";
+    let heads = [("q", x("2,4,3,8")), ("k", x("2,4,8,2")), ("v", x("2,4,2,5"))];
+    let number = |number| Bound::Number { shape: "", dtype: None, number };
+    let more =
+        [("a", softmax(3)), ("m", allowed()), ("f", number(f64::NEG_INFINITY)), ("z", number(0.0))];
+    let row = row("attention", &[DType::F32], &[&heads[..], &more].concat()).of(&[zeroed]);
+    let (terms, _, news) = saturated(&row, DType::F32, false);
+    assert!(news > 0);
+    let sizes = Bindings::new();
+    let mut inputs = random_inputs(&terms, &sizes, false);
+    let mut q = inputs[0].as_slice::<f32>().unwrap().to_vec();
+    q[5] = f32::INFINITY;
+    inputs[0] = Tensor::from_vec(vec![2, 4, 3, 8], q).unwrap();
+    let checked = check_classes(&terms, &trial(inputs, &sizes));
+    assert!(checked.wrong.is_empty() && checked.compared > 0, "{:?}", checked.wrong);
+}
+
 /// Rules that build a candidate of another type where their operands broadcast, and rely on its refusal.
 #[test]
 fn few_rules_rely_on_the_refusal_of_other_types() {
@@ -372,7 +396,7 @@ fn tables_that_are_exact_round_alike() {
         }
         let sizes = bind(["batch", "sequence"].map(|name| Symbol::new(name)), &[2, 7]);
         let inputs = random_inputs(&terms, &sizes, false);
-        let trial = Trial { inputs, sizes: &sizes, ulps: 0.0, known: BTreeMap::new() };
+        let trial = Trial { ulps: 0.0, ..trial(inputs, &sizes) };
         let what = |wrong: &String| format!("{} of {dtype}: {wrong}", row.rule);
         wrong.extend(check_classes(&terms, &trial).wrong.iter().map(what));
     }

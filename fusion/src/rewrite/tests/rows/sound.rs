@@ -229,6 +229,23 @@ fn activation() -> Vec<Row> {
             &[value(), ("r", number(ROOT)), ("c", number(0.044_715)), one(), half()],
         ),
         row(
+            "gelu-tanh-half-inside",
+            REALS,
+            &[value(), ("r", number(ROOT)), ("c", number(0.044_715)), one(), half()],
+        ),
+        row(
+            "gelu-tanh-stepwise",
+            REALS,
+            &[
+                value(),
+                ("r", number(ROOT)),
+                ("c", number(0.044_715)),
+                one(),
+                ("other", number(1.0)),
+                half(),
+            ],
+        ),
+        row(
             "gelu-of-half",
             REALS,
             &[value(), ("r", number(FRAC_1_SQRT_2)), half(), ("other", number(0.5))],
