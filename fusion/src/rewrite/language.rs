@@ -4,12 +4,13 @@
 //! variable), and are left out where an operation has none. An optional input that is left out is `absent`; an
 //! operation with several outputs is read through `(out0 …)`, `(out1 …)`.
 
+use super::operations::{arity, has_attributes, is_commutative, is_foldable};
 use egg::{Analysis, DidMerge, EGraph, FromOp, FromOpError, Id, Language};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_op;
 use graphene_frontend::infer::infer;
-use graphene_frontend::op::{Op, Unary};
+use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use half::{bf16, f16};
@@ -168,181 +169,6 @@ const PATTERN_OPS: &[&str] = &[
     "Transpose",
 ];
 
-/// Whether the operation's term has a child for its attributes.
-pub(crate) fn has_attributes(op: &Op) -> bool {
-    match op {
-        Op::Unary(unary) => has_parameters(*unary),
-        Op::Binary(_) | Op::Select | Op::MatMul | Op::NonZero => false,
-        Op::Input | Op::Constant(_) => false,
-        Op::Iota(_)
-        | Op::Size(_)
-        | Op::Cast { .. }
-        | Op::BitCast(_)
-        | Op::Reshape(_)
-        | Op::Transpose(_)
-        | Op::Expand(_)
-        | Op::Slice(_)
-        | Op::Concat { .. }
-        | Op::Pad { .. }
-        | Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Cumulative { .. }
-        | Op::TopK { .. }
-        | Op::Conv(_)
-        | Op::ConvTranspose { .. }
-        | Op::Pool(_)
-        | Op::Softmax { .. }
-        | Op::LayerNorm { .. }
-        | Op::RmsNorm { .. }
-        | Op::Attention(_)
-        | Op::Rnn(_)
-        | Op::Resize(_)
-        | Op::If { .. }
-        | Op::Loop { .. }
-        | Op::Scan(_) => true,
-    }
-}
-
-fn has_parameters(unary: Unary) -> bool {
-    match unary {
-        Unary::Swish { .. }
-        | Unary::HardSigmoid { .. }
-        | Unary::LeakyRelu { .. }
-        | Unary::Elu { .. }
-        | Unary::Celu { .. }
-        | Unary::Selu { .. }
-        | Unary::ThresholdedRelu { .. }
-        | Unary::Shrink { .. }
-        | Unary::IsInf { .. } => true,
-        Unary::Abs
-        | Unary::Neg
-        | Unary::Sign
-        | Unary::Reciprocal
-        | Unary::Sqrt
-        | Unary::Exp
-        | Unary::Log
-        | Unary::Floor
-        | Unary::Ceil
-        | Unary::Round
-        | Unary::Sin
-        | Unary::Cos
-        | Unary::Tan
-        | Unary::Asin
-        | Unary::Acos
-        | Unary::Atan
-        | Unary::Sinh
-        | Unary::Cosh
-        | Unary::Tanh
-        | Unary::Asinh
-        | Unary::Acosh
-        | Unary::Atanh
-        | Unary::Erf
-        | Unary::Sigmoid
-        | Unary::Relu
-        | Unary::Gelu
-        | Unary::GeluTanh
-        | Unary::Softplus
-        | Unary::Softsign
-        | Unary::Mish
-        | Unary::HardSwish
-        | Unary::Not
-        | Unary::BitNot
-        | Unary::IsNan => false,
-    }
-}
-
-/// The number of inputs that the operation's term has, those left out at the end included; `None`: as many as
-/// are given.
-fn arity(op: &Op) -> Option<usize> {
-    match op {
-        Op::LayerNorm { .. } | Op::Conv(_) | Op::ConvTranspose { .. } => Some(3),
-        Op::RmsNorm { .. } | Op::Pad { .. } => Some(2),
-        Op::Attention(_) => Some(4),
-        Op::Rnn(_) => Some(8),
-        Op::Input
-        | Op::Constant(_)
-        | Op::Iota(_)
-        | Op::Size(_)
-        | Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Select
-        | Op::Cast { .. }
-        | Op::BitCast(_)
-        | Op::Reshape(_)
-        | Op::Transpose(_)
-        | Op::Expand(_)
-        | Op::Slice(_)
-        | Op::Concat { .. }
-        | Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Cumulative { .. }
-        | Op::TopK { .. }
-        | Op::NonZero
-        | Op::MatMul
-        | Op::Pool(_)
-        | Op::Softmax { .. }
-        | Op::Resize(_)
-        | Op::If { .. }
-        | Op::Loop { .. }
-        | Op::Scan(_) => None,
-    }
-}
-
-/// Whether it is worth folding on small constants: work in proportion to what is read and written. What runs a
-/// body may run it for ever, and a window may be of any size.
-fn is_foldable(op: &Op) -> bool {
-    match op {
-        Op::Iota(_)
-        | Op::Unary(_)
-        | Op::Binary(_)
-        | Op::Select
-        | Op::Cast { .. }
-        | Op::BitCast(_)
-        | Op::Reshape(_)
-        | Op::Transpose(_)
-        | Op::Expand(_)
-        | Op::Slice(_)
-        | Op::Concat { .. }
-        | Op::Pad { .. }
-        | Op::Gather { .. }
-        | Op::GatherElements { .. }
-        | Op::GatherNd { .. }
-        | Op::ScatterElements { .. }
-        | Op::ScatterNd { .. }
-        | Op::Reduce { .. }
-        | Op::ArgReduce { .. }
-        | Op::Cumulative { .. } => true,
-        Op::Input
-        | Op::Constant(_)
-        | Op::Size(_)
-        | Op::TopK { .. }
-        | Op::NonZero
-        | Op::MatMul
-        | Op::Conv(_)
-        | Op::ConvTranspose { .. }
-        | Op::Pool(_)
-        | Op::Softmax { .. }
-        | Op::LayerNorm { .. }
-        | Op::RmsNorm { .. }
-        | Op::Attention(_)
-        | Op::Rnn(_)
-        | Op::Resize(_)
-        | Op::If { .. }
-        | Op::Loop { .. }
-        | Op::Scan(_) => false,
-    }
-}
-
 impl Facts {
     /// What terms over these inputs refer to.
     pub(crate) fn new(inputs: Vec<(TensorType, bool)>, rounds_steps: bool) -> Self {
@@ -424,11 +250,6 @@ pub(crate) fn add_operation(terms: &mut Terms, op: &Op, inputs: &[Option<Id>]) -
     }
     let output = |number| Term { head: Head::Output(number), children: vec![id] };
     Some((0..outputs as u32).map(|number| terms.add(output(number))).collect())
-}
-
-fn is_commutative(op: &Op) -> bool {
-    use graphene_frontend::op::Binary::{Add, And, Equal, Max, Min, Mul, Or};
-    matches!(op, Op::Binary(Add | Mul | Min | Max | And | Or | Equal))
 }
 
 /// What rules ask of a class.

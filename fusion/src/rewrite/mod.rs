@@ -7,6 +7,7 @@ mod block;
 mod cost;
 mod extract;
 mod language;
+mod operations;
 mod rule;
 mod rules;
 mod saturate;
@@ -233,7 +234,7 @@ impl Report {
             }
         };
         count(*limited, "were rewritten up to a limit");
-        count(*searches_cut, "were searched for attention up to a limit");
+        count(*searches_cut, "were searched up to a limit");
         if self.unsettled {
             said.push(format!(
                 "rewriting ended after {PASSES} passes, the last of which still changed something"

@@ -42,7 +42,7 @@ impl Numbers {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let number = self.seed >> 33;
-        if self.extremes && number % 5 == 0 {
+        if self.extremes && number.is_multiple_of(5) {
             return EXTREMES[(number / 5) as usize % EXTREMES.len()];
         }
         (number % 257) as f64 / 64.0 - 2.0

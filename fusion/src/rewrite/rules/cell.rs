@@ -43,7 +43,11 @@ fn width(s: &Site<'_>, id: Id) -> Option<i64> {
 
 /// What a class says that these columns of it are the sum of.
 fn sum(s: &mut Site<'_>, id: Id, columns: Columns, visits: &mut usize) -> Option<Sum> {
-    *visits = visits.checked_sub(1)?;
+    let Some(left) = visits.checked_sub(1) else {
+        s.terms.analysis.searches_cut += 1;
+        return None;
+    };
+    *visits = left;
     // Products of a state of zeros are constants too.
     if s.terms.is_constant(id) && s.ty(id)?.rank() < 2 {
         let bias = bias(s, id, columns)?;

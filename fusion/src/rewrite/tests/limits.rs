@@ -73,7 +73,7 @@ fn what_a_report_counts_is_said() {
         report.limits(),
         [
             "12 of 37 blocks were rewritten up to a limit",
-            "2 of 37 blocks were searched for attention up to a limit",
+            "2 of 37 blocks were searched up to a limit",
             "rewriting ended after 3 passes, the last of which still changed something",
         ]
     );

@@ -231,7 +231,7 @@ fn apply(row: &Row, dtype: DType) -> Applied {
         refused: terms.analysis.refused,
         wrong: Vec::new(),
     };
-    let symbols = || ["batch", "sequence"].map(|name| Symbol::new(name));
+    let symbols = || ["batch", "sequence"].map(Symbol::new);
     for sizes in [[2, 7], [1, 1]] {
         let sizes = bind(symbols(), &sizes);
         for extremes in [false, true] {
@@ -394,7 +394,7 @@ fn tables_that_are_exact_round_alike() {
             }
             continue;
         }
-        let sizes = bind(["batch", "sequence"].map(|name| Symbol::new(name)), &[2, 7]);
+        let sizes = bind(["batch", "sequence"].map(Symbol::new), &[2, 7]);
         let inputs = random_inputs(&terms, &sizes, false);
         let trial = Trial { ulps: 0.0, ..trial(inputs, &sizes) };
         let what = |wrong: &String| format!("{} of {dtype}: {wrong}", row.rule);
