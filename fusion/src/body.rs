@@ -3,7 +3,6 @@
 use crate::FusionError;
 use crate::groups::{Family, Group};
 use graphene_frontend::graph::{Graph, ValueId};
-use graphene_frontend::op::Op;
 use std::collections::BTreeMap;
 
 /// A group's own graph and what it reads.
@@ -67,14 +66,10 @@ fn by_points(graph: &Graph, group: &Group) -> BTreeMap<ValueId, bool> {
     let mut by_points = BTreeMap::new();
     for &id in &group.nodes {
         let node = graph.node(id);
-        let point = is_pointwise(node.op());
+        let point = Family::of(node.op()) == Some(Family::Pointwise);
         for &value in node.inputs().iter().flatten() {
             *by_points.entry(value).or_insert(true) &= point;
         }
     }
     by_points
-}
-
-fn is_pointwise(op: &Op) -> bool {
-    Family::of(op) == Some(Family::Pointwise)
 }

@@ -84,8 +84,8 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
     }
 }
 
-/// The element types in which kernels compute in f32.
-fn is_real(dtype: DType) -> bool {
+/// The element types with which templates compute products and rows: in f32.
+pub(crate) fn is_real(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 

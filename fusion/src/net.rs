@@ -4,7 +4,7 @@
 //! beneath. The operations stand in an order of their own, topological and depth first, so that what feeds what
 //! stands near it; shapes are interned and sizes are those of the planning hints.
 
-use crate::executor::executor;
+use crate::executor::{executor, is_real};
 use crate::groups::{Executor, Family};
 use crate::layout::{Layouts, is_view};
 use crate::set::Set;
@@ -379,11 +379,6 @@ impl Index<OpId> for Net<'_> {
     fn index(&self, op: OpId) -> &Operation {
         &self.ops[op.index()]
     }
-}
-
-/// Whether templates compute products and rows of these elements: in f32.
-fn is_real(dtype: DType) -> bool {
-    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
 /// Whether templates compute expressions of these elements beside products and rows.

@@ -96,3 +96,41 @@ fn fits(
             shaped && program.buffer(operand.buffer).dtype == ty.dtype
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::program;
+    use crate::{FusionError, Granularity, plan};
+    use graphene_frontend::dim::Bindings;
+    use graphene_frontend::text::parse;
+    use graphene_ir::target::Target;
+
+    #[test]
+    fn programs_that_cannot_run_are_refused() {
+        let text = r#"
+            %0 = Input : f32[8, 8] "x"
+            %1 = Softmax(%0) {axis: 0} : f32[8, 8] "columns"
+            %2 = Softmax(%1) {axis: 1} : f32[8, 8] "rows"
+            return "y" = %2
+        "#;
+        let graph = parse(text, &[]).unwrap();
+        let planned = plan(&graph, &Target::cpu(2), Granularity::Fused, &Bindings::new()).unwrap();
+        let good = planned.program;
+        assert_eq!(program(&good), Ok(()));
+        let mut early = good.clone();
+        early.steps.reverse();
+        let unwritten = |buffer: &str| Err(FusionError::Unwritten { buffer: buffer.to_owned() });
+        assert_eq!(program(&early), unwritten("columns"));
+        let mut short = good.clone();
+        short.steps.pop();
+        assert_eq!(program(&short), unwritten("rows"));
+        let mut bare = good.clone();
+        bare.steps[1].inputs.clear();
+        let step = bare.steps[1].name.clone();
+        assert_eq!(program(&bare), Err(FusionError::Operands { step }));
+        let mut over = good;
+        over.steps[1].outputs[0] = over.steps[0].inputs[0].clone();
+        let step = over.steps[1].name.clone();
+        assert_eq!(program(&over), Err(FusionError::Operands { step }));
+    }
+}

@@ -3,6 +3,7 @@
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::import::{ImportOptions, import, read_model};
 use graphene_fusion::groups::Family;
+use graphene_fusion::program::{BufferKind, Operand};
 use graphene_fusion::{Granularity, Planned, plan, verify};
 use std::path::Path;
 
@@ -16,7 +17,23 @@ fn planned(fixture: &str, target: &str) -> Planned {
     let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
     verify::groups(&planned.graph, &planned.groups).unwrap();
     verify::program(&planned.program).unwrap();
+    let (stated, run) = launches(&planned);
+    let text = planned.groups.print(&planned.graph);
+    assert_eq!(stated, run, "{fixture} on {target}\n{text}\n{}", planned.program);
     planned
+}
+
+/// The launches that the groups state, and those of the program but for copies into outputs.
+fn launches(planned: &Planned) -> (usize, usize) {
+    let groups = planned.groups.groups().iter().filter(|group| group.family != Family::View);
+    let stated = groups.map(|group| 1 + group.cost.map_or(0, |cost| cost.copies as usize));
+    let is_output = |operand: &Operand| {
+        matches!(planned.program.buffer(operand.buffer).kind, BufferKind::Output(_))
+    };
+    let run = planned.program.steps().iter().filter(|step| {
+        step.body.len() > step.body.inputs().len() || !step.outputs.iter().all(is_output)
+    });
+    (stated.sum(), run.count())
 }
 
 /// Steps of a family in the program, which is what runs.

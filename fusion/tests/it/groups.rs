@@ -3,7 +3,8 @@
 use crate::{graph, plan, sizes};
 use expect_test::{Expect, expect};
 use graphene_frontend::graph::Graph;
-use graphene_fusion::groups::Family;
+use graphene_fusion::groups::{Family, Groups};
+use graphene_ir::target::Target;
 
 /// Launches as `Family Op+Op`, then the reasons for what is stored between them.
 fn outline(graph: &Graph, target: &str) -> String {
@@ -483,4 +484,27 @@ fn copies_are_stated_and_weighed() {
         Pointwise Exp
     "#]],
     );
+}
+
+#[test]
+fn partitions_that_cannot_run_are_refused() {
+    let text = r#"
+        %0 = Input : f32[8] "x"
+        %1 = Exp(%0) : f32[8] "first"
+        %2 = Tanh(%1) : f32[8] "second"
+        return "y" = %2
+    "#;
+    let graph = graph(text, &[]);
+    let ids: Vec<_> = graph.nodes().map(|(id, _)| id).collect();
+    let refused = |parts: &[&[usize]]| {
+        let parts = parts.iter().map(|part| part.iter().map(|&i| ids[i]).collect());
+        let parts = parts.map(|nodes| (Family::Pointwise, nodes)).collect();
+        Groups::new(&graph, &Target::cpu(2), parts).err().map(|error| error.to_string())
+    };
+    let said = |text: &str| Some(text.to_owned());
+    assert_eq!(refused(&[&[1, 2]]), None);
+    assert_eq!(refused(&[&[1], &[2]]), None);
+    assert_eq!(refused(&[&[2], &[1]]), said("node \"second\" reads \"first\" before it is made"));
+    assert_eq!(refused(&[&[1, 2], &[1]]), said("node \"first\" is computed twice"));
+    assert_eq!(refused(&[&[1]]), said("node \"second\" is in no group"));
 }
