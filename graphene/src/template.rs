@@ -7,3 +7,4 @@ pub mod gemm;
 pub mod pointwise;
 pub mod rows;
 pub mod simt;
+pub mod transpose;

@@ -13,6 +13,7 @@ use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::rows::{Norm, Rows};
 use graphene_ir::template::simt::simt;
+use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
 use graphene_ir::text::parse;
 use graphene_runtime::device::{Library, compile, compiles_for};
@@ -42,6 +43,7 @@ fn trials() -> Vec<Trial> {
     add(&mut trials, "simt", |arch| arch == Arch::Sm80, Arc::new(|| simt(Arch::Sm80)));
     add(&mut trials, "pointwise", later, Arc::new(|| Pointwise::default().kernel()));
     add(&mut trials, "pointwise_all", later, Arc::new(|| all_functions().kernel()));
+    add(&mut trials, "transpose", later, Arc::new(|| Transpose::default().kernel()));
     for (name, rows) in rows() {
         add(&mut trials, name, later, Arc::new(move || rows.kernel()));
     }

@@ -23,5 +23,6 @@ mod rows;
 mod simulate;
 mod support;
 mod target;
+mod transpose;
 mod verifier;
 mod views;
