@@ -9,6 +9,7 @@ use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Binary, Kernel, Unary};
 use graphene_ir::template::access::Access;
+use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::rows::{Norm, Rows};
@@ -52,6 +53,10 @@ fn trials() -> Vec<Trial> {
         let name = format!("gemm_{}{}", if a { 't' } else { 'n' }, if b { 't' } else { 'n' });
         add(&mut trials, &name, |arch| arch == Arch::Sm90a, Arc::new(move || gemm.kernel()));
     }
+    for (name, fmha) in attention() {
+        let name = format!("fmha_{name}");
+        add(&mut trials, &name, |arch| arch == Arch::Sm90a, Arc::new(move || fmha.kernel()));
+    }
     trials
 }
 
@@ -86,6 +91,25 @@ fn rows() -> [(&'static str, Rows); 6] {
         ("rows_rms", Rows { norm: Norm::Rms, shift: None, ..Rows::default() }.fitting(4096)),
         ("rows_softmax", Rows { norm: Norm::Softmax, ..bare.clone() }),
         ("rows_log_softmax", Rows { norm: Norm::LogSoftmax, ..bare }.fitting(100_000)),
+    ]
+}
+
+/// Attention of several dimensions and masks.
+fn attention() -> Vec<(&'static str, Fmha)> {
+    let wide = Fmha { head_dim: 128, value_dim: 128, ..Fmha::default() };
+    let masked = |mask: Mask| Fmha { mask, ..Fmha::default() };
+    vec![
+        ("64", Fmha::default()),
+        ("64_causal", Fmha { causal: true, scalar: Scalar::Bf16, ..Fmha::default() }),
+        ("64_key", masked(Mask::PerKey(Scalar::F32))),
+        ("64_dense", masked(Mask::Dense(Scalar::F16))),
+        ("64_bytes", masked(Mask::Dense(Scalar::U8))),
+        ("64_three", Fmha { consumers: 3, ..Fmha::default() }),
+        ("32", Fmha { head_dim: 32, value_dim: 32, ..Fmha::default() }),
+        ("96", Fmha { head_dim: 96, value_dim: 96, ..Fmha::default() }),
+        ("128_causal", Fmha { causal: true, ..wide.clone() }),
+        ("128_key", Fmha { mask: Mask::PerKey(Scalar::F16), ..wide.clone() }),
+        ("128", wide),
     ]
 }
 

@@ -154,8 +154,6 @@ impl Softmax {
     /// Those of the builder.
     pub fn finish(&self, k: &mut Builder, acc: TensorId, eights: i64, guarded: bool) -> Result<()> {
         let inverse = registers(k, "inverse", &[TWO])?;
-        let zero = registers(k, "zero", &[])?;
-        k.spec(Kind::Init(Number(0.0)), zero, (), self.one)?;
         each(k, "half", TWO, |k, half| {
             let sum = self.over_quad(k, self.sums, half, Binary::Add)?;
             k.spec(Kind::Unary(Unary::Rcp), Operand::at(inverse, [half]), sum, self.one)
@@ -167,7 +165,9 @@ impl Softmax {
                 return Ok(());
             }
             // The larger or smaller of NaN and 0 is 0; of a number, one of them is the number.
-            let above = registers(k, "above", &[])?;
+            let [zero, above] = ["zero", "above"].map(|name| registers(k, name, &[]));
+            let (zero, above) = (zero?, above?);
+            k.spec(Kind::Init(Number(0.0)), zero, (), self.one)?;
             self.binary(k, Binary::Max, above, [element.clone(), zero.into()])?;
             self.binary(k, Binary::Min, element.clone(), [element.clone(), zero.into()])?;
             k.spec(Kind::Reduction(Binary::Add), element, above, self.one)

@@ -78,7 +78,7 @@ const ROWS: i64 = 64;
 const GROUP: i64 = 128;
 
 /// The registers of a thread that issues copies.
-const PRODUCER_REGISTERS: i64 = 32;
+const PRODUCER_REGISTERS: i64 = 40;
 
 impl Default for Fmha {
     fn default() -> Fmha {

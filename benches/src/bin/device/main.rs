@@ -1,13 +1,14 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [atoms] [products] [speed]       the rows to run; all of them without any
+//! device [atoms] [products] [speed] [attention]       the rows to run; all of them without any
 //! ```
 //!
 //! Every row prints lines of JSON on stdout, one a case, and what is wrong on stderr. The exit
 //! code is 0 if all that ran is right, 4 if something is not, and 6 without a GPU.
 
 mod atoms;
+mod attention;
 mod data;
 mod products;
 
@@ -18,8 +19,12 @@ use graphene_runtime::device::Device;
 /// A row: its name, and what runs it; it counts what is wrong.
 type Row = (&'static str, fn(&Device) -> Result<usize, graphene_runtime::Error>);
 
-const ROWS: &[Row] =
-    &[("atoms", atoms::check), ("products", products::check), ("speed", products::speed)];
+const ROWS: &[Row] = &[
+    ("atoms", atoms::check),
+    ("products", products::check),
+    ("speed", products::speed),
+    ("attention", attention::check),
+];
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).collect();

@@ -131,7 +131,7 @@ impl Case {
     }
 }
 
-fn kernel_error(error: graphene_ir::Error) -> Error {
+pub(crate) fn kernel_error(error: graphene_ir::Error) -> Error {
     eprintln!("{error}");
     Error::Unsupported { what: "a kernel that is not well formed" }
 }
@@ -237,7 +237,10 @@ pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
 }
 
 /// The median of the microseconds of one launch, inside a graph of several.
-fn median(device: &Device, launch: impl Fn() -> Result<(), Error>) -> Result<f64, Error> {
+pub(crate) fn median(
+    device: &Device,
+    launch: impl Fn() -> Result<(), Error>,
+) -> Result<f64, Error> {
     let graph = device.capture(|| (0..LAUNCHES).try_for_each(|_| launch()))?;
     graph.launch()?;
     device.synchronize()?;

@@ -27,9 +27,11 @@ impl Context<'_> {
         let scale = self.register(k, "scale", Scalar::F32)?;
         let inner = fmha.softcap.map_or(fmha.scale.0, |cap| fmha.scale.0 / cap.0);
         k.spec(Kind::Init(Number(inner)), scale, (), self.one)?;
-        let outer = self.register(k, "outer", Scalar::F32)?;
-        let cap = fmha.softcap.map_or(1.0, |cap| cap.0);
-        k.spec(Kind::Init(Number(cap)), outer, (), self.one)?;
+        let mut outer = scale;
+        if let Some(cap) = fmha.softcap {
+            outer = self.register(k, "cap", Scalar::F32)?;
+            k.spec(Kind::Init(cap), outer, (), self.one)?;
+        }
         self.each_column(k, |k, j, p| {
             let key = self.key(consumer, tile, j, p);
             let shared = match fmha.mask {
@@ -39,12 +41,10 @@ impl Context<'_> {
             k.for_("half", 0..2, 1, true, |k, half| {
                 let pair = k.index(scores, "pair", [half, j])?;
                 let score = Operand::at(pair, [p]);
-                let mut by = scale;
                 if fmha.softcap.is_some() {
                     let product = [score.clone(), scale.into()];
                     k.spec(Kind::Binary(Binary::Mul), score.clone(), product, self.one)?;
                     k.spec(Kind::Unary(Unary::Tanh), score.clone(), score.clone(), self.one)?;
-                    by = outer;
                 }
                 let bias = match fmha.mask {
                     Mask::None => None,
@@ -56,12 +56,12 @@ impl Context<'_> {
                     }
                 };
                 let Some(bias) = bias else {
-                    let product = [score.clone(), by.into()];
+                    let product = [score.clone(), outer.into()];
                     return k.spec(Kind::Binary(Binary::Mul), score, product, self.one);
                 };
                 let sum = self.register(k, "sum", Scalar::F32)?;
                 k.spec(Kind::Move, sum, bias, self.one)?;
-                k.spec(Kind::MatMul, sum, [score.clone(), by.into()], self.one)?;
+                k.spec(Kind::MatMul, sum, [score.clone(), outer.into()], self.one)?;
                 k.spec(Kind::Move, score, sum, self.one)
             })
         })
