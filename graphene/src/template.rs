@@ -5,6 +5,7 @@ pub mod access;
 pub mod fmha;
 pub mod gemm;
 pub mod pointwise;
+pub mod reduce;
 pub mod rows;
 pub mod simt;
 pub mod transpose;

@@ -149,13 +149,7 @@ pub(super) const ATOMS: &[Atom] = &[
             }
             red_name(binary_of(s)).map(drop).ok_or("memory folds by +, max and min only")
         },
-        |s, warp| {
-            let op = binary_of(s);
-            each(s, warp, |warp, lane, at| {
-                let a = warp.read(lane, A, at)?;
-                warp.update(lane, D, at, &|d| op.value(d, a)).map(drop)
-            })
-        },
+        update,
         |s, c| {
             let op = red_name(binary_of(s)).expect("the precondition refuses others");
             let t = if s.operand(D).scalar == Scalar::I32 { "s32" } else { "u32" };
@@ -163,6 +157,20 @@ pub(super) const ATOMS: &[Atom] = &[
             asm(&text, &[], &[("l", c.pointer(D, &[])), ("r", c.word(A, &[]))])
         },
         red_global,
+    ),
+    row_when(
+        "red.global.f32",
+        "[].fp32.GL <- Reduction<<<[]>>>([].fp32.RF)",
+        |s| match binary_of(s) {
+            Binary::Add => Ok(()),
+            _ => Err("memory folds floating point by + only"),
+        },
+        update,
+        |_, c| {
+            let text = "red.relaxed.gpu.global.add.f32 [%0], %1;";
+            asm(text, &[], &[("l", c.pointer(D, &[])), ("f", c.element(A, &[]))])
+        },
+        red_global_float,
     ),
     row_when(
         "shfl.sync.bfly",
@@ -311,6 +319,15 @@ fn fold(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     })
 }
 
+/// Folds into memory in one step.
+fn update(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let op = binary_of(site);
+    each(site, warp, |warp, lane, at| {
+        let a = warp.read(lane, A, at)?;
+        warp.update(lane, D, at, &|d| op.value(d, a)).map(drop)
+    })
+}
+
 fn shuffle(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let Kind::Shfl(bits) = site.spec.kind else { return Ok(Progress::Done) };
     let lanes = warp.lanes();
@@ -453,6 +470,25 @@ fn red_global() -> Result<Kernel> {
   %sum[@t%8] <- Reduction<+><<<#grid,#one>>>(%r)
   %b <- Move<<<#grid,#one>>>(%bits[@t])
   %most[0] <- Reduction<max><<<#grid,#one>>>(%b)
+}",
+    )
+}
+
+/// The blocks of a grid fold what they read into the same eight sums.
+fn red_global_float() -> Result<Kernel> {
+    parse(
+        "kernel red_global_float sm_70 ()
+%in:[64:1].fp32.GL
+%sum:[8:1].fp32.GL
+#grid:[2:1].block
+#block:[32:1].thread
+%sum <- Spec<<<#grid,#block>>>(%in) {
+  #one:[].thread = #block.scalar()
+  @b = #grid.indices()
+  @t = #block.indices()
+  %r:[].fp32.RF
+  %r <- Move<<<#grid,#one>>>(%in[32*@b + @t])
+  %sum[@t%8] <- Reduction<+><<<#grid,#one>>>(%r)
 }",
     )
 }

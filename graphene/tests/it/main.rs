@@ -19,6 +19,7 @@ mod mutants;
 mod mutate;
 mod pointwise;
 mod property;
+mod reduce;
 mod rows;
 mod simulate;
 mod support;
