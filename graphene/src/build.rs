@@ -248,6 +248,23 @@ impl Builder {
         Ok(var)
     }
 
+    /// A variable with the value of an integer in a register, which must not be negative: an index
+    /// that memory holds. Nothing is known of it but that.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the tensor is not one integer in a register of its own.
+    pub fn value(&mut self, name: &str, of: TensorId) -> Result<Var> {
+        let tensor = self.tensor_of(of)?;
+        let own = tensor.view.levels().is_empty() && tensor.view.axes().is_empty();
+        let integer = !tensor.scalar.is_float() && tensor.scalar != Scalar::Mbar;
+        if !own || !integer || tensor.memory != Memory::Registers {
+            return Err(Error::Kernel(format!("{tensor} is not an integer in a register")));
+        }
+        let var = self.add_var(name, None)?;
+        self.push(Stmt::Value(var.clone(), of));
+        Ok(var)
+    }
+
     /// A counter of a pipeline's stage and parity, at 0.
     ///
     /// # Errors

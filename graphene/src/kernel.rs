@@ -56,6 +56,8 @@ pub enum Stmt {
     Indices(Vec<Var>, ThreadsId),
     /// `@x = 4*@m`.
     Let(Var, Expr),
+    /// `@row = %id`: the integer in a register, which must not be negative.
+    Value(Var, TensorId),
     /// `ring @r[4]`: a counter of a pipeline's stage and parity, at 0.
     Ring(Ring),
     /// `advance @r`: to the next stage; past the last, the parity flips.
@@ -495,6 +497,7 @@ impl Kernel {
                     | Stmt::Threads(..)
                     | Stmt::Indices(..)
                     | Stmt::Let(..)
+                    | Stmt::Value(..)
                     | Stmt::Ring(_)
                     | Stmt::Advance(_) => {}
                 }

@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod fmha;
+pub mod gather;
 pub mod gemm;
 pub mod pointwise;
 pub mod reduce;

@@ -134,6 +134,10 @@ impl Verifier<'_> {
                 group.indices(self.kernel.threads(*threads), vars);
             }
             Stmt::Let(var, value) => group.define(var, value),
+            Stmt::Value(var, of) => {
+                self.declared_uses(&[], &[(*of).into()], scope);
+                group.varying(var);
+            }
             Stmt::Spec(spec) => self.spec(spec, group, scope),
             Stmt::For(looped) => {
                 let bounds = [&looped.first, &looped.end, &looped.step];
@@ -167,7 +171,7 @@ impl Verifier<'_> {
 
     fn spec(&mut self, spec: &Spec, group: &mut Group, scope: &mut Scope) {
         self.specs += 1;
-        self.declared(spec, scope);
+        self.declared_uses(&spec.outs, &spec.ins, scope);
         if let Err(why) = group.reach(self.kernel.threads(spec.threads)) {
             self.report(Rule::Together, why);
         }
@@ -216,7 +220,7 @@ impl Verifier<'_> {
     }
 
     /// Rule 4.
-    fn declared(&mut self, spec: &Spec, scope: &Scope) {
+    fn declared_uses(&mut self, outs: &[Operand], ins: &[Operand], scope: &Scope) {
         // The memory that a spec may use is what the specs around it name or allocate.
         let mut messages = Vec::new();
         let mut missing = |operands: &[Operand], written: bool| {
@@ -231,8 +235,8 @@ impl Verifier<'_> {
                 }
             }
         };
-        missing(&spec.outs, true);
-        missing(&spec.ins, false);
+        missing(outs, true);
+        missing(ins, false);
         messages.into_iter().for_each(|message| self.report(Rule::Declared, message));
     }
 
@@ -279,6 +283,7 @@ impl Verifier<'_> {
                 | Stmt::Let(..)
                 | Stmt::Ring(_)
                 | Stmt::Advance(_) => {}
+                Stmt::Value(_, of) => read.extend(roots(&[(*of).into()])),
             }
         }
     }

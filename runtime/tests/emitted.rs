@@ -10,8 +10,10 @@ use graphene_ir::function::Function;
 use graphene_ir::kernel::{Binary, Kernel, Unary};
 use graphene_ir::template::access::Access;
 use graphene_ir::template::fmha::{Fmha, Mask};
+use graphene_ir::template::gather::{Place, embedding, gather};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::pointwise::Pointwise;
+use graphene_ir::template::reduce::Reduce;
 use graphene_ir::template::rows::{Norm, Rows};
 use graphene_ir::template::simt::simt;
 use graphene_ir::template::transpose::Transpose;
@@ -45,6 +47,9 @@ fn trials() -> Vec<Trial> {
     add(&mut trials, "pointwise", later, Arc::new(|| Pointwise::default().kernel()));
     add(&mut trials, "pointwise_all", later, Arc::new(|| all_functions().kernel()));
     add(&mut trials, "transpose", later, Arc::new(|| Transpose::default().kernel()));
+    for (name, reduce) in reductions() {
+        add(&mut trials, name, later, Arc::new(move || reduce.kernel()));
+    }
     for (name, rows) in rows() {
         add(&mut trials, name, later, Arc::new(move || rows.kernel()));
     }
@@ -75,7 +80,23 @@ fn all_functions() -> Pointwise {
     Pointwise { function: all, ins, vector: 1, ..Pointwise::default() }
 }
 
-fn rows() -> [(&'static str, Rows); 6] {
+fn reductions() -> [(&'static str, Reduce); 4] {
+    let columns = Reduce {
+        ins: vec![Access::packed(Scalar::F16, 3)],
+        out: Access::packed(Scalar::F16, 2),
+        teams: 8,
+        ..Reduce::default()
+    };
+    let single = |rank| Access::packed(Scalar::F32, rank);
+    [
+        ("reduce_last", Reduce { finish: Reduce::mean(), ..Reduce::default() }),
+        ("reduce_last_parts", Reduce { parts: true, out: single(1), ..Reduce::default() }),
+        ("reduce_columns_parts", Reduce { parts: true, out: single(2), ..columns.clone() }),
+        ("reduce_columns", columns),
+    ]
+}
+
+fn rows() -> [(&'static str, Rows); 8] {
     let bare = Rows { scale: None, shift: None, ..Rows::default() };
     let matrix = || Access::packed(Scalar::F16, 2);
     let residual = Rows {
@@ -85,6 +106,8 @@ fn rows() -> [(&'static str, Rows); 6] {
         ..Rows::default()
     };
     [
+        ("gather", gather(Scalar::F32, &[Place::Index(Scalar::I64)])),
+        ("embedding", embedding(Scalar::F16, Scalar::I64).fitting(768)),
         ("rows_layer", Rows::default()),
         ("rows_residual", residual.clone().fitting(1024)),
         ("rows_residual_long", residual.fitting(8192)),

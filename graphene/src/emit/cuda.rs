@@ -104,6 +104,14 @@ impl Printer<'_> {
                 }
                 self.declare(var, value)
             }
+            Stmt::Value(var, of) => {
+                let name = self.names.var(var)?.to_owned();
+                let line = format!("int {name} = (int){};", self.names.tensor(*of)?);
+                let start = self.text.len();
+                self.line(&line);
+                self.numbers.push((name, start..self.text.len()));
+                Ok(())
+            }
             Stmt::Ring(ring) => {
                 let (stage, parity) = self.ring(ring)?;
                 // The stage of a ring of one is a constant, which nothing names.
@@ -291,7 +299,9 @@ impl Uses {
 /// Whether a statement declares something in C.
 fn declares(stmt: &Stmt) -> bool {
     match stmt {
-        Stmt::Allocate(_) | Stmt::Indices(..) | Stmt::Let(..) | Stmt::Ring(_) => true,
+        Stmt::Allocate(_) | Stmt::Indices(..) | Stmt::Let(..) | Stmt::Value(..) | Stmt::Ring(_) => {
+            true
+        }
         Stmt::View(..)
         | Stmt::Threads(..)
         | Stmt::Advance(_)

@@ -51,7 +51,7 @@ impl Names {
         kernel.each_stmt(&mut |stmt| match stmt {
             Stmt::Allocate(tensor) => names.declare_tensor(kernel, *tensor),
             Stmt::Indices(vars, _) => vars.iter().for_each(|var| names.declare_var(var)),
-            Stmt::Let(var, _) => names.declare_var(var),
+            Stmt::Let(var, _) | Stmt::Value(var, _) => names.declare_var(var),
             Stmt::Ring(ring) => {
                 names.declare_var(&ring.stage());
                 names.declare_var(&ring.parity());

@@ -19,6 +19,18 @@ pub(super) fn control(runner: &mut Runner, op: &Op) -> Result<(), Fault> {
                 runner.slots[slot.at] = formula.value(&runner.slots, first);
             }
         }
+        Op::Look(slot, register) => {
+            for lane in lanes_of(runner.mask) {
+                let at = register * 32 + lane;
+                if !runner.marks[at].valid {
+                    return Err(Fault::Uninitialised("a register".to_owned()));
+                }
+                if runner.registers[at] < 0.0 {
+                    return Err(Fault::Invalid("a variable is negative".to_owned()));
+                }
+                runner.slots[slot.of(lane)] = runner.registers[at] as i64;
+            }
+        }
         Op::Advance { stage, parity, stages } => {
             let lanes = if stage.varying { runner.mask } else { 1 };
             for lane in lanes_of(lanes) {

@@ -18,6 +18,8 @@ use crate::tensor::{Agent, Memory, Scalar, Tensor};
 pub(super) enum Op {
     /// Sets a variable.
     Set(Slot, Formula),
+    /// Sets a variable to what a register holds.
+    Look(Slot, usize),
     /// Advances a ring.
     Advance { stage: Slot, parity: Slot, stages: i64 },
     /// Forgets what so many registers from one on hold.
@@ -249,6 +251,11 @@ impl<'k> Program<'k> {
                 vars.iter().zip(&values).try_for_each(|(var, value)| self.set(var, value, number))
             }
             Stmt::Let(var, value) => self.set(var, value, number),
+            Stmt::Value(var, of) => {
+                let (slot, register) = (self.slot(var)?, self.roots[self.root_of(*of)?].first);
+                self.push(Op::Look(slot, register), number);
+                Ok(())
+            }
             Stmt::Ring(ring) => {
                 self.set(&ring.stage(), &Expr::from(0), number)?;
                 self.set(&ring.parity(), &Expr::from(0), number)
@@ -377,6 +384,7 @@ fn body_of(stmt: &Stmt) -> Option<&[Stmt]> {
         | Stmt::Threads(..)
         | Stmt::Indices(..)
         | Stmt::Let(..)
+        | Stmt::Value(..)
         | Stmt::Ring(_)
         | Stmt::Advance(_) => None,
     }
@@ -424,6 +432,7 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
                 }
             }
             Stmt::Let(var, value) => news |= scope.assign(var, divergent || !scope.uniform(value)),
+            Stmt::Value(var, _) => news |= scope.assign(var, true),
             Stmt::Ring(ring) | Stmt::Advance(ring) => news |= assign_ring(ring, divergent, scope),
             Stmt::For(stmt) => {
                 let varying = !scope.uniform(&stmt.first) || !scope.uniform(&stmt.step);

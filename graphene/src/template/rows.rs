@@ -18,6 +18,7 @@ mod row;
 
 use self::row::{Late, Row, Source};
 use super::access::Access;
+use super::gather::{self, Place};
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::{Error, Result};
@@ -44,6 +45,8 @@ pub struct Rows {
     pub prologue: Function,
     /// The prologue's inputs.
     pub ins: Vec<Access>,
+    /// Which of an input's rows is taken for a row; none: the same of all inputs.
+    pub places: Vec<Place>,
     /// Where the prologue's value is stored, if it is.
     pub sum: Option<Access>,
     /// The type of the vector `[columns]` that the normalised value is multiplied by, if it is.
@@ -73,6 +76,8 @@ pub struct Rows {
 /// What is computed of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Norm {
+    /// x
+    None,
     /// (x - mean)/√(variance + ε)
     Layer,
     /// x/√(mean square + ε)
@@ -92,6 +97,7 @@ impl Default for Rows {
             columns: None,
             prologue: Function::identity(),
             ins: vec![Access::packed(Scalar::F16, 2)],
+            places: Vec::new(),
             sum: None,
             scale: Some(Scalar::F16),
             shift: Some(Scalar::F16),
@@ -134,23 +140,34 @@ impl Rows {
             Some(columns) => Expr::from(columns),
             None => Expr::from(k.symbol("columns")?),
         };
-        let sizes = [rows.clone(), columns.clone()];
         let operands = self.operands();
         let symbols = operands
             .iter()
             .map(|(name, access)| access.symbols(&mut k, name))
             .collect::<Result<Vec<_>>>()?;
+        let tables = self.tables(&mut k)?;
         let mut sources = Vec::new();
-        for ((name, access), symbols) in operands.iter().zip(&symbols) {
+        for (i, ((name, access), symbols)) in operands.iter().zip(&symbols).enumerate() {
+            let table = tables.get(i).cloned().flatten();
+            let sizes = [table.clone().unwrap_or(rows.clone()), columns.clone()];
             let param = access.param(&mut k, name, &sizes, symbols)?;
-            sources.push(Source { param, access: access.clone() });
+            sources.push(Source { param, access: access.clone(), row: None });
         }
+        let indices = self.indices(&mut k, &rows)?;
         let blocks = rows.ceil_div(&Expr::from(self.teams));
         let grid = k.grid("grid", [Shape::of(blocks, 1)])?;
         let block = k.block("block", [Shape::of(self.threads * self.teams, 1)])?;
         let [first] = k.indices(grid, ["first"])?;
         let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
         let row = k.let_("row", Expr::from(first) * self.teams + &teams.at[0])?;
+        let row = Expr::from(row);
+        for (i, table) in tables.iter().enumerate() {
+            let Some(size) = table else { continue };
+            sources[i].row = Some(match indices[i] {
+                Some(index) => gather::look_up(&mut k, index, &row, size, teams.one)?,
+                None => k.let_("position", row.rem(size))?.into(),
+            });
+        }
         let mut rest = sources.iter().cloned();
         let ins: Vec<Source> = rest.by_ref().take(self.ins.len()).collect();
         let sum = if self.sum.is_some() { rest.next() } else { None };
@@ -159,7 +176,7 @@ impl Rows {
         let row = Row {
             template: self,
             teams,
-            row: row.into(),
+            row,
             columns,
             ins,
             sum: sum.clone(),
@@ -170,9 +187,30 @@ impl Rows {
         let written = |source: &TensorId| {
             *source == out.param || sum.as_ref().is_some_and(|sum| *source == sum.param)
         };
+        let params = sources.into_iter().map(|source| source.param);
         let (outs, ins): (Vec<TensorId>, Vec<TensorId>) =
-            sources.into_iter().map(|source| source.param).partition(written);
+            params.chain(indices.into_iter().flatten()).partition(written);
         k.finish(outs, ins)
+    }
+
+    /// The number of rows of each input that is a table, which is a symbol: `x0_rows`.
+    fn tables(&self, k: &mut Builder) -> Result<Vec<Option<Expr>>> {
+        let each = |(i, place): (usize, &Place)| match place {
+            Place::Same => Ok(None),
+            Place::Index(_) | Place::Repeated => Ok(Some(k.symbol(&format!("x{i}_rows"))?.into())),
+        };
+        self.places.iter().enumerate().map(each).collect()
+    }
+
+    /// The tensor of indices of each input that has one: `i0`.
+    fn indices(&self, k: &mut Builder, rows: &Expr) -> Result<Vec<Option<TensorId>>> {
+        let each = |(i, place): (usize, &Place)| match place {
+            Place::Same | Place::Repeated => Ok(None),
+            Place::Index(scalar) => {
+                k.param(&format!("i{i}"), [Shape::of(rows.clone(), 1)], *scalar).map(Some)
+            }
+        };
+        self.places.iter().enumerate().map(each).collect()
     }
 
     /// All operands with their names.
@@ -220,6 +258,9 @@ impl Rows {
         }
         if self.ins.is_empty() || self.prologue.inputs() != self.ins.len() {
             return refuse("the prologue has other inputs");
+        }
+        if !self.places.is_empty() && self.places.len() != self.ins.len() {
+            return refuse("each input has its place, or none has");
         }
         if self.epilogue.inputs() != self.extras.len() + 1 {
             return refuse("the epilogue has other inputs");

@@ -217,6 +217,11 @@ impl Parser<'_> {
         let at = self.next();
         let name = self.new_var(k)?;
         self.expect("=")?;
+        if self.sees("%") {
+            let of = self.known_tensor(k)?;
+            let var = k.value(name, of);
+            return self.located(at, var).map(drop);
+        }
         let value = self.expr(k)?;
         let var = k.let_(name, value);
         self.located(at, var).map(drop)

@@ -92,6 +92,7 @@ impl Kernel {
                 writeln!(f, "{names} = {}.indices()", self.hash(*of))
             }
             Stmt::Let(var, value) => writeln!(f, "{var} = {value}"),
+            Stmt::Value(var, of) => writeln!(f, "{var} = %{}", self.tensor_name(*of)),
             Stmt::Ring(ring) => writeln!(f, "ring @{}[{}]", ring.name, ring.stages),
             Stmt::Advance(ring) => writeln!(f, "advance @{}", ring.name),
             Stmt::Spec(spec) => self.write_spec(f, spec, depth),

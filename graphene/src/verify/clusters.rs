@@ -77,6 +77,7 @@ impl Events<'_> {
                 | Stmt::Threads(..)
                 | Stmt::Indices(..)
                 | Stmt::Let(..)
+                | Stmt::Value(..)
                 | Stmt::Ring(_)
                 | Stmt::Advance(_) => {}
             }

@@ -107,6 +107,10 @@ impl Group {
         self.values.insert(var.clone(), value);
     }
 
+    pub(super) fn varying(&mut self, var: &Var) {
+        self.values.insert(var.clone(), Value::Varying);
+    }
+
     pub(super) fn uniform(&mut self, var: &Var) {
         self.values.insert(var.clone(), Value::Uniform);
     }

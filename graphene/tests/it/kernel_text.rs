@@ -27,7 +27,7 @@ fn ranges(body: &[Stmt], into: &mut Vec<(String, Option<i64>)>) {
         None => return,
         Some((stmt, _)) => match stmt {
             Stmt::Indices(vars, _) => vars.iter().for_each(note),
-            Stmt::Let(var, _) => note(var),
+            Stmt::Let(var, _) | Stmt::Value(var, _) => note(var),
             Stmt::Ring(ring) => [ring.stage(), ring.parity()].iter().for_each(note),
             Stmt::For(looped) => {
                 note(&looped.var);

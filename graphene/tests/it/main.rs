@@ -12,6 +12,7 @@ mod expression;
 mod fireiron;
 mod fmha;
 mod function;
+mod gather;
 mod gemm;
 mod index;
 mod kernel_text;

@@ -117,7 +117,7 @@ fn sum(values: &[Near]) -> Near {
 /// Each step's error follows from those of its operands, as `propagate` has it: the differences from
 /// the mean, their squares, the sums, the root. Softmax subtracts the maximum, which is exact to the
 /// error of the elements.
-fn normal(template: &Rows, row: &[Near]) -> Vec<Near> {
+pub(crate) fn normal(template: &Rows, row: &[Near]) -> Vec<Near> {
     let [x, a, b] = [0, 1, 2].map(Function::input);
     let count = (row.len() as f64, 0.0);
     let apply = |function: &Function, inputs: &[Near]| propagate(function, inputs)[0];
@@ -128,6 +128,7 @@ fn normal(template: &Rows, row: &[Near]) -> Vec<Near> {
     };
     let square = x.clone() * x.clone();
     match template.norm {
+        Norm::None => row.to_vec(),
         Norm::Layer => {
             let mean = apply(&quotient, &[sum(row), count]);
             let differences = all(&(x.clone() - a.clone()), &[mean]);

@@ -14,6 +14,7 @@ impl Row<'_> {
     pub(super) fn normalise(&self, k: &mut Builder) -> Result<()> {
         let kept = self.bring(k)?;
         match self.template.norm {
+            Norm::None => self.leave(k, &kept, &Function::identity(), &[]),
             Norm::Layer => self.layer(k, &kept),
             Norm::Rms => self.rms(k, &kept),
             Norm::Softmax => self.softmax(k, &kept),

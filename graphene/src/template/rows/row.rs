@@ -18,6 +18,8 @@ pub(super) struct Source {
     pub(super) param: TensorId,
     /// How it lies.
     pub(super) access: Access,
+    /// Which of its rows is taken; `None`: the own one.
+    pub(super) row: Option<Expr>,
 }
 
 /// What is read once a row is normalised.
@@ -64,8 +66,7 @@ impl Row<'_> {
                 for (source, &raw) in self.ins.iter().chain(&self.late.sources).zip(&raws) {
                     let from = self.view(k, source, i)?;
                     let to = self.part(k, raw, i, self.count(source))?;
-                    let contiguous = source.access.contiguous();
-                    copy(k, to, from, self.count(source), contiguous, self.teams.one)?;
+                    self.fetch(k, source, to, from)?;
                 }
                 Ok(())
             })
@@ -203,10 +204,21 @@ impl Row<'_> {
             let from = self.view(k, source, i)?;
             let n = self.count(source);
             let raw = vector(k, "raw", n, source.access.scalar)?;
-            copy(k, raw, from, n, source.access.contiguous(), self.teams.one)?;
+            self.fetch(k, source, raw, from)?;
             read.push(widen(k, raw, n, self.teams.one)?);
         }
         Ok(read)
+    }
+
+    /// Loads a vector of an operand; of a table, if it has the row that is asked for.
+    fn fetch(&self, k: &mut Builder, source: &Source, to: TensorId, from: TensorId) -> Result<()> {
+        let n = self.count(source);
+        let contiguous = source.access.contiguous();
+        let load = |k: &mut Builder| copy(k, to, from, n, contiguous, self.teams.one);
+        match source.row {
+            Some(_) => k.if_(Test::Inside(from.into()), load),
+            None => load(k),
+        }
     }
 
     /// What is done where there is a vector: within the rows and the columns.
@@ -230,7 +242,8 @@ impl Row<'_> {
         let n = self.template.vector;
         let at = Expr::from(i) * self.template.threads + &self.teams.at[1];
         let tiled = k.tile(source.param, "tiled", &[Tile::of(1), Tile::of(n)])?;
-        let tile = k.index(tiled, "tile", [self.row.clone(), at])?;
+        let row = source.row.as_ref().unwrap_or(&self.row);
+        let tile = k.index(tiled, "tile", [row.clone(), at])?;
         let view = k.reshape(tile, "vector", 0, &[&[(n, 1)]])?;
         if self.count(source) == n {
             return Ok(view);

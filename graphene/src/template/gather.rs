@@ -1,0 +1,84 @@
+//! Rows of tables: `y[r] = Σ tableᵢ[indexᵢ[r]]`, and what [`Rows`](super::rows::Rows) computes of
+//! them, such as the layer normalisation of an embedding layer.
+//!
+//! Indices are converted to single precision and back, so that a table has at most 2²⁴ rows.
+//! Negative ones count from the table's end. Others than those of the table are taken for its first
+//! or last row, so that no memory beyond it is read.
+
+use super::access::Access;
+use super::rows::{Norm, Rows};
+use crate::build::Builder;
+use crate::error::Result;
+use crate::function::Function;
+use crate::index::Expr;
+use crate::kernel::{Binary, Kind, Number, TensorId, Test, ThreadsId};
+use crate::schedule::pointwise::{number, pointwise, vector};
+use crate::tensor::Scalar;
+
+/// Which row of an input is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The same as of all other operands.
+    Same,
+    /// The one whose number the tensor of indices `i0`, `i1`, … of this type has at the row. The
+    /// input has `x0_rows`, `x1_rows`, … rows.
+    Index(Scalar),
+    /// The row modulo the input's number of rows: those of positions in a sequence.
+    Repeated,
+}
+
+/// The sum of rows of tables, without a normalisation.
+pub fn gather(scalar: Scalar, places: &[Place]) -> Rows {
+    let inputs = (1..places.len()).map(Function::input);
+    Rows {
+        norm: Norm::None,
+        prologue: inputs.fold(Function::identity(), |sum, input| sum + input),
+        ins: vec![Access::packed(scalar, 2); places.len()],
+        places: places.to_vec(),
+        scale: None,
+        shift: None,
+        out: Access::packed(scalar, 2),
+        vector: 16 / scalar.bytes(),
+        ..Rows::default()
+    }
+}
+
+/// The layer normalisation of the sum of a word's, a position's and a token type's embedding, with
+/// indices of this type.
+pub fn embedding(scalar: Scalar, index: Scalar) -> Rows {
+    Rows {
+        norm: Norm::Layer,
+        scale: Some(scalar),
+        shift: Some(scalar),
+        ..gather(scalar, &[Place::Index(index), Place::Repeated, Place::Index(index)])
+    }
+}
+
+/// The row of a table of so many rows that an index says.
+pub(super) fn look_up(
+    k: &mut Builder,
+    indices: TensorId,
+    row: &Expr,
+    rows: &Expr,
+    one: ThreadsId,
+) -> Result<Expr> {
+    let scalar = k.tensor_of(indices)?.scalar;
+    let raw = number(k, "index", scalar)?;
+    k.spec(Kind::Init(Number(0.0)), raw, (), one)?;
+    let from = k.index(indices, "from", [row.clone()])?;
+    k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, raw, from, one))?;
+    let [wide, count] = ["wide", "count"].map(|name| number(k, name, Scalar::F32));
+    let (wide, count) = (wide?, count?);
+    k.spec(Kind::Move, wide, raw, one)?;
+    k.spec(Kind::Index(rows.clone()), count, (), one)?;
+    let [index, size] = [0, 1].map(Function::input);
+    let negative = index.clone().binary(Binary::Less, 0.0);
+    let wrapped = negative.select(index.clone() + size.clone(), index);
+    let within = wrapped.binary(Binary::Min, size - 1.0).binary(Binary::Max, 0.0);
+    let clipped = vector(k, "clipped", 1, Scalar::F32)?;
+    pointwise(k, &within, &[clipped], &[wide, count], 1, one)?;
+    let clipped = k.index(clipped, "clipped", [0])?;
+    let place = number(k, "place", Scalar::I32)?;
+    k.spec(Kind::Move, place, clipped, one)?;
+    Ok(k.value("looked_up", place)?.into())
+}
