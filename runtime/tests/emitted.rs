@@ -60,7 +60,10 @@ fn trials() -> Vec<Trial> {
     }
     for (name, fmha) in attention() {
         let name = format!("fmha_{name}");
+        let ampere = Fmha { keys: 64, consumers: 1, ..fmha.clone() };
         add(&mut trials, &name, |arch| arch == Arch::Sm90a, Arc::new(move || fmha.kernel()));
+        let name = format!("{name}_ampere");
+        add(&mut trials, &name, |arch| arch == Arch::Sm80, Arc::new(move || ampere.ampere()));
     }
     trials
 }
@@ -127,11 +130,11 @@ fn attention() -> Vec<(&'static str, Fmha)> {
         ("64_key", masked(Mask::PerKey(Scalar::F32))),
         ("64_dense", masked(Mask::Dense(Scalar::F16))),
         ("64_bytes", masked(Mask::Dense(Scalar::U8))),
-        ("64_three", Fmha { consumers: 3, ..Fmha::default() }),
+        ("64_three", Fmha { consumers: 3, keys: 96, ..Fmha::default() }),
         ("32", Fmha { head_dim: 32, value_dim: 32, ..Fmha::default() }),
         ("96", Fmha { head_dim: 96, value_dim: 96, ..Fmha::default() }),
         ("128_causal", Fmha { causal: true, ..wide.clone() }),
-        ("128_key", Fmha { mask: Mask::PerKey(Scalar::F16), ..wide.clone() }),
+        ("128_key", Fmha { mask: Mask::PerKey(Scalar::F16), keys: 96, ..wide.clone() }),
         ("128", wide),
     ]
 }

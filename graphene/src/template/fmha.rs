@@ -13,8 +13,10 @@
 //! - `producer`: how the rings are filled;
 //! - `consumer`: the products, and what happens between them;
 //! - `scores`: scale, cap and masks;
-//! - `epilogue`: how the result leaves.
+//! - `epilogue`: how the result leaves;
+//! - `ampere`: the same for what came before Hopper, by `mma`, `ldmatrix` and `cp.async`.
 
+mod ampere;
 mod consumer;
 mod epilogue;
 mod producer;
@@ -24,7 +26,7 @@ use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind, Number, TensorId, ThreadsId};
+use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::Swizzle;
 use crate::schedule::{Pipeline, Units};
 use crate::tensor::{Memory, Scalar, Shape, Tile, View};
@@ -163,31 +165,34 @@ impl Fmha {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("fmha", Arch::Sm90a);
-        let names = ["batch", "heads", "kv_heads", "queries", "keys", "blocks"];
-        let [batch, heads, kv_heads, queries, keys, blocks] = names.map(|name| k.symbol(name));
-        let sizes = Sizes {
-            batch: batch?,
-            heads: heads?,
-            kv_heads: kv_heads?,
-            queries: queries?,
-            keys: keys?,
-            blocks: blocks?,
-        };
-        let q = self.operand(&mut k, "q", &sizes, [&sizes.heads, &sizes.queries], self.head_dim)?;
-        let key =
-            self.operand(&mut k, "k", &sizes, [&sizes.kv_heads, &sizes.keys], self.head_dim)?;
-        let value =
-            self.operand(&mut k, "v", &sizes, [&sizes.kv_heads, &sizes.keys], self.value_dim)?;
-        let o =
-            self.operand(&mut k, "o", &sizes, [&sizes.heads, &sizes.queries], self.value_dim)?;
-        let mask = self.mask_operand(&mut k, &sizes)?;
+        let (sizes, operands, mask) = self.declare(&mut k)?;
         let grid = k.grid("grid", line(&sizes.blocks))?;
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
-        let context = self.context(&mut k, sizes, [q, key, value, o], mask, [grid, block])?;
+        let context = self.context(&mut k, sizes, operands, mask, [grid, block])?;
         k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
+        let [q, key, value, o] = operands;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
         k.finish(o, ins)
+    }
+
+    /// Symbols and pointers: Q, K, V and O, and the mask.
+    fn declare(&self, k: &mut Builder) -> Result<(Sizes, [TensorId; 4], Option<TensorId>)> {
+        let names = ["batch", "heads", "kv_heads", "queries", "keys", "blocks"];
+        let [batch, heads, kv_heads, queries, keys, blocks] = names.map(|name| k.symbol(name));
+        let (batch, heads, kv_heads) = (batch?, heads?, kv_heads?);
+        let sizes =
+            Sizes { batch, heads, kv_heads, queries: queries?, keys: keys?, blocks: blocks? };
+        let of_queries = [&sizes.heads, &sizes.queries];
+        let of_keys = [&sizes.kv_heads, &sizes.keys];
+        let operands = [
+            self.operand(k, "q", &sizes, of_queries, self.head_dim)?,
+            self.operand(k, "k", &sizes, of_keys, self.head_dim)?,
+            self.operand(k, "v", &sizes, of_keys, self.value_dim)?,
+            self.operand(k, "o", &sizes, of_queries, self.value_dim)?,
+        ];
+        let mask = self.mask_operand(k, &sizes)?;
+        Ok((sizes, operands, mask))
     }
 
     fn check(&self) -> Result<()> {
@@ -195,6 +200,7 @@ impl Fmha {
         if self.scalar.bytes() != 2 {
             return refuse("operands are halves");
         }
+        let positive = |cap: Number| cap.0.is_finite() && cap.0 > 0.0;
         let fits = |size: i64| size % 16 == 0 && (16..=256).contains(&size);
         if ![self.head_dim, self.value_dim, self.keys].into_iter().all(fits) {
             return refuse("dimensions and keys of a tile are multiples of 16 up to 256");
@@ -202,7 +208,7 @@ impl Fmha {
         if self.stages < 1 || !(1..=3).contains(&self.consumers) {
             return refuse("a ring has a stage or more, a block one to three consumers");
         }
-        if !self.scale.0.is_finite() || self.softcap.is_some_and(|cap| !(cap.0 > 0.0)) {
+        if !self.scale.0.is_finite() || self.softcap.is_some_and(|cap| !positive(cap)) {
             return refuse("the scale is finite, a cap positive");
         }
         match self.mask {
@@ -324,23 +330,24 @@ impl Fmha {
     }
 }
 
-impl Context<'_> {
-    /// Goes through the block's tiles: batch by batch, head by head.
+impl Fmha {
+    /// Goes through a block's tiles from its first one: batch by batch, head by head.
     fn each_tile(
         &self,
         k: &mut Builder,
+        sizes: &Sizes,
+        first: &Expr,
         body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
     ) -> Result<()> {
-        let Sizes { batch, heads, kv_heads, queries, keys, blocks } = &self.sizes;
-        let fmha = self.fmha;
+        let Sizes { batch, heads, kv_heads, queries, keys, blocks } = sizes;
         let tiles = |extent: &Var, size: i64| Expr::from(extent).ceil_div(&Expr::from(size));
-        let tiles_m = tiles(queries, fmha.rows());
+        let tiles_m = tiles(queries, self.rows());
         let all = tiles_m.clone() * heads * batch;
-        k.for_("t", self.first.clone()..all, blocks, false, |k, t| {
+        k.for_("t", first.clone()..all, blocks, false, |k, t| {
             let (t, heads) = (Expr::from(t), Expr::from(heads));
             let of_head = Expr::from(k.let_("of_head", t.div(&tiles_m))?);
             let mut m = t.rem(&tiles_m);
-            if fmha.causal {
+            if self.causal {
                 // Those that attend most come first.
                 m = (tiles_m.clone() - 1 - m).max(Expr::from(0));
             }
@@ -348,14 +355,24 @@ impl Context<'_> {
             let batch = Expr::from(k.let_("b", of_head.div(&heads))?);
             let head = Expr::from(k.let_("h", of_head.rem(&heads))?);
             let kv_head = k.let_("kv", (head.clone() * kv_heads).div(&heads))?.into();
-            let mut steps = tiles(keys, fmha.keys).max(Expr::from(1));
-            if fmha.causal {
-                let rows = (m.clone() + 1) * fmha.rows();
-                steps = steps.min(rows.ceil_div(&Expr::from(fmha.keys)));
+            let mut steps = tiles(keys, self.keys).max(Expr::from(1));
+            if self.causal {
+                let rows = (m.clone() + 1) * self.rows();
+                steps = steps.min(rows.ceil_div(&Expr::from(self.keys)));
             }
             let steps = k.let_("steps", steps)?.into();
             body(k, &Place { batch, head, kv_head, m, steps })
         })
+    }
+}
+
+impl Context<'_> {
+    fn each_tile(
+        &self,
+        k: &mut Builder,
+        body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
+    ) -> Result<()> {
+        self.fmha.each_tile(k, &self.sizes, &self.first, body)
     }
 
     /// The own warpgroup and its number.
@@ -363,6 +380,36 @@ impl Context<'_> {
         let [group, _] = k.indices(self.groups, ["group", "in_group"])?;
         Ok((k.index(self.groups, "own", [&group])?, group))
     }
+}
+
+/// Registers of an accumulator, or of operands, as products have them: of two rows eight apart, two
+/// neighbouring columns of each eight.
+fn fragment(k: &mut Builder, name: &str, columns: i64, scalar: Scalar) -> Result<TensorId> {
+    let view = View::levels_of(&[vec![leaf(2, 2), leaf(columns / 8, 4)], vec![leaf(2, 1)]]);
+    k.allocate(name, view, scalar, Memory::Registers, None)
+}
+
+/// All zeros.
+fn clear(k: &mut Builder, acc: TensorId, columns: i64, one: ThreadsId) -> Result<()> {
+    k.for_("j", 0..columns / 8, 1, true, |k, j| {
+        k.for_("half", 0..2, 1, true, |k, half| {
+            let pair = k.index(acc, "pair", [half, j])?;
+            k.for_("p", 0..2, 1, true, |k, p| {
+                k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), one)
+            })
+        })
+    })
+}
+
+/// Weights become the left operand of their product with the values: fragments of accumulators are
+/// fragments of operands.
+fn pack(k: &mut Builder, from: TensorId, to: TensorId, columns: i64, one: ThreadsId) -> Result<()> {
+    k.for_("j", 0..columns / 8, 1, true, |k, j| {
+        k.for_("half", 0..2, 1, true, |k, half| {
+            let (to, from) = (Operand::at(to, [half, j]), Operand::at(from, [half, j]));
+            k.spec(Kind::Move, to, from, one)
+        })
+    })
 }
 
 /// How wide a panel of rows of this many elements is: as a swizzle of 128, 64 or 32 bytes.

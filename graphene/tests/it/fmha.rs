@@ -1,9 +1,9 @@
-//! Hopper's attention: right within the bound that its arithmetic implies, clean in any order of
+//! Attention, for Hopper and for Ampere: right within the bound that its arithmetic implies, clean in any order of
 //! warps, for every parameter; and it reads back.
 
 use graphene_ir::emit::emit;
-use graphene_ir::kernel::Number;
-use graphene_ir::simulate::{Inputs, Outcome};
+use graphene_ir::kernel::{Kernel, Number};
+use graphene_ir::simulate::{Buffer, Inputs, Outcome};
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
 use graphene_ir::text::parse;
@@ -25,7 +25,7 @@ enum Layout {
 
 /// The extents of a problem, and the number of blocks that compute it.
 #[derive(Debug, Clone, Copy)]
-struct Sizes {
+pub(crate) struct Sizes {
     batch: usize,
     heads: usize,
     kv_heads: usize,
@@ -38,7 +38,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(queries: usize, keys: usize) -> Sizes {
+    pub(crate) fn of(queries: usize, keys: usize) -> Sizes {
         Sizes {
             batch: 1,
             heads: 1,
@@ -87,7 +87,7 @@ fn small() -> Fmha {
 
 /// Operands in -1..1 of as many bits as the type has, queries twice that. A mask of bytes lets two
 /// of three keys be attended; another adds 0, -∞, or something in -4..4.
-fn operands(fmha: &Fmha, sizes: Sizes) -> Inputs {
+pub(crate) fn operands(fmha: &Fmha, sizes: Sizes) -> Inputs {
     let Sizes { batch, heads, kv_heads, queries, keys, blocks, .. } = sizes;
     let mut symbols = vec![
         ("batch".to_owned(), batch),
@@ -249,14 +249,13 @@ fn bias_as(bias: f64, less: u32) -> f64 {
     if bias.is_infinite() { bias } else { f64::from(f32::from_bits(rounded)) }
 }
 
-fn check_attention(fmha: &Fmha, sizes: Sizes, random_orders: u64) -> Outcome {
-    let name = format!("{fmha:?} {sizes:?}");
-    let kernel = fmha.kernel().unwrap();
+fn check_attention(fmha: &Fmha, kernel: &Kernel, sizes: Sizes, random_orders: u64) -> Outcome {
+    let name = format!("{} {fmha:?} {sizes:?}", kernel.arch);
     let inputs = operands(fmha, sizes);
     let expected = expected(fmha, sizes, &inputs);
     let (mut last, mut worst) = (None, 0f64);
     for seed in orders(random_orders) {
-        let outcome = run(&kernel, &inputs, seed);
+        let outcome = run(kernel, &inputs, seed);
         check_clean(&format!("{name} {seed:?}"), &outcome);
         let found = &outcome.buffers["O"];
         for &(at, y, bound) in &expected {
@@ -344,19 +343,70 @@ fn rows() -> Vec<(Fmha, Sizes, u64)> {
 #[test]
 fn attention_verifies_reads_back_and_becomes_cuda() {
     for (fmha, ..) in rows() {
-        let kernel = fmha.kernel().unwrap();
-        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{fmha:?}: {findings:#?}");
-        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{fmha:?}");
-        let source = emit(&kernel).unwrap().source;
-        assert!(source.contains("wgmma.mma_async"), "{fmha:?}");
+        let kernels = [(fmha.kernel(), "wgmma.mma_async"), (fmha.ampere(), "mma.sync")];
+        for (kernel, instruction) in kernels {
+            let kernel = kernel.unwrap();
+            let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
+            assert!(findings.is_empty(), "{fmha:?}: {findings:#?}");
+            assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{fmha:?}");
+            let source = emit(&kernel).unwrap().source;
+            assert!(source.contains(instruction), "{fmha:?}");
+        }
+    }
+}
+
+fn check_rows(kernel_of: impl Fn(&Fmha) -> Kernel) {
+    for (fmha, sizes, random_orders) in rows() {
+        let outcome = check_attention(&fmha, &kernel_of(&fmha), sizes, random_orders);
+        assert_eq!(outcome.costs.total().conflicts, 0, "{fmha:?} {sizes:?}");
     }
 }
 
 #[test]
 fn attention_is_right_in_any_order() {
-    for (fmha, sizes, random_orders) in rows() {
-        let outcome = check_attention(&fmha, sizes, random_orders);
-        assert_eq!(outcome.costs.total().conflicts, 0, "{fmha:?} {sizes:?}");
+    check_rows(|fmha| fmha.kernel().unwrap());
+}
+
+#[test]
+fn attention_for_ampere_is_right_in_any_order() {
+    check_rows(|fmha| fmha.ampere().unwrap());
+}
+
+/// A mask that adds the least number there is leaves no key out: where it is added to all of a row's
+/// scores, they are all the same.
+#[test]
+fn the_least_number_is_not_minus_infinity() {
+    let fmha = Fmha { mask: Mask::PerKey(Scalar::F32), ..small() };
+    let sizes = Sizes::of(3, 40);
+    let mut inputs = operands(&fmha, sizes);
+    let least = vec![f64::from(f32::MIN); sizes.keys];
+    inputs.buffers.insert("mask".to_owned(), Buffer::Data(least));
+    let values = data(&inputs, "V").to_vec();
+    for kernel in [fmha.kernel().unwrap(), fmha.ampere().unwrap()] {
+        let outcome = run(&kernel, &inputs, None);
+        check_clean("the least number", &outcome);
+        for (at, found) in outcome.buffers["O"].iter().enumerate() {
+            let column = values.iter().skip(at % 32).step_by(32);
+            let mean: f64 = column.sum::<f64>() / sizes.keys as f64;
+            assert!((found.unwrap() - mean).abs() <= 2f64.powi(-11), "O[{at}] is {found:?}");
+        }
+    }
+}
+
+#[test]
+fn what_no_kernel_has_is_refused() {
+    let refused = [
+        Fmha { scalar: Scalar::F32, ..small() },
+        Fmha { head_dim: 24, ..small() },
+        Fmha { value_dim: 272, ..small() },
+        Fmha { keys: 0, ..small() },
+        Fmha { stages: 0, ..small() },
+        Fmha { consumers: 4, ..small() },
+        Fmha { scale: Number(f64::NAN), ..small() },
+        Fmha { softcap: Some(Number(0.0)), ..small() },
+        Fmha { mask: Mask::Dense(Scalar::I32), ..small() },
+    ];
+    for fmha in refused {
+        assert!(fmha.kernel().is_err() && fmha.ampere().is_err(), "{fmha:?}");
     }
 }

@@ -1,14 +1,15 @@
 //! The products, and what happens between them.
 
 use super::epilogue::Store;
-use super::{Context, GROUP, PRODUCER_REGISTERS, Place, ROWS, leaf};
+use super::scores::{Scorer, Spot};
+use super::{Context, GROUP, PRODUCER_REGISTERS, Place, ROWS, clear, fragment, pack};
 use crate::arch::registers_at_launch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, ThreadsId};
+use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::schedule::{Softmax, give_back, take};
-use crate::tensor::{Memory, Scalar, Tile, View};
+use crate::tensor::{Scalar, Tile};
 
 /// A consumer warpgroup.
 pub(super) struct Consumer {
@@ -46,22 +47,31 @@ impl Context<'_> {
         let store = Store::new(k, self, &consumer)?;
         self.each_tile(k, |k, place| {
             consumer.softmax.begin(k)?;
-            self.clear(k, consumer.sums, fmha.value_dim)?;
+            clear(k, consumer.sums, fmha.value_dim, self.one)?;
             take(k, &self.rings[0], &consumer.rings[0], own)?;
+            let scorer = self.scorer();
             self.begin_scores(k, &consumer)?;
+            let spot = self.spot(k, &consumer, place, place.tile(0))?;
+            let biases = scorer.fetch(k, &spot)?;
             k.spec(Kind::WaitGroup(Group::MatMul, 0, false), consumer.scores, (), own)?;
             self.give_back(k, &consumer, 1)?;
-            self.weigh(k, &consumer, place, place.tile(0), true)?;
-            self.pack(k, &consumer)?;
+            scorer.adjust(k, consumer.scores, &spot, biases)?;
+            scorer.leave_out(k, consumer.scores, &spot, true)?;
+            consumer.softmax.tile(k, consumer.scores, fmha.keys / 8)?;
+            pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)?;
             k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
                 self.begin_scores(k, &consumer)?;
                 self.begin_sums(k, &consumer)?;
+                let spot = self.spot(k, &consumer, place, place.tile(step))?;
+                let biases = scorer.fetch(k, &spot)?;
                 k.spec(Kind::WaitGroup(Group::MatMul, 1, false), consumer.scores, (), own)?;
                 self.give_back(k, &consumer, 1)?;
-                self.weigh(k, &consumer, place, place.tile(step), false)?;
+                scorer.adjust(k, consumer.scores, &spot, biases)?;
+                scorer.leave_out(k, consumer.scores, &spot, false)?;
+                consumer.softmax.tile(k, consumer.scores, fmha.keys / 8)?;
                 self.end_sums(k, &consumer)?;
                 consumer.softmax.rescale(k, consumer.sums, fmha.value_dim / 8)?;
-                self.pack(k, &consumer)
+                pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)
             })?;
             self.give_back(k, &consumer, 0)?;
             self.begin_sums(k, &consumer)?;
@@ -85,13 +95,9 @@ impl Context<'_> {
             k.ring("using_k", fmha.stages)?,
             k.ring("using_v", fmha.stages)?,
         ];
-        let mut fragment = |name: &str, columns: i64, scalar: Scalar| {
-            let view = View::levels_of(&[vec![leaf(2, 2), leaf(columns / 8, 4)], vec![leaf(2, 1)]]);
-            k.allocate(name, view, scalar, Memory::Registers, None)
-        };
-        let scores = fragment("scores", fmha.keys, Scalar::F32)?;
-        let weights = fragment("weights", fmha.keys, fmha.scalar)?;
-        let sums = fragment("acc", fmha.value_dim, Scalar::F32)?;
+        let scores = fragment(k, "scores", fmha.keys, Scalar::F32)?;
+        let weights = fragment(k, "weights", fmha.keys, fmha.scalar)?;
+        let sums = fragment(k, "acc", fmha.value_dim, Scalar::F32)?;
         Ok(Consumer {
             own,
             group,
@@ -108,17 +114,6 @@ impl Context<'_> {
         })
     }
 
-    fn clear(&self, k: &mut Builder, acc: TensorId, columns: i64) -> Result<()> {
-        k.for_("j", 0..columns / 8, 1, true, |k, j| {
-            k.for_("half", 0..2, 1, true, |k, half| {
-                let pair = k.index(acc, "pair", [half, j])?;
-                k.for_("p", 0..2, 1, true, |k, p| {
-                    k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), self.one)
-                })
-            })
-        })
-    }
-
     fn give_back(&self, k: &mut Builder, consumer: &Consumer, which: usize) -> Result<()> {
         let (pipeline, ring) = (&self.rings[which], &consumer.rings[which]);
         give_back(k, pipeline, ring, consumer.speakers, self.one)
@@ -127,7 +122,7 @@ impl Context<'_> {
     /// The products of queries and keys of the next stage, a group of their own.
     fn begin_scores(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
         let Consumer { own, group, scores, rings, .. } = consumer;
-        self.clear(k, *scores, self.fmha.keys)?;
+        clear(k, *scores, self.fmha.keys, self.one)?;
         let stage = take(k, &self.rings[1], &rings[1], *own)?;
         let a = k.tile(self.shared[0], "a", &[Tile::of(ROWS), Tile::of(16)])?;
         let b = k.index(self.shared[1], "b", [&stage])?;
@@ -163,30 +158,22 @@ impl Context<'_> {
         self.give_back(k, consumer, 2)
     }
 
-    /// Scores become weights.
-    fn weigh(
+    fn scorer(&self) -> Scorer<'_> {
+        let Context { fmha, one, mask, .. } = *self;
+        Scorer { fmha, one, mask, keys: &self.sizes.keys }
+    }
+
+    fn spot<'p>(
         &self,
         k: &mut Builder,
         consumer: &Consumer,
-        place: &Place,
+        place: &'p Place,
         tile: Expr,
-        last: bool,
-    ) -> Result<()> {
+    ) -> Result<Spot<'p>> {
         let tile = k.let_("tile", tile)?.into();
-        self.adjust(k, consumer, consumer.scores, place, &tile)?;
-        self.leave_out(k, consumer, consumer.scores, place, &tile, last)?;
-        consumer.softmax.tile(k, consumer.scores, self.fmha.keys / 8)
-    }
-
-    /// Weights become the left operand of their product with the values: fragments of
-    /// accumulators are fragments of operands.
-    fn pack(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
-        k.for_("j", 0..self.fmha.keys / 8, 1, true, |k, j| {
-            k.for_("half", 0..2, 1, true, |k, half| {
-                let to = Operand::at(consumer.weights, [half, j]);
-                let from = Operand::at(consumer.scores, [half, j]);
-                k.spec(Kind::Move, to, from, self.one)
-            })
-        })
+        let group = place.m.clone() * self.fmha.consumers + Expr::from(&consumer.group);
+        let first = group * ROWS;
+        let row = first.clone() + consumer.warp_in_group.clone() * 16 + &consumer.row;
+        Ok(Spot { place, first, row, column: consumer.column.clone(), tile })
     }
 }

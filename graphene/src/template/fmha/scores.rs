@@ -1,24 +1,57 @@
 //! Scale, cap and masks.
 
-use super::consumer::Consumer;
-use super::{Context, Mask, Place, ROWS};
+use super::{Fmha, Mask, Place};
 use crate::build::Builder;
 use crate::error::Result;
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Binary, Kind, Number, Operand, TensorId, Test, Unary};
+use crate::index::{Cond, Expr, Relation, Var};
+use crate::kernel::{Binary, Kind, Number, Operand, TensorId, Test, ThreadsId, Unary};
 use crate::schedule::Units;
-use crate::tensor::{Memory, Scalar, View};
+use crate::tensor::{Memory, Scalar, Shape, View};
 
-impl Context<'_> {
+/// What becomes of scores before they are weights, by each thread (`one`).
+pub(super) struct Scorer<'a> {
+    pub(super) fmha: &'a Fmha,
+    pub(super) one: ThreadsId,
+    pub(super) mask: Option<TensorId>,
+    /// How many keys there are.
+    pub(super) keys: &'a Var,
+}
+
+/// Where the own lane's scores of a tile are.
+pub(super) struct Spot<'a> {
+    pub(super) place: &'a Place,
+    /// The first query of the threads that go through the same tiles.
+    pub(super) first: Expr,
+    /// The query of the first of the two rows; the other is eight further on.
+    pub(super) row: Expr,
+    /// The pair of columns of each eight.
+    pub(super) column: Expr,
+    /// The number of the tile of keys.
+    pub(super) tile: Expr,
+}
+
+impl Scorer<'_> {
+    /// What a mask adds to the own lane's columns, `[eights, 2]` as it is in memory; of a mask that
+    /// has one element a key, which can be had before the scores are there.
+    pub(super) fn fetch(&self, k: &mut Builder, spot: &Spot<'_>) -> Result<Option<TensorId>> {
+        let Mask::PerKey(scalar) = self.fmha.mask else { return Ok(None) };
+        let view = View::buffer(&[Shape::of(self.fmha.keys / 8, 2), Shape::of(2, 1)]);
+        let words = k.allocate("words", view, scalar, Memory::Registers, None)?;
+        self.each_column(k, |k, j, p| {
+            let key = self.key(spot, j, p);
+            self.load(k, [&spot.place.batch, &key], Operand::at(words, [j, p]))
+        })?;
+        Ok(Some(words))
+    }
+
     /// Scores become what the operator's definition calls scores, unless that is left to the
     /// softmax.
     pub(super) fn adjust(
         &self,
         k: &mut Builder,
-        consumer: &Consumer,
         scores: TensorId,
-        place: &Place,
-        tile: &Expr,
+        spot: &Spot<'_>,
+        biases: Option<TensorId>,
     ) -> Result<()> {
         let fmha = self.fmha;
         if fmha.units() != Units::Natural {
@@ -33,10 +66,12 @@ impl Context<'_> {
             k.spec(Kind::Init(cap), outer, (), self.one)?;
         }
         self.each_column(k, |k, j, p| {
-            let key = self.key(consumer, tile, j, p);
-            let shared = match fmha.mask {
-                Mask::PerKey(scalar) => Some(self.bias(k, scalar, [&place.batch, &key])?),
-                Mask::None | Mask::Dense(_) => None,
+            let key = self.key(spot, j, p);
+            let shared = match (fmha.mask, biases) {
+                (Mask::PerKey(scalar), Some(biases)) => {
+                    Some(self.bias(k, scalar, Operand::at(biases, [j, p]))?)
+                }
+                (Mask::None | Mask::PerKey(_) | Mask::Dense(_), _) => None,
             };
             k.for_("half", 0..2, 1, true, |k, half| {
                 let pair = k.index(scores, "pair", [half, j])?;
@@ -46,15 +81,14 @@ impl Context<'_> {
                     k.spec(Kind::Binary(Binary::Mul), score.clone(), product, self.one)?;
                     k.spec(Kind::Unary(Unary::Tanh), score.clone(), score.clone(), self.one)?;
                 }
-                let bias = match fmha.mask {
-                    Mask::None => None,
-                    Mask::PerKey(_) => shared,
-                    Mask::Dense(scalar) => {
-                        let row = self.query(consumer, place, half);
-                        let at = [&place.batch, &place.head, &row, &key];
-                        Some(self.bias(k, scalar, at)?)
-                    }
-                };
+                let mut bias = shared.clone();
+                if let Mask::Dense(scalar) = fmha.mask {
+                    let row = query(spot, half);
+                    let word = self.register(k, "word", scalar)?;
+                    let at = [&spot.place.batch, &spot.place.head, &row, &key];
+                    self.load(k, at, word.into())?;
+                    bias = Some(self.bias(k, scalar, word.into())?);
+                }
                 let Some(bias) = bias else {
                     let product = [score.clone(), outer.into()];
                     return k.spec(Kind::Binary(Binary::Mul), score, product, self.one);
@@ -72,21 +106,19 @@ impl Context<'_> {
     pub(super) fn leave_out(
         &self,
         k: &mut Builder,
-        consumer: &Consumer,
         scores: TensorId,
-        place: &Place,
-        tile: &Expr,
+        spot: &Spot<'_>,
         last: bool,
     ) -> Result<()> {
-        let end = (tile.clone() + 1) * self.fmha.keys;
+        let end = (spot.tile.clone() + 1) * self.fmha.keys;
         let remove = |k: &mut Builder, score: Operand| {
             k.spec(Kind::Init(Number(f64::NEG_INFINITY)), score, (), self.one)
         };
         if last {
-            k.if_(Cond::less(&self.sizes.keys, end.clone()), |k| {
+            k.if_(Cond::less(self.keys, end.clone()), |k| {
                 self.each_column(k, |k, j, p| {
-                    let key = self.key(consumer, tile, j, p);
-                    k.if_(vec![at_least(key, &self.sizes.keys)], |k| {
+                    let key = self.key(spot, j, p);
+                    k.if_(Cond::new(key, Relation::AtLeast, self.keys), |k| {
                         k.for_("half", 0..2, 1, true, |k, half| {
                             let pair = k.index(scores, "pair", [half, j])?;
                             remove(k, Operand::at(pair, [p]))
@@ -98,12 +130,11 @@ impl Context<'_> {
         if !self.fmha.causal {
             return Ok(());
         }
-        let first = (place.m.clone() * self.fmha.consumers + Expr::from(&consumer.group)) * ROWS;
-        k.if_(Cond::less(first + 1, end), |k| {
+        k.if_(Cond::less(spot.first.clone() + 1, end), |k| {
             self.each_column(k, |k, j, p| {
-                let key = self.key(consumer, tile, j, p);
+                let key = self.key(spot, j, p);
                 k.for_("half", 0..2, 1, true, |k, half| {
-                    let row = self.query(consumer, place, half);
+                    let row = query(spot, half);
                     k.if_(Cond::less(row, key), |k| {
                         let pair = k.index(scores, "pair", [half, j])?;
                         remove(k, Operand::at(pair, [p]))
@@ -113,18 +144,16 @@ impl Context<'_> {
         })
     }
 
-    /// What is added to a score, 0 beyond the mask's edge.
-    fn bias<const N: usize>(
-        &self,
-        k: &mut Builder,
-        scalar: Scalar,
-        at: [&Expr; N],
-    ) -> Result<TensorId> {
+    /// An element of the mask, 0 beyond its edge.
+    fn load<const N: usize>(&self, k: &mut Builder, at: [&Expr; N], to: Operand) -> Result<()> {
         let mask = self.mask.expect("a kernel whose scores are masked has a mask");
         let from = k.index(mask, "bias_at", at)?;
-        let word = self.register(k, "word", scalar)?;
-        k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
-        k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;
+        k.spec(Kind::Init(Number(0.0)), to.clone(), (), self.one)?;
+        k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, to, from, self.one))
+    }
+
+    /// What an element of the mask adds to a score.
+    fn bias(&self, k: &mut Builder, scalar: Scalar, word: Operand) -> Result<Operand> {
         if scalar == Scalar::F32 {
             return Ok(word);
         }
@@ -139,24 +168,16 @@ impl Context<'_> {
             }
             k.spec(Kind::Binary(Binary::Add), bias, [bias, bias], self.one)?;
         }
-        Ok(bias)
+        Ok(bias.into())
     }
 
     fn register(&self, k: &mut Builder, name: &str, scalar: Scalar) -> Result<TensorId> {
         k.allocate(name, View::buffer(&[]), scalar, Memory::Registers, None)
     }
 
-    /// The number of the query in one of the own lane's two rows.
-    fn query(&self, consumer: &Consumer, place: &Place, half: &Var) -> Expr {
-        (place.m.clone() * self.fmha.consumers + Expr::from(&consumer.group)) * ROWS
-            + consumer.warp_in_group.clone() * 16
-            + &consumer.row
-            + Expr::from(half) * 8
-    }
-
     /// The number of the key in the own lane's column of a tile.
-    fn key(&self, consumer: &Consumer, tile: &Expr, j: &Var, p: &Var) -> Expr {
-        tile.clone() * self.fmha.keys + Expr::from(j) * 8 + consumer.column.clone() * 2 + p
+    fn key(&self, spot: &Spot<'_>, j: &Var, p: &Var) -> Expr {
+        spot.tile.clone() * self.fmha.keys + Expr::from(j) * 8 + spot.column.clone() * 2 + p
     }
 
     /// The own lane's columns of a tile of scores: which eight, and which of the two there.
@@ -171,6 +192,7 @@ impl Context<'_> {
     }
 }
 
-fn at_least(left: Expr, right: &Var) -> Cond {
-    Cond::new(left, crate::index::Relation::AtLeast, right)
+/// The number of the query in one of the own lane's two rows.
+fn query(spot: &Spot<'_>, half: &Var) -> Expr {
+    spot.row.clone() + Expr::from(half) * 8
 }
