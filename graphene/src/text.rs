@@ -17,6 +17,7 @@
 //!          | #name ":" type "=" #name view
 //!          | names "=" #name ".indices()"                (@m, @n), @i for [2,2:16,8].[8:1]
 //!          | @name "=" expr
+//!          | @name "=" %name                             the integer in a register
 //!          | "ring" @name "[" stages "]"                 @name.stage and @name.parity
 //!          | "advance" @name
 //!          | "for(" @k "=" expr ";" @k "<" expr ";" @k "+=" expr ")" [ "unroll" ] body

@@ -6,6 +6,7 @@
 mod atoms;
 mod choose;
 mod documented;
+mod element_mutants;
 mod emit;
 mod error;
 mod expression;
