@@ -376,7 +376,15 @@ fn packs(site: &Site<'_>) -> std::result::Result<(), &'static str> {
         Binary::Add | Binary::Sub | Binary::Mul => Ok(()),
         Binary::Max | Binary::Min if site.kernel.arch >= Arch::Sm80 => Ok(()),
         Binary::Max | Binary::Min => Err("halves have no maximum before sm_80"),
-        _ => Err("halves have no such function"),
+        Binary::Div
+        | Binary::MaxNan
+        | Binary::MinNan
+        | Binary::Pow
+        | Binary::Rem
+        | Binary::Less
+        | Binary::AtMost
+        | Binary::Equal
+        | Binary::Unequal => Err("halves have no such function"),
     }
 }
 
@@ -397,7 +405,17 @@ fn red_name(op: Binary) -> Option<&'static str> {
         Binary::Add => Some("add"),
         Binary::Max => Some("max"),
         Binary::Min => Some("min"),
-        _ => None,
+        Binary::Sub
+        | Binary::Mul
+        | Binary::Div
+        | Binary::MaxNan
+        | Binary::MinNan
+        | Binary::Pow
+        | Binary::Rem
+        | Binary::Less
+        | Binary::AtMost
+        | Binary::Equal
+        | Binary::Unequal => None,
     }
 }
 

@@ -187,7 +187,7 @@ impl Context<'_> {
         let [first, step] = self.steps.clone();
         k.for_("step", first..steps, step, false, |k, i| {
             let at = Expr::from(i) * threads + &teams.at[1];
-            self.guarded(k, &[row.clone()], &at, &self.reduced, |k, values, n| {
+            self.guarded(k, std::slice::from_ref(&row), &at, &self.reduced, |k, values, n| {
                 each(k, n, |k, e| {
                     let total = Operand::at(total, [0]);
                     k.spec(Kind::Reduction(op), total, Operand::at(values, [e]), self.one)
@@ -376,9 +376,9 @@ impl Context<'_> {
         n: i64,
         contiguous: bool,
     ) -> Result<()> {
-        let count = number(k, "count", Scalar::F32)?;
         let mut ins = vec![total];
         if self.template.finish.inputs() > 1 {
+            let count = number(k, "count", Scalar::F32)?;
             k.spec(Kind::Index(self.reduced.clone()), count, (), self.one)?;
             ins.push(count);
         }

@@ -115,15 +115,15 @@ impl Default for Rows {
 
 impl Rows {
     /// The team and the vectors it holds for this many columns: short rows a part of a warp, up to
-    /// four vectors for each thread, then more threads, as many as a block has.
+    /// four vectors for each thread, then more threads, up to 512.
     #[must_use]
     pub fn fitting(self, columns: i64) -> Rows {
         let vectors = (columns + self.vector - 1) / self.vector;
-        let threads = (vectors / 4).max(1).min(1024);
-        let threads = (threads as u64).next_power_of_two() as i64;
+        let threads = ((vectors / 4).clamp(1, 512) as u64).next_power_of_two() as i64;
         let held = (vectors + threads - 1) / threads;
         let teams = (128 / threads).max(1);
-        let held = if held * self.vector <= 64 { Some(held) } else { None };
+        // So many, and what they are computed from, fit the registers of a thread.
+        let held = if held * self.vector <= 32 { Some(held) } else { None };
         let threads = if held.is_none() { 512 } else { threads };
         Rows { threads, teams, held, ..self }
     }
