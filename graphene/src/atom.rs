@@ -34,7 +34,7 @@ mod wgmma;
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Group, Kernel, Kind, Spec};
+use crate::kernel::{Completion, Group, Kernel, Kind, Spec};
 use crate::launch::Condition;
 use crate::tensor::{Dim, Tensor};
 use pattern::Pattern;
@@ -253,9 +253,10 @@ impl Site<'_> {
         self.spec.outs.len()
     }
 
-    /// Whether the instruction leaves out what lies beyond a global tensor's edge.
+    /// Whether the instruction leaves out what lies beyond a global tensor's edge, as asynchronous
+    /// copies do.
     pub fn clips(&self) -> bool {
-        self.spec.kind == Kind::Move && self.atom.proxy == Proxy::Async
+        self.spec.kind == Kind::Move && self.spec.completion != Completion::Now
     }
 
     /// A size that the pattern names.
@@ -308,15 +309,23 @@ impl Site<'_> {
             if coefficient * scalar % align == 0 {
                 continue;
             }
-            // A product that has a symbol in it may be a multiple because of that one.
-            let symbol = product.iter().find(|factor| match factor {
-                crate::index::Factor::Var(var) => self.kernel.symbols.contains(var),
-                crate::index::Factor::Div(..)
-                | crate::index::Factor::Mod(..)
-                | crate::index::Factor::Min(..)
-                | crate::index::Factor::Max(..) => false,
-            })?;
-            let unit = Expr::from(symbol.clone()) * scalar;
+            // A product that has symbols in it may be a multiple because of these.
+            let mut unit = Expr::from(coefficient * scalar);
+            for factor in product {
+                match factor {
+                    crate::index::Factor::Var(var) if self.kernel.symbols.contains(var) => {
+                        unit = unit * Expr::from(var);
+                    }
+                    crate::index::Factor::Var(_)
+                    | crate::index::Factor::Div(..)
+                    | crate::index::Factor::Mod(..)
+                    | crate::index::Factor::Min(..)
+                    | crate::index::Factor::Max(..) => {}
+                }
+            }
+            if unit.constant().is_some() {
+                return None;
+            }
             let condition = Condition::Multiple(unit, align);
             if !conditions.contains(&condition) {
                 conditions.push(condition);

@@ -282,6 +282,8 @@ pub enum Unary {
     Silu,
     /// 1 where x is no number, else 0.
     IsNan,
+    /// x with the 11 significant bits of TF32, ties away from 0.
+    Tf32,
 }
 
 /// Functions of two numbers.
@@ -319,7 +321,7 @@ pub enum Binary {
 
 impl Unary {
     /// All of them, with the names that text has for them.
-    pub const ALL: [(Unary, &'static str); 31] = [
+    pub const ALL: [(Unary, &'static str); 32] = [
         (Unary::Neg, "neg"),
         (Unary::Abs, "abs"),
         (Unary::Sign, "sign"),
@@ -351,6 +353,7 @@ impl Unary {
         (Unary::Gelu, "gelu"),
         (Unary::Silu, "silu"),
         (Unary::IsNan, "isnan"),
+        (Unary::Tf32, "tf32"),
     ];
 }
 

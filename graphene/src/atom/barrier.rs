@@ -6,7 +6,7 @@ use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, always,
 use crate::arch::{Arch, registers_at_launch};
 use crate::error::Result;
 use crate::kernel::{Fence, Group, Kernel, Kind, Number};
-use crate::tensor::Agent;
+use crate::tensor::{Agent, Scalar};
 
 const D: usize = 0;
 
@@ -161,7 +161,7 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| group_is(s, Group::Copy),
         commit,
         |_, _| asm("cp.async.commit_group;", &[], &[]),
-        || examples::cp_async(16),
+        || examples::cp_async(16, Scalar::F16),
     ),
     since(
         "cp.async.wait_group",
@@ -170,7 +170,7 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| waits_for(s, Group::Copy),
         wait_group,
         |s, _| asm(&format!("cp.async.wait_group {};", pending(s)), &[], &[]),
-        || examples::cp_async(16),
+        || examples::cp_async(16, Scalar::F16),
     ),
     hopper(
         "cp.async.bulk.commit_group",

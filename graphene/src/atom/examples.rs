@@ -118,11 +118,12 @@ pub(super) fn memory(scalar: Scalar, n: i64, through: Memory) -> Result<Kernel> 
     k.builder.finish(to, from)
 }
 
-/// An asynchronous copy of so many bytes into shared memory.
-pub(super) fn cp_async(bytes: i64) -> Result<Kernel> {
-    let (scalar, n) = (Scalar::F16, bytes / Scalar::F16.bytes());
+/// An asynchronous copy of so many bytes into shared memory, of which the last lane has none.
+pub(super) fn cp_async(bytes: i64, scalar: Scalar) -> Result<Kernel> {
+    let n = bytes / scalar.bytes();
     let mut k = OneWarp::new(Arch::Sm80)?;
-    let (from, to) = (k.param("from", n, scalar)?, k.param("to", n, scalar)?);
+    let from = k.builder.param("from", Shape::rows([31, n]), scalar)?;
+    let to = k.param("to", n, scalar)?;
     let shared = k.builder.allocate("s", Shape::rows([32, n]), scalar, Memory::Shared, None)?;
     let lanes = k.builder.scalar(k.warp, "lanes")?;
     let [lane] = k.builder.indices(k.warp, ["lane"])?;

@@ -44,6 +44,7 @@ impl Unary {
             Unary::Gelu => 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
             Unary::Silu => x / (1.0 + (-x).exp()),
             Unary::IsNan => f64::from(u8::from(x.is_nan())),
+            Unary::Tf32 => tf32(x),
         }
     }
 }
@@ -102,6 +103,15 @@ impl Binary {
     }
 }
 
+/// To the nearest of those numbers in single precision whose lowest 13 bits are 0, ties away from 0.
+fn tf32(x: f64) -> f64 {
+    let single = x as f32;
+    if !single.is_finite() {
+        return f64::from(single);
+    }
+    f64::from(f32::from_bits((single.to_bits() + 0x1000) & !0x1fff))
+}
+
 /// The value in CUDA C++; `x` is the name of a register.
 pub(super) fn unary_text(op: Unary, x: &str) -> String {
     match op {
@@ -140,6 +150,7 @@ pub(super) fn unary_text(op: Unary, x: &str) -> String {
         // As the sigmoid, by fast forms.
         Unary::Silu => format!("__fdividef({x}, 1.0f + __expf(-{x}))"),
         Unary::IsNan => format!("{x} != {x} ? 1.0f : 0.0f"),
+        Unary::Tf32 => format!("to_tf32({x})"),
     }
 }
 

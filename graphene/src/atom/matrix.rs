@@ -60,6 +60,32 @@ pub(super) const ATOMS: &[Atom] = &[
         "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)",
         mma_k8,
     ),
+    Atom {
+        name: "mma.m16n8k8.tf32",
+        pattern: "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)",
+        archs: Archs::Since(Arch::Sm80),
+        align: &[],
+        when: super::always,
+        proxy: Proxy::Generic,
+        meaning: mma_tf32,
+        cuda: |_, code| {
+            let outs: Vec<_> = [[0, 0], [0, 1], [1, 0], [1, 1]]
+                .iter()
+                .map(|element| ("+f", code.element(D, element)))
+                .collect();
+            let a = [[0, 0], [1, 0], [0, 1], [1, 1]].map(|at| ("r", code.word(A, &at)));
+            let b = [[0], [1]].map(|at| ("r", code.word(B, &at)));
+            let text = format!(
+                "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {}, {}, {}, {};",
+                group(0, 4),
+                group(4, 4),
+                group(8, 2),
+                group(0, 4)
+            );
+            asm(&text, &outs, &[&a[..], &b[..]].concat())
+        },
+        example: mma_k8_tf32,
+    },
 ];
 
 /// The four matrices of `[2,2]`, in the order in which lanes give their rows' addresses.
@@ -238,6 +264,66 @@ fn mma(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
         }
     }
     Ok(Progress::Done)
+}
+
+/// Lane l holds rows l/4 and l/4 + 8 of A and D; columns l%4 and l%4 + 4 of A, and those rows of B,
+/// of its column l/4; columns 2(l%4) + {0,1} of D. Of A and B the lowest 13 bits are not read.
+fn mma_tf32(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let short = |x: f64| f64::from(f32::from_bits((x as f32).to_bits() & !0x1fff));
+    let mut a = [[0.0; 8]; 16];
+    let mut b = [[0.0; 8]; 8];
+    for lane in 0..32 {
+        let (group, along) = (lane / 4, lane % 4);
+        for half in 0..2 {
+            let k = along + 4 * half;
+            b[k][group] = short(warp.read(lane, B, &[half as i64])?);
+            for m in 0..2 {
+                a[8 * m + group][k] = short(warp.read(lane, A, &[m as i64, half as i64])?);
+            }
+        }
+    }
+    for lane in 0..32 {
+        for [m, p] in FOUR {
+            let (row, column) = (m as usize * 8 + lane / 4, 2 * (lane % 4) + p as usize);
+            let sum: f64 = (0..8).map(|k| a[row][k] * b[k][column]).sum();
+            let before = warp.read(lane, D, &[m, p])?;
+            warp.write(lane, D, &[m, p], before + sum)?;
+        }
+    }
+    Ok(Progress::Done)
+}
+
+/// A product of 16×8 by 8×8 by a warp, of single precision cut to TF32.
+fn mma_k8_tf32() -> Result<Kernel> {
+    parse(
+        "kernel mma_k8_tf32 sm_80 ()
+%A:[16,8:8,1].fp32.GL
+%B:[8,8:8,1].fp32.GL
+%C:[16,8:8,1].fp32.GL
+#grid:[1:1].block
+#warp:[32:1].thread
+%C <- Spec<<<#grid,#warp>>>(%A,%B) {
+  #one:[].thread = #warp.scalar()
+  #parts:[8:4].[4:1].thread = #warp.tile(4)
+  @group, @quad = #parts.indices()
+  %a:[2,2:2,1].fp32.RF
+  %b:[2:1].fp32.RF
+  %d:[2:2].[2:1].fp32.RF
+  for(@i = 0; @i < 2; @i += 1) unroll {
+    %b[@i] <- Move<<<#grid,#one>>>(%B[@quad + 4*@i, @group])
+  }
+  for(@i = 0; @i < 4; @i += 1) unroll {
+    %a[@i/2, @i%2] <- Move<<<#grid,#one>>>(%A[@group + 8*(@i/2), @quad + 4*(@i%2)])
+    %sum:[2:1].fp32.RF = %d[@i/2]
+    %sum[@i%2] <- Init<0.5><<<#grid,#one>>>()
+  }
+  %d <- MatMul<<<#grid,#warp>>>(%a, %b)
+  for(@i = 0; @i < 4; @i += 1) unroll {
+    %sum_2:[2:1].fp32.RF = %d[@i/2]
+    %C[@group + 8*(@i/2), 2*@quad + @i%2] <- Move<<<#grid,#one>>>(%sum_2[@i%2])
+  }
+}",
+    )
 }
 
 /// A product of 16×8 by 8×8 by a warp.

@@ -4,6 +4,7 @@ use super::asm::{asm, group};
 use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, always, examples};
 use crate::arch::Arch;
 use crate::error::Result;
+use crate::index::Expr;
 use crate::kernel::{Kernel, Kind};
 use crate::tensor::{Memory, Scalar};
 
@@ -137,9 +138,34 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         example: || examples::registers(Kind::Move, Scalar::Bf16, Scalar::F32, 2, 1),
     },
-    cp_async("cp.async.16", &[16, 16], |s| bytes(s, 16), || examples::cp_async(16)),
-    cp_async("cp.async.8", &[8, 8], |s| bytes(s, 8), || examples::cp_async(8)),
-    cp_async("cp.async.4", &[4, 4], |s| bytes(s, 4), || examples::cp_async(4)),
+    cp_async(
+        "cp.async.16",
+        NEIGHBOURS,
+        &[16, 16],
+        |s| bytes(s, 16),
+        || examples::cp_async(16, Scalar::F16),
+    ),
+    cp_async(
+        "cp.async.8",
+        NEIGHBOURS,
+        &[8, 8],
+        |s| bytes(s, 8),
+        || examples::cp_async(8, Scalar::F16),
+    ),
+    cp_async(
+        "cp.async.4",
+        NEIGHBOURS,
+        &[4, 4],
+        |s| bytes(s, 4),
+        || examples::cp_async(4, Scalar::F16),
+    ),
+    cp_async(
+        "cp.async.4.single",
+        "[].fp32|i32|u32.SH <- Move<<<[]>>>([].fp32|i32|u32.GL) async",
+        &[4, 4],
+        same,
+        || examples::cp_async(4, Scalar::F32),
+    ),
     Atom {
         name: "ld.shared::cluster",
         pattern: "[].fp32|i32|u32.RF <- Move<<<[]>>>([].fp32|i32|u32.SH@)",
@@ -178,6 +204,7 @@ pub(super) const ATOMS: &[Atom] = &[
 const LOAD_GLOBAL: &str = "[n:1].*.RF <- Move<<<[]>>>([n:1].*.GL)";
 const STORE_GLOBAL: &str = "[n:1].*.GL <- Move<<<[]>>>([n:1].*.RF)";
 const LOAD_SHARED: &str = "[n:1].*.RF <- Move<<<[]>>>([n:1].*.SH)";
+const NEIGHBOURS: &str = "[n:1].*.SH <- Move<<<[]>>>([n:1].*.GL) async";
 const STORE_SHARED: &str = "[n:1].*.SH <- Move<<<[]>>>([n:1].*.RF)";
 
 type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
@@ -229,30 +256,87 @@ const fn scalar(
     }
 }
 
-/// An asynchronous copy by one thread.
+/// An asynchronous copy by one thread; zeros in place of what lies beyond the edge.
 const fn cp_async(
     name: &'static str,
+    pattern: &'static str,
     align: &'static [i64],
     when: When,
     example: fn() -> Result<Kernel>,
 ) -> Atom {
     Atom {
         name,
-        pattern: "[n:1].*.SH <- Move<<<[]>>>([n:1].*.GL) async",
+        pattern,
         archs: Archs::Since(Arch::Sm80),
         align,
         when,
         proxy: Proxy::Generic,
-        meaning: copy,
+        meaning: |site, warp| {
+            for lane in warp.lanes() {
+                for i in 0..count(site) {
+                    let element = number(site, &i);
+                    let value = warp.read_or_zero(lane, A, element)?;
+                    warp.write(lane, D, element, value)?;
+                }
+            }
+            Ok(Progress::Done)
+        },
         cuda: |site, code| {
-            let bytes = site.size("n") * site.operand(D).scalar.bytes();
+            let scalar = site.operand(D).scalar.bytes();
+            let bytes = count(site) * scalar;
+            let first = number(site, &0);
             // Sixteen bytes may bypass the first-level cache; fewer may not.
             let cache = if bytes == 16 { "cg" } else { "ca" };
-            let text = format!("cp.async.{cache}.shared.global [%0], [%1], {bytes};");
-            asm(&text, &[], &[("r", code.address(D, &[0])), ("l", code.pointer(A, &[0]))])
+            let mut ins = vec![("r", code.address(D, first)), ("l", code.pointer(A, first))];
+            let mut text = format!("cp.async.{cache}.shared.global [%0], [%1], {bytes}");
+            if let Some(there) = elements_inside(site, code) {
+                ins.push(("r", format!("{scalar} * ({there})")));
+                text += ", %2";
+            }
+            asm(&(text + ";"), &[], &ins)
         },
         example,
     }
+}
+
+/// How many elements a thread copies: a single one has no dimension in the pattern.
+fn count(site: &Site<'_>) -> i64 {
+    site.dims(D).first().and_then(|dim| dim.size().constant()).unwrap_or(1)
+}
+
+/// The coordinate of one of them.
+fn number<'a>(site: &Site<'_>, i: &'a i64) -> &'a [i64] {
+    if site.dims(D).is_empty() { &[] } else { std::slice::from_ref(i) }
+}
+
+/// How many of an asynchronous copy's elements lie within the source's buffer; `None`: all of them
+/// do, whatever the symbols are. No address is used where none does.
+fn elements_inside(site: &Site<'_>, code: &dyn Code) -> Option<String> {
+    let view = &site.operand(A).view;
+    let outside = view.inside();
+    if outside.is_empty() {
+        return None;
+    }
+    let n = count(site);
+    // The copy runs along one axis, and may end there; along the others it lies within or not.
+    let along = if n == 1 { None } else { site.steps(A, &[1]) };
+    let along = along.and_then(|steps| steps.iter().position(|&step| step == 1));
+    let mut conditions = Vec::new();
+    let mut count = n.to_string();
+    for (i, (start, axis)) in view.start().iter().zip(view.axes()).enumerate() {
+        let (start, size) = (start.clone(), axis.size.clone());
+        if !start.reaches(&Expr::from(0)) {
+            conditions.push(format!("{} >= 0", code.expr(&start)));
+        }
+        if Some(i) == along {
+            let left = code.expr(&(size - &start));
+            count = format!("({left} < {n} ? {left} : {n})");
+            conditions.push(format!("{left} > 0"));
+        } else if !size.exceeds(&start) {
+            conditions.push(format!("{} < {}", code.expr(&start), code.expr(&size)));
+        }
+    }
+    Some(format!("{} ? {count} : 0", conditions.join(" && ")))
 }
 
 /// The element-wise copy: every lane its own elements, in the order of the destination.
