@@ -4,10 +4,12 @@
 //! A decomposition adds statements to a kernel under construction and hands on what is smaller.
 
 pub mod matmul;
+mod multistage;
 mod pipeline;
 pub mod pointwise;
 mod softmax;
 pub mod together;
 
+pub use multistage::multistage;
 pub use pipeline::{Pipeline, consume, give_back, produce, take};
 pub use softmax::{Softmax, Units};

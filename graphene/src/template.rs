@@ -1,12 +1,35 @@
 //! Kernel templates: short compositions of [decompositions](crate::schedule) with a plain struct of
 //! parameters, which is also what a tuner searches.
+//!
+//! | template | computes | for |
+//! |---|---|---|
+//! | [`gemm`] | products of halves by warpgroups | Hopper |
+//! | [`mma`] | products of halves, or of TF32, by warps | Ampere and newer |
+//! | [`simt`] | products in single precision by threads | Ampere and newer |
+//! | [`mlp`] | a chain of layers | Ampere and newer |
+//! | [`fmha`] | attention | Hopper, Ampere |
+//! | [`pointwise`] | functions of elements, copies | all |
+//! | [`transpose`] | copies that change the contiguous axis | all |
+//! | [`rows`] | normalisations of rows | all |
+//! | [`gather`] | rows of tables, embeddings | all |
+//! | [`reduce`] | reductions | all |
+//! | [`fireiron`] | Fireiron's example of a decomposition | all |
+//!
+//! A [`product`] says what is computed, and its [`epilogue`] what becomes of the sums; they are the
+//! same for all templates of products.
 
 pub mod access;
+pub mod epilogue;
+pub mod fireiron;
 pub mod fmha;
 pub mod gather;
 pub mod gemm;
+pub mod mlp;
+pub mod mma;
 pub mod pointwise;
+pub mod product;
 pub mod reduce;
 pub mod rows;
 pub mod simt;
+mod stage;
 pub mod transpose;

@@ -9,13 +9,18 @@ use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Binary, Kernel, Unary};
 use graphene_ir::template::access::Access;
+use graphene_ir::template::epilogue::Epilogue;
+use graphene_ir::template::fireiron::fireiron;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::gather::{Place, embedding, gather};
 use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::mlp::Mlp;
+use graphene_ir::template::mma::Mma;
 use graphene_ir::template::pointwise::Pointwise;
+use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::reduce::Reduce;
 use graphene_ir::template::rows::{Norm, Rows};
-use graphene_ir::template::simt::simt;
+use graphene_ir::template::simt::Simt;
 use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
 use graphene_ir::text::parse;
@@ -43,7 +48,6 @@ fn trials() -> Vec<Trial> {
     for (name, text) in FIGURES {
         add(&mut trials, name, |arch| arch >= Arch::Sm75, Arc::new(move || parse(text)));
     }
-    add(&mut trials, "simt", |arch| arch == Arch::Sm80, Arc::new(|| simt(Arch::Sm80)));
     add(&mut trials, "pointwise", later, Arc::new(|| Pointwise::default().kernel()));
     add(&mut trials, "pointwise_all", later, Arc::new(|| all_functions().kernel()));
     add(&mut trials, "transpose", later, Arc::new(|| Transpose::default().kernel()));
@@ -53,10 +57,21 @@ fn trials() -> Vec<Trial> {
     for (name, rows) in rows() {
         add(&mut trials, name, later, Arc::new(move || rows.kernel()));
     }
+    add(&mut trials, "fireiron", |arch| arch == Arch::Sm80, Arc::new(|| fireiron(Arch::Sm80)));
     for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
-        let gemm = Gemm { a_transposed: a, b_transposed: b, ..Gemm::default() };
-        let name = format!("gemm_{}{}", if a { 't' } else { 'n' }, if b { 't' } else { 'n' });
-        add(&mut trials, &name, |arch| arch == Arch::Sm90a, Arc::new(move || gemm.kernel()));
+        let product = Product { a_transposed: a, b_transposed: b, ..Product::default() };
+        let layout = format!("{}{}", if a { 't' } else { 'n' }, if b { 't' } else { 'n' });
+        products(&mut trials, &layout, &product);
+    }
+    let epilogue = Epilogue::layer(true, Some(Unary::Gelu), true);
+    products(&mut trials, "layer", &Product { epilogue, ..Product::default() });
+    products(&mut trials, "two", &Product { terms: 2, batched: true, ..Product::default() });
+    for (name, transposed) in [("mlp_n", false), ("mlp_t", true)] {
+        let mlp = Mlp { transposed, ..Mlp::default() };
+        let wide = Mlp { width: 256, warps: 8, ..mlp.clone() };
+        add(&mut trials, name, |arch| arch >= Arch::Sm80, Arc::new(move || mlp.kernel()));
+        let name = format!("{name}_256");
+        add(&mut trials, &name, |arch| arch >= Arch::Sm80, Arc::new(move || wide.kernel()));
     }
     for (name, fmha) in attention() {
         let name = format!("fmha_{name}");
@@ -137,6 +152,25 @@ fn attention() -> Vec<(&'static str, Fmha)> {
         ("128_key", Fmha { mask: Mask::PerKey(Scalar::F16), keys: 96, ..wide.clone() }),
         ("128", wide),
     ]
+}
+
+/// A product by every template at its defaults, and by single elements.
+fn products(trials: &mut Vec<Trial>, name: &str, product: &Product) {
+    let gemm = Gemm { product: product.clone(), ..Gemm::default() };
+    let name_of = |template: &str| format!("{template}_{name}");
+    let hopper = |arch| arch == Arch::Sm90a;
+    add(trials, &name_of("gemm"), hopper, Arc::new(move || gemm.kernel()));
+    for (edges, suffix) in [(Edges::Bulk, ""), (Edges::Moves, "_moves")] {
+        let single = Product { scalar: Scalar::F32, ..product.clone() };
+        let mma = Mma { product: product.clone(), edges, ..Mma::default() };
+        let tf32 = Mma { product: single.clone(), ..mma.clone() };
+        let simt = Simt { product: single, edges, ..Simt::default() };
+        let ampere = |arch| arch >= Arch::Sm80;
+        let name_of = |template: &str| format!("{template}_{name}{suffix}");
+        add(trials, &name_of("mma"), ampere, Arc::new(move || mma.kernel()));
+        add(trials, &name_of("tf32"), ampere, Arc::new(move || tf32.kernel()));
+        add(trials, &name_of("simt"), ampere, Arc::new(move || simt.kernel()));
+    }
 }
 
 /// A trial for each architecture.

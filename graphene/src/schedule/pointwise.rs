@@ -7,7 +7,7 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::function::{Function, Step};
 use crate::index::Expr;
-use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
+use crate::kernel::{Kind, Number, Operand, TensorId, Test, ThreadsId};
 use crate::tensor::{Memory, Scalar, Shape, Tile};
 
 /// The bytes that a thread loads or stores at once.
@@ -37,6 +37,66 @@ pub fn load(
     let raw = vector(k, "raw", n, scalar)?;
     copy(k, raw, from, n, contiguous, one)?;
     widen(k, raw, n, one)
+}
+
+/// Elements `[n]` of global memory, in registers and in single precision; 0 beyond the edge. If
+/// they are `wide`, they are contiguous, and all of them lie within or none does.
+///
+/// # Errors
+/// Those of the builder.
+pub fn load_inside(
+    k: &mut Builder,
+    from: TensorId,
+    n: i64,
+    wide: bool,
+    one: ThreadsId,
+) -> Result<TensorId> {
+    let scalar = k.tensor_of(from)?.scalar;
+    let raw = vector(k, "raw", n, scalar)?;
+    each(k, n, |k, i| k.spec(Kind::Init(Number(0.0)), Operand::at(raw, [i]), (), one))?;
+    if wide {
+        k.if_(Test::Inside(from.into()), |k| copy(k, raw, from, n, true, one))?;
+    } else {
+        moves_inside(k, raw, from, from, n, one)?;
+    }
+    widen(k, raw, n, one)
+}
+
+/// Stores what registers hold in single precision as elements `[n]` of global memory that lie
+/// within it. `wide` is as for [`load_inside`].
+///
+/// # Errors
+/// Those of the builder.
+pub fn store_inside(
+    k: &mut Builder,
+    to: TensorId,
+    from: TensorId,
+    n: i64,
+    wide: bool,
+    one: ThreadsId,
+) -> Result<()> {
+    let scalar = k.tensor_of(to)?.scalar;
+    let narrow = narrowed(k, from, n, scalar, one)?;
+    if wide {
+        k.if_(Test::Inside(to.into()), |k| copy(k, to, narrow, n, true, one))
+    } else {
+        moves_inside(k, to, narrow, to, n, one)
+    }
+}
+
+/// Moves each of `n` elements that lies within `global`, which is one of the two sides.
+fn moves_inside(
+    k: &mut Builder,
+    to: TensorId,
+    from: TensorId,
+    global: TensorId,
+    n: i64,
+    one: ThreadsId,
+) -> Result<()> {
+    each(k, n, |k, i| {
+        let at = |tensor| Operand::at(tensor, [&i]);
+        k.if_(Test::Inside(at(global)), |k| k.spec(Kind::Move, at(to), at(from), one))
+    })
 }
 
 /// A vector in single precision.

@@ -13,32 +13,23 @@ mod consumer;
 mod epilogue;
 mod producer;
 
+use super::product::{Declared, Edges, Place, Product, Walk, leaf, line};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind, TensorId, ThreadsId, Unary};
+use crate::kernel::{Kernel, Kind, TensorId, ThreadsId};
 use crate::layout::Swizzle;
 use crate::schedule::Pipeline;
-use crate::tensor::{Memory, Scalar, Shape, Tile, View};
+use crate::tensor::{Memory, Shape, Tile, View};
 
 /// The parameters of a product.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Gemm {
-    /// The type of A, B and C; products accumulate in single precision.
-    pub scalar: Scalar,
-    /// Whether A is column-major, that is, M is contiguous.
-    pub a_transposed: bool,
-    /// Whether B is row-major, that is, N is contiguous; otherwise K is, as in a linear layer's
-    /// weights.
-    pub b_transposed: bool,
-    /// Whether there is a batch of products: A, B and C have one more, outermost dimension.
-    pub batched: bool,
+    /// What is computed, of halves.
+    pub product: Product,
     /// How operands and results move.
     pub edges: Edges,
-    /// What becomes of the sums, in this order: a bias `[n]` is added, the activation applied, a
-    /// residual `[m,n]` added.
-    pub epilogue: Epilogue,
     /// Columns of a tile: a multiple of 64, at most 256.
     pub columns: i64,
     /// Stages of the ring.
@@ -50,26 +41,6 @@ pub struct Gemm {
     /// Blocks of a cluster, 1 or 2: two take neighbouring rows of tiles, and each brings half of
     /// their common tile of B to both.
     pub cluster: i64,
-}
-
-/// What becomes of the sums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Epilogue {
-    /// Whether a bias is added.
-    pub bias: bool,
-    /// The activation.
-    pub activation: Option<Unary>,
-    /// Whether a residual is added, after the activation.
-    pub residual: bool,
-}
-
-/// How operands and results move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Edges {
-    /// By tensor copies: every row starts at a multiple of 16 bytes.
-    Bulk,
-    /// By predicated moves of single elements, into the same tiles: any sizes.
-    Moves,
 }
 
 /// The depth of a stage: 128 bytes of halves, the width of the swizzle.
@@ -87,12 +58,8 @@ const GROUP: i64 = 128;
 impl Default for Gemm {
     fn default() -> Gemm {
         Gemm {
-            scalar: Scalar::F16,
-            a_transposed: false,
-            b_transposed: false,
-            batched: false,
+            product: Product::default(),
             edges: Edges::Bulk,
-            epilogue: Epilogue::default(),
             columns: 256,
             stages: 4,
             consumers: 2,
@@ -100,16 +67,6 @@ impl Default for Gemm {
             cluster: 1,
         }
     }
-}
-
-/// The symbols of a kernel.
-struct Sizes {
-    m: Var,
-    n: Var,
-    depth: Var,
-    batch: Option<Var>,
-    /// The number of clusters, or of blocks that are alone.
-    count: Var,
 }
 
 /// What the parts of the kernel share.
@@ -126,32 +83,13 @@ struct Context<'a> {
     /// The block's or cluster's first tile, and the distance to its next.
     first: Expr,
     stride: Expr,
-    /// Tiles in all, and along each side; a cluster's two count as one.
-    tiles: Expr,
-    tiles_m: Expr,
-    tiles_n: Expr,
-    /// Steps along K.
-    steps: Expr,
+    /// A cluster's two tiles count as one.
+    walk: Walk,
+    /// Steps along the K of each term.
+    steps: Vec<Expr>,
     pipeline: Pipeline,
     shared: [TensorId; 2],
-    /// A, B and C, and the epilogue's operands.
-    operands: [TensorId; 3],
-    bias: Option<TensorId>,
-    residual: Option<TensorId>,
-}
-
-/// A tile of C: its place in the batch, and its row and column in tiles.
-struct Place {
-    batch: Option<Expr>,
-    m: Expr,
-    n: Expr,
-}
-
-impl Place {
-    /// Coordinates of a tile within a tensor that may be batched.
-    fn at(&self, row: Expr, column: Expr) -> Vec<Expr> {
-        self.batch.iter().cloned().chain([row, column]).collect()
-    }
+    declared: &'a Declared,
 }
 
 impl Gemm {
@@ -160,40 +98,26 @@ impl Gemm {
         ROWS * self.consumers
     }
 
-    /// The kernel, with symbols M, N, K, the number of blocks or clusters, and that of products if
-    /// batched.
+    /// The kernel, with symbols M, N, a K for each term (K, K_2, …), the number of blocks or clusters,
+    /// and that of products if batched.
     ///
     /// # Errors
     /// [`Error::Kernel`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);
-        let count = if self.cluster == 1 { "blocks" } else { "clusters" };
-        let [m, n, depth, count] = ["M", "N", "K", count].map(|name| k.symbol(name));
-        let [m, n, depth, count] = [m?, n?, depth?, count?];
-        let batch = if self.batched { Some(k.symbol("batch")?) } else { None };
-        let mut matrix = |name: &str, rows: &Var, columns: &Var, transposed: bool| {
-            k.param(name, matrix(batch.as_ref(), rows, columns, transposed), self.scalar)
-        };
-        let a = matrix("A", &m, &depth, self.a_transposed)?;
-        let b = matrix("B", &depth, &n, !self.b_transposed)?;
-        let residual =
-            if self.epilogue.residual { Some(matrix("R", &m, &n, false)?) } else { None };
-        let c = matrix("C", &m, &n, false)?;
-        let bias =
-            if self.epilogue.bias { Some(k.param("bias", line(&n), self.scalar)?) } else { None };
+        let count = k.symbol(if self.cluster == 1 { "blocks" } else { "clusters" })?;
+        let declared = self.product.declare(&mut k, self.edges)?;
         let grid = k.grid("grid", self.grid(&count))?;
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
-        let sizes = Sizes { m, n, depth, batch, count };
-        let context = self.context(&mut k, &sizes, [a, b, c], bias, residual, [grid, block])?;
+        let context = self.context(&mut k, &declared, &count, [grid, block])?;
         k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
         if let Some((pair, _)) = context.pair {
             // A block's shared memory stays while the other may still arrive or copy there.
             k.add(Header::new(Kind::Sync, (), (), block).on(pair))?;
         }
-        let ins: Vec<TensorId> = [a, b].into_iter().chain(bias).chain(residual).collect();
-        k.finish(c, ins)
+        k.finish(declared.epilogue.results.clone(), declared.ins())
     }
 
     /// One dimension of blocks, or clusters of two.
@@ -207,7 +131,7 @@ impl Gemm {
 
     fn check(&self) -> Result<()> {
         let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.scalar.bytes() != 2 {
+        if self.product.scalar.bytes() != 2 {
             return refuse("operands are halves");
         }
         if self.columns % PANEL != 0 || !(PANEL..=256).contains(&self.columns) {
@@ -226,16 +150,13 @@ impl Gemm {
     }
 
     /// Allocates the ring and its barriers.
-    fn context(
-        &self,
+    fn context<'a>(
+        &'a self,
         k: &mut Builder,
-        sizes: &Sizes,
-        operands: [TensorId; 3],
-        bias: Option<TensorId>,
-        residual: Option<TensorId>,
+        declared: &'a Declared,
+        count: &Var,
         [grid, block]: [ThreadsId; 2],
-    ) -> Result<Context<'_>> {
-        let Sizes { m, n, depth, batch, count } = sizes;
+    ) -> Result<Context<'a>> {
         let one = k.scalar(block, "one")?;
         let (first, pair) = if self.cluster == 1 {
             let [first] = k.indices(grid, ["first"])?;
@@ -247,8 +168,8 @@ impl Gemm {
         };
         let groups = k.tile(block, "warpgroups", &[Tile::of(GROUP)])?;
         let shared = [
-            self.ring_of(k, "sA", self.rows(), self.a_transposed)?,
-            self.ring_of(k, "sB", self.columns, self.b_transposed)?,
+            self.ring_of(k, "sA", self.rows(), self.product.a_transposed)?,
+            self.ring_of(k, "sB", self.columns, self.product.b_transposed)?,
         ];
         let filled_by = match self.edges {
             Edges::Bulk => 1,
@@ -261,9 +182,7 @@ impl Gemm {
             Some((pair, _)) => meet.on(pair),
             None => meet,
         })?;
-        let tiles = |extent: &Var, size: i64| Expr::from(extent).ceil_div(&Expr::from(size));
-        let (tiles_m, tiles_n) = (tiles(m, self.rows() * self.cluster), tiles(n, self.columns));
-        let products = batch.as_ref().map_or(Expr::from(1), Expr::from);
+        let tile = [self.rows() * self.cluster, self.columns];
         Ok(Context {
             gemm: self,
             one,
@@ -272,15 +191,11 @@ impl Gemm {
             pair,
             first: first.into(),
             stride: count.into(),
-            tiles: tiles_m.clone() * &tiles_n * products,
-            tiles_m,
-            tiles_n,
-            steps: tiles(depth, DEPTH),
+            walk: Walk::new(declared, tile, self.raster),
+            steps: declared.steps(DEPTH),
             pipeline,
             shared,
-            operands,
-            bias,
-            residual,
+            declared,
         })
     }
 
@@ -302,40 +217,24 @@ impl Gemm {
         let dims = if name == "sA" { [side, along] } else { [along, side] };
         let stage = leaf(self.stages, size * DEPTH);
         let view = View::levels_of(&[vec![stage], dims.to_vec()]);
-        k.allocate(name, view, self.scalar, Memory::Shared, Some(Swizzle::new(3, 4, 3)?))
+        k.allocate(name, view, self.product.scalar, Memory::Shared, Some(Swizzle::new(3, 4, 3)?))
     }
 }
 
 impl Context<'_> {
-    /// Goes through the block's tiles: product by product, in bands of rows, down the columns of a
-    /// band.
+    /// Goes through the block's tiles.
     fn each_tile(
         &self,
         k: &mut Builder,
         body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
     ) -> Result<()> {
-        k.for_("t", self.first.clone()..self.tiles.clone(), self.stride.clone(), false, |k, t| {
-            let mut t = Expr::from(t);
-            let mut batch = None;
-            if self.gemm.batched {
-                let of_one = self.tiles_m.clone() * &self.tiles_n;
-                batch = Some(Expr::from(k.let_("product", t.div(&of_one))?));
-                t = k.let_("tile", t.rem(&of_one))?.into();
-            }
-            let raster = self.gemm.raster;
-            let band_size = self.tiles_n.clone() * raster;
-            let band = Expr::from(k.let_("band", t.div(&band_size))?);
-            let left = self.tiles_m.clone() - band.clone() * raster;
-            let height = left.min(Expr::from(raster)).max(Expr::from(1));
-            let height = Expr::from(k.let_("height", height)?);
-            let within = Expr::from(k.let_("within", t.rem(&band_size))?);
-            let m = k.let_("m", band * raster + within.rem(&height))?;
-            let n = k.let_("n", within.div(&height))?;
-            let mut m = Expr::from(m);
+        let tiles = self.first.clone()..self.walk.count();
+        k.for_("t", tiles, self.stride.clone(), false, |k, t| {
+            let mut place = self.walk.place(k, t)?;
             if let Some((_, rank)) = &self.pair {
-                m = m * self.gemm.cluster + rank;
+                place.m = place.m * self.gemm.cluster + rank;
             }
-            body(k, &Place { batch, m, n: n.into() })
+            body(k, &place)
         })
     }
 
@@ -347,28 +246,8 @@ impl Context<'_> {
 
     /// A matrix of global memory in tiles.
     fn tiled(&self, k: &mut Builder, of: TensorId, name: &str, tile: [i64; 2]) -> Result<TensorId> {
-        let batch = self.gemm.batched.then_some(Tile::of(1));
+        let batch = self.gemm.product.batched.then_some(Tile::of(1));
         let tiles: Vec<Tile> = batch.into_iter().chain(tile.map(Tile::of)).collect();
         k.tile(of, name, &tiles)
     }
-}
-
-fn leaf(size: i64, stride: i64) -> Shape {
-    Shape::Leaf(Expr::from(size), Expr::from(stride))
-}
-
-/// One dimension, contiguous.
-fn line(size: impl Into<Expr>) -> View {
-    View::buffer(&[Shape::Leaf(size.into(), Expr::from(1))])
-}
-
-/// Rows and columns, maybe of a batch; `transposed`: rows are contiguous.
-fn matrix(batch: Option<&Var>, rows: &Var, columns: &Var, transposed: bool) -> View {
-    let (rows, columns) = (Expr::from(rows), Expr::from(columns));
-    let one = Expr::from(1);
-    let strides = if transposed { (one, rows.clone()) } else { (columns.clone(), one) };
-    let size = rows.clone() * &columns;
-    let batch = batch.map(|batch| Shape::Leaf(batch.into(), size));
-    let dims = [Shape::Leaf(rows, strides.0), Shape::Leaf(columns, strides.1)];
-    View::buffer(&batch.into_iter().chain(dims).collect::<Vec<_>>())
 }

@@ -1,231 +1,270 @@
-//! Fireiron's example: a product in single precision by fused multiply-adds, decomposed in ten
-//! steps from the kernel down to the instruction.
+//! Matrix products `C[m,n] = f(A[m,k]·B[k,n])` in single precision, by IEEE fused multiply-adds of
+//! single threads, for Ampere and newer.
+//!
+//! As [`mma`](super::mma), but that a thread adds products of its own rows and columns. It reads four
+//! neighbours at once, whatever is contiguous: four steps along K, or four rows or columns.
 
+use super::epilogue::Run;
+use super::product::{Declared, Edges, Place, Product, Walk, leaf, line};
+use super::stage::{Movers, Side, Stages};
 use crate::arch::Arch;
 use crate::build::Builder;
-use crate::error::Result;
+use crate::choose::{in_registers, warps};
+use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
-use crate::schedule::matmul::{MatMul, Share, epilog, load, split, tile, unroll};
+use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::schedule::multistage;
 use crate::tensor::{Memory, Scalar, Shape, Tile, View};
 
-/// The tile of a block, of a warp and of a thread.
-const BLOCK: [i64; 2] = [128, 128];
-const WARP: [i64; 2] = [64, 32];
-const THREAD: [i64; 2] = [8, 8];
-
-/// The depth of a step through shared memory.
-const DEPTH: i64 = 8;
-
-/// `C[m,n] = A[m,k]·B[k,n]`, row-major, with any sizes: partial tiles are predicated.
-///
-/// # Errors
-/// None are known; those of the builder.
-pub fn simt(arch: Arch) -> Result<Kernel> {
-    let mut k = Builder::new("simt", arch);
-    let (m, n, depth) = (k.symbol("M")?, k.symbol("N")?, k.symbol("K")?);
-    let (m, n, depth) = (Expr::from(m), Expr::from(n), Expr::from(depth));
-    let a = k.param("A", Shape::rows([&m, &depth]), Scalar::F32)?;
-    let b = k.param("B", Shape::rows([&depth, &n]), Scalar::F32)?;
-    let c = k.param("C", Shape::rows([&m, &n]), Scalar::F32)?;
-    let tiles = |size: &Expr, tile: i64| size.ceil_div(&Expr::from(tile));
-    let (rows, columns) = (tiles(&m, BLOCK[0]), tiles(&n, BLOCK[1]));
-    let grid = k.grid(
-        "grid",
-        View::buffer(&[Shape::Leaf(rows.clone(), Expr::from(1)), Shape::Leaf(columns, rows)]),
-    )?;
-    let block = k.block("block", View::buffer(&[Shape::Leaf(Expr::from(256), Expr::from(1))]))?;
-    let kernel = MatMul { c, a, b, blocks: grid, threads: block };
-    let steps = tiles(&depth, DEPTH);
-    tile(
-        &mut k,
-        kernel,
-        BLOCK,
-        false,
-        |k| blocks(k, grid, block),
-        |k, of_block| {
-            let own = Own::new(k, of_block)?;
-            epilog(
-                k,
-                of_block,
-                |k| own.clear(k),
-                |k, in_registers| {
-                    split(k, in_registers, DEPTH, steps, false, |k, step, _| {
-                        load(
-                            k,
-                            step,
-                            |k, a, b| own.share(k, a, b),
-                            |k, shared| {
-                                tile(
-                                    k,
-                                    shared,
-                                    WARP,
-                                    true,
-                                    |k| own.warps(k),
-                                    |k, of_warp| {
-                                        tile(
-                                            k,
-                                            of_warp,
-                                            THREAD,
-                                            true,
-                                            |k| own.threads(k),
-                                            |k, of_thread| {
-                                                split(
-                                                    k,
-                                                    of_thread,
-                                                    1,
-                                                    DEPTH,
-                                                    true,
-                                                    |k, rank_1, _| {
-                                                        load(
-                                                            k,
-                                                            rank_1,
-                                                            |k, a, b| own.fetch(k, a, b),
-                                                            |k, near| unroll(k, near, THREAD),
-                                                        )
-                                                    },
-                                                )
-                                            },
-                                        )
-                                    },
-                                )?;
-                                // The next step's operands go where this step's are.
-                                k.spec(Kind::Sync, (), (), own.block)
-                            },
-                        )
-                    })
-                },
-                |k, to, from| own.store(k, to, from),
-            )
-        },
-    )?;
-    k.finish(c, [a, b])
+/// The parameters of a product.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Simt {
+    /// What is computed, of single precision.
+    pub product: Product,
+    /// What the kernel is written for; it runs on newer ones, too.
+    pub arch: Arch,
+    /// How operands and results move.
+    pub edges: Edges,
+    /// Rows and columns of a block's tile: each a multiple of those of a warp, for each warp along it.
+    pub tile: [i64; 2],
+    /// Rows and columns of a thread's part: each a multiple of 4. A warp has 8 by 4 threads.
+    pub thread: [i64; 2],
+    /// The depth of a stage: a multiple of 4.
+    pub depth: i64,
+    /// Warps of a block.
+    pub warps: i64,
+    /// Stages in shared memory.
+    pub stages: i64,
+    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
+    pub raster: i64,
 }
 
-fn blocks(k: &mut Builder, grid: ThreadsId, block: ThreadsId) -> Result<Share> {
-    let [row, column] = k.indices(grid, ["block_m", "block_n"])?;
-    let blocks = k.index(grid, "own_block", [&row, &column])?;
-    Ok(Share { at: [row.into(), column.into()], blocks, threads: block })
+/// A warp's threads, along rows and columns.
+const LANES: [i64; 2] = [8, 4];
+
+/// Elements that a thread reads at once.
+const WIDE: i64 = 4;
+
+impl Default for Simt {
+    fn default() -> Simt {
+        Simt {
+            product: Product { scalar: Scalar::F32, ..Product::default() },
+            arch: Arch::Sm80,
+            edges: Edges::Bulk,
+            tile: [128, 128],
+            thread: [8, 8],
+            depth: 16,
+            warps: 8,
+            stages: 3,
+            raster: 8,
+        }
+    }
 }
 
-/// The own thread, and where it stands.
-struct Own {
-    blocks: ThreadsId,
-    block: ThreadsId,
+/// Where the own thread stands, of rows and of columns.
+struct Own<'a> {
+    simt: &'a Simt,
+    sides: [Side; 2],
     one: ThreadsId,
-    thread: Expr,
-    warp: ThreadsId,
-    lane: ThreadsId,
-    warp_at: [Expr; 2],
-    lane_at: [Expr; 2],
+    /// The own warp's first row and column in the tile.
+    warp: [Expr; 2],
+    lane: [Expr; 2],
 }
 
-impl Own {
-    fn new(k: &mut Builder, of_block: MatMul) -> Result<Own> {
-        let block = of_block.threads;
+impl Simt {
+    /// The kernel, with symbols M, N, a K for each term (K, K_2, …), and the number of products if
+    /// batched.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for parameters that no kernel has.
+    pub fn kernel(&self) -> Result<Kernel> {
+        self.check()?;
+        let threads = 32 * self.warps;
+        let sides = Side::both(&self.product, self.tile, self.depth, 16);
+        sides.iter().try_for_each(|side| side.check(self.edges))?;
+        let mut k = Builder::new("simt", self.arch);
+        let declared = self.product.declare(&mut k, self.edges)?;
+        let walk = Walk::new(&declared, self.tile, self.raster);
+        let grid = k.grid("grid", line(walk.count()))?;
+        let block = k.block("block", line(threads))?;
         let one = k.scalar(block, "one")?;
-        let [thread] = k.indices(block, ["t"])?;
-        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
-        let warps = k.reshape(warps, "warps", 0, &[&[(2, 1)], &[(4, 2)]])?;
-        let lanes = k.reshape(warps, "lanes", 1, &[&[(8, 1)], &[(4, 8)]])?;
-        let [warp_m, warp_n, lane_m, lane_n] =
-            k.indices(lanes, ["warp_m", "warp_n", "lane_m", "lane_n"])?;
-        let warp = k.index(lanes, "warp", [&warp_m, &warp_n])?;
-        let lane = k.index(warp, "lane", [&lane_m, &lane_n])?;
-        Ok(Own {
-            blocks: of_block.blocks,
+        let [t] = k.indices(grid, ["t"])?;
+        let [thread] = k.indices(block, ["thread"])?;
+        let place = walk.place(&mut k, &t)?;
+        let own = Own::new(&mut k, self, block, sides)?;
+        let stages = Stages::new(&mut k, &declared, sides, self.stages)?;
+        let acc = own.clear(&mut k)?;
+        let movers = Movers { threads, thread: &thread, one, edges: self.edges };
+        let steps = declared.steps(self.depth);
+        let all = steps.iter().fold(Expr::from(0), |all, steps| all + steps);
+        multistage(
+            &mut k,
+            self.stages,
+            &all,
             block,
+            |k, step, stage| stages.fill(k, &steps, &place, step, stage, movers),
+            |k, _, stage| {
+                let [a, b] = stages.of(k, stage)?;
+                own.multiply(k, acc, [a, b])
+            },
+        )?;
+        own.store(&mut k, &declared, acc, &place)?;
+        k.finish(declared.epilogue.results.clone(), declared.ins())
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
+        if self.product.scalar != Scalar::F32 {
+            return refuse("operands are in single precision");
+        }
+        if self.arch < Arch::Sm80 || self.depth % WIDE != 0 || self.stages < 2 || self.raster < 1 {
+            return refuse(
+                "stages of a depth of 4 times a number, two at least, on sm_80 or newer",
+            );
+        }
+        let [rows, columns] = self.thread;
+        if rows < 1 || columns < 1 || rows % WIDE != 0 || columns % WIDE != 0 {
+            return refuse("a thread has fours of rows and columns");
+        }
+        if !in_registers(self.tile[0] * self.tile[1], 32 * self.warps) {
+            return refuse("a thread has too many sums");
+        }
+        Ok(())
+    }
+}
+
+impl Own<'_> {
+    fn new<'a>(
+        k: &mut Builder,
+        simt: &'a Simt,
+        block: ThreadsId,
+        sides: [Side; 2],
+    ) -> Result<Own<'a>> {
+        let part = [0, 1].map(|i| LANES[i] * simt.thread[i]);
+        let layout = warps(simt.warps, [simt.tile[0], simt.tile[1], 1], [part[0], part[1], 1]);
+        if (0..2).any(|i| part[i] * layout.along[i] != simt.tile[i]) {
+            let message = format!("{} warps of {part:?} do not make a tile", simt.warps);
+            return Err(Error::Kernel(message));
+        }
+        let one = k.scalar(block, "one")?;
+        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
+        let [warp, lane] = k.indices(warps, ["warp", "lane"])?;
+        let rows = Expr::from(layout.along[0]);
+        let columns = Expr::from(layout.along[1]);
+        let (warp, lane) = (Expr::from(warp), Expr::from(lane));
+        let [row, column] = if layout.rows_first {
+            [warp.rem(&rows), warp.div(&rows)]
+        } else {
+            [warp.div(&columns), warp.rem(&columns)]
+        };
+        let eight = Expr::from(LANES[0]);
+        Ok(Own {
+            simt,
+            sides,
             one,
-            thread: thread.into(),
-            warp,
-            lane,
-            warp_at: [warp_m.into(), warp_n.into()],
-            lane_at: [lane_m.into(), lane_n.into()],
+            warp: [row * part[0], column * part[1]],
+            lane: [lane.rem(&eight), lane.div(&eight)],
         })
     }
 
-    fn warps(&self, _: &mut Builder) -> Result<Share> {
-        Ok(Share { at: self.warp_at.clone(), blocks: self.blocks, threads: self.warp })
+    /// The own rows or columns in the tile: where a warp's lanes read rows one below the other, they
+    /// are neighbours; else each has fours of neighbours.
+    fn position(&self, i: usize, number: &Expr) -> Expr {
+        let (warp, lane) = (self.warp[i].clone(), &self.lane[i]);
+        if self.sides[i].transposed {
+            let wide = Expr::from(WIDE);
+            let (four, within) = (number.div(&wide), number.rem(&wide));
+            warp + four * (LANES[i] * WIDE) + lane.clone() * WIDE + within
+        } else {
+            warp + number.clone() * LANES[i] + lane
+        }
     }
 
-    fn threads(&self, _: &mut Builder) -> Result<Share> {
-        Ok(Share { at: self.lane_at.clone(), blocks: self.blocks, threads: self.lane })
-    }
-
-    /// A thread's part of the result, all zeros.
+    /// The own sums, all 0.
     fn clear(&self, k: &mut Builder) -> Result<TensorId> {
-        let acc = k.allocate("acc", Shape::rows(THREAD), Scalar::F32, Memory::Registers, None)?;
-        self.each(k, |k, at| k.spec(Kind::Init(Number(0.0)), Operand::at(acc, at), (), self.one))?;
+        let [rows, columns] = self.simt.thread;
+        let acc =
+            k.allocate("acc", Shape::rows([rows, columns]), Scalar::F32, Memory::Registers, None)?;
+        k.for_("i", 0..rows, 1, true, |k, i| {
+            k.for_("j", 0..columns, 1, true, |k, j| {
+                k.spec(Kind::Init(Number(0.0)), Operand::at(acc, [i, j]), (), self.one)
+            })
+        })?;
         Ok(acc)
     }
 
-    fn each(
-        &self,
-        k: &mut Builder,
-        body: impl FnOnce(&mut Builder, [Expr; 2]) -> Result<()>,
-    ) -> Result<()> {
-        k.for_("i", 0..THREAD[0], 1, true, |k, i| {
-            k.for_("j", 0..THREAD[1], 1, true, |k, j| body(k, [i.into(), j.into()]))
+    /// Adds the products of a stage, four steps along K at a time.
+    fn multiply(&self, k: &mut Builder, acc: TensorId, shared: [TensorId; 2]) -> Result<()> {
+        let [rows, columns] = self.simt.thread;
+        k.for_("four", 0..self.simt.depth / WIDE, 1, true, |k, four| {
+            let four = Expr::from(four);
+            let [a, b] = [self.near(k, 0, shared[0], &four)?, self.near(k, 1, shared[1], &four)?];
+            k.for_("kk", 0..WIDE, 1, true, |k, kk| {
+                k.for_("i", 0..rows, 1, true, |k, i| {
+                    k.for_("j", 0..columns, 1, true, |k, j| {
+                        let ins = [Operand::at(a, [i, kk]), Operand::at(b, [j, kk])];
+                        k.spec(Kind::MatMul, Operand::at(acc, [i, j]), ins, self.one)
+                    })
+                })
+            })
         })
     }
 
-    /// The block's step of both operands in shared memory, zeros beyond their edges.
-    fn share(&self, k: &mut Builder, a: TensorId, b: TensorId) -> Result<[TensorId; 2]> {
-        let sizes = [[BLOCK[0], DEPTH], [DEPTH, BLOCK[1]]];
-        let mut shared = [a, b];
-        for (tensor, size) in shared.iter_mut().zip(sizes) {
-            let from = *tensor;
-            let to = k.allocate("shared", Shape::rows(size), Scalar::F32, Memory::Shared, None)?;
-            k.for_("e", 0..size[0] * size[1] / 256, 1, true, |k, e| {
-                let linear = self.thread.clone() + Expr::from(e) * 256;
-                let columns = Expr::from(size[1]);
-                let at = [linear.div(&columns), linear.rem(&columns)];
-                let word = k.allocate(
-                    "word",
-                    Shape::rows::<i64>([]),
-                    Scalar::F32,
-                    Memory::Registers,
-                    None,
-                )?;
-                let from = k.index(from, "from", at.clone())?;
-                k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
-                k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;
-                k.spec(Kind::Move, Operand::at(to, at), word, self.one)
-            })?;
-            *tensor = to;
-        }
-        k.spec(Kind::Sync, (), (), self.block)?;
-        Ok(shared)
-    }
-
-    /// A thread's column of A and row of B in registers.
-    fn fetch(&self, k: &mut Builder, a: TensorId, b: TensorId) -> Result<[TensorId; 2]> {
-        let mut near = [a, b];
-        for (i, tensor) in near.iter_mut().enumerate() {
-            let from = *tensor;
-            let size = if i == 0 { [THREAD[0], 1] } else { [1, THREAD[1]] };
-            let to = k.allocate("near", Shape::rows(size), Scalar::F32, Memory::Registers, None)?;
-            k.for_("e", 0..THREAD[i], 1, true, |k, e| {
-                let zero = Expr::from(0);
-                let at = if i == 0 { [Expr::from(e), zero] } else { [zero, Expr::from(e)] };
-                let at = |tensor| Operand::at(tensor, at.clone());
-                k.spec(Kind::Move, at(to), at(from), self.one)
-            })?;
-            *tensor = to;
-        }
+    /// Four steps along K of an operand's own rows or columns, in registers: `[rows,4]`.
+    fn near(&self, k: &mut Builder, i: usize, from: TensorId, four: &Expr) -> Result<TensorId> {
+        let (side, own) = (self.sides[i], self.simt.thread[i]);
+        let strides = if side.transposed { [1, own] } else { [WIDE, 1] };
+        let view = View::buffer(&[leaf(own, strides[0]), leaf(WIDE, strides[1])]);
+        let near = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
+        let pieces = if side.transposed { [WIDE, 1] } else { [1, WIDE] }.map(Tile::of);
+        let to = k.tile(near, "near_pieces", &pieces)?;
+        let from = k.tile(from, "pieces", &side.pieces(WIDE))?;
+        let vector = |k: &mut Builder, of, at: [Expr; 2]| {
+            let piece = k.index(of, "piece", at)?;
+            k.reshape(piece, "piece", 0, &[&[(WIDE, 1)]])
+        };
+        let (outer, inner) = if side.transposed { (own / WIDE, WIDE) } else { (own, 1) };
+        k.for_("piece", 0..outer, 1, true, |k, piece| {
+            k.for_("deep", 0..inner, 1, true, |k, deep| {
+                let (piece, deep) = (Expr::from(piece), Expr::from(deep));
+                let (across, along) = if side.transposed {
+                    let first = self.position(i, &(piece.clone() * WIDE));
+                    (first.div(&Expr::from(WIDE)), four.clone() * WIDE + &deep)
+                } else {
+                    (self.position(i, &piece), four.clone())
+                };
+                let from = vector(k, from, side.order(across, along))?;
+                let to = vector(k, to, [piece, deep])?;
+                k.spec(Kind::Move, to, from, self.one)
+            })
+        })?;
         Ok(near)
     }
 
-    /// A thread's part of the result to global memory, where it lies within.
-    fn store(&self, k: &mut Builder, to: TensorId, from: TensorId) -> Result<()> {
-        let tiles = k.tile(to, "to_warp", &[Tile::of(WARP[0]), Tile::of(WARP[1])])?;
-        let warp = k.index(tiles, "to_warp", self.warp_at.clone())?;
-        let tiles = k.tile(warp, "to_thread", &[Tile::of(THREAD[0]), Tile::of(THREAD[1])])?;
-        let thread = k.index(tiles, "to_thread", self.lane_at.clone())?;
-        self.each(k, |k, at| {
-            let to = k.index(thread, "to", at.clone())?;
-            k.if_(Test::Inside(to.into()), |k| {
-                k.spec(Kind::Move, to, Operand::at(from, at), self.one)
+    /// The sums' functions, straight from registers: fours of columns at once where they are
+    /// neighbours.
+    fn store(
+        &self,
+        k: &mut Builder,
+        declared: &Declared,
+        acc: TensorId,
+        place: &Place,
+    ) -> Result<()> {
+        let epilogue = &declared.epilogue;
+        let n = if self.sides[1].transposed { WIDE } else { 1 };
+        let runs = k.tile(acc, "runs", &[Tile::of(1), Tile::of(n)])?;
+        let [rows, columns] = self.simt.thread;
+        let results = epilogue.all();
+        k.for_("j", 0..columns / n, 1, true, |k, j| {
+            let column = self.position(1, &(Expr::from(j) * n)).div(&Expr::from(n));
+            let column = place.n.clone() * (self.simt.tile[1] / n) + column;
+            let across = epilogue.across(k, &column, n, self.one)?;
+            k.for_("i", 0..rows, 1, true, |k, i| {
+                let row = place.m.clone() * self.simt.tile[0] + self.position(0, &i.into());
+                let run = Run { batch: place.batch.clone(), row, column: column.clone(), n };
+                let sums = k.index(runs, "sums", [i, j])?;
+                let sums = k.reshape(sums, "sums", 0, &[&[(n, 1)]])?;
+                epilogue.leave(k, sums, &run, &across, &results, self.one)
             })
         })
     }

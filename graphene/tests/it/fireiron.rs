@@ -3,7 +3,7 @@
 use expect_test::expect;
 use graphene_ir::arch::Arch;
 use graphene_ir::kernel::{Kernel, Kind, Spec, Stmt};
-use graphene_ir::template::simt::simt;
+use graphene_ir::template::fireiron::fireiron;
 use graphene_ir::tensor::Tensor;
 use graphene_ir::verify::verify;
 
@@ -45,7 +45,7 @@ fn steps(kernel: &Kernel) -> Vec<String> {
 
 #[test]
 fn a_product_in_ten_steps() {
-    let kernel = simt(Arch::Sm70).expect("the template builds");
+    let kernel = fireiron(Arch::Sm70).expect("the template builds");
     assert_eq!(verify(&kernel), []);
     expect![[r#"
         MatMul(@M,@N,@K)(GL,GL,GL)(Kernel)

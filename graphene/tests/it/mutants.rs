@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use graphene_ir::atom;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::simulate::{Inputs, Options, simulate};
+use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fmha::Fmha;
-use graphene_ir::template::gemm::{Edges, Epilogue, Gemm};
+use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::verify::verify;
 
 use crate::fmha::{Sizes, operands};
@@ -382,7 +384,7 @@ impl Subject {
 
 fn subjects() -> Vec<Subject> {
     let small = Gemm { columns: 64, stages: 2, raster: 2, consumers: 1, ..Gemm::default() };
-    let epilogue = Epilogue { bias: true, activation: None, residual: true };
+    let product = Product { epilogue: Epilogue::layer(true, None, true), ..Product::default() };
     let gemm =
         |name, gemm: &Gemm, sizes: &[[i64; 3]]| Subject::new(name, gemm.kernel().unwrap(), sizes);
     let example = |name| {
@@ -392,9 +394,17 @@ fn subjects() -> Vec<Subject> {
     // Four tiles, partial ones among them, with more steps than the ring has stages; and none.
     vec![
         gemm("one consumer", &small, &[[72, 72, 136], [72, 72, 0]]),
-        gemm("two consumers", &Gemm { consumers: 2, ..small }, &[[136, 72, 136], [136, 72, 0]]),
-        gemm("moves", &Gemm { edges: Edges::Moves, ..small }, &[[67, 65, 129], [67, 65, 0]]),
-        gemm("epilogue", &Gemm { epilogue, ..small }, &[[72, 72, 136], [72, 72, 0]]),
+        gemm(
+            "two consumers",
+            &Gemm { consumers: 2, ..small.clone() },
+            &[[136, 72, 136], [136, 72, 0]],
+        ),
+        gemm(
+            "moves",
+            &Gemm { edges: Edges::Moves, ..small.clone() },
+            &[[67, 65, 129], [67, 65, 0]],
+        ),
+        gemm("epilogue", &Gemm { product, ..small.clone() }, &[[72, 72, 136], [72, 72, 0]]),
         example("mbarrier.arrive.cluster"),
         example("ld.shared::cluster"),
         example("st.shared::cluster"),

@@ -1,13 +1,14 @@
 //! The products.
 
 use super::epilogue::Store;
-use super::{Context, DEPTH, GROUP, ROWS, leaf};
+use super::{Context, DEPTH, GROUP, ROWS};
 use crate::arch::registers_at_launch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::schedule::consume;
+use crate::template::product::leaf;
 use crate::tensor::{Memory, Scalar, Tile, View};
 
 impl Context<'_> {
@@ -44,7 +45,8 @@ impl Context<'_> {
         let store = Store::new(k, self, own, &group)?;
         self.each_tile(k, |k, place| {
             self.clear(k, acc)?;
-            k.for_("k", Expr::from(0)..self.steps.clone(), 1, false, |k, step| {
+            let steps = self.steps.iter().fold(Expr::from(0), |all, steps| all + steps);
+            k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
                 let work = |k: &mut Builder, stage: &Var| {
                     self.multiply(k, acc, own, &group, stage)?;
                     k.spec(Kind::WaitGroup(Group::MatMul, 1, false), acc, (), own)
@@ -52,7 +54,7 @@ impl Context<'_> {
                 consume(k, &self.pipeline, &ring, own, step, work, release)
             })?;
             k.spec(Kind::WaitGroup(Group::MatMul, 0, false), acc, (), own)?;
-            k.if_(vec![Cond::new(self.steps.clone(), Relation::AtLeast, 1)], |k| {
+            k.if_(vec![Cond::new(steps, Relation::AtLeast, 1)], |k| {
                 let last = Expr::from(ring.stage()) + (gemm.stages - 1);
                 release(k, last.rem(&stages))
             })?;

@@ -1,23 +1,24 @@
 //! What becomes of the sums, and how they leave.
 
-use super::{Context, Edges, PANEL, Place, ROWS, leaf};
+use super::{Context, Edges, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Fence, Group, Kind, Operand, Ring, TensorId, Test, ThreadsId};
+use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Swizzle;
-use crate::tensor::{Coord, Memory, Scalar, Shape, Tile, View};
+use crate::template::epilogue::{Across, Run};
+use crate::template::product::leaf;
+use crate::tensor::{Coord, Memory, Scalar, Tile, View};
 
-/// How a warpgroup's rows leave: panel by panel through two shared buffers and tensor copies, or
-/// element by element.
+/// How a warpgroup's rows leave: results of halves panel by panel through two shared buffers and
+/// tensor copies; others, and where elements move alone, straight from registers.
 pub(super) struct Store<'a> {
     context: &'a Context<'a>,
     own: ThreadsId,
     group: Var,
-    /// `[group, buffer].[64, 64]`, and whose turn it is; none where elements move alone.
-    buffers: Option<(TensorId, Ring)>,
-    /// C in panels.
-    panels: TensorId,
+    by_panels: Vec<Panels>,
+    /// Numbers of the results that leave from registers.
+    by_runs: Vec<usize>,
     warp: ThreadsId,
     /// The own warp's number in its group, the own lane's row and column of fragments.
     warp_in_group: Expr,
@@ -27,11 +28,15 @@ pub(super) struct Store<'a> {
     address: [Expr; 3],
 }
 
-/// Two neighbouring sums of a lane.
-struct Pair {
-    /// Which of the two rows, eight apart, and which eight columns of the tile.
-    half: i64,
-    eight: Expr,
+/// A result that leaves by tensor copies.
+struct Panels {
+    result: usize,
+    scalar: Scalar,
+    /// The result in panels.
+    to: TensorId,
+    /// `[group, buffer].[64, 64]`, and whose turn it is.
+    buffers: TensorId,
+    turn: Ring,
 }
 
 impl<'a> Store<'a> {
@@ -41,21 +46,20 @@ impl<'a> Store<'a> {
         own: ThreadsId,
         group: &Var,
     ) -> Result<Store<'a>> {
-        let gemm = context.gemm;
-        let buffers = match gemm.edges {
-            Edges::Moves => None,
-            Edges::Bulk => {
-                let panel = ROWS * PANEL;
-                let view = View::levels_of(&[
-                    vec![leaf(gemm.consumers, 2 * panel), leaf(2, panel)],
-                    vec![leaf(ROWS, PANEL), leaf(PANEL, 1)],
-                ]);
-                let swizzle = Some(Swizzle::new(3, 4, 3)?);
-                let buffers = k.allocate("sC", view, gemm.scalar, Memory::Shared, swizzle)?;
-                Some((buffers, k.ring("leaving", 2)?))
+        let (mut by_panels, mut by_runs): (Vec<Panels>, _) = (Vec::new(), Vec::new());
+        for (result, &tensor) in context.declared.epilogue.results.iter().enumerate() {
+            let scalar = k.tensor_of(tensor)?.scalar;
+            if context.gemm.edges == Edges::Moves || scalar.bytes() != 2 {
+                by_runs.push(result);
+                continue;
             }
-        };
-        let panels = context.tiled(k, context.operands[2], "gC", [ROWS, PANEL])?;
+            let (buffers, turn) = match by_panels.iter().find(|known| known.scalar == scalar) {
+                Some(known) => (known.buffers, known.turn.clone()),
+                None => (context.buffers(k, scalar)?, k.ring("leaving", 2)?),
+            };
+            let to = context.tiled(k, tensor, "gC", [ROWS, PANEL])?;
+            by_panels.push(Panels { result, scalar, to, buffers, turn });
+        }
         let warps = k.tile(own, "warps", &[Tile::of(32)])?;
         let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
         let [warp_in_group, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
@@ -68,8 +72,8 @@ impl<'a> Store<'a> {
             context,
             own,
             group: group.clone(),
-            buffers,
-            panels,
+            by_panels,
+            by_runs,
             warp,
             warp_in_group: warp_in_group.into(),
             row: row.into(),
@@ -81,16 +85,16 @@ impl<'a> Store<'a> {
     /// A tile's rows.
     pub(super) fn tile(&self, k: &mut Builder, acc: TensorId, place: &Place) -> Result<()> {
         k.for_("panel", 0..self.context.gemm.columns / PANEL, 1, true, |k, panel| {
-            match &self.buffers {
-                Some((buffers, turn)) => self.panel(k, acc, place, panel, *buffers, turn),
-                None => self.elements(k, acc, place, panel),
+            for panels in &self.by_panels {
+                self.panel(k, acc, place, panel, panels)?;
             }
+            if self.by_runs.is_empty() { Ok(()) } else { self.runs(k, acc, place, panel) }
         })
     }
 
     /// What is still being read out of shared memory must not outlive the block.
     pub(super) fn finish(&self, k: &mut Builder) -> Result<()> {
-        if self.buffers.is_none() {
+        if self.by_panels.is_empty() {
             return Ok(());
         }
         let one = self.context.one;
@@ -111,12 +115,11 @@ impl<'a> Store<'a> {
         acc: TensorId,
         place: &Place,
         panel: &Var,
-        buffers: TensorId,
-        turn: &Ring,
+        Panels { result, scalar, to, buffers, turn }: &Panels,
     ) -> Result<()> {
         let one = self.context.one;
         let at = [&self.group, &turn.stage()];
-        let buffer = k.index(buffers, "buffer", at)?;
+        let buffer = k.index(*buffers, "buffer", at)?;
         // The buffer's last store has been read: of the two, it is the older.
         k.role(self.own, 0..1, |k| k.spec(Kind::WaitGroup(Group::Bulk, 1, true), (), (), one))?;
         k.spec(Kind::Sync, (), (), self.own)?;
@@ -124,12 +127,14 @@ impl<'a> Store<'a> {
         k.for_("strip", 0..PANEL / 16, 1, true, |k, strip| {
             let fragment =
                 View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], vec![leaf(1, 0), leaf(2, 1)]]);
-            let scalar = self.context.gemm.scalar;
-            let halves = k.allocate("halves", fragment, scalar, Memory::Registers, None)?;
-            for (half, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let halves = k.allocate("halves", fragment, *scalar, Memory::Registers, None)?;
+            for j in 0..2 {
                 let eight = Expr::from(panel) * (PANEL / 8) + Expr::from(strip) * 2 + j;
-                let sums = self.finished(k, acc, place, &Pair { half, eight })?;
-                k.spec(Kind::Move, Operand::at(halves, [half, j]), sums, one)?;
+                self.each_half(k, acc, place, &eight, |k, half, sums, run, across| {
+                    let epilogue = &self.context.declared.epilogue;
+                    let outs = epilogue.finished(k, sums, run, across, &[*result], one)?;
+                    k.spec(Kind::Move, Operand::at(halves, [half, j]), outs[0], one)
+                })?;
             }
             let strip = k.index(strips, "strip", [self.warp_in_group.clone(), strip.into()])?;
             let matrices = k.tile(strip, "matrices", &[Tile::of(8), Tile::of(8)])?;
@@ -142,94 +147,58 @@ impl<'a> Store<'a> {
         k.spec(Kind::Fence(Fence::Proxy), (), (), self.own)?;
         k.spec(Kind::Sync, (), (), self.own)?;
         k.role(self.own, 0..1, |k| {
-            let to = Operand { tensor: self.panels, index: Coord::list(self.at(place, panel)) };
+            let to = Operand { tensor: *to, index: Coord::list(self.at(place, panel)) };
             k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
             k.spec(Kind::Commit(Group::Bulk), (), (), one)
         })?;
         k.advance(turn)
     }
 
-    /// Each lane writes its elements that lie within C.
-    fn elements(&self, k: &mut Builder, acc: TensorId, place: &Place, panel: &Var) -> Result<()> {
-        let (one, scalar) = (self.context.one, self.context.gemm.scalar);
-        let to = k.index(self.panels, "to", self.at(place, panel))?;
+    /// Each lane writes its elements that lie within the results.
+    fn runs(&self, k: &mut Builder, acc: TensorId, place: &Place, panel: &Var) -> Result<()> {
         k.for_("e", 0..PANEL / 8, 1, true, |k, e| {
-            for half in 0..2 {
-                let eight = Expr::from(panel) * (PANEL / 8) + Expr::from(e);
-                let sums = self.finished(k, acc, place, &Pair { half, eight })?;
-                for p in 0..2 {
-                    let row = self.warp_in_group.clone() * 16 + &self.row + half * 8;
-                    let column = Expr::from(e) * 8 + self.column.clone() * 2 + p;
-                    let batch = self.context.gemm.batched.then_some(Expr::from(0));
-                    let at: Vec<Expr> = batch.into_iter().chain([row, column]).collect();
-                    let to = k.index(to, "element", at)?;
-                    let word = View::buffer(&[]);
-                    let word = k.allocate("out", word, scalar, Memory::Registers, None)?;
-                    k.spec(Kind::Move, word, Operand::at(sums, [p]), one)?;
-                    k.if_(Test::Inside(to.into()), |k| k.spec(Kind::Move, to, word, one))?;
-                }
-            }
-            Ok(())
+            let eight = Expr::from(panel) * (PANEL / 8) + Expr::from(e);
+            self.each_half(k, acc, place, &eight, |k, _, sums, run, across| {
+                let epilogue = &self.context.declared.epilogue;
+                epilogue.leave(k, sums, run, across, &self.by_runs, self.context.one)
+            })
         })
     }
 
-    /// Two sums after the epilogue's functions.
-    fn finished(
+    /// A lane's pairs of sums in eight columns of the tile: of two rows, eight apart.
+    fn each_half(
         &self,
         k: &mut Builder,
         acc: TensorId,
         place: &Place,
-        pair: &Pair,
-    ) -> Result<TensorId> {
-        let epilogue = self.context.gemm.epilogue;
-        let sums = k.index(acc, "sums", [Expr::from(pair.half), pair.eight.clone()])?;
-        let column = place.n.clone() * self.context.gemm.columns
-            + pair.eight.clone() * 8
-            + self.column.clone() * 2;
-        if let Some(bias) = self.context.bias {
-            self.add(k, sums, bias, |p| vec![column.clone() + p])?;
-        }
-        if let Some(function) = epilogue.activation {
-            for p in 0..2 {
-                let sum = Operand::at(sums, [p]);
-                k.spec(Kind::Unary(function), sum.clone(), sum, self.context.one)?;
-            }
-        }
-        if let Some(residual) = self.context.residual {
-            let row = place.m.clone() * self.context.gemm.rows()
+        eight: &Expr,
+        body: impl Fn(&mut Builder, i64, TensorId, &Run, &Across) -> Result<()>,
+    ) -> Result<()> {
+        let gemm = self.context.gemm;
+        let column = place.n.clone() * (gemm.columns / 2) + eight.clone() * 4 + &self.column;
+        let across = self.context.declared.epilogue.across(k, &column, 2, self.context.one)?;
+        for half in 0..2 {
+            let row = place.m.clone() * gemm.rows()
                 + Expr::from(&self.group) * ROWS
                 + self.warp_in_group.clone() * 16
                 + &self.row
-                + pair.half * 8;
-            self.add(k, sums, residual, |p| place.at(row.clone(), column.clone() + p))?;
-        }
-        Ok(sums)
-    }
-
-    /// Adds elements of global memory to two sums, nothing beyond its edge.
-    fn add(
-        &self,
-        k: &mut Builder,
-        sums: TensorId,
-        from: TensorId,
-        at: impl Fn(i64) -> Vec<Expr>,
-    ) -> Result<()> {
-        let one = self.context.one;
-        for p in 0..2 {
-            let from = k.index(from, "term", at(p))?;
-            k.if_(Test::Inside(from.into()), |k| {
-                let mut register = |name: &str, scalar: Scalar| {
-                    let shape: &[Shape] = &[];
-                    k.allocate(name, View::buffer(shape), scalar, Memory::Registers, None)
-                };
-                let half = register("half_term", self.context.gemm.scalar)?;
-                let term = register("term", Scalar::F32)?;
-                k.spec(Kind::Move, half, from, one)?;
-                k.spec(Kind::Move, term, half, one)?;
-                let sum = Operand::at(sums, [p]);
-                k.spec(Kind::Binary(Binary::Add), sum.clone(), [sum, term.into()], one)
-            })?;
+                + half * 8;
+            let run = Run { batch: place.batch.clone(), row, column: column.clone(), n: 2 };
+            let sums = k.index(acc, "sums", [Expr::from(half), eight.clone()])?;
+            body(k, half, sums, &run, &across)?;
         }
         Ok(())
+    }
+}
+
+impl Context<'_> {
+    /// Two buffers for each warpgroup's panels.
+    fn buffers(&self, k: &mut Builder, scalar: Scalar) -> Result<TensorId> {
+        let panel = ROWS * PANEL;
+        let view = View::levels_of(&[
+            vec![leaf(self.gemm.consumers, 2 * panel), leaf(2, panel)],
+            vec![leaf(ROWS, PANEL), leaf(PANEL, 1)],
+        ]);
+        k.allocate("sC", view, scalar, Memory::Shared, Some(Swizzle::new(3, 4, 3)?))
     }
 }

@@ -34,13 +34,12 @@ impl Context<'_> {
     /// One thread issues tensor copies, box by box.
     fn fill_by_copies(&self, k: &mut Builder) -> Result<()> {
         let gemm = self.gemm;
-        let [a, b, _] = self.operands;
-        let box_a = if gemm.a_transposed { PANEL } else { gemm.rows() };
-        let box_b = if gemm.b_transposed { PANEL } else { gemm.columns / gemm.cluster };
-        let from_a = self.tiled(k, a, "gA", [box_a, DEPTH])?;
-        let from_b = self.tiled(k, b, "gB", [DEPTH, box_b])?;
-        self.each_stage(k, self.one, |k, place, step, full, stage| {
-            let bytes = (gemm.rows() + gemm.columns) * DEPTH * gemm.scalar.bytes();
+        let box_a = if gemm.product.a_transposed { PANEL } else { gemm.rows() };
+        let box_b = if gemm.product.b_transposed { PANEL } else { gemm.columns / gemm.cluster };
+        let from = self.operands(k, [box_a, box_b])?;
+        self.each_stage(k, self.one, |k, term, place, step, full, stage| {
+            let [from_a, from_b] = from[term];
+            let bytes = (gemm.rows() + gemm.columns) * DEPTH * gemm.product.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
             let [to_a, to_b] = self.stage(k, stage, [box_a, box_b])?;
             for i in 0..gemm.rows() / box_a {
@@ -71,6 +70,16 @@ impl Context<'_> {
         })
     }
 
+    /// A and B of each term, in tiles of so many rows and columns.
+    fn operands(&self, k: &mut Builder, [rows, columns]: [i64; 2]) -> Result<Vec<[TensorId; 2]>> {
+        let mut all = Vec::new();
+        for term in &self.declared.terms {
+            let a = self.tiled(k, term.a, "gA", [rows, DEPTH])?;
+            all.push([a, self.tiled(k, term.b, "gB", [DEPTH, columns])?]);
+        }
+        Ok(all)
+    }
+
     /// A stage of both rings, in boxes.
     fn stage(&self, k: &mut Builder, stage: &Var, boxes: [i64; 2]) -> Result<[TensorId; 2]> {
         let [a, b] = self.shared;
@@ -80,30 +89,33 @@ impl Context<'_> {
         Ok([a, k.tile(b, "boxes_b", &[Tile::Whole, Tile::of(boxes[1])])?])
     }
 
+    /// Fills one stage after the other, for every step of every term.
     fn each_stage(
         &self,
         k: &mut Builder,
         threads: ThreadsId,
-        fill: impl FnOnce(&mut Builder, &Place, &Var, Operand, &Var) -> Result<()>,
+        fill: impl Fn(&mut Builder, usize, &Place, &Var, Operand, &Var) -> Result<()>,
     ) -> Result<()> {
         let ring = k.ring("filling", self.gemm.stages)?;
         self.each_tile(k, |k, place| {
-            k.for_("k", Expr::from(0)..self.steps.clone(), 1, false, |k, step| {
-                produce(k, &self.pipeline, &ring, threads, |k, full, stage| {
-                    fill(k, place, step, full, stage)
-                })
-            })
+            for (term, steps) in self.steps.iter().enumerate() {
+                k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
+                    produce(k, &self.pipeline, &ring, threads, |k, full, stage| {
+                        fill(k, term, place, step, full, stage)
+                    })
+                })?;
+            }
+            Ok(())
         })
     }
 
     /// All threads move elements, zeros where there are none.
     fn fill_by_moves(&self, k: &mut Builder, own: ThreadsId) -> Result<()> {
         let gemm = self.gemm;
-        let [a, b, _] = self.operands;
-        let from_a = self.tiled(k, a, "gA", [gemm.rows(), DEPTH])?;
-        let from_b = self.tiled(k, b, "gB", [DEPTH, gemm.columns])?;
+        let from = self.operands(k, [gemm.rows(), gemm.columns])?;
         let [thread] = k.indices(own, ["mover"])?;
-        self.each_stage(k, own, |k, place, step, full, stage| {
+        self.each_stage(k, own, |k, term, place, step, full, stage| {
+            let [from_a, from_b] = from[term];
             let at_a = place.at(place.m.clone(), step.into());
             let at_b = place.at(step.into(), place.n.clone());
             for (i, (from, at)) in [(from_a, at_a), (from_b, at_b)].into_iter().enumerate() {
@@ -111,7 +123,8 @@ impl Context<'_> {
                 let from = k.index(from, "tile", at)?;
                 let size = if i == 0 { [gemm.rows(), DEPTH] } else { [DEPTH, gemm.columns] };
                 // Neighbouring threads read neighbours along the contiguous side.
-                let across = if i == 0 { gemm.a_transposed } else { !gemm.b_transposed };
+                let across =
+                    if i == 0 { gemm.product.a_transposed } else { !gemm.product.b_transposed };
                 self.moves(k, from, to, size, across, &thread)?;
             }
             k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
@@ -134,10 +147,10 @@ impl Context<'_> {
             let fast = Expr::from(if across { rows } else { columns });
             let (slow, fast) = (linear.div(&fast), linear.rem(&fast));
             let [row, column] = if across { [fast, slow] } else { [slow, fast] };
-            let batch = self.gemm.batched.then_some(Expr::from(0));
+            let batch = self.gemm.product.batched.then_some(Expr::from(0));
             let at: Vec<Expr> = batch.into_iter().chain([row.clone(), column.clone()]).collect();
             let from = k.index(from, "from", at)?;
-            let scalar = self.gemm.scalar;
+            let scalar = self.gemm.product.scalar;
             let word = k.allocate("word", View::buffer(&[]), scalar, Memory::Registers, None)?;
             k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
             k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;

@@ -1,0 +1,272 @@
+//! What becomes of a product's sums: a [`Function`] of each, and of elements of other tensors.
+//!
+//! ```
+//! use graphene_ir::function::Function;
+//! use graphene_ir::kernel::Unary;
+//! use graphene_ir::template::epilogue::{Epilogue, Span};
+//!
+//! // A layer: gelu(x·W + b) + r.
+//! let [sum, bias, residual] = [0, 1, 2].map(Function::input);
+//! let function = (sum + bias).unary(Unary::Gelu) + residual;
+//! let layer = Epilogue::new(function, [Span::Row, Span::Whole]);
+//! assert_eq!(layer, Epilogue::layer(true, Some(Unary::Gelu), true));
+//! ```
+
+use super::product::{Edges, line, matrix};
+use crate::build::Builder;
+use crate::error::{Error, Result};
+use crate::function::Function;
+use crate::index::{Expr, Var};
+use crate::kernel::{Kind, Operand, TensorId, ThreadsId, Unary};
+use crate::schedule::pointwise::{each, load_inside, pointwise, store_inside, vector};
+use crate::tensor::{Scalar, Tile};
+
+/// What becomes of the sums.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Epilogue {
+    /// Of the sum, which is input 0, and of an element of each operand; it has as many outputs.
+    pub function: Function,
+    /// The function's further inputs.
+    pub operands: Vec<Input>,
+    /// The type of each result `[m,n]`; none: that of A and B.
+    pub outputs: Vec<Option<Scalar>>,
+}
+
+/// An operand of an epilogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Input {
+    /// Which of its elements belongs to which sum.
+    pub span: Span,
+    /// The type of its elements; none: that of A and B.
+    pub scalar: Option<Scalar>,
+}
+
+/// Which elements an epilogue's operand has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Span {
+    /// A row `[n]`, the same for every row of the result, such as a bias.
+    Row,
+    /// A column `[m]`, the same for every column of the result.
+    Column,
+    /// `[m,n]`, such as a residual.
+    Whole,
+}
+
+impl Span {
+    /// The parameter's name, which is followed by `_2`, `_3`, … where there are more.
+    fn name(self) -> &'static str {
+        match self {
+            Span::Row => "bias",
+            Span::Column => "column",
+            Span::Whole => "R",
+        }
+    }
+}
+
+impl Epilogue {
+    /// A function of the sum and of operands that have the type of A and B, as its results have.
+    pub fn new(function: Function, operands: impl IntoIterator<Item = Span>) -> Epilogue {
+        let operands = operands.into_iter().map(|span| Input { span, scalar: None }).collect();
+        let outputs = vec![None; function.outputs().len()];
+        Epilogue { function, operands, outputs }
+    }
+
+    /// In this order: a bias `[n]` is added, the activation applied, a residual `[m,n]` added.
+    pub fn layer(bias: bool, activation: Option<Unary>, residual: bool) -> Epilogue {
+        let mut function = Function::identity();
+        let mut operands = Vec::new();
+        if bias {
+            operands.push(Span::Row);
+            function = function + Function::input(operands.len());
+        }
+        if let Some(activation) = activation {
+            function = function.unary(activation);
+        }
+        if residual {
+            operands.push(Span::Whole);
+            function = function + Function::input(operands.len());
+        }
+        Epilogue::new(function, operands)
+    }
+
+    /// Declares the parameters: the operands', then the results', C, C_2, ….
+    pub(super) fn attach(
+        &self,
+        k: &mut Builder,
+        [m, n]: [&Var; 2],
+        batch: Option<&Var>,
+        scalar: Scalar,
+        edges: Edges,
+    ) -> Result<Attached> {
+        let results = self.function.outputs().len();
+        if self.function.inputs() > 1 + self.operands.len()
+            || results != self.outputs.len()
+            || results == 0
+        {
+            let message = "a function has the sum and the operands as inputs, and the results as \
+                           outputs, one at least";
+            return Err(Error::Kernel(format!("{message}: {self:?}")));
+        }
+        let whole = || matrix(batch, m, n, false);
+        let mut operands = Vec::new();
+        for input in &self.operands {
+            let view = match input.span {
+                Span::Row => line(n),
+                Span::Column => line(m),
+                Span::Whole => whole(),
+            };
+            let tensor = k.param(input.span.name(), view, input.scalar.unwrap_or(scalar))?;
+            operands.push((input.span, tensor));
+        }
+        let mut results = Vec::new();
+        for output in &self.outputs {
+            results.push(k.param("C", whole(), output.unwrap_or(scalar))?);
+        }
+        Ok(Attached::new(self.function.clone(), operands, results, edges))
+    }
+}
+
+impl Default for Epilogue {
+    /// The sums themselves.
+    fn default() -> Epilogue {
+        Epilogue::new(Function::identity(), [])
+    }
+}
+
+/// An epilogue with its tensors.
+pub(super) struct Attached {
+    function: Function,
+    operands: Vec<(Span, TensorId)>,
+    /// The results.
+    pub(super) results: Vec<TensorId>,
+    /// Whether neighbours move together, as rows have no partial ones.
+    wide: bool,
+}
+
+/// `n` neighbours in a row of the result, which is cut into such runs.
+pub(super) struct Run {
+    pub(super) batch: Option<Expr>,
+    pub(super) row: Expr,
+    /// In runs.
+    pub(super) column: Expr,
+    pub(super) n: i64,
+}
+
+/// What a run's columns have in common in all rows: elements of each operand that is a row.
+pub(super) struct Across(Vec<Option<TensorId>>);
+
+impl Attached {
+    /// A function of the sum and of operands, and where its outputs go.
+    pub(super) fn new(
+        function: Function,
+        operands: Vec<(Span, TensorId)>,
+        results: Vec<TensorId>,
+        edges: Edges,
+    ) -> Attached {
+        Attached { function, operands, results, wide: edges == Edges::Bulk }
+    }
+
+    /// What the kernel reads for it.
+    pub(super) fn ins(&self) -> impl Iterator<Item = TensorId> {
+        self.operands.iter().map(|operand| operand.1)
+    }
+
+    /// Loads what belongs to columns, of a run in any row.
+    pub(super) fn across(
+        &self,
+        k: &mut Builder,
+        column: &Expr,
+        n: i64,
+        one: ThreadsId,
+    ) -> Result<Across> {
+        let mut rows = Vec::new();
+        for &(span, from) in &self.operands {
+            rows.push(match span {
+                Span::Row => {
+                    let terms = k.tile(from, "terms", &[Tile::of(n)])?;
+                    let term = k.index(terms, "term", [column])?;
+                    Some(load_inside(k, term, n, self.wide, one)?)
+                }
+                Span::Column | Span::Whole => None,
+            });
+        }
+        Ok(Across(rows))
+    }
+
+    /// Results of a run's sums, in registers and in single precision.
+    pub(super) fn finished(
+        &self,
+        k: &mut Builder,
+        sums: TensorId,
+        run: &Run,
+        across: &Across,
+        results: &[usize],
+        one: ThreadsId,
+    ) -> Result<Vec<TensorId>> {
+        let function = Function::all(results.iter().map(|&result| self.function.output(result)));
+        if function == Function::identity() {
+            return Ok(vec![sums]);
+        }
+        let mut ins = vec![sums];
+        for (&(span, from), row) in self.operands.iter().zip(&across.0) {
+            ins.push(match (span, row) {
+                (Span::Row, Some(row)) => *row,
+                (Span::Column, _) => {
+                    let terms = k.tile(from, "terms", &[Tile::of(1)])?;
+                    let term = k.index(terms, "term", [&run.row])?;
+                    let number = load_inside(k, term, 1, self.wide, one)?;
+                    let all = vector(k, "all", run.n, Scalar::F32)?;
+                    each(k, run.n, |k, i| {
+                        k.spec(Kind::Move, Operand::at(all, [i]), Operand::at(number, [0]), one)
+                    })?;
+                    all
+                }
+                (Span::Whole | Span::Row, _) => {
+                    let from = run.of(k, from, "term")?;
+                    load_inside(k, from, run.n, self.wide, one)?
+                }
+            });
+        }
+        let mut outs = Vec::new();
+        for _ in results {
+            outs.push(vector(k, "result", run.n, Scalar::F32)?);
+        }
+        pointwise(k, &function, &outs, &ins, run.n, one)?;
+        Ok(outs)
+    }
+
+    /// Finishes a run's sums, and stores these results of them.
+    pub(super) fn leave(
+        &self,
+        k: &mut Builder,
+        sums: TensorId,
+        run: &Run,
+        across: &Across,
+        results: &[usize],
+        one: ThreadsId,
+    ) -> Result<()> {
+        let outs = self.finished(k, sums, run, across, results, one)?;
+        for (&result, out) in results.iter().zip(outs) {
+            let to = run.of(k, self.results[result], "to")?;
+            store_inside(k, to, out, run.n, self.wide, one)?;
+        }
+        Ok(())
+    }
+
+    /// The numbers of all results.
+    pub(super) fn all(&self) -> Vec<usize> {
+        (0..self.results.len()).collect()
+    }
+}
+
+impl Run {
+    /// This run `[n]` of a tensor `[m,n]`, that may be batched.
+    fn of(&self, k: &mut Builder, tensor: TensorId, name: &str) -> Result<TensorId> {
+        let batch = self.batch.is_some().then_some(Tile::of(1));
+        let tiles: Vec<Tile> = batch.into_iter().chain([Tile::of(1), Tile::of(self.n)]).collect();
+        let runs = k.tile(tensor, "runs", &tiles)?;
+        let at = self.batch.iter().chain([&self.row, &self.column]);
+        let run = k.index(runs, "run", at)?;
+        k.reshape(run, name, 0, &[&[(self.n, 1)]])
+    }
+}

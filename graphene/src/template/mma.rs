@@ -1,0 +1,138 @@
+//! Matrix products `C[m,n] = f(A[m,k]·B[k,n])` by the tensor cores' instructions of single warps, for
+//! Ampere and newer.
+//!
+//! Each block computes one tile of C. Its threads copy tiles of A and B into stages of shared memory
+//! while its warps multiply those that are there, each its own part of the tile.
+//!
+//! - this file: the parameters and the kernel's outline;
+//! - `fragments`: a warp's products, from shared memory to sums.
+
+mod fragments;
+
+pub(super) use self::fragments::Fragments;
+use super::epilogue::Attached;
+use super::product::{Edges, Place, Product, Walk, line};
+use super::stage::{Movers, Side, Stages};
+use crate::arch::Arch;
+use crate::build::Builder;
+use crate::choose::in_registers;
+use crate::error::{Error, Result};
+use crate::index::Expr;
+use crate::kernel::{Kernel, TensorId};
+use crate::schedule::multistage;
+
+/// The parameters of a product.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Mma {
+    /// What is computed: of halves, or of single precision rounded to TF32, to nearest with ties away
+    /// from 0.
+    pub product: Product,
+    /// What the kernel is written for; it runs on newer ones, too.
+    pub arch: Arch,
+    /// How operands and results move.
+    pub edges: Edges,
+    /// Rows and columns of a block's tile: each a multiple of 16 for each warp along it.
+    pub tile: [i64; 2],
+    /// The depth of a stage: a multiple of 16.
+    pub depth: i64,
+    /// Warps of a block.
+    pub warps: i64,
+    /// Stages in shared memory.
+    pub stages: i64,
+    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
+    pub raster: i64,
+}
+
+impl Default for Mma {
+    fn default() -> Mma {
+        Mma {
+            product: Product::default(),
+            arch: Arch::Sm80,
+            edges: Edges::Bulk,
+            tile: [128, 128],
+            depth: 32,
+            warps: 4,
+            stages: 4,
+            raster: 8,
+        }
+    }
+}
+
+impl Mma {
+    /// The kernel, with symbols M, N, a K for each term (K, K_2, …), and the number of products if
+    /// batched.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for parameters that no kernel has.
+    pub fn kernel(&self) -> Result<Kernel> {
+        let threads = 32 * self.warps;
+        let mut sides = Side::both(&self.product, self.tile, self.depth, 16);
+        for side in &mut sides {
+            side.chunk = Fragments::chunk(side.scalar, side.transposed);
+            side.check(self.edges)?;
+        }
+        self.check()?;
+        let mut k = Builder::new("mma", self.arch);
+        let declared = self.product.declare(&mut k, self.edges)?;
+        let walk = Walk::new(&declared, self.tile, self.raster);
+        let grid = k.grid("grid", line(walk.count()))?;
+        let block = k.block("block", line(threads))?;
+        let one = k.scalar(block, "one")?;
+        let [t] = k.indices(grid, ["t"])?;
+        let [thread] = k.indices(block, ["thread"])?;
+        let place = walk.place(&mut k, &t)?;
+        let fragments = Fragments::new(&mut k, block, sides, self.warps)?;
+        let stages = Stages::new(&mut k, &declared, sides, self.stages)?;
+        let acc = fragments.clear(&mut k)?;
+        let steps = declared.steps(self.depth);
+        let all = steps.iter().fold(Expr::from(0), |all, steps| all + steps);
+        let movers = Movers { threads, thread: &thread, one, edges: self.edges };
+        multistage(
+            &mut k,
+            self.stages,
+            &all,
+            block,
+            |k, step, stage| stages.fill(k, &steps, &place, step, stage, movers),
+            |k, _, stage| {
+                let [a, b] = stages.of(k, stage)?;
+                fragments.multiply(k, acc, a, &Expr::from(0), b)
+            },
+        )?;
+        self.store(&mut k, &fragments, &declared.epilogue, acc, &place)?;
+        k.finish(declared.epilogue.results.clone(), declared.ins())
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
+        if self.arch < Arch::Sm80 || self.depth % 16 != 0 || self.stages < 2 || self.raster < 1 {
+            return refuse(
+                "stages of a depth of 16 times a number, two at least, on sm_80 or newer",
+            );
+        }
+        if !in_registers(self.tile[0] * self.tile[1], 32 * self.warps) {
+            return refuse("a thread has too many sums");
+        }
+        Ok(())
+    }
+
+    /// The sums' functions, straight from registers.
+    fn store(
+        &self,
+        k: &mut Builder,
+        fragments: &Fragments,
+        epilogue: &Attached,
+        acc: TensorId,
+        place: &Place,
+    ) -> Result<()> {
+        let all = epilogue.all();
+        let origin = [place.m.clone() * self.tile[0], place.n.clone() * (self.tile[1] / 2)];
+        fragments.each_pair(
+            k,
+            acc,
+            epilogue,
+            place.batch.as_ref(),
+            &origin,
+            |k, sums, run, across| epilogue.leave(k, sums, run, across, &all, fragments.one),
+        )
+    }
+}

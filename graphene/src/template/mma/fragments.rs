@@ -1,0 +1,222 @@
+//! A warp's products: fragments of operands from shared memory, and sums in registers.
+
+use crate::build::Builder;
+use crate::choose::warps;
+use crate::error::{Error, Result};
+use crate::index::Expr;
+use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId, Unary};
+use crate::template::epilogue::{Across, Attached, Run};
+use crate::template::product::leaf;
+use crate::template::stage::Side;
+use crate::tensor::{Memory, Scalar, Tile, View};
+
+/// The extents of a product that share their operands' fragments: two instructions.
+const INSTRUCTION: [i64; 3] = [16, 16, 16];
+
+/// How a block's warps share a tile, and where the own lane stands.
+pub(in crate::template) struct Fragments {
+    sides: [Side; 2],
+    warp: ThreadsId,
+    /// Each thread on its own.
+    pub(in crate::template) one: ThreadsId,
+    /// The own warp's row and column of warps.
+    at: [Expr; 2],
+    lane: Expr,
+    /// Sixteens of rows and of columns that a warp has.
+    own: [i64; 2],
+}
+
+impl Fragments {
+    /// The bytes of an operand that lanes read together along the contiguous axis.
+    pub(in crate::template) fn chunk(scalar: Scalar, transposed: bool) -> i64 {
+        // Of single precision across K, a warp reads eight neighbours of each of four rows.
+        if transposed && scalar == Scalar::F32 { 32 } else { 16 }
+    }
+
+    pub(in crate::template) fn new(
+        k: &mut Builder,
+        block: ThreadsId,
+        sides: [Side; 2],
+        count: i64,
+    ) -> Result<Fragments> {
+        let product = [sides[0].size, sides[1].size, sides[0].depth];
+        let layout = warps(count, product, INSTRUCTION);
+        let own = [0, 1].map(|i| product[i] / (16 * layout.along[i]));
+        if (0..2).any(|i| own[i] < 1 || own[i] * 16 * layout.along[i] != product[i]) {
+            let message = format!("{count} warps do not share {product:?} by sixteens");
+            return Err(Error::Kernel(message));
+        }
+        let one = k.scalar(block, "one")?;
+        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
+        let [number, lane] = k.indices(warps, ["warp", "lane"])?;
+        let warp = k.index(warps, "warp", [&number])?;
+        let [rows, columns] = layout.along.map(Expr::from);
+        let number = Expr::from(number);
+        let at = if layout.rows_first {
+            [number.rem(&rows), number.div(&rows)]
+        } else {
+            [number.div(&columns), number.rem(&columns)]
+        };
+        Ok(Fragments { sides, warp, one, at, lane: lane.into(), own })
+    }
+
+    /// The sums, all 0: `[16s of rows, 8s of columns].[half].[pair]`.
+    pub(in crate::template) fn clear(&self, k: &mut Builder) -> Result<TensorId> {
+        let [rows, columns] = [self.own[0], 2 * self.own[1]];
+        let view = View::levels_of(&[
+            vec![leaf(rows, 4 * columns), leaf(columns, 4)],
+            vec![leaf(2, 2)],
+            vec![leaf(2, 1)],
+        ]);
+        let acc = k.allocate("acc", view, Scalar::F32, Memory::Registers, None)?;
+        self.reset(k, acc)?;
+        Ok(acc)
+    }
+
+    /// Sets the sums to 0.
+    pub(in crate::template) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+        k.for_("i", 0..self.own[0], 1, true, |k, i| {
+            k.for_("j", 0..2 * self.own[1], 1, true, |k, j| {
+                let sums = k.index(acc, "sums", [i, j])?;
+                for half in 0..2 {
+                    let pair = k.index(sums, "pair", [half])?;
+                    for p in 0..2 {
+                        k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), self.one)?;
+                    }
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// Adds the products of a stage; of A, from the step `skipped` of 16 along K on.
+    pub(in crate::template) fn multiply(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        a: TensorId,
+        skipped: &Expr,
+        b: TensorId,
+    ) -> Result<()> {
+        let single = self.sides[0].scalar == Scalar::F32;
+        // TF32's instructions are eight deep.
+        let deep = if single { 8 } else { 16 };
+        k.for_("kk", 0..self.sides[1].depth / deep, 1, true, |k, kk| {
+            let along = [skipped.clone() * (16 / deep) + Expr::from(kk), Expr::from(kk)];
+            let mut near = [a, b];
+            for (i, from) in near.iter_mut().enumerate() {
+                *from = if single {
+                    self.words(k, i, *from, &along[i])?
+                } else {
+                    self.matrices(k, i, *from, &along[i])?
+                };
+            }
+            let [a, b] = near;
+            k.for_("i", 0..self.own[0], 1, true, |k, i| {
+                let a = k.index(a, "rows", [i])?;
+                k.for_("j", 0..self.own[1], 1, true, |k, j| {
+                    let b = k.index(b, "columns", [j])?;
+                    let b = k.tile(b, "eights", &[Tile::of(1), Tile::Whole])?;
+                    for half in 0..2 {
+                        let b = Operand::at(b, [half, 0]);
+                        let to = [Expr::from(i), Expr::from(j) * 2 + half];
+                        k.spec(Kind::MatMul, Operand::at(acc, to), [a.into(), b], self.warp)?;
+                    }
+                    Ok(())
+                })
+            })
+        })
+    }
+
+    /// All 16×16 parts of an operand at the step `along` K: `[16s].[eights of its side, of K].[pair]`.
+    fn matrices(
+        &self,
+        k: &mut Builder,
+        i: usize,
+        from: TensorId,
+        along: &Expr,
+    ) -> Result<TensorId> {
+        let side = self.sides[i];
+        // Transposed as they are loaded, a lane's pairs are columns of what is stored.
+        let pair =
+            if side.transposed { [leaf(2, 1), leaf(1, 0)] } else { [leaf(1, 0), leaf(2, 1)] };
+        let view = View::levels_of(&[
+            vec![leaf(self.own[i], 8)],
+            vec![leaf(2, 4), leaf(2, 2)],
+            pair.to_vec(),
+        ]);
+        let to = k.allocate("near", view, side.scalar, Memory::Registers, None)?;
+        let rows = k.tile(from, "eights", &side.pieces(8))?;
+        // Lane 8i + r holds the address of row r of the i-th of 2×2 matrices: of the side, of K.
+        let [sixteen, eight] = [16, 8].map(Expr::from);
+        let row = self.lane.rem(&eight);
+        let (of_side, of_depth) = (self.lane.div(&sixteen), self.lane.div(&eight).rem(&2.into()));
+        k.for_("part", 0..self.own[i], 1, true, |k, part| {
+            let sixteens = self.at[i].clone() * self.own[i] + Expr::from(part);
+            let eights = [sixteens * 2 + &of_side, along.clone() * 2 + &of_depth];
+            let [across, depth] = eights;
+            let at = if side.transposed {
+                side.order(across, depth * 8 + &row)
+            } else {
+                side.order(across * 8 + &row, depth)
+            };
+            let row = k.index(rows, "row", at)?;
+            k.spec(Kind::Move, Operand::at(to, [part]), row, self.warp)
+        })?;
+        Ok(to)
+    }
+
+    /// The 16×8 parts of an operand in single precision, rounded to TF32: `[16s].[eights, fours of K]`.
+    fn words(&self, k: &mut Builder, i: usize, from: TensorId, along: &Expr) -> Result<TensorId> {
+        let side = self.sides[i];
+        let view = View::levels_of(&[vec![leaf(self.own[i], 4)], vec![leaf(2, 2), leaf(2, 1)]]);
+        let to = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
+        let four = Expr::from(4);
+        let (row, column) = (self.lane.div(&four), self.lane.rem(&four));
+        k.for_("part", 0..self.own[i], 1, true, |k, part| {
+            let sixteens = self.at[i].clone() * self.own[i] + Expr::from(part);
+            let to = k.index(to, "part", [part])?;
+            for (eight, four) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let across = sixteens.clone() * 16 + &row + 8 * eight;
+                let depth = along.clone() * 8 + &column + 4 * four;
+                let from = Operand::at(from, side.order(across, depth));
+                let to = Operand::at(to, [eight, four]);
+                k.spec(Kind::Move, to.clone(), from, self.one)?;
+                k.spec(Kind::Unary(Unary::Tf32), to.clone(), to, self.one)?;
+            }
+            Ok(())
+        })?;
+        Ok(to)
+    }
+
+    /// Goes through the own lane's pairs of sums. `origin` is the row of the tile's first sum, and its
+    /// column in pairs.
+    pub(in crate::template) fn each_pair(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        epilogue: &Attached,
+        batch: Option<&Expr>,
+        origin: &[Expr; 2],
+        body: impl Fn(&mut Builder, TensorId, &Run, &Across) -> Result<()>,
+    ) -> Result<()> {
+        let four = Expr::from(4);
+        let (row, pair) = (self.lane.div(&four), self.lane.rem(&four));
+        k.for_("j", 0..2 * self.own[1], 1, true, |k, j| {
+            let eights = self.at[1].clone() * (2 * self.own[1]) + Expr::from(j);
+            let column = origin[1].clone() + eights * 4 + &pair;
+            let across = epilogue.across(k, &column, 2, self.one)?;
+            k.for_("i", 0..self.own[0], 1, true, |k, i| {
+                let sums = k.index(acc, "sums", [i, j])?;
+                for half in 0..2 {
+                    let sixteens = self.at[0].clone() * self.own[0] + Expr::from(i);
+                    let row = origin[0].clone() + sixteens * 16 + &row + 8 * half;
+                    let run = Run { batch: batch.cloned(), row, column: column.clone(), n: 2 };
+                    let sums = k.index(sums, "pair", [half])?;
+                    body(k, sums, &run, &across)?;
+                }
+                Ok(())
+            })
+        })
+    }
+}

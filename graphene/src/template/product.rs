@@ -1,0 +1,182 @@
+//! What templates of matrix products have in common: what is computed, of which tensors, and in
+//! which order blocks walk over the tiles of the result.
+
+use super::epilogue::{Attached, Epilogue};
+use crate::build::Builder;
+use crate::error::Result;
+use crate::index::{Expr, Var};
+use crate::kernel::TensorId;
+use crate::tensor::{Scalar, Shape, View};
+
+/// `C[m,n] = f(A[m,k]·B[k,n] + …)`: what is computed, however a template does it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Product {
+    /// The type of A and B; products accumulate in single precision.
+    pub scalar: Scalar,
+    /// Whether A is column-major, that is, M is contiguous.
+    pub a_transposed: bool,
+    /// Whether B is row-major, that is, N is contiguous; otherwise K is, as in a linear layer's
+    /// weights.
+    pub b_transposed: bool,
+    /// Whether there is a batch of products: operands and results of two dimensions have one more,
+    /// outermost.
+    pub batched: bool,
+    /// How many products are added, each of its own A, B and K: two in a cell of an LSTM (Graphene,
+    /// Figure 12).
+    pub terms: usize,
+    /// What becomes of the sums.
+    pub epilogue: Epilogue,
+}
+
+/// How operands and results move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Edges {
+    /// By tensor copies, or several elements at a time: every row starts at a multiple of 16 bytes.
+    Bulk,
+    /// By predicated moves of single elements, into the same tiles: any sizes.
+    Moves,
+}
+
+impl Default for Product {
+    fn default() -> Product {
+        Product {
+            scalar: Scalar::F16,
+            a_transposed: false,
+            b_transposed: false,
+            batched: false,
+            terms: 1,
+            epilogue: Epilogue::default(),
+        }
+    }
+}
+
+/// A kernel's tensors and sizes.
+pub(super) struct Declared {
+    pub(super) m: Expr,
+    pub(super) n: Expr,
+    pub(super) batch: Option<Expr>,
+    pub(super) terms: Vec<Term>,
+    pub(super) epilogue: Attached,
+}
+
+/// One of the products that are added.
+pub(super) struct Term {
+    pub(super) a: TensorId,
+    pub(super) b: TensorId,
+    pub(super) depth: Expr,
+}
+
+impl Product {
+    /// Declares the symbols M, N, a K for each term (K, K_2, …) and that of products if batched; then
+    /// the parameters.
+    pub(super) fn declare(&self, k: &mut Builder, edges: Edges) -> Result<Declared> {
+        let (m, n) = (k.symbol("M")?, k.symbol("N")?);
+        let depths: Vec<Var> = (0..self.terms).map(|_| k.symbol("K")).collect::<Result<_>>()?;
+        let batch = if self.batched { Some(k.symbol("batch")?) } else { None };
+        let mut terms = Vec::new();
+        for depth in &depths {
+            let a = matrix(batch.as_ref(), &m, depth, self.a_transposed);
+            let a = k.param("A", a, self.scalar)?;
+            let b = matrix(batch.as_ref(), depth, &n, !self.b_transposed);
+            let b = k.param("B", b, self.scalar)?;
+            terms.push(Term { a, b, depth: depth.into() });
+        }
+        let epilogue = self.epilogue.attach(k, [&m, &n], batch.as_ref(), self.scalar, edges)?;
+        Ok(Declared { m: m.into(), n: n.into(), batch: batch.map(Expr::from), terms, epilogue })
+    }
+}
+
+impl Declared {
+    /// What the kernel reads.
+    pub(super) fn ins(&self) -> Vec<TensorId> {
+        let matrices = self.terms.iter().flat_map(|term| [term.a, term.b]);
+        matrices.chain(self.epilogue.ins()).collect()
+    }
+
+    /// Steps of `depth` along each term's K.
+    pub(super) fn steps(&self, depth: i64) -> Vec<Expr> {
+        self.terms.iter().map(|term| term.depth.ceil_div(&Expr::from(depth))).collect()
+    }
+}
+
+/// The tiles of the result, and the order in which they are walked: product by product, in bands of
+/// rows, down the columns of a band.
+pub(super) struct Walk {
+    pub(super) tiles_m: Expr,
+    pub(super) tiles_n: Expr,
+    pub(super) batch: Option<Expr>,
+    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
+    pub(super) raster: i64,
+}
+
+/// A tile of the result: its place in the batch, and its row and column in tiles.
+pub(super) struct Place {
+    pub(super) batch: Option<Expr>,
+    pub(super) m: Expr,
+    pub(super) n: Expr,
+}
+
+impl Walk {
+    pub(super) fn new(declared: &Declared, [rows, columns]: [i64; 2], raster: i64) -> Walk {
+        let tiles = |extent: &Expr, size: i64| extent.ceil_div(&Expr::from(size));
+        Walk {
+            tiles_m: tiles(&declared.m, rows),
+            tiles_n: tiles(&declared.n, columns),
+            batch: declared.batch.clone(),
+            raster,
+        }
+    }
+
+    /// How many tiles there are.
+    pub(super) fn count(&self) -> Expr {
+        let products = self.batch.clone().unwrap_or(Expr::from(1));
+        self.tiles_m.clone() * &self.tiles_n * products
+    }
+
+    /// The `t`-th tile.
+    pub(super) fn place(&self, k: &mut Builder, t: &Var) -> Result<Place> {
+        let mut t = Expr::from(t);
+        let mut batch = None;
+        if self.batch.is_some() {
+            let of_one = self.tiles_m.clone() * &self.tiles_n;
+            batch = Some(Expr::from(k.let_("product", t.div(&of_one))?));
+            t = k.let_("tile", t.rem(&of_one))?.into();
+        }
+        let band_size = self.tiles_n.clone() * self.raster;
+        let band = Expr::from(k.let_("band", t.div(&band_size))?);
+        let left = self.tiles_m.clone() - band.clone() * self.raster;
+        let height = left.min(Expr::from(self.raster)).max(Expr::from(1));
+        let height = Expr::from(k.let_("height", height)?);
+        let within = Expr::from(k.let_("within", t.rem(&band_size))?);
+        let m = k.let_("m", band * self.raster + within.rem(&height))?;
+        let n = k.let_("n", within.div(&height))?;
+        Ok(Place { batch, m: m.into(), n: n.into() })
+    }
+}
+
+impl Place {
+    /// Coordinates within a tensor that may be batched.
+    pub(super) fn at(&self, row: Expr, column: Expr) -> Vec<Expr> {
+        self.batch.iter().cloned().chain([row, column]).collect()
+    }
+}
+
+pub(super) fn leaf(size: i64, stride: i64) -> Shape {
+    Shape::of(size, stride)
+}
+
+/// One dimension, contiguous.
+pub(super) fn line(size: impl Into<Expr>) -> View {
+    View::buffer(&[Shape::of(size, 1)])
+}
+
+/// Rows and columns, maybe of a batch; `transposed`: columns are contiguous.
+pub(super) fn matrix(batch: Option<&Var>, rows: &Var, columns: &Var, transposed: bool) -> View {
+    let (rows, columns) = (Expr::from(rows), Expr::from(columns));
+    let one = Expr::from(1);
+    let strides = if transposed { (one, rows.clone()) } else { (columns.clone(), one) };
+    let size = rows.clone() * &columns;
+    let batch = batch.map(|batch| Shape::of(batch, size));
+    let dims = [Shape::Leaf(rows, strides.0), Shape::Leaf(columns, strides.1)];
+    View::buffer(&batch.into_iter().chain(dims).collect::<Vec<_>>())
+}

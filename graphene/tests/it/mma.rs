@@ -1,0 +1,83 @@
+//! Products by single warps' tensor-core instructions: right within the bound that their arithmetic
+//! implies, clean in any order of warps, for every parameter.
+
+use graphene_ir::arch::Arch;
+use graphene_ir::emit::emit;
+use graphene_ir::kernel::Unary;
+use graphene_ir::template::mma::Mma;
+use graphene_ir::template::product::{Edges, Product};
+use graphene_ir::tensor::Scalar;
+
+use crate::products::{Sizes, check_product, check_text, layer, two_results};
+
+fn small() -> Mma {
+    Mma { tile: [32, 32], depth: 32, warps: 2, stages: 3, raster: 2, ..Mma::default() }
+}
+
+/// All parameters that this file tries; each with sizes, and in how many random orders.
+fn rows() -> Vec<(Mma, Sizes, u64)> {
+    let plain = Product::default;
+    let moves = Mma { edges: Edges::Moves, ..small() };
+    let deep = Sizes { k: [40, 72], ..Sizes::of([40, 40, 0], 1) };
+    let mut rows = vec![
+        (small(), Sizes::of([32, 32, 32], 1), 3),
+        (small(), Sizes::of([40, 72, 136], 1), 3),
+        (small(), Sizes::of([1, 8, 8], 1), 1),
+        (small(), Sizes::of([33, 40, 0], 1), 1),
+        (Mma { warps: 1, stages: 2, ..small() }, Sizes::of([40, 40, 200], 1), 2),
+        (Mma { warps: 4, stages: 4, depth: 64, ..small() }, Sizes::of([40, 40, 264], 1), 5),
+        (Mma { tile: [64, 48], warps: 4, ..small() }, Sizes::of([72, 104, 72], 1), 2),
+        (Mma { tile: [16, 96], depth: 16, warps: 2, ..small() }, Sizes::of([33, 104, 40], 1), 1),
+        (Mma { arch: Arch::Sm90a, ..small() }, Sizes::of([40, 40, 40], 1), 1),
+        (Mma::default(), Sizes::of([136, 136, 104], 1), 0),
+        (Mma { product: Product { terms: 2, ..plain() }, ..small() }, deep, 2),
+        (Mma { product: Product { terms: 2, ..plain() }, ..moves.clone() }, deep, 1),
+        (moves.clone(), Sizes::of([1, 1, 1], 1), 1),
+        (moves.clone(), Sizes::of([37, 43, 71], 1), 2),
+    ];
+    let batched = Sizes { batch: 3, ..Sizes::of([40, 24, 40], 1) };
+    let odd = Sizes { batch: 2, ..Sizes::of([35, 37, 41], 1) };
+    for scalar in [Scalar::F16, Scalar::Bf16, Scalar::F32] {
+        for (a_transposed, b_transposed) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let product = Product { scalar, a_transposed, b_transposed, ..plain() };
+            let with = |edges, product: Product| Mma { edges, product, ..small() };
+            let batch = Product { batched: true, epilogue: layer(), ..product.clone() };
+            let several = Product { epilogue: two_results(), ..product.clone() };
+            rows.extend([
+                (with(Edges::Bulk, product.clone()), Sizes::of([40, 40, 72], 1), 1),
+                (with(Edges::Bulk, batch.clone()), batched, 1),
+                (with(Edges::Moves, batch), odd, 1),
+                (with(Edges::Bulk, several.clone()), Sizes::of([48, 40, 24], 1), 0),
+                (with(Edges::Moves, several), Sizes::of([33, 41, 23], 1), 0),
+                (
+                    Mma { tile: [64, 64], warps: 4, product, ..small() },
+                    Sizes::of([72, 72, 40], 1),
+                    1,
+                ),
+            ]);
+        }
+    }
+    rows
+}
+
+#[test]
+fn mma_kernels_verify_read_back_and_become_cuda() {
+    for (mma, ..) in rows() {
+        let kernel = mma.kernel().unwrap();
+        check_text(&format!("{mma:?}"), &kernel);
+        assert!(emit(&kernel).unwrap().source.contains("mma.sync"), "{mma:?}");
+    }
+}
+
+#[test]
+fn mma_products_are_right_in_any_order_and_free_of_bank_conflicts() {
+    for (mma, sizes, random_orders) in rows() {
+        let (name, kernel) = (format!("{mma:?}"), mma.kernel().unwrap());
+        let single = mma.product.scalar == Scalar::F32;
+        let seen = |x| if single { Unary::Tf32.value(x) } else { x };
+        let outcome = check_product(&name, &mma.product, &kernel, sizes, random_orders, seen);
+        assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
+    }
+}

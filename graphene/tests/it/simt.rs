@@ -1,0 +1,65 @@
+//! Products in single precision by threads' own multiply-adds: right within the bound that their
+//! arithmetic implies, clean in any order of warps, for every parameter.
+
+use graphene_ir::emit::emit;
+use graphene_ir::template::product::{Edges, Product};
+use graphene_ir::template::simt::Simt;
+use graphene_ir::tensor::Scalar;
+
+use crate::products::{Sizes, check_product, check_text, layer, two_results};
+
+fn small() -> Simt {
+    Simt { tile: [32, 32], thread: [4, 4], depth: 8, warps: 2, stages: 2, ..Simt::default() }
+}
+
+/// All parameters that this file tries; each with sizes, and in how many random orders.
+fn rows() -> Vec<(Simt, Sizes, u64)> {
+    let plain = small().product;
+    let deep = Sizes { k: [12, 20], ..Sizes::of([36, 36, 0], 1) };
+    let mut rows = vec![
+        (small(), Sizes::of([32, 32, 32], 1), 3),
+        (small(), Sizes::of([36, 68, 28], 1), 3),
+        (small(), Sizes::of([33, 36, 0], 1), 1),
+        (Simt { stages: 4, ..small() }, Sizes::of([4, 36, 100], 1), 2),
+        (Simt { thread: [4, 8], tile: [64, 64], warps: 4, ..small() }, deep, 2),
+        (Simt::default(), Sizes::of([132, 68, 36], 1), 0),
+        (Simt { product: Product { terms: 2, ..plain.clone() }, ..small() }, deep, 2),
+    ];
+    let batched = Sizes { batch: 3, ..Sizes::of([36, 20, 12], 1) };
+    let odd = Sizes { batch: 2, ..Sizes::of([35, 37, 13], 1) };
+    for (a_transposed, b_transposed) in [(false, false), (false, true), (true, false), (true, true)]
+    {
+        let product = Product { a_transposed, b_transposed, ..plain.clone() };
+        let with = |edges, product: Product| Simt { edges, product, ..small() };
+        let batch = Product { batched: true, epilogue: layer(), ..product.clone() };
+        let mut several = Product { epilogue: two_results(), ..product.clone() };
+        several.epilogue.outputs[0] = Some(Scalar::Bf16);
+        rows.extend([
+            (with(Edges::Bulk, product.clone()), Sizes::of([40, 40, 20], 1), 1),
+            (with(Edges::Bulk, batch.clone()), batched, 1),
+            (with(Edges::Moves, batch), odd, 1),
+            (with(Edges::Bulk, several.clone()), Sizes::of([48, 40, 8], 1), 0),
+            (with(Edges::Moves, several), Sizes::of([33, 41, 7], 1), 0),
+            (Simt { product, ..Simt::default() }, Sizes::of([132, 132, 20], 1), 0),
+        ]);
+    }
+    rows
+}
+
+#[test]
+fn simt_kernels_verify_read_back_and_become_cuda() {
+    for (simt, ..) in rows() {
+        let kernel = simt.kernel().unwrap();
+        check_text(&format!("{simt:?}"), &kernel);
+        assert!(emit(&kernel).unwrap().source.contains("__fmaf_rn"), "{simt:?}");
+    }
+}
+
+#[test]
+fn simt_products_are_right_in_any_order_and_free_of_bank_conflicts() {
+    for (simt, sizes, random_orders) in rows() {
+        let (name, kernel) = (format!("{simt:?}"), simt.kernel().unwrap());
+        let outcome = check_product(&name, &simt.product, &kernel, sizes, random_orders, |x| x);
+        assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
+    }
+}
