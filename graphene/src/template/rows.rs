@@ -114,17 +114,23 @@ impl Default for Rows {
 }
 
 impl Rows {
-    /// The team and the vectors it holds for this many columns: short rows a part of a warp, up to
-    /// four vectors for each thread, then more threads, up to 512.
+    /// The team and the vectors it holds for this many columns, as measured on Hopper: as long as
+    /// three vectors a lane do, a warp or part of one; then 128 threads, and more from four vectors
+    /// a thread on.
     #[must_use]
     pub fn fitting(self, columns: i64) -> Rows {
-        let vectors = (columns + self.vector - 1) / self.vector;
-        let threads = ((vectors / 4).clamp(1, 512) as u64).next_power_of_two() as i64;
-        let held = (vectors + threads - 1) / threads;
-        let teams = (128 / threads).max(1);
+        let ceil = |a: i64, b: i64| (a + b - 1) / b;
+        let vectors = ceil(columns, self.vector).max(1);
+        let threads = match vectors {
+            ..=32 => (vectors as u64).next_power_of_two() as i64,
+            33..=96 => 32,
+            97..=512 => 128,
+            _ => (ceil(vectors, 4 * 32) * 32).min(512),
+        };
+        let teams = if threads <= 32 { 128 / threads } else { 1 };
+        let held = ceil(vectors, threads);
         // So many, and what they are computed from, fit the registers of a thread.
         let held = if held * self.vector <= 32 { Some(held) } else { None };
-        let threads = if held.is_none() { 512 } else { threads };
         Rows { threads, teams, held, ..self }
     }
 
