@@ -492,20 +492,25 @@ fn red_global() -> Result<Kernel> {
     )
 }
 
-/// The blocks of a grid fold what they read into the same eight sums.
+/// The threads of two warps fold what they read into eight sums, which the first eight have set
+/// before.
 fn red_global_float() -> Result<Kernel> {
     parse(
         "kernel red_global_float sm_70 ()
 %in:[64:1].fp32.GL
 %sum:[8:1].fp32.GL
-#grid:[2:1].block
-#block:[32:1].thread
+#grid:[1:1].block
+#block:[64:1].thread
 %sum <- Spec<<<#grid,#block>>>(%in) {
   #one:[].thread = #block.scalar()
-  @b = #grid.indices()
   @t = #block.indices()
   %r:[].fp32.RF
-  %r <- Move<<<#grid,#one>>>(%in[32*@b + @t])
+  role #block[0..8] {
+    %r <- Init<3><<<#grid,#one>>>()
+    %sum[@t] <- Move<<<#grid,#one>>>(%r)
+  }
+  Sync<<<#grid,#block>>>()
+  %r <- Move<<<#grid,#one>>>(%in[@t])
   %sum[@t%8] <- Reduction<+><<<#grid,#one>>>(%r)
 }",
     )
