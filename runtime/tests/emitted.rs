@@ -163,7 +163,7 @@ fn products(trials: &mut Vec<Trial>, name: &str, product: &Product) {
     for (edges, suffix) in [(Edges::Bulk, ""), (Edges::Moves, "_moves")] {
         let single = Product { scalar: Scalar::F32, ..product.clone() };
         let mma = Mma { product: product.clone(), edges, ..Mma::default() };
-        let tf32 = Mma { product: single.clone(), ..mma.clone() };
+        let tf32 = Mma { product: single.clone(), stages: 3, ..mma.clone() };
         let simt = Simt { product: single, edges, ..Simt::default() };
         let ampere = |arch| arch >= Arch::Sm80;
         let name_of = |template: &str| format!("{template}_{name}{suffix}");

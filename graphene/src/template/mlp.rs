@@ -152,11 +152,14 @@ impl Mlp {
         if self.depth < 16 || self.depth % 16 != 0 || self.width % self.depth != 0 {
             return refuse("a stage's depth is a multiple of 16, and divides the width");
         }
-        if self.arch < Arch::Sm80 || self.stages < 2 || self.rows < 1 {
-            return refuse("two stages at least, on sm_80 or newer");
+        if self.arch < Arch::Sm80 || self.stages < 2 || !(1..=32).contains(&self.warps) {
+            return refuse("two stages at least, a block of 1 to 32 warps, of sm_80 or newer");
         }
         if [&self.hidden, &self.last].iter().any(|f| f.inputs() > 2 || f.outputs().len() != 1) {
             return refuse("a layer's function is of a sum and a bias");
+        }
+        if self.rows < 16 {
+            return refuse("a block has 16 rows at least");
         }
         if !in_registers(self.rows * self.width, 32 * self.warps) {
             return refuse("a thread has too many sums");

@@ -65,13 +65,13 @@ impl Mma {
     /// # Errors
     /// [`Error::Kernel`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
+        self.check()?;
         let threads = 32 * self.warps;
         let mut sides = Side::both(&self.product, self.tile, self.depth, 16);
         for side in &mut sides {
             side.chunk = Fragments::chunk(side.scalar, side.transposed);
             side.check(self.edges)?;
         }
-        self.check()?;
         let mut k = Builder::new("mma", self.arch);
         let declared = self.product.declare(&mut k, self.edges)?;
         let walk = Walk::new(&declared, self.tile, self.raster);
@@ -104,10 +104,14 @@ impl Mma {
 
     fn check(&self) -> Result<()> {
         let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.arch < Arch::Sm80 || self.depth % 16 != 0 || self.stages < 2 || self.raster < 1 {
-            return refuse(
-                "stages of a depth of 16 times a number, two at least, on sm_80 or newer",
-            );
+        if self.depth < 16 || self.depth % 16 != 0 || self.stages < 2 {
+            return refuse("two stages at least, of a depth of 16, 32, …");
+        }
+        if self.arch < Arch::Sm80 || self.raster < 1 || !(1..=32).contains(&self.warps) {
+            return refuse("a band has a row, a block 1 to 32 warps, of sm_80 or newer");
+        }
+        if self.tile.iter().any(|size| *size < 16) {
+            return refuse("a tile has 16 rows and columns at least");
         }
         if !in_registers(self.tile[0] * self.tile[1], 32 * self.warps) {
             return refuse("a thread has too many sums");

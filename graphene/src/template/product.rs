@@ -3,7 +3,7 @@
 
 use super::epilogue::{Attached, Epilogue};
 use crate::build::Builder;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
 use crate::kernel::TensorId;
 use crate::tensor::{Scalar, Shape, View};
@@ -70,6 +70,9 @@ impl Product {
     /// Declares the symbols M, N, a K for each term (K, K_2, …) and that of products if batched; then
     /// the parameters.
     pub(super) fn declare(&self, k: &mut Builder, edges: Edges) -> Result<Declared> {
+        if self.terms < 1 {
+            return Err(Error::Kernel(format!("a product of no term: {self:?}")));
+        }
         let (m, n) = (k.symbol("M")?, k.symbol("N")?);
         let depths: Vec<Var> = (0..self.terms).map(|_| k.symbol("K")).collect::<Result<_>>()?;
         let batch = if self.batched { Some(k.symbol("batch")?) } else { None };

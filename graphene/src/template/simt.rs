@@ -117,13 +117,17 @@ impl Simt {
         if self.product.scalar != Scalar::F32 {
             return refuse("operands are in single precision");
         }
-        if self.arch < Arch::Sm80 || self.depth % WIDE != 0 || self.stages < 2 || self.raster < 1 {
-            return refuse(
-                "stages of a depth of 4 times a number, two at least, on sm_80 or newer",
-            );
+        if self.depth < WIDE || self.depth % WIDE != 0 || self.stages < 2 {
+            return refuse("two stages at least, of a depth of 4, 8, …");
+        }
+        if self.arch < Arch::Sm80 || self.raster < 1 || !(1..=32).contains(&self.warps) {
+            return refuse("a band has a row, a block 1 to 32 warps, of sm_80 or newer");
         }
         let [rows, columns] = self.thread;
-        if rows < 1 || columns < 1 || rows % WIDE != 0 || columns % WIDE != 0 {
+        if self.thread.iter().chain(&self.tile).any(|size| *size < WIDE)
+            || rows % WIDE != 0
+            || columns % WIDE != 0
+        {
             return refuse("a thread has fours of rows and columns");
         }
         if !in_registers(self.tile[0] * self.tile[1], 32 * self.warps) {

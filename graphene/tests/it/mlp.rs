@@ -114,3 +114,20 @@ fn layers_follow_each_other_in_one_kernel() {
     check(&Mlp::default(), 70, 2, 0);
     check(&Mlp { width: 256, warps: 8, transposed: true, ..Mlp::default() }, 3, 2, 0);
 }
+
+#[test]
+fn mlp_parameters_that_no_kernel_has_are_refused() {
+    for mlp in [
+        Mlp { width: 0, ..small() },
+        Mlp { width: 40, ..small() },
+        Mlp { width: 272, ..small() },
+        Mlp { depth: 0, ..small() },
+        Mlp { width: 48, depth: 32, ..small() },
+        Mlp { rows: 0, ..small() },
+        Mlp { warps: 0, ..small() },
+        Mlp { stages: 1, ..small() },
+        Mlp { hidden: Function::sum_of_three(), ..small() },
+    ] {
+        assert!(mlp.kernel().is_err(), "{mlp:?}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Products by single warps' tensor-core instructions: right within the bound that their arithmetic
 //! implies, clean in any order of warps, for every parameter.
 
+use expect_test::expect;
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
 use graphene_ir::kernel::Unary;
@@ -72,6 +73,24 @@ fn mma_kernels_verify_read_back_and_become_cuda() {
 }
 
 #[test]
+fn mma_parameters_that_no_kernel_has_are_refused() {
+    for mma in [
+        Mma { depth: 0, ..small() },
+        Mma { depth: 24, ..small() },
+        Mma { tile: [24, 32], ..small() },
+        Mma { tile: [0, 32], ..small() },
+        Mma { tile: [32, 32], warps: 3, ..small() },
+        Mma { warps: 0, ..small() },
+        Mma { stages: 1, ..small() },
+        Mma { arch: Arch::Sm75, ..small() },
+        Mma { tile: [256, 256], ..Mma::default() },
+        Mma { product: Product { terms: 0, ..Product::default() }, ..small() },
+    ] {
+        assert!(mma.kernel().is_err(), "{mma:?}");
+    }
+}
+
+#[test]
 fn mma_products_are_right_in_any_order_and_free_of_bank_conflicts() {
     for (mma, sizes, random_orders) in rows() {
         let (name, kernel) = (format!("{mma:?}"), mma.kernel().unwrap());
@@ -79,5 +98,32 @@ fn mma_products_are_right_in_any_order_and_free_of_bank_conflicts() {
         let seen = |x| if single { Unary::Tf32.value(x) } else { x };
         let outcome = check_product(&name, &mma.product, &kernel, sizes, random_orders, seen);
         assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
+    }
+}
+
+#[test]
+fn what_an_mma_kernel_asks_of_its_host() {
+    let product = Product { batched: true, epilogue: layer(), ..Product::default() };
+    for (edges, expected) in [
+        (
+            Edges::Bulk,
+            expect![[r#"
+            requires the pointer of %A to be a multiple of 16
+            requires the pointer of %B to be a multiple of 16
+            requires the pointer of %bias to be a multiple of 4
+            requires the pointer of %R to be a multiple of 4
+            requires the pointer of %C to be a multiple of 4
+            requires 2*@K*@M to be a multiple of 16
+            requires 2*@K to be a multiple of 16
+            requires 2*@K*@N to be a multiple of 16
+            requires 2*@M*@N to be a multiple of 4
+            requires 2*@N to be a multiple of 4"#]],
+        ),
+        (Edges::Moves, expect![[""]]),
+    ] {
+        let mma = Mma { product: product.clone(), edges, ..Mma::default() };
+        let launch = emit(&mma.kernel().unwrap()).unwrap().launch;
+        let conditions: Vec<String> = launch.conditions.iter().map(ToString::to_string).collect();
+        expected.assert_eq(&conditions.join("\n"));
     }
 }

@@ -48,10 +48,11 @@ pub(crate) fn mutants(kernel: &Kernel) -> Vec<Mutant> {
             add(change, edited(kernel, at, &edit).to_string());
         }
         if let Stmt::Allocate(id) = stmt
-            && kernel.tensor(*id).swizzle.is_some()
+            && let Some(swizzle) = kernel.tensor(*id).swizzle
         {
+            let (bits, base, shift) = (swizzle.bits() - 1, swizzle.base(), swizzle.shift());
             add("remove swizzle", reswizzled(kernel, *id, ""));
-            add("narrow swizzle", reswizzled(kernel, *id, ".S<2,4,3>"));
+            add("narrow swizzle", reswizzled(kernel, *id, &format!(".S<{bits},{base},{shift}>")));
         }
     }
     all
@@ -323,11 +324,12 @@ pub(crate) fn reswizzled(kernel: &Kernel, id: TensorId, with: &str) -> String {
     });
     let heads: Vec<String> =
         views.into_iter().map(|id| format!("%{}:", kernel.tensor_name(id))).collect();
-    let swizzle = ".S<3,4,3>";
+    let swizzle = kernel.tensor(id).swizzle.map(|swizzle| format!(".{swizzle}"));
+    let swizzle = swizzle.expect("only a swizzled tensor is given another swizzle");
     let text = kernel.to_string();
     let lines = text.lines().map(|line| {
         let own = heads.iter().any(|head| line.trim_start().starts_with(head));
-        if own { line.replace(swizzle, with) } else { line.to_owned() }
+        if own { line.replace(&swizzle, with) } else { line.to_owned() }
     });
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -56,6 +56,22 @@ fn simt_kernels_verify_read_back_and_become_cuda() {
 }
 
 #[test]
+fn simt_parameters_that_no_kernel_has_are_refused() {
+    for simt in [
+        Simt { depth: 0, ..small() },
+        Simt { depth: 6, ..small() },
+        Simt { tile: [48, 32], ..small() },
+        Simt { thread: [0, 4], ..small() },
+        Simt { thread: [4, 6], ..small() },
+        Simt { warps: 0, ..small() },
+        Simt { stages: 1, ..small() },
+        Simt { product: Product::default(), ..small() },
+    ] {
+        assert!(simt.kernel().is_err(), "{simt:?}");
+    }
+}
+
+#[test]
 fn simt_products_are_right_in_any_order_and_free_of_bank_conflicts() {
     for (simt, sizes, random_orders) in rows() {
         let (name, kernel) = (format!("{simt:?}"), simt.kernel().unwrap());
