@@ -347,7 +347,7 @@ impl Subject {
         let mut random = Random::new(3);
         let values: Vec<f64> = (0..65_521).map(|_| random.within(-64, 64) as f64 / 64.0).collect();
         let runs = sizes.iter().map(|&[m, n, k]| {
-            let symbols = [("M", m), ("N", n), ("K", k), ("blocks", 1)];
+            let symbols = [("M", m), ("N", n), ("K", k), ("L", n), ("blocks", 1)];
             inputs(&kernel, &symbols, |n, i| values[(10_007 * n + i) % 65_521])
         });
         let runs = runs.collect();
@@ -357,8 +357,6 @@ impl Subject {
     fn on(name: &'static str, kernel: Kernel, runs: Vec<Inputs>) -> Subject {
         assert_eq!(verify(&kernel), vec![]);
         let runs = runs.into_iter().map(|inputs| {
-            let symbols = [("M", m), ("N", n), ("K", k), ("L", n), ("blocks", 1)];
-            let inputs = inputs(&kernel, &symbols, |n, i| values[(10_007 * n + i) % 65_521]);
             let mut outputs = None;
             for seed in orders(ORDERS) {
                 let outcome = run(&kernel, &inputs, seed);
