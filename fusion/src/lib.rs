@@ -16,6 +16,7 @@ pub mod cost;
 mod cover;
 mod executor;
 pub mod groups;
+pub mod kernels;
 mod layout;
 mod legal;
 mod lower;

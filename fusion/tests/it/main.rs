@@ -4,6 +4,7 @@
 
 mod fixtures;
 mod groups;
+mod kernels;
 mod lowering;
 mod zoo;
 

@@ -1,0 +1,161 @@
+//! Kernels of steps: from what a step computes, and where its operands lie, to one of Graphene's templates with its
+//! parameters, and to what the launch gives it.
+//!
+//! A step is one launch of one kernel for each of its variants. Sizes and strides that depend on the model's symbols are
+//! symbols of the kernel; a [`Launch`] says which dims they are, so that a new shape needs no other kernel.
+//!
+//! | family | template | here |
+//! |---|---|---|
+//! | attention | [`template::fmha`](graphene_ir::template::fmha) | `kernels/attention.rs` |
+//! | matrix products | [`template::gemm`](graphene_ir::template::gemm), [`mma`](graphene_ir::template::mma), [`simt`](graphene_ir::template::simt) | `kernels/matmul.rs` |
+//! | normalisations, rows of tables | [`template::rows`](graphene_ir::template::rows) | `kernels/rows.rs` |
+//! | pointwise, copies | [`template::pointwise`](graphene_ir::template::pointwise) | `kernels/pointwise.rs` |
+//!
+//! `kernels/function.rs` makes [functions](graphene_ir::function) of what templates apply to elements.
+
+mod attention;
+mod function;
+mod matmul;
+mod operand;
+mod pointwise;
+mod rows;
+
+use crate::groups::Family;
+use crate::program::{Operand, Program, Step};
+use crate::view::View;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::ValueId;
+use graphene_ir::arch::Arch;
+use graphene_ir::kernel::Kernel;
+use graphene_ir::target::{Kind, Target};
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// A kernel that computes a step, and what it is launched with.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The values of the kernel's symbols, in their order.
+    pub symbols: Vec<Dim>,
+    /// What the kernel's parameters point to, in their order.
+    pub pointers: Vec<Pointer>,
+}
+
+/// What a parameter points to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pointer {
+    /// Which of the step's operands.
+    pub operand: StepOperand,
+    /// Elements of the operand's buffer before the first that the kernel sees.
+    pub offset: Dim,
+}
+
+/// An operand of a step, by its place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum StepOperand {
+    /// What it reads.
+    Input(usize),
+    /// What it writes.
+    Output(usize),
+}
+
+/// Why no template takes a step.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// There is no template for it.
+    #[error("no template for {0}")]
+    Operation(&'static str),
+    /// Templates do not compute with these elements.
+    #[error("no template computes with {0}")]
+    Elements(DType),
+    /// Templates compute in single precision, which does not hold all integers.
+    #[error("arithmetic on integers")]
+    Integers,
+    /// Operands lie as no template takes them.
+    #[error("{0}")]
+    Layout(&'static str),
+    /// The parameters are none of the template's.
+    #[error(transparent)]
+    Template(#[from] graphene_ir::Error),
+}
+
+/// A step that templates are asked for: its operands with the types of their elements.
+struct Site<'a> {
+    program: &'a Program,
+    step: &'a Step,
+    target: &'a Target,
+    arch: Arch,
+}
+
+/// The launches of a step, one for each of its variants.
+///
+/// # Errors
+/// [`Refusal`], for what the library executor has to run.
+pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<Launch>, Refusal> {
+    let arch = arch(target).ok_or(Refusal::Operation("this target"))?;
+    let site = Site { program, step, target, arch };
+    match step.family {
+        Family::Pointwise | Family::Copy => Ok(vec![pointwise::launch(&site)?]),
+        Family::Normalization | Family::Gather => Ok(vec![rows::launch(&site)?]),
+        Family::MatMul => matmul::launches(&site),
+        Family::Fmha => Ok(vec![attention::launch(&site)?]),
+        Family::View
+        | Family::Mlp
+        | Family::Reduction
+        | Family::Convolution
+        | Family::Recurrent
+        | Family::Control => Err(Refusal::Operation(step.family.name())),
+    }
+}
+
+impl Site<'_> {
+    /// An operand's type, and how it is seen.
+    fn operand(&self, operand: StepOperand) -> Result<(Scalar, &View), Refusal> {
+        let Operand { buffer, view } = match operand {
+            StepOperand::Input(number) => &self.step.inputs[number],
+            StepOperand::Output(number) => &self.step.outputs[number],
+        };
+        Ok((scalar(self.program.buffers()[buffer.index()].dtype)?, view))
+    }
+
+    /// The operand that an input of the body is.
+    fn input(&self, value: ValueId) -> Option<StepOperand> {
+        let inputs = self.step.body.inputs();
+        inputs.iter().position(|id| id.value() == value).map(StepOperand::Input)
+    }
+
+    /// The launch of a kernel whose symbols are these dims, by their names.
+    fn launch(
+        &self,
+        kernel: Kernel,
+        dims: &BTreeMap<String, Dim>,
+        pointers: Vec<Pointer>,
+    ) -> Launch {
+        let symbols = kernel.symbols.iter().map(|symbol| {
+            dims.get(symbol.name()).expect("a template says which symbols it has").clone()
+        });
+        Launch { symbols: symbols.collect(), kernel, pointers }
+    }
+}
+
+fn arch(target: &Target) -> Option<Arch> {
+    match target.kind {
+        Kind::Cpu => None,
+        Kind::Cuda { .. } => target.name().parse().ok(),
+    }
+}
+
+fn scalar(dtype: DType) -> Result<Scalar, Refusal> {
+    match dtype {
+        DType::F32 => Ok(Scalar::F32),
+        DType::F16 => Ok(Scalar::F16),
+        DType::BF16 => Ok(Scalar::Bf16),
+        DType::I32 => Ok(Scalar::I32),
+        DType::I64 => Ok(Scalar::I64),
+        DType::U32 => Ok(Scalar::U32),
+        DType::U8 | DType::Bool => Ok(Scalar::U8),
+        other => Err(Refusal::Elements(other)),
+    }
+}

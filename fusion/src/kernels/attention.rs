@@ -1,0 +1,127 @@
+//! Attention: one kernel, whose operands are read as they lie.
+
+use super::{Launch, Pointer, Refusal, Site, StepOperand};
+use crate::view::View;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::op::{AttentionAttrs, Op};
+use graphene_ir::arch::Arch;
+use graphene_ir::kernel::Number;
+use graphene_ir::template::fmha::{Fmha, Mask};
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// Bytes at a multiple of which rows must begin that tensor copies bring.
+const ALIGN: i64 = 16;
+
+/// The launch of a step that is one attention.
+pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
+    let body = &site.step.body;
+    let mut operations = body.nodes().filter(|(_, node)| !matches!(node.op(), Op::Input));
+    let (Some((_, node)), None) = (operations.next(), operations.next()) else {
+        return Err(Refusal::Operation("attention with other operations"));
+    };
+    let Op::Attention(attrs) = node.op() else {
+        return Err(Refusal::Operation(node.op().name()));
+    };
+    if site.arch != Arch::Sm90a {
+        return Err(Refusal::Operation("attention on this target"));
+    }
+    let input = |place: usize| site.input(node.inputs().get(place).copied().flatten()?);
+    let read = |place| input(place).ok_or(Refusal::Operation("attention of what it makes itself"));
+    let operands = [read(0)?, read(1)?, read(2)?, StepOperand::Output(0)];
+    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let mut sizes = Vec::with_capacity(operands.len());
+    for (operand, name) in operands.into_iter().zip(["q", "k", "v", "o"]) {
+        let (scalar, view) = site.operand(operand)?;
+        sizes.push(rows(scalar, view, name, &mut dims)?);
+    }
+    let [q, k, v, _] = &sizes[..] else { unreachable!("there are four operands") };
+    let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("a head of unknown size"));
+    let fmha = Fmha {
+        scalar: site.operand(operands[0])?.0,
+        head_dim: known(&q[3])?,
+        value_dim: known(&v[3])?,
+        scale: Number(f64::from(attrs.scale)),
+        softcap: softcap(attrs),
+        causal: attrs.causal,
+        guarded: attrs.guarded,
+        ..Fmha::default()
+    };
+    let mut pointers: Vec<StepOperand> = operands.to_vec();
+    let mut mask = Mask::None;
+    if let Some(operand) = input(3) {
+        let shape = [&q[0], &q[1], &q[2], &k[2]].map(Clone::clone);
+        mask = mask_of(site, operand, &shape, &mut dims)?;
+        pointers.push(operand);
+    }
+    let fmha = Fmha { mask, ..fmha };
+    for (name, size) in [
+        ("batch", &q[0]),
+        ("heads", &q[1]),
+        ("kv_heads", &k[1]),
+        ("queries", &q[2]),
+        ("keys", &k[2]),
+    ] {
+        dims.insert(name.to_owned(), size.clone());
+    }
+    let tiles = q[2].ceil_div(&Dim::from(fmha.rows())).unwrap_or_else(|_| q[2].clone());
+    let blocks = &(&tiles * &q[0]) * &q[1];
+    let cores = Dim::from(i64::from(site.target.cores));
+    dims.insert("blocks".to_owned(), blocks.minimum(&cores).maximum(&Dim::from(1)));
+    let pointers = pointers
+        .into_iter()
+        .map(|operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
+    let pointers = pointers.collect::<Result<_, Refusal>>()?;
+    Ok(site.launch(fmha.kernel()?, &dims, pointers))
+}
+
+fn softcap(attrs: &AttentionAttrs) -> Option<Number> {
+    (attrs.softcap != 0.0).then(|| Number(f64::from(attrs.softcap)))
+}
+
+/// The sizes of `[batch, heads, rows, dim]`; strides are symbols of these names. Rows that tensor copies bring begin at
+/// multiples of 16 bytes.
+fn rows(
+    scalar: Scalar,
+    view: &View,
+    name: &str,
+    dims: &mut BTreeMap<String, Dim>,
+) -> Result<Vec<Dim>, Refusal> {
+    let [batch, head, row, element] = &view.modes[..] else {
+        return Err(Refusal::Layout("attention of other ranks"));
+    };
+    let unit = Dim::from(ALIGN / scalar.bytes());
+    let outer = [("batch", batch), ("head", head), ("row", row)];
+    let begin = outer.iter().map(|(_, mode)| &mode.stride).chain([&view.offset]);
+    if element.stride != 1 || begin.clone().any(|dim| dim.exact_div(&unit).is_none()) {
+        return Err(Refusal::Layout("rows that do not begin at multiples of 16 bytes"));
+    }
+    for (of, mode) in outer {
+        dims.insert(format!("{name}_{of}"), mode.stride.clone());
+    }
+    Ok(view.shape())
+}
+
+/// How the template reads a mask that broadcasts to this shape.
+fn mask_of(
+    site: &Site<'_>,
+    operand: StepOperand,
+    shape: &[Dim],
+    dims: &mut BTreeMap<String, Dim>,
+) -> Result<Mask, Refusal> {
+    let (scalar, view) = site.operand(operand)?;
+    let view = view.expand(shape).ok_or(Refusal::Layout("a mask that repeats by a symbol"))?;
+    let [batch, head, row, key] = &view.modes[..] else {
+        return Err(Refusal::Layout("a mask of another rank"));
+    };
+    if key.stride != 1 {
+        return Err(Refusal::Layout("a mask whose keys are not contiguous"));
+    }
+    dims.insert("mask_batch".to_owned(), batch.stride.clone());
+    if head.stride == 0 && row.stride == 0 {
+        return Ok(Mask::PerKey(scalar));
+    }
+    dims.insert("mask_head".to_owned(), head.stride.clone());
+    dims.insert("mask_row".to_owned(), row.stride.clone());
+    Ok(Mask::Dense(scalar))
+}

@@ -1,0 +1,320 @@
+//! Functions of elements, from pointwise operations.
+//!
+//! Templates compute in single precision, whatever the types of a model's values are; what a model rounds itself, by a
+//! cast, is rounded. Integers are taken where single precision gives what integers would: conversions, and comparisons
+//! with numbers that it holds. Booleans are 0 and 1.
+
+use super::{Refusal, scalar};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::tensor::Tensor;
+use graphene_ir::function::Function;
+use graphene_ir::kernel::{Binary as Of2, Unary as Of1};
+use half::{bf16, f16};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Integers up to this magnitude are exact in single precision.
+const EXACT: f64 = 16_777_216.0;
+
+/// The function that gives some values of a body from others: `input` says which of the function's inputs a value is.
+///
+/// # Errors
+/// [`Refusal`] if it is made of something that is not pointwise, or not exact enough.
+pub(super) fn function(
+    body: &Graph,
+    outputs: &[ValueId],
+    input: &dyn Fn(ValueId) -> Option<usize>,
+) -> Result<Function, Refusal> {
+    let mut made = Making { body, input, known: BTreeMap::new() };
+    let parts = outputs.iter().map(|&value| made.value(value));
+    Ok(Function::all(parts.collect::<Result<Vec<_>, _>>()?))
+}
+
+/// What a walk from values to what they are made of does at a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Walk {
+    /// Goes on to its operands.
+    On,
+    /// Finds it.
+    Found,
+    /// Leaves it.
+    Stop,
+}
+
+/// What some values are made of, in the body's order: its inputs, and what `walk` finds.
+pub(super) fn leaves(
+    body: &Graph,
+    values: &[ValueId],
+    walk: &dyn Fn(ValueId) -> Walk,
+) -> Vec<ValueId> {
+    let mut pending: Vec<ValueId> = values.to_vec();
+    let (mut seen, mut leaves) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(value) = pending.pop() {
+        if !seen.insert(value) {
+            continue;
+        }
+        let node = body.node(value.node);
+        match (walk(value), node.op()) {
+            (Walk::Stop, _) => {}
+            (Walk::Found, _) | (Walk::On, Op::Input) => drop(leaves.insert(value)),
+            (Walk::On, _) => pending.extend(node.inputs().iter().flatten()),
+        }
+    }
+    leaves.into_iter().collect()
+}
+
+struct Making<'a> {
+    body: &'a Graph,
+    input: &'a dyn Fn(ValueId) -> Option<usize>,
+    known: BTreeMap<ValueId, Function>,
+}
+
+impl Making<'_> {
+    fn value(&mut self, value: ValueId) -> Result<Function, Refusal> {
+        if let Some(known) = self.known.get(&value) {
+            return Ok(known.clone());
+        }
+        let made = match (self.input)(value) {
+            Some(input) => Function::input(input),
+            None => self.made(value)?,
+        };
+        self.known.insert(value, made.clone());
+        Ok(made)
+    }
+
+    fn made(&mut self, value: ValueId) -> Result<Function, Refusal> {
+        let node = self.body.node(value.node);
+        let op = node.op();
+        if let Op::Constant(tensor) = op {
+            return constant(tensor);
+        }
+        let operands: Vec<ValueId> = node.inputs().iter().flatten().copied().collect();
+        let types: Vec<DType> = operands.iter().map(|&value| self.body.ty(value).dtype).collect();
+        let to = self.body.ty(value).dtype;
+        let mut of = Vec::with_capacity(operands.len());
+        for &operand in &operands {
+            of.push(self.value(operand)?);
+        }
+        match (op, &of[..]) {
+            (Op::Cast { .. }, [x]) => cast(x.clone(), types[0], to),
+            (Op::Unary(op), [x]) => {
+                floats(&types, &[to])?;
+                unary(*op, x.clone())
+            }
+            (Op::Binary(op), [x, y]) => {
+                let numbers = [operands[0], operands[1]].map(|value| self.number(value));
+                let small = numbers.iter().flatten().any(|number| number.abs() < EXACT);
+                if !(is_comparison(*op) && small) {
+                    floats(&types, &[to])?;
+                }
+                binary(*op, x.clone(), y.clone())
+            }
+            (Op::Select, [which, yes, no]) => {
+                floats(&types, &[to])?;
+                Ok(which.clone().select(yes.clone(), no.clone()))
+            }
+            _ => Err(Refusal::Operation(op.name())),
+        }
+    }
+
+    fn number(&self, value: ValueId) -> Option<f64> {
+        match self.body.node(value.node).op() {
+            Op::Constant(tensor) => number(tensor),
+            _ => None,
+        }
+    }
+}
+
+/// Whether all of these are floats or booleans that single precision holds.
+fn floats(types: &[DType], more: &[DType]) -> Result<(), Refusal> {
+    for &dtype in types.iter().chain(more) {
+        match dtype {
+            DType::F32 | DType::F16 | DType::BF16 | DType::Bool => {}
+            other if other.is_integer() => return Err(Refusal::Integers),
+            other => return Err(Refusal::Elements(other)),
+        }
+    }
+    Ok(())
+}
+
+fn constant(tensor: &Tensor) -> Result<Function, Refusal> {
+    let number = number(tensor).ok_or(Refusal::Elements(tensor.dtype()))?;
+    if number.is_nan() {
+        return Err(Refusal::Operation("a constant that is no number"));
+    }
+    if tensor.dtype().is_integer() && number.abs() > EXACT {
+        return Err(Refusal::Integers);
+    }
+    Ok(Function::constant(number))
+}
+
+/// The one element of a tensor.
+fn number(tensor: &Tensor) -> Option<f64> {
+    fn first<T: graphene_frontend::tensor::Element>(tensor: &Tensor) -> Option<T> {
+        tensor.as_slice::<T>().ok()?.first().copied()
+    }
+    match tensor.dtype() {
+        DType::F32 => first::<f32>(tensor).map(f64::from),
+        DType::F16 => first::<f16>(tensor).map(f64::from),
+        DType::BF16 => first::<bf16>(tensor).map(f64::from),
+        DType::I32 => first::<i32>(tensor).map(f64::from),
+        DType::I64 => first::<i64>(tensor).map(|number| number as f64),
+        DType::U8 => first::<u8>(tensor).map(f64::from),
+        DType::Bool => tensor.bytes().first().map(|&byte| f64::from(byte != 0)),
+        _ => None,
+    }
+}
+
+fn cast(x: Function, from: DType, to: DType) -> Result<Function, Refusal> {
+    let integer = |dtype: DType| dtype.is_integer();
+    scalar(from)?;
+    Ok(match to {
+        DType::F32 => x,
+        DType::F16 | DType::BF16 => x.rounded(scalar(to)?),
+        DType::Bool if from == DType::Bool => x,
+        DType::Bool => x.binary(Of2::Unequal, 0.0),
+        // Towards zero; what single precision holds beyond its digits is an integer already.
+        _ if integer(to) && from.is_float() => {
+            let sign = x.clone().unary(Of1::Sign);
+            x.unary(Of1::Abs).unary(Of1::Floor) * sign
+        }
+        _ if integer(to) && from == DType::Bool => x,
+        _ => return Err(Refusal::Integers),
+    })
+}
+
+fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
+    let one = |op: Of1, x: Function| x.unary(op);
+    let of = |function: Function, x: Function| function.after(&x);
+    let less = |x: &Function, bound: f64| x.clone().binary(Of2::Less, bound);
+    let expm1 = |x: Function| x.unary(Of1::Exp) - 1.0;
+    Ok(match op {
+        Unary::Abs => one(Of1::Abs, x),
+        Unary::Neg => -x,
+        Unary::Sign => one(Of1::Sign, x),
+        Unary::Reciprocal => Function::constant(1.0) / x,
+        Unary::Sqrt => one(Of1::Sqrt, x),
+        Unary::Exp => one(Of1::Exp, x),
+        Unary::Log => one(Of1::Log, x),
+        Unary::Floor => one(Of1::Floor, x),
+        Unary::Ceil => one(Of1::Ceil, x),
+        Unary::Round => one(Of1::Round, x),
+        Unary::Sin => one(Of1::Sin, x),
+        Unary::Cos => one(Of1::Cos, x),
+        Unary::Tan => one(Of1::Tan, x),
+        Unary::Asin => one(Of1::Asin, x),
+        Unary::Acos => one(Of1::Acos, x),
+        Unary::Atan => one(Of1::Atan, x),
+        Unary::Sinh => one(Of1::Sinh, x),
+        Unary::Cosh => one(Of1::Cosh, x),
+        Unary::Tanh => one(Of1::Tanh, x),
+        Unary::Asinh => one(Of1::Asinh, x),
+        Unary::Acosh => one(Of1::Acosh, x),
+        Unary::Atanh => one(Of1::Atanh, x),
+        Unary::Erf => one(Of1::Erf, x),
+        Unary::Sigmoid => one(Of1::Sigmoid, x),
+        Unary::Relu => x.binary(Of2::MaxNan, 0.0),
+        Unary::Gelu => one(Of1::Gelu, x),
+        Unary::GeluTanh => of(Function::gelu_tanh(), x),
+        Unary::Swish { alpha } => of(Function::swish(f64::from(alpha)), x),
+        Unary::Softplus => of(Function::softplus(), x),
+        Unary::Softsign => of(Function::softsign(), x),
+        Unary::Mish => of(Function::mish(), x),
+        Unary::HardSwish => of(Function::hard_swish(), x),
+        Unary::HardSigmoid { alpha, beta } => {
+            of(Function::hard_sigmoid(alpha.into(), beta.into()), x)
+        }
+        Unary::LeakyRelu { alpha } => of(Function::leaky_relu(alpha.into()), x),
+        Unary::Elu { alpha } => less(&x, 0.0).select(expm1(x.clone()) * f64::from(alpha), x),
+        Unary::Celu { alpha } => {
+            let alpha = f64::from(alpha);
+            let low = expm1(x.clone() / alpha) * alpha;
+            x.binary(Of2::MaxNan, 0.0) + low.binary(Of2::MinNan, 0.0)
+        }
+        Unary::Selu { alpha, gamma } => {
+            let (alpha, gamma) = (f64::from(alpha), f64::from(gamma));
+            let high = Function::constant(0.0).binary(Of2::Less, x.clone());
+            high.select(x.clone() * gamma, expm1(x) * (alpha * gamma))
+        }
+        Unary::ThresholdedRelu { alpha } => {
+            Function::constant(alpha.into()).binary(Of2::Less, x.clone()).select(x, 0.0)
+        }
+        Unary::Shrink { bias, lambda } => {
+            let (bias, lambda) = (f64::from(bias), f64::from(lambda));
+            let high = Function::constant(lambda).binary(Of2::Less, x.clone());
+            less(&x, -lambda).select(x.clone() + bias, high.select(x - bias, 0.0))
+        }
+        Unary::Not => x.binary(Of2::Equal, 0.0),
+        Unary::BitNot => return Err(Refusal::Integers),
+        Unary::IsNan => one(Of1::IsNan, x),
+        Unary::IsInf { positive, negative } => {
+            let infinite = |sign: f64| x.clone().binary(Of2::Equal, sign * f64::INFINITY);
+            match (positive, negative) {
+                (true, true) => x.clone().unary(Of1::Abs).binary(Of2::Equal, f64::INFINITY),
+                (true, false) => infinite(1.0),
+                (false, true) => infinite(-1.0),
+                (false, false) => Function::constant(0.0),
+            }
+        }
+    })
+}
+
+fn is_comparison(op: Binary) -> bool {
+    match op {
+        Binary::Equal
+        | Binary::Less
+        | Binary::LessOrEqual
+        | Binary::Greater
+        | Binary::GreaterOrEqual => true,
+        Binary::Add
+        | Binary::Sub
+        | Binary::Mul
+        | Binary::Div
+        | Binary::Mod
+        | Binary::Rem
+        | Binary::Pow
+        | Binary::Min
+        | Binary::Max
+        | Binary::And
+        | Binary::Or
+        | Binary::Xor
+        | Binary::BitAnd
+        | Binary::BitOr
+        | Binary::BitXor
+        | Binary::ShiftLeft
+        | Binary::ShiftRight => false,
+    }
+}
+
+fn binary(op: Binary, x: Function, y: Function) -> Result<Function, Refusal> {
+    Ok(match op {
+        Binary::Add => x + y,
+        Binary::Sub => x - y,
+        Binary::Mul => x * y,
+        Binary::Div => x / y,
+        // The remainder with the sign of x, moved by y where that is the other sign.
+        Binary::Mod => {
+            let rest = x.binary(Of2::Rem, y.clone());
+            let other = (rest.clone() * y.clone()).binary(Of2::Less, 0.0);
+            other.select(rest.clone() + y, rest)
+        }
+        Binary::Rem => x.binary(Of2::Rem, y),
+        Binary::Pow => x.binary(Of2::Pow, y),
+        Binary::Min => x.binary(Of2::MinNan, y),
+        Binary::Max => x.binary(Of2::MaxNan, y),
+        Binary::And => x * y,
+        Binary::Or => x.binary(Of2::Max, y),
+        Binary::Xor => x.binary(Of2::Unequal, y),
+        Binary::Equal => x.binary(Of2::Equal, y),
+        Binary::Less => x.binary(Of2::Less, y),
+        Binary::LessOrEqual => x.binary(Of2::AtMost, y),
+        Binary::Greater => y.binary(Of2::Less, x),
+        Binary::GreaterOrEqual => y.binary(Of2::AtMost, x),
+        Binary::BitAnd
+        | Binary::BitOr
+        | Binary::BitXor
+        | Binary::ShiftLeft
+        | Binary::ShiftRight => return Err(Refusal::Integers),
+    })
+}

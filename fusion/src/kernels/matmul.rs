@@ -1,0 +1,317 @@
+//! Matrix products with what follows them.
+
+use super::function::{Walk, function, leaves};
+use super::operand::Matrix;
+use super::{Launch, Pointer, Refusal, Site, StepOperand};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::op::{Binary, Op};
+use graphene_ir::arch::Arch;
+use graphene_ir::function::Function;
+use graphene_ir::kernel::Kernel;
+use graphene_ir::template::epilogue::{Epilogue, Input, Span};
+use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::mma::Mma;
+use graphene_ir::template::product::{Edges, Product};
+use graphene_ir::template::simt::Simt;
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// Bytes at a multiple of which rows begin that are copied whole.
+const ALIGN: i64 = 16;
+
+/// The launches of a step of products over one shape, one for each of its variants.
+pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
+    let body = &site.step.body;
+    let nodes = body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
+    let products: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
+    let first = *products.first().ok_or(Refusal::Operation("a product of nothing"))?;
+    let shape = &body.ty(first.value()).shape;
+    let rank = shape.len();
+    if rank < 2 || products.iter().any(|id| body.ty(id.value()).shape != *shape) {
+        return Err(Refusal::Layout("products of several shapes"));
+    }
+
+    let mut operands = Operands { site, shape, scalar: None, whole: true, pointers: Vec::new() };
+    let terms: Vec<Term> =
+        products.iter().map(|&id| operands.term(body, id)).collect::<Result<_, _>>()?;
+    let batched = terms[0].batched;
+    if terms.iter().any(|term| (term.batched, term.sides) != (batched, terms[0].sides)) {
+        return Err(Refusal::Layout("products of several layouts"));
+    }
+    let sum = summed(body, &products)?;
+    let given: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
+    let stops = |value| if value == sum.value { Walk::Stop } else { Walk::On };
+    let mut values = leaves(body, &given, &stops);
+    values.extend(leaves(body, &sum.others, &|_| Walk::On));
+    values.sort_unstable();
+    values.dedup();
+    let place = |value: ValueId| values.iter().position(|x| *x == value).map(|i| i + 1);
+    let outer = |value: ValueId| if value == sum.value { Some(0) } else { place(value) };
+    let mut total = Function::input(0);
+    for other in &sum.others {
+        total = total + function(body, &[*other], &place)?;
+    }
+    let inner = std::iter::once(total).chain((1..=values.len()).map(Function::input));
+    let function = function(body, &given, &outer)?.after(&Function::all(inner));
+    let inputs = values.iter().map(|&value| operands.epilogue_input(value));
+    let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+    let outputs = (0..given.len()).map(|number| operands.result(number));
+    let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+
+    let scalar = operands.scalar.ok_or(Refusal::Operation("a product of nothing"))?;
+    let [a_transposed, b_transposed] = terms[0].sides;
+    let product = Product {
+        scalar,
+        a_transposed,
+        b_transposed,
+        batched,
+        terms: terms.len(),
+        epilogue: Epilogue { function, operands: inputs, outputs },
+    };
+    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let outer = |axes: &[Dim]| axes.iter().fold(Dim::from(1), |all, size| &all * size);
+    let (rows, batch) = match batched {
+        true => (shape[rank - 2].clone(), outer(&shape[..rank - 2])),
+        false => (outer(&shape[..rank - 1]), Dim::from(1)),
+    };
+    let columns = shape[rank - 1].clone();
+    for (i, term) in terms.iter().enumerate() {
+        let name = if i == 0 { "K".to_owned() } else { format!("K_{}", i + 1) };
+        dims.insert(name, term.depth.clone());
+    }
+    dims.extend([("M", rows), ("N", columns), ("batch", batch)].map(|(n, d)| (n.to_owned(), d)));
+    let unit = Dim::from(ALIGN / scalar.bytes());
+    let aligned = |dim: &Dim| dim.exact_div(&unit).is_some();
+    let extents = terms.iter().map(|term| &term.depth).chain([&dims["N"]]);
+    let mut extents = extents.chain(a_transposed.then_some(&dims["M"]));
+    let begins = operands.pointers.iter().all(|pointer| aligned(&pointer.offset));
+    let edges = match begins && operands.whole && extents.all(aligned) {
+        true => Edges::Bulk,
+        false => Edges::Moves,
+    };
+    let variants = site.step.variants.all().iter();
+    let launches = variants.map(|variant| {
+        let mut dims = dims.clone();
+        let kernel = kernel(site, &product, edges, Height::of(variant.name), &mut dims)?;
+        Ok(site.launch(kernel, &dims, operands.pointers.clone()))
+    });
+    launches.collect()
+}
+
+/// For how many rows a variant is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Height {
+    Wide,
+    Narrow,
+    Few,
+}
+
+impl Height {
+    fn of(variant: &str) -> Self {
+        match variant {
+            "narrow" => Self::Narrow,
+            "few" => Self::Few,
+            _ => Self::Wide,
+        }
+    }
+}
+
+/// The kernel of a variant, by tensor cores for halves, by single threads for single precision.
+fn kernel(
+    site: &Site<'_>,
+    product: &Product,
+    edges: Edges,
+    height: Height,
+    dims: &mut BTreeMap<String, Dim>,
+) -> Result<Kernel, Refusal> {
+    let (product, arch) = (product.clone(), site.arch);
+    let kernel = match (product.scalar, arch) {
+        (Scalar::F32, _) => {
+            let (tile, thread, warps) = match height {
+                Height::Wide => ([128, 128], [8, 8], 8),
+                Height::Narrow => ([64, 64], [4, 4], 8),
+                Height::Few => ([32, 64], [4, 4], 4),
+            };
+            Simt { product, arch, edges, tile, thread, warps, ..Simt::default() }.kernel()
+        }
+        (_, Arch::Sm90a) => {
+            let (columns, consumers) = match height {
+                Height::Wide => (256, 2),
+                Height::Narrow => (128, 1),
+                Height::Few => (64, 1),
+            };
+            let gemm = Gemm { product, edges, columns, consumers, ..Gemm::default() };
+            let per = |dim: &Dim, tile: i64| {
+                dim.ceil_div(&Dim::from(tile)).unwrap_or_else(|_| dim.clone())
+            };
+            let tiles = &per(&dims["M"], gemm.rows()) * &per(&dims["N"], columns);
+            let cores = Dim::from(i64::from(site.target.cores));
+            let blocks = (&tiles * &dims["batch"]).minimum(&cores).maximum(&Dim::from(1));
+            dims.insert("blocks".to_owned(), blocks);
+            gemm.kernel()
+        }
+        _ => {
+            let tile = match height {
+                Height::Wide => [128, 128],
+                Height::Narrow => [64, 64],
+                Height::Few => [16, 64],
+            };
+            Mma { product, arch, edges, tile, ..Mma::default() }.kernel()
+        }
+    };
+    Ok(kernel?)
+}
+
+/// What becomes of several products: they are added, and with them other values.
+struct Sum {
+    /// The sum of all products and the others; the product itself if there is one.
+    value: ValueId,
+    others: Vec<ValueId>,
+}
+
+/// The sum that products end in; each is added to it once, and nothing else reads one.
+fn summed(body: &Graph, products: &[NodeId]) -> Result<Sum, Refusal> {
+    if let [one] = products {
+        return Ok(Sum { value: one.value(), others: Vec::new() });
+    }
+    let apart = Err(Refusal::Operation("several products that are not added"));
+    let is_sum = |id: NodeId| matches!(body.node(id).op(), Op::Binary(Binary::Add));
+    let given = |id: NodeId| body.outputs().iter().any(|(_, value)| value.node == id);
+    let reader = |id: NodeId| match body.uses(id)[..] {
+        [(reader, _)] if !given(id) && is_sum(reader) => Some(reader),
+        _ => None,
+    };
+    let mut root = products[0];
+    while let Some(next) = reader(root) {
+        root = next;
+    }
+    let (mut pending, mut others, mut added) = (vec![root.value()], Vec::new(), 0);
+    while let Some(value) = pending.pop() {
+        let within = value.node == root || reader(value.node).is_some();
+        if products.contains(&value.node) {
+            added += 1;
+        } else if is_sum(value.node) && within {
+            pending.extend(body.node(value.node).inputs().iter().flatten());
+        } else {
+            others.push(value);
+        }
+    }
+    let read_once = |id: &NodeId| reader(*id).is_some();
+    // Others that are made of products are no addends of their own.
+    let shape = &body.ty(root.value()).shape;
+    let same = *shape == body.ty(products[0].value()).shape;
+    let made = others.iter().any(|&value| {
+        let found = |value: ValueId| match products.contains(&value.node) {
+            true => Walk::Found,
+            false => Walk::On,
+        };
+        leaves(body, &[value], &found).iter().any(|leaf| products.contains(&leaf.node))
+    });
+    if added != products.len() || !products.iter().all(read_once) || !same || made {
+        return apart;
+    }
+    Ok(Sum { value: root.value(), others })
+}
+
+/// One of the products that are added.
+struct Term {
+    depth: Dim,
+    batched: bool,
+    /// Whether A is column-major, and B row-major.
+    sides: [bool; 2],
+}
+
+/// A step's operands, as a template takes them: in the order in which they are added.
+struct Operands<'a> {
+    site: &'a Site<'a>,
+    shape: &'a [Dim],
+    scalar: Option<Scalar>,
+    /// Whether all that is read or written by vectors begins where those must.
+    whole: bool,
+    pointers: Vec<Pointer>,
+}
+
+impl Operands<'_> {
+    fn push(&mut self, operand: StepOperand, offset: &Dim) {
+        self.pointers.push(Pointer { operand, offset: offset.clone() });
+    }
+
+    fn term(&mut self, body: &Graph, id: NodeId) -> Result<Term, Refusal> {
+        let inputs = body.node(id).inputs();
+        let read = |place: usize| {
+            let value = inputs.get(place).copied().flatten();
+            let operand = value.and_then(|value| self.site.input(value));
+            operand.ok_or(Refusal::Operation("a product of what it makes itself"))
+        };
+        let (a, b) = (read(0)?, read(1)?);
+        let ((scalar, of_a), (other, of_b)) = (self.site.operand(a)?, self.site.operand(b)?);
+        if scalar != other || self.scalar.is_some_and(|scalar| scalar != other) {
+            return Err(Refusal::Layout("a product of two types"));
+        }
+        self.scalar = Some(scalar);
+        let rank = self.shape.len();
+        let [.., depth] = &of_a.modes[..] else {
+            return Err(Refusal::Layout("a product of vectors"));
+        };
+        let depth = depth.size.clone();
+        if of_b.modes.len() < 2 || of_a.modes.len() < 2 {
+            return Err(Refusal::Layout("a product of vectors"));
+        }
+        let with = |from: &[Dim], two: [&Dim; 2]| -> Vec<Dim> {
+            from.iter().chain(two).cloned().collect()
+        };
+        let (batch, rows, columns) =
+            (&self.shape[..rank - 2], &self.shape[rank - 2], &self.shape[rank - 1]);
+        let odd = Refusal::Layout("operands of a product that are not packed");
+        // B is one matrix: all rows of the batch are rows of A.
+        let shared = of_b.modes[..of_b.modes.len() - 2]
+            .iter()
+            .all(|mode| mode.stride == 0 || mode.size == 1);
+        let b_matrix = match shared {
+            true => Matrix::of(of_b, &of_b.shape(), of_b.modes.len() - 1)?,
+            false => Matrix::of(of_b, &with(batch, [&depth, columns]), rank - 1)?,
+        };
+        let one = Dim::from(1);
+        let b_rows = b_matrix.row == *columns && b_matrix.column == one;
+        let b_columns = shared && b_matrix.row == one && b_matrix.column == depth;
+        let a_matrix = Matrix::of(of_a, &with(batch, [rows, &depth]), rank - 1)?;
+        let a_rows = a_matrix.row == depth && a_matrix.column == one;
+        let a_columns = shared && rank == 2 && a_matrix.row == one && a_matrix.column == *rows;
+        let periodic = a_matrix.period.is_some() || b_matrix.period.is_some();
+        if periodic || !(a_rows || a_columns) || !(b_rows || b_columns) {
+            return Err(odd);
+        }
+        self.push(a, &a_matrix.offset);
+        self.push(b, &b_matrix.offset);
+        Ok(Term { depth, batched: !shared, sides: [!a_rows, b_rows] })
+    }
+
+    fn epilogue_input(&mut self, value: ValueId) -> Result<Input, Refusal> {
+        let operand = self.site.input(value).ok_or(Refusal::Operation("no operand"))?;
+        let (scalar, view) = self.site.operand(operand)?;
+        let rank = self.shape.len();
+        let matrix = Matrix::of(view, self.shape, rank - 1)?;
+        let columns = &self.shape[rank - 1];
+        let span = match (&matrix.row, &matrix.column, &matrix.period) {
+            (row, column, None) if *row == 0 && *column == 1 => Span::Row,
+            (row, column, None) if row == columns && *column == 1 => Span::Whole,
+            (row, column, None) if *row == 1 && *column == 0 => Span::Column,
+            _ => return Err(Refusal::Layout("an addend that is no row, column or matrix")),
+        };
+        self.push(operand, &matrix.offset);
+        self.whole &= Some(scalar) == self.scalar;
+        Ok(Input { span, scalar: Some(scalar) })
+    }
+
+    fn result(&mut self, number: usize) -> Result<Option<Scalar>, Refusal> {
+        let operand = StepOperand::Output(number);
+        let (scalar, view) = self.site.operand(operand)?;
+        if view.shape() != self.shape || !view.is_contiguous() {
+            return Err(Refusal::Layout("a result that is not packed"));
+        }
+        self.push(operand, &view.offset);
+        self.whole &= Some(scalar) == self.scalar;
+        Ok(Some(scalar))
+    }
+}

@@ -1,0 +1,70 @@
+//! Pointwise groups and copies: one loop over the elements.
+
+use super::function::function;
+use super::operand::Axes;
+use super::{Launch, Pointer, Refusal, Site, StepOperand};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::graph::ValueId;
+use graphene_ir::template::access::Access;
+use graphene_ir::template::pointwise::Pointwise;
+use std::collections::BTreeMap;
+
+/// Threads of a block.
+const THREADS: i64 = 256;
+/// Threads that a multiprocessor holds.
+const RESIDENT: i64 = 1536;
+/// Bytes that a thread moves at once.
+const WIDTH: i64 = 16;
+
+/// The launch of a step whose body is pointwise, or empty: a copy.
+pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
+    let body = &site.step.body;
+    let outputs: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
+    let input = |value: ValueId| body.inputs().iter().position(|id| id.value() == value);
+    let function = function(body, &outputs, &input)?;
+    let outs = (0..outputs.len()).map(StepOperand::Output);
+    let ins = (0..function.inputs()).map(StepOperand::Input);
+    let operands: Vec<StepOperand> = outs.chain(ins).collect();
+    let mut views = Vec::with_capacity(operands.len());
+    let mut scalars = Vec::with_capacity(operands.len());
+    for &operand in &operands {
+        let (scalar, view) = site.operand(operand)?;
+        views.push(view);
+        scalars.push(scalar);
+    }
+    let axes = Axes::of(&views)?;
+    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    for (axis, size) in axes.sizes.iter().enumerate() {
+        dims.insert(format!("N{axis}"), size.clone());
+    }
+    let mut accesses: Vec<Access> = Vec::with_capacity(operands.len());
+    for (i, operand) in operands.iter().enumerate() {
+        let name = match operand {
+            StepOperand::Input(number) => format!("x{number}"),
+            StepOperand::Output(number) => format!("y{number}"),
+        };
+        accesses.push(axes.access(i, &name, scalars[i], &mut dims));
+    }
+    let narrowest = scalars.iter().map(|scalar| scalar.bytes()).min().unwrap_or(1);
+    let offsets: Vec<&Dim> = views.iter().map(|view| &view.offset).collect();
+    let vector = axes.vector(&offsets, (WIDTH / narrowest).min(8));
+    let ins = accesses.split_off(outputs.len());
+    let template =
+        Pointwise { arch: site.arch, function, ins, outs: accesses, vector, threads: THREADS };
+    dims.insert("blocks".to_owned(), blocks(site, &axes, vector));
+    let pointers = operands[outputs.len()..].iter().chain(&operands[..outputs.len()]);
+    let pointers = pointers
+        .map(|&operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
+    let pointers = pointers.collect::<Result<_, Refusal>>()?;
+    Ok(site.launch(template.kernel()?, &dims, pointers))
+}
+
+/// Blocks: one for each `THREADS` vectors, but no more than run at once.
+fn blocks(site: &Site<'_>, axes: &Axes, vector: i64) -> Dim {
+    let last = axes.sizes.len() - 1;
+    let ceil = |dim: &Dim, by: i64| dim.ceil_div(&Dim::from(by)).unwrap_or_else(|_| dim.clone());
+    let outer = axes.sizes[..last].iter().fold(Dim::from(1), |all, size| &all * size);
+    let items = &outer * &ceil(&axes.sizes[last], vector);
+    let resident = i64::from(site.target.cores) * (RESIDENT / THREADS);
+    ceil(&items, THREADS).minimum(&Dim::from(resident)).maximum(&Dim::from(1))
+}

@@ -1,0 +1,268 @@
+//! Rows: LayerNorm, RMSNorm and softmax, with what is computed before and after; rows of tables by indices.
+
+use super::function::{Walk, function, leaves};
+use super::operand::Matrix;
+use super::{Launch, Pointer, Refusal, Site, StepOperand};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::op::Op;
+use graphene_ir::kernel::Number;
+use graphene_ir::template::access::Access;
+use graphene_ir::template::gather::Place;
+use graphene_ir::template::rows::{Norm, Rows};
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// Bytes that a thread moves at once.
+const WIDTH: i64 = 16;
+/// Rows of a table at most: indices go through single precision.
+const ROWS: i64 = 1 << 24;
+
+/// The launch of a step with a normalisation of rows, or with rows of tables, or both.
+pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
+    let body = &site.step.body;
+    let Normalisation { value, result, norm, axis, epsilon, affine } = normalisation(body)?;
+    let (output, sum) = outputs(body, value, result)?;
+    let shape = &body.ty(value).shape;
+
+    let mut operands =
+        Operands { site, axis, shape, all: Vec::new(), dims: BTreeMap::new(), vector: 8 };
+    let table = |value: ValueId| match body.node(value.node).op() {
+        Op::Gather { axis: 0 } => Walk::Found,
+        _ => Walk::On,
+    };
+    let before = leaves(body, &[value], &table);
+    let prologue = function(body, &[value], &|value| before.iter().position(|x| *x == value))?;
+    let (mut ins, mut places, mut indices) = (Vec::new(), Vec::new(), Vec::new());
+    for (i, &value) in before.iter().enumerate() {
+        let Source { access, place, index } = operands.source(&format!("x{i}"), value)?;
+        ins.push(access);
+        places.push(place);
+        indices.extend(index);
+    }
+    if places.iter().all(|place| *place == Place::Same) {
+        places.clear();
+    }
+    let sum = sum.map(|number| operands.add("sum", StepOperand::Output(number))).transpose()?;
+    let [scale, shift] = affine;
+    let scale = operands.line("scale", scale)?;
+    let shift = operands.line("shift", shift)?;
+    let own = |value| if value == result { Walk::Stop } else { Walk::On };
+    let given = body.outputs()[output].1;
+    let after = leaves(body, &[given], &own);
+    let input = |value: ValueId| match value == result {
+        true => Some(0),
+        false => after.iter().position(|x| *x == value).map(|i| i + 1),
+    };
+    let epilogue = function(body, &[given], &input)?;
+    let mut extras = Vec::new();
+    for (i, &value) in after.iter().enumerate() {
+        let operand = site.input(value).ok_or(Refusal::Operation("no operand"))?;
+        extras.push(operands.add(&format!("e{}", i + 1), operand)?);
+    }
+    let out = operands.add("y", StepOperand::Output(output))?;
+
+    let columns = shape[axis..].iter().fold(Dim::from(1), |all, size| &all * size);
+    let rows = shape[..axis].iter().fold(Dim::from(1), |all, size| &all * size);
+    let vector = operands.vector_of(&columns);
+    let Operands { all, mut dims, .. } = operands;
+    dims.insert("rows".to_owned(), rows);
+    let template = Rows {
+        arch: site.arch,
+        norm,
+        columns: columns.known(),
+        prologue,
+        ins,
+        places,
+        sum,
+        scale,
+        shift,
+        epilogue,
+        extras,
+        out,
+        epsilon: Number(f64::from(epsilon)),
+        vector,
+        ..Rows::default()
+    };
+    let template = match columns.known() {
+        Some(columns) => template.fitting(columns),
+        // Rows of any length are read again for each pass.
+        None => Rows { held: None, vector: 1, threads: 128, teams: 1, ..template },
+    };
+    dims.insert("columns".to_owned(), columns);
+    let rows = all.into_iter().map(|(operand, matrix)| Pointer { operand, offset: matrix.offset });
+    let pointers = rows.chain(indices).collect();
+    Ok(site.launch(template.kernel()?, &dims, pointers))
+}
+
+/// What is normalised in a body, and how.
+struct Normalisation {
+    /// What is normalised.
+    value: ValueId,
+    /// What that gives.
+    result: ValueId,
+    norm: Norm,
+    /// The first axis of the columns.
+    axis: usize,
+    epsilon: f32,
+    /// The scale and the shift.
+    affine: [Option<ValueId>; 2],
+}
+
+/// The normalisation of a body; rows of tables need none.
+fn normalisation(body: &Graph) -> Result<Normalisation, Refusal> {
+    let mut found = body.nodes().filter_map(|(id, node)| {
+        let rank = body.ty(id.value()).shape.len();
+        let (norm, axis, epsilon) = match *node.op() {
+            Op::LayerNorm { axis, epsilon } => (Norm::Layer, axis, epsilon),
+            Op::RmsNorm { axis, epsilon } => (Norm::Rms, axis, epsilon),
+            Op::Softmax { axis, log } if axis + 1 == rank => {
+                (if log { Norm::LogSoftmax } else { Norm::Softmax }, axis, 0.0)
+            }
+            _ => return None,
+        };
+        let input = |place: usize| node.inputs().get(place).copied().flatten();
+        let (value, result, affine) = (input(0)?, id.value(), [input(1), input(2)]);
+        Some(Normalisation { value, result, norm, axis, epsilon, affine })
+    });
+    match (found.next(), found.next()) {
+        (Some(one), None) => return Ok(one),
+        (Some(_), Some(_)) => return Err(Refusal::Operation("several normalisations")),
+        (None, _) => {}
+    }
+    let gathers = body.nodes().any(|(_, node)| matches!(node.op(), Op::Gather { axis: 0 }));
+    let [(_, value)] = body.outputs() else { return Err(Refusal::Operation("several outputs")) };
+    let rank = body.ty(*value).shape.len();
+    match (gathers, rank.checked_sub(1)) {
+        (true, Some(axis)) => Ok(Normalisation {
+            value: *value,
+            result: *value,
+            norm: Norm::None,
+            axis,
+            epsilon: 0.0,
+            affine: [None; 2],
+        }),
+        _ => Err(Refusal::Operation("rows along another axis")),
+    }
+}
+
+/// Which of the body's outputs is made of the result, and which is what is normalised.
+fn outputs(
+    body: &Graph,
+    value: ValueId,
+    result: ValueId,
+) -> Result<(usize, Option<usize>), Refusal> {
+    let given = |output: &(String, ValueId)| output.1 == value && value != result;
+    let sums: Vec<bool> = body.outputs().iter().map(given).collect();
+    match sums[..] {
+        [false] => Ok((0, None)),
+        [true, false] => Ok((1, Some(0))),
+        [false, true] => Ok((0, Some(1))),
+        _ => Err(Refusal::Operation("rows with other outputs")),
+    }
+}
+
+/// Operands as matrices of rows, in the order in which they are added.
+struct Operands<'a> {
+    site: &'a Site<'a>,
+    axis: usize,
+    shape: &'a [Dim],
+    all: Vec<(StepOperand, Matrix)>,
+    dims: BTreeMap<String, Dim>,
+    /// Elements that the widest type lets a thread move at once.
+    vector: i64,
+}
+
+/// An input of the prologue.
+struct Source {
+    access: Access,
+    place: Place,
+    /// Its indices.
+    index: Option<Pointer>,
+}
+
+impl Operands<'_> {
+    fn add(&mut self, name: &str, operand: StepOperand) -> Result<Access, Refusal> {
+        let (scalar, view) = self.site.operand(operand)?;
+        let matrix = Matrix::of(view, self.shape, self.axis)?;
+        match matrix.period {
+            None => Ok(self.push(name, operand, scalar, matrix)),
+            Some(_) => Err(Refusal::Layout("rows that repeat")),
+        }
+    }
+
+    fn push(&mut self, name: &str, operand: StepOperand, scalar: Scalar, matrix: Matrix) -> Access {
+        let access = matrix.access(name, scalar, &mut self.dims);
+        self.vector = self.vector.min(WIDTH / scalar.bytes());
+        self.all.push((operand, matrix));
+        access
+    }
+
+    /// An input of the prologue: rows of an operand, or of a table.
+    fn source(&mut self, name: &str, value: ValueId) -> Result<Source, Refusal> {
+        let node = self.site.step.body.node(value.node);
+        if let Op::Gather { .. } = node.op() {
+            return self.table(name, node.inputs());
+        }
+        let operand = self.site.input(value).ok_or(Refusal::Operation("no operand"))?;
+        let (scalar, view) = self.site.operand(operand)?;
+        let matrix = Matrix::of(view, self.shape, self.axis)?;
+        let place = match &matrix.period {
+            None => Place::Same,
+            Some(rows) => {
+                self.dims.insert(format!("{name}_rows"), rows.clone());
+                Place::Repeated
+            }
+        };
+        Ok(Source { access: self.push(name, operand, scalar, matrix), place, index: None })
+    }
+
+    /// The rows of a table that indices say, one for each row.
+    fn table(&mut self, name: &str, inputs: &[Option<ValueId>]) -> Result<Source, Refusal> {
+        let given = |place: usize| {
+            let value = inputs.get(place).copied().flatten();
+            let operand = value.and_then(|value| self.site.input(value));
+            operand.ok_or(Refusal::Operation("a table or indices that are made"))
+        };
+        let (table, indices) = (given(0)?, given(1)?);
+        let (scalar, view) = self.site.operand(table)?;
+        let (count, own) = (view.modes.len(), view.shape());
+        if count < 2 || own[1..] != self.shape[self.axis..] {
+            return Err(Refusal::Layout("rows of a table that are not those of the result"));
+        }
+        let matrix = Matrix::of(view, &own, 1)?;
+        if own[0].upper_bound().is_none_or(|rows| rows > ROWS) {
+            return Err(Refusal::Layout("a table of too many rows"));
+        }
+        self.dims.insert(format!("{name}_rows"), own[0].clone());
+        let (index, view) = self.site.operand(indices)?;
+        let line = Matrix::of(view, &self.shape[..self.axis], self.axis)?;
+        if line.row != 1 || line.period.is_some() {
+            return Err(Refusal::Layout("indices that do not lie side by side"));
+        }
+        let access = self.push(name, table, scalar, matrix);
+        let pointer = Pointer { operand: indices, offset: line.offset };
+        Ok(Source { access, place: Place::Index(index), index: Some(pointer) })
+    }
+
+    /// A vector along the columns.
+    fn line(&mut self, name: &str, value: Option<ValueId>) -> Result<Option<Scalar>, Refusal> {
+        let Some(value) = value else { return Ok(None) };
+        let operand = self.site.input(value).ok_or(Refusal::Operation("a scale that is made"))?;
+        let (scalar, _) = self.site.operand(operand)?;
+        self.add(name, operand)?;
+        match self.all.last() {
+            Some((_, matrix)) if matrix.row == 0 && matrix.column == 1 => Ok(Some(scalar)),
+            _ => Err(Refusal::Layout("a scale that is no vector")),
+        }
+    }
+
+    /// Elements of a vector that all operands can be read by.
+    fn vector_of(&self, columns: &Dim) -> i64 {
+        let mut vector = self.vector;
+        while vector > 1 && !self.all.iter().all(|(_, matrix)| matrix.is_aligned(vector, columns)) {
+            vector /= 2;
+        }
+        vector
+    }
+}

@@ -1,0 +1,359 @@
+//! Kernels of steps: each is verified, simulated on the step's own buffers, and compared with the reference evaluation
+//! of the step's body.
+
+use crate::sizes;
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::evaluate_with;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::tensor::{Element, Tensor};
+use graphene_frontend::text::parse;
+use graphene_fusion::kernels::{Launch, Refusal, StepOperand, launches};
+use graphene_fusion::program::{Operand, Program, Step};
+use graphene_fusion::{Granularity, plan};
+use graphene_ir::simulate::{Buffer, Inputs, Options, simulate};
+use graphene_ir::target::Target;
+use graphene_ir::verify::verify;
+use half::{bf16, f16};
+
+const TARGETS: [&str; 2] = ["sm_80", "sm_90a"];
+
+/// Elements of a buffer: small numbers of few bits; indices below 2.
+fn elements(dtype: DType, len: usize, seed: usize) -> Vec<f64> {
+    let element = |i: usize| {
+        let mixed = (i * 7919 + seed * 104_729) % 257;
+        match dtype {
+            DType::Bool | DType::I32 | DType::I64 | DType::U8 => (mixed % 2) as f64,
+            _ => (mixed as f64 - 128.0) / 64.0,
+        }
+    };
+    (0..len).map(element).collect()
+}
+
+fn tensor(dtype: DType, shape: Vec<usize>, data: &[f64]) -> Tensor {
+    fn of<T: Element>(shape: Vec<usize>, data: &[f64], element: impl Fn(f64) -> T) -> Tensor {
+        Tensor::from_vec(shape, data.iter().map(|&x| element(x)).collect()).unwrap()
+    }
+    match dtype {
+        DType::F32 => of(shape, data, |x| x as f32),
+        DType::F16 => of(shape, data, f16::from_f64),
+        DType::BF16 => of(shape, data, bf16::from_f64),
+        DType::I32 => of(shape, data, |x| x as i32),
+        DType::I64 => of(shape, data, |x| x as i64),
+        DType::U8 => of(shape, data, |x| x as u8),
+        DType::Bool => Tensor::from_bools(shape, data.iter().map(|&x| x != 0.0).collect()).unwrap(),
+        other => panic!("no {other} in these tests"),
+    }
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    fn of<T: Element>(tensor: &Tensor, number: impl Fn(T) -> f64) -> Vec<f64> {
+        tensor.as_slice::<T>().unwrap().iter().map(|&x| number(x)).collect()
+    }
+    match tensor.dtype() {
+        DType::F32 => of(tensor, |x: f32| x.into()),
+        DType::F16 => of(tensor, f16::to_f64),
+        DType::BF16 => of(tensor, bf16::to_f64),
+        DType::I32 => of(tensor, |x: i32| x.into()),
+        DType::I64 => of(tensor, |x: i64| x as f64),
+        DType::U8 => of(tensor, |x: u8| x.into()),
+        DType::Bool => tensor.bytes().iter().map(|&byte| f64::from(byte != 0)).collect(),
+        other => panic!("no {other} in these tests"),
+    }
+}
+
+/// The places of a view's elements in its buffer, in row-major order.
+fn places(operand: &Operand, bindings: &Bindings) -> Vec<usize> {
+    let mut places = vec![operand.view.offset.eval(bindings).unwrap()];
+    for mode in &operand.view.modes {
+        let [size, stride] = [&mode.size, &mode.stride].map(|dim| dim.eval(bindings).unwrap());
+        places = places.iter().flat_map(|at| (0..size).map(move |i| at + i * stride)).collect();
+    }
+    places.into_iter().map(|place| usize::try_from(place).unwrap()).collect()
+}
+
+fn shape(operand: &Operand, bindings: &Bindings) -> Vec<usize> {
+    let size = |dim: &graphene_frontend::dim::Dim| usize::try_from(dim.eval(bindings).unwrap());
+    operand.view.shape().iter().map(|dim| size(dim).unwrap()).collect()
+}
+
+/// Runs a launch in the simulator and compares each output with the reference: relative to the largest number that there
+/// is they may differ by 1e-5, and by a rounding to the output's type for each operation, as the reference rounds them.
+fn check(name: &str, program: &Program, step: &Step, launch: &Launch, bindings: &Bindings) {
+    let findings = verify(&launch.kernel);
+    assert!(findings.is_empty(), "{name}: {findings:?}");
+    let buffer = |operand: &Operand| &program.buffers()[operand.buffer.index()];
+    let data: Vec<Vec<f64>> = step
+        .inputs
+        .iter()
+        .map(|operand| {
+            let len = usize::try_from(buffer(operand).elements.eval(bindings).unwrap()).unwrap();
+            // Two views of one buffer read the same elements.
+            elements(buffer(operand).dtype, len, operand.buffer.index())
+        })
+        .collect();
+    let mut inputs = Inputs::default();
+    for (symbol, dim) in launch.kernel.symbols.iter().zip(&launch.symbols) {
+        inputs.symbols.insert(symbol.name().to_owned(), dim.eval(bindings).unwrap());
+    }
+    for (&param, pointer) in launch.kernel.params.iter().zip(&launch.pointers) {
+        let offset = usize::try_from(pointer.offset.eval(bindings).unwrap()).unwrap();
+        let given = match pointer.operand {
+            StepOperand::Input(number) => Buffer::Data(data[number][offset..].to_vec()),
+            StepOperand::Output(number) => {
+                let len = buffer(&step.outputs[number]).elements.eval(bindings).unwrap();
+                Buffer::Undefined(usize::try_from(len).unwrap() - offset)
+            }
+        };
+        inputs.buffers.insert(launch.kernel.tensor_name(param).to_owned(), given);
+    }
+    let outcome = simulate(&launch.kernel, &inputs, &Options::default()).unwrap();
+    let findings: Vec<String> = outcome.findings.iter().map(ToString::to_string).collect();
+    assert!(findings.is_empty(), "{name}: {findings:#?}");
+    let dense: Vec<Tensor> = step
+        .inputs
+        .iter()
+        .zip(&data)
+        .map(|(operand, data)| {
+            let read: Vec<f64> = places(operand, bindings).iter().map(|&at| data[at]).collect();
+            tensor(buffer(operand).dtype, shape(operand, bindings), &read)
+        })
+        .collect();
+    let expected = evaluate_with(&step.body, &dense, bindings).unwrap();
+    let steps = step.body.len() as f64;
+    let largest = data.iter().flatten().fold(1.0, |max: f64, x| max.max(x.abs()));
+    for (&param, pointer) in launch.kernel.params.iter().zip(&launch.pointers) {
+        let StepOperand::Output(number) = pointer.operand else { continue };
+        let found = &outcome.buffers[launch.kernel.tensor_name(param)];
+        let operand = &step.outputs[number];
+        let offset = usize::try_from(pointer.offset.eval(bindings).unwrap()).unwrap();
+        let epsilon = match buffer(operand).dtype {
+            DType::F16 => 2.0_f64.powi(-10),
+            DType::BF16 => 2.0_f64.powi(-7),
+            _ => 2.0_f64.powi(-22),
+        };
+        for (at, expected) in places(operand, bindings).iter().zip(numbers(&expected[number])) {
+            let found =
+                found[at - offset].unwrap_or_else(|| panic!("{name}: @{at} is not written"));
+            let error = (found - expected).abs();
+            let allowed = (steps * epsilon + 1e-5) * largest.max(expected.abs());
+            assert!(error <= allowed, "{name}: {found} for {expected} at {at}");
+        }
+    }
+}
+
+/// Plans a graph for targets and checks the kernels of its steps; says which steps no template takes.
+fn check_graph(
+    name: &str,
+    graph: &Graph,
+    targets: &[&str],
+    sized: &[Bindings],
+) -> Vec<(String, Refusal)> {
+    let mut refused = Vec::new();
+    for target in targets {
+        let target: Target = target.parse().unwrap();
+        let planned = plan(graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        for step in planned.program.steps() {
+            let name = format!("{name} on {target}: {}", step.name);
+            match launches(&planned.program, step, &target) {
+                Ok(launches) => {
+                    for (launch, bindings) in
+                        launches.iter().flat_map(|l| sized.iter().map(move |b| (l, b)))
+                    {
+                        check(&name, &planned.program, step, launch, bindings);
+                    }
+                }
+                Err(refusal) => refused.push((name, refusal)),
+            }
+        }
+    }
+    refused
+}
+
+/// Checks a graph of one step at some sizes of `b` and `s`.
+fn check_text(text: &str) {
+    check_on(&TARGETS, text);
+}
+
+fn check_on(targets: &[&str], text: &str) {
+    let graph = parse(text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let sized = [[1, 1], [2, 3], [3, 64]].map(|[b, s]| sizes(&[("b", b), ("s", s)]));
+    let refused = check_graph(text, &graph, targets, &sized);
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[test]
+fn pointwise_groups_are_one_kernel() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : f32[b, s, 8] "x"
+        %1 = Input : f32[s, 1] "y"
+        %2 = Mul(%0, %1) : f32[b, s, 8] "product"
+        %3 = Tanh(%2) : f32[b, s, 8] "tanh"
+        %4 = Add(%3, %0) : f32[b, s, 8] "sum"
+        return "z" = %4
+    "#,
+    );
+}
+
+#[test]
+fn masks_become_numbers() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : i64[b, s] "mask"
+        %1 = Input : f32[b, s] "scores"
+        %2 = Cast(%0) {to: bool, saturate: true} : bool[b, s] "bool"
+        %3 = Sigmoid(%1) : f32[b, s] "weights"
+        %4 = Select(%2, %3, %1) : f32[b, s] "masked"
+        return "z" = %4
+    "#,
+    );
+}
+
+#[test]
+fn halves_are_computed_in_single_precision() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : f16[b, 2*s] "x"
+        %1 = Input : f16[2*s] "y"
+        %2 = Add(%0, %1) : f16[b, 2*s] "sum"
+        %3 = Gelu(%2) : f16[b, 2*s] "z"
+        %4 = Cast(%3) {to: bf16, saturate: true} : bf16[b, 2*s] "w"
+        return "z" = %3, "w" = %4
+    "#,
+    );
+}
+
+#[test]
+fn integers_are_left_to_the_library() {
+    let text = r#"
+        symbols b
+        %0 = Input : i64[b] "x"
+        %1 = Add(%0, %0) : i64[b] "y"
+        return "y" = %1
+    "#;
+    let graph = parse(text, &[]).unwrap();
+    let refused = check_graph("integers", &graph, &TARGETS, &[sizes(&[("b", 3)])]);
+    assert_eq!(refused.len(), 2);
+    assert!(refused.iter().all(|(_, refusal)| *refusal == Refusal::Integers));
+}
+
+#[test]
+fn attention_reads_packed_operands_in_place() {
+    check_on(
+        &["sm_90a"],
+        r#"
+        symbols b, s
+        %0 = Input : f16[b, s, 96] "qkv"
+        %1 = Input : bool[b, 1, 1, s] "mask"
+        %2 = Slice(%0) {axes: [{axis: 2, start: 0, len: 32, step: 1}]} : f16[b, s, 32] "q"
+        %3 = Slice(%0) {axes: [{axis: 2, start: 32, len: 32, step: 1}]} : f16[b, s, 32] "k"
+        %4 = Slice(%0) {axes: [{axis: 2, start: 64, len: 32, step: 1}]} : f16[b, s, 32] "v"
+        %5 = Reshape(%2) {shape: [b, s, 2, 16]} : f16[b, s, 2, 16] "q heads"
+        %6 = Reshape(%3) {shape: [b, s, 2, 16]} : f16[b, s, 2, 16] "k heads"
+        %7 = Reshape(%4) {shape: [b, s, 2, 16]} : f16[b, s, 2, 16] "v heads"
+        %8 = Transpose(%5) {perm: [0, 2, 1, 3]} : f16[b, 2, s, 16] "q turned"
+        %9 = Transpose(%6) {perm: [0, 2, 1, 3]} : f16[b, 2, s, 16] "k turned"
+        %10 = Transpose(%7) {perm: [0, 2, 1, 3]} : f16[b, 2, s, 16] "v turned"
+        %11 = Attention(%8, %9, %10, %1) {scale: 0.25, causal: false, softcap: 0, guarded: true} : f16[b, 2, s, 16] "attention"
+        %12 = Transpose(%11) {perm: [0, 2, 1, 3]} : f16[b, s, 2, 16] "back"
+        %13 = Reshape(%12) {shape: [b, s, 32]} : f16[b, s, 32] "merged"
+        return "y" = %13
+    "#,
+    );
+}
+
+#[test]
+fn normalisations_take_what_is_before_and_after() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : f16[b, s, 48] "x"
+        %1 = Input : f16[b, s, 48] "residual"
+        %2 = Input : f16[48] "scale"
+        %3 = Input : f16[48] "shift"
+        %4 = Add(%0, %1) : f16[b, s, 48] "sum"
+        %5 = LayerNorm(%4, %2, %3) {axis: 2, epsilon: 0.00001} : f16[b, s, 48], f32[b, s, 1], f32[b, s, 1] "norm"
+        %6 = Tanh(%5) : f16[b, s, 48] "tanh"
+        return "y" = %6, "sum" = %4
+    "#,
+    );
+}
+
+#[test]
+fn softmax_takes_rows_of_any_length() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : f32[b, 2, s] "scores"
+        %1 = Softmax(%0) {axis: 2} : f32[b, 2, s] "weights"
+        return "y" = %1
+    "#,
+    );
+}
+
+#[test]
+fn embeddings_are_one_kernel() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : i64[b, s] "ids"
+        %1 = Input : i64[b, s] "types"
+        %2 = Input : f32[9, 24] "words"
+        %3 = Input : f32[2, 24] "kinds"
+        %4 = Input : f32[1, s, 24] "positions"
+        %5 = Input : f32[24] "scale"
+        %6 = Input : f32[24] "shift"
+        %7 = Gather(%2, %0) {axis: 0} : f32[b, s, 24] "word"
+        %8 = Gather(%3, %1) {axis: 0} : f32[b, s, 24] "kind"
+        %9 = Add(%7, %8) : f32[b, s, 24] "sum"
+        %10 = Add(%9, %4) : f32[b, s, 24] "placed"
+        %11 = LayerNorm(%10, %5, %6) {axis: 2, epsilon: 0.00001} : f32[b, s, 24], f32[b, s, 1], f32[b, s, 1] "norm"
+        return "y" = %11
+    "#,
+    );
+}
+
+#[test]
+fn products_take_what_follows() {
+    for dtype in ["f16", "f32"] {
+        check_text(
+            &r#"
+            symbols b, s
+            %0 = Input : T[b, s, 32] "x"
+            %1 = Input : T[32, 48] "w"
+            %2 = Input : T[48] "bias"
+            %3 = Input : T[b, s, 48] "residual"
+            %4 = MatMul(%0, %1) : T[b, s, 48] "product"
+            %5 = Add(%4, %2) : T[b, s, 48] "biased"
+            %6 = Gelu(%5) : T[b, s, 48] "activated"
+            %7 = Add(%6, %3) : T[b, s, 48] "sum"
+            return "y" = %7
+        "#
+            .replace('T', dtype),
+        );
+    }
+}
+
+#[test]
+fn products_that_are_added_are_one() {
+    check_text(
+        r#"
+        symbols b
+        %0 = Input : f32[b, 24] "x"
+        %1 = Input : f32[b, 40] "h"
+        %2 = Input : f32[24, 36] "w"
+        %3 = Input : f32[40, 36] "u"
+        %4 = Input : f32[36] "bias"
+        %5 = MatMul(%0, %2) : f32[b, 36] "of x"
+        %6 = Add(%5, %4) : f32[b, 36] "biased"
+        %7 = MatMul(%1, %3) : f32[b, 36] "of h"
+        %8 = Add(%6, %7) : f32[b, 36] "sum"
+        %9 = Relu(%8) : f32[b, 36] "relu"
+        return "y" = %9
+    "#,
+    );
+}
