@@ -7,8 +7,13 @@ use crate::session::{self, Plans};
 use crate::sizes::Sizing;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::text;
+use graphene_fusion::kernels::launches;
+use graphene_fusion::program::Program;
 use graphene_fusion::{Planned, egraphs};
-use graphene_ir::target::Target;
+use graphene_ir::emit::emit as source;
+use graphene_ir::kernel::Kernel;
+use graphene_ir::target::{Kind, Target};
+use std::fmt::Write;
 
 /// Prints each stage asked for where it was asked for.
 ///
@@ -31,6 +36,8 @@ pub(crate) fn emit(
             Stage::Bound => session::bind(program, &sizing.bindings)?.to_string(),
             Stage::Egraph => egraphs(imported, target)?.concat(),
             Stage::Dot => groups.dot(&plans.fused.graph),
+            Stage::Graphene => kernels(program, target, |kernel| Ok(kernel.to_string()))?,
+            Stage::Cuda => kernels(program, target, |kernel| Ok(source(kernel)?.source))?,
         };
         match path {
             Some(path) => files::write(path, text.as_bytes())?,
@@ -38,4 +45,34 @@ pub(crate) fn emit(
         }
     }
     Ok(())
+}
+
+/// The kernels of a program's steps, or why there are none.
+///
+/// # Errors
+/// [`Error::Flag`] for a target that has no kernels, and what `text` says.
+fn kernels(
+    program: &Program,
+    target: &Target,
+    text: impl Fn(&Kernel) -> Result<String, graphene_ir::Error>,
+) -> Result<String, Error> {
+    if target.kind == Kind::Cpu {
+        return Err(Error::flag("--emit", "kernels are generated for a GPU: add --target sm_90a"));
+    }
+    let mut all = String::new();
+    for (number, step) in program.steps().iter().enumerate() {
+        let _ = write!(all, "// step {number} {} {:?}", step.family, step.name);
+        match launches(program, step, target) {
+            Ok(launches) => {
+                all.push('\n');
+                for launch in launches {
+                    all += &text(&launch.kernel)?;
+                }
+            }
+            Err(refusal) => {
+                let _ = writeln!(all, " by the library: {refusal}");
+            }
+        }
+    }
+    Ok(all)
 }

@@ -139,6 +139,9 @@ pub(crate) enum Error {
     /// The model cannot be planned: a defect of the compiler.
     #[error(transparent)]
     Fusion(#[from] FusionError),
+    /// A kernel cannot be printed: a defect of the compiler.
+    #[error(transparent)]
+    Kernel(#[from] graphene_ir::Error),
     /// The model cannot be imported.
     #[error(transparent)]
     Import(Box<ImportError>),
@@ -264,7 +267,7 @@ impl Error {
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::Fusion(_) | Self::Output(_) => 1,
+            Self::Fusion(_) | Self::Kernel(_) | Self::Output(_) => 1,
             Self::Flag { .. }
             | Self::UnknownDim { .. }
             | Self::UnboundDims(_)
