@@ -194,9 +194,11 @@ const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
     (
         "ampere",
         "remove predicate",
-        "async",
-        "The copy leaves out what lies beyond the edge, and puts zeros there.",
+        "inside(%chunk_4)",
+        "Only the first tiles may be partial; of others the copy itself leaves out what lies beyond \
+         the edge.",
     ),
+    ("ampere", "remove predicate", "inside(%chunk_5)", "Likewise."),
     (
         "",
         "shift role up",
