@@ -440,6 +440,6 @@ mod tests {
             Ok(Emit { stage: Stage::Dot, path: Some("a=b.dot".into()) })
         );
         assert!("dot=".parse::<Emit>().is_err());
-        assert!("cuda".parse::<Emit>().is_err());
+        assert!("ptx".parse::<Emit>().is_err());
     }
 }

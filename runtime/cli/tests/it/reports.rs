@@ -43,6 +43,7 @@ fn summary_says_what_was_run() {
 
         rewriting for the fused plan
           2 blocks, 2 unlike the others
+          0 chosen by programmes, 0 by greed alone
 
         values stored between groups of the fused plan
 
