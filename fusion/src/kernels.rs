@@ -140,6 +140,14 @@ impl Site<'_> {
     }
 }
 
+/// Bytes that an instruction moves at most, and at multiples of which it then begins.
+const WIDTH: i64 = 16;
+
+/// How many tiles of a size a dim has.
+fn tiles(dim: &Dim, size: i64) -> Dim {
+    dim.ceil_div(&Dim::from(size)).expect("tiles are not empty")
+}
+
 fn arch(target: &Target) -> Option<Arch> {
     match target.kind {
         Kind::Cpu => None,

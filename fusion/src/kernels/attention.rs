@@ -1,6 +1,6 @@
 //! Attention: one kernel, whose operands are read as they lie.
 
-use super::{Launch, Pointer, Refusal, Site, StepOperand};
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use crate::view::View;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::op::{AttentionAttrs, Op};
@@ -9,9 +9,6 @@ use graphene_ir::kernel::Number;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
-
-/// Bytes at a multiple of which rows must begin that tensor copies bring.
-const ALIGN: i64 = 16;
 
 /// The launch of a step that is one attention.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
@@ -64,8 +61,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     ] {
         dims.insert(name.to_owned(), size.clone());
     }
-    let tiles = q[2].ceil_div(&Dim::from(fmha.rows())).unwrap_or_else(|_| q[2].clone());
-    let blocks = &(&tiles * &q[0]) * &q[1];
+    let blocks = &(&tiles(&q[2], fmha.rows()) * &q[0]) * &q[1];
     let cores = Dim::from(i64::from(site.target.cores));
     dims.insert("blocks".to_owned(), blocks.minimum(&cores).maximum(&Dim::from(1)));
     let pointers = pointers
@@ -90,7 +86,7 @@ fn rows(
     let [batch, head, row, element] = &view.modes[..] else {
         return Err(Refusal::Layout("attention of other ranks"));
     };
-    let unit = Dim::from(ALIGN / scalar.bytes());
+    let unit = Dim::from(WIDTH / scalar.bytes());
     let outer = [("batch", batch), ("head", head), ("row", row)];
     let begin = outer.iter().map(|(_, mode)| &mode.stride).chain([&view.offset]);
     if element.stride != 1 || begin.clone().any(|dim| dim.exact_div(&unit).is_none()) {

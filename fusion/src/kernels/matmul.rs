@@ -2,7 +2,7 @@
 
 use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
-use super::{Launch, Pointer, Refusal, Site, StepOperand};
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
@@ -16,9 +16,6 @@ use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
-
-/// Bytes at a multiple of which rows begin that are copied whole.
-const ALIGN: i64 = 16;
 
 /// The launches of a step of products over one shape, one for each of its variants.
 pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
@@ -81,7 +78,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         dims.insert(name, term.depth.clone());
     }
     dims.extend([("M", rows), ("N", columns), ("batch", batch)].map(|(n, d)| (n.to_owned(), d)));
-    let unit = Dim::from(ALIGN / scalar.bytes());
+    let unit = Dim::from(WIDTH / scalar.bytes());
     let aligned = |dim: &Dim| dim.exact_div(&unit).is_some();
     let extents = terms.iter().map(|term| &term.depth).chain([&dims["N"]]);
     let mut extents = extents.chain(a_transposed.then_some(&dims["M"]));
@@ -142,10 +139,7 @@ fn kernel(
                 Height::Few => (64, 1),
             };
             let gemm = Gemm { product, edges, columns, consumers, ..Gemm::default() };
-            let per = |dim: &Dim, tile: i64| {
-                dim.ceil_div(&Dim::from(tile)).unwrap_or_else(|_| dim.clone())
-            };
-            let tiles = &per(&dims["M"], gemm.rows()) * &per(&dims["N"], columns);
+            let tiles = &tiles(&dims["M"], gemm.rows()) * &tiles(&dims["N"], columns);
             let cores = Dim::from(i64::from(site.target.cores));
             let blocks = (&tiles * &dims["batch"]).minimum(&cores).maximum(&Dim::from(1));
             dims.insert("blocks".to_owned(), blocks);

@@ -2,7 +2,7 @@
 
 use super::function::function;
 use super::operand::Axes;
-use super::{Launch, Pointer, Refusal, Site, StepOperand};
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::ValueId;
 use graphene_ir::template::access::Access;
@@ -13,8 +13,6 @@ use std::collections::BTreeMap;
 const THREADS: i64 = 256;
 /// Threads that a multiprocessor holds.
 const RESIDENT: i64 = 1536;
-/// Bytes that a thread moves at once.
-const WIDTH: i64 = 16;
 
 /// The launch of a step whose body is pointwise, or empty: a copy.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
@@ -62,9 +60,8 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
 /// Blocks: one for each `THREADS` vectors, but no more than run at once.
 fn blocks(site: &Site<'_>, axes: &Axes, vector: i64) -> Dim {
     let last = axes.sizes.len() - 1;
-    let ceil = |dim: &Dim, by: i64| dim.ceil_div(&Dim::from(by)).unwrap_or_else(|_| dim.clone());
     let outer = axes.sizes[..last].iter().fold(Dim::from(1), |all, size| &all * size);
-    let items = &outer * &ceil(&axes.sizes[last], vector);
+    let items = &outer * &tiles(&axes.sizes[last], vector);
     let resident = i64::from(site.target.cores) * (RESIDENT / THREADS);
-    ceil(&items, THREADS).minimum(&Dim::from(resident)).maximum(&Dim::from(1))
+    tiles(&items, THREADS).minimum(&Dim::from(resident)).maximum(&Dim::from(1))
 }

@@ -2,7 +2,7 @@
 
 use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
-use super::{Launch, Pointer, Refusal, Site, StepOperand};
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::Op;
@@ -13,8 +13,6 @@ use graphene_ir::template::rows::{Norm, Rows};
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
-/// Bytes that a thread moves at once.
-const WIDTH: i64 = 16;
 /// Rows of a table at most: indices go through single precision.
 const ROWS: i64 = 1 << 24;
 
