@@ -76,9 +76,14 @@ fn trials() -> Vec<Trial> {
     for (name, fmha) in attention() {
         let name = format!("fmha_{name}");
         let ampere = Fmha { keys: 64, consumers: 1, ..fmha.clone() };
+        let single = Fmha { scalar: Scalar::F32, keys: 32, ..ampere.clone() };
         add(&mut trials, &name, |arch| arch == Arch::Sm90a, Arc::new(move || fmha.kernel()));
         let name = format!("{name}_ampere");
         add(&mut trials, &name, |arch| arch == Arch::Sm80, Arc::new(move || ampere.ampere()));
+        if single.mask == Mask::None || single.mask == Mask::PerKey(Scalar::F32) {
+            let name = format!("{name}_single");
+            add(&mut trials, &name, |arch| arch == Arch::Sm80, Arc::new(move || single.ampere()));
+        }
     }
     trials
 }

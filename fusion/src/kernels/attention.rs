@@ -20,9 +20,6 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let Op::Attention(attrs) = node.op() else {
         return Err(Refusal::Operation(node.op().name()));
     };
-    if site.arch != Arch::Sm90a {
-        return Err(Refusal::Operation("attention on this target"));
-    }
     let input = |place: usize| site.input(node.inputs().get(place).copied().flatten()?);
     let read = |place| input(place).ok_or(Refusal::Operation("attention of what it makes itself"));
     let operands = [read(0)?, read(1)?, read(2)?, StepOperand::Output(0)];
@@ -51,7 +48,8 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         mask = mask_of(site, operand, &shape, &mut dims)?;
         pointers.push(operand);
     }
-    let fmha = Fmha { mask, ..fmha };
+    let hopper = site.arch == Arch::Sm90a && fmha.scalar != Scalar::F32;
+    let fmha = Fmha { mask, ..if hopper { fmha } else { without_hopper(site, fmha) } };
     for (name, size) in [
         ("batch", &q[0]),
         ("heads", &q[1]),
@@ -61,14 +59,27 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     ] {
         dims.insert(name.to_owned(), size.clone());
     }
-    let blocks = &(&tiles(&q[2], fmha.rows()) * &q[0]) * &q[1];
-    let cores = Dim::from(i64::from(site.target.cores));
-    dims.insert("blocks".to_owned(), blocks.minimum(&cores).maximum(&Dim::from(1)));
+    let mut blocks = &(&tiles(&q[2], fmha.rows()) * &q[0]) * &q[1];
+    if hopper {
+        blocks = blocks.minimum(&Dim::from(i64::from(site.target.cores)));
+    }
+    dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
     let pointers = pointers
         .into_iter()
         .map(|operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
     let pointers = pointers.collect::<Result<_, Refusal>>()?;
-    Ok(site.launch(fmha.kernel()?, &dims, pointers))
+    let kernel = if hopper { fmha.kernel() } else { fmha.ampere() };
+    Ok(site.launch(kernel?, &dims, pointers))
+}
+
+/// The tiles that `mma`, or single threads' multiply-adds, go through: as many keys as there is shared memory for.
+fn without_hopper(site: &Site<'_>, fmha: Fmha) -> Fmha {
+    let most = if fmha.scalar == Scalar::F32 { 32 } else { 64 };
+    let mut fmha = Fmha { consumers: 1, keys: most, ..fmha };
+    while fmha.keys > 16 && fmha.ampere_bytes() > site.target.shared_memory_per_block {
+        fmha.keys -= 16;
+    }
+    fmha
 }
 
 fn softcap(attrs: &AttentionAttrs) -> Option<Number> {

@@ -14,7 +14,8 @@
 //! - `consumer`: the products, and what happens between them;
 //! - `scores`: scale, cap and masks;
 //! - `epilogue`: how the result leaves;
-//! - `ampere`: the same for what came before Hopper, by `mma`, `ldmatrix` and `cp.async`.
+//! - `ampere`: the same for what came before Hopper, by `mma`, `ldmatrix` and `cp.async`, and for
+//!   single precision.
 
 mod ampere;
 mod consumer;
@@ -34,8 +35,9 @@ use crate::tensor::{Memory, Scalar, Shape, Tile, View};
 /// The parameters of attention.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Fmha {
-    /// The type of queries, keys, values and the result: halves. Scores, weights and sums are of
-    /// single precision; weights are rounded to this type for their product with the values.
+    /// The type of queries, keys, values and the result: halves, or, but for Hopper's tensor cores,
+    /// single precision. Scores, weights and sums are of single precision; weights are rounded to
+    /// this type for their product with the values.
     pub scalar: Scalar,
     /// Elements of a query and of a key: a multiple of 16, at most 256.
     pub head_dim: i64,
@@ -164,6 +166,9 @@ impl Fmha {
     /// [`Error::Kernel`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
+        if self.scalar.bytes() != 2 {
+            return Err(Error::Kernel(format!("operands are halves: {self:?}")));
+        }
         let mut k = Builder::new("fmha", Arch::Sm90a);
         let (sizes, operands, mask) = self.declare(&mut k)?;
         let grid = k.grid("grid", line(&sizes.blocks))?;
@@ -197,8 +202,8 @@ impl Fmha {
 
     fn check(&self) -> Result<()> {
         let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.scalar.bytes() != 2 {
-            return refuse("operands are halves");
+        if ![Scalar::F16, Scalar::Bf16, Scalar::F32].contains(&self.scalar) {
+            return refuse("operands are halves, or of single precision");
         }
         let positive = |cap: Number| cap.0.is_finite() && cap.0 > 0.0;
         let fits = |size: i64| size % 16 == 0 && (16..=256).contains(&size);
@@ -319,14 +324,42 @@ impl Fmha {
         rows: i64,
         dim: i64,
     ) -> Result<TensorId> {
-        let mut dims = vec![leaf(rows, panel(dim)), panels(rows, dim)];
+        let mut dims = vec![leaf(rows, self.panel(dim)), self.panels(rows, dim)];
         if name == "sK" {
             dims.swap(0, 1);
         }
         let stages = stages.map(|stages| vec![leaf(stages, rows * dim)]);
         let levels: Vec<Vec<Shape>> = stages.into_iter().chain([dims]).collect();
-        let swizzle = Some(swizzle(dim)?);
+        let swizzle = Some(self.swizzle(dim)?);
         k.allocate(name, View::levels_of(&levels), self.scalar, Memory::Shared, swizzle)
+    }
+}
+
+/// How tiles of `[rows, dim]` lie in shared memory.
+impl Fmha {
+    /// How wide a panel of rows of this many elements is: as a swizzle of 128, 64 or 32 bytes.
+    fn panel(&self, dim: i64) -> i64 {
+        let widths = [128, 64, 32].map(|width| width / self.scalar.bytes());
+        widths.into_iter().find(|width| dim % width == 0).unwrap_or(dim)
+    }
+
+    /// The columns of a tile, panel by panel.
+    fn panels(&self, rows: i64, dim: i64) -> Shape {
+        let width = self.panel(dim);
+        if dim == width {
+            return leaf(width, 1);
+        }
+        Shape::Tuple(vec![leaf(width, 1), leaf(dim / width, rows * width)])
+    }
+
+    /// The swizzle that is as wide as a panel.
+    fn swizzle(&self, dim: i64) -> Result<Swizzle> {
+        let bits = match self.panel(dim) * self.scalar.bytes() {
+            128 => 3,
+            64 => 2,
+            _ => 1,
+        };
+        Swizzle::new(bits, 4, 3)
     }
 }
 
@@ -410,30 +443,6 @@ fn pack(k: &mut Builder, from: TensorId, to: TensorId, columns: i64, one: Thread
             k.spec(Kind::Move, to, from, one)
         })
     })
-}
-
-/// How wide a panel of rows of this many elements is: as a swizzle of 128, 64 or 32 bytes.
-fn panel(dim: i64) -> i64 {
-    [64, 32].into_iter().find(|width| dim % width == 0).unwrap_or(16)
-}
-
-/// The columns of a tile, panel by panel.
-fn panels(rows: i64, dim: i64) -> Shape {
-    let width = panel(dim);
-    if dim == width {
-        return leaf(width, 1);
-    }
-    Shape::Tuple(vec![leaf(width, 1), leaf(dim / width, rows * width)])
-}
-
-/// The swizzle that is as wide as a panel.
-fn swizzle(dim: i64) -> Result<Swizzle> {
-    let bits = match panel(dim) {
-        64 => 3,
-        32 => 2,
-        _ => 1,
-    };
-    Swizzle::new(bits, 4, 3)
 }
 
 fn leaf(size: i64, stride: i64) -> Shape {

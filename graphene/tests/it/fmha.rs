@@ -116,7 +116,7 @@ pub(crate) fn operands(fmha: &Fmha, sizes: Sizes) -> Inputs {
     let mut random = Random::new(5);
     let values: Vec<f64> =
         (0..65_521).map(|_| random.within(-half, half) as f64 / half as f64).collect();
-    inputs(&fmha.kernel().unwrap(), &symbols, |param, i| {
+    inputs(&fmha.ampere().unwrap(), &symbols, |param, i| {
         let value = values[(10_007 * param + i) % 65_521];
         match (param, fmha.mask) {
             (0, _) => 2.0 * value,
@@ -161,6 +161,7 @@ fn expected(fmha: &Fmha, sizes: Sizes, inputs: &Inputs) -> Vec<(usize, f64, f64)
     let u = 2f64.powi(-24);
     let (h, least) = match fmha.scalar {
         Scalar::F16 => (2f64.powi(-11), 2f64.powi(-25)),
+        Scalar::F32 => (u, 0.0),
         _ => (2f64.powi(-8), 0.0),
     };
     let dims = operand_dims(fmha);
@@ -372,6 +373,33 @@ fn attention_for_ampere_is_right_in_any_order() {
     check_rows(|fmha| fmha.ampere().unwrap());
 }
 
+/// The same in single precision.
+fn single(fmha: &Fmha) -> Fmha {
+    let of = |scalar| if scalar == Scalar::U8 { scalar } else { Scalar::F32 };
+    let mask = match fmha.mask {
+        Mask::None => Mask::None,
+        Mask::PerKey(scalar) => Mask::PerKey(of(scalar)),
+        Mask::Dense(scalar) => Mask::Dense(of(scalar)),
+    };
+    let keys = if fmha.head_dim > 96 { 32 } else { fmha.keys };
+    Fmha { scalar: Scalar::F32, mask, keys, ..fmha.clone() }
+}
+
+#[test]
+fn attention_in_single_precision_is_right_in_any_order() {
+    // Single threads' products take long to simulate: no size that only adds more of the same.
+    let small = |sizes: &Sizes| sizes.batch * sizes.heads * sizes.queries * sizes.keys <= 7500;
+    for (fmha, sizes, random_orders) in rows().into_iter().filter(|row| small(&row.1)) {
+        let (fmha, random_orders) = (single(&fmha), random_orders.min(1));
+        let kernel = fmha.ampere().unwrap();
+        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
+        assert!(findings.is_empty(), "{fmha:?}: {findings:#?}");
+        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{fmha:?}");
+        let outcome = check_attention(&fmha, &kernel, sizes, random_orders);
+        assert_eq!(outcome.costs.total().conflicts, 0, "{fmha:?} {sizes:?}");
+    }
+}
+
 /// A mask that adds the least number there is leaves no key out: where it is added to all of a row's
 /// scores, they are all the same.
 #[test]
@@ -396,7 +424,7 @@ fn the_least_number_is_not_minus_infinity() {
 #[test]
 fn what_no_kernel_has_is_refused() {
     let refused = [
-        Fmha { scalar: Scalar::F32, ..small() },
+        Fmha { scalar: Scalar::I32, ..small() },
         Fmha { head_dim: 24, ..small() },
         Fmha { value_dim: 272, ..small() },
         Fmha { keys: 0, ..small() },
@@ -409,4 +437,5 @@ fn what_no_kernel_has_is_refused() {
     for fmha in refused {
         assert!(fmha.kernel().is_err() && fmha.ampere().is_err(), "{fmha:?}");
     }
+    assert!(single(&small()).kernel().is_err());
 }

@@ -192,14 +192,6 @@ const MISSED: &[(&str, &str, &str)] = &[
 /// Likewise of attention.
 const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
     (
-        "ampere",
-        "remove predicate",
-        "inside(%chunk_4)",
-        "Only the first tiles may be partial; of others the copy itself leaves out what lies beyond \
-         the edge.",
-    ),
-    ("ampere", "remove predicate", "inside(%chunk_5)", "Likewise."),
-    (
         "",
         "shift role up",
         "role #block[0] { for(@s",

@@ -1,7 +1,7 @@
 //! How the result leaves.
 
 use super::consumer::Consumer;
-use super::{Context, Place, ROWS, leaf, panel, panels, swizzle};
+use super::{Context, Place, ROWS, leaf};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
@@ -30,11 +30,11 @@ impl<'a> Store<'a> {
         let dim = fmha.value_dim;
         let view = View::levels_of(&[
             vec![leaf(fmha.consumers, ROWS * dim)],
-            vec![leaf(ROWS, panel(dim)), panels(ROWS, dim)],
+            vec![leaf(ROWS, fmha.panel(dim)), fmha.panels(ROWS, dim)],
         ]);
-        let swizzle = Some(swizzle(dim)?);
+        let swizzle = Some(fmha.swizzle(dim)?);
         let buffers = k.allocate("sO", view, fmha.scalar, Memory::Shared, swizzle)?;
-        let tiles = [1, 1, ROWS, panel(dim)].map(Tile::of);
+        let tiles = [1, 1, ROWS, fmha.panel(dim)].map(Tile::of);
         let panels = k.tile(context.operands[3], "gO", &tiles)?;
         // Lane 8i + r holds the address of row r of the i-th of 2×2 matrices.
         let eights = k.tile(consumer.warp, "eights", &[Tile::of(8)])?;
@@ -75,10 +75,11 @@ impl<'a> Store<'a> {
         k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
         k.spec(Kind::Sync, (), (), own)?;
         self.first(k, own, |k| {
-            let from = k.tile(buffer, "leaving", &[Tile::Whole, Tile::of(panel(dim))])?;
+            let from =
+                k.tile(buffer, "leaving", &[Tile::Whole, Tile::of(self.context.fmha.panel(dim))])?;
             let m =
                 place.m.clone() * self.context.fmha.consumers + Expr::from(&self.consumer.group);
-            for i in 0..dim / panel(dim) {
+            for i in 0..dim / self.context.fmha.panel(dim) {
                 let at = [place.batch.clone(), place.head.clone(), m.clone(), Expr::from(i)];
                 let to = Operand { tensor: self.panels, index: Coord::list(at) };
                 let from = Operand::at(from, [0, i]);

@@ -1,6 +1,6 @@
 //! How the rings are filled.
 
-use super::{Context, GROUP, PRODUCER_REGISTERS, Place, panel};
+use super::{Context, GROUP, PRODUCER_REGISTERS, Place};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
@@ -25,16 +25,16 @@ impl Context<'_> {
         let first = GROUP * fmha.consumers;
         k.role(self.block, first..first + 1, |k| {
             let queries = k.ring("filling_q", 1)?;
-            let from_q = self.boxes(k, 0, "gQ", [fmha.rows(), panel(fmha.head_dim)])?;
+            let from_q = self.boxes(k, 0, "gQ", [fmha.rows(), fmha.panel(fmha.head_dim)])?;
             let keys = Source {
                 which: 1,
                 ring: k.ring("filling_k", fmha.stages)?,
-                from: self.boxes(k, 1, "gK", [panel(fmha.head_dim), fmha.keys])?,
+                from: self.boxes(k, 1, "gK", [fmha.panel(fmha.head_dim), fmha.keys])?,
             };
             let values = Source {
                 which: 2,
                 ring: k.ring("filling_v", fmha.stages)?,
-                from: self.boxes(k, 2, "gV", [fmha.keys, panel(fmha.value_dim)])?,
+                from: self.boxes(k, 2, "gV", [fmha.keys, fmha.panel(fmha.value_dim)])?,
             };
             self.each_tile(k, |k, place| {
                 self.fill_queries(k, &queries, from_q, place)?;
@@ -66,8 +66,9 @@ impl Context<'_> {
         produce(k, &self.rings[0], ring, self.one, |k, full, _| {
             let bytes = self.fmha.rows() * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
-            let to = k.tile(self.shared[0], "to", &[Tile::Whole, Tile::of(panel(dim))])?;
-            for i in 0..dim / panel(dim) {
+            let to =
+                k.tile(self.shared[0], "to", &[Tile::Whole, Tile::of(self.fmha.panel(dim))])?;
+            for i in 0..dim / self.fmha.panel(dim) {
                 let at = [&place.batch, &place.head, &place.m].map(Expr::clone);
                 let at = Coord::list(at.into_iter().chain([Expr::from(i)]));
                 let from = Operand { tensor: from, index: at };
@@ -87,12 +88,12 @@ impl Context<'_> {
             let bytes = self.fmha.keys * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
             let to = k.index(self.shared[*which], "stage", [stage])?;
-            let mut boxes = [Tile::of(panel(dim)), Tile::Whole];
+            let mut boxes = [Tile::of(self.fmha.panel(dim)), Tile::Whole];
             if !keys {
                 boxes.swap(0, 1);
             }
             let to = k.tile(to, "to", &boxes)?;
-            for i in 0..dim / panel(dim) {
+            for i in 0..dim / self.fmha.panel(dim) {
                 let [mut row, mut column] = [Expr::from(i), tile.clone()];
                 let mut at = [i, 0];
                 if !keys {
