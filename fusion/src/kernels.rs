@@ -9,6 +9,7 @@
 //! | attention | [`template::fmha`](graphene_ir::template::fmha) | `kernels/attention.rs` |
 //! | matrix products | [`template::gemm`](graphene_ir::template::gemm), [`mma`](graphene_ir::template::mma), [`simt`](graphene_ir::template::simt) | `kernels/matmul.rs` |
 //! | normalisations, rows of tables | [`template::rows`](graphene_ir::template::rows) | `kernels/rows.rs` |
+//! | running sums | [`template::scan`](graphene_ir::template::scan) | `kernels/scan.rs` |
 //! | pointwise, copies | [`template::pointwise`](graphene_ir::template::pointwise) | `kernels/pointwise.rs` |
 //!
 //! `kernels/function.rs` makes [functions](graphene_ir::function) of what templates apply to elements.
@@ -19,6 +20,7 @@ mod matmul;
 mod operand;
 mod pointwise;
 mod rows;
+mod scan;
 
 use crate::groups::Family;
 use crate::program::{Operand, Program, Step};
@@ -101,12 +103,10 @@ pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<L
         Family::Normalization | Family::Gather => Ok(vec![rows::launch(&site)?]),
         Family::MatMul => matmul::launches(&site),
         Family::Fmha => Ok(vec![attention::launch(&site)?]),
-        Family::View
-        | Family::Mlp
-        | Family::Reduction
-        | Family::Convolution
-        | Family::Recurrent
-        | Family::Control => Err(Refusal::Operation(step.family.name())),
+        Family::Reduction => Ok(vec![scan::launch(&site)?]),
+        Family::View | Family::Mlp | Family::Convolution | Family::Recurrent | Family::Control => {
+            Err(Refusal::Operation(step.family.name()))
+        }
     }
 }
 

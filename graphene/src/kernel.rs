@@ -274,6 +274,8 @@ pub enum Unary {
     Sigmoid,
     /// ln(1 + x)
     Log1p,
+    /// eˣ - 1
+    Expm1,
     /// max(x, 0); NaN of NaN
     Relu,
     /// x·Φ(x), with the error function.
@@ -321,7 +323,7 @@ pub enum Binary {
 
 impl Unary {
     /// All of them, with the names that text has for them.
-    pub const ALL: [(Unary, &'static str); 32] = [
+    pub const ALL: [(Unary, &'static str); 33] = [
         (Unary::Neg, "neg"),
         (Unary::Abs, "abs"),
         (Unary::Sign, "sign"),
@@ -349,6 +351,7 @@ impl Unary {
         (Unary::Erf, "erf"),
         (Unary::Sigmoid, "sigmoid"),
         (Unary::Log1p, "log1p"),
+        (Unary::Expm1, "expm1"),
         (Unary::Relu, "relu"),
         (Unary::Gelu, "gelu"),
         (Unary::Silu, "silu"),

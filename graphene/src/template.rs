@@ -13,6 +13,7 @@
 //! | [`rows`] | normalisations of rows | all |
 //! | [`gather`] | rows of tables, embeddings | all |
 //! | [`reduce`] | reductions | all |
+//! | [`scan`] | running sums and products | all |
 //! | [`fireiron`] | Fireiron's example of a decomposition | all |
 //!
 //! A [`product`] says what is computed, and its [`epilogue`] what becomes of the sums; they are the
@@ -30,6 +31,7 @@ pub mod pointwise;
 pub mod product;
 pub mod reduce;
 pub mod rows;
+pub mod scan;
 pub mod simt;
 mod stage;
 pub mod transpose;

@@ -1,8 +1,8 @@
 //! Functions of elements, from pointwise operations.
 //!
-//! Templates compute in single precision, whatever the types of a model's values are; what a model rounds itself, by a
+//! Most templates compute in single precision, whatever the types of a model's values are; what a model rounds itself, by a
 //! cast, is rounded. Integers are taken where single precision gives what integers would: conversions, and comparisons
-//! with numbers that it holds. Booleans are 0 and 1.
+//! with numbers that it holds; where all values are integers, they are computed with as such. Booleans are 0 and 1.
 
 use super::{Refusal, scalar};
 use graphene_frontend::dtype::DType;
@@ -11,11 +11,15 @@ use graphene_frontend::op::{Binary, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Binary as Of2, Unary as Of1};
+use graphene_ir::tensor::Scalar;
 use half::{bf16, f16};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Integers up to this magnitude are exact in single precision.
 const EXACT: f64 = 16_777_216.0;
+
+/// Integers up to this magnitude are exact as a function's numbers.
+const EXACT_WHOLE: f64 = 9_007_199_254_740_992.0;
 
 /// The function that gives some values of a body from others: `input` says which of the function's inputs a value is.
 ///
@@ -26,7 +30,7 @@ pub(super) fn function(
     outputs: &[ValueId],
     input: &dyn Fn(ValueId) -> Option<usize>,
 ) -> Result<Function, Refusal> {
-    let mut made = Making { body, input, known: BTreeMap::new() };
+    let mut made = Making { body, input, numbers: Scalar::F32, known: BTreeMap::new() };
     let parts = outputs.iter().map(|&value| made.value(value));
     Ok(Function::all(parts.collect::<Result<Vec<_>, _>>()?))
 }
@@ -64,9 +68,25 @@ pub(super) fn leaves(
     leaves.into_iter().collect()
 }
 
+/// The same where all values are integers or booleans, to be computed with integers of 64 bits: what has fewer wraps.
+///
+/// # Errors
+/// [`Refusal`] if a value is none of these, or an operation is not pointwise.
+pub(super) fn whole(
+    body: &Graph,
+    outputs: &[ValueId],
+    input: &dyn Fn(ValueId) -> Option<usize>,
+) -> Result<Function, Refusal> {
+    let mut made = Making { body, input, numbers: Scalar::I64, known: BTreeMap::new() };
+    let parts = outputs.iter().map(|&value| made.value(value));
+    Ok(Function::all(parts.collect::<Result<Vec<_>, _>>()?))
+}
+
 struct Making<'a> {
     body: &'a Graph,
     input: &'a dyn Fn(ValueId) -> Option<usize>,
+    /// What is computed with: single precision, or integers.
+    numbers: Scalar,
     known: BTreeMap<ValueId, Function>,
 }
 
@@ -87,7 +107,8 @@ impl Making<'_> {
         let node = self.body.node(value.node);
         let op = node.op();
         if let Op::Constant(tensor) = op {
-            return constant(tensor);
+            let most = if self.numbers == Scalar::F32 { EXACT } else { EXACT_WHOLE };
+            return constant(tensor, most);
         }
         let operands: Vec<ValueId> = node.inputs().iter().flatten().copied().collect();
         let types: Vec<DType> = operands.iter().map(|&value| self.body.ty(value).dtype).collect();
@@ -95,6 +116,9 @@ impl Making<'_> {
         let mut of = Vec::with_capacity(operands.len());
         for &operand in &operands {
             of.push(self.value(operand)?);
+        }
+        if self.numbers == Scalar::I64 {
+            return integers(op, &of, &types, to);
         }
         match (op, &of[..]) {
             (Op::Cast { .. }, [x]) => cast(x.clone(), types[0], to),
@@ -138,12 +162,12 @@ fn floats(types: &[DType], more: &[DType]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn constant(tensor: &Tensor) -> Result<Function, Refusal> {
+fn constant(tensor: &Tensor, most: f64) -> Result<Function, Refusal> {
     let number = number(tensor).ok_or(Refusal::Elements(tensor.dtype()))?;
     if number.is_nan() {
         return Err(Refusal::Operation("a constant that is no number"));
     }
-    if tensor.dtype().is_integer() && number.abs() > EXACT {
+    if tensor.dtype().is_integer() && number.abs() > most {
         return Err(Refusal::Integers);
     }
     Ok(Function::constant(number))
@@ -184,11 +208,38 @@ fn cast(x: Function, from: DType, to: DType) -> Result<Function, Refusal> {
     })
 }
 
+/// An operation on integers and booleans.
+fn integers(op: &Op, of: &[Function], types: &[DType], to: DType) -> Result<Function, Refusal> {
+    let refused = types.iter().chain([&to]).find(|dtype| dtype.is_float());
+    if let Some(&dtype) = refused {
+        return Err(Refusal::Elements(dtype));
+    }
+    types.iter().chain([&to]).try_for_each(|&dtype| scalar(dtype).map(drop))?;
+    let wrapped = |x: Function| -> Result<Function, Refusal> {
+        Ok(if matches!(to, DType::I64 | DType::Bool) { x } else { x.rounded(scalar(to)?) })
+    };
+    match (op, of) {
+        (Op::Cast { .. }, [x]) if to == DType::Bool => Ok(x.clone().binary(Of2::Unequal, 0.0)),
+        (Op::Cast { .. }, [x]) => wrapped(x.clone()),
+        (
+            Op::Unary(op @ (Unary::Neg | Unary::Abs | Unary::Sign | Unary::Not | Unary::Relu)),
+            [x],
+        ) => wrapped(unary(*op, x.clone())?),
+        // A divisor may be 0.
+        (Op::Binary(Binary::Div | Binary::Mod | Binary::Rem | Binary::Pow), _) => {
+            Err(Refusal::Integers)
+        }
+        (Op::Binary(op), [x, y]) => wrapped(binary(*op, x.clone(), y.clone())?),
+        (Op::Select, [which, yes, no]) => Ok(which.clone().select(yes.clone(), no.clone())),
+        _ => Err(Refusal::Integers),
+    }
+}
+
 fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
     let one = |op: Of1, x: Function| x.unary(op);
     let of = |function: Function, x: Function| function.after(&x);
     let less = |x: &Function, bound: f64| x.clone().binary(Of2::Less, bound);
-    let expm1 = |x: Function| x.unary(Of1::Exp) - 1.0;
+    let expm1 = |x: Function| x.unary(Of1::Expm1);
     Ok(match op {
         Unary::Abs => one(Of1::Abs, x),
         Unary::Neg => -x,

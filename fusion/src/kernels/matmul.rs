@@ -58,9 +58,14 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
 
     let scalar = operands.scalar.ok_or(Refusal::Operation("a product of nothing"))?;
     let [a_transposed, b_transposed] = terms[0].sides;
+    let a_strided = terms.iter().any(|term| term.apart.is_some());
+    if a_strided && batched {
+        return Err(Refusal::Layout("a batch of products whose operands are not packed"));
+    }
     let product = Product {
         scalar,
         a_transposed,
+        a_strided,
         b_transposed,
         batched,
         terms: terms.len(),
@@ -76,11 +81,17 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     for (i, term) in terms.iter().enumerate() {
         let name = if i == 0 { "K".to_owned() } else { format!("K_{}", i + 1) };
         dims.insert(name, term.depth.clone());
+        if a_strided {
+            let name = if i == 0 { "A_row".to_owned() } else { format!("A_row_{}", i + 1) };
+            let packed = if a_transposed { &rows } else { &term.depth };
+            dims.insert(name, term.apart.as_ref().unwrap_or(packed).clone());
+        }
     }
     dims.extend([("M", rows), ("N", columns), ("batch", batch)].map(|(n, d)| (n.to_owned(), d)));
     let unit = Dim::from(WIDTH / scalar.bytes());
     let aligned = |dim: &Dim| dim.exact_div(&unit).is_some();
     let extents = terms.iter().map(|term| &term.depth).chain([&dims["N"]]);
+    let extents = extents.chain(terms.iter().filter_map(|term| term.apart.as_ref()));
     let mut extents = extents.chain(a_transposed.then_some(&dims["M"]));
     let begins = operands.pointers.iter().all(|pointer| aligned(&pointer.offset));
     let edges = match begins && operands.whole && extents.all(aligned) {
@@ -211,6 +222,8 @@ fn summed(body: &Graph, products: &[NodeId]) -> Result<Sum, Refusal> {
 /// One of the products that are added.
 struct Term {
     depth: Dim,
+    /// From row to row of A, if it is not packed.
+    apart: Option<Dim>,
     batched: bool,
     /// Whether A is column-major, and B row-major.
     sides: [bool; 2],
@@ -270,15 +283,16 @@ impl Operands<'_> {
         let b_rows = b_matrix.row == *columns && b_matrix.column == one;
         let b_columns = shared && b_matrix.row == one && b_matrix.column == depth;
         let a_matrix = Matrix::of(of_a, &with(batch, [rows, &depth]), rank - 1)?;
-        let a_rows = a_matrix.row == depth && a_matrix.column == one;
         let a_columns = shared && rank == 2 && a_matrix.row == one && a_matrix.column == *rows;
+        let a_rows = !a_columns && a_matrix.column == one;
+        let apart = (a_rows && a_matrix.row != depth).then(|| a_matrix.row.clone());
         let periodic = a_matrix.period.is_some() || b_matrix.period.is_some();
         if periodic || !(a_rows || a_columns) || !(b_rows || b_columns) {
             return Err(odd);
         }
         self.push(a, &a_matrix.offset);
         self.push(b, &b_matrix.offset);
-        Ok(Term { depth, batched: !shared, sides: [!a_rows, b_rows] })
+        Ok(Term { depth, apart, batched: !shared, sides: [!a_rows, b_rows] })
     }
 
     fn epilogue_input(&mut self, value: ValueId) -> Result<Input, Refusal> {

@@ -1,12 +1,13 @@
 //! Pointwise groups and copies: one loop over the elements.
 
-use super::function::function;
+use super::function::{function, whole};
 use super::operand::Axes;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::ValueId;
 use graphene_ir::template::access::Access;
 use graphene_ir::template::pointwise::Pointwise;
+use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
 /// Threads of a block.
@@ -19,7 +20,10 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let body = &site.step.body;
     let outputs: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
     let input = |value: ValueId| body.inputs().iter().position(|id| id.value() == value);
-    let function = function(body, &outputs, &input)?;
+    let (function, numbers) = match function(body, &outputs, &input) {
+        Err(Refusal::Integers) => (whole(body, &outputs, &input)?, Scalar::I64),
+        made => (made?, Scalar::F32),
+    };
     let outs = (0..outputs.len()).map(StepOperand::Output);
     let ins = (0..function.inputs()).map(StepOperand::Input);
     let operands: Vec<StepOperand> = outs.chain(ins).collect();
@@ -47,8 +51,15 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let offsets: Vec<&Dim> = views.iter().map(|view| &view.offset).collect();
     let vector = axes.vector(&offsets, (WIDTH / narrowest).min(8));
     let ins = accesses.split_off(outputs.len());
-    let template =
-        Pointwise { arch: site.arch, function, ins, outs: accesses, vector, threads: THREADS };
+    let template = Pointwise {
+        arch: site.arch,
+        function,
+        numbers,
+        ins,
+        outs: accesses,
+        vector,
+        threads: THREADS,
+    };
     dims.insert("blocks".to_owned(), blocks(site, &axes, vector));
     let pointers = operands[outputs.len()..].iter().chain(&operands[..outputs.len()]);
     let pointers = pointers

@@ -228,42 +228,28 @@ fn halves_are_computed_in_single_precision() {
 }
 
 #[test]
-fn integers_are_left_to_the_library() {
-    let text = r#"
-        symbols b
-        %0 = Input : i64[b] "x"
-        %1 = Add(%0, %0) : i64[b] "y"
-        return "y" = %1
-    "#;
-    let graph = parse(text, &[]).unwrap();
-    let refused = check_graph("integers", &graph, &TARGETS, &[sizes(&[("b", 3)])]);
-    assert_eq!(refused.len(), 2);
-    assert!(refused.iter().all(|(_, refusal)| *refusal == Refusal::Integers));
-}
-
-#[test]
 fn attention_reads_packed_operands_in_place() {
-    check_on(
-        &["sm_90a"],
-        r#"
+    let text = r#"
         symbols b, s
-        %0 = Input : f16[b, s, 96] "qkv"
+        %0 = Input : T[b, s, 96] "qkv"
         %1 = Input : bool[b, 1, 1, s] "mask"
-        %2 = Slice(%0) {axes: [{axis: 2, start: 0, len: 32, step: 1}]} : f16[b, s, 32] "q"
-        %3 = Slice(%0) {axes: [{axis: 2, start: 32, len: 32, step: 1}]} : f16[b, s, 32] "k"
-        %4 = Slice(%0) {axes: [{axis: 2, start: 64, len: 32, step: 1}]} : f16[b, s, 32] "v"
-        %5 = Reshape(%2) {shape: [b, s, 2, 16]} : f16[b, s, 2, 16] "q heads"
-        %6 = Reshape(%3) {shape: [b, s, 2, 16]} : f16[b, s, 2, 16] "k heads"
-        %7 = Reshape(%4) {shape: [b, s, 2, 16]} : f16[b, s, 2, 16] "v heads"
-        %8 = Transpose(%5) {perm: [0, 2, 1, 3]} : f16[b, 2, s, 16] "q turned"
-        %9 = Transpose(%6) {perm: [0, 2, 1, 3]} : f16[b, 2, s, 16] "k turned"
-        %10 = Transpose(%7) {perm: [0, 2, 1, 3]} : f16[b, 2, s, 16] "v turned"
-        %11 = Attention(%8, %9, %10, %1) {scale: 0.25, causal: false, softcap: 0, guarded: true} : f16[b, 2, s, 16] "attention"
-        %12 = Transpose(%11) {perm: [0, 2, 1, 3]} : f16[b, s, 2, 16] "back"
-        %13 = Reshape(%12) {shape: [b, s, 32]} : f16[b, s, 32] "merged"
+        %2 = Slice(%0) {axes: [{axis: 2, start: 0, len: 32, step: 1}]} : T[b, s, 32] "q"
+        %3 = Slice(%0) {axes: [{axis: 2, start: 32, len: 32, step: 1}]} : T[b, s, 32] "k"
+        %4 = Slice(%0) {axes: [{axis: 2, start: 64, len: 32, step: 1}]} : T[b, s, 32] "v"
+        %5 = Reshape(%2) {shape: [b, s, 2, 16]} : T[b, s, 2, 16] "q heads"
+        %6 = Reshape(%3) {shape: [b, s, 2, 16]} : T[b, s, 2, 16] "k heads"
+        %7 = Reshape(%4) {shape: [b, s, 2, 16]} : T[b, s, 2, 16] "v heads"
+        %8 = Transpose(%5) {perm: [0, 2, 1, 3]} : T[b, 2, s, 16] "q turned"
+        %9 = Transpose(%6) {perm: [0, 2, 1, 3]} : T[b, 2, s, 16] "k turned"
+        %10 = Transpose(%7) {perm: [0, 2, 1, 3]} : T[b, 2, s, 16] "v turned"
+        %11 = Attention(%8, %9, %10, %1) {scale: 0.25, causal: false, softcap: 0, guarded: true} : T[b, 2, s, 16] "attention"
+        %12 = Transpose(%11) {perm: [0, 2, 1, 3]} : T[b, s, 2, 16] "back"
+        %13 = Reshape(%12) {shape: [b, s, 32]} : T[b, s, 32] "merged"
         return "y" = %13
-    "#,
-    );
+    "#;
+    for dtype in ["f16", "f32"] {
+        check_text(&text.replace("T[", &format!("{dtype}[")));
+    }
 }
 
 #[test]
@@ -356,4 +342,57 @@ fn products_that_are_added_are_one() {
         return "y" = %9
     "#,
     );
+}
+
+#[test]
+fn products_read_rows_that_are_apart() {
+    for dtype in ["f16", "f32"] {
+        check_text(
+            &r#"
+            symbols b, s
+            %0 = Input : E[b, s, 32] "x"
+            %1 = Input : E[32, 48] "w"
+            %2 = Slice(%0) {axes: [{axis: 1, start: 0, len: 1, step: 1}]} : E[b, 1, 32] "first"
+            %3 = Reshape(%2) {shape: [b, 32]} : E[b, 32] "rows"
+            %4 = MatMul(%3, %1) : E[b, 48] "product"
+            %5 = Tanh(%4) : E[b, 48] "tanh"
+            return "y" = %5
+        "#
+            .replace("E[", &format!("{dtype}[")),
+        );
+    }
+}
+
+#[test]
+fn integers_stay_whole() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : i64[b, s] "ids"
+        %1 = Input : i32[b, s] "counts"
+        %2 = Constant {value: i64[] [1]} : i64[] "pad"
+        %3 = Equal(%0, %2) : bool[b, s] "equal"
+        %4 = Not(%3) : bool[b, s] "not"
+        %5 = Cast(%4) {to: i32, saturate: true} : i32[b, s] "kept"
+        %6 = Mul(%1, %5) : i32[b, s] "product"
+        %7 = Cast(%6) {to: i64, saturate: true} : i64[b, s] "wide"
+        %8 = Add(%7, %2) : i64[b, s] "position"
+        return "y" = %8
+    "#,
+    );
+}
+
+#[test]
+fn running_sums_go_along_any_axis() {
+    for (axis, dtype) in [(0, "f32"), (1, "i32"), (2, "f16")] {
+        let attrs = format!("{{axis: {axis}, exclusive: false, reverse: false}}");
+        check_text(&format!(
+            r#"
+            symbols b, s
+            %0 = Input : {dtype}[b, s, 5] "x"
+            %1 = CumSum(%0) {attrs} : {dtype}[b, s, 5] "sums"
+            return "y" = %1
+        "#
+        ));
+    }
 }

@@ -1,7 +1,7 @@
 //! Functions of numbers: their values, and their text in single precision.
 //!
 //! Where the text is a function of CUDA's library, its error is what the CUDA programming guide says
-//! of that name, in units in the last place: 1 for `expf`, `logf` and `log1pf`, 2 for `erff`,
+//! of that name, in units in the last place: 1 for `expf`, `logf`, `log1pf` and `expm1f`, 2 for `erff`,
 //! `tanhf`, `sinf`, `cosf`, `rsqrtf` and the approximate 2ˣ, 4 for the other trigonometric and hyperbolic ones,
 //! 8 for `powf`. Sums, products, quotients, roots and what is exact anyway are rounded once.
 
@@ -39,6 +39,7 @@ impl Unary {
             Unary::Erf => libm::erf(x),
             Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
             Unary::Log1p => x.ln_1p(),
+            Unary::Expm1 => x.exp_m1(),
             Unary::Relu if x < 0.0 => 0.0,
             Unary::Relu => x,
             Unary::Gelu => 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
@@ -145,6 +146,7 @@ pub(super) fn unary_text(op: Unary, x: &str) -> String {
         // 2¹²⁶, the value is 0.
         Unary::Sigmoid => format!("__fdividef(1.0f, 1.0f + __expf(-{x}))"),
         Unary::Log1p => format!("log1pf({x})"),
+        Unary::Expm1 => format!("expm1f({x})"),
         Unary::Relu => format!("{x} < 0.0f ? 0.0f : {x}"),
         Unary::Gelu => format!("0.5f * {x} * (1.0f + erff({x} * 0.70710678f))"),
         // As the sigmoid, by fast forms.
@@ -173,6 +175,38 @@ pub(super) fn binary_text(op: Binary, x: &str, y: &str) -> String {
         Binary::Equal => truth("=="),
         Binary::Unequal => truth("!="),
     }
+}
+
+/// The value of integers of 64 bits in CUDA C++, which wraps; `None` if there is no such function.
+pub(super) fn whole_unary_text(op: Unary, x: &str) -> Option<String> {
+    match op {
+        Unary::Neg => Some(format!("(long long)(0ull - (unsigned long long){x})")),
+        Unary::Abs => Some(format!("{x} < 0 ? (long long)(0ull - (unsigned long long){x}) : {x}")),
+        Unary::Sign => Some(format!("({x} > 0) - ({x} < 0)")),
+        Unary::Relu => Some(format!("{x} < 0 ? 0 : {x}")),
+        _ => None,
+    }
+}
+
+/// Likewise of two integers.
+pub(super) fn whole_binary_text(op: Binary, x: &str, y: &str) -> Option<String> {
+    let wrapping =
+        |sign: &str| format!("(long long)((unsigned long long){x} {sign} (unsigned long long){y})");
+    let truth = |relation: &str| format!("{x} {relation} {y} ? 1 : 0");
+    Some(match op {
+        Binary::Add => wrapping("+"),
+        Binary::Sub => wrapping("-"),
+        Binary::Mul => wrapping("*"),
+        Binary::Div => format!("{x} / {y}"),
+        Binary::Rem => format!("{x} % {y}"),
+        Binary::Max | Binary::MaxNan => format!("{x} > {y} ? {x} : {y}"),
+        Binary::Min | Binary::MinNan => format!("{x} < {y} ? {x} : {y}"),
+        Binary::Less => truth("<"),
+        Binary::AtMost => truth("<="),
+        Binary::Equal => truth("=="),
+        Binary::Unequal => truth("!="),
+        Binary::Pow => return None,
+    })
 }
 
 /// A number in CUDA C++.

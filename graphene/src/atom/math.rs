@@ -1,7 +1,7 @@
 //! Arithmetic on registers: products, functions of elements, folds, exchanges, constants.
 
 use super::asm::asm;
-use super::function::{binary_text, float_text, unary_text};
+use super::function::{binary_text, float_text, unary_text, whole_binary_text, whole_unary_text};
 use super::{Archs, Atom, Code, Progress, Proxy, Site, Step, Warp, always, examples};
 use crate::arch::Arch;
 use crate::error::Result;
@@ -89,8 +89,8 @@ pub(super) const ATOMS: &[Atom] = &[
         || examples::registers(Kind::Binary(Binary::Div), Scalar::F32, Scalar::F32, 1, 2),
     ),
     row(
-        "select.f32",
-        "[].fp32.RF <- Select<<<[]>>>([].fp32.RF, [].fp32.RF, [].fp32.RF)",
+        "select",
+        "[].fp32|i64.RF <- Select<<<[]>>>([].fp32|i64.RF, [].fp32|i64.RF, [].fp32|i64.RF)",
         Arch::Sm70,
         |s, warp| {
             each(s, warp, |warp, lane, at| {
@@ -101,9 +101,36 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         |_, c| {
             let [d, a, b, otherwise] = [D, A, B, C].map(|operand| c.element(operand, &[]));
-            format!("{d} = {a} != 0.0f ? {b} : {otherwise};")
+            format!("{d} = {a} != 0 ? {b} : {otherwise};")
         },
         select,
+    ),
+    row_when(
+        "unary.i64",
+        "[].i64.RF <- UnaryPointwise<<<[]>>>([].i64.RF)",
+        |s| whole_unary_text(unary_of(s), "").map(drop).ok_or("integers have no such function"),
+        unary,
+        |s, c| {
+            let value = whole_unary_text(unary_of(s), &c.element(A, &[]));
+            format!("{} = {};", c.element(D, &[]), value.unwrap_or_default())
+        },
+        || examples::registers(Kind::Unary(Unary::Sign), Scalar::I64, Scalar::I64, 1, 1),
+    ),
+    row_when(
+        "binary.i64",
+        "[].i64.RF <- BinaryPointwise<<<[]>>>([].i64.RF, [].i64.RF)",
+        |s| {
+            whole_binary_text(binary_of(s), "", "")
+                .map(drop)
+                .ok_or("integers have no such function")
+        },
+        binary,
+        |s, c| {
+            let [a, b] = [A, B].map(|operand| c.element(operand, &[]));
+            let value = whole_binary_text(binary_of(s), &a, &b);
+            format!("{} = {};", c.element(D, &[]), value.unwrap_or_default())
+        },
+        || examples::registers(Kind::Binary(Binary::Mul), Scalar::I64, Scalar::I64, 1, 2),
     ),
     row_when(
         "binary.f16x2",

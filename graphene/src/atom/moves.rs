@@ -122,6 +122,13 @@ pub(super) const ATOMS: &[Atom] = &[
     scalar("cvt.to", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].fp32.RF)", always, || {
         examples::registers(Kind::Move, Scalar::I32, Scalar::F32, 1, 1)
     }),
+    // What the type does not hold wraps.
+    scalar(
+        "cvt.integer",
+        "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)",
+        |s| if same(s).is_ok() { Err("it converts") } else { Ok(()) },
+        || examples::registers(Kind::Move, Scalar::I32, Scalar::I64, 1, 1),
+    ),
     Atom {
         name: "cvt.rn.x2",
         pattern: "[2:1].fp16|bf16.RF <- Move<<<[]>>>([2].fp32.RF)",
@@ -249,6 +256,9 @@ const fn scalar(
             let (to, from) = (code.element(D, &[]), code.element(A, &[]));
             match (site.operand(D).scalar, site.operand(A).scalar) {
                 (a, b) if a == b => format!("{to} = {from};"),
+                (a, b) if !a.is_float() && !b.is_float() => {
+                    format!("{to} = ({})({from});", a.c_name())
+                }
                 (to_scalar, _) => format!("{to} = ({})float({from});", to_scalar.c_name()),
             }
         },

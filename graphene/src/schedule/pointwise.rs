@@ -1,6 +1,7 @@
 //! Elements in registers: how they come and go, and functions of them.
 //!
-//! A thread holds vectors: register tensors `[n:1]`, in single precision where they are computed on.
+//! A thread holds vectors: register tensors `[n:1]`, where they are computed on in single precision,
+//! or, if that is what a function computes with, in integers of 64 bits.
 
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
@@ -33,10 +34,25 @@ pub fn load(
     contiguous: bool,
     one: ThreadsId,
 ) -> Result<TensorId> {
+    load_as(k, from, n, contiguous, Scalar::F32, one)
+}
+
+/// The same as numbers of this type.
+///
+/// # Errors
+/// Those of the builder.
+pub fn load_as(
+    k: &mut Builder,
+    from: TensorId,
+    n: i64,
+    contiguous: bool,
+    numbers: Scalar,
+    one: ThreadsId,
+) -> Result<TensorId> {
     let scalar = k.tensor_of(from)?.scalar;
     let raw = vector(k, "raw", n, scalar)?;
     copy(k, raw, from, n, contiguous, one)?;
-    widen(k, raw, n, one)
+    widen_to(k, raw, n, numbers, one)
 }
 
 /// Elements `[n]` of global memory, in registers and in single precision; 0 beyond the edge. If
@@ -104,10 +120,20 @@ fn moves_inside(
 /// # Errors
 /// Those of the builder.
 pub fn widen(k: &mut Builder, raw: TensorId, n: i64, one: ThreadsId) -> Result<TensorId> {
-    if k.tensor_of(raw)?.scalar == Scalar::F32 {
+    widen_to(k, raw, n, Scalar::F32, one)
+}
+
+fn widen_to(
+    k: &mut Builder,
+    raw: TensorId,
+    n: i64,
+    numbers: Scalar,
+    one: ThreadsId,
+) -> Result<TensorId> {
+    if k.tensor_of(raw)?.scalar == numbers {
         return Ok(raw);
     }
-    let wide = vector(k, "wide", n, Scalar::F32)?;
+    let wide = vector(k, "wide", n, numbers)?;
     each(k, n, |k, i| k.spec(Kind::Move, Operand::at(wide, [&i]), Operand::at(raw, [&i]), one))?;
     Ok(wide)
 }
@@ -138,7 +164,7 @@ fn narrowed(
     scalar: Scalar,
     one: ThreadsId,
 ) -> Result<TensorId> {
-    if scalar == Scalar::F32 {
+    if scalar == k.tensor_of(from)?.scalar {
         return Ok(from);
     }
     let narrow = vector(k, "narrow", n, scalar)?;
@@ -194,8 +220,8 @@ pub fn each(
     k.for_("i", 0..n, 1, true, |k, i| body(k, i.into()))
 }
 
-/// Applies a function to each of `n` elements of vectors in single precision; an input of one
-/// element is that of all of them. `outs` may be among `ins`.
+/// Applies a function to each of `n` elements of vectors in single precision, or of integers; an input
+/// of one element is that of all of them. `outs` may be among `ins`.
 ///
 /// # Errors
 /// Those of the builder.
@@ -218,7 +244,8 @@ pub fn pointwise(
     let header = Header::new(Kind::Spec, outs.to_vec(), used.collect::<Vec<_>>(), one);
     k.decompose(header, |k| {
         each(k, n, |k, i| {
-            let values = steps(k, function, ins, &i, one)?;
+            let numbers = k.tensor_of(outs[0])?.scalar;
+            let values = steps(k, function, ins, numbers, &i, one)?;
             for (&out, value) in outs.iter().zip(function.outputs()) {
                 let out = Operand::at(out, [&i]);
                 k.spec(Kind::Move, out, values[value.index()].clone(), one)?;
@@ -233,6 +260,7 @@ fn steps(
     k: &mut Builder,
     function: &Function,
     ins: &[TensorId],
+    numbers: Scalar,
     element: &Expr,
     one: ThreadsId,
 ) -> Result<Vec<Operand>> {
@@ -251,9 +279,9 @@ fn steps(
             Step::Select(..) => Kind::Select,
             Step::Round(..) => Kind::Move,
         };
-        let value = number(k, "value", Scalar::F32)?;
+        let value = number(k, "value", numbers)?;
         if let Step::Round(scalar, _) = step
-            && *scalar != Scalar::F32
+            && *scalar != numbers
         {
             let rounded = number(k, "rounded", *scalar)?;
             k.spec(Kind::Move, rounded, operands, one)?;

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::{Cond, Expr};
 use crate::kernel::{Kernel, TensorId, Test, ThreadsId};
-use crate::schedule::pointwise::{load, pointwise, store, vector};
+use crate::schedule::pointwise::{load_as, pointwise, store, vector};
 use crate::tensor::{Scalar, Shape, Tile};
 
 /// The parameters of a pointwise kernel. Its symbols are the axes' sizes `N0`, `N1`, …, the number
@@ -26,6 +26,9 @@ pub struct Pointwise {
     pub arch: Arch,
     /// The function: input `i` is `ins[i]`, output `i` is `outs[i]`.
     pub function: Function,
+    /// What it computes with: single precision, or integers of 64 bits, in which all operands are
+    /// integers.
+    pub numbers: Scalar,
     /// The inputs; all axes of all operands have the same sizes.
     pub ins: Vec<Access>,
     /// The outputs, each of whose elements has its own place.
@@ -42,6 +45,7 @@ impl Default for Pointwise {
         Pointwise {
             arch: Arch::Sm90a,
             function: Function::identity(),
+            numbers: Scalar::F32,
             ins: vec![Access::packed(Scalar::F16, 1)],
             outs: vec![Access::packed(Scalar::F16, 1)],
             vector: 8,
@@ -124,6 +128,11 @@ impl Pointwise {
         if counts != (self.ins.len(), self.outs.len()) {
             return refuse("the function has other numbers of inputs or outputs");
         }
+        let floats = self.ins.iter().chain(&self.outs).any(|access| access.scalar.is_float());
+        let whole = self.numbers == Scalar::I64 && !floats;
+        if self.numbers != Scalar::F32 && !whole {
+            return refuse("it computes in single precision, or in integers of 64 bits");
+        }
         if !(1..=16).contains(&self.vector) || !(1..=1024).contains(&self.threads) {
             return refuse("a vector has 1 to 16 elements, a block 1 to 1024 threads");
         }
@@ -201,11 +210,12 @@ impl Context<'_> {
                 from = k.index(from, "first", [0])?;
                 count = 1;
             }
-            ins.push(load(k, from, count, access.contiguous(), self.one)?);
+            let contiguous = access.contiguous();
+            ins.push(load_as(k, from, count, contiguous, template.numbers, self.one)?);
         }
         let mut results = Vec::new();
         for _ in outs {
-            results.push(vector(k, "result", n, Scalar::F32)?);
+            results.push(vector(k, "result", n, template.numbers)?);
         }
         pointwise(k, &template.function, &results, &ins, n, self.one)?;
         for ((&to, access), &from) in outs.iter().zip(&template.outs).zip(&results) {

@@ -15,6 +15,9 @@ pub struct Product {
     pub scalar: Scalar,
     /// Whether A is column-major, that is, M is contiguous.
     pub a_transposed: bool,
+    /// Whether A's rows, or columns if it is transposed, are apart as a symbol says, `A_row` (of the
+    /// second term `A_row_2`, …), rather than packed. There is no batch then.
+    pub a_strided: bool,
     /// Whether B is row-major, that is, N is contiguous; otherwise K is, as in a linear layer's
     /// weights.
     pub b_transposed: bool,
@@ -42,6 +45,7 @@ impl Default for Product {
         Product {
             scalar: Scalar::F16,
             a_transposed: false,
+            a_strided: false,
             b_transposed: false,
             batched: false,
             terms: 1,
@@ -67,18 +71,24 @@ pub(super) struct Term {
 }
 
 impl Product {
-    /// Declares the symbols M, N, a K for each term (K, K_2, …) and that of products if batched; then
-    /// the parameters.
+    /// Declares the symbols M, N, a K for each term (K, K_2, …), that of products if batched and those
+    /// of strides; then the parameters.
     pub(super) fn declare(&self, k: &mut Builder, edges: Edges) -> Result<Declared> {
-        if self.terms < 1 {
-            return Err(Error::Kernel(format!("a product of no term: {self:?}")));
+        if self.terms < 1 || (self.a_strided && self.batched) {
+            let why = "a product of no term, or a batch of strided matrices";
+            return Err(Error::Kernel(format!("{why}: {self:?}")));
         }
         let (m, n) = (k.symbol("M")?, k.symbol("N")?);
         let depths: Vec<Var> = (0..self.terms).map(|_| k.symbol("K")).collect::<Result<_>>()?;
         let batch = if self.batched { Some(k.symbol("batch")?) } else { None };
+        let strided = if self.a_strided { self.terms } else { 0 };
+        let apart: Vec<Var> = (0..strided).map(|_| k.symbol("A_row")).collect::<Result<_>>()?;
         let mut terms = Vec::new();
-        for depth in &depths {
-            let a = matrix(batch.as_ref(), &m, depth, self.a_transposed);
+        for (i, depth) in depths.iter().enumerate() {
+            let a = match apart.get(i) {
+                Some(apart) => strided_matrix(&m, depth, self.a_transposed, apart),
+                None => matrix(batch.as_ref(), &m, depth, self.a_transposed),
+            };
             let a = k.param("A", a, self.scalar)?;
             let b = matrix(batch.as_ref(), depth, &n, !self.b_transposed);
             let b = k.param("B", b, self.scalar)?;
@@ -182,4 +192,14 @@ pub(super) fn matrix(batch: Option<&Var>, rows: &Var, columns: &Var, transposed:
     let batch = batch.map(|batch| Shape::of(batch, size));
     let dims = [Shape::Leaf(rows, strides.0), Shape::Leaf(columns, strides.1)];
     View::buffer(&batch.into_iter().chain(dims).collect::<Vec<_>>())
+}
+
+/// Rows and columns; the ones that are not contiguous are `apart`.
+fn strided_matrix(rows: &Var, columns: &Var, transposed: bool, apart: &Var) -> View {
+    let (one, apart) = (Expr::from(1), Expr::from(apart));
+    let strides = if transposed { (one, apart) } else { (apart, one) };
+    View::buffer(&[
+        Shape::Leaf(Expr::from(rows), strides.0),
+        Shape::Leaf(Expr::from(columns), strides.1),
+    ])
 }

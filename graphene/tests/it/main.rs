@@ -26,6 +26,7 @@ mod products;
 mod property;
 mod reduce;
 mod rows;
+mod scan;
 mod simt;
 mod simulate;
 mod support;

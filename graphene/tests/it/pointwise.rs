@@ -43,6 +43,13 @@ fn rows() -> Vec<Row> {
         (of(Function::sum(), &[line(f16), line(bf16)], &[line(f32)], 8), &[333], &[], 1),
         (of(less(), &[line(f32), line(f32)], &[line(Scalar::U8)], 4), &[70], &[], 1),
         (of(Function::identity(), &[line(Scalar::I64)], &[line(f32)], 4), &[70], &[], 1),
+        // Integers, which wrap where they have fewer bits.
+        (Pointwise { numbers: Scalar::I64, ..of(
+            Function::all([
+                (Function::input(0) * 70_001.0 * 70_001.0).rounded(Scalar::I32) + Function::input(1),
+                less().select(-Function::input(0), Function::input(1)),
+            ]),
+            &[line(Scalar::I64), line(Scalar::U8)], &[line(Scalar::I32), line(Scalar::I64)], 4) }, &[75], &[], 1),
         // A bias of each row, of each column, of all; columns that vectors divide or not.
         (of(Function::sum(), &[rows2(f16), access(f16, &[Broadcast, Packed])], &[rows2(f16)], 8), &[9, 40], &[], 2),
         (of(Function::sum(), &[rows2(f16), access(f32, &[Packed, Broadcast])], &[rows2(f16)], 8), &[9, 40], &[], 2),
@@ -123,7 +130,10 @@ fn check_row(row: &Row) {
                     data(&given, &operand)[place]
                 })
                 .collect();
-            let results = template.function.eval_f32(&elements);
+            let results = match template.numbers {
+                Scalar::F32 => template.function.eval_f32(&elements),
+                _ => template.function.eval(&elements),
+            };
             for (i, (out, result)) in template.outs.iter().zip(results).enumerate() {
                 let operand = format!("y{i}");
                 let found = outcome.buffers[&operand][place(&operand, out, sizes, &symbols, &at)];
@@ -173,6 +183,8 @@ fn what_no_kernel_has_is_refused() {
         Pointwise { function: Function::sum(), ..good() },
         Pointwise { vector: 0, ..good() },
         Pointwise { threads: 2048, ..good() },
+        Pointwise { numbers: Scalar::I64, ..good() },
+        Pointwise { numbers: Scalar::F16, ..good() },
     ] {
         assert!(bad.kernel().is_err(), "{bad:?}");
     }

@@ -1,0 +1,61 @@
+//! Running sums and products along an axis.
+
+use super::operand::Axes;
+use super::{Launch, Pointer, Refusal, Site, StepOperand};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::op::{CumulativeOp, Op};
+use graphene_ir::kernel::Binary;
+use graphene_ir::template::scan::Scan;
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// The launch of a step that is one running reduction.
+pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
+    let mut operations = site.step.body.nodes().filter(|(_, node)| !matches!(node.op(), Op::Input));
+    let (Some((_, node)), None) = (operations.next(), operations.next()) else {
+        return Err(Refusal::Operation("a scan with other operations"));
+    };
+    let Op::Cumulative { op, axis, exclusive, reverse } = *node.op() else {
+        return Err(Refusal::Operation(node.op().name()));
+    };
+    let operands = [StepOperand::Input(0), StepOperand::Output(0)];
+    let [(from, x), (to, y)] = [site.operand(operands[0])?, site.operand(operands[1])?];
+    let numbers = match (from.is_float(), to.is_float()) {
+        (true, true) => Scalar::F32,
+        (false, false) => Scalar::I64,
+        _ => return Err(Refusal::Operation("a scan that converts")),
+    };
+    // The axis goes last.
+    let rank = y.modes.len();
+    let order: Vec<usize> = (0..rank).filter(|&at| at != axis).chain([axis]).collect();
+    let x =
+        x.expand(&y.shape()).ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
+    let (x, y) = (x.transpose(&order), y.transpose(&order));
+    let axes = Axes {
+        sizes: y.shape(),
+        strides: [&x, &y]
+            .map(|view| view.modes.iter().map(|mode| mode.stride.clone()).collect())
+            .to_vec(),
+    };
+    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    for (axis, size) in axes.sizes.iter().enumerate() {
+        dims.insert(format!("N{axis}"), size.clone());
+    }
+    let scan = Scan {
+        arch: site.arch,
+        op: match op {
+            CumulativeOp::Sum => Binary::Add,
+            CumulativeOp::Prod => Binary::Mul,
+        },
+        numbers,
+        x: axes.access(0, "x", from, &mut dims),
+        y: axes.access(1, "y", to, &mut dims),
+        exclusive,
+        reverse,
+        ..Scan::default()
+    };
+    let pointer =
+        |operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() });
+    let pointers = operands.map(pointer).into_iter().collect::<Result<_, Refusal>>()?;
+    Ok(site.launch(scan.kernel()?, &dims, pointers))
+}

@@ -1,0 +1,210 @@
+//! Running sums and products along an axis, one block for each row.
+//!
+//! A block takes as many elements as it has threads at a time. In shared memory each is combined with
+//! the one 1, 2, 4, … before it (Hillis and Steele, 1986), between two copies of them in turn; what all
+//! of them make is carried on to the next.
+//!
+//! What a sum of n elements may err by, in single precision: each is a sum along a tree of at most
+//! log₂(threads) + n/threads levels, each of which rounds once.
+
+use super::access::{Access, product};
+use crate::arch::Arch;
+use crate::build::Builder;
+use crate::error::{Error, Result};
+use crate::index::{Cond, Expr, Relation};
+use crate::kernel::{Binary, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::schedule::pointwise::number;
+use crate::tensor::{Memory, Scalar, Shape};
+
+/// The parameters of a scan. The kernel's symbols are the axes' sizes `N0`, `N1`, …, and strides of the
+/// operands `x` and `y`; it goes along the last axis.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Scan {
+    /// What it is compiled for.
+    pub arch: Arch,
+    /// What elements are combined by: sum or product.
+    pub op: Binary,
+    /// What it computes with: single precision, or integers of 64 bits, in which the operands are
+    /// integers.
+    pub numbers: Scalar,
+    /// The input.
+    pub x: Access,
+    /// The output, whose elements each have their own place.
+    pub y: Access,
+    /// Whether an element's own is left out.
+    pub exclusive: bool,
+    /// Whether it goes from the end to the beginning.
+    pub reverse: bool,
+    /// Threads of a block: a power of two, at most 1024.
+    pub threads: i64,
+}
+
+impl Default for Scan {
+    fn default() -> Scan {
+        Scan {
+            arch: Arch::Sm80,
+            op: Binary::Add,
+            numbers: Scalar::F32,
+            x: Access::packed(Scalar::F32, 2),
+            y: Access::packed(Scalar::F32, 2),
+            exclusive: false,
+            reverse: false,
+            threads: 256,
+        }
+    }
+}
+
+/// A block's part: what its threads share.
+struct Row<'a> {
+    scan: &'a Scan,
+    one: ThreadsId,
+    block: ThreadsId,
+    thread: Expr,
+    /// Two copies of so many elements as there are threads.
+    shared: TensorId,
+}
+
+impl Scan {
+    /// The kernel.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for parameters that no kernel has.
+    pub fn kernel(&self) -> Result<Kernel> {
+        let neutral = self.check()?;
+        let mut k = Builder::new("scan", self.arch);
+        let sizes: Vec<Expr> = (0..self.x.strides.len())
+            .map(|axis| Ok(k.symbol(&format!("N{axis}"))?.into()))
+            .collect::<Result<_>>()?;
+        let symbols = [self.x.symbols(&mut k, "x")?, self.y.symbols(&mut k, "y")?];
+        let x = self.x.param(&mut k, "x", &sizes, &symbols[0])?;
+        let y = self.y.param(&mut k, "y", &sizes, &symbols[1])?;
+        let (last, outer) = sizes.split_last().expect("the check wants an axis");
+        let grid = k.grid("grid", [Shape::of(product(outer), 1)])?;
+        let block = k.block("block", [Shape::of(self.threads, 1)])?;
+        let one = k.scalar(block, "one")?;
+        let [first] = k.indices(grid, ["first"])?;
+        let [thread] = k.indices(block, ["thread_of_block"])?;
+        let mut rest = Expr::from(first);
+        let mut at: Vec<Expr> = Vec::new();
+        for size in outer.iter().skip(1).rev() {
+            at.push(k.let_("at", rest.rem(size))?.into());
+            rest = k.let_("rest", rest.div(size))?.into();
+        }
+        if !outer.is_empty() {
+            at.push(rest);
+        }
+        at.reverse();
+        let view = [Shape::of(2, self.threads), Shape::of(self.threads, 1)];
+        let shared = k.allocate("partial", view, self.numbers, Memory::Shared, None)?;
+        let row = Row { scan: self, one, block, thread: thread.into(), shared };
+        let carry = number(&mut k, "carry", self.numbers)?;
+        k.spec(Kind::Init(neutral), carry, (), one)?;
+        let chunks = last.ceil_div(&Expr::from(self.threads));
+        k.for_("chunk", Expr::from(0)..chunks, 1, false, |k, chunk| {
+            let place = Expr::from(chunk) * self.threads + &row.thread;
+            let mut from_end = place.clone();
+            if self.reverse {
+                from_end = (last.clone() - 1 - &place).max(Expr::from(0));
+            }
+            at.push(from_end);
+            let before_end = Cond::less(place, last);
+            let (from, to) = (k.index(x, "from", at.clone())?, k.index(y, "to", at)?);
+            let value = number(k, "value", self.numbers)?;
+            k.spec(Kind::Init(neutral), value, (), one)?;
+            k.if_(before_end.clone(), |k| {
+                k.if_(Test::Inside(from.into()), |k| row.read(k, value, from))
+            })?;
+            let done = row.combine(k, value)?;
+            let own = number(k, "own", self.numbers)?;
+            row.own(k, own, done, neutral)?;
+            row.fold(k, own, carry)?;
+            k.if_(before_end, |k| k.if_(Test::Inside(to.into()), |k| row.write(k, to, own)))?;
+            let all = number(k, "all", self.numbers)?;
+            k.spec(Kind::Move, all, Operand::at(shared, [done, self.threads - 1]), one)?;
+            row.fold(k, carry, all)?;
+            // All have read what the next chunk overwrites.
+            k.spec(Kind::Sync, (), (), block)
+        })?;
+        k.finish(y, x)
+    }
+
+    /// What changes nothing.
+    fn check(&self) -> Result<Number> {
+        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
+        if self.x.strides.is_empty() || self.x.strides.len() != self.y.strides.len() {
+            return refuse("both operands have the same axes, at least one");
+        }
+        let floats = self.x.scalar.is_float() || self.y.scalar.is_float();
+        if self.numbers != Scalar::F32 && (self.numbers != Scalar::I64 || floats) {
+            return refuse("it computes in single precision, or in integers of 64 bits");
+        }
+        if !(32..=1024).contains(&self.threads) || self.threads.count_ones() != 1 {
+            return refuse("a block has 32, 64, … 1024 threads");
+        }
+        match self.op {
+            Binary::Add => Ok(Number(0.0)),
+            Binary::Mul => Ok(Number(1.0)),
+            _ => refuse("elements are added or multiplied"),
+        }
+    }
+}
+
+impl Row<'_> {
+    fn read(&self, k: &mut Builder, value: TensorId, from: TensorId) -> Result<()> {
+        if self.scan.x.scalar == self.scan.numbers {
+            return k.spec(Kind::Move, value, from, self.one);
+        }
+        let raw = number(k, "raw", self.scan.x.scalar)?;
+        k.spec(Kind::Move, raw, from, self.one)?;
+        k.spec(Kind::Move, value, raw, self.one)
+    }
+
+    fn write(&self, k: &mut Builder, to: TensorId, value: TensorId) -> Result<()> {
+        if self.scan.y.scalar == self.scan.numbers {
+            return k.spec(Kind::Move, to, value, self.one);
+        }
+        let narrow = number(k, "narrow", self.scan.y.scalar)?;
+        k.spec(Kind::Move, narrow, value, self.one)?;
+        k.spec(Kind::Move, to, narrow, self.one)
+    }
+
+    /// `acc` becomes `acc` and `value` together.
+    fn fold(&self, k: &mut Builder, acc: TensorId, value: TensorId) -> Result<()> {
+        k.spec(Kind::Binary(self.scan.op), acc, [acc, value], self.one)
+    }
+
+    /// Every thread's value and all before it together, in one of the two copies: says which.
+    fn combine(&self, k: &mut Builder, value: TensorId) -> Result<i64> {
+        let (mut copy, mut distance) = (0, 1);
+        let at = |copy: i64, thread: Expr| Operand::at(self.shared, [Expr::from(copy), thread]);
+        k.spec(Kind::Move, at(copy, self.thread.clone()), value, self.one)?;
+        k.spec(Kind::Sync, (), (), self.block)?;
+        while distance < self.scan.threads {
+            let far = Cond::new(self.thread.clone(), Relation::AtLeast, distance);
+            k.if_(far, |k| {
+                let before = number(k, "before", self.scan.numbers)?;
+                let from = (self.thread.clone() - distance).max(Expr::from(0));
+                k.spec(Kind::Move, before, at(copy, from), self.one)?;
+                self.fold(k, value, before)
+            })?;
+            copy = 1 - copy;
+            k.spec(Kind::Move, at(copy, self.thread.clone()), value, self.one)?;
+            k.spec(Kind::Sync, (), (), self.block)?;
+            distance *= 2;
+        }
+        Ok(copy)
+    }
+
+    /// What the own element's is within the chunk.
+    fn own(&self, k: &mut Builder, own: TensorId, done: i64, neutral: Number) -> Result<()> {
+        let read = |k: &mut Builder, thread: Expr| {
+            k.spec(Kind::Move, own, Operand::at(self.shared, [Expr::from(done), thread]), self.one)
+        };
+        if !self.scan.exclusive {
+            return read(k, self.thread.clone());
+        }
+        k.spec(Kind::Init(neutral), own, (), self.one)?;
+        let later = Cond::new(self.thread.clone(), Relation::AtLeast, 1);
+        k.if_(later, |k| read(k, (self.thread.clone() - 1).max(Expr::from(0))))
+    }
+}
