@@ -370,7 +370,7 @@ fn integers_stay_whole() {
         symbols b, s
         %0 = Input : i64[b, s] "ids"
         %1 = Input : i32[b, s] "counts"
-        %2 = Constant {value: i64[] [1]} : i64[] "pad"
+        %2 = Input : i64[1] "pad"
         %3 = Equal(%0, %2) : bool[b, s] "equal"
         %4 = Not(%3) : bool[b, s] "not"
         %5 = Cast(%4) {to: i32, saturate: true} : i32[b, s] "kept"
