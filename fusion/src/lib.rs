@@ -2,7 +2,7 @@
 //!
 //! The way of the data, one public function a stage:
 //!
-//! 1. [`rewrite`]: an equal, simpler graph.
+//! 1. [`rewrite`]: an equal, simpler graph; [`convert`] gives it halves where they are asked for.
 //! 2. [`partition`]: every operation into exactly one group. `net` sees operations through changes of view, `legal`
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
@@ -22,6 +22,7 @@ mod legal;
 mod lower;
 mod net;
 mod partition;
+mod precision;
 pub mod program;
 mod rewrite;
 mod set;
@@ -32,9 +33,11 @@ mod weights;
 
 pub use lower::lower;
 pub use partition::{Granularity, partition};
+pub use precision::convert;
 pub use rewrite::{Report, Rewritten, egraphs, rewrite, tidy};
 
 use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::infer::InferError;
 use graphene_ir::target::Target;
@@ -65,10 +68,27 @@ pub fn plan(
     granularity: Granularity,
     hints: &Bindings,
 ) -> Result<Planned, FusionError> {
-    let Rewritten { graph, report } = match granularity {
+    plan_in(graph, target, granularity, hints, None)
+}
+
+/// The same with values of single precision as other elements; see [`convert`].
+///
+/// # Errors
+/// As for [`plan`] and [`convert`].
+pub fn plan_in(
+    graph: &Graph,
+    target: &Target,
+    granularity: Granularity,
+    hints: &Bindings,
+    elements: Option<DType>,
+) -> Result<Planned, FusionError> {
+    let Rewritten { mut graph, report } = match granularity {
         Granularity::PerOp => Rewritten { graph: tidy(graph)?, report: Report::default() },
         Granularity::Fused => rewrite(graph, target, hints)?,
     };
+    if let Some(elements) = elements {
+        graph = tidy(&convert(&graph, elements)?)?;
+    }
     let groups = partition(&graph, target, granularity, hints);
     if cfg!(debug_assertions) {
         verify::groups(&graph, &groups)?;

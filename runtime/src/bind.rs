@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::planner::{Heuristic, Interval, Layout, plan};
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::tensor::MAX_ELEMENTS;
+use graphene_frontend::tensor::{MAX_ELEMENTS, Tensor};
 use graphene_fusion::program::{BufferId, BufferKind, Operand, Program, Step};
 use std::fmt;
 
@@ -92,6 +92,22 @@ impl Plan {
     /// Bytes of the arena.
     pub fn arena_bytes(&self) -> u64 {
         self.layout.total
+    }
+
+    /// Whether these are inputs of the program at its sizes.
+    pub(crate) fn check_inputs(&self, program: &Program, inputs: &[Tensor]) -> Result<()> {
+        let expected = program.inputs();
+        if inputs.len() != expected.len() {
+            return Err(Error::InputCount { expected: expected.len(), found: inputs.len() });
+        }
+        for ((name, ty), tensor) in expected.iter().zip(inputs) {
+            let shape = ty.bound_shape(&self.bindings)?;
+            if tensor.dtype() != ty.dtype || tensor.shape() != shape {
+                let (expected, found) = (format!("{}{shape:?}", ty.dtype), format!("{tensor:?}"));
+                return Err(Error::Input { name: name.clone(), expected, found });
+            }
+        }
+        Ok(())
     }
 
     /// Bytes of the arena, the inputs and the outputs; `u64::MAX` if they are more.

@@ -4,6 +4,7 @@ use graphene_frontend::dim::{Dim, DimError};
 use graphene_frontend::eval::EvalError;
 use graphene_frontend::infer::InferError;
 use graphene_frontend::tensor::TensorError;
+use graphene_fusion::kernels::Refusal;
 use graphene_fusion::program::BufferId;
 use graphene_ir::arch::Arch;
 
@@ -157,6 +158,15 @@ pub enum Error {
         /// What NVRTC said.
         log: String,
     },
+    /// A graph that cannot be planned.
+    #[error(transparent)]
+    Plan(#[from] graphene_fusion::FusionError),
+    /// No template makes a kernel of a step.
+    #[error("no kernel: {0}")]
+    Refused(#[from] Refusal),
+    /// A template's kernel that cannot be emitted: a defect of the template.
+    #[error(transparent)]
+    Kernel(#[from] graphene_ir::Error),
     /// A kernel has other parameters than its description says.
     #[error("the kernel takes parameters of {found:?} bytes, not {expected:?}")]
     Parameters {

@@ -99,7 +99,7 @@ pub(crate) struct Run {
     /// Executors to run, in this order: fused, library, reference
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fused,library")]
     pub(crate) exec: Vec<Exec>,
-    /// Precision. This build changes none: it takes `model`, and f32 where that is the model's own
+    /// Precision of what the model has in single precision: for GPU targets also f16 and bf16
     #[arg(long, value_name = "TYPE", default_value = "model")]
     pub(crate) dtype: Precision,
     /// Time to warm up each executor

@@ -301,6 +301,7 @@ fn run_code(error: &graphene_runtime::Error) -> u8 {
     match error {
         E::At { error, .. } => run_code(error),
         E::Compile { .. }
+        | E::Kernel(_)
         | E::Parameters { .. }
         | E::Unbound { .. }
         | E::Symbol { .. }
@@ -323,6 +324,8 @@ fn run_code(error: &graphene_runtime::Error) -> u8 {
         | E::Dim(_)
         | E::Infer(_)
         | E::Tensor(_)
+        | E::Plan(_)
+        | E::Refused(_)
         | E::Eval(_) => 3,
         E::MissingLibrary(_) | E::OldLibrary(_) | E::NoDevice { .. } | E::Device { .. } => 6,
     }

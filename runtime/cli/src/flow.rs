@@ -73,10 +73,10 @@ fn run_model(
     let (given, expected, known) = read.map_err(|error| source.defect().unwrap_or(error))?;
     let import = || source.import(&declared, &arguments.sizes, &given, &known);
     let loaded = progress.stage(stage::IMPORT, import)?;
-    check_precision(arguments.run.dtype, &loaded.graph)?;
+    let elements = elements(arguments.run.dtype, &loaded.graph, &target)?;
     let exec = &arguments.run.exec;
     let sizing = sizes(&loaded.graph, &arguments.sizes, &known, DEFAULT_SEQUENCE)?;
-    let plan = || Plans::new(&loaded.graph, &target, exec, &sizing.given);
+    let plan = || Plans::new(&loaded.graph, &target, exec, &sizing.given, elements);
     let plans = progress.stage(stage::PLAN, plan)?;
     check_given(&loaded.graph, &given, &sizing.bindings)?;
     let mut report = start_report(&loaded, &plans, device, &target);
@@ -118,22 +118,31 @@ fn read_given(
     Ok((given, expected, known))
 }
 
-/// Refuses a precision that is not the model's own.
-fn check_precision(precision: Precision, graph: &Graph) -> Result<(), Error> {
+/// The elements that values of single precision become, if they are to be others. Halves are what GPUs are planned with.
+fn elements(precision: Precision, graph: &Graph, target: &Target) -> Result<Option<DType>, Error> {
     let floats = |dtype: DType| dtype.is_float() && dtype != DType::F32;
     let other = graph.nodes().find_map(|(_, node)| {
         node.outputs().iter().map(|ty| ty.dtype).find(|&dtype| floats(dtype))
     });
-    match (precision, other) {
-        (Precision::Model, _) | (Precision::F32, None) => Ok(()),
-        (Precision::F32, Some(dtype)) => Err(Error::flag(
-            "--dtype",
-            format!("the model computes in {dtype}, and this build changes no precision"),
-        )),
-        (Precision::Tf32 | Precision::F16 | Precision::Bf16, _) => Err(Error::flag(
-            "--dtype",
-            "this build runs models in their own precision; use `model`",
-        )),
+    let refuse = |why: String| Err(Error::flag("--dtype", why));
+    let halves = match precision {
+        Precision::Model => return Ok(None),
+        Precision::F32 => {
+            return match other {
+                None => Ok(None),
+                Some(dtype) => refuse(format!("the model computes in {dtype}, not in f32")),
+            };
+        }
+        Precision::Tf32 => return refuse("no plan takes tf32 yet; use `model`".to_owned()),
+        Precision::F16 => DType::F16,
+        Precision::Bf16 => DType::BF16,
+    };
+    match (other, is_cpu(target)) {
+        (Some(dtype), _) if dtype != halves => {
+            refuse(format!("the model computes in {dtype}, not in {halves}"))
+        }
+        (_, true) => refuse(format!("{halves} is for GPUs; give `--target`, or use `model`")),
+        _ => Ok(Some(halves)),
     }
 }
 

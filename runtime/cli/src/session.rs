@@ -8,11 +8,12 @@ use crate::report::{self, Memory};
 use crate::sizes::sizes_text;
 use crate::work;
 use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::program::{Buffer, BufferKind, Program};
-use graphene_fusion::{Granularity, Planned, plan};
+use graphene_fusion::{Granularity, Planned, plan_in};
 use graphene_ir::target::Target;
 use graphene_runtime::Plan;
 use graphene_runtime::cpu::{Executable, Module};
@@ -33,7 +34,8 @@ pub(crate) struct Plans {
 }
 
 impl Plans {
-    /// Rewrites, partitions and lowers, planning for the sizes that `hints` give.
+    /// Rewrites, partitions and lowers, planning for the sizes that `hints` give; values of single precision become
+    /// other `elements` if asked for.
     ///
     /// # Errors
     /// [`Error::Fusion`].
@@ -42,8 +44,9 @@ impl Plans {
         target: &Target,
         exec: &[Exec],
         hints: &Bindings,
+        elements: Option<DType>,
     ) -> Result<Self, Error> {
-        let planned = |granularity| plan(graph, target, granularity, hints);
+        let planned = |granularity| plan_in(graph, target, granularity, hints, elements);
         let fused = planned(Granularity::Fused)?;
         let library = exec.contains(&Exec::Library).then(|| planned(Granularity::PerOp));
         Ok(Self { fused, library: library.transpose()? })

@@ -5,10 +5,10 @@ use super::memory::{Memory, Part, Storage, output_tensors};
 use super::run::{Input, Io, Output};
 use crate::bind::{Place, Plan, bind};
 use crate::error::{Error, Result};
+use crate::weight::elements;
 use graphene_frontend::dim::Bindings;
-use graphene_frontend::eval::evaluate;
 use graphene_frontend::tensor::Tensor;
-use graphene_fusion::program::{Buffer, BufferId, BufferKind, Program, Weight};
+use graphene_fusion::program::{BufferId, Program};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ impl Module {
             return Err(Error::Exceeds { needed, limit });
         }
         let kernels = program.steps().iter().map(Kernel::choose).collect();
-        let weights: Vec<_> = program.buffers().par_iter().map(weight).collect::<Result<_>>()?;
+        let weights: Vec<_> = program.buffers().par_iter().map(elements).collect::<Result<_>>()?;
         Ok(Self { program: Arc::new(program), kernels, weights: weights.into() })
     }
 
@@ -136,7 +136,7 @@ impl Executable {
     }
 
     fn run_steps(&mut self, inputs: &[Tensor], mut done: impl FnMut(usize)) -> Result<Vec<Tensor>> {
-        self.check_inputs(inputs)?;
+        self.plan.check_inputs(&self.program, inputs)?;
         let mut outputs = self.output_storage()?;
         let mut memory = Memory {
             program: &self.program,
@@ -154,21 +154,6 @@ impl Executable {
         output_tensors(&self.program, &self.plan, outputs)
     }
 
-    fn check_inputs(&self, inputs: &[Tensor]) -> Result<()> {
-        let expected = self.program.inputs();
-        if inputs.len() != expected.len() {
-            return Err(Error::InputCount { expected: expected.len(), found: inputs.len() });
-        }
-        for ((name, ty), tensor) in expected.iter().zip(inputs) {
-            let shape = ty.bound_shape(self.plan.bindings())?;
-            if tensor.dtype() != ty.dtype || tensor.shape() != shape {
-                let (expected, found) = (format!("{}{shape:?}", ty.dtype), format!("{tensor:?}"));
-                return Err(Error::Input { name: name.clone(), expected, found });
-            }
-        }
-        Ok(())
-    }
-
     fn output_storage(&self) -> Result<Vec<Storage>> {
         let count = self.program.outputs().len();
         let mut outputs: Vec<Storage> =
@@ -179,19 +164,6 @@ impl Executable {
             }
         }
         Ok(outputs)
-    }
-}
-
-/// The elements of a buffer that is a weight.
-fn weight(buffer: &Buffer) -> Result<Option<Tensor>> {
-    match &buffer.kind {
-        BufferKind::Weight(Weight::Given(tensor)) => Ok(Some(tensor.clone())),
-        BufferKind::Weight(Weight::Made(recipe)) => {
-            let made =
-                evaluate(recipe, &[]).map_err(|error| Error::from(error).at(&buffer.name))?;
-            Ok(made.into_iter().next())
-        }
-        BufferKind::Input(_) | BufferKind::Output(_) | BufferKind::Intermediate => Ok(None),
     }
 }
 

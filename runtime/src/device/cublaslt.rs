@@ -71,7 +71,9 @@ impl Matmul {
         let workspace = device.alloc(WORKSPACE)?;
         let mut best: Option<(f64, sys::Algorithm)> = None;
         for algorithm in matmul.algorithms(WORKSPACE, CANDIDATES)? {
-            let run = || matmul.run(&algorithm, operands.map(Buffer::memory), workspace.memory());
+            let room = (workspace.pointer(), workspace.len());
+            let pointers = operands.map(Buffer::pointer);
+            let run = || matmul.run(&device.stream, &algorithm, pointers, room);
             // The heuristic may propose what the library then refuses to run.
             if run().is_err() {
                 continue;
@@ -104,7 +106,8 @@ impl Matmul {
     ///
     /// [`Error::Device`].
     pub fn launch(&self) -> Result<()> {
-        let operands = self.operands.each_ref().map(Buffer::memory);
-        self.matmul.run(&self.algorithm, operands, self.workspace.memory())
+        let pointers = self.operands.each_ref().map(Buffer::pointer);
+        let room = (self.workspace.pointer(), self.workspace.len());
+        self.matmul.run(self.workspace.memory.stream(), &self.algorithm, pointers, room)
     }
 }

@@ -92,7 +92,8 @@ impl Device {
     ///
     /// [`Error::Memory`] if there is none left; [`Error::Device`].
     pub fn alloc(&self, bytes: usize) -> Result<Buffer> {
-        Memory::zeroed(&self.stream, bytes).map(|memory| Buffer(Arc::new(memory)))
+        let memory = Arc::new(Memory::zeroed(&self.stream, bytes)?);
+        Ok(Buffer { memory, first: 0, len: bytes })
     }
 
     /// A buffer with these bytes.
@@ -185,26 +186,43 @@ impl Device {
 }
 
 fn check_same(stream: &Arc<CudaStream>, name: &str, buffer: &Buffer) -> Result<()> {
-    if Arc::ptr_eq(stream, buffer.memory().stream()) {
+    if Arc::ptr_eq(stream, buffer.memory.stream()) {
         Ok(())
     } else {
         Err(Error::Foreign { tensor: name.to_owned() })
     }
 }
 
-/// Memory of a device. Clones are the same memory, which is freed with the last of them.
+/// Memory of a device, or a part of it. Clones and parts are the same memory, which is freed with the last of them.
 #[derive(Clone)]
-pub struct Buffer(Arc<Memory>);
+pub struct Buffer {
+    memory: Arc<Memory>,
+    first: usize,
+    len: usize,
+}
 
 impl Buffer {
     /// Its size in bytes.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.len
     }
 
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len == 0
+    }
+
+    /// `len` of its bytes from `first` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] if it has fewer.
+    pub fn part(&self, first: usize, len: usize) -> Result<Buffer> {
+        if first > self.len || len > self.len - first {
+            let found = first.saturating_add(len);
+            return Err(Error::Mismatch { what: "a part of a buffer", expected: self.len, found });
+        }
+        Ok(Buffer { memory: self.memory.clone(), first: self.first + first, len })
     }
 
     /// Overwrites the first bytes, behind all that was launched, and waits until that is done.
@@ -213,7 +231,11 @@ impl Buffer {
     ///
     /// [`Error::Mismatch`] if the buffer is shorter; [`Error::Device`].
     pub fn write(&self, bytes: &[u8]) -> Result<()> {
-        self.0.write(bytes)
+        if bytes.len() > self.len {
+            let (expected, found) = (self.len, bytes.len());
+            return Err(Error::Mismatch { what: "bytes of a buffer", expected, found });
+        }
+        self.memory.write(self.first, bytes)
     }
 
     /// What it holds after all that was launched.
@@ -222,11 +244,11 @@ impl Buffer {
     ///
     /// [`Error::Device`].
     pub fn download(&self) -> Result<Vec<u8>> {
-        self.0.read()
+        self.memory.read(self.first, self.len)
     }
 
-    fn memory(&self) -> &Memory {
-        &self.0
+    fn pointer(&self) -> u64 {
+        self.memory.pointer() + self.first as u64
     }
 }
 
@@ -250,10 +272,7 @@ impl Kernel {
         for (name, buffer) in buffers {
             check_same(&self.stream, name, buffer)?;
         }
-        let span = |buffer: &Buffer| bind::Span {
-            pointer: buffer.memory().pointer(),
-            bytes: buffer.len(),
-        };
+        let span = |buffer: &Buffer| bind::Span { pointer: buffer.pointer(), bytes: buffer.len() };
         let tensors: Vec<_> = buffers.iter().map(|&(name, buffer)| (name, span(buffer))).collect();
         let values = bind::values(&self.launch, &tensors, symbols)?;
         let slot = |value| {

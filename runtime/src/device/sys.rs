@@ -223,39 +223,42 @@ impl Memory {
         self.pointer
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
     pub(super) fn stream(&self) -> &Arc<CudaStream> {
         &self.stream
     }
 
-    /// Writes the memory's first bytes, behind all work of the stream, and waits for it.
-    pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
-        if bytes.len() > self.len {
-            let (expected, found) = (self.len, bytes.len());
-            return Err(Error::Mismatch { what: "bytes of a buffer", expected, found });
+    /// Where so many bytes from `first` on are.
+    fn part(&self, first: usize, bytes: usize) -> Result<sys::CUdeviceptr> {
+        if first > self.len || bytes > self.len - first {
+            let found = first.saturating_add(bytes);
+            return Err(Error::Mismatch { what: "bytes of a buffer", expected: self.len, found });
         }
+        Ok(self.pointer + first as u64)
+    }
+
+    /// Writes some of the memory's bytes, behind all work of the stream, and waits for it.
+    pub(super) fn write(&self, first: usize, bytes: &[u8]) -> Result<()> {
+        let to = self.part(first, bytes.len())?;
         if bytes.is_empty() {
             return Ok(());
         }
         bind(&self.stream)?;
         // SAFETY: both sides have the bytes, and the source is borrowed until the copy is done.
-        unsafe { result::memcpy_htod_async(self.pointer, bytes, self.stream.cu_stream()) }
+        unsafe { result::memcpy_htod_async(to, bytes, self.stream.cu_stream()) }
             .map_err(failed("cuMemcpyHtoDAsync"))?;
         self.stream.synchronize().map_err(failed("cuStreamSynchronize"))
     }
 
-    /// What the memory holds after all work of the stream.
-    pub(super) fn read(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len];
+    /// What some of the memory's bytes are after all work of the stream.
+    pub(super) fn read(&self, first: usize, len: usize) -> Result<Vec<u8>> {
+        let from = self.part(first, len)?;
+        let mut bytes = vec![0; len];
         if bytes.is_empty() {
             return Ok(bytes);
         }
         bind(&self.stream)?;
         // SAFETY: both sides have the bytes, and the target is kept until the copy is done.
-        unsafe { result::memcpy_dtoh_async(&mut bytes, self.pointer, self.stream.cu_stream()) }
+        unsafe { result::memcpy_dtoh_async(&mut bytes, from, self.stream.cu_stream()) }
             .map_err(failed("cuMemcpyDtoHAsync"))?;
         self.stream.synchronize().map_err(failed("cuStreamSynchronize"))?;
         Ok(bytes)
@@ -563,14 +566,15 @@ impl Matmul {
         Ok(found.iter().map(|result| Algorithm(result.algo)).collect())
     }
 
-    /// Computes, behind all work of the memories' stream. The caller has checked the memories' lengths.
+    /// Computes, behind all work of the stream, whose memory the pointers are. The caller has checked lengths.
     pub(super) fn run(
         &self,
+        stream: &CudaStream,
         algorithm: &Algorithm,
-        [a, b, c]: [&Memory; 3],
-        workspace: &Memory,
+        [a, b, c]: [u64; 3],
+        (workspace, bytes): (u64, usize),
     ) -> Result<()> {
-        bind(&c.stream)?;
+        bind(stream)?;
         let (one, zero) = (1_f32, 0_f32);
         // SAFETY: all objects live; the scales are read at the call, and the memories are the device's.
         unsafe {
@@ -579,18 +583,18 @@ impl Matmul {
                 self.description.0,
                 ptr::from_ref(&one).cast(),
                 ptr::from_ref(&zero).cast(),
-                b.pointer as *const c_void,
+                b as *const c_void,
                 self.b.0,
-                a.pointer as *const c_void,
+                a as *const c_void,
                 self.a.0,
-                c.pointer as *const c_void,
+                c as *const c_void,
                 self.c.0,
-                c.pointer as *mut c_void,
+                c as *mut c_void,
                 self.c.0,
                 &algorithm.0,
-                workspace.pointer as *mut c_void,
-                workspace.len,
-                c.stream.cu_stream().cast(),
+                workspace as *mut c_void,
+                bytes,
+                stream.cu_stream().cast(),
             )
         }
         .map_err(refused("cublasLtMatmul"))

@@ -1,7 +1,7 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [atoms] [products] [speed] [attention]       the rows to run; all of them without any
+//! device [atoms] [products] [speed] [attention] [models]       the rows to run; all of them without any
 //! ```
 //!
 //! Every row prints lines of JSON on stdout, one a case, and what is wrong on stderr. The exit
@@ -10,20 +10,23 @@
 mod atoms;
 mod attention;
 mod data;
+mod models;
 mod products;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use graphene_runtime::device::Device;
 
 /// A row: its name, and what runs it; it counts what is wrong.
-type Row = (&'static str, fn(&Device) -> Result<usize, graphene_runtime::Error>);
+type Row = (&'static str, fn(&Arc<Device>) -> Result<usize, graphene_runtime::Error>);
 
 const ROWS: &[Row] = &[
-    ("atoms", atoms::check),
-    ("products", products::check),
-    ("speed", products::speed),
-    ("attention", attention::check),
+    ("atoms", |device| atoms::check(device)),
+    ("products", |device| products::check(device)),
+    ("speed", |device| products::speed(device)),
+    ("attention", |device| attention::check(device)),
+    ("models", models::check),
 ];
 
 fn main() -> ExitCode {
@@ -34,7 +37,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let device = match Device::open(0) {
-        Ok(device) => device,
+        Ok(device) => Arc::new(device),
         Err(error) => {
             eprintln!("skipped: {error}");
             return ExitCode::from(6);

@@ -116,7 +116,10 @@ impl Case {
         symbols: &[(&str, i64)],
     ) -> Result<Bound, Error> {
         let [m, n, k] = self.size.map(|size| size as i64);
-        let of_size = [("M", m), ("N", n), ("K", k), ("K_2", k), ("batch", self.batch as i64)];
+        let row = if self.product.a_transposed { m } else { k };
+        let batch = self.batch as i64;
+        let sizes = [("M", m), ("N", n), ("K", k), ("K_2", k), ("batch", batch)];
+        let of_size = [&sizes[..], &[("A_row", row), ("A_row_2", row)]].concat();
         let ins = self.ins.iter().map(|(name, _, buffer)| (name.as_str(), buffer));
         let buffers: Vec<(&str, &Buffer)> = ins.chain([("C", &self.c)]).collect();
         bind(device, kernel, &buffers, &[&of_size[..], symbols].concat())
@@ -201,6 +204,7 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
         let product = Product {
             scalar: if i % 2 == 0 { Scalar::F16 } else { Scalar::Bf16 },
             a_transposed: i / 2 % 2 == 1,
+            a_strided: i % 3 == 2,
             b_transposed: i / 4 % 2 == 1,
             batched: i % 3 == 1,
             terms: if i % 7 == 6 { 2 } else { 1 },

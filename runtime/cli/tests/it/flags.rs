@@ -67,7 +67,7 @@ fn usage_is_code_2() {
         &[MLP, "--dtype", "bf16"],
         2,
         expect![[r#"
-            error: --dtype: this build runs models in their own precision; use `model`
+            error: --dtype: bf16 is for GPUs; give `--target`, or use `model`
         "#]],
     );
     let given = quick(&["zoo:bert-bse"]);

@@ -1,0 +1,163 @@
+//! Whole models: outputs beside those of the CPU in single precision, and how long a run takes.
+
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::import::{ImportOptions, import};
+use graphene_frontend::tensor::Tensor;
+use graphene_fusion::{Granularity, plan, plan_in};
+use graphene_ir::target::Target;
+use graphene_models::{Options, build};
+use graphene_runtime::device::Device;
+use graphene_runtime::gpu::{Kernels, Module};
+use graphene_runtime::{Error, cpu};
+use half::{bf16, f16};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::data::Random;
+use crate::products::median;
+
+/// Models of the zoo, the elements that they run with, and batch and sequence of each run.
+const ROWS: &[(&str, Option<DType>, &[[usize; 2]])] = &[
+    ("bert-base-tiny", None, &[[2, 16], [3, 29]]),
+    ("bert-base-tiny", Some(DType::F16), &[[2, 16], [3, 29]]),
+    ("bert-base-tiny", Some(DType::BF16), &[[3, 29]]),
+    ("roberta-base-tiny", Some(DType::F16), &[[3, 29]]),
+    ("albert-base-tiny", Some(DType::F16), &[[3, 29]]),
+    ("bert-base", Some(DType::F16), &[[1, 128], [7, 93], [32, 128], [32, 384]]),
+    ("bert-base", None, &[[7, 93]]),
+];
+
+/// How far outputs may be from those of the CPU in single precision: 1 less their cosine.
+fn bound(elements: Option<DType>) -> f64 {
+    match elements {
+        None => 1e-8,
+        Some(DType::F16) => 1e-4,
+        Some(_) => 1e-3,
+    }
+}
+
+pub(crate) fn check(device: &Arc<Device>) -> Result<usize, Error> {
+    let mut wrong = 0;
+    for (name, elements, shapes) in ROWS {
+        let label = format!("{name} {}", elements.map_or("f32".to_owned(), |e| e.to_string()));
+        match model(device, name, *elements, shapes, &label) {
+            Ok(found) => wrong += found,
+            Err(error) => {
+                eprintln!("models: {label}: {error}");
+                wrong += 1;
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+fn model(
+    device: &Arc<Device>,
+    name: &str,
+    elements: Option<DType>,
+    shapes: &[[usize; 2]],
+    label: &str,
+) -> Result<usize, Error> {
+    let built = build(name, &Options::default()).expect("the zoo has it");
+    let (bytes, (_, weights)) = (built.encode(), built.into_parts());
+    let graph = import(bytes, &weights, &ImportOptions::default()).expect("it imports").graph;
+    let arch = device.properties().arch().ok_or(Error::Unsupported { what: "this GPU" })?;
+    let target: Target = arch.to_string().parse()?;
+    let none = Bindings::new();
+    let begun = Instant::now();
+    let planned = plan_in(&graph, &target, Granularity::Fused, &none, elements)?;
+    let planning = begun.elapsed();
+    let kernels = Kernels::compile(planned.program, &target, arch, &|_, _| {})?;
+    let (compiling, count) = (begun.elapsed() - planning, kernels.len());
+    let module = Module::load(kernels, device)?;
+    let loading = begun.elapsed() - planning - compiling;
+    println!(
+        "{{\"model\": \"{label}\", \"steps\": {}, \"kernels\": {count}, \"plan_s\": {:.3}, \
+         \"compile_s\": {:.3}, \"load_s\": {:.3}}}",
+        module.program().steps().len(),
+        planning.as_secs_f64(),
+        compiling.as_secs_f64(),
+        loading.as_secs_f64(),
+    );
+    let oracle = plan(&graph, &Target::cpu(16), Granularity::Fused, &none)?;
+    let oracle = cpu::Module::compile(oracle.program)?;
+    let mut wrong = 0;
+    for &[batch, sequence] in shapes {
+        let mut sizes = Bindings::new();
+        let symbols = graph.symbols().into_iter().zip([batch, sequence]);
+        for (symbol, size) in symbols {
+            sizes.bind(symbol, size as i64)?;
+        }
+        let inputs = inputs(&graph, &sizes)?;
+        let mut bound_to = module.bind(&sizes)?;
+        let found = bound_to.run(&inputs)?;
+        let expected = oracle.bind(&sizes)?.run(&inputs)?;
+        let (mut worst, mut largest) = (0f64, 0f64);
+        for (found, expected) in found.iter().zip(&expected) {
+            let (found, expected) = (numbers(found), numbers(expected));
+            worst = worst.max(1.0 - cosine(&found, &expected));
+            let errors = found.iter().zip(&expected).map(|(a, b)| (a - b).abs());
+            largest = errors.fold(largest, |most, e| if e.is_nan() { e } else { most.max(e) });
+        }
+        let microseconds = median(device, || bound_to.launch_each())?;
+        let right = worst <= bound(elements);
+        println!(
+            "{{\"model\": \"{label}\", \"batch\": {batch}, \"sequence\": {sequence}, \"launches\": {}, \
+             \"us\": {microseconds:.1}, \"1-cosine\": {worst:.2e}, \"max_error\": {largest:.2e}, \
+             \"arena_MiB\": {}, \"right\": {right}}}",
+            bound_to.launches(),
+            bound_to.plan().arena_bytes() >> 20,
+        );
+        wrong += usize::from(!right);
+    }
+    Ok(wrong)
+}
+
+/// Token ids, masks that leave out the last fifth of every other row, and numbers.
+fn inputs(graph: &Graph, sizes: &Bindings) -> Result<Vec<Tensor>, Error> {
+    let mut random = Random(7);
+    let mut inputs = Vec::new();
+    for &id in graph.inputs() {
+        let node = graph.node(id);
+        let ty = &node.outputs()[0];
+        let shape = ty.bound_shape(sizes)?;
+        let (len, row) = (shape.iter().product::<usize>(), shape.last().copied().unwrap_or(1));
+        let padded = |i: usize| i / row % 2 == 1 && i % row >= row - row / 5;
+        inputs.push(match ty.dtype {
+            DType::I64 => {
+                let element = |i: usize| match node.name() {
+                    name if name.contains("mask") => i64::from(!padded(i)),
+                    name if name.contains("type") => i64::from(i % row > row / 2),
+                    _ => random.within(3, 999) as i64,
+                };
+                Tensor::from_vec(shape, (0..len).map(element).collect())?
+            }
+            _ => {
+                let values = random.normal(len, graphene_ir::tensor::Scalar::F32, true);
+                Tensor::from_vec(shape, values.iter().map(|&x| x as f32).collect())?
+            }
+        });
+    }
+    Ok(inputs)
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    let single = |values: &[f32]| values.iter().map(|&x| x.into()).collect();
+    match tensor.dtype() {
+        DType::F16 => {
+            tensor.as_slice::<f16>().unwrap_or_default().iter().map(|x| x.to_f64()).collect()
+        }
+        DType::BF16 => {
+            tensor.as_slice::<bf16>().unwrap_or_default().iter().map(|x| x.to_f64()).collect()
+        }
+        _ => single(tensor.as_slice::<f32>().unwrap_or_default()),
+    }
+}
+
+fn cosine(a: &[f64], b: &[f64]) -> f64 {
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+    let cosine = dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
+    if cosine.is_nan() { -1.0 } else { cosine }
+}

@@ -1,0 +1,161 @@
+//! The fused executor on a GPU: every step is one kernel that a template made.
+//!
+//! [`Module::compile`] makes the kernels of all steps and all their variants, equal ones once, and brings the weights to
+//! the device. [`Module::bind`] chooses variants, lays out one arena, and records all launches as a CUDA graph; it
+//! compiles nothing. [`Executable::run`] replays that graph.
+//!
+//! No step runs elsewhere: what no template takes is an error that names the step.
+
+mod executable;
+
+pub use executable::Executable;
+
+use crate::device::{Buffer, Cubin, Device, Kernel, compile};
+use crate::error::{Error, Result};
+use crate::weight::elements;
+use graphene_fusion::kernels::{Launch, launches};
+use graphene_fusion::program::Program;
+use graphene_ir::arch::Arch;
+use graphene_ir::emit::{Emitted, emit};
+use graphene_ir::target::Target;
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The machine code of a program's kernels. It needs no GPU to be made.
+pub struct Kernels {
+    program: Arc<Program>,
+    /// For each step its variants.
+    steps: Vec<Vec<Made>>,
+    /// What they are compiled to, equal ones once.
+    images: Vec<(Emitted, Cubin)>,
+}
+
+/// A variant of a step: which image, and what it is launched with.
+struct Made {
+    image: usize,
+    launch: Launch,
+}
+
+/// A program whose kernels and weights are on a device. Cloning shares it.
+#[derive(Clone)]
+pub struct Module {
+    device: Arc<Device>,
+    program: Arc<Program>,
+    steps: Arc<[Vec<Loaded>]>,
+    /// For each buffer that is a weight its elements.
+    weights: Arc<[Option<Buffer>]>,
+}
+
+/// A variant of a step on the device.
+struct Loaded {
+    kernel: Arc<Kernel>,
+    launch: Launch,
+}
+
+impl Kernels {
+    /// Makes the kernels of all steps for the target that the program is planned for, and compiles them for `arch`, which
+    /// is that target or newer, several at a time. `progress` is told how many of how many are compiled, from any thread.
+    ///
+    /// # Errors
+    /// [`Error::At`] around [`Error::Refused`] for a step that no template takes, [`Error::MissingLibrary`] without NVRTC,
+    /// [`Error::Compile`].
+    pub fn compile(
+        program: Program,
+        target: &Target,
+        arch: Arch,
+        progress: &(dyn Fn(usize, usize) + Sync),
+    ) -> Result<Self> {
+        let made: Vec<Vec<(Launch, Emitted)>> = program
+            .steps()
+            .par_iter()
+            .map(|step| {
+                let at = |error: Error| error.at(&step.name);
+                let launches = launches(&program, step, target).map_err(|e| at(e.into()))?;
+                let emitted = launches.into_iter().map(|launch| {
+                    let emitted = emit(&launch.kernel).map_err(|error| at(error.into()))?;
+                    Ok((launch, emitted))
+                });
+                emitted.collect()
+            })
+            .collect::<Result<_>>()?;
+        let mut images: Vec<Emitted> = Vec::new();
+        let mut known: HashMap<String, usize> = HashMap::new();
+        let mut steps = Vec::with_capacity(made.len());
+        for variants in made {
+            let each = |(launch, emitted): (Launch, Emitted)| {
+                let image = *known.entry(emitted.source.clone()).or_insert_with(|| {
+                    images.push(emitted);
+                    images.len() - 1
+                });
+                Made { image, launch }
+            };
+            steps.push(variants.into_iter().map(each).collect());
+        }
+        let (done, all) = (AtomicUsize::new(0), images.len());
+        progress(0, all);
+        let compiled: Vec<Cubin> = images
+            .par_iter()
+            .with_max_len(1)
+            .map(|emitted| {
+                let cubin = compile(&emitted.source, arch, &emitted.launch.entry)?;
+                progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
+                Ok(cubin)
+            })
+            .collect::<Result<_>>()?;
+        let images = images.into_iter().zip(compiled).collect();
+        Ok(Self { program: Arc::new(program), steps, images })
+    }
+
+    /// How many there are, equal ones counted once.
+    pub fn len(&self) -> usize {
+        self.images.len()
+    }
+
+    /// Whether the program has no steps.
+    pub fn is_empty(&self) -> bool {
+        self.images.is_empty()
+    }
+}
+
+impl Module {
+    /// Loads kernels, and brings weights to the device.
+    ///
+    /// # Errors
+    /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made; [`Error::Memory`], [`Error::Device`].
+    pub fn load(kernels: Kernels, device: &Arc<Device>) -> Result<Self> {
+        let Kernels { program, steps, images } = kernels;
+        let load =
+            |(emitted, cubin): &(Emitted, Cubin)| device.load(cubin, &emitted.launch).map(Arc::new);
+        let loaded: Vec<Arc<Kernel>> = images.iter().map(load).collect::<Result<_>>()?;
+        let steps = steps.into_iter().map(|variants| {
+            let variant = |made: Made| Loaded {
+                kernel: Arc::clone(&loaded[made.image]),
+                launch: made.launch,
+            };
+            variants.into_iter().map(variant).collect()
+        });
+        let upload = |buffer| {
+            let tensor = elements(buffer)?;
+            tensor.map(|tensor| device.upload(tensor.bytes())).transpose()
+        };
+        let weights: Vec<_> = program.buffers().iter().map(upload).collect::<Result<_>>()?;
+        Ok(Self {
+            device: Arc::clone(device),
+            steps: steps.collect(),
+            weights: weights.into(),
+            program,
+        })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Bytes of all weights on the device.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weights.iter().flatten().map(|buffer| buffer.len() as u64).sum()
+    }
+}

@@ -1,0 +1,189 @@
+//! A module with sizes: launches with all that they need, recorded as one graph.
+
+use super::{Loaded, Module};
+use crate::bind::{Place, Plan, bind};
+use crate::device::{Bound, Buffer, Graph};
+use crate::error::{Error, Result};
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::tensor::Tensor;
+use graphene_fusion::kernels::StepOperand;
+use graphene_fusion::program::{BufferId, Program, Step};
+use std::sync::Arc;
+
+/// A program bound to sizes, on a device, ready to run.
+pub struct Executable {
+    program: Arc<Program>,
+    plan: Plan,
+    /// All buffers of the program, in its order.
+    buffers: Vec<Buffer>,
+    /// For each step its launch, unless it has no elements.
+    launches: Arc<[Option<Bound>]>,
+    graph: Option<Graph<'static>>,
+}
+
+impl Module {
+    /// Gives the symbols sizes, lays out the arena, and records the launches.
+    ///
+    /// # Errors
+    /// As for [`bind`]; [`Error::Memory`]; [`Error::At`] around what a kernel does not take.
+    pub fn bind(&self, bindings: &Bindings) -> Result<Executable> {
+        let plan = bind(&self.program, bindings)?;
+        let arena = usize::try_from(plan.arena_bytes());
+        let arena = self.device.alloc(arena.map_err(|_| Error::TooLarge { what: "the arena" })?)?;
+        let mut buffers = Vec::with_capacity(plan.buffers().len());
+        for (buffer, weight) in plan.buffers().iter().zip(self.weights.iter()) {
+            buffers.push(match (buffer.place, weight) {
+                (Place::Arena(first), _) => arena.part(first, buffer.bytes())?,
+                (Place::Weight, Some(weight)) => weight.clone(),
+                (Place::Input(_) | Place::Output(_) | Place::Weight, _) => {
+                    self.device.alloc(buffer.bytes())?
+                }
+            });
+        }
+        let mut launches = Vec::with_capacity(self.steps.len());
+        for (number, (step, variants)) in self.program.steps().iter().zip(&*self.steps).enumerate()
+        {
+            let bound = &plan.steps()[number];
+            let empty = bound.outputs.iter().all(|output| output.shape.contains(&0));
+            let variant = variants.get(bound.variant).or(variants.last());
+            launches.push(match variant.filter(|_| !empty) {
+                Some(variant) => {
+                    let bound = launch(variant, step, &buffers, bindings);
+                    Some(bound.map_err(|error| error.at(&step.name))?)
+                }
+                None => None,
+            });
+        }
+        let launches: Arc<[Option<Bound>]> = launches.into();
+        let recorded = Arc::clone(&launches);
+        let graph = match launches.iter().any(Option::is_some) {
+            true => Some(
+                self.device
+                    .capture(move || recorded.iter().flatten().try_for_each(Bound::launch))?,
+            ),
+            false => None,
+        };
+        let program = Arc::clone(&self.program);
+        Ok(Executable { program, plan, buffers, launches, graph })
+    }
+}
+
+/// A variant's kernel with its buffers and the values of its symbols.
+fn launch(variant: &Loaded, step: &Step, buffers: &[Buffer], bindings: &Bindings) -> Result<Bound> {
+    let kernel = &variant.launch.kernel;
+    let mut symbols = Vec::with_capacity(kernel.symbols.len());
+    for (symbol, dim) in kernel.symbols.iter().zip(&variant.launch.symbols) {
+        symbols.push((symbol.name(), dim.eval(bindings)?));
+    }
+    let mut pointers = Vec::with_capacity(kernel.params.len());
+    for (&param, pointer) in kernel.params.iter().zip(&variant.launch.pointers) {
+        let operand = match pointer.operand {
+            StepOperand::Input(number) => &step.inputs[number],
+            StepOperand::Output(number) => &step.outputs[number],
+        };
+        let whole = &buffers[operand.buffer.index()];
+        let scalar = kernel.tensor(param).scalar;
+        let first = pointer.offset.eval(bindings)? * scalar.bytes();
+        let first = usize::try_from(first).map_err(|_| Error::TooLarge { what: "an offset" })?;
+        let part = whole.part(first, whole.len().saturating_sub(first))?;
+        pointers.push((kernel.tensor_name(param), part));
+    }
+    let pointers: Vec<(&str, &Buffer)> =
+        pointers.iter().map(|(name, part)| (*name, part)).collect();
+    variant.kernel.bind(&pointers, &symbols)
+}
+
+impl Executable {
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// How many kernels a run launches.
+    pub fn launches(&self) -> usize {
+        self.launches.iter().flatten().count()
+    }
+
+    /// Runs the program on these inputs, in the program's order, and gives its outputs.
+    ///
+    /// # Errors
+    /// [`Error::InputCount`], [`Error::Input`] for inputs of another type or shape than bound, [`Error::Device`].
+    pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        self.write(inputs)?;
+        self.launch()?;
+        self.read()
+    }
+
+    /// Gives the program its inputs.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn write(&mut self, inputs: &[Tensor]) -> Result<()> {
+        self.plan.check_inputs(&self.program, inputs)?;
+        for (bound, buffer) in self.plan.buffers().iter().zip(&self.buffers) {
+            if let Place::Input(number) = bound.place {
+                buffer.write(inputs[number].bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Launches all kernels, and does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn launch(&mut self) -> Result<()> {
+        self.graph.as_ref().map_or(Ok(()), Graph::launch)
+    }
+
+    /// Launches all kernels one by one, as a caller's own graph records them, and does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn launch_each(&self) -> Result<()> {
+        self.launches.iter().flatten().try_for_each(Bound::launch)
+    }
+
+    /// The outputs, when all that was launched is done.
+    ///
+    /// # Errors
+    /// [`Error::Device`], also for what a kernel did wrong.
+    pub fn read(&self) -> Result<Vec<Tensor>> {
+        let mut outputs: Vec<Option<Tensor>> = vec![None; self.program.outputs().len()];
+        for (i, bound) in self.plan.buffers().iter().enumerate() {
+            if let Place::Output(number) = bound.place {
+                let (_, ty) = &self.program.outputs()[number];
+                let shape = ty.bound_shape(self.plan.bindings())?;
+                let bytes = self.buffers[i].download()?;
+                outputs[number] = Some(Tensor::new(ty.dtype, shape, bytes.into())?);
+            }
+        }
+        Ok(outputs.into_iter().flatten().collect())
+    }
+
+    /// Runs step by step and shows each step's outputs, as their buffers hold them.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run), with the step's name.
+    pub fn run_inspected(
+        &mut self,
+        inputs: &[Tensor],
+        mut inspect: impl FnMut(usize, BufferId, Vec<u8>),
+    ) -> Result<()> {
+        self.write(inputs)?;
+        for (i, step) in self.program.steps().iter().enumerate() {
+            let Some(launch) = &self.launches[i] else { continue };
+            launch.launch().map_err(|error| error.at(&step.name))?;
+            for output in &step.outputs {
+                let bytes = self.buffers[output.buffer.index()].download();
+                inspect(i, output.buffer, bytes.map_err(|error| error.at(&step.name))?);
+            }
+        }
+        Ok(())
+    }
+}
