@@ -20,7 +20,7 @@ const ROWS: i64 = 1 << 24;
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let body = &site.step.body;
     let Normalisation { value, result, norm, axis, epsilon, affine } = normalisation(body)?;
-    let (output, sum) = outputs(body, value, result)?;
+    let (results, sum) = outputs(body, value, result)?;
     let shape = &body.ty(value).shape;
 
     let mut operands =
@@ -46,19 +46,24 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let scale = operands.line("scale", scale)?;
     let shift = operands.line("shift", shift)?;
     let own = |value| if value == result { Walk::Stop } else { Walk::On };
-    let given = body.outputs()[output].1;
-    let after = leaves(body, &[given], &own);
+    let given: Vec<ValueId> = results.iter().map(|&number| body.outputs()[number].1).collect();
+    let after = leaves(body, &given, &own);
     let input = |value: ValueId| match value == result {
         true => Some(0),
         false => after.iter().position(|x| *x == value).map(|i| i + 1),
     };
-    let epilogue = function(body, &[given], &input)?;
+    let epilogue = function(body, &given, &input)?;
     let mut extras = Vec::new();
     for (i, &value) in after.iter().enumerate() {
         let operand = site.input(value).ok_or(Refusal::Operation("no operand"))?;
         extras.push(operands.add(&format!("e{}", i + 1), operand)?);
     }
-    let out = operands.add("y", StepOperand::Output(output))?;
+    let mut outs = Vec::new();
+    for (i, &number) in results.iter().enumerate() {
+        let name = if i == 0 { "y".to_owned() } else { format!("y{i}") };
+        outs.push(operands.add(&name, StepOperand::Output(number))?);
+    }
+    let more = outs.split_off(1);
 
     let columns = shape[axis..].iter().fold(Dim::from(1), |all, size| &all * size);
     let rows = shape[..axis].iter().fold(Dim::from(1), |all, size| &all * size);
@@ -77,7 +82,8 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         shift,
         epilogue,
         extras,
-        out,
+        out: outs.remove(0),
+        more,
         epsilon: Number(f64::from(epsilon)),
         vector,
         ..Rows::default()
@@ -144,19 +150,18 @@ fn normalisation(body: &Graph) -> Result<Normalisation, Refusal> {
     }
 }
 
-/// Which of the body's outputs is made of the result, and which is what is normalised.
+/// Which of the body's outputs are made of the result, at least one, and which is what is normalised.
 fn outputs(
     body: &Graph,
     value: ValueId,
     result: ValueId,
-) -> Result<(usize, Option<usize>), Refusal> {
-    let given = |output: &(String, ValueId)| output.1 == value && value != result;
-    let sums: Vec<bool> = body.outputs().iter().map(given).collect();
-    match sums[..] {
-        [false] => Ok((0, None)),
-        [true, false] => Ok((1, Some(0))),
-        [false, true] => Ok((0, Some(1))),
-        _ => Err(Refusal::Operation("rows with other outputs")),
+) -> Result<(Vec<usize>, Option<usize>), Refusal> {
+    let is_sum = |number: &usize| body.outputs()[*number].1 == value && value != result;
+    let (sums, results): (Vec<usize>, Vec<usize>) =
+        (0..body.outputs().len()).partition(|number| is_sum(number));
+    match (&sums[..], results.is_empty()) {
+        (_, true) | ([_, _, ..], _) => Err(Refusal::Operation("rows with other outputs")),
+        _ => Ok((results, sums.first().copied())),
     }
 }
 

@@ -270,6 +270,21 @@ fn normalisations_take_what_is_before_and_after() {
 }
 
 #[test]
+fn normalisations_are_given_in_several_types() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : f16[b, s, 48] "x"
+        %1 = Input : f16[48] "scale"
+        %2 = Input : f16[48] "shift"
+        %3 = LayerNorm(%0, %1, %2) {axis: 2, epsilon: 0.00001} : f16[b, s, 48], f32[b, s, 1], f32[b, s, 1] "norm"
+        %4 = Cast(%3) {to: f32, saturate: true} : f32[b, s, 48] "single"
+        return "y" = %3, "z" = %4
+    "#,
+    );
+}
+
+#[test]
 fn softmax_takes_rows_of_any_length() {
     check_text(
         r#"

@@ -32,7 +32,7 @@ use crate::tensor::{Scalar, Shape};
 /// and strides of the operands.
 ///
 /// Operands are, in this order: the prologue's inputs `x0`, `x1`, …; its value `sum`; `scale` and
-/// `shift`; the epilogue's other inputs `e1`, `e2`, …; the result `y`.
+/// `shift`; the epilogue's other inputs `e1`, `e2`, …; the results `y`, `y1`, `y2`, ….
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Rows {
     /// What it is compiled for.
@@ -58,8 +58,10 @@ pub struct Rows {
     pub epilogue: Function,
     /// The epilogue's other inputs.
     pub extras: Vec<Access>,
-    /// The result.
+    /// The result, the epilogue's first output.
     pub out: Access,
+    /// The results that its other outputs are.
+    pub more: Vec<Access>,
     /// What is added to the variance or the mean square.
     pub epsilon: Number,
     /// Elements of a vector; the columns must be a multiple. 1 for any number and alignment.
@@ -104,6 +106,7 @@ impl Default for Rows {
             epilogue: Function::identity(),
             extras: Vec::new(),
             out: Access::packed(Scalar::F16, 2),
+            more: Vec::new(),
             epsilon: Number(1e-5),
             vector: 8,
             threads: 32,
@@ -178,21 +181,20 @@ impl Rows {
         let ins: Vec<Source> = rest.by_ref().take(self.ins.len()).collect();
         let sum = if self.sum.is_some() { rest.next() } else { None };
         let mut rest: Vec<Source> = rest.collect();
-        let Some(out) = rest.pop() else { return Err(Error::Kernel("no result".to_owned())) };
+        let outs = rest.split_off(self.extras_end());
+        let results: Vec<TensorId> = outs.iter().chain(&sum).map(|source| source.param).collect();
         let row = Row {
             template: self,
             teams,
             row,
             columns,
             ins,
-            sum: sum.clone(),
+            sum,
             late: Late { sources: rest, function: self.finish() },
-            out: out.clone(),
+            outs,
         };
         row.normalise(&mut k)?;
-        let written = |source: &TensorId| {
-            *source == out.param || sum.as_ref().is_some_and(|sum| *source == sum.param)
-        };
+        let written = |source: &TensorId| results.contains(source);
         let params = sources.into_iter().map(|source| source.param);
         let (outs, ins): (Vec<TensorId>, Vec<TensorId>) =
             params.chain(indices.into_iter().flatten()).partition(written);
@@ -236,7 +238,13 @@ impl Rows {
             .chain(line("shift", self.shift))
             .chain(named("e", 1, &self.extras))
             .chain([("y".to_owned(), self.out.clone())])
+            .chain(named("y", 1, &self.more))
             .collect()
+    }
+
+    /// How many operands are read late: scale, shift, and the epilogue's.
+    fn extras_end(&self) -> usize {
+        usize::from(self.scale.is_some()) + usize::from(self.shift.is_some()) + self.extras.len()
     }
 
     /// What becomes of a normalised value, input 0: it is scaled, shifted, and the epilogue applied.
@@ -255,6 +263,10 @@ impl Rows {
         self.epilogue.after(&Function::all(std::iter::once(value).chain(extras)))
     }
 
+    fn results(&self) -> impl Iterator<Item = &Access> {
+        std::iter::once(&self.out).chain(&self.more)
+    }
+
     fn check(&self) -> Result<()> {
         let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
         Teams::check(self.threads, self.teams)?;
@@ -271,8 +283,11 @@ impl Rows {
         if self.epilogue.inputs() != self.extras.len() + 1 {
             return refuse("the epilogue has other inputs");
         }
-        if self.prologue.outputs().len() != 1 || self.epilogue.outputs().len() != 1 {
-            return refuse("the prologue and the epilogue have one output");
+        if self.prologue.outputs().len() != 1 {
+            return refuse("the prologue has one output");
+        }
+        if self.epilogue.outputs().len() != 1 + self.more.len() {
+            return refuse("the epilogue has an output for each result");
         }
         if !(1..=16).contains(&self.vector) || self.held.is_some_and(|held| held < 1) {
             return refuse("a vector has 1 to 16 elements, a thread a vector");
@@ -287,7 +302,9 @@ impl Rows {
             }
             // A launch is refused unless rows of the result start at multiples of a vector.
             None if self.vector > 1
-                && !(self.out.packed_rows() && self.out.scalar.bytes() * self.vector <= 16) =>
+                && !self
+                    .results()
+                    .all(|out| out.packed_rows() && out.scalar.bytes() * self.vector <= 16) =>
             {
                 refuse("vectors divide the columns where rows of the result are packed")
             }

@@ -50,6 +50,7 @@ fn of(scalar: Scalar, rows: Rows) -> Rows {
         shift: rows.shift.map(|_| scalar),
         extras: rows.extras.iter().map(access).collect(),
         out: access(&rows.out),
+        more: rows.more.iter().map(access).collect(),
         vector: 16 / scalar.bytes(),
         ..rows
     }
@@ -81,6 +82,14 @@ fn rows() -> Vec<Row> {
         all.push((rows.clone().fitting(768), [5, 768], &[]));
     }
     all.push((softmax(), [0, 128], &[]));
+    // The same in two types, and a function of it.
+    let several = Function::all([
+        Function::identity(),
+        Function::identity(),
+        Function::identity().unary(Unary::Gelu),
+    ]);
+    let more = vec![Access::packed(F32, 2), Access::packed(Scalar::Bf16, 2)];
+    all.push((Rows { epilogue: several, more, ..small() }, [3, 144], &[]));
     let strided = || Access::rows(F16, 2);
     // Rows apart; a mask of each row; constant columns allow any strides.
     all.push((
@@ -233,7 +242,11 @@ fn check_row((template, [rows, columns], strides): &Row) {
                 }
                 let late = late.iter().map(|(name, access)| element(name, access, row, column));
                 let ins: Vec<Near> = std::iter::once(normal[at]).chain(late).collect();
-                check("y", &template.out, propagate(&finish, &ins)[0]);
+                let results = propagate(&finish, &ins);
+                check("y", &template.out, results[0]);
+                for (i, (access, &result)) in template.more.iter().zip(&results[1..]).enumerate() {
+                    check(&format!("y{}", i + 1), access, result);
+                }
             }
         }
     }

@@ -39,7 +39,8 @@ pub(super) struct Row<'a> {
     pub(super) ins: Vec<Source>,
     pub(super) sum: Option<Source>,
     pub(super) late: Late,
-    pub(super) out: Source,
+    /// At least one.
+    pub(super) outs: Vec<Source>,
 }
 
 /// The row where a pass finds it.
@@ -186,10 +187,16 @@ impl Row<'_> {
             let given = std::iter::once(function.clone()).chain((1..=count).map(Function::input));
             let shifted = self.late.function.after(&Function::all(given));
             let ins: Vec<TensorId> = [part].iter().chain(&late).chain(stats).copied().collect();
-            let result = vector(k, "result", n, Scalar::F32)?;
-            pointwise(k, &shifted, &[result], &ins, n, self.teams.one)?;
-            let to = self.view(k, &self.out, i)?;
-            store(k, to, result, n, self.out.access.contiguous(), self.teams.one)
+            let mut results = Vec::new();
+            for _ in &self.outs {
+                results.push(vector(k, "result", n, Scalar::F32)?);
+            }
+            pointwise(k, &shifted, &results, &ins, n, self.teams.one)?;
+            for (out, &result) in self.outs.iter().zip(&results) {
+                let to = self.view(k, out, i)?;
+                store(k, to, result, n, out.access.contiguous(), self.teams.one)?;
+            }
+            Ok(())
         })
     }
 
@@ -228,7 +235,7 @@ impl Row<'_> {
         i: &Var,
         body: impl FnOnce(&mut Builder) -> Result<()>,
     ) -> Result<()> {
-        let vector = self.view(k, &self.out, i)?;
+        let vector = self.view(k, &self.outs[0], i)?;
         k.if_(Test::Inside(vector.into()), body)
     }
 
