@@ -10,6 +10,6 @@ pub mod pointwise;
 mod softmax;
 pub mod together;
 
-pub use multistage::multistage;
+pub use multistage::{Ahead, multistage};
 pub use pipeline::{Pipeline, consume, give_back, produce, take};
 pub use softmax::{Softmax, Units};

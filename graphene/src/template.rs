@@ -34,4 +34,5 @@ pub mod rows;
 pub mod scan;
 pub mod simt;
 mod stage;
+mod sums;
 pub mod transpose;

@@ -4,7 +4,7 @@
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Group, Kind, ThreadsId};
+use crate::kernel::{Group, Kind, Ring, ThreadsId};
 
 /// Goes through `steps` steps. `fetch` begins the copies of a step into a stage, and does nothing for
 /// a step that is none; `work` uses a stage whose copies are there.
@@ -23,21 +23,66 @@ pub fn multistage(
     fetch: impl Fn(&mut Builder, &Expr, &Var) -> Result<()>,
     work: impl FnOnce(&mut Builder, &Var, &Var) -> Result<()>,
 ) -> Result<()> {
-    let one = k.scalar(block, "one")?;
-    let (filling, using) = (k.ring("filling", stages)?, k.ring("using", stages)?);
-    let fetch = |k: &mut Builder, step: &Expr| {
-        fetch(k, step, &filling.stage())?;
-        k.spec(Kind::Commit(Group::Copy), (), (), one)?;
-        k.advance(&filling)
-    };
+    let ahead = Ahead::new(k, stages, block)?;
     for step in 0..stages - 1 {
-        fetch(k, &Expr::from(step))?;
+        ahead.fetch(k, |k, stage| fetch(k, &Expr::from(step), stage))?;
     }
-    k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
-        k.spec(Kind::WaitGroup(Group::Copy, stages - 2, false), (), (), one)?;
-        k.spec(Kind::Sync, (), (), block)?;
-        fetch(k, &(Expr::from(step) + (stages - 1)))?;
-        work(k, step, &using.stage())?;
-        k.advance(&using)
-    })
+    ahead.steps(k, steps, fetch, work)
+}
+
+/// Stages that are filled so many steps ahead, by one loop after the other.
+pub struct Ahead {
+    stages: i64,
+    block: ThreadsId,
+    one: ThreadsId,
+    filling: Ring,
+    using: Ring,
+}
+
+impl Ahead {
+    /// Nothing is filled yet: `stages - 1` steps are to be fetched before the first loop.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn new(k: &mut Builder, stages: i64, block: ThreadsId) -> Result<Ahead> {
+        let one = k.scalar(block, "one")?;
+        let (filling, using) = (k.ring("filling", stages)?, k.ring("using", stages)?);
+        Ok(Ahead { stages, block, one, filling, using })
+    }
+
+    /// Begins the copies of the next step.
+    ///
+    /// # Errors
+    /// Those of the builder and of the function.
+    pub fn fetch(
+        &self,
+        k: &mut Builder,
+        fetch: impl FnOnce(&mut Builder, &Var) -> Result<()>,
+    ) -> Result<()> {
+        fetch(k, &self.filling.stage())?;
+        k.spec(Kind::Commit(Group::Copy), (), (), self.one)?;
+        k.advance(&self.filling)
+    }
+
+    /// Goes through `steps` more steps; `fetch` is given the number of the step that is ahead,
+    /// counted from the first of these.
+    ///
+    /// # Errors
+    /// Those of the builder and of the functions.
+    pub fn steps(
+        &self,
+        k: &mut Builder,
+        steps: &Expr,
+        fetch: impl FnOnce(&mut Builder, &Expr, &Var) -> Result<()>,
+        work: impl FnOnce(&mut Builder, &Var, &Var) -> Result<()>,
+    ) -> Result<()> {
+        k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
+            k.spec(Kind::WaitGroup(Group::Copy, self.stages - 2, false), (), (), self.one)?;
+            k.spec(Kind::Sync, (), (), self.block)?;
+            let ahead = Expr::from(step) + (self.stages - 1);
+            self.fetch(k, |k, stage| fetch(k, &ahead, stage))?;
+            work(k, step, &self.using.stage())?;
+            k.advance(&self.using)
+        })
+    }
 }

@@ -54,7 +54,7 @@ pub enum Span {
 
 impl Span {
     /// The parameter's name, which is followed by `_2`, `_3`, … where there are more.
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Span::Row => "bias",
             Span::Column => "column",
@@ -203,6 +203,19 @@ impl Attached {
         results: &[usize],
         one: ThreadsId,
     ) -> Result<Vec<TensorId>> {
+        self.finished_with(k, (sums, &[]), run, across, results, one)
+    }
+
+    /// Likewise, where the function has further inputs, after the operands, that registers hold.
+    pub(super) fn finished_with(
+        &self,
+        k: &mut Builder,
+        (sums, more): (TensorId, &[TensorId]),
+        run: &Run,
+        across: &Across,
+        results: &[usize],
+        one: ThreadsId,
+    ) -> Result<Vec<TensorId>> {
         let function = Function::all(results.iter().map(|&result| self.function.output(result)));
         if function == Function::identity() {
             return Ok(vec![sums]);
@@ -227,6 +240,7 @@ impl Attached {
                 }
             });
         }
+        ins.extend(more);
         let mut outs = Vec::new();
         for _ in results {
             outs.push(vector(k, "result", run.n, Scalar::F32)?);
@@ -247,10 +261,22 @@ impl Attached {
     ) -> Result<()> {
         let outs = self.finished(k, sums, run, across, results, one)?;
         for (&result, out) in results.iter().zip(outs) {
-            let to = run.of(k, self.results[result], "to")?;
-            store_inside(k, to, out, run.n, self.wide, one)?;
+            self.put(k, self.results[result], out, run, one)?;
         }
         Ok(())
+    }
+
+    /// Stores what a run's sums have become.
+    pub(super) fn put(
+        &self,
+        k: &mut Builder,
+        result: TensorId,
+        out: TensorId,
+        run: &Run,
+        one: ThreadsId,
+    ) -> Result<()> {
+        let to = run.of(k, result, "to")?;
+        store_inside(k, to, out, run.n, self.wide, one)
     }
 
     /// The numbers of all results.

@@ -4,8 +4,8 @@
 //! As [`mma`](super::mma), but that a thread adds products of its own rows and columns. It reads four
 //! neighbours at once, whatever is contiguous: four steps along K, or four rows or columns.
 
-use super::epilogue::Run;
-use super::product::{Declared, Edges, Place, Product, Walk, leaf, line};
+use super::epilogue::{Across, Attached, Run};
+use super::product::{Edges, Product, Walk, leaf, line};
 use super::stage::{Movers, Side, Stages};
 use crate::arch::Arch;
 use crate::build::Builder;
@@ -45,6 +45,22 @@ const LANES: [i64; 2] = [8, 4];
 /// Elements that a thread reads at once.
 const WIDE: i64 = 4;
 
+/// The rows and columns of a thread, of a tile that so many warps share so that it can be: those whose
+/// operands are the fewest.
+pub(super) fn part(tile: [i64; 2], warps: i64) -> [i64; 2] {
+    let of = |rows: i64| [tile[0] / (LANES[0] * rows), tile[1] * rows / (LANES[1] * warps)];
+    let whole = |&rows: &i64| {
+        let [own_rows, own_columns] = of(rows);
+        let columns = warps / rows;
+        warps % rows == 0
+            && own_rows * LANES[0] * rows == tile[0]
+            && own_columns * LANES[1] * columns == tile[1]
+            && own_columns % WIDE == 0
+    };
+    let best = (1..=warps).filter(whole).min_by_key(|&rows| of(rows).iter().sum::<i64>());
+    of(best.unwrap_or(1))
+}
+
 impl Default for Simt {
     fn default() -> Simt {
         Simt {
@@ -61,11 +77,13 @@ impl Default for Simt {
     }
 }
 
-/// Where the own thread stands, of rows and of columns.
-struct Own<'a> {
-    simt: &'a Simt,
+/// How a block's threads share a tile, and where the own one stands, of rows and of columns.
+pub(super) struct Own {
     sides: [Side; 2],
-    one: ThreadsId,
+    /// Rows and columns of a thread's part.
+    part: [i64; 2],
+    /// Each thread on its own.
+    pub(super) one: ThreadsId,
     /// The own warp's first row and column in the tile.
     warp: [Expr; 2],
     lane: [Expr; 2],
@@ -91,7 +109,7 @@ impl Simt {
         let [t] = k.indices(grid, ["t"])?;
         let [thread] = k.indices(block, ["thread"])?;
         let place = walk.place(&mut k, &t)?;
-        let own = Own::new(&mut k, self, block, sides)?;
+        let own = Own::new(&mut k, block, sides, self.thread, self.warps)?;
         let stages = Stages::new(&mut k, &declared, sides, self.stages)?;
         let acc = own.clear(&mut k)?;
         let movers = Movers { threads, thread: &thread, one, edges: self.edges };
@@ -105,11 +123,18 @@ impl Simt {
             |k, step, stage| stages.fill(k, &steps, &place, step, stage, movers),
             |k, _, stage| {
                 let [a, b] = stages.of(k, stage)?;
-                own.multiply(k, acc, [a, b])
+                own.multiply(k, acc, a, &Expr::from(0), b)
             },
         )?;
-        own.store(&mut k, &declared, acc, &place)?;
-        k.finish(declared.epilogue.results.clone(), declared.ins())
+        let epilogue = &declared.epilogue;
+        let results = epilogue.all();
+        let across = place.n.clone() * (self.tile[1] / own.run());
+        let origin = [place.m.clone() * self.tile[0], across];
+        let batch = place.batch.as_ref();
+        own.each_run(&mut k, acc, epilogue, batch, &origin, |k, sums, run, across| {
+            epilogue.leave(k, sums, run, across, &results, own.one)
+        })?;
+        k.finish(epilogue.results.clone(), declared.ins())
     }
 
     fn check(&self) -> Result<()> {
@@ -137,17 +162,20 @@ impl Simt {
     }
 }
 
-impl Own<'_> {
-    fn new<'a>(
+impl Own {
+    /// Of tiles of so many rows and columns, by threads that have `part` of them each.
+    pub(super) fn new(
         k: &mut Builder,
-        simt: &'a Simt,
         block: ThreadsId,
         sides: [Side; 2],
-    ) -> Result<Own<'a>> {
-        let part = [0, 1].map(|i| LANES[i] * simt.thread[i]);
-        let layout = warps(simt.warps, [simt.tile[0], simt.tile[1], 1], [part[0], part[1], 1]);
-        if (0..2).any(|i| part[i] * layout.along[i] != simt.tile[i]) {
-            let message = format!("{} warps of {part:?} do not make a tile", simt.warps);
+        part: [i64; 2],
+        count: i64,
+    ) -> Result<Own> {
+        let tile = sides.map(|side| side.size);
+        let of_warp = [0, 1].map(|i| LANES[i] * part[i]);
+        let layout = warps(count, [tile[0], tile[1], 1], [of_warp[0], of_warp[1], 1]);
+        if (0..2).any(|i| of_warp[i] * layout.along[i] != tile[i]) {
+            let message = format!("{count} warps of {of_warp:?} do not make a tile");
             return Err(Error::Kernel(message));
         }
         let one = k.scalar(block, "one")?;
@@ -163,10 +191,10 @@ impl Own<'_> {
         };
         let eight = Expr::from(LANES[0]);
         Ok(Own {
-            simt,
             sides,
+            part,
             one,
-            warp: [row * part[0], column * part[1]],
+            warp: [row * of_warp[0], column * of_warp[1]],
             lane: [lane.rem(&eight), lane.div(&eight)],
         })
     }
@@ -185,24 +213,38 @@ impl Own<'_> {
     }
 
     /// The own sums, all 0.
-    fn clear(&self, k: &mut Builder) -> Result<TensorId> {
-        let [rows, columns] = self.simt.thread;
-        let acc =
-            k.allocate("acc", Shape::rows([rows, columns]), Scalar::F32, Memory::Registers, None)?;
+    pub(super) fn clear(&self, k: &mut Builder) -> Result<TensorId> {
+        let view = Shape::rows(self.part);
+        let acc = k.allocate("acc", view, Scalar::F32, Memory::Registers, None)?;
+        self.reset(k, acc)?;
+        Ok(acc)
+    }
+
+    /// Sets the sums to 0.
+    pub(super) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+        let [rows, columns] = self.part;
         k.for_("i", 0..rows, 1, true, |k, i| {
             k.for_("j", 0..columns, 1, true, |k, j| {
                 k.spec(Kind::Init(Number(0.0)), Operand::at(acc, [i, j]), (), self.one)
             })
-        })?;
-        Ok(acc)
+        })
     }
 
-    /// Adds the products of a stage, four steps along K at a time.
-    fn multiply(&self, k: &mut Builder, acc: TensorId, shared: [TensorId; 2]) -> Result<()> {
-        let [rows, columns] = self.simt.thread;
-        k.for_("four", 0..self.simt.depth / WIDE, 1, true, |k, four| {
+    /// Adds the products of a stage, four steps along K at a time; of A, from the step `skipped` of
+    /// four on.
+    pub(super) fn multiply(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        a: TensorId,
+        skipped: &Expr,
+        b: TensorId,
+    ) -> Result<()> {
+        let [rows, columns] = self.part;
+        k.for_("four", 0..self.sides[1].depth / WIDE, 1, true, |k, four| {
             let four = Expr::from(four);
-            let [a, b] = [self.near(k, 0, shared[0], &four)?, self.near(k, 1, shared[1], &four)?];
+            let along = skipped.clone() + &four;
+            let [a, b] = [self.near(k, 0, a, &along)?, self.near(k, 1, b, &four)?];
             k.for_("kk", 0..WIDE, 1, true, |k, kk| {
                 k.for_("i", 0..rows, 1, true, |k, i| {
                     k.for_("j", 0..columns, 1, true, |k, j| {
@@ -216,7 +258,7 @@ impl Own<'_> {
 
     /// Four steps along K of an operand's own rows or columns, in registers: `[rows,4]`.
     fn near(&self, k: &mut Builder, i: usize, from: TensorId, four: &Expr) -> Result<TensorId> {
-        let (side, own) = (self.sides[i], self.simt.thread[i]);
+        let (side, own) = (self.sides[i], self.part[i]);
         let strides = if side.transposed { [1, own] } else { [WIDE, 1] };
         let view = View::buffer(&[leaf(own, strides[0]), leaf(WIDE, strides[1])]);
         let near = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
@@ -245,30 +287,35 @@ impl Own<'_> {
         Ok(near)
     }
 
-    /// The sums' functions, straight from registers: fours of columns at once where they are
-    /// neighbours.
-    fn store(
+    /// How many of a thread's columns are neighbours.
+    pub(super) fn run(&self) -> i64 {
+        if self.sides[1].transposed { WIDE } else { 1 }
+    }
+
+    /// Goes through the own runs of sums. `origin` is the row of the tile's first sum, and its column
+    /// in runs.
+    pub(super) fn each_run(
         &self,
         k: &mut Builder,
-        declared: &Declared,
         acc: TensorId,
-        place: &Place,
+        epilogue: &Attached,
+        batch: Option<&Expr>,
+        origin: &[Expr; 2],
+        body: impl Fn(&mut Builder, TensorId, &Run, &Across) -> Result<()>,
     ) -> Result<()> {
-        let epilogue = &declared.epilogue;
-        let n = if self.sides[1].transposed { WIDE } else { 1 };
+        let n = self.run();
         let runs = k.tile(acc, "runs", &[Tile::of(1), Tile::of(n)])?;
-        let [rows, columns] = self.simt.thread;
-        let results = epilogue.all();
+        let [rows, columns] = self.part;
         k.for_("j", 0..columns / n, 1, true, |k, j| {
             let column = self.position(1, &(Expr::from(j) * n)).div(&Expr::from(n));
-            let column = place.n.clone() * (self.simt.tile[1] / n) + column;
+            let column = origin[1].clone() + column;
             let across = epilogue.across(k, &column, n, self.one)?;
             k.for_("i", 0..rows, 1, true, |k, i| {
-                let row = place.m.clone() * self.simt.tile[0] + self.position(0, &i.into());
-                let run = Run { batch: place.batch.clone(), row, column: column.clone(), n };
+                let row = origin[0].clone() + self.position(0, &i.into());
+                let run = Run { batch: batch.cloned(), row, column: column.clone(), n };
                 let sums = k.index(runs, "sums", [i, j])?;
                 let sums = k.reshape(sums, "sums", 0, &[&[(n, 1)]])?;
-                epilogue.leave(k, sums, &run, &across, &results, self.one)
+                body(k, sums, &run, &across)
             })
         })
     }

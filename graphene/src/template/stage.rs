@@ -6,6 +6,7 @@ use crate::choose::{Banks, swizzle};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::layout::Swizzle;
 use crate::schedule::pointwise::{WIDTH, number};
 use crate::tensor::{Memory, Scalar, Tile, View};
 
@@ -80,18 +81,28 @@ impl Side {
         }
     }
 
-    /// Shared memory for so many tiles: `[stages].[…]`, without bank conflicts for those who read
-    /// a chunk of each of several neighbouring rows.
-    pub(super) fn allocate(&self, k: &mut Builder, name: &str, stages: i64) -> Result<TensorId> {
-        let [contiguous, other] = self.extents();
+    /// How the tiles of shared memory lie, without bank conflicts for those who read a chunk of each of
+    /// several neighbouring rows: swizzled, or in rows of so many elements.
+    fn lies(&self) -> (Option<Swizzle>, i64) {
+        let contiguous = self.extents()[0];
         let bytes = self.scalar.bytes();
-        let (swizzle, row) = match swizzle(contiguous * bytes / self.chunk, self.chunk) {
+        match swizzle(contiguous * bytes / self.chunk, self.chunk) {
             Banks::Xor(swizzle) => (Some(swizzle), contiguous),
             Banks::Shift(more) => (None, contiguous + more / bytes),
-        };
+        }
+    }
+
+    /// Bytes of shared memory that a tile takes.
+    pub(super) fn bytes(&self) -> i64 {
+        self.lies().1 * self.extents()[1] * self.scalar.bytes()
+    }
+
+    /// Shared memory for so many tiles: `[stages].[…]`.
+    pub(super) fn allocate(&self, k: &mut Builder, name: &str, stages: i64) -> Result<TensorId> {
+        let (swizzle, row) = self.lies();
         let (side, depth) = if self.transposed { (1, row) } else { (row, 1) };
         let dims = self.order(leaf(self.size, side), leaf(self.depth, depth));
-        let view = View::levels_of(&[vec![leaf(stages, row * other)], dims.to_vec()]);
+        let view = View::levels_of(&[vec![leaf(stages, row * self.extents()[1])], dims.to_vec()]);
         k.allocate(name, view, self.scalar, Memory::Shared, swizzle)
     }
 
