@@ -8,6 +8,8 @@
 //! |---|---|---|
 //! | attention | [`template::fmha`](graphene_ir::template::fmha) | `kernels/attention.rs` |
 //! | matrix products | [`template::gemm`](graphene_ir::template::gemm), [`mma`](graphene_ir::template::mma), [`simt`](graphene_ir::template::simt) | `kernels/matmul.rs` |
+//! | chains of layers | [`template::mlp`](graphene_ir::template::mlp) | `kernels/mlp.rs` |
+//! | reductions, other functions of rows | [`template::reduce`](graphene_ir::template::reduce), [`folds`](graphene_ir::template::folds) | `kernels/reduce.rs` |
 //! | normalisations, rows of tables | [`template::rows`](graphene_ir::template::rows) | `kernels/rows.rs` |
 //! | running sums | [`template::scan`](graphene_ir::template::scan) | `kernels/scan.rs` |
 //! | pointwise, copies | [`template::pointwise`](graphene_ir::template::pointwise) | `kernels/pointwise.rs` |
@@ -17,8 +19,10 @@
 mod attention;
 mod function;
 mod matmul;
+mod mlp;
 mod operand;
 mod pointwise;
+mod reduce;
 mod rows;
 mod scan;
 
@@ -43,6 +47,9 @@ pub struct Launch {
     pub symbols: Vec<Dim>,
     /// What the kernel's parameters point to, in their order.
     pub pointers: Vec<Pointer>,
+    /// Weights that the kernel sees one after the other, without gaps: they are laid out so once, when the program is
+    /// loaded.
+    pub stacks: Vec<Vec<StepOperand>>,
 }
 
 /// What a parameter points to.
@@ -61,6 +68,8 @@ pub enum StepOperand {
     Input(usize),
     /// What it writes.
     Output(usize),
+    /// Several inputs, all of each, one after the other: the launch's stack of this number.
+    Stack(usize),
 }
 
 /// Why no template takes a step.
@@ -100,11 +109,17 @@ pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<L
     let site = Site { program, step, target, arch };
     match step.family {
         Family::Pointwise | Family::Copy => Ok(vec![pointwise::launch(&site)?]),
-        Family::Normalization | Family::Gather => Ok(vec![rows::launch(&site)?]),
+        // What keeps no rows in registers may still go through them several times.
+        Family::Normalization => rows::launch(&site)
+            .or_else(|refusal| reduce::launch(&site).map_err(|_| refusal))
+            .map(|launch| vec![launch]),
+        Family::Gather => Ok(vec![rows::launch(&site)?]),
         Family::MatMul => matmul::launches(&site),
+        Family::Mlp => mlp::launches(&site),
+        Family::Reduction if scan::is_one(&step.body) => Ok(vec![scan::launch(&site)?]),
+        Family::Reduction => Ok(vec![reduce::launch(&site)?]),
         Family::Fmha => Ok(vec![attention::launch(&site)?]),
-        Family::Reduction => Ok(vec![scan::launch(&site)?]),
-        Family::View | Family::Mlp | Family::Convolution | Family::Recurrent | Family::Control => {
+        Family::View | Family::Convolution | Family::Recurrent | Family::Control => {
             Err(Refusal::Operation(step.family.name()))
         }
     }
@@ -116,6 +131,7 @@ impl Site<'_> {
         let Operand { buffer, view } = match operand {
             StepOperand::Input(number) => &self.step.inputs[number],
             StepOperand::Output(number) => &self.step.outputs[number],
+            StepOperand::Stack(_) => return Err(Refusal::Layout("a stack of operands")),
         };
         Ok((scalar(self.program.buffers()[buffer.index()].dtype)?, view))
     }
@@ -136,7 +152,7 @@ impl Site<'_> {
         let symbols = kernel.symbols.iter().map(|symbol| {
             dims.get(symbol.name()).expect("a template says which symbols it has").clone()
         });
-        Launch { symbols: symbols.collect(), kernel, pointers }
+        Launch { symbols: symbols.collect(), kernel, pointers, stacks: Vec::new() }
     }
 }
 

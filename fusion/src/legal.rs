@@ -12,7 +12,10 @@
 use crate::groups::{Family, Reason};
 use crate::net::{Net, OpId, Read, Role, Row, ShapeId};
 use crate::set::Set;
-use graphene_ir::target::Target;
+use graphene_frontend::dtype::DType;
+use graphene_ir::target::{Kind, Target};
+use graphene_ir::template::mlp::Mlp;
+use graphene_ir::tensor::Scalar;
 
 /// The rows of a tile of layers that run as one launch.
 pub(crate) const TILE_ROWS: u64 = 64;
@@ -154,7 +157,10 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     // For each member the layer that it belongs to; members stand in order.
     let mut layer_of: Vec<(OpId, usize)> = Vec::with_capacity(set.len());
     let mut shapes: Vec<ShapeId> = Vec::new();
+    // What each layer's product reads.
+    let mut inputs: Vec<Option<OpId>> = Vec::new();
     let mut widths = Vec::new();
+    let mut turned = [false; 2];
     let mut dtype = None;
     for op in set.iter() {
         let layer = |from: OpId| layer_of.iter().find(|&&(own, _)| own == from).map(|&(_, l)| l);
@@ -171,7 +177,9 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
                 return Err(Reason::Type);
             }
             let depth = net.known(a.shape).last().copied().flatten().ok_or(Reason::Width)?;
-            widths.push((depth as u64) * net[op].dtype.size() as u64);
+            widths.push(depth);
+            turned[usize::from(b.row_major)] = true;
+            inputs.push(a.from);
             shapes.push(net[op].shape);
             shapes.len() - 1
         } else {
@@ -180,22 +188,56 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
             if !plain || net[op].shape != shapes[layer] {
                 return Err(Reason::Shape);
             }
-            // What is kept for a later layer is kept as products read it.
+            // What is kept for a later layer is kept as products read it; a GPU has only the layer's input.
             let mut kept = net[op].reads.iter().filter_map(|read| read.from);
             let other = |from: OpId| layer_of.iter().any(|&(own, of)| own == from && of < layer);
-            if kept.any(|from| other(from) && Some(net[from].dtype) != dtype) {
-                return Err(Reason::Type);
+            let gone = |from: OpId| match rules.target.kind {
+                Kind::Cpu => Some(net[from].dtype) != dtype,
+                Kind::Cuda { .. } => {
+                    inputs[layer] != Some(from) || net[from].shape != net[op].shape
+                }
+            };
+            if kept.any(|from| other(from) && gone(from)) {
+                return Err(if rules.target.kind == Kind::Cpu {
+                    Reason::Type
+                } else {
+                    Reason::Chain
+                });
             }
             layer
         };
         layer_of.push((op, own));
     }
     let last = shapes.last().expect("layers are chained products");
-    let width = net.known(*last).last().copied().flatten().ok_or(Reason::Width)?;
-    widths.push(width as u64 * net[set.first()].dtype.size() as u64);
-    widths.sort_unstable();
-    let bytes = TILE_ROWS * widths.iter().rev().take(2).sum::<u64>();
-    fits(rules, bytes).map(|()| Family::Mlp)
+    widths.push(net.known(*last).last().copied().flatten().ok_or(Reason::Width)?);
+    layers_fit(rules, dtype.expect("layers are products"), &widths, turned)?;
+    Ok(Family::Mlp)
+}
+
+/// Whether layers of these widths run as one launch: on a CPU what two of them keep is a tile's; on a GPU the template
+/// says what a block has to have.
+fn layers_fit(
+    rules: &Rules<'_>,
+    dtype: DType,
+    widths: &[i64],
+    turned: [bool; 2],
+) -> Result<(), Reason> {
+    let scalar = match (rules.target.kind, dtype) {
+        (Kind::Cpu, _) => {
+            let mut bytes: Vec<u64> =
+                widths.iter().map(|&width| width as u64 * dtype.size() as u64).collect();
+            bytes.sort_unstable();
+            return fits(rules, TILE_ROWS * bytes.iter().rev().take(2).sum::<u64>());
+        }
+        (Kind::Cuda { .. }, DType::F16) => Scalar::F16,
+        (Kind::Cuda { .. }, DType::BF16) => Scalar::Bf16,
+        (Kind::Cuda { .. }, _) => Scalar::F32,
+    };
+    let [bytes, sums, limit] = Mlp::least(scalar, widths, turned).map(|bytes| bytes as u64);
+    if sums > limit {
+        return Err(Reason::Memory { bytes: sums, limit });
+    }
+    fits(rules, bytes)
 }
 
 /// Functions of the rows of one shape, with expressions of that shape or of a value a row before and after them.

@@ -37,6 +37,8 @@ pub struct Variants(Vec<Variant>);
 
 /// Rows that fill every core with tiles of this height.
 const WIDE_TILE: i64 = 128;
+/// Rows of a block of layers that give each core its weights once, where there are so many for each core.
+const ROWS_OF_LAYERS: [(&str, i64); 2] = [("wide", 96), ("narrow", 48)];
 /// Rows that one tile of a product by few rows takes.
 const NARROW_TILE: i64 = 64;
 /// Keys that attention holds at once.
@@ -93,7 +95,8 @@ impl When {
 ///
 /// - Products on a GPU: `wide` tiles of 128 rows where those fill the cores, `narrow` ones of 64 for fewer rows, and
 ///   `few` rows as dot products; a tile lies within one matrix where each has its own B.
-/// - Layers on a GPU: `aligned` where no tile of 64 rows is partial.
+/// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
+///   `few` rows.
 /// - Attention on a GPU: `one block` of keys where they fit in one, else `online`.
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
@@ -112,8 +115,11 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
         },
         Family::Mlp => match rows_of_product(body) {
             Some(rows) => {
-                let when = When::Divides(NARROW_TILE, rows);
-                Variants::ending(vec![Variant { name: "aligned", when }], "any")
+                let first = ROWS_OF_LAYERS.map(|(name, of_core)| {
+                    let all = of_core.saturating_mul(i64::from(target.cores));
+                    Variant { name, when: When::AtLeast(rows.clone(), all) }
+                });
+                Variants::ending(first.to_vec(), "few")
             }
             None => Variants::any(),
         },

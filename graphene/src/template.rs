@@ -13,6 +13,7 @@
 //! | [`rows`] | normalisations of rows | all |
 //! | [`gather`] | rows of tables, embeddings | all |
 //! | [`reduce`] | reductions | all |
+//! | [`folds`] | functions of rows and of their totals | all |
 //! | [`scan`] | running sums and products | all |
 //! | [`fireiron`] | Fireiron's example of a decomposition | all |
 //!
@@ -23,6 +24,7 @@ pub mod access;
 pub mod epilogue;
 pub mod fireiron;
 pub mod fmha;
+pub mod folds;
 pub mod gather;
 pub mod gemm;
 pub mod mlp;

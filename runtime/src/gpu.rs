@@ -13,8 +13,9 @@ pub use executable::Executable;
 use crate::device::{Buffer, Cubin, Device, Kernel, compile};
 use crate::error::{Error, Result};
 use crate::weight::elements;
-use graphene_fusion::kernels::{Launch, launches};
-use graphene_fusion::program::Program;
+use graphene_frontend::tensor::Tensor;
+use graphene_fusion::kernels::{Launch, StepOperand, launches};
+use graphene_fusion::program::{Program, Step};
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::{Emitted, emit};
 use graphene_ir::target::Target;
@@ -52,6 +53,8 @@ pub struct Module {
 struct Loaded {
     kernel: Arc<Kernel>,
     launch: Launch,
+    /// The weights that the launch has one after the other.
+    stacks: Vec<Buffer>,
 }
 
 impl Kernels {
@@ -129,24 +132,28 @@ impl Module {
         let load =
             |(emitted, cubin): &(Emitted, Cubin)| device.load(cubin, &emitted.launch).map(Arc::new);
         let loaded: Vec<Arc<Kernel>> = images.iter().map(load).collect::<Result<_>>()?;
-        let steps = steps.into_iter().map(|variants| {
-            let variant = |made: Made| Loaded {
-                kernel: Arc::clone(&loaded[made.image]),
-                launch: made.launch,
-            };
-            variants.into_iter().map(variant).collect()
-        });
-        let upload = |buffer| {
-            let tensor = elements(buffer)?;
-            tensor.map(|tensor| device.upload(tensor.bytes())).transpose()
+        let upload = |tensor: &Option<Tensor>| {
+            tensor.as_ref().map(|tensor| device.upload(tensor.bytes())).transpose()
         };
-        let weights: Vec<_> = program.buffers().iter().map(upload).collect::<Result<_>>()?;
-        Ok(Self {
-            device: Arc::clone(device),
-            steps: steps.collect(),
-            weights: weights.into(),
-            program,
-        })
+        let tensors: Vec<_> = program.buffers().par_iter().map(elements).collect::<Result<_>>()?;
+        let weights: Vec<_> = tensors.iter().map(upload).collect::<Result<_>>()?;
+        let mut loaded_steps = Vec::with_capacity(steps.len());
+        for (variants, step) in steps.into_iter().zip(program.steps()) {
+            let variant = |made: Made| {
+                let stacks = made.launch.stacks.iter();
+                let stacks = stacks.map(|parts| device.upload(&stack(parts, step, &tensors)?));
+                Ok(Loaded {
+                    kernel: Arc::clone(&loaded[made.image]),
+                    stacks: stacks.collect::<Result<_>>()?,
+                    launch: made.launch,
+                })
+            };
+            let variants = variants.into_iter().map(variant);
+            let variants = variants.collect::<Result<_>>().map_err(|error| error.at(&step.name))?;
+            loaded_steps.push(variants);
+        }
+        let (device, steps) = (Arc::clone(device), loaded_steps.into());
+        Ok(Self { device, steps, weights: weights.into(), program })
     }
 
     /// The program.
@@ -158,4 +165,18 @@ impl Module {
     pub fn weight_bytes(&self) -> u64 {
         self.weights.iter().flatten().map(|buffer| buffer.len() as u64).sum()
     }
+}
+
+/// Weights one after the other.
+fn stack(parts: &[StepOperand], step: &Step, tensors: &[Option<Tensor>]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for part in parts {
+        let tensor = match part {
+            StepOperand::Input(number) => &tensors[step.inputs[*number].buffer.index()],
+            StepOperand::Output(_) | StepOperand::Stack(_) => &None,
+        };
+        let tensor = tensor.as_ref().ok_or(Error::Unsupported { what: "a stack of values" })?;
+        bytes.extend_from_slice(tensor.bytes());
+    }
+    Ok(bytes)
 }

@@ -12,9 +12,10 @@ use graphene_ir::template::access::Access;
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fireiron::fireiron;
 use graphene_ir::template::fmha::{Fmha, Mask};
+use graphene_ir::template::folds::Folds;
 use graphene_ir::template::gather::{Place, embedding, gather};
 use graphene_ir::template::gemm::Gemm;
-use graphene_ir::template::mlp::Mlp;
+use graphene_ir::template::mlp::{Layer, Mlp};
 use graphene_ir::template::mma::Mma;
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::product::{Edges, Product};
@@ -66,12 +67,11 @@ fn trials() -> Vec<Trial> {
     let epilogue = Epilogue::layer(true, Some(Unary::Gelu), true);
     products(&mut trials, "layer", &Product { epilogue, ..Product::default() });
     products(&mut trials, "two", &Product { terms: 2, batched: true, ..Product::default() });
-    for (name, transposed) in [("mlp_n", false), ("mlp_t", true)] {
-        let mlp = Mlp { transposed, ..Mlp::default() };
-        let wide = Mlp { width: 256, warps: 8, ..mlp.clone() };
-        add(&mut trials, name, |arch| arch >= Arch::Sm80, Arc::new(move || mlp.kernel()));
-        let name = format!("{name}_256");
-        add(&mut trials, &name, |arch| arch >= Arch::Sm80, Arc::new(move || wide.kernel()));
+    for (name, mlp) in layers() {
+        add(&mut trials, &name, later, Arc::new(move || mlp.kernel()));
+    }
+    for (name, folds) in folds() {
+        add(&mut trials, name, later, Arc::new(move || folds.kernel()));
     }
     for (name, fmha) in attention() {
         let name = format!("fmha_{name}");
@@ -86,6 +86,36 @@ fn trials() -> Vec<Trial> {
         }
     }
     trials
+}
+
+/// Chains of layers, as blocks of shared memory have room for them on Ampere.
+fn layers() -> Vec<(String, Mlp)> {
+    let mut all = Vec::new();
+    for (scalar, name) in
+        [(Scalar::F16, "mlp"), (Scalar::Bf16, "mlp_bf16"), (Scalar::F32, "mlp_f32")]
+    {
+        for (transposed, side) in [(false, 'n'), (true, 't')] {
+            let layer = |width| Layer { width, transposed, ..Layer::default() };
+            let plain = |mlp: Mlp, rows| Mlp { scalar, ..mlp }.fitting(rows, 163 << 10);
+            for (width, rows) in [(128, 128), (128, 64), (256, 64), (512, 64), (512, 32)] {
+                let mlp = plain(Mlp::alike(4, layer(width)), rows);
+                all.push((format!("{name}_{side}_{width}x{rows}"), mlp));
+            }
+            let epilogue = Epilogue::layer(true, None, true);
+            let second = Layer { epilogue, ..layer(64) };
+            let encoder = Mlp { width: 64, layers: vec![layer(128), second], ..Mlp::default() };
+            all.push((format!("{name}_{side}_encoder"), plain(encoder, 32)));
+        }
+    }
+    all.into_iter().filter_map(|(name, mlp)| Some((name, mlp.ok()?))).collect()
+}
+
+/// Sums of rows of halves by single elements, and by vectors.
+fn folds() -> [(&'static str, Folds); 2] {
+    [
+        ("folds", Folds::default()),
+        ("folds_wide", Folds { vector: 8, threads: 256, teams: 1, ..Folds::default() }),
+    ]
 }
 
 /// Every function of numbers, but those whose code in CUDA's library needs a stack: it reduces large

@@ -230,17 +230,22 @@ struct Term {
 }
 
 /// A step's operands, as a template takes them: in the order in which they are added.
-struct Operands<'a> {
+pub(super) struct Operands<'a> {
     site: &'a Site<'a>,
     shape: &'a [Dim],
     scalar: Option<Scalar>,
     /// Whether all that is read or written by vectors begins where those must.
     whole: bool,
-    pointers: Vec<Pointer>,
+    pub(super) pointers: Vec<Pointer>,
 }
 
-impl Operands<'_> {
-    fn push(&mut self, operand: StepOperand, offset: &Dim) {
+impl<'a> Operands<'a> {
+    /// Of a product of this shape and type.
+    pub(super) fn new(site: &'a Site<'a>, shape: &'a [Dim], scalar: Scalar) -> Self {
+        Self { site, shape, scalar: Some(scalar), whole: true, pointers: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, operand: StepOperand, offset: &Dim) {
         self.pointers.push(Pointer { operand, offset: offset.clone() });
     }
 
@@ -295,7 +300,7 @@ impl Operands<'_> {
         Ok(Term { depth, apart, batched: !shared, sides: [!a_rows, b_rows] })
     }
 
-    fn epilogue_input(&mut self, value: ValueId) -> Result<Input, Refusal> {
+    pub(super) fn epilogue_input(&mut self, value: ValueId) -> Result<Input, Refusal> {
         let operand = self.site.input(value).ok_or(Refusal::Operation("no operand"))?;
         let (scalar, view) = self.site.operand(operand)?;
         let rank = self.shape.len();
@@ -312,7 +317,7 @@ impl Operands<'_> {
         Ok(Input { span, scalar: Some(scalar) })
     }
 
-    fn result(&mut self, number: usize) -> Result<Option<Scalar>, Refusal> {
+    pub(super) fn result(&mut self, number: usize) -> Result<Option<Scalar>, Refusal> {
         let operand = StepOperand::Output(number);
         let (scalar, view) = self.site.operand(operand)?;
         if view.shape() != self.shape || !view.is_contiguous() {

@@ -36,7 +36,7 @@ impl Axes {
     }
 
     /// Without axes of size 1, and with those merged that lie one within the other everywhere.
-    fn merged(sizes: &[Dim], modes: &[Vec<Mode>]) -> Self {
+    pub(super) fn merged(sizes: &[Dim], modes: &[Vec<Mode>]) -> Self {
         let mut merged = Self { sizes: Vec::new(), strides: vec![Vec::new(); modes.len()] };
         for (axis, size) in sizes.iter().enumerate().filter(|(_, size)| **size != 1) {
             let stride = |operand: usize| &modes[operand][axis].stride;

@@ -43,7 +43,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     for (i, operand) in operands.iter().enumerate() {
         let name = match operand {
             StepOperand::Input(number) => format!("x{number}"),
-            StepOperand::Output(number) => format!("y{number}"),
+            StepOperand::Output(number) | StepOperand::Stack(number) => format!("y{number}"),
         };
         accesses.push(axes.access(i, &name, scalars[i], &mut dims));
     }

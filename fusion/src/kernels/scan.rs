@@ -3,11 +3,17 @@
 use super::operand::Axes;
 use super::{Launch, Pointer, Refusal, Site, StepOperand};
 use graphene_frontend::dim::Dim;
+use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{CumulativeOp, Op};
 use graphene_ir::kernel::Binary;
 use graphene_ir::template::scan::Scan;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
+
+/// Whether a body has a running reduction.
+pub(super) fn is_one(body: &Graph) -> bool {
+    body.nodes().any(|(_, node)| matches!(node.op(), Op::Cumulative { .. }))
+}
 
 /// The launch of a step that is one running reduction.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 const TARGETS: [&str; 3] = ["cpu:2", "sm_80", "sm_90a"];
 
-fn planned(fixture: &str, target: &str) -> Planned {
+pub(crate) fn planned(fixture: &str, target: &str) -> Planned {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/tests/data/fixtures");
     let (model, weights) = read_model(folder.join(fixture).join("model.onnx")).unwrap();
     let graph = import(model, &weights, &ImportOptions::default()).unwrap().graph;

@@ -120,7 +120,7 @@ const LAYERS: &str = r#"
 
 #[test]
 fn layers_share_a_launch_while_they_fit() {
-    let rows: [(usize, Expect); 2] = [
+    let rows: [(usize, Expect); 3] = [
         (
             128,
             expect![[r#"
@@ -132,7 +132,15 @@ fn layers_share_a_launch_while_they_fit() {
             expect![[r#"
         MatMul MatMul+Relu
         MatMul MatMul+Add
-        %4 intermediates of 262144 bytes exceed the 232448 of a block
+        %4 one launch would take longer
+    "#]],
+        ),
+        (
+            1024,
+            expect![[r#"
+        MatMul MatMul+Relu
+        MatMul MatMul+Add
+        %4 intermediates of 131072 bytes exceed the 65536 of a block
     "#]],
         ),
     ];

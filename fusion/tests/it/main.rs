@@ -5,7 +5,9 @@
 mod fixtures;
 mod groups;
 mod kernels;
+mod layers;
 mod lowering;
+mod reductions;
 mod zoo;
 
 use graphene_frontend::dim::{Bindings, Symbol};

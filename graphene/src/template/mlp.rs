@@ -398,7 +398,8 @@ impl Context<'_> {
         let mlp = self.mlp;
         let ahead = Ahead::new(k, mlp.stages, self.block)?;
         for step in 0..mlp.stages - 1 {
-            ahead.fetch(k, |k, stage| self.fetch(k, 0, step..step + 1, &Expr::from(step), stage))?;
+            ahead
+                .fetch(k, |k, stage| self.fetch(k, 0, step..step + 1, &Expr::from(step), stage))?;
         }
         for (l, layer) in mlp.layers.iter().enumerate() {
             let sides = mlp.sides(l);

@@ -153,7 +153,8 @@ fn check(mlp: &Mlp, rows: usize, random_orders: u64) {
         let mut names = Names::default();
         for (_, expected) in &expected {
             let result = names.next("Y");
-            for (i, (found, (y, bound))) in outcome.buffers[&result].iter().zip(expected).enumerate()
+            for (i, (found, (y, bound))) in
+                outcome.buffers[&result].iter().zip(expected).enumerate()
             {
                 let near = found.is_some_and(|found| (found - y).abs() <= *bound);
                 assert!(near, "{name} {seed:?}: {result}[{i}] is {found:?}, not {y} ± {bound}");

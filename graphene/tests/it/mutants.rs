@@ -9,7 +9,7 @@ use graphene_ir::simulate::{Inputs, Options, simulate};
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fmha::Fmha;
 use graphene_ir::template::gemm::Gemm;
-use graphene_ir::template::mlp::Mlp;
+use graphene_ir::template::mlp::{Layer, Mlp};
 use graphene_ir::template::mma::Mma;
 use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::verify::verify;
@@ -341,7 +341,7 @@ impl Subject {
         let mut random = Random::new(3);
         let values: Vec<f64> = (0..65_521).map(|_| random.within(-64, 64) as f64 / 64.0).collect();
         let runs = sizes.iter().map(|&[m, n, k]| {
-            let symbols = [("M", m), ("N", n), ("K", k), ("L", n), ("blocks", 1)];
+            let symbols = [("M", m), ("N", n), ("K", k), ("blocks", 1)];
             inputs(&kernel, &symbols, |n, i| values[(10_007 * n + i) % 65_521])
         });
         let runs = runs.collect();
@@ -411,7 +411,8 @@ fn subjects() -> Vec<Subject> {
         Subject::new(name, kernel.unwrap(), sizes)
     };
     let mma = Mma { tile: [32, 32], depth: 32, warps: 2, stages: 3, ..Mma::default() };
-    let mlp = Mlp { width: 32, rows: 32, depth: 16, warps: 2, stages: 3, ..Mlp::default() };
+    let layer = Layer { width: 32, ..Layer::default() };
+    let mlp = Mlp { rows: 32, depth: 16, warps: 2, stages: 3, ..Mlp::alike(3, layer) };
     // Four tiles, partial ones among them, with more steps than the ring has stages; and none.
     vec![
         gemm("one consumer", &small, &[[72, 72, 136], [72, 72, 0]]),
@@ -427,7 +428,7 @@ fn subjects() -> Vec<Subject> {
         ),
         gemm("epilogue", &Gemm { product, ..small.clone() }, &[[72, 72, 136], [72, 72, 0]]),
         staged("mma", mma.kernel(), &[[40, 40, 136], [40, 40, 0]]),
-        staged("mlp", mlp.kernel(), &[[40, 2, 0]]),
+        staged("mlp", mlp.kernel(), &[[40, 0, 0]]),
         example("mbarrier.arrive.cluster"),
         example("ld.shared::cluster"),
         example("st.shared::cluster"),

@@ -77,11 +77,11 @@ fn launch(variant: &Loaded, step: &Step, buffers: &[Buffer], bindings: &Bindings
     }
     let mut pointers = Vec::with_capacity(kernel.params.len());
     for (&param, pointer) in kernel.params.iter().zip(&variant.launch.pointers) {
-        let operand = match pointer.operand {
-            StepOperand::Input(number) => &step.inputs[number],
-            StepOperand::Output(number) => &step.outputs[number],
+        let whole = match pointer.operand {
+            StepOperand::Input(number) => &buffers[step.inputs[number].buffer.index()],
+            StepOperand::Output(number) => &buffers[step.outputs[number].buffer.index()],
+            StepOperand::Stack(number) => &variant.stacks[number],
         };
-        let whole = &buffers[operand.buffer.index()];
         let scalar = kernel.tensor(param).scalar;
         let first = pointer.offset.eval(bindings)? * scalar.bytes();
         let first = usize::try_from(first).map_err(|_| Error::TooLarge { what: "an offset" })?;

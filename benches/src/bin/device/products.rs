@@ -5,7 +5,7 @@ use graphene_ir::emit::emit;
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::gemm::Gemm;
-use graphene_ir::template::mlp::Mlp;
+use graphene_ir::template::mlp::{Layer, Mlp};
 use graphene_ir::template::mma::Mma;
 use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::simt::Simt;
@@ -244,8 +244,13 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
     for width in [32, 64, 128, 256] {
         for transposed in [false, true] {
             let warps = if width == 256 { 8 } else { 4 };
-            let mlp = Mlp { width, transposed, warps, ..Mlp::default() };
-            wrong += check_layers(device, &mlp, &mut random)?;
+            let layer = Layer { width, transposed, ..Layer::default() };
+            let scalars =
+                if width > 128 { &[Scalar::F16][..] } else { &[Scalar::F16, Scalar::F32] };
+            for &scalar in scalars {
+                let of = |count| Mlp { warps, scalar, ..Mlp::alike(count, layer.clone()) };
+                wrong += check_layers(device, of, &mut random)?;
+            }
         }
     }
     Ok(wrong)
@@ -277,30 +282,49 @@ impl Case {
 
 /// Layers that are each right for the values that the layer before gives: run for 1, 2, … layers, the
 /// last one is compared with what it makes of the run before.
-fn check_layers(device: &Device, mlp: &Mlp, random: &mut Random) -> Result<usize, Error> {
+fn check_layers(
+    device: &Device,
+    of: impl Fn(i64) -> Mlp,
+    random: &mut Random,
+) -> Result<usize, Error> {
     const LAYERS: usize = 4;
+    let mlp = of(1);
     let (rows, width) = (random.within(1, 700), mlp.width as usize);
-    let mut input = |len: usize, scale: f64| -> Result<(Vec<f64>, Buffer), Error> {
+    let mut input = |len: usize, scale: f64| -> Vec<f64> {
         let values = random.normal(len, mlp.scalar, false);
         let bytes = encode(&values.iter().map(|x| x * scale).collect::<Vec<_>>(), mlp.scalar);
-        Ok((decode(&bytes, mlp.scalar), device.upload(&bytes)?))
+        decode(&bytes, mlp.scalar)
     };
-    let (mut x, x_there) = input(rows * width, 1.0)?;
-    let (w, w_there) = input(LAYERS * width * width, (width as f64).powf(-0.5))?;
-    let (bias, bias_there) = input(LAYERS * width, 0.1)?;
+    let mut x = input(rows * width, 1.0);
+    let w = input(LAYERS * width * width, (width as f64).powf(-0.5));
+    let bias = input(LAYERS * width, 0.1);
+    let upload = |values: &[f64]| device.upload(&encode(values, mlp.scalar));
+    let x_there = upload(&x)?;
     let y_there = device.upload(&vec![0xff; rows * width * mlp.scalar.bytes() as usize])?;
-    let buffers = [("X", &x_there), ("W", &w_there), ("bias", &bias_there), ("Y", &y_there)];
-    let kernel = mlp.kernel().map_err(kernel_error)?;
+    let Layer { transposed, epilogue, .. } = mlp.layers[0].clone();
     let (half, single) = (rounding(mlp.scalar), 2f64.powi(-24));
     let mut worst = 0f64;
     for layer in 0..LAYERS {
-        let symbols = [("M", rows as i64), ("L", layer as i64 + 1)];
-        bind(device, &kernel, &buffers, &symbols)?.launch()?;
+        let kernel = of(layer as i64 + 1).kernel().map_err(kernel_error)?;
+        // All but the last layer are stacked, if there are several.
+        let parts = if layer == 0 { vec![0..1] } else { vec![0..layer, layer..layer + 1] };
+        let mut there = Vec::new();
+        for (number, part) in parts.into_iter().enumerate() {
+            let weights = upload(&w[part.start * width * width..part.end * width * width])?;
+            there.push((numbered("W", number), weights));
+            there.push((
+                numbered("bias", number),
+                upload(&bias[part.start * width..part.end * width])?,
+            ));
+        }
+        let weights = there.iter().map(|(name, buffer)| (name.as_str(), buffer));
+        let buffers: Vec<_> = weights.chain([("X", &x_there), ("Y", &y_there)]).collect();
+        bind(device, &kernel, &buffers, &[("M", rows as i64)])?.launch()?;
         device.synchronize()?;
         let y = decode(&y_there.download()?, mlp.scalar);
         for (place, found) in y.iter().enumerate() {
             let (row, column) = (place / width, place % width);
-            let (stride, other) = if mlp.transposed { (width, 1) } else { (1, width) };
+            let (stride, other) = if transposed { (width, 1) } else { (1, width) };
             let (mut sum, mut size) = (0.0, 0.0);
             for i in 0..width {
                 let weight = w[layer * width * width + i * stride + column * other];
@@ -308,7 +332,7 @@ fn check_layers(device: &Device, mlp: &Mlp, random: &mut Random) -> Result<usize
                 size += (x[row * width + i] * weight).abs();
             }
             let b = bias[layer * width + column];
-            let y = mlp.last.eval(&[sum, b])[0];
+            let y = epilogue.function.eval(&[sum, b])[0];
             let error = 4.0 * (width + 1) as f64 * single * (size + b.abs());
             let share = (found - y).abs() / (half * y.abs() + 1.01 * error);
             worst = if share.is_nan() { f64::INFINITY } else { worst.max(share) };
