@@ -6,6 +6,7 @@
 //! | [`gemm`] | products of halves by warpgroups | Hopper |
 //! | [`mma`] | products of halves, or of TF32, by warps | Ampere and newer |
 //! | [`simt`] | products in single precision by threads | Ampere and newer |
+//! | [`conv`] | convolutions, poolings | Ampere and newer |
 //! | [`mlp`] | a chain of layers | Ampere and newer |
 //! | [`fmha`] | attention | Hopper, Ampere |
 //! | [`pointwise`] | functions of elements, copies | all |
@@ -21,6 +22,7 @@
 //! same for all templates of products.
 
 pub mod access;
+pub mod conv;
 pub mod epilogue;
 pub mod fireiron;
 pub mod fmha;

@@ -89,15 +89,8 @@ impl Epilogue {
         Epilogue::new(function, operands)
     }
 
-    /// Declares the parameters: the operands', then the results', C, C_2, ….
-    pub(super) fn attach(
-        &self,
-        k: &mut Builder,
-        [m, n]: [&Var; 2],
-        batch: Option<&Var>,
-        scalar: Scalar,
-        edges: Edges,
-    ) -> Result<Attached> {
+    /// Whether the function is one of the sum and the operands, with the results as outputs.
+    pub(super) fn check(&self) -> Result<()> {
         let results = self.function.outputs().len();
         if self.function.inputs() > 1 + self.operands.len()
             || results != self.outputs.len()
@@ -107,6 +100,19 @@ impl Epilogue {
                            outputs, one at least";
             return Err(Error::Kernel(format!("{message}: {self:?}")));
         }
+        Ok(())
+    }
+
+    /// Declares the parameters: the operands', then the results', C, C_2, ….
+    pub(super) fn attach(
+        &self,
+        k: &mut Builder,
+        [m, n]: [&Var; 2],
+        batch: Option<&Var>,
+        scalar: Scalar,
+        edges: Edges,
+    ) -> Result<Attached> {
+        self.check()?;
         let whole = || matrix(batch, m, n, false);
         let mut operands = Vec::new();
         for input in &self.operands {
@@ -164,6 +170,11 @@ impl Attached {
         edges: Edges,
     ) -> Attached {
         Attached { function, operands, results, wide: edges == Edges::Bulk }
+    }
+
+    /// Whether neighbours move together.
+    pub(super) fn wide(&self) -> bool {
+        self.wide
     }
 
     /// What the kernel reads for it.

@@ -5,6 +5,7 @@
 
 mod atoms;
 mod choose;
+mod conv;
 mod documented;
 mod element_mutants;
 mod emit;

@@ -1,0 +1,469 @@
+//! Convolutions as matrix products (implicit GEMM): of the weights, a row for each output channel, by a
+//! matrix that is nowhere in memory, a column for each output pixel of each image with all that its
+//! window sees. Tiles of that matrix are gathered from the image as they are needed.
+//!
+//! Images are `[images, channels, …]` with any number of spatial axes, weights
+//! `[output channels, channels/group, …]`, as ONNX has both. Neighbouring columns are neighbouring
+//! pixels: results leave as they lie, and a tile goes on from one image to the next.
+//!
+//! - this file: what is computed, the parameters, and the kernel's outline;
+//! - `gather`: how tiles of pixels come;
+//! - `sliding`: convolutions with few channels in a group, and poolings, by single threads.
+
+mod gather;
+
+use self::gather::Gather;
+use super::access::{Stride, product};
+use super::epilogue::{Across, Attached, Epilogue, Run, Span};
+use super::mma::Fragments;
+use super::product::{Edges, Place, Walk, line};
+use super::simt::Own;
+use super::stage::{Movers, Side};
+use crate::arch::Arch;
+use crate::build::Builder;
+use crate::choose::in_registers;
+use crate::error::{Error, Result};
+use crate::index::{Cond, Expr, Var};
+use crate::kernel::{Kernel, TensorId, ThreadsId};
+use crate::schedule::multistage;
+use crate::schedule::pointwise::each;
+use crate::tensor::{Scalar, Shape, Tile};
+
+/// `y[i,o,p] = f(Σ w[o,c,q]·x[i,c,p·stride + q·dilation - pad])`: what is computed, however a template
+/// does it. What lies outside of an image is 0.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Convolution {
+    /// The type of images and weights; products accumulate in single precision.
+    pub scalar: Scalar,
+    /// Channels that are read, and that are made: each a multiple of `group`.
+    pub channels: [i64; 2],
+    /// Groups of channels, which see nothing of one another.
+    pub group: i64,
+    /// The window, for each spatial axis.
+    pub axes: Vec<Axis>,
+    /// From image to image of x.
+    pub image: Stride,
+    /// What becomes of the sums: of its operands, columns are those `[output channels]`, whole ones
+    /// have the results' shape.
+    pub epilogue: Epilogue,
+}
+
+/// A window along one axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Axis {
+    /// Its size.
+    pub window: i64,
+    /// From one output pixel's window to the next one's.
+    pub stride: i64,
+    /// From element to element within the window.
+    pub dilation: i64,
+    /// Zeros before the image; a negative number leaves out as many elements. How many are behind it
+    /// follows from the output's size.
+    pub pad: i64,
+}
+
+/// Who multiplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum By {
+    /// Warps, by tensor cores: halves, or single precision rounded to TF32.
+    Warps,
+    /// Threads, by fused multiply-adds in single precision: so many rows and columns each.
+    Threads([i64; 2]),
+}
+
+/// The parameters of a convolution.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Conv {
+    /// What is computed.
+    pub convolution: Convolution,
+    /// What the kernel is written for; it runs on newer ones, too.
+    pub arch: Arch,
+    /// Who multiplies.
+    pub by: By,
+    /// How weights move: in bulk, they start at a multiple of 16 bytes, and so does each output
+    /// channel's.
+    pub weights: Edges,
+    /// How pixels move: in bulk, each channel's pixels of the results start at a multiple of 16 bytes,
+    /// and those of the image as well where windows are of one element and see all of them.
+    pub pixels: Edges,
+    /// Output channels and pixels of a block's tile, as of a product by warps or by threads.
+    pub tile: [i64; 2],
+    /// The depth of a stage.
+    pub depth: i64,
+    /// Warps of a block.
+    pub warps: i64,
+    /// Stages in shared memory.
+    pub stages: i64,
+    /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
+    pub raster: i64,
+}
+
+impl Default for Convolution {
+    /// 64 channels to 64 by windows of 3×3.
+    fn default() -> Convolution {
+        Convolution {
+            scalar: Scalar::F16,
+            channels: [64, 64],
+            group: 1,
+            axes: vec![Axis { window: 3, stride: 1, dilation: 1, pad: 1 }; 2],
+            image: Stride::Packed,
+            epilogue: Epilogue::default(),
+        }
+    }
+}
+
+impl Default for Conv {
+    fn default() -> Conv {
+        Conv {
+            convolution: Convolution::default(),
+            arch: Arch::Sm80,
+            by: By::Warps,
+            weights: Edges::Bulk,
+            pixels: Edges::Bulk,
+            tile: [128, 128],
+            depth: 32,
+            warps: 4,
+            stages: 4,
+            raster: 8,
+        }
+    }
+}
+
+impl Convolution {
+    /// Elements of a window in one channel.
+    pub fn taps(&self) -> i64 {
+        self.axes.iter().map(|axis| axis.window).product()
+    }
+
+    /// Products of a sum.
+    pub fn depth(&self) -> i64 {
+        self.channels[0] / self.group * self.taps()
+    }
+
+    /// Whether each output pixel sees its own pixel alone.
+    fn is_pointwise(&self) -> bool {
+        self.axes.iter().all(|axis| axis.window == 1 && axis.stride == 1 && axis.pad == 0)
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
+        let [read, made] = self.channels;
+        if self.group < 1 || read < 1 || made < 1 || read % self.group + made % self.group != 0 {
+            return refuse("channels are multiples of groups");
+        }
+        let fits = |axis: &Axis| axis.window >= 1 && axis.stride >= 1 && axis.dilation >= 1;
+        if self.axes.is_empty() || !self.axes.iter().all(fits) {
+            return refuse("windows along one axis at least, of an element at least, that move");
+        }
+        if self.epilogue.operands.iter().any(|input| input.span == Span::Row) {
+            return refuse("operands a channel, or of the results' shape");
+        }
+        if self.image == Stride::Broadcast {
+            return refuse("images are apart");
+        }
+        self.epilogue.check()
+    }
+}
+
+/// A kernel's tensors and sizes.
+struct Declared {
+    images: Var,
+    /// Pixels of an image of the results, in all and along each axis.
+    pixels: Expr,
+    out: Vec<Expr>,
+    /// `[images, groups, channels/group, …]`; where windows are single elements, all of an image's
+    /// pixels are one axis.
+    x: TensorId,
+    /// `[groups, output channels/group, channels/group · window]`
+    w: TensorId,
+    /// The epilogue's: `[groups, output channels/group]`, or as a result.
+    operands: Vec<(Span, TensorId)>,
+    /// `[images · groups, output channels/group, pixels]`
+    results: Vec<TensorId>,
+}
+
+impl Convolution {
+    /// Declares the symbols, then x, w, the epilogue's operands and the results, Y, Y_2, ….
+    fn declare(&self, k: &mut Builder, flat: bool) -> Result<Declared> {
+        let images = k.symbol("images")?;
+        let sizes = |k: &mut Builder, name: &str| -> Result<Vec<Expr>> {
+            let each = (0..self.axes.len()).map(|axis| k.symbol(&format!("{name}{axis}")));
+            each.map(|size| Ok(size?.into())).collect()
+        };
+        let out = sizes(k, "out")?;
+        let pixels = product(&out);
+        let seen = if flat { vec![pixels.clone()] } else { sizes(k, "in")? };
+        let stride = (self.image == Stride::Symbol).then(|| k.symbol("x_stride0")).transpose()?;
+        let (group, [read, made]) = (self.group, self.channels.map(|all| all / self.group));
+        let of_one = [group, read].map(Expr::from).into_iter().chain(seen);
+        let of_one: Vec<Expr> = of_one.collect();
+        let stride = stride.map_or_else(|| product(&of_one), Expr::from);
+        let mut x = vec![Shape::of(&images, stride)];
+        x.extend(Shape::rows(of_one));
+        let x = k.param("x", x, self.scalar)?;
+        let w = k.param("w", Shape::rows([group, made, self.depth()]), self.scalar)?;
+        let whole = || {
+            Shape::rows([Expr::from(&images) * group, Expr::from(made), pixels.clone()])
+        };
+        let mut operands = Vec::new();
+        for input in &self.epilogue.operands {
+            let (name, view) = match input.span {
+                Span::Column | Span::Row => ("bias", Shape::rows([group, made])),
+                Span::Whole => ("R", whole()),
+            };
+            let scalar = input.scalar.unwrap_or(self.scalar);
+            operands.push((input.span, k.param(name, view, scalar)?));
+        }
+        let mut results = Vec::new();
+        for output in &self.epilogue.outputs {
+            results.push(k.param("Y", whole(), output.unwrap_or(self.scalar))?);
+        }
+        Ok(Declared { images, pixels, out, x, w, operands, results })
+    }
+}
+
+impl Declared {
+    /// What the kernel reads.
+    fn ins(&self) -> Vec<TensorId> {
+        [self.x, self.w].into_iter().chain(self.operands.iter().map(|operand| operand.1)).collect()
+    }
+
+    /// The epilogue in a group: of operands `[groups, output channels/group]` the group's.
+    fn attach(
+        &self,
+        k: &mut Builder,
+        convolution: &Convolution,
+        group: &Expr,
+        edges: Edges,
+    ) -> Result<Attached> {
+        let made = convolution.channels[1] / convolution.group;
+        let mut operands = Vec::new();
+        for &(span, of) in &self.operands {
+            let own = match span {
+                Span::Column | Span::Row => {
+                    let groups = k.tile(of, "groups", &[Tile::of(1), Tile::Whole])?;
+                    let own = k.index(groups, "own", [group.clone(), Expr::from(0)])?;
+                    k.reshape(own, "own", 0, &[&[(made, 1)]])?
+                }
+                Span::Whole => of,
+            };
+            operands.push((span, own));
+        }
+        let function = convolution.epilogue.function.clone();
+        Ok(Attached::new(function, operands, self.results.clone(), edges))
+    }
+}
+
+impl Conv {
+    /// The kernel, with symbols `images`, `out0`, `out1`, … for the sizes of results along the spatial
+    /// axes, and `in0`, `in1`, … for those of the images, unless [`is_flat`](Conv::is_flat).
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for parameters that no kernel has.
+    pub fn kernel(&self) -> Result<Kernel> {
+        self.check()?;
+        let convolution = &self.convolution;
+        let threads = 32 * self.warps;
+        let sides = self.sides();
+        sides[0].check(self.weights)?;
+        let mut k = Builder::new("conv", self.arch);
+        let declared = convolution.declare(&mut k, self.is_flat())?;
+        let walk = self.walk(&declared);
+        let grid = k.grid("grid", line(walk.count()))?;
+        let block = k.block("block", line(threads))?;
+        let one = k.scalar(block, "one")?;
+        let [t] = k.indices(grid, ["t"])?;
+        let [thread] = k.indices(block, ["thread"])?;
+        let place = walk.place(&mut k, &t)?;
+        let group = place.batch.clone().unwrap_or(Expr::from(0));
+        let movers = Movers { threads, thread: &thread, one, edges: self.weights };
+        let gather = Gather::new(&mut k, self, &declared, sides[1], [&group, &place.n], movers)?;
+        let units = match self.by {
+            By::Warps => Units::Warps(Fragments::new(&mut k, block, sides, self.warps)?),
+            By::Threads(part) => Units::Threads(Own::new(&mut k, block, sides, part, self.warps)?),
+        };
+        let [a, b] = sides;
+        let weights = a.tiled(&mut k, declared.w, true)?;
+        let shared = [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
+        let acc = units.clear(&mut k)?;
+        let steps = (convolution.depth() + self.depth - 1) / self.depth;
+        let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
+            let from = k.index(weights, "tile", [&group, &place.m, step])?;
+            let to = k.index(shared[0], "stage", [stage])?;
+            a.fill(k, from, to, movers)?;
+            let to = k.index(shared[1], "stage", [stage])?;
+            gather.fill(k, step, to)
+        };
+        let steps = Expr::from(steps);
+        multistage(
+            &mut k,
+            self.stages,
+            &steps,
+            block,
+            |k, step, stage| match step.constant() {
+                Some(_) if step.reaches(&steps) => Ok(()),
+                Some(_) => fetch(k, step, stage),
+                None => k.if_(Cond::less(step, &steps), |k| fetch(k, step, stage)),
+            },
+            |k, _, stage| {
+                let [a, b] = shared;
+                let [a, b] = [k.index(a, "a", [stage])?, k.index(b, "b", [stage])?];
+                units.multiply(k, acc, [a, b])
+            },
+        )?;
+        let epilogue = declared.attach(&mut k, convolution, &group, self.pixels)?;
+        let images = Images { group, groups: convolution.group, pixels: &declared.pixels };
+        units.each_run(&mut k, acc, &epilogue, self.tile, &place, |k, sums, run, across| {
+            images.leave(k, &epilogue, sums, run, across, one)
+        })?;
+        k.finish(declared.results.clone(), declared.ins())
+    }
+
+    /// Whether all pixels of an image are one axis: windows are single elements.
+    pub fn is_flat(&self) -> bool {
+        self.pixels == Edges::Bulk && self.convolution.is_pointwise()
+    }
+
+    /// The weights' tiles, and those of pixels.
+    fn sides(&self) -> [Side; 2] {
+        [0, 1].map(|i| {
+            let (right, scalar) = (i == 1, self.convolution.scalar);
+            let chunk = match self.by {
+                By::Warps => Fragments::chunk(scalar, right),
+                By::Threads(_) => 16,
+            };
+            let (size, depth) = (self.tile[i], self.depth);
+            Side { right, size, depth, transposed: right, scalar, chunk }
+        })
+    }
+
+    /// Tiles of each group, group by group.
+    fn walk(&self, declared: &Declared) -> Walk {
+        let Convolution { channels, group, .. } = self.convolution;
+        let columns = declared.pixels.clone() * &declared.images;
+        let tiles = |extent: Expr, size: i64| extent.ceil_div(&Expr::from(size));
+        Walk {
+            tiles_m: tiles(Expr::from(channels[1] / group), self.tile[0]),
+            tiles_n: tiles(columns, self.tile[1]),
+            batch: (group > 1).then(|| Expr::from(group)),
+            raster: self.raster,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.convolution.check()?;
+        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
+        if self.arch < Arch::Sm80 || self.raster < 1 || !(1..=32).contains(&self.warps) {
+            return refuse("a band has a row, a block 1 to 32 warps, of sm_80 or newer");
+        }
+        let unit = match self.by {
+            By::Warps => 16,
+            By::Threads(_) => 4,
+        };
+        if self.stages < 2 || self.depth < unit || self.depth % unit != 0 {
+            return refuse("two stages at least, of a depth of 16, 32, … or by threads 4, 8, …");
+        }
+        if self.tile.iter().any(|size| *size < unit) {
+            return refuse("a tile has 16 rows and columns at least");
+        }
+        if let By::Threads(thread) = self.by
+            && (thread.iter().any(|size| *size < 4 || size % 4 != 0)
+                || self.convolution.scalar != Scalar::F32)
+        {
+            return refuse("a thread has fours of rows and columns, in single precision");
+        }
+        if self.weights == Edges::Bulk && self.convolution.depth() * self.scalar_bytes() % 16 != 0 {
+            return refuse("weights of an output channel that do not begin at 16 bytes");
+        }
+        if !in_registers(self.tile[0] * self.tile[1], 32 * self.warps) {
+            return refuse("a thread has too many sums");
+        }
+        Ok(())
+    }
+
+    fn scalar_bytes(&self) -> i64 {
+        self.convolution.scalar.bytes()
+    }
+}
+
+/// Who multiplies, and where they stand.
+enum Units {
+    Warps(Fragments),
+    Threads(Own),
+}
+
+impl Units {
+    /// The sums, all 0.
+    fn clear(&self, k: &mut Builder) -> Result<TensorId> {
+        match self {
+            Units::Warps(fragments) => fragments.clear(k),
+            Units::Threads(own) => own.clear(k),
+        }
+    }
+
+    /// Adds the products of a stage.
+    fn multiply(&self, k: &mut Builder, acc: TensorId, [a, b]: [TensorId; 2]) -> Result<()> {
+        match self {
+            Units::Warps(fragments) => fragments.multiply(k, acc, a, &Expr::from(0), b),
+            Units::Threads(own) => own.multiply(k, acc, a, &Expr::from(0), b),
+        }
+    }
+
+    /// Goes through the own sums in runs of neighbouring columns.
+    fn each_run(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        epilogue: &Attached,
+        tile: [i64; 2],
+        place: &Place,
+        body: impl Fn(&mut Builder, TensorId, &Run, &Across) -> Result<()>,
+    ) -> Result<()> {
+        let origin = |n: i64| [place.m.clone() * tile[0], place.n.clone() * (tile[1] / n)];
+        match self {
+            Units::Warps(fragments) => {
+                fragments.each_pair(k, acc, epilogue, None, &origin(2), body)
+            }
+            Units::Threads(own) => own.each_run(k, acc, epilogue, None, &origin(own.run()), body),
+        }
+    }
+}
+
+/// Where pixels of all images lie in results, which have a matrix for each image and group.
+struct Images<'a> {
+    group: Expr,
+    groups: i64,
+    /// Of an image.
+    pixels: &'a Expr,
+}
+
+impl Images<'_> {
+    /// Finishes the sums of a run of pixels. Where they are `wide` all of a run are of one image.
+    fn leave(
+        &self,
+        k: &mut Builder,
+        epilogue: &Attached,
+        sums: TensorId,
+        run: &Run,
+        across: &Across,
+        one: ThreadsId,
+    ) -> Result<()> {
+        if epilogue.wide() {
+            let run = self.placed(run, run.column.clone(), run.n);
+            return epilogue.leave(k, sums, &run, across, &epilogue.all(), one);
+        }
+        let singles = k.tile(sums, "singles", &[Tile::of(1)])?;
+        each(k, run.n, |k, i| {
+            let sum = k.index(singles, "sum", [&i])?;
+            let run = self.placed(run, run.column.clone() * run.n + i, 1);
+            epilogue.leave(k, sum, &run, across, &epilogue.all(), one)
+        })
+    }
+
+    /// The run of so many pixels that has this number among those of all images.
+    fn placed(&self, run: &Run, number: Expr, n: i64) -> Run {
+        let runs = self.pixels.div(&Expr::from(n));
+        let batch = number.div(&runs) * self.groups + &self.group;
+        Run { batch: Some(batch), row: run.row.clone(), column: number.rem(&runs), n }
+    }
+}

@@ -1,0 +1,319 @@
+//! Convolutions: right within the bound that their arithmetic implies, clean in any order of warps, for
+//! every parameter; and they read back.
+
+use graphene_ir::emit::emit;
+use graphene_ir::function::Function;
+use graphene_ir::kernel::{Kernel, Unary};
+use graphene_ir::simulate::{Inputs, Outcome};
+use graphene_ir::template::access::Stride;
+use graphene_ir::template::conv::{Axis, By, Conv, Convolution};
+use graphene_ir::template::epilogue::{Epilogue, Input, Span};
+use graphene_ir::template::product::Edges;
+use graphene_ir::tensor::Scalar;
+
+use crate::index::Random;
+use crate::products::check_text;
+use crate::support::{check_clean, data, inputs, orders, run};
+
+/// The number of images, and the sizes of one; x has so many elements more between them.
+#[derive(Debug, Clone)]
+struct Sizes {
+    images: usize,
+    pixels: Vec<usize>,
+    apart: usize,
+}
+
+fn sizes(images: usize, pixels: &[usize]) -> Sizes {
+    Sizes { images, pixels: pixels.to_vec(), apart: 0 }
+}
+
+/// The size of the result along an axis with as many zeros behind the image as before it, and one more
+/// where these are uneven.
+fn out(axis: &Axis, size: usize, more: i64) -> usize {
+    let reach = axis.dilation * (axis.window - 1) + 1;
+    let left = size as i64 + 2 * axis.pad + more - reach;
+    usize::try_from(left.div_euclid(axis.stride) + 1).unwrap()
+}
+
+fn outs(convolution: &Convolution, sizes: &Sizes) -> Vec<usize> {
+    let axes = convolution.axes.iter().zip(&sizes.pixels);
+    axes.map(|(axis, &size)| out(axis, size, 0)).collect()
+}
+
+fn operands(kernel: &Kernel, convolution: &Convolution, sizes: &Sizes) -> Inputs {
+    let own: usize = sizes.pixels.iter().product();
+    let stride = own * convolution.channels[0] as usize + sizes.apart;
+    let mut symbols = vec![("images".to_owned(), sizes.images), ("x_stride0".to_owned(), stride)];
+    for (axis, (&size, out)) in sizes.pixels.iter().zip(outs(convolution, sizes)).enumerate() {
+        symbols.extend([(format!("in{axis}"), size), (format!("out{axis}"), out)]);
+    }
+    let known = |name: &str| kernel.symbols.iter().any(|symbol| symbol.name() == name);
+    let symbols: Vec<(&str, i64)> = symbols
+        .iter()
+        .filter(|symbol| known(&symbol.0))
+        .map(|(name, value)| (name.as_str(), i64::try_from(*value).unwrap()))
+        .collect();
+    let one = match convolution.scalar {
+        Scalar::F16 => 1 << 10,
+        Scalar::Bf16 => 1 << 7,
+        _ => 1 << 23,
+    };
+    let mut random = Random::new(1);
+    let values: Vec<f64> =
+        (0..65_521).map(|_| random.within(-one, one) as f64 / one as f64).collect();
+    inputs(kernel, &symbols, |param, i| values[(10_007 * param + i) % 65_521])
+}
+
+/// Coordinates of a place, the last axis fastest.
+fn digits(mut place: usize, sizes: &[usize]) -> Vec<usize> {
+    let mut digits: Vec<usize> = sizes
+        .iter()
+        .rev()
+        .map(|size| {
+            let digit = place % size;
+            place /= size;
+            digit
+        })
+        .collect();
+    digits.reverse();
+    digits
+}
+
+/// The sum of a result's element and that of its terms' absolute values.
+fn sum(
+    convolution: &Convolution,
+    sizes: &Sizes,
+    [x, w]: [&[f64]; 2],
+    at: [usize; 3],
+    seen: &impl Fn(f64) -> f64,
+) -> (f64, f64) {
+    let [image, made, pixel] = at;
+    let group = convolution.group as usize;
+    let [channels, all_made] = convolution.channels.map(|all| all as usize);
+    let of_group = channels / group;
+    let windows: Vec<usize> = convolution.axes.iter().map(|axis| axis.window as usize).collect();
+    let taps: usize = windows.iter().product();
+    let size: usize = sizes.pixels.iter().product();
+    let pixel = digits(pixel, &outs(convolution, sizes));
+    let (mut sum, mut all) = (0.0, 0.0);
+    for channel in 0..of_group {
+        for tap in 0..taps {
+            let mut place = 0;
+            let mut inside = true;
+            for (i, element) in digits(tap, &windows).into_iter().enumerate() {
+                let axis = &convolution.axes[i];
+                let at = pixel[i] as i64 * axis.stride + element as i64 * axis.dilation - axis.pad;
+                inside &= (0..sizes.pixels[i] as i64).contains(&at);
+                place = place * sizes.pixels[i] as i64 + at;
+            }
+            if inside {
+                let first = image * (channels * size + sizes.apart);
+                let channel_of_all = made / (all_made / group) * of_group + channel;
+                let x = x[first + channel_of_all * size + place as usize];
+                let term = seen(x) * seen(w[(made * of_group + channel) * taps + tap]);
+                sum += term;
+                all += f64::abs(term);
+            }
+        }
+    }
+    (sum, all)
+}
+
+/// A kernel's results are within their bounds, in turn and in this many random orders.
+///
+/// The bound is that of `products.rs`: a sum of k products in single precision errs by at most 4k·2⁻²⁴
+/// of the sum of their absolute values, which an epilogue here multiplies by 1.13 at most; each of its
+/// steps is rounded, of values no larger than the sum V of its arguments' absolute values: 2⁻²⁴·V,
+/// twice; and the result is rounded to its type.
+fn check(
+    name: &str,
+    convolution: &Convolution,
+    kernel: &Kernel,
+    sizes: &Sizes,
+    random_orders: u64,
+    seen: impl Fn(f64) -> f64,
+) -> Outcome {
+    let inputs = operands(kernel, convolution, sizes);
+    let of = [data(&inputs, "x"), data(&inputs, "w")];
+    let single = 2f64.powi(-24);
+    let epilogue = &convolution.epilogue;
+    let made = convolution.channels[1] as usize;
+    let pixels: usize = outs(convolution, sizes).iter().product();
+    let mut expected = vec![Vec::new(); epilogue.outputs.len()];
+    for place in 0..sizes.images * made * pixels {
+        let at = [place / (made * pixels), place / pixels % made, place % pixels];
+        let (sum, size) = sum(convolution, sizes, of, at, &seen);
+        let mut arguments = vec![sum];
+        for input in &epilogue.operands {
+            arguments.push(match input.span {
+                Span::Column | Span::Row => data(&inputs, "bias")[at[1]],
+                Span::Whole => data(&inputs, "R")[place],
+            });
+        }
+        let all: f64 = arguments.iter().map(|argument| argument.abs()).sum();
+        let steps = epilogue.function.steps().len() - 1;
+        let terms = convolution.depth() as f64;
+        let error = 1.13 * 4.0 * terms * single * size + 2.0 * single * all * steps as f64;
+        for (result, y) in epilogue.function.eval(&arguments).into_iter().enumerate() {
+            let half = match epilogue.outputs[result].unwrap_or(convolution.scalar) {
+                Scalar::F16 => 2f64.powi(-11),
+                Scalar::Bf16 => 2f64.powi(-8),
+                _ => single,
+            };
+            expected[result].push((y, half * y.abs() + (1.0 + half) * error));
+        }
+    }
+    let mut last = None;
+    for seed in orders(random_orders) {
+        let outcome = run(kernel, &inputs, seed);
+        check_clean(&format!("{name} {sizes:?} {seed:?}"), &outcome);
+        for (result, expected) in expected.iter().enumerate() {
+            let result = if result == 0 { "Y".to_owned() } else { format!("Y_{}", result + 1) };
+            let found = &outcome.buffers[&result];
+            assert_eq!(found.len(), expected.len(), "{name} {sizes:?}");
+            for (i, (found, (y, bound))) in found.iter().zip(expected).enumerate() {
+                let near = found.is_some_and(|found| (found - y).abs() <= *bound);
+                assert!(near, "{name} {sizes:?}: {result}[{i}] is {found:?}, not {y} ± {bound}");
+            }
+        }
+        last = Some(outcome);
+    }
+    last.unwrap()
+}
+
+/// relu(x + bias) + r, and the sum in single precision.
+fn layer() -> Epilogue {
+    let [sum, bias, residual] = [0, 1, 2].map(Function::input);
+    let first = (sum.clone() + bias).unary(Unary::Relu) + residual;
+    let mut epilogue = Epilogue::new(Function::all([first, sum]), [Span::Column, Span::Whole]);
+    epilogue.outputs[1] = Some(Scalar::F32);
+    epilogue.operands[0] = Input { span: Span::Column, scalar: Some(Scalar::F32) };
+    epilogue
+}
+
+fn window(size: i64, stride: i64, dilation: i64, pad: i64) -> Axis {
+    Axis { window: size, stride, dilation, pad }
+}
+
+fn halves() -> Conv {
+    let convolution = Convolution { channels: [8, 24], ..Convolution::default() };
+    let pixels = Edges::Moves;
+    Conv { convolution, pixels, tile: [32, 32], depth: 32, warps: 2, stages: 3, ..Conv::default() }
+}
+
+fn singles() -> Conv {
+    let convolution = Convolution { scalar: Scalar::F32, ..halves().convolution };
+    let by = By::Threads([4, 4]);
+    Conv { convolution, by, depth: 8, ..halves() }
+}
+
+fn of(conv: Conv, change: impl FnOnce(&mut Convolution)) -> Conv {
+    let mut conv = conv;
+    change(&mut conv.convolution);
+    conv
+}
+
+/// All parameters that this file tries; each with sizes, and in how many random orders.
+fn rows() -> Vec<(Conv, Sizes, u64)> {
+    let bulk = |conv: Conv| Conv { pixels: Edges::Bulk, ..conv };
+    let moved = |conv: Conv| Conv { weights: Edges::Moves, ..conv };
+    let mut rows = Vec::new();
+    for conv in [halves(), singles(), Conv { by: By::Warps, depth: 16, ..singles() }] {
+        let with = |axes: &[Axis]| of(conv.clone(), |c| c.axes = axes.to_vec());
+        rows.extend([
+            (conv.clone(), sizes(2, &[5, 7]), 3),
+            // Pixels that fill whole vectors; several tiles of them; an image of one.
+            (bulk(conv.clone()), sizes(3, &[4, 8]), 2),
+            (conv.clone(), sizes(5, &[3, 7]), 1),
+            (conv.clone(), sizes(2, &[1, 1]), 1),
+            // Strides, dilations, uneven pads, none at all, and less than none.
+            (with(&[window(3, 2, 1, 1), window(3, 2, 1, 0)]), sizes(2, &[9, 10]), 1),
+            (with(&[window(3, 1, 2, 2), window(2, 3, 2, 1)]), sizes(1, &[7, 8]), 1),
+            (with(&[window(5, 1, 1, 2), window(3, 1, 1, 0)]), sizes(1, &[6, 5]), 1),
+            (with(&[window(2, 1, 1, -1), window(2, 1, 1, 0)]), sizes(1, &[6, 5]), 0),
+            // One axis, and three.
+            (with(&[window(3, 2, 1, 1)]), sizes(3, &[21]), 1),
+            (with(&[window(2, 1, 1, 0); 3]), sizes(2, &[3, 4, 5]), 1),
+            // Single elements, of pixels next to one another or apart.
+            (bulk(with(&[window(1, 1, 1, 0); 2])), sizes(3, &[4, 4]), 2),
+            (with(&[window(1, 1, 1, 0); 2]), sizes(3, &[5, 3]), 1),
+            (bulk(with(&[window(1, 2, 1, 0); 2])), sizes(1, &[7, 15]), 1),
+            // Groups; depths that are no multiple of a stage's, nor weights' rows of 16 bytes.
+            (of(conv.clone(), |c| (c.channels, c.group) = ([16, 20], 2)), sizes(2, &[4, 5]), 1),
+            (moved(of(conv.clone(), |c| c.channels = [3, 5])), sizes(2, &[5, 5]), 1),
+            (moved(of(conv.clone(), |c| (c.channels, c.group) = ([6, 6], 3))), sizes(1, &[4, 5]), 1),
+            // Images that are apart, more rows than a tile's, epilogues.
+            (
+                of(conv.clone(), |c| (c.image, c.channels) = (Stride::Symbol, [8, 40])),
+                Sizes { apart: 5, ..sizes(3, &[3, 4]) },
+                1,
+            ),
+            (of(conv.clone(), |c| c.epilogue = layer()), sizes(3, &[5, 5]), 1),
+            (bulk(of(conv.clone(), |c| c.epilogue = layer())), sizes(2, &[4, 6]), 1),
+            (
+                moved(of(conv.clone(), |c| {
+                    (c.channels, c.group, c.epilogue) = ([4, 6], 2, layer());
+                })),
+                sizes(2, &[4, 5]),
+                1,
+            ),
+        ]);
+    }
+    rows.extend([
+        (of(halves(), |c| c.scalar = Scalar::Bf16), sizes(2, &[5, 7]), 1),
+        (Conv { tile: [64, 64], warps: 4, stages: 2, raster: 1, ..halves() }, sizes(2, &[9, 9]), 1),
+        (Conv { pixels: Edges::Moves, ..Conv::default() }, sizes(1, &[5, 9]), 0),
+    ]);
+    rows
+}
+
+#[test]
+fn convolutions_verify_read_back_and_become_cuda() {
+    for (conv, ..) in rows() {
+        let kernel = conv.kernel().unwrap_or_else(|error| panic!("{conv:?}: {error}"));
+        check_text(&format!("{conv:?}"), &kernel);
+        let source = emit(&kernel).unwrap().source;
+        let product = match conv.by {
+            By::Warps => "mma.sync",
+            By::Threads(_) => "__fmaf_rn",
+        };
+        assert!(source.contains(product), "{conv:?}");
+    }
+}
+
+#[test]
+fn convolutions_are_right_in_any_order_and_free_of_bank_conflicts() {
+    for (conv, sizes, random_orders) in rows() {
+        let (name, kernel) = (format!("{conv:?}"), conv.kernel().unwrap());
+        let rounded = conv.by == By::Warps && conv.convolution.scalar == Scalar::F32;
+        let seen = |x: f64| if rounded { Unary::Tf32.value(x) } else { x };
+        let outcome = check(&name, &conv.convolution, &kernel, &sizes, random_orders, seen);
+        assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
+    }
+}
+
+#[test]
+fn convolution_parameters_that_no_kernel_has_are_refused() {
+    for conv in [
+        of(halves(), |c| c.group = 3),
+        of(halves(), |c| c.group = 0),
+        of(halves(), |c| c.channels = [8, 0]),
+        of(halves(), |c| c.axes.clear()),
+        of(halves(), |c| c.axes[0].stride = 0),
+        of(halves(), |c| c.axes[1].window = 0),
+        of(halves(), |c| c.image = Stride::Broadcast),
+        of(halves(), |c| c.epilogue = Epilogue::layer(true, None, false)),
+        of(halves(), |c| c.channels = [3, 8]),
+        of(singles(), |c| c.scalar = Scalar::F16),
+        Conv { depth: 8, ..halves() },
+        Conv { depth: 0, ..singles() },
+        Conv { stages: 1, ..halves() },
+        Conv { warps: 3, ..halves() },
+        Conv { warps: 0, ..halves() },
+        Conv { raster: 0, ..halves() },
+        Conv { tile: [32, 24], ..halves() },
+        Conv { by: By::Threads([4, 6]), ..singles() },
+    ] {
+        assert!(conv.kernel().is_err(), "{conv:?}");
+    }
+}
