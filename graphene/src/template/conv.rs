@@ -7,12 +7,17 @@
 //! pixels: results leave as they lie, and a tile goes on from one image to the next.
 //!
 //! - this file: what is computed, the parameters, and the kernel's outline;
+//! - `operands`: a kernel's tensors;
 //! - `gather`: how tiles of pixels come;
 //! - `sliding`: convolutions with few channels in a group, and poolings, by single threads.
 
 mod gather;
+mod operands;
+mod sliding;
 
 use self::gather::Gather;
+use self::operands::{Images, Sizes};
+pub use self::sliding::{Fold, Sliding};
 use super::access::{Stride, product};
 use super::epilogue::{Across, Attached, Epilogue, Run, Span};
 use super::mma::Fragments;
@@ -24,10 +29,9 @@ use crate::build::Builder;
 use crate::choose::in_registers;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Kernel, TensorId, ThreadsId};
+use crate::kernel::{Kernel, TensorId};
 use crate::schedule::multistage;
-use crate::schedule::pointwise::each;
-use crate::tensor::{Scalar, Shape, Tile};
+use crate::tensor::{Scalar, Shape};
 
 /// `y[i,o,p] = f(Σ w[o,c,q]·x[i,c,p·stride + q·dilation - pad])`: what is computed, however a template
 /// does it. What lies outside of an image is 0.
@@ -140,6 +144,16 @@ impl Convolution {
         self.channels[0] / self.group * self.taps()
     }
 
+    /// Where in the image a pixel of the result sees an element of the window; it may lie outside.
+    fn seen(&self, at: &[Expr], element: &Expr) -> Vec<Expr> {
+        let windows: Vec<Expr> = self.axes.iter().map(|axis| Expr::from(axis.window)).collect();
+        let each = |(i, axis): (usize, &Axis)| {
+            let element = element.div(&product(&windows[i + 1..])).rem(&windows[i]);
+            at[i].clone() * axis.stride + element * axis.dilation - axis.pad
+        };
+        self.axes.iter().enumerate().map(each).collect()
+    }
+
     /// Whether each output pixel sees its own pixel alone.
     fn is_pointwise(&self) -> bool {
         self.axes.iter().all(|axis| axis.window == 1 && axis.stride == 1 && axis.pad == 0)
@@ -165,95 +179,6 @@ impl Convolution {
     }
 }
 
-/// A kernel's tensors and sizes.
-struct Declared {
-    images: Var,
-    /// Pixels of an image of the results, in all and along each axis.
-    pixels: Expr,
-    out: Vec<Expr>,
-    /// `[images, groups, channels/group, …]`; where windows are single elements, all of an image's
-    /// pixels are one axis.
-    x: TensorId,
-    /// `[groups, output channels/group, channels/group · window]`
-    w: TensorId,
-    /// The epilogue's: `[groups, output channels/group]`, or as a result.
-    operands: Vec<(Span, TensorId)>,
-    /// `[images · groups, output channels/group, pixels]`
-    results: Vec<TensorId>,
-}
-
-impl Convolution {
-    /// Declares the symbols, then x, w, the epilogue's operands and the results, Y, Y_2, ….
-    fn declare(&self, k: &mut Builder, flat: bool) -> Result<Declared> {
-        let images = k.symbol("images")?;
-        let sizes = |k: &mut Builder, name: &str| -> Result<Vec<Expr>> {
-            let each = (0..self.axes.len()).map(|axis| k.symbol(&format!("{name}{axis}")));
-            each.map(|size| Ok(size?.into())).collect()
-        };
-        let out = sizes(k, "out")?;
-        let pixels = product(&out);
-        let seen = if flat { vec![pixels.clone()] } else { sizes(k, "in")? };
-        let stride = (self.image == Stride::Symbol).then(|| k.symbol("x_stride0")).transpose()?;
-        let (group, [read, made]) = (self.group, self.channels.map(|all| all / self.group));
-        let of_one = [group, read].map(Expr::from).into_iter().chain(seen);
-        let of_one: Vec<Expr> = of_one.collect();
-        let stride = stride.map_or_else(|| product(&of_one), Expr::from);
-        let mut x = vec![Shape::of(&images, stride)];
-        x.extend(Shape::rows(of_one));
-        let x = k.param("x", x, self.scalar)?;
-        let w = k.param("w", Shape::rows([group, made, self.depth()]), self.scalar)?;
-        let whole = || {
-            Shape::rows([Expr::from(&images) * group, Expr::from(made), pixels.clone()])
-        };
-        let mut operands = Vec::new();
-        for input in &self.epilogue.operands {
-            let (name, view) = match input.span {
-                Span::Column | Span::Row => ("bias", Shape::rows([group, made])),
-                Span::Whole => ("R", whole()),
-            };
-            let scalar = input.scalar.unwrap_or(self.scalar);
-            operands.push((input.span, k.param(name, view, scalar)?));
-        }
-        let mut results = Vec::new();
-        for output in &self.epilogue.outputs {
-            results.push(k.param("Y", whole(), output.unwrap_or(self.scalar))?);
-        }
-        Ok(Declared { images, pixels, out, x, w, operands, results })
-    }
-}
-
-impl Declared {
-    /// What the kernel reads.
-    fn ins(&self) -> Vec<TensorId> {
-        [self.x, self.w].into_iter().chain(self.operands.iter().map(|operand| operand.1)).collect()
-    }
-
-    /// The epilogue in a group: of operands `[groups, output channels/group]` the group's.
-    fn attach(
-        &self,
-        k: &mut Builder,
-        convolution: &Convolution,
-        group: &Expr,
-        edges: Edges,
-    ) -> Result<Attached> {
-        let made = convolution.channels[1] / convolution.group;
-        let mut operands = Vec::new();
-        for &(span, of) in &self.operands {
-            let own = match span {
-                Span::Column | Span::Row => {
-                    let groups = k.tile(of, "groups", &[Tile::of(1), Tile::Whole])?;
-                    let own = k.index(groups, "own", [group.clone(), Expr::from(0)])?;
-                    k.reshape(own, "own", 0, &[&[(made, 1)]])?
-                }
-                Span::Whole => of,
-            };
-            operands.push((span, own));
-        }
-        let function = convolution.epilogue.function.clone();
-        Ok(Attached::new(function, operands, self.results.clone(), edges))
-    }
-}
-
 impl Conv {
     /// The kernel, with symbols `images`, `out0`, `out1`, … for the sizes of results along the spatial
     /// axes, and `in0`, `in1`, … for those of the images, unless [`is_flat`](Conv::is_flat).
@@ -267,8 +192,13 @@ impl Conv {
         let sides = self.sides();
         sides[0].check(self.weights)?;
         let mut k = Builder::new("conv", self.arch);
-        let declared = convolution.declare(&mut k, self.is_flat())?;
-        let walk = self.walk(&declared);
+        let sizes = convolution.sizes(&mut k, self.is_flat())?;
+        let x = convolution.image(&mut k, &sizes)?;
+        let [made, depth] = [convolution.channels[1] / convolution.group, convolution.depth()];
+        let w = Shape::rows([convolution.group, made, depth]);
+        let w = k.param("w", w, convolution.scalar)?;
+        let outer = convolution.outer(&mut k, &sizes)?;
+        let walk = self.walk(&sizes);
         let grid = k.grid("grid", line(walk.count()))?;
         let block = k.block("block", line(threads))?;
         let one = k.scalar(block, "one")?;
@@ -277,16 +207,15 @@ impl Conv {
         let place = walk.place(&mut k, &t)?;
         let group = place.batch.clone().unwrap_or(Expr::from(0));
         let movers = Movers { threads, thread: &thread, one, edges: self.weights };
-        let gather = Gather::new(&mut k, self, &declared, sides[1], [&group, &place.n], movers)?;
+        let gather = Gather::new(&mut k, self, &sizes, x, sides[1], [&group, &place.n], movers)?;
         let units = match self.by {
             By::Warps => Units::Warps(Fragments::new(&mut k, block, sides, self.warps)?),
             By::Threads(part) => Units::Threads(Own::new(&mut k, block, sides, part, self.warps)?),
         };
         let [a, b] = sides;
-        let weights = a.tiled(&mut k, declared.w, true)?;
+        let weights = a.tiled(&mut k, w, true)?;
         let shared = [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
         let acc = units.clear(&mut k)?;
-        let steps = (convolution.depth() + self.depth - 1) / self.depth;
         let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
             let from = k.index(weights, "tile", [&group, &place.m, step])?;
             let to = k.index(shared[0], "stage", [stage])?;
@@ -294,7 +223,7 @@ impl Conv {
             let to = k.index(shared[1], "stage", [stage])?;
             gather.fill(k, step, to)
         };
-        let steps = Expr::from(steps);
+        let steps = Expr::from((depth + self.depth - 1) / self.depth);
         multistage(
             &mut k,
             self.stages,
@@ -311,12 +240,12 @@ impl Conv {
                 units.multiply(k, acc, [a, b])
             },
         )?;
-        let epilogue = declared.attach(&mut k, convolution, &group, self.pixels)?;
-        let images = Images { group, groups: convolution.group, pixels: &declared.pixels };
+        let epilogue = outer.attach(&mut k, convolution, &group, self.pixels)?;
+        let images = Images { group, groups: convolution.group, pixels: &sizes.pixels };
         units.each_run(&mut k, acc, &epilogue, self.tile, &place, |k, sums, run, across| {
             images.leave(k, &epilogue, sums, run, across, one)
         })?;
-        k.finish(declared.results.clone(), declared.ins())
+        k.finish(outer.results.clone(), [vec![x, w], outer.ins()].concat())
     }
 
     /// Whether all pixels of an image are one axis: windows are single elements.
@@ -338,9 +267,9 @@ impl Conv {
     }
 
     /// Tiles of each group, group by group.
-    fn walk(&self, declared: &Declared) -> Walk {
+    fn walk(&self, sizes: &Sizes) -> Walk {
         let Convolution { channels, group, .. } = self.convolution;
-        let columns = declared.pixels.clone() * &declared.images;
+        let columns = sizes.pixels.clone() * &sizes.images;
         let tiles = |extent: Expr, size: i64| extent.ceil_div(&Expr::from(size));
         Walk {
             tiles_m: tiles(Expr::from(channels[1] / group), self.tile[0]),
@@ -426,44 +355,5 @@ impl Units {
             }
             Units::Threads(own) => own.each_run(k, acc, epilogue, None, &origin(own.run()), body),
         }
-    }
-}
-
-/// Where pixels of all images lie in results, which have a matrix for each image and group.
-struct Images<'a> {
-    group: Expr,
-    groups: i64,
-    /// Of an image.
-    pixels: &'a Expr,
-}
-
-impl Images<'_> {
-    /// Finishes the sums of a run of pixels. Where they are `wide` all of a run are of one image.
-    fn leave(
-        &self,
-        k: &mut Builder,
-        epilogue: &Attached,
-        sums: TensorId,
-        run: &Run,
-        across: &Across,
-        one: ThreadsId,
-    ) -> Result<()> {
-        if epilogue.wide() {
-            let run = self.placed(run, run.column.clone(), run.n);
-            return epilogue.leave(k, sums, &run, across, &epilogue.all(), one);
-        }
-        let singles = k.tile(sums, "singles", &[Tile::of(1)])?;
-        each(k, run.n, |k, i| {
-            let sum = k.index(singles, "sum", [&i])?;
-            let run = self.placed(run, run.column.clone() * run.n + i, 1);
-            epilogue.leave(k, sum, &run, across, &epilogue.all(), one)
-        })
-    }
-
-    /// The run of so many pixels that has this number among those of all images.
-    fn placed(&self, run: &Run, number: Expr, n: i64) -> Run {
-        let runs = self.pixels.div(&Expr::from(n));
-        let batch = number.div(&runs) * self.groups + &self.group;
-        Run { batch: Some(batch), row: run.row.clone(), column: number.rem(&runs), n }
     }
 }

@@ -6,7 +6,7 @@ use graphene_ir::function::Function;
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::{Inputs, Outcome};
 use graphene_ir::template::access::Stride;
-use graphene_ir::template::conv::{Axis, By, Conv, Convolution};
+use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::product::Edges;
 use graphene_ir::tensor::Scalar;
@@ -15,36 +15,39 @@ use crate::index::Random;
 use crate::products::check_text;
 use crate::support::{check_clean, data, inputs, orders, run};
 
-/// The number of images, and the sizes of one; x has so many elements more between them.
+/// The number of images, and the sizes of one; how many zeros more there are behind an image than before
+/// it; x has so many elements more between images.
 #[derive(Debug, Clone)]
 struct Sizes {
     images: usize,
     pixels: Vec<usize>,
+    behind: i64,
     apart: usize,
 }
 
 fn sizes(images: usize, pixels: &[usize]) -> Sizes {
-    Sizes { images, pixels: pixels.to_vec(), apart: 0 }
+    Sizes { images, pixels: pixels.to_vec(), behind: 0, apart: 0 }
 }
 
-/// The size of the result along an axis with as many zeros behind the image as before it, and one more
-/// where these are uneven.
-fn out(axis: &Axis, size: usize, more: i64) -> usize {
-    let reach = axis.dilation * (axis.window - 1) + 1;
-    let left = size as i64 + 2 * axis.pad + more - reach;
-    usize::try_from(left.div_euclid(axis.stride) + 1).unwrap()
+/// The sizes of a result.
+fn outs(convolution: &Convolution, fold: Fold, sizes: &Sizes) -> Vec<usize> {
+    let size = |(axis, &size): (&Axis, &usize)| {
+        let reach = axis.dilation * (axis.window - 1) + 1;
+        let (size, zeros) = (size as i64, 2 * axis.pad + sizes.behind);
+        usize::try_from(match fold {
+            Fold::Transposed => (size - 1) * axis.stride + reach - zeros,
+            _ => (size + zeros - reach).div_euclid(axis.stride) + 1,
+        })
+        .unwrap()
+    };
+    convolution.axes.iter().zip(&sizes.pixels).map(size).collect()
 }
 
-fn outs(convolution: &Convolution, sizes: &Sizes) -> Vec<usize> {
-    let axes = convolution.axes.iter().zip(&sizes.pixels);
-    axes.map(|(axis, &size)| out(axis, size, 0)).collect()
-}
-
-fn operands(kernel: &Kernel, convolution: &Convolution, sizes: &Sizes) -> Inputs {
+fn operands(kernel: &Kernel, convolution: &Convolution, fold: Fold, sizes: &Sizes) -> Inputs {
     let own: usize = sizes.pixels.iter().product();
     let stride = own * convolution.channels[0] as usize + sizes.apart;
     let mut symbols = vec![("images".to_owned(), sizes.images), ("x_stride0".to_owned(), stride)];
-    for (axis, (&size, out)) in sizes.pixels.iter().zip(outs(convolution, sizes)).enumerate() {
+    for (axis, (&size, out)) in sizes.pixels.iter().zip(outs(convolution, fold, sizes)).enumerate() {
         symbols.extend([(format!("in{axis}"), size), (format!("out{axis}"), out)]);
     }
     let known = |name: &str| kernel.symbols.iter().any(|symbol| symbol.name() == name);
@@ -79,44 +82,46 @@ fn digits(mut place: usize, sizes: &[usize]) -> Vec<usize> {
     digits
 }
 
-/// The sum of a result's element and that of its terms' absolute values.
-fn sum(
+/// The elements of x that a pixel of the result's channel sees, each with its weight's place.
+fn seen(
     convolution: &Convolution,
+    fold: Fold,
     sizes: &Sizes,
-    [x, w]: [&[f64]; 2],
-    at: [usize; 3],
-    seen: &impl Fn(f64) -> f64,
-) -> (f64, f64) {
-    let [image, made, pixel] = at;
+    [image, made, pixel]: [usize; 3],
+) -> Vec<[usize; 2]> {
     let group = convolution.group as usize;
     let [channels, all_made] = convolution.channels.map(|all| all as usize);
-    let of_group = channels / group;
+    let [of_group, made_of_group] = [channels / group, all_made / group];
     let windows: Vec<usize> = convolution.axes.iter().map(|axis| axis.window as usize).collect();
     let taps: usize = windows.iter().product();
     let size: usize = sizes.pixels.iter().product();
-    let pixel = digits(pixel, &outs(convolution, sizes));
-    let (mut sum, mut all) = (0.0, 0.0);
+    let pixel = digits(pixel, &outs(convolution, fold, sizes));
+    let mut seen = Vec::new();
     for channel in 0..of_group {
+        let channel_of_all = made / made_of_group * of_group + channel;
         for tap in 0..taps {
-            let mut place = 0;
-            let mut inside = true;
+            let mut place = Some(0);
             for (i, element) in digits(tap, &windows).into_iter().enumerate() {
-                let axis = &convolution.axes[i];
-                let at = pixel[i] as i64 * axis.stride + element as i64 * axis.dilation - axis.pad;
-                inside &= (0..sizes.pixels[i] as i64).contains(&at);
-                place = place * sizes.pixels[i] as i64 + at;
+                let Axis { stride, dilation, pad, .. } = convolution.axes[i];
+                let (own, element) = (pixel[i] as i64, element as i64 * dilation);
+                let at = match fold {
+                    Fold::Transposed if (own + pad - element) % stride != 0 => None,
+                    Fold::Transposed => Some((own + pad - element) / stride),
+                    _ => Some(own * stride + element - pad),
+                };
+                let at = at.and_then(|at| usize::try_from(at).ok());
+                let at = at.filter(|at| *at < sizes.pixels[i]);
+                place = place.zip(at).map(|(place, at)| place * sizes.pixels[i] + at);
             }
-            if inside {
-                let first = image * (channels * size + sizes.apart);
-                let channel_of_all = made / (all_made / group) * of_group + channel;
-                let x = x[first + channel_of_all * size + place as usize];
-                let term = seen(x) * seen(w[(made * of_group + channel) * taps + tap]);
-                sum += term;
-                all += f64::abs(term);
-            }
+            let weight = match fold {
+                Fold::Transposed => channel_of_all * made_of_group + made % made_of_group,
+                _ => made * of_group + channel,
+            };
+            let first = image * (channels * size + sizes.apart) + channel_of_all * size;
+            seen.extend(place.map(|place| [first + place, weight * taps + tap]));
         }
     }
-    (sum, all)
+    seen
 }
 
 /// A kernel's results are within their bounds, in turn and in this many random orders.
@@ -124,26 +129,42 @@ fn sum(
 /// The bound is that of `products.rs`: a sum of k products in single precision errs by at most 4k·2⁻²⁴
 /// of the sum of their absolute values, which an epilogue here multiplies by 1.13 at most; each of its
 /// steps is rounded, of values no larger than the sum V of its arguments' absolute values: 2⁻²⁴·V,
-/// twice; and the result is rounded to its type.
+/// twice; and the result is rounded to its type. Sums without products have no more terms; the largest
+/// is one of them as it is; of a mean, all terms are divided by their number, and there is one step more.
 fn check(
     name: &str,
-    convolution: &Convolution,
-    kernel: &Kernel,
+    (convolution, kernel): (&Convolution, &Kernel),
+    fold: Fold,
     sizes: &Sizes,
     random_orders: u64,
-    seen: impl Fn(f64) -> f64,
+    rounded: impl Fn(f64) -> f64,
 ) -> Outcome {
-    let inputs = operands(kernel, convolution, sizes);
-    let of = [data(&inputs, "x"), data(&inputs, "w")];
+    let inputs = operands(kernel, convolution, fold, sizes);
+    let x = data(&inputs, "x");
     let single = 2f64.powi(-24);
     let epilogue = &convolution.epilogue;
     let made = convolution.channels[1] as usize;
-    let pixels: usize = outs(convolution, sizes).iter().product();
+    let pixels: usize = outs(convolution, fold, sizes).iter().product();
     let mut expected = vec![Vec::new(); epilogue.outputs.len()];
     for place in 0..sizes.images * made * pixels {
         let at = [place / (made * pixels), place / pixels % made, place % pixels];
-        let (sum, size) = sum(convolution, sizes, of, at, &seen);
-        let mut arguments = vec![sum];
+        let seen = seen(convolution, fold, sizes, at);
+        let terms: Vec<f64> = seen
+            .iter()
+            .map(|&[x_at, w_at]| match fold {
+                Fold::Products | Fold::Transposed => {
+                    rounded(x[x_at]) * rounded(data(&inputs, "w")[w_at])
+                }
+                Fold::Max | Fold::Sum => x[x_at],
+                Fold::Mean => x[x_at] / seen.len() as f64,
+            })
+            .collect();
+        let size: f64 = terms.iter().map(|term| term.abs()).sum();
+        let (value, size) = match fold {
+            Fold::Max => (terms.iter().fold(f64::NEG_INFINITY, |most, x| most.max(*x)), 0.0),
+            _ => (terms.iter().sum(), size),
+        };
+        let mut arguments = vec![value];
         for input in &epilogue.operands {
             arguments.push(match input.span {
                 Span::Column | Span::Row => data(&inputs, "bias")[at[1]],
@@ -151,9 +172,8 @@ fn check(
             });
         }
         let all: f64 = arguments.iter().map(|argument| argument.abs()).sum();
-        let steps = epilogue.function.steps().len() - 1;
-        let terms = convolution.depth() as f64;
-        let error = 1.13 * 4.0 * terms * single * size + 2.0 * single * all * steps as f64;
+        let steps = epilogue.function.steps().len() - 1 + usize::from(fold == Fold::Mean);
+        let error = 1.13 * 4.0 * terms.len() as f64 * single * size + 2.0 * single * all * steps as f64;
         for (result, y) in epilogue.function.eval(&arguments).into_iter().enumerate() {
             let half = match epilogue.outputs[result].unwrap_or(convolution.scalar) {
                 Scalar::F16 => 2f64.powi(-11),
@@ -229,7 +249,11 @@ fn rows() -> Vec<(Conv, Sizes, u64)> {
             // Strides, dilations, uneven pads, none at all, and less than none.
             (with(&[window(3, 2, 1, 1), window(3, 2, 1, 0)]), sizes(2, &[9, 10]), 1),
             (with(&[window(3, 1, 2, 2), window(2, 3, 2, 1)]), sizes(1, &[7, 8]), 1),
-            (with(&[window(5, 1, 1, 2), window(3, 1, 1, 0)]), sizes(1, &[6, 5]), 1),
+            (
+                with(&[window(5, 1, 1, 2), window(3, 1, 1, 0)]),
+                Sizes { behind: 1, ..sizes(1, &[6, 5]) },
+                1,
+            ),
             (with(&[window(2, 1, 1, -1), window(2, 1, 1, 0)]), sizes(1, &[6, 5]), 0),
             // One axis, and three.
             (with(&[window(3, 2, 1, 1)]), sizes(3, &[21]), 1),
@@ -287,7 +311,8 @@ fn convolutions_are_right_in_any_order_and_free_of_bank_conflicts() {
         let (name, kernel) = (format!("{conv:?}"), conv.kernel().unwrap());
         let rounded = conv.by == By::Warps && conv.convolution.scalar == Scalar::F32;
         let seen = |x: f64| if rounded { Unary::Tf32.value(x) } else { x };
-        let outcome = check(&name, &conv.convolution, &kernel, &sizes, random_orders, seen);
+        let of = (&conv.convolution, &kernel);
+        let outcome = check(&name, of, Fold::Products, &sizes, random_orders, seen);
         assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
     }
 }
@@ -315,5 +340,73 @@ fn convolution_parameters_that_no_kernel_has_are_refused() {
         Conv { by: By::Threads([4, 6]), ..singles() },
     ] {
         assert!(conv.kernel().is_err(), "{conv:?}");
+    }
+}
+
+/// All kernels by single threads that this file tries, with sizes.
+fn sliding() -> Vec<(Sliding, Sizes)> {
+    let square = |axis: Axis| vec![axis; 2];
+    let small = |fold: Fold, scalar: Scalar, channels: [i64; 2], group: i64, axes: Vec<Axis>| {
+        let convolution = Convolution { scalar, channels, group, axes, ..Convolution::default() };
+        Sliding { convolution, fold, threads: 64, ..Sliding::default() }
+    };
+    let mut rows = Vec::new();
+    for scalar in [Scalar::F16, Scalar::Bf16, Scalar::F32] {
+        use Fold::{Max, Mean, Products, Sum, Transposed};
+        let mut layered = small(Products, scalar, [6, 6], 6, square(window(3, 1, 1, 1)));
+        layered.convolution.epilogue = layer();
+        let mut apart = layered.clone();
+        apart.convolution.image = Stride::Symbol;
+        rows.extend([
+            (layered, sizes(2, &[5, 7])),
+            (apart, Sizes { apart: 3, ..sizes(2, &[5, 4]) }),
+            (small(Products, scalar, [6, 12], 6, square(window(3, 2, 1, 1))), sizes(2, &[8, 5])),
+            (small(Products, scalar, [6, 4], 2, vec![window(3, 1, 2, 2)]), sizes(2, &[9])),
+            (small(Products, scalar, [2, 2], 2, square(window(6, 1, 1, 3))), sizes(1, &[7, 5])),
+            (small(Products, scalar, [2, 2], 1, vec![window(2, 1, 1, -1); 3]), sizes(1, &[4; 3])),
+            (small(Transposed, scalar, [3, 2], 1, square(window(3, 1, 1, 1))), sizes(2, &[4, 5])),
+            (small(Transposed, scalar, [4, 6], 2, square(window(3, 2, 1, 1))), sizes(2, &[3, 4])),
+            (small(Transposed, scalar, [2, 2], 2, square(window(2, 3, 2, 0))), sizes(1, &[3, 2])),
+            (
+                small(Transposed, scalar, [2, 1], 1, vec![window(4, 2, 1, 1)]),
+                Sizes { behind: -1, ..sizes(3, &[6]) },
+            ),
+            (small(Max, scalar, [3, 3], 3, square(window(3, 2, 1, 1))), sizes(2, &[7, 8])),
+            (small(Max, scalar, [1, 1], 1, vec![window(2, 1, 2, 0)]), sizes(5, &[9])),
+            (small(Sum, scalar, [2, 2], 2, square(window(2, 2, 1, 0))), sizes(2, &[4, 6])),
+            (
+                small(Mean, scalar, [2, 2], 2, square(window(3, 2, 1, 1))),
+                Sizes { behind: 1, ..sizes(2, &[6, 5]) },
+            ),
+        ]);
+    }
+    rows
+}
+
+#[test]
+fn windows_by_threads_are_right_in_any_order() {
+    for (sliding, sizes) in sliding() {
+        let name = format!("{sliding:?}");
+        let kernel = sliding.kernel().unwrap_or_else(|error| panic!("{name}: {error}"));
+        check_text(&name, &kernel);
+        assert!(emit(&kernel).is_ok(), "{name}");
+        check(&name, (&sliding.convolution, &kernel), sliding.fold, &sizes, 1, |x| x);
+    }
+}
+
+#[test]
+fn windows_that_no_kernel_has_are_refused() {
+    let of = |fold, channels, group| {
+        let convolution = Convolution { channels, group, ..Convolution::default() };
+        Sliding { convolution, fold, ..Sliding::default() }
+    };
+    for sliding in [
+        of(Fold::Products, [8, 6], 4),
+        of(Fold::Max, [8, 8], 4),
+        of(Fold::Mean, [8, 16], 8),
+        Sliding { threads: 0, ..Sliding::default() },
+        Sliding { arch: graphene_ir::arch::Arch::Sm70, ..Sliding::default() },
+    ] {
+        assert!(sliding.kernel().is_err(), "{sliding:?}");
     }
 }

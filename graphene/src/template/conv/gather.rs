@@ -3,7 +3,8 @@
 //!
 //! Every thread has the same pixels in all tiles, so that it finds out only once where they are.
 
-use super::{Conv, Convolution, Declared};
+use super::operands::Sizes;
+use super::{Conv, Convolution};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr};
@@ -34,10 +35,10 @@ pub(super) struct Gather<'a> {
 }
 
 /// A pixel of a result, or a run of them.
-struct Place {
-    image: Expr,
+pub(super) struct Place {
+    pub(super) image: Expr,
     /// Along each spatial axis.
-    at: Vec<Expr>,
+    pub(super) at: Vec<Expr>,
 }
 
 impl Gather<'_> {
@@ -45,7 +46,8 @@ impl Gather<'_> {
     pub(super) fn new<'a>(
         k: &mut Builder,
         conv: &'a Conv,
-        declared: &Declared,
+        sizes: &Sizes,
+        x: TensorId,
         side: Side,
         [group, tile]: [&Expr; 2],
         movers: Movers<'a>,
@@ -61,7 +63,8 @@ impl Gather<'_> {
         let own = thread.rem(&Expr::from(row));
         let first = tile.clone() * row + &own;
         let mut places = Vec::new();
-        let out = if flat { vec![declared.pixels.div(&Expr::from(run))] } else { declared.out.clone() };
+        let runs = || vec![sizes.pixels.div(&Expr::from(run))];
+        let out = if flat { runs() } else { sizes.out.clone() };
         for pixel in 0..if flat { 1 } else { run } {
             let number = if flat { first.clone() } else { first.clone() * run + pixel };
             places.push(Place::of(k, &number, &out)?);
@@ -70,7 +73,7 @@ impl Gather<'_> {
             convolution: &conv.convolution,
             side,
             movers,
-            x: declared.x,
+            x,
             group: group.clone(),
             flat,
             run,
@@ -135,20 +138,14 @@ impl Gather<'_> {
             seen.extend(place.at.clone());
             return seen;
         }
-        let within = row.rem(&taps);
-        let windows: Vec<Expr> =
-            self.convolution.axes.iter().map(|axis| Expr::from(axis.window)).collect();
-        for (i, (axis, at)) in self.convolution.axes.iter().zip(&place.at).enumerate() {
-            let element = within.div(&product(&windows[i + 1..])).rem(&windows[i]);
-            seen.push(at.clone() * axis.stride + element * axis.dilation - axis.pad);
-        }
+        seen.extend(self.convolution.seen(&place.at, &row.rem(&taps)));
         seen
     }
 }
 
 impl Place {
     /// The place with this number among those of all images, of these sizes.
-    fn of(k: &mut Builder, number: &Expr, sizes: &[Expr]) -> Result<Place> {
+    pub(super) fn of(k: &mut Builder, number: &Expr, sizes: &[Expr]) -> Result<Place> {
         let all = product(sizes);
         let image = k.let_("image", number.div(&all))?.into();
         let mut rest = Expr::from(k.let_("pixel", number.rem(&all))?);

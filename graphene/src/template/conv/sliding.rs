@@ -1,0 +1,235 @@
+//! Windows by single threads: convolutions with few channels in a group, transposed ones, and poolings.
+//!
+//! Each thread computes one pixel of a result, element by element of its window.
+
+use super::gather::Place;
+use super::{Axis, Convolution};
+use crate::arch::Arch;
+use crate::build::Builder;
+use crate::error::{Error, Result};
+use crate::index::{Cond, Expr};
+use crate::kernel::{Binary, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::schedule::pointwise::{number, vector};
+use crate::template::access::product;
+use crate::template::epilogue::Run;
+use crate::template::product::{Edges, line};
+use crate::tensor::{Scalar, Shape};
+
+/// What becomes of a window's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fold {
+    /// They are multiplied by weights, and added over all channels of a group.
+    Products,
+    /// Likewise, by the transpose of a convolution: `stride` is from image to image that is read, and
+    /// weights are `[channels, output channels/group, …]`.
+    Transposed,
+    /// The largest; NaN if one is. What lies outside of the image does not take part.
+    Max,
+    /// The sum.
+    Sum,
+    /// The mean of those inside of the image; NaN of none.
+    Mean,
+}
+
+/// The parameters of a kernel of windows. Poolings have a group for each channel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Sliding {
+    /// What is computed.
+    pub convolution: Convolution,
+    /// How.
+    pub fold: Fold,
+    /// What the kernel is written for; it runs on newer ones, too.
+    pub arch: Arch,
+    /// Threads of a block.
+    pub threads: i64,
+}
+
+/// Up to so many elements of a window are written out.
+const WRITTEN_OUT: i64 = 32;
+
+impl Default for Sliding {
+    /// 64 channels, each by its own 3×3 weights.
+    fn default() -> Sliding {
+        let convolution = Convolution { group: 64, ..Convolution::default() };
+        Sliding { convolution, fold: Fold::Products, arch: Arch::Sm80, threads: 256 }
+    }
+}
+
+/// What the parts of the kernel share: the own pixel, and the registers that its window is folded to.
+struct Own<'a> {
+    sliding: &'a Sliding,
+    x: TensorId,
+    w: Option<TensorId>,
+    one: ThreadsId,
+    image: Expr,
+    /// The group, and the output channel in it.
+    group: Expr,
+    row: Expr,
+    at: Vec<Expr>,
+    total: TensorId,
+    count: Option<TensorId>,
+}
+
+impl Sliding {
+    /// The kernel, with symbols `images`, `out0`, `out1`, … for the sizes of results along the spatial
+    /// axes, and `in0`, `in1`, … for those of the images.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for parameters that no kernel has.
+    pub fn kernel(&self) -> Result<Kernel> {
+        self.check()?;
+        let convolution = &self.convolution;
+        let mut k = Builder::new("sliding", self.arch);
+        let sizes = convolution.sizes(&mut k, false)?;
+        let x = convolution.image(&mut k, &sizes)?;
+        let w = self.weights().map(|w| k.param("w", w, convolution.scalar)).transpose()?;
+        let outer = convolution.outer(&mut k, &sizes)?;
+        let made = convolution.channels[1];
+        let all = sizes.pixels.clone() * &sizes.images * made;
+        let grid = k.grid("grid", line(all.ceil_div(&Expr::from(self.threads))))?;
+        let block = k.block("block", line(self.threads))?;
+        let one = k.scalar(block, "one")?;
+        let [t] = k.indices(grid, ["t"])?;
+        let [thread] = k.indices(block, ["thread"])?;
+        let pixel = Expr::from(t) * self.threads + Expr::from(thread);
+        let plane = Place::of(&mut k, &pixel, &sizes.out)?;
+        // Of all planes, those of an image lie together.
+        let channel = plane.image.rem(&Expr::from(made));
+        let of_group = Expr::from(made / convolution.group);
+        let image = k.let_("own_image", plane.image.div(&Expr::from(made)))?.into();
+        let group = Expr::from(k.let_("group", channel.div(&of_group))?);
+        let row = k.let_("row", channel.rem(&of_group))?.into();
+        let total = vector(&mut k, "total", 1, Scalar::F32)?;
+        let neutral = if self.fold == Fold::Max { f64::NEG_INFINITY } else { 0.0 };
+        let init = Kind::Init(Number(neutral));
+        k.spec(init, Operand::at(total, [0]), (), one)?;
+        let count = (self.fold == Fold::Mean).then(|| zero(&mut k, "count", one)).transpose()?;
+        let at = plane.at;
+        let own = Own { sliding: self, x, w, one, image, group, row, at, total, count };
+        own.window(&mut k)?;
+        let epilogue = outer.attach(&mut k, convolution, &own.group, Edges::Moves)?;
+        let batch = Some(own.image.clone() * convolution.group + &own.group);
+        let column = pixel.rem(&sizes.pixels);
+        let across = epilogue.across(&mut k, &column, 1, one)?;
+        let run = Run { batch, row: own.row.clone(), column, n: 1 };
+        epilogue.leave(&mut k, total, &run, &across, &epilogue.all(), one)?;
+        let ins = [x].into_iter().chain(w).chain(outer.ins()).collect::<Vec<_>>();
+        k.finish(outer.results.clone(), ins)
+    }
+
+    /// How weights lie: for each group, `[output channels, channels, window]`.
+    fn weights(&self) -> Option<Vec<Shape>> {
+        let Convolution { channels, group, .. } = self.convolution;
+        let ([read, made], taps) = (channels.map(|all| all / group), self.convolution.taps());
+        let strides = match self.fold {
+            Fold::Products => [read * taps, taps],
+            Fold::Transposed => [taps, made * taps],
+            Fold::Max | Fold::Sum | Fold::Mean => return None,
+        };
+        let groups = Shape::of(group, read * made * taps);
+        let of_one = [Shape::of(made, strides[0]), Shape::of(read, strides[1]), Shape::of(taps, 1)];
+        Some([groups].into_iter().chain(of_one).collect())
+    }
+
+    fn check(&self) -> Result<()> {
+        self.convolution.check()?;
+        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
+        let Convolution { channels, group, .. } = self.convolution;
+        let pools = match self.fold {
+            Fold::Products | Fold::Transposed => false,
+            Fold::Max | Fold::Sum | Fold::Mean => true,
+        };
+        if pools && channels != [group; 2] {
+            return refuse("poolings have a group for each channel");
+        }
+        if self.arch < Arch::Sm80 || !(1..=1024).contains(&self.threads) {
+            return refuse("a block has 1 to 1024 threads, of sm_80 or newer");
+        }
+        Ok(())
+    }
+}
+
+impl Own<'_> {
+    /// Folds the own pixel's window.
+    fn window(&self, k: &mut Builder) -> Result<()> {
+        let convolution = &self.sliding.convolution;
+        let (read, taps) = (convolution.channels[0] / convolution.group, convolution.taps());
+        k.for_("c", 0..read, 1, false, |k, channel| {
+            k.for_("tap", 0..taps, 1, taps <= WRITTEN_OUT, |k, tap| {
+                let (channel, tap) = (Expr::from(channel), Expr::from(tap));
+                let (seen, conds) = self.seen(&tap);
+                let image = [self.image.clone(), self.group.clone(), channel.clone()];
+                let from = Operand::at(self.x, image.into_iter().chain(seen));
+                let w = self.w.map(|w| {
+                    Operand::at(w, [self.group.clone(), self.row.clone(), channel, tap])
+                });
+                let inside = |k: &mut Builder| {
+                    k.if_(Test::Inside(from.clone()), |k| self.fold(k, from, w))
+                };
+                if conds.is_empty() { inside(k) } else { k.if_(conds, inside) }
+            })
+        })?;
+        let Some(count) = self.count else { return Ok(()) };
+        let total = Operand::at(self.total, [0]);
+        k.spec(Kind::Binary(Binary::Div), total.clone(), [total, count.into()], self.one)
+    }
+
+    /// Where in the image an element of the window is, and under which conditions it is anywhere.
+    fn seen(&self, tap: &Expr) -> (Vec<Expr>, Vec<Cond>) {
+        let convolution = &self.sliding.convolution;
+        if self.sliding.fold != Fold::Transposed {
+            return (convolution.seen(&self.at, tap), Vec::new());
+        }
+        let windows: Vec<Expr> =
+            convolution.axes.iter().map(|axis| Expr::from(axis.window)).collect();
+        let (mut seen, mut conds) = (Vec::new(), Vec::new());
+        for (i, Axis { window, stride, dilation, pad }) in convolution.axes.iter().enumerate() {
+            let element = tap.div(&product(&windows[i + 1..])).rem(&windows[i]);
+            // Steps that are added before and taken away after, as quotients are not negative.
+            let before = ((window - 1) * dilation - pad).max(0) / stride + 1;
+            let place = self.at[i].clone() + (before * stride + pad) - element * *dilation;
+            let stride = Expr::from(*stride);
+            seen.push(place.div(&stride) - before);
+            if !stride.is(1) {
+                conds.push(Cond::equal(place.rem(&stride), 0));
+            }
+        }
+        (seen, conds)
+    }
+
+    /// Folds an element into the total.
+    fn fold(&self, k: &mut Builder, from: Operand, w: Option<Operand>) -> Result<()> {
+        let total = Operand::at(self.total, [0]);
+        let x = self.load(k, from)?;
+        if let Some(w) = w {
+            let w = self.load(k, w)?;
+            return k.spec(Kind::MatMul, total, [x, w], self.one);
+        }
+        let op = if self.sliding.fold == Fold::Max { Binary::MaxNan } else { Binary::Add };
+        k.spec(Kind::Reduction(op), total, x, self.one)?;
+        let Some(count) = self.count else { return Ok(()) };
+        let one = number(k, "one_more", Scalar::F32)?;
+        k.spec(Kind::Init(Number(1.0)), one, (), self.one)?;
+        k.spec(Kind::Reduction(Binary::Add), count, one, self.one)
+    }
+
+    /// An element in single precision.
+    fn load(&self, k: &mut Builder, from: Operand) -> Result<TensorId> {
+        let scalar = self.sliding.convolution.scalar;
+        let raw = number(k, "raw", scalar)?;
+        k.spec(Kind::Move, raw, from, self.one)?;
+        if scalar == Scalar::F32 {
+            return Ok(raw);
+        }
+        let wide = number(k, "wide", Scalar::F32)?;
+        k.spec(Kind::Move, wide, raw, self.one)?;
+        Ok(wide)
+    }
+}
+
+/// A register that is 0.
+fn zero(k: &mut Builder, name: &str, one: ThreadsId) -> Result<TensorId> {
+    let zero = number(k, name, Scalar::F32)?;
+    k.spec(Kind::Init(Number(0.0)), zero, (), one)?;
+    Ok(zero)
+}
