@@ -7,6 +7,7 @@
 //! | family | template | here |
 //! |---|---|---|
 //! | attention | [`template::fmha`](graphene_ir::template::fmha) | `kernels/attention.rs` |
+//! | convolutions, poolings | [`template::conv`](graphene_ir::template::conv) | `kernels/conv.rs` |
 //! | matrix products | [`template::gemm`](graphene_ir::template::gemm), [`mma`](graphene_ir::template::mma), [`simt`](graphene_ir::template::simt) | `kernels/matmul.rs` |
 //! | chains of layers | [`template::mlp`](graphene_ir::template::mlp) | `kernels/mlp.rs` |
 //! | reductions, other functions of rows | [`template::reduce`](graphene_ir::template::reduce), [`folds`](graphene_ir::template::folds) | `kernels/reduce.rs` |
@@ -17,6 +18,7 @@
 //! `kernels/function.rs` makes [functions](graphene_ir::function) of what templates apply to elements.
 
 mod attention;
+mod conv;
 mod function;
 mod matmul;
 mod mlp;
@@ -119,7 +121,8 @@ pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<L
         Family::Reduction if scan::is_one(&step.body) => Ok(vec![scan::launch(&site)?]),
         Family::Reduction => Ok(vec![reduce::launch(&site)?]),
         Family::Fmha => Ok(vec![attention::launch(&site)?]),
-        Family::View | Family::Convolution | Family::Recurrent | Family::Control => {
+        Family::Convolution => Ok(vec![conv::launch(&site)?]),
+        Family::View | Family::Recurrent | Family::Control => {
             Err(Refusal::Operation(step.family.name()))
         }
     }

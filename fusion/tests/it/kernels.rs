@@ -161,7 +161,7 @@ pub(crate) fn check(
 }
 
 /// Plans a graph for targets and checks the kernels of its steps; says which steps no template takes.
-fn check_graph(
+pub(crate) fn check_graph(
     name: &str,
     graph: &Graph,
     targets: &[&str],

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
+mod convolutions;
 mod fixtures;
 mod groups;
 mod kernels;
