@@ -9,6 +9,7 @@ use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Binary, Kernel, Unary};
 use graphene_ir::template::access::Access;
+use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fireiron::fireiron;
 use graphene_ir::template::fmha::{Fmha, Mask};
@@ -72,6 +73,12 @@ fn trials() -> Vec<Trial> {
     }
     for (name, folds) in folds() {
         add(&mut trials, name, later, Arc::new(move || folds.kernel()));
+    }
+    for (name, conv) in convolutions() {
+        add(&mut trials, name, later, Arc::new(move || conv.kernel()));
+    }
+    for (name, sliding) in windows() {
+        add(&mut trials, name, later, Arc::new(move || sliding.kernel()));
     }
     for (name, fmha) in attention() {
         let name = format!("fmha_{name}");
@@ -167,6 +174,45 @@ fn rows() -> [(&'static str, Rows); 8] {
         ("rows_rms", Rows { norm: Norm::Rms, shift: None, ..Rows::default() }.fitting(4096)),
         ("rows_softmax", Rows { norm: Norm::Softmax, ..bare.clone() }),
         ("rows_log_softmax", Rows { norm: Norm::LogSoftmax, ..bare }.fitting(100_000)),
+    ]
+}
+
+/// Convolutions by each of the ways to multiply, with pixels by single elements and in bulk.
+fn convolutions() -> Vec<(&'static str, Conv)> {
+    let single = Convolution { scalar: Scalar::F32, ..Convolution::default() };
+    let flat = |convolution: &Convolution| {
+        let axes = convolution.axes.iter().map(|axis| Axis { window: 1, pad: 0, ..*axis });
+        Convolution { axes: axes.collect(), ..convolution.clone() }
+    };
+    let tf32 = Conv { convolution: single.clone(), stages: 3, ..Conv::default() };
+    let simt =
+        Conv { by: By::Threads([8, 8]), tile: [128, 128], warps: 8, depth: 16, ..tf32.clone() };
+    let moves = |conv: &Conv| Conv { weights: Edges::Moves, pixels: Edges::Moves, ..conv.clone() };
+    let conv = Conv::default();
+    vec![
+        ("conv_moves", moves(&conv)),
+        ("conv_flat", Conv { convolution: flat(&conv.convolution), ..conv.clone() }),
+        ("conv_few", Conv { tile: [16, 64], ..conv.clone() }),
+        ("conv", conv),
+        ("conv_tf32_moves", moves(&tf32)),
+        ("conv_tf32", tf32),
+        ("conv_simt_moves", moves(&simt)),
+        ("conv_simt_flat", Conv { convolution: flat(&single), ..simt.clone() }),
+        ("conv_simt", simt),
+    ]
+}
+
+fn windows() -> Vec<(&'static str, Sliding)> {
+    let pool = |fold| {
+        let convolution = Convolution { channels: [1, 1], ..Convolution::default() };
+        Sliding { convolution, fold, ..Sliding::default() }
+    };
+    let transposed = Sliding { fold: Fold::Transposed, ..Sliding::default() };
+    vec![
+        ("sliding", Sliding::default()),
+        ("sliding_transposed", transposed),
+        ("sliding_max", pool(Fold::Max)),
+        ("sliding_mean", pool(Fold::Mean)),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [atoms] [products] [speed] [attention] [models]       the rows to run; all of them without any
+//! device [atoms] [products] [speed] [attention] [convolutions] [models]    without any: all of them
 //! ```
 //!
 //! Every row prints lines of JSON on stdout, one a case, and what is wrong on stderr. The exit
@@ -9,6 +9,7 @@
 
 mod atoms;
 mod attention;
+mod convolutions;
 mod data;
 mod models;
 mod products;
@@ -26,6 +27,7 @@ const ROWS: &[Row] = &[
     ("products", |device| products::check(device)),
     ("speed", |device| products::speed(device)),
     ("attention", |device| attention::check(device)),
+    ("convolutions", |device| convolutions::check(device)),
     ("models", models::check),
 ];
 

@@ -56,7 +56,7 @@ fn numbered(name: &str, number: usize) -> String {
 }
 
 /// A kernel on the device with its buffers and symbols, among which there may be more than it has.
-fn bind(
+pub(crate) fn bind(
     device: &Device,
     kernel: &Kernel,
     buffers: &[(&str, &Buffer)],
@@ -69,7 +69,7 @@ fn bind(
 }
 
 /// The relative error of rounding to a type.
-fn rounding(scalar: Scalar) -> f64 {
+pub(crate) fn rounding(scalar: Scalar) -> f64 {
     match scalar {
         Scalar::F16 => 2f64.powi(-11),
         Scalar::Bf16 => 2f64.powi(-8),
