@@ -181,6 +181,12 @@ pub trait Warp {
     fn arrive(&mut self, lane: usize, operand: usize, bytes: i64) -> Step;
     /// Waits for a phase of a barrier.
     fn wait(&mut self, operand: usize, parity: i64) -> Step;
+    /// Adds 1 to a counter in global memory, 0 where it would reach `below`; publishes what the lane
+    /// has done and knows.
+    fn count(&mut self, lane: usize, operand: usize, below: i64) -> std::result::Result<(), Fault>;
+    /// Waits until a counter in global memory is at least `count`; the lane learns what those
+    /// published who counted.
+    fn await_count(&mut self, lane: usize, operand: usize, count: i64) -> Step;
     /// Waits for all of the spec's threads, of all of its blocks.
     fn rendezvous(&mut self) -> Step;
     /// Orders accesses.

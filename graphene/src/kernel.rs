@@ -187,6 +187,12 @@ pub enum Kind {
     Release,
     /// Waits for the kernels before (PTX `griddepcontrol.wait`).
     Acquire,
+    /// Adds 1 to a counter in global memory, which becomes 0 where it would reach this number. What
+    /// the thread has done, and what it knows that others have done, is there for those who await it.
+    Count(Expr),
+    /// Waits until a counter in global memory is at least this number, for what those have done who
+    /// counted. Blocks that wait for each other so must all be resident: the launch is cooperative.
+    Await(Expr),
 }
 
 /// A number in the text; compares by its bits.
@@ -522,6 +528,15 @@ impl Kernel {
         threads.ok_or_else(|| {
             Error::Shape(format!("a block of {size} threads; it has {MAX_THREADS} at most"))
         })
+    }
+
+    /// Whether blocks wait for others of the grid, so that all of them must be resident together.
+    pub fn cooperative(&self) -> bool {
+        let mut found = false;
+        self.each_stmt(&mut |stmt| {
+            found |= matches!(stmt, Stmt::Spec(Spec { kind: Kind::Await(_), .. }));
+        });
+        found
     }
 
     /// The number of blocks of a cluster: the size of the grid's second level, or 1.

@@ -30,6 +30,9 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// Whether the kernel waits for its predecessor itself (programmatic dependent launch).
     pub dependent: bool,
+    /// Whether all blocks must be resident together, because they wait for each other (a
+    /// cooperative launch).
+    pub cooperative: bool,
     /// What must hold of the symbols and pointers; otherwise the kernel may not be launched.
     pub conditions: Vec<Condition>,
 }
@@ -92,7 +95,10 @@ impl fmt::Display for Launch {
         for condition in &self.conditions {
             writeln!(f, "{condition}")?;
         }
-        if self.dependent { writeln!(f, "waits for its predecessor itself") } else { Ok(()) }
+        if self.dependent {
+            writeln!(f, "waits for its predecessor itself")?;
+        }
+        if self.cooperative { writeln!(f, "all blocks are resident together") } else { Ok(()) }
     }
 }
 

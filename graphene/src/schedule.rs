@@ -3,6 +3,7 @@
 //!
 //! A decomposition adds statements to a kernel under construction and hands on what is smaller.
 
+mod grid;
 pub mod matmul;
 mod multistage;
 mod pipeline;
@@ -10,6 +11,7 @@ pub mod pointwise;
 mod softmax;
 pub mod together;
 
+pub use grid::GridBarrier;
 pub use multistage::{Ahead, multistage};
 pub use pipeline::{Pipeline, consume, give_back, produce, take};
 pub use softmax::{Softmax, Units};

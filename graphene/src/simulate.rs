@@ -2,8 +2,8 @@
 //! compiler would.
 //!
 //! **Agents are warps.** The kernel's body is flattened to a linear program, and every warp has its
-//! own counter in it. The blocks of a cluster run together, clusters one after the other. The
-//! scheduler steps warps in turn, or in an order that a seed chooses; asynchronous copies land when
+//! own counter in it. The blocks of a cluster run together, clusters one after the other; where
+//! blocks wait for others of the grid, all of them run together. The scheduler steps warps in turn, or in an order that a seed chooses; asynchronous copies land when
 //! it is their turn. Where nobody can go on while someone waits, that is a deadlock.
 //!
 //! **Order is happens-before.** Each warp has a vector clock, joined where warps wait for each
@@ -24,10 +24,10 @@
 //! bulk copies to global memory excepted: they are done when the kernel is), and no other block may
 //! be about to access its shared memory.
 //!
-//! Two things are not modelled. Blocks of different clusters never wait for each other, so that an
-//! element that one writes and another reads is a race, whatever fences stand between: no statement
-//! waits for a value in global memory. And products compute with the precision of their atom's
-//! meaning, which is that of `f64` sums rounded once.
+//! Two things are not modelled. Fences of global memory order nothing: blocks of different clusters
+//! wait for each other by counters alone, and an element that one writes and another reads without
+//! one between is a race. And products compute with the precision of their atom's meaning, which is
+//! that of `f64` sums rounded once.
 
 mod access;
 mod barrier;

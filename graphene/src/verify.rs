@@ -17,12 +17,15 @@
 //!    first such access, after barriers are initialised and that is fenced; and once more after
 //!    the last, so that no block leaves too early. This is asked of the order of the text, though
 //!    other means might do.
+//! 8. *Grid.* Of the blocks that wait for each other by a counter, all reach it: what decides that,
+//!    and the numbers that they wait for, may differ between blocks only as the counter does.
 //!
 //! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
 //! simulator's to find.
 
 mod bounds;
 mod clusters;
+mod grid;
 mod together;
 
 use std::collections::BTreeSet;
@@ -62,6 +65,8 @@ pub enum Rule {
     Rings,
     /// Blocks of a cluster are there while others access their memory.
     Clusters,
+    /// Blocks that wait for each other all do so.
+    Grid,
 }
 
 impl fmt::Display for Finding {
@@ -87,6 +92,9 @@ pub fn verify(kernel: &Kernel) -> Vec<Finding> {
     verifier.register_file();
     for (spec, why) in clusters::check(kernel) {
         verifier.findings.push(Finding { rule: Rule::Clusters, spec, message: why.to_owned() });
+    }
+    for (spec, message) in grid::check(kernel) {
+        verifier.findings.push(Finding { rule: Rule::Grid, spec, message });
     }
     verifier.findings
 }

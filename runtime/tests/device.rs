@@ -263,6 +263,7 @@ fn pointwise(entry: &str, arch: Arch, tensors: &[&str], more: &[&str]) -> Launch
         block: 256,
         shared_bytes: 0,
         dependent: false,
+        cooperative: false,
         conditions: vec![Condition::Aligned(tensors[0].to_owned(), 16)],
     }
 }

@@ -221,6 +221,34 @@ pub(super) const ATOMS: &[Atom] = &[
         |_, _| asm("griddepcontrol.wait;", &[], &[]),
         examples::dependent,
     ),
+    since(
+        "red.release.gpu.inc",
+        Arch::Sm70,
+        "[].u32.GL <- Count<<<[]>>>()",
+        always,
+        count,
+        |s, c| {
+            let Kind::Count(below) = &s.spec.kind else { return String::new() };
+            let ins = [("l", c.pointer(D, &[])), ("r", c.expr(&(below.clone() - 1)))];
+            asm("red.release.gpu.global.inc.u32 [%0], %1;", &[], &ins)
+        },
+        examples::counter,
+    ),
+    since(
+        "ld.acquire.gpu",
+        Arch::Sm70,
+        "Await<<<[]>>>([].u32.GL)",
+        always,
+        await_count,
+        |s, c| {
+            let Kind::Await(count) = &s.spec.kind else { return String::new() };
+            let text = "{ .reg .pred less; .reg .u32 count; again: \
+                    ld.acquire.gpu.global.u32 count, [%0]; \
+                    setp.lo.u32 less, count, %1; @less bra again; }";
+            asm(text, &[], &[("l", c.pointer(D, &[])), ("r", c.expr(count))])
+        },
+        examples::counter,
+    ),
 ];
 
 type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
@@ -272,6 +300,22 @@ fn wait(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let Some(&lane) = warp.lanes().first() else { return Ok(Progress::Done) };
     let parity = warp.value(lane, parity);
     warp.wait(D, parity)
+}
+
+fn count(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let Kind::Count(below) = &site.spec.kind else { return Ok(Progress::Done) };
+    for lane in warp.lanes() {
+        let below = warp.value(lane, below);
+        warp.count(lane, D, below)?;
+    }
+    Ok(Progress::Done)
+}
+
+fn await_count(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let Kind::Await(count) = &site.spec.kind else { return Ok(Progress::Done) };
+    let lane = only_one(warp)?;
+    let count = warp.value(lane, count);
+    warp.await_count(lane, D, count)
 }
 
 fn fence(site: &Site<'_>, warp: &mut dyn Warp) -> Step {

@@ -574,6 +574,43 @@ pub(super) fn setmaxnreg() -> Result<Kernel> {
     )
 }
 
+/// Two warps that wait for each other by a counter in global memory, and exchange through it.
+pub(super) fn counter() -> Result<Kernel> {
+    parse(
+        "kernel counter sm_70 ()
+%in:[64:1].fp32.GL
+%passed:[64:1].fp32.GL
+%counter:[1:1].u32.GL
+%out:[64:1].fp32.GL
+#grid:[1:1].block
+#block:[64:1].thread
+%passed, %counter, %out <- Spec<<<#grid,#block>>>(%in) {
+  #one:[].thread = #block.scalar()
+  #warps:[2:32].[32:1].thread = #block.tile(32)
+  @warp, @lane = #warps.indices()
+  #warp:[32:1].thread = #warps[@warp]
+  @t = #block.indices()
+  %r:[].fp32.RF
+  %zero:[].u32.RF
+  if(@t == 0) {
+    %zero <- Init<0><<<#grid,#one>>>()
+    %counter[0] <- Move<<<#grid,#one>>>(%zero)
+  }
+  Sync<<<#grid,#block>>>()
+  %r <- Move<<<#grid,#one>>>(%in[@t])
+  %passed[@t] <- Move<<<#grid,#one>>>(%r)
+  Sync<<<#grid,#warp>>>()
+  if(@lane == 0) {
+    %counter[0] <- Count<3><<<#grid,#one>>>()
+    Await<2><<<#grid,#one>>>(%counter[0])
+  }
+  Sync<<<#grid,#warp>>>()
+  %r <- Move<<<#grid,#one>>>(%passed[63 - @t])
+  %out[@t] <- Move<<<#grid,#one>>>(%r)
+}",
+    )
+}
+
 /// A kernel that waits for the one before it, and lets the next one start.
 pub(super) fn dependent() -> Result<Kernel> {
     parse(

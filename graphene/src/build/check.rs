@@ -142,9 +142,11 @@ impl Builder {
         self.threads_of(spec.blocks)?;
         self.threads_of(spec.threads)?;
         match &spec.kind {
-            Kind::Arrive(Some(value)) | Kind::Wait(value) | Kind::Index(value) => {
-                self.check_expr(value)
-            }
+            Kind::Arrive(Some(value))
+            | Kind::Wait(value)
+            | Kind::Index(value)
+            | Kind::Count(value)
+            | Kind::Await(value) => self.check_expr(value),
             Kind::Init(number) if number.0.is_nan() => {
                 Err(Error::Kernel("nothing is set to NaN".to_owned()))
             }

@@ -40,6 +40,7 @@ pub(super) fn describe(
         block: number(kernel.block_size()?)?,
         shared_bytes: number(storage.bytes)?,
         dependent: uses.dependent,
+        cooperative: kernel.cooperative(),
         conditions: conditions(kernel, uses),
     })
 }

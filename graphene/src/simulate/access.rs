@@ -26,6 +26,7 @@ enum Deed {
     Read,
     Write,
     Update,
+    Observe,
 }
 
 impl Turn<'_, '_, '_> {
@@ -150,6 +151,23 @@ impl Turn<'_, '_, '_> {
         Ok(before)
     }
 
+    /// Reads an element as one that waits for it: others may update it at the same time.
+    pub(super) fn observe(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        spot: Spot,
+    ) -> Result<f64, Fault> {
+        let stamp = self.read_stamp(lane);
+        self.touch((lane, operand), spot, stamp, Deed::Observe)?;
+        Ok(self.peek(operand, spot))
+    }
+
+    /// The number of an element in global memory.
+    pub(super) fn counter(&self, operand: usize, spot: Spot) -> usize {
+        self.task.places[operand].first + spot.offset as usize
+    }
+
     fn peek(&self, operand: usize, spot: Spot) -> f64 {
         let place = &self.task.places[operand];
         let at = place.first + spot.offset as usize;
@@ -228,6 +246,7 @@ impl Turn<'_, '_, '_> {
             Deed::Read => space.read(at, &access),
             Deed::Write => space.write(at, &access),
             Deed::Update => space.update(at, &access),
+            Deed::Observe => space.observe(at, &access),
         };
         if let Some(conflict) = conflict {
             self.report(lane, operand, spot, conflict)?;

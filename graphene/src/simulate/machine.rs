@@ -28,6 +28,8 @@ pub(super) struct Machine<'p, 'k> {
     /// Transfers that have not landed.
     pub(super) landings: Vec<Landing>,
     pub(super) gatherings: HashMap<Meeting, Gathering>,
+    /// What those published who counted, by the number of the counter's element in global memory.
+    pub(super) counters: HashMap<usize, Knowledge>,
     /// How much has happened for which a warp may wait.
     pub(super) events: u64,
     /// The first unit of the run.
@@ -101,6 +103,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             transfers: Vec::new(),
             landings: Vec::new(),
             gatherings: HashMap::new(),
+            counters: HashMap::new(),
             events: 0,
             first_unit: 0,
             units: units(program),
@@ -114,7 +117,7 @@ impl<'p, 'k> Machine<'p, 'k> {
     /// Runs all blocks.
     pub(super) fn run(&mut self) {
         let program = self.program;
-        let all = self.options.whole_grid;
+        let all = self.options.whole_grid || program.cooperative;
         let together = if all { program.blocks } else { program.cluster };
         for first in (0..program.blocks).step_by(together.max(1) as usize) {
             self.start(first, together.min(program.blocks - first));
@@ -186,6 +189,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         }
         self.landings.clear();
         self.gatherings.clear();
+        self.counters.clear();
     }
 
     /// Lets warps go on, and transfers land, until all have ended or nobody can.
@@ -367,19 +371,23 @@ impl<'p, 'k> Machine<'p, 'k> {
         self.stopped = true;
     }
 
-    /// The state of the barrier that a warp waits for.
+    /// The state of the barrier or counter that a warp waits for.
     fn waits_for(&self, warp: usize) -> Option<String> {
         let runner = &self.runners[warp];
         let Op::Atom(task) = &self.program.ops[runner.counter] else { return None };
         let task = &self.program.tasks[*task];
-        if !matches!(task.site.spec.kind, Kind::Wait(_)) {
-            return None;
-        }
         let place = task.places.first()?;
         let lane = lanes_of(runner.mask).next()?;
         let starts = place.starts.iter().zip(&place.axes);
         let offset: i64 =
             starts.map(|(start, axis)| start.value(&runner.slots, lane) * axis.1).sum();
+        if let Kind::Await(_) = task.site.spec.kind {
+            let count = self.global.peek(place.first + usize::try_from(offset).ok()?);
+            return Some(format!(" (%{}[{offset}] is {count})", place.name));
+        }
+        if !matches!(task.site.spec.kind, Kind::Wait(_)) {
+            return None;
+        }
         let barriers = &self.blocks[runner.block].barriers;
         let barrier = barriers.get(place.first + usize::try_from(offset).ok()?)?;
         Some(format!(" (%{}[{offset}]: {})", place.name, barrier.describe()))

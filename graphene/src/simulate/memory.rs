@@ -204,6 +204,16 @@ impl Space {
         None
     }
 
+    /// Checks a read that updates in one step do not disturb, nor it them.
+    pub(super) fn observe(&mut self, at: usize, by: &Access<'_>) -> Option<Conflict> {
+        let cell = &mut self.cells[at];
+        if cell.writer.who != Who::NONE && !by.knows(cell.writer) {
+            return Some(by.conflict(cell.writer, cell.written_at));
+        }
+        cell.unread = false;
+        (!cell.valid).then_some(Conflict::Uninitialised)
+    }
+
     /// Reads an element that nothing writes: no order needs noting.
     pub(super) fn read_constant(&self, at: usize) -> Option<Conflict> {
         (!self.cells[at].valid).then_some(Conflict::Uninitialised)

@@ -82,6 +82,8 @@ pub(super) struct Program<'k> {
     pub(super) blocks: i64,
     /// Blocks of a cluster.
     pub(super) cluster: i64,
+    /// Whether all blocks run together.
+    pub(super) cooperative: bool,
     /// Elements in registers of one thread, in shared memory, behind pointers, and barriers.
     pub(super) registers: usize,
     pub(super) shared: usize,
@@ -133,6 +135,7 @@ impl<'k> Program<'k> {
             threads,
             blocks,
             cluster: kernel.cluster_size()?,
+            cooperative: kernel.cooperative(),
             registers: 0,
             shared: 0,
             global: 0,
@@ -153,11 +156,12 @@ impl<'k> Program<'k> {
 
     /// A machine that would not fit is refused before it is made.
     fn check_size(&self) -> Result<()> {
-        let threads = self.threads.saturating_mul(self.cluster) as usize;
+        let together = if self.cooperative { self.blocks } else { self.cluster };
+        let threads = self.threads.saturating_mul(together) as usize;
         let all = self
             .registers
             .saturating_mul(threads)
-            .saturating_add(self.shared.saturating_mul(self.cluster.max(1) as usize))
+            .saturating_add(self.shared.saturating_mul(together.max(1) as usize))
             .saturating_add(self.global);
         if all > MAX_ELEMENTS {
             return Err(Error::Kernel(format!("{all} elements, {MAX_ELEMENTS} can be simulated")));
@@ -340,8 +344,11 @@ impl<'k> Program<'k> {
             threads: Team::of(self.kernel.threads(spec.threads), &self.scope)?,
             blocks,
             mode: mode(spec, site.operands()),
-            value: if let Kind::Arrive(Some(expr)) | Kind::Wait(expr) | Kind::Index(expr) =
-                &spec.kind
+            value: if let Kind::Arrive(Some(expr))
+            | Kind::Wait(expr)
+            | Kind::Index(expr)
+            | Kind::Count(expr)
+            | Kind::Await(expr) = &spec.kind
             {
                 Some((expr, self.scope.compile(expr)?))
             } else {

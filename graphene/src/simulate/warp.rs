@@ -140,6 +140,32 @@ impl Warp for Turn<'_, '_, '_> {
         Ok(Progress::Done)
     }
 
+    fn count(&mut self, lane: usize, operand: usize, below: i64) -> Result<(), Fault> {
+        let spot = self.inner_spot(lane, operand, &[])?;
+        let next = |count: f64| if count + 1.0 < below as f64 { count + 1.0 } else { 0.0 };
+        self.exchange(lane, operand, spot, &next)?;
+        let nothing = self.machine.ignorance();
+        let counter = self.counter(operand, spot);
+        let machine = &mut *self.machine;
+        let published = machine.counters.entry(counter).or_insert(nothing);
+        machine.runners[self.warp].publish(1 << lane, published);
+        machine.events += 1;
+        Ok(())
+    }
+
+    fn await_count(&mut self, lane: usize, operand: usize, count: i64) -> Step {
+        let spot = self.inner_spot(lane, operand, &[])?;
+        if self.observe(lane, operand, spot)? < count as f64 {
+            return Ok(Progress::Blocked);
+        }
+        let counter = self.counter(operand, spot);
+        let machine = &mut *self.machine;
+        if let Some(published) = machine.counters.get(&counter) {
+            machine.runners[self.warp].learn(1 << lane, published);
+        }
+        Ok(Progress::Done)
+    }
+
     fn rendezvous(&mut self) -> Step {
         rendezvous(self.machine, self.warp, self.task)
     }
@@ -153,8 +179,8 @@ impl Warp for Turn<'_, '_, '_> {
                 self.fence_barriers();
             }
             Fence::Init => self.fence_barriers(),
-            // Its meaning lies in what is read after it of what others write after theirs; there
-            // is no statement that waits for a value in global memory.
+            // Its meaning lies in what is read after it of what others write after theirs; those
+            // who wait for a value in global memory count and await, which order by themselves.
             Fence::Global => {}
         }
         Ok(Progress::Done)

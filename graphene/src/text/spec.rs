@@ -60,6 +60,8 @@ impl Parser<'_> {
             "Registers" => Kind::Registers(self.argument(Self::integer)?),
             "Release" => Kind::Release,
             "Acquire" => Kind::Acquire,
+            "Count" => Kind::Count(self.argument(|p| p.expr(k))?),
+            "Await" => Kind::Await(self.argument(|p| p.expr(k))?),
             "" => {
                 self.back(at);
                 return self.expected("a statement");

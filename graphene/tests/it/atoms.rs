@@ -169,6 +169,7 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
     (&["cp.async.bulk.commit_group", "cp.async.bulk.wait_group"], "out", |x, i| x.at("in", i)),
     (&["bar.sync"], "out", |x, i| x.at("in", 63 - i)),
     (&["bar.warp.sync"], "out", |x, i| x.at("in", 31 - i)),
+    (&["red.release.gpu.inc", "ld.acquire.gpu"], "out", |x, i| x.at("in", 63 - i)),
     (&["membar.gl"], "out", |x, i| x.at("in", i % 32)),
     (&["setmaxnreg", "griddepcontrol.launch_dependents"], "out", |x, i| x.at("in", i)),
     (&["griddepcontrol.wait"], "out", |x, i| x.at("in", i)),

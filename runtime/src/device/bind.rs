@@ -193,6 +193,7 @@ mod tests {
             block: 128,
             shared_bytes: 1024,
             dependent: false,
+            cooperative: false,
             conditions: vec![Condition::Aligned("x".to_owned(), 16), Condition::Multiple(rows, 4)],
         }
     }

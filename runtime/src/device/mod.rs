@@ -289,6 +289,7 @@ impl Kernel {
             block: self.launch.block,
             shared_bytes: self.launch.shared_bytes,
             dependent: self.launch.dependent,
+            cooperative: self.launch.cooperative,
         };
         Ok(Bound {
             function: self.function.clone(),

@@ -390,6 +390,7 @@ pub(super) struct Shape {
     pub(super) block: u32,
     pub(super) shared_bytes: u32,
     pub(super) dependent: bool,
+    pub(super) cooperative: bool,
 }
 
 /// Launches a kernel, behind all work of the stream.
@@ -450,6 +451,11 @@ fn attributes(shape: Shape) -> Vec<sys::CUlaunchAttribute> {
     if shape.dependent {
         let mut one = attribute(Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
         one.value.programmaticStreamSerializationAllowed = 1;
+        attributes.push(one);
+    }
+    if shape.cooperative {
+        let mut one = attribute(Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+        one.value.cooperative = 1;
         attributes.push(one);
     }
     attributes

@@ -1,0 +1,52 @@
+//! Barriers of blocks that are resident together: each counts its arrivals in global memory.
+
+use crate::build::Builder;
+use crate::error::Result;
+use crate::index::{Cond, Expr, Var};
+use crate::kernel::{Kind, Operand, ThreadsId};
+
+/// A barrier of some blocks, which meet there so many times in a launch.
+///
+/// The counter is 0 at first, and again after the last arrival of all: a launch leaves it as it found
+/// it. So no block may wait for the last meeting, and each meeting of a launch is arrived at.
+#[derive(Debug, Clone)]
+pub struct GridBarrier<'a> {
+    /// A number of 32 bits in global memory.
+    pub counter: Operand,
+    /// How many blocks meet.
+    pub members: Expr,
+    /// How often they meet.
+    pub meetings: Expr,
+    /// The threads of a block.
+    pub block: ThreadsId,
+    /// Each of them on its own.
+    pub one: ThreadsId,
+    /// The own thread's number.
+    pub thread: &'a Var,
+}
+
+impl GridBarrier<'_> {
+    /// What all threads of the block have done is there for those who [`wait`](GridBarrier::wait).
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn arrive(&self, k: &mut Builder) -> Result<()> {
+        k.spec(Kind::Sync, (), (), self.block)?;
+        k.if_(Cond::equal(self.thread, 0), |k| {
+            let all = self.members.clone() * &self.meetings;
+            k.spec(Kind::Count(all), self.counter.clone(), (), self.one)
+        })
+    }
+
+    /// Waits until all blocks have arrived so many times, fewer than they meet.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn wait(&self, k: &mut Builder, times: &Expr) -> Result<()> {
+        k.if_(Cond::equal(self.thread, 0), |k| {
+            let count = self.members.clone() * times;
+            k.spec(Kind::Await(count), (), self.counter.clone(), self.one)
+        })?;
+        k.spec(Kind::Sync, (), (), self.block)
+    }
+}

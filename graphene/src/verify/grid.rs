@@ -1,0 +1,116 @@
+//! Which blocks reach a wait for others of the grid.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::index::{Expr, Var};
+use crate::kernel::{Kernel, Kind, Operand, Spec, Stmt, Test};
+use crate::tensor::Agent;
+
+/// What is wrong, with the number of a spec, counting the kernel's own as 1.
+///
+/// Blocks that count and await at one counter must all do so, as often as each other: what decides
+/// whether, how often and up to which number they do may differ between blocks only as the choice of
+/// the counter does.
+pub(super) fn check(kernel: &Kernel) -> Vec<(usize, String)> {
+    let mut walk = Walk { kernel, specs: 1, differs: BTreeMap::new(), wrong: Vec::new() };
+    walk.block(kernel.spec.body.as_deref().unwrap_or_default(), &Differs::new());
+    walk.wrong
+}
+
+/// The coordinates of blocks by which something differs between these, and the tensors in memory.
+type Differs = BTreeSet<String>;
+
+struct Walk<'a> {
+    kernel: &'a Kernel,
+    specs: usize,
+    /// By what each variable differs.
+    differs: BTreeMap<Var, Differs>,
+    wrong: Vec<(usize, String)>,
+}
+
+impl Walk<'_> {
+    fn of(&self, expr: &Expr) -> Differs {
+        let mut all = Differs::new();
+        expr.each_var(&mut |var| all.extend(self.differs.get(var).into_iter().flatten().cloned()));
+        all
+    }
+
+    fn of_all<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> Differs {
+        exprs.into_iter().flat_map(|expr| self.of(expr)).collect()
+    }
+
+    fn block(&mut self, stmts: &[Stmt], around: &Differs) {
+        for stmt in stmts {
+            self.stmt(stmt, around);
+        }
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, around: &Differs) {
+        match stmt {
+            Stmt::Indices(vars, threads) => {
+                let threads = self.kernel.threads(*threads);
+                for var in vars.iter().filter(|_| threads.agent == Agent::Block) {
+                    self.differs.insert(var.clone(), Differs::from([var.to_string()]));
+                }
+            }
+            Stmt::Let(var, value) => {
+                let differs = self.of(value);
+                self.differs.insert(var.clone(), differs);
+            }
+            Stmt::Value(var, of) => {
+                let name = format!("%{}", self.kernel.tensor_name(*of));
+                self.differs.insert(var.clone(), Differs::from([name]));
+            }
+            Stmt::Spec(spec) => {
+                self.specs += 1;
+                match &spec.body {
+                    Some(body) => self.block(body, around),
+                    None => self.atom(spec, around),
+                }
+            }
+            Stmt::For(looped) => {
+                let own = self.of_all([&looped.first, &looped.end, &looped.step]);
+                self.differs.insert(looped.var.clone(), own.clone());
+                self.block(&looped.body, &(&own | around));
+            }
+            Stmt::If(test, body) => {
+                let conds = match test {
+                    Test::All(conds) => conds.clone(),
+                    Test::Inside(operand) => {
+                        let tensor = self.kernel.operand(operand);
+                        tensor.map(|tensor| tensor.view.inside()).unwrap_or_default()
+                    }
+                };
+                let own = self.of_all(conds.iter().flat_map(|cond| [&cond.left, &cond.right]));
+                self.block(body, &(&own | around));
+            }
+            Stmt::Role(_, _, _, body) => self.block(body, around),
+            Stmt::Allocate(_)
+            | Stmt::View(..)
+            | Stmt::Threads(..)
+            | Stmt::Ring(_)
+            | Stmt::Advance(_) => {}
+        }
+    }
+
+    fn atom(&mut self, spec: &Spec, around: &Differs) {
+        let (counter, number): (Option<&Operand>, _) = match &spec.kind {
+            Kind::Count(below) => (spec.outs.first(), below),
+            Kind::Await(count) => (spec.ins.first(), count),
+            _ => return,
+        };
+        let Some(counter) = counter.and_then(|counter| self.kernel.operand(counter).ok()) else {
+            return;
+        };
+        let chosen = self.of_all(counter.view.start());
+        let decided = around | &self.of(number);
+        let others: Vec<&str> = decided.difference(&chosen).map(String::as_str).collect();
+        if !others.is_empty() {
+            let message = format!(
+                "blocks that share the counter {counter} may not all reach it: that depends on {}",
+                others.join(", ")
+            );
+            self.wrong.push((self.specs, message));
+        }
+    }
+}
