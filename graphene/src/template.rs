@@ -12,6 +12,7 @@
 //! | [`pointwise`] | functions of elements, copies | all |
 //! | [`transpose`] | copies that change the contiguous axis | all |
 //! | [`rows`] | normalisations of rows | all |
+//! | [`recurrent`] | recurrent layers, all steps in one launch | Ampere and newer |
 //! | [`gather`] | rows of tables, embeddings | all |
 //! | [`reduce`] | reductions | all |
 //! | [`folds`] | functions of rows and of their totals | all |
@@ -33,6 +34,7 @@ pub mod mlp;
 pub mod mma;
 pub mod pointwise;
 pub mod product;
+pub mod recurrent;
 pub mod reduce;
 pub mod rows;
 pub mod scan;

@@ -74,7 +74,7 @@ impl Side {
     }
 
     /// How many elements move at once.
-    fn piece(&self, edges: Edges) -> i64 {
+    pub(super) fn piece(&self, edges: Edges) -> i64 {
         match edges {
             Edges::Bulk => WIDTH / self.scalar.bytes(),
             Edges::Moves => 1,
@@ -146,7 +146,7 @@ impl Side {
     }
 
     /// Brings contiguous elements, by a copy where their bytes are a word or more.
-    fn bring(
+    pub(super) fn bring(
         &self,
         k: &mut Builder,
         from: TensorId,

@@ -25,6 +25,7 @@ mod mutate;
 mod pointwise;
 mod products;
 mod property;
+mod recurrent;
 mod reduce;
 mod rows;
 mod scan;

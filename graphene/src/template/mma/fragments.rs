@@ -1,7 +1,7 @@
 //! A warp's products: fragments of operands from shared memory, and sums in registers.
 
 use crate::build::Builder;
-use crate::choose::warps;
+use crate::choose::{Warps, warps};
 use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId, Unary};
@@ -20,10 +20,10 @@ pub(in crate::template) struct Fragments {
     /// Each thread on its own.
     pub(in crate::template) one: ThreadsId,
     /// The own warp's row and column of warps.
-    at: [Expr; 2],
-    lane: Expr,
+    pub(in crate::template) at: [Expr; 2],
+    pub(in crate::template) lane: Expr,
     /// Sixteens of rows and of columns that a warp has.
-    own: [i64; 2],
+    pub(in crate::template) own: [i64; 2],
 }
 
 impl Fragments {
@@ -41,9 +41,21 @@ impl Fragments {
     ) -> Result<Fragments> {
         let product = [sides[0].size, sides[1].size, sides[0].depth];
         let layout = warps(count, product, INSTRUCTION);
+        Fragments::arranged(k, block, sides, layout).map(|(fragments, _)| fragments)
+    }
+
+    /// Warps as they are laid out; where there are several times as many, also which of these times
+    /// the own one belongs to.
+    pub(in crate::template) fn arranged(
+        k: &mut Builder,
+        block: ThreadsId,
+        sides: [Side; 2],
+        layout: Warps,
+    ) -> Result<(Fragments, Expr)> {
+        let product = [sides[0].size, sides[1].size];
         let own = [0, 1].map(|i| product[i] / (16 * layout.along[i]));
         if (0..2).any(|i| own[i] < 1 || own[i] * 16 * layout.along[i] != product[i]) {
-            let message = format!("{count} warps do not share {product:?} by sixteens");
+            let message = format!("{layout:?} do not share {product:?} by sixteens");
             return Err(Error::Kernel(message));
         }
         let one = k.scalar(block, "one")?;
@@ -52,12 +64,14 @@ impl Fragments {
         let warp = k.index(warps, "warp", [&number])?;
         let [rows, columns] = layout.along.map(Expr::from);
         let number = Expr::from(number);
+        let count = rows.clone() * &columns;
+        let (times, number) = (number.div(&count), number.rem(&count));
         let at = if layout.rows_first {
             [number.rem(&rows), number.div(&rows)]
         } else {
             [number.div(&columns), number.rem(&columns)]
         };
-        Ok(Fragments { sides, warp, one, at, lane: lane.into(), own })
+        Ok((Fragments { sides, warp, one, at, lane: lane.into(), own }, times))
     }
 
     /// The sums, all 0: `[16s of rows, 8s of columns].[half].[pair]`.

@@ -1,0 +1,94 @@
+//! Cells of recurrent layers: which rows of the weights make a sum, and what becomes of the sums.
+
+use crate::function::Function;
+use crate::kernel::Unary;
+
+/// A cell, by ONNX's equations. A unit has several sums, and maybe a state of its own in single
+/// precision.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Cell {
+    /// For each sum, which gate of the input's weights W and which of the state's weights R is in it,
+    /// with its bias.
+    pub sums: Vec<[Option<i64>; 2]>,
+    /// Gates of W, and as many of R.
+    pub gates: i64,
+    /// Of the sums, and then of the unit's own state: the next hidden state h, and the next own one.
+    pub function: Function,
+    /// What a unit's own state is.
+    pub own: Own,
+}
+
+/// What a unit keeps from step to step, beside the h that all units of the next step read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Own {
+    /// Nothing.
+    Nothing,
+    /// The cell state c.
+    Cell,
+    /// The hidden state before it was rounded to the type of the results.
+    Hidden,
+}
+
+impl Cell {
+    /// Gates i, o, f, c: with the activations `f` of gates, `g` of the candidate, `h` of the state.
+    /// `coupled`: the forget gate is 1 - the input gate.
+    pub fn lstm(f: &Function, g: &Function, h: &Function, coupled: bool) -> Cell {
+        let of = |function: &Function, sum| function.after(&Function::input(sum));
+        let input = of(f, 0);
+        let output = of(f, 1);
+        let forget = if coupled { Function::constant(1.0) - input.clone() } else { of(f, 2) };
+        let c = forget * Function::input(4) + input * of(g, 3);
+        let hidden = output * h.after(&c);
+        Cell {
+            sums: (0..4).map(|gate| [Some(gate); 2]).collect(),
+            gates: 4,
+            function: Function::all([hidden, c]),
+            own: Own::Cell,
+        }
+    }
+
+    /// Gates z, r, h, where the reset gate is applied after the product with the state
+    /// (`linear_before_reset`): activations `f` of gates and `g` of the candidate.
+    pub fn gru(f: &Function, g: &Function) -> Cell {
+        let of = |function: &Function, sum| function.after(&Function::input(sum));
+        let (update, reset) = (of(f, 0), of(f, 1));
+        let candidate = g.after(&(Function::input(2) + reset * Function::input(3)));
+        let kept = update.clone() * Function::input(4);
+        let next = (Function::constant(1.0) - update) * candidate + kept;
+        Cell {
+            sums: vec![[Some(0); 2], [Some(1); 2], [Some(2), None], [None, Some(2)]],
+            gates: 3,
+            function: Function::all([next.clone(), next]),
+            own: Own::Hidden,
+        }
+    }
+
+    /// One gate, whose activation is the state.
+    pub fn plain(f: &Function) -> Cell {
+        Cell { sums: vec![[Some(0); 2]], gates: 1, function: f.clone(), own: Own::Nothing }
+    }
+
+    /// Whether all fits together.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        let own = usize::from(self.own != Own::Nothing);
+        if self.sums.is_empty() || self.function.inputs() > self.sums.len() + own {
+            return Err("a cell's function is of its sums and its own state");
+        }
+        if self.function.outputs().len() != 1 + own {
+            return Err("a cell's function gives the next state, and its own one");
+        }
+        let known = |gate: &i64| (0..self.gates).contains(gate);
+        if !self.sums.iter().flatten().flatten().all(known) {
+            return Err("a sum is of a gate that there is not");
+        }
+        Ok(())
+    }
+}
+
+impl Default for Cell {
+    /// An LSTM with the usual activations.
+    fn default() -> Cell {
+        let of = |op| Function::identity().unary(op);
+        Cell::lstm(&of(Unary::Sigmoid), &of(Unary::Tanh), &of(Unary::Tanh), false)
+    }
+}
