@@ -12,6 +12,7 @@
 //! | chains of layers | [`template::mlp`](graphene_ir::template::mlp) | `kernels/mlp.rs` |
 //! | reductions, other functions of rows | [`template::reduce`](graphene_ir::template::reduce), [`folds`](graphene_ir::template::folds) | `kernels/reduce.rs` |
 //! | normalisations, rows of tables | [`template::rows`](graphene_ir::template::rows) | `kernels/rows.rs` |
+//! | recurrent layers | [`template::recurrent`](graphene_ir::template::recurrent) | `kernels/recurrent.rs` |
 //! | running sums | [`template::scan`](graphene_ir::template::scan) | `kernels/scan.rs` |
 //! | pointwise, copies | [`template::pointwise`](graphene_ir::template::pointwise) | `kernels/pointwise.rs` |
 //!
@@ -24,6 +25,7 @@ mod matmul;
 mod mlp;
 mod operand;
 mod pointwise;
+mod recurrent;
 mod reduce;
 mod rows;
 mod scan;
@@ -52,6 +54,17 @@ pub struct Launch {
     /// Weights that the kernel sees one after the other, without gaps: they are laid out so once, when the program is
     /// loaded.
     pub stacks: Vec<Vec<StepOperand>>,
+    /// Room that the launch needs beside the step's operands.
+    pub scratch: Vec<Scratch>,
+}
+
+/// Room beside a step's operands: zeros before the first launch, and afterwards what launches leave there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scratch {
+    /// The type of its elements.
+    pub scalar: Scalar,
+    /// How many there are.
+    pub elements: Dim,
 }
 
 /// What a parameter points to.
@@ -72,6 +85,8 @@ pub enum StepOperand {
     Output(usize),
     /// Several inputs, all of each, one after the other: the launch's stack of this number.
     Stack(usize),
+    /// The launch's own.
+    Scratch(usize),
 }
 
 /// Why no template takes a step.
@@ -122,9 +137,8 @@ pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<L
         Family::Reduction => Ok(vec![reduce::launch(&site)?]),
         Family::Fmha => Ok(vec![attention::launch(&site)?]),
         Family::Convolution => Ok(vec![conv::launch(&site)?]),
-        Family::View | Family::Recurrent | Family::Control => {
-            Err(Refusal::Operation(step.family.name()))
-        }
+        Family::Recurrent => Ok(vec![recurrent::launch(&site)?]),
+        Family::View | Family::Control => Err(Refusal::Operation(step.family.name())),
     }
 }
 
@@ -135,6 +149,7 @@ impl Site<'_> {
             StepOperand::Input(number) => &self.step.inputs[number],
             StepOperand::Output(number) => &self.step.outputs[number],
             StepOperand::Stack(_) => return Err(Refusal::Layout("a stack of operands")),
+            StepOperand::Scratch(_) => return Err(Refusal::Operation("room beside operands")),
         };
         Ok((scalar(self.program.buffers()[buffer.index()].dtype)?, view))
     }
@@ -155,7 +170,13 @@ impl Site<'_> {
         let symbols = kernel.symbols.iter().map(|symbol| {
             dims.get(symbol.name()).expect("a template says which symbols it has").clone()
         });
-        Launch { symbols: symbols.collect(), kernel, pointers, stacks: Vec::new() }
+        Launch {
+            symbols: symbols.collect(),
+            kernel,
+            pointers,
+            stacks: Vec::new(),
+            scratch: Vec::new(),
+        }
     }
 }
 

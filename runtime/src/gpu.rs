@@ -173,7 +173,7 @@ fn stack(parts: &[StepOperand], step: &Step, tensors: &[Option<Tensor>]) -> Resu
     for part in parts {
         let tensor = match part {
             StepOperand::Input(number) => &tensors[step.inputs[*number].buffer.index()],
-            StepOperand::Output(_) | StepOperand::Stack(_) => &None,
+            StepOperand::Output(_) | StepOperand::Stack(_) | StepOperand::Scratch(_) => &None,
         };
         let tensor = tensor.as_ref().ok_or(Error::Unsupported { what: "a stack of values" })?;
         bytes.extend_from_slice(tensor.bytes());

@@ -20,6 +20,7 @@ use graphene_ir::template::mlp::{Layer, Mlp};
 use graphene_ir::template::mma::Mma;
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::product::{Edges, Product};
+use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
 use graphene_ir::template::reduce::Reduce;
 use graphene_ir::template::rows::{Norm, Rows};
 use graphene_ir::template::simt::Simt;
@@ -79,6 +80,12 @@ fn trials() -> Vec<Trial> {
     }
     for (name, sliding) in windows() {
         add(&mut trials, name, later, Arc::new(move || sliding.kernel()));
+    }
+    for (name, layer) in recurrent_layers() {
+        let name = format!("recurrent_{name}");
+        let bytes = layer.shared_bytes();
+        let fits = move |arch: Arch| later(arch) && bytes <= arch.shared_memory();
+        add(&mut trials, &name, fits, Arc::new(move || layer.kernel()));
     }
     for (name, fmha) in attention() {
         let name = format!("fmha_{name}");
@@ -213,6 +220,27 @@ fn windows() -> Vec<(&'static str, Sliding)> {
         ("sliding_transposed", transposed),
         ("sliding_max", pool(Fold::Max)),
         ("sliding_mean", pool(Fold::Mean)),
+    ]
+}
+
+/// Recurrent layers of several cells and types.
+fn recurrent_layers() -> Vec<(&'static str, Recurrent)> {
+    let [f, g] = [Unary::Sigmoid, Unary::Tanh].map(|op| Function::identity().unary(op));
+    let layer = Recurrent::default();
+    let bare = Recurrent { results: [true, true, false], ..layer.clone() };
+    let single = Recurrent { inputs: 64, hidden: 64, scalar: Scalar::F32, ..layer.clone() };
+    let both = Recurrent { direction: Direction::Both, initial: [true; 2], ..layer.clone() };
+    let streamed = Recurrent { resident: [false; 2], ..layer.clone() };
+    vec![
+        ("wide", Recurrent { rows: 128, warps: [4, 1], slices: 2, ..layer.clone() }),
+        ("lstm", layer),
+        ("both", both),
+        ("streamed", streamed.clone()),
+        ("moves", Recurrent { edges: Edges::Moves, inputs: 77, hidden: 99, ..streamed }),
+        ("single", single.clone()),
+        ("single_moves", Recurrent { edges: Edges::Moves, inputs: 7, hidden: 9, ..single }),
+        ("gru", Recurrent { cell: Cell::gru(&f, &g), scalar: Scalar::Bf16, ..bare.clone() }),
+        ("plain", Recurrent { cell: Cell::plain(&g), units: 16, ..bare }),
     ]
 }
 

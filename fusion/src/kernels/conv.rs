@@ -38,7 +38,8 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let inner = Function::all(std::iter::once(windows.total.clone()).chain(others));
     let function = function(body, &given, &input)?.after(&inner);
 
-    let mut operands = Operands { site, shape: &body.ty(windows.value).shape, pointers: Vec::new() };
+    let mut operands =
+        Operands { site, shape: &body.ty(windows.value).shape, pointers: Vec::new() };
     let (scalar, image) = operands.image(&windows)?;
     if let Some(w) = windows.weights {
         operands.weights(w, scalar)?;
@@ -105,7 +106,13 @@ fn tiled(
         let least = tiles[tiles.len() - 1];
         tiles.iter().copied().find(|tile| fills(*tile)).unwrap_or(least)
     };
-    let conv = Conv { convolution: convolution.clone(), arch: site.arch, weights, pixels, ..Conv::default() };
+    let conv = Conv {
+        convolution: convolution.clone(),
+        arch: site.arch,
+        weights,
+        pixels,
+        ..Conv::default()
+    };
     if !single {
         let tile = tile(&[[128, 128], [64, 128], [64, 64], [32, 64], [16, 64]]);
         return Conv { tile, ..conv }.kernel();
@@ -281,7 +288,9 @@ impl Operands<'_> {
             Some(size) if view.modes[0].size == 1 || view.modes[0].stride == size => {
                 Ok((scalar, None))
             }
-            Some(_) if view.modes[0].stride != 0 => Ok((scalar, Some(view.modes[0].stride.clone()))),
+            Some(_) if view.modes[0].stride != 0 => {
+                Ok((scalar, Some(view.modes[0].stride.clone())))
+            }
             None if packed_all(view) => Ok((scalar, None)),
             Some(_) | None => Err(odd),
         }

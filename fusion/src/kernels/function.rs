@@ -235,7 +235,7 @@ fn integers(op: &Op, of: &[Function], types: &[DType], to: DType) -> Result<Func
     }
 }
 
-fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
+pub(super) fn unary(op: Unary, x: Function) -> Result<Function, Refusal> {
     let one = |op: Of1, x: Function| x.unary(op);
     let of = |function: Function, x: Function| function.after(&x);
     let less = |x: &Function, bound: f64| x.clone().binary(Of2::Less, bound);

@@ -245,7 +245,7 @@ fn stacked(
         0 => {
             let weights = bridged[0].pointers.first().and_then(|pointer| match pointer.operand {
                 StepOperand::Input(number) => site.step.inputs[number].view.shape()[0].known(),
-                StepOperand::Output(_) | StepOperand::Stack(_) => None,
+                StepOperand::Output(_) | StepOperand::Stack(_) | StepOperand::Scratch(_) => None,
             });
             weights.unwrap_or(0)
         }

@@ -44,6 +44,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         let name = match operand {
             StepOperand::Input(number) => format!("x{number}"),
             StepOperand::Output(number) | StepOperand::Stack(number) => format!("y{number}"),
+            StepOperand::Scratch(number) => format!("s{number}"),
         };
         accesses.push(axes.access(i, &name, scalars[i], &mut dims));
     }

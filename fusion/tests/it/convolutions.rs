@@ -146,11 +146,9 @@ fn what_no_template_slides_is_refused() {
     let places = pooling(MAX, "3, 2", none, false)
         .replace("kind: max", "kind: max_with_indices row_major")
         .replace("f16[b, 5, 3, 2] \"pool\"", "f16[b, 5, 3, 2], i64[b, 5, 3, 2] \"pool\"");
-    for text in [
-        pooling(MEAN_OF_ALL, "3, 2", none, true),
-        pooling("lp 2", "3, 2", none, false),
-        places,
-    ] {
+    for text in
+        [pooling(MEAN_OF_ALL, "3, 2", none, true), pooling("lp 2", "3, 2", none, false), places]
+    {
         let graph = parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let refused = check_graph(&text, &graph, &TARGETS, &[sizes(&[("b", 2)])]);
         assert_eq!(refused.len(), 2, "{text}");

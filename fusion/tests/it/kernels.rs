@@ -6,6 +6,7 @@ use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::graph::Graph;
+use graphene_frontend::import::{ImportOptions, import, read_model};
 use graphene_frontend::tensor::{Element, Tensor};
 use graphene_frontend::text::parse;
 use graphene_fusion::groups::Family;
@@ -16,6 +17,7 @@ use graphene_ir::simulate::{Buffer, Inputs, Options, simulate};
 use graphene_ir::target::Target;
 use graphene_ir::verify::verify;
 use half::{bf16, f16};
+use std::path::Path;
 
 pub(crate) const TARGETS: [&str; 2] = ["sm_80", "sm_90a"];
 
@@ -117,6 +119,10 @@ pub(crate) fn check(
                     other => panic!("{name}: {other:?} in a stack"),
                 });
                 Buffer::Data(parts.copied().collect())
+            }
+            StepOperand::Scratch(number) => {
+                let len = launch.scratch[number].elements.eval(bindings).unwrap();
+                Buffer::Data(vec![0.0; usize::try_from(len).unwrap()])
             }
             StepOperand::Output(number) => {
                 let len = buffer(&step.outputs[number]).elements.eval(bindings).unwrap();
@@ -428,4 +434,96 @@ fn running_sums_go_along_any_axis() {
         "#
         ));
     }
+}
+
+/// Checks a layer of 1 to 5 steps.
+fn check_layer(targets: &[&str], text: &str) {
+    let graph = parse(text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let sized = [[1, 1], [3, 2], [2, 5], [35, 2]].map(|[b, s]| sizes(&[("b", b), ("s", s)]));
+    let refused = check_graph(text, &graph, targets, &sized);
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[test]
+fn recurrent_layers_are_one_launch() {
+    for dtype in ["f16", "f32"] {
+        check_layer(
+            &TARGETS,
+            &r#"
+            symbols b, s
+            %0 = Input : T[s, b, 24] "x"
+            %1 = Input : T[1, 160, 24] "w"
+            %2 = Input : T[1, 160, 40] "r"
+            %3 = Input : T[1, 320] "bias"
+            %4 = Input : T[1, b, 40] "c0"
+            %5 = Lstm(%0, %1, %2, %3, _, _, %4) {input_forget: false, direction: reverse, hidden: 40, activations: [Sigmoid, Tanh, Tanh], clip: none} : T[s, 1, b, 40], T[1, b, 40], T[1, b, 40] "layer"
+            return "y" = %5, "c" = %5.2
+        "#
+            .replace("T[", &format!("{dtype}[")),
+        );
+        check_layer(
+            &["sm_90a"],
+            &r#"
+            symbols b, s
+            %0 = Input : T[s, b, 7] "x"
+            %1 = Input : T[2, 33, 7] "w"
+            %2 = Input : T[2, 33, 11] "r"
+            %3 = Input : T[2, b, 11] "h0"
+            %4 = Gru(%0, %1, %2, _, _, %3) {linear_before_reset: true, direction: bidirectional, hidden: 11, activations: [Sigmoid, Tanh, Sigmoid, Tanh], clip: none} : T[s, 2, b, 11], T[2, b, 11] "layer"
+            return "h" = %4.1
+        "#
+            .replace("T[", &format!("{dtype}[")),
+        );
+        check_layer(
+            &["sm_80"],
+            &r#"
+            symbols b, s
+            %0 = Input : T[s, b, 16] "x"
+            %1 = Input : T[1, 24, 16] "w"
+            %2 = Input : T[1, 24, 24] "r"
+            %3 = Rnn(%0, %1, %2) {direction: forward, hidden: 24, activations: [Tanh], clip: none} : T[s, 1, b, 24], T[1, b, 24] "layer"
+            return "y" = %3, "h" = %3.1
+        "#
+            .replace("T[", &format!("{dtype}[")),
+        );
+    }
+}
+
+#[test]
+fn layers_that_no_template_takes_say_why() {
+    let layer = |inputs: &str, clip: &str| {
+        format!(
+            r#"
+            symbols b, s
+            %0 = Input : f32[s, b, 4] "x"
+            %1 = Input : f32[1, 32, 4] "w"
+            %2 = Input : f32[1, 32, 8] "r"
+            %3 = Input : i32[b] "lengths"
+            %4 = Input : f32[1, 24] "peepholes"
+            %5 = Lstm(%0, %1, %2{inputs}) {{input_forget: false, direction: forward, hidden: 8, activations: [Sigmoid, Tanh, Tanh], clip: {clip}}} : f32[s, 1, b, 8], f32[1, b, 8], f32[1, b, 8] "layer"
+            return "y" = %5
+        "#
+        )
+    };
+    for (inputs, clip, why) in [
+        (", _, %3", "none", "sequences of several lengths"),
+        (", _, _, _, _, %4", "none", "peepholes"),
+        ("", "3", "clipped gates"),
+    ] {
+        let text = layer(inputs, clip);
+        let graph = parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let refused = check_graph(&text, &graph, &["sm_90a"], &[]);
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        assert_eq!(refused[0].1, Refusal::Operation(why));
+    }
+}
+
+#[test]
+fn the_exported_lstm_is_one_launch() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/tests/data/fixtures");
+    let (model, weights) = read_model(folder.join("lstm/model.onnx")).unwrap();
+    let graph = import(model, &weights, &ImportOptions::default()).unwrap().graph;
+    let sized = [[1, 3], [5, 2]].map(|[b, t]| sizes(&[("batch", b), ("time", t)]));
+    let refused = check_graph("lstm", &graph, &TARGETS, &sized);
+    assert!(refused.is_empty(), "{refused:?}");
 }

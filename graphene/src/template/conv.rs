@@ -214,7 +214,8 @@ impl Conv {
         };
         let [a, b] = sides;
         let weights = a.tiled(&mut k, w, true)?;
-        let shared = [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
+        let shared =
+            [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
         let acc = units.clear(&mut k)?;
         let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
             let from = k.index(weights, "tile", [&group, &place.m, step])?;

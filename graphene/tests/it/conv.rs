@@ -47,7 +47,8 @@ fn operands(kernel: &Kernel, convolution: &Convolution, fold: Fold, sizes: &Size
     let own: usize = sizes.pixels.iter().product();
     let stride = own * convolution.channels[0] as usize + sizes.apart;
     let mut symbols = vec![("images".to_owned(), sizes.images), ("x_stride0".to_owned(), stride)];
-    for (axis, (&size, out)) in sizes.pixels.iter().zip(outs(convolution, fold, sizes)).enumerate() {
+    for (axis, (&size, out)) in sizes.pixels.iter().zip(outs(convolution, fold, sizes)).enumerate()
+    {
         symbols.extend([(format!("in{axis}"), size), (format!("out{axis}"), out)]);
     }
     let known = |name: &str| kernel.symbols.iter().any(|symbol| symbol.name() == name);
@@ -173,7 +174,8 @@ fn check(
         }
         let all: f64 = arguments.iter().map(|argument| argument.abs()).sum();
         let steps = epilogue.function.steps().len() - 1 + usize::from(fold == Fold::Mean);
-        let error = 1.13 * 4.0 * terms.len() as f64 * single * size + 2.0 * single * all * steps as f64;
+        let error =
+            1.13 * 4.0 * terms.len() as f64 * single * size + 2.0 * single * all * steps as f64;
         for (result, y) in epilogue.function.eval(&arguments).into_iter().enumerate() {
             let half = match epilogue.outputs[result].unwrap_or(convolution.scalar) {
                 Scalar::F16 => 2f64.powi(-11),
@@ -265,7 +267,11 @@ fn rows() -> Vec<(Conv, Sizes, u64)> {
             // Groups; depths that are no multiple of a stage's, nor weights' rows of 16 bytes.
             (of(conv.clone(), |c| (c.channels, c.group) = ([16, 20], 2)), sizes(2, &[4, 5]), 1),
             (moved(of(conv.clone(), |c| c.channels = [3, 5])), sizes(2, &[5, 5]), 1),
-            (moved(of(conv.clone(), |c| (c.channels, c.group) = ([6, 6], 3))), sizes(1, &[4, 5]), 1),
+            (
+                moved(of(conv.clone(), |c| (c.channels, c.group) = ([6, 6], 3))),
+                sizes(1, &[4, 5]),
+                1,
+            ),
             // Images that are apart, more rows than a tile's, epilogues.
             (
                 of(conv.clone(), |c| (c.image, c.channels) = (Stride::Symbol, [8, 40])),

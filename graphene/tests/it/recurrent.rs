@@ -41,6 +41,10 @@ fn gru() -> Cell {
     Cell::gru(&of(Unary::Sigmoid), &of(Unary::Tanh))
 }
 
+fn gru_reset_first() -> Cell {
+    Cell::gru_reset_first(&of(Unary::Sigmoid), &of(Unary::Tanh))
+}
+
 fn rows() -> Vec<(Recurrent, Sizes)> {
     let plain = Cell::plain(&of(Unary::Tanh));
     let relu = Cell::plain(&of(Unary::Relu));
@@ -82,6 +86,20 @@ fn rows() -> Vec<(Recurrent, Sizes)> {
         let wide = Recurrent { units: 16, hidden: 40, ..layer.clone() };
         all.extend([
             (Recurrent { cell: gru(), ..layer.clone() }, (3, 5, 1, 1)),
+            (Recurrent { cell: gru_reset_first(), ..layer.clone() }, (3, 5, 1, 2)),
+            (
+                Recurrent {
+                    cell: gru_reset_first(),
+                    direction: Direction::Both,
+                    initial: [true, false],
+                    results: [false, true, false],
+                    slices: 2,
+                    depth: 32,
+                    ..layer.clone()
+                },
+                (3, 18, 2, 2),
+            ),
+            (Recurrent { cell: gru_reset_first(), units: 16, ..layer.clone() }, (2, 5, 1, 1)),
             (Recurrent { cell: gru(), initial: [true, false], ..layer.clone() }, (3, 5, 1, 1)),
             (
                 Recurrent {
@@ -163,7 +181,8 @@ fn advance(layer: &Recurrent, sums: &[Near], own: Near) -> (Near, Near) {
         }
         Own::Hidden => {
             let [z, r] = [0, 1].map(|gate| sigmoid(sums[gate]));
-            let candidate = tanh(sums[2].plus(r.times(sums[3])));
+            let state = if layer.cell.reset.is_some() { sums[3] } else { r.times(sums[3]) };
+            let candidate = tanh(sums[2].plus(state));
             let h = less(z).times(candidate).plus(z.times(own));
             (h, h)
         }
@@ -245,37 +264,52 @@ fn check(layer: &Recurrent, (steps, batch, ..): Sizes, given: &Inputs, outcome: 
             for step in 0..steps {
                 let t = if backwards { steps - 1 - step } else { step };
                 let mut next = vec![Near::default(); hidden];
-                for u in 0..hidden {
-                    let sum = |parts: &[Option<i64>; 2]| {
-                        let (mut sum, mut size, mut carried) = (0.0, 0.0, 0.0);
-                        let mut add = |term: f64| {
-                            sum += term;
-                            size += term.abs();
-                        };
-                        if let Some(gate) = parts[0] {
-                            let row = (d * gates + gate as usize) * hidden + u;
-                            (0..inputs).for_each(|i| {
-                                add(x[(t * batch + b) * inputs + i] * w[row * inputs + i]);
-                            });
-                        }
-                        if let Some(gate) = parts[1] {
-                            let row = (d * gates + gate as usize) * hidden + u;
-                            for i in 0..hidden {
-                                add(h[i] * r[row * hidden + i]);
-                                carried += error[i] * r[row * hidden + i].abs();
-                            }
-                        }
-                        for (part, gate) in parts.iter().enumerate() {
-                            if let (Some(gate), true) = (gate, layer.bias) {
-                                let row = (d * 2 + part) * gates + *gate as usize;
-                                add(data(given, "bias")[row * hidden + u]);
-                            }
-                        }
-                        let k = (inputs + hidden + 2) as f64;
-                        Near { value: sum, error: 4.0 * k * SINGLE * (size + carried) + carried }
+                let sum = |u: usize, parts: &[Option<i64>; 2], h: &[f64], error: &[f64]| {
+                    let (mut sum, mut size, mut carried) = (0.0, 0.0, 0.0);
+                    let mut add = |term: f64| {
+                        sum += term;
+                        size += term.abs();
                     };
-                    let sums: Vec<Near> = layer.cell.sums.iter().map(sum).collect();
-                    (next[u], own[u]) = advance(layer, &sums, own[u]);
+                    if let Some(gate) = parts[0] {
+                        let row = (d * gates + gate as usize) * hidden + u;
+                        (0..inputs).for_each(|i| {
+                            add(x[(t * batch + b) * inputs + i] * w[row * inputs + i]);
+                        });
+                    }
+                    if let Some(gate) = parts[1] {
+                        let row = (d * gates + gate as usize) * hidden + u;
+                        for i in 0..hidden {
+                            add(h[i] * r[row * hidden + i]);
+                            carried += error[i] * r[row * hidden + i].abs();
+                        }
+                    }
+                    for (part, gate) in parts.iter().enumerate() {
+                        if let (Some(gate), true) = (gate, layer.bias) {
+                            let row = (d * 2 + part) * gates + *gate as usize;
+                            add(data(given, "bias")[row * hidden + u]);
+                        }
+                    }
+                    let k = (inputs + hidden + 2) as f64;
+                    Near { value: sum, error: 4.0 * k * SINGLE * (size + carried) + carried }
+                };
+                let sums = |u: usize| -> Vec<Near> {
+                    layer.cell.sums.iter().map(|parts| sum(u, parts, &h, &error)).collect()
+                };
+                let mut sums: Vec<Vec<Near>> = (0..hidden).map(sums).collect();
+                if layer.cell.reset.is_some() {
+                    // What is read in place of h is rounded as results are.
+                    let read = (0..hidden).map(|u| sigmoid(sums[u][1]).times(own[u]));
+                    let (read, off): (Vec<f64>, Vec<f64>) = read
+                        .map(|read| {
+                            (read.value, read.error + epsilon * (read.value.abs() + read.error))
+                        })
+                        .unzip();
+                    for (u, sums) in sums.iter_mut().enumerate() {
+                        sums[3] = sum(u, &layer.cell.sums[3], &read, &off);
+                    }
+                }
+                for u in 0..hidden {
+                    (next[u], own[u]) = advance(layer, &sums[u], own[u]);
                 }
                 for u in 0..hidden {
                     match &y {

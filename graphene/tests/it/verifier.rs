@@ -1,7 +1,10 @@
 //! What the verifier refuses, one kernel a rule.
 
+use graphene_ir::simulate::{Buffer, Options, simulate};
 use graphene_ir::text::parse;
 use graphene_ir::verify::{Rule, verify};
+
+use crate::support::{inputs, kind, orders};
 
 /// A kernel of a block of `threads`, whose body begins with `statements`.
 fn kernel(threads: i64, statements: &str) -> String {
@@ -72,5 +75,77 @@ fn signals_go_to_barriers_that_exist() {
         let kernel = parse(&copy(stage)).unwrap();
         let outside = verify(&kernel).iter().filter(|f| f.rule == Rule::Inside).count();
         assert_eq!(outside, found, "{:?}", verify(&kernel));
+    }
+}
+
+/// A kernel of three blocks of one thread that pass a number on by a barrier. `first` stands before it,
+/// `members` is what each waits for, and `of` is what the counting stands in.
+fn blocks(first: &str, members: &str, of: &str) -> String {
+    format!(
+        "kernel a sm_70 ()\n%in:[3:1].fp32.GL\n%counter:[3:1].u32.GL\n%passed:[3:1].fp32.GL\n\
+         %out:[3:1].fp32.GL\n#g:[3:1].block\n#b:[1:1].thread\n\
+         %counter, %passed, %out <- Spec<<<#g, #b>>>(%in) {{\n  @n = #g.indices()\n  \
+         #one:[].thread = #b.scalar()\n  %r:[].fp32.RF\n  {first}\n  \
+         %r <- Move<<<#g, #one>>>(%in[@n])\n  %passed[@n] <- Move<<<#g, #one>>>(%r)\n  \
+         {of} {{\n    %counter[0] <- Count<4><<<#g, #one>>>()\n  }}\n  \
+         Await<{members}><<<#g, #one>>>(%counter[0])\n  \
+         %r <- Move<<<#g, #one>>>(%passed[2 - @n])\n  %out[@n] <- Move<<<#g, #one>>>(%r)\n}}"
+    )
+}
+
+#[test]
+fn all_blocks_reach_their_barrier() {
+    for (first, members, of, refused) in [
+        ("", "3", "if(true)", false),
+        ("@last = 2", "3", "if(@last == 2)", false),
+        ("", "3", "if(@n < 2)", true),
+        ("@half = @n/2", "3", "if(@half == 0)", true),
+        ("", "1 + @n", "if(true)", true),
+        ("", "3", "for(@i = @n; @i < 3; @i += 1)", true),
+        ("", "3", "for(@i = 0; @i < 1; @i += 1)", false),
+    ] {
+        let text = blocks(first, members, of);
+        let kernel = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let found = verify(&kernel);
+        let rules: Vec<Rule> = found.iter().map(|finding| finding.rule).collect();
+        assert_eq!(rules, vec![Rule::Grid; usize::from(refused)], "{of}: {found:?}");
+    }
+    // Blocks of one counter may be as many as choose it, and do as it says.
+    let own = blocks("", "1", "if(@n < 2)").replace("%counter[0]", "%counter[@n]");
+    assert_eq!(verify(&parse(&own).unwrap()), vec![]);
+}
+
+#[test]
+fn what_a_missing_arrival_or_order_between_blocks_does() {
+    let right = blocks("", "3", "if(true)");
+    let counting = "%counter[0] <- Count<4><<<#g, #one>>>()";
+    for (text, expected) in [
+        (right.clone(), ""),
+        // One block does not arrive.
+        (blocks("", "3", "if(@n < 2)"), "Deadlock"),
+        // All wait for one more than there are; the counter begins anew before it is reached.
+        (blocks("", "4", "if(true)"), "Deadlock"),
+        (right.replace("Count<4>", "Count<3>"), "Deadlock"),
+        // Two are enough to go on.
+        (blocks("", "2", "if(true)"), "Race"),
+        // Counted before what the others read is written.
+        (blocks(counting, "3", "if(@n < 0)").replace("Count<4>", "Count<7>"), "Race"),
+        // Nobody waits.
+        (right.replace("Await<3><<<#g, #one>>>(%counter[0])", ""), "Race"),
+    ] {
+        let kernel = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let mut given = inputs(&kernel, &[], |_, _| 0.0);
+        given.buffers.insert("passed".to_owned(), Buffer::Data(vec![0.0; 3]));
+        // Without a wait blocks run one after the other, unless they are asked not to. Where too few
+        // are waited for, some orders are right.
+        let mut all = Vec::new();
+        for seed in orders(8) {
+            let options = Options { seed, whole_grid: true, ..Options::default() };
+            let outcome = simulate(&kernel, &given, &options).unwrap();
+            all.push(outcome.findings.first().map_or("", |finding| kind(&finding.fault)));
+        }
+        let known = |found: &str| found == expected || (found.is_empty() && expected == "Race");
+        assert!(all.iter().all(|found| known(found)), "{expected}, not {all:?}\n{text}");
+        assert!(all.contains(&expected), "{expected}, not {all:?}\n{text}");
     }
 }

@@ -2,11 +2,11 @@
 
 use super::{Loaded, Module};
 use crate::bind::{Place, Plan, bind};
-use crate::device::{Bound, Buffer, Graph};
+use crate::device::{Bound, Buffer, Device, Graph};
 use crate::error::{Error, Result};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::tensor::Tensor;
-use graphene_fusion::kernels::StepOperand;
+use graphene_fusion::kernels::{Scratch, StepOperand};
 use graphene_fusion::program::{BufferId, Program, Step};
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Module {
             let variant = variants.get(bound.variant).or(variants.last());
             launches.push(match variant.filter(|_| !empty) {
                 Some(variant) => {
-                    let bound = launch(variant, step, &buffers, bindings);
+                    let bound = launch(&self.device, variant, step, &buffers, bindings);
                     Some(bound.map_err(|error| error.at(&step.name))?)
                 }
                 None => None,
@@ -69,18 +69,30 @@ impl Module {
 }
 
 /// A variant's kernel with its buffers and the values of its symbols.
-fn launch(variant: &Loaded, step: &Step, buffers: &[Buffer], bindings: &Bindings) -> Result<Bound> {
+fn launch(
+    device: &Device,
+    variant: &Loaded,
+    step: &Step,
+    buffers: &[Buffer],
+    bindings: &Bindings,
+) -> Result<Bound> {
     let kernel = &variant.launch.kernel;
     let mut symbols = Vec::with_capacity(kernel.symbols.len());
     for (symbol, dim) in kernel.symbols.iter().zip(&variant.launch.symbols) {
         symbols.push((symbol.name(), dim.eval(bindings)?));
     }
+    let room = |of: &Scratch| {
+        let elements = usize::try_from(of.elements.eval(bindings)?).unwrap_or(0);
+        device.alloc(elements.saturating_mul(of.scalar.bytes().unsigned_abs() as usize))
+    };
+    let scratch: Vec<Buffer> = variant.launch.scratch.iter().map(room).collect::<Result<_>>()?;
     let mut pointers = Vec::with_capacity(kernel.params.len());
     for (&param, pointer) in kernel.params.iter().zip(&variant.launch.pointers) {
         let whole = match pointer.operand {
             StepOperand::Input(number) => &buffers[step.inputs[number].buffer.index()],
             StepOperand::Output(number) => &buffers[step.outputs[number].buffer.index()],
             StepOperand::Stack(number) => &variant.stacks[number],
+            StepOperand::Scratch(number) => &scratch[number],
         };
         let scalar = kernel.tensor(param).scalar;
         let first = pointer.offset.eval(bindings)? * scalar.bytes();

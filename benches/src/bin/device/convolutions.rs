@@ -258,15 +258,13 @@ fn check_random(device: &Device, i: usize, random: &mut Random) -> Result<usize,
     let longest = [200, 30, 14][rank - 1];
     let seen: Vec<usize> = (0..rank).map(|_| random.within(7, longest)).collect();
     let images = random.within(1, 5);
-    let case =
-        Case::new(device, convolution.clone(), Fold::Products, images, &seen, random)?;
+    let case = Case::new(device, convolution.clone(), Fold::Products, images, &seen, random)?;
     let [weights, pixels] = edges(&case);
     let tile = [[128, 128], [64, 64], [32, 64], [16, 64], [64, 128]][random.within(0, 4)];
     let conv = Conv { convolution, tile, weights, pixels, ..Conv::default() };
     wrong += case.run(device, (&conv, conv.kernel()), random, |x| x)?;
     let convolution = Convolution { scalar: Scalar::F32, ..conv.convolution };
-    let case =
-        Case::new(device, convolution.clone(), Fold::Products, images, &seen, random)?;
+    let case = Case::new(device, convolution.clone(), Fold::Products, images, &seen, random)?;
     let [weights, pixels] = edges(&case);
     let conv = Conv { convolution, weights, pixels, ..conv };
     let tf32 = Conv { stages: 3, ..conv.clone() };
@@ -311,14 +309,8 @@ fn time(
         let axes = vec![Axis { window, stride, dilation: 1, pad }; 2];
         let convolution = Convolution { scalar, channels, axes, ..Convolution::default() };
         let seen = [size as usize; 2];
-        let case = Case::new(
-            device,
-            convolution.clone(),
-            Fold::Products,
-            images as usize,
-            &seen,
-            random,
-        )?;
+        let case =
+            Case::new(device, convolution.clone(), Fold::Products, images as usize, &seen, random)?;
         let [weights, pixels] = edges(&case);
         let flops = 2.0
             * (case.out.iter().product::<usize>() * case.images) as f64

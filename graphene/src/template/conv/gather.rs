@@ -117,7 +117,8 @@ impl Gather<'_> {
         let from = self.places.iter().map(|place| Operand::at(self.x, self.seen(place, &row)));
         let from: Vec<Operand> = from.collect();
         if let [from] = &from[..] {
-            return k.add(Header::new(Kind::Move, Operand::at(to, [0]), from.clone(), one).async_());
+            return k
+                .add(Header::new(Kind::Move, Operand::at(to, [0]), from.clone(), one).async_());
         }
         // No copy is as narrow as these elements: they go through registers.
         let words = vector(k, "words", self.run, self.side.scalar)?;

@@ -160,12 +160,11 @@ impl Own<'_> {
                 let (seen, conds) = self.seen(&tap);
                 let image = [self.image.clone(), self.group.clone(), channel.clone()];
                 let from = Operand::at(self.x, image.into_iter().chain(seen));
-                let w = self.w.map(|w| {
-                    Operand::at(w, [self.group.clone(), self.row.clone(), channel, tap])
-                });
-                let inside = |k: &mut Builder| {
-                    k.if_(Test::Inside(from.clone()), |k| self.fold(k, from, w))
-                };
+                let w = self
+                    .w
+                    .map(|w| Operand::at(w, [self.group.clone(), self.row.clone(), channel, tap]));
+                let inside =
+                    |k: &mut Builder| k.if_(Test::Inside(from.clone()), |k| self.fold(k, from, w));
                 if conds.is_empty() { inside(k) } else { k.if_(conds, inside) }
             })
         })?;

@@ -12,10 +12,14 @@ pub struct Cell {
     pub sums: Vec<[Option<i64>; 2]>,
     /// Gates of W, and as many of R.
     pub gates: i64,
-    /// Of the sums, and then of the unit's own state: the next hidden state h, and the next own one.
+    /// Of the sums, and then of the unit's own state, and what is kept: the next hidden state h, and
+    /// the next own one.
     pub function: Function,
     /// What a unit's own state is.
     pub own: Own,
+    /// Whether units read something of each other twice a step: of the sums and the own state, what
+    /// they read then in place of h, for the last sum, and what is kept for the function.
+    pub reset: Option<Function>,
 }
 
 /// What a unit keeps from step to step, beside the h that all units of the next step read.
@@ -44,6 +48,7 @@ impl Cell {
             gates: 4,
             function: Function::all([hidden, c]),
             own: Own::Cell,
+            reset: None,
         }
     }
 
@@ -60,22 +65,52 @@ impl Cell {
             gates: 3,
             function: Function::all([next.clone(), next]),
             own: Own::Hidden,
+            reset: None,
         }
+    }
+
+    /// Likewise, but that the reset gate is applied to the state before its product.
+    pub fn gru_reset_first(f: &Function, g: &Function) -> Cell {
+        let of = |function: &Function, sum| function.after(&Function::input(sum));
+        let [update, own] = [5, 4].map(Function::input);
+        let candidate = g.after(&(Function::input(2) + Function::input(3)));
+        let kept = update.clone() * own.clone();
+        let next = (Function::constant(1.0) - update) * candidate + kept;
+        Cell {
+            function: Function::all([next.clone(), next]),
+            reset: Some(Function::all([of(f, 1) * own, of(f, 0)])),
+            ..Cell::gru(f, g)
+        }
+    }
+
+    /// How often blocks meet in a step.
+    pub(super) fn meetings(&self) -> i64 {
+        if self.reset.is_some() { 2 } else { 1 }
     }
 
     /// One gate, whose activation is the state.
     pub fn plain(f: &Function) -> Cell {
-        Cell { sums: vec![[Some(0); 2]], gates: 1, function: f.clone(), own: Own::Nothing }
+        Cell {
+            sums: vec![[Some(0); 2]],
+            gates: 1,
+            function: f.clone(),
+            own: Own::Nothing,
+            reset: None,
+        }
     }
 
     /// Whether all fits together.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let own = usize::from(self.own != Own::Nothing);
-        if self.sums.is_empty() || self.function.inputs() > self.sums.len() + own {
+        let (given, kept) = (self.sums.len() + own, usize::from(self.reset.is_some()));
+        if self.sums.is_empty() || self.function.inputs() > given + kept {
             return Err("a cell's function is of its sums and its own state");
         }
         if self.function.outputs().len() != 1 + own {
             return Err("a cell's function gives the next state, and its own one");
+        }
+        if self.reset.iter().any(|f| f.inputs() > given || f.outputs().len() != 2) || kept > own {
+            return Err("a reset is of the sums and the own state, and gives two numbers");
         }
         let known = |gate: &i64| (0..self.gates).contains(gate);
         if !self.sums.iter().flatten().flatten().all(known) {

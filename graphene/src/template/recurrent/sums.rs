@@ -233,6 +233,31 @@ impl Sums {
         if self.slices == 1 {
             return set(k);
         }
+        self.clear(k, acc)?;
+        k.if_(Cond::equal(self.slice.clone(), 0), set)
+    }
+
+    /// Begins with the last sum of each unit anew; what the sums of other slices have been added to
+    /// stays.
+    pub(super) fn begin_last(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
+        let last = self.gates - 1;
+        self.of_first(k, |k| {
+            self.each(k, |k, at| {
+                let to = self.of(k, acc, at, last)?;
+                let from = k.index(first, "first", [at[1].clone(), Expr::from(last)])?;
+                each(k, self.run(), |k, e| {
+                    k.spec(Kind::Move, Operand::at(to, [&e]), Operand::at(from, [&e]), self.one)
+                })
+            })
+        })?;
+        if self.slices == 1 {
+            return Ok(());
+        }
+        k.if_(Cond::new(self.slice.clone(), Relation::AtLeast, 1), |k| self.clear(k, acc))
+    }
+
+    /// Sets the sums to 0.
+    fn clear(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
         self.each(k, |k, at| {
             for gate in 0..self.gates {
                 let to = self.of(k, acc, at, gate)?;
@@ -241,8 +266,7 @@ impl Sums {
                 })?;
             }
             Ok(())
-        })?;
-        k.if_(Cond::equal(self.slice.clone(), 0), set)
+        })
     }
 
     /// Adds the products of a stage.

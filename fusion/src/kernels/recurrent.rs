@@ -1,0 +1,181 @@
+//! Recurrent layers: all steps in one launch.
+
+use super::function::unary;
+use super::{Launch, Pointer, Refusal, Scratch, Site, StepOperand, WIDTH, tiles};
+use graphene_frontend::dim::Dim;
+use graphene_frontend::graph::{Node, ValueId};
+use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection};
+use graphene_ir::function::Function;
+use graphene_ir::template::product::Edges;
+use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// Places of a layer's inputs, as [`Op::Rnn`] has them.
+const X: usize = 0;
+const W: usize = 1;
+const R: usize = 2;
+const BIAS: usize = 3;
+const LENGTHS: usize = 4;
+const H0: usize = 5;
+const C0: usize = 6;
+const PEEPHOLES: usize = 7;
+
+/// The launch of a step of one recurrent layer.
+pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
+    let body = &site.step.body;
+    let mut layers = body.nodes().filter_map(|(id, node)| match node.op() {
+        Op::Rnn(attrs) => Some((id, node, attrs)),
+        _ => None,
+    });
+    let (id, node, attrs) = layers.next().ok_or(Refusal::Operation("a layer of nothing"))?;
+    let given: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
+    if layers.next().is_some() || given.iter().any(|value| value.node != id) {
+        return Err(Refusal::Operation("a recurrent layer with what follows it"));
+    }
+    let mut operands = Operands { site, node, pointers: Vec::new(), aligned: true };
+    for (place, what) in [(LENGTHS, "sequences of several lengths"), (PEEPHOLES, "peepholes")] {
+        if operands.has(place) {
+            return Err(Refusal::Operation(what));
+        }
+    }
+    if attrs.clip.is_some() {
+        return Err(Refusal::Operation("clipped gates"));
+    }
+
+    let (scalar, x) = operands.read(X)?;
+    let [steps, batch, inputs] = &x[..] else {
+        return Err(Refusal::Layout("a sequence of no three dims"));
+    };
+    let known = inputs.known().ok_or(Refusal::Layout("inputs whose number is a symbol"))?;
+    let result = |number: u32| given.iter().position(|value| value.output == number);
+    let results = [0, 1, 2].map(result);
+    let aligned = |size: i64| size * scalar.bytes() % WIDTH == 0;
+    let hidden = i64::try_from(attrs.hidden).map_err(|_| Refusal::Layout("too many units"))?;
+    let layer = Recurrent {
+        scalar,
+        arch: site.arch,
+        cell: cell(attrs)?,
+        direction: match attrs.direction {
+            RnnDirection::Forward => Direction::Forward,
+            RnnDirection::Reverse => Direction::Reverse,
+            RnnDirection::Bidirectional => Direction::Both,
+        },
+        inputs: known,
+        hidden,
+        bias: operands.has(BIAS),
+        initial: [operands.has(H0), operands.has(C0)],
+        results: results.map(|result| result.is_some()),
+        ..Recurrent::default()
+    };
+    // In the order of the kernel's parameters.
+    for place in [W, R, BIAS, H0, C0] {
+        if operands.has(place) {
+            operands.read(place)?;
+        }
+    }
+    let whole = operands.aligned && aligned(known) && aligned(hidden);
+    let edges = if whole { Edges::Bulk } else { Edges::Moves };
+    let layer = fitting(site, Recurrent { edges, ..layer }, batch)?;
+
+    let rows = tiles(batch, layer.rows);
+    let directions = Dim::from(layer.directions());
+    let mut scratch = Vec::new();
+    let mut room = |operands: &mut Operands<'_>, scalar, elements| {
+        let operand = StepOperand::Scratch(scratch.len());
+        operands.pointers.push(Pointer { operand, offset: Dim::from(0) });
+        scratch.push(Scratch { scalar, elements });
+    };
+    if layer.blocks() > layer.directions() {
+        room(&mut operands, Scalar::U32, &directions * &rows);
+    }
+    let states = &(&directions * batch) * &Dim::from(hidden);
+    if layer.cell.reset.is_some() {
+        room(&mut operands, scalar, states.clone());
+    }
+    for (number, result) in results.into_iter().enumerate() {
+        match result {
+            Some(place) => operands.write(place)?,
+            None if number == 0 => {
+                room(&mut operands, scalar, &states * &Dim::from(2));
+            }
+            None => {}
+        }
+    }
+    let cores = i64::from(site.target.cores);
+    let parts = rows.minimum(&Dim::from((cores / layer.blocks()).max(1)));
+    let sizes = [("steps", steps.clone()), ("batch", batch.clone()), ("parts", parts)];
+    let dims: BTreeMap<String, Dim> =
+        sizes.into_iter().map(|(name, dim)| (name.to_owned(), dim)).collect();
+    let launch = site.launch(layer.kernel()?, &dims, operands.pointers);
+    Ok(Launch { scratch, ..launch })
+}
+
+/// The layer with rows for a batch, if blocks enough can be resident together.
+fn fitting(site: &Site<'_>, layer: Recurrent, batch: &Dim) -> Result<Recurrent, Refusal> {
+    let cores = i64::from(site.target.cores);
+    let shared = i64::try_from(site.target.shared_memory_per_block).unwrap_or(i64::MAX);
+    let single = layer.scalar == Scalar::F32;
+    let (most, depth) = if single { (16, 32) } else { (32, 64) };
+    let rows = match batch.known() {
+        Some(batch) if batch <= most / 2 => most / 2,
+        Some(batch) if batch >= 128 && !single => 128,
+        _ => most,
+    };
+    let wanted = [rows, most].into_iter().map(|rows| Recurrent { rows, depth, ..layer.clone() });
+    let mut found = wanted.filter_map(|layer| layer.fitting(cores, shared));
+    found.next().ok_or(Refusal::Layout("more units than blocks that are resident together take"))
+}
+
+/// What a unit computes.
+fn cell(attrs: &RnnAttrs) -> Result<Cell, Refusal> {
+    let directions = if attrs.direction == RnnDirection::Bidirectional { 2 } else { 1 };
+    let (own, other) = attrs.activations.split_at(attrs.activations.len() / directions);
+    if directions == 2 && own != other {
+        return Err(Refusal::Operation("directions with activations of their own"));
+    }
+    let of = own.iter().map(|&op| unary(op, Function::identity()));
+    let of = of.collect::<Result<Vec<_>, _>>()?;
+    match (attrs.cell, &of[..]) {
+        (RnnCell::Lstm { input_forget }, [f, g, h]) => Ok(Cell::lstm(f, g, h, input_forget)),
+        (RnnCell::Gru { linear_before_reset: true }, [f, g]) => Ok(Cell::gru(f, g)),
+        (RnnCell::Gru { linear_before_reset: false }, [f, g]) => Ok(Cell::gru_reset_first(f, g)),
+        (RnnCell::Plain, [f]) => Ok(Cell::plain(f)),
+        _ => Err(Refusal::Operation("a layer that lacks an activation")),
+    }
+}
+
+/// A layer's operands, in the order of the kernel's parameters.
+struct Operands<'a> {
+    site: &'a Site<'a>,
+    node: &'a Node,
+    pointers: Vec<Pointer>,
+    /// Whether all begin at multiples of what an instruction moves at most.
+    aligned: bool,
+}
+
+impl Operands<'_> {
+    fn has(&self, place: usize) -> bool {
+        self.node.inputs().get(place).is_some_and(Option::is_some)
+    }
+
+    fn read(&mut self, place: usize) -> Result<(Scalar, Vec<Dim>), Refusal> {
+        let value = self.node.inputs().get(place).copied().flatten();
+        let operand = value.and_then(|value| self.site.input(value));
+        self.push(operand.ok_or(Refusal::Operation("a layer of what it makes itself"))?)
+    }
+
+    fn write(&mut self, number: usize) -> Result<(), Refusal> {
+        self.push(StepOperand::Output(number)).map(drop)
+    }
+
+    fn push(&mut self, operand: StepOperand) -> Result<(Scalar, Vec<Dim>), Refusal> {
+        let (scalar, view) = self.site.operand(operand)?;
+        if !view.is_contiguous() {
+            return Err(Refusal::Layout("operands of a layer that are not packed"));
+        }
+        self.aligned &= view.offset.exact_div(&Dim::from(WIDTH / scalar.bytes())).is_some();
+        self.pointers.push(Pointer { operand, offset: view.offset.clone() });
+        Ok((scalar, view.shape()))
+    }
+}
