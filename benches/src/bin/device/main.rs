@@ -1,10 +1,10 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [atoms] [products] [speed] [attention] [convolutions] [models]    without any: all of them
+//! device [atoms] [products] [speed] [attention] [convolutions] [recurrent] [models]
 //! ```
 //!
-//! Every row prints lines of JSON on stdout, one a case, and what is wrong on stderr. The exit
+//! Without rows, all of them run. Every row prints lines of JSON on stdout, one a case, and what is wrong on stderr. The exit
 //! code is 0 if all that ran is right, 4 if something is not, and 6 without a GPU.
 
 mod atoms;
@@ -13,6 +13,7 @@ mod convolutions;
 mod data;
 mod models;
 mod products;
+mod recurrent;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ const ROWS: &[Row] = &[
     ("speed", |device| products::speed(device)),
     ("attention", |device| attention::check(device)),
     ("convolutions", |device| convolutions::check(device)),
+    ("recurrent", |device| recurrent::check(device)),
     ("models", models::check),
 ];
 
