@@ -240,6 +240,7 @@ fn recurrent_layers() -> Vec<(&'static str, Recurrent)> {
         ("single", single.clone()),
         ("single_moves", Recurrent { edges: Edges::Moves, inputs: 7, hidden: 9, ..single }),
         ("gru", Recurrent { cell: Cell::gru(&f, &g), scalar: Scalar::Bf16, ..bare.clone() }),
+        ("gru_reset_first", Recurrent { cell: Cell::gru_reset_first(&f, &g), ..bare.clone() }),
         ("plain", Recurrent { cell: Cell::plain(&g), units: 16, ..bare }),
     ]
 }

@@ -3,7 +3,7 @@
 
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
-use graphene_ir::function::Function;
+use graphene_ir::function::{Function, Step};
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::{Inputs, Outcome};
 use graphene_ir::template::product::Edges;
@@ -167,15 +167,9 @@ fn advance(layer: &Recurrent, sums: &[Near], own: Near) -> (Near, Near) {
     let less = |x: Near| one.plus(Near { value: -x.value, ..x });
     match layer.cell.own {
         Own::Cell => {
-            let [i, o, f] = [0, 1, 2].map(|gate| sigmoid(sums[gate]));
-            let coupled = layer.cell.function.inputs() == 5
-                && !layer
-                    .cell
-                    .function
-                    .steps()
-                    .iter()
-                    .any(|step| *step == graphene_ir::function::Step::Input(2));
-            let f = if coupled { less(i) } else { f };
+            let [i, o] = [0, 1].map(|gate| sigmoid(sums[gate]));
+            let forgets = layer.cell.function.steps().contains(&Step::Input(2));
+            let f = if forgets { sigmoid(sums[2]) } else { less(i) };
             let c = f.times(own).plus(i.times(tanh(sums[3])));
             (o.times(tanh(c)), c)
         }
