@@ -12,6 +12,6 @@ mod softmax;
 pub mod together;
 
 pub use grid::GridBarrier;
-pub use multistage::{Ahead, multistage};
+pub use multistage::{Ahead, Fetch, multistage, multistage_through_registers};
 pub use pipeline::{Pipeline, consume, give_back, produce, take};
 pub use softmax::{Softmax, Units};

@@ -30,6 +30,40 @@ pub fn multistage(
     ahead.steps(k, steps, fetch, work)
 }
 
+/// What is done for a step's stage.
+pub type Fetch<'a> = dyn Fn(&mut Builder, &Expr, &Var) -> Result<()> + 'a;
+
+/// As [`multistage`], where something comes through registers: `fetch` begins to load it, and `settle`
+/// brings it to its stage, after the work on another step.
+///
+/// # Errors
+/// Those of the builder and of the functions.
+pub fn multistage_through_registers(
+    k: &mut Builder,
+    stages: i64,
+    steps: &Expr,
+    block: ThreadsId,
+    [fetch, settle]: [&Fetch<'_>; 2],
+    work: impl FnOnce(&mut Builder, &Var, &Var) -> Result<()>,
+) -> Result<()> {
+    let ahead = Ahead::new(k, stages, block)?;
+    let filling = ahead.filling.stage();
+    for step in (0..stages - 1).map(Expr::from) {
+        fetch(k, &step, &filling)?;
+        settle(k, &step, &filling)?;
+        ahead.close(k)?;
+    }
+    k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
+        ahead.meet(k)?;
+        let next = Expr::from(step) + (stages - 1);
+        fetch(k, &next, &filling)?;
+        work(k, step, &ahead.using.stage())?;
+        settle(k, &next, &filling)?;
+        ahead.close(k)?;
+        k.advance(&ahead.using)
+    })
+}
+
 /// Stages that are filled so many steps ahead, by one loop after the other.
 pub struct Ahead {
     stages: i64,
@@ -60,8 +94,19 @@ impl Ahead {
         fetch: impl FnOnce(&mut Builder, &Var) -> Result<()>,
     ) -> Result<()> {
         fetch(k, &self.filling.stage())?;
+        self.close(k)
+    }
+
+    /// All copies of a step have begun.
+    fn close(&self, k: &mut Builder) -> Result<()> {
         k.spec(Kind::Commit(Group::Copy), (), (), self.one)?;
         k.advance(&self.filling)
+    }
+
+    /// The next step's copies are there, and the stage before it is free.
+    fn meet(&self, k: &mut Builder) -> Result<()> {
+        k.spec(Kind::WaitGroup(Group::Copy, self.stages - 2, false), (), (), self.one)?;
+        k.spec(Kind::Sync, (), (), self.block)
     }
 
     /// Goes through `steps` more steps; `fetch` is given the number of the step that is ahead,
@@ -77,8 +122,7 @@ impl Ahead {
         work: impl FnOnce(&mut Builder, &Var, &Var) -> Result<()>,
     ) -> Result<()> {
         k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
-            k.spec(Kind::WaitGroup(Group::Copy, self.stages - 2, false), (), (), self.one)?;
-            k.spec(Kind::Sync, (), (), self.block)?;
+            self.meet(k)?;
             let ahead = Expr::from(step) + (self.stages - 1);
             self.fetch(k, |k, stage| fetch(k, &ahead, stage))?;
             work(k, step, &self.using.stage())?;

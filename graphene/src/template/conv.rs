@@ -30,7 +30,7 @@ use crate::choose::in_registers;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Kernel, TensorId};
-use crate::schedule::multistage;
+use crate::schedule::multistage_through_registers;
 use crate::tensor::{Scalar, Shape};
 
 /// `y[i,o,p] = f(Σ w[o,c,q]·x[i,c,p·stride + q·dilation - pad])`: what is computed, however a template
@@ -217,24 +217,38 @@ impl Conv {
         let shared =
             [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
         let acc = units.clear(&mut k)?;
-        let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
-            let from = k.index(weights, "tile", [&group, &place.m, step])?;
-            let to = k.index(shared[0], "stage", [stage])?;
-            a.fill(k, from, to, movers)?;
-            let to = k.index(shared[1], "stage", [stage])?;
-            gather.fill(k, step, to)
+        let count = (depth + self.depth - 1) / self.depth;
+        let within = |k: &mut Builder, step: &Expr, body: &dyn Fn(&mut Builder, &Expr) -> Done| {
+            match step.constant() {
+                Some(step) if step >= count => Ok(()),
+                Some(_) => body(k, step),
+                None => k.if_(Cond::less(step, count), |k| {
+                    // It is no other step: that its number is bounded, bounds channels.
+                    let step = k.let_("step", step.clone().min(Expr::from(count - 1)))?;
+                    body(k, &step.into())
+                }),
+            }
         };
-        let steps = Expr::from((depth + self.depth - 1) / self.depth);
-        multistage(
+        let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
+            within(k, step, &|k, step| {
+                let from = k.index(weights, "tile", [&group, &place.m, step])?;
+                let to = k.index(shared[0], "stage", [stage])?;
+                a.fill(k, from, to, movers)?;
+                gather.fetch(k, step, shared[1], stage)
+            })
+        };
+        let settle = |k: &mut Builder, step: &Expr, stage: &Var| {
+            if !gather.holds() {
+                return Ok(());
+            }
+            within(k, step, &|k, _| gather.settle(k, shared[1], stage))
+        };
+        multistage_through_registers(
             &mut k,
             self.stages,
-            &steps,
+            &Expr::from(count),
             block,
-            |k, step, stage| match step.constant() {
-                Some(_) if step.reaches(&steps) => Ok(()),
-                Some(_) => fetch(k, step, stage),
-                None => k.if_(Cond::less(step, &steps), |k| fetch(k, step, stage)),
-            },
+            [&fetch, &settle],
             |k, _, stage| {
                 let [a, b] = shared;
                 let [a, b] = [k.index(a, "a", [stage])?, k.index(b, "b", [stage])?];
@@ -315,6 +329,8 @@ impl Conv {
         self.convolution.scalar.bytes()
     }
 }
+
+type Done = Result<()>;
 
 /// Who multiplies, and where they stand.
 enum Units {

@@ -1,12 +1,15 @@
-//! Mutants of the templates that compute on elements and rows: every one is told from the kernel, by
+//! Mutants of the templates that compute on elements and rows, and of convolutions: every one is told from the kernel, by
 //! the verifier, by the simulator, or by its results; or it is known to be none.
 
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::{Options, simulate};
 use graphene_ir::template::access::{Access, Stride};
+use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
+use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::gather::embedding;
 use graphene_ir::template::pointwise::Pointwise;
+use graphene_ir::template::product::Edges;
 use graphene_ir::template::reduce::Reduce;
 use graphene_ir::template::rows::{Norm, Rows};
 use graphene_ir::template::transpose::Transpose;
@@ -96,6 +99,59 @@ fn subjects() -> Vec<Subject> {
     ]
 }
 
+/// Convolutions of more steps than there are stages, the last of them partial, and of partial tiles.
+fn convolutions() -> Vec<Subject> {
+    let images = |images, [a, b]: [i64; 2], [c, d]: [i64; 2]| {
+        vec![("images", images), ("out0", a), ("out1", b), ("in0", c), ("in1", d)]
+    };
+    let bias = Epilogue::new(Function::sum(), [Span::Column]);
+    let convolution = Convolution { channels: [16, 40], epilogue: bias, ..Convolution::default() };
+    let [tile, pixels] = [[32, 32], [5, 7]];
+    let halves = Conv {
+        pixels: Edges::Moves,
+        convolution,
+        tile,
+        depth: 32,
+        warps: 2,
+        stages: 3,
+        raster: 1,
+        ..Conv::default()
+    };
+    let of = |change: &dyn Fn(&mut Convolution)| {
+        let mut convolution = halves.convolution.clone();
+        change(&mut convolution);
+        Conv { convolution, ..halves.clone() }
+    };
+    let single = of(&|c| (c.scalar, c.channels, c.group) = (Scalar::F32, [12, 80], 2));
+    let by = By::Threads([4, 4]);
+    let single = Conv { weights: Edges::Moves, by, depth: 16, ..single };
+    let point = Axis { window: 1, stride: 1, dilation: 1, pad: 0 };
+    let flat = of(&|c| (c.axes, c.channels) = (vec![point; 2], [136, 40]));
+    let slide = |fold, channels: [i64; 2], group, axis: Axis| {
+        let axes = vec![axis; 2];
+        let scalar = Scalar::F32;
+        let epilogue = Epilogue::default();
+        let convolution =
+            Convolution { scalar, channels, group, axes, epilogue, ..halves.convolution.clone() };
+        let threads = 64;
+        Sliding { convolution, fold, threads, ..Sliding::default() }.kernel().unwrap()
+    };
+    let apart = Axis { window: 3, stride: 2, dilation: 1, pad: 1 };
+    vec![
+        ("conv", halves.kernel().unwrap(), images(2, pixels, pixels)),
+        ("conv of singles", single.kernel().unwrap(), images(2, pixels, pixels)),
+        (
+            "flat conv",
+            Conv { pixels: Edges::Bulk, ..flat }.kernel().unwrap(),
+            images(3, [4, 4], [4, 4])[..3].to_vec(),
+        ),
+        ("depthwise", slide(Fold::Products, [3, 6], 3, apart), images(2, [4, 3], [7, 5])),
+        ("transposed", slide(Fold::Transposed, [4, 2], 2, apart), images(1, [7, 5], [4, 3])),
+        ("largest", slide(Fold::Max, [2, 2], 2, apart), images(2, [4, 3], [7, 5])),
+        ("mean", slide(Fold::Mean, [2, 2], 2, apart), images(2, [4, 3], [7, 5])),
+    ]
+}
+
 /// What is replaced in a line of the text, besides the changes of statements.
 const REPLACED: &[(&str, &str)] = &[
     ("Shfl<16>", "Shfl<8>"),
@@ -149,6 +205,28 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
         "It is the index of rows that there are not, of which nothing is stored.",
     ),
     (
+        "",
+        "one less pending: WaitGroup<copy, 1>",
+        "It waits for one group more: every order of events is one that there was before.",
+    ),
+    (
+        "conv",
+        "Init<0> to Init<1> in %raw",
+        "It is the bias of channels that there are not, of which nothing is stored.",
+    ),
+    ("conv of singles", "Init<0> to Init<1> in %raw", "Likewise."),
+    ("flat conv", "Init<0> to Init<1> in %raw", "Likewise."),
+    (
+        "conv of singles",
+        "swizzle: %sX",
+        "Lanes read neighbours in one row, which are in banks of their own with it and without.",
+    ),
+    (
+        "",
+        "remove predicate: if(@k + 2 <",
+        "The last step is brought once more, to a stage that nobody reads again.",
+    ),
+    (
         "pointwise",
         "/32 to /16 in for(@tile",
         "There are more steps: those beyond the items find nothing inside.",
@@ -169,7 +247,7 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
 #[test]
 fn mutants_are_told_from_their_kernels() {
     let (mut all, mut silent) = (0, Vec::new());
-    for (name, kernel, symbols) in subjects() {
+    for (name, kernel, symbols) in subjects().into_iter().chain(convolutions()) {
         let given = inputs(&kernel, &symbols, |param, i| {
             let param = kernel.params[param];
             match kernel.tensor_name(param) {

@@ -7,12 +7,13 @@ use super::operands::Sizes;
 use super::{Conv, Convolution};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
-use crate::index::{Cond, Expr};
+use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Kind, Number, Operand, TensorId, Test};
-use crate::schedule::pointwise::{WIDTH, copy, vector};
+use crate::schedule::pointwise::{WIDTH, copy};
 use crate::template::access::product;
+use crate::template::product::leaf;
 use crate::template::stage::{Movers, Side};
-use crate::tensor::Tile;
+use crate::tensor::{Memory, Tile, View};
 
 /// A thread's part of each tile.
 pub(super) struct Gather<'a> {
@@ -32,6 +33,8 @@ pub(super) struct Gather<'a> {
     /// The first row that the thread moves, and how many rows all threads move at once.
     row: Expr,
     rows: i64,
+    /// What no copy brings, as it is too narrow: `[own rows of a tile].[run]`.
+    words: Option<TensorId>,
 }
 
 /// A pixel of a result, or a run of them.
@@ -69,6 +72,13 @@ impl Gather<'_> {
             let number = if flat { first.clone() } else { first.clone() * run + pixel };
             places.push(Place::of(k, &number, &out)?);
         }
+        let rows = movers.threads / row;
+        let mut words = None;
+        if !flat && run > 1 {
+            let own = leaf((side.depth + rows - 1) / rows, run);
+            let view = View::levels_of(&[vec![own], vec![leaf(run, 1)]]);
+            words = Some(k.allocate("words", view, side.scalar, Memory::Registers, None)?);
+        }
         Ok(Gather {
             convolution: &conv.convolution,
             side,
@@ -80,54 +90,109 @@ impl Gather<'_> {
             places,
             own,
             row: thread.div(&Expr::from(row)),
-            rows: movers.threads / row,
+            rows,
+            words,
         })
     }
 
-    /// Fills a stage for a step along K; zeros where there is nothing.
-    pub(super) fn fill(&self, k: &mut Builder, step: &Expr, stage: TensorId) -> Result<()> {
-        let depth = self.side.depth;
-        let to = k.tile(stage, "to_runs", &self.side.pieces(self.run))?;
-        let count = (depth + self.rows - 1) / self.rows;
-        k.for_("e", 0..count, 1, count <= 16, |k, e| {
-            let row = Expr::from(e) * self.rows + &self.row;
-            let body = |k: &mut Builder| {
-                let to = k.index(to, "to", [row.clone(), self.own.clone()])?;
-                let to = k.reshape(to, "to", 0, &[&[(self.run, 1)]])?;
-                self.bring(k, step.clone() * depth + &row, to)
-            };
-            if depth % self.rows == 0 {
-                body(k)
-            } else {
-                k.if_(Cond::less(row.clone(), depth), body)
+    /// Whether something comes through registers, to be settled.
+    pub(super) fn holds(&self) -> bool {
+        self.words.is_some()
+    }
+
+    /// Begins to bring a step along K to its stage; zeros where there is nothing.
+    pub(super) fn fetch(
+        &self,
+        k: &mut Builder,
+        step: &Expr,
+        stages: TensorId,
+        stage: &Var,
+    ) -> Result<()> {
+        let to = if self.holds() { None } else { Some(self.runs(k, stages, stage)?) };
+        self.each_row(k, |k, e, row| {
+            let from = step.clone() * self.side.depth + row;
+            match (self.words, to) {
+                (Some(words), _) => {
+                    let words = k.index(words, "word", [e])?;
+                    self.load(k, words, &from)
+                }
+                (None, Some(to)) => {
+                    let to = self.run_of(k, to, row)?;
+                    self.bring(k, to, &from)
+                }
+                (None, None) => Ok(()),
             }
         })
     }
 
-    /// Brings the own run of a row.
-    fn bring(&self, k: &mut Builder, row: Expr, to: TensorId) -> Result<()> {
-        let one = self.movers.one;
-        if self.flat {
-            let tiles = [1, 1, 1, self.run].map(Tile::of);
-            let runs = k.tile(self.x, "from_runs", &tiles)?;
-            let from = k.index(runs, "from", self.seen(&self.places[0], &row))?;
-            let from = k.reshape(from, "from", 0, &[&[(self.run, 1)]])?;
+    /// Stores what came through registers.
+    pub(super) fn settle(&self, k: &mut Builder, stages: TensorId, stage: &Var) -> Result<()> {
+        let Some(words) = self.words else { return Ok(()) };
+        let to = self.runs(k, stages, stage)?;
+        self.each_row(k, |k, e, row| {
+            let to = self.run_of(k, to, row)?;
+            let words = k.index(words, "word", [e])?;
+            copy(k, to, words, self.run, true, self.movers.one)
+        })
+    }
+
+    /// Goes through the rows of a tile of which the thread moves a run.
+    fn each_row(
+        &self,
+        k: &mut Builder,
+        body: impl Fn(&mut Builder, &Expr, &Expr) -> Result<()>,
+    ) -> Result<()> {
+        let depth = self.side.depth;
+        let count = (depth + self.rows - 1) / self.rows;
+        // Registers have numbers that the compiler knows.
+        let unroll = count <= 16 || self.holds();
+        k.for_("e", 0..count, 1, unroll, |k, e| {
+            let e = Expr::from(e);
+            let row = e.clone() * self.rows + &self.row;
+            if depth % self.rows == 0 {
+                body(k, &e, &row)
+            } else {
+                k.if_(Cond::less(row.clone(), depth), |k| body(k, &e, &row))
+            }
+        })
+    }
+
+    /// A stage in runs.
+    fn runs(&self, k: &mut Builder, stages: TensorId, stage: &Var) -> Result<TensorId> {
+        let to = k.index(stages, "stage", [stage])?;
+        k.tile(to, "to_runs", &self.side.pieces(self.run))
+    }
+
+    /// The own run of a row.
+    fn run_of(&self, k: &mut Builder, runs: TensorId, row: &Expr) -> Result<TensorId> {
+        let to = k.index(runs, "to", [row, &self.own])?;
+        k.reshape(to, "to", 0, &[&[(self.run, 1)]])
+    }
+
+    /// Copies the own run of a row.
+    fn bring(&self, k: &mut Builder, to: TensorId, row: &Expr) -> Result<()> {
+        let (one, seen) = (self.movers.one, self.seen(&self.places[0], row));
+        if !self.flat {
+            let (to, from) = (Operand::at(to, [0]), Operand::at(self.x, seen));
             return k.add(Header::new(Kind::Move, to, from, one).async_());
         }
-        let from = self.places.iter().map(|place| Operand::at(self.x, self.seen(place, &row)));
-        let from: Vec<Operand> = from.collect();
-        if let [from] = &from[..] {
-            return k
-                .add(Header::new(Kind::Move, Operand::at(to, [0]), from.clone(), one).async_());
-        }
-        // No copy is as narrow as these elements: they go through registers.
-        let words = vector(k, "words", self.run, self.side.scalar)?;
-        for (i, from) in from.into_iter().enumerate() {
-            let word = Operand::at(words, [i as i64]);
+        let tiles = [1, 1, 1, self.run].map(Tile::of);
+        let runs = k.tile(self.x, "from_runs", &tiles)?;
+        let from = k.index(runs, "from", seen)?;
+        let from = k.reshape(from, "from", 0, &[&[(self.run, 1)]])?;
+        k.add(Header::new(Kind::Move, to, from, one).async_())
+    }
+
+    /// Loads the own run of a row, element by element.
+    fn load(&self, k: &mut Builder, words: TensorId, row: &Expr) -> Result<()> {
+        let one = self.movers.one;
+        for (i, place) in (0..).zip(&self.places) {
+            let word = Operand::at(words, [i]);
+            let from = Operand::at(self.x, self.seen(place, row));
             k.spec(Kind::Init(Number(0.0)), word.clone(), (), one)?;
             k.if_(Test::Inside(from.clone()), |k| k.spec(Kind::Move, word, from, one))?;
         }
-        copy(k, to, words, self.run, true, one)
+        Ok(())
     }
 
     /// The coordinates in x of what a pixel sees in a row: of the row's element of the window, in its
