@@ -245,10 +245,10 @@ fn check_random(device: &Device, i: usize, random: &mut Random) -> Result<usize,
         pad: random.within(0, 2) as i64,
     };
     let single = Axis { window: 1, stride: 1, dilation: 1, pad: 0 };
-    let axes = (0..rank).map(|_| if i % 5 == 0 { single } else { axis(random) }).collect();
+    let axes = (0..rank).map(|_| if i.is_multiple_of(5) { single } else { axis(random) }).collect();
     let group = [1, 1, 2, 3][random.within(0, 3)];
     let convolution = Convolution {
-        scalar: if i % 2 == 0 { Scalar::F16 } else { Scalar::Bf16 },
+        scalar: if i.is_multiple_of(2) { Scalar::F16 } else { Scalar::Bf16 },
         channels: [(); 2].map(|()| group * random.within(1, 80) as i64),
         group,
         axes,

@@ -20,8 +20,8 @@ use crate::tensor::{Scalar, Shape};
 pub enum Fold {
     /// They are multiplied by weights, and added over all channels of a group.
     Products,
-    /// Likewise, by the transpose of a convolution: `stride` is from image to image that is read, and
-    /// weights are `[channels, output channels/group, …]`.
+    /// Likewise, by the transpose of a convolution: strides, dilations and pads are of the result, and
+    /// weights `[channels, output channels/group, …]`.
     Transposed,
     /// The largest; NaN if one is. What lies outside of the image does not take part.
     Max,
