@@ -289,6 +289,16 @@ fn rows() -> Vec<(Conv, Sizes, u64)> {
             ),
         ]);
     }
+    // AKG's example, whose images are 32 of 28×28; the same kernels take these.
+    let akg = of(Conv::default(), |c| {
+        (c.channels, c.axes) = ([64, 128], vec![window(5, 1, 1, 2); 2]);
+    });
+    let single = of(akg.clone(), |c| c.scalar = Scalar::F32);
+    let by = By::Threads([8, 8]);
+    rows.extend([
+        (Conv { by, warps: 8, depth: 16, stages: 3, ..single }, sizes(1, &[4, 8]), 0),
+        (akg, sizes(2, &[4, 8]), 0),
+    ]);
     rows.extend([
         (of(halves(), |c| c.scalar = Scalar::Bf16), sizes(2, &[5, 7]), 1),
         (Conv { tile: [64, 64], warps: 4, stages: 2, raster: 1, ..halves() }, sizes(2, &[9, 9]), 1),
