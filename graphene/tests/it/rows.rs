@@ -89,7 +89,7 @@ fn rows() -> Vec<Row> {
         Function::identity().unary(Unary::Gelu),
     ]);
     let more = vec![Access::packed(F32, 2), Access::packed(Scalar::Bf16, 2)];
-    all.push((Rows { epilogue: several, more, ..small() }, [3, 144], &[]));
+    all.push((Rows { epilogue: several, more, columns: Some(144), ..small() }, [3, 144], &[]));
     let strided = || Access::rows(F16, 2);
     // Rows apart; a mask of each row; constant columns allow any strides.
     all.push((
