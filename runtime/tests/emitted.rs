@@ -69,8 +69,10 @@ fn trials() -> Vec<Trial> {
     let epilogue = Epilogue::layer(true, Some(Unary::Gelu), true);
     products(&mut trials, "layer", &Product { epilogue, ..Product::default() });
     products(&mut trials, "two", &Product { terms: 2, batched: true, ..Product::default() });
-    for (name, mlp) in layers() {
-        add(&mut trials, &name, later, Arc::new(move || mlp.kernel()));
+    for arch in [Arch::Sm80, Arch::Sm86, Arch::Sm90a] {
+        for (name, mlp) in layers(arch) {
+            add(&mut trials, &name, |other| other == arch, Arc::new(move || mlp.kernel()));
+        }
     }
     for (name, folds) in folds() {
         add(&mut trials, name, later, Arc::new(move || folds.kernel()));
@@ -102,16 +104,16 @@ fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Chains of layers, as blocks of shared memory have room for them on Ampere.
-fn layers() -> Vec<(String, Mlp)> {
+/// Chains of layers, as blocks of an architecture have room for them.
+fn layers(arch: Arch) -> Vec<(String, Mlp)> {
     let mut all = Vec::new();
     for (scalar, name) in
         [(Scalar::F16, "mlp"), (Scalar::Bf16, "mlp_bf16"), (Scalar::F32, "mlp_f32")]
     {
         for (transposed, side) in [(false, 'n'), (true, 't')] {
             let layer = |width| Layer { width, transposed, ..Layer::default() };
-            let plain = |mlp: Mlp, rows| Mlp { scalar, ..mlp }.fitting(rows, 163 << 10);
-            for (width, rows) in [(128, 128), (128, 64), (256, 64), (512, 64), (512, 32)] {
+            let plain = |mlp: Mlp, rows| Mlp { scalar, ..mlp }.fitting(rows, arch.shared_memory());
+            for (width, rows) in [(128, 128), (128, 64), (256, 64), (512, 32)] {
                 let mlp = plain(Mlp::alike(4, layer(width)), rows);
                 all.push((format!("{name}_{side}_{width}x{rows}"), mlp));
             }

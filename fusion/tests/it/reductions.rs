@@ -1,6 +1,10 @@
 //! Kernels of reductions, and of other functions of rows.
 
-use crate::kernels::check_text;
+use crate::fixtures;
+use crate::kernels::{TARGETS, check_text};
+use graphene_fusion::groups::{Executor, Family};
+use graphene_fusion::kernels::launches;
+use graphene_ir::target::Target;
 
 /// Checks the reduction of an input of this shape over these axes, to a result of this shape.
 fn check_reduce(op: &str, dtype: &str, shape: &str, axes: &str, keep: bool, result: &str) {
@@ -91,5 +95,24 @@ fn softmax_is_along_any_axis() {
         "#
             .replace("Softmax", log),
         );
+    }
+}
+
+#[test]
+fn rows_of_models_have_kernels() {
+    let names = ["bert-tiny", "bert-tiny-dynamo", "bert-tiny-opset13", "bert-tiny-sdpa"];
+    let others = ["distilroberta-tiny", "fmha", "layernorm-17", "layernorm-decomposed", "lstm"];
+    for fixture in names.into_iter().chain(others) {
+        for name in TARGETS {
+            let planned = fixtures::planned(fixture, name);
+            let target: Target = name.parse().unwrap();
+            let of_rows = [Family::Mlp, Family::Normalization, Family::Reduction, Family::Gather];
+            for step in planned.program.steps() {
+                if step.executor == Executor::Template && of_rows.contains(&step.family) {
+                    let refusal = launches(&planned.program, step, &target).err();
+                    assert_eq!(refusal, None, "{fixture} on {name}: {}", step.name);
+                }
+            }
+        }
     }
 }

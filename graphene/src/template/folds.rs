@@ -201,11 +201,17 @@ fn used(function: &Function) -> impl Iterator<Item = usize> {
 impl Context<'_> {
     fn all(&self, k: &mut Builder) -> Result<()> {
         let one = self.teams.one;
-        let count = number(k, "count", Scalar::F32)?;
-        k.spec(Kind::Index(self.columns.clone()), count, (), one)?;
+        let mut count = None;
+        if self.template.totals.iter().any(|total| used(&total.finish).any(|input| input == 1)) {
+            let number = number(k, "count", Scalar::F32)?;
+            k.spec(Kind::Index(self.columns.clone()), number, (), one)?;
+            count = Some(number);
+        }
         let mut totals = Vec::new();
         for total in &self.template.totals {
             let value = self.total(k, total, &totals)?;
+            // Where nothing counts columns, nothing reads their number.
+            let count = count.unwrap_or(value);
             let ins: Vec<TensorId> = [value, count].iter().chain(&totals).copied().collect();
             let finished = vector(k, "finished", 1, Scalar::F32)?;
             pointwise(k, &total.finish, &[finished], &ins, 1, one)?;

@@ -70,9 +70,9 @@ pub struct Layer {
 }
 
 /// Sums of a thread, at most, so that the compiler keeps them and their operands in registers.
-const SUMS: i64 = 128;
-/// Likewise where threads multiply, whose operands are many.
-const SUMS_OF_THREADS: i64 = 64;
+const SUMS: i64 = 64;
+/// Rows of the smallest block that is worth it: it reads its weights for so many.
+const LEAST_ROWS: i64 = 32;
 
 impl Default for Mlp {
     /// One layer.
@@ -147,11 +147,14 @@ impl Mlp {
     pub fn fitting(self, rows: i64, shared: i64) -> Result<Mlp> {
         let heights = std::iter::successors(Some(rows), |rows| Some(rows / 2));
         for rows in heights.take_while(|rows| *rows >= 16) {
-            for (depth, stages) in [(32, 4), (32, 3), (16, 4), (16, 3), (16, 2)] {
-                // Few sums leave registers for more blocks of a multiprocessor.
-                for (warps, most) in [(4, 64), (8, self.most())] {
+            // Threads that multiply would have too many operands of a deep stage at hand.
+            let deepest = if Sums::of_threads(self.scalar, self.tf32) { 16 } else { 32 };
+            let stages = [(32, 4), (32, 3), (16, 4), (16, 3), (16, 2)].into_iter();
+            for (depth, stages) in stages.filter(|stage| stage.0 <= deepest) {
+                // Few warps leave room for more blocks of a multiprocessor.
+                for warps in [4, 8] {
                     let own = Mlp { rows, depth, warps, stages, ..self.clone() };
-                    if own.sums() <= most.min(self.most()) && own.bytes() <= shared {
+                    if own.sums() <= SUMS && own.bytes() <= shared {
                         return Ok(own);
                     }
                 }
@@ -160,9 +163,8 @@ impl Mlp {
         Err(Error::Kernel(format!("no block has registers and memory for {self:?}")))
     }
 
-    /// The bytes of shared memory and of registers that the smallest block takes that is worth it: one
-    /// that reads its weights for 64 rows of halves, or 32 of single precision; and how many bytes its
-    /// registers may have. `widths` are those of `X` and of all layers; `transposed` says which
+    /// The bytes of shared memory and of sums that the smallest block takes that is worth it, and how
+    /// many bytes its sums may have. `widths` are those of `X` and of all layers; `transposed` says which
     /// layouts of weights there are: `[out,in]`, and `[in,out]`.
     pub fn least(scalar: Scalar, widths: &[i64], transposed: [bool; 2]) -> [i64; 3] {
         let layer = |transposed: bool| {
@@ -170,19 +172,18 @@ impl Mlp {
             Layer { width, transposed, ..Layer::default() }
         };
         let of = [false, true].into_iter().filter(|&is| transposed[usize::from(is)]);
-        let rows = if scalar == Scalar::F32 { 32 } else { 64 };
         let mlp = Mlp {
             scalar,
             width: widths.iter().copied().max().unwrap_or(1),
             layers: of.map(layer).collect(),
-            rows,
+            rows: LEAST_ROWS,
             depth: 16,
             warps: 8,
             stages: 2,
             ..Mlp::default()
         };
         let word = 4 * 32 * mlp.warps;
-        [mlp.bytes(), mlp.sums() * word, mlp.most() * word]
+        [mlp.bytes(), mlp.sums() * word, SUMS * word]
     }
 
     /// The kernel, with the symbol M, the number of rows, and maybe that of X's stride. It reads
@@ -286,15 +287,10 @@ impl Mlp {
             }
             from = *width;
         }
-        if self.sums() > self.most() {
+        if self.sums() > SUMS {
             return refuse("a thread has too many sums");
         }
         Ok(())
-    }
-
-    /// Sums that a thread may have.
-    fn most(&self) -> i64 {
-        if Sums::of_threads(self.scalar, self.tf32) { SUMS_OF_THREADS } else { SUMS }
     }
 
     /// Sums that a thread has.

@@ -13,6 +13,7 @@ mod error;
 mod expression;
 mod fireiron;
 mod fmha;
+mod folds;
 mod function;
 mod gather;
 mod gemm;

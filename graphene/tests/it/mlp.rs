@@ -262,7 +262,8 @@ fn blocks_are_found_that_fit() {
     let wide = |scalar, width| Mlp { scalar, ..of(width, vec![relu(width), relu(width)]) };
     for (scalar, width, rows, shared) in [
         (Scalar::F16, 128, 128, 163 << 10),
-        (Scalar::F16, 512, 64, 163 << 10),
+        (Scalar::F16, 256, 64, 163 << 10),
+        (Scalar::F16, 512, 32, 163 << 10),
         (Scalar::F32, 128, 128, 227 << 10),
         (Scalar::F32, 512, 32, 163 << 10),
     ] {

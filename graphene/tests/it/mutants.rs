@@ -12,6 +12,7 @@ use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::mlp::{Layer, Mlp};
 use graphene_ir::template::mma::Mma;
 use graphene_ir::template::product::{Edges, Product};
+use graphene_ir::tensor::Scalar;
 use graphene_ir::verify::verify;
 
 use crate::fmha::{Sizes, operands};
@@ -101,14 +102,6 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
         "role #block[",
         "The thread before is a consumer's; the role around leaves it out.",
     ),
-    ("mlp", "delete Init", "%raw", "There are biases for all columns: none is taken for 0."),
-    (
-        "mlp",
-        "remove predicate",
-        "if(0 < 2*@L)",
-        "There is a layer, and it has as many steps as are fetched ahead.",
-    ),
-    ("mlp", "remove predicate", "if(1 < 2*@L)", "Likewise."),
     (
         "",
         "one less pending",
@@ -174,6 +167,26 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
         "Only threads of the own block use the barriers, after they have met: no asynchronous \
          copy signals one, and there is no other block.",
     ),
+    ("alike", "delete Init", "%raw", "There are biases for all columns: none is taken for 0."),
+    ("alike", "remove predicate", "if(inside(%term", "Likewise."),
+    ("single", "delete Init", "%raw_2", "Likewise, of the last layer."),
+    ("single", "remove predicate", "if(inside(%term_2)", "Likewise."),
+    ("alike", "delete advance", "advance @filling #4", "No weights are left to be brought."),
+    ("single", "delete advance", "advance @filling #4", "Likewise."),
+    (
+        "single",
+        "drop body",
+        "@lane/8 >= 24)",
+        "Beyond a layer's columns sums and biases are 0, and so is their ReLU.",
+    ),
+    ("single", "delete Init", "%result[0]", "Likewise."),
+    (
+        "single",
+        "remove swizzle",
+        "%sW",
+        "The eight lanes whose accesses are of one phase read the same column.",
+    ),
+    ("single", "narrow swizzle", "%sW", "Likewise."),
 ];
 
 /// Changes that nothing but the result tells, and why; they count as missed.
@@ -183,10 +196,11 @@ const MISSED: &[(&str, &str, &str)] = &[
         "if(inside(%term",
         "What is left out is arithmetic; order, bounds and use of memory stay right.",
     ),
-    ("drop body", "if(@k%2 ==", "A layer goes on with the sums and the input of the one before."),
     ("remove predicate", "if(@k%2 ==", "A layer ends after some of its sums' terms."),
     ("delete Init", "%pair_5[", "A layer's sums begin with those of the layer before."),
     ("delete Init", "%pair_6[", "Likewise."),
+    ("remove predicate", "@lane/8 >= 24)", "Of a layer's result no column is left."),
+    ("delete advance", "advance @using #2", "All steps of the last layer use its first weights."),
 ];
 
 /// Likewise of attention.
@@ -411,10 +425,8 @@ fn subjects() -> Vec<Subject> {
         Subject::new(name, kernel.unwrap(), sizes)
     };
     let mma = Mma { tile: [32, 32], depth: 32, warps: 2, stages: 3, ..Mma::default() };
-    let layer = Layer { width: 32, ..Layer::default() };
-    let mlp = Mlp { rows: 32, depth: 16, warps: 2, stages: 3, ..Mlp::alike(3, layer) };
     // Four tiles, partial ones among them, with more steps than the ring has stages; and none.
-    vec![
+    let mut subjects = vec![
         gemm("one consumer", &small, &[[72, 72, 136], [72, 72, 0]]),
         gemm(
             "two consumers",
@@ -428,10 +440,24 @@ fn subjects() -> Vec<Subject> {
         ),
         gemm("epilogue", &Gemm { product, ..small.clone() }, &[[72, 72, 136], [72, 72, 0]]),
         staged("mma", mma.kernel(), &[[40, 40, 136], [40, 40, 0]]),
-        staged("mlp", mlp.kernel(), &[[40, 0, 0]]),
         example("mbarrier.arrive.cluster"),
         example("ld.shared::cluster"),
         example("st.shared::cluster"),
+    ];
+    subjects.extend(layers());
+    subjects
+}
+
+/// A loop of layers and a last one, and layers by threads of other widths than stages are deep.
+fn layers() -> Vec<Subject> {
+    let layer = |width| Layer { width, ..Layer::default() };
+    let small = |mlp: Mlp| Mlp { rows: 32, depth: 16, warps: 2, stages: 3, ..mlp };
+    let alike = small(Mlp::alike(3, layer(32)));
+    let layers = vec![layer(24), layer(32)];
+    let single = small(Mlp { scalar: Scalar::F32, width: 32, layers, ..Mlp::default() });
+    vec![
+        Subject::new("alike", alike.kernel().unwrap(), &[[40, 0, 0]]),
+        Subject::new("single", single.kernel().unwrap(), &[[40, 0, 0]]),
     ]
 }
 
