@@ -39,7 +39,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let pointers = || layers.iter().flat_map(|layer| &layer.pointers).chain([&input.pointer]);
     let begins = pointers().all(|pointer| aligned(&pointer.offset));
     let edges = if begins && aligned(&input.row) { Edges::Bulk } else { Edges::Moves };
-    let packed = input.row == Dim::from(input.width);
+    let packed = input.row == input.width;
     let mut dims = BTreeMap::from([("M".to_owned(), input.rows)]);
     if !packed {
         dims.insert("X_stride0".to_owned(), input.row);

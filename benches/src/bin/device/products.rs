@@ -307,9 +307,9 @@ fn check_layers(
     for layer in 0..LAYERS {
         let kernel = of(layer as i64 + 1).kernel().map_err(kernel_error)?;
         // All but the last layer are stacked, if there are several.
-        let parts = if layer == 0 { vec![0..1] } else { vec![0..layer, layer..layer + 1] };
+        let parts = [0..layer, layer..layer + 1].into_iter().filter(|part| !part.is_empty());
         let mut there = Vec::new();
-        for (number, part) in parts.into_iter().enumerate() {
+        for (number, part) in parts.enumerate() {
             let weights = upload(&w[part.start * width * width..part.end * width * width])?;
             there.push((numbered("W", number), weights));
             there.push((
