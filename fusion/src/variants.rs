@@ -4,6 +4,7 @@
 
 use crate::groups::Family;
 use graphene_frontend::dim::{Bindings, Dim, DimError};
+use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::Op;
 use graphene_ir::target::{Kind, Target};
@@ -35,12 +36,8 @@ pub struct Variant {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variants(Vec<Variant>);
 
-/// Rows that fill every core with tiles of this height.
-const WIDE_TILE: i64 = 128;
 /// Rows of a block of layers that give each core its weights once, where there are so many for each core.
 const ROWS_OF_LAYERS: [(&str, i64); 2] = [("wide", 96), ("narrow", 48)];
-/// Rows that one tile of a product by few rows takes.
-const NARROW_TILE: i64 = 64;
 /// Keys that attention holds at once.
 const KEYS: i64 = 128;
 
@@ -93,8 +90,8 @@ impl When {
 
 /// The variants of a step of this family, that computes this body, on a target.
 ///
-/// - Products on a GPU: `wide` tiles of 128 rows where those fill the cores, `narrow` ones of 64 for fewer rows, and
-///   `few` rows as dot products; a tile lies within one matrix where each has its own B.
+/// - Products on a GPU: the largest of three tiles (`tiles_of_product`) of which there are enough for most cores: `wide`,
+///   `narrow`, else `few` rows; a tile lies within one matrix where each has its own B.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
 /// - Attention on a GPU: `one block` of keys where they fit in one, else `online`.
@@ -103,13 +100,12 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
     match family {
         Family::MatMul => match rows_of_product(body) {
             Some(rows) => {
-                let wide = When::AtLeast(rows.clone(), wide_rows(target, body));
-                let narrow = When::AtLeast(rows, NARROW_TILE / 4);
-                let first = vec![
-                    Variant { name: "wide", when: wide },
-                    Variant { name: "narrow", when: narrow },
-                ];
-                Variants::ending(first, "few")
+                let [first @ .., (last, _)] = tiles_of_product(target, body);
+                let first = first.map(|(name, tile)| Variant {
+                    name,
+                    when: When::AtLeast(rows.clone(), rows_for(tile, target, body)),
+                });
+                Variants::ending(first.to_vec(), last)
             }
             None => Variants::any(),
         },
@@ -158,16 +154,42 @@ fn product(body: &Graph) -> Option<(&[Dim], bool)> {
     Some((&node.outputs()[0].shape, body.ty(b).rank() == 2))
 }
 
-/// The rows from which wide tiles fill the cores, and at least one such tile: columns and matrices, where their
-/// number is known, fill some already.
-fn wide_rows(target: &Target, body: &Graph) -> i64 {
-    let Some((shape, shared)) = product(body) else { return WIDE_TILE };
+/// The tiles that products are cut into, largest first: their variants' names, rows and columns.
+pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> [(&'static str, [i64; 2]); 3] {
+    let known = product(body).and_then(|(shape, _)| shape.last()?.known());
+    let single = body
+        .nodes()
+        .any(|(_, node)| node.op() == &Op::MatMul && node.outputs()[0].dtype == DType::F32);
+    let warpgroups = matches!(target.kind, Kind::Cuda { major: 9, accelerated: true, .. });
+    let [wide, narrow, few] = match (single, warpgroups) {
+        (true, _) => [[128, 128], [64, 64], [32, 64]],
+        (false, false) => [[128, 128], [64, 64], [16, 64]],
+        (false, true) => {
+            // What leaves least of the last tile idle. Tiles of 192 are nearly as fast as those of 256, and divide work
+            // better.
+            let idle = |width: i64| known.map_or(0, |n| (n + width - 1) / width * width - n);
+            let columns = match known {
+                Some(n) if n % 192 == 0 => 192,
+                _ => [256, 192, 128].into_iter().min_by_key(|&width| idle(width)).unwrap_or(256),
+            };
+            [[128, columns], [64, 128], [64, 64]]
+        }
+    };
+    [("wide", wide), ("narrow", narrow), ("few", few)]
+}
+
+/// The rows from which so large tiles are enough for three quarters of the cores: columns and matrices, where their number
+/// is known, make some already.
+fn rows_for([height, width]: [i64; 2], target: &Target, body: &Graph) -> i64 {
+    let Some((shape, shared)) = product(body) else { return height };
     let columns = shape.last().and_then(Dim::known);
-    let across = columns.map_or(1, |n| (n + WIDE_TILE - 1) / WIDE_TILE).max(1);
+    let across = columns.map_or(1, |n| (n + width - 1) / width).max(1);
     let matrices = shape[..shape.len() - 2].iter().filter_map(Dim::known).filter(|_| !shared);
     let beside = matrices.fold(across, |beside, n| beside.saturating_mul(n.max(1)));
-    let tiles = (i64::from(target.cores).saturating_add(beside - 1) / beside).max(1);
-    tiles * WIDE_TILE
+    let enough = i64::from(target.cores) * 3 / 4;
+    let tiles = (enough.saturating_add(beside - 1) / beside).max(1);
+    // The last of them may be partial.
+    (tiles - 1) * height + 1
 }
 
 fn keys_of_attention(body: &Graph) -> Option<Dim> {

@@ -3,6 +3,7 @@
 use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
+use crate::variants::tiles_of_product;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
@@ -10,7 +11,7 @@ use graphene_ir::arch::Arch;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
-use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::gemm::{Gemm, ROWS};
 use graphene_ir::template::mma::Mma;
 use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::simt::Simt;
@@ -98,31 +99,15 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         true => Edges::Bulk,
         false => Edges::Moves,
     };
+    let sized = tiles_of_product(site.target, body);
     let variants = site.step.variants.all().iter();
     let launches = variants.map(|variant| {
         let mut dims = dims.clone();
-        let kernel = kernel(site, &product, edges, Height::of(variant.name), &mut dims)?;
+        let tile = sized.iter().find(|(name, _)| *name == variant.name).unwrap_or(&sized[0]).1;
+        let kernel = kernel(site, &product, edges, tile, &mut dims)?;
         Ok(site.launch(kernel, &dims, operands.pointers.clone()))
     });
     launches.collect()
-}
-
-/// For how many rows a variant is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Height {
-    Wide,
-    Narrow,
-    Few,
-}
-
-impl Height {
-    fn of(variant: &str) -> Self {
-        match variant {
-            "narrow" => Self::Narrow,
-            "few" => Self::Few,
-            _ => Self::Wide,
-        }
-    }
 }
 
 /// The kernel of a variant, by tensor cores for halves, by single threads for single precision.
@@ -130,25 +115,22 @@ fn kernel(
     site: &Site<'_>,
     product: &Product,
     edges: Edges,
-    height: Height,
+    [rows, columns]: [i64; 2],
     dims: &mut BTreeMap<String, Dim>,
 ) -> Result<Kernel, Refusal> {
     let (product, arch) = (product.clone(), site.arch);
     let kernel = match (product.scalar, arch) {
         (Scalar::F32, _) => {
-            let (tile, thread, warps) = match height {
-                Height::Wide => ([128, 128], [8, 8], 8),
-                Height::Narrow => ([64, 64], [4, 4], 8),
-                Height::Few => ([32, 64], [4, 4], 4),
+            let (part, warps) = match rows {
+                128 => ([8, 8], 8),
+                64 => ([4, 4], 8),
+                _ => ([4, 4], 4),
             };
-            Simt { product, arch, edges, tile, thread, warps, ..Simt::default() }.kernel()
+            let tile = [rows, columns];
+            Simt { product, arch, edges, tile, thread: part, warps, ..Simt::default() }.kernel()
         }
         (_, Arch::Sm90a) => {
-            let (columns, consumers) = match height {
-                Height::Wide => (256, 2),
-                Height::Narrow => (128, 1),
-                Height::Few => (64, 1),
-            };
+            let consumers = rows / ROWS;
             let gemm = Gemm { product, edges, columns, consumers, ..Gemm::default() };
             let tiles = &tiles(&dims["M"], gemm.rows()) * &tiles(&dims["N"], columns);
             let cores = Dim::from(i64::from(site.target.cores));
@@ -157,11 +139,7 @@ fn kernel(
             gemm.kernel()
         }
         _ => {
-            let tile = match height {
-                Height::Wide => [128, 128],
-                Height::Narrow => [64, 64],
-                Height::Few => [16, 64],
-            };
+            let tile = [rows, columns];
             Mma { product, arch, edges, tile, ..Mma::default() }.kernel()
         }
     };

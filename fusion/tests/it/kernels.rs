@@ -81,7 +81,8 @@ fn shape(operand: &Operand, bindings: &Bindings) -> Vec<usize> {
 }
 
 /// Runs a launch in the simulator and compares each output with the reference: relative to the largest number that there
-/// is they may differ by 1e-5, and by a rounding to the output's type for each operation, as the reference rounds them.
+/// is they may differ by 1e-5, and by a rounding for each operation, to the coarsest type of any result, as the reference
+/// rounds them.
 pub(crate) fn check(
     name: &str,
     program: &Program,
@@ -151,11 +152,15 @@ pub(crate) fn check(
         let found = &outcome.buffers[launch.kernel.tensor_name(param)];
         let operand = &step.outputs[number];
         let offset = usize::try_from(pointer.offset.eval(bindings).unwrap()).unwrap();
-        let epsilon = match buffer(operand).dtype {
+        // The reference rounds what lies between, too, such as halves that become single precision.
+        let unit = |dtype: DType| match dtype {
             DType::F16 => 2.0_f64.powi(-10),
             DType::BF16 => 2.0_f64.powi(-7),
             _ => 2.0_f64.powi(-22),
         };
+        let made = step.body.nodes().filter(|(_, node)| !node.inputs().is_empty());
+        let between = made.flat_map(|(_, node)| node.outputs()).map(|ty| unit(ty.dtype));
+        let epsilon = between.fold(unit(buffer(operand).dtype), f64::max);
         for (at, expected) in places(operand, bindings).iter().zip(numbers(&expected[number])) {
             let found =
                 found[at - offset].unwrap_or_else(|| panic!("{name}: @{at} is not written"));

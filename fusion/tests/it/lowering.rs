@@ -57,7 +57,7 @@ fn packed_projections_are_read_in_place() {
           @6 = weight f32[1024] "wo"
           @7 = output 0 f32[32*b*s] "projected"
           step 0 MatMul "MatMul+Add (biased)"
-            variants wide if b*s >= 16896, narrow if b*s >= 16, else few
+            variants wide if b*s >= 12545, narrow if b*s >= 3137, else few
             reads  @0 [b:32*s, s:32, 32:1]
             reads  @2 [32:96, 96:1]
             reads  @3 [96:1]
@@ -70,7 +70,7 @@ fn packed_projections_are_read_in_place() {
             reads  @1 [b:s, 1:s, 1:s, s:1]
             writes @5 [b:32*s, 4:8, s:32, 8:1]
           step 2 MatMul "MatMul (projected)"
-            variants wide if b*s >= 16896, narrow if b*s >= 16, else few
+            variants wide if b*s >= 12545, narrow if b*s >= 6273, else few
             reads  @5 [b:32*s, s:32, 32:1]
             reads  @6 [32:32, 32:1]
             writes @7 [b:32*s, s:32, 32:1]
@@ -124,7 +124,8 @@ fn variants_are_chosen_by_sizes() {
         chosen.map(|variant| variant.name).collect()
     };
     assert_eq!(names(1, 1), ["few", "one block", "few"]);
-    assert_eq!(names(2, 128), ["narrow", "one block", "narrow"]);
+    assert_eq!(names(2, 128), ["few", "one block", "few"]);
+    assert_eq!(names(64, 128), ["narrow", "one block", "narrow"]);
     assert_eq!(names(512, 129), ["wide", "online", "wide"]);
     for step in program.steps() {
         let variants = step.variants.all();
@@ -144,7 +145,7 @@ fn variants_of_batched_products_go_by_the_rows_of_one_matrix() {
     "#;
     let program = program(text, &[], "sm_90a");
     let [step] = program.steps() else { panic!("{program}") };
-    for (q, expected) in [(1, "few"), (15, "few"), (16, "narrow"), (4096, "wide")] {
+    for (q, expected) in [(1, "few"), (512, "few"), (6400, "narrow"), (16384, "wide")] {
         let sizes = sizes(&[("b", 8), ("q", q), ("t", 512)]);
         let chosen = step.variants.choose(&sizes).unwrap();
         assert_eq!(step.variants.all()[chosen].name, expected, "{q}: {}", step.variants);

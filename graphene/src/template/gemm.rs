@@ -47,7 +47,7 @@ pub struct Gemm {
 const DEPTH: i64 = 64;
 
 /// Rows of a warpgroup's product.
-const ROWS: i64 = 64;
+pub const ROWS: i64 = 64;
 
 /// Columns of the tile through which C leaves: 128 bytes.
 const PANEL: i64 = 64;
