@@ -5,7 +5,7 @@
 use crate::groups::Family;
 use graphene_frontend::dim::{Bindings, Dim, DimError};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::Graph;
+use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::Op;
 use graphene_ir::target::{Kind, Target};
 use std::fmt;
@@ -101,11 +101,15 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
         Family::MatMul => match rows_of_product(body) {
             Some(rows) => {
                 let [first @ .., (last, _)] = tiles_of_product(target, body);
-                let first = first.map(|(name, tile)| Variant {
+                let cores = i64::from(target.cores);
+                // Several blocks share a core, unless each has warpgroups: the widest pay where there are many.
+                let many = if has_warpgroups(target, body) { cores * 3 / 4 } else { cores * 2 };
+                let first = first.into_iter().zip([many, cores * 3 / 4]);
+                let first = first.map(|((name, tile), enough)| Variant {
                     name,
-                    when: When::AtLeast(rows.clone(), rows_for(tile, target, body)),
+                    when: When::AtLeast(rows.clone(), rows_for(tile, enough, body)),
                 });
-                Variants::ending(first.to_vec(), last)
+                Variants::ending(first.collect(), last)
             }
             None => Variants::any(),
         },
@@ -178,23 +182,32 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> [(&'static str,
     [("wide", wide), ("narrow", narrow), ("few", few)]
 }
 
-/// The rows from which so large tiles are enough for three quarters of the cores: columns and matrices, where their number
-/// is known, make some already.
-fn rows_for([height, width]: [i64; 2], target: &Target, body: &Graph) -> i64 {
+/// Whether products are of single precision.
+fn is_single(body: &Graph) -> bool {
+    let single = |node: &Node| node.op() == &Op::MatMul && node.outputs()[0].dtype == DType::F32;
+    body.nodes().any(|(_, node)| single(node))
+}
+
+/// Whether warpgroups make the products.
+fn has_warpgroups(target: &Target, body: &Graph) -> bool {
+    !is_single(body) && matches!(target.kind, Kind::Cuda { major: 9, accelerated: true, .. })
+}
+
+/// The rows from which so large tiles are at least this many: columns and matrices, where their number is known, make some
+/// already.
+fn rows_for([height, width]: [i64; 2], enough: i64, body: &Graph) -> i64 {
     let Some((shape, shared)) = product(body) else { return height };
     let columns = shape.last().and_then(Dim::known);
     let across = columns.map_or(1, |n| (n + width - 1) / width).max(1);
     let matrices = shape[..shape.len() - 2].iter().filter_map(Dim::known).filter(|_| !shared);
     let beside = matrices.fold(across, |beside, n| beside.saturating_mul(n.max(1)));
-    let enough = i64::from(target.cores) * 3 / 4;
     let tiles = (enough.saturating_add(beside - 1) / beside).max(1);
     // The last of them may be partial.
     (tiles - 1) * height + 1
 }
 
 fn keys_of_attention(body: &Graph) -> Option<Dim> {
-    let is_attention =
-        |node: &graphene_frontend::graph::Node| matches!(node.op(), Op::Attention(_));
+    let is_attention = |node: &Node| matches!(node.op(), Op::Attention(_));
     let (_, node) = body.nodes().find(|(_, node)| is_attention(node))?;
     let keys = node.inputs().get(1).copied().flatten()?;
     body.ty(keys).shape.get(2).cloned()

@@ -304,7 +304,9 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
             let layer = &layer;
             stages.map(|(depth, stages)| Recurrent { rows, depth, stages, ..layer.clone() })
         });
-        for layer in layers.filter_map(|layer| layer.fitting(cores, shared)) {
+        for layer in layers
+            .filter_map(|layer| Recurrent { arch: Arch::Sm90a, ..layer }.fitting(cores, shared))
+        {
             let case = Case::new(device, layer.clone(), [steps, batch], &mut random)?;
             let bound = case.bind(device)?;
             wrong += case.run(device, &bound, &mut random)?;
