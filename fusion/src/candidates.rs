@@ -21,6 +21,9 @@ const MOST_SETS: usize = 512;
 const LEAST_SETS: usize = 32;
 const MANY: usize = 1 << 16;
 
+/// The places that a candidate may span. Groups that span more are joined of these.
+pub(crate) const NEAR: usize = 64;
+
 /// A group that may be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
@@ -28,7 +31,7 @@ pub(crate) struct Candidate {
     pub(crate) family: Family,
     /// Seconds.
     pub(crate) cost: f64,
-    /// The outside operations that it waits for: bit i is the one `Set::SPAN - i` places before the first.
+    /// The outside operations that it waits for: bit i is the one `NEAR - i` places before the first.
     pub(crate) needs: u128,
 }
 
@@ -75,10 +78,10 @@ pub(crate) fn candidates(rules: &Rules<'_>, costs: &Costs<'_>) -> Candidates {
             if set.len() == 1 || cost < apart {
                 found.all.push(Candidate { set, family, cost, needs: needs(net, set) });
             }
-            for offset in bits(window.around(set.mask())) {
-                let grown = set.mask() | 1 << offset;
+            for offset in bits(window.around(set.mask() as u64)) {
+                let grown = set.mask() as u64 | 1 << offset;
                 if window.is_convex(grown) && seen.len() < most && seen.insert(grown) {
-                    pending.push(set.with_mask(grown));
+                    pending.push(set.with_mask(u128::from(grown)));
                 }
             }
         }
@@ -93,7 +96,7 @@ fn needs(net: &Net<'_>, set: Set) -> u128 {
     let mut needs = 0;
     for op in set.iter() {
         for &from in net[op].producers.iter().filter(|&&from| !set.contains(from)) {
-            let place = from.0 as i64 + Set::SPAN as i64 - i64::from(set.first().0);
+            let place = from.0 as i64 + NEAR as i64 - i64::from(set.first().0);
             if place >= 0 {
                 needs |= 1_u128 << place;
             }
@@ -107,7 +110,7 @@ fn neighbours(net: &Net<'_>) -> Vec<Vec<OpId>> {
     let mut near: Vec<Vec<OpId>> = vec![Vec::new(); net.len()];
     let mut link = |a: OpId, b: OpId| {
         let apart = a.0.abs_diff(b.0) as usize;
-        if apart > 0 && apart < Set::SPAN && is_sociable(net, a) && is_sociable(net, b) {
+        if apart > 0 && apart < NEAR && is_sociable(net, a) && is_sociable(net, b) {
             near[a.index()].push(b);
             near[b.index()].push(a);
         }
@@ -162,7 +165,7 @@ struct Window {
 
 impl Window {
     fn new(net: &Net<'_>, neighbours: &[Vec<OpId>], first: OpId) -> Self {
-        let len = (net.len() - first.index()).min(Set::SPAN);
+        let len = (net.len() - first.index()).min(NEAR);
         let place = |op: OpId| op.0.checked_sub(first.0).filter(|&i| (i as usize) < len);
         let (mut before, mut after) = (vec![0_u64; len], vec![0_u64; len]);
         let mut near = vec![0; len];

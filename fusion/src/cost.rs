@@ -57,6 +57,15 @@ pub struct Cost {
     pub parts: Option<u32>,
 }
 
+/// Bytes that one launch keeps inside, which two hand on through memory.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Kept {
+    /// That the later of the two does not read.
+    pub(crate) read: f64,
+    /// That the earlier one does not write.
+    pub(crate) written: f64,
+}
+
 /// What takes most of a launch's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bound {
@@ -181,19 +190,55 @@ impl<'a> Costs<'a> {
         cost
     }
 
+    /// The cost of two launches' work as one, by what each of them costs: an estimate of what a template would gain that
+    /// nobody has. Their arithmetic stays, and their traffic but for the `kept` bytes that stay inside.
+    pub(crate) fn joined(&self, from: Cost, to: Cost, kept: Kept) -> Cost {
+        let memory = |cost: Cost, kept: f64| {
+            let own = cost.read + cost.reread + cost.written + 2.0 * cost.copied;
+            if own > 0.0 { cost.memory * (1.0 - (kept / own).min(1.0)) } else { cost.memory }
+        };
+        Cost {
+            read: from.read + (to.read - kept.read).max(0.0),
+            reread: from.reread + to.reread,
+            copies: from.copies + to.copies,
+            copied: from.copied + to.copied,
+            written: (from.written - kept.written).max(0.0) + to.written,
+            arithmetic: from.arithmetic + to.arithmetic,
+            memory: memory(from, kept.written) + memory(to, kept.read),
+            launch: from.launch + to.launch - self.target.launch_cost,
+            blocks: from.blocks.max(to.blocks),
+            parts: from.parts.or(to.parts),
+        }
+    }
+
+    /// What stays inside if these operations, and those that read their results, are one launch.
+    pub(crate) fn kept(&self, from: &[OpId], to: &[OpId]) -> Kept {
+        let both = |op: OpId| from.contains(&op) || to.contains(&op);
+        let (a, b) = (
+            self.traffic_of(from.iter().copied(), |op| from.contains(&op)),
+            self.traffic_of(to.iter().copied(), |op| to.contains(&op)),
+        );
+        let all = self.traffic_of(from.iter().chain(to).copied(), both);
+        Kept { read: a.read + b.read - all.read, written: a.written + b.written - all.written }
+    }
+
     /// Bytes read and written.
     fn traffic(&self, set: Set) -> Cost {
+        self.traffic_of(set.iter(), |op| set.contains(op))
+    }
+
+    fn traffic_of(&self, ops: impl Iterator<Item = OpId>, inside: impl Fn(OpId) -> bool) -> Cost {
         let mut cost = Cost::default();
         let mut seen: HashSet<ValueId> = HashSet::new();
-        for op in set.iter() {
+        for op in ops {
             let operation = &self.net[op];
             for read in &operation.reads {
-                let inner = read.from.is_some_and(|from| set.contains(from));
+                let inner = read.from.is_some_and(&inside);
                 if !inner && seen.insert(read.part) {
                     cost.read += self.read_bytes(operation, read);
                 }
             }
-            let stored = operation.writes.iter().filter(|written| written.is_stored(set));
+            let stored = operation.writes.iter().filter(|written| written.leaves(&inside));
             cost.written += stored.map(|written| written.bytes).sum::<f64>();
         }
         cost
@@ -223,17 +268,8 @@ impl<'a> Costs<'a> {
 
     /// The cost of a change of view that has to move elements.
     pub(crate) fn of_move(&self, id: NodeId) -> Cost {
-        let bytes = self.net.bytes(id.value());
         let size = self.net.graph.ty(id.value()).dtype.size() as f64;
-        let (launch, bandwidth) = (self.target.launch_cost, self.target.memory_bandwidth);
-        Cost {
-            read: bytes,
-            written: bytes,
-            memory: 2.0 * bytes / bandwidth,
-            launch,
-            blocks: (bytes / size / LOOP_BLOCK).max(1.0),
-            ..Cost::default()
-        }
+        move_cost(self.target, self.net.bytes(id.value()), size)
     }
 
     /// Of a table as much is read as is found in it.
@@ -351,6 +387,18 @@ impl<'a> Costs<'a> {
         let few = matches!(self.target.kind, Kind::Cuda { .. }) && rows <= blocks && rows < cores;
         let parts = (cores / rows.max(1.0)).ceil().min((length / PART).floor());
         (few && parts >= 2.0).then_some(parts as u32)
+    }
+}
+
+/// The cost of moving so many bytes of elements of a size from one place to another.
+pub(crate) fn move_cost(target: &Target, bytes: f64, size: f64) -> Cost {
+    Cost {
+        read: bytes,
+        written: bytes,
+        memory: 2.0 * bytes / target.memory_bandwidth,
+        launch: target.launch_cost,
+        blocks: (bytes / size / LOOP_BLOCK).max(1.0),
+        ..Cost::default()
     }
 }
 

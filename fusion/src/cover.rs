@@ -7,9 +7,8 @@
 //! of the order and a few operations beyond, and there are few ideals of a size. Where there are more than a limit,
 //! the dearest are given up, and the result says so.
 
-use crate::candidates::{Candidate, Candidates};
+use crate::candidates::{Candidate, Candidates, NEAR};
 use crate::net::OpId;
-use crate::set::Set;
 use std::collections::HashMap;
 
 /// Most ideals of one size that are followed.
@@ -108,13 +107,13 @@ impl Ideal {
     /// The candidate's operations as bits beyond the lowest missing one; `None` if they would lie too far.
     fn place(self, candidate: &Candidate) -> Option<u128> {
         let shift = candidate.set.first().0 - self.lowest;
-        (shift < Set::SPAN as u32).then(|| u128::from(candidate.set.mask()) << shift)
+        (shift < NEAR as u32).then(|| candidate.set.mask() << shift)
     }
 
     /// The operations that the candidate waits for and the ideal lacks, as bits beyond the lowest missing one.
     fn lacks(self, candidate: &Candidate) -> u128 {
         let shift = candidate.set.first().0 - self.lowest;
-        (candidate.needs >> (Set::SPAN as u32 - shift)) & !self.beyond
+        (candidate.needs >> (NEAR as u32 - shift)) & !self.beyond
     }
 
     /// The candidates that lead on; how many were looked at, and whether none of use stands too far away.
@@ -136,7 +135,7 @@ impl Ideal {
         while lacking != looked_for {
             looked_for = lacking;
             out.truncate(own);
-            let farthest = (127 - lacking.leading_zeros()).min(Set::SPAN as u32 - 1);
+            let farthest = (127 - lacking.leading_zeros()).min(NEAR as u32 - 1);
             for first in (1..=farthest).filter(|first| self.beyond >> first & 1 == 0) {
                 for (number, candidate) in candidates.of(OpId(self.lowest + first)) {
                     looked += 1;
@@ -153,7 +152,7 @@ impl Ideal {
                 }
             }
         }
-        (looked, lacking >> Set::SPAN == 0)
+        (looked, lacking >> NEAR == 0)
     }
 
     /// The ideal with a candidate that leads on.

@@ -3,6 +3,7 @@
 use crate::FusionError;
 use crate::cost::Cost;
 use crate::executor::executor;
+use crate::set::Set;
 use crate::verify;
 use crate::weights::constants;
 use graphene_frontend::dot::dot;
@@ -82,6 +83,12 @@ pub enum Reason {
     PerOp,
     /// This operation, as it is here, is a launch of its own.
     Alone(&'static str),
+    /// A change of view that strides cannot say: it moves elements.
+    Moved(&'static str),
+    /// A launch of this family reads row-major values only: what lies otherwise is copied.
+    Packed(Family),
+    /// An output is row-major and a buffer of its own: what is not is copied.
+    Given,
     /// No template computes operations of these two families, or two of the one.
     Mixed(Family, Family),
     /// Launches of this family compute nothing before the operation that names them.
@@ -107,7 +114,7 @@ pub enum Reason {
     },
     /// Fusing would make two groups wait for each other.
     Cycle,
-    /// The two stand farther apart than groups are looked for.
+    /// The two stand farther apart than a group may span.
     Apart,
     /// The two could be one launch, and it would take longer.
     Dearer,
@@ -127,7 +134,7 @@ pub struct Boundary {
     /// Why it is stored.
     pub reason: Reason,
     /// Seconds that one launch for both would gain, were there a template for it; below zero it would lose. `None`
-    /// where every operation is a launch, and where the two stand too far apart to be weighed together.
+    /// where nothing was weighed: every operation is a launch.
     pub gain: Option<f64>,
 }
 
@@ -138,6 +145,8 @@ pub enum Note {
     Candidates(usize),
     /// So many times covers were given up: a cheaper one may exist.
     Covers(usize),
+    /// So many values are stored between groups that stand too far apart to be one, where that would gain.
+    Apart(usize),
 }
 
 /// A partition: every operation that is not a source and not made of constants alone is in exactly one group;
@@ -196,6 +205,11 @@ impl Groups {
         self.groups.iter().filter_map(|group| group.cost).map(|cost| cost.seconds()).sum()
     }
 
+    /// Whether launches were weighed: not where every operation is one.
+    pub(crate) fn seconds_known(&self) -> bool {
+        self.groups.iter().any(|group| group.cost.is_some())
+    }
+
     /// Text: a line a group, with its family, its operations, and what it costs under the planning hints.
     pub fn print(&self, graph: &Graph) -> String {
         let mut text = String::new();
@@ -225,24 +239,6 @@ impl Groups {
             text += "  }\n";
         }
         text + "}\n"
-    }
-
-    /// Text: a line a boundary, with its reason and what fusing would gain, then the notes.
-    pub fn explain(&self, graph: &Graph) -> String {
-        let mut text = String::new();
-        for Boundary { value, from, to, reason, gain } in &self.boundaries {
-            let name = graph.node(value.node).name();
-            text += &format!("{from} -> {to}  {} {name:?} is stored: {reason}", graph.ty(*value));
-            if let Some(gain) = gain {
-                let what = if *gain > 0.0 { "gain" } else { "lose" };
-                text += &format!("; one launch would {what} {:.1} us", gain.abs() * 1e6);
-            }
-            text.push('\n');
-        }
-        for note in &self.notes {
-            text += &format!("{note}\n");
-        }
-        text
     }
 }
 
@@ -363,6 +359,9 @@ impl fmt::Display for Reason {
         match self {
             Self::PerOp => f.write_str("every operation is a launch of its own"),
             Self::Alone(op) => write!(f, "this {op} is a launch of its own"),
+            Self::Moved(op) => write!(f, "no strides say this {op}, which moves elements"),
+            Self::Packed(family) => write!(f, "a {family} launch reads row-major values only"),
+            Self::Given => f.write_str("an output is row-major and in a buffer of its own"),
             Self::Mixed(a, b) if a == b => write!(f, "no template computes two of {a}"),
             Self::Mixed(a, b) => write!(f, "no template computes both {a} and {b}"),
             Self::Prologue(family) => write!(f, "a {family} launch takes nothing before it"),
@@ -389,6 +388,13 @@ impl fmt::Display for Note {
             Self::Candidates(n) => write!(f, "note: from {n} operations not all groups were tried"),
             Self::Covers(n) => {
                 write!(f, "note: covers were given up {n} times; a cheaper one may exist")
+            }
+            Self::Apart(n) => {
+                let span = Set::SPAN;
+                write!(
+                    f,
+                    "note: a group spans at most {span} operations: values stored for that: {n}"
+                )
             }
         }
     }

@@ -138,7 +138,7 @@ fn products(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         return Err(Reason::Type);
     }
     // What waits for no product is computed where a product's result needs it, and not stored.
-    let bit = |op: OpId| set.offset(op).map_or(0, |place| 1_u64 << place);
+    let bit = |op: OpId| set.offset(op).map_or(0, |place| 1_u128 << place);
     let mut waiting = 0;
     for op in set.iter() {
         let from = net[op].producers.iter().fold(0, |from, &producer| from | bit(producer));

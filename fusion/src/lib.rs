@@ -7,15 +7,18 @@
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
 //!
-//! All three are pure: no device, clock, file or environment. [`verify`] says what holds between them.
+//! [`explain`] says of each value that a step stores for another one why. All are pure: no device, clock, file or environment. [`verify`] says what holds between them.
 
 mod body;
+mod boundary;
 mod candidates;
 mod conditions;
 pub mod cost;
 mod cover;
 mod executor;
+mod explain;
 pub mod groups;
+mod join;
 pub mod kernels;
 mod layout;
 mod legal;
@@ -31,6 +34,7 @@ pub mod verify;
 pub mod view;
 mod weights;
 
+pub use explain::explain;
 pub use lower::lower;
 pub use partition::{Granularity, partition};
 pub use precision::convert;

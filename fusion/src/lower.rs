@@ -3,10 +3,10 @@
 use crate::FusionError;
 use crate::body::{Body, Read, body};
 use crate::conditions::conditions;
-use crate::groups::{Executor, Family, Group, Groups, group_name};
+use crate::groups::{Executor, Family, Group, GroupId, Groups, group_name};
 use crate::layout::{is_view, takes_views, transposed, view_of, writes_any_order};
 use crate::partition::Granularity;
-use crate::program::{Buffer, BufferId, BufferKind, Operand, Program, Step, Weight};
+use crate::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
 use crate::variants::variants;
 use crate::view::View;
 use crate::weights::recipe;
@@ -66,7 +66,7 @@ pub fn lower(
                 lowering.lower_view(group)?;
             }
             Family::Copy if is_view(graph.node(group.nodes[0]).op()) => {
-                lowering.lower_copy(group.nodes[0], group.family, group.executor)?;
+                lowering.lower_copy(group.nodes[0], group.executor)?;
             }
             _ => lowering.lower_group(i, group)?,
         }
@@ -149,7 +149,7 @@ impl Lowering<'_> {
                 self.places.insert(id.value(), Operand { buffer: place.buffer, view });
                 Ok(())
             }
-            None => self.lower_copy(id, Family::Copy, group.executor),
+            None => self.lower_copy(id, group.executor),
         }
     }
 
@@ -159,38 +159,41 @@ impl Lowering<'_> {
     }
 
     /// A step that moves the elements of a change of view into a buffer of their own.
-    fn lower_copy(
-        &mut self,
-        id: NodeId,
-        family: Family,
-        executor: Executor,
-    ) -> Result<(), FusionError> {
+    fn lower_copy(&mut self, id: NodeId, executor: Executor) -> Result<(), FusionError> {
         let node = self.graph.node(id);
         let input = self.input_place(id)?;
+        let origin = Origin::Group(self.group(id));
         match node.op() {
             // The input's elements in row-major order, then seen under the new shape.
             Op::Reshape(_) => {
                 let output = self.store(id.value(), BufferKind::Intermediate);
                 let view = View::contiguous(&input.view.shape());
                 let output = Operand { buffer: output.buffer, view };
-                self.push_copy(id.value(), input, output, executor)
+                self.push_copy(origin, id.value(), input, output, executor)
             }
             op => match view_of(op, &input.view) {
                 Some(view) => {
                     let output = self.store(id.value(), BufferKind::Intermediate);
                     let input = Operand { buffer: input.buffer, view };
-                    self.push_copy(id.value(), input, output, executor)
+                    self.push_copy(origin, id.value(), input, output, executor)
                 }
                 None => {
-                    let group = Group { family, nodes: vec![id], executor, cost: None };
+                    let (family, nodes) = (Family::Copy, vec![id]);
+                    let group = Group { family, nodes, executor, cost: None };
                     self.lower_group(self.group_of[id.index()], &group)
                 }
             },
         }
     }
 
+    /// The group of a node that is in one.
+    fn group(&self, id: NodeId) -> GroupId {
+        GroupId(self.group_of[id.index()] as u32)
+    }
+
     fn push_copy(
         &mut self,
+        origin: Origin,
         value: ValueId,
         from: Operand,
         to: Operand,
@@ -208,6 +211,7 @@ impl Lowering<'_> {
         let input = body.add_input("x", ty).map_err(|e| FusionError::rebuild(node, e))?;
         body.add_output("y", input);
         self.program.steps.push(Step {
+            origin,
             name: format!("{} ({})", node.op().name(), node.name()),
             family: Family::Copy,
             executor,
@@ -236,7 +240,7 @@ impl Lowering<'_> {
             inputs.push(if as_it_lies || place.view.is_contiguous() {
                 place
             } else {
-                self.gathered(value, place, group.executor)?
+                self.gathered(number, value, place, group.executor)?
             });
         }
         // One loop writes all its outputs in one order.
@@ -251,6 +255,7 @@ impl Lowering<'_> {
         };
         let nodes = group.nodes.iter().map(|&id| self.graph.node(id).name().to_owned()).collect();
         self.program.steps.push(Step {
+            origin: Origin::Group(GroupId(number as u32)),
             name: group_name(self.graph, &group.nodes),
             family: group.family,
             executor: group.executor,
@@ -285,6 +290,7 @@ impl Lowering<'_> {
     /// A row-major copy of a value that a family without views reads.
     fn gathered(
         &mut self,
+        number: usize,
         value: ValueId,
         place: Operand,
         executor: Executor,
@@ -292,7 +298,8 @@ impl Lowering<'_> {
         let buffer = self.new_buffer(value, BufferKind::Intermediate);
         let view = View::contiguous(&place.view.shape());
         let copy = Operand { buffer, view };
-        self.push_copy(value, place, copy.clone(), executor)?;
+        let origin = Origin::Before(GroupId(number as u32));
+        self.push_copy(origin, value, place, copy.clone(), executor)?;
         self.places.insert(value, copy.clone());
         Ok(copy)
     }
@@ -374,7 +381,8 @@ impl Lowering<'_> {
             }
             let buffer = self.new_buffer(*value, BufferKind::Output(number));
             let view = View::contiguous(&self.graph.ty(*value).shape);
-            self.push_copy(*value, place, Operand { buffer, view }, Executor::Template)?;
+            let (origin, to) = (Origin::Output(number), Operand { buffer, view });
+            self.push_copy(origin, *value, place, to, Executor::Template)?;
         }
         // An output's memory is the caller's: nothing may be written over it afterwards.
         for step in &mut self.program.steps {

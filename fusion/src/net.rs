@@ -15,7 +15,7 @@ use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
 use graphene_ir::target::Target;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Index;
 
 /// An operation of a [`Net`].
@@ -131,6 +131,8 @@ pub(crate) struct Net<'a> {
     hints: Bindings,
     ops: Vec<Operation>,
     of_node: Vec<Option<OpId>>,
+    /// The outputs of the graph, and what lies beneath them.
+    given: HashSet<ValueId>,
     shapes: Shapes,
 }
 
@@ -176,6 +178,7 @@ impl<'a> Net<'a> {
             hints: planning_sizes(graph, hints),
             ops: Vec::new(),
             of_node: vec![None; graph.len()],
+            given: given(graph),
             shapes: Shapes::default(),
         };
         let beneath = net.beneath();
@@ -232,6 +235,11 @@ impl<'a> Net<'a> {
 
     fn size(&self, dim: &Dim) -> f64 {
         dim.eval(&self.hints).map_or(1.0, |size| size.max(0) as f64)
+    }
+
+    /// Whether the graph gives this value, or a view of it.
+    pub(crate) fn is_given(&self, value: ValueId) -> bool {
+        self.given.contains(&value)
     }
 
     /// What the operation reads in this place.
@@ -367,10 +375,28 @@ impl<'a> Net<'a> {
     }
 }
 
+/// The outputs of a graph, and all values that they are views of.
+fn given(graph: &Graph) -> HashSet<ValueId> {
+    let mut given = HashSet::new();
+    let mut pending: Vec<ValueId> = graph.outputs().iter().map(|(_, value)| *value).collect();
+    while let Some(value) = pending.pop() {
+        let node = graph.node(value.node);
+        if given.insert(value) && is_view(node.op()) {
+            pending.extend(node.inputs().first().copied().flatten());
+        }
+    }
+    given
+}
+
 impl Written {
     /// Whether a group of these operations has to store it: something outside reads it, or it is given.
     pub(crate) fn is_stored(&self, set: Set) -> bool {
-        self.given || self.readers.iter().any(|&reader| !set.contains(reader))
+        self.leaves(|op| set.contains(op))
+    }
+
+    /// Whether it goes beyond the operations that are inside.
+    pub(crate) fn leaves(&self, inside: impl Fn(OpId) -> bool) -> bool {
+        self.given || self.readers.iter().any(|&reader| !inside(reader))
     }
 }
 

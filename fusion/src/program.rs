@@ -4,7 +4,7 @@
 //! each of the body's inputs and outputs the view of a buffer. Sizes are still expressions; binding gives them
 //! numbers.
 
-use crate::groups::{Executor, Family};
+use crate::groups::{Executor, Family, GroupId};
 use crate::variants::Variants;
 use crate::view::View;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
@@ -73,9 +73,22 @@ pub struct Operand {
     pub view: View,
 }
 
+/// What a step is there for. Prints as `g4`, `the copy before g4` or `the copy into output 1`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Origin {
+    /// It is the launch of a group.
+    Group(GroupId),
+    /// It copies what a group reads row-major only.
+    Before(GroupId),
+    /// It copies a value into the output of this number.
+    Output(usize),
+}
+
 /// One launch.
 #[derive(Clone, Debug)]
 pub struct Step {
+    /// What it is there for.
+    pub origin: Origin,
     /// Name for reports: the operations in it, and where in the model they are.
     pub name: String,
     /// What kind of launch it is.
@@ -186,6 +199,16 @@ impl Program {
 impl fmt::Display for BufferId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "@{}", self.0)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group(group) => write!(f, "{group}"),
+            Self::Before(group) => write!(f, "the copy before {group}"),
+            Self::Output(number) => write!(f, "the copy into output {number}"),
+        }
     }
 }
 

@@ -7,12 +7,12 @@ use crate::net::OpId;
 pub(crate) struct Set {
     first: OpId,
     /// Bit i: the operation i places after the first; bit 0 is set.
-    mask: u64,
+    mask: u128,
 }
 
 impl Set {
     /// The places that a set may span.
-    pub(crate) const SPAN: usize = 64;
+    pub(crate) const SPAN: usize = 128;
 
     /// One operation.
     pub(crate) fn of(op: OpId) -> Self {
@@ -35,12 +35,12 @@ impl Set {
     }
 
     /// The operations as bits after the first.
-    pub(crate) fn mask(self) -> u64 {
+    pub(crate) fn mask(self) -> u128 {
         self.mask
     }
 
     /// The same set with other operations: bits after its first one, which stays.
-    pub(crate) fn with_mask(self, mask: u64) -> Self {
+    pub(crate) fn with_mask(self, mask: u128) -> Self {
         Self { first: self.first, mask: mask | 1 }
     }
 
@@ -64,7 +64,9 @@ impl Set {
 
     /// The operations, ascending.
     pub(crate) fn iter(self) -> impl Iterator<Item = OpId> {
-        bits(self.mask).map(move |offset| OpId(self.first.0 + offset))
+        let (low, high) = (self.mask as u64, (self.mask >> 64) as u64);
+        let offsets = bits(low).chain(bits(high).map(|offset| offset + 64));
+        offsets.map(move |offset| OpId(self.first.0 + offset))
     }
 
     /// How many places after the first the operation stands, if that is within the span.

@@ -9,6 +9,22 @@ use std::path::Path;
 
 const TARGETS: [&str; 3] = ["cpu:2", "sm_80", "sm_90a"];
 
+/// All fixtures.
+pub(crate) const ALL: [&str; 12] = [
+    "bert-tiny",
+    "bert-tiny-dynamo",
+    "bert-tiny-opset13",
+    "bert-tiny-sdpa",
+    "distilroberta-tiny",
+    "fmha",
+    "layernorm-17",
+    "layernorm-decomposed",
+    "lstm",
+    "lstm-cell-relu",
+    "mlp-8x64",
+    "mlp-gelu-4x128",
+];
+
 pub(crate) fn planned(fixture: &str, target: &str) -> Planned {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/tests/data/fixtures");
     let (model, weights) = read_model(folder.join(fixture).join("model.onnx")).unwrap();

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 mod convolutions;
+mod explained;
 mod fixtures;
 mod groups;
 mod kernels;
 mod layers;
 mod lowering;
 mod reductions;
+mod spellings;
 mod zoo;
 
 use graphene_frontend::dim::{Bindings, Symbol};
@@ -16,7 +18,7 @@ use graphene_frontend::graph::Graph;
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::text::parse;
 use graphene_fusion::groups::Groups;
-use graphene_fusion::{Granularity, partition};
+use graphene_fusion::{Granularity, Planned, Report, explain, lower, partition};
 use graphene_ir::target::Target;
 
 /// The graph of this text; `@0`, `@1`, … are zeros of these shapes, written as `@0 _`.
@@ -47,4 +49,17 @@ fn sizes(sizes: &[(&str, i64)]) -> Bindings {
 fn plan(graph: &Graph, target: &str, hints: &Bindings) -> Groups {
     let target: Target = target.parse().unwrap();
     partition(graph, &target, Granularity::Fused, hints)
+}
+
+/// A graph's plan, which is not rewritten.
+fn planned(graph: &Graph, target: &str, hints: &Bindings) -> Planned {
+    let (groups, target) = (plan(graph, target, hints), target.parse().unwrap());
+    let program = lower(graph, &groups, &target, Granularity::Fused).unwrap();
+    Planned { graph: graph.clone(), report: Report::default(), groups, program }
+}
+
+/// The lines that explain it.
+fn explained(graph: &Graph, target: &str, hints: &Bindings) -> String {
+    let lines = explain(&planned(graph, target, hints), &target.parse().unwrap(), hints);
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }

@@ -17,6 +17,7 @@ use graphene_frontend::graph::Graph;
 use graphene_frontend::import::DeclaredInput;
 use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
+use graphene_fusion::explain;
 use graphene_ir::target::Target;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -82,9 +83,10 @@ fn run_model(
     let mut report = start_report(&loaded, &plans, device, &target);
     report.gates = gates::check(&arguments.gates, &plans.fused.program)?;
     if arguments.report.explain {
-        let lines = |text: String| Some(text.lines().map(str::to_owned).collect());
-        report.rewriting = lines(plans.fused.report.to_string());
-        report.explain = lines(plans.fused.groups.explain(&plans.fused.graph));
+        let rewriting = plans.fused.report.to_string();
+        report.rewriting = Some(rewriting.lines().map(str::to_owned).collect());
+        let lines = explain(&plans.fused, &target, &sizing.given);
+        report.explain = Some(lines.iter().map(ToString::to_string).collect());
     }
     let job = {
         let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);

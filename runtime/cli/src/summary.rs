@@ -32,7 +32,7 @@ pub(crate) fn verdicts(report: &Report) -> String {
         lines.iter().for_each(|rule| line(&mut text, rule));
     }
     if let Some(lines) = &report.explain {
-        let _ = writeln!(text, "\nvalues stored between groups of the fused plan");
+        let _ = writeln!(text, "\nvalues stored between steps of the fused plan");
         lines.iter().for_each(|boundary| line(&mut text, boundary));
     }
     if !report.agreement.is_empty() {

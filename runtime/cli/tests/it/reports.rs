@@ -45,7 +45,7 @@ fn summary_says_what_was_run() {
           2 blocks, 2 unlike the others
           0 chosen by programmes, 0 by greed alone
 
-        values stored between groups of the fused plan
+        values stored between steps of the fused plan
 
         fused agrees with library: max error 0, mean error 0, cosine 1.000000
     "#]]
