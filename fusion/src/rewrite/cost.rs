@@ -20,10 +20,15 @@ const RATE: f64 = 1e8;
 /// Microseconds of a change of view: next to nothing, but fewer are better.
 const VIEW: f64 = 0.01;
 
+/// Microseconds of a dim of one inside of a result: next to nothing, so that of equally many changes of view those are
+/// chosen that put such dims in after the operations, which then share a shape and a launch.
+const ONE: f64 = 0.0001;
+
 /// Microseconds of an operation on constants, done once: next to nothing.
 const ONCE: f64 = 0.001;
 
-/// The cost of an operation with these types; symbols without a hint take a typical size.
+/// The cost of an operation with these types; symbols without a hint take a typical size. Attention over one head counts
+/// a few views more: where batch and heads are one dim, its operands may have to lie so.
 pub(crate) fn cost(
     op: &Op,
     inputs: &[Option<&TensorType>],
@@ -39,11 +44,24 @@ pub(crate) fn cost(
         Op::Reshape(_) | Op::BitCast(_) | Op::Slice(_) => VIEW,
         Op::Transpose(_) | Op::Expand(_) => 1.1 * VIEW,
         _ => {
+            let merged = matches!(op, Op::Attention(_)) && outputs[0].shape[1] == 1;
+            let views = if merged { 4.0 * VIEW } else { 0.0 };
             let moved = inputs.iter().flatten().copied().chain(outputs);
             let moved: f64 = moved.map(|ty| bytes(ty, hints)).sum();
-            LAUNCH + moved / BANDWIDTH + flops(op, inputs, outputs, hints) / RATE
+            let ones = outputs.first().map_or(0, |ty| ones_inside(&ty.shape)) as f64;
+            views
+                + ONE * ones
+                + LAUNCH
+                + moved / BANDWIDTH
+                + flops(op, inputs, outputs, hints) / RATE
         }
     }
+}
+
+/// Dims of one before a larger one.
+fn ones_inside(shape: &[Dim]) -> usize {
+    let last = shape.iter().rposition(|dim| *dim != 1).unwrap_or(0);
+    shape[..last].iter().filter(|dim| **dim == 1).count()
 }
 
 fn flops(op: &Op, inputs: &[Option<&TensorType>], outputs: &[TensorType], hints: &Bindings) -> f64 {

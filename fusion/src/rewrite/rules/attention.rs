@@ -5,6 +5,7 @@
 //! scores by the rules of [`super::algebra`] or attention by its own, changes of view leave the operands by those of
 //! [`super::layout`].
 
+use super::layout::runs;
 use super::scores::{Mask, Scores, lead, mask_under, weights};
 use crate::rewrite::rule::Given::Single;
 use crate::rewrite::rule::{Rule, Site, law, rule};
@@ -20,6 +21,7 @@ pub(super) const RULES: &[Rule] = &[
     law("attention-scale",    attention_scale),
     law("attention-mask",     attention_mask),
     law("attention-groups",   attention_groups),
+    law("attention-heads",    attention_heads),
 ];
 
 fn along(op: Option<Op>, expected: ReduceOp) -> Option<usize> {
@@ -199,6 +201,73 @@ fn unrepeated(s: &mut Site<'_>, x: Id) -> Option<Id> {
                     vec![shape[0].clone(), shape[1].clone(), shape[3].clone(), shape[4].clone()];
                 return s.reshape(wide, heads);
             }
+        }
+    }
+    None
+}
+
+/// Attention over batch and heads as one dim is attention over both, where queries show what they are: then nothing
+/// has to lie as if they were one.
+fn attention_heads(s: &mut Site<'_>) -> Option<Id> {
+    let attrs = attrs(s)?;
+    let queries = s.inputs[0]?;
+    let whole = s.shape(queries)?[0].clone();
+    let lead = parts(s, queries, 0, PARTS)?;
+    let mut inputs = s.inputs.clone();
+    for (slot, input) in inputs.iter_mut().enumerate() {
+        let Some(x) = *input else { continue };
+        let own = s.shape(x)?;
+        if slot == 3 && (own.len() < 4 || own[..2].iter().all(|dim| *dim == 1)) {
+            continue;
+        }
+        if own.len() != 4 || own[0] != whole || own[1] != 1 {
+            return None;
+        }
+        *input = Some(s.reshape(x, [&lead[..], &own[2..]].concat())?);
+    }
+    let y = s.add_optional(Op::Attention(attrs), &inputs)?;
+    let shape = s.shape(s.root)?;
+    s.reshape(y, shape)
+}
+
+/// Changes of view that are looked through for the parts of a dim.
+const PARTS: usize = 4;
+
+/// The two dims that an axis of a value is made of, where a change of view before it shows them.
+fn parts(s: &Site<'_>, x: Id, axis: usize, depth: usize) -> Option<[Dim; 2]> {
+    let own = s.shape(x)?;
+    let depth = depth.checked_sub(1)?;
+    for (op, inputs) in s.operations(x, "Transpose") {
+        let Op::Transpose(perm) = op else { continue };
+        let found = inputs[0].and_then(|before| parts(s, before, perm[axis], depth));
+        if found.is_some() {
+            return found;
+        }
+    }
+    for (_, inputs) in s.operations(x, "Reshape") {
+        let Some(before) = inputs[0] else { continue };
+        let Some(from) = s.shape(before) else { continue };
+        if let Some(runs) = runs(&own, &from) {
+            let run = runs[axis].clone();
+            let named: Vec<usize> = run.filter(|&part| from[part] != 1).collect();
+            let found = match named[..] {
+                [a, b] => Some([from[a].clone(), from[b].clone()]),
+                [one] => parts(s, before, one, depth),
+                _ => None,
+            };
+            if found.is_some() {
+                return found;
+            }
+            continue;
+        }
+        // Batch and heads times their columns, made batch times heads and columns.
+        let product = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |all, dim| &all * dim);
+        let start = product(&own[..axis]);
+        let mut before =
+            (0..from.len()).filter(|&at| product(&from[..at]) == start && from[at] != 1);
+        let Some(batch) = before.next().map(|at| from[at].clone()) else { continue };
+        if let Some(heads) = own[axis].exact_div(&batch).filter(|heads| *heads != 1) {
+            return Some([batch, heads]);
         }
     }
     None

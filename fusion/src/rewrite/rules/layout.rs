@@ -5,7 +5,8 @@ use crate::rewrite::rule::Given::Constant;
 use crate::rewrite::rule::{Rule, Site, law, rule};
 use egg::Id;
 use graphene_frontend::dim::Dim;
-use graphene_frontend::op::Op;
+use graphene_frontend::op::{Binary, Op};
+use std::ops::Range;
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
@@ -18,6 +19,10 @@ pub(super) const RULES: &[Rule] = &[
     rule("transpose-of-ones",    "(Transpose ?p ?x)", &[], transpose_of_ones),
     rule("reshape-of-transpose", "(Reshape ?s (Transpose ?p ?x))", &[], reshape_of_transpose),
     rule("transpose-of-batches", "(Reshape ?s (Transpose ?p (Reshape ?t ?x)))", &[], transpose_of_batches),
+    rule("split-of-transpose",   "(Reshape ?s (Transpose ?p ?x))", &[], split_of_transpose),
+    rule("transpose-of-merge",   "(Transpose ?p (Reshape ?m ?x))", &[], transpose_of_merge),
+    rule("reshape-of-product",   "(Reshape ?s (MatMul ?x ?w))", &[Constant("w")], reshape_of_product),
+    rule("reshape-of-bias",      "(Reshape ?s (Add ?x ?b))", &[Constant("b")], reshape_of_bias),
     rule("product-of-reshape",   "(MatMul (Reshape ?s ?x) ?w)", &[Constant("w")], product_of_reshape),
     law("reduction-kept",        reduction_kept),
     law("pointwise-of-expands",  pointwise_of_expands),
@@ -105,6 +110,89 @@ fn transpose_of_batches(s: &mut Site<'_>) -> Option<Id> {
         return None;
     }
     s.transpose(x, [(0..matrices).collect(), vec![rank - 1, rank - 2]].concat())
+}
+
+/// Dims that are split after a transpose can be split before it.
+fn split_of_transpose(s: &mut Site<'_>) -> Option<Id> {
+    let perm = perm(s.attributes("p"))?;
+    let (from, to) = (s.shape(s.var("x"))?, s.shape(s.root)?);
+    let turned: Vec<Dim> = perm.iter().map(|&axis| from[axis].clone()).collect();
+    let runs = runs(&turned, &to)?;
+    if to.len() == from.len() {
+        return None;
+    }
+    // The parts of each axis of `x`, in the order of `x`.
+    let back = inverse(&perm);
+    let mut split = Vec::with_capacity(to.len());
+    let mut places = vec![0; to.len()];
+    for place in back {
+        for part in runs[place].clone() {
+            places[part] = split.len();
+            split.push(to[part].clone());
+        }
+    }
+    let x = s.reshape(s.var("x"), split)?;
+    s.transpose(x, places)
+}
+
+/// Dims that are merged before a transpose can be merged after it.
+fn transpose_of_merge(s: &mut Site<'_>) -> Option<Id> {
+    let perm = perm(s.attributes("p"))?;
+    let Op::Reshape(merged) = s.attributes("m")? else { return None };
+    let from = s.shape(s.var("x"))?;
+    let runs = runs(&merged, &from)?;
+    if from.len() == merged.len() {
+        return None;
+    }
+    let parts = perm.iter().flat_map(|&axis| runs[axis].clone()).collect();
+    let x = s.transpose(s.var("x"), parts)?;
+    let to = s.shape(s.root)?;
+    s.reshape(x, to)
+}
+
+/// For each dim the neighbouring parts whose product it is; `None` if they are no such parts.
+pub(super) fn runs(whole: &[Dim], parts: &[Dim]) -> Option<Vec<Range<usize>>> {
+    let mut runs: Vec<Range<usize>> = Vec::with_capacity(whole.len());
+    let mut next = 0;
+    for dim in whole {
+        let start = next;
+        let mut product = Dim::from(1);
+        if parts.get(next).is_some_and(|part| *part == 1) {
+            next += 1;
+        }
+        while product != *dim {
+            product = &product * parts.get(next)?;
+            next += 1;
+        }
+        runs.push(start..next);
+    }
+    if parts[next..].iter().any(|dim| *dim != 1) {
+        return None;
+    }
+    runs.last_mut()?.end = parts.len();
+    Some(runs)
+}
+
+/// A product whose rows are regrouped is the product of the regrouped rows.
+fn reshape_of_product(s: &mut Site<'_>) -> Option<Id> {
+    let (x, w) = (s.var("x"), s.var("w"));
+    let (weight, to) = (s.shape(w)?, s.shape(s.root)?);
+    let (width, lead) = to.split_last()?;
+    if weight.len() != 2 || *width != weight[1] || lead.is_empty() {
+        return None;
+    }
+    let rows = s.reshape(x, [lead, &weight[..1]].concat())?;
+    s.add(Op::MatMul, &[rows, w])
+}
+
+/// Rows with a bias, regrouped, are the regrouped rows with the bias.
+fn reshape_of_bias(s: &mut Site<'_>) -> Option<Id> {
+    let (x, bias, to) = (s.var("x"), s.var("b"), s.shape(s.root)?);
+    if s.shape(bias)?[..] != to[to.len().checked_sub(1)?..] || s.shape(x)?.last() != to.last() {
+        return None;
+    }
+    let rows = s.reshape(x, to)?;
+    s.binary(Binary::Add, rows, bias)
 }
 
 /// A product of rows that were merged is the merged product of the rows.

@@ -14,9 +14,12 @@ pub(super) const RULES: &[Rule] = &[
          &[Scalar("e"), Single("x")], layer_norm),
     rule("layer-norm-moments", "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (Add (Sub (ReduceMean ?a (Mul ?x ?x)) (Mul (ReduceMean ?a ?x) (ReduceMean ?a ?x))) ?e)))",
          &[Scalar("e"), Single("x")], layer_norm_of_moments),
+    rule("layer-norm-bare",    "(Div (Sub ?x (ReduceMean ?a ?x)) (Sqrt (ReduceMean ?a (Mul (Sub ?x (ReduceMean ?a ?x)) (Sub ?x (ReduceMean ?a ?x))))))",
+         &[Single("x")], |s| layer_norm_with(s, 0.0)),
     rule("layer-norm-scale",   "(Mul~ (out0 (LayerNorm ?a ?x absent absent)) ?g)", &[Constant("g")], |s| affine(s, true, &["g"])),
     rule("layer-norm-bias",    "(Add~ (out0 (LayerNorm ?a ?x ?g absent)) ?b)", &[Constant("b")], |s| affine(s, true, &["g", "b"])),
     rule("rms-norm",           "(Div ?x (Sqrt (Add (ReduceMean ?a (Mul ?x ?x)) ?e)))", &[Scalar("e"), Single("x")], rms_norm),
+    rule("rms-norm-bare",      "(Div ?x (Sqrt (ReduceMean ?a (Mul ?x ?x))))", &[Single("x")], |s| rms_norm_with(s, 0.0)),
     rule("rms-norm-scale",     "(Mul~ (RmsNorm ?a ?x absent) ?g)", &[Constant("g")], |s| affine(s, false, &["g"])),
     rule("rms-norm-narrowed",  "(Cast ?n (RmsNorm ?a (Cast ?w ?x) absent))", &[], norm_narrowed),
     rule("layer-norm-narrowed", "(Cast ?n (out0 (LayerNorm ?a (Cast ?w ?x) absent absent)))", &[], norm_narrowed),
@@ -39,6 +42,10 @@ fn trailing(s: &Site<'_>) -> Option<usize> {
 
 fn layer_norm(s: &mut Site<'_>) -> Option<Id> {
     let epsilon = s.attribute(s.var("x"), s.number(s.var("e"))?)?;
+    layer_norm_with(s, epsilon)
+}
+
+fn layer_norm_with(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
     match trailing(s) {
         Some(axis) => s.add(Op::LayerNorm { axis, epsilon }, &[s.var("x")]),
         None => layer_norm_inside(s, epsilon),
@@ -65,8 +72,12 @@ fn layer_norm_of_moments(s: &mut Site<'_>) -> Option<Id> {
 }
 
 fn rms_norm(s: &mut Site<'_>) -> Option<Id> {
-    let axis = trailing(s)?;
     let epsilon = s.attribute(s.var("x"), s.number(s.var("e"))?)?;
+    rms_norm_with(s, epsilon)
+}
+
+fn rms_norm_with(s: &mut Site<'_>, epsilon: f32) -> Option<Id> {
+    let axis = trailing(s)?;
     s.add(Op::RmsNorm { axis, epsilon }, &[s.var("x")])
 }
 

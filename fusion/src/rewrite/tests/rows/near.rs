@@ -168,6 +168,27 @@ fn layout() -> Vec<Row> {
         row("expand-to-itself", REALS, &[("s", expand("2,3")), ("x", x("1,3"))]),
         row("transpose-nothing", REALS, &[("p", perm(&[1, 0])), ("x", x("3,3"))]),
         row("transpose-of-ones", REALS, &[("p", perm(&[2, 1, 0])), ("x", x("2,1,3"))]),
+        // What is split or merged across the dims that a transpose moves, or is only another grouping of rows.
+        row(
+            "split-of-transpose",
+            REALS,
+            &[("s", shape("6,2,2")), ("p", perm(&[1, 0])), ("x", x("6,4"))],
+        ),
+        row(
+            "transpose-of-merge",
+            REALS,
+            &[("p", perm(&[1, 0])), ("m", shape("6,4")), ("x", x("4,3,2"))],
+        ),
+        row(
+            "reshape-of-product",
+            REALS,
+            &[("s", shape("2,15")), ("x", x("6,4")), ("w", weight("4,5"))],
+        ),
+        row(
+            "reshape-of-bias",
+            REALS,
+            &[("s", shape("3,2,5")), ("x", x("3,10")), ("b", weight("10"))],
+        ),
         // Dims that merge after the transpose.
         row(
             "reshape-of-transpose",

@@ -24,6 +24,7 @@ pub(super) fn rows() -> Vec<Row> {
         softmaxes(),
         attentions(),
         viewed_attentions(),
+        merged_heads(),
         steps_of_norms(),
         constants_of_views(),
         products(),
@@ -139,6 +140,36 @@ fn layout() -> Vec<Row> {
                 ("t", shape("batch*3,4,5")),
                 ("x", x("batch,3,4,5")),
             ],
+        ),
+        row(
+            "split-of-transpose",
+            ALL,
+            &[("s", shape("batch,4,3,2")), ("p", perm(&[1, 0, 2])), ("x", x("3,batch*4,2"))],
+        ),
+        row(
+            "split-of-transpose",
+            ALL,
+            &[("s", shape("2,4,1,3,5")), ("p", perm(&[1, 2, 0])), ("x", x("15,8,1"))],
+        ),
+        row(
+            "transpose-of-merge",
+            ALL,
+            &[("p", perm(&[1, 0, 2])), ("m", shape("batch*4,3,2")), ("x", x("batch,4,3,2"))],
+        ),
+        row(
+            "transpose-of-merge",
+            ALL,
+            &[("p", perm(&[1, 2, 0])), ("m", shape("8,3,5")), ("x", x("2,4,1,3,5,1"))],
+        ),
+        row(
+            "reshape-of-product",
+            REALS,
+            &[("s", shape("batch,3,5")), ("x", x("batch*3,4")), ("w", weight("4,5"))],
+        ),
+        row(
+            "reshape-of-bias",
+            REALS,
+            &[("s", shape("batch,3,5")), ("x", x("batch*3,5")), ("b", weight("5"))],
         ),
         row("product-of-reshape", REALS, &flat),
         row(
@@ -277,6 +308,9 @@ fn norm() -> Vec<Row> {
     vec![
         row("layer-norm", SINGLE, &[value(), ("a", mean(&[2])), epsilon()]),
         row("layer-norm", SINGLE, &[value(), ("a", mean(&[1, 2])), epsilon()]),
+        row("layer-norm-bare", SINGLE, &[value(), ("a", mean(&[2]))]),
+        row("layer-norm-bare", SINGLE, &[value(), ("a", mean(&[1]))]),
+        row("rms-norm-bare", SINGLE, &[value(), ("a", mean(&[2]))]),
         row("layer-norm-moments", &[DType::F32], &[value(), ("a", mean(&[2])), epsilon()]),
         row("layer-norm", SINGLE, &[value(), ("a", mean(&[1])), epsilon()]),
         row("layer-norm", SINGLE, &[("x", x("batch,3,2,2")), ("a", mean(&[1])), epsilon()]),
@@ -536,6 +570,28 @@ fn viewed_attentions() -> Vec<Row> {
             .of(&["(MatMul (Select ?m (Softmax ?a (Select ?m (Mul (MatMul ?q ?k) ?c) ?f)) ?z) ?v)"]),
         row("attention", SINGLE, &with(&[("m", forbidden()), f, z]))
             .of(&["(MatMul (Select ?m ?z (Softmax ?a (Select ?m ?f (Mul (MatMul ?q ?k) ?c)))) ?v)"]),
+    ]
+}
+
+/// Attention over batch and heads in one dim.
+#[rustfmt::skip]
+fn merged_heads() -> Vec<Row> {
+    let heads = [
+        ("a", attention(0.25)), ("s", shape("batch*4,1,3,8")),
+        ("k", x("batch*4,1,2,8")), ("v", x("batch*4,1,2,5")),
+    ];
+    let with = |more: &[(&'static str, Bound)]| [&heads[..], more].concat();
+    let split = ("q", x("batch,4,3,8"));
+    let turned = [("p", perm(&[1, 0, 2])), ("t", shape("3,batch*4,8")), ("q", x("3,batch,32"))];
+    vec![
+        row("attention-heads", REALS, &with(std::slice::from_ref(&split)))
+            .of(&["(Attention ?a (Reshape ?s ?q) ?k ?v absent)"]),
+        row("attention-heads", REALS, &with(&[split.clone(), ("m", x("batch*4,1,1,2"))]))
+            .of(&["(Attention ?a (Reshape ?s ?q) ?k ?v ?m)"]),
+        row("attention-heads", REALS, &with(&[split, ("m", typed("1,3,2", DType::Bool))]))
+            .of(&["(Attention ?a (Reshape ?s ?q) ?k ?v ?m)"]),
+        row("attention-heads", REALS, &with(&turned))
+            .of(&["(Attention ?a (Reshape ?s (Transpose ?p (Reshape ?t ?q))) ?k ?v absent)"]),
     ]
 }
 
