@@ -178,7 +178,8 @@ pub enum Op {
 
     // Models' own.
     /// `q[b,h,s,d], k[b,g,t,d], v[b,g,t,e], mask? → y[b,h,s,e]` with g dividing h; the mask broadcasts to
-    /// `[b,h,s,t]`: bool (may attend) or float (added to the scores). A row that may attend nowhere is NaN unless guarded.
+    /// `[b,h,s,t]`: bool (may attend) or float (added to the scores). A row that may attend nowhere is NaN unless guarded,
+    /// or unless the scores that a mask forbids are filled with a finite number.
     Attention(AttentionAttrs),
     /// `x[s,b,i], w[d,gates·h,i], r[d,gates·h,h], bias[d,2·gates·h]?, lengths: i32[b]?, h0[d,b,h]?, c0[d,b,h]?,
     /// peepholes[d,3·h]? → y[s,d,b,h], y_h[d,b,h], y_c[d,b,h]` (y_c for LSTM only), ONNX's gate order.
@@ -531,6 +532,9 @@ pub struct AttentionAttrs {
     pub softcap: f32,
     /// A row whose softmax is NaN (it may attend nowhere, or a score is NaN) gives zeros.
     pub guarded: bool,
+    /// What scores become that a mask of truth values forbids: -∞, or a number, so that a row all of which is forbidden
+    /// has weights.
+    pub fill: f32,
 }
 
 /// A recurrent layer.

@@ -59,7 +59,7 @@ pub(super) fn attention(
     if result.is_empty() {
         return from_reals(q.dtype(), shape, &result, true);
     }
-    let mask = mask.map(|mask| Mask::new(mask, &s)).transpose()?;
+    let mask = mask.map(|mask| Mask::new(mask, &s, attrs.fill)).transpose()?;
     let (queries, keys, values) = (reals(q)?, reals(k)?, reals(v)?);
     let mut scores = filled(&[s.keys], 0.0)?;
     for (row, sums) in result.chunks_exact_mut(s.value_depth).enumerate() {
@@ -72,7 +72,7 @@ pub(super) fn attention(
             let product: f64 = query_row.iter().zip(key_row).map(|(a, b)| a * b).sum();
             *score = capped(product * f64::from(attrs.scale), f64::from(attrs.softcap));
             if let Some(mask) = &mask {
-                *score += mask.bias(&[b, h, query, t]);
+                mask.apply(score, &[b, h, query, t]);
             }
             if attrs.causal && t > query {
                 *score = f64::NEG_INFINITY;
@@ -100,30 +100,40 @@ fn capped(score: f64, cap: f64) -> f64 {
     if cap == 0.0 { score } else { cap * libm::tanh(score / cap) }
 }
 
-/// What is added to the scores.
+/// What is added to the scores, or what is put in the place of some.
 struct Mask {
     biases: Vec<f64>,
     strides: Vec<isize>,
+    /// Truth values: those that do not hold give scores this number.
+    fill: Option<f64>,
 }
 
 impl Mask {
-    fn new(mask: &Tensor, s: &Sizes) -> Result<Self, EvalError> {
+    fn new(mask: &Tensor, s: &Sizes, fill: f32) -> Result<Self, EvalError> {
         let scores = [s.batch, s.heads, s.queries, s.keys];
         let refuse = || EvalError::shape("the mask does not broadcast", &[&scores, mask.shape()]);
         let strides = broadcast_strides(mask.shape(), &scores).ok_or_else(refuse)?;
         let mut biases = reals(mask)?;
-        if mask.dtype() == DType::Bool {
-            for bias in &mut biases {
-                *bias = if *bias == 0.0 { f64::NEG_INFINITY } else { 0.0 };
+        let fill = match mask.dtype() {
+            DType::Bool if fill == f32::NEG_INFINITY => {
+                for bias in &mut biases {
+                    *bias = if *bias == 0.0 { f64::NEG_INFINITY } else { 0.0 };
+                }
+                None
             }
-        } else if !mask.dtype().is_float() {
-            return Err(EvalError::Unsupported(mask.dtype()));
-        }
-        Ok(Self { biases, strides })
+            DType::Bool => Some(f64::from(fill)),
+            dtype if dtype.is_float() => None,
+            dtype => return Err(EvalError::Unsupported(dtype)),
+        };
+        Ok(Self { biases, strides, fill })
     }
 
-    fn bias(&self, place: &[usize; 4]) -> f64 {
+    fn apply(&self, score: &mut f64, place: &[usize; 4]) {
         let offset: usize = place.iter().zip(&self.strides).map(|(i, &s)| i * s as usize).sum();
-        self.biases[offset]
+        match self.fill {
+            None => *score += self.biases[offset],
+            Some(fill) if self.biases[offset] == 0.0 => *score = fill,
+            Some(_) => {}
+        }
     }
 }

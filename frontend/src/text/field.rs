@@ -63,6 +63,24 @@ impl<'a, 't> Codec<'a, 't> {
         Ok(())
     }
 
+    /// A field that is left out where it is as always. It stands last, so that a reader knows whether it is there.
+    pub(super) fn optional<T: Field + Clone + PartialEq>(
+        &mut self,
+        name: &'static str,
+        value: &mut T,
+        always: &T,
+    ) -> Result<(), ParseGraphError> {
+        let left_out = match &mut self.end {
+            End::Print(_) => value == always,
+            End::Parse(parser) => parser.peek() != Some(','),
+        };
+        if left_out {
+            value.clone_from(always);
+            return Ok(());
+        }
+        self.field(name, value)
+    }
+
     /// The end of the fields.
     pub(super) fn finish(self) -> Result<(), ParseGraphError> {
         match self.end {

@@ -77,11 +77,12 @@ pub(super) fn attributes(op: &mut Op, c: &mut Codec<'_, '_>) -> Done {
             c.field("axis", axis)?;
             c.field("epsilon", epsilon)
         }
-        Op::Attention(AttentionAttrs { scale, causal, softcap, guarded }) => {
+        Op::Attention(AttentionAttrs { scale, causal, softcap, guarded, fill }) => {
             c.field("scale", scale)?;
             c.field("causal", causal)?;
             c.field("softcap", softcap)?;
-            c.field("guarded", guarded)
+            c.field("guarded", guarded)?;
+            c.optional("fill", fill, &f32::NEG_INFINITY)
         }
         Op::Rnn(rnn) => rnn_attributes(rnn, c),
         Op::Resize(resize) => resize_attributes(resize, c),
@@ -284,7 +285,13 @@ fn layers() -> Vec<Op> {
         Op::Softmax { axis: 0, log: true },
         Op::LayerNorm { axis: 0, epsilon: 0.0 },
         Op::RmsNorm { axis: 0, epsilon: 0.0 },
-        Op::Attention(AttentionAttrs { scale: 1.0, causal: false, softcap: 0.0, guarded: false }),
+        Op::Attention(AttentionAttrs {
+            scale: 1.0,
+            causal: false,
+            softcap: 0.0,
+            guarded: false,
+            fill: f32::NEG_INFINITY,
+        }),
         rnn(RnnCell::Lstm { input_forget: false }),
         rnn(RnnCell::Gru { linear_before_reset: false }),
         rnn(RnnCell::Plain),

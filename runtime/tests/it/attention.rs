@@ -9,8 +9,13 @@ use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use graphene_fusion::Granularity;
 
-const PLAIN: AttentionAttrs =
-    AttentionAttrs { scale: 0.25, causal: false, softcap: 0.0, guarded: false };
+const PLAIN: AttentionAttrs = AttentionAttrs {
+    scale: 0.25,
+    causal: false,
+    softcap: 0.0,
+    guarded: false,
+    fill: f32::NEG_INFINITY,
+};
 
 /// Batch, heads, groups, queries, keys, depth, depth of the values.
 type Sizes = [usize; 7];
@@ -60,7 +65,11 @@ fn masks_broadcast() {
             let mask = Random(3).tensor(dtype, shape.clone());
             let causal = AttentionAttrs { causal: true, ..PLAIN };
             check(DType::F32, sizes, PLAIN, Some(mask.clone()), 1e-5);
-            check(DType::F32, sizes, causal, Some(mask), 1e-5);
+            check(DType::F32, sizes, causal, Some(mask.clone()), 1e-5);
+            for fill in [-1e9, -1e4, 0.25] {
+                let filled = AttentionAttrs { fill, ..PLAIN };
+                check(DType::F32, sizes, filled, Some(mask.clone()), 1e-5);
+            }
         }
     }
 }
@@ -75,8 +84,10 @@ fn rows_that_attend_nowhere_or_late() {
     let floats = Tensor::from_vec(vec![s, t], (0..s * t).map(bias).collect()).unwrap();
     for mask in [bools, floats] {
         for guarded in [false, true] {
-            let attrs = AttentionAttrs { guarded, ..PLAIN };
-            check(DType::F32, [1, 2, 2, s, t, 8, 8], attrs, Some(mask.clone()), 1e-5);
+            for fill in [f32::NEG_INFINITY, -1e9, -1e4] {
+                let attrs = AttentionAttrs { guarded, fill, ..PLAIN };
+                check(DType::F32, [1, 2, 2, s, t, 8, 8], attrs, Some(mask.clone()), 1e-5);
+            }
         }
     }
 }

@@ -105,16 +105,54 @@ fn attention() {
         (None, true, 2.0, [-1.75, 0.0, -0.06019874, -0.3621003, -1.75, 0.0, -0.330761, -0.3041226]),
     ];
     for (mask, causal, softcap, expected) in rows {
-        let op = Op::Attention(AttentionAttrs { scale: 0.5, causal, softcap, guarded: false });
+        let op = Op::Attention(AttentionAttrs {
+            scale: 0.5,
+            causal,
+            softcap,
+            guarded: false,
+            fill: f32::NEG_INFINITY,
+        });
         check_close(&op, &[Some(&q), Some(&k), Some(&v), mask], &[1, 2, 2, 2], &expected);
     }
     let nobody = bools(&[3], &[0, 0, 0]);
-    let op =
-        Op::Attention(AttentionAttrs { scale: 0.5, causal: false, softcap: 0.0, guarded: false });
+    let op = Op::Attention(AttentionAttrs {
+        scale: 0.5,
+        causal: false,
+        softcap: 0.0,
+        guarded: false,
+        fill: f32::NEG_INFINITY,
+    });
     check_close(&op, &[Some(&q), Some(&k), Some(&v), Some(&nobody)], &[1, 2, 2, 2], &[f64::NAN; 8]);
-    let op =
-        Op::Attention(AttentionAttrs { scale: 0.5, causal: false, softcap: 0.0, guarded: true });
+    let op = Op::Attention(AttentionAttrs {
+        scale: 0.5,
+        causal: false,
+        softcap: 0.0,
+        guarded: true,
+        fill: f32::NEG_INFINITY,
+    });
     check_close(&op, &[Some(&q), Some(&k), Some(&v), Some(&nobody)], &[1, 2, 2, 2], &[0.0; 8]);
+    // Where all scores are filled with one number, all keys have one weight; where one is, it has its own.
+    let filled = |fill| {
+        let attrs =
+            AttentionAttrs { scale: 0.5, causal: false, softcap: 0.0, guarded: false, fill };
+        Op::Attention(attrs)
+    };
+    let rows = numbers(&v);
+    let mean = [0, 1].map(|e| (rows[e] + rows[2 + e] + rows[4 + e]) / 3.0);
+    let inputs = [Some(&q), Some(&k), Some(&v), Some(&nobody)];
+    check_close(&filled(-1e9), &inputs, &[1, 2, 2, 2], &mean.repeat(4));
+    let inputs = [Some(&q), Some(&k), Some(&v), Some(&allowed)];
+    let y = numbers(&super::run(&filled(f32::NEG_INFINITY), &[&q, &k, &v, &allowed]).unwrap()[0]);
+    check_close(&filled(-1e9), &inputs, &[1, 2, 2, 2], &y);
+    // A forbidden score of zero among others has the weight of zero.
+    let scores = Op::Attention(AttentionAttrs {
+        scale: 0.0,
+        causal: false,
+        softcap: 0.0,
+        guarded: false,
+        fill: 0.0,
+    });
+    check_close(&scores, &inputs, &[1, 2, 2, 2], &mean.repeat(4));
 }
 
 /// Half of the pattern.

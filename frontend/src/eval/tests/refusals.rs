@@ -78,6 +78,7 @@ fn operations(number: usize, rank: usize) -> Vec<Op> {
             causal: true,
             softcap: -1.0,
             guarded: false,
+            fill: f32::NAN,
         }),
         Op::If { then_branch: Box::default(), else_branch: Box::default() },
         Op::Loop { body: Box::default(), carried: number },

@@ -247,7 +247,7 @@ pub(super) fn fused(
 ) -> Result<ValueId, OpError> {
     let joined = mask.joined(c)?;
     let &Heads { q, k, v, scale, softcap } = heads;
-    let attrs = AttentionAttrs { scale, causal, softcap, guarded: false };
+    let attrs = AttentionAttrs { scale, causal, softcap, guarded: false, fill: f32::NEG_INFINITY };
     let inputs = [Some(q), Some(k), Some(v), joined];
     let y = c.add_optional(Op::Attention(attrs), &inputs)?[0];
     let Some(joined) = joined else { return Ok(y) };

@@ -267,7 +267,13 @@ fn attend(
         masks.restrict(c, allowed)?;
     }
     let joined = masks.joined(c)?;
-    let attrs = AttentionAttrs { scale, causal: causal && !shifted, softcap: 0.0, guarded: false };
+    let attrs = AttentionAttrs {
+        scale,
+        causal: causal && !shifted,
+        softcap: 0.0,
+        guarded: false,
+        fill: f32::NEG_INFINITY,
+    };
     let y = c.add_optional(Op::Attention(attrs), &[Some(q), Some(k), Some(v), joined])?[0];
     Ok((merge_heads(c, y)?, [k, v]))
 }

@@ -54,7 +54,13 @@ fn attention() {
         ("f16[b, 12, s, 64]; f16[b, 12, t, 64]", "!Arity"),
     ];
     for (inputs, expected) in rows {
-        let attrs = AttentionAttrs { scale: 0.125, causal: false, softcap: 0.0, guarded: false };
+        let attrs = AttentionAttrs {
+            scale: 0.125,
+            causal: false,
+            softcap: 0.0,
+            guarded: false,
+            fill: f32::NEG_INFINITY,
+        };
         check(&Op::Attention(attrs), inputs, expected);
     }
 }

@@ -61,16 +61,20 @@ fn attention(s: &mut Site<'_>) -> Option<Id> {
         under_heads(s, k, &product, &lead, true)?,
         under_heads(s, v, &whole, &lead, true)?,
     ];
+    let mut fill = f32::NEG_INFINITY;
     match scores.mask {
         Mask::Nothing => {}
-        Mask::Allowed(mask, of) => operands.push(mask_under(s, mask, &of, &lead)?),
+        Mask::Allowed(mask, of, number) => {
+            fill = s.attribute(v, number)?;
+            operands.push(mask_under(s, mask, &of, &lead)?);
+        }
         Mask::Added(mask, of) if s.dtype(mask)? == dtype => {
             operands.push(mask_under(s, mask, &of, &lead)?);
         }
         Mask::Added(..) => return None,
     }
     let (scale, softcap, guarded) = (scores.scale as f32, scores.softcap as f32, weights.guarded);
-    let attrs = AttentionAttrs { scale, causal: false, softcap, guarded };
+    let attrs = AttentionAttrs { scale, causal: false, softcap, guarded, fill };
     let y = s.add(Op::Attention(attrs), &operands)?;
     let y = s.reshape(y, shape.clone())?;
     match weights.allowed {
@@ -94,7 +98,7 @@ fn zero_elsewhere(s: &mut Site<'_>, y: Id, allowed: Id, of: &[Dim]) -> Option<Id
 fn heads(scores: &Scores, product: &[Dim], whole: &[Dim]) -> Option<Vec<Dim>> {
     let masked = match &scores.mask {
         Mask::Nothing => None,
-        Mask::Allowed(_, of) | Mask::Added(_, of) => Some(of.as_slice()),
+        Mask::Allowed(_, of, _) | Mask::Added(_, of) => Some(of.as_slice()),
     };
     let candidates = masked.into_iter().chain([product, whole]).map(lead);
     let mut named = candidates.filter(|lead| lead.len() == 2);

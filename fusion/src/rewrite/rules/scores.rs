@@ -119,8 +119,8 @@ fn holds(own: DType, other: DType) -> bool {
 /// What is done to scores before the softmax; masks with the shape of the scores that they are for.
 pub(super) enum Mask {
     Nothing,
-    /// Truth values: may be attended.
-    Allowed(Id, Vec<Dim>),
+    /// Truth values: may be attended. Scores that may not are this number.
+    Allowed(Id, Vec<Dim>, f64),
     /// Numbers, added.
     Added(Id, Vec<Dim>),
 }
@@ -191,12 +191,8 @@ impl Reader {
         for (_, inputs) in s.operations(id, "Select") {
             let (condition, a, b) = (inputs[0]?, inputs[1]?, inputs[2]?);
             for (scored, fill, allows) in [(a, b, true), (b, a, false)] {
-                let Some(fill) = s.number(fill).filter(|_| s.ty(scored) == Some(&own)) else {
-                    continue;
-                };
-                if fill > SWALLOWS {
-                    continue;
-                }
+                let fills = |fill: &f64| *fill < f64::INFINITY && s.ty(scored) == Some(&own);
+                let Some(fill) = s.number(fill).filter(fills) else { continue };
                 if let Some(found) = self.scores(s, scored) {
                     return with_fill(s, found, (condition, allows), fill, &own.shape);
                 }
@@ -217,8 +213,9 @@ impl Reader {
         }
         let found = self.scores(s, inner).filter(|found| found.softcap == 0.0)?;
         let mask = match found.mask {
+            Mask::Nothing => Mask::Nothing,
+            Mask::Allowed(mask, of, fill) => Mask::Allowed(mask, of, fill * by),
             Mask::Added(mask, of) => Mask::Added(scaled(s, mask, by)?, of),
-            mask => mask,
         };
         Some(Scores { scale: found.scale * by, mask, ..found })
     }
@@ -246,7 +243,9 @@ fn with_added(s: &mut Site<'_>, found: Scores, addend: Id, shape: &[Dim]) -> Opt
     let known = match found.mask {
         Mask::Nothing => None,
         Mask::Added(mask, of) => Some(mask_under(s, mask, &of, lead(shape))?),
-        Mask::Allowed(mask, of) => {
+        // What is added to a fill that is a number stays.
+        Mask::Allowed(_, _, fill) if fill != f64::NEG_INFINITY => return None,
+        Mask::Allowed(mask, of, _) => {
             let mask = mask_under(s, mask, &of, lead(shape))?;
             let (zero, fill) = (s.scalar(addend, 0.0)?, s.scalar(addend, f64::NEG_INFINITY)?);
             Some(s.add(Op::Select, &[mask, zero, fill])?)
@@ -269,8 +268,8 @@ fn finite_fill(s: &Site<'_>, mask: Id, fill: f64) -> Option<f64> {
     (fill <= SWALLOWS).then_some(fill)
 }
 
-/// Scores of this shape, replaced where a condition forbids: infinity is a mask of truth values, a number near the
-/// lowest swallows whatever it is added to.
+/// Scores of this shape, replaced where a condition forbids: by a mask of truth values, or, where the fill is a number
+/// near the lowest, which swallows whatever it is added to, by one that is added, since that goes with others.
 fn with_fill(
     s: &mut Site<'_>,
     found: Scores,
@@ -279,19 +278,21 @@ fn with_fill(
     shape: &[Dim],
 ) -> Option<Scores> {
     let allowed = allowed(s, by)?;
-    let infinite = fill == f64::NEG_INFINITY;
+    // A mask of numbers has the type of the queries, which may not hold the fill of wider scores.
+    let by_truth = fill == f64::NEG_INFINITY || finite_fill(s, found.q, fill).is_none();
     let mask = match found.mask {
-        Mask::Nothing if infinite => Mask::Allowed(allowed, shape.to_vec()),
-        Mask::Allowed(mask, of) if infinite => {
+        Mask::Nothing if by_truth => Mask::Allowed(allowed, shape.to_vec(), fill),
+        Mask::Allowed(mask, of, known) if by_truth && fill == known => {
             let mask = mask_under(s, mask, &of, lead(shape))?;
-            Mask::Allowed(s.binary(Binary::And, mask, allowed)?, shape.to_vec())
+            Mask::Allowed(s.binary(Binary::And, mask, allowed)?, shape.to_vec(), fill)
         }
+        Mask::Allowed(_, _, known) if known != f64::NEG_INFINITY => return None,
         known => {
             let like = s.scalar(found.q, 0.0)?;
             let kept = match known {
                 Mask::Nothing => like,
                 Mask::Added(mask, of) => mask_under(s, mask, &of, lead(shape))?,
-                Mask::Allowed(mask, of) => {
+                Mask::Allowed(mask, of, _) => {
                     let mask = mask_under(s, mask, &of, lead(shape))?;
                     let lowest = s.scalar(like, f64::NEG_INFINITY)?;
                     s.add(Op::Select, &[mask, like, lowest])?

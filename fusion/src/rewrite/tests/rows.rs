@@ -136,7 +136,8 @@ fn rms_norm(axis: usize) -> Bound {
 }
 
 fn attention(scale: f32) -> Bound {
-    op(Op::Attention(AttentionAttrs { scale, causal: false, softcap: 0.0, guarded: false }))
+    let (causal, softcap, guarded, fill) = (false, 0.0, false, f32::NEG_INFINITY);
+    op(Op::Attention(AttentionAttrs { scale, causal, softcap, guarded, fill }))
 }
 
 fn slice(axis: usize, start: i64, len: i64) -> Bound {

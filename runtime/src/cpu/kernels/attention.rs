@@ -47,6 +47,8 @@ pub struct View<'a, T> {
 pub enum Mask<'a> {
     /// 0 where a byte is not 0, else -∞.
     Bool(View<'a, u8>),
+    /// Where a byte is 0 the score is this number.
+    Filled(View<'a, u8>, f32),
     /// The elements.
     F32(View<'a, f32>),
     /// The elements.
@@ -126,7 +128,9 @@ pub fn attention<T: Real>(
     let masked = [batch, heads, queries, keys];
     match &scores.mask {
         None => {}
-        Some(Mask::Bool(mask)) => mask.check("attention's mask", masked)?,
+        Some(Mask::Bool(mask) | Mask::Filled(mask, _)) => {
+            mask.check("attention's mask", masked)?;
+        }
         Some(Mask::F32(mask)) => mask.check("attention's mask", masked)?,
         Some(Mask::F16(mask)) => mask.check("attention's mask", masked)?,
         Some(Mask::BF16(mask)) => mask.check("attention's mask", masked)?,

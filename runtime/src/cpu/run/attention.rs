@@ -45,9 +45,9 @@ fn run<T: Real + Pod>(step: &Step, mut io: Io<'_>, attrs: &AttentionAttrs) -> Re
     }
     let mask = match input_number(step, 3)? {
         None => None,
-        Some(number) => Some(mask(&io.inputs[number], [batch, heads, queries, keys])?),
+        Some(number) => Some(mask(&io.inputs[number], [batch, heads, queries, keys], attrs.fill)?),
     };
-    let &AttentionAttrs { scale, causal, softcap, guarded } = attrs;
+    let &AttentionAttrs { scale, causal, softcap, guarded, fill: _ } = attrs;
     let scores = Scores { scale, softcap, causal, mask, guarded };
     let sizes = Sizes { batch, heads, groups, queries, keys, depth, value_depth };
     let output = &mut io.outputs[0];
@@ -72,13 +72,16 @@ fn four(shape: &[usize]) -> Result<[usize; 4]> {
 }
 
 /// A mask seen under the shape of the scores.
-fn mask<'a>(input: &Input<'a>, scores: [usize; 4]) -> Result<Mask<'a>> {
+fn mask<'a>(input: &Input<'a>, scores: [usize; 4], fill: f32) -> Result<Mask<'a>> {
     let &Input::Bytes { bytes, operand, dtype } = input else {
         return Err(Error::Unsupported { what: "an input in place" });
     };
     let (offset, strides) = (operand.offset, broadcast(operand, scores)?);
     Ok(match dtype {
-        DType::Bool => Mask::Bool(View { data: bytes, offset, strides }),
+        DType::Bool => match (View { data: bytes, offset, strides }) {
+            mask if fill == f32::NEG_INFINITY => Mask::Bool(mask),
+            mask => Mask::Filled(mask, fill),
+        },
         DType::F16 => Mask::F16(View { data: cast_slice(bytes), offset, strides }),
         DType::BF16 => Mask::BF16(View { data: cast_slice(bytes), offset, strides }),
         _ => Mask::F32(View { data: cast_slice(bytes), offset, strides }),

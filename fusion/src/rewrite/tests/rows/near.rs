@@ -114,8 +114,6 @@ fn roundings() -> Vec<Row> {
     let scaled = ["(MatMul (Softmax ?a (Mul (Cast ?w (Cast ?n (Mul (MatMul ?q ?k) ?c))) ?c)) ?v)"];
     let weights = ["(MatMul (Cast ?w (Cast ?n (Softmax ?a (MatMul ?q ?k)))) ?v)"];
     let inside = ["(MatMul (Cast ?w (Softmax ?a (Cast ?n (MatMul ?q ?k)))) ?v)"];
-    let filled = "(MatMul (Cast ?n (Softmax ?a (Select ?m (Cast ?w (MatMul ?q ?k)) ?f))) ?v)";
-    let lowest = Bound::Number { shape: "", dtype: Some(DType::F32), number: f64::from(f32::MIN) };
     vec![
         row("attention", F32, &through(DType::F8E4M3Fn, DType::F32)).of(&scores),
         row("attention", F32, &through(DType::F8E4M3Fn, DType::F32)).of(&scaled),
@@ -128,9 +126,6 @@ fn roundings() -> Vec<Row> {
         row("attention", F16, &through(DType::BF16, DType::F16)).of(&inside),
         row("attention", BF16, &through(DType::F16, DType::BF16)).of(&inside),
         row("attention", &[DType::F64], &through(DType::F32, DType::F64)).of(&inside),
-        // A fill that is a number where the scores are, and infinite in the type of the mask.
-        row("attention", F16, &with(&[("n", cast(DType::F16)), ("w", cast(DType::F32)), ("m", allowed()), ("f", lowest)]))
-            .of(&[filled]),
         // Weights that two conditions zero, one of which the scores know.
         row("attention", REALS, &with(&[("m", allowed()), ("o", typed("2,1,3,2", DType::Bool)), ("f", number(f64::NEG_INFINITY)), ("z", number(0.0))]))
             .of(&["(MatMul (Select ?o (Select ?m (Softmax ?a (Select ?m (MatMul ?q ?k) ?f)) ?z) ?z) ?v)"]),
@@ -414,23 +409,23 @@ fn attentions() -> Vec<Row> {
             &with(&[("a", Bound::Attributes(Op::Softmax { axis: 3, log: true }))]),
         )
         .of(&["(MatMul (LogSoftmax ?a (MatMul ?q ?k)) ?v)"]),
-        // A fill that leaves something of the scores that it replaces, were it added.
-        row(
-            "attention",
-            &[DType::F32, DType::F64, DType::BF16],
-            &with(&[("a", softmax(3)), ("m", mask.clone()), ("f", number(-1e9))]),
-        )
-        .of(&[masked]),
+        // A fill that is a number beside what is added, which it would leave something of.
         row(
             "attention",
             REALS,
-            &with(&[("a", softmax(3)), ("m", mask.clone()), ("f", number(-1e4))]),
+            &with(&[("a", softmax(3)), ("m", mask.clone()), ("n", x("3,2")), ("f", number(-1e4))]),
         )
-        .of(&[masked]),
+        .of(&["(MatMul (Softmax ?a (Select ?m (Add (MatMul ?q ?k) ?n) ?f)) ?v)"]),
         row(
             "attention",
-            &[DType::F16],
-            &with(&[("a", softmax(3)), ("m", mask), ("f", number(-65504.0))]),
+            REALS,
+            &with(&[("a", softmax(3)), ("m", mask.clone()), ("n", x("3,2")), ("f", number(-1e4))]),
+        )
+        .of(&["(MatMul (Softmax ?a (Add (Select ?m (MatMul ?q ?k) ?f) ?n)) ?v)"]),
+        row(
+            "attention",
+            REALS,
+            &with(&[("a", softmax(3)), ("m", mask), ("f", number(f64::INFINITY))]),
         )
         .of(&[masked]),
         row("attention", REALS, &with(&[("a", softmax(3)), ("z", number(1.0))])).of(&[guarded]),

@@ -24,6 +24,7 @@ pub(super) fn rows() -> Vec<Row> {
         softmaxes(),
         attentions(),
         viewed_attentions(),
+        filled_attentions(),
         merged_heads(),
         steps_of_norms(),
         constants_of_views(),
@@ -570,6 +571,33 @@ fn viewed_attentions() -> Vec<Row> {
             .of(&["(MatMul (Select ?m (Softmax ?a (Select ?m (Mul (MatMul ?q ?k) ?c) ?f)) ?z) ?v)"]),
         row("attention", SINGLE, &with(&[("m", forbidden()), f, z]))
             .of(&["(MatMul (Select ?m ?z (Softmax ?a (Select ?m ?f (Mul (MatMul ?q ?k) ?c)))) ?v)"]),
+    ]
+}
+
+/// Attention whose mask gives scores a number, also in rows of which it forbids all.
+#[rustfmt::skip]
+fn filled_attentions() -> Vec<Row> {
+    const F16: &[DType] = &[DType::F16];
+    const WIDER: &[DType] = &[DType::F32, DType::BF16];
+    let own = [
+        ("q", x("2,4,3,8")), ("k", x("2,4,8,2")), ("v", x("2,4,2,5")), ("a", softmax(3)), ("c", number(0.125)),
+        ("m", typed("2,4,3,2", DType::Bool)),
+    ];
+    let with = |fill: f64| [&own[..], &[("f", number(fill))]].concat();
+    let lowest = Bound::Number { shape: "", dtype: Some(DType::F32), number: f64::from(f32::MIN) };
+    let cast = [("f", lowest), ("n", cast(DType::F16)), ("w", cast(DType::F32))];
+    let masked = "(MatMul (Softmax ?a (Select ?m (Mul (MatMul ?q ?k) ?c) ?f)) ?v)";
+    let after = "(MatMul (Softmax ?a (Mul (Select ?m (MatMul ?q ?k) ?f) ?c)) ?v)";
+    let twice = "(MatMul (Softmax ?a (Select ?o ?f (Select ?m (MatMul ?q ?k) ?f))) ?v)";
+    let recast = "(MatMul (Cast ?n (Softmax ?a (Select ?m (Cast ?w (MatMul ?q ?k)) ?f))) ?v)";
+    vec![
+        row("attention", WIDER, &with(-1e9)).of(&[masked]),
+        row("attention", SINGLE, &with(-1e4)).of(&[masked]),
+        row("attention", SINGLE, &with(0.25)).of(&[masked]),
+        row("attention", SINGLE, &with(-1e4)).of(&[after]),
+        row("attention", SINGLE, &[&with(-1e4)[..], &[("o", typed("1,3,2", DType::Bool))]].concat()).of(&[twice]),
+        row("attention", F16, &with(-65504.0)).of(&[masked]),
+        row("attention", F16, &[&own[..], &cast].concat()).of(&[recast]),
     ]
 }
 

@@ -163,12 +163,19 @@ impl Kernel for Soften<'_, '_> {
             }
             match &of.mask {
                 None => {}
-                Some(Mask::Bool(mask)) => add_mask(row, mask, [b, h, query, key], |byte| {
-                    if byte == 0 { f32::NEG_INFINITY } else { 0.0 }
+                Some(Mask::Bool(mask)) => by_mask(row, mask, [b, h, query, key], |x, byte| {
+                    x + if byte == 0 { f32::NEG_INFINITY } else { 0.0 }
                 }),
-                Some(Mask::F32(mask)) => add_mask(row, mask, [b, h, query, key], |x| x),
-                Some(Mask::F16(mask)) => add_mask(row, mask, [b, h, query, key], Real::to_f32),
-                Some(Mask::BF16(mask)) => add_mask(row, mask, [b, h, query, key], Real::to_f32),
+                Some(Mask::Filled(mask, fill)) => {
+                    by_mask(row, mask, [b, h, query, key], |x, m| if m == 0 { *fill } else { x });
+                }
+                Some(Mask::F32(mask)) => by_mask(row, mask, [b, h, query, key], |x, m| x + m),
+                Some(Mask::F16(mask)) => {
+                    by_mask(row, mask, [b, h, query, key], |x, m| x + m.to_f32());
+                }
+                Some(Mask::BF16(mask)) => {
+                    by_mask(row, mask, [b, h, query, key], |x, m| x + m.to_f32());
+                }
             }
             if of.causal {
                 row[(query + 1).saturating_sub(key).min(width)..].fill(f32::NEG_INFINITY);
@@ -188,24 +195,24 @@ impl Kernel for Soften<'_, '_> {
 }
 
 #[inline(always)]
-fn add_mask<T: Copy>(
+fn by_mask<T: Copy>(
     row: &mut [f32],
     mask: &View<'_, T>,
     first: [usize; 4],
-    bias: impl Fn(T) -> f32,
+    score: impl Fn(f32, T) -> f32,
 ) {
     let start = mask.place(first);
     match mask.strides[3] {
         0 => {
-            let bias = bias(mask.data[start]);
-            row.iter_mut().for_each(|x| *x += bias);
+            let mask = mask.data[start];
+            row.iter_mut().for_each(|x| *x = score(*x, mask));
         }
         1 => {
             let line = &mask.data[start..start + row.len()];
-            row.iter_mut().zip(line).for_each(|(x, &m)| *x += bias(m));
+            row.iter_mut().zip(line).for_each(|(x, &m)| *x = score(*x, m));
         }
         stride => row.iter_mut().enumerate().for_each(|(i, x)| {
-            *x += bias(mask.data[start.wrapping_add_signed(i as isize * stride)]);
+            *x = score(*x, mask.data[start.wrapping_add_signed(i as isize * stride)]);
         }),
     }
 }
