@@ -90,22 +90,36 @@ pub fn rewrite(graph: &Graph, target: &Target, hints: &Bindings) -> Result<Rewri
     Ok(Rewritten { graph, report })
 }
 
-/// The e-graphs of the blocks that the graph is cut into first, alike blocks once, each as a graph for Graphviz: a
-/// frame is a class of equal terms.
+/// The e-graphs of the blocks that the graph is cut into first, alike blocks once, each as a graph for Graphviz under a
+/// line that says which block it is: a frame is a class of equal terms.
 ///
 /// # Errors
 /// As for [`rewrite`].
 pub fn egraphs(graph: &Graph, target: &Target) -> Result<Vec<String>, FusionError> {
     let rules = rules::compiled();
-    let mut known: Vec<Block> = Vec::new();
-    let mut pictures = Vec::new();
-    for block in blocks(&tidy(graph)?)? {
-        if !known.iter().any(|other| other.is_alike(&block)) {
-            pictures.push(saturate(&block, &rules, target, LIMITS).terms.dot().to_string());
-            known.push(block);
+    let all = blocks(&tidy(graph)?)?;
+    let mut known: Vec<(&Block, usize)> = Vec::new();
+    for block in &all {
+        match known.iter_mut().find(|(other, _)| other.is_alike(block)) {
+            Some((_, alike)) => *alike += 1,
+            None => known.push((block, 1)),
         }
     }
-    Ok(pictures)
+    let unlike = known.len();
+    let picture = |(number, (block, alike)): (usize, (&Block, usize))| {
+        let picture = saturate(block, &rules, target, LIMITS).terms.dot().to_string();
+        let (first, last) = (block.names.first(), block.names.last());
+        let named = |name: Option<&String>| name.map_or("", String::as_str).to_owned();
+        format!(
+            "// e-graph {} of {unlike}: {alike} of {} blocks, the first from {:?} to {:?}\n{}\n",
+            number + 1,
+            all.len(),
+            named(first),
+            named(last),
+            picture.trim_end(),
+        )
+    };
+    Ok(known.into_iter().enumerate().map(picture).collect())
 }
 
 fn same_operations(a: &Graph, b: &Graph) -> bool {

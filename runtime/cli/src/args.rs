@@ -123,7 +123,8 @@ pub(crate) struct Run {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Reports")]
 pub(crate) struct Report {
-    /// Print a stage to stdout and end, or write it to a file and go on: import, rewritten, groups, program, bound, dot
+    /// Print a stage to stdout and end, or write it to a file and go on: import, rewritten, groups, program, bound, dot,
+    /// egraph (one for each block of the model that is unlike the others), and for a GPU target graphene, cuda
     #[arg(long, value_name = "STAGE[=PATH]")]
     pub(crate) emit: Vec<Emit>,
     /// Say why values are stored between groups instead of being fused

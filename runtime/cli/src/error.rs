@@ -213,6 +213,16 @@ pub(crate) enum Error {
         /// What the importer says.
         source: Box<ImportError>,
     },
+    /// The model cannot be imported for these sizes, and may be made for others.
+    #[error(
+        "{source}; this is so with {sizes}: a model that is made for certain sizes takes them by --batch, --seq or --dim"
+    )]
+    Baked {
+        /// The sizes.
+        sizes: String,
+        /// What the importer says.
+        source: Box<ImportError>,
+    },
     /// An index that follows from given inputs is out of range.
     #[error("{source}; the index follows from {inputs}")]
     Index {
@@ -288,7 +298,11 @@ impl Error {
             | Self::Index { .. }
             | Self::Write { .. } => 2,
             Self::Run { source, .. } => run_code(source),
-            Self::Import(_) | Self::Read { .. } | Self::Evaluate { .. } | Self::Compile(_) => 3,
+            Self::Import(_)
+            | Self::Baked { .. }
+            | Self::Read { .. }
+            | Self::Evaluate { .. }
+            | Self::Compile(_) => 3,
             Self::Device(_) => 6,
             Self::Timeout { .. } => 124,
         }

@@ -132,6 +132,10 @@ impl Source {
                     let (sizes, source) = (specialised.join(", "), Box::new(error));
                     return Err(Error::Oversized { sizes, source });
                 }
+                Err(error) if is_of_sizes(&error) && !specialised.is_empty() => {
+                    let (sizes, source) = (specialised.join(", "), Box::new(error));
+                    return Err(Error::Baked { sizes, source });
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -153,6 +157,13 @@ impl Source {
 /// Whether sizes are refused for being too large.
 fn is_too_large(error: &ImportError) -> bool {
     matches!(error, ImportError::Infer { error, .. } if matches!(**error, InferError::Size(_)))
+}
+
+/// Whether an operation does not take shapes that follow from sizes.
+fn is_of_sizes(error: &ImportError) -> bool {
+    use InferError::{Broadcast, Dims, Elements};
+    matches!(error, ImportError::Infer { error, .. }
+        if matches!(**error, Elements { .. } | Broadcast { .. } | Dims { .. }))
 }
 
 /// The table of `--list-ops`.

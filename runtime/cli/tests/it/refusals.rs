@@ -26,6 +26,19 @@ fn memory_is_asked_for_before_it_is_taken() {
 }
 
 #[test]
+fn sizes_that_a_model_is_not_made_for_are_named() {
+    let folder = Folder::new();
+    // A shape that only one batch has.
+    let shape = ints("shape", &[2], &[7, 4]);
+    let nodes = || vec![node("Reshape", "x shape", "r"), node("Abs", "r", "y")];
+    let inputs = || vec![value("x", FLOAT, "batch 4")];
+    let model = write(&folder, graph(inputs(), vec![shape], nodes(), "y"));
+    let given = quick(&[&model, "--batch", "3"]);
+    assert_eq!(given.code, 3, "{}", given.stderr);
+    assert!(given.stderr.contains("--batch"), "{}", given.stderr);
+}
+
+#[test]
 fn indices_out_of_range_name_their_input() {
     let folder = Folder::new();
     let table = ints("table", &[3, 2], &[1, 2, 3, 4, 5, 6]);

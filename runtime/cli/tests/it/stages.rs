@@ -1,5 +1,6 @@
 //! Stages that are printed.
 
+use crate::fixtures::fixture;
 use crate::{Folder, json, quick, read, run};
 use expect_test::{Expect, expect};
 
@@ -76,6 +77,33 @@ fn graphs_print() {
     assert!(dot.stdout.starts_with("digraph"), "{}", dot.stdout);
     let rewritten = run(&["zoo:mlp-1x8", "--emit", "rewritten"]);
     assert!(rewritten.stdout.starts_with("symbols batch\n"), "{}", rewritten.stdout);
+}
+
+#[test]
+fn help_lists_every_stage() {
+    let help = run(&["--help"]).stdout;
+    let known = run(&["zoo:mlp-1x8", "--emit", "nothing"]).stderr;
+    let (_, known) = known.split_once("expected one of ").unwrap();
+    let (_, emit) = help.split_once("--emit").unwrap();
+    let (emit, _) = emit.split_once("--explain").unwrap();
+    let listed: Vec<&str> = emit.split(|c: char| !c.is_alphanumeric()).collect();
+    for stage in known.lines().next().unwrap().split(", ") {
+        assert!(listed.contains(&stage.trim()), "{stage}: {emit}");
+    }
+}
+
+#[test]
+fn e_graphs_say_which_blocks_they_are() {
+    let given = run(&["zoo:mlp-1x8", "--emit", "egraph"]);
+    let first = given.stdout.lines().next().unwrap();
+    assert_eq!(
+        first,
+        "// e-graph 1 of 1: 1 of 1 blocks, the first from \"/net/net.0/Gemm\" to \"/net/net.1/Relu\""
+    );
+    let many = run(&[&fixture("bert-tiny-opset13").0, "--emit", "egraph"]).stdout;
+    let heads: Vec<&str> = many.lines().filter(|line| line.starts_with("// e-graph ")).collect();
+    let all = format!(" of {}: ", heads.len());
+    assert!(heads.len() > 1 && heads.iter().all(|head| head.contains(&all)), "{heads:#?}");
 }
 
 #[test]
