@@ -333,6 +333,16 @@ fn convolutions_are_right_in_any_order_and_free_of_bank_conflicts() {
     }
 }
 
+/// What comes through registers is loaded before a step's products and stored after them.
+#[test]
+fn pixels_come_while_products_are_computed() {
+    let text = halves().kernel().unwrap().to_string();
+    let (_, steps) = text.split_once("WaitGroup<copy, ").unwrap();
+    let (before, after) = steps.split_once("<- MatMul<<<").unwrap();
+    let held = [before, after].map(|part| part.matches("= %words[@e]").count());
+    assert_eq!(held, [1, 1], "{text}");
+}
+
 #[test]
 fn convolution_parameters_that_no_kernel_has_are_refused() {
     for conv in [

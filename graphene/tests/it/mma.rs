@@ -101,6 +101,17 @@ fn mma_products_are_right_in_any_order_and_free_of_bank_conflicts() {
     }
 }
 
+/// Software pipelining: a step is multiplied while the copies for all stages but its own are under way.
+#[test]
+fn copies_run_ahead_of_products() {
+    for stages in [2, 3, 4] {
+        let text = Mma { stages, ..small() }.kernel().unwrap().to_string();
+        let (before, after) = text.split_once("WaitGroup<copy, ").unwrap();
+        assert_eq!(before.matches("Commit<copy>").count() as i64, stages - 1, "{text}");
+        assert!(after.starts_with(&format!("{}>", stages - 2)), "{text}");
+    }
+}
+
 #[test]
 fn what_an_mma_kernel_asks_of_its_host() {
     let product = Product { batched: true, epilogue: layer(), ..Product::default() };
