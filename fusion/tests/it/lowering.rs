@@ -57,7 +57,7 @@ fn packed_projections_are_read_in_place() {
           @6 = weight f32[1024] "wo"
           @7 = output 0 f32[32*b*s] "projected"
           step 0 MatMul "MatMul+Add (biased)"
-            variants wide if b*s >= 12545, narrow if b*s >= 3137, else few
+            variants wide if b*s >= 33665, narrow if b*s >= 3137, else few
             reads  @0 [b:32*s, s:32, 32:1]
             reads  @2 [32:96, 96:1]
             reads  @3 [96:1]
@@ -70,7 +70,7 @@ fn packed_projections_are_read_in_place() {
             reads  @1 [b:s, 1:s, 1:s, s:1]
             writes @5 [b:32*s, 4:8, s:32, 8:1]
           step 2 MatMul "MatMul (projected)"
-            variants wide if b*s >= 12545, narrow if b*s >= 6273, else few
+            variants wide if b*s >= 33665, narrow if b*s >= 6273, else few
             reads  @5 [b:32*s, s:32, 32:1]
             reads  @6 [32:32, 32:1]
             writes @7 [b:32*s, s:32, 32:1]
