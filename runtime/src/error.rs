@@ -4,6 +4,7 @@ use graphene_frontend::dim::{Dim, DimError};
 use graphene_frontend::eval::EvalError;
 use graphene_frontend::infer::InferError;
 use graphene_frontend::tensor::TensorError;
+use graphene_fusion::FusionError;
 use graphene_fusion::kernels::Refusal;
 use graphene_fusion::program::BufferId;
 use graphene_ir::arch::Arch;
@@ -160,7 +161,7 @@ pub enum Error {
     },
     /// A graph that cannot be planned.
     #[error(transparent)]
-    Plan(#[from] graphene_fusion::FusionError),
+    Plan(#[from] Box<FusionError>),
     /// No template makes a kernel of a step.
     #[error("no kernel: {0}")]
     Refused(#[from] Refusal),
@@ -242,6 +243,12 @@ impl Error {
     /// The error with the step or buffer at which it arose.
     pub(crate) fn at(self, place: &str) -> Self {
         Self::At { place: place.to_owned(), error: Box::new(self) }
+    }
+}
+
+impl From<FusionError> for Error {
+    fn from(error: FusionError) -> Self {
+        Self::Plan(Box::new(error))
     }
 }
 

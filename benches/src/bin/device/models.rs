@@ -18,8 +18,10 @@ use std::time::Instant;
 use crate::data::Random;
 use crate::products::median;
 
-/// Models of the zoo, the elements that they run with, and batch and sequence of each run.
-const ROWS: &[(&str, Option<DType>, &[[usize; 2]])] = &[
+/// A model of the zoo, the elements that it runs with, and batch and sequence of each run.
+type Row = (&'static str, Option<DType>, &'static [[usize; 2]]);
+
+const ROWS: &[Row] = &[
     ("bert-base-tiny", None, &[[2, 16], [3, 29]]),
     ("bert-base-tiny", Some(DType::F16), &[[2, 16], [3, 29]]),
     ("bert-base-tiny", Some(DType::BF16), &[[3, 29]]),
