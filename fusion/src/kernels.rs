@@ -1,7 +1,7 @@
 //! Kernels of steps: from what a step computes, and where its operands lie, to one of Graphene's templates with its
 //! parameters, and to what the launch gives it.
 //!
-//! A step is one launch of one kernel for each of its variants. Sizes and strides that depend on the model's symbols are
+//! A step is one launch of one kernel for each of its variants, or of one for all. Sizes and strides that depend on the model's symbols are
 //! symbols of the kernel; a [`Launch`] says which dims they are, so that a new shape needs no other kernel.
 //!
 //! | family | template | here |
@@ -117,7 +117,7 @@ struct Site<'a> {
     arch: Arch,
 }
 
-/// The launches of a step, one for each of its variants.
+/// The launches of a step: one for each of its variants, or one that serves all of them.
 ///
 /// # Errors
 /// [`Refusal`], for what the library executor has to run.

@@ -161,11 +161,7 @@ fn product(body: &Graph) -> Option<(&[Dim], bool)> {
 /// The tiles that products are cut into, largest first: their variants' names, rows and columns.
 pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> [(&'static str, [i64; 2]); 3] {
     let known = product(body).and_then(|(shape, _)| shape.last()?.known());
-    let single = body
-        .nodes()
-        .any(|(_, node)| node.op() == &Op::MatMul && node.outputs()[0].dtype == DType::F32);
-    let warpgroups = matches!(target.kind, Kind::Cuda { major: 9, accelerated: true, .. });
-    let [wide, narrow, few] = match (single, warpgroups) {
+    let [wide, narrow, few] = match (is_single(body), has_warpgroups(target, body)) {
         (true, _) => [[128, 128], [64, 64], [32, 64]],
         (false, false) => [[128, 128], [64, 64], [16, 64]],
         (false, true) => {

@@ -1,8 +1,8 @@
 //! The fused executor on a GPU: every step is one kernel that a template made.
 //!
-//! [`Module::compile`] makes the kernels of all steps and all their variants, equal ones once, and brings the weights to
-//! the device. [`Module::bind`] chooses variants, lays out one arena, and records all launches as a CUDA graph; it
-//! compiles nothing. [`Executable::run`] replays that graph.
+//! [`Kernels::compile`] makes the kernels of all steps and all their variants, equal ones once; it needs no GPU.
+//! [`Module::load`] brings them and the weights to the device. [`Module::bind`] chooses variants, lays out one arena, and
+//! records all launches as a CUDA graph; it compiles nothing. [`Executable::run`] replays that graph.
 //!
 //! No step runs elsewhere: what no template takes is an error that names the step.
 
@@ -84,11 +84,13 @@ impl Kernels {
             })
             .collect::<Result<_>>()?;
         let mut images: Vec<Emitted> = Vec::new();
-        let mut known: HashMap<String, usize> = HashMap::new();
+        let mut known: HashMap<[String; 2], usize> = HashMap::new();
         let mut steps = Vec::with_capacity(made.len());
         for variants in made {
             let each = |(launch, emitted): (Launch, Emitted)| {
-                let image = *known.entry(emitted.source.clone()).or_insert_with(|| {
+                // What a source asks of its host may differ, such as the windows of tensor maps.
+                let key = [emitted.source.clone(), emitted.launch.to_string()];
+                let image = *known.entry(key).or_insert_with(|| {
                     images.push(emitted);
                     images.len() - 1
                 });

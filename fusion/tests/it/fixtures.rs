@@ -1,6 +1,7 @@
 //! Real exports: into how many launches each of them goes.
 
 use graphene_frontend::dim::Bindings;
+use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{ImportOptions, import, read_model};
 use graphene_fusion::groups::Family;
 use graphene_fusion::program::{BufferKind, Operand};
@@ -25,10 +26,14 @@ pub(crate) const ALL: [&str; 12] = [
     "mlp-gelu-4x128",
 ];
 
-pub(crate) fn planned(fixture: &str, target: &str) -> Planned {
+pub(crate) fn imported(fixture: &str) -> Graph {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/tests/data/fixtures");
     let (model, weights) = read_model(folder.join(fixture).join("model.onnx")).unwrap();
-    let graph = import(model, &weights, &ImportOptions::default()).unwrap().graph;
+    import(model, &weights, &ImportOptions::default()).unwrap().graph
+}
+
+pub(crate) fn planned(fixture: &str, target: &str) -> Planned {
+    let graph = imported(fixture);
     let target = target.parse().unwrap();
     let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
     verify::groups(&planned.graph, &planned.groups).unwrap();

@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 mod convolutions;
+mod coverage;
 mod explained;
 mod fixtures;
 mod groups;
 mod kernels;
 mod layers;
 mod lowering;
+mod precision;
 mod reductions;
 mod spellings;
 mod zoo;

@@ -18,7 +18,8 @@ impl ExternalData for Zeros {
     }
 }
 
-fn models() -> impl Iterator<Item = (String, Graph)> {
+/// All models, as they are imported.
+pub(crate) fn imported() -> impl Iterator<Item = (String, Graph)> {
     let zeros = Zeros(Bytes::from(vec![0; 1 << 30]));
     let options = [false, true]
         .map(|decomposed_layer_norm| Options { decomposed_layer_norm, ..Options::default() });
@@ -26,7 +27,14 @@ fn models() -> impl Iterator<Item = (String, Graph)> {
     rows.map(move |(name, options)| {
         let model = build(name, &options).unwrap();
         let graph = import(model.encode(), &zeros, &ImportOptions::default()).unwrap().graph;
-        (name.to_owned(), rewrite(&graph, &Target::cpu(2), &Bindings::new()).unwrap().graph)
+        (name.to_owned(), graph)
+    })
+}
+
+fn models() -> impl Iterator<Item = (String, Graph)> {
+    imported().map(|(name, graph)| {
+        let rewritten = rewrite(&graph, &Target::cpu(2), &Bindings::new()).unwrap().graph;
+        (name, rewritten)
     })
 }
 

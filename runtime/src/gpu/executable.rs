@@ -82,8 +82,9 @@ fn launch(
         symbols.push((symbol.name(), dim.eval(bindings)?));
     }
     let room = |of: &Scratch| {
-        let elements = usize::try_from(of.elements.eval(bindings)?).unwrap_or(0);
-        device.alloc(elements.saturating_mul(of.scalar.bytes().unsigned_abs() as usize))
+        let bytes = of.elements.eval(bindings)?.checked_mul(of.scalar.bytes());
+        let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        device.alloc(bytes.ok_or(Error::TooLarge { what: "room beside operands" })?)
     };
     let scratch: Vec<Buffer> = variant.launch.scratch.iter().map(room).collect::<Result<_>>()?;
     let mut pointers = Vec::with_capacity(kernel.params.len());

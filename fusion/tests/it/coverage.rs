@@ -1,0 +1,38 @@
+//! Templates make kernels of every step of the fixtures, on every target and in every type.
+
+use crate::{fixtures, kernels::TARGETS};
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::Graph;
+use graphene_fusion::kernels::launches;
+use graphene_fusion::{Granularity, plan_in};
+use graphene_ir::target::Target;
+
+/// The steps that no template takes, and why.
+fn refused(name: &str, graph: &Graph, types: &[Option<DType>]) -> Vec<String> {
+    let mut refused = Vec::new();
+    for target in TARGETS {
+        let target: Target = target.parse().unwrap();
+        for &elements in types {
+            let hints = Bindings::new();
+            let planned = plan_in(graph, &target, Granularity::Fused, &hints, elements).unwrap();
+            for step in planned.program.steps() {
+                if let Err(refusal) = launches(&planned.program, step, &target) {
+                    let step = &step.name;
+                    refused.push(format!("{name} on {target} in {elements:?}: {step}: {refusal}"));
+                }
+            }
+        }
+    }
+    refused
+}
+
+#[test]
+fn every_step_of_the_fixtures_has_a_kernel() {
+    let types = [None, Some(DType::F16), Some(DType::BF16)];
+    let refused: Vec<String> = fixtures::ALL
+        .iter()
+        .flat_map(|fixture| refused(fixture, &fixtures::imported(fixture), &types))
+        .collect();
+    assert_eq!(refused, [""; 0]);
+}

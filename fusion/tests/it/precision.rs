@@ -1,0 +1,49 @@
+//! Models in halves: inputs and outputs keep their types, all between is halves, and constants stay finite.
+
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::evaluate_with;
+use graphene_frontend::op::Op;
+use graphene_frontend::tensor::Tensor;
+use graphene_frontend::text::parse;
+use graphene_fusion::convert;
+
+/// A mask that adds the least number, and a normalisation.
+const MODEL: &str = r#"
+    %0 = Input : f32[2, 4] "x"
+    %1 = Input : i64[4] "mask"
+    %2 = Constant(@0 _) : f32[1] "least"
+    %3 = Cast(%1) {to: f32, saturate: true} : f32[4] "weights"
+    %4 = Mul(%3, %2) : f32[4] "bias"
+    %5 = Add(%0, %4) : f32[2, 4] "scores"
+    %6 = Softmax(%5) {axis: 1} : f32[2, 4] "y"
+    return "y" = %6
+"#;
+
+#[test]
+fn what_is_between_inputs_and_outputs_becomes_halves() {
+    let least = Tensor::from_vec(vec![1], vec![f32::MIN]).unwrap();
+    let graph = parse(MODEL, &[least]).unwrap();
+    let x = Tensor::from_vec(vec![2, 4], (0..8).map(|i| i as f32 / 4.0).collect()).unwrap();
+    let inputs = [x, Tensor::from_vec(vec![4], vec![0_i64, 0, 1, 0]).unwrap()];
+    let none = Bindings::new();
+    let expected = evaluate_with(&graph, &inputs, &none).unwrap();
+    for (to, unit) in [(DType::F16, 2f32.powi(-11)), (DType::BF16, 2f32.powi(-8))] {
+        let converted = convert(&graph, to).unwrap();
+        let dtype = |value| converted.ty(value).dtype;
+        let given: Vec<DType> = converted.inputs().iter().map(|id| dtype(id.value())).collect();
+        assert_eq!(given, [DType::F32, DType::I64]);
+        assert!(converted.outputs().iter().all(|(_, value)| dtype(*value) == DType::F32));
+        for (id, node) in converted.nodes() {
+            let single = dtype(id.value()) == DType::F32;
+            let ends = matches!(node.op(), Op::Input | Op::Cast { to: DType::F32, .. });
+            assert!(!single || ends, "{to}: {}", node.name());
+        }
+        let found = evaluate_with(&converted, &inputs, &none).unwrap();
+        let elements = |tensors: &[Tensor]| tensors[0].as_slice::<f32>().unwrap().to_vec();
+        // Scores are exact; each of the softmax's three steps rounds once.
+        for (found, expected) in elements(&found).iter().zip(elements(&expected)) {
+            assert!((found - expected).abs() <= 4.0 * unit, "{to}: {found} for {expected}");
+        }
+    }
+}
