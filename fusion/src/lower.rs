@@ -13,7 +13,7 @@ use crate::weights::recipe;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
-use graphene_ir::target::Target;
+use graphene_ir::target::{Kind, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -230,6 +230,7 @@ impl Lowering<'_> {
         if writes.is_empty() {
             return Ok(());
         }
+        self.lay_weights_alike(group)?;
         let Body { graph: body, reads } = body(self.graph, group, &writes)?;
         let mut inputs = Vec::with_capacity(reads.len());
         for Read { value, by_points } in reads {
@@ -266,6 +267,29 @@ impl Lowering<'_> {
             outputs,
             in_place,
         });
+        Ok(())
+    }
+
+    /// Weights that one kernel multiplies by, and adds the products of, lie in one order: those that are views are made
+    /// anew if others are not.
+    fn lay_weights_alike(&mut self, group: &Group) -> Result<(), FusionError> {
+        if group.family != Family::MatMul || self.target.kind == Kind::Cpu {
+            return Ok(());
+        }
+        let products = group.nodes.iter().map(|&id| self.graph.node(id));
+        let products = products.filter(|node| matches!(node.op(), Op::MatMul));
+        let weights = products.filter_map(|node| node.inputs().get(1).copied().flatten());
+        let weights: Vec<ValueId> =
+            weights.filter(|weight| self.groups.is_constant(weight.node)).collect();
+        let mut views = Vec::new();
+        for &weight in &weights {
+            if !self.place(weight)?.view.is_contiguous() {
+                views.push(weight);
+            }
+        }
+        if views.len() < weights.len() {
+            views.into_iter().try_for_each(|weight| self.made(weight).map(drop))?;
+        }
         Ok(())
     }
 

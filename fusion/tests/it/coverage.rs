@@ -1,6 +1,6 @@
-//! Templates make kernels of every step of the fixtures, on every target and in every type.
+//! Templates make kernels of every step of the fixtures and of the zoo's models, on every target and in every type.
 
-use crate::{fixtures, kernels::TARGETS};
+use crate::{fixtures, kernels::TARGETS, zoo};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
@@ -34,5 +34,13 @@ fn every_step_of_the_fixtures_has_a_kernel() {
         .iter()
         .flat_map(|fixture| refused(fixture, &fixtures::imported(fixture), &types))
         .collect();
+    assert_eq!(refused, [""; 0]);
+}
+
+#[test]
+fn every_step_of_the_zoo_has_a_kernel() {
+    let types = [None, Some(DType::F16)];
+    let refused: Vec<String> =
+        zoo::imported().flat_map(|(name, graph)| refused(&name, &graph, &types)).collect();
     assert_eq!(refused, [""; 0]);
 }
