@@ -38,6 +38,7 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
 use graphene_ir::arch::Arch;
 use graphene_ir::kernel::Kernel;
+use graphene_ir::schedule::dependent;
 use graphene_ir::target::{Kind, Target};
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
@@ -172,7 +173,7 @@ impl Site<'_> {
         });
         Launch {
             symbols: symbols.collect(),
-            kernel,
+            kernel: dependent(kernel),
             pointers,
             stacks: Vec::new(),
             scratch: Vec::new(),

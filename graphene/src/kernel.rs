@@ -10,7 +10,7 @@
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
-use crate::tensor::{Coord, Tensor, Threads, ViewOp};
+use crate::tensor::{Coord, Memory, Tensor, Threads, ViewOp};
 
 /// Names a tensor of a [`Kernel`]; prints as `%name` through [`Kernel::tensor_name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -516,6 +516,12 @@ impl Kernel {
             }
         }
         walk(self.spec.body.as_deref().unwrap_or_default(), visit);
+    }
+
+    /// Whether a spec writes or reads global memory.
+    pub(crate) fn is_global(&self, spec: &Spec) -> bool {
+        let global = |of: &Operand| self.tensor(of.tensor).memory == Memory::Global;
+        spec.outs.iter().chain(&spec.ins).any(global)
     }
 
     /// The number of threads of a block.

@@ -3,6 +3,7 @@
 //!
 //! A decomposition adds statements to a kernel under construction and hands on what is smaller.
 
+mod dependent;
 mod grid;
 pub mod matmul;
 mod multistage;
@@ -11,6 +12,7 @@ pub mod pointwise;
 mod softmax;
 pub mod together;
 
+pub use dependent::dependent;
 pub use grid::GridBarrier;
 pub use multistage::{Ahead, Fetch, multistage, multistage_through_registers};
 pub use pipeline::{Pipeline, consume, give_back, produce, take};

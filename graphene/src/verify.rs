@@ -19,6 +19,7 @@
 //!    other means might do.
 //! 8. *Grid.* Of the blocks that wait for each other by a counter, all reach it: what decides that,
 //!    and the numbers that they wait for, may differ between blocks only as the counter does.
+//! 9. *Predecessor.* A kernel that waits for its predecessors touches global memory only when all its threads have.
 //!
 //! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
 //! simulator's to find.
@@ -26,6 +27,7 @@
 mod bounds;
 mod clusters;
 mod grid;
+mod predecessor;
 mod together;
 
 use std::collections::BTreeSet;
@@ -67,6 +69,8 @@ pub enum Rule {
     Clusters,
     /// Blocks that wait for each other all do so.
     Grid,
+    /// Nothing is touched before predecessors are done.
+    Predecessor,
 }
 
 impl fmt::Display for Finding {
@@ -95,6 +99,10 @@ pub fn verify(kernel: &Kernel) -> Vec<Finding> {
     }
     for (spec, message) in grid::check(kernel) {
         verifier.findings.push(Finding { rule: Rule::Grid, spec, message });
+    }
+    for spec in predecessor::check(kernel) {
+        let message = "global memory is touched before predecessors are done".to_owned();
+        verifier.findings.push(Finding { rule: Rule::Predecessor, spec, message });
     }
     verifier.findings
 }

@@ -1,5 +1,6 @@
 //! What the verifier refuses, one kernel a rule.
 
+use graphene_ir::schedule::dependent;
 use graphene_ir::simulate::{Buffer, Options, simulate};
 use graphene_ir::text::parse;
 use graphene_ir::verify::{Rule, verify};
@@ -148,4 +149,45 @@ fn what_a_missing_arrival_or_order_between_blocks_does() {
         assert!(all.iter().all(|found| known(found)), "{expected}, not {all:?}\n{text}");
         assert!(all.contains(&expected), "{expected}, not {all:?}\n{text}");
     }
+}
+
+/// The kernel of `text`, with these statements about an element's move.
+fn about(before: &str, after: &str) -> String {
+    format!(
+        "kernel a sm_90a ()\n%in:[3:1].fp32.GL\n%out:[3:1].fp32.GL\n#g:[3:1].block\n#b:[32:1].thread\n\
+         %out <- Spec<<<#g, #b>>>(%in) {{\n  @n = #g.indices()\n  @t = #b.indices()\n  \
+         #one:[].thread = #b.scalar()\n  %r:[].fp32.RF\n  {before}\n  if(@t == 0) {{\n    \
+         %r <- Move<<<#g, #one>>>(%in[@n])\n    %out[@n] <- Move<<<#g, #one>>>(%r)\n  }}\n  {after}\n}}"
+    )
+}
+
+#[test]
+fn nothing_is_touched_before_predecessors_are_done() {
+    let (wait, some) = ("Acquire<<<#g, #b>>>()", "if(@t < 1) {\n    Acquire<<<#g, #one>>>()\n  }");
+    for (before, after, early) in
+        [("", "", 0), (wait, "", 0), (wait, wait, 0), ("", wait, 2), (some, "", 2)]
+    {
+        let text = about(before, after);
+        let found = verify(&parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")));
+        let rules: Vec<Rule> = found.iter().map(|finding| finding.rule).collect();
+        assert_eq!(rules, vec![Rule::Predecessor; early], "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn kernels_wait_for_predecessors_before_they_touch_memory() {
+    let kernel = parse(&about("", "")).unwrap();
+    let made = dependent(kernel.clone());
+    let text = made.to_string();
+    assert_eq!(verify(&made), vec![]);
+    assert_eq!(parse(&text).unwrap(), made);
+    let places = ["Release<<<#g", "@t = #b", "Acquire<<<#g", "if(@t == 0)"];
+    let places = places.map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}")));
+    assert!(places.is_sorted(), "{text}");
+    assert_eq!(dependent(made.clone()), made);
+    // An older architecture has no such launches; blocks that wait for each other start together.
+    let older = parse(&about("", "").replace("sm_90a", "sm_80")).unwrap();
+    assert_eq!(dependent(older.clone()), older);
+    let together = parse(&blocks("", "3", "if(true)").replace("sm_70", "sm_90a")).unwrap();
+    assert_eq!(dependent(together.clone()), together);
 }
