@@ -31,7 +31,7 @@ mod rows;
 mod scan;
 
 use crate::groups::Family;
-use crate::program::{Operand, Program, Step};
+use crate::program::{BufferKind, Operand, Program, Step};
 use crate::view::View;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
@@ -153,6 +153,13 @@ impl Site<'_> {
             StepOperand::Scratch(_) => return Err(Refusal::Operation("room beside operands")),
         };
         Ok((scalar(self.program.buffers()[buffer.index()].dtype)?, view))
+    }
+
+    /// Whether an operand is there before the program runs.
+    fn is_weight(&self, operand: StepOperand) -> bool {
+        let StepOperand::Input(number) = operand else { return false };
+        let buffer = self.step.inputs[number].buffer;
+        matches!(self.program.buffers()[buffer.index()].kind, BufferKind::Weight(_))
     }
 
     /// The operand that an input of the body is.

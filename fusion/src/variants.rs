@@ -38,6 +38,9 @@ pub struct Variants(Vec<Variant>);
 
 /// Rows of a block of layers that give each core its weights once, where there are so many for each core.
 const ROWS_OF_LAYERS: [(&str, i64); 2] = [("wide", 96), ("narrow", 48)];
+/// Parts into which the depth of a product is split where its tiles are few, and the least depth that is.
+pub(crate) const PARTS: i64 = 4;
+const DEEP: i64 = 512;
 /// Keys that attention holds at once.
 const KEYS: i64 = 128;
 
@@ -91,7 +94,8 @@ impl When {
 /// The variants of a step of this family, that computes this body, on a target.
 ///
 /// - Products on a GPU: the largest of three tiles (`tiles_of_product`) of which there are enough for most cores: `wide`,
-///   `narrow`, else `few` rows; a tile lies within one matrix where each has its own B.
+///   `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where so few rows make tiles for a
+///   quarter of the cores at most, several blocks `split` the depth of one.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
 /// - Attention on a GPU: `one block` of keys where they fit in one, else `online`.
@@ -100,7 +104,7 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
     match family {
         Family::MatMul => match rows_of_product(body) {
             Some(rows) => {
-                let [first @ .., (last, _)] = tiles_of_product(target, body);
+                let [first @ .., (last, tile)] = tiles_of_product(target, body);
                 let cores = i64::from(target.cores);
                 // Several blocks share a core, unless each has warpgroups: the widest pay where there are many.
                 let many = if has_warpgroups(target, body) { cores * 3 / 4 } else { cores * 2 };
@@ -109,7 +113,15 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
                     name,
                     when: When::AtLeast(rows.clone(), rows_for(tile, enough, body)),
                 });
-                Variants::ending(first.collect(), last)
+                let mut first: Vec<Variant> = first.collect();
+                match rows_to_split(target, body, tile) {
+                    0 => Variants::ending(first, last),
+                    split => {
+                        let when = When::AtLeast(rows, split + 1);
+                        first.push(Variant { name: last, when });
+                        Variants::ending(first, "split")
+                    }
+                }
             }
             None => Variants::any(),
         },
@@ -200,6 +212,22 @@ fn rows_for([height, width]: [i64; 2], enough: i64, body: &Graph) -> i64 {
     let tiles = (enough.saturating_add(beside - 1) / beside).max(1);
     // The last of them may be partial.
     (tiles - 1) * height + 1
+}
+
+/// The rows up to which the depth of a product is split: all parts of all its tiles have a core each.
+fn rows_to_split(target: &Target, body: &Graph, [height, width]: [i64; 2]) -> i64 {
+    let mut products = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
+    let (Some((_, node)), None) = (products.next(), products.next()) else { return 0 };
+    let depth = node.inputs()[0].and_then(|a| body.ty(a).shape.last()?.known());
+    let columns = product(body).filter(|(_, shared)| *shared);
+    let columns = columns.and_then(|(shape, _)| shape.last()?.known());
+    match (depth, columns) {
+        (Some(depth), Some(columns)) if has_warpgroups(target, body) && depth >= DEEP => {
+            let across = (columns + width - 1) / width * PARTS;
+            i64::from(target.cores) / across.max(PARTS) * height
+        }
+        _ => 0,
+    }
 }
 
 fn keys_of_attention(body: &Graph) -> Option<Dim> {

@@ -187,6 +187,8 @@ pub enum Kind {
     Release,
     /// Waits for the kernels before (PTX `griddepcontrol.wait`).
     Acquire,
+    /// Brings the line of an element of global memory into the L2 cache; what is there does not matter (PTX `prefetch`).
+    Prefetch,
     /// Adds 1 to a counter in global memory, which becomes 0 where it would reach this number. What
     /// the thread has done, and what it knows that others have done, is there for those who await it.
     Count(Expr),
@@ -520,6 +522,9 @@ impl Kernel {
 
     /// Whether a spec writes or reads global memory.
     pub(crate) fn is_global(&self, spec: &Spec) -> bool {
+        if spec.kind == Kind::Prefetch {
+            return false;
+        }
         let global = |of: &Operand| self.tensor(of.tensor).memory == Memory::Global;
         spec.outs.iter().chain(&spec.ins).any(global)
     }

@@ -3,7 +3,7 @@
 use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
-use crate::variants::tiles_of_product;
+use crate::variants::{PARTS, tiles_of_product};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
@@ -100,14 +100,38 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         false => Edges::Moves,
     };
     let sized = tiles_of_product(site.target, body);
+    // The first operand is A, the second B; and so on.
+    let terms = operands.pointers[..2 * terms.len()].chunks(2);
+    let weights = terms.filter_map(|term| term.last()).all(|b| site.is_weight(b.operand));
     let variants = site.step.variants.all().iter();
     let launches = variants.map(|variant| {
         let mut dims = dims.clone();
-        let tile = sized.iter().find(|(name, _)| *name == variant.name).unwrap_or(&sized[0]).1;
-        let kernel = kernel(site, &product, edges, tile, &mut dims)?;
+        let cut = Cut::of(variant.name, &sized, weights);
+        let kernel = kernel(site, &product, edges, &cut, &mut dims)?;
         Ok(site.launch(kernel, &dims, operands.pointers.clone()))
     });
     launches.collect()
+}
+
+/// How a variant cuts a product.
+struct Cut {
+    /// Rows and columns of a tile.
+    tile: [i64; 2],
+    /// Into how many parts the depth is split.
+    split: i64,
+    /// Whether B is asked for before the step's predecessors are done.
+    prefetch: bool,
+}
+
+impl Cut {
+    /// Of the variant of this name: one of these tiles, or the smallest with its depth split.
+    fn of(name: &str, sized: &[(&str, [i64; 2]); 3], weights: bool) -> Self {
+        let [.., (few, smallest)] = *sized;
+        match sized.iter().find(|(known, _)| *known == name) {
+            Some(&(_, tile)) => Self { tile, split: 1, prefetch: weights && name == few },
+            None => Self { tile: smallest, split: PARTS, prefetch: weights },
+        }
+    }
 }
 
 /// The kernel of a variant, by tensor cores for halves, by single threads for single precision.
@@ -115,10 +139,10 @@ fn kernel(
     site: &Site<'_>,
     product: &Product,
     edges: Edges,
-    [rows, columns]: [i64; 2],
+    cut: &Cut,
     dims: &mut BTreeMap<String, Dim>,
 ) -> Result<Kernel, Refusal> {
-    let (product, arch) = (product.clone(), site.arch);
+    let (product, arch, [rows, columns]) = (product.clone(), site.arch, cut.tile);
     let kernel = match (product.scalar, arch) {
         (Scalar::F32, _) => {
             let (part, warps) = match rows {
@@ -131,11 +155,14 @@ fn kernel(
         }
         (_, Arch::Sm90a) => {
             let consumers = rows / ROWS;
-            let gemm = Gemm { product, edges, columns, consumers, ..Gemm::default() };
+            let Cut { split, prefetch, .. } = *cut;
+            let gemm =
+                Gemm { product, edges, columns, consumers, split, prefetch, ..Gemm::default() };
             let tiles = &tiles(&dims["M"], gemm.rows()) * &tiles(&dims["N"], columns);
             let cores = Dim::from(i64::from(site.target.cores));
-            let blocks = (&tiles * &dims["batch"]).minimum(&cores).maximum(&Dim::from(1));
-            dims.insert("blocks".to_owned(), blocks);
+            let tiles = &tiles * &dims["batch"];
+            let blocks = tiles.minimum(&cores).maximum(&Dim::from(1));
+            dims.extend([("blocks", blocks), ("clusters", tiles)].map(|(n, d)| (n.to_owned(), d)));
             gemm.kernel()
         }
         _ => {

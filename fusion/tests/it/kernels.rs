@@ -8,7 +8,7 @@ use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{ImportOptions, import, read_model};
 use graphene_frontend::tensor::{Element, Tensor};
-use graphene_frontend::text::parse;
+use graphene_frontend::text::{content_hash, parse};
 use graphene_fusion::groups::Family;
 use graphene_fusion::kernels::{Launch, Refusal, StepOperand, launches};
 use graphene_fusion::program::{Operand, Program, Step};
@@ -365,6 +365,40 @@ fn products_take_what_follows() {
         "#
             .replace('T', dtype),
         );
+    }
+}
+
+/// Few rows: several blocks share a tile, and ask for its weights before they wait.
+#[test]
+fn deep_products_of_few_rows_are_split() {
+    let text = r#"
+        symbols b, s
+        %0 = Input : f16[b, s, 520] "x"
+        %1 = Constant(@0 HASH) : f16[520, 72] "w"
+        %2 = MatMul(%0, %1) : f16[b, s, 72] "product"
+        return "y" = %2
+    "#;
+    let weight = Tensor::from_vec(vec![520, 72], vec![f16::ZERO; 520 * 72]).unwrap();
+    let text = text.replace("HASH", &format!("{:016x}", content_hash(&weight)));
+    let graph = parse(&text, &[weight]).unwrap();
+    let target: Target = "sm_90a".parse().unwrap();
+    let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+    let [step] = planned.program.steps() else { panic!("{}", planned.program) };
+    assert_eq!(
+        step.variants.to_string(),
+        "wide if b*s >= 12545, narrow if b*s >= 6273, few if b*s >= 1025, else split"
+    );
+    let launches = launches(&planned.program, step, &target).unwrap();
+    let said = |launch: &Launch, what| launch.kernel.to_string().contains(what);
+    let found: Vec<[bool; 3]> = launches
+        .iter()
+        .map(|launch| ["Prefetch", "peer", "Acquire"].map(|what| said(launch, what)))
+        .collect();
+    let expected = [[false, false, true], [false, false, true], [true, false, true], [true; 3]];
+    assert_eq!(found, expected);
+    for (launch, rows) in launches.iter().rev().zip([3, 2]) {
+        let sizes = sizes(&[("b", rows), ("s", 33)]);
+        check("deep", &planned.program, step, launch, &sizes);
     }
 }
 

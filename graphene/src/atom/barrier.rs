@@ -63,10 +63,17 @@ pub(super) const ATOMS: &[Atom] = &[
         wait,
         |s, c| {
             let Kind::Wait(parity) = &s.spec.kind else { return String::new() };
-            let text = "{ .reg .pred done; again: \
-                    mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; \
-                    @!done bra again; }";
-            asm(text, &[], &[("r", c.address(D, &[])), ("r", c.expr(parity))])
+            // What other blocks of a cluster did before they arrived is to be seen as well.
+            let sees = match s.kernel.cluster_size() {
+                Ok(1) | Err(_) => "",
+                Ok(_) => ".acquire.cluster",
+            };
+            let text = format!(
+                "{{ .reg .pred done; again: \
+                 mbarrier.try_wait.parity{sees}.shared::cta.b64 done, [%0], %1; \
+                 @!done bra again; }}"
+            );
+            asm(&text, &[], &[("r", c.address(D, &[])), ("r", c.expr(parity))])
         },
         examples::mbarrier,
     ),
@@ -220,6 +227,15 @@ pub(super) const ATOMS: &[Atom] = &[
         |_, _| Ok(Progress::Done),
         |_, _| asm("griddepcontrol.wait;", &[], &[]),
         examples::dependent,
+    ),
+    since(
+        "prefetch.global.L2",
+        Arch::Sm70,
+        "Prefetch<<<[]>>>([].*.GL)",
+        always,
+        |_, _| Ok(Progress::Done),
+        |_, c| asm("prefetch.global.L2 [%0];", &[], &[("l", c.pointer(D, &[]))]),
+        examples::prefetch,
     ),
     since(
         "red.release.gpu.inc",

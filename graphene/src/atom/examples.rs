@@ -631,6 +631,27 @@ pub(super) fn dependent() -> Result<Kernel> {
     )
 }
 
+/// A copy of what is asked for before.
+pub(super) fn prefetch() -> Result<Kernel> {
+    parse(
+        "kernel prefetch sm_70 ()
+%in:[64:1].fp32.GL
+%out:[64:1].fp32.GL
+#grid:[1:1].block
+#block:[64:1].thread
+%out <- Spec<<<#grid,#block>>>(%in) {
+  #one:[].thread = #block.scalar()
+  @t = #block.indices()
+  %r:[].fp32.RF
+  if(@t == 0) {
+    Prefetch<<<#grid,#one>>>(%in[0])
+  }
+  %r <- Move<<<#grid,#one>>>(%in[@t])
+  %out[@t] <- Move<<<#grid,#one>>>(%r)
+}",
+    )
+}
+
 /// Four matrices of 8×8 out of registers into shared memory.
 pub(super) fn stmatrix() -> Result<Kernel> {
     parse(

@@ -182,6 +182,7 @@ fn kind_name(kind: &Kind) -> &'static str {
         Kind::Registers(_) => "Registers",
         Kind::Release => "Release",
         Kind::Acquire => "Acquire",
+        Kind::Prefetch => "Prefetch",
         Kind::Count(_) => "Count",
         Kind::Await(_) => "Await",
     }

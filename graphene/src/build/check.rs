@@ -166,7 +166,8 @@ impl Builder {
             | Kind::Sync
             | Kind::Registers(_)
             | Kind::Release
-            | Kind::Acquire => Ok(()),
+            | Kind::Acquire
+            | Kind::Prefetch => Ok(()),
         }
     }
 }

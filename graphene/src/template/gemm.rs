@@ -7,12 +7,15 @@
 //! - this file: the parameters, the kernel's outline, and the walk over tiles;
 //! - `producer`: how the ring is filled;
 //! - `consumer`: the products;
+//! - `split`: how blocks that share a tile add their sums;
 //! - `epilogue`: what becomes of the sums, and how they leave.
 
 mod consumer;
 mod epilogue;
 mod producer;
+mod split;
 
+use self::split::Shares;
 use super::product::{Declared, Edges, Place, Product, Walk, leaf, line};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
@@ -38,6 +41,12 @@ pub struct Gemm {
     pub consumers: i64,
     /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
     pub raster: i64,
+    /// Whether each block asks for its first tile of B before it waits for its predecessors, which have not made it: B is
+    /// a layer's weights, and few blocks read each of them.
+    pub prefetch: bool,
+    /// Into how many parts K is split, each a block of a cluster, which adds them up: where few tiles leave most of the
+    /// GPU idle. There is one cluster for each tile then.
+    pub split: i64,
     /// Blocks of a cluster, 1 or 2: two take neighbouring rows of tiles, and each brings half of
     /// their common tile of B to both.
     pub cluster: i64,
@@ -64,6 +73,8 @@ impl Default for Gemm {
             stages: 4,
             consumers: 2,
             raster: 8,
+            prefetch: false,
+            split: 1,
             cluster: 1,
         }
     }
@@ -80,6 +91,8 @@ struct Context<'a> {
     /// The two blocks of the own cluster, and which of them the own one is; none where blocks are
     /// alone.
     pair: Option<(ThreadsId, Expr)>,
+    /// The blocks that share a tile, and what they hand over; none if each has its own.
+    shares: Option<Shares>,
     /// The block's or cluster's first tile, and the distance to its next.
     first: Expr,
     stride: Expr,
@@ -106,27 +119,36 @@ impl Gemm {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);
-        let count = k.symbol(if self.cluster == 1 { "blocks" } else { "clusters" })?;
+        let count = k.symbol(if self.together() == 1 { "blocks" } else { "clusters" })?;
         let declared = self.product.declare(&mut k, self.edges)?;
         let grid = k.grid("grid", self.grid(&count))?;
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
         let context = self.context(&mut k, &declared, &count, [grid, block])?;
+        if self.prefetch {
+            context.prefetch(&mut k)?;
+        }
         k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
-        if let Some((pair, _)) = context.pair {
-            // A block's shared memory stays while the other may still arrive or copy there.
-            k.add(Header::new(Kind::Sync, (), (), block).on(pair))?;
+        if let Some(cluster) = context.cluster() {
+            // A block's shared memory stays while others may still arrive or copy there.
+            k.add(Header::new(Kind::Sync, (), (), block).on(cluster))?;
         }
         k.finish(declared.epilogue.results.clone(), declared.ins())
     }
 
-    /// One dimension of blocks, or clusters of two.
+    /// Blocks of a cluster.
+    fn together(&self) -> i64 {
+        self.cluster.max(self.split)
+    }
+
+    /// One dimension of blocks, or clusters of some.
     fn grid(&self, count: &Var) -> View {
-        if self.cluster == 1 {
+        let together = self.together();
+        if together == 1 {
             return line(count);
         }
-        let clusters = Shape::Leaf(count.into(), Expr::from(self.cluster));
-        View::levels_of(&[vec![clusters], vec![leaf(self.cluster, 1)]])
+        let clusters = Shape::Leaf(count.into(), Expr::from(together));
+        View::levels_of(&[vec![clusters], vec![leaf(together, 1)]])
     }
 
     fn check(&self) -> Result<()> {
@@ -143,6 +165,14 @@ impl Gemm {
         if !(1..=2).contains(&self.cluster) {
             return refuse("a cluster has one block or two");
         }
+        if !(1..=8).contains(&self.split) {
+            return refuse("K is split into at most 8 parts");
+        }
+        if self.split > 1 && (self.cluster > 1 || self.product.terms > 1) {
+            return refuse(
+                "the K that is split is of one product, of blocks that share nothing else",
+            );
+        }
         if self.cluster == 2 && (self.edges == Edges::Moves || self.columns % (2 * PANEL) != 0) {
             return refuse("a cluster's blocks copy halves of 64 or 128 columns");
         }
@@ -158,13 +188,13 @@ impl Gemm {
         [grid, block]: [ThreadsId; 2],
     ) -> Result<Context<'a>> {
         let one = k.scalar(block, "one")?;
-        let (first, pair) = if self.cluster == 1 {
+        let (first, cluster) = if self.together() == 1 {
             let [first] = k.indices(grid, ["first"])?;
             (first, None)
         } else {
             let [cluster, rank] = k.indices(grid, ["cluster", "rank"])?;
-            let pair = k.index(grid, "pair", [&cluster])?;
-            (cluster, Some((pair, Expr::from(rank))))
+            let blocks = k.index(grid, "together", [&cluster])?;
+            (cluster, Some((blocks, Expr::from(rank))))
         };
         let groups = k.tile(block, "warpgroups", &[Tile::of(GROUP)])?;
         let shared = [
@@ -176,10 +206,16 @@ impl Gemm {
             Edges::Moves => GROUP,
         };
         let emptied_by = 4 * self.consumers * self.cluster;
+        let together = cluster.clone();
+        let (pair, sharing) = if self.split == 1 { (cluster, None) } else { (None, cluster) };
+        let shares = match sharing {
+            Some((blocks, rank)) => Some(Shares::new(k, self, blocks, rank, block)?),
+            None => None,
+        };
         let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
         let meet = Header::new(Kind::Sync, (), (), block);
-        k.add(match pair {
-            Some((pair, _)) => meet.on(pair),
+        k.add(match together {
+            Some((blocks, _)) => meet.on(blocks),
             None => meet,
         })?;
         let tile = [self.rows() * self.cluster, self.columns];
@@ -189,6 +225,7 @@ impl Gemm {
             block,
             groups,
             pair,
+            shares,
             first: first.into(),
             stride: count.into(),
             walk: Walk::new(declared, tile, self.raster),
@@ -222,13 +259,25 @@ impl Gemm {
 }
 
 impl Context<'_> {
+    /// The blocks that meet at the beginning and at the end.
+    fn cluster(&self) -> Option<ThreadsId> {
+        let shares = self.shares.as_ref().map(|shares| shares.blocks);
+        shares.or(self.pair.as_ref().map(|(pair, _)| *pair))
+    }
+
     /// Goes through the block's tiles.
     fn each_tile(
         &self,
         k: &mut Builder,
         body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
     ) -> Result<()> {
-        let tiles = self.first.clone()..self.walk.count();
+        let all = self.walk.count();
+        // Blocks that share a tile have no other.
+        let end = match self.shares {
+            Some(_) => all.min(self.first.clone() + 1),
+            None => all,
+        };
+        let tiles = self.first.clone()..end;
         k.for_("t", tiles, self.stride.clone(), false, |k, t| {
             let mut place = self.walk.place(k, t)?;
             if let Some((_, rank)) = &self.pair {

@@ -147,8 +147,8 @@ impl Walk {
     }
 
     /// The `t`-th tile.
-    pub(super) fn place(&self, k: &mut Builder, t: &Var) -> Result<Place> {
-        let mut t = Expr::from(t);
+    pub(super) fn place(&self, k: &mut Builder, t: impl Into<Expr>) -> Result<Place> {
+        let mut t = t.into();
         let mut batch = None;
         if self.batch.is_some() {
             let of_one = self.tiles_m.clone() * &self.tiles_n;

@@ -201,6 +201,7 @@ impl Display for Kind {
             Kind::Registers(count) => write!(f, "Registers<{count}>"),
             Kind::Release => f.write_str("Release"),
             Kind::Acquire => f.write_str("Acquire"),
+            Kind::Prefetch => f.write_str("Prefetch"),
             Kind::Count(below) => write!(f, "Count<{below}>"),
             Kind::Await(count) => write!(f, "Await<{count}>"),
         }

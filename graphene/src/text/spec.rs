@@ -60,6 +60,7 @@ impl Parser<'_> {
             "Registers" => Kind::Registers(self.argument(Self::integer)?),
             "Release" => Kind::Release,
             "Acquire" => Kind::Acquire,
+            "Prefetch" => Kind::Prefetch,
             "Count" => Kind::Count(self.argument(|p| p.expr(k))?),
             "Await" => Kind::Await(self.argument(|p| p.expr(k))?),
             "" => {

@@ -172,6 +172,7 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
     (&["red.release.gpu.inc", "ld.acquire.gpu"], "out", |x, i| x.at("in", 63 - i)),
     (&["membar.gl"], "out", |x, i| x.at("in", i % 32)),
     (&["setmaxnreg", "griddepcontrol.launch_dependents"], "out", |x, i| x.at("in", i)),
+    (&["prefetch.global.L2"], "out", |x, i| x.at("in", i)),
     (&["griddepcontrol.wait"], "out", |x, i| x.at("in", i)),
 ];
 

@@ -151,6 +151,29 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
             1,
         ),
     ]);
+    // K in parts, one of them without any; weights that are asked for before.
+    let ahead = Gemm { prefetch: true, ..small() };
+    let batched_ahead = Product { batched: true, ..plain() };
+    let across = Product { b_transposed: true, ..plain() };
+    rows.extend([
+        (Gemm { split: 4, ..ahead.clone() }, Sizes::of([64, 64, 256], 1), 20),
+        (Gemm { split: 4, ..small() }, Sizes::of([72, 72, 328], 4), 5),
+        (Gemm { split: 3, ..small() }, Sizes::of([8, 8, 64], 1), 5),
+        (Gemm { split: 2, ..small() }, Sizes::of([64, 72, 0], 2), 2),
+        (
+            Gemm { split: 2, columns: 128, consumers: 2, ..ahead.clone() },
+            Sizes::of([136, 136, 136], 4),
+            5,
+        ),
+        (
+            Gemm { product: Product { epilogue: layer(), ..plain() }, split: 2, ..small() },
+            Sizes::of([72, 72, 136], 4),
+            2,
+        ),
+        (Gemm { split: 2, ..moves() }, Sizes::of([67, 71, 131], 4), 2),
+        (Gemm { product: across, ..ahead.clone() }, Sizes::of([72, 136, 72], 3), 2),
+        (Gemm { product: batched_ahead, ..ahead }, batched, 2),
+    ]);
     for function in [Unary::Relu, Unary::Tanh, Unary::Silu, Unary::Gelu] {
         rows.push((
             Gemm { product: Product { epilogue: active(function), ..plain() }, ..small() },

@@ -45,7 +45,10 @@ impl Context<'_> {
         let store = Store::new(k, self, own, &group)?;
         self.each_tile(k, |k, place| {
             self.clear(k, acc)?;
-            let steps = self.steps.iter().fold(Expr::from(0), |all, steps| all + steps);
+            let steps = match &self.shares {
+                Some(shares) => shares.steps(&self.steps[0]).1,
+                None => self.steps.iter().fold(Expr::from(0), |all, steps| all + steps),
+            };
             k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
                 let work = |k: &mut Builder, stage: &Var| {
                     self.multiply(k, acc, own, &group, stage)?;
@@ -58,7 +61,12 @@ impl Context<'_> {
                 let last = Expr::from(ring.stage()) + (gemm.stages - 1);
                 release(k, last.rem(&stages))
             })?;
-            store.tile(k, acc, place)
+            let Some(shares) = &self.shares else { return store.tile(k, acc, place) };
+            shares.hand_over(k, self, acc, [own, self.one], &group)?;
+            k.if_(Cond::equal(shares.rank.clone(), 0), |k| {
+                shares.add_up(k, self, acc, [own, self.one], &group)?;
+                store.tile(k, acc, place)
+            })
         })?;
         store.finish(k)
     }

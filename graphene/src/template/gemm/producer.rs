@@ -70,6 +70,42 @@ impl Context<'_> {
         })
     }
 
+    /// All threads ask for the lines of the block's first tile of B, of each term.
+    pub(super) fn prefetch(&self, k: &mut Builder) -> Result<()> {
+        let gemm = self.gemm;
+        let [thread] = k.indices(self.block, ["thread"])?;
+        let place = self.walk.place(k, self.first.clone())?;
+        let threads = GROUP * (gemm.consumers + 1);
+        for (term, steps) in self.declared.terms.iter().zip(&self.steps) {
+            let b = self.tiled(k, term.b, "lines", [DEPTH, gemm.columns])?;
+            // A line is 64 halves: of a column's depth, or of a row's columns.
+            let of_step = match gemm.product.b_transposed {
+                true => DEPTH * (gemm.columns / PANEL),
+                false => gemm.columns,
+            };
+            let (first, steps) = match &self.shares {
+                Some(shares) => shares.steps(steps),
+                None => (Expr::from(0), steps.clone()),
+            };
+            let rounds = (steps * of_step).ceil_div(&Expr::from(threads));
+            k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
+                let line = Expr::from(round) * threads + &thread;
+                let step = first.clone() + line.div(&of_step.into());
+                let line = line.rem(&of_step.into());
+                let tile = k.index(b, "tile", place.at(step, place.n.clone()))?;
+                let within = match gemm.product.b_transposed {
+                    true => [line.rem(&DEPTH.into()), line.div(&DEPTH.into()) * PANEL],
+                    false => [Expr::from(0), line],
+                };
+                let batch = gemm.product.batched.then_some(Expr::from(0));
+                let at: Vec<Expr> = batch.into_iter().chain(within).collect();
+                let first = k.index(tile, "first", at)?;
+                k.if_(Test::Inside(first.into()), |k| k.spec(Kind::Prefetch, (), first, self.one))
+            })?;
+        }
+        Ok(())
+    }
+
     /// A and B of each term, in tiles of so many rows and columns.
     fn operands(&self, k: &mut Builder, [rows, columns]: [i64; 2]) -> Result<Vec<[TensorId; 2]>> {
         let mut all = Vec::new();
@@ -99,7 +135,14 @@ impl Context<'_> {
         let ring = k.ring("filling", self.gemm.stages)?;
         self.each_tile(k, |k, place| {
             for (term, steps) in self.steps.iter().enumerate() {
-                k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
+                let steps = match &self.shares {
+                    Some(shares) => {
+                        let (first, count) = shares.steps(steps);
+                        first.clone()..first + count
+                    }
+                    None => Expr::from(0)..steps.clone(),
+                };
+                k.for_("k", steps, 1, false, |k, step| {
                     produce(k, &self.pipeline, &ring, threads, |k, full, stage| {
                         fill(k, term, place, step, full, stage)
                     })
