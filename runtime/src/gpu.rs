@@ -7,6 +7,7 @@
 //! No step runs elsewhere: what no template takes is an error that names the step.
 
 mod executable;
+mod measure;
 
 pub use executable::Executable;
 
@@ -131,9 +132,18 @@ impl Module {
     /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made; [`Error::Memory`], [`Error::Device`].
     pub fn load(kernels: Kernels, device: &Arc<Device>) -> Result<Self> {
         let Kernels { program, steps, images } = kernels;
-        let load =
-            |(emitted, cubin): &(Emitted, Cubin)| device.load(cubin, &emitted.launch).map(Arc::new);
-        let loaded: Vec<Arc<Kernel>> = images.iter().map(load).collect::<Result<_>>()?;
+        // The first step that launches a kernel stands for it in errors.
+        let first = |image: usize| {
+            let of = |variants: &Vec<Made>| variants.iter().any(|made| made.image == image);
+            let step = steps.iter().position(of).and_then(|i| program.steps().get(i));
+            step.map_or("a kernel of no step", |step| step.name.as_str())
+        };
+        let load = |(image, (emitted, cubin)): (usize, &(Emitted, Cubin))| {
+            let kernel = device.load(cubin, &emitted.launch);
+            kernel.map(Arc::new).map_err(|error| error.at(first(image)))
+        };
+        let loaded: Vec<Arc<Kernel>> =
+            images.iter().enumerate().map(load).collect::<Result<_>>()?;
         let upload = |tensor: &Option<Tensor>| {
             tensor.as_ref().map(|tensor| device.upload(tensor.bytes())).transpose()
         };

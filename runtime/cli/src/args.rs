@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::error::Error;
+use crate::machine::Machine;
 use clap::{Args, Parser, ValueEnum};
 use graphene_ir::target::Target;
 use std::path::PathBuf;
@@ -78,28 +79,30 @@ pub(crate) struct Data {
     /// Write the outputs of the first executor to a .npz archive
     #[arg(long, value_name = "FILE.npz")]
     pub(crate) save_outputs: Option<PathBuf>,
-    /// Relative tolerance of comparisons
-    #[arg(long, value_name = "X", default_value_t = 1e-3, value_parser = tolerance)]
-    pub(crate) rtol: f64,
-    /// Absolute tolerance of comparisons
-    #[arg(long, value_name = "X", default_value_t = 1e-4, value_parser = tolerance)]
-    pub(crate) atol: f64,
+    /// Relative tolerance of comparisons [default: 1e-3]
+    #[arg(long, value_name = "X", value_parser = tolerance)]
+    pub(crate) rtol: Option<f64>,
+    /// Absolute tolerance of comparisons [default: 1e-4; in halves, where neither is given, both follow from how often
+    /// values are rounded]
+    #[arg(long, value_name = "X", value_parser = tolerance)]
+    pub(crate) atol: Option<f64>,
 }
 
 /// What runs where, and how long.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Execution")]
 pub(crate) struct Run {
-    /// Plan for a target: cpu, cpu:N (cores), sm_70, sm_75, sm_80, sm_86, sm_90a. For a GPU the model is planned only
+    /// Plan for a target: cpu, cpu:N (cores), sm_70, sm_75, sm_80, sm_86, sm_90a [default: the device's]. For another
+    /// than the device's GPU the model is planned only
     #[arg(long, value_name = "TARGET", value_parser = Target::from_str)]
     pub(crate) target: Option<Target>,
-    /// Where to run: auto, cpu, cuda or cuda:N
+    /// Where to run: auto (a GPU if there is one), cpu, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Device,
     /// Executors to run, in this order: fused, library, reference
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fused,library")]
     pub(crate) exec: Vec<Exec>,
-    /// Precision of what the model has in single precision: for GPU targets also f16 and bf16
+    /// Precision of what the model has in single precision: on GPUs also f16 and bf16
     #[arg(long, value_name = "TYPE", default_value = "model")]
     pub(crate) dtype: Precision,
     /// Time to warm up each executor
@@ -278,12 +281,6 @@ impl Arguments {
         if self.report.json && self.emits_to_stdout() {
             return Err(Error::flag("--emit", "stdout is taken by --json; give it a path"));
         }
-        if self.plan_only() && self.data.save_outputs.is_some() {
-            return Err(Error::flag(
-                "--save-outputs",
-                "the model is only planned, so there are none",
-            ));
-        }
         let mut taken: Vec<&PathBuf> = Vec::new();
         for (flag, path) in self.written() {
             if taken.contains(&path) {
@@ -322,9 +319,19 @@ impl Arguments {
         self.report.profile || self.report.trace.is_some() || self.report.report.is_some()
     }
 
-    /// Whether the plan is all that is asked for: a stage on stdout, or another machine's target.
-    pub(crate) fn plan_only(&self) -> bool {
-        self.emits_to_stdout() || self.run.target.as_ref().is_some_and(|target| !is_cpu(target))
+    /// Whether the plan is all that is asked for: a stage on stdout, or a target that this machine is not.
+    ///
+    /// # Errors
+    /// [`Error::Flag`] if something is to be saved that only a run gives.
+    pub(crate) fn plan_only(&self, machine: &Machine) -> Result<bool, Error> {
+        let other = self.run.target.as_ref().is_some_and(|target| !machine.runs(target));
+        let only = self.emits_to_stdout() || other;
+        match only && self.data.save_outputs.is_some() {
+            true => {
+                Err(Error::flag("--save-outputs", "the model is only planned, so there are none"))
+            }
+            false => Ok(only),
+        }
     }
 }
 

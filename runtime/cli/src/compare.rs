@@ -1,18 +1,10 @@
 //! Comparing outputs.
 
+use crate::tolerance::{Bound, Tolerance};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::narrow;
 use graphene_frontend::tensor::Tensor;
 use half::{bf16, f16};
-
-/// How far two tensors may be apart: `|a - b| ≤ atol + rtol·|b|`, for elements that are real numbers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tolerance {
-    /// Relative to the expected element.
-    pub(crate) rtol: f64,
-    /// Absolute.
-    pub(crate) atol: f64,
-}
 
 /// How two tensors differ.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,13 +53,13 @@ pub(crate) fn compare(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -
     if found.dtype() != expected.dtype() || found.shape() != expected.shape() {
         return Difference::Type { expected: format!("{expected:?}"), found: format!("{found:?}") };
     }
-    let tolerance = match found.dtype().is_float() {
-        true => tolerance,
-        false => Tolerance { rtol: 0.0, atol: 0.0 },
+    let bound = match found.dtype().is_float() {
+        true => tolerance.of(|| numbers(expected)),
+        false => Bound { rtol: 0.0, atol: 0.0 },
     };
     let mut sums = Sums::default();
     let elements = numbers(found).zip(numbers(expected)).enumerate();
-    elements.for_each(|(place, (a, b))| sums.add(place, a, b, tolerance));
+    elements.for_each(|(place, (a, b))| sums.add(place, a, b, bound));
     // Whole numbers of 64 bits and bits of narrow types do not all fit a real number: ask the bytes as well.
     let same_bytes = found.bytes() == expected.bytes();
     if !found.dtype().is_float() && !same_bytes && sums.mismatches == 0 {
@@ -87,7 +79,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, place: usize, a: f64, b: f64, tolerance: Tolerance) {
+    fn add(&mut self, place: usize, a: f64, b: f64, bound: Bound) {
         let same = a == b || (a.is_nan() && b.is_nan());
         // A NaN or an infinity on one side only is infinitely far away.
         let error = if same {
@@ -95,7 +87,7 @@ impl Sums {
         } else {
             Some((a - b).abs()).filter(|e| e.is_finite()).unwrap_or(f64::INFINITY)
         };
-        if error.is_infinite() || error > tolerance.atol + tolerance.rtol * b.abs() {
+        if error.is_infinite() || error > bound.atol + bound.rtol * b.abs() {
             self.mismatches += 1;
             self.first.get_or_insert((place, a, b));
         }
@@ -170,10 +162,11 @@ fn numbers(tensor: &Tensor) -> Box<dyn Iterator<Item = f64> + '_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Difference, Elements, Tolerance, compare};
+    use super::{Difference, Elements, compare};
+    use crate::tolerance::{Bound, Tolerance};
     use graphene_frontend::tensor::{Element, Tensor};
 
-    const TOLERANCE: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-4 };
+    const TOLERANCE: Tolerance = Tolerance::Stated(Bound { rtol: 1e-3, atol: 1e-4 });
 
     fn elements<T: Element>(a: &[T], b: &[T]) -> Elements {
         let tensor = |x: &[T]| Tensor::from_vec(vec![x.len()], x.to_vec()).unwrap();

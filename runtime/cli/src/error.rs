@@ -172,6 +172,14 @@ pub(crate) enum Error {
     /// The model's weights cannot be prepared.
     #[error("preparing the weights: {0}")]
     Compile(#[source] graphene_runtime::Error),
+    /// An executor cannot be compiled for a GPU.
+    #[error("{executor} execution on the GPU: {source}")]
+    Kernels {
+        /// The executor.
+        executor: &'static str,
+        /// What it says.
+        source: graphene_runtime::Error,
+    },
     /// An executor refuses the model at these sizes or with these inputs.
     #[error("{executor} execution{}: {source}", at_sizes(.sizes))]
     Run {
@@ -297,7 +305,7 @@ impl Error {
             | Self::Oversized { .. }
             | Self::Index { .. }
             | Self::Write { .. } => 2,
-            Self::Run { source, .. } => run_code(source),
+            Self::Run { source, .. } | Self::Kernels { source, .. } => run_code(source),
             Self::Import(_)
             | Self::Baked { .. }
             | Self::Read { .. }

@@ -2,16 +2,18 @@
 
 use crate::args::{Arguments, Exec, Precision, Stage, is_cpu};
 use crate::bench::Schedule;
-use crate::compare::{Tolerance, compare};
+use crate::compare::compare;
 use crate::data::Expected;
 use crate::error::{self, Error, Origin};
 use crate::inputs::{self, Given};
 use crate::load::{self, Loaded};
+use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::report::{self, Agreement, Compile, OutputAgreement, Report, Time, Value, milliseconds};
 use crate::session::{self, Compiled, Plans, Runner};
 use crate::sizes::{DEFAULT_SEQUENCE, Known, Sizing, check_given, sizes};
-use crate::{blame, data, emit, files, gates, machine, npy, page, random, summary, trace};
+use crate::tolerance::{Tolerance, own_halves};
+use crate::{blame, data, doctor, emit, files, gates, machine, npy, page, random, summary, trace};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::DeclaredInput;
@@ -44,11 +46,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Error> {
         return files::print(&load::operators()).map(|()| 0);
     }
     if arguments.doctor {
-        return files::print(&machine::doctor()).map(|()| 0);
+        return files::print(&doctor::doctor()).map(|()| 0);
     }
-    let device = machine::prepare(&arguments.run)?;
+    let machine = machine::prepare(&arguments.run)?;
+    let plan_only = arguments.plan_only(&machine)?;
     let mut progress = Progress::new();
-    let result = run_model(arguments, device, &mut progress);
+    let result = run_model(arguments, &machine, plan_only, &mut progress);
     progress.clear();
     let report = result?;
     // A stage on stdout is for a reader that wants nothing else.
@@ -62,11 +65,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Error> {
 
 fn run_model(
     arguments: &Arguments,
-    device: report::Device,
+    machine: &Machine,
+    plan_only: bool,
     progress: &mut Progress,
 ) -> Result<Report, Error> {
-    let cores = u32::try_from(device.threads).unwrap_or(u32::MAX);
-    let target = arguments.run.target.clone().unwrap_or_else(|| Target::cpu(cores));
+    let target = machine.target(arguments.run.target.as_ref());
     let source = progress.stage(stage::IMPORT, || load::open(arguments))?;
     let declared = source.inputs()?;
     // Data that does not fit is often that of a model that is not supported, which says more.
@@ -80,7 +83,7 @@ fn run_model(
     let plan = || Plans::new(&loaded.graph, &target, exec, &sizing.given, elements);
     let plans = progress.stage(stage::PLAN, plan)?;
     check_given(&loaded.graph, &given, &sizing.bindings)?;
-    let mut report = start_report(&loaded, &plans, device, &target);
+    let mut report = start_report(&loaded, &plans, machine, &target);
     report.gates = gates::check(&arguments.gates, &plans.fused.program)?;
     if arguments.report.explain {
         let rewriting = plans.fused.report.to_string();
@@ -89,10 +92,12 @@ fn run_model(
         report.explain = Some(lines.iter().map(ToString::to_string).collect());
     }
     let job = {
+        let halves = elements.or_else(|| own_halves(&loaded.graph));
+        let tolerance = Tolerance::new(&arguments.data, &loaded.graph, halves);
         let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);
-        Job { arguments, loaded, plans, given, known, target: &target }
+        Job { arguments, machine, loaded, plans, given, known, target: &target, tolerance }
     };
-    match arguments.plan_only() {
+    match plan_only {
         true => job.plan_only(sizing, progress, &mut report)?,
         false => job.run(&expected, sizing, progress, &mut report)?,
     }
@@ -148,7 +153,7 @@ fn elements(precision: Precision, graph: &Graph, target: &Target) -> Result<Opti
     }
 }
 
-fn start_report(loaded: &Loaded, plans: &Plans, device: report::Device, target: &Target) -> Report {
+fn start_report(loaded: &Loaded, plans: &Plans, machine: &Machine, target: &Target) -> Report {
     let operations =
         |graph: &Graph| graph.nodes().filter(|(_, node)| !is_source(node.op())).count();
     let weights = loaded.graph.nodes().filter_map(|(_, node)| match node.op() {
@@ -178,7 +183,7 @@ fn start_report(loaded: &Loaded, plans: &Plans, device: report::Device, target: 
             histogram,
             specialised: loaded.specialised.clone(),
         },
-        device,
+        device: machine.report.clone(),
         target: target.to_string(),
         sizes: BTreeMap::new(),
         inputs: Vec::new(),
@@ -190,7 +195,7 @@ fn start_report(loaded: &Loaded, plans: &Plans, device: report::Device, target: 
         gates: Vec::new(),
         rewriting: None,
         explain: None,
-        notes: loaded.notes.iter().cloned().chain(limits).collect(),
+        notes: machine.note.iter().chain(&loaded.notes).cloned().chain(limits).collect(),
         exit_code: 0,
     }
 }
@@ -225,11 +230,13 @@ fn describe_values(report: &mut Report, graph: &Graph, sizing: &Sizing, given: &
 /// A run of a model.
 struct Job<'a> {
     arguments: &'a Arguments,
+    machine: &'a Machine,
     loaded: &'a Loaded,
     plans: &'a Plans,
     given: &'a Given,
     known: &'a Known,
     target: &'a Target,
+    tolerance: Tolerance,
 }
 
 /// The first run of each executor.
@@ -248,20 +255,18 @@ impl Job<'_> {
         progress: &mut Progress,
         report: &mut Report,
     ) -> Result<(), Error> {
-        let compiled = session::compile(self.plans, &self.arguments.run.exec)?;
         let emits = &self.arguments.report.emit;
         if emits.iter().any(|emit| emit.stage == Stage::Bound) {
+            let compiled = match is_cpu(self.target) {
+                true => session::compile(self.plans, &self.arguments.run.exec, self.machine)?,
+                false => Vec::new(),
+            };
             sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
         }
         emit::emit(emits, &self.loaded.graph, self.plans, self.target, &sizing)?;
         describe_values(report, &self.loaded.graph, &sizing, self.given);
-        for compiled in &compiled {
-            let mut entry = session::describe(compiled);
-            // Which CPU kernel would run a step says nothing about another machine.
-            entry.kernels.clear();
-            entry.by_reference.clear();
-            report.executors.push(entry);
-        }
+        let exec = self.arguments.run.exec.iter();
+        report.executors = exec.map(|&exec| session::describe(exec, self.plans)).collect();
         if !self.arguments.emits_to_stdout() {
             report.notes.push(format!("planned for {}, not run", report.target));
         }
@@ -276,7 +281,8 @@ impl Job<'_> {
         report: &mut Report,
     ) -> Result<(), Error> {
         let exec = &self.arguments.run.exec;
-        let compiled = progress.stage(stage::COMPILE, || session::compile(self.plans, exec))?;
+        let compile = || session::compile(self.plans, exec, self.machine);
+        let compiled = progress.stage(stage::COMPILE, compile)?;
         sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
         emit::emit(
             &self.arguments.report.emit,
@@ -301,14 +307,15 @@ impl Job<'_> {
             .stage(stage::TIME, || session::time(runners, inputs, &schedule, &first.times))?;
         let batch = sizing.roles.batch.as_ref().and_then(|batch| sizing.bindings.get(batch));
         for ((compiled, runner), samples) in compiled.iter().zip(&mut *runners).zip(&samples) {
-            let mut entry = session::describe(compiled);
-            entry.memory = runner.memory();
+            let mut entry = runner.describe(compiled, self.plans);
             let statistics = samples.statistics(&self.arguments.run.percentiles);
             entry.time = statistics.map(|s| Time::new(&s, batch));
+            if let Some(time) = &entry.time {
+                entry.on_device = runner.on_device(inputs, time.median_ms)?;
+            }
             if self.arguments.profiles() {
-                let kernels: Vec<_> = compiled.module.iter().flat_map(|m| m.kernels()).collect();
-                entry.profile = progress
-                    .stage(stage::PROFILE, || runner.profile(&kernels, inputs, self.target))?;
+                entry.profile =
+                    progress.stage(stage::PROFILE, || runner.profile(inputs, self.target))?;
             }
             report.executors.push(entry);
         }
@@ -346,7 +353,8 @@ impl Job<'_> {
         failure.map_or(Ok(sizing), Err)
     }
 
-    /// Runs the first executor once; for another machine, the plan is bound.
+    /// Runs the first executor once. For a GPU the plan is bound, which finds sizes that the model does not take; its
+    /// kernels would take the last row of a table for one beyond it.
     fn attempt(
         &self,
         compiled: &[Compiled],
@@ -366,10 +374,11 @@ impl Job<'_> {
         progress: &mut Progress,
     ) -> Result<First<'a>, Error> {
         let (graph, bindings) = (&self.loaded.graph, &sizing.bindings);
-        let memory = machine::memory().unwrap_or(u64::MAX);
+        let memory = self.machine.memory();
         let mut runners = progress.stage(stage::BIND, || {
             session::check_memory(&self.plans.fused.program, bindings, memory)?;
-            let (mut runners, mut taken) = (Vec::new(), 0);
+            let mut runners = Vec::new();
+            let mut taken = compiled.iter().map(Compiled::resident_bytes).sum();
             for compiled in compiled {
                 let runner = Runner::bind(compiled, graph, bindings, memory, taken)?;
                 taken += runner.arena_bytes();
@@ -395,8 +404,7 @@ impl Job<'_> {
 
     /// Compares every executor with the files, or with the reference, or with library execution.
     fn compare(&self, first: &First<'_>, expected: &Expected) -> Result<Vec<Agreement>, Error> {
-        let tolerance =
-            Tolerance { rtol: self.arguments.data.rtol, atol: self.arguments.data.atol };
+        let tolerance = self.tolerance;
         let names: Vec<_> = self.loaded.graph.outputs().iter().map(|(name, _)| name).collect();
         let mut agreement = Vec::new();
         let mut add = |executor, against: String, outputs: Vec<OutputAgreement>| {

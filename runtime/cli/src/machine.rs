@@ -1,49 +1,145 @@
 //! The machine that this runs on.
 
-use crate::args::{Device, Run};
+use crate::args::{Device, Run, is_cpu};
 use crate::error::Error;
 use crate::report;
-use std::path::{Path, PathBuf};
+use graphene_ir::arch::Arch;
+use graphene_ir::target::Target;
+use graphene_runtime::device::{self, Library};
+use std::sync::Arc;
 
-/// What the GPU executor would need, by the names of the libraries on Linux.
-const GPU_LIBRARIES: [(&str, &str); 4] = [
-    ("CUDA driver", "libcuda.so.1"),
-    ("NVRTC", "libnvrtc.so"),
-    ("cuBLASLt", "libcublasLt.so"),
-    ("cuDNN", "libcudnn.so"),
-];
-/// Where libraries lie beside what the environment says.
-const LIBRARY_FOLDERS: [&str; 6] = [
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/cuda/lib64",
-    "/usr/local/lib",
-];
+/// What runs programs: the host's cores, or a GPU.
+pub(crate) struct Machine {
+    /// What it is.
+    pub(crate) report: report::Device,
+    /// The GPU, unless the host's cores run programs.
+    pub(crate) gpu: Option<Gpu>,
+    /// What is worth knowing about the choice.
+    pub(crate) note: Option<String>,
+}
 
-/// Checks that the device asked for can be used, and starts the threads.
+/// A GPU that kernels are generated for.
+pub(crate) struct Gpu {
+    /// The open device.
+    pub(crate) device: Arc<device::Device>,
+    /// What its kernels are compiled for.
+    pub(crate) arch: Arch,
+    /// It, to plan for.
+    pub(crate) target: Target,
+}
+
+impl Machine {
+    /// What to plan for, given what is asked for: the machine itself unless another target is.
+    pub(crate) fn target(&self, asked: Option<&Target>) -> Target {
+        let cores = u32::try_from(self.report.threads).unwrap_or(u32::MAX);
+        match (asked, &self.gpu) {
+            (Some(asked), Some(gpu)) if asked.kind == gpu.target.kind => gpu.target.clone(),
+            (Some(asked), _) => asked.clone(),
+            (None, Some(gpu)) => gpu.target.clone(),
+            (None, None) => Target::cpu(cores),
+        }
+    }
+
+    /// Whether plans for a target run here.
+    pub(crate) fn runs(&self, target: &Target) -> bool {
+        match &self.gpu {
+            Some(gpu) => gpu.target.kind == target.kind,
+            None => is_cpu(target),
+        }
+    }
+
+    /// Bytes of the memory that programs run in; `u64::MAX` where the system does not tell.
+    pub(crate) fn memory(&self) -> u64 {
+        match &self.gpu {
+            Some(gpu) => gpu.device.properties().memory as u64,
+            None => memory().unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl Gpu {
+    /// Opens a GPU for which kernels can be made here.
+    ///
+    /// # Errors
+    /// As for [`device::Device::open`]; [`graphene_runtime::Error::Unsupported`] for a GPU without kernels, and
+    /// [`graphene_runtime::Error::MissingLibrary`] without NVRTC.
+    fn open(number: u32) -> Result<Self, graphene_runtime::Error> {
+        use graphene_runtime::Error as E;
+        let device = device::Device::open(usize::try_from(number).unwrap_or(usize::MAX))?;
+        let unsupported =
+            E::Unsupported { what: "a GPU that is older than Volta or newer than Hopper" };
+        let arch = device.properties().arch().ok_or(unsupported)?;
+        let mut target: Target = arch.to_string().parse()?;
+        target.cores = device.properties().multiprocessors;
+        match Library::Nvrtc.found() {
+            true => Ok(Self { device: Arc::new(device), arch, target }),
+            false => Err(E::MissingLibrary(Library::Nvrtc)),
+        }
+    }
+
+    fn report(&self, number: u32) -> report::Gpu {
+        let properties = self.device.properties();
+        let (major, minor) = properties.capability;
+        report::Gpu {
+            number,
+            multiprocessors: properties.multiprocessors,
+            capability: format!("{major}.{minor}"),
+            memory_bytes: properties.memory as u64,
+            host: processor(),
+        }
+    }
+}
+
+/// Opens the device asked for, and starts the threads.
 ///
 /// # Errors
-/// [`Error::Device`] for a GPU; [`Error::Flag`] if the threads cannot be started.
-pub(crate) fn prepare(run: &Run) -> Result<report::Device, Error> {
-    if let Device::Cuda(number) = run.device {
-        return Err(Error::Device(format!(
-            "--device cuda:{number}: this build has no GPU executor yet; --device cpu runs on the CPU, and \
-             --target sm_90a plans for a GPU without running"
-        )));
-    }
+/// [`Error::Device`] if a GPU is asked for and cannot be used; [`Error::Flag`] for a target of another kind, and if the
+/// threads cannot be started.
+pub(crate) fn prepare(run: &Run) -> Result<Machine, Error> {
     if let Some(threads) = run.threads {
         let set = graphene_runtime::cpu::set_threads(threads);
         set.map_err(|error| Error::flag("--threads", error.to_string()))?;
     }
-    Ok(describe())
+    let for_cpu = run.target.as_ref().is_some_and(is_cpu);
+    let cpu = |note| Machine { report: describe(), gpu: None, note };
+    let (number, opened) = match run.device {
+        Device::Cpu => return Ok(cpu(None)),
+        Device::Auto if for_cpu => return Ok(cpu(None)),
+        Device::Auto => (0, Gpu::open(0)),
+        Device::Cuda(_) if for_cpu => {
+            let reason =
+                "a plan for the CPU does not run on a GPU; leave out one of --target and --device";
+            return Err(Error::flag("--target", reason));
+        }
+        Device::Cuda(number) => (number, Gpu::open(number)),
+    };
+    match (opened, run.device) {
+        (Ok(gpu), _) => {
+            let name = gpu.device.properties().name.clone();
+            let report =
+                report::Device { kind: "cuda", name, gpu: Some(gpu.report(number)), ..describe() };
+            Ok(Machine { report, gpu: Some(gpu), note: None })
+        }
+        (Err(error), Device::Cuda(_)) => {
+            Err(Error::Device(format!("--device cuda:{number}: {error}")))
+        }
+        (Err(error), Device::Auto | Device::Cpu) => Ok(cpu(unused(&error))),
+    }
 }
 
-/// This machine.
-fn describe() -> report::Device {
+/// What to say of a GPU that is there, but not used.
+fn unused(error: &graphene_runtime::Error) -> Option<String> {
+    use graphene_runtime::Error as E;
+    match error {
+        E::MissingLibrary(Library::Driver) | E::NoDevice { .. } => None,
+        error => Some(format!("the GPU is not used: {error}")),
+    }
+}
+
+/// The host.
+pub(crate) fn describe() -> report::Device {
     let threads = graphene_runtime::cpu::threads();
-    report::Device { kind: "cpu", name: processor(), threads, simd: simd() }
+    report::Device { kind: "cpu", name: processor(), threads, simd: simd(), gpu: None }
 }
 
 fn processor() -> String {
@@ -52,7 +148,7 @@ fn processor() -> String {
 }
 
 /// A field of one of Linux's `name : value` files.
-fn field(path: &str, name: &str) -> Option<String> {
+pub(crate) fn field(path: &str, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim().to_owned())
@@ -81,45 +177,4 @@ fn simd() -> &'static str {
 #[cfg(not(target_arch = "x86_64"))]
 fn simd() -> &'static str {
     if cfg!(target_arch = "aarch64") { "NEON" } else { "none known" }
-}
-
-/// The table of `--doctor`: what was found on this machine.
-pub(crate) fn doctor() -> String {
-    let device = describe();
-    let memory = |name| field("/proc/meminfo", name).unwrap_or_else(|| "unknown".to_owned());
-    let mut rows = vec![
-        ("graphene-run", env!("CARGO_PKG_VERSION").to_owned()),
-        ("system", format!("{} {}", std::env::consts::OS, std::env::consts::ARCH)),
-        ("processor", device.name),
-        ("threads", device.threads.to_string()),
-        ("vectors", device.simd.to_owned()),
-        ("memory", format!("{} ({} available)", memory("MemTotal"), memory("MemAvailable"))),
-        ("executors", "fused, library, reference (all on the CPU)".to_owned()),
-    ];
-    let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
-    let driver = driver.and_then(|text| text.lines().next().map(str::to_owned));
-    rows.push(("NVIDIA driver", driver.unwrap_or_else(|| "not found".to_owned())));
-    for (name, file) in GPU_LIBRARIES {
-        let found = find_library(file).map(|path| path.display().to_string());
-        rows.push((name, found.unwrap_or_else(|| "not found".to_owned())));
-    }
-    rows.push(("GPU execution", "not in this build; --target sm_90a plans for one".to_owned()));
-    rows.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect()
-}
-
-/// A library file, or one with a version after its name.
-fn find_library(file: &str) -> Option<PathBuf> {
-    let environment = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&environment).filter(|path| !path.as_os_str().is_empty());
-    let folders = folders.chain(LIBRARY_FOLDERS.iter().map(PathBuf::from));
-    folders.into_iter().find_map(|folder| find_in(&folder, file))
-}
-
-fn find_in(folder: &Path, file: &str) -> Option<PathBuf> {
-    let entries = std::fs::read_dir(folder).ok()?;
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let versioned = |name: &String| {
-        name.strip_prefix(file).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    names.filter(versioned).min().map(|name| folder.join(name))
 }

@@ -1,16 +1,19 @@
 //! `graphene-run`: compiles and runs an ONNX model, and compares fused with library execution.
 //!
 //! In reading order: [`args`] is the command line; [`flow`] is what happens, step by step; [`load`] imports the
-//! model, [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs; [`session`] plans, compiles and
-//! runs it, [`blame`] tells whose data was at fault, [`bench`] times it, [`compare`] compares outputs, [`gates`] counts launches; [`report`] holds what was
-//! found, which [`summary`], [`page`] and [`trace`] show.
+//! model, [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs; [`machine`] finds the device,
+//! [`session`] plans, compiles and runs the model, [`engine`] on the host's cores or on a GPU; [`blame`] tells whose
+//! data was at fault, [`bench`] times it, [`profile`] each step, [`compare`] compares outputs within a [`tolerance`],
+//! [`gates`] counts launches; [`report`] holds what was found, which [`summary`], [`page`] and [`trace`] show.
 
 mod args;
 mod bench;
 mod blame;
 mod compare;
 mod data;
+mod doctor;
 mod emit;
+mod engine;
 mod error;
 mod files;
 mod flow;
@@ -21,12 +24,14 @@ mod load;
 mod machine;
 mod npy;
 mod page;
+mod profile;
 mod progress;
 mod random;
 mod report;
 mod session;
 mod sizes;
 mod summary;
+mod tolerance;
 mod trace;
 mod work;
 

@@ -61,7 +61,7 @@ fn row(html: &mut String, step: &Step, longest: f64) {
         digits(step.bytes as f64 / seconds / 1e9),
         digits(step.flops as f64 / seconds / 1e9),
         format!("{:.0} %", step.roofline * 100.0),
-        step.kernel.to_owned(),
+        step.kernel.clone(),
         escape(&step.name),
     ];
     html.push_str("<tr>");

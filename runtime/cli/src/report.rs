@@ -76,14 +76,32 @@ pub(crate) struct Model {
 /// A machine.
 #[derive(Serialize, Debug, Clone)]
 pub(crate) struct Device {
-    /// `cpu`.
+    /// `cpu` or `cuda`.
     pub(crate) kind: &'static str,
-    /// The processor's name.
+    /// The name of the processor or GPU that runs programs.
     pub(crate) name: String,
-    /// Threads that run.
+    /// Threads of the host.
     pub(crate) threads: usize,
-    /// The widest vector instructions.
+    /// The host's widest vector instructions.
     pub(crate) simd: &'static str,
+    /// More about the GPU, if one runs programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) gpu: Option<Gpu>,
+}
+
+/// A GPU.
+#[derive(Serialize, Debug, Clone)]
+pub(crate) struct Gpu {
+    /// Its number, from 0.
+    pub(crate) number: u32,
+    /// Its streaming multiprocessors.
+    pub(crate) multiprocessors: u32,
+    /// Its compute capability, for example `9.0`.
+    pub(crate) capability: String,
+    /// Its memory.
+    pub(crate) memory_bytes: u64,
+    /// The name of the host's processor.
+    pub(crate) host: String,
 }
 
 /// An input or output.
@@ -126,16 +144,50 @@ pub(crate) struct Executor {
     /// Launches by family.
     pub(crate) families: BTreeMap<&'static str, usize>,
     /// Launches by the kernel that runs them; `reference` where the reference evaluator stands in.
-    pub(crate) kernels: BTreeMap<&'static str, usize>,
+    pub(crate) kernels: BTreeMap<String, usize>,
     /// Names of the steps that the reference evaluator runs.
     pub(crate) by_reference: Vec<String>,
+    /// How its kernels were made, on a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) built: Option<Built>,
     /// Its memory.
     pub(crate) memory: Option<Memory>,
-    /// Its times, if it was run.
+    /// Its times, if it was run: on a GPU from the launch of all kernels until they are done, inputs being there.
     pub(crate) time: Option<Time>,
+    /// What else runs on a GPU take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) on_device: Option<OnDevice>,
     /// Its steps, if it was profiled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<Vec<Step>>,
+}
+
+/// How a GPU's kernels were made; equal ones count once.
+#[derive(Serialize, Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Built {
+    /// All of them.
+    pub(crate) kernels: usize,
+    /// Those that were compiled.
+    pub(crate) compiled: usize,
+    /// Those that an earlier run had compiled.
+    pub(crate) cached: usize,
+}
+
+/// What runs on a GPU take by its own clock, and transfers by the host's; medians.
+#[derive(Serialize, Debug, Clone)]
+pub(crate) struct OnDevice {
+    /// A run from the first kernel's beginning to the last one's end, in milliseconds.
+    pub(crate) run_ms: f64,
+    /// That over the median time of a run.
+    pub(crate) share_of_wall: f64,
+    /// All inputs to the device, in milliseconds.
+    pub(crate) upload_ms: f64,
+    /// Bytes of the inputs.
+    pub(crate) upload_bytes: u64,
+    /// All outputs from the device, in milliseconds.
+    pub(crate) download_ms: f64,
+    /// Bytes of the outputs.
+    pub(crate) download_bytes: u64,
 }
 
 /// Memory of an executor.
@@ -180,8 +232,12 @@ pub(crate) struct Step {
     /// Its family.
     pub(crate) family: &'static str,
     /// The kernel that runs it.
-    pub(crate) kernel: &'static str,
-    /// Mean time, in microseconds.
+    pub(crate) kernel: String,
+    /// Which of the step's variants it is, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) variant: Option<&'static str>,
+    /// Time in microseconds: on the CPU the mean of some runs; on a GPU that of one of several launches of this step one
+    /// after the other in a CUDA graph, the median of some runs of it.
     pub(crate) time_us: f64,
     /// Share of the time of all steps.
     pub(crate) share: f64,
@@ -189,8 +245,15 @@ pub(crate) struct Step {
     pub(crate) bytes: u64,
     /// Floating-point operations, a multiply-add being two.
     pub(crate) flops: u64,
+    /// Gigabytes of these a second.
+    pub(crate) gbytes_per_s: f64,
+    /// Tera-operations of these a second.
+    pub(crate) tflops_per_s: f64,
     /// Least time that the target's rates allow, over the time taken.
     pub(crate) roofline: f64,
+    /// Microseconds that library execution takes for the same nodes, where both were profiled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) library_us: Option<f64>,
 }
 
 /// A comparison of all outputs.

@@ -2,11 +2,12 @@
 
 use crate::args::Exec;
 use crate::bench::{self, Samples, Schedule};
+use crate::engine::{Executable, Module};
 use crate::error::Error;
-use crate::machine;
-use crate::report::{self, Memory};
+use crate::machine::{self, Machine};
+use crate::profile;
+use crate::report::{self, Memory, OnDevice};
 use crate::sizes::sizes_text;
-use crate::work;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_with;
@@ -16,14 +17,8 @@ use graphene_fusion::program::{Buffer, BufferKind, Program};
 use graphene_fusion::{Granularity, Planned, plan_in};
 use graphene_ir::target::Target;
 use graphene_runtime::Plan;
-use graphene_runtime::cpu::{Executable, Module};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-
-/// Time that profiling takes at most for each executor, beyond its first run.
-const PROFILING: Duration = Duration::from_millis(500);
-/// Profiled runs of each executor at most.
-const PROFILED_RUNS: u32 = 20;
+use std::time::Duration;
 
 /// A model's plans: after rewriting, one partition and program for each executor that has one.
 pub(crate) struct Plans {
@@ -70,19 +65,31 @@ pub(crate) struct Compiled {
     pub(crate) module: Option<Module>,
 }
 
-/// Compiles the programs of these executors, within the machine's memory.
+impl Compiled {
+    /// Bytes that the device holds for it whether it runs or not.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.module.as_ref().map_or(0, Module::resident_bytes)
+    }
+}
+
+/// Compiles the programs of these executors for the machine's device, within the host's memory.
 ///
 /// # Errors
-/// [`Error::Compile`], [`Error::Memory`].
-pub(crate) fn compile(plans: &Plans, exec: &[Exec]) -> Result<Vec<Compiled>, Error> {
+/// [`Error::Compile`], [`Error::Kernels`], [`Error::Memory`].
+pub(crate) fn compile(
+    plans: &Plans,
+    exec: &[Exec],
+    machine: &Machine,
+) -> Result<Vec<Compiled>, Error> {
     let memory = machine::memory().unwrap_or(u64::MAX);
     let compile = |&exec: &Exec| {
         let program = plans.program(exec).cloned();
-        let module = program.map(|program| Module::compile_within(program, memory)).transpose();
+        let module = program.map(|program| Module::compile(program, machine, memory)).transpose();
         let module = module.map_err(|source| match source {
             graphene_runtime::Error::Exceeds { needed, limit } => {
                 Error::Memory { sizes: String::new(), needed, memory: limit }
             }
+            source if machine.gpu.is_some() => Error::Kernels { executor: exec.name(), source },
             source => Error::Compile(source),
         })?;
         Ok(Compiled { exec, module })
@@ -113,7 +120,7 @@ impl<'a> Runner<'a> {
     ) -> Result<Self, Error> {
         let exec = compiled.exec;
         let left = memory.saturating_sub(taken);
-        let bind = |module: &Module| module.bind_within(bindings, left);
+        let bind = |module: &Module| module.bind(bindings, left);
         let executable = compiled.module.as_ref().map(bind).transpose();
         let executable = executable.map_err(|source| match source {
             graphene_runtime::Error::Exceeds { needed, .. } => {
@@ -160,44 +167,73 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Times every step, as the mean of some runs.
+    /// Brings inputs to where runs that are timed read them.
+    ///
+    /// # Errors
+    /// [`Error::Run`].
+    fn prepare(&mut self, inputs: &[Tensor]) -> Result<(), Error> {
+        let prepared = self.executable.as_mut().map_or(Ok(()), |run| run.prepare(inputs));
+        prepared.map_err(|source| refused(self.exec, self.bindings, source))
+    }
+
+    /// Runs once as runs are timed: with inputs on the device, and outputs left there.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    fn step(&mut self, inputs: &[Tensor]) -> Result<(), Error> {
+        match &mut self.executable {
+            Some(executable) => {
+                let done = executable.step(inputs);
+                done.map_err(|source| refused(self.exec, self.bindings, source))
+            }
+            None => self.run(inputs).map(drop),
+        }
+    }
+
+    /// What a GPU says of runs whose median takes `wall` milliseconds, and what transfers take.
+    ///
+    /// # Errors
+    /// [`Error::Run`].
+    pub(crate) fn on_device(
+        &mut self,
+        inputs: &[Tensor],
+        wall: f64,
+    ) -> Result<Option<OnDevice>, Error> {
+        let Some(executable) = &mut self.executable else { return Ok(None) };
+        let found = executable.on_device(inputs, wall);
+        found.map_err(|source| refused(self.exec, self.bindings, source))
+    }
+
+    /// Times every step. On a GPU, outputs are not to be read afterwards.
     ///
     /// # Errors
     /// [`Error::Run`].
     pub(crate) fn profile(
         &mut self,
-        kernels: &[&'static str],
         inputs: &[Tensor],
         target: &Target,
     ) -> Result<Option<Vec<report::Step>>, Error> {
         let Some(executable) = &mut self.executable else { return Ok(None) };
-        let (mut times, mut runs) = (Vec::new(), 0);
-        let start = Instant::now();
-        while runs == 0 || (runs < PROFILED_RUNS && start.elapsed() < PROFILING) {
-            let outputs = executable.run_profiled(inputs, &mut times);
-            outputs.map_err(|source| refused(self.exec, self.bindings, source))?;
-            runs += 1;
-        }
-        let total: f64 = times.iter().map(Duration::as_secs_f64).sum();
-        let program = executable.program();
-        let steps = program.steps().iter().zip(&times).zip(kernels).enumerate();
-        let row = |(i, ((step, time), &kernel)): (usize, ((_, &Duration), _))| {
-            let step: &graphene_fusion::program::Step = step;
-            let work = work::of_step(program, step, self.bindings);
-            let seconds = time.as_secs_f64() / f64::from(runs);
-            report::Step {
-                step: i,
-                name: step.name.clone(),
-                family: step.family.name(),
-                kernel,
-                time_us: seconds * 1e6,
-                share: time.as_secs_f64() / total.max(1e-12),
-                bytes: work.bytes,
-                flops: work.flops,
-                roofline: work.least_seconds(target) / seconds.max(1e-12),
+        let times = executable.time_steps(inputs);
+        let times = times.map_err(|source| refused(self.exec, self.bindings, source))?;
+        Ok(Some(profile::steps(executable, &times, self.bindings, target)))
+    }
+
+    /// The entry of the executor, without times.
+    pub(crate) fn describe(&self, compiled: &Compiled, plans: &Plans) -> report::Executor {
+        let mut entry = describe(self.exec, plans);
+        entry.built = compiled.module.as_ref().and_then(Module::built);
+        entry.memory = self.memory();
+        if let Some(executable) = &self.executable {
+            let names = executable.program().steps().iter().map(|step| &step.name);
+            for (name, kernel) in names.zip(executable.kernels()) {
+                if kernel == "reference" {
+                    entry.by_reference.push(name.clone());
+                }
+                *entry.kernels.entry(kernel).or_default() += 1;
             }
-        };
-        Ok(Some(steps.map(row).collect()))
+        }
+        entry
     }
 }
 
@@ -213,10 +249,9 @@ pub(crate) fn time(
 ) -> Result<Vec<Samples>, Error> {
     let timed: Vec<usize> =
         (0..runners.len()).filter(|&i| runners[i].exec != Exec::Reference).collect();
-    let measured = bench::measure(schedule, timed.len(), |subject| {
-        // Dropping the outputs belongs to a run: they are allocated in it.
-        runners[timed[subject]].run(inputs).map(drop)
-    })?;
+    runners.iter_mut().try_for_each(|runner| runner.prepare(inputs))?;
+    let measured =
+        bench::measure(schedule, timed.len(), |subject| runners[timed[subject]].step(inputs))?;
     let mut samples: Vec<_> = first.iter().map(|&time| Samples::once(time)).collect();
     for (&i, measured) in timed.iter().zip(measured) {
         samples[i] = measured;
@@ -224,27 +259,24 @@ pub(crate) fn time(
     Ok(samples)
 }
 
-/// The entry of an executor, without times.
-pub(crate) fn describe(compiled: &Compiled) -> report::Executor {
+/// The entry of an executor as it is planned.
+pub(crate) fn describe(exec: Exec, plans: &Plans) -> report::Executor {
     let mut entry = report::Executor {
-        name: compiled.exec.name(),
+        name: exec.name(),
         launches: None,
         families: BTreeMap::new(),
         kernels: BTreeMap::new(),
         by_reference: Vec::new(),
+        built: None,
         memory: None,
         time: None,
+        on_device: None,
         profile: None,
     };
-    if let Some(module) = &compiled.module {
-        let steps = module.program().steps();
-        entry.launches = Some(steps.len());
-        for (step, kernel) in steps.iter().zip(module.kernels()) {
+    if let Some(program) = plans.program(exec) {
+        entry.launches = Some(program.steps().len());
+        for step in program.steps() {
             *entry.families.entry(step.family.name()).or_default() += 1;
-            *entry.kernels.entry(kernel).or_default() += 1;
-            if kernel == "reference" {
-                entry.by_reference.push(step.name.clone());
-            }
         }
     }
     entry

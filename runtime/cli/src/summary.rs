@@ -87,7 +87,17 @@ fn head(text: &mut String, report: &Report) {
     } else {
         String::new()
     };
-    row(text, "device", &format!("{}, {threads}, {}{target}", device.name, device.simd));
+    let what = match &device.gpu {
+        Some(gpu) => format!(
+            "{}, {} multiprocessors, {}; host {}, {threads}",
+            device.name,
+            gpu.multiprocessors,
+            bytes(gpu.memory_bytes),
+            gpu.host
+        ),
+        None => format!("{}, {threads}, {}", device.name, device.simd),
+    };
+    row(text, "device", &format!("{what}{target}"));
     let ms = &report.compile_ms;
     let parts =
         [("import", ms.import), ("plan", ms.plan), ("compile", ms.compile), ("bind", ms.bind)];
@@ -156,6 +166,29 @@ fn times(text: &mut String, executors: &[Executor], speedup: Option<f64>) {
                     &format!("{}: the arena's lower bound is {}", executor.name, bytes(bound)),
                 );
             }
+        }
+        if let Some(built) = &executor.built {
+            let kernels = counted(built.kernels, "kernel", "kernels");
+            let (compiled, cached) = (built.compiled, built.cached);
+            line(
+                text,
+                &format!("{}: {kernels}, {compiled} compiled, {cached} cached", executor.name),
+            );
+        }
+        if let Some(on) = &executor.on_device {
+            line(
+                text,
+                &format!(
+                    "{}: on the GPU {} ({:.0} % of the median); inputs {} up ({}), outputs {} down ({})",
+                    executor.name,
+                    millis(on.run_ms),
+                    on.share_of_wall * 100.0,
+                    millis(on.upload_ms),
+                    bytes(on.upload_bytes),
+                    millis(on.download_ms),
+                    bytes(on.download_bytes)
+                ),
+            );
         }
         if !executor.by_reference.is_empty() {
             let steps = executor.by_reference.len();
@@ -231,7 +264,7 @@ fn profile(text: &mut String, executor: &str, steps: &[Step]) {
             digits(step.bytes as f64 / seconds / 1e9),
             digits(step.flops as f64 / seconds / 1e9),
             format!("{:.0} %", step.roofline * 100.0),
-            step.kernel.to_owned(),
+            step.kernel.clone(),
         ]);
     }
     print_profile(text, &table, &sorted);

@@ -69,7 +69,7 @@ fn track(tid: usize, name: &str) -> Event<'_> {
 fn slice(step: &Step, tid: usize, at: f64) -> Event<'_> {
     let args = [
         ("step", step.step.to_string()),
-        ("kernel", step.kernel.to_owned()),
+        ("kernel", step.kernel.clone()),
         ("family", step.family.to_owned()),
         ("bytes", step.bytes.to_string()),
         ("flops", step.flops.to_string()),

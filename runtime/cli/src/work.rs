@@ -1,11 +1,12 @@
 //! How much work a step is: bytes moved and floating-point operations.
 
 use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::{Op, RnnCell};
 use graphene_fusion::groups::Family;
 use graphene_fusion::program::{Program, Step};
-use graphene_ir::target::Target;
+use graphene_ir::target::{Precision, Target};
 use std::collections::BTreeSet;
 
 /// The work of a step.
@@ -14,14 +15,33 @@ pub(crate) struct Work {
     /// Bytes of its operands, each counted once.
     pub(crate) bytes: u64,
     /// Floating-point operations, a multiply-add being two.
-    pub(crate) flops: u64,
+    flops: Flops,
+}
+
+/// Floating-point operations, a multiply-add being two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Flops {
+    /// Those of products of f16.
+    f16: u64,
+    /// Those of products of bf16.
+    bf16: u64,
+    /// All others, products of single precision among them.
+    f32: u64,
 }
 
 impl Work {
+    /// Floating-point operations, a multiply-add being two.
+    pub(crate) fn flops(self) -> u64 {
+        let Flops { f16, bf16, f32 } = self.flops;
+        f16.saturating_add(bf16).saturating_add(f32)
+    }
+
     /// Seconds that the target needs at least.
     pub(crate) fn least_seconds(self, target: &Target) -> f64 {
-        let arithmetic = self.flops as f64 / target.peak.f32;
-        arithmetic.max(self.bytes as f64 / target.memory_bandwidth)
+        let Flops { f16, bf16, f32 } = self.flops;
+        let rows = [(f16, Precision::F16), (bf16, Precision::Bf16), (f32, Precision::F32)];
+        let seconds = rows.map(|(flops, precision)| flops as f64 / target.peak.of(precision));
+        seconds.iter().sum::<f64>().max(self.bytes as f64 / target.memory_bandwidth)
     }
 }
 
@@ -47,9 +67,27 @@ pub(crate) fn of_step(program: &Program, step: &Step, bindings: &Bindings) -> Wo
     Work { bytes, flops: of_graph(&step.body, bindings) }
 }
 
-fn of_graph(graph: &Graph, bindings: &Bindings) -> u64 {
-    let nodes = graph.nodes().map(|(_, node)| of_node(graph, node, bindings));
-    nodes.fold(0, u64::saturating_add)
+fn of_graph(graph: &Graph, bindings: &Bindings) -> Flops {
+    let mut all = Flops::default();
+    for (_, node) in graph.nodes() {
+        let kind = match product_of(graph, node) {
+            Some(DType::F16) => &mut all.f16,
+            Some(DType::BF16) => &mut all.bf16,
+            _ => &mut all.f32,
+        };
+        *kind = kind.saturating_add(of_node(graph, node, bindings));
+    }
+    all
+}
+
+/// The elements whose products are most of an operation's work, if products are.
+fn product_of(graph: &Graph, node: &Node) -> Option<DType> {
+    match node.op() {
+        Op::MatMul | Op::Conv(_) | Op::ConvTranspose { .. } | Op::Attention(_) | Op::Rnn(_) => {
+            node.inputs().first().copied().flatten().map(|value| graph.ty(value).dtype)
+        }
+        _ => None,
+    }
 }
 
 fn of_node(graph: &Graph, node: &Node, bindings: &Bindings) -> u64 {
@@ -145,6 +183,6 @@ mod tests {
         graph.add("sum", Op::Binary(Binary::Add), &[Some(product), Some(product)]).unwrap();
         let mut bindings = Bindings::new();
         bindings.bind(Symbol::new("n"), 2).unwrap();
-        assert_eq!(of_graph(&graph, &bindings), 2 * 2 * 3 * 5 * 7 + 2 * 3 * 7);
+        assert_eq!(of_graph(&graph, &bindings).f32, 2 * 2 * 3 * 5 * 7 + 2 * 3 * 7);
     }
 }

@@ -292,6 +292,7 @@ impl Kernel {
             cooperative: self.launch.cooperative,
         };
         Ok(Bound {
+            name: self.launch.entry.clone(),
             function: self.function.clone(),
             shape,
             slots,
@@ -303,6 +304,7 @@ impl Kernel {
 
 /// A kernel with all that a launch needs.
 pub struct Bound {
+    name: String,
     function: sys::Function,
     shape: sys::Shape,
     slots: Vec<Slot>,
@@ -312,6 +314,11 @@ pub struct Bound {
 }
 
 impl Bound {
+    /// The name of its kernel.
+    pub fn kernel(&self) -> &str {
+        &self.name
+    }
+
     /// Launches, behind all that was launched before, and does not wait.
     ///
     /// # Errors

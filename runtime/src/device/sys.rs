@@ -7,6 +7,7 @@
 use super::cublaslt::Product;
 use crate::error::{Error, Result};
 use cudarc::cublaslt::{result as lt, sys as lt_sys};
+use cudarc::cudnn::sys as dnn_sys;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, result, sys};
 use cudarc::nvrtc::{result as nvrtc, sys as nvrtc_sys};
 use graphene_ir::tensor::Scalar;
@@ -25,18 +26,25 @@ pub enum Library {
     Nvrtc,
     /// The matrix products, `libcublasLt.so.12` or `.13`.
     CublasLt,
+    /// Convolutions, attention and recurrent layers, `libcudnn.so.9`.
+    Cudnn,
 }
 
 impl Library {
+    /// All of them.
+    pub const ALL: [Library; 4] =
+        [Library::Driver, Library::Nvrtc, Library::CublasLt, Library::Cudnn];
+
     /// Whether it can be loaded.
     pub fn found(self) -> bool {
-        static FOUND: [OnceLock<bool>; 3] = [const { OnceLock::new() }; 3];
+        static FOUND: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
         // SAFETY: loading runs NVIDIA's initialisers, which ask nothing of the process.
         *FOUND[self as usize].get_or_init(|| unsafe {
             match self {
                 Library::Driver => sys::is_culib_present(),
                 Library::Nvrtc => nvrtc_sys::is_culib_present(),
                 Library::CublasLt => lt_sys::is_culib_present(),
+                Library::Cudnn => dnn_sys::is_culib_present(),
             }
         })
     }
@@ -53,20 +61,79 @@ impl Library {
         let newest: &[&CStr] = match self {
             Library::Driver => &[c"cuTensorMapEncodeTiled", c"cuEventElapsedTime_v2"],
             Library::Nvrtc => &[c"nvrtcGetCUBIN", c"nvrtcGetSupportedArchs"],
-            Library::CublasLt => &[],
+            Library::CublasLt | Library::Cudnn => &[],
         };
-        let has = |symbol: &CStr| {
-            let symbol = symbol.to_bytes_with_nul();
-            // SAFETY: the library is there, and what is found is not called.
-            unsafe {
-                match self {
-                    Library::Driver => sys::culib().get::<*const ()>(symbol).is_ok(),
-                    Library::Nvrtc => nvrtc_sys::culib().get::<*const ()>(symbol).is_ok(),
-                    Library::CublasLt => lt_sys::culib().get::<*const ()>(symbol).is_ok(),
-                }
+        match newest.iter().all(|symbol| self.has(symbol)) {
+            true => Ok(()),
+            false => Err(Error::OldLibrary(self)),
+        }
+    }
+
+    /// Whether the library, which is there, has a function of this name.
+    fn has(self, symbol: &CStr) -> bool {
+        let symbol = symbol.to_bytes_with_nul();
+        // SAFETY: the library is there, and what is found is not called.
+        unsafe {
+            match self {
+                Library::Driver => sys::culib().get::<*const ()>(symbol).is_ok(),
+                Library::Nvrtc => nvrtc_sys::culib().get::<*const ()>(symbol).is_ok(),
+                Library::CublasLt => lt_sys::culib().get::<*const ()>(symbol).is_ok(),
+                Library::Cudnn => dnn_sys::culib().get::<*const ()>(symbol).is_ok(),
             }
+        }
+    }
+
+    /// Its version as its maker writes it, `12.9` or `9.19.0`; of the driver, the newest CUDA that it runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MissingLibrary`]; [`Error::OldLibrary`] if it does not tell; [`Error::Device`].
+    pub fn version(self) -> Result<String> {
+        if !self.found() {
+            return Err(Error::MissingLibrary(self));
+        }
+        let asked = match self {
+            Library::Driver => c"cuDriverGetVersion",
+            Library::Nvrtc => c"nvrtcVersion",
+            Library::CublasLt => c"cublasLtGetVersion",
+            Library::Cudnn => c"cudnnGetVersion",
         };
-        if newest.iter().all(|symbol| has(symbol)) { Ok(()) } else { Err(Error::OldLibrary(self)) }
+        if !self.has(asked) {
+            return Err(Error::OldLibrary(self));
+        }
+        match self {
+            Library::Driver => {
+                let mut number = 0;
+                // SAFETY: the function is there, needs no driver that is initialised, and writes one integer.
+                unsafe { sys::cuDriverGetVersion(&mut number) }
+                    .result()
+                    .map_err(failed("cuDriverGetVersion"))?;
+                Ok(format!("{}.{}", number / 1000, number % 1000 / 10))
+            }
+            Library::Nvrtc => {
+                let (mut major, mut minor) = (0, 0);
+                // SAFETY: the function is there, and writes two integers.
+                let status = unsafe { nvrtc_sys::nvrtcVersion(&mut major, &mut minor) };
+                let broken = |e: nvrtc::NvrtcError| Error::Device {
+                    call: "nvrtcVersion",
+                    status: e.to_string(),
+                };
+                status.result().map_err(broken)?;
+                Ok(format!("{major}.{minor}"))
+            }
+            // SAFETY: the function is there, and takes nothing.
+            Library::CublasLt => Ok(dotted(unsafe { lt_sys::cublasLtGetVersion() })),
+            // SAFETY: as above.
+            Library::Cudnn => Ok(dotted(unsafe { dnn_sys::cudnnGetVersion() })),
+        }
+    }
+}
+
+/// A library's number as a version: 120903 is 12.9.3, and 91900 is 9.19.0; before 9, cuDNN's 8905 was 8.9.5.
+fn dotted(number: usize) -> String {
+    match number {
+        ..10_000 => format!("{}.{}.{}", number / 1000, number % 1000 / 100, number % 100),
+        _ => format!("{}.{}.{}", number / 10_000, number % 10_000 / 100, number % 100),
     }
 }
 
@@ -83,6 +150,10 @@ impl fmt::Display for Library {
             Library::CublasLt => {
                 "cuBLASLt (libcublasLt.so; install the CUDA toolkit 12 or 13, or the PyPI package \
                  nvidia-cublas-cu12 and put its folder nvidia/cublas/lib on LD_LIBRARY_PATH)"
+            }
+            Library::Cudnn => {
+                "cuDNN (libcudnn.so; install cuDNN 9, or the PyPI package nvidia-cudnn-cu12 and put \
+                 its folder nvidia/cudnn/lib on LD_LIBRARY_PATH)"
             }
         })
     }

@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 /// A program bound to sizes, on a device, ready to run.
 pub struct Executable {
-    program: Arc<Program>,
+    pub(super) device: Arc<Device>,
+    pub(super) program: Arc<Program>,
     plan: Plan,
     /// All buffers of the program, in its order.
     buffers: Vec<Buffer>,
     /// For each step its launch, unless it has no elements.
-    launches: Arc<[Option<Bound>]>,
+    pub(super) launches: Arc<[Option<Bound>]>,
     graph: Option<Graph<'static>>,
 }
 
@@ -55,17 +56,24 @@ impl Module {
             });
         }
         let launches: Arc<[Option<Bound>]> = launches.into();
-        let recorded = Arc::clone(&launches);
+        let (recorded, program) = (Arc::clone(&launches), Arc::clone(&self.program));
         let graph = match launches.iter().any(Option::is_some) {
-            true => Some(
-                self.device
-                    .capture(move || recorded.iter().flatten().try_for_each(Bound::launch))?,
-            ),
+            true => Some(self.device.capture(move || launch_all(&program, &recorded))?),
             false => None,
         };
-        let program = Arc::clone(&self.program);
-        Ok(Executable { program, plan, buffers, launches, graph })
+        let (device, program) = (Arc::clone(&self.device), Arc::clone(&self.program));
+        Ok(Executable { device, program, plan, buffers, launches, graph })
     }
+}
+
+/// Launches all steps that have elements, in the program's order; an error says at which step.
+fn launch_all(program: &Program, launches: &[Option<Bound>]) -> Result<()> {
+    for (step, launch) in program.steps().iter().zip(launches) {
+        if let Some(launch) = launch {
+            launch.launch().map_err(|error| error.at(&step.name))?;
+        }
+    }
+    Ok(())
 }
 
 /// A variant's kernel with its buffers and the values of its symbols.
@@ -159,7 +167,15 @@ impl Executable {
     /// # Errors
     /// [`Error::Device`].
     pub fn launch_each(&self) -> Result<()> {
-        self.launches.iter().flatten().try_for_each(Bound::launch)
+        launch_all(&self.program, &self.launches)
+    }
+
+    /// Waits until all that was launched is done.
+    ///
+    /// # Errors
+    /// [`Error::Device`], also for what a kernel did wrong.
+    pub fn synchronize(&self) -> Result<()> {
+        self.device.synchronize()
     }
 
     /// The outputs, when all that was launched is done.

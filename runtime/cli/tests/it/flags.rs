@@ -144,13 +144,50 @@ fn gates_are_code_5() {
 
 #[test]
 fn missing_devices_are_code_6() {
+    // Without a driver it says what to install; where there is one, that it knows of no GPU.
+    for (device, name) in [("cuda", "cuda:0"), ("cuda:1", "cuda:1")] {
+        let given = quick(&[MLP, "--device", device]);
+        let said = given.stderr.strip_prefix(&format!("error: --device {name}: "));
+        let said = said.unwrap_or_else(|| panic!("{}", given.stderr));
+        let install =
+            "not found: the CUDA driver (libcuda.so.1; install NVIDIA's driver, 570 or newer)\n";
+        assert!(said == install || said.starts_with("there is no GPU "), "{said}");
+        assert_eq!((given.code, given.stdout.as_str()), (6, ""));
+    }
+}
+
+#[test]
+fn targets_and_devices_go_together() {
     check_fails(
-        &[MLP, "--device", "cuda:1"],
-        6,
+        &[MLP, "--device", "cuda", "--target", "cpu"],
+        2,
         expect![[r#"
-            error: --device cuda:1: this build has no GPU executor yet; --device cpu runs on the CPU, and --target sm_90a plans for a GPU without running
+            error: --target: a plan for the CPU does not run on a GPU; leave out one of --target and --device
         "#]],
     );
+    assert_eq!(quick(&[MLP, "--device", "cpu", "--target", "sm_90a"]).code, 0);
+}
+
+/// What is missing is no error there: it says what to install.
+#[test]
+fn the_doctor_finds_what_is_missing() {
+    let given = run(&["--doctor"]);
+    assert_eq!(given.code, 0);
+    let row = |name: &str| {
+        let line = given.stdout.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("no {name} in {}", given.stdout)).to_owned()
+    };
+    for (name, install) in [
+        ("CUDA driver", "the CUDA driver (libcuda.so.1; install "),
+        ("NVRTC", "NVRTC (libnvrtc.so; install "),
+        ("cuBLASLt", "cuBLASLt (libcublasLt.so; install "),
+        ("cuDNN", "cuDNN (libcudnn.so; install "),
+    ] {
+        let missing = row(name).ends_with(" not found");
+        let told = given.stdout.contains(&format!("to install     {install}"));
+        assert_eq!(missing, told, "{}", given.stdout);
+    }
+    assert!(row("executors").ends_with("(all on the CPU)"), "{}", given.stdout);
 }
 
 #[test]

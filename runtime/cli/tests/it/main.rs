@@ -23,9 +23,10 @@ struct Given {
     stderr: String,
 }
 
-/// Runs the command with these arguments.
+/// Runs the command with these arguments. What is expected of it is that of the CPU: a GPU, where there is one, is hidden.
 fn run(arguments: &[&str]) -> Given {
-    let output = Command::new(env!("CARGO_BIN_EXE_graphene-run")).args(arguments).output();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_graphene-run"));
+    let output = command.args(arguments).env("CUDA_VISIBLE_DEVICES", "").output();
     let Output { status, stdout, stderr } = output.expect("the binary is built");
     let text = |bytes| String::from_utf8(bytes).expect("output is text");
     Given {

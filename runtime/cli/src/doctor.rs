@@ -1,0 +1,101 @@
+//! `--doctor`: what was found on this machine, and what to install for what was not.
+
+use crate::machine::{describe, field};
+use graphene_runtime::Error;
+use graphene_runtime::device::{Device, Library, Properties};
+
+/// GPUs that are listed at most.
+const MOST_GPUS: usize = 64;
+
+/// The table of `--doctor`.
+pub(crate) fn doctor() -> String {
+    let device = describe();
+    let memory = |name| field("/proc/meminfo", name).unwrap_or_else(|| "unknown".to_owned());
+    let mut rows = vec![
+        ("graphene-run", env!("CARGO_PKG_VERSION").to_owned()),
+        ("system", format!("{} {}", std::env::consts::OS, std::env::consts::ARCH)),
+        ("processor", device.name),
+        ("threads", device.threads.to_string()),
+        ("vectors", device.simd.to_owned()),
+        ("memory", format!("{} ({} available)", memory("MemTotal"), memory("MemAvailable"))),
+    ];
+    let driver = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
+    let driver = driver.and_then(|text| text.lines().next().map(str::to_owned));
+    rows.push(("kernel module", driver.unwrap_or_else(|| "not found".to_owned())));
+    rows.extend(Library::ALL.map(|library| (name(library), version(library))));
+    let (gpus, end) = gpus();
+    rows.extend(gpus.iter().map(|properties| ("GPU", gpu(properties))));
+    if gpus.is_empty() {
+        rows.push(("GPU", end.to_string()));
+    }
+    rows.push(("executors", executors(&gpus)));
+    let mut text: String =
+        rows.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect();
+    for library in Library::ALL.into_iter().filter(|library| !library.found()) {
+        text += &format!("to install     {library}{}\n", purpose(library));
+    }
+    text
+}
+
+fn name(library: Library) -> &'static str {
+    match library {
+        Library::Driver => "CUDA driver",
+        Library::Nvrtc => "NVRTC",
+        Library::CublasLt => "cuBLASLt",
+        Library::Cudnn => "cuDNN",
+    }
+}
+
+/// What a library is for.
+fn purpose(library: Library) -> &'static str {
+    match library {
+        Library::Driver => ", to run on a GPU",
+        Library::Nvrtc => ", to compile kernels",
+        Library::CublasLt | Library::Cudnn => ", for library execution",
+    }
+}
+
+fn version(library: Library) -> String {
+    match library.version() {
+        Ok(version) => match library {
+            Library::Driver => format!("found, for CUDA up to {version}"),
+            Library::Nvrtc | Library::CublasLt | Library::Cudnn => format!("found, {version}"),
+        },
+        Err(Error::MissingLibrary(_)) => "not found".to_owned(),
+        Err(error) => format!("found, but {error}"),
+    }
+}
+
+/// The GPUs, and the error that ends their list.
+fn gpus() -> (Vec<Properties>, Error) {
+    let mut found = Vec::new();
+    loop {
+        match Device::open(found.len()) {
+            Ok(device) if found.len() < MOST_GPUS => found.push(device.properties().clone()),
+            Ok(_) => return (found, Error::Unsupported { what: "more GPUs" }),
+            Err(error) => return (found, error),
+        }
+    }
+}
+
+fn gpu(properties: &Properties) -> String {
+    let (major, minor) = properties.capability;
+    let kernels = match properties.arch() {
+        Some(arch) => format!("kernels for {arch}"),
+        None => "no kernels are generated for it".to_owned(),
+    };
+    format!(
+        "{}, {} multiprocessors, capability {major}.{minor}, {}; {kernels}",
+        properties.name,
+        properties.multiprocessors,
+        crate::human::bytes(properties.memory as u64),
+    )
+}
+
+fn executors(gpus: &[Properties]) -> String {
+    let usable = gpus.iter().any(|gpu| gpu.arch().is_some()) && Library::Nvrtc.found();
+    match usable {
+        true => "fused, library on the GPU or the CPU; reference on the CPU".to_owned(),
+        false => "fused, library, reference (all on the CPU)".to_owned(),
+    }
+}

@@ -1,0 +1,153 @@
+//! How far outputs may be apart: as the command line says, or by how often values are rounded.
+
+use crate::args::Data;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::op::Op;
+
+/// Tolerances of what is computed in single precision, where none are given.
+const SINGLE: Bound = Bound { rtol: 1e-3, atol: 1e-4 };
+
+/// `|a - b| ≤ atol + rtol·|b|`, for elements that are real numbers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Bound {
+    /// Relative to the expected element.
+    pub(crate) rtol: f64,
+    /// Absolute.
+    pub(crate) atol: f64,
+}
+
+/// What two tensors are compared by.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Tolerance {
+    /// The same for all tensors.
+    Stated(Bound),
+    /// Both sides are rounded to halves: the standard deviation of the difference of two elements, over the size of
+    /// the tensor's elements.
+    Rounded(f64),
+}
+
+impl Tolerance {
+    /// The tolerance of a run of `graph`, whose values of single precision are `halves` if they are others.
+    ///
+    /// What halves may differ by is derived here, and only here. Storing a value as f16 changes it by at most
+    /// `u = 2⁻¹¹` of it, as bf16 by `u = 2⁻⁸`; sums are single precision, which adds next to nothing. A value of an
+    /// output has been through `d` roundings, the operations of the longest path to it that round. Taken as
+    /// independent, and of the size of the values about them, they add up to an error whose standard deviation is at
+    /// most `u·√d` of the values' size, and `u·√(2d)` for a difference of two that are rounded so. Of `n` such
+    /// differences the largest is about `√(2·ln n)` deviations. So `|a - b| ≤ f·(rms(b) + |b|)` with
+    /// `f = u·√(2d)·√(2·ln n)`, where an element is either of the tensor's usual size or larger.
+    pub(crate) fn new(given: &Data, graph: &Graph, halves: Option<DType>) -> Self {
+        let stated = given.rtol.is_some() || given.atol.is_some();
+        match halves.and_then(unit).filter(|_| !stated) {
+            Some(unit) => Self::rounded(unit, roundings(graph)),
+            None => Self::Stated(Bound {
+                rtol: given.rtol.unwrap_or(SINGLE.rtol),
+                atol: given.atol.unwrap_or(SINGLE.atol),
+            }),
+        }
+    }
+
+    fn rounded(unit: f64, roundings: usize) -> Self {
+        Self::Rounded(unit * (2.0 * roundings.max(1) as f64).sqrt())
+    }
+
+    /// The tolerance for a tensor of these elements.
+    pub(crate) fn of<'a>(
+        &self,
+        expected: impl Fn() -> Box<dyn Iterator<Item = f64> + 'a>,
+    ) -> Bound {
+        match *self {
+            Self::Stated(bound) => bound,
+            Self::Rounded(deviation) => {
+                let finite = expected().filter(|x| x.is_finite());
+                let (count, squares) =
+                    finite.fold((0_usize, 0.0), |(n, sum), x| (n + 1, sum + x * x));
+                let factor = deviation * (2.0 * (count.max(2) as f64).ln()).sqrt();
+                let size = (squares / count.max(1) as f64).sqrt();
+                Bound { rtol: factor, atol: factor * size }
+            }
+        }
+    }
+}
+
+/// The halves that a model computes in by itself, if it does: those of its first value that is one.
+pub(crate) fn own_halves(graph: &Graph) -> Option<DType> {
+    let mut types = graph.nodes().flat_map(|(_, node)| node.outputs()).map(|ty| ty.dtype);
+    types.find(|&dtype| unit(dtype).is_some())
+}
+
+/// The largest relative change by which a number becomes one of this type, for halves.
+fn unit(dtype: DType) -> Option<f64> {
+    match dtype {
+        DType::F16 => Some(2_f64.powi(-11)),
+        DType::BF16 => Some(2_f64.powi(-8)),
+        _ => None,
+    }
+}
+
+/// The operations that round on the longest path through a graph: those that compute real numbers.
+fn roundings(graph: &Graph) -> usize {
+    let mut depth: Vec<usize> = Vec::with_capacity(graph.len());
+    for (_, node) in graph.nodes() {
+        let before = node.inputs().iter().flatten().map(|value| depth[value.node.index()]);
+        let before = before.max().unwrap_or(0);
+        let real = node.outputs().iter().any(|ty| ty.dtype.is_float());
+        depth.push(before + usize::from(real && rounds(node.op())));
+    }
+    depth.into_iter().max().unwrap_or(0)
+}
+
+/// Whether an operation on real numbers gives others than those it was given.
+fn rounds(op: &Op) -> bool {
+    !matches!(
+        op,
+        Op::Constant(_)
+            | Op::Iota(_)
+            | Op::Size(_)
+            | Op::Select
+            | Op::BitCast(_)
+            | Op::Reshape(_)
+            | Op::Transpose(_)
+            | Op::Expand(_)
+            | Op::Slice(_)
+            | Op::Concat { .. }
+            | Op::Pad { .. }
+            | Op::Gather { .. }
+            | Op::GatherElements { .. }
+            | Op::GatherNd { .. }
+            | Op::TopK { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tolerance, roundings};
+    use graphene_frontend::graph::Graph;
+    use graphene_frontend::op::{Op, Unary};
+
+    #[test]
+    fn views_round_nothing() {
+        let mut graph = Graph::new();
+        let x = graph.add_input("x", "f32[n, 3]".parse().unwrap()).unwrap();
+        let y = graph.add("exp", Op::Unary(Unary::Exp), &[Some(x)]).unwrap().value();
+        let z = graph.add("t", Op::Transpose(vec![1, 0]), &[Some(y)]).unwrap().value();
+        graph.add("log", Op::Unary(Unary::Log), &[Some(z)]).unwrap();
+        // The input, the exponential and the logarithm.
+        assert_eq!(roundings(&graph), 3);
+    }
+
+    #[test]
+    fn tolerances_grow_with_roundings_and_elements() {
+        let bound = |roundings, elements: usize| {
+            let ones =
+                || Box::new(std::iter::repeat_n(1.0, elements)) as Box<dyn Iterator<Item = _>>;
+            Tolerance::rounded(2_f64.powi(-11), roundings).of(ones)
+        };
+        let small = bound(2, 100);
+        assert_eq!(small.rtol, small.atol);
+        assert!((small.rtol - 2_f64.powi(-11) * 2.0 * (2.0 * 100_f64.ln()).sqrt()).abs() < 1e-12);
+        assert!(bound(8, 100).rtol > 1.9 * small.rtol);
+        assert!(bound(2, 10_000).rtol > 1.4 * small.rtol);
+    }
+}

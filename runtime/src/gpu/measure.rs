@@ -1,0 +1,68 @@
+//! What an executable's launches are, and how long the device takes for them.
+
+use super::Executable;
+use crate::device::Bound;
+use crate::error::Result;
+
+impl Executable {
+    /// For each step the name of the kernel that it launches; `None` where it has no elements.
+    pub fn kernels(&self) -> impl Iterator<Item = Option<&str>> {
+        self.launches.iter().map(|launch| launch.as_ref().map(Bound::kernel))
+    }
+
+    /// Microseconds on the device of one run of all launches, from the first's beginning to the last's end. Inputs are
+    /// those written before.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device).
+    pub fn time(&mut self) -> Result<f64> {
+        let device = self.device.clone();
+        device.time(|| self.launch())
+    }
+
+    /// For each step the microseconds on the device of one of its launches: of `repeats` launches one after the other
+    /// in a CUDA graph of their own, of which the median of `runs` is taken. Steps are timed in the program's order,
+    /// each when its inputs are there, as they were written before; 0 where a step has no elements.
+    ///
+    /// A step that overwrites an input does so again in each repetition, so that values are not to be read afterwards.
+    ///
+    /// # Errors
+    /// [`Error::At`](crate::Error::At) around [`Error::Device`](crate::Error::Device), with the step's name.
+    pub fn time_steps(&mut self, repeats: usize, runs: usize) -> Result<Vec<f64>> {
+        let repeats = repeats.max(1);
+        let mut times = Vec::with_capacity(self.launches.len());
+        for (step, launch) in self.program.steps().iter().zip(&*self.launches) {
+            let Some(launch) = launch else {
+                times.push(0.0);
+                continue;
+            };
+            let timed = || -> Result<f64> {
+                let graph =
+                    self.device.capture(|| (0..repeats).try_for_each(|_| launch.launch()))?;
+                // The first run brings the graph to the device.
+                graph.launch()?;
+                let one = |_| Ok(self.device.time(|| graph.launch())? / repeats as f64);
+                let samples: Vec<f64> = (0..runs.max(1)).map(one).collect::<Result<_>>()?;
+                Ok(median(samples))
+            };
+            times.push(timed().map_err(|error| error.at(&step.name))?);
+        }
+        Ok(times)
+    }
+}
+
+/// The middle of some numbers, the upper one of two; 0 of none.
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn medians_are_of_the_middle() {
+        assert_eq!(super::median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(super::median(vec![4.0, 1.0, 3.0, 2.0]), 3.0);
+        assert_eq!(super::median(Vec::new()), 0.0);
+    }
+}
