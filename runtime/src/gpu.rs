@@ -1,19 +1,23 @@
 //! The fused executor on a GPU: every step is one kernel that a template made.
 //!
-//! [`Kernels::compile`] makes the kernels of all steps and all their variants, equal ones once; it needs no GPU.
+//! [`Kernels::compile`] makes the kernels of all steps and all their variants, equal ones once; it needs no GPU, and a
+//! [`Cache`] keeps machine code for later runs.
 //! [`Module::load`] brings them and the weights to the device. [`Module::bind`] chooses variants, lays out one arena, and
 //! records all launches as a CUDA graph; it compiles nothing. [`Executable::run`] replays that graph.
 //!
 //! No step runs elsewhere: what no template takes is an error that names the step.
 
+pub mod cache;
 mod executable;
 mod measure;
 
+pub use cache::Cache;
 pub use executable::Executable;
 
 use crate::device::{Buffer, Cubin, Device, Kernel, compile};
 use crate::error::{Error, Result};
 use crate::weight::elements;
+use cache::Key;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::kernels::{Launch, StepOperand, launches};
 use graphene_fusion::program::{Program, Step};
@@ -32,6 +36,8 @@ pub struct Kernels {
     steps: Vec<Vec<Made>>,
     /// What they are compiled to, equal ones once.
     images: Vec<(Emitted, Cubin)>,
+    /// How many of these an earlier run had compiled.
+    cached: usize,
 }
 
 /// A variant of a step: which image, and what it is launched with.
@@ -60,7 +66,8 @@ struct Loaded {
 
 impl Kernels {
     /// Makes the kernels of all steps for the target that the program is planned for, and compiles them for `arch`, which
-    /// is that target or newer, several at a time. `progress` is told how many of how many are compiled, from any thread.
+    /// is that target or newer, several at a time; those in the `cache` are read from it, and the others put there.
+    /// `progress` is told how many of how many are compiled, from any thread.
     ///
     /// # Errors
     /// [`Error::At`] around [`Error::Refused`] for a step that no template takes, [`Error::MissingLibrary`] without NVRTC,
@@ -69,6 +76,7 @@ impl Kernels {
         program: Program,
         target: &Target,
         arch: Arch,
+        cache: Option<&Cache>,
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Self> {
         let made: Vec<Vec<(Launch, Emitted)>> = program
@@ -99,19 +107,25 @@ impl Kernels {
             };
             steps.push(variants.into_iter().map(each).collect());
         }
-        let (done, all) = (AtomicUsize::new(0), images.len());
+        let (done, all, cached) = (AtomicUsize::new(0), images.len(), AtomicUsize::new(0));
         progress(0, all);
         let compiled: Vec<Cubin> = images
             .par_iter()
             .with_max_len(1)
             .map(|emitted| {
-                let cubin = compile(&emitted.source, arch, &emitted.launch.entry)?;
+                let (cubin, known) = compile_once(emitted, arch, cache)?;
+                cached.fetch_add(usize::from(known), Ordering::Relaxed);
                 progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
                 Ok(cubin)
             })
             .collect::<Result<_>>()?;
         let images = images.into_iter().zip(compiled).collect();
-        Ok(Self { program: Arc::new(program), steps, images })
+        Ok(Self { program: Arc::new(program), steps, images, cached: cached.into_inner() })
+    }
+
+    /// How many of them came from the cache.
+    pub fn cached(&self) -> usize {
+        self.cached
     }
 
     /// How many there are, equal ones counted once.
@@ -125,13 +139,27 @@ impl Kernels {
     }
 }
 
+/// The machine code of a kernel, and whether the cache had it.
+fn compile_once(emitted: &Emitted, arch: Arch, cache: Option<&Cache>) -> Result<(Cubin, bool)> {
+    let entry = cache.map(|cache| Ok::<_, Error>((cache, Key::new(&emitted.source, arch)?)));
+    let entry = entry.transpose()?;
+    if let Some(cubin) = entry.and_then(|(cache, key)| cache.get(key, arch)) {
+        return Ok((cubin, true));
+    }
+    let cubin = compile(&emitted.source, arch, &emitted.launch.entry)?;
+    if let Some((cache, key)) = entry {
+        cache.put(key, &cubin);
+    }
+    Ok((cubin, false))
+}
+
 impl Module {
     /// Loads kernels, and brings weights to the device.
     ///
     /// # Errors
     /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made; [`Error::Memory`], [`Error::Device`].
     pub fn load(kernels: Kernels, device: &Arc<Device>) -> Result<Self> {
-        let Kernels { program, steps, images } = kernels;
+        let Kernels { program, steps, images, cached: _ } = kernels;
         // The first step that launches a kernel stands for it in errors.
         let first = |image: usize| {
             let of = |variants: &Vec<Made>| variants.iter().any(|made| made.image == image);

@@ -117,6 +117,9 @@ pub(crate) struct Run {
     /// Percentiles of the times to print
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "50,90,95,99", value_parser = percent)]
     pub(crate) percentiles: Vec<f64>,
+    /// Compile the kernels of a GPU anew, and keep none for later runs
+    #[arg(long)]
+    pub(crate) no_cache: bool,
     /// Threads of the CPU executors, at most 1024 [default: one a core]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,
@@ -136,6 +139,10 @@ pub(crate) struct Report {
     /// Time every step, with bandwidth, arithmetic rate and share of the roofline
     #[arg(long)]
     pub(crate) profile: bool,
+    /// Instead of timing, run on a GPU step by step beside the same steps in single precision on the CPU, and name the
+    /// first whose output is out of tolerance
+    #[arg(long, conflicts_with_all = ["profile", "trace"])]
+    pub(crate) bisect: bool,
     /// Write a trace that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE.json")]
     pub(crate) trace: Option<PathBuf>,

@@ -57,9 +57,7 @@ pub(crate) fn compare(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -
         true => tolerance.of(|| numbers(expected)),
         false => Bound { rtol: 0.0, atol: 0.0 },
     };
-    let mut sums = Sums::default();
-    let elements = numbers(found).zip(numbers(expected)).enumerate();
-    elements.for_each(|(place, (a, b))| sums.add(place, a, b, bound));
+    let mut sums = Sums::of(numbers(found).zip(numbers(expected)), bound);
     // Whole numbers of 64 bits and bits of narrow types do not all fit a real number: ask the bytes as well.
     let same_bytes = found.bytes() == expected.bytes();
     if !found.dtype().is_float() && !same_bytes && sums.mismatches == 0 {
@@ -78,7 +76,19 @@ struct Sums {
     first: Option<(usize, f64, f64)>,
 }
 
+/// How numbers differ from those expected, of which there are as many.
+pub(crate) fn compare_numbers(found: &[f64], expected: &[f64], bound: Bound) -> Elements {
+    let pairs = found.iter().copied().zip(expected.iter().copied());
+    Sums::of(pairs, bound).finish(found.len())
+}
+
 impl Sums {
+    fn of(pairs: impl Iterator<Item = (f64, f64)>, bound: Bound) -> Self {
+        let mut sums = Self::default();
+        pairs.enumerate().for_each(|(place, (a, b))| sums.add(place, a, b, bound));
+        sums
+    }
+
     fn add(&mut self, place: usize, a: f64, b: f64, bound: Bound) {
         let same = a == b || (a.is_nan() && b.is_nan());
         // A NaN or an infinity on one side only is infinitely far away.
@@ -119,7 +129,7 @@ impl Sums {
 }
 
 /// The elements as real numbers.
-fn numbers(tensor: &Tensor) -> Box<dyn Iterator<Item = f64> + '_> {
+pub(crate) fn numbers(tensor: &Tensor) -> Box<dyn Iterator<Item = f64> + '_> {
     macro_rules! elements {
         ($ty:ty, $to:expr) => {{
             let to: fn(&$ty) -> f64 = $to;

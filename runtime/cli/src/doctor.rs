@@ -1,14 +1,16 @@
 //! `--doctor`: what was found on this machine, and what to install for what was not.
 
-use crate::machine::{describe, field};
+use crate::machine::{describe, field, usable};
 use graphene_runtime::Error;
 use graphene_runtime::device::{Device, Library, Properties};
+use graphene_runtime::gpu::Cache;
+use graphene_runtime::gpu::cache::Contents;
 
 /// GPUs that are listed at most.
 const MOST_GPUS: usize = 64;
 
-/// The table of `--doctor`.
-pub(crate) fn doctor() -> String {
+/// The table of `--doctor`, and why `--device auto` takes the CPU, if it does.
+pub(crate) fn doctor() -> (String, Option<String>) {
     let device = describe();
     let memory = |name| field("/proc/meminfo", name).unwrap_or_else(|| "unknown".to_owned());
     let mut rows = vec![
@@ -28,13 +30,21 @@ pub(crate) fn doctor() -> String {
     if gpus.is_empty() {
         rows.push(("GPU", end.to_string()));
     }
-    rows.push(("executors", executors(&gpus)));
+    rows.push(("kernel cache", cache()));
+    let usable = usable();
+    rows.push((
+        "executors",
+        match usable {
+            Ok(()) => "fused, library on the GPU or the CPU; reference on the CPU".to_owned(),
+            Err(_) => "fused, library, reference (all on the CPU)".to_owned(),
+        },
+    ));
     let mut text: String =
         rows.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect();
     for library in Library::ALL.into_iter().filter(|library| !library.found()) {
         text += &format!("to install     {library}{}\n", purpose(library));
     }
-    text
+    (text, usable.err().map(|error| format!("note: --device auto takes the CPU: {error}")))
 }
 
 fn name(library: Library) -> &'static str {
@@ -92,10 +102,17 @@ fn gpu(properties: &Properties) -> String {
     )
 }
 
-fn executors(gpus: &[Properties]) -> String {
-    let usable = gpus.iter().any(|gpu| gpu.arch().is_some()) && Library::Nvrtc.found();
-    match usable {
-        true => "fused, library on the GPU or the CPU; reference on the CPU".to_owned(),
-        false => "fused, library, reference (all on the CPU)".to_owned(),
+/// The folder of compiled kernels, and how much is in it.
+fn cache() -> String {
+    let Some(cache) = Cache::default_folder().map(Cache::new) else {
+        return "none: set GRAPHENE_CACHE to a folder for it".to_owned();
+    };
+    let folder = cache.folder().display();
+    match cache.contents() {
+        Ok(Contents { entries, bytes }) => {
+            let entries = crate::human::counted(entries, "entry", "entries");
+            format!("{folder}: {entries}, {}", crate::human::bytes(bytes))
+        }
+        Err(error) => format!("{folder}: {error}"),
     }
 }

@@ -5,6 +5,7 @@ use crate::report::{Built, OnDevice, milliseconds};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::program::Program;
+use graphene_runtime::gpu::Cache;
 use graphene_runtime::{Error, Place, Plan, cpu, gpu};
 use std::time::{Duration, Instant};
 
@@ -37,23 +38,30 @@ pub(crate) enum Executable {
 
 impl Module {
     /// Compiles a program for the machine's device; what is made of weights beforehand takes at most `memory` bytes.
+    /// Kernels of a GPU that are in the machine's cache are not compiled.
     ///
     /// # Errors
     /// As for [`cpu::Module::compile_within`]; as for [`gpu::Kernels::compile`] and [`gpu::Module::load`].
     pub(crate) fn compile(program: Program, machine: &Machine, memory: u64) -> Result<Self, Error> {
         match &machine.gpu {
             None => Ok(Self::Cpu(cpu::Module::compile_within(program, memory)?)),
-            Some(gpu) => Self::for_gpu(program, gpu, memory),
+            Some(gpu) => Self::for_gpu(program, gpu, machine.cache.as_ref(), memory),
         }
     }
 
-    fn for_gpu(program: Program, gpu: &Gpu, memory: u64) -> Result<Self, Error> {
+    fn for_gpu(
+        program: Program,
+        gpu: &Gpu,
+        cache: Option<&Cache>,
+        memory: u64,
+    ) -> Result<Self, Error> {
         let needed = program.made_bytes();
         if needed > memory {
             return Err(Error::Exceeds { needed, limit: memory });
         }
-        let kernels = gpu::Kernels::compile(program, &gpu.target, gpu.arch, &|_, _| {})?;
-        let built = Built { kernels: kernels.len(), compiled: kernels.len(), cached: 0 };
+        let kernels = gpu::Kernels::compile(program, &gpu.target, gpu.arch, cache, &|_, _| {})?;
+        let (all, cached) = (kernels.len(), kernels.cached());
+        let built = Built { kernels: all, compiled: all - cached, cached };
         Ok(Self::Gpu(gpu::Module::load(kernels, &gpu.device)?, built))
     }
 

@@ -13,14 +13,17 @@ use crate::report::{self, Agreement, Compile, OutputAgreement, Report, Time, Val
 use crate::session::{self, Compiled, Plans, Runner};
 use crate::sizes::{DEFAULT_SEQUENCE, Known, Sizing, check_given, sizes};
 use crate::tolerance::{Tolerance, own_halves};
-use crate::{blame, data, doctor, emit, files, gates, machine, npy, page, random, summary, trace};
+use crate::{
+    blame, data, doctor, emit, files, gates, machine, npy, page, profile, random, summary, trace,
+};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::Graph;
+use graphene_frontend::graph::{Graph, NodeId};
 use graphene_frontend::import::DeclaredInput;
 use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::explain;
 use graphene_ir::target::Target;
+use graphene_runtime::gpu::Cache;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -33,6 +36,7 @@ mod stage {
     pub(super) const FIRST: &str = "running for the first time";
     pub(super) const TIME: &str = "warming up and timing";
     pub(super) const PROFILE: &str = "profiling";
+    pub(super) const BISECT: &str = "running step by step beside the CPU";
 }
 
 /// Does what the command line asks for; the exit code.
@@ -46,10 +50,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Error> {
         return files::print(&load::operators()).map(|()| 0);
     }
     if arguments.doctor {
-        return files::print(&doctor::doctor()).map(|()| 0);
+        let (table, note) = doctor::doctor();
+        files::print(&table)?;
+        note.iter().for_each(|note| files::complain(note));
+        return Ok(0);
     }
     let machine = machine::prepare(&arguments.run)?;
     let plan_only = arguments.plan_only(&machine)?;
+    if arguments.report.bisect && (plan_only || machine.gpu.is_none()) {
+        let reason = "it looks for a step that goes wrong on a GPU, and none runs the model";
+        return Err(Error::flag("--bisect", reason));
+    }
     let mut progress = Progress::new();
     let result = run_model(arguments, &machine, plan_only, &mut progress);
     progress.clear();
@@ -192,6 +203,7 @@ fn start_report(loaded: &Loaded, plans: &Plans, machine: &Machine, target: &Targ
         executors: Vec::new(),
         speedup: None,
         agreement: Vec::new(),
+        bisection: Vec::new(),
         gates: Vec::new(),
         rewriting: None,
         explain: None,
@@ -283,6 +295,7 @@ impl Job<'_> {
         let exec = &self.arguments.run.exec;
         let compile = || session::compile(self.plans, exec, self.machine);
         let compiled = progress.stage(stage::COMPILE, compile)?;
+        report.notes.extend(self.machine.cache.as_ref().and_then(Cache::warning));
         sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
         emit::emit(
             &self.arguments.report.emit,
@@ -292,6 +305,9 @@ impl Job<'_> {
             &sizing,
         )?;
         describe_values(report, &self.loaded.graph, &sizing, self.given);
+        if self.arguments.report.bisect {
+            return self.bisect(&compiled, &sizing, progress, report);
+        }
         let mut first = self.first_run(&compiled, &sizing, progress)?;
         report.agreement = self.compare(&first, expected)?;
         if let Some(path) = &self.arguments.data.save_outputs {
@@ -320,6 +336,7 @@ impl Job<'_> {
             report.executors.push(entry);
         }
         report.speedup = speedup(&report.executors);
+        profile::beside_library(&mut report.executors, self.plans);
         Ok(())
     }
 
@@ -373,9 +390,28 @@ impl Job<'_> {
         sizing: &'a Sizing,
         progress: &mut Progress,
     ) -> Result<First<'a>, Error> {
+        let mut runners = self.runners(compiled, sizing, progress)?;
+        let inputs = self.inputs(sizing)?;
+        let (mut outputs, mut times) = (Vec::new(), Vec::new());
+        for runner in &mut runners {
+            let start = Instant::now();
+            let run = progress.stage(stage::FIRST, || runner.run(&inputs));
+            outputs.push(run.map_err(|error| self.blame(error))?);
+            times.push(start.elapsed());
+        }
+        Ok(First { runners, inputs, outputs, times })
+    }
+
+    /// The executors bound to sizes.
+    fn runners<'a>(
+        &'a self,
+        compiled: &[Compiled],
+        sizing: &'a Sizing,
+        progress: &mut Progress,
+    ) -> Result<Vec<Runner<'a>>, Error> {
         let (graph, bindings) = (&self.loaded.graph, &sizing.bindings);
         let memory = self.machine.memory();
-        let mut runners = progress.stage(stage::BIND, || {
+        progress.stage(stage::BIND, || {
             session::check_memory(&self.plans.fused.program, bindings, memory)?;
             let mut runners = Vec::new();
             let mut taken = compiled.iter().map(Compiled::resident_bytes).sum();
@@ -385,21 +421,42 @@ impl Job<'_> {
                 runners.push(runner);
             }
             Ok::<_, Error>(runners)
-        })?;
-        let seed = self.arguments.data.seed;
-        let inputs = graph.inputs().iter().map(|&id| match self.given.get(graph.node(id).name()) {
+        })
+    }
+
+    /// The inputs: those given, and random ones.
+    fn inputs(&self, sizing: &Sizing) -> Result<Vec<Tensor>, Error> {
+        let (graph, seed) = (&self.loaded.graph, self.arguments.data.seed);
+        let input = |&id: &NodeId| match self.given.get(graph.node(id).name()) {
             Some((tensor, _)) => Ok(tensor.clone()),
-            None => random::tensor(graph, id, bindings, seed),
-        });
-        let inputs: Vec<Tensor> = inputs.collect::<Result<_, _>>()?;
-        let (mut outputs, mut times) = (Vec::new(), Vec::new());
-        for runner in &mut runners {
-            let start = Instant::now();
-            let run = progress.stage(stage::FIRST, || runner.run(&inputs));
-            outputs.push(run.map_err(|error| blame::index(error, self.plans, graph, self.given))?);
-            times.push(start.elapsed());
+            None => random::tensor(graph, id, &sizing.bindings, seed),
+        };
+        graph.inputs().iter().map(input).collect()
+    }
+
+    /// The error, with the data that is at fault.
+    fn blame(&self, error: Error) -> Error {
+        blame::index(error, self.plans, &self.loaded.graph, self.given)
+    }
+
+    /// Runs every executor of the GPU step by step beside the CPU.
+    fn bisect(
+        &self,
+        compiled: &[Compiled],
+        sizing: &Sizing,
+        progress: &mut Progress,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let mut runners = self.runners(compiled, sizing, progress)?;
+        let inputs = self.inputs(sizing)?;
+        for (runner, compiled) in runners.iter_mut().zip(compiled) {
+            report.executors.push(runner.describe(compiled, self.plans));
+            let found = progress.stage(stage::BISECT, || {
+                runner.bisect(self.plans, &inputs, self.target, self.tolerance)
+            });
+            report.bisection.extend(found.map_err(|error| self.blame(error))?);
         }
-        Ok(First { runners, inputs, outputs, times })
+        Ok(())
     }
 
     /// Compares every executor with the files, or with the reference, or with library execution.

@@ -6,6 +6,7 @@ use crate::report;
 use graphene_ir::arch::Arch;
 use graphene_ir::target::Target;
 use graphene_runtime::device::{self, Library};
+use graphene_runtime::gpu::Cache;
 use std::sync::Arc;
 
 /// What runs programs: the host's cores, or a GPU.
@@ -14,6 +15,8 @@ pub(crate) struct Machine {
     pub(crate) report: report::Device,
     /// The GPU, unless the host's cores run programs.
     pub(crate) gpu: Option<Gpu>,
+    /// Where machine code for the GPU is kept, unless it is not to be.
+    pub(crate) cache: Option<Cache>,
     /// What is worth knowing about the choice.
     pub(crate) note: Option<String>,
 }
@@ -101,7 +104,7 @@ pub(crate) fn prepare(run: &Run) -> Result<Machine, Error> {
         set.map_err(|error| Error::flag("--threads", error.to_string()))?;
     }
     let for_cpu = run.target.as_ref().is_some_and(is_cpu);
-    let cpu = |note| Machine { report: describe(), gpu: None, note };
+    let cpu = |note| Machine { report: describe(), gpu: None, cache: None, note };
     let (number, opened) = match run.device {
         Device::Cpu => return Ok(cpu(None)),
         Device::Auto if for_cpu => return Ok(cpu(None)),
@@ -118,13 +121,22 @@ pub(crate) fn prepare(run: &Run) -> Result<Machine, Error> {
             let name = gpu.device.properties().name.clone();
             let report =
                 report::Device { kind: "cuda", name, gpu: Some(gpu.report(number)), ..describe() };
-            Ok(Machine { report, gpu: Some(gpu), note: None })
+            let cache = Cache::default_folder().filter(|_| !run.no_cache).map(Cache::new);
+            Ok(Machine { report, gpu: Some(gpu), cache, note: None })
         }
         (Err(error), Device::Cuda(_)) => {
             Err(Error::Device(format!("--device cuda:{number}: {error}")))
         }
         (Err(error), Device::Auto | Device::Cpu) => Ok(cpu(unused(&error))),
     }
+}
+
+/// Whether `--device auto` takes a GPU.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn usable() -> Result<(), graphene_runtime::Error> {
+    Gpu::open(0).map(drop)
 }
 
 /// What to say of a GPU that is there, but not used.

@@ -1,10 +1,19 @@
 //! Profiles: what every step took, beside what it had to do, and beside library execution of the same nodes.
 
+use crate::args::Exec;
 use crate::engine::Executable;
-use crate::report::Step;
+use crate::report::{Executor, Step};
+use crate::session::Plans;
 use crate::work;
 use graphene_frontend::dim::Bindings;
+use graphene_fusion::groups::Family;
+use graphene_fusion::program::{BufferId, Program, Step as Launch};
 use graphene_ir::target::Target;
+use graphene_runtime::BoundStep;
+use std::collections::HashMap;
+
+/// A step, with sizes, its kernel and its seconds.
+type Row<'a> = (((&'a Launch, &'a BoundStep), String), &'a f64);
 
 /// A row for every step, from its time in seconds.
 pub(crate) fn steps(
@@ -16,9 +25,7 @@ pub(crate) fn steps(
     let (program, plan) = (executable.program(), executable.plan());
     let total: f64 = times.iter().sum();
     let rows = program.steps().iter().zip(plan.steps()).zip(executable.kernels()).zip(times);
-    let row = |(i, (((step, bound), kernel), &seconds)): (usize, (((_, _), String), &f64))| {
-        let (step, bound): (&graphene_fusion::program::Step, &graphene_runtime::BoundStep) =
-            (step, bound);
+    let row = |(i, (((step, bound), kernel), &seconds)): (usize, Row<'_>)| {
         let work = work::of_step(program, step, bindings);
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-12);
         Step {
@@ -38,4 +45,68 @@ pub(crate) fn steps(
         }
     };
     rows.enumerate().map(row).collect()
+}
+
+/// Adds to each step of a fused profile what the steps of the library's take that compute the same nodes, if both are
+/// there.
+pub(crate) fn beside_library(executors: &mut [Executor], plans: &Plans) {
+    let profile = |exec: Exec| {
+        let entry = executors.iter().find(|entry| entry.name == exec.name())?;
+        entry.profile.as_ref()
+    };
+    let programs = plans.program(Exec::Fused).zip(plans.program(Exec::Library));
+    let (Some((fused, library)), Some(times), Some(_)) =
+        (programs, profile(Exec::Library), profile(Exec::Fused))
+    else {
+        return;
+    };
+    let mut sums = vec![0.0; fused.steps().len()];
+    for (owner, step) in owners(fused, library).into_iter().zip(times) {
+        if let Some(sum) = owner.and_then(|owner| sums.get_mut(owner)) {
+            *sum += step.time_us;
+        }
+    }
+    let fused = executors.iter_mut().find(|entry| entry.name == Exec::Fused.name());
+    for step in fused.into_iter().filter_map(|entry| entry.profile.as_mut()).flatten() {
+        step.library_us = sums.get(step.step).copied().filter(|&sum| sum > 0.0);
+    }
+}
+
+/// For each step of the library's program the fused step that computes its nodes. Of nodes whose names rewriting has
+/// done away with, a product that reads what a named one reads was merged with it, as projections of one value are; all
+/// others are computed where what they feed is, or else where what feeds them is.
+fn owners(fused: &Program, library: &Program) -> Vec<Option<usize>> {
+    let mut by_name: HashMap<&str, usize> = HashMap::new();
+    for (number, step) in fused.steps().iter().enumerate() {
+        for node in &step.nodes {
+            by_name.entry(node).or_insert(number);
+        }
+    }
+    let named = |step: &Launch| step.nodes.iter().find_map(|node| by_name.get(node.as_str()));
+    let steps = library.steps();
+    let mut owners: Vec<Option<usize>> = steps.iter().map(|step| named(step).copied()).collect();
+    let product = |step: &Launch| match (step.family, step.inputs.first()) {
+        (Family::MatMul, Some(input)) => Some(input.buffer),
+        _ => None,
+    };
+    let named = owners.iter().zip(steps);
+    let merged: HashMap<BufferId, usize> =
+        named.filter_map(|(owner, step)| Some((product(step)?, (*owner)?))).collect();
+    for (owner, step) in owners.iter_mut().zip(steps) {
+        *owner = owner.or_else(|| merged.get(&product(step)?).copied());
+    }
+    // Of each buffer, the owner of whoever read it first of those after, or wrote it last of those before.
+    let mut near: Vec<Option<usize>> = vec![None; library.buffers().len()];
+    for (owner, step) in owners.iter_mut().zip(steps).rev() {
+        *owner = owner.or_else(|| step.outputs.iter().find_map(|out| near[out.buffer.index()]));
+        step.inputs.iter().for_each(|input| {
+            near[input.buffer.index()] = owner.or(near[input.buffer.index()]);
+        });
+    }
+    near.fill(None);
+    for (owner, step) in owners.iter_mut().zip(steps) {
+        *owner = owner.or_else(|| step.inputs.iter().find_map(|input| near[input.buffer.index()]));
+        step.outputs.iter().for_each(|output| near[output.buffer.index()] = *owner);
+    }
+    owners
 }

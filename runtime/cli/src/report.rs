@@ -36,6 +36,9 @@ pub(crate) struct Report {
     pub(crate) speedup: Option<f64>,
     /// Comparisons of outputs.
     pub(crate) agreement: Vec<Agreement>,
+    /// What running step by step beside the CPU found, for each executor, if asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) bisection: Vec<Bisection>,
     /// The gates asked for.
     pub(crate) gates: Vec<Gate>,
     /// What rewriting did for the fused plan, if asked for.
@@ -290,6 +293,42 @@ pub(crate) struct OutputAgreement {
     pub(crate) detail: Option<String>,
 }
 
+/// A run on a GPU step by step, beside the same steps in single precision on the CPU.
+#[derive(Serialize, Debug)]
+pub(crate) struct Bisection {
+    /// The executor.
+    pub(crate) executor: &'static str,
+    /// How many steps there are.
+    pub(crate) steps: usize,
+    /// How many of them were compared: those that have elements.
+    pub(crate) compared: usize,
+    /// The first step whose output is out of tolerance.
+    pub(crate) first: Option<StepDifference>,
+}
+
+/// An output of a step that is out of tolerance.
+#[derive(Serialize, Debug)]
+pub(crate) struct StepDifference {
+    /// Its place in the program.
+    pub(crate) step: usize,
+    /// Its operations and where they are in the model.
+    pub(crate) name: String,
+    /// The kernel that it launches.
+    pub(crate) kernel: String,
+    /// The model's nodes that it computes.
+    pub(crate) nodes: Vec<String>,
+    /// The value.
+    pub(crate) output: String,
+    /// Its elements.
+    pub(crate) elements: usize,
+    /// Those too far from what is expected.
+    pub(crate) mismatches: usize,
+    /// The largest distance; `None` if it is not finite.
+    pub(crate) max_error: Option<f64>,
+    /// The first element that differs.
+    pub(crate) detail: Option<String>,
+}
+
 /// A gate.
 #[derive(Serialize, Debug)]
 pub(crate) struct Gate {
@@ -318,9 +357,10 @@ impl Report {
     /// The version of this layout.
     pub(crate) const SCHEMA: u32 = SCHEMA;
 
-    /// Whether any comparison failed.
+    /// Whether any comparison failed, of outputs or of steps.
     pub(crate) fn differs(&self) -> bool {
         self.agreement.iter().any(|agreement| !agreement.agrees)
+            || self.bisection.iter().any(|bisection| bisection.first.is_some())
     }
 
     /// Whether any gate failed.

@@ -2,12 +2,14 @@
 
 use crate::args::Exec;
 use crate::bench::{self, Samples, Schedule};
+use crate::bisect::Sides;
 use crate::engine::{Executable, Module};
 use crate::error::Error;
 use crate::machine::{self, Machine};
 use crate::profile;
 use crate::report::{self, Memory, OnDevice};
 use crate::sizes::sizes_text;
+use crate::tolerance::Tolerance;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_with;
@@ -217,6 +219,31 @@ impl<'a> Runner<'a> {
         let times = executable.time_steps(inputs);
         let times = times.map_err(|source| refused(self.exec, self.bindings, source))?;
         Ok(Some(profile::steps(executable, &times, self.bindings, target)))
+    }
+
+    /// Runs a GPU's executor step by step beside the CPU; nothing for the reference.
+    ///
+    /// # Errors
+    /// As for [`Sides::run`].
+    pub(crate) fn bisect(
+        &mut self,
+        plans: &Plans,
+        inputs: &[Tensor],
+        target: &Target,
+        tolerance: Tolerance,
+    ) -> Result<Option<report::Bisection>, Error> {
+        let (planned, granularity) = match self.exec {
+            Exec::Fused => (Some(&plans.fused), Granularity::Fused),
+            Exec::Library => (plans.library.as_ref(), Granularity::PerOp),
+            Exec::Reference => (None, Granularity::PerOp),
+        };
+        let (Some(planned), Some(Executable::Gpu(executable))) = (planned, &mut self.executable)
+        else {
+            return Ok(None);
+        };
+        let (executor, bindings) = (self.exec.name(), self.bindings);
+        let sides = Sides { executor, planned, granularity, target, bindings, tolerance };
+        sides.run(executable, inputs).map(Some)
     }
 
     /// The entry of the executor, without times.

@@ -1,7 +1,7 @@
 //! The summary that people read.
 
 use crate::human::{bytes, count, counted, digits, error, time};
-use crate::report::{Agreement, Executor, Gate, OutputAgreement, Report, Step, Value};
+use crate::report::{Agreement, Bisection, Executor, Gate, OutputAgreement, Report, Step, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) fn summary(report: &Report) -> String {
     times(&mut text, &report.executors, report.speedup);
     for executor in &report.executors {
         if let Some(steps) = &executor.profile {
-            profile(&mut text, executor.name, steps);
+            profile(&mut text, executor, steps);
         }
     }
     text + &verdicts(report)
@@ -39,6 +39,7 @@ pub(crate) fn verdicts(report: &Report) -> String {
         text.push('\n');
     }
     report.agreement.iter().for_each(|entry| agreement(&mut text, entry));
+    report.bisection.iter().for_each(|entry| bisection(&mut text, entry));
     if !report.gates.is_empty() {
         text.push('\n');
     }
@@ -235,7 +236,7 @@ fn print_table(text: &mut String, table: &[Vec<String>]) {
     }
 }
 
-fn profile(text: &mut String, executor: &str, steps: &[Step]) {
+fn profile(text: &mut String, executor: &Executor, steps: &[Step]) {
     let mut sorted: Vec<&Step> = steps.iter().collect();
     sorted.sort_by(|a, b| b.time_us.total_cmp(&a.time_us).then(a.step.cmp(&b.step)));
     let mut families: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
@@ -250,22 +251,33 @@ fn profile(text: &mut String, executor: &str, steps: &[Step]) {
         .map(|(name, (steps, share))| format!("{name} ×{steps} {:.1} %", share * 100.0));
     let _ = writeln!(
         text,
-        "\nprofile of {executor} execution: {}",
+        "\nprofile of {} execution: {}",
+        executor.name,
         families.collect::<Vec<_>>().join(", ")
     );
-    let heads = ["step", "time", "share", "GB/s", "GFLOP/s", "roofline", "kernel", "operations"];
-    let mut table = vec![heads.map(str::to_owned).to_vec()];
+    if executor.on_device.is_some() {
+        line(text, "times on the GPU of one of several launches of a step one after the other");
+    }
+    let beside = steps.iter().any(|step| step.library_us.is_some());
+    let library = if beside { "library" } else { "" };
+    let heads = ["step", "time", library, "share", "GB/s", "GFLOP/s", "roofline", "kernel"];
+    let row = |cells: [String; 8]| -> Vec<String> {
+        let shown = |i: &usize| beside || *i != 2;
+        cells.into_iter().enumerate().filter(|(i, _)| shown(i)).map(|(_, cell)| cell).collect()
+    };
+    let micros = |us: f64| time(Duration::from_secs_f64((us / 1e6).max(1e-12)));
+    let mut table = vec![row(heads.map(str::to_owned))];
     for step in sorted.iter().take(PROFILE_ROWS) {
-        let seconds = (step.time_us / 1e6).max(1e-12);
-        table.push(vec![
+        table.push(row([
             step.step.to_string(),
-            time(Duration::from_secs_f64(seconds)),
+            micros(step.time_us),
+            step.library_us.map_or("–".to_owned(), micros),
             format!("{:.1} %", step.share * 100.0),
-            digits(step.bytes as f64 / seconds / 1e9),
-            digits(step.flops as f64 / seconds / 1e9),
+            digits(step.gbytes_per_s),
+            digits(step.tflops_per_s * 1e3),
             format!("{:.0} %", step.roofline * 100.0),
-            step.kernel.clone(),
-        ]);
+            step.variant.map_or(step.kernel.clone(), |name| format!("{} {name}", step.kernel)),
+        ]));
     }
     print_profile(text, &table, &sorted);
     if let Some(rest) = sorted.get(PROFILE_ROWS..).filter(|rest| !rest.is_empty()) {
@@ -280,7 +292,7 @@ fn profile(text: &mut String, executor: &str, steps: &[Step]) {
 /// The table with the steps' names after it, to the left.
 fn print_profile(text: &mut String, table: &[Vec<String>], steps: &[&Step]) {
     let mut cells = String::new();
-    print_table(&mut cells, &table.iter().map(|row| row[..7].to_vec()).collect::<Vec<_>>());
+    print_table(&mut cells, table);
     let width = cells.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     let names =
         std::iter::once("operations".to_owned()).chain(steps.iter().map(|step| cut(&step.name)));
@@ -333,5 +345,31 @@ fn agreement(text: &mut String, entry: &Agreement) {
         if let Some(detail) = &output.detail {
             line(text, &format!("{}: {detail}", output.name));
         }
+    }
+}
+
+fn bisection(text: &mut String, entry: &Bisection) {
+    let Bisection { executor, steps, compared, first } = entry;
+    let Some(found) = first else {
+        let _ = writeln!(
+            text,
+            "\n{executor}: {compared} of {steps} steps were compared, and agree with single precision on the CPU"
+        );
+        return;
+    };
+    let _ = writeln!(
+        text,
+        "\n{executor}: step {} of {steps} is the first that DIFFERS from single precision on the CPU",
+        found.step
+    );
+    let error = found.max_error.map_or("not finite".to_owned(), error);
+    row(text, "step", &found.name);
+    row(text, "kernel", &found.kernel);
+    row(text, "nodes", &found.nodes.join(", "));
+    row(text, "output", &found.output);
+    row(text, "mismatches", &format!("{} of {}", found.mismatches, found.elements));
+    row(text, "max error", &error);
+    if let Some(detail) = &found.detail {
+        row(text, "first", detail);
     }
 }

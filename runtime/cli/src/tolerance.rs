@@ -60,15 +60,35 @@ impl Tolerance {
         match *self {
             Self::Stated(bound) => bound,
             Self::Rounded(deviation) => {
-                let finite = expected().filter(|x| x.is_finite());
-                let (count, squares) =
-                    finite.fold((0_usize, 0.0), |(n, sum), x| (n + 1, sum + x * x));
-                let factor = deviation * (2.0 * (count.max(2) as f64).ln()).sqrt();
-                let size = (squares / count.max(1) as f64).sqrt();
+                let count = expected().count().max(2) as f64;
+                let factor = deviation * (2.0 * count.ln()).sqrt();
+                let size = size(expected());
                 Bound { rtol: factor, atol: factor * size }
             }
         }
     }
+
+    /// The tolerance for what a step inside a model stores, of real numbers or others: there is no telling how large
+    /// its elements are, so that the absolute part grows with them.
+    pub(crate) fn of_step(&self, real: bool, expected: &[f64]) -> Bound {
+        if !real {
+            return Bound { rtol: 0.0, atol: 0.0 };
+        }
+        let bound = self.of(|| Box::new(expected.iter().copied()));
+        match self {
+            Self::Stated(_) => {
+                Bound { atol: bound.atol * size(expected.iter().copied()).max(1.0), ..bound }
+            }
+            Self::Rounded(_) => bound,
+        }
+    }
+}
+
+/// The root of the mean square of the finite ones among some numbers.
+fn size(numbers: impl Iterator<Item = f64>) -> f64 {
+    let finite = numbers.filter(|x| x.is_finite());
+    let (count, squares) = finite.fold((0_usize, 0.0), |(n, sum), x| (n + 1, sum + x * x));
+    (squares / count.max(1) as f64).sqrt()
 }
 
 /// The halves that a model computes in by itself, if it does: those of its first value that is one.

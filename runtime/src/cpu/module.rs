@@ -114,7 +114,7 @@ impl Executable {
     /// [`Error::InputCount`], [`Error::Input`] for inputs of another type or shape than bound, and what a
     /// step says, with its name.
     pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        self.run_steps(inputs, |_| {})
+        self.run_steps(inputs, |_, _| Ok(()))
     }
 
     /// Like [`run`](Self::run), adding each step's time to `times`, which has one entry a step.
@@ -128,14 +128,43 @@ impl Executable {
     ) -> Result<Vec<Tensor>> {
         times.resize(self.kernels.len(), Duration::ZERO);
         let mut before = Instant::now();
-        self.run_steps(inputs, |step| {
+        self.run_steps(inputs, |step, _| {
             let now = Instant::now();
             times[step] += now - before;
             before = now;
+            Ok(())
         })
     }
 
-    fn run_steps(&mut self, inputs: &[Tensor], mut done: impl FnMut(usize)) -> Result<Vec<Tensor>> {
+    /// Runs step by step and shows each step's outputs, as their buffers hold them.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn run_inspected(
+        &mut self,
+        inputs: &[Tensor],
+        mut inspect: impl FnMut(usize, BufferId, Vec<u8>),
+    ) -> Result<()> {
+        let program = Arc::clone(&self.program);
+        let show = |number: usize, memory: &mut Memory<'_>| {
+            for output in program.steps().get(number).into_iter().flat_map(|step| &step.outputs) {
+                let bytes = match memory.parts(&[(output.buffer, false)])?.first() {
+                    Some(Part::Shared(bytes)) => bytes.to_vec(),
+                    Some(Part::Exclusive(bytes)) => bytes.to_vec(),
+                    None => return Err(Error::Shared { buffer: output.buffer }),
+                };
+                inspect(number, output.buffer, bytes);
+            }
+            Ok(())
+        };
+        self.run_steps(inputs, show).map(drop)
+    }
+
+    fn run_steps(
+        &mut self,
+        inputs: &[Tensor],
+        mut done: impl FnMut(usize, &mut Memory<'_>) -> Result<()>,
+    ) -> Result<Vec<Tensor>> {
         self.plan.check_inputs(&self.program, inputs)?;
         let mut outputs = self.output_storage()?;
         let mut memory = Memory {
@@ -147,9 +176,8 @@ impl Executable {
             outputs: &mut outputs,
         };
         for (i, (kernel, step)) in self.kernels.iter().zip(self.program.steps()).enumerate() {
-            let result = run_step(&mut memory, i, kernel);
+            let result = run_step(&mut memory, i, kernel).and_then(|()| done(i, &mut memory));
             result.map_err(|error| error.at(&step.name))?;
-            done(i);
         }
         output_tensors(&self.program, &self.plan, outputs)
     }

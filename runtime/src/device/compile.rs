@@ -38,19 +38,23 @@ pub struct CompileLog {
 /// [`Error::MissingLibrary`] without NVRTC; [`Error::Compile`] with its log where the source has errors or the
 /// architecture is unknown to it.
 pub fn compile(source: &str, arch: Arch, name: &str) -> Result<Cubin> {
-    let options = [
+    let sys::Compiled { image, log } = sys::compile(source, name, &options(arch))?;
+    match image {
+        Some(image) => Ok(Cubin::of(arch, image, &log)),
+        None => Err(Error::Compile { name: name.to_owned(), arch, log }),
+    }
+}
+
+/// The options that sources are compiled with.
+pub(crate) fn options(arch: Arch) -> [String; 5] {
+    [
         format!("--gpu-architecture={arch}"),
         "--std=c++17".to_owned(),
         "--device-as-default-execution-space".to_owned(),
         "--ptxas-options=-v".to_owned(),
         // What comes from NVRTC's own cache comes without a log.
         "--no-cache".to_owned(),
-    ];
-    let sys::Compiled { image, log } = sys::compile(source, name, &options)?;
-    match image {
-        Some(image) => Ok(Cubin { arch, image, log: CompileLog::parse(&log) }),
-        None => Err(Error::Compile { name: name.to_owned(), arch, log }),
-    }
+    ]
 }
 
 /// Whether the NVRTC found compiles for the architecture.
@@ -74,6 +78,11 @@ pub(super) fn number(arch: Arch) -> i32 {
 }
 
 impl Cubin {
+    /// An image with what was said when it was compiled.
+    pub(crate) fn of(arch: Arch, image: Vec<u8>, log: &str) -> Cubin {
+        Cubin { arch, image, log: CompileLog::parse(log) }
+    }
+
     /// What it runs on.
     pub fn arch(&self) -> Arch {
         self.arch

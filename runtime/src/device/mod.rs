@@ -9,6 +9,7 @@ mod compile;
 pub mod cublaslt;
 mod sys;
 
+pub(crate) use compile::options;
 pub use compile::{CompileLog, Cubin, compile, compiles_for};
 pub use sys::Library;
 

@@ -71,7 +71,7 @@ fn model(
     let begun = Instant::now();
     let planned = plan_in(&graph, &target, Granularity::Fused, &none, elements)?;
     let planning = begun.elapsed();
-    let kernels = Kernels::compile(planned.program, &target, arch, &|_, _| {})?;
+    let kernels = Kernels::compile(planned.program, &target, arch, None, &|_, _| {})?;
     let (compiling, count) = (begun.elapsed() - planning, kernels.len());
     let module = Module::load(kernels, device)?;
     let loading = begun.elapsed() - planning - compiling;

@@ -188,6 +188,32 @@ fn the_doctor_finds_what_is_missing() {
         assert_eq!(missing, told, "{}", given.stdout);
     }
     assert!(row("executors").ends_with("(all on the CPU)"), "{}", given.stdout);
+    assert!(given.stderr.starts_with("note: --device auto takes the CPU: "), "{}", given.stderr);
+}
+
+/// The folder of compiled kernels is the one that the environment asks for.
+#[test]
+fn the_doctor_counts_compiled_kernels() {
+    let folder = crate::Folder::new();
+    for (name, bytes) in
+        [("a.cubin", "123"), ("b.cubin", "45"), (".c.cubin.0.tmp", "6"), ("d", "7")]
+    {
+        std::fs::write(folder.path(name), bytes).unwrap();
+    }
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_graphene-run"));
+    let output = command.arg("--doctor").env("GRAPHENE_CACHE", folder.path("")).output();
+    let stdout = String::from_utf8(output.expect("the binary is built").stdout).unwrap();
+    let expected = format!("kernel cache   {}: 2 entries, 5 B\n", folder.path(""));
+    assert!(stdout.contains(&expected), "{stdout}");
+}
+
+#[test]
+fn bisecting_needs_a_gpu() {
+    for flags in [&["--bisect"][..], &["--bisect", "--target", "sm_90a"]] {
+        let given = quick(&[&[MLP], flags].concat());
+        assert_eq!(given.code, 2, "{flags:?}");
+        assert!(given.stderr.starts_with("error: --bisect: "), "{}", given.stderr);
+    }
 }
 
 #[test]
@@ -199,12 +225,9 @@ fn time_that_is_over_is_code_124() {
 
 #[test]
 fn what_needs_no_model_ends_well() {
-    for (flag, known) in [
-        ("--list-ops", "MatMul"),
-        ("--doctor", "processor"),
-        ("--help", "--assert-launches"),
-        ("--version", "graphene-run"),
-    ] {
+    for (flag, known) in
+        [("--list-ops", "MatMul"), ("--help", "--assert-launches"), ("--version", "graphene-run")]
+    {
         let given = run(&[flag]);
         assert_eq!((given.code, given.stderr.as_str()), (0, ""), "{flag}");
         assert!(given.stdout.contains(known), "{flag}: {}", given.stdout);

@@ -1,0 +1,209 @@
+//! Programs for a GPU: kernels that are kept on disk, and runs where there is a GPU.
+//!
+//! Each row names what it needs; where that is absent, it is reported as ignored.
+
+use graphene_frontend::dim::{Bindings, Symbol};
+use graphene_frontend::graph::Graph;
+use graphene_frontend::op::{Op, Unary};
+use graphene_frontend::tensor::Tensor;
+use graphene_fusion::program::Program;
+use graphene_fusion::{Granularity, plan};
+use graphene_ir::arch::Arch;
+use graphene_ir::target::Target;
+use graphene_runtime::device::{Device, Library};
+use graphene_runtime::gpu::{Cache, Kernels, Module};
+use graphene_runtime::{Error, cpu};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+type Outcome = Result<(), Failed>;
+
+/// A test: its name, whether it can run here, and what it does.
+type Row = (&'static str, bool, fn() -> Outcome);
+
+/// Rows of the input of the program of these tests.
+const ROWS: usize = 5;
+
+fn main() {
+    let nvrtc = Library::Nvrtc.found();
+    let arch = Device::open(0).ok().and_then(|device| device.properties().arch());
+    let gpu = nvrtc && arch.is_some();
+    let rows: [Row; 5] = [
+        ("versions_are_told_of_what_is_found", true, versions_are_told),
+        ("kernels_are_compiled_once", nvrtc, kernels_are_compiled_once),
+        ("caches_that_take_nothing_do_no_harm", nvrtc, caches_that_take_nothing),
+        ("kept_kernels_run", gpu, kept_kernels_run),
+        ("steps_are_seen_and_timed", gpu, steps_are_seen_and_timed),
+    ];
+    let trial = |(name, can, run): Row| Trial::test(name, run).with_ignored_flag(!can);
+    libtest_mimic::run(&Arguments::from_args(), rows.map(trial).into()).exit();
+}
+
+/// A folder of its own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let name = format!("graphene-gpu-{name}-{}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn entries(&self) -> Result<Vec<PathBuf>, Failed> {
+        let entries = std::fs::read_dir(&self.0)?.map(|entry| Ok(entry?.path()));
+        entries.collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is left to the system.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn ensure(holds: bool, what: impl Into<String>) -> Outcome {
+    if holds { Ok(()) } else { Err(Failed::from(what.into())) }
+}
+
+/// `softmax(exp(x)·w)` of rows of 64.
+fn graph() -> Result<Graph, Failed> {
+    let mut graph = Graph::new();
+    let x = graph.add_input("x", "f32[n, 64]".parse().map_err(|_| "a type")?)?;
+    let exp = graph.add("exp", Op::Unary(Unary::Exp), &[Some(x)])?.value();
+    let elements = (0..64 * 64).map(|i| ((i * 37 % 101) as f32 - 50.0) / 400.0).collect();
+    let w = graph.add_constant("w", Tensor::from_vec(vec![64, 64], elements)?);
+    let product = graph.add("product", Op::MatMul, &[Some(exp), Some(w)])?.value();
+    let softmax =
+        graph.add("softmax", Op::Softmax { axis: 1, log: false }, &[Some(product)])?.value();
+    graph.add_output("y", softmax);
+    Ok(graph)
+}
+
+fn program(target: &Target, granularity: Granularity) -> Result<Program, Failed> {
+    Ok(plan(&graph()?, target, granularity, &Bindings::new())?.program)
+}
+
+fn compile(arch: Arch, cache: Option<&Cache>) -> Result<Kernels, Failed> {
+    let target: Target = arch.to_string().parse()?;
+    let program = program(&target, Granularity::PerOp)?;
+    Ok(Kernels::compile(program, &target, arch, cache, &|_, _| {})?)
+}
+
+fn versions_are_told() -> Outcome {
+    for library in Library::ALL {
+        match (library.found(), library.version()) {
+            (true, Ok(version)) => {
+                let parts = version.split('.').all(|part| part.parse::<u32>().is_ok());
+                ensure(parts && version.contains('.'), format!("{library}: {version}"))?;
+            }
+            (false, Err(Error::MissingLibrary(missing))) if missing == library => {}
+            (found, version) => {
+                return Err(format!("{library}: found {found}, {version:?}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn kernels_are_compiled_once() -> Outcome {
+    let folder = Folder::new("once");
+    let cache = Cache::new(&folder.0);
+    let first = compile(Arch::Sm90a, Some(&cache))?;
+    let count = first.len();
+    ensure(count >= 3 && first.cached() == 0, format!("{} of {count} known", first.cached()))?;
+    let second = compile(Arch::Sm90a, Some(&Cache::new(&folder.0)))?;
+    ensure(second.cached() == second.len(), format!("{} of {count} known", second.cached()))?;
+    ensure(cache.contents()?.entries == count, "an entry a kernel")?;
+    // Without a cache nothing is known; for another architecture nothing is either.
+    ensure(compile(Arch::Sm90a, None)?.cached() == 0, "known without a cache")?;
+    ensure(compile(Arch::Sm80, Some(&cache))?.cached() == 0, "known for another architecture")?;
+
+    for path in folder.entries()? {
+        let mut bytes = std::fs::read(&path)?;
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes)?;
+    }
+    ensure(compile(Arch::Sm90a, Some(&cache))?.cached() == 0, "damaged ones are trusted")?;
+    let again = compile(Arch::Sm90a, Some(&cache))?;
+    ensure(again.cached() == count, "damaged ones are not replaced")?;
+    ensure(cache.warning().is_none(), "there was a warning")
+}
+
+fn caches_that_take_nothing() -> Outcome {
+    let folder = Folder::new("nothing");
+    std::fs::write(&folder.0, "a file")?;
+    let cache = Cache::new(folder.0.join("below"));
+    let kernels = compile(Arch::Sm90a, Some(&cache));
+    std::fs::remove_file(&folder.0)?;
+    ensure(kernels?.cached() == 0, "known from nowhere")?;
+    ensure(cache.warning().is_some(), "no warning")
+}
+
+// ---- What needs a GPU
+
+fn sizes() -> Result<Bindings, Failed> {
+    let mut sizes = Bindings::new();
+    sizes.bind(Symbol::new("n"), ROWS as i64)?;
+    Ok(sizes)
+}
+
+fn input() -> Result<Tensor, Failed> {
+    let elements = (0..ROWS * 64).map(|i| ((i * 13 % 29) as f32 - 14.0) / 20.0).collect();
+    Ok(Tensor::from_vec(vec![ROWS, 64], elements)?)
+}
+
+/// What the CPU gives for the input.
+fn expected() -> Result<Vec<Tensor>, Failed> {
+    let module = cpu::Module::compile(program(&Target::cpu(1), Granularity::PerOp)?)?;
+    Ok(module.bind(&sizes()?)?.run(&[input()?])?)
+}
+
+fn check(found: &[Tensor], expected: &[Tensor]) -> Outcome {
+    for (found, expected) in found.iter().zip(expected) {
+        let [found, expected] = [found, expected].map(|tensor| tensor.as_slice::<f32>());
+        let (found, expected) = (found?, expected?);
+        let errors = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
+        let largest = errors.fold(0_f32, f32::max);
+        ensure(found.len() == expected.len() && largest < 1e-5, format!("off by {largest}"))?;
+    }
+    ensure(found.len() == expected.len(), "another number of outputs")
+}
+
+fn module(cache: Option<&Cache>) -> Result<(Module, usize), Failed> {
+    let device = Arc::new(Device::open(0)?);
+    let arch = device.properties().arch().ok_or("no kernels for this GPU")?;
+    let kernels = compile(arch, cache)?;
+    let cached = kernels.cached();
+    Ok((Module::load(kernels, &device)?, cached))
+}
+
+fn kept_kernels_run() -> Outcome {
+    let folder = Folder::new("run");
+    let cache = Cache::new(&folder.0);
+    for known in [false, true] {
+        let (module, cached) = module(Some(&cache))?;
+        ensure((cached > 0) == known, format!("{cached} known"))?;
+        check(&module.bind(&sizes()?)?.run(&[input()?])?, &expected()?)?;
+    }
+    Ok(())
+}
+
+fn steps_are_seen_and_timed() -> Outcome {
+    let (module, _) = module(None)?;
+    let mut executable = module.bind(&sizes()?)?;
+    let steps = executable.program().steps().len();
+    executable.write(&[input()?])?;
+    ensure(executable.time()? > 0.0, "a run takes no time")?;
+    let times = executable.time_steps(3, 3)?;
+    let timed = times.iter().filter(|&&time| time > 0.0).count();
+    ensure((times.len(), timed) == (steps, steps), format!("{times:?}"))?;
+    ensure(executable.kernels().all(|kernel| kernel.is_some()), "a step without a kernel")?;
+    let mut seen = Vec::new();
+    executable.run_inspected(&[input()?], |step, _, _| seen.push(step))?;
+    ensure(seen == (0..steps).collect::<Vec<_>>(), format!("{seen:?}"))?;
+    executable.launch()?;
+    executable.synchronize()?;
+    check(&executable.read()?, &expected()?)
+}
