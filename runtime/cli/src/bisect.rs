@@ -39,6 +39,38 @@ pub(crate) struct Sides<'a> {
     pub(crate) tolerance: Tolerance,
 }
 
+/// A side that runs step by step, and shows what each step writes.
+pub(crate) trait Inspected {
+    /// The plan.
+    fn plan(&self) -> &Plan;
+
+    /// For each step the kernel that runs it.
+    fn kernels(&self) -> Vec<String>;
+
+    /// Runs step by step, and shows the outputs of each.
+    ///
+    /// # Errors
+    /// As for [`gpu::Executable::run_inspected`].
+    fn run(&mut self, inputs: &[Tensor], inspect: impl FnMut(usize, BufferId, Vec<u8>)) -> Ran;
+}
+
+/// How a run ended.
+type Ran = Result<(), graphene_runtime::Error>;
+
+impl Inspected for gpu::Executable {
+    fn plan(&self) -> &Plan {
+        self.plan()
+    }
+
+    fn kernels(&self) -> Vec<String> {
+        self.kernels().map(|name| name.unwrap_or("none").to_owned()).collect()
+    }
+
+    fn run(&mut self, inputs: &[Tensor], inspect: impl FnMut(usize, BufferId, Vec<u8>)) -> Ran {
+        self.run_inspected(inputs, inspect)
+    }
+}
+
 impl Sides<'_> {
     /// Runs both sides, and finds the first step whose outputs on the GPU are out of tolerance.
     ///
@@ -47,19 +79,20 @@ impl Sides<'_> {
     /// either side.
     pub(crate) fn run(
         &self,
-        executable: &mut gpu::Executable,
+        device: &mut impl Inspected,
         inputs: &[Tensor],
     ) -> Result<Bisection, Error> {
-        let program = single_program(self.planned, self.target, self.granularity)?;
         let refused = |executor: &'static str| {
             let sizes = crate::sizes::sizes_text(self.bindings);
             move |source| Error::Run { executor, sizes, source }
         };
+        let program = single_program(self.planned, self.target, self.granularity)?;
         let module = cpu::Module::compile(program).map_err(Error::Compile)?;
         let mut oracle = module.bind(self.bindings).map_err(refused("single-precision"))?;
         let right = oracle.plan().clone();
         let singles: Vec<Tensor> = inputs.iter().map(single).collect::<Result<_, _>>()?;
         let (sender, receiver) = sync_channel::<Written>(AHEAD);
+        let (names, plan) = (device.kernels(), device.plan().clone());
         let (mut first, mut seen) = (None, BTreeSet::new());
         std::thread::scope(|scope| {
             let oracle = scope.spawn(move || {
@@ -69,18 +102,17 @@ impl Sides<'_> {
                 })
             });
             let mut expected = Expected { receiver, ahead: VecDeque::new() };
-            let names = executable.kernels().map(|name| name.unwrap_or("none").to_owned());
-            let (names, plan): (Vec<String>, _) = (names.collect(), executable.plan().clone());
-            let program = executable.program().clone();
-            let ran = executable.run_inspected(inputs, |step, buffer, bytes| {
+            let ran = device.run(inputs, |step, buffer, bytes| {
                 let Some(right_bytes) = expected.of(step, buffer) else { return };
                 let pair = [(&plan, &bytes), (&right, &right_bytes)];
                 let Some(found) = self.compare(step, buffer, pair) else { return };
                 seen.insert(step);
                 if first.is_none() && found.mismatches > 0 {
-                    first = Some(difference(&program, step, buffer, &names[step], &found));
+                    let kernel = names.get(step).map_or("unknown", String::as_str);
+                    first = Some(difference(&self.planned.program, step, buffer, kernel, &found));
                 }
             });
+            // The other side ends also where this one ended early.
             drop(expected);
             let oracle = oracle.join();
             ran.map_err(refused(self.executor))?;
@@ -258,29 +290,4 @@ fn single(tensor: &Tensor) -> Result<Tensor, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::single_graph;
-    use graphene_frontend::dtype::DType;
-    use graphene_frontend::graph::Graph;
-    use graphene_frontend::op::{Binary, Op};
-    use graphene_frontend::tensor::Tensor;
-    use half::f16;
-
-    #[test]
-    fn halves_become_single_precision_node_for_node() {
-        let mut graph = Graph::new();
-        let x = graph.add_input("x", "f32[n, 2]".parse().unwrap()).unwrap();
-        let cast = Op::Cast { to: DType::F16, saturate: true };
-        let half = graph.add("half", cast, &[Some(x)]).unwrap().value();
-        let ones = Tensor::from_vec(vec![2], vec![f16::ONE; 2]).unwrap();
-        let ones = graph.add_constant("ones", ones);
-        let sum = graph.add("sum", Op::Binary(Binary::Add), &[Some(half), Some(ones)]);
-        graph.add_output("y", sum.unwrap().value());
-        let made = single_graph(&graph).unwrap();
-        assert_eq!(made.len(), graph.len());
-        for (id, node) in made.nodes() {
-            assert_eq!(node.name(), graph.node(id).name());
-            assert_eq!(node.outputs()[0].dtype, DType::F32);
-        }
-    }
-}
+mod tests;

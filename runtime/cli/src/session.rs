@@ -243,7 +243,7 @@ impl<'a> Runner<'a> {
         };
         let (executor, bindings) = (self.exec.name(), self.bindings);
         let sides = Sides { executor, planned, granularity, target, bindings, tolerance };
-        sides.run(executable, inputs).map(Some)
+        sides.run(&mut **executable, inputs).map(Some)
     }
 
     /// The entry of the executor, without times.

@@ -116,3 +116,18 @@ fn traces_and_pages_are_written_whole() {
     assert!(steps.clone().all(|event| event["ph"] == "X" && event["dur"].as_f64().unwrap() > 0.0));
     assert!(read(&page).contains("<h2>Steps of fused execution</h2>"));
 }
+
+/// What library execution takes is told of the fused steps that compute the same nodes, each once.
+#[test]
+fn the_library_is_beside_each_step() {
+    let report = json(&["zoo:bert-base-tiny", "--seq", "8", "--profile"]);
+    let of = |executor: usize, field: &str| -> Vec<f64> {
+        let steps = report["executors"][executor]["profile"].as_array().unwrap();
+        steps.iter().map(|step| step[field].as_f64().unwrap_or(0.0)).collect()
+    };
+    let (beside, library) = (of(0, "library_us"), of(1, "time_us"));
+    assert!(beside.iter().all(|&time| time > 0.0), "{beside:?}");
+    let (beside, library): (f64, f64) = (beside.iter().sum(), library.iter().sum());
+    assert!((beside - library).abs() < 1e-6 * library, "{beside} of {library}");
+    assert!(of(0, "tflops_per_s").iter().sum::<f64>() > 0.0);
+}

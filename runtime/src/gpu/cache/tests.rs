@@ -1,3 +1,5 @@
+//! The cache: round trips, damage, folders that take nothing, threads.
+
 use super::{Cache, Contents, HASH, HEADER, Key, MAGIC, chosen, decode, encode};
 use crate::device::Cubin;
 use graphene_ir::arch::Arch;
