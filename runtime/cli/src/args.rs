@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::buckets::Asked;
 use crate::error::Error;
 use crate::machine::Machine;
 use clap::{Args, Parser, ValueEnum};
@@ -58,6 +59,10 @@ pub(crate) struct Sizes {
     /// Size of a dynamic dim by name
     #[arg(long, value_name = "NAME=N", value_parser = named_size)]
     pub(crate) dim: Vec<(String, i64)>,
+    /// Prepare the model for all combinations of these sizes, and time each: for example batch=1,8,32 seq=128,384. Other
+    /// flags that give such a dim a size give one of these
+    #[arg(long, value_name = "NAME=N,N", num_args = 1.., value_parser = named_sizes)]
+    pub(crate) buckets: Vec<Asked>,
 }
 
 /// Inputs, and what the outputs should be.
@@ -361,6 +366,15 @@ fn named_size(text: &str) -> Result<(String, i64), String> {
         Ok(size) if size >= 1 => Ok((name.to_owned(), size)),
         _ => Err(format!("`{size}` is no size of at least 1")),
     }
+}
+
+fn named_sizes(text: &str) -> Result<Asked, String> {
+    let (name, sizes) = named(text, "NAME=N,N, for example batch=1,8,32")?;
+    let size = |size: &str| match size.parse() {
+        Ok(size) if size >= 1 => Ok(size),
+        _ => Err(format!("`{size}` is no size of at least 1")),
+    };
+    Ok((name.to_owned(), sizes.split(',').map(size).collect::<Result<_, _>>()?))
 }
 
 fn named_count(text: &str) -> Result<(String, usize), String> {

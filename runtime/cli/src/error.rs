@@ -27,9 +27,11 @@ pub(crate) enum Error {
         /// Why it is refused.
         reason: String,
     },
-    /// `--dim` names a symbol that the model does not have.
-    #[error("--dim {name}: the model has no such dim{}", known_names(.known))]
+    /// A flag names a symbol that the model does not have.
+    #[error("{flag} {name}: the model has no such dim{}", known_names(.known))]
     UnknownDim {
+        /// The flag.
+        flag: &'static str,
         /// The name as given.
         name: String,
         /// The model's symbols.

@@ -4,27 +4,26 @@ use crate::args::{Arguments, Exec, Precision, Stage, is_cpu};
 use crate::bench::Schedule;
 use crate::compare::compare;
 use crate::data::Expected;
-use crate::error::{self, Error, Origin};
+use crate::error::{self, Error};
 use crate::inputs::{self, Given};
 use crate::load::{self, Loaded};
 use crate::machine::Machine;
 use crate::progress::Progress;
-use crate::report::{self, Agreement, Compile, OutputAgreement, Report, Time, Value, milliseconds};
+use crate::report::{Agreement, Compile, OutputAgreement, Report, Time, milliseconds};
 use crate::session::{self, Compiled, Plans, Runner};
 use crate::sizes::{DEFAULT_SEQUENCE, Known, Sizing, check_given, sizes};
 use crate::tolerance::{Tolerance, own_halves};
 use crate::{
-    blame, data, doctor, emit, files, gates, machine, npy, page, profile, random, summary, trace,
+    blame, buckets, data, doctor, emit, files, gates, machine, npy, overview, page, profile,
+    random, summary, trace,
 };
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId};
 use graphene_frontend::import::DeclaredInput;
-use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::explain;
 use graphene_ir::target::Target;
 use graphene_runtime::gpu::Cache;
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Names of the stages, in the status line and the trace.
@@ -36,6 +35,7 @@ mod stage {
     pub(super) const FIRST: &str = "running for the first time";
     pub(super) const TIME: &str = "warming up and timing";
     pub(super) const PROFILE: &str = "profiling";
+    pub(super) const BUCKETS: &str = "preparing and timing buckets";
     pub(super) const BISECT: &str = "running step by step beside the CPU";
 }
 
@@ -94,7 +94,7 @@ fn run_model(
     let plan = || Plans::new(&loaded.graph, &target, exec, &sizing.given, elements);
     let plans = progress.stage(stage::PLAN, plan)?;
     check_given(&loaded.graph, &given, &sizing.bindings)?;
-    let mut report = start_report(&loaded, &plans, machine, &target);
+    let mut report = overview::start(&loaded, &plans, machine, &target);
     report.gates = gates::check(&arguments.gates, &plans.fused.program)?;
     if arguments.report.explain {
         let rewriting = plans.fused.report.to_string();
@@ -164,81 +164,6 @@ fn elements(precision: Precision, graph: &Graph, target: &Target) -> Result<Opti
     }
 }
 
-fn start_report(loaded: &Loaded, plans: &Plans, machine: &Machine, target: &Target) -> Report {
-    let operations =
-        |graph: &Graph| graph.nodes().filter(|(_, node)| !is_source(node.op())).count();
-    let weights = loaded.graph.nodes().filter_map(|(_, node)| match node.op() {
-        Op::Constant(tensor) if tensor.dtype().is_float() => Some(tensor.len() as u64),
-        _ => None,
-    });
-    let mut histogram = BTreeMap::new();
-    for (_, node) in plans.fused.graph.nodes().filter(|(_, node)| !is_source(node.op())) {
-        *histogram.entry(node.op().name()).or_default() += 1;
-    }
-    let planning = &plans.fused;
-    let partitioning = planning.groups.notes().iter().map(ToString::to_string);
-    let partitioning =
-        partitioning.map(|note| note.strip_prefix("note: ").map_or(note.clone(), str::to_owned));
-    let limits = planning.report.limits().into_iter().chain(partitioning);
-    Report {
-        schema: Report::SCHEMA,
-        version: env!("CARGO_PKG_VERSION"),
-        model: report::Model {
-            name: loaded.name.clone(),
-            opset: loaded.opset,
-            producer: loaded.producer.clone(),
-            ops: operations(&loaded.graph),
-            rewritten_ops: operations(&plans.fused.graph),
-            parameters: weights.sum(),
-            weight_bytes: session::weight_bytes(&plans.fused.program),
-            histogram,
-            specialised: loaded.specialised.clone(),
-        },
-        device: machine.report.clone(),
-        target: target.to_string(),
-        sizes: BTreeMap::new(),
-        inputs: Vec::new(),
-        outputs: Vec::new(),
-        compile_ms: Compile::default(),
-        executors: Vec::new(),
-        speedup: None,
-        agreement: Vec::new(),
-        bisection: Vec::new(),
-        gates: Vec::new(),
-        rewriting: None,
-        explain: None,
-        notes: machine.note.iter().chain(&loaded.notes).cloned().chain(limits).collect(),
-        exit_code: 0,
-    }
-}
-
-fn is_source(op: &Op) -> bool {
-    matches!(op, Op::Input | Op::Constant(_))
-}
-
-fn describe_values(report: &mut Report, graph: &Graph, sizing: &Sizing, given: &Given) {
-    let shape = |ty: &graphene_frontend::types::TensorType| {
-        ty.bound_shape(&sizing.bindings).unwrap_or_default()
-    };
-    report.sizes = sizing.bindings.iter().map(|(s, size)| (s.name().to_owned(), size)).collect();
-    let inputs = graph.inputs().iter().map(|&id| {
-        let (name, ty) = (graph.node(id).name(), graph.ty(id.value()));
-        let origin = given.get(name).map_or(Origin::Random, |(_, origin)| origin);
-        Value {
-            name: name.to_owned(),
-            ty: ty.to_string(),
-            shape: shape(ty),
-            source: Some(origin.to_string()),
-        }
-    });
-    report.inputs = inputs.collect();
-    let outputs = graph.outputs().iter().map(|(name, value)| {
-        let ty = graph.ty(*value);
-        Value { name: name.clone(), ty: ty.to_string(), shape: shape(ty), source: None }
-    });
-    report.outputs = outputs.collect();
-}
-
 /// A run of a model.
 struct Job<'a> {
     arguments: &'a Arguments,
@@ -276,7 +201,7 @@ impl Job<'_> {
             sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
         }
         emit::emit(emits, &self.loaded.graph, self.plans, self.target, &sizing)?;
-        describe_values(report, &self.loaded.graph, &sizing, self.given);
+        overview::describe_values(report, &self.loaded.graph, &sizing, self.given);
         let exec = self.arguments.run.exec.iter();
         report.executors = exec.map(|&exec| session::describe(exec, self.plans)).collect();
         if !self.arguments.emits_to_stdout() {
@@ -296,7 +221,14 @@ impl Job<'_> {
         let compile = || session::compile(self.plans, exec, self.machine);
         let compiled = progress.stage(stage::COMPILE, compile)?;
         report.notes.extend(self.machine.cache.as_ref().and_then(Cache::warning));
-        sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
+        let asked = &self.arguments.sizes.buckets;
+        if !buckets::lists_sequence(asked, &sizing.roles) {
+            sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
+        }
+        let mut combinations = Vec::new();
+        if !asked.is_empty() {
+            (combinations, sizing) = buckets::combinations(asked, &self.loaded.graph, &sizing)?;
+        }
         emit::emit(
             &self.arguments.report.emit,
             &self.loaded.graph,
@@ -304,7 +236,7 @@ impl Job<'_> {
             self.target,
             &sizing,
         )?;
-        describe_values(report, &self.loaded.graph, &sizing, self.given);
+        overview::describe_values(report, &self.loaded.graph, &sizing, self.given);
         if self.arguments.report.bisect {
             return self.bisect(&compiled, &sizing, progress, report);
         }
@@ -335,7 +267,14 @@ impl Job<'_> {
             }
             report.executors.push(entry);
         }
-        report.speedup = speedup(&report.executors);
+        drop(first);
+        if !combinations.is_empty() {
+            let resources = (self.machine.memory(), self.arguments.data.seed);
+            let (graph, all) = (&self.loaded.graph, &combinations);
+            let measure = || buckets::measure(all, &compiled, graph, &schedule, resources);
+            report.buckets = progress.stage(stage::BUCKETS, measure)?;
+        }
+        report.speedup = overview::speedup(&report.executors);
         profile::beside_library(&mut report.executors, self.plans);
         Ok(())
     }
@@ -503,14 +442,6 @@ impl Job<'_> {
 /// The last part of a folder's path.
 fn folder_name(folder: &std::path::Path) -> String {
     folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned()
-}
-
-fn speedup(executors: &[report::Executor]) -> Option<f64> {
-    let median = |exec: Exec| {
-        let entry = executors.iter().find(|entry| entry.name == exec.name())?;
-        Some(entry.time.as_ref()?.median_ms)
-    };
-    Some(median(Exec::Library)? / median(Exec::Fused)?.max(1e-9))
 }
 
 fn compile_times(progress: &Progress) -> Compile {

@@ -4,13 +4,15 @@
 //! model, [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs; [`machine`] finds the device,
 //! [`session`] plans, compiles and runs the model, [`engine`] on the host's cores or on a GPU; [`blame`] tells whose
 //! data was at fault, [`bench`] times it, [`profile`] each step, [`compare`] compares outputs within a [`tolerance`],
-//! [`bisect`] looks for the step that goes wrong,
-//! [`gates`] counts launches; [`report`] holds what was found, which [`summary`], [`page`] and [`trace`] show.
+//! [`buckets`] prepares it for several sizes, [`bisect`] looks for the step that goes wrong,
+//! [`gates`] counts launches; [`report`] holds what was found
+//! ([`overview`] what needs no run), which [`summary`], [`page`] and [`trace`] show.
 
 mod args;
 mod bench;
 mod bisect;
 mod blame;
+mod buckets;
 mod compare;
 mod data;
 mod doctor;
@@ -25,6 +27,7 @@ mod inputs;
 mod load;
 mod machine;
 mod npy;
+mod overview;
 mod page;
 mod profile;
 mod progress;

@@ -34,6 +34,9 @@ pub(crate) struct Report {
     pub(crate) executors: Vec<Executor>,
     /// Median time of library over median time of fused execution, where both ran.
     pub(crate) speedup: Option<f64>,
+    /// The combinations of sizes prepared, if asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) buckets: Vec<Bucket>,
     /// Comparisons of outputs.
     pub(crate) agreement: Vec<Agreement>,
     /// What running step by step beside the CPU found, for each executor, if asked for.
@@ -223,6 +226,28 @@ pub(crate) struct Time {
     pub(crate) per_second: f64,
     /// `samples`, a run being as many as the batch has, or `runs` where no dim is known to be the batch.
     pub(crate) unit: &'static str,
+}
+
+/// A combination of sizes that executors were prepared for.
+#[derive(Serialize, Debug)]
+pub(crate) struct Bucket {
+    /// The sizes.
+    pub(crate) sizes: BTreeMap<String, i64>,
+    /// What each executor takes at them.
+    pub(crate) times: Vec<BucketTime>,
+}
+
+/// What an executor takes at a combination of sizes.
+#[derive(Serialize, Debug)]
+pub(crate) struct BucketTime {
+    /// The executor.
+    pub(crate) executor: &'static str,
+    /// Binding it, in milliseconds.
+    pub(crate) bind_ms: f64,
+    /// The middle run, in milliseconds.
+    pub(crate) median_ms: f64,
+    /// Bytes of intermediates.
+    pub(crate) arena_bytes: u64,
 }
 
 /// A step with its time.

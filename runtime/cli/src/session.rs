@@ -173,7 +173,7 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// [`Error::Run`].
-    fn prepare(&mut self, inputs: &[Tensor]) -> Result<(), Error> {
+    pub(crate) fn prepare(&mut self, inputs: &[Tensor]) -> Result<(), Error> {
         let prepared = self.executable.as_mut().map_or(Ok(()), |run| run.prepare(inputs));
         prepared.map_err(|source| refused(self.exec, self.bindings, source))
     }
@@ -182,7 +182,7 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// As for [`run`](Self::run).
-    fn step(&mut self, inputs: &[Tensor]) -> Result<(), Error> {
+    pub(crate) fn step(&mut self, inputs: &[Tensor]) -> Result<(), Error> {
         match &mut self.executable {
             Some(executable) => {
                 let done = executable.step(inputs);

@@ -88,7 +88,7 @@ impl Known {
             let symbol = Symbol::new(name);
             if !symbols.contains(&symbol) {
                 let known = symbols.iter().map(|symbol| symbol.name().to_owned()).collect();
-                return Err(Error::UnknownDim { name: name.clone(), known });
+                return Err(Error::UnknownDim { flag: "--dim", name: name.clone(), known });
             }
             known.add(&symbol, *size, "--dim".to_owned())?;
         }
@@ -279,7 +279,7 @@ mod tests {
 
     fn flags(batch: Option<i64>, dim: &[(&str, i64)]) -> Sizes {
         let dim = dim.iter().map(|&(name, size)| (name.to_owned(), size)).collect();
-        Sizes { batch, seq: None, dim }
+        Sizes { batch, seq: None, dim, buckets: Vec::new() }
     }
 
     fn known(flags: &Sizes) -> Result<Known, String> {

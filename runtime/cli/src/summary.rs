@@ -1,7 +1,9 @@
 //! The summary that people read.
 
 use crate::human::{bytes, count, counted, digits, error, time};
-use crate::report::{Agreement, Bisection, Executor, Gate, OutputAgreement, Report, Step, Value};
+use crate::report::{
+    Agreement, Bisection, Bucket, Executor, Gate, OutputAgreement, Report, Step, Value,
+};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -16,6 +18,7 @@ pub(crate) fn summary(report: &Report) -> String {
     let mut text = String::new();
     head(&mut text, report);
     times(&mut text, &report.executors, report.speedup);
+    buckets(&mut text, &report.buckets);
     for executor in &report.executors {
         if let Some(steps) = &executor.profile {
             profile(&mut text, executor, steps);
@@ -210,6 +213,28 @@ fn times(text: &mut String, executors: &[Executor], speedup: Option<f64>) {
     if let Some(speedup) = speedup {
         let _ = writeln!(text, "\nfused is {}× as fast as library", digits(speedup));
     }
+}
+
+fn buckets(text: &mut String, buckets: &[Bucket]) {
+    if buckets.is_empty() {
+        return;
+    }
+    let heads = ["bucket", "executor", "bound in", "arena", "p50"];
+    let mut table = vec![heads.map(str::to_owned).to_vec()];
+    for bucket in buckets {
+        let sizes: Vec<_> = bucket.sizes.iter().map(|(name, n)| format!("{name}={n}")).collect();
+        for time in &bucket.times {
+            table.push(vec![
+                sizes.join(" "),
+                time.executor.to_owned(),
+                millis(time.bind_ms),
+                bytes(time.arena_bytes),
+                millis(time.median_ms),
+            ]);
+        }
+    }
+    text.push('\n');
+    print_table(text, &table);
 }
 
 fn number(text: &str) -> f64 {

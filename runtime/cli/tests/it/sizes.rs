@@ -111,3 +111,40 @@ fn inputs_of_unknown_rank_take_the_shape_of_their_data() {
     assert_eq!(report["inputs"][0]["type"], "f32[3, 4]", "{report:#}");
     assert_eq!(report["outputs"][0]["shape"], serde_json::json!([3, 4]));
 }
+
+#[test]
+fn buckets_are_prepared_and_timed() {
+    let report = json(&["zoo:bert-base-tiny", "--buckets", "batch=1,2", "seq=4,8"]);
+    let buckets = report["buckets"].as_array().unwrap();
+    let sizes: Vec<_> = buckets.iter().map(|bucket| bucket["sizes"].to_string()).collect();
+    assert_eq!(sizes.len(), 4, "{sizes:?}");
+    assert!(sizes[1].contains("1") && sizes[1].contains("8"), "{sizes:?}");
+    for bucket in buckets {
+        let times = bucket["times"].as_array().unwrap();
+        let names: Vec<_> = times.iter().map(|time| time["executor"].as_str().unwrap()).collect();
+        assert_eq!(names, ["fused", "library"]);
+        assert!(times.iter().all(|time| time["median_ms"].as_f64().unwrap() > 0.0));
+    }
+    // The run itself is at one of them: the first, or the one asked for.
+    assert_eq!(report["inputs"][0]["shape"], serde_json::json!([1, 4]));
+    let report = json(&["zoo:bert-base-tiny", "--batch", "2", "--buckets", "batch=1,2"]);
+    assert_eq!(report["inputs"][0]["shape"], serde_json::json!([2, 128]));
+}
+
+#[test]
+fn sizes_outside_all_buckets_are_refused() {
+    let rows: [(&[&str], &str); 4] = [
+        (
+            &["--batch", "5", "--buckets", "batch=1,8"],
+            "--buckets: no bucket has batch=5; the nearest has batch=8",
+        ),
+        (&["--buckets", "batch=1", "batch=2"], "--buckets: `batch` is listed twice"),
+        (&["--buckets", "depth=1"], "--buckets depth: the model has no such dim; it has batch"),
+        (&["--buckets", "batch=1,0"], "`0` is no size of at least 1"),
+    ];
+    for (flags, message) in rows {
+        let given = quick(&[&["zoo:mlp-2x8"], flags].concat());
+        assert_eq!(given.code, 2, "{flags:?}");
+        assert!(given.stderr.contains(message), "{flags:?}: {}", given.stderr);
+    }
+}

@@ -1,0 +1,101 @@
+//! The parts of a report that nothing is measured for: the model, its plans, its inputs and outputs.
+
+use crate::args::Exec;
+use crate::error::Origin;
+use crate::inputs::Given;
+use crate::load::Loaded;
+use crate::machine::Machine;
+use crate::report::{self, Compile, Report, Value};
+use crate::session::{self, Plans};
+use crate::sizes::Sizing;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::op::Op;
+use graphene_ir::target::Target;
+use std::collections::BTreeMap;
+
+/// A report of a model and its plans, before anything has run.
+pub(crate) fn start(loaded: &Loaded, plans: &Plans, machine: &Machine, target: &Target) -> Report {
+    let operations =
+        |graph: &Graph| graph.nodes().filter(|(_, node)| !is_source(node.op())).count();
+    let weights = loaded.graph.nodes().filter_map(|(_, node)| match node.op() {
+        Op::Constant(tensor) if tensor.dtype().is_float() => Some(tensor.len() as u64),
+        _ => None,
+    });
+    let mut histogram = BTreeMap::new();
+    for (_, node) in plans.fused.graph.nodes().filter(|(_, node)| !is_source(node.op())) {
+        *histogram.entry(node.op().name()).or_default() += 1;
+    }
+    let planning = &plans.fused;
+    let partitioning = planning.groups.notes().iter().map(ToString::to_string);
+    let partitioning =
+        partitioning.map(|note| note.strip_prefix("note: ").map_or(note.clone(), str::to_owned));
+    let limits = planning.report.limits().into_iter().chain(partitioning);
+    Report {
+        schema: Report::SCHEMA,
+        version: env!("CARGO_PKG_VERSION"),
+        model: report::Model {
+            name: loaded.name.clone(),
+            opset: loaded.opset,
+            producer: loaded.producer.clone(),
+            ops: operations(&loaded.graph),
+            rewritten_ops: operations(&plans.fused.graph),
+            parameters: weights.sum(),
+            weight_bytes: session::weight_bytes(&plans.fused.program),
+            histogram,
+            specialised: loaded.specialised.clone(),
+        },
+        device: machine.report.clone(),
+        target: target.to_string(),
+        sizes: BTreeMap::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        compile_ms: Compile::default(),
+        executors: Vec::new(),
+        speedup: None,
+        buckets: Vec::new(),
+        agreement: Vec::new(),
+        bisection: Vec::new(),
+        gates: Vec::new(),
+        rewriting: None,
+        explain: None,
+        notes: machine.note.iter().chain(&loaded.notes).cloned().chain(limits).collect(),
+        exit_code: 0,
+    }
+}
+
+fn is_source(op: &Op) -> bool {
+    matches!(op, Op::Input | Op::Constant(_))
+}
+
+/// Says of inputs and outputs what they are at these sizes, and where data came from.
+pub(crate) fn describe_values(report: &mut Report, graph: &Graph, sizing: &Sizing, given: &Given) {
+    let shape = |ty: &graphene_frontend::types::TensorType| {
+        ty.bound_shape(&sizing.bindings).unwrap_or_default()
+    };
+    report.sizes = sizing.bindings.iter().map(|(s, size)| (s.name().to_owned(), size)).collect();
+    let inputs = graph.inputs().iter().map(|&id| {
+        let (name, ty) = (graph.node(id).name(), graph.ty(id.value()));
+        let origin = given.get(name).map_or(Origin::Random, |(_, origin)| origin);
+        Value {
+            name: name.to_owned(),
+            ty: ty.to_string(),
+            shape: shape(ty),
+            source: Some(origin.to_string()),
+        }
+    });
+    report.inputs = inputs.collect();
+    let outputs = graph.outputs().iter().map(|(name, value)| {
+        let ty = graph.ty(*value);
+        Value { name: name.clone(), ty: ty.to_string(), shape: shape(ty), source: None }
+    });
+    report.outputs = outputs.collect();
+}
+
+/// Median time of library over median time of fused execution, where both ran.
+pub(crate) fn speedup(executors: &[report::Executor]) -> Option<f64> {
+    let median = |exec: Exec| {
+        let entry = executors.iter().find(|entry| entry.name == exec.name())?;
+        Some(entry.time.as_ref()?.median_ms)
+    };
+    Some(median(Exec::Library)? / median(Exec::Fused)?.max(1e-9))
+}
