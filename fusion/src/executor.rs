@@ -4,7 +4,7 @@ use crate::groups::Executor;
 use crate::view::View;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::{Binary, Op, PoolKind, ReduceOp, RnnCell};
+use graphene_frontend::op::{Binary, Op, PoolKind, ReduceOp};
 use graphene_ir::target::{Kind, Target};
 
 /// Who executes these operations as one launch on the target, if some launch computes all of them.
@@ -164,8 +164,8 @@ fn has_template(graph: &Graph, node: &Node) -> bool {
         | Op::Softmax { .. }
         | Op::LayerNorm { .. }
         | Op::RmsNorm { .. }
-        | Op::Attention(_) => true,
-        Op::Rnn(attrs) => matches!(attrs.cell, RnnCell::Lstm { .. }),
+        | Op::Attention(_)
+        | Op::Rnn(_) => true,
         Op::GatherElements { .. }
         | Op::GatherNd { .. }
         | Op::ScatterElements { .. }

@@ -7,6 +7,7 @@
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
 //!
+//! [`library`] is what a vendor's library computes in one call, where every operation is a launch.
 //! [`explain`] says of each value that a step stores for another one why. All are pure: no device, clock, file or environment. [`verify`] says what holds between them.
 
 mod body;
@@ -22,6 +23,7 @@ mod join;
 pub mod kernels;
 mod layout;
 mod legal;
+pub mod library;
 mod lower;
 mod net;
 mod partition;

@@ -5,6 +5,7 @@ use crate::body::{Body, Read, body};
 use crate::conditions::conditions;
 use crate::groups::{Executor, Family, Group, GroupId, Groups, group_name};
 use crate::layout::{is_view, takes_views, transposed, view_of, writes_any_order};
+use crate::library::copied_order;
 use crate::partition::Granularity;
 use crate::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
 use crate::variants::variants;
@@ -173,7 +174,10 @@ impl Lowering<'_> {
             }
             op => match view_of(op, &input.view) {
                 Some(view) => {
-                    let output = self.store(id.value(), BufferKind::Intermediate);
+                    let library = matches!(self.target.kind, Kind::Cuda { .. })
+                        && self.granularity == Granularity::PerOp;
+                    let order = library.then(|| copied_order(self.graph, id, &view)).flatten();
+                    let output = self.output_place(id.value(), order.as_deref());
                     let input = Operand { buffer: input.buffer, view };
                     self.push_copy(origin, id.value(), input, output, executor)
                 }

@@ -9,17 +9,19 @@ use crate::groups::{Boundary, Executor, Family, Group, GroupId, Groups, Note, Re
 use crate::join::join;
 use crate::layout::is_view;
 use crate::legal::Rules;
+use crate::library::calls;
 use crate::net::Net;
 use crate::weights::constants;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, NodeId};
-use graphene_ir::target::Target;
+use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeSet;
 
 /// How much goes into one launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Granularity {
-    /// Every operation is a launch: the library executor's plan.
+    /// Every operation is a launch: the library executor's plan. On a GPU a product is one with what the library's
+    /// epilogues add to it, and changes of view that only products read are free; see [`library`](crate::library).
     PerOp,
     /// Operations share launches where that is legal and cheaper, and changes of view are free.
     Fused,
@@ -42,18 +44,32 @@ pub fn partition(
     }
 }
 
-/// Every operation a group, that the library computes where it can.
+/// Every operation a group, that the library computes where it can; on a GPU, what one call of its computes is a group.
 fn apart(graph: &Graph, target: &Target) -> Groups {
     let constant = constants(graph);
-    let groups = graph.nodes().filter(|(id, _)| !constant[id.index()]).filter_map(|(id, node)| {
-        let family = Family::of(node.op())?;
-        let executor = match executor(target, graph, &[id]) {
-            Executor::Template | Executor::Library => Executor::Library,
-            Executor::Reference => Executor::Reference,
+    let library = matches!(target.kind, Kind::Cuda { .. }).then(|| calls(graph, &constant));
+    let views = |id: NodeId| library.as_ref().is_some_and(|calls| calls.views[id.index()]);
+    let together = library.iter().flat_map(|calls| &calls.groups);
+    let mut grouped: BTreeSet<NodeId> = BTreeSet::new();
+    let mut groups = Vec::new();
+    for nodes in together {
+        grouped.extend(nodes);
+        let (family, nodes, executor) = (Family::MatMul, nodes.clone(), Executor::Library);
+        groups.push(Group { family, nodes, executor, cost: None });
+    }
+    for (id, node) in graph.nodes() {
+        let Some(family) = Family::of(node.op()) else { continue };
+        if constant[id.index()] || grouped.contains(&id) {
+            continue;
+        }
+        let nodes = vec![id];
+        let (family, executor) = match executor(target, graph, &nodes) {
+            _ if views(id) => (Family::View, Executor::Template),
+            Executor::Template | Executor::Library => (family, Executor::Library),
+            Executor::Reference => (family, Executor::Reference),
         };
-        Some(Group { family, nodes: vec![id], executor, cost: None })
-    });
-    let groups = groups.collect();
+        groups.push(Group { family, nodes, executor, cost: None });
+    }
     let Arranged { mut groups, group_of, .. } = arrange(graph, groups, constant);
     let apart = |stored: Stored| {
         let Stored { value, from, to } = stored;

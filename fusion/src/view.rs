@@ -175,6 +175,20 @@ impl View {
     }
 }
 
+/// The one stride of all these modes together, the last running fastest; zero where there is but one element.
+pub(crate) fn stride(modes: &[Mode]) -> Option<Dim> {
+    let mut modes = modes.iter().rev().filter(|mode| mode.size != 1);
+    let Some(first) = modes.next() else { return Some(Dim::from(0)) };
+    let mut next = &first.stride * &first.size;
+    for mode in modes {
+        if mode.stride != next {
+            return None;
+        }
+        next = &next * &mode.size;
+    }
+    Some(first.stride.clone())
+}
+
 /// Prints as `+offset [size:stride, …]`, the offset only where there is one.
 impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
 //! How operands lie along a kernel's axes.
 
 use super::Refusal;
-use crate::view::{Mode, View};
+use crate::view::{Mode, View, stride};
 use graphene_frontend::dim::Dim;
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::tensor::Scalar;
@@ -177,18 +177,4 @@ impl Matrix {
         let whole = |dim: &Dim| dim.exact_div(&Dim::from(elements)).is_some();
         whole(columns) && (self.column != 1 || (whole(&self.row) && whole(&self.offset)))
     }
-}
-
-/// The one stride of all these modes together, the last running fastest.
-fn stride(modes: &[Mode]) -> Option<Dim> {
-    let mut modes = modes.iter().rev().filter(|mode| mode.size != 1);
-    let Some(first) = modes.next() else { return Some(Dim::from(0)) };
-    let mut next = &first.stride * &first.size;
-    for mode in modes {
-        if mode.stride != next {
-            return None;
-        }
-        next = &next * &mode.size;
-    }
-    Some(first.stride.clone())
 }

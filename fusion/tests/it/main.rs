@@ -9,6 +9,7 @@ mod fixtures;
 mod groups;
 mod kernels;
 mod layers;
+mod library;
 mod lowering;
 mod precision;
 mod reductions;
