@@ -63,6 +63,8 @@ const TOP_LEVEL: &[&str] = &[
 const MAY_BE_UNSAFE: &[&str] = &[
     "runtime/src/cpu/kernels/gemm.rs",
     "runtime/src/device/sys.rs",
+    "runtime/src/device/sys/cublaslt.rs",
+    "runtime/src/device/sys/cudnn.rs",
     "frontend/src/import/external/map.rs",
 ];
 

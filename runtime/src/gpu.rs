@@ -1,18 +1,21 @@
-//! The fused executor on a GPU: every step is one kernel that a template made.
+//! The executors on a GPU. Fused: every step is one kernel that a template made. Library: a step is one operation, by a
+//! call of NVIDIA's libraries where [`routine`] says so, by a kernel of that operation elsewhere.
 //!
 //! [`Kernels::compile`] makes the kernels of all steps and all their variants, equal ones once; it needs no GPU, and a
 //! [`Cache`] keeps machine code for later runs.
 //! [`Module::load`] brings them and the weights to the device. [`Module::bind`] chooses variants, lays out one arena, and
 //! records all launches as a CUDA graph; it compiles nothing. [`Executable::run`] replays that graph.
 //!
-//! No step runs elsewhere: what no template takes is an error that names the step.
+//! Both are one CUDA graph. No step runs elsewhere: what no template takes is an error that names the step.
 
 pub mod cache;
 mod executable;
+mod library;
 mod measure;
 
 pub use cache::Cache;
 pub use executable::Executable;
+pub use library::{Recurrence, Routine, Rows, routine};
 
 use crate::device::{Buffer, Cubin, Device, Kernel, compile};
 use crate::error::{Error, Result};
@@ -24,6 +27,7 @@ use graphene_fusion::program::{Program, Step};
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::{Emitted, emit};
 use graphene_ir::target::Target;
+use library::Libraries;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,8 +36,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The machine code of a program's kernels. It needs no GPU to be made.
 pub struct Kernels {
     program: Arc<Program>,
-    /// For each step its variants.
+    /// For each step its variants; none for a call of a library.
     steps: Vec<Vec<Made>>,
+    /// For each step the call that computes it, if one does.
+    routines: Vec<Option<Routine>>,
     /// What they are compiled to, equal ones once.
     images: Vec<(Emitted, Cubin)>,
     /// How many of these an earlier run had compiled.
@@ -52,6 +58,9 @@ pub struct Module {
     device: Arc<Device>,
     program: Arc<Program>,
     steps: Arc<[Vec<Loaded>]>,
+    /// For each step its call of a library, if it is one.
+    calls: Arc<[Option<library::Loaded>]>,
+    libraries: Arc<Libraries>,
     /// For each buffer that is a weight its elements.
     weights: Arc<[Option<Buffer>]>,
 }
@@ -70,8 +79,8 @@ impl Kernels {
     /// `progress` is told how many of how many are compiled, from any thread.
     ///
     /// # Errors
-    /// [`Error::At`] around [`Error::Refused`] for a step that no template takes, [`Error::MissingLibrary`] without NVRTC,
-    /// [`Error::Compile`].
+    /// [`Error::At`] around [`Error::Refused`] for a step that no template takes, [`Error::MissingLibrary`] without NVRTC
+    /// or a library that a step calls, [`Error::Compile`].
     pub fn compile(
         program: Program,
         target: &Target,
@@ -79,10 +88,17 @@ impl Kernels {
         cache: Option<&Cache>,
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Self> {
+        let routines: Vec<Option<Routine>> =
+            program.steps().iter().map(|step| routine(&program, step)).collect();
+        routines.iter().flatten().try_for_each(|routine| routine.library().require())?;
         let made: Vec<Vec<(Launch, Emitted)>> = program
             .steps()
             .par_iter()
-            .map(|step| {
+            .zip(&routines)
+            .map(|(step, routine)| {
+                if routine.is_some() {
+                    return Ok(Vec::new());
+                }
                 let at = |error: Error| error.at(&step.name);
                 let launches = launches(&program, step, target).map_err(|e| at(e.into()))?;
                 let emitted = launches.into_iter().map(|launch| {
@@ -120,7 +136,13 @@ impl Kernels {
             })
             .collect::<Result<_>>()?;
         let images = images.into_iter().zip(compiled).collect();
-        Ok(Self { program: Arc::new(program), steps, images, cached: cached.into_inner() })
+        Ok(Self {
+            program: Arc::new(program),
+            steps,
+            routines,
+            images,
+            cached: cached.into_inner(),
+        })
     }
 
     /// How many of them came from the cache.
@@ -159,7 +181,7 @@ impl Module {
     /// # Errors
     /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made; [`Error::Memory`], [`Error::Device`].
     pub fn load(kernels: Kernels, device: &Arc<Device>) -> Result<Self> {
-        let Kernels { program, steps, images, cached: _ } = kernels;
+        let Kernels { program, steps, routines, images, cached: _ } = kernels;
         // The first step that launches a kernel stands for it in errors.
         let first = |image: usize| {
             let of = |variants: &Vec<Made>| variants.iter().any(|made| made.image == image);
@@ -192,13 +214,25 @@ impl Module {
             let variants = variants.collect::<Result<_>>().map_err(|error| error.at(&step.name))?;
             loaded_steps.push(variants);
         }
+        let libraries = Libraries::open(device, routines.iter().flatten())?;
+        let mut calls = Vec::with_capacity(routines.len());
+        for (routine, step) in routines.into_iter().zip(program.steps()) {
+            let call = routine.map(|routine| libraries.load(device, routine, step, &tensors));
+            calls.push(call.transpose().map_err(|error| error.at(&step.name))?);
+        }
         let (device, steps) = (Arc::clone(device), loaded_steps.into());
-        Ok(Self { device, steps, weights: weights.into(), program })
+        let (calls, libraries) = (calls.into(), Arc::new(libraries));
+        Ok(Self { device, steps, calls, libraries, weights: weights.into(), program })
     }
 
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// How many of cuBLASLt's products, by shape, were timed to be bound: a known shape times none.
+    pub fn timed(&self) -> usize {
+        self.libraries.timed()
     }
 
     /// Bytes of all weights on the device.

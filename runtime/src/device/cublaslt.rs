@@ -1,8 +1,17 @@
-//! cuBLASLt's matrix product, a peer to measure kernels against.
+//! cuBLASLt's matrix products: what the library executor calls, and a peer to measure kernels against.
+//!
+//! A [`Context`] has the library's state, one workspace for all its products, and the fastest algorithm of every product
+//! that was ever bound, so that the same shape is timed once.
 
-use super::{Buffer, Device, sys};
+use super::sys::cublaslt::{Algorithm, Handle, Matmul as Described, Pointers};
+use super::{Buffer, Device};
 use crate::error::{Error, Result};
+use cudarc::driver::CudaStream;
 use graphene_ir::tensor::Scalar;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use graphene_fusion::library::Activation;
 
 /// Bytes of workspace: what cuBLAS itself takes on Hopper.
 const WORKSPACE: usize = 32 << 20;
@@ -10,8 +19,15 @@ const WORKSPACE: usize = 32 << 20;
 /// Algorithms that are timed.
 const CANDIDATES: usize = 16;
 
-/// Launches of a candidate that are timed together.
+/// Launches of a candidate that are timed together, at most, and how often that is done.
 const REPEATS: usize = 20;
+const ROUNDS: usize = 3;
+
+/// Microseconds that the launches of a candidate take together, about, where fewer than [`REPEATS`] do.
+const ROUND: f64 = 4000.0;
+
+/// Bytes at multiples of which the library knows of algorithms that need it.
+const ALIGNMENT: u64 = 256;
 
 /// `C[m,n] = op(A)[m,k] · op(B)[k,n]` of row-major matrices without gaps, accumulated in f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +38,7 @@ pub struct Product {
     pub n: usize,
     /// The depth.
     pub k: usize,
-    /// The type of all three: f16 or bf16.
+    /// The type of all three: f16, bf16 or f32.
     pub scalar: Scalar,
     /// Whether A is stored as `[k,m]`.
     pub transpose_a: bool,
@@ -30,25 +46,279 @@ pub struct Product {
     pub transpose_b: bool,
 }
 
-impl Product {
-    /// Rows and columns of A, B and C as they are stored.
-    pub(super) fn stored(&self) -> [[usize; 2]; 3] {
-        let of = |rows, columns, swap| if swap { [columns, rows] } else { [rows, columns] };
-        [
-            of(self.m, self.k, self.transpose_a),
-            of(self.k, self.n, self.transpose_b),
-            [self.m, self.n],
-        ]
+/// `D = activation(scale·A·B + C + bias)` for each of a batch of products, accumulated in f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Gemm {
+    /// How many products there are.
+    pub batch: usize,
+    /// Rows of A, C and D.
+    pub m: usize,
+    /// Columns of B, C and D, and elements of the bias.
+    pub n: usize,
+    /// Columns of A, and rows of B.
+    pub k: usize,
+    /// The type of all operands: f16, bf16 or f32.
+    pub scalar: Scalar,
+    /// `[m,k]`
+    pub a: Matrix,
+    /// `[k,n]`
+    pub b: Matrix,
+    /// `[m,n]`, if something is added; row-major.
+    pub c: Option<Matrix>,
+    /// `[m,n]`, row-major.
+    pub d: Matrix,
+    /// The bits of the number that products are multiplied by, so that equal products are equal.
+    pub scale_bits: u32,
+    /// Whether a row is added.
+    pub bias: bool,
+    /// What is applied last.
+    pub activation: Option<Activation>,
+    /// Whether f32 is multiplied as TF32, with 10 bits of the fraction.
+    pub tf32: bool,
+}
+
+/// How the matrices of a batch lie, in elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Matrix {
+    /// From row to row, or from column to column where it is transposed; the others lie side by side.
+    pub leading: usize,
+    /// Whether the elements of a column lie side by side.
+    pub transposed: bool,
+    /// From one matrix to the next; zero where all are one.
+    pub apart: usize,
+}
+
+impl From<Product> for Gemm {
+    fn from(product: Product) -> Self {
+        let Product { m, n, k, scalar, transpose_a, transpose_b } = product;
+        let matrix = |rows, columns, transposed| {
+            let leading = if transposed { rows } else { columns };
+            Matrix { leading, transposed, apart: 0 }
+        };
+        Gemm {
+            batch: 1,
+            m,
+            n,
+            k,
+            scalar,
+            a: matrix(m, k, transpose_a),
+            b: matrix(k, n, transpose_b),
+            c: None,
+            d: matrix(m, n, false),
+            scale_bits: 1_f32.to_bits(),
+            bias: false,
+            activation: None,
+            tf32: false,
+        }
+    }
+}
+
+impl Gemm {
+    /// What products are multiplied by.
+    pub fn scale(&self) -> f32 {
+        f32::from_bits(self.scale_bits)
+    }
+
+    /// Floating-point operations of the products.
+    pub fn operations(&self) -> f64 {
+        [self.batch, self.m, self.n, self.k].iter().fold(2.0, |all, &size| all * size as f64)
+    }
+
+    /// The same product of packed operands, without what follows it: what there is to compare it with.
+    pub fn bare(&self) -> Gemm {
+        let (tall, wide) = (self.a.transposed, self.b.transposed);
+        let Gemm { batch, m, n, k, scalar, .. } = *self;
+        let packed = Product { m, n, k, scalar, transpose_a: tall, transpose_b: wide };
+        let apart = |matrix: Matrix, own: Matrix, size: usize| Matrix {
+            apart: if own.apart == 0 { 0 } else { size },
+            ..matrix
+        };
+        let bare = Gemm::from(packed);
+        Gemm {
+            batch,
+            a: apart(bare.a, self.a, m * k),
+            b: apart(bare.b, self.b, k * n),
+            d: apart(bare.d, self.d, m * n),
+            tf32: self.tf32,
+            ..bare
+        }
+    }
+
+    /// The elements that A, B, C and D span, from their first to their last; `None` if that is no number.
+    pub fn spans(&self) -> Option<[usize; 4]> {
+        let span = |rows: usize, columns: usize, matrix: &Matrix| {
+            let (inner, outer) = if matrix.transposed { (rows, columns) } else { (columns, rows) };
+            let last = (self.batch.checked_sub(1)?).checked_mul(matrix.apart)?;
+            let last = last.checked_add(outer.checked_sub(1)?.checked_mul(matrix.leading)?)?;
+            last.checked_add(inner)
+        };
+        let c = match &self.c {
+            Some(c) => span(self.m, self.n, c)?,
+            None => 0,
+        };
+        Some([
+            span(self.m, self.k, &self.a)?,
+            span(self.k, self.n, &self.b)?,
+            c,
+            span(self.m, self.n, &self.d)?,
+        ])
+    }
+
+    /// Checks what the library would take for granted, and lets what is one row or column have any distance to the next.
+    fn checked(mut self) -> Result<Gemm> {
+        if [self.batch, self.m, self.n, self.k].contains(&0) {
+            return Err(Error::Unsupported { what: "a product of nothing by cuBLASLt" });
+        }
+        let Gemm { m, n, k, .. } = self;
+        let c = self.c.as_mut().map(|c| (m, n, c));
+        let sides = [(m, k, &mut self.a), (k, n, &mut self.b), (m, n, &mut self.d)];
+        for (rows, columns, matrix) in sides.into_iter().chain(c) {
+            let (inner, outer) = if matrix.transposed { (rows, columns) } else { (columns, rows) };
+            if outer == 1 {
+                matrix.leading = matrix.leading.max(inner);
+            }
+            if matrix.leading < inner {
+                return Err(Error::Unsupported { what: "a product of rows that overlap" });
+            }
+        }
+        if self.d.transposed || self.c.is_some_and(|c| c.transposed) {
+            return Err(Error::Unsupported { what: "a product whose result is column-major" });
+        }
+        if self.batch > 1 && self.d.apart < (m - 1) * self.d.leading + n {
+            return Err(Error::Overlap { what: "a batch of products" });
+        }
+        Ok(self)
+    }
+}
+
+/// The operands of a product.
+#[derive(Clone)]
+pub struct Operands {
+    /// A, from its first element.
+    pub a: Buffer,
+    /// B, from its first element.
+    pub b: Buffer,
+    /// What is added, from its first element.
+    pub c: Option<Buffer>,
+    /// The result, from its first element.
+    pub d: Buffer,
+    /// The row that is added.
+    pub bias: Option<Buffer>,
+}
+
+impl Operands {
+    fn check(&self, device: &Device, gemm: &Gemm) -> Result<()> {
+        let spans = gemm.spans().ok_or(Error::TooLarge { what: "a matrix of a product" })?;
+        if (gemm.c.is_some(), gemm.bias) != (self.c.is_some(), self.bias.is_some()) {
+            return Err(Error::Unsupported { what: "a product with other addends than described" });
+        }
+        let [a, b, c, d] = spans;
+        let given = [("A", Some(&self.a), a), ("B", Some(&self.b), b), ("C", self.c.as_ref(), c)];
+        let last = [("D", Some(&self.d), d), ("the bias", self.bias.as_ref(), gemm.n)];
+        for (name, buffer, elements) in given.into_iter().chain(last) {
+            let Some(buffer) = buffer else { continue };
+            device.check_own(name, buffer)?;
+            let needed = elements as i128 * i128::from(gemm.scalar.bytes());
+            if needed > buffer.len() as i128 {
+                let tensor = name.to_owned();
+                return Err(Error::Short { tensor, needed, bytes: buffer.len() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes, up to [`ALIGNMENT`], at multiples of which A, B, C and D begin.
+    fn aligned(&self) -> [u32; 4] {
+        let of = |buffer: &Buffer| {
+            (1_u64 << buffer.pointer().trailing_zeros().min(32)).min(ALIGNMENT) as u32
+        };
+        let d = of(&self.d);
+        [of(&self.a), of(&self.b), self.c.as_ref().map_or(d, of), d]
+    }
+}
+
+/// The library on a device: its state, a workspace, and what was the fastest for each product.
+pub struct Context {
+    handle: Arc<Handle>,
+    workspace: Buffer,
+    chosen: Mutex<HashMap<Key, Choice>>,
+}
+
+/// A product, and at multiples of how many bytes its operands begin.
+type Key = (Gemm, [u32; 4]);
+
+/// An algorithm and the microseconds that it took, inside a CUDA graph.
+#[derive(Clone, Copy)]
+struct Choice {
+    algorithm: Algorithm,
+    microseconds: f64,
+}
+
+impl Context {
+    /// Opens the library and makes the workspace.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MissingLibrary`] without cuBLASLt; [`Error::Memory`]; [`Error::Device`].
+    pub fn new(device: &Device) -> Result<Context> {
+        let handle = Arc::new(Handle::new(&device.stream)?);
+        let workspace = device.alloc(WORKSPACE)?;
+        Ok(Context { handle, workspace, chosen: Mutex::default() })
+    }
+
+    /// How many products were timed.
+    pub fn timed(&self) -> usize {
+        self.chosen.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Binds a product to its operands. Unless an equal one was bound before, the heuristic's first algorithms are timed
+    /// on these operands, which overwrites D.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Short`] if a buffer does not hold its matrix, [`Error::Foreign`] if it is of another device;
+    /// [`Error::Unsupported`] for integers, for products of nothing, and where no algorithm is found;
+    /// [`Error::Overlap`] if results share elements; [`Error::Device`].
+    pub fn bind(&self, device: &Device, gemm: &Gemm, operands: Operands) -> Result<Matmul> {
+        let gemm = gemm.checked()?;
+        operands.check(device, &gemm)?;
+        device.check_own("the workspace", &self.workspace)?;
+        let bias = operands.bias.as_ref().map(Buffer::pointer);
+        let mut matmul = Matmul {
+            described: Described::new(&gemm, bias)?,
+            handle: self.handle.clone(),
+            stream: device.stream.clone(),
+            workspace: self.workspace.clone(),
+            choice: None,
+            gemm,
+            operands,
+        };
+        let key = (gemm, matmul.operands.aligned());
+        let lock = || self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(&key).copied();
+        let choice = match known {
+            Some(choice) => choice,
+            None => {
+                let choice = matmul.fastest(device)?;
+                lock().insert(key, choice);
+                choice
+            }
+        };
+        matmul.choice = Some(choice);
+        Ok(matmul)
     }
 }
 
 /// A product bound to its buffers, by the fastest algorithm found.
 pub struct Matmul {
-    matmul: sys::Matmul,
-    algorithm: sys::Algorithm,
-    microseconds: f64,
-    operands: [Buffer; 3],
+    described: Described,
+    handle: Arc<Handle>,
+    stream: Arc<CudaStream>,
     workspace: Buffer,
+    /// `None` only until one is found.
+    choice: Option<Choice>,
+    gemm: Gemm,
+    operands: Operands,
 }
 
 impl Matmul {
@@ -56,58 +326,113 @@ impl Matmul {
     ///
     /// # Errors
     ///
-    /// [`Error::MissingLibrary`] without cuBLASLt; [`Error::Short`] if a buffer does not hold its matrix;
-    /// [`Error::Unsupported`] for other types than f16 and bf16, and where no algorithm is found.
+    /// As for [`Context::new`] and [`Context::bind`].
     pub fn tune(device: &Device, product: Product, operands: [&Buffer; 3]) -> Result<Matmul> {
-        for ((name, shape), buffer) in ["A", "B", "C"].iter().zip(product.stored()).zip(operands) {
-            let bytes = shape[0] as i128 * shape[1] as i128 * i128::from(product.scalar.bytes());
-            device.check_own(name, buffer)?;
-            if bytes > buffer.len() as i128 {
-                let tensor = (*name).to_owned();
-                return Err(Error::Short { tensor, needed: bytes, bytes: buffer.len() });
-            }
-        }
-        let matmul = sys::Matmul::new(&device.stream, &product)?;
-        let workspace = device.alloc(WORKSPACE)?;
-        let mut best: Option<(f64, sys::Algorithm)> = None;
-        for algorithm in matmul.algorithms(WORKSPACE, CANDIDATES)? {
-            let room = (workspace.pointer(), workspace.len());
-            let pointers = operands.map(Buffer::pointer);
-            let run = || matmul.run(&device.stream, &algorithm, pointers, room);
-            // The heuristic may propose what the library then refuses to run.
-            if run().is_err() {
-                continue;
-            }
-            let total = device.time(|| (0..REPEATS).try_for_each(|_| run()))?;
-            let microseconds = total / REPEATS as f64;
-            if best.is_none_or(|(least, _)| microseconds < least) {
-                best = Some((microseconds, algorithm));
-            }
-        }
-        let (microseconds, algorithm) = best
-            .ok_or(Error::Unsupported { what: "a product that cuBLASLt has no algorithm for" })?;
-        Ok(Matmul {
-            matmul,
-            algorithm,
-            microseconds,
-            operands: operands.map(Buffer::clone),
-            workspace,
-        })
+        let [a, b, d] = operands.map(Buffer::clone);
+        let operands = Operands { a, b, c: None, d, bias: None };
+        Context::new(device)?.bind(device, &product.into(), operands)
     }
 
-    /// What the algorithm took when it was chosen, launched back to back.
+    /// What it computes.
+    pub fn gemm(&self) -> &Gemm {
+        &self.gemm
+    }
+
+    /// What the algorithm took when it was chosen, inside a CUDA graph.
     pub fn microseconds(&self) -> f64 {
-        self.microseconds
+        self.choice.map_or(0.0, |choice| choice.microseconds)
     }
 
-    /// Computes C, behind all work of the device.
+    /// Computes D, behind all work of the device.
     ///
     /// # Errors
     ///
     /// [`Error::Device`].
     pub fn launch(&self) -> Result<()> {
-        let pointers = self.operands.each_ref().map(Buffer::pointer);
+        let none = Error::Unsupported { what: "a product without an algorithm" };
+        self.run(&self.choice.as_ref().ok_or(none)?.algorithm)
+    }
+
+    fn run(&self, algorithm: &Algorithm) -> Result<()> {
+        let Operands { a, b, c, d, bias: _ } = &self.operands;
+        let (c, d) = (c.as_ref().unwrap_or(d).pointer(), d.pointer());
+        let at = Pointers { a: a.pointer(), b: b.pointer(), c, d };
         let room = (self.workspace.pointer(), self.workspace.len());
-        self.matmul.run(self.workspace.memory.stream(), &self.algorithm, pointers, room)
+        self.described.run(&self.handle, &self.stream, algorithm, at, room)
+    }
+
+    fn fastest(&self, device: &Device) -> Result<Choice> {
+        let aligned = self.operands.aligned();
+        let bytes = self.workspace.len();
+        let found = self.described.algorithms(&self.handle, bytes, aligned, CANDIDATES)?;
+        let mut best: Option<Choice> = None;
+        let mut error = Error::Unsupported { what: "a product that cuBLASLt has no algorithm for" };
+        for algorithm in found {
+            // The heuristic may propose what the library then refuses to run. The first run, outside of a recording, also
+            // loads what it needs.
+            match self.run(&algorithm).and_then(|()| self.time(device, &algorithm)) {
+                Ok(microseconds) if best.is_some_and(|best| best.microseconds <= microseconds) => {}
+                Ok(microseconds) => best = Some(Choice { algorithm, microseconds }),
+                Err(refused) => error = refused,
+            }
+        }
+        best.ok_or(error)
+    }
+
+    /// Microseconds of an algorithm inside a CUDA graph: outside of one, small products take as long as their launches.
+    fn time(&self, device: &Device, algorithm: &Algorithm) -> Result<f64> {
+        let once = device.time(|| self.run(algorithm))?;
+        let repeats = (ROUND / once.max(1.0)).clamp(2.0, REPEATS as f64) as usize;
+        let graph = device.capture(|| (0..repeats).try_for_each(|_| self.run(algorithm)))?;
+        graph.launch()?;
+        let mut least = f64::INFINITY;
+        for _ in 0..ROUNDS {
+            least = least.min(device.time(|| graph.launch())? / repeats as f64);
+        }
+        Ok(least)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Gemm, Matrix, Product};
+    use crate::error::Error;
+    use graphene_ir::tensor::Scalar;
+
+    fn product() -> Gemm {
+        let scalar = Scalar::F16;
+        Product { m: 6, n: 4, k: 8, scalar, transpose_a: false, transpose_b: true }.into()
+    }
+
+    #[test]
+    fn spans_go_from_the_first_element_to_the_last() {
+        let packed = product();
+        assert_eq!(packed.spans(), Some([48, 32, 0, 24]));
+        let gaps = Matrix { leading: 10, transposed: false, apart: 100 };
+        let batched = Gemm { batch: 3, a: gaps, c: Some(gaps), d: gaps, ..packed };
+        assert_eq!(batched.spans(), Some([258, 32, 254, 254]));
+        let bare = batched.bare();
+        assert_eq!((bare.a.leading, bare.a.apart, bare.b.apart), (8, 48, 0));
+        assert_eq!((bare.d.apart, bare.c), (24, None));
+        let endless = Matrix { apart: usize::MAX, ..gaps };
+        assert_eq!(Gemm { batch: 3, b: endless, ..packed }.spans(), None);
+    }
+
+    #[test]
+    fn what_the_library_would_take_for_granted_is_checked() {
+        let overlapping = Matrix { leading: 7, transposed: false, apart: 0 };
+        let is = |gemm: Gemm, error: &str| {
+            let found = gemm.checked().expect_err("it is refused").to_string();
+            assert_eq!(found, error);
+        };
+        is(Gemm { a: overlapping, ..product() }, "a product of rows that overlap cannot be run");
+        is(Gemm { k: 0, ..product() }, "a product of nothing by cuBLASLt cannot be run");
+        let turned = Matrix { leading: 6, transposed: true, apart: 0 };
+        is(Gemm { d: turned, ..product() }, "a product whose result is column-major cannot be run");
+        let shared = Gemm { batch: 2, ..product() };
+        assert!(matches!(shared.checked(), Err(Error::Overlap { .. })));
+        // One row may be any distance from the next.
+        let row = Gemm { m: 1, a: overlapping, ..product() }.checked().expect("one row");
+        assert_eq!(row.a.leading, 8);
     }
 }

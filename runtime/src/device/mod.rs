@@ -1,4 +1,4 @@
-//! NVIDIA GPUs: compiling sources, memory, launches, time and CUDA graphs.
+//! NVIDIA GPUs: compiling sources, memory, launches, time and CUDA graphs; [`cublaslt`] and [`cudnn`] are NVIDIA's own.
 //!
 //! A [`Launch`] says all that there is to know of a kernel; nothing here knows one by name. [`compile`] needs no GPU.
 //! [`Device::load`] takes its result, [`Kernel::bind`] buffers and sizes, and [`Bound::launch`] runs it behind all that
@@ -7,6 +7,7 @@
 mod bind;
 mod compile;
 pub mod cublaslt;
+pub mod cudnn;
 mod sys;
 
 pub(crate) use compile::options;
@@ -261,6 +262,11 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// Its name in the source.
+    pub fn name(&self) -> &str {
+        &self.launch.entry
+    }
+
     /// Gives a launch its tensors and sizes, by name; what the kernel does not ask for is left aside.
     ///
     /// # Errors

@@ -1,12 +1,14 @@
-//! The only caller of CUDA: what NVRTC, the driver and cuBLASLt do with raw memory and handles.
+//! The only caller of CUDA: what NVRTC and the driver do with raw memory and handles; in `sys/`, cuBLASLt and cuDNN.
 //!
 //! A function here is safe to call with any values. What a kernel does to memory of the device is its
 //! emitter's promise, and no memory of the host is reachable from it.
 #![allow(unsafe_code)]
 
-use super::cublaslt::Product;
+pub(super) mod cublaslt;
+pub(super) mod cudnn;
+
 use crate::error::{Error, Result};
-use cudarc::cublaslt::{result as lt, sys as lt_sys};
+use cudarc::cublaslt::sys as lt_sys;
 use cudarc::cudnn::sys as dnn_sys;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, result, sys};
 use cudarc::nvrtc::{result as nvrtc, sys as nvrtc_sys};
@@ -26,7 +28,7 @@ pub enum Library {
     Nvrtc,
     /// The matrix products, `libcublasLt.so.12` or `.13`.
     CublasLt,
-    /// Convolutions, attention and recurrent layers, `libcudnn.so.9`.
+    /// The recurrent layers and softmaxes, `libcudnn.so.9`.
     Cudnn,
 }
 
@@ -54,14 +56,16 @@ impl Library {
     /// # Errors
     ///
     /// [`Error::MissingLibrary`] and [`Error::OldLibrary`].
-    pub(super) fn require(self) -> Result<()> {
+    pub(crate) fn require(self) -> Result<()> {
         if !self.found() {
             return Err(Error::MissingLibrary(self));
         }
         let newest: &[&CStr] = match self {
             Library::Driver => &[c"cuTensorMapEncodeTiled", c"cuEventElapsedTime_v2"],
             Library::Nvrtc => &[c"nvrtcGetCUBIN", c"nvrtcGetSupportedArchs"],
-            Library::CublasLt | Library::Cudnn => &[],
+            Library::CublasLt => &[],
+            // Before version 9, errors have other numbers than those known here.
+            Library::Cudnn => &[c"cudnnRNNForward", c"cudnnGetLastErrorString"],
         };
         match newest.iter().all(|symbol| self.has(symbol)) {
             true => Ok(()),
@@ -152,8 +156,8 @@ impl fmt::Display for Library {
                  nvidia-cublas-cu12 and put its folder nvidia/cublas/lib on LD_LIBRARY_PATH)"
             }
             Library::Cudnn => {
-                "cuDNN (libcudnn.so; install cuDNN 9, or the PyPI package nvidia-cudnn-cu12 and put \
-                 its folder nvidia/cudnn/lib on LD_LIBRARY_PATH)"
+                "cuDNN 9 (libcudnn.so.9; install it, or the PyPI package nvidia-cudnn-cu12 or -cu13 \
+                 and put its folder nvidia/cudnn/lib on LD_LIBRARY_PATH)"
             }
         })
     }
@@ -161,10 +165,6 @@ impl fmt::Display for Library {
 
 /// The error of a call that failed.
 pub(super) fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
-    move |error| Error::Device { call, status: format!("{:?}", error.0) }
-}
-
-fn refused(call: &'static str) -> impl Fn(lt::CublasError) -> Error {
     move |error| Error::Device { call, status: format!("{:?}", error.0) }
 }
 
@@ -343,6 +343,22 @@ impl Drop for Memory {
         context.record_err(self.stream.synchronize());
         // SAFETY: the memory is freed once, when the work that may use it is done.
         context.record_err(unsafe { result::free_sync(self.pointer) });
+    }
+}
+
+/// An object of a library, and what frees it.
+struct Owned<T: Copy, E>(T, unsafe fn(T) -> E);
+
+// SAFETY: objects of libraries are memory of the host without a thread of its own; whoever has one may use it from any
+// thread, and what writes to it takes it exclusively or stands behind a lock.
+unsafe impl<T: Copy, E> Send for Owned<T, E> {}
+// SAFETY: as above; what is called through a shared reference only reads.
+unsafe impl<T: Copy, E> Sync for Owned<T, E> {}
+
+impl<T: Copy, E> Drop for Owned<T, E> {
+    fn drop(&mut self) {
+        // SAFETY: the object is freed once, by what frees its kind. A failure leaves nothing to do.
+        let _ = unsafe { (self.1)(self.0) };
     }
 }
 
@@ -530,150 +546,4 @@ fn attributes(shape: Shape) -> Vec<sys::CUlaunchAttribute> {
         attributes.push(one);
     }
     attributes
-}
-
-// ---- cuBLASLt
-
-/// An object of cuBLASLt, and what frees it.
-struct Owned<T: Copy>(T, unsafe fn(T) -> std::result::Result<(), lt::CublasError>);
-
-impl<T: Copy> Drop for Owned<T> {
-    fn drop(&mut self) {
-        // SAFETY: the object is freed once, by what frees its kind. A failure leaves nothing to do.
-        let _ = unsafe { (self.1)(self.0) };
-    }
-}
-
-/// A way of cuBLASLt's to compute a product.
-#[derive(Clone, Copy)]
-pub(super) struct Algorithm(lt_sys::cublasLtMatmulAlgo_t);
-
-/// A matrix product in cuBLASLt's words.
-///
-/// It thinks in columns: a row-major matrix is the transpose of a column-major one, and `Cᵀ = op(B)ᵀ·op(A)ᵀ`, so
-/// that B is its first operand and A its second.
-pub(super) struct Matmul {
-    handle: Owned<lt_sys::cublasLtHandle_t>,
-    description: Owned<lt_sys::cublasLtMatmulDesc_t>,
-    b: Owned<lt_sys::cublasLtMatrixLayout_t>,
-    a: Owned<lt_sys::cublasLtMatrixLayout_t>,
-    c: Owned<lt_sys::cublasLtMatrixLayout_t>,
-}
-
-impl Matmul {
-    pub(super) fn new(stream: &CudaStream, product: &Product) -> Result<Matmul> {
-        Library::CublasLt.require()?;
-        bind(stream)?;
-        let scalar = match product.scalar {
-            Scalar::F16 => lt_sys::cudaDataType::CUDA_R_16F,
-            Scalar::Bf16 => lt_sys::cudaDataType::CUDA_R_16BF,
-            Scalar::F32 | Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
-                return Err(Error::Unsupported { what: "a cuBLASLt product of other than halves" });
-            }
-        };
-        let handle = lt::create_handle().map_err(refused("cublasLtCreate"))?;
-        let handle = Owned(handle, lt::destroy_handle);
-        let description = lt::create_matmul_desc(
-            lt_sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
-            lt_sys::cudaDataType::CUDA_R_32F,
-        )
-        .map_err(refused("cublasLtMatmulDescCreate"))?;
-        let description = Owned(description, lt::destroy_matmul_desc);
-        let layout = |[rows, columns]: [usize; 2]| {
-            lt::create_matrix_layout(scalar, columns as u64, rows as u64, columns as i64)
-                .map(|layout| Owned(layout, lt::destroy_matrix_layout))
-                .map_err(refused("cublasLtMatrixLayoutCreate"))
-        };
-        let [a, b, c] = product.stored();
-        let matmul = Matmul { handle, description, b: layout(b)?, a: layout(a)?, c: layout(c)? };
-        use lt_sys::cublasLtMatmulDescAttributes_t as Attribute;
-        matmul.transpose(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, product.transpose_b)?;
-        matmul.transpose(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, product.transpose_a)?;
-        Ok(matmul)
-    }
-
-    fn transpose(&self, which: lt_sys::cublasLtMatmulDescAttributes_t, is: bool) -> Result<()> {
-        // `CUBLAS_OP_N` and `CUBLAS_OP_T`.
-        let value = i32::from(is);
-        // SAFETY: the description lives, and the attribute is an integer of 32 bits.
-        unsafe {
-            let value = ptr::from_ref(&value).cast();
-            lt::set_matmul_desc_attribute(self.description.0, which, value, size_of::<i32>())
-        }
-        .map_err(refused("cublasLtMatmulDescSetAttribute"))
-    }
-
-    /// At most `most` algorithms that need no more workspace than given, in the order of the heuristic.
-    pub(super) fn algorithms(&self, workspace: usize, most: usize) -> Result<Vec<Algorithm>> {
-        let preference =
-            lt::create_matmul_pref().map_err(refused("cublasLtMatmulPreferenceCreate"))?;
-        let preference = Owned(preference, lt::destroy_matmul_pref);
-        let attribute =
-            lt_sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-        let workspace = workspace as u64;
-        // SAFETY: the preference lives, and the attribute is an integer of 64 bits.
-        unsafe {
-            let value = ptr::from_ref(&workspace).cast();
-            lt::set_matmul_pref_attribute(preference.0, attribute, value, size_of::<u64>())
-        }
-        .map_err(refused("cublasLtMatmulPreferenceSetAttribute"))?;
-        // SAFETY: the structure is made of numbers and a status whose 0 is success.
-        let mut found: Vec<lt_sys::cublasLtMatmulHeuristicResult_t> =
-            vec![unsafe { MaybeUninit::zeroed().assume_init() }; most];
-        let mut count = 0;
-        // SAFETY: all objects live, and there is room for `most` results.
-        unsafe {
-            lt_sys::cublasLtMatmulAlgoGetHeuristic(
-                self.handle.0,
-                self.description.0,
-                self.b.0,
-                self.a.0,
-                self.c.0,
-                self.c.0,
-                preference.0,
-                most as i32,
-                found.as_mut_ptr(),
-                &mut count,
-            )
-        }
-        .result()
-        .map_err(refused("cublasLtMatmulAlgoGetHeuristic"))?;
-        found.truncate(usize::try_from(count).unwrap_or(0));
-        found.retain(|result| result.state == lt_sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
-        Ok(found.iter().map(|result| Algorithm(result.algo)).collect())
-    }
-
-    /// Computes, behind all work of the stream, whose memory the pointers are. The caller has checked lengths.
-    pub(super) fn run(
-        &self,
-        stream: &CudaStream,
-        algorithm: &Algorithm,
-        [a, b, c]: [u64; 3],
-        (workspace, bytes): (u64, usize),
-    ) -> Result<()> {
-        bind(stream)?;
-        let (one, zero) = (1_f32, 0_f32);
-        // SAFETY: all objects live; the scales are read at the call, and the memories are the device's.
-        unsafe {
-            lt::matmul(
-                self.handle.0,
-                self.description.0,
-                ptr::from_ref(&one).cast(),
-                ptr::from_ref(&zero).cast(),
-                b as *const c_void,
-                self.b.0,
-                a as *const c_void,
-                self.a.0,
-                c as *const c_void,
-                self.c.0,
-                c as *mut c_void,
-                self.c.0,
-                &algorithm.0,
-                workspace as *mut c_void,
-                bytes,
-                stream.cu_stream().cast(),
-            )
-        }
-        .map_err(refused("cublasLtMatmul"))
-    }
 }

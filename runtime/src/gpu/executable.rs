@@ -1,8 +1,10 @@
 //! A module with sizes: launches with all that they need, recorded as one graph.
 
+use super::library::Call;
 use super::{Loaded, Module};
 use crate::bind::{Place, Plan, bind};
-use crate::device::{Bound, Buffer, Device, Graph};
+use crate::device::cublaslt::Matmul;
+use crate::device::{Buffer, Device, Graph};
 use crate::error::{Error, Result};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::tensor::Tensor;
@@ -18,12 +20,13 @@ pub struct Executable {
     /// All buffers of the program, in its order.
     buffers: Vec<Buffer>,
     /// For each step its launch, unless it has no elements.
-    pub(super) launches: Arc<[Option<Bound>]>,
+    pub(super) launches: Arc<[Option<Call>]>,
     graph: Option<Graph<'static>>,
 }
 
 impl Module {
-    /// Gives the symbols sizes, lays out the arena, and records the launches.
+    /// Gives the symbols sizes, lays out the arena, and records the launches. The first time that a product of a shape is
+    /// bound, cuBLASLt's algorithms for it are timed.
     ///
     /// # Errors
     /// As for [`bind`]; [`Error::Memory`]; [`Error::At`] around what a kernel does not take.
@@ -47,15 +50,19 @@ impl Module {
             let bound = &plan.steps()[number];
             let empty = bound.outputs.iter().all(|output| output.shape.contains(&0));
             let variant = variants.get(bound.variant).or(variants.last());
-            launches.push(match variant.filter(|_| !empty) {
-                Some(variant) => {
-                    let bound = launch(&self.device, variant, step, &buffers, bindings);
-                    Some(bound.map_err(|error| error.at(&step.name))?)
+            let call = match (&self.calls[number], variant) {
+                _ if empty => None,
+                (Some(call), _) => {
+                    Some(self.libraries.bind(&self.device, call, step, &buffers, bindings))
                 }
-                None => None,
-            });
+                (None, Some(variant)) => {
+                    Some(launch(&self.device, variant, step, &buffers, bindings))
+                }
+                (None, None) => None,
+            };
+            launches.push(call.transpose().map_err(|error| error.at(&step.name))?);
         }
-        let launches: Arc<[Option<Bound>]> = launches.into();
+        let launches: Arc<[Option<Call>]> = launches.into();
         let (recorded, program) = (Arc::clone(&launches), Arc::clone(&self.program));
         let graph = match launches.iter().any(Option::is_some) {
             true => Some(self.device.capture(move || launch_all(&program, &recorded))?),
@@ -66,14 +73,12 @@ impl Module {
     }
 }
 
-/// Launches all steps that have elements, in the program's order; an error says at which step.
-fn launch_all(program: &Program, launches: &[Option<Bound>]) -> Result<()> {
-    for (step, launch) in program.steps().iter().zip(launches) {
-        if let Some(launch) = launch {
-            launch.launch().map_err(|error| error.at(&step.name))?;
-        }
-    }
-    Ok(())
+fn launch_all(program: &Program, launches: &[Option<Call>]) -> Result<()> {
+    let mut all = program.steps().iter().zip(launches);
+    all.try_for_each(|(step, call)| match call {
+        Some(call) => call.launch().map_err(|error| error.at(&step.name)),
+        None => Ok(()),
+    })
 }
 
 /// A variant's kernel with its buffers and the values of its symbols.
@@ -83,7 +88,7 @@ fn launch(
     step: &Step,
     buffers: &[Buffer],
     bindings: &Bindings,
-) -> Result<Bound> {
+) -> Result<Call> {
     let kernel = &variant.launch.kernel;
     let mut symbols = Vec::with_capacity(kernel.symbols.len());
     for (symbol, dim) in kernel.symbols.iter().zip(&variant.launch.symbols) {
@@ -111,7 +116,8 @@ fn launch(
     }
     let pointers: Vec<(&str, &Buffer)> =
         pointers.iter().map(|(name, part)| (*name, part)).collect();
-    variant.kernel.bind(&pointers, &symbols)
+    let bound = variant.kernel.bind(&pointers, &symbols)?;
+    Ok(Call::Kernel(Box::new(bound)))
 }
 
 impl Executable {
@@ -125,7 +131,7 @@ impl Executable {
         &self.program
     }
 
-    /// How many kernels a run launches.
+    /// How many kernels and calls of libraries a run launches.
     pub fn launches(&self) -> usize {
         self.launches.iter().flatten().count()
     }
@@ -176,6 +182,31 @@ impl Executable {
     /// [`Error::Device`], also for what a kernel did wrong.
     pub fn synchronize(&self) -> Result<()> {
         self.device.synchronize()
+    }
+
+    /// The steps with what computes each: `cublaslt`, `cudnn`, or a kernel by its name; `None` for one without elements.
+    pub fn steps(&self) -> impl Iterator<Item = (&Step, Option<&str>)> {
+        let names = self.launches.iter().map(|call| call.as_ref().map(Call::name));
+        self.program.steps().iter().zip(names)
+    }
+
+    /// Launches one step, by its place in the program, and does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Device`] with the step's name.
+    pub fn launch_step(&self, number: usize) -> Result<()> {
+        match (self.program.steps().get(number), self.launches.get(number)) {
+            (Some(step), Some(Some(call))) => call.launch().map_err(|e| e.at(&step.name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The step's product, if it is one of cuBLASLt's.
+    pub fn product(&self, number: usize) -> Option<&Matmul> {
+        match self.launches.get(number)? {
+            Some(Call::Product(product)) => Some(product),
+            _ => None,
+        }
     }
 
     /// The outputs, when all that was launched is done.

@@ -1,13 +1,12 @@
 //! What an executable's launches are, and how long the device takes for them.
 
-use super::Executable;
-use crate::device::Bound;
+use super::{Executable, library::Call};
 use crate::error::Result;
 
 impl Executable {
-    /// For each step the name of the kernel that it launches; `None` where it has no elements.
+    /// For each step what computes it: `cublaslt`, `cudnn`, or a kernel by its name; `None` where it has no elements.
     pub fn kernels(&self) -> impl Iterator<Item = Option<&str>> {
-        self.launches.iter().map(|launch| launch.as_ref().map(Bound::kernel))
+        self.launches.iter().map(|launch| launch.as_ref().map(Call::name))
     }
 
     /// Microseconds on the device of one run of all launches, from the first's beginning to the last's end. Inputs are

@@ -7,6 +7,7 @@ mod check;
 mod conv;
 mod fixtures;
 mod layers;
+mod library;
 mod pointwise;
 mod pool;
 mod programs;

@@ -1,0 +1,144 @@
+//! Which steps of a program are calls of NVIDIA's libraries, where every operation is a launch on a GPU.
+
+use expect_test::{Expect, expect};
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::import::{ImportOptions, import, read_model};
+use graphene_frontend::tensor::Tensor;
+use graphene_frontend::text::{content_hash, parse};
+use graphene_fusion::{Granularity, plan_in};
+use graphene_runtime::gpu::routine;
+use std::path::Path;
+
+fn fixture(name: &str) -> Graph {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/tests/data/fixtures");
+    let (model, weights) = read_model(folder.join(name).join("model.onnx")).unwrap();
+    import(model, &weights, &ImportOptions::default()).unwrap().graph
+}
+
+/// A line for each call, and how many steps are kernels.
+fn check_calls(graph: &Graph, elements: Option<DType>, expected: &Expect) {
+    let (target, none) = ("sm_90a".parse().unwrap(), Bindings::new());
+    let planned = plan_in(graph, &target, Granularity::PerOp, &none, elements).unwrap();
+    let program = planned.program;
+    let mut text = String::new();
+    let mut kernels = 0;
+    for step in program.steps() {
+        match routine(&program, step) {
+            Some(routine) => text += &format!("{routine}\n"),
+            None => kernels += 1,
+        }
+    }
+    expected.assert_eq(&format!("{text}kernels: {kernels}\n"));
+    // The fused plan leaves nothing to libraries that a template takes.
+    let planned = plan_in(graph, &target, Granularity::Fused, &none, elements).unwrap();
+    let program = planned.program;
+    assert!(program.steps().iter().all(|step| routine(&program, step).is_none()), "{program}");
+}
+
+#[test]
+fn products_and_softmaxes_of_encoders_are_calls() {
+    check_calls(
+        &fixture("bert-tiny"),
+        Some(DType::F16),
+        &expect![[r#"
+        cublaslt [batch*sequence, 64]·[64, 64] f16: in0[64]·in1[64] + in2 row -> out0[64]
+        cublaslt [batch*sequence, 64]·[64, 64] f16: in0[64]·in1[64] + in2 row -> out0[64]
+        cublaslt [batch*sequence, 64]·[64, 64] f16: in0[64]·in1[64] + in2 row -> out0[64]
+        cublaslt 4*batch × [sequence, 16]·[16, sequence] f16: 0.25·in0[16, 16*sequence apart]·in1'[16, 16*sequence apart] -> out0[sequence, sequence*sequence apart]
+        cudnn softmax of [4*batch*sequence, sequence] F16
+        cublaslt 4*batch × [sequence, sequence]·[sequence, 16] f16: in0[sequence, sequence*sequence apart]·in1[16, 16*sequence apart] -> out0[16, 16*sequence apart]
+        cublaslt [batch*sequence, 64]·[64, 64] f16: in0[64]·in1[64] + in3[64] + in2 row -> out0[64]
+        cublaslt [batch*sequence, 64]·[64, 128] f16: in0[64]·in1[128] + in2 row -> out0[128]
+        cublaslt [batch*sequence, 128]·[128, 64] f16: in0[128]·in1[64] + in3[64] + in2 row -> out0[64]
+        cublaslt [batch*sequence, 64]·[64, 64] f16: in0[64]·in1[64] + in2 row -> out0[64]
+        cublaslt [batch*sequence, 64]·[64, 64] f16: in0[64]·in1[64] + in2 row -> out0[64]
+        cublaslt [batch*sequence, 64]·[64, 64] f16: in0[64]·in1[64] + in2 row -> out0[64]
+        cublaslt 4*batch × [sequence, 16]·[16, sequence] f16: 0.25·in0[16, 16*sequence apart]·in1'[16, 16*sequence apart] -> out0[sequence, sequence*sequence apart]
+        cudnn softmax of [4*batch*sequence, sequence] F16
+        cublaslt 4*batch × [sequence, sequence]·[sequence, 16] f16: in0[sequence, sequence*sequence apart]·in1[16, 16*sequence apart] -> out0[16, 16*sequence apart]
+        cublaslt [batch*sequence, 64]·[64, 64] f16: in0[64]·in1[64] + in3[64] + in2 row -> out0[64]
+        cublaslt [batch*sequence, 64]·[64, 128] f16: in0[64]·in1[128] + in2 row -> out0[128]
+        cublaslt [batch*sequence, 128]·[128, 64] f16: in0[128]·in1[64] + in3[64] + in2 row -> out0[64]
+        cublaslt [batch, 64]·[64, 64] f16: in0[64*sequence]·in1[64] + in2 row -> out0[64]
+        kernels: 36
+    "#]],
+    );
+}
+
+#[test]
+fn a_layer_of_an_export_is_a_call() {
+    check_calls(
+        &fixture("lstm"),
+        None,
+        &expect![[r#"
+        cudnn Lstm of [time, batch, 32] F32: 48 units, directions 1, biases, all h, last h, last c
+        cublaslt [batch*time, 48]·[48, 8] f32: in0[48]·in1[8] + in2 row -> out0[8]
+        kernels: 1
+    "#]],
+    );
+}
+
+/// A layer of 8 inputs and 4 units: its operation with attributes, in so many directions and gates.
+fn layer(op: &str, operands: &str, attributes: &str, directions: usize, gates: usize) -> Graph {
+    let rows = gates * 4;
+    let shapes = [vec![directions, rows, 8], vec![directions, rows, 4], vec![directions, 2 * rows]];
+    let mut text = String::from(
+        "symbols b, s\n%0 = Input : f32[s, b, 8] \"x\"\n%1 = Input : i32[b] \"lengths\"\n%2 = Input : f32[1, b, 4] \"h\"\n",
+    );
+    let mut weights = Vec::new();
+    for (place, shape) in shapes.into_iter().enumerate() {
+        let weight = vec![place as f32; shape.iter().product()];
+        let weight = Tensor::from_vec(shape.clone(), weight).unwrap();
+        let (hash, number) = (content_hash(&weight), place + 3);
+        text +=
+            &format!("%{number} = Constant(@{place} {hash:016x}) : f32{shape:?} \"w{place}\"\n");
+        weights.push(weight);
+    }
+    let (all, last) = (format!("f32[s, {directions}, b, 4]"), format!("f32[{directions}, b, 4]"));
+    let cell = if op == "Lstm" { format!(", {last}") } else { String::new() };
+    text += &format!("%6 = {op}({operands}) {{{attributes}}} : {all}, {last}{cell} \"y\"\n");
+    text += "return \"y\" = %6, \"h\" = %6.1\n";
+    parse(&text, &weights).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// What computes the layer: a call, or `kernel`.
+fn computed_by(graph: &Graph, elements: Option<DType>) -> String {
+    let (target, none) = ("sm_90a".parse().unwrap(), Bindings::new());
+    let program = plan_in(graph, &target, Granularity::PerOp, &none, elements).unwrap().program;
+    let calls: Vec<_> = program.steps().iter().filter_map(|step| routine(&program, step)).collect();
+    assert!(calls.len() < 2);
+    calls.first().map_or("kernel".to_owned(), ToString::to_string)
+}
+
+#[test]
+fn layers_that_cudnn_has_are_calls() {
+    let lstm = "input_forget: false, direction: forward, hidden: 4, activations: [Sigmoid, Tanh, Tanh], clip: none";
+    let gru = "linear_before_reset: true, direction: bidirectional, hidden: 4, activations: [Sigmoid, Tanh, Sigmoid, Tanh], clip: none";
+    let of = |attributes: &str| layer("Lstm", "%0, %3, %4", attributes, 1, 4);
+    let single = |graph: &Graph| computed_by(graph, None);
+    let plain = "cudnn Lstm of [s, b, 8] F32: 4 units, directions 1, all h, last h";
+    assert_eq!(single(&of(lstm)), plain);
+    assert_eq!(computed_by(&of(lstm), Some(DType::F16)), plain.replace("F32", "F16"));
+    assert_eq!(computed_by(&of(lstm), Some(DType::BF16)), "kernel");
+    for (from, to) in [
+        ("input_forget: false", "input_forget: true"),
+        ("forward", "reverse"),
+        ("[Sigmoid, Tanh, Tanh]", "[Sigmoid, Tanh, Relu]"),
+        ("clip: none", "clip: 2"),
+    ] {
+        assert_eq!(single(&of(&lstm.replace(from, to))), "kernel", "{to}");
+    }
+    let lengths = layer("Lstm", "%0, %3, %4, %5, %1", lstm, 1, 4);
+    assert_eq!(single(&lengths), "kernel");
+    let initial = layer("Lstm", "%0, %3, %4, _, _, %2", lstm, 1, 4);
+    assert_eq!(single(&initial), plain);
+    let both = |attributes: &str| layer("Gru", "%0, %3, %4, %5", attributes, 2, 3);
+    let biased = "cudnn Gru of [s, b, 8] F32: 4 units, directions 2, biases, all h, last h";
+    assert_eq!(single(&both(gru)), biased);
+    let reset_first = gru.replace("linear_before_reset: true", "linear_before_reset: false");
+    assert_eq!(single(&both(&reset_first)), "kernel");
+    let relu = "direction: forward, hidden: 4, activations: [Relu], clip: none";
+    assert_eq!(single(&layer("Rnn", "%0, %3, %4", relu, 1, 1)), plain.replace("Lstm", "Relu"));
+}
