@@ -1,7 +1,7 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [atoms] [products] [speed] [attention] [convolutions] [recurrent] [models]
+//! device [atoms] [products] [speed] [attention] [convolutions] [recurrent] [models] [library]
 //! ```
 //!
 //! Without rows, all of them run. Every row prints lines of JSON on stdout, one a case, and what is wrong on stderr. The exit
@@ -11,6 +11,7 @@ mod atoms;
 mod attention;
 mod convolutions;
 mod data;
+mod library;
 mod models;
 mod products;
 mod recurrent;
@@ -31,6 +32,7 @@ const ROWS: &[Row] = &[
     ("convolutions", |device| convolutions::check(device)),
     ("recurrent", |device| recurrent::check(device)),
     ("models", models::check),
+    ("library", library::check),
 ];
 
 fn main() -> ExitCode {

@@ -32,7 +32,7 @@ const ROWS: &[Row] = &[
 ];
 
 /// How far outputs may be from those of the CPU in single precision: 1 less their cosine.
-fn bound(elements: Option<DType>) -> f64 {
+pub(crate) fn bound(elements: Option<DType>) -> f64 {
     match elements {
         None => 1e-8,
         Some(DType::F16) => 1e-4,
@@ -118,7 +118,7 @@ fn model(
 }
 
 /// Token ids, masks that leave out the last fifth of every other row, and numbers.
-fn inputs(graph: &Graph, sizes: &Bindings) -> Result<Vec<Tensor>, Error> {
+pub(crate) fn inputs(graph: &Graph, sizes: &Bindings) -> Result<Vec<Tensor>, Error> {
     let mut random = Random(7);
     let mut inputs = Vec::new();
     for &id in graph.inputs() {
@@ -145,7 +145,7 @@ fn inputs(graph: &Graph, sizes: &Bindings) -> Result<Vec<Tensor>, Error> {
     Ok(inputs)
 }
 
-fn numbers(tensor: &Tensor) -> Vec<f64> {
+pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
     let single = |values: &[f32]| values.iter().map(|&x| x.into()).collect();
     match tensor.dtype() {
         DType::F16 => {
@@ -158,7 +158,7 @@ fn numbers(tensor: &Tensor) -> Vec<f64> {
     }
 }
 
-fn cosine(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn cosine(a: &[f64], b: &[f64]) -> f64 {
     let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
     let cosine = dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
     if cosine.is_nan() { -1.0 } else { cosine }
