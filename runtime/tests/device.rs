@@ -2,6 +2,8 @@
 //!
 //! Each row names what it needs; where that is absent, it is reported as ignored.
 
+use graphene_frontend::dim::Bindings;
+use graphene_fusion::{Granularity, plan};
 use graphene_ir::arch::Arch;
 use graphene_ir::index::{Expr, Var};
 use graphene_ir::launch::{Condition, Launch, Param, TensorMap};
@@ -9,6 +11,7 @@ use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
 use graphene_runtime::device::cublaslt::{Matmul, Product};
 use graphene_runtime::device::{Cubin, Device, Library, compile, compiles_for};
+use graphene_runtime::gpu::Kernels;
 use half::{bf16, f16};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::Command;
@@ -110,7 +113,8 @@ fn trials() -> Vec<Trial> {
     let hopper = gpu && arch == Some(Arch::Sm90a);
     let lt = Library::CublasLt.found();
     let lost = probe().trim() != "found";
-    let rows: [Row; 14] = [
+    let dnn = Library::Cudnn.found();
+    let rows: [Row; 16] = [
         ("spills_are_read_from_the_log", nvrtc, spills_are_read),
         ("serialized_products_are_read_from_the_log", nvrtc, serialized_products_are_read),
         ("ignored_budgets_are_read_from_the_log", nvrtc, ignored_budgets_are_read),
@@ -119,6 +123,8 @@ fn trials() -> Vec<Trial> {
         ("without_nvrtc_there_is_an_error", lost, without_nvrtc),
         ("without_a_driver_there_is_an_error", !Library::Driver.found(), without_a_driver),
         ("without_cublaslt_there_is_an_error", gpu && !lt, without_cublaslt),
+        ("programs_ask_for_cublaslt_before_they_compile", !lt, programs_ask_for_cublaslt),
+        ("programs_ask_for_cudnn_before_they_compile", !dnn, programs_ask_for_cudnn),
         ("buffers_keep_their_bytes", !absent, buffers_keep_their_bytes),
         ("a_kernel_adds", gpu, a_kernel_adds),
         ("a_graph_replays_in_order", hopper, a_graph_replays),
@@ -235,6 +241,46 @@ fn without_cublaslt() -> Outcome {
     let product = product(Scalar::F16, false, false, [16, 16, 16]);
     match Matmul::tune(&device, product, [&buffer; 3]).err() {
         Some(Error::MissingLibrary(Library::CublasLt)) => Ok(()),
+        other => Err(Failed::from(format!("{other:?}"))),
+    }
+}
+
+/// What compiling a program says where every operation is a launch, before a kernel is made.
+fn compiled(text: &str) -> Result<(), Error> {
+    let graph = graphene_frontend::text::parse(text, &[]).expect("the text is right");
+    let (target, none) = ("sm_90a".parse()?, Bindings::new());
+    let program = plan(&graph, &target, Granularity::PerOp, &none)?.program;
+    let progress = |_, _| panic!("kernels are made");
+    Kernels::compile(program, &target, Arch::Sm90a, &progress).map(drop)
+}
+
+fn programs_ask_for_cublaslt() -> Outcome {
+    let product = r#"
+        symbols b
+        %0 = Input : f16[b, 8] "x"
+        %1 = Input : f16[8, 16] "w"
+        %2 = MatMul(%0, %1) : f16[b, 16] "y"
+        return "y" = %2
+    "#;
+    match compiled(product) {
+        Err(error @ Error::MissingLibrary(Library::CublasLt)) => {
+            ensure(error.to_string().contains("libcublasLt.so"), error.to_string())
+        }
+        other => Err(Failed::from(format!("{other:?}"))),
+    }
+}
+
+fn programs_ask_for_cudnn() -> Outcome {
+    let softmax = r#"
+        symbols b
+        %0 = Input : f32[b, 8] "x"
+        %1 = Softmax(%0) {axis: 1} : f32[b, 8] "y"
+        return "y" = %1
+    "#;
+    match compiled(softmax) {
+        Err(error @ Error::MissingLibrary(Library::Cudnn)) => {
+            ensure(error.to_string().contains("libcudnn.so.9"), error.to_string())
+        }
         other => Err(Failed::from(format!("{other:?}"))),
     }
 }

@@ -7,6 +7,7 @@ use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{ImportOptions, import, read_model};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::text::{content_hash, parse};
+use graphene_fusion::kernels::launches;
 use graphene_fusion::{Granularity, plan_in};
 use graphene_runtime::gpu::routine;
 use std::path::Path;
@@ -63,6 +64,46 @@ fn products_and_softmaxes_of_encoders_are_calls() {
         cublaslt [batch*sequence, 128]·[128, 64] f16: in0[128]·in1[64] + in3[64] + in2 row -> out0[64]
         cublaslt [batch, 64]·[64, 64] f16: in0[64*sequence]·in1[64] + in2 row -> out0[64]
         kernels: 36
+    "#]],
+    );
+}
+
+/// Attention of a decoder's block: three parts of one projection, scaled scores with a mask, and a residual.
+const DECODER: &str = r#"
+    symbols b, s
+    %0 = Input : f32[b, s, 32] "x"
+    %1 = Input : f32[b, 1, s, s] "mask"
+    %2 = Input : f32[32, 96] "w"
+    %3 = Input : f32[96] "bias"
+    %4 = Input : f32[32, 32] "wo"
+    %5 = MatMul(%0, %2) : f32[b, s, 96] "qkv"
+    %6 = Add(%5, %3) : f32[b, s, 96] "biased"
+    %7 = Slice(%6) {axes: [{axis: 2, start: 0, len: 32, step: 1}]} : f32[b, s, 32] "q"
+    %8 = Slice(%6) {axes: [{axis: 2, start: 32, len: 32, step: 1}]} : f32[b, s, 32] "k"
+    %9 = Slice(%6) {axes: [{axis: 2, start: 64, len: 32, step: 1}]} : f32[b, s, 32] "v"
+    %10 = Transpose(%8) {perm: [0, 2, 1]} : f32[b, 32, s] "k turned"
+    %11 = MatMul(%7, %10) : f32[b, s, s] "scores"
+    %12 = Softmax(%11) {axis: 2} : f32[b, s, s] "weights"
+    %13 = MatMul(%12, %9) : f32[b, s, 32] "mixed"
+    %14 = MatMul(%13, %4) : f32[b, s, 32] "projected"
+    %15 = Add(%0, %14) : f32[b, s, 32] "residual"
+    %16 = GeluTanh(%15) : f32[b, s, 32] "y"
+    return "y" = %16
+"#;
+
+#[test]
+fn parts_of_one_projection_are_read_in_place() {
+    let graph = parse(DECODER, &[]).unwrap();
+    check_calls(
+        &graph,
+        Some(DType::BF16),
+        &expect![[r#"
+        cublaslt [b*s, 32]·[32, 96] bf16: in0[32]·in1[96] + in2 row -> out0[96]
+        cublaslt b × [s, 32]·[32, s] bf16: in0[96, 96*s apart]·in1+32'[96, 96*s apart] -> out0[s, s*s apart]
+        cudnn softmax of [b*s, s] Bf16
+        cublaslt b × [s, s]·[s, 32] bf16: in0[s, s*s apart]·in1+64[96, 96*s apart] -> out0[32, 32*s apart]
+        cublaslt [b*s, 32]·[32, 32] bf16: in0[32]·in1[32] + in2[32], GeluTanh -> out0[32]
+        kernels: 5
     "#]],
     );
 }
@@ -141,4 +182,29 @@ fn layers_that_cudnn_has_are_calls() {
     assert_eq!(single(&both(&reset_first)), "kernel");
     let relu = "direction: forward, hidden: 4, activations: [Relu], clip: none";
     assert_eq!(single(&layer("Rnn", "%0, %3, %4", relu, 1, 1)), plain.replace("Lstm", "Relu"));
+}
+
+#[test]
+fn what_is_no_call_has_a_kernel() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/tests/data/fixtures");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let graph = fixture(&name);
+        for elements in [None, Some(DType::F16), Some(DType::BF16)] {
+            for target in ["sm_80", "sm_90a"] {
+                let (target, none) = (target.parse().unwrap(), Bindings::new());
+                let planned = plan_in(&graph, &target, Granularity::PerOp, &none, elements);
+                let program = planned.unwrap().program;
+                for step in program.steps().iter().filter(|step| routine(&program, step).is_none())
+                {
+                    let made = launches(&program, step, &target);
+                    let step = &step.name;
+                    made.unwrap_or_else(|refusal| panic!("{name} {target}: {step}: {refusal}"));
+                    count += 1;
+                }
+            }
+        }
+    }
+    assert!(count > 1000, "{count}");
 }

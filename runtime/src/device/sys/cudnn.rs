@@ -77,6 +77,13 @@ impl Handle {
     }
 }
 
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // What the library has on the device may be in use until the stream is done. A failure leaves nothing to do.
+        let _ = bind(&self.stream).map(|()| self.stream.synchronize());
+    }
+}
+
 // ---- Softmaxes
 
 /// What a softmax reads and writes: rows without gaps.
