@@ -1,7 +1,7 @@
 //! What the library computes in one call where every operation is a launch.
 
 use crate::fixtures::imported;
-use crate::{graph, sizes};
+use crate::graph;
 use expect_test::{Expect, expect};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;

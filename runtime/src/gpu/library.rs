@@ -1,6 +1,6 @@
 //! The library executor on a GPU: which steps are calls of NVIDIA's libraries.
 //!
-//! In a program planned with [`Granularity::PerOp`](graphene_fusion::Granularity::PerOp), [`TABLE`] says which library
+//! In a program planned with [`Granularity::PerOp`](graphene_fusion::Granularity::PerOp), `TABLE` says which library
 //! computes a step, if one does; every other step is a generated kernel of that one operation. What a library does not
 //! take (sequences of several lengths, peepholes, other functions in a recurrent layer) is a kernel as well, or an
 //! error that names the step.
@@ -57,17 +57,20 @@ pub struct Recurrence {
     results: [Option<usize>; 3],
 }
 
-/// Which library computes which steps.
-const TABLE: &[(Library, fn(&Program, &Step) -> Option<Routine>)] = &[
-    (Library::CublasLt, |program, step| product(program, step).map(Box::new).map(Routine::Product)),
-    (Library::Cudnn, |_, step| softmax(step).map(Routine::Softmax)),
-    (Library::Cudnn, |program, step| recurrent(program, step).map(Routine::Recurrent)),
+/// What may be a call: a step as a routine, if it is that one.
+type Row = fn(&Program, &Step) -> Option<Routine>;
+
+/// Which steps libraries compute; [`Routine::library`] says which library.
+const TABLE: &[Row] = &[
+    |program, step| product(program, step).map(Box::new).map(Routine::Product),
+    |_, step| softmax(step).map(Routine::Softmax),
+    |program, step| recurrent(program, step).map(Routine::Recurrent),
 ];
 
 /// The call that a step is, if the plan leaves it to the library and one computes it.
 pub fn routine(program: &Program, step: &Step) -> Option<Routine> {
     let left = step.executor == Executor::Library;
-    left.then(|| TABLE.iter().find_map(|(_, routine)| routine(program, step))).flatten()
+    left.then(|| TABLE.iter().find_map(|row| row(program, step))).flatten()
 }
 
 impl Routine {
