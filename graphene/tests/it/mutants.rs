@@ -48,6 +48,13 @@ const NAMES: &[(&str, &str)] = &[
     // arrivals count for the next phase, or it passes its waiters by.
     ("count one less", "Barrier Race InFlight Deadlock"),
     ("delete Registers", "Fits"),
+    // What blocks count stays behind for the next launch, which only the counter tells.
+    ("delete Count", "Deadlock Grid Declared"),
+    ("count to one more", ""),
+    ("count to one less", "Deadlock"),
+    ("delete Await", "Race Uninitialised Grid"),
+    ("await one more", "Deadlock Race Uninitialised"),
+    ("await one less", "Race Uninitialised Grid"),
     ("uneven Registers", "Atomic"),
     ("too few Registers", "Atomic"),
     ("too many Registers", "Atomic"),
@@ -59,8 +66,9 @@ const NAMES: &[(&str, &str)] = &[
     ("delete advance", "Race InFlight Uninitialised Deadlock Barrier"),
     ("add a stage", "Inside Deadlock InFlight"),
     ("take a stage", "Race InFlight Uninitialised Deadlock Refused"),
-    ("remove predicate", "Inside InFlight"),
-    ("drop body", "Deadlock Uninitialised Unwritten Declared"),
+    // Or others do the same as well.
+    ("remove predicate", "Inside InFlight Uninitialised Race WrittenTwice Invalid"),
+    ("drop body", "Deadlock Uninitialised Unwritten Declared Race"),
     ("drop role", "Deadlock Unwritten Declared InFlight Barrier Fits"),
     // More threads than one at what one alone may do, or more arrivals than are counted.
     ("widen role up", "Invalid Barrier Deadlock Fits Inside"),
@@ -507,12 +515,17 @@ fn judge_all(known: Known, subject: &Subject) -> Vec<Judged> {
 
 /// Whether a mutant is reported under one of its change's names.
 fn is_reported(judged: &Judged) -> bool {
-    let row = NAMES.iter().find(|row| row.0 == judged.mutant.change);
-    let (_, names) = row.unwrap_or_else(|| panic!("no names of {}", judged.mutant.change));
     match &judged.verdict {
-        Verdict::Reported(_, name, _) => names.split(' ').any(|known| known == name),
+        Verdict::Reported(_, name, _) => is_named(judged.mutant.change, name),
         Verdict::Wrong | Verdict::Silent => false,
     }
+}
+
+/// Whether what a change makes may be reported under a name.
+pub(crate) fn is_named(change: &str, name: &str) -> bool {
+    let row = NAMES.iter().find(|row| row.0 == change);
+    let (_, names) = row.unwrap_or_else(|| panic!("no names of {change}"));
+    names.split(' ').any(|known| known == name)
 }
 
 #[test]

@@ -25,6 +25,11 @@ type Edit = Box<dyn Fn(&mut Vec<Stmt>, usize)>;
 
 /// All mutants of a kernel, in the order of its statements; of those with one text, the first.
 pub(crate) fn mutants(kernel: &Kernel) -> Vec<Mutant> {
+    sampled(kernel, 1)
+}
+
+/// The first of each so many of a kernel's mutants.
+pub(crate) fn sampled(kernel: &Kernel, every: usize) -> Vec<Mutant> {
     let mut stmts = Vec::new();
     kernel.each_stmt(&mut |stmt| stmts.push(stmt));
     let lines = lines(kernel);
@@ -40,7 +45,9 @@ pub(crate) fn mutants(kernel: &Kernel) -> Vec<Mutant> {
         }
         let mut add = |change, text: String| {
             if !texts.contains(&text) {
-                all.push(Mutant { change, line: line.clone(), kernel: parse(&text) });
+                if texts.len() % every == 1 % every {
+                    all.push(Mutant { change, line: line.clone(), kernel: parse(&text) });
+                }
                 texts.insert(text);
             }
         };
@@ -56,6 +63,51 @@ pub(crate) fn mutants(kernel: &Kernel) -> Vec<Mutant> {
         }
     }
     all
+}
+
+/// Kernels of which one statement that computes or copies is left out: what, and the text.
+pub(crate) fn deleted(kernel: &Kernel) -> Vec<(String, String)> {
+    let mut stmts = Vec::new();
+    kernel.each_stmt(&mut |stmt| stmts.push(stmt));
+    let lines = lines(kernel);
+    let mut all = Vec::new();
+    for (at, stmt) in stmts.into_iter().enumerate() {
+        if let Stmt::Spec(spec) = stmt
+            && spec.body.is_none()
+            && computes(&spec.kind)
+        {
+            let text = edited(kernel, at, &delete()).to_string();
+            all.push((format!("delete {} #{at}", lines[at]), text));
+        }
+    }
+    all
+}
+
+/// Whether a spec computes or copies, rather than orders or prepares what others do.
+fn computes(kind: &Kind) -> bool {
+    match kind {
+        Kind::Move
+        | Kind::MatMul
+        | Kind::Unary(_)
+        | Kind::Binary(_)
+        | Kind::Select
+        | Kind::Reduction(_)
+        | Kind::Shfl(_)
+        | Kind::Index(_) => true,
+        Kind::Spec
+        | Kind::Init(_)
+        | Kind::Arrive(_)
+        | Kind::Wait(_)
+        | Kind::Commit(_)
+        | Kind::WaitGroup(..)
+        | Kind::Fence(_)
+        | Kind::Sync
+        | Kind::Registers(_)
+        | Kind::Release
+        | Kind::Acquire
+        | Kind::Count(_)
+        | Kind::Await(_) => false,
+    }
 }
 
 /// The statements' first lines.
@@ -196,6 +248,24 @@ fn spec_edits(kernel: &Kernel, spec: &Spec) -> Vec<(&'static str, Edit)> {
                 edits.extend([init("count one more", 1.0), init("count one less", -1.0)]);
             }
             edits
+        }
+        Kind::Count(below) => {
+            let below = below.clone();
+            let count = move |change, more: i64| {
+                let below = below.clone() + more;
+                on(change, move |s| s.kind = Kind::Count(below.clone()))
+            };
+            let delete = ("delete Count", delete());
+            vec![delete, count("count to one more", 1), count("count to one less", -1)]
+        }
+        Kind::Await(count) => {
+            let count = count.clone();
+            let wait = move |change, more: i64| {
+                let count = count.clone() + more;
+                on(change, move |s| s.kind = Kind::Await(count.clone()))
+            };
+            let delete = ("delete Await", delete());
+            vec![delete, wait("await one more", 1), wait("await one less", -1)]
         }
         Kind::Registers(count) => {
             let count = *count;

@@ -14,9 +14,9 @@ use crate::products::check_text;
 use crate::support::{check_clean, data, inputs, orders, run};
 
 /// Steps, rows of the batch, parts, and in how many random orders.
-type Sizes = (usize, usize, i64, u64);
+pub(crate) type Sizes = (usize, usize, i64, u64);
 
-fn small() -> Recurrent {
+pub(crate) fn small() -> Recurrent {
     Recurrent {
         inputs: 24,
         hidden: 16,
@@ -41,7 +41,7 @@ fn gru() -> Cell {
     Cell::gru(&of(Unary::Sigmoid), &of(Unary::Tanh))
 }
 
-fn gru_reset_first() -> Cell {
+pub(crate) fn gru_reset_first() -> Cell {
     Cell::gru_reset_first(&of(Unary::Sigmoid), &of(Unary::Tanh))
 }
 
@@ -200,7 +200,7 @@ fn element(name: &str, i: usize) -> f64 {
     }
 }
 
-fn given(layer: &Recurrent, kernel: &Kernel, (steps, batch, parts, _): Sizes) -> Inputs {
+pub(crate) fn given(layer: &Recurrent, kernel: &Kernel, (steps, batch, parts, _): Sizes) -> Inputs {
     let symbols = [("steps", steps as i64), ("batch", batch as i64), ("parts", parts)];
     let symbols: Vec<(&str, i64)> = symbols
         .into_iter()
