@@ -30,7 +30,7 @@ fn out(function: Function, scalar: Scalar, rank: usize) -> Out {
 }
 
 /// The elements' distances from the mean, and the variance.
-fn variance(scalar: Scalar) -> Folds {
+pub(crate) fn variance(scalar: Scalar) -> Folds {
     let [x, mean, variance] = [0, 1, 2].map(Function::input);
     let difference = x.clone() - mean;
     let of = |function| Total { finish: Reduce::mean(), ..total(Binary::Add, function) };
@@ -43,7 +43,7 @@ fn variance(scalar: Scalar) -> Folds {
 }
 
 /// Softmax of what is scaled row by row.
-fn softmax(kept: usize, rank: usize) -> Folds {
+pub(crate) fn softmax(kept: usize, rank: usize) -> Folds {
     let [x, scale, most, sum] = [0, 1, 2, 3].map(Function::input);
     let x = x * scale;
     let power = (x.clone() - most).unary(Unary::Exp);

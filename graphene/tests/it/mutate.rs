@@ -36,7 +36,9 @@ pub(crate) fn sampled(kernel: &Kernel, every: usize) -> Vec<Mutant> {
     let (mut all, mut texts) = (Vec::new(), BTreeSet::from([kernel.to_string()]));
     for (at, stmt) in stmts.into_iter().enumerate() {
         let mut line = match lines[at].strip_suffix('{') {
-            Some(head) => format!("{head}{{ {}", lines[at + 1]),
+            Some(head) => {
+                format!("{head}{{ {}", lines.get(at + 1).map_or("", String::as_str))
+            }
             None => lines[at].clone(),
         };
         let like = |lines: &[String], line| lines.iter().filter(|other| *other == line).count();

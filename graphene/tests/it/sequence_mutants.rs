@@ -1,14 +1,21 @@
 //! Mutants of the templates whose steps follow each other: recurrent layers of blocks that wait for
-//! each other, running sums, rows with several totals, attention on Ampere, products by threads.
+//! each other, running sums, rows with several totals, products and attention of single precision.
 
 use graphene_ir::function::Function;
-use graphene_ir::kernel::Unary;
-use graphene_ir::template::product::Edges;
+use graphene_ir::kernel::{Kernel, Unary};
+use graphene_ir::template::access::{Access, Stride};
+use graphene_ir::template::epilogue::Epilogue;
+use graphene_ir::template::fmha::{Fmha, Mask};
+use graphene_ir::template::folds::Folds;
+use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
+use graphene_ir::template::scan::Scan;
+use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 
-use crate::recurrent;
+use crate::support::inputs;
 use crate::told::{Equivalent, Subject, check_told};
+use crate::{fmha, folds, recurrent};
 
 /// Several blocks, steps, and chunks of the depth, partial ones among them; and two tiles of rows.
 fn layers() -> Vec<Subject> {
@@ -73,4 +80,215 @@ const OF_LAYERS: &[Equivalent] = &[
 #[test]
 fn mutants_of_recurrent_layers_are_told() {
     check_told(&layers(), OF_LAYERS, &[]);
+}
+
+fn on(
+    name: &'static str,
+    kernel: Kernel,
+    sizes: &[&[(&str, i64)]],
+    element: impl Fn(usize) -> f64,
+) -> Subject {
+    let given: Vec<_> = sizes
+        .iter()
+        .map(|symbols| inputs(&kernel, symbols, |param, i| element(1009 * param + i)))
+        .collect();
+    Subject::new(name, kernel, given, 3)
+}
+
+/// A few bits, of both signs, most of them negative.
+fn few_bits(i: usize) -> f64 {
+    ((i * 37 + 11 * (i / 64)) % 101) as f64 / 64.0 - 1.25
+}
+
+/// Rows of several chunks, the last of them partial, of two warps.
+fn scans() -> Vec<Subject> {
+    let small = Scan { threads: 64, ..Scan::default() };
+    let apart = Access { scalar: Scalar::F16, strides: vec![Stride::Symbol, Stride::Packed] };
+    let back = Scan { exclusive: true, reverse: true, x: apart, ..small.clone() };
+    let whole = Scan {
+        numbers: Scalar::I64,
+        x: Access::packed(Scalar::I32, 2),
+        y: Access::packed(Scalar::I64, 2),
+        ..small.clone()
+    };
+    let sizes: [&[_]; 1] = [&[("N0", 2), ("N1", 150)]];
+    vec![
+        on("scan", small.kernel().unwrap(), &sizes, few_bits),
+        on(
+            "backwards",
+            back.kernel().unwrap(),
+            &[&[("N0", 2), ("N1", 150), ("x_stride0", 160)]],
+            few_bits,
+        ),
+        on("integers", whole.kernel().unwrap(), &sizes, |i| (i * 37 % 101) as f64 - 50.0),
+    ]
+}
+
+const OF_SCANS: &[Equivalent] = &[
+    (
+        "",
+        "remove predicate: if(64*@chunk + @thread_of_block < @N1) { if(inside(%from))",
+        "What comes after the end is part of no sum that is stored.",
+    ),
+    (
+        "",
+        "remove predicate: if(64*@chunk + @thread_of_block < @N1) { if(inside(%to))",
+        "Forwards, what is inside is before the end. (Backwards, this is told.)",
+    ),
+    ("", "Init<0> to Init<1> in %value", "It is the element after the end: likewise."),
+];
+
+/// Rows of two warps and of a part of one, in partial blocks.
+fn totals() -> Vec<Subject> {
+    let variance = folds::variance(Scalar::F16);
+    let wide = Folds { vector: 4, threads: 64, teams: 2, ..variance };
+    let softmax = Folds { threads: 16, teams: 4, ..folds::softmax(1, 3) };
+    let sizes: [&[_]; 1] = [&[("N0", 3), ("N1", 300)]];
+    vec![
+        on("variance", wide.kernel().unwrap(), &sizes, few_bits),
+        on("softmax", softmax.kernel().unwrap(), &[&[("N0", 5), ("N1", 4), ("N2", 9)]], |i| {
+            // Scores are negative, scales positive: no maximum is 0.
+            if i < 1009 { 4.0 * few_bits(i) - 4.0 } else { 1.0 + (i % 3) as f64 / 4.0 }
+        }),
+    ]
+}
+
+const OF_TOTALS: &[Equivalent] = &[
+    (
+        "",
+        "== 0 to == 1 in if(@lane",
+        "Exchanges between all lanes have left the same total in each; any of them may hand it on.",
+    ),
+    ("variance", "== 0 to == 1 in if(@member", "Likewise, of a team's threads."),
+    (
+        "variance",
+        "delete %total_2 <- Move<<<#grid, #one>>>(%all_parts_2[0])",
+        "The thread that stores the result has its own warp's part, the first, in that register.",
+    ),
+    ("softmax", "if(@member == 0) {", "There is no result of whole rows: it is empty."),
+];
+
+/// Six tiles, partial ones among them, with more steps than there are stages; and none.
+fn products() -> Vec<Subject> {
+    let product = Product {
+        scalar: Scalar::F32,
+        epilogue: Epilogue::layer(true, Some(Unary::Relu), true),
+        ..Product::default()
+    };
+    let bulk = Simt {
+        tile: [32, 32],
+        thread: [4, 4],
+        depth: 16,
+        warps: 2,
+        stages: 3,
+        raster: 2,
+        product,
+        ..Simt::default()
+    };
+    let mut moves = Simt { edges: Edges::Moves, stages: 2, ..bulk.clone() };
+    moves.product.a_transposed = true;
+    moves.product.b_transposed = true;
+    let sizes = |m, n, k| [("M", m), ("N", n), ("K", k), ("blocks", 1)];
+    let on = |name, simt: &Simt, [m, n, k]: [i64; 3]| {
+        on(name, simt.kernel().unwrap(), &[&sizes(m, n, k), &sizes(m, n, 0)], few_bits)
+    };
+    vec![on("simt", &bulk, [68, 36, 52]), on("odd simt", &moves, [67, 33, 37])]
+}
+
+const OF_PRODUCTS: &[Equivalent] = &[
+    (
+        "simt",
+        " swizzle: %sB",
+        "The eight lanes whose accesses are of one phase read the same column.",
+    ),
+    (
+        "odd simt",
+        " swizzle: %s",
+        "Lanes read neighbours in one row, which are in banks of their own with it and without.",
+    ),
+    (
+        "",
+        "one less pending: WaitGroup<copy, 1>",
+        "It waits for one group more: every order of events is one that there was before.",
+    ),
+    (
+        "",
+        "Init<0> to Init<1> in %raw",
+        "It is the bias, or the residual, of what there is not, of which nothing is stored.",
+    ),
+];
+
+/// Two tiles of queries, several of keys, partial ones among them; and one key.
+fn attention() -> Vec<Subject> {
+    let small = Fmha {
+        scalar: Scalar::F32,
+        head_dim: 16,
+        value_dim: 16,
+        consumers: 1,
+        keys: 16,
+        ..Fmha::default()
+    };
+    let causal = Fmha { causal: true, mask: Mask::Dense(Scalar::F32), ..small.clone() };
+    let subject = |name, fmha: Fmha, sizes: &[[usize; 2]]| {
+        let kernel = fmha.ampere().unwrap();
+        let given: Vec<_> =
+            sizes.iter().map(|&[q, k]| fmha::operands(&fmha, fmha::Sizes::of(q, k))).collect();
+        Subject::new(name, kernel, given, 2)
+    };
+    vec![
+        subject("threads", small.clone(), &[[70, 40], [3, 1]]).sampled(3),
+        subject("causal", causal, &[[70, 40], [3, 1]]).sampled(6),
+        subject("halves", Fmha { scalar: Scalar::F16, ..small }, &[[70, 40], [3, 1]]).sampled(3),
+    ]
+}
+
+const OF_ATTENTION: &[Equivalent] = &[
+    (
+        "",
+        "one less pending: WaitGroup<copy, 1>",
+        "It waits for one group more: every order of events is one that there was before.",
+    ),
+    (
+        "",
+        "remove predicate: if(@keys < 16*@tile + 16)",
+        "Of a tile that is not partial, the predicate of each key leaves all of them alone.",
+    ),
+    (
+        "",
+        "Init<0> to Init<1> in %pair[@p]",
+        "The first tile multiplies the sums by 0: by 2 to the power of less than -10²⁸.",
+    ),
+    (
+        "threads",
+        "one more pending: WaitGroup<copy, 1><<<#grid, #block>>>() #1",
+        "Threads first read queries in the first step, which waits once more.",
+    ),
+    ("threads", "delete Sync: Sync<<<#grid, #block>>>() #2", "Likewise."),
+    ("causal", "one more pending: WaitGroup<copy, 1><<<#grid, #block>>>() #1", "Likewise."),
+    (
+        "threads",
+        "remove swizzle: %sQ",
+        "Lanes of a phase read two rows, which are in banks of their own with it and without.",
+    ),
+    ("causal", "remove swizzle: %sQ", "Likewise."),
+];
+
+#[test]
+fn mutants_of_scans_are_told() {
+    check_told(&scans(), OF_SCANS, &[]);
+}
+
+#[test]
+fn mutants_of_rows_with_totals_are_told() {
+    check_told(&totals(), OF_TOTALS, &[]);
+}
+
+#[test]
+fn mutants_of_products_by_threads_are_told() {
+    check_told(&products(), OF_PRODUCTS, &[]);
+}
+
+#[test]
+fn mutants_of_attention_before_hopper_are_told() {
+    check_told(&attention(), OF_ATTENTION, &[]);
 }

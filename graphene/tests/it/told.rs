@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use graphene_ir::Result;
 use graphene_ir::kernel::Kernel;
-use graphene_ir::simulate::{Inputs, Options, simulate};
+use graphene_ir::simulate::{Inputs, Options, Outcome, simulate};
 use graphene_ir::text::parse;
 use graphene_ir::verify::verify;
 
@@ -14,10 +14,21 @@ use crate::mutants::is_named;
 use crate::mutate::{deleted, sampled};
 use crate::support::{check_clean, kind, orders, run};
 
+/// Elements by their bits, but that all that are no numbers are alike, and both zeros.
+type Bits = BTreeMap<String, Vec<Option<u64>>>;
+
+fn bits(outcome: &Outcome) -> Bits {
+    let element = |x: f64| if x.is_nan() { u64::MAX } else { (x + 0.0).to_bits() };
+    let buffer = |(name, elements): (&String, &Vec<Option<f64>>)| {
+        (name.clone(), elements.iter().map(|x| x.map(element)).collect())
+    };
+    outcome.buffers.iter().map(buffer).collect()
+}
+
 /// What a kernel runs on and leaves in its outputs, and its bank conflicts, of which a mutant has more.
 struct Run {
     given: Inputs,
-    expected: BTreeMap<String, Vec<Option<f64>>>,
+    expected: Bits,
     conflicts: u64,
 }
 
@@ -47,10 +58,10 @@ impl Subject {
             for seed in orders(random).skip(1) {
                 let again = run(&kernel, &given, seed);
                 check_clean(name, &again);
-                assert_eq!(again.buffers, outcome.buffers, "{name} {seed:?}");
+                assert_eq!(bits(&again), bits(&outcome), "{name} {seed:?}");
             }
             let conflicts = outcome.costs.total().conflicts;
-            runs.push(Run { given, expected: outcome.buffers, conflicts });
+            runs.push(Run { given, expected: bits(&outcome), conflicts });
         }
         Subject { name, kernel, runs, orders: random, every: 1 }
     }
@@ -89,7 +100,7 @@ impl Run {
         if outcome.costs.total().conflicts > self.conflicts {
             return Some(("simulator", "Conflicts".to_owned()));
         }
-        (outcome.buffers != self.expected).then(|| ("result", "Wrong".to_owned()))
+        (bits(&outcome) != self.expected).then(|| ("result", "Wrong".to_owned()))
     }
 }
 
