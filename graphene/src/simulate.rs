@@ -28,6 +28,9 @@
 //! wait for each other by counters alone, and an element that one writes and another reads without
 //! one between is a race. And products compute with the precision of their atom's meaning, which is
 //! that of `f64` sums rounded once.
+//!
+//! A warp that goes through more rounds of loops than [`Options::rounds`] is taken to go on for ever:
+//! a fault of the loop that it is in.
 
 mod access;
 mod barrier;
@@ -85,6 +88,8 @@ pub struct Options {
     pub findings: usize,
     /// Whether all blocks run together, rather than those of one cluster.
     pub whole_grid: bool,
+    /// After how many rounds of loops a warp is taken to go on for ever; 2²⁴ if it is 0.
+    pub rounds: u64,
 }
 
 /// What came of it.

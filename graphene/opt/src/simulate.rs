@@ -37,7 +37,7 @@ pub(crate) fn simulate(
     let mut costs = None;
     for order in 0..seeds.max(1) {
         let seed = seed.wrapping_add(order);
-        let options = Options { seed: Some(seed), findings: FINDINGS, whole_grid: false };
+        let options = Options { seed: Some(seed), findings: FINDINGS, ..Options::default() };
         match run(kernel, &inputs, &options) {
             Ok(outcome) if outcome.findings.is_empty() => {
                 costs.get_or_insert_with(|| report(&outcome));

@@ -6,8 +6,8 @@ use super::program::Op;
 use super::runner::Runner;
 use crate::atom::Fault;
 
-/// Carries out what is neither an atom nor the end.
-pub(super) fn control(runner: &mut Runner, op: &Op) -> Result<(), Fault> {
+/// Carries out what is neither an atom nor the end; of loops, no more than so many rounds.
+pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), Fault> {
     let first = runner.mask.trailing_zeros() as usize;
     match op {
         Op::Set(slot, formula) => {
@@ -77,6 +77,11 @@ pub(super) fn control(runner: &mut Runner, op: &Op) -> Result<(), Fault> {
             }
         }
         Op::Repeat { counter, step, head } => {
+            runner.rounds += 1;
+            if runner.rounds > rounds {
+                let text = format!("a loop goes on: the warp's loops have had {rounds} rounds");
+                return Err(Fault::Invalid(text));
+            }
             let lanes = if counter.varying { runner.mask } else { 1 << first };
             for lane in lanes_of(lanes) {
                 let step = step.value(&runner.slots, lane);

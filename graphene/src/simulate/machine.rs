@@ -38,6 +38,8 @@ pub(super) struct Machine<'p, 'k> {
     pub(super) units: (u32, u32),
     pub(super) costs: Vec<Cost>,
     pub(super) findings: Vec<Finding>,
+    /// How many rounds of loops a warp may go through.
+    rounds: u64,
     /// Whether enough has been found.
     pub(super) stopped: bool,
     pub(super) scratch: turn::Scratch,
@@ -86,6 +88,9 @@ impl Random {
 /// The most atoms that a warp carries out at a stretch in random order.
 const STRETCH: usize = 16;
 
+/// The most rounds of loops of a warp, unless told otherwise: some seconds of empty ones.
+const ROUNDS: u64 = 1 << 24;
+
 impl<'p, 'k> Machine<'p, 'k> {
     pub(super) fn new(program: &'p Program<'k>, options: &'p Options, global: Space) -> Self {
         let cost = |task: &Task<'_>| Cost {
@@ -109,6 +114,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             units: units(program),
             costs: program.tasks.iter().map(cost).collect(),
             findings: Vec::new(),
+            rounds: if options.rounds == 0 { ROUNDS } else { options.rounds },
             stopped: false,
             scratch: turn::Scratch::default(),
         }
@@ -275,7 +281,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                     return;
                 }
                 op => {
-                    if let Err(fault) = control(runner, op) {
+                    if let Err(fault) = control(runner, op, self.rounds) {
                         self.record(warp, fault, program.numbers[at], None, None);
                         self.stopped = true;
                     }

@@ -10,6 +10,8 @@ pub(super) struct Runner {
     pub(super) block: usize,
     pub(super) index: usize,
     pub(super) counter: usize,
+    /// Rounds of loops that it has been through.
+    pub(super) rounds: u64,
     /// The active lanes, and those from before each mask.
     pub(super) mask: u32,
     pub(super) masks: Vec<u32>,
@@ -145,6 +147,7 @@ impl Runner {
             block,
             index,
             counter: 0,
+            rounds: 0,
             mask: present,
             masks: Vec::new(),
             present,

@@ -720,6 +720,43 @@ fn several_findings_are_collected() {
     assert_eq!(kinds, ["uninitialised", "race"], "{:#?}", outcome.findings);
 }
 
+/// A loop of more rounds than anybody waits for ends in a fault that names it.
+#[test]
+fn loops_without_an_end_are_found() {
+    let text = "\
+kernel endless sm_80 (@N)
+%x:[32:1].fp32.GL
+%y:[32:1].fp32.GL
+#grid:[1:1].block
+#block:[32:1].thread
+%y <- Spec<<<#grid, #block>>>(%x) {
+  #one:[].thread = #block.scalar()
+  @t = #block.indices()
+  %v:[].fp32.RF
+  for(@i = 0; @i < 3; @i += 1) {
+    for(@j = 0; @j < @N; @j += 1) {
+      %v <- Move<<<#grid, #one>>>(%x[@t])
+    }
+  }
+  %y[@t] <- Move<<<#grid, #one>>>(%v)
+}
+";
+    let kernel = parse(text).unwrap();
+    let run = |n: i64, rounds: u64| {
+        let options = Options { rounds, ..Options::default() };
+        simulate(&kernel, &inputs(&kernel, &[("N", n)]), &options).unwrap().findings
+    };
+    assert_eq!(run(5, 18), []);
+    for (n, rounds) in [(5, 17), (1 << 40, 1000)] {
+        let [finding] = &run(n, rounds)[..] else { panic!("one finding") };
+        let text = finding.to_string();
+        let loops = text.contains("rounds") && text.contains("statement");
+        assert!(loops && text.contains("for(@"), "{text}");
+    }
+    let text = run(1 << 40, 1000)[0].to_string();
+    assert!(text.contains("for(@j = 0; @j < @N; @j += 1)"), "{text}");
+}
+
 #[test]
 fn costs_are_counted() {
     let atom = atom::all().find(|atom| atom.name == "bar.sync").unwrap();
