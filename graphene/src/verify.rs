@@ -4,7 +4,8 @@
 //!    its operands have the shapes, scalars, memories and alignments that the atom asks for.
 //! 2. *Together.* The threads of a collective spec all reach it: no thread outside of its role, none
 //!    left out by a condition, all in one group. A condition that may differ among the threads of
-//!    a collective spec, and a loop whose bounds may, are refused.
+//!    a collective spec, and a loop whose bounds may, are refused. So does a ring that some of
+//!    its threads have advanced, and others not, further up in the text.
 //! 3. *Inside.* Every access lies within its buffer: provably, or under a condition that says so,
 //!    or because the instruction leaves out what is beyond the edge.
 //! 4. *Declared.* A decomposition writes only outputs of its spec, and memory allocated within it;
@@ -145,7 +146,9 @@ impl Verifier<'_> {
                     written.push(name);
                 }
             }
-            Stmt::View(..) | Stmt::Threads(..) | Stmt::Ring(_) | Stmt::Advance(_) => {}
+            Stmt::View(..) | Stmt::Threads(..) => {}
+            Stmt::Ring(ring) => group.ring(ring),
+            Stmt::Advance(ring) => group.advance(ring),
             Stmt::Indices(vars, threads) => {
                 group.indices(self.kernel.threads(*threads), vars);
             }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::thread_var;
+use crate::kernel::{Ring, thread_var};
 use crate::tensor::{Agent, Threads};
 
 /// What a variable is for each thread.
@@ -24,12 +24,23 @@ pub(super) struct Group {
     /// Whether a condition that is not followed may have left some out.
     uncertain: bool,
     values: HashMap<Var, Value>,
+    /// Of a ring's variables, which statements have advanced it for each thread, as a number: threads
+    /// that differ in it may have other stages. And whether some may have been left out before it.
+    rings: HashMap<Var, (Vec<u64>, bool)>,
+    /// Statements that have advanced a ring.
+    advances: u64,
 }
 
 impl Group {
     pub(super) fn new(threads: i64) -> Group {
         let values = HashMap::from([(thread_var(threads), Value::Each((0..threads).collect()))]);
-        Group { active: vec![true; threads.max(0) as usize], uncertain: false, values }
+        Group {
+            active: vec![true; threads.max(0) as usize],
+            uncertain: false,
+            values,
+            rings: HashMap::new(),
+            advances: 0,
+        }
     }
 
     pub(super) fn active(&self) -> &[bool] {
@@ -53,6 +64,7 @@ impl Group {
         let mut all = Value::Uniform;
         let mut others = false;
         expr.each_var(&mut |var| match (self.values.get(var), &all) {
+            (None, _) if self.apart(var) => all = Value::Varying,
             (None | Some(Value::Uniform), _) => others = true,
             (Some(Value::Varying), _) => all = Value::Varying,
             (Some(Value::Each(_)), Value::Varying) => {}
@@ -63,6 +75,39 @@ impl Group {
             // A sum of what differs and what is unknown differs in unknown ways.
             Value::Each(_) if others => Value::Varying,
             Value::Each(_) => self.each(expr).map_or(Value::Varying, Value::Each),
+        }
+    }
+
+    /// Whether a variable is a ring's that active threads have not advanced alike.
+    fn apart(&self, var: &Var) -> bool {
+        let Some((pasts, _)) = self.rings.get(var) else { return false };
+        let mut own = pasts.iter().zip(&self.active).filter(|(_, active)| **active);
+        let first = own.next();
+        own.any(|past| Some(past.0) != first.map(|first| first.0))
+    }
+
+    /// A ring begins, for all active threads alike.
+    pub(super) fn ring(&mut self, ring: &Ring) {
+        for var in [ring.stage(), ring.parity()] {
+            self.rings.insert(var, (vec![0; self.active.len()], self.uncertain));
+        }
+    }
+
+    /// The active threads advance a ring. What comes of it is followed in the order of the text: of a
+    /// loop, within one round.
+    pub(super) fn advance(&mut self, ring: &Ring) {
+        self.advances += 1;
+        for var in [ring.stage(), ring.parity()] {
+            let Some((pasts, before)) = self.rings.get_mut(&var) else { continue };
+            for (thread, (past, active)) in pasts.iter_mut().zip(&self.active).enumerate() {
+                if *active {
+                    *past = past.wrapping_mul(1_000_003).wrapping_add(self.advances);
+                }
+                // Who of them does is not known.
+                if self.uncertain && !*before {
+                    *past = past.wrapping_add(thread as u64 + 1);
+                }
+            }
         }
     }
 

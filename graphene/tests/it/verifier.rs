@@ -55,6 +55,22 @@ fn roles_are_reached_by_their_threads_only() {
     check(256, &role("1"), Some(Rule::Together));
 }
 
+/// A ring is at one stage for all threads only while all advance it.
+#[test]
+fn rings_that_some_threads_advance_differ() {
+    let sync = "if(@r_1.stage == 0) { Sync<<<#g, #b>>>() }\n  %r <- Init<0><<<#g, #one>>>()";
+    let with = |advance: &str| format!("ring @r_1[2]\n  {advance}\n  {sync}");
+    check(64, &with("advance @r_1"), None);
+    check(64, &with("if(@t >= 32) { advance @r_1 }"), Some(Rule::Together));
+    check(64, &with("role #b[0..1] { advance @r_1 }"), Some(Rule::Together));
+    check(64, &with("if(@t >= 0) { advance @r_1 }"), None);
+    // Where those who advance it are by themselves, it is the same for all of them.
+    let apart = "#warps:[2:32].[32:1].thread = #b.tile(32)\n  #warp:[32:1].thread = #warps[0]\n  \
+                 ring @r_1[2]\n  role #warps[0..1] { advance @r_1 if(@r_1.stage == 0) { \
+                 Sync<<<#g, #warp>>>() } }\n  %r <- Init<0><<<#g, #one>>>()";
+    check(64, apart, None);
+}
+
 #[test]
 fn blocks_have_1024_threads_at_most() {
     check(1024, "%r <- Init<0><<<#g, #one>>>()", None);
