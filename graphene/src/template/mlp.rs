@@ -7,20 +7,25 @@
 //!
 //! Layers that are alike may be one [`Layer`] of several `times`: a loop, whose weights lie one after
 //! the other.
+//!
+//! - this file: the parameters and the kernel's outline;
+//! - `sizes`: what a block has of everything, and what no kernel has;
+//! - `layers`: what a block does with each layer.
+
+mod layers;
+mod sizes;
 
 use super::access::Stride;
-use super::epilogue::{Attached, Epilogue, Run, Span};
+use super::epilogue::{Epilogue, Span};
 use super::product::{Edges, leaf, line};
-use super::stage::{Movers, Side};
+use super::stage::Movers;
 use super::sums::Sums;
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::{Error, Result};
-use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId, Unary};
-use crate::schedule::Ahead;
-use crate::schedule::pointwise::{WIDTH, each, load, store};
-use crate::tensor::{Scalar, Shape, Tile};
+use crate::index::{Expr, Var};
+use crate::kernel::{Kernel, TensorId, ThreadsId, Unary};
+use crate::tensor::{Scalar, Shape};
 
 /// The parameters of a chain of layers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -241,127 +246,6 @@ impl Mlp {
         k.finish(outs, std::iter::once(x).chain(ins).collect::<Vec<_>>())
     }
 
-    fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.layers.last().is_none_or(|last| last.times != 1) {
-            return refuse("there is a last layer");
-        }
-        if !matches!(self.scalar, Scalar::F32 | Scalar::F16 | Scalar::Bf16) {
-            return refuse("rows and weights are floats");
-        }
-        if self.depth < 16 || self.depth % 16 != 0 {
-            return refuse("a stage's depth is a multiple of 16");
-        }
-        if self.arch < Arch::Sm80 || self.stages < 2 || !(1..=32).contains(&self.warps) {
-            return refuse("two stages at least, a block of 1 to 32 warps, of sm_80 or newer");
-        }
-        if self.rows < 16 || self.rows % 16 != 0 {
-            return refuse("a block has 16, 32, … rows");
-        }
-        if self.stride == Stride::Broadcast {
-            return refuse("rows are not all the same");
-        }
-        let mut from = self.width;
-        for (l, Layer { width, times, skip, epilogue, .. }) in self.layers.iter().enumerate() {
-            if [from, *width].iter().any(|width| !(1..=4096).contains(width)) {
-                return refuse("a layer has 1 to 4096 columns");
-            }
-            let inputs = 1 + epilogue.operands.len() + usize::from(*skip);
-            let outputs = epilogue.function.outputs().len();
-            if epilogue.function.inputs() > inputs || outputs != epilogue.outputs.len() {
-                return refuse("a function has the sum, the operands and the input as inputs");
-            }
-            if outputs == 0 {
-                return refuse("a layer has a result");
-            }
-            if *skip && from != *width {
-                return refuse("an input that skips its layer is as wide as the result");
-            }
-            let rows = epilogue.operands.iter().all(|operand| operand.span == Span::Row);
-            let alike = from == *width && rows && outputs == 1;
-            if *times < 1 || (*times > 1 && !alike) {
-                return refuse("layers of a loop have like inputs and results, and only rows");
-            }
-            if self.padded(l) < *width {
-                return refuse("warps do not share a layer");
-            }
-            from = *width;
-        }
-        if self.sums() > SUMS {
-            return refuse("a thread has too many sums");
-        }
-        Ok(())
-    }
-
-    /// Sums that a thread has.
-    fn sums(&self) -> i64 {
-        let widest = (0..self.layers.len()).map(|l| self.padded(l)).max().unwrap_or(0);
-        widest * self.rows / (32 * self.warps)
-    }
-
-    /// The bytes of shared memory that a block takes.
-    fn bytes(&self) -> i64 {
-        let stages = [false, true].into_iter().filter_map(|transposed| self.stage(transposed));
-        self.near().bytes() + stages.map(|side| self.stages * side.bytes()).sum::<i64>()
-    }
-
-    /// Columns that a layer is computed with: those that warps can share; and, of what is an input,
-    /// whole stages. Beyond the layer's own, weights and inputs are 0.
-    fn padded(&self, l: usize) -> i64 {
-        let along = gcd(self.rows / 16, self.warps);
-        let shared = 16 * self.warps / along;
-        let whole = if l + 1 < self.layers.len() { lcm(shared, self.depth) } else { shared };
-        round_up(self.layers[l].width, whole)
-    }
-
-    /// The same of a layer's input.
-    fn padded_input(&self, l: usize) -> i64 {
-        match l.checked_sub(1) {
-            Some(before) => self.padded(before),
-            None => round_up(self.width, self.depth),
-        }
-    }
-
-    /// Columns of a layer's input.
-    fn input(&self, l: usize) -> i64 {
-        l.checked_sub(1).map_or(self.width, |before| self.layers[before].width)
-    }
-
-    /// Steps along a layer's K.
-    fn steps(&self, l: usize) -> i64 {
-        (self.input(l) + self.depth - 1) / self.depth
-    }
-
-    /// The rows: as a layer's input, and a stage of its weights.
-    fn sides(&self, l: usize) -> [Side; 2] {
-        let transposed = self.layers[l].transposed;
-        let rows = self.side(false, self.rows, self.padded_input(l), false);
-        [rows, self.side(true, self.padded(l), self.depth, transposed)]
-    }
-
-    fn side(&self, right: bool, size: i64, depth: i64, transposed: bool) -> Side {
-        let chunk = Sums::chunk(self.scalar, self.tf32, transposed);
-        Side { right, size, depth, transposed, scalar: self.scalar, chunk }
-    }
-
-    /// The rows where they are widest.
-    fn near(&self) -> Side {
-        let widest = (0..self.layers.len()).map(|l| self.padded_input(l)).max();
-        self.side(false, self.rows, widest.unwrap_or(16), false)
-    }
-
-    /// A stage of weights so laid out where they are widest, if there are any.
-    fn stage(&self, transposed: bool) -> Option<Side> {
-        let like = |l: &usize| self.layers[*l].transposed == transposed;
-        let widest = (0..self.layers.len()).filter(like).map(|l| self.padded(l)).max()?;
-        Some(self.side(true, widest, self.depth, transposed))
-    }
-
-    /// How rows of so many elements move.
-    fn edges(&self, width: i64) -> Edges {
-        if width * self.scalar.bytes() % WIDTH == 0 { self.edges } else { Edges::Moves }
-    }
-
     fn declare(&self, k: &mut Builder, m: &Expr, l: usize) -> Result<Given> {
         let Layer { width, transposed, times, epilogue, .. } = &self.layers[l];
         let from = self.input(l);
@@ -386,206 +270,4 @@ impl Mlp {
         }
         Ok(Given { weights, operands, results })
     }
-}
-
-impl Context<'_> {
-    /// One layer after the other.
-    fn layers(&self, k: &mut Builder) -> Result<()> {
-        let mlp = self.mlp;
-        let ahead = Ahead::new(k, mlp.stages, self.block)?;
-        for step in 0..mlp.stages - 1 {
-            ahead
-                .fetch(k, |k, stage| self.fetch(k, 0, step..step + 1, &Expr::from(step), stage))?;
-        }
-        for (l, layer) in mlp.layers.iter().enumerate() {
-            let sides = mlp.sides(l);
-            let sums = Sums::new(k, self.block, sides, mlp.warps, mlp.tf32)?;
-            let acc = sums.clear(k)?;
-            let per_layer = Expr::from(mlp.steps(l));
-            let steps = mlp.steps(l) * layer.times;
-            let later = mlp.stages - 1..steps + mlp.stages - 1;
-            ahead.steps(
-                k,
-                &Expr::from(steps),
-                |k, step, stage| self.fetch(k, l, later, step, stage),
-                |k, step, stage| {
-                    let step = Expr::from(step);
-                    let stages = self.stages_of(l)?;
-                    let stage = k.index(stages, "b", [stage])?;
-                    let of_layer = step.rem(&per_layer);
-                    let skipped = of_layer.clone() * (mlp.depth / 16);
-                    sums.multiply(k, acc, self.near, &skipped, stage)?;
-                    if layer.times == 1 {
-                        return Ok(());
-                    }
-                    k.if_(Cond::equal(of_layer, per_layer.clone() - 1), |k| {
-                        self.keep(k, l, &step.div(&per_layer), &sums, acc)?;
-                        sums.reset(k, acc)
-                    })
-                },
-            )?;
-            if l + 1 == mlp.layers.len() {
-                self.leave(k, l, &sums, acc)?;
-            } else if layer.times == 1 {
-                self.keep(k, l, &Expr::from(0), &sums, acc)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn stages_of(&self, l: usize) -> Result<TensorId> {
-        let stages = self.shared[usize::from(self.mlp.layers[l].transposed)];
-        stages.ok_or_else(|| Error::Kernel("a layer without stages".to_owned()))
-    }
-
-    /// Brings the weights of a step, counted from a layer's first, that is one of `range`: this layer's
-    /// or a later one's, or none past the end.
-    fn fetch(
-        &self,
-        k: &mut Builder,
-        first: usize,
-        range: std::ops::Range<i64>,
-        step: &Expr,
-        stage: &Var,
-    ) -> Result<()> {
-        let mlp = self.mlp;
-        let mut begin = 0;
-        for l in first..mlp.layers.len() {
-            let per_layer = mlp.steps(l);
-            let end = begin + per_layer * mlp.layers[l].times;
-            if begin < range.end && end > range.start {
-                let mut conds = Vec::new();
-                if end < range.end {
-                    conds.push(Cond::less(step, end));
-                }
-                if begin > range.start {
-                    conds.push(Cond::new(step, Relation::AtLeast, begin));
-                }
-                let own = (step.clone() - begin).max(Expr::from(0));
-                let bring = |k: &mut Builder| {
-                    let side = mlp.sides(l)[1];
-                    let per_layer = Expr::from(per_layer);
-                    let at = [own.div(&per_layer), own.rem(&per_layer), Expr::from(0)];
-                    let from = k.index(self.given[l].weights, "tile", at)?;
-                    let to = k.index(self.stages_of(l)?, "stage", [stage])?;
-                    let width = if side.transposed { mlp.layers[l].width } else { mlp.input(l) };
-                    let (threads, edges) = (32 * mlp.warps, mlp.edges(width));
-                    let movers = Movers { threads, thread: &self.thread, one: self.one, edges };
-                    side.fill(k, from, to, movers)
-                };
-                if conds.is_empty() { bring(k)? } else { k.if_(conds, bring)? }
-            }
-            begin = end;
-        }
-        Ok(())
-    }
-
-    /// What a layer does with its sums.
-    fn epilogue(&self, k: &mut Builder, l: usize, layer: &Expr) -> Result<Attached> {
-        let Layer { width, epilogue, .. } = &self.mlp.layers[l];
-        let mut operands = Vec::new();
-        for &(span, operand) in &self.given[l].operands {
-            let mut own = operand;
-            if span == Span::Row {
-                let rows = k.tile(operand, "rows", &[Tile::of(1), Tile::Whole])?;
-                own = k.index(rows, "row", [layer.clone(), Expr::from(0)])?;
-                own = k.reshape(own, "row", 0, &[&[(*width, 1)]])?;
-            }
-            operands.push((span, own));
-        }
-        let edges = self.mlp.edges(*width);
-        let results = self.given[l].results.clone();
-        Ok(Attached::new(epilogue.function.clone(), operands, results, edges))
-    }
-
-    /// A run's sums and what they meet, as results; `local` counts rows from the block's first.
-    fn finished(
-        &self,
-        k: &mut Builder,
-        l: usize,
-        sums: TensorId,
-        epilogue: &Attached,
-        (local, run): (&Run, &Run),
-        across: &super::epilogue::Across,
-    ) -> Result<Vec<TensorId>> {
-        let Layer { skip, epilogue: Epilogue { outputs, .. }, .. } = &self.mlp.layers[l];
-        let all: Vec<usize> = (0..outputs.len()).collect();
-        let mut more = Vec::new();
-        if *skip {
-            let from = self.run_of_near(k, local)?;
-            more.push(load(k, from, run.n, true, self.one)?);
-        }
-        epilogue.finished_with(k, (sums, &more), run, across, &all, self.one)
-    }
-
-    /// The layer's result takes the place of its input; further results go.
-    fn keep(
-        &self,
-        k: &mut Builder,
-        l: usize,
-        layer: &Expr,
-        sums: &Sums,
-        acc: TensorId,
-    ) -> Result<()> {
-        let epilogue = self.epilogue(k, l, layer)?;
-        // All of the block have used the layer's input.
-        k.spec(Kind::Sync, (), (), self.block)?;
-        let width = self.mlp.layers[l].width;
-        let padded = self.mlp.padded(l) > width;
-        sums.each_run(k, acc, &epilogue, |k, values, local, across| {
-            let run = self.global(local);
-            let outs = self.finished(k, l, values, &epilogue, (local, &run), across)?;
-            for (&out, &result) in outs[1..].iter().zip(&epilogue.results) {
-                epilogue.put(k, result, out, &run, sums.one())?;
-            }
-            if padded {
-                each(k, run.n, |k, i| {
-                    let column = run.column.clone() * run.n + &i;
-                    k.if_(Cond::new(column, Relation::AtLeast, width), |k| {
-                        let value = Operand::at(outs[0], [&i]);
-                        k.spec(Kind::Init(Number(0.0)), value, (), sums.one())
-                    })
-                })?;
-            }
-            let to = self.run_of_near(k, local)?;
-            store(k, to, outs[0], run.n, true, sums.one())
-        })
-    }
-
-    /// The last layer's results go.
-    fn leave(&self, k: &mut Builder, l: usize, sums: &Sums, acc: TensorId) -> Result<()> {
-        let epilogue = self.epilogue(k, l, &Expr::from(0))?;
-        sums.each_run(k, acc, &epilogue, |k, values, local, across| {
-            let run = self.global(local);
-            let outs = self.finished(k, l, values, &epilogue, (local, &run), across)?;
-            for (&out, &result) in outs.iter().zip(&epilogue.results) {
-                epilogue.put(k, result, out, &run, sums.one())?;
-            }
-            Ok(())
-        })
-    }
-
-    fn global(&self, local: &Run) -> Run {
-        let row = self.origin.clone() + &local.row;
-        Run { batch: None, row, column: local.column.clone(), n: local.n }
-    }
-
-    /// A run of the rows in shared memory.
-    fn run_of_near(&self, k: &mut Builder, local: &Run) -> Result<TensorId> {
-        let runs = k.tile(self.near, "runs", &[Tile::of(1), Tile::of(local.n)])?;
-        let run = k.index(runs, "run", [&local.row, &local.column])?;
-        k.reshape(run, "run", 0, &[&[(local.n, 1)]])
-    }
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
-fn lcm(a: i64, b: i64) -> i64 {
-    a / gcd(a, b) * b
-}
-
-fn round_up(size: i64, to: i64) -> i64 {
-    (size + to - 1) / to * to
 }

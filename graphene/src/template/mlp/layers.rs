@@ -1,0 +1,203 @@
+//! What a block does with each layer: weights come in stages, the result takes its input's place.
+
+use super::{Context, Layer};
+use crate::build::Builder;
+use crate::error::{Error, Result};
+use crate::index::{Cond, Expr, Relation, Var};
+use crate::kernel::{Kind, Number, Operand, TensorId};
+use crate::schedule::Ahead;
+use crate::schedule::pointwise::{each, load, store};
+use crate::template::epilogue::{Across, Attached, Epilogue, Run, Span};
+use crate::template::stage::Movers;
+use crate::template::sums::Sums;
+use crate::tensor::Tile;
+
+impl Context<'_> {
+    /// One layer after the other.
+    pub(super) fn layers(&self, k: &mut Builder) -> Result<()> {
+        let mlp = self.mlp;
+        let ahead = Ahead::new(k, mlp.stages, self.block)?;
+        for step in 0..mlp.stages - 1 {
+            ahead
+                .fetch(k, |k, stage| self.fetch(k, 0, step..step + 1, &Expr::from(step), stage))?;
+        }
+        for (l, layer) in mlp.layers.iter().enumerate() {
+            let sides = mlp.sides(l);
+            let sums = Sums::new(k, self.block, sides, mlp.warps, mlp.tf32)?;
+            let acc = sums.clear(k)?;
+            let per_layer = Expr::from(mlp.steps(l));
+            let steps = mlp.steps(l) * layer.times;
+            let later = mlp.stages - 1..steps + mlp.stages - 1;
+            ahead.steps(
+                k,
+                &Expr::from(steps),
+                |k, step, stage| self.fetch(k, l, later, step, stage),
+                |k, step, stage| {
+                    let step = Expr::from(step);
+                    let stages = self.stages_of(l)?;
+                    let stage = k.index(stages, "b", [stage])?;
+                    let of_layer = step.rem(&per_layer);
+                    let skipped = of_layer.clone() * (mlp.depth / 16);
+                    sums.multiply(k, acc, self.near, &skipped, stage)?;
+                    if layer.times == 1 {
+                        return Ok(());
+                    }
+                    k.if_(Cond::equal(of_layer, per_layer.clone() - 1), |k| {
+                        self.keep(k, l, &step.div(&per_layer), &sums, acc)?;
+                        sums.reset(k, acc)
+                    })
+                },
+            )?;
+            if l + 1 == mlp.layers.len() {
+                self.leave(k, l, &sums, acc)?;
+            } else if layer.times == 1 {
+                self.keep(k, l, &Expr::from(0), &sums, acc)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stages_of(&self, l: usize) -> Result<TensorId> {
+        let stages = self.shared[usize::from(self.mlp.layers[l].transposed)];
+        stages.ok_or_else(|| Error::Kernel("a layer without stages".to_owned()))
+    }
+
+    /// Brings the weights of a step, counted from a layer's first, that is one of `range`: this layer's
+    /// or a later one's, or none past the end.
+    fn fetch(
+        &self,
+        k: &mut Builder,
+        first: usize,
+        range: std::ops::Range<i64>,
+        step: &Expr,
+        stage: &Var,
+    ) -> Result<()> {
+        let mlp = self.mlp;
+        let mut begin = 0;
+        for l in first..mlp.layers.len() {
+            let per_layer = mlp.steps(l);
+            let end = begin + per_layer * mlp.layers[l].times;
+            if begin < range.end && end > range.start {
+                let mut conds = Vec::new();
+                if end < range.end {
+                    conds.push(Cond::less(step, end));
+                }
+                if begin > range.start {
+                    conds.push(Cond::new(step, Relation::AtLeast, begin));
+                }
+                let own = (step.clone() - begin).max(Expr::from(0));
+                let bring = |k: &mut Builder| {
+                    let side = mlp.sides(l)[1];
+                    let per_layer = Expr::from(per_layer);
+                    let at = [own.div(&per_layer), own.rem(&per_layer), Expr::from(0)];
+                    let from = k.index(self.given[l].weights, "tile", at)?;
+                    let to = k.index(self.stages_of(l)?, "stage", [stage])?;
+                    let width = if side.transposed { mlp.layers[l].width } else { mlp.input(l) };
+                    let (threads, edges) = (32 * mlp.warps, mlp.edges(width));
+                    let movers = Movers { threads, thread: &self.thread, one: self.one, edges };
+                    side.fill(k, from, to, movers)
+                };
+                if conds.is_empty() { bring(k)? } else { k.if_(conds, bring)? }
+            }
+            begin = end;
+        }
+        Ok(())
+    }
+
+    /// What a layer does with its sums.
+    fn epilogue(&self, k: &mut Builder, l: usize, layer: &Expr) -> Result<Attached> {
+        let Layer { width, epilogue, .. } = &self.mlp.layers[l];
+        let mut operands = Vec::new();
+        for &(span, operand) in &self.given[l].operands {
+            let mut own = operand;
+            if span == Span::Row {
+                let rows = k.tile(operand, "rows", &[Tile::of(1), Tile::Whole])?;
+                own = k.index(rows, "row", [layer.clone(), Expr::from(0)])?;
+                own = k.reshape(own, "row", 0, &[&[(*width, 1)]])?;
+            }
+            operands.push((span, own));
+        }
+        let edges = self.mlp.edges(*width);
+        let results = self.given[l].results.clone();
+        Ok(Attached::new(epilogue.function.clone(), operands, results, edges))
+    }
+
+    /// A run's sums and what they meet, as results; `local` counts rows from the block's first.
+    fn finished(
+        &self,
+        k: &mut Builder,
+        l: usize,
+        sums: TensorId,
+        epilogue: &Attached,
+        (local, run): (&Run, &Run),
+        across: &Across,
+    ) -> Result<Vec<TensorId>> {
+        let Layer { skip, epilogue: Epilogue { outputs, .. }, .. } = &self.mlp.layers[l];
+        let all: Vec<usize> = (0..outputs.len()).collect();
+        let mut more = Vec::new();
+        if *skip {
+            let from = self.run_of_near(k, local)?;
+            more.push(load(k, from, run.n, true, self.one)?);
+        }
+        epilogue.finished_with(k, (sums, &more), run, across, &all, self.one)
+    }
+
+    /// The layer's result takes the place of its input; further results go.
+    fn keep(
+        &self,
+        k: &mut Builder,
+        l: usize,
+        layer: &Expr,
+        sums: &Sums,
+        acc: TensorId,
+    ) -> Result<()> {
+        let epilogue = self.epilogue(k, l, layer)?;
+        // All of the block have used the layer's input.
+        k.spec(Kind::Sync, (), (), self.block)?;
+        let width = self.mlp.layers[l].width;
+        let padded = self.mlp.padded(l) > width;
+        sums.each_run(k, acc, &epilogue, |k, values, local, across| {
+            let run = self.global(local);
+            let outs = self.finished(k, l, values, &epilogue, (local, &run), across)?;
+            for (&out, &result) in outs[1..].iter().zip(&epilogue.results) {
+                epilogue.put(k, result, out, &run, sums.one())?;
+            }
+            if padded {
+                each(k, run.n, |k, i| {
+                    let column = run.column.clone() * run.n + &i;
+                    k.if_(Cond::new(column, Relation::AtLeast, width), |k| {
+                        let value = Operand::at(outs[0], [&i]);
+                        k.spec(Kind::Init(Number(0.0)), value, (), sums.one())
+                    })
+                })?;
+            }
+            let to = self.run_of_near(k, local)?;
+            store(k, to, outs[0], run.n, true, sums.one())
+        })
+    }
+
+    /// The last layer's results go.
+    fn leave(&self, k: &mut Builder, l: usize, sums: &Sums, acc: TensorId) -> Result<()> {
+        let epilogue = self.epilogue(k, l, &Expr::from(0))?;
+        sums.each_run(k, acc, &epilogue, |k, values, local, across| {
+            let run = self.global(local);
+            let outs = self.finished(k, l, values, &epilogue, (local, &run), across)?;
+            for (&out, &result) in outs.iter().zip(&epilogue.results) {
+                epilogue.put(k, result, out, &run, sums.one())?;
+            }
+            Ok(())
+        })
+    }
+
+    fn global(&self, local: &Run) -> Run {
+        let row = self.origin.clone() + &local.row;
+        Run { batch: None, row, column: local.column.clone(), n: local.n }
+    }
+
+    /// A run of the rows in shared memory.
+    fn run_of_near(&self, k: &mut Builder, local: &Run) -> Result<TensorId> {
+        let runs = k.tile(self.near, "runs", &[Tile::of(1), Tile::of(local.n)])?;
+        let run = k.index(runs, "run", [&local.row, &local.column])?;
+        k.reshape(run, "run", 0, &[&[(local.n, 1)]])
+    }
+}
