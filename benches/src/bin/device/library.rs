@@ -117,7 +117,7 @@ fn model(
     let none = Bindings::new();
     let load = |granularity| {
         let program = plan_in(graph, &target, granularity, &none, elements)?.program;
-        Module::load(Kernels::compile(program, &target, arch, &|_, _| {})?, device)
+        Module::load(Kernels::compile(program, &target, arch, None, &|_, _| {})?, device)
     };
     let (library, fused) = (load(Granularity::PerOp)?, load(Granularity::Fused)?);
     let oracle = plan(graph, &Target::cpu(16), Granularity::Fused, &none)?;
