@@ -146,7 +146,7 @@ pub(crate) struct Report {
     pub(crate) profile: bool,
     /// Instead of timing, run on a GPU step by step beside the same steps in single precision on the CPU, and name the
     /// first whose output is out of tolerance
-    #[arg(long, conflicts_with_all = ["profile", "trace"])]
+    #[arg(long, conflicts_with_all = ["profile", "trace", "save_outputs", "buckets"])]
     pub(crate) bisect: bool,
     /// Write a trace that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE.json")]
