@@ -251,7 +251,7 @@ fn compiled(text: &str) -> Result<(), Error> {
     let (target, none) = ("sm_90a".parse()?, Bindings::new());
     let program = plan(&graph, &target, Granularity::PerOp, &none)?.program;
     let progress = |_, _| panic!("kernels are made");
-    Kernels::compile(program, &target, Arch::Sm90a, &progress).map(drop)
+    Kernels::compile(program, &target, Arch::Sm90a, None, &progress).map(drop)
 }
 
 fn programs_ask_for_cublaslt() -> Outcome {
