@@ -84,9 +84,10 @@ fn program(target: &Target, granularity: Granularity) -> Result<Program, Failed>
     Ok(plan(&graph()?, target, granularity, &Bindings::new())?.program)
 }
 
+/// The fused program's kernels: those of the library's need its libraries.
 fn compile(arch: Arch, cache: Option<&Cache>) -> Result<Kernels, Failed> {
     let target: Target = arch.to_string().parse()?;
-    let program = program(&target, Granularity::PerOp)?;
+    let program = program(&target, Granularity::Fused)?;
     Ok(Kernels::compile(program, &target, arch, cache, &|_, _| {})?)
 }
 
