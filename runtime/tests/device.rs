@@ -279,7 +279,7 @@ fn programs_ask_for_cudnn() -> Outcome {
     "#;
     match compiled(softmax) {
         Err(error @ Error::MissingLibrary(Library::Cudnn)) => {
-            ensure(error.to_string().contains("libcudnn.so.9"), error.to_string())
+            ensure(error.to_string().contains("libcudnn.so"), error.to_string())
         }
         other => Err(Failed::from(format!("{other:?}"))),
     }

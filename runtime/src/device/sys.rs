@@ -156,7 +156,7 @@ impl fmt::Display for Library {
                  nvidia-cublas-cu12 and put its folder nvidia/cublas/lib on LD_LIBRARY_PATH)"
             }
             Library::Cudnn => {
-                "cuDNN 9 (libcudnn.so.9; install it, or the PyPI package nvidia-cudnn-cu12 or -cu13 \
+                "cuDNN (libcudnn.so; install version 9, or the PyPI package nvidia-cudnn-cu12 or -cu13 \
                  and put its folder nvidia/cudnn/lib on LD_LIBRARY_PATH)"
             }
         })
