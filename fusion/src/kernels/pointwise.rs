@@ -5,15 +5,14 @@ use super::operand::Axes;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::ValueId;
+use graphene_ir::choose::mapping;
 use graphene_ir::template::access::Access;
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
-/// Threads of a block.
-const THREADS: i64 = 256;
-/// Threads that a multiprocessor holds.
-const RESIDENT: i64 = 1536;
+/// Vectors of a group whose size is not known yet: more than run at once.
+const MANY: i64 = 1 << 40;
 
 /// The launch of a step whose body is pointwise, or empty: a copy.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
@@ -52,6 +51,9 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let offsets: Vec<&Dim> = views.iter().map(|view| &view.offset).collect();
     let vector = axes.vector(&offsets, (WIDTH / narrowest).min(8));
     let ins = accesses.split_off(outputs.len());
+    let items = items(&axes, vector);
+    // Few vectors are spread over all multiprocessors, by smaller blocks.
+    let mapping = mapping(items.known().unwrap_or(MANY), 1, site.target);
     let template = Pointwise {
         arch: site.arch,
         function,
@@ -59,9 +61,10 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         ins,
         outs: accesses,
         vector,
-        threads: THREADS,
+        threads: mapping.threads,
     };
-    dims.insert("blocks".to_owned(), blocks(site, &axes, vector));
+    let blocks = tiles(&items, mapping.threads).minimum(&Dim::from(mapping.blocks));
+    dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
     let pointers = operands[outputs.len()..].iter().chain(&operands[..outputs.len()]);
     let pointers = pointers
         .map(|&operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
@@ -69,11 +72,9 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     Ok(site.launch(template.kernel()?, &dims, pointers))
 }
 
-/// Blocks: one for each `THREADS` vectors, but no more than run at once.
-fn blocks(site: &Site<'_>, axes: &Axes, vector: i64) -> Dim {
+/// Vectors of all rows.
+fn items(axes: &Axes, vector: i64) -> Dim {
     let last = axes.sizes.len() - 1;
     let outer = axes.sizes[..last].iter().fold(Dim::from(1), |all, size| &all * size);
-    let items = &outer * &tiles(&axes.sizes[last], vector);
-    let resident = i64::from(site.target.cores) * (RESIDENT / THREADS);
-    tiles(&items, THREADS).minimum(&Dim::from(resident)).maximum(&Dim::from(1))
+    &outer * &tiles(&axes.sizes[last], vector)
 }

@@ -226,6 +226,33 @@ fn pointwise_groups_are_one_kernel() {
     );
 }
 
+/// Few elements are spread over all multiprocessors by small blocks; many, or as many as there will be,
+/// are taken by large ones, of which there are no more than run at once.
+#[test]
+fn blocks_are_as_large_as_a_group_wants() {
+    let mapped = |size: &str| {
+        let symbols = if size.starts_with('b') { "symbols b\n" } else { "" };
+        let text = format!(
+            "{symbols}%0 = Input : f16[{size}] \"x\"\n%1 = Tanh(%0) : f16[{size}] \"y\"\nreturn \"z\" = %1"
+        );
+        let graph = parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let target: Target = "sm_90a".parse().unwrap();
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let step = planned.program.steps().first().unwrap();
+        let launch = &launches(&planned.program, step, &target).unwrap()[0];
+        let place = launch.kernel.symbols.iter().position(|s| s.name() == "blocks").unwrap();
+        let blocks = launch.symbols[place].eval(&sizes(&[("b", 4096)])).unwrap();
+        (launch.kernel.block_size().unwrap(), blocks, target.cores)
+    };
+    let (threads, blocks, cores) = mapped("8192");
+    assert_eq!((threads, blocks), (32, 32));
+    assert!(blocks < i64::from(cores));
+    let most = i64::from(cores) * 6;
+    assert_eq!(mapped("65536, 1024"), (256, most, cores));
+    assert_eq!(mapped("b, 1024"), (256, most, cores));
+    assert_eq!(mapped("b, 8"), (256, 16, cores));
+}
+
 #[test]
 fn masks_become_numbers() {
     check_text(
