@@ -329,7 +329,9 @@ impl<'a> Operands<'a> {
             return Err(Refusal::Layout("a result that is not packed"));
         }
         self.push(operand, &view.offset);
-        self.whole &= Some(scalar) == self.scalar;
+        // Warpgroups write results of other types from their registers, element by element.
+        let by_elements = self.site.arch == Arch::Sm90a && self.scalar != Some(Scalar::F32);
+        self.whole &= by_elements || Some(scalar) == self.scalar;
         Ok(Some(scalar))
     }
 }

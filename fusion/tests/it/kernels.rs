@@ -429,6 +429,27 @@ fn deep_products_of_few_rows_are_split() {
     }
 }
 
+/// A result of another type keeps no operand from being copied by tiles.
+#[test]
+fn products_of_halves_become_single_precision() {
+    let text = r#"
+        symbols b, s
+        %0 = Input : f16[b, s, 64] "x"
+        %1 = Input : f16[64, 48] "w"
+        %2 = Slice(%0) {axes: [{axis: 1, start: 0, len: 1, step: 1}]} : f16[b, 1, 64] "first"
+        %3 = Reshape(%2) {shape: [b, 64]} : f16[b, 64] "rows"
+        %4 = MatMul(%3, %1) : f16[b, 48] "product"
+        %5 = Cast(%4) {to: f32, saturate: true} : f32[b, 48] "single"
+        return "y" = %5
+    "#;
+    check_text(text);
+    let graph = parse(text, &[]).unwrap();
+    let target: Target = "sm_90a".parse().unwrap();
+    let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+    let launches = launches(&planned.program, &planned.program.steps()[0], &target).unwrap();
+    assert!(launches.iter().all(|launch| launch.kernel.to_string().contains("signals")));
+}
+
 #[test]
 fn products_that_are_added_are_one() {
     check_text(

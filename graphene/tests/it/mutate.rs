@@ -107,6 +107,7 @@ fn computes(kind: &Kind) -> bool {
         | Kind::Registers(_)
         | Kind::Release
         | Kind::Acquire
+        | Kind::Prefetch
         | Kind::Count(_)
         | Kind::Await(_) => false,
     }
