@@ -300,6 +300,12 @@ impl Conv {
         if self.arch < Arch::Sm80 || self.raster < 1 || !(1..=32).contains(&self.warps) {
             return refuse("a band has a row, a block 1 to 32 warps, of sm_80 or newer");
         }
+        if self.convolution.channels[1] == self.convolution.group {
+            // A view along a single channel knows no row beyond it.
+            return refuse(
+                "a group that makes one channel has no rows for tiles; `Sliding` takes it",
+            );
+        }
         let unit = match self.by {
             By::Warps => 16,
             By::Threads(_) => 4,

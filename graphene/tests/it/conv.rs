@@ -349,6 +349,8 @@ fn convolution_parameters_that_no_kernel_has_are_refused() {
         of(halves(), |c| c.group = 3),
         of(halves(), |c| c.group = 0),
         of(halves(), |c| c.channels = [8, 0]),
+        of(halves(), |c| c.channels = [8, 1]),
+        of(halves(), |c| (c.channels, c.group) = ([8, 4], 4)),
         of(halves(), |c| c.axes.clear()),
         of(halves(), |c| c.axes[0].stride = 0),
         of(halves(), |c| c.axes[1].window = 0),

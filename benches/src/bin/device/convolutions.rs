@@ -249,7 +249,7 @@ fn check_random(device: &Device, i: usize, random: &mut Random) -> Result<usize,
     let group = [1, 1, 2, 3][random.within(0, 3)];
     let convolution = Convolution {
         scalar: if i.is_multiple_of(2) { Scalar::F16 } else { Scalar::Bf16 },
-        channels: [(); 2].map(|()| group * random.within(1, 80) as i64),
+        channels: [1, 2].map(|least| group * random.within(least, 80) as i64),
         group,
         axes,
         epilogue: if i % 3 == 2 { layer() } else { Epilogue::default() },
