@@ -1,8 +1,9 @@
 //! Kernels of steps: from what a step computes, and where its operands lie, to one of Graphene's templates with its
 //! parameters, and to what the launch gives it.
 //!
-//! A step is one launch of one kernel for each of its variants, or of one for all. Sizes and strides that depend on the model's symbols are
-//! symbols of the kernel; a [`Launch`] says which dims they are, so that a new shape needs no other kernel.
+//! A step is one launch of one kernel for each of its variants, or of one for all. Sizes and strides that depend on the
+//! model's symbols are symbols of the kernel; a [`Launch`] says which dims they are, so that a new shape needs no other
+//! kernel.
 //!
 //! | family | template | here |
 //! |---|---|---|

@@ -8,7 +8,8 @@
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
 //!
 //! [`library`] is what a vendor's library computes in one call, where every operation is a launch.
-//! [`explain`] says of each value that a step stores for another one why. All are pure: no device, clock, file or environment. [`verify`] says what holds between them.
+//! [`explain`] says of each value that a step stores for another one why. [`verify`] says what holds between stages. All are
+//! pure: no device, clock, file or environment.
 
 mod body;
 mod boundary;

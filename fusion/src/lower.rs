@@ -136,6 +136,17 @@ impl Lowering<'_> {
         self.made(value)
     }
 
+    /// How a constant would lie where [`Self::place`] puts it.
+    fn constant_view(&self, value: ValueId) -> View {
+        if let Some(place) = self.places.get(&value) {
+            return place.view.clone();
+        }
+        let node = self.graph.node(value.node);
+        let from = node.inputs().first().copied().flatten().filter(|_| is_view(node.op()));
+        let seen = from.and_then(|from| view_of(node.op(), &self.constant_view(from)));
+        seen.unwrap_or_else(|| View::contiguous(&self.graph.ty(value).shape))
+    }
+
     /// A weight that is made when the program is compiled.
     fn made(&mut self, value: ValueId) -> Result<Operand, FusionError> {
         let recipe = Arc::new(recipe(self.graph, value)?);
@@ -285,12 +296,9 @@ impl Lowering<'_> {
         let weights = products.filter_map(|node| node.inputs().get(1).copied().flatten());
         let weights: Vec<ValueId> =
             weights.filter(|weight| self.groups.is_constant(weight.node)).collect();
-        let mut views = Vec::new();
-        for &weight in &weights {
-            if !self.place(weight)?.view.is_contiguous() {
-                views.push(weight);
-            }
-        }
+        let views =
+            weights.iter().copied().filter(|&weight| !self.constant_view(weight).is_contiguous());
+        let views: Vec<ValueId> = views.collect();
         if views.len() < weights.len() {
             views.into_iter().try_for_each(|weight| self.made(weight).map(drop))?;
         }

@@ -14,6 +14,8 @@
 //! A function of one output is an expression: operators combine two into one, and what both compute
 //! is computed once. [`Function::all`] makes one of several outputs, [`Function::after`] composes.
 
+pub mod near;
+
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::kernel::{Binary, Number, Unary};

@@ -72,6 +72,24 @@ pub enum Stmt {
     Role(ThreadsId, i64, i64, Vec<Stmt>),
 }
 
+impl Stmt {
+    /// The statements within this one.
+    pub fn body(&self) -> &[Stmt] {
+        match self {
+            Stmt::Spec(spec) => spec.body.as_deref().unwrap_or_default(),
+            Stmt::For(For { body, .. }) | Stmt::If(_, body) | Stmt::Role(_, _, _, body) => body,
+            Stmt::Allocate(_)
+            | Stmt::View(..)
+            | Stmt::Threads(..)
+            | Stmt::Indices(..)
+            | Stmt::Let(..)
+            | Stmt::Value(..)
+            | Stmt::Ring(_)
+            | Stmt::Advance(_) => &[],
+        }
+    }
+}
+
 /// `for(@k = first; @k < end; @k += step) { }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct For {
@@ -502,19 +520,7 @@ impl Kernel {
         fn walk<'a>(stmts: &'a [Stmt], visit: &mut dyn FnMut(&'a Stmt)) {
             for stmt in stmts {
                 visit(stmt);
-                match stmt {
-                    Stmt::Spec(spec) => walk(spec.body.as_deref().unwrap_or_default(), visit),
-                    Stmt::For(looped) => walk(&looped.body, visit),
-                    Stmt::If(_, body) | Stmt::Role(_, _, _, body) => walk(body, visit),
-                    Stmt::Allocate(_)
-                    | Stmt::View(..)
-                    | Stmt::Threads(..)
-                    | Stmt::Indices(..)
-                    | Stmt::Let(..)
-                    | Stmt::Value(..)
-                    | Stmt::Ring(_)
-                    | Stmt::Advance(_) => {}
-                }
+                walk(stmt.body(), visit);
             }
         }
         walk(self.spec.body.as_deref().unwrap_or_default(), visit);

@@ -27,7 +27,7 @@ use graphene_ir::template::simt::Simt;
 use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
 use graphene_ir::text::parse;
-use graphene_runtime::device::{Library, compile, compiles_for};
+use graphene_runtime::device::{Library, compile, compile_ptx, compiles_for};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 const FIGURES: [(&str, &str); 2] = [
@@ -43,6 +43,7 @@ fn main() {
 
 fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
+    add_ptx(&mut trials);
     for atom in atom::all() {
         let exists = |arch: Arch| atom.archs.contains(arch);
         add(&mut trials, atom.name, exists, Arc::new(atom.example));
@@ -294,6 +295,19 @@ fn add(trials: &mut Vec<Trial>, name: &str, exists: impl Fn(Arch) -> bool, make:
         let trial = Trial::test(format!("{name}::{arch_name}"), move || check(&*make, arch));
         trials.push(trial.with_ignored_flag(!can));
     }
+}
+
+/// For GPUs that are newer than any architecture here, the driver compiles PTX, whose version it knows.
+fn add_ptx(trials: &mut Vec<Trial>) {
+    let trial = Trial::test("ptx::sm_80", || {
+        let source =
+            emit(&Pointwise { arch: Arch::Sm80, ..Pointwise::default() }.kernel()?)?.source;
+        let ptx = compile_ptx(&source, Arch::Sm80, "kernel.cu")?;
+        let text = String::from_utf8_lossy(ptx.image());
+        let whole = text.contains(".target sm_80") && text.ends_with('\0');
+        if whole { Ok(()) } else { Err(Failed::from(text.into_owned())) }
+    });
+    trials.push(trial.with_ignored_flag(!Library::Nvrtc.found()));
 }
 
 /// The kernel compiles, without a stack: every register has a number that the compiler knows.

@@ -31,19 +31,8 @@ pub fn dependent(mut kernel: Kernel) -> Kernel {
 
 /// Whether a statement, or one within it, reads or writes global memory.
 fn is_global(kernel: &Kernel, stmt: &Stmt) -> bool {
-    let any = |stmts: &[Stmt]| stmts.iter().any(|stmt| is_global(kernel, stmt));
     match stmt {
-        Stmt::Spec(Spec { body: Some(body), .. }) => any(body),
-        Stmt::Spec(spec) => kernel.is_global(spec),
-        Stmt::For(looped) => any(&looped.body),
-        Stmt::If(_, body) | Stmt::Role(_, _, _, body) => any(body),
-        Stmt::Allocate(_)
-        | Stmt::View(..)
-        | Stmt::Threads(..)
-        | Stmt::Indices(..)
-        | Stmt::Let(..)
-        | Stmt::Value(..)
-        | Stmt::Ring(_)
-        | Stmt::Advance(_) => false,
+        Stmt::Spec(spec) if spec.body.is_none() => kernel.is_global(spec),
+        outer => outer.body().iter().any(|stmt| is_global(kernel, stmt)),
     }
 }

@@ -16,6 +16,16 @@ impl Scalar {
             Scalar::Mbar => value,
         }
     }
+
+    /// Half a unit in the last place, relative: the most that rounding moves a normal number by. Integers are as single
+    /// precision, in which functions compute them.
+    pub fn unit(self) -> f64 {
+        match self {
+            Scalar::F16 => power(-11),
+            Scalar::Bf16 => power(-8),
+            _ => power(-24),
+        }
+    }
 }
 
 /// To `bits` bits after the leading one, of exponents from `least` on.

@@ -1,6 +1,6 @@
 //! What blocks of a cluster do to each other's shared memory, in the order of the text.
 
-use crate::kernel::{Fence, For, Kernel, Kind, Operand, Spec, Stmt};
+use crate::kernel::{Fence, Kernel, Kind, Operand, Spec, Stmt};
 use crate::tensor::Scalar;
 
 /// What a spec has to do with other blocks.
@@ -69,17 +69,7 @@ impl Events<'_> {
                         None => self.atom(spec, always),
                     }
                 }
-                Stmt::For(For { body, .. }) | Stmt::If(_, body) | Stmt::Role(_, _, _, body) => {
-                    self.block(body, false);
-                }
-                Stmt::Allocate(_)
-                | Stmt::View(..)
-                | Stmt::Threads(..)
-                | Stmt::Indices(..)
-                | Stmt::Let(..)
-                | Stmt::Value(..)
-                | Stmt::Ring(_)
-                | Stmt::Advance(_) => {}
+                other => self.block(other.body(), false),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What a kernel that starts before its predecessors are done does before it has waited for them.
 
-use crate::kernel::{For, Kernel, Kind, Spec, Stmt};
+use crate::kernel::{Kernel, Kind, Spec, Stmt};
 
 /// The specs, by their numbers as in the text, that touch global memory too early.
 pub(super) fn check(kernel: &Kernel) -> Vec<usize> {
@@ -24,17 +24,7 @@ impl Walk<'_> {
         for stmt in stmts {
             match stmt {
                 Stmt::Spec(spec) => self.spec(spec, always),
-                Stmt::For(For { body, .. }) | Stmt::If(_, body) | Stmt::Role(_, _, _, body) => {
-                    self.block(body, false);
-                }
-                Stmt::Allocate(_)
-                | Stmt::View(..)
-                | Stmt::Threads(..)
-                | Stmt::Indices(..)
-                | Stmt::Let(..)
-                | Stmt::Value(..)
-                | Stmt::Ring(_)
-                | Stmt::Advance(_) => {}
+                other => self.block(other.body(), false),
             }
         }
     }

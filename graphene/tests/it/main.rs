@@ -23,6 +23,7 @@ mod mlp;
 mod mma;
 mod mutants;
 mod mutate;
+mod norms;
 mod pointwise;
 mod products;
 mod property;

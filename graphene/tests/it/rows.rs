@@ -3,6 +3,7 @@
 
 use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
+use graphene_ir::function::near::By;
 use graphene_ir::kernel::{Number, Unary};
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::rows::{Norm, Rows};
@@ -10,8 +11,9 @@ use graphene_ir::tensor::Scalar;
 use graphene_ir::text::parse;
 use graphene_ir::verify::verify;
 
-use crate::error::{Near, SINGLE, propagate, unit};
+use crate::error::{Near, propagate, unit};
 use crate::index::Random;
+use crate::norms::normal_of;
 use crate::support::{check_clean, data, inputs, orders, run};
 
 const F16: Scalar = Scalar::F16;
@@ -111,60 +113,9 @@ fn rows() -> Vec<Row> {
     all
 }
 
-/// What the elements of a row are off after `n` of them were summed: 2⁻²⁴ of the sum of absolute
-/// values for each addition, of which an element goes through no more than n, and once for its own
-/// rounding.
-fn sum(values: &[Near]) -> Near {
-    let n = values.len() as f64;
-    let exact = values.iter().map(|near| near.0).sum();
-    let size: f64 = values.iter().map(|near| near.0.abs() + near.1).sum();
-    (exact, values.iter().map(|near| near.1).sum::<f64>() + (n + 1.0) * SINGLE * size)
-}
-
-/// What is stored of a row whose prologue has these values, by the definition of the norm.
-///
-/// Each step's error follows from those of its operands, as `propagate` has it: the differences from
-/// the mean, their squares, the sums, the root. Softmax subtracts the maximum, which is exact to the
-/// error of the elements.
+/// What is stored of a row whose prologue has these values.
 pub(crate) fn normal(template: &Rows, row: &[Near]) -> Vec<Near> {
-    let [x, a, b] = [0, 1, 2].map(Function::input);
-    let count = (row.len() as f64, 0.0);
-    let apply = |function: &Function, inputs: &[Near]| propagate(function, inputs)[0];
-    let quotient = x.clone() / a.clone();
-    let inverse = (x.clone() + template.epsilon.0).unary(Unary::Rsqrt);
-    let all = |function: &Function, stats: &[Near]| -> Vec<Near> {
-        row.iter().map(|&x| apply(function, &[&[x], stats].concat())).collect()
-    };
-    let square = x.clone() * x.clone();
-    match template.norm {
-        Norm::None => row.to_vec(),
-        Norm::Layer => {
-            let mean = apply(&quotient, &[sum(row), count]);
-            let differences = all(&(x.clone() - a.clone()), &[mean]);
-            let squares: Vec<Near> = differences.iter().map(|&d| apply(&square, &[d])).collect();
-            let variance = apply(&quotient, &[sum(&squares), count]);
-            all(&((x - a) * b), &[mean, apply(&inverse, &[variance])])
-        }
-        Norm::Rms => {
-            let squares = all(&square, &[]);
-            let mean = apply(&quotient, &[sum(&squares), count]);
-            all(&(x * a), &[apply(&inverse, &[mean])])
-        }
-        Norm::Softmax | Norm::LogSoftmax => {
-            let most = row.iter().map(|near| near.0).fold(f64::NEG_INFINITY, f64::max);
-            // The elements and their maximum are the kernel's own: rounded, but compared exactly.
-            let most = (most, 0.0);
-            let power = (x.clone() - a.clone()).unary(Unary::Exp);
-            let sum = sum(&all(&power, &[most]));
-            if template.norm == Norm::Softmax {
-                let inverse = apply(&x.clone().unary(Unary::Rcp), &[sum]);
-                all(&(power * b), &[most, inverse])
-            } else {
-                let log = apply(&x.clone().unary(Unary::Log), &[sum]);
-                all(&(x - a - b), &[most, log])
-            }
-        }
-    }
+    normal_of(template.norm, template.epsilon.0, row, By::Simulator)
 }
 
 fn stride(name: &str, axis: usize, access: &Access, columns: i64, symbols: &[(&str, i64)]) -> i64 {

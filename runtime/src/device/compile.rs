@@ -4,7 +4,7 @@ use super::sys;
 use crate::error::{Error, Result};
 use graphene_ir::arch::Arch;
 
-/// Machine code of a kernel for one architecture.
+/// Machine code of a kernel for one architecture, or PTX.
 #[derive(Debug, Clone)]
 pub struct Cubin {
     arch: Arch,
@@ -38,7 +38,30 @@ pub struct CompileLog {
 /// [`Error::MissingLibrary`] without NVRTC; [`Error::Compile`] with its log where the source has errors or the
 /// architecture is unknown to it.
 pub fn compile(source: &str, arch: Arch, name: &str) -> Result<Cubin> {
-    let sys::Compiled { image, log } = sys::compile(source, name, &options(arch))?;
+    image(source, arch, name, &options(arch), Form::Cubin)
+}
+
+/// Likewise to PTX, which the driver compiles for its GPU when it is loaded: one of the architecture or a later one, but
+/// for those whose name ends in a letter.
+///
+/// # Errors
+///
+/// As [`compile`].
+pub fn compile_ptx(source: &str, arch: Arch, name: &str) -> Result<Cubin> {
+    let mut options = options(arch);
+    options[0] = format!("--gpu-architecture={}", arch.to_string().replace("sm_", "compute_"));
+    image(source, arch, name, &options, Form::Ptx)
+}
+
+/// What NVRTC makes of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Cubin,
+    Ptx,
+}
+
+fn image(source: &str, arch: Arch, name: &str, options: &[String], form: Form) -> Result<Cubin> {
+    let sys::Compiled { image, log } = sys::compile(source, name, options, form)?;
     match image {
         Some(image) => Ok(Cubin::of(arch, image, &log)),
         None => Err(Error::Compile { name: name.to_owned(), arch, log }),

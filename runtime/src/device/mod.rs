@@ -11,7 +11,7 @@ pub mod cudnn;
 mod sys;
 
 pub(crate) use compile::options;
-pub use compile::{CompileLog, Cubin, compile, compiles_for};
+pub use compile::{CompileLog, Cubin, compile, compile_ptx, compiles_for};
 pub use sys::Library;
 
 use crate::error::{Error, Result};

@@ -7,6 +7,7 @@
 pub(super) mod cublaslt;
 pub(super) mod cudnn;
 
+use super::compile::Form;
 use crate::error::{Error, Result};
 use cudarc::cublaslt::sys as lt_sys;
 use cudarc::cudnn::sys as dnn_sys;
@@ -192,7 +193,12 @@ impl Drop for Program {
 }
 
 /// Compiles to machine code; `options` name a real architecture and contain no NUL.
-pub(super) fn compile(source: &str, name: &str, options: &[String]) -> Result<Compiled> {
+pub(super) fn compile(
+    source: &str,
+    name: &str,
+    options: &[String],
+    form: Form,
+) -> Result<Compiled> {
     Library::Nvrtc.require()?;
     let broken = |call| move |e: nvrtc::NvrtcError| Error::Device { call, status: e.to_string() };
     let (source, name) = (c_string(source)?, c_string(name)?);
@@ -215,14 +221,22 @@ pub(super) fn compile(source: &str, name: &str, options: &[String]) -> Result<Co
     }
     let mut len = 0;
     // SAFETY: the program lives and is compiled.
-    unsafe { nvrtc_sys::nvrtcGetCUBINSize(program.0, &mut len) }
-        .result()
-        .map_err(broken("nvrtcGetCUBINSize"))?;
+    let status = unsafe {
+        match form {
+            Form::Cubin => nvrtc_sys::nvrtcGetCUBINSize(program.0, &mut len),
+            Form::Ptx => nvrtc_sys::nvrtcGetPTXSize(program.0, &mut len),
+        }
+    };
+    status.result().map_err(broken("the size of NVRTC's image"))?;
     let mut image = vec![0_u8; len];
-    // SAFETY: as above, and the image has the bytes that it said.
-    unsafe { nvrtc_sys::nvrtcGetCUBIN(program.0, image.as_mut_ptr().cast::<c_char>()) }
-        .result()
-        .map_err(broken("nvrtcGetCUBIN"))?;
+    // SAFETY: as above, and the image has the bytes that it said; PTX ends with a NUL, as the driver wants it.
+    let status = unsafe {
+        match form {
+            Form::Cubin => nvrtc_sys::nvrtcGetCUBIN(program.0, image.as_mut_ptr().cast::<c_char>()),
+            Form::Ptx => nvrtc_sys::nvrtcGetPTX(program.0, image.as_mut_ptr().cast::<c_char>()),
+        }
+    };
+    status.result().map_err(broken("NVRTC's image"))?;
     Ok(Compiled { image: Some(image), log })
 }
 

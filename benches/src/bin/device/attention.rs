@@ -169,7 +169,8 @@ fn variants(fmha: &Fmha) -> Vec<Fmha> {
 pub(crate) fn check(device: &Device) -> Result<usize, Error> {
     let mut random = Random(13);
     let mut wrong = 0;
-    for shape in SHAPES {
+    let few = [[2, 3, 197, 64], [1, 2, 96, 128]];
+    for shape in if crate::quick() { few.to_vec() } else { SHAPES.to_vec() } {
         let [batch, heads, rows, dim] = shape;
         let mut case = Case::new(device, shape, &mut random)?;
         for fmha in variants(&case.fmha.clone()) {

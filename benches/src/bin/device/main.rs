@@ -1,10 +1,11 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [atoms] [products] [speed] [attention] [convolutions] [recurrent] [models] [library]
+//! device [--quick] [atoms] [products] [speed] [attention] [convolutions] [recurrent] [templates] [models] [library]
 //! ```
 //!
-//! Without rows, all of them run. Every row prints lines of JSON on stdout, one a case, and what is wrong on stderr. The exit
+//! Without rows, all of them run; `models=NAME` runs one model of the zoo. `--quick` runs fewer cases and times none, as
+//! for a sanitizer. Every row prints lines of JSON on stdout, one a case, and what is wrong on stderr. The exit
 //! code is 0 if all that ran is right, 4 if something is not, and 6 without a GPU.
 
 mod atoms;
@@ -15,33 +16,46 @@ mod library;
 mod models;
 mod products;
 mod recurrent;
+mod templates;
 
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use graphene_runtime::device::Device;
 
-/// A row: its name, and what runs it; it counts what is wrong.
-type Row = (&'static str, fn(&Arc<Device>) -> Result<usize, graphene_runtime::Error>);
+/// A row: its name, and what runs it, of what its argument names if there is one; it counts what is wrong.
+type Row = (&'static str, fn(&Arc<Device>, Option<&str>) -> Result<usize, graphene_runtime::Error>);
+
+/// Whether few cases are enough, and none is timed.
+static QUICK: OnceLock<bool> = OnceLock::new();
+
+fn quick() -> bool {
+    QUICK.get().copied().unwrap_or(false)
+}
 
 const ROWS: &[Row] = &[
-    ("atoms", |device| atoms::check(device)),
-    ("products", |device| products::check(device)),
-    ("speed", |device| products::speed(device)),
-    ("attention", |device| attention::check(device)),
-    ("convolutions", |device| convolutions::check(device)),
-    ("recurrent", |device| recurrent::check(device)),
+    ("atoms", |device, _| atoms::check(device)),
+    ("products", |device, _| products::check(device)),
+    ("speed", |device, _| products::speed(device)),
+    ("attention", |device, _| attention::check(device)),
+    ("convolutions", |device, _| convolutions::check(device)),
+    ("recurrent", |device, _| recurrent::check(device)),
+    ("templates", |device, _| templates::check(device)),
     ("models", models::check),
-    ("library", library::check),
+    ("library", |device, _| library::check(device)),
 ];
 
 fn main() -> ExitCode {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(unknown) = wanted.iter().find(|name| ROWS.iter().all(|row| row.0 != **name)) {
+    let (flags, wanted): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
+    let named = |wanted: &str| wanted.split_once('=').map_or(wanted, |(row, _)| row).to_owned();
+    let unknown = wanted.iter().find(|name| ROWS.iter().all(|row| row.0 != named(name)));
+    if let Some(unknown) = unknown.or(flags.iter().find(|flag| *flag != "--quick")) {
         let known: Vec<&str> = ROWS.iter().map(|row| row.0).collect();
-        eprintln!("no row `{unknown}`; there are: {}", known.join(", "));
+        eprintln!("no row or flag `{unknown}`; there are: --quick, {}", known.join(", "));
         return ExitCode::from(2);
     }
+    QUICK.get_or_init(|| !flags.is_empty());
     let device = match Device::open(0) {
         Ok(device) => Arc::new(device),
         Err(error) => {
@@ -52,10 +66,12 @@ fn main() -> ExitCode {
     eprintln!("on {:?}", device.properties());
     let mut wrong = 0;
     for (name, run) in ROWS {
-        if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted == name) {
+        let asked = wanted.iter().find(|wanted| named(wanted) == *name);
+        if !wanted.is_empty() && asked.is_none() {
             continue;
         }
-        match run(&device) {
+        let argument = asked.and_then(|asked| asked.split_once('=')).map(|(_, argument)| argument);
+        match run(&device, argument) {
             Ok(found) => wrong += found,
             Err(error) => {
                 eprintln!("{name}: {error}");

@@ -1,0 +1,127 @@
+"""Single kernels of PyTorch's libraries on a GPU: cuBLASLt's products, attention, normalisations, cuDNN's LSTM.
+
+What the rows `speed`, `attention`, `templates` and `recurrent` of `cargo run --release -p graphene-benches --bin device` are
+compared with: `benches/gpu.py` runs both, one after the other. Needs torch. A line of JSON for each figure: medians in
+microseconds of one call inside a CUDA graph of several; buffers of what is bound by memory are rotated, so that the L2
+cache does not hold them.
+"""
+
+import json
+import statistics
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+HALF = torch.float16
+PRODUCTS = [(4096, 4096, 4096), (8192, 8192, 8192), (5376, 5376, 2048), (12288, 768, 768), (12288, 2304, 768),
+            (12288, 3072, 768), (12288, 768, 3072), (4096, 3072, 768), (4096, 768, 3072),
+            (128, 768, 768), (128, 3072, 768), (128, 768, 3072)]
+ATTENTION = [(32, 12, 128, 64), (32, 12, 384, 64), (32, 16, 384, 64), (1, 12, 128, 64), (8, 16, 2048, 64),
+             (32, 16, 384, 128), (4, 16, 4096, 128)]
+ROWS = [(12288, 768), (4096, 1024), (4096, 4096)]
+LSTM = [(64, 32, 512, 512), (64, 128, 1024, 1024)]
+
+
+def graph_time(run, inner=10, count=15):
+    """The median microseconds of one call, inside a graph of `inner`."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(inner):
+            run()
+    graph.replay()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(count):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end) * 1000 / inner)
+    return round(statistics.median(times), 2)
+
+
+def random(*shape):
+    return torch.randn(*shape, device="cuda").to(HALF)
+
+
+def rotated(make, bytes_each):
+    """As many buffers as the L2 cache does not hold together, one after the other."""
+    buffers = [make() for _ in range(max(2, 200_000_000 // bytes_each))]
+    turn = [0]
+
+    def next_one():
+        turn[0] += 1
+        return buffers[turn[0] % len(buffers)]
+
+    return next_one
+
+
+def products():
+    for m, n, k in PRODUCTS:
+        a, w, bias = random(m, k), random(n, k), random(n)
+        out = torch.empty(m, n, device="cuda", dtype=HALF)
+        yield {"row": "product", "m": m, "n": n, "k": k,
+               "plain": graph_time(lambda: torch.matmul(a, w.t(), out=out)),
+               "bias, ReLU": graph_time(lambda: torch._addmm_activation(bias, a, w.t())),
+               "bias, GELU": graph_time(lambda: torch._addmm_activation(bias, a, w.t(), use_gelu=True))}
+
+
+def attention():
+    for batch, heads, rows, dim in ATTENTION:
+        q, k, v = (random(batch, heads, rows, dim) for _ in range(3))
+        mask = torch.zeros(batch, 1, 1, rows, device="cuda", dtype=HALF)
+        mask[1::2, :, :, rows - rows // 5:] = -10_000.0
+        mask = mask.expand(batch, heads, rows, rows)
+        row = {"row": "attention", "batch": batch, "heads": heads, "rows": rows, "dim": dim}
+        cases = [("FlashAttention-2", SDPBackend.FLASH_ATTENTION, None), ("cuDNN", SDPBackend.CUDNN_ATTENTION, None),
+                 ("cuDNN, masked", SDPBackend.CUDNN_ATTENTION, mask)]
+        for name, backend, given in cases:
+            with sdpa_kernel(backend):
+                row[name] = graph_time(lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=given))
+        yield row
+
+
+def normalisations():
+    for rows, columns in ROWS:
+        weight, bias = random(columns), random(columns)
+        norm = lambda x: F.layer_norm(x, (columns,), weight, bias)
+        soft = lambda x: F.softmax(x, -1)
+        each = rotated(lambda: random(rows, columns), rows * columns * 2)
+        row = {"row": "rows", "rows": rows, "columns": columns}
+        for name, function in [("layer norm", norm), ("softmax", soft)]:
+            row[name] = graph_time(lambda: function(each()))
+            torch._dynamo.reset()
+            compiled = torch.compile(function, dynamic=False)
+            compiled(each())
+            row[f"{name}, torch.compile"] = graph_time(lambda: compiled(each()))
+        row["clone"] = graph_time(lambda: each().clone())
+        yield row
+
+
+def recurrent():
+    for steps, batch, inputs, hidden in LSTM:
+        layer = torch.nn.LSTM(inputs, hidden).half().cuda()
+        x = random(steps, batch, inputs)
+        yield {"row": "LSTM", "steps": steps, "batch": batch, "inputs": inputs, "hidden": hidden,
+               "cuDNN": graph_time(lambda: layer(x), inner=3)}
+
+
+def main():
+    torch.manual_seed(0)
+    print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda,
+                      "cudnn": torch.backends.cudnn.version(), "gpu": torch.cuda.get_device_name()}))
+    with torch.inference_mode():
+        for part in (products, attention, normalisations, recurrent):
+            for row in part():
+                print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
