@@ -20,9 +20,6 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let Op::Attention(attrs) = node.op() else {
         return Err(Refusal::Operation(node.op().name()));
     };
-    if attrs.fill != f32::NEG_INFINITY {
-        return Err(Refusal::Operation("attention whose mask gives scores a number"));
-    }
     let input = |place: usize| site.input(node.inputs().get(place).copied().flatten()?);
     let read = |place| input(place).ok_or(Refusal::Operation("attention of what it makes itself"));
     let operands = [read(0)?, read(1)?, read(2)?, StepOperand::Output(0)];
@@ -42,6 +39,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         softcap: softcap(attrs),
         causal: attrs.causal,
         guarded: attrs.guarded,
+        fill: Number(f64::from(attrs.fill)),
         ..Fmha::default()
     };
     let mut pointers: Vec<StepOperand> = operands.to_vec();

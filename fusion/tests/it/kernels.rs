@@ -308,6 +308,26 @@ fn attention_reads_packed_operands_in_place() {
     }
 }
 
+/// As exports of DistilBERT have it: scores become the least number there is, for all queries alike.
+#[test]
+fn masks_fill_scores_with_numbers() {
+    let text = r#"
+        symbols b, s
+        %0 = Input : T[b, 2, s, 16] "q"
+        %1 = Input : T[b, 2, s, 16] "k"
+        %2 = Input : T[b, 2, s, 16] "v"
+        %3 = Input : bool[b, MASK] "mask"
+        %4 = Attention(%0, %1, %2, %3) {scale: 0.25, causal: false, softcap: 0, guarded: false, fill: FILL} : T[b, 2, s, 16] "attention"
+        return "y" = %4
+    "#;
+    for (dtype, fill) in [("f16", "-65504"), ("f32", "-340282350000000000000000000000000000000")] {
+        for mask in ["1, 1, s", "2, s, s"] {
+            let text = text.replace("T[", &format!("{dtype}[")).replace("MASK", mask);
+            check_text(&text.replace("FILL", fill));
+        }
+    }
+}
+
 #[test]
 fn normalisations_take_what_is_before_and_after() {
     check_text(

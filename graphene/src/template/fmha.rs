@@ -55,6 +55,10 @@ pub struct Fmha {
     pub softcap: Option<Number>,
     /// What is added to the scores.
     pub mask: Mask,
+    /// What the score of a key becomes that a mask of type `u8` forbids: -∞, or a finite number, so
+    /// that a row all of whose keys are forbidden has the same weight for each of them. Keys beyond
+    /// the last, and those that come after the query if it is `causal`, have a weight of 0 always.
+    pub fill: Number,
     /// Query i attends keys 0 to i only.
     pub causal: bool,
     /// Whether a row that may attend nowhere, or has a score that is no number, gives zeros rather
@@ -62,8 +66,9 @@ pub struct Fmha {
     pub guarded: bool,
 }
 
-/// What is added to the scores. Of type `u8`, it says which keys may be attended: 1, or 0, which
-/// adds -∞; otherwise it is added as it is, from the type of the queries or from `f32`.
+/// What is added to the scores. Of type `u8`, it says which keys may be attended: 0 forbids one,
+/// which adds -∞, or makes its score [`Fmha::fill`]; otherwise it is added as it is, from the type of
+/// the queries or from `f32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mask {
     /// Nothing.
@@ -96,6 +101,7 @@ impl Default for Fmha {
             scale: Number(0.125),
             softcap: None,
             mask: Mask::None,
+            fill: Number(f64::NEG_INFINITY),
             causal: false,
             guarded: false,
         }
@@ -216,6 +222,10 @@ impl Fmha {
         if !self.scale.0.is_finite() || self.softcap.is_some_and(|cap| !positive(cap)) {
             return refuse("the scale is finite, a cap positive");
         }
+        let fill = self.fill.0;
+        if fill != f64::NEG_INFINITY && !(fill.abs() <= f64::from(f32::MAX)) {
+            return refuse("what fills scores is -∞ or a number of single precision");
+        }
         match self.mask {
             Mask::PerKey(scalar) | Mask::Dense(scalar)
                 if ![Scalar::F32, Scalar::U8, self.scalar].contains(&scalar) =>
@@ -224,6 +234,12 @@ impl Fmha {
             }
             Mask::None | Mask::PerKey(_) | Mask::Dense(_) => Ok(()),
         }
+    }
+
+    /// Whether the scores of forbidden keys become a finite number.
+    fn fills(&self) -> bool {
+        let selects = matches!(self.mask, Mask::PerKey(Scalar::U8) | Mask::Dense(Scalar::U8));
+        selects && self.fill.0.is_finite()
     }
 
     /// What scores count in when weights are made of them.

@@ -86,7 +86,8 @@ fn small() -> Fmha {
 }
 
 /// Operands in -1..1 of as many bits as the type has, queries twice that. A mask of bytes lets two
-/// of three keys be attended; another adds 0, -∞, or something in -4..4.
+/// of three keys be attended, and where it fills scores with a number, none in every other row; another
+/// adds 0, -∞, or something in -4..4.
 pub(crate) fn operands(fmha: &Fmha, sizes: Sizes) -> Inputs {
     let Sizes { batch, heads, kv_heads, queries, keys, blocks, .. } = sizes;
     let mut symbols = vec![
@@ -120,6 +121,8 @@ pub(crate) fn operands(fmha: &Fmha, sizes: Sizes) -> Inputs {
         let value = values[(10_007 * param + i) % 65_521];
         match (param, fmha.mask) {
             (0, _) => 2.0 * value,
+            // Every other row is forbidden all over.
+            (4, _) if fmha.fill.0.is_finite() && i / keys % 2 == 1 => 0.0,
             (4, Mask::PerKey(Scalar::U8) | Mask::Dense(Scalar::U8)) => {
                 f64::from(u8::from(value < 0.33))
             }
@@ -140,7 +143,10 @@ fn operand_dims(fmha: &Fmha) -> [(&'static str, usize); 4] {
 /// the kernel's may be.
 ///
 /// With u = 2⁻²⁴ the rounding of single precision, h that of the operands' type (2⁻¹¹ or 2⁻⁸), R the
-/// largest of the row's scores and biases by absolute value, and n tiles of keys:
+/// largest of the row's scores and biases by absolute value, and n tiles of keys. (Of R only those
+/// count that are less than 110 below the largest: what is further below has a weight of less than
+/// 2⁻¹⁵⁸, for which there is 0. Nor does what fills scores where it is the largest: it differs from
+/// itself by nothing.)
 ///
 /// - A product of d elements in single precision errs by at most 4d·u of the sum A of their absolute
 ///   values. It is multiplied by the scale; cap and bias add 4u·R.
@@ -185,19 +191,25 @@ fn expected(fmha: &Fmha, sizes: Sizes, inputs: &Inputs) -> Vec<(usize, f64, f64)
             let score = fmha.softcap.map_or(score, |cap| cap.0 * (score / cap.0).tanh());
             let bias = bias(fmha, sizes, inputs, [b, head, query, t]);
             let out = fmha.causal && t > query;
-            let score = if out { f64::NEG_INFINITY } else { score + bias };
-            if score > f64::NEG_INFINITY {
+            let filled = bias == f64::NEG_INFINITY && fmha.fill.0.is_finite();
+            let score = if filled { fmha.fill.0 } else { score + bias };
+            let score = if out { f64::NEG_INFINITY } else { score };
+            largest = largest.max(score);
+            let size = if filled { 0.0 } else { scale.abs() * size };
+            scores.push((score, if filled { 0.0 } else { bias }, 4.0 * head_dim as f64 * u * size));
+        }
+        for &(score, bias, _) in &scores {
+            let near = score > f64::NEG_INFINITY && score > largest - 110.0;
+            if near && !(score == largest && score == fmha.fill.0) {
                 reach = reach.max(score.abs()).max(bias.abs());
             }
-            largest = largest.max(score);
-            scores.push((score, scale.abs() * 4.0 * head_dim as f64 * u * size));
         }
         let common =
             4.0 * u * reach + (tiles + 1.0) * (12.0 * u * reach + 2f64.powi(-22) + 2.0 * u);
         let summing = 4.0 * sizes.keys as f64 * u;
         let (mut total, mut total_error) = (0.0, 0.0);
         let mut weights = Vec::new();
-        for (score, error) in scores {
+        for (score, _, error) in scores {
             let weight = if score == f64::NEG_INFINITY { 0.0 } else { (score - largest).exp() };
             weights.push((weight, error + common));
             total += weight;
@@ -282,6 +294,7 @@ fn rows() -> Vec<(Fmha, Sizes, u64)> {
     let of = Sizes::of;
     let many = Sizes { batch: 2, heads: 4, kv_heads: 2, blocks: 3, ..of(70, 45) };
     let with = |mask: Mask| Fmha { mask, ..small.clone() };
+    let fills = |number: f64, mask: Mask| Fmha { fill: Number(number), ..with(mask) };
     let no_batch = Sizes { masked: [false, true, true], ..many };
     let no_head = Sizes { masked: [true, false, true], ..many };
     let no_row = Sizes { masked: [true, true, false], ..many };
@@ -330,6 +343,15 @@ fn rows() -> Vec<(Fmha, Sizes, u64)> {
         (with(Mask::Dense(Scalar::F16)), no_batch, 1),
         (with(Mask::Dense(Scalar::U8)), no_head, 1),
         (with(Mask::Dense(Scalar::U8)), no_row, 1),
+        // Scores that become a number, of which there are rows without any other.
+        (fills(-1e9, Mask::PerKey(Scalar::U8)), many, 2),
+        (fills(f64::from(f32::MIN), Mask::Dense(Scalar::U8)), many, 1),
+        (fills(f64::from(f32::MIN), Mask::PerKey(Scalar::U8)), no_row, 1),
+        (fills(-65504.0, Mask::Dense(Scalar::U8)), no_row, 0),
+        (fills(-0.5, Mask::Dense(Scalar::U8)), no_head, 0),
+        (fills(2.5, Mask::PerKey(Scalar::U8)), Sizes { batch: 2, ..of(5, 33) }, 0),
+        (Fmha { causal: true, ..fills(f64::from(f32::MIN), Mask::Dense(Scalar::U8)) }, many, 0),
+        (Fmha { softcap: cap, ..fills(-1e9, Mask::PerKey(Scalar::U8)) }, many, 0),
         // Rows that may attend nowhere: one key, masked or not.
         (with(Mask::Dense(Scalar::U8)), Sizes { heads: 3, kv_heads: 3, ..of(40, 1) }, 0),
         (
@@ -433,6 +455,9 @@ fn what_no_kernel_has_is_refused() {
         Fmha { scale: Number(f64::NAN), ..small() },
         Fmha { softcap: Some(Number(0.0)), ..small() },
         Fmha { mask: Mask::Dense(Scalar::I32), ..small() },
+        Fmha { fill: Number(f64::NAN), ..small() },
+        Fmha { fill: Number(f64::INFINITY), ..small() },
+        Fmha { fill: Number(-1e39), ..small() },
     ];
     for fmha in refused {
         assert!(fmha.kernel().is_err() && fmha.ampere().is_err(), "{fmha:?}");

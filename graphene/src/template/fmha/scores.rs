@@ -60,6 +60,10 @@ impl Scorer<'_> {
         let scale = self.register(k, "scale", Scalar::F32)?;
         let inner = fmha.softcap.map_or(fmha.scale.0, |cap| fmha.scale.0 / cap.0);
         k.spec(Kind::Init(Number(inner)), scale, (), self.one)?;
+        let fill = self.register(k, "fill", Scalar::F32)?;
+        if fmha.fills() {
+            k.spec(Kind::Init(fmha.fill), fill, (), self.one)?;
+        }
         let mut outer = scale;
         if let Some(cap) = fmha.softcap {
             outer = self.register(k, "cap", Scalar::F32)?;
@@ -93,6 +97,12 @@ impl Scorer<'_> {
                     let product = [score.clone(), outer.into()];
                     return k.spec(Kind::Binary(Binary::Mul), score, product, self.one);
                 };
+                if fmha.fills() {
+                    let product = [score.clone(), outer.into()];
+                    k.spec(Kind::Binary(Binary::Mul), score.clone(), product, self.one)?;
+                    let either = [bias, score.clone(), fill.into()];
+                    return k.spec(Kind::Select, score, either, self.one);
+                }
                 let sum = self.register(k, "sum", Scalar::F32)?;
                 k.spec(Kind::Move, sum, bias, self.one)?;
                 k.spec(Kind::MatMul, sum, [score.clone(), outer.into()], self.one)?;
@@ -152,14 +162,14 @@ impl Scorer<'_> {
         k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, to, from, self.one))
     }
 
-    /// What an element of the mask adds to a score.
+    /// What an element of the mask adds to a score; or, where scores are filled, whether it is not 0.
     fn bias(&self, k: &mut Builder, scalar: Scalar, word: Operand) -> Result<Operand> {
         if scalar == Scalar::F32 {
             return Ok(word);
         }
         let bias = self.register(k, "bias", Scalar::F32)?;
         k.spec(Kind::Move, bias, word, self.one)?;
-        if scalar == Scalar::U8 {
+        if scalar == Scalar::U8 && !self.fmha.fills() {
             // Twice (1 or 0, less 1) times the largest number is 0 or -∞.
             for (op, by) in [(Binary::Sub, 1.0), (Binary::Mul, f64::from(f32::MAX))] {
                 let number = self.register(k, "number", Scalar::F32)?;
