@@ -4,8 +4,9 @@
 //!    its operands have the shapes, scalars, memories and alignments that the atom asks for.
 //! 2. *Together.* The threads of a collective spec all reach it: no thread outside of its role, none
 //!    left out by a condition, all in one group. A condition that may differ among the threads of
-//!    a collective spec, and a loop whose bounds may, are refused. So does a ring that some of
-//!    its threads have advanced, and others not, further up in the text.
+//!    a collective spec, and a loop whose bounds may, are refused; and in any case a loop whose bounds
+//!    may differ among the threads of a warp. So does a ring that some of its threads have advanced, and
+//!    others not, further up in the text.
 //! 3. *Inside.* Every access lies within its buffer: provably, or under a condition that says so,
 //!    or because the instruction leaves out what is beyond the edge.
 //! 4. *Declared.* A decomposition writes only outputs of its spec, and memory allocated within it;
@@ -160,14 +161,17 @@ impl Verifier<'_> {
             Stmt::Spec(spec) => self.spec(spec, group, scope),
             Stmt::For(looped) => {
                 let bounds = [&looped.first, &looped.end, &looped.step];
-                if bounds.iter().any(|bound| group.varies(bound)) {
+                let before = group.enter(&looped.var, bounds);
+                if before.is_none() {
                     let name = &looped.var;
                     self.report(Rule::Together, format!("the bounds of {name} differ by thread"));
                 }
-                group.uniform(&looped.var);
                 let mut inner = scope.clone();
                 inner.tests.within(&looped.var, &looped.end);
                 self.block(&looped.body, group, &mut inner);
+                if let Some(before) = before {
+                    group.widen(before);
+                }
             }
             Stmt::If(test, body) => {
                 let conds = bounds::conditions(self.kernel, test);

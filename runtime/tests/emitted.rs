@@ -272,7 +272,12 @@ fn products(trials: &mut Vec<Trial>, name: &str, product: &Product) {
     let gemm = Gemm { product: product.clone(), ..Gemm::default() };
     let name_of = |template: &str| format!("{template}_{name}");
     let hopper = |arch| arch == Arch::Sm90a;
-    add(trials, &name_of("gemm"), hopper, Arc::new(move || gemm.kernel()));
+    let turns = Gemm { ping_pong: true, strips: 2, columns: 128, stages: 6, ..gemm.clone() };
+    let pairs = Gemm { cluster: 2, ..turns.clone() };
+    let wide = Gemm { columns: 192, stages: 4, ..turns.clone() };
+    for (name, gemm) in [("", gemm), ("_turns", turns), ("_pairs", pairs), ("_wide", wide)] {
+        add(trials, &name_of(&format!("gemm{name}")), hopper, Arc::new(move || gemm.kernel()));
+    }
     for (edges, suffix) in [(Edges::Bulk, ""), (Edges::Moves, "_moves")] {
         let single = Product { scalar: Scalar::F32, ..product.clone() };
         let mma = Mma { product: product.clone(), edges, ..Mma::default() };

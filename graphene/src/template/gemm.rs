@@ -1,12 +1,14 @@
 //! Matrix products `C[m,n] = f(A[m,k]·B[k,n])` for Hopper.
 //!
 //! Blocks are persistent: each takes one tile of C after the other. One warpgroup produces: it
-//! brings tiles of A and B into a ring of stages. The others consume: each multiplies 64 rows of
-//! the tile, and writes them while the producer already fills the ring for the next.
+//! brings tiles of A and B into a ring of stages. The others consume: each multiplies its rows of
+//! the tile, and writes them while the producer already fills the ring for the next; or they take
+//! turns, so that one multiplies while another writes.
 //!
 //! - this file: the parameters, the kernel's outline, and the walk over tiles;
 //! - `producer`: how the ring is filled;
 //! - `consumer`: the products;
+//! - `turns`: how consumers take turns;
 //! - `split`: how blocks that share a tile add their sums;
 //! - `epilogue`: what becomes of the sums, and how they leave.
 
@@ -14,8 +16,10 @@ mod consumer;
 mod epilogue;
 mod producer;
 mod split;
+mod turns;
 
 use self::split::Shares;
+use self::turns::Turns;
 use super::product::{Declared, Edges, Place, Product, Walk, leaf, line};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
@@ -37,8 +41,13 @@ pub struct Gemm {
     pub columns: i64,
     /// Stages of the ring.
     pub stages: i64,
-    /// Consumer warpgroups, with 64 rows each.
+    /// Consumer warpgroups.
     pub consumers: i64,
+    /// How many times 64 rows of a tile each consumer has.
+    pub strips: i64,
+    /// Whether consumers have tiles of their own and take turns, rather than each its rows of all tiles: while one
+    /// computes what becomes of its sums, another multiplies. It pays where that takes long, and blocks have several tiles.
+    pub ping_pong: bool,
     /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
     pub raster: i64,
     /// Whether each block asks for its first tile of B before it waits for its predecessors, which have not made it: B is
@@ -72,6 +81,8 @@ impl Default for Gemm {
             columns: 256,
             stages: 4,
             consumers: 2,
+            strips: 1,
+            ping_pong: false,
             raster: 8,
             prefetch: false,
             split: 1,
@@ -93,6 +104,8 @@ struct Context<'a> {
     pair: Option<(ThreadsId, Expr)>,
     /// The blocks that share a tile, and what they hand over; none if each has its own.
     shares: Option<Shares>,
+    /// How consumers take turns; none if they share each tile.
+    turns: Option<Turns>,
     /// The block's or cluster's first tile, and the distance to its next.
     first: Expr,
     stride: Expr,
@@ -108,7 +121,12 @@ struct Context<'a> {
 impl Gemm {
     /// Rows of a tile.
     pub fn rows(&self) -> i64 {
-        ROWS * self.consumers
+        ROWS * self.strips * if self.ping_pong { 1 } else { self.consumers }
+    }
+
+    /// Registers of each thread of a consumer that hold its sums.
+    fn registers(&self) -> i64 {
+        self.strips * self.columns / 2
     }
 
     /// The kernel, with symbols M, N, a K for each term (K, K_2, …), the number of blocks or clusters,
@@ -162,6 +180,14 @@ impl Gemm {
         if self.stages < 2 || self.consumers < 1 || self.raster < 1 {
             return refuse("a ring has two stages or more, a block a consumer, a band a row");
         }
+        if self.strips < 1 || self.registers() > 192 {
+            return refuse(
+                "a consumer has 64 rows or more, and 192 registers for its sums at most",
+            );
+        }
+        if self.ping_pong && (self.consumers < 2 || self.split > 1) {
+            return refuse("consumers that take turns are two or more, with tiles of their own");
+        }
         if !(1..=2).contains(&self.cluster) {
             return refuse("a cluster has one block or two");
         }
@@ -205,12 +231,17 @@ impl Gemm {
             Edges::Bulk => 1,
             Edges::Moves => GROUP,
         };
-        let emptied_by = 4 * self.consumers * self.cluster;
+        // Each warp that multiplies a stage says when it has.
+        let emptied_by = self.rows() / (ROWS * self.strips) * 4 * self.cluster;
         let together = cluster.clone();
         let (pair, sharing) = if self.split == 1 { (cluster, None) } else { (None, cluster) };
         let shares = match sharing {
             Some((blocks, rank)) => Some(Shares::new(k, self, blocks, rank, block)?),
             None => None,
+        };
+        let turns = match self.ping_pong {
+            true => Some(Turns::new(k, self.consumers, block)?),
+            false => None,
         };
         let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
         let meet = Header::new(Kind::Sync, (), (), block);
@@ -226,6 +257,7 @@ impl Gemm {
             groups,
             pair,
             shares,
+            turns,
             first: first.into(),
             stride: count.into(),
             walk: Walk::new(declared, tile, self.raster),
@@ -265,10 +297,12 @@ impl Context<'_> {
         shares.or(self.pair.as_ref().map(|(pair, _)| *pair))
     }
 
-    /// Goes through the block's tiles.
+    /// Goes through tiles.
     fn each_tile(
         &self,
         k: &mut Builder,
+        first: Expr,
+        stride: Expr,
         body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
     ) -> Result<()> {
         let all = self.walk.count();
@@ -277,14 +311,21 @@ impl Context<'_> {
             Some(_) => all.min(self.first.clone() + 1),
             None => all,
         };
-        let tiles = self.first.clone()..end;
-        k.for_("t", tiles, self.stride.clone(), false, |k, t| {
+        k.for_("t", first..end, stride, false, |k, t| {
             let mut place = self.walk.place(k, t)?;
             if let Some((_, rank)) = &self.pair {
                 place.m = place.m * self.gemm.cluster + rank;
             }
             body(k, &place)
         })
+    }
+
+    /// Which 64 rows of a tile are a consumer's first.
+    fn first_strip(&self, group: &Var) -> Expr {
+        match self.turns {
+            Some(_) => Expr::from(0),
+            None => Expr::from(group) * self.gemm.strips,
+        }
     }
 
     /// The own warpgroup and its number.

@@ -13,6 +13,8 @@ enum Value {
     Uniform,
     /// These numbers.
     Each(Vec<i64>),
+    /// Whatever it is, the same for threads with the same number here.
+    Alike(Vec<u64>),
     /// It may differ by thread in ways that are not followed.
     Varying,
 }
@@ -23,6 +25,8 @@ pub(super) struct Group {
     active: Vec<bool>,
     /// Whether a condition that is not followed may have left some out.
     uncertain: bool,
+    /// Threads with the same number here have come through the same conditions and loops.
+    paths: Vec<u64>,
     values: HashMap<Var, Value>,
     /// Of a ring's variables, which statements have advanced it for each thread, as a number: threads
     /// that differ in it may have other stages. And whether some may have been left out before it.
@@ -31,12 +35,27 @@ pub(super) struct Group {
     advances: u64,
 }
 
+/// What a condition, a role or a loop has changed of a group.
+#[derive(Debug)]
+pub(super) struct Before {
+    active: Vec<bool>,
+    uncertain: bool,
+    paths: Vec<u64>,
+}
+
+/// A number that differs, for all that matters, if either of these does.
+fn mixed(all: u64, own: u64) -> u64 {
+    let mixed = (all ^ own.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    mixed ^ mixed >> 32
+}
+
 impl Group {
     pub(super) fn new(threads: i64) -> Group {
         let values = HashMap::from([(thread_var(threads), Value::Each((0..threads).collect()))]);
         Group {
             active: vec![true; threads.max(0) as usize],
             uncertain: false,
+            paths: vec![0; threads.max(0) as usize],
             values,
             rings: HashMap::new(),
             advances: 0,
@@ -47,43 +66,45 @@ impl Group {
         &self.active
     }
 
-    /// Whether an expression may differ among the active threads.
-    pub(super) fn varies(&self, expr: &Expr) -> bool {
-        match self.value(expr) {
-            Value::Uniform => false,
-            Value::Varying => true,
-            Value::Each(values) => {
-                let mut own = values.iter().zip(&self.active).filter(|(_, active)| **active);
-                let first = own.next();
-                own.any(|value| Some(value) != first)
-            }
-        }
+    /// Whether active threads have several of these.
+    fn differ<T: PartialEq>(&self, of_threads: &[T]) -> bool {
+        let mut own = of_threads.iter().zip(&self.active).filter(|(_, active)| **active);
+        let first = own.next();
+        own.any(|value| Some(value.0) != first.map(|first| first.0))
     }
 
     fn value(&self, expr: &Expr) -> Value {
-        let mut all = Value::Uniform;
-        let mut others = false;
-        expr.each_var(&mut |var| match (self.values.get(var), &all) {
-            (None, _) if self.apart(var) => all = Value::Varying,
-            (None | Some(Value::Uniform), _) => others = true,
-            (Some(Value::Varying), _) => all = Value::Varying,
-            (Some(Value::Each(_)), Value::Varying) => {}
-            (Some(Value::Each(_)), _) => all = Value::Each(Vec::new()),
+        let (mut numbers, mut unknown, mut varying) = (false, false, false);
+        let mut alike: Option<Vec<u64>> = None;
+        let mut mix = |of_threads: &[u64]| {
+            let all = alike.get_or_insert_with(|| vec![0; of_threads.len()]);
+            all.iter_mut().zip(of_threads).for_each(|(all, own)| *all = mixed(*all, *own));
+        };
+        expr.each_var(&mut |var| match self.values.get(var) {
+            None => match self.rings.get(var) {
+                Some((pasts, _)) if self.differ(pasts) => mix(pasts),
+                Some(_) | None => unknown = true,
+            },
+            Some(Value::Uniform) => unknown = true,
+            Some(Value::Varying) => varying = true,
+            Some(Value::Each(values)) => {
+                numbers = true;
+                mix(&values.iter().map(|value| *value as u64).collect::<Vec<_>>());
+            }
+            Some(Value::Alike(own)) => {
+                unknown = true;
+                mix(own);
+            }
         });
-        match all {
-            Value::Uniform | Value::Varying => all,
-            // A sum of what differs and what is unknown differs in unknown ways.
-            Value::Each(_) if others => Value::Varying,
-            Value::Each(_) => self.each(expr).map_or(Value::Varying, Value::Each),
+        let followed = numbers && !unknown && !varying;
+        match alike {
+            _ if varying => Value::Varying,
+            Some(alike) => match followed.then(|| self.each(expr)).flatten() {
+                Some(values) => Value::Each(values),
+                None => Value::Alike(alike),
+            },
+            None => Value::Uniform,
         }
-    }
-
-    /// Whether a variable is a ring's that active threads have not advanced alike.
-    fn apart(&self, var: &Var) -> bool {
-        let Some((pasts, _)) = self.rings.get(var) else { return false };
-        let mut own = pasts.iter().zip(&self.active).filter(|(_, active)| **active);
-        let first = own.next();
-        own.any(|past| Some(past.0) != first.map(|first| first.0))
     }
 
     /// A ring begins, for all active threads alike.
@@ -101,7 +122,7 @@ impl Group {
             let Some((pasts, before)) = self.rings.get_mut(&var) else { continue };
             for (thread, (past, active)) in pasts.iter_mut().zip(&self.active).enumerate() {
                 if *active {
-                    *past = past.wrapping_mul(1_000_003).wrapping_add(self.advances);
+                    *past = mixed(mixed(*past, self.advances), self.paths[thread]);
                 }
                 // Who of them does is not known.
                 if self.uncertain && !*before {
@@ -116,7 +137,7 @@ impl Group {
             .map(|thread| {
                 expr.value(&|var| match self.values.get(var) {
                     Some(Value::Each(values)) => values.get(thread).copied(),
-                    Some(Value::Uniform | Value::Varying) | None => None,
+                    Some(Value::Uniform | Value::Varying | Value::Alike(_)) | None => None,
                 })
             })
             .collect()
@@ -129,7 +150,7 @@ impl Group {
                 let own = values.iter().zip(&self.active).filter(|(_, active)| **active);
                 own.map(|(value, _)| *value).min()
             }
-            Value::Uniform | Value::Varying => expr.range().0,
+            Value::Uniform | Value::Varying | Value::Alike(_) => expr.range().0,
         }
     }
 
@@ -156,8 +177,51 @@ impl Group {
         self.values.insert(var.clone(), Value::Varying);
     }
 
-    pub(super) fn uniform(&mut self, var: &Var) {
+    fn uniform(&mut self, var: &Var) {
         self.values.insert(var.clone(), Value::Uniform);
+    }
+
+    /// The active threads go through a loop; gives back what [`widen`](Group::widen) takes. Warps may
+    /// go through it a different number of times, unless `None`: so may threads of one warp.
+    pub(super) fn enter(&mut self, var: &Var, bounds: [&Expr; 3]) -> Option<Before> {
+        let before = self.before();
+        let mut differ = false;
+        for bound in bounds {
+            let (numbers, uniform) = match self.value(bound) {
+                Value::Uniform => continue,
+                Value::Varying => return None,
+                Value::Each(values) => {
+                    (values.iter().map(|value| *value as u64).collect(), !self.differ(&values))
+                }
+                Value::Alike(numbers) => {
+                    let uniform = !self.differ(&numbers);
+                    (numbers, uniform)
+                }
+            };
+            if !uniform {
+                differ = true;
+                self.follow(&numbers);
+            }
+        }
+        let warps = self.paths.chunks(32).zip(self.active.chunks(32));
+        let mut torn = false;
+        for (paths, active) in warps {
+            let mut own = paths.iter().zip(active).filter(|(_, active)| **active);
+            let first = own.next();
+            torn |= own.any(|path| Some(path.0) != first.map(|first| first.0));
+        }
+        let value = if differ { Value::Alike(self.paths.clone()) } else { Value::Uniform };
+        self.values.insert(var.clone(), value);
+        if differ && torn { None } else { Some(before) }
+    }
+
+    /// Threads with different numbers go their own ways.
+    fn follow(&mut self, numbers: &[u64]) {
+        self.paths.iter_mut().zip(numbers).for_each(|(path, own)| *path = mixed(*path, *own));
+    }
+
+    fn before(&self) -> Before {
+        Before { active: self.active.clone(), uncertain: self.uncertain, paths: self.paths.clone() }
     }
 
     pub(super) fn indices(&mut self, threads: &Threads, vars: &[Var]) {
@@ -172,13 +236,14 @@ impl Group {
 
     /// Keeps the threads for which all conditions hold; gives back what [`widen`](Group::widen)
     /// takes.
-    pub(super) fn narrow(&mut self, conds: &[Cond]) -> (Vec<bool>, bool) {
-        let before = (self.active.clone(), self.uncertain);
+    pub(super) fn narrow(&mut self, conds: &[Cond]) -> Before {
+        let before = self.before();
         for cond in conds {
             let difference = cond.left.clone() - &cond.right;
             match self.value(&difference) {
                 Value::Uniform => {}
                 Value::Varying => self.uncertain = true,
+                Value::Alike(numbers) => self.follow(&numbers),
                 Value::Each(values) => {
                     for (active, value) in self.active.iter_mut().zip(values) {
                         *active &= cond.relation.compare(value, 0);
@@ -189,13 +254,13 @@ impl Group {
         before
     }
 
-    pub(super) fn widen(&mut self, before: (Vec<bool>, bool)) {
-        (self.active, self.uncertain) = before;
+    pub(super) fn widen(&mut self, before: Before) {
+        Before { active: self.active, uncertain: self.uncertain, paths: self.paths } = before;
     }
 
     /// Keeps the threads whose coordinate in the outermost level's dimension is in `first..end`.
-    pub(super) fn role(&mut self, threads: &Threads, first: i64, end: i64) -> (Vec<bool>, bool) {
-        let before = (self.active.clone(), self.uncertain);
+    pub(super) fn role(&mut self, threads: &Threads, first: i64, end: i64) -> Before {
+        let before = self.before();
         let own = thread_var(self.active.len() as i64);
         let coordinate = threads.coordinates(&own).into_iter().next();
         match coordinate.and_then(|coordinate| self.each(&coordinate)) {
@@ -215,8 +280,8 @@ impl Group {
         let first = threads.view.offset();
         let starts = match (self.value(&first), first.constant()) {
             (Value::Each(starts), _) => starts,
-            (Value::Uniform | Value::Varying, Some(start)) => vec![start; self.active.len()],
-            (Value::Uniform | Value::Varying, None) => {
+            (_, Some(start)) => vec![start; self.active.len()],
+            (Value::Uniform | Value::Varying | Value::Alike(_), None) => {
                 return Err("a role's threads depend on what is not followed".to_owned());
             }
         };
@@ -245,7 +310,9 @@ impl Group {
                 Some(start) => vec![start; self.active.len()],
                 None => return Err("its threads depend on what is not followed".to_owned()),
             },
-            Value::Varying => return Err("its threads depend on what is not followed".to_owned()),
+            Value::Varying | Value::Alike(_) => {
+                return Err("its threads depend on what is not followed".to_owned());
+            }
         };
         for (thread, &start) in starts.iter().enumerate() {
             if !self.active[thread] {
@@ -254,7 +321,9 @@ impl Group {
             let mut member = false;
             for &offset in &offsets {
                 let other = (start + offset) as usize;
-                let agrees = self.active.get(other) == Some(&true) && starts[other] == start;
+                let agrees = self.active.get(other) == Some(&true)
+                    && starts[other] == start
+                    && self.paths[other] == self.paths[thread];
                 if !agrees {
                     return Err(format!("thread {thread} reaches it, thread {other} does not"));
                 }

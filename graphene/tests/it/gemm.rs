@@ -22,6 +22,57 @@ fn moves() -> Gemm {
     Gemm { edges: Edges::Moves, ..small() }
 }
 
+/// Consumers that take turns, with tiles of 128 rows each.
+fn turns() -> Gemm {
+    Gemm { ping_pong: true, consumers: 2, strips: 2, stages: 3, ..small() }
+}
+
+/// Products of consumers that take turns: of several tiles a block, or one only; and none.
+fn rows_of_turns() -> Vec<(Gemm, Sizes, u64)> {
+    let with = |epilogue: Epilogue| Product { epilogue, ..plain() };
+    let batched = Product { batched: true, ..plain() };
+    let across = Product { a_transposed: true, b_transposed: true, ..plain() };
+    let two = Product { terms: 2, epilogue: two_results(), ..plain() };
+    let several = Sizes::of([264, 136, 200], 1);
+    let pairs = Gemm { columns: 128, cluster: 2, ..turns() };
+    vec![
+        (turns(), several, 20),
+        (turns(), Sizes::of([264, 136, 136], 2), 5),
+        (turns(), Sizes::of([136, 72, 72], 3), 5),
+        (turns(), Sizes::of([8, 8, 8], 1), 5),
+        (turns(), Sizes::of([136, 72, 0], 1), 2),
+        (Gemm { strips: 1, stages: 2, ..turns() }, Sizes::of([200, 72, 136], 1), 20),
+        (Gemm { strips: 1, consumers: 3, ..turns() }, Sizes::of([264, 72, 136], 1), 5),
+        (Gemm { columns: 128, stages: 4, ..turns() }, several, 2),
+        (Gemm { columns: 192, ..turns() }, Sizes::of([264, 200, 72], 1), 1),
+        (pairs.clone(), Sizes::of([520, 136, 136], 1), 5),
+        (Gemm { product: with(layer()), ..pairs }, Sizes::of([264, 264, 72], 2), 2),
+        (Gemm { product: with(layer()), ..turns() }, several, 5),
+        (
+            Gemm { product: Product { scalar: Scalar::Bf16, ..with(layer()) }, ..turns() },
+            several,
+            1,
+        ),
+        (Gemm { product: two.clone(), ..turns() }, several, 2),
+        (Gemm { product: across, ..turns() }, several, 2),
+        (
+            Gemm { product: batched.clone(), ..turns() },
+            Sizes { batch: 3, ..Sizes::of([136, 72, 72], 2) },
+            2,
+        ),
+        (
+            Gemm { product: batched, prefetch: true, ..turns() },
+            Sizes { batch: 2, ..Sizes::of([40, 72, 72], 1) },
+            2,
+        ),
+        (Gemm { edges: Edges::Moves, ..turns() }, Sizes::of([131, 67, 97], 1), 2),
+        (Gemm { edges: Edges::Moves, product: two, ..turns() }, Sizes::of([131, 67, 97], 1), 1),
+        // Each its rows of a tile of 256.
+        (Gemm { ping_pong: false, product: with(layer()), ..turns() }, several, 5),
+        (Gemm { strips: 2, split: 2, ..small() }, Sizes::of([136, 72, 136], 4), 2),
+    ]
+}
+
 /// All parameters that this file tries; each with sizes, and in how many random orders.
 fn rows() -> Vec<(Gemm, Sizes, u64)> {
     let all = layer();
@@ -174,6 +225,7 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
         (Gemm { product: across, ..ahead.clone() }, Sizes::of([72, 136, 72], 3), 2),
         (Gemm { product: batched_ahead, ..ahead }, batched, 2),
     ]);
+    rows.extend(rows_of_turns());
     for function in [Unary::Relu, Unary::Tanh, Unary::Silu, Unary::Gelu] {
         rows.push((
             Gemm { product: Product { epilogue: active(function), ..plain() }, ..small() },

@@ -442,6 +442,11 @@ fn subjects() -> Vec<Subject> {
             &[[136, 72, 136], [136, 72, 0]],
         ),
         gemm(
+            "turns",
+            &Gemm { ping_pong: true, consumers: 2, ..small.clone() },
+            &[[200, 72, 136], [136, 72, 0]],
+        ),
+        gemm(
             "moves",
             &Gemm { edges: Edges::Moves, ..small.clone() },
             &[[67, 65, 129], [67, 65, 0]],

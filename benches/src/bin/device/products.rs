@@ -1,4 +1,8 @@
-//! Matrix products: within their bound on random shapes, and as fast as cuBLASLt's.
+//! Matrix products: within their bound on random shapes; `speed`: as fast as cuBLASLt's.
+
+mod speed;
+
+use std::rc::Rc;
 
 use graphene_ir::emit::emit;
 use graphene_ir::kernel::{Kernel, Unary};
@@ -10,24 +14,12 @@ use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::cublaslt::{Matmul, Product as LibraryProduct};
 use graphene_runtime::device::{Bound, Buffer, Device};
 
 use crate::data::{Random, decode, encode};
 use crate::templates::image;
 
-/// The shapes of the anchors: `m, n, k`.
-const SHAPES: [[usize; 3]; 9] = [
-    [4096, 4096, 4096],
-    [8192, 8192, 8192],
-    [5376, 5376, 2048],
-    [12288, 768, 768],
-    [12288, 2304, 768],
-    [12288, 3072, 768],
-    [12288, 768, 3072],
-    [4096, 3072, 768],
-    [4096, 768, 3072],
-];
+pub(crate) use self::speed::speed;
 
 /// How many random shapes are checked.
 const RANDOM_SHAPES: usize = 40;
@@ -40,13 +32,14 @@ const LAUNCHES: usize = 10;
 const GRAPHS: usize = 15;
 
 /// A product on the device: its operands on both sides.
+#[derive(Clone)]
 struct Case {
     product: Product,
     size: [usize; 3],
     /// Products of a batch.
     batch: usize,
     /// What is read, by name; the operands of each term, then the epilogue's.
-    ins: Vec<(String, Vec<f64>, Buffer)>,
+    ins: Vec<(String, Rc<Vec<f64>>, Buffer)>,
     c: Buffer,
 }
 
@@ -83,14 +76,28 @@ impl Case {
         size: [usize; 3],
         random: &mut Random,
     ) -> Result<Case, Error> {
+        let scalar = product.scalar;
+        Case::of(device, product, size, |len| {
+            let values = random.normal(len, scalar, true);
+            let bytes = encode(&values, scalar);
+            (values, bytes)
+        })
+    }
+
+    /// Of operands with so many elements, and their bytes.
+    fn of(
+        device: &Device,
+        product: Product,
+        size: [usize; 3],
+        mut elements: impl FnMut(usize) -> (Vec<f64>, Vec<u8>),
+    ) -> Result<Case, Error> {
         let [m, n, k] = size;
         let batch = if product.batched { 3 } else { 1 };
         let scalar = product.scalar;
         let mut ins = Vec::new();
         let mut input = |name: String, len: usize| -> Result<(), Error> {
-            let values = random.normal(len, scalar, true);
-            let buffer = device.upload(&encode(&values, scalar))?;
-            ins.push((name, values, buffer));
+            let (values, bytes) = elements(len);
+            ins.push((name, Rc::new(values), device.upload(&bytes)?));
             Ok(())
         };
         for term in 0..product.terms {
@@ -114,24 +121,36 @@ impl Case {
         kernel: &Kernel,
         symbols: &[(&str, i64)],
     ) -> Result<Bound, Error> {
+        let symbols = self.symbols(symbols);
+        bind(device, kernel, &self.buffers(), &symbols)
+    }
+
+    fn buffers(&self) -> Vec<(&str, &Buffer)> {
+        let ins = self.ins.iter().map(|(name, _, buffer)| (name.as_str(), buffer));
+        ins.chain([("C", &self.c)]).collect()
+    }
+
+    fn symbols<'a>(&self, more: &[(&'a str, i64)]) -> Vec<(&'a str, i64)> {
         let [m, n, k] = self.size.map(|size| size as i64);
         let row = if self.product.a_transposed { m } else { k };
         let batch = self.batch as i64;
         let sizes = [("M", m), ("N", n), ("K", k), ("K_2", k), ("batch", batch)];
-        let of_size = [&sizes[..], &[("A_row", row), ("A_row_2", row)]].concat();
-        let ins = self.ins.iter().map(|(name, _, buffer)| (name.as_str(), buffer));
-        let buffers: Vec<(&str, &Buffer)> = ins.chain([("C", &self.c)]).collect();
-        bind(device, kernel, &buffers, &[&of_size[..], symbols].concat())
+        [&sizes[..], &[("A_row", row), ("A_row_2", row)], more].concat()
     }
 
-    fn bind_gemm(&self, device: &Device, gemm: &Gemm) -> Result<Bound, Error> {
+    /// How many blocks and clusters a kernel has: none without a tile, of which those that share one have no other.
+    fn blocks(&self, device: &Device, gemm: &Gemm) -> [(&'static str, i64); 2] {
         let [m, n, _] = self.size;
         let tiles =
             m.div_ceil(gemm.rows() as usize) * n.div_ceil(gemm.columns as usize) * self.batch;
         let blocks = tiles.min(device.properties().multiprocessors as usize).max(1) as i64;
-        let clusters = (blocks / gemm.cluster).max(1);
+        let clusters = if gemm.split > 1 { tiles as i64 } else { (blocks / gemm.cluster).max(1) };
+        [("blocks", blocks), ("clusters", clusters)]
+    }
+
+    fn bind_gemm(&self, device: &Device, gemm: &Gemm) -> Result<Bound, Error> {
         let kernel = gemm.kernel().map_err(kernel_error)?;
-        self.bind(device, &kernel, &[("blocks", blocks), ("clusters", clusters)])
+        self.bind(device, &kernel, &self.blocks(device, gemm))
     }
 
     /// The largest error as a fraction of its bound, over samples of C; A and B are as `seen` by the
@@ -144,7 +163,8 @@ impl Case {
     fn error(&self, random: &mut Random, seen: impl Fn(f64) -> f64) -> Result<f64, Error> {
         let [m, n, k] = self.size;
         let Product { a_transposed, b_transposed, epilogue, scalar, terms, .. } = &self.product;
-        let found = decode(&self.c.download()?, *scalar);
+        let bytes = self.c.download()?;
+        let width = scalar.bytes() as usize;
         let (half, single) = (rounding(*scalar), 2f64.powi(-24));
         let mut worst = 0f64;
         for _ in 0..SAMPLES {
@@ -175,7 +195,8 @@ impl Case {
             let error =
                 1.13 * 4.0 * (k * terms) as f64 * single * size + 2.0 * single * steps * all;
             let bound = half * y.abs() + (1.0 + half) * error;
-            let error = (found[place] - y).abs();
+            let found = decode(&bytes[place * width..(place + 1) * width], *scalar)[0];
+            let error = (found - y).abs();
             let share = if error == 0.0 { 0.0 } else { error / bound };
             worst = if share.is_nan() { f64::INFINITY } else { worst.max(share) };
         }
@@ -217,6 +238,10 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
             stages: [2, 3, 4][random.within(0, 2)],
             ..Gemm::default()
         };
+        // Consumers take turns in every other product of two, with tiles of 64 or 128 rows.
+        let ping_pong = gemm.consumers == 2 && i % 2 == 0;
+        let strips = if ping_pong && gemm.columns <= 192 { 1 + i as i64 / 2 % 2 } else { 1 };
+        let gemm = Gemm { ping_pong, strips, ..gemm };
         let pairs = !moves && gemm.columns % 128 == 0 && i % 3 == 0;
         let gemm = Gemm { cluster: if pairs { 2 } else { 1 }, ..gemm };
         let case = Case::new(device, product.clone(), size, &mut random)?;
@@ -345,62 +370,6 @@ fn check_layers(
         eprintln!("{rows} rows by {mlp:?}: {worst} of its bound");
     }
     Ok(usize::from(worst > 1.0))
-}
-
-/// The tiles that are tried for speed.
-fn variants() -> [Gemm; 6] {
-    let gemm = Gemm::default();
-    [
-        gemm.clone(),
-        Gemm { cluster: 2, ..gemm.clone() },
-        Gemm { columns: 192, ..gemm.clone() },
-        Gemm { columns: 128, stages: 5, ..gemm.clone() },
-        Gemm { columns: 128, stages: 5, cluster: 2, ..gemm.clone() },
-        Gemm { raster: 16, ..gemm },
-    ]
-}
-
-/// The anchors' shapes beside cuBLASLt, all inside CUDA graphs.
-pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
-    let mut random = Random(11);
-    let mut wrong = 0;
-    for size in SHAPES {
-        let [m, n, k] = size;
-        let case = Case::new(device, Product::default(), size, &mut random)?;
-        let product = LibraryProduct {
-            m,
-            n,
-            k,
-            scalar: case.product.scalar,
-            transpose_a: case.product.a_transposed,
-            transpose_b: !case.product.b_transposed,
-        };
-        let library = Matmul::tune(device, product, [&case.ins[0].2, &case.ins[1].2, &case.c])?;
-        for gemm in variants() {
-            let bound = case.bind_gemm(device, &gemm)?;
-            bound.launch()?;
-            device.synchronize()?;
-            let error = case.error(&mut random, |x| x)?;
-            wrong += usize::from(error > 1.0);
-            // One after the other, twice, so that a clock that falls favours neither.
-            let mut ours = median(device, || bound.launch())?;
-            let mut theirs = median(device, || library.launch())?;
-            ours = ours.min(median(device, || bound.launch())?);
-            theirs = theirs.min(median(device, || library.launch())?);
-            let rate = |time: f64| 2.0 * (m * n * k) as f64 / time * 1e-6;
-            let Gemm { columns, stages, cluster, raster, .. } = gemm;
-            println!(
-                "{{\"row\":\"speed\",\"m\":{m},\"n\":{n},\"k\":{k},\"columns\":{columns},\
-                 \"stages\":{stages},\"cluster\":{cluster},\"raster\":{raster},\
-                 \"error_of_bound\":{error:.4},\"us\":{ours:.2},\"tflops\":{:.0},\
-                 \"cublaslt_us\":{theirs:.2},\"cublaslt_tflops\":{:.0},\"ratio\":{:.3}}}",
-                rate(ours),
-                rate(theirs),
-                theirs / ours
-            );
-        }
-    }
-    Ok(wrong)
 }
 
 /// The median of the microseconds of one launch, inside a graph of several.

@@ -1,15 +1,31 @@
 //! The products.
 
 use super::epilogue::Store;
+use super::turns::skip;
 use super::{Context, DEPTH, GROUP, ROWS};
 use crate::arch::registers_at_launch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Group, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, ThreadsId};
 use crate::schedule::consume;
-use crate::template::product::leaf;
+use crate::schedule::pointwise::each;
+use crate::template::product::{Place, leaf};
 use crate::tensor::{Memory, Scalar, Tile, View};
+
+/// A consumer warpgroup.
+struct Consumer<'a> {
+    context: &'a Context<'a>,
+    own: ThreadsId,
+    group: Var,
+    /// Its sums, in the order of the instruction's registers, one 64 rows after the other.
+    acc: TensorId,
+    /// One lane of every warp speaks for it.
+    lanes: ThreadsId,
+    ring: Ring,
+    /// The barriers of stages that are left.
+    empty: Vec<TensorId>,
+}
 
 impl Context<'_> {
     /// What each consumer warpgroup does.
@@ -21,87 +37,143 @@ impl Context<'_> {
         let all = groups * registers_at_launch(GROUP * groups);
         let budget = ((all - self.producer_registers()) / gemm.consumers / 8 * 8).min(232);
         k.spec(Kind::Registers(budget), (), (), own)?;
-        let n = gemm.columns / 8;
-        let fragment = View::levels_of(&[vec![leaf(2, 2), leaf(n, 4)], vec![leaf(2, 1)]]);
-        let acc = k.allocate("acc", fragment, Scalar::F32, Memory::Registers, None)?;
-        // One lane of every warp speaks for it.
-        let warps = 4 * (gemm.consumers + 1);
-        let lanes = k.tile(self.block, "lanes", &[Tile::Modes(vec![(warps, 32)])])?;
-        let ring = k.ring("using", gemm.stages)?;
-        let stages = Expr::from(gemm.stages);
-        // Both blocks of a cluster fill a stage, and wait until both have left it.
-        let mut empty = vec![self.pipeline.empty];
-        if let Some((_, rank)) = &self.pair {
-            empty.push(k.peer(empty[0], "empty_there", Expr::from(1) - rank)?);
+        let consumer = Consumer::new(k, self, own, group)?;
+        let store = Store::new(k, self, own, &consumer.group)?;
+        match &self.turns {
+            Some(turns) => {
+                let Consumer { group, ring, lanes, .. } = &consumer;
+                let turn = turns.begin(k, self, *lanes)?;
+                skip(k, ring, self.all_steps() * group)?;
+                let first = self.first.clone() + self.stride.clone() * group;
+                let stride = self.stride.clone() * gemm.consumers;
+                self.each_tile(k, first, stride, |k, place| {
+                    turns.wait(k, &turn, own, group)?;
+                    consumer.sums(k, |k| turns.pass_on(k, &turn, self, *lanes, group))?;
+                    skip(k, ring, self.all_steps() * (gemm.consumers - 1))?;
+                    store.tile(k, consumer.acc, place)
+                })?;
+            }
+            None => self.each_tile(k, self.first.clone(), self.stride.clone(), |k, place| {
+                consumer.sums(k, |_| Ok(()))?;
+                consumer.leave(k, &store, place)
+            })?,
         }
-        let release = |k: &mut Builder, stage: Expr| {
-            k.role(lanes, 0..1, |k| {
-                empty.iter().try_for_each(|&empty| {
-                    let empty = Operand::at(empty, [stage.clone()]);
-                    k.spec(Kind::Arrive(None), empty, (), self.one)
-                })
-            })
-        };
-        let store = Store::new(k, self, own, &group)?;
-        self.each_tile(k, |k, place| {
-            self.clear(k, acc)?;
-            let steps = match &self.shares {
-                Some(shares) => shares.steps(&self.steps[0]).1,
-                None => self.steps.iter().fold(Expr::from(0), |all, steps| all + steps),
-            };
-            k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
-                let work = |k: &mut Builder, stage: &Var| {
-                    self.multiply(k, acc, own, &group, stage)?;
-                    k.spec(Kind::WaitGroup(Group::MatMul, 1, false), acc, (), own)
-                };
-                consume(k, &self.pipeline, &ring, own, step, work, release)
-            })?;
-            k.spec(Kind::WaitGroup(Group::MatMul, 0, false), acc, (), own)?;
-            k.if_(vec![Cond::new(steps, Relation::AtLeast, 1)], |k| {
-                let last = Expr::from(ring.stage()) + (gemm.stages - 1);
-                release(k, last.rem(&stages))
-            })?;
-            let Some(shares) = &self.shares else { return store.tile(k, acc, place) };
-            shares.hand_over(k, self, acc, [own, self.one], &group)?;
-            k.if_(Cond::equal(shares.rank.clone(), 0), |k| {
-                shares.add_up(k, self, acc, [own, self.one], &group)?;
-                store.tile(k, acc, place)
-            })
-        })?;
         store.finish(k)
     }
 
-    fn clear(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
-        k.for_("j", 0..self.gemm.columns / 8, 1, true, |k, j| {
+    /// How often a consumer multiplies stages for a tile.
+    fn all_steps(&self) -> Expr {
+        match &self.shares {
+            Some(shares) => shares.steps(&self.steps[0]).1,
+            None => self.steps.iter().fold(Expr::from(0), |all, steps| all + steps),
+        }
+    }
+
+    /// Goes through a thread's sums and their numbers.
+    pub(super) fn each_sum(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        body: impl Fn(&mut Builder, Operand, Expr) -> Result<()>,
+    ) -> Result<()> {
+        k.for_("j", 0..self.gemm.registers() / 4, 1, true, |k, j| {
             k.for_("half", 0..2, 1, true, |k, half| {
                 let pair = k.index(acc, "pair", [half, j])?;
                 k.for_("p", 0..2, 1, true, |k, p| {
-                    k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), self.one)
+                    let register = Expr::from(j) * 4 + Expr::from(half) * 2 + Expr::from(p);
+                    body(k, Operand::at(pair, [p]), register)
                 })
+            })
+        })
+    }
+}
+
+impl<'a> Consumer<'a> {
+    fn new(
+        k: &mut Builder,
+        context: &'a Context<'a>,
+        own: ThreadsId,
+        group: Var,
+    ) -> Result<Consumer<'a>> {
+        let gemm = context.gemm;
+        let n = gemm.registers() / 4;
+        let fragment = View::levels_of(&[vec![leaf(2, 2), leaf(n, 4)], vec![leaf(2, 1)]]);
+        let acc = k.allocate("acc", fragment, Scalar::F32, Memory::Registers, None)?;
+        let warps = 4 * (gemm.consumers + 1);
+        let lanes = k.tile(context.block, "lanes", &[Tile::Modes(vec![(warps, 32)])])?;
+        let ring = k.ring("using", gemm.stages)?;
+        // Both blocks of a cluster fill a stage, and wait until both have left it.
+        let mut empty = vec![context.pipeline.empty];
+        if let Some((_, rank)) = &context.pair {
+            empty.push(k.peer(empty[0], "empty_there", Expr::from(1) - rank)?);
+        }
+        Ok(Consumer { context, own, group, acc, lanes, ring, empty })
+    }
+
+    /// The sums of a tile; `issued` is done when all products have been issued.
+    fn sums(&self, k: &mut Builder, issued: impl FnOnce(&mut Builder) -> Result<()>) -> Result<()> {
+        let Consumer { context, own, acc, ring, .. } = self;
+        context
+            .each_sum(k, *acc, |k, sum, _| k.spec(Kind::Init(Number(0.0)), sum, (), context.one))?;
+        let steps = context.all_steps();
+        k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
+            let work = |k: &mut Builder, stage: &Var| {
+                self.multiply(k, stage)?;
+                k.spec(Kind::WaitGroup(Group::MatMul, 1, false), *acc, (), *own)
+            };
+            let release = |k: &mut Builder, stage: Expr| self.release(k, &stage);
+            consume(k, &context.pipeline, ring, *own, step, work, release)
+        })?;
+        issued(k)?;
+        k.spec(Kind::WaitGroup(Group::MatMul, 0, false), *acc, (), *own)?;
+        k.if_(vec![Cond::new(steps, Relation::AtLeast, 1)], |k| {
+            let last = Expr::from(ring.stage()) + (ring.stages - 1);
+            self.release(k, &last.rem(&Expr::from(ring.stages)))
+        })
+    }
+
+    /// Gives a stage back.
+    fn release(&self, k: &mut Builder, stage: &Expr) -> Result<()> {
+        k.role(self.lanes, 0..1, |k| {
+            self.empty.iter().try_for_each(|&empty| {
+                let empty = Operand::at(empty, [stage.clone()]);
+                k.spec(Kind::Arrive(None), empty, (), self.context.one)
             })
         })
     }
 
     /// The products of one stage, a group of their own.
-    fn multiply(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        own: ThreadsId,
-        group: &Var,
-        stage: &Var,
-    ) -> Result<()> {
-        let [a, b] = self.shared;
+    fn multiply(&self, k: &mut Builder, stage: &Var) -> Result<()> {
+        let Consumer { context, own, acc, .. } = self;
+        let gemm = context.gemm;
+        let [a, b] = context.shared;
         let a = k.index(a, "a", [stage])?;
         let a = k.tile(a, "a", &[Tile::of(ROWS), Tile::of(16)])?;
         let b = k.index(b, "b", [stage])?;
         let b = k.tile(b, "b", &[Tile::of(16), Tile::Whole])?;
-        k.spec(Kind::Fence(Fence::MatMul), acc, (), own)?;
+        let sums = k.tile(*acc, "strips", &[Tile::Whole, Tile::of(gemm.columns / 8)])?;
+        k.spec(Kind::Fence(Fence::MatMul), *acc, (), *own)?;
         k.for_("kk", 0..DEPTH / 16, 1, true, |k, kk| {
-            let a = Operand::at(a, [group, kk]);
-            let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
-            k.add(Header::new(Kind::MatMul, acc, [a, b], own).async_())
+            each(k, gemm.strips, |k, strip| {
+                let row = context.first_strip(&self.group) + &strip;
+                let a = Operand::at(a, [row, kk.into()]);
+                let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
+                let sums = Operand::at(sums, [Expr::from(0), strip]);
+                k.add(Header::new(Kind::MatMul, sums, [a, b], *own).async_())
+            })
         })?;
-        k.spec(Kind::Commit(Group::MatMul), (), (), own)
+        k.spec(Kind::Commit(Group::MatMul), (), (), *own)
+    }
+
+    /// What becomes of the sums of a tile, which blocks may share.
+    fn leave(&self, k: &mut Builder, store: &Store<'_>, place: &Place) -> Result<()> {
+        let Consumer { context, own, group, acc, .. } = self;
+        let Some(shares) = &context.shares else { return store.tile(k, *acc, place) };
+        let threads = [*own, context.one];
+        shares.hand_over(k, context, *acc, threads, group)?;
+        k.if_(Cond::equal(shares.rank.clone(), 0), |k| {
+            shares.add_up(k, context, *acc, threads, group)?;
+            store.tile(k, *acc, place)
+        })
     }
 }

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Swizzle;
+use crate::schedule::pointwise::each;
 use crate::template::epilogue::{Across, Run};
 use crate::template::product::leaf;
 use crate::tensor::{Coord, Memory, Scalar, Tile, View};
@@ -84,12 +85,25 @@ impl<'a> Store<'a> {
 
     /// A tile's rows.
     pub(super) fn tile(&self, k: &mut Builder, acc: TensorId, place: &Place) -> Result<()> {
-        k.for_("panel", 0..self.context.gemm.columns / PANEL, 1, true, |k, panel| {
-            for panels in &self.by_panels {
-                self.panel(k, acc, place, panel, panels)?;
-            }
-            if self.by_runs.is_empty() { Ok(()) } else { self.runs(k, acc, place, panel) }
+        let gemm = self.context.gemm;
+        let strips = k.tile(acc, "strips", &[Tile::Whole, Tile::of(gemm.columns / 8)])?;
+        each(k, gemm.strips, |k, strip| {
+            let acc = k.index(strips, "strip", [Expr::from(0), strip.clone()])?;
+            let place = self.rows(place, &strip);
+            k.for_("panel", 0..gemm.columns / PANEL, 1, true, |k, panel| {
+                for panels in &self.by_panels {
+                    self.panel(k, acc, &place, panel, panels)?;
+                }
+                if self.by_runs.is_empty() { Ok(()) } else { self.runs(k, acc, &place, panel) }
+            })
         })
+    }
+
+    /// The place of 64 rows of a tile that are the own warpgroup's.
+    fn rows(&self, place: &Place, strip: &Expr) -> Place {
+        let of_tile = self.context.gemm.rows() / ROWS;
+        let m = place.m.clone() * of_tile + self.context.first_strip(&self.group) + strip;
+        Place { batch: place.batch.clone(), m, n: place.n.clone() }
     }
 
     /// What is still being read out of shared memory must not outlive the block.
@@ -101,12 +115,10 @@ impl<'a> Store<'a> {
         k.role(self.own, 0..1, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))
     }
 
-    /// The panel of C that is `panel`-th of the tile, in panels.
+    /// The panel of C that is `panel`-th of 64 rows, in panels.
     fn at(&self, place: &Place, panel: &Var) -> Vec<Expr> {
-        let gemm = self.context.gemm;
-        let row = place.m.clone() * gemm.consumers + &Expr::from(&self.group);
-        let column = place.n.clone() * (gemm.columns / PANEL) + Expr::from(panel);
-        place.at(row, column)
+        let of_tile = self.context.gemm.columns / PANEL;
+        place.at(place.m.clone(), place.n.clone() * of_tile + Expr::from(panel))
     }
 
     fn panel(
@@ -178,11 +190,8 @@ impl<'a> Store<'a> {
         let column = place.n.clone() * (gemm.columns / 2) + eight.clone() * 4 + &self.column;
         let across = self.context.declared.epilogue.across(k, &column, 2, self.context.one)?;
         for half in 0..2 {
-            let row = place.m.clone() * gemm.rows()
-                + Expr::from(&self.group) * ROWS
-                + self.warp_in_group.clone() * 16
-                + &self.row
-                + half * 8;
+            let row =
+                place.m.clone() * ROWS + self.warp_in_group.clone() * 16 + &self.row + half * 8;
             let run = Run { batch: place.batch.clone(), row, column: column.clone(), n: 2 };
             let sums = k.index(acc, "sums", [Expr::from(half), eight.clone()])?;
             body(k, half, sums, &run, &across)?;

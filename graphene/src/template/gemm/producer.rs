@@ -133,7 +133,7 @@ impl Context<'_> {
         fill: impl Fn(&mut Builder, usize, &Place, &Var, Operand, &Var) -> Result<()>,
     ) -> Result<()> {
         let ring = k.ring("filling", self.gemm.stages)?;
-        self.each_tile(k, |k, place| {
+        self.each_tile(k, self.first.clone(), self.stride.clone(), |k, place| {
             for (term, steps) in self.steps.iter().enumerate() {
                 let steps = match &self.shares {
                     Some(shares) => {

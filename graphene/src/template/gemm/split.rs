@@ -31,7 +31,7 @@ impl Shares {
         block: ThreadsId,
     ) -> Result<Shares> {
         let (others, groups) = (gemm.split - 1, gemm.consumers);
-        let registers = gemm.columns / 2;
+        let registers = gemm.registers();
         let room = View::buffer(&[
             leaf(others, groups * registers * GROUP),
             leaf(groups, registers * GROUP),
@@ -70,7 +70,7 @@ impl Shares {
         let [thread] = k.indices(own, ["thread"])?;
         k.if_(Cond::new(self.rank.clone(), Relation::AtLeast, 1), |k| {
             let to = k.peer(self.sums, "sums_there", 0)?;
-            each_sum(k, context, acc, |k, sum, register| {
+            context.each_sum(k, acc, |k, sum, register| {
                 let at = [self.rank.clone() - 1, group.into(), register, (&thread).into()];
                 k.spec(Kind::Move, Operand::at(to, at), sum, one)
             })?;
@@ -91,7 +91,7 @@ impl Shares {
         k.spec(Kind::Wait(Expr::from(0)), Operand::at(self.there, [0]), (), own)?;
         let [thread] = k.indices(own, ["thread"])?;
         for part in 0..self.parts - 1 {
-            each_sum(k, context, acc, |k, sum, register| {
+            context.each_sum(k, acc, |k, sum, register| {
                 let at = [part.into(), group.into(), register, (&thread).into()];
                 let other =
                     k.allocate("other", View::buffer(&[]), Scalar::F32, Memory::Registers, None)?;
@@ -101,22 +101,4 @@ impl Shares {
         }
         Ok(())
     }
-}
-
-/// Goes through a thread's sums and their numbers.
-fn each_sum(
-    k: &mut Builder,
-    context: &Context<'_>,
-    acc: TensorId,
-    body: impl Fn(&mut Builder, Operand, Expr) -> Result<()>,
-) -> Result<()> {
-    k.for_("j", 0..context.gemm.columns / 8, 1, true, |k, j| {
-        k.for_("half", 0..2, 1, true, |k, half| {
-            let pair = k.index(acc, "pair", [half, j])?;
-            k.for_("p", 0..2, 1, true, |k, p| {
-                let register = Expr::from(j) * 4 + Expr::from(half) * 2 + Expr::from(p);
-                body(k, Operand::at(pair, [p]), register)
-            })
-        })
-    })
 }

@@ -1,0 +1,274 @@
+//! The anchors' shapes beside cuBLASLt, all inside CUDA graphs: bare products, and with what follows them.
+
+use std::rc::Rc;
+
+use graphene_ir::arch::Arch;
+use graphene_ir::emit::emit;
+use graphene_ir::function::Function;
+use graphene_ir::kernel::Unary;
+use graphene_ir::template::epilogue::{Epilogue, Span};
+use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::product::Product;
+use graphene_runtime::Error;
+use graphene_runtime::device::cublaslt::{
+    Activation, Context, Gemm as LibraryGemm, Matmul, Matrix, Operands, Product as LibraryProduct,
+};
+use graphene_runtime::device::{Buffer, Device, Kernel, compile};
+
+use super::{Case, kernel_error, median};
+use crate::data::{Random, encode};
+
+/// The shapes of the anchors, `m, n, k`, and whether their epilogues are timed as well.
+const SHAPES: [([usize; 3], bool); 12] = [
+    ([4096, 4096, 4096], false),
+    ([8192, 8192, 8192], false),
+    ([5376, 5376, 2048], true),
+    ([12288, 768, 768], true),
+    ([12288, 2304, 768], true),
+    ([12288, 3072, 768], true),
+    ([12288, 768, 3072], true),
+    ([4096, 3072, 768], true),
+    ([4096, 768, 3072], true),
+    ([128, 768, 768], true),
+    ([128, 3072, 768], true),
+    ([128, 768, 3072], true),
+];
+
+/// Rows up to which few tiles leave most of the GPU idle.
+const FEW: usize = 512;
+
+/// Numbers that operands repeat.
+const POOL: usize = 1_000_003;
+
+/// What follows a product.
+struct Follows {
+    name: &'static str,
+    epilogue: Epilogue,
+    /// As the library has it.
+    bias: bool,
+    activation: Option<Activation>,
+    residual: bool,
+}
+
+fn follows() -> [Follows; 5] {
+    let row =
+        |name, epilogue| Follows { name, epilogue, bias: true, activation: None, residual: false };
+    let bias = Epilogue::layer(true, None, false);
+    let tanh = Function::gelu_tanh().after(&(Function::input(0) + Function::input(1)));
+    let gelu = Some(Activation::GeluTanh);
+    [
+        Follows { bias: false, ..row("none", Epilogue::default()) },
+        row("bias", bias),
+        // The library has no other than that by a hyperbolic tangent.
+        Follows {
+            activation: gelu,
+            ..row("bias+gelu", Epilogue::layer(true, Some(Unary::Gelu), false))
+        },
+        Follows { activation: gelu, ..row("bias+gelu_tanh", Epilogue::new(tanh, [Span::Row])) },
+        Follows { residual: true, ..row("bias+residual", Epilogue::layer(true, None, true)) },
+    ]
+}
+
+/// The tiles that are tried where there are many, and where there are few.
+fn tiles(few: bool) -> Vec<Gemm> {
+    let gemm = Gemm::default();
+    if few {
+        let small = Gemm { consumers: 1, columns: 64, stages: 6, prefetch: true, ..gemm };
+        return vec![
+            small.clone(),
+            Gemm { columns: 128, ..small.clone() },
+            Gemm { split: 2, ..small.clone() },
+            Gemm { split: 4, ..small.clone() },
+            Gemm { split: 8, ..small.clone() },
+            Gemm { consumers: 2, split: 4, ..small },
+        ];
+    }
+    let turns = Gemm { ping_pong: true, strips: 2, columns: 128, ..gemm.clone() };
+    vec![
+        gemm.clone(),
+        Gemm { cluster: 2, ..gemm.clone() },
+        Gemm { columns: 192, ..gemm.clone() },
+        Gemm { columns: 128, stages: 5, ..gemm },
+        turns.clone(),
+        Gemm { stages: 6, ..turns.clone() },
+        Gemm { stages: 6, cluster: 2, ..turns.clone() },
+        Gemm { stages: 5, cluster: 2, raster: 16, ..turns.clone() },
+        Gemm { columns: 192, ..turns.clone() },
+        Gemm { columns: 256, strips: 1, ..turns },
+    ]
+}
+
+/// A tile's kernel for what follows a product.
+struct Tried {
+    few: bool,
+    follows: usize,
+    gemm: Gemm,
+    kernel: Kernel,
+}
+
+/// Compiles all kernels, on all cores: which has none is said and left out.
+fn compiled(device: &Device) -> Result<Vec<Tried>, Error> {
+    let mut wanted = Vec::new();
+    for few in [false, true] {
+        for gemm in tiles(few) {
+            for (number, follows) in follows().into_iter().enumerate() {
+                let product = Product { epilogue: follows.epilogue, ..gemm.product.clone() };
+                wanted.push((few, number, Gemm { product, ..gemm.clone() }));
+            }
+        }
+    }
+    let one = |gemm: &Gemm| {
+        let kernel = gemm.kernel().map_err(kernel_error)?;
+        let emitted = emit(&kernel).map_err(kernel_error)?;
+        let cubin = compile(&emitted.source, Arch::Sm90a, &kernel.name)?;
+        Ok::<_, Error>((cubin, emitted.launch))
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let share = wanted.len().div_ceil(cores);
+    let parts: Vec<_> = std::thread::scope(|scope| {
+        let start = |part: &'_ [(bool, usize, Gemm)]| {
+            let gemms: Vec<Gemm> = part.iter().map(|row| row.2.clone()).collect();
+            scope.spawn(move || gemms.iter().map(one).collect::<Vec<_>>())
+        };
+        let threads: Vec<_> = wanted.chunks(share).map(start).collect();
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    let mut tried = Vec::new();
+    let compiled = parts.into_iter().flat_map(|part| part.unwrap_or_default());
+    for ((few, follows, gemm), compiled) in wanted.into_iter().zip(compiled) {
+        match compiled.and_then(|(cubin, launch)| {
+            eprintln!("{:?} of {gemm:?}", cubin.log());
+            device.load(&cubin, &launch)
+        }) {
+            Ok(kernel) => tried.push(Tried { few, follows, gemm, kernel }),
+            Err(error) => eprintln!("{gemm:?}: {error}"),
+        }
+    }
+    Ok(tried)
+}
+
+/// Every shape by every tile, for everything that follows.
+pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
+    let mut random = Random(11);
+    let tried = compiled(device)?;
+    let library = Context::new(device)?;
+    let scalar = Product::default().scalar;
+    let pool = random.normal(POOL, scalar, true);
+    let bytes = encode(&pool, scalar);
+    let mut wrong = 0;
+    for (size, epilogues) in SHAPES {
+        let epilogue = Epilogue::layer(true, None, true);
+        let product = Product { epilogue, ..Product::default() };
+        let mut first = 0;
+        let full = Case::of(device, product, size, |len| {
+            first = (first + POOL / 7) % POOL;
+            let width = scalar.bytes() as usize;
+            let values = pool.iter().copied().cycle().skip(first).take(len).collect();
+            let mut repeated = Vec::with_capacity((len + POOL) * width);
+            repeated.extend_from_slice(&bytes[first * width..]);
+            while repeated.len() < len * width {
+                repeated.extend_from_slice(&bytes);
+            }
+            repeated.truncate(len * width);
+            (values, repeated)
+        })?;
+        for (number, follows) in follows().iter().enumerate() {
+            if number > 0 && !epilogues {
+                continue;
+            }
+            let case = full.followed(follows);
+            let theirs = follows.bind(device, &library, &full)?;
+            let few = size[0] <= FEW;
+            for tried in tried.iter().filter(|tried| (tried.few, tried.follows) == (few, number)) {
+                wrong += case.timed(device, tried, follows.name, &theirs, &mut random)?;
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+impl Follows {
+    /// The library's call for it.
+    fn bind(&self, device: &Device, library: &Context, case: &Case) -> Result<Matmul, Error> {
+        let [m, n, k] = case.size;
+        let Product { scalar, a_transposed, b_transposed, .. } = case.product;
+        let bare = LibraryProduct {
+            m,
+            n,
+            k,
+            scalar,
+            transpose_a: a_transposed,
+            transpose_b: !b_transposed,
+        };
+        let added = Matrix { leading: n, transposed: false, apart: 0 };
+        let gemm = LibraryGemm {
+            bias: self.bias,
+            activation: self.activation,
+            c: self.residual.then_some(added),
+            ..bare.into()
+        };
+        let [a, b, bias, c] = [0, 1, 2, 3].map(|i| case.ins[i].2.clone());
+        let operands = Operands {
+            a,
+            b,
+            c: self.residual.then_some(c),
+            d: case.c.clone(),
+            bias: self.bias.then_some(bias),
+        };
+        library.bind(device, &gemm, operands)
+    }
+}
+
+impl Case {
+    /// The same with what follows, of the operands that there are.
+    fn followed(&self, follows: &Follows) -> Case {
+        let product = Product { epilogue: follows.epilogue.clone(), ..self.product.clone() };
+        let names = follows.epilogue.operands.iter().map(|operand| match operand.span {
+            Span::Row => "bias",
+            Span::Column => "column",
+            Span::Whole => "R",
+        });
+        let wanted: Vec<&str> = ["A", "B"].into_iter().chain(names).collect();
+        let named = |name: &str| self.ins.iter().find(|row| row.0 == name);
+        let ins: Vec<(String, Rc<Vec<f64>>, Buffer)> =
+            wanted.into_iter().filter_map(named).cloned().collect();
+        Case { product, ins, ..self.clone() }
+    }
+
+    /// Times a kernel beside the library, and says whether it is wrong.
+    fn timed(
+        &self,
+        device: &Device,
+        tried: &Tried,
+        follows: &str,
+        library: &Matmul,
+        random: &mut Random,
+    ) -> Result<usize, Error> {
+        let gemm = &tried.gemm;
+        let symbols = self.symbols(&self.blocks(device, gemm));
+        let bound = tried.kernel.bind(&self.buffers(), &symbols)?;
+        bound.launch()?;
+        device.synchronize()?;
+        let error = self.error(random, |x| x)?;
+        // One after the other, twice, so that a clock that falls favours neither.
+        let mut ours = median(device, || bound.launch())?;
+        let mut theirs = median(device, || library.launch())?;
+        ours = ours.min(median(device, || bound.launch())?);
+        theirs = theirs.min(median(device, || library.launch())?);
+        let [m, n, k] = self.size;
+        let rate = |time: f64| 2.0 * (m * n * k) as f64 / time * 1e-6;
+        let Gemm { columns, stages, cluster, raster, ping_pong, split, .. } = gemm;
+        println!(
+            "{{\"row\":\"speed\",\"follows\":\"{follows}\",\"m\":{m},\"n\":{n},\"k\":{k},\
+             \"rows\":{},\"columns\":{columns},\"ping_pong\":{ping_pong},\"stages\":{stages},\
+             \"cluster\":{cluster},\"split\":{split},\"raster\":{raster},\
+             \"error_of_bound\":{error:.4},\"us\":{ours:.2},\"tflops\":{:.0},\
+             \"cublaslt_us\":{theirs:.2},\"cublaslt_tflops\":{:.0},\"ratio\":{:.3}}}",
+            gemm.rows(),
+            rate(ours),
+            rate(theirs),
+            theirs / ours
+        );
+        Ok(usize::from(error > 1.0))
+    }
+}
