@@ -94,6 +94,11 @@ impl Plan {
         self.layout.total
     }
 
+    /// Bytes that no arena can do with less than: those of the step in which most are alive.
+    pub fn arena_lower_bound(&self) -> u64 {
+        self.layout.lower_bound
+    }
+
     /// Whether these are inputs of the program at its sizes.
     pub(crate) fn check_inputs(&self, program: &Program, inputs: &[Tensor]) -> Result<()> {
         let expected = program.inputs();

@@ -14,7 +14,7 @@ mod library;
 mod measure;
 
 pub use cache::Cache;
-pub use executable::Executable;
+pub use executable::{Executable, Io};
 pub use library::{Recurrence, Routine, Rows, routine};
 
 use crate::device::{Buffer, Cubin, Device, Kernel, compile};
@@ -194,11 +194,13 @@ impl Module {
         };
         let loaded: Vec<Arc<Kernel>> =
             images.iter().enumerate().map(load).collect::<Result<_>>()?;
-        let upload = |tensor: &Option<Tensor>| {
-            tensor.as_ref().map(|tensor| device.upload(tensor.bytes())).transpose()
-        };
         let tensors: Vec<_> = program.buffers().par_iter().map(elements).collect::<Result<_>>()?;
-        let weights: Vec<_> = tensors.iter().map(upload).collect::<Result<_>>()?;
+        let read = read_alone(&program, &steps, &routines);
+        let upload = |(tensor, read): (&Option<Tensor>, bool)| {
+            let tensor = tensor.as_ref().filter(|_| read);
+            tensor.map(|tensor| device.upload(tensor.bytes())).transpose()
+        };
+        let weights: Vec<_> = tensors.iter().zip(read).map(upload).collect::<Result<_>>()?;
         let mut loaded_steps = Vec::with_capacity(steps.len());
         for (variants, step) in steps.into_iter().zip(program.steps()) {
             let variant = |made: Made| {
@@ -237,8 +239,26 @@ impl Module {
 
     /// Bytes of all weights on the device.
     pub fn weight_bytes(&self) -> u64 {
-        self.weights.iter().flatten().map(|buffer| buffer.len() as u64).sum()
+        let stacks = self.steps.iter().flatten().flat_map(|variant| &variant.stacks);
+        let all = self.weights.iter().flatten().chain(stacks);
+        all.map(|buffer| buffer.len() as u64).sum()
     }
+}
+
+/// For each buffer whether a launch or a call reads it where it lies: weights that are read only as parts of stacks need
+/// not be on the device a second time.
+fn read_alone(program: &Program, steps: &[Vec<Made>], routines: &[Option<Routine>]) -> Vec<bool> {
+    let mut read = vec![false; program.buffers().len()];
+    for ((step, variants), routine) in program.steps().iter().zip(steps).zip(routines) {
+        let pointers = variants.iter().flat_map(|made| &made.launch.pointers);
+        let inputs = pointers.filter_map(|pointer| match pointer.operand {
+            StepOperand::Input(number) => Some(number),
+            StepOperand::Output(_) | StepOperand::Stack(_) | StepOperand::Scratch(_) => None,
+        });
+        let all = if routine.is_some() { step.inputs.len() } else { 0 };
+        inputs.chain(0..all).for_each(|number| read[step.inputs[number].buffer.index()] = true);
+    }
+    read
 }
 
 /// Weights one after the other.

@@ -3,6 +3,7 @@
 //! Each row names what it needs; where that is absent, it is reported as ignored.
 
 use graphene_frontend::dim::{Bindings, Symbol};
+use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{Op, Unary};
 use graphene_frontend::tensor::Tensor;
@@ -11,7 +12,7 @@ use graphene_fusion::{Granularity, plan};
 use graphene_ir::arch::Arch;
 use graphene_ir::target::Target;
 use graphene_runtime::device::{Device, Library};
-use graphene_runtime::gpu::{Cache, Kernels, Module};
+use graphene_runtime::gpu::{Cache, Io, Kernels, Module};
 use graphene_runtime::{Error, cpu};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;
@@ -29,12 +30,13 @@ fn main() {
     let nvrtc = Library::Nvrtc.found();
     let arch = Device::open(0).ok().and_then(|device| device.properties().arch());
     let gpu = nvrtc && arch.is_some();
-    let rows: [Row; 5] = [
+    let rows: [Row; 6] = [
         ("versions_are_told_of_what_is_found", true, versions_are_told),
         ("kernels_are_compiled_once", nvrtc, kernels_are_compiled_once),
         ("caches_that_take_nothing_do_no_harm", nvrtc, caches_that_take_nothing),
         ("kept_kernels_run", gpu, kept_kernels_run),
         ("steps_are_seen_and_timed", gpu, steps_are_seen_and_timed),
+        ("memory_of_callers_is_read_and_written", gpu, memory_of_callers),
     ];
     let trial = |(name, can, run): Row| Trial::test(name, run).with_ignored_flag(!can);
     libtest_mimic::run(&Arguments::from_args(), rows.map(trial).into()).exit();
@@ -207,4 +209,25 @@ fn steps_are_seen_and_timed() -> Outcome {
     executable.launch()?;
     executable.synchronize()?;
     check(&executable.read()?, &expected()?)
+}
+
+/// The graph reads what the caller put into its buffer between two launches, and leaves the output in the caller's.
+fn memory_of_callers() -> Outcome {
+    let (module, _) = module(None)?;
+    let device = Device::open(0)?;
+    let bytes = ROWS * 64 * 4;
+    let (x, y) = (device.alloc(bytes)?, device.alloc(bytes + 16)?);
+    let io = Io { inputs: vec![Some(x.clone())], outputs: vec![Some(y.clone())] };
+    let mut executable = module.bind_to(&sizes()?, &io)?;
+    for inputs in [vec![0; bytes], input()?.bytes().to_vec()] {
+        x.write(&inputs)?;
+        executable.launch()?;
+        executable.synchronize()?;
+    }
+    let left = y.part(0, bytes)?.download()?;
+    let left = Tensor::new(DType::F32, vec![ROWS, 64], left.into())?;
+    check(&[left], &expected()?)?;
+    let small = Io { outputs: vec![Some(y.part(0, 16)?)], ..Io::default() };
+    let error = module.bind_to(&sizes()?, &small).map(drop);
+    ensure(matches!(error, Err(Error::At { .. })), format!("{error:?}"))
 }

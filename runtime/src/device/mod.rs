@@ -88,6 +88,16 @@ impl Device {
         &self.properties
     }
 
+    /// Bytes of its memory that nobody has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`].
+    pub fn free_bytes(&self) -> Result<usize> {
+        let (free, _) = self.stream.context().mem_get_info().map_err(failed("cuMemGetInfo"))?;
+        Ok(free)
+    }
+
     /// A buffer of zeros, aligned to 256 bytes.
     ///
     /// # Errors

@@ -24,6 +24,33 @@ pub struct Executable {
     graph: Option<Graph<'static>>,
 }
 
+/// A caller's own memory, where a program's inputs are read and its outputs left: no copy lies between it and the
+/// kernels. What has none gets memory of the executable's.
+#[derive(Clone, Default)]
+pub struct Io {
+    /// By the program's inputs, in their order; fewer leave the last ones out.
+    pub inputs: Vec<Option<Buffer>>,
+    /// Likewise of outputs.
+    pub outputs: Vec<Option<Buffer>>,
+}
+
+impl Io {
+    /// The caller's buffer for this place, which must have as many bytes at least.
+    fn of(&self, place: Place, bytes: usize) -> Result<Option<Buffer>> {
+        let given = match place {
+            Place::Input(number) => self.inputs.get(number),
+            Place::Output(number) => self.outputs.get(number),
+            Place::Arena(_) | Place::Weight => None,
+        };
+        let Some(Some(buffer)) = given else { return Ok(None) };
+        if buffer.len() < bytes {
+            let what = "bytes of a caller's buffer";
+            return Err(Error::Mismatch { what, expected: bytes, found: buffer.len() });
+        }
+        buffer.part(0, bytes).map(Some)
+    }
+}
+
 impl Module {
     /// Gives the symbols sizes, lays out the arena, and records the launches. The first time that a product of a shape is
     /// bound, cuBLASLt's algorithms for it are timed.
@@ -31,17 +58,32 @@ impl Module {
     /// # Errors
     /// As for [`bind`]; [`Error::Memory`]; [`Error::At`] around what a kernel does not take.
     pub fn bind(&self, bindings: &Bindings) -> Result<Executable> {
+        self.bind_to(bindings, &Io::default())
+    }
+
+    /// Likewise with inputs and outputs in memory of the caller's, who may fill and read it between launches.
+    ///
+    /// # Errors
+    /// Likewise; [`Error::Mismatch`] for a buffer that is too small, with the name of the input or output.
+    pub fn bind_to(&self, bindings: &Bindings, io: &Io) -> Result<Executable> {
         let plan = bind(&self.program, bindings)?;
         let arena = usize::try_from(plan.arena_bytes());
         let arena = self.device.alloc(arena.map_err(|_| Error::TooLarge { what: "the arena" })?)?;
         let mut buffers = Vec::with_capacity(plan.buffers().len());
         for (buffer, weight) in plan.buffers().iter().zip(self.weights.iter()) {
-            buffers.push(match (buffer.place, weight) {
-                (Place::Arena(first), _) => arena.part(first, buffer.bytes())?,
-                (Place::Weight, Some(weight)) => weight.clone(),
-                (Place::Input(_) | Place::Output(_) | Place::Weight, _) => {
-                    self.device.alloc(buffer.bytes())?
-                }
+            let given =
+                io.of(buffer.place, buffer.bytes()).map_err(|error| match buffer.place {
+                    Place::Input(number) => error.at(&self.program.inputs()[number].0),
+                    Place::Output(number) => error.at(&self.program.outputs()[number].0),
+                    Place::Arena(_) | Place::Weight => error,
+                })?;
+            buffers.push(match (buffer.place, weight, given) {
+                (_, _, Some(given)) => given,
+                (Place::Arena(first), ..) => arena.part(first, buffer.bytes())?,
+                (Place::Weight, Some(weight), _) => weight.clone(),
+                // Nothing reads it where it would lie.
+                (Place::Weight, None, _) => arena.part(0, 0)?,
+                (Place::Input(_) | Place::Output(_), ..) => self.device.alloc(buffer.bytes())?,
             });
         }
         let mut launches = Vec::with_capacity(self.steps.len());

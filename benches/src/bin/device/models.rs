@@ -82,6 +82,7 @@ fn model(
     let planning = begun.elapsed();
     let kernels = Kernels::compile(planned.program, &target, arch, None, &|_, _| {})?;
     let (compiling, count) = (begun.elapsed() - planning, kernels.len());
+    let free = device.free_bytes()?;
     let module = Module::load(kernels, device)?;
     let loading = begun.elapsed() - planning - compiling;
     println!(
@@ -112,14 +113,19 @@ fn model(
             let errors = found.iter().zip(&expected).map(|(a, b)| (a - b).abs());
             largest = errors.fold(largest, |most, e| if e.is_nan() { e } else { most.max(e) });
         }
+        // What all of it takes, beyond the context itself.
+        let taken = free.saturating_sub(device.free_bytes()?);
         let microseconds = median(device, || bound_to.launch_each())?;
         let right = worst <= bound(elements);
         println!(
             "{{\"model\": \"{label}\", \"batch\": {batch}, \"sequence\": {sequence}, \"launches\": {}, \
              \"us\": {microseconds:.1}, \"1-cosine\": {worst:.2e}, \"max_error\": {largest:.2e}, \
-             \"arena_MiB\": {}, \"right\": {right}}}",
+             \"weight_bytes\": {}, \"arena_bytes\": {}, \"arena_lower_bound\": {}, \"taken_bytes\": {taken}, \
+             \"right\": {right}}}",
             bound_to.launches(),
-            bound_to.plan().arena_bytes() >> 20,
+            module.weight_bytes(),
+            bound_to.plan().arena_bytes(),
+            bound_to.plan().arena_lower_bound(),
         );
         wrong += usize::from(!right);
     }
