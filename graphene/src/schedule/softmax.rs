@@ -18,6 +18,9 @@ pub enum Units {
     /// So much of log₂ of a weight, more than 0: a weight is one fused multiplication and addition
     /// and a power of two. Scores are larger than -2¹⁰⁰, or -∞.
     Binary(f64),
+    /// log₂ of a weight: a weight is a difference and a power of two. Scores may be as large as numbers
+    /// of single precision can.
+    Powers,
     /// ln of a weight. Scores may be as large as numbers of single precision can, such as those
     /// that masks add: their difference is taken first.
     Natural,
@@ -63,7 +66,7 @@ impl Softmax {
         // A finite number, so that a row without any weight yet has differences.
         let least = match self.units {
             Units::Binary(_) => -(2f64.powi(100)),
-            Units::Natural => f64::from(f32::MIN),
+            Units::Powers | Units::Natural => f64::from(f32::MIN),
         };
         each(k, "half", TWO, |k, half| {
             k.spec(Kind::Init(Number(least)), Operand::at(self.largest, [half]), (), self.one)?;
@@ -91,25 +94,22 @@ impl Softmax {
             k.spec(Kind::Reduction(Binary::Max), best, score, self.one)
         })?;
         let shift = registers(k, "shift", &[TWO])?;
-        let unit = registers(k, "unit", &[])?;
-        let by = match self.units {
-            Units::Binary(by) => by,
-            Units::Natural => std::f64::consts::LOG2_E,
-        };
-        k.spec(Kind::Init(Number(by)), unit, (), self.one)?;
+        let unit = self.unit(k)?;
         each(k, "half", TWO, |k, half| {
             let at = |tensor: TensorId| Operand::at(tensor, [half]);
             let own = self.over_quad(k, best, half, Binary::Max)?;
             self.binary(k, Binary::Sub, at(self.factors), [at(self.largest), own.clone()])?;
-            self.binary(k, Binary::Mul, at(self.factors), [at(self.factors), unit.into()])?;
+            if let Some(unit) = unit {
+                self.binary(k, Binary::Mul, at(self.factors), [at(self.factors), unit.into()])?;
+            }
             k.spec(Kind::Unary(Unary::Exp2), at(self.factors), at(self.factors), self.one)?;
             k.spec(Kind::Move, at(self.largest), own.clone(), self.one)?;
-            match self.units {
-                Units::Binary(_) => {
+            match (self.units, unit) {
+                (Units::Binary(_), Some(unit)) => {
                     self.binary(k, Binary::Mul, at(shift), [own, unit.into()])?;
                     k.spec(Kind::Unary(Unary::Neg), at(shift), at(shift), self.one)?;
                 }
-                Units::Natural => k.spec(Kind::Move, at(shift), own, self.one)?,
+                (_, _) => k.spec(Kind::Move, at(shift), own, self.one)?,
             }
             each(k, "p", TWO, |k, p| {
                 let sum = Operand::at(self.sums, [half, p]);
@@ -118,22 +118,43 @@ impl Softmax {
         })?;
         self.elements(k, scores, eights, |k, half, p, score| {
             let shift = Operand::at(shift, [half]);
-            match self.units {
-                Units::Binary(_) => {
-                    let weight = registers(k, "weight", &[])?;
-                    k.spec(Kind::Move, weight, shift, self.one)?;
-                    k.spec(Kind::MatMul, weight, [score.clone(), unit.into()], self.one)?;
-                    k.spec(Kind::Unary(Unary::Exp2), score.clone(), weight, self.one)?;
-                }
-                Units::Natural => {
-                    self.binary(k, Binary::Sub, score.clone(), [score.clone(), shift])?;
-                    self.binary(k, Binary::Mul, score.clone(), [score.clone(), unit.into()])?;
-                    k.spec(Kind::Unary(Unary::Exp2), score.clone(), score.clone(), self.one)?;
-                }
-            }
+            self.weight(k, &score, shift, unit)?;
             let sum = Operand::at(self.sums, [half, p]);
             k.spec(Kind::Reduction(Binary::Add), sum, score, self.one)
         })
+    }
+
+    /// By what scores are multiplied on the way to log₂ of their weights.
+    fn unit(&self, k: &mut Builder) -> Result<Option<TensorId>> {
+        let by = match self.units {
+            Units::Binary(by) => by,
+            Units::Powers => return Ok(None),
+            Units::Natural => std::f64::consts::LOG2_E,
+        };
+        let unit = registers(k, "unit", &[])?;
+        k.spec(Kind::Init(Number(by)), unit, (), self.one)?;
+        Ok(Some(unit))
+    }
+
+    /// A score becomes a weight; `shift` is that of the row's largest.
+    fn weight(
+        &self,
+        k: &mut Builder,
+        score: &Operand,
+        shift: Operand,
+        unit: Option<TensorId>,
+    ) -> Result<()> {
+        if let (Units::Binary(_), Some(unit)) = (self.units, unit) {
+            let weight = registers(k, "weight", &[])?;
+            k.spec(Kind::Move, weight, shift, self.one)?;
+            k.spec(Kind::MatMul, weight, [score.clone(), unit.into()], self.one)?;
+            return k.spec(Kind::Unary(Unary::Exp2), score.clone(), weight, self.one);
+        }
+        self.binary(k, Binary::Sub, score.clone(), [score.clone(), shift])?;
+        if let Some(unit) = unit {
+            self.binary(k, Binary::Mul, score.clone(), [score.clone(), unit.into()])?;
+        }
+        k.spec(Kind::Unary(Unary::Exp2), score.clone(), score.clone(), self.one)
     }
 
     /// Multiplies what was summed before the last tile, `eights` times eight columns, by its factor.

@@ -9,28 +9,37 @@
 //! Queries, keys, values and the result have strides of their own for the batch, heads and rows;
 //! elements of a row are contiguous. So a packed `[batch, row, 3, heads, dim]` is read in place.
 //!
-//! - this file: the parameters, the kernel's outline, and the walk over tiles;
+//! - this file: the parameters, and the kernel's outline;
+//! - `operands`: global memory, and the symbols of its sizes and strides;
+//! - `context`: shared memory, its rings and their barriers;
+//! - `tiles`: the walk over tiles of queries;
 //! - `producer`: how the rings are filled;
 //! - `consumer`: the products, and what happens between them;
 //! - `scores`: scale, cap and masks;
+//! - `terms`: what a mask does to scores;
 //! - `epilogue`: how the result leaves;
+//! - `fragments`: registers as products have them;
 //! - `ampere`: the same for what came before Hopper, by `mma`, `ldmatrix` and `cp.async`, and for
 //!   single precision.
 
 mod ampere;
 mod consumer;
+mod context;
 mod epilogue;
+mod fragments;
+mod operands;
 mod producer;
 mod scores;
+mod terms;
+mod tiles;
 
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::{Error, Result};
-use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
-use crate::layout::Swizzle;
-use crate::schedule::{Pipeline, Units};
-use crate::tensor::{Memory, Scalar, Shape, Tile, View};
+use crate::kernel::{Kernel, Number, TensorId};
+use crate::schedule::Units;
+use crate::tensor::Scalar;
+use fragments::line;
 
 /// The parameters of attention.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,7 +48,8 @@ pub struct Fmha {
     /// single precision. Scores, weights and sums are of single precision; weights are rounded to
     /// this type for their product with the values.
     pub scalar: Scalar,
-    /// Elements of a query and of a key: a multiple of 16, at most 256.
+    /// Elements of a query and of a key: two vectors of 16 bytes or more, at most 256. Tiles have zeros
+    /// up to the next multiple of 16.
     pub head_dim: i64,
     /// Elements of a value: likewise.
     pub value_dim: i64,
@@ -83,6 +93,9 @@ pub enum Mask {
 /// Rows of a warpgroup's product.
 const ROWS: i64 = 64;
 
+/// The threads of a warp.
+const WARP: i64 = 32;
+
 /// The threads of a warpgroup.
 const GROUP: i64 = 128;
 
@@ -105,56 +118,6 @@ impl Default for Fmha {
             causal: false,
             guarded: false,
         }
-    }
-}
-
-/// The symbols of a kernel.
-struct Sizes {
-    batch: Var,
-    heads: Var,
-    kv_heads: Var,
-    queries: Var,
-    keys: Var,
-    /// How many blocks there are.
-    blocks: Var,
-}
-
-/// What the parts of the kernel share.
-struct Context<'a> {
-    fmha: &'a Fmha,
-    sizes: Sizes,
-    /// The block's threads, each on its own.
-    one: ThreadsId,
-    block: ThreadsId,
-    /// The block's threads as warpgroups.
-    groups: ThreadsId,
-    /// The block's first tile.
-    first: Expr,
-    /// Queries, keys and values: their barriers, and where they lie in shared memory:
-    /// `[rows, dim]`, `[stages].[dim, keys]`, `[stages].[keys, dim]`.
-    rings: [Pipeline; 3],
-    shared: [TensorId; 3],
-    /// Q, K, V and O in global memory.
-    operands: [TensorId; 4],
-    mask: Option<TensorId>,
-}
-
-/// A tile of queries.
-struct Place {
-    batch: Expr,
-    head: Expr,
-    /// The head of its keys and values.
-    kv_head: Expr,
-    /// Its number among those of its head.
-    m: Expr,
-    /// How many tiles of keys it attends.
-    steps: Expr,
-}
-
-impl Place {
-    /// The number of the tile of keys that is `step`-th from the last.
-    fn tile(&self, step: impl Into<Expr>) -> Expr {
-        (self.steps.clone() - 1 - step.into()).max(Expr::from(0))
     }
 }
 
@@ -187,34 +150,19 @@ impl Fmha {
         k.finish(o, ins)
     }
 
-    /// Symbols and pointers: Q, K, V and O, and the mask.
-    fn declare(&self, k: &mut Builder) -> Result<(Sizes, [TensorId; 4], Option<TensorId>)> {
-        let names = ["batch", "heads", "kv_heads", "queries", "keys", "blocks"];
-        let [batch, heads, kv_heads, queries, keys, blocks] = names.map(|name| k.symbol(name));
-        let (batch, heads, kv_heads) = (batch?, heads?, kv_heads?);
-        let sizes =
-            Sizes { batch, heads, kv_heads, queries: queries?, keys: keys?, blocks: blocks? };
-        let of_queries = [&sizes.heads, &sizes.queries];
-        let of_keys = [&sizes.kv_heads, &sizes.keys];
-        let operands = [
-            self.operand(k, "q", &sizes, of_queries, self.head_dim)?,
-            self.operand(k, "k", &sizes, of_keys, self.head_dim)?,
-            self.operand(k, "v", &sizes, of_keys, self.value_dim)?,
-            self.operand(k, "o", &sizes, of_queries, self.value_dim)?,
-        ];
-        let mask = self.mask_operand(k, &sizes)?;
-        Ok((sizes, operands, mask))
-    }
-
     fn check(&self) -> Result<()> {
         let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
         if ![Scalar::F16, Scalar::Bf16, Scalar::F32].contains(&self.scalar) {
             return refuse("operands are halves, or of single precision");
         }
         let positive = |cap: Number| cap.0.is_finite() && cap.0 > 0.0;
-        let fits = |size: i64| size % 16 == 0 && (16..=256).contains(&size);
-        if ![self.head_dim, self.value_dim, self.keys].into_iter().all(fits) {
-            return refuse("dimensions and keys of a tile are multiples of 16 up to 256");
+        let unit = 16 / self.scalar.bytes();
+        let fits = |size: i64| size % unit == 0 && (2 * unit..=256).contains(&size);
+        if ![self.head_dim, self.value_dim].into_iter().all(fits) {
+            return refuse("dimensions are multiples of 16 bytes, two or more, up to 256 elements");
+        }
+        if self.keys % 16 != 0 || !(16..=256).contains(&self.keys) {
+            return refuse("keys of a tile are a multiple of 16 up to 256");
         }
         if self.stages < 1 || !(1..=3).contains(&self.consumers) {
             return refuse("a ring has a stage or more, a block one to three consumers");
@@ -222,8 +170,8 @@ impl Fmha {
         if !self.scale.0.is_finite() || self.softcap.is_some_and(|cap| !positive(cap)) {
             return refuse("the scale is finite, a cap positive");
         }
-        let fill = self.fill.0;
-        if fill != f64::NEG_INFINITY && !(fill.abs() <= f64::from(f32::MAX)) {
+        let numbers = f64::from(f32::MIN)..=f64::from(f32::MAX);
+        if self.fill.0 != f64::NEG_INFINITY && !numbers.contains(&self.fill.0) {
             return refuse("what fills scores is -∞ or a number of single precision");
         }
         match self.mask {
@@ -244,228 +192,27 @@ impl Fmha {
 
     /// What scores count in when weights are made of them.
     fn units(&self) -> Units {
-        if self.mask == Mask::None && self.softcap.is_none() && self.scale.0 > 0.0 {
-            Units::Binary(self.scale.0 * std::f64::consts::LOG2_E)
-        } else {
-            Units::Natural
-        }
-    }
-
-    /// `[batch, heads, rows, dim]`, of keys `[batch, heads, dim, keys]`, by strides of its own.
-    fn operand(
-        &self,
-        k: &mut Builder,
-        name: &str,
-        sizes: &Sizes,
-        [heads, rows]: [&Var; 2],
-        dim: i64,
-    ) -> Result<TensorId> {
-        let mut stride = |of: &str| k.symbol(&format!("{name}_{of}")).map(Expr::from);
-        let [batch, head, row] = [stride("batch")?, stride("head")?, stride("row")?];
-        let mut dims = [
-            Shape::of(&sizes.batch, batch),
-            Shape::of(heads, head),
-            Shape::of(rows, row),
-            leaf(dim, 1),
-        ];
-        if name == "k" {
-            dims.swap(2, 3);
-        }
-        k.param(&name.to_uppercase(), View::buffer(&dims), self.scalar)
-    }
-
-    fn mask_operand(&self, k: &mut Builder, sizes: &Sizes) -> Result<Option<TensorId>> {
-        let (scalar, outer) = match self.mask {
-            Mask::None => return Ok(None),
-            Mask::PerKey(scalar) => (scalar, vec![("mask_batch", &sizes.batch)]),
-            Mask::Dense(scalar) => {
-                let outer = [
-                    ("mask_batch", &sizes.batch),
-                    ("mask_head", &sizes.heads),
-                    ("mask_row", &sizes.queries),
-                ];
-                (scalar, outer.to_vec())
+        match self.mask {
+            Mask::None if self.softcap.is_none() && self.scale.0 > 0.0 => {
+                Units::Binary(self.scale.0 * std::f64::consts::LOG2_E)
             }
-        };
-        let mut dims = Vec::new();
-        for (name, size) in outer {
-            dims.push(Shape::of(size, k.symbol(name)?));
+            // A multiplication for each score either way, and no number that there is not in powers.
+            Mask::Dense(scalar) if scalar != Scalar::U8 => Units::Natural,
+            Mask::None | Mask::PerKey(_) | Mask::Dense(_) => Units::Powers,
         }
-        dims.push(Shape::of(&sizes.keys, 1));
-        k.param("mask", View::buffer(&dims), scalar).map(Some)
     }
 
-    /// Allocates the rings and their barriers.
-    fn context(
-        &self,
-        k: &mut Builder,
-        sizes: Sizes,
-        operands: [TensorId; 4],
-        mask: Option<TensorId>,
-        [grid, block]: [ThreadsId; 2],
-    ) -> Result<Context<'_>> {
-        let one = k.scalar(block, "one")?;
-        let [first] = k.indices(grid, ["first"])?;
-        let groups = k.tile(block, "warpgroups", &[Tile::of(GROUP)])?;
-        let shared = [
-            self.allocate(k, "sQ", None, self.rows(), self.head_dim)?,
-            self.allocate(k, "sK", Some(self.stages), self.keys, self.head_dim)?,
-            self.allocate(k, "sV", Some(self.stages), self.keys, self.value_dim)?,
-        ];
-        // One thread fills a stage, and one lane of each consumer's warp says that it has left it.
-        let mut ring = |stages: i64| Pipeline::new(k, stages, 1, 4 * self.consumers, block);
-        let rings = [ring(1)?, ring(self.stages)?, ring(self.stages)?];
-        k.spec(Kind::Sync, (), (), block)?;
-        Ok(Context {
-            fmha: self,
-            sizes,
-            one,
-            block,
-            groups,
-            first: first.into(),
-            rings,
-            shared,
-            operands,
-            mask,
-        })
+    /// The columns of tiles of queries and keys, and of values.
+    fn head_width(&self) -> i64 {
+        wide(self.head_dim)
     }
 
-    /// Tiles of `[rows, dim]`, `stages` of them, in panels as wide as the swizzle; of keys
-    /// `[dim, keys]`.
-    fn allocate(
-        &self,
-        k: &mut Builder,
-        name: &str,
-        stages: Option<i64>,
-        rows: i64,
-        dim: i64,
-    ) -> Result<TensorId> {
-        let mut dims = vec![leaf(rows, self.panel(dim)), self.panels(rows, dim)];
-        if name == "sK" {
-            dims.swap(0, 1);
-        }
-        let stages = stages.map(|stages| vec![leaf(stages, rows * dim)]);
-        let levels: Vec<Vec<Shape>> = stages.into_iter().chain([dims]).collect();
-        let swizzle = Some(self.swizzle(dim)?);
-        k.allocate(name, View::levels_of(&levels), self.scalar, Memory::Shared, swizzle)
+    fn value_width(&self) -> i64 {
+        wide(self.value_dim)
     }
 }
 
-/// How tiles of `[rows, dim]` lie in shared memory.
-impl Fmha {
-    /// How wide a panel of rows of this many elements is: as a swizzle of 128, 64 or 32 bytes.
-    fn panel(&self, dim: i64) -> i64 {
-        let widths = [128, 64, 32].map(|width| width / self.scalar.bytes());
-        widths.into_iter().find(|width| dim % width == 0).unwrap_or(dim)
-    }
-
-    /// The columns of a tile, panel by panel.
-    fn panels(&self, rows: i64, dim: i64) -> Shape {
-        let width = self.panel(dim);
-        if dim == width {
-            return leaf(width, 1);
-        }
-        Shape::Tuple(vec![leaf(width, 1), leaf(dim / width, rows * width)])
-    }
-
-    /// The swizzle that is as wide as a panel.
-    fn swizzle(&self, dim: i64) -> Result<Swizzle> {
-        let bits = match self.panel(dim) * self.scalar.bytes() {
-            128 => 3,
-            64 => 2,
-            _ => 1,
-        };
-        Swizzle::new(bits, 4, 3)
-    }
-}
-
-impl Fmha {
-    /// Goes through a block's tiles from its first one: batch by batch, head by head.
-    fn each_tile(
-        &self,
-        k: &mut Builder,
-        sizes: &Sizes,
-        first: &Expr,
-        body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
-    ) -> Result<()> {
-        let Sizes { batch, heads, kv_heads, queries, keys, blocks } = sizes;
-        let tiles = |extent: &Var, size: i64| Expr::from(extent).ceil_div(&Expr::from(size));
-        let tiles_m = tiles(queries, self.rows());
-        let all = tiles_m.clone() * heads * batch;
-        k.for_("t", first.clone()..all, blocks, false, |k, t| {
-            let (t, heads) = (Expr::from(t), Expr::from(heads));
-            let of_head = Expr::from(k.let_("of_head", t.div(&tiles_m))?);
-            let mut m = t.rem(&tiles_m);
-            if self.causal {
-                // Those that attend most come first.
-                m = (tiles_m.clone() - 1 - m).max(Expr::from(0));
-            }
-            let m = Expr::from(k.let_("m", m)?);
-            let batch = Expr::from(k.let_("b", of_head.div(&heads))?);
-            let head = Expr::from(k.let_("h", of_head.rem(&heads))?);
-            let kv_head = k.let_("kv", (head.clone() * kv_heads).div(&heads))?.into();
-            let mut steps = tiles(keys, self.keys).max(Expr::from(1));
-            if self.causal {
-                let rows = (m.clone() + 1) * self.rows();
-                steps = steps.min(rows.ceil_div(&Expr::from(self.keys)));
-            }
-            let steps = k.let_("steps", steps)?.into();
-            body(k, &Place { batch, head, kv_head, m, steps })
-        })
-    }
-}
-
-impl Context<'_> {
-    fn each_tile(
-        &self,
-        k: &mut Builder,
-        body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
-    ) -> Result<()> {
-        self.fmha.each_tile(k, &self.sizes, &self.first, body)
-    }
-
-    /// The own warpgroup and its number.
-    fn own(&self, k: &mut Builder) -> Result<(ThreadsId, Var)> {
-        let [group, _] = k.indices(self.groups, ["group", "in_group"])?;
-        Ok((k.index(self.groups, "own", [&group])?, group))
-    }
-}
-
-/// Registers of an accumulator, or of operands, as products have them: of two rows eight apart, two
-/// neighbouring columns of each eight.
-fn fragment(k: &mut Builder, name: &str, columns: i64, scalar: Scalar) -> Result<TensorId> {
-    let view = View::levels_of(&[vec![leaf(2, 2), leaf(columns / 8, 4)], vec![leaf(2, 1)]]);
-    k.allocate(name, view, scalar, Memory::Registers, None)
-}
-
-/// All zeros.
-fn clear(k: &mut Builder, acc: TensorId, columns: i64, one: ThreadsId) -> Result<()> {
-    k.for_("j", 0..columns / 8, 1, true, |k, j| {
-        k.for_("half", 0..2, 1, true, |k, half| {
-            let pair = k.index(acc, "pair", [half, j])?;
-            k.for_("p", 0..2, 1, true, |k, p| {
-                k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), one)
-            })
-        })
-    })
-}
-
-/// Weights become the left operand of their product with the values: fragments of accumulators are
-/// fragments of operands.
-fn pack(k: &mut Builder, from: TensorId, to: TensorId, columns: i64, one: ThreadsId) -> Result<()> {
-    k.for_("j", 0..columns / 8, 1, true, |k, j| {
-        k.for_("half", 0..2, 1, true, |k, half| {
-            let (to, from) = (Operand::at(to, [half, j]), Operand::at(from, [half, j]));
-            k.spec(Kind::Move, to, from, one)
-        })
-    })
-}
-
-fn leaf(size: i64, stride: i64) -> Shape {
-    Shape::of(size, stride)
-}
-
-/// One dimension, contiguous.
-fn line(size: impl Into<Expr>) -> View {
-    View::buffer(&[Shape::of(size, 1)])
+/// As much as there are whole products of.
+fn wide(dim: i64) -> i64 {
+    (dim + 15) / 16 * 16
 }

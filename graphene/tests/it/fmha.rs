@@ -150,6 +150,8 @@ fn operand_dims(fmha: &Fmha) -> [(&'static str, usize); 4] {
 ///
 /// - A product of d elements in single precision errs by at most 4d·u of the sum A of their absolute
 ///   values. It is multiplied by the scale; cap and bias add 4u·R.
+///   Where scores count in log₂ of weights, the unit of each is rounded in their place, and that of
+///   the bias and its product with it; the exponent is the difference itself.
 /// - An exponent is a difference of a score and a maximum in a unit that is itself rounded: 6u·2R.
 ///   The power of two errs by 2⁻²² of itself. The same holds of each factor by which earlier tiles
 ///   are rescaled, and that product rounds: 2u. So of a weight w, relative to it, at most
@@ -321,6 +323,9 @@ fn rows() -> Vec<(Fmha, Sizes, u64)> {
         (Fmha { head_dim: 48, value_dim: 80, ..small.clone() }, of(65, 40), 1),
         (Fmha { head_dim: 32, value_dim: 64, keys: 48, ..small.clone() }, of(65, 100), 1),
         (Fmha::default(), of(130, 200), 1),
+        // Dimensions that tiles round up.
+        (Fmha { head_dim: 24, value_dim: 40, ..small.clone() }, of(65, 40), 1),
+        (Fmha { head_dim: 72, value_dim: 16, ..small.clone() }, of(20, 40), 0),
         // Causal: more keys than queries, fewer, as many; tiles wider and narrower than rows.
         (causal.clone(), of(70, 70), 20),
         (causal.clone(), of(40, 100), 2),
@@ -335,7 +340,10 @@ fn rows() -> Vec<(Fmha, Sizes, u64)> {
         (Fmha { softcap: cap, ..small.clone() }, of(65, 40), 1),
         (Fmha { softcap: cap, mask: Mask::PerKey(Scalar::F32), ..causal }, many, 1),
         // Masks.
-        (with(Mask::PerKey(Scalar::F32)), many, 2),
+        (with(Mask::PerKey(Scalar::F32)), many, 20),
+        (Fmha { stages: 1, keys: 48, ..with(Mask::PerKey(Scalar::U8)) }, of(70, 150), 2),
+        (Fmha { stages: 3, keys: 16, ..with(Mask::PerKey(Scalar::F16)) }, of(20, 70), 2),
+        (Fmha { consumers: 2, ..with(Mask::PerKey(Scalar::F32)) }, many, 2),
         (with(Mask::PerKey(Scalar::F16)), many, 1),
         (with(Mask::PerKey(Scalar::U8)), many, 1),
         (Fmha { mask: Mask::PerKey(Scalar::Bf16), ..bf16 }, many, 1),
@@ -411,7 +419,13 @@ fn single(fmha: &Fmha) -> Fmha {
 fn attention_in_single_precision_is_right_in_any_order() {
     // Single threads' products take long to simulate: no size that only adds more of the same.
     let small = |sizes: &Sizes| sizes.batch * sizes.heads * sizes.queries * sizes.keys <= 7500;
-    for (fmha, sizes, random_orders) in rows().into_iter().filter(|row| small(&row.1)) {
+    let narrow = Fmha { head_dim: 8, value_dim: 12, ..self::small() };
+    let rows = rows().into_iter().chain([(
+        narrow,
+        Sizes { heads: 2, kv_heads: 2, ..Sizes::of(5, 45) },
+        1,
+    )]);
+    for (fmha, sizes, random_orders) in rows.filter(|row| small(&row.1)) {
         let (fmha, random_orders) = (single(&fmha), random_orders.min(1));
         let kernel = fmha.ampere().unwrap();
         let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
@@ -423,22 +437,41 @@ fn attention_in_single_precision_is_right_in_any_order() {
 }
 
 /// A mask that adds the least number there is leaves no key out: where it is added to all of a row's
-/// scores, they are all the same.
+/// scores, they are all the same. -∞ leaves them out.
 #[test]
 fn the_least_number_is_not_minus_infinity() {
-    let fmha = Fmha { mask: Mask::PerKey(Scalar::F32), ..small() };
     let sizes = Sizes::of(3, 40);
-    let mut inputs = operands(&fmha, sizes);
-    let least = vec![f64::from(f32::MIN); sizes.keys];
-    inputs.buffers.insert("mask".to_owned(), Buffer::Data(least));
-    let values = data(&inputs, "V").to_vec();
-    for kernel in [fmha.kernel().unwrap(), fmha.ampere().unwrap()] {
-        let outcome = run(&kernel, &inputs, None);
-        check_clean("the least number", &outcome);
-        for (at, found) in outcome.buffers["O"].iter().enumerate() {
-            let column = values.iter().skip(at % 32).step_by(32);
-            let mean: f64 = column.sum::<f64>() / sizes.keys as f64;
-            assert!((found.unwrap() - mean).abs() <= 2f64.powi(-11), "O[{at}] is {found:?}");
+    let given = [
+        (Scalar::F32, f64::from(f32::MIN), false),
+        (Scalar::F32, -3e38, false),
+        (Scalar::F16, -65504.0, false),
+        (Scalar::F32, f64::NEG_INFINITY, true),
+        (Scalar::F16, f64::NEG_INFINITY, true),
+    ];
+    for (scalar, bias, none) in given {
+        let masks = [Mask::PerKey(scalar), Mask::Dense(scalar)];
+        for fmha in masks.map(|mask| Fmha { mask, ..small() }) {
+            let mut inputs = operands(&fmha, sizes);
+            // Products that differ by less than the least half's rounding.
+            for name in ["Q", "K"] {
+                let small = data(&inputs, name).iter().map(|x| x / 1024.0).collect();
+                inputs.buffers.insert(name.to_owned(), Buffer::Data(small));
+            }
+            let biases = vec![bias; data(&inputs, "mask").len()];
+            inputs.buffers.insert("mask".to_owned(), Buffer::Data(biases));
+            let values = data(&inputs, "V").to_vec();
+            for kernel in [fmha.kernel().unwrap(), fmha.ampere().unwrap()] {
+                let outcome = run(&kernel, &inputs, None);
+                check_clean("the least number", &outcome);
+                for (at, found) in outcome.buffers["O"].iter().enumerate() {
+                    let column = values.iter().skip(at % 32).step_by(32);
+                    let mean: f64 = column.sum::<f64>() / sizes.keys as f64;
+                    let found = found.unwrap();
+                    let right =
+                        if none { found.is_nan() } else { (found - mean).abs() <= 2f64.powi(-11) };
+                    assert!(right, "{bias} {fmha:?}: O[{at}] is {found:?}");
+                }
+            }
         }
     }
 }
@@ -447,7 +480,8 @@ fn the_least_number_is_not_minus_infinity() {
 fn what_no_kernel_has_is_refused() {
     let refused = [
         Fmha { scalar: Scalar::I32, ..small() },
-        Fmha { head_dim: 24, ..small() },
+        Fmha { head_dim: 20, ..small() },
+        Fmha { head_dim: 8, ..small() },
         Fmha { value_dim: 272, ..small() },
         Fmha { keys: 0, ..small() },
         Fmha { stages: 0, ..small() },

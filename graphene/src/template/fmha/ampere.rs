@@ -1,22 +1,26 @@
 //! The same attention before Hopper: each warp has 16 queries, all warps of a block share its tiles
 //! of keys and values, which asynchronous copies bring into two stages each.
 //!
-//! - this file: the outline, and the copies;
+//! - this file: the outline;
+//! - `copies`: tiles on their way to shared memory;
 //! - `tensor_cores`: products of halves;
 //! - `threads`: products of single precision, by fused multiply-adds.
 
+mod copies;
 mod tensor_cores;
 mod threads;
 
+use super::fragments::{clear, fragment, leaf, line};
+use super::operands::Sizes;
 use super::scores::{Scorer, Spot};
-use super::{Fmha, Place, ROWS, Sizes, clear, fragment, leaf};
+use super::tiles::Place;
+use super::{Fmha, ROWS};
 use crate::arch::Arch;
-use crate::build::{Builder, Header};
+use crate::build::Builder;
 use crate::error::Result;
-use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Group, Kernel, Kind, Operand, Ring, TensorId, Test, ThreadsId};
+use crate::index::{Expr, Var};
+use crate::kernel::{Group, Kernel, Kind, Operand, TensorId, Test, ThreadsId};
 use crate::schedule::Softmax;
-use crate::schedule::pointwise::WIDTH;
 use crate::tensor::{Memory, Scalar, Tile, View};
 use tensor_cores::TensorCores;
 use threads::Threads;
@@ -77,8 +81,8 @@ impl Fmha {
         self.check()?;
         let mut k = Builder::new("fmha", Arch::Sm80);
         let (sizes, operands, mask) = self.declare(&mut k)?;
-        let grid = k.grid("grid", super::line(&sizes.blocks))?;
-        let block = k.block("block", super::line(self.ampere_threads()))?;
+        let grid = k.grid("grid", line(&sizes.blocks))?;
+        let block = k.block("block", line(self.ampere_threads()))?;
         let [first] = k.indices(grid, ["first"])?;
         let parts = Block::new(&mut k, self, &sizes, operands, mask, block)?;
         let products: Box<dyn Products> = match self.scalar {
@@ -93,10 +97,10 @@ impl Fmha {
 
     /// Bytes of shared memory that a block of that kernel uses.
     pub fn ampere_bytes(&self) -> u64 {
-        let Fmha { keys, head_dim, value_dim, .. } = *self;
+        let (keys, head, value) = (self.keys, self.head_width(), self.value_width());
         let weights = if self.scalar == Scalar::F32 { self.rows() * keys } else { 0 };
-        let staged = STAGES * keys * (head_dim + value_dim);
-        let elements = self.rows() * head_dim + staged + weights;
+        let staged = STAGES * keys * (head + value);
+        let elements = self.rows() * head + staged + weights;
         (elements * self.scalar.bytes()).unsigned_abs()
     }
 
@@ -127,9 +131,9 @@ impl<'a> Block<'a> {
             k.allocate(name, view, fmha.scalar, Memory::Shared, swizzle)
         };
         let shared = [
-            allocate("sQ", 1, fmha.rows(), fmha.head_dim)?,
-            allocate("sK", STAGES, fmha.keys, fmha.head_dim)?,
-            allocate("sV", STAGES, fmha.keys, fmha.value_dim)?,
+            allocate("sQ", 1, fmha.rows(), fmha.head_width())?,
+            allocate("sK", STAGES, fmha.keys, fmha.head_width())?,
+            allocate("sV", STAGES, fmha.keys, fmha.value_width())?,
         ];
         Ok(Block {
             fmha,
@@ -145,7 +149,7 @@ impl<'a> Block<'a> {
             shared,
             mask,
             scores: fragment(k, "scores", fmha.keys, Scalar::F32)?,
-            sums: fragment(k, "acc", fmha.value_dim, Scalar::F32)?,
+            sums: fragment(k, "acc", fmha.value_width(), Scalar::F32)?,
             softmax: Softmax::new(k, fmha.units(), warp, one)?,
         })
     }
@@ -164,7 +168,7 @@ impl<'a> Block<'a> {
         self.copy(k, 2, place, place.tile(0), Expr::from(0))?;
         k.spec(Kind::Commit(Group::Copy), (), (), self.block)?;
         self.softmax.begin(k)?;
-        clear(k, self.sums, fmha.value_dim, self.one)?;
+        clear(k, self.sums, fmha.value_width(), self.one)?;
         self.meet(k)?;
         products.begin(k, self)?;
         k.for_("step", Expr::from(0)..place.steps.clone(), 1, false, |k, step| {
@@ -176,89 +180,12 @@ impl<'a> Block<'a> {
             products.weights(k, self)?;
             self.meet(k)?;
             self.next(k, 2, place, step, &ring)?;
-            self.softmax.rescale(k, self.sums, fmha.value_dim / 8)?;
+            self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
             products.values(k, self, &stage)?;
             k.advance(&ring)
         })?;
-        self.softmax.finish(k, self.sums, fmha.value_dim / 8, fmha.guarded)?;
+        self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)?;
         self.store(k, products, place)
-    }
-
-    /// All but the youngest group of copies is there, for all threads.
-    fn meet(&self, k: &mut Builder) -> Result<()> {
-        k.spec(Kind::WaitGroup(Group::Copy, 1, false), (), (), self.block)?;
-        k.spec(Kind::Sync, (), (), self.block)
-    }
-
-    /// The next step's tile into the stage that the step before used, a group of their own.
-    fn next(
-        &self,
-        k: &mut Builder,
-        which: usize,
-        place: &Place,
-        step: &Var,
-        ring: &Ring,
-    ) -> Result<()> {
-        let next = Expr::from(step) + 1;
-        k.if_(Cond::less(next.clone(), &place.steps), |k| {
-            let stage = (Expr::from(ring.stage()) + 1).rem(&Expr::from(STAGES));
-            self.copy(k, which, place, place.tile(next), stage)
-        })?;
-        k.spec(Kind::Commit(Group::Copy), (), (), self.block)
-    }
-
-    /// A tile of queries, keys or values into a stage; zeros beyond the end.
-    fn copy(
-        &self,
-        k: &mut Builder,
-        which: usize,
-        place: &Place,
-        tile: Expr,
-        stage: Expr,
-    ) -> Result<()> {
-        let fmha = self.fmha;
-        let (rows, dim, head) = match which {
-            0 => (fmha.rows(), fmha.head_dim, &place.head),
-            1 => (fmha.keys, fmha.head_dim, &place.kv_head),
-            _ => (fmha.keys, fmha.value_dim, &place.kv_head),
-        };
-        let piece = WIDTH / fmha.scalar.bytes();
-        let to = k.index(self.shared[which], "stage", [stage])?;
-        let to = k.tile(to, "chunks", &[Tile::of(1), Tile::of(piece)])?;
-        // Keys are declared with their elements first.
-        let keys = which == 1;
-        let mut sizes = [1, 1, 1, piece].map(Tile::of);
-        if keys {
-            sizes.swap(2, 3);
-        }
-        let from = k.tile(self.operands[which], "from", &sizes)?;
-        let (all, threads) = (rows * dim / piece, fmha.ampere_threads());
-        let width = fmha.panel(dim);
-        let (width, panels) = (width / piece, dim / width);
-        k.for_("e", 0..(all + threads - 1) / threads, 1, false, |k, e| {
-            // Chunks of a panel's rows follow one another: neighbouring threads' banks differ.
-            let linear = Expr::from(e) * threads + &self.thread;
-            let chunk = linear.rem(&Expr::from(width));
-            let line = linear.div(&Expr::from(width));
-            let (row, chunk, inside) = if panels == 1 {
-                (line.clone(), chunk, Cond::less(line, rows))
-            } else {
-                let panel = line.div(&Expr::from(rows));
-                let inside = Cond::less(panel.clone(), panels);
-                (line.rem(&Expr::from(rows)), panel * width + chunk, inside)
-            };
-            let body = |k: &mut Builder| {
-                let of_all = tile.clone() * rows + &row;
-                let mut at = [&place.batch, head, &of_all, &chunk];
-                if keys {
-                    at.swap(2, 3);
-                }
-                let from = k.index(from, "chunk", at)?;
-                let to = k.index(to, "to", [&row, &chunk])?;
-                k.add(Header::new(Kind::Move, to, from, self.one).async_())
-            };
-            if all % threads == 0 { body(k) } else { k.if_(inside, body) }
-        })
     }
 
     /// Scores become weights. The last tile of keys is the first.
@@ -270,8 +197,8 @@ impl<'a> Block<'a> {
         let spot = Spot { place, first, row, column: self.column.clone(), tile };
         let Block { fmha, one, mask, .. } = *self;
         let scorer = Scorer { fmha, one, mask, keys: &self.sizes.keys };
-        let biases = scorer.fetch(k, &spot)?;
-        scorer.adjust(k, self.scores, &spot, biases)?;
+        let terms = scorer.fetch(k, &spot)?;
+        scorer.adjust(k, self.scores, &spot, terms.as_ref())?;
         scorer.leave_out(k, self.scores, &spot, true)?;
         self.softmax.tile(k, self.scores, fmha.keys / 8)
     }
@@ -280,7 +207,7 @@ impl<'a> Block<'a> {
     fn store(&self, k: &mut Builder, products: &dyn Products, place: &Place) -> Result<()> {
         let to = k.tile(self.operands[3], "pairs", &[1, 1, 1, 2].map(Tile::of))?;
         let row = place.m.clone() * self.fmha.rows() + self.warp_at.clone() * 16 + &self.row;
-        k.for_("j", 0..self.fmha.value_dim / 8, 1, true, |k, j| {
+        k.for_("j", 0..self.fmha.value_width() / 8, 1, true, |k, j| {
             k.for_("half", 0..2, 1, true, |k, half| {
                 let mut out = Operand::at(self.sums, [half, j]);
                 if self.fmha.scalar != Scalar::F32 {

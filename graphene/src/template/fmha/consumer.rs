@@ -1,8 +1,12 @@
 //! The products, and what happens between them.
 
+use super::context::Context;
 use super::epilogue::Store;
+use super::fragments::{clear, fragment, pack};
 use super::scores::{Scorer, Spot};
-use super::{Context, GROUP, PRODUCER_REGISTERS, Place, ROWS, clear, fragment, pack};
+use super::terms::Terms;
+use super::tiles::Place;
+use super::{GROUP, PRODUCER_REGISTERS, ROWS};
 use crate::arch::registers_at_launch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
@@ -47,36 +51,23 @@ impl Context<'_> {
         let store = Store::new(k, self, &consumer)?;
         self.each_tile(k, |k, place| {
             consumer.softmax.begin(k)?;
-            clear(k, consumer.sums, fmha.value_dim, self.one)?;
+            clear(k, consumer.sums, fmha.value_width(), self.one)?;
             take(k, &self.rings[0], &consumer.rings[0], own)?;
-            let scorer = self.scorer();
             self.begin_scores(k, &consumer)?;
-            let spot = self.spot(k, &consumer, place, place.tile(0))?;
-            let biases = scorer.fetch(k, &spot)?;
-            k.spec(Kind::WaitGroup(Group::MatMul, 0, false), consumer.scores, (), own)?;
-            self.give_back(k, &consumer, 1)?;
-            scorer.adjust(k, consumer.scores, &spot, biases)?;
-            scorer.leave_out(k, consumer.scores, &spot, true)?;
-            consumer.softmax.tile(k, consumer.scores, fmha.keys / 8)?;
+            self.end_scores(k, &consumer, place, Expr::from(0))?;
             pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)?;
             k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
                 self.begin_scores(k, &consumer)?;
                 self.begin_sums(k, &consumer)?;
-                let spot = self.spot(k, &consumer, place, place.tile(step))?;
-                let biases = scorer.fetch(k, &spot)?;
-                k.spec(Kind::WaitGroup(Group::MatMul, 1, false), consumer.scores, (), own)?;
-                self.give_back(k, &consumer, 1)?;
-                scorer.adjust(k, consumer.scores, &spot, biases)?;
-                scorer.leave_out(k, consumer.scores, &spot, false)?;
-                consumer.softmax.tile(k, consumer.scores, fmha.keys / 8)?;
+                self.end_scores(k, &consumer, place, step.into())?;
                 self.end_sums(k, &consumer)?;
-                consumer.softmax.rescale(k, consumer.sums, fmha.value_dim / 8)?;
+                consumer.softmax.rescale(k, consumer.sums, fmha.value_width() / 8)?;
                 pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)
             })?;
             self.give_back(k, &consumer, 0)?;
             self.begin_sums(k, &consumer)?;
             self.end_sums(k, &consumer)?;
-            consumer.softmax.finish(k, consumer.sums, fmha.value_dim / 8, fmha.guarded)?;
+            consumer.softmax.finish(k, consumer.sums, fmha.value_width() / 8, fmha.guarded)?;
             store.tile(k, consumer.sums, place)
         })?;
         store.finish(k)
@@ -97,7 +88,7 @@ impl Context<'_> {
         ];
         let scores = fragment(k, "scores", fmha.keys, Scalar::F32)?;
         let weights = fragment(k, "weights", fmha.keys, fmha.scalar)?;
-        let sums = fragment(k, "acc", fmha.value_dim, Scalar::F32)?;
+        let sums = fragment(k, "acc", fmha.value_width(), Scalar::F32)?;
         Ok(Consumer {
             own,
             group,
@@ -128,7 +119,7 @@ impl Context<'_> {
         let b = k.index(self.shared[1], "b", [&stage])?;
         let b = k.tile(b, "b", &[Tile::of(16), Tile::Whole])?;
         k.spec(Kind::Fence(Fence::MatMul), *scores, (), *own)?;
-        k.for_("kk", 0..self.fmha.head_dim / 16, 1, true, |k, kk| {
+        k.for_("kk", 0..self.fmha.head_width() / 16, 1, true, |k, kk| {
             let a = Operand::at(a, [group, kk]);
             let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
             k.add(Header::new(Kind::MatMul, *scores, [a, b], *own).async_())
@@ -158,7 +149,35 @@ impl Context<'_> {
         self.give_back(k, consumer, 2)
     }
 
-    fn scorer(&self) -> Scorer<'_> {
+    /// The scores of a step become weights. The last tile of keys comes first; a later one's products
+    /// have those of weights and values behind them.
+    fn end_scores(
+        &self,
+        k: &mut Builder,
+        consumer: &Consumer,
+        place: &Place,
+        step: Expr,
+    ) -> Result<()> {
+        let last = step == Expr::from(0);
+        let (scores, scorer) = (consumer.scores, self.scorer());
+        let spot = self.spot(k, consumer, place, place.tile(step))?;
+        let pending = i64::from(!last);
+        k.spec(Kind::WaitGroup(Group::MatMul, pending, false), scores, (), consumer.own)?;
+        if let Some(terms) = self.terms {
+            let stage = k.index(terms, "terms_at", [consumer.rings[1].stage()])?;
+            scorer.adjust(k, scores, &spot, Some(&Terms::Made(stage)))?;
+            // All lanes have read what the first of them gives back.
+            k.spec(Kind::Sync, (), (), consumer.warp)?;
+            self.give_back(k, consumer, 1)?;
+        } else {
+            self.give_back(k, consumer, 1)?;
+            scorer.adjust(k, scores, &spot, None)?;
+        }
+        scorer.leave_out(k, scores, &spot, last)?;
+        consumer.softmax.tile(k, scores, self.fmha.keys / 8)
+    }
+
+    pub(super) fn scorer(&self) -> Scorer<'_> {
         let Context { fmha, one, mask, .. } = *self;
         Scorer { fmha, one, mask, keys: &self.sizes.keys }
     }

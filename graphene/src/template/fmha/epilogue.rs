@@ -1,7 +1,10 @@
 //! How the result leaves.
 
+use super::ROWS;
 use super::consumer::Consumer;
-use super::{Context, Place, ROWS, leaf};
+use super::context::Context;
+use super::fragments::leaf;
+use super::tiles::Place;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
@@ -27,7 +30,7 @@ impl<'a> Store<'a> {
         consumer: &'a Consumer,
     ) -> Result<Store<'a>> {
         let fmha = context.fmha;
-        let dim = fmha.value_dim;
+        let dim = fmha.value_width();
         let view = View::levels_of(&[
             vec![leaf(fmha.consumers, ROWS * dim)],
             vec![leaf(ROWS, fmha.panel(dim)), fmha.panels(ROWS, dim)],
@@ -47,7 +50,7 @@ impl<'a> Store<'a> {
     /// A tile's rows.
     pub(super) fn tile(&self, k: &mut Builder, acc: TensorId, place: &Place) -> Result<()> {
         let (one, own) = (self.context.one, self.consumer.own);
-        let dim = self.context.fmha.value_dim;
+        let dim = self.context.fmha.value_width();
         let buffer = k.index(self.buffers, "buffer", [&self.consumer.group])?;
         // The store of the tile before has been read.
         self.first(k, own, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))?;

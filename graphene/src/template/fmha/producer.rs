@@ -1,6 +1,8 @@
 //! How the rings are filled.
 
-use super::{Context, GROUP, PRODUCER_REGISTERS, Place};
+use super::context::Context;
+use super::tiles::Place;
+use super::{GROUP, PRODUCER_REGISTERS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
@@ -17,7 +19,7 @@ struct Source {
 
 impl Context<'_> {
     /// What the producer warpgroup does: one thread issues tensor copies, in the order in which
-    /// consumers give stages back.
+    /// consumers give stages back; a warp beside it brings the mask.
     pub(super) fn produce(&self, k: &mut Builder) -> Result<()> {
         let fmha = self.fmha;
         let (own, _) = self.own(k)?;
@@ -25,16 +27,16 @@ impl Context<'_> {
         let first = GROUP * fmha.consumers;
         k.role(self.block, first..first + 1, |k| {
             let queries = k.ring("filling_q", 1)?;
-            let from_q = self.boxes(k, 0, "gQ", [fmha.rows(), fmha.panel(fmha.head_dim)])?;
+            let from_q = self.boxes(k, 0, "gQ", [fmha.rows(), fmha.panel(fmha.head_width())])?;
             let keys = Source {
                 which: 1,
                 ring: k.ring("filling_k", fmha.stages)?,
-                from: self.boxes(k, 1, "gK", [fmha.panel(fmha.head_dim), fmha.keys])?,
+                from: self.boxes(k, 1, "gK", [fmha.panel(fmha.head_width()), fmha.keys])?,
             };
             let values = Source {
                 which: 2,
                 ring: k.ring("filling_v", fmha.stages)?,
-                from: self.boxes(k, 2, "gV", [fmha.keys, fmha.panel(fmha.value_dim)])?,
+                from: self.boxes(k, 2, "gV", [fmha.keys, fmha.panel(fmha.value_width())])?,
             };
             self.each_tile(k, |k, place| {
                 self.fill_queries(k, &queries, from_q, place)?;
@@ -46,7 +48,8 @@ impl Context<'_> {
                 })?;
                 self.fill(k, &values, place, Expr::from(0))
             })
-        })
+        })?;
+        self.produce_terms(k)
     }
 
     /// An operand of global memory in boxes.
@@ -62,7 +65,7 @@ impl Context<'_> {
         from: TensorId,
         place: &Place,
     ) -> Result<()> {
-        let dim = self.fmha.head_dim;
+        let dim = self.fmha.head_width();
         produce(k, &self.rings[0], ring, self.one, |k, full, _| {
             let bytes = self.fmha.rows() * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
@@ -83,7 +86,7 @@ impl Context<'_> {
     fn fill(&self, k: &mut Builder, source: &Source, place: &Place, tile: Expr) -> Result<()> {
         let Source { which, ring, from } = source;
         let keys = *which == 1;
-        let dim = if keys { self.fmha.head_dim } else { self.fmha.value_dim };
+        let dim = if keys { self.fmha.head_width() } else { self.fmha.value_width() };
         produce(k, &self.rings[*which], ring, self.one, |k, full, stage| {
             let bytes = self.fmha.keys * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;

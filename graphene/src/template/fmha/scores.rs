@@ -1,12 +1,14 @@
-//! Scale, cap and masks.
+//! Scale, cap and masks: what becomes of scores before they are weights.
 
-use super::{Fmha, Mask, Place};
+use super::terms::Terms;
+use super::tiles::Place;
+use super::{Fmha, Mask};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Binary, Kind, Number, Operand, TensorId, Test, ThreadsId, Unary};
+use crate::kernel::{Binary, Kind, Number, Operand, TensorId, ThreadsId, Unary};
 use crate::schedule::Units;
-use crate::tensor::{Memory, Scalar, Shape, View};
+use crate::tensor::{Memory, Scalar, View};
 
 /// What becomes of scores before they are weights, by each thread (`one`).
 pub(super) struct Scorer<'a> {
@@ -30,89 +32,94 @@ pub(super) struct Spot<'a> {
     pub(super) tile: Expr,
 }
 
-impl Scorer<'_> {
-    /// What a mask adds to the own lane's columns, `[eights, 2]` as it is in memory; of a mask that
-    /// has one element a key, which can be had before the scores are there.
-    pub(super) fn fetch(&self, k: &mut Builder, spot: &Spot<'_>) -> Result<Option<TensorId>> {
-        let Mask::PerKey(scalar) = self.fmha.mask else { return Ok(None) };
-        let view = View::buffer(&[Shape::of(self.fmha.keys / 8, 2), Shape::of(2, 1)]);
-        let words = k.allocate("words", view, scalar, Memory::Registers, None)?;
-        self.each_column(k, |k, j, p| {
-            let key = self.key(spot, j, p);
-            self.load(k, [&spot.place.batch, &key], Operand::at(words, [j, p]))
-        })?;
-        Ok(Some(words))
-    }
+/// By what scores are multiplied, before their cap and after it, and what fills them.
+struct Constants {
+    inner: TensorId,
+    outer: TensorId,
+    fill: TensorId,
+}
 
-    /// Scores become what the operator's definition calls scores, unless that is left to the
-    /// softmax.
+impl Scorer<'_> {
+    /// Scores become what the operator's definition calls scores, in the units of the softmax, unless
+    /// that is left to it; `terms` are those of a mask of one element a key.
     pub(super) fn adjust(
         &self,
         k: &mut Builder,
         scores: TensorId,
         spot: &Spot<'_>,
-        biases: Option<TensorId>,
+        terms: Option<&Terms>,
     ) -> Result<()> {
-        let fmha = self.fmha;
-        if fmha.units() != Units::Natural {
+        if let Units::Binary(_) = self.fmha.units() {
             return Ok(());
         }
-        let scale = self.register(k, "scale", Scalar::F32)?;
-        let inner = fmha.softcap.map_or(fmha.scale.0, |cap| fmha.scale.0 / cap.0);
-        k.spec(Kind::Init(Number(inner)), scale, (), self.one)?;
-        let fill = self.register(k, "fill", Scalar::F32)?;
-        if fmha.fills() {
-            k.spec(Kind::Init(fmha.fill), fill, (), self.one)?;
-        }
-        let mut outer = scale;
-        if let Some(cap) = fmha.softcap {
-            outer = self.register(k, "cap", Scalar::F32)?;
-            k.spec(Kind::Init(cap), outer, (), self.one)?;
-        }
-        self.each_column(k, |k, j, p| {
-            let key = self.key(spot, j, p);
-            let shared = match (fmha.mask, biases) {
-                (Mask::PerKey(scalar), Some(biases)) => {
-                    Some(self.bias(k, scalar, Operand::at(biases, [j, p]))?)
-                }
-                (Mask::None | Mask::PerKey(_) | Mask::Dense(_), _) => None,
-            };
-            k.for_("half", 0..2, 1, true, |k, half| {
-                let pair = k.index(scores, "pair", [half, j])?;
-                let score = Operand::at(pair, [p]);
-                if fmha.softcap.is_some() {
-                    let product = [score.clone(), scale.into()];
-                    k.spec(Kind::Binary(Binary::Mul), score.clone(), product, self.one)?;
-                    k.spec(Kind::Unary(Unary::Tanh), score.clone(), score.clone(), self.one)?;
-                }
-                let mut bias = shared.clone();
-                if let Mask::Dense(scalar) = fmha.mask {
-                    let row = query(spot, half);
-                    let word = self.register(k, "word", scalar)?;
-                    let at = [&spot.place.batch, &spot.place.head, &row, &key];
-                    self.load(k, at, word.into())?;
-                    bias = Some(self.bias(k, scalar, word.into())?);
-                }
-                let Some(bias) = bias else {
-                    let product = [score.clone(), outer.into()];
-                    return k.spec(Kind::Binary(Binary::Mul), score, product, self.one);
-                };
-                if fmha.fills() {
-                    let product = [score.clone(), outer.into()];
-                    k.spec(Kind::Binary(Binary::Mul), score.clone(), product, self.one)?;
-                    let either = [bias, score.clone(), fill.into()];
-                    return k.spec(Kind::Select, score, either, self.one);
-                }
-                let sum = self.register(k, "sum", Scalar::F32)?;
-                k.spec(Kind::Move, sum, bias, self.one)?;
-                k.spec(Kind::MatMul, sum, [score.clone(), outer.into()], self.one)?;
-                k.spec(Kind::Move, score, sum, self.one)
+        let constants = self.constants(k)?;
+        k.for_("j", 0..self.fmha.keys / 8, 1, true, |k, j| {
+            let terms = terms.map(|terms| self.pair(k, terms, spot, j)).transpose()?;
+            k.for_("p", 0..2, 1, true, |k, p| {
+                k.for_("half", 0..2, 1, true, |k, half| {
+                    let pair = k.index(scores, "pair", [half, j])?;
+                    let score = Operand::at(pair, [p]);
+                    let mut term = terms.map(|terms| Operand::at(terms, [p]));
+                    if let Mask::Dense(scalar) = self.fmha.mask {
+                        let (row, key) = (query(spot, half), self.key(spot, j, p));
+                        let word = self.register(k, "word", scalar)?;
+                        let at = [&spot.place.batch, &spot.place.head, &row, &key];
+                        self.load(k, at, word.into())?;
+                        term = Some(self.term(k, scalar, word.into())?);
+                    }
+                    self.score(k, score, &constants, term)
+                })
             })
         })
     }
 
-    /// Keys beyond the end (in the last tile only), and those after the query if it is causal, are
-    /// not attended.
+    fn constants(&self, k: &mut Builder) -> Result<Constants> {
+        let fmha = self.fmha;
+        let unit = if fmha.units() == Units::Natural { 1.0 } else { std::f64::consts::LOG2_E };
+        let (inner, outer) = match fmha.softcap {
+            Some(cap) => (fmha.scale.0 / cap.0, cap.0),
+            None => (1.0, fmha.scale.0),
+        };
+        let outer = self.constant(k, outer * unit)?;
+        // What fills scores stays finite, whatever they count in.
+        let fill = (fmha.fill.0 * unit).clamp(f32::MIN.into(), f32::MAX.into());
+        Ok(Constants {
+            inner: if fmha.softcap.is_some() { self.constant(k, inner)? } else { outer },
+            outer,
+            fill: if fmha.fills() { self.constant(k, fill)? } else { outer },
+        })
+    }
+
+    /// One score, by its term of the mask.
+    fn score(
+        &self,
+        k: &mut Builder,
+        score: Operand,
+        constants: &Constants,
+        term: Option<Operand>,
+    ) -> Result<()> {
+        let Constants { inner, outer, fill } = *constants;
+        let one = self.one;
+        let multiply = |k: &mut Builder, by: TensorId| {
+            k.spec(Kind::Binary(Binary::Mul), score.clone(), [score.clone(), by.into()], one)
+        };
+        if self.fmha.softcap.is_some() {
+            multiply(k, inner)?;
+            k.spec(Kind::Unary(Unary::Tanh), score.clone(), score.clone(), one)?;
+        }
+        let Some(term) = term else { return multiply(k, outer) };
+        if self.fmha.fills() {
+            multiply(k, outer)?;
+            return k.spec(Kind::Select, score.clone(), [term, score, fill.into()], one);
+        }
+        let sum = self.register(k, "sum", Scalar::F32)?;
+        k.spec(Kind::Move, sum, term, one)?;
+        k.spec(Kind::MatMul, sum, [score.clone(), outer.into()], one)?;
+        k.spec(Kind::Move, score, sum, one)
+    }
+
+    /// Keys beyond the end (in the last tile only, and where a mask of one element a key does not say
+    /// so), and those after the query if it is causal, are not attended.
     pub(super) fn leave_out(
         &self,
         k: &mut Builder,
@@ -124,7 +131,8 @@ impl Scorer<'_> {
         let remove = |k: &mut Builder, score: Operand| {
             k.spec(Kind::Init(Number(f64::NEG_INFINITY)), score, (), self.one)
         };
-        if last {
+        let masked = matches!(self.fmha.mask, Mask::PerKey(_)) && !self.fmha.fills();
+        if last && !masked {
             k.if_(Cond::less(self.keys, end.clone()), |k| {
                 self.each_column(k, |k, j, p| {
                     let key = self.key(spot, j, p);
@@ -154,39 +162,18 @@ impl Scorer<'_> {
         })
     }
 
-    /// An element of the mask, 0 beyond its edge.
-    fn load<const N: usize>(&self, k: &mut Builder, at: [&Expr; N], to: Operand) -> Result<()> {
-        let mask = self.mask.expect("a kernel whose scores are masked has a mask");
-        let from = k.index(mask, "bias_at", at)?;
-        k.spec(Kind::Init(Number(0.0)), to.clone(), (), self.one)?;
-        k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, to, from, self.one))
+    pub(super) fn constant(&self, k: &mut Builder, number: f64) -> Result<TensorId> {
+        let register = self.register(k, "constant", Scalar::F32)?;
+        k.spec(Kind::Init(Number(number)), register, (), self.one)?;
+        Ok(register)
     }
 
-    /// What an element of the mask adds to a score; or, where scores are filled, whether it is not 0.
-    fn bias(&self, k: &mut Builder, scalar: Scalar, word: Operand) -> Result<Operand> {
-        if scalar == Scalar::F32 {
-            return Ok(word);
-        }
-        let bias = self.register(k, "bias", Scalar::F32)?;
-        k.spec(Kind::Move, bias, word, self.one)?;
-        if scalar == Scalar::U8 && !self.fmha.fills() {
-            // Twice (1 or 0, less 1) times the largest number is 0 or -∞.
-            for (op, by) in [(Binary::Sub, 1.0), (Binary::Mul, f64::from(f32::MAX))] {
-                let number = self.register(k, "number", Scalar::F32)?;
-                k.spec(Kind::Init(Number(by)), number, (), self.one)?;
-                k.spec(Kind::Binary(op), bias, [bias, number], self.one)?;
-            }
-            k.spec(Kind::Binary(Binary::Add), bias, [bias, bias], self.one)?;
-        }
-        Ok(bias.into())
-    }
-
-    fn register(&self, k: &mut Builder, name: &str, scalar: Scalar) -> Result<TensorId> {
+    pub(super) fn register(&self, k: &mut Builder, name: &str, scalar: Scalar) -> Result<TensorId> {
         k.allocate(name, View::buffer(&[]), scalar, Memory::Registers, None)
     }
 
     /// The number of the key in the own lane's column of a tile.
-    fn key(&self, spot: &Spot<'_>, j: &Var, p: &Var) -> Expr {
+    pub(super) fn key(&self, spot: &Spot<'_>, j: &Var, p: &Var) -> Expr {
         spot.tile.clone() * self.fmha.keys + Expr::from(j) * 8 + spot.column.clone() * 2 + p
     }
 

@@ -1,7 +1,7 @@
 //! Products of halves by the warps' tensor cores: `ldmatrix` and `mma.m16n8k16`.
 
-use super::super::pack;
-use super::{Block, Products, fragment, leaf};
+use super::super::fragments::{fragment, leaf, pack};
+use super::{Block, Products};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
@@ -25,7 +25,7 @@ impl TensorCores {
         let grouped = k.reshape(eights, "matrices", 0, &[&[(2, 2)], &[(2, 1)]])?;
         let address = k.indices(grouped, ["matrix_m", "matrix_n", "matrix_row"])?;
         Ok(TensorCores {
-            queries: fragment(k, "queries", fmha.head_dim, fmha.scalar)?,
+            queries: fragment(k, "queries", fmha.head_width(), fmha.scalar)?,
             weights: fragment(k, "weights", fmha.keys, fmha.scalar)?,
             address: address.map(Expr::from),
         })
@@ -86,7 +86,7 @@ impl Products for TensorCores {
         let of = k.index(block.shared[0], "of_block", [0])?;
         let tiles = k.tile(of, "tiles", &[Tile::of(16), Tile::of(16)])?;
         let to = k.tile(self.queries, "a", &[Tile::Whole, Tile::of(2)])?;
-        k.for_("kk", 0..block.fmha.head_dim / 16, 1, true, |k, kk| {
+        k.for_("kk", 0..block.fmha.head_width() / 16, 1, true, |k, kk| {
             let row = self.row_of(k, tiles, [block.warp_at.clone(), kk.into()], false)?;
             k.spec(Kind::Move, Operand::at(to, [Expr::from(0), kk.into()]), row, block.warp)
         })
@@ -96,7 +96,7 @@ impl Products for TensorCores {
         let a = k.tile(self.queries, "a", &[Tile::Whole, Tile::of(2)])?;
         let of = k.index(block.shared[1], "of_stage", [stage])?;
         let tiles = k.tile(of, "tiles", &[Tile::of(16), Tile::of(16)])?;
-        let (deep, wide) = (block.fmha.head_dim / 16, block.fmha.keys / 16);
+        let (deep, wide) = (block.fmha.head_width() / 16, block.fmha.keys / 16);
         let pairs = [leaf(1, 0), leaf(2, 1)];
         self.multiply(k, block, [block.scores, a], [deep, wide], &pairs, |k, kk, n| {
             self.row_of(k, tiles, [n.clone(), kk.clone()], false)
@@ -111,7 +111,7 @@ impl Products for TensorCores {
         let a = k.tile(self.weights, "a", &[Tile::Whole, Tile::of(2)])?;
         let of = k.index(block.shared[2], "of_stage", [stage])?;
         let tiles = k.tile(of, "tiles", &[Tile::of(16), Tile::of(16)])?;
-        let (deep, wide) = (block.fmha.keys / 16, block.fmha.value_dim / 16);
+        let (deep, wide) = (block.fmha.keys / 16, block.fmha.value_width() / 16);
         // A lane's pairs run down the columns: the matrices are transposed on their way.
         let pairs = [leaf(2, 1), leaf(1, 0)];
         self.multiply(k, block, [block.sums, a], [deep, wide], &pairs, |k, kk, n| {

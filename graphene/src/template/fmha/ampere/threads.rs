@@ -4,7 +4,8 @@
 //! at a time. Weights go through shared memory, where the lanes of a quad read all of their rows'; of
 //! the values a lane has fours of columns.
 
-use super::{Block, Products, leaf};
+use super::super::fragments::leaf;
+use super::{Block, Products};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
@@ -78,7 +79,7 @@ impl Products for Threads {
         let keys = k.index(block.shared[1], "of_stage", [stage])?;
         let (queries, keys) = (fours(k, queries)?, fours(k, keys)?);
         let one = block.one;
-        k.for_("four", 0..block.fmha.head_dim / WIDE, 1, false, |k, four| {
+        k.for_("four", 0..block.fmha.head_width() / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
             let rows = self.rows(k, block, queries, &four)?;
             k.for_("j", 0..block.fmha.keys / 8, 1, true, |k, j| {
@@ -119,7 +120,7 @@ impl Products for Threads {
             let four = Expr::from(four);
             let rows = self.rows(k, block, weights, &four)?;
             k.for_("kk", 0..WIDE, 1, true, |k, kk| {
-                k.for_("f", 0..block.fmha.value_dim / 16, 1, true, |k, f| {
+                k.for_("f", 0..block.fmha.value_width() / 16, 1, true, |k, f| {
                     let key = four.clone() * WIDE + kk;
                     let own = Expr::from(f) * WIDE + &block.column;
                     let value = self.four(k, block, values, [key, own])?;
