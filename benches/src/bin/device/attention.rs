@@ -1,11 +1,16 @@
-//! Attention: within its bound on samples of each shape, and how fast it is.
+//! Attention: within its bound on samples of each shape, in every way that masks are; and how fast it is.
 
+mod bound;
+
+use std::collections::HashMap;
+
+use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
-use graphene_ir::kernel::Number;
+use graphene_ir::kernel::{Kernel, Number};
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::{Bound, Buffer, Device, compile};
+use graphene_runtime::device::{self, Bound, Buffer, Cubin, Device, compile};
 
 use crate::data::{Random, decode, encode};
 use crate::products::{kernel_error, median};
@@ -22,11 +27,28 @@ const SHAPES: [[usize; 4]; 8] = [
     [3, 5, 197, 64],
 ];
 
-/// Rows that are checked of each.
-const SAMPLES: usize = 100;
+/// Shapes that are only checked, with every mask.
+const CHECKED: [[usize; 4]; 2] = [[2, 3, 200, 64], [3, 2, 77, 64]];
 
-/// Attention on the device: queries, keys, values and mask on both sides, and the result. All of
-/// them lie as `[batch, rows, heads, dim]`.
+/// Elements of a head that are checked beside the usual ones.
+const DIMS: [usize; 4] = [16, 40, 96, 128];
+
+/// Rows that are checked of each.
+const SAMPLES: usize = 50;
+
+/// Numbers that look random; longer operands repeat them.
+const PERIOD: usize = 1_048_573;
+
+/// Who makes the products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Warpgroups,
+    /// Warps' tensor cores, or single threads in single precision.
+    Warps,
+}
+
+/// Attention on the device: queries, keys, values and mask on both sides, and the result. All but the
+/// mask lie as `[batch, rows, heads, dim]`; it is `[batch, keys]` or `[batch, rows, keys]`.
 struct Case {
     fmha: Fmha,
     shape: [usize; 4],
@@ -37,37 +59,127 @@ struct Case {
 /// The names of [`Case::buffers`].
 const NAMES: [&str; 5] = ["Q", "K", "V", "mask", "O"];
 
-impl Case {
-    fn new(device: &Device, shape: [usize; 4], random: &mut Random) -> Result<Case, Error> {
-        let [batch, heads, rows, dim] = shape;
-        let fmha = Fmha {
-            head_dim: dim as i64,
-            value_dim: dim as i64,
-            scale: Number(1.0 / (dim as f64).sqrt()),
-            ..Fmha::default()
+/// Kernels by their sources, each compiled once, before the first is launched and by all cores: that
+/// takes longer than anything else here.
+struct Compiled(HashMap<String, Cubin>);
+
+impl Compiled {
+    fn all<'a>(kernels: impl Iterator<Item = (By, &'a Fmha)>) -> Result<Compiled, Error> {
+        let mut sources: Vec<String> = Vec::new();
+        for (by, fmha) in kernels {
+            sources.push(emit(&by.kernel(fmha)?).map_err(kernel_error)?.source);
+        }
+        sources.sort_unstable();
+        sources.dedup();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let each = sources.len().div_ceil(cores).max(1);
+        // Kernels for Ampere run on the newer device, compiled for it.
+        let part = |sources: &[String]| -> Result<Vec<(String, Cubin)>, Error> {
+            let one = |source: &String| Ok((source.clone(), compile(source, Arch::Sm90a, "fmha")?));
+            sources.iter().map(one).collect()
         };
-        let len = batch * heads * rows * dim;
-        let [q, k, v] = [(); 3].map(|()| random.normal(len, fmha.scalar, false));
-        // As BERT masks what is padded: the last fifth of the keys of every other sequence.
-        let padded = |i: usize| i / rows % 2 == 1 && i % rows >= rows - rows / 5;
-        let mask: Vec<f64> =
-            (0..batch * rows).map(|i| if padded(i) { -10_000.0 } else { 0.0 }).collect();
-        let upload = |values: &[f64], scalar| device.upload(&encode(values, scalar));
-        let [to_q, to_k, to_v] = [&q, &k, &v].map(|values| upload(values, fmha.scalar));
-        let to_mask = upload(&mask, Scalar::F32)?;
-        let o = device.upload(&vec![0xff; len * fmha.scalar.bytes() as usize])?;
-        let buffers = [to_q?, to_k?, to_v?, to_mask, o];
-        Ok(Case { fmha, shape, host: [q, k, v, mask], buffers })
+        let parts: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                sources.chunks(each).map(|sources| scope.spawn(move || part(sources))).collect();
+            threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+        });
+        let mut all = HashMap::new();
+        for part in parts {
+            all.extend(part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(Compiled(all))
     }
 
-    fn bind(&self, device: &Device) -> Result<Bound, Error> {
-        let kernel = self.fmha.kernel().map_err(kernel_error)?;
-        let emitted = emit(&kernel).map_err(kernel_error)?;
-        let cubin = compile(&emitted.source, kernel.arch, &kernel.name)?;
-        let loaded = device.load(&cubin, &emitted.launch)?;
+    fn kernel(&self, device: &Device, kernel: &Kernel) -> Result<device::Kernel, Error> {
+        let emitted = emit(kernel).map_err(kernel_error)?;
+        device.load(&self.0[&emitted.source], &emitted.launch)
+    }
+}
+
+impl By {
+    fn kernel(self, fmha: &Fmha) -> Result<Kernel, Error> {
+        let kernel = match self {
+            By::Warpgroups => fmha.kernel(),
+            By::Warps => fmha.ampere(),
+        };
+        kernel.map_err(kernel_error)
+    }
+}
+
+impl Case {
+    fn new(
+        device: &Device,
+        fmha: &Fmha,
+        shape: [usize; 4],
+        outliers: bool,
+        random: &mut Random,
+    ) -> Result<Case, Error> {
+        let [batch, heads, rows, dim] = shape;
+        let len = batch * heads * rows * dim;
+        let [q, k, v] = [(); 3].map(|()| {
+            let period = random.normal(len.min(PERIOD), fmha.scalar, outliers);
+            period.into_iter().cycle().take(len).collect::<Vec<f64>>()
+        });
+        let upload = |values: &[f64], scalar| device.upload(&encode(values, scalar));
+        let [to_q, to_k, to_v] = [&q, &k, &v].map(|values| upload(values, fmha.scalar));
+        let o = device.upload(&vec![0xff; len * fmha.scalar.bytes() as usize])?;
+        let mut case = Case {
+            fmha: fmha.clone(),
+            shape,
+            host: [q, k, v, Vec::new()],
+            buffers: [to_q?, to_k?, to_v?, upload(&[0.0], Scalar::F32)?, o],
+        };
+        case.mask(device, fmha, random)?;
+        Ok(case)
+    }
+
+    /// Goes on with other parameters, and their mask. One of an element a key leaves out what is padded,
+    /// as BERT does: the last fifth of the keys of every other sequence, or of bytes that fill scores all
+    /// keys of every third. One of an element a score forbids a third of them, and if it fills them all of
+    /// every third row; or it adds something in -4..4.
+    fn mask(&mut self, device: &Device, fmha: &Fmha, random: &mut Random) -> Result<(), Error> {
+        let [batch, _, rows, _] = self.shape;
+        self.fmha = fmha.clone();
+        let fills = fmha.fill.0.is_finite();
+        let padded = |i: usize| {
+            (i / rows % 2 == 1 && i % rows >= rows - rows / 5) || (fills && i / rows % 3 == 2)
+        };
+        let (scalar, mask): (Scalar, Vec<f64>) = match fmha.mask {
+            Mask::None => return Ok(()),
+            Mask::PerKey(Scalar::U8) => {
+                let keep = |i: usize| f64::from(u8::from(!padded(i)));
+                (Scalar::U8, (0..batch * rows).map(keep).collect())
+            }
+            Mask::PerKey(scalar) => {
+                let bias = |i: usize| if padded(i) { -10_000.0 } else { 0.0 };
+                (scalar, (0..batch * rows).map(bias).collect())
+            }
+            Mask::Dense(scalar) => {
+                let mut element = |i: usize| match (scalar, random.within(0, 2)) {
+                    (Scalar::U8, third) => {
+                        f64::from(u8::from(third > 0 && !(fills && i / rows % 3 == 2)))
+                    }
+                    (_, 0) => f64::NEG_INFINITY,
+                    (_, _) => random.within(0, 64) as f64 / 8.0 - 4.0,
+                };
+                (scalar, (0..batch * rows * rows).map(&mut element).collect())
+            }
+        };
+        let bytes = encode(&mask, scalar);
+        // What the type holds.
+        self.host[3] = decode(&bytes, scalar);
+        self.buffers[3] = device.upload(&bytes)?;
+        Ok(())
+    }
+
+    fn bind(&self, device: &Device, by: By, compiled: &Compiled) -> Result<Bound, Error> {
         let [batch, heads, rows, dim] = self.shape.map(|size| size as i64);
         let tiles = batch * heads * ((rows + self.fmha.rows() - 1) / self.fmha.rows());
-        let blocks = tiles.min(i64::from(device.properties().multiprocessors));
+        let blocks = match by {
+            By::Warpgroups => tiles.min(i64::from(device.properties().multiprocessors)),
+            By::Warps => tiles,
+        };
+        let kernel = compiled.kernel(device, &by.kernel(&self.fmha)?)?;
         let mut symbols = vec![
             ("batch", batch),
             ("heads", heads),
@@ -84,116 +196,143 @@ impl Case {
         ] {
             symbols.extend(names.into_iter().zip([rows * heads * dim, dim, heads * dim]));
         }
-        let masked = self.fmha.mask != Mask::None;
-        if masked {
-            symbols.push(("mask_batch", rows));
+        match self.fmha.mask {
+            Mask::None => {}
+            Mask::PerKey(_) => symbols.push(("mask_batch", rows)),
+            Mask::Dense(_) => {
+                let strides = [rows * rows, 0, rows];
+                symbols.extend(["mask_batch", "mask_head", "mask_row"].into_iter().zip(strides));
+            }
         }
+        let masked = self.fmha.mask != Mask::None;
         let buffers: Vec<(&str, &Buffer)> = NAMES
             .into_iter()
             .zip(&self.buffers)
             .filter(|(name, _)| masked || *name != "mask")
             .collect();
-        loaded.bind(&buffers, &symbols)
+        kernel.bind(&buffers, &symbols)
     }
 
-    /// The largest error as a fraction of its bound, over samples of rows. The bound is that of the
-    /// template's test; what is masked by -10 000 has a weight of 0 and no part in it.
-    fn error(&self, random: &mut Random) -> Result<f64, Error> {
+    /// Launches once, and says how far the result is from what it should be.
+    fn launch(&self, device: &Device, bound: &Bound, random: &mut Random) -> Result<f64, Error> {
+        self.buffers[4].write(&vec![0xff; self.buffers[4].len()])?;
+        bound.launch()?;
+        device.synchronize()?;
+        self.error(random)
+    }
+
+    /// A line of JSON; whether the result is wrong.
+    fn report(&self, by: By, outliers: bool, error: f64, time: Option<f64>) -> bool {
         let [batch, heads, rows, dim] = self.shape;
-        let [q, k, v, mask] = &self.host;
-        let found = decode(&self.buffers[4].download()?, self.fmha.scalar);
-        let at = |b: usize, row: usize, h: usize| ((b * rows + row) * heads + h) * dim;
-        let u = 2f64.powi(-24);
-        let half = 2f64.powi(if self.fmha.scalar == Scalar::F16 { -11 } else { -8 });
-        let tiles = rows.div_ceil(self.fmha.keys as usize) as f64;
-        let mut worst = 0f64;
-        for _ in 0..SAMPLES {
-            let [b, h, row] = [batch, heads, rows].map(|size| random.within(0, size - 1));
-            let from = &q[at(b, row, h)..][..dim];
-            let (mut scores, mut reach) = (Vec::new(), 0f64);
-            for key in 0..if self.fmha.causal { row + 1 } else { rows } {
-                let products = from.iter().zip(&k[at(b, key, h)..][..dim]).map(|(a, b)| a * b);
-                let (sum, size) = products.fold((0.0, 0.0), |(s, a), x: f64| (s + x, a + x.abs()));
-                let bias = if self.fmha.mask == Mask::None { 0.0 } else { mask[b * rows + key] };
-                let score = sum * self.fmha.scale.0;
-                if bias == 0.0 {
-                    reach = reach.max(score.abs());
-                }
-                scores.push((score + bias, self.fmha.scale.0 * 4.0 * dim as f64 * u * size));
-            }
-            let largest = scores.iter().fold(f64::NEG_INFINITY, |most, row| most.max(row.0));
-            let summing = 4.0 * rows as f64 * u;
-            let common =
-                4.0 * u * reach + (tiles + 1.0) * (12.0 * u * reach + 2f64.powi(-22) + 2.0 * u);
-            let (mut total, mut total_error) = (0.0, 0.0);
-            let mut sums = vec![(0.0, 0.0); dim];
-            for (key, (score, error)) in scores.iter().enumerate() {
-                let weight = (score - largest).exp();
-                total += weight;
-                total_error += weight * (error + common + summing);
-                for (sum, v) in sums.iter_mut().zip(&v[at(b, key, h)..][..dim]) {
-                    sum.0 += weight * v;
-                    let relative = error + common + half + summing;
-                    sum.1 += (weight * relative + 2f64.powi(-25)) * v.abs();
-                }
-            }
-            for (i, (sum, error)) in sums.into_iter().enumerate() {
-                let y: f64 = sum / total;
-                let bound = 1.1
-                    * ((error + y.abs() * total_error) / total
-                        + (3.0 * u + half) * y.abs()
-                        + 2f64.powi(-25));
-                let share = (found[at(b, row, h) + i] - y).abs() / bound;
-                worst = if share.is_nan() { f64::INFINITY } else { worst.max(share) };
-            }
+        let Fmha { scalar, consumers, keys, stages, causal, mask, fill, .. } = &self.fmha;
+        let speed = time.map_or(String::new(), |time| {
+            let products = 4.0 * (batch * heads * rows * rows * dim) as f64;
+            let rate = products / time * 1e-6 / if *causal { 2.0 } else { 1.0 };
+            format!(",\"us\":{time:.2},\"tflops\":{rate:.0}")
+        });
+        println!(
+            "{{\"row\":\"attention\",\"by\":\"{by:?}\",\"type\":\"{scalar:?}\",\"batch\":{batch},\
+             \"heads\":{heads},\"rows\":{rows},\"dim\":{dim},\"consumers\":{consumers},\
+             \"keys\":{keys},\"stages\":{stages},\"causal\":{causal},\"mask\":\"{mask:?}\",\
+             \"fill\":\"{}\",\"outliers\":{outliers},\"error_of_bound\":{error:.4}{speed}}}",
+            fill.0
+        );
+        let wrong = error > 1.0;
+        if wrong {
+            eprintln!("{:?} {by:?} {:?}: {error} of its bound", self.shape, self.fmha);
         }
-        Ok(worst)
+        wrong
     }
 }
 
-/// The tiles that are tried.
-fn variants(fmha: &Fmha) -> Vec<Fmha> {
-    let wide = fmha.head_dim > 64;
+/// Of heads of so many elements.
+fn of(fmha: &Fmha, dim: usize) -> Fmha {
+    let scale = Number(f64::from((1.0 / (dim as f64).sqrt()) as f32));
+    Fmha { head_dim: dim as i64, value_dim: dim as i64, scale, ..fmha.clone() }
+}
+
+/// The tiles and masks that are timed.
+fn variants(dim: usize) -> Vec<Fmha> {
+    let fmha = of(&Fmha::default(), dim);
     let with = |consumers, keys, stages| Fmha { consumers, keys, stages, ..fmha.clone() };
     let mut all = vec![with(2, 128, 2), with(1, 128, 2), with(2, 64, 3), with(1, 64, 3)];
-    if !wide {
+    if dim <= 64 {
         all.extend([with(3, 128, 2), with(3, 64, 3), with(2, 192, 2), with(3, 96, 3)]);
     }
-    let masked = Fmha { mask: Mask::PerKey(Scalar::F32), ..fmha.clone() };
+    let masked = |mask: Mask| Fmha { mask, ..fmha.clone() };
+    let bytes = masked(Mask::PerKey(Scalar::U8));
+    let filled = Fmha { fill: Number(f64::from(f32::MIN)), ..bytes.clone() };
     let causal = Fmha { causal: true, ..fmha.clone() };
-    all.extend([masked, causal]);
+    all.extend([masked(Mask::PerKey(Scalar::F32)), bytes, filled, causal]);
     all
 }
 
-/// Every shape with every variant.
+/// Every mask that there is, with operands of a type.
+fn masks(scalar: Scalar) -> Vec<Fmha> {
+    let masked = |mask: Mask| Fmha { scalar, mask, ..Fmha::default() };
+    let filled = |mask: Mask, fill: f64| Fmha { fill: Number(fill), ..masked(mask) };
+    vec![
+        masked(Mask::None),
+        Fmha { causal: true, ..masked(Mask::None) },
+        masked(Mask::PerKey(Scalar::F32)),
+        masked(Mask::PerKey(scalar)),
+        masked(Mask::PerKey(Scalar::U8)),
+        filled(Mask::PerKey(Scalar::U8), f64::from(f32::MIN)),
+        masked(Mask::Dense(scalar)),
+        masked(Mask::Dense(Scalar::U8)),
+        filled(Mask::Dense(Scalar::U8), -1e9),
+    ]
+}
+
+/// Every mask, and every number of elements, with every way of making products.
+fn checked() -> Vec<(By, Fmha, [usize; 4])> {
+    let mut all = Vec::new();
+    for (by, scalar) in [
+        (By::Warpgroups, Scalar::F16),
+        (By::Warps, Scalar::F16),
+        (By::Warps, Scalar::Bf16),
+        (By::Warps, Scalar::F32),
+    ] {
+        let tiles = |fmha: Fmha| match (by, scalar) {
+            (By::Warpgroups, _) => fmha,
+            (By::Warps, Scalar::F32) => Fmha { consumers: 1, keys: 32, ..fmha },
+            (By::Warps, _) => Fmha { consumers: 1, keys: 64, ..fmha },
+        };
+        let dims = DIMS.map(|dim| ([2, 3, 100, dim], Fmha { scalar, ..Fmha::default() }));
+        let masked = masks(scalar).into_iter();
+        let masked = masked.flat_map(|fmha| CHECKED.map(|shape| (shape, fmha.clone())));
+        let each = |(shape, fmha): ([usize; 4], Fmha)| (by, of(&tiles(fmha), shape[3]), shape);
+        all.extend(masked.chain(dims).map(each));
+    }
+    all
+}
+
+/// Every mask and every way of making products, every other case with outliers among its operands;
+/// then every shape with every variant, timed.
 pub(crate) fn check(device: &Device) -> Result<usize, Error> {
-    let mut random = Random(13);
+    let (checked, mut random) = (checked(), Random(13));
+    let dims = if crate::quick() { &[][..] } else { &[64, 128] };
+    let timed: Vec<Fmha> = dims.iter().flat_map(|&dim| variants(dim)).collect();
+    let of_timed = timed.iter().map(|fmha| (By::Warpgroups, fmha));
+    let of_checked = checked.iter().map(|(by, fmha, _)| (*by, fmha));
+    let compiled = Compiled::all(of_checked.chain(of_timed))?;
     let mut wrong = 0;
-    let few = [[2, 3, 197, 64], [1, 2, 96, 128]];
-    for shape in if crate::quick() { few.to_vec() } else { SHAPES.to_vec() } {
-        let [batch, heads, rows, dim] = shape;
-        let mut case = Case::new(device, shape, &mut random)?;
-        for fmha in variants(&case.fmha.clone()) {
-            case.fmha = fmha;
-            let bound = case.bind(device)?;
-            case.buffers[4].write(&vec![0xff; batch * heads * rows * dim * 2])?;
-            bound.launch()?;
-            device.synchronize()?;
-            let error = case.error(&mut random)?;
-            wrong += usize::from(error > 1.0);
+    for (number, (by, fmha, shape)) in checked.iter().enumerate() {
+        let outliers = number % 2 == 1;
+        let case = Case::new(device, fmha, *shape, outliers, &mut random)?;
+        let bound = case.bind(device, *by, &compiled)?;
+        let error = case.launch(device, &bound, &mut random)?;
+        wrong += usize::from(case.report(*by, outliers, error, None));
+    }
+    for shape in SHAPES.into_iter().filter(|_| !crate::quick()) {
+        let plain = of(&Fmha::default(), shape[3]);
+        let mut case = Case::new(device, &plain, shape, false, &mut random)?;
+        for fmha in variants(shape[3]) {
+            case.mask(device, &fmha, &mut random)?;
+            let bound = case.bind(device, By::Warpgroups, &compiled)?;
+            let error = case.launch(device, &bound, &mut random)?;
             let time = median(device, || bound.launch())?;
-            let products = 4.0 * (batch * heads * rows * rows * dim) as f64;
-            let rate = products / time * 1e-6 / if case.fmha.causal { 2.0 } else { 1.0 };
-            let Fmha { consumers, keys, stages, causal, mask, .. } = &case.fmha;
-            println!(
-                "{{\"row\":\"attention\",\"batch\":{batch},\"heads\":{heads},\"rows\":{rows},\
-                 \"dim\":{dim},\"consumers\":{consumers},\"keys\":{keys},\"stages\":{stages},\
-                 \"causal\":{causal},\"mask\":\"{mask:?}\",\"error_of_bound\":{error:.4},\
-                 \"us\":{time:.2},\"tflops\":{rate:.0}}}"
-            );
-            if error > 1.0 {
-                eprintln!("{shape:?} {:?}: {error} of its bound", case.fmha);
-            }
+            wrong += usize::from(case.report(By::Warpgroups, false, error, Some(time)));
         }
     }
     Ok(wrong)
