@@ -187,8 +187,8 @@ pub(super) fn figure_8() -> Result<Kernel> {
 /// Matrices out of shared memory into registers, as the paper's Figure 1 does.
 pub(super) fn ldmatrix(count: i64) -> Result<Kernel> {
     let (shape, tiles) = match count {
-        1 => ("[1,2:2,1]", "[1,1:0,0].[1,2:0,1]"),
-        2 => ("[2,2:2,1]", "[2,1:2,0].[1,2:0,1]"),
+        1 => ("[1,2:2,1]", "[1,1:2,2].[1,2:0,1]"),
+        2 => ("[2,2:2,1]", "[2,1:2,2].[1,2:0,1]"),
         _ => ("[2,4:4,1]", "[2,2:4,2].[1,2:0,1]"),
     };
     let words = 2 * count;
@@ -216,7 +216,7 @@ pub(super) fn ldmatrix(count: i64) -> Result<Kernel> {
   (@group_m, @group_n), @row = #six.indices()
   %7:[2,2:128,8].[8,8:16,1].fp16.SH = %s.tile(8, 8)
   %8:[8,8:16,1].fp16.SH = %7[@group_m, @group_n]
-  %9:[8,1:16,0].[1,8:0,1].fp16.SH = %8.tile(1, 8)
+  %9:[8,1:16,8].[1,8:0,1].fp16.SH = %8.tile(1, 8)
   %10:[1,8:0,1].fp16.SH = %9[@row, 0]
   %11:{tiles}.fp16.RF = %d.tile(1, 2)
   %11 <- Move<<<#grid,#warp>>>(%10)
@@ -374,7 +374,7 @@ pub(super) fn bulk_load() -> Result<Kernel> {
   @lane = #block.indices()
   %s:[16,32:32,1].fp16.SH.S<2,4,3>
   %full:[1:1].mbar.SH
-  %tiles:[1,2:0,32].[16,32:64,1].fp16.GL = %in.tile(16, 32)
+  %tiles:[1,2:1024,32].[16,32:64,1].fp16.GL = %in.tile(16, 32)
   role #block[0] {
     %full[0] <- Init<1><<<#grid,#one>>>()
     Fence<init><<<#grid,#one>>>()
@@ -404,7 +404,7 @@ pub(super) fn bulk_store() -> Result<Kernel> {
   #one:[].thread = #block.scalar()
   @lane = #block.indices()
   %s:[16,32:32,1].fp16.SH.S<2,4,3>
-  %tiles:[1,1:0,0].[16,32:32,1].fp16.GL = %out.tile(16, 32)
+  %tiles:[1,1:512,32].[16,32:32,1].fp16.GL = %out.tile(16, 32)
   for(@i = 0; @i < 16; @i += 1) {
     %r:[].fp16.RF
     %r <- Move<<<#grid,#one>>>(%in[@i, @lane])

@@ -36,6 +36,16 @@ impl Dim {
             _ => Dim::Tuple(joined.into_iter().map(Dim::Leaf).collect()),
         }
     }
+
+    /// A dimension of tiles, likewise. A single tile keeps its steps: it may be partial, and those of
+    /// other numbers lie beyond it, of which a coordinate must be seen to leave the buffer.
+    pub(super) fn of_tiles(leaves: Vec<Leaf>) -> Dim {
+        let last = leaves.last().cloned();
+        match (Dim::of(leaves), last) {
+            (Dim::Leaf(single), Some(last)) if single.size.is(1) => Dim::Leaf(last),
+            (dim, _) => dim,
+        }
+    }
 }
 
 impl Leaf {

@@ -144,10 +144,10 @@ impl View {
                 Tile::Modes(modes) => {
                     check_modes(modes)?;
                     let rest = complement(modes, &dim.size())?;
-                    outer.push(take(&dim.leaves(), &rest)?);
+                    outer.push(Dim::of_tiles(take(&dim.leaves(), &rest)?));
                     let modes: Vec<_> =
                         modes.iter().map(|&(size, stride)| (Expr::from(size), stride)).collect();
-                    inner.push(take(&dim.leaves(), &modes)?);
+                    inner.push(Dim::of(take(&dim.leaves(), &modes)?));
                 }
             }
         }
@@ -182,7 +182,7 @@ impl View {
             .map(|modes| {
                 let modes: Vec<_> =
                     modes.iter().map(|&(size, stride)| (Expr::from(size), stride)).collect();
-                take(&leaves, &modes)
+                Ok(Dim::of(take(&leaves, &modes)?))
             })
             .collect::<Result<_>>()?;
         Ok(View { levels, ..self.clone() })
@@ -273,11 +273,11 @@ fn counted_once(modes: &[(i64, i64)]) -> Option<i64> {
     })
 }
 
-/// The dimension that `modes` take from the leaves.
-fn take(leaves: &[&Leaf], modes: &[(Expr, i64)]) -> Result<Dim> {
+/// The leaves of the dimension that `modes` take from these.
+fn take(leaves: &[&Leaf], modes: &[(Expr, i64)]) -> Result<Vec<Leaf>> {
     let parts: Result<Vec<_>> =
         modes.iter().map(|(size, stride)| compose(leaves, size, *stride)).collect();
-    Ok(Dim::of(parts?.concat()))
+    Ok(parts?.concat())
 }
 
 fn advance(start: &mut [Expr], dim: &Dim, coord: &Coord) -> Result<()> {

@@ -69,6 +69,8 @@ fn rows() -> Vec<Row> {
     };
     vec![
         (sums.clone(), &[5, 77]),
+        (sums.clone(), &[5, 1]),
+        (sums.clone(), &[1, 1]),
         (Folds { vector: 8, threads: 8, teams: 16, ..sums.clone() }, &[19, 40]),
         (Folds { vector: 8, threads: 64, teams: 2, ..sums.clone() }, &[3, 1200]),
         (weighted.clone(), &[5, 33]),

@@ -49,7 +49,9 @@ fn rows() -> Vec<(Mma, Sizes, u64)> {
             rows.extend([
                 (with(Edges::Bulk, product.clone()), Sizes::of([40, 40, 72], 1), 1),
                 (with(Edges::Bulk, batch.clone()), batched, 1),
-                (with(Edges::Moves, batch), odd, 1),
+                (with(Edges::Moves, batch.clone()), odd, 1),
+                (with(Edges::Moves, batch.clone()), Sizes::of([1, 37, 41], 1), 0),
+                (with(Edges::Moves, batch), Sizes::of([35, 1, 1], 1), 0),
                 (with(Edges::Bulk, several.clone()), Sizes::of([48, 40, 24], 1), 0),
                 (with(Edges::Moves, several), Sizes::of([33, 41, 23], 1), 0),
                 (

@@ -39,6 +39,10 @@ fn rows() -> Vec<Row> {
     rows.push((Reduce { threads: 64, teams: 1, ..mean(last()) }, &[2, 1048], 1));
     rows.push((Reduce { threads: 8, teams: 8, ..last() }, &[11, 128], 1));
     rows.push((Reduce { vector: 1, ..last() }, &[3, 77], 1));
+    rows.push((mean(Reduce { vector: 1, ..last() }), &[3, 1], 1));
+    rows.push((Reduce { vector: 1, ..last() }, &[1, 1], 1));
+    rows.push((mean(Reduce { vector: 1, ..middle() }), &[2, 1, 5], 1));
+    rows.push((Reduce { vector: 1, ..middle() }, &[1, 7, 1], 1));
     // Columns that are no multiple of a vector, of rows that are apart.
     let apart = Reduce { ins: vec![Access::rows(F16, 2)], ..last() };
     rows.push((apart, &[3, 77], 1));

@@ -82,6 +82,15 @@ fn rows() -> Vec<Row> {
         all.push((Rows { threads: 1, teams: 32, ..rows.clone() }, [3, 16], &[]));
         all.push((Rows { threads: 256, teams: 2, held: Some(1), ..rows.clone() }, [3, 1608], &[]));
         all.push((rows.clone().fitting(768), [5, 768], &[]));
+        // One vector, that other threads have none of.
+        all.push((Rows { columns: Some(8), ..rows.clone() }, [3, 8], &[]));
+        all.push((Rows { columns: Some(8), ..again(rows.clone()) }, [3, 8], &[]));
+        // One column, as a constant and as a symbol, and one row of them.
+        for rows in [single(rows.clone()), Rows { vector: 1, ..again(rows.clone()) }] {
+            all.push((Rows { columns: Some(1), ..rows.clone() }, [3, 1], &[]));
+            all.push((Rows { columns: Some(1), ..rows.clone() }, [1, 1], &[]));
+            all.push((rows, [3, 1], &[]));
+        }
     }
     all.push((softmax(), [0, 128], &[]));
     // The same in two types, and a function of it.

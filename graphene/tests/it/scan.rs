@@ -25,6 +25,7 @@ fn rows() -> Vec<Row> {
     let apart = Access { scalar: Scalar::F16, strides: vec![Stride::Symbol, Stride::Packed] };
     let mut rows = vec![
         (small.clone(), [1, 1], 1),
+        (small.clone(), [3, 1], 1),
         (small.clone(), [2, 32], 32),
         (small.clone(), [3, 75], 75),
         (Scan { threads: 64, ..small.clone() }, [1, 150], 150),

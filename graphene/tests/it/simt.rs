@@ -37,7 +37,9 @@ fn rows() -> Vec<(Simt, Sizes, u64)> {
         rows.extend([
             (with(Edges::Bulk, product.clone()), Sizes::of([40, 40, 20], 1), 1),
             (with(Edges::Bulk, batch.clone()), batched, 1),
-            (with(Edges::Moves, batch), odd, 1),
+            (with(Edges::Moves, batch.clone()), odd, 1),
+            (with(Edges::Moves, batch.clone()), Sizes::of([1, 37, 13], 1), 0),
+            (with(Edges::Moves, batch), Sizes::of([35, 1, 1], 1), 0),
             (with(Edges::Bulk, several.clone()), Sizes::of([48, 40, 8], 1), 0),
             (with(Edges::Moves, several), Sizes::of([33, 41, 7], 1), 0),
             (Simt { product, ..Simt::default() }, Sizes::of([132, 132, 20], 1), 0),

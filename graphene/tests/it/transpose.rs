@@ -24,6 +24,8 @@ fn rows() -> Vec<Row> {
         rows.push((packed(scalar, 2, true), &[72, 148], &[]));
         rows.push((packed(scalar, 2, false), &[67, 71], &[]));
         rows.push((packed(scalar, 2, false), &[1, 3], &[]));
+        rows.push((packed(scalar, 2, false), &[70, 1], &[]));
+        rows.push((packed(scalar, 3, false), &[1, 1, 1], &[]));
         rows.push((packed(scalar, 3, true), &[2, 68, 36], &[]));
     }
     // Heads of a sequence: `[batch, sequence, heads, dim]` to `[batch, heads, dim, sequence]`, and

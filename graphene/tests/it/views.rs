@@ -276,6 +276,41 @@ fn every_thread_has_its_own_coordinates() {
     assert!(refused < 150, "{refused}");
 }
 
+/// Of an axis of any size, and known or not: whether tiles of any size, and elements and tiles of those,
+/// lie within is known of each number.
+#[test]
+fn what_lies_beyond_an_axis_is_known_to() {
+    let n = Var::new("n", None);
+    let symbols = [Var::new("i", None), Var::new("j", None)];
+    let sizes = (1..=4_i64).flat_map(|size| [(size, Expr::from(size)), (size, Expr::from(&n))]);
+    for (size, axis) in sizes {
+        for (outer, inner) in (1..=5).flat_map(|outer| (1..=outer).map(move |inner| (outer, inner)))
+        {
+            if outer % inner != 0 {
+                continue;
+            }
+            let of = tensor(Shape::rows([axis.clone(), Expr::from(3)]));
+            let tiled = |of: Tensor, size: i64, at: &Var| {
+                let tiles = of.apply(&ViewOp::Tile(vec![Tile::of(size), Tile::of(1)])).unwrap();
+                let at = [Expr::from(at), Expr::from(0)];
+                tiles.apply(&ViewOp::Index(Coord::list(at))).unwrap()
+            };
+            let all = tiled(tiled(of, outer, &symbols[0]), inner, &symbols[1]);
+            let flat = all.apply(&ViewOp::Reshape(0, vec![vec![(inner, 1)]])).unwrap();
+            for (i, j) in (0..5).flat_map(|i| (0..outer / inner).map(move |j| (i, j))) {
+                let value = |var: &Var| {
+                    Some([i, j, size][usize::from(*var == symbols[1]) + 2 * usize::from(*var == n)])
+                };
+                let last = i * outer + j * inner + inner - 1;
+                for view in [&all.view, &flat.view] {
+                    let inside = view.inside().iter().all(|cond| cond.holds(&value).unwrap());
+                    assert_eq!(inside, last < size, "{view} at {i},{j} of {size}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn what_does_not_count_every_element_is_refused() {
     let block = threads(Shape::columns([32]));
