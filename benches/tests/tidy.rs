@@ -213,6 +213,36 @@ fn cuda_is_written_by_atoms_and_the_emitter_alone() {
     assert!(written > 20, "where is it written? {written} lines were found");
 }
 
+/// The longest file of a template: about a screen of statements, with its parameters' documentation.
+const TEMPLATE_LINES: usize = 220;
+
+/// Templates that are longer, with as many lines as they have at most: rows that can only shrink and go.
+const LONGER_TEMPLATES: [(&str, usize); 5] = [
+    ("epilogue.rs", 309),
+    ("fmha.rs", 455),
+    ("fmha/ampere.rs", 300),
+    ("gemm.rs", 302),
+    ("mlp.rs", 273),
+];
+
+#[test]
+fn a_template_reads_as_a_composition() {
+    let folder = "graphene/src/template/";
+    let mut longer = BTreeSet::new();
+    for (path, text) in sources() {
+        let Some(name) = path.strip_prefix(folder) else { continue };
+        let row = LONGER_TEMPLATES.iter().find(|row| row.0 == name);
+        let (lines, most) = (text.lines().count(), row.map_or(TEMPLATE_LINES, |row| row.1));
+        assert!(
+            lines <= most,
+            "{path} has {lines} lines, not {most}: hand parts to decompositions"
+        );
+        longer.extend((lines > TEMPLATE_LINES).then(|| name.to_owned()));
+    }
+    let listed = LONGER_TEMPLATES.iter().map(|row| row.0.to_owned()).collect();
+    assert_eq!(longer, listed, "rows of files that are no longer");
+}
+
 #[test]
 fn sources_leave_nothing_open() {
     let open = ["todo!(", "unimplemented!(", "dbg!(", "#[ignore", "FIXME"];

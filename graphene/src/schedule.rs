@@ -11,9 +11,10 @@ mod pipeline;
 pub mod pointwise;
 mod softmax;
 pub mod together;
+pub mod vectors;
 
 pub use dependent::dependent;
 pub use grid::GridBarrier;
-pub use multistage::{Ahead, Fetch, multistage, multistage_through_registers};
+pub use multistage::{Ahead, Fetch, multistage, multistage_through_registers, within};
 pub use pipeline::{Pipeline, consume, give_back, produce, take};
 pub use softmax::{Softmax, Units};

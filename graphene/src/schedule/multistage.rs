@@ -3,7 +3,7 @@
 
 use crate::build::Builder;
 use crate::error::Result;
-use crate::index::{Expr, Var};
+use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Group, Kind, Ring, ThreadsId};
 
 /// Goes through `steps` steps. `fetch` begins the copies of a step into a stage, and does nothing for
@@ -28,6 +28,23 @@ pub fn multistage(
         ahead.fetch(k, |k, stage| fetch(k, &Expr::from(step), stage))?;
     }
     ahead.steps(k, steps, fetch, work)
+}
+
+/// `body` for a step that is one of `count`: what `fetch` does, which is asked for steps past the end, too.
+///
+/// # Errors
+/// Those of the builder and of the function.
+pub fn within(
+    k: &mut Builder,
+    step: &Expr,
+    count: i64,
+    body: impl FnOnce(&mut Builder) -> Result<()>,
+) -> Result<()> {
+    match step.constant() {
+        Some(step) if step >= count => Ok(()),
+        Some(_) => body(k),
+        None => k.if_(Cond::less(step, count), body),
+    }
 }
 
 /// What is done for a step's stage.

@@ -4,8 +4,9 @@
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::TensorId;
-use crate::tensor::{Scalar, Shape, View};
+use crate::kernel::{TensorId, ThreadsId};
+use crate::schedule::pointwise::load_as;
+use crate::tensor::{Scalar, Shape, Tile, View};
 
 /// An operand's type and strides, one for each axis, the last axis running fastest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -64,6 +65,26 @@ impl Access {
         self.strides.last() == Some(&Stride::Broadcast)
     }
 
+    /// `n` neighbours along the last axis in registers, as numbers of this type; one where all are one.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub(super) fn load(
+        &self,
+        k: &mut Builder,
+        from: TensorId,
+        n: i64,
+        numbers: Scalar,
+        one: ThreadsId,
+    ) -> Result<TensorId> {
+        if !self.repeats() || n == 1 {
+            return load_as(k, from, n, self.contiguous(), numbers, one);
+        }
+        let first = k.tile(from, "first", &[Tile::of(1)])?;
+        let first = k.index(first, "first", [0])?;
+        load_as(k, first, 1, self.contiguous(), numbers, one)
+    }
+
     /// The symbols of an operand's strides, `None` where there are none. All operands' symbols come
     /// before the first parameter.
     ///
@@ -103,6 +124,25 @@ impl Access {
         let shapes: Vec<Shape> = self.strides.iter().enumerate().map(shape).collect();
         k.param(name, View::buffer(&shapes), self.scalar)
     }
+}
+
+/// Declares operands: the symbols of all their strides, then the parameters. Each is given with its name
+/// and the sizes of its axes.
+///
+/// # Errors
+/// Those of the builder.
+pub(super) fn declare(
+    k: &mut Builder,
+    operands: &[(String, &Access, &[Expr])],
+) -> Result<Vec<TensorId>> {
+    let mut symbols = Vec::new();
+    for (name, access, _) in operands {
+        symbols.push(access.symbols(k, name)?);
+    }
+    let each = |((name, access, sizes), symbols): (&(String, &Access, &[Expr]), &Vec<_>)| {
+        access.param(k, name, sizes, symbols)
+    };
+    operands.iter().zip(&symbols).map(each).collect()
 }
 
 /// The number of coordinates along all of some axes.

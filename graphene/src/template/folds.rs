@@ -5,17 +5,22 @@
 //! A team of threads takes a row, and reads it again for every total and for the results; a row that was
 //! read just before comes from a cache. [`rows`](super::rows) keeps rows in registers, and
 //! [`reduce`](super::reduce) reads neighbouring columns side by side: they are faster at what they do.
+//!
+//! - this file: the parameters and the kernel's outline;
+//! - `passes`: what a team does with its row.
 
-use super::access::{Access, product};
+mod passes;
+
+use self::passes::{Row, used};
+use super::access::{Access, declare, product};
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::{Error, Result};
-use crate::function::{Function, Step};
-use crate::index::{Cond, Expr};
-use crate::kernel::{Binary, Kernel, Kind, Number, Operand, TensorId, Test};
-use crate::schedule::pointwise::{each, load, number, pointwise, store, vector};
+use crate::function::Function;
+use crate::index::Expr;
+use crate::kernel::{Binary, Kernel};
 use crate::schedule::together::Teams;
-use crate::tensor::{Scalar, Shape, Tile};
+use crate::tensor::{Scalar, Shape};
 
 /// The parameters. Symbols are the sizes `N0`, `N1`, … of the axes, and strides of the operands, which
 /// are the inputs `x0`, `x1`, … and the results `y0`, `y1`, ….
@@ -78,20 +83,6 @@ impl Default for Folds {
     }
 }
 
-/// What the parts of the kernel share.
-struct Context<'a> {
-    template: &'a Folds,
-    ins: Vec<TensorId>,
-    outs: Vec<TensorId>,
-    teams: Teams,
-    /// Sizes of all axes.
-    sizes: Vec<Expr>,
-    row: Expr,
-    columns: Expr,
-    /// An input of all axes.
-    whole: TensorId,
-}
-
 impl Folds {
     /// The kernel.
     ///
@@ -107,17 +98,13 @@ impl Folds {
         let named = |letter: char, count: usize| (0..count).map(move |i| format!("{letter}{i}"));
         let names: Vec<String> =
             named('x', self.ins.len()).chain(named('y', self.outs.len())).collect();
-        let accesses: Vec<&Access> =
-            self.ins.iter().chain(self.outs.iter().map(|out| &out.access)).collect();
-        let mut symbols = Vec::new();
-        for (name, access) in names.iter().zip(&accesses) {
-            symbols.push(access.symbols(&mut k, name)?);
-        }
-        let mut params = Vec::new();
-        for ((name, access), symbols) in names.iter().zip(&accesses).zip(&symbols) {
-            let own = &sizes[..access.strides.len()];
-            params.push(access.param(&mut k, name, own, symbols)?);
-        }
+        let accesses = self.ins.iter().chain(self.outs.iter().map(|out| &out.access));
+        let operands: Vec<_> = names
+            .into_iter()
+            .zip(accesses)
+            .map(|(name, access)| (name, access, &sizes[..access.strides.len()]))
+            .collect();
+        let mut params = declare(&mut k, &operands)?;
         let outs = params.split_off(self.ins.len());
         let (kept, reduced) = sizes.split_at(self.kept);
         let grid =
@@ -127,7 +114,7 @@ impl Folds {
         let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
         let row = k.let_("row", Expr::from(first) * self.teams + &teams.at[0])?;
         let columns = product(reduced);
-        let context = Context {
+        let row = Row {
             template: self,
             ins: params.clone(),
             outs: outs.clone(),
@@ -137,7 +124,7 @@ impl Folds {
             whole: params[whole],
             sizes: sizes.clone(),
         };
-        context.all(&mut k)?;
+        row.all(&mut k)?;
         k.finish(outs, params)
     }
 
@@ -184,176 +171,4 @@ impl Folds {
         }
         Ok(whole)
     }
-}
-
-/// The inputs that a function uses.
-fn used(function: &Function) -> impl Iterator<Item = usize> {
-    function.steps().iter().filter_map(|step| match step {
-        Step::Input(input) => Some(*input),
-        Step::Constant(_)
-        | Step::Unary(..)
-        | Step::Binary(..)
-        | Step::Select(..)
-        | Step::Round(..) => None,
-    })
-}
-
-impl Context<'_> {
-    fn all(&self, k: &mut Builder) -> Result<()> {
-        let one = self.teams.one;
-        let mut count = None;
-        if self.template.totals.iter().any(|total| used(&total.finish).any(|input| input == 1)) {
-            let number = number(k, "count", Scalar::F32)?;
-            k.spec(Kind::Index(self.columns.clone()), number, (), one)?;
-            count = Some(number);
-        }
-        let mut totals = Vec::new();
-        for total in &self.template.totals {
-            let value = self.total(k, total, &totals)?;
-            // Where nothing counts columns, nothing reads their number.
-            let count = count.unwrap_or(value);
-            let ins: Vec<TensorId> = [value, count].iter().chain(&totals).copied().collect();
-            let finished = vector(k, "finished", 1, Scalar::F32)?;
-            pointwise(k, &total.finish, &[finished], &ins, 1, one)?;
-            totals.push(finished);
-        }
-        let whole = self.sizes.len();
-        let is_whole = |out: &&(&Out, &TensorId)| out.0.access.strides.len() == whole;
-        let outs: Vec<(&Out, &TensorId)> = self.template.outs.iter().zip(&self.outs).collect();
-        if outs.iter().any(|out| is_whole(&out)) {
-            self.pass(k, |k, at| {
-                for (out, to) in outs.iter().filter(is_whole) {
-                    self.leave(k, out, **to, &totals, at, self.template.vector)?;
-                }
-                Ok(())
-            })?;
-        }
-        k.if_(Cond::equal(self.teams.at[1].clone(), 0), |k| {
-            for (out, to) in outs.iter().filter(|out| !is_whole(out)) {
-                let at = Expr::from(0);
-                let inside = self.view(k, **to, out.access.strides.len(), &at, 1)?;
-                k.if_(Test::Inside(inside.into()), |k| self.leave(k, out, **to, &totals, &at, 1))?;
-            }
-            Ok(())
-        })
-    }
-
-    /// `body` for each of the thread's vectors, where there are such.
-    fn pass(
-        &self,
-        k: &mut Builder,
-        body: impl FnOnce(&mut Builder, &Expr) -> Result<()>,
-    ) -> Result<()> {
-        let n = self.template.vector;
-        let steps = self.columns.ceil_div(&Expr::from(n * self.teams.size));
-        k.for_("i", Expr::from(0)..steps, 1, false, |k, i| {
-            let at = Expr::from(i) * self.teams.size + &self.teams.at[1];
-            let inside = self.view(k, self.whole, self.sizes.len(), &at, n)?;
-            k.if_(Test::Inside(inside.into()), |k| body(k, &at))
-        })
-    }
-
-    fn total(&self, k: &mut Builder, total: &Total, before: &[TensorId]) -> Result<TensorId> {
-        let (one, n) = (self.teams.one, self.template.vector);
-        let register = number(k, "total", Scalar::F32)?;
-        let neutral = Number(total.op.neutral().unwrap_or(0.0));
-        k.spec(Kind::Init(neutral), register, (), one)?;
-        self.pass(k, |k, at| {
-            let ins = self.read(k, &total.function, before, at, n)?;
-            let values = vector(k, "values", n, Scalar::F32)?;
-            pointwise(k, &total.function, &[values], &ins, n, one)?;
-            each(k, n, |k, e| {
-                k.spec(Kind::Reduction(total.op), register, Operand::at(values, [e]), one)
-            })
-        })?;
-        self.teams.fold(k, total.op, register)?;
-        Ok(register)
-    }
-
-    /// Stores a result's vector.
-    fn leave(
-        &self,
-        k: &mut Builder,
-        out: &Out,
-        to: TensorId,
-        totals: &[TensorId],
-        at: &Expr,
-        n: i64,
-    ) -> Result<()> {
-        let one = self.teams.one;
-        let ins = self.read(k, &out.function, totals, at, n)?;
-        let values = vector(k, "values", n, Scalar::F32)?;
-        pointwise(k, &out.function, &[values], &ins, n, one)?;
-        let to = self.view(k, to, out.access.strides.len(), at, n)?;
-        store(k, to, values, n, n > 1 && out.access.contiguous(), one)
-    }
-
-    /// A function's inputs, in registers: a vector of each input that it uses, and the totals.
-    fn read(
-        &self,
-        k: &mut Builder,
-        function: &Function,
-        totals: &[TensorId],
-        at: &Expr,
-        n: i64,
-    ) -> Result<Vec<TensorId>> {
-        let mut ins = Vec::new();
-        let used: Vec<usize> = used(function).collect();
-        for (i, (&of, access)) in self.ins.iter().zip(&self.template.ins).enumerate() {
-            if !used.contains(&i) {
-                // Nothing reads it.
-                ins.push(of);
-                continue;
-            }
-            let rank = access.strides.len();
-            let mut count = if rank == self.sizes.len() { n } else { 1 };
-            let mut from = self.view(k, of, rank, at, count)?;
-            if access.repeats() && count > 1 {
-                from = k.tile(from, "first", &[Tile::of(1)])?;
-                from = k.index(from, "first", [0])?;
-                count = 1;
-            }
-            ins.push(load(k, from, count, access.contiguous(), self.teams.one)?);
-        }
-        ins.extend(totals);
-        Ok(ins)
-    }
-
-    /// A vector `[n]` of an operand of `rank` axes, in the own row.
-    fn view(
-        &self,
-        k: &mut Builder,
-        of: TensorId,
-        rank: usize,
-        at: &Expr,
-        n: i64,
-    ) -> Result<TensorId> {
-        let kept = self.template.kept;
-        let mut coordinates = split(&self.row, &self.sizes[..kept]);
-        let mut tiles = vec![Tile::of(1); rank];
-        if rank > kept {
-            let mut reduced = self.sizes[kept..].to_vec();
-            if let Some(last) = reduced.last_mut() {
-                *last = last.div(&Expr::from(n));
-            }
-            coordinates.extend(split(at, &reduced));
-            tiles[rank - 1] = Tile::of(n);
-        }
-        let tiled = k.tile(of, "tiled", &tiles)?;
-        let tile = k.index(tiled, "tile", coordinates)?;
-        k.reshape(tile, "vector", 0, &[&[(n, 1)]])
-    }
-}
-
-/// The coordinates of a row-major place among axes of these sizes.
-fn split(place: &Expr, sizes: &[Expr]) -> Vec<Expr> {
-    let mut rest = place.clone();
-    let mut coordinates = Vec::new();
-    for size in sizes.iter().skip(1).rev() {
-        coordinates.push(rest.rem(size));
-        rest = rest.div(size);
-    }
-    coordinates.push(rest);
-    coordinates.reverse();
-    coordinates
 }

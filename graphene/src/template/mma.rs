@@ -5,9 +5,11 @@
 //! while its warps multiply those that are there, each its own part of the tile.
 //!
 //! - this file: the parameters and the kernel's outline;
-//! - `fragments`: a warp's products, from shared memory to sums.
+//! - `fragments`: a warp's products, from shared memory to sums;
+//! - `near`: what they are made of.
 
 mod fragments;
+mod near;
 
 pub(super) use self::fragments::Fragments;
 use super::epilogue::Attached;

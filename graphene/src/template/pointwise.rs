@@ -8,15 +8,16 @@
 //! What a result may err by: every step of the function once, as it does in single precision (see
 //! `atom/function.rs`), and the rounding to the output's type.
 
-use super::access::{Access, product};
+use super::access::{Access, declare, product};
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::function::Function;
-use crate::index::{Cond, Expr};
-use crate::kernel::{Kernel, TensorId, Test, ThreadsId};
-use crate::schedule::pointwise::{load_as, pointwise, store, vector};
-use crate::tensor::{Scalar, Shape, Tile};
+use crate::index::Expr;
+use crate::kernel::{Kernel, TensorId, ThreadsId};
+use crate::schedule::pointwise::{pointwise, store, vector};
+use crate::schedule::vectors::{Runs, coordinates, neighbours};
+use crate::tensor::{Scalar, Shape};
 
 /// The parameters of a pointwise kernel. Its symbols are the axes' sizes `N0`, `N1`, …, the number
 /// of `blocks`, and strides of the operands `x0`, `x1`, …, `y0`, …, in this order.
@@ -87,19 +88,10 @@ impl Pointwise {
             .map(|axis| Ok(k.symbol(&format!("N{axis}"))?.into()))
             .collect::<Result<_>>()?;
         let blocks = k.symbol("blocks")?;
-        let named = |name: &'static str, all: &[Access]| -> Vec<(String, Access)> {
-            all.iter().enumerate().map(|(i, x)| (format!("{name}{i}"), x.clone())).collect()
-        };
-        let operands = [named("x", &self.ins), named("y", &self.outs)].concat();
-        let symbols = operands
-            .iter()
-            .map(|(name, access)| access.symbols(&mut k, name))
-            .collect::<Result<Vec<_>>>()?;
-        let mut params = operands
-            .iter()
-            .zip(&symbols)
-            .map(|((name, access), symbols)| access.param(&mut k, name, &sizes, symbols))
-            .collect::<Result<Vec<_>>>()?;
+        let named = |name: char, i: usize| format!("{name}{i}");
+        let ins = self.ins.iter().enumerate().map(|(i, x)| (named('x', i), x, &sizes[..]));
+        let outs = self.outs.iter().enumerate().map(|(i, y)| (named('y', i), y, &sizes[..]));
+        let mut params = declare(&mut k, &ins.chain(outs).collect::<Vec<_>>())?;
         let outs = params.split_off(self.ins.len());
         let grid = k.grid("grid", [Shape::of(&blocks, 1)])?;
         let block = k.block("block", [Shape::of(self.threads, 1)])?;
@@ -149,34 +141,16 @@ impl Context<'_> {
     /// The item's vector, or its elements if it is partial.
     fn item(&self, k: &mut Builder, item: Expr) -> Result<()> {
         let n = self.template.vector;
-        let (Some((last, outer)), mut rest) = (self.sizes.split_last(), item) else {
-            return Ok(());
+        let Some((last, outer)) = self.sizes.split_last() else { return Ok(()) };
+        let sizes = [outer, &[last.ceil_div(&Expr::from(n))][..]].concat();
+        let mut outer = coordinates(k, item, &sizes)?;
+        let Some(at) = outer.pop() else { return Ok(()) };
+        let place = |at: &Expr| outer.iter().chain([at]).cloned().collect::<Vec<Expr>>();
+        let first = |k: &mut Builder, n: i64, at: &Expr| -> Result<TensorId> {
+            neighbours(k, self.outs[0], place(at), n, "vector")
         };
-        let mut at: Vec<Expr> = Vec::new();
-        let vectors = last.ceil_div(&Expr::from(n));
-        // All axes but the first, which takes what is left, the fastest first.
-        for size in outer.iter().skip(1).chain([&vectors]).rev().take(outer.len()) {
-            at.push(k.let_("at", rest.rem(size))?.into());
-            rest = k.let_("rest", rest.div(size))?.into();
-        }
-        at.push(rest);
-        at.reverse();
-        let whole = self.vectors(k, &self.outs, n, &at)?;
-        k.if_(Test::Inside(whole[0].into()), |k| self.compute(k, &whole, n, &at))?;
-        if n == 1 {
-            return Ok(());
-        }
-        let end = at.last().map_or(Expr::from(0), |last| last.clone() * n) + n;
-        k.if_(Cond::less(last, end.clone()), |k| {
-            k.for_("e", 0..n - 1, 1, false, |k, e| {
-                let mut at = at.clone();
-                if let Some(last) = at.last_mut() {
-                    *last = last.clone() * n + Expr::from(e);
-                }
-                let elements = self.vectors(k, &self.outs, 1, &at)?;
-                k.if_(Test::Inside(elements[0].into()), |k| self.compute(k, &elements, 1, &at))
-            })
-        })
+        let runs = Runs { n, end: last.clone(), written_out: false };
+        runs.within(k, &at, first, |k, run| self.compute(k, run.n, &place(&run.at)))
     }
 
     /// Views `[n]` of operands at a place that counts vectors.
@@ -187,34 +161,20 @@ impl Context<'_> {
         n: i64,
         at: &[Expr],
     ) -> Result<Vec<TensorId>> {
-        let each = |&of: &TensorId| -> Result<TensorId> {
-            let mut tiles = vec![Tile::of(1); at.len()];
-            if let Some(last) = tiles.last_mut() {
-                *last = Tile::of(n);
-            }
-            let tiled = k.tile(of, "tiled", &tiles)?;
-            let tile = k.index(tiled, "tile", at.iter().cloned())?;
-            k.reshape(tile, "vector", 0, &[&[(n, 1)]])
-        };
-        of.iter().map(each).collect()
+        of.iter().map(|&of| neighbours(k, of, at.iter().cloned(), n, "vector")).collect()
     }
 
-    fn compute(&self, k: &mut Builder, outs: &[TensorId], n: i64, at: &[Expr]) -> Result<()> {
+    /// The results of a vector.
+    fn compute(&self, k: &mut Builder, n: i64, at: &[Expr]) -> Result<()> {
         let template = self.template;
+        let outs = self.vectors(k, &self.outs, n, at)?;
         let from = self.vectors(k, &self.ins, n, at)?;
         let mut ins = Vec::new();
-        for (mut from, access) in from.into_iter().zip(&template.ins) {
-            let mut count = n;
-            if access.repeats() {
-                from = k.tile(from, "first", &[Tile::of(1)])?;
-                from = k.index(from, "first", [0])?;
-                count = 1;
-            }
-            let contiguous = access.contiguous();
-            ins.push(load_as(k, from, count, contiguous, template.numbers, self.one)?);
+        for (from, access) in from.into_iter().zip(&template.ins) {
+            ins.push(access.load(k, from, n, template.numbers, self.one)?);
         }
         let mut results = Vec::new();
-        for _ in outs {
+        for _ in &outs {
             results.push(vector(k, "result", n, template.numbers)?);
         }
         pointwise(k, &template.function, &results, &ins, n, self.one)?;

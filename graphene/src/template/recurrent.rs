@@ -10,21 +10,37 @@
 //!
 //! - this file: the parameters and the kernel's outline;
 //! - `cell`: LSTM, GRU, plain;
+//! - `operands`: the kernel's tensors;
+//! - `sizes`: blocks, threads, shared memory, a layer that fits them, and which layers there are;
 //! - `steps`: what a block does in each step;
-//! - `sums`: a step's products, and which thread has which sums.
+//! - `ragged`: sequences of several lengths;
+//! - `tiles`: how rows and weights come;
+//! - `units`: what is done with each unit;
+//! - `sums`: which thread has which sums of a step, and their products;
+//! - `slices`: what units keep and sums begin with, and how those of a shared depth meet;
+//! - `single`: products in single precision.
 
 mod cell;
+mod operands;
+mod ragged;
+mod single;
+mod sizes;
+mod slices;
 mod steps;
 mod sums;
+mod tiles;
+mod units;
 
 pub use self::cell::{Cell, Own};
+use self::operands::{Sizes, Tensors};
+use self::ragged::Ragged;
 use self::steps::Context;
 use self::sums::Sums;
 use super::product::{Edges, line};
-use super::stage::{Movers, Side};
+use super::stage::Movers;
 use crate::arch::Arch;
 use crate::build::Builder;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Kernel, TensorId};
 use crate::tensor::{Scalar, Shape};
@@ -52,6 +68,8 @@ pub struct Recurrent {
     pub bias: bool,
     /// Whether h, and c of an LSTM, are given to begin with; otherwise they are 0.
     pub initial: [bool; 2],
+    /// Whether sequences have lengths of their own: of steps beyond, Y is 0, and states stay as they are.
+    pub ragged: bool,
     /// Whether h of all steps is a result, and h and c of the last.
     pub results: [bool; 3],
     /// Units of a block: a multiple of 8, of 16 if a unit has an odd number of sums.
@@ -93,6 +111,7 @@ impl Default for Recurrent {
             hidden: 512,
             bias: true,
             initial: [false; 2],
+            ragged: false,
             results: [true; 3],
             units: 8,
             rows: 32,
@@ -105,30 +124,6 @@ impl Default for Recurrent {
     }
 }
 
-/// The symbols.
-struct Sizes {
-    steps: Expr,
-    batch: Expr,
-    parts: Expr,
-}
-
-/// The kernel's tensors.
-struct Tensors {
-    x: TensorId,
-    /// W and R.
-    weights: [TensorId; 2],
-    bias: Option<TensorId>,
-    first_h: Option<TensorId>,
-    first_c: Option<TensorId>,
-    counter: Option<TensorId>,
-    /// What is read in place of h, the second time in a step.
-    reset: Option<TensorId>,
-    /// h of all steps, or of the last two in turn.
-    y: TensorId,
-    last_h: Option<TensorId>,
-    last_c: Option<TensorId>,
-}
-
 impl Recurrent {
     /// The kernel, with symbols `steps` (1 at least), `batch`, and `parts`: how many tiles of rows of
     /// the batch are worked on at a time. All blocks, which are as many times the layer's
@@ -136,8 +131,10 @@ impl Recurrent {
     ///
     /// It reads `X[steps,batch,inputs]`, `W[direction,gate,hidden,inputs]`,
     /// `R[direction,gate,hidden,hidden]`, `bias[direction,2,gate,hidden]` (of W, of R), and `h0`, `c0`
-    /// of `[direction,batch,hidden]`; it writes `Y[steps,direction,batch,hidden]` and `Y_h`, `Y_c` of
-    /// `[direction,batch,hidden]`. If Y is no result it is room for `[2,direction,batch,hidden]`; if the
+    /// of `[direction,batch,hidden]`, `P[direction,constant,hidden]` if the cell has constants, and
+    /// `lengths[batch]`, in 32 bits, of ragged sequences; it writes `Y[steps,direction,batch,hidden]` and `Y_h`, `Y_c` of
+    /// `[direction,batch,hidden]`. If Y is no result it is room for `[2,direction,batch,hidden]`, which
+    /// ragged sequences have as `h` in any case, and without a result no Y; if the
     /// cell resets, `reset` is room for `[direction,batch,hidden]`. The `counter`s, one for each direction
     /// and tile of rows, are 0 before and after a launch; where a block has all units there are none.
     ///
@@ -171,7 +168,11 @@ impl Recurrent {
         let acc = sums.allocate(k)?;
         let own = if self.cell.own == Own::Nothing { None } else { Some(sums.state(k, "own")?) };
         let kept = self.cell.reset.is_some().then(|| sums.state(k, "kept")).transpose()?;
-        let first = sums.of_columns(k, "first")?;
+        let ragged = self.ragged.then(|| Ragged::new(k, self, &sums)).transpose()?;
+        let first = sums.of_columns(k, "first", self.sums())?;
+        let constants = self.cell.constants as i64;
+        let wanted = (constants > 0).then(|| sums.of_columns(k, "constants", constants));
+        let constants = wanted.transpose()?;
         let parts = sums.parts(k)?;
         let movers = Movers { threads, thread: &thread, one, edges: self.edges };
         let outs: Vec<TensorId> = tensors.outs().collect();
@@ -193,172 +194,18 @@ impl Recurrent {
             acc,
             own,
             kept,
+            ragged,
             first,
+            constants,
             parts,
         };
-        context.prepare(k)?;
+        context.bring_resident(k)?;
+        context.biases(k)?;
+        context.constants(k)?;
         let tiles = sizes.batch.ceil_div(&Expr::from(self.rows));
         k.for_("tile", Expr::from(part)..tiles, sizes.parts.clone(), false, |k, tile| {
             context.tile(k, &Expr::from(tile), &thread)
         })?;
         builder.finish(outs, ins)
-    }
-
-    /// The layer with as few units a block as so many cores allow, each of which has one block; with
-    /// the warps that share its rows and units, and with the weights in shared memory that so many
-    /// bytes have room for: R before W, whose products need not wait. `None` if there are more units
-    /// than that.
-    #[must_use]
-    pub fn fitting(self, cores: i64, shared: i64) -> Option<Recurrent> {
-        const WARPS: i64 = 8;
-        let single = self.scalar == Scalar::F32;
-        // Sixteen columns share an instruction's operands.
-        let group = if !single && self.sums() % 2 == 1 { 16 } else { 8 };
-        let along = self.rows / if single { 8 } else { 16 };
-        let mut units = group;
-        while (Recurrent { units, ..self.clone() }).blocks() > cores {
-            units += group;
-        }
-        let mut least = Vec::new();
-        for resident in [[true, true], [false, true], [false, false]] {
-            // Fewer warps along the units than there could be, where there are many.
-            let groups = units / group;
-            let columns = (1..=groups).rev().find(|n| groups % n == 0 && along * n <= WARPS);
-            let warps = [along, columns.unwrap_or(1)];
-            let deep = self.depth / if single { 4 } else { 16 };
-            let times = |n: &i64| deep % n == 0 && n * warps[0] * warps[1] <= WARPS;
-            let slices = (1..=WARPS).rev().find(times).unwrap_or(1);
-            least.push(Recurrent { units, warps, slices, resident, ..self.clone() });
-        }
-        least.into_iter().find(|layer| layer.shared_bytes() <= shared && layer.kernel().is_ok())
-    }
-
-    /// Blocks for each part of the batch.
-    pub fn blocks(&self) -> i64 {
-        self.directions() * ((self.hidden + self.units - 1) / self.units)
-    }
-
-    /// Threads of a block.
-    pub fn threads(&self) -> i64 {
-        32 * self.warps[0] * self.warps[1] * self.slices
-    }
-
-    /// Directions.
-    pub fn directions(&self) -> i64 {
-        match self.direction {
-            Direction::Forward | Direction::Reverse => 1,
-            Direction::Both => 2,
-        }
-    }
-
-    /// Shared memory of a block, in bytes.
-    pub fn shared_bytes(&self) -> i64 {
-        let (columns, bytes) = (self.columns(), self.scalar.bytes());
-        let stages = if self.resident == [true; 2] { 0 } else { self.stages };
-        let resident: i64 = (0..2).filter(|&i| self.resident[i]).map(|i| self.chunks(i)).sum();
-        let tiles = self.stages * self.rows + (stages + resident) * columns;
-        // A row may be longer by a chunk, and every tensor begins at a multiple.
-        let operands = tiles * (self.depth * bytes + Sums::CHUNK) + 4 * 1024;
-        operands + (self.slices - 1) * self.rows * columns * 4
-    }
-
-    fn members(&self) -> Expr {
-        Expr::from((self.hidden + self.units - 1) / self.units)
-    }
-
-    fn sums(&self) -> i64 {
-        self.cell.sums.len() as i64
-    }
-
-    fn columns(&self) -> i64 {
-        self.units * self.sums()
-    }
-
-    /// Tiles of W, or of R, along the depth.
-    fn chunks(&self, i: usize) -> i64 {
-        let depth = [self.inputs, self.hidden][i];
-        (depth + self.depth - 1) / self.depth
-    }
-
-    fn sides(&self) -> [Side; 2] {
-        [(false, self.rows), (true, self.columns())].map(|(right, size)| Side {
-            right,
-            size,
-            depth: self.depth,
-            transposed: false,
-            scalar: self.scalar,
-            chunk: Sums::CHUNK,
-        })
-    }
-
-    fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        self.cell.check().or_else(refuse)?;
-        if !matches!(self.scalar, Scalar::F16 | Scalar::Bf16 | Scalar::F32) {
-            return refuse("layers are of floating point");
-        }
-        if self.inputs < 1 || self.hidden < 1 || self.units < 8 || self.units % 8 != 0 {
-            return refuse("a layer has inputs and units, a block eights of units");
-        }
-        if self.rows < 8 || self.depth < 16 || self.depth % 16 != 0 || self.stages < 2 {
-            return refuse("a block has rows, and two stages at least of a depth of 16, 32, …");
-        }
-        if self.edges == Edges::Bulk
-            && [self.inputs, self.hidden].iter().any(|size| size * self.scalar.bytes() % 16 != 0)
-        {
-            return refuse("rows that are no multiple of 16 bytes");
-        }
-        if self.arch < Arch::Sm80 || !(1..=1024).contains(&self.threads()) {
-            return refuse("a block has 1 to 32 warps, of sm_80 or newer");
-        }
-        if self.results[2] && self.cell.own != Own::Cell || self.results == [false; 3] {
-            return refuse("a layer has a result, and an LSTM alone a cell state");
-        }
-        if self.initial[1] && self.cell.own != Own::Cell {
-            return refuse("an LSTM alone has a cell state");
-        }
-        Ok(())
-    }
-
-    fn declare(&self, k: &mut Builder, sizes: &Sizes) -> Result<Tensors> {
-        let Recurrent { scalar, rows, .. } = *self;
-        let (steps, batch) = (&sizes.steps, &sizes.batch);
-        let directions = Expr::from(self.directions());
-        let [inputs, hidden, gates] = [self.inputs, self.hidden, self.cell.gates].map(Expr::from);
-        let x = k.param("X", Shape::rows([steps, batch, &inputs]), scalar)?;
-        let weights = |k: &mut Builder, name: &str, depth: &Expr| {
-            k.param(name, Shape::rows([&directions, &gates, &hidden, depth]), scalar)
-        };
-        let weights = [weights(k, "W", &inputs)?, weights(k, "R", &hidden)?];
-        let of_bias = Shape::rows([&directions, &Expr::from(2), &gates, &hidden]);
-        let bias = self.bias.then(|| k.param("bias", of_bias, scalar)).transpose()?;
-        let state = |k: &mut Builder, name: &str, wanted: bool| {
-            let view = Shape::rows([&directions, batch, &hidden]);
-            wanted.then(|| k.param(name, view, scalar)).transpose()
-        };
-        let first_h = state(k, "h0", self.initial[0])?;
-        let first_c = state(k, "c0", self.initial[1])?;
-        let tiles = batch.ceil_div(&Expr::from(rows));
-        let alone = self.members().is(1);
-        let counters = Shape::rows([&directions, &tiles]);
-        let counter = (!alone).then(|| k.param("counter", counters, Scalar::U32)).transpose()?;
-        let reset = state(k, "reset", self.cell.reset.is_some())?;
-        let kept = if self.results[0] { steps.clone() } else { Expr::from(2) };
-        let y = k.param("Y", Shape::rows([&kept, &directions, batch, &hidden]), scalar)?;
-        let last_h = state(k, "Y_h", self.results[1])?;
-        let last_c = state(k, "Y_c", self.results[2])?;
-        Ok(Tensors { x, weights, bias, first_h, first_c, counter, reset, y, last_h, last_c })
-    }
-}
-
-impl Tensors {
-    fn ins(&self) -> impl Iterator<Item = TensorId> {
-        let optional = [self.bias, self.first_h, self.first_c].into_iter().flatten();
-        [self.x].into_iter().chain(self.weights).chain(optional)
-    }
-
-    fn outs(&self) -> impl Iterator<Item = TensorId> {
-        let last = [self.last_h, self.last_c].into_iter().flatten();
-        self.counter.into_iter().chain(self.reset).chain([self.y]).chain(last)
     }
 }

@@ -3,18 +3,24 @@
 //!
 //! As [`mma`](super::mma), but that a thread adds products of its own rows and columns. It reads four
 //! neighbours at once, whatever is contiguous: four steps along K, or four rows or columns.
+//!
+//! - this file: the parameters and the kernel's outline;
+//! - `own`: a thread's part of a tile.
 
-use super::epilogue::{Across, Attached, Run};
-use super::product::{Edges, Product, Walk, leaf, line};
+mod own;
+
+use self::own::WIDE;
+pub(super) use self::own::{Own, part};
+use super::product::{Edges, Product, Walk, line};
 use super::stage::{Movers, Side, Stages};
 use crate::arch::Arch;
 use crate::build::Builder;
-use crate::choose::{in_registers, warps};
+use crate::choose::in_registers;
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::Kernel;
 use crate::schedule::multistage;
-use crate::tensor::{Memory, Scalar, Shape, Tile, View};
+use crate::tensor::Scalar;
 
 /// The parameters of a product.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,28 +45,6 @@ pub struct Simt {
     pub raster: i64,
 }
 
-/// A warp's threads, along rows and columns.
-const LANES: [i64; 2] = [8, 4];
-
-/// Elements that a thread reads at once.
-const WIDE: i64 = 4;
-
-/// The rows and columns of a thread, of a tile that so many warps share so that it can be: those whose
-/// operands are the fewest.
-pub(super) fn part(tile: [i64; 2], warps: i64) -> [i64; 2] {
-    let of = |rows: i64| [tile[0] / (LANES[0] * rows), tile[1] * rows / (LANES[1] * warps)];
-    let whole = |&rows: &i64| {
-        let [own_rows, own_columns] = of(rows);
-        let columns = warps / rows;
-        warps % rows == 0
-            && own_rows * LANES[0] * rows == tile[0]
-            && own_columns * LANES[1] * columns == tile[1]
-            && own_columns % WIDE == 0
-    };
-    let best = (1..=warps).filter(whole).min_by_key(|&rows| of(rows).iter().sum::<i64>());
-    of(best.unwrap_or(1))
-}
-
 impl Default for Simt {
     fn default() -> Simt {
         Simt {
@@ -75,18 +59,6 @@ impl Default for Simt {
             raster: 8,
         }
     }
-}
-
-/// How a block's threads share a tile, and where the own one stands, of rows and of columns.
-pub(super) struct Own {
-    sides: [Side; 2],
-    /// Rows and columns of a thread's part.
-    part: [i64; 2],
-    /// Each thread on its own.
-    pub(super) one: ThreadsId,
-    /// The own warp's first row and column in the tile.
-    warp: [Expr; 2],
-    lane: [Expr; 2],
 }
 
 impl Simt {
@@ -159,164 +131,5 @@ impl Simt {
             return refuse("a thread has too many sums");
         }
         Ok(())
-    }
-}
-
-impl Own {
-    /// Of tiles of so many rows and columns, by threads that have `part` of them each.
-    pub(super) fn new(
-        k: &mut Builder,
-        block: ThreadsId,
-        sides: [Side; 2],
-        part: [i64; 2],
-        count: i64,
-    ) -> Result<Own> {
-        let tile = sides.map(|side| side.size);
-        let of_warp = [0, 1].map(|i| LANES[i] * part[i]);
-        let layout = warps(count, [tile[0], tile[1], 1], [of_warp[0], of_warp[1], 1]);
-        if (0..2).any(|i| of_warp[i] * layout.along[i] != tile[i]) {
-            let message = format!("{count} warps of {of_warp:?} do not make a tile");
-            return Err(Error::Kernel(message));
-        }
-        let one = k.scalar(block, "one")?;
-        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
-        let [warp, lane] = k.indices(warps, ["warp", "lane"])?;
-        let rows = Expr::from(layout.along[0]);
-        let columns = Expr::from(layout.along[1]);
-        let (warp, lane) = (Expr::from(warp), Expr::from(lane));
-        let [row, column] = if layout.rows_first {
-            [warp.rem(&rows), warp.div(&rows)]
-        } else {
-            [warp.div(&columns), warp.rem(&columns)]
-        };
-        let eight = Expr::from(LANES[0]);
-        Ok(Own {
-            sides,
-            part,
-            one,
-            warp: [row * of_warp[0], column * of_warp[1]],
-            lane: [lane.rem(&eight), lane.div(&eight)],
-        })
-    }
-
-    /// The own rows or columns in the tile: where a warp's lanes read rows one below the other, they
-    /// are neighbours; else each has fours of neighbours.
-    fn position(&self, i: usize, number: &Expr) -> Expr {
-        let (warp, lane) = (self.warp[i].clone(), &self.lane[i]);
-        if self.sides[i].transposed {
-            let wide = Expr::from(WIDE);
-            let (four, within) = (number.div(&wide), number.rem(&wide));
-            warp + four * (LANES[i] * WIDE) + lane.clone() * WIDE + within
-        } else {
-            warp + number.clone() * LANES[i] + lane
-        }
-    }
-
-    /// The own sums, all 0.
-    pub(super) fn clear(&self, k: &mut Builder) -> Result<TensorId> {
-        let view = Shape::rows(self.part);
-        let acc = k.allocate("acc", view, Scalar::F32, Memory::Registers, None)?;
-        self.reset(k, acc)?;
-        Ok(acc)
-    }
-
-    /// Sets the sums to 0.
-    pub(super) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
-        let [rows, columns] = self.part;
-        k.for_("i", 0..rows, 1, true, |k, i| {
-            k.for_("j", 0..columns, 1, true, |k, j| {
-                k.spec(Kind::Init(Number(0.0)), Operand::at(acc, [i, j]), (), self.one)
-            })
-        })
-    }
-
-    /// Adds the products of a stage, four steps along K at a time; of A, from the step `skipped` of
-    /// four on.
-    pub(super) fn multiply(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        a: TensorId,
-        skipped: &Expr,
-        b: TensorId,
-    ) -> Result<()> {
-        let [rows, columns] = self.part;
-        k.for_("four", 0..self.sides[1].depth / WIDE, 1, true, |k, four| {
-            let four = Expr::from(four);
-            let along = skipped.clone() + &four;
-            let [a, b] = [self.near(k, 0, a, &along)?, self.near(k, 1, b, &four)?];
-            k.for_("kk", 0..WIDE, 1, true, |k, kk| {
-                k.for_("i", 0..rows, 1, true, |k, i| {
-                    k.for_("j", 0..columns, 1, true, |k, j| {
-                        let ins = [Operand::at(a, [i, kk]), Operand::at(b, [j, kk])];
-                        k.spec(Kind::MatMul, Operand::at(acc, [i, j]), ins, self.one)
-                    })
-                })
-            })
-        })
-    }
-
-    /// Four steps along K of an operand's own rows or columns, in registers: `[rows,4]`.
-    fn near(&self, k: &mut Builder, i: usize, from: TensorId, four: &Expr) -> Result<TensorId> {
-        let (side, own) = (self.sides[i], self.part[i]);
-        let strides = if side.transposed { [1, own] } else { [WIDE, 1] };
-        let view = View::buffer(&[leaf(own, strides[0]), leaf(WIDE, strides[1])]);
-        let near = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
-        let pieces = if side.transposed { [WIDE, 1] } else { [1, WIDE] }.map(Tile::of);
-        let to = k.tile(near, "near_pieces", &pieces)?;
-        let from = k.tile(from, "pieces", &side.pieces(WIDE))?;
-        let vector = |k: &mut Builder, of, at: [Expr; 2]| {
-            let piece = k.index(of, "piece", at)?;
-            k.reshape(piece, "piece", 0, &[&[(WIDE, 1)]])
-        };
-        let (outer, inner) = if side.transposed { (own / WIDE, WIDE) } else { (own, 1) };
-        k.for_("piece", 0..outer, 1, true, |k, piece| {
-            k.for_("deep", 0..inner, 1, true, |k, deep| {
-                let (piece, deep) = (Expr::from(piece), Expr::from(deep));
-                let (across, along) = if side.transposed {
-                    let first = self.position(i, &(piece.clone() * WIDE));
-                    (first.div(&Expr::from(WIDE)), four.clone() * WIDE + &deep)
-                } else {
-                    (self.position(i, &piece), four.clone())
-                };
-                let from = vector(k, from, side.order(across, along))?;
-                let to = vector(k, to, [piece, deep])?;
-                k.spec(Kind::Move, to, from, self.one)
-            })
-        })?;
-        Ok(near)
-    }
-
-    /// How many of a thread's columns are neighbours.
-    pub(super) fn run(&self) -> i64 {
-        if self.sides[1].transposed { WIDE } else { 1 }
-    }
-
-    /// Goes through the own runs of sums. `origin` is the row of the tile's first sum, and its column
-    /// in runs.
-    pub(super) fn each_run(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        epilogue: &Attached,
-        batch: Option<&Expr>,
-        origin: &[Expr; 2],
-        body: impl Fn(&mut Builder, TensorId, &Run, &Across) -> Result<()>,
-    ) -> Result<()> {
-        let n = self.run();
-        let runs = k.tile(acc, "runs", &[Tile::of(1), Tile::of(n)])?;
-        let [rows, columns] = self.part;
-        k.for_("j", 0..columns / n, 1, true, |k, j| {
-            let column = self.position(1, &(Expr::from(j) * n)).div(&Expr::from(n));
-            let column = origin[1].clone() + column;
-            let across = epilogue.across(k, &column, n, self.one)?;
-            k.for_("i", 0..rows, 1, true, |k, i| {
-                let row = origin[0].clone() + self.position(0, &i.into());
-                let run = Run { batch: batch.cloned(), row, column: column.clone(), n };
-                let sums = k.index(runs, "sums", [i, j])?;
-                let sums = k.reshape(sums, "sums", 0, &[&[(n, 1)]])?;
-                body(k, sums, &run, &across)
-            })
-        })
     }
 }

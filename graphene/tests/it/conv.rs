@@ -272,6 +272,26 @@ fn rows() -> Vec<(Conv, Sizes, u64)> {
                 sizes(1, &[4, 5]),
                 1,
             ),
+            // One channel in a group, of those that are read, made, or both.
+            (of(conv.clone(), |c| c.channels = [8, 1]), sizes(2, &[4, 5]), 1),
+            (bulk(of(conv.clone(), |c| c.channels = [8, 1])), sizes(2, &[4, 8]), 1),
+            (moved(of(conv.clone(), |c| c.channels = [1, 1])), sizes(2, &[4, 5]), 1),
+            (moved(of(conv.clone(), |c| c.channels = [1, 5])), sizes(2, &[4, 5]), 1),
+            (
+                moved(of(conv.clone(), |c| {
+                    (c.channels, c.group, c.epilogue) = ([4, 4], 4, layer());
+                })),
+                sizes(2, &[3, 5]),
+                1,
+            ),
+            (
+                bulk(moved(of(conv.clone(), |c| {
+                    (c.channels, c.group, c.epilogue) = ([6, 3], 3, layer());
+                    c.axes = vec![window(1, 1, 1, 0); 2];
+                }))),
+                sizes(3, &[4, 4]),
+                1,
+            ),
             // Images that are apart, more rows than a tile's, epilogues.
             (
                 of(conv.clone(), |c| (c.image, c.channels) = (Stride::Symbol, [8, 40])),
@@ -349,8 +369,6 @@ fn convolution_parameters_that_no_kernel_has_are_refused() {
         of(halves(), |c| c.group = 3),
         of(halves(), |c| c.group = 0),
         of(halves(), |c| c.channels = [8, 0]),
-        of(halves(), |c| c.channels = [8, 1]),
-        of(halves(), |c| (c.channels, c.group) = ([8, 4], 4)),
         of(halves(), |c| c.axes.clear()),
         of(halves(), |c| c.axes[0].stride = 0),
         of(halves(), |c| c.axes[1].window = 0),

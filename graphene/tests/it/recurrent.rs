@@ -73,14 +73,69 @@ fn rows() -> Vec<(Recurrent, Sizes)> {
         (Recurrent { resident: [false, true], ..sliced.clone() }, (3, 5, 1, 1)),
         (Recurrent { hidden: 72, inputs: 104, ..sliced.clone() }, (2, 35, 1, 2)),
         (odd.clone(), (3, 5, 1, 1)),
+        // A single piece of a row, and single elements.
+        (Recurrent { inputs: 8, hidden: 8, ..small() }, (3, 5, 1, 1)),
+        (Recurrent { inputs: 8, hidden: 8, resident: [false; 2], ..small() }, (3, 5, 1, 0)),
+        (Recurrent { inputs: 1, hidden: 1, ..odd.clone() }, (3, 5, 1, 1)),
+        (
+            Recurrent { inputs: 1, hidden: 9, direction: Direction::Both, ..odd.clone() },
+            (3, 1, 1, 1),
+        ),
+        (Recurrent { scalar: Scalar::F32, inputs: 9, hidden: 1, ..odd.clone() }, (1, 5, 1, 1)),
         (Recurrent { direction: Direction::Both, ..odd.clone() }, (3, 5, 1, 1)),
         (Recurrent { arch: Arch::Sm90a, ..small() }, (2, 3, 1, 0)),
         (Recurrent { cell: coupled, ..small() }, (3, 4, 1, 0)),
         (single(), (3, 9, 2, 2)),
         (Recurrent { units: 16, rows: 16, slices: 2, depth: 32, ..single() }, (3, 5, 1, 2)),
-        (Recurrent { scalar: Scalar::F32, direction: Direction::Both, ..odd }, (3, 5, 1, 1)),
+        (
+            Recurrent { scalar: Scalar::F32, direction: Direction::Both, ..odd.clone() },
+            (3, 5, 1, 1),
+        ),
         (Recurrent { resident: [false; 2], initial: [true; 2], ..single() }, (2, 9, 1, 1)),
     ];
+    let peeps = |coupled: bool| {
+        let [f, g] = [of(Unary::Sigmoid), of(Unary::Tanh)];
+        Cell::lstm_with_peepholes(&f, &g, &g, coupled)
+    };
+    all.extend([
+        (Recurrent { cell: peeps(false), ..small() }, (3, 5, 1, 1)),
+        (Recurrent { cell: peeps(true), direction: Direction::Both, ..odd.clone() }, (3, 5, 1, 1)),
+        (Recurrent { cell: peeps(false), ragged: true, ..single() }, (3, 9, 1, 1)),
+    ]);
+    // Sequences of several lengths.
+    let ragged = |layer: Recurrent| Recurrent { ragged: true, ..layer };
+    all.extend([
+        (ragged(small()), (3, 5, 1, 3)),
+        (ragged(small()), (1, 33, 2, 1)),
+        (
+            ragged(Recurrent { direction: Direction::Reverse, initial: [true; 2], ..small() }),
+            (4, 5, 1, 2),
+        ),
+        (
+            ragged(Recurrent {
+                direction: Direction::Both,
+                initial: [true; 2],
+                results: [false, true, true],
+                hidden: 40,
+                ..small()
+            }),
+            (4, 18, 2, 2),
+        ),
+        (ragged(Recurrent { hidden: 72, ..sliced.clone() }), (3, 35, 1, 1)),
+        (ragged(Recurrent { results: [true, false, false], ..odd.clone() }), (3, 5, 1, 1)),
+        (ragged(Recurrent { direction: Direction::Both, ..single() }), (3, 9, 1, 1)),
+        (
+            ragged(Recurrent {
+                cell: Cell::plain(&of(Unary::Tanh)),
+                units: 16,
+                hidden: 40,
+                initial: [true, false],
+                direction: Direction::Reverse,
+                ..bare(small())
+            }),
+            (4, 5, 1, 1),
+        ),
+    ]);
     for scalar in [Scalar::F16, Scalar::F32] {
         let layer = bare(if scalar == Scalar::F16 { small() } else { single() });
         let wide = Recurrent { units: 16, hidden: 40, ..layer.clone() };
@@ -101,6 +156,27 @@ fn rows() -> Vec<(Recurrent, Sizes)> {
             ),
             (Recurrent { cell: gru_reset_first(), units: 16, ..layer.clone() }, (2, 5, 1, 1)),
             (Recurrent { cell: gru(), initial: [true, false], ..layer.clone() }, (3, 5, 1, 1)),
+            (
+                ragged(Recurrent { cell: gru(), initial: [true, false], ..layer.clone() }),
+                (4, 5, 1, 2),
+            ),
+            (
+                ragged(Recurrent {
+                    cell: gru_reset_first(),
+                    direction: Direction::Both,
+                    initial: [true, false],
+                    ..layer.clone()
+                }),
+                (4, 18, 1, 2),
+            ),
+            (
+                ragged(Recurrent {
+                    cell: gru_reset_first(),
+                    direction: Direction::Reverse,
+                    ..layer.clone()
+                }),
+                (3, 5, 1, 1),
+            ),
             (
                 Recurrent {
                     cell: gru(),
@@ -162,16 +238,21 @@ fn tanh(x: Near) -> Near {
 }
 
 /// A cell's equations, as ONNX has them: h and the unit's own state of its sums.
-fn advance(layer: &Recurrent, sums: &[Near], own: Near) -> (Near, Near) {
+/// With peepholes, `constants` are those of the unit.
+fn advance(layer: &Recurrent, sums: &[Near], own: Near, constants: &[f64]) -> (Near, Near) {
     let one = Near { value: 1.0, error: 0.0 };
     let less = |x: Near| one.plus(Near { value: -x.value, ..x });
     match layer.cell.own {
         Own::Cell => {
-            let [i, o] = [0, 1].map(|gate| sigmoid(sums[gate]));
+            let gate = |gate: usize, c: Near| match constants.get(gate) {
+                Some(&value) => sigmoid(sums[gate].plus(Near { value, error: 0.0 }.times(c))),
+                None => sigmoid(sums[gate]),
+            };
+            let i = gate(0, own);
             let forgets = layer.cell.function.steps().contains(&Step::Input(2));
-            let f = if forgets { sigmoid(sums[2]) } else { less(i) };
+            let f = if forgets { gate(2, own) } else { less(i) };
             let c = f.times(own).plus(i.times(tanh(sums[3])));
-            (o.times(tanh(c)), c)
+            (gate(1, c).times(tanh(c)), c)
         }
         Own::Hidden => {
             let [z, r] = [0, 1].map(|gate| sigmoid(sums[gate]));
@@ -207,7 +288,15 @@ pub(crate) fn given(layer: &Recurrent, kernel: &Kernel, (steps, batch, parts, _)
         .filter(|(name, _)| kernel.symbols.iter().any(|symbol| symbol.name() == *name))
         .collect();
     assert_eq!(symbols.len(), 3, "{layer:?}");
-    inputs(kernel, &symbols, |n, i| element(kernel.tensor_name(kernel.params[n]), i))
+    inputs(kernel, &symbols, |n, i| match kernel.tensor_name(kernel.params[n]) {
+        "lengths" => length(steps, i) as f64,
+        name => element(name, i),
+    })
+}
+
+/// A sequence's length: all steps, some, or none.
+fn length(steps: usize, row: usize) -> usize {
+    (3 * row + 1) % (steps + 1)
 }
 
 /// Compares each step with what it makes of the kernel's own h of the step before.
@@ -255,8 +344,28 @@ fn check(layer: &Recurrent, (steps, batch, ..): Sizes, given: &Inputs, outcome: 
                 .collect();
             // Where h of the steps is no result, its error is carried on.
             let mut error = vec![0.0; hidden];
-            for step in 0..steps {
-                let t = if backwards { steps - 1 - step } else { step };
+            let length = if layer.ragged { length(steps, b) } else { steps };
+            for t in length..steps {
+                for u in 0..hidden {
+                    let at = ((t * directions + d) * batch + b) * hidden + u;
+                    assert_eq!(
+                        y.as_ref().map_or(0.0, |y| y[at]),
+                        0.0,
+                        "Y[{t},{d},{b},{u}]: {layer:?}"
+                    );
+                }
+            }
+            if length == 0 {
+                for (name, first, given) in
+                    [("Y_h", "h0", layer.initial[0]), ("Y_c", "c0", layer.initial[1])]
+                {
+                    let last = numbers(name).map(|last| last[at(0)..][..hidden].to_vec());
+                    let first = (0..hidden).map(|u| initial(first, given, at(u))).collect();
+                    assert_eq!(last.unwrap_or(Vec::clone(&first)), first, "{name}: {layer:?}");
+                }
+            }
+            for step in 0..length {
+                let t = if backwards { length - 1 - step } else { step };
                 let mut next = vec![Near::default(); hidden];
                 let sum = |u: usize, parts: &[Option<i64>; 2], h: &[f64], error: &[f64]| {
                     let (mut sum, mut size, mut carried) = (0.0, 0.0, 0.0);
@@ -303,7 +412,10 @@ fn check(layer: &Recurrent, (steps, batch, ..): Sizes, given: &Inputs, outcome: 
                     }
                 }
                 for u in 0..hidden {
-                    (next[u], own[u]) = advance(layer, &sums[u], own[u]);
+                    let count = layer.cell.constants;
+                    let constant = |n: usize| data(given, "P")[(d * count + n) * hidden + u];
+                    let constants: Vec<f64> = (0..count).map(constant).collect();
+                    (next[u], own[u]) = advance(layer, &sums[u], own[u], &constants);
                 }
                 for u in 0..hidden {
                     match &y {
@@ -318,7 +430,7 @@ fn check(layer: &Recurrent, (steps, batch, ..): Sizes, given: &Inputs, outcome: 
                         }
                     }
                 }
-                if step + 1 == steps {
+                if step + 1 == length {
                     for u in 0..hidden {
                         if let Some(last) = numbers("Y_h") {
                             near(&format!("Y_h[{d},{b},{u}]"), last[at(u)], next[u]);

@@ -54,10 +54,6 @@ fn layers() -> Vec<Subject> {
 
 /// Changes that make no difference.
 const OF_LAYERS: &[Equivalent] = &[
-    ("", "delete Init: %pair", "Each step begins with the biases, whatever the sums were before."),
-    ("", "Init<0> to Init<1> in %pair", "Likewise."),
-    ("", "in for(@i = 0; @i < 1; @i += 1) unroll { #2", "Likewise."),
-    ("", "remove predicate: if(0 < 3)", "It is known to hold: there is a first chunk."),
     (
         "gru",
         "<max> in %sum_16[0]",
@@ -68,13 +64,6 @@ const OF_LAYERS: &[Equivalent] = &[
         "Init<0> to Init<1> in %raw",
         "It is the bias of units that there are not, of which nothing is stored.",
     ),
-    (
-        "",
-        "delete Commit: Commit<copy><<<#grid, #one>>>()",
-        "The copies of the weights that stay join the group of the input's first chunk, for which \
-         all wait before the first product.",
-    ),
-    ("", "delete WaitGroup: WaitGroup<copy, 0><<<#grid, #one>>>()", "Likewise."),
 ];
 
 #[test]

@@ -3,14 +3,13 @@
 //!
 //! Every thread has the same pixels in all tiles, so that it finds out only once where they are.
 
-use super::operands::Sizes;
+use super::operands::{Place, Sizes};
 use super::{Conv, Convolution};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Kind, Number, Operand, TensorId, Test};
 use crate::schedule::pointwise::{WIDTH, copy};
-use crate::template::access::product;
 use crate::template::product::leaf;
 use crate::template::stage::{Movers, Side};
 use crate::tensor::{Memory, Tile, View};
@@ -35,13 +34,6 @@ pub(super) struct Gather<'a> {
     rows: i64,
     /// What no copy brings, as it is too narrow: `[own rows of a tile].[run]`.
     words: Option<TensorId>,
-}
-
-/// A pixel of a result, or a run of them.
-pub(super) struct Place {
-    pub(super) image: Expr,
-    /// Along each spatial axis.
-    pub(super) at: Vec<Expr>,
 }
 
 impl Gather<'_> {
@@ -206,22 +198,5 @@ impl Gather<'_> {
         }
         seen.extend(self.convolution.seen(&place.at, &row.rem(&taps)));
         seen
-    }
-}
-
-impl Place {
-    /// The place with this number among those of all images, of these sizes.
-    pub(super) fn of(k: &mut Builder, number: &Expr, sizes: &[Expr]) -> Result<Place> {
-        let all = product(sizes);
-        let image = k.let_("image", number.div(&all))?.into();
-        let mut rest = Expr::from(k.let_("pixel", number.rem(&all))?);
-        let mut at = Vec::new();
-        for size in sizes.iter().skip(1).rev() {
-            at.push(k.let_("at", rest.rem(size))?.into());
-            rest = k.let_("rest", rest.div(size))?.into();
-        }
-        at.push(rest);
-        at.reverse();
-        Ok(Place { image, at })
     }
 }

@@ -1,12 +1,13 @@
 //! The tensors of a convolution's kernel, and where a result's pixels lie in them.
 
-use super::{Convolution, Stride};
+use super::Convolution;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{TensorId, ThreadsId};
 use crate::schedule::pointwise::each;
-use crate::template::access::product;
+use crate::schedule::vectors::coordinates;
+use crate::template::access::{Stride, product};
 use crate::template::epilogue::{Across, Attached, Run, Span};
 use crate::template::product::Edges;
 use crate::tensor::{Shape, Tile};
@@ -146,5 +147,23 @@ impl Images<'_> {
         let runs = self.pixels.div(&Expr::from(n));
         let batch = number.div(&runs) * self.groups + &self.group;
         Run { batch: Some(batch), row: run.row.clone(), column: number.rem(&runs), n }
+    }
+}
+
+/// A pixel of a result, or a run of them.
+pub(super) struct Place {
+    pub(super) image: Expr,
+    /// Along each spatial axis.
+    pub(super) at: Vec<Expr>,
+}
+
+impl Place {
+    /// The place with this number among those of all images, of these sizes.
+    pub(super) fn of(k: &mut Builder, number: &Expr, sizes: &[Expr]) -> Result<Place> {
+        let all = product(sizes);
+        let image = k.let_("image", number.div(&all))?.into();
+        let pixel = Expr::from(k.let_("pixel", number.rem(&all))?);
+        let at = coordinates(k, pixel, sizes)?;
+        Ok(Place { image, at })
     }
 }

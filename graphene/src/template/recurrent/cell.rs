@@ -20,6 +20,8 @@ pub struct Cell {
     /// Whether units read something of each other twice a step: of the sums and the own state, what
     /// they read then in place of h, for the last sum, and what is kept for the function.
     pub reset: Option<Function>,
+    /// How many constants a unit has: inputs of the function after all others, such as an LSTM's peepholes.
+    pub constants: usize,
 }
 
 /// What a unit keeps from step to step, beside the h that all units of the next step read.
@@ -37,18 +39,39 @@ impl Cell {
     /// Gates i, o, f, c: with the activations `f` of gates, `g` of the candidate, `h` of the state.
     /// `coupled`: the forget gate is 1 - the input gate.
     pub fn lstm(f: &Function, g: &Function, h: &Function, coupled: bool) -> Cell {
-        let of = |function: &Function, sum| function.after(&Function::input(sum));
-        let input = of(f, 0);
-        let output = of(f, 1);
-        let forget = if coupled { Function::constant(1.0) - input.clone() } else { of(f, 2) };
-        let c = forget * Function::input(4) + input * of(g, 3);
-        let hidden = output * h.after(&c);
+        Cell::lstm_of([f, g, h], coupled, |gate, _| Function::input(gate))
+    }
+
+    /// Likewise, with peepholes: gates i, o and f see the cell state, o the next one, times the constants
+    /// of this order.
+    pub fn lstm_with_peepholes(f: &Function, g: &Function, h: &Function, coupled: bool) -> Cell {
+        let seen =
+            |gate, c: &Function| Function::input(gate) + Function::input(5 + gate) * c.clone();
+        Cell { constants: 3, ..Cell::lstm_of([f, g, h], coupled, seen) }
+    }
+
+    /// `seen`: what the gates i, o, f are of, given their sums and the cell state.
+    fn lstm_of(
+        [f, g, h]: [&Function; 3],
+        coupled: bool,
+        seen: impl Fn(usize, &Function) -> Function,
+    ) -> Cell {
+        let before = Function::input(4);
+        let input = f.after(&seen(0, &before));
+        let forget = if coupled {
+            Function::constant(1.0) - input.clone()
+        } else {
+            f.after(&seen(2, &before))
+        };
+        let c = forget * before + input * g.after(&Function::input(3));
+        let hidden = f.after(&seen(1, &c)) * h.after(&c);
         Cell {
             sums: (0..4).map(|gate| [Some(gate); 2]).collect(),
             gates: 4,
             function: Function::all([hidden, c]),
             own: Own::Cell,
             reset: None,
+            constants: 0,
         }
     }
 
@@ -66,6 +89,7 @@ impl Cell {
             function: Function::all([next.clone(), next]),
             own: Own::Hidden,
             reset: None,
+            constants: 0,
         }
     }
 
@@ -96,6 +120,7 @@ impl Cell {
             function: f.clone(),
             own: Own::Nothing,
             reset: None,
+            constants: 0,
         }
     }
 
@@ -103,8 +128,8 @@ impl Cell {
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let own = usize::from(self.own != Own::Nothing);
         let (given, kept) = (self.sums.len() + own, usize::from(self.reset.is_some()));
-        if self.sums.is_empty() || self.function.inputs() > given + kept {
-            return Err("a cell's function is of its sums and its own state");
+        if self.sums.is_empty() || self.function.inputs() > given + kept + self.constants {
+            return Err("a cell's function is of its sums, its own state and its constants");
         }
         if self.function.outputs().len() != 1 + own {
             return Err("a cell's function gives the next state, and its own one");

@@ -6,42 +6,40 @@
 use crate::build::Builder;
 use crate::choose::{Warps, in_registers};
 use crate::error::{Error, Result};
-use crate::index::{Cond, Expr, Relation};
-use crate::kernel::{Binary, Kind, Number, Operand, TensorId, ThreadsId};
-use crate::schedule::pointwise::{each, number};
+use crate::index::Expr;
+use crate::kernel::{TensorId, ThreadsId};
 use crate::template::mma::Fragments;
-use crate::template::product::leaf;
 use crate::template::stage::Side;
-use crate::tensor::{Memory, Scalar, Shape, Tile, View};
+use crate::tensor::{Memory, Scalar, Shape, Tile};
 
 /// Elements that a thread reads at once from shared memory, in single precision.
-const WIDE: i64 = 4;
+pub(super) const WIDE: i64 = 4;
 
 /// A warp's threads along rows and along columns, in single precision.
-const LANES: [i64; 2] = [8, 4];
+pub(super) const LANES: [i64; 2] = [8, 4];
 
 /// How a block's warps share the sums.
 pub(super) struct Sums {
-    who: Who,
+    pub(super) who: Who,
     /// The tiles of both operands, of all of a stage's depth.
-    sides: [Side; 2],
+    pub(super) sides: [Side; 2],
     /// Sums of a unit.
-    gates: i64,
+    pub(super) gates: i64,
     /// Rows and eights of units that a thread has a part of.
     pub(super) rows: i64,
-    eights: i64,
+    pub(super) eights: i64,
     /// The warp's row and column of warps, and which part of the depth it multiplies.
-    at: [Expr; 2],
-    lane: Expr,
-    slice: Expr,
-    slices: i64,
-    warps: Warps,
+    pub(super) at: [Expr; 2],
+    pub(super) lane: Expr,
+    pub(super) slice: Expr,
+    pub(super) slices: i64,
+    pub(super) warps: Warps,
     /// Each thread on its own.
     pub(super) one: ThreadsId,
-    block: ThreadsId,
+    pub(super) block: ThreadsId,
 }
 
-enum Who {
+pub(super) enum Who {
     /// By tensor cores: a thread has pairs of neighbouring units.
     Warps(Fragments),
     /// By fused multiply-adds: a thread has every fourth unit.
@@ -88,20 +86,9 @@ impl Sums {
             let (at, lane) = (fragments.at.clone(), fragments.lane.clone());
             (Who::Warps(fragments), at, lane, slice, 2 * own[0])
         };
-        let sums = Sums {
-            who,
-            sides,
-            gates,
-            rows,
-            eights: own[1],
-            at,
-            lane,
-            slice,
-            slices,
-            warps,
-            one,
-            block,
-        };
+        let eights = own[1];
+        let sums =
+            Sums { who, sides, gates, rows, eights, at, lane, slice, slices, warps, one, block };
         if !in_registers(sums.count() * 32, 32) {
             return Err(Error::Kernel("a thread has too many sums".to_owned()));
         }
@@ -122,7 +109,7 @@ impl Sums {
     }
 
     /// Sums that a thread has.
-    fn count(&self) -> i64 {
+    pub(super) fn count(&self) -> i64 {
         self.rows * self.eights * 2 * self.gates
     }
 
@@ -155,7 +142,7 @@ impl Sums {
     /// Registers for the sums.
     pub(super) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
         match &self.who {
-            Who::Warps(fragments) => fragments.clear(k),
+            Who::Warps(fragments) => fragments.allocate(k),
             Who::Threads => {
                 let view = Shape::rows([self.rows, 2 * self.eights * self.gates]);
                 k.allocate("acc", view, Scalar::F32, Memory::Registers, None)
@@ -200,75 +187,6 @@ impl Sums {
         })
     }
 
-    /// Registers for a number of each own unit in each own row: `[row, run].[unit]`.
-    pub(super) fn state(&self, k: &mut Builder, name: &str) -> Result<TensorId> {
-        let (runs, run) = (self.runs(), self.run());
-        let outer = vec![leaf(self.rows, runs * run), leaf(runs, run)];
-        let view = View::levels_of(&[outer, vec![leaf(run, 1)]]);
-        k.allocate(name, view, Scalar::F32, Memory::Registers, None)
-    }
-
-    /// Registers for a number of each sum of each own unit: `[run, sum].[unit]`.
-    pub(super) fn of_columns(&self, k: &mut Builder, name: &str) -> Result<TensorId> {
-        let run = self.run();
-        let outer = vec![leaf(self.runs(), self.gates * run), leaf(self.gates, run)];
-        let view = View::levels_of(&[outer, vec![leaf(run, 1)]]);
-        k.allocate(name, view, Scalar::F32, Memory::Registers, None)
-    }
-
-    /// Sets the sums to what each column begins with; where the depth is shared, to 0 but for one.
-    pub(super) fn begin(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
-        let set = |k: &mut Builder| {
-            self.each(k, |k, at| {
-                for gate in 0..self.gates {
-                    let to = self.of(k, acc, at, gate)?;
-                    let from = k.index(first, "first", [at[1].clone(), Expr::from(gate)])?;
-                    each(k, self.run(), |k, e| {
-                        k.spec(Kind::Move, Operand::at(to, [&e]), Operand::at(from, [&e]), self.one)
-                    })?;
-                }
-                Ok(())
-            })
-        };
-        if self.slices == 1 {
-            return set(k);
-        }
-        self.clear(k, acc)?;
-        k.if_(Cond::equal(self.slice.clone(), 0), set)
-    }
-
-    /// Begins with the last sum of each unit anew; what the sums of other slices have been added to
-    /// stays.
-    pub(super) fn begin_last(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
-        let last = self.gates - 1;
-        self.of_first(k, |k| {
-            self.each(k, |k, at| {
-                let to = self.of(k, acc, at, last)?;
-                let from = k.index(first, "first", [at[1].clone(), Expr::from(last)])?;
-                each(k, self.run(), |k, e| {
-                    k.spec(Kind::Move, Operand::at(to, [&e]), Operand::at(from, [&e]), self.one)
-                })
-            })
-        })?;
-        if self.slices == 1 {
-            return Ok(());
-        }
-        k.if_(Cond::new(self.slice.clone(), Relation::AtLeast, 1), |k| self.clear(k, acc))
-    }
-
-    /// Sets the sums to 0.
-    fn clear(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
-        self.each(k, |k, at| {
-            for gate in 0..self.gates {
-                let to = self.of(k, acc, at, gate)?;
-                each(k, self.run(), |k, e| {
-                    k.spec(Kind::Init(Number(0.0)), Operand::at(to, [&e]), (), self.one)
-                })?;
-            }
-            Ok(())
-        })
-    }
-
     /// Adds the products of a stage.
     pub(super) fn multiply(
         &self,
@@ -288,127 +206,5 @@ impl Sums {
             Who::Warps(fragments) => fragments.multiply(k, acc, own[0], &Expr::from(0), own[1]),
             Who::Threads => self.add(k, acc, own),
         }
-    }
-
-    /// In single precision: four steps along the depth at a time.
-    fn add(&self, k: &mut Builder, acc: TensorId, near: [TensorId; 2]) -> Result<()> {
-        let columns = 2 * self.eights * self.gates;
-        let counts = [self.rows, columns];
-        k.for_("four", 0..self.sides[0].depth / self.slices / WIDE, 1, false, |k, four| {
-            let mut own = near;
-            for (i, tile) in own.iter_mut().enumerate() {
-                let first = self.at[i].clone() * (counts[i] * LANES[i]) + self.lane_of(i);
-                *tile = self.fours(k, i, *tile, counts[i], &first, &Expr::from(four))?;
-            }
-            k.for_("kk", 0..WIDE, 1, true, |k, kk| {
-                k.for_("i", 0..counts[0], 1, true, |k, i| {
-                    k.for_("j", 0..counts[1], 1, true, |k, j| {
-                        let ins = [Operand::at(own[0], [i, kk]), Operand::at(own[1], [j, kk])];
-                        k.spec(Kind::MatMul, Operand::at(acc, [i, j]), ins, self.one)
-                    })
-                })
-            })
-        })
-    }
-
-    fn lane_of(&self, i: usize) -> Expr {
-        let eight = Expr::from(LANES[0]);
-        if i == 0 { self.lane.rem(&eight) } else { self.lane.div(&eight) }
-    }
-
-    /// Four steps of an operand's own rows or columns in registers: `[count,4]`.
-    fn fours(
-        &self,
-        k: &mut Builder,
-        i: usize,
-        from: TensorId,
-        count: i64,
-        first: &Expr,
-        four: &Expr,
-    ) -> Result<TensorId> {
-        let side = self.sides[i];
-        let view = View::buffer(&[leaf(count, WIDE), leaf(WIDE, 1)]);
-        let to = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
-        let to_pieces = k.tile(to, "near_pieces", &[Tile::of(1), Tile::of(WIDE)])?;
-        let pieces = k.tile(from, "pieces", &side.pieces(WIDE))?;
-        k.for_("piece", 0..count, 1, true, |k, piece| {
-            let at = side.order(Expr::from(piece) * LANES[i] + first, four.clone());
-            let from = k.index(pieces, "piece", at)?;
-            let from = k.reshape(from, "piece", 0, &[&[(WIDE, 1)]])?;
-            let to = k.index(to_pieces, "to", [Expr::from(piece), Expr::from(0)])?;
-            let to = k.reshape(to, "to", 0, &[&[(WIDE, 1)]])?;
-            k.spec(Kind::Move, to, from, self.one)
-        })?;
-        Ok(to)
-    }
-
-    /// What only threads do that have complete sums.
-    pub(super) fn of_first(
-        &self,
-        k: &mut Builder,
-        body: impl FnOnce(&mut Builder) -> Result<()>,
-    ) -> Result<()> {
-        if self.slices == 1 { body(k) } else { k.if_(Cond::equal(self.slice.clone(), 0), body) }
-    }
-
-    /// Shared memory for parts of the sums, where the depth is shared.
-    pub(super) fn parts(&self, k: &mut Builder) -> Result<Option<TensorId>> {
-        if self.slices == 1 {
-            return Ok(None);
-        }
-        let warps = self.warps.along[0] * self.warps.along[1];
-        let view = Shape::rows([self.slices - 1, warps, self.count(), 32]);
-        k.allocate("parts", view, Scalar::F32, Memory::Shared, None).map(Some)
-    }
-
-    /// Adds the parts of all slices to those of the first, and goes on with the threads of that one.
-    pub(super) fn complete(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        parts: Option<TensorId>,
-        body: impl Fn(&mut Builder) -> Result<()>,
-    ) -> Result<()> {
-        let Some(parts) = parts else { return body(k) };
-        let warp = self.at[1].clone() * self.warps.along[0] + &self.at[0];
-        let place = |slice: Expr, at: [&Expr; 2], gate: i64, e: Expr| {
-            let element = at[0].clone() * self.runs() + at[1];
-            let element = (element * self.gates + gate) * self.run() + e;
-            Operand::at(parts, [slice, warp.clone(), element, self.lane.clone()])
-        };
-        k.if_(Cond::new(self.slice.clone(), Relation::AtLeast, 1), |k| {
-            self.each(k, |k, at| {
-                for gate in 0..self.gates {
-                    let from = self.of(k, acc, at, gate)?;
-                    each(k, self.run(), |k, e| {
-                        let slice = (self.slice.clone() - 1).max(Expr::from(0));
-                        let to = place(slice, at, gate, e.clone());
-                        k.spec(Kind::Move, to, Operand::at(from, [e]), self.one)
-                    })?;
-                }
-                Ok(())
-            })
-        })?;
-        k.spec(Kind::Sync, (), (), self.block)?;
-        k.if_(Cond::equal(self.slice.clone(), 0), |k| {
-            self.each(k, |k, at| {
-                for gate in 0..self.gates {
-                    let to = self.of(k, acc, at, gate)?;
-                    each(k, self.run(), |k, e| {
-                        for slice in 0..self.slices - 1 {
-                            let part = number(k, "part", Scalar::F32)?;
-                            let from = place(Expr::from(slice), at, gate, e.clone());
-                            k.spec(Kind::Move, part, from, self.one)?;
-                            let to = Operand::at(to, [&e]);
-                            let add = Kind::Reduction(Binary::Add);
-                            k.spec(add, to, part, self.one)?;
-                        }
-                        Ok(())
-                    })?;
-                }
-                Ok(())
-            })?;
-            body(k)
-        })
     }
 }

@@ -1,0 +1,105 @@
+//! Neighbours along a tensor's last axis, which a thread takes together: where they are, and what is
+//! done where a row ends within them.
+
+use crate::build::Builder;
+use crate::error::Result;
+use crate::index::{Cond, Expr};
+use crate::kernel::{TensorId, Test};
+use crate::tensor::Tile;
+
+/// The coordinates of a place among axes of these sizes, of which the last one runs fastest and the
+/// first one takes what is left.
+///
+/// # Errors
+/// Those of the builder.
+pub fn coordinates(k: &mut Builder, place: Expr, sizes: &[Expr]) -> Result<Vec<Expr>> {
+    let mut rest = place;
+    let mut at: Vec<Expr> = Vec::new();
+    for size in sizes.iter().skip(1).rev() {
+        at.push(k.let_("at", rest.rem(size))?.into());
+        rest = k.let_("rest", rest.div(size))?.into();
+    }
+    at.push(rest);
+    at.reverse();
+    Ok(at)
+}
+
+/// `n` neighbours `[n]` of a tensor, at coordinates of which the last one counts such runs.
+///
+/// # Errors
+/// Those of the builder.
+pub fn neighbours(
+    k: &mut Builder,
+    of: TensorId,
+    at: impl IntoIterator<Item = Expr>,
+    n: i64,
+    name: &str,
+) -> Result<TensorId> {
+    let at: Vec<Expr> = at.into_iter().collect();
+    let mut tiles = vec![Tile::of(1); at.len()];
+    if let Some(last) = tiles.last_mut() {
+        *last = Tile::of(n);
+    }
+    let tiled = k.tile(of, "tiled", &tiles)?;
+    let tile = k.index(tiled, "tile", at)?;
+    k.reshape(tile, name, 0, &[&[(n, 1)]])
+}
+
+/// Runs of `n` along a row that has `end` elements.
+pub struct Runs {
+    /// Elements of a run.
+    pub n: i64,
+    /// Elements of the row.
+    pub end: Expr,
+    /// Whether the elements of a partial run are written out, one after the other.
+    pub written_out: bool,
+}
+
+impl Runs {
+    /// Handles the run of this number: `body` is given a view of it if it lies within the row; if it
+    /// does not, of each of its elements that does, as runs of one. `view` makes those of so many
+    /// elements, from a number of such.
+    ///
+    /// # Errors
+    /// Those of the builder and the functions.
+    pub fn within(
+        &self,
+        k: &mut Builder,
+        at: &Expr,
+        view: impl Fn(&mut Builder, i64, &Expr) -> Result<TensorId>,
+        body: impl Fn(&mut Builder, Run) -> Result<()>,
+    ) -> Result<()> {
+        let n = self.n;
+        let whole = view(k, n, at)?;
+        let run = Run { view: whole, n, at: at.clone(), element: None };
+        k.if_(Test::Inside(whole.into()), |k| body(k, run))?;
+        if n == 1 {
+            return Ok(());
+        }
+        k.if_(Cond::less(&self.end, at.clone() * n + n), |k| {
+            let each = |k: &mut Builder, e: Expr| {
+                let at = at.clone() * n + &e;
+                let single = view(k, 1, &at)?;
+                let run = Run { view: single, n: 1, at, element: Some(e) };
+                k.if_(Test::Inside(single.into()), |k| body(k, run))
+            };
+            if self.written_out && n == 2 {
+                return each(k, Expr::from(0));
+            }
+            let name = if self.written_out { "i" } else { "e" };
+            k.for_(name, 0..n - 1, 1, self.written_out, |k, e| each(k, e.into()))
+        })
+    }
+}
+
+/// Neighbours that lie within a row.
+pub struct Run {
+    /// They themselves: `[n]`.
+    pub view: TensorId,
+    /// How many they are.
+    pub n: i64,
+    /// Their number among runs of as many.
+    pub at: Expr,
+    /// The number of a single one within its partial run.
+    pub element: Option<Expr>,
+}

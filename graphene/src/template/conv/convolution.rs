@@ -1,0 +1,101 @@
+//! What a convolution computes, however a template does it.
+
+use crate::error::{Error, Result};
+use crate::index::Expr;
+use crate::template::access::{Stride, product};
+use crate::template::epilogue::{Epilogue, Span};
+use crate::tensor::Scalar;
+
+/// `y[i,o,p] = f(Σ w[o,c,q]·x[i,c,p·stride + q·dilation - pad])`: what is computed, however a template
+/// does it. What lies outside of an image is 0.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Convolution {
+    /// The type of images and weights; products accumulate in single precision.
+    pub scalar: Scalar,
+    /// Channels that are read, and that are made: each a multiple of `group`.
+    pub channels: [i64; 2],
+    /// Groups of channels, which see nothing of one another.
+    pub group: i64,
+    /// The window, for each spatial axis.
+    pub axes: Vec<Axis>,
+    /// From image to image of x.
+    pub image: Stride,
+    /// What becomes of the sums: of its operands, columns are those `[output channels]`, whole ones
+    /// have the results' shape.
+    pub epilogue: Epilogue,
+}
+
+/// A window along one axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Axis {
+    /// Its size.
+    pub window: i64,
+    /// From one output pixel's window to the next one's.
+    pub stride: i64,
+    /// From element to element within the window.
+    pub dilation: i64,
+    /// Zeros before the image; a negative number leaves out as many elements. How many are behind it
+    /// follows from the output's size.
+    pub pad: i64,
+}
+
+impl Default for Convolution {
+    /// 64 channels to 64 by windows of 3×3.
+    fn default() -> Convolution {
+        Convolution {
+            scalar: Scalar::F16,
+            channels: [64, 64],
+            group: 1,
+            axes: vec![Axis { window: 3, stride: 1, dilation: 1, pad: 1 }; 2],
+            image: Stride::Packed,
+            epilogue: Epilogue::default(),
+        }
+    }
+}
+
+impl Convolution {
+    /// Elements of a window in one channel.
+    pub fn taps(&self) -> i64 {
+        self.axes.iter().map(|axis| axis.window).product()
+    }
+
+    /// Products of a sum.
+    pub fn depth(&self) -> i64 {
+        self.channels[0] / self.group * self.taps()
+    }
+
+    /// Where in the image a pixel of the result sees an element of the window; it may lie outside.
+    pub(super) fn seen(&self, at: &[Expr], element: &Expr) -> Vec<Expr> {
+        let windows: Vec<Expr> = self.axes.iter().map(|axis| Expr::from(axis.window)).collect();
+        let each = |(i, axis): (usize, &Axis)| {
+            let element = element.div(&product(&windows[i + 1..])).rem(&windows[i]);
+            at[i].clone() * axis.stride + element * axis.dilation - axis.pad
+        };
+        self.axes.iter().enumerate().map(each).collect()
+    }
+
+    /// Whether each output pixel sees its own pixel alone.
+    pub(super) fn is_pointwise(&self) -> bool {
+        self.axes.iter().all(|axis| axis.window == 1 && axis.stride == 1 && axis.pad == 0)
+    }
+
+    /// Whether there is such a convolution.
+    pub(super) fn check(&self) -> Result<()> {
+        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
+        let [read, made] = self.channels;
+        if self.group < 1 || read < 1 || made < 1 || read % self.group + made % self.group != 0 {
+            return refuse("channels are multiples of groups");
+        }
+        let fits = |axis: &Axis| axis.window >= 1 && axis.stride >= 1 && axis.dilation >= 1;
+        if self.axes.is_empty() || !self.axes.iter().all(fits) {
+            return refuse("windows along one axis at least, of an element at least, that move");
+        }
+        if self.epilogue.operands.iter().any(|input| input.span == Span::Row) {
+            return refuse("operands a channel, or of the results' shape");
+        }
+        if self.image == Stride::Broadcast {
+            return refuse("images are apart");
+        }
+        self.epilogue.check()
+    }
+}

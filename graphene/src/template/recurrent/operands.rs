@@ -1,0 +1,108 @@
+//! The tensors and symbols of a layer's kernel.
+
+use super::Recurrent;
+use crate::build::Builder;
+use crate::error::Result;
+use crate::index::Expr;
+use crate::kernel::TensorId;
+use crate::tensor::{Scalar, Shape};
+
+/// The symbols.
+pub(super) struct Sizes {
+    pub(super) steps: Expr,
+    pub(super) batch: Expr,
+    pub(super) parts: Expr,
+}
+
+/// The kernel's tensors.
+pub(super) struct Tensors {
+    pub(super) x: TensorId,
+    /// W and R.
+    pub(super) weights: [TensorId; 2],
+    pub(super) bias: Option<TensorId>,
+    pub(super) first_h: Option<TensorId>,
+    pub(super) first_c: Option<TensorId>,
+    pub(super) constants: Option<TensorId>,
+    pub(super) lengths: Option<TensorId>,
+    pub(super) counter: Option<TensorId>,
+    /// What is read in place of h, the second time in a step.
+    pub(super) reset: Option<TensorId>,
+    /// h of all steps, or of the last two in turn.
+    pub(super) y: TensorId,
+    /// What ragged sequences give in all steps.
+    pub(super) given: Option<TensorId>,
+    pub(super) last_h: Option<TensorId>,
+    pub(super) last_c: Option<TensorId>,
+}
+
+impl Recurrent {
+    /// Declares the kernel's tensors.
+    pub(super) fn declare(&self, k: &mut Builder, sizes: &Sizes) -> Result<Tensors> {
+        let Recurrent { scalar, rows, .. } = *self;
+        let (steps, batch) = (&sizes.steps, &sizes.batch);
+        let directions = Expr::from(self.directions());
+        let [inputs, hidden, gates] = [self.inputs, self.hidden, self.cell.gates].map(Expr::from);
+        let x = k.param("X", Shape::rows([steps, batch, &inputs]), scalar)?;
+        let weights = |k: &mut Builder, name: &str, depth: &Expr| {
+            k.param(name, Shape::rows([&directions, &gates, &hidden, depth]), scalar)
+        };
+        let weights = [weights(k, "W", &inputs)?, weights(k, "R", &hidden)?];
+        let of_bias = Shape::rows([&directions, &Expr::from(2), &gates, &hidden]);
+        let bias = self.bias.then(|| k.param("bias", of_bias, scalar)).transpose()?;
+        let state = |k: &mut Builder, name: &str, wanted: bool| {
+            let view = Shape::rows([&directions, batch, &hidden]);
+            wanted.then(|| k.param(name, view, scalar)).transpose()
+        };
+        let first_h = state(k, "h0", self.initial[0])?;
+        let first_c = state(k, "c0", self.initial[1])?;
+        let count = self.cell.constants as i64;
+        let of_units = Shape::rows([&directions, &Expr::from(count), &hidden]);
+        let constants = (count > 0).then(|| k.param("P", of_units, scalar)).transpose()?;
+        let lengths = Shape::rows([batch]);
+        let lengths = self.ragged.then(|| k.param("lengths", lengths, Scalar::I32)).transpose()?;
+        let tiles = batch.ceil_div(&Expr::from(rows));
+        let alone = self.members().is(1);
+        let counters = Shape::rows([&directions, &tiles]);
+        let counter = (!alone).then(|| k.param("counter", counters, Scalar::U32)).transpose()?;
+        let reset = state(k, "reset", self.cell.reset.is_some())?;
+        let all = |k: &mut Builder, name: &str, steps: &Expr| {
+            k.param(name, Shape::rows([steps, &directions, batch, &hidden]), scalar)
+        };
+        let in_turn = self.ragged || !self.results[0];
+        let kept = if in_turn { Expr::from(2) } else { steps.clone() };
+        let y = all(k, if self.ragged { "h" } else { "Y" }, &kept)?;
+        let given = self.ragged && self.results[0];
+        let given = given.then(|| all(k, "Y", steps)).transpose()?;
+        let last_h = state(k, "Y_h", self.results[1])?;
+        let last_c = state(k, "Y_c", self.results[2])?;
+        Ok(Tensors {
+            x,
+            weights,
+            bias,
+            first_h,
+            first_c,
+            constants,
+            lengths,
+            counter,
+            reset,
+            y,
+            given,
+            last_h,
+            last_c,
+        })
+    }
+}
+
+impl Tensors {
+    pub(super) fn ins(&self) -> impl Iterator<Item = TensorId> {
+        let optional = [self.bias, self.first_h, self.first_c, self.constants, self.lengths]
+            .into_iter()
+            .flatten();
+        [self.x].into_iter().chain(self.weights).chain(optional)
+    }
+
+    pub(super) fn outs(&self) -> impl Iterator<Item = TensorId> {
+        let results = [self.given, self.last_h, self.last_c].into_iter().flatten();
+        self.counter.into_iter().chain(self.reset).chain([self.y]).chain(results)
+    }
+}

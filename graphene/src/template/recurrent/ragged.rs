@@ -1,0 +1,86 @@
+//! Sequences of several lengths: in steps beyond its length a row's states stay, and what it gives is 0.
+//!
+//! A row that has ended is computed all the same, of whatever X has there, and what comes out is left.
+
+use super::steps::Context;
+use super::sums::Sums;
+use super::{Own, Recurrent};
+use crate::build::Builder;
+use crate::error::Result;
+use crate::function::Function;
+use crate::index::Expr;
+use crate::kernel::{Binary, Kind, Operand, TensorId};
+use crate::schedule::pointwise::{load_inside, number, pointwise, vector};
+use crate::tensor::{Memory, Scalar, Shape, Tile};
+
+/// What a thread keeps for it.
+pub(super) struct Ragged {
+    /// The lengths of the own rows, in single precision, which holds them as they are up to 2²⁴: `[row]`.
+    lengths: TensorId,
+    /// h of the own units, where that is not their own state: `[row, run].[unit]`.
+    held: Option<TensorId>,
+}
+
+impl Ragged {
+    pub(super) fn new(k: &mut Builder, layer: &Recurrent, sums: &Sums) -> Result<Ragged> {
+        let view = Shape::rows([sums.rows]);
+        let lengths = k.allocate("own_lengths", view, Scalar::F32, Memory::Registers, None)?;
+        let held = match layer.cell.own {
+            Own::Hidden => None,
+            Own::Nothing | Own::Cell => Some(sums.state(k, "held")?),
+        };
+        Ok(Ragged { lengths, held })
+    }
+}
+
+impl Context<'_> {
+    /// What the rows of a tile begin with; beyond the batch they have no length.
+    pub(super) fn begin_ragged(&self, k: &mut Builder, ragged: &Ragged, tile: &Expr) -> Result<()> {
+        if let Some(held) = ragged.held {
+            self.begin(k, held, self.tensors.first_h, tile)?;
+        }
+        let Some(lengths) = self.tensors.lengths else { return Ok(()) };
+        let lengths = k.tile(lengths, "lengths", &[Tile::of(1)])?;
+        k.for_("i", 0..self.sums.rows, 1, true, |k, row| {
+            let at = self.row(tile, &self.sums.row(&row.into()));
+            let from = k.index(lengths, "length", [at])?;
+            let length = load_inside(k, from, 1, false, self.one)?;
+            let to = Operand::at(ragged.lengths, [row]);
+            k.spec(Kind::Move, to, Operand::at(length, [0]), self.one)
+        })
+    }
+
+    /// What a run gives, and its h, after the element `now` of the sequence: the cell's results, if it has
+    /// that element.
+    pub(super) fn go_on(
+        &self,
+        k: &mut Builder,
+        ragged: &Ragged,
+        now: &Expr,
+        at: [&Expr; 2],
+        results: &[TensorId],
+    ) -> Result<(TensorId, TensorId)> {
+        let n = self.sums.run();
+        let time = number(k, "time", Scalar::F32)?;
+        k.spec(Kind::Index(now.clone()), time, (), self.one)?;
+        let lengths = k.tile(ragged.lengths, "own_length", &[Tile::of(1)])?;
+        let length = k.index(lengths, "own_length", [at[0]])?;
+        let own = self.own.map(|own| k.index(own, "own", at)).transpose()?;
+        let held = ragged.held.map(|held| k.index(held, "held", at)).transpose()?;
+        let given = vector(k, "given", n, Scalar::F32)?;
+        let goes_on = || Function::input(0).binary(Binary::Less, Function::input(1));
+        let (mut ins, mut outs) = (vec![time, length], vec![given]);
+        let mut functions = vec![goes_on().select(Function::input(2), 0.0)];
+        // h and the own state, of which one may be all that there is.
+        let states = held.into_iter().chain(own);
+        for (state, &next) in states.clone().zip(results) {
+            let first = ins.len();
+            ins.extend([next, state]);
+            outs.push(state);
+            let [next, state] = [first, first + 1].map(Function::input);
+            functions.push(goes_on().select(next, state));
+        }
+        pointwise(k, &Function::all(functions), &outs, &ins, n, self.one)?;
+        Ok((given, outs[1]))
+    }
+}

@@ -1,0 +1,151 @@
+//! What units keep, what their sums begin with, and how those of several slices of the depth meet.
+
+use super::sums::Sums;
+use crate::build::Builder;
+use crate::error::Result;
+use crate::index::{Cond, Expr, Relation};
+use crate::kernel::{Binary, Kind, Number, Operand, TensorId};
+use crate::schedule::pointwise::{each, number};
+use crate::template::product::leaf;
+use crate::tensor::{Memory, Scalar, Shape, View};
+
+impl Sums {
+    /// Registers for a number of each own unit in each own row: `[row, run].[unit]`.
+    pub(super) fn state(&self, k: &mut Builder, name: &str) -> Result<TensorId> {
+        let (runs, run) = (self.runs(), self.run());
+        let outer = vec![leaf(self.rows, runs * run), leaf(runs, run)];
+        let view = View::levels_of(&[outer, vec![leaf(run, 1)]]);
+        k.allocate(name, view, Scalar::F32, Memory::Registers, None)
+    }
+
+    /// Registers for so many numbers of each own unit: `[run, number].[unit]`.
+    pub(super) fn of_columns(&self, k: &mut Builder, name: &str, count: i64) -> Result<TensorId> {
+        let run = self.run();
+        let outer = vec![leaf(self.runs(), count * run), leaf(count, run)];
+        let view = View::levels_of(&[outer, vec![leaf(run, 1)]]);
+        k.allocate(name, view, Scalar::F32, Memory::Registers, None)
+    }
+
+    /// Sets the sums to what each column begins with; where the depth is shared, to 0 but for one.
+    pub(super) fn begin(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
+        let set = |k: &mut Builder| {
+            self.each(k, |k, at| {
+                for gate in 0..self.gates {
+                    let to = self.of(k, acc, at, gate)?;
+                    let from = k.index(first, "first", [at[1].clone(), Expr::from(gate)])?;
+                    each(k, self.run(), |k, e| {
+                        k.spec(Kind::Move, Operand::at(to, [&e]), Operand::at(from, [&e]), self.one)
+                    })?;
+                }
+                Ok(())
+            })
+        };
+        if self.slices == 1 {
+            return set(k);
+        }
+        self.clear(k, acc)?;
+        k.if_(Cond::equal(self.slice.clone(), 0), set)
+    }
+
+    /// Begins with the last sum of each unit anew; what the sums of other slices have been added to
+    /// stays.
+    pub(super) fn begin_last(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
+        let last = self.gates - 1;
+        self.of_first(k, |k| {
+            self.each(k, |k, at| {
+                let to = self.of(k, acc, at, last)?;
+                let from = k.index(first, "first", [at[1].clone(), Expr::from(last)])?;
+                each(k, self.run(), |k, e| {
+                    k.spec(Kind::Move, Operand::at(to, [&e]), Operand::at(from, [&e]), self.one)
+                })
+            })
+        })?;
+        if self.slices == 1 {
+            return Ok(());
+        }
+        k.if_(Cond::new(self.slice.clone(), Relation::AtLeast, 1), |k| self.clear(k, acc))
+    }
+
+    /// Sets the sums to 0.
+    fn clear(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+        self.each(k, |k, at| {
+            for gate in 0..self.gates {
+                let to = self.of(k, acc, at, gate)?;
+                each(k, self.run(), |k, e| {
+                    k.spec(Kind::Init(Number(0.0)), Operand::at(to, [&e]), (), self.one)
+                })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What only threads do that have complete sums.
+    pub(super) fn of_first(
+        &self,
+        k: &mut Builder,
+        body: impl FnOnce(&mut Builder) -> Result<()>,
+    ) -> Result<()> {
+        if self.slices == 1 { body(k) } else { k.if_(Cond::equal(self.slice.clone(), 0), body) }
+    }
+
+    /// Shared memory for parts of the sums, where the depth is shared.
+    pub(super) fn parts(&self, k: &mut Builder) -> Result<Option<TensorId>> {
+        if self.slices == 1 {
+            return Ok(None);
+        }
+        let warps = self.warps.along[0] * self.warps.along[1];
+        let view = Shape::rows([self.slices - 1, warps, self.count(), 32]);
+        k.allocate("parts", view, Scalar::F32, Memory::Shared, None).map(Some)
+    }
+
+    /// Adds the parts of all slices to those of the first, and goes on with the threads of that one.
+    pub(super) fn complete(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        parts: Option<TensorId>,
+        body: impl Fn(&mut Builder) -> Result<()>,
+    ) -> Result<()> {
+        let Some(parts) = parts else { return body(k) };
+        let warp = self.at[1].clone() * self.warps.along[0] + &self.at[0];
+        let place = |slice: Expr, at: [&Expr; 2], gate: i64, e: Expr| {
+            let element = at[0].clone() * self.runs() + at[1];
+            let element = (element * self.gates + gate) * self.run() + e;
+            Operand::at(parts, [slice, warp.clone(), element, self.lane.clone()])
+        };
+        k.if_(Cond::new(self.slice.clone(), Relation::AtLeast, 1), |k| {
+            self.each(k, |k, at| {
+                for gate in 0..self.gates {
+                    let from = self.of(k, acc, at, gate)?;
+                    each(k, self.run(), |k, e| {
+                        let slice = (self.slice.clone() - 1).max(Expr::from(0));
+                        let to = place(slice, at, gate, e.clone());
+                        k.spec(Kind::Move, to, Operand::at(from, [e]), self.one)
+                    })?;
+                }
+                Ok(())
+            })
+        })?;
+        k.spec(Kind::Sync, (), (), self.block)?;
+        k.if_(Cond::equal(self.slice.clone(), 0), |k| {
+            self.each(k, |k, at| {
+                for gate in 0..self.gates {
+                    let to = self.of(k, acc, at, gate)?;
+                    each(k, self.run(), |k, e| {
+                        for slice in 0..self.slices - 1 {
+                            let part = number(k, "part", Scalar::F32)?;
+                            let from = place(Expr::from(slice), at, gate, e.clone());
+                            k.spec(Kind::Move, part, from, self.one)?;
+                            let to = Operand::at(to, [&e]);
+                            let add = Kind::Reduction(Binary::Add);
+                            k.spec(add, to, part, self.one)?;
+                        }
+                        Ok(())
+                    })?;
+                }
+                Ok(())
+            })?;
+            body(k)
+        })
+    }
+}

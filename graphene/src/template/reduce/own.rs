@@ -1,0 +1,117 @@
+//! What a thread does: vectors of rows are folded into totals, and those stored.
+
+use super::Reduce;
+use crate::build::Builder;
+use crate::error::Result;
+use crate::index::{Cond, Expr};
+use crate::kernel::{Binary, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::schedule::pointwise::{each, number, pointwise, store, vector};
+use crate::schedule::together::Teams;
+use crate::schedule::vectors::{Runs, neighbours};
+use crate::tensor::{Scalar, Tile};
+
+/// What the parts of the kernel share.
+pub(super) struct Own<'a> {
+    pub(super) template: &'a Reduce,
+    pub(super) ins: Vec<TensorId>,
+    pub(super) out: TensorId,
+    pub(super) one: ThreadsId,
+    pub(super) reduced: Expr,
+    /// The first step along the reduced axis, and the distance to the next.
+    pub(super) steps: [Expr; 2],
+}
+
+impl Own<'_> {
+    /// Rows of `[outer, reduced]`: each by a team.
+    pub(super) fn rows(&self, k: &mut Builder, teams: &Teams, block: Expr) -> Result<()> {
+        let Reduce { op, vector: n, threads, .. } = *self.template;
+        let row = Expr::from(k.let_("row", block * self.template.teams + &teams.at[0])?);
+        let total = self.neutral(k, 1)?;
+        let steps = self.reduced.ceil_div(&Expr::from(n * threads));
+        let [first, step] = self.steps.clone();
+        let runs = Runs { n, end: self.reduced.clone(), written_out: false };
+        let own = [row.clone()];
+        k.for_("step", first..steps, step, false, |k, i| {
+            let at = Expr::from(i) * threads + &teams.at[1];
+            let view = |k: &mut Builder, n: i64, at: &Expr| self.view(k, self.ins[0], n, &own, at);
+            runs.within(k, &at, view, |k, run| {
+                let values = self.values(k, run.n, &own, &run.at)?;
+                each(k, run.n, |k, e| {
+                    let total = Operand::at(total, [0]);
+                    k.spec(Kind::Reduction(op), total, Operand::at(values, [e]), self.one)
+                })
+            })
+        })?;
+        let register = k.index(total, "total", [0])?;
+        teams.fold(k, op, register)?;
+        let out = k.tile(self.out, "result", &[Tile::of(1)])?;
+        let out = k.index(out, "result", [row])?;
+        k.if_(Cond::equal(teams.at[1].clone(), 0), |k| {
+            k.if_(Test::Inside(out.into()), |k| self.leave(k, out, total, 1, true))
+        })
+    }
+
+    /// The function's values of a vector of the inputs.
+    pub(super) fn values(
+        &self,
+        k: &mut Builder,
+        n: i64,
+        row: &[Expr],
+        at: &Expr,
+    ) -> Result<TensorId> {
+        let mut ins = Vec::new();
+        for (&of, access) in self.ins.iter().zip(&self.template.ins) {
+            let from = self.view(k, of, n, row, at)?;
+            ins.push(access.load(k, from, n, Scalar::F32, self.one)?);
+        }
+        let values = vector(k, "values", n, Scalar::F32)?;
+        pointwise(k, &self.template.function, &[values], &ins, n, self.one)?;
+        Ok(values)
+    }
+
+    /// A vector of a row.
+    pub(super) fn view(
+        &self,
+        k: &mut Builder,
+        of: TensorId,
+        n: i64,
+        row: &[Expr],
+        at: &Expr,
+    ) -> Result<TensorId> {
+        neighbours(k, of, row.iter().chain([at]).cloned(), n, "vector")
+    }
+
+    /// Totals to begin with.
+    pub(super) fn neutral(&self, k: &mut Builder, n: i64) -> Result<TensorId> {
+        let total = vector(k, "total", n, Scalar::F32)?;
+        let neutral = Number(self.template.op.neutral().unwrap_or(0.0));
+        each(k, n, |k, e| k.spec(Kind::Init(neutral), Operand::at(total, [e]), (), self.one))?;
+        Ok(total)
+    }
+
+    /// Stores totals, or adds them to what is there.
+    pub(super) fn leave(
+        &self,
+        k: &mut Builder,
+        to: TensorId,
+        total: TensorId,
+        n: i64,
+        contiguous: bool,
+    ) -> Result<()> {
+        let mut ins = vec![total];
+        if self.template.finish.inputs() > 1 {
+            let count = number(k, "count", Scalar::F32)?;
+            k.spec(Kind::Index(self.reduced.clone()), count, (), self.one)?;
+            ins.push(count);
+        }
+        let result = vector(k, "result", n, Scalar::F32)?;
+        pointwise(k, &self.template.finish, &[result], &ins, n, self.one)?;
+        if !self.template.parts {
+            return store(k, to, result, n, contiguous, self.one);
+        }
+        each(k, n, |k, e| {
+            let (to, result) = (Operand::at(to, [&e]), Operand::at(result, [e]));
+            k.spec(Kind::Reduction(Binary::Add), to, result, self.one)
+        })
+    }
+}

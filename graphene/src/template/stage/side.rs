@@ -1,0 +1,189 @@
+//! One operand of a product in shared memory: how its tiles lie there, and how they come.
+
+use crate::build::{Builder, Header};
+use crate::choose::{Banks, swizzle};
+use crate::error::{Error, Result};
+use crate::index::{Cond, Expr, Var};
+use crate::kernel::{Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::layout::Swizzle;
+use crate::schedule::pointwise::{WIDTH, number};
+use crate::template::product::{Edges, Product, leaf};
+use crate::tensor::{Memory, Scalar, Tile, View};
+
+/// The tiles of one operand of a product: A's `[side,depth]`, or B's `[depth,side]`.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::template) struct Side {
+    /// Whether it is B.
+    pub(in crate::template) right: bool,
+    /// The extent along M or N.
+    pub(in crate::template) size: i64,
+    pub(in crate::template) depth: i64,
+    /// Whether M or N is contiguous, rather than K.
+    pub(in crate::template) transposed: bool,
+    pub(in crate::template) scalar: Scalar,
+    /// Bytes that are read together along the contiguous axis, as the swizzle must leave them.
+    pub(in crate::template) chunk: i64,
+}
+
+/// Who brings tiles.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::template) struct Movers<'a> {
+    pub(in crate::template) threads: i64,
+    /// The own thread's number.
+    pub(in crate::template) thread: &'a Var,
+    pub(in crate::template) one: ThreadsId,
+    pub(in crate::template) edges: Edges,
+}
+
+impl Side {
+    /// A's and B's tiles of a product of `[m,n]` by `depth`.
+    pub(in crate::template) fn both(
+        product: &Product,
+        tile: [i64; 2],
+        depth: i64,
+        chunk: i64,
+    ) -> [Side; 2] {
+        let transposed = [product.a_transposed, product.b_transposed];
+        [0, 1].map(|i| Side {
+            right: i == 1,
+            size: tile[i],
+            depth,
+            transposed: transposed[i],
+            scalar: product.scalar,
+            chunk,
+        })
+    }
+
+    /// Coordinates or extents in the operand's order.
+    pub(in crate::template) fn order<T>(&self, side: T, depth: T) -> [T; 2] {
+        if self.right { [depth, side] } else { [side, depth] }
+    }
+
+    /// Of the extents along M or N and along K, the contiguous one and the other.
+    fn extents(&self) -> [i64; 2] {
+        if self.transposed { [self.size, self.depth] } else { [self.depth, self.size] }
+    }
+
+    /// Tiles of `along` contiguous elements.
+    pub(in crate::template) fn pieces(&self, along: i64) -> [Tile; 2] {
+        let [side, depth] = if self.transposed { [along, 1] } else { [1, along] };
+        self.order(side, depth).map(Tile::of)
+    }
+
+    /// Whether tiles can be brought so.
+    pub(in crate::template) fn check(&self, edges: Edges) -> Result<()> {
+        if self.extents()[0] % self.piece(edges) == 0 {
+            return Ok(());
+        }
+        Err(Error::Kernel(format!("rows that are no multiple of 16 bytes: {self:?}")))
+    }
+
+    /// How many elements move at once.
+    pub(in crate::template) fn piece(&self, edges: Edges) -> i64 {
+        match edges {
+            Edges::Bulk => WIDTH / self.scalar.bytes(),
+            Edges::Moves => 1,
+        }
+    }
+
+    /// How the tiles of shared memory lie, without bank conflicts for those who read a chunk of each of
+    /// several neighbouring rows: swizzled, or in rows of so many elements.
+    fn lies(&self) -> (Option<Swizzle>, i64) {
+        let contiguous = self.extents()[0];
+        let bytes = self.scalar.bytes();
+        match swizzle(contiguous * bytes / self.chunk, self.chunk) {
+            Banks::Xor(swizzle) => (Some(swizzle), contiguous),
+            Banks::Shift(more) => (None, contiguous + more / bytes),
+        }
+    }
+
+    /// Bytes of shared memory that a tile takes.
+    pub(in crate::template) fn bytes(&self) -> i64 {
+        self.lies().1 * self.extents()[1] * self.scalar.bytes()
+    }
+
+    /// Shared memory for so many tiles: `[stages].[…]`.
+    pub(in crate::template) fn allocate(
+        &self,
+        k: &mut Builder,
+        name: &str,
+        stages: i64,
+    ) -> Result<TensorId> {
+        let (swizzle, row) = self.lies();
+        let (side, depth) = if self.transposed { (1, row) } else { (row, 1) };
+        let dims = self.order(leaf(self.size, side), leaf(self.depth, depth));
+        let view = View::levels_of(&[vec![leaf(stages, row * self.extents()[1])], dims.to_vec()]);
+        k.allocate(name, view, self.scalar, Memory::Shared, swizzle)
+    }
+
+    /// Brings a tile of global memory, which may have a batch's dimension before; zeros where there is
+    /// nothing.
+    pub(in crate::template) fn fill(
+        &self,
+        k: &mut Builder,
+        from: TensorId,
+        to: TensorId,
+        movers: Movers<'_>,
+    ) -> Result<()> {
+        let piece = self.piece(movers.edges);
+        let [contiguous, other] = self.extents();
+        let batch = k.tensor_of(from)?.view.levels()[0].len() > 2;
+        let tiles: Vec<Tile> =
+            batch.then_some(Tile::of(1)).into_iter().chain(self.pieces(piece)).collect();
+        let from = k.tile(from, "from_pieces", &tiles)?;
+        let to = k.tile(to, "to_pieces", &self.pieces(piece))?;
+        let per_row = Expr::from(contiguous / piece);
+        let all = contiguous * other / piece;
+        let count = (all + movers.threads - 1) / movers.threads;
+        let even = all % movers.threads == 0;
+        k.for_("e", 0..count, 1, count <= 16, |k, e| {
+            let linear = Expr::from(e) * movers.threads + Expr::from(movers.thread);
+            let (row, place) = (linear.div(&per_row), linear.rem(&per_row));
+            let row_number = row.clone();
+            let (side, depth) = if self.transposed { (place, row) } else { (row, place) };
+            let at = self.order(side, depth);
+            let from_at = batch.then_some(Expr::from(0)).into_iter().chain(at.clone());
+            let from_at: Vec<Expr> = from_at.collect();
+            let body = |k: &mut Builder| {
+                let from = k.index(from, "from", from_at)?;
+                let from = k.reshape(from, "from", 0, &[&[(piece, 1)]])?;
+                let to = k.index(to, "to", at)?;
+                let to = k.reshape(to, "to", 0, &[&[(piece, 1)]])?;
+                self.bring(k, from, to, piece, movers.one)
+            };
+            if even { body(k) } else { k.if_(Cond::less(row_number, other), body) }
+        })
+    }
+
+    /// Brings contiguous elements, by a copy where their bytes are a word or more.
+    pub(in crate::template) fn bring(
+        &self,
+        k: &mut Builder,
+        from: TensorId,
+        to: TensorId,
+        piece: i64,
+        one: ThreadsId,
+    ) -> Result<()> {
+        if piece * self.scalar.bytes() >= 4 {
+            return k.add(Header::new(Kind::Move, to, from, one).async_());
+        }
+        let word = number(k, "word", self.scalar)?;
+        k.spec(Kind::Init(Number(0.0)), word, (), one)?;
+        k.if_(Test::Inside(from.into()), |k| {
+            k.spec(Kind::Move, word, Operand::at(from, [0]), one)
+        })?;
+        k.spec(Kind::Move, Operand::at(to, [0]), word, one)
+    }
+
+    /// A matrix of global memory, maybe of a batch, in tiles.
+    pub(in crate::template) fn tiled(
+        &self,
+        k: &mut Builder,
+        of: TensorId,
+        batched: bool,
+    ) -> Result<TensorId> {
+        let tiles = self.order(self.size, self.depth).map(Tile::of);
+        let batch = batched.then_some(Tile::of(1));
+        k.tile(of, "tiles", &batch.into_iter().chain(tiles).collect::<Vec<_>>())
+    }
+}
