@@ -6,6 +6,7 @@ use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Node, ValueId};
 use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection};
 use graphene_ir::function::Function;
+use graphene_ir::kernel::Binary;
 use graphene_ir::template::product::Edges;
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
 use graphene_ir::tensor::Scalar;
@@ -34,14 +35,6 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         return Err(Refusal::Operation("a recurrent layer with what follows it"));
     }
     let mut operands = Operands { site, node, pointers: Vec::new(), aligned: true };
-    for (place, what) in [(LENGTHS, "sequences of several lengths"), (PEEPHOLES, "peepholes")] {
-        if operands.has(place) {
-            return Err(Refusal::Operation(what));
-        }
-    }
-    if attrs.clip.is_some() {
-        return Err(Refusal::Operation("clipped gates"));
-    }
 
     let (scalar, x) = operands.read(X)?;
     let [steps, batch, inputs] = &x[..] else {
@@ -55,7 +48,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let layer = Recurrent {
         scalar,
         arch: site.arch,
-        cell: cell(attrs)?,
+        cell: cell(attrs, operands.has(PEEPHOLES))?,
         direction: match attrs.direction {
             RnnDirection::Forward => Direction::Forward,
             RnnDirection::Reverse => Direction::Reverse,
@@ -65,16 +58,21 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         hidden,
         bias: operands.has(BIAS),
         initial: [operands.has(H0), operands.has(C0)],
+        ragged: operands.has(LENGTHS),
         results: results.map(|result| result.is_some()),
         ..Recurrent::default()
     };
     // In the order of the kernel's parameters.
-    for place in [W, R, BIAS, H0, C0] {
+    for place in [W, R, BIAS, H0, C0, PEEPHOLES] {
         if operands.has(place) {
             operands.read(place)?;
         }
     }
     let whole = operands.aligned && aligned(known) && aligned(hidden);
+    if layer.ragged {
+        // They move one by one, wherever they begin.
+        operands.read(LENGTHS)?;
+    }
     let edges = if whole { Edges::Bulk } else { Edges::Moves };
     let layer = fitting(site, Recurrent { edges, ..layer }, batch)?;
 
@@ -93,14 +91,11 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     if layer.cell.reset.is_some() {
         room(&mut operands, scalar, states.clone());
     }
-    for (number, result) in results.into_iter().enumerate() {
-        match result {
-            Some(place) => operands.write(place)?,
-            None if number == 0 => {
-                room(&mut operands, scalar, &states * &Dim::from(2));
-            }
-            None => {}
-        }
+    if layer.ragged || results[0].is_none() {
+        room(&mut operands, scalar, &states * &Dim::from(2));
+    }
+    for place in results.into_iter().flatten() {
+        operands.write(place)?;
     }
     let cores = i64::from(site.target.cores);
     let parts = rows.minimum(&Dim::from((cores / layer.blocks()).max(1)));
@@ -128,21 +123,36 @@ fn fitting(site: &Site<'_>, layer: Recurrent, batch: &Dim) -> Result<Recurrent, 
 }
 
 /// What a unit computes.
-fn cell(attrs: &RnnAttrs) -> Result<Cell, Refusal> {
+fn cell(attrs: &RnnAttrs, peepholes: bool) -> Result<Cell, Refusal> {
     let directions = if attrs.direction == RnnDirection::Bidirectional { 2 } else { 1 };
     let (own, other) = attrs.activations.split_at(attrs.activations.len() / directions);
     if directions == 2 && own != other {
         return Err(Refusal::Operation("directions with activations of their own"));
     }
-    let of = own.iter().map(|&op| unary(op, Function::identity()));
+    // Gates and candidates are clipped before their activation, an LSTM's state is not.
+    let clipped = |i: usize| match attrs.clip {
+        Some(clip) if i < 2 => clipped(f64::from(clip)),
+        Some(_) | None => Function::identity(),
+    };
+    let of = own.iter().enumerate().map(|(i, &op)| unary(op, clipped(i)));
     let of = of.collect::<Result<Vec<_>, _>>()?;
     match (attrs.cell, &of[..]) {
+        (RnnCell::Lstm { input_forget }, [f, g, h]) if peepholes => {
+            Ok(Cell::lstm_with_peepholes(f, g, h, input_forget))
+        }
         (RnnCell::Lstm { input_forget }, [f, g, h]) => Ok(Cell::lstm(f, g, h, input_forget)),
         (RnnCell::Gru { linear_before_reset: true }, [f, g]) => Ok(Cell::gru(f, g)),
         (RnnCell::Gru { linear_before_reset: false }, [f, g]) => Ok(Cell::gru_reset_first(f, g)),
         (RnnCell::Plain, [f]) => Ok(Cell::plain(f)),
         _ => Err(Refusal::Operation("a layer that lacks an activation")),
     }
+}
+
+/// A number no larger than `clip`, and then no smaller than its negative.
+fn clipped(clip: f64) -> Function {
+    let x = Function::identity;
+    let below = x().binary(Binary::Less, -clip).select(-clip, x());
+    Function::constant(clip).binary(Binary::Less, x()).select(clip, below)
 }
 
 /// A layer's operands, in the order of the kernel's parameters.

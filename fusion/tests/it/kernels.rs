@@ -596,33 +596,87 @@ fn recurrent_layers_are_one_launch() {
     }
 }
 
+/// Lengths of 0 and 1, which are those of the indices that there are here.
+#[test]
+fn layers_of_ragged_sequences_are_one_launch() {
+    for dtype in ["f16", "f32"] {
+        check_layer(
+            &TARGETS,
+            &r#"
+            symbols b, s
+            %0 = Input : T[s, b, 24] "x"
+            %1 = Input : T[2, 160, 24] "w"
+            %2 = Input : T[2, 160, 40] "r"
+            %3 = Input : i32[b] "lengths"
+            %4 = Input : T[2, b, 40] "h0"
+            %5 = Lstm(%0, %1, %2, _, %3, %4) {input_forget: false, direction: bidirectional, hidden: 40, activations: [Sigmoid, Tanh, Tanh, Sigmoid, Tanh, Tanh], clip: none} : T[s, 2, b, 40], T[2, b, 40], T[2, b, 40] "layer"
+            return "y" = %5, "h" = %5.1, "c" = %5.2
+        "#
+            .replace("T[", &format!("{dtype}[")),
+        );
+        check_layer(
+            &["sm_90a"],
+            &r#"
+            symbols b, s
+            %0 = Input : T[s, b, 7] "x"
+            %1 = Input : T[1, 33, 7] "w"
+            %2 = Input : T[1, 33, 11] "r"
+            %3 = Input : i32[b] "lengths"
+            %4 = Gru(%0, %1, %2, _, %3) {linear_before_reset: false, direction: reverse, hidden: 11, activations: [Sigmoid, Tanh], clip: none} : T[s, 1, b, 11], T[1, b, 11] "layer"
+            return "h" = %4.1
+        "#
+            .replace("T[", &format!("{dtype}[")),
+        );
+    }
+}
+
+#[test]
+fn peepholes_and_clipped_gates_are_part_of_the_launch() {
+    for dtype in ["f16", "f32"] {
+        check_layer(
+            &["sm_90a"],
+            &r#"
+            symbols b, s
+            %0 = Input : T[s, b, 24] "x"
+            %1 = Input : T[1, 160, 24] "w"
+            %2 = Input : T[1, 160, 40] "r"
+            %3 = Input : i32[b] "lengths"
+            %4 = Input : T[1, 120] "peepholes"
+            %5 = Lstm(%0, %1, %2, _, %3, _, _, %4) {input_forget: false, direction: forward, hidden: 40, activations: [Sigmoid, Tanh, Tanh], clip: 0.75} : T[s, 1, b, 40], T[1, b, 40], T[1, b, 40] "layer"
+            return "y" = %5, "c" = %5.2
+        "#
+            .replace("T[", &format!("{dtype}[")),
+        );
+        check_layer(
+            &["sm_80"],
+            &r#"
+            symbols b, s
+            %0 = Input : T[s, b, 7] "x"
+            %1 = Input : T[2, 44, 7] "w"
+            %2 = Input : T[2, 44, 11] "r"
+            %3 = Input : T[2, 33] "peepholes"
+            %4 = Lstm(%0, %1, %2, _, _, _, _, %3) {input_forget: true, direction: bidirectional, hidden: 11, activations: [Sigmoid, Tanh, Tanh, Sigmoid, Tanh, Tanh], clip: none} : T[s, 2, b, 11], T[2, b, 11], T[2, b, 11] "layer"
+            return "y" = %4, "h" = %4.1
+        "#
+            .replace("T[", &format!("{dtype}[")),
+        );
+    }
+}
+
 #[test]
 fn layers_that_no_template_takes_say_why() {
-    let layer = |inputs: &str, clip: &str| {
-        format!(
-            r#"
-            symbols b, s
-            %0 = Input : f32[s, b, 4] "x"
-            %1 = Input : f32[1, 32, 4] "w"
-            %2 = Input : f32[1, 32, 8] "r"
-            %3 = Input : i32[b] "lengths"
-            %4 = Input : f32[1, 24] "peepholes"
-            %5 = Lstm(%0, %1, %2{inputs}) {{input_forget: false, direction: forward, hidden: 8, activations: [Sigmoid, Tanh, Tanh], clip: {clip}}} : f32[s, 1, b, 8], f32[1, b, 8], f32[1, b, 8] "layer"
-            return "y" = %5
-        "#
-        )
-    };
-    for (inputs, clip, why) in [
-        (", _, %3", "none", "sequences of several lengths"),
-        (", _, _, _, _, %4", "none", "peepholes"),
-        ("", "3", "clipped gates"),
-    ] {
-        let text = layer(inputs, clip);
-        let graph = parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        let refused = check_graph(&text, &graph, &["sm_90a"], &[]);
-        assert_eq!(refused.len(), 1, "{refused:?}");
-        assert_eq!(refused[0].1, Refusal::Operation(why));
-    }
+    let text = r#"
+        symbols b, s
+        %0 = Input : f32[s, b, 4] "x"
+        %1 = Input : f32[2, 8, 4] "w"
+        %2 = Input : f32[2, 8, 8] "r"
+        %3 = Rnn(%0, %1, %2) {direction: bidirectional, hidden: 8, activations: [Tanh, Relu], clip: none} : f32[s, 2, b, 8], f32[2, b, 8] "layer"
+        return "y" = %3
+    "#;
+    let graph = parse(text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let refused = check_graph(text, &graph, &["sm_90a"], &[]);
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(refused[0].1, Refusal::Operation("directions with activations of their own"));
 }
 
 #[test]
