@@ -7,7 +7,7 @@
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
 //!
-//! [`library`] is what a vendor's library computes in one call, where every operation is a launch.
+//! [`library`] is what vendors' libraries compute in one call, where every operation is a launch.
 //! [`explain`] says of each value that a step stores for another one why. [`verify`] says what holds between stages. All are
 //! pure: no device, clock, file or environment.
 
@@ -47,14 +47,14 @@ use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::infer::InferError;
-use graphene_ir::target::Target;
+use graphene_ir::target::{Kind, Target};
 use groups::Groups;
 use program::Program;
 
 /// A model's way from a graph to a program, each stage kept.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The graph as it was partitioned: rewritten, or only tidied where every operation is a launch.
+    /// The graph as it was partitioned: rewritten, or only tidied where every operation is a launch on a CPU.
     pub graph: Graph,
     /// What rewriting did.
     pub report: Report,
@@ -64,8 +64,9 @@ pub struct Planned {
     pub program: Program,
 }
 
-/// Plans a graph for a target: rewrites it, partitions it, lowers it. Under [`Granularity::PerOp`] the operations stay
-/// as the model has them: that is what fused execution is compared with.
+/// Plans a graph for a target: rewrites it, partitions it, lowers it. Fused execution is compared with
+/// [`Granularity::PerOp`]: there, on a CPU, the operations stay as the model has them; on a GPU they are the recognised
+/// ones, as frameworks have them, and attention is as [`library`] says.
 ///
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
@@ -89,12 +90,19 @@ pub fn plan_in(
     hints: &Bindings,
     elements: Option<DType>,
 ) -> Result<Planned, FusionError> {
-    let Rewritten { mut graph, report } = match granularity {
-        Granularity::PerOp => Rewritten { graph: tidy(graph)?, report: Report::default() },
-        Granularity::Fused => rewrite(graph, target, hints)?,
+    let Rewritten { mut graph, report } = match (granularity, target.kind) {
+        (Granularity::PerOp, Kind::Cpu) => {
+            Rewritten { graph: tidy(graph)?, report: Report::default() }
+        }
+        (Granularity::PerOp, Kind::Cuda { .. }) | (Granularity::Fused, _) => {
+            rewrite(graph, target, hints)?
+        }
     };
     if let Some(elements) = elements {
         graph = tidy(&convert(&graph, elements)?)?;
+    }
+    if granularity == Granularity::PerOp && target.kind != Kind::Cpu {
+        graph = tidy(&library::spelled(&graph)?)?;
     }
     let groups = partition(&graph, target, granularity, hints);
     if cfg!(debug_assertions) {

@@ -5,7 +5,7 @@ use crate::body::{Body, Read, body};
 use crate::conditions::conditions;
 use crate::groups::{Executor, Family, Group, GroupId, Groups, group_name};
 use crate::layout::{is_view, takes_views, transposed, view_of, writes_any_order};
-use crate::library::copied_order;
+use crate::library::{copied_order, heads_order};
 use crate::partition::Granularity;
 use crate::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
 use crate::variants::variants;
@@ -361,10 +361,11 @@ impl Lowering<'_> {
         value: ValueId,
         inputs: &[Operand],
     ) -> Option<Vec<usize>> {
-        if self.granularity == Granularity::PerOp
-            || !writes_any_order(family)
-            || self.given.contains(&value)
-        {
+        if self.granularity == Granularity::PerOp {
+            let attention = family == Family::Fmha && self.target.kind != Kind::Cpu;
+            return attention.then(|| heads_order(self.graph, value)).flatten();
+        }
+        if !writes_any_order(family) || self.given.contains(&value) {
             return None;
         }
         if let Some(perm) = transposed(self.graph, value) {

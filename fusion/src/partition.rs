@@ -21,7 +21,8 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Granularity {
     /// Every operation is a launch: the library executor's plan. On a GPU a product is one with what the library's
-    /// epilogues add to it, and changes of view that only products read are free; see [`library`](crate::library).
+    /// epilogues add to it, and changes of view are free where what reads them takes them as they lie; see
+    /// [`library`](crate::library).
     PerOp,
     /// Operations share launches where that is legal and cheaper, and changes of view are free.
     Fused,

@@ -6,8 +6,9 @@ use expect_test::{Expect, expect};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
-use graphene_fusion::library::product;
+use graphene_fusion::library::{product, sdpa};
 use graphene_fusion::{Granularity, plan_in, verify};
+use std::collections::BTreeMap;
 
 /// A line a step: its call, or its family.
 fn check_calls(graph: &Graph, elements: Option<DType>, expected: &Expect) {
@@ -18,8 +19,9 @@ fn check_calls(graph: &Graph, elements: Option<DType>, expected: &Expect) {
     let mut text = String::new();
     for step in planned.program.steps() {
         let ops = step.name.split(' ').next().unwrap();
-        match product(&planned.program, step) {
-            Some(product) => text += &format!("{ops}: {product}\n"),
+        let call = product(&planned.program, step).map(|product| product.to_string());
+        match call.or_else(|| sdpa(&planned.program, step).map(|sdpa| sdpa.to_string())) {
+            Some(call) => text += &format!("{ops}: {call}\n"),
             None => text += &format!("{ops}\n"),
         }
     }
@@ -35,66 +37,57 @@ const GPT: &str = r#"
     %3 = Constant(@1 _) : f32[96] "bias"
     %4 = Constant(@2 _) : f32[32, 32] "wo"
     %5 = Constant(@3 _) : f32[32] "bo"
-    %6 = Constant(@4 _) : f32[] "root"
-    %7 = Constant(@5 _) : f32[128, 32] "up"
-    %8 = Constant(@6 _) : f32[128] "up bias"
-    %9 = Constant(@7 _) : f32[32, 128] "down"
-    %10 = MatMul(%0, %2) : f32[b, s, 96] "qkv"
-    %11 = Add(%10, %3) : f32[b, s, 96] "biased"
-    %12 = Slice(%11) {axes: [{axis: 2, start: 0, len: 32, step: 1}]} : f32[b, s, 32] "q"
-    %13 = Slice(%11) {axes: [{axis: 2, start: 32, len: 32, step: 1}]} : f32[b, s, 32] "k"
-    %14 = Slice(%11) {axes: [{axis: 2, start: 64, len: 32, step: 1}]} : f32[b, s, 32] "v"
-    %15 = Reshape(%12) {shape: [b, s, 4, 8]} : f32[b, s, 4, 8] "q heads"
-    %16 = Reshape(%13) {shape: [b, s, 4, 8]} : f32[b, s, 4, 8] "k heads"
-    %17 = Reshape(%14) {shape: [b, s, 4, 8]} : f32[b, s, 4, 8] "v heads"
-    %18 = Transpose(%15) {perm: [0, 2, 1, 3]} : f32[b, 4, s, 8] "q turned"
-    %19 = Transpose(%16) {perm: [0, 2, 3, 1]} : f32[b, 4, 8, s] "k turned"
-    %20 = Transpose(%17) {perm: [0, 2, 1, 3]} : f32[b, 4, s, 8] "v turned"
-    %21 = MatMul(%18, %19) : f32[b, 4, s, s] "products"
-    %22 = Mul(%21, %6) : f32[b, 4, s, s] "scores"
-    %23 = Add(%22, %1) : f32[b, 4, s, s] "masked"
-    %24 = Softmax(%23) {axis: 3} : f32[b, 4, s, s] "weights"
-    %25 = MatMul(%24, %20) : f32[b, 4, s, 8] "mixed"
-    %26 = Transpose(%25) {perm: [0, 2, 1, 3]} : f32[b, s, 4, 8] "turned back"
-    %27 = Reshape(%26) {shape: [b, s, 32]} : f32[b, s, 32] "merged"
-    %28 = MatMul(%27, %4) : f32[b, s, 32] "projected"
-    %29 = Add(%5, %28) : f32[b, s, 32] "projected, biased"
-    %30 = Add(%0, %29) : f32[b, s, 32] "residual"
-    %31 = Transpose(%7) {perm: [1, 0]} : f32[32, 128] "up turned"
-    %32 = MatMul(%30, %31) : f32[b, s, 128] "wide"
-    %33 = Add(%32, %8) : f32[b, s, 128] "wide, biased"
-    %34 = GeluTanh(%33) : f32[b, s, 128] "gelu"
-    %35 = Transpose(%9) {perm: [1, 0]} : f32[128, 32] "down turned"
-    %36 = MatMul(%34, %35) : f32[b, s, 32] "narrow"
-    %37 = Add(%36, %30) : f32[b, s, 32] "out"
-    %38 = Relu(%37) : f32[b, s, 32] "y"
-    return "y" = %38
+    %6 = Constant(@4 _) : f32[128, 32] "up"
+    %7 = Constant(@5 _) : f32[128] "up bias"
+    %8 = Constant(@6 _) : f32[32, 128] "down"
+    %9 = MatMul(%0, %2) : f32[b, s, 96] "qkv"
+    %10 = Add(%9, %3) : f32[b, s, 96] "biased"
+    %11 = Slice(%10) {axes: [{axis: 2, start: 0, len: 32, step: 1}]} : f32[b, s, 32] "q"
+    %12 = Slice(%10) {axes: [{axis: 2, start: 32, len: 32, step: 1}]} : f32[b, s, 32] "k"
+    %13 = Slice(%10) {axes: [{axis: 2, start: 64, len: 32, step: 1}]} : f32[b, s, 32] "v"
+    %14 = Reshape(%11) {shape: [b, s, 4, 8]} : f32[b, s, 4, 8] "q heads"
+    %15 = Reshape(%12) {shape: [b, s, 4, 8]} : f32[b, s, 4, 8] "k heads"
+    %16 = Reshape(%13) {shape: [b, s, 4, 8]} : f32[b, s, 4, 8] "v heads"
+    %17 = Transpose(%14) {perm: [0, 2, 1, 3]} : f32[b, 4, s, 8] "q turned"
+    %18 = Transpose(%15) {perm: [0, 2, 3, 1]} : f32[b, 4, 8, s] "k turned"
+    %19 = Transpose(%16) {perm: [0, 2, 1, 3]} : f32[b, 4, s, 8] "v turned"
+    %20 = MatMul(%17, %18) : f32[b, 4, s, s] "products"
+    %21 = Add(%20, %1) : f32[b, 4, s, s] "masked"
+    %22 = Softmax(%21) {axis: 3} : f32[b, 4, s, s] "weights"
+    %23 = MatMul(%22, %19) : f32[b, 4, s, 8] "mixed"
+    %24 = Transpose(%23) {perm: [0, 2, 1, 3]} : f32[b, s, 4, 8] "turned back"
+    %25 = Reshape(%24) {shape: [b, s, 32]} : f32[b, s, 32] "merged"
+    %26 = MatMul(%25, %4) : f32[b, s, 32] "projected"
+    %27 = Add(%5, %26) : f32[b, s, 32] "projected, biased"
+    %28 = Add(%0, %27) : f32[b, s, 32] "residual"
+    %29 = Transpose(%6) {perm: [1, 0]} : f32[32, 128] "up turned"
+    %30 = MatMul(%28, %29) : f32[b, s, 128] "wide"
+    %31 = Add(%30, %7) : f32[b, s, 128] "wide, biased"
+    %32 = GeluTanh(%31) : f32[b, s, 128] "gelu"
+    %33 = Transpose(%8) {perm: [1, 0]} : f32[128, 32] "down turned"
+    %34 = MatMul(%32, %33) : f32[b, s, 32] "narrow"
+    %35 = Add(%34, %28) : f32[b, s, 32] "out"
+    %36 = Relu(%35) : f32[b, s, 32] "y"
+    return "y" = %36
 "#;
 
 #[test]
 fn calls_take_bias_residual_and_activation_along() {
     let weights: &[&[usize]] =
-        &[&[32, 96], &[96], &[32, 32], &[32], &[], &[128, 32], &[128], &[32, 128]];
+        &[&[32, 96], &[96], &[32, 32], &[32], &[128, 32], &[128], &[32, 128]];
     check_calls(
         &graph(GPT, weights),
         Some(DType::F16),
         &expect![[r#"
-        Cast
-        Cast
-        MatMul+Add: [b*s, 32]·[32, 96] f16: in0[32]·in1[96] + in2 row -> out0[96]
-        Transpose
-        Transpose
-        Transpose
-        MatMul+Mul: 4*b × [s, 8]·[8, s] f16: 0·in0[8, 8*s apart]·in1'[8, 8*s apart] -> out0[s, s*s apart]
-        Add
-        Softmax
-        MatMul: 4*b × [s, s]·[s, 8] f16: in0[s, s*s apart]·in1[8, 8*s apart] -> out0[8, 8*s apart]
-        Transpose
-        MatMul+Add+Add: [b*s, 32]·[32, 32] f16: in0[32]·in1[32] + in3[32] + in2 row -> out0[32]
-        MatMul+Add+GeluTanh: [b*s, 32]·[32, 128] f16: in0[32]·in1'[32] + in2 row, GeluTanh -> out0[128]
-        MatMul+Add+Relu: [b*s, 128]·[128, 32] f16: in0[128]·in1'[128] + in2[32], Relu -> out0[32]
-        Cast
-    "#]],
+            Cast
+            Cast
+            MatMul+Add: [b*s, 32]·[32, 96] f16: in0[32]·in1[96] + in2 row -> out0[96]
+            Attention: attention of [b, 4, s, 8] by [b, 4, s, 8], mask [b, 1, s, s] f16: 1·in0[96*s, 8, 96]·in1+32[96*s, 8, 96] + in3[s*s, s*s, s], in2+64[96*s, 8, 96] -> out0[32*s, 8, 32]
+            MatMul+Add+Add: [b*s, 32]·[32, 32] f16: in0[32]·in1[32] + in3[32] + in2 row -> out0[32]
+            MatMul+Add+GeluTanh: [b*s, 32]·[32, 128] f16: in0[32]·in1'[32] + in2 row, GeluTanh -> out0[128]
+            MatMul+Add+Relu: [b*s, 128]·[128, 32] f16: in0[128]·in1'[128] + in2[32], Relu -> out0[32]
+            Cast
+        "#]],
     );
 }
 
@@ -102,63 +95,153 @@ fn calls_take_bias_residual_and_activation_along() {
 fn an_encoder_is_products_and_the_rest() {
     check_calls(
         &imported("bert-tiny"),
+        Some(DType::F16),
+        &expect![[r#"
+            Gather
+            Gather
+            Add
+            Add
+            LayerNorm
+            MatMul+Add: [batch*sequence, 64]·[64, 192] f16: in0[64]·in1[192] + in2 row -> out0[192]
+            Cast
+            Select
+            Attention: attention of [batch, 4, sequence, 16] by [batch, 4, sequence, 16], mask [batch, 1, 1, sequence] f16: 0.25·in0[192*sequence, 16, 192]·in1+64[192*sequence, 16, 192] + in3[sequence, sequence, sequence], in2+128[192*sequence, 16, 192] -> out0[64*sequence, 16, 64]
+            MatMul+Add+Add: [batch*sequence, 64]·[64, 64] f16: in0[64]·in1[64] + in3[64] + in2 row -> out0[64]
+            LayerNorm
+            MatMul+Add: [batch*sequence, 64]·[64, 128] f16: in0[64]·in1[128] + in2 row -> out0[128]
+            Gelu
+            MatMul+Add+Add: [batch*sequence, 128]·[128, 64] f16: in0[128]·in1[64] + in3[64] + in2 row -> out0[64]
+            LayerNorm
+            MatMul+Add: [batch*sequence, 64]·[64, 192] f16: in0[64]·in1[192] + in2 row -> out0[192]
+            Attention: attention of [batch, 4, sequence, 16] by [batch, 4, sequence, 16], mask [batch, 1, 1, sequence] f16: 0.25·in0[192*sequence, 16, 192]·in1+64[192*sequence, 16, 192] + in3[sequence, sequence, sequence], in2+128[192*sequence, 16, 192] -> out0[64*sequence, 16, 64]
+            MatMul+Add+Add: [batch*sequence, 64]·[64, 64] f16: in0[64]·in1[64] + in3[64] + in2 row -> out0[64]
+            LayerNorm
+            MatMul+Add: [batch*sequence, 64]·[64, 128] f16: in0[64]·in1[128] + in2 row -> out0[128]
+            Gelu
+            MatMul+Add+Add: [batch*sequence, 128]·[128, 64] f16: in0[128]·in1[64] + in3[64] + in2 row -> out0[64]
+            LayerNorm
+            MatMul+Add: [batch, 64]·[64, 64] f16: in0[64*sequence]·in1[64] + in2 row -> out0[64]
+            Tanh
+            Cast
+            Cast
+        "#]],
+    );
+}
+
+#[test]
+fn attention_of_single_precision_is_products_and_a_softmax() {
+    check_calls(
+        &imported("bert-tiny"),
         None,
         &expect![[r#"
-        Gather
-        Gather
-        Add
-        Slice
-        Add
-        LayerNorm
-        Cast
-        Expand
-        Select
-        MatMul+Add: [batch*sequence, 64]·[64, 64] f32: in0[64]·in1[64] + in2 row -> out0[64]
-        Transpose
-        MatMul+Add: [batch*sequence, 64]·[64, 64] f32: in0[64]·in1[64] + in2 row -> out0[64]
-        MatMul+Add: [batch*sequence, 64]·[64, 64] f32: in0[64]·in1[64] + in2 row -> out0[64]
-        Transpose
-        Transpose
-        MatMul+Mul: 4*batch × [sequence, 16]·[16, sequence] f32: 0.25·in0[16, 16*sequence apart]·in1'[16, 16*sequence apart] -> out0[sequence, sequence*sequence apart]
-        Add
-        Softmax
-        MatMul: 4*batch × [sequence, sequence]·[sequence, 16] f32: in0[sequence, sequence*sequence apart]·in1[16, 16*sequence apart] -> out0[16, 16*sequence apart]
-        Transpose
-        MatMul+Add+Add: [batch*sequence, 64]·[64, 64] f32: in0[64]·in1[64] + in3[64] + in2 row -> out0[64]
-        LayerNorm
-        MatMul+Add: [batch*sequence, 64]·[64, 128] f32: in0[64]·in1[128] + in2 row -> out0[128]
-        Div
-        Erf
-        Add
-        Mul
-        Mul
-        MatMul+Add+Add: [batch*sequence, 128]·[128, 64] f32: in0[128]·in1[64] + in3[64] + in2 row -> out0[64]
-        LayerNorm
-        MatMul+Add: [batch*sequence, 64]·[64, 64] f32: in0[64]·in1[64] + in2 row -> out0[64]
-        Transpose
-        MatMul+Add: [batch*sequence, 64]·[64, 64] f32: in0[64]·in1[64] + in2 row -> out0[64]
-        MatMul+Add: [batch*sequence, 64]·[64, 64] f32: in0[64]·in1[64] + in2 row -> out0[64]
-        Transpose
-        Transpose
-        MatMul+Mul: 4*batch × [sequence, 16]·[16, sequence] f32: 0.25·in0[16, 16*sequence apart]·in1'[16, 16*sequence apart] -> out0[sequence, sequence*sequence apart]
-        Add
-        Softmax
-        MatMul: 4*batch × [sequence, sequence]·[sequence, 16] f32: in0[sequence, sequence*sequence apart]·in1[16, 16*sequence apart] -> out0[16, 16*sequence apart]
-        Transpose
-        MatMul+Add+Add: [batch*sequence, 64]·[64, 64] f32: in0[64]·in1[64] + in3[64] + in2 row -> out0[64]
-        LayerNorm
-        MatMul+Add: [batch*sequence, 64]·[64, 128] f32: in0[64]·in1[128] + in2 row -> out0[128]
-        Div
-        Erf
-        Add
-        Mul
-        Mul
-        MatMul+Add+Add: [batch*sequence, 128]·[128, 64] f32: in0[128]·in1[64] + in3[64] + in2 row -> out0[64]
-        LayerNorm
-        MatMul+Add: [batch, 64]·[64, 64] f32: in0[64*sequence]·in1[64] + in2 row -> out0[64]
-        Tanh
-    "#]],
+            Gather
+            Gather
+            Add
+            Add
+            LayerNorm
+            MatMul+Add: [batch*sequence, 64]·[64, 192] f32: in0[64]·in1[192] + in2 row -> out0[192]
+            Transpose
+            Transpose
+            Cast
+            Select
+            Transpose
+            MatMul+Mul: 4*batch × [sequence, 16]·[16, sequence] f32: 0.25·in0[16, 16*sequence apart]·in1'[16, 16*sequence apart] -> out0[sequence, sequence*sequence apart]
+            Add
+            Softmax
+            MatMul: 4*batch × [sequence, sequence]·[sequence, 16] f32: in0[sequence, sequence*sequence apart]·in1[16, 16*sequence apart] -> out0[16, 16*sequence apart]
+            Transpose
+            MatMul+Add+Add: [batch*sequence, 64]·[64, 64] f32: in0[64]·in1[64] + in3[64] + in2 row -> out0[64]
+            LayerNorm
+            MatMul+Add: [batch*sequence, 64]·[64, 128] f32: in0[64]·in1[128] + in2 row -> out0[128]
+            Gelu
+            MatMul+Add+Add: [batch*sequence, 128]·[128, 64] f32: in0[128]·in1[64] + in3[64] + in2 row -> out0[64]
+            LayerNorm
+            MatMul+Add: [batch*sequence, 64]·[64, 192] f32: in0[64]·in1[192] + in2 row -> out0[192]
+            Transpose
+            Transpose
+            Transpose
+            MatMul+Mul: 4*batch × [sequence, 16]·[16, sequence] f32: 0.25·in0[16, 16*sequence apart]·in1'[16, 16*sequence apart] -> out0[sequence, sequence*sequence apart]
+            Add
+            Softmax
+            MatMul: 4*batch × [sequence, sequence]·[sequence, 16] f32: in0[sequence, sequence*sequence apart]·in1[16, 16*sequence apart] -> out0[16, 16*sequence apart]
+            Transpose
+            MatMul+Add+Add: [batch*sequence, 64]·[64, 64] f32: in0[64]·in1[64] + in3[64] + in2 row -> out0[64]
+            LayerNorm
+            MatMul+Add: [batch*sequence, 64]·[64, 128] f32: in0[64]·in1[128] + in2 row -> out0[128]
+            Gelu
+            MatMul+Add+Add: [batch*sequence, 128]·[128, 64] f32: in0[128]·in1[64] + in3[64] + in2 row -> out0[64]
+            LayerNorm
+            MatMul+Add: [batch, 64]·[64, 64] f32: in0[64*sequence]·in1[64] + in2 row -> out0[64]
+            Tanh
+        "#]],
     );
+}
+
+/// How many steps there are of each kind: calls of each library, and kernels by their operations.
+#[test]
+fn launches_of_encoders_are_few() {
+    let rows: [(&str, Option<DType>, Expect); 7] = [
+        (
+            "bert-tiny",
+            Some(DType::F16),
+            expect![
+                "27: 2 Add, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a product, 2 attention"
+            ],
+        ),
+        (
+            "bert-tiny",
+            None,
+            expect![
+                "39: 4 Add, 1 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 2 Softmax, 1 Tanh, 8 Transpose, 13 a product"
+            ],
+        ),
+        (
+            "bert-tiny-dynamo",
+            Some(DType::BF16),
+            expect![
+                "27: 2 Add, 2 Attention, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a product"
+            ],
+        ),
+        (
+            "bert-tiny-opset13",
+            Some(DType::F16),
+            expect![
+                "27: 2 Add, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a product, 2 attention"
+            ],
+        ),
+        (
+            "bert-tiny-sdpa",
+            Some(DType::F16),
+            expect![
+                "27: 2 Add, 2 Attention, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a product"
+            ],
+        ),
+        (
+            "distilroberta-tiny",
+            Some(DType::F16),
+            expect![
+                "34: 3 Add, 5 Cast, 1 CumSum, 1 Equal, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Mul, 1 Not, 1 Select, 1 Tanh, 9 a product, 2 attention"
+            ],
+        ),
+        ("mlp-gelu-4x128", Some(DType::F16), expect!["10: 2 Cast, 4 Gelu, 4 a product"]),
+    ];
+    for (name, elements, expected) in rows {
+        let target = "sm_90a".parse().unwrap();
+        let graph = imported(name);
+        let planned = plan_in(&graph, &target, Granularity::PerOp, &Bindings::new(), elements);
+        let program = planned.unwrap().program;
+        let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+        for step in program.steps() {
+            let kind = match (product(&program, step), sdpa(&program, step)) {
+                (Some(_), _) => "a product",
+                (_, Some(_)) => "attention",
+                (None, None) => step.name.split(' ').next().unwrap(),
+            };
+            *kinds.entry(kind.to_owned()).or_default() += 1;
+        }
+        let kinds: Vec<String> = kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+        expected.assert_eq(&format!("{}: {}", program.steps().len(), kinds.join(", ")));
+    }
 }
 
 /// Operands that lie otherwise: one matrix for all, transposed, rows with gaps, and what no even distance says.
@@ -195,10 +278,10 @@ fn operands_are_read_as_they_lie() {
             MatMul: [b, 32]·[32, 32] f32: in0'[b]·in1[32] -> out0[32]
             MatMul: [b*s, 16]·[16, s] f32: in0+8[32]·in1[s] -> out0[s]
             MatMul
-            Slice
             MatMul: [b*s, 32]·[32, 32] f32: in0[32]·in1[32] -> out0[32]
             Relu
             Add
+            Slice
             MatMul: [b*s, 16]·[16, s] f32: in0+8[32]·in1[s] -> out0[s]
         "#]],
     );

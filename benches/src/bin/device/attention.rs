@@ -4,16 +4,16 @@ mod bound;
 
 use std::collections::HashMap;
 
-use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
 use graphene_ir::kernel::{Kernel, Number};
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::{self, Bound, Buffer, Cubin, Device, compile};
+use graphene_runtime::device::{self, Bound, Buffer, Cubin, Device};
 
 use crate::data::{Random, decode, encode};
 use crate::products::{kernel_error, median};
+use crate::templates::image;
 
 /// The anchors' shapes: batch, heads, queries and keys, elements of a head.
 const SHAPES: [[usize; 4]; 8] = [
@@ -65,17 +65,17 @@ struct Compiled(HashMap<String, Cubin>);
 
 impl Compiled {
     fn all<'a>(kernels: impl Iterator<Item = (By, &'a Fmha)>) -> Result<Compiled, Error> {
-        let mut sources: Vec<String> = Vec::new();
+        let mut sources: Vec<(String, Kernel)> = Vec::new();
         for (by, fmha) in kernels {
-            sources.push(emit(&by.kernel(fmha)?).map_err(kernel_error)?.source);
+            let kernel = by.kernel(fmha)?;
+            sources.push((emit(&kernel).map_err(kernel_error)?.source, kernel));
         }
-        sources.sort_unstable();
-        sources.dedup();
+        sources.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        sources.dedup_by(|a, b| a.0 == b.0);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let each = sources.len().div_ceil(cores).max(1);
-        // Kernels for Ampere run on the newer device, compiled for it.
-        let part = |sources: &[String]| -> Result<Vec<(String, Cubin)>, Error> {
-            let one = |source: &String| Ok((source.clone(), compile(source, Arch::Sm90a, "fmha")?));
+        let part = |sources: &[(String, Kernel)]| -> Result<Vec<(String, Cubin)>, Error> {
+            let one = |(source, kernel): &(String, Kernel)| Ok((source.clone(), image(kernel, source)?));
             sources.iter().map(one).collect()
         };
         let parts: Vec<_> = std::thread::scope(|scope| {

@@ -1,0 +1,145 @@
+//! What cuBLASLt's own epilogues do: `ROWS` is the table of which operation is which part of a call.
+
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
+use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::tensor::Tensor;
+use half::{bf16, f16};
+
+/// A function that the library applies to sums.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Activation {
+    /// max(x, 0)
+    Relu,
+    /// GELU by a hyperbolic tangent: the library has no other.
+    GeluTanh,
+}
+
+/// What an operation is to a call.
+enum Part {
+    Scale(f32),
+    Bias(ValueId),
+    Addend(ValueId),
+    Activation(Activation),
+}
+
+/// A row: the library's word, when it applies it, and which operation on a value it is.
+struct Row {
+    name: &'static str,
+    stage: Stage,
+    part: fn(&Graph, NodeId, ValueId) -> Option<Part>,
+}
+
+/// The order in which the library does things. It adds in any order, and does everything else once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Product,
+    Scale,
+    Add,
+    Activation,
+}
+
+/// What cuBLASLt's own epilogues do.
+const ROWS: &[Row] = &[
+    Row { name: "alpha", stage: Stage::Scale, part: scale },
+    Row { name: "EPILOGUE_BIAS", stage: Stage::Add, part: bias },
+    Row { name: "C, beta = 1", stage: Stage::Add, part: addend },
+    Row { name: "EPILOGUE_RELU", stage: Stage::Activation, part: relu },
+    Row { name: "EPILOGUE_GELU", stage: Stage::Activation, part: gelu },
+];
+
+fn scale(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
+    let inputs = graph.node(id).inputs();
+    let (first, second) = (inputs[0]?, *inputs.get(1)?.as_ref()?);
+    let factor = match graph.node(id).op() {
+        Op::Binary(Binary::Mul) if first == value => number(graph.constant(second)?)?,
+        Op::Binary(Binary::Mul) => number(graph.constant(first)?)?,
+        Op::Binary(Binary::Div) if first == value => number(graph.constant(second)?)?.recip(),
+        _ => return None,
+    };
+    factor.is_finite().then_some(Part::Scale(factor))
+}
+
+fn bias(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
+    let other = other_addend(graph, id, value)?;
+    let (shape, columns) = (&graph.ty(other).shape, graph.ty(value).shape.last()?);
+    let [outer @ .., last] = &shape[..] else { return None };
+    let row = last == columns && outer.iter().all(|size| *size == 1);
+    // One number stands in the body, not in memory.
+    (row && graph.ty(other).elements() != 1).then_some(Part::Bias(other))
+}
+
+fn addend(graph: &Graph, id: NodeId, value: ValueId) -> Option<Part> {
+    let other = other_addend(graph, id, value)?;
+    let same = graph.ty(other).shape == graph.ty(value).shape;
+    (same && graph.ty(other).elements() != 1).then_some(Part::Addend(other))
+}
+
+fn relu(graph: &Graph, id: NodeId, _: ValueId) -> Option<Part> {
+    let is = *graph.node(id).op() == Op::Unary(Unary::Relu);
+    is.then_some(Part::Activation(Activation::Relu))
+}
+
+fn gelu(graph: &Graph, id: NodeId, _: ValueId) -> Option<Part> {
+    let is = *graph.node(id).op() == Op::Unary(Unary::GeluTanh);
+    is.then_some(Part::Activation(Activation::GeluTanh))
+}
+
+fn other_addend(graph: &Graph, id: NodeId, value: ValueId) -> Option<ValueId> {
+    let node = graph.node(id);
+    let [Some(first), Some(second)] = node.inputs()[..] else { return None };
+    let sum = *node.op() == Op::Binary(Binary::Add);
+    sum.then_some(if first == value { second } else { first })
+}
+
+/// The one number that a constant holds.
+pub(super) fn number(tensor: &Tensor) -> Option<f32> {
+    let one = tensor.len() == 1;
+    match tensor.dtype() {
+        DType::F32 => tensor.as_slice::<f32>().ok()?.first().copied(),
+        DType::F16 => tensor.as_slice::<f16>().ok()?.first().map(|x| x.to_f32()),
+        DType::BF16 => tensor.as_slice::<bf16>().ok()?.first().map(|x| x.to_f32()),
+        _ => None,
+    }
+    .filter(|_| one)
+}
+
+/// A product, and the operations after it that the same call computes.
+pub(super) struct Chain {
+    pub(super) nodes: Vec<NodeId>,
+    pub(super) scale: f32,
+    pub(super) bias: Option<ValueId>,
+    pub(super) addend: Option<ValueId>,
+    pub(super) activation: Option<Activation>,
+}
+
+/// Follows a product as long as one operation alone reads what there is, and a row of the table takes that one.
+pub(super) fn chain(graph: &Graph, product: NodeId, taken: &dyn Fn(NodeId) -> bool) -> Chain {
+    let mut chain =
+        Chain { nodes: vec![product], scale: 1.0, bias: None, addend: None, activation: None };
+    let (mut value, mut stage) = (product.value(), Stage::Product);
+    let mut used: Vec<&str> = Vec::new();
+    while graph.outputs().iter().all(|(_, given)| *given != value) {
+        let [(reader, _)] = graph.uses(value.node)[..] else { break };
+        if taken(reader) || graph.ty(reader.value()) != graph.ty(value) {
+            break;
+        }
+        let fits = |row: &&Row| {
+            let later = row.stage > stage || (row.stage == Stage::Add && stage == Stage::Add);
+            later && !used.contains(&row.name)
+        };
+        let found = ROWS.iter().filter(fits);
+        let found = found.filter_map(|row| Some((row, (row.part)(graph, reader, value)?))).next();
+        let Some((row, part)) = found else { break };
+        match part {
+            Part::Scale(factor) => chain.scale = factor,
+            Part::Bias(bias) => chain.bias = Some(bias),
+            Part::Addend(addend) => chain.addend = Some(addend),
+            Part::Activation(activation) => chain.activation = Some(activation),
+        }
+        used.push(row.name);
+        chain.nodes.push(reader);
+        (value, stage) = (reader.value(), row.stage);
+    }
+    chain
+}
