@@ -65,6 +65,9 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "runtime/src/device/sys.rs",
     "runtime/src/device/sys/cublaslt.rs",
     "runtime/src/device/sys/cudnn.rs",
+    "runtime/src/device/sys/cudnn/descriptor.rs",
+    "runtime/src/device/sys/cudnn/graph.rs",
+    "runtime/src/device/sys/cudnn/rnn.rs",
     "frontend/src/import/external/map.rs",
 ];
 

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The machine code of a program's kernels. It needs no GPU to be made.
 pub struct Kernels {
     program: Arc<Program>,
-    /// For each step its variants; none for a call of a library.
+    /// For each step its variants; for a call of a library none, unless a kernel stands ready beside it.
     steps: Vec<Vec<Made>>,
     /// For each step the call that computes it, if one does.
     routines: Vec<Option<Routine>>,
@@ -95,17 +95,13 @@ impl Kernels {
             .steps()
             .par_iter()
             .zip(&routines)
-            .map(|(step, routine)| {
-                if routine.is_some() {
-                    return Ok(Vec::new());
+            .map(|(step, routine)| match routine {
+                None => made(&program, step, target).map_err(|error| error.at(&step.name)),
+                // Beside a call there need not be a kernel.
+                Some(routine) if routine.has_kernel() => {
+                    Ok(made(&program, step, target).unwrap_or_default())
                 }
-                let at = |error: Error| error.at(&step.name);
-                let launches = launches(&program, step, target).map_err(|e| at(e.into()))?;
-                let emitted = launches.into_iter().map(|launch| {
-                    let emitted = emit(&launch.kernel).map_err(|error| at(error.into()))?;
-                    Ok((launch, emitted))
-                });
-                emitted.collect()
+                Some(_) => Ok(Vec::new()),
             })
             .collect::<Result<_>>()?;
         let mut images: Vec<Emitted> = Vec::new();
@@ -159,6 +155,16 @@ impl Kernels {
     pub fn is_empty(&self) -> bool {
         self.images.is_empty()
     }
+}
+
+/// The kernels of a step's variants.
+fn made(program: &Program, step: &Step, target: &Target) -> Result<Vec<(Launch, Emitted)>> {
+    let launches = launches(program, step, target)?;
+    let emitted = launches.into_iter().map(|launch| {
+        let emitted = emit(&launch.kernel)?;
+        Ok((launch, emitted))
+    });
+    emitted.collect()
 }
 
 /// The machine code of a kernel, and whether the cache had it.

@@ -6,7 +6,7 @@ use crate::FusionError;
 use crate::executor::is_real;
 use crate::groups::Family;
 use crate::kernels::{Pointer, StepOperand};
-use crate::layout::transposed;
+use crate::layout::{is_view, transposed};
 use crate::program::{Operand, Program, Step};
 use crate::view::{Mode, View};
 use graphene_frontend::dim::Dim;
@@ -156,7 +156,10 @@ fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> Attentio
         let number = value.and_then(|value| number(graph.constant(value)?));
         number.is_some_and(f32::is_finite)
     };
-    let mask = node.inputs().get(3).copied().flatten();
+    let mut mask = node.inputs().get(3).copied().flatten();
+    while let Some(viewed) = mask.filter(|mask| is_view(graph.node(mask.node).op())) {
+        mask = graph.node(viewed.node).inputs()[0];
+    }
     let needless = mask.is_none_or(|mask| match graph.node(mask.node).op() {
         Op::Select => graph.node(mask.node).inputs()[1..].iter().all(finite),
         _ => false,

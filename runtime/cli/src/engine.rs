@@ -132,6 +132,18 @@ impl Executable {
         }
     }
 
+    /// What a library refused at these sizes, said once however many steps it is about.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        let Self::Gpu(executable) = self else { return None };
+        let refusals = executable.refusals();
+        let first = refusals.first()?;
+        let more = match refusals.len() {
+            1 => String::new(),
+            all => format!(" (and {} more)", all - 1),
+        };
+        Some(format!("not by the library: {first}{more}"))
+    }
+
     /// Runs once, from inputs to outputs.
     ///
     /// # Errors

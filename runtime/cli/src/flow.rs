@@ -241,6 +241,7 @@ impl Job<'_> {
             return self.bisect(&compiled, &sizing, progress, report);
         }
         let mut first = self.first_run(&compiled, &sizing, progress)?;
+        report.notes.extend(first.runners.iter().filter_map(Runner::refusal));
         report.agreement = self.compare(&first, expected)?;
         if let Some(path) = &self.arguments.data.save_outputs {
             self.save(path, &first.outputs[0])?;

@@ -134,6 +134,11 @@ impl<'a> Runner<'a> {
         Ok(Self { exec, graph, bindings, executable })
     }
 
+    /// What a library refused at these sizes.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        self.executable.as_ref().and_then(Executable::refusal)
+    }
+
     /// Which executor.
     pub(crate) fn exec(&self) -> Exec {
         self.exec

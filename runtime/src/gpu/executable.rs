@@ -21,6 +21,8 @@ pub struct Executable {
     buffers: Vec<Buffer>,
     /// For each step its launch, unless it has no elements.
     pub(super) launches: Arc<[Option<Call>]>,
+    /// What a library refused at these sizes, and a kernel computes.
+    refusals: Vec<String>,
     graph: Option<Graph<'static>>,
 }
 
@@ -87,6 +89,7 @@ impl Module {
             });
         }
         let mut launches = Vec::with_capacity(self.steps.len());
+        let mut refusals = Vec::new();
         for (number, (step, variants)) in self.program.steps().iter().zip(&*self.steps).enumerate()
         {
             let bound = &plan.steps()[number];
@@ -94,8 +97,15 @@ impl Module {
             let variant = variants.get(bound.variant).or(variants.last());
             let call = match (&self.calls[number], variant) {
                 _ if empty => None,
-                (Some(call), _) => {
-                    Some(self.libraries.bind(&self.device, call, step, &buffers, bindings))
+                (Some(call), variant) => {
+                    let bound = self.libraries.bind(&self.device, call, step, &buffers, bindings);
+                    Some(match (bound, variant) {
+                        (Err(refusal), Some(variant)) => {
+                            refusals.push(format!("{}, by its kernel: {refusal}", step.name));
+                            launch(&self.device, variant, step, &buffers, bindings)
+                        }
+                        (bound, _) => bound,
+                    })
                 }
                 (None, Some(variant)) => {
                     Some(launch(&self.device, variant, step, &buffers, bindings))
@@ -111,7 +121,7 @@ impl Module {
             false => None,
         };
         let (device, program) = (Arc::clone(&self.device), Arc::clone(&self.program));
-        Ok(Executable { device, program, plan, buffers, launches, graph })
+        Ok(Executable { device, program, plan, buffers, launches, refusals, graph })
     }
 }
 
@@ -171,6 +181,11 @@ impl Executable {
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// What a library has no way to compute at these sizes, with its words: the step's own kernel computes that.
+    pub fn refusals(&self) -> &[String] {
+        &self.refusals
     }
 
     /// How many kernels and calls of libraries a run launches.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! device [--quick] [atoms] [products] [speed] [attention] [convolutions] [recurrent] [templates] [models] [library]
+//!     [sdpa]
 //! ```
 //!
 //! Without rows, all of them run; `models=NAME` runs one model of the zoo. `--quick` runs fewer cases and times none, as
@@ -16,6 +17,7 @@ mod library;
 mod models;
 mod products;
 mod recurrent;
+mod sdpa;
 mod templates;
 
 use std::process::ExitCode;
@@ -43,6 +45,7 @@ const ROWS: &[Row] = &[
     ("templates", |device, _| templates::check(device)),
     ("models", models::check),
     ("library", |device, _| library::check(device)),
+    ("sdpa", |device, _| sdpa::check(device)),
 ];
 
 fn main() -> ExitCode {

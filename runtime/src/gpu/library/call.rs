@@ -1,0 +1,266 @@
+//! Calls of libraries with their weights and buffers.
+
+use super::{Recurrence, Routine, Rows, scalar};
+use crate::device::cublaslt::{self, Gemm, Matmul, Operands};
+use crate::device::cudnn::{self, Attention, Sizes, States, Strided};
+use crate::device::{Bound, Buffer, Device, Library};
+use crate::error::{Error, Result};
+use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::tensor::Tensor;
+use graphene_fusion::kernels::{Pointer, StepOperand};
+use graphene_fusion::library::{self, Heads, Product, Sdpa};
+use graphene_fusion::program::Step;
+use graphene_ir::tensor::Scalar;
+
+/// The libraries that a module's steps call.
+#[derive(Default)]
+pub(in crate::gpu) struct Libraries {
+    products: Option<cublaslt::Context>,
+    layers: Option<cudnn::Context>,
+}
+
+/// A call with its weights on the device.
+pub(in crate::gpu) enum Loaded {
+    Product(Box<Product>),
+    Attention(Box<Sdpa>),
+    Softmax(Rows),
+    Recurrent(Recurrence, Box<cudnn::Weights>),
+}
+
+/// A step that can be launched with no more arguments.
+pub(in crate::gpu) enum Call {
+    /// A generated kernel.
+    Kernel(Box<Bound>),
+    Product(Box<Matmul>),
+    Attention(Box<cudnn::BoundAttention>),
+    Softmax(Box<cudnn::Softmax>),
+    Recurrent(Box<cudnn::Recurrent>),
+}
+
+impl Call {
+    /// Launches, behind all that was launched before, and does not wait.
+    pub(in crate::gpu) fn launch(&self) -> Result<()> {
+        match self {
+            Self::Kernel(bound) => bound.launch(),
+            Self::Product(product) => product.launch(),
+            Self::Attention(attention) => attention.launch(),
+            Self::Softmax(softmax) => softmax.launch(),
+            Self::Recurrent(layer) => layer.launch(),
+        }
+    }
+
+    /// What computes the step: a library, or a kernel by its name.
+    pub(in crate::gpu) fn name(&self) -> &str {
+        match self {
+            Self::Kernel(bound) => bound.kernel(),
+            Self::Product(_) => "cublaslt",
+            Self::Attention(_) | Self::Softmax(_) | Self::Recurrent(_) => "cudnn",
+        }
+    }
+}
+
+impl Libraries {
+    /// Opens those that the calls need.
+    pub(in crate::gpu) fn open<'a>(
+        device: &Device,
+        routines: impl Iterator<Item = &'a Routine> + Clone,
+    ) -> Result<Libraries> {
+        let needs = |library| routines.clone().any(|routine| routine.library() == library);
+        let products = needs(Library::CublasLt).then(|| cublaslt::Context::new(device));
+        let layers = needs(Library::Cudnn).then(|| cudnn::Context::new(device));
+        Ok(Libraries { products: products.transpose()?, layers: layers.transpose()? })
+    }
+
+    /// How many products were timed.
+    pub(in crate::gpu) fn timed(&self) -> usize {
+        self.products.as_ref().map_or(0, cublaslt::Context::timed)
+    }
+
+    fn products(&self) -> Result<&cublaslt::Context> {
+        self.products.as_ref().ok_or(Error::MissingLibrary(Library::CublasLt))
+    }
+
+    fn layers(&self) -> Result<&cudnn::Context> {
+        self.layers.as_ref().ok_or(Error::MissingLibrary(Library::Cudnn))
+    }
+
+    /// Brings a call's weights to the device; `tensors` are the program's, by buffer.
+    pub(in crate::gpu) fn load(
+        &self,
+        device: &Device,
+        routine: Routine,
+        step: &Step,
+        tensors: &[Option<Tensor>],
+    ) -> Result<Loaded> {
+        let recurrence = match routine {
+            Routine::Product(product) => return Ok(Loaded::Product(product)),
+            Routine::Attention(sdpa) => return Ok(Loaded::Attention(sdpa)),
+            Routine::Softmax(rows) => return Ok(Loaded::Softmax(rows)),
+            Routine::Recurrent(recurrence) => recurrence,
+        };
+        let none: &[u8] = &[];
+        let mut weights = [none; 3];
+        for (bytes, number) in weights.iter_mut().zip(recurrence.weights) {
+            let Some(number) = number else { continue };
+            let tensor = tensors[step.inputs[number].buffer.index()].as_ref();
+            let tensor =
+                tensor.ok_or(Error::Unsupported { what: "weights that are no weights" })?;
+            *bytes = tensor.bytes();
+        }
+        let weights = self.layers()?.load(device, recurrence.layer, weights)?;
+        Ok(Loaded::Recurrent(recurrence, Box::new(weights)))
+    }
+
+    /// Gives a call its sizes and buffers; products that were not bound before are timed.
+    pub(in crate::gpu) fn bind(
+        &self,
+        device: &Device,
+        loaded: &Loaded,
+        step: &Step,
+        buffers: &[Buffer],
+        bindings: &Bindings,
+    ) -> Result<Call> {
+        let input = |number: usize| &buffers[step.inputs[number].buffer.index()];
+        let output = |number: usize| &buffers[step.outputs[number].buffer.index()];
+        match loaded {
+            Loaded::Product(product) => {
+                let gemm = gemm(product, bindings)?;
+                let operands = operands(product, &gemm, step, buffers, bindings)?;
+                let bound = self.products()?.bind(device, &gemm, operands)?;
+                Ok(Call::Product(Box::new(bound)))
+            }
+            Loaded::Attention(sdpa) => {
+                let bound = attention(sdpa, step, buffers, bindings)?;
+                let bound = self.layers()?.attention(device, &bound.0, bound.1)?;
+                Ok(Call::Attention(Box::new(bound)))
+            }
+            Loaded::Softmax(Rows { scalar, log, rows, columns }) => {
+                let shape = [size(rows, bindings)?, size(columns, bindings)?];
+                let both = [input(0), output(0)];
+                let bound = self.layers()?.softmax(device, *scalar, *log, shape, both)?;
+                Ok(Call::Softmax(Box::new(bound)))
+            }
+            Loaded::Recurrent(recurrence, weights) => {
+                let Recurrence { x, steps, batch, initial, results: [y, h, c], .. } = recurrence;
+                let sizes = Sizes { steps: size(steps, bindings)?, batch: size(batch, bindings)? };
+                let states = States {
+                    x: input(*x).clone(),
+                    initial: initial.map(|number| number.map(|number| input(number).clone())),
+                    y: y.map(|number| output(number).clone()),
+                    last: [h, c].map(|number| number.map(|number| output(number).clone())),
+                };
+                let bound = self.layers()?.recurrent(device, weights, sizes, states)?;
+                Ok(Call::Recurrent(Box::new(bound)))
+            }
+        }
+    }
+}
+
+fn size(dim: &Dim, bindings: &Bindings) -> Result<usize> {
+    let size = dim.eval(bindings)?;
+    usize::try_from(size).map_err(|_| Error::Negative { dim: dim.clone(), size })
+}
+
+/// A product with numbers.
+fn gemm(product: &Product, bindings: &Bindings) -> Result<Gemm> {
+    let of = |dim: &Dim| size(dim, bindings);
+    let matrix = |matrix: &library::Matrix| -> Result<cublaslt::Matrix> {
+        let (leading, apart) = (of(&matrix.leading)?, of(&matrix.apart)?);
+        Ok(cublaslt::Matrix { leading, transposed: matrix.transposed, apart })
+    };
+    let none = Error::Unsupported { what: "a product of integers by cuBLASLt" };
+    Ok(Gemm {
+        batch: of(&product.batch)?,
+        m: of(&product.rows)?,
+        n: of(&product.columns)?,
+        k: of(&product.depth)?,
+        scalar: scalar(product.dtype).ok_or(none)?,
+        a: matrix(&product.a)?,
+        b: matrix(&product.b)?,
+        c: product.addend.as_ref().map(matrix).transpose()?,
+        d: matrix(&product.result)?,
+        scale_bits: product.scale.to_bits(),
+        bias: product.bias.is_some(),
+        activation: product.activation,
+        tf32: false,
+    })
+}
+
+/// A product's operands from their first elements on.
+fn operands(
+    product: &Product,
+    gemm: &Gemm,
+    step: &Step,
+    buffers: &[Buffer],
+    bindings: &Bindings,
+) -> Result<Operands> {
+    let part = |at: &Pointer| part(at, gemm.scalar, step, buffers, bindings);
+    let addend = product.addend.as_ref().map(|addend| part(&addend.pointer));
+    Ok(Operands {
+        a: part(&product.a.pointer)?,
+        b: part(&product.b.pointer)?,
+        c: addend.transpose()?,
+        d: part(&product.result.pointer)?,
+        bias: product.bias.as_ref().map(part).transpose()?,
+    })
+}
+
+/// An operand's buffer from a pointer's element on.
+fn part(
+    pointer: &Pointer,
+    scalar: Scalar,
+    step: &Step,
+    buffers: &[Buffer],
+    bindings: &Bindings,
+) -> Result<Buffer> {
+    let of = match pointer.operand {
+        StepOperand::Input(number) => &step.inputs[number],
+        StepOperand::Output(number) => &step.outputs[number],
+        StepOperand::Stack(_) | StepOperand::Scratch(_) => {
+            return Err(Error::Unsupported { what: "a call on what is no operand" });
+        }
+    };
+    let whole = &buffers[of.buffer.index()];
+    let first = size(&pointer.offset, bindings)?.checked_mul(scalar.bytes() as usize);
+    let first = first.ok_or(Error::TooLarge { what: "an offset" })?;
+    whole.part(first, whole.len().saturating_sub(first))
+}
+
+/// An attention with numbers, and its operands.
+fn attention(
+    sdpa: &Sdpa,
+    step: &Step,
+    buffers: &[Buffer],
+    bindings: &Bindings,
+) -> Result<(Attention, cudnn::Operands)> {
+    let none = Error::Unsupported { what: "attention of integers by cuDNN" };
+    let scalar = scalar(sdpa.dtype).ok_or(none)?;
+    let strided = |heads: &Heads| -> Result<Strided> {
+        let (mut sizes, mut strides) = ([0; 4], [0; 4]);
+        for (place, mode) in heads.modes.iter().enumerate() {
+            sizes[place] = size(&mode.size, bindings)?;
+            strides[place] = size(&mode.stride, bindings)?;
+        }
+        Ok(Strided { sizes, strides })
+    };
+    let part = |heads: &Heads| part(&heads.pointer, scalar, step, buffers, bindings);
+    let Sdpa { q, k, v, mask, result, scale, causal, .. } = sdpa;
+    let attention = Attention {
+        scalar,
+        q: strided(q)?,
+        k: strided(k)?,
+        v: strided(v)?,
+        mask: mask.as_ref().map(strided).transpose()?,
+        o: strided(result)?,
+        scale_bits: scale.to_bits(),
+        causal: *causal,
+    };
+    let operands = cudnn::Operands {
+        q: part(q)?,
+        k: part(k)?,
+        v: part(v)?,
+        mask: mask.as_ref().map(part).transpose()?,
+        o: part(result)?,
+    };
+    Ok((attention, operands))
+}
