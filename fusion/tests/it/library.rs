@@ -7,6 +7,7 @@ use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_fusion::library::{product, sdpa};
+use graphene_fusion::program::{Program, Step};
 use graphene_fusion::{Granularity, plan_in, verify};
 use std::collections::BTreeMap;
 
@@ -232,15 +233,67 @@ fn launches_of_encoders_are_few() {
         let program = planned.unwrap().program;
         let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
         for step in program.steps() {
-            let kind = match (product(&program, step), sdpa(&program, step)) {
-                (Some(_), _) => "a product",
-                (_, Some(_)) => "attention",
-                (None, None) => step.name.split(' ').next().unwrap(),
-            };
-            *kinds.entry(kind.to_owned()).or_default() += 1;
+            *kinds.entry(kind(&program, step)).or_default() += 1;
         }
         let kinds: Vec<String> = kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
         expected.assert_eq(&format!("{}: {}", program.steps().len(), kinds.join(", ")));
+    }
+}
+
+/// What computes attention of these elements, with these attributes, under a mask of such elements.
+#[test]
+fn attention_is_a_call_a_kernel_or_products() {
+    let rows = [
+        ("f16", "", "", "attention"),
+        ("bf16", "causal: true", "", "attention"),
+        ("f16", "", "f16", "attention"),
+        // Truth values become numbers.
+        ("f16", "", "bool", "Select, attention"),
+        // Without a mask a guard guards nothing; of a mask that comes from outside, nobody knows.
+        ("f16", "guarded: true", "", "attention"),
+        ("f16", "guarded: true", "f16", "Attention"),
+        ("f16", "softcap: 30", "", "Attention"),
+        // Scores that become a number.
+        ("f16", "fill: -10000", "bool", "a product, Select, Softmax, a product"),
+        ("f32", "", "", "a product, Softmax, a product"),
+        ("f32", "", "f32", "a product, Add, Softmax, a product"),
+        ("f32", "causal: true", "", "Attention"),
+    ];
+    for (elements, attribute, mask, expected) in rows {
+        let of = |name: &str, default: &str| match attribute.split_once(": ") {
+            Some((own, value)) if own == name => format!("{name}: {value}"),
+            _ => format!("{name}: {default}"),
+        };
+        let fill =
+            if attribute.starts_with("fill") { format!(", {attribute}") } else { String::new() };
+        let (causal, softcap, guarded) =
+            (of("causal", "false"), of("softcap", "0"), of("guarded", "false"));
+        let (input, operand, y) = match mask {
+            "" => (String::new(), "", 3),
+            mask => (format!("%3 = Input : {mask}[b, 1, 1, s] \"mask\"\n"), ", %3", 4),
+        };
+        let heads = format!("{elements}[b, 2, s, 16]");
+        let text = format!(
+            "symbols b, s\n%0 = Input : {heads} \"q\"\n%1 = Input : {heads} \"k\"\n\
+             %2 = Input : {heads} \"v\"\n{input}\
+             %{y} = Attention(%0, %1, %2{operand}) {{scale: 0.25, {causal}, {softcap}, {guarded}{fill}}} : {heads} \"y\"\n\
+             return \"y\" = %{y}\n"
+        );
+        let target = "sm_90a".parse().unwrap();
+        let planned =
+            plan_in(&graph(&text, &[]), &target, Granularity::PerOp, &Bindings::new(), None);
+        let program = planned.unwrap().program;
+        let found: Vec<String> = program.steps().iter().map(|step| kind(&program, step)).collect();
+        assert_eq!(found.join(", "), expected, "{text}");
+    }
+}
+
+/// A call by its library's word, or else the operations of a step.
+fn kind(program: &Program, step: &Step) -> String {
+    match (product(program, step), sdpa(program, step)) {
+        (Some(_), _) => "a product".to_owned(),
+        (_, Some(_)) => "attention".to_owned(),
+        (None, None) => step.name.split(' ').next().unwrap().to_owned(),
     }
 }
 
