@@ -137,7 +137,7 @@ pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<L
         Family::Mlp => mlp::launches(&site),
         Family::Reduction if scan::is_one(&step.body) => Ok(vec![scan::launch(&site)?]),
         Family::Reduction => Ok(vec![reduce::launch(&site)?]),
-        Family::Fmha => Ok(vec![attention::launch(&site)?]),
+        Family::Fmha => attention::launches(&site),
         Family::Convolution => Ok(vec![conv::launch(&site)?]),
         Family::Recurrent => Ok(vec![recurrent::launch(&site)?]),
         Family::View | Family::Control => Err(Refusal::Operation(step.family.name())),

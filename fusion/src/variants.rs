@@ -41,8 +41,8 @@ const ROWS_OF_LAYERS: [(&str, i64); 2] = [("wide", 96), ("narrow", 48)];
 /// Parts into which the depth of a product is split where its tiles are few, and the least depth that is.
 pub(crate) const PARTS: i64 = 4;
 const DEEP: i64 = 512;
-/// Keys that attention holds at once.
-const KEYS: i64 = 128;
+/// Queries of a warpgroup of attention.
+const QUERIES: i64 = 64;
 
 impl Variants {
     /// One variant that always applies.
@@ -98,7 +98,8 @@ impl When {
 ///   quarter of the cores at most, several blocks `split` the depth of one.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
-/// - Attention on a GPU: `one block` of keys where they fit in one, else `online`.
+/// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries; one alone has a `short`
+///   one where there are no queries for a second, and a `narrow` one while all of those run at once.
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
     match family {
@@ -135,10 +136,15 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
             }
             None => Variants::any(),
         },
-        Family::Fmha => match keys_of_attention(body) {
-            Some(keys) => {
-                let when = When::AtMost(keys, KEYS);
-                Variants::ending(vec![Variant { name: "one block", when }], "online")
+        Family::Fmha => match queries_of_attention(target, body) {
+            Some([batch, heads, queries]) => {
+                let tiles = queries.ceil_div(&Dim::from(QUERIES)).expect("tiles are not empty");
+                let tiles = &(&tiles * batch) * heads;
+                let short = When::AtMost(queries.clone(), QUERIES);
+                let wide = When::AtLeast(tiles, i64::from(target.cores) + 1);
+                let first = [("short", short), ("wide", wide)];
+                let first = first.map(|(name, when)| Variant { name, when });
+                Variants::ending(first.to_vec(), "narrow")
             }
             None => Variants::any(),
         },
@@ -230,11 +236,14 @@ fn rows_to_split(target: &Target, body: &Graph, [height, width]: [i64; 2]) -> i6
     }
 }
 
-fn keys_of_attention(body: &Graph) -> Option<Dim> {
+/// The sizes of the queries of attention that warpgroups make: batch, heads, and how many.
+fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<[&'a Dim; 3]> {
     let is_attention = |node: &Node| matches!(node.op(), Op::Attention(_));
     let (_, node) = body.nodes().find(|(_, node)| is_attention(node))?;
-    let keys = node.inputs().get(1).copied().flatten()?;
-    body.ty(keys).shape.get(2).cloned()
+    let queries = body.ty(node.inputs().first().copied().flatten()?);
+    let [batch, heads, rows, _] = &queries.shape[..] else { return None };
+    let warpgroups = has_warpgroups(target, body) && queries.dtype != DType::F32;
+    warpgroups.then_some([batch, heads, rows])
 }
 
 impl fmt::Display for When {

@@ -10,8 +10,8 @@ use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
-/// The launch of a step that is one attention.
-pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
+/// The launches of a step that is one attention, one for each of its variants.
+pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let body = &site.step.body;
     let mut operations = body.nodes().filter(|(_, node)| !matches!(node.op(), Op::Input));
     let (Some((_, node)), None) = (operations.next(), operations.next()) else {
@@ -31,17 +31,6 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     }
     let [q, k, v, _] = &sizes[..] else { unreachable!("there are four operands") };
     let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("a head of unknown size"));
-    let fmha = Fmha {
-        scalar: site.operand(operands[0])?.0,
-        head_dim: known(&q[3])?,
-        value_dim: known(&v[3])?,
-        scale: Number(f64::from(attrs.scale)),
-        softcap: softcap(attrs),
-        causal: attrs.causal,
-        guarded: attrs.guarded,
-        fill: Number(f64::from(attrs.fill)),
-        ..Fmha::default()
-    };
     let mut pointers: Vec<StepOperand> = operands.to_vec();
     let mut mask = Mask::None;
     if let Some(operand) = input(3) {
@@ -49,8 +38,18 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         mask = mask_of(site, operand, &shape, &mut dims)?;
         pointers.push(operand);
     }
-    let hopper = site.arch == Arch::Sm90a && fmha.scalar != Scalar::F32;
-    let fmha = Fmha { mask, ..if hopper { fmha } else { without_hopper(site, fmha) } };
+    let fmha = Fmha {
+        scalar: site.operand(operands[0])?.0,
+        head_dim: known(&q[3])?,
+        value_dim: known(&v[3])?,
+        scale: Number(f64::from(attrs.scale)),
+        softcap: softcap(attrs),
+        mask,
+        fill: Number(f64::from(attrs.fill)),
+        causal: attrs.causal,
+        guarded: attrs.guarded,
+        ..Fmha::default()
+    };
     for (name, size) in [
         ("batch", &q[0]),
         ("heads", &q[1]),
@@ -60,27 +59,42 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     ] {
         dims.insert(name.to_owned(), size.clone());
     }
-    let mut blocks = &(&tiles(&q[2], fmha.rows()) * &q[0]) * &q[1];
+    let pointers = pointers
+        .into_iter()
+        .map(|operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
+    let pointers: Vec<Pointer> = pointers.collect::<Result<_, Refusal>>()?;
+    let variants = site.step.variants.all().iter();
+    variants.map(|variant| launch(site, variant.name, &fmha, &mut dims, &pointers)).collect()
+}
+
+/// The launch of the variant of this name.
+fn launch(
+    site: &Site<'_>,
+    name: &str,
+    fmha: &Fmha,
+    dims: &mut BTreeMap<String, Dim>,
+    pointers: &[Pointer],
+) -> Result<Launch, Refusal> {
+    let hopper = site.arch == Arch::Sm90a && fmha.scalar != Scalar::F32;
+    let consumers = if hopper && name == "wide" { 2 } else { 1 };
+    let most = match (hopper, fmha.scalar) {
+        (true, _) => 128,
+        (false, Scalar::F32) => 32,
+        (false, _) => 64,
+    };
+    let mut fmha = Fmha { consumers, keys: most, ..fmha.clone() };
+    let bytes = |fmha: &Fmha| if hopper { fmha.bytes() } else { fmha.ampere_bytes() };
+    while fmha.keys > 16 && bytes(&fmha) > site.target.shared_memory_per_block {
+        fmha.keys -= 16;
+    }
+    let [batch, heads, queries] = ["batch", "heads", "queries"].map(|name| dims[name].clone());
+    let mut blocks = &(&tiles(&queries, fmha.rows()) * &batch) * &heads;
     if hopper {
         blocks = blocks.minimum(&Dim::from(i64::from(site.target.cores)));
     }
     dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
-    let pointers = pointers
-        .into_iter()
-        .map(|operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
-    let pointers = pointers.collect::<Result<_, Refusal>>()?;
     let kernel = if hopper { fmha.kernel() } else { fmha.ampere() };
-    Ok(site.launch(kernel?, &dims, pointers))
-}
-
-/// The tiles that `mma`, or single threads' multiply-adds, go through: as many keys as there is shared memory for.
-fn without_hopper(site: &Site<'_>, fmha: Fmha) -> Fmha {
-    let most = if fmha.scalar == Scalar::F32 { 32 } else { 64 };
-    let mut fmha = Fmha { consumers: 1, keys: most, ..fmha };
-    while fmha.keys > 16 && fmha.ampere_bytes() > site.target.shared_memory_per_block {
-        fmha.keys -= 16;
-    }
-    fmha
+    Ok(site.launch(kernel?, dims, pointers.to_vec()))
 }
 
 fn softcap(attrs: &AttentionAttrs) -> Option<Number> {

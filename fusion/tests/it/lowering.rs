@@ -3,8 +3,10 @@
 use crate::{graph, plan, sizes};
 use expect_test::expect;
 use graphene_fusion::groups::Family;
+use graphene_fusion::kernels::launches;
 use graphene_fusion::program::Program;
 use graphene_fusion::{Granularity, lower, verify};
+use graphene_ir::target::Target;
 
 /// Heads of a packed projection of queries, keys and values, attention, and the projection of its heads.
 const PACKED: &str = r#"
@@ -63,7 +65,6 @@ fn packed_projections_are_read_in_place() {
             reads  @3 [96:1]
             writes @4 [b:96*s, s:96, 96:1]
           step 1 FMHA "Attention (attention)"
-            variants one block if s <= 128, else online
             reads  @4 [b:96*s, 4:8, s:96, 8:1]
             reads  @4 +32 [b:96*s, 4:8, s:96, 8:1]
             reads  @4 +64 [b:96*s, 4:8, s:96, 8:1]
@@ -123,14 +124,51 @@ fn variants_are_chosen_by_sizes() {
         let chosen = steps.map(|step| &step.variants.all()[step.variants.choose(&sizes).unwrap()]);
         chosen.map(|variant| variant.name).collect()
     };
-    assert_eq!(names(1, 1), ["few", "one block", "few"]);
-    assert_eq!(names(2, 128), ["few", "one block", "few"]);
-    assert_eq!(names(64, 128), ["narrow", "one block", "narrow"]);
-    assert_eq!(names(512, 129), ["wide", "online", "wide"]);
+    assert_eq!(names(1, 1), ["few", "any", "few"]);
+    assert_eq!(names(2, 128), ["few", "any", "few"]);
+    assert_eq!(names(64, 128), ["narrow", "any", "narrow"]);
+    assert_eq!(names(512, 129), ["wide", "any", "wide"]);
     for step in program.steps() {
         let variants = step.variants.all();
         assert!((1..=4).contains(&variants.len()));
     }
+}
+
+#[test]
+fn variants_of_attention_go_by_its_tiles() {
+    let text = r#"
+        symbols b, q, t
+        %0 = Input : f16[b, 12, q, 64] "queries"
+        %1 = Input : f16[b, 12, t, 64] "keys"
+        %2 = Attention(%0, %1, %1) {scale: 0.125, causal: false, softcap: 0, guarded: false} : f16[b, 12, q, 64] "attention"
+        return "y" = %2
+    "#;
+    let planned = program(text, &[], "sm_90a");
+    let [step] = planned.steps() else { panic!("{planned}") };
+    let target: Target = "sm_90a".parse().unwrap();
+    let threads: Vec<i64> = launches(&planned, step, &target)
+        .unwrap()
+        .iter()
+        .map(|launch| launch.kernel.block_size().unwrap())
+        .collect();
+    let tiles = i64::from(target.cores) / 12;
+    for (b, q, expected, with) in [
+        (1, 128, "narrow", 256),
+        (tiles, 64, "short", 256),
+        (tiles, 65, "wide", 384),
+        (tiles / 2, 128, "narrow", 256),
+        (tiles / 2 + 1, 128, "wide", 384),
+        (32, 1, "short", 256),
+        (32, 384, "wide", 384),
+    ] {
+        let chosen = step.variants.choose(&sizes(&[("b", b), ("q", q), ("t", 512)])).unwrap();
+        let name = step.variants.all()[chosen].name;
+        assert_eq!((name, threads[chosen]), (expected, with), "{b}, {q}: {}", step.variants);
+    }
+    // What no warpgroups make has one kernel.
+    let single = program(&text.replace("f16", "f32"), &[], "sm_90a");
+    assert_eq!(single.steps()[0].variants.all().len(), 1);
+    assert_eq!(program(text, &[], "sm_80").steps()[0].variants.all().len(), 1);
 }
 
 #[test]
