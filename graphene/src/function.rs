@@ -268,12 +268,13 @@ impl Function {
         Function::sum().unary(Unary::Gelu)
     }
 
-    /// x·Φ(x) by its tanh approximation: x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))).
+    /// x·Φ(x) by its tanh approximation: x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))). Since 1 + tanh(y) is 2·sigmoid(2y), of
+    /// which nothing cancels where y is negative, it is computed so.
     pub fn gelu_tanh() -> Function {
         let x = Function::identity();
-        let cube = x.clone() * x.clone() * x.clone();
-        let inner = (x.clone() + cube * 0.044_715) * (2.0 / std::f64::consts::PI).sqrt();
-        x * 0.5 * (inner.unary(Unary::Tanh) + 1.0)
+        let twice = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
+        let inner = (x.clone() * x.clone() * (0.044_715 * twice) + twice) * x.clone();
+        x * inner.unary(Unary::Sigmoid)
     }
 
     /// x·sigmoid(alpha·x); SiLU for 1.

@@ -69,13 +69,27 @@ pub fn load_inside(
 ) -> Result<TensorId> {
     let scalar = k.tensor_of(from)?.scalar;
     let raw = vector(k, "raw", n, scalar)?;
+    fetch_inside(k, raw, from, n, wide, one)?;
+    widen(k, raw, n, one)
+}
+
+/// The same elements into registers `[n]` of their type.
+///
+/// # Errors
+/// Those of the builder.
+pub fn fetch_inside(
+    k: &mut Builder,
+    raw: TensorId,
+    from: TensorId,
+    n: i64,
+    wide: bool,
+    one: ThreadsId,
+) -> Result<()> {
     each(k, n, |k, i| k.spec(Kind::Init(Number(0.0)), Operand::at(raw, [i]), (), one))?;
     if wide {
-        k.if_(Test::Inside(from.into()), |k| copy(k, raw, from, n, true, one))?;
-    } else {
-        moves_inside(k, raw, from, from, n, one)?;
+        return k.if_(Test::Inside(from.into()), |k| copy(k, raw, from, n, true, one));
     }
-    widen(k, raw, n, one)
+    moves_inside(k, raw, from, from, n, one)
 }
 
 /// Stores what registers hold in single precision as elements `[n]` of global memory that lie

@@ -12,14 +12,16 @@
 //! assert_eq!(layer, Epilogue::layer(true, Some(Unary::Gelu), true));
 //! ```
 
+mod attached;
+
+pub(super) use self::attached::{Across, Attached, Run};
 use super::product::{Edges, line, matrix};
 use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::function::Function;
-use crate::index::{Expr, Var};
-use crate::kernel::{Kind, Operand, TensorId, ThreadsId, Unary};
-use crate::schedule::pointwise::{each, load_inside, pointwise, store_inside, vector};
-use crate::tensor::{Scalar, Tile};
+use crate::index::Var;
+use crate::kernel::Unary;
+use crate::tensor::Scalar;
 
 /// What becomes of the sums.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -136,174 +138,5 @@ impl Default for Epilogue {
     /// The sums themselves.
     fn default() -> Epilogue {
         Epilogue::new(Function::identity(), [])
-    }
-}
-
-/// An epilogue with its tensors.
-pub(super) struct Attached {
-    function: Function,
-    operands: Vec<(Span, TensorId)>,
-    /// The results.
-    pub(super) results: Vec<TensorId>,
-    /// Whether neighbours move together, as rows have no partial ones.
-    wide: bool,
-}
-
-/// `n` neighbours in a row of the result, which is cut into such runs.
-pub(super) struct Run {
-    pub(super) batch: Option<Expr>,
-    pub(super) row: Expr,
-    /// In runs.
-    pub(super) column: Expr,
-    pub(super) n: i64,
-}
-
-/// What a run's columns have in common in all rows: elements of each operand that is a row.
-pub(super) struct Across(Vec<Option<TensorId>>);
-
-impl Attached {
-    /// A function of the sum and of operands, and where its outputs go.
-    pub(super) fn new(
-        function: Function,
-        operands: Vec<(Span, TensorId)>,
-        results: Vec<TensorId>,
-        edges: Edges,
-    ) -> Attached {
-        Attached { function, operands, results, wide: edges == Edges::Bulk }
-    }
-
-    /// Whether neighbours move together.
-    pub(super) fn wide(&self) -> bool {
-        self.wide
-    }
-
-    /// What the kernel reads for it.
-    pub(super) fn ins(&self) -> impl Iterator<Item = TensorId> {
-        self.operands.iter().map(|operand| operand.1)
-    }
-
-    /// Loads what belongs to columns, of a run in any row.
-    pub(super) fn across(
-        &self,
-        k: &mut Builder,
-        column: &Expr,
-        n: i64,
-        one: ThreadsId,
-    ) -> Result<Across> {
-        let mut rows = Vec::new();
-        for &(span, from) in &self.operands {
-            rows.push(match span {
-                Span::Row => {
-                    let terms = k.tile(from, "terms", &[Tile::of(n)])?;
-                    let term = k.index(terms, "term", [column])?;
-                    Some(load_inside(k, term, n, self.wide, one)?)
-                }
-                Span::Column | Span::Whole => None,
-            });
-        }
-        Ok(Across(rows))
-    }
-
-    /// Results of a run's sums, in registers and in single precision.
-    pub(super) fn finished(
-        &self,
-        k: &mut Builder,
-        sums: TensorId,
-        run: &Run,
-        across: &Across,
-        results: &[usize],
-        one: ThreadsId,
-    ) -> Result<Vec<TensorId>> {
-        self.finished_with(k, (sums, &[]), run, across, results, one)
-    }
-
-    /// Likewise, where the function has further inputs, after the operands, that registers hold.
-    pub(super) fn finished_with(
-        &self,
-        k: &mut Builder,
-        (sums, more): (TensorId, &[TensorId]),
-        run: &Run,
-        across: &Across,
-        results: &[usize],
-        one: ThreadsId,
-    ) -> Result<Vec<TensorId>> {
-        let function = Function::all(results.iter().map(|&result| self.function.output(result)));
-        if function == Function::identity() {
-            return Ok(vec![sums]);
-        }
-        let mut ins = vec![sums];
-        for (&(span, from), row) in self.operands.iter().zip(&across.0) {
-            ins.push(match (span, row) {
-                (Span::Row, Some(row)) => *row,
-                (Span::Column, _) => {
-                    let terms = k.tile(from, "terms", &[Tile::of(1)])?;
-                    let term = k.index(terms, "term", [&run.row])?;
-                    let number = load_inside(k, term, 1, self.wide, one)?;
-                    let all = vector(k, "all", run.n, Scalar::F32)?;
-                    each(k, run.n, |k, i| {
-                        k.spec(Kind::Move, Operand::at(all, [i]), Operand::at(number, [0]), one)
-                    })?;
-                    all
-                }
-                (Span::Whole | Span::Row, _) => {
-                    let from = run.of(k, from, "term")?;
-                    load_inside(k, from, run.n, self.wide, one)?
-                }
-            });
-        }
-        ins.extend(more);
-        let mut outs = Vec::new();
-        for _ in results {
-            outs.push(vector(k, "result", run.n, Scalar::F32)?);
-        }
-        pointwise(k, &function, &outs, &ins, run.n, one)?;
-        Ok(outs)
-    }
-
-    /// Finishes a run's sums, and stores these results of them.
-    pub(super) fn leave(
-        &self,
-        k: &mut Builder,
-        sums: TensorId,
-        run: &Run,
-        across: &Across,
-        results: &[usize],
-        one: ThreadsId,
-    ) -> Result<()> {
-        let outs = self.finished(k, sums, run, across, results, one)?;
-        for (&result, out) in results.iter().zip(outs) {
-            self.put(k, self.results[result], out, run, one)?;
-        }
-        Ok(())
-    }
-
-    /// Stores what a run's sums have become.
-    pub(super) fn put(
-        &self,
-        k: &mut Builder,
-        result: TensorId,
-        out: TensorId,
-        run: &Run,
-        one: ThreadsId,
-    ) -> Result<()> {
-        let to = run.of(k, result, "to")?;
-        store_inside(k, to, out, run.n, self.wide, one)
-    }
-
-    /// The numbers of all results.
-    pub(super) fn all(&self) -> Vec<usize> {
-        (0..self.results.len()).collect()
-    }
-}
-
-impl Run {
-    /// This run `[n]` of a tensor `[m,n]`, that may be batched.
-    fn of(&self, k: &mut Builder, tensor: TensorId, name: &str) -> Result<TensorId> {
-        let batch = self.batch.is_some().then_some(Tile::of(1));
-        let tiles: Vec<Tile> = batch.into_iter().chain([Tile::of(1), Tile::of(self.n)]).collect();
-        let runs = k.tile(tensor, "runs", &tiles)?;
-        let at = self.batch.iter().chain([&self.row, &self.column]);
-        let run = k.index(runs, "run", at)?;
-        k.reshape(run, name, 0, &[&[(self.n, 1)]])
     }
 }

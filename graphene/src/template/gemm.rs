@@ -5,30 +5,31 @@
 //! the tile, and writes them while the producer already fills the ring for the next; or they take
 //! turns, so that one multiplies while another writes.
 //!
-//! - this file: the parameters, the kernel's outline, and the walk over tiles;
+//! - this file: the parameters, and the kernel's outline;
+//! - `context`: what its parts share, and the walk over tiles;
 //! - `producer`: how the ring is filled;
 //! - `consumer`: the products;
 //! - `turns`: how consumers take turns;
 //! - `split`: how blocks that share a tile add their sums;
-//! - `epilogue`: what becomes of the sums, and how they leave.
+//! - `epilogue`: what becomes of the sums, and how they leave;
+//! - `ahead`: what the epilogue meets, asked for before.
 
+mod ahead;
 mod consumer;
+mod context;
 mod epilogue;
 mod producer;
 mod split;
 mod turns;
 
-use self::split::Shares;
-use self::turns::Turns;
-use super::product::{Declared, Edges, Place, Product, Walk, leaf, line};
-use crate::arch::Arch;
+use self::context::Context;
+use super::product::{Edges, Place, Product, leaf, line};
+use crate::arch::{Arch, registers_at_launch};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind, TensorId, ThreadsId};
-use crate::layout::Swizzle;
-use crate::schedule::Pipeline;
-use crate::tensor::{Memory, Shape, Tile, View};
+use crate::kernel::{Kernel, Kind};
+use crate::tensor::{Shape, View};
 
 /// The parameters of a product.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -91,37 +92,26 @@ impl Default for Gemm {
     }
 }
 
-/// What the parts of the kernel share.
-struct Context<'a> {
-    gemm: &'a Gemm,
-    /// The block's threads, each on its own.
-    one: ThreadsId,
-    block: ThreadsId,
-    /// The block's threads as warpgroups.
-    groups: ThreadsId,
-    /// The two blocks of the own cluster, and which of them the own one is; none where blocks are
-    /// alone.
-    pair: Option<(ThreadsId, Expr)>,
-    /// The blocks that share a tile, and what they hand over; none if each has its own.
-    shares: Option<Shares>,
-    /// How consumers take turns; none if they share each tile.
-    turns: Option<Turns>,
-    /// The block's or cluster's first tile, and the distance to its next.
-    first: Expr,
-    stride: Expr,
-    /// A cluster's two tiles count as one.
-    walk: Walk,
-    /// Steps along the K of each term.
-    steps: Vec<Expr>,
-    pipeline: Pipeline,
-    shared: [TensorId; 2],
-    declared: &'a Declared,
-}
-
 impl Gemm {
     /// Rows of a tile.
     pub fn rows(&self) -> i64 {
         ROWS * self.strips * if self.ping_pong { 1 } else { self.consumers }
+    }
+
+    /// Registers of each thread of a consumer: what the block has at launch, but for what the producer keeps.
+    fn budget(&self) -> i64 {
+        let groups = self.consumers + 1;
+        let all = groups * registers_at_launch(GROUP * groups);
+        ((all - self.producer_registers()) / self.consumers / 8 * 8).min(232)
+    }
+
+    /// Registers of the producer's threads: those that only issue copies need few, addresses and
+    /// predicates of single elements take more.
+    fn producer_registers(&self) -> i64 {
+        match self.edges {
+            Edges::Bulk => 40,
+            Edges::Moves => 80,
+        }
     }
 
     /// Registers of each thread of a consumer that hold its sums.
@@ -203,141 +193,5 @@ impl Gemm {
             return refuse("a cluster's blocks copy halves of 64 or 128 columns");
         }
         Ok(())
-    }
-
-    /// Allocates the ring and its barriers.
-    fn context<'a>(
-        &'a self,
-        k: &mut Builder,
-        declared: &'a Declared,
-        count: &Var,
-        [grid, block]: [ThreadsId; 2],
-    ) -> Result<Context<'a>> {
-        let one = k.scalar(block, "one")?;
-        let (first, cluster) = if self.together() == 1 {
-            let [first] = k.indices(grid, ["first"])?;
-            (first, None)
-        } else {
-            let [cluster, rank] = k.indices(grid, ["cluster", "rank"])?;
-            let blocks = k.index(grid, "together", [&cluster])?;
-            (cluster, Some((blocks, Expr::from(rank))))
-        };
-        let groups = k.tile(block, "warpgroups", &[Tile::of(GROUP)])?;
-        let shared = [
-            self.ring_of(k, "sA", self.rows(), self.product.a_transposed)?,
-            self.ring_of(k, "sB", self.columns, self.product.b_transposed)?,
-        ];
-        let filled_by = match self.edges {
-            Edges::Bulk => 1,
-            Edges::Moves => GROUP,
-        };
-        // Each warp that multiplies a stage says when it has.
-        let emptied_by = self.rows() / (ROWS * self.strips) * 4 * self.cluster;
-        let together = cluster.clone();
-        let (pair, sharing) = if self.split == 1 { (cluster, None) } else { (None, cluster) };
-        let shares = match sharing {
-            Some((blocks, rank)) => Some(Shares::new(k, self, blocks, rank, block)?),
-            None => None,
-        };
-        let turns = match self.ping_pong {
-            true => Some(Turns::new(k, self.consumers, block)?),
-            false => None,
-        };
-        let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
-        let meet = Header::new(Kind::Sync, (), (), block);
-        k.add(match together {
-            Some((blocks, _)) => meet.on(blocks),
-            None => meet,
-        })?;
-        let tile = [self.rows() * self.cluster, self.columns];
-        Ok(Context {
-            gemm: self,
-            one,
-            block,
-            groups,
-            pair,
-            shares,
-            turns,
-            first: first.into(),
-            stride: count.into(),
-            walk: Walk::new(declared, tile, self.raster),
-            steps: declared.steps(DEPTH),
-            pipeline,
-            shared,
-            declared,
-        })
-    }
-
-    /// The ring of an operand: `[stages].[m,64]` of A, `[stages].[64,n]` of B; the contiguous side
-    /// in panels of 128 bytes.
-    fn ring_of(
-        &self,
-        k: &mut Builder,
-        name: &str,
-        size: i64,
-        transposed: bool,
-    ) -> Result<TensorId> {
-        let side = match (transposed, size == PANEL) {
-            (false, _) => leaf(size, DEPTH),
-            (true, true) => leaf(PANEL, 1),
-            (true, false) => Shape::Tuple(vec![leaf(PANEL, 1), leaf(size / PANEL, PANEL * DEPTH)]),
-        };
-        let along = leaf(DEPTH, if transposed { PANEL } else { 1 });
-        let dims = if name == "sA" { [side, along] } else { [along, side] };
-        let stage = leaf(self.stages, size * DEPTH);
-        let view = View::levels_of(&[vec![stage], dims.to_vec()]);
-        k.allocate(name, view, self.product.scalar, Memory::Shared, Some(Swizzle::new(3, 4, 3)?))
-    }
-}
-
-impl Context<'_> {
-    /// The blocks that meet at the beginning and at the end.
-    fn cluster(&self) -> Option<ThreadsId> {
-        let shares = self.shares.as_ref().map(|shares| shares.blocks);
-        shares.or(self.pair.as_ref().map(|(pair, _)| *pair))
-    }
-
-    /// Goes through tiles.
-    fn each_tile(
-        &self,
-        k: &mut Builder,
-        first: Expr,
-        stride: Expr,
-        body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
-    ) -> Result<()> {
-        let all = self.walk.count();
-        // Blocks that share a tile have no other.
-        let end = match self.shares {
-            Some(_) => all.min(self.first.clone() + 1),
-            None => all,
-        };
-        k.for_("t", first..end, stride, false, |k, t| {
-            let mut place = self.walk.place(k, t)?;
-            if let Some((_, rank)) = &self.pair {
-                place.m = place.m * self.gemm.cluster + rank;
-            }
-            body(k, &place)
-        })
-    }
-
-    /// Which 64 rows of a tile are a consumer's first.
-    fn first_strip(&self, group: &Var) -> Expr {
-        match self.turns {
-            Some(_) => Expr::from(0),
-            None => Expr::from(group) * self.gemm.strips,
-        }
-    }
-
-    /// The own warpgroup and its number.
-    fn own(&self, k: &mut Builder) -> Result<(ThreadsId, Var)> {
-        let [group, _] = k.indices(self.groups, ["group", "in_group"])?;
-        Ok((k.index(self.groups, "own", [&group])?, group))
-    }
-
-    /// A matrix of global memory in tiles.
-    fn tiled(&self, k: &mut Builder, of: TensorId, name: &str, tile: [i64; 2]) -> Result<TensorId> {
-        let batch = self.gemm.product.batched.then_some(Tile::of(1));
-        let tiles: Vec<Tile> = batch.into_iter().chain(tile.map(Tile::of)).collect();
-        k.tile(of, name, &tiles)
     }
 }

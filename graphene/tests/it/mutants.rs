@@ -72,10 +72,10 @@ const NAMES: &[(&str, &str)] = &[
     ("drop role", "Deadlock Unwritten Declared InFlight Barrier Fits"),
     // More threads than one at what one alone may do, or more arrivals than are counted.
     ("widen role up", "Invalid Barrier Deadlock Fits Inside"),
-    ("widen role down", "Fits"),
+    ("widen role down", "Fits Deadlock"),
     ("role of all", "Invalid Barrier Deadlock Fits Inside"),
     // Nobody does it, or another than who must wait for it.
-    ("shift role up", "InFlight Fits Inside"),
+    ("shift role up", "InFlight Fits Inside Deadlock"),
     ("shift role down", "Deadlock Fits"),
     ("remove swizzle", "Atomic Conflicts"),
     ("narrow swizzle", "Atomic Conflicts"),
@@ -147,6 +147,24 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
         "if((@K + 63)/64 >= 1)",
         "K is one number for all tiles. If it is 0, nobody ever waits for a stage, so that \
          arriving at its barrier does nothing; else the predicate holds.",
+    ),
+    (
+        "turns",
+        "shift role up",
+        "role #lanes[0] { %turns",
+        "Another lane of each warp arrives, after the same products have been issued.",
+    ),
+    (
+        "turns",
+        "widen role up",
+        "role #warpgroups[1] { role #lanes[0]",
+        "The warpgroup after is the producer's; the role around leaves it out.",
+    ),
+    (
+        "turns",
+        "shift role down",
+        "role #warpgroups[1] { role #lanes[0]",
+        "The first consumer says itself that the first turn is its.",
     ),
     (
         "mbarrier.arrive.cluster",

@@ -2,15 +2,14 @@
 
 use super::epilogue::Store;
 use super::turns::skip;
-use super::{Context, DEPTH, GROUP, ROWS};
-use crate::arch::registers_at_launch;
+use super::{Context, DEPTH, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, ThreadsId};
 use crate::schedule::consume;
 use crate::schedule::pointwise::each;
-use crate::template::product::{Place, leaf};
+use crate::template::product::leaf;
 use crate::tensor::{Memory, Scalar, Tile, View};
 
 /// A consumer warpgroup.
@@ -32,11 +31,7 @@ impl Context<'_> {
     pub(super) fn consume(&self, k: &mut Builder) -> Result<()> {
         let gemm = self.gemm;
         let (own, group) = self.own(k)?;
-        // What the block has at launch, but for what the producer keeps.
-        let groups = gemm.consumers + 1;
-        let all = groups * registers_at_launch(GROUP * groups);
-        let budget = ((all - self.producer_registers()) / gemm.consumers / 8 * 8).min(232);
-        k.spec(Kind::Registers(budget), (), (), own)?;
+        k.spec(Kind::Registers(gemm.budget()), (), (), own)?;
         let consumer = Consumer::new(k, self, own, group)?;
         let store = Store::new(k, self, own, &consumer.group)?;
         match &self.turns {
@@ -47,15 +42,17 @@ impl Context<'_> {
                 let first = self.first.clone() + self.stride.clone() * group;
                 let stride = self.stride.clone() * gemm.consumers;
                 self.each_tile(k, first, stride, |k, place| {
+                    let ahead = store.ask(k, place)?;
                     turns.wait(k, &turn, own, group)?;
                     consumer.sums(k, |k| turns.pass_on(k, &turn, self, *lanes, group))?;
                     skip(k, ring, self.all_steps() * (gemm.consumers - 1))?;
-                    store.tile(k, consumer.acc, place)
+                    store.tile(k, consumer.acc, place, &ahead)
                 })?;
             }
             None => self.each_tile(k, self.first.clone(), self.stride.clone(), |k, place| {
+                let ahead = store.ask(k, place)?;
                 consumer.sums(k, |_| Ok(()))?;
-                consumer.leave(k, &store, place)
+                consumer.leave(k, |k, acc| store.tile(k, acc, place, &ahead))
             })?,
         }
         store.finish(k)
@@ -166,14 +163,18 @@ impl<'a> Consumer<'a> {
     }
 
     /// What becomes of the sums of a tile, which blocks may share.
-    fn leave(&self, k: &mut Builder, store: &Store<'_>, place: &Place) -> Result<()> {
+    fn leave(
+        &self,
+        k: &mut Builder,
+        store: impl FnOnce(&mut Builder, TensorId) -> Result<()>,
+    ) -> Result<()> {
         let Consumer { context, own, group, acc, .. } = self;
-        let Some(shares) = &context.shares else { return store.tile(k, *acc, place) };
+        let Some(shares) = &context.shares else { return store(k, *acc) };
         let threads = [*own, context.one];
         shares.hand_over(k, context, *acc, threads, group)?;
         k.if_(Cond::equal(shares.rank.clone(), 0), |k| {
             shares.add_up(k, context, *acc, threads, group)?;
-            store.tile(k, *acc, place)
+            store(k, *acc)
         })
     }
 }

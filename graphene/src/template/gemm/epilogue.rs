@@ -1,5 +1,6 @@
 //! What becomes of the sums, and how they leave.
 
+use super::ahead::Ahead;
 use super::{Context, Edges, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
@@ -14,7 +15,7 @@ use crate::tensor::{Coord, Memory, Scalar, Tile, View};
 /// How a warpgroup's rows leave: results of halves panel by panel through two shared buffers and
 /// tensor copies; others, and where elements move alone, straight from registers.
 pub(super) struct Store<'a> {
-    context: &'a Context<'a>,
+    pub(super) context: &'a Context<'a>,
     own: ThreadsId,
     group: Var,
     by_panels: Vec<Panels>,
@@ -27,6 +28,18 @@ pub(super) struct Store<'a> {
     column: Expr,
     /// Which of 2×2 matrices, and which row of it, the own lane points to.
     address: [Expr; 3],
+}
+
+/// 64 columns of a consumer's 64 rows.
+pub(super) struct Panel<'a> {
+    /// The sums of the rows.
+    pub(super) acc: TensorId,
+    /// Which of the consumer's rows.
+    pub(super) strip: Expr,
+    /// Which of the tile's columns.
+    pub(super) panel: Expr,
+    pub(super) place: &'a Place,
+    pub(super) ahead: &'a Ahead,
 }
 
 /// A result that leaves by tensor copies.
@@ -83,27 +96,27 @@ impl<'a> Store<'a> {
         })
     }
 
-    /// A tile's rows.
-    pub(super) fn tile(&self, k: &mut Builder, acc: TensorId, place: &Place) -> Result<()> {
+    /// A tile's rows, panel by panel.
+    pub(super) fn tile(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        place: &Place,
+        ahead: &Ahead,
+    ) -> Result<()> {
         let gemm = self.context.gemm;
         let strips = k.tile(acc, "strips", &[Tile::Whole, Tile::of(gemm.columns / 8)])?;
         each(k, gemm.strips, |k, strip| {
             let acc = k.index(strips, "strip", [Expr::from(0), strip.clone()])?;
-            let place = self.rows(place, &strip);
             k.for_("panel", 0..gemm.columns / PANEL, 1, true, |k, panel| {
+                let panel = Panel { acc, strip, panel: panel.into(), place, ahead };
+                self.ask_for_next(k, &panel)?;
                 for panels in &self.by_panels {
-                    self.panel(k, acc, &place, panel, panels)?;
+                    self.panel(k, &panel, panels)?;
                 }
-                if self.by_runs.is_empty() { Ok(()) } else { self.runs(k, acc, &place, panel) }
+                if self.by_runs.is_empty() { Ok(()) } else { self.runs(k, &panel) }
             })
         })
-    }
-
-    /// The place of 64 rows of a tile that are the own warpgroup's.
-    fn rows(&self, place: &Place, strip: &Expr) -> Place {
-        let of_tile = self.context.gemm.rows() / ROWS;
-        let m = place.m.clone() * of_tile + self.context.first_strip(&self.group) + strip;
-        Place { batch: place.batch.clone(), m, n: place.n.clone() }
     }
 
     /// What is still being read out of shared memory must not outlive the block.
@@ -115,18 +128,10 @@ impl<'a> Store<'a> {
         k.role(self.own, 0..1, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))
     }
 
-    /// The panel of C that is `panel`-th of 64 rows, in panels.
-    fn at(&self, place: &Place, panel: &Var) -> Vec<Expr> {
-        let of_tile = self.context.gemm.columns / PANEL;
-        place.at(place.m.clone(), place.n.clone() * of_tile + Expr::from(panel))
-    }
-
     fn panel(
         &self,
         k: &mut Builder,
-        acc: TensorId,
-        place: &Place,
-        panel: &Var,
+        panel: &Panel<'_>,
         Panels { result, scalar, to, buffers, turn }: &Panels,
     ) -> Result<()> {
         let one = self.context.one;
@@ -141,8 +146,8 @@ impl<'a> Store<'a> {
                 View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], vec![leaf(1, 0), leaf(2, 1)]]);
             let halves = k.allocate("halves", fragment, *scalar, Memory::Registers, None)?;
             for j in 0..2 {
-                let eight = Expr::from(panel) * (PANEL / 8) + Expr::from(strip) * 2 + j;
-                self.each_half(k, acc, place, &eight, |k, half, sums, run, across| {
+                let eight = Expr::from(strip) * 2 + j;
+                self.each_half(k, panel, &eight, |k, half, sums, run, across| {
                     let epilogue = &self.context.declared.epilogue;
                     let outs = epilogue.finished(k, sums, run, across, &[*result], one)?;
                     k.spec(Kind::Move, Operand::at(halves, [half, j]), outs[0], one)
@@ -159,7 +164,7 @@ impl<'a> Store<'a> {
         k.spec(Kind::Fence(Fence::Proxy), (), (), self.own)?;
         k.spec(Kind::Sync, (), (), self.own)?;
         k.role(self.own, 0..1, |k| {
-            let to = Operand { tensor: *to, index: Coord::list(self.at(place, panel)) };
+            let to = Operand { tensor: *to, index: Coord::list(self.at(panel)) };
             k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
             k.spec(Kind::Commit(Group::Bulk), (), (), one)
         })?;
@@ -167,36 +172,64 @@ impl<'a> Store<'a> {
     }
 
     /// Each lane writes its elements that lie within the results.
-    fn runs(&self, k: &mut Builder, acc: TensorId, place: &Place, panel: &Var) -> Result<()> {
+    fn runs(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
         k.for_("e", 0..PANEL / 8, 1, true, |k, e| {
-            let eight = Expr::from(panel) * (PANEL / 8) + Expr::from(e);
-            self.each_half(k, acc, place, &eight, |k, _, sums, run, across| {
+            self.each_half(k, panel, &e.into(), |k, _, sums, run, across| {
                 let epilogue = &self.context.declared.epilogue;
                 epilogue.leave(k, sums, run, across, &self.by_runs, self.context.one)
             })
         })
     }
 
-    /// A lane's pairs of sums in eight columns of the tile: of two rows, eight apart.
+    /// A lane's pairs of sums in eight columns of a panel: of two rows, eight apart.
     fn each_half(
         &self,
         k: &mut Builder,
-        acc: TensorId,
-        place: &Place,
+        panel: &Panel<'_>,
         eight: &Expr,
         body: impl Fn(&mut Builder, i64, TensorId, &Run, &Across) -> Result<()>,
     ) -> Result<()> {
-        let gemm = self.context.gemm;
-        let column = place.n.clone() * (gemm.columns / 2) + eight.clone() * 4 + &self.column;
-        let across = self.context.declared.epilogue.across(k, &column, 2, self.context.one)?;
+        let epilogue = &self.context.declared.epilogue;
+        let rows = self.rows_held(k, panel, eight)?;
+        let column = self.column_of(panel.place, &panel.panel, eight);
+        let rows = epilogue.across_but(k, rows, &column, 2, self.context.one)?;
         for half in 0..2 {
-            let row =
-                place.m.clone() * ROWS + self.warp_in_group.clone() * 16 + &self.row + half * 8;
-            let run = Run { batch: place.batch.clone(), row, column: column.clone(), n: 2 };
-            let sums = k.index(acc, "sums", [Expr::from(half), eight.clone()])?;
+            let row = self.row_of(panel.place, &panel.strip, &half.into());
+            let run = Run { batch: panel.place.batch.clone(), row, column: column.clone(), n: 2 };
+            let across = self.all_held(k, panel, &rows, eight, half)?;
+            let at = panel.panel.clone() * (PANEL / 8) + eight;
+            let sums = k.index(panel.acc, "sums", [Expr::from(half), at])?;
             body(k, half, sums, &run, &across)?;
         }
         Ok(())
+    }
+
+    /// The panel of C, in panels.
+    fn at(&self, panel: &Panel<'_>) -> Vec<Expr> {
+        let of_tile = self.context.gemm.columns / PANEL;
+        let column = panel.place.n.clone() * of_tile + &panel.panel;
+        panel.place.at(self.strip_of(panel.place, &panel.strip), column)
+    }
+
+    /// Which 64 rows of C a tile's are.
+    fn strip_of(&self, place: &Place, strip: &Expr) -> Expr {
+        let of_tile = self.context.gemm.rows() / ROWS;
+        place.m.clone() * of_tile + self.context.first_strip(&self.group) + strip
+    }
+
+    /// The own lane's row of C.
+    pub(super) fn row_of(&self, place: &Place, strip: &Expr, half: &Expr) -> Expr {
+        self.strip_of(place, strip) * ROWS
+            + self.warp_in_group.clone() * 16
+            + &self.row
+            + half.clone() * 8
+    }
+
+    /// The own lane's column of C, in pairs.
+    pub(super) fn column_of(&self, place: &Place, panel: &Expr, eight: &Expr) -> Expr {
+        let gemm = self.context.gemm;
+        let eight = panel.clone() * (PANEL / 8) + eight;
+        place.n.clone() * (gemm.columns / 2) + eight * 4 + &self.column
     }
 }
 

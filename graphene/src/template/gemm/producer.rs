@@ -12,22 +12,13 @@ impl Context<'_> {
     /// What the producer warpgroup does.
     pub(super) fn produce(&self, k: &mut Builder) -> Result<()> {
         let (own, _) = self.own(k)?;
-        k.spec(Kind::Registers(self.producer_registers()), (), (), own)?;
+        k.spec(Kind::Registers(self.gemm.producer_registers()), (), (), own)?;
         match self.gemm.edges {
             Edges::Bulk => {
                 let first = GROUP * self.gemm.consumers;
                 k.role(self.block, first..first + 1, |k| self.fill_by_copies(k))
             }
             Edges::Moves => self.fill_by_moves(k, own),
-        }
-    }
-
-    /// Registers of the producer's threads: those that only issue copies need few, addresses and
-    /// predicates of single elements take more.
-    pub(super) fn producer_registers(&self) -> i64 {
-        match self.gemm.edges {
-            Edges::Bulk => 40,
-            Edges::Moves => 80,
         }
     }
 

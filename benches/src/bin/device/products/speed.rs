@@ -80,7 +80,7 @@ fn tiles(few: bool) -> Vec<Gemm> {
             Gemm { split: 2, ..small.clone() },
             Gemm { split: 4, ..small.clone() },
             Gemm { split: 8, ..small.clone() },
-            Gemm { consumers: 2, split: 4, ..small },
+            Gemm { consumers: 2, split: 4, stages: 3, ..small },
         ];
     }
     let turns = Gemm { ping_pong: true, strips: 2, columns: 128, ..gemm.clone() };
