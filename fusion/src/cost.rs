@@ -489,6 +489,15 @@ fn product(net: &Net<'_>, operation: &Operation) -> Product {
     if shares_weights { Product { batch: 1.0, m: batch * m, n } } else { Product { batch, m, n } }
 }
 
+/// Operations of the vector units that an element of a pointwise operation takes; none of others.
+pub(crate) fn weight(op: &Op) -> f64 {
+    match op {
+        Op::Unary(unary) => unary_weight(*unary),
+        Op::Binary(binary) => binary_weight(*binary),
+        _ => 0.0,
+    }
+}
+
 /// Operations of the vector units that an element takes.
 fn unary_weight(unary: Unary) -> f64 {
     match unary {

@@ -2,6 +2,7 @@
 //!
 //! All variants of a step are compiled once; binding takes the first one whose condition holds at the sizes.
 
+use crate::cost::weight;
 use crate::groups::Family;
 use graphene_frontend::dim::{Bindings, Dim, DimError};
 use graphene_frontend::dtype::DType;
@@ -43,6 +44,10 @@ pub(crate) const PARTS: i64 = 4;
 const DEEP: i64 = 512;
 /// Queries of a warpgroup of attention.
 const QUERIES: i64 = 64;
+/// Operations of the vector units for each element of a product, from which warpgroups take turns: while one computes what
+/// becomes of its sums, another multiplies. Their tiles are of as many rows as columns.
+const LONG: f64 = 8.0;
+pub(crate) const TURNS: (&str, [i64; 2]) = ("turns", [128, 128]);
 
 impl Variants {
     /// One variant that always applies.
@@ -95,7 +100,8 @@ impl When {
 ///
 /// - Products on a GPU: the largest of three tiles (`tiles_of_product`) of which there are enough for most cores: `wide`,
 ///   `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where so few rows make tiles for a
-///   quarter of the cores at most, several blocks `split` the depth of one.
+///   quarter of the cores at most, several blocks `split` the depth of one. Where what follows the product takes long,
+///   warpgroups take `turns` rather than share `wide` tiles, if there are two of theirs for every core.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
 /// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries; one alone has a `short`
@@ -108,7 +114,8 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
                 let [first @ .., (last, tile)] = tiles_of_product(target, body);
                 let cores = i64::from(target.cores);
                 // Several blocks share a core, unless each has warpgroups: the widest pay where there are many.
-                let many = if has_warpgroups(target, body) { cores * 3 / 4 } else { cores * 2 };
+                let shared = has_warpgroups(target, body) && first[0].0 != TURNS.0;
+                let many = if shared { cores * 3 / 4 } else { cores * 2 };
                 let first = first.into_iter().zip([many, cores * 3 / 4]);
                 let first = first.map(|((name, tile), enough)| Variant {
                     name,
@@ -179,6 +186,7 @@ fn product(body: &Graph) -> Option<(&[Dim], bool)> {
 /// The tiles that products are cut into, largest first: their variants' names, rows and columns.
 pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> [(&'static str, [i64; 2]); 3] {
     let known = product(body).and_then(|(shape, _)| shape.last()?.known());
+    let turns = has_warpgroups(target, body) && takes_turns(body);
     let [wide, narrow, few] = match (is_single(body), has_warpgroups(target, body)) {
         (true, _) => [[128, 128], [64, 64], [32, 64]],
         (false, false) => [[128, 128], [64, 64], [16, 64]],
@@ -193,7 +201,12 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> [(&'static str,
             [[128, columns], [64, 128], [64, 64]]
         }
     };
-    [("wide", wide), ("narrow", narrow), ("few", few)]
+    [if turns { TURNS } else { ("wide", wide) }, ("narrow", narrow), ("few", few)]
+}
+
+/// Whether what follows a product takes so long that warpgroups had better take turns.
+fn takes_turns(body: &Graph) -> bool {
+    body.nodes().map(|(_, node)| weight(node.op())).sum::<f64>() >= LONG
 }
 
 /// Whether products are of single precision.

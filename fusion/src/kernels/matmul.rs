@@ -3,7 +3,7 @@
 use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
-use crate::variants::{PARTS, tiles_of_product};
+use crate::variants::{PARTS, TURNS, tiles_of_product};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
@@ -117,6 +117,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
 struct Cut {
     /// Rows and columns of a tile.
     tile: [i64; 2],
+    /// Whether warpgroups take turns.
+    turns: bool,
     /// Into how many parts the depth is split.
     split: i64,
     /// Whether B is asked for before the step's predecessors are done.
@@ -128,8 +130,11 @@ impl Cut {
     fn of(name: &str, sized: &[(&str, [i64; 2]); 3], weights: bool) -> Self {
         let [.., (few, smallest)] = *sized;
         match sized.iter().find(|(known, _)| *known == name) {
-            Some(&(_, tile)) => Self { tile, split: 1, prefetch: weights && name == few },
-            None => Self { tile: smallest, split: PARTS, prefetch: weights },
+            Some(&(_, tile)) => {
+                let prefetch = weights && name == few;
+                Self { tile, turns: name == TURNS.0, split: 1, prefetch }
+            }
+            None => Self { tile: smallest, turns: false, split: PARTS, prefetch: weights },
         }
     }
 }
@@ -154,15 +159,21 @@ fn kernel(
             Simt { product, arch, edges, tile, thread: part, warps, ..Simt::default() }.kernel()
         }
         (_, Arch::Sm90a) => {
-            let consumers = rows / ROWS;
             let Cut { split, prefetch, .. } = *cut;
-            let gemm =
-                Gemm { product, edges, columns, consumers, split, prefetch, ..Gemm::default() };
-            let tiles = &tiles(&dims["M"], gemm.rows()) * &tiles(&dims["N"], columns);
-            let cores = Dim::from(i64::from(site.target.cores));
+            let gemm = Gemm { product, edges, columns, split, prefetch, ..Gemm::default() };
+            let gemm = match cut.turns {
+                true => Gemm { strips: rows / ROWS, ping_pong: true, stages: 6, ..gemm },
+                false => Gemm { consumers: rows / ROWS, ..gemm },
+            };
+            let height = gemm.rows() * gemm.cluster;
+            let tiles = &tiles(&dims["M"], height) * &tiles(&dims["N"], columns);
+            let cores = Dim::from(i64::from(site.target.cores) / gemm.cluster);
             let tiles = &tiles * &dims["batch"];
             let blocks = tiles.minimum(&cores).maximum(&Dim::from(1));
-            dims.extend([("blocks", blocks), ("clusters", tiles)].map(|(n, d)| (n.to_owned(), d)));
+            let clusters = if split > 1 { tiles } else { blocks.clone() };
+            dims.extend(
+                [("blocks", blocks), ("clusters", clusters)].map(|(n, d)| (n.to_owned(), d)),
+            );
             gemm.kernel()
         }
         _ => {

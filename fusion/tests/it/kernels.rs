@@ -435,6 +435,32 @@ fn products_take_what_follows() {
     }
 }
 
+/// What follows takes long: warpgroups take turns where each block has several tiles.
+#[test]
+fn warpgroups_take_turns_where_what_follows_takes_long() {
+    let text = r#"
+        symbols b, s
+        %0 = Input : f16[b, s, 768] "x"
+        %1 = Input : f16[768, 3072] "w"
+        %2 = MatMul(%0, %1) : f16[b, s, 3072] "product"
+        %3 = Gelu(%2) : f16[b, s, 3072] "activated"
+        return "y" = %3
+    "#;
+    let target: Target = "sm_90a".parse().unwrap();
+    let first = |text: &str| {
+        let graph = parse(text, &[]).unwrap();
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let [step] = planned.program.steps() else { panic!("{}", planned.program) };
+        let launches = launches(&planned.program, step, &target).unwrap();
+        let turns = launches[0].kernel.to_string().contains("%turns");
+        (step.variants.to_string(), turns)
+    };
+    let turns = "turns if b*s >= 1281, narrow if b*s >= 257, else few";
+    assert_eq!(first(text), (turns.to_owned(), true));
+    let wide = "wide if b*s >= 769, narrow if b*s >= 257, else few";
+    assert_eq!(first(&text.replace("Gelu", "Relu")), (wide.to_owned(), false));
+}
+
 /// Few rows: several blocks share a tile, and ask for its weights before they wait.
 #[test]
 fn deep_products_of_few_rows_are_split() {
