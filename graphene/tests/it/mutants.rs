@@ -66,8 +66,8 @@ const NAMES: &[(&str, &str)] = &[
     ("delete advance", "Race InFlight Uninitialised Deadlock Barrier"),
     ("add a stage", "Inside Deadlock InFlight"),
     ("take a stage", "Race InFlight Uninitialised Deadlock Refused"),
-    // Or others do the same as well.
-    ("remove predicate", "Inside InFlight Uninitialised Race WrittenTwice Invalid"),
+    // Or others do the same as well; of what one thread counts for all, arrivals are too many.
+    ("remove predicate", "Inside InFlight Uninitialised Race WrittenTwice Invalid Deadlock"),
     ("drop body", "Deadlock Uninitialised Unwritten Declared Race"),
     ("drop role", "Deadlock Unwritten Declared InFlight Barrier Fits"),
     // More threads than one at what one alone may do, or more arrivals than are counted.

@@ -49,11 +49,36 @@ fn layers() -> Vec<Subject> {
         results: [true, true, false],
         ..small.clone()
     };
-    vec![subject("lstm", small, 17, 3), subject("gru", gru, 9, 6), subject("plain", plain, 17, 3)]
+    let ragged = Recurrent {
+        cell: {
+            let [f, g] = [Unary::Sigmoid, Unary::Tanh].map(|op| Function::identity().unary(op));
+            Cell::lstm_with_peepholes(&f, &g, &g, false)
+        },
+        direction: Direction::Reverse,
+        initial: [true; 2],
+        ragged: true,
+        ..small.clone()
+    };
+    vec![
+        subject("lstm", small, 17, 3),
+        subject("gru", gru, 9, 6),
+        subject("plain", plain, 17, 3),
+        subject("ragged", ragged, 17, 6),
+    ]
 }
 
 /// Changes that make no difference.
 const OF_LAYERS: &[Equivalent] = &[
+    (
+        "",
+        "== 0 to == 1 in if(@thread_2 == 0)",
+        "Any one thread of a block may count its arrival, or wait for the others'.",
+    ),
+    (
+        "gru",
+        "remove predicate: if(@k + 1 < 3)",
+        "It brings zeros from beyond the last chunk to a stage that is free, and nobody uses them.",
+    ),
     (
         "gru",
         "<max> in %sum_16[0]",
