@@ -80,6 +80,8 @@ fn launch(
     let most = match (hopper, fmha.scalar) {
         (true, _) => 128,
         (false, Scalar::F32) => 32,
+        // What registers lack for wider heads is least with fewer keys.
+        (false, _) if fmha.head_dim.max(fmha.value_dim) > 128 => 32,
         (false, _) => 64,
     };
     let mut fmha = Fmha { consumers, keys: most, ..fmha.clone() };

@@ -7,7 +7,7 @@ use graphene_ir::atom;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::simulate::{Inputs, Options, simulate};
 use graphene_ir::template::epilogue::Epilogue;
-use graphene_ir::template::fmha::Fmha;
+use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::mlp::{Layer, Mlp};
 use graphene_ir::template::mma::Mma;
@@ -70,10 +70,11 @@ const NAMES: &[(&str, &str)] = &[
     ("remove predicate", "Inside InFlight Uninitialised Race WrittenTwice Invalid Deadlock"),
     ("drop body", "Deadlock Uninitialised Unwritten Declared Race"),
     ("drop role", "Deadlock Unwritten Declared InFlight Barrier Fits"),
-    // More threads than one at what one alone may do, or more arrivals than are counted.
-    ("widen role up", "Invalid Barrier Deadlock Fits Inside"),
+    // More threads than one at what one alone may do, or more arrivals than are counted; or two write
+    // the same.
+    ("widen role up", "Invalid Barrier Deadlock Fits Inside Race"),
     ("widen role down", "Fits Deadlock"),
-    ("role of all", "Invalid Barrier Deadlock Fits Inside"),
+    ("role of all", "Invalid Barrier Deadlock Fits Inside Race"),
     // Nobody does it, or another than who must wait for it.
     ("shift role up", "InFlight Fits Inside Deadlock"),
     ("shift role down", "Deadlock Fits"),
@@ -239,21 +240,22 @@ const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
          meets before anybody uses them.",
     ),
     (
-        "attention",
+        "",
         "delete Fence",
         "Fence<init><<<#grid, #one_2>>>",
         "The same thread fences once more, when it has initialised the barriers of all rings.",
     ),
-    ("attention", "delete Fence", "Fence<init><<<#grid, #one_3>>>", "Likewise."),
+    ("", "delete Fence", "Fence<init><<<#grid, #one_3>>>", "Likewise."),
     (
-        "attention",
+        "",
         "off by a stage",
         "%empty_2[@filling_k.stage] <- Wait",
         "Of two stages: every other wait is for the copy before, rather than for the one before \
          that; what the others should wait for is done since then, or since the queries' wait.",
     ),
+    ("", "off by a stage", "%empty_2[@filling_m.stage] <- Wait", "Likewise."),
     (
-        "attention",
+        "",
         "off by a stage",
         "%empty_3[@filling_v.stage] <- Wait<1 - @filling_v.parity><<<#grid, #one>>>() #1",
         "Likewise.",
@@ -269,12 +271,13 @@ const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
         "",
         "shift role up",
         "role #block[",
-        "Another thread of the producer's warpgroup issues the copies and waits for the stages.",
+        "Another thread of the producer's warpgroup issues the copies and waits for the stages; or as \
+         many others bring the mask.",
     ),
     (
         "",
         "widen role down",
-        "role #block[",
+        "role #block[128]",
         "The thread before is a consumer's; the role around leaves it out.",
     ),
     (
@@ -309,14 +312,14 @@ const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
         "Of a tile that is not partial, the predicate of each key leaves all of them alone.",
     ),
     (
-        "attention",
+        "",
         "delete Fence",
         "%acc <- Fence<matmul><<<#grid, #own>>>() #1",
         "Threads access sums and weights last before the fence of the scores, which stands before \
          it; it names the sums, so that the compiler moves none of these accesses.",
     ),
     (
-        "attention",
+        "",
         "delete Wait",
         "%empty_2[@filling_k.stage] <- Wait<1 - @filling_k.parity><<<#grid, #one>>>() #1",
         "Queries are given back after all their keys: who has waited for the former's stage need \
@@ -495,12 +498,15 @@ fn layers() -> Vec<Subject> {
 /// Two tiles of queries, five or eight of keys, partial ones among them; and one key.
 fn attention() -> Vec<Subject> {
     let small = Fmha { consumers: 1, keys: 16, ..Fmha::default() };
-    let runs = |sizes: &[(usize, usize)]| {
-        sizes.iter().map(|&(q, k)| operands(&small, Sizes::of(q, k))).collect()
+    let masked = Fmha { mask: Mask::PerKey(Scalar::F32), ..small.clone() };
+    let given = |fmha: &Fmha, sizes: &[(usize, usize)]| {
+        sizes.iter().map(|&(q, k)| operands(fmha, Sizes::of(q, k))).collect()
     };
+    let runs = |sizes: &[(usize, usize)]| given(&small, sizes);
     // Of Ampere's two stages, one tile's last is the next one's first only if steps are odd.
     vec![
         Subject::on("attention", small.kernel().unwrap(), runs(&[(70, 120), (3, 1)])),
+        Subject::on("masked", masked.kernel().unwrap(), given(&masked, &[(70, 120), (3, 5)])),
         Subject::on("ampere", small.ampere().unwrap(), runs(&[(70, 72), (70, 120), (3, 1)])),
     ]
 }

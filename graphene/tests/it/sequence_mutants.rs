@@ -2,7 +2,7 @@
 //! each other, running sums, rows with several totals, products and attention of single precision.
 
 use graphene_ir::function::Function;
-use graphene_ir::kernel::{Kernel, Unary};
+use graphene_ir::kernel::{Kernel, Number, Unary};
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fmha::{Fmha, Mask};
@@ -243,6 +243,13 @@ fn attention() -> Vec<Subject> {
         ..Fmha::default()
     };
     let causal = Fmha { causal: true, mask: Mask::Dense(Scalar::F32), ..small.clone() };
+    let filled = Fmha {
+        scalar: Scalar::F16,
+        mask: Mask::PerKey(Scalar::U8),
+        // Keys beyond the end would have as much weight as those that are forbidden.
+        fill: Number(0.25),
+        ..small.clone()
+    };
     let subject = |name, fmha: Fmha, sizes: &[[usize; 2]]| {
         let kernel = fmha.ampere().unwrap();
         let given: Vec<_> =
@@ -253,6 +260,7 @@ fn attention() -> Vec<Subject> {
         subject("threads", small.clone(), &[[70, 40], [3, 1]]).sampled(3),
         subject("causal", causal, &[[70, 40], [3, 1]]).sampled(6),
         subject("halves", Fmha { scalar: Scalar::F16, ..small }, &[[70, 40], [3, 1]]).sampled(3),
+        subject("filled", filled, &[[70, 40], [3, 1]]).sampled(6),
     ]
 }
 
