@@ -239,8 +239,22 @@ fn recurrent_layers() -> Vec<(&'static str, Recurrent)> {
     let single = Recurrent { inputs: 64, hidden: 64, scalar: Scalar::F32, ..layer.clone() };
     let both = Recurrent { direction: Direction::Both, initial: [true; 2], ..layer.clone() };
     let streamed = Recurrent { resident: [false; 2], ..layer.clone() };
+    let ragged = Recurrent { ragged: true, ..both.clone() };
+    let peepholes = Cell::lstm_with_peepholes(&f, &g, &g, false);
     vec![
         ("wide", Recurrent { rows: 128, warps: [4, 1], slices: 2, ..layer.clone() }),
+        ("peepholes", Recurrent { cell: peepholes, ragged: true, ..layer.clone() }),
+        ("ragged", ragged.clone()),
+        ("ragged_single", Recurrent { ragged: true, ..single.clone() }),
+        (
+            "ragged_gru",
+            Recurrent {
+                cell: Cell::gru_reset_first(&f, &g),
+                initial: [true, false],
+                results: [true, true, false],
+                ..ragged
+            },
+        ),
         ("lstm", layer),
         ("both", both),
         ("streamed", streamed.clone()),

@@ -491,7 +491,7 @@ fn alignments_are_conditions() {
         "%in:[32,@N:@N,1].fp16.GL\n%out:[32,8:8,1].fp16.GL",
         "%r:[8:1].fp16.RF
          %a:[32,(@N + 7)/8:@N,8].[1,8:0,1].fp16.GL = %in.tile(1, 8)
-         %b:[32,1:8,0].[1,8:0,1].fp16.GL = %out.tile(1, 8)
+         %b:[32,1:8,8].[1,8:0,1].fp16.GL = %out.tile(1, 8)
          %r <- Move<<<#grid, #one>>>(%a[@lane, 0])
          %b[@lane, 0] <- Move<<<#grid, #one>>>(%r)",
     );

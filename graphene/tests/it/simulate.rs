@@ -612,8 +612,8 @@ const MULTICAST: &str = "kernel multicast sm_90a ()
 %s:[16,32:32,1].fp16.SH.S<2,4,3>
 %full:[1:1].mbar.SH
 %empty:[1:1].mbar.SH
-%from:[2,1:256,0].[8,32:32,1].fp16.GL = %in.tile(8, 32)
-%to:[2,1:256,0].[8,32:32,1].fp16.SH.S<2,4,3> = %s.tile(8, 32)
+%from:[2,1:256,32].[8,32:32,1].fp16.GL = %in.tile(8, 32)
+%to:[2,1:256,32].[8,32:32,1].fp16.SH.S<2,4,3> = %s.tile(8, 32)
 role #warp[0] {
 %full[0] <- Init<1><<<#grid,#one>>>()
 %empty[0] <- Init<2><<<#grid,#one>>>()
@@ -680,7 +680,7 @@ fn vectors_are_aligned_for_the_sizes_given() {
         #one:[].thread = #block.scalar()
         @t = #block.indices()
         %from:[32,(@K + 1)/2:@K,2].[1,2:0,1].fp32.GL = %in.tile(1, 2)
-        %to:[32,1:2,0].[1,2:0,1].fp32.GL = %out.tile(1, 2)
+        %to:[32,1:2,2].[1,2:0,1].fp32.GL = %out.tile(1, 2)
         %r:[2:1].fp32.RF
         %r <- Move<<<#grid,#one>>>(%from[@t, 0])
         %to[@t, 0] <- Move<<<#grid,#one>>>(%r)
