@@ -33,7 +33,7 @@ TOOLS = ["memcheck", "racecheck"]
 # The tools are also run over every template's kernels, at the sizes of the device program's checks.
 TEMPLATES = ["atoms", "templates", "attention", "products", "recurrent", "convolutions"]
 
-BERTS = ["bert-base", "bert-large", "roberta-base", "albert-base", "distilroberta-base", "xlm-roberta-base"]
+BERTS = ["bert-base", "bert-large", "roberta-base", "albert-base", "distilroberta", "xlm-roberta-base"]
 
 
 class Row:

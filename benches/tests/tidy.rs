@@ -220,8 +220,8 @@ fn cuda_is_written_by_atoms_and_the_emitter_alone() {
 const TEMPLATE_LINES: usize = 220;
 
 /// Templates that are longer, with as many lines as they have at most: rows that can only shrink and go.
-const LONGER_TEMPLATES: [(&str, usize); 4] =
-    [("epilogue.rs", 309), ("fmha/ampere.rs", 227), ("gemm.rs", 343), ("mlp.rs", 273)];
+const LONGER_TEMPLATES: [(&str, usize); 3] =
+    [("fmha/ampere.rs", 227), ("gemm/epilogue.rs", 246), ("mlp.rs", 273)];
 
 #[test]
 fn a_template_reads_as_a_composition() {

@@ -116,7 +116,9 @@ impl Binary {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{By, propagate};
+    use crate::function::Function;
+    use crate::kernel::Unary;
 
     #[test]
     fn errors_grow_where_values_cancel() {

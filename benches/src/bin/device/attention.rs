@@ -75,7 +75,8 @@ impl Compiled {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let each = sources.len().div_ceil(cores).max(1);
         let part = |sources: &[(String, Kernel)]| -> Result<Vec<(String, Cubin)>, Error> {
-            let one = |(source, kernel): &(String, Kernel)| Ok((source.clone(), image(kernel, source)?));
+            let one =
+                |(source, kernel): &(String, Kernel)| Ok((source.clone(), image(kernel, source)?));
             sources.iter().map(one).collect()
         };
         let parts: Vec<_> = std::thread::scope(|scope| {
