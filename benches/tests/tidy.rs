@@ -219,26 +219,18 @@ fn cuda_is_written_by_atoms_and_the_emitter_alone() {
 /// The longest file of a template: about a screen of statements, with its parameters' documentation.
 const TEMPLATE_LINES: usize = 220;
 
-/// Templates that are longer, with as many lines as they have at most: rows that can only shrink and go.
-const LONGER_TEMPLATES: [(&str, usize); 3] =
-    [("fmha/ampere.rs", 227), ("gemm/epilogue.rs", 246), ("mlp.rs", 273)];
-
 #[test]
 fn a_template_reads_as_a_composition() {
-    let folder = "graphene/src/template/";
-    let mut longer = BTreeSet::new();
+    let mut seen = 0;
     for (path, text) in sources() {
-        let Some(name) = path.strip_prefix(folder) else { continue };
-        let row = LONGER_TEMPLATES.iter().find(|row| row.0 == name);
-        let (lines, most) = (text.lines().count(), row.map_or(TEMPLATE_LINES, |row| row.1));
+        let (ours, lines) = (path.starts_with("graphene/src/template/"), text.lines().count());
+        seen += usize::from(ours);
         assert!(
-            lines <= most,
-            "{path} has {lines} lines, not {most}: hand parts to decompositions"
+            !ours || lines <= TEMPLATE_LINES,
+            "{path} has {lines} lines, not {TEMPLATE_LINES}: hand parts to decompositions"
         );
-        longer.extend((lines > TEMPLATE_LINES).then(|| name.to_owned()));
     }
-    let listed = LONGER_TEMPLATES.iter().map(|row| row.0.to_owned()).collect();
-    assert_eq!(longer, listed, "rows of files that are no longer");
+    assert!(seen > 40, "where are the templates? {seen} files were found");
 }
 
 #[test]

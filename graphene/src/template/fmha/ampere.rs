@@ -19,7 +19,7 @@ use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Group, Kernel, Kind, Operand, TensorId, Test, ThreadsId};
+use crate::kernel::{Group, Kernel, Kind, TensorId, ThreadsId};
 use crate::schedule::Softmax;
 use crate::tensor::{Memory, Scalar, Tile, View};
 use tensor_cores::TensorCores;
@@ -201,27 +201,5 @@ impl<'a> Block<'a> {
         scorer.adjust(k, self.scores, &spot, terms.as_ref())?;
         scorer.leave_out(k, self.scores, &spot, true)?;
         self.softmax.tile(k, self.scores, fmha.keys / 8)
-    }
-
-    /// Each lane writes its pairs that lie within the result.
-    fn store(&self, k: &mut Builder, products: &dyn Products, place: &Place) -> Result<()> {
-        let to = k.tile(self.operands[3], "pairs", &[1, 1, 1, 2].map(Tile::of))?;
-        let row = place.m.clone() * self.fmha.rows() + self.warp_at.clone() * 16 + &self.row;
-        k.for_("j", 0..self.fmha.value_width() / 8, 1, true, |k, j| {
-            k.for_("half", 0..2, 1, true, |k, half| {
-                let mut out = Operand::at(self.sums, [half, j]);
-                if self.fmha.scalar != Scalar::F32 {
-                    let pair = View::buffer(&[leaf(2, 1)]);
-                    let halves =
-                        k.allocate("out", pair, self.fmha.scalar, Memory::Registers, None)?;
-                    k.spec(Kind::Move, halves, out, self.one)?;
-                    out = halves.into();
-                }
-                let row = row.clone() + Expr::from(half) * 8;
-                let column = products.column(self, j);
-                let to = k.index(to, "to", [&place.batch, &place.head, &row, &column])?;
-                k.if_(Test::Inside(to.into()), |k| k.spec(Kind::Move, to, out, self.one))
-            })
-        })
     }
 }

@@ -1,4 +1,6 @@
-//! What becomes of the sums, and how they leave.
+//! What becomes of the sums, and how they leave; `places`: which elements are whose.
+
+mod places;
 
 use super::ahead::Ahead;
 use super::{Context, Edges, PANEL, Place, ROWS};
@@ -8,7 +10,6 @@ use crate::index::{Expr, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Swizzle;
 use crate::schedule::pointwise::each;
-use crate::template::epilogue::{Across, Run};
 use crate::template::product::leaf;
 use crate::tensor::{Coord, Memory, Scalar, Tile, View};
 
@@ -179,57 +180,6 @@ impl<'a> Store<'a> {
                 epilogue.leave(k, sums, run, across, &self.by_runs, self.context.one)
             })
         })
-    }
-
-    /// A lane's pairs of sums in eight columns of a panel: of two rows, eight apart.
-    fn each_half(
-        &self,
-        k: &mut Builder,
-        panel: &Panel<'_>,
-        eight: &Expr,
-        body: impl Fn(&mut Builder, i64, TensorId, &Run, &Across) -> Result<()>,
-    ) -> Result<()> {
-        let epilogue = &self.context.declared.epilogue;
-        let rows = self.rows_held(k, panel, eight)?;
-        let column = self.column_of(panel.place, &panel.panel, eight);
-        let rows = epilogue.across_but(k, rows, &column, 2, self.context.one)?;
-        for half in 0..2 {
-            let row = self.row_of(panel.place, &panel.strip, &half.into());
-            let run = Run { batch: panel.place.batch.clone(), row, column: column.clone(), n: 2 };
-            let across = self.all_held(k, panel, &rows, eight, half)?;
-            let at = panel.panel.clone() * (PANEL / 8) + eight;
-            let sums = k.index(panel.acc, "sums", [Expr::from(half), at])?;
-            body(k, half, sums, &run, &across)?;
-        }
-        Ok(())
-    }
-
-    /// The panel of C, in panels.
-    fn at(&self, panel: &Panel<'_>) -> Vec<Expr> {
-        let of_tile = self.context.gemm.columns / PANEL;
-        let column = panel.place.n.clone() * of_tile + &panel.panel;
-        panel.place.at(self.strip_of(panel.place, &panel.strip), column)
-    }
-
-    /// Which 64 rows of C a tile's are.
-    fn strip_of(&self, place: &Place, strip: &Expr) -> Expr {
-        let of_tile = self.context.gemm.rows() / ROWS;
-        place.m.clone() * of_tile + self.context.first_strip(&self.group) + strip
-    }
-
-    /// The own lane's row of C.
-    pub(super) fn row_of(&self, place: &Place, strip: &Expr, half: &Expr) -> Expr {
-        self.strip_of(place, strip) * ROWS
-            + self.warp_in_group.clone() * 16
-            + &self.row
-            + half.clone() * 8
-    }
-
-    /// The own lane's column of C, in pairs.
-    pub(super) fn column_of(&self, place: &Place, panel: &Expr, eight: &Expr) -> Expr {
-        let gemm = self.context.gemm;
-        let eight = panel.clone() * (PANEL / 8) + eight;
-        place.n.clone() * (gemm.columns / 2) + eight * 4 + &self.column
     }
 }
 

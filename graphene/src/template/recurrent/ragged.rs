@@ -69,16 +69,20 @@ impl Context<'_> {
         let held = ragged.held.map(|held| k.index(held, "held", at)).transpose()?;
         let given = vector(k, "given", n, Scalar::F32)?;
         let goes_on = || Function::input(0).binary(Binary::Less, Function::input(1));
-        let (mut ins, mut outs) = (vec![time, length], vec![given]);
+        let (mut ins, mut outs) = (vec![time, length, results[0]], vec![given]);
         let mut functions = vec![goes_on().select(Function::input(2), 0.0)];
-        // h and the own state, of which one may be all that there is.
-        let states = held.into_iter().chain(own);
-        for (state, &next) in states.clone().zip(results) {
-            let first = ins.len();
-            ins.extend([next, state]);
+        let mut keep = |next: usize, state: TensorId, ins: &mut Vec<TensorId>| {
+            functions.push(goes_on().select(Function::input(next), Function::input(ins.len())));
+            ins.push(state);
             outs.push(state);
-            let [next, state] = [first, first + 1].map(Function::input);
-            functions.push(goes_on().select(next, state));
+        };
+        // h and the own state, of which one may be all that there is.
+        if let Some(held) = held {
+            keep(2, held, &mut ins);
+        }
+        if let (Some(own), Some(&next)) = (own, results.get(1)) {
+            ins.push(next);
+            keep(ins.len() - 1, own, &mut ins);
         }
         pointwise(k, &Function::all(functions), &outs, &ins, n, self.one)?;
         Ok((given, outs[1]))

@@ -1,13 +1,14 @@
-//! Tiles of queries, keys and values on their way to shared memory, by asynchronous copies.
+//! Tiles of queries, keys and values on their way to shared memory, by asynchronous copies; and the result on its way out.
 
 use super::super::tiles::Place;
-use super::{Block, STAGES};
+use super::{Block, Products, STAGES};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Group, Kind, Ring};
+use crate::kernel::{Group, Kind, Operand, Ring, Test};
 use crate::schedule::pointwise::WIDTH;
-use crate::tensor::Tile;
+use crate::template::fmha::fragments::leaf;
+use crate::tensor::{Memory, Scalar, Tile, View};
 
 impl Block<'_> {
     /// All but the youngest group of copies is there, for all threads.
@@ -84,6 +85,33 @@ impl Block<'_> {
                 k.add(Header::new(Kind::Move, to, from, self.one).async_())
             };
             if all % threads == 0 { body(k) } else { k.if_(inside, body) }
+        })
+    }
+
+    /// Each lane writes its pairs that lie within the result.
+    pub(super) fn store(
+        &self,
+        k: &mut Builder,
+        products: &dyn Products,
+        place: &Place,
+    ) -> Result<()> {
+        let to = k.tile(self.operands[3], "pairs", &[1, 1, 1, 2].map(Tile::of))?;
+        let row = place.m.clone() * self.fmha.rows() + self.warp_at.clone() * 16 + &self.row;
+        k.for_("j", 0..self.fmha.value_width() / 8, 1, true, |k, j| {
+            k.for_("half", 0..2, 1, true, |k, half| {
+                let mut out = Operand::at(self.sums, [half, j]);
+                if self.fmha.scalar != Scalar::F32 {
+                    let pair = View::buffer(&[leaf(2, 1)]);
+                    let halves =
+                        k.allocate("out", pair, self.fmha.scalar, Memory::Registers, None)?;
+                    k.spec(Kind::Move, halves, out, self.one)?;
+                    out = halves.into();
+                }
+                let row = row.clone() + Expr::from(half) * 8;
+                let column = products.column(self, j);
+                let to = k.index(to, "to", [&place.batch, &place.head, &row, &column])?;
+                k.if_(Test::Inside(to.into()), |k| k.spec(Kind::Move, to, out, self.one))
+            })
         })
     }
 }
