@@ -3,7 +3,7 @@
 
     benches/gpu.py [--rows atoms,speed] [--results gpu.json] [--bin target/release] [--list]
 
-A row that the file has for this GPU and these binaries is not run again (`--again` runs it); so a run that was cut off
+A row that was right on this GPU with these binaries is not run again (`--again` runs it); so a run that was cut off
 goes on where it stopped. Every row ends within its own limit. The binaries `device` and `graphene-run` are built by
 `cargo build --release -p graphene-benches --bins -p graphene-run`; rows whose name begins with `torch` need PyTorch (and
 transformers), those that begin with `sanitizer` need compute-sanitizer. What is missing is reported as skipped.

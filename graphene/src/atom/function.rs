@@ -3,7 +3,7 @@
 //! Where the text is a function of CUDA's library, its error is what the CUDA programming guide says
 //! of that name, in units in the last place: 1 for `expf`, `logf`, `log1pf` and `expm1f`, 2 for `erff`,
 //! `tanhf`, `sinf`, `cosf`, `rsqrtf` and the approximate 2ˣ, 4 for the other trigonometric and hyperbolic ones,
-//! 8 for `powf`. Sums, products, quotients, roots and what is exact anyway are rounded once.
+//! 8 for `powf`; [`Unary::units`] has it as numbers. Sums, products, quotients, roots and what is exact anyway are rounded once.
 
 use crate::kernel::{Binary, Unary};
 

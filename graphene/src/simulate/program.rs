@@ -381,22 +381,6 @@ fn mode(spec: &Spec, operands: &[Tensor]) -> Mode {
     }
 }
 
-fn body_of(stmt: &Stmt) -> Option<&[Stmt]> {
-    match stmt {
-        Stmt::Spec(spec) => spec.body.as_deref(),
-        Stmt::For(body) => Some(&body.body),
-        Stmt::If(_, body) | Stmt::Role(_, _, _, body) => Some(body),
-        Stmt::Allocate(_)
-        | Stmt::View(..)
-        | Stmt::Threads(..)
-        | Stmt::Indices(..)
-        | Stmt::Let(..)
-        | Stmt::Value(..)
-        | Stmt::Ring(_)
-        | Stmt::Advance(_) => None,
-    }
-}
-
 fn conditions(kernel: &Kernel, test: &Test) -> Result<Vec<Cond>> {
     match test {
         Test::All(conds) => Ok(conds.clone()),
@@ -454,7 +438,7 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
             }
             Stmt::Allocate(_) | Stmt::View(..) | Stmt::Threads(..) | Stmt::Spec(_) => {}
         }
-        news |= assign(kernel, body_of(stmt).unwrap_or_default(), inner, scope);
+        news |= assign(kernel, stmt.body(), inner, scope);
     }
     news
 }

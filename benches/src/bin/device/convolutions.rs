@@ -10,7 +10,7 @@ use graphene_runtime::Error;
 use graphene_runtime::device::{Bound, Buffer, Device};
 
 use crate::data::{Random, decode, encode};
-use crate::products::{bind, kernel_error, median, rounding};
+use crate::products::{bind, kernel_error, median};
 
 /// How many random shapes are checked.
 const RANDOM_SHAPES: usize = 40;
@@ -146,7 +146,7 @@ impl Case {
     fn error(&self, random: &mut Random, rounded: impl Fn(f64) -> f64) -> Result<f64, Error> {
         let Convolution { scalar, epilogue, channels, .. } = &self.convolution;
         let found = decode(&self.y.download()?, *scalar);
-        let (half, single) = (rounding(*scalar), 2f64.powi(-24));
+        let (half, single) = (scalar.unit(), 2f64.powi(-24));
         let (made, pixels) = (channels[1] as usize, self.out.iter().product::<usize>());
         let mut worst = 0f64;
         for _ in 0..SAMPLES {

@@ -60,15 +60,6 @@ pub(crate) fn bind(
     device.load(&cubin, &emitted.launch)?.bind(buffers, symbols)
 }
 
-/// The relative error of rounding to a type.
-pub(crate) fn rounding(scalar: Scalar) -> f64 {
-    match scalar {
-        Scalar::F16 => 2f64.powi(-11),
-        Scalar::Bf16 => 2f64.powi(-8),
-        _ => 2f64.powi(-24),
-    }
-}
-
 impl Case {
     fn new(
         device: &Device,
@@ -165,7 +156,7 @@ impl Case {
         let Product { a_transposed, b_transposed, epilogue, scalar, terms, .. } = &self.product;
         let bytes = self.c.download()?;
         let width = scalar.bytes() as usize;
-        let (half, single) = (rounding(*scalar), 2f64.powi(-24));
+        let (half, single) = (scalar.unit(), 2f64.powi(-24));
         let mut worst = 0f64;
         for _ in 0..SAMPLES {
             let at = [self.batch, m, n].map(|size| random.within(0, size - 1));
@@ -326,7 +317,7 @@ fn check_layers(
     let x_there = upload(&x)?;
     let y_there = device.upload(&vec![0xff; rows * width * mlp.scalar.bytes() as usize])?;
     let Layer { transposed, epilogue, .. } = mlp.layers[0].clone();
-    let (half, single) = (rounding(mlp.scalar), 2f64.powi(-24));
+    let (half, single) = (mlp.scalar.unit(), 2f64.powi(-24));
     let mut worst = 0f64;
     for layer in 0..LAYERS {
         let kernel = of(layer as i64 + 1).kernel().map_err(kernel_error)?;

@@ -11,7 +11,7 @@ use graphene_runtime::Error;
 use graphene_runtime::device::{Bound, Buffer, Device};
 
 use crate::data::{Random, decode, encode};
-use crate::products::{kernel_error, median, rounding};
+use crate::products::{kernel_error, median};
 use crate::templates::image;
 
 /// The anchors: steps, rows of the batch, inputs and units; all of a layer's units are checked at
@@ -176,7 +176,7 @@ impl Case {
         let (y, last_h, last_c) = (decoded(y)?, decoded(last_h)?, decoded(last_c)?);
         let of = |name: &str| self.given(name).unwrap_or_default();
         let (x, w, r, bias) = (of("X"), of("W"), of("R"), of("bias"));
-        let half = rounding(layer.scalar);
+        let half = layer.scalar.unit();
         let mut worst = 0f64;
         let mut note = |found: f64, near: Near| {
             let bound = half * near.value.abs() + (1.0 + half) * near.error + 2f64.powi(-25);

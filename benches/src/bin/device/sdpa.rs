@@ -81,7 +81,7 @@ impl Case {
         let mut bias = Vec::with_capacity(batch * queries * rows);
         for b in 0..batch {
             for query in 0..queries {
-                let some = |key: usize| if (query + key) % 3 == 0 { 0.5 } else { 0.0 };
+                let some = |key: usize| if (query + key).is_multiple_of(3) { 0.5 } else { 0.0 };
                 let each = |key| if padded(b, key) { -10_000.0 } else { some(key) };
                 bias.extend((0..rows).map(each));
             }

@@ -6,7 +6,6 @@ use graphene_runtime::Error;
 
 use super::{Case, SAMPLES};
 use crate::data::{Random, decode};
-use crate::products::rounding;
 
 impl Case {
     /// What the mask adds to a score; nothing, where it makes it another.
@@ -56,7 +55,7 @@ impl Case {
         let bytes = self.buffers[4].download()?;
         let size = self.fmha.scalar.bytes() as usize;
         let u = 2f64.powi(-24);
-        let round = rounding(self.fmha.scalar);
+        let round = self.fmha.scalar.unit();
         let least = if self.fmha.scalar == Scalar::F16 { 2f64.powi(-25) } else { 0.0 };
         let tiles = rows.div_ceil(self.fmha.keys as usize) as f64;
         let mut worst = 0f64;
