@@ -47,7 +47,9 @@ const QUERIES: i64 = 64;
 /// Operations of the vector units for each element of a product, from which warpgroups take turns: while one computes what
 /// becomes of its sums, another multiplies. Their tiles are of as many rows as columns.
 const LONG: f64 = 8.0;
-pub(crate) const TURNS: (&str, [i64; 2]) = ("turns", [128, 128]);
+/// Tiles beside each other from which warpgroups take turns even so: each has several then.
+const MANY: i64 = 8;
+pub(crate) const TURNS: &str = "turns";
 
 impl Variants {
     /// One variant that always applies.
@@ -100,8 +102,8 @@ impl When {
 ///
 /// - Products on a GPU: the largest of three tiles (`tiles_of_product`) of which there are enough for most cores: `wide`,
 ///   `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where so few rows make tiles for a
-///   quarter of the cores at most, several blocks `split` the depth of one. Where what follows the product takes long,
-///   warpgroups take `turns` rather than share `wide` tiles, if there are two of theirs for every core.
+///   quarter of the cores at most, several blocks `split` the depth of one. Where what follows the product takes long, or
+///   it has many columns, warpgroups take `turns` rather than share `wide` tiles.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
 /// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries; one alone has a `short`
@@ -114,7 +116,7 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
                 let [first @ .., (last, tile)] = tiles_of_product(target, body);
                 let cores = i64::from(target.cores);
                 // Several blocks share a core, unless each has warpgroups: the widest pay where there are many.
-                let shared = has_warpgroups(target, body) && first[0].0 != TURNS.0;
+                let shared = has_warpgroups(target, body) && first[0].1 != [128, 128];
                 let many = if shared { cores * 3 / 4 } else { cores * 2 };
                 let first = first.into_iter().zip([many, cores * 3 / 4]);
                 let first = first.map(|((name, tile), enough)| Variant {
@@ -201,7 +203,12 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> [(&'static str,
             [[128, columns], [64, 128], [64, 64]]
         }
     };
-    [if turns { TURNS } else { ("wide", wide) }, ("narrow", narrow), ("few", few)]
+    let largest = match (turns, wide) {
+        (true, _) => (TURNS, [128, 128]),
+        (false, [_, 192]) if known.is_some_and(|n| n >= MANY * 192) => (TURNS, wide),
+        (false, _) => ("wide", wide),
+    };
+    [largest, ("narrow", narrow), ("few", few)]
 }
 
 /// Whether what follows a product takes so long that warpgroups had better take turns.

@@ -239,6 +239,8 @@ pub enum Fence {
     Proxy,
     /// Initialised barriers before their use by the cluster (`fence.mbarrier_init`).
     Init,
+    /// Own accesses before an arrival at another block's barrier, and what its waiters do after theirs (`fence.acq_rel`).
+    Cluster,
     /// Writes to global memory before those of other blocks that see a later one (`membar.gl`).
     Global,
 }
@@ -306,6 +308,8 @@ pub enum Unary {
     Relu,
     /// x·Φ(x), with the error function.
     Gelu,
+    /// The same, as exact as results of 16 bits can tell.
+    GeluHalf,
     /// x/(1 + e⁻ˣ)
     Silu,
     /// 1 where x is no number, else 0.
@@ -349,7 +353,7 @@ pub enum Binary {
 
 impl Unary {
     /// All of them, with the names that text has for them.
-    pub const ALL: [(Unary, &'static str); 33] = [
+    pub const ALL: [(Unary, &'static str); 34] = [
         (Unary::Neg, "neg"),
         (Unary::Abs, "abs"),
         (Unary::Sign, "sign"),
@@ -380,6 +384,7 @@ impl Unary {
         (Unary::Expm1, "expm1"),
         (Unary::Relu, "relu"),
         (Unary::Gelu, "gelu"),
+        (Unary::GeluHalf, "gelu_half"),
         (Unary::Silu, "silu"),
         (Unary::IsNan, "isnan"),
         (Unary::Tf32, "tf32"),
@@ -414,10 +419,11 @@ impl Group {
 
 impl Fence {
     /// All of them, with the names that text has for them.
-    pub const ALL: [(Fence, &'static str); 4] = [
+    pub const ALL: [(Fence, &'static str); 5] = [
         (Fence::MatMul, "matmul"),
         (Fence::Proxy, "proxy"),
         (Fence::Init, "init"),
+        (Fence::Cluster, "cluster"),
         (Fence::Global, "global"),
     ];
 }

@@ -124,7 +124,11 @@ impl Making<'_> {
             (Op::Cast { .. }, [x]) => cast(x.clone(), types[0], to),
             (Op::Unary(op), [x]) => {
                 floats(&types, &[to])?;
-                unary(*op, x.clone())
+                match op {
+                    // Its result is rounded to 16 bits.
+                    Unary::Gelu if to != DType::F32 => Ok(x.clone().unary(Of1::GeluHalf)),
+                    _ => unary(*op, x.clone()),
+                }
             }
             (Op::Binary(op), [x, y]) => {
                 let numbers = [operands[0], operands[1]].map(|value| self.number(value));

@@ -132,7 +132,7 @@ impl Cut {
         match sized.iter().find(|(known, _)| *known == name) {
             Some(&(_, tile)) => {
                 let prefetch = weights && name == few;
-                Self { tile, turns: name == TURNS.0, split: 1, prefetch }
+                Self { tile, turns: name == TURNS, split: 1, prefetch }
             }
             None => Self { tile: smallest, turns: false, split: PARTS, prefetch: weights },
         }
@@ -162,7 +162,7 @@ fn kernel(
             let Cut { split, prefetch, .. } = *cut;
             let gemm = Gemm { product, edges, columns, split, prefetch, ..Gemm::default() };
             let gemm = match cut.turns {
-                true => Gemm { strips: rows / ROWS, ping_pong: true, stages: 6, ..gemm },
+                true => Gemm { strips: rows / ROWS, ping_pong: true, ..gemm }.deepest(),
                 false => Gemm { consumers: rows / ROWS, ..gemm },
             };
             let height = gemm.rows() * gemm.cluster;

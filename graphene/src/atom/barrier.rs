@@ -50,8 +50,9 @@ pub(super) const ATOMS: &[Atom] = &[
         arrive,
         |_, c| {
             let peer = c.peer(D).expect("the pattern asks for a peer's barrier");
+            // It orders asynchronous units' accesses; for a thread's own there is a fence, which costs far more.
             let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
-                    mbarrier.arrive.release.cluster.shared::cluster.b64 _, [a]; }";
+                    mbarrier.arrive.shared::cluster.b64 _, [a]; }";
             asm(text, &[], &[("r", c.address(D, &[])), ("r", peer)])
         },
         examples::mbarrier_cluster,
@@ -63,17 +64,10 @@ pub(super) const ATOMS: &[Atom] = &[
         wait,
         |s, c| {
             let Kind::Wait(parity) = &s.spec.kind else { return String::new() };
-            // What other blocks of a cluster did before they arrived is to be seen as well.
-            let sees = match s.kernel.cluster_size() {
-                Ok(1) | Err(_) => "",
-                Ok(_) => ".acquire.cluster",
-            };
-            let text = format!(
-                "{{ .reg .pred done; again: \
-                 mbarrier.try_wait.parity{sees}.shared::cta.b64 done, [%0], %1; \
-                 @!done bra again; }}"
-            );
-            asm(&text, &[], &[("r", c.address(D, &[])), ("r", c.expr(parity))])
+            let text = "{ .reg .pred done; again: \
+                 mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; \
+                 @!done bra again; }";
+            asm(text, &[], &[("r", c.address(D, &[])), ("r", c.expr(parity))])
         },
         examples::mbarrier,
     ),
@@ -131,6 +125,14 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| fence_is(s, Fence::Init),
         fence,
         |_, _| asm("fence.mbarrier_init.release.cluster;", &[], &[]),
+        examples::mbarrier_cluster,
+    ),
+    hopper(
+        "fence.acq_rel.cluster",
+        "Fence<<<[threads]>>>()",
+        |s| fence_is(s, Fence::Cluster),
+        fence,
+        |_, _| asm("fence.acq_rel.cluster;", &[], &[]),
         examples::mbarrier_cluster,
     ),
     since(

@@ -323,8 +323,10 @@ pub(super) fn mbarrier_cluster() -> Result<Kernel> {
   %r:[].fp32.RF
   %r <- Move<<<#grid,#one>>>(%in[@rank, @lane])
   %there[@lane] <- Move<<<#grid,#one>>>(%r)
+  Fence<cluster><<<#grid,#one>>>()
   %bar_there[0] <- Arrive<<<#grid,#one>>>()
   %bar[0] <- Wait<0><<<#grid,#warp>>>()
+  Fence<cluster><<<#grid,#one>>>()
   %r <- Move<<<#grid,#one>>>(%s[31 - @lane])
   %out[@rank, @lane] <- Move<<<#grid,#one>>>(%r)
   Sync<<<#pair,#warp>>>()

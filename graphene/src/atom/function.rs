@@ -42,7 +42,9 @@ impl Unary {
             Unary::Expm1 => x.exp_m1(),
             Unary::Relu if x < 0.0 => 0.0,
             Unary::Relu => x,
-            Unary::Gelu => 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+            Unary::Gelu | Unary::GeluHalf => {
+                0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))
+            }
             Unary::Silu => x / (1.0 + (-x).exp()),
             Unary::IsNan => f64::from(u8::from(x.is_nan())),
             Unary::Tf32 => tf32(x),
@@ -150,6 +152,8 @@ pub(super) fn unary_text(op: Unary, x: &str) -> String {
         Unary::Relu => format!("{x} < 0.0f ? 0.0f : {x}"),
         // As it says where it is defined: 8 units in the last place for x > -3, and 2x² below.
         Unary::Gelu => format!("gelu({x})"),
+        // Within 2⁻¹⁴ of it, relative to it.
+        Unary::GeluHalf => format!("gelu_half({x})"),
         // As the sigmoid, by fast forms.
         Unary::Silu => format!("__fdividef({x}, 1.0f + __expf(-{x}))"),
         Unary::IsNan => format!("{x} != {x} ? 1.0f : 0.0f"),

@@ -77,6 +77,28 @@ __device__ __forceinline__ float gelu(float x) {
 "#,
     ),
     (
+        "gelu_half",
+        r#"
+// As in single precision, with t = 1/(1 + 0.38|x|), and the tail within 2^-14 of it, relative to it.
+__device__ __forceinline__ float gelu_half(float x) {
+  float a = fminf(fabsf(x), 15.0f), t, e;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(__fmaf_rn(0.38f, a, 1.0f)));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(a * a * -0.72134752f));
+  float p = __fmaf_rn(-0.08992547f, t, 0.1888703f);
+  p = __fmaf_rn(p, t, 0.09198432f);
+  p = __fmaf_rn(p, t, 0.15782809f);
+  p = __fmaf_rn(p, t, 0.15122528f);
+#if __CUDA_ARCH__ >= 800
+  float y;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+#else
+  float y = x < 0.0f ? 0.0f : x;
+#endif
+  return __fmaf_rn(-a, e * (p * t), y);
+}
+"#,
+    ),
+    (
         "to_tf32",
         r#"
 __device__ __forceinline__ float to_tf32(float x) {

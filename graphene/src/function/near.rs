@@ -103,6 +103,8 @@ impl Unary {
             Unary::Sigmoid | Unary::Silu if x > 0.0 => 5.0,
             Unary::Sigmoid | Unary::Silu => 5.0 + 1.16 * x.abs(),
             Unary::Gelu => f64::max(8.0, 2.0 * x.min(0.0).powi(2)),
+            // 2⁻¹⁴.
+            Unary::GeluHalf => 1024.0,
         }
     }
 }

@@ -73,6 +73,11 @@ impl Clock {
         Clock { all: vec![0; units], lanes: Vec::new() }
     }
 
+    /// How many units there are.
+    pub(super) fn units(&self) -> usize {
+        self.all.len()
+    }
+
     /// Whether what a lane of a unit did at a time is known. Units of other runs are not.
     pub(super) fn knows(&self, unit: u32, lane: usize, time: u32) -> bool {
         match self.all.get(unit as usize) {
@@ -127,6 +132,16 @@ impl Clock {
         }
     }
 
+    /// Forgets all that is known of these units.
+    fn forget(&mut self, units: impl Fn(u32) -> bool) {
+        for (unit, time) in (0..).zip(&mut self.all) {
+            if units(unit) {
+                *time = 0;
+            }
+        }
+        self.lanes.retain(|row| !units(row.0));
+    }
+
     /// Moves what all lanes of a unit share to `all`.
     fn settle(&mut self) {
         let all = &mut self.all;
@@ -148,6 +163,12 @@ impl Knowledge {
     pub(super) fn join(&mut self, other: &Knowledge) {
         self.order.join(&other.order);
         self.fenced.join(&other.fenced);
+    }
+
+    /// Forgets all that is known of these units.
+    pub(super) fn forget(&mut self, units: impl Fn(u32) -> bool) {
+        self.order.forget(&units);
+        self.fenced.forget(&units);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an atom's meaning asks of the machine.
 
-use super::clock::lanes_of;
+use super::clock::{Knowledge, lanes_of};
 use super::gather::rendezvous;
 use super::runner::State;
 use super::turn::Turn;
@@ -96,8 +96,21 @@ impl Warp for Turn<'_, '_, '_> {
         }
         let unit = self.machine.barrier_unit(block, barrier);
         let machine = &mut *self.machine;
+        let (of_block, warps) = machine.units;
         let target = &mut machine.blocks[block].barriers[barrier];
-        machine.runners[self.warp].publish(1 << lane, &mut target.arriving);
+        if remote {
+            // Of other blocks, only asynchronous units' accesses are ordered so, and what was fenced.
+            let runner = &mut machine.runners[self.warp];
+            let mut known = Knowledge::new(target.arriving.order.units());
+            runner.publish(1 << lane, &mut known);
+            known.forget(|unit| unit % of_block < warps);
+            target.arriving.join(&known);
+            if let Some(told) = runner.told(lane) {
+                target.tell(told);
+            }
+        } else {
+            machine.runners[self.warp].publish(1 << lane, &mut target.arriving);
+        }
         if let Err(why) = target.arrive(bytes) {
             return Err(self.barrier_fault(lane, operand, why));
         }
@@ -136,6 +149,9 @@ impl Warp for Turn<'_, '_, '_> {
             let machine = &mut *self.machine;
             let known = &machine.blocks[block].barriers[barrier].complete;
             machine.runners[self.warp].learn(mask, known);
+            if let Some(told) = machine.blocks[block].barriers[barrier].told() {
+                machine.runners[self.warp].hear(mask, told);
+            }
         }
         Ok(Progress::Done)
     }
@@ -179,6 +195,7 @@ impl Warp for Turn<'_, '_, '_> {
                 self.fence_barriers();
             }
             Fence::Init => self.fence_barriers(),
+            Fence::Cluster => runner.fence_for_cluster(self.mask),
             // Its meaning lies in what is read after it of what others write after theirs; those
             // who wait for a value in global memory count and await, which order by themselves.
             Fence::Global => {}

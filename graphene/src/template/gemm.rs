@@ -12,9 +12,11 @@
 //! - `turns`: how consumers take turns;
 //! - `split`: how blocks that share a tile add their sums;
 //! - `epilogue`: what becomes of the sums, and how they leave;
-//! - `ahead`: what the epilogue meets, asked for before.
+//! - `ahead`: what the epilogue meets, asked for before;
+//! - `brought`: an addend that comes by tensor copies.
 
 mod ahead;
+mod brought;
 mod consumer;
 mod context;
 mod epilogue;
@@ -23,6 +25,7 @@ mod split;
 mod turns;
 
 use self::context::Context;
+use super::epilogue::Span;
 use super::product::{Edges, Place, Product, leaf, line};
 use crate::arch::{Arch, registers_at_launch};
 use crate::build::{Builder, Header};
@@ -71,6 +74,12 @@ pub const ROWS: i64 = 64;
 /// Columns of the tile through which C leaves: 128 bytes.
 const PANEL: i64 = 64;
 
+/// Panels of C that a consumer has room for: one is computed while one leaves.
+const PANELS: i64 = 2;
+
+/// Shared memory for barriers, and for the gaps before what begins at multiples of 1024 bytes.
+const BARRIERS: i64 = 2048;
+
 /// The threads of a warpgroup.
 const GROUP: i64 = 128;
 
@@ -102,16 +111,37 @@ impl Gemm {
     fn budget(&self) -> i64 {
         let groups = self.consumers + 1;
         let all = groups * registers_at_launch(GROUP * groups);
-        ((all - self.producer_registers()) / self.consumers / 8 * 8).min(232)
+        ((all - self.producer_registers()) / self.consumers / 8 * 8).min(240)
     }
 
     /// Registers of the producer's threads: those that only issue copies need few, addresses and
     /// predicates of single elements take more.
     fn producer_registers(&self) -> i64 {
         match self.edges {
-            Edges::Bulk => 40,
+            Edges::Bulk => 24,
             Edges::Moves => 80,
         }
+    }
+
+    /// With as many stages as there is room for, at most 6.
+    #[must_use]
+    pub fn deepest(self) -> Gemm {
+        let fits = |stages: &i64| Gemm { stages: *stages, ..self.clone() }.fits(self.room());
+        let stages = (2..=6).rev().find(fits).unwrap_or(self.stages);
+        Gemm { stages, ..self }
+    }
+
+    /// Panels of C that a consumer has room for: fewest, unless an addend comes by panels.
+    fn room(&self) -> i64 {
+        let brought = self.product.epilogue.operands.iter().any(|input| input.span == Span::Whole);
+        if brought { brought::ROOM } else { PANELS }
+    }
+
+    /// Whether the ring fits into shared memory beside panels of C.
+    fn fits(&self, panels: i64) -> bool {
+        let stages = self.stages * (self.rows() + self.columns) * DEPTH;
+        let panels = self.consumers * panels * ROWS * PANEL;
+        (stages + panels) * self.product.scalar.bytes() + BARRIERS <= Arch::Sm90a.shared_memory()
     }
 
     /// Registers of each thread of a consumer that hold its sums.
@@ -189,8 +219,8 @@ impl Gemm {
                 "the K that is split is of one product, of blocks that share nothing else",
             );
         }
-        if self.cluster == 2 && (self.edges == Edges::Moves || self.columns % (2 * PANEL) != 0) {
-            return refuse("a cluster's blocks copy halves of 64 or 128 columns");
+        if self.cluster == 2 && self.edges == Edges::Moves {
+            return refuse("a cluster's blocks bring their shares by tensor copies");
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ const NAMES: &[(&str, &str)] = &[
     ("delete Sync", "Race InFlight Uninitialised Clusters"),
     ("Sync of the block", "Together"),
     ("Sync of one block", "Uninitialised Clusters"),
-    ("delete Fence", "MissingFence Clusters"),
+    ("delete Fence", "MissingFence Clusters Race"),
     ("delete Commit", "InFlight"),
     ("delete WaitGroup", "InFlight"),
     ("one more pending", "InFlight"),
@@ -116,6 +116,15 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
         "one less pending",
         ", 1",
         "It waits for one group more: every order of events is one that there was before.",
+    ),
+    ("epilogue", "one less pending", "WaitGroup<bulk, 2", "Likewise."),
+    ("epilogue", "one less pending", "WaitGroup<bulk, 3", "Likewise."),
+    ("epilogue", "shift role up", "role #block[0] { for(@c", "As for the ring's barriers."),
+    (
+        "epilogue",
+        "delete Fence",
+        "Fence<init><<<#grid, #one_2>>>",
+        "The same thread fences once more, when it has initialised the ring's barriers.",
     ),
     (
         "",
@@ -472,7 +481,12 @@ fn subjects() -> Vec<Subject> {
             &Gemm { edges: Edges::Moves, ..small.clone() },
             &[[67, 65, 129], [67, 65, 0]],
         ),
-        gemm("epilogue", &Gemm { product, ..small.clone() }, &[[72, 72, 136], [72, 72, 0]]),
+        // More panels than there is room for.
+        gemm(
+            "epilogue",
+            &Gemm { product, columns: 256, ..small.clone() },
+            &[[72, 200, 264], [72, 200, 0]],
+        ),
         staged("mma", mma.kernel(), &[[40, 40, 136], [40, 40, 0]]),
         example("mbarrier.arrive.cluster"),
         example("ld.shared::cluster"),

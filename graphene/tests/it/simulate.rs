@@ -473,7 +473,7 @@ const GEMM_MUTANTS: &[(&str, usize, &str, &str)] = &[
     ("Fence<matmul>", 0, "", "missing fence"),
     ("Fence<proxy>", 0, "", "missing fence"),
     ("WaitGroup<bulk, 0, read>", 0, "", "in flight"),
-    ("Registers<40>", 0, "", "deadlock"),
+    ("Registers<24>", 0, "", "deadlock"),
 ];
 
 #[test]
@@ -623,6 +623,7 @@ Sync<<<#pair,#warp>>>()
 for(@round = 0; @round < 2; @round += 1) {
 role #warp[0] {
 %empty[0] <- Wait<1 - @round><<<#grid,#one>>>()
+Fence<cluster><<<#grid,#one>>>()
 %full[0] <- Arrive<1024><<<#grid,#one>>>()
 %to[@rank, 0] <- Move<<<#pair,#one>>>(%from[@rank, 0]) signals %full[0]
 }
@@ -635,6 +636,7 @@ if(@round == 1) {
 }
 }
 Sync<<<#grid,#warp>>>()
+Fence<cluster><<<#grid,#warp>>>()
 for(@peer = 0; @peer < 2; @peer += 1) {
 %there:[1:1].mbar.SH.peer(@peer) = %empty.peer(@peer)
 role #warp[0] {
@@ -657,6 +659,9 @@ fn copies_go_to_all_blocks_of_a_cluster() {
         ("Fence<init><<<#grid,#one>>>()\n", "missing fence"),
         ("%empty[0] <- Wait<1 - @round><<<#grid,#one>>>()\n", "in flight or race"),
         ("Sync<<<#grid,#warp>>>()\n", "race"),
+        // What threads of another block have read is theirs until both sides fence.
+        ("Fence<cluster><<<#grid,#one>>>()\n", "race"),
+        ("Fence<cluster><<<#grid,#warp>>>()\n", "race"),
         ("Sync<<<#pair,#warp>>>()\n}", "race or invalid"),
         ("%full[0] <- Wait<@round><<<#grid,#warp>>>()\n", "in flight or uninitialised"),
     ];

@@ -36,7 +36,14 @@ impl Store<'_> {
         let others = OTHERS[usize::from(gemm.cluster > 1)];
         let mut spare = gemm.budget() - gemm.registers() - others;
         let mut held = Vec::new();
-        for &(span, from) in self.context.declared.epilogue.operands() {
+        self.ask_for_first(k, place)?;
+        let brought = self.asking.as_ref().map(|asking| asking.operand);
+        let operands = self.context.declared.epilogue.operands();
+        for (number, &(span, from)) in operands.iter().enumerate() {
+            if brought == Some(number) {
+                held.push(None);
+                continue;
+            }
             let scalar = k.tensor_of(from)?.scalar;
             let of = |panels: i64| match span {
                 Span::Row => (vec![gemm.columns / 8], 2),
@@ -197,7 +204,7 @@ impl Store<'_> {
 
 impl Panel<'_> {
     /// Its number among all of the consumer's rows, which have so many panels each.
-    fn number(&self, panels: i64) -> Expr {
+    pub(super) fn number(&self, panels: i64) -> Expr {
         self.strip.clone() * panels + &self.panel
     }
 }

@@ -1,5 +1,6 @@
 //! What the parts of the kernel share: the ring and its barriers, and the walk over tiles.
 
+use super::brought::Brought;
 use super::split::Shares;
 use super::turns::Turns;
 use super::{DEPTH, GROUP, Gemm, PANEL, ROWS};
@@ -27,6 +28,8 @@ pub(super) struct Context<'a> {
     pub(super) shares: Option<Shares>,
     /// How consumers take turns; none if they share each tile.
     pub(super) turns: Option<Turns>,
+    /// An addend that comes to where C leaves from.
+    pub(super) brought: Option<Brought>,
     /// The block's or cluster's first tile, and the distance to its next.
     pub(super) first: Expr,
     pub(super) stride: Expr,
@@ -78,6 +81,7 @@ impl Gemm {
             true => Some(Turns::new(k, self.consumers, block)?),
             false => None,
         };
+        let brought = Brought::new(k, self, &declared.epilogue, block)?;
         let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
         let meet = Header::new(Kind::Sync, (), (), block);
         k.add(match together {
@@ -93,6 +97,7 @@ impl Gemm {
             pair,
             shares,
             turns,
+            brought,
             first: first.into(),
             stride: count.into(),
             walk: Walk::new(declared, tile, self.raster),

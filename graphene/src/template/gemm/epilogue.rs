@@ -3,7 +3,8 @@
 mod places;
 
 use super::ahead::Ahead;
-use super::{Context, Edges, PANEL, Place, ROWS};
+use super::brought::{Asking, ROOM};
+use super::{Context, Edges, PANEL, PANELS, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
@@ -17,9 +18,11 @@ use crate::tensor::{Coord, Memory, Scalar, Tile, View};
 /// tensor copies; others, and where elements move alone, straight from registers.
 pub(super) struct Store<'a> {
     pub(super) context: &'a Context<'a>,
-    own: ThreadsId,
-    group: Var,
+    pub(super) own: ThreadsId,
+    pub(super) group: Var,
     by_panels: Vec<Panels>,
+    /// How an addend's panels come.
+    pub(super) asking: Option<Asking>,
     /// Numbers of the results that leave from registers.
     by_runs: Vec<usize>,
     warp: ThreadsId,
@@ -70,11 +73,18 @@ impl<'a> Store<'a> {
             }
             let (buffers, turn) = match by_panels.iter().find(|known| known.scalar == scalar) {
                 Some(known) => (known.buffers, known.turn.clone()),
-                None => (context.buffers(k, scalar)?, k.ring("leaving", 2)?),
+                None => {
+                    let turn = k.ring("leaving", context.room())?;
+                    (context.buffers(k, scalar)?, turn)
+                }
             };
             let to = context.tiled(k, tensor, "gC", [ROWS, PANEL])?;
             by_panels.push(Panels { result, scalar, to, buffers, turn });
         }
+        let asking = match &by_panels[..] {
+            [Panels { buffers, turn, .. }] => Asking::new(k, context, *buffers, turn)?,
+            _ => None,
+        };
         let warps = k.tile(own, "warps", &[Tile::of(32)])?;
         let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
         let [warp_in_group, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
@@ -88,6 +98,7 @@ impl<'a> Store<'a> {
             own,
             group: group.clone(),
             by_panels,
+            asking,
             by_runs,
             warp,
             warp_in_group: warp_in_group.into(),
@@ -112,6 +123,7 @@ impl<'a> Store<'a> {
             k.for_("panel", 0..gemm.columns / PANEL, 1, true, |k, panel| {
                 let panel = Panel { acc, strip, panel: panel.into(), place, ahead };
                 self.ask_for_next(k, &panel)?;
+                self.ask_beyond(k, &panel)?;
                 for panels in &self.by_panels {
                     self.panel(k, &panel, panels)?;
                 }
@@ -137,35 +149,55 @@ impl<'a> Store<'a> {
     ) -> Result<()> {
         let one = self.context.one;
         let at = [&self.group, &turn.stage()];
-        let buffer = k.index(*buffers, "buffer", at)?;
-        // The buffer's last store has been read: of the two, it is the older.
-        k.role(self.own, 0..1, |k| k.spec(Kind::WaitGroup(Group::Bulk, 1, true), (), (), one))?;
-        k.spec(Kind::Sync, (), (), self.own)?;
+        let name = if self.asking.is_some() { "addend" } else { "buffer" };
+        let buffer = k.index(*buffers, name, at)?;
+        match &self.asking {
+            // The addend has come where the buffer's last store has been read.
+            Some(asking) => asking.wait(k, &self.group, self.own)?,
+            None => {
+                // The buffer's last store has been read: of the two, it is the older.
+                let read = Kind::WaitGroup(Group::Bulk, 1, true);
+                k.role(self.own, 0..1, |k| k.spec(read, (), (), one))?;
+                k.spec(Kind::Sync, (), (), self.own)?;
+            }
+        }
         let strips = k.tile(buffer, "strips", &[Tile::of(16), Tile::of(16)])?;
         k.for_("strip", 0..PANEL / 16, 1, true, |k, strip| {
-            let fragment =
-                View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], vec![leaf(1, 0), leaf(2, 1)]]);
-            let halves = k.allocate("halves", fragment, *scalar, Memory::Registers, None)?;
+            let at = k.index(strips, "strip", [self.warp_in_group.clone(), strip.into()])?;
+            let matrices = k.tile(at, "matrices", &[Tile::of(8), Tile::of(8)])?;
+            let [matrix_m, matrix_n, row] = &self.address;
+            let matrix = k.index(matrices, "matrix", [matrix_m, matrix_n])?;
+            let rows = k.tile(matrix, "rows", &[Tile::of(1), Tile::of(8)])?;
+            let row = k.index(rows, "row", [row.clone(), Expr::from(0)])?;
+            let fragment = |k: &mut Builder, name| {
+                let view =
+                    View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], vec![leaf(1, 0), leaf(2, 1)]]);
+                k.allocate(name, view, *scalar, Memory::Registers, None)
+            };
+            let come = match self.asking {
+                Some(_) => Some(fragment(k, "come")?),
+                None => None,
+            };
+            if let Some(come) = come {
+                k.spec(Kind::Move, come, row, self.warp)?;
+            }
+            let halves = fragment(k, "halves")?;
             for j in 0..2 {
                 let eight = Expr::from(strip) * 2 + j;
-                self.each_half(k, panel, &eight, |k, half, sums, run, across| {
+                let come = come.map(|come| (come, j));
+                self.each_half(k, panel, &eight, come, |k, half, sums, run, across| {
                     let epilogue = &self.context.declared.epilogue;
                     let outs = epilogue.finished(k, sums, run, across, &[*result], one)?;
                     k.spec(Kind::Move, Operand::at(halves, [half, j]), outs[0], one)
                 })?;
             }
-            let strip = k.index(strips, "strip", [self.warp_in_group.clone(), strip.into()])?;
-            let matrices = k.tile(strip, "matrices", &[Tile::of(8), Tile::of(8)])?;
-            let [matrix_m, matrix_n, row] = &self.address;
-            let matrix = k.index(matrices, "matrix", [matrix_m, matrix_n])?;
-            let rows = k.tile(matrix, "rows", &[Tile::of(1), Tile::of(8)])?;
-            let row = k.index(rows, "row", [row.clone(), Expr::from(0)])?;
             k.spec(Kind::Move, row, halves, self.warp)
         })?;
         k.spec(Kind::Fence(Fence::Proxy), (), (), self.own)?;
         k.spec(Kind::Sync, (), (), self.own)?;
         k.role(self.own, 0..1, |k| {
-            let to = Operand { tensor: *to, index: Coord::list(self.at(panel)) };
+            let at = self.at(panel.place, &panel.strip, &panel.panel);
+            let to = Operand { tensor: *to, index: Coord::list(at) };
             k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
             k.spec(Kind::Commit(Group::Bulk), (), (), one)
         })?;
@@ -175,7 +207,7 @@ impl<'a> Store<'a> {
     /// Each lane writes its elements that lie within the results.
     fn runs(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
         k.for_("e", 0..PANEL / 8, 1, true, |k, e| {
-            self.each_half(k, panel, &e.into(), |k, _, sums, run, across| {
+            self.each_half(k, panel, &e.into(), None, |k, _, sums, run, across| {
                 let epilogue = &self.context.declared.epilogue;
                 epilogue.leave(k, sums, run, across, &self.by_runs, self.context.one)
             })
@@ -184,11 +216,16 @@ impl<'a> Store<'a> {
 }
 
 impl Context<'_> {
-    /// Two buffers for each warpgroup's panels.
+    /// Panels that each warpgroup has buffers for.
+    fn room(&self) -> i64 {
+        if self.brought.is_some() { ROOM } else { PANELS }
+    }
+
+    /// Buffers for each warpgroup's panels.
     fn buffers(&self, k: &mut Builder, scalar: Scalar) -> Result<TensorId> {
-        let panel = ROWS * PANEL;
+        let (panel, room) = (ROWS * PANEL, self.room());
         let view = View::levels_of(&[
-            vec![leaf(self.gemm.consumers, 2 * panel), leaf(2, panel)],
+            vec![leaf(self.gemm.consumers, room * panel), leaf(room, panel)],
             vec![leaf(ROWS, PANEL), leaf(PANEL, 1)],
         ]);
         k.allocate("sC", view, scalar, Memory::Shared, Some(Swizzle::new(3, 4, 3)?))

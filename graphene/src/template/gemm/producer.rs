@@ -26,13 +26,17 @@ impl Context<'_> {
     fn fill_by_copies(&self, k: &mut Builder) -> Result<()> {
         let gemm = self.gemm;
         let box_a = if gemm.product.a_transposed { PANEL } else { gemm.rows() };
-        let box_b = if gemm.product.b_transposed { PANEL } else { gemm.columns / gemm.cluster };
-        let from = self.operands(k, [box_a, box_b])?;
+        // Of a cluster, each block brings its share of B to both: of the depth, or of the columns.
+        let box_b = match gemm.product.b_transposed {
+            true => [DEPTH / gemm.cluster, PANEL],
+            false => [DEPTH, gemm.columns / gemm.cluster],
+        };
+        let from = self.operands(k, [box_a, DEPTH], box_b)?;
         self.each_stage(k, self.one, |k, term, place, step, full, stage| {
             let [from_a, from_b] = from[term];
             let bytes = (gemm.rows() + gemm.columns) * DEPTH * gemm.product.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
-            let [to_a, to_b] = self.stage(k, stage, [box_a, box_b])?;
+            let [to_a, to_b] = self.stage(k, stage, [box_a, DEPTH], box_b)?;
             for i in 0..gemm.rows() / box_a {
                 let row = place.m.clone() * (gemm.rows() / box_a) + i;
                 let from =
@@ -40,17 +44,16 @@ impl Context<'_> {
                 let to = Operand::at(to_a, [i, 0]);
                 k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
             }
-            // Of a cluster, each block brings its share of B to both.
-            let share = gemm.columns / box_b / gemm.cluster;
-            for i in 0..share {
-                let own = match &self.pair {
-                    Some((_, rank)) => rank.clone() * share + i,
-                    None => Expr::from(i),
+            let rank = self.pair.as_ref().map_or(Expr::from(0), |(_, rank)| rank.clone());
+            for i in 0..if gemm.product.b_transposed { gemm.columns / PANEL } else { 1 } {
+                let (along, across) = match gemm.product.b_transposed {
+                    true => (rank.clone(), Expr::from(i)),
+                    false => (Expr::from(0), rank.clone()),
                 };
-                let column = place.n.clone() * (gemm.columns / box_b) + &own;
-                let at = place.at(step.into(), column);
-                let from = Operand { tensor: from_b, index: Coord::list(at) };
-                let to = Operand::at(to_b, [Expr::from(0), own]);
+                let row = Expr::from(step) * (DEPTH / box_b[0]) + &along;
+                let column = place.n.clone() * (gemm.columns / box_b[1]) + &across;
+                let from = Operand { tensor: from_b, index: Coord::list(place.at(row, column)) };
+                let to = Operand::at(to_b, [along, across]);
                 let copy = Header::new(Kind::Move, to, from, self.one).signals(full.clone());
                 k.add(match self.pair {
                     Some((pair, _)) => copy.on(pair),
@@ -98,22 +101,34 @@ impl Context<'_> {
     }
 
     /// A and B of each term, in tiles of so many rows and columns.
-    fn operands(&self, k: &mut Builder, [rows, columns]: [i64; 2]) -> Result<Vec<[TensorId; 2]>> {
-        let mut all = Vec::new();
-        for term in &self.declared.terms {
-            let a = self.tiled(k, term.a, "gA", [rows, DEPTH])?;
-            all.push([a, self.tiled(k, term.b, "gB", [DEPTH, columns])?]);
-        }
-        Ok(all)
+    fn operands(
+        &self,
+        k: &mut Builder,
+        of_a: [i64; 2],
+        of_b: [i64; 2],
+    ) -> Result<Vec<[TensorId; 2]>> {
+        let terms = self.declared.terms.iter();
+        terms
+            .map(|term| {
+                let a = self.tiled(k, term.a, "gA", of_a)?;
+                Ok([a, self.tiled(k, term.b, "gB", of_b)?])
+            })
+            .collect()
     }
 
     /// A stage of both rings, in boxes.
-    fn stage(&self, k: &mut Builder, stage: &Var, boxes: [i64; 2]) -> Result<[TensorId; 2]> {
+    fn stage(
+        &self,
+        k: &mut Builder,
+        stage: &Var,
+        of_a: [i64; 2],
+        of_b: [i64; 2],
+    ) -> Result<[TensorId; 2]> {
         let [a, b] = self.shared;
         let a = k.index(a, "stage_a", [stage])?;
-        let a = k.tile(a, "boxes_a", &[Tile::of(boxes[0]), Tile::Whole])?;
+        let a = k.tile(a, "boxes_a", &of_a.map(Tile::of))?;
         let b = k.index(b, "stage_b", [stage])?;
-        Ok([a, k.tile(b, "boxes_b", &[Tile::Whole, Tile::of(boxes[1])])?])
+        Ok([a, k.tile(b, "boxes_b", &of_b.map(Tile::of))?])
     }
 
     /// Fills one stage after the other, for every step of every term.
@@ -146,7 +161,7 @@ impl Context<'_> {
     /// All threads move elements, zeros where there are none.
     fn fill_by_moves(&self, k: &mut Builder, own: ThreadsId) -> Result<()> {
         let gemm = self.gemm;
-        let from = self.operands(k, [gemm.rows(), gemm.columns])?;
+        let from = self.operands(k, [gemm.rows(), DEPTH], [DEPTH, gemm.columns])?;
         let [thread] = k.indices(own, ["mover"])?;
         self.each_stage(k, own, |k, term, place, step, full, stage| {
             let [from_a, from_b] = from[term];

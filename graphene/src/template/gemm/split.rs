@@ -75,6 +75,7 @@ impl Shares {
                 k.spec(Kind::Move, Operand::at(to, at), sum, one)
             })?;
             let there = k.peer(self.there, "all_there", 0)?;
+            k.spec(Kind::Fence(Fence::Cluster), (), (), one)?;
             k.spec(Kind::Arrive(None), Operand::at(there, [0]), (), one)
         })
     }
@@ -89,6 +90,7 @@ impl Shares {
         group: &Var,
     ) -> Result<()> {
         k.spec(Kind::Wait(Expr::from(0)), Operand::at(self.there, [0]), (), own)?;
+        k.spec(Kind::Fence(Fence::Cluster), (), (), one)?;
         let [thread] = k.indices(own, ["thread"])?;
         for part in 0..self.parts - 1 {
             context.each_sum(k, acc, |k, sum, register| {

@@ -18,24 +18,48 @@ use graphene_runtime::device::{Buffer, Device, Kernel, compile};
 use super::{Case, kernel_error, median};
 use crate::data::{Random, encode};
 
-/// The shapes of the anchors, `m, n, k`, and whether their epilogues are timed as well.
-const SHAPES: [([usize; 3], bool); 12] = [
-    ([4096, 4096, 4096], false),
-    ([8192, 8192, 8192], false),
-    ([5376, 5376, 2048], true),
-    ([12288, 768, 768], true),
-    ([12288, 2304, 768], true),
-    ([12288, 3072, 768], true),
-    ([12288, 768, 3072], true),
-    ([4096, 3072, 768], true),
-    ([4096, 768, 3072], true),
-    ([128, 768, 768], true),
-    ([128, 3072, 768], true),
-    ([128, 768, 3072], true),
+/// The shapes of the anchors, `m, n, k`, and whether their epilogues are timed as well; and those that models have, whose
+/// weights are laid in rows of B.
+const SHAPES: [([usize; 3], bool, bool); 20] = [
+    ([4096, 4096, 4096], false, false),
+    ([8192, 8192, 8192], false, false),
+    ([5376, 5376, 2048], true, false),
+    ([12288, 768, 768], true, false),
+    ([12288, 2304, 768], true, false),
+    ([12288, 3072, 768], true, false),
+    ([12288, 768, 3072], true, false),
+    ([4096, 3072, 768], true, false),
+    ([4096, 768, 3072], true, false),
+    ([128, 768, 768], true, false),
+    ([128, 3072, 768], true, false),
+    ([128, 768, 3072], true, false),
+    ([12288, 768, 768], true, true),
+    ([12288, 2304, 768], true, true),
+    ([12288, 3072, 768], true, true),
+    ([12288, 768, 3072], true, true),
+    ([651, 768, 768], true, true),
+    ([651, 2304, 768], true, true),
+    ([651, 3072, 768], true, true),
+    ([651, 768, 3072], true, true),
 ];
 
-/// Rows up to which few tiles leave most of the GPU idle.
-const FEW: usize = 512;
+/// How many rows there are: so few that tiles leave most of the GPU idle, so many that all have tiles, or between.
+#[derive(Clone, Copy, PartialEq)]
+enum Rows {
+    Few,
+    Some,
+    Many,
+}
+
+impl Rows {
+    fn of(m: usize) -> Rows {
+        match m {
+            ..=512 => Rows::Few,
+            ..=2048 => Rows::Some,
+            _ => Rows::Many,
+        }
+    }
+}
 
 /// Numbers that operands repeat.
 const POOL: usize = 1_000_003;
@@ -50,7 +74,7 @@ struct Follows {
     residual: bool,
 }
 
-fn follows() -> [Follows; 5] {
+fn follows() -> [Follows; 6] {
     let row =
         |name, epilogue| Follows { name, epilogue, bias: true, activation: None, residual: false };
     let bias = Epilogue::layer(true, None, false);
@@ -64,16 +88,20 @@ fn follows() -> [Follows; 5] {
             activation: gelu,
             ..row("bias+gelu", Epilogue::layer(true, Some(Unary::Gelu), false))
         },
+        Follows {
+            activation: gelu,
+            ..row("bias+gelu_half", Epilogue::layer(true, Some(Unary::GeluHalf), false))
+        },
         Follows { activation: gelu, ..row("bias+gelu_tanh", Epilogue::new(tanh, [Span::Row])) },
         Follows { residual: true, ..row("bias+residual", Epilogue::layer(true, None, true)) },
     ]
 }
 
-/// The tiles that are tried where there are many, and where there are few.
-fn tiles(few: bool) -> Vec<Gemm> {
+/// The tiles that are tried where there are so many rows.
+fn tiles(rows: Rows) -> Vec<Gemm> {
     let gemm = Gemm::default();
-    if few {
-        let small = Gemm { consumers: 1, columns: 64, stages: 6, prefetch: true, ..gemm };
+    let small = Gemm { consumers: 1, columns: 64, stages: 6, prefetch: true, ..gemm.clone() };
+    if rows == Rows::Few {
         return vec![
             small.clone(),
             Gemm { columns: 128, ..small.clone() },
@@ -83,24 +111,35 @@ fn tiles(few: bool) -> Vec<Gemm> {
             Gemm { consumers: 2, split: 4, stages: 3, ..small },
         ];
     }
-    let turns = Gemm { ping_pong: true, strips: 2, columns: 128, ..gemm.clone() };
-    vec![
+    if rows == Rows::Some {
+        let square = Gemm { columns: 128, stages: 5, ..gemm.clone() };
+        return vec![
+            small.clone(),
+            Gemm { split: 2, ..small.clone() },
+            Gemm { columns: 128, ..small.clone() },
+            Gemm { columns: 128, split: 2, stages: 5, ..small.clone() },
+            Gemm { columns: 192, stages: 5, ..small.clone() },
+            square.clone(),
+            Gemm { split: 2, stages: 4, ..square.clone() },
+            Gemm { split: 3, stages: 3, ..square.clone() },
+            Gemm { columns: 192, ..gemm },
+        ];
+    }
+    let turns = Gemm { ping_pong: true, strips: 2, ..gemm.clone() };
+    let all = [
         gemm.clone(),
-        Gemm { cluster: 2, ..gemm.clone() },
-        Gemm { columns: 192, ..gemm.clone() },
-        Gemm { columns: 128, stages: 5, ..gemm },
-        turns.clone(),
-        Gemm { stages: 6, ..turns.clone() },
-        Gemm { stages: 6, cluster: 2, ..turns.clone() },
-        Gemm { stages: 5, cluster: 2, raster: 16, ..turns.clone() },
-        Gemm { columns: 192, ..turns.clone() },
-        Gemm { columns: 256, strips: 1, ..turns },
-    ]
+        Gemm { columns: 192, ..gemm },
+        Gemm { columns: 128, ..turns.clone() },
+        Gemm { columns: 192, ..turns },
+    ];
+    all.iter().flat_map(|gemm| [1, 2].map(|cluster| Gemm { cluster, ..gemm.clone() })).collect()
 }
 
 /// A tile's kernel for what follows a product.
 struct Tried {
-    few: bool,
+    rows: Rows,
+    /// Whether B has rows.
+    laid: bool,
     follows: usize,
     gemm: Gemm,
     kernel: Kernel,
@@ -109,11 +148,20 @@ struct Tried {
 /// Compiles all kernels, on all cores: which has none is said and left out.
 fn compiled(device: &Device) -> Result<Vec<Tried>, Error> {
     let mut wanted = Vec::new();
-    for few in [false, true] {
-        for gemm in tiles(few) {
+    let kinds = SHAPES.iter().map(|&([m, ..], _, laid)| (Rows::of(m), laid));
+    let mut seen: Vec<(Rows, bool)> = Vec::new();
+    for (rows, laid) in kinds {
+        if seen.contains(&(rows, laid)) {
+            continue;
+        }
+        seen.push((rows, laid));
+        for gemm in tiles(rows) {
             for (number, follows) in follows().into_iter().enumerate() {
-                let product = Product { epilogue: follows.epilogue, ..gemm.product.clone() };
-                wanted.push((few, number, Gemm { product, ..gemm.clone() }));
+                let epilogue = follows.epilogue;
+                let product = Product { epilogue, b_transposed: laid, ..gemm.product.clone() };
+                let gemm = Gemm { product, ..gemm.clone() };
+                let gemm = if gemm.ping_pong { gemm.deepest() } else { gemm };
+                wanted.push((rows, laid, number, gemm));
             }
         }
     }
@@ -126,8 +174,8 @@ fn compiled(device: &Device) -> Result<Vec<Tried>, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let share = wanted.len().div_ceil(cores);
     let parts: Vec<_> = std::thread::scope(|scope| {
-        let start = |part: &'_ [(bool, usize, Gemm)]| {
-            let gemms: Vec<Gemm> = part.iter().map(|row| row.2.clone()).collect();
+        let start = |part: &'_ [(Rows, bool, usize, Gemm)]| {
+            let gemms: Vec<Gemm> = part.iter().map(|row| row.3.clone()).collect();
             scope.spawn(move || gemms.iter().map(one).collect::<Vec<_>>())
         };
         let threads: Vec<_> = wanted.chunks(share).map(start).collect();
@@ -135,12 +183,12 @@ fn compiled(device: &Device) -> Result<Vec<Tried>, Error> {
     });
     let mut tried = Vec::new();
     let compiled = parts.into_iter().flat_map(|part| part.unwrap_or_default());
-    for ((few, follows, gemm), compiled) in wanted.into_iter().zip(compiled) {
+    for ((rows, laid, follows, gemm), compiled) in wanted.into_iter().zip(compiled) {
         match compiled.and_then(|(cubin, launch)| {
             eprintln!("{:?} of {gemm:?}", cubin.log());
             device.load(&cubin, &launch)
         }) {
-            Ok(kernel) => tried.push(Tried { few, follows, gemm, kernel }),
+            Ok(kernel) => tried.push(Tried { rows, laid, follows, gemm, kernel }),
             Err(error) => eprintln!("{gemm:?}: {error}"),
         }
     }
@@ -156,9 +204,9 @@ pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
     let pool = random.normal(POOL, scalar, true);
     let bytes = encode(&pool, scalar);
     let mut wrong = 0;
-    for (size, epilogues) in SHAPES {
+    for (size, epilogues, laid) in SHAPES {
         let epilogue = Epilogue::layer(true, None, true);
-        let product = Product { epilogue, ..Product::default() };
+        let product = Product { epilogue, b_transposed: laid, ..Product::default() };
         let mut first = 0;
         let full = Case::of(device, product, size, |len| {
             first = (first + POOL / 7) % POOL;
@@ -178,8 +226,9 @@ pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
             }
             let case = full.followed(follows);
             let theirs = follows.bind(device, &library, &full)?;
-            let few = size[0] <= FEW;
-            for tried in tried.iter().filter(|tried| (tried.few, tried.follows) == (few, number)) {
+            let wanted = (Rows::of(size[0]), laid, number);
+            let tried = tried.iter();
+            for tried in tried.filter(|one| (one.rows, one.laid, one.follows) == wanted) {
                 wrong += case.timed(device, tried, follows.name, &theirs, &mut random)?;
             }
         }
@@ -260,10 +309,11 @@ impl Case {
         let Gemm { columns, stages, cluster, raster, ping_pong, split, .. } = gemm;
         println!(
             "{{\"row\":\"speed\",\"follows\":\"{follows}\",\"m\":{m},\"n\":{n},\"k\":{k},\
-             \"rows\":{},\"columns\":{columns},\"ping_pong\":{ping_pong},\"stages\":{stages},\
+             \"b_in_rows\":{},\"rows\":{},\"columns\":{columns},\"ping_pong\":{ping_pong},\"stages\":{stages},\
              \"cluster\":{cluster},\"split\":{split},\"raster\":{raster},\
              \"error_of_bound\":{error:.4},\"us\":{ours:.2},\"tflops\":{:.0},\
              \"cublaslt_us\":{theirs:.2},\"cublaslt_tflops\":{:.0},\"ratio\":{:.3}}}",
+            self.product.b_transposed,
             gemm.rows(),
             rate(ours),
             rate(theirs),

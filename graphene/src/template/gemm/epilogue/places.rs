@@ -5,16 +5,19 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::TensorId;
+use crate::schedule::pointwise::widen;
 use crate::template::epilogue::{Across, Run};
 use crate::template::gemm::{PANEL, Place, ROWS};
 
 impl Store<'_> {
-    /// A lane's pairs of sums in eight columns of a panel: of two rows, eight apart.
+    /// A lane's pairs of sums in eight columns of a panel: of two rows, eight apart. `come`: a fragment of the addend that
+    /// has come, and which eight of its columns these are.
     pub(super) fn each_half(
         &self,
         k: &mut Builder,
         panel: &Panel<'_>,
         eight: &Expr,
+        come: Option<(TensorId, i64)>,
         body: impl Fn(&mut Builder, i64, TensorId, &Run, &Across) -> Result<()>,
     ) -> Result<()> {
         let epilogue = &self.context.declared.epilogue;
@@ -24,7 +27,12 @@ impl Store<'_> {
         for half in 0..2 {
             let row = self.row_of(panel.place, &panel.strip, &half.into());
             let run = Run { batch: panel.place.batch.clone(), row, column: column.clone(), n: 2 };
-            let across = self.all_held(k, panel, &rows, eight, half)?;
+            let mut across = self.all_held(k, panel, &rows, eight, half)?;
+            if let (Some(asking), Some((come, j))) = (&self.asking, come) {
+                let raw = k.index(come, "raw", [half, j])?;
+                let raw = k.reshape(raw, "raw", 0, &[&[(2, 1)]])?;
+                across.0[asking.operand] = Some(widen(k, raw, 2, self.context.one)?);
+            }
             let at = panel.panel.clone() * (PANEL / 8) + eight;
             let sums = k.index(panel.acc, "sums", [Expr::from(half), at])?;
             body(k, half, sums, &run, &across)?;
@@ -33,10 +41,10 @@ impl Store<'_> {
     }
 
     /// The panel of C, in panels.
-    pub(super) fn at(&self, panel: &Panel<'_>) -> Vec<Expr> {
+    pub(in super::super) fn at(&self, place: &Place, strip: &Expr, panel: &Expr) -> Vec<Expr> {
         let of_tile = self.context.gemm.columns / PANEL;
-        let column = panel.place.n.clone() * of_tile + &panel.panel;
-        panel.place.at(self.strip_of(panel.place, &panel.strip), column)
+        let column = place.n.clone() * of_tile + panel;
+        place.at(self.strip_of(place, strip), column)
     }
 
     /// Which 64 rows of C a tile's are.

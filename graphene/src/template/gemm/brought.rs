@@ -1,0 +1,152 @@
+//! An addend of the sums' shape, such as a residual, brought by tensor copies: panel by panel, to where the panel of C is to
+//! leave from. So it takes no registers before it is needed, and its rows come whole.
+
+use super::epilogue::{Panel, Store};
+use super::{Edges, Gemm, PANEL, Place, ROWS};
+use crate::build::{Builder, Header};
+use crate::error::Result;
+use crate::index::{Cond, Expr, Relation, Var};
+use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, ThreadsId};
+use crate::template::epilogue::{Attached, Span};
+use crate::template::product::line;
+use crate::tensor::{Coord, Memory, Scalar};
+
+/// How many panels are asked for before they are needed.
+const LEAD: i64 = 2;
+
+/// Panels that a consumer has room for: those that are asked for, the one that is computed, and one that still leaves.
+pub(super) const ROOM: i64 = LEAD + 2;
+
+/// The addend, and one barrier for each panel of each consumer, complete when it has come.
+pub(super) struct Brought {
+    /// Which of the epilogue's operands it is.
+    pub(super) operand: usize,
+    tensor: TensorId,
+    barriers: TensorId,
+}
+
+impl Brought {
+    /// The first such operand, where C alone leaves by panels, and of the same type; one thread initialises the barriers.
+    /// What follows must begin with a meeting of the block.
+    pub(super) fn new(
+        k: &mut Builder,
+        gemm: &Gemm,
+        epilogue: &Attached,
+        block: ThreadsId,
+    ) -> Result<Option<Brought>> {
+        let [result] = epilogue.results[..] else { return Ok(None) };
+        let scalar = k.tensor_of(result)?.scalar;
+        let mut found = None;
+        for (operand, &(span, tensor)) in epilogue.operands().iter().enumerate() {
+            if span == Span::Whole && k.tensor_of(tensor)?.scalar == scalar {
+                found = found.or(Some((operand, tensor)));
+            }
+        }
+        let Some((operand, tensor)) = found else { return Ok(None) };
+        if gemm.edges == Edges::Moves || gemm.split > 1 || scalar.bytes() != 2 || !gemm.fits(ROOM) {
+            return Ok(None);
+        }
+        let all = gemm.consumers * ROOM;
+        let barriers = k.allocate("come", line(all), Scalar::Mbar, Memory::Shared, None)?;
+        let one = k.scalar(block, "one")?;
+        k.role(block, 0..1, |k| {
+            k.for_("c", 0..all, 1, true, |k, c| {
+                k.spec(Kind::Init(Number(1.0)), Operand::at(barriers, [c]), (), one)
+            })?;
+            k.spec(Kind::Fence(Fence::Init), (), (), one)
+        })?;
+        Ok(Some(Brought { operand, tensor, barriers }))
+    }
+}
+
+/// How a consumer asks for its panels.
+pub(super) struct Asking {
+    pub(super) operand: usize,
+    /// The addend in panels.
+    panels: TensorId,
+    barriers: TensorId,
+    /// Where C's panels leave from, and whose turn it is.
+    buffers: TensorId,
+    turn: Ring,
+}
+
+impl Asking {
+    /// Into the buffers from which C leaves.
+    pub(super) fn new(
+        k: &mut Builder,
+        context: &super::Context<'_>,
+        buffers: TensorId,
+        turn: &Ring,
+    ) -> Result<Option<Asking>> {
+        let Some(Brought { operand, tensor, barriers }) = context.brought else { return Ok(None) };
+        let panels = context.tiled(k, tensor, "gR", [ROWS, PANEL])?;
+        Ok(Some(Asking { operand, panels, barriers, buffers, turn: turn.clone() }))
+    }
+
+    /// Complete when what a consumer asked for into this buffer has come.
+    fn come(&self, group: &Var, stage: impl Into<Expr>) -> Operand {
+        Operand::at(self.barriers, [Expr::from(group) * ROOM + stage.into()])
+    }
+
+    /// Waits until this panel has come.
+    pub(super) fn wait(&self, k: &mut Builder, group: &Var, own: ThreadsId) -> Result<()> {
+        let come = self.come(group, self.turn.stage());
+        k.spec(Kind::Wait(Expr::from(self.turn.parity())), come, (), own)
+    }
+}
+
+impl Store<'_> {
+    /// Asks for a tile's first panels.
+    pub(super) fn ask_for_first(&self, k: &mut Builder, place: &Place) -> Result<()> {
+        let Some(asking) = &self.asking else { return Ok(()) };
+        let first = LEAD.min(self.panels());
+        k.role(self.own, 0..1, |k| {
+            // The buffers that take them are those from which C left longest ago.
+            (0..first).try_for_each(|number| {
+                let leaving = ROOM - number - 1;
+                self.ask_into(k, asking, place, &number.into(), [number, leaving])
+            })
+        })
+    }
+
+    /// Asks for a panel beyond this one.
+    pub(super) fn ask_beyond(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
+        let Some(asking) = self.asking.as_ref().filter(|_| self.panels() > LEAD) else {
+            return Ok(());
+        };
+        let number = panel.number(self.context.gemm.columns / PANEL) + LEAD;
+        k.if_(Cond::new(number.clone(), Relation::Less, self.panels()), |k| {
+            k.role(self.own, 0..1, |k| {
+                self.ask_into(k, asking, panel.place, &number, [LEAD, ROOM - LEAD - 1])
+            })
+        })
+    }
+
+    /// Asks for the panel of this number, into the buffer so many turns on, once no more than so many panels of C leave.
+    fn ask_into(
+        &self,
+        k: &mut Builder,
+        asking: &Asking,
+        place: &Place,
+        number: &Expr,
+        [turns, leaving]: [i64; 2],
+    ) -> Result<()> {
+        let one = self.context.one;
+        let across = Expr::from(self.context.gemm.columns / PANEL);
+        let at = self.at(place, &number.div(&across), &number.rem(&across));
+        let from = Operand { tensor: asking.panels, index: Coord::list(at) };
+        let stage = (Expr::from(asking.turn.stage()) + turns).rem(&ROOM.into());
+        let come = asking.come(&self.group, stage.clone());
+        let bytes = ROWS * PANEL * k.tensor_of(asking.buffers)?.scalar.bytes();
+        k.spec(Kind::Arrive(Some(bytes.into())), come.clone(), (), one)?;
+        k.spec(Kind::WaitGroup(Group::Bulk, leaving, true), (), (), one)?;
+        let to = k.index(asking.buffers, "ahead", [Expr::from(&self.group), stage])?;
+        k.add(Header::new(Kind::Move, to, from, one).signals(come))
+    }
+
+    /// Panels of a consumer's rows of a tile.
+    fn panels(&self) -> i64 {
+        let gemm = self.context.gemm;
+        gemm.strips * gemm.columns / PANEL
+    }
+}
