@@ -10,7 +10,8 @@
 //! | file | atoms |
 //! |---|---|
 //! | `atom/moves.rs` | loads, stores, register moves, conversions |
-//! | `atom/matrix.rs` | `ldmatrix`, `stmatrix`, `mma` |
+//! | `atom/matrix.rs` | `ldmatrix`, `stmatrix`, `mma` by a warp |
+//! | `atom/quad.rs` | `mma` by Volta's quad pairs |
 //! | `atom/math.rs` | arithmetic on registers, shuffles, constants; functions in `function.rs` |
 //! | `atom/barrier.rs` | barriers, fences, groups, cluster and grid synchronisation |
 //! | `atom/bulk.rs` | tensor copies (TMA) |
@@ -29,6 +30,7 @@ mod math;
 mod matrix;
 mod moves;
 mod pattern;
+mod quad;
 mod wgmma;
 
 use crate::arch::Arch;
@@ -265,6 +267,13 @@ impl Site<'_> {
         self.spec.kind == Kind::Move && self.spec.completion != Completion::Now
     }
 
+    /// Whether it is issued by whole warps though the spec is of a part of one: products by quad
+    /// pairs.
+    pub fn is_the_warps(&self) -> bool {
+        let threads = self.kernel.threads(self.spec.threads).view.size().constant();
+        self.spec.kind == Kind::MatMul && threads.is_some_and(|threads| (2..32).contains(&threads))
+    }
+
     /// A size that the pattern names.
     pub fn size(&self, name: &str) -> i64 {
         let found = self.sizes.iter().find(|size| size.0 == name);
@@ -343,9 +352,17 @@ impl Site<'_> {
 
 /// All atoms, in the order in which they are tried.
 pub fn all() -> impl Iterator<Item = &'static Atom> {
-    [bulk::ATOMS, wgmma::ATOMS, matrix::ATOMS, barrier::ATOMS, moves::ATOMS, math::ATOMS]
-        .into_iter()
-        .flatten()
+    [
+        bulk::ATOMS,
+        wgmma::ATOMS,
+        matrix::ATOMS,
+        quad::ATOMS,
+        barrier::ATOMS,
+        moves::ATOMS,
+        math::ATOMS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The atom that carries out a spec.

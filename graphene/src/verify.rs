@@ -6,7 +6,8 @@
 //!    left out by a condition, all in one group. A condition that may differ among the threads of
 //!    a collective spec, and a loop whose bounds may, are refused; and in any case a loop whose bounds
 //!    may differ among the threads of a warp. So does a ring that some of its threads have advanced, and
-//!    others not, further up in the text.
+//!    others not, further up in the text. A product of a part of a warp is reached by the whole warp,
+//!    which is who issues the instruction.
 //! 3. *Inside.* Every access lies within its buffer: provably, or under a condition that says so,
 //!    or because the instruction leaves out what is beyond the edge.
 //! 4. *Declared.* A decomposition writes only outputs of its spec, and memory allocated within it;
@@ -210,6 +211,11 @@ impl Verifier<'_> {
         }
         match select(self.kernel, spec) {
             Ok(site) => {
+                if site.is_the_warps()
+                    && let Err(why) = group.whole_warps()
+                {
+                    self.report(Rule::Together, why);
+                }
                 self.inside(&site, &scope.tests, group);
                 self.budget(spec, group);
                 self.parity(spec);

@@ -30,9 +30,10 @@ use graphene_ir::text::parse;
 use graphene_runtime::device::{Library, compile, compile_ptx, compiles_for};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-const FIGURES: [(&str, &str); 2] = [
-    ("figure_1", include_str!("../../graphene/tests/kernels/figure_1.graphene")),
-    ("figure_8", include_str!("../../graphene/tests/kernels/gemm.graphene")),
+const FIGURES: [(&str, Arch, &str); 3] = [
+    ("figure_1", Arch::Sm75, include_str!("../../graphene/tests/kernels/figure_1.graphene")),
+    ("figure_6", Arch::Sm70, include_str!("../../graphene/tests/kernels/quad_pairs.graphene")),
+    ("figure_8", Arch::Sm75, include_str!("../../graphene/tests/kernels/gemm.graphene")),
 ];
 
 type Make = Arc<dyn Fn() -> graphene_ir::Result<Kernel> + Send + Sync>;
@@ -49,8 +50,8 @@ fn trials() -> Vec<Trial> {
         add(&mut trials, atom.name, exists, Arc::new(atom.example));
     }
     let later = |arch| arch >= Arch::Sm80;
-    for (name, text) in FIGURES {
-        add(&mut trials, name, |arch| arch >= Arch::Sm75, Arc::new(move || parse(text)));
+    for (name, first, text) in FIGURES {
+        add(&mut trials, name, |arch| arch >= first, Arc::new(move || parse(text)));
     }
     add(&mut trials, "pointwise", later, Arc::new(|| Pointwise::default().kernel()));
     add(&mut trials, "pointwise_all", later, Arc::new(|| all_functions().kernel()));

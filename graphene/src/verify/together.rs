@@ -335,6 +335,19 @@ impl Group {
         }
         Ok(())
     }
+
+    /// Whether all of a warp is active wherever one of its threads is, and has come the same way.
+    pub(super) fn whole_warps(&self) -> Result<(), String> {
+        let warps = self.active.chunks(32).zip(self.paths.chunks(32));
+        for (warp, (active, paths)) in warps.enumerate() {
+            let whole = active.len() == 32 && active.iter().all(|active| *active);
+            let together = paths.iter().all(|path| *path == paths[0]);
+            if active.contains(&true) && !(whole && together) {
+                return Err(format!("only a part of warp {warp} reaches it"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The distances of a group's threads from its first.

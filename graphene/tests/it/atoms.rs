@@ -147,6 +147,11 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
             (0..8).map(|k| x.at("A", i / 8 * 8 + k) * x.at("B", 8 * k + i % 8)).sum();
         product + 0.5
     }),
+    (&["mma.m8n8k4"], "C", |x, i| {
+        let product: f64 =
+            (0..4).map(|k| x.at("A", i / 8 * 4 + k) * x.at("B", 8 * k + i % 8)).sum();
+        product + 0.5
+    }),
     (&["wgmma.m64k16.shared", "wgmma.m64k16.registers"], "C", |x, i| {
         x.product(i / 16, i % 16, 16) + 1.0
     }),

@@ -27,6 +27,7 @@ mod norms;
 mod pointwise;
 mod products;
 mod property;
+mod quad_pairs;
 mod recurrent;
 mod reduce;
 mod rows;
