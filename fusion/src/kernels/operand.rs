@@ -178,3 +178,6 @@ impl Matrix {
         whole(columns) && (self.column != 1 || (whole(&self.row) && whole(&self.offset)))
     }
 }
+
+#[cfg(test)]
+mod tests;

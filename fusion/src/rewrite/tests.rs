@@ -4,6 +4,7 @@ mod extraction;
 mod left;
 mod limits;
 mod rows;
+mod tidy;
 
 use super::block::blocks;
 use super::language::{Head, Term, Terms, operation};
