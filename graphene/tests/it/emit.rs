@@ -186,6 +186,39 @@ fn symbolic_strides_are_multiplied_in_64_bits() {
     );
 }
 
+/// Section 5.3: a generic spec says what is fused, and becomes what it is made of.
+#[test]
+fn generic_specs_become_their_bodies() {
+    check_body(
+        "",
+        "%in:[32:1].fp32.GL\n%out:[32:1].fp32.GL",
+        "%r:[].fp32.RF
+         %r <- Move<<<#grid, #one>>>(%in[@lane])
+         %r <- Spec<<<#grid, #one>>>(%r) {
+           %twice:[].fp32.RF
+           %twice <- BinaryPointwise<+><<<#grid, #one>>>(%r, %r)
+           %r <- UnaryPointwise<relu><<<#grid, #one>>>(%twice)
+         }
+         %out[@lane] <- Move<<<#grid, #one>>>(%r)",
+        &expect![[r#"
+            extern "C" __global__ void __launch_bounds__(32, 1)
+            k(const float *__restrict__ in,
+              float *__restrict__ out) {
+              int lane = (int)threadIdx.x;
+              float r;
+              r = in[lane];
+              // %r <- Spec<<<#grid, #one>>>(%r)
+              {
+                float twice;
+                twice = r + r;
+                r = twice < 0.0f ? 0.0f : twice;
+              }
+              out[lane] = r;
+            }
+        "#]],
+    );
+}
+
 #[test]
 fn large_buffers_are_indexed_in_64_bits() {
     check_body(
