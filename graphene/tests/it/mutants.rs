@@ -119,7 +119,6 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
     ),
     ("epilogue", "one less pending", "WaitGroup<bulk, 2", "Likewise."),
     ("epilogue", "one less pending", "WaitGroup<bulk, 3", "Likewise."),
-    ("epilogue", "shift role up", "role #block[0] { for(@c", "As for the ring's barriers."),
     (
         "epilogue",
         "delete Fence",
