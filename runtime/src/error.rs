@@ -10,6 +10,7 @@ use graphene_fusion::program::BufferId;
 use graphene_ir::arch::Arch;
 
 use crate::device::Library;
+use std::fmt;
 
 /// An error of the runtime.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -96,6 +97,21 @@ pub enum Error {
     Memory {
         /// The bytes asked for.
         bytes: usize,
+    },
+    /// A GPU gave no memory.
+    #[error(
+        "the GPU has no {} for {what}, and {} of its {} are free: smaller sizes need less, and other processes may hold some",
+        sized(*bytes), sized(*free), sized(*total)
+    )]
+    DeviceMemory {
+        /// What it was for.
+        what: String,
+        /// The bytes asked for.
+        bytes: usize,
+        /// Bytes that nobody has.
+        free: usize,
+        /// Bytes of the GPU.
+        total: usize,
     },
     /// Another number of inputs than the program has.
     #[error("the program takes {expected} inputs, but {found} were given")]
@@ -244,6 +260,25 @@ impl Error {
     pub(crate) fn at(self, place: &str) -> Self {
         Self::At { place: place.to_owned(), error: Box::new(self) }
     }
+
+    /// The error with what memory of a GPU was wanted for, if that is what is missing.
+    pub(crate) fn wanted_for(self, purpose: impl fmt::Display) -> Self {
+        match self {
+            Self::DeviceMemory { bytes, free, total, .. } => {
+                Self::DeviceMemory { what: purpose.to_string(), bytes, free, total }
+            }
+            other => other,
+        }
+    }
+}
+
+/// Bytes as they are counted and, from a MiB on, as they are read.
+fn sized(bytes: usize) -> String {
+    match bytes >> 20 {
+        0 => format!("{bytes} bytes"),
+        1..1024 => format!("{bytes} bytes ({:.1} MiB)", bytes as f64 / f64::from(1 << 20)),
+        _ => format!("{bytes} bytes ({:.1} GiB)", bytes as f64 / f64::from(1 << 30)),
+    }
 }
 
 impl From<FusionError> for Error {
@@ -264,5 +299,33 @@ impl From<InferError> for Error {
             InferError::Dim(error) => Self::Dim(error),
             error => Self::Infer(Box::new(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Error;
+
+    #[test]
+    fn missing_memory_says_for_what_and_how_much() {
+        let error = |bytes| Error::DeviceMemory {
+            what: "a buffer".to_owned(),
+            bytes,
+            free: 3 << 30,
+            total: 80 << 30,
+        };
+        let arena = error(5 << 30).wanted_for("the arena of intermediates").at("layer");
+        assert_eq!(
+            arena.to_string(),
+            "layer: the GPU has no 5368709120 bytes (5.0 GiB) for the arena of intermediates, and 3221225472 bytes \
+             (3.0 GiB) of its 85899345920 bytes (80.0 GiB) are free: smaller sizes need less, and other processes may \
+             hold some"
+        );
+        let text = error(3 << 19).to_string();
+        assert!(text.starts_with("the GPU has no 1572864 bytes (1.5 MiB) for a buffer"), "{text}");
+        let text = error(12).to_string();
+        assert!(text.starts_with("the GPU has no 12 bytes for a buffer"), "{text}");
+        let other = Error::Unsupported { what: "it" };
+        assert_eq!(other.clone().wanted_for("the arena"), other);
     }
 }

@@ -17,13 +17,13 @@ pub use cache::Cache;
 pub use executable::{Executable, Io};
 pub use library::{Recurrence, Routine, Rows, routine};
 
-use crate::device::{Buffer, Cubin, Device, Kernel, compile};
+use crate::device::{Buffer, Cubin, Device, Kernel, compile, compiler};
 use crate::error::{Error, Result};
 use crate::weight::elements;
 use cache::Key;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::kernels::{Launch, StepOperand, launches};
-use graphene_fusion::program::{Program, Step};
+use graphene_fusion::program::{self, Program, Step};
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::{Emitted, emit};
 use graphene_ir::target::Target;
@@ -91,19 +91,12 @@ impl Kernels {
         let routines: Vec<Option<Routine>> =
             program.steps().iter().map(|step| routine(&program, step)).collect();
         routines.iter().flatten().try_for_each(|routine| routine.library().require())?;
-        let made: Vec<Vec<(Launch, Emitted)>> = program
-            .steps()
-            .par_iter()
-            .zip(&routines)
-            .map(|(step, routine)| match routine {
-                None => made(&program, step, target).map_err(|error| error.at(&step.name)),
-                // Beside a call there need not be a kernel.
-                Some(routine) if routine.has_kernel() => {
-                    Ok(made(&program, step, target).unwrap_or_default())
-                }
-                Some(_) => Ok(Vec::new()),
-            })
-            .collect::<Result<_>>()?;
+        // Which NVRTC it is is asked while sources are made: keys of the cache hold it.
+        let asked = || cache.map_or(Ok(""), |_| compiler());
+        let sources = || Self::sources(&program, &routines, target);
+        let (asked, made) = rayon::join(asked, sources);
+        asked?;
+        let made = made?;
         let mut images: Vec<Emitted> = Vec::new();
         let mut known: HashMap<[String; 2], usize> = HashMap::new();
         let mut steps = Vec::with_capacity(made.len());
@@ -139,6 +132,24 @@ impl Kernels {
             images,
             cached: cached.into_inner(),
         })
+    }
+
+    /// The kernels of all steps' variants, step by step.
+    fn sources(
+        program: &Program,
+        routines: &[Option<Routine>],
+        target: &Target,
+    ) -> Result<Vec<Vec<(Launch, Emitted)>>> {
+        let steps = program.steps().par_iter().zip(routines);
+        let made = steps.map(|(step, routine)| match routine {
+            None => made(program, step, target).map_err(|error| error.at(&step.name)),
+            // Beside a call there need not be a kernel.
+            Some(routine) if routine.has_kernel() => {
+                Ok(made(program, step, target).unwrap_or_default())
+            }
+            Some(_) => Ok(Vec::new()),
+        });
+        made.collect()
     }
 
     /// How many of them came from the cache.
@@ -185,7 +196,7 @@ impl Module {
     /// Loads kernels, and brings weights to the device.
     ///
     /// # Errors
-    /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made; [`Error::Memory`], [`Error::Device`].
+    /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made; [`Error::DeviceMemory`], [`Error::Device`].
     pub fn load(kernels: Kernels, device: &Arc<Device>) -> Result<Self> {
         let Kernels { program, steps, routines, images, cached: _ } = kernels;
         // The first step that launches a kernel stands for it in errors.
@@ -202,16 +213,25 @@ impl Module {
             images.iter().enumerate().map(load).collect::<Result<_>>()?;
         let tensors: Vec<_> = program.buffers().par_iter().map(elements).collect::<Result<_>>()?;
         let read = read_alone(&program, &steps, &routines);
-        let upload = |(tensor, read): (&Option<Tensor>, bool)| {
-            let tensor = tensor.as_ref().filter(|_| read);
-            tensor.map(|tensor| device.upload(tensor.bytes())).transpose()
+        let wanted = |name: &str| {
+            let purpose = format!("the weight {name:?}");
+            move |error: Error| error.wanted_for(purpose)
         };
-        let weights: Vec<_> = tensors.iter().zip(read).map(upload).collect::<Result<_>>()?;
+        let upload = |((tensor, read), of): ((&Option<Tensor>, bool), &program::Buffer)| {
+            let tensor = tensor.as_ref().filter(|_| read);
+            let uploaded = tensor.map(|tensor| device.upload(tensor.bytes())).transpose();
+            uploaded.map_err(wanted(&of.name))
+        };
+        let weights: Vec<_> =
+            tensors.iter().zip(read).zip(program.buffers()).map(upload).collect::<Result<_>>()?;
         let mut loaded_steps = Vec::with_capacity(steps.len());
         for (variants, step) in steps.into_iter().zip(program.steps()) {
             let variant = |made: Made| {
                 let stacks = made.launch.stacks.iter();
-                let stacks = stacks.map(|parts| device.upload(&stack(parts, step, &tensors)?));
+                let stacks = stacks.map(|parts| {
+                    let stacked = device.upload(&stack(parts, step, &tensors)?);
+                    stacked.map_err(|error| error.wanted_for("weights one after the other"))
+                });
                 Ok(Loaded {
                     kernel: Arc::clone(&loaded[made.image]),
                     stacks: stacks.collect::<Result<_>>()?,

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::machine::Machine;
 use clap::{Args, Parser, ValueEnum};
 use graphene_ir::target::Target;
+use graphene_runtime::gpu::Cache;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -125,6 +126,10 @@ pub(crate) struct Run {
     /// Compile the kernels of a GPU anew, and keep none for later runs
     #[arg(long)]
     pub(crate) no_cache: bool,
+    /// MiB that the folder of compiled kernels takes at most ($GRAPHENE_CACHE, else ~/.cache/graphene): those that no
+    /// run has used for longest are removed beyond that
+    #[arg(long, value_name = "N", default_value_t = Cache::LIMIT >> 20)]
+    pub(crate) cache_mib: u64,
     /// Threads of the CPU executors, at most 1024 [default: one a core]
     #[arg(long, value_name = "N", value_parser = threads)]
     pub(crate) threads: Option<usize>,

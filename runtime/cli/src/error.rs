@@ -333,7 +333,7 @@ fn run_code(error: &graphene_runtime::Error) -> u8 {
         | E::Short { .. }
         | E::Foreign { .. }
         | E::Grid { .. } => 1,
-        E::TooLarge { .. } | E::Memory { .. } | E::Exceeds { .. } => 2,
+        E::TooLarge { .. } | E::Memory { .. } | E::DeviceMemory { .. } | E::Exceeds { .. } => 2,
         E::Infer(error) if matches!(**error, InferError::Size(_)) => 2,
         E::OutOfBounds { .. }
         | E::Mismatch { .. }

@@ -220,7 +220,10 @@ impl Job<'_> {
         let exec = &self.arguments.run.exec;
         let compile = || session::compile(self.plans, exec, self.machine);
         let compiled = progress.stage(stage::COMPILE, compile)?;
-        report.notes.extend(self.machine.cache.as_ref().and_then(Cache::warning));
+        if let Some(warning) = self.machine.cache.as_ref().and_then(Cache::warning) {
+            progress.clear();
+            files::complain(&format!("warning: {warning}"));
+        }
         let asked = &self.arguments.sizes.buckets;
         if !buckets::lists_sequence(asked, &sizing.roles) {
             sizing = self.settle_sequence(&compiled, sizing, progress, report)?;

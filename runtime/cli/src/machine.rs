@@ -121,8 +121,14 @@ pub(crate) fn prepare(run: &Run) -> Result<Machine, Error> {
             let name = gpu.device.properties().name.clone();
             let report =
                 report::Device { kind: "cuda", name, gpu: Some(gpu.report(number)), ..describe() };
-            let cache = Cache::default_folder().filter(|_| !run.no_cache).map(Cache::new);
-            Ok(Machine { report, gpu: Some(gpu), cache, note: None })
+            let folder = Cache::default_folder();
+            let note = folder.is_none().then(|| {
+                "kernels are not kept for later runs: there is no home; GRAPHENE_CACHE names a folder".to_owned()
+            });
+            let limit = run.cache_mib.saturating_mul(1 << 20);
+            let cache = folder.map(|folder| Cache::new(folder).within(limit));
+            let (cache, note) = if run.no_cache { (None, None) } else { (cache, note) };
+            Ok(Machine { report, gpu: Some(gpu), cache, note })
         }
         (Err(error), Device::Cuda(_)) => {
             Err(Error::Device(format!("--device cuda:{number}: {error}")))

@@ -3,6 +3,7 @@
 use super::sys;
 use crate::error::{Error, Result};
 use graphene_ir::arch::Arch;
+use std::sync::OnceLock;
 
 /// Machine code of a kernel for one architecture, or PTX.
 #[derive(Debug, Clone)]
@@ -78,6 +79,17 @@ pub(crate) fn options(arch: Arch) -> [String; 5] {
         // What comes from NVRTC's own cache comes without a log.
         "--no-cache".to_owned(),
     ]
+}
+
+/// What tells one NVRTC from another, however alike: its version to the build, as it writes it into its PTX. Asked once,
+/// for a compilation of nothing.
+///
+/// # Errors
+///
+/// [`Error::MissingLibrary`] and [`Error::OldLibrary`] without NVRTC; [`Error::Device`] if it does not answer.
+pub fn compiler() -> Result<&'static str> {
+    static BUILD: OnceLock<Result<String>> = OnceLock::new();
+    BUILD.get_or_init(sys::build).as_deref().map_err(Clone::clone)
 }
 
 /// Whether the NVRTC found compiles for the architecture.

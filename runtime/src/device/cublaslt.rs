@@ -259,10 +259,11 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::MissingLibrary`] without cuBLASLt; [`Error::Memory`]; [`Error::Device`].
+    /// [`Error::MissingLibrary`] without cuBLASLt; [`Error::DeviceMemory`]; [`Error::Device`].
     pub fn new(device: &Device) -> Result<Context> {
         let handle = Arc::new(Handle::new(&device.stream)?);
-        let workspace = device.alloc(WORKSPACE)?;
+        let workspace =
+            device.alloc(WORKSPACE).map_err(|error| error.wanted_for("cuBLASLt's workspace"))?;
         Ok(Context { handle, workspace, chosen: Mutex::default() })
     }
 

@@ -11,7 +11,7 @@ pub mod cudnn;
 mod sys;
 
 pub(crate) use compile::options;
-pub use compile::{CompileLog, Cubin, compile, compile_ptx, compiles_for};
+pub use compile::{CompileLog, Cubin, compile, compile_ptx, compiler, compiles_for};
 pub use sys::Library;
 
 use crate::error::{Error, Result};
@@ -102,7 +102,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Memory`] if there is none left; [`Error::Device`].
+    /// [`Error::DeviceMemory`] if there is none left; [`Error::Device`].
     pub fn alloc(&self, bytes: usize) -> Result<Buffer> {
         let memory = Arc::new(Memory::zeroed(&self.stream, bytes)?);
         Ok(Buffer { memory, first: 0, len: bytes })

@@ -166,7 +166,15 @@ impl fmt::Display for Library {
 
 /// The error of a call that failed.
 pub(super) fn failed(call: &'static str) -> impl Fn(DriverError) -> Error {
-    move |error| Error::Device { call, status: format!("{:?}", error.0) }
+    move |error| {
+        let more = match error.0 {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                ": the GPU has no memory left for what the driver needs; other processes may hold it"
+            }
+            _ => "",
+        };
+        Error::Device { call, status: format!("{:?}{more}", error.0) }
+    }
 }
 
 fn c_string(text: &str) -> Result<CString> {
@@ -192,7 +200,7 @@ impl Drop for Program {
     }
 }
 
-/// Compiles to machine code; `options` name a real architecture and contain no NUL.
+/// Compiles, to machine code where `options` name a real architecture; they contain no NUL.
 pub(super) fn compile(
     source: &str,
     name: &str,
@@ -238,6 +246,25 @@ pub(super) fn compile(
     };
     status.result().map_err(broken("NVRTC's image"))?;
     Ok(Compiled { image: Some(image), log })
+}
+
+/// What NVRTC says of itself at the head of the PTX that it makes of an empty source: its version to the build. Where it
+/// makes none, its version alone.
+pub(super) fn build() -> Result<String> {
+    Library::Nvrtc.require()?;
+    let mut text = format!("NVRTC {}", Library::Nvrtc.version()?);
+    // The option makes it twice as quick; older ones do not know it.
+    for options in [&["-minimal".to_owned()][..], &[]] {
+        let Some(ptx) = compile("", "version", options, Form::Ptx)?.image else { continue };
+        let ptx = String::from_utf8_lossy(&ptx);
+        let says = |line: &&str| line.starts_with("//") && line.contains(char::is_numeric);
+        ptx.lines().take_while(|line| !line.starts_with('.')).filter(says).for_each(|line| {
+            text.push('\n');
+            text.push_str(line);
+        });
+        break;
+    }
+    Ok(text)
 }
 
 /// The architectures that NVRTC compiles for, as `sm_86`'s 86.
@@ -294,7 +321,11 @@ impl Memory {
         let bytes = len.max(1);
         // SAFETY: what the memory holds is set below, before anyone has it.
         let pointer = unsafe { result::malloc_sync(bytes) }.map_err(|error| match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Memory { bytes },
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                // Where even this fails, nothing is known to be free.
+                let (free, total) = stream.context().mem_get_info().unwrap_or((0, 0));
+                Error::DeviceMemory { what: "a buffer".to_owned(), bytes, free, total }
+            }
             _ => failed("cuMemAlloc")(error),
         })?;
         let memory = Memory { pointer, len, stream: stream.clone() };

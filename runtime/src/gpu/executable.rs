@@ -58,7 +58,7 @@ impl Module {
     /// bound, cuBLASLt's algorithms for it are timed.
     ///
     /// # Errors
-    /// As for [`bind`]; [`Error::Memory`]; [`Error::At`] around what a kernel does not take.
+    /// As for [`bind`]; [`Error::DeviceMemory`]; [`Error::At`] around what a kernel does not take.
     pub fn bind(&self, bindings: &Bindings) -> Result<Executable> {
         self.bind_to(bindings, &Io::default())
     }
@@ -70,22 +70,25 @@ impl Module {
     pub fn bind_to(&self, bindings: &Bindings, io: &Io) -> Result<Executable> {
         let plan = bind(&self.program, bindings)?;
         let arena = usize::try_from(plan.arena_bytes());
-        let arena = self.device.alloc(arena.map_err(|_| Error::TooLarge { what: "the arena" })?)?;
+        let arena = arena.map_err(|_| Error::TooLarge { what: "the arena" })?;
+        let arena = self.device.alloc(arena);
+        let arena = arena.map_err(|error| error.wanted_for("the arena of intermediates"))?;
         let mut buffers = Vec::with_capacity(plan.buffers().len());
         for (buffer, weight) in plan.buffers().iter().zip(self.weights.iter()) {
-            let given =
-                io.of(buffer.place, buffer.bytes()).map_err(|error| match buffer.place {
-                    Place::Input(number) => error.at(&self.program.inputs()[number].0),
-                    Place::Output(number) => error.at(&self.program.outputs()[number].0),
-                    Place::Arena(_) | Place::Weight => error,
-                })?;
+            let name = match buffer.place {
+                Place::Input(number) => &self.program.inputs()[number].0,
+                Place::Output(number) => &self.program.outputs()[number].0,
+                Place::Arena(_) | Place::Weight => "",
+            };
+            let given = io.of(buffer.place, buffer.bytes()).map_err(|error| error.at(name))?;
             buffers.push(match (buffer.place, weight, given) {
                 (_, _, Some(given)) => given,
                 (Place::Arena(first), ..) => arena.part(first, buffer.bytes())?,
                 (Place::Weight, Some(weight), _) => weight.clone(),
                 // Nothing reads it where it would lie.
                 (Place::Weight, None, _) => arena.part(0, 0)?,
-                (Place::Input(_) | Place::Output(_), ..) => self.device.alloc(buffer.bytes())?,
+                (Place::Input(_), ..) => self.room(buffer.bytes(), "input", name)?,
+                (Place::Output(_), ..) => self.room(buffer.bytes(), "output", name)?,
             });
         }
         let mut launches = Vec::with_capacity(self.steps.len());
@@ -123,6 +126,12 @@ impl Module {
         let (device, program) = (Arc::clone(&self.device), Arc::clone(&self.program));
         Ok(Executable { device, program, plan, buffers, launches, refusals, graph })
     }
+
+    /// Memory for an input or an output that no caller has.
+    fn room(&self, bytes: usize, what: &str, name: &str) -> Result<Buffer> {
+        let buffer = self.device.alloc(bytes);
+        buffer.map_err(|error| error.wanted_for(format_args!("the {what} {name:?}")))
+    }
 }
 
 fn launch_all(program: &Program, launches: &[Option<Call>]) -> Result<()> {
@@ -149,7 +158,8 @@ fn launch(
     let room = |of: &Scratch| {
         let bytes = of.elements.eval(bindings)?.checked_mul(of.scalar.bytes());
         let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        device.alloc(bytes.ok_or(Error::TooLarge { what: "room beside operands" })?)
+        let bytes = bytes.ok_or(Error::TooLarge { what: "room beside operands" })?;
+        device.alloc(bytes).map_err(|error| error.wanted_for("the kernel's room beside operands"))
     };
     let scratch: Vec<Buffer> = variant.launch.scratch.iter().map(room).collect::<Result<_>>()?;
     let mut pointers = Vec::with_capacity(kernel.params.len());

@@ -146,12 +146,13 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Mismatch`] for another number of weights; [`Error::Memory`]; [`Error::Device`], also for a layer that the
+    /// [`Error::Mismatch`] for another number of weights; [`Error::DeviceMemory`]; [`Error::Device`], also for a layer that the
     /// library does not take.
     pub fn load(&self, device: &Device, layer: Layer, weights: [&[u8]; 3]) -> Result<Weights> {
         let one = |algorithm| -> Result<Loaded> {
             let rnn = Rnn::new(&self.handle, &layer, algorithm)?;
-            let space = device.alloc(rnn.weight_bytes())?;
+            let space = device.alloc(rnn.weight_bytes());
+            let space = space.map_err(|error| error.wanted_for("weights as cuDNN has them"))?;
             let place = |part: &Part| {
                 rnn.places(&self.handle, space.pointer(), part.direction, part.number)
             };
@@ -169,7 +170,7 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Short`] if a buffer does not hold its operand, [`Error::Foreign`] if it is of another device;
-    /// [`Error::TooLarge`] beyond what the library counts; [`Error::Memory`]; [`Error::Device`].
+    /// [`Error::TooLarge`] beyond what the library counts; [`Error::DeviceMemory`]; [`Error::Device`].
     pub fn recurrent(
         &self,
         device: &Device,
@@ -214,11 +215,16 @@ impl Context {
         let length = i32::try_from(sizes.steps)
             .map_err(|_| Error::TooLarge { what: "a sequence for cuDNN" })?;
         let lengths: Vec<u8> = length.to_ne_bytes().repeat(sizes.batch);
+        let room = device.alloc(room);
+        let room = room.map_err(|error| error.wanted_for("cuDNN's workspace for the layer"))?;
         // One direction, or one sequence, leaves nothing to part.
         let parts = layer.directions == 2 && sizes.batch > 1;
         let beside = match (&states.y, parts) {
             (Some(_), false) => None,
-            _ => Some(device.alloc(layer.sequence_bytes(sizes)?)?),
+            _ => {
+                let all = device.alloc(layer.sequence_bytes(sizes)?);
+                Some(all.map_err(|error| error.wanted_for("all states of the layer"))?)
+            }
         };
         Ok(Recurrent {
             handle: self.handle.clone(),
@@ -228,7 +234,7 @@ impl Context {
             sizes,
             sequences,
             lengths: device.upload(&lengths)?,
-            room: device.alloc(room)?,
+            room,
             weights: space.clone(),
             beside,
             states: states.clone(),

@@ -260,7 +260,7 @@ impl Context {
     ///
     /// [`Error::Short`] if a buffer does not hold its operand, [`Error::Foreign`] if it is of another device;
     /// [`Error::Unsupported`] but for halves at multiples of 16 bytes; [`Error::TooLarge`] beyond what the library
-    /// counts; [`Error::Memory`]; [`Error::Device`], also where the library has no engine, with its words.
+    /// counts; [`Error::DeviceMemory`]; [`Error::Device`], also where the library has no engine, with its words.
     pub fn attention(
         &self,
         device: &Device,
@@ -271,7 +271,9 @@ impl Context {
         let described = attention.described()?;
         let lock = || self.attentions.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = |plan: Arc<Plan>| -> Result<Bound> {
-            let workspace = device.alloc(plan.workspace())?;
+            let workspace = device.alloc(plan.workspace());
+            let workspace =
+                workspace.map_err(|error| error.wanted_for("cuDNN's workspace for attention"))?;
             let pack = described.pack(&operands, &workspace)?;
             let handle = Arc::clone(&self.handle);
             let (_operands, _workspace) = (operands.clone(), workspace);

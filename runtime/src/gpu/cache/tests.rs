@@ -1,13 +1,14 @@
-//! The cache: round trips, damage, folders that take nothing, threads.
+//! The cache: round trips, damage, folders that take nothing, room, threads and processes.
 
-use super::{Cache, Contents, HASH, HEADER, Key, MAGIC, chosen, decode, encode};
+use super::entry::HEADER;
+use super::{Cache, Contents, HASH, Key, MAGIC, chosen, decode, encode};
 use crate::device::Cubin;
 use graphene_ir::arch::Arch;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 const ARCH: Arch = Arch::Sm90a;
 
@@ -173,15 +174,125 @@ fn temporary_files_that_are_old_are_swept() {
 fn a_full_disk_is_a_warning_once() {
     let folder = Folder::new();
     let cache = Cache::new(&folder.0);
-    let full = |_: &Path| fs::File::options().write(true).open("/dev/full");
+    let full = |_: &Path, bytes: &[u8]| fs::write("/dev/full", bytes);
     cache.put_by(key(), &cubin(), full);
     let warning = cache.warning().expect("nothing can be written");
     assert!(warning.contains("No space left on device"), "{warning}");
     assert!(warning.contains(&folder.0.display().to_string()), "{warning}");
+    assert!(warning.ends_with("; GRAPHENE_CACHE names another folder"), "{warning}");
     // Nothing more is tried.
     cache.put(key(), &cubin());
     assert!(folder.names().is_empty());
     assert_eq!(cache.warning(), Some(warning));
+}
+
+/// A disk that is full in the midst of an entry leaves nothing behind.
+#[test]
+fn parts_of_entries_are_removed_where_writing_fails() {
+    let folder = Folder::new();
+    let cache = Cache::new(&folder.0);
+    let half = |path: &Path, bytes: &[u8]| {
+        fs::write(path, &bytes[..bytes.len() / 2])?;
+        Err(std::io::ErrorKind::StorageFull.into())
+    };
+    cache.put_by(key(), &cubin(), half);
+    assert!(cache.warning().is_some() && folder.names().is_empty());
+}
+
+/// The folder that a test gives to the process that it starts, which runs the same test.
+const CHILD: &str = "GRAPHENE_TEST_CACHE_OF";
+
+/// This test in a process of its own, with the folder.
+fn child(test: &str, folder: &Folder) -> std::process::Child {
+    let mut command = std::process::Command::new(std::env::current_exe().expect("it is there"));
+    let test = format!("gpu::cache::tests::{test}");
+    command.args(["--exact", &test]).env(CHILD, &folder.0);
+    let null = std::process::Stdio::null;
+    command.stdout(null()).stderr(null()).spawn().expect("it was started before")
+}
+
+#[test]
+fn processes_that_are_killed_leave_no_entry() {
+    if let Some(folder) = std::env::var_os(CHILD) {
+        let killed = |path: &Path, bytes: &[u8]| {
+            fs::write(path, &bytes[..bytes.len() / 2])?;
+            std::process::abort();
+        };
+        Cache::new(folder).put_by(key(), &cubin(), killed);
+        return;
+    }
+    let folder = Folder::new();
+    let mut child = child("processes_that_are_killed_leave_no_entry", &folder);
+    assert!(!child.wait().expect("it was started").success());
+    let [left] = &folder.names()[..] else { panic!("{:?}", folder.names()) };
+    assert!(left.starts_with('.') && left.ends_with(".tmp"), "{left}");
+    let cache = Cache::new(&folder.0);
+    assert_eq!(cache.contents().expect("the folder is there").entries, 0);
+    assert!(cache.get(key(), ARCH).is_none());
+    // A later one removes it, when whoever wrote it must be gone.
+    let path = folder.0.join(left);
+    let old = SystemTime::now() - 2 * super::STALE;
+    let file = fs::File::options().write(true).open(path).expect("it is ours");
+    file.set_modified(old).expect("it is ours");
+    cache.put(key(), &cubin());
+    assert_eq!(folder.names(), [key().name()]);
+}
+
+#[test]
+fn processes_share_a_folder() {
+    let other = |i: u32| Key::with(&i.to_string(), ARCH, "12.9");
+    let work = |folder: &Path| {
+        // Each makes room by what the others have put.
+        let cache = Cache::new(folder).within(5 * encode(key(), &cubin()).len() as u64);
+        for i in 0..200 {
+            cache.put(other(i % 7 + std::process::id() % 5), &cubin());
+            let found = cache.get(other(i % 11), ARCH);
+            assert!(found.is_none_or(|found| found.image() == cubin().image()));
+        }
+        assert_eq!(cache.warning(), None);
+    };
+    if let Some(folder) = std::env::var_os(CHILD) {
+        return work(Path::new(&folder));
+    }
+    let folder = Folder::new();
+    let children: Vec<_> = (0..3).map(|_| child("processes_share_a_folder", &folder)).collect();
+    work(&folder.0);
+    for mut child in children {
+        assert!(child.wait().expect("it was started").success());
+    }
+    // Whatever is left is whole.
+    let cache = Cache::new(&folder.0);
+    let whole = (0..12).filter(|&i| cache.get(other(i), ARCH).is_some()).count();
+    assert_eq!(folder.names().len(), whole);
+}
+
+#[test]
+fn what_was_not_used_for_longest_makes_room() {
+    let folder = Folder::new();
+    let size = encode(key(), &cubin()).len() as u64;
+    let keys: Vec<Key> = (0..8).map(|i| Key::with(&i.to_string(), ARCH, "12.9")).collect();
+    // From the oldest to the newest, ten seconds apart.
+    for (key, age) in keys.iter().zip([70, 60, 50, 40, 30, 20, 10, 0]) {
+        Cache::new(&folder.0).put(*key, &cubin());
+        let file = fs::File::options().write(true).open(folder.0.join(key.name()));
+        let time = SystemTime::now() - Duration::from_secs(age);
+        file.and_then(|file| file.set_modified(time)).expect("it is ours");
+    }
+    // This run asks for the oldest; an earlier one for the next.
+    assert!(Cache::new(&folder.0).get(keys[1], ARCH).is_some());
+    let cache = Cache::new(&folder.0).within(5 * size);
+    assert!(cache.get(keys[0], ARCH).is_some());
+    cache.put(key(), &cubin());
+    // An eighth of the room is free again.
+    let left: Vec<usize> = (0..8).filter(|&i| folder.0.join(keys[i].name()).is_file()).collect();
+    assert_eq!(left, [0, 1, 7]);
+    assert_eq!(cache.contents().expect("it is there"), Contents { entries: 4, bytes: 4 * size });
+    // What this run has put and found stays, and is all that stays where there is no room at all.
+    let cache = Cache::new(&folder.0).within(0);
+    keys[2..4].iter().for_each(|key| cache.put(*key, &cubin()));
+    assert_eq!(cache.contents().expect("it is there").entries, 2);
+    assert!(cache.get(keys[2], ARCH).is_some() && cache.get(keys[3], ARCH).is_some());
+    assert_eq!(cache.warning(), None);
 }
 
 #[test]
