@@ -7,6 +7,9 @@
 //! records all launches as a CUDA graph; it compiles nothing. [`Executable::run`] replays that graph.
 //!
 //! Both are one CUDA graph. No step runs elsewhere: what no template takes is an error that names the step.
+//!
+//! Indices that are inputs are checked on the host, as on the CPU. A kernel cannot refuse: others, computed on the device
+//! or in a caller's own memory, are taken for the first or last row where they lie beyond a table.
 
 pub mod cache;
 mod executable;
@@ -19,6 +22,7 @@ pub use library::{Recurrence, Routine, Rows, routine};
 
 use crate::device::{Buffer, Cubin, Device, Kernel, compile, compiler};
 use crate::error::{Error, Result};
+use crate::indices::{Indices, indices};
 use crate::weight::elements;
 use cache::Key;
 use graphene_frontend::tensor::Tensor;
@@ -29,6 +33,7 @@ use graphene_ir::emit::{Emitted, emit};
 use graphene_ir::target::Target;
 use library::Libraries;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,6 +68,8 @@ pub struct Module {
     libraries: Arc<Libraries>,
     /// For each buffer that is a weight its elements.
     weights: Arc<[Option<Buffer>]>,
+    /// Which inputs pick rows of tables.
+    indices: Arc<[Indices]>,
 }
 
 /// A variant of a step on the device.
@@ -198,6 +205,19 @@ impl Module {
     /// # Errors
     /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made; [`Error::DeviceMemory`], [`Error::Device`].
     pub fn load(kernels: Kernels, device: &Arc<Device>) -> Result<Self> {
+        Self::load_shown(kernels, device, |_, _| {})
+    }
+
+    /// The same; `progress` is told how many of how many bytes of weights are on the device. Those of a library's layers,
+    /// which it has in an order of its own, are not counted.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub fn load_shown(
+        kernels: Kernels,
+        device: &Arc<Device>,
+        progress: impl Fn(u64, u64),
+    ) -> Result<Self> {
         let Kernels { program, steps, routines, images, cached: _ } = kernels;
         // The first step that launches a kernel stands for it in errors.
         let first = |image: usize| {
@@ -213,23 +233,27 @@ impl Module {
             images.iter().enumerate().map(load).collect::<Result<_>>()?;
         let tensors: Vec<_> = program.buffers().par_iter().map(elements).collect::<Result<_>>()?;
         let read = read_alone(&program, &steps, &routines);
-        let wanted = |name: &str| {
-            let purpose = format!("the weight {name:?}");
-            move |error: Error| error.wanted_for(purpose)
+        let all = to_upload(&program, &steps, &tensors, &read);
+        let done = Cell::new(0);
+        let upload = |bytes: &[u8]| {
+            let buffer = device.upload(bytes)?;
+            done.set(done.get() + bytes.len() as u64);
+            progress(done.get(), all);
+            Ok(buffer)
         };
-        let upload = |((tensor, read), of): ((&Option<Tensor>, bool), &program::Buffer)| {
+        let weight = |((tensor, read), of): ((&Option<Tensor>, bool), &program::Buffer)| {
             let tensor = tensor.as_ref().filter(|_| read);
-            let uploaded = tensor.map(|tensor| device.upload(tensor.bytes())).transpose();
-            uploaded.map_err(wanted(&of.name))
+            let uploaded: Result<_> = tensor.map(|tensor| upload(tensor.bytes())).transpose();
+            uploaded.map_err(|error| error.wanted_for(format_args!("the weight {:?}", of.name)))
         };
         let weights: Vec<_> =
-            tensors.iter().zip(read).zip(program.buffers()).map(upload).collect::<Result<_>>()?;
+            tensors.iter().zip(read).zip(program.buffers()).map(weight).collect::<Result<_>>()?;
         let mut loaded_steps = Vec::with_capacity(steps.len());
         for (variants, step) in steps.into_iter().zip(program.steps()) {
             let variant = |made: Made| {
                 let stacks = made.launch.stacks.iter();
                 let stacks = stacks.map(|parts| {
-                    let stacked = device.upload(&stack(parts, step, &tensors)?);
+                    let stacked: Result<_> = upload(&stack(parts, step, &tensors)?);
                     stacked.map_err(|error| error.wanted_for("weights one after the other"))
                 });
                 Ok(Loaded {
@@ -250,7 +274,8 @@ impl Module {
         }
         let (device, steps) = (Arc::clone(device), loaded_steps.into());
         let (calls, libraries) = (calls.into(), Arc::new(libraries));
-        Ok(Self { device, steps, calls, libraries, weights: weights.into(), program })
+        let (weights, indices) = (weights.into(), indices(&program).into());
+        Ok(Self { device, steps, calls, libraries, weights, indices, program })
     }
 
     /// The program.
@@ -285,6 +310,26 @@ fn read_alone(program: &Program, steps: &[Vec<Made>], routines: &[Option<Routine
         inputs.chain(0..all).for_each(|number| read[step.inputs[number].buffer.index()] = true);
     }
     read
+}
+
+/// Bytes of the weights that are brought to the device.
+fn to_upload(
+    program: &Program,
+    steps: &[Vec<Made>],
+    tensors: &[Option<Tensor>],
+    read: &[bool],
+) -> u64 {
+    let bytes = |tensor: &Option<Tensor>| tensor.as_ref().map_or(0, |t| t.bytes().len() as u64);
+    let alone =
+        tensors.iter().zip(read).filter(|(_, read)| **read).map(|(tensor, _)| bytes(tensor));
+    let stacked = program.steps().iter().zip(steps).flat_map(|(step, variants)| {
+        let parts = variants.iter().flat_map(|made| made.launch.stacks.iter().flatten());
+        parts.map(|part| match part {
+            StepOperand::Input(number) => bytes(&tensors[step.inputs[*number].buffer.index()]),
+            StepOperand::Output(_) | StepOperand::Stack(_) | StepOperand::Scratch(_) => 0,
+        })
+    });
+    alone.chain(stacked).sum()
 }
 
 /// Weights one after the other.

@@ -9,6 +9,7 @@ mod bind;
 pub mod cpu;
 pub mod device;
 pub mod gpu;
+mod indices;
 pub mod planner;
 mod weight;
 

@@ -253,8 +253,9 @@ pub(super) fn compile(
 pub(super) fn build() -> Result<String> {
     Library::Nvrtc.require()?;
     let mut text = format!("NVRTC {}", Library::Nvrtc.version()?);
-    // The option makes it twice as quick; older ones do not know it.
-    for options in [&["-minimal".to_owned()][..], &[]] {
+    // The last option makes it twice as quick; older ones do not know it. A cache of NVRTC's own might be of another build.
+    let options = ["--no-cache", "-minimal"].map(str::to_owned);
+    for options in [&options[..], &options[..1]] {
         let Some(ptx) = compile("", "version", options, Form::Ptx)?.image else { continue };
         let ptx = String::from_utf8_lossy(&ptx);
         let says = |line: &&str| line.starts_with("//") && line.contains(char::is_numeric);

@@ -6,6 +6,7 @@ use crate::bind::{Place, Plan, bind};
 use crate::device::cublaslt::Matmul;
 use crate::device::{Buffer, Device, Graph};
 use crate::error::{Error, Result};
+use crate::indices::{Indices, check};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::kernels::{Scratch, StepOperand};
@@ -17,6 +18,7 @@ pub struct Executable {
     pub(super) device: Arc<Device>,
     pub(super) program: Arc<Program>,
     plan: Plan,
+    indices: Arc<[Indices]>,
     /// All buffers of the program, in its order.
     buffers: Vec<Buffer>,
     /// For each step its launch, unless it has no elements.
@@ -28,6 +30,9 @@ pub struct Executable {
 
 /// A caller's own memory, where a program's inputs are read and its outputs left: no copy lies between it and the
 /// kernels. What has none gets memory of the executable's.
+///
+/// Nothing looks at what the caller writes there by itself: an index beyond its table is taken for the table's first or last
+/// row, where [`Executable::write`] refuses it.
 #[derive(Clone, Default)]
 pub struct Io {
     /// By the program's inputs, in their order; fewer leave the last ones out.
@@ -124,7 +129,8 @@ impl Module {
             false => None,
         };
         let (device, program) = (Arc::clone(&self.device), Arc::clone(&self.program));
-        Ok(Executable { device, program, plan, buffers, launches, refusals, graph })
+        let indices = Arc::clone(&self.indices);
+        Ok(Executable { device, program, plan, indices, buffers, launches, refusals, graph })
     }
 
     /// Memory for an input or an output that no caller has.
@@ -206,19 +212,21 @@ impl Executable {
     /// Runs the program on these inputs, in the program's order, and gives its outputs.
     ///
     /// # Errors
-    /// [`Error::InputCount`], [`Error::Input`] for inputs of another type or shape than bound, [`Error::Device`].
+    /// [`Error::InputCount`], [`Error::Input`] for inputs of another type or shape than bound, [`Error::At`] around
+    /// [`Error::Index`] for an index beyond its table, [`Error::Device`].
     pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         self.write(inputs)?;
         self.launch()?;
         self.read()
     }
 
-    /// Gives the program its inputs.
+    /// Gives the program its inputs. Those that are indices of tables are looked at first.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
     pub fn write(&mut self, inputs: &[Tensor]) -> Result<()> {
         self.plan.check_inputs(&self.program, inputs)?;
+        check(&self.indices, &self.program, &self.plan, inputs)?;
         for (bound, buffer) in self.plan.buffers().iter().zip(&self.buffers) {
             if let Place::Input(number) = bound.place {
                 buffer.write(inputs[number].bytes())?;
