@@ -7,9 +7,9 @@
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
 //!
-//! [`library`] is what vendors' libraries compute in one call, where every operation is a launch.
-//! [`explain`] says of each value that a step stores for another one why. [`verify`] says what holds between stages. All are
-//! pure: no device, clock, file or environment.
+//! [`library`] is what vendors' libraries compute in one call, where every operation is a launch. [`pad`] says which
+//! sizes may be larger than was asked for. [`explain`] says of each value that a step stores for another one why.
+//! [`verify`] says what holds between stages. All are pure: no device, clock, file or environment.
 
 mod body;
 mod boundary;
@@ -27,6 +27,7 @@ mod legal;
 pub mod library;
 mod lower;
 mod net;
+pub mod pad;
 mod partition;
 mod precision;
 pub mod program;

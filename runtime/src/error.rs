@@ -100,7 +100,7 @@ pub enum Error {
     },
     /// A GPU gave no memory.
     #[error(
-        "the GPU has no {} for {what}, and {} of its {} are free: smaller sizes need less, and other processes may hold some",
+        "the GPU has no {} for {what}, and {} of its {} are free: smaller sizes, halves, or fewer processes leave more",
         sized(*bytes), sized(*free), sized(*total)
     )]
     DeviceMemory {
@@ -318,8 +318,8 @@ mod tests {
         assert_eq!(
             arena.to_string(),
             "layer: the GPU has no 5368709120 bytes (5.0 GiB) for the arena of intermediates, and 3221225472 bytes \
-             (3.0 GiB) of its 85899345920 bytes (80.0 GiB) are free: smaller sizes need less, and other processes may \
-             hold some"
+             (3.0 GiB) of its 85899345920 bytes (80.0 GiB) are free: smaller sizes, halves, or fewer processes \
+             leave more"
         );
         let text = error(3 << 19).to_string();
         assert!(text.starts_with("the GPU has no 1572864 bytes (1.5 MiB) for a buffer"), "{text}");

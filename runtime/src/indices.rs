@@ -1,9 +1,9 @@
 //! Indices that a caller gives: which inputs of a program pick rows of tables, and whether they lie within them.
 //!
 //! A kernel on a GPU cannot refuse: it takes an index beyond a table for its first or last row. So what can be seen on
-//! the host is checked there, when inputs are brought to the device, with the error that the CPU gives. That is every input
-//! that is an index by way of changes of view and conversions between integers alone, in the step that reads the table or
-//! in those before. Indices that are computed otherwise are not seen, nor those in memory of the caller's.
+//! the host is checked there, when inputs are brought to the device, with the error that the CPU gives. That is every
+//! input that is an index by way of changes of view and conversions between integers alone, in the step that reads the
+//! table or in those before. Indices that are computed otherwise are not seen, nor those in memory of the caller's.
 
 use crate::bind::{BoundOperand, Plan};
 use crate::error::{Error, Result};

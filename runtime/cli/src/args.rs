@@ -60,8 +60,8 @@ pub(crate) struct Sizes {
     /// Size of a dynamic dim by name
     #[arg(long, value_name = "NAME=N", value_parser = named_size)]
     pub(crate) dim: Vec<(String, i64)>,
-    /// Prepare the model for all combinations of these sizes, and time each: for example batch=1,8,32 seq=128,384. Other
-    /// flags that give such a dim a size give one of these
+    /// Prepare the model for all combinations of these sizes, and time each: for example batch=1,8,32 seq=128,384. A
+    /// run of a size between them is padded to the next where that is exact, and has its own size elsewhere
     #[arg(long, value_name = "NAME=N,N", num_args = 1.., value_parser = named_sizes)]
     pub(crate) buckets: Vec<Asked>,
 }

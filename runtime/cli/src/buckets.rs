@@ -1,4 +1,4 @@
-//! `--buckets`: executables for all combinations of some sizes, prepared ahead.
+//! `--buckets`: executables for all combinations of some sizes, prepared ahead, and runs between them.
 
 use crate::args::Exec;
 use crate::bench::{self, Schedule};
@@ -6,9 +6,12 @@ use crate::error::Error;
 use crate::random;
 use crate::report::{Bucket, BucketTime, milliseconds};
 use crate::session::{Compiled, Runner};
-use crate::sizes::{Roles, Sizing};
+use crate::sizes::{Roles, Sizing, sizes_text};
 use graphene_frontend::dim::{Bindings, Symbol};
 use graphene_frontend::graph::Graph;
+use graphene_frontend::tensor::Tensor;
+use graphene_fusion::pad::{Padding, padding};
+use graphene_runtime::pad;
 use std::time::Instant;
 
 /// Combinations at most.
@@ -17,31 +20,79 @@ const MOST: usize = 64;
 /// Sizes of a dim, as given.
 pub(crate) type Asked = (String, Vec<i64>);
 
-/// All combinations of the sizes asked for, and the sizing of the run, which is one of them: of a dim that nobody gave a
-/// size it is the first asked for.
+/// The buckets, and how a run fits among them.
+pub(crate) struct Buckets {
+    /// All combinations of the sizes asked for.
+    pub(crate) all: Vec<Bindings>,
+    /// The sizes of the run, as asked for: of a dim that nobody gave a size, the first of those asked for.
+    pub(crate) sizing: Sizing,
+    /// How it runs, if not at these.
+    pub(crate) padded: Option<Padded>,
+    /// What to say of it.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A run at larger sizes than it asks for.
+pub(crate) struct Padded {
+    /// Those.
+    pub(crate) bucket: Bindings,
+    asked: Bindings,
+    paddings: Vec<Padding>,
+}
+
+impl Padded {
+    /// Inputs as large as the bucket.
+    ///
+    /// # Errors
+    /// As for [`pad::filled`].
+    pub(crate) fn fill(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, graphene_runtime::Error> {
+        pad::filled(inputs, &self.paddings, &self.bucket)
+    }
+
+    /// The part of outputs that was asked for.
+    ///
+    /// # Errors
+    /// As for [`pad::cut`].
+    pub(crate) fn cut(&self, outputs: &[Tensor]) -> Result<Vec<Tensor>, graphene_runtime::Error> {
+        pad::cut(outputs, &self.paddings, &self.asked)
+    }
+}
+
+/// All combinations of the sizes asked for, and the bucket of a run: along each dim the smallest size that holds it.
+/// Where
+/// `planned`, the graph that runs, cannot be padded along a dim, its size stays.
 ///
 /// # Errors
-/// [`Error::UnknownDim`] for a name of no dim; [`Error::Flag`] for a dim that is listed twice, a size of the run that is
-/// none of those asked for, and too many combinations.
-pub(crate) fn combinations(
+/// [`Error::UnknownDim`] for a name of no dim; [`Error::Flag`] for a dim that is listed twice, a size of the run that
+/// is larger than all asked for, and too many combinations.
+pub(crate) fn fit(
     asked: &[Asked],
     graph: &Graph,
+    planned: &Graph,
     sizing: &Sizing,
-) -> Result<(Vec<Bindings>, Sizing), Error> {
+) -> Result<Buckets, Error> {
     let symbols = graph.symbols();
-    let mut all = vec![Vec::new()];
-    let (mut listed, mut chosen): (Vec<Symbol>, _) = (Vec::new(), sizing.bindings.clone());
+    let (mut all, mut notes) = (vec![Vec::new()], Vec::new());
+    let (mut exact, mut larger): (Vec<(Symbol, i64)>, Vec<(Symbol, i64)>) = Default::default();
+    let mut paddings = Vec::new();
     for (name, sizes) in asked {
         let symbol = find(name, symbols.iter(), &sizing.roles)?;
-        if listed.contains(&symbol) {
+        if exact.iter().any(|(listed, _)| *listed == symbol) {
             return Err(Error::flag("--buckets", format!("`{name}` is listed twice")));
         }
-        let size = match (sizing.given.get(&symbol), sizes.first()) {
-            (Some(size), _) => inside(name, size, sizes)?,
-            (None, Some(&first)) => first,
-            (None, None) => return Err(Error::flag("--buckets", format!("`{name}` has no sizes"))),
-        };
-        chosen = with(&chosen, &[(symbol.clone(), size)])?;
+        let size = sizing.given.get(&symbol).or(sizes.first().copied()).unwrap_or(1);
+        let mut bucket = holding(name, size, sizes)?;
+        if bucket != size {
+            match padding(planned, &symbol) {
+                Ok(padding) => paddings.push(padding),
+                Err(unpadded) => {
+                    notes.push(format!("{unpadded}; the run has its own size, {symbol}={size}"));
+                    bucket = size;
+                }
+            }
+        }
+        exact.push((symbol.clone(), size));
+        larger.push((symbol.clone(), bucket));
         all = all
             .iter()
             .flat_map(|before: &Vec<_>| {
@@ -51,10 +102,16 @@ pub(crate) fn combinations(
         if all.len() > MOST {
             return Err(Error::flag("--buckets", format!("more than {MOST} combinations")));
         }
-        listed.push(symbol);
     }
+    let chosen = with(&sizing.bindings, &exact)?;
     let all = all.iter().map(|sizes| with(&chosen, sizes)).collect::<Result<_, _>>()?;
-    Ok((all, Sizing { bindings: chosen, ..sizing.clone() }))
+    let bucket = with(&chosen, &larger)?;
+    if !paddings.is_empty() {
+        let (asked, at) = (sizes_text(&chosen), sizes_text(&bucket));
+        notes.push(format!("{asked} runs padded, at {at}; outputs are cut to what was asked for"));
+    }
+    let padded = (!paddings.is_empty()).then(|| Padded { bucket, asked: chosen.clone(), paddings });
+    Ok(Buckets { all, sizing: Sizing { bindings: chosen, ..sizing.clone() }, padded, notes })
 }
 
 /// Whether lengths of the sequence are asked for.
@@ -82,17 +139,18 @@ fn find<'a>(
     })
 }
 
-/// The size, if it is one of these.
-fn inside(name: &str, size: i64, sizes: &[i64]) -> Result<i64, Error> {
-    let nearest = sizes.iter().min_by_key(|&&other| other.abs_diff(size));
-    match nearest {
-        Some(&nearest) if nearest == size => Ok(size),
-        Some(nearest) => Err(Error::flag(
-            "--buckets",
-            format!("no bucket has {name}={size}; the nearest has {name}={nearest}"),
-        )),
-        None => Err(Error::flag("--buckets", format!("`{name}` has no sizes"))),
-    }
+/// The smallest of these sizes that is no smaller.
+fn holding(name: &str, size: i64, sizes: &[i64]) -> Result<i64, Error> {
+    let holding = sizes.iter().copied().filter(|&other| other >= size).min();
+    holding.ok_or_else(|| {
+        let reason = match sizes.iter().max() {
+            Some(nearest) => {
+                format!("no bucket holds {name}={size}; the nearest has {name}={nearest}")
+            }
+            None => format!("`{name}` has no sizes"),
+        };
+        Error::flag("--buckets", reason)
+    })
 }
 
 /// The sizes with some of them changed.
@@ -153,12 +211,14 @@ pub(crate) fn measure(
 
 #[cfg(test)]
 mod tests {
-    use super::inside;
+    use super::holding;
 
     #[test]
-    fn sizes_outside_name_the_nearest() {
-        assert_eq!(inside("batch", 8, &[1, 8, 32]).unwrap(), 8);
-        let error = inside("batch", 21, &[1, 8, 32]).unwrap_err().to_string();
-        assert_eq!(error, "--buckets: no bucket has batch=21; the nearest has batch=32");
+    fn sizes_run_in_the_smallest_that_holds_them() {
+        for (size, bucket) in [(1, 1), (2, 8), (8, 8), (9, 32), (32, 32)] {
+            assert_eq!(holding("batch", size, &[32, 1, 8]).unwrap(), bucket);
+        }
+        let error = holding("batch", 33, &[1, 32, 8]).unwrap_err().to_string();
+        assert_eq!(error, "--buckets: no bucket holds batch=33; the nearest has batch=32");
     }
 }

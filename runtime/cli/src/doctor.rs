@@ -32,12 +32,15 @@ pub(crate) fn doctor() -> (String, Option<String>) {
     }
     rows.push(("kernel cache", cache()));
     let usable = usable();
+    let calls = [Library::CublasLt, Library::Cudnn].into_iter().all(Library::found);
     rows.push((
         "executors",
         match usable {
-            Ok(()) => "fused, library on the GPU or the CPU; reference on the CPU".to_owned(),
-            Err(_) => "fused, library, reference (all on the CPU)".to_owned(),
-        },
+            Ok(()) if calls => "fused, library on the GPU or the CPU; reference on the CPU",
+            Ok(()) => "fused on the GPU or the CPU; library, reference on the CPU",
+            Err(_) => "fused, library, reference (all on the CPU)",
+        }
+        .to_owned(),
     ));
     let mut text: String =
         rows.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect();

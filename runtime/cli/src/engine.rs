@@ -1,6 +1,7 @@
 //! Programs on the device that runs them: the host's cores, or a GPU.
 
 use crate::machine::{Gpu, Machine};
+use crate::progress::Status;
 use crate::report::{Built, OnDevice, milliseconds};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::tensor::Tensor;
@@ -38,14 +39,19 @@ pub(crate) enum Executable {
 
 impl Module {
     /// Compiles a program for the machine's device; what is made of weights beforehand takes at most `memory` bytes.
-    /// Kernels of a GPU that are in the machine's cache are not compiled.
+    /// Kernels of a GPU that are in the machine's cache are not compiled. `status` shows how far it is.
     ///
     /// # Errors
     /// As for [`cpu::Module::compile_within`]; as for [`gpu::Kernels::compile`] and [`gpu::Module::load`].
-    pub(crate) fn compile(program: Program, machine: &Machine, memory: u64) -> Result<Self, Error> {
+    pub(crate) fn compile(
+        program: Program,
+        machine: &Machine,
+        memory: u64,
+        status: Status,
+    ) -> Result<Self, Error> {
         match &machine.gpu {
             None => Ok(Self::Cpu(cpu::Module::compile_within(program, memory)?)),
-            Some(gpu) => Self::for_gpu(program, gpu, machine.cache.as_ref(), memory),
+            Some(gpu) => Self::for_gpu(program, gpu, machine.cache.as_ref(), memory, status),
         }
     }
 
@@ -54,15 +60,20 @@ impl Module {
         gpu: &Gpu,
         cache: Option<&Cache>,
         memory: u64,
+        status: Status,
     ) -> Result<Self, Error> {
         let needed = program.made_bytes();
         if needed > memory {
             return Err(Error::Exceeds { needed, limit: memory });
         }
-        let kernels = gpu::Kernels::compile(program, &gpu.target, gpu.arch, cache, &|_, _| {})?;
+        let shown = |done, all| status.kernels(done, all);
+        let kernels = gpu::Kernels::compile(program, &gpu.target, gpu.arch, cache, &shown)?;
         let (all, cached) = (kernels.len(), kernels.cached());
         let built = Built { kernels: all, compiled: all - cached, cached };
-        Ok(Self::Gpu(gpu::Module::load(kernels, &gpu.device)?, built))
+        let module = gpu::Module::load_shown(kernels, &gpu.device, |done, all| {
+            status.weights(done, all);
+        });
+        Ok(Self::Gpu(module?, built))
     }
 
     /// How many kernels were made, on a GPU.

@@ -8,6 +8,7 @@ use graphene_frontend::infer::InferError;
 use graphene_frontend::testdata::DataError;
 use graphene_fusion::FusionError;
 use graphene_models::ZooError;
+use graphene_runtime::device::Library;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -175,7 +176,7 @@ pub(crate) enum Error {
     #[error("preparing the weights: {0}")]
     Compile(#[source] graphene_runtime::Error),
     /// An executor cannot be compiled for a GPU.
-    #[error("{executor} execution on the GPU: {source}")]
+    #[error("{executor} execution on the GPU: {source}{}", without(.source))]
     Kernels {
         /// The executor.
         executor: &'static str,
@@ -183,7 +184,7 @@ pub(crate) enum Error {
         source: graphene_runtime::Error,
     },
     /// An executor refuses the model at these sizes or with these inputs.
-    #[error("{executor} execution{}: {source}", at_sizes(.sizes))]
+    #[error("{executor} execution{}: {source}{}", at_sizes(.sizes), where_it_went_wrong(.source))]
     Run {
         /// The executor.
         executor: &'static str,
@@ -200,9 +201,9 @@ pub(crate) enum Error {
         /// What it says.
         source: EvalError,
     },
-    /// The machine does not have the memory that these sizes need.
+    /// The device, be it the host, does not have the memory that these sizes need.
     #[error(
-        "{}{} of memory are needed for inputs, outputs and intermediates, but this machine has {}",
+        "{}{} of memory are needed for inputs, outputs and intermediates, but the device has {}",
         if .sizes.is_empty() { String::new() } else { format!("{sizes}: ") },
         crate::human::bytes(*.needed),
         crate::human::bytes(*.memory)
@@ -333,6 +334,8 @@ fn run_code(error: &graphene_runtime::Error) -> u8 {
         | E::Short { .. }
         | E::Foreign { .. }
         | E::Grid { .. } => 1,
+        E::Device { status, .. } if is_fault(status) => 1,
+        E::Device { status, .. } if status.starts_with("CUDA_ERROR_OUT_OF_MEMORY") => 2,
         E::TooLarge { .. } | E::Memory { .. } | E::DeviceMemory { .. } | E::Exceeds { .. } => 2,
         E::Infer(error) if matches!(**error, InferError::Size(_)) => 2,
         E::OutOfBounds { .. }
@@ -352,6 +355,43 @@ fn run_code(error: &graphene_runtime::Error) -> u8 {
         | E::Refused(_)
         | E::Eval(_) => 3,
         E::MissingLibrary(_) | E::OldLibrary(_) | E::NoDevice { .. } | E::Device { .. } => 6,
+    }
+}
+
+/// Whether a kernel did what none may: a defect, not a device that is missing.
+fn is_fault(status: &str) -> bool {
+    const FAULTS: [&str; 8] = [
+        "CUDA_ERROR_ILLEGAL_ADDRESS",
+        "CUDA_ERROR_MISALIGNED_ADDRESS",
+        "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+        "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+        "CUDA_ERROR_INVALID_PC",
+        "CUDA_ERROR_HARDWARE_STACK_ERROR",
+        "CUDA_ERROR_ASSERT",
+        "CUDA_ERROR_LAUNCH_FAILED",
+    ];
+    FAULTS.iter().any(|fault| status.starts_with(fault))
+}
+
+/// How to find the step that went wrong, where nothing names it: all of them are one launch.
+fn where_it_went_wrong(error: &graphene_runtime::Error) -> &'static str {
+    match error {
+        graphene_runtime::Error::Device { status, .. } if is_fault(status) => {
+            "; a kernel went wrong: --bisect runs step by step and names it"
+        }
+        _ => "",
+    }
+}
+
+/// How to go on without a library that fused execution does not need.
+fn without(error: &graphene_runtime::Error) -> &'static str {
+    use graphene_runtime::Error as E;
+    match error {
+        E::MissingLibrary(Library::CublasLt | Library::Cudnn)
+        | E::OldLibrary(Library::CublasLt | Library::Cudnn) => {
+            "; --exec fused does without, --device cpu without any of them"
+        }
+        _ => "",
     }
 }
 
@@ -390,8 +430,39 @@ fn at_sizes(sizes: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Error;
+    use super::{Error, Library};
     use graphene_frontend::dim::Symbol;
+
+    /// What is missing is told with how to get it, whatever stands around it.
+    #[test]
+    fn missing_libraries_end_with_a_code_of_their_own() {
+        use graphene_runtime::Error as E;
+        for (library, goes_on) in [(Library::CublasLt, true), (Library::Nvrtc, false)] {
+            for source in [E::MissingLibrary(library), E::OldLibrary(library)] {
+                let error = Error::Kernels { executor: "library", source };
+                assert_eq!(error.code(), 6);
+                let text = error.to_string();
+                assert!(text.contains("; install ") && text.contains("nvidia-"), "{text}");
+                assert_eq!(text.contains("; --exec fused does without"), goes_on, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_that_go_wrong_are_defects() {
+        use graphene_runtime::Error as E;
+        let rows = [
+            ("CUDA_ERROR_ILLEGAL_ADDRESS", 1),
+            ("CUDA_ERROR_OUT_OF_MEMORY: the GPU has no memory left", 2),
+            ("CUDA_ERROR_SYSTEM_NOT_READY", 6),
+        ];
+        for (status, code) in rows {
+            let source = E::Device { call: "cuGraphLaunch", status: status.to_owned() };
+            let error = Error::Run { executor: "fused", sizes: String::new(), source };
+            assert_eq!(error.code(), code, "{status}");
+            assert_eq!(error.to_string().contains("--bisect"), code == 1, "{error}");
+        }
+    }
 
     #[test]
     fn flags_are_quoted_for_a_shell() {

@@ -2,6 +2,7 @@
 
 use crate::args::{Arguments, Exec, Precision, Stage, is_cpu};
 use crate::bench::Schedule;
+use crate::buckets::Padded;
 use crate::compare::compare;
 use crate::data::Expected;
 use crate::error::{self, Error};
@@ -195,7 +196,10 @@ impl Job<'_> {
         let emits = &self.arguments.report.emit;
         if emits.iter().any(|emit| emit.stage == Stage::Bound) {
             let compiled = match is_cpu(self.target) {
-                true => session::compile(self.plans, &self.arguments.run.exec, self.machine)?,
+                true => {
+                    let exec = &self.arguments.run.exec;
+                    session::compile(self.plans, exec, self.machine, progress.status())?
+                }
                 false => Vec::new(),
             };
             sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
@@ -218,7 +222,8 @@ impl Job<'_> {
         report: &mut Report,
     ) -> Result<(), Error> {
         let exec = &self.arguments.run.exec;
-        let compile = || session::compile(self.plans, exec, self.machine);
+        let status = progress.status();
+        let compile = || session::compile(self.plans, exec, self.machine, status);
         let compiled = progress.stage(stage::COMPILE, compile)?;
         if let Some(warning) = self.machine.cache.as_ref().and_then(Cache::warning) {
             progress.clear();
@@ -228,9 +233,12 @@ impl Job<'_> {
         if !buckets::lists_sequence(asked, &sizing.roles) {
             sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
         }
-        let mut combinations = Vec::new();
+        let (mut combinations, mut padded) = (Vec::new(), None);
         if !asked.is_empty() {
-            (combinations, sizing) = buckets::combinations(asked, &self.loaded.graph, &sizing)?;
+            let planned = &self.plans.fused.graph;
+            let fit = buckets::fit(asked, &self.loaded.graph, planned, &sizing)?;
+            (combinations, sizing, padded) = (fit.all, fit.sizing, fit.padded);
+            report.notes.extend(fit.notes);
         }
         emit::emit(
             &self.arguments.report.emit,
@@ -243,7 +251,7 @@ impl Job<'_> {
         if self.arguments.report.bisect {
             return self.bisect(&compiled, &sizing, progress, report);
         }
-        let mut first = self.first_run(&compiled, &sizing, progress)?;
+        let mut first = self.first_run(&compiled, &sizing, padded.as_ref(), progress)?;
         report.notes.extend(first.runners.iter().filter_map(Runner::refusal));
         report.agreement = self.compare(&first, expected)?;
         if let Some(path) = &self.arguments.data.save_outputs {
@@ -322,27 +330,38 @@ impl Job<'_> {
         progress: &mut Progress,
     ) -> Result<(), Error> {
         match is_cpu(self.target) {
-            true => self.first_run(&compiled[..1], sizing, progress).map(drop),
+            true => self.first_run(&compiled[..1], sizing, None, progress).map(drop),
             false => session::bind(&self.plans.fused.program, &sizing.bindings).map(drop),
         }
     }
 
+    /// The first run of each executor, in a bucket where there is one; the reference runs at the sizes asked for.
     fn first_run<'a>(
         &'a self,
         compiled: &[Compiled],
         sizing: &'a Sizing,
+        padded: Option<&'a Padded>,
         progress: &mut Progress,
     ) -> Result<First<'a>, Error> {
-        let mut runners = self.runners(compiled, sizing, progress)?;
-        let inputs = self.inputs(sizing)?;
+        let mut runners = self.runners(compiled, sizing, padded, progress)?;
+        let exact = self.inputs(sizing)?;
+        let refused = |source| session::refused(Exec::Fused, &sizing.bindings, source);
+        let filled = padded.map(|padded| padded.fill(&exact)).transpose().map_err(refused)?;
         let (mut outputs, mut times) = (Vec::new(), Vec::new());
         for runner in &mut runners {
+            let bucket = padded.zip(filled.as_ref());
+            let bucket = bucket.filter(|_| runner.exec() != Exec::Reference);
+            let inputs = bucket.map_or(&exact, |(_, filled)| filled);
             let start = Instant::now();
-            let run = progress.stage(stage::FIRST, || runner.run(&inputs));
-            outputs.push(run.map_err(|error| self.blame(error))?);
+            let run = progress.stage(stage::FIRST, || runner.run(inputs));
+            let given = run.map_err(|error| self.blame(error))?;
             times.push(start.elapsed());
+            outputs.push(match bucket {
+                Some((padded, _)) => padded.cut(&given).map_err(refused)?,
+                None => given,
+            });
         }
-        Ok(First { runners, inputs, outputs, times })
+        Ok(First { runners, inputs: filled.unwrap_or(exact), outputs, times })
     }
 
     /// The executors bound to sizes.
@@ -350,16 +369,19 @@ impl Job<'_> {
         &'a self,
         compiled: &[Compiled],
         sizing: &'a Sizing,
+        padded: Option<&'a Padded>,
         progress: &mut Progress,
     ) -> Result<Vec<Runner<'a>>, Error> {
-        let (graph, bindings) = (&self.loaded.graph, &sizing.bindings);
+        let (graph, exact) = (&self.loaded.graph, &sizing.bindings);
+        let bindings = padded.map_or(exact, |padded| &padded.bucket);
         let memory = self.machine.memory();
         progress.stage(stage::BIND, || {
             session::check_memory(&self.plans.fused.program, bindings, memory)?;
             let mut runners = Vec::new();
             let mut taken = compiled.iter().map(Compiled::resident_bytes).sum();
             for compiled in compiled {
-                let runner = Runner::bind(compiled, graph, bindings, memory, taken)?;
+                let sizes = if compiled.exec == Exec::Reference { exact } else { bindings };
+                let runner = Runner::bind(compiled, graph, sizes, memory, taken)?;
                 taken += runner.arena_bytes();
                 runners.push(runner);
             }
@@ -390,7 +412,7 @@ impl Job<'_> {
         progress: &mut Progress,
         report: &mut Report,
     ) -> Result<(), Error> {
-        let mut runners = self.runners(compiled, sizing, progress)?;
+        let mut runners = self.runners(compiled, sizing, None, progress)?;
         let inputs = self.inputs(sizing)?;
         for (runner, compiled) in runners.iter_mut().zip(compiled) {
             report.executors.push(runner.describe(compiled, self.plans));

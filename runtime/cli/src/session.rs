@@ -7,6 +7,7 @@ use crate::engine::{Executable, Module};
 use crate::error::Error;
 use crate::machine::{self, Machine};
 use crate::profile;
+use crate::progress::Status;
 use crate::report::{self, Memory, OnDevice};
 use crate::sizes::sizes_text;
 use crate::tolerance::Tolerance;
@@ -82,11 +83,13 @@ pub(crate) fn compile(
     plans: &Plans,
     exec: &[Exec],
     machine: &Machine,
+    status: Status,
 ) -> Result<Vec<Compiled>, Error> {
     let memory = machine::memory().unwrap_or(u64::MAX);
     let compile = |&exec: &Exec| {
         let program = plans.program(exec).cloned();
-        let module = program.map(|program| Module::compile(program, machine, memory)).transpose();
+        let module =
+            program.map(|program| Module::compile(program, machine, memory, status)).transpose();
         let module = module.map_err(|source| match source {
             graphene_runtime::Error::Exceeds { needed, limit } => {
                 Error::Memory { sizes: String::new(), needed, memory: limit }
@@ -365,6 +368,7 @@ pub(crate) fn bind(program: &Program, bindings: &Bindings) -> Result<Plan, Error
     plan.map_err(|source| refused(Exec::Fused, bindings, source))
 }
 
-fn refused(exec: Exec, bindings: &Bindings, source: graphene_runtime::Error) -> Error {
+/// What an executor refuses at these sizes.
+pub(crate) fn refused(exec: Exec, bindings: &Bindings, source: graphene_runtime::Error) -> Error {
     Error::Run { executor: exec.name(), sizes: sizes_text(bindings), source }
 }

@@ -148,8 +148,8 @@ impl Cache {
         Some(Cubin::of(arch, image.to_vec(), log))
     }
 
-    /// Keeps machine code for later runs, and removes what was not used for longest where there is no room. If that fails,
-    /// [`warning`](Self::warning) says why, and no more is written.
+    /// Keeps machine code for later runs, and removes what was not used for longest where there is no room. If that
+    /// fails, [`warning`](Self::warning) says why, and no more is written.
     pub fn put(&self, key: Key, cubin: &Cubin) {
         self.put_by(key, cubin, |path, bytes| {
             let mut file = File::options().write(true).create_new(true).open(path)?;

@@ -8,6 +8,7 @@ mod conv;
 mod fixtures;
 mod layers;
 mod library;
+mod padding;
 mod pointwise;
 mod pool;
 mod programs;

@@ -1,5 +1,6 @@
 //! Sizes of dynamic dims: from inputs that are given, from flags, by default.
 
+use crate::fixtures::fixture;
 use crate::models::{FLOAT, graph, node, npy, value, write, zeros};
 use crate::{Folder, json, quick};
 use std::io::Write;
@@ -131,12 +132,44 @@ fn buckets_are_prepared_and_timed() {
     assert_eq!(report["inputs"][0]["shape"], serde_json::json!([2, 128]));
 }
 
+/// Between buckets a run is padded where that is exact: what comes of it is compared with the reference at its own
+/// sizes.
+#[test]
+fn sizes_between_buckets_run_padded() {
+    let buckets = ["--buckets", "batch=2,4", "seq=8,16"];
+    let flags = [&["zoo:bert-base-tiny", "--batch", "3", "--seq", "11"], &buckets[..]].concat();
+    let report = json(&[&flags[..], &["--exec", "fused,library,reference"]].concat());
+    assert_eq!(report["exit_code"], 0, "{report:#}");
+    assert_eq!(report["inputs"][0]["shape"], serde_json::json!([3, 11]));
+    let agreement = report["agreement"].as_array().unwrap();
+    assert_eq!(agreement.len(), 2);
+    assert!(
+        agreement.iter().all(|entry| entry["against"] == "reference" && entry["agrees"] == true)
+    );
+    let note = "batch=3, sequence=11 runs padded, at batch=4, sequence=16; outputs are cut to what was asked for";
+    assert!(report["notes"].as_array().unwrap().iter().any(|found| found == note), "{report:#}");
+    // Below the smallest as well, and alike for what files give.
+    let (model, data) = fixture("bert-tiny");
+    let report = json(&[&model, "--data", &data, "--buckets", "batch=32", "seq=64"]);
+    assert_eq!(report["exit_code"], 0, "{report:#}");
+    assert!(report["notes"].to_string().contains(" runs padded, at batch=32, sequence=64; "));
+}
+
+#[test]
+fn sizes_that_cannot_be_padded_run_as_they_are() {
+    let (model, data) = fixture("lstm");
+    let report = json(&[&model, "--data", &data, "--buckets", "batch=64", "seq=128"]);
+    assert_eq!(report["exit_code"], 0, "{report:#}");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("cannot be padded: ") && notes.contains("runs along it"), "{notes}");
+}
+
 #[test]
 fn sizes_outside_all_buckets_are_refused() {
     let rows: [(&[&str], &str); 4] = [
         (
-            &["--batch", "5", "--buckets", "batch=1,8"],
-            "--buckets: no bucket has batch=5; the nearest has batch=8",
+            &["--batch", "9", "--buckets", "batch=1,8"],
+            "--buckets: no bucket holds batch=9; the nearest has batch=8",
         ),
         (&["--buckets", "batch=1", "batch=2"], "--buckets: `batch` is listed twice"),
         (&["--buckets", "depth=1"], "--buckets depth: the model has no such dim; it has batch"),

@@ -1,8 +1,9 @@
 //! Room in the folder: what is removed, and when.
 //!
 //! An entry's time of modification is when it was last put or found. When entries take more bytes than the cache may,
-//! the oldest go until an eighth is free again, so that not every entry that is put looks through the folder. Entries that this
-//! cache has put or found stay: whoever holds it may ask for them again. Another process may lose some, and compiles them.
+//! the oldest go until an eighth is free again, so that not every entry that is put looks through the folder. Entries
+//! that this cache has put or found stay: whoever holds it may ask for them again. Another process may lose some, and
+//! compiles them.
 
 use super::{Cache, Contents, SUFFIX, TEMPORARY};
 use std::ffi::OsString;

@@ -1,0 +1,344 @@
+//! What each operation keeps of positions.
+//!
+//! A rule gives what is known of a node's outputs from what is known of its inputs, or says why it cannot: what the
+//! operation does across positions. An operation without a rule is one that no padded value may enter.
+
+use super::{Added, Along, Value, input_ty, mentions, number_of, refused};
+use graphene_frontend::dim::{Bindings, Dim, Symbol};
+use graphene_frontend::graph::{Graph, Node};
+use graphene_frontend::op::{Binary, CumulativeOp, Op, ReduceOp, SliceAxis, Unary};
+use graphene_frontend::tensor::Tensor;
+use graphene_frontend::types::TensorType;
+use half::{bf16, f16};
+
+mod movement;
+mod products;
+
+/// Constants with more elements are taken to be finite unseen: they are tables and weights.
+const SEEN: usize = 1 << 20;
+
+/// What is known of a node's outputs.
+pub(super) fn apply(
+    graph: &Graph,
+    node: &Node,
+    given: &[Option<&Value>],
+    symbol: &Symbol,
+) -> Result<Vec<Value>, String> {
+    let inputs: Vec<&Value> = given.iter().flatten().copied().collect();
+    let rank = |number: usize| node.outputs().get(number).map_or(0, TensorType::rank);
+    let one = |value: Value| Ok(vec![value]);
+    match node.op() {
+        Op::Input => return one(input(&node.outputs()[0], symbol)),
+        Op::Constant(tensor) => return one(constant(tensor)),
+        Op::Iota(dim) if *dim == Dim::symbol(symbol.name()) => {
+            let axes = vec![Some(Along::plain(Added::Unknown))];
+            return one(Value { axes, uniform: None, finite: true });
+        }
+        Op::Size(dim) if mentions(dim, symbol) => return refused("is a size that follows from it"),
+        Op::Expand(_) => return movement::expand(node, inputs[0], symbol).and_then(one),
+        Op::Slice(axes) => return movement::slice(node, inputs[0], axes, symbol).and_then(one),
+        Op::Pad { before, after, .. } => {
+            return movement::pad(inputs[0], &inputs, before, after).and_then(one);
+        }
+        _ => {}
+    }
+    // What the dim has no part in is as it was, whatever computes it.
+    if inputs.iter().all(|value| value.along().next().is_none()) && !follows(node, symbol) {
+        let uniform = match node.op() {
+            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } | Op::Reshape(_) => {
+                everywhere(node.op(), &inputs)
+            }
+            _ => None,
+        };
+        let finite = inputs.iter().all(|value| value.finite);
+        let free =
+            |ty: &TensorType| Value { uniform: uniform.clone(), finite, ..Value::free(ty.rank()) };
+        return Ok(node.outputs().iter().map(free).collect());
+    }
+    match node.op() {
+        Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } | Op::BitCast(_) => {
+            pointwise(node.op(), &inputs, rank(0)).and_then(one)
+        }
+        Op::Reshape(_) => movement::reshape(graph, node, inputs[0], symbol).and_then(one),
+        Op::Transpose(perm) => one(Value {
+            axes: perm.iter().map(|&axis| inputs[0].axes[axis].clone()).collect(),
+            ..inputs[0].clone()
+        }),
+        Op::Concat { axis } => movement::concat(&inputs, *axis).and_then(one),
+        Op::Gather { axis } => movement::gather(&inputs, *axis).and_then(one),
+        Op::Reduce { op, axes, keep } => reduce(inputs[0], *op, axes, *keep).and_then(one),
+        Op::ArgReduce { axis, keep, .. } => {
+            reduce(inputs[0], ReduceOp::Max, &[*axis], *keep).and_then(one)
+        }
+        Op::Cumulative { op, axis, reverse, .. } => {
+            cumulative(inputs[0], *op, *axis, *reverse).and_then(one)
+        }
+        Op::TopK { axis, .. } => {
+            let value = by_itself(inputs[0], *axis..*axis + 1, "orders what lies along it")?;
+            Ok(vec![value.clone(), value])
+        }
+        Op::Softmax { axis, log } => softmax(inputs[0], *axis, *log).and_then(one),
+        Op::LayerNorm { axis, epsilon } | Op::RmsNorm { axis, epsilon } => {
+            norms(node, &inputs, *axis, *epsilon)
+        }
+        Op::MatMul => products::matmul(&inputs, rank(0)).and_then(one),
+        Op::Attention(attrs) => products::attention(given, attrs).and_then(one),
+        Op::Rnn(_) => products::recurrent(node, given),
+        Op::Conv(_) | Op::ConvTranspose { .. } | Op::Pool(_) => products::window(node, given),
+        Op::Input
+        | Op::Constant(_)
+        | Op::Iota(_)
+        | Op::Size(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Pad { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. }
+        | Op::NonZero
+        | Op::Resize(_)
+        | Op::If { .. }
+        | Op::Loop { .. }
+        | Op::Scan(_) => refused("is not known to leave positions apart"),
+    }
+}
+
+/// Whether a node's attributes or outputs follow from the symbol.
+fn follows(node: &Node, symbol: &Symbol) -> bool {
+    let mut size = Bindings::new();
+    let dims = || node.outputs().iter().flat_map(|ty| &ty.shape);
+    let bound = size.bind(symbol.clone(), 7).map(|()| node.op().substitute(&size));
+    dims().any(|dim| mentions(dim, symbol)) || !matches!(bound, Ok(Ok(op)) if op == *node.op())
+}
+
+fn input(ty: &TensorType, symbol: &Symbol) -> Value {
+    let zero = Tensor::zeros(ty.dtype, Vec::new()).ok();
+    let added = zero.map_or(Added::Unknown, Added::Number);
+    let plain = |dim: &Dim| *dim == Dim::symbol(symbol.name());
+    let along = |dim: &Dim| plain(dim).then(|| Along::plain(added.clone()));
+    Value { axes: ty.shape.iter().map(along).collect(), uniform: None, finite: true }
+}
+
+fn constant(tensor: &Tensor) -> Value {
+    let size = tensor.dtype().size();
+    let mut elements = tensor.bytes().chunks_exact(size.max(1));
+    let first = elements.next();
+    let same = tensor.len() <= SEEN && elements.all(|element| Some(element) == first);
+    let uniform = first
+        .filter(|_| same)
+        .and_then(|bytes| Tensor::new(tensor.dtype(), Vec::new(), bytes.to_vec().into()).ok());
+    let finite = tensor.len() > SEEN || is_finite(tensor);
+    Value { axes: vec![None; tensor.shape().len()], uniform, finite }
+}
+
+fn is_finite(tensor: &Tensor) -> bool {
+    let single = tensor.as_slice::<f32>().map(|all| all.iter().all(|x| x.is_finite()));
+    let double = tensor.as_slice::<f64>().map(|all| all.iter().all(|x| x.is_finite()));
+    let half = tensor.as_slice::<f16>().map(|all| all.iter().all(|x| x.is_finite()));
+    let brain = tensor.as_slice::<bf16>().map(|all| all.iter().all(|x| x.is_finite()));
+    let known = [single, double, half, brain].into_iter().find_map(Result::ok);
+    known.unwrap_or(!tensor.dtype().is_float())
+}
+
+/// What an operation makes of inputs that are one number each.
+fn everywhere(op: &Op, inputs: &[&Value]) -> Option<Tensor> {
+    let numbers = inputs.iter().map(|value| value.uniform.clone());
+    let numbers: Vec<Tensor> = numbers.collect::<Option<_>>()?;
+    match op {
+        Op::Reshape(_) => numbers.into_iter().next(),
+        op => number_of(op, &numbers),
+    }
+}
+
+/// The axis of an operand of this rank that broadcasts to an axis of a result.
+fn broadcast(axis: usize, of: usize, rank: usize) -> Option<usize> {
+    (axis + of).checked_sub(rank)
+}
+
+/// How a dim runs along a result's axis where it does so along operands'.
+fn common<'a>(alongs: impl Iterator<Item = &'a Along>) -> Result<Option<Along>, String> {
+    let mut found: Option<Along> = None;
+    for along in alongs {
+        match &found {
+            Some(other) if !other.agrees(along) => return refused("mixes it with another axis"),
+            _ => found = Some(along.unknown()),
+        }
+    }
+    Ok(found)
+}
+
+fn pointwise(op: &Op, inputs: &[&Value], rank: usize) -> Result<Value, String> {
+    let mut axes = Vec::with_capacity(rank);
+    for axis in 0..rank {
+        let at = |value: &Value| broadcast(axis, value.axes.len(), rank);
+        let alongs = inputs.iter().filter_map(|value| value.axes[at(value)?].as_ref());
+        let along = common(alongs)?.map(|along| {
+            let added: Vec<Added> = inputs.iter().map(|value| value.added(at(value))).collect();
+            Along { added: added_by(op, &added, inputs), ..along }
+        });
+        axes.push(along);
+    }
+    let finite = keeps_finite(op, inputs) && inputs.iter().all(|value| value.finite);
+    Ok(Value { axes, uniform: everywhere(op, inputs), finite })
+}
+
+/// What a function makes of elements at added positions.
+fn added_by(op: &Op, added: &[Added], inputs: &[&Value]) -> Added {
+    let numbers = added.iter().map(|added| match added {
+        Added::Number(number) => Some(number.clone()),
+        Added::Unknown | Added::Forbidden => None,
+    });
+    if let Some(number) = numbers.collect::<Option<Vec<_>>>().and_then(|all| number_of(op, &all)) {
+        return Added::Number(number);
+    }
+    let finite = inputs.iter().all(|value| value.finite);
+    match (op, added) {
+        (Op::Select, [condition, then, or]) => match condition {
+            _ if condition.is_zero() => or.clone(),
+            Added::Number(_) => then.clone(),
+            Added::Unknown | Added::Forbidden => Added::Unknown,
+        },
+        (Op::Binary(Binary::And), [a, b]) => zero_of(a, b),
+        (Op::Binary(Binary::Mul), [a, b]) if finite => zero_of(a, b),
+        // Whatever is added to it, no other mask takes it back.
+        (Op::Binary(Binary::Add), [a, b]) if a.forbids() || b.forbids() => {
+            match finite_or_low(inputs, added) {
+                true => Added::Forbidden,
+                false => Added::Unknown,
+            }
+        }
+        (Op::Cast { to, .. }, [Added::Forbidden]) if to.is_float() => Added::Forbidden,
+        _ => Added::Unknown,
+    }
+}
+
+/// The one that is zero, if one is.
+fn zero_of(a: &Added, b: &Added) -> Added {
+    [a, b].into_iter().find(|added| added.is_zero()).cloned().unwrap_or(Added::Unknown)
+}
+
+/// Whether each operand is finite or forbids.
+fn finite_or_low(inputs: &[&Value], added: &[Added]) -> bool {
+    inputs.iter().zip(added).all(|(value, added)| value.finite || added.forbids())
+}
+
+/// Whether a function of finite numbers is finite.
+fn keeps_finite(op: &Op, inputs: &[&Value]) -> bool {
+    match op {
+        Op::Select => true,
+        Op::Cast { to, .. } => !matches!(to.size(), 1) || !to.is_float(),
+        Op::Binary(binary) => match binary {
+            Binary::Div => {
+                let divisor = inputs.get(1).and_then(|value| value.uniform.as_ref());
+                divisor.and_then(super::value_of).is_some_and(|x| x != 0.0 && x.is_finite())
+            }
+            Binary::Mod | Binary::Rem | Binary::Pow => false,
+            Binary::Add | Binary::Sub | Binary::Mul | Binary::Min | Binary::Max => true,
+            Binary::And | Binary::Or | Binary::Xor => true,
+            Binary::BitAnd | Binary::BitOr | Binary::BitXor => true,
+            Binary::ShiftLeft | Binary::ShiftRight => true,
+            Binary::Equal | Binary::Less | Binary::LessOrEqual => true,
+            Binary::Greater | Binary::GreaterOrEqual => true,
+        },
+        Op::Unary(unary) => !matches!(
+            unary,
+            Unary::Reciprocal
+                | Unary::Sqrt
+                | Unary::Exp
+                | Unary::Log
+                | Unary::Tan
+                | Unary::Asin
+                | Unary::Acos
+                | Unary::Sinh
+                | Unary::Cosh
+                | Unary::Acosh
+                | Unary::Atanh
+        ),
+        _ => false,
+    }
+}
+
+/// A value as it is, unless the dim runs along one of these axes.
+fn by_itself(
+    value: &Value,
+    axes: impl IntoIterator<Item = usize>,
+    why: &str,
+) -> Result<Value, String> {
+    if axes.into_iter().any(|axis| value.axes[axis].is_some()) {
+        return refused(why);
+    }
+    let axes = value.axes.iter().map(|along| along.as_ref().map(Along::unknown)).collect();
+    Ok(Value { axes, uniform: None, finite: value.finite })
+}
+
+fn reduce(value: &Value, op: ReduceOp, axes: &[usize], keep: bool) -> Result<Value, String> {
+    let counts = |axis: &usize| match &value.axes[*axis] {
+        // Zeros add nothing to a sum.
+        Some(along) => !(op == ReduceOp::Sum && along.added.is_zero() && along.is_plain()),
+        None => false,
+    };
+    if axes.iter().any(counts) {
+        return Err(format!("takes all that lies along it together ({})", op.name()));
+    }
+    let left = value.axes.iter().enumerate().filter_map(|(axis, along)| {
+        match (axes.contains(&axis), keep) {
+            (true, true) => Some(None),
+            (true, false) => None,
+            (false, _) => Some(along.as_ref().map(Along::unknown)),
+        }
+    });
+    let sums = matches!(op, ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Max | ReduceOp::Min);
+    Ok(Value { axes: left.collect(), uniform: None, finite: value.finite && sums })
+}
+
+/// Positions are added behind those asked for: what runs from the first one meets them last.
+fn cumulative(
+    value: &Value,
+    op: CumulativeOp,
+    axis: usize,
+    reverse: bool,
+) -> Result<Value, String> {
+    if reverse && value.axes[axis].is_some() {
+        return refused("runs along it from its end");
+    }
+    let value = by_itself(value, [], "")?;
+    Ok(Value { finite: value.finite && op == CumulativeOp::Sum, ..value })
+}
+
+fn softmax(value: &Value, axis: usize, log: bool) -> Result<Value, String> {
+    let Some(along) = &value.axes[axis] else { return by_itself(value, [], "") };
+    if !along.added.forbids() || log || !along.is_plain() {
+        return refused(
+            "takes all that lies along it together, and no mask is known to forbid what is added",
+        );
+    }
+    let mut made = by_itself(value, [], "")?;
+    // Where everything is forbidden with -∞ there is no number; those rows are among the added.
+    let zero = Tensor::scalar(0.0_f32);
+    made.axes[axis] = Some(Along::plain(Added::Number(zero)));
+    Ok(made)
+}
+
+fn norms(node: &Node, inputs: &[&Value], axis: usize, epsilon: f32) -> Result<Vec<Value>, String> {
+    let [value, factors @ ..] = inputs else { return refused("has no input") };
+    if factors.iter().any(|factor| factor.along().next().is_some()) {
+        return refused("scales by what depends on it");
+    }
+    let mut value = by_itself(value, axis..value.axes.len(), "normalises over it")?;
+    value.finite &= epsilon > 0.0 && factors.iter().all(|factor| factor.finite);
+    let mut statistics = value.clone();
+    statistics.axes[axis..].fill(None);
+    let rest = node.outputs().len().saturating_sub(1);
+    Ok(std::iter::once(value).chain(std::iter::repeat_n(statistics, rest)).collect())
+}
+
+/// Whether a slice takes the first element alone.
+fn is_first(slice: &SliceAxis) -> bool {
+    begins(slice) && slice.len == Dim::from(1)
+}
+
+/// Whether a slice takes elements one after the other from the first.
+fn begins(slice: &SliceAxis) -> bool {
+    slice.start == Dim::from(0) && slice.step == 1
+}

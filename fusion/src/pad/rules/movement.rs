@@ -1,0 +1,125 @@
+//! Operations that move elements.
+
+use super::{Added, Along, Value, broadcast, common, input_ty, mentions, refused};
+use graphene_frontend::dim::{Dim, Symbol};
+use graphene_frontend::graph::{Graph, Node};
+use graphene_frontend::op::SliceAxis;
+
+/// Each position has the same element, also where an axis of one becomes the dim.
+pub(super) fn expand(node: &Node, value: &Value, symbol: &Symbol) -> Result<Value, String> {
+    let shape = &node.outputs()[0].shape;
+    let of = |(axis, dim): (usize, &Dim)| {
+        let at = broadcast(axis, value.axes.len(), shape.len());
+        match at.and_then(|axis| value.axes[axis].clone()) {
+            Some(along) => Some(along),
+            None if *dim == Dim::symbol(symbol.name()) => Some(Along::plain(value.added(at))),
+            None => None,
+        }
+    };
+    let axes = shape.iter().enumerate().map(of).collect();
+    Ok(Value { axes, ..value.clone() })
+}
+
+/// A part of what the dim has nothing to do with may be as long as it; of positions themselves only the first is known
+/// to be there.
+pub(super) fn slice(
+    node: &Node,
+    value: &Value,
+    slices: &[SliceAxis],
+    symbol: &Symbol,
+) -> Result<Value, String> {
+    let mut made = value.clone();
+    for slice in slices {
+        if mentions(&slice.start, symbol) {
+            return refused("begins where it says");
+        }
+        let along = &mut made.axes[slice.axis];
+        let whole = node.outputs()[0].shape[slice.axis] == Dim::symbol(symbol.name());
+        *along = match along.take() {
+            Some(kept) if super::is_first(slice) && kept.is_plain() => None,
+            Some(kept) if super::begins(slice) && whole && kept.is_plain() => Some(kept),
+            Some(_) => return refused("takes some of its positions"),
+            None if whole => Some(Along::plain(value.added(None))),
+            None => None,
+        };
+    }
+    Ok(made)
+}
+
+pub(super) fn pad(
+    value: &Value,
+    inputs: &[&Value],
+    before: &[Dim],
+    after: &[Dim],
+) -> Result<Value, String> {
+    let mut made = super::by_itself(value, [], "")?;
+    for (axis, along) in made.axes.iter().enumerate() {
+        let widened = [before, after].iter().any(|sizes| sizes.get(axis) != Some(&Dim::from(0)));
+        if along.is_some() && widened {
+            return refused("adds elements along it");
+        }
+    }
+    made.finite = inputs.iter().all(|value| value.finite);
+    Ok(made)
+}
+
+/// Row-major order is kept: the dim is found again where as many elements lie before and after it.
+pub(super) fn reshape(
+    graph: &Graph,
+    node: &Node,
+    value: &Value,
+    symbol: &Symbol,
+) -> Result<Value, String> {
+    let Some(from) = input_ty(graph, node, 0) else { return refused("has no input") };
+    let to = &node.outputs()[0].shape;
+    let product = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |product, dim| &product * dim);
+    let mut axes = vec![None; to.len()];
+    for (axis, along) in value.axes.iter().enumerate() {
+        let Some(along) = along else { continue };
+        let before = &product(&from.shape[..axis]) * &along.outer;
+        let after = &product(&from.shape[axis + 1..]) * &along.inner;
+        let place = (0..to.len()).find_map(|axis| {
+            let outer = before.exact_div(&product(&to[..axis]))?;
+            let inner = after.exact_div(&product(&to[axis + 1..]))?;
+            let whole = &(&outer * &Dim::symbol(symbol.name())) * &inner;
+            (whole == to[axis]).then_some((axis, outer, inner))
+        });
+        match place {
+            Some((axis, outer, inner)) if axes[axis].is_none() => {
+                axes[axis] = Some(Along { outer, inner, added: along.added.clone() });
+            }
+            _ => return refused("mixes its positions"),
+        }
+    }
+    Ok(Value { axes, ..value.clone() })
+}
+
+pub(super) fn concat(inputs: &[&Value], axis: usize) -> Result<Value, String> {
+    if inputs.iter().any(|value| value.axes[axis].is_some()) {
+        return refused("joins others to its positions");
+    }
+    let rank = inputs.first().map_or(0, |value| value.axes.len());
+    let along = |axis: usize| common(inputs.iter().filter_map(|value| value.axes[axis].as_ref()));
+    let axes = (0..rank).map(along).collect::<Result<_, _>>()?;
+    Ok(Value { axes, uniform: None, finite: inputs.iter().all(|value| value.finite) })
+}
+
+/// Rows by their numbers: one row for each position of the indices. Of positions themselves only the first is known to
+/// be there.
+pub(super) fn gather(inputs: &[&Value], axis: usize) -> Result<Value, String> {
+    let [table, indices] = inputs else { return refused("has no indices") };
+    let first = matches!(indices.added(None), Added::Number(_))
+        && indices.added(None).is_zero()
+        && indices.along().next().is_none();
+    match &table.axes[axis] {
+        Some(along) if !(first && along.is_plain()) => {
+            return refused("picks some of its positions");
+        }
+        _ => {}
+    }
+    let unknown = |along: &Option<Along>| along.as_ref().map(Along::unknown);
+    let before = table.axes[..axis].iter().map(unknown);
+    let after = table.axes[axis + 1..].iter().map(unknown);
+    let axes = before.chain(indices.axes.iter().map(unknown)).chain(after).collect();
+    Ok(Value { axes, uniform: table.uniform.clone(), finite: table.finite })
+}

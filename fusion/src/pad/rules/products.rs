@@ -1,0 +1,100 @@
+//! Products, attention and layers.
+
+use super::{Along, Value, broadcast, by_itself, common, refused};
+use graphene_frontend::graph::Node;
+use graphene_frontend::op::{AttentionAttrs, Op};
+
+pub(super) fn matmul(inputs: &[&Value], rank: usize) -> Result<Value, String> {
+    let [a, b] = inputs else { return refused("has no two factors") };
+    let (m, k) = (a.axes.len() - 2, a.axes.len() - 1);
+    let (row, column) = (b.axes.len() - 2, b.axes.len() - 1);
+    match (&a.axes[k], &b.axes[row]) {
+        (None, None) => {}
+        // Zeros times what is finite add nothing to a sum.
+        (Some(x), Some(y)) if x.agrees(y) => {
+            if !(x.added.is_zero() && b.finite || y.added.is_zero() && a.finite) {
+                return refused("adds up what lies along it");
+            }
+        }
+        _ => return refused("adds up what lies along it"),
+    }
+    let mut axes = Vec::with_capacity(rank);
+    for axis in 0..rank - 2 {
+        let at = |value: &Value| broadcast(axis, value.axes.len(), rank);
+        axes.push(common([a, b].into_iter().filter_map(|value| value.axes[at(value)?].as_ref()))?);
+    }
+    let last = [a.axes[m].as_ref(), b.axes[column].as_ref()];
+    axes.extend(last.map(|along| along.map(Along::unknown)));
+    Ok(Value { axes, uniform: None, finite: a.finite && b.finite })
+}
+
+/// `q[b,h,s,d], k[b,g,t,d], v[b,g,t,e], mask?`: each of s by itself; of t what the mask does not forbid.
+pub(super) fn attention(given: &[Option<&Value>], attrs: &AttentionAttrs) -> Result<Value, String> {
+    let [Some(q), Some(k), Some(v), rest @ ..] = given else { return refused("has no operands") };
+    let mask = rest.first().copied().flatten();
+    if [q, k, v].iter().any(|value| value.axes[1].is_some() || value.axes[3].is_some()) {
+        return refused("has it in its heads or features");
+    }
+    let keys = [k, v].map(|value| value.axes[2].as_ref());
+    let plain = |along: &Along| along.is_plain();
+    if keys.iter().flatten().next().is_some() {
+        if !keys.iter().all(|along| along.is_some_and(plain)) {
+            return refused("has it in keys or values alone");
+        }
+        if !(k.finite && v.finite) {
+            return refused("attends to what may not be finite");
+        }
+        let last = mask.and_then(|mask| mask.axes.last()?.as_ref());
+        let forbids = last.is_some_and(|along| {
+            // Truth values forbid by what scores become.
+            let low = f64::from(attrs.fill) <= super::super::FORBIDS;
+            plain(along) && (along.added.forbids() || along.added.is_false() && low)
+        });
+        // Positions are added behind those asked for: no query that was asked for sees them.
+        let causal = attrs.causal && q.axes[2].as_ref().is_some_and(plain);
+        if !(forbids || causal) {
+            return refused("attends to all keys: no mask is known to forbid what is added");
+        }
+    }
+    let mut axes = vec![None; 4];
+    axes[0] = common([q, k, v].into_iter().filter_map(|value| value.axes[0].as_ref()))?;
+    axes[2] = q.axes[2].as_ref().map(Along::unknown);
+    // A row of the batch that was added may be forbidden everything.
+    let finite = [q, k, v].iter().all(|value| value.finite) && axes[0].is_none();
+    Ok(Value { axes, uniform: None, finite })
+}
+
+/// `x[s,b,i], w, r, bias?, lengths[b]?, h0[d,b,h]?, c0[d,b,h]?, peepholes? → y[s,d,b,h], y_h[d,b,h], y_c[d,b,h]`.
+pub(super) fn recurrent(node: &Node, given: &[Option<&Value>]) -> Result<Vec<Value>, String> {
+    // Where the batch is, by input.
+    let batches = [Some(1), None, None, None, Some(0), Some(1), Some(1), None];
+    let mut batch = Vec::new();
+    for (number, value) in given.iter().enumerate() {
+        let Some(value) = value else { continue };
+        for axis in value.along() {
+            if batches.get(number).copied().flatten() != Some(axis) {
+                return refused("runs along it");
+            }
+        }
+        batch.extend(value.axes.iter().flatten());
+    }
+    let along = common(batch.into_iter())?;
+    let outputs = node.outputs().iter().map(|ty| {
+        let mut value = Value::free(ty.rank());
+        // The batch is the last but one.
+        value.axes[ty.rank() - 2] = along.clone();
+        value
+    });
+    Ok(outputs.collect())
+}
+
+/// Convolutions and pools: each image by itself.
+pub(super) fn window(node: &Node, given: &[Option<&Value>]) -> Result<Vec<Value>, String> {
+    let [Some(image), filters @ ..] = given else { return refused("has no input") };
+    if filters.iter().flatten().any(|value| value.along().next().is_some()) {
+        return refused("has filters that follow from it");
+    }
+    let made = by_itself(image, 1..image.axes.len(), "moves a window along it")?;
+    let finite = image.finite && !matches!(node.op(), Op::Pool(_));
+    Ok(vec![Value { finite, ..made }; node.outputs().len()])
+}
