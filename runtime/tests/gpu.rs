@@ -11,7 +11,8 @@ use graphene_fusion::program::Program;
 use graphene_fusion::{Granularity, plan};
 use graphene_ir::arch::Arch;
 use graphene_ir::target::Target;
-use graphene_runtime::device::{Device, Library};
+use graphene_runtime::device::{Device, Library, compiler};
+use graphene_runtime::gpu::cache::Key;
 use graphene_runtime::gpu::{Cache, Io, Kernels, Module};
 use graphene_runtime::{Error, cpu};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -30,7 +31,8 @@ fn main() {
     let nvrtc = Library::Nvrtc.found();
     let arch = Device::open(0).ok().and_then(|device| device.properties().arch());
     let gpu = nvrtc && arch.is_some();
-    let rows: [Row; 6] = [
+    let rows: [Row; 7] = [
+        ("compilers_tell_their_build", nvrtc, compilers_tell_their_build),
         ("versions_are_told_of_what_is_found", true, versions_are_told),
         ("kernels_are_compiled_once", nvrtc, kernels_are_compiled_once),
         ("caches_that_take_nothing_do_no_harm", nvrtc, caches_that_take_nothing),
@@ -107,6 +109,16 @@ fn versions_are_told() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Two builds of one version are two compilers to a cache: its keys hold what NVRTC says of itself.
+fn compilers_tell_their_build() -> Outcome {
+    let (version, told) = (Library::Nvrtc.version()?, compiler()?);
+    let builds = told.contains("Build ID") || told.contains(&format!("V{version}."));
+    ensure(told.starts_with(&format!("NVRTC {version}\n")) && builds, told)?;
+    let key = |told: &str| Key::with("source", Arch::Sm90a, told);
+    ensure(Key::new("source", Arch::Sm90a)? == key(told), "keys hold it")?;
+    ensure(key(told) != key(&format!("NVRTC {version}")), "the build counts")
 }
 
 fn kernels_are_compiled_once() -> Outcome {

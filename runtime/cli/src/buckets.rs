@@ -73,11 +73,10 @@ pub(crate) fn fit(
 ) -> Result<Buckets, Error> {
     let symbols = graph.symbols();
     let (mut all, mut notes) = (vec![Vec::new()], Vec::new());
-    let (mut exact, mut larger): (Vec<(Symbol, i64)>, Vec<(Symbol, i64)>) = Default::default();
-    let mut paddings = Vec::new();
+    let (mut exact, mut larger, mut paddings) = (Vec::new(), Vec::new(), Vec::new());
     for (name, sizes) in asked {
         let symbol = find(name, symbols.iter(), &sizing.roles)?;
-        if exact.iter().any(|(listed, _)| *listed == symbol) {
+        if exact.iter().any(|(listed, _): &(Symbol, i64)| *listed == symbol) {
             return Err(Error::flag("--buckets", format!("`{name}` is listed twice")));
         }
         let size = sizing.given.get(&symbol).or(sizes.first().copied()).unwrap_or(1);

@@ -16,6 +16,9 @@ use graphene_models::{Options, build, names};
 use graphene_runtime::pad::{cut, filled};
 use std::path::Path;
 
+/// Sizes by the names of dims.
+type Sizes = [(&'static str, i64); 2];
+
 fn fixture(name: &str) -> Graph {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/tests/data/fixtures");
     let (model, weights) = read_model(folder.join(name).join("model.onnx")).unwrap();
@@ -50,7 +53,7 @@ fn inputs(graph: &Graph, sizes: &Bindings, random: &mut Random) -> Vec<Tensor> {
         let length = shape.last().copied().unwrap_or(1);
         let mut id = |i: usize| match name {
             "input_ids" => random.below(1000) as i64,
-            "attention_mask" if i % length == 0 => 1,
+            "attention_mask" if i.is_multiple_of(length) => 1,
             _ => random.below(2) as i64,
         };
         match ty.dtype.is_float() {
@@ -89,7 +92,7 @@ fn encoders_with_masks_are_padded_exactly() {
         if !graph.symbols().contains(&Symbol::new("sequence")) {
             continue;
         }
-        let rows: [([(&str, i64); 2], [(&str, i64); 2], &[&str]); 3] = [
+        let rows: [(Sizes, Sizes, &[&str]); 3] = [
             ([("batch", 3), ("sequence", 21)], [("batch", 3), ("sequence", 32)], &["sequence"]),
             ([("batch", 3), ("sequence", 21)], [("batch", 8), ("sequence", 21)], &["batch"]),
             (
