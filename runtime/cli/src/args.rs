@@ -156,7 +156,7 @@ pub(crate) struct Report {
     /// Write a trace that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE.json")]
     pub(crate) trace: Option<PathBuf>,
-    /// Write a page with the summary and the time of every step
+    /// Write a page that shows the graph, the time of every group beside the library's, one run, and the arena
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
     /// Print one JSON object on stdout instead of the summary

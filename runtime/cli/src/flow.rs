@@ -9,6 +9,7 @@ use crate::error::{self, Error};
 use crate::inputs::{self, Given};
 use crate::load::{self, Loaded};
 use crate::machine::Machine;
+use crate::picture::Picture;
 use crate::progress::Progress;
 use crate::report::{Agreement, Compile, OutputAgreement, Report, Time, milliseconds};
 use crate::session::{self, Compiled, Plans, Runner};
@@ -109,17 +110,17 @@ fn run_model(
         let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);
         Job { arguments, machine, loaded, plans, given, known, target: &target, tolerance }
     };
-    match plan_only {
+    let sizing = match plan_only {
         true => job.plan_only(sizing, progress, &mut report)?,
         false => job.run(&expected, sizing, progress, &mut report)?,
-    }
+    };
     report.compile_ms = compile_times(progress);
     report.exit_code = match (report.differs(), report.gate_failed()) {
         (true, _) => error::DIFFER,
         (_, true) => error::GATE,
         _ => 0,
     };
-    write_reports(arguments, progress, &report)?;
+    write_reports(arguments, progress, &report, || picture(&plans, &sizing))?;
     Ok(report)
 }
 
@@ -186,13 +187,14 @@ struct First<'a> {
 }
 
 impl Job<'_> {
-    /// Prints stages and describes the plans; the model runs at most once, to find the sizes of a bound plan.
+    /// Prints stages and describes the plans; the model runs at most once, to find the sizes of a bound plan,
+    /// which are returned.
     fn plan_only(
         &self,
         mut sizing: Sizing,
         progress: &mut Progress,
         report: &mut Report,
-    ) -> Result<(), Error> {
+    ) -> Result<Sizing, Error> {
         let emits = &self.arguments.report.emit;
         if emits.iter().any(|emit| emit.stage == Stage::Bound) {
             let compiled = match is_cpu(self.target) {
@@ -211,16 +213,17 @@ impl Job<'_> {
         if !self.arguments.emits_to_stdout() {
             report.notes.push(format!("planned for {}, not run", report.target));
         }
-        Ok(())
+        Ok(sizing)
     }
 
+    /// Runs the model, compares and times it; the sizes that it ran at.
     fn run(
         &self,
         expected: &Expected,
         mut sizing: Sizing,
         progress: &mut Progress,
         report: &mut Report,
-    ) -> Result<(), Error> {
+    ) -> Result<Sizing, Error> {
         let exec = &self.arguments.run.exec;
         let status = progress.status();
         let compile = || session::compile(self.plans, exec, self.machine, status);
@@ -249,7 +252,8 @@ impl Job<'_> {
         )?;
         overview::describe_values(report, &self.loaded.graph, &sizing, self.given);
         if self.arguments.report.bisect {
-            return self.bisect(&compiled, &sizing, progress, report);
+            self.bisect(&compiled, &sizing, progress, report)?;
+            return Ok(sizing);
         }
         let mut first = self.first_run(&compiled, &sizing, padded.as_ref(), progress)?;
         report.notes.extend(first.runners.iter().filter_map(Runner::refusal));
@@ -288,7 +292,7 @@ impl Job<'_> {
         }
         report.speedup = overview::speedup(&report.executors);
         profile::beside_library(&mut report.executors, self.plans);
-        Ok(())
+        Ok(sizing)
     }
 
     /// Shortens a sequence that nobody asked for until the model takes it, for example where it has a table of
@@ -483,12 +487,24 @@ fn compile_times(progress: &Progress) -> Compile {
     times
 }
 
-fn write_reports(arguments: &Arguments, progress: &Progress, report: &Report) -> Result<(), Error> {
+/// The fused plan as the page draws it. Where it cannot be bound, nothing has run and the arena is left out.
+fn picture(plans: &Plans, sizing: &Sizing) -> Picture {
+    let program = &plans.fused.program;
+    let plan = session::bind(program, &sizing.bindings).ok();
+    Picture::new(program, plan.as_ref(), &sizing.bindings)
+}
+
+fn write_reports(
+    arguments: &Arguments,
+    progress: &Progress,
+    report: &Report,
+    picture: impl FnOnce() -> Picture,
+) -> Result<(), Error> {
     if let Some(path) = &arguments.report.trace {
         files::write(path, trace::trace(progress.stages(), &report.executors).as_bytes())?;
     }
     if let Some(path) = &arguments.report.report {
-        files::write(path, page::page(report).as_bytes())?;
+        files::write(path, page::page(report, &picture()).as_bytes())?;
     }
     Ok(())
 }

@@ -6,7 +6,8 @@
 //! data was at fault, [`bench`] times it, [`profile`] each step, [`compare`] compares outputs within a [`tolerance`],
 //! [`buckets`] prepares it for several sizes, [`bisect`] looks for the step that goes wrong,
 //! [`gates`] counts launches; [`report`] holds what was found
-//! ([`overview`] what needs no run), which [`summary`], [`page`] and [`trace`] show.
+//! ([`overview`] what needs no run), which [`summary`], [`page`] and [`trace`] show; [`picture`] is what the page draws
+//! of the plan.
 
 mod args;
 mod bench;
@@ -29,6 +30,7 @@ mod machine;
 mod npy;
 mod overview;
 mod page;
+mod picture;
 mod profile;
 mod progress;
 mod random;

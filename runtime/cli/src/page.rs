@@ -1,74 +1,63 @@
-//! The page of `--report`: the summary and the time of every step, in one file without scripts.
+//! The page of `--report`: one file that needs nothing else and asks for nothing, with the graph, a bar a group, a timeline
+//! and the arena.
+//!
+//! What it shows is drawn by `page/page.js` from one block of JSON. The summary stands in it as text as well.
 
-use crate::human::{bytes, digits, time};
-use crate::report::{Executor, Report, Step};
+use crate::picture::Picture;
+use crate::report::Report;
 use crate::summary;
-use std::fmt::Write;
-use std::time::Duration;
+use serde::Serialize;
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#222}\
-    pre{background:#f6f6f4;padding:1rem;overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:13px}\
-    th,td{text-align:right;padding:.15rem .6rem;border-bottom:1px solid #e5e5e5;white-space:nowrap}\
-    th:last-child,td:last-child{text-align:left;white-space:normal}\
-    .bar{display:inline-block;height:.7em;background:#4a7ab5;vertical-align:baseline}";
+const PAGE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+/// In the order in which they run: all in one scope.
+const SCRIPTS: [&str; 4] = [
+    include_str!("page/tools.js"),
+    include_str!("page/charts.js"),
+    include_str!("page/graph.js"),
+    include_str!("page/page.js"),
+];
+
+/// What the scripts draw.
+#[derive(Serialize)]
+struct Data<'a> {
+    report: &'a Report,
+    picture: &'a Picture,
+}
 
 /// The page.
-pub(crate) fn page(report: &Report) -> String {
-    let name = escape(&report.model.name);
-    let mut html = format!(
-        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{name}</title>\
-         <style>{STYLE}</style>\n<h1>{name}</h1>\n<pre>{}</pre>\n",
-        escape(&summary::summary(report))
-    );
-    report.executors.iter().for_each(|executor| steps(&mut html, executor));
-    html + "</html>\n"
+pub(crate) fn page(report: &Report, picture: &Picture) -> String {
+    let data = serde_json::to_string(&Data { report, picture });
+    let data = data.expect("maps have strings for keys, and nothing else can fail");
+    let (title, text, data) =
+        (escape(&report.model.name), escape(&summary::summary(report)), inert(&data));
+    let script = SCRIPTS.concat();
+    fill(PAGE, |name| match name {
+        "title" => &title,
+        "style" => STYLE,
+        "summary" => &text,
+        "data" => &data,
+        "script" => &script,
+        _ => "",
+    })
 }
 
-fn steps(html: &mut String, executor: &Executor) {
-    let Some(steps) = &executor.profile else { return };
-    let _ = write!(html, "<h2>Steps of {} execution</h2>\n<table><tr>", executor.name);
-    for head in [
-        "step",
-        "time",
-        "",
-        "share",
-        "bytes",
-        "GB/s",
-        "GFLOP/s",
-        "roofline",
-        "kernel",
-        "operations",
-    ] {
-        let _ = write!(html, "<th>{head}");
+/// The text with what stands for each `{{name}}`; what is put in is not looked at again.
+fn fill<'a>(template: &'a str, value: impl Fn(&str) -> &'a str) -> String {
+    let mut parts = template.split("{{");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once("}}").unwrap_or((part, ""));
+        text += value(name);
+        text += rest;
     }
-    html.push('\n');
-    let longest = steps.iter().map(|step| step.time_us).fold(0.0, f64::max).max(1e-9);
-    steps.iter().for_each(|step| row(html, step, longest));
-    html.push_str("</table>\n");
+    text
 }
 
-fn row(html: &mut String, step: &Step, longest: f64) {
-    let seconds = (step.time_us / 1e6).max(1e-12);
-    let cells = [
-        step.step.to_string(),
-        time(Duration::from_secs_f64(seconds)),
-        format!(
-            "<span class=\"bar\" style=\"width:{:.1}rem\"></span>",
-            10.0 * step.time_us / longest
-        ),
-        format!("{:.1} %", step.share * 100.0),
-        bytes(step.bytes),
-        digits(step.bytes as f64 / seconds / 1e9),
-        digits(step.flops as f64 / seconds / 1e9),
-        format!("{:.0} %", step.roofline * 100.0),
-        step.kernel.clone(),
-        escape(&step.name),
-    ];
-    html.push_str("<tr>");
-    cells.iter().for_each(|cell| {
-        let _ = write!(html, "<td>{cell}");
-    });
-    html.push('\n');
+/// JSON that no parser of HTML finds a tag in. These characters stand in strings only.
+fn inert(json: &str) -> String {
+    let json = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
 fn escape(text: &str) -> String {
@@ -77,8 +66,28 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::{PAGE, SCRIPTS, STYLE, escape, fill, inert};
+
     #[test]
     fn names_cannot_add_markup() {
-        assert_eq!(super::escape("<b>&"), "&lt;b&gt;&amp;");
+        assert_eq!(escape("<b>&"), "&lt;b&gt;&amp;");
+        let name = "</script><img src=x onerror=alert(1)>&<!--";
+        let json = inert(&serde_json::to_string(name).unwrap());
+        assert!(!json.contains(['<', '>', '&']), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), name);
+    }
+
+    #[test]
+    fn what_is_filled_in_is_not_filled_again() {
+        let value = |name: &str| if name == "a" { "{{b}}" } else { "B" };
+        assert_eq!(fill("x{{a}}y{{b}}z", value), "x{{b}}yBz");
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else() {
+        let all = [PAGE, STYLE, &SCRIPTS.concat()].concat();
+        for word in ["http:", "https:", "src=", "url(", "@import", "fetch(", "import(", "XMLHttp"] {
+            assert!(!all.contains(word), "{word}");
+        }
     }
 }

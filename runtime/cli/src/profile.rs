@@ -89,9 +89,18 @@ fn owners(fused: &Program, library: &Program) -> Vec<Option<usize>> {
         (Family::MatMul, Some(input)) => Some(input.buffer),
         _ => None,
     };
-    let named = owners.iter().zip(steps);
-    let merged: HashMap<BufferId, usize> =
-        named.filter_map(|(owner, step)| Some((product(step)?, (*owner)?))).collect();
+    // A merged product may have the name of what follows one of those that it is made of.
+    let mut readers: HashMap<BufferId, usize> = HashMap::new();
+    for (owner, step) in owners.iter().zip(steps) {
+        for input in &step.inputs {
+            owner.map(|owner| readers.entry(input.buffer).or_insert(owner));
+        }
+    }
+    let by_reader = |step: &Launch| step.outputs.iter().find_map(|out| readers.get(&out.buffer));
+    let known = owners.iter().zip(steps).filter_map(|(owner, step)| {
+        Some((product(step)?, owner.or_else(|| by_reader(step).copied())?))
+    });
+    let merged: HashMap<BufferId, usize> = known.collect();
     for (owner, step) in owners.iter_mut().zip(steps) {
         *owner = owner.or_else(|| merged.get(&product(step)?).copied());
     }

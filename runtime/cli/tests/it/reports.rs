@@ -114,7 +114,10 @@ fn traces_and_pages_are_written_whole() {
     assert_eq!((of("__metadata"), of("step")), (3, 1 + 6));
     let steps = events.iter().filter(|event| event["cat"] == "step");
     assert!(steps.clone().all(|event| event["ph"] == "X" && event["dur"].as_f64().unwrap() > 0.0));
-    assert!(read(&page).contains("<h2>Steps of fused execution</h2>"));
+    // What a browser makes of it is tested apart, where there is one.
+    let page = read(&page);
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    assert!(page.contains("fused agrees with library") && !page.contains("{{"), "{page}");
 }
 
 /// What library execution takes is told of the fused steps that compute the same nodes, each once.
