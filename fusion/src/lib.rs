@@ -7,9 +7,10 @@
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
 //!
-//! [`library`] is what vendors' libraries compute in one call, where every operation is a launch. [`pad`] says which
-//! sizes may be larger than was asked for. [`explain`] says of each value that a step stores for another one why.
-//! [`verify`] says what holds between stages. All are pure: no device, clock, file or environment.
+//! [`tuning`] gives steps parameters that were found by timing. [`library`] is what vendors' libraries compute in one call,
+//! where every operation is a launch. [`pad`] says which sizes may be larger than was asked for. [`explain`] says of each
+//! value that a step stores for another one why. [`verify`] says what holds between stages. All are pure: no device,
+//! clock, file or environment.
 
 mod body;
 mod boundary;
@@ -33,6 +34,7 @@ mod precision;
 pub mod program;
 mod rewrite;
 mod set;
+pub mod tuning;
 pub mod variants;
 pub mod verify;
 pub mod view;

@@ -4,7 +4,8 @@
 
 use crate::cost::weight;
 use crate::groups::Family;
-use graphene_frontend::dim::{Bindings, Dim, DimError};
+use crate::tuning::Parameters;
+use graphene_frontend::dim::{Bindings, Dim, DimError, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::Op;
@@ -22,6 +23,8 @@ pub enum When {
     AtMost(Dim, i64),
     /// This divides the dim.
     Divides(i64, Dim),
+    /// These symbols have these sizes.
+    Sizes(Vec<(Symbol, i64)>),
 }
 
 /// One way to compute a step.
@@ -31,9 +34,11 @@ pub struct Variant {
     pub name: &'static str,
     /// When it applies.
     pub when: When,
+    /// The parameters of its template, where it does not take those that its name stands for.
+    pub parameters: Option<Parameters>,
 }
 
-/// One to four variants, of which the last always applies.
+/// One to four variants, of which the last always applies; before them those that tuning found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variants(Vec<Variant>);
 
@@ -50,6 +55,8 @@ const LONG: f64 = 8.0;
 /// Tiles beside each other from which warpgroups take turns even so: each has several then.
 const MANY: i64 = 8;
 pub(crate) const TURNS: &str = "turns";
+/// The name of variants that tuning found.
+pub(crate) const TUNED: &str = "tuned";
 
 impl Variants {
     /// One variant that always applies.
@@ -59,8 +66,20 @@ impl Variants {
 
     fn ending(mut first: Vec<Variant>, last: &'static str) -> Self {
         first.truncate(3);
-        first.push(Variant { name: last, when: When::Always });
+        first.push(Variant::named(last, When::Always));
         Self(first)
+    }
+
+    /// One that always applies, of these parameters.
+    pub(crate) fn only(parameters: Parameters) -> Self {
+        Self(vec![Variant { parameters: Some(parameters), ..Variant::named(TUNED, When::Always) }])
+    }
+
+    /// These, and before them one of these parameters, at these sizes.
+    pub(crate) fn with(&self, parameters: Parameters, sizes: Vec<(Symbol, i64)>) -> Self {
+        let parameters = Some(parameters);
+        let first = Variant { parameters, ..Variant::named(TUNED, When::Sizes(sizes)) };
+        Self(std::iter::once(first).chain(self.0.iter().cloned()).collect())
     }
 
     /// The variants, in the order in which their conditions are asked.
@@ -83,6 +102,12 @@ impl Variants {
     }
 }
 
+impl Variant {
+    fn named(name: &'static str, when: When) -> Self {
+        Self { name, when, parameters: None }
+    }
+}
+
 impl When {
     /// Whether it holds at these sizes.
     ///
@@ -94,6 +119,9 @@ impl When {
             Self::AtLeast(dim, size) => dim.eval(bindings)? >= *size,
             Self::AtMost(dim, size) => dim.eval(bindings)? <= *size,
             Self::Divides(divisor, dim) => dim.eval(bindings)?.checked_rem(*divisor) == Some(0),
+            Self::Sizes(sizes) => {
+                sizes.iter().all(|(symbol, size)| bindings.get(symbol) == Some(*size))
+            }
         })
     }
 }
@@ -119,16 +147,16 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
                 let shared = has_warpgroups(target, body) && first[0].1 != [128, 128];
                 let many = if shared { cores * 3 / 4 } else { cores * 2 };
                 let first = first.into_iter().zip([many, cores * 3 / 4]);
-                let first = first.map(|((name, tile), enough)| Variant {
-                    name,
-                    when: When::AtLeast(rows.clone(), rows_for(tile, enough, body)),
+                let first = first.map(|((name, tile), enough)| {
+                    let when = When::AtLeast(rows.clone(), rows_for(tile, enough, body));
+                    Variant::named(name, when)
                 });
                 let mut first: Vec<Variant> = first.collect();
                 match rows_to_split(target, body, tile) {
                     0 => Variants::ending(first, last),
                     split => {
                         let when = When::AtLeast(rows, split + 1);
-                        first.push(Variant { name: last, when });
+                        first.push(Variant::named(last, when));
                         Variants::ending(first, "split")
                     }
                 }
@@ -139,7 +167,7 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
             Some(rows) => {
                 let first = ROWS_OF_LAYERS.map(|(name, of_core)| {
                     let all = of_core.saturating_mul(i64::from(target.cores));
-                    Variant { name, when: When::AtLeast(rows.clone(), all) }
+                    Variant::named(name, When::AtLeast(rows.clone(), all))
                 });
                 Variants::ending(first.to_vec(), "few")
             }
@@ -152,7 +180,7 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
                 let short = When::AtMost(queries.clone(), QUERIES);
                 let wide = When::AtLeast(tiles, i64::from(target.cores) + 1);
                 let first = [("short", short), ("wide", wide)];
-                let first = first.map(|(name, when)| Variant { name, when });
+                let first = first.map(|(name, when)| Variant::named(name, when));
                 Variants::ending(first.to_vec(), "narrow")
             }
             None => Variants::any(),
@@ -273,6 +301,10 @@ impl fmt::Display for When {
             Self::AtLeast(dim, size) => write!(f, "{dim} >= {size}"),
             Self::AtMost(dim, size) => write!(f, "{dim} <= {size}"),
             Self::Divides(divisor, dim) => write!(f, "{divisor} divides {dim}"),
+            Self::Sizes(sizes) => {
+                let sizes = sizes.iter().map(|(symbol, size)| format!("{symbol} = {size}"));
+                f.write_str(&sizes.collect::<Vec<_>>().join(" and "))
+            }
         }
     }
 }
@@ -280,7 +312,7 @@ impl fmt::Display for When {
 /// Prints as `wide if batch*sequence >= 512, else narrow`.
 impl fmt::Display for Variants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, Variant { name, when }) in self.0.iter().enumerate() {
+        for (i, Variant { name, when, .. }) in self.0.iter().enumerate() {
             match when {
                 When::Always if i == 0 => f.write_str(name)?,
                 When::Always => write!(f, ", else {name}")?,

@@ -6,6 +6,8 @@
 //! [`Module::load`] brings them and the weights to the device. [`Module::bind`] chooses variants, lays out one arena, and
 //! records all launches as a CUDA graph; it compiles nothing. [`Executable::run`] replays that graph.
 //!
+//! [`Executable::trials`] times other kernels in place of a step's own.
+//!
 //! Both are one CUDA graph. No step runs elsewhere: what no template takes is an error that names the step.
 //!
 //! Indices that are inputs are checked on the host, as on the CPU. A kernel cannot refuse: others, computed on the device
@@ -15,10 +17,12 @@ pub mod cache;
 mod executable;
 mod library;
 mod measure;
+mod trial;
 
 pub use cache::Cache;
 pub use executable::{Executable, Io};
 pub use library::{Recurrence, Routine, Rows, routine};
+pub use trial::Trial;
 
 use crate::device::{Buffer, Cubin, Device, Kernel, compile, compiler};
 use crate::error::{Error, Result};

@@ -5,15 +5,20 @@
 use graphene_frontend::dim::{Bindings, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
+use graphene_frontend::import::{ImportOptions, import};
 use graphene_frontend::op::{Op, Unary};
 use graphene_frontend::tensor::Tensor;
+use graphene_fusion::groups::Family;
+use graphene_fusion::kernels::launches;
 use graphene_fusion::program::Program;
-use graphene_fusion::{Granularity, plan};
+use graphene_fusion::tuning::{candidates, with_parameters};
+use graphene_fusion::{Granularity, plan, plan_in};
 use graphene_ir::arch::Arch;
+use graphene_ir::emit::emit;
 use graphene_ir::target::Target;
-use graphene_runtime::device::{Device, Library, compiler};
+use graphene_runtime::device::{self, Device, Library, compiler};
 use graphene_runtime::gpu::cache::Key;
-use graphene_runtime::gpu::{Cache, Io, Kernels, Module};
+use graphene_runtime::gpu::{Cache, Io, Kernels, Module, Trial as Tried};
 use graphene_runtime::{Error, cpu};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;
@@ -31,11 +36,13 @@ fn main() {
     let nvrtc = Library::Nvrtc.found();
     let arch = Device::open(0).ok().and_then(|device| device.properties().arch());
     let gpu = nvrtc && arch.is_some();
-    let rows: [Row; 7] = [
+    let rows: [Row; 9] = [
         ("compilers_tell_their_build", nvrtc, compilers_tell_their_build),
         ("versions_are_told_of_what_is_found", true, versions_are_told),
         ("kernels_are_compiled_once", nvrtc, kernels_are_compiled_once),
         ("caches_that_take_nothing_do_no_harm", nvrtc, caches_that_take_nothing),
+        ("candidates_of_a_search_compile", nvrtc, candidates_compile),
+        ("candidates_are_timed_and_compared", gpu, candidates_are_timed),
         ("kept_kernels_run", gpu, kept_kernels_run),
         ("steps_are_seen_and_timed", gpu, steps_are_seen_and_timed),
         ("memory_of_callers_is_read_and_written", gpu, memory_of_callers),
@@ -242,4 +249,69 @@ fn memory_of_callers() -> Outcome {
     let small = Io { outputs: vec![Some(y.part(0, 16)?)], ..Io::default() };
     let error = module.bind_to(&sizes()?, &small).map(drop);
     ensure(matches!(error, Err(Error::At { .. })), format!("{error:?}"))
+}
+
+/// The zoo's small BERT in halves for Hopper.
+fn halves(target: &Target) -> Result<Program, Failed> {
+    let model = graphene_models::build("bert-base-tiny", &graphene_models::Options::default())?;
+    let (bytes, (_, weights)) = (model.encode(), model.into_parts());
+    let graph = import(bytes, &weights, &ImportOptions::default())?.graph;
+    let hints = Bindings::new();
+    Ok(plan_in(&graph, target, Granularity::Fused, &hints, Some(DType::F16))?.program)
+}
+
+/// The families that are searched, each with the first of its steps.
+fn searched(program: &Program) -> impl Iterator<Item = usize> {
+    let first = |family| program.steps().iter().position(|step| step.family == family);
+    [Family::MatMul, Family::Fmha].into_iter().filter_map(first)
+}
+
+/// A sample of what a search tries: emitted as it is there, and compiled for Hopper.
+fn candidates_compile() -> Outcome {
+    let target: Target = "sm_90a".parse()?;
+    let program = halves(&target)?;
+    let mut compiled = 0;
+    for number in searched(&program) {
+        let step = &program.steps()[number];
+        let all = candidates(&program, step, &target);
+        for parameters in all.iter().step_by((all.len() / 4).max(1)) {
+            let step = with_parameters(step, *parameters);
+            for launch in launches(&program, &step, &target)? {
+                let emitted = emit(&launch.kernel)?;
+                let cubin = device::compile(&emitted.source, Arch::Sm90a, &emitted.launch.entry);
+                cubin.map_err(|error| format!("{parameters}: {error}"))?;
+                compiled += 1;
+            }
+        }
+    }
+    ensure(compiled >= 8, format!("{compiled} were compiled"))
+}
+
+/// Candidates run on a step's own buffers, and compute what its kernel does; what has other operands differs.
+fn candidates_are_timed() -> Outcome {
+    let device = Arc::new(Device::open(0)?);
+    let arch = device.properties().arch().ok_or("no architecture")?;
+    let target: Target = arch.to_string().parse()?;
+    let program = halves(&target)?;
+    let kernels = Kernels::compile(program.clone(), &target, arch, None, &|_, _| {})?;
+    let mut bindings = Bindings::new();
+    bindings.bind(Symbol::new("batch"), 2)?;
+    bindings.bind(Symbol::new("sequence"), 64)?;
+    let mut executable = Module::load(kernels, &device)?.bind(&bindings)?;
+    let ids = |_: &(String, _)| Tensor::from_vec(vec![2, 64], vec![1_i64; 128]);
+    let inputs: Vec<Tensor> = program.inputs().iter().map(ids).collect::<Result<_, _>>()?;
+    executable.run(&inputs)?;
+    for number in searched(&program) {
+        let step = &program.steps()[number];
+        let all = candidates(&program, step, &target);
+        ensure(!all.is_empty() || arch != Arch::Sm90a, format!("none of {}", step.name))?;
+        let some = all.iter().step_by((all.len() / 6).max(1));
+        let others: Vec<_> = some.map(|&parameters| with_parameters(step, parameters)).collect();
+        for tried in executable.trials(number, &others, (&target, arch, None), (3, 3))? {
+            let timed = matches!(tried, Tried::Timed(us) if us > 0.0);
+            ensure(timed, format!("{}: {tried:?}", step.name))?;
+        }
+        ensure(executable.time_step(number, 3, 3)? > 0.0, "no time")?;
+    }
+    Ok(())
 }

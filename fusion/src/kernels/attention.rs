@@ -1,6 +1,8 @@
 //! Attention: one kernel, whose operands are read as they lie.
 
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
+use crate::tuning::Parameters;
+use crate::variants::Variant;
 use crate::view::View;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::op::{AttentionAttrs, Op};
@@ -64,18 +66,38 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         .map(|operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
     let pointers: Vec<Pointer> = pointers.collect::<Result<_, Refusal>>()?;
     let variants = site.step.variants.all().iter();
-    variants.map(|variant| launch(site, variant.name, &fmha, &mut dims, &pointers)).collect()
+    variants.map(|variant| launch(site, variant, &fmha, &mut dims, &pointers)).collect()
 }
 
-/// The launch of the variant of this name.
+/// The launch of a variant.
 fn launch(
     site: &Site<'_>,
-    name: &str,
+    variant: &Variant,
     fmha: &Fmha,
     dims: &mut BTreeMap<String, Dim>,
     pointers: &[Pointer],
 ) -> Result<Launch, Refusal> {
     let hopper = site.arch == Arch::Sm90a && fmha.scalar != Scalar::F32;
+    let fmha = match variant.parameters {
+        None => named(site, variant.name, fmha, hopper),
+        Some(Parameters::Fmha(found)) if hopper => {
+            let (consumers, keys, stages) = (found.consumers, found.keys, found.stages);
+            Fmha { consumers, keys, stages, ..fmha.clone() }
+        }
+        Some(_) => return Err(Refusal::Operation("attention by other parameters")),
+    };
+    let [batch, heads, queries] = ["batch", "heads", "queries"].map(|name| dims[name].clone());
+    let mut blocks = &(&tiles(&queries, fmha.rows()) * &batch) * &heads;
+    if hopper {
+        blocks = blocks.minimum(&Dim::from(i64::from(site.target.cores)));
+    }
+    dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
+    let kernel = if hopper { fmha.kernel() } else { fmha.ampere() };
+    Ok(site.launch(kernel?, dims, pointers.to_vec()))
+}
+
+/// Attention as the variant of this name has it, with as many keys as fit.
+fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
     let consumers = if hopper && name == "wide" { 2 } else { 1 };
     let most = match (hopper, fmha.scalar) {
         (true, _) => 128,
@@ -89,14 +111,7 @@ fn launch(
     while fmha.keys > 16 && bytes(&fmha) > site.target.shared_memory_per_block {
         fmha.keys -= 16;
     }
-    let [batch, heads, queries] = ["batch", "heads", "queries"].map(|name| dims[name].clone());
-    let mut blocks = &(&tiles(&queries, fmha.rows()) * &batch) * &heads;
-    if hopper {
-        blocks = blocks.minimum(&Dim::from(i64::from(site.target.cores)));
-    }
-    dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
-    let kernel = if hopper { fmha.kernel() } else { fmha.ampere() };
-    Ok(site.launch(kernel?, dims, pointers.to_vec()))
+    fmha
 }
 
 fn softcap(attrs: &AttentionAttrs) -> Option<Number> {

@@ -3,7 +3,8 @@
 use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
-use crate::variants::{PARTS, TURNS, tiles_of_product};
+use crate::tuning::{GemmParameters, Parameters};
+use crate::variants::{PARTS, TURNS, Variant, tiles_of_product};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
@@ -106,7 +107,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let variants = site.step.variants.all().iter();
     let launches = variants.map(|variant| {
         let mut dims = dims.clone();
-        let cut = Cut::of(variant.name, &sized, weights);
+        let cut = Cut::of(variant, &sized, weights)?;
         let kernel = kernel(site, &product, edges, &cut, &mut dims)?;
         Ok(site.launch(kernel, &dims, operands.pointers.clone()))
     });
@@ -123,18 +124,56 @@ struct Cut {
     split: i64,
     /// Whether B is asked for before the step's predecessors are done.
     prefetch: bool,
+    /// Parameters of Hopper's template that were found, rather than those that follow from the above.
+    found: Option<GemmParameters>,
 }
 
 impl Cut {
-    /// Of the variant of this name: one of these tiles, or the smallest with its depth split.
-    fn of(name: &str, sized: &[(&str, [i64; 2]); 3], weights: bool) -> Self {
+    /// Of a variant: one of these tiles, or the smallest with its depth split, by its name; or parameters of its own.
+    fn of(
+        variant: &Variant,
+        sized: &[(&str, [i64; 2]); 3],
+        weights: bool,
+    ) -> Result<Self, Refusal> {
         let [.., (few, smallest)] = *sized;
-        match sized.iter().find(|(known, _)| *known == name) {
-            Some(&(_, tile)) => {
-                let prefetch = weights && name == few;
-                Self { tile, turns: name == TURNS, split: 1, prefetch }
+        let known = sized.iter().find(|(known, _)| *known == variant.name);
+        Ok(match (variant.parameters, known) {
+            (Some(Parameters::Gemm(found)), _) => {
+                let rows = ROWS * found.strips * if found.turns { 1 } else { found.consumers };
+                let tile = [rows, found.columns];
+                // As of the variants: where tiles are small, they are few.
+                let prefetch = weights && (found.split > 1 || tile == smallest);
+                let GemmParameters { turns, split, .. } = found;
+                Self { tile, turns, split, prefetch, found: Some(found) }
             }
-            None => Self { tile: smallest, turns: false, split: PARTS, prefetch: weights },
+            (Some(Parameters::Fmha(_)), _) => {
+                return Err(Refusal::Operation("a product by attention's parameters"));
+            }
+            (None, Some(&(name, tile))) => {
+                let (turns, prefetch) = (name == TURNS, weights && name == few);
+                Self { tile, turns, split: 1, prefetch, found: None }
+            }
+            (None, None) => {
+                Self { tile: smallest, turns: false, split: PARTS, prefetch: weights, found: None }
+            }
+        })
+    }
+
+    /// Hopper's template with these parameters.
+    fn gemm(&self, product: Product, edges: Edges) -> Gemm {
+        let Self { tile: [rows, columns], turns, split, prefetch, found } = *self;
+        let gemm = Gemm { product, edges, columns, split, prefetch, ..Gemm::default() };
+        match (found, turns) {
+            (Some(found), ping_pong) => Gemm {
+                consumers: found.consumers,
+                strips: found.strips,
+                ping_pong,
+                stages: found.stages,
+                cluster: found.cluster,
+                ..gemm
+            },
+            (None, true) => Gemm { strips: rows / ROWS, ping_pong: true, ..gemm }.deepest(),
+            (None, false) => Gemm { consumers: rows / ROWS, ..gemm },
         }
     }
 }
@@ -148,6 +187,10 @@ fn kernel(
     dims: &mut BTreeMap<String, Dim>,
 ) -> Result<Kernel, Refusal> {
     let (product, arch, [rows, columns]) = (product.clone(), site.arch, cut.tile);
+    let hopper = arch == Arch::Sm90a && product.scalar != Scalar::F32;
+    if cut.found.is_some() && !hopper {
+        return Err(Refusal::Operation("Hopper's parameters elsewhere"));
+    }
     let kernel = match (product.scalar, arch) {
         (Scalar::F32, _) => {
             let (part, warps) = match rows {
@@ -159,12 +202,7 @@ fn kernel(
             Simt { product, arch, edges, tile, thread: part, warps, ..Simt::default() }.kernel()
         }
         (_, Arch::Sm90a) => {
-            let Cut { split, prefetch, .. } = *cut;
-            let gemm = Gemm { product, edges, columns, split, prefetch, ..Gemm::default() };
-            let gemm = match cut.turns {
-                true => Gemm { strips: rows / ROWS, ping_pong: true, ..gemm }.deepest(),
-                false => Gemm { consumers: rows / ROWS, ..gemm },
-            };
+            let (gemm, split) = (cut.gemm(product, edges), cut.split);
             let height = gemm.rows() * gemm.cluster;
             let tiles = &tiles(&dims["M"], height) * &tiles(&dims["N"], columns);
             let cores = Dim::from(i64::from(site.target.cores) / gemm.cluster);

@@ -14,6 +14,7 @@ mod lowering;
 mod precision;
 mod reductions;
 mod spellings;
+mod tuning;
 mod zoo;
 
 use graphene_frontend::dim::{Bindings, Symbol};

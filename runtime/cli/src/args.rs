@@ -123,6 +123,13 @@ pub(crate) struct Run {
     /// Percentiles of the times to print
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "50,90,95,99", value_parser = percent)]
     pub(crate) percentiles: Vec<f64>,
+    /// Search on the GPU for faster parameters of kernels at these sizes, for about this long, and keep them in the file
+    /// of --tuning, which later runs take; a search that was not finished goes on
+    #[arg(long, value_name = "TIME", value_parser = limit, conflicts_with = "bisect")]
+    pub(crate) tune: Option<Duration>,
+    /// The file of what --tune finds [default: MODEL.tuning.json beside the model]
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) tuning: Option<PathBuf>,
     /// Compile the kernels of a GPU anew, and keep none for later runs
     #[arg(long)]
     pub(crate) no_cache: bool,

@@ -15,8 +15,8 @@ const PROFILING: Duration = Duration::from_millis(500);
 /// Profiled runs of each executor on the CPU at most.
 const PROFILED_RUNS: u32 = 20;
 /// Launches of a step on a GPU that are timed together, and how often they are.
-const REPEATS: usize = 20;
-const REPEATED: usize = 7;
+pub(crate) const REPEATS: usize = 20;
+pub(crate) const REPEATED: usize = 7;
 /// Runs on a GPU that are timed by its own clock, and transfers that are timed.
 const DEVICE_RUNS: usize = 21;
 const TRANSFERS: usize = 5;

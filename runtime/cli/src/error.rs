@@ -71,6 +71,14 @@ pub(crate) enum Error {
         /// The model's inputs.
         known: Vec<String>,
     },
+    /// A file of what tuning found cannot be read.
+    #[error("{}: {reason}; remove it to tune anew", path.display())]
+    Tuning {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// An input is given twice.
     #[error("input `{0}` is given twice")]
     RepeatedInput(String),
@@ -296,6 +304,7 @@ impl Error {
             | Self::Sizes { .. }
             | Self::UnknownInput { .. }
             | Self::RepeatedInput(_)
+            | Self::Tuning { .. }
             | Self::Input { .. }
             | Self::MissingInput { .. }
             | Self::NoRandom { .. }

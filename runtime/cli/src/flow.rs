@@ -15,15 +15,17 @@ use crate::report::{Agreement, Compile, OutputAgreement, Report, Time, milliseco
 use crate::session::{self, Compiled, Plans, Runner};
 use crate::sizes::{DEFAULT_SEQUENCE, Known, Sizing, check_given, sizes};
 use crate::tolerance::{Tolerance, own_halves};
+use crate::tuning::{Tuning, path_of};
 use crate::{
     blame, buckets, data, doctor, emit, files, gates, machine, npy, overview, page, profile,
-    random, summary, trace,
+    random, summary, trace, tune,
 };
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId};
 use graphene_frontend::import::DeclaredInput;
 use graphene_frontend::tensor::Tensor;
-use graphene_fusion::explain;
+use graphene_fusion::{explain, tuning};
 use graphene_ir::target::Target;
 use graphene_runtime::gpu::Cache;
 use std::time::{Duration, Instant};
@@ -32,6 +34,7 @@ use std::time::{Duration, Instant};
 mod stage {
     pub(super) const IMPORT: &str = "importing";
     pub(super) const PLAN: &str = "planning";
+    pub(super) const TUNE: &str = "tuning";
     pub(super) const COMPILE: &str = "compiling";
     pub(super) const BIND: &str = "binding";
     pub(super) const FIRST: &str = "running for the first time";
@@ -94,9 +97,14 @@ fn run_model(
     let exec = &arguments.run.exec;
     let sizing = sizes(&loaded.graph, &arguments.sizes, &known, DEFAULT_SEQUENCE)?;
     let plan = || Plans::new(&loaded.graph, &target, exec, &sizing.given, elements);
-    let plans = progress.stage(stage::PLAN, plan)?;
+    let mut plans = progress.stage(stage::PLAN, plan)?;
     check_given(&loaded.graph, &given, &sizing.bindings)?;
+    let tuned = tuned(arguments, machine, &target, progress, &mut plans, || {
+        let inputs = inputs_of(&loaded.graph, &given, &sizing, arguments.data.seed);
+        Ok((inputs?, sizing.bindings.clone()))
+    })?;
     let mut report = overview::start(&loaded, &plans, machine, &target);
+    report.notes.extend(tuned);
     report.gates = gates::check(&arguments.gates, &plans.fused.program)?;
     if arguments.report.explain {
         let rewriting = plans.fused.report.to_string();
@@ -122,6 +130,56 @@ fn run_model(
     };
     write_reports(arguments, progress, &report, || picture(&plans, &sizing))?;
     Ok(report)
+}
+
+/// Gives the fused plan what tuning found for the machine's GPU, after a search if one is asked for with the inputs and sizes
+/// that `at` gives; what to say of it.
+fn tuned(
+    arguments: &Arguments,
+    machine: &Machine,
+    target: &Target,
+    progress: &mut Progress,
+    plans: &mut Plans,
+    at: impl FnOnce() -> Result<(Vec<Tensor>, Bindings), Error>,
+) -> Result<Vec<String>, Error> {
+    let limit = arguments.run.tune;
+    let Some(gpu) = machine.gpu.as_ref().filter(|_| machine.runs(target)) else {
+        let reason = "it times kernels on a GPU, and none runs the model";
+        return limit.map_or(Ok(Vec::new()), |_| Err(Error::flag("--tune", reason)));
+    };
+    let path = arguments.run.tuning.clone();
+    let path = path.unwrap_or_else(|| path_of(arguments.model.as_deref().unwrap_or_default()));
+    let device = format!("{} {}", machine.report.name, gpu.arch);
+    let mut kept = Tuning::open(path, device)?;
+    let mut notes = Vec::new();
+    if let Some(limit) = limit {
+        let (inputs, bindings) = at()?;
+        let search = || tune::tune(plans, machine, (target, &bindings), &inputs, limit, &mut kept);
+        notes = progress.stage(stage::TUNE, search)?.notes(&kept);
+    }
+    let choices = kept.choices();
+    if !choices.is_empty() {
+        plans.fused.program = tuning::tuned(plans.fused.program.clone(), &choices);
+        if limit.is_none() {
+            let path = kept.path().display();
+            notes.push(format!("what tuning found for this GPU is taken from {path}"));
+        }
+    }
+    Ok(notes)
+}
+
+/// The inputs: those given, and random ones.
+fn inputs_of(
+    graph: &Graph,
+    given: &Given,
+    sizing: &Sizing,
+    seed: u64,
+) -> Result<Vec<Tensor>, Error> {
+    let input = |&id: &NodeId| match given.get(graph.node(id).name()) {
+        Some((tensor, _)) => Ok(tensor.clone()),
+        None => random::tensor(graph, id, &sizing.bindings, seed),
+    };
+    graph.inputs().iter().map(input).collect()
 }
 
 /// The inputs that are given, the outputs that are expected, and the sizes that follow from inputs and flags.
@@ -391,16 +449,6 @@ impl Job<'_> {
             }
             Ok::<_, Error>(runners)
         })
-    }
-
-    /// The inputs: those given, and random ones.
-    fn inputs(&self, sizing: &Sizing) -> Result<Vec<Tensor>, Error> {
-        let (graph, seed) = (&self.loaded.graph, self.arguments.data.seed);
-        let input = |&id: &NodeId| match self.given.get(graph.node(id).name()) {
-            Some((tensor, _)) => Ok(tensor.clone()),
-            None => random::tensor(graph, id, &sizing.bindings, seed),
-        };
-        graph.inputs().iter().map(input).collect()
     }
 
     /// The error, with the data that is at fault.

@@ -4,7 +4,7 @@
 //! model, [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs; [`machine`] finds the device,
 //! [`session`] plans, compiles and runs the model, [`engine`] on the host's cores or on a GPU; [`blame`] tells whose
 //! data was at fault, [`bench`] times it, [`profile`] each step, [`compare`] compares outputs within a [`tolerance`],
-//! [`buckets`] prepares it for several sizes, [`bisect`] looks for the step that goes wrong,
+//! [`buckets`] prepares it for several sizes, [`tune`] searches for parameters of kernels that [`tuning`] keeps, [`bisect`] looks for the step that goes wrong,
 //! [`gates`] counts launches; [`report`] holds what was found
 //! ([`overview`] what needs no run), which [`summary`], [`page`] and [`trace`] show; [`picture`] is what the page draws
 //! of the plan.
@@ -40,6 +40,8 @@ mod sizes;
 mod summary;
 mod tolerance;
 mod trace;
+mod tune;
+mod tuning;
 mod work;
 
 use args::Arguments;

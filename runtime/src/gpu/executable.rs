@@ -17,10 +17,10 @@ use std::sync::Arc;
 pub struct Executable {
     pub(super) device: Arc<Device>,
     pub(super) program: Arc<Program>,
-    plan: Plan,
+    pub(super) plan: Plan,
     indices: Arc<[Indices]>,
     /// All buffers of the program, in its order.
-    buffers: Vec<Buffer>,
+    pub(super) buffers: Vec<Buffer>,
     /// For each step its launch, unless it has no elements.
     pub(super) launches: Arc<[Option<Call>]>,
     /// What a library refused at these sizes, and a kernel computes.
@@ -149,7 +149,7 @@ fn launch_all(program: &Program, launches: &[Option<Call>]) -> Result<()> {
 }
 
 /// A variant's kernel with its buffers and the values of its symbols.
-fn launch(
+pub(super) fn launch(
     device: &Device,
     variant: &Loaded,
     step: &Step,

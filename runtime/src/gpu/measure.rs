@@ -1,6 +1,7 @@
 //! What an executable's launches are, and how long the device takes for them.
 
 use super::{Executable, library::Call};
+use crate::device::Device;
 use crate::error::Result;
 
 impl Executable {
@@ -28,26 +29,25 @@ impl Executable {
     /// # Errors
     /// [`Error::At`](crate::Error::At) around [`Error::Device`](crate::Error::Device), with the step's name.
     pub fn time_steps(&mut self, repeats: usize, runs: usize) -> Result<Vec<f64>> {
-        let repeats = repeats.max(1);
         let mut times = Vec::with_capacity(self.launches.len());
         for (step, launch) in self.program.steps().iter().zip(&*self.launches) {
-            let Some(launch) = launch else {
-                times.push(0.0);
-                continue;
-            };
-            let timed = || -> Result<f64> {
-                let graph =
-                    self.device.capture(|| (0..repeats).try_for_each(|_| launch.launch()))?;
-                // The first run brings the graph to the device.
-                graph.launch()?;
-                let one = |_| Ok(self.device.time(|| graph.launch())? / repeats as f64);
-                let samples: Vec<f64> = (0..runs.max(1)).map(one).collect::<Result<_>>()?;
-                Ok(median(samples))
-            };
-            times.push(timed().map_err(|error| error.at(&step.name))?);
+            let time = launch.as_ref().map(|launch| time_call(&self.device, launch, repeats, runs));
+            times.push(time.transpose().map_err(|error| error.at(&step.name))?.unwrap_or(0.0));
         }
         Ok(times)
     }
+}
+
+/// Microseconds on the device of one of `repeats` launches, one after the other in a CUDA graph of their own: the median of
+/// `runs` of it.
+pub(super) fn time_call(device: &Device, call: &Call, repeats: usize, runs: usize) -> Result<f64> {
+    let repeats = repeats.max(1);
+    let graph = device.capture(|| (0..repeats).try_for_each(|_| call.launch()))?;
+    // The first run brings the graph to the device.
+    graph.launch()?;
+    let one = |_| Ok(device.time(|| graph.launch())? / repeats as f64);
+    let samples: Vec<f64> = (0..runs.max(1)).map(one).collect::<Result<_>>()?;
+    Ok(median(samples))
 }
 
 /// The middle of some numbers, the upper one of two; 0 of none.

@@ -1,0 +1,284 @@
+//! Tuning: parameters of templates that somebody found to be fast for a step at some sizes, in place of those of its
+//! variants.
+//!
+//! A [`Choice`] is data. [`fingerprint`] says which steps it is for, [`candidates`] what else a step could take, and
+//! [`tuned`] gives a program's steps the choices as variants of their own, before all others, that apply at the sizes for
+//! which they were found. So kernels are made, kept and bound as those of any variant. Who times candidates is no part of
+//! this: all here is pure.
+
+use crate::groups::Family;
+use crate::kernels::launches;
+use crate::program::{BufferKind, Operand, Program, Step};
+use crate::variants::Variants;
+use graphene_frontend::dim::{Dim, Symbol};
+use graphene_frontend::op::Op;
+use graphene_ir::emit::emit;
+use graphene_ir::target::Target;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::Write;
+use std::num::NonZero;
+use std::str::FromStr;
+use std::thread;
+
+/// Parameters of a template, for Hopper. Prints as `gemm columns=192 consumers=2 strips=1 turns=0 stages=4 cluster=1 split=1`
+/// or `fmha consumers=2 keys=128 stages=2`, and is read back from that.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Parameters {
+    /// Of [`Gemm`](graphene_ir::template::gemm::Gemm), which says what each of them is.
+    Gemm(GemmParameters),
+    /// Of [`Fmha`](graphene_ir::template::fmha::Fmha).
+    Fmha(FmhaParameters),
+}
+
+/// Parameters of a matrix product.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct GemmParameters {
+    /// Columns of a tile.
+    pub columns: i64,
+    /// Warpgroups that multiply.
+    pub consumers: i64,
+    /// How many times 64 rows each of them has.
+    pub strips: i64,
+    /// Whether they take turns.
+    pub turns: bool,
+    /// Stages of the ring.
+    pub stages: i64,
+    /// Blocks of a cluster.
+    pub cluster: i64,
+    /// Into how many parts the depth is split.
+    pub split: i64,
+}
+
+/// Parameters of attention.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct FmhaParameters {
+    /// Warpgroups that multiply, with 64 queries each.
+    pub consumers: i64,
+    /// Keys of a tile.
+    pub keys: i64,
+    /// Stages of the rings of keys and values.
+    pub stages: i64,
+}
+
+/// What was found for a step at some sizes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Choice {
+    /// Which steps it is for.
+    pub fingerprint: String,
+    /// The sizes of the program's symbols.
+    pub sizes: BTreeMap<String, i64>,
+    /// What to take.
+    pub parameters: Parameters,
+}
+
+/// Text that is no parameters.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{0}` are no parameters of a template")]
+pub struct NoParameters(pub String);
+
+/// What a step computes, of operands that lie as they do, as a number in hexadecimal digits: equal steps have equal ones, in
+/// any model, whatever its nodes are called.
+pub fn fingerprint(program: &Program, step: &Step) -> String {
+    let mut text = step.family.name().to_owned();
+    for (id, node) in step.body.nodes() {
+        let op = match node.op() {
+            Op::Constant(_) => "Constant".to_owned(),
+            op => format!("{op:?}"),
+        };
+        let inputs = node.inputs().iter().map(|value| match value {
+            Some(value) => format!("%{}.{}", value.node.index(), value.output),
+            None => "-".to_owned(),
+        });
+        let types: Vec<String> = node.outputs().iter().map(ToString::to_string).collect();
+        let inputs: Vec<String> = inputs.collect();
+        let _ = writeln!(text, "%{} = {op}({}) {}", id.index(), inputs.join(","), types.join(","));
+    }
+    for (what, operands) in [("reads", &step.inputs), ("writes", &step.outputs)] {
+        for Operand { buffer, view } in operands {
+            let buffer = program.buffer(*buffer);
+            let weight = matches!(buffer.kind, BufferKind::Weight(_));
+            let _ = writeln!(text, "{what} {} {view} {weight}", buffer.dtype);
+        }
+    }
+    format!("{:016x}", hash(text.as_bytes()))
+}
+
+/// FNV-1a of 64 bits.
+fn hash(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// The step as it is with these parameters alone: what a search gives to [`launches`].
+pub fn with_parameters(step: &Step, parameters: Parameters) -> Step {
+    Step { variants: Variants::only(parameters), ..step.clone() }
+}
+
+/// The parameters that a step could take on a target: all of which a kernel can be made that fits; none for families that
+/// are not searched, and for targets other than Hopper's.
+pub fn candidates(program: &Program, step: &Step, target: &Target) -> Vec<Parameters> {
+    let all = match step.family {
+        Family::MatMul => products(target, deepest_split(step)),
+        Family::Fmha => attentions(),
+        _ => Vec::new(),
+    };
+    let limit = target.shared_memory_per_block;
+    let fits = |parameters: &Parameters| {
+        let made = launches(program, &with_parameters(step, *parameters), target);
+        let Some(launch) = made.ok().and_then(|launches| launches.into_iter().next()) else {
+            return false;
+        };
+        emit(&launch.kernel).is_ok_and(|emitted| u64::from(emitted.launch.shared_bytes) <= limit)
+    };
+    let deepest = |rings: &Vec<Parameters>| -> Vec<Parameters> {
+        rings.iter().copied().filter(fits).take(RINGS).collect()
+    };
+    // Making a kernel takes milliseconds, and there are hundreds.
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let share = all.len().div_ceil(threads).max(1);
+    let of_part = |part: &[Vec<Parameters>]| part.iter().flat_map(deepest).collect::<Vec<_>>();
+    let of_part = &of_part;
+    thread::scope(|scope| {
+        let parts = all.chunks(share).map(|part| scope.spawn(move || of_part(part)));
+        let parts: Vec<_> = parts.collect();
+        // A thread that panicked, as by a defect of a template, has found none.
+        parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
+    })
+}
+
+/// Of parameters that differ in their stages alone, so many are tried: a longer ring hides more, and takes only room that
+/// nothing else does.
+const RINGS: usize = 2;
+
+/// Into how many parts the depth of a step's product may be split: each has two stages or more of it, and all of A is one
+/// matrix.
+fn deepest_split(step: &Step) -> i64 {
+    let body = &step.body;
+    let mut products = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
+    let (Some((_, node)), None) = (products.next(), products.next()) else { return 1 };
+    let types = |place: usize| node.inputs().get(place).copied().flatten().map(|v| body.ty(v));
+    let (Some(a), Some(b)) = (types(0), types(1)) else { return 1 };
+    let depth = a.shape.last().and_then(Dim::known).unwrap_or(0);
+    if b.rank() == 2 { (depth / 128).max(1) } else { 1 }
+}
+
+fn products(target: &Target, most: i64) -> Vec<Vec<Parameters>> {
+    let mut all = Vec::new();
+    // Rows of a tile by warpgroups that share it, and by those that take turns.
+    let shapes = [(2, 1, false), (1, 1, false), (1, 2, false), (2, 2, false), (3, 1, false)];
+    let turns = [(2, 2, true), (2, 1, true), (3, 1, true)];
+    for (consumers, strips, turns) in shapes.into_iter().chain(turns) {
+        for columns in [256, 192, 128, 64] {
+            for (cluster, split) in [(1, 1), (2, 1), (1, 2), (1, 4)] {
+                let rows = 64 * strips * if turns { 1 } else { consumers };
+                // Parts of a depth are for small tiles, of which there are few.
+                if split > 1 && (split > most || turns || rows * columns > 128 * 128) {
+                    continue;
+                }
+                // What cannot fit need not be made: a stage is a tile of A and one of B, each 128 bytes deep.
+                let fits = |stages: &i64| {
+                    let ring = u64::try_from((rows + columns) * 128 * stages);
+                    ring.is_ok_and(|bytes| bytes <= target.shared_memory_per_block)
+                };
+                let rings = (2..=8).rev().filter(fits).map(|stages| {
+                    Parameters::Gemm(GemmParameters {
+                        columns,
+                        consumers,
+                        strips,
+                        turns,
+                        stages,
+                        cluster,
+                        split,
+                    })
+                });
+                all.push(rings.collect());
+            }
+        }
+    }
+    all
+}
+
+fn attentions() -> Vec<Vec<Parameters>> {
+    let keys = [128, 96, 64, 160, 192, 80, 112, 256];
+    let shapes = [2, 1, 3].into_iter().flat_map(|consumers| keys.map(|keys| (consumers, keys)));
+    let rings = shapes.map(|(consumers, keys)| {
+        let ring = |stages| Parameters::Fmha(FmhaParameters { consumers, keys, stages });
+        [3, 2, 1].map(ring).to_vec()
+    });
+    rings.collect()
+}
+
+/// The program with these choices: each is the first variant of the steps that it is for, at the sizes that it is for.
+pub fn tuned(mut program: Program, choices: &[Choice]) -> Program {
+    let prints: Vec<String> =
+        program.steps.iter().map(|step| fingerprint(&program, step)).collect();
+    for (step, print) in program.steps.iter_mut().zip(prints) {
+        for choice in choices.iter().filter(|choice| choice.fingerprint == print) {
+            let sizes = choice.sizes.iter().map(|(name, &size)| (Symbol::new(name), size));
+            step.variants = step.variants.with(choice.parameters, sizes.collect());
+        }
+    }
+    program
+}
+
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Gemm(GemmParameters {
+                columns,
+                consumers,
+                strips,
+                turns,
+                stages,
+                cluster,
+                split,
+            }) => write!(
+                f,
+                "gemm columns={columns} consumers={consumers} strips={strips} turns={} stages={stages} cluster={cluster} split={split}",
+                i64::from(turns)
+            ),
+            Self::Fmha(FmhaParameters { consumers, keys, stages }) => {
+                write!(f, "fmha consumers={consumers} keys={keys} stages={stages}")
+            }
+        }
+    }
+}
+
+impl FromStr for Parameters {
+    type Err = NoParameters;
+    fn from_str(text: &str) -> Result<Self, NoParameters> {
+        let no = || NoParameters(text.to_owned());
+        let mut words = text.split(' ');
+        let template = words.next().ok_or_else(no)?;
+        let mut values = BTreeMap::new();
+        for word in words {
+            let (name, value) = word.split_once('=').ok_or_else(no)?;
+            let value: i64 = value.parse().map_err(|_| no())?;
+            // A kernel's checks multiply these.
+            let small = (0..=1 << 16).contains(&value);
+            if !small || values.insert(name, value).is_some() {
+                return Err(no());
+            }
+        }
+        let mut take = |name: &str| values.remove(name).ok_or_else(no);
+        let parameters = match template {
+            "gemm" => Self::Gemm(GemmParameters {
+                columns: take("columns")?,
+                consumers: take("consumers")?,
+                strips: take("strips")?,
+                turns: take("turns")? != 0,
+                stages: take("stages")?,
+                cluster: take("cluster")?,
+                split: take("split")?,
+            }),
+            "fmha" => Self::Fmha(FmhaParameters {
+                consumers: take("consumers")?,
+                keys: take("keys")?,
+                stages: take("stages")?,
+            }),
+            _ => return Err(no()),
+        };
+        if values.is_empty() { Ok(parameters) } else { Err(no()) }
+    }
+}
