@@ -170,6 +170,10 @@ fn products(target: &Target, most: i64) -> Vec<Vec<Parameters>> {
     let turns = [(2, 2, true), (2, 1, true), (3, 1, true)];
     for (consumers, strips, turns) in shapes.into_iter().chain(turns) {
         for columns in [256, 192, 128, 64] {
+            // An instruction has its sums in registers, of which there are too few where so many threads share them.
+            if consumers == 3 && columns > WIDEST_OF_THREE {
+                continue;
+            }
             for (cluster, split) in [(1, 1), (2, 1), (1, 2), (1, 4)] {
                 let rows = 64 * strips * if turns { 1 } else { consumers };
                 // Parts of a depth are for small tiles, of which there are few.
@@ -199,10 +203,14 @@ fn products(target: &Target, most: i64) -> Vec<Vec<Parameters>> {
     all
 }
 
+/// The columns of a product's instruction that three consumers' registers hold.
+const WIDEST_OF_THREE: i64 = 192;
+
 fn attentions() -> Vec<Vec<Parameters>> {
     let keys = [128, 96, 64, 160, 192, 80, 112, 256];
     let shapes = [2, 1, 3].into_iter().flat_map(|consumers| keys.map(|keys| (consumers, keys)));
-    let rings = shapes.map(|(consumers, keys)| {
+    let fit = shapes.filter(|&(consumers, keys)| consumers < 3 || keys <= WIDEST_OF_THREE);
+    let rings = fit.map(|(consumers, keys)| {
         let ring = |stages| Parameters::Fmha(FmhaParameters { consumers, keys, stages });
         [3, 2, 1].map(ring).to_vec()
     });

@@ -287,7 +287,7 @@ fn candidates_compile() -> Outcome {
     ensure(compiled >= 8, format!("{compiled} were compiled"))
 }
 
-/// Candidates run on a step's own buffers, and compute what its kernel does; what has other operands differs.
+/// Candidates run on a step's own buffers, and compute what its kernel does.
 fn candidates_are_timed() -> Outcome {
     let device = Arc::new(Device::open(0)?);
     let arch = device.properties().arch().ok_or("no architecture")?;

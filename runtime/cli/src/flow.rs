@@ -144,8 +144,9 @@ fn tuned(
 ) -> Result<Vec<String>, Error> {
     let limit = arguments.run.tune;
     let Some(gpu) = machine.gpu.as_ref().filter(|_| machine.runs(target)) else {
-        let reason = "it times kernels on a GPU, and none runs the model";
-        return limit.map_or(Ok(Vec::new()), |_| Err(Error::flag("--tune", reason)));
+        let flag = limit.map(|_| "--tune").or(arguments.run.tuning.as_ref().map(|_| "--tuning"));
+        let reason = "it is about kernels of a GPU, and none runs the model";
+        return flag.map_or(Ok(Vec::new()), |flag| Err(Error::flag(flag, reason)));
     };
     let path = arguments.run.tuning.clone();
     let path = path.unwrap_or_else(|| path_of(arguments.model.as_deref().unwrap_or_default()));

@@ -110,7 +110,11 @@ fn groups(
         if candidates.is_empty() {
             continue;
         }
-        let default_us = executable.time_step(steps[0], REPEATS, REPEATED)?;
+        let default_us = match executable.time_step(steps[0], REPEATS, REPEATED) {
+            // Without elements there is nothing to time.
+            Err(graphene_runtime::Error::Unsupported { .. }) => continue,
+            timed => timed?,
+        };
         let known = tuning.entry(&print, &sizes).filter(|entry| entry.of == candidates.len());
         let entry = known.cloned().unwrap_or_else(|| Entry {
             step: print,

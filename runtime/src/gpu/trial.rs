@@ -50,7 +50,8 @@ impl Executable {
     /// The program's values are not to be read afterwards, until it has run again.
     ///
     /// # Errors
-    /// [`Error::At`] around [`Error::Device`], with the step's name: after that nothing more runs on the device.
+    /// [`Error::At`] around [`Error::Device`], with the step's name, for what a kernel did wrong: after that nothing more
+    /// runs on the device.
     pub fn trials(
         &mut self,
         number: usize,
@@ -75,7 +76,8 @@ impl Executable {
         let (step, own) = self.step_and_call(number)?;
         let named = |error: Error| error.at(&step.name);
         let overwrites = self.plan.steps()[number].overwritten_by.iter().any(Option::is_some);
-        own.launch().map_err(named)?;
+        // Parts of a buffer that the step does not write are the same bytes for all.
+        self.clear(step).and_then(|()| own.launch()).map_err(named)?;
         // What overwrites its inputs cannot be launched again on the same ones.
         let expected = if overwrites { None } else { Some(self.results(step).map_err(named)?) };
         let mut trials = Vec::with_capacity(all.len());
@@ -126,7 +128,11 @@ impl Executable {
     ) -> Result<Trial> {
         // What it leaves out must not be there from before.
         self.clear(step)?;
-        call.launch()?;
+        if let Err(refusal) = call.launch() {
+            // Of what was not launched, such as a block that has not registers enough, the device knows nothing.
+            self.device.synchronize()?;
+            return Ok(Trial::Refused(refusal.to_string()));
+        }
         if let Some(expected) = expected {
             let found = self.results(step)?;
             for ((output, found), expected) in step.outputs.iter().zip(&found).zip(expected) {

@@ -125,8 +125,11 @@ fn settle(
     boxes: usize,
 ) {
     let passes = |item: usize| item >= boxes;
+    // What hangs on one box alone, as an input does, goes where that is.
+    let hangs = |item: usize| above[item].len() + below[item].len() == 1;
     // How much an item's place counts for its neighbour's: chains of boxes, and of one arrow's places, are straight.
     let pull = |item: usize, near: usize| match (passes(item), passes(near)) {
+        (false, false) if hangs(near) => 1e-2,
         (false, false) | (true, true) => 16.0,
         (false, true) => 1e-3,
         (true, false) => 1.0,
@@ -144,7 +147,7 @@ fn settle(
                     (sum + pull(item, n) * items[n].x, all + pull(item, n))
                 });
                 let x = if all > 0.0 { sum / all } else { items[item].x };
-                (x, if passes(item) { 1e-4 } else { 1.0 })
+                (x, if passes(item) || hangs(item) { 1e-4 } else { 1.0 })
             };
             let wished: Vec<_> = row.iter().map(wish).collect();
             for (&item, x) in row.iter().zip(apart(items, row, &wished)) {

@@ -60,3 +60,21 @@ fn indices_out_of_range_name_their_input() {
         );
     }
 }
+
+/// Tuning times kernels of a GPU: where none runs the model, that is said rather than left out.
+#[test]
+fn tuning_needs_a_gpu() {
+    let folder = Folder::new();
+    for flag in [["--tune", "1s"], ["--tuning", &folder.path("m.tuning.json")]] {
+        for model in [&["zoo:mlp-2x8"][..], &["zoo:mlp-2x8", "--target", "sm_90a"]] {
+            let given = quick(&[model, &flag[..]].concat());
+            assert_eq!(given.code, 2, "{}", given.stderr);
+            let expected = format!(
+                "error: {}: it is about kernels of a GPU, and none runs the model\n",
+                flag[0]
+            );
+            assert_eq!(given.stderr, expected);
+        }
+    }
+    assert!(folder.files().is_empty());
+}
