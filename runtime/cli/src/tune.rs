@@ -37,6 +37,9 @@ struct Group {
     entry: Entry,
 }
 
+/// Tries some of a group's candidates, each with what came of it.
+type Try<'a> = dyn FnMut(&Group, &[Parameters]) -> Result<Vec<Trial>, Error> + 'a;
+
 /// What a search did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Searched {
@@ -140,7 +143,7 @@ fn search(
     groups: Vec<Group>,
     limit: Duration,
     now: &mut dyn FnMut() -> Duration,
-    trial: &mut dyn FnMut(&Group, &[Parameters]) -> Result<Vec<Trial>, Error>,
+    trial: &mut Try<'_>,
     keep: &mut dyn FnMut(Entry) -> Result<(), Error>,
 ) -> Result<Searched, Error> {
     let mut searched = Searched { groups: groups.len(), ..Searched::default() };

@@ -9,6 +9,9 @@ use std::process::{Command, Output};
 
 type Outcome = Result<(), Failed>;
 
+/// A test: its name, and what it does with the browser of a name.
+type Row = (&'static str, fn(&str) -> Outcome);
+
 /// Names under which Chromium is installed.
 const BROWSERS: [&str; 4] =
     ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -18,13 +21,13 @@ fn main() {
         Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
     });
     let name = browser.unwrap_or(BROWSERS[0]);
-    let rows: [(&str, fn(&str) -> Outcome); 4] = [
+    let rows: [Row; 4] = [
         ("all_that_the_plan_has_is_drawn", all_is_drawn),
         ("layers_are_drawn_once", layers_are_drawn_once),
         ("plans_that_were_not_run_are_drawn", plans_are_drawn),
         ("names_of_models_are_text", names_are_text),
     ];
-    let trial = |(row, test): (&str, fn(&str) -> Outcome)| {
+    let trial = |(row, test): Row| {
         Trial::test(row, move || test(name)).with_ignored_flag(browser.is_none())
     };
     libtest_mimic::run(&Arguments::from_args(), rows.map(trial).into()).exit();

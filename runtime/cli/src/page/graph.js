@@ -53,7 +53,7 @@ const resize = () => {
 const rescale = by => {
   const pane = find("graph-pane");
   const before = graph.scale;
-  graph.scale = Math.max(0.15, Math.min(3, by === 0 ? (pane.clientWidth - 4) / graph.size.width : before * by));
+  graph.scale = Math.max(0.15, Math.min(3, by === 0 ? Math.min(1.2, (pane.clientWidth - 4) / graph.size.width) : before * by));
   const [x, y] = [pane.scrollLeft + pane.clientWidth / 2, pane.scrollTop + pane.clientHeight / 2];
   resize();
   pane.scrollLeft = x * graph.scale / before - pane.clientWidth / 2;
