@@ -407,7 +407,7 @@ impl Job<'_> {
         progress: &mut Progress,
     ) -> Result<First<'a>, Error> {
         let mut runners = self.runners(compiled, sizing, padded, progress)?;
-        let exact = self.inputs(sizing)?;
+        let exact = inputs_of(&self.loaded.graph, self.given, sizing, self.arguments.data.seed)?;
         let refused = |source| session::refused(Exec::Fused, &sizing.bindings, source);
         let filled = padded.map(|padded| padded.fill(&exact)).transpose().map_err(refused)?;
         let (mut outputs, mut times) = (Vec::new(), Vec::new());
@@ -466,7 +466,7 @@ impl Job<'_> {
         report: &mut Report,
     ) -> Result<(), Error> {
         let mut runners = self.runners(compiled, sizing, None, progress)?;
-        let inputs = self.inputs(sizing)?;
+        let inputs = inputs_of(&self.loaded.graph, self.given, sizing, self.arguments.data.seed)?;
         for (runner, compiled) in runners.iter_mut().zip(compiled) {
             report.executors.push(runner.describe(compiled, self.plans));
             let found = progress.stage(stage::BISECT, || {
