@@ -228,8 +228,9 @@ pub enum Error {
         /// The bytes of the buffer.
         bytes: usize,
     },
-    /// A buffer of another device than the kernel's.
-    #[error("the buffer of {tensor} belongs to another device")]
+    /// A buffer of another device than the kernel's, or of the same one opened another time, which has an order of events
+    /// of its own.
+    #[error("the buffer of {tensor} belongs to another device, or to this one opened another time")]
     Foreign {
         /// The tensor.
         tensor: String,

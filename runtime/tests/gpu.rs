@@ -194,11 +194,14 @@ fn check(found: &[Tensor], expected: &[Tensor]) -> Outcome {
 }
 
 fn module(cache: Option<&Cache>) -> Result<(Module, usize), Failed> {
-    let device = Arc::new(Device::open(0)?);
+    module_on(&Arc::new(Device::open(0)?), cache)
+}
+
+fn module_on(device: &Arc<Device>, cache: Option<&Cache>) -> Result<(Module, usize), Failed> {
     let arch = device.properties().arch().ok_or("no kernels for this GPU")?;
     let kernels = compile(arch, cache)?;
     let cached = kernels.cached();
-    Ok((Module::load(kernels, &device)?, cached))
+    Ok((Module::load(kernels, device)?, cached))
 }
 
 fn kept_kernels_run() -> Outcome {
@@ -232,8 +235,9 @@ fn steps_are_seen_and_timed() -> Outcome {
 
 /// The graph reads what the caller put into its buffer between two launches, and leaves the output in the caller's.
 fn memory_of_callers() -> Outcome {
-    let (module, _) = module(None)?;
-    let device = Device::open(0)?;
+    // Memory is of a device as it was opened, with its order of events.
+    let device = Arc::new(Device::open(0)?);
+    let (module, _) = module_on(&device, None)?;
     let bytes = ROWS * 64 * 4;
     let (x, y) = (device.alloc(bytes)?, device.alloc(bytes + 16)?);
     let io = Io { inputs: vec![Some(x.clone())], outputs: vec![Some(y.clone())] };

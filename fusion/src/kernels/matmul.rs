@@ -173,7 +173,9 @@ impl Cut {
                 ..gemm
             },
             (None, true) => Gemm { strips: rows / ROWS, ping_pong: true, ..gemm }.deepest(),
-            (None, false) => Gemm { consumers: rows / ROWS, ..gemm },
+            // What blocks hand over takes room too.
+            (None, false) if split > 1 => Gemm { consumers: rows / ROWS, ..gemm },
+            (None, false) => Gemm { consumers: rows / ROWS, ..gemm }.deepest(),
         }
     }
 }

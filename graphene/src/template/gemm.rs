@@ -123,11 +123,11 @@ impl Gemm {
         }
     }
 
-    /// With as many stages as there is room for, at most 6.
+    /// With as many stages as there is room for, at most 8: the more are on their way, the less is waited for.
     #[must_use]
     pub fn deepest(self) -> Gemm {
         let fits = |stages: &i64| Gemm { stages: *stages, ..self.clone() }.fits(self.room());
-        let stages = (2..=6).rev().find(fits).unwrap_or(self.stages);
+        let stages = (2..=8).rev().find(fits).unwrap_or(self.stages);
         Gemm { stages, ..self }
     }
 
