@@ -144,10 +144,12 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
                 let [first @ .., (last, tile)] = tiles_of_product(target, body);
                 let cores = i64::from(target.cores);
                 // Several blocks share a core, unless each has warpgroups: the widest pay where there are many.
-                let shared = has_warpgroups(target, body) && first[0].1 != [128, 128];
+                let shared = has_warpgroups(target, body) && first[0] != (TURNS, [128, 128]);
                 let many = if shared { cores * 3 / 4 } else { cores * 2 };
-                let first =
-                    first.into_iter().zip([many, if shared { cores / 2 } else { cores * 3 / 4 }]);
+                let first = first.into_iter().zip([
+                    many,
+                    if has_warpgroups(target, body) { cores / 2 } else { cores * 3 / 4 },
+                ]);
                 let first = first.map(|((name, tile), enough)| {
                     let when = When::AtLeast(rows.clone(), rows_for(tile, enough, body));
                     Variant::named(name, when)

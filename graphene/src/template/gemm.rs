@@ -13,7 +13,8 @@
 //! - `split`: how blocks that share a tile add their sums;
 //! - `epilogue`: what becomes of the sums, and how they leave;
 //! - `ahead`: what the epilogue meets, asked for before;
-//! - `brought`: an addend that comes by tensor copies.
+//! - `brought`: an addend that comes by tensor copies;
+//! - `room`: what fits into shared memory.
 
 mod ahead;
 mod brought;
@@ -21,11 +22,11 @@ mod consumer;
 mod context;
 mod epilogue;
 mod producer;
+mod room;
 mod split;
 mod turns;
 
 use self::context::Context;
-use super::epilogue::Span;
 use super::product::{Edges, Place, Product, leaf, line};
 use crate::arch::{Arch, registers_at_launch};
 use crate::build::{Builder, Header};
@@ -74,12 +75,6 @@ pub const ROWS: i64 = 64;
 /// Columns of the tile through which C leaves: 128 bytes.
 const PANEL: i64 = 64;
 
-/// Panels of C that a consumer has room for: one is computed while one leaves.
-const PANELS: i64 = 2;
-
-/// Shared memory for barriers, and for the gaps before what begins at multiples of 1024 bytes.
-const BARRIERS: i64 = 2048;
-
 /// The threads of a warpgroup.
 const GROUP: i64 = 128;
 
@@ -118,30 +113,10 @@ impl Gemm {
     /// predicates of single elements take more.
     fn producer_registers(&self) -> i64 {
         match self.edges {
-            Edges::Bulk => 24,
+            Edges::Bulk if self.product.terms == 1 => 24,
+            Edges::Bulk => 40,
             Edges::Moves => 80,
         }
-    }
-
-    /// With as many stages as there is room for, at most 8: the more are on their way, the less is waited for.
-    #[must_use]
-    pub fn deepest(self) -> Gemm {
-        let fits = |stages: &i64| Gemm { stages: *stages, ..self.clone() }.fits(self.room());
-        let stages = (2..=8).rev().find(fits).unwrap_or(self.stages);
-        Gemm { stages, ..self }
-    }
-
-    /// Panels of C that a consumer has room for: fewest, unless an addend comes by panels.
-    fn room(&self) -> i64 {
-        let brought = self.product.epilogue.operands.iter().any(|input| input.span == Span::Whole);
-        if brought { brought::ROOM } else { PANELS }
-    }
-
-    /// Whether the ring fits into shared memory beside panels of C.
-    fn fits(&self, panels: i64) -> bool {
-        let stages = self.stages * (self.rows() + self.columns) * DEPTH;
-        let panels = self.consumers * panels * ROWS * PANEL;
-        (stages + panels) * self.product.scalar.bytes() + BARRIERS <= Arch::Sm90a.shared_memory()
     }
 
     /// Registers of each thread of a consumer that hold its sums.

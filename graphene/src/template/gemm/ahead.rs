@@ -40,10 +40,6 @@ impl Store<'_> {
         let brought = self.asking.as_ref().map(|asking| asking.operand);
         let operands = self.context.declared.epilogue.operands();
         for (number, &(span, from)) in operands.iter().enumerate() {
-            if brought == Some(number) {
-                held.push(None);
-                continue;
-            }
             let scalar = k.tensor_of(from)?.scalar;
             let of = |panels: i64| match span {
                 Span::Row => (vec![gemm.columns / 8], 2),
@@ -54,7 +50,8 @@ impl Store<'_> {
                 let (runs, n) = of(*panels);
                 runs.iter().product::<i64>() * ((n * scalar.bytes() + 3) / 4)
             };
-            let Some(panels) = [2, 1].into_iter().find(|panels| registers(panels) <= spare) else {
+            let fits = |panels: &i64| brought != Some(number) && registers(panels) <= spare;
+            let Some(panels) = [2, 1].into_iter().find(fits) else {
                 held.push(None);
                 continue;
             };

@@ -3,13 +3,12 @@
 mod places;
 
 use super::ahead::Ahead;
-use super::brought::{Asking, ROOM};
-use super::{Context, Edges, PANEL, PANELS, Place, ROWS};
+use super::brought::Asking;
+use super::{Context, Edges, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
-use crate::layout::Swizzle;
 use crate::schedule::pointwise::each;
 use crate::template::product::leaf;
 use crate::tensor::{Coord, Memory, Scalar, Tile, View};
@@ -212,22 +211,5 @@ impl<'a> Store<'a> {
                 epilogue.leave(k, sums, run, across, &self.by_runs, self.context.one)
             })
         })
-    }
-}
-
-impl Context<'_> {
-    /// Panels that each warpgroup has buffers for.
-    fn room(&self) -> i64 {
-        if self.brought.is_some() { ROOM } else { PANELS }
-    }
-
-    /// Buffers for each warpgroup's panels.
-    fn buffers(&self, k: &mut Builder, scalar: Scalar) -> Result<TensorId> {
-        let (panel, room) = (ROWS * PANEL, self.room());
-        let view = View::levels_of(&[
-            vec![leaf(self.gemm.consumers, room * panel), leaf(room, panel)],
-            vec![leaf(ROWS, PANEL), leaf(PANEL, 1)],
-        ]);
-        k.allocate("sC", view, scalar, Memory::Shared, Some(Swizzle::new(3, 4, 3)?))
     }
 }
