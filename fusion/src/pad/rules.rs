@@ -50,7 +50,14 @@ pub(super) fn apply(
             }
             _ => None,
         };
-        let finite = inputs.iter().all(|value| value.finite);
+        let keeps = match node.op() {
+            Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => {
+                keeps_finite(node.op(), &inputs)
+            }
+            _ => true,
+        };
+        let known = uniform.as_ref().and_then(super::value_of).is_some_and(f64::is_finite);
+        let finite = known || keeps && inputs.iter().all(|value| value.finite);
         let free =
             |ty: &TensorType| Value { uniform: uniform.clone(), finite, ..Value::free(ty.rank()) };
         return Ok(node.outputs().iter().map(free).collect());

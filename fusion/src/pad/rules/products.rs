@@ -59,8 +59,14 @@ pub(super) fn attention(given: &[Option<&Value>], attrs: &AttentionAttrs) -> Res
     let mut axes = vec![None; 4];
     axes[0] = common([q, k, v].into_iter().filter_map(|value| value.axes[0].as_ref()))?;
     axes[2] = q.axes[2].as_ref().map(Along::unknown);
-    // A row of the batch that was added may be forbidden everything.
-    let finite = [q, k, v].iter().all(|value| value.finite) && axes[0].is_none();
+    // A row of the batch that was added may be forbidden everything; and so may a query that was, if the mask has queries:
+    // then it sees nothing, unless what forbids is a number.
+    let sees = attrs.guarded
+        || mask.is_none_or(|mask| {
+            let queries = mask.axes.len().checked_sub(2).and_then(|at| mask.axes[at].as_ref());
+            queries.is_none() || (mask.finite && attrs.fill.is_finite())
+        });
+    let finite = [q, k, v].iter().all(|value| value.finite) && axes[0].is_none() && sees;
     Ok(Value { axes, uniform: None, finite })
 }
 
@@ -80,7 +86,8 @@ pub(super) fn recurrent(node: &Node, given: &[Option<&Value>]) -> Result<Vec<Val
     }
     let along = common(batch.into_iter())?;
     let outputs = node.outputs().iter().map(|ty| {
-        let mut value = Value::free(ty.rank());
+        let finite = given.iter().flatten().all(|value| value.finite);
+        let mut value = Value { finite, ..Value::free(ty.rank()) };
         // The batch is the last but one.
         value.axes[ty.rank() - 2] = along.clone();
         value
