@@ -108,7 +108,10 @@ fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
     };
     let mut fmha = Fmha { consumers, keys: most, ..fmha.clone() };
     let bytes = |fmha: &Fmha| if hopper { fmha.bytes() } else { fmha.ampere_bytes() };
-    while fmha.keys > 16 && bytes(&fmha) > site.target.shared_memory_per_block {
+    // Where it is written for an architecture before the target's, it has no more than that.
+    let arch = if hopper { Arch::Sm90a } else { Arch::Sm80 };
+    let room = site.target.shared_memory_per_block.min(arch.shared_memory().unsigned_abs());
+    while fmha.keys > 16 && bytes(&fmha) > room {
         fmha.keys -= 16;
     }
     fmha
