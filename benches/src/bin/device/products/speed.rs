@@ -55,7 +55,7 @@ impl Rows {
     fn of(m: usize) -> Rows {
         match m {
             ..=512 => Rows::Few,
-            ..=2048 => Rows::Some,
+            513..=2048 => Rows::Some,
             _ => Rows::Many,
         }
     }
