@@ -50,7 +50,8 @@ pub(super) const ATOMS: &[Atom] = &[
         arrive,
         |_, c| {
             let peer = c.peer(D).expect("the pattern asks for a peer's barrier");
-            // It orders asynchronous units' accesses; for a thread's own there is a fence, which costs far more.
+            // Of a block's scope: it orders no accesses of threads between blocks, for which there is a fence that costs far
+            // more. A ring needs only that products have read a stage before the peer's copy writes it.
             let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
                     mbarrier.arrive.shared::cluster.b64 _, [a]; }";
             asm(text, &[], &[("r", c.address(D, &[])), ("r", peer)])

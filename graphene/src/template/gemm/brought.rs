@@ -102,10 +102,8 @@ impl Store<'_> {
         let first = LEAD.min(self.panels());
         k.role(self.own, 0..1, |k| {
             // The buffers that take them are those from which C left longest ago.
-            (0..first).try_for_each(|number| {
-                let leaving = ROOM - number - 1;
-                self.ask_into(k, asking, place, &number.into(), [number, leaving])
-            })
+            (0..first)
+                .try_for_each(|number| self.ask_into(k, asking, place, &number.into(), number))
         })
     }
 
@@ -116,20 +114,18 @@ impl Store<'_> {
         };
         let number = panel.number(self.context.gemm.columns / PANEL) + LEAD;
         k.if_(Cond::new(number.clone(), Relation::Less, self.panels()), |k| {
-            k.role(self.own, 0..1, |k| {
-                self.ask_into(k, asking, panel.place, &number, [LEAD, ROOM - LEAD - 1])
-            })
+            k.role(self.own, 0..1, |k| self.ask_into(k, asking, panel.place, &number, LEAD))
         })
     }
 
-    /// Asks for the panel of this number, into the buffer so many turns on, once no more than so many panels of C leave.
+    /// Asks for the panel of this number, into the buffer so many turns on, once that is no longer read.
     fn ask_into(
         &self,
         k: &mut Builder,
         asking: &Asking,
         place: &Place,
         number: &Expr,
-        [turns, leaving]: [i64; 2],
+        turns: i64,
     ) -> Result<()> {
         let one = self.context.one;
         let across = Expr::from(self.context.gemm.columns / PANEL);
@@ -139,7 +135,9 @@ impl Store<'_> {
         let come = asking.come(&self.group, stage.clone());
         let bytes = ROWS * PANEL * k.tensor_of(asking.buffers)?.scalar.bytes();
         k.spec(Kind::Arrive(Some(bytes.into())), come.clone(), (), one)?;
-        k.spec(Kind::WaitGroup(Group::Bulk, leaving, true), (), (), one)?;
+        // C left from it before it left from the buffers between that one and this one's.
+        let later = ROOM - turns - 1;
+        k.spec(Kind::WaitGroup(Group::Bulk, later, true), (), (), one)?;
         let to = k.index(asking.buffers, "ahead", [Expr::from(&self.group), stage])?;
         k.add(Header::new(Kind::Move, to, from, one).signals(come))
     }

@@ -4,6 +4,7 @@ mod places;
 
 use super::ahead::Ahead;
 use super::brought::Asking;
+use super::room::PANELS;
 use super::{Context, Edges, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
@@ -13,7 +14,7 @@ use crate::schedule::pointwise::each;
 use crate::template::product::leaf;
 use crate::tensor::{Coord, Memory, Scalar, Tile, View};
 
-/// How a warpgroup's rows leave: results of halves panel by panel through two shared buffers and
+/// How a warpgroup's rows leave: results of halves panel by panel through shared buffers and
 /// tensor copies; others, and where elements move alone, straight from registers.
 pub(super) struct Store<'a> {
     pub(super) context: &'a Context<'a>,
@@ -155,7 +156,7 @@ impl<'a> Store<'a> {
             Some(asking) => asking.wait(k, &self.group, self.own)?,
             None => {
                 // The buffer's last store has been read: of the two, it is the older.
-                let read = Kind::WaitGroup(Group::Bulk, 1, true);
+                let read = Kind::WaitGroup(Group::Bulk, PANELS - 1, true);
                 k.role(self.own, 0..1, |k| k.spec(read, (), (), one))?;
                 k.spec(Kind::Sync, (), (), self.own)?;
             }

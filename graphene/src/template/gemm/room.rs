@@ -10,9 +10,10 @@ use crate::layout::Swizzle;
 use crate::template::epilogue::Span;
 use crate::template::product::leaf;
 use crate::tensor::{Memory, Scalar, View};
+use std::collections::HashSet;
 
 /// Panels of C that a consumer has room for: one is computed while one leaves.
-const PANELS: i64 = 2;
+pub(super) const PANELS: i64 = 2;
 
 /// Shared memory for barriers, and for the gaps before what begins at multiples of 1024 bytes.
 const BARRIERS: i64 = 2048;
@@ -32,10 +33,20 @@ impl Gemm {
         if brought { ROOM } else { PANELS }
     }
 
+    /// How many types of halves results have: panels of each have buffers of their own.
+    fn kinds(&self) -> i64 {
+        let outputs = self.product.epilogue.outputs.iter();
+        let kinds: HashSet<Scalar> = outputs
+            .map(|output| output.unwrap_or(self.product.scalar))
+            .filter(|scalar| scalar.bytes() == 2)
+            .collect();
+        kinds.len() as i64
+    }
+
     /// Whether the ring fits into shared memory beside panels of C.
     pub(super) fn fits(&self, panels: i64) -> bool {
         let stages = self.stages * (self.rows() + self.columns) * DEPTH;
-        let panels = self.consumers * panels * ROWS * PANEL;
+        let panels = self.consumers * panels * self.kinds() * ROWS * PANEL;
         (stages + panels) * self.product.scalar.bytes() + BARRIERS <= Arch::Sm90a.shared_memory()
     }
 }
