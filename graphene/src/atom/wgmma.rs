@@ -115,8 +115,8 @@ impl Descriptor {
         field(self.leading) << 16 | field(self.stride) << 32 | self.swizzle << 62
     }
 
-    fn text(&self, address: &str) -> String {
-        format!("{:#x}ull | (({address}) >> 4 & 0x3fffu)", self.bits())
+    fn text(&self, start: &str) -> String {
+        format!("{:#x}ull | ({start})", self.bits())
     }
 }
 
@@ -130,7 +130,7 @@ fn text(site: &Site<'_>, code: &dyn Code, registers: bool) -> String {
     let describe = |operand: usize, k_first: usize| match descriptor(site, operand, k_first) {
         Ok(descriptor) => {
             let transposed = i32::from(descriptor.transposed);
-            (descriptor.text(&code.address(operand, &[0, 0])), transposed)
+            (descriptor.text(&code.sixteenths(operand)), transposed)
         }
         Err(why) => unreachable!("the precondition asked for a descriptor: {why}"),
     };

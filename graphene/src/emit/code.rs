@@ -63,6 +63,10 @@ impl Code for AtomCode<'_> {
         self.or_note(self.shared_element(operand, element))
     }
 
+    fn sixteenths(&self, operand: usize) -> String {
+        self.or_note(self.start(operand))
+    }
+
     fn pointer(&self, operand: usize, element: &[i64]) -> String {
         self.or_note(self.place(operand, element).map(|place| format!("&{place}")))
     }
@@ -198,6 +202,23 @@ impl AtomCode<'_> {
         Ok(if index == "0" { name } else { format!("{name} + {index}") })
     }
 
+    /// The bits of the buffer's address that say which block's it is are left out, and what is added to it is divided here:
+    /// so a descriptor's start is one sum.
+    fn start(&self, operand: usize) -> Result<String> {
+        let (root, tensor) = (self.root(operand), self.site.operand(operand));
+        let offset = self.offset(operand, &vec![0; self.site.dims(operand).len()])?;
+        if let (Some(swizzle), None) = (tensor.swizzle, tensor.peer.as_ref())
+            && let Swizzled { outside, inside: None } = parted(swizzle, tensor.scalar, &offset)?
+        {
+            let name = self.names.address(root)?;
+            self.uses.borrow_mut().addresses.insert(root);
+            let further = (outside * tensor.scalar.bytes()).div(&Expr::from(16));
+            let further = render(&further, self.names)?;
+            return Ok(format!("({name} >> 4 & 0x3fffu) + ({further})"));
+        }
+        Ok(format!("({}) >> 4 & 0x3fffu", self.shared(root, tensor, offset)?))
+    }
+
     fn signalled(&self) -> Result<String> {
         let Completion::Signals(Operand { tensor, index }) = &self.site.spec.completion else {
             return refuse("a spec that signals no barrier was asked for one");
@@ -228,20 +249,31 @@ impl AtomCode<'_> {
     fn swizzled(&self, tensor: &Tensor, offset: Expr, units: i64) -> Result<String> {
         let text = |expr: Expr| render(&(expr * units), self.names);
         let Some(swizzle) = tensor.swizzle else { return text(offset) };
-        // The tensor's swizzle counts bytes, this one elements, and what is printed units.
-        let log = |size: i64| i64::from(size.trailing_zeros());
-        let (bits, shift) = (i64::from(swizzle.bits()), i64::from(swizzle.shift()));
-        let base = i64::from(swizzle.base()) - log(tensor.scalar.bytes());
-        let Swizzled { outside, inside } = Swizzled::of(Swizzle::new(bits, base, shift)?, &offset)?;
+        let Swizzled { outside, inside } = parted(swizzle, tensor.scalar, &offset)?;
         let Some(inside) = inside else { return text(outside) };
-        let base = base + log(units);
+        let (bits, shift) = (swizzle.bits(), swizzle.shift());
+        let base = i64::from(swizzle.base()) - log(tensor.scalar.bytes()) + log(units);
         let inside = format!("swizzle<{bits}, {base}, {shift}>({})", text(inside)?);
         Ok(if outside.is(0) { inside } else { format!("{} + {inside}", text(outside)?) })
     }
 }
 
+/// An offset in elements, parted by a swizzle that counts bytes.
+fn parted(swizzle: Swizzle, scalar: Scalar, offset: &Expr) -> Result<Swizzled> {
+    let (bits, shift) = (i64::from(swizzle.bits()), i64::from(swizzle.shift()));
+    let base = i64::from(swizzle.base()) - log(scalar.bytes());
+    Swizzled::of(Swizzle::new(bits, base, shift)?, offset)
+}
+
+/// The binary logarithm of a power of two.
+fn log(size: i64) -> i64 {
+    i64::from(size.trailing_zeros())
+}
+
 /// An expression in C.
 pub(super) fn render(expr: &Expr, names: &Names) -> Result<String> {
+    let by_warp = names.warps().map(|warps| warps.within(expr));
+    let expr = by_warp.as_ref().unwrap_or(expr);
     let mut missing = None;
     expr.each_var(&mut |var| {
         missing = missing.take().or(names.var(var).err());

@@ -224,7 +224,15 @@ impl Printer<'_> {
         if let (Some(start), Some(stride), Some(extent)) = (start, stride, compact)
             && stride * size == extent
         {
-            return Ok(between(linear, start + from * stride, start + end * stride, all));
+            let (first, last) = (start + from * stride, start + end * stride);
+            if let Some(warps) = self.names.warps()
+                && let [Some(first), Some(last), Some(all)] =
+                    [first, last, all].map(|thread| warps.begins(thread))
+                && threads.agent == Agent::Thread
+            {
+                return Ok(between(Expr::from(warps.index()), first, last, all));
+            }
+            return Ok(between(linear, first, last, all));
         }
         let coordinate = self.coordinates(id)?.swap_remove(0);
         let mut conds = between(coordinate, from, end, size);

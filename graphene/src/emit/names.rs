@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::warps::{WARP_INDEX, Warps};
 use crate::error::{Error, Result};
 use crate::index::Var;
 use crate::kernel::{Kernel, Stmt, TensorId, block_var, thread_var};
@@ -17,7 +18,7 @@ const TAKEN: &str = "alignas alignof and and_eq asm auto bitand bitor bool break
     register reinterpret_cast return short signed sizeof static static_assert static_cast struct \
     switch template this throw true try typedef typeid typename union unsigned using virtual void \
     volatile while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize half half2 bfloat16 \
-    TensorMap shared swizzle word shared_address min max";
+    TensorMap shared swizzle word shared_address warp_index min max";
 
 /// The names of what a kernel declares.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub(super) struct Names {
     tensors: BTreeMap<TensorId, String>,
     vars: BTreeMap<String, String>,
     roots: Vec<TensorId>,
+    warps: Option<Warps>,
     taken: BTreeSet<String>,
 }
 
@@ -37,10 +39,14 @@ impl Names {
             tensors: BTreeMap::new(),
             vars: BTreeMap::new(),
             roots: kernel.roots(),
+            warps: Warps::of(kernel),
             taken: TAKEN.split_whitespace().map(str::to_owned).collect(),
         };
         for (var, index) in [(thread_var(1), "threadIdx"), (block_var(), "blockIdx")] {
             names.vars.insert(var.name().to_owned(), format!("(int){index}.x"));
+        }
+        if let Some(warps) = &names.warps {
+            names.vars.insert(warps.index().name().to_owned(), WARP_INDEX.to_owned());
         }
         names.entry = names.free(identifier(&kernel.name));
         names.taken.insert(names.entry.clone());
@@ -70,6 +76,11 @@ impl Names {
     /// The function's name.
     pub(super) fn entry(&self) -> &str {
         &self.entry
+    }
+
+    /// What a thread's number is made of, where blocks are several whole warps.
+    pub(super) fn warps(&self) -> Option<&Warps> {
+        self.warps.as_ref()
     }
 
     /// The declared tensor whose elements a tensor views.

@@ -311,13 +311,14 @@ fn rings_and_roles() {
               extern __shared__ __align__(16) unsigned char shared[];
               // %full:[4:1].mbar.SH
               const unsigned full_at = shared_address(&shared[0]);
+              const int warp_index = __shfl_sync(0xffffffffu, (int)threadIdx.x/32, 0);
               int r_stage = 0, r_parity = 0;
               int once_parity = 0;
-              if ((int)threadIdx.x < 128) {
+              if (warp_index < 4) {
                 asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :  : "r"(full_at + 8*r_stage) :
                     "memory");
               }
-              if ((int)threadIdx.x >= 128) {
+              if (warp_index >= 4) {
                 asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], "
                     "%1; @!done bra again; }" :  : "r"(full_at + 8*r_stage), "r"(r_parity) : "memory");
               }
@@ -327,7 +328,7 @@ fn rings_and_roles() {
               if ((int)threadIdx.x%128 == 3) {
                 asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :  : "r"(full_at + 8) : "memory");
               }
-              if ((int)threadIdx.x >= 128 && (int)threadIdx.x < 160) {
+              if (warp_index == 4) {
                 asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :  : "r"(full_at + 8*once_parity) :
                     "memory");
               }

@@ -1,0 +1,133 @@
+//! The number of the own warp, where an expression asks no more of the own thread than that.
+//!
+//! All lanes of a warp have the same one, but the compiler knows it only of what one lane tells all of them. What follows
+//! from it alone, such as descriptors and addresses of tensor copies, is then computed once for a warp, in uniform
+//! registers, rather than by each lane and brought there (`R2UR`).
+
+use crate::index::{Expr, Factor, Var};
+use crate::kernel::{Kernel, thread_var};
+
+/// Threads of a warp.
+const LANES: i64 = 32;
+
+/// The name of the own warp's number in C.
+pub(super) const WARP_INDEX: &str = "warp_index";
+
+/// The statement that declares it, where all lanes are together.
+pub(super) const DECLARED: &str =
+    "  const int warp_index = __shfl_sync(0xffffffffu, (int)threadIdx.x/32, 0);\n";
+
+/// What a thread's number is made of, in a kernel whose blocks are several whole warps.
+#[derive(Debug)]
+pub(super) struct Warps {
+    thread: Var,
+    warp: Var,
+    lane: Var,
+}
+
+impl Warps {
+    /// None where a block has parts of warps, or only one.
+    pub(super) fn of(kernel: &Kernel) -> Option<Warps> {
+        let threads = kernel.block_size().ok().filter(|&all| all > LANES && all % LANES == 0)?;
+        Some(Warps {
+            thread: thread_var(threads),
+            warp: Var::new("warp!", Some(threads / LANES - 1)),
+            lane: Var::new("lane!", Some(LANES - 1)),
+        })
+    }
+
+    /// The own warp's number.
+    pub(super) fn index(&self) -> &Var {
+        &self.warp
+    }
+
+    /// The warp's number where its first thread has this one.
+    pub(super) fn begins(&self, thread: i64) -> Option<i64> {
+        (thread % LANES == 0).then_some(thread / LANES)
+    }
+
+    /// The same value, by the warp's number where that is enough.
+    pub(super) fn within(&self, expr: &Expr) -> Expr {
+        if !expr.mentions(&self.thread) {
+            return expr.clone();
+        }
+        expr.terms().fold(Expr::from(0), |sum, (product, coefficient)| {
+            let factors = product.iter().map(|factor| self.factor(factor));
+            sum + factors.fold(Expr::from(coefficient), |product, factor| product * factor)
+        })
+    }
+
+    fn factor(&self, factor: &Factor) -> Expr {
+        match factor {
+            Factor::Var(var) => Expr::from(var),
+            Factor::Div(a, b) => {
+                let a = self.within(a);
+                self.whole(&a, b).unwrap_or_else(|| a.div(&self.within(b)))
+            }
+            Factor::Mod(a, b) => self.within(a).rem(&self.within(b)),
+            Factor::Min(a, b) => self.within(a).min(self.within(b)),
+            Factor::Max(a, b) => self.within(a).max(self.within(b)),
+        }
+    }
+
+    /// A quotient by a multiple of a warp's threads, if no lane makes a difference.
+    fn whole(&self, a: &Expr, b: &Expr) -> Option<Expr> {
+        let warps = b.constant().and_then(|by| self.begins(by))?;
+        let thread = Expr::from(&self.warp) * LANES + &self.lane;
+        let quotient = a.substitute(&self.thread, &thread).div(&Expr::from(LANES));
+        (!quotient.mentions(&self.lane)).then(|| quotient.div(&Expr::from(warps)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LANES, Warps};
+    use crate::index::{Expr, Var};
+    use crate::kernel::thread_var;
+
+    fn warps() -> Warps {
+        Warps {
+            thread: thread_var(384),
+            warp: Var::new("w", Some(11)),
+            lane: Var::new("l", Some(31)),
+        }
+    }
+
+    #[test]
+    fn what_lanes_share_is_of_their_warp() {
+        let warps = warps();
+        let (thread, warp) = (Expr::from(&warps.thread), Expr::from(&warps.warp));
+        let by = |n: i64| Expr::from(n);
+        assert_eq!(warps.within(&thread.div(&by(128))), warp.div(&by(4)));
+        assert_eq!(warps.within(&thread.div(&by(32)).rem(&by(4))), warp.rem(&by(4)));
+        let of_lane = thread.div(&by(16)).rem(&by(2)) + thread.rem(&by(128)) * 3;
+        assert_eq!(warps.within(&of_lane), of_lane);
+        let mixed = thread.div(&by(64)) * 8 + thread.rem(&by(4));
+        assert_eq!(warps.within(&mixed), warp.div(&by(2)) * 8 + thread.rem(&by(4)));
+    }
+
+    /// The same number for every thread, of expressions that templates have and others.
+    #[test]
+    fn values_stay() {
+        let warps = warps();
+        for by in 1..200 {
+            for modulus in [1, 2, 3, 4, 8, 128] {
+                for more in [0, 16, 32, 40] {
+                    let thread = Expr::from(&warps.thread) + more;
+                    let expr = thread.div(&by.into()).rem(&modulus.into());
+                    let within = warps.within(&expr);
+                    for value in 0..384 {
+                        let of = |var: &Var| {
+                            Some(match var.name() {
+                                "w" => value / LANES,
+                                "l" => value % LANES,
+                                _ => value,
+                            })
+                        };
+                        assert_eq!(within.value(&of), expr.value(&of), "{expr} of thread {value}");
+                    }
+                }
+            }
+        }
+    }
+}
