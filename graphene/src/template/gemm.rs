@@ -12,7 +12,8 @@
 //! - `turns`: how consumers take turns;
 //! - `split`: how blocks that share a tile add their sums;
 //! - `epilogue`: what becomes of the sums, and how they leave;
-//! - `ahead`: what the epilogue meets, asked for before;
+//! - `ahead`: columns and matrices that the epilogue meets, asked for before;
+//! - `rows`: rows that it meets, such as a bias;
 //! - `brought`: an addend that comes by tensor copies;
 //! - `room`: what fits into shared memory.
 
@@ -23,6 +24,7 @@ mod context;
 mod epilogue;
 mod producer;
 mod room;
+mod rows;
 mod split;
 mod turns;
 

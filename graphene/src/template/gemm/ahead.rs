@@ -1,5 +1,5 @@
-//! What the epilogue meets, asked for before the sums are complete: rows and columns while a tile's products are computed,
-//! and matrices panel by panel, one panel before it is needed.
+//! Columns and matrices that the epilogue meets, asked for before the sums are complete: columns while a tile's products are
+//! computed, and matrices panel by panel, one panel before it is needed.
 
 use super::epilogue::{Panel, Store};
 use super::{PANEL, Place};
@@ -36,21 +36,22 @@ impl Store<'_> {
         let others = OTHERS[usize::from(gemm.cluster > 1)];
         let mut spare = gemm.budget() - gemm.registers() - others;
         let mut held = Vec::new();
+        self.ask_for_rows(k, place)?;
         self.ask_for_first(k, place)?;
         let brought = self.asking.as_ref().map(|asking| asking.operand);
         let operands = self.context.declared.epilogue.operands();
         for (number, &(span, from)) in operands.iter().enumerate() {
             let scalar = k.tensor_of(from)?.scalar;
             let of = |panels: i64| match span {
-                Span::Row => (vec![gemm.columns / 8], 2),
                 Span::Column => (vec![gemm.strips, 2], 1),
-                Span::Whole => (vec![panels, EIGHTS, 2], 2),
+                Span::Whole | Span::Row => (vec![panels, EIGHTS, 2], 2),
             };
             let registers = |panels: &i64| {
                 let (runs, n) = of(*panels);
                 runs.iter().product::<i64>() * ((n * scalar.bytes() + 3) / 4)
             };
-            let fits = |panels: &i64| brought != Some(number) && registers(panels) <= spare;
+            let comes = span == Span::Row || brought == Some(number);
+            let fits = |panels: &i64| !comes && registers(panels) <= spare;
             let Some(panels) = [2, 1].into_iter().find(fits) else {
                 held.push(None);
                 continue;
@@ -60,32 +61,15 @@ impl Store<'_> {
             let view = View::levels_of(&[packed(&runs, n), vec![leaf(n, 1)]]);
             let raw = k.allocate("held", view, scalar, Memory::Registers, None)?;
             match span {
-                Span::Row => self.ask_for_row(k, place, from, raw)?,
                 Span::Column => self.ask_for_column(k, place, from, raw)?,
-                Span::Whole if panels == 1 => {}
-                Span::Whole => {
+                Span::Whole | Span::Row if panels == 1 => {}
+                Span::Whole | Span::Row => {
                     self.ask_for_panel(k, place, from, Held { raw, panels }, &Expr::from(0))?;
                 }
             }
             held.push(Some(Held { raw, panels }));
         }
         Ok(Ahead(held))
-    }
-
-    fn ask_for_row(
-        &self,
-        k: &mut Builder,
-        place: &Place,
-        from: TensorId,
-        raw: TensorId,
-    ) -> Result<()> {
-        let terms = k.tile(from, "terms", &[Tile::of(2)])?;
-        each(k, self.context.gemm.columns / 8, |k, eight| {
-            let column = self.column_of(place, &Expr::from(0), &eight);
-            let term = k.index(terms, "term", [column])?;
-            let to = k.index(raw, "raw", [eight])?;
-            self.fetch(k, to, term, 2)
-        })
     }
 
     fn ask_for_column(
@@ -149,22 +133,6 @@ impl Store<'_> {
             }
         }
         Ok(())
-    }
-
-    /// What registers hold of rows, for eight columns of a panel.
-    pub(super) fn rows_held(
-        &self,
-        k: &mut Builder,
-        panel: &Panel<'_>,
-        eight: &Expr,
-    ) -> Result<Vec<Option<TensorId>>> {
-        let eight = panel.panel.clone() * EIGHTS + eight;
-        let operands = self.context.declared.epilogue.operands().iter().zip(&panel.ahead.0);
-        let rows = operands.map(|(&(span, _), held)| match (span, held) {
-            (Span::Row, Some(held)) => self.single(k, held.raw, vec![eight.clone()], 2).map(Some),
-            (Span::Row | Span::Column | Span::Whole, _) => Ok(None),
-        });
-        rows.collect()
     }
 
     /// All that registers hold for one of the two rows of eight columns, the operands that are rows given.

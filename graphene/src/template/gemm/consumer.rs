@@ -43,15 +43,19 @@ impl Context<'_> {
                 let stride = self.stride.clone() * gemm.consumers;
                 self.each_tile(k, first, stride, |k, place| {
                     let ahead = store.ask(k, place)?;
+                    consumer.clear(k)?;
                     turns.wait(k, &turn, own, group)?;
                     consumer.sums(k, |k| turns.pass_on(k, &turn, self, *lanes, group))?;
                     skip(k, ring, self.all_steps() * (gemm.consumers - 1))?;
+                    store.await_rows(k)?;
                     store.tile(k, consumer.acc, place, &ahead)
                 })?;
             }
             None => self.each_tile(k, self.first.clone(), self.stride.clone(), |k, place| {
                 let ahead = store.ask(k, place)?;
+                consumer.clear(k)?;
                 consumer.sums(k, |_| Ok(()))?;
+                store.await_rows(k)?;
                 consumer.leave(k, |k, acc| store.tile(k, acc, place, &ahead))
             })?,
         }
@@ -107,11 +111,16 @@ impl<'a> Consumer<'a> {
         Ok(Consumer { context, own, group, acc, lanes, ring, empty })
     }
 
-    /// The sums of a tile; `issued` is done when all products have been issued.
+    /// Sums of nothing.
+    fn clear(&self, k: &mut Builder) -> Result<()> {
+        let one = self.context.one;
+        let zero = |k: &mut Builder, sum, _| k.spec(Kind::Init(Number(0.0)), sum, (), one);
+        self.context.each_sum(k, self.acc, zero)
+    }
+
+    /// Adds a tile's products; `issued` is done when all of them have been issued.
     fn sums(&self, k: &mut Builder, issued: impl FnOnce(&mut Builder) -> Result<()>) -> Result<()> {
         let Consumer { context, own, acc, ring, .. } = self;
-        context
-            .each_sum(k, *acc, |k, sum, _| k.spec(Kind::Init(Number(0.0)), sum, (), context.one))?;
         let steps = context.all_steps();
         k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
             let work = |k: &mut Builder, stage: &Var| {

@@ -5,6 +5,7 @@ mod places;
 use super::ahead::Ahead;
 use super::brought::Asking;
 use super::room::PANELS;
+use super::rows::Rows;
 use super::{Context, Edges, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
@@ -21,15 +22,17 @@ pub(super) struct Store<'a> {
     pub(super) own: ThreadsId,
     pub(super) group: Var,
     by_panels: Vec<Panels>,
+    /// Rows for each consumer's tile.
+    pub(super) rows: Rows,
     /// How an addend's panels come.
     pub(super) asking: Option<Asking>,
     /// Numbers of the results that leave from registers.
-    by_runs: Vec<usize>,
+    pub(super) by_runs: Vec<usize>,
     warp: ThreadsId,
     /// The own warp's number in its group, the own lane's row and column of fragments.
     warp_in_group: Expr,
     row: Expr,
-    column: Expr,
+    pub(super) column: Expr,
     /// Which of 2×2 matrices, and which row of it, the own lane points to.
     address: [Expr; 3],
 }
@@ -98,6 +101,7 @@ impl<'a> Store<'a> {
             own,
             group: group.clone(),
             by_panels,
+            rows: Rows::new(k, context)?,
             asking,
             by_runs,
             warp,
@@ -129,7 +133,8 @@ impl<'a> Store<'a> {
                 }
                 if self.by_runs.is_empty() { Ok(()) } else { self.runs(k, &panel) }
             })
-        })
+        })?;
+        self.leave_rows(k)
     }
 
     /// What is still being read out of shared memory must not outlive the block.
@@ -202,15 +207,5 @@ impl<'a> Store<'a> {
             k.spec(Kind::Commit(Group::Bulk), (), (), one)
         })?;
         k.advance(turn)
-    }
-
-    /// Each lane writes its elements that lie within the results.
-    fn runs(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
-        k.for_("e", 0..PANEL / 8, 1, true, |k, e| {
-            self.each_half(k, panel, &e.into(), None, |k, _, sums, run, across| {
-                let epilogue = &self.context.declared.epilogue;
-                epilogue.leave(k, sums, run, across, &self.by_runs, self.context.one)
-            })
-        })
     }
 }

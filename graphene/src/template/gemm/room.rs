@@ -43,11 +43,12 @@ impl Gemm {
         kinds.len() as i64
     }
 
-    /// Whether the ring fits into shared memory beside panels of C.
+    /// Whether the ring fits into shared memory beside panels of C and rows.
     pub(super) fn fits(&self, panels: i64) -> bool {
         let stages = self.stages * (self.rows() + self.columns) * DEPTH;
         let panels = self.consumers * panels * self.kinds() * ROWS * PANEL;
-        (stages + panels) * self.product.scalar.bytes() + BARRIERS <= Arch::Sm90a.shared_memory()
+        let bytes = (stages + panels) * self.product.scalar.bytes() + self.bytes_of_rows();
+        bytes + BARRIERS <= Arch::Sm90a.shared_memory()
     }
 }
 

@@ -21,7 +21,7 @@ impl Store<'_> {
         body: impl Fn(&mut Builder, i64, TensorId, &Run, &Across) -> Result<()>,
     ) -> Result<()> {
         let epilogue = &self.context.declared.epilogue;
-        let rows = self.rows_held(k, panel, eight)?;
+        let rows = self.rows_at(k, panel, eight)?;
         let column = self.column_of(panel.place, &panel.panel, eight);
         let rows = epilogue.across_but(k, rows, &column, 2, self.context.one)?;
         for half in 0..2 {
@@ -38,6 +38,16 @@ impl Store<'_> {
             body(k, half, sums, &run, &across)?;
         }
         Ok(())
+    }
+
+    /// Each lane writes its elements that lie within the results.
+    pub(super) fn runs(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
+        k.for_("e", 0..PANEL / 8, 1, true, |k, e| {
+            self.each_half(k, panel, &e.into(), None, |k, _, sums, run, across| {
+                let epilogue = &self.context.declared.epilogue;
+                epilogue.leave(k, sums, run, across, &self.by_runs, self.context.one)
+            })
+        })
     }
 
     /// The panel of C, in panels.
