@@ -59,10 +59,7 @@ pub fn propagate(function: &Function, inputs: &[Near], by: By) -> Vec<Near> {
             (Step::Round(scalar, _), _) => {
                 (scalar.round(value) - value).abs() + scalar.unit() * value.abs()
             }
-            // What is smaller than a normal number may be flushed to 0.
-            (Step::Unary(op, _), By::Device) => {
-                rounded(op.units(middle[0])) + f64::from(f32::MIN_POSITIVE)
-            }
+            (Step::Unary(op, _), By::Device) => rounded(op.units(middle[0])) + op.least(),
             (Step::Binary(op, ..), By::Device) => rounded(op.units()),
             (Step::Unary(..) | Step::Binary(..) | Step::Select(..), _) => rounded(0.5),
         };
@@ -103,9 +100,15 @@ impl Unary {
             Unary::Sigmoid | Unary::Silu if x > 0.0 => 5.0,
             Unary::Sigmoid | Unary::Silu => 5.0 + 1.16 * x.abs(),
             Unary::Gelu => f64::max(8.0, 2.0 * x.min(0.0).powi(2)),
-            // 2⁻¹⁴.
-            Unary::GeluHalf => 1024.0,
+            // 2⁻¹³·⁷.
+            Unary::GeluHalf => 1280.0,
         }
+    }
+
+    /// What the function's text may be off by where its value is small: what is smaller than a normal number may be flushed
+    /// to 0, and a fast form may be exact only down to what halves can tell from it.
+    fn least(self) -> f64 {
+        if self == Unary::GeluHalf { 2f64.powi(-25) } else { f64::from(f32::MIN_POSITIVE) }
     }
 }
 
