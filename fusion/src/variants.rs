@@ -38,7 +38,7 @@ pub struct Variant {
     pub parameters: Option<Parameters>,
 }
 
-/// One to four variants, of which the last always applies; before them those that tuning found.
+/// One to five variants, of which the last always applies; before them those that tuning found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variants(Vec<Variant>);
 
@@ -50,7 +50,7 @@ const DEEP: i64 = 512;
 /// Queries of a warpgroup of attention.
 const QUERIES: i64 = 64;
 /// Operations of the vector units for each element of a product, from which warpgroups take turns: while one computes what
-/// becomes of its sums, another multiplies. Their tiles are of as many rows as columns.
+/// becomes of its sums, another multiplies.
 const LONG: f64 = 8.0;
 /// Tiles beside each other from which warpgroups take turns even so: each has several then.
 const MANY: i64 = 8;
@@ -65,7 +65,7 @@ impl Variants {
     }
 
     fn ending(mut first: Vec<Variant>, last: &'static str) -> Self {
-        first.truncate(3);
+        first.truncate(4);
         first.push(Variant::named(last, When::Always));
         Self(first)
     }
@@ -128,30 +128,26 @@ impl When {
 
 /// The variants of a step of this family, that computes this body, on a target.
 ///
-/// - Products on a GPU: the largest of three tiles (`tiles_of_product`) of which there are enough for most cores: `wide`,
+/// - Products on a GPU: the largest of some tiles (`tiles_of_product`) of which there are enough for most cores: `wide`,
 ///   `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where so few rows make tiles for a
-///   quarter of the cores at most, several blocks `split` the depth of one. Where what follows the product takes long, or
-///   it has many columns, warpgroups take `turns` rather than share `wide` tiles.
+///   quarter of the cores at most, several blocks `split` the depth of one. Where there are several tiles for each core, or
+///   many beside each other, or what follows the product takes long, warpgroups take `turns` rather than share `wide` ones.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
-/// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries; one alone has a `short`
-///   one where there are no queries for a second, and a `narrow` one while all of those run at once.
+/// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries, or three a `tall` one
+///   that divides them; one alone has a `short` one where there are no queries for a second, and a `narrow` one while all of
+///   those run at once.
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
     match family {
         Family::MatMul => match rows_of_product(body) {
             Some(rows) => {
-                let [first @ .., (last, tile)] = tiles_of_product(target, body);
-                let cores = i64::from(target.cores);
-                // Several blocks share a core, unless each has warpgroups: the widest pay where there are many.
-                let shared = has_warpgroups(target, body) && first[0] != (TURNS, [128, 128]);
-                let many = if shared { cores * 3 / 4 } else { cores * 2 };
-                let first = first.into_iter().zip([
-                    many,
-                    if has_warpgroups(target, body) { cores / 2 } else { cores * 3 / 4 },
-                ]);
-                let first = first.map(|((name, tile), enough)| {
-                    let when = When::AtLeast(rows.clone(), rows_for(tile, enough, body));
+                let mut tiles = tiles_of_product(target, body);
+                let Some(Tile { name: last, size: tile, .. }) = tiles.pop() else {
+                    return Variants::any();
+                };
+                let first = tiles.iter().map(|Tile { name, size, enough }| {
+                    let when = When::AtLeast(rows.clone(), rows_for(*size, *enough, body));
                     Variant::named(name, when)
                 });
                 let mut first: Vec<Variant> = first.collect();
@@ -181,10 +177,11 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
                 let tiles = queries.ceil_div(&Dim::from(QUERIES)).expect("tiles are not empty");
                 let tiles = &(&tiles * batch) * heads;
                 let short = When::AtMost(queries.clone(), QUERIES);
-                let wide = When::AtLeast(tiles, i64::from(target.cores) + 1);
-                let first = [("short", short), ("wide", wide)];
+                let narrow = When::AtMost(tiles, i64::from(target.cores));
+                let tall = When::Divides(3 * QUERIES, queries.clone());
+                let first = [("short", short), ("narrow", narrow), ("tall", tall)];
                 let first = first.map(|(name, when)| Variant::named(name, when));
-                Variants::ending(first.to_vec(), "narrow")
+                Variants::ending(first.to_vec(), "wide")
             }
             None => Variants::any(),
         },
@@ -216,11 +213,21 @@ fn product(body: &Graph) -> Option<(&[Dim], bool)> {
     Some((&node.outputs()[0].shape, body.ty(b).rank() == 2))
 }
 
-/// The tiles that products are cut into, largest first: their variants' names, rows and columns.
-pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> [(&'static str, [i64; 2]); 3] {
+/// A tile that products are cut into.
+pub(crate) struct Tile {
+    /// The name of its variant.
+    pub(crate) name: &'static str,
+    /// Rows and columns.
+    pub(crate) size: [i64; 2],
+    /// How many there must be.
+    enough: i64,
+}
+
+/// The tiles that products are cut into, largest first, and what takes turns before what shares.
+pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> Vec<Tile> {
     let known = product(body).and_then(|(shape, _)| shape.last()?.known());
-    let turns = has_warpgroups(target, body) && takes_turns(body);
-    let [wide, narrow, few] = match (is_single(body), has_warpgroups(target, body)) {
+    let (cores, warpgroups) = (i64::from(target.cores), has_warpgroups(target, body));
+    let [wide, narrow, few] = match (is_single(body), warpgroups) {
         (true, _) => [[128, 128], [64, 64], [32, 64]],
         (false, false) => [[128, 128], [64, 64], [16, 64]],
         (false, true) => {
@@ -234,12 +241,23 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> [(&'static str,
             [[128, columns], [64, 128], [64, 64]]
         }
     };
-    let largest = match (turns, wide) {
-        (true, _) => (TURNS, [128, 128]),
-        (false, [_, 192]) if known.is_some_and(|n| n >= MANY * 192) => (TURNS, wide),
-        (false, _) => ("wide", wide),
+    // Several blocks share a core, unless each has warpgroups: then the widest pay where there is one for most cores.
+    let (most, several) = (cores * 3 / 4, cores * 2);
+    let tile = |name, size, enough| Tile { name, size, enough };
+    let mut tiles = match (warpgroups, takes_turns(body), wide) {
+        (false, ..) => vec![tile("wide", wide, several)],
+        (true, true, [rows, columns]) => {
+            vec![tile(TURNS, [rows, if columns == 192 { 192 } else { 128 }], several)]
+        }
+        (true, false, [_, 192]) if known.is_some_and(|n| n >= MANY * 192) => {
+            vec![tile(TURNS, wide, most)]
+        }
+        (true, false, [_, 192]) => vec![tile(TURNS, wide, several), tile("wide", wide, most)],
+        (true, false, _) => vec![tile("wide", wide, most)],
     };
-    [largest, ("narrow", narrow), ("few", few)]
+    tiles.push(tile("narrow", narrow, if warpgroups { cores / 2 } else { most }));
+    tiles.push(tile("few", few, 0));
+    tiles
 }
 
 /// Whether what follows a product takes so long that warpgroups had better take turns.

@@ -272,19 +272,23 @@ fn recurrent_layers() -> Vec<(&'static str, Recurrent)> {
 fn attention() -> Vec<(&'static str, Fmha)> {
     let wide = Fmha { head_dim: 128, value_dim: 128, ..Fmha::default() };
     let masked = |mask: Mask| Fmha { mask, ..Fmha::default() };
+    let three = |fmha: Fmha| Fmha { consumers: 3, keys: 96, stages: 3, ..fmha };
+    let lost = Fmha { fill: Number(f64::from(f32::MIN)), ..masked(Mask::PerKey(Scalar::U8)) };
     vec![
         ("64", Fmha::default()),
         ("64_causal", Fmha { causal: true, scalar: Scalar::Bf16, ..Fmha::default() }),
         ("64_key", masked(Mask::PerKey(Scalar::F32))),
         ("64_one", Fmha { consumers: 1, ..Fmha::default() }),
         ("64_key_one", Fmha { consumers: 1, ..masked(Mask::PerKey(Scalar::F16)) }),
-        ("64_key_three", Fmha { consumers: 3, keys: 96, ..masked(Mask::PerKey(Scalar::F32)) }),
+        ("64_key_three", three(masked(Mask::PerKey(Scalar::F32)))),
+        ("64_key_lost_three", three(lost)),
+        ("64_dense_three", Fmha { keys: 64, ..three(masked(Mask::Dense(Scalar::F16))) }),
         ("64_key_bytes", masked(Mask::PerKey(Scalar::U8))),
         ("64_key_fill", Fmha { fill: Number(-1e9), ..masked(Mask::PerKey(Scalar::U8)) }),
         ("64_fill", Fmha { fill: Number(-1e9), ..masked(Mask::Dense(Scalar::U8)) }),
         ("64_dense", masked(Mask::Dense(Scalar::F16))),
         ("64_bytes", masked(Mask::Dense(Scalar::U8))),
-        ("64_three", Fmha { consumers: 3, keys: 96, ..Fmha::default() }),
+        ("64_three", three(Fmha::default())),
         ("32", Fmha { head_dim: 32, value_dim: 32, ..Fmha::default() }),
         ("40", Fmha { head_dim: 40, value_dim: 40, ..Fmha::default() }),
         ("256", Fmha { head_dim: 256, value_dim: 256, keys: 48, ..Fmha::default() }),
@@ -302,13 +306,13 @@ fn products(trials: &mut Vec<Trial>, name: &str, product: &Product) {
     let hopper = |arch| arch == Arch::Sm90a;
     let turns = Gemm { ping_pong: true, strips: 2, columns: 128, stages: 6, ..gemm.clone() };
     add(trials, &name_of("gemm"), hopper, Arc::new(move || gemm.kernel()));
-    // Larger tiles, and blocks of a cluster, leave too few registers for a long epilogue with a matrix.
+    // Blocks of a cluster leave too few registers for a long epilogue with a matrix.
     if product.epilogue == Epilogue::default() {
         let pairs = Gemm { cluster: 2, ..turns.clone() };
-        let wide = Gemm { columns: 192, stages: 4, ..turns.clone() };
         add(trials, &name_of("gemm_pairs"), hopper, Arc::new(move || pairs.kernel()));
-        add(trials, &name_of("gemm_wide"), hopper, Arc::new(move || wide.kernel()));
     }
+    let wide = Gemm { columns: 192, ..turns.clone() }.deepest();
+    add(trials, &name_of("gemm_wide"), hopper, Arc::new(move || wide.kernel()));
     add(trials, &name_of("gemm_turns"), hopper, Arc::new(move || turns.kernel()));
     for (edges, suffix) in [(Edges::Bulk, ""), (Edges::Moves, "_moves")] {
         let single = Product { scalar: Scalar::F32, ..product.clone() };

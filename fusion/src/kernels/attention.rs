@@ -98,15 +98,24 @@ fn launch(
 
 /// Attention as the variant of this name has it, with as many keys as fit.
 fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
-    let consumers = if hopper && name == "wide" { 2 } else { 1 };
+    // Three warpgroups have registers for fewer keys, and fewest where each score has a term of its own.
+    let few = if matches!(fmha.mask, Mask::Dense(_)) { 64 } else { 96 };
+    let tall = fmha.head_dim.max(fmha.value_dim) <= 64;
+    let (consumers, keys) = match name {
+        "tall" if tall => (3, few),
+        "tall" | "wide" => (2, 128),
+        _ => (1, 128),
+    };
+    let consumers = if hopper { consumers } else { 1 };
     let most = match (hopper, fmha.scalar) {
-        (true, _) => 128,
+        (true, _) => keys,
         (false, Scalar::F32) => 32,
         // What registers lack for wider heads is least with fewer keys.
         (false, _) if fmha.head_dim.max(fmha.value_dim) > 128 => 32,
         (false, _) => 64,
     };
-    let mut fmha = Fmha { consumers, keys: most, ..fmha.clone() };
+    let stages = if consumers == 3 { 3 } else { fmha.stages };
+    let mut fmha = Fmha { consumers, keys: most, stages, ..fmha.clone() };
     let bytes = |fmha: &Fmha| if hopper { fmha.bytes() } else { fmha.ampere_bytes() };
     // Where it is written for an architecture before the target's, it has no more than that.
     let arch = if hopper { Arch::Sm90a } else { Arch::Sm80 };

@@ -4,7 +4,7 @@ use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use crate::tuning::{GemmParameters, Parameters};
-use crate::variants::{PARTS, TURNS, Variant, tiles_of_product};
+use crate::variants::{PARTS, TURNS, Tile, Variant, tiles_of_product};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
@@ -130,13 +130,11 @@ struct Cut {
 
 impl Cut {
     /// Of a variant: one of these tiles, or the smallest with its depth split, by its name; or parameters of its own.
-    fn of(
-        variant: &Variant,
-        sized: &[(&str, [i64; 2]); 3],
-        weights: bool,
-    ) -> Result<Self, Refusal> {
-        let [.., (few, smallest)] = *sized;
-        let known = sized.iter().find(|(known, _)| *known == variant.name);
+    fn of(variant: &Variant, sized: &[Tile], weights: bool) -> Result<Self, Refusal> {
+        let &[.., Tile { name: few, size: smallest, .. }] = sized else {
+            return Err(Refusal::Operation("a product without tiles"));
+        };
+        let known = sized.iter().find(|known| known.name == variant.name);
         Ok(match (variant.parameters, known) {
             (Some(Parameters::Gemm(found)), _) => {
                 let rows = ROWS * found.strips * if found.turns { 1 } else { found.consumers };
@@ -149,7 +147,7 @@ impl Cut {
             (Some(Parameters::Fmha(_)), _) => {
                 return Err(Refusal::Operation("a product by attention's parameters"));
             }
-            (None, Some(&(name, tile))) => {
+            (None, Some(&Tile { name, size: tile, .. })) => {
                 let (turns, prefetch) = (name == TURNS, weights && name == few);
                 Self { tile, turns, split: 1, prefetch, found: None }
             }

@@ -184,12 +184,6 @@ impl Fmha {
         }
     }
 
-    /// Whether the scores of forbidden keys become a finite number.
-    fn fills(&self) -> bool {
-        let selects = matches!(self.mask, Mask::PerKey(Scalar::U8) | Mask::Dense(Scalar::U8));
-        selects && self.fill.0.is_finite()
-    }
-
     /// What scores count in when weights are made of them.
     fn units(&self) -> Units {
         match self.mask {

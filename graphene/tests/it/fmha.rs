@@ -345,6 +345,11 @@ fn rows() -> Vec<(Fmha, Sizes, u64)> {
         (Fmha { stages: 3, keys: 16, ..with(Mask::PerKey(Scalar::F16)) }, of(20, 70), 2),
         (Fmha { consumers: 2, ..with(Mask::PerKey(Scalar::F32)) }, many, 2),
         (with(Mask::PerKey(Scalar::F16)), many, 1),
+        (
+            Fmha { stages: 3, keys: 96, consumers: 3, ..with(Mask::PerKey(Scalar::F16)) },
+            of(200, 100),
+            0,
+        ),
         (with(Mask::PerKey(Scalar::U8)), many, 1),
         (Fmha { mask: Mask::PerKey(Scalar::Bf16), ..bf16 }, many, 1),
         (with(Mask::Dense(Scalar::F32)), many, 1),

@@ -264,7 +264,14 @@ fn variants(dim: usize) -> Vec<Fmha> {
     let bytes = masked(Mask::PerKey(Scalar::U8));
     let filled = Fmha { fill: Number(f64::from(f32::MIN)), ..bytes.clone() };
     let causal = Fmha { causal: true, ..fmha.clone() };
-    all.extend([masked(Mask::PerKey(Scalar::F32)), bytes, filled, causal]);
+    let masks =
+        [masked(Mask::PerKey(Scalar::F32)), masked(Mask::PerKey(Scalar::F16)), bytes, filled];
+    if dim <= 64 {
+        let tall = |fmha: &Fmha| Fmha { consumers: 3, keys: 96, stages: 3, ..fmha.clone() };
+        all.extend(masks.each_ref().map(tall));
+    }
+    all.extend(masks);
+    all.push(causal);
     all
 }
 

@@ -81,12 +81,10 @@ impl Scorer<'_> {
             None => (1.0, fmha.scale.0),
         };
         let outer = self.constant(k, outer * unit)?;
-        // What fills scores stays finite, whatever they count in.
-        let fill = (fmha.fill.0 * unit).clamp(f32::MIN.into(), f32::MAX.into());
         Ok(Constants {
             inner: if fmha.softcap.is_some() { self.constant(k, inner)? } else { outer },
             outer,
-            fill: if fmha.fills() { self.constant(k, fill)? } else { outer },
+            fill: if fmha.fills() { self.constant(k, fmha.filling())? } else { outer },
         })
     }
 
@@ -108,7 +106,7 @@ impl Scorer<'_> {
             k.spec(Kind::Unary(Unary::Tanh), score.clone(), score.clone(), one)?;
         }
         let Some(term) = term else { return multiply(k, outer) };
-        if self.fmha.fills() {
+        if self.fmha.fills() && !self.fmha.sinks() {
             multiply(k, outer)?;
             return k.spec(Kind::Select, score.clone(), [term, score, fill.into()], one);
         }

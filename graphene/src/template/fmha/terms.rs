@@ -8,7 +8,7 @@
 use super::context::Context;
 use super::scores::{Scorer, Spot};
 use super::tiles::Place;
-use super::{GROUP, Mask, WARP};
+use super::{Fmha, GROUP, Mask, WARP};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Var};
@@ -26,6 +26,26 @@ pub(super) enum Terms {
 
 /// Of an element that is added, this is added to log₂ of a weight as well: nothing, but for infinity.
 const LEAST: f64 = f32::MIN_POSITIVE as f64;
+
+impl Fmha {
+    /// Whether the scores of forbidden keys become a finite number.
+    pub(super) fn fills(&self) -> bool {
+        let selects = matches!(self.mask, Mask::PerKey(Scalar::U8) | Mask::Dense(Scalar::U8));
+        selects && self.fill.0.is_finite()
+    }
+
+    /// Whether it makes no difference that scores keep it rather than become it: less than half of its last place, they are
+    /// lost in a sum with it. Sums are of at most 2¹⁶ products of halves.
+    pub(super) fn sinks(&self) -> bool {
+        self.fills() && matches!(self.mask, Mask::PerKey(_)) && self.fill.0 <= -1e30
+    }
+
+    /// What fills scores, in their units: it stays finite, whatever they count in.
+    pub(super) fn filling(&self) -> f64 {
+        let unit = if self.units() == Units::Natural { 1.0 } else { std::f64::consts::LOG2_E };
+        (self.fill.0 * unit).clamp(f32::MIN.into(), f32::MAX.into())
+    }
+}
 
 impl Scorer<'_> {
     /// The elements of the own lane's columns, of a mask that has one a key: they can be had before
@@ -85,14 +105,14 @@ impl Scorer<'_> {
         k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, to, from, self.one))
     }
 
-    /// What an element of the mask adds to a score; or, where scores are filled, whether it is not 0.
+    /// What an element of the mask adds to a score; or, where scores are filled and that is not the same, whether it is not 0.
     pub(super) fn term(&self, k: &mut Builder, scalar: Scalar, word: Operand) -> Result<Operand> {
         let term = self.register(k, "term", Scalar::F32)?;
         k.spec(Kind::Move, term, word, self.one)?;
         if scalar == Scalar::U8 {
-            if !self.fmha.fills() {
-                let [nothing, never] =
-                    [self.constant(k, 0.0)?, self.constant(k, f64::NEG_INFINITY)?];
+            if !self.fmha.fills() || self.fmha.sinks() {
+                let never = if self.fmha.fills() { self.fmha.filling() } else { f64::NEG_INFINITY };
+                let [nothing, never] = [self.constant(k, 0.0)?, self.constant(k, never)?];
                 k.spec(Kind::Select, term, [term, nothing, never], self.one)?;
             }
         } else if self.fmha.units() == Units::Powers {
