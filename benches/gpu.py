@@ -46,7 +46,7 @@ class Row:
 def rows(binaries):
     """All rows, in the order in which they run."""
     device, run = str(binaries / "device"), str(binaries / "graphene-run")
-    for name in ["atoms", "products", "attention", "templates", "recurrent", "convolutions", "speed", "library",
+    for name in ["atoms", "products", "attention", "templates", "recurrent", "convolutions", "speed", "sustained", "library",
                  "sdpa", "models"]:
         yield Row(name, [([device, name], 560)])
     for name in BERTS:

@@ -1,8 +1,8 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [--quick] [atoms] [products] [speed] [attention] [convolutions] [recurrent] [templates] [models] [library]
-//!     [sdpa]
+//! device [--quick] [atoms] [products] [speed] [sustained] [attention] [convolutions] [recurrent] [templates] [models]
+//!     [library] [sdpa]
 //! ```
 //!
 //! Without rows, all of them run; `models=NAME` runs one model of the zoo. `--quick` runs fewer cases and times none, as
@@ -39,6 +39,7 @@ const ROWS: &[Row] = &[
     ("atoms", |device, _| atoms::check(device)),
     ("products", |device, _| products::check(device)),
     ("speed", |device, _| products::speed(device)),
+    ("sustained", |device, _| products::sustained(device)),
     ("attention", |device, _| attention::check(device)),
     ("convolutions", |device, _| convolutions::check(device)),
     ("recurrent", |device, _| recurrent::check(device)),

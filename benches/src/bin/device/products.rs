@@ -1,6 +1,7 @@
 //! Matrix products: within their bound on random shapes; `speed`: as fast as cuBLASLt's.
 
 mod speed;
+mod sustained;
 
 use std::rc::Rc;
 
@@ -21,6 +22,7 @@ use crate::data::{Random, decode, encode};
 use crate::templates::image;
 
 pub(crate) use self::speed::speed;
+pub(crate) use self::sustained::sustained;
 
 /// How many random shapes are checked.
 const RANDOM_SHAPES: usize = 40;

@@ -62,19 +62,19 @@ impl Rows {
 }
 
 /// Numbers that operands repeat.
-const POOL: usize = 1_000_003;
+pub(super) const POOL: usize = 1_000_003;
 
 /// What follows a product.
-struct Follows {
-    name: &'static str,
-    epilogue: Epilogue,
+pub(super) struct Follows {
+    pub(super) name: &'static str,
+    pub(super) epilogue: Epilogue,
     /// As the library has it.
     bias: bool,
     activation: Option<Activation>,
     residual: bool,
 }
 
-fn follows() -> [Follows; 6] {
+pub(super) fn follows() -> [Follows; 6] {
     let row =
         |name, epilogue| Follows { name, epilogue, bias: true, activation: None, residual: false };
     let bias = Epilogue::layer(true, None, false);
@@ -238,7 +238,12 @@ pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
 
 impl Follows {
     /// The library's call for it.
-    fn bind(&self, device: &Device, library: &Context, case: &Case) -> Result<Matmul, Error> {
+    pub(super) fn bind(
+        &self,
+        device: &Device,
+        library: &Context,
+        case: &Case,
+    ) -> Result<Matmul, Error> {
         let [m, n, k] = case.size;
         let Product { scalar, a_transposed, b_transposed, .. } = case.product;
         let bare = LibraryProduct {
@@ -270,7 +275,7 @@ impl Follows {
 
 impl Case {
     /// The same with what follows, of the operands that there are.
-    fn followed(&self, follows: &Follows) -> Case {
+    pub(super) fn followed(&self, follows: &Follows) -> Case {
         let product = Product { epilogue: follows.epilogue.clone(), ..self.product.clone() };
         let names = follows.epilogue.operands.iter().map(|operand| match operand.span {
             Span::Row => "bias",
