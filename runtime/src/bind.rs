@@ -6,10 +6,11 @@
 use crate::cpu::kernels::view::check_reach;
 use crate::error::{Error, Result};
 use crate::planner::{Heuristic, Interval, Layout, plan};
-use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
+use graphene_frontend::infer::InferError;
 use graphene_frontend::tensor::{MAX_ELEMENTS, Tensor};
-use graphene_fusion::program::{BufferId, BufferKind, Operand, Program, Step};
+use graphene_fusion::program::{BufferId, BufferKind, Condition, Operand, Program, Step};
 use std::fmt;
 
 /// A program with sizes: where every buffer lies and how every operand reads it.
@@ -146,12 +147,14 @@ impl BoundBuffer {
 /// Gives every symbol of the program its size and lays out the arena.
 ///
 /// # Errors
-/// [`Error::Dim`] if a symbol has no size; [`Error::Infer`] if an operation does not take its inputs at these
-/// sizes, as a slice at a sequence longer than a model's table; [`Error::Negative`] and [`Error::TooLarge`] if a
-/// size would be below zero or unreasonably large; [`Error::OutOfBounds`] if a step would reach beyond a buffer.
+/// [`Error::Dim`] if a symbol has no size; [`Error::Largest`] if an operation takes its inputs at smaller sizes only,
+/// as a slice of a model's table of positions, and [`Error::Infer`] if it does not take them for another reason;
+/// [`Error::Negative`] and [`Error::TooLarge`] if a size would be below zero or unreasonably large;
+/// [`Error::OutOfBounds`] if a step would reach beyond a buffer.
 pub fn bind(program: &Program, bindings: &Bindings) -> Result<Plan> {
     for condition in program.conditions() {
-        condition.check(bindings).map_err(|error| Error::from(error).at(&condition.name))?;
+        let refused = |error| misfit(condition, error, bindings).at(&condition.name);
+        condition.check(bindings).map_err(refused)?;
     }
     let mut steps = Vec::with_capacity(program.steps().len());
     for step in program.steps() {
@@ -183,6 +186,43 @@ pub fn bind(program: &Program, bindings: &Bindings) -> Result<Plan> {
         })
         .collect();
     Ok(Plan { bindings: bindings.clone(), buffers, steps, layout })
+}
+
+/// Why an operation does not take its inputs at these sizes: where one of them is too large for it, how large it may be.
+fn misfit(condition: &Condition, error: InferError, bindings: &Bindings) -> Error {
+    if !matches!(error, InferError::Exceeds { .. }) {
+        return error.into();
+    }
+    match largest(bindings, |sizes| condition.check(sizes).is_ok()) {
+        Some((symbol, size, largest)) => {
+            Error::Largest { symbol, size, largest, source: Box::new(error) }
+        }
+        None => error.into(),
+    }
+}
+
+/// Of sizes that do not fit, the first that does if it alone is smaller: the symbol, its size, and the largest that fits.
+/// What does not fit is taken not to fit at larger sizes either.
+pub fn largest(
+    bindings: &Bindings,
+    fits: impl Fn(&Bindings) -> bool,
+) -> Option<(Symbol, i64, i64)> {
+    bindings.iter().find_map(|(symbol, size)| {
+        let fits_at = |size: i64| {
+            let mut sizes = Bindings::new();
+            let mut all = bindings.iter().map(|(s, n)| (s, if s == symbol { size } else { n }));
+            all.try_for_each(|(s, n)| sizes.fix(s.clone(), n)).is_ok() && fits(&sizes)
+        };
+        if size <= 1 || !fits_at(1) {
+            return None;
+        }
+        let (mut fitting, mut unfit) = (1, size);
+        while unfit - fitting > 1 {
+            let middle = fitting + (unfit - fitting) / 2;
+            *(if fits_at(middle) { &mut fitting } else { &mut unfit }) = middle;
+        }
+        Some((symbol.clone(), size, fitting))
+    })
 }
 
 fn size_of(dim: &Dim, bindings: &Bindings) -> Result<usize> {

@@ -1,6 +1,6 @@
 //! What can go wrong in the runtime.
 
-use graphene_frontend::dim::{Dim, DimError};
+use graphene_frontend::dim::{Dim, DimError, Symbol};
 use graphene_frontend::eval::EvalError;
 use graphene_frontend::infer::InferError;
 use graphene_frontend::tensor::TensorError;
@@ -63,6 +63,18 @@ pub enum Error {
         needed: u64,
         /// Bytes allowed.
         limit: u64,
+    },
+    /// A dim is larger than an operation takes it, as a sequence longer than a model's table of positions.
+    #[error("{symbol}={size} is too large, {symbol}={largest} is the largest possible: {source}")]
+    Largest {
+        /// The dim.
+        symbol: Symbol,
+        /// The size that it was given.
+        size: i64,
+        /// The largest one with which the operation takes its inputs, all other sizes being what they are.
+        largest: i64,
+        /// What the operation says.
+        source: Box<InferError>,
     },
     /// An index is outside `-size..size`.
     #[error("index {index} is outside an axis of size {size}")]

@@ -15,5 +15,5 @@ mod weight;
 
 mod error;
 
-pub use bind::{BoundBuffer, BoundOperand, BoundStep, Place, Plan, bind};
+pub use bind::{BoundBuffer, BoundOperand, BoundStep, Place, Plan, bind, largest};
 pub use error::{Error, Result};

@@ -242,6 +242,29 @@ pub(crate) enum Error {
         /// What the importer says.
         source: Box<ImportError>,
     },
+    /// What random inputs lead to at these sizes lies beyond a table.
+    #[error(
+        "{sizes}: {symbol}={size} is too large, {symbol}={largest} is the largest possible: `{node}` ({op}) would pick row \
+         {highest} of {rows}"
+    )]
+    Limit {
+        /// The sizes.
+        sizes: String,
+        /// The node that picks.
+        node: String,
+        /// Its operator.
+        op: &'static str,
+        /// The highest row that it may pick, the first being 0.
+        highest: i128,
+        /// Rows of the table.
+        rows: i64,
+        /// The dim that is at fault.
+        symbol: Symbol,
+        /// Its size.
+        size: i64,
+        /// The largest size that leaves no row out.
+        largest: i64,
+    },
     /// An index that follows from given inputs is out of range.
     #[error("{source}; the index follows from {inputs}")]
     Index {
@@ -316,6 +339,7 @@ impl Error {
             | Self::Memory { .. }
             | Self::Oversized { .. }
             | Self::Index { .. }
+            | Self::Limit { .. }
             | Self::Write { .. } => 2,
             Self::Run { source, .. } | Self::Kernels { source, .. } => run_code(source),
             Self::Import(_)
@@ -345,7 +369,11 @@ fn run_code(error: &graphene_runtime::Error) -> u8 {
         | E::Grid { .. } => 1,
         E::Device { status, .. } if is_fault(status) => 1,
         E::Device { status, .. } if status.starts_with("CUDA_ERROR_OUT_OF_MEMORY") => 2,
-        E::TooLarge { .. } | E::Memory { .. } | E::DeviceMemory { .. } | E::Exceeds { .. } => 2,
+        E::TooLarge { .. }
+        | E::Memory { .. }
+        | E::DeviceMemory { .. }
+        | E::Exceeds { .. }
+        | E::Largest { .. } => 2,
         E::Infer(error) if matches!(**error, InferError::Size(_)) => 2,
         E::OutOfBounds { .. }
         | E::Mismatch { .. }

@@ -17,8 +17,8 @@ use crate::sizes::{DEFAULT_SEQUENCE, Known, Sizing, check_given, sizes};
 use crate::tolerance::{Tolerance, own_halves};
 use crate::tuning::{Tuning, path_of};
 use crate::{
-    blame, buckets, data, doctor, emit, files, gates, machine, npy, overview, page, profile,
-    random, summary, trace, tune,
+    blame, buckets, data, doctor, emit, files, gates, limits, machine, npy, overview, page,
+    profile, random, summary, trace, tune,
 };
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
@@ -264,6 +264,12 @@ impl Job<'_> {
                 false => Vec::new(),
             };
             sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
+        } else if !self.arguments.emits_to_stdout() {
+            sizing = self.settle_sequence(&[], sizing, progress, report)?;
+        }
+        // No reader of another stage has asked for sizes.
+        if !sizing.free_sequence {
+            self.check_sizes(&sizing)?;
         }
         emit::emit(emits, &self.loaded.graph, self.plans, self.target, &sizing)?;
         overview::describe_values(report, &self.loaded.graph, &sizing, self.given);
@@ -302,6 +308,7 @@ impl Job<'_> {
             (combinations, sizing, padded) = (fit.all, fit.sizing, fit.padded);
             report.notes.extend(fit.notes);
         }
+        self.check_sizes(&sizing)?;
         emit::emit(
             &self.arguments.report.emit,
             &self.loaded.graph,
@@ -384,18 +391,25 @@ impl Job<'_> {
         failure.map_or(Ok(sizing), Err)
     }
 
-    /// Runs the first executor once. For a GPU the plan is bound, which finds sizes that the model does not take; its
-    /// kernels would take the last row of a table for one beyond it.
+    /// Binds the plan, and runs the first executor once if that is the CPU's; a GPU's kernels would take the last row of a
+    /// table for one beyond it.
     fn attempt(
         &self,
         compiled: &[Compiled],
         sizing: &Sizing,
         progress: &mut Progress,
     ) -> Result<(), Error> {
-        match is_cpu(self.target) {
-            true => self.first_run(&compiled[..1], sizing, None, progress).map(drop),
-            false => session::bind(&self.plans.fused.program, &sizing.bindings).map(drop),
+        self.check_sizes(sizing)?;
+        match compiled.get(..1).filter(|_| is_cpu(self.target)) {
+            Some(first) => self.first_run(first, sizing, None, progress).map(drop),
+            None => Ok(()),
         }
+    }
+
+    /// Refuses sizes that the model does not take, whether it runs or is planned only.
+    fn check_sizes(&self, sizing: &Sizing) -> Result<(), Error> {
+        session::bind(&self.plans.fused.program, &sizing.bindings)?;
+        limits::check(&self.loaded.graph, self.given, &sizing.bindings)
     }
 
     /// The first run of each executor, in a bucket where there is one; the reference runs at the sizes asked for.

@@ -1,7 +1,7 @@
 //! `graphene-run`: compiles and runs an ONNX model, and compares fused with library execution.
 //!
 //! In reading order: [`args`] is the command line; [`flow`] is what happens, step by step; [`load`] imports the
-//! model, [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs; [`machine`] finds the device,
+//! model, [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs, within its [`limits`]; [`machine`] finds the device,
 //! [`session`] plans, compiles and runs the model, [`engine`] on the host's cores or on a GPU; [`blame`] tells whose
 //! data was at fault, [`bench`] times it, [`profile`] each step, [`compare`] compares outputs within a [`tolerance`],
 //! [`buckets`] prepares it for several sizes, [`tune`] searches for parameters of kernels that [`tuning`] keeps, [`bisect`] looks for the step that goes wrong,
@@ -25,6 +25,7 @@ mod flow;
 mod gates;
 mod human;
 mod inputs;
+mod limits;
 mod load;
 mod machine;
 mod npy;

@@ -97,10 +97,30 @@ fn sequences_fit_the_model() {
             "note: a sequence of 64, since the model refuses 128; --seq N asks for another\n";
         assert_eq!((given.code, given.stderr.as_str()), (0, note));
         assert!(given.stdout.starts_with("plan batch=1 sequence=64 {\n"), "{}", given.stdout);
-        let given = run(&[&[&*model, "--seq", "128"], flags].concat());
-        assert_eq!(given.code, 3, "{}", given.stderr);
     }
-    let given = quick(&[&model, "--seq", "128"]);
-    assert_eq!(given.code, 3, "{}", given.stdout);
-    assert!(given.stderr.contains("batch=1, sequence=128"), "{}", given.stderr);
+}
+
+/// One that somebody asked for is refused alike whether the model runs or is planned, and with the largest possible:
+/// positions are a slice of their table, or counted.
+#[test]
+fn sequences_beyond_the_table_name_the_largest() {
+    let (model, _) = fixture("bert-tiny");
+    let sliced = "/m/embeddings/position_embeddings/Gather: sequence=128 is too large, sequence=64 is the largest possible";
+    let counted = "sequence=600 is too large, sequence=512 is the largest possible: \
+                   `/embeddings/position_embeddings/Gather` (Gather) would pick row 601 of 514";
+    let rows = [(&*model, "128", sliced), ("zoo:roberta-base-tiny", "600", counted)];
+    for (model, length, message) in rows {
+        for flags in [&[][..], &["--target", "sm_90a"], &["--emit", "bound"], &["--emit", "groups"]]
+        {
+            let given = quick(&[&[model, "--seq", length], flags].concat());
+            assert_eq!((given.code, &*given.stdout), (2, ""), "{flags:?}: {}", given.stderr);
+            assert!(given.stderr.contains(message), "{flags:?}: {}", given.stderr);
+        }
+    }
+    // What fits is taken.
+    for target in ["cpu", "sm_90a"] {
+        let flags = ["--seq", "512", "--target", target, "--emit", "groups"];
+        let given = quick(&[&["zoo:roberta-base-tiny"], &flags[..]].concat());
+        assert_eq!((given.code, &*given.stderr), (0, ""));
+    }
 }
