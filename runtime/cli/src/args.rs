@@ -62,7 +62,8 @@ pub(crate) struct Sizes {
     pub(crate) dim: Vec<(String, i64)>,
     /// Prepare the model for all combinations of these sizes, and time each: for example batch=1,8,32 seq=128,384. A
     /// run of a size between them is padded to the next where that is exact, and has its own size elsewhere
-    #[arg(long, value_name = "NAME=N,N", num_args = 1.., value_parser = named_sizes)]
+    // What may follow a value is spread over flags of one value each: clap alone would take MODEL for another value.
+    #[arg(long, value_name = "NAME=N,N", value_parser = named_sizes)]
     pub(crate) buckets: Vec<Asked>,
 }
 
@@ -212,8 +213,6 @@ pub(crate) enum Precision {
     Model,
     /// Single precision
     F32,
-    /// Single precision, products with 10 bits of mantissa
-    Tf32,
     /// Half precision
     F16,
     /// Bfloat16
@@ -346,16 +345,27 @@ impl Arguments {
     /// Whether the plan is all that is asked for: a stage on stdout, or a target that this machine is not.
     ///
     /// # Errors
-    /// [`Error::Flag`] if something is to be saved that only a run gives.
+    /// [`Error::Flag`] for what only a run gives.
     pub(crate) fn plan_only(&self, machine: &Machine) -> Result<bool, Error> {
-        let other = self.run.target.as_ref().is_some_and(|target| !machine.runs(target));
-        let only = self.emits_to_stdout() || other;
-        match only && self.data.save_outputs.is_some() {
-            true => {
-                Err(Error::flag("--save-outputs", "the model is only planned, so there are none"))
-            }
-            false => Ok(only),
+        let other = self.run.target.as_ref().filter(|target| !machine.runs(target));
+        if !self.emits_to_stdout() && other.is_none() {
+            return Ok(false);
         }
+        let only_runs = [
+            ("--save-outputs", self.data.save_outputs.is_some()),
+            ("--profile", self.report.profile),
+            ("--buckets", !self.sizes.buckets.is_empty()),
+            ("--exec", self.run.exec.contains(&Exec::Reference)),
+        ];
+        let Some((flag, _)) = only_runs.into_iter().find(|(_, asked)| *asked) else {
+            return Ok(true);
+        };
+        let why = match other {
+            Some(target) => format!("--target {target} is not what this machine runs"),
+            None => "--emit prints a stage and ends".to_owned(),
+        };
+        let what = if flag == "--exec" { "the reference has no plan" } else { "nothing is run" };
+        Err(Error::flag(flag, format!("the model is only planned, and {what}: {why}")))
     }
 }
 

@@ -6,12 +6,14 @@ use crate::error::Error;
 use crate::random;
 use crate::report::{Bucket, BucketTime, milliseconds};
 use crate::session::{Compiled, Runner};
-use crate::sizes::{Roles, Sizing, sizes_text};
+use crate::sizes::{Roles, Sizing, sizes_text, unknown};
 use graphene_frontend::dim::{Bindings, Symbol};
 use graphene_frontend::graph::Graph;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::pad::{Padding, padding};
 use graphene_runtime::pad;
+use std::ffi::OsString;
+use std::path::Path;
 use std::time::Instant;
 
 /// Combinations at most.
@@ -19,6 +21,38 @@ const MOST: usize = 64;
 
 /// Sizes of a dim, as given.
 pub(crate) type Asked = (String, Vec<i64>);
+
+/// The command line with every value of `--buckets` behind a flag of its own. The first word after the flag is one; others
+/// are, as far as they read NAME=… and name no file.
+pub(crate) fn spread(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    const FLAG: &str = "--buckets";
+    let named = |word: &OsString| {
+        word.to_str().is_some_and(|word| {
+            word.contains('=') && !word.starts_with('-') && !Path::new(word).exists()
+        })
+    };
+    let mut spread = Vec::new();
+    let mut words = words.into_iter().peekable();
+    while let Some(word) = words.next() {
+        let ends = word == "--";
+        let mut more = word == FLAG || word.to_str().is_some_and(|w| w.starts_with("--buckets="));
+        spread.push(word);
+        if ends {
+            break;
+        }
+        if more && spread.last().is_some_and(|word| word == FLAG) {
+            spread.extend(words.next());
+        }
+        while more {
+            match words.next_if(named) {
+                Some(value) => spread.extend([FLAG.into(), value]),
+                None => more = false,
+            }
+        }
+    }
+    spread.extend(words);
+    spread
+}
 
 /// The buckets, and how a run fits among them.
 pub(crate) struct Buckets {
@@ -131,11 +165,7 @@ fn find<'a>(
         _ => None,
     };
     let named = symbols.clone().find(|symbol| symbol.name() == name);
-    named.or(role).cloned().ok_or_else(|| Error::UnknownDim {
-        flag: "--buckets",
-        name: name.to_owned(),
-        known: symbols.map(|symbol| symbol.name().to_owned()).collect(),
-    })
+    named.or(role).cloned().ok_or_else(|| unknown("--buckets", name, symbols, roles))
 }
 
 /// The smallest of these sizes that is no smaller.
@@ -210,7 +240,26 @@ pub(crate) fn measure(
 
 #[cfg(test)]
 mod tests {
-    use super::holding;
+    use super::{holding, spread};
+
+    #[test]
+    fn what_follows_buckets_is_theirs_or_the_models() {
+        let rows = [
+            ("m --buckets batch=1,8 seq=4", "m --buckets batch=1,8 --buckets seq=4"),
+            ("--buckets batch=1,8 m", "--buckets batch=1,8 m"),
+            ("--buckets batch=1 s=2 m --json", "--buckets batch=1 --buckets s=2 m --json"),
+            ("--buckets=batch=1 s=2 --seq 3 m", "--buckets=batch=1 --buckets s=2 --seq 3 m"),
+            ("--buckets m batch=1", "--buckets m --buckets batch=1"),
+            ("--dim a=1 m", "--dim a=1 m"),
+            ("-- --buckets a=1 b=2", "-- --buckets a=1 b=2"),
+            ("m --buckets", "m --buckets"),
+        ];
+        for (words, spreads) in rows {
+            let spread = spread(words.split(' ').map(Into::into));
+            let spread: Vec<_> = spread.iter().filter_map(|word| word.to_str()).collect();
+            assert_eq!(spread.join(" "), spreads);
+        }
+    }
 
     #[test]
     fn sizes_run_in_the_smallest_that_holds_them() {

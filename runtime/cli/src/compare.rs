@@ -27,6 +27,8 @@ pub(crate) struct Elements {
     pub(crate) count: usize,
     /// How many are too far apart.
     pub(crate) mismatches: usize,
+    /// How many are NaN on both sides, which counts as agreeing.
+    pub(crate) nans: usize,
     /// The largest distance.
     pub(crate) max_error: f64,
     /// The mean distance.
@@ -69,6 +71,7 @@ pub(crate) fn compare(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -
 #[derive(Default)]
 struct Sums {
     mismatches: usize,
+    nans: usize,
     max: f64,
     total: f64,
     dot: f64,
@@ -90,7 +93,9 @@ impl Sums {
     }
 
     fn add(&mut self, place: usize, a: f64, b: f64, bound: Bound) {
-        let same = a == b || (a.is_nan() && b.is_nan());
+        let nans = a.is_nan() && b.is_nan();
+        self.nans += usize::from(nans);
+        let same = a == b || nans;
         // A NaN or an infinity on one side only is infinitely far away.
         let error = if same {
             0.0
@@ -120,6 +125,7 @@ impl Sums {
         Elements {
             count,
             mismatches: self.mismatches,
+            nans: self.nans,
             max_error: self.max,
             mean_error: self.total / count.max(1) as f64,
             cosine,
@@ -201,6 +207,10 @@ mod tests {
         assert_eq!(elements(&[nan, inf, -inf], &[nan, inf, -inf]).mismatches, 0);
         assert_eq!(elements(&[nan, 1.0, inf, -inf], &[1.0, nan, 1.0, inf]).mismatches, 4);
         assert_eq!(elements(&[1_f32], &[inf]).mismatches, 1);
+        // At other places they differ, however many there are on each side.
+        let found = elements(&[nan, 1.0, nan], &[1.0, nan, nan]);
+        assert_eq!((found.mismatches, found.nans), (2, 1));
+        assert_eq!(elements(&[nan; 3], &[0.0; 3]).mismatches, 3);
     }
 
     #[test]

@@ -1,16 +1,27 @@
 //! `--doctor`: what was found on this machine, and what to install for what was not.
 
 use crate::machine::{describe, field, usable};
+use crate::report;
 use graphene_runtime::Error;
 use graphene_runtime::device::{Device, Library, Properties};
 use graphene_runtime::gpu::Cache;
 use graphene_runtime::gpu::cache::Contents;
+use serde::Serialize;
 
 /// GPUs that are listed at most.
 const MOST_GPUS: usize = 64;
 
-/// The table of `--doctor`, and why `--device auto` takes the CPU, if it does.
-pub(crate) fn doctor() -> (String, Option<String>) {
+/// Something that was looked for.
+#[derive(Serialize, Debug)]
+struct Row {
+    /// What it is; GPUs, and libraries to install, have a row each.
+    name: &'static str,
+    /// What was found.
+    found: String,
+}
+
+/// The table of `--doctor`, as an object of JSON if asked for, and why `--device auto` takes the CPU, if it does.
+pub(crate) fn doctor(json: bool) -> (String, Option<String>) {
     let device = describe();
     let memory = |name| field("/proc/meminfo", name).unwrap_or_else(|| "unknown".to_owned());
     let mut rows = vec![
@@ -42,11 +53,13 @@ pub(crate) fn doctor() -> (String, Option<String>) {
         }
         .to_owned(),
     ));
-    let mut text: String =
-        rows.iter().map(|(name, value)| format!("{name:<14} {value}\n")).collect();
-    for library in Library::ALL.into_iter().filter(|library| !library.found()) {
-        text += &format!("to install     {library}{}\n", purpose(library));
-    }
+    let missing = Library::ALL.into_iter().filter(|library| !library.found());
+    rows.extend(missing.map(|library| ("to install", format!("{library}{}", purpose(library)))));
+    let rows: Vec<_> = rows.into_iter().map(|(name, found)| Row { name, found }).collect();
+    let text = match json {
+        true => report::table("found", &rows),
+        false => rows.iter().map(|row| format!("{:<14} {}\n", row.name, row.found)).collect(),
+    };
     (text, usable.err().map(|error| format!("note: --device auto takes the CPU: {error}")))
 }
 

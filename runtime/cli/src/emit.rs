@@ -1,6 +1,6 @@
 //! Printing stages.
 
-use crate::args::{Emit, Stage};
+use crate::args::{Emit, Exec, Stage};
 use crate::error::Error;
 use crate::files;
 use crate::session::{self, Plans};
@@ -15,7 +15,7 @@ use graphene_ir::kernel::Kernel;
 use graphene_ir::target::{Kind, Target};
 use std::fmt::Write;
 
-/// Prints each stage asked for where it was asked for.
+/// Prints each stage asked for where it was asked for: what is planned as it is for an executor.
 ///
 /// # Errors
 /// [`Error::Write`]; [`Error::Run`] if the program cannot be bound.
@@ -23,19 +23,20 @@ pub(crate) fn emit(
     emits: &[Emit],
     imported: &Graph,
     plans: &Plans,
+    exec: Exec,
     target: &Target,
     sizing: &Sizing,
 ) -> Result<(), Error> {
     for Emit { stage, path } in emits {
-        let Planned { groups, program, .. } = &plans.fused;
+        let Planned { graph, groups, program, .. } = plans.of(exec);
         let text = match stage {
             Stage::Import => text::print(imported).text,
-            Stage::Rewritten => text::print(&plans.fused.graph).text,
-            Stage::Groups => groups.print(&plans.fused.graph),
+            Stage::Rewritten => text::print(graph).text,
+            Stage::Groups => groups.print(graph),
             Stage::Program => program.to_string(),
             Stage::Bound => session::bind(program, &sizing.bindings)?.to_string(),
             Stage::Egraph => egraphs(imported, target)?.concat(),
-            Stage::Dot => groups.dot(&plans.fused.graph),
+            Stage::Dot => groups.dot(graph),
             Stage::Graphene => kernels(program, target, |kernel| Ok(kernel.to_string()))?,
             Stage::Cuda => kernels(program, target, |kernel| Ok(source(kernel)?.source))?,
         };

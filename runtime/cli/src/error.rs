@@ -29,13 +29,13 @@ pub(crate) enum Error {
         reason: String,
     },
     /// A flag names a symbol that the model does not have.
-    #[error("{flag} {name}: the model has no such dim{}", known_names(.known))]
+    #[error("{flag} {name}: the model has no such dim{}", known_dims(.known))]
     UnknownDim {
         /// The flag.
         flag: &'static str,
         /// The name as given.
         name: String,
-        /// The model's symbols.
+        /// The model's symbols, each with the flag that gives it a size by its meaning.
         known: Vec<String>,
     },
     /// Symbols have neither a size given nor one by default.
@@ -316,6 +316,17 @@ impl Error {
         Self::Flag { flag, reason: reason.into() }
     }
 
+    /// Whether it is about a size that is too large, and says how large it may be.
+    pub(crate) fn names_the_largest(&self) -> bool {
+        use graphene_runtime::Error as E;
+        let largest = |error: &E| matches!(error, E::Largest { .. });
+        match self {
+            Self::Limit { .. } => true,
+            Self::Run { source: E::At { error, .. }, .. } => largest(error),
+            _ => false,
+        }
+    }
+
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
@@ -458,6 +469,13 @@ fn known_names(known: &[String]) -> String {
     match known {
         [] => String::new(),
         known => format!("; it has {}", known.join(", ")),
+    }
+}
+
+fn known_dims(known: &[String]) -> String {
+    match known {
+        [] => "; the sizes of its inputs are fixed".to_owned(),
+        known => known_names(known),
     }
 }
 

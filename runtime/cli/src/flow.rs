@@ -52,10 +52,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Error> {
     arguments.check()?;
     gates::check_names(&arguments.gates)?;
     if arguments.list_ops {
-        return files::print(&load::operators()).map(|()| 0);
+        return files::print(&load::operators(arguments.report.json)).map(|()| 0);
     }
     if arguments.doctor {
-        let (table, note) = doctor::doctor();
+        let (table, note) = doctor::doctor(arguments.report.json);
         files::print(&table)?;
         note.iter().for_each(|note| files::complain(note));
         return Ok(0);
@@ -212,7 +212,6 @@ fn elements(precision: Precision, graph: &Graph, target: &Target) -> Result<Opti
                 Some(dtype) => refuse(format!("the model computes in {dtype}, not in f32")),
             };
         }
-        Precision::Tf32 => return refuse("no plan takes tf32 yet; use `model`".to_owned()),
         Precision::F16 => DType::F16,
         Precision::Bf16 => DType::BF16,
     };
@@ -271,7 +270,7 @@ impl Job<'_> {
         if !sizing.free_sequence {
             self.check_sizes(&sizing)?;
         }
-        emit::emit(emits, &self.loaded.graph, self.plans, self.target, &sizing)?;
+        emit::emit(emits, &self.loaded.graph, self.plans, self.first_exec(), self.target, &sizing)?;
         overview::describe_values(report, &self.loaded.graph, &sizing, self.given);
         let exec = self.arguments.run.exec.iter();
         report.executors = exec.map(|&exec| session::describe(exec, self.plans)).collect();
@@ -313,6 +312,7 @@ impl Job<'_> {
             &self.arguments.report.emit,
             &self.loaded.graph,
             self.plans,
+            self.first_exec(),
             self.target,
             &sizing,
         )?;
@@ -406,10 +406,22 @@ impl Job<'_> {
         }
     }
 
+    /// The executor whose plan is shown.
+    fn first_exec(&self) -> Exec {
+        self.arguments.run.exec.first().copied().unwrap_or(Exec::Fused)
+    }
+
     /// Refuses sizes that the model does not take, whether it runs or is planned only.
     fn check_sizes(&self, sizing: &Sizing) -> Result<(), Error> {
-        session::bind(&self.plans.fused.program, &sizing.bindings)?;
-        limits::check(&self.loaded.graph, self.given, &sizing.bindings)
+        let (program, bindings) = (&self.plans.fused.program, &sizing.bindings);
+        match session::bind(program, bindings) {
+            Ok(_) => limits::check(&self.loaded.graph, self.given, bindings),
+            // Sizes that no model takes are said in terms of the memory that a run has.
+            Err(error) if self.machine.runs(self.target) && !error.names_the_largest() => {
+                session::check_memory(program, bindings, self.machine.memory()).and(Err(error))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The first run of each executor, in a bucket where there is one; the reference runs at the sizes asked for.

@@ -3,6 +3,7 @@
 use crate::args::{Arguments, Sizes};
 use crate::error::Error;
 use crate::inputs::Given;
+use crate::report;
 use crate::sizes::{Known, sizes_text};
 use bytes::Bytes;
 use graphene_frontend::dim::Symbol;
@@ -13,6 +14,7 @@ use graphene_frontend::import::{
 };
 use graphene_frontend::infer::InferError;
 use graphene_models::build;
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// The prefix of the zoo's models.
@@ -166,16 +168,30 @@ fn is_of_sizes(error: &ImportError) -> bool {
         if matches!(**error, Elements { .. } | Broadcast { .. } | Dims { .. }))
 }
 
-/// The table of `--list-ops`.
-pub(crate) fn operators() -> String {
+/// An operator that is understood.
+#[derive(Serialize, Debug)]
+struct Operator {
+    /// Its domain and name; ONNX's own domain has none.
+    name: String,
+    /// The first version of its operator set that is.
+    since: i64,
+}
+
+/// The table of `--list-ops`, as an object of JSON if asked for.
+pub(crate) fn operators(json: bool) -> String {
     let mut rows: Vec<_> = ops::rows().map(|row| (row.domain, row.op, row.since)).collect();
     rows.sort_unstable();
-    let width = rows.iter().map(|(domain, op, _)| domain.len() + op.len() + 1).max().unwrap_or(0);
-    let row = |&(domain, op, since): &(&str, &str, i64)| {
+    let operator = |&(domain, op, since): &(&str, &str, i64)| {
         let dot = if domain.is_empty() { "" } else { "." };
-        let name = format!("{domain}{dot}{op}");
-        format!("{name:<width$}  from version {since}\n")
+        Operator { name: format!("{domain}{dot}{op}"), since }
     };
-    format!("{} operators; versions are those of their operator set\n", rows.len())
-        + &rows.iter().map(row).collect::<String>()
+    let operators: Vec<_> = rows.iter().map(operator).collect();
+    if json {
+        return report::table("operators", &operators);
+    }
+    let width = operators.iter().map(|operator| operator.name.len()).max().unwrap_or(0);
+    let row =
+        |Operator { name, since }: &Operator| format!("{name:<width$}  from version {since}\n");
+    format!("{} operators; versions are those of their operator set\n", operators.len())
+        + &operators.iter().map(row).collect::<String>()
 }

@@ -56,7 +56,7 @@ use std::time::Duration;
 const INTERNAL: u8 = 1;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::try_parse_from(buckets::spread(std::env::args_os())) {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help goes to stdout, which may not take it; where stderr does not, nothing can be said.

@@ -308,6 +308,8 @@ pub(crate) struct OutputAgreement {
     pub(crate) elements: usize,
     /// Elements too far apart.
     pub(crate) mismatches: usize,
+    /// Elements that are NaN on both sides, which counts as agreeing.
+    pub(crate) nans: usize,
     /// The largest distance; `None` if it is not finite or types differ.
     pub(crate) max_error: Option<f64>,
     /// The mean distance.
@@ -406,6 +408,19 @@ impl Failure<'_> {
     }
 }
 
+/// A table of what needs no model, as one JSON object, with a newline at its end.
+pub(crate) fn table<T: Serialize>(name: &str, rows: &[T]) -> String {
+    #[derive(Serialize)]
+    struct Table<'a, T> {
+        schema: u32,
+        version: &'static str,
+        #[serde(flatten)]
+        rows: BTreeMap<&'a str, &'a [T]>,
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    json(&Table { schema: SCHEMA, version, rows: BTreeMap::from([(name, rows)]) })
+}
+
 fn json<T: Serialize>(value: &T) -> String {
     let text = serde_json::to_string_pretty(value);
     text.expect("maps have strings for keys, and nothing else can fail") + "\n"
@@ -439,6 +454,7 @@ impl OutputAgreement {
             agrees: difference.agrees(),
             elements: 0,
             mismatches: 0,
+            nans: 0,
             max_error: None,
             mean_error: None,
             cosine: None,
@@ -452,6 +468,7 @@ impl OutputAgreement {
                 let finite = |value: f64| Some(value).filter(|value| value.is_finite());
                 entry.elements = elements.count;
                 entry.mismatches = elements.mismatches;
+                entry.nans = elements.nans;
                 entry.max_error = finite(elements.max_error);
                 entry.mean_error = finite(elements.mean_error);
                 entry.cosine = finite(elements.cosine);

@@ -50,6 +50,14 @@ impl Plans {
         Ok(Self { fused, library: library.transpose()? })
     }
 
+    /// The plan of an executor; that of fused execution for the reference, which has none.
+    pub(crate) fn of(&self, exec: Exec) -> &Planned {
+        match exec {
+            Exec::Library => self.library.as_ref().unwrap_or(&self.fused),
+            Exec::Fused | Exec::Reference => &self.fused,
+        }
+    }
+
     /// The program of an executor; the reference has none.
     pub(crate) fn program(&self, exec: Exec) -> Option<&Program> {
         match exec {

@@ -53,6 +53,22 @@ pub(crate) fn names_sequence(name: &str) -> bool {
         || name.contains("seq")
 }
 
+/// A name of no dim of a model, with the names that there are.
+pub(crate) fn unknown<'a>(
+    flag: &'static str,
+    name: &str,
+    symbols: impl Iterator<Item = &'a Symbol>,
+    roles: &Roles,
+) -> Error {
+    let role = |symbol: &Symbol| match Some(symbol) {
+        symbol if symbol == roles.batch.as_ref() => " (--batch)",
+        symbol if symbol == roles.sequence.as_ref() => " (--seq)",
+        _ => "",
+    };
+    let known = symbols.map(|symbol| format!("{}{}", symbol.name(), role(symbol))).collect();
+    Error::UnknownDim { flag, name: name.to_owned(), known }
+}
+
 /// Sizes that inputs and `--dim` give, each with where it is from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known(BTreeMap<Symbol, (i64, String)>);
@@ -87,8 +103,8 @@ impl Known {
         for (name, size) in &flags.dim {
             let symbol = Symbol::new(name);
             if !symbols.contains(&symbol) {
-                let known = symbols.iter().map(|symbol| symbol.name().to_owned()).collect();
-                return Err(Error::UnknownDim { flag: "--dim", name: name.clone(), known });
+                let roles = Roles::of(typed().map(|(_, ty)| ty));
+                return Err(unknown("--dim", name, symbols.iter(), &roles));
             }
             known.add(&symbol, *size, "--dim".to_owned())?;
         }
@@ -296,7 +312,7 @@ mod tests {
             sizing.map(|sizing| sizing.bindings.iter().count()).map_err(|error| error.to_string())
         };
         assert_eq!(given("rows", 3), Ok(0));
-        let other = "--dim row: the model has no such dim; it has batch, rows";
+        let other = "--dim row: the model has no such dim; it has batch (--batch), rows";
         assert_eq!(given("row", 3), Err(other.to_owned()));
     }
 

@@ -342,13 +342,14 @@ fn agreement(text: &mut String, entry: &Agreement) {
         let cosine = outputs.iter().filter_map(|output| output.cosine).fold(1.0, f64::min);
         let _ = writeln!(
             text,
-            "{executor} agrees with {against}: max error {}, mean error {}, cosine {cosine:.6}",
+            "{executor} agrees with {against}: max error {}, mean error {}, cosine {cosine:.6}{}",
             error(worst(|output| output.max_error)),
             error(worst(|output| output.mean_error)),
+            nans(outputs),
         );
         return;
     }
-    let _ = writeln!(text, "{executor} DIFFERS from {against}:");
+    let _ = writeln!(text, "{executor} DIFFERS from {against}{}:", nans(outputs));
     let mut table = vec![
         ["output", "mismatches", "of", "max error", "mean error", "cosine"]
             .map(str::to_owned)
@@ -370,6 +371,15 @@ fn agreement(text: &mut String, entry: &Agreement) {
         if let Some(detail) = &output.detail {
             line(text, &format!("{}: {detail}", output.name));
         }
+    }
+}
+
+/// What to say of numbers that are none on both sides.
+fn nans(outputs: &[OutputAgreement]) -> String {
+    let all = outputs.iter().map(|output| output.elements).sum::<usize>();
+    match outputs.iter().map(|output| output.nans).sum::<usize>() {
+        0 => String::new(),
+        nans => format!("; {nans} of {all} elements are NaN in both"),
     }
 }
 

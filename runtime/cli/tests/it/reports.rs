@@ -1,5 +1,6 @@
 //! The summary, `--json`, the trace and the page.
 
+use crate::models::{FLOAT, graph, node, value, write};
 use crate::{Folder, json, quick, read};
 use expect_test::expect;
 
@@ -50,6 +51,20 @@ fn summary_says_what_was_run() {
         fused agrees with library: max error 0, mean error 0, cosine 1.000000
     "#]]
     .assert_eq(&steady(&given.stdout));
+}
+
+/// What is no number on both sides agrees, but not silently.
+#[test]
+fn summary_says_that_outputs_are_nan() {
+    let folder = Folder::new();
+    let nodes = [("Exp", "x", "e"), ("Neg", "e", "n"), ("Sqrt", "n", "y")];
+    let nodes = nodes.map(|(op, inputs, output)| node(op, inputs, output));
+    let model = write(&folder, graph(vec![value("x", FLOAT, "3 4")], vec![], nodes.into(), "y"));
+    let given = quick(&[&model]);
+    assert_eq!((given.code, &*given.stderr), (0, ""));
+    let line = "fused agrees with library: max error 0, mean error 0, cosine 1.000000; 12 of 12 elements are NaN in both\n";
+    assert!(given.stdout.contains(line), "{}", given.stdout);
+    assert_eq!(json(&[&model])["agreement"][0]["outputs"][0]["nans"], 12);
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn sizes_that_contradict_name_both_origins() {
     };
     row(&["--dim", "p=4"], &format!("--dim: dimension `p` cannot be 4: {is}"));
     row(&["--batch", "4", "--dim", "q=3"], &format!("--batch: dimension `p` cannot be 4: {is}"));
-    row(&["--dim", "r=4"], "--dim r: the model has no such dim; it has p, q");
+    row(&["--dim", "r=4"], "--dim r: the model has no such dim; it has p (--batch), q");
     // One that repeats what the input says is fine, and the other dim is still asked for.
     row(&["--dim", "p=3"], "the model has dims without a size: `q`; pass --dim q=N");
     let report = json(&[&model, "--input", &x, "--batch", "3", "--dim", "q=3"]);
@@ -156,6 +156,15 @@ fn sizes_between_buckets_run_padded() {
 }
 
 #[test]
+fn buckets_may_stand_before_the_model() {
+    for flags in [&["--buckets", "batch=1,2", "seq=4,8"][..], &["--buckets", "batch=1,2"]] {
+        let report = json(&[flags, &["zoo:bert-base-tiny"]].concat());
+        let buckets = report["buckets"].as_array().unwrap().len();
+        assert_eq!(buckets, 1 << (flags.len() - 1), "{report:#}");
+    }
+}
+
+#[test]
 fn sizes_that_cannot_be_padded_run_as_they_are() {
     let (model, data) = fixture("lstm");
     let report = json(&[&model, "--data", &data, "--buckets", "batch=64", "seq=128"]);
@@ -172,7 +181,10 @@ fn sizes_outside_all_buckets_are_refused() {
             "--buckets: no bucket holds batch=9; the nearest has batch=8",
         ),
         (&["--buckets", "batch=1", "batch=2"], "--buckets: `batch` is listed twice"),
-        (&["--buckets", "depth=1"], "--buckets depth: the model has no such dim; it has batch"),
+        (
+            &["--buckets", "depth=1"],
+            "--buckets depth: the model has no such dim; it has batch (--batch)",
+        ),
         (&["--buckets", "batch=1,0"], "`0` is no size of at least 1"),
     ];
     for (flags, message) in rows {
