@@ -11,16 +11,15 @@ use std::collections::HashMap;
 const SMALL: usize = 4096;
 
 /// The graph with all values of single precision as elements of `to`, `f16` or `bf16`. Its inputs and outputs stay what
-/// they are; so do values of other types. Constants beyond the largest number of `to` become that number, so that masks
-/// stay finite.
+/// they are; so do values of other types, and what an operation works on that takes nothing else: the bits of a number, a
+/// body of its own. Constants beyond the largest number of `to` become that number, so that masks stay finite.
 ///
 /// A graph is converted when it has been rewritten: recognised operations keep their statistics in single precision,
 /// and rules see a model's constants before they are rounded.
 ///
 /// # Errors
-/// [`FusionError::Rebuild`] if an operation does not take halves.
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
 pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
-    let cast = |to| Op::Cast { to, saturate: true };
     let mut result = Graph::new();
     let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
     for (id, node) in graph.nodes() {
@@ -44,7 +43,16 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
                     Op::Cast { to: DType::F32, .. } => cast(to),
                     op => op.clone(),
                 };
-                result.add(node.name(), op, &inputs).map_err(failed)?
+                let halves = takes_halves(&op).then(|| result.add(node.name(), op, &inputs).ok());
+                match halves.flatten() {
+                    Some(made) => made,
+                    None => {
+                        let values = unconverted(graph, node, &inputs, &mut result, to)?;
+                        let old = (0..).map(|output| ValueId { node: id, output });
+                        renamed.extend(old.zip(values));
+                        continue;
+                    }
+                }
             }
         };
         for output in (0..).take(node.outputs().len()) {
@@ -63,6 +71,48 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
         result.add_output(name, given);
     }
     Ok(result)
+}
+
+fn cast(to: DType) -> Op {
+    Op::Cast { to, saturate: true }
+}
+
+/// Whether an operation means the same on halves: not if it is about bits, nor if its bodies say what they take.
+fn takes_halves(op: &Op) -> bool {
+    !matches!(op, Op::BitCast(_) | Op::If { .. } | Op::Loop { .. } | Op::Scan(_))
+}
+
+/// A node on what it takes in the graph that it comes from, between conversions; what its outputs become.
+fn unconverted(
+    graph: &Graph,
+    node: &Node,
+    inputs: &[Option<ValueId>],
+    result: &mut Graph,
+    to: DType,
+) -> Result<Vec<ValueId>, FusionError> {
+    let failed = |error| FusionError::rebuild(node, error);
+    let mut given = Vec::with_capacity(inputs.len());
+    for (old, new) in node.inputs().iter().zip(inputs) {
+        let (Some(old), Some(new)) = (old, new) else {
+            given.push(None);
+            continue;
+        };
+        let dtype = graph.ty(*old).dtype;
+        given.push(Some(match result.ty(*new).dtype == dtype {
+            true => *new,
+            false => result.add(node.name(), cast(dtype), &[Some(*new)]).map_err(failed)?.value(),
+        }));
+    }
+    let made = result.add(node.name(), node.op().clone(), &given).map_err(failed)?;
+    let mut values = Vec::with_capacity(node.outputs().len());
+    for (output, ty) in (0..).zip(node.outputs()) {
+        let value = ValueId { node: made, output };
+        values.push(match ty.dtype == DType::F32 {
+            true => result.add(node.name(), cast(to), &[Some(value)]).map_err(failed)?.value(),
+            false => value,
+        });
+    }
+    Ok(values)
 }
 
 /// A constant of single precision, within the range of `to`.

@@ -3,7 +3,8 @@
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_with;
-use graphene_frontend::op::Op;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::op::{Binary, Op};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::text::parse;
 use graphene_fusion::convert;
@@ -44,5 +45,41 @@ fn what_is_between_inputs_and_outputs_becomes_halves() {
         for (found, expected) in elements(&found).iter().zip(elements(&expected)) {
             assert!((found - expected).abs() <= 4.0 * unit, "{to}: {found} for {expected}");
         }
+    }
+}
+
+/// The bits of a number, and a loop whose body says what it takes, between values that become halves.
+#[test]
+fn what_takes_single_precision_alone_keeps_it() {
+    let text = r#"
+        %0 = Input : f32[4] "x"
+        %1 = Add(%0, %0) : f32[4] "twice"
+        %2 = BitCast(%1) {to: i32} : i32[4] "bits"
+        %3 = BitCast(%2) {to: f32} : f32[4] "same"
+        %4 = Mul(%3, %1) : f32[4] "square"
+        return "square" = %4, "bits" = %2
+    "#;
+    let mut graph = parse(text, &[]).unwrap();
+    let mut body = Graph::new();
+    body.add_input("iteration", "i64[]".parse().unwrap()).unwrap();
+    let again = body.add_input("again", "bool[]".parse().unwrap()).unwrap();
+    let carried = body.add_input("carried", "f32[4]".parse().unwrap()).unwrap();
+    let sum = body.add("sum", Op::Binary(Binary::Add), &[Some(carried), Some(carried)]).unwrap();
+    body.add_output("again", again);
+    body.add_output("carried", sum.value());
+    let times = graph.add_constant("times", Tensor::scalar(3_i64));
+    let square = graph.outputs()[0].1;
+    let op = Op::Loop { body: Box::new(body), carried: 1 };
+    let eightfold = graph.add("loop", op, &[Some(times), None, Some(square)]).unwrap();
+    graph.add_output("eightfold", eightfold.value());
+    // Small integers: halves hold all that follows from them.
+    let x = [Tensor::from_vec(vec![4], vec![0.5_f32, 1.0, -2.0, 3.0]).unwrap()];
+    let none = Bindings::new();
+    let expected = evaluate_with(&graph, &x, &none).unwrap();
+    for to in [DType::F16, DType::BF16] {
+        let converted = convert(&graph, to).unwrap();
+        assert_eq!(evaluate_with(&converted, &x, &none).unwrap(), expected, "{to}");
+        let mut halves = converted.nodes().filter(|(_, node)| node.op().name() == "Mul");
+        assert!(halves.all(|(id, _)| converted.ty(id.value()).dtype == to));
     }
 }
