@@ -57,6 +57,8 @@ struct Value {
     uniform: Option<Tensor>,
     /// Elements at positions that were added are finite.
     finite: bool,
+    /// Some elements may be so large that the sum of a few such numbers is not finite: those of a mask.
+    large: bool,
 }
 
 /// How a padded dim runs along an axis: of `outer · dim · inner` elements it is the middle index.
@@ -145,7 +147,7 @@ fn mentions(dim: &Dim, symbol: &Symbol) -> bool {
 impl Value {
     /// A value of this rank that the padded dim has no part in.
     fn free(rank: usize) -> Self {
-        Self { axes: vec![None; rank], uniform: None, finite: true }
+        Self { axes: vec![None; rank], uniform: None, finite: true, large: false }
     }
 
     /// The axes along which the dim runs.

@@ -6,11 +6,11 @@
 use super::{Added, Along, Value, input_ty, mentions, number_of, refused};
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::graph::{Graph, Node};
-use graphene_frontend::op::{Binary, CumulativeOp, Op, ReduceOp, SliceAxis, Unary};
+use graphene_frontend::op::{Binary, CumulativeOp, Op, ReduceOp, SliceAxis};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
-use half::{bf16, f16};
 
+mod finite;
 mod movement;
 mod products;
 
@@ -32,7 +32,7 @@ pub(super) fn apply(
         Op::Constant(tensor) => return one(constant(tensor)),
         Op::Iota(dim) if *dim == Dim::symbol(symbol.name()) => {
             let axes = vec![Some(Along::plain(Added::Unknown))];
-            return one(Value { axes, uniform: None, finite: true });
+            return one(Value { axes, uniform: None, finite: true, large: false });
         }
         Op::Size(dim) if mentions(dim, symbol) => return refused("is a size that follows from it"),
         Op::Expand(_) => return movement::expand(node, inputs[0], symbol).and_then(one),
@@ -52,19 +52,24 @@ pub(super) fn apply(
         };
         let keeps = match node.op() {
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => {
-                keeps_finite(node.op(), &inputs)
+                finite::keeps(graph, node, &inputs)
             }
             _ => true,
         };
+        let large = finite::large(graph, node, &inputs);
         let known = uniform.as_ref().and_then(super::value_of).is_some_and(f64::is_finite);
         let finite = known || keeps && inputs.iter().all(|value| value.finite);
-        let free =
-            |ty: &TensorType| Value { uniform: uniform.clone(), finite, ..Value::free(ty.rank()) };
+        let free = |ty: &TensorType| Value {
+            uniform: uniform.clone(),
+            finite,
+            large,
+            ..Value::free(ty.rank())
+        };
         return Ok(node.outputs().iter().map(free).collect());
     }
     match node.op() {
         Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } | Op::BitCast(_) => {
-            pointwise(node.op(), &inputs, rank(0)).and_then(one)
+            pointwise(graph, node, &inputs, rank(0)).and_then(one)
         }
         Op::Reshape(_) => movement::reshape(graph, node, inputs[0], symbol).and_then(one),
         Op::Transpose(perm) => one(Value {
@@ -124,7 +129,7 @@ fn input(ty: &TensorType, symbol: &Symbol) -> Value {
     let added = zero.map_or(Added::Unknown, Added::Number);
     let plain = |dim: &Dim| *dim == Dim::symbol(symbol.name());
     let along = |dim: &Dim| plain(dim).then(|| Along::plain(added.clone()));
-    Value { axes: ty.shape.iter().map(along).collect(), uniform: None, finite: true }
+    Value { axes: ty.shape.iter().map(along).collect(), ..Value::free(0) }
 }
 
 fn constant(tensor: &Tensor) -> Value {
@@ -135,17 +140,10 @@ fn constant(tensor: &Tensor) -> Value {
     let uniform = first
         .filter(|_| same)
         .and_then(|bytes| Tensor::new(tensor.dtype(), Vec::new(), bytes.to_vec().into()).ok());
-    let finite = tensor.len() > SEEN || is_finite(tensor);
-    Value { axes: vec![None; tensor.shape().len()], uniform, finite }
-}
-
-fn is_finite(tensor: &Tensor) -> bool {
-    let single = tensor.as_slice::<f32>().map(|all| all.iter().all(|x| x.is_finite()));
-    let double = tensor.as_slice::<f64>().map(|all| all.iter().all(|x| x.is_finite()));
-    let half = tensor.as_slice::<f16>().map(|all| all.iter().all(|x| x.is_finite()));
-    let brain = tensor.as_slice::<bf16>().map(|all| all.iter().all(|x| x.is_finite()));
-    let known = [single, double, half, brain].into_iter().find_map(Result::ok);
-    known.unwrap_or(!tensor.dtype().is_float())
+    let most = finite::most(tensor);
+    let finite = most.is_none_or(f64::is_finite);
+    let large = most.is_some_and(|most| finite::is_large(most, tensor.dtype()));
+    Value { axes: vec![None; tensor.shape().len()], uniform, finite, large }
 }
 
 /// What an operation makes of inputs that are one number each.
@@ -175,7 +173,8 @@ fn common<'a>(alongs: impl Iterator<Item = &'a Along>) -> Result<Option<Along>, 
     Ok(found)
 }
 
-fn pointwise(op: &Op, inputs: &[&Value], rank: usize) -> Result<Value, String> {
+fn pointwise(graph: &Graph, node: &Node, inputs: &[&Value], rank: usize) -> Result<Value, String> {
+    let op = node.op();
     let mut axes = Vec::with_capacity(rank);
     for axis in 0..rank {
         let at = |value: &Value| broadcast(axis, value.axes.len(), rank);
@@ -186,8 +185,9 @@ fn pointwise(op: &Op, inputs: &[&Value], rank: usize) -> Result<Value, String> {
         });
         axes.push(along);
     }
-    let finite = keeps_finite(op, inputs) && inputs.iter().all(|value| value.finite);
-    Ok(Value { axes, uniform: everywhere(op, inputs), finite })
+    let finite = finite::keeps(graph, node, inputs) && inputs.iter().all(|value| value.finite);
+    let large = finite::large(graph, node, inputs);
+    Ok(Value { axes, uniform: everywhere(op, inputs), finite, large })
 }
 
 /// What a function makes of elements at added positions.
@@ -230,42 +230,6 @@ fn finite_or_low(inputs: &[&Value], added: &[Added]) -> bool {
     inputs.iter().zip(added).all(|(value, added)| value.finite || added.forbids())
 }
 
-/// Whether a function of finite numbers is finite.
-fn keeps_finite(op: &Op, inputs: &[&Value]) -> bool {
-    match op {
-        Op::Select => true,
-        Op::Cast { to, .. } => !matches!(to.size(), 1) || !to.is_float(),
-        Op::Binary(binary) => match binary {
-            Binary::Div => {
-                let divisor = inputs.get(1).and_then(|value| value.uniform.as_ref());
-                divisor.and_then(super::value_of).is_some_and(|x| x != 0.0 && x.is_finite())
-            }
-            Binary::Mod | Binary::Rem | Binary::Pow => false,
-            Binary::Add | Binary::Sub | Binary::Mul | Binary::Min | Binary::Max => true,
-            Binary::And | Binary::Or | Binary::Xor => true,
-            Binary::BitAnd | Binary::BitOr | Binary::BitXor => true,
-            Binary::ShiftLeft | Binary::ShiftRight => true,
-            Binary::Equal | Binary::Less | Binary::LessOrEqual => true,
-            Binary::Greater | Binary::GreaterOrEqual => true,
-        },
-        Op::Unary(unary) => !matches!(
-            unary,
-            Unary::Reciprocal
-                | Unary::Sqrt
-                | Unary::Exp
-                | Unary::Log
-                | Unary::Tan
-                | Unary::Asin
-                | Unary::Acos
-                | Unary::Sinh
-                | Unary::Cosh
-                | Unary::Acosh
-                | Unary::Atanh
-        ),
-        _ => false,
-    }
-}
-
 /// A value as it is, unless the dim runs along one of these axes.
 fn by_itself(
     value: &Value,
@@ -276,7 +240,7 @@ fn by_itself(
         return refused(why);
     }
     let axes = value.axes.iter().map(|along| along.as_ref().map(Along::unknown)).collect();
-    Ok(Value { axes, uniform: None, finite: value.finite })
+    Ok(Value { axes, uniform: None, ..*value })
 }
 
 fn reduce(value: &Value, op: ReduceOp, axes: &[usize], keep: bool) -> Result<Value, String> {
@@ -296,7 +260,8 @@ fn reduce(value: &Value, op: ReduceOp, axes: &[usize], keep: bool) -> Result<Val
         }
     });
     let sums = matches!(op, ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Max | ReduceOp::Min);
-    Ok(Value { axes: left.collect(), uniform: None, finite: value.finite && sums })
+    let finite = value.finite && sums && !(value.large && op == ReduceOp::Sum);
+    Ok(Value { axes: left.collect(), uniform: None, finite, large: value.large })
 }
 
 /// Positions are added behind those asked for: what runs from the first one meets them last.
@@ -310,11 +275,13 @@ fn cumulative(
         return refused("runs along it from its end");
     }
     let value = by_itself(value, [], "")?;
-    Ok(Value { finite: value.finite && op == CumulativeOp::Sum, ..value })
+    Ok(Value { finite: value.finite && op == CumulativeOp::Sum && !value.large, ..value })
 }
 
 fn softmax(value: &Value, axis: usize, log: bool) -> Result<Value, String> {
-    let Some(along) = &value.axes[axis] else { return by_itself(value, [], "") };
+    let Some(along) = &value.axes[axis] else {
+        return by_itself(value, [], "").map(|made| Value { large: made.large && log, ..made });
+    };
     if !along.added.forbids() || log || !along.is_plain() {
         return refused(
             "takes all that lies along it together, and no mask is known to forbid what is added",
@@ -324,6 +291,7 @@ fn softmax(value: &Value, axis: usize, log: bool) -> Result<Value, String> {
     // Where everything is forbidden with -∞ there is no number; those rows are among the added.
     let zero = Tensor::scalar(0.0_f32);
     made.axes[axis] = Some(Along::plain(Added::Number(zero)));
+    made.large = false;
     Ok(made)
 }
 
@@ -334,6 +302,7 @@ fn norms(node: &Node, inputs: &[&Value], axis: usize, epsilon: f32) -> Result<Ve
     }
     let mut value = by_itself(value, axis..value.axes.len(), "normalises over it")?;
     value.finite &= epsilon > 0.0 && factors.iter().all(|factor| factor.finite);
+    value.large = false;
     let mut statistics = value.clone();
     statistics.axes[axis..].fill(None);
     let rest = node.outputs().len().saturating_sub(1);

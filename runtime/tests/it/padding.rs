@@ -5,7 +5,7 @@ use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::import::{ImportOptions, import, read_model};
 use graphene_frontend::op::{
-    AttentionAttrs, Binary, ConvAttrs, CumulativeOp, Op, ReduceOp, SliceAxis,
+    AttentionAttrs, Binary, ConvAttrs, CumulativeOp, Op, ReduceOp, SliceAxis, Unary,
 };
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::testdata::compare;
@@ -166,7 +166,11 @@ fn attend(graph: &mut Graph, x: ValueId, mask: Option<ValueId>, causal: bool) ->
 
 /// What a mask makes of scores: 0 where it is 1, `low` where it is 0.
 fn scores(graph: &mut Graph, low: f32) -> ValueId {
-    let given = mask(graph, "f32[b, 1, 1, s]");
+    scores_of(graph, "f32[b, 1, 1, s]", low)
+}
+
+fn scores_of(graph: &mut Graph, ty: &str, low: f32) -> ValueId {
+    let given = mask(graph, ty);
     let (one, low) = (number(graph, 1.0), number(graph, low));
     let inverted = add(graph, "inverted", Op::Binary(Binary::Sub), &[one, given]);
     add(graph, "scores", Op::Binary(Binary::Mul), &[inverted, low])
@@ -174,9 +178,39 @@ fn scores(graph: &mut Graph, low: f32) -> ValueId {
 
 const SUM: ReduceOp = ReduceOp::Sum;
 
+fn cast(to: &str) -> Op {
+    Op::Cast { to: to.parse().unwrap(), saturate: true }
+}
+
+/// The sum over positions that a mask keeps of numbers that have none: of those that it does not, `0·∞` where one is ∞.
+fn kept(graph: &mut Graph, numbers: ValueId) -> ValueId {
+    let kept = graph.add_input("kept", "f32[b, s, 1]".parse().unwrap()).unwrap();
+    let all = add(graph, "all", Op::Binary(Binary::Mul), &[numbers, kept]);
+    add(graph, "n", Op::Reduce { op: SUM, axes: vec![1], keep: false }, &[all])
+}
+
 #[test]
 fn what_mixes_positions_is_refused_by_name() {
-    let rows: [(&str, Build, &str); 15] = [
+    let rows: [(&str, Build, &str); 17] = [
+        (
+            "narrowed",
+            |g, x| {
+                let x = add(g, "halves", cast("f16"), &[x]);
+                let x = add(g, "kept", cast("f32"), &[x]);
+                let low = scores(g, -1e4);
+                attend(g, x, Some(low), false)
+            },
+            "attends to what may not be finite",
+        ),
+        (
+            "sum of two masks",
+            |g, _| {
+                let low = scores_of(g, "f32[8]", f32::MIN);
+                let lower = add(g, "both", Op::Binary(Binary::Add), &[low, low]);
+                kept(g, lower)
+            },
+            "takes all",
+        ),
         (
             "norm",
             |g, x| add(g, "n", Op::LayerNorm { axis: 1, epsilon: 1e-5 }, &[x]),
@@ -300,7 +334,18 @@ fn what_mixes_positions_is_refused_by_name() {
 
 #[test]
 fn what_leaves_positions_apart_is_padded() {
-    let rows: [(&str, Build); 6] = [
+    let rows: [(&str, Build); 8] = [
+        ("narrowed within bounds", |g, x| {
+            let x = add(g, "bounded", Op::Unary(Unary::Tanh), &[x]);
+            let x = add(g, "halves", cast("f16"), &[x]);
+            let x = add(g, "kept", cast("f32"), &[x]);
+            let low = scores(g, -1e4);
+            attend(g, x, Some(low), false)
+        }),
+        ("one mask times another", |g, _| {
+            let low = scores_of(g, "f32[8]", -1e4);
+            kept(g, low)
+        }),
         ("mask by a number", |g, x| {
             let low = scores(g, -1e4);
             attend(g, x, Some(low), false)
@@ -338,7 +383,7 @@ fn what_leaves_positions_apart_is_padded() {
             // The first of each five is there, and every other one.
             let n: usize = shape.iter().product();
             match (graph.node(*id).name(), ty.dtype.is_float()) {
-                ("mask", true) => {
+                ("mask" | "kept", true) => {
                     Tensor::from_vec(shape, (0..n).map(|i| ((i % 5 % 2) ^ 1) as f32).collect())
                 }
                 ("mask", false) => {

@@ -60,6 +60,7 @@ pub(super) fn pad(
         }
     }
     made.finite = inputs.iter().all(|value| value.finite);
+    made.large = inputs.iter().any(|value| value.large);
     Ok(made)
 }
 
@@ -101,7 +102,9 @@ pub(super) fn concat(inputs: &[&Value], axis: usize) -> Result<Value, String> {
     let rank = inputs.first().map_or(0, |value| value.axes.len());
     let along = |axis: usize| common(inputs.iter().filter_map(|value| value.axes[axis].as_ref()));
     let axes = (0..rank).map(along).collect::<Result<_, _>>()?;
-    Ok(Value { axes, uniform: None, finite: inputs.iter().all(|value| value.finite) })
+    let finite = inputs.iter().all(|value| value.finite);
+    let large = inputs.iter().any(|value| value.large);
+    Ok(Value { axes, uniform: None, finite, large })
 }
 
 /// Rows by their numbers: one row for each position of the indices. Of positions themselves only the first is known to
@@ -121,5 +124,5 @@ pub(super) fn gather(inputs: &[&Value], axis: usize) -> Result<Value, String> {
     let before = table.axes[..axis].iter().map(unknown);
     let after = table.axes[axis + 1..].iter().map(unknown);
     let axes = before.chain(indices.axes.iter().map(unknown)).chain(after).collect();
-    Ok(Value { axes, uniform: table.uniform.clone(), finite: table.finite })
+    Ok(Value { axes, ..(*table).clone() })
 }

@@ -25,7 +25,8 @@ pub(super) fn matmul(inputs: &[&Value], rank: usize) -> Result<Value, String> {
     }
     let last = [a.axes[m].as_ref(), b.axes[column].as_ref()];
     axes.extend(last.map(|along| along.map(Along::unknown)));
-    Ok(Value { axes, uniform: None, finite: a.finite && b.finite })
+    let large = a.large || b.large;
+    Ok(Value { axes, uniform: None, finite: a.finite && b.finite && !large, large })
 }
 
 /// `q[b,h,s,d], k[b,g,t,d], v[b,g,t,e], mask?`: each of s by itself; of t what the mask does not forbid.
@@ -67,7 +68,7 @@ pub(super) fn attention(given: &[Option<&Value>], attrs: &AttentionAttrs) -> Res
             queries.is_none() || (mask.finite && attrs.fill.is_finite())
         });
     let finite = [q, k, v].iter().all(|value| value.finite) && axes[0].is_none() && sees;
-    Ok(Value { axes, uniform: None, finite })
+    Ok(Value { axes, uniform: None, finite, large: v.large })
 }
 
 /// `x[s,b,i], w, r, bias?, lengths[b]?, h0[d,b,h]?, c0[d,b,h]?, peepholes? → y[s,d,b,h], y_h[d,b,h], y_c[d,b,h]`.

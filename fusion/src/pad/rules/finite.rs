@@ -1,0 +1,165 @@
+//! What stays finite: of functions, conversions to types of a smaller range, and sums of numbers as large as a mask's.
+
+use super::{SEEN, Value};
+use crate::pad::{input_ty, value_of};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node, ValueId};
+use graphene_frontend::op::{Binary, Op, Unary};
+use graphene_frontend::tensor::Tensor;
+use half::{bf16, f16};
+
+/// So many numbers that are not large may be added up.
+const TERMS: f64 = 4.0;
+
+/// The largest number of a type of real numbers that products and masks are made in.
+fn limit(dtype: DType) -> Option<f64> {
+    match dtype {
+        DType::F16 => Some(f16::MAX.to_f64()),
+        DType::BF16 => Some(bf16::MAX.to_f64()),
+        DType::F32 => Some(f32::MAX.into()),
+        DType::F64 => Some(f64::MAX),
+        _ => None,
+    }
+}
+
+/// Whether the sum of a few numbers of this magnitude may not be finite.
+pub(super) fn is_large(most: f64, dtype: DType) -> bool {
+    limit(dtype).is_some_and(|limit| most >= limit / TERMS)
+}
+
+/// The largest magnitude among a tensor's real numbers, infinite where one is none; nothing for others, and for those that
+/// are too many to look at.
+pub(super) fn most(tensor: &Tensor) -> Option<f64> {
+    if tensor.len() > SEEN {
+        return None;
+    }
+    let most = |all: &mut dyn Iterator<Item = f64>| {
+        all.fold(0.0, |most: f64, x| if x.is_nan() { f64::INFINITY } else { most.max(x.abs()) })
+    };
+    let single = tensor.as_slice::<f32>().map(|all| most(&mut all.iter().map(|x| (*x).into())));
+    let double = tensor.as_slice::<f64>().map(|all| most(&mut all.iter().copied()));
+    let half = tensor.as_slice::<f16>().map(|all| most(&mut all.iter().map(|x| x.to_f64())));
+    let brain = tensor.as_slice::<bf16>().map(|all| most(&mut all.iter().map(|x| x.to_f64())));
+    [single, double, half, brain].into_iter().find_map(Result::ok)
+}
+
+/// Whether elements of a node's output may be large where its inputs' are.
+pub(super) fn large(graph: &Graph, node: &Node, inputs: &[&Value]) -> bool {
+    let Some(ty) = node.outputs().first() else { return false };
+    let given = inputs.iter().any(|value| value.large);
+    match node.op() {
+        // Most of a type of a small range is little to one of a large range.
+        Op::Cast { to, .. } => {
+            let from = input_ty(graph, node, 0).and_then(|ty| limit(ty.dtype));
+            given && limit(*to).zip(from).is_some_and(|(to, from)| from >= to / TERMS)
+        }
+        Op::Softmax { log: false, .. } | Op::LayerNorm { .. } | Op::RmsNorm { .. } => false,
+        Op::Unary(unary) if within_one(*unary) => false,
+        // Scores and masks leave with the softmax.
+        Op::Attention(_) => inputs.get(2).is_some_and(|values| values.large),
+        _ => given && ty.dtype.is_float(),
+    }
+}
+
+/// Whether a function of finite numbers is finite.
+pub(super) fn keeps(graph: &Graph, node: &Node, inputs: &[&Value]) -> bool {
+    let all_large = inputs.iter().filter(|value| value.large).count() > 1;
+    match node.op() {
+        Op::Select => true,
+        Op::Cast { to, .. } => {
+            let narrow = to.size() == 1 && to.is_float();
+            let given = node.inputs().first().copied().flatten();
+            !narrow && given.is_some_and(|given| converts(graph, given, *to))
+        }
+        Op::Binary(binary) => match binary {
+            Binary::Div => {
+                let divisor = inputs.get(1).and_then(|value| value.uniform.as_ref());
+                divisor.and_then(value_of).is_some_and(|x| x != 0.0 && x.is_finite())
+            }
+            Binary::Mod | Binary::Rem | Binary::Pow => false,
+            // Two masks may be too much for one number.
+            Binary::Add | Binary::Sub | Binary::Mul => !all_large,
+            Binary::Min | Binary::Max => true,
+            Binary::And | Binary::Or | Binary::Xor => true,
+            Binary::BitAnd | Binary::BitOr | Binary::BitXor => true,
+            Binary::ShiftLeft | Binary::ShiftRight => true,
+            Binary::Equal | Binary::Less | Binary::LessOrEqual => true,
+            Binary::Greater | Binary::GreaterOrEqual => true,
+        },
+        Op::Unary(unary) => !matches!(
+            unary,
+            Unary::Reciprocal
+                | Unary::Sqrt
+                | Unary::Exp
+                | Unary::Log
+                | Unary::Tan
+                | Unary::Asin
+                | Unary::Acos
+                | Unary::Sinh
+                | Unary::Cosh
+                | Unary::Acosh
+                | Unary::Atanh
+        ),
+        _ => false,
+    }
+}
+
+/// Whether a finite number stays finite as one of another type: of a type whose range is no smaller, or one within it.
+fn converts(graph: &Graph, given: ValueId, to: DType) -> bool {
+    let Some(limit) = limit(to) else { return true };
+    range(graph.ty(given).dtype) <= limit || magnitude(graph, given).is_some_and(|x| x <= limit)
+}
+
+/// The largest magnitude of a type's finite numbers.
+fn range(dtype: DType) -> f64 {
+    match dtype {
+        DType::Bool => 1.0,
+        DType::I64 | DType::U64 => 2_f64.powi(64),
+        DType::I32 | DType::U32 => 2_f64.powi(32),
+        DType::I16 => 2_f64.powi(15),
+        DType::U16 => 2_f64.powi(16),
+        _ if dtype.is_float() && dtype.size() > 1 => limit(dtype).unwrap_or(f64::INFINITY),
+        // 2¹²⁷ is the largest number of the narrow types.
+        _ if dtype.is_float() => 2_f64.powi(127),
+        _ => 2_f64.powi(8),
+    }
+}
+
+/// A magnitude that a value's numbers do not exceed, where that is seen.
+fn magnitude(graph: &Graph, value: ValueId) -> Option<f64> {
+    let node = graph.node(value.node);
+    let input = |number: usize| node.inputs().get(number).copied().flatten();
+    match node.op() {
+        // Weights and tables that are too many to look at are taken to be within.
+        Op::Constant(tensor) => Some(most(tensor).unwrap_or(0.0)),
+        // Whole numbers that are given are masks, ids and lengths.
+        Op::Input if !graph.ty(value).dtype.is_float() => Some(1.0),
+        Op::Softmax { log: false, .. } => Some(1.0),
+        Op::Unary(unary) if within_one(*unary) => Some(1.0),
+        Op::Cast { .. }
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Gather { .. } => magnitude(graph, input(0)?),
+        // Of n numbers whose squares' mean is at most one, none is larger than √n.
+        Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } if value.output == 0 => {
+            let sizes = graph.ty(value).shape.get(*axis..)?.iter().map(|size| size.known());
+            let n = sizes.product::<Option<i64>>()? as f64;
+            let factor = |number: usize, none: f64| match input(number) {
+                Some(factor) => graph.constant(factor).map(|tensor| most(tensor).unwrap_or(0.0)),
+                None => Some(none),
+            };
+            Some(n.sqrt() * factor(1, 1.0)? + factor(2, 0.0)?)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a function gives numbers from -1 to 1 alone.
+fn within_one(unary: Unary) -> bool {
+    matches!(
+        unary,
+        Unary::Sigmoid | Unary::Tanh | Unary::Erf | Unary::Sin | Unary::Cos | Unary::Sign
+    )
+}
