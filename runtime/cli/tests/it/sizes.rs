@@ -90,6 +90,17 @@ fn inputs_may_be_empty() {
     assert_eq!(agrees, [true, true]);
     assert!(std::path::Path::new(&y).exists());
 
+    // A batch of no rows beside a sequence of some, planned for a GPU as well.
+    let (model, _) = fixture("bert-tiny");
+    let ids = npy("<i8", "0, 8", &[]);
+    std::fs::write(folder.path("ids.npy"), ids).unwrap();
+    let ids = format!("input_ids=@{}", folder.path("ids.npy"));
+    let report = json(&[&model, "--input", &ids, "--exec", "fused,library,reference"]);
+    assert_eq!(report["exit_code"], 0, "{report:#}");
+    assert_eq!(report["outputs"][0]["shape"][0], 0, "{report:#}");
+    let given = quick(&[&model, "--input", &ids, "--target", "sm_90a", "--emit", "cuda"]);
+    assert_eq!(given.code, 0, "{}", given.stderr);
+
     // No index is that of the largest of no elements.
     let inputs = vec![value("x", FLOAT, "p 8")];
     let model = write(&folder, graph(inputs, vec![], vec![node("ArgMax", "x", "y")], "y"));
