@@ -32,6 +32,7 @@ use cache::Key;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::kernels::{Launch, StepOperand, launches};
 use graphene_fusion::program::{self, Program, Step};
+use graphene_fusion::view::Mode;
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::{Emitted, emit};
 use graphene_ir::target::Target;
@@ -153,6 +154,7 @@ impl Kernels {
     ) -> Result<Vec<Vec<(Launch, Emitted)>>> {
         let steps = program.steps().par_iter().zip(routines);
         let made = steps.map(|(step, routine)| match routine {
+            _ if writes_nothing(step) => Ok(Vec::new()),
             None => made(program, step, target).map_err(|error| error.at(&step.name)),
             // Beside a call there need not be a kernel.
             Some(routine) if routine.has_kernel() => {
@@ -177,6 +179,12 @@ impl Kernels {
     pub fn is_empty(&self) -> bool {
         self.images.is_empty()
     }
+}
+
+/// Whether no element is written, whatever the sizes: what a model makes of a batch of none.
+fn writes_nothing(step: &Step) -> bool {
+    let none = |mode: &Mode| mode.size.known() == Some(0);
+    step.outputs.iter().all(|output| output.view.modes.iter().any(none))
 }
 
 /// The kernels of a step's variants.
@@ -348,4 +356,34 @@ fn stack(parts: &[StepOperand], step: &Step, tensors: &[Option<Tensor>]) -> Resu
         bytes.extend_from_slice(tensor.bytes());
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Kernels;
+    use graphene_frontend::dim::{Bindings, Dim};
+    use graphene_frontend::dtype::DType;
+    use graphene_frontend::graph::Graph;
+    use graphene_frontend::op::Op;
+    use graphene_frontend::types::TensorType;
+    use graphene_fusion::{Granularity, plan};
+
+    /// The bits of numbers have no kernel; those of none need none.
+    #[test]
+    fn steps_without_elements_need_no_kernel() {
+        let made = |size: i64| {
+            let mut graph = Graph::new();
+            let ty = TensorType::new(DType::F32, vec![Dim::from(size)]);
+            let x = graph.add_input("x", ty).expect("a type");
+            let bits = graph.add("bits", Op::BitCast(DType::I32), &[Some(x)]).expect("32 of them");
+            graph.add_output("y", bits.value());
+            let target = "sm_90a".parse().expect("a target");
+            let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new());
+            let program = planned.expect("it is planned").program;
+            let routines: Vec<_> = program.steps().iter().map(|_| None).collect();
+            Kernels::sources(&program, &routines, &target).map(|steps| steps.len())
+        };
+        assert_eq!(made(0), Ok(1));
+        assert!(made(3).is_err());
+    }
 }

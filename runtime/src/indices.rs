@@ -3,15 +3,18 @@
 //! A kernel on a GPU cannot refuse: it takes an index beyond a table for its first or last row. So what can be seen on
 //! the host is checked there, when inputs are brought to the device, with the error that the CPU gives. That is every
 //! input that is an index by way of changes of view and conversions between integers alone, in the step that reads the
-//! table or in those before. Indices that are computed otherwise are not seen, nor those in memory of the caller's.
+//! table or in those before. Where an index is of several numbers (GatherND, ScatterND), it is checked if the axes that they
+//! pick from are equally long. Others are not seen: those of axes of several sizes, those that are computed otherwise, and
+//! those in memory of the caller's.
 
 use crate::bind::{BoundOperand, Plan};
 use crate::error::{Error, Result};
-use graphene_frontend::dim::Dim;
+use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
 use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
+use graphene_frontend::types::TensorType;
 use graphene_fusion::program::{BufferId, BufferKind, Operand, Program, Step};
 
 /// Elements of an input that are indices.
@@ -33,18 +36,13 @@ pub(crate) fn indices(program: &Program) -> Vec<Indices> {
     let mut found = Vec::new();
     for (number, step) in program.steps().iter().enumerate() {
         for (_, node) in step.body.nodes() {
-            let (Op::Gather { axis }
-            | Op::GatherElements { axis }
-            | Op::ScatterElements { axis, .. }) = node.op()
-            else {
-                continue;
-            };
             let (Some(Some(table)), Some(Some(index))) =
                 (node.inputs().first(), node.inputs().get(1))
             else {
                 continue;
             };
-            let Some(extent) = step.body.ty(*table).shape.get(*axis) else { continue };
+            let types = (step.body.ty(*table), step.body.ty(*index));
+            let Some(extent) = extent(node.op(), types) else { continue };
             let mut source = Source { program, casts: Vec::new() };
             if let Some((input, read)) = source.of(number, *index) {
                 let casts = source.casts.into_iter().rev().collect();
@@ -53,6 +51,39 @@ pub(crate) fn indices(program: &Program) -> Vec<Indices> {
         }
     }
     found
+}
+
+/// Refuses tables without rows that something is picked from: there is no first or last row to take.
+///
+/// # Errors
+/// [`Error::At`] around [`Error::Index`].
+pub(crate) fn check_tables(program: &Program, bindings: &Bindings) -> Result<()> {
+    for step in program.steps() {
+        for (_, node) in step.body.nodes() {
+            let &[Some(table), Some(index), ..] = node.inputs() else { continue };
+            let types = (step.body.ty(table), step.body.ty(index));
+            let Some(extent) = extent(node.op(), types) else { continue };
+            if extent.eval(bindings)? == 0 && !types.1.bound_shape(bindings)?.contains(&0) {
+                return Err(Error::Index { index: 0, size: 0 }.at(&step.name));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Elements of the axis, or of each of the axes, that an operation picks from by an index.
+fn extent<'a>(op: &Op, (table, index): (&'a TensorType, &TensorType)) -> Option<&'a Dim> {
+    let first = match op {
+        Op::Gather { axis } | Op::GatherElements { axis } | Op::ScatterElements { axis, .. } => {
+            return table.shape.get(*axis);
+        }
+        Op::GatherNd { batch_dims } => *batch_dims,
+        Op::ScatterNd { .. } => 0,
+        _ => return None,
+    };
+    let numbers = usize::try_from(index.shape.last()?.known()?).ok()?;
+    let axes = table.shape.get(first..first.checked_add(numbers)?)?;
+    axes.first().filter(|first| axes.iter().all(|axis| axis == *first))
 }
 
 /// A way back from a value to an input.
@@ -188,7 +219,7 @@ fn cast(value: i64, to: &DType) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{check, indices};
+    use super::{check, check_tables, indices};
     use crate::bind::bind;
     use crate::cpu;
     use crate::error::Error;
@@ -277,6 +308,52 @@ mod tests {
             let module = cpu::Module::compile(program).expect("it is compiled");
             let run = module.bind(&sized()).expect("it is bound").run(&input);
             assert_eq!(ours.expect_err("7 is outside"), run.expect_err("7 is outside"));
+        }
+    }
+
+    /// Elements of a table by `ids[n, 2]`: of one that is square, and of one whose axes have two sizes.
+    #[test]
+    fn indices_of_several_numbers_are_checked_where_their_axes_are_alike() {
+        for (columns, covered) in [(5, 1), (4, 0)] {
+            let mut graph = Graph::new();
+            let ids = graph.add_input("ids", "i64[n, 2]".parse().expect("a type")).expect("one");
+            let table = Tensor::from_vec(vec![5, columns], vec![0_f32; 5 * columns]);
+            let table = graph.add_constant("table", table.expect("as many elements"));
+            let picked =
+                graph.add("picked", Op::GatherNd { batch_dims: 0 }, &[Some(table), Some(ids)]);
+            graph.add_output("y", picked.expect("a table and indices").value());
+            for target in ["cpu", "sm_90a"] {
+                let target = target.parse().expect("a target");
+                let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new());
+                let program = planned.expect("it is planned").program;
+                let found = indices(&program);
+                assert_eq!(found.len(), covered, "{target}\n{program}");
+                let plan = bind(&program, &sized()).expect("it is bound");
+                for (last, fits) in [(4, true), (-5, true), (5, false), (-6, false)] {
+                    let ids = Tensor::from_vec(vec![3, 2], vec![0_i64, 1, 2, 3, 4, last]);
+                    let checked = check(&found, &program, &plan, &[ids.expect("6 of them")]);
+                    assert_eq!(checked.is_ok(), fits || covered == 0, "{target} {last}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tables_without_rows_give_none() {
+        for (rows, n, fits) in [(0, 3, false), (0, 0, true), (5, 3, true)] {
+            let mut graph = Graph::new();
+            let ids = graph.add_input("ids", "i64[n]".parse().expect("a type")).expect("one");
+            let table = graph.add_input("table", "f32[m, 4]".parse().expect("a type"));
+            let table = table.expect("one");
+            let picked = graph.add("rows", Op::Gather { axis: 0 }, &[Some(table), Some(ids)]);
+            graph.add_output("y", picked.expect("a table and indices").value());
+            let target = "sm_90a".parse().expect("a target");
+            let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new());
+            let mut sizes = Bindings::new();
+            sizes.fix(Symbol::new("n"), n).expect("it is new");
+            sizes.fix(Symbol::new("m"), rows).expect("it is new");
+            let checked = check_tables(&planned.expect("it is planned").program, &sizes);
+            assert_eq!(checked.is_ok(), fits, "{rows} {n}");
         }
     }
 

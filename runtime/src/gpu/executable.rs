@@ -6,7 +6,7 @@ use crate::bind::{Place, Plan, bind};
 use crate::device::cublaslt::Matmul;
 use crate::device::{Buffer, Device, Graph};
 use crate::error::{Error, Result};
-use crate::indices::{Indices, check};
+use crate::indices::{Indices, check, check_tables};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::kernels::{Scratch, StepOperand};
@@ -74,6 +74,7 @@ impl Module {
     /// Likewise; [`Error::Mismatch`] for a buffer that is too small, with the name of the input or output.
     pub fn bind_to(&self, bindings: &Bindings, io: &Io) -> Result<Executable> {
         let plan = bind(&self.program, bindings)?;
+        check_tables(&self.program, bindings)?;
         let arena = usize::try_from(plan.arena_bytes());
         let arena = arena.map_err(|_| Error::TooLarge { what: "the arena" })?;
         let arena = self.device.alloc(arena);
