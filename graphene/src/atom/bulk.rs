@@ -122,9 +122,9 @@ fn fits(site: &Site<'_>, shared: usize, global: usize) -> Result<(), &'static st
         element[inner] = column;
         site.distance(shared, &element)
     };
-    let packed = (0..sizes[outer]).all(|row| {
-        (0..sizes[inner]).all(|column| place(row, column) == Some(row * sizes[inner] + column))
-    });
+    // Distances of sides add up.
+    let packed = (0..sizes[outer]).all(|row| place(row, 0) == Some(row * sizes[inner]))
+        && (0..sizes[inner]).all(|column| place(0, column) == Some(column));
     if packed { Ok(()) } else { Err("the tile is packed in shared memory, the inner side first") }
 }
 

@@ -93,16 +93,17 @@ fn descriptor(site: &Site<'_>, operand: usize, k_first: usize) -> Result<Descrip
     } else {
         return Err("one side of an operand is contiguous");
     };
-    for other in 0..size {
-        for k in 0..16 {
-            let expected = if transposed {
-                other % span + other / span * leading + k % 8 * span + k / 8 * stride
-            } else {
-                other % 8 * span + other / 8 * stride + k
-            };
-            if at(other, k)? != expected {
-                return Err("an operand's rows are as wide as its swizzle, eight to a group");
-            }
+    let expected = |other: i64, k: i64| {
+        if transposed {
+            other % span + other / span * leading + k % 8 * span + k / 8 * stride
+        } else {
+            other % 8 * span + other / 8 * stride + k
+        }
+    };
+    // Distances along both sides add up, those that are expected as well.
+    for (other, k) in (0..size).map(|other| (other, 0)).chain((0..16).map(|k| (0, k))) {
+        if at(other, k)? != expected(other, k) {
+            return Err("an operand's rows are as wide as its swizzle, eight to a group");
         }
     }
     Ok(Descriptor { transposed, leading: leading * bytes, stride: stride * bytes, swizzle })

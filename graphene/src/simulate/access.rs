@@ -30,8 +30,34 @@ enum Deed {
 }
 
 impl Turn<'_, '_, '_> {
+    /// Where an element lies, of an operand that lies within its buffer as a whole. Nearly all accesses
+    /// are such: inlined into them, a spot is never copied.
+    #[inline]
+    fn sure_spot(&self, lane: usize, operand: usize, element: &[i64]) -> Option<Spot> {
+        let place = &self.task.places[operand];
+        let number = place.number(element)?;
+        let base = self.base_of(lane, operand);
+        let offset = base.offset + place.distance(number);
+        base.inside.then_some(Spot { element: number, base, offset })
+    }
+
     /// Where an element lies; `None` outside of its buffer.
+    #[inline]
     pub(super) fn spot(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+    ) -> Result<Option<Spot>, Fault> {
+        match self.sure_spot(lane, operand, element) {
+            sure @ Some(_) => Ok(sure),
+            None => self.edge_spot(lane, operand, element),
+        }
+    }
+
+    /// Likewise, of an operand of which a part may lie outside.
+    #[cold]
+    fn edge_spot(
         &mut self,
         lane: usize,
         operand: usize,
@@ -44,9 +70,6 @@ impl Turn<'_, '_, '_> {
         };
         let base = self.base_of(lane, operand);
         let spot = Spot { element: number, base, offset: base.offset + place.distance(number) };
-        if base.inside {
-            return Ok(Some(spot));
-        }
         let starts = &self.scratch.starts[base.starts..];
         let inside = starts
             .iter()
@@ -57,13 +80,27 @@ impl Turn<'_, '_, '_> {
     }
 
     /// An element that must lie inside of its buffer.
+    #[inline]
     pub(super) fn inner_spot(
         &mut self,
         lane: usize,
         operand: usize,
         element: &[i64],
     ) -> Result<Spot, Fault> {
-        if let Some(spot) = self.spot(lane, operand, element)? {
+        match self.sure_spot(lane, operand, element) {
+            Some(spot) => Ok(spot),
+            None => self.inner_edge_spot(lane, operand, element),
+        }
+    }
+
+    #[cold]
+    fn inner_edge_spot(
+        &mut self,
+        lane: usize,
+        operand: usize,
+        element: &[i64],
+    ) -> Result<Spot, Fault> {
+        if let Some(spot) = self.edge_spot(lane, operand, element)? {
             return Ok(spot);
         }
         let base = self.base_of(lane, operand);

@@ -129,6 +129,7 @@ impl Place {
     }
 
     /// The number of an element, or `None` for coordinates that the operand does not have.
+    #[inline]
     pub(super) fn number(&self, element: &[i64]) -> Option<usize> {
         let (mut number, mut scale) = (0, 1);
         for (at, &size) in self.dims.iter().enumerate() {
@@ -148,6 +149,7 @@ impl Place {
     }
 
     /// The distance of an element from the first one.
+    #[inline]
     pub(super) fn distance(&self, number: usize) -> i64 {
         self.distances[number]
     }

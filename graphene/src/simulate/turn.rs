@@ -192,6 +192,7 @@ impl Turn<'_, '_, '_> {
     }
 
     /// Where an operand begins.
+    #[inline]
     pub(super) fn base_of(&self, lane: usize, operand: usize) -> Base {
         let varying = self.task.places[operand].varying;
         self.scratch.bases[32 * operand + if varying { lane } else { 0 }]

@@ -216,7 +216,7 @@ fn mutants_are_told_from_their_kernels() {
         .chain(convolutions())
         .map(|(name, kernel, symbols)| {
             let given = given(name, &kernel, &symbols);
-            told::Subject::new(name, kernel, [given], 5)
+            told::Subject::new(name, kernel, [given], 2)
         })
         .collect();
     check_told(&subjects, EQUIVALENT, &[]);

@@ -36,18 +36,18 @@ fn rows_of_turns() -> Vec<(Gemm, Sizes, u64)> {
     let several = Sizes::of([264, 136, 200], 1);
     let pairs = Gemm { columns: 128, cluster: 2, ..turns() };
     vec![
-        (turns(), several, 20),
-        (turns(), Sizes::of([264, 136, 136], 2), 5),
-        (turns(), Sizes::of([136, 72, 72], 3), 5),
-        (turns(), Sizes::of([8, 8, 8], 1), 5),
+        (turns(), several, 3),
+        (turns(), Sizes::of([264, 136, 136], 2), 2),
+        (turns(), Sizes::of([136, 72, 72], 3), 2),
+        (turns(), Sizes::of([8, 8, 8], 1), 2),
         (turns(), Sizes::of([136, 72, 0], 1), 2),
-        (Gemm { strips: 1, stages: 2, ..turns() }, Sizes::of([200, 72, 136], 1), 20),
-        (Gemm { strips: 1, consumers: 3, ..turns() }, Sizes::of([264, 72, 136], 1), 5),
+        (Gemm { strips: 1, stages: 2, ..turns() }, Sizes::of([200, 72, 136], 1), 3),
+        (Gemm { strips: 1, consumers: 3, ..turns() }, Sizes::of([264, 72, 136], 1), 2),
         (Gemm { columns: 128, stages: 4, ..turns() }, several, 2),
         (Gemm { columns: 192, ..turns() }, Sizes::of([264, 200, 72], 1), 1),
-        (pairs.clone(), Sizes::of([520, 136, 136], 1), 5),
+        (pairs.clone(), Sizes::of([520, 136, 136], 1), 2),
         (Gemm { product: with(layer()), ..pairs }, Sizes::of([264, 264, 72], 2), 2),
-        (Gemm { product: with(layer()), ..turns() }, several, 5),
+        (Gemm { product: with(layer()), ..turns() }, several, 2),
         (
             Gemm { product: Product { scalar: Scalar::Bf16, ..with(layer()) }, ..turns() },
             several,
@@ -68,7 +68,7 @@ fn rows_of_turns() -> Vec<(Gemm, Sizes, u64)> {
         (Gemm { edges: Edges::Moves, ..turns() }, Sizes::of([131, 67, 97], 1), 2),
         (Gemm { edges: Edges::Moves, product: two, ..turns() }, Sizes::of([131, 67, 97], 1), 1),
         // Each its rows of a tile of 256.
-        (Gemm { ping_pong: false, product: with(layer()), ..turns() }, several, 5),
+        (Gemm { ping_pong: false, product: with(layer()), ..turns() }, several, 2),
         (Gemm { strips: 2, split: 2, ..small() }, Sizes::of([136, 72, 136], 4), 2),
     ]
 }
@@ -83,18 +83,18 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
     let partial = Sizes::of([136, 136, 136], 3);
     let mut rows = vec![
         // Exact, partial, smaller than a tile; depths that are no multiple of 64; none at all.
-        (small(), Sizes::of([64, 64, 64], 1), 20),
-        (small(), Sizes::of([128, 128, 256], 1), 20),
+        (small(), Sizes::of([64, 64, 64], 1), 3),
+        (small(), Sizes::of([128, 128, 256], 1), 3),
         (small(), Sizes::of([128, 128, 128], 4), 2),
-        (small(), Sizes::of([72, 72, 136], 1), 20),
+        (small(), Sizes::of([72, 72, 136], 1), 3),
         (small(), Sizes::of([8, 8, 8], 1), 2),
         (small(), Sizes::of([1, 8, 16], 3), 2),
         (small(), Sizes::of([64, 72, 0], 1), 2),
         (small(), Sizes::of([200, 136, 72], 2), 2),
         (Gemm { product: Product { scalar: Scalar::Bf16, ..plain() }, ..small() }, partial, 2),
-        (Gemm { consumers: 2, ..small() }, partial, 20),
+        (Gemm { consumers: 2, ..small() }, partial, 3),
         (Gemm { consumers: 2, stages: 4, raster: 1, ..small() }, Sizes::of([264, 72, 328], 2), 2),
-        (Gemm { columns: 128, cluster: 2, ..small() }, Sizes::of([200, 136, 200], 2), 20),
+        (Gemm { columns: 128, cluster: 2, ..small() }, Sizes::of([200, 136, 200], 2), 3),
         (
             Gemm {
                 product: Product { b_transposed: true, ..plain() },
@@ -106,8 +106,8 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
             2,
         ),
         (Gemm { columns: 128, stages: 3, ..small() }, Sizes::of([136, 264, 200], 2), 2),
-        (Gemm { columns: 128, consumers: 2, ..small() }, Sizes::of([136, 264, 136], 1), 5),
-        (Gemm { columns: 192, ..small() }, Sizes::of([72, 392, 72], 1), 5),
+        (Gemm { columns: 128, consumers: 2, ..small() }, Sizes::of([136, 264, 136], 1), 2),
+        (Gemm { columns: 192, ..small() }, Sizes::of([72, 392, 72], 1), 2),
         (Gemm { columns: 256, consumers: 2, ..small() }, Sizes::of([136, 264, 72], 1), 2),
         (Gemm::default(), Sizes::of([128, 256, 328], 1), 0),
         (Gemm { product: Product { batched: true, ..plain() }, ..small() }, batched, 2),
@@ -152,7 +152,7 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
             Sizes::of([72, 72, 0], 1),
             1,
         ),
-        (Gemm { product: Product { epilogue: all.clone(), ..plain() }, ..small() }, partial, 5),
+        (Gemm { product: Product { epilogue: all.clone(), ..plain() }, ..small() }, partial, 2),
         (
             Gemm {
                 product: Product { epilogue: all.clone(), batched: true, ..plain() },
@@ -186,7 +186,7 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
     let deep = Sizes { k: [72, 136], ..Sizes::of([72, 72, 0], 2) };
     let several = Product { epilogue: two_results(), ..plain() };
     rows.extend([
-        (Gemm { product: two.clone(), ..small() }, deep, 5),
+        (Gemm { product: two.clone(), ..small() }, deep, 2),
         (Gemm { product: two.clone(), ..small() }, Sizes { k: [0, 64], ..deep }, 1),
         (Gemm { product: two.clone(), columns: 128, cluster: 2, ..small() }, deep, 2),
         (Gemm { product: Product { batched: true, ..two.clone() }, ..moves() }, batched, 1),
@@ -207,14 +207,14 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
     let batched_ahead = Product { batched: true, ..plain() };
     let across = Product { b_transposed: true, ..plain() };
     rows.extend([
-        (Gemm { split: 4, ..ahead.clone() }, Sizes::of([64, 64, 256], 1), 20),
-        (Gemm { split: 4, ..small() }, Sizes::of([72, 72, 328], 4), 5),
-        (Gemm { split: 3, ..small() }, Sizes::of([8, 8, 64], 1), 5),
+        (Gemm { split: 4, ..ahead.clone() }, Sizes::of([64, 64, 256], 1), 3),
+        (Gemm { split: 4, ..small() }, Sizes::of([72, 72, 328], 4), 2),
+        (Gemm { split: 3, ..small() }, Sizes::of([8, 8, 64], 1), 2),
         (Gemm { split: 2, ..small() }, Sizes::of([64, 72, 0], 2), 2),
         (
             Gemm { split: 2, columns: 128, consumers: 2, ..ahead.clone() },
             Sizes::of([136, 136, 136], 4),
-            5,
+            2,
         ),
         (
             Gemm { product: Product { epilogue: layer(), ..plain() }, split: 2, ..small() },
