@@ -1,6 +1,10 @@
 //! NVRTC takes what is emitted: every atom's example, the paper's figures and the templates, for
 //! every architecture that they are for. What NVRTC does not compile for is reported as ignored.
+//!
+//! NVRTC compiles one program at a time in a process: each trial runs in one of its own.
 
+use std::env;
+use std::process::Command;
 use std::sync::Arc;
 
 use graphene_ir::arch::Arch;
@@ -35,6 +39,9 @@ const FIGURES: [(&str, Arch, &str); 3] = [
     ("figure_6", Arch::Sm70, include_str!("../../graphene/tests/kernels/quad_pairs.graphene")),
     ("figure_8", Arch::Sm75, include_str!("../../graphene/tests/kernels/gemm.graphene")),
 ];
+
+/// Set where a trial runs in a process of its own.
+const APART: &str = "GRAPHENE_EMITTED_APART";
 
 type Make = Arc<dyn Fn() -> graphene_ir::Result<Kernel> + Send + Sync>;
 
@@ -333,8 +340,26 @@ fn add(trials: &mut Vec<Trial>, name: &str, exists: impl Fn(Arch) -> bool, make:
     for (arch, arch_name) in Arch::ALL.into_iter().filter(|row| exists(row.0)) {
         let can = nvrtc && compiles_for(arch).unwrap_or(true);
         let make = Arc::clone(&make);
-        let trial = Trial::test(format!("{name}::{arch_name}"), move || check(&*make, arch));
+        let name = format!("{name}::{arch_name}");
+        let of_its_own = name.clone();
+        let trial = Trial::test(name, move || match env::var_os(APART) {
+            Some(_) => check(&*make, arch),
+            None => apart(&of_its_own),
+        });
         trials.push(trial.with_ignored_flag(!can));
+    }
+}
+
+/// Runs the trial of a name in a process of its own.
+fn apart(name: &str) -> Result<(), Failed> {
+    let mut command = Command::new(env::current_exe()?);
+    let output = command.args([name, "--exact"]).env(APART, "1").output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    // Of no trial at all, none would fail.
+    if output.status.success() && text.contains("1 passed") {
+        Ok(())
+    } else {
+        Err(Failed::from(format!("{text}{}", String::from_utf8_lossy(&output.stderr))))
     }
 }
 
