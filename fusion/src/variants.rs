@@ -52,8 +52,6 @@ const QUERIES: i64 = 64;
 /// Operations of the vector units for each element of a product, from which warpgroups take turns: while one computes what
 /// becomes of its sums, another multiplies.
 const LONG: f64 = 8.0;
-/// Tiles beside each other from which warpgroups take turns even so: each has several then.
-const MANY: i64 = 8;
 pub(crate) const TURNS: &str = "turns";
 /// The name of variants that tuning found.
 pub(crate) const TUNED: &str = "tuned";
@@ -130,12 +128,12 @@ impl When {
 ///
 /// - Products on a GPU: the largest of some tiles (`tiles_of_product`) of which there are enough for most cores: `wide`,
 ///   `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where so few rows make tiles for a
-///   quarter of the cores at most, several blocks `split` the depth of one. Where there are several tiles for each core, or
-///   many beside each other, or what follows the product takes long, warpgroups take `turns` rather than share `wide` ones.
+///   quarter of the cores at most, several blocks `split` the depth of one. Where cores have two tiles, or what follows
+///   the product takes long, warpgroups take `turns` rather than share `wide` ones.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
 /// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries, or three a `tall` one
-///   that divides them; one alone has a `short` one where there are no queries for a second, and a `narrow` one while all of
+///   that divides them, where all cores have one; one alone has a `short` one where there are no queries for a second, and a `narrow` one while all of
 ///   those run at once.
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
@@ -173,15 +171,20 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
             None => Variants::any(),
         },
         Family::Fmha => match queries_of_attention(target, body) {
-            Some([batch, heads, queries]) => {
+            Some(([batch, heads, queries], small)) => {
                 let tiles = queries.ceil_div(&Dim::from(QUERIES)).expect("tiles are not empty");
                 let tiles = &(&tiles * batch) * heads;
-                let short = When::AtMost(queries.clone(), QUERIES);
-                let narrow = When::AtMost(tiles, i64::from(target.cores));
-                let tall = When::Divides(3 * QUERIES, queries.clone());
-                let first = [("short", short), ("narrow", narrow), ("tall", tall)];
-                let first = first.map(|(name, when)| Variant::named(name, when));
-                Variants::ending(first.to_vec(), "wide")
+                let cores = i64::from(target.cores);
+                let mut first = vec![
+                    Variant::named("short", When::AtMost(queries.clone(), QUERIES)),
+                    Variant::named("narrow", When::AtMost(tiles.clone(), cores)),
+                ];
+                if small {
+                    let divided = When::Divides(3 * QUERIES, queries.clone());
+                    first.push(Variant::named("wide", When::AtMost(tiles, 3 * cores)));
+                    first.push(Variant::named("tall", divided));
+                }
+                Variants::ending(first, "wide")
             }
             None => Variants::any(),
         },
@@ -241,18 +244,14 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> Vec<Tile> {
             [[128, columns], [64, 128], [64, 64]]
         }
     };
-    // Several blocks share a core, unless each has warpgroups: then the widest pay where there is one for most cores.
+    // Several blocks share a core, unless each has warpgroups: then the widest pay where most cores have one, and turns
+    // where some have two, so that there is something to multiply while results are written.
     let (most, several) = (cores * 3 / 4, cores * 2);
     let tile = |name, size, enough| Tile { name, size, enough };
     let mut tiles = match (warpgroups, takes_turns(body), wide) {
         (false, ..) => vec![tile("wide", wide, several)],
-        (true, true, [rows, columns]) => {
-            vec![tile(TURNS, [rows, if columns == 192 { 192 } else { 128 }], several)]
-        }
-        (true, false, [_, 192]) if known.is_some_and(|n| n >= MANY * 192) => {
-            vec![tile(TURNS, wide, most)]
-        }
-        (true, false, [_, 192]) => vec![tile(TURNS, wide, several), tile("wide", wide, most)],
+        (true, _, [_, 192]) => vec![tile(TURNS, wide, cores + 1), tile("wide", wide, most)],
+        (true, true, _) => vec![tile(TURNS, [128, 128], several)],
         (true, false, _) => vec![tile("wide", wide, most)],
     };
     tiles.push(tile("narrow", narrow, if warpgroups { cores / 2 } else { most }));
@@ -305,14 +304,18 @@ fn rows_to_split(target: &Target, body: &Graph, [height, width]: [i64; 2]) -> i6
     }
 }
 
-/// The sizes of the queries of attention that warpgroups make: batch, heads, and how many.
-fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<[&'a Dim; 3]> {
+/// The sizes of the queries of attention that warpgroups make: batch, heads, and how many; and whether heads are so small that
+/// three warpgroups have registers for them.
+fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Dim; 3], bool)> {
     let is_attention = |node: &Node| matches!(node.op(), Op::Attention(_));
     let (_, node) = body.nodes().find(|(_, node)| is_attention(node))?;
     let queries = body.ty(node.inputs().first().copied().flatten()?);
     let [batch, heads, rows, _] = &queries.shape[..] else { return None };
     let warpgroups = has_warpgroups(target, body) && queries.dtype != DType::F32;
-    warpgroups.then_some([batch, heads, rows])
+    let dims =
+        node.inputs().iter().take(3).flatten().filter_map(|&value| body.ty(value).shape.last());
+    let small = dims.clone().all(|dim| dim.known().is_some_and(|dim| dim <= 64));
+    warpgroups.then_some(([batch, heads, rows], small))
 }
 
 impl fmt::Display for When {

@@ -211,8 +211,9 @@ pub trait Code {
     fn word(&self, operand: usize, element: &[i64]) -> String;
     /// The address in shared memory of an element as an `unsigned`, swizzled.
     fn address(&self, operand: usize, element: &[i64]) -> String;
-    /// The address in shared memory of the first element in units of 16 bytes, as matrix descriptors have it.
-    fn sixteenths(&self, operand: usize) -> String;
+    /// The address within the own block's shared memory of the first element, a multiple of 16 bytes, in units of these: as
+    /// matrix descriptors have it, in 14 bits.
+    fn descriptor_start(&self, operand: usize) -> String;
     /// A pointer to an element in global memory, or a generic one to shared memory.
     fn pointer(&self, operand: usize, element: &[i64]) -> String;
     /// The name of the tensor map of a global operand, and its coordinates from the fastest axis on.

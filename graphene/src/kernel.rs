@@ -308,7 +308,7 @@ pub enum Unary {
     Relu,
     /// x·Φ(x), with the error function.
     Gelu,
-    /// The same, as exact as results of 16 bits can tell.
+    /// The same, as exact as results of `f16` can tell, of which the smallest is 2⁻²⁴.
     GeluHalf,
     /// x/(1 + e⁻ˣ)
     Silu,

@@ -100,10 +100,9 @@ fn launch(
 fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
     // Three warpgroups have registers for fewer keys, and fewest where each score has a term of its own.
     let few = if matches!(fmha.mask, Mask::Dense(_)) { 64 } else { 96 };
-    let tall = fmha.head_dim.max(fmha.value_dim) <= 64;
     let (consumers, keys) = match name {
-        "tall" if tall => (3, few),
-        "tall" | "wide" => (2, 128),
+        "tall" => (3, few),
+        "wide" => (2, 128),
         _ => (1, 128),
     };
     let consumers = if hopper { consumers } else { 1 };

@@ -125,8 +125,8 @@ impl Making<'_> {
             (Op::Unary(op), [x]) => {
                 floats(&types, &[to])?;
                 match op {
-                    // Its result is rounded to 16 bits.
-                    Unary::Gelu if to != DType::F32 => Ok(x.clone().unary(Of1::GeluHalf)),
+                    // Its result is rounded to a half.
+                    Unary::Gelu if to == DType::F16 => Ok(x.clone().unary(Of1::GeluHalf)),
                     _ => unary(*op, x.clone()),
                 }
             }

@@ -435,7 +435,7 @@ fn products_take_what_follows() {
     }
 }
 
-/// What follows takes long, or each block has several tiles: warpgroups take turns.
+/// What follows takes long, or blocks have several tiles: warpgroups take turns.
 #[test]
 fn warpgroups_take_turns_where_that_pays() {
     let text = r#"
@@ -455,13 +455,17 @@ fn warpgroups_take_turns_where_that_pays() {
         let turns = launches[0].kernel.to_string().contains("%turns");
         (step.variants.to_string(), turns)
     };
-    let turns = "turns if b*s >= 1281, narrow if b*s >= 129, else few";
+    let turns = "turns if b*s >= 1025, wide if b*s >= 769, narrow if b*s >= 129, else few";
     assert_eq!(first(text), (turns.to_owned(), true));
     let relu = text.replace("Gelu", "Relu");
-    let larger = "turns if b*s >= 769, narrow if b*s >= 129, else few";
-    assert_eq!(first(&relu), (larger.to_owned(), true));
-    let wide = "wide if b*s >= 3073, narrow if b*s >= 641, few if b*s >= 129, else split";
-    assert_eq!(first(&relu.replace("3072", "768")), (wide.to_owned(), false));
+    assert_eq!(first(&relu), (turns.to_owned(), true));
+    let few = "turns if b*s >= 4225, wide if b*s >= 3073, narrow if b*s >= 641, few if b*s >= 129";
+    assert_eq!(first(&relu.replace("3072", "768")), (format!("{few}, else split"), true));
+    // Where 192 does not divide columns, only what follows is a reason.
+    let wide = "wide if b*s >= 1153, narrow if b*s >= 193, else few";
+    assert_eq!(first(&relu.replace("3072", "2560")), (wide.to_owned(), false));
+    let long = "turns if b*s >= 1665, narrow if b*s >= 193, else few";
+    assert_eq!(first(&text.replace("3072", "2560")), (long.to_owned(), true));
 }
 
 /// Few rows: several blocks share a tile, and ask for its weights before they wait.

@@ -130,7 +130,7 @@ fn variants_are_chosen_by_sizes() {
     assert_eq!(names(512, 129), ["wide", "any", "wide"]);
     for step in program.steps() {
         let variants = step.variants.all();
-        assert!((1..=4).contains(&variants.len()));
+        assert!((1..=5).contains(&variants.len()));
     }
 }
 
@@ -159,12 +159,17 @@ fn variants_of_attention_go_by_its_tiles() {
         (tiles / 2, 128, "narrow", 256),
         (tiles / 2 + 1, 128, "wide", 384),
         (32, 1, "short", 256),
-        (32, 384, "wide", 384),
+        (tiles / 2, 384, "wide", 384),
+        (32, 384, "tall", 512),
+        (32, 320, "wide", 384),
     ] {
         let chosen = step.variants.choose(&sizes(&[("b", b), ("q", q), ("t", 512)])).unwrap();
         let name = step.variants.all()[chosen].name;
         assert_eq!((name, threads[chosen]), (expected, with), "{b}, {q}: {}", step.variants);
     }
+    // Larger heads have no room for three warpgroups.
+    let large = program(&text.replace("64]", "128]"), &[], "sm_90a");
+    assert!(large.steps()[0].variants.all().iter().all(|variant| variant.name != "tall"));
     // What no warpgroups make has one kernel.
     let single = program(&text.replace("f16", "f32"), &[], "sm_90a");
     assert_eq!(single.steps()[0].variants.all().len(), 1);

@@ -152,7 +152,7 @@ pub(super) fn unary_text(op: Unary, x: &str) -> String {
         Unary::Relu => format!("{x} < 0.0f ? 0.0f : {x}"),
         // As it says where it is defined: 8 units in the last place for x > -3, and 2x² below.
         Unary::Gelu => format!("gelu({x})"),
-        // Within 2⁻¹⁴ of it, relative to it.
+        // Within 2⁻¹³·⁷ of it, relative to it, down to 2⁻²⁵.
         Unary::GeluHalf => format!("gelu_half({x})"),
         // As the sigmoid, by fast forms.
         Unary::Silu => format!("__fdividef({x}, 1.0f + __expf(-{x}))"),

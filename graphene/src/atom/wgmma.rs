@@ -131,7 +131,7 @@ fn text(site: &Site<'_>, code: &dyn Code, registers: bool) -> String {
     let describe = |operand: usize, k_first: usize| match descriptor(site, operand, k_first) {
         Ok(descriptor) => {
             let transposed = i32::from(descriptor.transposed);
-            (descriptor.text(&code.sixteenths(operand)), transposed)
+            (descriptor.text(&code.descriptor_start(operand)), transposed)
         }
         Err(why) => unreachable!("the precondition asked for a descriptor: {why}"),
     };

@@ -63,8 +63,8 @@ impl Code for AtomCode<'_> {
         self.or_note(self.shared_element(operand, element))
     }
 
-    fn sixteenths(&self, operand: usize) -> String {
-        self.or_note(self.start(operand))
+    fn descriptor_start(&self, operand: usize) -> String {
+        self.or_note(self.sixteenths(operand))
     }
 
     fn pointer(&self, operand: usize, element: &[i64]) -> String {
@@ -203,8 +203,8 @@ impl AtomCode<'_> {
     }
 
     /// The bits of the buffer's address that say which block's it is are left out, and what is added to it is divided here:
-    /// so a descriptor's start is one sum.
-    fn start(&self, operand: usize) -> Result<String> {
+    /// so a descriptor's start is one sum, which has no more bits since a block has less than 2¹⁸ bytes.
+    fn sixteenths(&self, operand: usize) -> Result<String> {
         let (root, tensor) = (self.root(operand), self.site.operand(operand));
         let offset = self.offset(operand, &vec![0; self.site.dims(operand).len()])?;
         if let (Some(swizzle), None) = (tensor.swizzle, tensor.peer.as_ref())

@@ -79,8 +79,8 @@ __device__ __forceinline__ float gelu(float x) {
     (
         "gelu_half",
         r#"
-// max(x, 0) - |x| 2^P(|x|): the binary logarithm of the normal distribution's tail, so that it is within 2^-13.7 of it,
-// relative to it, down to 2^-25.
+// max(x, 0) - |x| 2^P(|x|), where P is the binary logarithm of the normal distribution's tail: within 2^-13.7 of it,
+// relative to it, down to 2^-25, which is half of the smallest half.
 __device__ __forceinline__ float gelu_half(float x) {
   float a = fminf(fabsf(x), 15.0f), e;
   float p = __fmaf_rn(-0.000332927928f, a, 0.00594705803f);

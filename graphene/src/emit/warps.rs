@@ -73,6 +73,10 @@ impl Warps {
     /// A quotient by a multiple of a warp's threads, if no lane makes a difference.
     fn whole(&self, a: &Expr, b: &Expr) -> Option<Expr> {
         let warps = b.constant().and_then(|by| self.begins(by))?;
+        // C rounds quotients of negative numbers up, so that those of threads and of warps differ.
+        if a.range().0.is_none_or(|low| low < 0) {
+            return None;
+        }
         let thread = Expr::from(&self.warp) * LANES + &self.lane;
         let quotient = a.substitute(&self.thread, &thread).div(&Expr::from(LANES));
         (!quotient.mentions(&self.lane)).then(|| quotient.div(&Expr::from(warps)))
@@ -104,6 +108,8 @@ mod tests {
         assert_eq!(warps.within(&of_lane), of_lane);
         let mixed = thread.div(&by(64)) * 8 + thread.rem(&by(4));
         assert_eq!(warps.within(&mixed), warp.div(&by(2)) * 8 + thread.rem(&by(4)));
+        let negative = (thread.clone() - 128).div(&by(128));
+        assert_eq!(warps.within(&negative), negative);
     }
 
     /// The same number for every thread, of expressions that templates have and others.

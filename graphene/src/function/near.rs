@@ -100,7 +100,7 @@ impl Unary {
             Unary::Sigmoid | Unary::Silu if x > 0.0 => 5.0,
             Unary::Sigmoid | Unary::Silu => 5.0 + 1.16 * x.abs(),
             Unary::Gelu => f64::max(8.0, 2.0 * x.min(0.0).powi(2)),
-            // 2⁻¹³·⁷.
+            // 2⁻¹³·⁷, where it is not small.
             Unary::GeluHalf => 1280.0,
         }
     }

@@ -67,7 +67,8 @@ pub struct Fmha {
     pub mask: Mask,
     /// What the score of a key becomes that a mask of type `u8` forbids: -∞, or a finite number, so
     /// that a row all of whose keys are forbidden has the same weight for each of them. Keys beyond
-    /// the last, and those that come after the query if it is `causal`, have a weight of 0 always.
+    /// the last, and those that come after the query if it is `causal`, have a weight of 0 always. What
+    /// a forbidden key's score was makes no difference where it is finite.
     pub fill: Number,
     /// Query i attends keys 0 to i only.
     pub causal: bool,

@@ -84,7 +84,11 @@ impl Scorer<'_> {
         Ok(Constants {
             inner: if fmha.softcap.is_some() { self.constant(k, inner)? } else { outer },
             outer,
-            fill: if fmha.fills() { self.constant(k, fmha.filling())? } else { outer },
+            fill: if fmha.fills() && !fmha.sinks() {
+                self.constant(k, fmha.filling())?
+            } else {
+                outer
+            },
         })
     }
 

@@ -34,10 +34,11 @@ impl Fmha {
         selects && self.fill.0.is_finite()
     }
 
-    /// Whether it makes no difference that scores keep it rather than become it: less than half of its last place, they are
-    /// lost in a sum with it. Sums are of at most 2¹⁶ products of halves.
+    /// Whether scores may be added to what fills them rather than become it: less than half of its last place, they are lost in
+    /// the sum. Scores of finite queries and keys are: sums of at most 256 products of numbers below 2¹⁶.
     pub(super) fn sinks(&self) -> bool {
-        self.fills() && matches!(self.mask, Mask::PerKey(_)) && self.fill.0 <= -1e30
+        let small = self.scalar == Scalar::F16 && self.scale.0.abs() <= 1e6;
+        self.fills() && small && matches!(self.mask, Mask::PerKey(_)) && self.fill.0 <= -1e30
     }
 
     /// What fills scores, in their units: it stays finite, whatever they count in.

@@ -18,7 +18,7 @@ const EIGHTS: i64 = PANEL / 8;
 /// Registers that an epilogue needs besides the sums and what is held for it; more in a cluster.
 const OTHERS: [i64; 2] = [40, 64];
 
-/// What is held of each operand; nothing where there are too few registers.
+/// What is held of each operand; nothing of rows, of what comes by tensor copies, and where there are too few registers.
 pub(super) struct Ahead(Vec<Option<Held>>);
 
 /// Registers that hold a tile's elements of an operand, as they are in memory.
@@ -42,16 +42,20 @@ impl Store<'_> {
         let operands = self.context.declared.epilogue.operands();
         for (number, &(span, from)) in operands.iter().enumerate() {
             let scalar = k.tensor_of(from)?.scalar;
-            let of = |panels: i64| match span {
-                Span::Column => (vec![gemm.strips, 2], 1),
-                Span::Whole | Span::Row => (vec![panels, EIGHTS, 2], 2),
+            if span == Span::Row || brought == Some(number) {
+                held.push(None);
+                continue;
+            }
+            let column = span == Span::Column;
+            let of = |panels: i64| match column {
+                true => (vec![gemm.strips, 2], 1),
+                false => (vec![panels, EIGHTS, 2], 2),
             };
             let registers = |panels: &i64| {
                 let (runs, n) = of(*panels);
                 runs.iter().product::<i64>() * ((n * scalar.bytes() + 3) / 4)
             };
-            let comes = span == Span::Row || brought == Some(number);
-            let fits = |panels: &i64| !comes && registers(panels) <= spare;
+            let fits = |panels: &i64| registers(panels) <= spare;
             let Some(panels) = [2, 1].into_iter().find(fits) else {
                 held.push(None);
                 continue;
@@ -60,12 +64,10 @@ impl Store<'_> {
             let (runs, n) = of(panels);
             let view = View::levels_of(&[packed(&runs, n), vec![leaf(n, 1)]]);
             let raw = k.allocate("held", view, scalar, Memory::Registers, None)?;
-            match span {
-                Span::Column => self.ask_for_column(k, place, from, raw)?,
-                Span::Whole | Span::Row if panels == 1 => {}
-                Span::Whole | Span::Row => {
-                    self.ask_for_panel(k, place, from, Held { raw, panels }, &Expr::from(0))?;
-                }
+            if column {
+                self.ask_for_column(k, place, from, raw)?;
+            } else if panels > 1 {
+                self.ask_for_panel(k, place, from, Held { raw, panels }, &Expr::from(0))?;
             }
             held.push(Some(Held { raw, panels }));
         }

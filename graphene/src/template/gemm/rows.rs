@@ -10,7 +10,7 @@ use crate::kernel::{Group, Kind, TensorId};
 use crate::schedule::pointwise::{WIDTH, load};
 use crate::template::epilogue::Span;
 use crate::template::product::leaf;
-use crate::tensor::{Memory, Tile, View};
+use crate::tensor::{Memory, Scalar, Tile, View};
 
 /// Of each operand that is a row, where its part is: `[consumer].[columns]`.
 pub(super) struct Rows(Vec<Option<TensorId>>);
@@ -19,23 +19,30 @@ impl Gemm {
     /// Bytes of shared memory that rows take.
     pub(super) fn bytes_of_rows(&self) -> i64 {
         let operands = self.product.epilogue.operands.iter();
-        let rows = operands.filter(|input| input.span == Span::Row);
-        let bytes = rows.map(|input| input.scalar.unwrap_or(self.product.scalar).bytes());
-        self.consumers * self.columns * bytes.sum::<i64>()
+        let scalars =
+            operands.map(|input| (input.span, input.scalar.unwrap_or(self.product.scalar)));
+        let copied = scalars.filter(|&(span, scalar)| self.copies(span, scalar));
+        self.consumers * self.columns * copied.map(|(_, scalar)| scalar.bytes()).sum::<i64>()
+    }
+
+    /// Whether an operand is a row that is copied: not where elements move alone, which need not be aligned, nor of eight
+    /// bytes. Such rows are read where they are needed.
+    fn copies(&self, span: Span, scalar: Scalar) -> bool {
+        span == Span::Row && self.edges == Edges::Bulk && scalar.bytes() <= 4
     }
 }
 
 impl Rows {
-    /// None where elements move alone: their copies need not be aligned.
     pub(super) fn new(k: &mut Builder, context: &Context<'_>) -> Result<Rows> {
-        let Gemm { consumers, columns, edges, .. } = *context.gemm;
+        let Gemm { consumers, columns, .. } = *context.gemm;
         let operands = context.declared.epilogue.operands().iter();
         let rows = operands.map(|&(span, tensor)| {
-            if span != Span::Row || edges == Edges::Moves {
+            let scalar = k.tensor_of(tensor)?.scalar;
+            if !context.gemm.copies(span, scalar) {
                 return Ok(None);
             }
             let view = View::levels_of(&[vec![leaf(consumers, columns)], vec![leaf(columns, 1)]]);
-            k.allocate("row", view, k.tensor_of(tensor)?.scalar, Memory::Shared, None).map(Some)
+            k.allocate("row", view, scalar, Memory::Shared, None).map(Some)
         });
         Ok(Rows(rows.collect::<Result<_>>()?))
     }
@@ -79,7 +86,8 @@ impl Store<'_> {
         k.spec(Kind::Sync, (), (), self.own)
     }
 
-    /// Lets the next tile's rows take their place, where no panel's leaving has done so after they were read.
+    /// Lets the next tile's rows take their place. A panel that leaves does so too, since threads meet once they have computed
+    /// it: unless runs read rows after the last one.
     pub(super) fn leave_rows(&self, k: &mut Builder) -> Result<()> {
         if self.rows.is_empty() || self.by_runs.is_empty() {
             return Ok(());

@@ -50,9 +50,8 @@ pub(crate) fn sustained(device: &Device) -> Result<usize, Error> {
             let bytes = encode(&values, scalar);
             (values, bytes)
         })?;
-        let Some(follows) = follows().into_iter().find(|follows| follows.name == name) else {
-            continue;
-        };
+        let mut known = follows().into_iter();
+        let follows = known.find(|follows| follows.name == name).expect("a name of `follows`");
         let bound = follows.bind(device, &library, &full)?;
         let theirs = held(device, || bound.launch())?;
         for ping_pong in [true, false] {
