@@ -133,7 +133,7 @@ pub(crate) fn prepare(run: &Run) -> Result<Machine, Error> {
         (Err(error), Device::Cuda(_)) => {
             Err(Error::Device(format!("--device cuda:{number}: {error}")))
         }
-        (Err(error), Device::Auto | Device::Cpu) => Ok(cpu(unused(&error))),
+        (Err(error), Device::Auto | Device::Cpu) => Ok(cpu(unused(&error)?)),
     }
 }
 
@@ -146,11 +146,17 @@ pub(crate) fn usable() -> Result<(), graphene_runtime::Error> {
 }
 
 /// What to say of a GPU that is there, but not used.
-fn unused(error: &graphene_runtime::Error) -> Option<String> {
+///
+/// # Errors
+/// [`Error::Device`] for one that would be used, had it memory left: the host's cores are not what is expected then.
+fn unused(error: &graphene_runtime::Error) -> Result<Option<String>, Error> {
     use graphene_runtime::Error as E;
     match error {
-        E::MissingLibrary(Library::Driver) | E::NoDevice { .. } => None,
-        error => Some(format!("the GPU is not used: {error}")),
+        E::MissingLibrary(Library::Driver) | E::NoDevice { .. } => Ok(None),
+        E::Device { status, .. } if status.starts_with("CUDA_ERROR_OUT_OF_MEMORY") => {
+            Err(Error::Device(format!("{error}; --device cpu does without it")))
+        }
+        error => Ok(Some(format!("the GPU is not used: {error}"))),
     }
 }
 
@@ -195,4 +201,21 @@ fn simd() -> &'static str {
 #[cfg(not(target_arch = "x86_64"))]
 fn simd() -> &'static str {
     if cfg!(target_arch = "aarch64") { "NEON" } else { "none known" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Library, unused};
+    use graphene_runtime::Error as E;
+
+    #[test]
+    fn only_a_full_gpu_is_not_passed_over() {
+        let failed = |status: &str| E::Device { call: "cuCtxCreate", status: status.to_owned() };
+        assert_eq!(unused(&E::MissingLibrary(Library::Driver)).unwrap(), None);
+        let note = unused(&failed("CUDA_ERROR_SYSTEM_NOT_READY")).unwrap().unwrap();
+        assert!(note.starts_with("the GPU is not used: "), "{note}");
+        let error = unused(&failed("CUDA_ERROR_OUT_OF_MEMORY: no memory left")).unwrap_err();
+        assert_eq!(error.code(), 6);
+        assert!(error.to_string().contains("--device cpu"), "{error}");
+    }
 }
