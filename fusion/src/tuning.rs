@@ -123,14 +123,7 @@ pub fn candidates(program: &Program, step: &Step, target: &Target) -> Vec<Parame
         Family::Fmha => attentions(),
         _ => Vec::new(),
     };
-    let limit = target.shared_memory_per_block;
-    let fits = |parameters: &Parameters| {
-        let made = launches(program, &with_parameters(step, *parameters), target);
-        let Some(launch) = made.ok().and_then(|launches| launches.into_iter().next()) else {
-            return false;
-        };
-        emit(&launch.kernel).is_ok_and(|emitted| u64::from(emitted.launch.shared_bytes) <= limit)
-    };
+    let fits = |parameters: &Parameters| has_kernel(program, step, *parameters, target);
     let deepest = |rings: &Vec<Parameters>| -> Vec<Parameters> {
         rings.iter().copied().filter(fits).take(RINGS).collect()
     };
@@ -145,6 +138,16 @@ pub fn candidates(program: &Program, step: &Step, target: &Target) -> Vec<Parame
         // A thread that panicked, as by a defect of a template, has found none.
         parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
     })
+}
+
+/// Whether a step has a kernel of these parameters that fits into a block's shared memory.
+fn has_kernel(program: &Program, step: &Step, parameters: Parameters, target: &Target) -> bool {
+    let made = launches(program, &with_parameters(step, parameters), target);
+    let Some(launch) = made.ok().and_then(|launches| launches.into_iter().next()) else {
+        return false;
+    };
+    let limit = target.shared_memory_per_block;
+    emit(&launch.kernel).is_ok_and(|emitted| u64::from(emitted.launch.shared_bytes) <= limit)
 }
 
 /// Of parameters that differ in their stages alone, so many are tried: a longer ring hides more, and takes only room that
@@ -217,17 +220,32 @@ fn attentions() -> Vec<Vec<Parameters>> {
     rings.collect()
 }
 
-/// The program with these choices: each is the first variant of the steps that it is for, at the sizes that it is for.
-pub fn tuned(mut program: Program, choices: &[Choice]) -> Program {
-    let prints: Vec<String> =
-        program.steps.iter().map(|step| fingerprint(&program, step)).collect();
-    for (step, print) in program.steps.iter_mut().zip(prints) {
-        for choice in choices.iter().filter(|choice| choice.fingerprint == print) {
+/// The program with these choices: each is the first variant of the steps that it is for, at the sizes that it is for. And
+/// those that are left out, since no kernel on the target has their parameters: they were found for other templates.
+pub fn tuned<'a>(
+    mut program: Program,
+    choices: &'a [Choice],
+    target: &Target,
+) -> (Program, Vec<&'a Choice>) {
+    let steps = program.steps.iter();
+    let prints: Vec<String> = steps.map(|step| fingerprint(&program, step)).collect();
+    let mut stale = Vec::new();
+    for choice in choices {
+        let alike = prints.iter().enumerate().filter(|(_, print)| **print == choice.fingerprint);
+        let alike: Vec<usize> = alike.map(|(place, _)| place).collect();
+        // Steps of one fingerprint have one kernel.
+        let Some(&first) = alike.first() else { continue };
+        if !has_kernel(&program, &program.steps[first], choice.parameters, target) {
+            stale.push(choice);
+            continue;
+        }
+        for place in alike {
             let sizes = choice.sizes.iter().map(|(name, &size)| (Symbol::new(name), size));
+            let step = &mut program.steps[place];
             step.variants = step.variants.with(choice.parameters, sizes.collect());
         }
     }
-    program
+    (program, stale)
 }
 
 impl fmt::Display for Parameters {

@@ -113,8 +113,19 @@ fn choices_are_variants_at_their_sizes() {
         sizes: BTreeMap::from([("batch".to_owned(), 2), ("sequence".to_owned(), 16)]),
         parameters,
     };
-    let choices = [choice(fingerprint(&program, step)), choice("0".to_owned())];
-    let after = tuned(program.clone(), &choices);
+    // Of the same step, but with more shared memory than there is, and a product's.
+    let stale = [
+        "fmha consumers=2 keys=128 stages=60",
+        "gemm columns=64 consumers=1 strips=1 turns=0 stages=4 cluster=1 split=1",
+    ];
+    let stale = stale.map(|text| Choice {
+        parameters: text.parse().unwrap(),
+        ..choice(fingerprint(&program, step))
+    });
+    let fresh = [choice(fingerprint(&program, step)), choice("0".to_owned())];
+    let choices = [stale.to_vec(), fresh.to_vec()].concat();
+    let (after, left) = tuned(program.clone(), &choices, &target);
+    assert_eq!(left, stale.iter().collect::<Vec<_>>());
     let (at, elsewhere) =
         (sizes(&[("batch", 2), ("sequence", 16)]), sizes(&[("batch", 3), ("sequence", 16)]));
     for (before, step) in program.steps().iter().zip(after.steps()) {

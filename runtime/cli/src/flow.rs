@@ -160,11 +160,15 @@ fn tuned(
     }
     let choices = kept.choices();
     if !choices.is_empty() {
-        plans.fused.program = tuning::tuned(plans.fused.program.clone(), &choices);
+        let path = kept.path().display();
+        let (program, stale) = tuning::tuned(plans.fused.program.clone(), &choices, target);
+        plans.fused.program = program;
         if limit.is_none() {
-            let path = kept.path().display();
             notes.push(format!("what tuning found for this GPU is taken from {path}"));
         }
+        let left =
+            |choice: &&tuning::Choice| format!("{path}: no kernel has `{}`", choice.parameters);
+        notes.extend(stale.iter().map(left));
     }
     Ok(notes)
 }
