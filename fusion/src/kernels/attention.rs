@@ -92,6 +92,9 @@ fn launch(
         blocks = blocks.minimum(&Dim::from(i64::from(site.target.cores)));
     }
     dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
+    if site.arch < Arch::Sm80 {
+        return Err(Refusal::Operation("attention before Ampere"));
+    }
     let kernel = if hopper { fmha.kernel() } else { fmha.ampere() };
     Ok(site.launch(kernel?, dims, pointers.to_vec()))
 }

@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use clap::{Args, Parser, ValueEnum};
 use graphene_ir::target::Target;
 use graphene_runtime::gpu::Cache;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -310,6 +310,10 @@ impl Arguments {
                 let reason = format!("{} is written by another flag already", path.display());
                 return Err(Error::flag(flag, reason));
             }
+            if self.reads(path) {
+                let reason = format!("{} is read, and would be overwritten", path.display());
+                return Err(Error::flag(flag, reason));
+            }
             taken.push(path);
         }
         let exec = &self.run.exec;
@@ -330,6 +334,19 @@ impl Arguments {
         ];
         let others = others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
         emits.map(|path| ("--emit", path)).chain(others)
+    }
+
+    /// Whether a file is the model, or one that inputs come from: by whatever path, if it is there.
+    fn reads(&self, path: &Path) -> bool {
+        let Ok(path) = path.canonicalize() else { return false };
+        let data = &self.data;
+        let model = self.model.as_deref().map(Path::new);
+        let files = data.input.iter().map(|(_, file)| file.as_path());
+        let files = files.chain(data.inputs.as_deref()).chain(model);
+        let is = |file: &Path| file.canonicalize().is_ok_and(|file| file == path);
+        let folder = data.data.as_deref().and_then(|folder| folder.canonicalize().ok());
+        let of_data = folder.is_some_and(|folder| path.parent() == Some(&folder));
+        of_data || { files }.any(is)
     }
 
     /// Whether a stage is to be printed to stdout.

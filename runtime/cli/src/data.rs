@@ -22,13 +22,22 @@ impl Expected {
     /// The tensors with the positions of their outputs: by name where all names match, else in order.
     ///
     /// # Errors
-    /// [`Error::Data`] if there are more of them than outputs.
+    /// [`Error::Data`] if there are more of them than outputs, or two of one.
     pub(crate) fn by_position(&self, outputs: &[&String]) -> Result<Vec<(usize, &Tensor)>, Error> {
         let named = self.tensors.iter().map(|(name, tensor)| {
             Some((outputs.iter().position(|output| *output == name)?, tensor))
         });
         if let Some(named) = named.collect::<Option<Vec<_>>>() {
-            return Ok(named);
+            let repeats = |&(i, (place, _)): &(usize, &(usize, &Tensor))| {
+                named[..i].iter().any(|before| before.0 == *place)
+            };
+            return match (named.iter().enumerate().find(repeats), &self.folder) {
+                (Some((_, (place, _))), Some(folder)) => Err(Error::Data {
+                    path: folder.clone(),
+                    reason: format!("output `{}` is there twice", outputs[*place]),
+                }),
+                _ => Ok(named),
+            };
         }
         let (found, count) = (self.tensors.len(), outputs.len());
         match &self.folder {
@@ -39,6 +48,15 @@ impl Expected {
             _ => Ok(self.tensors.iter().map(|(_, tensor)| tensor).enumerate().collect()),
         }
     }
+}
+
+/// What to say of outputs that a folder has nothing to check against.
+pub(crate) fn unchecked(outputs: &[&String], expected: &[(usize, &Tensor)]) -> Option<String> {
+    let missing = |i: &usize| expected.iter().all(|(place, _)| place != i);
+    let missing: Vec<&str> =
+        (0..outputs.len()).filter(missing).map(|i| outputs[i].as_str()).collect();
+    let some = !expected.is_empty() && !missing.is_empty();
+    some.then(|| format!("--data has nothing to check {} against", missing.join(", ")))
 }
 
 /// Reads a folder: the inputs to feed and the outputs to expect.

@@ -328,6 +328,8 @@ impl Job<'_> {
         let mut first = self.first_run(&compiled, &sizing, padded.as_ref(), progress)?;
         report.notes.extend(first.runners.iter().filter_map(Runner::refusal));
         report.agreement = self.compare(&first, expected)?;
+        let names: Vec<_> = self.loaded.graph.outputs().iter().map(|(name, _)| name).collect();
+        report.notes.extend(data::unchecked(&names, &expected.by_position(&names)?));
         if let Some(path) = &self.arguments.data.save_outputs {
             self.save(path, &first.outputs[0])?;
         }

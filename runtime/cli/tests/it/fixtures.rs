@@ -124,3 +124,22 @@ fn sequences_beyond_the_table_name_the_largest() {
         assert_eq!((given.code, &*given.stderr), (0, ""));
     }
 }
+
+/// A folder with fewer outputs than the model has says so; one with an output twice is an error.
+#[test]
+fn outputs_that_are_not_checked_are_named() {
+    let (model, data) = fixture("bert-tiny");
+    let folder = Folder::new();
+    for file in std::fs::read_dir(data).unwrap().map(|entry| entry.unwrap().path()) {
+        std::fs::copy(&file, folder.path(file.file_name().unwrap().to_str().unwrap())).unwrap();
+    }
+    let data = folder.path(".");
+    std::fs::remove_file(folder.path("output_1.pb")).unwrap();
+    let given = quick(&[&model, "--data", &data]);
+    assert_eq!(given.code, 0, "{}", given.stderr);
+    assert!(given.stdout.contains("--data has nothing to check "), "{}", given.stdout);
+    std::fs::copy(folder.path("output_0.pb"), folder.path("output_1.pb")).unwrap();
+    let given = quick(&[&model, "--data", &data]);
+    assert_eq!(given.code, 2, "{}", given.stdout);
+    assert!(given.stderr.contains("is there twice"), "{}", given.stderr);
+}

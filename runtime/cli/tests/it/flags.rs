@@ -304,6 +304,24 @@ fn files_are_written_by_one_flag_each() {
 }
 
 #[test]
+fn what_is_read_is_not_overwritten() {
+    let folder = crate::Folder::new();
+    let (model, data) = (folder.path("m.onnx"), folder.path("data"));
+    let fixture = crate::fixtures::fixture("mlp-8x64");
+    std::fs::copy(fixture.0, &model).unwrap();
+    std::fs::create_dir(&data).unwrap();
+    let input = format!("{data}/input_0.pb");
+    std::fs::copy(format!("{}/input_0.pb", fixture.1), &input).unwrap();
+    let before = [&model, &input].map(|path| std::fs::read(path).unwrap());
+    let around = format!("{data}/../m.onnx");
+    for (flag, path) in [("--report", &model), ("--trace", &around), ("--save-outputs", &input)] {
+        let reason = format!("{flag}: {path} is read, and would be overwritten");
+        check_says(&[&model, "--data", &data, flag, path], 2, &reason);
+    }
+    assert_eq!([&model, &input].map(|path| std::fs::read(path).unwrap()), before);
+}
+
+#[test]
 fn plans_have_no_outputs_to_save() {
     let folder = crate::Folder::new();
     for flags in [["--target", "sm_90a"], ["--emit", "groups"]] {
