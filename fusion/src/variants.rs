@@ -133,8 +133,8 @@ impl When {
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
 /// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries, or three a `tall` one
-///   that divides them, where all cores have one; one alone has a `short` one where there are no queries for a second, and a `narrow` one while all of
-///   those run at once.
+///   that divides them, where all cores have one; one alone has a `short` one where there are no queries for a second, and
+///   a `narrow` one while all of those run at once.
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
     match family {
