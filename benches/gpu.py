@@ -46,8 +46,8 @@ class Row:
 def rows(binaries):
     """All rows, in the order in which they run."""
     device, run = str(binaries / "device"), str(binaries / "graphene-run")
-    for name in ["atoms", "products", "attention", "templates", "recurrent", "convolutions", "speed", "sustained",
-                 "library", "sdpa", "models"]:
+    for name in ["atoms", "products", "attention", "templates", "recurrent", "convolutions", "speed", "single",
+                 "sustained", "library", "sdpa", "models"]:
         yield Row(name, [([device, name], 560)])
     for name in BERTS:
         yield Row(f"model-{name}", [([device, f"models={name}"], 560)])

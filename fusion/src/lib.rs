@@ -41,6 +41,7 @@ pub mod view;
 mod weights;
 
 pub use explain::explain;
+pub use library::AttentionBy;
 pub use lower::lower;
 pub use partition::{Granularity, partition};
 pub use precision::convert;
@@ -93,6 +94,17 @@ pub fn plan_in(
     hints: &Bindings,
     elements: Option<DType>,
 ) -> Result<Planned, FusionError> {
+    plan_by(graph, target, granularity, hints, elements, AttentionBy::Calls)
+}
+
+fn plan_by(
+    graph: &Graph,
+    target: &Target,
+    granularity: Granularity,
+    hints: &Bindings,
+    elements: Option<DType>,
+    attention: AttentionBy,
+) -> Result<Planned, FusionError> {
     let Rewritten { mut graph, report } = match (granularity, target.kind) {
         (Granularity::PerOp, Kind::Cpu) => {
             Rewritten { graph: tidy(graph)?, report: Report::default() }
@@ -105,7 +117,7 @@ pub fn plan_in(
         graph = tidy(&convert(&graph, elements)?)?;
     }
     if granularity == Granularity::PerOp && target.kind != Kind::Cpu {
-        graph = tidy(&library::spelled(&graph)?)?;
+        graph = tidy(&library::spelled(&graph, attention)?)?;
     }
     let groups = partition(&graph, target, granularity, hints);
     if cfg!(debug_assertions) {
@@ -116,6 +128,20 @@ pub fn plan_in(
         verify::program(&program)?;
     }
     Ok(Planned { graph, report, groups, program })
+}
+
+/// The library executor's plan ([`Granularity::PerOp`]) with attention as is said.
+///
+/// # Errors
+/// As for [`plan_in`].
+pub fn plan_library(
+    graph: &Graph,
+    target: &Target,
+    hints: &Bindings,
+    elements: Option<DType>,
+    attention: AttentionBy,
+) -> Result<Planned, FusionError> {
+    plan_by(graph, target, Granularity::PerOp, hints, elements, attention)
 }
 
 /// Why a graph cannot be planned.

@@ -14,7 +14,7 @@ mod attention;
 mod epilogue;
 mod product;
 
-pub use attention::{Heads, Sdpa, sdpa};
+pub use attention::{AttentionBy, Heads, Sdpa, sdpa};
 pub use epilogue::Activation;
 pub use product::{Matrix, Product, product};
 

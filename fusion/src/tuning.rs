@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write;
 use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::str::FromStr;
 use std::thread;
 
@@ -135,8 +136,8 @@ pub fn candidates(program: &Program, step: &Step, target: &Target) -> Vec<Parame
     thread::scope(|scope| {
         let parts = all.chunks(share).map(|part| scope.spawn(move || of_part(part)));
         let parts: Vec<_> = parts.collect();
-        // A thread that panicked, as by a defect of a template, has found none.
-        parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
+        let found = parts.into_iter().map(|part| part.join().unwrap_or_else(|e| resume_unwind(e)));
+        found.flatten().collect()
     })
 }
 

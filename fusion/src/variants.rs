@@ -44,8 +44,24 @@ pub struct Variants(Vec<Variant>);
 
 /// Rows of a block of layers that give each core its weights once, where there are so many for each core.
 const ROWS_OF_LAYERS: [(&str, i64); 2] = [("wide", 96), ("narrow", 48)];
-/// Parts into which the depth of a product is split where its tiles are few, and the least depth that is.
-pub(crate) const PARTS: i64 = 4;
+/// Split-K, where tiles are few: several blocks of a cluster share one.
+struct Split {
+    /// The name of its variant.
+    name: &'static str,
+    /// Into how many parts the depth is split.
+    parts: i64,
+    /// Tiles for each core up to which it pays, of warpgroups, and of single precision, where several blocks share a core;
+    /// none where it never does. Measured on an H200 at BERT's products.
+    warpgroups: Option<f64>,
+    single: Option<f64>,
+}
+
+/// Fewest parts first.
+const SPLITS: [Split; 2] = [
+    Split { name: "split2", parts: 2, warpgroups: None, single: Some(2.0) },
+    Split { name: "split4", parts: 4, warpgroups: Some(0.25), single: Some(0.67) },
+];
+/// The least depth that is split.
 const DEEP: i64 = 512;
 /// Queries of a warpgroup of attention.
 const QUERIES: i64 = 64;
@@ -126,9 +142,9 @@ impl When {
 
 /// The variants of a step of this family, that computes this body, on a target.
 ///
-/// - Products on a GPU: the largest of some tiles (`tiles_of_product`) of which there are enough for most cores: `wide`,
-///   `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where so few rows make tiles for a
-///   quarter of the cores at most, several blocks `split` the depth of one. Where cores have two tiles, or what follows
+/// - Products on a GPU: the largest of some tiles (`tiles_of_product`) of which there are enough to keep the cores busy:
+///   `wide`, `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where tiles are fewer, four
+///   blocks share the depth of one (`split4`), or two (`split2`); see `SPLITS`. Where cores have two tiles, or what follows
 ///   the product takes long, warpgroups take `turns` rather than share `wide` ones.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
@@ -148,15 +164,15 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
                     let when = When::AtLeast(rows.clone(), rows_for(*size, *enough, body));
                     Variant::named(name, when)
                 });
-                let mut first: Vec<Variant> = first.collect();
-                match rows_to_split(target, body, tile) {
-                    0 => Variants::ending(first, last),
-                    split => {
-                        let when = When::AtLeast(rows, split + 1);
-                        first.push(Variant::named(last, when));
-                        Variants::ending(first, "split")
-                    }
+                let mut variants: Vec<Variant> = first.collect();
+                // Each is taken from so many rows on that the next is not.
+                let mut last = last;
+                for (name, most_rows) in rows_to_split(target, body, tile) {
+                    let when = When::AtLeast(rows.clone(), most_rows + 1);
+                    variants.push(Variant::named(last, when));
+                    last = name;
                 }
+                Variants::ending(variants, last)
             }
             None => Variants::any(),
         },
@@ -231,7 +247,7 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> Vec<Tile> {
     let known = product(body).and_then(|(shape, _)| shape.last()?.known());
     let (cores, warpgroups) = (i64::from(target.cores), has_warpgroups(target, body));
     let [wide, narrow, few] = match (is_single(body), warpgroups) {
-        (true, _) => [[128, 128], [64, 64], [32, 64]],
+        (true, _) => [[128, 64], [64, 64], [32, 64]],
         (false, false) => [[128, 128], [64, 64], [16, 64]],
         (false, true) => {
             // What leaves least of the last tile idle. Tiles of 192 are nearly as fast as those of 256, and divide work
@@ -245,16 +261,22 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> Vec<Tile> {
         }
     };
     // Several blocks share a core, unless each has warpgroups: then the widest pay where most cores have one, and turns
-    // where some have two, so that there is something to multiply while results are written.
+    // where some have two, so that there is something to multiply while results are written. In single precision so many
+    // share a core that the last tiles leave others idle, unless there are ten for each; where some of the tiles have not
+    // been counted, there may be.
     let (most, several) = (cores * 3 / 4, cores * 2);
+    let [enough_wide, enough_narrow] = match (warpgroups, is_single(body) && counts_all(body)) {
+        (true, _) => [most, cores / 2],
+        (false, false) => [several, most],
+        (false, true) => [cores * 10, several],
+    };
     let tile = |name, size, enough| Tile { name, size, enough };
     let mut tiles = match (warpgroups, takes_turns(body), wide) {
-        (false, ..) => vec![tile("wide", wide, several)],
-        (true, _, [_, 192]) => vec![tile(TURNS, wide, cores + 1), tile("wide", wide, most)],
+        (true, _, [_, 192]) => vec![tile(TURNS, wide, cores + 1), tile("wide", wide, enough_wide)],
         (true, true, _) => vec![tile(TURNS, [128, 128], several)],
-        (true, false, _) => vec![tile("wide", wide, most)],
+        (true, false, _) | (false, ..) => vec![tile("wide", wide, enough_wide)],
     };
-    tiles.push(tile("narrow", narrow, if warpgroups { cores / 2 } else { most }));
+    tiles.push(tile("narrow", narrow, enough_narrow));
     tiles.push(tile("few", few, 0));
     tiles
 }
@@ -272,7 +294,15 @@ fn is_single(body: &Graph) -> bool {
 
 /// Whether warpgroups make the products.
 fn has_warpgroups(target: &Target, body: &Graph) -> bool {
-    !is_single(body) && matches!(target.kind, Kind::Cuda { major: 9, accelerated: true, .. })
+    !is_single(body) && is_hopper(target)
+}
+
+/// Whether [`rows_for`] knows how many tiles there are for each row of them.
+fn counts_all(body: &Graph) -> bool {
+    product(body).is_some_and(|(shape, shared)| {
+        let (matrices, columns) = (&shape[..shape.len() - 2], &shape[shape.len() - 1]);
+        columns.known().is_some() && (shared || matrices.iter().all(|dim| dim.known().is_some()))
+    })
 }
 
 /// The rows from which so large tiles are at least this many: columns and matrices, where their number is known, make some
@@ -288,20 +318,39 @@ fn rows_for([height, width]: [i64; 2], enough: i64, body: &Graph) -> i64 {
     (tiles - 1) * height + 1
 }
 
-/// The rows up to which the depth of a product is split: all parts of all its tiles have a core each.
-fn rows_to_split(target: &Target, body: &Graph, [height, width]: [i64; 2]) -> i64 {
+/// The parts into which a variant of this name splits the depth of a product, if it does.
+pub(crate) fn parts(name: &str) -> Option<i64> {
+    SPLITS.iter().find(|split| split.name == name).map(|split| split.parts)
+}
+
+/// The variants that split the depth of a product into tiles of such a size, and the rows up to which each is better than
+/// the one before.
+fn rows_to_split(
+    target: &Target,
+    body: &Graph,
+    [height, width]: [i64; 2],
+) -> Vec<(&'static str, i64)> {
     let mut products = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
-    let (Some((_, node)), None) = (products.next(), products.next()) else { return 0 };
+    let (Some((_, node)), None) = (products.next(), products.next()) else { return Vec::new() };
     let depth = node.inputs()[0].and_then(|a| body.ty(a).shape.last()?.known());
     let columns = product(body).filter(|(_, shared)| *shared);
     let columns = columns.and_then(|(shape, _)| shape.last()?.known());
-    match (depth, columns) {
-        (Some(depth), Some(columns)) if has_warpgroups(target, body) && depth >= DEEP => {
-            let across = (columns + width - 1) / width * PARTS;
-            i64::from(target.cores) / across.max(PARTS) * height
-        }
-        _ => 0,
+    let (Some(depth), Some(columns)) = (depth, columns) else { return Vec::new() };
+    if !is_hopper(target) || depth < DEEP {
+        return Vec::new();
     }
+    let across = ((columns + width - 1) / width).max(1);
+    let rows = SPLITS.iter().filter_map(|split| {
+        let of_core = if is_single(body) { split.single } else { split.warpgroups };
+        let tiles = (f64::from(target.cores) * of_core?) as i64;
+        Some((split.name, tiles / across * height))
+    });
+    rows.filter(|(_, rows)| *rows > 0).collect()
+}
+
+/// Whether the target is a Hopper GPU, with the instructions that only those have.
+fn is_hopper(target: &Target) -> bool {
+    matches!(target.kind, Kind::Cuda { major: 9, accelerated: true, .. })
 }
 
 /// The sizes of the queries of attention that warpgroups make: batch, heads, and how many; and whether heads are so small that

@@ -38,6 +38,7 @@ pub mod recurrent;
 pub mod reduce;
 pub mod rows;
 pub mod scan;
+mod shares;
 pub mod simt;
 mod stage;
 mod sums;

@@ -326,11 +326,15 @@ fn products(trials: &mut Vec<Trial>, name: &str, product: &Product) {
         let mma = Mma { product: product.clone(), edges, ..Mma::default() };
         let tf32 = Mma { product: single.clone(), stages: 3, ..mma.clone() };
         let simt = Simt { product: single, edges, ..Simt::default() };
+        let split = Simt { split: 2, arch: Arch::Sm90a, ..simt.clone() };
         let ampere = |arch| arch >= Arch::Sm80;
         let name_of = |template: &str| format!("{template}_{name}{suffix}");
         add(trials, &name_of("mma"), ampere, Arc::new(move || mma.kernel()));
         add(trials, &name_of("tf32"), ampere, Arc::new(move || tf32.kernel()));
         add(trials, &name_of("simt"), ampere, Arc::new(move || simt.kernel()));
+        if product.terms == 1 {
+            add(trials, &name_of("simt_split"), hopper, Arc::new(move || split.kernel()));
+        }
     }
 }
 

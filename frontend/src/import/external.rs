@@ -21,6 +21,11 @@ pub trait ExternalData {
         offset: u64,
         length: Option<u64>,
     ) -> Result<Bytes, ExternalDataError>;
+
+    /// The files that were read so far, links resolved; none where data comes from elsewhere.
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 }
 
 /// Why external data cannot be read.
@@ -144,6 +149,11 @@ impl ExternalData for ModelFolder {
         }
         // Tensors would copy it out of the mapping, whose pages would then be in memory beside the copy.
         read_range(&path, offset, slice.len()).map_err(|error| io(location, &error))
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let files = self.files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        files.keys().cloned().collect()
     }
 }
 

@@ -4,7 +4,7 @@ use super::function::{Walk, function, leaves};
 use super::operand::Matrix;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use crate::tuning::{GemmParameters, Parameters};
-use crate::variants::{PARTS, TURNS, Tile, Variant, tiles_of_product};
+use crate::variants::{TURNS, Tile, Variant, parts, tiles_of_product};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
@@ -152,7 +152,9 @@ impl Cut {
                 Self { tile, turns, split: 1, prefetch, found: None }
             }
             (None, None) => {
-                Self { tile: smallest, turns: false, split: PARTS, prefetch: weights, found: None }
+                let split = parts(variant.name);
+                let split = split.ok_or(Refusal::Operation("a product of an unknown variant"))?;
+                Self { tile: smallest, turns: false, split, prefetch: weights, found: None }
             }
         })
     }
@@ -193,13 +195,14 @@ fn kernel(
     }
     let kernel = match (product.scalar, arch) {
         (Scalar::F32, _) => {
-            let (part, warps) = match rows {
-                128 => ([8, 8], 8),
-                64 => ([4, 4], 8),
-                _ => ([4, 4], 4),
+            let thread = match rows {
+                128 => [8, 8],
+                64 => [8, 4],
+                _ => [4, 4],
             };
-            let tile = [rows, columns];
-            Simt { product, arch, edges, tile, thread: part, warps, ..Simt::default() }.kernel()
+            let (tile, split) = ([rows, columns], cut.split);
+            let simt = Simt { product, arch, edges, tile, thread, split, ..Simt::default() };
+            simt.within(site.target.shared_memory_per_block as i64 / 2).kernel()
         }
         (_, Arch::Sm90a) => {
             let (gemm, split) = (cut.gemm(product, edges), cut.split);

@@ -106,11 +106,12 @@ pub(crate) fn heads_order(graph: &Graph, value: ValueId) -> Option<Vec<usize>> {
 
 /// The graph with attentions as libraries have them: masks of truth values as numbers for those that cuDNN takes; of the
 /// others, products and a softmax for those that no kernel takes or that a kernel has no advantage in, being of single
-/// precision.
+/// precision. By products, those that a call would take are products and a softmax, too, but for causal ones and those with
+/// shared heads.
 ///
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
-pub(crate) fn spelled(graph: &Graph) -> Result<Graph, FusionError> {
+pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Result<Graph, FusionError> {
     let mut result = Graph::new();
     let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
     for (id, node) in graph.nodes() {
@@ -123,7 +124,7 @@ pub(crate) fn spelled(graph: &Graph) -> Result<Graph, FusionError> {
             Op::Constant(tensor) => result.add_constant(node.name(), tensor.clone()),
             Op::Attention(attrs) => {
                 let attrs = without_guard(graph, node, attrs);
-                let way = way(graph, node, &attrs);
+                let way = way(graph, node, &attrs, by);
                 attention(&mut result, node, &attrs, inputs, way).map_err(failed)?
             }
             op => result.add(node.name(), op.clone(), &inputs).map_err(failed)?.value(),
@@ -136,6 +137,15 @@ pub(crate) fn spelled(graph: &Graph) -> Result<Graph, FusionError> {
         result.add_output(name, renamed[value]);
     }
     Ok(result)
+}
+
+/// How the library computes attention, on a GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AttentionBy {
+    /// In one call wherever cuDNN has one.
+    Calls,
+    /// By strided batches of products and a softmax between them wherever that can be: what libraries had before.
+    Products,
 }
 
 /// How an attention is computed.
@@ -167,18 +177,19 @@ fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> Attentio
     AttentionAttrs { guarded: attrs.guarded && !needless, ..attrs.clone() }
 }
 
-fn way(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> Way {
+fn way(graph: &Graph, node: &Node, attrs: &AttentionAttrs, by: AttentionBy) -> Way {
     let AttentionAttrs { causal, softcap, guarded, fill, .. } = *attrs;
-    if is_sdpa(graph, node, attrs) {
-        return Way::Call;
-    }
     let heads = |place: usize| {
         let value = node.inputs().get(place).copied().flatten()?;
         graph.ty(value).shape.get(1)
     };
     let spells = !causal && heads(0) == heads(1) && is_real(node.outputs()[0].dtype);
+    let plain = spells && !guarded && softcap == 0.0;
+    if is_sdpa(graph, node, attrs) {
+        return if by == AttentionBy::Products && plain { Way::Products } else { Way::Call };
+    }
     let kernel = fill == f32::NEG_INFINITY && widths(graph, node).is_some();
-    if spells && (!kernel || !guarded && softcap == 0.0) { Way::Products } else { Way::Kernel }
+    if plain || spells && !kernel { Way::Products } else { Way::Kernel }
 }
 
 fn attention(

@@ -13,6 +13,7 @@ use graphene_fusion::groups::Family;
 use graphene_fusion::kernels::{Launch, Refusal, StepOperand, launches};
 use graphene_fusion::program::{Operand, Program, Step};
 use graphene_fusion::{Granularity, plan};
+use graphene_ir::emit::emit;
 use graphene_ir::simulate::{Buffer, Inputs, Options, simulate};
 use graphene_ir::target::Target;
 use graphene_ir::verify::verify;
@@ -460,12 +461,73 @@ fn warpgroups_take_turns_where_that_pays() {
     let relu = text.replace("Gelu", "Relu");
     assert_eq!(first(&relu), (turns.to_owned(), true));
     let few = "turns if b*s >= 4225, wide if b*s >= 3073, narrow if b*s >= 641, few if b*s >= 129";
-    assert_eq!(first(&relu.replace("3072", "768")), (format!("{few}, else split"), true));
+    assert_eq!(first(&relu.replace("3072", "768")), (format!("{few}, else split4"), true));
     // Where 192 does not divide columns, only what follows is a reason.
     let wide = "wide if b*s >= 1153, narrow if b*s >= 193, else few";
     assert_eq!(first(&relu.replace("3072", "2560")), (wide.to_owned(), false));
     let long = "turns if b*s >= 1665, narrow if b*s >= 193, else few";
     assert_eq!(first(&text.replace("3072", "2560")), (long.to_owned(), true));
+}
+
+/// In single precision two blocks share a tile before four do; only on Hopper, of one deep product by one B.
+#[test]
+fn deep_products_of_few_rows_are_split_in_single_precision() {
+    let product = |rows: &str, k: i64, n: &str, b: &str| {
+        let known = n.parse::<i64>().is_ok();
+        let symbols = if known { "b, s" } else { "b, n, s" };
+        format!(
+            "symbols {symbols}\n%0 = Input : f32[{rows}, {k}] \"x\"\n%1 = Input : f32[{b}{k}, {n}] \"w\"\n\
+             %2 = MatMul(%0, %1) : f32[{rows}, {n}] \"product\"\nreturn \"y\" = %2\n"
+        )
+    };
+    let unsplit = "wide if b*s >= 13953, narrow if b*s >= 1345, else few";
+    let rows = [
+        (
+            "sm_90a",
+            product("b, s", 3072, "768", ""),
+            "wide if b*s >= 13953, narrow if b*s >= 1345, few if b*s >= 705, split2 if b*s >= 225, else split4",
+            vec![1, 1, 1, 2, 4],
+        ),
+        ("sm_90a", product("b, s", 508, "768", ""), unsplit, vec![1; 3]),
+        ("sm_80", product("b, s", 3072, "768", ""), "", vec![1; 3]),
+        // So wide that four parts of one row of tiles are too many, or two.
+        (
+            "sm_90a",
+            product("b, s", 3072, "6144", ""),
+            "wide if b*s >= 1665, narrow if b*s >= 129, few if b*s >= 65, else split2",
+            vec![1, 1, 1, 2],
+        ),
+        (
+            "sm_90a",
+            product("b, s", 3072, "20480", ""),
+            "wide if b*s >= 513, narrow if b*s >= 1, else few",
+            vec![1; 3],
+        ),
+        // Columns, or matrices, that nobody has counted.
+        (
+            "sm_90a",
+            product("b, s", 3072, "n", ""),
+            "wide if b*s >= 33665, narrow if b*s >= 6273, else few",
+            vec![1; 3],
+        ),
+        (
+            "sm_90a",
+            product("b, s", 3072, "768", "b, "),
+            "wide if s >= 2689, narrow if s >= 513, else few",
+            vec![1; 3],
+        ),
+    ];
+    for (target, text, expected, parts) in rows {
+        let (graph, target) = (parse(&text, &[]).unwrap(), target.parse().unwrap());
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let [step] = planned.program.steps() else { panic!("{}", planned.program) };
+        let launches = launches(&planned.program, step, &target).unwrap();
+        let found = launches.iter().map(|launch| emit(&launch.kernel).unwrap().launch.cluster);
+        assert_eq!(found.collect::<Vec<u32>>(), parts, "{text}");
+        if !expected.is_empty() {
+            assert_eq!(step.variants.to_string(), expected, "{text}");
+        }
+    }
 }
 
 /// Few rows: several blocks share a tile, and ask for its weights before they wait.
@@ -486,7 +548,7 @@ fn deep_products_of_few_rows_are_split() {
     let [step] = planned.program.steps() else { panic!("{}", planned.program) };
     assert_eq!(
         step.variants.to_string(),
-        "wide if b*s >= 12545, narrow if b*s >= 4161, few if b*s >= 1025, else split"
+        "wide if b*s >= 12545, narrow if b*s >= 4161, few if b*s >= 1025, else split4"
     );
     let launches = launches(&planned.program, step, &target).unwrap();
     let said = |launch: &Launch, what| launch.kernel.to_string().contains(what);

@@ -8,7 +8,7 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_fusion::library::{product, sdpa};
 use graphene_fusion::program::{Program, Step};
-use graphene_fusion::{Granularity, plan_in, verify};
+use graphene_fusion::{AttentionBy, Granularity, plan_in, plan_library, verify};
 use std::collections::BTreeMap;
 
 /// A line a step: its call, or its family.
@@ -240,26 +240,51 @@ fn launches_of_encoders_are_few() {
     }
 }
 
+/// Without calls for attention, launches are those of single precision.
+#[test]
+fn attention_is_products_where_that_is_asked_for() {
+    let kinds = |elements, by| {
+        let (graph, target) = (imported("bert-tiny"), "sm_90a".parse().unwrap());
+        let planned = plan_library(&graph, &target, &Bindings::new(), elements, by).unwrap();
+        let program = planned.program;
+        let kinds = program.steps().iter().map(|step| kind(&program, step));
+        kinds.filter(|kind| kind != "Cast").collect::<Vec<_>>()
+    };
+    let halves = kinds(Some(DType::F16), AttentionBy::Products);
+    assert_eq!(halves, kinds(None, AttentionBy::Calls));
+    assert!(halves.iter().any(|kind| kind == "Softmax"), "{halves:?}");
+    assert!(halves.iter().all(|kind| kind != "attention"), "{halves:?}");
+}
+
 /// What computes attention of these elements, with these attributes, under a mask of such elements.
 #[test]
 fn attention_is_a_call_a_kernel_or_products() {
+    const PRODUCTS: &str = "a product, Softmax, a product";
+    const MASKED: &str = "a product, Select, Softmax, a product";
     let rows = [
-        ("f16", "", "", "attention"),
-        ("bf16", "causal: true", "", "attention"),
-        ("f16", "", "f16", "attention"),
+        ("f16", "", "", "attention", PRODUCTS),
+        ("bf16", "causal: true", "", "attention", "attention"),
+        ("bf16", "causal: true", "bool", "Select, attention", "Select, attention"),
+        ("f16", "", "f16", "attention", "a product, Add, Softmax, a product"),
         // Truth values become numbers.
-        ("f16", "", "bool", "Select, attention"),
+        ("f16", "", "bool", "Select, attention", "a product, Select, Softmax, a product"),
         // Without a mask a guard guards nothing; of a mask that comes from outside, nobody knows.
-        ("f16", "guarded: true", "", "attention"),
-        ("f16", "guarded: true", "f16", "Attention"),
-        ("f16", "softcap: 30", "", "Attention"),
+        ("f16", "guarded: true", "", "attention", PRODUCTS),
+        ("f16", "guarded: true", "f16", "Attention", "Attention"),
+        ("f16", "softcap: 30", "", "Attention", "Attention"),
         // Scores that become a number.
-        ("f16", "fill: -10000", "bool", "a product, Select, Softmax, a product"),
-        ("f32", "", "", "a product, Softmax, a product"),
-        ("f32", "", "f32", "a product, Add, Softmax, a product"),
-        ("f32", "causal: true", "", "Attention"),
+        ("f16", "fill: -10000", "bool", MASKED, MASKED),
+        ("f32", "", "", PRODUCTS, PRODUCTS),
+        (
+            "f32",
+            "",
+            "f32",
+            "a product, Add, Softmax, a product",
+            "a product, Add, Softmax, a product",
+        ),
+        ("f32", "causal: true", "", "Attention", "Attention"),
     ];
-    for (elements, attribute, mask, expected) in rows {
+    for (elements, attribute, mask, by_calls, by_products) in rows {
         let of = |name: &str, default: &str| match attribute.split_once(": ") {
             Some((own, value)) if own == name => format!("{name}: {value}"),
             _ => format!("{name}: {default}"),
@@ -279,12 +304,15 @@ fn attention_is_a_call_a_kernel_or_products() {
              %{y} = Attention(%0, %1, %2{operand}) {{scale: 0.25, {causal}, {softcap}, {guarded}{fill}}} : {heads} \"y\"\n\
              return \"y\" = %{y}\n"
         );
-        let target = "sm_90a".parse().unwrap();
-        let planned =
-            plan_in(&graph(&text, &[]), &target, Granularity::PerOp, &Bindings::new(), None);
-        let program = planned.unwrap().program;
-        let found: Vec<String> = program.steps().iter().map(|step| kind(&program, step)).collect();
-        assert_eq!(found.join(", "), expected, "{text}");
+        for (by, expected) in [(AttentionBy::Calls, by_calls), (AttentionBy::Products, by_products)]
+        {
+            let (graph, target) = (graph(&text, &[]), "sm_90a".parse().unwrap());
+            let planned = plan_library(&graph, &target, &Bindings::new(), None, by).unwrap();
+            let program = planned.program;
+            let found: Vec<String> =
+                program.steps().iter().map(|step| kind(&program, step)).collect();
+            assert_eq!(found.join(", "), expected, "{by:?}: {text}");
+        }
     }
 }
 

@@ -59,7 +59,7 @@ fn packed_projections_are_read_in_place() {
           @6 = weight f32[1024] "wo"
           @7 = output 0 f32[32*b*s] "projected"
           step 0 MatMul "MatMul+Add (biased)"
-            variants wide if b*s >= 33665, narrow if b*s >= 3137, else few
+            variants wide if b*s >= 84353, narrow if b*s >= 8385, else few
             reads  @0 [b:32*s, s:32, 32:1]
             reads  @2 [32:96, 96:1]
             reads  @3 [96:1]
@@ -71,7 +71,7 @@ fn packed_projections_are_read_in_place() {
             reads  @1 [b:s, 1:s, 1:s, s:1]
             writes @5 [b:32*s, 4:8, s:32, 8:1]
           step 2 MatMul "MatMul (projected)"
-            variants wide if b*s >= 33665, narrow if b*s >= 6273, else few
+            variants wide if b*s >= 168833, narrow if b*s >= 16833, else few
             reads  @5 [b:32*s, s:32, 32:1]
             reads  @6 [32:32, 32:1]
             writes @7 [b:32*s, s:32, 32:1]
@@ -126,8 +126,8 @@ fn variants_are_chosen_by_sizes() {
     };
     assert_eq!(names(1, 1), ["few", "any", "few"]);
     assert_eq!(names(2, 128), ["few", "any", "few"]);
-    assert_eq!(names(64, 128), ["narrow", "any", "narrow"]);
-    assert_eq!(names(512, 129), ["wide", "any", "wide"]);
+    assert_eq!(names(160, 128), ["narrow", "any", "narrow"]);
+    assert_eq!(names(1400, 129), ["wide", "any", "wide"]);
     for step in program.steps() {
         let variants = step.variants.all();
         assert!((1..=5).contains(&variants.len()));

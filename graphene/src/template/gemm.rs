@@ -10,7 +10,6 @@
 //! - `producer`: how the ring is filled;
 //! - `consumer`: the products;
 //! - `turns`: how consumers take turns;
-//! - `split`: how blocks that share a tile add their sums;
 //! - `epilogue`: what becomes of the sums, and how they leave;
 //! - `ahead`: columns and matrices that the epilogue meets, asked for before;
 //! - `rows`: rows that it meets, such as a bias;
@@ -25,11 +24,11 @@ mod epilogue;
 mod producer;
 mod room;
 mod rows;
-mod split;
 mod turns;
 
 use self::context::Context;
 use super::product::{Edges, Place, Product, leaf, line};
+use super::shares::Holders;
 use crate::arch::{Arch, registers_at_launch};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
@@ -149,6 +148,11 @@ impl Gemm {
             k.add(Header::new(Kind::Sync, (), (), block).on(cluster))?;
         }
         k.finish(declared.epilogue.results.clone(), declared.ins())
+    }
+
+    /// Who has a tile's sums.
+    fn holders(&self) -> Holders {
+        Holders { groups: self.consumers, threads: GROUP, registers: self.registers() }
     }
 
     /// Blocks of a cluster.

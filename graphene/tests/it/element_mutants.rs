@@ -187,6 +187,11 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
         "Lanes read neighbours in one row, which are in banks of their own with it and without.",
     ),
     (
+        "conv of singles",
+        "narrow swizzle: %sW",
+        "A phase's lanes read four channels, for which half of the swizzle does.",
+    ),
+    (
         "",
         "remove predicate: if(@k + 2 <",
         "The last step is brought once more, to a stage that nobody reads again.",

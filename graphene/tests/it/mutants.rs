@@ -211,7 +211,7 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
     (
         "single",
         "drop body",
-        "@lane/8 >= 24)",
+        "@lane%2 >= 24)",
         "Beyond a layer's columns sums and biases are 0, and so is their ReLU.",
     ),
     ("single", "delete Init", "%result[0]", "Likewise."),
@@ -219,7 +219,7 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
         "single",
         "remove swizzle",
         "%sW",
-        "The eight lanes whose accesses are of one phase read the same column.",
+        "The eight lanes whose accesses are of one phase read two columns, one beside the other.",
     ),
     ("single", "narrow swizzle", "%sW", "Likewise."),
 ];
@@ -234,7 +234,7 @@ const MISSED: &[(&str, &str, &str)] = &[
     ("remove predicate", "if(@k%2 ==", "A layer ends after some of its sums' terms."),
     ("delete Init", "%pair_5[", "A layer's sums begin with those of the layer before."),
     ("delete Init", "%pair_6[", "Likewise."),
-    ("remove predicate", "@lane/8 >= 24)", "Of a layer's result no column is left."),
+    ("remove predicate", "@lane%2 >= 24)", "Of a layer's result no column is left."),
     ("delete advance", "advance @using #2", "All steps of the last layer use its first weights."),
 ];
 

@@ -1,6 +1,7 @@
 //! Mutants of the templates whose steps follow each other: recurrent layers of blocks that wait for
 //! each other, running sums, rows with several totals, products and attention of single precision.
 
+use graphene_ir::arch::Arch;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::{Kernel, Number, Unary};
 use graphene_ir::template::access::{Access, Stride};
@@ -202,18 +203,31 @@ fn products() -> Vec<Subject> {
     let mut moves = Simt { edges: Edges::Moves, stages: 2, ..bulk.clone() };
     moves.product.a_transposed = true;
     moves.product.b_transposed = true;
+    let shared = Simt { split: 2, arch: Arch::Sm90a, ..bulk.clone() };
     let sizes = |m, n, k| [("M", m), ("N", n), ("K", k), ("blocks", 1)];
     let on = |name, simt: &Simt, [m, n, k]: [i64; 3]| {
         on(name, simt.kernel().unwrap(), &[&sizes(m, n, k), &sizes(m, n, 0)], few_bits)
     };
-    vec![on("simt", &bulk, [68, 36, 52]), on("odd simt", &moves, [67, 33, 37])]
+    vec![
+        on("simt", &bulk, [68, 36, 52]),
+        on("odd simt", &moves, [67, 33, 37]),
+        on("split simt", &shared, [68, 36, 148]),
+    ]
 }
 
 const OF_PRODUCTS: &[Equivalent] = &[
     (
         "simt",
         " swizzle: %sB",
-        "The eight lanes whose accesses are of one phase read the same column.",
+        "The eight lanes whose accesses are of one phase read two columns, one beside the other.",
+    ),
+    ("split simt", " swizzle: %sB", "Likewise."),
+    ("simt", "narrow swizzle: %sA", "They read four rows, for which half of the swizzle does."),
+    ("split simt", "narrow swizzle: %sA", "Likewise."),
+    (
+        "split simt",
+        "shift role up: role #block[0] { %there",
+        "Another thread of the block initialises the barrier and fences that; all of the block and its neighbours meet.",
     ),
     (
         "odd simt",

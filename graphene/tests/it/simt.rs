@@ -1,6 +1,7 @@
 //! Products in single precision by threads' own multiply-adds: right within the bound that their
 //! arithmetic implies, clean in any order of warps, for every parameter.
 
+use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
 use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::simt::Simt;
@@ -10,6 +11,11 @@ use crate::products::{Sizes, check_product, check_text, layer, two_results};
 
 fn small() -> Simt {
     Simt { tile: [32, 32], thread: [4, 4], depth: 8, warps: 2, stages: 2, ..Simt::default() }
+}
+
+/// Several blocks for each tile.
+fn split(parts: i64) -> Simt {
+    Simt { split: parts, arch: Arch::Sm90a, ..small() }
 }
 
 /// All parameters that this file tries; each with sizes, and in how many random orders.
@@ -25,6 +31,31 @@ fn rows() -> Vec<(Simt, Sizes, u64)> {
         (Simt::default(), Sizes::of([132, 68, 36], 1), 0),
         (Simt { product: Product { terms: 2, ..plain.clone() }, ..small() }, deep, 2),
     ];
+    // K in parts: equal ones, of which the last is shorter, or there is none; with what follows, single elements, a batch.
+    let layers = Product { epilogue: layer(), ..plain.clone() };
+    let wide = Simt { tile: [64, 64], thread: [8, 4], depth: 32, warps: 4, ..Simt::default() };
+    let low = Simt { tile: [32, 64], thread: [4, 4], ..wide.clone() };
+    rows.extend([
+        (split(4), Sizes::of([32, 32, 128], 1), 3),
+        (split(2), Sizes::of([36, 68, 44], 1), 3),
+        (split(3), Sizes::of([4, 36, 16], 1), 2),
+        (split(2), Sizes::of([33, 36, 0], 1), 1),
+        (Simt { product: layers.clone(), ..split(4) }, Sizes::of([68, 36, 100], 1), 1),
+        (
+            Simt { product: layers.clone(), edges: Edges::Moves, ..split(2) },
+            Sizes::of([35, 37, 45], 1),
+            2,
+        ),
+        (
+            Simt { product: Product { batched: true, ..layers }, ..split(2) },
+            Sizes { batch: 3, ..Sizes::of([36, 20, 28], 1) },
+            1,
+        ),
+        (split(8), Sizes::of([32, 36, 100], 1), 1),
+        (wide, Sizes::of([68, 68, 68], 1), 0),
+        (Simt { split: 4, arch: Arch::Sm90a, ..low.clone() }, Sizes::of([36, 68, 132], 1), 0),
+        (low, Sizes::of([36, 68, 36], 1), 0),
+    ]);
     let batched = Sizes { batch: 3, ..Sizes::of([36, 20, 12], 1) };
     let odd = Sizes { batch: 2, ..Sizes::of([35, 37, 13], 1) };
     for (a_transposed, b_transposed) in [(false, false), (false, true), (true, false), (true, true)]
@@ -41,6 +72,7 @@ fn rows() -> Vec<(Simt, Sizes, u64)> {
             (with(Edges::Moves, batch.clone()), Sizes::of([1, 37, 13], 1), 0),
             (with(Edges::Moves, batch), Sizes::of([35, 1, 1], 1), 0),
             (with(Edges::Bulk, several.clone()), Sizes::of([48, 40, 8], 1), 0),
+            (Simt { product: several.clone(), ..split(2) }, Sizes::of([36, 40, 52], 1), 1),
             (with(Edges::Moves, several), Sizes::of([33, 41, 7], 1), 0),
             (Simt { product, ..Simt::default() }, Sizes::of([132, 132, 20], 1), 0),
         ]);
@@ -68,6 +100,10 @@ fn simt_parameters_that_no_kernel_has_are_refused() {
         Simt { warps: 0, ..small() },
         Simt { stages: 1, ..small() },
         Simt { product: Product::default(), ..small() },
+        Simt { split: 0, ..small() },
+        split(9),
+        Simt { arch: Arch::Sm80, ..split(2) },
+        Simt { product: Product { terms: 2, ..small().product }, ..split(2) },
     ] {
         assert!(simt.kernel().is_err(), "{simt:?}");
     }

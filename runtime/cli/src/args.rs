@@ -295,6 +295,10 @@ impl FromStr for Emit {
     }
 }
 
+fn overwritten(flag: &'static str, path: &Path) -> Error {
+    Error::flag(flag, format!("{} is read, and would be overwritten", path.display()))
+}
+
 impl Arguments {
     /// What clap cannot check: flags that do not go together.
     ///
@@ -311,8 +315,7 @@ impl Arguments {
                 return Err(Error::flag(flag, reason));
             }
             if self.reads(path) {
-                let reason = format!("{} is read, and would be overwritten", path.display());
-                return Err(Error::flag(flag, reason));
+                return Err(overwritten(flag, path));
             }
             taken.push(path);
         }
@@ -322,6 +325,18 @@ impl Arguments {
             return Err(Error::flag("--exec", format!("`{}` is listed twice", exec.name())));
         }
         Ok(())
+    }
+
+    /// Refuses to overwrite these files, which have been read, links resolved.
+    ///
+    /// # Errors
+    /// [`Error::Flag`].
+    pub(crate) fn spare(&self, files: &[PathBuf]) -> Result<(), Error> {
+        let read = |path: &Path| path.canonicalize().is_ok_and(|path| files.contains(&path));
+        match self.written().find(|(_, path)| read(path)) {
+            Some((flag, path)) => Err(overwritten(flag, path)),
+            None => Ok(()),
+        }
     }
 
     /// The files that are written, and the flags that name them.

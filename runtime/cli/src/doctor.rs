@@ -127,7 +127,10 @@ fn cache() -> String {
     match cache.contents() {
         Ok(Contents { entries, bytes }) => {
             let entries = crate::human::counted(entries, "entry", "entries");
-            format!("{folder}: {entries}, {}", crate::human::bytes(bytes))
+            let unwritten =
+                cache.probe().err().map(|error| format!("; cannot be written: {error}"));
+            let unwritten = unwritten.unwrap_or_default();
+            format!("{folder}: {entries}, {}{unwritten}", crate::human::bytes(bytes))
         }
         Err(error) => format!("{folder}: {error}"),
     }

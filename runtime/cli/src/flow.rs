@@ -93,6 +93,7 @@ fn run_model(
     let (given, expected, known) = read.map_err(|error| source.defect().unwrap_or(error))?;
     let import = || source.import(&declared, &arguments.sizes, &given, &known);
     let loaded = progress.stage(stage::IMPORT, import)?;
+    arguments.spare(&source.files())?;
     let elements = elements(arguments.run.dtype, &loaded.graph, &target)?;
     let exec = &arguments.run.exec;
     let sizing = sizes(&loaded.graph, &arguments.sizes, &known, DEFAULT_SEQUENCE)?;

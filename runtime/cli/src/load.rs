@@ -72,6 +72,11 @@ impl Source {
         Ok(declared_inputs(self.model.clone())?)
     }
 
+    /// The files that weights were read from.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        self.weights.files()
+    }
+
     /// Why the model cannot be imported whatever is given, if so.
     pub(crate) fn defect(&self) -> Option<Error> {
         match import(self.model.clone(), &*self.weights, &ImportOptions::default()) {

@@ -107,7 +107,11 @@ fn read_archive(file: impl Read + Seek) -> Result<Vec<(String, Tensor)>, NpyErro
         // The size that the archive states is not to be trusted, the bytes that it takes are.
         let most = entry.compressed_size().saturating_mul(MAX_EXPANSION).saturating_add(64);
         let length = entry.size().min(most);
-        let tensor = read_from(&mut entry, length);
+        let tensor = read_from(&mut entry, length).and_then(|tensor| {
+            // The archive's checksum is compared where the entry ends.
+            std::io::copy(&mut entry, &mut std::io::sink())?;
+            Ok(tensor)
+        });
         let tensor =
             tensor.map_err(|e| NpyError::Entry { entry: name.clone(), reason: Box::new(e) })?;
         tensors.push((name, tensor));
@@ -336,6 +340,20 @@ mod tests {
         ];
         let read = read_archive(Cursor::new(npz_bytes(&tensors).unwrap())).unwrap();
         assert_eq!(read, tensors);
+    }
+
+    /// One bit of the elements of an archive that does not compress.
+    #[test]
+    fn damaged_archives_are_refused() {
+        let tensor = Tensor::from_vec(vec![4], vec![0.25_f32, 1.5, -3.0, 7.0]).unwrap();
+        let bytes = npz_bytes(&[("x".to_owned(), tensor)]).unwrap();
+        let elements: Vec<u8> = [0.25_f32, 1.5].into_iter().flat_map(f32::to_le_bytes).collect();
+        let at = bytes.windows(elements.len()).position(|window| window == elements);
+        let mut damaged = bytes.clone();
+        damaged[at.expect("elements are stored as they are")] ^= 1;
+        assert!(read_archive(Cursor::new(bytes)).is_ok());
+        let error = read_archive(Cursor::new(damaged)).unwrap_err().to_string();
+        assert!(error.contains("entry `x`") && error.contains("checksum"), "{error}");
     }
 
     #[test]

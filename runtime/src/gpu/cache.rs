@@ -193,15 +193,33 @@ impl Cache {
         write: impl Fn(&Path, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
-        // Numbers of processes are not enough: containers that share a folder may have the same.
-        let number = RandomState::new().build_hasher().finish();
-        let temporary = self.folder.join(format!(".{name}.{number:016x}{TEMPORARY}"));
+        let temporary = self.temporary(name);
         let written = write(&temporary, bytes);
         let renamed = written.and_then(|()| fs::rename(&temporary, self.folder.join(name)));
         renamed.inspect_err(|_| {
             // The error that matters is the one that brought us here.
             let _ = fs::remove_file(&temporary);
         })
+    }
+
+    /// Tries to write where the folder is there already, and leaves nothing.
+    ///
+    /// # Errors
+    /// Why it cannot be written.
+    pub fn probe(&self) -> io::Result<()> {
+        if !self.folder.exists() {
+            return Ok(());
+        }
+        let probe = self.temporary("probe");
+        File::options().write(true).create_new(true).open(&probe)?.write_all(&[0])?;
+        fs::remove_file(probe)
+    }
+
+    /// The path of a temporary file of its own. Numbers of processes are not enough: containers that share a folder may have
+    /// the same.
+    fn temporary(&self, name: &str) -> PathBuf {
+        let number = RandomState::new().build_hasher().finish();
+        self.folder.join(format!(".{name}.{number:016x}{TEMPORARY}"))
     }
 
     /// Why nothing more is written, if writing failed.

@@ -1,7 +1,7 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [--quick] [atoms] [products] [speed] [sustained] [attention] [convolutions] [recurrent] [templates] [models]
+//! device [--quick] [atoms] [products] [speed] [single] [sustained] [attention] [convolutions] [recurrent] [templates] [models]
 //!     [library] [sdpa]
 //! ```
 //!
@@ -39,6 +39,7 @@ const ROWS: &[Row] = &[
     ("atoms", |device, _| atoms::check(device)),
     ("products", |device, _| products::check(device)),
     ("speed", |device, _| products::speed(device)),
+    ("single", |device, _| products::single(device)),
     ("sustained", |device, _| products::sustained(device)),
     ("attention", |device, _| attention::check(device)),
     ("convolutions", |device, _| convolutions::check(device)),

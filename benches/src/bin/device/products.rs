@@ -1,10 +1,12 @@
 //! Matrix products: within their bound on random shapes; `speed`: as fast as cuBLASLt's.
 
+mod single;
 mod speed;
 mod sustained;
 
 use std::rc::Rc;
 
+use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
 use graphene_ir::function::near::{By, propagate};
 use graphene_ir::kernel::{Kernel, Unary};
@@ -21,6 +23,7 @@ use graphene_runtime::device::{Bound, Buffer, Device};
 use crate::data::{Random, decode, encode};
 use crate::templates::image;
 
+pub(crate) use self::single::single;
 pub(crate) use self::speed::speed;
 pub(crate) use self::sustained::sustained;
 
@@ -147,6 +150,11 @@ impl Case {
         self.bind(device, &kernel, &self.blocks(device, gemm))
     }
 
+    /// What the checks take for an answer is gone.
+    fn spoil(&self) -> Result<(), Error> {
+        self.c.write(&vec![0xff; self.c.len()])
+    }
+
     /// The largest error as a fraction of its bound, over samples of C; A and B are as `seen` by the
     /// products.
     ///
@@ -254,7 +262,9 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
         let mma = Mma { product: product.clone(), ..mma };
         let bound = case.bind(device, &mma.kernel().map_err(kernel_error)?, &[])?;
         wrong += case.run(device, &bound, &mma, &mut random, |x| Unary::Tf32.value(x))?;
-        let simt = Simt { product, edges, ..Simt::default() };
+        let parts = if product.terms == 1 { [1, 1, 2, 4][random.within(0, 3)] } else { 1 };
+        let arch = if parts == 1 { Arch::Sm80 } else { Arch::Sm90a };
+        let simt = Simt { product, edges, arch, split: parts, ..Simt::default() };
         let bound = case.bind(device, &simt.kernel().map_err(kernel_error)?, &[])?;
         wrong += case.run(device, &bound, &simt, &mut random, |x| x)?;
     }

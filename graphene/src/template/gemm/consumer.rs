@@ -10,6 +10,7 @@ use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, Threads
 use crate::schedule::consume;
 use crate::schedule::pointwise::each;
 use crate::template::product::leaf;
+use crate::template::shares::{Held, Visit};
 use crate::tensor::{Memory, Scalar, Tile, View};
 
 /// A consumer warpgroup.
@@ -179,11 +180,10 @@ impl<'a> Consumer<'a> {
     ) -> Result<()> {
         let Consumer { context, own, group, acc, .. } = self;
         let Some(shares) = &context.shares else { return store(k, *acc) };
-        let threads = [*own, context.one];
-        shares.hand_over(k, context, *acc, threads, group)?;
-        k.if_(Cond::equal(shares.rank.clone(), 0), |k| {
-            shares.add_up(k, context, *acc, threads, group)?;
-            store(k, *acc)
-        })
+        let [thread] = k.indices(*own, ["thread"])?;
+        let thread = [group.into(), thread.into()];
+        let each = |k: &mut Builder, visit: Visit<'_>| context.each_sum(k, *acc, visit);
+        let held = Held { thread, one: context.one, each: &each };
+        shares.add_up(k, &held, *own, |k| store(k, *acc))
     }
 }

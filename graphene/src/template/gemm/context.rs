@@ -1,7 +1,6 @@
 //! What the parts of the kernel share: the ring and its barriers, and the walk over tiles.
 
 use super::brought::Brought;
-use super::split::Shares;
 use super::turns::Turns;
 use super::{DEPTH, GROUP, Gemm, PANEL, ROWS};
 use crate::build::{Builder, Header};
@@ -11,6 +10,7 @@ use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::layout::Swizzle;
 use crate::schedule::Pipeline;
 use crate::template::product::{Declared, Edges, Place, Walk, leaf};
+use crate::template::shares::Shares;
 use crate::tensor::{Memory, Shape, Tile, View};
 
 /// What the parts of the kernel share.
@@ -74,7 +74,9 @@ impl Gemm {
         let together = cluster.clone();
         let (pair, sharing) = if self.split == 1 { (cluster, None) } else { (None, cluster) };
         let shares = match sharing {
-            Some((blocks, rank)) => Some(Shares::new(k, self, blocks, rank, block)?),
+            Some((blocks, rank)) => {
+                Some(Shares::new(k, self.split, self.holders(), blocks, rank, block)?)
+            }
             None => None,
         };
         let turns = match self.ping_pong {

@@ -322,6 +322,19 @@ fn what_is_read_is_not_overwritten() {
 }
 
 #[test]
+fn weights_in_files_of_their_own_are_not_overwritten() {
+    let folder = crate::Folder::new();
+    let model = folder.path("m.onnx");
+    let built = graphene_models::build("mlp-8x64", &graphene_models::Options::default()).unwrap();
+    built.write_as(model.as_ref(), graphene_models::Storage::External, &mut |_, _| {}).unwrap();
+    let weights = folder.files().into_iter().find(|name| name != "m.onnx").expect("two files");
+    let (weights, before) = (folder.path(&weights), std::fs::read(folder.path(&weights)).unwrap());
+    let reason = format!("--trace: {weights} is read, and would be overwritten");
+    check_says(&[&model, "--trace", &weights], 2, &reason);
+    assert_eq!(std::fs::read(&weights).unwrap(), before);
+}
+
+#[test]
 fn plans_have_no_outputs_to_save() {
     let folder = crate::Folder::new();
     for flags in [["--target", "sm_90a"], ["--emit", "groups"]] {

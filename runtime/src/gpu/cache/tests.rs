@@ -50,6 +50,18 @@ fn key() -> Key {
 }
 
 #[test]
+fn a_probe_leaves_nothing_and_says_what_cannot_be_written() {
+    let folder = Folder::new();
+    let cache = Cache::new(&folder.0);
+    cache.probe().expect("a folder that is not there yet is no error");
+    assert!(!folder.0.exists());
+    fs::create_dir_all(&folder.0).unwrap();
+    cache.probe().unwrap();
+    assert!(folder.names().is_empty());
+    assert!(Cache::new("/proc/self").probe().is_err(), "nobody writes there");
+}
+
+#[test]
 fn what_is_put_is_found() {
     let folder = Folder::new();
     let cache = Cache::new(&folder.0);

@@ -301,6 +301,7 @@ impl Case {
         let gemm = &tried.gemm;
         let symbols = self.symbols(&self.blocks(device, gemm));
         let bound = tried.kernel.bind(&self.buffers(), &symbols)?;
+        self.spoil()?;
         bound.launch()?;
         device.synchronize()?;
         let error = self.error(random, |x| x)?;
