@@ -58,7 +58,7 @@ struct Split {
 
 /// Fewest parts first.
 const SPLITS: [Split; 2] = [
-    Split { name: "split2", parts: 2, warpgroups: None, single: Some(2.0) },
+    Split { name: "split2", parts: 2, warpgroups: None, single: Some(1.5) },
     Split { name: "split4", parts: 4, warpgroups: Some(0.25), single: Some(0.67) },
 ];
 /// The least depth that is split.

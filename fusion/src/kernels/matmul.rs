@@ -195,13 +195,16 @@ fn kernel(
     }
     let kernel = match (product.scalar, arch) {
         (Scalar::F32, _) => {
-            let thread = match rows {
-                128 => [8, 8],
-                64 => [8, 4],
-                _ => [4, 4],
+            // Few rows wait longest for weights, and leave room for more of them.
+            let (thread, stages) = match (rows, cut.split) {
+                (128, _) => ([8, 8], 3),
+                (64, _) => ([8, 4], 3),
+                (_, 1) => ([4, 4], 4),
+                _ => ([4, 4], 5),
             };
             let (tile, split) = ([rows, columns], cut.split);
-            let simt = Simt { product, arch, edges, tile, thread, split, ..Simt::default() };
+            let simt =
+                Simt { product, arch, edges, tile, thread, split, stages, ..Simt::default() };
             simt.within(site.target.shared_memory_per_block as i64 / 2).kernel()
         }
         (_, Arch::Sm90a) => {

@@ -485,7 +485,7 @@ fn deep_products_of_few_rows_are_split_in_single_precision() {
         (
             "sm_90a",
             product("b, s", 3072, "768", ""),
-            "wide if b*s >= 13953, narrow if b*s >= 1345, few if b*s >= 705, split2 if b*s >= 225, else split4",
+            "wide if b*s >= 13953, narrow if b*s >= 1345, few if b*s >= 513, split2 if b*s >= 225, else split4",
             vec![1, 1, 1, 2, 4],
         ),
         ("sm_90a", product("b, s", 508, "768", ""), unsplit, vec![1; 3]),
