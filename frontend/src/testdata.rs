@@ -102,6 +102,8 @@ pub fn read_tensor_proto(bytes: Bytes) -> Result<(String, Tensor), DataError> {
 /// # Errors
 /// [`DataError::Empty`] if there is none, [`DataError::Read`], [`DataError::File`].
 pub fn read_data_set(folder: &Path) -> Result<DataSet, DataError> {
+    let unread = |error| DataError::Read { path: folder.to_owned(), error };
+    std::fs::read_dir(folder).map_err(unread)?;
     let set = DataSet {
         inputs: read_numbered(folder, "input")?,
         outputs: read_numbered(folder, "output")?,

@@ -25,6 +25,8 @@ pub enum When {
     Divides(i64, Dim),
     /// These symbols have these sizes.
     Sizes(Vec<(Symbol, i64)>),
+    /// All of these hold.
+    All(Vec<When>),
 }
 
 /// One way to compute a step.
@@ -136,6 +138,14 @@ impl When {
             Self::Sizes(sizes) => {
                 sizes.iter().all(|(symbol, size)| bindings.get(symbol) == Some(*size))
             }
+            Self::All(all) => {
+                for when in all {
+                    if !when.holds(bindings)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
         })
     }
 }
@@ -197,8 +207,8 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
                 ];
                 if small {
                     let divided = When::Divides(3 * QUERIES, queries.clone());
-                    first.push(Variant::named("wide", When::AtMost(tiles, 3 * cores)));
-                    first.push(Variant::named("tall", divided));
+                    let many = When::AtLeast(tiles, 3 * cores + 1);
+                    first.push(Variant::named("tall", When::All(vec![many, divided])));
                 }
                 Variants::ending(first, "wide")
             }
@@ -377,6 +387,10 @@ impl fmt::Display for When {
             Self::Sizes(sizes) => {
                 let sizes = sizes.iter().map(|(symbol, size)| format!("{symbol} = {size}"));
                 f.write_str(&sizes.collect::<Vec<_>>().join(" and "))
+            }
+            Self::All(all) => {
+                let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+                f.write_str(&all.join(" and "))
             }
         }
     }

@@ -6,24 +6,26 @@
 //!
 //! - this file: the parameters and the kernel's outline;
 //! - `own`: a thread's part of a tile;
-//! - `products`: what it multiplies, in which order.
+//! - `products`: what it multiplies, in which order;
+//! - `split`: blocks that share a tile.
 
 mod own;
 mod products;
+mod split;
 
 use self::own::WIDE;
 pub(super) use self::own::{Own, part};
-use super::product::{Edges, Product, Walk, leaf, line};
-use super::shares::{Held, Holders, Shares, Visit};
+use self::split::own_steps;
+use super::product::{Edges, Product, Walk, line};
 use super::stage::{Movers, Side, Stages};
 use crate::arch::Arch;
-use crate::build::{Builder, Header};
+use crate::build::Builder;
 use crate::choose::in_registers;
 use crate::error::{Error, Result};
-use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind, ThreadsId};
+use crate::index::Expr;
+use crate::kernel::Kernel;
 use crate::schedule::multistage;
-use crate::tensor::{Scalar, Shape, View};
+use crate::tensor::Scalar;
 
 /// The parameters of a product.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -100,19 +102,12 @@ impl Simt {
         let stages = Stages::new(&mut k, &declared, sides, self.stages)?;
         let acc = own.clear(&mut k)?;
         let movers = Movers { threads, thread: &thread, one, edges: self.edges };
-        let mut steps = declared.steps(self.depth);
-        let all = steps.iter().fold(Expr::from(0), |all, steps| all + steps);
-        let (first, count) = match &shares {
-            Some(shares) => shares.steps(&all),
-            None => (Expr::from(0), all),
-        };
-        if shares.is_some() {
-            steps = vec![first.clone() + &count];
-        }
+        let (first, steps) = own_steps(shares.as_ref(), declared.steps(self.depth));
+        let end = steps.iter().fold(Expr::from(0), |all, steps| all + steps);
         multistage(
             &mut k,
             self.stages,
-            &count,
+            &(end - first.clone()),
             block,
             |k, step, stage| {
                 let step = first.clone() + step;
@@ -128,54 +123,12 @@ impl Simt {
         let across = place.n.clone() * (self.tile[1] / own.run());
         let origin = [place.m.clone() * self.tile[0], across];
         let batch = place.batch.as_ref();
-        let leave = |k: &mut Builder| {
+        self.leave(&mut k, shares.as_ref(), (&own, acc), (block, &thread), |k| {
             own.each_run(k, acc, epilogue, batch, &origin, |k, sums, run, across| {
                 epilogue.leave(k, sums, run, across, &results, own.one)
             })
-        };
-        match &shares {
-            Some(shares) => {
-                let each = |k: &mut Builder, visit: Visit<'_>| own.each_sum(k, acc, visit);
-                let held = Held { thread: [Expr::from(0), thread.into()], one, each: &each };
-                shares.add_up(&mut k, &held, block, leave)?;
-                // A block stays while others may still write or arrive there: a rule of all clusters.
-                k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
-            }
-            None => leave(&mut k)?,
-        }
+        })?;
         k.finish(epilogue.results.clone(), declared.ins())
-    }
-
-    /// One dimension of blocks, or clusters of some.
-    fn grid(&self, tiles: Expr) -> View {
-        if self.split == 1 {
-            return line(tiles);
-        }
-        let clusters = Shape::Leaf(tiles, Expr::from(self.split));
-        View::levels_of(&[vec![clusters], vec![leaf(self.split, 1)]])
-    }
-
-    /// Which tile the own block has, and who shares it.
-    fn shares(
-        &self,
-        k: &mut Builder,
-        grid: ThreadsId,
-        block: ThreadsId,
-    ) -> Result<(Var, Option<Shares>)> {
-        if self.split == 1 {
-            let [t] = k.indices(grid, ["t"])?;
-            return Ok((t, None));
-        }
-        let [t, rank] = k.indices(grid, ["t", "rank"])?;
-        let blocks = k.index(grid, "together", [&t])?;
-        let holders = Holders {
-            groups: 1,
-            threads: 32 * self.warps,
-            registers: self.thread.iter().product(),
-        };
-        let shares = Shares::new(k, self.split, holders, blocks, rank.into(), block)?;
-        k.add(Header::new(Kind::Sync, (), (), block).on(blocks))?;
-        Ok((t, Some(shares)))
     }
 
     fn check(&self) -> Result<()> {

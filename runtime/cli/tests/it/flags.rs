@@ -322,6 +322,15 @@ fn what_is_read_is_not_overwritten() {
 }
 
 #[test]
+fn data_in_no_folder_is_not_found() {
+    check_says(
+        &[MLP, "--data", "/nonexist"],
+        2,
+        "/nonexist: No such file or directory (os error 2)",
+    );
+}
+
+#[test]
 fn weights_in_files_of_their_own_are_not_overwritten() {
     let folder = crate::Folder::new();
     let model = folder.path("m.onnx");

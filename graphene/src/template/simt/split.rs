@@ -1,0 +1,68 @@
+//! Blocks of a cluster that share a tile, each with its part of K.
+
+use super::{Own, Simt};
+use crate::build::{Builder, Header};
+use crate::error::Result;
+use crate::index::{Expr, Var};
+use crate::kernel::{Kind, TensorId, ThreadsId};
+use crate::template::product::{leaf, line};
+use crate::template::shares::{Held, Holders, Shares, Visit};
+use crate::tensor::{Shape, View};
+
+/// The own steps along the K of all terms: the first, and where those of each term end.
+pub(super) fn own_steps(shares: Option<&Shares>, all: Vec<Expr>) -> (Expr, Vec<Expr>) {
+    let (Some(shares), [all]) = (shares, &all[..]) else { return (Expr::from(0), all) };
+    let (first, count) = shares.steps(all);
+    (first.clone(), vec![first + count])
+}
+
+impl Simt {
+    /// One dimension of blocks, or clusters of some.
+    pub(super) fn grid(&self, tiles: Expr) -> View {
+        if self.split == 1 {
+            return line(tiles);
+        }
+        let clusters = Shape::Leaf(tiles, Expr::from(self.split));
+        View::levels_of(&[vec![clusters], vec![leaf(self.split, 1)]])
+    }
+
+    /// Which tile the own block has, and who shares it.
+    pub(super) fn shares(
+        &self,
+        k: &mut Builder,
+        grid: ThreadsId,
+        block: ThreadsId,
+    ) -> Result<(Var, Option<Shares>)> {
+        if self.split == 1 {
+            let [t] = k.indices(grid, ["t"])?;
+            return Ok((t, None));
+        }
+        let [t, rank] = k.indices(grid, ["t", "rank"])?;
+        let blocks = k.index(grid, "together", [&t])?;
+        let holders = Holders {
+            groups: 1,
+            threads: 32 * self.warps,
+            registers: self.thread.iter().product(),
+        };
+        let shares = Shares::new(k, self.split, holders, blocks, rank.into(), block)?;
+        k.add(Header::new(Kind::Sync, (), (), block).on(blocks))?;
+        Ok((t, Some(shares)))
+    }
+
+    /// What becomes of a tile's sums, which blocks may share: `leave`, by the first of them.
+    pub(super) fn leave(
+        &self,
+        k: &mut Builder,
+        shares: Option<&Shares>,
+        (own, acc): (&Own, TensorId),
+        (block, thread): (ThreadsId, &Var),
+        leave: impl FnOnce(&mut Builder) -> Result<()>,
+    ) -> Result<()> {
+        let Some(shares) = shares else { return leave(k) };
+        let each = |k: &mut Builder, visit: Visit<'_>| own.each_sum(k, acc, visit);
+        let held = Held { thread: [Expr::from(0), thread.into()], one: own.one, each: &each };
+        shares.add_up(k, &held, block, leave)?;
+        // A block stays while others may still write or arrive there: a rule of all clusters.
+        k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))
+    }
+}
