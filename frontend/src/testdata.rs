@@ -124,11 +124,23 @@ fn read_numbered(folder: &Path, name: &str) -> Result<Vec<(String, Tensor)>, Dat
                 Ok(tensor) => tensors.push(tensor),
                 Err(error) => return Err(DataError::File { path, error: Box::new(error) }),
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let skipped = numbers(folder, name).any(|number| number > i);
+                return if skipped { Err(DataError::Read { path, error }) } else { Ok(tensors) };
+            }
             Err(error) => return Err(DataError::Read { path, error }),
         }
     }
     Ok(tensors)
+}
+
+/// The numbers of the tensors of a name that a folder holds.
+fn numbers(folder: &Path, name: &str) -> impl Iterator<Item = usize> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| {
+        let file = entry.file_name().into_string().ok()?;
+        file.strip_prefix(name)?.strip_prefix('_')?.strip_suffix(".pb")?.parse().ok()
+    })
 }
 
 /// Compares element by element: floats agree if `|actual - expected| ≤ atol + rtol·|expected|`, both are NaN, or

@@ -255,9 +255,9 @@ pub(super) fn modulo(dtype: DType, value: i128) -> i128 {
     }
 }
 
-/// Truncated; infinities become the limit of the type and NaN zero.
+/// Truncated; what is beyond all integers, as infinities are, becomes the limit of the type, and NaN zero.
 fn truncated(dtype: DType, value: f64) -> i128 {
-    if value.is_infinite() {
+    if value.abs() >= 2f64.powi(127) {
         let (low, high) = limits(dtype);
         return if value < 0.0 { low } else { high };
     }

@@ -65,7 +65,8 @@ pub(super) fn real_function(op: Unary) -> Option<RealFunction> {
         Unary::Cosh => Box::new(libm::cosh),
         Unary::Tanh => Box::new(libm::tanh),
         Unary::Asinh => Box::new(libm::asinh),
-        Unary::Acosh => Box::new(libm::acosh),
+        // libm gives numbers for some below 1.
+        Unary::Acosh => Box::new(|x| if x < 1.0 { f64::NAN } else { libm::acosh(x) }),
         Unary::Atanh => Box::new(libm::atanh),
         Unary::Erf => Box::new(libm::erf),
         Unary::Sigmoid => Box::new(sigmoid),
@@ -98,7 +99,7 @@ pub(super) fn real_function(op: Unary) -> Option<RealFunction> {
             if x > 0.0 { gamma * x } else { gamma * alpha * libm::expm1(x) }
         }),
         Unary::ThresholdedRelu { alpha } => {
-            Box::new(move |x| if x <= f64::from(alpha) { 0.0 } else { x })
+            Box::new(move |x| if x > f64::from(alpha) { x } else { 0.0 })
         }
         Unary::Shrink { bias, lambda } => Box::new(move |x| match f64::from(lambda) {
             lambda if x < -lambda => x + f64::from(bias),

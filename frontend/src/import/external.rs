@@ -116,7 +116,14 @@ impl ModelFolder {
             false => canonical(&self.folder)?,
         };
         let path = canonical(&folder.join(relative))?;
-        if path.starts_with(&folder) { Ok(path) } else { Err(outside()) }
+        if !path.starts_with(&folder) {
+            return Err(outside());
+        }
+        // Others, such as pipes, may never end.
+        if !path.is_file() {
+            return Err(io(location, &std::io::ErrorKind::InvalidInput.into()));
+        }
+        Ok(path)
     }
 }
 
@@ -165,7 +172,9 @@ pub fn read_model(path: impl AsRef<Path>) -> std::io::Result<(Bytes, ModelFolder
     let path = path.as_ref();
     let bytes = map::map(path)?;
     let mut folder = ModelFolder::new(path.parent().unwrap_or(Path::new("")));
-    let Some(stripped) = strip::strip(&bytes, OWN) else { return Ok((bytes, folder)) };
+    // What came by a pipe cannot be read once more.
+    let stripped = path.is_file().then(|| strip::strip(&bytes, OWN)).flatten();
+    let Some(stripped) = stripped else { return Ok((bytes, folder)) };
     folder.model = Some(path.to_owned());
     Ok((stripped.into(), folder))
 }

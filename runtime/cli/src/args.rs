@@ -295,6 +295,14 @@ impl FromStr for Emit {
     }
 }
 
+/// The path with its folder's links resolved, and its own if it is there.
+fn resolved(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+    let beside = folder.ok().and_then(|folder| Some(folder.join(path.file_name()?)));
+    path.canonicalize().ok().or(beside).unwrap_or_else(|| path.to_owned())
+}
+
 fn overwritten(flag: &'static str, path: &Path) -> Error {
     Error::flag(flag, format!("{} is read, and would be overwritten", path.display()))
 }
@@ -308,16 +316,16 @@ impl Arguments {
         if self.report.json && self.emits_to_stdout() {
             return Err(Error::flag("--emit", "stdout is taken by --json; give it a path"));
         }
-        let mut taken: Vec<&PathBuf> = Vec::new();
+        let mut taken: Vec<PathBuf> = Vec::new();
         for (flag, path) in self.written() {
-            if taken.contains(&path) {
+            if taken.contains(&resolved(path)) {
                 let reason = format!("{} is written by another flag already", path.display());
                 return Err(Error::flag(flag, reason));
             }
             if self.reads(path) {
                 return Err(overwritten(flag, path));
             }
-            taken.push(path);
+            taken.push(resolved(path));
         }
         let exec = &self.run.exec;
         let repeated = (1..exec.len()).map(|i| (exec[i], &exec[..i]));

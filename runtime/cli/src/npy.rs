@@ -84,9 +84,15 @@ const CODES: [(&str, DType); 13] = [
 
 /// Reads a `.npy` file.
 pub(crate) fn read_npy(path: &Path) -> Result<Tensor, NpyError> {
-    let file = std::fs::File::open(path)?;
-    let length = file.metadata()?.len();
-    read_from(&mut std::io::BufReader::new(file), length)
+    let mut file = std::fs::File::open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        // A pipe says not how long it is.
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        return read_from(&mut Cursor::new(&bytes), bytes.len() as u64);
+    }
+    read_from(&mut std::io::BufReader::new(file), metadata.len())
 }
 
 /// Reads all tensors of a `.npz` archive, in its order.

@@ -6,6 +6,7 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::op::{Binary, Op, ReduceOp, SliceAxis, Unary};
+use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use graphene_fusion::{Granularity, lower, partition};
 use graphene_ir::target::Target;
@@ -42,6 +43,32 @@ impl Build {
     fn heads(&mut self, x: ValueId) -> ValueId {
         let split = self.add(Op::Reshape(dims("b,s,4,8")), &[x]);
         self.add(Op::Transpose(vec![0, 2, 1, 3]), &[split])
+    }
+}
+
+/// Where squares overflow, where one of two terms is lost, and what is no number.
+#[test]
+fn functions_are_right_at_their_ends() {
+    let functions = [
+        Unary::Asinh,
+        Unary::Acosh,
+        Unary::Atanh,
+        Unary::Celu { alpha: 0.7 },
+        Unary::ThresholdedRelu { alpha: 1.5 },
+    ];
+    let ends = [3.4e38, -3.4e38, 1e20, -1e20, -1e5, 0.999_999, -0.999_999, -0.0, f64::NAN];
+    for function in functions {
+        for dtype in [DType::F32, DType::F64] {
+            let mut graph = Graph::new();
+            let x = graph.add_input("x", TensorType::new(dtype, dims("9"))).unwrap();
+            let y = graph.add("y", Op::Unary(function), &[Some(x)]).unwrap().value();
+            graph.add_output("y", y);
+            let x = match dtype {
+                DType::F32 => Tensor::from_vec(vec![9], ends.map(|x| x as f32).to_vec()),
+                _ => Tensor::from_vec(vec![9], ends.to_vec()),
+            };
+            check_graph(&graph, &Bindings::new(), &[x.unwrap()], 1e-6);
+        }
     }
 }
 

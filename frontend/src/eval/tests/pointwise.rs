@@ -37,6 +37,7 @@ fn unary_functions_of_reals() {
         (Unary::Tanh, 1.0, 0.7615941559557649),
         (Unary::Asinh, 1.0, 0.881373587019543),
         (Unary::Acosh, 2.0, 1.3169578969248166),
+        (Unary::Acosh, -1e5, f64::NAN),
         (Unary::Atanh, 0.5, 0.5493061443340548),
         (Unary::Erf, 0.5, 0.5204998778130465),
         (Unary::Sigmoid, 1.0, 0.7310585786300049),
@@ -62,6 +63,8 @@ fn unary_functions_of_reals() {
         (Unary::Selu { alpha: 2.0, gamma: 3.0 }, 1.0, 3.0),
         (Unary::ThresholdedRelu { alpha: 2.0 }, 1.5, 0.0),
         (Unary::ThresholdedRelu { alpha: 2.0 }, 2.2, 2.2),
+        (Unary::ThresholdedRelu { alpha: 2.0 }, f64::NAN, 0.0),
+        (Unary::Celu { alpha: 2.0 }, f64::NAN, f64::NAN),
         (Unary::Shrink { bias: 1.5, lambda: 1.5 }, -2.0, -0.5),
         (Unary::Shrink { bias: 1.5, lambda: 1.5 }, 1.0, 0.0),
     ];

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// The file's bytes, mapped; pages are read when touched.
@@ -12,6 +12,12 @@ pub(super) fn map(path: &Path) -> std::io::Result<Bytes> {
     let metadata = file.metadata()?;
     if metadata.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
+    }
+    if !metadata.is_file() {
+        // A pipe says not how long it is.
+        let mut bytes = Vec::new();
+        { file }.read_to_end(&mut bytes)?;
+        return Ok(bytes.into());
     }
     if metadata.len() == 0 {
         return Ok(Bytes::new());

@@ -331,6 +331,50 @@ fn data_in_no_folder_is_not_found() {
 }
 
 #[test]
+fn data_with_a_gap_is_not_taken_for_less() {
+    let (model, data) = crate::fixtures::fixture("mlp-8x64");
+    let folder = crate::Folder::new();
+    let (path, gap) = (folder.path(""), folder.path("output_0.pb"));
+    for (from, to) in [("input_0.pb", "input_0.pb"), ("output_0.pb", "output_1.pb")] {
+        std::fs::copy(format!("{data}/{from}"), folder.path(to)).unwrap();
+    }
+    let reason = format!("{gap}: No such file or directory (os error 2)");
+    check_says(&[&model, "--data", path.trim_end_matches('/')], 2, &reason);
+}
+
+/// However the path of a file is spelled.
+#[test]
+fn what_is_written_is_not_overwritten() {
+    let folder = crate::Folder::new();
+    let (page, again) = (folder.path("a"), folder.path("./a"));
+    let reason = format!("--report: {again} is written by another flag already");
+    check_says(&[MLP, "--trace", &page, "--report", &again], 2, &reason);
+}
+
+/// Pipes, which say not how long they are, are read to their end; weights in one are refused, as it may have none.
+#[cfg(unix)]
+#[test]
+fn pipes_are_read_to_their_end() {
+    let (model, _) = crate::fixtures::fixture("mlp-8x64");
+    let script = r#"cat "$1" | "$0" /dev/stdin --iterations 1 --warmup 0ms --duration 0ms"#;
+    let mut shell = std::process::Command::new("sh");
+    let shell = shell.args(["-c", script, env!("CARGO_BIN_EXE_graphene-run"), &model]);
+    let output = shell.output().expect("there is a shell");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let folder = crate::Folder::new();
+    let model = folder.path("m.onnx");
+    let built = graphene_models::build("mlp-8x64", &graphene_models::Options::default()).unwrap();
+    built.write_as(model.as_ref(), graphene_models::Storage::External, &mut |_, _| {}).unwrap();
+    let weights = folder.files().into_iter().find(|name| name != "m.onnx").expect("two files");
+    std::fs::remove_file(folder.path(&weights)).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(folder.path(&weights)).status();
+    assert!(made.expect("there is mkfifo").success());
+    let given = quick(&[&model]);
+    assert_eq!(given.code, 3, "{}", given.stderr);
+    assert!(given.stderr.contains(&weights), "{}", given.stderr);
+}
+
+#[test]
 fn weights_in_files_of_their_own_are_not_overwritten() {
     let folder = crate::Folder::new();
     let model = folder.path("m.onnx");

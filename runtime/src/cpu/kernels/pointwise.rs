@@ -232,12 +232,12 @@ unary! {
     Sinh: |x| x.sinh();
     /// The hyperbolic cosine, by libm.
     Cosh: |x| x.cosh();
-    /// The inverse hyperbolic sine, by libm.
-    Asinh: |x| x.asinh();
-    /// The inverse hyperbolic cosine, by libm.
-    Acosh: |x| x.acosh();
-    /// The inverse hyperbolic tangent, by libm.
-    Atanh: |x| x.atanh();
+    /// The inverse hyperbolic sine, by libm, in double precision: squares do not overflow there.
+    Asinh: |x| f64::from(x).asinh() as f32;
+    /// The inverse hyperbolic cosine, likewise.
+    Acosh: |x| f64::from(x).acosh() as f32;
+    /// The inverse hyperbolic tangent, likewise: nothing is lost near -1.
+    Atanh: |x| f64::from(x).atanh() as f32;
 }
 
 binary! {

@@ -129,7 +129,8 @@ pub(super) fn real_unary(unary: Unary) -> Option<Box<dyn Fn(f64) -> f64>> {
         Unary::Tanh => Box::new(f64::tanh),
         Unary::Asinh => Box::new(f64::asinh),
         Unary::Acosh => Box::new(f64::acosh),
-        Unary::Atanh => Box::new(f64::atanh),
+        // What libm loses near -1, it does not near 1.
+        Unary::Atanh => Box::new(|x: f64| x.abs().atanh().copysign(x)),
         Unary::Erf => Box::new(libm::erf),
         Unary::Sigmoid => Box::new(sigmoid),
         Unary::Relu => Box::new(|x| if x < 0.0 { 0.0 } else { x }),
@@ -162,7 +163,7 @@ pub(super) fn real_unary(unary: Unary) -> Option<Box<dyn Fn(f64) -> f64>> {
         }
         Unary::Celu { alpha } => {
             let alpha = f64::from(alpha);
-            Box::new(move |x| x.max(0.0) + (alpha * (x / alpha).exp_m1()).min(0.0))
+            Box::new(move |x| if x < 0.0 { (alpha * (x / alpha).exp_m1()).min(0.0) } else { x })
         }
         Unary::Selu { alpha, gamma } => {
             let (alpha, gamma) = (f64::from(alpha), f64::from(gamma));
