@@ -46,6 +46,7 @@ pub struct Variants(Vec<Variant>);
 
 /// Rows of a block of layers that give each core its weights once, where there are so many for each core.
 const ROWS_OF_LAYERS: [(&str, i64); 2] = [("wide", 96), ("narrow", 48)];
+
 /// Split-K, where tiles are few: several blocks of a cluster share one.
 struct Split {
     /// The name of its variant.
@@ -58,7 +59,7 @@ struct Split {
     single: Option<f64>,
 }
 
-/// Fewest parts first.
+/// The variants that split, of fewest parts first.
 const SPLITS: [Split; 2] = [
     Split { name: "split2", parts: 2, warpgroups: None, single: Some(1.5) },
     Split { name: "split4", parts: 4, warpgroups: Some(0.25), single: Some(0.67) },

@@ -28,7 +28,7 @@ mod turns;
 
 use self::context::Context;
 use super::product::{Edges, Place, Product, leaf, line};
-use super::shares::Holders;
+use super::split_k::Holders;
 use crate::arch::{Arch, registers_at_launch};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};

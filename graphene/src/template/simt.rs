@@ -71,7 +71,7 @@ impl Default for Simt {
 }
 
 impl Simt {
-    /// With stages half as deep where two blocks' stages have no room in so many bytes each.
+    /// With stages half as deep where all of them take more than so many bytes.
     #[must_use]
     pub fn within(self, bytes: i64) -> Simt {
         let stages = self.stages * (self.tile[0] + self.tile[1]) * self.depth * 4;

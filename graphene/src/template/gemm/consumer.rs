@@ -10,7 +10,7 @@ use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, Threads
 use crate::schedule::consume;
 use crate::schedule::pointwise::each;
 use crate::template::product::leaf;
-use crate::template::shares::{Held, Visit};
+use crate::template::split_k::{Held, Visit};
 use crate::tensor::{Memory, Scalar, Tile, View};
 
 /// A consumer warpgroup.

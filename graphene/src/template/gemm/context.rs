@@ -10,7 +10,7 @@ use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::layout::Swizzle;
 use crate::schedule::Pipeline;
 use crate::template::product::{Declared, Edges, Place, Walk, leaf};
-use crate::template::shares::Shares;
+use crate::template::split_k::Shares;
 use crate::tensor::{Memory, Shape, Tile, View};
 
 /// What the parts of the kernel share.

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
 use crate::template::epilogue::{Across, Attached, Run};
-use crate::template::shares::Visit;
+use crate::template::split_k::Visit;
 use crate::template::stage::Side;
 use crate::tensor::{Memory, Scalar, Shape, Tile};
 
@@ -113,12 +113,7 @@ impl Own {
 
     /// Sets the sums to 0.
     pub(in crate::template) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
-        let [rows, columns] = self.part;
-        k.for_("i", 0..rows, 1, true, |k, i| {
-            k.for_("j", 0..columns, 1, true, |k, j| {
-                k.spec(Kind::Init(Number(0.0)), Operand::at(acc, [i, j]), (), self.one)
-            })
-        })
+        self.each_sum(k, acc, &|k, sum, _| k.spec(Kind::Init(Number(0.0)), sum, (), self.one))
     }
 
     /// Goes through the own sums and their numbers.

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::template::product::{leaf, line};
-use crate::template::shares::{Held, Holders, Shares, Visit};
+use crate::template::split_k::{Held, Holders, Shares, Visit};
 use crate::tensor::{Shape, View};
 
 /// The own steps along the K of all terms: the first, and where those of each term end.

@@ -1,4 +1,4 @@
-//! Blocks of a cluster that share a tile: each has its part of K, and the first one adds their sums.
+//! Split-K: blocks of a cluster that share a tile. Each has its part of K, and the first one adds their sums.
 
 use super::product::leaf;
 use crate::build::Builder;
