@@ -410,7 +410,7 @@ fn work(net: &Net<'_>, op: OpId, target: &Target) -> Work {
     let elements = |slot: usize| input(slot).map_or(0.0, |sizes| sizes.iter().product());
     let last = |slot: usize| input(slot).and_then(|sizes| sizes.last().copied()).unwrap_or(1.0);
     let vector = |operations: f64| Work { seconds: operations / target.peak.f32, product: None };
-    let peak = target.peak.of(precision(operation.dtype));
+    let peak = target.peak.of(precision(operation.dtype, target));
     let products = |operations: f64| Work { seconds: operations / peak, product: None };
     match node.op() {
         Op::Unary(unary) => vector(output * unary_weight(*unary)),
@@ -473,10 +473,11 @@ fn work(net: &Net<'_>, op: OpId, target: &Target) -> Work {
     }
 }
 
-fn precision(dtype: DType) -> Precision {
+fn precision(dtype: DType, target: &Target) -> Precision {
     match dtype {
         DType::F16 => Precision::F16,
         DType::BF16 => Precision::Bf16,
+        DType::F32 => target.single(),
         _ => Precision::F32,
     }
 }

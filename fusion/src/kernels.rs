@@ -169,8 +169,19 @@ impl Site<'_> {
         inputs.iter().position(|id| id.value() == value).map(StepOperand::Input)
     }
 
-    /// The launch of a kernel whose symbols are these dims, by their names.
+    /// The launch of a kernel whose symbols are these dims, by their names; it may start before its predecessors are done.
     fn launch(
+        &self,
+        kernel: Kernel,
+        dims: &BTreeMap<String, Dim>,
+        pointers: Vec<Pointer>,
+    ) -> Launch {
+        self.launch_behind(dependent(kernel), dims, pointers)
+    }
+
+    /// The same of a kernel that starts when its predecessors are done: blocks that start early gather, as many as fit, on
+    /// the cores that are left first, which is slow for long ones that do not fill all cores.
+    fn launch_behind(
         &self,
         kernel: Kernel,
         dims: &BTreeMap<String, Dim>,
@@ -181,7 +192,7 @@ impl Site<'_> {
         });
         Launch {
             symbols: symbols.collect(),
-            kernel: dependent(kernel),
+            kernel,
             pointers,
             stacks: Vec::new(),
             scratch: Vec::new(),

@@ -8,9 +8,10 @@ use crate::layout::{is_view, takes_views, transposed, view_of, writes_any_order}
 use crate::library::{copied_order, heads_order};
 use crate::partition::Granularity;
 use crate::program::{Buffer, BufferId, BufferKind, Operand, Origin, Program, Step, Weight};
-use crate::variants::variants;
+use crate::variants::{is_hopper, variants};
 use crate::view::View;
-use crate::weights::recipe;
+use crate::weights::{recipe, recipe_of_tf32};
+use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
@@ -153,6 +154,15 @@ impl Lowering<'_> {
         Ok(self.store(value, BufferKind::Weight(Weight::Made(recipe))))
     }
 
+    /// The same for a matrix, column by column, rounded to TF32.
+    fn made_of_tf32(&mut self, value: ValueId) -> Result<(), FusionError> {
+        let recipe = Arc::new(recipe_of_tf32(self.graph, value)?);
+        let buffer = self.new_buffer(value, BufferKind::Weight(Weight::Made(recipe)));
+        let view = View::ordered(&self.graph.ty(value).shape, &[1, 0]);
+        self.places.insert(value, Operand { buffer, view });
+        Ok(())
+    }
+
     fn lower_view(&mut self, group: &Group) -> Result<(), FusionError> {
         let id = group.nodes[0];
         let place = self.input_place(id)?;
@@ -286,7 +296,8 @@ impl Lowering<'_> {
     }
 
     /// Weights that one kernel multiplies by, and adds the products of, lie in one order: those that are views are made
-    /// anew if others are not.
+    /// anew if others are not. Hopper's warpgroups multiply single precision along both operands' rows or columns only: for
+    /// them weights are laid column by column, unless something else reads them as they are.
     fn lay_weights_alike(&mut self, group: &Group) -> Result<(), FusionError> {
         if group.family != Family::MatMul || self.target.kind == Kind::Cpu {
             return Ok(());
@@ -296,13 +307,27 @@ impl Lowering<'_> {
         let weights = products.filter_map(|node| node.inputs().get(1).copied().flatten());
         let weights: Vec<ValueId> =
             weights.filter(|weight| self.groups.is_constant(weight.node)).collect();
-        let views =
-            weights.iter().copied().filter(|&weight| !self.constant_view(weight).is_contiguous());
-        let views: Vec<ValueId> = views.collect();
+        let (views, whole): (Vec<ValueId>, Vec<ValueId>) =
+            weights.iter().partition(|&&weight| !self.constant_view(weight).is_contiguous());
+        let laid = |&weight: &ValueId| {
+            let ty = self.graph.ty(weight);
+            ty.dtype == DType::F32 && ty.rank() == 2 && self.multiplies_only(weight)
+        };
+        if self.target.tf32 && is_hopper(self.target) && whole.iter().all(laid) {
+            return whole.into_iter().try_for_each(|weight| self.made_of_tf32(weight));
+        }
         if views.len() < weights.len() {
             views.into_iter().try_for_each(|weight| self.made(weight).map(drop))?;
         }
         Ok(())
+    }
+
+    /// Whether all that read a constant multiply by it.
+    fn multiplies_only(&self, value: ValueId) -> bool {
+        let mut uses = self.graph.uses(value.node).into_iter();
+        uses.all(|(reader, edge)| {
+            edge.input == 1 && matches!(self.graph.node(reader).op(), Op::MatMul)
+        }) && !self.given.contains(&value)
     }
 
     /// Values of the group that something outside reads.

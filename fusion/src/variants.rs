@@ -257,7 +257,8 @@ pub(crate) struct Tile {
 pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> Vec<Tile> {
     let known = product(body).and_then(|(shape, _)| shape.last()?.known());
     let (cores, warpgroups) = (i64::from(target.cores), has_warpgroups(target, body));
-    let [wide, narrow, few] = match (is_single(body), warpgroups) {
+    let by_threads = by_threads(target, body);
+    let [wide, narrow, few] = match (by_threads, warpgroups) {
         (true, _) => [[128, 64], [64, 64], [32, 64]],
         (false, false) => [[128, 128], [64, 64], [16, 64]],
         (false, true) => {
@@ -276,7 +277,7 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> Vec<Tile> {
     // share a core that the last tiles leave others idle, unless there are ten for each; where some of the tiles have not
     // been counted, there may be.
     let (most, several) = (cores * 3 / 4, cores * 2);
-    let [enough_wide, enough_narrow] = match (warpgroups, is_single(body) && counts_all(body)) {
+    let [enough_wide, enough_narrow] = match (warpgroups, by_threads && counts_all(body)) {
         (true, _) => [most, cores / 2],
         (false, false) => [several, most],
         (false, true) => [cores * 10, several],
@@ -297,15 +298,15 @@ fn takes_turns(body: &Graph) -> bool {
     body.nodes().map(|(_, node)| weight(node.op())).sum::<f64>() >= LONG
 }
 
-/// Whether products are of single precision.
-fn is_single(body: &Graph) -> bool {
+/// Whether single threads make the products: of single precision that is not rounded.
+fn by_threads(target: &Target, body: &Graph) -> bool {
     let single = |node: &Node| node.op() == &Op::MatMul && node.outputs()[0].dtype == DType::F32;
-    body.nodes().any(|(_, node)| single(node))
+    !target.tf32 && body.nodes().any(|(_, node)| single(node))
 }
 
 /// Whether warpgroups make the products.
 fn has_warpgroups(target: &Target, body: &Graph) -> bool {
-    !is_single(body) && is_hopper(target)
+    !by_threads(target, body) && is_hopper(target)
 }
 
 /// Whether [`rows_for`] knows how many tiles there are for each row of them.
@@ -352,7 +353,7 @@ fn rows_to_split(
     }
     let across = ((columns + width - 1) / width).max(1);
     let rows = SPLITS.iter().filter_map(|split| {
-        let of_core = if is_single(body) { split.single } else { split.warpgroups };
+        let of_core = if by_threads(target, body) { split.single } else { split.warpgroups };
         let tiles = (f64::from(target.cores) * of_core?) as i64;
         Some((split.name, tiles / across * height))
     });
@@ -360,7 +361,7 @@ fn rows_to_split(
 }
 
 /// Whether the target is a Hopper GPU, with the instructions that only those have.
-fn is_hopper(target: &Target) -> bool {
+pub(crate) fn is_hopper(target: &Target) -> bool {
     matches!(target.kind, Kind::Cuda { major: 9, accelerated: true, .. })
 }
 

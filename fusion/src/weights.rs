@@ -1,8 +1,10 @@
 //! Weights that a program makes of the model's own, once: merged projections, transposed or scaled matrices.
 
 use crate::FusionError;
+use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::op::{Binary, Op};
+use graphene_frontend::tensor::Tensor;
 use std::collections::BTreeMap;
 
 /// Weights made of constants take at most this many times the bytes of all constants, and [`MOST_BYTES`] beyond.
@@ -10,6 +12,9 @@ const MOST_TIMES: u64 = 4;
 const MOST_BYTES: u64 = 1 << 24;
 /// Multiplications and additions of all matrix products among them at most.
 const MOST_WORK: u64 = 1 << 34;
+
+/// The bits of single precision that TF32 has not.
+const TF32_CUT: i32 = 0x1fff;
 
 /// For each node whether it is made of constants alone: at sizes that are known, by operations whose work is that of
 /// reading and writing, and within a budget of bytes for the whole graph. What is beyond runs with the program.
@@ -100,6 +105,41 @@ fn work(graph: &Graph, node: &Node) -> Option<u64> {
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
 pub(crate) fn recipe(graph: &Graph, value: ValueId) -> Result<Graph, FusionError> {
+    let (mut recipe, made) = steps(graph, value)?;
+    recipe.add_output("weight", made);
+    Ok(recipe)
+}
+
+/// The same of the value as matrix units want it: a matrix of single precision transposed, and rounded to TF32, to nearest
+/// with ties away from 0.
+///
+/// # Errors
+/// As for [`recipe`].
+pub(crate) fn recipe_of_tf32(graph: &Graph, value: ValueId) -> Result<Graph, FusionError> {
+    let (mut recipe, x) = steps(graph, value)?;
+    let node = graph.node(value.node);
+    let number = Tensor::scalar::<i32>;
+    let half = recipe.add_constant("half of the last bit", number(TF32_CUT / 2 + 1));
+    let kept = recipe.add_constant("bits that are kept", number(!TF32_CUT));
+    let mut op = |op: Op, inputs: &[ValueId]| {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        let made = recipe.add(node.name(), op, &inputs);
+        made.map(|id| id.value()).map_err(|error| FusionError::rebuild(node, error))
+    };
+    let bits = op(Op::BitCast(DType::I32), &[x])?;
+    let up = op(Op::Binary(Binary::Add), &[bits, half])?;
+    let cut = op(Op::Binary(Binary::BitAnd), &[up, kept])?;
+    let rounded = op(Op::BitCast(DType::F32), &[cut])?;
+    // What is no number stays none.
+    let is_number = op(Op::Binary(Binary::Equal), &[x, x])?;
+    let rounded = op(Op::Select, &[is_number, rounded, x])?;
+    let across = op(Op::Transpose(vec![1, 0]), &[rounded])?;
+    recipe.add_output("weight", across);
+    Ok(recipe)
+}
+
+/// The operations that make a constant value, and the value among them.
+fn steps(graph: &Graph, value: ValueId) -> Result<(Graph, ValueId), FusionError> {
     let mut recipe = Graph::new();
     let mut made: BTreeMap<NodeId, NodeId> = BTreeMap::new();
     let mut pending = vec![value.node];
@@ -127,6 +167,5 @@ pub(crate) fn recipe(graph: &Graph, value: ValueId) -> Result<Graph, FusionError
         };
         made.insert(id, new);
     }
-    recipe.add_output("weight", ValueId { node: made[&value.node], output: value.output });
-    Ok(recipe)
+    Ok((recipe, ValueId { node: made[&value.node], output: value.output }))
 }

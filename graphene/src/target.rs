@@ -30,6 +30,9 @@ pub struct Target {
     pub registers_per_core: u32,
     /// The second-level cache of a GPU, or the last-level cache of a CPU, in bytes.
     pub l2_bytes: u64,
+    /// Whether products of single precision may round their operands to TF32, so that matrix units
+    /// make them. No target does unless it is asked to; see [`Target::has_tf32`].
+    pub tf32: bool,
 }
 
 /// What executes.
@@ -148,6 +151,7 @@ impl Target {
             shared_memory_per_block: 1 << 20,
             registers_per_core: 16 * 8,
             l2_bytes: u64::from(cores) * (3 << 19),
+            tf32: false,
         }
     }
 
@@ -168,7 +172,18 @@ impl Target {
             shared_memory_per_block: gpu.shared << 10,
             registers_per_core: 65536,
             l2_bytes: gpu.l2 << 20,
+            tf32: false,
         }
+    }
+
+    /// Whether it has matrix units for TF32: GPUs have them from Ampere on.
+    pub fn has_tf32(&self) -> bool {
+        matches!(self.kind, Kind::Cuda { major: 8.., .. })
+    }
+
+    /// How products of single precision are made.
+    pub fn single(&self) -> Precision {
+        if self.tf32 { Precision::Tf32 } else { Precision::F32 }
     }
 
     /// The name that parses back to this kind of target: `cpu`, `cpu:8`, `sm_90a`.

@@ -3,7 +3,7 @@
 //!
 //! | template | computes | for |
 //! |---|---|---|
-//! | [`gemm`] | products of halves by warpgroups | Hopper |
+//! | [`gemm`] | products of halves, or of TF32, by warpgroups | Hopper |
 //! | [`mma`] | products of halves, or of TF32, by warps | Ampere and newer |
 //! | [`simt`] | products in single precision by threads | Ampere and newer |
 //! | [`conv`] | convolutions, poolings | Ampere and newer |

@@ -101,7 +101,7 @@ impl Kernels {
         progress: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Self> {
         let routines: Vec<Option<Routine>> =
-            program.steps().iter().map(|step| routine(&program, step)).collect();
+            program.steps().iter().map(|step| routine(&program, step, target)).collect();
         routines.iter().flatten().try_for_each(|routine| routine.library().require())?;
         // Which NVRTC it is is asked while sources are made: keys of the cache hold it.
         let asked = || cache.map_or(Ok(""), |_| compiler());

@@ -111,6 +111,9 @@ fn trials() -> Vec<Trial> {
         let name = format!("{name}_ampere");
         add(&mut trials, &name, |arch| arch == Arch::Sm80, Arc::new(move || ampere.ampere()));
         if single.mask == Mask::None || single.mask == Mask::PerKey(Scalar::F32) {
+            let rounded = Fmha { tf32: true, ..single.clone() };
+            let tf32 = format!("{name}_tf32");
+            add(&mut trials, &tf32, |arch| arch == Arch::Sm80, Arc::new(move || rounded.ampere()));
             let name = format!("{name}_single");
             add(&mut trials, &name, |arch| arch == Arch::Sm80, Arc::new(move || single.ampere()));
         }
@@ -207,7 +210,7 @@ fn convolutions() -> Vec<(&'static str, Conv)> {
         let axes = convolution.axes.iter().map(|axis| Axis { window: 1, pad: 0, ..*axis });
         Convolution { axes: axes.collect(), ..convolution.clone() }
     };
-    let tf32 = Conv { convolution: single.clone(), stages: 3, ..Conv::default() };
+    let tf32 = Conv { convolution: single.clone(), depth: 16, ..Conv::default() };
     let simt =
         Conv { by: By::Threads([8, 8]), tile: [128, 128], warps: 8, depth: 16, ..tf32.clone() };
     let moves = |conv: &Conv| Conv { weights: Edges::Moves, pixels: Edges::Moves, ..conv.clone() };
@@ -218,6 +221,7 @@ fn convolutions() -> Vec<(&'static str, Conv)> {
         ("conv_few", Conv { tile: [16, 64], ..conv.clone() }),
         ("conv", conv),
         ("conv_tf32_moves", moves(&tf32)),
+        ("conv_tf32_few", Conv { tile: [16, 64], ..tf32.clone() }),
         ("conv_tf32", tf32),
         ("conv_simt_moves", moves(&simt)),
         ("conv_simt_flat", Conv { convolution: flat(&single), ..simt.clone() }),
@@ -321,16 +325,29 @@ fn products(trials: &mut Vec<Trial>, name: &str, product: &Product) {
     let wide = Gemm { columns: 192, ..turns.clone() }.deepest();
     add(trials, &name_of("gemm_wide"), hopper, Arc::new(move || wide.kernel()));
     add(trials, &name_of("gemm_turns"), hopper, Arc::new(move || turns.kernel()));
+    if !product.a_transposed && !product.b_transposed {
+        let single = Product { scalar: Scalar::F32, ..product.clone() };
+        let tf32 = Gemm { product: single, ..Gemm::default() };
+        let turns = Gemm { ping_pong: true, strips: 2, columns: 192, ..tf32.clone() }.deepest();
+        let few = Gemm { columns: 64, consumers: 1, split: 4, prefetch: true, ..tf32.clone() };
+        add(trials, &name_of("gemm_tf32"), hopper, Arc::new(move || tf32.kernel()));
+        add(trials, &name_of("gemm_tf32_turns"), hopper, Arc::new(move || turns.kernel()));
+        if product.terms == 1 {
+            add(trials, &name_of("gemm_tf32_few"), hopper, Arc::new(move || few.kernel()));
+        }
+    }
     for (edges, suffix) in [(Edges::Bulk, ""), (Edges::Moves, "_moves")] {
         let single = Product { scalar: Scalar::F32, ..product.clone() };
         let mma = Mma { product: product.clone(), edges, ..Mma::default() };
-        let tf32 = Mma { product: single.clone(), stages: 3, ..mma.clone() };
+        let tf32 = Mma { product: single.clone(), depth: 16, ..mma.clone() };
+        let small = Mma { tile: [64, 64], ..tf32.clone() };
         let simt = Simt { product: single, edges, ..Simt::default() };
         let split = Simt { split: 2, arch: Arch::Sm90a, ..simt.clone() };
         let ampere = |arch| arch >= Arch::Sm80;
         let name_of = |template: &str| format!("{template}_{name}{suffix}");
         add(trials, &name_of("mma"), ampere, Arc::new(move || mma.kernel()));
         add(trials, &name_of("tf32"), ampere, Arc::new(move || tf32.kernel()));
+        add(trials, &name_of("tf32_small"), ampere, Arc::new(move || small.kernel()));
         add(trials, &name_of("simt"), ampere, Arc::new(move || simt.kernel()));
         if product.terms == 1 {
             add(trials, &name_of("simt_split"), hopper, Arc::new(move || split.kernel()));

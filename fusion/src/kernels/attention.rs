@@ -40,8 +40,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         mask = mask_of(site, operand, &shape, &mut dims)?;
         pointers.push(operand);
     }
+    let scalar = site.operand(operands[0])?.0;
     let fmha = Fmha {
-        scalar: site.operand(operands[0])?.0,
+        scalar,
+        tf32: scalar == Scalar::F32 && site.target.tf32,
         head_dim: known(&q[3])?,
         value_dim: known(&v[3])?,
         scale: Number(f64::from(attrs.scale)),

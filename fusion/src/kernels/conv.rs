@@ -85,8 +85,8 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     Ok(site.launch(kernel?, &dims, operands.pointers))
 }
 
-/// The kernel of a convolution by tiles, by tensor cores for halves, by single threads for single precision: the largest
-/// tiles of which there is one for each core.
+/// The kernel of a convolution by tiles, by tensor cores for halves and for single precision that may be rounded to TF32, else
+/// by single threads: the largest tiles of which there is one for each core.
 fn tiled(
     site: &Site<'_>,
     convolution: Convolution,
@@ -94,6 +94,7 @@ fn tiled(
     columns: &Dim,
 ) -> graphene_ir::Result<Kernel> {
     let single = convolution.scalar == Scalar::F32;
+    let by_threads = single && !site.target.tf32;
     let made = convolution.channels[1] / convolution.group;
     let columns = columns.known().unwrap_or(UNKNOWN * 1024);
     let cores = i64::from(site.target.cores);
@@ -113,9 +114,11 @@ fn tiled(
         pixels,
         ..Conv::default()
     };
-    if !single {
+    if !by_threads {
         let tile = tile(&[[128, 128], [64, 128], [64, 64], [32, 64], [16, 64]]);
-        return Conv { tile, ..conv }.kernel();
+        // Stages of as many bytes.
+        let depth = if single { 16 } else { 32 };
+        return Conv { tile, depth, ..conv }.kernel();
     }
     let tile = tile(&[[128, 128], [64, 64], [32, 64]]);
     let (thread, warps) = match tile {

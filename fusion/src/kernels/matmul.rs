@@ -109,7 +109,11 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         let mut dims = dims.clone();
         let cut = Cut::of(variant, &sized, weights)?;
         let kernel = kernel(site, &product, edges, &cut, &mut dims)?;
-        Ok(site.launch(kernel, &dims, operands.pointers.clone()))
+        let pointers = operands.pointers.clone();
+        Ok(match scalar == Scalar::F32 && !site.target.tf32 && cut.split == 1 {
+            true => site.launch_behind(kernel, &dims, pointers),
+            false => site.launch(kernel, &dims, pointers),
+        })
     });
     launches.collect()
 }
@@ -180,7 +184,8 @@ impl Cut {
     }
 }
 
-/// The kernel of a variant, by tensor cores for halves, by single threads for single precision.
+/// The kernel of a variant, by tensor cores for halves and for single precision that may be rounded to TF32, else by single
+/// threads. Hopper's warpgroups take single precision along K only; elsewhere warps make parts of their tiles.
 fn kernel(
     site: &Site<'_>,
     product: &Product,
@@ -189,25 +194,27 @@ fn kernel(
     dims: &mut BTreeMap<String, Dim>,
 ) -> Result<Kernel, Refusal> {
     let (product, arch, [rows, columns]) = (product.clone(), site.arch, cut.tile);
-    let hopper = arch == Arch::Sm90a && product.scalar != Scalar::F32;
+    let (single, tf32) = (product.scalar == Scalar::F32, site.target.tf32);
+    let along = !product.a_transposed && !product.b_transposed;
+    let hopper = arch == Arch::Sm90a && (!single || tf32 && along);
     if cut.found.is_some() && !hopper {
         return Err(Refusal::Operation("Hopper's parameters elsewhere"));
     }
-    let kernel = match (product.scalar, arch) {
-        (Scalar::F32, _) => {
-            // Few rows wait longest for weights, and leave room for more of them.
-            let (thread, stages) = match (rows, cut.split) {
-                (128, _) => ([8, 8], 3),
-                (64, _) => ([8, 4], 3),
-                (_, 1) => ([4, 4], 4),
-                _ => ([4, 4], 5),
+    let kernel = match (hopper, single && !tf32) {
+        (_, true) => {
+            let thread = match rows {
+                128 => [8, 8],
+                64 => [8, 4],
+                _ => [4, 4],
             };
+            // Few rows wait longest for weights, and leave room for more of them.
+            let stages = if cut.split == 1 { 3 } else { 5 };
             let (tile, split) = ([rows, columns], cut.split);
             let simt =
                 Simt { product, arch, edges, tile, thread, split, stages, ..Simt::default() };
             simt.within(site.target.shared_memory_per_block as i64 / 2).kernel()
         }
-        (_, Arch::Sm90a) => {
+        (true, false) => {
             let (gemm, split) = (cut.gemm(product, edges), cut.split);
             let height = gemm.rows() * gemm.cluster;
             let tiles = &tiles(&dims["M"], height) * &tiles(&dims["N"], columns);
@@ -220,9 +227,11 @@ fn kernel(
             );
             gemm.kernel()
         }
-        _ => {
-            let tile = [rows, columns];
-            Mma { product, arch, edges, tile, ..Mma::default() }.kernel()
+        (false, false) => {
+            let tile = [rows, columns.min(128)];
+            // Stages of as many bytes.
+            let depth = if single { 16 } else { 32 };
+            Mma { product, arch, edges, tile, depth, ..Mma::default() }.kernel()
         }
     };
     Ok(kernel?)

@@ -10,6 +10,7 @@ use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{NodeId, ValueId};
 use graphene_frontend::op::Op;
+use graphene_ir::target::Target;
 use std::fmt;
 
 /// One call for a batch of products: `result = activation(scale · a·b + addend + bias)`.
@@ -17,6 +18,8 @@ use std::fmt;
 pub struct Product {
     /// The elements of all operands; sums and the scale are of single precision.
     pub dtype: DType,
+    /// Whether operands of single precision may be rounded to TF32.
+    pub tf32: bool,
     /// How many products there are.
     pub batch: Dim,
     /// Rows of A and of the result.
@@ -72,8 +75,8 @@ pub(super) fn lies(view: &View, outer: usize) -> Option<(Dim, bool, Dim)> {
     transposed.then(|| (column.stride.clone(), true, apart))
 }
 
-/// The call that computes a step, if one does.
-pub fn product(program: &Program, step: &Step) -> Option<Product> {
+/// The call that computes a step on a target, if one does.
+pub fn product(program: &Program, step: &Step, target: &Target) -> Option<Product> {
     let body = &*step.body;
     let is_product = |id: &NodeId| *body.node(*id).op() == Op::MatMul;
     let id = body.nodes().map(|(id, _)| id).find(is_product)?;
@@ -115,6 +118,7 @@ pub fn product(program: &Program, step: &Step) -> Option<Product> {
     let Chain { scale, activation, .. } = chain;
     Some(Product {
         dtype,
+        tf32: dtype == DType::F32 && target.tf32,
         batch,
         rows,
         columns,
@@ -199,7 +203,8 @@ impl fmt::Display for Product {
         if *batch != 1 {
             write!(f, "{batch} × ")?;
         }
-        write!(f, "[{rows}, {depth}]·[{depth}, {columns}] {dtype}: ")?;
+        let rounded = if self.tf32 { " as tf32" } else { "" };
+        write!(f, "[{rows}, {depth}]·[{depth}, {columns}] {dtype}{rounded}: ")?;
         if self.scale != 1.0 {
             write!(f, "{}·", self.scale)?;
         }

@@ -9,6 +9,7 @@ use graphene_frontend::graph::Graph;
 use graphene_fusion::library::{product, sdpa};
 use graphene_fusion::program::{Program, Step};
 use graphene_fusion::{AttentionBy, Granularity, plan_in, plan_library, verify};
+use graphene_ir::target::Target;
 use std::collections::BTreeMap;
 
 /// A line a step: its call, or its family.
@@ -20,7 +21,7 @@ fn check_calls(graph: &Graph, elements: Option<DType>, expected: &Expect) {
     let mut text = String::new();
     for step in planned.program.steps() {
         let ops = step.name.split(' ').next().unwrap();
-        let call = product(&planned.program, step).map(|product| product.to_string());
+        let call = product(&planned.program, step, &target).map(|product| product.to_string());
         match call.or_else(|| sdpa(&planned.program, step).map(|sdpa| sdpa.to_string())) {
             Some(call) => text += &format!("{ops}: {call}\n"),
             None => text += &format!("{ops}\n"),
@@ -233,7 +234,7 @@ fn launches_of_encoders_are_few() {
         let program = planned.unwrap().program;
         let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
         for step in program.steps() {
-            *kinds.entry(kind(&program, step)).or_default() += 1;
+            *kinds.entry(kind(&program, step, &target)).or_default() += 1;
         }
         let kinds: Vec<String> = kinds.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
         expected.assert_eq(&format!("{}: {}", program.steps().len(), kinds.join(", ")));
@@ -247,7 +248,7 @@ fn attention_is_products_where_that_is_asked_for() {
         let (graph, target) = (imported("bert-tiny"), "sm_90a".parse().unwrap());
         let planned = plan_library(&graph, &target, &Bindings::new(), elements, by).unwrap();
         let program = planned.program;
-        let kinds = program.steps().iter().map(|step| kind(&program, step));
+        let kinds = program.steps().iter().map(|step| kind(&program, step, &target));
         kinds.filter(|kind| kind != "Cast").collect::<Vec<_>>()
     };
     let halves = kinds(Some(DType::F16), AttentionBy::Products);
@@ -310,15 +311,15 @@ fn attention_is_a_call_a_kernel_or_products() {
             let planned = plan_library(&graph, &target, &Bindings::new(), None, by).unwrap();
             let program = planned.program;
             let found: Vec<String> =
-                program.steps().iter().map(|step| kind(&program, step)).collect();
+                program.steps().iter().map(|step| kind(&program, step, &target)).collect();
             assert_eq!(found.join(", "), expected, "{by:?}: {text}");
         }
     }
 }
 
 /// A call by its library's word, or else the operations of a step.
-fn kind(program: &Program, step: &Step) -> String {
-    match (product(program, step), sdpa(program, step)) {
+fn kind(program: &Program, step: &Step, target: &Target) -> String {
+    match (product(program, step, target), sdpa(program, step)) {
         (Some(_), _) => "a product".to_owned(),
         (_, Some(_)) => "attention".to_owned(),
         (None, None) => step.name.split(' ').next().unwrap().to_owned(),

@@ -14,6 +14,7 @@ mod lowering;
 mod precision;
 mod reductions;
 mod spellings;
+mod tf32;
 mod tuning;
 mod zoo;
 

@@ -469,6 +469,49 @@ fn warpgroup_product(a: &str, operand: &str) -> Result<Kernel> {
     ))
 }
 
+/// A product of 64×8 by 8×16 by a warpgroup, of single precision cut to TF32.
+pub(super) fn wgmma_tf32() -> Result<Kernel> {
+    parse(
+        "kernel wgmma_tf32 sm_90a ()
+%A:[64,8:8,1].fp32.GL
+%B:[8,16:16,1].fp32.GL
+%C:[64,16:16,1].fp32.GL
+#grid:[1:1].block
+#block:[128:1].thread
+%C <- Spec<<<#grid,#block>>>(%A,%B) {
+  #one:[].thread = #block.scalar()
+  @thread_of = #block.indices()
+  #warps:[4:32].[32:1].thread = #block.tile(32)
+  #parts:[4:32].[4,8:1,4].thread = #warps.reshape(1, 4:1, 8:4)
+  @warp, (@quad, @group) = #parts.indices()
+  %sA:[64,8:8,1].fp32.SH.S<1,4,3>
+  %sB:[8,16:1,8].fp32.SH.S<1,4,3>
+  %word:[].fp32.RF
+  for(@i = 0; @i < 4; @i += 1) {
+    %word <- Move<<<#grid,#one>>>(%A[(4*@thread_of + @i)/8, (4*@thread_of + @i)%8])
+    %sA[(4*@thread_of + @i)/8, (4*@thread_of + @i)%8] <- Move<<<#grid,#one>>>(%word)
+  }
+  %word <- Move<<<#grid,#one>>>(%B[@thread_of/16, @thread_of%16])
+  %sB[@thread_of/16, @thread_of%16] <- Move<<<#grid,#one>>>(%word)
+  Fence<proxy><<<#grid,#block>>>()
+  Sync<<<#grid,#block>>>()
+  %acc:[2,2:2,4].[2:1].fp32.RF
+  for(@i = 0; @i < 8; @i += 1) unroll {
+    %zero:[2:1].fp32.RF = %acc[@i/2%2, @i/4]
+    %zero[@i%2] <- Init<1><<<#grid,#one>>>()
+  }
+  %acc <- Fence<matmul><<<#grid,#block>>>()
+  %acc <- MatMul<<<#grid,#block>>>(%sA, %sB) async
+  Commit<matmul><<<#grid,#block>>>()
+  %acc <- WaitGroup<matmul,0><<<#grid,#block>>>()
+  for(@i = 0; @i < 8; @i += 1) unroll {
+    %from:[2:1].fp32.RF = %acc[@i/2%2, @i/4]
+    %C[16*@warp + @group + 8*(@i/2%2), 2*@quad + 8*(@i/4) + @i%2] <- Move<<<#grid,#one>>>(%from[@i%2])
+  }
+}",
+    )
+}
+
 /// A product of a warpgroup, A from shared memory.
 pub(super) fn wgmma() -> Result<Kernel> {
     warpgroup_product("", "%sA")

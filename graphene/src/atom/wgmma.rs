@@ -1,6 +1,7 @@
 //! Asynchronous matrix products by a warpgroup (PTX `wgmma.mma_async`).
 
 use super::asm::{asm, group};
+use super::matrix::cut;
 use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, examples};
 use crate::arch::Arch;
 use crate::tensor::Scalar;
@@ -25,6 +26,24 @@ pub(super) const ATOMS: &[Atom] = &[
         example: examples::wgmma,
     },
     Atom {
+        name: "wgmma.m64k8.tf32",
+        pattern: "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async",
+        archs: Archs::Only(Arch::Sm90a),
+        align: &[4, 16, 16],
+        when: |site| {
+            widths(site)?;
+            let (a, b) = (descriptor(site, A, 0)?, descriptor(site, B, 1)?);
+            if a.transposed || b.transposed {
+                return Err("K is contiguous in both operands");
+            }
+            Ok(())
+        },
+        proxy: Proxy::Async,
+        meaning: |site, warp| product(site, warp, false),
+        cuda: |site, code| text(site, code, false),
+        example: examples::wgmma_tf32,
+    },
+    Atom {
         name: "wgmma.m64k16.registers",
         pattern: "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async",
         archs: Archs::Only(Arch::Sm90a),
@@ -44,6 +63,11 @@ pub(super) const ATOMS: &[Atom] = &[
 /// lane has, of each eight columns, two neighbours in its row and two in the row eight below.
 pub(super) fn accumulators(n: i64) -> impl Iterator<Item = [i64; 3]> {
     (0..n).flat_map(|j| (0..2).flat_map(move |half| (0..2).map(move |pair| [half, j, pair])))
+}
+
+/// The extent of a product along K: 32 bytes of either operand.
+fn depth(site: &Site<'_>) -> i64 {
+    32 / site.operand(B).scalar.bytes()
 }
 
 /// What a matrix descriptor says of an operand in shared memory.
@@ -73,10 +97,11 @@ fn widths(site: &Site<'_>) -> Result<(), &'static str> {
 /// instruction reads (PTX, "Shared memory matrix layout").
 fn descriptor(site: &Site<'_>, operand: usize, k_first: usize) -> Result<Descriptor, &'static str> {
     let tensor = site.operand(operand);
+    let bytes = tensor.scalar.bytes();
     let (swizzle, span) = match tensor.swizzle.map(|s| (s.bits(), s.base(), s.shift())) {
-        Some((3, 4, 3)) => (1, 64),
-        Some((2, 4, 3)) => (2, 32),
-        Some((1, 4, 3)) => (3, 16),
+        Some((3, 4, 3)) => (1, 128 / bytes),
+        Some((2, 4, 3)) => (2, 64 / bytes),
+        Some((1, 4, 3)) => (3, 32 / bytes),
         Some(_) | None => return Err("operands are swizzled by S<3,4,3>, S<2,4,3> or S<1,4,3>"),
     };
     // K is the second dimension of A, and the first of B.
@@ -85,7 +110,6 @@ fn descriptor(site: &Site<'_>, operand: usize, k_first: usize) -> Result<Descrip
         let element = if k_first == 0 { [other, k] } else { [k, other] };
         site.distance(operand, &element).ok_or("strides in shared memory are numbers")
     };
-    let bytes = tensor.scalar.bytes();
     let (transposed, leading, stride) = if at(0, 1)? == 1 {
         (false, 1, if size > 8 { at(8, 0)? } else { 8 * span })
     } else if at(1, 0)? == 1 {
@@ -101,7 +125,7 @@ fn descriptor(site: &Site<'_>, operand: usize, k_first: usize) -> Result<Descrip
         }
     };
     // Distances along both sides add up, those that are expected as well.
-    for (other, k) in (0..size).map(|other| (other, 0)).chain((0..16).map(|k| (0, k))) {
+    for (other, k) in (0..size).map(|other| (other, 0)).chain((0..depth(site)).map(|k| (0, k))) {
         if at(other, k)? != expected(other, k) {
             return Err("an operand's rows are as wide as its swizzle, eight to a group");
         }
@@ -123,7 +147,11 @@ impl Descriptor {
 
 fn text(site: &Site<'_>, code: &dyn Code, registers: bool) -> String {
     let w = site.size("w");
-    let scalar = if site.operand(A).scalar == Scalar::F16 { "f16" } else { "bf16" };
+    let (scalar, single) = match site.operand(A).scalar {
+        Scalar::F16 => ("f16", false),
+        Scalar::F32 => ("tf32", true),
+        _ => ("bf16", false),
+    };
     let outs: Vec<_> =
         accumulators(site.size("n")).map(|element| ("+f", code.element(D, &element))).collect();
     let count = outs.len();
@@ -148,17 +176,22 @@ fn text(site: &Site<'_>, code: &dyn Code, registers: bool) -> String {
     let (b, b_transposed) = describe(B, 1);
     ins.push(("l", b));
     let last = count + ins.len() - 1;
+    // Of TF32 no operand is transposed, and there is nothing to say of it.
+    let flags = if single { String::new() } else { format!(", {a_flags}{b_transposed}") };
+    let depth = depth(site);
     let text = format!(
-        "wgmma.mma_async.sync.aligned.m64n{w}k16.f32.{scalar}.{scalar} {}, {a}, %{last}, \
-         1, 1, 1, {a_flags}{b_transposed};",
+        "wgmma.mma_async.sync.aligned.m64n{w}k{depth}.f32.{scalar}.{scalar} {}, {a}, %{last}, \
+         1, 1, 1{flags};",
         group(0, count)
     );
     asm(&text, &outs, &ins)
 }
 
-/// Warp i of the four has rows 16i to 16i + 15; in them, lane l has what it has of `mma.m16n8k16`.
+/// Warp i of the four has rows 16i to 16i + 15; in them, lane l has what it has of `mma.m16n8k16`. Single precision is cut to
+/// TF32.
 fn product(site: &Site<'_>, warp: &mut dyn Warp, registers: bool) -> Step {
-    let n = site.size("n");
+    let (n, depth) = (site.size("n"), depth(site) as usize);
+    let seen = if site.operand(B).scalar == Scalar::F32 { cut } else { |x| x };
     let Some(first) = warp.lanes().first().map(|&lane| warp.rank(lane) / 32 * 16) else {
         return Err(Fault::Invalid("a product without lanes".to_owned()));
     };
@@ -172,15 +205,15 @@ fn product(site: &Site<'_>, warp: &mut dyn Warp, registers: bool) -> Step {
         }
     } else {
         for (m, row) in a.iter_mut().enumerate() {
-            for (k, value) in row.iter_mut().enumerate() {
-                *value = warp.read(0, A, &[first + m as i64, k as i64])?;
+            for (k, value) in row.iter_mut().enumerate().take(depth) {
+                *value = seen(warp.read(0, A, &[first + m as i64, k as i64])?);
             }
         }
     }
     let mut b = vec![[0.0; 16]; site.size("w") as usize];
     for (column, values) in b.iter_mut().enumerate() {
-        for (k, value) in values.iter_mut().enumerate() {
-            *value = warp.read(0, B, &[k as i64, column as i64])?;
+        for (k, value) in values.iter_mut().enumerate().take(depth) {
+            *value = seen(warp.read(0, B, &[k as i64, column as i64])?);
         }
     }
     for lane in 0..32 {

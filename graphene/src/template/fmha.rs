@@ -48,6 +48,8 @@ pub struct Fmha {
     /// single precision. Scores, weights and sums are of single precision; weights are rounded to
     /// this type for their product with the values.
     pub scalar: Scalar,
+    /// Whether products of single precision are of TF32, rather than IEEE's.
+    pub tf32: bool,
     /// Elements of a query and of a key: two vectors of 16 bytes or more, at most 256. Tiles have zeros
     /// up to the next multiple of 16.
     pub head_dim: i64,
@@ -107,6 +109,7 @@ impl Default for Fmha {
     fn default() -> Fmha {
         Fmha {
             scalar: Scalar::F16,
+            tf32: false,
             head_dim: 64,
             value_dim: 64,
             consumers: 2,
@@ -155,6 +158,9 @@ impl Fmha {
         let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
         if ![Scalar::F16, Scalar::Bf16, Scalar::F32].contains(&self.scalar) {
             return refuse("operands are halves, or of single precision");
+        }
+        if self.tf32 && self.scalar != Scalar::F32 {
+            return refuse("it is single precision that is rounded to TF32");
         }
         let positive = |cap: Number| cap.0.is_finite() && cap.0 > 0.0;
         let unit = 16 / self.scalar.bytes();

@@ -34,12 +34,12 @@ use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, Kind};
-use crate::tensor::{Shape, View};
+use crate::tensor::{Scalar, Shape, View};
 
 /// The parameters of a product.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Gemm {
-    /// What is computed, of halves.
+    /// What is computed, of halves; or of single precision cut to TF32, whose operands both have a contiguous K.
     pub product: Product,
     /// How operands and results move.
     pub edges: Edges,
@@ -67,8 +67,11 @@ pub struct Gemm {
     pub cluster: i64,
 }
 
-/// The depth of a stage: 128 bytes of halves, the width of the swizzle.
-const DEPTH: i64 = 64;
+/// Bytes of a stage's depth: the width of the swizzle.
+const DEPTH: i64 = 128;
+
+/// Bytes of an instruction's depth.
+const STEP: i64 = 32;
 
 /// Rows of a warpgroup's product.
 pub const ROWS: i64 = 64;
@@ -101,6 +104,11 @@ impl Gemm {
     /// Rows of a tile.
     pub fn rows(&self) -> i64 {
         ROWS * self.strips * if self.ping_pong { 1 } else { self.consumers }
+    }
+
+    /// The depth of a stage.
+    fn depth(&self) -> i64 {
+        DEPTH / self.product.scalar.bytes()
     }
 
     /// Registers of each thread of a consumer: what the block has at launch, but for what the producer keeps.
@@ -172,8 +180,11 @@ impl Gemm {
 
     fn check(&self) -> Result<()> {
         let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.product.scalar.bytes() != 2 {
-            return refuse("operands are halves");
+        let Product { scalar, a_transposed, b_transposed, .. } = self.product;
+        match scalar {
+            Scalar::F16 | Scalar::Bf16 => {}
+            Scalar::F32 if !a_transposed && !b_transposed => {}
+            _ => return refuse("operands are halves, or of single precision along K"),
         }
         if self.columns % PANEL != 0 || !(PANEL..=256).contains(&self.columns) {
             return refuse("a tile has 64, 128, 192 or 256 columns");

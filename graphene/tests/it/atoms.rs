@@ -155,6 +155,11 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
     (&["wgmma.m64k16.shared", "wgmma.m64k16.registers"], "C", |x, i| {
         x.product(i / 16, i % 16, 16) + 1.0
     }),
+    (&["wgmma.m64k8.tf32"], "C", |x, i| {
+        let product: f64 =
+            (0..8).map(|k| x.at("A", i / 16 * 8 + k) * x.at("B", 16 * k + i % 16)).sum();
+        product + 1.0
+    }),
     (&["wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"], "C", |x, i| {
         x.product(i / 16, i % 16, 16) + 1.0
     }),

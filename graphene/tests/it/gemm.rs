@@ -8,7 +8,7 @@ use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::tensor::Scalar;
 
-use crate::products::{Sizes, check_product, check_text, layer, two_results};
+use crate::products::{Sizes, check_product, check_text, cut, layer, two_results};
 
 fn plain() -> Product {
     Product::default()
@@ -272,5 +272,22 @@ fn products_are_right_in_any_order_and_free_of_bank_conflicts() {
         let atom = if gemm.edges == Edges::Bulk { "stmatrix.x4" } else { "st.shared" };
         assert!(sizes.k[0] == 0 || counts[atom] > 0, "{gemm:?}: {counts:?}");
         assert_eq!(outcome.costs.total().conflicts, 0, "{gemm:?} {sizes:?}");
+    }
+}
+
+/// The same of single precision, where K is contiguous in both operands.
+#[test]
+fn products_of_single_precision_are_cut_to_tf32() {
+    let along = |product: &Product| !product.a_transposed && !product.b_transposed;
+    let halves = rows().into_iter().filter(|row| along(&row.0.product));
+    for (gemm, sizes, random_orders) in halves.filter(|row| row.0.product.scalar == Scalar::F16) {
+        let product = Product { scalar: Scalar::F32, ..gemm.product.clone() };
+        let gemm = Gemm { product, ..gemm };
+        let (name, kernel) = (format!("{gemm:?}"), gemm.kernel().unwrap());
+        check_text(&name, &kernel);
+        assert!(emit(&kernel).unwrap().source.contains("k8.f32.tf32.tf32"), "{name}");
+        let orders = random_orders.min(1);
+        let outcome = check_product(&name, &gemm.product, &kernel, sizes, orders, cut);
+        assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
     }
 }

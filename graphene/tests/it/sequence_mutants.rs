@@ -270,7 +270,9 @@ fn attention() -> Vec<Subject> {
             sizes.iter().map(|&[q, k]| fmha::operands(&fmha, fmha::Sizes::of(q, k))).collect();
         Subject::new(name, kernel, given, 2)
     };
+    let rounded = Fmha { tf32: true, ..small.clone() };
     vec![
+        subject("rounded", rounded, &[[70, 40], [3, 1]]).sampled(3),
         subject("threads", small.clone(), &[[70, 40], [3, 1]]).sampled(3),
         subject("causal", causal, &[[70, 40], [3, 1]]).sampled(6),
         subject("halves", Fmha { scalar: Scalar::F16, ..small }, &[[70, 40], [3, 1]]).sampled(3),
@@ -300,6 +302,7 @@ const OF_ATTENTION: &[Equivalent] = &[
         "Threads first read queries in the first step, which waits once more.",
     ),
     ("threads", "delete Sync: Sync<<<#grid, #block>>>() #2", "Likewise."),
+    ("rounded", "delete WaitGroup: WaitGroup<copy, 1><<<#grid, #block>>>() #1", "Likewise."),
     ("causal", "one more pending: WaitGroup<copy, 1><<<#grid, #block>>>() #1", "Likewise."),
     (
         "threads",

@@ -109,7 +109,7 @@ pub(crate) struct Run {
     /// Executors to run, in this order: fused, library, reference
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fused,library")]
     pub(crate) exec: Vec<Exec>,
-    /// Precision of what the model has in single precision: on GPUs also f16 and bf16
+    /// Precision of what the model has in single precision: on GPUs also tf32, f16 and bf16
     #[arg(long, value_name = "TYPE", default_value = "model")]
     pub(crate) dtype: Precision,
     /// Time to warm up each executor
@@ -213,10 +213,19 @@ pub(crate) enum Precision {
     Model,
     /// Single precision
     F32,
+    /// Single precision, whose products round their operands to 10 bits of mantissa
+    Tf32,
     /// Half precision
     F16,
     /// Bfloat16
     Bf16,
+}
+
+impl Precision {
+    /// Whether products of single precision may round their operands to TF32.
+    pub(crate) fn is_tf32(self) -> bool {
+        self == Self::Tf32
+    }
 }
 
 /// Where to run.

@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::report::{Agreement, Compile, OutputAgreement, Report, Time, milliseconds};
 use crate::session::{self, Compiled, Plans, Runner};
 use crate::sizes::{DEFAULT_SEQUENCE, Known, Sizing, check_given, sizes};
-use crate::tolerance::{Tolerance, own_halves};
+use crate::tolerance::{Rounded, Tolerance, own_halves};
 use crate::tuning::{Tuning, path_of};
 use crate::{
     blame, buckets, data, doctor, emit, files, gates, limits, machine, npy, overview, page,
@@ -85,7 +85,7 @@ fn run_model(
     plan_only: bool,
     progress: &mut Progress,
 ) -> Result<Report, Error> {
-    let target = machine.target(arguments.run.target.as_ref());
+    let target = machine.target(&arguments.run);
     let source = progress.stage(stage::IMPORT, || load::open(arguments))?;
     let declared = source.inputs()?;
     // Data that does not fit is often that of a model that is not supported, which says more.
@@ -115,7 +115,8 @@ fn run_model(
     }
     let job = {
         let halves = elements.or_else(|| own_halves(&loaded.graph));
-        let tolerance = Tolerance::new(&arguments.data, &loaded.graph, halves);
+        let rounded = halves.and_then(Rounded::halves).or(target.tf32.then_some(Rounded::Products));
+        let tolerance = Tolerance::new(&arguments.data, &loaded.graph, rounded);
         let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);
         Job { arguments, machine, loaded, plans, given, known, target: &target, tolerance }
     };
@@ -214,6 +215,13 @@ fn elements(precision: Precision, graph: &Graph, target: &Target) -> Result<Opti
         Precision::F32 => {
             return match other {
                 None => Ok(None),
+                Some(dtype) => refuse(format!("the model computes in {dtype}, not in f32")),
+            };
+        }
+        Precision::Tf32 => {
+            return match other {
+                None if target.has_tf32() => Ok(None),
+                None => refuse(format!("GPUs have TF32 from sm_80 on; {target} has not")),
                 Some(dtype) => refuse(format!("the model computes in {dtype}, not in f32")),
             };
         }

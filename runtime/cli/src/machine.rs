@@ -33,11 +33,11 @@ pub(crate) struct Gpu {
 
 impl Machine {
     /// What to plan for, given what is asked for: the machine itself unless another target is.
-    pub(crate) fn target(&self, asked: Option<&Target>) -> Target {
+    pub(crate) fn target(&self, run: &Run) -> Target {
         let cores = u32::try_from(self.report.threads).unwrap_or(u32::MAX);
-        match (asked, &self.gpu) {
+        match (&run.target, &self.gpu) {
             (Some(asked), Some(gpu)) if asked.kind == gpu.target.kind => gpu.target.clone(),
-            (Some(asked), _) => asked.clone(),
+            (Some(asked), _) => Target { tf32: run.dtype.is_tf32(), ..asked.clone() },
             (None, Some(gpu)) => gpu.target.clone(),
             (None, None) => Target::cpu(cores),
         }
@@ -117,7 +117,8 @@ pub(crate) fn prepare(run: &Run) -> Result<Machine, Error> {
         Device::Cuda(number) => (number, Gpu::open(number)),
     };
     match (opened, run.device) {
-        (Ok(gpu), _) => {
+        (Ok(mut gpu), _) => {
+            gpu.target.tf32 = run.dtype.is_tf32();
             let name = gpu.device.properties().name.clone();
             let report =
                 report::Device { kind: "cuda", name, gpu: Some(gpu.report(number)), ..describe() };

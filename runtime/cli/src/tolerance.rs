@@ -17,18 +17,56 @@ pub(crate) struct Bound {
     pub(crate) atol: f64,
 }
 
+/// The largest relative change by which a number becomes one with the 11 significant bits of TF32: some instructions cut
+/// what they do not see.
+const TF32: f64 = 1.0 / 1024.0;
+
 /// What two tensors are compared by.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Tolerance {
     /// The same for all tensors.
     Stated(Bound),
-    /// Both sides are rounded to halves: the standard deviation of the difference of two elements, over the size of
+    /// Both sides are rounded, values to halves or operands of products to TF32: the standard deviation of the difference of two elements, over the size of
     /// the tensor's elements.
     Rounded(f64),
 }
 
+/// What is rounded to fewer bits than those of single precision.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Rounded {
+    /// All values, by at most this part of them: they are halves.
+    Values(f64),
+    /// The operands of products: to TF32.
+    Products,
+}
+
+impl Rounded {
+    /// Values of such elements, if they are halves.
+    pub(crate) fn halves(dtype: DType) -> Option<Self> {
+        unit(dtype).map(Self::Values)
+    }
+
+    /// The largest relative change.
+    fn unit(self) -> f64 {
+        match self {
+            Self::Values(unit) => unit,
+            Self::Products => TF32,
+        }
+    }
+
+    /// How often an operation rounds on one path.
+    fn by(self, op: &Op) -> usize {
+        match (self, op) {
+            (Self::Values(_), op) => usize::from(rounds(op)),
+            (Self::Products, Op::MatMul | Op::Conv(_) | Op::ConvTranspose { .. }) => 2,
+            (Self::Products, Op::Attention(_)) => 4,
+            (Self::Products, _) => 0,
+        }
+    }
+}
+
 impl Tolerance {
-    /// The tolerance of a run of `graph`, whose values of single precision are `halves` if they are others.
+    /// The tolerance of a run of `graph`, in which this is `rounded`.
     ///
     /// What halves may differ by is derived here, and only here. Storing a value as f16 changes it by at most
     /// `u = 2⁻¹¹` of it, as bf16 by `u = 2⁻⁸`; sums are single precision, which adds next to nothing. A value of an
@@ -37,10 +75,12 @@ impl Tolerance {
     /// most `u·√d` of the values' size, and `u·√(2d)` for a difference of two that are rounded so. Of `n` such
     /// differences the largest is about `√(2·ln n)` deviations. So `|a - b| ≤ f·(rms(b) + |b|)` with
     /// `f = u·√(2d)·√(2·ln n)`, where an element is either of the tensor's usual size or larger.
-    pub(crate) fn new(given: &Data, graph: &Graph, halves: Option<DType>) -> Self {
+    ///
+    /// Of TF32, `d` counts both operands of each product on the path.
+    pub(crate) fn new(given: &Data, graph: &Graph, rounded: Option<Rounded>) -> Self {
         let stated = given.rtol.is_some() || given.atol.is_some();
-        match halves.and_then(unit).filter(|_| !stated) {
-            Some(unit) => Self::rounded(unit, roundings(graph)),
+        match rounded.filter(|_| !stated) {
+            Some(rounded) => Self::rounded(rounded.unit(), roundings(graph, rounded)),
             None => Self::Stated(Bound {
                 rtol: given.rtol.unwrap_or(SINGLE.rtol),
                 atol: given.atol.unwrap_or(SINGLE.atol),
@@ -106,14 +146,14 @@ fn unit(dtype: DType) -> Option<f64> {
     }
 }
 
-/// The operations that round on the longest path through a graph: those that compute real numbers.
-fn roundings(graph: &Graph) -> usize {
+/// How often values are rounded on the longest path through a graph, by operations that compute real numbers.
+fn roundings(graph: &Graph, rounded: Rounded) -> usize {
     let mut depth: Vec<usize> = Vec::with_capacity(graph.len());
     for (_, node) in graph.nodes() {
         let before = node.inputs().iter().flatten().map(|value| depth[value.node.index()]);
         let before = before.max().unwrap_or(0);
         let real = node.outputs().iter().any(|ty| ty.dtype.is_float());
-        depth.push(before + usize::from(real && rounds(node.op())));
+        depth.push(before + if real { rounded.by(node.op()) } else { 0 });
     }
     depth.into_iter().max().unwrap_or(0)
 }
@@ -142,7 +182,7 @@ fn rounds(op: &Op) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Tolerance, roundings};
+    use super::{Rounded, Tolerance, roundings};
     use graphene_frontend::graph::Graph;
     use graphene_frontend::op::{Op, Unary};
 
@@ -154,7 +194,8 @@ mod tests {
         let z = graph.add("t", Op::Transpose(vec![1, 0]), &[Some(y)]).unwrap().value();
         graph.add("log", Op::Unary(Unary::Log), &[Some(z)]).unwrap();
         // The input, the exponential and the logarithm.
-        assert_eq!(roundings(&graph), 3);
+        assert_eq!(roundings(&graph, Rounded::Values(0.5)), 3);
+        assert_eq!(roundings(&graph, Rounded::Products), 0);
     }
 
     #[test]

@@ -25,21 +25,28 @@ struct Flops {
     f16: u64,
     /// Those of products of bf16.
     bf16: u64,
-    /// All others, products of single precision among them.
-    f32: u64,
+    /// Those of products of single precision.
+    single: u64,
+    /// All others.
+    other: u64,
 }
 
 impl Work {
     /// Floating-point operations, a multiply-add being two.
     pub(crate) fn flops(self) -> u64 {
-        let Flops { f16, bf16, f32 } = self.flops;
-        f16.saturating_add(bf16).saturating_add(f32)
+        let Flops { f16, bf16, single, other } = self.flops;
+        [bf16, single, other].into_iter().fold(f16, u64::saturating_add)
     }
 
     /// Seconds that the target needs at least.
     pub(crate) fn least_seconds(self, target: &Target) -> f64 {
-        let Flops { f16, bf16, f32 } = self.flops;
-        let rows = [(f16, Precision::F16), (bf16, Precision::Bf16), (f32, Precision::F32)];
+        let Flops { f16, bf16, single, other } = self.flops;
+        let rows = [
+            (f16, Precision::F16),
+            (bf16, Precision::Bf16),
+            (single, target.single()),
+            (other, Precision::F32),
+        ];
         let seconds = rows.map(|(flops, precision)| flops as f64 / target.peak.of(precision));
         seconds.iter().sum::<f64>().max(self.bytes as f64 / target.memory_bandwidth)
     }
@@ -73,7 +80,8 @@ fn of_graph(graph: &Graph, bindings: &Bindings) -> Flops {
         let kind = match product_of(graph, node) {
             Some(DType::F16) => &mut all.f16,
             Some(DType::BF16) => &mut all.bf16,
-            _ => &mut all.f32,
+            Some(DType::F32) => &mut all.single,
+            _ => &mut all.other,
         };
         *kind = kind.saturating_add(of_node(graph, node, bindings));
     }
@@ -183,6 +191,7 @@ mod tests {
         graph.add("sum", Op::Binary(Binary::Add), &[Some(product), Some(product)]).unwrap();
         let mut bindings = Bindings::new();
         bindings.bind(Symbol::new("n"), 2).unwrap();
-        assert_eq!(of_graph(&graph, &bindings).f32, 2 * 2 * 3 * 5 * 7 + 2 * 3 * 7);
+        let flops = of_graph(&graph, &bindings);
+        assert_eq!((flops.single, flops.other), (2 * 2 * 3 * 5 * 7, 2 * 3 * 7));
     }
 }

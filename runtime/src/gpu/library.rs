@@ -21,6 +21,7 @@ use graphene_frontend::op::Op;
 use graphene_fusion::groups::Executor;
 use graphene_fusion::library::{Product, Sdpa, product, sdpa};
 use graphene_fusion::program::{Program, Step};
+use graphene_ir::target::Target;
 use graphene_ir::tensor::Scalar;
 use recurrence::recurrent;
 use std::fmt;
@@ -49,20 +50,20 @@ pub struct Rows {
 }
 
 /// What may be a call: a step as a routine, if it is that one.
-type Row = fn(&Program, &Step) -> Option<Routine>;
+type Row = fn(&Program, &Step, &Target) -> Option<Routine>;
 
 /// Which steps libraries compute; [`Routine::library`] says which library.
 const TABLE: &[Row] = &[
-    |program, step| product(program, step).map(Box::new).map(Routine::Product),
-    |program, step| sdpa(program, step).map(Box::new).map(Routine::Attention),
-    |_, step| softmax(step).map(Routine::Softmax),
-    |program, step| recurrent(program, step).map(Routine::Recurrent),
+    |program, step, target| product(program, step, target).map(Box::new).map(Routine::Product),
+    |program, step, _| sdpa(program, step).map(Box::new).map(Routine::Attention),
+    |_, step, _| softmax(step).map(Routine::Softmax),
+    |program, step, _| recurrent(program, step).map(Routine::Recurrent),
 ];
 
-/// The call that a step is, if the plan leaves it to the library and one computes it.
-pub fn routine(program: &Program, step: &Step) -> Option<Routine> {
+/// The call that a step is on a target, if the plan leaves it to the library and one computes it.
+pub fn routine(program: &Program, step: &Step, target: &Target) -> Option<Routine> {
     let left = step.executor == Executor::Library;
-    left.then(|| TABLE.iter().find_map(|row| row(program, step))).flatten()
+    left.then(|| TABLE.iter().find_map(|row| row(program, step, target))).flatten()
 }
 
 impl Routine {

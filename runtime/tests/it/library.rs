@@ -28,7 +28,7 @@ fn check_calls(graph: &Graph, elements: Option<DType>, expected: &Expect) {
     let mut text = String::new();
     let mut kernels = 0;
     for step in program.steps() {
-        match routine(&program, step) {
+        match routine(&program, step, &target) {
             Some(routine) => text += &format!("{routine}\n"),
             None => kernels += 1,
         }
@@ -37,7 +37,10 @@ fn check_calls(graph: &Graph, elements: Option<DType>, expected: &Expect) {
     // The fused plan leaves nothing to libraries that a template takes.
     let planned = plan_in(graph, &target, Granularity::Fused, &none, elements).unwrap();
     let program = planned.program;
-    assert!(program.steps().iter().all(|step| routine(&program, step).is_none()), "{program}");
+    assert!(
+        program.steps().iter().all(|step| routine(&program, step, &target).is_none()),
+        "{program}"
+    );
 }
 
 #[test]
@@ -140,7 +143,8 @@ fn layer(op: &str, operands: &str, attributes: &str, directions: usize, gates: u
 fn computed_by(graph: &Graph, elements: Option<DType>) -> String {
     let (target, none) = ("sm_90a".parse().unwrap(), Bindings::new());
     let program = plan_in(graph, &target, Granularity::PerOp, &none, elements).unwrap().program;
-    let calls: Vec<_> = program.steps().iter().filter_map(|step| routine(&program, step)).collect();
+    let calls: Vec<_> =
+        program.steps().iter().filter_map(|step| routine(&program, step, &target)).collect();
     assert!(calls.len() < 2);
     calls.first().map_or("kernel".to_owned(), ToString::to_string)
 }
@@ -189,8 +193,9 @@ fn what_is_no_call_has_a_kernel() {
                 let planned = plan_in(&graph, &target, Granularity::PerOp, &none, elements);
                 let program = planned.unwrap().program;
                 // Attention has a kernel beside its call.
-                let has =
-                    |step: &&Step| step.family == Family::Fmha || routine(&program, step).is_none();
+                let has = |step: &&Step| {
+                    step.family == Family::Fmha || routine(&program, step, &target).is_none()
+                };
                 for step in program.steps().iter().filter(has) {
                     let made = launches(&program, step, &target);
                     let step = &step.name;

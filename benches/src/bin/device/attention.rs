@@ -5,7 +5,7 @@ mod bound;
 use std::collections::HashMap;
 
 use graphene_ir::emit::emit;
-use graphene_ir::kernel::{Kernel, Number};
+use graphene_ir::kernel::{Kernel, Number, Unary};
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
@@ -123,6 +123,8 @@ impl Case {
         });
         let upload = |values: &[f64], scalar| device.upload(&encode(values, scalar));
         let [to_q, to_k, to_v] = [&q, &k, &v].map(|values| upload(values, fmha.scalar));
+        let seen = |x: f64| if fmha.tf32 { Unary::Tf32.value(x) } else { x };
+        let [q, k, v] = [q, k, v].map(|values| values.into_iter().map(seen).collect());
         let o = device.upload(&vec![0xff; len * fmha.scalar.bytes() as usize])?;
         let mut case = Case {
             fmha: fmha.clone(),
@@ -225,14 +227,14 @@ impl Case {
     /// A line of JSON; whether the result is wrong.
     fn report(&self, by: By, outliers: bool, error: f64, time: Option<f64>) -> bool {
         let [batch, heads, rows, dim] = self.shape;
-        let Fmha { scalar, consumers, keys, stages, causal, mask, fill, .. } = &self.fmha;
+        let Fmha { scalar, tf32, consumers, keys, stages, causal, mask, fill, .. } = &self.fmha;
         let speed = time.map_or(String::new(), |time| {
             let products = 4.0 * (batch * heads * rows * rows * dim) as f64;
             let rate = products / time * 1e-6 / if *causal { 2.0 } else { 1.0 };
             format!(",\"us\":{time:.2},\"tflops\":{rate:.0}")
         });
         println!(
-            "{{\"row\":\"attention\",\"by\":\"{by:?}\",\"type\":\"{scalar:?}\",\"batch\":{batch},\
+            "{{\"row\":\"attention\",\"by\":\"{by:?}\",\"type\":\"{scalar:?}\",\"tf32\":{tf32},\"batch\":{batch},\
              \"heads\":{heads},\"rows\":{rows},\"dim\":{dim},\"consumers\":{consumers},\
              \"keys\":{keys},\"stages\":{stages},\"causal\":{causal},\"mask\":\"{mask:?}\",\
              \"fill\":\"{}\",\"outliers\":{outliers},\"error_of_bound\":{error:.4}{speed}}}",
@@ -295,15 +297,16 @@ fn masks(scalar: Scalar) -> Vec<Fmha> {
 /// Every mask, and every number of elements, with every way of making products.
 fn checked() -> Vec<(By, Fmha, [usize; 4])> {
     let mut all = Vec::new();
-    for (by, scalar) in [
-        (By::Warpgroups, Scalar::F16),
-        (By::Warps, Scalar::F16),
-        (By::Warps, Scalar::Bf16),
-        (By::Warps, Scalar::F32),
+    for (by, scalar, tf32) in [
+        (By::Warpgroups, Scalar::F16, false),
+        (By::Warps, Scalar::F16, false),
+        (By::Warps, Scalar::Bf16, false),
+        (By::Warps, Scalar::F32, false),
+        (By::Warps, Scalar::F32, true),
     ] {
         let tiles = |fmha: Fmha| match (by, scalar) {
             (By::Warpgroups, _) => fmha,
-            (By::Warps, Scalar::F32) => Fmha { consumers: 1, keys: 32, ..fmha },
+            (By::Warps, Scalar::F32) => Fmha { tf32, consumers: 1, keys: 32, ..fmha },
             (By::Warps, _) => Fmha { consumers: 1, keys: 64, ..fmha },
         };
         let dims = DIMS.map(|dim| ([2, 3, 100, dim], Fmha { scalar, ..Fmha::default() }));

@@ -15,6 +15,7 @@ mod convolutions;
 mod data;
 mod library;
 mod models;
+mod precision;
 mod products;
 mod recurrent;
 mod sdpa;

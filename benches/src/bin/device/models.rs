@@ -17,10 +17,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::data::Random;
+use crate::precision::Precision;
 use crate::products::median;
 
-/// A model of the zoo, the elements that it runs with, and batch and sequence of each run.
-type Row<'a> = (&'a str, Option<DType>, &'a [[usize; 2]]);
+/// A model of the zoo, what it computes in, and batch and sequence of each run.
+type Row<'a> = (&'a str, Precision, &'a [[usize; 2]]);
 
 /// A model's weights, a few features of which are outliers, as trained encoders have them: a norm scales them more.
 struct Outliers<'a>(&'a Weights);
@@ -30,40 +31,31 @@ const MORE: f32 = 12.0;
 
 /// What all of them run as.
 const ROWS: &[Row<'_>] = &[
-    ("bert-base-tiny", None, &[[2, 16], [3, 29]]),
-    ("bert-base-tiny", Some(DType::F16), &[[2, 16], [3, 29]]),
-    ("bert-base-tiny", Some(DType::BF16), &[[3, 29]]),
-    ("roberta-base-tiny", Some(DType::F16), &[[3, 29]]),
-    ("albert-base-tiny", Some(DType::F16), &[[3, 29]]),
-    ("bert-base", Some(DType::F16), FULL),
-    ("bert-base", None, &[[7, 93]]),
+    ("bert-base-tiny", Precision::Single, &[[2, 16], [3, 29]]),
+    ("bert-base-tiny", Precision::Halves(DType::F16), &[[2, 16], [3, 29]]),
+    ("bert-base-tiny", Precision::Halves(DType::BF16), &[[3, 29]]),
+    ("roberta-base-tiny", Precision::Halves(DType::F16), &[[3, 29]]),
+    ("albert-base-tiny", Precision::Halves(DType::F16), &[[3, 29]]),
+    ("bert-base", Precision::Halves(DType::F16), FULL),
+    ("bert-base", Precision::Single, &[[7, 93]]),
+    ("bert-base", Precision::Tf32, &[[1, 128], [7, 93], [32, 128]]),
 ];
 
 /// Batch and sequence of models in their full size.
 const FULL: &[[usize; 2]] = &[[1, 128], [7, 93], [32, 128], [32, 384]];
 const ODD: &[[usize; 2]] = &[[7, 93]];
 
-/// How far outputs may be from those of the CPU in single precision: 1 less their cosine.
-pub(crate) fn bound(elements: Option<DType>) -> f64 {
-    match elements {
-        None => 1e-8,
-        Some(DType::F16) => 1e-4,
-        Some(_) => 1e-3,
-    }
-}
-
-/// All rows, or one model of the zoo in its full size, in halves and in single precision.
+/// All rows, or one model of the zoo in its full size, in halves, in single precision and with products of TF32.
 pub(crate) fn check(device: &Arc<Device>, only: Option<&str>) -> Result<usize, Error> {
     let mut wrong = 0;
-    let named = only.map(|name| [(name, Some(DType::F16), FULL), (name, None, FULL)]);
+    let all = [Precision::Halves(DType::F16), Precision::Single, Precision::Tf32];
+    let named = only.map(|name| all.map(|precision| (name, precision, FULL)));
     let rows = named.as_ref().map_or(ROWS, |rows| rows).iter().map(|row| (row, false));
-    let outliers = only.map(|name| [(name, Some(DType::F16), ODD), (name, None, ODD)]);
+    let outliers = only.map(|name| all.map(|precision| (name, precision, ODD)));
     let more = outliers.iter().flatten().map(|row| (row, true));
-    for ((name, elements, shapes), outliers) in rows.chain(more) {
-        let elements_named = elements.map_or("f32".to_owned(), |e| e.to_string());
-        let label =
-            format!("{name}{} {elements_named}", if outliers { " with outliers" } else { "" });
-        match model(device, (name, outliers), *elements, shapes, &label) {
+    for ((name, precision, shapes), outliers) in rows.chain(more) {
+        let label = format!("{name}{} {precision}", if outliers { " with outliers" } else { "" });
+        match model(device, (name, outliers), *precision, shapes, &label) {
             Ok(found) => wrong += found,
             Err(error) => {
                 eprintln!("models: {label}: {error}");
@@ -77,7 +69,7 @@ pub(crate) fn check(device: &Arc<Device>, only: Option<&str>) -> Result<usize, E
 fn model(
     device: &Arc<Device>,
     (name, outliers): (&str, bool),
-    elements: Option<DType>,
+    precision: Precision,
     shapes: &[[usize; 2]],
     label: &str,
 ) -> Result<usize, Error> {
@@ -89,10 +81,10 @@ fn model(
     let weights: &dyn ExternalData = if outliers { &with_outliers } else { &weights };
     let graph = import(bytes, weights, &ImportOptions::default()).expect("it imports").graph;
     let arch = device.properties().arch().ok_or(Error::Unsupported { what: "this GPU" })?;
-    let target: Target = arch.to_string().parse()?;
+    let target = precision.target(device)?;
     let none = Bindings::new();
     let begun = Instant::now();
-    let planned = plan_in(&graph, &target, Granularity::Fused, &none, elements)?;
+    let planned = plan_in(&graph, &target, Granularity::Fused, &none, precision.elements())?;
     let planning = begun.elapsed();
     let kernels = Kernels::compile(planned.program, &target, arch, None, &|_, _| {})?;
     let (compiling, count) = (begun.elapsed() - planning, kernels.len());
@@ -130,7 +122,7 @@ fn model(
         // What all of it takes, beyond the context itself.
         let taken = free.saturating_sub(device.free_bytes()?);
         let microseconds = median(device, || bound_to.launch_each())?;
-        let right = worst <= bound(elements);
+        let right = worst <= precision.bound();
         println!(
             "{{\"model\": \"{label}\", \"batch\": {batch}, \"sequence\": {sequence}, \"launches\": {}, \
              \"us\": {microseconds:.1}, \"1-cosine\": {worst:.2e}, \"max_error\": {largest:.2e}, \

@@ -23,6 +23,7 @@ use graphene_runtime::device::{Bound, Buffer, Device};
 use crate::data::{Random, decode, encode};
 use crate::templates::image;
 
+use self::single::cut;
 pub(crate) use self::single::single;
 pub(crate) use self::speed::speed;
 pub(crate) use self::sustained::sustained;
@@ -262,6 +263,11 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
         let mma = Mma { product: product.clone(), ..mma };
         let bound = case.bind(device, &mma.kernel().map_err(kernel_error)?, &[])?;
         wrong += case.run(device, &bound, &mma, &mut random, |x| Unary::Tf32.value(x))?;
+        if !product.a_transposed && !product.b_transposed {
+            let gemm = Gemm { product: product.clone(), ..gemm };
+            let bound = case.bind_gemm(device, &gemm)?;
+            wrong += case.run(device, &bound, &gemm, &mut random, cut)?;
+        }
         let parts = if product.terms == 1 { [1, 1, 2, 4][random.within(0, 3)] } else { 1 };
         let arch = if parts == 1 { Arch::Sm80 } else { Arch::Sm90a };
         let simt = Simt { product, edges, arch, split: parts, ..Simt::default() };

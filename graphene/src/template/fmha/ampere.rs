@@ -4,9 +4,11 @@
 //! - this file: the outline;
 //! - `copies`: tiles on their way to shared memory;
 //! - `tensor_cores`: products of halves;
+//! - `rounded`: products of single precision rounded to TF32;
 //! - `threads`: products of single precision, by fused multiply-adds.
 
 mod copies;
+mod rounded;
 mod tensor_cores;
 mod threads;
 
@@ -22,6 +24,7 @@ use crate::index::{Expr, Var};
 use crate::kernel::{Group, Kernel, Kind, TensorId, ThreadsId};
 use crate::schedule::Softmax;
 use crate::tensor::{Memory, Scalar, Tile, View};
+use rounded::Rounded;
 use tensor_cores::TensorCores;
 use threads::Threads;
 
@@ -86,6 +89,7 @@ impl Fmha {
         let [first] = k.indices(grid, ["first"])?;
         let parts = Block::new(&mut k, self, &sizes, operands, mask, block)?;
         let products: Box<dyn Products> = match self.scalar {
+            Scalar::F32 if self.tf32 => Box::new(Rounded::new(&mut k, &parts)?),
             Scalar::F32 => Box::new(Threads::new(&mut k, &parts)?),
             _ => Box::new(TensorCores::new(&mut k, &parts)?),
         };
@@ -98,7 +102,8 @@ impl Fmha {
     /// Bytes of shared memory that a block of that kernel uses.
     pub fn ampere_bytes(&self) -> u64 {
         let (keys, head, value) = (self.keys, self.head_width(), self.value_width());
-        let weights = if self.scalar == Scalar::F32 { self.rows() * keys } else { 0 };
+        let threads = self.scalar == Scalar::F32 && !self.tf32;
+        let weights = if threads { self.rows() * keys } else { 0 };
         let staged = STAGES * keys * (head + value);
         let elements = self.rows() * head + staged + weights;
         (elements * self.scalar.bytes()).unsigned_abs()

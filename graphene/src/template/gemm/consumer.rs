@@ -2,7 +2,7 @@
 
 use super::epilogue::Store;
 use super::turns::skip;
-use super::{Context, DEPTH, ROWS};
+use super::{Context, DEPTH, ROWS, STEP};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
@@ -154,13 +154,14 @@ impl<'a> Consumer<'a> {
         let Consumer { context, own, acc, .. } = self;
         let gemm = context.gemm;
         let [a, b] = context.shared;
+        let along = STEP / gemm.product.scalar.bytes();
         let a = k.index(a, "a", [stage])?;
-        let a = k.tile(a, "a", &[Tile::of(ROWS), Tile::of(16)])?;
+        let a = k.tile(a, "a", &[Tile::of(ROWS), Tile::of(along)])?;
         let b = k.index(b, "b", [stage])?;
-        let b = k.tile(b, "b", &[Tile::of(16), Tile::Whole])?;
+        let b = k.tile(b, "b", &[Tile::of(along), Tile::Whole])?;
         let sums = k.tile(*acc, "strips", &[Tile::Whole, Tile::of(gemm.columns / 8)])?;
         k.spec(Kind::Fence(Fence::MatMul), *acc, (), *own)?;
-        k.for_("kk", 0..DEPTH / 16, 1, true, |k, kk| {
+        k.for_("kk", 0..DEPTH / STEP, 1, true, |k, kk| {
             each(k, gemm.strips, |k, strip| {
                 let row = context.first_strip(&self.group) + &strip;
                 let a = Operand::at(a, [row, kk.into()]);

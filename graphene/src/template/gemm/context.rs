@@ -2,7 +2,7 @@
 
 use super::brought::Brought;
 use super::turns::Turns;
-use super::{DEPTH, GROUP, Gemm, PANEL, ROWS};
+use super::{GROUP, Gemm, PANEL, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
@@ -103,14 +103,14 @@ impl Gemm {
             first: first.into(),
             stride: count.into(),
             walk: Walk::new(declared, tile, self.raster),
-            steps: declared.steps(DEPTH),
+            steps: declared.steps(self.depth()),
             pipeline,
             shared,
             declared,
         })
     }
 
-    /// The ring of an operand: `[stages].[m,64]` of A, `[stages].[64,n]` of B; the contiguous side
+    /// The ring of an operand: `[stages].[m,depth]` of A, `[stages].[depth,n]` of B; the contiguous side
     /// in panels of 128 bytes.
     fn ring_of(
         &self,
@@ -119,14 +119,15 @@ impl Gemm {
         size: i64,
         transposed: bool,
     ) -> Result<TensorId> {
+        let depth = self.depth();
         let side = match (transposed, size == PANEL) {
-            (false, _) => leaf(size, DEPTH),
+            (false, _) => leaf(size, depth),
             (true, true) => leaf(PANEL, 1),
-            (true, false) => Shape::Tuple(vec![leaf(PANEL, 1), leaf(size / PANEL, PANEL * DEPTH)]),
+            (true, false) => Shape::Tuple(vec![leaf(PANEL, 1), leaf(size / PANEL, PANEL * depth)]),
         };
-        let along = leaf(DEPTH, if transposed { PANEL } else { 1 });
+        let along = leaf(depth, if transposed { PANEL } else { 1 });
         let dims = if name == "sA" { [side, along] } else { [along, side] };
-        let stage = leaf(self.stages, size * DEPTH);
+        let stage = leaf(self.stages, size * depth);
         let view = View::levels_of(&[vec![stage], dims.to_vec()]);
         k.allocate(name, view, self.product.scalar, Memory::Shared, Some(Swizzle::new(3, 4, 3)?))
     }

@@ -1,6 +1,6 @@
 //! How the ring is filled.
 
-use super::{Context, DEPTH, Edges, GROUP, PANEL, Place};
+use super::{Context, Edges, GROUP, PANEL, Place};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
@@ -24,19 +24,19 @@ impl Context<'_> {
 
     /// One thread issues tensor copies, box by box.
     fn fill_by_copies(&self, k: &mut Builder) -> Result<()> {
-        let gemm = self.gemm;
+        let (gemm, depth) = (self.gemm, self.gemm.depth());
         let box_a = if gemm.product.a_transposed { PANEL } else { gemm.rows() };
         // Of a cluster, each block brings its share of B to both: of the depth, or of the columns.
         let box_b = match gemm.product.b_transposed {
-            true => [DEPTH / gemm.cluster, PANEL],
-            false => [DEPTH, gemm.columns / gemm.cluster],
+            true => [depth / gemm.cluster, PANEL],
+            false => [depth, gemm.columns / gemm.cluster],
         };
-        let from = self.operands(k, [box_a, DEPTH], box_b)?;
+        let from = self.operands(k, [box_a, depth], box_b)?;
         self.each_stage(k, self.one, |k, term, place, step, full, stage| {
             let [from_a, from_b] = from[term];
-            let bytes = (gemm.rows() + gemm.columns) * DEPTH * gemm.product.scalar.bytes();
+            let bytes = (gemm.rows() + gemm.columns) * depth * gemm.product.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
-            let [to_a, to_b] = self.stage(k, stage, [box_a, DEPTH], box_b)?;
+            let [to_a, to_b] = self.stage(k, stage, [box_a, depth], box_b)?;
             for i in 0..gemm.rows() / box_a {
                 let row = place.m.clone() * (gemm.rows() / box_a) + i;
                 let from =
@@ -50,7 +50,7 @@ impl Context<'_> {
                     true => (rank.clone(), Expr::from(i)),
                     false => (Expr::from(0), rank.clone()),
                 };
-                let row = Expr::from(step) * (DEPTH / box_b[0]) + &along;
+                let row = Expr::from(step) * (depth / box_b[0]) + &along;
                 let column = place.n.clone() * (gemm.columns / box_b[1]) + &across;
                 let from = Operand { tensor: from_b, index: Coord::list(place.at(row, column)) };
                 let to = Operand::at(to_b, [along, across]);
@@ -66,15 +66,15 @@ impl Context<'_> {
 
     /// All threads ask for the lines of the block's first tile of B, of each term.
     pub(super) fn prefetch(&self, k: &mut Builder) -> Result<()> {
-        let gemm = self.gemm;
+        let (gemm, depth) = (self.gemm, self.gemm.depth());
         let [thread] = k.indices(self.block, ["thread"])?;
         let place = self.walk.place(k, self.first.clone())?;
         let threads = GROUP * (gemm.consumers + 1);
         for (term, steps) in self.declared.terms.iter().zip(&self.steps) {
-            let b = self.tiled(k, term.b, "lines", [DEPTH, gemm.columns])?;
-            // A line is 64 halves: of a column's depth, or of a row's columns.
+            let b = self.tiled(k, term.b, "lines", [depth, gemm.columns])?;
+            // A line is 128 bytes: of a column's depth, or of a row's columns.
             let of_step = match gemm.product.b_transposed {
-                true => DEPTH * (gemm.columns / PANEL),
+                true => depth * (gemm.columns / PANEL),
                 false => gemm.columns,
             };
             let (first, steps) = match &self.shares {
@@ -88,7 +88,7 @@ impl Context<'_> {
                 let line = line.rem(&of_step.into());
                 let tile = k.index(b, "tile", place.at(step, place.n.clone()))?;
                 let within = match gemm.product.b_transposed {
-                    true => [line.rem(&DEPTH.into()), line.div(&DEPTH.into()) * PANEL],
+                    true => [line.rem(&depth.into()), line.div(&depth.into()) * PANEL],
                     false => [Expr::from(0), line],
                 };
                 let batch = gemm.product.batched.then_some(Expr::from(0));
@@ -160,8 +160,8 @@ impl Context<'_> {
 
     /// All threads move elements, zeros where there are none.
     fn fill_by_moves(&self, k: &mut Builder, own: ThreadsId) -> Result<()> {
-        let gemm = self.gemm;
-        let from = self.operands(k, [gemm.rows(), DEPTH], [DEPTH, gemm.columns])?;
+        let (gemm, depth) = (self.gemm, self.gemm.depth());
+        let from = self.operands(k, [gemm.rows(), depth], [depth, gemm.columns])?;
         let [thread] = k.indices(own, ["mover"])?;
         self.each_stage(k, own, |k, term, place, step, full, stage| {
             let [from_a, from_b] = from[term];
@@ -170,7 +170,7 @@ impl Context<'_> {
             for (i, (from, at)) in [(from_a, at_a), (from_b, at_b)].into_iter().enumerate() {
                 let to = k.index(self.shared[i], "stage", [stage])?;
                 let from = k.index(from, "tile", at)?;
-                let size = if i == 0 { [gemm.rows(), DEPTH] } else { [DEPTH, gemm.columns] };
+                let size = if i == 0 { [gemm.rows(), depth] } else { [depth, gemm.columns] };
                 // Neighbouring threads read neighbours along the contiguous side.
                 let across =
                     if i == 0 { gemm.product.a_transposed } else { !gemm.product.b_transposed };

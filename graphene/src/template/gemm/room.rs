@@ -1,7 +1,7 @@
 //! What fits into shared memory: the ring's stages, and the panels through which C leaves and an addend comes.
 
 use super::brought::ROOM;
-use super::{Context, DEPTH, Gemm, PANEL, ROWS};
+use super::{Context, Gemm, PANEL, ROWS};
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::Result;
@@ -45,7 +45,7 @@ impl Gemm {
 
     /// Whether the ring fits into shared memory beside panels of C and rows.
     pub(super) fn fits(&self, panels: i64) -> bool {
-        let stages = self.stages * (self.rows() + self.columns) * DEPTH;
+        let stages = self.stages * (self.rows() + self.columns) * self.depth();
         let panels = self.consumers * panels * self.kinds() * ROWS * PANEL;
         let bytes = (stages + panels) * self.product.scalar.bytes() + self.bytes_of_rows();
         bytes + BARRIERS <= Arch::Sm90a.shared_memory()

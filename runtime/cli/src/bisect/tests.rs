@@ -2,7 +2,7 @@
 
 use super::{Inspected, Ran, Sides, single_graph};
 use crate::report::Bisection;
-use crate::tolerance::Tolerance;
+use crate::tolerance::{Rounded, Tolerance};
 use clap::Parser;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
@@ -98,7 +98,7 @@ fn bisect(
         granularity,
         target: &target,
         bindings: &sizes,
-        tolerance: Tolerance::new(&arguments.data, &graph, elements),
+        tolerance: Tolerance::new(&arguments.data, &graph, elements.and_then(Rounded::halves)),
     };
     sides.run(&mut Spoilt { executable, spoil, fail }, &inputs)
 }

@@ -100,7 +100,7 @@ fn bad_values_name_their_flag() {
         (["--device", "tpu"], "'--device <DEVICE>'"),
         (["--target", "sm_1"], "'--target <TARGET>'"),
         (["--exec", "fast"], "'--exec <LIST>'"),
-        (["--dtype", "tf32"], "[possible values: model, f32, f16, bf16]"),
+        (["--dtype", "tf64"], "[possible values: model, f32, tf32, f16, bf16]"),
         (["--buckets", "batch"], "'--buckets <NAME=N,N>'"),
         (["--emit", "ptx"], "'--emit <STAGE[=PATH]>'"),
         (["--emit", "asm"], "'--emit <STAGE[=PATH]>'"),

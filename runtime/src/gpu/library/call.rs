@@ -182,7 +182,7 @@ fn gemm(product: &Product, bindings: &Bindings) -> Result<Gemm> {
         scale_bits: product.scale.to_bits(),
         bias: product.bias.is_some(),
         activation: product.activation,
-        tf32: false,
+        tf32: product.tf32,
     })
 }
 

@@ -55,7 +55,8 @@ impl Case {
         let bytes = self.buffers[4].download()?;
         let size = self.fmha.scalar.bytes() as usize;
         let u = 2f64.powi(-24);
-        let round = self.fmha.scalar.unit();
+        let stored = self.fmha.scalar.unit();
+        let round = if self.fmha.tf32 { 2f64.powi(-11) } else { stored };
         let least = if self.fmha.scalar == Scalar::F16 { 2f64.powi(-25) } else { 0.0 };
         let tiles = rows.div_ceil(self.fmha.keys as usize) as f64;
         let mut worst = 0f64;
@@ -95,7 +96,7 @@ impl Case {
                 let y: f64 = sum / total;
                 let bound = 1.1
                     * ((error + y.abs() * total_error) / total
-                        + (3.0 * u + round) * y.abs()
+                        + (3.0 * u + stored) * y.abs()
                         + least);
                 let share = (found - y).abs() / bound;
                 worst = if share.is_nan() { f64::INFINITY } else { worst.max(share) };

@@ -1,16 +1,19 @@
-//! BERT's products in single precision beside cuBLASLt's, both by IEEE multiply-adds.
+//! BERT's products in single precision beside cuBLASLt's: both by IEEE multiply-adds, and both of TF32.
 
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
+use graphene_ir::kernel::Unary;
 use graphene_ir::template::epilogue::Epilogue;
+use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::mma::Mma;
 use graphene_ir::template::product::Product;
 use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::cublaslt::Context;
+use graphene_runtime::device::cublaslt::{Context, Matmul};
 use graphene_runtime::device::{Device, Kernel};
 
-use super::speed::{Follows, POOL, follows};
+use super::speed::{POOL, follows};
 use super::{Case, kernel_error, median};
 use crate::data::{Random, encode};
 use crate::templates::image;
@@ -30,74 +33,163 @@ const SHAPES: [[usize; 3]; 11] = [
     [128, 3072, 768],
 ];
 
-/// The tiles that plans take, each with a thread's part of them, and into how many parts K is split.
-const TILES: [([i64; 2], [i64; 2], i64); 5] = [
-    ([128, 64], [8, 8], 1),
-    ([64, 64], [8, 4], 1),
-    ([32, 64], [4, 4], 1),
-    ([32, 64], [4, 4], 2),
-    ([32, 64], [4, 4], 4),
+/// The tiles that plans take, each with a thread's part of them, into how many parts K is split, and stages.
+const BY_THREADS: [([i64; 2], [i64; 2], i64, i64); 8] = [
+    ([128, 64], [8, 8], 1, 3),
+    ([64, 64], [8, 4], 1, 3),
+    ([32, 64], [4, 4], 1, 3),
+    ([32, 64], [4, 4], 1, 4),
+    ([32, 64], [4, 4], 1, 5),
+    ([32, 64], [4, 4], 2, 3),
+    ([32, 64], [4, 4], 2, 5),
+    ([32, 64], [4, 4], 4, 5),
 ];
 
-/// Every shape by every tile, with a bias.
+/// Tiles by warps, of TF32.
+const BY_WARPS: [[i64; 2]; 3] = [[128, 128], [64, 64], [16, 64]];
+
+/// What a kernel is made by.
+enum By {
+    Threads(Simt),
+    Warps(Mma),
+    Warpgroups(Gemm),
+}
+
+/// A tile's kernel.
+struct Tried {
+    by: By,
+    kernel: Kernel,
+}
+
+/// Every shape by every tile, with a bias: by IEEE multiply-adds with weights in rows, and of TF32 with weights in columns.
 pub(crate) fn single(device: &Device) -> Result<usize, Error> {
     let mut random = Random(11);
     let library = Context::new(device)?;
     let pool = random.normal(POOL, Scalar::F32, false);
     let mut known = follows().into_iter();
     let bias = known.find(|follows| follows.name == "bias").expect("a name of `follows`");
-    let kernels = kernels(device, &bias)?;
     let mut wrong = 0;
-    for size in SHAPES {
-        let epilogue = Epilogue::layer(true, None, true);
-        let product =
-            Product { epilogue, scalar: Scalar::F32, b_transposed: true, ..Product::default() };
-        let mut operand = 0;
-        let full = Case::of(device, product, size, |len| {
-            let from = pool.iter().copied().cycle().skip(operand * POOL / 7);
-            let values: Vec<f64> = from.take(len).collect();
-            operand += 1;
-            let bytes = encode(&values, Scalar::F32);
-            (values, bytes)
-        })?;
-        let theirs = bias.bind(device, &library, &full)?;
-        let case = full.followed(&bias);
-        for (simt, kernel) in &kernels {
-            let bound = kernel.bind(&case.buffers(), &case.symbols(&[]))?;
-            case.spoil()?;
-            bound.launch()?;
-            device.synchronize()?;
-            let error = case.error(&mut random, |x| x)?;
-            // One after the other, twice, so that a clock that falls favours neither.
-            let (mut us, mut library_us) = (f64::INFINITY, f64::INFINITY);
-            for _ in 0..2 {
-                us = us.min(median(device, || bound.launch())?);
-                library_us = library_us.min(median(device, || theirs.launch())?);
+    for tf32 in [false, true] {
+        let product = |epilogue: Epilogue| Product {
+            epilogue,
+            scalar: Scalar::F32,
+            b_transposed: !tf32,
+            ..Product::default()
+        };
+        let all = all(device, &product(bias.epilogue.clone()), tf32)?;
+        for size in SHAPES {
+            let mut operand = 0;
+            let full = Case::of(device, product(Epilogue::layer(true, None, true)), size, |len| {
+                let from = pool.iter().copied().cycle().skip(operand * POOL / 7);
+                let values: Vec<f64> = from.take(len).collect();
+                operand += 1;
+                let bytes = encode(&values, Scalar::F32);
+                (values, bytes)
+            })?;
+            let theirs = bias.bind(device, &library, &full, tf32)?;
+            let case = full.followed(&bias);
+            for tried in &all {
+                wrong += case.beside(device, tried, &theirs, &mut random)?;
             }
-            let ([m, n, k], Simt { tile: [rows, columns], split, .. }) = (size, simt);
-            println!(
-                "{{\"row\":\"single\",\"m\":{m},\"n\":{n},\"k\":{k},\"rows\":{rows},\"columns\":{columns},\
-                 \"split\":{split},\"error_of_bound\":{error:.4},\"us\":{us:.2},\"tflops\":{:.1},\
-                 \"cublaslt_us\":{library_us:.2},\"ratio\":{:.3}}}",
-                2.0 * (m * n * k) as f64 / us * 1e-6,
-                library_us / us
-            );
-            wrong += usize::from(error > 1.0);
         }
     }
     Ok(wrong)
 }
 
-fn kernels(device: &Device, follows: &Follows) -> Result<Vec<(Simt, Kernel)>, Error> {
-    let made = TILES.map(|(tile, thread, split)| {
-        let epilogue = follows.epilogue.clone();
-        let product =
-            Product { epilogue, scalar: Scalar::F32, b_transposed: true, ..Product::default() };
-        let simt = Simt { product, arch: Arch::Sm90a, tile, thread, split, ..Simt::default() };
-        let kernel = simt.kernel().map_err(kernel_error)?;
+impl Case {
+    /// Times a kernel beside the library, and says whether it is wrong.
+    fn beside(
+        &self,
+        device: &Device,
+        Tried { by, kernel }: &Tried,
+        theirs: &Matmul,
+        random: &mut Random,
+    ) -> Result<usize, Error> {
+        let blocks = match by {
+            By::Warpgroups(gemm) => &self.blocks(device, gemm)[..],
+            By::Threads(_) | By::Warps(_) => &[],
+        };
+        let bound = kernel.bind(&self.buffers(), &self.symbols(blocks))?;
+        self.spoil()?;
+        bound.launch()?;
+        device.synchronize()?;
+        let error = match by {
+            By::Threads(_) => self.error(random, |x| x)?,
+            By::Warps(_) => self.error(random, |x| Unary::Tf32.value(x))?,
+            By::Warpgroups(_) => self.error(random, cut)?,
+        };
+        // One after the other, twice, so that a clock that falls favours neither.
+        let (mut us, mut library_us) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..2 {
+            us = us.min(median(device, || bound.launch())?);
+            library_us = library_us.min(median(device, || theirs.launch())?);
+        }
+        let [m, n, k] = self.size;
+        let (name, [rows, columns], stages, split) = match by {
+            By::Threads(simt) => ("threads", simt.tile, simt.stages, simt.split),
+            By::Warps(mma) => ("warps", mma.tile, mma.stages, 1),
+            By::Warpgroups(gemm) => {
+                let name = if gemm.ping_pong { "turns" } else { "warpgroups" };
+                (name, [gemm.rows(), gemm.columns], gemm.stages, gemm.split)
+            }
+        };
+        println!(
+            "{{\"row\":\"single\",\"by\":\"{name}\",\"m\":{m},\"n\":{n},\"k\":{k},\"rows\":{rows},\
+             \"columns\":{columns},\"stages\":{stages},\"split\":{split},\"error_of_bound\":{error:.4},\
+             \"us\":{us:.2},\"tflops\":{:.1},\"cublaslt_us\":{library_us:.2},\"ratio\":{:.3}}}",
+            2.0 * (m * n * k) as f64 / us * 1e-6,
+            library_us / us
+        );
+        Ok(usize::from(error > 1.0))
+    }
+}
+
+/// What TF32's instructions see of a number that is not rounded before.
+pub(super) fn cut(x: f64) -> f64 {
+    f64::from(f32::from_bits((x as f32).to_bits() & !0x1fff))
+}
+
+fn all(device: &Device, product: &Product, tf32: bool) -> Result<Vec<Tried>, Error> {
+    let (product, arch) = (|| product.clone(), Arch::Sm90a);
+    let load = |by: By| {
+        let kernel = match &by {
+            By::Threads(simt) => simt.kernel(),
+            By::Warps(mma) => mma.kernel(),
+            By::Warpgroups(gemm) => gemm.kernel(),
+        };
+        let kernel = kernel.map_err(kernel_error)?;
         let emitted = emit(&kernel).map_err(kernel_error)?;
-        let cubin = image(&kernel, &emitted.source)?;
-        Ok((simt, device.load(&cubin, &emitted.launch)?))
-    });
-    made.into_iter().collect()
+        let kernel = device.load(&image(&kernel, &emitted.source)?, &emitted.launch)?;
+        Ok(Tried { by, kernel })
+    };
+    if !tf32 {
+        let simts = BY_THREADS.map(|(tile, thread, split, stages)| Simt {
+            product: product(),
+            arch,
+            tile,
+            thread,
+            split,
+            stages,
+            ..Simt::default()
+        });
+        return simts.map(|simt| load(By::Threads(simt))).into_iter().collect();
+    }
+    let warps =
+        BY_WARPS.map(|tile| Mma { product: product(), arch, tile, depth: 16, ..Mma::default() });
+    let gemm = Gemm { product: product(), ..Gemm::default() };
+    let small = Gemm { consumers: 1, columns: 64, prefetch: true, ..gemm.clone() };
+    let turns = Gemm { ping_pong: true, strips: 2, ..gemm.clone() };
+    let warpgroups = [
+        Gemm { columns: 192, ..turns.clone() }.deepest(),
+        Gemm { columns: 128, ..turns }.deepest(),
+        Gemm { columns: 256, ..gemm.clone() }.deepest(),
+        Gemm { columns: 192, ..gemm.clone() }.deepest(),
+        Gemm { columns: 128, ..gemm }.deepest(),
+        Gemm { columns: 128, ..small.clone() }.deepest(),
+        small.clone().deepest(),
+        Gemm { split: 2, stages: 6, ..small.clone() },
+        Gemm { split: 4, stages: 4, ..small },
+    ];
+    let warps = warps.into_iter().map(By::Warps);
+    warps.chain(warpgroups.into_iter().map(By::Warpgroups)).map(load).collect()
 }

@@ -225,7 +225,7 @@ pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
                 continue;
             }
             let case = full.followed(follows);
-            let theirs = follows.bind(device, &library, &full)?;
+            let theirs = follows.bind(device, &library, &full, false)?;
             let wanted = (Rows::of(size[0]), laid, number);
             let tried = tried.iter();
             for tried in tried.filter(|one| (one.rows, one.laid, one.follows) == wanted) {
@@ -237,12 +237,13 @@ pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
 }
 
 impl Follows {
-    /// The library's call for it.
+    /// The library's call for it; single precision as TF32 if asked for.
     pub(super) fn bind(
         &self,
         device: &Device,
         library: &Context,
         case: &Case,
+        tf32: bool,
     ) -> Result<Matmul, Error> {
         let [m, n, k] = case.size;
         let Product { scalar, a_transposed, b_transposed, .. } = case.product;
@@ -259,6 +260,7 @@ impl Follows {
             bias: self.bias,
             activation: self.activation,
             c: self.residual.then_some(added),
+            tf32,
             ..bare.into()
         };
         let [a, b, bias, c] = [0, 1, 2, 3].map(|i| case.ins[i].2.clone());

@@ -52,7 +52,7 @@ pub(crate) fn sustained(device: &Device) -> Result<usize, Error> {
         })?;
         let mut known = follows().into_iter();
         let follows = known.find(|follows| follows.name == name).expect("a name of `follows`");
-        let bound = follows.bind(device, &library, &full)?;
+        let bound = follows.bind(device, &library, &full, false)?;
         let theirs = held(device, || bound.launch())?;
         for ping_pong in [true, false] {
             let us = ours(device, &full, &follows, ping_pong)?;

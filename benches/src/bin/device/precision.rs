@@ -1,0 +1,60 @@
+//! What models compute in.
+
+use graphene_frontend::dtype::DType;
+use graphene_ir::target::Target;
+use graphene_runtime::Error;
+use graphene_runtime::device::Device;
+use std::fmt;
+
+/// How values of single precision are stored and multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Precision {
+    /// As they are.
+    Single,
+    /// As they are, but rounded to TF32 for products.
+    Tf32,
+    /// As halves.
+    Halves(DType),
+}
+
+impl Precision {
+    /// Single precision, or these halves.
+    pub(crate) fn of(halves: Option<DType>) -> Self {
+        halves.map_or(Self::Single, Self::Halves)
+    }
+
+    /// The elements that values become, if others.
+    pub(crate) fn elements(self) -> Option<DType> {
+        match self {
+            Self::Single | Self::Tf32 => None,
+            Self::Halves(dtype) => Some(dtype),
+        }
+    }
+
+    /// A GPU to plan for.
+    pub(crate) fn target(self, device: &Device) -> Result<Target, Error> {
+        let arch = device.properties().arch().ok_or(Error::Unsupported { what: "this GPU" })?;
+        let target: Target = arch.to_string().parse()?;
+        Ok(Target { tf32: self == Self::Tf32, ..target })
+    }
+
+    /// How far outputs may be from those of the CPU in single precision: 1 less their cosine.
+    pub(crate) fn bound(self) -> f64 {
+        match self {
+            Self::Single => 1e-8,
+            Self::Tf32 => 1e-5,
+            Self::Halves(DType::F16) => 1e-4,
+            Self::Halves(_) => 1e-3,
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single => f.write_str("f32"),
+            Self::Tf32 => f.write_str("tf32"),
+            Self::Halves(dtype) => write!(f, "{dtype}"),
+        }
+    }
+}
