@@ -116,9 +116,9 @@ fn tiled(
     };
     if !by_threads {
         let tile = tile(&[[128, 128], [64, 128], [64, 64], [32, 64], [16, 64]]);
-        // Stages of as many bytes.
-        let depth = if single { 16 } else { 32 };
-        return Conv { tile, depth, ..conv }.kernel();
+        // What older GPUs have room for.
+        let stages = if single { 3 } else { 4 };
+        return Conv { tile, stages, ..conv }.kernel();
     }
     let tile = tile(&[[128, 128], [64, 64], [32, 64]]);
     let (thread, warps) = match tile {

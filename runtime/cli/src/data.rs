@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::inputs::Given;
+use graphene_frontend::import::DeclaredInput;
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::testdata::{DataSet, read_data_set};
 use std::path::{Path, PathBuf};
@@ -62,9 +63,14 @@ pub(crate) fn unchecked(outputs: &[&String], expected: &[(usize, &Tensor)]) -> O
 /// Reads a folder: the inputs to feed and the outputs to expect.
 ///
 /// # Errors
-/// [`Error::DataSet`] if the folder has no inputs and no outputs, or a file is malformed.
-pub(crate) fn read(folder: &Path) -> Result<(Given, Expected), Error> {
+/// [`Error::DataSet`] if the folder has no inputs and no outputs, or a file is malformed; [`Error::Data`] if it has outputs
+/// alone, of a model that has inputs.
+pub(crate) fn read(folder: &Path, declared: &[DeclaredInput]) -> Result<(Given, Expected), Error> {
     let DataSet { inputs, outputs } = read_data_set(folder)?;
+    if inputs.is_empty() && !declared.is_empty() {
+        let reason = "there are outputs, but no inputs that they could be of".to_owned();
+        return Err(Error::Data { path: folder.to_owned(), reason });
+    }
     let given = Given::in_order(folder, inputs);
     Ok((given, Expected { folder: Some(folder.to_owned()), tensors: outputs }))
 }

@@ -121,7 +121,13 @@ fn run_model(
         Job { arguments, machine, loaded, plans, given, known, target: &target, tolerance }
     };
     let sizing = match plan_only {
-        true => job.plan_only(sizing, progress, &mut report)?,
+        true => {
+            let expected = expected.folder().filter(|_| !arguments.emits_to_stdout());
+            report.notes.extend(
+                expected.map(|_| "outputs are compared with those of --data by a run".to_owned()),
+            );
+            job.plan_only(sizing, progress, &mut report)?
+        }
         false => job.run(&expected, sizing, progress, &mut report)?,
     };
     report.compile_ms = compile_times(progress);
@@ -195,7 +201,7 @@ fn read_given(
     declared: &[DeclaredInput],
 ) -> Result<(Given, Expected, Known), Error> {
     let (mut given, expected) = match &arguments.data.data {
-        Some(folder) => data::read(folder)?,
+        Some(folder) => data::read(folder, declared)?,
         None => (inputs::read(&arguments.data)?, Expected::default()),
     };
     given.resolve(declared)?;
@@ -289,6 +295,7 @@ impl Job<'_> {
         report.executors = exec.map(|&exec| session::describe(exec, self.plans)).collect();
         if !self.arguments.emits_to_stdout() {
             report.notes.push(format!("planned for {}, not run", report.target));
+            report.notes.extend(emit::without_kernels(&self.plans.fused.program, self.target));
         }
         Ok(sizing)
     }

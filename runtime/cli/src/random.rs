@@ -1,6 +1,7 @@
 //! Random inputs that a model can take: token ids below the size of their table, masks of ones, normal floats.
 
 use crate::error::Error;
+use crate::machine;
 use bytes::Bytes;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
@@ -12,6 +13,9 @@ use std::collections::BTreeSet;
 
 /// More elements than this are not drawn: the model's sizes are a mistake then.
 const MAX_ELEMENTS: usize = 1 << 32;
+
+/// The part of the host's memory that an input may fill.
+const SHARE: u64 = 4;
 
 /// What an input's elements may be.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -40,7 +44,9 @@ pub(crate) fn tensor(
     let dim_error = |source| Error::Dim { what: format!("input `{name}`"), source };
     let shape = ty.bound_shape(bindings).map_err(dim_error)?;
     let elements = graphene_frontend::tensor::checked_elements(&shape);
-    let elements = elements.filter(|&n| n <= MAX_ELEMENTS);
+    let memory = machine::memory().unwrap_or(u64::MAX) / SHARE;
+    let fits = |&n: &usize| n <= MAX_ELEMENTS && (n * ty.dtype.size()) as u64 <= memory;
+    let elements = elements.filter(fits);
     let elements = elements.ok_or_else(|| refused(format!("{shape:?} is too large")))?;
     let range = range(graph, input, bindings);
     fill(ty.dtype, shape, elements, range, &mut Random::new(seed, name))

@@ -83,6 +83,10 @@ fn folders_that_do_not_fit_are_code_2() {
     let given = quick(&[&model, "--data", &empty.path("")]);
     assert_eq!(given.code, 2, "{}", given.stdout);
     assert!(given.stderr.contains("holds no input_0.pb and no output_0.pb"), "{}", given.stderr);
+    std::fs::copy(format!("{data}/output_0.pb"), empty.path("output_0.pb")).unwrap();
+    let given = quick(&[&model, "--data", &empty.path("")]);
+    assert_eq!(given.code, 2, "{}", given.stdout);
+    assert!(given.stderr.contains("no inputs that they could be of"), "{}", given.stderr);
 }
 
 /// A sequence that nobody asked for is shortened to what the table of positions holds.

@@ -62,7 +62,9 @@ impl Products for Rounded {
         let queries = k.index(block.shared[0], "of_block", [0])?;
         let keys = k.index(block.shared[1], "of_stage", [stage])?;
         let columns = k.tile(block.scores, "columns", &[Tile::Whole, Tile::of(1)])?;
-        k.for_("kk", 0..block.fmha.head_width() / 8, 1, true, |k, kk| {
+        // Of wider heads, more would be asked for at once than there are registers for.
+        let unroll = block.fmha.head_width() <= 64;
+        k.for_("kk", 0..block.fmha.head_width() / 8, 1, unroll, |k, kk| {
             let depth = |four: i64| Expr::from(kk) * 8 + &block.column + 4 * four;
             let view = View::buffer(&[leaf(2, 2), leaf(2, 1)]);
             let a = k.allocate("a", view, Scalar::F32, Memory::Registers, None)?;
