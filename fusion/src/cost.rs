@@ -410,8 +410,11 @@ fn work(net: &Net<'_>, op: OpId, target: &Target) -> Work {
     let elements = |slot: usize| input(slot).map_or(0.0, |sizes| sizes.iter().product());
     let last = |slot: usize| input(slot).and_then(|sizes| sizes.last().copied()).unwrap_or(1.0);
     let vector = |operations: f64| Work { seconds: operations / target.peak.f32, product: None };
-    let peak = target.peak.of(precision(operation.dtype, target));
+    let peak = target.peak.of(precision(operation.dtype, target.single()));
     let products = |operations: f64| Work { seconds: operations / peak, product: None };
+    // Of these, single precision is never rounded.
+    let whole = target.peak.of(precision(operation.dtype, Precision::F32));
+    let whole = |operations: f64| Work { seconds: operations / whole, product: None };
     match node.op() {
         Op::Unary(unary) => vector(output * unary_weight(*unary)),
         Op::Binary(binary) => vector(output * binary_weight(*binary)),
@@ -436,7 +439,7 @@ fn work(net: &Net<'_>, op: OpId, target: &Target) -> Work {
         }
         Op::ConvTranspose { .. } => {
             let channels = input(1).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
-            products(elements(0) * 2.0 * elements(1) / channels.max(1.0))
+            whole(elements(0) * 2.0 * elements(1) / channels.max(1.0))
         }
         Op::Pool(attrs) => vector(output * attrs.kernel.iter().product::<usize>() as f64),
         Op::Rnn(attrs) => {
@@ -447,7 +450,7 @@ fn work(net: &Net<'_>, op: OpId, target: &Target) -> Work {
             };
             let directions = input(2).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
             let rows = elements(0) / last(0).max(1.0);
-            products(rows * 2.0 * gates * directions * last(2) * (last(0) + last(2)))
+            whole(rows * 2.0 * gates * directions * last(2) * (last(0) + last(2)))
         }
         Op::Input
         | Op::Constant(_)
@@ -473,11 +476,12 @@ fn work(net: &Net<'_>, op: OpId, target: &Target) -> Work {
     }
 }
 
-fn precision(dtype: DType, target: &Target) -> Precision {
+/// The class of products of such elements, where `single` is that of single precision.
+fn precision(dtype: DType, single: Precision) -> Precision {
     match dtype {
         DType::F16 => Precision::F16,
         DType::BF16 => Precision::Bf16,
-        DType::F32 => target.single(),
+        DType::F32 => single,
         _ => Precision::F32,
     }
 }

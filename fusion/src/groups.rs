@@ -103,6 +103,8 @@ pub enum Reason {
     Weights,
     /// Layers in one launch are a chain: each product reads the layer before.
     Chain,
+    /// Several products in one launch are added, each once, and nothing else reads them: but on a CPU.
+    Sum,
     /// The width of a layer is a symbol, so that nobody knows whether it fits.
     Width,
     /// What stays inside does not fit.
@@ -370,6 +372,7 @@ impl fmt::Display for Reason {
             Self::Type => f.write_str("only loops take its element type"),
             Self::Weights => f.write_str("layers in one launch are products by weights"),
             Self::Chain => f.write_str("layers in one launch are a chain"),
+            Self::Sum => f.write_str("several products in one launch are added, and not read else"),
             Self::Width => f.write_str("the width of a layer is a symbol"),
             Self::Memory { bytes, limit } => {
                 write!(f, "intermediates of {bytes} bytes exceed the {limit} of a block")

@@ -13,6 +13,7 @@ use crate::groups::{Family, Reason};
 use crate::net::{Net, OpId, Read, Role, Row, ShapeId};
 use crate::set::Set;
 use graphene_frontend::dtype::DType;
+use graphene_frontend::op::{Binary, Op};
 use graphene_ir::target::{Kind, Target};
 use graphene_ir::template::mlp::Mlp;
 use graphene_ir::tensor::Scalar;
@@ -148,7 +149,45 @@ fn products(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
             return Err(Reason::Prologue(Family::MatMul));
         }
     }
-    Ok(Family::MatMul)
+    let on_gpu = rules.target.kind != Kind::Cpu;
+    if on_gpu && !are_added(net, set) { Err(Reason::Sum) } else { Ok(Family::MatMul) }
+}
+
+/// Whether several products become one sum, of them and of values that are made of none.
+fn are_added(net: &Net<'_>, set: Set) -> bool {
+    let is_product = |op: OpId| net[op].role == Role::Product;
+    let products: Vec<OpId> = set.iter().filter(|&op| is_product(op)).collect();
+    let is_sum = |op: OpId| matches!(net.node(op).op(), Op::Binary(Binary::Add));
+    // Where a value is added, if nothing else reads it.
+    let added_in = |op: OpId| {
+        let written = &net[op].writes[0];
+        let &[reader] = &written.readers[..] else { return None };
+        let times = net[reader].reads.iter().filter(|read| read.from == Some(op)).count();
+        let once = !written.given && times == 1 && set.contains(reader) && is_sum(reader);
+        once.then_some(reader)
+    };
+    let &[first, _, ..] = &products[..] else { return true };
+    let Some(root) = std::iter::successors(added_in(first), |&op| added_in(op)).last() else {
+        return false;
+    };
+    let within = |op: OpId| set.contains(op);
+    let (mut pending, mut added) = (vec![root], 0);
+    // What is added besides, and what that is made of.
+    let mut others: Vec<OpId> = Vec::new();
+    while let Some(op) = pending.pop() {
+        match op == root || is_sum(op) && added_in(op).is_some() {
+            true => pending.extend(net[op].producers.iter().copied().filter(|&op| within(op))),
+            false if is_product(op) => added += usize::from(added_in(op).is_some()),
+            false => others.push(op),
+        }
+    }
+    while let Some(op) = others.pop() {
+        if is_product(op) {
+            return false;
+        }
+        others.extend(net[op].producers.iter().copied().filter(|&op| within(op)));
+    }
+    added == products.len()
 }
 
 /// A chain: product by weights, expressions of its shape, product by weights, …; what lies between stays on chip.

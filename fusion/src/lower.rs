@@ -40,6 +40,7 @@ pub fn lower(
         group_of: vec![usize::MAX; graph.len()],
         given: graph.outputs().iter().map(|(_, value)| *value).collect(),
         places: BTreeMap::new(),
+        turned: BTreeMap::new(),
         program: Program {
             inputs: named_types(
                 graph,
@@ -94,6 +95,8 @@ struct Lowering<'a> {
     given: BTreeSet<ValueId>,
     /// Where each value is.
     places: BTreeMap<ValueId, Operand>,
+    /// Where weights are as matrix units multiply by them, if that is elsewhere.
+    turned: BTreeMap<ValueId, Operand>,
     program: Program,
 }
 
@@ -154,13 +157,17 @@ impl Lowering<'_> {
         Ok(self.store(value, BufferKind::Weight(Weight::Made(recipe))))
     }
 
-    /// The same for a matrix, column by column, rounded to TF32.
-    fn made_of_tf32(&mut self, value: ValueId) -> Result<(), FusionError> {
+    /// A weight as matrix units multiply by it in single precision: column by column, rounded to TF32.
+    fn turn(&mut self, value: ValueId) -> Result<Operand, FusionError> {
+        if let Some(place) = self.turned.get(&value) {
+            return Ok(place.clone());
+        }
         let recipe = Arc::new(recipe_of_tf32(self.graph, value)?);
         let buffer = self.new_buffer(value, BufferKind::Weight(Weight::Made(recipe)));
         let view = View::ordered(&self.graph.ty(value).shape, &[1, 0]);
-        self.places.insert(value, Operand { buffer, view });
-        Ok(())
+        let operand = Operand { buffer, view };
+        self.turned.insert(value, operand.clone());
+        Ok(operand)
     }
 
     fn lower_view(&mut self, group: &Group) -> Result<(), FusionError> {
@@ -255,11 +262,17 @@ impl Lowering<'_> {
         if writes.is_empty() {
             return Ok(());
         }
-        self.lay_weights_alike(group)?;
+        let turned = self.weights_to_turn(group);
+        if turned.is_empty() {
+            self.lay_weights_alike(group)?;
+        }
         let Body { graph: body, reads } = body(self.graph, group, &writes)?;
         let mut inputs = Vec::with_capacity(reads.len());
         for Read { value, by_points } in reads {
-            let place = self.place(value)?;
+            let place = match turned.contains(&value) {
+                true => self.turn(value)?,
+                false => self.place(value)?,
+            };
             let as_it_lies = takes_views(group.family)
                 || (by_points && group.nodes.len() > 1)
                 || group.executor == Executor::Reference;
@@ -295,39 +308,62 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// The right operands of the group's products.
+    fn multiplied_by(&self, group: &Group) -> Vec<ValueId> {
+        let products = group.nodes.iter().map(|&id| self.graph.node(id));
+        let products = products.filter(|node| matches!(node.op(), Op::MatMul));
+        products.filter_map(|node| node.inputs().get(1).copied().flatten()).collect()
+    }
+
     /// Weights that one kernel multiplies by, and adds the products of, lie in one order: those that are views are made
-    /// anew if others are not. Hopper's warpgroups multiply single precision along both operands' rows or columns only: for
-    /// them weights are laid column by column, unless something else reads them as they are.
+    /// anew if others are not.
     fn lay_weights_alike(&mut self, group: &Group) -> Result<(), FusionError> {
         if group.family != Family::MatMul || self.target.kind == Kind::Cpu {
             return Ok(());
         }
-        let products = group.nodes.iter().map(|&id| self.graph.node(id));
-        let products = products.filter(|node| matches!(node.op(), Op::MatMul));
-        let weights = products.filter_map(|node| node.inputs().get(1).copied().flatten());
-        let weights: Vec<ValueId> =
-            weights.filter(|weight| self.groups.is_constant(weight.node)).collect();
-        let (views, whole): (Vec<ValueId>, Vec<ValueId>) =
-            weights.iter().partition(|&&weight| !self.constant_view(weight).is_contiguous());
-        let laid = |&weight: &ValueId| {
-            let ty = self.graph.ty(weight);
-            ty.dtype == DType::F32 && ty.rank() == 2 && self.multiplies_only(weight)
-        };
-        if self.target.tf32 && is_hopper(self.target) && whole.iter().all(laid) {
-            return whole.into_iter().try_for_each(|weight| self.made_of_tf32(weight));
-        }
+        let mut weights = self.multiplied_by(group);
+        weights.retain(|weight| self.groups.is_constant(weight.node));
+        let views =
+            weights.iter().copied().filter(|&weight| !self.constant_view(weight).is_contiguous());
+        let views: Vec<ValueId> = views.collect();
         if views.len() < weights.len() {
             views.into_iter().try_for_each(|weight| self.made(weight).map(drop))?;
         }
         Ok(())
     }
 
-    /// Whether all that read a constant multiply by it.
+    /// Weights that are to lie column by column, since Hopper's warpgroups take single precision along the depth only: all
+    /// that a kernel multiplies by, where all are matrices of which nothing else is made. Others stay as they are, for
+    /// products by warps.
+    fn weights_to_turn(&self, group: &Group) -> Vec<ValueId> {
+        if group.family != Family::MatMul || !self.target.tf32 || !is_hopper(self.target) {
+            return Vec::new();
+        }
+        let weights = self.multiplied_by(group);
+        let turns = |&weight: &ValueId| {
+            let ty = self.graph.ty(weight);
+            let fits = ty.dtype == DType::F32 && ty.rank() == 2;
+            fits && self.groups.is_constant(weight.node) && self.multiplies_only(self.seen(weight))
+        };
+        if weights.iter().all(turns) { weights } else { Vec::new() }
+    }
+
+    /// What a value is a view of.
+    fn seen(&self, mut value: ValueId) -> ValueId {
+        while is_view(self.graph.node(value.node).op()) {
+            value = self.graph.node(value.node).inputs()[0].expect("a view has its input");
+        }
+        value
+    }
+
+    /// Whether all that read a constant, or a view of it, multiply by it.
     fn multiplies_only(&self, value: ValueId) -> bool {
         let mut uses = self.graph.uses(value.node).into_iter();
-        uses.all(|(reader, edge)| {
-            edge.input == 1 && matches!(self.graph.node(reader).op(), Op::MatMul)
-        }) && !self.given.contains(&value)
+        !self.given.contains(&value)
+            && uses.all(|(reader, edge)| match self.graph.node(reader).op() {
+                Op::MatMul => edge.input == 1,
+                op => is_view(op) && self.multiplies_only(reader.value()),
+            })
     }
 
     /// Values of the group that something outside reads.

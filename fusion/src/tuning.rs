@@ -79,9 +79,12 @@ pub struct Choice {
 pub struct NoParameters(pub String);
 
 /// What a step computes, of operands that lie as they do, as a number in hexadecimal digits: equal steps have equal ones, in
-/// any model, whatever its nodes are called.
-pub fn fingerprint(program: &Program, step: &Step) -> String {
+/// any model, whatever its nodes are called. With TF32 they are others.
+pub fn fingerprint(program: &Program, step: &Step, target: &Target) -> String {
     let mut text = step.family.name().to_owned();
+    if target.tf32 {
+        text.push_str(" of TF32");
+    }
     for (id, node) in step.body.nodes() {
         let op = match node.op() {
             Op::Constant(_) => "Constant".to_owned(),
@@ -229,7 +232,7 @@ pub fn tuned<'a>(
     target: &Target,
 ) -> (Program, Vec<&'a Choice>) {
     let steps = program.steps.iter();
-    let prints: Vec<String> = steps.map(|step| fingerprint(&program, step)).collect();
+    let prints: Vec<String> = steps.map(|step| fingerprint(&program, step, target)).collect();
     let mut stale = Vec::new();
     for choice in choices {
         let alike = prints.iter().enumerate().filter(|(_, print)| **print == choice.fingerprint);

@@ -53,16 +53,16 @@ struct Split {
     name: &'static str,
     /// Into how many parts the depth is split.
     parts: i64,
-    /// Tiles for each core up to which it pays, of warpgroups, and of single precision, where several blocks share a core;
+    /// Tiles for each core up to which it pays, of warpgroups, and of single threads, where several blocks share a core;
     /// none where it never does. Measured on an H200 at BERT's products.
     warpgroups: Option<f64>,
-    single: Option<f64>,
+    threads: Option<f64>,
 }
 
 /// The variants that split, of fewest parts first.
 const SPLITS: [Split; 2] = [
-    Split { name: "split2", parts: 2, warpgroups: None, single: Some(1.5) },
-    Split { name: "split4", parts: 4, warpgroups: Some(0.25), single: Some(0.67) },
+    Split { name: "split2", parts: 2, warpgroups: None, threads: Some(1.5) },
+    Split { name: "split4", parts: 4, warpgroups: Some(0.25), threads: Some(0.67) },
 ];
 /// The least depth that is split.
 const DEEP: i64 = 512;
@@ -273,7 +273,7 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> Vec<Tile> {
         }
     };
     // Several blocks share a core, unless each has warpgroups: then the widest pay where most cores have one, and turns
-    // where some have two, so that there is something to multiply while results are written. In single precision so many
+    // where some have two, so that there is something to multiply while results are written. By single threads so many
     // share a core that the last tiles leave others idle, unless there are ten for each; where some of the tiles have not
     // been counted, there may be.
     let (most, several) = (cores * 3 / 4, cores * 2);
@@ -353,7 +353,7 @@ fn rows_to_split(
     }
     let across = ((columns + width - 1) / width).max(1);
     let rows = SPLITS.iter().filter_map(|split| {
-        let of_core = if by_threads(target, body) { split.single } else { split.warpgroups };
+        let of_core = if by_threads(target, body) { split.threads } else { split.warpgroups };
         let tiles = (f64::from(target.cores) * of_core?) as i64;
         Some((split.name, tiles / across * height))
     });

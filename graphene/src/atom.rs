@@ -33,6 +33,8 @@ mod pattern;
 mod quad;
 mod wgmma;
 
+pub use self::matrix::cut_to_tf32;
+
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::Expr;

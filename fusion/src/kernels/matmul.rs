@@ -185,7 +185,8 @@ impl Cut {
 }
 
 /// The kernel of a variant, by tensor cores for halves and for single precision that may be rounded to TF32, else by single
-/// threads. Hopper's warpgroups take single precision along K only; elsewhere warps make parts of their tiles.
+/// threads. Hopper's warpgroups take single precision along K only; of what lies otherwise, warps make tiles of the same sizes or
+/// smaller, and several variants may be one kernel.
 fn kernel(
     site: &Site<'_>,
     product: &Product,
@@ -207,7 +208,7 @@ fn kernel(
                 64 => [8, 4],
                 _ => [4, 4],
             };
-            // Few rows wait longest for weights, and leave room for more of them.
+            // Parts of K wait longest for weights, and leave room for more of them.
             let stages = if cut.split == 1 { 3 } else { 5 };
             let (tile, split) = ([rows, columns], cut.split);
             let simt =

@@ -48,7 +48,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let pointers: Vec<Pointer> = std::iter::once(input.pointer).chain(pointers).collect();
     let mlp = Mlp {
         scalar: input.scalar,
-        tf32: site.target.tf32,
+        tf32: input.scalar == Scalar::F32 && site.target.tf32,
         arch: site.arch,
         width: input.width,
         stride: if packed { Stride::Packed } else { Stride::Symbol },

@@ -83,7 +83,7 @@ fn products_take_nothing_before() {
 
 #[test]
 fn products_of_one_shape_share_a_launch() {
-    // A recurrent cell; and two projections of one input.
+    // A recurrent cell; and two projections of one input, which is no sum.
     let text = r#"
         symbols b
         %0 = Input : f32[b, 64] "x"
@@ -97,13 +97,16 @@ fn products_of_one_shape_share_a_launch() {
         %8 = MatMul(%0, %3) : f32[b, 64] "xu"
         return "y" = %7, "z" = %8
     "#;
-    check_both(
-        text,
-        &[&[64, 64], &[64, 64]],
-        expect![[r#"
+    let weights: &[&[usize]] = &[&[64, 64], &[64, 64]];
+    let together = expect![[r#"
         MatMul MatMul+MatMul+Add+Relu+MatMul
-    "#]],
-    );
+    "#]];
+    check(text, weights, "cpu:2", together);
+    let apart = expect![[r#"
+        MatMul MatMul+MatMul+Add+Relu
+        MatMul MatMul
+    "#]];
+    check(text, weights, "sm_90a", apart);
 }
 
 const LAYERS: &str = r#"

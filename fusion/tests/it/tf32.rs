@@ -7,10 +7,11 @@ use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::kernels::launches;
 use graphene_fusion::library::product;
-use graphene_fusion::program::{BufferKind, Program, Step, Weight};
-use graphene_fusion::{Granularity, plan};
+use graphene_fusion::program::{Buffer, BufferKind, Program, Step, Weight};
+use graphene_fusion::{Granularity, lower, partition, plan};
 use graphene_ir::kernel::Unary;
 use graphene_ir::target::Target;
+use std::collections::BTreeSet;
 
 fn target(name: &str) -> Target {
     Target { tf32: true, ..name.parse().unwrap() }
@@ -61,8 +62,9 @@ fn warpgroups_multiply_by_weights_that_lie_in_columns_and_are_rounded() {
     let made: Vec<f32> =
         made[0].bytes().chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     for (i, given) in given.iter().enumerate() {
-        let (found, rounded) = (made[i % 96 * 64 + i / 96], Unary::Tf32.value(f64::from(*given)));
-        let same = f64::from(found) == rounded || found.is_nan() && given.is_nan();
+        let found = made[i % 96 * 64 + i / 96];
+        let rounded = Unary::Tf32.value(f64::from(*given)) as f32;
+        let same = found.to_bits() == rounded.to_bits() || found.is_nan() && given.is_nan();
         assert!(same, "{given} became {found}, not {rounded}");
     }
     let made = launches(&program, step, &target).unwrap();
@@ -99,5 +101,64 @@ fn calls_of_the_library_say_so() {
         let planned = plan(&graph, &target, Granularity::PerOp, &Bindings::new()).unwrap();
         let call = product(&planned.program, multiplies(&planned.program), &target).unwrap();
         assert!(call.tf32 == tf32 && call.to_string().contains(expected), "{call}");
+    }
+}
+
+/// The kernels of all steps that multiply, by name, and how many weights are made.
+fn made_by(text: &str, target: &Target) -> (BTreeSet<String>, usize) {
+    // As it is written: rewriting adds what one weight multiplies.
+    let graph = crate::graph(text, &[&[64, 96], &[96, 64]]);
+    let groups = partition(&graph, target, Granularity::Fused, &Bindings::new());
+    let program = lower(&graph, &groups, target, Granularity::Fused).unwrap();
+    let is_made = |buffer: &&Buffer| matches!(&buffer.kind, BufferKind::Weight(Weight::Made(_)));
+    let names = |step: &Step| {
+        let made = launches(&program, step, target);
+        let made = made.unwrap_or_else(|refusal| panic!("{}: {refusal}\n{program}", step.name));
+        made.into_iter().map(|launch| launch.kernel.name).collect::<BTreeSet<_>>()
+    };
+    let names = program.steps().iter().flat_map(names).collect();
+    (names, program.buffers().iter().filter(is_made).count())
+}
+
+const INPUTS: &str = "symbols n\n%0 = Input : f32[n, 64] \"x\"\n%1 = Input : f32[n, 64] \"z\"\n\
+    %2 = Input : f32[64, 96] \"v\"\n%3 = Constant(@0 _) : f32[64, 96] \"w\"\n\
+    %4 = Constant(@1 _) : f32[96, 64] \"u\"\n";
+
+#[test]
+fn sums_of_products_by_weights_and_others_have_kernels() {
+    for (rest, kernels, made) in [
+        // What is no weight lies in rows, and so does the weight that stands beside it.
+        (
+            "%5 = MatMul(%0, %3) : f32[n, 96] \"a\"\n%6 = MatMul(%1, %2) : f32[n, 96] \"b\"\n\
+             %7 = Add(%5, %6) : f32[n, 96] \"y\"\nreturn \"y\" = %7\n",
+            &["mma"][..],
+            0,
+        ),
+        // One weight for both is made once.
+        (
+            "%5 = MatMul(%0, %3) : f32[n, 96] \"a\"\n%6 = MatMul(%1, %3) : f32[n, 96] \"b\"\n\
+             %7 = Add(%5, %6) : f32[n, 96] \"y\"\nreturn \"y\" = %7\n",
+            &["gemm"],
+            1,
+        ),
+        // Weights that lie in columns already are rounded as well.
+        (
+            "%5 = Transpose(%4) {perm: [1, 0]} : f32[64, 96] \"t\"\n%6 = MatMul(%0, %5) : f32[n, 96] \"y\"\n\
+             return \"y\" = %6\n",
+            &["gemm"],
+            1,
+        ),
+        // In columns for one step, in rows for another.
+        (
+            "%5 = MatMul(%0, %3) : f32[n, 96] \"a\"\n%6 = Tanh(%5) : f32[n, 96] \"t\"\n\
+             %7 = MatMul(%1, %3) : f32[n, 96] \"b\"\n%8 = MatMul(%0, %2) : f32[n, 96] \"c\"\n\
+             %9 = Add(%7, %8) : f32[n, 96] \"d\"\nreturn \"t\" = %6, \"d\" = %9\n",
+            &["gemm", "mma"],
+            1,
+        ),
+    ] {
+        let text = format!("{INPUTS}{rest}");
+        let found = made_by(&text, &target("sm_90a"));
+        assert_eq!(found, (kernels.iter().map(ToString::to_string).collect(), made), "{text}");
     }
 }

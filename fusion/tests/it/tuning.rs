@@ -91,16 +91,20 @@ fn other_targets_and_families_have_none() {
 /// Layers compute the same in other nodes, so that what is found for one is for all.
 #[test]
 fn equal_steps_have_equal_fingerprints() {
-    let (program, _) = planned("sm_90a");
+    let (program, target) = planned("sm_90a");
     let attention = of(&program, Family::Fmha);
     assert!(attention.len() >= 2);
-    let prints: BTreeSet<_> = attention.iter().map(|step| fingerprint(&program, step)).collect();
+    let prints: BTreeSet<_> =
+        attention.iter().map(|step| fingerprint(&program, step, &target)).collect();
     assert_eq!(prints.len(), 1);
-    let all: BTreeSet<_> = program.steps().iter().map(|step| fingerprint(&program, step)).collect();
+    let all: BTreeSet<_> =
+        program.steps().iter().map(|step| fingerprint(&program, step, &target)).collect();
     assert!(all.len() > 3 && all.len() < program.steps().len(), "{}", all.len());
     let (single, _) = planned("sm_80");
     let other = of(&single, Family::Fmha);
-    assert_eq!(fingerprint(&single, other[0]), *prints.first().unwrap());
+    assert_eq!(fingerprint(&single, other[0], &target), *prints.first().unwrap());
+    let rounded = Target { tf32: true, ..target };
+    assert_ne!(fingerprint(&program, attention[0], &rounded), *prints.first().unwrap());
 }
 
 #[test]
@@ -120,9 +124,9 @@ fn choices_are_variants_at_their_sizes() {
     ];
     let stale = stale.map(|text| Choice {
         parameters: text.parse().unwrap(),
-        ..choice(fingerprint(&program, step))
+        ..choice(fingerprint(&program, step, &target))
     });
-    let fresh = [choice(fingerprint(&program, step)), choice("0".to_owned())];
+    let fresh = [choice(fingerprint(&program, step, &target)), choice("0".to_owned())];
     let choices = [stale.to_vec(), fresh.to_vec()].concat();
     let (after, left) = tuned(program.clone(), &choices, &target);
     assert_eq!(left, stale.iter().collect::<Vec<_>>());

@@ -266,13 +266,13 @@ fn mma(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     Ok(Progress::Done)
 }
 
-/// Lane l holds rows l/4 and l/4 + 8 of A and D; columns l%4 and l%4 + 4 of A, and those rows of B,
-/// of its column l/4; columns 2(l%4) + {0,1} of D. Of A and B the lowest 13 bits are not read.
-/// The bits of single precision that TF32 has: what its instructions see of an operand.
-pub(super) fn cut(x: f64) -> f64 {
+/// The bits of single precision that TF32 has: what its instructions see of an operand (PTX, `mma` and `wgmma`).
+pub fn cut_to_tf32(x: f64) -> f64 {
     f64::from(f32::from_bits((x as f32).to_bits() & !0x1fff))
 }
 
+/// Lane l holds rows l/4 and l/4 + 8 of A and D; columns l%4 and l%4 + 4 of A, and those rows of B,
+/// of its column l/4; columns 2(l%4) + {0,1} of D. Of A and B the lowest 13 bits are not read.
 fn mma_tf32(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let mut a = [[0.0; 8]; 16];
     let mut b = [[0.0; 8]; 8];
@@ -280,9 +280,9 @@ fn mma_tf32(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
         let (group, along) = (lane / 4, lane % 4);
         for half in 0..2 {
             let k = along + 4 * half;
-            b[k][group] = cut(warp.read(lane, B, &[half as i64])?);
+            b[k][group] = cut_to_tf32(warp.read(lane, B, &[half as i64])?);
             for m in 0..2 {
-                a[8 * m + group][k] = cut(warp.read(lane, A, &[m as i64, half as i64])?);
+                a[8 * m + group][k] = cut_to_tf32(warp.read(lane, A, &[m as i64, half as i64])?);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Asynchronous matrix products by a warpgroup (PTX `wgmma.mma_async`).
 
 use super::asm::{asm, group};
-use super::matrix::cut;
+use super::matrix::cut_to_tf32;
 use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, examples};
 use crate::arch::Arch;
 use crate::tensor::Scalar;
@@ -191,7 +191,7 @@ fn text(site: &Site<'_>, code: &dyn Code, registers: bool) -> String {
 /// TF32.
 fn product(site: &Site<'_>, warp: &mut dyn Warp, registers: bool) -> Step {
     let (n, depth) = (site.size("n"), depth(site) as usize);
-    let seen = if site.operand(B).scalar == Scalar::F32 { cut } else { |x| x };
+    let seen = if site.operand(B).scalar == Scalar::F32 { cut_to_tf32 } else { |x| x };
     let Some(first) = warp.lanes().first().map(|&lane| warp.rank(lane) / 32 * 16) else {
         return Err(Fault::Invalid("a product without lanes".to_owned()));
     };

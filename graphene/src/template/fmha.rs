@@ -46,7 +46,7 @@ use fragments::line;
 pub struct Fmha {
     /// The type of queries, keys, values and the result: halves, or, but for Hopper's tensor cores,
     /// single precision. Scores, weights and sums are of single precision; weights are rounded to
-    /// this type for their product with the values.
+    /// this type for their product with the values, or to TF32.
     pub scalar: Scalar,
     /// Whether products of single precision are of TF32, rather than IEEE's.
     pub tf32: bool,

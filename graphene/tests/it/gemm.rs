@@ -1,6 +1,7 @@
 //! Hopper's matrix product: right within the bound that its arithmetic implies, clean in any order
 //! of warps, for every parameter; and it reads back.
 
+use graphene_ir::atom::cut_to_tf32;
 use graphene_ir::emit::emit;
 use graphene_ir::kernel::Unary;
 use graphene_ir::template::epilogue::Epilogue;
@@ -8,7 +9,7 @@ use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::tensor::Scalar;
 
-use crate::products::{Sizes, check_product, check_text, cut, layer, two_results};
+use crate::products::{Sizes, check_product, check_text, layer, two_results};
 
 fn plain() -> Product {
     Product::default()
@@ -287,7 +288,7 @@ fn products_of_single_precision_are_cut_to_tf32() {
         check_text(&name, &kernel);
         assert!(emit(&kernel).unwrap().source.contains("k8.f32.tf32.tf32"), "{name}");
         let orders = random_orders.min(1);
-        let outcome = check_product(&name, &gemm.product, &kernel, sizes, orders, cut);
+        let outcome = check_product(&name, &gemm.product, &kernel, sizes, orders, cut_to_tf32);
         assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
     }
 }

@@ -12,11 +12,6 @@ use graphene_ir::verify::verify;
 use crate::index::Random;
 use crate::support::{check_clean, data, inputs, orders, run};
 
-/// What TF32's instructions see of a number of single precision.
-pub(crate) fn cut(x: f64) -> f64 {
-    f64::from(f32::from_bits((x as f32).to_bits() & !0x1fff))
-}
-
 /// The extents of a product, and the number of blocks that compute it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {

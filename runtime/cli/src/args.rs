@@ -89,8 +89,8 @@ pub(crate) struct Data {
     /// Relative tolerance of comparisons [default: 1e-3]
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub(crate) rtol: Option<f64>,
-    /// Absolute tolerance of comparisons [default: 1e-4; in halves, where neither is given, both follow from how often
-    /// values are rounded]
+    /// Absolute tolerance of comparisons [default: 1e-4; in halves and tf32, where neither is given, both follow from how
+    /// often values are rounded]
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub(crate) atol: Option<f64>,
 }
@@ -213,7 +213,7 @@ pub(crate) enum Precision {
     Model,
     /// Single precision
     F32,
-    /// Single precision, whose products round their operands to 10 bits of mantissa
+    /// Single precision, of which matrix products, convolutions and attention see 10 bits of mantissa
     Tf32,
     /// Half precision
     F16,

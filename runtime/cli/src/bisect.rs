@@ -214,7 +214,7 @@ fn places(operand: &BoundOperand) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The program of the same groups, all halves being single precision, of which nothing is rounded.
+/// The program of the same groups, all halves being single precision. Of TF32 it has weights that are rounded.
 fn single_program(
     planned: &Planned,
     target: &Target,
@@ -222,8 +222,7 @@ fn single_program(
 ) -> Result<Program, Error> {
     let refuse = |why: String| Error::flag("--bisect", why);
     let graph = single_graph(&planned.graph)?;
-    let target = Target { tf32: false, ..target.clone() };
-    let program = lower(&graph, &planned.groups, &target, granularity)?;
+    let program = lower(&graph, &planned.groups, target, granularity)?;
     let names = |program: &Program| -> Vec<String> {
         let steps = program.steps().iter().map(|step| &step.name);
         steps.chain(program.buffers().iter().map(|buffer| &buffer.name)).cloned().collect()

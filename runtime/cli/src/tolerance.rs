@@ -26,8 +26,8 @@ const TF32: f64 = 1.0 / 1024.0;
 pub(crate) enum Tolerance {
     /// The same for all tensors.
     Stated(Bound),
-    /// Both sides are rounded, values to halves or operands of products to TF32: the standard deviation of the difference of two elements, over the size of
-    /// the tensor's elements.
+    /// Values are rounded to halves, or operands of products to TF32, on both sides: the standard deviation of the
+    /// difference of two elements, over the size of the tensor's elements.
     Rounded(f64),
 }
 
@@ -58,7 +58,7 @@ impl Rounded {
     fn by(self, op: &Op) -> usize {
         match (self, op) {
             (Self::Values(_), op) => usize::from(rounds(op)),
-            (Self::Products, Op::MatMul | Op::Conv(_) | Op::ConvTranspose { .. }) => 2,
+            (Self::Products, Op::MatMul | Op::Conv(_)) => 2,
             (Self::Products, Op::Attention(_)) => 4,
             (Self::Products, _) => 0,
         }
@@ -79,8 +79,9 @@ impl Tolerance {
     /// Of TF32, `d` counts both operands of each product on the path.
     pub(crate) fn new(given: &Data, graph: &Graph, rounded: Option<Rounded>) -> Self {
         let stated = given.rtol.is_some() || given.atol.is_some();
-        match rounded.filter(|_| !stated) {
-            Some(rounded) => Self::rounded(rounded.unit(), roundings(graph, rounded)),
+        let rounded = rounded.map(|rounded| (rounded.unit(), roundings(graph, rounded)));
+        match rounded.filter(|(_, roundings)| !stated && *roundings > 0) {
+            Some((unit, roundings)) => Self::rounded(unit, roundings),
             None => Self::Stated(Bound {
                 rtol: given.rtol.unwrap_or(SINGLE.rtol),
                 atol: given.atol.unwrap_or(SINGLE.atol),
@@ -89,7 +90,7 @@ impl Tolerance {
     }
 
     fn rounded(unit: f64, roundings: usize) -> Self {
-        Self::Rounded(unit * (2.0 * roundings.max(1) as f64).sqrt())
+        Self::Rounded(unit * (2.0 * roundings as f64).sqrt())
     }
 
     /// The tolerance for a tensor of these elements.

@@ -104,7 +104,7 @@ fn groups(
         bindings.iter().map(|(symbol, size)| (symbol.name().to_owned(), size)).collect();
     let mut alike: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (number, step) in program.steps().iter().enumerate() {
-        alike.entry(fingerprint(program, step)).or_default().push(number);
+        alike.entry(fingerprint(program, step, target)).or_default().push(number);
     }
     let mut groups = Vec::new();
     for (print, steps) in alike {

@@ -25,7 +25,7 @@ struct Flops {
     f16: u64,
     /// Those of products of bf16.
     bf16: u64,
-    /// Those of products of single precision.
+    /// Those of products of single precision that may be rounded.
     single: u64,
     /// All others.
     other: u64,
@@ -80,12 +80,17 @@ fn of_graph(graph: &Graph, bindings: &Bindings) -> Flops {
         let kind = match product_of(graph, node) {
             Some(DType::F16) => &mut all.f16,
             Some(DType::BF16) => &mut all.bf16,
-            Some(DType::F32) => &mut all.single,
+            Some(DType::F32) if may_round(node.op()) => &mut all.single,
             _ => &mut all.other,
         };
         *kind = kind.saturating_add(of_node(graph, node, bindings));
     }
     all
+}
+
+/// Whether kernels and libraries round its products of single precision to TF32, where they may.
+fn may_round(op: &Op) -> bool {
+    matches!(op, Op::MatMul | Op::Conv(_) | Op::Attention(_))
 }
 
 /// The elements whose products are most of an operation's work, if products are.

@@ -7,6 +7,7 @@ mod sustained;
 use std::rc::Rc;
 
 use graphene_ir::arch::Arch;
+use graphene_ir::atom::cut_to_tf32;
 use graphene_ir::emit::emit;
 use graphene_ir::function::near::{By, propagate};
 use graphene_ir::kernel::{Kernel, Unary};
@@ -23,7 +24,6 @@ use graphene_runtime::device::{Bound, Buffer, Device};
 use crate::data::{Random, decode, encode};
 use crate::templates::image;
 
-use self::single::cut;
 pub(crate) use self::single::single;
 pub(crate) use self::speed::speed;
 pub(crate) use self::sustained::sustained;
@@ -266,7 +266,7 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
         if !product.a_transposed && !product.b_transposed {
             let gemm = Gemm { product: product.clone(), ..gemm };
             let bound = case.bind_gemm(device, &gemm)?;
-            wrong += case.run(device, &bound, &gemm, &mut random, cut)?;
+            wrong += case.run(device, &bound, &gemm, &mut random, cut_to_tf32)?;
         }
         let parts = if product.terms == 1 { [1, 1, 2, 4][random.within(0, 3)] } else { 1 };
         let arch = if parts == 1 { Arch::Sm80 } else { Arch::Sm90a };

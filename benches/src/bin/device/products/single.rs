@@ -1,6 +1,7 @@
 //! BERT's products in single precision beside cuBLASLt's: both by IEEE multiply-adds, and both of TF32.
 
 use graphene_ir::arch::Arch;
+use graphene_ir::atom::cut_to_tf32;
 use graphene_ir::emit::emit;
 use graphene_ir::kernel::Unary;
 use graphene_ir::template::epilogue::Epilogue;
@@ -33,7 +34,7 @@ const SHAPES: [[usize; 3]; 11] = [
     [128, 3072, 768],
 ];
 
-/// The tiles that plans take, each with a thread's part of them, into how many parts K is split, and stages.
+/// Tiles by threads, each with a thread's part of them, into how many parts K is split, and stages.
 const BY_THREADS: [([i64; 2], [i64; 2], i64, i64); 8] = [
     ([128, 64], [8, 8], 1, 3),
     ([64, 64], [8, 4], 1, 3),
@@ -116,7 +117,7 @@ impl Case {
         let error = match by {
             By::Threads(_) => self.error(random, |x| x)?,
             By::Warps(_) => self.error(random, |x| Unary::Tf32.value(x))?,
-            By::Warpgroups(_) => self.error(random, cut)?,
+            By::Warpgroups(_) => self.error(random, cut_to_tf32)?,
         };
         // One after the other, twice, so that a clock that falls favours neither.
         let (mut us, mut library_us) = (f64::INFINITY, f64::INFINITY);
@@ -142,11 +143,6 @@ impl Case {
         );
         Ok(usize::from(error > 1.0))
     }
-}
-
-/// What TF32's instructions see of a number that is not rounded before.
-pub(super) fn cut(x: f64) -> f64 {
-    f64::from(f32::from_bits((x as f32).to_bits() & !0x1fff))
 }
 
 fn all(device: &Device, product: &Product, tf32: bool) -> Result<Vec<Tried>, Error> {
