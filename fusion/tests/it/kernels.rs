@@ -172,7 +172,8 @@ pub(crate) fn check(
     }
 }
 
-/// Plans a graph for targets and checks the kernels of its steps; says which steps no template takes.
+/// Plans a graph for targets and checks the kernels of its steps; says which steps no template takes. Products and
+/// convolutions are checked of TF32 as well: what buffers hold has no more bits.
 pub(crate) fn check_graph(
     name: &str,
     graph: &Graph,
@@ -180,11 +181,17 @@ pub(crate) fn check_graph(
     sized: &[Bindings],
 ) -> Vec<(String, Refusal)> {
     let mut refused = Vec::new();
-    for target in targets {
-        let target: Target = target.parse().unwrap();
+    let both = targets.iter().flat_map(|target| [false, true].map(|tf32| (target, tf32)));
+    for (target, tf32) in both {
+        let target = Target { tf32, ..target.parse().unwrap() };
         let planned = plan(graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
-        for step in planned.program.steps() {
-            let name = format!("{name} on {target}: {}", step.name);
+        let rounds = |step: &&Step| matches!(step.family, Family::MatMul | Family::Convolution);
+        for step in planned.program.steps().iter().filter(|step| !tf32 || rounds(step)) {
+            let name = format!(
+                "{name} on {target} ({}): {}",
+                if tf32 { "tf32" } else { "f32" },
+                step.name
+            );
             match launches(&planned.program, step, &target) {
                 Ok(launches) => {
                     let same =
