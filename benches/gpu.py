@@ -61,7 +61,7 @@ def rows(binaries):
     for tool in TOOLS:
         commands = []
         for fixture in SANITIZED:
-            for dtype in ["model", "f16"]:
+            for dtype in ["model", "tf32", "f16"]:
                 model = [str(FIXTURES / fixture / "model.onnx"), "--device", "cuda", "--dtype", dtype]
                 short = ["--exec", EXECUTORS[tool], "--iterations", "1", "--warmup", "0ms", "--duration", "0ms"]
                 commands.append((["compute-sanitizer", "--tool", tool, run, *model, *short], 240))

@@ -412,9 +412,9 @@ fn work(net: &Net<'_>, op: OpId, target: &Target) -> Work {
     let vector = |operations: f64| Work { seconds: operations / target.peak.f32, product: None };
     let peak = target.peak.of(precision(operation.dtype, target.single()));
     let products = |operations: f64| Work { seconds: operations / peak, product: None };
-    // Of these, single precision is never rounded.
-    let whole = target.peak.of(precision(operation.dtype, Precision::F32));
-    let whole = |operations: f64| Work { seconds: operations / whole, product: None };
+    // Recurrent layers and transposed convolutions never round single precision.
+    let peak = target.peak.of(precision(operation.dtype, Precision::F32));
+    let whole = |operations: f64| Work { seconds: operations / peak, product: None };
     match node.op() {
         Op::Unary(unary) => vector(output * unary_weight(*unary)),
         Op::Binary(binary) => vector(output * binary_weight(*binary)),

@@ -103,7 +103,7 @@ pub enum Reason {
     Weights,
     /// Layers in one launch are a chain: each product reads the layer before.
     Chain,
-    /// Several products in one launch are added, each once, and nothing else reads them: but on a CPU.
+    /// On a GPU several products in one launch are one sum, and nothing else reads them.
     Sum,
     /// The width of a layer is a symbol, so that nobody knows whether it fits.
     Width,
@@ -372,7 +372,9 @@ impl fmt::Display for Reason {
             Self::Type => f.write_str("only loops take its element type"),
             Self::Weights => f.write_str("layers in one launch are products by weights"),
             Self::Chain => f.write_str("layers in one launch are a chain"),
-            Self::Sum => f.write_str("several products in one launch are added, and not read else"),
+            Self::Sum => {
+                f.write_str("several products in one launch are one sum that alone reads them")
+            }
             Self::Width => f.write_str("the width of a layer is a symbol"),
             Self::Memory { bytes, limit } => {
                 write!(f, "intermediates of {bytes} bytes exceed the {limit} of a block")

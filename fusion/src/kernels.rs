@@ -22,6 +22,7 @@
 mod attention;
 mod conv;
 mod function;
+mod lies;
 mod matmul;
 mod mlp;
 mod operand;
@@ -30,6 +31,8 @@ mod recurrent;
 mod reduce;
 mod rows;
 mod scan;
+
+pub(crate) use lies::Lies;
 
 use crate::groups::Family;
 use crate::program::{BufferKind, Operand, Program, Step};

@@ -149,8 +149,27 @@ fn products(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
             return Err(Reason::Prologue(Family::MatMul));
         }
     }
-    let on_gpu = rules.target.kind != Kind::Cpu;
-    if on_gpu && !are_added(net, set) { Err(Reason::Sum) } else { Ok(Family::MatMul) }
+    if rules.target.kind == Kind::Cpu {
+        return Ok(Family::MatMul);
+    }
+    let outer = set.iter().filter(|op| !is_product(op)).flat_map(|op| &net[op].reads);
+    if !outer.filter(|read| !is_inner(set, read.from)).all(|read| is_met(net, read, first)) {
+        return Err(Reason::Packed(Family::MatMul));
+    }
+    if are_added(net, set) { Ok(Family::MatMul) } else { Err(Reason::Sum) }
+}
+
+/// Whether templates for GPUs meet what is read where a product's results are: a row, or a column, or a matrix without gaps.
+fn is_met(net: &Net<'_>, read: &Read, product: OpId) -> bool {
+    let (own, all) = (net.known(read.shape), net.known(net[product].shape));
+    let Some((last, outer)) = own.split_last() else { return true };
+    if outer.iter().all(|size| *size == Some(1)) {
+        return true;
+    }
+    let whole = read.shape == net[product].shape;
+    let rows = |(own, all): (&Option<i64>, &Option<i64>)| *own != Some(1) || *all == Some(1);
+    let column = *last == Some(1) && own.len() == all.len() && outer.iter().zip(all).all(rows);
+    read.row_major && (whole || column)
 }
 
 /// Whether several products become one sum, of them and of values that are made of none.
@@ -167,6 +186,11 @@ fn are_added(net: &Net<'_>, set: Set) -> bool {
         once.then_some(reader)
     };
     let &[first, _, ..] = &products[..] else { return true };
+    // A batch of products each by its own, and products by one, are no terms of one sum.
+    let ranks = |op: &OpId| net.known(net[*op].reads[1].shape).len();
+    if products.iter().any(|op| ranks(op) != ranks(&first)) {
+        return false;
+    }
     let Some(root) = std::iter::successors(added_in(first), |&op| added_in(op)).last() else {
         return false;
     };

@@ -4,6 +4,7 @@ use crate::FusionError;
 use crate::body::{Body, Read, body};
 use crate::conditions::conditions;
 use crate::groups::{Executor, Family, Group, GroupId, Groups, group_name};
+use crate::kernels::Lies;
 use crate::layout::{is_view, takes_views, transposed, view_of, writes_any_order};
 use crate::library::{copied_order, heads_order};
 use crate::partition::Granularity;
@@ -266,6 +267,7 @@ impl Lowering<'_> {
         if turned.is_empty() {
             self.lay_weights_alike(group)?;
         }
+        self.pack_operands(number, group, &turned)?;
         let Body { graph: body, reads } = body(self.graph, group, &writes)?;
         let mut inputs = Vec::with_capacity(reads.len());
         for Read { value, by_points } in reads {
@@ -333,8 +335,8 @@ impl Lowering<'_> {
     }
 
     /// Weights that are to lie column by column, since Hopper's warpgroups take single precision along the depth only: all
-    /// that a kernel multiplies by, where all are matrices of which nothing else is made. Others stay as they are, for
-    /// products by warps.
+    /// that a kernel multiplies by, where all are matrices of which nothing else is made. Others stay as they are: where they
+    /// lie in columns already they are cut rather than rounded, where not, warps multiply by them.
     fn weights_to_turn(&self, group: &Group) -> Vec<ValueId> {
         if group.family != Family::MatMul || !self.target.tf32 || !is_hopper(self.target) {
             return Vec::new();
@@ -346,6 +348,73 @@ impl Lowering<'_> {
             fits && self.groups.is_constant(weight.node) && self.multiplies_only(self.seen(weight))
         };
         if weights.iter().all(turns) { weights } else { Vec::new() }
+    }
+
+    /// Copies what a GPU's products do not take as it lies, or not beside the others that one kernel adds.
+    fn pack_operands(
+        &mut self,
+        number: usize,
+        group: &Group,
+        turned: &[ValueId],
+    ) -> Result<(), FusionError> {
+        let template = group.family == Family::MatMul && group.executor == Executor::Template;
+        if !template || self.target.kind == Kind::Cpu {
+            return Ok(());
+        }
+        let products = group.nodes.iter().map(|&id| (id, self.graph.node(id)));
+        let products = products.filter(|(_, node)| matches!(node.op(), Op::MatMul));
+        let products: Vec<(NodeId, [ValueId; 2])> = products
+            .filter_map(|(id, node)| Some((id, [node.inputs()[0]?, (*node.inputs().get(1)?)?])))
+            .collect();
+        let mut sides = Vec::with_capacity(products.len());
+        for (id, operands) in &products {
+            let shape = &self.graph.ty(id.value()).shape;
+            let mut taken = [None; 2];
+            // One after the other is packed, B first, as long as one is not taken.
+            for side in [1, 0] {
+                let [a, b] = operands.map(|value| self.seen_as(value, turned));
+                taken = Lies::of([&a, &b], shape).map_or([None; 2], |lies| lies.turned);
+                if taken[side].is_none() {
+                    self.pack(number, group, operands[side], turned)?;
+                }
+            }
+            sides.push(taken.map(|turned| turned.unwrap_or(false)));
+        }
+        for side in 0..2 {
+            if sides.iter().any(|taken| taken[side] != sides[0][side]) {
+                for (_, operands) in &products {
+                    self.pack(number, group, operands[side], turned)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How a value that is there, a constant, or a weight that is turned lies.
+    fn seen_as(&self, value: ValueId, turned: &[ValueId]) -> View {
+        match self.places.get(&value) {
+            _ if turned.contains(&value) => View::ordered(&self.graph.ty(value).shape, &[1, 0]),
+            Some(place) => place.view.clone(),
+            None => self.constant_view(value),
+        }
+    }
+
+    /// A value in rows without gaps, unless it is a weight that is turned.
+    fn pack(
+        &mut self,
+        number: usize,
+        group: &Group,
+        value: ValueId,
+        turned: &[ValueId],
+    ) -> Result<(), FusionError> {
+        if turned.contains(&value) || self.seen_as(value, turned).is_contiguous() {
+            return Ok(());
+        }
+        if self.groups.is_constant(value.node) {
+            return self.made(value).map(drop);
+        }
+        let place = self.place(value)?;
+        self.gathered(number, value, place, group.executor).map(drop)
     }
 
     /// What a value is a view of.
@@ -427,6 +496,11 @@ impl Lowering<'_> {
             return attention.then(|| heads_order(self.graph, value)).flatten();
         }
         if !writes_any_order(family) || self.given.contains(&value) {
+            return None;
+        }
+        // A GPU's templates write products in rows.
+        let in_rows = matches!(family, Family::MatMul | Family::Mlp);
+        if in_rows && self.target.kind != Kind::Cpu {
             return None;
         }
         if let Some(perm) = transposed(self.graph, value) {

@@ -1,6 +1,7 @@
 //! Matrix products with what follows them.
 
 use super::function::{Walk, function, leaves};
+use super::lies::Lies;
 use super::operand::Matrix;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use crate::tuning::{GemmParameters, Parameters};
@@ -59,6 +60,9 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
 
     let scalar = operands.scalar.ok_or(Refusal::Operation("a product of nothing"))?;
+    if !scalar.is_float() {
+        return Err(Refusal::Integers);
+    }
     let [a_transposed, b_transposed] = terms[0].sides;
     let a_strided = terms.iter().any(|term| term.apart.is_some());
     if a_strided && batched {
@@ -332,42 +336,16 @@ impl<'a> Operands<'a> {
             return Err(Refusal::Layout("a product of two types"));
         }
         self.scalar = Some(scalar);
-        let rank = self.shape.len();
-        let [.., depth] = &of_a.modes[..] else {
-            return Err(Refusal::Layout("a product of vectors"));
-        };
-        let depth = depth.size.clone();
-        if of_b.modes.len() < 2 || of_a.modes.len() < 2 {
-            return Err(Refusal::Layout("a product of vectors"));
-        }
-        let with = |from: &[Dim], two: [&Dim; 2]| -> Vec<Dim> {
-            from.iter().chain(two).cloned().collect()
-        };
-        let (batch, rows, columns) =
-            (&self.shape[..rank - 2], &self.shape[rank - 2], &self.shape[rank - 1]);
+        let lies = Lies::of([of_a, of_b], self.shape)?;
         let odd = Refusal::Layout("operands of a product that are not packed");
-        // B is one matrix: all rows of the batch are rows of A.
-        let shared = of_b.modes[..of_b.modes.len() - 2]
-            .iter()
-            .all(|mode| mode.stride == 0 || mode.size == 1);
-        let b_matrix = match shared {
-            true => Matrix::of(of_b, &of_b.shape(), of_b.modes.len() - 1)?,
-            false => Matrix::of(of_b, &with(batch, [&depth, columns]), rank - 1)?,
-        };
-        let one = Dim::from(1);
-        let b_rows = b_matrix.row == *columns && b_matrix.column == one;
-        let b_columns = shared && b_matrix.row == one && b_matrix.column == depth;
-        let a_matrix = Matrix::of(of_a, &with(batch, [rows, &depth]), rank - 1)?;
-        let a_columns = shared && rank == 2 && a_matrix.row == one && a_matrix.column == *rows;
-        let a_rows = !a_columns && a_matrix.column == one;
-        let apart = (a_rows && a_matrix.row != depth).then(|| a_matrix.row.clone());
-        let periodic = a_matrix.period.is_some() || b_matrix.period.is_some();
-        if periodic || !(a_rows || a_columns) || !(b_rows || b_columns) {
+        let ([Some(a_columns), Some(b_rows)], [a_matrix, b_matrix]) = (lies.turned, lies.matrices)
+        else {
             return Err(odd);
-        }
+        };
         self.push(a, &a_matrix.offset);
         self.push(b, &b_matrix.offset);
-        Ok(Term { depth, apart, batched: !shared, sides: [!a_rows, b_rows] })
+        let Lies { depth, apart, batched, .. } = lies;
+        Ok(Term { depth, apart, batched, sides: [a_columns, b_rows] })
     }
 
     pub(super) fn epilogue_input(&mut self, value: ValueId) -> Result<Input, Refusal> {

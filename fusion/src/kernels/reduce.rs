@@ -45,7 +45,8 @@ impl<'a> Rows<'a> {
     fn new(body: &'a Graph) -> Result<Self, Refusal> {
         let of_rows: Vec<(NodeId, Vec<usize>)> =
             body.nodes().filter_map(|(id, node)| Some((id, axes(body, id, node.op())?))).collect();
-        let (first, axes) = of_rows.first().ok_or(Refusal::Operation("no reduction"))?;
+        let name = body.nodes().last().map_or("nothing", |(_, node)| node.op().name());
+        let (first, axes) = of_rows.first().ok_or(Refusal::Operation(name))?;
         let full = &body.ty(operand(body, *first, 0)?).shape;
         let alike = |(id, own): &(NodeId, Vec<usize>)| {
             own == axes && operand(body, *id, 0).is_ok_and(|x| body.ty(x).shape == *full)

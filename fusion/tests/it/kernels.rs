@@ -612,6 +612,44 @@ fn products_that_are_added_are_one() {
     );
 }
 
+/// Operands of one row or column, in any order of axes, repeated, or of several layouts in one sum: what no template takes
+/// as it lies is copied, or stands apart.
+#[test]
+fn products_of_whatever_lies_have_kernels() {
+    for body in [
+        // A head for one number, and an outer product.
+        "%3 = Slice(%1) {axes: [{axis: 1, start: 0, len: 1, step: 1}]} : E[32, 1] \"column\"\n\
+         %4 = MatMul(%0, %3) : E[b, 1] \"y\"",
+        "%3 = Slice(%0) {axes: [{axis: 1, start: 0, len: 1, step: 1}]} : E[b, 1] \"first\"\n\
+         %4 = MatMul(%3, %2) : E[b, 32] \"y\"",
+        // Rows by rows of the same, heads apart.
+        "%3 = Reshape(%0) {shape: [b, 4, 8]} : E[b, 4, 8] \"heads\"\n\
+         %4 = Transpose(%3) {perm: [0, 2, 1]} : E[b, 8, 4] \"turned\"\n\
+         %5 = MatMul(%3, %4) : E[b, 4, 4] \"y\"",
+        "%3 = Reshape(%0) {shape: [b, 4, 8]} : E[b, 4, 8] \"heads\"\n\
+         %4 = Transpose(%3) {perm: [1, 0, 2]} : E[4, b, 8] \"apart\"\n\
+         %5 = Transpose(%3) {perm: [1, 2, 0]} : E[4, 8, b] \"turned\"\n\
+         %6 = MatMul(%4, %5) : E[4, b, b] \"y\"",
+        // Two products of one input are merged; a part of them is added to a third.
+        "%3 = MatMul(%0, %1) : E[b, 32] \"first\"\n%4 = Add(%1, %1) : E[32, 32] \"other\"\n\
+         %5 = MatMul(%0, %4) : E[b, 32] \"second\"\n%6 = Relu(%5) : E[b, 32] \"relu\"\n\
+         %7 = MatMul(%6, %1) : E[b, 32] \"third\"\n%8 = Add(%3, %7) : E[b, 32] \"y\"",
+        // One weight in rows and one in columns, in one sum.
+        "%3 = Transpose(%1) {perm: [1, 0]} : E[32, 32] \"turned\"\n\
+         %4 = MatMul(%0, %3) : E[b, 32] \"left\"\n%5 = Tanh(%0) : E[b, 32] \"tanh\"\n\
+         %6 = MatMul(%5, %1) : E[b, 32] \"right\"\n%7 = Add(%4, %6) : E[b, 32] \"y\"",
+    ] {
+        for dtype in ["f16", "f32"] {
+            let result = body.lines().last().unwrap().split(' ').next().unwrap();
+            let text = format!(
+                "symbols b\n%0 = Input : E[b, 32] \"x\"\n%1 = Input : E[32, 32] \"w\"\n\
+                 %2 = Input : E[1, 32] \"row\"\n{body}\nreturn \"y\" = {result}\n"
+            );
+            check_text(&text.replace("E[", &format!("{dtype}[")));
+        }
+    }
+}
+
 #[test]
 fn products_read_rows_that_are_apart() {
     for dtype in ["f16", "f32"] {

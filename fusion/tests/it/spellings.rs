@@ -1,16 +1,22 @@
 //! Small graphs as exporters spell them, rewritten and planned: how many launches of which families they take.
 
 use crate::{graph, sizes};
-use graphene_fusion::groups::Family::{self, Fmha, MatMul, Mlp, Pointwise};
+use graphene_fusion::groups::Family::{self, Copy, Fmha, MatMul, Mlp, Pointwise};
 use graphene_fusion::{Granularity, plan};
 
 const TARGETS: [&str; 3] = ["cpu:2", "sm_80", "sm_90a"];
 
 #[track_caller]
 fn check(text: &str, weights: &[&[usize]], hints: &[(&str, i64)], expected: &[Family]) {
+    check_each(text, weights, hints, [expected; 2]);
+}
+
+/// The families of a plan for a CPU, and of those for GPUs.
+fn check_each(text: &str, weights: &[&[usize]], hints: &[(&str, i64)], [cpu, gpu]: [&[Family]; 2]) {
     let graph = graph(text, weights);
-    for target in TARGETS {
-        let target = target.parse().unwrap();
+    for name in TARGETS {
+        let target = name.parse().unwrap();
+        let expected = if name.starts_with("cpu") { cpu } else { gpu };
         let planned = plan(&graph, &target, Granularity::Fused, &sizes(hints)).unwrap();
         let families: Vec<Family> = planned.program.steps().iter().map(|s| s.family).collect();
         assert_eq!(families, expected, "{target}\n{}", planned.program);
@@ -56,7 +62,9 @@ fn heads_merged_with_the_batch_are_read_in_place() {
     "#;
     let weights: &[&[usize]] = &[&[64, 192], &[192], &[64, 64], &[64]];
     for hints in [&[("b", 2), ("s", 7)], &[("b", 32), ("s", 128)]] {
-        check(text, weights, hints, &[MatMul, Fmha, MatMul]);
+        // Of a GPU's products rows go on evenly.
+        let gpu = [Copy, MatMul, Fmha, MatMul, Copy];
+        check_each(text, weights, hints, [&[MatMul, Fmha, MatMul], &gpu]);
     }
 }
 

@@ -60,6 +60,12 @@ pub(crate) fn without_kernels(program: &Program, target: &Target) -> Option<Stri
         0 => String::new(),
         more => format!(", and {more} more"),
     };
+    // What a template refuses says all parameters behind the reason.
+    let why = why.to_string();
+    let why = why
+        .split_once(" {")
+        .and_then(|(why, _)| why.rsplit_once(": "))
+        .map_or(&*why, |(why, _)| why);
     Some(format!("no kernel on {target}, where it would not run: {name} ({why}){more}"))
 }
 
@@ -86,7 +92,7 @@ fn kernels(
                 }
             }
             Err(refusal) => {
-                let _ = writeln!(all, " by the library: {refusal}");
+                let _ = writeln!(all, " without a kernel: {refusal}");
             }
         }
     }

@@ -295,7 +295,10 @@ impl Job<'_> {
         report.executors = exec.map(|&exec| session::describe(exec, self.plans)).collect();
         if !self.arguments.emits_to_stdout() {
             report.notes.push(format!("planned for {}, not run", report.target));
-            report.notes.extend(emit::without_kernels(&self.plans.fused.program, self.target));
+            let fused = self.arguments.run.exec.contains(&Exec::Fused);
+            let program = &self.plans.fused.program;
+            let without = fused.then(|| emit::without_kernels(program, self.target));
+            report.notes.extend(without.flatten());
         }
         Ok(sizing)
     }

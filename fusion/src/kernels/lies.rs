@@ -1,0 +1,68 @@
+//! How the operands of products lie, and whether templates take them so.
+
+use super::Refusal;
+use super::operand::Matrix;
+use crate::view::View;
+use graphene_frontend::dim::Dim;
+
+/// How the operands of one product lie.
+pub(crate) struct Lies {
+    pub(super) matrices: [Matrix; 2],
+    /// The columns of A.
+    pub(super) depth: Dim,
+    /// From row to row of A, if its rows are not packed.
+    pub(super) apart: Option<Dim>,
+    /// Whether each product has a B of its own.
+    pub(super) batched: bool,
+    /// Whether A is column-major, and B row-major; nothing of what is neither, as no template takes it.
+    pub(crate) turned: [Option<bool>; 2],
+}
+
+impl Lies {
+    /// How A and B lie whose product has this shape.
+    ///
+    /// # Errors
+    /// [`Refusal::Layout`] for vectors, and for rows that do not go on evenly.
+    pub(crate) fn of([a, b]: [&View; 2], shape: &[Dim]) -> Result<Self, Refusal> {
+        let [.., depth] = &a.modes[..] else {
+            return Err(Refusal::Layout("a product of vectors"));
+        };
+        let depth = depth.size.clone();
+        if a.modes.len() < 2 || b.modes.len() < 2 {
+            return Err(Refusal::Layout("a product of vectors"));
+        }
+        let rank = shape.len();
+        let (batch, rows, columns) = (&shape[..rank - 2], &shape[rank - 2], &shape[rank - 1]);
+        let with = |two: [&Dim; 2]| -> Vec<Dim> { batch.iter().chain(two).cloned().collect() };
+        // B is one matrix: all rows of the batch are rows of A.
+        let shared =
+            b.modes[..b.modes.len() - 2].iter().all(|mode| mode.stride == 0 || mode.size == 1);
+        let b = match shared {
+            true => Matrix::of(b, &b.shape(), b.modes.len() - 1)?,
+            false => Matrix::of(b, &with([&depth, columns]), rank - 1)?,
+        };
+        let a = Matrix::of(a, &with([rows, &depth]), rank - 1)?;
+        // Along an axis of one element there is no next.
+        let one = Dim::from(1);
+        let goes = |stride: &Dim, size: &Dim, by: &Dim| *size == 1 || stride == by;
+        let all_rows = batch.iter().fold(rows.clone(), |all, size| &all * size);
+        let b_columns = shared && goes(&b.row, &depth, &one) && goes(&b.column, columns, &depth);
+        let b_rows = goes(&b.row, &depth, columns) && goes(&b.column, columns, &one);
+        let a_columns = shared && rank == 2 && a.row == one && a.column == *rows;
+        let a_rows = !a_columns && goes(&a.column, &depth, &one);
+        let gaps = a_rows && !goes(&a.row, &all_rows, &depth);
+        let apart = gaps.then(|| a.row.clone());
+        // A batch has no room for gaps.
+        let taken = a.period.is_none() && (shared || !gaps);
+        Ok(Self {
+            turned: [
+                (taken && (a_rows || a_columns)).then_some(!a_rows),
+                (b.period.is_none() && (b_rows || b_columns)).then_some(!b_columns),
+            ],
+            matrices: [a, b],
+            depth,
+            apart,
+            batched: !shared,
+        })
+    }
+}
