@@ -335,8 +335,8 @@ impl Lowering<'_> {
     }
 
     /// Weights that are to lie column by column, since Hopper's warpgroups take single precision along the depth only: all
-    /// that a kernel multiplies by, where all are matrices of which nothing else is made. Others stay as they are: where they
-    /// lie in columns already they are cut rather than rounded, where not, warps multiply by them.
+    /// that a kernel multiplies by, where all are matrices of which nothing else is made. Others stay as they are: where
+    /// they lie in columns already they are cut rather than rounded, where not, warps multiply by them.
     fn weights_to_turn(&self, group: &Group) -> Vec<ValueId> {
         if group.family != Family::MatMul || !self.target.tf32 || !is_hopper(self.target) {
             return Vec::new();
