@@ -22,17 +22,17 @@
 mod attention;
 mod conv;
 mod function;
-mod lies;
 mod matmul;
 mod mlp;
 mod operand;
 mod pointwise;
+mod product_layout;
 mod recurrent;
 mod reduce;
 mod rows;
 mod scan;
 
-pub(crate) use lies::Lies;
+pub(crate) use product_layout::ProductLayout;
 
 use crate::groups::Family;
 use crate::program::{BufferKind, Operand, Program, Step};

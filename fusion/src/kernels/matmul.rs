@@ -1,8 +1,8 @@
 //! Matrix products with what follows them.
 
 use super::function::{Walk, function, leaves};
-use super::lies::Lies;
 use super::operand::Matrix;
+use super::product_layout::ProductLayout;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use crate::tuning::{GemmParameters, Parameters};
 use crate::variants::{TURNS, Tile, Variant, parts, tiles_of_product};
@@ -336,15 +336,16 @@ impl<'a> Operands<'a> {
             return Err(Refusal::Layout("a product of two types"));
         }
         self.scalar = Some(scalar);
-        let lies = Lies::of([of_a, of_b], self.shape)?;
+        let layout = ProductLayout::of([of_a, of_b], self.shape)?;
         let odd = Refusal::Layout("operands of a product that are not packed");
-        let ([Some(a_columns), Some(b_rows)], [a_matrix, b_matrix]) = (lies.turned, lies.matrices)
+        let ([Some(a_columns), Some(b_rows)], [Some(a_matrix), Some(b_matrix)]) =
+            (layout.turned, layout.matrices)
         else {
             return Err(odd);
         };
         self.push(a, &a_matrix.offset);
         self.push(b, &b_matrix.offset);
-        let Lies { depth, apart, batched, .. } = lies;
+        let ProductLayout { depth, apart, batched, .. } = layout;
         Ok(Term { depth, apart, batched, sides: [a_columns, b_rows] })
     }
 

@@ -71,26 +71,17 @@ fn warpgroups_multiply_by_weights_that_lie_in_columns_and_are_rounded() {
     assert!(made.iter().all(|launch| launch.kernel.name == "gemm"), "{program}");
 }
 
+/// Of a table as well nothing else is made; before Hopper, warps take weights as they are.
 #[test]
-fn weights_that_are_tables_as_well_stay_as_they_are() {
-    let graph = product_by(vec![0.5; 64 * 96], true);
-    let target = target("sm_90a");
-    let program = program(&graph, &target);
-    let step = multiplies(&program);
-    assert!(step.inputs[1].view.is_contiguous(), "{program}");
-    let made = launches(&program, step, &target).unwrap();
-    assert!(made.iter().all(|launch| launch.kernel.name == "mma"), "{program}");
-}
-
-#[test]
-fn warps_take_weights_as_they_are() {
-    let graph = product_by(vec![0.5; 64 * 96], false);
-    let target = target("sm_80");
-    let program = program(&graph, &target);
-    let step = multiplies(&program);
-    assert!(step.inputs[1].view.is_contiguous(), "{program}");
-    let made = launches(&program, step, &target).unwrap();
-    assert!(made.iter().all(|launch| launch.kernel.name == "mma"), "{program}");
+fn tables_and_older_gpus_have_weights_as_they_are() {
+    for (is_table, name) in [(true, "sm_90a"), (false, "sm_80")] {
+        let (graph, target) = (product_by(vec![0.5; 64 * 96], is_table), target(name));
+        let program = program(&graph, &target);
+        let step = multiplies(&program);
+        assert!(step.inputs[1].view.is_contiguous(), "{program}");
+        let made = launches(&program, step, &target).unwrap();
+        assert!(made.iter().all(|launch| launch.kernel.name == "mma"), "{program}");
+    }
 }
 
 #[test]

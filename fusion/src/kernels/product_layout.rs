@@ -6,8 +6,9 @@ use crate::view::View;
 use graphene_frontend::dim::Dim;
 
 /// How the operands of one product lie.
-pub(crate) struct Lies {
-    pub(super) matrices: [Matrix; 2],
+pub(crate) struct ProductLayout {
+    /// A and B, where their rows and columns go on evenly.
+    pub(super) matrices: [Option<Matrix>; 2],
     /// The columns of A.
     pub(super) depth: Dim,
     /// From row to row of A, if its rows are not packed.
@@ -18,11 +19,11 @@ pub(crate) struct Lies {
     pub(crate) turned: [Option<bool>; 2],
 }
 
-impl Lies {
+impl ProductLayout {
     /// How A and B lie whose product has this shape.
     ///
     /// # Errors
-    /// [`Refusal::Layout`] for vectors, and for rows that do not go on evenly.
+    /// [`Refusal::Layout`] for vectors.
     pub(crate) fn of([a, b]: [&View; 2], shape: &[Dim]) -> Result<Self, Refusal> {
         let [.., depth] = &a.modes[..] else {
             return Err(Refusal::Layout("a product of vectors"));
@@ -38,31 +39,33 @@ impl Lies {
         let shared =
             b.modes[..b.modes.len() - 2].iter().all(|mode| mode.stride == 0 || mode.size == 1);
         let b = match shared {
-            true => Matrix::of(b, &b.shape(), b.modes.len() - 1)?,
-            false => Matrix::of(b, &with([&depth, columns]), rank - 1)?,
+            true => Matrix::of(b, &b.shape(), b.modes.len() - 1),
+            false => Matrix::of(b, &with([&depth, columns]), rank - 1),
         };
-        let a = Matrix::of(a, &with([rows, &depth]), rank - 1)?;
+        let matrices = [Matrix::of(a, &with([rows, &depth]), rank - 1).ok(), b.ok()];
         // Along an axis of one element there is no next.
         let one = Dim::from(1);
         let goes = |stride: &Dim, size: &Dim, by: &Dim| *size == 1 || stride == by;
         let all_rows = batch.iter().fold(rows.clone(), |all, size| &all * size);
-        let b_columns = shared && goes(&b.row, &depth, &one) && goes(&b.column, columns, &depth);
-        let b_rows = goes(&b.row, &depth, columns) && goes(&b.column, columns, &one);
-        let a_columns = shared && rank == 2 && a.row == one && a.column == *rows;
-        let a_rows = !a_columns && goes(&a.column, &depth, &one);
-        let gaps = a_rows && !goes(&a.row, &all_rows, &depth);
-        let apart = gaps.then(|| a.row.clone());
-        // A batch has no room for gaps.
-        let taken = a.period.is_none() && (shared || !gaps);
-        Ok(Self {
-            turned: [
-                (taken && (a_rows || a_columns)).then_some(!a_rows),
-                (b.period.is_none() && (b_rows || b_columns)).then_some(!b_columns),
-            ],
-            matrices: [a, b],
-            depth,
-            apart,
-            batched: !shared,
-        })
+        let in_columns = |a: &Matrix| shared && rank == 2 && a.row == one && a.column == *rows;
+        let gaps = |a: &Matrix| !in_columns(a) && !goes(&a.row, &all_rows, &depth);
+        let [a, b] = matrices
+            .each_ref()
+            .map(|matrix| matrix.as_ref().filter(|matrix| matrix.period.is_none()));
+        let a_turned = a.and_then(|a| match in_columns(a) {
+            true => Some(true),
+            // A batch has no room for gaps.
+            false => (goes(&a.column, &depth, &one) && (shared || !gaps(a))).then_some(false),
+        });
+        let b_turned = b.and_then(|b| {
+            let by_columns = goes(&b.row, &depth, &one) && goes(&b.column, columns, &depth);
+            let by_rows = goes(&b.row, &depth, columns) && goes(&b.column, columns, &one);
+            match shared && by_columns {
+                true => Some(false),
+                false => by_rows.then_some(true),
+            }
+        });
+        let apart = a.filter(|a| gaps(a)).map(|a| a.row.clone());
+        Ok(Self { turned: [a_turned, b_turned], matrices, depth, apart, batched: !shared })
     }
 }

@@ -1,0 +1,153 @@
+//! Operands of products on a GPU, as its templates take them: which weights are laid anew, and what is copied.
+
+use super::Lowering;
+use crate::FusionError;
+use crate::groups::{Executor, Family, Group};
+use crate::kernels::ProductLayout;
+use crate::layout::is_view;
+use crate::program::{BufferKind, Operand, Weight};
+use crate::variants::is_hopper;
+use crate::view::View;
+use crate::weights::recipe_of_tf32;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{NodeId, ValueId};
+use graphene_frontend::op::Op;
+use graphene_ir::target::Kind;
+use std::sync::Arc;
+
+impl Lowering<'_> {
+    /// A weight as matrix units multiply by it in single precision: column by column, rounded to TF32.
+    pub(super) fn turn(&mut self, value: ValueId) -> Result<Operand, FusionError> {
+        if let Some(place) = self.turned.get(&value) {
+            return Ok(place.clone());
+        }
+        let recipe = Arc::new(recipe_of_tf32(self.graph, value)?);
+        let buffer = self.new_buffer(value, BufferKind::Weight(Weight::Made(recipe)));
+        let view = View::ordered(&self.graph.ty(value).shape, &[1, 0]);
+        let operand = Operand { buffer, view };
+        self.turned.insert(value, operand.clone());
+        Ok(operand)
+    }
+
+    /// The right operands of the group's products.
+    fn multiplied_by(&self, group: &Group) -> Vec<ValueId> {
+        let products = group.nodes.iter().map(|&id| self.graph.node(id));
+        let products = products.filter(|node| matches!(node.op(), Op::MatMul));
+        products.filter_map(|node| node.inputs().get(1).copied().flatten()).collect()
+    }
+
+    /// Weights that one kernel multiplies by, and adds the products of, lie in one order: those that are views are made
+    /// anew if others are not.
+    pub(super) fn lay_weights_alike(&mut self, group: &Group) -> Result<(), FusionError> {
+        if group.family != Family::MatMul || self.target.kind == Kind::Cpu {
+            return Ok(());
+        }
+        let mut weights = self.multiplied_by(group);
+        weights.retain(|weight| self.groups.is_constant(weight.node));
+        let views =
+            weights.iter().copied().filter(|&weight| !self.constant_view(weight).is_contiguous());
+        let views: Vec<ValueId> = views.collect();
+        if views.len() < weights.len() {
+            views.into_iter().try_for_each(|weight| self.made(weight).map(drop))?;
+        }
+        Ok(())
+    }
+
+    /// Weights that are to lie column by column, since Hopper's warpgroups take single precision along the depth only: all
+    /// that a kernel multiplies by, where all are matrices of which nothing else is made. Others stay as they are: where
+    /// they lie in columns already they are cut rather than rounded, where not, warps multiply by them.
+    pub(super) fn weights_to_turn(&self, group: &Group) -> Vec<ValueId> {
+        if group.family != Family::MatMul || !self.target.tf32 || !is_hopper(self.target) {
+            return Vec::new();
+        }
+        let weights = self.multiplied_by(group);
+        let turns = |&weight: &ValueId| {
+            let ty = self.graph.ty(weight);
+            let fits = ty.dtype == DType::F32 && ty.rank() == 2;
+            fits && self.groups.is_constant(weight.node) && self.multiplies_only(self.seen(weight))
+        };
+        if weights.iter().all(turns) { weights } else { Vec::new() }
+    }
+
+    /// Copies what a GPU's products do not take as it lies, or not beside the others that one kernel adds.
+    pub(super) fn pack_operands(
+        &mut self,
+        number: usize,
+        group: &Group,
+        turned: &[ValueId],
+    ) -> Result<(), FusionError> {
+        let template = group.family == Family::MatMul && group.executor == Executor::Template;
+        if !template || self.target.kind == Kind::Cpu {
+            return Ok(());
+        }
+        let products = group.nodes.iter().map(|&id| (id, self.graph.node(id)));
+        let products = products.filter(|(_, node)| matches!(node.op(), Op::MatMul));
+        let products: Vec<(NodeId, [ValueId; 2])> = products
+            .filter_map(|(id, node)| Some((id, [node.inputs()[0]?, (*node.inputs().get(1)?)?])))
+            .collect();
+        let mut sides = Vec::with_capacity(products.len());
+        for (id, operands) in &products {
+            let shape = &self.graph.ty(id.value()).shape;
+            let [a, b] = operands.map(|value| self.seen_as(value, turned));
+            let taken = ProductLayout::of([&a, &b], shape).map_or([None; 2], |of| of.turned);
+            for (operand, _) in operands.iter().zip(taken).filter(|(_, taken)| taken.is_none()) {
+                self.pack(number, group, *operand, turned)?;
+            }
+            // Packed, both are in rows.
+            sides.push([taken[0].unwrap_or(false), taken[1].unwrap_or(true)]);
+        }
+        for side in 0..2 {
+            if sides.iter().any(|taken| taken[side] != sides[0][side]) {
+                for (_, operands) in &products {
+                    self.pack(number, group, operands[side], turned)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How a value that is there, a constant, or a weight that is turned lies.
+    fn seen_as(&self, value: ValueId, turned: &[ValueId]) -> View {
+        match self.places.get(&value) {
+            _ if turned.contains(&value) => View::ordered(&self.graph.ty(value).shape, &[1, 0]),
+            Some(place) => place.view.clone(),
+            None => self.constant_view(value),
+        }
+    }
+
+    /// A value in rows without gaps, unless it is a weight that is turned.
+    fn pack(
+        &mut self,
+        number: usize,
+        group: &Group,
+        value: ValueId,
+        turned: &[ValueId],
+    ) -> Result<(), FusionError> {
+        if turned.contains(&value) || self.seen_as(value, turned).is_contiguous() {
+            return Ok(());
+        }
+        if self.groups.is_constant(value.node) {
+            return self.made(value).map(drop);
+        }
+        let place = self.place(value)?;
+        self.gathered(number, value, place, group.executor).map(drop)
+    }
+
+    /// What a value is a view of.
+    fn seen(&self, mut value: ValueId) -> ValueId {
+        while is_view(self.graph.node(value.node).op()) {
+            value = self.graph.node(value.node).inputs()[0].expect("a view has its input");
+        }
+        value
+    }
+
+    /// Whether all that read a constant, or a view of it, multiply by it.
+    fn multiplies_only(&self, value: ValueId) -> bool {
+        let mut uses = self.graph.uses(value.node).into_iter();
+        !self.given.contains(&value)
+            && uses.all(|(reader, edge)| match self.graph.node(reader).op() {
+                Op::MatMul => edge.input == 1,
+                op => is_view(op) && self.multiplies_only(reader.value()),
+            })
+    }
+}
