@@ -164,7 +164,8 @@ impl Gemm {
         ])
     }
 
-    /// Checks what the library would take for granted, and lets what is one row or column have any distance to the next.
+    /// Checks what the library would take for granted. What is one row or column has no next one; it counts as packed, so
+    /// that the library knows it for the plain product that it is.
     fn checked(mut self) -> Result<Gemm> {
         if [self.batch, self.m, self.n, self.k].contains(&0) {
             return Err(Error::Unsupported { what: "a product of nothing by cuBLASLt" });
@@ -175,7 +176,7 @@ impl Gemm {
         for (rows, columns, matrix) in sides.into_iter().chain(c) {
             let (inner, outer) = if matrix.transposed { (rows, columns) } else { (columns, rows) };
             if outer == 1 {
-                matrix.leading = matrix.leading.max(inner);
+                matrix.leading = inner;
             }
             if matrix.leading < inner {
                 return Err(Error::Unsupported { what: "a product of rows that overlap" });
@@ -339,6 +340,11 @@ impl Matmul {
         &self.gemm
     }
 
+    /// What it reads and writes.
+    pub fn operands(&self) -> &Operands {
+        &self.operands
+    }
+
     /// What the algorithm took when it was chosen, inside a CUDA graph.
     pub fn microseconds(&self) -> f64 {
         self.choice.map_or(0.0, |choice| choice.microseconds)
@@ -433,7 +439,10 @@ mod tests {
         let shared = Gemm { batch: 2, ..product() };
         assert!(matches!(shared.checked(), Err(Error::Overlap { .. })));
         // One row may be any distance from the next.
-        let row = Gemm { m: 1, a: overlapping, ..product() }.checked().expect("one row");
-        assert_eq!(row.a.leading, 8);
+        for leading in [7, 800] {
+            let a = Matrix { leading, ..overlapping };
+            let row = Gemm { m: 1, a, ..product() }.checked().expect("one row");
+            assert_eq!(row.a.leading, 8);
+        }
     }
 }

@@ -54,6 +54,9 @@ const FIXTURES: [&str; 12] = [
     "mlp-gelu-4x128",
 ];
 
+/// The share of a bare call's speed that a product of a model has at least.
+const ENOUGH: f64 = 0.97;
+
 pub(crate) fn check(device: &Arc<Device>) -> Result<usize, Error> {
     let mut wrong = products(device)?;
     let mut count = |label: &str, found: Result<usize, Error>| match found {
@@ -176,7 +179,7 @@ fn model(
         );
         wrong += usize::from(!right);
         if each {
-            beside_bare_calls(device, &by_library, &label)?;
+            wrong += beside_bare_calls(device, &by_library, &label)?;
         }
     }
     Ok(wrong)
@@ -194,9 +197,15 @@ fn errors(found: &[Tensor], expected: &[Tensor]) -> (f64, f64) {
     (worst, largest)
 }
 
-/// Every product of a model, equal ones once, beside a call with packed operands of their own: the same product with its
-/// epilogue, and without.
-fn beside_bare_calls(device: &Device, executable: &Executable, label: &str) -> Result<(), Error> {
+/// Every product of a model, equal ones once, beside a call with packed operands: the same product with its epilogue, and
+/// without. Where the model's own are packed it has these, since a call of 3 us takes up to a tenth more or less depending
+/// on where its operands lie (A, D and the bias within one page of memory or apart). Says how many are slower than [`ENOUGH`].
+fn beside_bare_calls(
+    device: &Device,
+    executable: &Executable,
+    label: &str,
+) -> Result<usize, Error> {
+    let mut slow = 0;
     let context = Context::new(device)?;
     let mut random = Random(3);
     let mut seen = HashSet::new();
@@ -210,13 +219,19 @@ fn beside_bare_calls(device: &Device, executable: &Executable, label: &str) -> R
         let addend = gemm.c.map(|_| bare.d);
         let Gemm { bias, activation, scale_bits, .. } = gemm;
         let same = Gemm { c: addend, bias, activation, scale_bits, ..bare };
-        let operands = made(device, &same, &mut random)?.0;
+        let operands = match same == gemm {
+            true => product.operands().clone(),
+            false => made(device, &same, &mut random)?.0,
+        };
         let plain = Operands { c: None, bias: None, ..operands.clone() };
         let (same, bare) =
             (context.bind(device, &same, operands)?, context.bind(device, &bare, plain)?);
-        // One after the other, twice, so that a clock that falls favours none.
+        // One after the other, twice and more, so that a clock that falls favours none.
         let (mut ours, mut theirs, mut least) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
-        for _ in 0..2 {
+        for round in 0..6 {
+            if round >= 2 && theirs / ours >= ENOUGH {
+                break;
+            }
             ours = ours.min(median(device, || executable.launch_step(number))?);
             theirs = theirs.min(median(device, || same.launch())?);
             least = least.min(median(device, || bare.launch())?);
@@ -232,10 +247,11 @@ fn beside_bare_calls(device: &Device, executable: &Executable, label: &str) -> R
             gemm.k,
             gemm.operations() / ours * 1e-6,
             theirs / ours,
-            theirs / ours >= 0.97,
+            theirs / ours >= ENOUGH,
         );
+        slow += usize::from(theirs / ours < ENOUGH);
     }
-    Ok(())
+    Ok(slow)
 }
 
 /// Operands of random numbers, and these numbers: A, B, C and the bias.
