@@ -8,13 +8,15 @@
 //!
 //! [`Executable::trials`] times other kernels in place of a step's own.
 //!
-//! Both are one CUDA graph. No step runs elsewhere: what no template takes is an error that names the step.
+//! Both are one CUDA graph. A step that neither a template nor a library takes is computed on the host in its place there:
+//! [`Kernels::on_host`] names it and says why.
 //!
 //! Indices that are inputs are checked on the host, as on the CPU. A kernel cannot refuse: others, computed on the device
 //! or in a caller's own memory, are taken for the first or last row where they lie beyond a table.
 
 pub mod cache;
 mod executable;
+mod host;
 mod library;
 mod measure;
 mod trial;
@@ -36,6 +38,7 @@ use graphene_fusion::view::Mode;
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::{Emitted, emit};
 use graphene_ir::target::Target;
+use host::OnHost;
 use library::Libraries;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
 use std::cell::Cell;
@@ -50,6 +53,8 @@ pub struct Kernels {
     steps: Vec<Vec<Made>>,
     /// For each step the call that computes it, if one does.
     routines: Vec<Option<Routine>>,
+    /// For each step what the host computes of it, if no kernel does.
+    hosts: Vec<Option<OnHost>>,
     /// What they are compiled to, equal ones once.
     images: Vec<(Emitted, Cubin)>,
     /// How many of these an earlier run had compiled.
@@ -70,6 +75,8 @@ pub struct Module {
     steps: Arc<[Vec<Loaded>]>,
     /// For each step its call of a library, if it is one.
     calls: Arc<[Option<library::Loaded>]>,
+    /// For each step what the host does where no kernel does.
+    hosts: Arc<[Option<host::Loaded>]>,
     libraries: Arc<Libraries>,
     /// For each buffer that is a weight its elements.
     weights: Arc<[Option<Buffer>]>,
@@ -91,7 +98,7 @@ impl Kernels {
     /// `progress` is told how many of how many are compiled, from any thread.
     ///
     /// # Errors
-    /// [`Error::At`] around [`Error::Refused`] for a step that no template takes, [`Error::MissingLibrary`] without NVRTC
+    /// [`Error::At`] around [`Error::Refused`] for a step that not even the host takes, [`Error::MissingLibrary`] without NVRTC
     /// or a library that a step calls, [`Error::Compile`].
     pub fn compile(
         program: Program,
@@ -112,7 +119,9 @@ impl Kernels {
         let mut images: Vec<Emitted> = Vec::new();
         let mut known: HashMap<[String; 2], usize> = HashMap::new();
         let mut steps = Vec::with_capacity(made.len());
-        for variants in made {
+        let mut hosts = Vec::with_capacity(made.len());
+        for (variants, host) in made {
+            hosts.push(host);
             let each = |(launch, emitted): (Launch, Emitted)| {
                 // What a source asks of its host may differ, such as the windows of tensor maps.
                 let key = [emitted.source.clone(), emitted.launch.to_string()];
@@ -141,28 +150,42 @@ impl Kernels {
             program: Arc::new(program),
             steps,
             routines,
+            hosts,
             images,
             cached: cached.into_inner(),
         })
     }
 
-    /// The kernels of all steps' variants, step by step.
+    /// The kernels of all steps' variants, step by step, and what the host computes where there are none.
     fn sources(
         program: &Program,
         routines: &[Option<Routine>],
         target: &Target,
-    ) -> Result<Vec<Vec<(Launch, Emitted)>>> {
+    ) -> Result<Vec<Source>> {
         let steps = program.steps().par_iter().zip(routines);
-        let made = steps.map(|(step, routine)| match routine {
-            _ if writes_nothing(step) => Ok(Vec::new()),
-            None => made(program, step, target).map_err(|error| error.at(&step.name)),
-            // Beside a call there need not be a kernel.
-            Some(routine) if routine.has_kernel() => {
-                Ok(made(program, step, target).unwrap_or_default())
+        let made = steps.map(|(step, routine)| {
+            let called = routine.as_ref().is_some_and(|routine| !routine.has_kernel());
+            if called || writes_nothing(step) {
+                return Ok((Vec::new(), None));
             }
-            Some(_) => Ok(Vec::new()),
+            let refusal = match made(program, step, target) {
+                Ok(variants) => return Ok((variants, None)),
+                Err(refusal) => refusal,
+            };
+            match (OnHost::new(step, &refusal), routine) {
+                (None, None) => Err(refusal.at(&step.name)),
+                (host, _) => Ok((Vec::new(), host)),
+            }
         });
         made.collect()
+    }
+
+    /// The steps that the host computes, by name, and why no kernel does.
+    pub fn on_host(&self) -> impl Iterator<Item = (&str, &str)> {
+        let steps = self.program.steps().iter().zip(&self.hosts).zip(&self.routines);
+        // Beside a call the host stands ready, as a kernel would.
+        let alone = steps.filter(|(_, routine)| routine.is_none());
+        alone.filter_map(|((step, host), _)| Some((&*step.name, &*host.as_ref()?.why)))
     }
 
     /// How many of them came from the cache.
@@ -180,6 +203,9 @@ impl Kernels {
         self.images.is_empty()
     }
 }
+
+/// The kernels of a step's variants; where there are none, what the host computes.
+type Source = (Vec<(Launch, Emitted)>, Option<OnHost>);
 
 /// Whether no element is written, whatever the sizes: what a model makes of a batch of none.
 fn writes_nothing(step: &Step) -> bool {
@@ -230,7 +256,7 @@ impl Module {
         device: &Arc<Device>,
         progress: impl Fn(u64, u64),
     ) -> Result<Self> {
-        let Kernels { program, steps, routines, images, cached: _ } = kernels;
+        let Kernels { program, steps, routines, hosts, images, cached: _ } = kernels;
         // The first step that launches a kernel stands for it in errors.
         let first = |image: usize| {
             let of = |variants: &Vec<Made>| variants.iter().any(|made| made.image == image);
@@ -284,10 +310,12 @@ impl Module {
             let call = routine.map(|routine| libraries.load(device, routine, step, &tensors));
             calls.push(call.transpose().map_err(|error| error.at(&step.name))?);
         }
+        let hosts = hosts.into_iter().zip(program.steps());
+        let hosts = hosts.map(|(host, step)| Some(host?.load(step, &tensors))).collect();
         let (device, steps) = (Arc::clone(device), loaded_steps.into());
         let (calls, libraries) = (calls.into(), Arc::new(libraries));
         let (weights, indices) = (weights.into(), indices(&program).into());
-        Ok(Self { device, steps, calls, libraries, weights, indices, program })
+        Ok(Self { device, steps, calls, hosts, libraries, weights, indices, program })
     }
 
     /// The program.
@@ -368,9 +396,9 @@ mod tests {
     use graphene_frontend::types::TensorType;
     use graphene_fusion::{Granularity, plan};
 
-    /// The bits of numbers have no kernel; those of none need none.
+    /// The bits of numbers have no kernel, so that the host finds them; of none nothing is to be found.
     #[test]
-    fn steps_without_elements_need_no_kernel() {
+    fn steps_without_kernels_are_for_the_host() {
         let made = |size: i64| {
             let mut graph = Graph::new();
             let ty = TensorType::new(DType::F32, vec![Dim::from(size)]);
@@ -381,9 +409,12 @@ mod tests {
             let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new());
             let program = planned.expect("it is planned").program;
             let routines: Vec<_> = program.steps().iter().map(|_| None).collect();
-            Kernels::sources(&program, &routines, &target).map(|steps| steps.len())
+            let steps = Kernels::sources(&program, &routines, &target).expect("the host takes it");
+            let [(kernels, host)] = &steps[..] else { panic!("one step") };
+            assert!(kernels.is_empty());
+            host.as_ref().map(|host| host.why.clone())
         };
-        assert_eq!(made(0), Ok(1));
-        assert!(made(3).is_err());
+        assert_eq!(made(0), None);
+        assert_eq!(made(3).as_deref(), Some("no template for BitCast"));
     }
 }

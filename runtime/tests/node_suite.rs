@@ -1,7 +1,8 @@
-//! ONNX's backend suite of single operators, run by the reference evaluator, the library and the fused executor.
+//! ONNX's backend suite of single operators, run by the reference evaluator, the library and the fused executor; where there
+//! is a GPU, also by the two executors there.
 //!
 //! Each case is a model with inputs and expected outputs. It passes if all outputs of all
-//! three agree within the suite's own tolerance; it is refused if the importer says that it does not support an operator, which is reported as
+//! executors agree within the suite's own tolerance; it is refused if the importer says that it does not support an operator, which is reported as
 //! ignored; anything else fails. `PASSED` keeps the number of passes from falling.
 //!
 //! What passes is run again with a symbol in place of every size of an input: the importer may then ask for sizes,
@@ -9,6 +10,9 @@
 //!
 //! A second suite of the same layout holds what ONNX's has not: onnxruntime's own operators, old opsets, recurrent
 //! layers with every option. Its expected outputs are onnxruntime's, and none of it may be refused.
+
+#[path = "node_suite/on_gpu.rs"]
+mod on_gpu;
 
 use bytes::Bytes;
 use graphene_frontend::dim::Bindings;
@@ -80,6 +84,10 @@ fn main() {
             Trial::test(case.name.clone(), result).with_ignored_flag(ignored)
         }));
     }
+    // Without a GPU this one says so.
+    let there = on_gpu::is_there();
+    trials.push(Trial::test("on_a_gpu", || Ok(())).with_ignored_flag(!there));
+    on_gpu::summarise();
     libtest_mimic::run(&arguments, trials).exit();
 }
 
@@ -240,8 +248,12 @@ fn run_model(files: &Files, case: &Case, model: &Bytes) -> Outcome {
             let name = graph.node(id).name();
             arguments.push(inputs.remove(name).ok_or_else(|| format!("no data for `{name}`"))?);
         }
-        let outputs = EXECUTORS.map(|(name, run)| Ok((name, run(graph, &arguments)?)));
-        let outputs = outputs.into_iter().collect::<Result<Vec<_>, String>>()?;
+        let on_gpu = if on_gpu::is_there() { &ON_GPU[..] } else { &[] };
+        let mut outputs = Vec::new();
+        for (name, run) in EXECUTORS.iter().chain(on_gpu) {
+            let found = run(graph, &arguments).map_err(|error| format!("{name}: {error}"))?;
+            outputs.push((*name, found));
+        }
         let count = outputs[0].1.len();
         for (executor, i, output) in numbered(&outputs) {
             let (_, expected) = read_tensor_proto(data("output", i)?).map_err(|e| e.to_string())?;
@@ -281,24 +293,39 @@ const EXECUTORS: [(&str, Executor); 3] = [
     ("fused", |graph, inputs| run_program(graph, inputs, Granularity::Fused)),
 ];
 
+/// Those of a GPU.
+const ON_GPU: [(&str, Executor); 2] = [
+    ("library on the GPU", |graph, inputs| {
+        on_gpu::run(graph, inputs, &sizes(graph, inputs)?, Granularity::PerOp)
+    }),
+    ("fused on the GPU", |graph, inputs| {
+        on_gpu::run(graph, inputs, &sizes(graph, inputs)?, Granularity::Fused)
+    }),
+];
+
+/// The sizes that a graph's symbols have with these inputs.
+fn sizes(graph: &Graph, inputs: &[Tensor]) -> Result<Bindings, String> {
+    let mut sizes = Bindings::new();
+    for (&id, tensor) in graph.inputs().iter().zip(inputs) {
+        for (dim, &size) in graph.ty(id.value()).shape.iter().zip(tensor.shape()) {
+            if let Some(symbol) = dim.as_symbol() {
+                sizes.bind(symbol.clone(), size as i64).map_err(|error| error.to_string())?;
+            }
+        }
+    }
+    Ok(sizes)
+}
+
 fn run_program(
     graph: &Graph,
     inputs: &[Tensor],
     granularity: Granularity,
 ) -> Result<Vec<Tensor>, String> {
     let text = |error: &dyn std::error::Error| error.to_string();
-    let mut sizes = Bindings::new();
-    for (&id, tensor) in graph.inputs().iter().zip(inputs) {
-        for (dim, &size) in graph.ty(id.value()).shape.iter().zip(tensor.shape()) {
-            if let Some(symbol) = dim.as_symbol() {
-                sizes.bind(symbol.clone(), size as i64).map_err(|error| text(&error))?;
-            }
-        }
-    }
     let planned = plan(graph, &Target::cpu(2), granularity, &Bindings::new());
     let program = planned.map_err(|error| text(&error))?.program;
     let module = Module::compile(program).map_err(|error| text(&error))?;
-    let mut executable = module.bind(&sizes).map_err(|error| text(&error))?;
+    let mut executable = module.bind(&sizes(graph, inputs)?).map_err(|error| text(&error))?;
     executable.run(inputs).map_err(|error| text(&error))
 }
 

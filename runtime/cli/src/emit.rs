@@ -8,7 +8,7 @@ use crate::sizes::Sizing;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::text;
 use graphene_fusion::kernels::launches;
-use graphene_fusion::program::{Program, Step};
+use graphene_fusion::program::Program;
 use graphene_fusion::{Planned, egraphs};
 use graphene_ir::emit::emit as source;
 use graphene_ir::kernel::Kernel;
@@ -48,27 +48,6 @@ pub(crate) fn emit(
     Ok(())
 }
 
-/// What to say of the steps of a program that have no kernel on a GPU target, if there are any.
-pub(crate) fn without_kernels(program: &Program, target: &Target) -> Option<String> {
-    if target.kind == Kind::Cpu {
-        return None;
-    }
-    let refused = |step: &Step| Some((step.name.clone(), launches(program, step, target).err()?));
-    let refused: Vec<_> = program.steps().iter().filter_map(refused).collect();
-    let (name, why) = refused.first()?;
-    let more = match refused.len() - 1 {
-        0 => String::new(),
-        more => format!(", and {more} more"),
-    };
-    // What a template refuses says all parameters behind the reason.
-    let why = why.to_string();
-    let why = why
-        .split_once(" {")
-        .and_then(|(why, _)| why.rsplit_once(": "))
-        .map_or(&*why, |(why, _)| why);
-    Some(format!("no kernel on {target}, where it would not run: {name} ({why}){more}"))
-}
-
 /// The kernels of a program's steps, or why there are none.
 ///
 /// # Errors
@@ -97,34 +76,4 @@ fn kernels(
         }
     }
     Ok(all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without_kernels;
-    use graphene_frontend::dim::Bindings;
-    use graphene_frontend::text::parse;
-    use graphene_fusion::{Granularity, plan};
-    use graphene_ir::target::Target;
-
-    fn said(text: &str, target: &str) -> Option<String> {
-        let (graph, target) = (parse(text, &[]).unwrap(), target.parse::<Target>().unwrap());
-        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
-        without_kernels(&planned.program, &target)
-    }
-
-    #[test]
-    fn steps_without_kernels_are_told_with_the_reason() {
-        let of = |dtype: &str| {
-            format!(
-                "symbols n\n%0 = Input : {dtype}[n] \"x\"\n%1 = Add(%0, %0) : {dtype}[n] \"y\"\n\
-                 return \"y\" = %1\n"
-            )
-        };
-        let why =
-            "no kernel on sm_90a, where it would not run: Add (y) (no template computes with f64)";
-        assert_eq!(said(&of("f64"), "sm_90a").as_deref(), Some(why));
-        assert_eq!(said(&of("f32"), "sm_90a"), None);
-        assert_eq!(said(&of("f64"), "cpu"), None);
-    }
 }

@@ -1,6 +1,7 @@
 //! Programs on the device that runs them: the host's cores, or a GPU.
 
 use crate::machine::{Gpu, Machine};
+use crate::on_host;
 use crate::progress::Status;
 use crate::report::{Built, OnDevice, milliseconds};
 use graphene_frontend::dim::Bindings;
@@ -69,7 +70,8 @@ impl Module {
         let shown = |done, all| status.kernels(done, all);
         let kernels = gpu::Kernels::compile(program, &gpu.target, gpu.arch, cache, &shown)?;
         let (all, cached) = (kernels.len(), kernels.cached());
-        let built = Built { kernels: all, compiled: all - cached, cached };
+        let on_host = on_host::named(kernels.on_host());
+        let built = Built { kernels: all, compiled: all - cached, cached, on_host };
         let module = gpu::Module::load_shown(kernels, &gpu.device, |done, all| {
             status.weights(done, all);
         });
@@ -77,10 +79,10 @@ impl Module {
     }
 
     /// How many kernels were made, on a GPU.
-    pub(crate) fn built(&self) -> Option<Built> {
+    pub(crate) fn built(&self) -> Option<&Built> {
         match self {
             Self::Cpu(_) => None,
-            Self::Gpu(_, built) => Some(built.clone()),
+            Self::Gpu(_, built) => Some(built),
         }
     }
 

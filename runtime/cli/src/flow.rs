@@ -17,8 +17,8 @@ use crate::sizes::{DEFAULT_SEQUENCE, Known, Sizing, check_given, sizes};
 use crate::tolerance::{Rounded, Tolerance, own_halves};
 use crate::tuning::{Tuning, path_of};
 use crate::{
-    blame, buckets, data, doctor, emit, files, gates, limits, machine, npy, overview, page,
-    profile, random, summary, trace, tune,
+    blame, buckets, data, doctor, emit, files, gates, limits, machine, npy, on_host, overview,
+    page, profile, random, summary, trace, tune,
 };
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
@@ -297,7 +297,7 @@ impl Job<'_> {
             report.notes.push(format!("planned for {}, not run", report.target));
             let fused = self.arguments.run.exec.contains(&Exec::Fused);
             let program = &self.plans.fused.program;
-            let without = fused.then(|| emit::without_kernels(program, self.target));
+            let without = fused.then(|| on_host::without_kernels(program, self.target));
             report.notes.extend(without.flatten());
         }
         Ok(sizing)
@@ -344,6 +344,7 @@ impl Job<'_> {
             self.bisect(&compiled, &sizing, progress, report)?;
             return Ok(sizing);
         }
+        report.notes.extend(compiled.iter().filter_map(Compiled::on_host));
         let mut first = self.first_run(&compiled, &sizing, padded.as_ref(), progress)?;
         report.notes.extend(first.runners.iter().filter_map(Runner::refusal));
         report.agreement = self.compare(&first, expected)?;

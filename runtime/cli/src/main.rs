@@ -29,6 +29,7 @@ mod limits;
 mod load;
 mod machine;
 mod npy;
+mod on_host;
 mod overview;
 mod page;
 mod picture;

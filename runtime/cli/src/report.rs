@@ -2,6 +2,7 @@
 
 use crate::bench::Statistics;
 use crate::compare::Difference;
+use crate::on_host::OnHost;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -177,6 +178,9 @@ pub(crate) struct Built {
     pub(crate) compiled: usize,
     /// Those that an earlier run had compiled.
     pub(crate) cached: usize,
+    /// The steps that the host computes, as no kernel does.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) on_host: Vec<OnHost>,
 }
 
 /// What runs on a GPU take by its own clock, and transfers by the host's; medians.

@@ -6,6 +6,7 @@ use crate::bisect::Sides;
 use crate::engine::{Executable, Module};
 use crate::error::Error;
 use crate::machine::{self, Machine};
+use crate::on_host;
 use crate::profile;
 use crate::progress::Status;
 use crate::report::{self, Memory, OnDevice};
@@ -80,6 +81,13 @@ impl Compiled {
     /// Bytes that the device holds for it whether it runs or not.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.module.as_ref().map_or(0, Module::resident_bytes)
+    }
+
+    /// What the host computes of a program for a GPU, if it does.
+    pub(crate) fn on_host(&self) -> Option<String> {
+        let built = self.module.as_ref().and_then(Module::built)?;
+        let said = on_host::said(&built.on_host)?;
+        Some(format!("{}: no kernel, so the host computes it: {said}", self.exec.name()))
     }
 }
 
@@ -265,7 +273,7 @@ impl<'a> Runner<'a> {
     /// The entry of the executor, without times.
     pub(crate) fn describe(&self, compiled: &Compiled, plans: &Plans) -> report::Executor {
         let mut entry = describe(self.exec, plans);
-        entry.built = compiled.module.as_ref().and_then(Module::built);
+        entry.built = compiled.module.as_ref().and_then(Module::built).cloned();
         entry.memory = self.memory();
         if let Some(executable) = &self.executable {
             let names = executable.program().steps().iter().map(|step| &step.name);

@@ -14,6 +14,7 @@ mod rows;
 mod run;
 
 pub use module::{Executable, Module};
+pub(crate) use run::{Output, leave, owned};
 
 use crate::error::{Error, Result};
 

@@ -25,6 +25,7 @@ use cudarc::nvrtc::Ptx;
 use graphene_ir::arch::Arch;
 use graphene_ir::launch::Launch;
 use std::sync::Arc;
+use sys::host::HostFunction;
 use sys::{Memory, Slot, failed};
 
 /// The largest cluster that every GPU with clusters runs.
@@ -155,6 +156,29 @@ impl Device {
     /// [`Error::Device`], also for what a kernel did wrong, after which the device is lost to this process.
     pub fn synchronize(&self) -> Result<()> {
         self.stream.synchronize().map_err(failed("cuStreamSynchronize"))
+    }
+
+    /// A function of the host that is called between launches: it reads the bytes that `inputs` have when all that was
+    /// launched before is done, and writes those of `outputs`. It is called on a thread of the driver's, must not use the
+    /// device, and says by itself whether it succeeded: a panic ends there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Foreign`] for a buffer of another device, [`Error::Memory`], [`Error::Device`].
+    pub fn host_call(
+        &self,
+        inputs: Vec<Buffer>,
+        outputs: Vec<Buffer>,
+        work: impl FnMut(&[&[u8]], &mut [&mut [u8]]) + Send + 'static,
+    ) -> Result<HostCall> {
+        let all = inputs.iter().chain(&outputs);
+        all.clone().try_for_each(|buffer| self.check_own("what the host computes", buffer))?;
+        let at = |buffers: &[Buffer]| -> Vec<(u64, usize)> {
+            buffers.iter().map(|buffer| (buffer.pointer(), buffer.len())).collect()
+        };
+        let (down, up) = (at(&inputs), at(&outputs));
+        let function = HostFunction::new(&self.stream, &down, &up, Box::new(work))?;
+        Ok(HostCall { function, _buffers: all.cloned().collect() })
     }
 
     /// Microseconds on the device from the first launch of `work` to the end of its last.
@@ -343,6 +367,24 @@ impl Bound {
     /// [`Error::Device`].
     pub fn launch(&self) -> Result<()> {
         sys::launch(&self.stream, &self.function, self.shape, &self.slots)
+    }
+}
+
+/// A function of the host with the memory of the device that it reads and writes.
+pub struct HostCall {
+    function: HostFunction,
+    /// Kept, so that the pointers stay good.
+    _buffers: Vec<Buffer>,
+}
+
+impl HostCall {
+    /// Calls it, behind all that was launched before, and does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`].
+    pub fn launch(&self) -> Result<()> {
+        self.function.launch()
     }
 }
 

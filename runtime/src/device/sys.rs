@@ -1,11 +1,12 @@
 //! The only caller of CUDA: what NVRTC and the driver do with raw memory and handles; in `sys/`, cuBLASLt and cuDNN.
 //!
 //! A function here is safe to call with any values. What a kernel does to memory of the device is its
-//! emitter's promise, and no memory of the host is reachable from it.
+//! emitter's promise, and no memory of the host is reachable from it but what `sys/host.rs` copies.
 #![allow(unsafe_code)]
 
 pub(super) mod cublaslt;
 pub(super) mod cudnn;
+pub(super) mod host;
 
 use super::compile::Form;
 use crate::error::{Error, Result};

@@ -104,22 +104,32 @@ impl Module {
             let bound = &plan.steps()[number];
             let empty = bound.outputs.iter().all(|output| output.shape.contains(&0));
             let variant = variants.get(bound.variant).or(variants.last());
-            let call = match (&self.calls[number], variant) {
-                _ if empty => None,
-                (Some(call), variant) => {
-                    let bound = self.libraries.bind(&self.device, call, step, &buffers, bindings);
-                    Some(match (bound, variant) {
-                        (Err(refusal), Some(variant)) => {
-                            refusals.push(format!("{}, by its kernel: {refusal}", step.name));
-                            launch(&self.device, variant, step, &buffers, bindings)
-                        }
-                        (bound, _) => bound,
-                    })
-                }
-                (None, Some(variant)) => {
-                    Some(launch(&self.device, variant, step, &buffers, bindings))
+            let own = || match (variant, &self.hosts[number]) {
+                (Some(variant), _) => Some(launch(&self.device, variant, step, &buffers, bindings)),
+                (None, Some(host)) => {
+                    let bound = host.bind(&self.device, &plan, bound, &buffers);
+                    Some(bound.map(|step| Call::Host(Box::new(step))))
                 }
                 (None, None) => None,
+            };
+            let call = match &self.calls[number] {
+                _ if empty => None,
+                None => own(),
+                Some(call) => {
+                    let called = self.libraries.bind(&self.device, call, step, &buffers, bindings);
+                    match called {
+                        Ok(call) => Some(Ok(call)),
+                        Err(refusal) => {
+                            let own = own();
+                            if let Some(Ok(own)) = &own {
+                                let by =
+                                    if own.is_host() { "on the host" } else { "by its kernel" };
+                                refusals.push(format!("{}, {by}: {refusal}", step.name));
+                            }
+                            Some(own.unwrap_or(Err(refusal)))
+                        }
+                    }
+                }
             };
             launches.push(call.transpose().map_err(|error| error.at(&step.name))?);
         }
@@ -255,12 +265,18 @@ impl Executable {
     /// Waits until all that was launched is done.
     ///
     /// # Errors
-    /// [`Error::Device`], also for what a kernel did wrong.
+    /// [`Error::Device`], also for what a kernel did wrong; what a step on the host says, with its name.
     pub fn synchronize(&self) -> Result<()> {
-        self.device.synchronize()
+        self.device.synchronize()?;
+        let mut calls = self.program.steps().iter().zip(&*self.launches);
+        calls.try_for_each(|(step, call)| match call {
+            Some(Call::Host(host)) => host.outcome().map_err(|error| error.at(&step.name)),
+            _ => Ok(()),
+        })
     }
 
-    /// The steps with what computes each: `cublaslt`, `cudnn`, or a kernel by its name; `None` for one without elements.
+    /// The steps with what computes each: `cublaslt`, `cudnn`, `host`, or a kernel by its name; `None` for one without
+    /// elements.
     pub fn steps(&self) -> impl Iterator<Item = (&Step, Option<&str>)> {
         let names = self.launches.iter().map(|call| call.as_ref().map(Call::name));
         self.program.steps().iter().zip(names)
@@ -288,8 +304,9 @@ impl Executable {
     /// The outputs, when all that was launched is done.
     ///
     /// # Errors
-    /// [`Error::Device`], also for what a kernel did wrong.
+    /// As for [`synchronize`](Self::synchronize).
     pub fn read(&self) -> Result<Vec<Tensor>> {
+        self.synchronize()?;
         let mut outputs: Vec<Option<Tensor>> = vec![None; self.program.outputs().len()];
         for (i, bound) in self.plan.buffers().iter().enumerate() {
             if let Place::Output(number) = bound.place {
@@ -315,6 +332,7 @@ impl Executable {
         for (i, step) in self.program.steps().iter().enumerate() {
             let Some(launch) = &self.launches[i] else { continue };
             launch.launch().map_err(|error| error.at(&step.name))?;
+            self.synchronize()?;
             for output in &step.outputs {
                 let bytes = self.buffers[output.buffer.index()].download();
                 inspect(i, output.buffer, bytes.map_err(|error| error.at(&step.name))?);

@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::error::Result;
 
 impl Executable {
-    /// For each step what computes it: `cublaslt`, `cudnn`, or a kernel by its name; `None` where it has no elements.
+    /// For each step what computes it: `cublaslt`, `cudnn`, `host`, or a kernel by its name; `None` where it has no elements.
     pub fn kernels(&self) -> impl Iterator<Item = Option<&str>> {
         self.launches.iter().map(|launch| launch.as_ref().map(Call::name))
     }

@@ -168,18 +168,20 @@ pub(crate) fn run_reference(step: &Step, mut io: Io<'_>, bindings: &Bindings) ->
         });
     }
     let results = evaluate_with(&step.body, &inputs, bindings)?;
-    for (output, result) in io.outputs.iter_mut().zip(&results) {
-        for (&expected, &found) in output.operand.shape.iter().zip(result.shape()) {
-            check_size("size of a result", expected, found)?;
-        }
-        let from = row_major_operand(output.operand, result.shape());
-        by_size!(output.dtype.size(), copy(output, result.bytes(), &from))?;
+    io.outputs.iter_mut().zip(&results).try_for_each(|(output, result)| leave(output, result))
+}
+
+/// Writes a result where an operand views it.
+pub(crate) fn leave(output: &mut Output<'_>, result: &Tensor) -> Result<()> {
+    for (&expected, &found) in output.operand.shape.iter().zip(result.shape()) {
+        check_size("size of a result", expected, found)?;
     }
-    Ok(())
+    let from = row_major_operand(output.operand, result.shape());
+    by_size!(output.dtype.size(), copy(output, result.bytes(), &from))
 }
 
 /// A row-major copy of what an operand views.
-fn owned(bytes: &[u8], operand: &BoundOperand, dtype: DType) -> Result<Tensor> {
+pub(crate) fn owned(bytes: &[u8], operand: &BoundOperand, dtype: DType) -> Result<Tensor> {
     let len: usize = operand.shape.iter().product();
     let mut copied = Storage::new(len * dtype.size())?;
     let to = row_major_operand(operand, &operand.shape);

@@ -5,6 +5,7 @@ use crate::device::cublaslt::{self, Gemm, Matmul, Operands};
 use crate::device::cudnn::{self, Attention, Sizes, States, Strided};
 use crate::device::{Bound, Buffer, Device, Library};
 use crate::error::{Error, Result};
+use crate::gpu::host::HostStep;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::kernels::{Pointer, StepOperand};
@@ -35,6 +36,8 @@ pub(in crate::gpu) enum Call {
     Attention(Box<cudnn::BoundAttention>),
     Softmax(Box<cudnn::Softmax>),
     Recurrent(Box<cudnn::Recurrent>),
+    /// What no kernel computes.
+    Host(Box<HostStep>),
 }
 
 impl Call {
@@ -46,15 +49,22 @@ impl Call {
             Self::Attention(attention) => attention.launch(),
             Self::Softmax(softmax) => softmax.launch(),
             Self::Recurrent(layer) => layer.launch(),
+            Self::Host(step) => step.launch(),
         }
     }
 
-    /// What computes the step: a library, or a kernel by its name.
+    /// Whether the host computes the step.
+    pub(in crate::gpu) fn is_host(&self) -> bool {
+        matches!(self, Self::Host(_))
+    }
+
+    /// What computes the step: a library, the host, or a kernel by its name.
     pub(in crate::gpu) fn name(&self) -> &str {
         match self {
             Self::Kernel(bound) => bound.kernel(),
             Self::Product(_) => "cublaslt",
             Self::Attention(_) | Self::Softmax(_) | Self::Recurrent(_) => "cudnn",
+            Self::Host(_) => "host",
         }
     }
 }

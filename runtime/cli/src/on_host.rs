@@ -1,0 +1,78 @@
+//! Steps of programs for a GPU that the host computes, as no kernel does: what reports say of them.
+
+use graphene_fusion::kernels::launches;
+use graphene_fusion::program::{Program, Step};
+use graphene_ir::target::{Kind, Target};
+use serde::Serialize;
+
+/// A step that the host computes.
+#[derive(Serialize, Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OnHost {
+    /// Its name.
+    pub(crate) step: String,
+    /// Why no kernel computes it.
+    pub(crate) why: String,
+}
+
+/// What to say of the steps of a program that have no kernel on a GPU target, if there are any.
+pub(crate) fn without_kernels(program: &Program, target: &Target) -> Option<String> {
+    if target.kind == Kind::Cpu {
+        return None;
+    }
+    let refused = |step: &Step| {
+        let why = launches(program, step, target).err()?.to_string();
+        Some((step.name.clone(), why))
+    };
+    let refused: Vec<_> = program.steps().iter().filter_map(refused).collect();
+    let refused = named(refused.iter().map(|(step, why)| (&**step, &**why)));
+    let said = said(&refused)?;
+    Some(format!("no kernel on {target}, where the host would compute it: {said}"))
+}
+
+/// Steps that the host computes, each with the reason in short: what a template refuses says all parameters behind it.
+pub(crate) fn named<'a>(steps: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<OnHost> {
+    let short = |why: &'a str| {
+        let reason = why.split_once(" {").and_then(|(why, _)| why.rsplit_once(": "));
+        reason.map_or(why, |(why, _)| why).to_owned()
+    };
+    steps.map(|(step, why)| OnHost { step: step.to_owned(), why: short(why) }).collect()
+}
+
+/// The first of them, and how many more there are.
+pub(crate) fn said(steps: &[OnHost]) -> Option<String> {
+    let OnHost { step, why } = steps.first()?;
+    let more = match steps.len() - 1 {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    Some(format!("{step} ({why}){more}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_kernels;
+    use graphene_frontend::dim::Bindings;
+    use graphene_frontend::text::parse;
+    use graphene_fusion::{Granularity, plan};
+    use graphene_ir::target::Target;
+
+    fn said(text: &str, target: &str) -> Option<String> {
+        let (graph, target) = (parse(text, &[]).unwrap(), target.parse::<Target>().unwrap());
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        without_kernels(&planned.program, &target)
+    }
+
+    #[test]
+    fn steps_without_kernels_are_told_with_the_reason() {
+        let of = |dtype: &str| {
+            format!(
+                "symbols n\n%0 = Input : {dtype}[n] \"x\"\n%1 = Add(%0, %0) : {dtype}[n] \"y\"\n\
+                 return \"y\" = %1\n"
+            )
+        };
+        let why = "no kernel on sm_90a, where the host would compute it: Add (y) (no template computes with f64)";
+        assert_eq!(said(&of("f64"), "sm_90a").as_deref(), Some(why));
+        assert_eq!(said(&of("f32"), "sm_90a"), None);
+        assert_eq!(said(&of("f64"), "cpu"), None);
+    }
+}

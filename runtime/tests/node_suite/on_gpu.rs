@@ -1,0 +1,100 @@
+//! The suite on a GPU, where there is one: by kernels, by libraries, and what neither takes on the host.
+
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::graph::Graph;
+use graphene_frontend::tensor::Tensor;
+use graphene_fusion::{Granularity, plan};
+use graphene_ir::arch::Arch;
+use graphene_ir::target::Target;
+use graphene_runtime::Error;
+use graphene_runtime::device::{Device, Library};
+use graphene_runtime::gpu::{Cache, Kernels, Module};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// The GPU, and what was seen of it.
+struct Gpu {
+    /// Recording launches takes it alone.
+    device: Mutex<Arc<Device>>,
+    arch: Arch,
+    target: Target,
+    /// Many cases have the same kernels.
+    cache: Cache,
+    folder: PathBuf,
+    /// Reasons of steps that the host computed, and in how many runs.
+    on_host: Mutex<BTreeMap<String, usize>>,
+    /// Runs, and those in which the host computed something.
+    runs: Mutex<[usize; 2]>,
+}
+
+fn gpu() -> Option<&'static Gpu> {
+    static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
+    GPU.get_or_init(open).as_ref()
+}
+
+fn open() -> Option<Gpu> {
+    let device = Device::open(0).ok().filter(|_| Library::Nvrtc.found())?;
+    let arch = device.properties().arch()?;
+    let folder = std::env::temp_dir().join(format!("graphene-suite-{}", std::process::id()));
+    Some(Gpu {
+        device: Mutex::new(Arc::new(device)),
+        arch,
+        target: arch.to_string().parse().ok()?,
+        cache: Cache::new(&folder),
+        folder,
+        on_host: Mutex::default(),
+        runs: Mutex::default(),
+    })
+}
+
+/// Whether there is one, with what compiles for it.
+pub(crate) fn is_there() -> bool {
+    gpu().is_some()
+}
+
+/// Plans the graph for the GPU and runs it there.
+pub(crate) fn run(
+    graph: &Graph,
+    inputs: &[Tensor],
+    sizes: &Bindings,
+    granularity: Granularity,
+) -> Result<Vec<Tensor>, String> {
+    let gpu = gpu().ok_or("there is no GPU")?;
+    let planned = plan(graph, &gpu.target, granularity, &Bindings::new());
+    let program = planned.map_err(|error| error.to_string())?.program;
+    let text = |error: Error| error.to_string();
+    let kernels = Kernels::compile(program, &gpu.target, gpu.arch, Some(&gpu.cache), &|_, _| {})
+        .map_err(text)?;
+    let reasons: Vec<String> = kernels.on_host().map(|(_, why)| in_short(why)).collect();
+    {
+        let mut runs = gpu.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs[0] += 1;
+        runs[1] += usize::from(!reasons.is_empty());
+        let mut on_host = gpu.on_host.lock().unwrap_or_else(PoisonError::into_inner);
+        reasons.into_iter().for_each(|why| *on_host.entry(why).or_default() += 1);
+    }
+    let device = gpu.device.lock().unwrap_or_else(PoisonError::into_inner);
+    let module = Module::load(kernels, &device).map_err(text)?;
+    let mut executable = module.bind(sizes).map_err(text)?;
+    executable.run(inputs).map_err(text)
+}
+
+/// A reason without a template's parameters.
+fn in_short(why: &str) -> String {
+    let parts = why.split_once(" {").and_then(|(why, _)| why.rsplit_once(": "));
+    parts.map_or(why, |(why, _)| why).to_owned()
+}
+
+/// Prints how often the host computed something, and why.
+pub(crate) fn summarise() {
+    let Some(gpu) = gpu() else { return };
+    let [runs, with_host] = *gpu.runs.lock().unwrap_or_else(PoisonError::into_inner);
+    println!("on the GPU: {runs} runs, {with_host} of them with steps on the host:");
+    let on_host = gpu.on_host.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut rows: Vec<_> = on_host.iter().collect();
+    rows.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    rows.iter().for_each(|(why, count)| println!("{count:5} {why}"));
+    // What cannot be removed is left to the system.
+    let _ = std::fs::remove_dir_all(&gpu.folder);
+}
