@@ -16,6 +16,7 @@
 //! | recurrent layers | [`template::recurrent`](graphene_ir::template::recurrent) | `kernels/recurrent.rs` |
 //! | running sums | [`template::scan`](graphene_ir::template::scan) | `kernels/scan.rs` |
 //! | pointwise, copies | [`template::pointwise`](graphene_ir::template::pointwise) | `kernels/pointwise.rs` |
+//! | joins, surroundings, ranges | [`template::parts`](graphene_ir::template::parts) | `kernels/parts.rs` |
 //!
 //! `kernels/function.rs` makes [functions](graphene_ir::function) of what templates apply to elements.
 
@@ -25,6 +26,7 @@ mod function;
 mod matmul;
 mod mlp;
 mod operand;
+mod parts;
 mod pointwise;
 mod product_layout;
 mod recurrent;
@@ -130,7 +132,11 @@ pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<L
     let arch = arch(target).ok_or(Refusal::Operation("this target"))?;
     let site = Site { program, step, target, arch };
     match step.family {
-        Family::Pointwise | Family::Copy => Ok(vec![pointwise::launch(&site)?]),
+        Family::Pointwise => Ok(vec![pointwise::launch(&site)?]),
+        // What pointwise kernels have no numbers for may still be moved.
+        Family::Copy => pointwise::launch(&site)
+            .or_else(|refusal| parts::launch(&site).unwrap_or(Err(refusal)))
+            .map(|launch| vec![launch]),
         // What keeps no rows in registers may still go through them several times.
         Family::Normalization => rows::launch(&site)
             .or_else(|refusal| reduce::launch(&site).map_err(|_| refusal))

@@ -10,6 +10,7 @@
 //! | [`mlp`] | a chain of layers | Ampere and newer |
 //! | [`fmha`] | attention | Hopper, Ampere |
 //! | [`pointwise`] | functions of elements, copies | all |
+//! | [`parts`] | joined and surrounded tensors, ranges | all |
 //! | [`transpose`] | copies that change the contiguous axis | all |
 //! | [`rows`] | normalisations of rows | all |
 //! | [`recurrent`] | recurrent layers, all steps in one launch | Ampere and newer |
@@ -32,6 +33,7 @@ pub mod gather;
 pub mod gemm;
 pub mod mlp;
 pub mod mma;
+pub mod parts;
 pub mod pointwise;
 pub mod product;
 pub mod recurrent;

@@ -257,8 +257,11 @@ fn run_model(files: &Files, case: &Case, model: &Bytes) -> Outcome {
         let count = outputs[0].1.len();
         for (executor, i, output) in numbered(&outputs) {
             let (_, expected) = read_tensor_proto(data("output", i)?).map_err(|e| e.to_string())?;
-            let result =
-                compare(output, &expected, case.rtol, case.atol).map_err(|e| e.to_string())?;
+            let (rtol, atol) = match ON_GPU.iter().any(|(name, _)| *name == executor) {
+                true => on_gpu::tolerance(&expected, case.rtol, case.atol),
+                false => (case.rtol, case.atol),
+            };
+            let result = compare(output, &expected, rtol, atol).map_err(|e| e.to_string())?;
             if !result.agrees() {
                 return Err(format!("{executor}: output {i}: {result}"));
             }

@@ -178,7 +178,7 @@ fn constant(tensor: &Tensor, most: f64) -> Result<Function, Refusal> {
 }
 
 /// The one element of a tensor.
-fn number(tensor: &Tensor) -> Option<f64> {
+pub(super) fn number(tensor: &Tensor) -> Option<f64> {
     fn first<T: graphene_frontend::tensor::Element>(tensor: &Tensor) -> Option<T> {
         tensor.as_slice::<T>().ok()?.first().copied()
     }

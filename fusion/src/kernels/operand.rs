@@ -21,14 +21,20 @@ impl Axes {
     /// which the first view lies in memory; those that all views go through as if they were one are one.
     ///
     /// # Errors
-    /// [`Refusal::Layout`] if whether an axis repeats depends on a symbol.
+    /// [`Refusal::Layout`] if whether an axis repeats depends on a symbol, or one is gone through backwards.
     pub(super) fn of(views: &[&View]) -> Result<Self, Refusal> {
         let shape = views[0].shape();
         let order = views[0].memory_order().unwrap_or_else(|| (0..shape.len()).collect());
         let mut strides = Vec::with_capacity(views.len());
+        let backwards = |mode: &Mode| {
+            mode.size != 1 && mode.stride != 0 && mode.stride.upper_bound().is_some_and(|s| s <= 0)
+        };
         for view in views {
             let view = view.expand(&shape);
             let view = view.ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
+            if view.modes.iter().any(backwards) {
+                return Err(Refusal::Layout("elements from the last to the first"));
+            }
             strides.push(view.transpose(&order).modes);
         }
         let sizes: Vec<Dim> = order.iter().map(|&axis| shape[axis].clone()).collect();

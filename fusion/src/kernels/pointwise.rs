@@ -12,7 +12,7 @@ use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
 /// Vectors of a group whose size is not known yet: more than run at once.
-const MANY: i64 = 1 << 40;
+pub(super) const MANY: i64 = 1 << 40;
 
 /// The launch of a step whose body is pointwise, or empty: a copy.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
@@ -73,7 +73,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
 }
 
 /// Vectors of all rows.
-fn items(axes: &Axes, vector: i64) -> Dim {
+pub(super) fn items(axes: &Axes, vector: i64) -> Dim {
     let last = axes.sizes.len() - 1;
     let outer = axes.sizes[..last].iter().fold(Dim::from(1), |all, size| &all * size);
     &outer * &tiles(&axes.sizes[last], vector)

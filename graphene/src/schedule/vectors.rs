@@ -92,6 +92,54 @@ impl Runs {
     }
 }
 
+/// Vectors of neighbours along the last of some axes, which threads take one after the other: the last
+/// one of a row may be partial.
+pub struct Items<'a> {
+    /// The axes' sizes, at least one.
+    pub sizes: &'a [Expr],
+    /// Elements of a vector.
+    pub n: i64,
+}
+
+impl Items<'_> {
+    /// How many there are.
+    pub fn count(&self) -> Expr {
+        let Some((last, outer)) = self.sizes.split_last() else { return Expr::from(0) };
+        product(outer) * last.ceil_div(&Expr::from(self.n))
+    }
+
+    /// Handles the item of this number: `body` is given how many elements it has, and its place, of
+    /// which the last coordinate counts such vectors; a partial one's elements one by one. `of` has
+    /// these axes, and all that is handled lies within it.
+    ///
+    /// # Errors
+    /// Those of the builder and the body.
+    pub fn within(
+        &self,
+        k: &mut Builder,
+        of: TensorId,
+        item: Expr,
+        body: impl Fn(&mut Builder, i64, &[Expr]) -> Result<()>,
+    ) -> Result<()> {
+        let n = self.n;
+        let Some((last, outer)) = self.sizes.split_last() else { return Ok(()) };
+        let sizes = [outer, &[last.ceil_div(&Expr::from(n))][..]].concat();
+        let mut outer = coordinates(k, item, &sizes)?;
+        let Some(at) = outer.pop() else { return Ok(()) };
+        let place = |at: &Expr| outer.iter().chain([at]).cloned().collect::<Vec<Expr>>();
+        let first = |k: &mut Builder, n: i64, at: &Expr| -> Result<TensorId> {
+            neighbours(k, of, place(at), n, "vector")
+        };
+        let runs = Runs { n, end: last.clone(), written_out: false };
+        runs.within(k, &at, first, |k, run| body(k, run.n, &place(&run.at)))
+    }
+}
+
+/// The number of coordinates along all of some axes.
+pub fn product<'a>(sizes: impl IntoIterator<Item = &'a Expr>) -> Expr {
+    sizes.into_iter().fold(Expr::from(1), |product, size| product * size)
+}
+
 /// Neighbours that lie within a row.
 pub struct Run {
     /// They themselves: `[n]`.

@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{TensorId, ThreadsId};
 use crate::schedule::pointwise::load_as;
+pub(super) use crate::schedule::vectors::product;
 use crate::tensor::{Scalar, Shape, Tile, View};
 
 /// An operand's type and strides, one for each axis, the last axis running fastest.
@@ -143,9 +144,4 @@ pub(super) fn declare(
         access.param(k, name, sizes, symbols)
     };
     operands.iter().zip(&symbols).map(each).collect()
-}
-
-/// The number of coordinates along all of some axes.
-pub(super) fn product<'a>(sizes: impl IntoIterator<Item = &'a Expr>) -> Expr {
-    sizes.into_iter().fold(Expr::from(1), |product, size| product * size)
 }

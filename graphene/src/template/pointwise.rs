@@ -8,7 +8,7 @@
 //! What a result may err by: every step of the function once, as it does in single precision (see
 //! `atom/function.rs`), and the rounding to the output's type.
 
-use super::access::{Access, declare, product};
+use super::access::{Access, declare};
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Kernel, TensorId, ThreadsId};
 use crate::schedule::pointwise::{pointwise, store, vector};
-use crate::schedule::vectors::{Runs, coordinates, neighbours};
+use crate::schedule::vectors::{Items, neighbours};
 use crate::tensor::{Scalar, Shape};
 
 /// The parameters of a pointwise kernel. Its symbols are the axes' sizes `N0`, `N1`, …, the number
@@ -100,11 +100,11 @@ impl Pointwise {
         let [thread] = k.indices(block, ["thread_of_block"])?;
         let context =
             Context { template: self, sizes, ins: params.clone(), outs: outs.clone(), one };
-        let items = context.items();
-        let tiles = items.ceil_div(&Expr::from(self.threads));
+        let items = Items { sizes: &context.sizes, n: self.vector };
+        let tiles = items.count().ceil_div(&Expr::from(self.threads));
         k.for_("tile", Expr::from(first)..tiles, Expr::from(blocks), false, |k, tile| {
             let item = Expr::from(tile) * self.threads + Expr::from(thread);
-            context.item(k, item)
+            items.within(k, context.outs[0], item, |k, n, at| context.compute(k, n, at))
         })?;
         k.finish(outs, params)
     }
@@ -133,26 +133,6 @@ impl Pointwise {
 }
 
 impl Context<'_> {
-    fn items(&self) -> Expr {
-        let Some((last, outer)) = self.sizes.split_last() else { return Expr::from(0) };
-        product(outer) * last.ceil_div(&Expr::from(self.template.vector))
-    }
-
-    /// The item's vector, or its elements if it is partial.
-    fn item(&self, k: &mut Builder, item: Expr) -> Result<()> {
-        let n = self.template.vector;
-        let Some((last, outer)) = self.sizes.split_last() else { return Ok(()) };
-        let sizes = [outer, &[last.ceil_div(&Expr::from(n))][..]].concat();
-        let mut outer = coordinates(k, item, &sizes)?;
-        let Some(at) = outer.pop() else { return Ok(()) };
-        let place = |at: &Expr| outer.iter().chain([at]).cloned().collect::<Vec<Expr>>();
-        let first = |k: &mut Builder, n: i64, at: &Expr| -> Result<TensorId> {
-            neighbours(k, self.outs[0], place(at), n, "vector")
-        };
-        let runs = Runs { n, end: last.clone(), written_out: false };
-        runs.within(k, &at, first, |k, run| self.compute(k, run.n, &place(&run.at)))
-    }
-
     /// Views `[n]` of operands at a place that counts vectors.
     fn vectors(
         &self,

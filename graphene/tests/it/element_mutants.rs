@@ -2,12 +2,13 @@
 //! the verifier, by the simulator, or by its results; or it is known to be none.
 
 use graphene_ir::function::Function;
-use graphene_ir::kernel::{Kernel, Unary};
+use graphene_ir::kernel::{Kernel, Number, Unary};
 use graphene_ir::simulate::Inputs;
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::gather::embedding;
+use graphene_ir::template::parts::{Part, Parts, Source};
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::product::Edges;
 use graphene_ir::template::reduce::Reduce;
@@ -44,6 +45,16 @@ fn subjects() -> Vec<Subject> {
         threads: 32,
         ..Pointwise::default()
     };
+    let to = Access { scalar: Scalar::I64, strides: vec![Stride::Packed] };
+    let joined = Parts {
+        parts: vec![
+            Part { source: Source::Copied(apart.clone()), to: apart.clone(), vector: 8 },
+            Part { source: Source::Filled(Number(-2.0)), to: apart.clone(), vector: 4 },
+            Part { source: Source::Counted, to, vector: 1 },
+        ],
+        threads: 32,
+        ..Parts::default()
+    };
     let last = Reduce {
         ins: vec![apart.clone()],
         threads: 64,
@@ -70,6 +81,21 @@ fn subjects() -> Vec<Subject> {
             "pointwise",
             pointwise.kernel().unwrap(),
             vec![("N0", 3), ("N1", 203), ("blocks", 2), ("x0_stride0", 208), ("y0_stride0", 208)],
+        ),
+        (
+            "joined",
+            joined.kernel().unwrap(),
+            more(
+                vec![("N0_0", 3), ("N0_1", 107), ("x0_stride0", 112), ("y0_stride0", 112)],
+                &[
+                    ("N1_0", 5),
+                    ("N1_1", 27),
+                    ("y1_stride0", 28),
+                    ("N2_0", 71),
+                    ("first2", 9),
+                    ("blocks", 2),
+                ],
+            ),
         ),
         (
             "last",
@@ -201,6 +227,7 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
         "/32 to /16 in for(@tile",
         "There are more steps: those beyond the items find nothing inside.",
     ),
+    ("joined", "/32 to /16 in for(@tile", "Likewise."),
     (
         "columns",
         "remove predicate: if(@strand == 0) { for(@other",

@@ -24,6 +24,7 @@ mod mma;
 mod mutants;
 mod mutate;
 mod norms;
+mod parts;
 mod pointwise;
 mod products;
 mod property;

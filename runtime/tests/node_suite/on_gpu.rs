@@ -1,6 +1,7 @@
 //! The suite on a GPU, where there is one: by kernels, by libraries, and what neither takes on the host.
 
 use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::{Granularity, plan};
@@ -80,10 +81,31 @@ pub(crate) fn run(
     executable.run(inputs).map_err(text)
 }
 
+/// Roundings of a type that results may be off by beyond a case's own tolerance, which is that of a reference that rounds
+/// after each step: kernels and libraries compute in single precision, and round halves once.
+const ROUNDINGS: f64 = 8.0;
+
+/// A case's tolerance on a GPU, relative and absolute: that of halves by how they round, and for sums, whose order is
+/// another, by how the largest expected element rounds in single precision.
+pub(crate) fn tolerance(expected: &Tensor, rtol: f64, atol: f64) -> (f64, f64) {
+    let units = |bits: i32| ROUNDINGS * 2_f64.powi(-bits);
+    match expected.dtype() {
+        DType::BF16 => (rtol.max(units(9)), atol),
+        DType::F16 => (rtol.max(units(11)), atol),
+        DType::F32 => {
+            let elements = expected.as_slice::<f32>().unwrap_or_default().iter();
+            let finite = elements.map(|x| f64::from(x.abs())).filter(|x| x.is_finite());
+            (rtol, atol.max(units(24) * finite.fold(0.0, f64::max)))
+        }
+        _ => (rtol, atol),
+    }
+}
+
 /// A reason without a template's parameters.
 fn in_short(why: &str) -> String {
     let parts = why.split_once(" {").and_then(|(why, _)| why.rsplit_once(": "));
-    parts.map_or(why, |(why, _)| why).to_owned()
+    let short = parts.map_or(why, |(why, _)| why);
+    short.trim_start_matches("no kernel: ").to_owned()
 }
 
 /// Prints how often the host computed something, and why.

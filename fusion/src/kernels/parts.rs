@@ -1,0 +1,218 @@
+//! Results that are put together: joins, surroundings, ranges and sizes, the same bits as another type.
+
+use super::function::number;
+use super::operand::Axes;
+use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, pointwise, scalar};
+use crate::view::View;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node, ValueId};
+use graphene_frontend::op::{Op, PadMode, SliceAxis};
+use graphene_ir::choose::mapping;
+use graphene_ir::kernel::Number;
+use graphene_ir::template::parts::{Part, Parts, Source};
+use graphene_ir::tensor::Scalar;
+use std::collections::BTreeMap;
+
+/// Parts of a result at most: each is a loop of its own in the kernel.
+const MOST: usize = 64;
+
+/// A box of the result, and what stands there.
+struct Piece {
+    to: View,
+    what: What,
+}
+
+enum What {
+    /// An operand's elements.
+    Copied(StepOperand, View),
+    /// A number.
+    Filled(f64),
+    /// Numbers from this one on.
+    Counted(Dim),
+}
+
+/// The launch of a step that moves elements, or makes them of sizes; `None` if it is another one.
+pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
+    let pieces = match alone(&site.step.body) {
+        None => copied(site),
+        Some(node) => match node.op() {
+            Op::Concat { axis } => joined(site, node, *axis),
+            Op::Pad { mode, before, after } => surrounded(site, node, *mode, before, after),
+            Op::BitCast(_) => copied(site),
+            Op::Iota(_) => counted(site, Dim::from(0)),
+            Op::Size(size) => counted(site, size.clone()),
+            _ => return None,
+        },
+    };
+    Some(pieces.and_then(|pieces| made(site, &pieces)))
+}
+
+/// The body's only operation, if it has any; what has more is no movement of elements.
+fn alone(body: &Graph) -> Option<&Node> {
+    let is_source = |node: &Node| matches!(node.op(), Op::Input | Op::Constant(_));
+    body.nodes().map(|(_, node)| node).find(|node| !is_source(node))
+}
+
+/// The elements as they lie, whatever they are: types of the same size are one.
+fn bits(dtype: DType) -> Result<Scalar, Refusal> {
+    scalar(dtype).or(match dtype.size() {
+        1 => Ok(Scalar::U8),
+        2 => Ok(Scalar::F16),
+        4 => Ok(Scalar::U32),
+        8 => Ok(Scalar::I64),
+        _ => Err(Refusal::Elements(dtype)),
+    })
+}
+
+fn result<'a>(site: &Site<'a>) -> &'a View {
+    &site.step.outputs[0].view
+}
+
+fn type_of(site: &Site<'_>) -> DType {
+    site.program.buffers()[site.step.outputs[0].buffer.index()].dtype
+}
+
+/// What an input of the operation is.
+fn input(site: &Site<'_>, value: ValueId) -> Result<What, Refusal> {
+    let none = Refusal::Layout("parts that are no operands");
+    let operand = site.input(value).ok_or(none.clone())?;
+    let StepOperand::Input(number) = operand else { return Err(none) };
+    Ok(What::Copied(operand, site.step.inputs[number].view.clone()))
+}
+
+fn copied(site: &Site<'_>) -> Result<Vec<Piece>, Refusal> {
+    let value = site.step.body.inputs().first().ok_or(Refusal::Operation("copies of nothing"))?;
+    Ok(vec![Piece { to: result(site).clone(), what: input(site, value.value())? }])
+}
+
+fn counted(site: &Site<'_>, first: Dim) -> Result<Vec<Piece>, Refusal> {
+    Ok(vec![Piece { to: result(site).clone(), what: What::Counted(first) }])
+}
+
+/// A range of a view along one axis.
+fn range(of: &View, axis: usize, start: &Dim, len: &Dim) -> View {
+    of.slice(&[SliceAxis { axis, start: start.clone(), len: len.clone(), step: 1 }])
+}
+
+fn joined(site: &Site<'_>, node: &Node, axis: usize) -> Result<Vec<Piece>, Refusal> {
+    let mut start = Dim::from(0);
+    let mut pieces = Vec::with_capacity(node.inputs().len());
+    for &value in node.inputs().iter().flatten() {
+        let len = &site.step.body.ty(value).shape[axis];
+        let to = range(result(site), axis, &start, len);
+        pieces.push(Piece { to, what: input(site, value)? });
+        start = &start + len;
+    }
+    Ok(pieces)
+}
+
+/// Around the operand, what is before and after it along one axis after the other, each box as wide as the operand along
+/// those that came before.
+fn surrounded(
+    site: &Site<'_>,
+    node: &Node,
+    mode: PadMode,
+    before: &[Dim],
+    after: &[Dim],
+) -> Result<Vec<Piece>, Refusal> {
+    if mode != PadMode::Constant {
+        return Err(Refusal::Operation("borders that are elements of the operand"));
+    }
+    let body = &site.step.body;
+    let given = node.inputs().get(1).copied().flatten();
+    let constant = given.map(|value| body.node(value.node).op());
+    let border = || match (given, constant) {
+        (Some(_), Some(Op::Constant(tensor))) => {
+            let number = number(tensor).filter(|number| !number.is_nan());
+            Ok(What::Filled(number.ok_or(Refusal::Elements(tensor.dtype()))?))
+        }
+        (Some(value), _) => input(site, value),
+        (None, _) => Ok(What::Filled(0.0)),
+    };
+    let operand = node.inputs().first().copied().flatten();
+    let inner = input(site, operand.ok_or(Refusal::Operation("a pad of nothing"))?)?;
+    let What::Copied(from, mut inner) = inner else {
+        return Err(Refusal::Operation("a pad of nothing"));
+    };
+    let (mut rest, mut pieces) = (result(site).clone(), Vec::new());
+    for (axis, (before, after)) in before.iter().zip(after).enumerate() {
+        let zero = Dim::from(0);
+        let own = inner.modes[axis].size.clone();
+        // What is negative cuts the operand.
+        let cut = [before, after].map(|dim| dim.known().filter(|&n| n < 0).unwrap_or(0));
+        if [before, after]
+            .into_iter()
+            .zip(cut)
+            .any(|(dim, cut)| cut == 0 && dim.lower_bound().is_none_or(|least| least < 0))
+        {
+            return Err(Refusal::Layout("a border whose sign depends on a symbol"));
+        }
+        let [low, high] = cut.map(|cut| Dim::from(-cut));
+        let len = &(&own - &low) - &high;
+        inner = range(&inner, axis, &low, &len);
+        let (before, after) = (before + &low, after + &high);
+        let end = &before + &len;
+        for (start, len) in [(&zero, &before), (&end, &after)] {
+            if *len != 0 {
+                pieces.push(Piece { to: range(&rest, axis, start, len), what: border()? });
+            }
+        }
+        rest = range(&rest, axis, &before, &len);
+    }
+    pieces.push(Piece { to: rest, what: What::Copied(from, inner) });
+    Ok(pieces)
+}
+
+/// The kernel of all pieces.
+fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
+    if pieces.len() > MOST {
+        return Err(Refusal::Operation("so many parts"));
+    }
+    let dtype = type_of(site);
+    let scalar = bits(dtype)?;
+    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let (mut parts, mut pointers) = (Vec::new(), Vec::new());
+    let mut items = Dim::from(0);
+    for (p, Piece { to, what }) in pieces.iter().enumerate() {
+        let mut views = vec![to];
+        if let What::Copied(_, from) = what {
+            views.push(from);
+        }
+        let axes = Axes::of(&views)?;
+        for (axis, size) in axes.sizes.iter().enumerate() {
+            dims.insert(format!("N{p}_{axis}"), size.clone());
+        }
+        let offsets: Vec<&Dim> = views.iter().map(|view| &view.offset).collect();
+        let vector = match what {
+            What::Counted(_) => 1,
+            What::Copied(..) | What::Filled(_) => {
+                axes.vector(&offsets, (WIDTH / scalar.bytes()).min(8))
+            }
+        };
+        let target = axes.access(0, &format!("y{p}"), scalar, &mut dims);
+        pointers.push(Pointer { operand: StepOperand::Output(0), offset: to.offset.clone() });
+        let source = match what {
+            What::Copied(operand, from) => {
+                pointers.push(Pointer { operand: *operand, offset: from.offset.clone() });
+                Source::Copied(axes.access(1, &format!("x{p}"), scalar, &mut dims))
+            }
+            // Other types only have the same bits as the template's.
+            What::Filled(number) if *number != 0.0 && super::scalar(dtype).is_err() => {
+                return Err(Refusal::Elements(dtype));
+            }
+            What::Filled(number) => Source::Filled(Number(*number)),
+            What::Counted(first) => {
+                dims.insert(format!("first{p}"), first.clone());
+                Source::Counted
+            }
+        };
+        items = &items + &pointwise::items(&axes, vector);
+        parts.push(Part { source, to: target, vector });
+    }
+    let mapping = mapping(items.known().unwrap_or(pointwise::MANY), 1, site.target);
+    let template = Parts { arch: site.arch, parts, threads: mapping.threads };
+    let blocks = super::tiles(&items, mapping.threads).minimum(&Dim::from(mapping.blocks));
+    dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
+    Ok(site.launch(template.kernel()?, &dims, pointers))
+}

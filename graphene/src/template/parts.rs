@@ -1,0 +1,173 @@
+//! Results in parts: boxes of a result, side by side, each copied from an operand, filled with one
+//! number, or counted. Joined operands, surrounded ones, and ranges are made so.
+//!
+//! The whole grid goes through one part after the other. An item of work is a vector of neighbours
+//! along a part's last axis, as in [`pointwise`](super::pointwise). Nothing is computed with elements:
+//! they are the same bits afterwards.
+
+use super::access::{Access, declare};
+use crate::arch::Arch;
+use crate::build::Builder;
+use crate::error::{Error, Result};
+use crate::index::{Expr, Var};
+use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::schedule::pointwise::{copy, each, vector};
+use crate::schedule::vectors::{Items, neighbours};
+use crate::tensor::{Scalar, Shape};
+
+/// The parameters of a kernel that makes its results part by part. Its symbols are, for each part `p`,
+/// the sizes `Np_0`, `Np_1`, … of its axes; the number of `blocks`; for each part that is counted the
+/// number `firstp` that it begins with; and strides of the operands `y0`, `x0`, `y1`, …, in this order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Parts {
+    /// What it is compiled for.
+    pub arch: Arch,
+    /// The parts, no two of which have a place in common.
+    pub parts: Vec<Part>,
+    /// Threads of a block.
+    pub threads: i64,
+}
+
+/// A box of a result: the operand `yp`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// What stands there.
+    pub source: Source,
+    /// Where that is.
+    pub to: Access,
+    /// Elements of an item, as of [`Pointwise`](super::pointwise::Pointwise::vector).
+    pub vector: i64,
+}
+
+/// What stands in a part.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The elements of the operand `xp`, which has the part's axes and type.
+    Copied(Access),
+    /// This number.
+    Filled(Number),
+    /// `firstp`, `firstp` + 1, … along the last axis: integers of 64 or 32 bits, one an item.
+    Counted,
+}
+
+impl Default for Parts {
+    fn default() -> Parts {
+        let packed = Access::packed(Scalar::F16, 2);
+        let rows = Access::rows(Scalar::F16, 2);
+        let part = Part { source: Source::Copied(packed), to: rows, vector: 8 };
+        Parts { arch: Arch::Sm90a, parts: vec![part.clone(), part], threads: 256 }
+    }
+}
+
+/// A part's operands in a kernel.
+struct Place<'a> {
+    part: &'a Part,
+    sizes: &'a [Expr],
+    to: TensorId,
+    from: Option<TensorId>,
+    first: Option<Var>,
+}
+
+impl Parts {
+    /// The kernel.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] for parameters that no kernel has.
+    pub fn kernel(&self) -> Result<Kernel> {
+        self.check()?;
+        let mut k = Builder::new("parts", self.arch);
+        let mut sizes: Vec<Vec<Expr>> = Vec::new();
+        for (p, part) in self.parts.iter().enumerate() {
+            let axes = 0..part.to.strides.len();
+            let each = axes.map(|axis| Ok(k.symbol(&format!("N{p}_{axis}"))?.into()));
+            sizes.push(each.collect::<Result<_>>()?);
+        }
+        let blocks = k.symbol("blocks")?;
+        let mut firsts = Vec::new();
+        for (p, part) in self.parts.iter().enumerate() {
+            let counted = part.source == Source::Counted;
+            firsts.push(counted.then(|| k.symbol(&format!("first{p}"))).transpose()?);
+        }
+        let mut operands = Vec::new();
+        for (p, (part, sizes)) in self.parts.iter().zip(&sizes).enumerate() {
+            operands.push((format!("y{p}"), &part.to, &sizes[..]));
+            if let Source::Copied(from) = &part.source {
+                operands.push((format!("x{p}"), from, &sizes[..]));
+            }
+        }
+        let mut params = declare(&mut k, &operands)?.into_iter();
+        let (mut outs, mut ins, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for ((part, sizes), first) in self.parts.iter().zip(&sizes).zip(firsts) {
+            let Some(to) = params.next() else { break };
+            let copied = matches!(part.source, Source::Copied(_));
+            let from = if copied { params.next() } else { None };
+            outs.push(to);
+            ins.extend(from);
+            places.push(Place { part, sizes, to, from, first });
+        }
+        let grid = k.grid("grid", [Shape::of(&blocks, 1)])?;
+        let block = k.block("block", [Shape::of(self.threads, 1)])?;
+        let one = k.scalar(block, "one")?;
+        let [begin] = k.indices(grid, ["begin"])?;
+        let [thread] = k.indices(block, ["thread_of_block"])?;
+        for place in &places {
+            let items = Items { sizes: place.sizes, n: place.part.vector };
+            let tiles = items.count().ceil_div(&Expr::from(self.threads));
+            k.for_("tile", Expr::from(&begin)..tiles, Expr::from(&blocks), false, |k, tile| {
+                let item = Expr::from(tile) * self.threads + Expr::from(&thread);
+                items.within(k, place.to, item, |k, n, at| place.make(k, n, at, one))
+            })?;
+        }
+        k.finish(outs, ins)
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
+        if self.parts.is_empty() || !(1..=1024).contains(&self.threads) {
+            return refuse("there is a part at least, and a block has 1 to 1024 threads");
+        }
+        for Part { source, to, vector } in &self.parts {
+            let rank = to.strides.len();
+            if rank == 0 || !(1..=16).contains(vector) {
+                return refuse("a part has an axis at least, a vector 1 to 16 elements");
+            }
+            match source {
+                Source::Copied(from) if from.strides.len() != rank || from.scalar != to.scalar => {
+                    return refuse("a part and its operand have the same axes and type");
+                }
+                Source::Counted if *vector != 1 => return refuse("numbers are counted one by one"),
+                Source::Counted
+                    if !matches!(to.scalar, Scalar::I32 | Scalar::I64 | Scalar::U32) =>
+                {
+                    return refuse("integers of 32 or 64 bits are counted");
+                }
+                Source::Copied(_) | Source::Filled(_) | Source::Counted => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Place<'_> {
+    /// A vector at a place that counts vectors.
+    fn make(&self, k: &mut Builder, n: i64, at: &[Expr], one: ThreadsId) -> Result<()> {
+        let Part { source, to: access, .. } = self.part;
+        let to = neighbours(k, self.to, at.iter().cloned(), n, "vector")?;
+        let raw = vector(k, "raw", n, access.scalar)?;
+        match (source, self.from) {
+            (Source::Copied(access), Some(from)) => {
+                let from = neighbours(k, from, at.iter().cloned(), n, "vector")?;
+                copy(k, raw, from, n, access.contiguous(), one)?;
+            }
+            (Source::Filled(number), _) => {
+                each(k, n, |k, i| k.spec(Kind::Init(*number), Operand::at(raw, [i]), (), one))?;
+            }
+            (Source::Copied(_) | Source::Counted, _) => {
+                let first = self.first.as_ref().map_or(Expr::from(0), Expr::from);
+                let number = at.iter().last().map_or(first.clone(), |at| first + at);
+                k.spec(Kind::Index(number), Operand::at(raw, [0]), (), one)?;
+            }
+        }
+        copy(k, to, raw, n, access.contiguous(), one)
+    }
+}
