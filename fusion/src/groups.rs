@@ -105,6 +105,8 @@ pub enum Reason {
     Chain,
     /// On a GPU several products in one launch are one sum, and nothing else reads them.
     Sum,
+    /// On a GPU rows of tables in one launch make one result.
+    Results,
     /// The width of a layer is a symbol, so that nobody knows whether it fits.
     Width,
     /// What stays inside does not fit.
@@ -375,6 +377,7 @@ impl fmt::Display for Reason {
             Self::Sum => {
                 f.write_str("several products in one launch are one sum that alone reads them")
             }
+            Self::Results => f.write_str("rows of tables in one launch make one result"),
             Self::Width => f.write_str("the width of a layer is a symbol"),
             Self::Memory { bytes, limit } => {
                 write!(f, "intermediates of {bytes} bytes exceed the {limit} of a block")

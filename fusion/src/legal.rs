@@ -368,7 +368,12 @@ fn embeddings(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let has_rows = set.iter().any(|op| matches!(net[op].role, Role::Row(_)));
     if !has_rows {
         points_have_shape(net, set, &[shape])?;
-        return Ok(Family::Gather);
+        let written = set.iter().flat_map(|op| &net[op].writes);
+        let results = written.filter(|written| written.leaves(|op| set.contains(op))).count();
+        return match rules.target.kind {
+            Kind::Cuda { .. } if results > 1 => Err(Reason::Results),
+            Kind::Cuda { .. } | Kind::Cpu => Ok(Family::Gather),
+        };
     }
     let of_rows = rows_agree(rules, set)?;
     if of_rows.full != shape || of_rows.first + row(first).len() != net.sizes(shape).len() {

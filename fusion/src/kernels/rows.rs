@@ -134,11 +134,15 @@ fn normalisation(body: &Graph) -> Result<Normalisation, Refusal> {
         (Some(_), Some(_)) => return Err(Refusal::Operation("several normalisations")),
         (None, _) => {}
     }
-    let gathers = body.nodes().any(|(_, node)| matches!(node.op(), Op::Gather { axis: 0 }));
+    let mut gathers = body.nodes().filter_map(|(_, node)| match node.op() {
+        Op::Gather { axis: 0 } => node.inputs().first().copied().flatten(),
+        _ => None,
+    });
     let [(_, value)] = body.outputs() else { return Err(Refusal::Operation("several outputs")) };
-    let rank = body.ty(*value).shape.len();
-    match (gathers, rank.checked_sub(1)) {
-        (true, Some(axis)) => Ok(Normalisation {
+    // What is one after the other in the table is a row, of however many axes.
+    let row = gathers.next().and_then(|table| body.ty(table).rank().checked_sub(1));
+    match row.and_then(|row| body.ty(*value).rank().checked_sub(row)) {
+        Some(axis) => Ok(Normalisation {
             value: *value,
             result: *value,
             norm: Norm::None,
@@ -229,8 +233,8 @@ impl Operands<'_> {
         };
         let (table, indices) = (given(0)?, given(1)?);
         let (scalar, view) = self.site.operand(table)?;
-        let (count, own) = (view.modes.len(), view.shape());
-        if count < 2 || own[1..] != self.shape[self.axis..] {
+        let own = view.shape();
+        if own.is_empty() || own[1..] != self.shape[self.axis..] {
             return Err(Refusal::Layout("rows of a table that are not those of the result"));
         }
         let matrix = Matrix::of(view, &own, 1)?;

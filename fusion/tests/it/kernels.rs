@@ -442,6 +442,37 @@ fn embeddings_are_one_kernel() {
 }
 
 #[test]
+fn tables_have_rows_of_any_rank() {
+    for row in ["", ", 6", ", 3, 4", ", 2, 1, 5"] {
+        check_text(&format!(
+            r#"
+            symbols b, s
+            %0 = Input : f16[7{row}] "table"
+            %1 = Input : i64[b, s] "ids"
+            %2 = Gather(%0, %1) {{axis: 0}} : f16[b, s{row}] "rows"
+            return "y" = %2
+        "#
+        ));
+    }
+}
+
+#[test]
+fn rows_of_tables_that_are_read_apart_are_launches_of_their_own() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : f16[7, 8] "cosines"
+        %1 = Input : f16[7, 8] "sines"
+        %2 = Input : i64[b, s] "ids"
+        %3 = Gather(%0, %2) {axis: 0} : f16[b, s, 8] "cos"
+        %4 = Gather(%1, %2) {axis: 0} : f16[b, s, 8] "sin"
+        %5 = Neg(%4) : f16[b, s, 8] "turned"
+        return "y" = %3, "z" = %4, "w" = %5
+    "#,
+    );
+}
+
+#[test]
 fn products_take_what_follows() {
     for dtype in ["f16", "f32"] {
         check_text(
