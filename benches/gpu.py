@@ -5,8 +5,9 @@
 
 A row that was right on this GPU with these binaries is not run again (`--again` runs it); so a run that was cut off
 goes on where it stopped. Every row ends within its own limit. The binaries `device` and `graphene-run` are built by
-`cargo build --release -p graphene-benches --bins -p graphene-run`; rows whose name begins with `torch` need PyTorch (and
-transformers), those that begin with `sanitizer` need compute-sanitizer. What is missing is reported as skipped.
+`cargo build --release -p graphene-benches --bins -p graphene-run`, the test of the row `node-suite` by
+`cargo test --release -p graphene-runtime --test node_suite --no-run`; rows whose name begins with `torch` need PyTorch
+(and transformers), those that begin with `sanitizer` need compute-sanitizer. What is missing is reported as skipped.
 
 The exit code is 0 if all that ran is right, 4 if something is not, 6 if there is no GPU.
 """
@@ -69,7 +70,14 @@ def rows(binaries):
         for name in TEMPLATES:
             command = ["compute-sanitizer", "--tool", tool, device, "--quick", name]
             yield Row(f"sanitizer-{tool}-{name}", [(command, 540)], keep_text=True)
+    yield Row("node-suite", [([suite(binaries)], 400)], keep_text=True)
     yield Row("command", list(commands_of(run)), keep_text=True)
+
+
+def suite(binaries):
+    """The node suite's test: in this folder, or where `cargo test` leaves it."""
+    built = [path for path in binaries.glob("deps/node_suite-*") if not path.suffix]
+    return str(max(built, key=lambda path: path.stat().st_mtime, default=binaries / "node_suite"))
 
 
 def fixtures(run, dtype):
@@ -124,6 +132,10 @@ def attempt(row, environment):
         if "compute-sanitizer" in command[0] and outcome == "right":
             clean = summaries and all(re.search(r": 0 (errors|hazards)", line) for line in summaries)
             outcome = "right" if clean else "wrong"
+        # The suite says by an ignored test that it found no GPU.
+        if outcome == "right" and re.search(r"^test on_a_gpu .*ignored", out, re.MULTILINE):
+            outcome = "skipped"
+        summaries += [line for line in out.splitlines() if line.startswith("on the GPU:")]
         part = {"command": [Path(command[0]).name, *command[1:]], "outcome": outcome, "exit": code, "results": objects(out)}
         if summaries:
             part["summaries"] = summaries

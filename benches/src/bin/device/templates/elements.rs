@@ -7,6 +7,7 @@ use graphene_ir::kernel::{Binary, Unary};
 use graphene_ir::template::access::Access;
 use graphene_ir::template::fireiron::fireiron;
 use graphene_ir::template::folds::{Folds, Out, Total};
+use graphene_ir::template::parts::{Part, Parts, Source};
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::reduce::Reduce;
 use graphene_ir::template::scan::Scan;
@@ -29,6 +30,7 @@ pub(super) const CASES: &[fn(&mut Random) -> Case] = &[
     |random| mean_of_rows(F16, random),
     |random| mean_of_columns(F16, random),
     |random| mean_of_columns(F32, random),
+    joined,
     sum_of_all,
     |random| running(false, false, random),
     |random| running(true, true, random),
@@ -87,6 +89,40 @@ fn activation(name: &str, op: Unary, scalar: Scalar, random: &mut Random) -> Cas
                 (0, place, propagate(&function, &ins, By::Device)[0])
             };
             (0..columns).map(each).collect()
+        }),
+    }
+}
+
+/// Keys of heads with one more each, as in a cache; the second result stands for the last rows of the first.
+fn joined(random: &mut Random) -> Case {
+    let [heads, keys, width] = [384, 512, 64];
+    let (past, all) = (keys * width, (keys + 1) * width);
+    let (packed, apart) = (Access::packed(F16, 2), Access::rows(F16, 2));
+    let part = Part { source: Source::Copied(packed), to: apart, vector: 8 };
+    let template = Parts { parts: vec![part.clone(), part], ..Parts::default() };
+    Case {
+        name: format!("join {heads}x[{keys}+1]x{width} {F16}"),
+        kernel: Box::new(move |arch| Parts { arch, ..template.clone() }.kernel()),
+        ins: vec![input("x0", F16, heads * past, random), input("x1", F16, heads * width, random)],
+        outs: vec![output("y0", F16, heads * all), output("y1", F16, heads * all)],
+        added_to: false,
+        symbols: symbols(&[
+            ("N0_0", heads),
+            ("N0_1", past),
+            ("N1_0", heads),
+            ("N1_1", width),
+            ("y0_stride0", all),
+            ("y1_stride0", all),
+            ("blocks", heads * past / 8 / 256),
+        ]),
+        sample: Box::new(move |values, random| {
+            let head = random.within(0, heads - 1);
+            let old = random.within(0, past - width);
+            let of = |out, from: &str, len: usize, first: usize| {
+                let each = move |i| (out, head * all + i, values.at(from, head * len + i));
+                (first..first + width).map(each).collect::<Vec<_>>()
+            };
+            [of(0, "x0", past, old), of(1, "x1", width, 0)].concat()
         }),
     }
 }
