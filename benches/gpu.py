@@ -151,8 +151,7 @@ def attempt(row, environment):
 def digest(binaries):
     """What the binaries are, in short."""
     sums = hashlib.sha256()
-    for name in ["device", "graphene-run"]:
-        path = binaries / name
+    for path in [binaries / "device", binaries / "graphene-run", Path(suite(binaries))]:
         sums.update(path.read_bytes() if path.exists() else b"")
     return sums.hexdigest()[:16]
 
@@ -206,8 +205,9 @@ def main():
             print(f"{row.name}: {known['outcome']} (kept)")
             continue
         # A start without compiled kernels has a cache of its own.
-        fresh = {"GRAPHENE_CACHE": tempfile.mkdtemp(prefix="graphene-cold-")} if row.name == "command" else {}
-        outcome = attempt(row, environment | fresh)
+        with tempfile.TemporaryDirectory(prefix="graphene-cold-") as cold:
+            fresh = {"GRAPHENE_CACHE": cold} if row.name == "command" else {}
+            outcome = attempt(row, environment | fresh)
         results["rows"][row.name] = {"on": on, **outcome}
         save(given.results, results)
         print(f"\r{row.name}: {outcome['outcome']}, {outcome['seconds']} s", flush=True)

@@ -105,6 +105,8 @@ pub enum Reason {
     Chain,
     /// On a GPU several products in one launch are one sum, and nothing else reads them.
     Sum,
+    /// On a GPU a loop computes in single precision or in integers, not in both.
+    Numbers,
     /// On a GPU rows of tables in one launch make one result.
     Results,
     /// The width of a layer is a symbol, so that nobody knows whether it fits.
@@ -377,6 +379,7 @@ impl fmt::Display for Reason {
             Self::Sum => {
                 f.write_str("several products in one launch are one sum that alone reads them")
             }
+            Self::Numbers => f.write_str("one loop computes in integers or in single precision"),
             Self::Results => f.write_str("rows of tables in one launch make one result"),
             Self::Width => f.write_str("the width of a layer is a symbol"),
             Self::Memory { bytes, limit } => {

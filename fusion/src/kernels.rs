@@ -34,6 +34,7 @@ mod reduce;
 mod rows;
 mod scan;
 
+pub(crate) use function::Numbers;
 pub(crate) use product_layout::ProductLayout;
 
 use crate::groups::Family;
@@ -116,6 +117,15 @@ pub enum Refusal {
     Template(#[from] graphene_ir::Error),
 }
 
+impl Refusal {
+    /// The reason without the parameters that a template says behind it.
+    pub fn in_short(&self) -> String {
+        let why = self.to_string();
+        let reason = why.split_once(" {").and_then(|(why, _)| why.rsplit_once(": "));
+        reason.map_or(&*why, |(why, _)| why).to_owned()
+    }
+}
+
 /// A step that templates are asked for: its operands with the types of their elements.
 struct Site<'a> {
     program: &'a Program,
@@ -127,7 +137,7 @@ struct Site<'a> {
 /// The launches of a step: one for each of its variants, or one that serves all of them.
 ///
 /// # Errors
-/// [`Refusal`], for what the library executor has to run.
+/// [`Refusal`], for what a library or the host has to compute.
 pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<Launch>, Refusal> {
     let arch = arch(target).ok_or(Refusal::Operation("this target"))?;
     let site = Site { program, step, target, arch };

@@ -119,6 +119,10 @@ fn loops(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     if set.iter().any(|op| rules.net[op].shape != shape) {
         return Err(Reason::Shape);
     }
+    let numbers = || set.iter().filter_map(|op| rules.net[op].role.numbers());
+    if !numbers().all(|numbers| numbers.single) && !numbers().all(|numbers| numbers.whole) {
+        return Err(Reason::Numbers);
+    }
     Ok(Family::Pointwise)
 }
 
@@ -247,7 +251,7 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
             shapes.len() - 1
         } else {
             let layer = latest.ok_or(Reason::Prologue(Family::MatMul))?;
-            let plain = matches!(net[op].role, Role::Point { plain: true });
+            let plain = matches!(net[op].role, Role::Point { plain: true, .. });
             if !plain || net[op].shape != shapes[layer] {
                 return Err(Reason::Shape);
             }
@@ -401,7 +405,7 @@ fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
 /// All expressions have one of these shapes, and element types that every template computes with.
 fn points_have_shape(net: &Net<'_>, set: Set, shapes: &[ShapeId]) -> Result<(), Reason> {
     for op in set.iter() {
-        let Role::Point { plain } = net[op].role else { continue };
+        let Role::Point { plain, .. } = net[op].role else { continue };
         if !plain {
             return Err(Reason::Type);
         }

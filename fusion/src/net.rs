@@ -6,6 +6,7 @@
 
 use crate::executor::{executor, is_real};
 use crate::groups::{Executor, Family};
+use crate::kernels::Numbers;
 use crate::layout::{Layouts, is_view};
 use crate::set::Set;
 use crate::weights::constants;
@@ -14,7 +15,7 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_frontend::types::TensorType;
-use graphene_ir::target::Target;
+use graphene_ir::target::{Kind, Target};
 use std::collections::{HashMap, HashSet};
 use std::ops::Index;
 
@@ -39,6 +40,8 @@ pub(crate) enum Role {
     Point {
         /// Every template computes with its element types, not only loops.
         plain: bool,
+        /// What a kernel computes it in.
+        numbers: Numbers,
     },
     /// A matrix product of reals.
     Product,
@@ -50,6 +53,16 @@ pub(crate) enum Role {
     Convolution,
     /// It is a group of its own.
     Alone,
+}
+
+impl Role {
+    /// What a kernel computes it in, if it is of elements.
+    pub(crate) fn numbers(self) -> Option<Numbers> {
+        match self {
+            Self::Point { numbers, .. } => Some(numbers),
+            Self::Product | Self::Row(_) | Self::Lookup | Self::Convolution | Self::Alone => None,
+        }
+    }
 }
 
 /// The rows of an operation.
@@ -310,7 +323,7 @@ impl<'a> Net<'a> {
         // What no template takes alone, none takes with others.
         let executor = executor(target, self.graph, &[id]);
         let role = match executor {
-            Executor::Template => self.role(node, &reads),
+            Executor::Template => self.role(id, target, &reads),
             Executor::Library | Executor::Reference => Role::Alone,
         };
         Operation {
@@ -326,7 +339,8 @@ impl<'a> Net<'a> {
         }
     }
 
-    fn role(&mut self, node: &Node, reads: &[Read]) -> Role {
+    fn role(&mut self, id: NodeId, target: &Target, reads: &[Read]) -> Role {
+        let node = self.graph.node(id);
         let output = &node.outputs()[0];
         let ty = |slot: usize| node.inputs().get(slot).copied().flatten().map(|v| self.graph.ty(v));
         let first_is_real = ty(0).is_some_and(|ty| is_real(ty.dtype));
@@ -334,7 +348,12 @@ impl<'a> Net<'a> {
             Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => {
                 let inputs = node.inputs().iter().flatten();
                 let plain = inputs.map(|&value| self.graph.ty(value)).chain([output]);
-                Role::Point { plain: plain.map(|ty| ty.dtype).all(is_plain) }
+                let plain = plain.map(|ty| ty.dtype).all(is_plain);
+                let numbers = match target.kind {
+                    Kind::Cpu => Numbers::ANY,
+                    Kind::Cuda { .. } => Numbers::of(self.graph, id),
+                };
+                Role::Point { plain: plain && numbers.single, numbers }
             }
             Op::MatMul if first_is_real => Role::Product,
             Op::Conv(_) if first_is_real => Role::Convolution,

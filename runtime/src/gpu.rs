@@ -9,10 +9,11 @@
 //! [`Executable::trials`] times other kernels in place of a step's own.
 //!
 //! Both are one CUDA graph. A step that neither a template nor a library takes is computed on the host in its place there:
-//! [`Kernels::on_host`] names it and says why.
+//! [`Kernels::on_host`] names it and says why. What a library refuses only when it is bound has no such way out, but for
+//! attention.
 //!
 //! Indices that are inputs are checked on the host, as on the CPU. A kernel cannot refuse: others, computed on the device
-//! or in a caller's own memory, are taken for the first or last row where they lie beyond a table.
+//! or in a caller's own memory, are taken for the first or last row where they lie beyond a table; the host refuses them.
 
 pub mod cache;
 mod executable;
@@ -170,10 +171,11 @@ impl Kernels {
             }
             let refusal = match made(program, step, target) {
                 Ok(variants) => return Ok((variants, None)),
-                Err(refusal) => refusal,
+                Err(Error::Refused(refusal)) => refusal,
+                Err(error) => return Err(error.at(&step.name)),
             };
             match (OnHost::new(step, &refusal), routine) {
-                (None, None) => Err(refusal.at(&step.name)),
+                (None, None) => Err(Error::Refused(refusal).at(&step.name)),
                 (host, _) => Ok((Vec::new(), host)),
             }
         });
@@ -198,7 +200,7 @@ impl Kernels {
         self.images.len()
     }
 
-    /// Whether the program has no steps.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.images.is_empty()
     }
@@ -392,19 +394,19 @@ mod tests {
     use graphene_frontend::dim::{Bindings, Dim};
     use graphene_frontend::dtype::DType;
     use graphene_frontend::graph::Graph;
-    use graphene_frontend::op::Op;
+    use graphene_frontend::op::{Binary, Op};
     use graphene_frontend::types::TensorType;
     use graphene_fusion::{Granularity, plan};
 
-    /// The bits of numbers have no kernel, so that the host finds them; of none nothing is to be found.
+    /// Double precision has no kernel, so that the host computes with it; of nothing nothing is to be found.
     #[test]
     fn steps_without_kernels_are_for_the_host() {
         let made = |size: i64| {
             let mut graph = Graph::new();
-            let ty = TensorType::new(DType::F32, vec![Dim::from(size)]);
+            let ty = TensorType::new(DType::F64, vec![Dim::from(size)]);
             let x = graph.add_input("x", ty).expect("a type");
-            let bits = graph.add("bits", Op::BitCast(DType::I32), &[Some(x)]).expect("32 of them");
-            graph.add_output("y", bits.value());
+            let sum = graph.add("sum", Op::Binary(Binary::Add), &[Some(x); 2]).expect("a sum");
+            graph.add_output("y", sum.value());
             let target = "sm_90a".parse().expect("a target");
             let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new());
             let program = planned.expect("it is planned").program;
@@ -415,6 +417,6 @@ mod tests {
             host.as_ref().map(|host| host.why.clone())
         };
         assert_eq!(made(0), None);
-        assert_eq!(made(3).as_deref(), Some("no template for BitCast"));
+        assert_eq!(made(3).as_deref(), Some("no template computes with f64"));
     }
 }

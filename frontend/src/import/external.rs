@@ -34,7 +34,8 @@ pub enum ExternalDataError {
     /// The caller gave no source of external data.
     #[error("its data is in `{0}`, and no folder to read it from was given")]
     None(String),
-    /// The location is absolute, contains `..`, or is a link that leaves the model's folder.
+    /// The location is absolute, contains `..`, or is a link that leaves the model's folder for another one than the
+    /// model's own link does.
     #[error("its data is in `{0}`, outside of the model's folder")]
     Outside(String),
     /// The file cannot be opened.
@@ -83,6 +84,9 @@ pub struct ModelFolder {
     folder: PathBuf,
     /// The model file, whose own weights are read from it under the name [`OWN`].
     model: Option<PathBuf>,
+    /// Where the model file itself lies, if it is a link to elsewhere: a store of files, such as Hugging Face's cache, has
+    /// weights beside it.
+    store: Option<PathBuf>,
     files: std::sync::Mutex<std::collections::BTreeMap<PathBuf, Bytes>>,
 }
 
@@ -96,10 +100,10 @@ const ALIGNMENT: usize = 8;
 impl ModelFolder {
     /// The folder at this path.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), model: None, files: Default::default() }
+        Self { folder: folder.into(), model: None, store: None, files: Default::default() }
     }
 
-    /// The file of that name, links resolved, if it lies within the folder.
+    /// The file of that name, links resolved, if it lies within the folder, or where the model's own link leads.
     fn resolve(&self, location: &str) -> Result<PathBuf, ExternalDataError> {
         if let (OWN, Some(model)) = (location, &self.model) {
             return Ok(model.clone());
@@ -116,7 +120,8 @@ impl ModelFolder {
             false => canonical(&self.folder)?,
         };
         let path = canonical(&folder.join(relative))?;
-        if !path.starts_with(&folder) {
+        let stored = self.store.is_some() && path.parent() == self.store.as_deref();
+        if !path.starts_with(&folder) && !stored {
             return Err(outside());
         }
         // Others, such as pipes, may never end.
@@ -172,6 +177,9 @@ pub fn read_model(path: impl AsRef<Path>) -> std::io::Result<(Bytes, ModelFolder
     let path = path.as_ref();
     let bytes = map::map(path)?;
     let mut folder = ModelFolder::new(path.parent().unwrap_or(Path::new("")));
+    if path.is_symlink() {
+        folder.store = path.canonicalize()?.parent().map(Path::to_owned);
+    }
     // What came by a pipe cannot be read once more.
     let stripped = path.is_file().then(|| strip::strip(&bytes, OWN)).flatten();
     let Some(stripped) = stripped else { return Ok((bytes, folder)) };

@@ -4,7 +4,9 @@ use bytes::Bytes;
 use expect_test::{Expect, expect};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate;
-use graphene_frontend::import::{ExternalData, ImportOptions, ModelFolder, NoExternalData, import};
+use graphene_frontend::import::{
+    ExternalData, ImportOptions, ModelFolder, NoExternalData, import, read_model,
+};
 use graphene_frontend::onnx::{
     AttributeProto, AttributeType, DataLocation, Dimension, DimensionValue, FunctionProto,
     GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
@@ -444,6 +446,38 @@ fn external(entries: &[(&str, &str)]) -> GraphProto {
     };
     graph.initializer.push(tensor);
     graph
+}
+
+/// As in Hugging Face's cache: the model and its weights are links to files that lie side by side elsewhere.
+#[cfg(unix)]
+#[test]
+fn weights_are_read_where_the_link_to_the_model_leads() {
+    use std::os::unix::fs::symlink;
+    let base = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("linked_model");
+    let _ = std::fs::remove_dir_all(&base);
+    let [blobs, snapshot] = ["blobs", "snapshots/main"].map(|name| base.join(name));
+    std::fs::create_dir_all(blobs.join("more")).unwrap();
+    std::fs::create_dir_all(&snapshot).unwrap();
+    for (file, link) in [("weights", "w"), ("more/deep", "deep"), ("../secret", "secret")] {
+        std::fs::write(blobs.join(file), [0; 16]).unwrap();
+        symlink(blobs.join(file), snapshot.join(link)).unwrap();
+    }
+    let bytes = |location: &str| {
+        let entries = [("location", location), ("length", "12")];
+        model(external(&entries)).encode_to_vec()
+    };
+    std::fs::write(blobs.join("model"), bytes("w")).unwrap();
+    symlink("../../blobs/model", snapshot.join("model.onnx")).unwrap();
+    let (read, weights) = read_model(snapshot.join("model.onnx")).unwrap();
+    assert_eq!(message(&read, &weights), "imported: 3 nodes");
+    for location in ["deep", "secret"] {
+        let refused = message(&bytes(location), &weights);
+        assert!(refused.ends_with("outside of the model's folder"), "{refused}");
+    }
+    // A model that lies there itself knows no other folder.
+    std::fs::write(snapshot.join("plain.onnx"), bytes("w")).unwrap();
+    let (read, weights) = read_model(snapshot.join("plain.onnx")).unwrap();
+    assert!(message(&read, &weights).ends_with("outside of the model's folder"));
 }
 
 #[test]

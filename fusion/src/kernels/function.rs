@@ -6,7 +6,7 @@
 
 use super::{Refusal, scalar};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_ir::function::Function;
@@ -80,6 +80,47 @@ pub(super) fn whole(
     let mut made = Making { body, input, numbers: Scalar::I64, known: BTreeMap::new() };
     let parts = outputs.iter().map(|&value| made.value(value));
     Ok(Function::all(parts.collect::<Result<Vec<_>, _>>()?))
+}
+
+/// The numbers in which an operation on elements can be computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Numbers {
+    /// Single precision.
+    pub(crate) single: bool,
+    /// Integers of 64 bits.
+    pub(crate) whole: bool,
+}
+
+impl Numbers {
+    /// Where each operation finds its own, as on a CPU.
+    pub(crate) const ANY: Numbers = Numbers { single: true, whole: true };
+
+    /// Those of an operation of a graph, with others or alone: a function has the same ones for all of its steps.
+    pub(crate) fn of(graph: &Graph, id: NodeId) -> Numbers {
+        let alone = || -> Option<(Graph, ValueId)> {
+            let (mut body, mut own) = (Graph::new(), Vec::new());
+            for value in graph.node(id).inputs() {
+                let Some(value) = *value else {
+                    own.push(None);
+                    continue;
+                };
+                let name = graph.node(value.node).name();
+                let scalar = graph.constant(value).filter(|tensor| tensor.len() == 1);
+                own.push(Some(match scalar {
+                    Some(tensor) => body.add_constant(name, tensor.clone()),
+                    None => body.add_input(name, graph.ty(value).clone()).ok()?,
+                }));
+            }
+            let made = body.add(graph.node(id).name(), graph.node(id).op().clone(), &own).ok()?;
+            Some((body, made.value()))
+        };
+        let Some((body, made)) = alone() else { return Numbers { single: false, whole: false } };
+        let input = |value: ValueId| body.inputs().iter().position(|id| id.value() == value);
+        Numbers {
+            single: function(&body, &[made], &input).is_ok(),
+            whole: whole(&body, &[made], &input).is_ok(),
+        }
+    }
 }
 
 struct Making<'a> {
@@ -178,7 +219,7 @@ fn constant(tensor: &Tensor, most: f64) -> Result<Function, Refusal> {
 }
 
 /// The one element of a tensor.
-pub(super) fn number(tensor: &Tensor) -> Option<f64> {
+fn number(tensor: &Tensor) -> Option<f64> {
     fn first<T: graphene_frontend::tensor::Element>(tensor: &Tensor) -> Option<T> {
         tensor.as_slice::<T>().ok()?.first().copied()
     }

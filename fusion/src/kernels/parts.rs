@@ -1,10 +1,9 @@
 //! Results that are put together: joins, surroundings, ranges and sizes, the same bits as another type.
 
-use super::function::number;
 use super::operand::Axes;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, pointwise, scalar};
 use crate::view::View;
-use graphene_frontend::dim::Dim;
+use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{Op, PadMode, SliceAxis};
@@ -12,10 +11,13 @@ use graphene_ir::choose::mapping;
 use graphene_ir::kernel::Number;
 use graphene_ir::template::parts::{Part, Parts, Source};
 use graphene_ir::tensor::Scalar;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Parts of a result at most: each is a loop of its own in the kernel.
-const MOST: usize = 64;
+/// Bytes of a kernel's parameters at most, whatever compiles it: 8 for each operand, 4 for each symbol.
+const PARAMETERS: usize = 4096;
+
+/// What a symbol is at most where a size that is made of several is asked to be less than 2³¹.
+const LONGEST: i64 = 1 << 15;
 
 /// A box of the result, and what stands there.
 struct Piece {
@@ -26,8 +28,8 @@ struct Piece {
 enum What {
     /// An operand's elements.
     Copied(StepOperand, View),
-    /// A number.
-    Filled(f64),
+    /// Zeros.
+    Zeros,
     /// Numbers from this one on.
     Counted(Dim),
 }
@@ -41,6 +43,9 @@ pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
             Op::Pad { mode, before, after } => surrounded(site, node, *mode, before, after),
             Op::BitCast(_) => copied(site),
             Op::Iota(_) => counted(site, Dim::from(0)),
+            Op::Size(size) if !is_symbol(size) => {
+                Err(Refusal::Operation("sizes that may be negative, or 2³¹ and more"))
+            }
             Op::Size(size) => counted(site, size.clone()),
             _ => return None,
         },
@@ -48,10 +53,22 @@ pub(super) fn launch(site: &Site<'_>) -> Option<Result<Launch, Refusal>> {
     Some(pieces.and_then(|pieces| made(site, &pieces)))
 }
 
-/// The body's only operation, if it has any; what has more is no movement of elements.
+/// The body's first operation, if it has any: groups of this family have no more than one.
 fn alone(body: &Graph) -> Option<&Node> {
     let is_source = |node: &Node| matches!(node.op(), Op::Input | Op::Constant(_));
     body.nodes().map(|(_, node)| node).find(|node| !is_source(node))
+}
+
+/// Whether a kernel's symbols can have the value: it is not negative, and less than 2³¹ where no symbol is beyond
+/// [`LONGEST`].
+fn is_symbol(dim: &Dim) -> bool {
+    let mut symbols = BTreeSet::new();
+    dim.collect_symbols(&mut symbols);
+    let mut long = Bindings::new();
+    let bound = symbols.into_iter().try_for_each(|symbol| long.bind(symbol, LONGEST));
+    let most = bound.and_then(|()| dim.eval(&long));
+    dim.lower_bound().is_some_and(|least| least >= 0)
+        && most.is_ok_and(|most| most <= i64::from(i32::MAX))
 }
 
 /// The elements as they lie, whatever they are: types of the same size are one.
@@ -119,17 +136,8 @@ fn surrounded(
     if mode != PadMode::Constant {
         return Err(Refusal::Operation("borders that are elements of the operand"));
     }
-    let body = &site.step.body;
     let given = node.inputs().get(1).copied().flatten();
-    let constant = given.map(|value| body.node(value.node).op());
-    let border = || match (given, constant) {
-        (Some(_), Some(Op::Constant(tensor))) => {
-            let number = number(tensor).filter(|number| !number.is_nan());
-            Ok(What::Filled(number.ok_or(Refusal::Elements(tensor.dtype()))?))
-        }
-        (Some(value), _) => input(site, value),
-        (None, _) => Ok(What::Filled(0.0)),
-    };
+    let border = || given.map_or(Ok(What::Zeros), |value| input(site, value));
     let operand = node.inputs().first().copied().flatten();
     let inner = input(site, operand.ok_or(Refusal::Operation("a pad of nothing"))?)?;
     let What::Copied(from, mut inner) = inner else {
@@ -150,6 +158,9 @@ fn surrounded(
         }
         let [low, high] = cut.map(|cut| Dim::from(-cut));
         let len = &(&own - &low) - &high;
+        if cut != [0, 0] && len.lower_bound().is_none_or(|least| least < 0) {
+            return Err(Refusal::Layout("a cut of more than there may be"));
+        }
         inner = range(&inner, axis, &low, &len);
         let (before, after) = (before + &low, after + &high);
         let end = &before + &len;
@@ -166,11 +177,7 @@ fn surrounded(
 
 /// The kernel of all pieces.
 fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
-    if pieces.len() > MOST {
-        return Err(Refusal::Operation("so many parts"));
-    }
-    let dtype = type_of(site);
-    let scalar = bits(dtype)?;
+    let scalar = bits(type_of(site))?;
     let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
     let (mut parts, mut pointers) = (Vec::new(), Vec::new());
     let mut items = Dim::from(0);
@@ -186,7 +193,7 @@ fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
         let offsets: Vec<&Dim> = views.iter().map(|view| &view.offset).collect();
         let vector = match what {
             What::Counted(_) => 1,
-            What::Copied(..) | What::Filled(_) => {
+            What::Copied(..) | What::Zeros => {
                 axes.vector(&offsets, (WIDTH / scalar.bytes()).min(8))
             }
         };
@@ -197,11 +204,7 @@ fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
                 pointers.push(Pointer { operand: *operand, offset: from.offset.clone() });
                 Source::Copied(axes.access(1, &format!("x{p}"), scalar, &mut dims))
             }
-            // Other types only have the same bits as the template's.
-            What::Filled(number) if *number != 0.0 && super::scalar(dtype).is_err() => {
-                return Err(Refusal::Elements(dtype));
-            }
-            What::Filled(number) => Source::Filled(Number(*number)),
+            What::Zeros => Source::Filled(Number(0.0)),
             What::Counted(first) => {
                 dims.insert(format!("first{p}"), first.clone());
                 Source::Counted
@@ -214,5 +217,9 @@ fn made(site: &Site<'_>, pieces: &[Piece]) -> Result<Launch, Refusal> {
     let template = Parts { arch: site.arch, parts, threads: mapping.threads };
     let blocks = super::tiles(&items, mapping.threads).minimum(&Dim::from(mapping.blocks));
     dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
-    Ok(site.launch(template.kernel()?, &dims, pointers))
+    let kernel = template.kernel()?;
+    if 8 * kernel.params.len() + 4 * kernel.symbols.len() > PARAMETERS {
+        return Err(Refusal::Operation("so many parts"));
+    }
+    Ok(site.launch(kernel, &dims, pointers))
 }

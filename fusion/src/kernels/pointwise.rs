@@ -20,7 +20,14 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let outputs: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
     let input = |value: ValueId| body.inputs().iter().position(|id| id.value() == value);
     let (function, numbers) = match function(body, &outputs, &input) {
-        Err(Refusal::Integers) => (whole(body, &outputs, &input)?, Scalar::I64),
+        Err(Refusal::Integers) => {
+            // Of a mixture the integers are what is in the way.
+            let mixed = |refusal| match refusal {
+                Refusal::Elements(dtype) if dtype.is_float() => Refusal::Integers,
+                other => other,
+            };
+            (whole(body, &outputs, &input).map_err(mixed)?, Scalar::I64)
+        }
         made => (made?, Scalar::F32),
     };
     let outs = (0..outputs.len()).map(StepOperand::Output);

@@ -791,6 +791,40 @@ fn ranges_and_sizes_are_made_on_the_device() {
     check_text("symbols b, s\n%0 = Size {size: 7 + b*s} : i64[] \"n\"\nreturn \"z\" = %0\n");
 }
 
+/// What a kernel's symbols cannot be, or sizes leave open, is nothing that fails when it is bound.
+#[test]
+fn parts_that_sizes_leave_open_are_refused() {
+    let why = |text: &str| {
+        let graph = parse(text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let refused = check_graph(text, &graph, &["sm_90a"], &[]);
+        refused.into_iter().map(|(_, refusal)| refusal.in_short()).collect::<Vec<_>>()
+    };
+    let size = |size: &str| {
+        let used = ["b", "s"].into_iter().filter(|symbol| size.contains(symbol));
+        let symbols = used.collect::<Vec<_>>().join(", ");
+        why(&format!(
+            "symbols {symbols}\n%0 = Size {{size: {size}}} : i64[] \"n\"\nreturn \"z\" = %0\n"
+        ))
+    };
+    let negative = "no template for sizes that may be negative, or 2³¹ and more";
+    assert_eq!(size("-512 + s"), [negative]);
+    assert_eq!(size("50257*b*s"), [negative]);
+    assert!(size("b + 3*s").is_empty());
+    let cut = |before: &str, to: &str| {
+        let attrs = format!("{{mode: constant, before: {before}, after: [0, 4]}}");
+        why(&format!(
+            r#"
+            symbols b, s
+            %0 = Input : f32[b, s] "x"
+            %1 = Pad(%0) {attrs} : f32[{to}] "y"
+            return "z" = %1
+        "#
+        ))
+    };
+    assert_eq!(cut("[0, -2]", "b, 2 + s"), ["a cut of more than there may be"]);
+    assert!(cut("[0, 2]", "b, 6 + s").is_empty());
+}
+
 #[test]
 fn bits_of_another_type_are_moved() {
     check_text(
@@ -801,6 +835,26 @@ fn bits_of_another_type_are_moved() {
         %2 = BitCast(%1) {to: u64} : u64[s, b, 4] "bits"
         %3 = BitCast(%2) {to: i64} : i64[s, b, 4] "again"
         return "z" = %3
+    "#,
+    );
+}
+
+/// Positions are compared as integers, and what is chosen by that is of single precision: two launches, both of which have
+/// kernels.
+#[test]
+fn masks_of_positions_are_compared_as_integers() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : i64[s, 1] "rows"
+        %1 = Input : i64[1, b] "columns"
+        %2 = Input : f32[s, b] "x"
+        %3 = Input : f32[] "low"
+        %4 = Add(%0, %1) : i64[s, b] "sum"
+        %5 = LessOrEqual(%1, %4) : bool[s, b] "seen"
+        %6 = Select(%5, %2, %3) : f32[s, b] "mask"
+        %7 = Exp(%6) : f32[s, b] "exp"
+        return "z" = %7
     "#,
     );
 }

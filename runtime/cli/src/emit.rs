@@ -71,7 +71,7 @@ fn kernels(
                 }
             }
             Err(refusal) => {
-                let _ = writeln!(all, " without a kernel: {refusal}");
+                let _ = writeln!(all, " without a kernel: {}", refusal.in_short());
             }
         }
     }

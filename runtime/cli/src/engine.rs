@@ -1,7 +1,7 @@
 //! Programs on the device that runs them: the host's cores, or a GPU.
 
 use crate::machine::{Gpu, Machine};
-use crate::on_host;
+use crate::on_host::OnHost;
 use crate::progress::Status;
 use crate::report::{Built, OnDevice, milliseconds};
 use graphene_frontend::dim::Bindings;
@@ -70,7 +70,10 @@ impl Module {
         let shown = |done, all| status.kernels(done, all);
         let kernels = gpu::Kernels::compile(program, &gpu.target, gpu.arch, cache, &shown)?;
         let (all, cached) = (kernels.len(), kernels.cached());
-        let on_host = on_host::named(kernels.on_host());
+        let on_host = kernels.on_host();
+        let on_host =
+            on_host.map(|(step, why)| OnHost { step: step.to_owned(), why: why.to_owned() });
+        let on_host = on_host.collect();
         let built = Built { kernels: all, compiled: all - cached, cached, on_host };
         let module = gpu::Module::load_shown(kernels, &gpu.device, |done, all| {
             status.weights(done, all);

@@ -20,22 +20,12 @@ pub(crate) fn without_kernels(program: &Program, target: &Target) -> Option<Stri
         return None;
     }
     let refused = |step: &Step| {
-        let why = launches(program, step, target).err()?.to_string();
-        Some((step.name.clone(), why))
+        let why = launches(program, step, target).err()?.in_short();
+        Some(OnHost { step: step.name.clone(), why })
     };
-    let refused: Vec<_> = program.steps().iter().filter_map(refused).collect();
-    let refused = named(refused.iter().map(|(step, why)| (&**step, &**why)));
+    let refused: Vec<OnHost> = program.steps().iter().filter_map(refused).collect();
     let said = said(&refused)?;
     Some(format!("no kernel on {target}, where the host would compute it: {said}"))
-}
-
-/// Steps that the host computes, each with the reason in short: what a template refuses says all parameters behind it.
-pub(crate) fn named<'a>(steps: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<OnHost> {
-    let short = |why: &'a str| {
-        let reason = why.split_once(" {").and_then(|(why, _)| why.rsplit_once(": "));
-        reason.map_or(why, |(why, _)| why).to_owned()
-    };
-    steps.map(|(step, why)| OnHost { step: step.to_owned(), why: short(why) }).collect()
 }
 
 /// The first of them, and how many more there are.

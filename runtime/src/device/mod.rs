@@ -25,7 +25,7 @@ use cudarc::nvrtc::Ptx;
 use graphene_ir::arch::Arch;
 use graphene_ir::launch::Launch;
 use std::sync::Arc;
-use sys::host::HostFunction;
+use sys::host::{HostFunction, Recorded, Recording};
 use sys::{Memory, Slot, failed};
 
 /// The largest cluster that every GPU with clusters runs.
@@ -35,6 +35,7 @@ const PORTABLE_CLUSTER: u32 = 8;
 pub struct Device {
     stream: Arc<CudaStream>,
     properties: Properties,
+    recording: Recording,
 }
 
 /// What a GPU is.
@@ -81,7 +82,7 @@ impl Device {
             capability: context.compute_capability().map_err(&asked)?,
             memory: context.total_mem().map_err(failed("cuDeviceTotalMem"))?,
         };
-        Ok(Device { stream, properties })
+        Ok(Device { stream, properties, recording: Recording::default() })
     }
 
     /// What the GPU is.
@@ -165,7 +166,7 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::Foreign`] for a buffer of another device, [`Error::Memory`], [`Error::Device`].
-    pub fn host_call(
+    pub(crate) fn host_call(
         &self,
         inputs: Vec<Buffer>,
         outputs: Vec<Buffer>,
@@ -177,7 +178,8 @@ impl Device {
             buffers.iter().map(|buffer| (buffer.pointer(), buffer.len())).collect()
         };
         let (down, up) = (at(&inputs), at(&outputs));
-        let function = HostFunction::new(&self.stream, &down, &up, Box::new(work))?;
+        let function =
+            HostFunction::new((&self.stream, &self.recording), &down, &up, Box::new(work))?;
         Ok(HostCall { function, _buffers: all.cloned().collect() })
     }
 
@@ -206,13 +208,15 @@ impl Device {
     pub fn capture<'a>(&self, work: impl Fn() -> Result<()> + 'a) -> Result<Graph<'a>> {
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         self.stream.begin_capture(mode).map_err(failed("cuStreamBeginCapture"))?;
+        self.recording.begin();
         let outcome = work();
+        let recorded = self.recording.end();
         // The capture ends also where the work failed, or the stream could not be used again.
         let graph = self.stream.end_capture(CUgraphInstantiate_flags(0));
         outcome?;
         let graph = graph.map_err(failed("cuStreamEndCapture"))?;
         let graph = graph.ok_or(Error::Unsupported { what: "a graph of nothing" })?;
-        Ok(Graph { graph, _work: Box::new(work) })
+        Ok(Graph { graph, _work: Box::new(work), _recorded: recorded })
     }
 
     /// Whether the buffer is this device's.
@@ -371,7 +375,7 @@ impl Bound {
 }
 
 /// A function of the host with the memory of the device that it reads and writes.
-pub struct HostCall {
+pub(crate) struct HostCall {
     function: HostFunction,
     /// Kept, so that the pointers stay good.
     _buffers: Vec<Buffer>,
@@ -383,7 +387,7 @@ impl HostCall {
     /// # Errors
     ///
     /// [`Error::Device`].
-    pub fn launch(&self) -> Result<()> {
+    pub(crate) fn launch(&self) -> Result<()> {
         self.function.launch()
     }
 }
@@ -393,6 +397,7 @@ pub struct Graph<'a> {
     graph: CudaGraph,
     /// Kept, so that what it launches, kernels and buffers, lives as long as the graph.
     _work: Box<dyn Fn() -> Result<()> + 'a>,
+    _recorded: Recorded,
 }
 
 impl Graph<'_> {

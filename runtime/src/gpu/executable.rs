@@ -23,7 +23,7 @@ pub struct Executable {
     pub(super) buffers: Vec<Buffer>,
     /// For each step its launch, unless it has no elements.
     pub(super) launches: Arc<[Option<Call>]>,
-    /// What a library refused at these sizes, and a kernel computes.
+    /// What a library refused at these sizes, and a kernel or the host computes.
     refusals: Vec<String>,
     graph: Option<Graph<'static>>,
 }
@@ -210,12 +210,13 @@ impl Executable {
         &self.program
     }
 
-    /// What a library has no way to compute at these sizes, with its words: the step's own kernel computes that.
+    /// What a library has no way to compute at these sizes, with its words: the step's own kernel computes
+    /// that, or the host.
     pub fn refusals(&self) -> &[String] {
         &self.refusals
     }
 
-    /// How many kernels and calls of libraries a run launches.
+    /// How many kernels, calls of libraries and of the host a run launches.
     pub fn launches(&self) -> usize {
         self.launches.iter().flatten().count()
     }
@@ -224,7 +225,7 @@ impl Executable {
     ///
     /// # Errors
     /// [`Error::InputCount`], [`Error::Input`] for inputs of another type or shape than bound, [`Error::At`] around
-    /// [`Error::Index`] for an index beyond its table, [`Error::Device`].
+    /// [`Error::Index`] for an index beyond its table or what a step on the host says, [`Error::Device`].
     pub fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         self.write(inputs)?;
         self.launch()?;
@@ -268,11 +269,12 @@ impl Executable {
     /// [`Error::Device`], also for what a kernel did wrong; what a step on the host says, with its name.
     pub fn synchronize(&self) -> Result<()> {
         self.device.synchronize()?;
-        let mut calls = self.program.steps().iter().zip(&*self.launches);
-        calls.try_for_each(|(step, call)| match call {
-            Some(Call::Host(host)) => host.outcome().map_err(|error| error.at(&step.name)),
-            _ => Ok(()),
-        })
+        // All are asked, so that none tells of this time the next time.
+        let calls = self.program.steps().iter().zip(&*self.launches);
+        let told = calls.filter_map(|(step, call)| Some((step, call.as_ref()?.outcome())));
+        let failed: Vec<Error> =
+            told.filter_map(|(step, outcome)| Some(outcome.err()?.at(&step.name))).collect();
+        failed.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// The steps with what computes each: `cublaslt`, `cudnn`, `host`, or a kernel by its name; `None` for one without

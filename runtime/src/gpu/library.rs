@@ -2,8 +2,8 @@
 //!
 //! In a program planned with [`Granularity::PerOp`](graphene_fusion::Granularity::PerOp), `TABLE` says which library
 //! computes a step, if one does; every other step is a generated kernel of that one operation. What a library does not
-//! take (sequences of several lengths, peepholes, other functions in a recurrent layer) is a kernel as well, or an
-//! error that names the step. Attention has its kernel ready beside the call, for sizes that cuDNN has no engine for.
+//! take (sequences of several lengths, peepholes, other functions in a recurrent layer) is a kernel as well, or
+//! computed on the host. Attention has its kernel ready beside the call, for sizes that cuDNN has no engine for.
 
 mod call;
 mod recurrence;
@@ -75,7 +75,7 @@ impl Routine {
         }
     }
 
-    /// Whether the step has a kernel beside the call: at some sizes the library may have no engine.
+    /// Whether the step has a kernel beside the call, or the host: at some sizes the library may have no engine.
     pub(super) fn has_kernel(&self) -> bool {
         matches!(self, Self::Attention(_))
     }

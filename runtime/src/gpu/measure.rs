@@ -17,7 +17,8 @@ impl Executable {
     /// [`Error::Device`](crate::Error::Device).
     pub fn time(&mut self) -> Result<f64> {
         let device = self.device.clone();
-        device.time(|| self.launch())
+        let time = device.time(|| self.launch())?;
+        self.synchronize().map(|()| time)
     }
 
     /// For each step the microseconds on the device of one of its launches: of `repeats` launches one after the other
@@ -41,12 +42,14 @@ impl Executable {
 /// Microseconds on the device of one of `repeats` launches, one after the other in a CUDA graph of their own: the median of
 /// `runs` of it.
 pub(super) fn time_call(device: &Device, call: &Call, repeats: usize, runs: usize) -> Result<f64> {
-    let repeats = repeats.max(1);
+    // What the host does takes no less by repetition, and may take long.
+    let repeats = if call.is_host() { 1 } else { repeats.max(1) };
     let graph = device.capture(|| (0..repeats).try_for_each(|_| call.launch()))?;
     // The first run brings the graph to the device.
     graph.launch()?;
     let one = |_| Ok(device.time(|| graph.launch())? / repeats as f64);
     let samples: Vec<f64> = (0..runs.max(1)).map(one).collect::<Result<_>>()?;
+    call.outcome()?;
     Ok(median(samples))
 }
 

@@ -105,7 +105,7 @@ impl Executable {
     /// Runs all steps before one, so that its inputs are there.
     fn arrive(&self, number: usize) -> Result<()> {
         (0..number).try_for_each(|before| self.launch_step(before))?;
-        self.device.synchronize()
+        self.synchronize()
     }
 
     fn bind_trial(

@@ -35,7 +35,8 @@ fn gpu() -> Option<&'static Gpu> {
 }
 
 fn open() -> Option<Gpu> {
-    let device = Device::open(0).ok().filter(|_| Library::Nvrtc.found())?;
+    let needed = [Library::Nvrtc, Library::CublasLt, Library::Cudnn];
+    let device = Device::open(0).ok().filter(|_| needed.into_iter().all(Library::found))?;
     let arch = device.properties().arch()?;
     let folder = std::env::temp_dir().join(format!("graphene-suite-{}", std::process::id()));
     Some(Gpu {
@@ -49,7 +50,7 @@ fn open() -> Option<Gpu> {
     })
 }
 
-/// Whether there is one, with what compiles for it.
+/// Whether there is one, with the libraries that it needs.
 pub(crate) fn is_there() -> bool {
     gpu().is_some()
 }
@@ -67,23 +68,34 @@ pub(crate) fn run(
     let text = |error: Error| error.to_string();
     let kernels = Kernels::compile(program, &gpu.target, gpu.arch, Some(&gpu.cache), &|_, _| {})
         .map_err(text)?;
-    let reasons: Vec<String> = kernels.on_host().map(|(_, why)| in_short(why)).collect();
-    {
-        let mut runs = gpu.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        runs[0] += 1;
-        runs[1] += usize::from(!reasons.is_empty());
-        let mut on_host = gpu.on_host.lock().unwrap_or_else(PoisonError::into_inner);
-        reasons.into_iter().for_each(|why| *on_host.entry(why).or_default() += 1);
-    }
+    let reasons: Vec<[String; 2]> =
+        kernels.on_host().map(|(step, why)| [step.to_owned(), why.to_owned()]).collect();
     let device = gpu.device.lock().unwrap_or_else(PoisonError::into_inner);
     let module = Module::load(kernels, &device).map_err(text)?;
     let mut executable = module.bind(sizes).map_err(text)?;
+    // Those without elements run nowhere.
+    let ran = executable.steps().filter(|(_, by)| *by == Some("host"));
+    let on_host: Vec<&str> = ran.map(|(step, _)| &*step.name).collect();
+    {
+        let mut runs = gpu.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs[0] += 1;
+        runs[1] += usize::from(!on_host.is_empty());
+        let mut counts = gpu.on_host.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in on_host {
+            let known = reasons.iter().find(|[step, _]| step == name);
+            let why = known.map_or("a library refuses it, and there is no kernel", |[_, why]| why);
+            *counts.entry(why.to_owned()).or_default() += 1;
+        }
+    }
     executable.run(inputs).map_err(text)
 }
 
 /// Roundings of a type that results may be off by beyond a case's own tolerance, which is that of a reference that rounds
 /// after each step: kernels and libraries compute in single precision, and round halves once.
 const ROUNDINGS: f64 = 8.0;
+
+/// Elements from here on are no sums of others.
+const LARGEST: f64 = 1e30;
 
 /// A case's tolerance on a GPU, relative and absolute: that of halves by how they round, and for sums, whose order is
 /// another, by how the largest expected element rounds in single precision.
@@ -94,23 +106,17 @@ pub(crate) fn tolerance(expected: &Tensor, rtol: f64, atol: f64) -> (f64, f64) {
         DType::F16 => (rtol.max(units(11)), atol),
         DType::F32 => {
             let elements = expected.as_slice::<f32>().unwrap_or_default().iter();
-            let finite = elements.map(|x| f64::from(x.abs())).filter(|x| x.is_finite());
-            (rtol, atol.max(units(24) * finite.fold(0.0, f64::max)))
+            // What masks are filled with is no sum.
+            let summed = elements.map(|x| f64::from(x.abs())).filter(|x| *x < LARGEST);
+            (rtol, atol.max(units(24) * summed.fold(0.0, f64::max)))
         }
         _ => (rtol, atol),
     }
 }
 
-/// A reason without a template's parameters.
-fn in_short(why: &str) -> String {
-    let parts = why.split_once(" {").and_then(|(why, _)| why.rsplit_once(": "));
-    let short = parts.map_or(why, |(why, _)| why);
-    short.trim_start_matches("no kernel: ").to_owned()
-}
-
-/// Prints how often the host computed something, and why.
-pub(crate) fn summarise() {
-    let Some(gpu) = gpu() else { return };
+/// Prints how often the host computed something, and why; in how many runs that was.
+pub(crate) fn summarise() -> usize {
+    let Some(gpu) = gpu() else { return 0 };
     let [runs, with_host] = *gpu.runs.lock().unwrap_or_else(PoisonError::into_inner);
     println!("on the GPU: {runs} runs, {with_host} of them with steps on the host:");
     let on_host = gpu.on_host.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,4 +125,5 @@ pub(crate) fn summarise() {
     rows.iter().for_each(|(why, count)| println!("{count:5} {why}"));
     // What cannot be removed is left to the system.
     let _ = std::fs::remove_dir_all(&gpu.folder);
+    with_host
 }

@@ -4,9 +4,10 @@ use super::{bind, failed};
 use crate::error::{Error, Result};
 use cudarc::driver::{CudaStream, result, sys};
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is done with the bytes that came down, and those that go up.
 pub(in crate::device) type Work = dyn FnMut(&[&[u8]], &mut [&mut [u8]]) + Send;
@@ -15,10 +16,22 @@ pub(in crate::device) type Work = dyn FnMut(&[&[u8]], &mut [&mut [u8]]) + Send;
 pub(in crate::device) struct HostFunction {
     /// Where copies read and write memory of the device: of `shared.down`, then of `shared.up`.
     at: [Vec<u64>; 2],
-    /// In a place of its own, which recorded launches know.
-    shared: Box<Shared>,
+    shared: Kept,
+    recording: Recording,
+}
+
+/// What launches call, for as long as somebody may launch it.
+struct Kept {
+    shared: ManuallyDrop<Arc<Shared>>,
     stream: Arc<CudaStream>,
 }
+
+/// What a recording launches, while there is one: a graph keeps that, so that it can be launched as long as it lives.
+#[derive(Clone, Default)]
+pub(in crate::device) struct Recording(Arc<Mutex<Option<Vec<Kept>>>>);
+
+/// What a graph keeps.
+pub(in crate::device) struct Recorded(#[expect(dead_code, reason = "it is dropped")] Vec<Kept>);
 
 /// What the driver's thread sees.
 struct Shared {
@@ -41,7 +54,7 @@ unsafe impl Sync for Pinned {}
 impl HostFunction {
     /// A function of so many bytes at each of these places of the device's memory, which must live as long as this.
     pub(in crate::device) fn new(
-        stream: &Arc<CudaStream>,
+        (stream, recording): (&Arc<CudaStream>, &Recording),
         down: &[(u64, usize)],
         up: &[(u64, usize)],
         work: Box<Work>,
@@ -52,22 +65,25 @@ impl HostFunction {
         };
         let shared = Shared { down: pinned(down)?, up: pinned(up)?, work: Mutex::new(work) };
         let at = [down, up].map(|of| of.iter().map(|&(at, _)| at).collect());
-        Ok(HostFunction { at, shared: Box::new(shared), stream: stream.clone() })
+        let shared = Kept { shared: ManuallyDrop::new(Arc::new(shared)), stream: stream.clone() };
+        Ok(HostFunction { at, shared, recording: recording.clone() })
     }
 
     /// Calls it, behind all work of the stream, and does not wait.
     pub(in crate::device) fn launch(&self) -> Result<()> {
-        bind(&self.stream)?;
-        let Shared { down, up, work: _ } = &*self.shared;
-        let stream = self.stream.cu_stream();
+        let Kept { shared, stream } = &self.shared;
+        bind(stream)?;
+        self.recording.keep(&self.shared);
+        let Shared { down, up, work: _ } = &***shared;
+        let stream = stream.cu_stream();
         for (&from, to) in self.at[0].iter().zip(down).filter(|(_, to)| to.len > 0) {
             // SAFETY: both sides have the bytes, and live until the stream's work is done.
             unsafe { sys::cuMemcpyDtoHAsync_v2(to.pointer.cast(), from, to.len, stream) }
                 .result()
                 .map_err(failed("cuMemcpyDtoHAsync"))?;
         }
-        let shared: *const Shared = &*self.shared;
-        // SAFETY: what the function is given lives until the stream's work is done.
+        let shared: *const Shared = Arc::as_ptr(shared);
+        // SAFETY: what the function is given lives until the stream's work is done, and as long as a graph that records it.
         unsafe { sys::cuLaunchHostFunc(stream, Some(call), shared.cast_mut().cast()) }
             .result()
             .map_err(failed("cuLaunchHostFunc"))?;
@@ -81,11 +97,42 @@ impl HostFunction {
     }
 }
 
-impl Drop for HostFunction {
+impl Recording {
+    /// Begins one; what is launched until its end is kept.
+    pub(in crate::device) fn begin(&self) {
+        *self.lock() = Some(Vec::new());
+    }
+
+    /// Ends it.
+    pub(in crate::device) fn end(&self) -> Recorded {
+        Recorded(self.lock().take().unwrap_or_default())
+    }
+
+    fn keep(&self, launched: &Kept) {
+        if let Some(all) = &mut *self.lock() {
+            let (shared, stream) = (launched.shared.clone(), launched.stream.clone());
+            all.push(Kept { shared, stream });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Kept>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Kept {
     fn drop(&mut self) {
-        // What was launched may still come.
+        // What was launched may still come. A failure that was recorded before says nothing of this wait.
         let context = self.stream.context();
-        context.record_err(self.stream.synchronize());
+        let before = context.check_err();
+        let waited = self.stream.synchronize();
+        context.record_err(before);
+        match waited {
+            // SAFETY: it is taken once, here, and not used afterwards.
+            Ok(()) => drop(unsafe { ManuallyDrop::take(&mut self.shared) }),
+            // Nobody knows whether it is still to be called, so that it stays.
+            Err(error) => context.record_err(Err::<(), _>(error)),
+        }
     }
 }
 

@@ -53,6 +53,18 @@ impl Call {
         }
     }
 
+    /// What became of it on the host, once the device is done; what went wrong on the device the device says.
+    pub(in crate::gpu) fn outcome(&self) -> Result<()> {
+        match self {
+            Self::Host(step) => step.outcome(),
+            Self::Kernel(_)
+            | Self::Product(_)
+            | Self::Attention(_)
+            | Self::Softmax(_)
+            | Self::Recurrent(_) => Ok(()),
+        }
+    }
+
     /// Whether the host computes the step.
     pub(in crate::gpu) fn is_host(&self) -> bool {
         matches!(self, Self::Host(_))
