@@ -6,7 +6,7 @@ use graphene_frontend::dim::{Bindings, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{ImportOptions, import};
-use graphene_frontend::op::{Op, Unary};
+use graphene_frontend::op::{Binary, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::groups::Family;
 use graphene_fusion::kernels::launches;
@@ -36,7 +36,7 @@ fn main() {
     let nvrtc = Library::Nvrtc.found();
     let arch = Device::open(0).ok().and_then(|device| device.properties().arch());
     let gpu = nvrtc && arch.is_some();
-    let rows: [Row; 9] = [
+    let rows: [Row; 10] = [
         ("compilers_tell_their_build", nvrtc, compilers_tell_their_build),
         ("versions_are_told_of_what_is_found", true, versions_are_told),
         ("kernels_are_compiled_once", nvrtc, kernels_are_compiled_once),
@@ -46,6 +46,7 @@ fn main() {
         ("kept_kernels_run", gpu, kept_kernels_run),
         ("steps_are_seen_and_timed", gpu, steps_are_seen_and_timed),
         ("memory_of_callers_is_read_and_written", gpu, memory_of_callers),
+        ("steps_on_the_host_run_between_kernels", gpu, steps_on_the_host),
     ];
     let trial = |(name, can, run): Row| Trial::test(name, run).with_ignored_flag(!can);
     libtest_mimic::run(&Arguments::from_args(), rows.map(trial).into()).exit();
@@ -253,6 +254,69 @@ fn memory_of_callers() -> Outcome {
     let small = Io { outputs: vec![Some(y.part(0, 16)?)], ..Io::default() };
     let error = module.bind_to(&sizes()?, &small).map(drop);
     ensure(matches!(error, Err(Error::At { .. })), format!("{error:?}"))
+}
+
+/// Double precision between kernels, and rows of a table of it by indices that a kernel computes: right again and again, an
+/// error where an index is beyond the table, and right after that.
+fn steps_on_the_host() -> Outcome {
+    let mut graph = Graph::new();
+    let x = graph.add_input("x", "f32[n]".parse().map_err(|_| "a type")?)?;
+    let i = graph.add_input("i", "i64[n]".parse().map_err(|_| "a type")?)?;
+    let mut add =
+        |name: &str, op, inputs: &[_]| Ok::<_, Failed>(graph.add(name, op, inputs)?.value());
+    let cast = |to| Op::Cast { to, saturate: true };
+    let exp = add("exp", Op::Unary(Unary::Exp), &[Some(x)])?;
+    let wide = add("wide", cast(DType::F64), &[Some(exp)])?;
+    let twice = add("twice", Op::Binary(Binary::Add), &[Some(wide); 2])?;
+    let narrow = add("narrow", cast(DType::F32), &[Some(twice)])?;
+    let y = add("y", Op::Unary(Unary::Neg), &[Some(narrow)])?;
+    let even = add("even", Op::Binary(Binary::Add), &[Some(i); 2])?;
+    let table = Tensor::from_vec(vec![7, 2], (0..14).map(f64::from).collect())?;
+    let table = graph.add_constant("table", table);
+    let rows = graph.add("rows", Op::Gather { axis: 0 }, &[Some(table), Some(even)])?.value();
+    graph.add_output("y", y);
+    graph.add_output("rows", rows);
+
+    let device = Arc::new(Device::open(0)?);
+    let arch = device.properties().arch().ok_or("no architecture")?;
+    let target: Target = arch.to_string().parse()?;
+    let program = plan(&graph, &target, Granularity::Fused, &Bindings::new())?.program;
+    let kernels = Kernels::compile(program, &target, arch, None, &|_, _| {})?;
+    let on_host: Vec<String> = kernels.on_host().map(|(step, _)| step.to_owned()).collect();
+    ensure(on_host.iter().any(|step| step.contains("rows")), format!("{on_host:?}"))?;
+    let module = Module::load(kernels, &device)?;
+    let mut bindings = Bindings::new();
+    bindings.bind(Symbol::new("n"), 3)?;
+    let mut executable = module.bind(&bindings)?;
+    let mut run = |x: [f32; 3], i: [i64; 3]| -> Result<Result<[Vec<f64>; 2], Error>, Failed> {
+        let inputs =
+            [Tensor::from_vec(vec![3], x.to_vec())?, Tensor::from_vec(vec![3], i.to_vec())?];
+        Ok(match executable.run(&inputs) {
+            Ok(outputs) => {
+                let y = outputs[0].as_slice::<f32>()?.iter().map(|&y| f64::from(y)).collect();
+                Ok([y, outputs[1].as_slice::<f64>()?.to_vec()])
+            }
+            Err(error) => Err(error),
+        })
+    };
+    for (x, i) in [([0.0, 1.0, -1.0], [0, 1, 3]), ([2.0, 0.5, 3.0], [2, -1, 0])] {
+        let right = |found: [Vec<f64>; 2]| -> Outcome {
+            for (found, x) in found[0].iter().zip(x) {
+                let expected = -2.0 * f64::from(x).exp();
+                ensure((found / expected - 1.0).abs() < 1e-5, format!("{found}, not {expected}"))?;
+            }
+            let rows = i.map(|i: i64| (2 * i).rem_euclid(7) as f64);
+            let expected: Vec<f64> =
+                rows.iter().flat_map(|row| [2.0 * row, 2.0 * row + 1.0]).collect();
+            ensure(found[1] == expected, format!("{:?}, not {expected:?}", found[1]))
+        };
+        right(run(x, i)??)?;
+        let beyond = run(x, [0, 4, 0])?;
+        let named = matches!(&beyond, Err(Error::At { error, .. }) if matches!(**error, Error::Index { .. }));
+        ensure(named, format!("{beyond:?}"))?;
+        right(run(x, i)??)?;
+    }
+    Ok(())
 }
 
 /// The zoo's small BERT in halves for Hopper.
