@@ -4,7 +4,7 @@ use crate::groups::Executor;
 use crate::view::View;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::{Binary, Op, PoolKind, ReduceOp};
+use graphene_frontend::op::{Binary, CoordinateTransform, Op, PoolKind, ReduceOp, ResizeMode};
 use graphene_ir::target::{Kind, Target};
 
 /// Who executes these operations as one launch on the target, if some launch computes all of them.
@@ -34,7 +34,11 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         }
         Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) => true,
         Op::Expand(to) => shape(0).is_some_and(|from| View::contiguous(from).expand(to).is_some()),
-        Op::Concat { .. } => true,
+        Op::Concat { .. } | Op::Pad { .. } => true,
+        Op::Resize(resize) => {
+            let crops = resize.transform == CoordinateTransform::CropAndResize;
+            matches!(resize.mode, ResizeMode::Nearest(_)) && !crops
+        }
         Op::Gather { .. } => matches!(types[..], [_, DType::I32 | DType::I64]),
         Op::Reduce { op, axes, .. } => {
             let rank = shape(0).map_or(0, Vec::len);
@@ -68,7 +72,6 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         | Op::Iota(_)
         | Op::Size(_)
         | Op::BitCast(_)
-        | Op::Pad { .. }
         | Op::GatherElements { .. }
         | Op::GatherNd { .. }
         | Op::ScatterElements { .. }
@@ -77,7 +80,6 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         | Op::Cumulative { .. }
         | Op::TopK { .. }
         | Op::NonZero
-        | Op::Resize(_)
         | Op::If { .. }
         | Op::Loop { .. }
         | Op::Scan(_) => false,

@@ -24,6 +24,8 @@ mod spatial;
 mod walk;
 
 pub use error::EvalError;
+pub use movement::pad_sources;
+pub use resize::nearest_sources;
 pub use softmax::{HalfType, softmax_by_steps};
 
 use crate::dim::{Bindings, Dim};

@@ -160,19 +160,7 @@ pub(super) fn pad(
     if elements(&shape)? == 0 {
         return Ok(Tensor::zeros(x.dtype(), shape)?);
     }
-    // For every axis, where each place of the result comes from.
-    let mut sources = Vec::new();
-    for (axis, &size) in x.shape().iter().enumerate() {
-        let nothing_to_repeat = size == 0 && shape[axis] > 0 && mode != PadMode::Constant;
-        if nothing_to_repeat {
-            return Err(EvalError::shape("nothing to pad with", &[x.shape()]));
-        }
-        let mut places = room(&[shape[axis]])?;
-        for place in 0..shape[axis] as i64 {
-            places.push(source(place - before[axis], size as i64, mode));
-        }
-        sources.push(places);
-    }
+    let sources = pad_sources(x.shape(), &shape, mode, before)?;
     let from = strides(x.shape());
     with_bits!(x.dtype(), B => {
         let fill = value.map_or(0, |value| bits::<B>(value)[0]);
@@ -181,6 +169,29 @@ pub(super) fn pad(
         copy_sources(&sources, &from, 0, 0, &mut |at, offset| values[at] = elements[offset]);
         from_bits(x.dtype(), shape, values)
     })
+}
+
+/// For every axis of [`crate::op::Op::Pad`] from one shape to another, where each place of the result comes from; `None`
+/// where the padding's value stands.
+///
+/// # Errors
+/// [`EvalError::Shape`] if elements are to be repeated and there are none.
+pub fn pad_sources(
+    from: &[usize],
+    to: &[usize],
+    mode: PadMode,
+    before: &[i64],
+) -> Result<Vec<Vec<Option<usize>>>, EvalError> {
+    let mut sources = Vec::new();
+    for ((&size, &padded), &before) in from.iter().zip(to).zip(before) {
+        if size == 0 && padded > 0 && mode != PadMode::Constant {
+            return Err(EvalError::shape("nothing to pad with", &[from]));
+        }
+        let mut places = room(&[padded])?;
+        places.extend((0..padded as i64).map(|place| source(place - before, size as i64, mode)));
+        sources.push(places);
+    }
+    Ok(sources)
 }
 
 /// Calls `copy` for every place of the result that has a source, recursing over the axes.

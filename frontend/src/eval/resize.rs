@@ -65,18 +65,9 @@ fn nearest(
     mode: NearestMode,
 ) -> Result<Tensor, EvalError> {
     let from = strides(x.shape());
-    let mut sources = Vec::new();
-    for (axis, (&size, &target)) in x.shape().iter().zip(sizes).enumerate() {
-        let coordinates = Coordinates::new(size, target, axis, attrs)?;
-        let mut places = room(&[target])?;
-        for place in 0..target {
-            let index = match coordinates.are_identity(size, target) {
-                true => place,
-                false => nearest_index(coordinates.source(place), size, mode),
-            };
-            places.push(index * from[axis] as usize);
-        }
-        sources.push(places);
+    let mut sources = nearest_sources(x.shape(), sizes, attrs, mode)?;
+    for (places, &stride) in sources.iter_mut().zip(&from) {
+        places.iter_mut().for_each(|place| *place *= stride as usize);
     }
     with_bits!(x.dtype(), B => {
         let elements = bits::<B>(x);
@@ -87,6 +78,30 @@ fn nearest(
         });
         from_bits(x.dtype(), sizes.to_vec(), values)
     })
+}
+
+/// For every axis of [`crate::op::Op::Resize`] to nearest elements, where each place of the result comes from. Neither
+/// shape has a size of 0.
+///
+/// # Errors
+/// [`EvalError::Attribute`] for scales that are none.
+pub fn nearest_sources(
+    from: &[usize],
+    to: &[usize],
+    attrs: &ResizeAttrs,
+    mode: NearestMode,
+) -> Result<Vec<Vec<usize>>, EvalError> {
+    let mut sources = Vec::new();
+    for (axis, (&size, &target)) in from.iter().zip(to).enumerate() {
+        let coordinates = Coordinates::new(size, target, axis, attrs)?;
+        let mut places = room(&[target])?;
+        places.extend((0..target).map(|place| match coordinates.are_identity(size, target) {
+            true => place,
+            false => nearest_index(coordinates.source(place), size, mode),
+        }));
+        sources.push(places);
+    }
+    Ok(sources)
 }
 
 fn nearest_index(source: f64, size: usize, mode: NearestMode) -> usize {

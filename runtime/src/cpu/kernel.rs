@@ -9,14 +9,17 @@ use super::loops::{Domain, Loop, LoopInput};
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
     Io, run_attention, run_concat, run_conv, run_conv_layer, run_conv_transpose, run_copy,
-    run_gather, run_matmul, run_norm, run_pool, run_reduce, run_reference, run_rnn, run_rows,
-    run_softmax,
+    run_gather, run_matmul, run_nearest, run_norm, run_pad, run_pool, run_reduce, run_reference,
+    run_rnn, run_rows, run_softmax,
 };
 use crate::bind::BoundStep;
 use crate::error::Result;
-use graphene_frontend::dim::Bindings;
+use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::graph::Graph;
-use graphene_frontend::op::{AttentionAttrs, ConvAttrs, Op, PoolAttrs, ReduceOp, RnnAttrs};
+use graphene_frontend::op::{
+    AttentionAttrs, ConvAttrs, NearestMode, Op, PadMode, PoolAttrs, ReduceOp, ResizeAttrs,
+    ResizeMode, RnnAttrs,
+};
 use graphene_fusion::groups::{Executor, Family};
 use graphene_fusion::program::Step;
 
@@ -43,6 +46,10 @@ pub(crate) enum Kernel {
     Gather { axis: usize },
     /// Tensors side by side.
     Concat { axis: usize },
+    /// A tensor with a border.
+    Pad { mode: PadMode, before: Vec<Dim> },
+    /// A tensor resized to its nearest elements.
+    Nearest { attrs: Box<ResizeAttrs>, mode: NearestMode },
     /// Attention in one pass.
     Attention(AttentionAttrs),
     /// A recurrent layer.
@@ -104,6 +111,11 @@ impl Kernel {
             },
             Op::Gather { axis } => Self::Gather { axis: *axis },
             Op::Concat { axis } => Self::Concat { axis: *axis },
+            Op::Pad { mode, before, .. } => Self::Pad { mode: *mode, before: before.clone() },
+            Op::Resize(attrs) => match attrs.mode {
+                ResizeMode::Nearest(mode) => Self::Nearest { attrs: attrs.clone(), mode },
+                ResizeMode::Linear | ResizeMode::Cubic { .. } => Self::Reference,
+            },
             Op::Attention(attrs) => Self::Attention(attrs.clone()),
             Op::Rnn(attrs) => Self::Rnn(attrs.clone()),
             Op::Conv(attrs) => Self::Conv(attrs.clone()),
@@ -135,6 +147,8 @@ impl Kernel {
             Self::Reduce { .. } => "reduce",
             Self::Gather { .. } => "gather",
             Self::Concat { .. } => "concat",
+            Self::Pad { .. } => "pad",
+            Self::Nearest { .. } => "nearest",
             Self::Attention(_) => "attention",
             Self::Rnn(_) => "rnn",
             Self::Conv(_) => "conv",
@@ -199,6 +213,8 @@ impl BoundKernel {
             Kernel::Reduce { op, axes } => run_reduce(io, *op, axes),
             Kernel::Gather { axis } => run_gather(step, io, *axis),
             Kernel::Concat { axis } => run_concat(step, io, *axis),
+            Kernel::Pad { mode, before } => run_pad(step, io, *mode, before, bindings),
+            Kernel::Nearest { attrs, mode } => run_nearest(step, io, attrs, *mode),
             Kernel::Attention(attrs) => run_attention(step, io, attrs),
             Kernel::Rnn(attrs) => run_rnn(step, io, attrs),
             Kernel::Conv(attrs) => run_conv(step, io, attrs),

@@ -13,6 +13,7 @@ pub mod gather;
 pub mod integer;
 pub mod matmul;
 pub mod norm;
+pub mod place;
 pub mod pointwise;
 pub mod pool;
 pub mod real;
