@@ -163,9 +163,18 @@ fn products(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     if are_added(net, set) { Ok(Family::MatMul) } else { Err(Reason::Sum) }
 }
 
+/// Whether what is read is one number, and not one that stands in a body: templates for GPUs have no such operand.
+fn is_number(net: &Net<'_>, read: &Read) -> bool {
+    let single = net.known(read.shape).iter().all(|size| *size == Some(1));
+    single && !(read.direct && net.graph.constant(read.root).is_some())
+}
+
 /// Whether templates for GPUs meet what is read where a product's results are: a row, or a column, or a matrix without gaps.
 fn is_met(net: &Net<'_>, read: &Read, product: OpId) -> bool {
     let (own, all) = (net.known(read.shape), net.known(net[product].shape));
+    if is_number(net, read) {
+        return all.last() == Some(&Some(1));
+    }
     let Some((last, outer)) = own.split_last() else { return true };
     if outer.iter().all(|size| *size == Some(1)) {
         return true;
@@ -399,7 +408,12 @@ fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         return Err(Reason::Prologue(Family::Convolution));
     }
     points_have_shape(net, set, &[net[conv].shape])?;
-    Ok(Family::Convolution)
+    let mut outer = set.iter().filter(|&op| op != conv).flat_map(|op| &net[op].reads);
+    let number = |read: &Read| !is_inner(set, read.from) && is_number(net, read);
+    match rules.target.kind {
+        Kind::Cuda { .. } if outer.any(number) => Err(Reason::Packed(Family::Convolution)),
+        Kind::Cuda { .. } | Kind::Cpu => Ok(Family::Convolution),
+    }
 }
 
 /// All expressions have one of these shapes, and element types that every template computes with.

@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Integers up to this magnitude are exact in single precision.
 const EXACT: f64 = 16_777_216.0;
 
-/// Integers up to this magnitude are exact as a function's numbers.
-const EXACT_WHOLE: f64 = 9_007_199_254_740_992.0;
+/// Integers up to this magnitude are exact as a function's numbers. (The next one is not told from that after it.)
+const EXACT_WHOLE: f64 = 9_007_199_254_740_991.0;
 
 /// The function that gives some values of a body from others: `input` says which of the function's inputs a value is.
 ///
@@ -413,4 +413,22 @@ fn binary(op: Binary, x: Function, y: Function) -> Result<Function, Refusal> {
         | Binary::ShiftLeft
         | Binary::ShiftRight => return Err(Refusal::Integers),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EXACT_WHOLE, constant};
+    use graphene_frontend::tensor::Tensor;
+
+    /// As double precision has them, the first integer that it does not hold and the one before it are one number.
+    #[test]
+    fn integers_that_are_not_told_apart_are_refused() {
+        let taken = |number: i64| constant(&Tensor::scalar(number), EXACT_WHOLE).is_ok();
+        for sign in [1, -1] {
+            assert!(taken(sign * ((1 << 53) - 1)));
+            assert!(!taken(sign * (1 << 53)));
+            assert!(!taken(sign * ((1 << 53) + 1)));
+        }
+        assert!(!taken(i64::MIN));
+    }
 }

@@ -150,7 +150,17 @@ fn normalisation(body: &Graph) -> Result<Normalisation, Refusal> {
             epsilon: 0.0,
             affine: [None; 2],
         }),
-        _ => Err(Refusal::Operation("rows along another axis")),
+        None => Err(Refusal::Operation(first_operation(body))),
+    }
+}
+
+/// What stands first in a body that is no function of rows.
+fn first_operation(body: &Graph) -> &'static str {
+    let mut ops = body.nodes().map(|(_, node)| node.op());
+    match ops.find(|op| !matches!(op, Op::Input | Op::Constant(_))) {
+        Some(Op::Gather { .. } | Op::Softmax { .. }) | None => "rows along another axis",
+        Some(Op::LayerNorm { .. }) => "a LayerNorm's statistics",
+        Some(op) => op.name(),
     }
 }
 
@@ -238,8 +248,10 @@ impl Operands<'_> {
             return Err(Refusal::Layout("rows of a table that are not those of the result"));
         }
         let matrix = Matrix::of(view, &own, 1)?;
-        if own[0].upper_bound().is_none_or(|rows| rows > ROWS) {
-            return Err(Refusal::Layout("a table of too many rows"));
+        match own[0].upper_bound() {
+            Some(rows) if rows <= ROWS => {}
+            Some(_) => return Err(Refusal::Layout("a table of more than 2²⁴ rows")),
+            None => return Err(Refusal::Layout("a table whose number of rows is a symbol")),
         }
         self.dims.insert(format!("{name}_rows"), own[0].clone());
         let (index, view) = self.site.operand(indices)?;

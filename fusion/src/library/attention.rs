@@ -16,7 +16,7 @@ use graphene_frontend::infer::InferError;
 use graphene_frontend::op::{AttentionAttrs, Binary, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use half::{bf16, f16};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 /// One call for attention: `result = softmax(scale · q·kᵀ + mask) · v`.
@@ -112,6 +112,34 @@ pub(crate) fn heads_order(graph: &Graph, value: ValueId) -> Option<Vec<usize>> {
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
 pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Result<Graph, FusionError> {
+    spelled_by(graph, &|node, attrs| {
+        let attrs = without_guard(graph, node, attrs);
+        let way = way(graph, node, &attrs, by);
+        (attrs, way)
+    })
+}
+
+/// The graph with the attentions of these names as products and a softmax, where they have such a spelling.
+///
+/// # Errors
+/// As for [`spelled`].
+pub(crate) fn without_attention(
+    graph: &Graph,
+    names: &BTreeSet<String>,
+) -> Result<Graph, FusionError> {
+    spelled_by(graph, &|node, attrs| {
+        let way = match names.contains(node.name()) && has_products(graph, node, attrs) {
+            true => Way::Products,
+            false => Way::Kernel,
+        };
+        (attrs.clone(), way)
+    })
+}
+
+fn spelled_by(
+    graph: &Graph,
+    of: &dyn Fn(&Node, &AttentionAttrs) -> (AttentionAttrs, Way),
+) -> Result<Graph, FusionError> {
     let mut result = Graph::new();
     let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
     for (id, node) in graph.nodes() {
@@ -123,8 +151,7 @@ pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Result<Graph, FusionErr
             }
             Op::Constant(tensor) => result.add_constant(node.name(), tensor.clone()),
             Op::Attention(attrs) => {
-                let attrs = without_guard(graph, node, attrs);
-                let way = way(graph, node, &attrs, by);
+                let (attrs, way) = of(node, attrs);
                 attention(&mut result, node, &attrs, inputs, way).map_err(failed)?
             }
             op => result.add(node.name(), op.clone(), &inputs).map_err(failed)?.value(),
@@ -177,13 +204,18 @@ fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> Attentio
     AttentionAttrs { guarded: attrs.guarded && !needless, ..attrs.clone() }
 }
 
-fn way(graph: &Graph, node: &Node, attrs: &AttentionAttrs, by: AttentionBy) -> Way {
-    let AttentionAttrs { causal, softcap, guarded, fill, .. } = *attrs;
+/// Whether products and a softmax compute it: it is of reals, not causal, and shares no heads.
+fn has_products(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
     let heads = |place: usize| {
         let value = node.inputs().get(place).copied().flatten()?;
         graph.ty(value).shape.get(1)
     };
-    let spells = !causal && heads(0) == heads(1) && is_real(node.outputs()[0].dtype);
+    !attrs.causal && heads(0) == heads(1) && is_real(node.outputs()[0].dtype)
+}
+
+fn way(graph: &Graph, node: &Node, attrs: &AttentionAttrs, by: AttentionBy) -> Way {
+    let AttentionAttrs { softcap, guarded, fill, .. } = *attrs;
+    let spells = has_products(graph, node, attrs);
     let plain = spells && !guarded && softcap == 0.0;
     if is_sdpa(graph, node, attrs) {
         return if by == AttentionBy::Products && plain { Way::Products } else { Way::Call };

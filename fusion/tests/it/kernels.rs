@@ -859,6 +859,43 @@ fn masks_of_positions_are_compared_as_integers() {
     );
 }
 
+/// One number that is not known beforehand is no addend that a product's template meets: it is added by a kernel of its own.
+#[test]
+fn numbers_are_added_to_products_by_launches_of_their_own() {
+    for number in ["f32[]", "f32[1]", "f32[1, 1, 1]"] {
+        check_text(&format!(
+            r#"
+            symbols b, s
+            %0 = Input : f32[b, s, 8] "x"
+            %1 = Input : f32[8, 16] "w"
+            %2 = Input : {number} "number"
+            %3 = MatMul(%0, %1) : f32[b, s, 16] "product"
+            %4 = Add(%3, %2) : f32[b, s, 16] "sum"
+            %5 = Tanh(%4) : f32[b, s, 16] "tanh"
+            return "y" = %5
+        "#
+        ));
+    }
+}
+
+/// Heads of ten have no template: their attention is products and a softmax.
+#[test]
+fn attention_without_a_template_is_products() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : f32[b, 2, s, 10] "q"
+        %1 = Input : f32[b, 2, s, 10] "k"
+        %2 = Input : f32[b, 2, s, 10] "v"
+        %3 = Transpose(%1) {perm: [0, 1, 3, 2]} : f32[b, 2, 10, s] "turned"
+        %4 = MatMul(%0, %3) : f32[b, 2, s, s] "scores"
+        %5 = Softmax(%4) {axis: 3} : f32[b, 2, s, s] "weights"
+        %6 = MatMul(%5, %2) : f32[b, 2, s, 10] "heads"
+        return "y" = %6
+    "#,
+    );
+}
+
 #[test]
 fn running_sums_go_along_any_axis() {
     for (axis, dtype) in [(0, "f32"), (1, "i32"), (2, "f16")] {

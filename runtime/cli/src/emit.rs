@@ -13,6 +13,7 @@ use graphene_fusion::{Planned, egraphs};
 use graphene_ir::emit::emit as source;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::target::{Kind, Target};
+use graphene_runtime::gpu::routine;
 use std::fmt::Write;
 
 /// Prints each stage asked for where it was asked for: what is planned as it is for an executor.
@@ -71,7 +72,10 @@ fn kernels(
                 }
             }
             Err(refusal) => {
-                let _ = writeln!(all, " without a kernel: {}", refusal.in_short());
+                let _ = match routine(program, step, target) {
+                    Some(routine) => writeln!(all, " by {routine}"),
+                    None => writeln!(all, " without a kernel: {}", refusal.in_short()),
+                };
             }
         }
     }

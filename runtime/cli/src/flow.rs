@@ -295,10 +295,11 @@ impl Job<'_> {
         report.executors = exec.map(|&exec| session::describe(exec, self.plans)).collect();
         if !self.arguments.emits_to_stdout() {
             report.notes.push(format!("planned for {}, not run", report.target));
-            let fused = self.arguments.run.exec.contains(&Exec::Fused);
-            let program = &self.plans.fused.program;
-            let without = fused.then(|| on_host::without_kernels(program, self.target));
-            report.notes.extend(without.flatten());
+            for &exec in &self.arguments.run.exec {
+                let program = self.plans.program(exec);
+                let without = program.and_then(|p| on_host::without_kernels(p, self.target));
+                report.notes.extend(without.map(|said| format!("{}: {said}", exec.name())));
+            }
         }
         Ok(sizing)
     }

@@ -3,6 +3,7 @@
 use graphene_fusion::kernels::launches;
 use graphene_fusion::program::{Program, Step};
 use graphene_ir::target::{Kind, Target};
+use graphene_runtime::gpu::routine;
 use serde::Serialize;
 
 /// A step that the host computes.
@@ -20,6 +21,9 @@ pub(crate) fn without_kernels(program: &Program, target: &Target) -> Option<Stri
         return None;
     }
     let refused = |step: &Step| {
+        if routine(program, step, target).is_some() {
+            return None;
+        }
         let why = launches(program, step, target).err()?.in_short();
         Some(OnHost { step: step.name.clone(), why })
     };
