@@ -177,8 +177,9 @@ pub fn read_model(path: impl AsRef<Path>) -> std::io::Result<(Bytes, ModelFolder
     let path = path.as_ref();
     let bytes = map::map(path)?;
     let mut folder = ModelFolder::new(path.parent().unwrap_or(Path::new("")));
-    if path.is_symlink() {
-        folder.store = path.canonicalize()?.parent().map(Path::to_owned);
+    // A link to a pipe leads nowhere.
+    if let (true, Ok(file)) = (path.is_symlink(), path.canonicalize()) {
+        folder.store = file.parent().map(Path::to_owned);
     }
     // What came by a pipe cannot be read once more.
     let stripped = path.is_file().then(|| strip::strip(&bytes, OWN)).flatten();
