@@ -12,8 +12,7 @@ use graphene_ir::template::product::Edges;
 use graphene_ir::tensor::Scalar;
 
 use crate::index::Random;
-use crate::products::check_text;
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 /// The number of images, and the sizes of one; how many zeros more there are behind an image than before
 /// it; x has so many elements more between images.

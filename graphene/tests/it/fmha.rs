@@ -6,11 +6,9 @@ use graphene_ir::kernel::{Kernel, Number, Unary};
 use graphene_ir::simulate::{Buffer, Inputs, Outcome};
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
-use graphene_ir::verify::verify;
 
 use crate::index::Random;
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 /// How queries, keys, values and the result lie in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -392,9 +390,7 @@ fn attention_verifies_reads_back_and_becomes_cuda() {
         let kernels = [(fmha.kernel(), "wgmma.mma_async"), (fmha.ampere(), "mma.sync")];
         for (kernel, instruction) in kernels {
             let kernel = kernel.unwrap();
-            let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-            assert!(findings.is_empty(), "{fmha:?}: {findings:#?}");
-            assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{fmha:?}");
+            check_text(&format!("{fmha:?}"), &kernel);
             let source = emit(&kernel).unwrap().source;
             assert!(source.contains(instruction), "{fmha:?}");
         }
@@ -447,9 +443,7 @@ fn attention_in_single_precision_is_right_in_any_order() {
     for (fmha, sizes, random_orders) in rows.filter(|row| small(&row.1)).flat_map(both) {
         let random_orders = random_orders.min(1);
         let kernel = fmha.ampere().unwrap();
-        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{fmha:?}: {findings:#?}");
-        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{fmha:?}");
+        check_text(&format!("{fmha:?}"), &kernel);
         let outcome = check_attention(&fmha, &kernel, sizes, random_orders);
         // Rows of fewer than 32 values are too close to be read by columns.
         if !fmha.tf32 || fmha.value_dim % 32 == 0 {

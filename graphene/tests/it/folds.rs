@@ -8,12 +8,10 @@ use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::folds::{Folds, Out, Total};
 use graphene_ir::template::reduce::Reduce;
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
-use graphene_ir::verify::verify;
 
 use crate::error::{Near, SINGLE, propagate, unit};
 use crate::index::Random;
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 const F16: Scalar = Scalar::F16;
 const F32: Scalar = Scalar::F32;
@@ -181,9 +179,7 @@ fn rows_and_totals_are_right_in_any_order() {
 fn folds_verify_read_back_and_become_cuda() {
     for (template, _) in rows() {
         let kernel = template.kernel().unwrap();
-        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{template:?}: {findings:#?}");
-        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{template:?}");
+        check_text(&format!("{template:?}"), &kernel);
         emit(&kernel).unwrap();
     }
 }

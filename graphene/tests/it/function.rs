@@ -6,10 +6,8 @@ use graphene_ir::function::{Function, Step};
 use graphene_ir::kernel::{Binary, Kernel, Unary};
 use graphene_ir::schedule::pointwise::{load, pointwise, store, vector};
 use graphene_ir::tensor::{Scalar, Shape, Tile};
-use graphene_ir::text::parse;
-use graphene_ir::verify::verify;
 
-use crate::support::{check_clean, gelu, inputs, orders, run};
+use crate::support::{check_clean, check_text, gelu, inputs, orders, run};
 
 /// Arguments of every kind: ordinary, none, huge, tiny, not a number.
 const ARGUMENTS: [f64; 16] = [
@@ -137,9 +135,7 @@ fn kernel(function: &Function, n: i64, [from, to]: [Scalar; 2]) -> Kernel {
 fn check_applied(function: &Function, n: i64, scalars: [Scalar; 2]) {
     let name = format!("{function:?} {n} {scalars:?}");
     let kernel = kernel(function, n, scalars);
-    let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-    assert!(findings.is_empty(), "{name}: {findings:#?}");
-    assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{name}");
+    check_text(&name, &kernel);
     let argument = |param: usize, i: usize| {
         scalars[0].round(ARGUMENTS[[i, i / 16 + i, 3 * i + 1][param] % ARGUMENTS.len()])
     };

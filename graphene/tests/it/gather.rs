@@ -5,12 +5,10 @@ use graphene_ir::function::Function;
 use graphene_ir::template::gather::{Place, embedding, gather};
 use graphene_ir::template::rows::{Norm, Rows};
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
-use graphene_ir::verify::verify;
 
 use crate::error::{Near, SINGLE, propagate, unit};
 use crate::rows::normal;
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 const F16: Scalar = Scalar::F16;
 const WORDS: i64 = 11;
@@ -119,9 +117,7 @@ fn sum(
 fn kernels_verify_read_back_and_become_cuda() {
     for (template, _) in rows() {
         let kernel = template.kernel().unwrap();
-        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{template:?}: {findings:#?}");
-        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{template:?}");
+        check_text(&format!("{template:?}"), &kernel);
         emit(&kernel).unwrap();
     }
 }

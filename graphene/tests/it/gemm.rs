@@ -9,7 +9,8 @@ use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::tensor::Scalar;
 
-use crate::products::{Sizes, check_product, check_text, layer, two_results};
+use crate::products::{Sizes, check_product, layer, two_results};
+use crate::support::check_text;
 
 fn plain() -> Product {
     Product::default()

@@ -13,8 +13,7 @@ use graphene_ir::tensor::Scalar;
 
 use crate::error::{Near, SINGLE, propagate, unit};
 use crate::index::Random;
-use crate::products::check_text;
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 fn relu(width: i64) -> Layer {
     Layer { width, ..Layer::default() }

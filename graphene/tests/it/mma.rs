@@ -9,7 +9,8 @@ use graphene_ir::template::mma::Mma;
 use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::tensor::Scalar;
 
-use crate::products::{Sizes, check_product, check_text, layer, two_results};
+use crate::products::{Sizes, check_product, layer, two_results};
+use crate::support::check_text;
 
 fn small() -> Mma {
     Mma { tile: [32, 32], depth: 32, warps: 2, stages: 3, raster: 2, ..Mma::default() }

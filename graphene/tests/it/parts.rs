@@ -6,10 +6,8 @@ use graphene_ir::kernel::Number;
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::parts::{Part, Parts, Source};
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
-use graphene_ir::verify::verify;
 
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 use Stride::{Broadcast, Packed, Symbol};
 
@@ -151,9 +149,7 @@ fn parts_are_where_they_belong() {
 fn kernels_verify_read_back_and_become_cuda() {
     for (template, ..) in rows() {
         let kernel = template.kernel().unwrap();
-        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{template:?}: {findings:#?}");
-        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{template:?}");
+        check_text(&format!("{template:?}"), &kernel);
         emit(&kernel).unwrap();
     }
 }

@@ -7,11 +7,9 @@ use graphene_ir::kernel::{Binary, Unary};
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
-use graphene_ir::verify::verify;
 
 use crate::index::Random;
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 use Stride::{Broadcast, Packed, Symbol};
 
@@ -153,9 +151,7 @@ fn elements_are_right_in_any_order() {
 fn kernels_verify_read_back_and_become_cuda() {
     for (template, ..) in rows() {
         let kernel = template.kernel().unwrap();
-        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{template:?}: {findings:#?}");
-        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{template:?}");
+        check_text(&format!("{template:?}"), &kernel);
         emit(&kernel).unwrap();
     }
 }

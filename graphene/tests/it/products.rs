@@ -6,8 +6,6 @@ use graphene_ir::simulate::{Inputs, Outcome};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::product::Product;
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
-use graphene_ir::verify::verify;
 
 use crate::index::Random;
 use crate::support::{check_clean, data, inputs, orders, run};
@@ -167,11 +165,4 @@ pub(crate) fn check_product(
         last = Some(outcome);
     }
     last.unwrap()
-}
-
-/// A kernel is well formed, and reads back.
-pub(crate) fn check_text(name: &str, kernel: &Kernel) {
-    let findings: Vec<String> = verify(kernel).iter().map(ToString::to_string).collect();
-    assert!(findings.is_empty(), "{name}: {findings:#?}");
-    assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(kernel), "{name}");
 }

@@ -10,8 +10,7 @@ use graphene_ir::template::product::Edges;
 use graphene_ir::template::recurrent::{Cell, Direction, Own, Recurrent};
 use graphene_ir::tensor::Scalar;
 
-use crate::products::check_text;
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 /// Steps, rows of the batch, parts, and in how many random orders.
 pub(crate) type Sizes = (usize, usize, i64, u64);

@@ -7,12 +7,10 @@ use graphene_ir::kernel::{Binary, Unary};
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::reduce::Reduce;
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
-use graphene_ir::verify::verify;
 
 use crate::error::{Near, SINGLE, propagate, unit};
 use crate::index::Random;
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 const F16: Scalar = Scalar::F16;
 const F32: Scalar = Scalar::F32;
@@ -159,9 +157,7 @@ fn totals_are_right_in_any_order() {
 fn kernels_verify_read_back_and_become_cuda() {
     for (template, ..) in rows() {
         let kernel = template.kernel().unwrap();
-        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{template:?}: {findings:#?}");
-        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{template:?}");
+        check_text(&format!("{template:?}"), &kernel);
         let source = emit(&kernel).unwrap().source;
         assert_eq!(source.contains("red.relaxed.gpu.global.add.f32"), template.parts);
     }

@@ -8,13 +8,11 @@ use graphene_ir::kernel::{Number, Unary};
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::rows::{Norm, Rows};
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
-use graphene_ir::verify::verify;
 
 use crate::error::{Near, propagate, unit};
 use crate::index::Random;
 use crate::norms::normal_of;
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 const F16: Scalar = Scalar::F16;
 const F32: Scalar = Scalar::F32;
@@ -221,9 +219,7 @@ fn rows_are_right_in_any_order() {
 fn kernels_verify_read_back_and_become_cuda() {
     for (template, ..) in rows() {
         let kernel = template.kernel().unwrap();
-        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{template:?}: {findings:#?}");
-        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{template:?}");
+        check_text(&format!("{template:?}"), &kernel);
         let source = emit(&kernel).unwrap().source;
         assert!(template.vector == 1 || source.contains("ld.global.v4"), "{source}");
     }

@@ -6,10 +6,8 @@ use graphene_ir::kernel::Binary;
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::scan::Scan;
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
-use graphene_ir::verify::verify;
 
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 /// A template, rows and columns, and from row to row of the input.
 type Row = (Scan, [usize; 2], usize);
@@ -87,9 +85,7 @@ fn scans_are_right_in_any_order() {
 fn kernels_verify_read_back_and_become_cuda() {
     for (scan, ..) in rows() {
         let kernel = scan.kernel().unwrap();
-        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{scan:?}: {findings:#?}");
-        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{scan:?}");
+        check_text(&format!("{scan:?}"), &kernel);
         emit(&kernel).unwrap();
     }
 }

@@ -7,7 +7,8 @@ use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 
-use crate::products::{Sizes, check_product, check_text, layer, two_results};
+use crate::products::{Sizes, check_product, layer, two_results};
+use crate::support::check_text;
 
 fn small() -> Simt {
     Simt { tile: [32, 32], thread: [4, 4], depth: 8, warps: 2, stages: 2, ..Simt::default() }

@@ -6,6 +6,8 @@ use graphene_ir::atom::Fault;
 use graphene_ir::index::Expr;
 use graphene_ir::kernel::{Kernel, Kind, Spec, Stmt, TensorId};
 use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
+use graphene_ir::text::parse;
+use graphene_ir::verify::verify;
 
 /// The parameters that a kernel writes without reading them.
 fn outputs(kernel: &Kernel) -> HashSet<TensorId> {
@@ -105,4 +107,11 @@ pub(crate) fn gelu(x: f64) -> f64 {
     let inner: f64 = (1..steps).map(|i| density(i) * if i % 2 == 0 { 2.0 } else { 4.0 }).sum();
     let integral = (density(0) + inner + density(steps)) * width / 3.0;
     x * (0.5 + integral / (2.0 * std::f64::consts::PI).sqrt())
+}
+
+/// A kernel is well formed, and reads back.
+pub(crate) fn check_text(name: &str, kernel: &Kernel) {
+    let findings: Vec<String> = verify(kernel).iter().map(ToString::to_string).collect();
+    assert!(findings.is_empty(), "{name}: {findings:#?}");
+    assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(kernel), "{name}");
 }

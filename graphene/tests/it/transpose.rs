@@ -4,10 +4,8 @@ use graphene_ir::emit::emit;
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
-use graphene_ir::verify::verify;
 
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_text, data, inputs, orders, run};
 
 /// A template, the sizes of all axes of `x`, and the values of the strides' symbols.
 type Row = (Transpose, &'static [i64], &'static [(&'static str, i64)]);
@@ -99,9 +97,7 @@ fn elements_are_where_they_belong() {
 fn kernels_verify_read_back_and_become_cuda() {
     for (template, ..) in rows() {
         let kernel = template.kernel().unwrap();
-        let findings: Vec<String> = verify(&kernel).iter().map(ToString::to_string).collect();
-        assert!(findings.is_empty(), "{template:?}: {findings:#?}");
-        assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(&kernel), "{template:?}");
+        check_text(&format!("{template:?}"), &kernel);
         emit(&kernel).unwrap();
     }
 }
