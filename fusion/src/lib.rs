@@ -51,12 +51,9 @@ use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::infer::InferError;
-use graphene_frontend::op::Op;
 use graphene_ir::target::{Kind, Target};
-use groups::{Family, Groups};
-use program::{Program, Step};
-use std::collections::BTreeSet;
-use view::View;
+use groups::Groups;
+use program::Program;
 
 /// A model's way from a graph to a program, each stage kept.
 #[derive(Clone, Debug)]
@@ -124,7 +121,7 @@ fn plan_by(
     }
     let (mut groups, mut program) = arranged(&graph, target, granularity, hints)?;
     if granularity == Granularity::Fused && target.kind != Kind::Cpu {
-        let without = attention_without_kernel(&program, target);
+        let without = library::attention_without_kernel(&program, target);
         if !without.is_empty() {
             graph = tidy(&library::without_attention(&graph, &without)?)?;
             (groups, program) = arranged(&graph, target, granularity, hints)?;
@@ -149,31 +146,6 @@ fn arranged(
         verify::program(&program)?;
     }
     Ok((groups, program))
-}
-
-/// The attentions that no template takes as their operands lie, by name. Equal steps are asked about once.
-fn attention_without_kernel(program: &Program, target: &Target) -> BTreeSet<String> {
-    type Known<'a> = (&'a Step, bool);
-    let operands = |step: &Step| -> Vec<(View, DType)> {
-        let all = step.inputs.iter().chain(&step.outputs);
-        all.map(|of| (of.view.clone(), program.buffer(of.buffer).dtype)).collect()
-    };
-    let ops =
-        |step: &Step| -> Vec<Op> { step.body.nodes().map(|(_, node)| node.op().clone()).collect() };
-    let mut known: Vec<Known<'_>> = Vec::new();
-    let mut without = BTreeSet::new();
-    for step in program.steps().iter().filter(|step| step.family == Family::Fmha) {
-        let same = |(of, _): &&Known<'_>| operands(of) == operands(step) && ops(of) == ops(step);
-        let takes = known.iter().find(same).map(|&(_, takes)| takes).unwrap_or_else(|| {
-            let takes = kernels::launches(program, step, target).is_ok();
-            known.push((step, takes));
-            takes
-        });
-        if !takes {
-            without.extend(step.nodes.iter().cloned());
-        }
-    }
-    without
 }
 
 /// The library executor's plan ([`Granularity::PerOp`]) with attention as is said.

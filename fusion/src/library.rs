@@ -18,7 +18,7 @@ pub use attention::{AttentionBy, Heads, Sdpa, sdpa};
 pub use epilogue::Activation;
 pub use product::{Matrix, Product, product};
 
-pub(crate) use attention::{heads_order, spelled, without_attention};
+pub(crate) use attention::{attention_without_kernel, heads_order, spelled, without_attention};
 
 use crate::executor::is_real;
 use crate::groups::Family;

@@ -5,7 +5,7 @@ use super::product::At;
 use crate::FusionError;
 use crate::executor::is_real;
 use crate::groups::Family;
-use crate::kernels::{Pointer, StepOperand};
+use crate::kernels::{Pointer, StepOperand, launches};
 use crate::layout::{is_view, transposed};
 use crate::program::{Operand, Program, Step};
 use crate::view::{Mode, View};
@@ -15,6 +15,7 @@ use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
 use graphene_frontend::infer::InferError;
 use graphene_frontend::op::{AttentionAttrs, Binary, Op, Unary};
 use graphene_frontend::tensor::Tensor;
+use graphene_ir::target::Target;
 use half::{bf16, f16};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -117,6 +118,31 @@ pub(crate) fn spelled(graph: &Graph, by: AttentionBy) -> Result<Graph, FusionErr
         let way = way(graph, node, &attrs, by);
         (attrs, way)
     })
+}
+
+/// The attentions that no template takes as their operands lie, by name. Equal steps are asked about once.
+pub(crate) fn attention_without_kernel(program: &Program, target: &Target) -> BTreeSet<String> {
+    type Known<'a> = (&'a Step, bool);
+    let operands = |step: &Step| -> Vec<(View, DType)> {
+        let all = step.inputs.iter().chain(&step.outputs);
+        all.map(|of| (of.view.clone(), program.buffer(of.buffer).dtype)).collect()
+    };
+    let ops =
+        |step: &Step| -> Vec<Op> { step.body.nodes().map(|(_, node)| node.op().clone()).collect() };
+    let mut known: Vec<Known<'_>> = Vec::new();
+    let mut without = BTreeSet::new();
+    for step in program.steps().iter().filter(|step| step.family == Family::Fmha) {
+        let same = |(of, _): &&Known<'_>| operands(of) == operands(step) && ops(of) == ops(step);
+        let takes = known.iter().find(same).map(|&(_, takes)| takes).unwrap_or_else(|| {
+            let takes = launches(program, step, target).is_ok();
+            known.push((step, takes));
+            takes
+        });
+        if !takes {
+            without.extend(step.nodes.iter().cloned());
+        }
+    }
+    without
 }
 
 /// The graph with the attentions of these names as products and a softmax, where they have such a spelling.
