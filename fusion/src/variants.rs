@@ -53,19 +53,35 @@ struct Split {
     name: &'static str,
     /// Into how many parts the depth is split.
     parts: i64,
-    /// Tiles for each core up to which it pays, of warpgroups, and of single threads, where several blocks share a core;
-    /// none where it never does. Measured on an H200 at BERT's products.
-    warpgroups: Option<f64>,
-    threads: Option<f64>,
+    /// When it pays by warpgroups, and by single threads, where several blocks share a core; none where it never does.
+    /// Measured on an H200 at BERT's products.
+    warpgroups: Option<Pays>,
+    threads: Option<Pays>,
+}
+
+/// When splitting pays.
+struct Pays {
+    /// The most tiles for each core.
+    tiles: f64,
+    /// The least bytes of an operand's depth.
+    depth: i64,
 }
 
 /// The variants that split, of fewest parts first.
 const SPLITS: [Split; 2] = [
-    Split { name: "split2", parts: 2, warpgroups: None, threads: Some(1.5) },
-    Split { name: "split4", parts: 4, warpgroups: Some(0.25), threads: Some(0.67) },
+    Split {
+        name: "split2",
+        parts: 2,
+        warpgroups: None,
+        threads: Some(Pays { tiles: 1.5, depth: 2048 }),
+    },
+    Split {
+        name: "split4",
+        parts: 4,
+        warpgroups: Some(Pays { tiles: 0.25, depth: 4096 }),
+        threads: Some(Pays { tiles: 0.67, depth: 2048 }),
+    },
 ];
-/// The least depth that is split.
-const DEEP: i64 = 512;
 /// Queries of a warpgroup of attention.
 const QUERIES: i64 = 64;
 /// Operations of the vector units for each element of a product, from which warpgroups take turns: while one computes what
@@ -344,17 +360,21 @@ fn rows_to_split(
 ) -> Vec<(&'static str, i64)> {
     let mut products = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
     let (Some((_, node)), None) = (products.next(), products.next()) else { return Vec::new() };
-    let depth = node.inputs()[0].and_then(|a| body.ty(a).shape.last()?.known());
+    let depth = node.inputs()[0].and_then(|a| {
+        let ty = body.ty(a);
+        Some(ty.shape.last()?.known()?.saturating_mul(ty.dtype.size() as i64))
+    });
     let columns = product(body).filter(|(_, shared)| *shared);
     let columns = columns.and_then(|(shape, _)| shape.last()?.known());
     let (Some(depth), Some(columns)) = (depth, columns) else { return Vec::new() };
-    if !is_hopper(target) || depth < DEEP {
+    if !is_hopper(target) {
         return Vec::new();
     }
     let across = ((columns + width - 1) / width).max(1);
     let rows = SPLITS.iter().filter_map(|split| {
-        let of_core = if by_threads(target, body) { split.threads } else { split.warpgroups };
-        let tiles = (f64::from(target.cores) * of_core?) as i64;
+        let pays = if by_threads(target, body) { &split.threads } else { &split.warpgroups };
+        let pays = pays.as_ref().filter(|pays| depth >= pays.depth)?;
+        let tiles = (f64::from(target.cores) * pays.tiles) as i64;
         Some((split.name, tiles / across * height))
     });
     rows.filter(|(_, rows)| *rows > 0).collect()

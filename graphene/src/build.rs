@@ -92,10 +92,27 @@ impl Builder {
     /// # Errors
     /// [`Error::Kernel`] after statements, or if the view is not one of a whole buffer.
     pub fn param(&mut self, name: &str, view: impl Into<View>, scalar: Scalar) -> Result<TensorId> {
+        self.given(name, Tensor::new(view.into(), scalar, Memory::Global))
+    }
+
+    /// A parameter that no kernel before writes, as a layer's weights. Nor does this one.
+    ///
+    /// # Errors
+    /// Those of [`param`](Self::param).
+    pub fn constant(
+        &mut self,
+        name: &str,
+        view: impl Into<View>,
+        scalar: Scalar,
+    ) -> Result<TensorId> {
+        let tensor = Tensor::new(view.into(), scalar, Memory::Global);
+        self.given(name, Tensor { constant: true, ..tensor })
+    }
+
+    fn given(&mut self, name: &str, tensor: Tensor) -> Result<TensorId> {
         self.before_statements()?;
-        let view = view.into();
-        self.check_view(&view)?;
-        let id = self.add_tensor(name, Tensor::new(view, scalar, Memory::Global))?;
+        self.check_view(&tensor.view)?;
+        let id = self.add_tensor(name, tensor)?;
         self.params.push(id);
         Ok(id)
     }

@@ -532,13 +532,13 @@ impl Kernel {
         walk(self.spec.body.as_deref().unwrap_or_default(), visit);
     }
 
-    /// Whether a spec writes or reads global memory.
-    pub(crate) fn is_global(&self, spec: &Spec) -> bool {
-        if spec.kind == Kind::Prefetch {
-            return false;
-        }
-        let global = |of: &Operand| self.tensor(of.tensor).memory == Memory::Global;
-        spec.outs.iter().chain(&spec.ins).any(global)
+    /// Whether a spec may have to wait for kernels before: it writes or reads global memory that is not constant.
+    pub(crate) fn depends(&self, spec: &Spec) -> bool {
+        let depends = |of: &Operand| {
+            let tensor = self.tensor(of.tensor);
+            tensor.memory == Memory::Global && !tensor.constant
+        };
+        spec.kind != Kind::Prefetch && spec.outs.iter().chain(&spec.ins).any(depends)
     }
 
     /// The number of threads of a block.

@@ -98,6 +98,8 @@ pub struct Tensor {
     pub swizzle: Option<Swizzle>,
     /// The block of the cluster whose shared memory this is; `None`: the own one.
     pub peer: Option<Expr>,
+    /// Whether no kernel before writes it, as a layer's weights: a kernel may read it before its predecessors are done.
+    pub constant: bool,
 }
 
 /// Threads or blocks.
@@ -228,7 +230,7 @@ impl Tile {
 impl Tensor {
     /// A tensor of its own buffer.
     pub fn new(view: View, scalar: Scalar, memory: Memory) -> Tensor {
-        Tensor { view, scalar, memory, swizzle: None, peer: None }
+        Tensor { view, scalar, memory, swizzle: None, peer: None, constant: false }
     }
 
     /// The tensor that an operation gives.

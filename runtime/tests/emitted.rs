@@ -329,7 +329,14 @@ fn products(trials: &mut Vec<Trial>, name: &str, product: &Product) {
         let single = Product { scalar: Scalar::F32, ..product.clone() };
         let tf32 = Gemm { product: single, ..Gemm::default() };
         let turns = Gemm { ping_pong: true, strips: 2, columns: 192, ..tf32.clone() }.deepest();
-        let few = Gemm { columns: 64, consumers: 1, split: 4, prefetch: true, ..tf32.clone() };
+        let few = Gemm {
+            columns: 64,
+            consumers: 1,
+            split: 4,
+            weights: true,
+            prefetch: true,
+            ..tf32.clone()
+        };
         add(trials, &name_of("gemm_tf32"), hopper, Arc::new(move || tf32.kernel()));
         add(trials, &name_of("gemm_tf32_turns"), hopper, Arc::new(move || turns.kernel()));
         if product.terms == 1 {

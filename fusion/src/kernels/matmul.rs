@@ -130,7 +130,8 @@ struct Cut {
     turns: bool,
     /// Into how many parts the depth is split.
     split: i64,
-    /// Whether B is asked for before the step's predecessors are done.
+    /// Whether B is weights, which no step makes, and whether all of a tile is asked for before predecessors are done.
+    weights: bool,
     prefetch: bool,
     /// Parameters of Hopper's template that were found, rather than those that follow from the above.
     found: Option<GemmParameters>,
@@ -150,27 +151,34 @@ impl Cut {
                 // As of the variants: where tiles are small, they are few.
                 let prefetch = weights && (found.split > 1 || tile == smallest);
                 let GemmParameters { turns, split, .. } = found;
-                Self { tile, turns, split, prefetch, found: Some(found) }
+                Self { tile, turns, split, weights, prefetch, found: Some(found) }
             }
             (Some(Parameters::Fmha(_)), _) => {
                 return Err(Refusal::Operation("a product by attention's parameters"));
             }
             (None, Some(&Tile { name, size: tile, .. })) => {
                 let (turns, prefetch) = (name == TURNS, weights && name == few);
-                Self { tile, turns, split: 1, prefetch, found: None }
+                Self { tile, turns, split: 1, weights, prefetch, found: None }
             }
             (None, None) => {
                 let split = parts(variant.name);
                 let split = split.ok_or(Refusal::Operation("a product of an unknown variant"))?;
-                Self { tile: smallest, turns: false, split, prefetch: weights, found: None }
+                Self {
+                    tile: smallest,
+                    turns: false,
+                    split,
+                    weights,
+                    prefetch: weights,
+                    found: None,
+                }
             }
         })
     }
 
     /// Hopper's template with these parameters.
     fn gemm(&self, product: Product, edges: Edges) -> Gemm {
-        let Self { tile: [rows, columns], turns, split, prefetch, found } = *self;
-        let gemm = Gemm { product, edges, columns, split, prefetch, ..Gemm::default() };
+        let Self { tile: [rows, columns], turns, split, weights, prefetch, found } = *self;
+        let gemm = Gemm { product, edges, columns, split, weights, prefetch, ..Gemm::default() };
         match (found, turns) {
             (Some(found), ping_pong) => Gemm {
                 consumers: found.consumers,
@@ -181,8 +189,6 @@ impl Cut {
                 ..gemm
             },
             (None, true) => Gemm { strips: rows / ROWS, ping_pong: true, ..gemm }.deepest(),
-            // What blocks hand over takes room too.
-            (None, false) if split > 1 => Gemm { consumers: rows / ROWS, ..gemm },
             (None, false) => Gemm { consumers: rows / ROWS, ..gemm }.deepest(),
         }
     }

@@ -15,7 +15,7 @@ pub fn dependent(mut kernel: Kernel) -> Kernel {
         alone |= matches!(stmt, Stmt::Spec(Spec { kind: Kind::Acquire | Kind::Await(_), .. }));
     });
     let stmts = kernel.spec.body.as_deref().unwrap_or_default();
-    let first = stmts.iter().position(|stmt| is_global(&kernel, stmt));
+    let first = stmts.iter().position(|stmt| depends(&kernel, stmt));
     let (blocks, threads) = (kernel.grid, kernel.block);
     let (false, Some(first), Some(body)) = (alone, first, &mut kernel.spec.body) else {
         return kernel;
@@ -29,10 +29,10 @@ pub fn dependent(mut kernel: Kernel) -> Kernel {
     kernel
 }
 
-/// Whether a statement, or one within it, reads or writes global memory.
-fn is_global(kernel: &Kernel, stmt: &Stmt) -> bool {
+/// Whether a statement, or one within it, reads or writes global memory that is not constant.
+fn depends(kernel: &Kernel, stmt: &Stmt) -> bool {
     match stmt {
-        Stmt::Spec(spec) if spec.body.is_none() => kernel.is_global(spec),
-        outer => outer.body().iter().any(|stmt| is_global(kernel, stmt)),
+        Stmt::Spec(spec) if spec.body.is_none() => kernel.depends(spec),
+        outer => outer.body().iter().any(|stmt| depends(kernel, stmt)),
     }
 }

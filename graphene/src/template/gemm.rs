@@ -56,8 +56,10 @@ pub struct Gemm {
     pub ping_pong: bool,
     /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
     pub raster: i64,
-    /// Whether each block asks for its first tile of B before it waits for its predecessors, which have not made it: B is
-    /// a layer's weights, and few blocks read each of them.
+    /// Whether B is a layer's weights, which no kernel before makes: blocks that have room beside a predecessor's bring the
+    /// first of them before it is done.
+    pub weights: bool,
+    /// Whether each block asks for the rest of such weights' first tile then, too: few blocks read each of them.
     pub prefetch: bool,
     /// Into how many parts K is split, each a block of a cluster, which adds them up: where few tiles leave most of the
     /// GPU idle. There is one cluster for each tile then.
@@ -93,6 +95,7 @@ impl Default for Gemm {
             strips: 1,
             ping_pong: false,
             raster: 8,
+            weights: false,
             prefetch: false,
             split: 1,
             cluster: 1,
@@ -109,6 +112,12 @@ impl Gemm {
     /// The depth of a stage.
     fn depth(&self) -> i64 {
         DEPTH / self.product.scalar.bytes()
+    }
+
+    /// Whether two blocks have registers enough on one multiprocessor as they are launched: then none are moved from the
+    /// producer to consumers, which takes all that a multiprocessor has, and the next kernel's blocks can begin beside.
+    fn is_light(&self) -> bool {
+        self.edges == Edges::Bulk && self.consumers == 1 && self.registers() <= 64
     }
 
     /// Registers of each thread of a consumer: what the block has at launch, but for what the producer keeps.
@@ -142,13 +151,11 @@ impl Gemm {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);
         let count = k.symbol(if self.together() == 1 { "blocks" } else { "clusters" })?;
-        let declared = self.product.declare(&mut k, self.edges)?;
+        let declared = self.product.declare(&mut k, self.edges, self.weights)?;
         let grid = k.grid("grid", self.grid(&count))?;
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
         let context = self.context(&mut k, &declared, &count, [grid, block])?;
-        if self.prefetch {
-            context.prefetch(&mut k)?;
-        }
+        context.begin_early(&mut k)?;
         k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
         if let Some(cluster) = context.cluster() {
@@ -160,7 +167,7 @@ impl Gemm {
 
     /// Who has a tile's sums.
     fn holders(&self) -> Holders {
-        Holders { groups: self.consumers, threads: GROUP, registers: self.registers() }
+        Holders { warps: 4 * self.consumers, registers: self.registers() }
     }
 
     /// Blocks of a cluster.
@@ -205,6 +212,9 @@ impl Gemm {
         }
         if !(1..=8).contains(&self.split) {
             return refuse("K is split into at most 8 parts");
+        }
+        if self.prefetch && !self.weights {
+            return refuse("only what no kernel before makes is asked for early");
         }
         if self.split > 1 && (self.cluster > 1 || self.product.terms > 1) {
             return refuse(

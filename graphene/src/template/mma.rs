@@ -75,7 +75,7 @@ impl Mma {
             side.check(self.edges)?;
         }
         let mut k = Builder::new("mma", self.arch);
-        let declared = self.product.declare(&mut k, self.edges)?;
+        let declared = self.product.declare(&mut k, self.edges, false)?;
         let walk = Walk::new(&declared, self.tile, self.raster);
         let grid = k.grid("grid", line(walk.count()))?;
         let block = k.block("block", line(threads))?;

@@ -73,7 +73,7 @@ pub(super) struct Term {
 impl Product {
     /// Declares the symbols M, N, a K for each term (K, K_2, …), that of products if batched and those
     /// of strides; then the parameters.
-    pub(super) fn declare(&self, k: &mut Builder, edges: Edges) -> Result<Declared> {
+    pub(super) fn declare(&self, k: &mut Builder, edges: Edges, weights: bool) -> Result<Declared> {
         if self.terms < 1 || (self.a_strided && self.batched) {
             let why = "a product of no term, or a batch of strided matrices";
             return Err(Error::Kernel(format!("{why}: {self:?}")));
@@ -91,7 +91,10 @@ impl Product {
             };
             let a = k.param("A", a, self.scalar)?;
             let b = matrix(batch.as_ref(), depth, &n, !self.b_transposed);
-            let b = k.param("B", b, self.scalar)?;
+            let b = match weights {
+                true => k.constant("B", b, self.scalar)?,
+                false => k.param("B", b, self.scalar)?,
+            };
             terms.push(Term { a, b, depth: depth.into() });
         }
         let epilogue = self.epilogue.attach(k, [&m, &n], batch.as_ref(), self.scalar, edges)?;

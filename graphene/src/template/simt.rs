@@ -90,7 +90,7 @@ impl Simt {
         let sides = Side::both(&self.product, self.tile, self.depth, 16);
         sides.iter().try_for_each(|side| side.check(self.edges))?;
         let mut k = Builder::new("simt", self.arch);
-        let declared = self.product.declare(&mut k, self.edges)?;
+        let declared = self.product.declare(&mut k, self.edges, false)?;
         let walk = Walk::new(&declared, self.tile, self.raster);
         let grid = k.grid("grid", self.grid(walk.count()))?;
         let block = k.block("block", line(threads))?;
@@ -123,7 +123,7 @@ impl Simt {
         let across = place.n.clone() * (self.tile[1] / own.run());
         let origin = [place.m.clone() * self.tile[0], across];
         let batch = place.batch.as_ref();
-        self.leave(&mut k, shares.as_ref(), (&own, acc), (block, &thread), |k| {
+        self.leave(&mut k, shares.as_ref(), (&own, acc), block, |k| {
             own.each_run(k, acc, epilogue, batch, &origin, |k, sums, run, across| {
                 epilogue.leave(k, sums, run, across, &results, own.one)
             })

@@ -1,4 +1,6 @@
-//! Split-K: blocks of a cluster that share a tile. Each has its part of K, and the first one adds their sums.
+//! Split-K: blocks of a cluster that share a tile. Each multiplies its part of K. Then each finishes what some of a block's
+//! warps have of the tile: the others hand it those warps' sums. So all blocks receive at once what would come to one of
+//! them much later: between two multiprocessors go some 25 bytes in a nanosecond.
 
 use super::product::leaf;
 use crate::build::Builder;
@@ -13,24 +15,26 @@ pub(super) struct Shares {
     /// Which of them the own one is.
     pub(super) rank: Expr,
     parts: i64,
-    /// `[part, group, register, thread]`: the sums of all blocks but the first, in whose memory they are.
+    /// How many warps' part of the tile each finishes; some have none.
+    own: i64,
+    /// `[part, warp, register, lane]`: the sums that other blocks have for these warps.
     sums: TensorId,
-    /// Complete when all of them are there.
+    /// `[warp]`: complete when all of them are there.
     there: TensorId,
 }
 
-/// Who has sums: groups of a block's threads, and how many of them each thread has.
+/// Who has sums: a block's warps, and how many of them each thread has.
 #[derive(Clone, Copy)]
 pub(super) struct Holders {
-    pub(super) groups: i64,
-    pub(super) threads: i64,
+    pub(super) warps: i64,
     pub(super) registers: i64,
 }
 
 /// A thread's sums.
 pub(super) struct Held<'a> {
-    /// The number of the thread's group, and its own in the group.
-    pub(super) thread: [Expr; 2],
+    /// The thread's warp, and which of those that have sums it is.
+    pub(super) warp: ThreadsId,
+    pub(super) number: Expr,
     pub(super) one: ThreadsId,
     /// Goes through the sums and their numbers.
     pub(super) each: &'a dyn Fn(&mut Builder, Visit<'_>) -> Result<()>,
@@ -39,34 +43,58 @@ pub(super) struct Held<'a> {
 /// What is done with a sum of this number.
 pub(super) type Visit<'a> = &'a dyn Fn(&mut Builder, Operand, Expr) -> Result<()>;
 
+/// Where a warp's sums go.
+struct Destination {
+    /// The block that finishes them, and how far behind it the own one is: 0 if it is the same.
+    block: Expr,
+    behind: Expr,
+    /// Which of that block's they are.
+    warp: Expr,
+    lane: Expr,
+}
+
+impl Holders {
+    /// How many warps' sums each of so many blocks finishes.
+    fn of_block(self, parts: i64) -> i64 {
+        (self.warps + parts - 1) / parts
+    }
+
+    /// Bytes of shared memory for what so many blocks hand over.
+    pub(super) fn bytes(self, parts: i64) -> i64 {
+        (parts - 1) * self.of_block(parts) * self.registers * 32 * Scalar::F32.bytes()
+    }
+}
+
 impl Shares {
-    /// Allocates the room for sums, and lets one thread initialise its barrier. What follows must begin with a meeting of
+    /// Allocates the room for sums, and lets one thread initialise its barriers. What follows must begin with a meeting of
     /// the blocks.
     pub(super) fn new(
         k: &mut Builder,
         parts: i64,
-        Holders { groups, threads, registers }: Holders,
+        holders: Holders,
         blocks: ThreadsId,
         rank: Expr,
         block: ThreadsId,
     ) -> Result<Shares> {
-        let others = parts - 1;
+        let (own, registers) = (holders.of_block(parts), holders.registers);
         let room = View::buffer(&[
-            leaf(others, groups * registers * threads),
-            leaf(groups, registers * threads),
-            leaf(registers, threads),
-            leaf(threads, 1),
+            leaf(parts - 1, own * registers * 32),
+            leaf(own, registers * 32),
+            leaf(registers, 32),
+            leaf(32, 1),
         ]);
         let sums = k.allocate("sums", room, Scalar::F32, Memory::Shared, None)?;
-        let one = View::buffer(&[leaf(1, 1)]);
-        let there = k.allocate("there", one, Scalar::Mbar, Memory::Shared, None)?;
+        let barriers = View::buffer(&[leaf(own, 1)]);
+        let there = k.allocate("there", barriers, Scalar::Mbar, Memory::Shared, None)?;
         let first = k.scalar(block, "one")?;
         k.role(block, 0..1, |k| {
-            let arrivals = Number((others * groups * threads) as f64);
-            k.spec(Kind::Init(arrivals), Operand::at(there, [0]), (), first)?;
+            k.for_("s", 0..own, 1, true, |k, s| {
+                let arrivals = Number((parts - 1) as f64);
+                k.spec(Kind::Init(arrivals), Operand::at(there, [s]), (), first)
+            })?;
             k.spec(Kind::Fence(Fence::Init), (), (), first)
         })?;
-        Ok(Shares { blocks, rank, parts, sums, there })
+        Ok(Shares { blocks, rank, parts, own, sums, there })
     }
 
     /// The own part of so many steps along K: where it begins, and how long it is.
@@ -77,42 +105,55 @@ impl Shares {
         (first, left.min(part))
     }
 
-    /// All blocks but the first hand their sums over; the first adds them to its own, those of the threads of `group`, and
-    /// goes on.
+    /// Each warp hands its sums over to the block that finishes them; the same warp there adds them to its own, and goes on
+    /// alone.
     pub(super) fn add_up(
         &self,
         k: &mut Builder,
         held: &Held<'_>,
-        group: ThreadsId,
         go_on: impl FnOnce(&mut Builder) -> Result<()>,
     ) -> Result<()> {
-        k.if_(Cond::new(self.rank.clone(), Relation::AtLeast, 1), |k| self.hand_over(k, held))?;
-        k.if_(Cond::equal(self.rank.clone(), 0), |k| {
-            self.add(k, held, group)?;
+        let to = self.destination(k, held)?;
+        let other = Cond::new(to.behind.clone(), Relation::AtLeast, 1);
+        k.if_(other, |k| self.hand_over(k, held, &to))?;
+        k.if_(Cond::equal(to.behind.clone(), 0), |k| {
+            self.add(k, held, &to)?;
             go_on(k)
         })
     }
 
-    /// Writes the sums into the first block's memory.
-    fn hand_over(&self, k: &mut Builder, held: &Held<'_>) -> Result<()> {
-        let to = k.peer(self.sums, "sums_there", 0)?;
-        let part = self.rank.clone() - 1;
+    fn destination(&self, k: &mut Builder, held: &Held<'_>) -> Result<Destination> {
+        let (own, parts) = (Expr::from(self.own), Expr::from(self.parts));
+        let block = held.number.div(&own);
+        let behind = (self.rank.clone() + &parts - block.clone()).rem(&parts);
+        let [lane] = k.indices(held.warp, ["lane"])?;
+        Ok(Destination { block, behind, warp: held.number.rem(&own), lane: lane.into() })
+    }
+
+    /// Writes the sums into the memory of another block.
+    fn hand_over(&self, k: &mut Builder, held: &Held<'_>, to: &Destination) -> Result<()> {
+        let sums = k.peer(self.sums, "sums_there", to.block.clone())?;
+        let part = to.behind.clone() - 1;
         (held.each)(k, &|k, sum, register| {
-            let at = held.at(part.clone(), register);
-            k.spec(Kind::Move, Operand::at(to, at), sum, held.one)
+            let at = to.at(part.clone(), register);
+            k.spec(Kind::Move, Operand::at(sums, at), sum, held.one)
         })?;
-        let there = k.peer(self.there, "all_there", 0)?;
-        k.spec(Kind::Fence(Fence::Cluster), (), (), held.one)?;
-        k.spec(Kind::Arrive(None), Operand::at(there, [0]), (), held.one)
+        let there = k.peer(self.there, "all_there", to.block.clone())?;
+        k.spec(Kind::Sync, (), (), held.warp)?;
+        k.role(held.warp, 0..1, |k| {
+            k.spec(Kind::Fence(Fence::Cluster), (), (), held.one)?;
+            k.spec(Kind::Arrive(None), Operand::at(there, [to.warp.clone()]), (), held.one)
+        })
     }
 
     /// Adds what the others wrote.
-    fn add(&self, k: &mut Builder, held: &Held<'_>, group: ThreadsId) -> Result<()> {
-        k.spec(Kind::Wait(Expr::from(0)), Operand::at(self.there, [0]), (), group)?;
+    fn add(&self, k: &mut Builder, held: &Held<'_>, to: &Destination) -> Result<()> {
+        let there = Operand::at(self.there, [to.warp.clone()]);
+        k.spec(Kind::Wait(Expr::from(0)), there, (), held.warp)?;
         k.spec(Kind::Fence(Fence::Cluster), (), (), held.one)?;
         for part in 0..self.parts - 1 {
             (held.each)(k, &|k, sum, register| {
-                let at = held.at(part.into(), register);
+                let at = to.at(part.into(), register);
                 let other =
                     k.allocate("other", View::buffer(&[]), Scalar::F32, Memory::Registers, None)?;
                 k.spec(Kind::Move, other, Operand::at(self.sums, at), held.one)?;
@@ -123,9 +164,8 @@ impl Shares {
     }
 }
 
-impl Held<'_> {
+impl Destination {
     fn at(&self, part: Expr, register: Expr) -> [Expr; 4] {
-        let [group, thread] = self.thread.clone();
-        [part, group, register, thread]
+        [part, self.warp.clone(), register, self.lane.clone()]
     }
 }

@@ -38,10 +38,10 @@ impl fmt::Display for Tensor {
         if let Some(swizzle) = &self.swizzle {
             write!(f, ".S<{},{},{}>", swizzle.bits(), swizzle.base(), swizzle.shift())?;
         }
-        match &self.peer {
-            Some(peer) => write!(f, ".peer({peer})"),
-            None => Ok(()),
+        if let Some(peer) = &self.peer {
+            write!(f, ".peer({peer})")?;
         }
+        if self.constant { f.write_str(".const") } else { Ok(()) }
     }
 }
 

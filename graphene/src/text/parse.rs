@@ -55,11 +55,14 @@ impl Parser<'_> {
         let name = self.new_tensor(k)?;
         self.expect(":")?;
         let from = self.next();
-        let Tensor { view, scalar, memory, swizzle, peer } = self.tensor_type(k)?;
+        let Tensor { view, scalar, memory, swizzle, peer, constant } = self.tensor_type(k)?;
         if memory != Memory::Global || swizzle.is_some() || peer.is_some() {
             return self.fail(from, "parameters are in plain global memory, GL".to_owned());
         }
-        let param = k.param(name, view, scalar);
+        let param = match constant {
+            true => k.constant(name, view, scalar),
+            false => k.param(name, view, scalar),
+        };
         self.located(at, param).map(drop)
     }
 
@@ -137,7 +140,10 @@ impl Parser<'_> {
             if printed.peer.is_some() {
                 return self.fail(from, "a peer's memory is a view of the own".to_owned());
             }
-            let Tensor { view, scalar, memory, swizzle, peer: _ } = printed;
+            if printed.constant {
+                return self.fail(from, "only parameters are constant".to_owned());
+            }
+            let Tensor { view, scalar, memory, swizzle, .. } = printed;
             let allocated = k.allocate(name, view, scalar, memory, swizzle);
             return self.located(at, allocated).map(drop);
         }
@@ -146,7 +152,7 @@ impl Parser<'_> {
         let id = self.located(at, of.view(k, name, op))?;
         let derived = k.tensor_of(id)?;
         let same = |a: &Tensor, b: &Tensor| {
-            let parts = |t: &Tensor| (t.scalar, t.memory, t.swizzle, t.peer.clone());
+            let parts = |t: &Tensor| (t.scalar, t.memory, t.swizzle, t.peer.clone(), t.constant);
             a.view.shapes() == b.view.shapes() && parts(a) == parts(b)
         };
         if same(derived, &printed) {

@@ -29,6 +29,7 @@ impl Parser<'_> {
             tensor.peer = Some(self.expr(k)?);
             self.expect(")")?;
         }
+        tensor.constant = self.eat(".const");
         Ok(tensor)
     }
 

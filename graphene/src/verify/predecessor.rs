@@ -38,7 +38,7 @@ impl Walk<'_> {
         if spec.kind == Kind::Acquire {
             self.waits = true;
             self.waited |= always && all;
-        } else if !self.waited && self.kernel.is_global(spec) {
+        } else if !self.waited && self.kernel.depends(spec) {
             self.early.push(self.specs);
         }
     }

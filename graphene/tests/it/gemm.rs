@@ -63,7 +63,7 @@ fn rows_of_turns() -> Vec<(Gemm, Sizes, u64)> {
             2,
         ),
         (
-            Gemm { product: batched, prefetch: true, ..turns() },
+            Gemm { product: batched, weights: true, prefetch: true, ..turns() },
             Sizes { batch: 2, ..Sizes::of([40, 72, 72], 1) },
             2,
         ),
@@ -205,13 +205,16 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
         ),
     ]);
     // K in parts, one of them without any; weights that are asked for before.
-    let ahead = Gemm { prefetch: true, ..small() };
+    let ahead = Gemm { weights: true, prefetch: true, ..small() };
     let batched_ahead = Product { batched: true, ..plain() };
     let across = Product { b_transposed: true, ..plain() };
     rows.extend([
         (Gemm { split: 4, ..ahead.clone() }, Sizes::of([64, 64, 256], 1), 3),
         (Gemm { split: 4, ..small() }, Sizes::of([72, 72, 328], 4), 2),
         (Gemm { split: 3, ..small() }, Sizes::of([8, 8, 64], 1), 2),
+        // More blocks than warps, one of which has none of the sums; and warps that blocks do not share evenly.
+        (Gemm { split: 8, ..small() }, Sizes::of([64, 64, 256], 1), 1),
+        (Gemm { split: 3, consumers: 2, ..small() }, Sizes::of([128, 64, 192], 1), 1),
         (Gemm { split: 2, ..small() }, Sizes::of([64, 72, 0], 2), 2),
         (
             Gemm { split: 2, columns: 128, consumers: 2, ..ahead.clone() },
@@ -271,7 +274,11 @@ fn products_are_right_in_any_order_and_free_of_bank_conflicts() {
         let (name, kernel) = (format!("{gemm:?}"), gemm.kernel().unwrap());
         let outcome = check_product(&name, &gemm.product, &kernel, sizes, random_orders, |x| x);
         let counts = outcome.costs.atoms();
-        let atom = if gemm.edges == Edges::Bulk { "stmatrix.x4" } else { "st.shared" };
+        let atom = match (gemm.edges, gemm.split) {
+            (Edges::Moves, _) => "st.shared",
+            (Edges::Bulk, 1) => "stmatrix.x4",
+            (Edges::Bulk, _) => "st.shared::cluster",
+        };
         assert!(sizes.k[0] == 0 || counts[atom] > 0, "{gemm:?}: {counts:?}");
         assert_eq!(outcome.costs.total().conflicts, 0, "{gemm:?} {sizes:?}");
     }

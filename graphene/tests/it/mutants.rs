@@ -67,13 +67,16 @@ const NAMES: &[(&str, &str)] = &[
     ("add a stage", "Inside Deadlock InFlight"),
     ("take a stage", "Race InFlight Uninitialised Deadlock Refused"),
     // Or others do the same as well; of what one thread counts for all, arrivals are too many.
-    ("remove predicate", "Inside InFlight Uninitialised Race WrittenTwice Invalid Deadlock"),
+    (
+        "remove predicate",
+        "Inside InFlight Uninitialised Race WrittenTwice Invalid Deadlock Barrier",
+    ),
     ("drop body", "Deadlock Uninitialised Unwritten Declared Race"),
     ("drop role", "Deadlock Unwritten Declared InFlight Barrier Fits"),
     // More threads than one at what one alone may do, or more arrivals than are counted; or two write
     // the same.
     ("widen role up", "Invalid Barrier Deadlock Fits Inside Race"),
-    ("widen role down", "Fits Deadlock"),
+    ("widen role down", "Fits Deadlock Barrier"),
     ("role of all", "Invalid Barrier Deadlock Fits Inside Race"),
     // Nobody does it, or another than who must wait for it.
     ("shift role up", "InFlight Fits Inside Deadlock"),
@@ -108,7 +111,7 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
     (
         "",
         "widen role down",
-        "role #block[",
+        "] { %gA",
         "The thread before is a consumer's; the role around leaves it out.",
     ),
     (
@@ -116,6 +119,20 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
         "one less pending",
         ", 1",
         "It waits for one group more: every order of events is one that there was before.",
+    ),
+    (
+        "one consumer",
+        "widen role down",
+        "role #warpgroups[1]",
+        "The consumers' threads find nothing to do there: within it is a role of one of the producer's. So few registers are \
+         nobody's to give.",
+    ),
+    ("early", "widen role down", "role #warpgroups[1]", "Likewise."),
+    (
+        "early",
+        "shift role down",
+        "role #block[128] { if(@first",
+        "Another thread begins: stages are full when all has come, whoever asked for it.",
     ),
     ("epilogue", "one less pending", "WaitGroup<bulk, 2", "Likewise."),
     ("epilogue", "one less pending", "WaitGroup<bulk, 3", "Likewise."),
@@ -463,6 +480,11 @@ fn subjects() -> Vec<Subject> {
     // Four tiles, partial ones among them, with more steps than the ring has stages; and none.
     let mut subjects = vec![
         gemm("one consumer", &small, &[[72, 72, 136], [72, 72, 0]]),
+        gemm(
+            "early",
+            &Gemm { weights: true, ..small.clone() },
+            &[[72, 72, 136], [72, 72, 64], [0, 72, 72]],
+        ),
         gemm(
             "two consumers",
             &Gemm { consumers: 2, ..small.clone() },

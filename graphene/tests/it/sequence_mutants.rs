@@ -226,8 +226,13 @@ const OF_PRODUCTS: &[Equivalent] = &[
     ("split simt", "narrow swizzle: %sA", "Likewise."),
     (
         "split simt",
-        "shift role up: role #block[0] { %there",
-        "Another thread of the block initialises the barrier and fences that; all of the block and its neighbours meet.",
+        "shift role up: role #block[0] { for(@s",
+        "Another thread of the block initialises the barriers and fences that; all of the block and its neighbours meet.",
+    ),
+    (
+        "split simt",
+        "shift role up: role #warp[0] { Fence<cluster>",
+        "Another thread of the warp, all of which have met, says that its sums are there.",
     ),
     (
         "odd simt",

@@ -190,6 +190,27 @@ fn nothing_is_touched_before_predecessors_are_done() {
     }
 }
 
+/// What no kernel writes may be read before; it is written by none, and nothing else is such.
+#[test]
+fn constants_are_read_before_predecessors_are_done() {
+    let wait = "Acquire<<<#g, #b>>>()";
+    let text = about("", wait).replace("%in:[3:1].fp32.GL", "%in:[3:1].fp32.GL.const");
+    let kernel = parse(&text).unwrap();
+    assert_eq!(parse(&kernel.to_string()).unwrap(), kernel);
+    // The read is one of the two accesses that come too early.
+    let rules: Vec<Rule> = verify(&kernel).iter().map(|finding| finding.rule).collect();
+    assert_eq!(rules, [Rule::Predecessor]);
+    let made = dependent(parse(&text.replace(wait, "")).unwrap());
+    assert_eq!(verify(&made), vec![]);
+    let refused = |text: &str| parse(text).unwrap_err().to_string();
+    let written = text.replace("%out:[3:1].fp32.GL", "%out:[3:1].fp32.GL.const");
+    assert!(refused(&written).contains("is constant, and not written"), "{}", refused(&written));
+    let own = text.replace("%r:[].fp32.RF", "%r:[].fp32.RF.const");
+    assert!(refused(&own).contains("only parameters are constant"), "{}", refused(&own));
+    let derived = about("%part:[3:1].fp32.GL.const = %in.tile(1)", "");
+    assert!(parse(&derived).is_err());
+}
+
 #[test]
 fn kernels_wait_for_predecessors_before_they_touch_memory() {
     let kernel = parse(&about("", "")).unwrap();

@@ -245,7 +245,12 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
         let cluster = if gemm.edges == Edges::Bulk && i % 3 == 0 { 2 } else { 1 };
         let gemm = Gemm { ping_pong, strips, cluster, ..gemm };
         let pairs = !moves && gemm.columns % 128 == 0 && i % 3 == 0;
-        let gemm = Gemm { cluster: if pairs { 2 } else { 1 }, ..gemm };
+        let weights = i % 4 < 2;
+        let gemm = Gemm { cluster: if pairs { 2 } else { 1 }, weights, prefetch: weights, ..gemm };
+        // Blocks share tiles in every fourth product, in several parts.
+        let alone = !ping_pong && !pairs && product.terms == 1;
+        let split = if alone && i % 2 == 1 { [2, 3, 4, 8][i / 2 % 4] } else { 1 };
+        let gemm = if split > 1 { Gemm { split, ..gemm }.deepest() } else { gemm };
         let case = Case::new(device, product.clone(), size, &mut random)?;
         let bound = case.bind_gemm(device, &gemm)?;
         wrong += case.run(device, &bound, &gemm, &mut random, |x| x)?;

@@ -1,8 +1,9 @@
 //! The products.
 
+use super::ahead::Ahead;
 use super::epilogue::Store;
 use super::turns::skip;
-use super::{Context, DEPTH, ROWS, STEP};
+use super::{Context, DEPTH, Place, ROWS, STEP};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
@@ -32,7 +33,9 @@ impl Context<'_> {
     pub(super) fn consume(&self, k: &mut Builder) -> Result<()> {
         let gemm = self.gemm;
         let (own, group) = self.own(k)?;
-        k.spec(Kind::Registers(gemm.budget()), (), (), own)?;
+        if !gemm.is_light() {
+            k.spec(Kind::Registers(gemm.budget()), (), (), own)?;
+        }
         let consumer = Consumer::new(k, self, own, group)?;
         let store = Store::new(k, self, own, &consumer.group)?;
         match &self.turns {
@@ -42,7 +45,7 @@ impl Context<'_> {
                 skip(k, ring, self.all_steps() * group)?;
                 let first = self.first.clone() + self.stride.clone() * group;
                 let stride = self.stride.clone() * gemm.consumers;
-                self.each_tile(k, first, stride, |k, place| {
+                self.each_tile(k, first, stride, |k, _, place| {
                     let ahead = store.ask(k, place)?;
                     consumer.clear(k)?;
                     turns.wait(k, &turn, own, group)?;
@@ -52,12 +55,12 @@ impl Context<'_> {
                     store.tile(k, consumer.acc, place, &ahead)
                 })?;
             }
-            None => self.each_tile(k, self.first.clone(), self.stride.clone(), |k, place| {
+            None => self.each_tile(k, self.first.clone(), self.stride.clone(), |k, _, place| {
                 let ahead = store.ask(k, place)?;
                 consumer.clear(k)?;
                 consumer.sums(k, |_| Ok(()))?;
                 store.await_rows(k)?;
-                consumer.leave(k, |k, acc| store.tile(k, acc, place, &ahead))
+                consumer.leave(k, &store, place, &ahead)
             })?,
         }
         store.finish(k)
@@ -177,14 +180,15 @@ impl<'a> Consumer<'a> {
     fn leave(
         &self,
         k: &mut Builder,
-        store: impl FnOnce(&mut Builder, TensorId) -> Result<()>,
+        store: &Store<'_>,
+        place: &Place,
+        ahead: &Ahead,
     ) -> Result<()> {
-        let Consumer { context, own, group, acc, .. } = self;
-        let Some(shares) = &context.shares else { return store(k, *acc) };
-        let [thread] = k.indices(*own, ["thread"])?;
-        let thread = [group.into(), thread.into()];
+        let Consumer { context, group, acc, .. } = self;
+        let Some(shares) = &context.shares else { return store.tile(k, *acc, place, ahead) };
+        let number = Expr::from(group) * 4 + &store.warp_in_group;
         let each = |k: &mut Builder, visit: Visit<'_>| context.each_sum(k, *acc, visit);
-        let held = Held { thread, one: context.one, each: &each };
-        shares.add_up(k, &held, *own, |k| store(k, *acc))
+        let held = Held { warp: store.warp, number, one: context.one, each: &each };
+        shares.add_up(k, &held, |k| store.tile(k, *acc, place, ahead))
     }
 }

@@ -146,7 +146,7 @@ impl Context<'_> {
         k: &mut Builder,
         first: Expr,
         stride: Expr,
-        body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
+        body: impl FnOnce(&mut Builder, &Var, &Place) -> Result<()>,
     ) -> Result<()> {
         let all = self.walk.count();
         // Blocks that share a tile have no other.
@@ -159,7 +159,7 @@ impl Context<'_> {
             if let Some((_, rank)) = &self.pair {
                 place.m = place.m * self.gemm.cluster + rank;
             }
-            body(k, &place)
+            body(k, t, &place)
         })
     }
 

@@ -6,7 +6,7 @@ use super::ahead::Ahead;
 use super::brought::Asking;
 use super::room::PANELS;
 use super::rows::Rows;
-use super::{Context, Edges, PANEL, Place, ROWS};
+use super::{Context, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
@@ -16,7 +16,8 @@ use crate::template::product::leaf;
 use crate::tensor::{Coord, Memory, Scalar, Tile, View};
 
 /// How a warpgroup's rows leave: results of halves panel by panel through shared buffers and
-/// tensor copies; others, and where elements move alone, straight from registers.
+/// tensor copies; others, where elements move alone, and where each of a warpgroup's warps finishes a tile of its own block,
+/// straight from registers.
 pub(super) struct Store<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) own: ThreadsId,
@@ -28,9 +29,9 @@ pub(super) struct Store<'a> {
     pub(super) asking: Option<Asking>,
     /// Numbers of the results that leave from registers.
     pub(super) by_runs: Vec<usize>,
-    warp: ThreadsId,
+    pub(super) warp: ThreadsId,
     /// The own warp's number in its group, the own lane's row and column of fragments.
-    warp_in_group: Expr,
+    pub(super) warp_in_group: Expr,
     row: Expr,
     pub(super) column: Expr,
     /// Which of 2×2 matrices, and which row of it, the own lane points to.
@@ -70,7 +71,7 @@ impl<'a> Store<'a> {
         let (mut by_panels, mut by_runs): (Vec<Panels>, _) = (Vec::new(), Vec::new());
         for (result, &tensor) in context.declared.epilogue.results.iter().enumerate() {
             let scalar = k.tensor_of(tensor)?.scalar;
-            if context.gemm.edges == Edges::Moves || scalar.bytes() != 2 {
+            if !context.gemm.leaves_by_panels(scalar) {
                 by_runs.push(result);
                 continue;
             }

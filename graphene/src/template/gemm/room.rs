@@ -1,7 +1,7 @@
 //! What fits into shared memory: the ring's stages, and the panels through which C leaves and an addend comes.
 
 use super::brought::ROOM;
-use super::{Context, Gemm, PANEL, ROWS};
+use super::{Context, Edges, Gemm, PANEL, ROWS};
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::Result;
@@ -38,16 +38,22 @@ impl Gemm {
         let outputs = self.product.epilogue.outputs.iter();
         let kinds: HashSet<Scalar> = outputs
             .map(|output| output.unwrap_or(self.product.scalar))
-            .filter(|scalar| scalar.bytes() == 2)
+            .filter(|scalar| self.leaves_by_panels(*scalar))
             .collect();
         kinds.len() as i64
     }
 
-    /// Whether the ring fits into shared memory beside panels of C and rows.
+    /// Whether results of a type leave panel by panel.
+    pub(super) fn leaves_by_panels(&self, scalar: Scalar) -> bool {
+        self.edges == Edges::Bulk && self.split == 1 && scalar.bytes() == 2
+    }
+
+    /// Whether the ring fits into shared memory beside panels of C, rows, and what blocks hand over.
     pub(super) fn fits(&self, panels: i64) -> bool {
         let stages = self.stages * (self.rows() + self.columns) * self.depth();
         let panels = self.consumers * panels * self.kinds() * ROWS * PANEL;
-        let bytes = (stages + panels) * self.product.scalar.bytes() + self.bytes_of_rows();
+        let shared = self.bytes_of_rows() + self.holders().bytes(self.split);
+        let bytes = (stages + panels) * self.product.scalar.bytes() + shared;
         bytes + BARRIERS <= Arch::Sm90a.shared_memory()
     }
 }

@@ -89,7 +89,9 @@ impl Store<'_> {
     /// Lets the next tile's rows take their place. A panel that leaves does so too, since threads meet once they have computed
     /// it: unless runs read rows after the last one.
     pub(super) fn leave_rows(&self, k: &mut Builder) -> Result<()> {
-        if self.rows.is_empty() || self.by_runs.is_empty() {
+        // Blocks that share a tile have no other.
+        let last = self.context.shares.is_some();
+        if last || self.rows.is_empty() || self.by_runs.is_empty() {
             return Ok(());
         }
         k.spec(Kind::Sync, (), (), self.own)

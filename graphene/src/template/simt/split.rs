@@ -7,7 +7,7 @@ use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::template::product::{leaf, line};
 use crate::template::split_k::{Held, Holders, Shares, Visit};
-use crate::tensor::{Shape, View};
+use crate::tensor::{Shape, Tile, View};
 
 /// The own steps along the K of all terms: the first, and where those of each term end.
 pub(super) fn own_steps(shares: Option<&Shares>, all: Vec<Expr>) -> (Expr, Vec<Expr>) {
@@ -39,29 +39,28 @@ impl Simt {
         }
         let [t, rank] = k.indices(grid, ["t", "rank"])?;
         let blocks = k.index(grid, "together", [&t])?;
-        let holders = Holders {
-            groups: 1,
-            threads: 32 * self.warps,
-            registers: self.thread.iter().product(),
-        };
+        let holders = Holders { warps: self.warps, registers: self.thread.iter().product() };
         let shares = Shares::new(k, self.split, holders, blocks, rank.into(), block)?;
         k.add(Header::new(Kind::Sync, (), (), block).on(blocks))?;
         Ok((t, Some(shares)))
     }
 
-    /// What becomes of a tile's sums, which blocks may share: `leave`, by the first of them.
+    /// What becomes of a tile's sums, which blocks may share: `leave`, by the warps of each that have its part of them.
     pub(super) fn leave(
         &self,
         k: &mut Builder,
         shares: Option<&Shares>,
         (own, acc): (&Own, TensorId),
-        (block, thread): (ThreadsId, &Var),
+        block: ThreadsId,
         leave: impl FnOnce(&mut Builder) -> Result<()>,
     ) -> Result<()> {
         let Some(shares) = shares else { return leave(k) };
+        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
+        let [number, _] = k.indices(warps, ["sharing", "lane"])?;
+        let warp = k.index(warps, "warp", [&number])?;
         let each = |k: &mut Builder, visit: Visit<'_>| own.each_sum(k, acc, visit);
-        let held = Held { thread: [Expr::from(0), thread.into()], one: own.one, each: &each };
-        shares.add_up(k, &held, block, leave)?;
+        let held = Held { warp, number: number.into(), one: own.one, each: &each };
+        shares.add_up(k, &held, leave)?;
         // A block stays while others may still write or arrive there: a rule of all clusters.
         k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))
     }

@@ -173,7 +173,7 @@ fn all(device: &Device, product: &Product, tf32: bool) -> Result<Vec<Tried>, Err
     let warps =
         BY_WARPS.map(|tile| Mma { product: product(), arch, tile, depth: 16, ..Mma::default() });
     let gemm = Gemm { product: product(), ..Gemm::default() };
-    let small = Gemm { consumers: 1, columns: 64, prefetch: true, ..gemm.clone() };
+    let small = Gemm { consumers: 1, columns: 64, weights: true, prefetch: true, ..gemm.clone() };
     let turns = Gemm { ping_pong: true, strips: 2, ..gemm.clone() };
     let warpgroups = [
         Gemm { columns: 192, ..turns.clone() }.deepest(),

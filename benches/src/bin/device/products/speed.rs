@@ -100,7 +100,14 @@ pub(super) fn follows() -> [Follows; 6] {
 /// The tiles that are tried where there are so many rows.
 fn tiles(rows: Rows) -> Vec<Gemm> {
     let gemm = Gemm::default();
-    let small = Gemm { consumers: 1, columns: 64, stages: 6, prefetch: true, ..gemm.clone() };
+    let small = Gemm {
+        consumers: 1,
+        columns: 64,
+        stages: 6,
+        weights: true,
+        prefetch: true,
+        ..gemm.clone()
+    };
     if rows == Rows::Few {
         return vec![
             small.clone(),
