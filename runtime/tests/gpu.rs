@@ -19,7 +19,7 @@ use graphene_ir::target::Target;
 use graphene_runtime::device::{self, Device, Library, compiler};
 use graphene_runtime::gpu::cache::Key;
 use graphene_runtime::gpu::{Cache, Io, Kernels, Module, Trial as Tried};
-use graphene_runtime::{Error, cpu};
+use graphene_runtime::{BoundStep, Error, cpu};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn main() {
     let nvrtc = Library::Nvrtc.found();
     let arch = Device::open(0).ok().and_then(|device| device.properties().arch());
     let gpu = nvrtc && arch.is_some();
-    let rows: [Row; 10] = [
+    let rows: [Row; 11] = [
         ("compilers_tell_their_build", nvrtc, compilers_tell_their_build),
         ("versions_are_told_of_what_is_found", true, versions_are_told),
         ("kernels_are_compiled_once", nvrtc, kernels_are_compiled_once),
@@ -45,6 +45,7 @@ fn main() {
         ("candidates_are_timed_and_compared", gpu, candidates_are_timed),
         ("kept_kernels_run", gpu, kept_kernels_run),
         ("steps_are_seen_and_timed", gpu, steps_are_seen_and_timed),
+        ("steps_are_timed_on_their_own_inputs", gpu, steps_are_timed_on_their_own_inputs),
         ("memory_of_callers_is_read_and_written", gpu, memory_of_callers),
         ("steps_on_the_host_run_between_kernels", gpu, steps_on_the_host),
     ];
@@ -232,6 +233,31 @@ fn steps_are_seen_and_timed() -> Outcome {
     executable.launch()?;
     executable.synchronize()?;
     check(&executable.read()?, &expected()?)
+}
+
+/// A step that writes over its input does so again in each repetition: those after it are timed on what it makes of the
+/// first one nonetheless, and so outputs are right when all have been timed.
+fn steps_are_timed_on_their_own_inputs() -> Outcome {
+    let mut graph = Graph::new();
+    let x = graph.add_input("x", "f32[n, 64]".parse().map_err(|_| "a type")?)?;
+    let mut value = x;
+    for (name, op) in [("exp", Unary::Exp), ("tanh", Unary::Tanh), ("sqrt", Unary::Sqrt)] {
+        value = graph.add(name, Op::Unary(op), &[Some(value)])?.value();
+    }
+    graph.add_output("y", value);
+    let device = Arc::new(Device::open(0)?);
+    let arch = device.properties().arch().ok_or("no kernels for this GPU")?;
+    let target: Target = arch.to_string().parse()?;
+    let program = plan(&graph, &target, Granularity::PerOp, &Bindings::new())?.program;
+    let kernels = Kernels::compile(program, &target, arch, None, &|_, _| {})?;
+    let mut executable = Module::load(kernels, &device)?.bind(&sizes()?)?;
+    let overwrites = |step: &BoundStep| step.overwritten_by.iter().any(Option::is_some);
+    ensure(executable.plan().steps().iter().any(overwrites), "no step writes over its input")?;
+    let inputs = [input()?];
+    executable.write(&inputs)?;
+    executable.time_steps(3, 3)?;
+    let y: Vec<f32> = inputs[0].as_slice::<f32>()?.iter().map(|x| x.exp().tanh().sqrt()).collect();
+    check(&executable.read()?, &[Tensor::from_vec(vec![ROWS, 64], y)?])
 }
 
 /// The graph reads what the caller put into its buffer between two launches, and leaves the output in the caller's.

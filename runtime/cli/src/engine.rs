@@ -234,7 +234,7 @@ impl Executable {
     }
 
     /// Seconds of every step. On the CPU the mean of some runs, step by step; on a GPU as
-    /// [`gpu::Executable::time_steps`] has it, after which values are not to be read.
+    /// [`gpu::Executable::time_steps`] has it.
     ///
     /// # Errors
     /// As for [`run`](Self::run).

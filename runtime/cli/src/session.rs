@@ -230,7 +230,7 @@ impl<'a> Runner<'a> {
         found.map_err(|source| refused(self.exec, self.bindings, source))
     }
 
-    /// Times every step. On a GPU, outputs are not to be read afterwards.
+    /// Times every step.
     ///
     /// # Errors
     /// [`Error::Run`].

@@ -23,17 +23,21 @@ impl Executable {
 
     /// For each step the microseconds on the device of one of its launches: of `repeats` launches one after the other
     /// in a CUDA graph of their own, of which the median of `runs` is taken. Steps are timed in the program's order,
-    /// each when its inputs are there, as they were written before; 0 where a step has no elements.
-    ///
-    /// A step that overwrites an input does so again in each repetition, so that values are not to be read afterwards.
+    /// each when its inputs are there, as a run of the inputs that were written before makes them: what power a product
+    /// takes, and so its time, is up to its operands. 0 where a step has no elements.
     ///
     /// # Errors
     /// [`Error::At`](crate::Error::At) around [`Error::Device`](crate::Error::Device), with the step's name.
     pub fn time_steps(&mut self, repeats: usize, runs: usize) -> Result<Vec<f64>> {
         let mut times = Vec::with_capacity(self.launches.len());
-        for (step, launch) in self.program.steps().iter().zip(&*self.launches) {
+        for (number, (step, launch)) in self.program.steps().iter().zip(&*self.launches).enumerate()
+        {
             let time = launch.as_ref().map(|launch| time_call(&self.device, launch, repeats, runs));
             times.push(time.transpose().map_err(|error| error.at(&step.name))?.unwrap_or(0.0));
+            // It has done so again in each repetition.
+            if self.overwrites_input(number) {
+                self.arrive(number + 1)?;
+            }
         }
         Ok(times)
     }

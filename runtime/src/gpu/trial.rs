@@ -75,11 +75,13 @@ impl Executable {
         self.arrive(number)?;
         let (step, own) = self.step_and_call(number)?;
         let named = |error: Error| error.at(&step.name);
-        let overwrites = self.plan.steps()[number].overwritten_by.iter().any(Option::is_some);
         // Parts of a buffer that the step does not write are the same bytes for all.
         self.clear(step).and_then(|()| own.launch()).map_err(named)?;
         // What overwrites its inputs cannot be launched again on the same ones.
-        let expected = if overwrites { None } else { Some(self.results(step).map_err(named)?) };
+        let expected = match self.overwrites_input(number) {
+            true => None,
+            false => Some(self.results(step).map_err(named)?),
+        };
         let mut trials = Vec::with_capacity(all.len());
         for other in all {
             let call = other.and_then(|made| self.bind_trial(step, made));
@@ -102,8 +104,13 @@ impl Executable {
         }
     }
 
+    /// Whether the step of this number writes over one of its inputs.
+    pub(super) fn overwrites_input(&self, number: usize) -> bool {
+        self.plan.steps()[number].overwritten_by.iter().any(Option::is_some)
+    }
+
     /// Runs all steps before one, so that its inputs are there.
-    fn arrive(&self, number: usize) -> Result<()> {
+    pub(super) fn arrive(&self, number: usize) -> Result<()> {
         (0..number).try_for_each(|before| self.launch_step(before))?;
         self.synchronize()
     }
