@@ -92,10 +92,10 @@ impl Builder {
     /// # Errors
     /// [`Error::Kernel`] after statements, or if the view is not one of a whole buffer.
     pub fn param(&mut self, name: &str, view: impl Into<View>, scalar: Scalar) -> Result<TensorId> {
-        self.given(name, Tensor::new(view.into(), scalar, Memory::Global))
+        self.add_param(name, Tensor::new(view.into(), scalar, Memory::Global))
     }
 
-    /// A parameter that no kernel before writes, as a layer's weights. Nor does this one.
+    /// A parameter that nothing writes which may still run when the kernel starts, as a layer's weights; nor does the kernel.
     ///
     /// # Errors
     /// Those of [`param`](Self::param).
@@ -106,10 +106,10 @@ impl Builder {
         scalar: Scalar,
     ) -> Result<TensorId> {
         let tensor = Tensor::new(view.into(), scalar, Memory::Global);
-        self.given(name, Tensor { constant: true, ..tensor })
+        self.add_param(name, Tensor { constant: true, ..tensor })
     }
 
-    fn given(&mut self, name: &str, tensor: Tensor) -> Result<TensorId> {
+    fn add_param(&mut self, name: &str, tensor: Tensor) -> Result<TensorId> {
         self.before_statements()?;
         self.check_view(&tensor.view)?;
         let id = self.add_tensor(name, tensor)?;

@@ -98,7 +98,8 @@ pub struct Tensor {
     pub swizzle: Option<Swizzle>,
     /// The block of the cluster whose shared memory this is; `None`: the own one.
     pub peer: Option<Expr>,
-    /// Whether no kernel before writes it, as a layer's weights: a kernel may read it before its predecessors are done.
+    /// Whether nothing that may still run when the kernel starts writes it, as a layer's weights: so it may be read before
+    /// predecessors are done. Whoever launches the kernel promises that; only parameters are such, and a kernel writes none.
     pub constant: bool,
 }
 

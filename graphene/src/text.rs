@@ -9,7 +9,7 @@
 //! launched = #name ":" type                              the .block and the .thread tensor
 //! type     = "[]" { part } | level { "." level } { part }
 //! level    = "[" sizes ":" strides "]"                   trees: [4,(2,4):2,(1,8)]
-//! part     = ".fp16" ".SH" ".S<3,4,3>" ".peer(" expr ")" or ".thread", ".block"
+//! part     = ".fp16" ".SH" ".S<3,4,3>" ".peer(" expr ")" ".const" or ".thread", ".block"
 //!
 //! body     = "{" { stmt } "}"                            what is declared here is known here
 //! stmt     = %name ":" type                              Allocate

@@ -23,7 +23,7 @@
 //! 8. *Grid.* Of the blocks that wait for each other by a counter, all reach it: what decides that,
 //!    and the numbers that they wait for, may differ between blocks only as the counter does.
 //! 9. *Predecessor.* A kernel that waits for its predecessors touches global memory only when all its threads have, but for
-//!    parameters that it says are constant.
+//!    its constant parameters.
 //!
 //! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
 //! simulator's to find.

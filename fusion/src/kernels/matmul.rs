@@ -130,8 +130,9 @@ struct Cut {
     turns: bool,
     /// Into how many parts the depth is split.
     split: i64,
-    /// Whether B is weights, which no step makes, and whether all of a tile is asked for before predecessors are done.
+    /// Whether B is weights, which no step makes.
     weights: bool,
+    /// Whether all of a tile of them is asked for before predecessors are done.
     prefetch: bool,
     /// Parameters of Hopper's template that were found, rather than those that follow from the above.
     found: Option<GemmParameters>,

@@ -19,6 +19,7 @@ use graphene_ir::target::Target;
 use graphene_ir::verify::verify;
 use half::{bf16, f16};
 use std::path::Path;
+use std::slice;
 
 pub(crate) const TARGETS: [&str; 2] = ["sm_80", "sm_90a"];
 
@@ -618,6 +619,37 @@ fn deep_products_of_few_rows_are_split() {
     for (launch, rows) in launches.iter().rev().zip([3, 2]) {
         let sizes = sizes(&[("b", rows), ("s", 33)]);
         check("deep", &planned.program, step, launch, &sizes);
+    }
+}
+
+/// Only what no step makes is constant: one operand that an input gives is reason enough to wait for the steps before.
+#[test]
+fn weights_are_constant_and_nothing_else_is() {
+    let weight = Tensor::from_vec(vec![64, 64], vec![f16::ZERO; 64 * 64]).unwrap();
+    let constant = format!("Constant(@0 {:016x})", content_hash(&weight));
+    for (first, second, expected) in [
+        (&*constant, &*constant, true),
+        ("Input", "Input", false),
+        (&*constant, "Input", false),
+        ("Input", &*constant, false),
+    ] {
+        let text = format!(
+            "symbols b\n%0 = Input : f16[b, 64] \"x\"\n%1 = Input : f16[b, 64] \"h\"\n\
+             %2 = {first} : f16[64, 64] \"w\"\n%3 = {second} : f16[64, 64] \"u\"\n\
+             %4 = MatMul(%0, %2) : f16[b, 64] \"of x\"\n%5 = MatMul(%1, %3) : f16[b, 64] \"of h\"\n\
+             %6 = Add(%4, %5) : f16[b, 64] \"sum\"\nreturn \"y\" = %6\n"
+        );
+        let graph = parse(&text, slice::from_ref(&weight)).unwrap();
+        let target: Target = "sm_90a".parse().unwrap();
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let [step] = planned.program.steps() else { panic!("{}", planned.program) };
+        for launch in launches(&planned.program, step, &target).unwrap() {
+            let text = launch.kernel.to_string();
+            let names = ["%A", "%A_2", "%B", "%B_2"].map(|name| format!("\n{name}:"));
+            let line = |name: &String| text.split(&**name).nth(1).unwrap().lines().next().unwrap();
+            let found = names.each_ref().map(|name| line(name).ends_with(".const"));
+            assert_eq!(found, [false, false, expected, expected], "{text}");
+        }
     }
 }
 

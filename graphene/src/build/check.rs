@@ -128,15 +128,12 @@ impl Builder {
         }
     }
 
-    fn is_constant(&self, operand: &Operand) -> bool {
-        self.tensor_of(operand.tensor).is_ok_and(|tensor| tensor.constant)
-    }
-
     pub(super) fn check_spec(&self, spec: &Spec) -> Result<()> {
         spec.outs.iter().chain(&spec.ins).try_for_each(|operand| self.check_operand(operand))?;
-        if let Some(out) = spec.outs.iter().find(|out| self.is_constant(out)) {
-            let name = self.tensor_of(out.tensor)?;
-            return Err(Error::Kernel(format!("{name} is constant, and not written")));
+        for out in &spec.outs {
+            if self.tensor_of(out.tensor)?.constant {
+                return Err(Error::Kernel("what is constant is not written".to_owned()));
+            }
         }
         if let Completion::Signals(barrier) = &spec.completion {
             self.check_operand(barrier)?;

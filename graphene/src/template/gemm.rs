@@ -7,21 +7,26 @@
 //!
 //! - this file: the parameters, and the kernel's outline;
 //! - `context`: what its parts share, and the walk over tiles;
-//! - `producer`: how the ring is filled;
+//! - `producer`: how the ring is filled; `moves`: by single elements;
+//! - `early`: what is brought before predecessors are done;
 //! - `consumer`: the products;
 //! - `turns`: how consumers take turns;
 //! - `epilogue`: what becomes of the sums, and how they leave;
 //! - `ahead`: columns and matrices that the epilogue meets, asked for before;
 //! - `rows`: rows that it meets, such as a bias;
 //! - `brought`: an addend that comes by tensor copies;
-//! - `room`: what fits into shared memory.
+//! - `room`: what fits into shared memory;
+//! - `registers`: who has how many.
 
 mod ahead;
 mod brought;
 mod consumer;
 mod context;
+mod early;
 mod epilogue;
+mod moves;
 mod producer;
+mod registers;
 mod room;
 mod rows;
 mod turns;
@@ -29,7 +34,7 @@ mod turns;
 use self::context::Context;
 use super::product::{Edges, Place, Product, leaf, line};
 use super::split_k::Holders;
-use crate::arch::{Arch, registers_at_launch};
+use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
@@ -59,7 +64,8 @@ pub struct Gemm {
     /// Whether B is a layer's weights, which no kernel before makes: blocks that have room beside a predecessor's bring the
     /// first of them before it is done.
     pub weights: bool,
-    /// Whether each block asks for the rest of such weights' first tile then, too: few blocks read each of them.
+    /// Whether what no stage holds of a block's first tile of such weights is prefetched into the L2 cache as well: few
+    /// blocks read each of them.
     pub prefetch: bool,
     /// Into how many parts K is split, each a block of a cluster, which adds them up: where few tiles leave most of the
     /// GPU idle. There is one cluster for each tile then.
@@ -112,34 +118,6 @@ impl Gemm {
     /// The depth of a stage.
     fn depth(&self) -> i64 {
         DEPTH / self.product.scalar.bytes()
-    }
-
-    /// Whether two blocks have registers enough on one multiprocessor as they are launched: then none are moved from the
-    /// producer to consumers, which takes all that a multiprocessor has, and the next kernel's blocks can begin beside.
-    fn is_light(&self) -> bool {
-        self.edges == Edges::Bulk && self.consumers == 1 && self.registers() <= 64
-    }
-
-    /// Registers of each thread of a consumer: what the block has at launch, but for what the producer keeps.
-    fn budget(&self) -> i64 {
-        let groups = self.consumers + 1;
-        let all = groups * registers_at_launch(GROUP * groups);
-        ((all - self.producer_registers()) / self.consumers / 8 * 8).min(240)
-    }
-
-    /// Registers of the producer's threads: those that only issue copies need few, addresses and
-    /// predicates of single elements take more.
-    fn producer_registers(&self) -> i64 {
-        match self.edges {
-            Edges::Bulk if self.product.terms == 1 => 24,
-            Edges::Bulk => 40,
-            Edges::Moves => 80,
-        }
-    }
-
-    /// Registers of each thread of a consumer that hold its sums.
-    fn registers(&self) -> i64 {
-        self.strips * self.columns / 2
     }
 
     /// The kernel, with symbols M, N, a K for each term (K, K_2, …), the number of blocks or clusters,

@@ -48,8 +48,8 @@ pub struct Simt {
     pub stages: i64,
     /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
     pub raster: i64,
-    /// Split-K: into how many parts K is split, each a block's of a cluster, whose first block adds them up, where few
-    /// tiles leave most of the GPU idle. On Hopper, of one term.
+    /// Split-K: into how many parts K is split, each a block's of a cluster, which add them up, where few tiles leave most of
+    /// the GPU idle. On Hopper, of one term.
     pub split: i64,
 }
 

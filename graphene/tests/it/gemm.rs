@@ -4,6 +4,7 @@
 use graphene_ir::atom::cut_to_tf32;
 use graphene_ir::emit::emit;
 use graphene_ir::kernel::Unary;
+use graphene_ir::schedule::dependent;
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::product::{Edges, Product};
@@ -212,7 +213,7 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
         (Gemm { split: 4, ..ahead.clone() }, Sizes::of([64, 64, 256], 1), 3),
         (Gemm { split: 4, ..small() }, Sizes::of([72, 72, 328], 4), 2),
         (Gemm { split: 3, ..small() }, Sizes::of([8, 8, 64], 1), 2),
-        // More blocks than warps, one of which has none of the sums; and warps that blocks do not share evenly.
+        // More blocks than warps, so that some finish nothing; and warps that blocks do not share evenly.
         (Gemm { split: 8, ..small() }, Sizes::of([64, 64, 256], 1), 1),
         (Gemm { split: 3, consumers: 2, ..small() }, Sizes::of([128, 64, 192], 1), 1),
         (Gemm { split: 2, ..small() }, Sizes::of([64, 72, 0], 2), 2),
@@ -227,6 +228,23 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
             2,
         ),
         (Gemm { split: 2, ..moves() }, Sizes::of([67, 71, 131], 4), 2),
+        // What some warps finish alone, with what comes to all of a block: of two consumers, two strips, several panels.
+        (
+            Gemm { product: layered(), split: 3, consumers: 2, ..ahead.clone() },
+            Sizes::of([136, 72, 200], 4),
+            1,
+        ),
+        (
+            Gemm { product: layered(), split: 2, strips: 2, ..small() },
+            Sizes::of([136, 72, 136], 4),
+            1,
+        ),
+        (
+            Gemm { product: layered(), split: 4, columns: 256, ..ahead.clone() },
+            Sizes::of([72, 264, 264], 4),
+            0,
+        ),
+        (Gemm { product: layered(), weights: true, ..small() }, Sizes::of([136, 72, 200], 2), 2),
         (Gemm { product: across, ..ahead.clone() }, Sizes::of([72, 136, 72], 3), 2),
         (Gemm { product: batched_ahead, ..ahead }, batched, 2),
     ]);
@@ -253,6 +271,37 @@ fn rows() -> Vec<(Gemm, Sizes, u64)> {
         rows.push((gemm, partial, 2));
     }
     rows
+}
+
+fn layered() -> Product {
+    Product { epilogue: layer(), ..plain() }
+}
+
+/// Weights are on their way before predecessors are done, and nothing else is; light blocks take no more registers than they
+/// need.
+#[test]
+fn small_blocks_begin_with_weights() {
+    let text = |gemm: &Gemm| dependent(gemm.kernel().unwrap()).to_string();
+    let gemm = Gemm { weights: true, stages: 4, ..small() };
+    let early = text(&gemm);
+    let (before, after) = early.split_once("Acquire<<<").unwrap();
+    let copies = |text: &str, from| text.lines().filter(|line| line.contains(from)).count();
+    let [a, b] = ["(%gA", "(%gB"].map(|from| [copies(before, from), copies(after, from)]);
+    assert_eq!((a, b), ([0, 1], [1, 1]), "{early}");
+    assert!(early.contains(".const") && !early.contains("Registers<"), "{early}");
+    let others = [
+        (Gemm { weights: false, ..gemm.clone() }, false),
+        (Gemm { cluster: 2, ..gemm.clone() }, false),
+        (Gemm { consumers: 2, ..gemm.clone() }, true),
+        (Gemm { columns: 256, ..gemm.clone() }, true),
+    ];
+    for (other, moves_registers) in others {
+        let text = text(&other);
+        let (before, _) = text.split_once("Acquire<<<").unwrap();
+        assert!(!before.contains("%gB"), "{text}");
+        assert_eq!(text.contains("Registers<"), moves_registers, "{text}");
+    }
+    assert!(Gemm { prefetch: true, ..small() }.kernel().is_err());
 }
 
 #[test]

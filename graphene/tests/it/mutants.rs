@@ -124,8 +124,8 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
         "one consumer",
         "widen role down",
         "role #warpgroups[1]",
-        "The consumers' threads find nothing to do there: within it is a role of one of the producer's. So few registers are \
-         nobody's to give.",
+        "The consumers' threads find nothing to do there: within it is a role of one of the producer's, and registers are \
+         not moved.",
     ),
     ("early", "widen role down", "role #warpgroups[1]", "Likewise."),
     (

@@ -204,7 +204,7 @@ fn constants_are_read_before_predecessors_are_done() {
     assert_eq!(verify(&made), vec![]);
     let refused = |text: &str| parse(text).unwrap_err().to_string();
     let written = text.replace("%out:[3:1].fp32.GL", "%out:[3:1].fp32.GL.const");
-    assert!(refused(&written).contains("is constant, and not written"), "{}", refused(&written));
+    assert!(refused(&written).contains("what is constant is not written"), "{}", refused(&written));
     let own = text.replace("%r:[].fp32.RF", "%r:[].fp32.RF.const");
     assert!(refused(&own).contains("only parameters are constant"), "{}", refused(&own));
     let derived = about("%part:[3:1].fp32.GL.const = %in.tile(1)", "");

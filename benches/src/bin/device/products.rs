@@ -11,6 +11,7 @@ use graphene_ir::atom::cut_to_tf32;
 use graphene_ir::emit::emit;
 use graphene_ir::function::near::{By, propagate};
 use graphene_ir::kernel::{Kernel, Unary};
+use graphene_ir::schedule::dependent;
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::mlp::{Layer, Mlp};
@@ -147,7 +148,8 @@ impl Case {
     }
 
     fn bind_gemm(&self, device: &Device, gemm: &Gemm) -> Result<Bound, Error> {
-        let kernel = gemm.kernel().map_err(kernel_error)?;
+        // As plans have it: what comes before it waits for predecessors is done while they finish.
+        let kernel = dependent(gemm.kernel().map_err(kernel_error)?);
         self.bind(device, &kernel, &self.blocks(device, gemm))
     }
 
@@ -245,12 +247,14 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
         let cluster = if gemm.edges == Edges::Bulk && i % 3 == 0 { 2 } else { 1 };
         let gemm = Gemm { ping_pong, strips, cluster, ..gemm };
         let pairs = !moves && gemm.columns % 128 == 0 && i % 3 == 0;
-        let weights = i % 4 < 2;
-        let gemm = Gemm { cluster: if pairs { 2 } else { 1 }, weights, prefetch: weights, ..gemm };
-        // Blocks share tiles in every fourth product, in several parts.
+        let [weights, prefetch, split] = [(); 3].map(|()| random.within(0, 1) == 1);
+        let prefetch = weights && prefetch;
+        let gemm = Gemm { cluster: if pairs { 2 } else { 1 }, weights, prefetch, ..gemm };
         let alone = !ping_pong && !pairs && product.terms == 1;
-        let split = if alone && i % 2 == 1 { [2, 3, 4, 8][i / 2 % 4] } else { 1 };
-        let gemm = if split > 1 { Gemm { split, ..gemm }.deepest() } else { gemm };
+        let gemm = match random.within(2, 8) as i64 {
+            split_into if split && alone => Gemm { split: split_into, ..gemm }.deepest(),
+            _ => gemm,
+        };
         let case = Case::new(device, product.clone(), size, &mut random)?;
         let bound = case.bind_gemm(device, &gemm)?;
         wrong += case.run(device, &bound, &gemm, &mut random, |x| x)?;

@@ -16,7 +16,7 @@ use crate::template::product::leaf;
 use crate::tensor::{Coord, Memory, Scalar, Tile, View};
 
 /// How a warpgroup's rows leave: results of halves panel by panel through shared buffers and
-/// tensor copies; others, where elements move alone, and where each of a warpgroup's warps finishes a tile of its own block,
+/// tensor copies; others, where elements move alone, and where blocks share a tile, of which each finishes some warps' part,
 /// straight from registers.
 pub(super) struct Store<'a> {
     pub(super) context: &'a Context<'a>,
