@@ -57,7 +57,7 @@ pub(crate) struct Sizes {
     /// Length of the sequence: the dim of that name, else the second dim of the first dynamic input
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     pub(crate) seq: Option<i64>,
-    /// Size of a dynamic dim by name
+    /// Size of a dynamic dim by name. It may be 0, as that of an empty past; the model is imported for that size alone then
     #[arg(long, value_name = "NAME=N", value_parser = named_size)]
     pub(crate) dim: Vec<(String, i64)>,
     /// Prepare the model for all combinations of these sizes, and time each: for example batch=1,8,32 seq=128,384. A
@@ -434,8 +434,8 @@ fn named<'a>(text: &'a str, example: &str) -> Result<(&'a str, &'a str), String>
 fn named_size(text: &str) -> Result<(String, i64), String> {
     let (name, size) = named(text, "NAME=N, for example batch=8")?;
     match size.parse() {
-        Ok(size) if size >= 1 => Ok((name.to_owned(), size)),
-        _ => Err(format!("`{size}` is no size of at least 1")),
+        Ok(size) if size >= 0 => Ok((name.to_owned(), size)),
+        _ => Err(format!("`{size}` is no size of at least 0")),
     }
 }
 

@@ -88,7 +88,7 @@ fn bad_values_name_their_flag() {
         (["--batch", "0"], "'--batch <N>'"),
         (["--seq", "-1"], "'--seq <N>'"),
         (["--dim", "batch"], "'--dim <NAME=N>'"),
-        (["--dim", "batch=0"], "'--dim <NAME=N>'"),
+        (["--dim", "batch=-1"], "'--dim <NAME=N>'"),
         (["--input", "x=3"], "'--input <NAME=@FILE.npy>'"),
         (["--rtol", "-1"], "'--rtol <X>'"),
         (["--atol", "nan"], "'--atol <X>'"),

@@ -3,6 +3,7 @@
 use crate::fixtures::fixture;
 use crate::models::{FLOAT, graph, node, npy, value, write, zeros};
 use crate::{Folder, json, quick};
+use graphene_frontend::onnx::{AttributeProto, AttributeType};
 use std::io::Write;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
@@ -74,6 +75,22 @@ fn sizes_that_contradict_name_both_origins() {
     let (z, path) = (zeros(&folder, "z", "4,", 4), folder.path("z.npy"));
     let message = format!("input `z` from {path}: dimension `p` cannot be 4: {is}");
     check_says(&[&model, "--input", &x, "--input", &z], 2, &message);
+}
+
+/// A decoder's first step has no past: the model is imported for that size alone.
+#[test]
+fn dims_may_be_empty() {
+    let folder = Folder::new();
+    let inputs = vec![value("past", FLOAT, "p 8"), value("x", FLOAT, "q 8")];
+    let mut present = node("Concat", "past x", "y");
+    let of_rows = AttributeProto { name: "axis".into(), ..Default::default() };
+    present.attribute.push(AttributeProto { r#type: AttributeType::Int.into(), ..of_rows });
+    let model = write(&folder, graph(inputs, vec![], vec![present], "y"));
+    let flags = ["--dim", "p=0", "--dim", "q=3", "--exec", "fused,library,reference"];
+    let report = json(&[&[&model[..]], &flags[..]].concat());
+    assert_eq!(report["outputs"][0]["shape"], serde_json::json!([3, 8]), "{report:#}");
+    assert_eq!(report["model"]["specialised"], "p=0");
+    assert_eq!(report["exit_code"], 0, "{report:#}");
 }
 
 /// Nothing in gives nothing out: a size of zero is one like any other where the operations have a meaning for it.
