@@ -24,7 +24,8 @@ impl Executable {
     /// For each step the microseconds on the device of one of its launches: of `repeats` launches one after the other
     /// in a CUDA graph of their own, of which the median of `runs` is taken. Steps are timed in the program's order,
     /// each when its inputs are there, as a run of the inputs that were written before makes them: what power a product
-    /// takes, and so its time, is up to its operands. 0 where a step has no elements.
+    /// takes, and so its time, is up to its operands. Only a step that writes over its input reads its own results from
+    /// the second repetition on; all before the next one run once more then. 0 where a step has no elements.
     ///
     /// # Errors
     /// [`Error::At`](crate::Error::At) around [`Error::Device`](crate::Error::Device), with the step's name.
@@ -34,7 +35,7 @@ impl Executable {
         {
             let time = launch.as_ref().map(|launch| time_call(&self.device, launch, repeats, runs));
             times.push(time.transpose().map_err(|error| error.at(&step.name))?.unwrap_or(0.0));
-            // It has done so again in each repetition.
+            // What it made of its own results is not what the next one reads.
             if self.overwrites_input(number) {
                 self.arrive(number + 1)?;
             }
