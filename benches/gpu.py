@@ -140,7 +140,9 @@ def attempt(row, environment):
         if summaries:
             part["summaries"] = summaries
         if outcome != "right" or row.keep_text and not part["results"]:
-            part["said"] = (err or out)[-2000:]
+            # A sanitizer says on stdout, among results, what it found.
+            lines = [line for line in out.splitlines() if line.startswith("=========")]
+            part["said"] = "\n".join([err or out, *lines[:40]])[-6000:]
         parts.append(part)
         print(".", end="", file=sys.stderr, flush=True)
     outcomes = {part["outcome"] for part in parts}
