@@ -49,7 +49,7 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
             use DType::{F64, I32, I64, U32, U64};
             is_real(dtype) || matches!(dtype, F64 | I32 | I64 | U32 | U64)
         }),
-        Op::Softmax { .. } => real,
+        Op::Softmax { .. } | Op::ArgReduce { .. } => real,
         Op::LayerNorm { axis, .. } | Op::RmsNorm { axis, .. } => {
             // A row takes its scale and bias element for element.
             let row = shape(0).map(|shape| &shape[*axis..]);
@@ -76,7 +76,6 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         | Op::GatherNd { .. }
         | Op::ScatterElements { .. }
         | Op::ScatterNd { .. }
-        | Op::ArgReduce { .. }
         | Op::Cumulative { .. }
         | Op::TopK { .. }
         | Op::NonZero

@@ -8,9 +8,9 @@ use super::layers::{BoundLayers, ConvLayer, Layers, run_layers};
 use super::loops::{Domain, Loop, LoopInput};
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
-    Io, run_attention, run_concat, run_conv, run_conv_layer, run_conv_transpose, run_copy,
-    run_gather, run_matmul, run_nearest, run_norm, run_pad, run_pool, run_reduce, run_reference,
-    run_rnn, run_rows, run_softmax,
+    Io, run_arg_reduce, run_attention, run_concat, run_conv, run_conv_layer, run_conv_transpose,
+    run_copy, run_gather, run_matmul, run_nearest, run_norm, run_pad, run_pool, run_reduce,
+    run_reference, run_rnn, run_rows, run_softmax,
 };
 use crate::bind::BoundStep;
 use crate::error::Result;
@@ -42,6 +42,8 @@ pub(crate) enum Kernel {
     Norm { axis: usize, epsilon: f32, rms: bool },
     /// A reduction.
     Reduce { op: Reduce, axes: Vec<usize> },
+    /// Where the largest elements are, or the smallest.
+    ArgReduce { axis: usize, largest: bool, last: bool },
     /// Rows by indices.
     Gather { axis: usize },
     /// Tensors side by side.
@@ -109,6 +111,9 @@ impl Kernel {
                 Some(op) => Self::Reduce { op, axes: axes.clone() },
                 None => RowProgram::compile(body).map_or(Self::Reference, Self::Rows),
             },
+            Op::ArgReduce { axis, largest, last, .. } => {
+                Self::ArgReduce { axis: *axis, largest: *largest, last: *last }
+            }
             Op::Gather { axis } => Self::Gather { axis: *axis },
             Op::Concat { axis } => Self::Concat { axis: *axis },
             Op::Pad { mode, before, .. } => Self::Pad { mode: *mode, before: before.clone() },
@@ -145,6 +150,7 @@ impl Kernel {
             Self::Softmax { .. } => "softmax",
             Self::Norm { .. } => "norm",
             Self::Reduce { .. } => "reduce",
+            Self::ArgReduce { .. } => "arg-reduce",
             Self::Gather { .. } => "gather",
             Self::Concat { .. } => "concat",
             Self::Pad { .. } => "pad",
@@ -211,6 +217,7 @@ impl BoundKernel {
             Kernel::Softmax { axis, log } => run_softmax(io, *axis, *log),
             Kernel::Norm { axis, epsilon, rms } => run_norm(step, io, *axis, *epsilon, *rms),
             Kernel::Reduce { op, axes } => run_reduce(io, *op, axes),
+            Kernel::ArgReduce { axis, largest, last } => run_arg_reduce(io, *axis, *largest, *last),
             Kernel::Gather { axis } => run_gather(step, io, *axis),
             Kernel::Concat { axis } => run_concat(step, io, *axis),
             Kernel::Pad { mode, before } => run_pad(step, io, *mode, before, bindings),

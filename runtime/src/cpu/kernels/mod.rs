@@ -2,10 +2,11 @@
 //! cores by rayon. They know nothing of graphs.
 //!
 //! In reading order: [`pointwise`] functions on blocks; [`copy`] and [`gather`] move elements;
-//! [`softmax`], [`norm`] and [`reduce`] fold rows; [`matmul`] multiplies matrices, and on it stand
+//! [`softmax`], [`norm`], [`reduce`] and [`arg`] fold rows; [`matmul`] multiplies matrices, and on it stand
 //! [`attention`], [`conv`] and [`rnn`]; [`pool`] folds windows. Every kernel checks the sizes and
 //! strides that it is given before it touches an element.
 
+pub mod arg;
 pub mod attention;
 pub mod conv;
 pub mod copy;
