@@ -206,6 +206,15 @@ fn module_on(device: &Arc<Device>, cache: Option<&Cache>) -> Result<(Module, usi
     Ok((Module::load(kernels, device)?, cached))
 }
 
+/// A graph's kernels for the GPU that is there.
+fn kernels_of(graph: &Graph, granularity: Granularity) -> Result<(Kernels, Arc<Device>), Failed> {
+    let device = Arc::new(Device::open(0)?);
+    let arch = device.properties().arch().ok_or("no kernels for this GPU")?;
+    let target: Target = arch.to_string().parse()?;
+    let program = plan(graph, &target, granularity, &Bindings::new())?.program;
+    Ok((Kernels::compile(program, &target, arch, None, &|_, _| {})?, device))
+}
+
 fn kept_kernels_run() -> Outcome {
     let folder = Folder::new("run");
     let cache = Cache::new(&folder.0);
@@ -245,11 +254,7 @@ fn steps_are_timed_on_their_own_inputs() -> Outcome {
         value = graph.add(name, Op::Unary(op), &[Some(value)])?.value();
     }
     graph.add_output("y", value);
-    let device = Arc::new(Device::open(0)?);
-    let arch = device.properties().arch().ok_or("no kernels for this GPU")?;
-    let target: Target = arch.to_string().parse()?;
-    let program = plan(&graph, &target, Granularity::PerOp, &Bindings::new())?.program;
-    let kernels = Kernels::compile(program, &target, arch, None, &|_, _| {})?;
+    let (kernels, device) = kernels_of(&graph, Granularity::PerOp)?;
     let mut executable = Module::load(kernels, &device)?.bind(&sizes()?)?;
     let overwrites = |step: &BoundStep| step.overwritten_by.iter().any(Option::is_some);
     ensure(executable.plan().steps().iter().any(overwrites), "no step writes over its input")?;
@@ -303,11 +308,7 @@ fn steps_on_the_host() -> Outcome {
     graph.add_output("y", y);
     graph.add_output("rows", rows);
 
-    let device = Arc::new(Device::open(0)?);
-    let arch = device.properties().arch().ok_or("no architecture")?;
-    let target: Target = arch.to_string().parse()?;
-    let program = plan(&graph, &target, Granularity::Fused, &Bindings::new())?.program;
-    let kernels = Kernels::compile(program, &target, arch, None, &|_, _| {})?;
+    let (kernels, device) = kernels_of(&graph, Granularity::Fused)?;
     let on_host: Vec<String> = kernels.on_host().map(|(step, _)| step.to_owned()).collect();
     ensure(on_host.iter().any(|step| step.contains("rows")), format!("{on_host:?}"))?;
     let module = Module::load(kernels, &device)?;

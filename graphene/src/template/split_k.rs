@@ -1,7 +1,5 @@
 //! Split-K: blocks of a cluster that share a tile. Each multiplies its part of K. Then each finishes what some of a block's
-//! warps have of the tile: the others hand it those warps' sums. So all blocks receive at once what would come to one of
-//! them much later: on an H200 some 25 bytes in a nanosecond go from one multiprocessor to
-//! another.
+//! warps have of the tile: the others hand it those warps' sums. So each receives a part, rather than one of them all of it.
 
 use super::product::leaf;
 use crate::build::Builder;

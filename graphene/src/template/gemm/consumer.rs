@@ -68,10 +68,7 @@ impl Context<'_> {
 
     /// How often a consumer multiplies stages for a tile.
     fn all_steps(&self) -> Expr {
-        match &self.shares {
-            Some(shares) => shares.steps(&self.steps[0]).1,
-            None => self.steps.iter().fold(Expr::from(0), |all, steps| all + steps),
-        }
+        (0..self.steps.len()).fold(Expr::from(0), |all, term| all + self.own_steps(term).1)
     }
 
     /// Goes through a thread's sums and their numbers.

@@ -140,6 +140,12 @@ impl Context<'_> {
         shares.or(self.pair.as_ref().map(|(pair, _)| *pair))
     }
 
+    /// The own steps along the K of a term: the first, and how many.
+    pub(super) fn own_steps(&self, term: usize) -> (Expr, Expr) {
+        let all = &self.steps[term];
+        self.shares.as_ref().map_or((Expr::from(0), all.clone()), |shares| shares.steps(all))
+    }
+
     /// Goes through tiles.
     pub(super) fn each_tile(
         &self,

@@ -72,12 +72,6 @@ impl Context<'_> {
         })
     }
 
-    /// The own steps along the K of a term: the first, and how many.
-    pub(super) fn own_steps(&self, term: usize) -> (Expr, Expr) {
-        let all = &self.steps[term];
-        self.shares.as_ref().map_or((Expr::from(0), all.clone()), |shares| shares.steps(all))
-    }
-
     /// A stage is full when so many bytes have come.
     pub(super) fn expect(&self, k: &mut Builder, full: &Operand) -> Result<()> {
         let gemm = self.gemm;

@@ -4,9 +4,9 @@ use super::{Edges, GROUP, Gemm};
 use crate::arch::registers_at_launch;
 
 impl Gemm {
-    /// Whether the block takes no more registers than its few sums need. None are moved from the producer to consumers then,
-    /// for which a block has to have half of a multiprocessor's or more: blocks of the next kernel begin beside it, if there
-    /// is shared memory for them.
+    /// Whether the block takes no more registers than its few sums need. To move some from the producer to consumers, it
+    /// would have to have nearly all of a multiprocessor's; so blocks of the next kernel can begin beside it, if there is
+    /// shared memory for them.
     pub(super) fn is_light(&self) -> bool {
         self.edges == Edges::Bulk && self.consumers == 1 && self.registers() <= 64
     }
