@@ -14,6 +14,7 @@
 //! | `atom/quad.rs` | `mma` by Volta's quad pairs |
 //! | `atom/math.rs` | arithmetic on registers, shuffles, constants; functions in `function.rs` |
 //! | `atom/barrier.rs` | barriers, fences, groups, cluster and grid synchronisation |
+//! | `atom/cluster.rs` | another block's shared memory |
 //! | `atom/bulk.rs` | tensor copies (TMA) |
 //! | `atom/wgmma.rs` | asynchronous matrix products |
 //!
@@ -24,6 +25,7 @@
 mod asm;
 mod barrier;
 mod bulk;
+mod cluster;
 mod examples;
 mod function;
 mod math;
@@ -364,6 +366,7 @@ pub fn all() -> impl Iterator<Item = &'static Atom> {
         quad::ATOMS,
         barrier::ATOMS,
         moves::ATOMS,
+        cluster::ATOMS,
         math::ATOMS,
     ]
     .into_iter()

@@ -334,6 +334,45 @@ pub(super) fn mbarrier_cluster() -> Result<Kernel> {
     )
 }
 
+/// Two blocks of a cluster hand each other so many words of every thread, of which barriers learn.
+pub(super) fn st_async(n: i64) -> Result<Kernel> {
+    let words = if n == 1 { String::new() } else { format!(".[{n}:1]") };
+    let run = if n == 1 { "[]".to_owned() } else { format!("[{n}:1]") };
+    let shape = format!("[2,32:{},{n}]{words}", 32 * n);
+    let shared = format!("[32:{n}]{words}");
+    let bytes = 32 * 4 * n;
+    parse(&format!(
+        "kernel st_async sm_90a ()
+%in:{shape}.i32.GL
+%out:{shape}.i32.GL
+#grid:[1:2].[2:1].block
+#warp:[32:1].thread
+%out <- Spec<<<#grid,#warp>>>(%in) {{
+  #one:[].thread = #warp.scalar()
+  @cluster, @rank = #grid.indices()
+  #pair:[2:1].block = #grid[@cluster]
+  @lane = #warp.indices()
+  %s:{shared}.i32.SH
+  %bar:[1:1].mbar.SH
+  role #warp[0] {{
+    %bar[0] <- Init<1><<<#grid,#one>>>()
+    Fence<init><<<#grid,#one>>>()
+    %bar[0] <- Arrive<{bytes}><<<#grid,#one>>>()
+  }}
+  Sync<<<#pair,#warp>>>()
+  %there:{shared}.i32.SH.peer(1 - @rank) = %s.peer(1 - @rank)
+  %bar_there:[1:1].mbar.SH.peer(1 - @rank) = %bar.peer(1 - @rank)
+  %r:{run}.i32.RF
+  %r <- Move<<<#grid,#one>>>(%in[@rank, @lane])
+  %there[@lane] <- Move<<<#grid,#one>>>(%r) signals %bar_there[0]
+  %bar[0] <- Wait<0><<<#grid,#warp>>>()
+  %r <- Move<<<#grid,#one>>>(%s[31 - @lane])
+  %out[@rank, @lane] <- Move<<<#grid,#one>>>(%r)
+  Sync<<<#pair,#warp>>>()
+}}"
+    ))
+}
+
 /// Two blocks of a cluster exchange words: each stores into the other's shared memory, or loads
 /// from it.
 pub(super) fn cluster(store: bool) -> Result<Kernel> {

@@ -173,39 +173,6 @@ pub(super) const ATOMS: &[Atom] = &[
         same,
         || examples::cp_async(4, Scalar::F32),
     ),
-    Atom {
-        name: "ld.shared::cluster",
-        pattern: "[].fp32|i32|u32.RF <- Move<<<[]>>>([].fp32|i32|u32.SH@)",
-        archs: Archs::Only(Arch::Sm90a),
-        align: &[],
-        when: same,
-        proxy: Proxy::Generic,
-        meaning: copy,
-        cuda: |_, code| {
-            let ins = [("r", code.address(A, &[])), ("r", peer(code, A))];
-            let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %1, %2; \
-                        ld.shared::cluster.u32 %0, [a]; }";
-            asm(text, &[("=r", code.word(D, &[]))], &ins)
-        },
-        example: || examples::cluster(false),
-    },
-    Atom {
-        name: "st.shared::cluster",
-        pattern: "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF)",
-        archs: Archs::Only(Arch::Sm90a),
-        align: &[],
-        when: same,
-        proxy: Proxy::Generic,
-        meaning: copy,
-        cuda: |_, code| {
-            let address = [("r", code.address(D, &[])), ("r", peer(code, D))];
-            let ins = [&address[..], &[("r", code.word(A, &[]))]].concat();
-            let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
-                        st.shared::cluster.u32 [a], %2; }";
-            asm(text, &[], &ins)
-        },
-        example: || examples::cluster(true),
-    },
 ];
 
 const LOAD_GLOBAL: &str = "[n:1].*.RF <- Move<<<[]>>>([n:1].*.GL)";
@@ -370,7 +337,7 @@ pub(super) fn copy(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
 }
 
 /// The width is `wanted` bytes, of one type.
-fn bytes(site: &Site<'_>, wanted: i64) -> std::result::Result<(), &'static str> {
+pub(super) fn bytes(site: &Site<'_>, wanted: i64) -> std::result::Result<(), &'static str> {
     same(site)?;
     if site.operand(D).scalar.bytes() > 4 {
         Err("elements of 8 bytes move alone")
@@ -382,7 +349,7 @@ fn bytes(site: &Site<'_>, wanted: i64) -> std::result::Result<(), &'static str> 
 }
 
 /// Both sides have one type.
-fn same(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+pub(super) fn same(site: &Site<'_>) -> std::result::Result<(), &'static str> {
     if site.operand(D).scalar == site.operand(A).scalar {
         Ok(())
     } else {
@@ -420,10 +387,6 @@ fn vector_text(site: &Site<'_>, code: &dyn Code) -> String {
         ins.extend(words.into_iter().map(|word| ("r", word)));
         asm(&format!("st.{space}{vector}.u32 [%0], {};", group(1, count)), &[], &ins)
     }
-}
-
-fn peer(code: &dyn Code, operand: usize) -> String {
-    code.peer(operand).expect("the pattern asks for a peer's memory")
 }
 
 /// Used by rows that report what a lane did wrong.

@@ -2,11 +2,17 @@
 //! warps have of the tile: the others hand it those warps' sums. So each receives a part, rather than one of them all of it.
 
 use super::product::leaf;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{Binary, Fence, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::tensor::{Memory, Scalar, View};
+
+/// The threads of a warp.
+const LANES: i64 = 32;
+
+/// Neighbouring sums that move at once.
+pub(super) const PAIR: i64 = 2;
 
 /// The blocks that share a tile.
 pub(super) struct Shares {
@@ -16,13 +22,13 @@ pub(super) struct Shares {
     parts: i64,
     /// How many warps' part of the tile each finishes; some have none.
     own: i64,
-    /// `[part, warp, register, lane]`: the sums that other blocks have for these warps.
+    /// `[part, warp, pair, lane].[PAIR]`: the sums that other blocks have for these warps.
     sums: TensorId,
-    /// `[warp]`: complete when all of them are there.
+    /// `[warp]`: complete when all of them have come.
     there: TensorId,
 }
 
-/// Who has sums: a block's warps, and how many of them each thread has.
+/// Who has sums: a block's warps, and how many of them, in pairs, each thread has.
 #[derive(Clone, Copy)]
 pub(super) struct Holders {
     pub(super) warps: i64,
@@ -36,12 +42,12 @@ pub(super) struct Held<'a> {
     /// Which of the warps that have sums it is.
     pub(super) number: Expr,
     pub(super) one: ThreadsId,
-    /// Goes through the sums and their numbers.
+    /// Goes through the pairs of sums and their numbers.
     pub(super) each: &'a dyn Fn(&mut Builder, Visit<'_>) -> Result<()>,
 }
 
-/// What is done with a sum of this number.
-pub(super) type Visit<'a> = &'a dyn Fn(&mut Builder, Operand, Expr) -> Result<()>;
+/// What is done with the pair of sums of this number.
+pub(super) type Visit<'a> = &'a dyn Fn(&mut Builder, TensorId, Expr) -> Result<()>;
 
 /// Where a warp's sums go.
 struct Destination {
@@ -62,7 +68,7 @@ impl Holders {
 
     /// Bytes of shared memory for what so many blocks hand over.
     pub(super) fn bytes(self, parts: i64) -> i64 {
-        (parts - 1) * self.of_block(parts) * self.registers * 32 * Scalar::F32.bytes()
+        (parts - 1) * self.of_block(parts) * self.registers * LANES * Scalar::F32.bytes()
     }
 }
 
@@ -78,11 +84,15 @@ impl Shares {
         block: ThreadsId,
     ) -> Result<Shares> {
         let (own, registers) = (holders.of_block(parts), holders.registers);
-        let room = View::buffer(&[
-            leaf(parts - 1, own * registers * 32),
-            leaf(own, registers * 32),
-            leaf(registers, 32),
-            leaf(32, 1),
+        let of_warp = registers * LANES;
+        let room = View::levels_of(&[
+            vec![
+                leaf(parts - 1, own * of_warp),
+                leaf(own, of_warp),
+                leaf(registers / PAIR, LANES * PAIR),
+                leaf(LANES, PAIR),
+            ],
+            vec![leaf(PAIR, 1)],
         ]);
         let sums = k.allocate("sums", room, Scalar::F32, Memory::Shared, None)?;
         let barriers = View::buffer(&[leaf(own, 1)]);
@@ -90,8 +100,9 @@ impl Shares {
         let first = k.scalar(block, "one")?;
         k.role(block, 0..1, |k| {
             k.for_("s", 0..own, 1, true, |k, s| {
-                let arrivals = Number((parts - 1) as f64);
-                k.spec(Kind::Init(arrivals), Operand::at(there, [s]), (), first)
+                k.spec(Kind::Init(Number(1.0)), Operand::at(there, [s]), (), first)?;
+                let bytes = Expr::from((parts - 1) * of_warp * Scalar::F32.bytes());
+                k.spec(Kind::Arrive(Some(bytes)), Operand::at(there, [s]), (), first)
             })?;
             k.spec(Kind::Fence(Fence::Init), (), (), first)
         })?;
@@ -132,34 +143,32 @@ impl Shares {
         Ok(Destination { block, behind, warp: held.number.rem(&own), lane: lane.into() })
     }
 
-    /// Writes the sums into the memory of another block.
+    /// Sends the sums to the memory of another block, whose barrier learns of them.
     fn hand_over(&self, k: &mut Builder, held: &Held<'_>, to: &Destination) -> Result<()> {
         let sums = k.peer(self.sums, "sums_there", to.block.clone())?;
-        let part = to.behind.clone() - 1;
-        (held.each)(k, &|k, sum, register| {
-            let at = to.at(part.clone(), register);
-            k.spec(Kind::Move, Operand::at(sums, at), sum, held.one)
-        })?;
         let there = k.peer(self.there, "all_there", to.block.clone())?;
-        k.spec(Kind::Sync, (), (), held.warp)?;
-        k.role(held.warp, 0..1, |k| {
-            k.spec(Kind::Fence(Fence::Cluster), (), (), held.one)?;
-            k.spec(Kind::Arrive(None), Operand::at(there, [to.warp.clone()]), (), held.one)
+        let there = Operand::at(there, [to.warp.clone()]);
+        let part = to.behind.clone() - 1;
+        (held.each)(k, &|k, pair, number| {
+            let at = Operand::at(sums, to.at(part.clone(), number));
+            k.add(Header::new(Kind::Move, at, pair, held.one).signals(there.clone()))
         })
     }
 
-    /// Adds what the others wrote.
+    /// Adds what has come from the others.
     fn add(&self, k: &mut Builder, held: &Held<'_>, to: &Destination) -> Result<()> {
         let there = Operand::at(self.there, [to.warp.clone()]);
         k.spec(Kind::Wait(Expr::from(0)), there, (), held.warp)?;
-        k.spec(Kind::Fence(Fence::Cluster), (), (), held.one)?;
         for part in 0..self.parts - 1 {
-            (held.each)(k, &|k, sum, register| {
-                let at = to.at(part.into(), register);
-                let other =
-                    k.allocate("other", View::buffer(&[]), Scalar::F32, Memory::Registers, None)?;
-                k.spec(Kind::Move, other, Operand::at(self.sums, at), held.one)?;
-                k.spec(Kind::Binary(Binary::Add), sum.clone(), [sum, other.into()], held.one)
+            (held.each)(k, &|k, pair, number| {
+                let at = to.at(part.into(), number);
+                let view = View::buffer(&[leaf(PAIR, 1)]);
+                let come = k.allocate("come", view, Scalar::F32, Memory::Registers, None)?;
+                k.spec(Kind::Move, come, Operand::at(self.sums, at), held.one)?;
+                k.for_("p", 0..PAIR, 1, true, |k, p| {
+                    let [sum, other] = [pair, come].map(|tensor| Operand::at(tensor, [p]));
+                    k.spec(Kind::Binary(Binary::Add), sum.clone(), [sum, other], held.one)
+                })
             })?;
         }
         Ok(())
@@ -167,7 +176,7 @@ impl Shares {
 }
 
 impl Destination {
-    fn at(&self, part: Expr, register: Expr) -> [Expr; 4] {
-        [part, self.warp.clone(), register, self.lane.clone()]
+    fn at(&self, part: Expr, pair: Expr) -> [Expr; 4] {
+        [part, self.warp.clone(), pair, self.lane.clone()]
     }
 }

@@ -326,7 +326,7 @@ fn products_are_right_in_any_order_and_free_of_bank_conflicts() {
         let atom = match (gemm.edges, gemm.split) {
             (Edges::Moves, _) => "st.shared",
             (Edges::Bulk, 1) => "stmatrix.x4",
-            (Edges::Bulk, _) => "st.shared::cluster",
+            (Edges::Bulk, _) => "st.async.v2.b32",
         };
         assert!(sizes.k[0] == 0 || counts[atom] > 0, "{gemm:?}: {counts:?}");
         assert_eq!(outcome.costs.total().conflicts, 0, "{gemm:?} {sizes:?}");

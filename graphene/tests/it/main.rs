@@ -3,7 +3,6 @@
 // The checks that the tests share are not themselves marked as tests.
 #![allow(clippy::unwrap_used)]
 
-mod arrival;
 mod atoms;
 mod choose;
 mod conv;

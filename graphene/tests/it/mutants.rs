@@ -37,7 +37,7 @@ const NAMES: &[(&str, &str)] = &[
     // Who waits for it waits for ever.
     ("delete Arrive", "Deadlock"),
     ("16 bytes more", "Deadlock"),
-    ("16 bytes less", "Deadlock"),
+    ("16 bytes less", "Deadlock InFlight"),
     ("no bytes", "InFlight"),
     ("delete Wait", "Race InFlight Uninitialised Barrier"),
     ("flip parity", "Race InFlight Uninitialised Deadlock Barrier"),
@@ -61,7 +61,7 @@ const NAMES: &[(&str, &str)] = &[
     ("more Registers", "Fits"),
     ("complete now", "Atomic"),
     ("complete as a group", "Atomic"),
-    ("signal another barrier", "Deadlock Inside"),
+    ("signal another barrier", "Deadlock Inside Atomic"),
     ("off by a stage", "Race InFlight Deadlock Barrier Uninitialised"),
     ("delete advance", "Race InFlight Uninitialised Deadlock Barrier"),
     ("add a stage", "Inside Deadlock InFlight"),

@@ -230,11 +230,6 @@ const OF_PRODUCTS: &[Equivalent] = &[
         "Another thread of the block initialises the barriers and fences that; all of the block and its neighbours meet.",
     ),
     (
-        "split simt",
-        "shift role up: role #warp[0] { Fence<cluster>",
-        "Another thread of the warp, all of which have met, says that its sums are there.",
-    ),
-    (
         "odd simt",
         " swizzle: %s",
         "Lanes read neighbours in one row, which are in banks of their own with it and without.",

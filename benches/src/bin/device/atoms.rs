@@ -8,7 +8,6 @@ use graphene_ir::emit::emit;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::simulate::{self, Inputs, simulate};
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
 use graphene_runtime::Error;
 use graphene_runtime::device::{Buffer, Device, compile};
 
@@ -39,20 +38,6 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
         println!("{{\"row\":\"atoms\",\"atom\":\"{}\",\"result\":\"{result}\"}}", atom.name);
     }
     Ok(wrong)
-}
-
-/// Two blocks exchange words, and one lane of each says for its warp that they are there. The simulator, which tells what
-/// is ordered before what, finds no race in it; what racecheck says of the same is worth seeing beside what it says of
-/// products whose tiles blocks share.
-pub(crate) fn arrival(device: &Device) -> Result<usize, Error> {
-    let kernel = || parse(include_str!("../../../../graphene/tests/kernels/arrival.graphene"));
-    let wrong = try_one(device, kernel, device.properties().arch())?;
-    let result = if wrong.is_none() { "right" } else { "wrong" };
-    println!("{{\"row\":\"arrival\",\"result\":\"{result}\"}}");
-    if let Some(difference) = &wrong {
-        eprintln!("arrival: {difference}");
-    }
-    Ok(usize::from(wrong.is_some()))
 }
 
 /// The first difference between the device's outputs and the simulation's.

@@ -1,8 +1,8 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [--quick] [atoms] [arrival] [products] [speed] [single] [sustained] [attention] [convolutions] [recurrent]
-//!     [templates] [models] [library] [sdpa]
+//! device [--quick] [atoms] [products] [speed] [single] [sustained] [attention] [convolutions] [recurrent] [templates] [models]
+//!     [library] [sdpa]
 //! ```
 //!
 //! Without rows, all of them run; `models=NAME` runs one model of the zoo. `--quick` runs fewer cases and times none, as
@@ -38,7 +38,6 @@ fn quick() -> bool {
 
 const ROWS: &[Row] = &[
     ("atoms", |device, _| atoms::check(device)),
-    ("arrival", |device, _| atoms::arrival(device)),
     ("products", |device, _| products::check(device)),
     ("speed", |device, _| products::speed(device)),
     ("single", |device, _| products::single(device)),

@@ -71,20 +71,12 @@ impl Context<'_> {
         (0..self.steps.len()).fold(Expr::from(0), |all, term| all + self.own_steps(term).1)
     }
 
-    /// Goes through a thread's sums and their numbers.
-    pub(super) fn each_sum(
-        &self,
-        k: &mut Builder,
-        acc: TensorId,
-        body: impl Fn(&mut Builder, Operand, Expr) -> Result<()>,
-    ) -> Result<()> {
+    /// Goes through a thread's pairs of sums and their numbers.
+    pub(super) fn each_pair(&self, k: &mut Builder, acc: TensorId, body: Visit<'_>) -> Result<()> {
         k.for_("j", 0..self.gemm.registers() / 4, 1, true, |k, j| {
             k.for_("half", 0..2, 1, true, |k, half| {
                 let pair = k.index(acc, "pair", [half, j])?;
-                k.for_("p", 0..2, 1, true, |k, p| {
-                    let register = Expr::from(j) * 4 + Expr::from(half) * 2 + Expr::from(p);
-                    body(k, Operand::at(pair, [p]), register)
-                })
+                body(k, pair, Expr::from(j) * 2 + Expr::from(half))
             })
         })
     }
@@ -115,8 +107,11 @@ impl<'a> Consumer<'a> {
     /// Sums of nothing.
     fn clear(&self, k: &mut Builder) -> Result<()> {
         let one = self.context.one;
-        let zero = |k: &mut Builder, sum, _| k.spec(Kind::Init(Number(0.0)), sum, (), one);
-        self.context.each_sum(k, self.acc, zero)
+        self.context.each_pair(k, self.acc, &|k, pair, _| {
+            k.for_("p", 0..2, 1, true, |k, p| {
+                k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), one)
+            })
+        })
     }
 
     /// Adds a tile's products; `issued` is done when all of them have been issued.
@@ -184,7 +179,7 @@ impl<'a> Consumer<'a> {
         let Consumer { context, group, acc, .. } = self;
         let Some(shares) = &context.shares else { return store.tile(k, *acc, place, ahead) };
         let number = Expr::from(group) * 4 + &store.warp_in_group;
-        let each = |k: &mut Builder, visit: Visit<'_>| context.each_sum(k, *acc, visit);
+        let each = |k: &mut Builder, visit: Visit<'_>| context.each_pair(k, *acc, visit);
         let held = Held { warp: store.warp, number, one: context.one, each: &each };
         shares.add_up(k, &held, |k| store.tile(k, *acc, place, ahead))
     }

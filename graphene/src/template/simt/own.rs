@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
 use crate::template::epilogue::{Across, Attached, Run};
-use crate::template::split_k::Visit;
+use crate::template::split_k::{PAIR, Visit};
 use crate::template::stage::Side;
 use crate::tensor::{Memory, Scalar, Shape, Tile};
 
@@ -113,16 +113,23 @@ impl Own {
 
     /// Sets the sums to 0.
     pub(in crate::template) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
-        self.each_sum(k, acc, &|k, sum, _| k.spec(Kind::Init(Number(0.0)), sum, (), self.one))
-    }
-
-    /// Goes through the own sums and their numbers.
-    pub(super) fn each_sum(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
         let [rows, columns] = self.part;
         k.for_("i", 0..rows, 1, true, |k, i| {
             k.for_("j", 0..columns, 1, true, |k, j| {
-                let number = Expr::from(i) * columns + Expr::from(j);
-                visit(k, Operand::at(acc, [i, j]), number)
+                k.spec(Kind::Init(Number(0.0)), Operand::at(acc, [i, j]), (), self.one)
+            })
+        })
+    }
+
+    /// Goes through the own pairs of sums and their numbers.
+    pub(super) fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
+        let pairs = k.tile(acc, "pairs", &[Tile::of(1), Tile::of(PAIR)])?;
+        let [rows, columns] = self.part;
+        k.for_("i", 0..rows, 1, true, |k, i| {
+            k.for_("j", 0..columns / PAIR, 1, true, |k, j| {
+                let pair = k.index(pairs, "pair", [i, j])?;
+                let pair = k.reshape(pair, "pair", 0, &[&[(PAIR, 1)]])?;
+                visit(k, pair, Expr::from(i) * (columns / PAIR) + Expr::from(j))
             })
         })
     }

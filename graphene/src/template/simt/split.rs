@@ -58,7 +58,7 @@ impl Simt {
         let warps = k.tile(block, "warps", &[Tile::of(32)])?;
         let [number, _] = k.indices(warps, ["sharing", "lane"])?;
         let warp = k.index(warps, "warp", [&number])?;
-        let each = |k: &mut Builder, visit: Visit<'_>| own.each_sum(k, acc, visit);
+        let each = |k: &mut Builder, visit: Visit<'_>| own.each_pair(k, acc, visit);
         let held = Held { warp, number: number.into(), one: own.one, each: &each };
         shares.add_up(k, &held, leave)?;
         // A block stays while others may still write or arrive there: a rule of all clusters.

@@ -1,0 +1,123 @@
+//! Another block's shared memory, of the own cluster.
+
+use super::asm::{asm, group};
+use super::moves::{bytes, copy, same};
+use super::{Archs, Atom, Code, Proxy, Site, examples};
+use crate::arch::Arch;
+use crate::error::Result;
+use crate::kernel::{Completion, Kernel};
+
+/// Destination and source.
+const D: usize = 0;
+const A: usize = 1;
+
+pub(super) const ATOMS: &[Atom] = &[
+    Atom {
+        name: "ld.shared::cluster",
+        pattern: "[].fp32|i32|u32.RF <- Move<<<[]>>>([].fp32|i32|u32.SH@)",
+        archs: Archs::Only(Arch::Sm90a),
+        align: &[],
+        when: same,
+        proxy: Proxy::Generic,
+        meaning: copy,
+        cuda: |_, code| {
+            let ins = [("r", code.address(A, &[])), ("r", peer(code, A))];
+            let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %1, %2; \
+                        ld.shared::cluster.u32 %0, [a]; }";
+            asm(text, &[("=r", code.word(D, &[]))], &ins)
+        },
+        example: || examples::cluster(false),
+    },
+    Atom {
+        name: "st.shared::cluster",
+        pattern: "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF)",
+        archs: Archs::Only(Arch::Sm90a),
+        align: &[],
+        when: same,
+        proxy: Proxy::Generic,
+        meaning: copy,
+        cuda: |_, code| {
+            let address = [("r", code.address(D, &[])), ("r", peer(code, D))];
+            let ins = [&address[..], &[("r", code.word(A, &[]))]].concat();
+            let text = "{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; \
+                        st.shared::cluster.u32 [a], %2; }";
+            asm(text, &[], &ins)
+        },
+        example: || examples::cluster(true),
+    },
+    st_async("st.async.v4.b32", WORDS, &[16, 4], |s| told(s, 16), || examples::st_async(4)),
+    st_async("st.async.v2.b32", WORDS, &[8, 4], |s| told(s, 8), || examples::st_async(2)),
+    st_async(
+        "st.async.b32",
+        "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF) signals",
+        &[],
+        |s| same(s).and_then(|()| tells_its_block(s)),
+        || examples::st_async(1),
+    ),
+];
+
+const WORDS: &str = "[n:1].fp32|i32|u32.SH@ <- Move<<<[]>>>([n:1].fp32|i32|u32.RF) signals";
+
+type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
+
+/// A store of words of which a barrier of the block that they go to learns: who has waited for it sees them, without a fence
+/// of either (PTX ISA, `st.async`: its complete-tx releases at the cluster's scope).
+const fn st_async(
+    name: &'static str,
+    pattern: &'static str,
+    align: &'static [i64],
+    when: When,
+    example: fn() -> Result<Kernel>,
+) -> Atom {
+    Atom {
+        name,
+        pattern,
+        archs: Archs::Only(Arch::Sm90a),
+        align,
+        when,
+        proxy: Proxy::Generic,
+        meaning: copy,
+        cuda: |site, code| {
+            let words: Vec<String> = match site.dims(A).is_empty() {
+                true => vec![code.word(A, &[])],
+                false => (0..site.size("n")).map(|i| code.word(A, &[i])).collect(),
+            };
+            let first = vec![0; site.dims(D).len()];
+            let mut ins =
+                vec![("r", code.address(D, &first)), ("r", code.signal()), ("r", peer(code, D))];
+            let (vector, list) = match words.len() {
+                1 => (String::new(), "%3".to_owned()),
+                n => (format!(".v{n}"), group(3, n)),
+            };
+            ins.extend(words.into_iter().map(|word| ("r", word)));
+            let text = format!(
+                "{{ .reg .u32 a, b; mapa.shared::cluster.u32 a, %0, %2; \
+                 mapa.shared::cluster.u32 b, %1, %2; \
+                 st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{vector}.b32 [a], {list}, [b]; }}"
+            );
+            asm(&text, &[], &ins)
+        },
+        example,
+    }
+}
+
+/// So many bytes of one type, and the barrier is in the block that they go to.
+fn told(site: &Site<'_>, wanted: i64) -> std::result::Result<(), &'static str> {
+    bytes(site, wanted).and_then(|()| tells_its_block(site))
+}
+
+fn tells_its_block(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+    let Completion::Signals(barrier) = &site.spec.completion else {
+        return Err("it signals a barrier");
+    };
+    let there = site.kernel.operand(barrier).map(|barrier| barrier.peer);
+    if there.is_ok_and(|there| there == site.operand(D).peer) {
+        Ok(())
+    } else {
+        Err("the barrier that it signals is in the block that it writes to")
+    }
+}
+
+fn peer(code: &dyn Code, operand: usize) -> String {
+    code.peer(operand).expect("the pattern asks for a peer's memory")
+}
