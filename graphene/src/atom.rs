@@ -40,7 +40,7 @@ pub use self::matrix::cut_to_tf32;
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Completion, Group, Kernel, Kind, Spec};
+use crate::kernel::{Completion, Group, Kernel, Kind, Scope, Spec};
 use crate::launch::Condition;
 use crate::tensor::{Dim, Tensor};
 use pattern::Pattern;
@@ -186,7 +186,7 @@ pub trait Warp {
     /// `lane` arrives at a barrier; so many bytes are expected as well.
     fn arrive(&mut self, lane: usize, operand: usize, bytes: i64) -> Step;
     /// Waits for a phase of a barrier.
-    fn wait(&mut self, operand: usize, parity: i64) -> Step;
+    fn wait(&mut self, operand: usize, parity: i64, scope: Scope) -> Step;
     /// Adds 1 to a counter in global memory, 0 where it would reach `below`; publishes what the lane
     /// has done and knows.
     fn count(&mut self, lane: usize, operand: usize, below: i64) -> std::result::Result<(), Fault>;
@@ -222,7 +222,7 @@ pub trait Code {
     fn pointer(&self, operand: usize, element: &[i64]) -> String;
     /// The name of the tensor map of a global operand, and its coordinates from the fastest axis on.
     fn tensor_map(&self, operand: usize) -> (String, Vec<String>);
-    /// The address of the barrier that the spec signals, as an `unsigned`.
+    /// The address of the barrier that the spec signals, within its block's shared memory, as an `unsigned`.
     fn signal(&self) -> String;
     /// An expression.
     fn expr(&self, expr: &Expr) -> String;
@@ -261,6 +261,12 @@ impl Site<'_> {
     /// All operands' tensors.
     pub fn operands(&self) -> &[Tensor] {
         &self.operands
+    }
+
+    /// The barrier that it signals.
+    pub fn signalled(&self) -> Option<Tensor> {
+        let Completion::Signals(barrier) = &self.spec.completion else { return None };
+        self.kernel.operand(barrier).ok()
     }
 
     /// How many of them are outputs.

@@ -173,6 +173,8 @@ pub enum Kind {
     Move,
     /// Adds a matrix product to its output.
     MatMul,
+    /// Sets its output to a matrix product.
+    Product,
     /// One function of each element.
     Unary(Unary),
     /// One function of each pair of elements.
@@ -189,8 +191,8 @@ pub enum Kind {
     Index(Expr),
     /// Arrives at a barrier; with bytes, these are expected of copies as well.
     Arrive(Option<Expr>),
-    /// Waits until the phase of this parity of a barrier has completed.
-    Wait(Expr),
+    /// Waits until the phase of this parity of a barrier has completed, for what threads of this scope have done.
+    Wait(Expr, Scope),
     /// Closes a group of asynchronous specs.
     Commit(Group),
     /// Waits until no more than so many groups are in flight; with `true`, for their reads only.
@@ -218,6 +220,15 @@ pub enum Kind {
 /// A number in the text; compares by its bits.
 #[derive(Debug, Clone, Copy)]
 pub struct Number(pub f64);
+
+/// Whose stores are seen: those of the own block, and tensor copies, or those that other blocks of the cluster send as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// The own block's (PTX `.cta`).
+    Block,
+    /// The cluster's (PTX `.cluster`).
+    Cluster,
+}
 
 /// Which asynchronous specs form groups together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

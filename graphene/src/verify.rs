@@ -369,7 +369,7 @@ impl Verifier<'_> {
 
     /// Rule 6.
     fn parity(&mut self, spec: &Spec) {
-        if let Kind::Wait(parity) = &spec.kind {
+        if let Kind::Wait(parity, _) = &spec.kind {
             let mut ring = parity.constant().is_some_and(|parity| parity == 0 || parity == 1);
             parity.each_var(&mut |var| ring |= var.name().ends_with(".parity"));
             if !ring {

@@ -5,7 +5,7 @@ use super::moves::only_one;
 use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, always, examples};
 use crate::arch::{Arch, registers_at_launch};
 use crate::error::Result;
-use crate::kernel::{Fence, Group, Kernel, Kind, Number};
+use crate::kernel::{Fence, Group, Kernel, Kind, Number, Scope};
 use crate::tensor::{Agent, Scalar};
 
 const D: usize = 0;
@@ -64,11 +64,17 @@ pub(super) const ATOMS: &[Atom] = &[
         always,
         wait,
         |s, c| {
-            let Kind::Wait(parity) = &s.spec.kind else { return String::new() };
-            let text = "{ .reg .pred done; again: \
-                 mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; \
-                 @!done bra again; }";
-            asm(text, &[], &[("r", c.address(D, &[])), ("r", c.expr(parity))])
+            let Kind::Wait(parity, scope) = &s.spec.kind else { return String::new() };
+            let scope = match scope {
+                Scope::Block => "",
+                Scope::Cluster => ".acquire.cluster",
+            };
+            let text = format!(
+                "{{ .reg .pred done; again: \
+                 mbarrier.try_wait.parity{scope}.shared::cta.b64 done, [%0], %1; \
+                 @!done bra again; }}"
+            );
+            asm(&text, &[], &[("r", c.address(D, &[])), ("r", c.expr(parity))])
         },
         examples::mbarrier,
     ),
@@ -110,7 +116,7 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| fence_is(s, Fence::MatMul),
         fence,
         |s, c| with_accumulators(s, c, "wgmma.fence.sync.aligned;"),
-        examples::wgmma,
+        || examples::wgmma("MatMul"),
     ),
     hopper(
         "fence.proxy.async",
@@ -151,7 +157,7 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| group_is(s, Group::MatMul),
         commit,
         |_, _| asm("wgmma.commit_group.sync.aligned;", &[], &[]),
-        examples::wgmma,
+        || examples::wgmma("MatMul"),
     ),
     hopper(
         "wgmma.wait_group",
@@ -162,7 +168,7 @@ pub(super) const ATOMS: &[Atom] = &[
             let text = format!("wgmma.wait_group.sync.aligned {};", pending(s));
             with_accumulators(s, c, &text)
         },
-        examples::wgmma,
+        || examples::wgmma("MatMul"),
     ),
     since(
         "cp.async.commit_group",
@@ -315,10 +321,10 @@ fn arrive(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
 }
 
 fn wait(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let Kind::Wait(parity) = &site.spec.kind else { return Ok(Progress::Done) };
+    let Kind::Wait(parity, scope) = &site.spec.kind else { return Ok(Progress::Done) };
     let Some(&lane) = warp.lanes().first() else { return Ok(Progress::Done) };
     let parity = warp.value(lane, parity);
-    warp.wait(D, parity)
+    warp.wait(D, parity, *scope)
 }
 
 fn count(site: &Site<'_>, warp: &mut dyn Warp) -> Step {

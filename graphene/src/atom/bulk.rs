@@ -16,7 +16,12 @@ pub(super) const ATOMS: &[Atom] = &[
         pattern: "[m,n].fp16|bf16|fp32.SH <- Move<<<[]>>>([m,n].fp16|bf16|fp32.GL) signals",
         archs: Archs::Only(Arch::Sm90a),
         align: &[128],
-        when: |site| fits(site, D, A),
+        when: |site| {
+            if site.signalled().is_some_and(|barrier| barrier.peer.is_some()) {
+                return Err("each block that it comes to has its own barrier learn of it");
+            }
+            fits(site, D, A)
+        },
         proxy: Proxy::Async,
         meaning: load,
         cuda: load_text,

@@ -5,7 +5,7 @@ use super::moves::{bytes, copy, same};
 use super::{Archs, Atom, Code, Proxy, Site, examples};
 use crate::arch::Arch;
 use crate::error::Result;
-use crate::kernel::{Completion, Kernel};
+use crate::kernel::Kernel;
 
 /// Destination and source.
 const D: usize = 0;
@@ -45,8 +45,8 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         example: || examples::cluster(true),
     },
-    st_async("st.async.v4.b32", WORDS, &[16, 4], |s| told(s, 16), || examples::st_async(4)),
-    st_async("st.async.v2.b32", WORDS, &[8, 4], |s| told(s, 8), || examples::st_async(2)),
+    st_async("st.async.v4.b32", WORDS, &[16, 4], |s| words(s, 16), || examples::st_async(4)),
+    st_async("st.async.v2.b32", WORDS, &[8, 4], |s| words(s, 8), || examples::st_async(2)),
     st_async(
         "st.async.b32",
         "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF) signals",
@@ -60,8 +60,8 @@ const WORDS: &str = "[n:1].fp32|i32|u32.SH@ <- Move<<<[]>>>([n:1].fp32|i32|u32.R
 
 type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
 
-/// A store of words of which a barrier of the block that they go to learns: who has waited for it sees them, without a fence
-/// of either (PTX ISA, `st.async`: its complete-tx releases at the cluster's scope).
+/// A store of words of which a barrier of the block that they go to learns: who has waited for it in the cluster's scope sees
+/// them, without a fence of either (PTX ISA, `st.async`: its complete-tx releases in that scope).
 const fn st_async(
     name: &'static str,
     pattern: &'static str,
@@ -101,17 +101,16 @@ const fn st_async(
     }
 }
 
-/// So many bytes of one type, and the barrier is in the block that they go to.
-fn told(site: &Site<'_>, wanted: i64) -> std::result::Result<(), &'static str> {
+/// So many bytes of one type, from one block to another, whose barrier learns of them.
+fn words(site: &Site<'_>, wanted: i64) -> std::result::Result<(), &'static str> {
     bytes(site, wanted).and_then(|()| tells_its_block(site))
 }
 
 fn tells_its_block(site: &Site<'_>) -> std::result::Result<(), &'static str> {
-    let Completion::Signals(barrier) = &site.spec.completion else {
-        return Err("it signals a barrier");
-    };
-    let there = site.kernel.operand(barrier).map(|barrier| barrier.peer);
-    if there.is_ok_and(|there| there == site.operand(D).peer) {
+    if site.across_blocks() {
+        return Err("it is for threads of one block");
+    }
+    if site.signalled().is_some_and(|barrier| barrier.peer == site.operand(D).peer) {
         Ok(())
     } else {
         Err("the barrier that it signals is in the block that it writes to")

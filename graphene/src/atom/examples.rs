@@ -336,10 +336,7 @@ pub(super) fn mbarrier_cluster() -> Result<Kernel> {
 
 /// Two blocks of a cluster hand each other so many words of every thread, of which barriers learn.
 pub(super) fn st_async(n: i64) -> Result<Kernel> {
-    let words = if n == 1 { String::new() } else { format!(".[{n}:1]") };
-    let run = if n == 1 { "[]".to_owned() } else { format!("[{n}:1]") };
-    let shape = format!("[2,32:{},{n}]{words}", 32 * n);
-    let shared = format!("[32:{n}]{words}");
+    let shape = format!("[2,32:{},{n}].[{n}:1]", 32 * n);
     let bytes = 32 * 4 * n;
     parse(&format!(
         "kernel st_async sm_90a ()
@@ -352,20 +349,20 @@ pub(super) fn st_async(n: i64) -> Result<Kernel> {
   @cluster, @rank = #grid.indices()
   #pair:[2:1].block = #grid[@cluster]
   @lane = #warp.indices()
-  %s:{shared}.i32.SH
+  %s:[32:{n}].[{n}:1].i32.SH
   %bar:[1:1].mbar.SH
   role #warp[0] {{
     %bar[0] <- Init<1><<<#grid,#one>>>()
-    Fence<init><<<#grid,#one>>>()
     %bar[0] <- Arrive<{bytes}><<<#grid,#one>>>()
+    Fence<init><<<#grid,#one>>>()
   }}
   Sync<<<#pair,#warp>>>()
-  %there:{shared}.i32.SH.peer(1 - @rank) = %s.peer(1 - @rank)
+  %there:[32:{n}].[{n}:1].i32.SH.peer(1 - @rank) = %s.peer(1 - @rank)
   %bar_there:[1:1].mbar.SH.peer(1 - @rank) = %bar.peer(1 - @rank)
-  %r:{run}.i32.RF
+  %r:[{n}:1].i32.RF
   %r <- Move<<<#grid,#one>>>(%in[@rank, @lane])
   %there[@lane] <- Move<<<#grid,#one>>>(%r) signals %bar_there[0]
-  %bar[0] <- Wait<0><<<#grid,#warp>>>()
+  %bar[0] <- Wait<0, cluster><<<#grid,#warp>>>()
   %r <- Move<<<#grid,#one>>>(%s[31 - @lane])
   %out[@rank, @lane] <- Move<<<#grid,#one>>>(%r)
   Sync<<<#pair,#warp>>>()
@@ -462,8 +459,8 @@ pub(super) fn bulk_store() -> Result<Kernel> {
     )
 }
 
-/// A product of 64×16 by 16×16 by a warpgroup, A from shared memory or from registers.
-fn warpgroup_product(a: &str, operand: &str) -> Result<Kernel> {
+/// A product of 64×16 by 16×16 by a warpgroup, A from shared memory or from registers, that is added or set.
+fn warpgroup_product(product: &str, a: &str, operand: &str) -> Result<Kernel> {
     parse(&format!(
         "kernel wgmma sm_90a ()
 %A:[64,16:16,1].bf16.GL
@@ -497,7 +494,7 @@ fn warpgroup_product(a: &str, operand: &str) -> Result<Kernel> {
     %zero[@i%2] <- Init<1><<<#grid,#one>>>()
   }}
   %acc <- Fence<matmul><<<#grid,#block>>>()
-  %acc <- MatMul<<<#grid,#block>>>({operand}, %sB) async
+  %acc <- {product}<<<#grid,#block>>>({operand}, %sB) async
   Commit<matmul><<<#grid,#block>>>()
   %acc <- WaitGroup<matmul,0><<<#grid,#block>>>()
   for(@i = 0; @i < 8; @i += 1) unroll {{
@@ -509,15 +506,15 @@ fn warpgroup_product(a: &str, operand: &str) -> Result<Kernel> {
 }
 
 /// A product of 64×8 by 8×16 by a warpgroup, of single precision cut to TF32.
-pub(super) fn wgmma_tf32() -> Result<Kernel> {
-    parse(
+pub(super) fn wgmma_tf32(product: &str) -> Result<Kernel> {
+    parse(&format!(
         "kernel wgmma_tf32 sm_90a ()
 %A:[64,8:8,1].fp32.GL
 %B:[8,16:16,1].fp32.GL
 %C:[64,16:16,1].fp32.GL
 #grid:[1:1].block
 #block:[128:1].thread
-%C <- Spec<<<#grid,#block>>>(%A,%B) {
+%C <- Spec<<<#grid,#block>>>(%A,%B) {{
   #one:[].thread = #block.scalar()
   @thread_of = #block.indices()
   #warps:[4:32].[32:1].thread = #block.tile(32)
@@ -526,44 +523,44 @@ pub(super) fn wgmma_tf32() -> Result<Kernel> {
   %sA:[64,8:8,1].fp32.SH.S<1,4,3>
   %sB:[8,16:1,8].fp32.SH.S<1,4,3>
   %word:[].fp32.RF
-  for(@i = 0; @i < 4; @i += 1) {
+  for(@i = 0; @i < 4; @i += 1) {{
     %word <- Move<<<#grid,#one>>>(%A[(4*@thread_of + @i)/8, (4*@thread_of + @i)%8])
     %sA[(4*@thread_of + @i)/8, (4*@thread_of + @i)%8] <- Move<<<#grid,#one>>>(%word)
-  }
+  }}
   %word <- Move<<<#grid,#one>>>(%B[@thread_of/16, @thread_of%16])
   %sB[@thread_of/16, @thread_of%16] <- Move<<<#grid,#one>>>(%word)
   Fence<proxy><<<#grid,#block>>>()
   Sync<<<#grid,#block>>>()
   %acc:[2,2:2,4].[2:1].fp32.RF
-  for(@i = 0; @i < 8; @i += 1) unroll {
+  for(@i = 0; @i < 8; @i += 1) unroll {{
     %zero:[2:1].fp32.RF = %acc[@i/2%2, @i/4]
     %zero[@i%2] <- Init<1><<<#grid,#one>>>()
-  }
+  }}
   %acc <- Fence<matmul><<<#grid,#block>>>()
-  %acc <- MatMul<<<#grid,#block>>>(%sA, %sB) async
+  %acc <- {product}<<<#grid,#block>>>(%sA, %sB) async
   Commit<matmul><<<#grid,#block>>>()
   %acc <- WaitGroup<matmul,0><<<#grid,#block>>>()
-  for(@i = 0; @i < 8; @i += 1) unroll {
+  for(@i = 0; @i < 8; @i += 1) unroll {{
     %from:[2:1].fp32.RF = %acc[@i/2%2, @i/4]
     %C[16*@warp + @group + 8*(@i/2%2), 2*@quad + 8*(@i/4) + @i%2] <- Move<<<#grid,#one>>>(%from[@i%2])
-  }
-}",
-    )
+  }}
+}}"
+    ))
 }
 
 /// A product of a warpgroup, A from shared memory.
-pub(super) fn wgmma() -> Result<Kernel> {
-    warpgroup_product("", "%sA")
+pub(super) fn wgmma(product: &str) -> Result<Kernel> {
+    warpgroup_product(product, "", "%sA")
 }
 
 /// A product of a warpgroup, A from registers.
-pub(super) fn wgmma_registers() -> Result<Kernel> {
+pub(super) fn wgmma_registers(product: &str) -> Result<Kernel> {
     let load = "%a:[2,2:2,4].[2:1].bf16.RF
   for(@i = 0; @i < 8; @i += 1) unroll {
     %pair:[2:1].bf16.RF = %a[@i/2%2, @i/4]
     %pair[@i%2] <- Move<<<#grid,#one>>>(%A[16*@warp + @group + 8*(@i/2%2), 2*@quad + 8*(@i/4) + @i%2])
   }";
-    warpgroup_product(load, "%a")
+    warpgroup_product(product, load, "%a")
 }
 
 /// A block's threads exchange words through shared memory.

@@ -4,60 +4,89 @@ use super::asm::{asm, group};
 use super::matrix::cut_to_tf32;
 use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, examples};
 use crate::arch::Arch;
-use crate::tensor::Scalar;
+use crate::kernel::{Kernel, Kind};
+use crate::tensor::{Memory, Scalar};
 
 const D: usize = 0;
 const A: usize = 1;
 const B: usize = 2;
 
+const SHARED: &str =
+    "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async";
+const SHARED_SET: &str =
+    "[2,n].[2].fp32.RF <- Product<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async";
+const TF32: &str = "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async";
+const TF32_SET: &str =
+    "[2,n].[2].fp32.RF <- Product<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async";
+const REGISTERS: &str =
+    "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async";
+const REGISTERS_SET: &str =
+    "[2,n].[2].fp32.RF <- Product<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async";
+
+/// Of each two the second sets its output rather than adds to it (PTX: `scale-d` is false).
 pub(super) const ATOMS: &[Atom] = &[
-    Atom {
-        name: "wgmma.m64k16.shared",
-        pattern: "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async",
-        archs: Archs::Only(Arch::Sm90a),
-        align: &[4, 16, 16],
-        when: |site| {
-            widths(site)?;
-            descriptor(site, A, 0).and(descriptor(site, B, 1)).map(|_| ())
-        },
-        proxy: Proxy::Async,
-        meaning: |site, warp| product(site, warp, false),
-        cuda: |site, code| text(site, code, false),
-        example: examples::wgmma,
-    },
-    Atom {
-        name: "wgmma.m64k8.tf32",
-        pattern: "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async",
-        archs: Archs::Only(Arch::Sm90a),
-        align: &[4, 16, 16],
-        when: |site| {
-            widths(site)?;
-            let (a, b) = (descriptor(site, A, 0)?, descriptor(site, B, 1)?);
-            if a.transposed || b.transposed {
-                return Err("K is contiguous in both operands");
-            }
-            Ok(())
-        },
-        proxy: Proxy::Async,
-        meaning: |site, warp| product(site, warp, false),
-        cuda: |site, code| text(site, code, false),
-        example: examples::wgmma_tf32,
-    },
-    Atom {
-        name: "wgmma.m64k16.registers",
-        pattern: "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async",
-        archs: Archs::Only(Arch::Sm90a),
-        align: &[4, 4, 16],
-        when: |site| {
-            widths(site)?;
-            descriptor(site, B, 1).map(|_| ())
-        },
-        proxy: Proxy::Async,
-        meaning: |site, warp| product(site, warp, true),
-        cuda: |site, code| text(site, code, true),
-        example: examples::wgmma_registers,
-    },
+    wgmma("wgmma.m64k16.shared", SHARED, &[4, 16, 16], from_shared, || examples::wgmma(ADD)),
+    wgmma("wgmma.m64k16.shared.set", SHARED_SET, &[4, 16, 16], from_shared, || {
+        examples::wgmma(SET)
+    }),
+    wgmma("wgmma.m64k8.tf32", TF32, &[4, 16, 16], of_tf32, || examples::wgmma_tf32(ADD)),
+    wgmma("wgmma.m64k8.tf32.set", TF32_SET, &[4, 16, 16], of_tf32, || examples::wgmma_tf32(SET)),
+    wgmma("wgmma.m64k16.registers", REGISTERS, &[4, 4, 16], from_registers, || {
+        examples::wgmma_registers(ADD)
+    }),
+    wgmma("wgmma.m64k16.registers.set", REGISTERS_SET, &[4, 4, 16], from_registers, || {
+        examples::wgmma_registers(SET)
+    }),
 ];
+
+const ADD: &str = "MatMul";
+const SET: &str = "Product";
+
+const fn wgmma(
+    name: &'static str,
+    pattern: &'static str,
+    align: &'static [i64],
+    when: fn(&Site<'_>) -> Result<(), &'static str>,
+    example: fn() -> crate::error::Result<Kernel>,
+) -> Atom {
+    Atom {
+        name,
+        pattern,
+        archs: Archs::Only(Arch::Sm90a),
+        align,
+        when,
+        proxy: Proxy::Async,
+        meaning: product,
+        cuda: text,
+        example,
+    }
+}
+
+fn from_shared(site: &Site<'_>) -> Result<(), &'static str> {
+    widths(site)?;
+    descriptor(site, A, 0).and(descriptor(site, B, 1)).map(|_| ())
+}
+
+fn of_tf32(site: &Site<'_>) -> Result<(), &'static str> {
+    widths(site)?;
+    let (a, b) = (descriptor(site, A, 0)?, descriptor(site, B, 1)?);
+    if a.transposed || b.transposed { Err("K is contiguous in both operands") } else { Ok(()) }
+}
+
+fn from_registers(site: &Site<'_>) -> Result<(), &'static str> {
+    widths(site)?;
+    descriptor(site, B, 1).map(|_| ())
+}
+
+/// Whether it sets its output.
+fn sets(site: &Site<'_>) -> bool {
+    site.spec.kind == Kind::Product
+}
+
+/// Whether A is in registers.
+fn has_registers(site: &Site<'_>) -> bool {
+    site.operand(A).memory == Memory::Registers
+}
 
 /// The elements of an accumulator of `8·n` columns, in the instruction's order of registers: a
 /// lane has, of each eight columns, two neighbours in its row and two in the row eight below.
@@ -145,15 +174,16 @@ impl Descriptor {
     }
 }
 
-fn text(site: &Site<'_>, code: &dyn Code, registers: bool) -> String {
+fn text(site: &Site<'_>, code: &dyn Code) -> String {
     let w = site.size("w");
     let (scalar, single) = match site.operand(A).scalar {
         Scalar::F16 => ("f16", false),
         Scalar::F32 => ("tf32", true),
         _ => ("bf16", false),
     };
+    let (out, add) = if sets(site) { ("=f", 0) } else { ("+f", 1) };
     let outs: Vec<_> =
-        accumulators(site.size("n")).map(|element| ("+f", code.element(D, &element))).collect();
+        accumulators(site.size("n")).map(|element| (out, code.element(D, &element))).collect();
     let count = outs.len();
     let mut ins = Vec::new();
     let describe = |operand: usize, k_first: usize| match descriptor(site, operand, k_first) {
@@ -163,7 +193,7 @@ fn text(site: &Site<'_>, code: &dyn Code, registers: bool) -> String {
         }
         Err(why) => unreachable!("the precondition asked for a descriptor: {why}"),
     };
-    let (a, a_flags) = if registers {
+    let (a, a_flags) = if has_registers(site) {
         for (k, m) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
             ins.push(("r", code.word(A, &[m, k, 0])));
         }
@@ -181,7 +211,7 @@ fn text(site: &Site<'_>, code: &dyn Code, registers: bool) -> String {
     let depth = depth(site);
     let text = format!(
         "wgmma.mma_async.sync.aligned.m64n{w}k{depth}.f32.{scalar}.{scalar} {}, {a}, %{last}, \
-         1, 1, 1{flags};",
+         {add}, 1, 1{flags};",
         group(0, count)
     );
     asm(&text, &outs, &ins)
@@ -189,14 +219,14 @@ fn text(site: &Site<'_>, code: &dyn Code, registers: bool) -> String {
 
 /// Warp i of the four has rows 16i to 16i + 15; in them, lane l has what it has of `mma.m16n8k16`. Single precision is cut to
 /// TF32.
-fn product(site: &Site<'_>, warp: &mut dyn Warp, registers: bool) -> Step {
+fn product(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let (n, depth) = (site.size("n"), depth(site) as usize);
     let seen = if site.operand(B).scalar == Scalar::F32 { cut_to_tf32 } else { |x| x };
     let Some(first) = warp.lanes().first().map(|&lane| warp.rank(lane) / 32 * 16) else {
         return Err(Fault::Invalid("a product without lanes".to_owned()));
     };
     let mut a = [[0.0; 16]; 16];
-    if registers {
+    if has_registers(site) {
         for lane in 0..32 {
             for (m, k, p) in (0..8).map(|i| (i / 4, i / 2 % 2, i % 2)) {
                 let value = warp.read(lane, A, &[m as i64, k as i64, p as i64])?;
@@ -221,7 +251,7 @@ fn product(site: &Site<'_>, warp: &mut dyn Warp, registers: bool) -> Step {
             let row = half as usize * 8 + lane / 4;
             let column = j as usize * 8 + 2 * (lane % 4) + pair as usize;
             let sum: f64 = a[row].iter().zip(&b[column]).map(|(a, b)| a * b).sum();
-            let before = warp.read(lane, D, &element)?;
+            let before = if sets(site) { 0.0 } else { warp.read(lane, D, &element)? };
             warp.write(lane, D, &element, before + sum)?;
         }
     }

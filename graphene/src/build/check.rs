@@ -148,7 +148,7 @@ impl Builder {
         self.threads_of(spec.threads)?;
         match &spec.kind {
             Kind::Arrive(Some(value))
-            | Kind::Wait(value)
+            | Kind::Wait(value, _)
             | Kind::Index(value)
             | Kind::Count(value)
             | Kind::Await(value) => self.check_expr(value),
@@ -160,6 +160,7 @@ impl Builder {
             | Kind::Spec
             | Kind::Move
             | Kind::MatMul
+            | Kind::Product
             | Kind::Unary(_)
             | Kind::Binary(_)
             | Kind::Select

@@ -8,7 +8,7 @@
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Kind, Number, Operand, Ring, TensorId, ThreadsId};
+use crate::kernel::{Fence, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::tensor::{Memory, Scalar, Shape, View};
 
 /// The barriers of a ring.
@@ -65,7 +65,7 @@ pub fn produce(
 ) -> Result<()> {
     let stage = ring.stage();
     let other = Expr::from(1) - ring.parity();
-    k.spec(Kind::Wait(other), Operand::at(pipeline.empty, [&stage]), (), threads)?;
+    k.spec(Kind::Wait(other, Scope::Block), Operand::at(pipeline.empty, [&stage]), (), threads)?;
     fill(k, Operand::at(pipeline.full, [&stage]), &stage)?;
     k.advance(ring)
 }
@@ -86,7 +86,7 @@ pub fn consume(
     release: impl FnOnce(&mut Builder, Expr) -> Result<()>,
 ) -> Result<()> {
     let stage = ring.stage();
-    let parity = Kind::Wait(Expr::from(ring.parity()));
+    let parity = Kind::Wait(Expr::from(ring.parity()), Scope::Block);
     k.spec(parity, Operand::at(pipeline.full, [&stage]), (), threads)?;
     work(k, &stage)?;
     k.if_(vec![Cond::new(step, Relation::AtLeast, 1)], |k| {
@@ -103,7 +103,7 @@ pub fn consume(
 /// Those of the builder.
 pub fn take(k: &mut Builder, pipeline: &Pipeline, ring: &Ring, threads: ThreadsId) -> Result<Var> {
     let stage = ring.stage();
-    let parity = Kind::Wait(Expr::from(ring.parity()));
+    let parity = Kind::Wait(Expr::from(ring.parity()), Scope::Block);
     k.spec(parity, Operand::at(pipeline.full, [&stage]), (), threads)?;
     Ok(stage)
 }

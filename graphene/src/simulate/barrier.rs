@@ -24,6 +24,8 @@ pub(super) struct Barrier {
     /// wait know it after theirs.
     telling: Option<Knowledge>,
     told: Option<Knowledge>,
+    /// Whether threads' own stores have come (PTX `st.async`), rather than copies.
+    pub(super) stored: bool,
     /// The phase, from 1 on, in which the last bytes came, and the statement that sent them.
     pub(super) filled: (u32, u32),
 }
@@ -44,6 +46,7 @@ impl Barrier {
             complete: Knowledge::new(units),
             telling: None,
             told: None,
+            stored: false,
             filled: (0, 0),
         }
     }

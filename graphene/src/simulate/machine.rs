@@ -13,7 +13,7 @@ use super::runner::{Runner, State, Units};
 use super::turn;
 use super::{Options, Outcome};
 use crate::arch::registers_at_launch;
-use crate::atom::{Fault, Progress};
+use crate::atom::{Fault, Progress, Proxy};
 use crate::kernel::Kind;
 
 /// A machine that runs a program.
@@ -67,6 +67,7 @@ pub(super) struct Landing {
     pub(super) block: usize,
     pub(super) barrier: usize,
     pub(super) bytes: i64,
+    pub(super) proxy: Proxy,
     pub(super) from: usize,
     pub(super) at: u32,
 }
@@ -324,7 +325,7 @@ impl<'p, 'k> Machine<'p, 'k> {
 
     /// A transfer's bytes arrive, and its barrier learns of them.
     fn land(&mut self, landing: &Landing) {
-        let Landing { transfer, block, barrier, bytes, from, at } = *landing;
+        let Landing { transfer, block, barrier, bytes, proxy, from, at } = *landing;
         self.events += 1;
         if self.blocks[block].running == 0 {
             let fault = Fault::InFlight("shared memory of a block that has left".to_owned());
@@ -334,6 +335,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         let first = self.first_unit;
         let target = &mut self.blocks[block].barriers[barrier];
         target.filled = (target.phase + 1, at);
+        target.stored |= proxy == Proxy::Generic;
         self.transfers[transfer].landed = Some(Epoch::new(first + unit, 0, target.phase + 1));
         match target.land(bytes) {
             Ok(()) => {
@@ -391,7 +393,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             let count = self.global.peek(place.first + usize::try_from(offset).ok()?);
             return Some(format!(" (%{}[{offset}] is {count})", place.name));
         }
-        if !matches!(task.site.spec.kind, Kind::Wait(_)) {
+        if !matches!(task.site.spec.kind, Kind::Wait(..)) {
             return None;
         }
         let barriers = &self.blocks[runner.block].barriers;

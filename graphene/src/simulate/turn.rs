@@ -253,6 +253,7 @@ impl Turn<'_, '_, '_> {
                 block: target.barrier_block,
                 barrier: target.barrier,
                 bytes: target.bytes,
+                proxy: self.task.site.atom.proxy,
                 from: self.warp,
                 at: self.task.number,
             });

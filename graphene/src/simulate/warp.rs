@@ -6,7 +6,7 @@ use super::runner::State;
 use super::turn::Turn;
 use crate::atom::{Fault, Progress, Step, Warp};
 use crate::index::Expr;
-use crate::kernel::{Fence, Group};
+use crate::kernel::{Fence, Group, Scope};
 
 impl Warp for Turn<'_, '_, '_> {
     fn lanes(&self) -> Vec<usize> {
@@ -119,7 +119,7 @@ impl Warp for Turn<'_, '_, '_> {
         Ok(Progress::Done)
     }
 
-    fn wait(&mut self, operand: usize, parity: i64) -> Step {
+    fn wait(&mut self, operand: usize, parity: i64, scope: Scope) -> Step {
         let varying = self.task.places[operand].varying;
         let first = self.mask.trailing_zeros() as usize;
         // Lanes whose barriers differ wait for all of them.
@@ -147,6 +147,12 @@ impl Warp for Turn<'_, '_, '_> {
         for (lane, mask) in lanes {
             let (block, barrier) = self.barrier_of(lane, operand)?;
             let machine = &mut *self.machine;
+            if scope == Scope::Block && machine.blocks[block].barriers[barrier].stored {
+                let text = "who waits for stores of the cluster does so in its scope".to_owned();
+                return self
+                    .complain(lane, Fault::MissingFence(text), None)
+                    .map(|()| Progress::Done);
+            }
             let known = &machine.blocks[block].barriers[barrier].complete;
             machine.runners[self.warp].learn(mask, known);
             if let Some(told) = machine.blocks[block].barriers[barrier].told() {

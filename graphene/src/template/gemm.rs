@@ -33,7 +33,7 @@ mod turns;
 
 use self::context::Context;
 use super::product::{Edges, Place, Product, leaf, line};
-use super::split_k::Holders;
+use super::split_k::{Holders, PAIR};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
@@ -145,7 +145,7 @@ impl Gemm {
 
     /// Who has a tile's sums.
     fn holders(&self) -> Holders {
-        Holders { warps: 4 * self.consumers, registers: self.registers() }
+        Holders { warps: 4 * self.consumers, pairs: self.registers() / PAIR }
     }
 
     /// Blocks of a cluster.

@@ -5,7 +5,7 @@ use super::product::leaf;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
-use crate::kernel::{Binary, Fence, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::{Binary, Fence, Kind, Number, Operand, Scope, TensorId, ThreadsId};
 use crate::tensor::{Memory, Scalar, View};
 
 /// The threads of a warp.
@@ -28,11 +28,11 @@ pub(super) struct Shares {
     there: TensorId,
 }
 
-/// Who has sums: a block's warps, and how many of them, in pairs, each thread has.
+/// Who has sums: a block's warps, and how many pairs of them each thread has.
 #[derive(Clone, Copy)]
 pub(super) struct Holders {
     pub(super) warps: i64,
-    pub(super) registers: i64,
+    pub(super) pairs: i64,
 }
 
 /// A thread's sums.
@@ -66,9 +66,14 @@ impl Holders {
         (self.warps + parts - 1) / parts
     }
 
+    /// How many sums a warp has.
+    fn of_warp(self) -> i64 {
+        self.pairs * PAIR * LANES
+    }
+
     /// Bytes of shared memory for what so many blocks hand over.
     pub(super) fn bytes(self, parts: i64) -> i64 {
-        (parts - 1) * self.of_block(parts) * self.registers * LANES * Scalar::F32.bytes()
+        (parts - 1) * self.of_block(parts) * self.of_warp() * Scalar::F32.bytes()
     }
 }
 
@@ -83,13 +88,12 @@ impl Shares {
         rank: Expr,
         block: ThreadsId,
     ) -> Result<Shares> {
-        let (own, registers) = (holders.of_block(parts), holders.registers);
-        let of_warp = registers * LANES;
+        let (own, of_warp) = (holders.of_block(parts), holders.of_warp());
         let room = View::levels_of(&[
             vec![
                 leaf(parts - 1, own * of_warp),
                 leaf(own, of_warp),
-                leaf(registers / PAIR, LANES * PAIR),
+                leaf(holders.pairs, LANES * PAIR),
                 leaf(LANES, PAIR),
             ],
             vec![leaf(PAIR, 1)],
@@ -158,7 +162,7 @@ impl Shares {
     /// Adds what has come from the others.
     fn add(&self, k: &mut Builder, held: &Held<'_>, to: &Destination) -> Result<()> {
         let there = Operand::at(self.there, [to.warp.clone()]);
-        k.spec(Kind::Wait(Expr::from(0)), there, (), held.warp)?;
+        k.spec(Kind::Wait(Expr::from(0), Scope::Cluster), there, (), held.warp)?;
         for part in 0..self.parts - 1 {
             (held.each)(k, &|k, pair, number| {
                 let at = to.at(part.into(), number);

@@ -3,8 +3,8 @@
 use std::fmt::{Display, Formatter, Result};
 
 use crate::kernel::{
-    Binary, Completion, Fence, For, Group, Kernel, Kind, Number, Operand, Spec, Stmt, TensorId,
-    Test, ThreadsId, Unary,
+    Binary, Completion, Fence, For, Group, Kernel, Kind, Number, Operand, Scope, Spec, Stmt,
+    TensorId, Test, ThreadsId, Unary,
 };
 use crate::tensor::{Dim, View, name_of};
 
@@ -183,6 +183,7 @@ impl Display for Kind {
             Kind::Spec => f.write_str("Spec"),
             Kind::Move => f.write_str("Move"),
             Kind::MatMul => f.write_str("MatMul"),
+            Kind::Product => f.write_str("Product"),
             Kind::Unary(function) => write!(f, "UnaryPointwise<{function}>"),
             Kind::Binary(function) => write!(f, "BinaryPointwise<{function}>"),
             Kind::Select => f.write_str("Select"),
@@ -192,7 +193,8 @@ impl Display for Kind {
             Kind::Index(value) => write!(f, "Index<{value}>"),
             Kind::Arrive(None) => f.write_str("Arrive"),
             Kind::Arrive(Some(bytes)) => write!(f, "Arrive<{bytes}>"),
-            Kind::Wait(parity) => write!(f, "Wait<{parity}>"),
+            Kind::Wait(parity, Scope::Block) => write!(f, "Wait<{parity}>"),
+            Kind::Wait(parity, Scope::Cluster) => write!(f, "Wait<{parity}, cluster>"),
             Kind::Commit(group) => write!(f, "Commit<{group}>"),
             Kind::WaitGroup(group, left, false) => write!(f, "WaitGroup<{group}, {left}>"),
             Kind::WaitGroup(group, left, true) => write!(f, "WaitGroup<{group}, {left}, read>"),

@@ -3,7 +3,9 @@
 use super::cursor::Parser;
 use crate::build::{Builder, Header};
 use crate::error::Result;
-use crate::kernel::{Binary, Fence, Group, Kind, Number, Operand, TensorId, ThreadsId, Unary};
+use crate::kernel::{
+    Binary, Fence, Group, Kind, Number, Operand, Scope, TensorId, ThreadsId, Unary,
+};
 
 impl Parser<'_> {
     /// A spec from its kind on.
@@ -34,6 +36,7 @@ impl Parser<'_> {
             "Spec" => Kind::Spec,
             "Move" => Kind::Move,
             "MatMul" => Kind::MatMul,
+            "Product" => Kind::Product,
             "UnaryPointwise" => Kind::Unary(self.argument(|p| p.row("a function", &Unary::ALL))?),
             "BinaryPointwise" => Kind::Binary(self.argument(Self::binary)?),
             "Select" => Kind::Select,
@@ -43,7 +46,17 @@ impl Parser<'_> {
             "Index" => Kind::Index(self.argument(|p| p.expr(k))?),
             "Arrive" if self.sees("<<<") => Kind::Arrive(None),
             "Arrive" => Kind::Arrive(Some(self.argument(|p| p.expr(k))?)),
-            "Wait" => Kind::Wait(self.argument(|p| p.expr(k))?),
+            "Wait" => self.argument(|p| {
+                let parity = p.expr(k)?;
+                if !p.eat(",") {
+                    return Ok(Kind::Wait(parity, Scope::Block));
+                }
+                if p.eat_word("cluster") {
+                    Ok(Kind::Wait(parity, Scope::Cluster))
+                } else {
+                    p.expected("`cluster`")
+                }
+            })?,
             "Commit" => Kind::Commit(self.argument(Self::group)?),
             "WaitGroup" => self.argument(|p| {
                 let group = p.group()?;

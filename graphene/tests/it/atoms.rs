@@ -155,6 +155,12 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
     (&["wgmma.m64k16.shared", "wgmma.m64k16.registers"], "C", |x, i| {
         x.product(i / 16, i % 16, 16) + 1.0
     }),
+    (&["wgmma.m64k16.shared.set", "wgmma.m64k16.registers.set"], "C", |x, i| {
+        x.product(i / 16, i % 16, 16)
+    }),
+    (&["wgmma.m64k8.tf32.set"], "C", |x, i| {
+        (0..8).map(|k| x.at("A", i / 16 * 8 + k) * x.at("B", 16 * k + i % 16)).sum()
+    }),
     (&["wgmma.m64k8.tf32"], "C", |x, i| {
         let product: f64 =
             (0..8).map(|k| x.at("A", i / 16 * 8 + k) * x.at("B", 16 * k + i % 16)).sum();
@@ -171,6 +177,11 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
         x.at("in", 63 - i)
     }),
     (&["ld.shared::cluster", "st.shared::cluster"], "out", |x, i| x.at("in", 63 - i)),
+    // Runs of words of every thread.
+    (&["st.async.v4.b32", "st.async.v2.b32", "st.async.b32"], "out", |x, i| {
+        let n = x.per_lane / 2;
+        x.at("in", (63 - i / n) * n + i % n)
+    }),
     (&["mbarrier.arrive.expect_tx", "cp.async.bulk.tensor.load"], "out", |x, i| match i / 32 {
         row @ 0..12 => x.at("in", 64 * row + 32 + i % 32),
         _ => 0.0,

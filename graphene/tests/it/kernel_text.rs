@@ -5,7 +5,7 @@ use graphene_ir::Result;
 use graphene_ir::arch::Arch;
 use graphene_ir::build::{Builder, Header};
 use graphene_ir::index::{Cond, Expr, Relation, Var};
-use graphene_ir::kernel::{Group, Kernel, Kind, Number, Operand, Stmt, TensorId, ThreadsId};
+use graphene_ir::kernel::{Group, Kernel, Kind, Number, Operand, Scope, Stmt, TensorId, ThreadsId};
 use graphene_ir::layout::Swizzle;
 use graphene_ir::tensor::{Memory, Scalar, Shape, Tile};
 use graphene_ir::text::parse;
@@ -121,7 +121,7 @@ fn consume(
     let acc =
         k.allocate("acc", Shape::columns([2, 2, 16]), Scalar::F32, Memory::Registers, None)?;
     k.spec(Kind::Init(Number(0.0)), acc, (), one)?;
-    k.spec(Kind::Wait(parity.into()), full, (), one)?;
+    k.spec(Kind::Wait(parity.into(), Scope::Block), full, (), one)?;
     k.add(Header::new(Kind::MatMul, acc, [s_a, s_b], group).async_())?;
     k.spec(Kind::Commit(Group::MatMul), (), (), group)?;
     k.spec(Kind::WaitGroup(Group::MatMul, 0, false), (), (), group)?;

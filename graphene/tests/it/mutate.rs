@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use graphene_ir::Result;
 use graphene_ir::index::{Expr, Var};
-use graphene_ir::kernel::{Completion, Kernel, Kind, Number, Operand, Spec, Stmt, TensorId};
+use graphene_ir::kernel::{Completion, Kernel, Kind, Number, Operand, Scope, Spec, Stmt, TensorId};
 use graphene_ir::tensor::{Coord, Scalar, ViewOp};
 use graphene_ir::text::parse;
 
@@ -90,6 +90,7 @@ fn computes(kind: &Kind) -> bool {
     match kind {
         Kind::Move
         | Kind::MatMul
+        | Kind::Product
         | Kind::Unary(_)
         | Kind::Binary(_)
         | Kind::Select
@@ -99,7 +100,7 @@ fn computes(kind: &Kind) -> bool {
         Kind::Spec
         | Kind::Init(_)
         | Kind::Arrive(_)
-        | Kind::Wait(_)
+        | Kind::Wait(..)
         | Kind::Commit(_)
         | Kind::WaitGroup(..)
         | Kind::Fence(_)
@@ -236,10 +237,15 @@ fn spec_edits(kernel: &Kernel, spec: &Spec) -> Vec<(&'static str, Edit)> {
                 expect("no bytes", None),
             ]
         }
-        Kind::Wait(parity) => {
-            let other = Expr::from(1) - parity;
-            let flip = on("flip parity", move |s| s.kind = Kind::Wait(other.clone()));
-            vec![("delete Wait", delete()), flip]
+        Kind::Wait(parity, scope) => {
+            let (scope, other) = (*scope, Kind::Wait(Expr::from(1) - parity, *scope));
+            let flip = on("flip parity", move |s| s.kind = other.clone());
+            let mut edits = vec![("delete Wait", delete()), flip];
+            if scope == Scope::Cluster {
+                let own = Kind::Wait(parity.clone(), Scope::Block);
+                edits.push(on("wait for the own block", move |s| s.kind = own.clone()));
+            }
+            edits
         }
         Kind::Init(Number(count)) => {
             let mut edits = vec![("delete Init", delete())];
@@ -285,7 +291,7 @@ fn spec_edits(kernel: &Kernel, spec: &Spec) -> Vec<(&'static str, Edit)> {
             }
             edits
         }
-        Kind::Move | Kind::MatMul => match &spec.completion {
+        Kind::Move | Kind::MatMul | Kind::Product => match &spec.completion {
             Completion::Now => Vec::new(),
             Completion::Group => vec![on("complete now", |s| s.completion = Completion::Now)],
             Completion::Signals(barrier) => {

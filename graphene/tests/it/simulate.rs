@@ -387,6 +387,12 @@ const MUTANTS: &[(&str, &str, usize, &str, &str)] = &[
     ("ld.shared::cluster", "Sync", 2, "", "race or invalid"),
     ("st.shared::cluster", "Sync", 0, "", "race or uninitialised"),
     ("st.shared::cluster", "Sync", 1, "", "race or uninitialised or invalid"),
+    ("st.async.v2.b32", "Fence<init>", 0, "", "missing fence"),
+    ("st.async.v2.b32", "Sync", 0, "", "race or barrier"),
+    ("st.async.v2.b32", "Wait", 0, "", "in flight or uninitialised"),
+    ("st.async.v2.b32", "Wait<0, cluster>", 0, "Wait<0>", "missing fence"),
+    ("st.async.v2.b32", "Arrive<256>", 0, "Arrive<248>", "in flight"),
+    ("st.async.v2.b32", "Arrive<256>", 0, "Arrive<264>", "deadlock"),
     ("cp.async.16", "WaitGroup", 0, "", "in flight"),
     ("cp.async.16", "Commit", 0, "", "in flight"),
     ("cp.async.bulk.tensor.load", "Wait<0>", 0, "", "in flight"),
@@ -429,6 +435,8 @@ const MUTANTS: &[(&str, &str, usize, &str, &str)] = &[
     ("wgmma.m64k16.shared", "Commit", 0, "", "in flight"),
     ("wgmma.m64k16.shared", "WaitGroup", 0, "", "in flight"),
     ("wgmma.m64k16.registers", "Fence<matmul>", 0, "", "missing fence"),
+    ("wgmma.m64k16.shared.set", "Fence<matmul>", 0, "", "missing fence"),
+    ("wgmma.m64k16.shared.set", "WaitGroup", 0, "", "in flight"),
     ("mma.m16n8k16", "Init", 0, "", "uninitialised"),
 ];
 
@@ -671,6 +679,11 @@ fn copies_go_to_all_blocks_of_a_cluster() {
         assert_ne!(mutant, MULTICAST);
         check_fault(line, expected, &parse(&mutant).unwrap());
     }
+    // A fence is its own threads': the one who arrives for others fences what they have told it.
+    let [meeting, fence] = ["Sync<<<#grid,#warp>>>()\n", "Fence<cluster><<<#grid,#warp>>>()\n"];
+    let early = MULTICAST.replace(&[meeting, fence].concat(), &[fence, meeting].concat());
+    assert_ne!(early, MULTICAST);
+    check_fault("fence before meeting", "race", &parse(&early).unwrap());
 }
 
 #[test]

@@ -95,6 +95,22 @@ fn signals_go_to_barriers_that_exist() {
     }
 }
 
+/// Stores to another block tell a barrier there, and are its own block's.
+#[test]
+fn stores_of_words_tell_the_block_that_they_go_to() {
+    let atom = graphene_ir::atom::all().find(|atom| atom.name == "st.async.v2.b32").unwrap();
+    let text = (atom.example)().unwrap().to_string();
+    let store = "<<<#grid, #one>>>(%r) signals %bar_there[0]";
+    for other in
+        ["<<<#grid, #one>>>(%r) signals %bar[0]", "<<<#pair, #one>>>(%r) signals %bar_there[0]"]
+    {
+        assert!(text.contains(store), "{text}");
+        let kernel = parse(&text.replace(store, other)).unwrap();
+        let found = verify(&kernel);
+        assert!(found.iter().any(|finding| finding.rule == Rule::Atomic), "{other}: {found:?}");
+    }
+}
+
 /// A kernel of three blocks of one thread that pass a number on by a barrier. `first` stands before it,
 /// `members` is what each waits for, and `of` is what the counting stands in.
 fn blocks(first: &str, members: &str, of: &str) -> String {

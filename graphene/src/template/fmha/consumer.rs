@@ -10,7 +10,7 @@ use super::{GROUP, PRODUCER_REGISTERS, ROWS};
 use crate::arch::registers_at_launch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
-use crate::index::{Expr, Var};
+use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::schedule::{Softmax, give_back, take};
 use crate::tensor::{Scalar, Tile};
@@ -30,6 +30,8 @@ pub(super) struct Consumer {
     speakers: ThreadsId,
     /// Rings of queries, keys and values.
     rings: [Ring; 3],
+    /// Of values, the next that are not there yet for all that the consumer knows.
+    values: Ring,
     /// The scores of a tile, which become weights; these as operands; and the sums.
     scores: TensorId,
     weights: TensorId,
@@ -56,15 +58,28 @@ impl Context<'_> {
             self.begin_scores(k, &consumer)?;
             self.end_scores(k, &consumer, place, Expr::from(0))?;
             pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)?;
+            self.await_values(k, &consumer)?;
             k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
                 self.begin_scores(k, &consumer)?;
+                // What was summed before gets its factor while the products of queries and keys go on.
+                self.rescale(k, &consumer)?;
                 self.begin_sums(k, &consumer)?;
                 self.end_scores(k, &consumer, place, step.into())?;
+                // The only stage is free for the next values when these sums are done. Of several the next are waited for
+                // first: that is a branch, over which compilers do not bring the wait for sums. They do bring it over the
+                // exponentials, beside which there would be no product then.
+                if fmha.stages > 1 {
+                    self.await_values(k, &consumer)?;
+                }
                 self.end_sums(k, &consumer)?;
-                consumer.softmax.rescale(k, consumer.sums, fmha.value_width() / 8)?;
+                if fmha.stages == 1 {
+                    self.await_values(k, &consumer)?;
+                }
                 pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)
             })?;
             self.give_back(k, &consumer, 0)?;
+            let several = Cond::new(place.steps.clone(), Relation::AtLeast, 2);
+            k.if_(several, |k| self.rescale(k, &consumer))?;
             self.begin_sums(k, &consumer)?;
             self.end_sums(k, &consumer)?;
             consumer.softmax.finish(k, consumer.sums, fmha.value_width() / 8, fmha.guarded)?;
@@ -86,6 +101,7 @@ impl Context<'_> {
             k.ring("using_k", fmha.stages)?,
             k.ring("using_v", fmha.stages)?,
         ];
+        let values = k.ring("awaiting_v", fmha.stages)?;
         let scores = fragment(k, "scores", fmha.keys, Scalar::F32)?;
         let weights = fragment(k, "weights", fmha.keys, fmha.scalar)?;
         let sums = fragment(k, "acc", fmha.value_width(), Scalar::F32)?;
@@ -98,6 +114,7 @@ impl Context<'_> {
             column: column.into(),
             speakers,
             rings,
+            values,
             scores,
             weights,
             sums,
@@ -113,26 +130,38 @@ impl Context<'_> {
     /// The products of queries and keys of the next stage, a group of their own.
     fn begin_scores(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
         let Consumer { own, group, scores, rings, .. } = consumer;
-        clear(k, *scores, self.fmha.keys, self.one)?;
         let stage = take(k, &self.rings[1], &rings[1], *own)?;
         let a = k.tile(self.shared[0], "a", &[Tile::of(ROWS), Tile::of(16)])?;
         let b = k.index(self.shared[1], "b", [&stage])?;
         let b = k.tile(b, "b", &[Tile::of(16), Tile::Whole])?;
         k.spec(Kind::Fence(Fence::MatMul), *scores, (), *own)?;
-        k.for_("kk", 0..self.fmha.head_width() / 16, 1, true, |k, kk| {
-            let a = Operand::at(a, [group, kk]);
-            let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
-            k.add(Header::new(Kind::MatMul, *scores, [a, b], *own).async_())
+        let product = |k: &mut Builder, kind: Kind, kk: Expr| {
+            let a = Operand::at(a, [Expr::from(group), kk.clone()]);
+            let b = Operand::at(b, [kk, Expr::from(0)]);
+            k.add(Header::new(kind, *scores, [a, b], *own).async_())
+        };
+        product(k, Kind::Product, Expr::from(0))?;
+        k.for_("kk", 1..self.fmha.head_width() / 16, 1, true, |k, kk| {
+            product(k, Kind::MatMul, kk.into())
         })?;
         k.spec(Kind::Commit(Group::MatMul), (), (), *own)
     }
 
-    /// The products of weights and values of the next stage, a group of their own.
+    /// Waits until the values of the next stage are there.
+    fn await_values(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
+        take(k, &self.rings[2], &consumer.values, consumer.own)?;
+        k.advance(&consumer.values)
+    }
+
+    fn rescale(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
+        consumer.softmax.rescale(k, consumer.sums, self.fmha.value_width() / 8)
+    }
+
+    /// The products of weights and values of the stage that is there, a group of their own.
     fn begin_sums(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
         let Consumer { own, weights, sums, rings, .. } = consumer;
-        let stage = take(k, &self.rings[2], &rings[2], *own)?;
         let a = k.tile(*weights, "a", &[Tile::Whole, Tile::of(2)])?;
-        let b = k.index(self.shared[2], "b", [&stage])?;
+        let b = k.index(self.shared[2], "b", [&rings[2].stage()])?;
         let b = k.tile(b, "b", &[Tile::of(16), Tile::Whole])?;
         k.spec(Kind::Fence(Fence::MatMul), *sums, (), *own)?;
         k.for_("kk", 0..self.fmha.keys / 16, 1, true, |k, kk| {

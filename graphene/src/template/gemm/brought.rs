@@ -6,7 +6,7 @@ use super::{Edges, Gemm, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, ThreadsId};
+use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::template::epilogue::{Attached, Span};
 use crate::template::product::line;
 use crate::tensor::{Coord, Memory, Scalar};
@@ -91,7 +91,7 @@ impl Asking {
     /// Waits until this panel has come.
     pub(super) fn wait(&self, k: &mut Builder, group: &Var, own: ThreadsId) -> Result<()> {
         let come = self.come(group, self.turn.stage());
-        k.spec(Kind::Wait(Expr::from(self.turn.parity())), come, (), own)
+        k.spec(Kind::Wait(Expr::from(self.turn.parity()), Scope::Block), come, (), own)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, Threads
 use crate::schedule::consume;
 use crate::schedule::pointwise::each;
 use crate::template::product::leaf;
-use crate::template::split_k::{Held, Visit};
+use crate::template::split_k::{Held, PAIR, Visit};
 use crate::tensor::{Memory, Scalar, Tile, View};
 
 /// A consumer warpgroup.
@@ -72,7 +72,7 @@ impl Context<'_> {
     }
 
     /// Goes through a thread's pairs of sums and their numbers.
-    pub(super) fn each_pair(&self, k: &mut Builder, acc: TensorId, body: Visit<'_>) -> Result<()> {
+    fn each_pair(&self, k: &mut Builder, acc: TensorId, body: Visit<'_>) -> Result<()> {
         k.for_("j", 0..self.gemm.registers() / 4, 1, true, |k, j| {
             k.for_("half", 0..2, 1, true, |k, half| {
                 let pair = k.index(acc, "pair", [half, j])?;
@@ -108,7 +108,7 @@ impl<'a> Consumer<'a> {
     fn clear(&self, k: &mut Builder) -> Result<()> {
         let one = self.context.one;
         self.context.each_pair(k, self.acc, &|k, pair, _| {
-            k.for_("p", 0..2, 1, true, |k, p| {
+            k.for_("p", 0..PAIR, 1, true, |k, p| {
                 k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), one)
             })
         })

@@ -9,7 +9,7 @@ use super::Context;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Kind, Number, Operand, Ring, TensorId, ThreadsId};
+use crate::kernel::{Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::template::product::line;
 use crate::tensor::{Memory, Scalar};
 
@@ -53,7 +53,7 @@ impl Turns {
         own: ThreadsId,
         group: &Var,
     ) -> Result<()> {
-        let parity = Kind::Wait(Expr::from(turn.parity()));
+        let parity = Kind::Wait(Expr::from(turn.parity()), Scope::Block);
         k.spec(parity, Operand::at(self.barriers, [group]), (), own)
     }
 

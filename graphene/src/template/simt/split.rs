@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::template::product::{leaf, line};
-use crate::template::split_k::{Held, Holders, Shares, Visit};
+use crate::template::split_k::{Held, Holders, PAIR, Shares, Visit};
 use crate::tensor::{Shape, Tile, View};
 
 /// The own steps along the K of all terms: the first, and where those of each term end.
@@ -39,7 +39,8 @@ impl Simt {
         }
         let [t, rank] = k.indices(grid, ["t", "rank"])?;
         let blocks = k.index(grid, "together", [&t])?;
-        let holders = Holders { warps: self.warps, registers: self.thread.iter().product() };
+        let sums: i64 = self.thread.iter().product();
+        let holders = Holders { warps: self.warps, pairs: sums / PAIR };
         let shares = Shares::new(k, self.split, holders, blocks, rank.into(), block)?;
         k.add(Header::new(Kind::Sync, (), (), block).on(blocks))?;
         Ok((t, Some(shares)))
@@ -61,7 +62,7 @@ impl Simt {
         let each = |k: &mut Builder, visit: Visit<'_>| own.each_pair(k, acc, visit);
         let held = Held { warp, number: number.into(), one: own.one, each: &each };
         shares.add_up(k, &held, leave)?;
-        // A block stays while others may still write or arrive there: a rule of all clusters.
+        // A block stays while others may still write there: a rule of all clusters.
         k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))
     }
 }
