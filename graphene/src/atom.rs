@@ -57,7 +57,7 @@ pub struct Atom {
     /// What the address of each operand must be a multiple of, in bytes; missing ones: its scalar.
     pub align: &'static [i64],
     /// What else must hold of the operands, or why the atom is not the one.
-    pub when: fn(&Site<'_>) -> std::result::Result<(), &'static str>,
+    pub when: When,
     /// Which unit accesses shared memory.
     pub proxy: Proxy,
     /// What it does, for the lanes of one warp.
@@ -67,6 +67,9 @@ pub struct Atom {
     /// A kernel that uses it: reads some of its pointers' tensors, and writes the others.
     pub example: fn() -> Result<Kernel>,
 }
+
+/// Whether a site is one for an atom, or why not.
+pub type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
 
 /// Where an atom exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

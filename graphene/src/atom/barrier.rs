@@ -2,7 +2,7 @@
 
 use super::asm::asm;
 use super::moves::only_one;
-use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, always, examples};
+use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, always, examples};
 use crate::arch::{Arch, registers_at_launch};
 use crate::error::Result;
 use crate::kernel::{Fence, Group, Kernel, Kind, Number, Scope};
@@ -276,7 +276,6 @@ pub(super) const ATOMS: &[Atom] = &[
     ),
 ];
 
-type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
 type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
 type Text = fn(&Site<'_>, &dyn Code) -> String;
 

@@ -2,7 +2,7 @@
 
 use super::asm::{asm, group};
 use super::moves::{bytes, copy, same};
-use super::{Archs, Atom, Code, Proxy, Site, examples};
+use super::{Archs, Atom, Code, Proxy, Site, When, examples};
 use crate::arch::Arch;
 use crate::error::Result;
 use crate::kernel::Kernel;
@@ -57,8 +57,6 @@ pub(super) const ATOMS: &[Atom] = &[
 ];
 
 const WORDS: &str = "[n:1].fp32|i32|u32.SH@ <- Move<<<[]>>>([n:1].fp32|i32|u32.RF) signals";
-
-type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
 
 /// A store of words of which a barrier of the block that they go to learns: who has waited for it in the cluster's scope sees
 /// them, without a fence of either (PTX ISA, `st.async`: its complete-tx releases in that scope).

@@ -1,7 +1,7 @@
 //! Loads, stores, moves between registers, and conversions.
 
 use super::asm::{asm, group};
-use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, always, examples};
+use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, always, examples};
 use crate::arch::Arch;
 use crate::error::Result;
 use crate::index::Expr;
@@ -180,8 +180,6 @@ const STORE_GLOBAL: &str = "[n:1].*.GL <- Move<<<[]>>>([n:1].*.RF)";
 const LOAD_SHARED: &str = "[n:1].*.RF <- Move<<<[]>>>([n:1].*.SH)";
 const NEIGHBOURS: &str = "[n:1].*.SH <- Move<<<[]>>>([n:1].*.GL) async";
 const STORE_SHARED: &str = "[n:1].*.SH <- Move<<<[]>>>([n:1].*.RF)";
-
-type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
 
 /// An access of several elements by one thread.
 const fn vector(

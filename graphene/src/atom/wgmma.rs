@@ -2,7 +2,7 @@
 
 use super::asm::{asm, group};
 use super::matrix::cut_to_tf32;
-use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, examples};
+use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, examples};
 use crate::arch::Arch;
 use crate::kernel::{Kernel, Kind};
 use crate::tensor::{Memory, Scalar};
@@ -46,7 +46,7 @@ const fn wgmma(
     name: &'static str,
     pattern: &'static str,
     align: &'static [i64],
-    when: fn(&Site<'_>) -> Result<(), &'static str>,
+    when: When,
     example: fn() -> crate::error::Result<Kernel>,
 ) -> Atom {
     Atom {

@@ -108,6 +108,22 @@ pub fn take(k: &mut Builder, pipeline: &Pipeline, ring: &Ring, threads: ThreadsI
     Ok(stage)
 }
 
+/// Waits until the stage after the ring's is full, while that one is still in use: of several stages.
+///
+/// # Errors
+/// Those of the builder.
+pub fn look_ahead(
+    k: &mut Builder,
+    pipeline: &Pipeline,
+    ring: &Ring,
+    threads: ThreadsId,
+) -> Result<()> {
+    let (next, stages) = (Expr::from(ring.stage()) + 1, Expr::from(ring.stages));
+    let parity = (Expr::from(ring.parity()) + next.div(&stages)).rem(&Expr::from(2));
+    let full = Operand::at(pipeline.full, [next.rem(&stages)]);
+    k.spec(Kind::Wait(parity, Scope::Block), full, (), threads)
+}
+
 /// Gives a stage back that nothing of the own threads reads any more, and goes on to the next. Of
 /// `speakers`, tiles of threads, each one's first thread arrives for all of it.
 ///

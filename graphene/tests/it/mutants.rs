@@ -365,6 +365,12 @@ const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
     (
         "",
         "delete Wait",
+        "%full_3[(@using_v.stage + 1)%2]",
+        "Values are waited for once more, before their product.",
+    ),
+    (
+        "",
+        "delete Wait",
         "%empty_2[@filling_k.stage] <- Wait<1 - @filling_k.parity><<<#grid, #one>>>() #1",
         "Queries are given back after all their keys: who has waited for the former's stage need \
          not wait for the latter's.",

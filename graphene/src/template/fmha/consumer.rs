@@ -12,7 +12,7 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
-use crate::schedule::{Softmax, give_back, take};
+use crate::schedule::{Softmax, give_back, look_ahead, take};
 use crate::tensor::{Scalar, Tile};
 
 /// A consumer warpgroup.
@@ -30,8 +30,6 @@ pub(super) struct Consumer {
     speakers: ThreadsId,
     /// Rings of queries, keys and values.
     rings: [Ring; 3],
-    /// Of values, the next that are not there yet for all that the consumer knows.
-    values: Ring,
     /// The scores of a tile, which become weights; these as operands; and the sums.
     scores: TensorId,
     weights: TensorId,
@@ -58,26 +56,22 @@ impl Context<'_> {
             self.begin_scores(k, &consumer)?;
             self.end_scores(k, &consumer, place, Expr::from(0))?;
             pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)?;
-            self.await_values(k, &consumer)?;
             k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
                 self.begin_scores(k, &consumer)?;
-                // What was summed before gets its factor while the products of queries and keys go on.
+                take(k, &self.rings[2], &consumer.rings[2], own)?;
                 self.rescale(k, &consumer)?;
                 self.begin_sums(k, &consumer)?;
                 self.end_scores(k, &consumer, place, step.into())?;
-                // The only stage is free for the next values when these sums are done. Of several the next are waited for
-                // first: that is a branch, over which compilers do not bring the wait for sums. They do bring it over the
+                // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
                 // exponentials, beside which there would be no product then.
                 if fmha.stages > 1 {
-                    self.await_values(k, &consumer)?;
+                    look_ahead(k, &self.rings[2], &consumer.rings[2], own)?;
                 }
                 self.end_sums(k, &consumer)?;
-                if fmha.stages == 1 {
-                    self.await_values(k, &consumer)?;
-                }
                 pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)
             })?;
             self.give_back(k, &consumer, 0)?;
+            take(k, &self.rings[2], &consumer.rings[2], own)?;
             let several = Cond::new(place.steps.clone(), Relation::AtLeast, 2);
             k.if_(several, |k| self.rescale(k, &consumer))?;
             self.begin_sums(k, &consumer)?;
@@ -101,7 +95,6 @@ impl Context<'_> {
             k.ring("using_k", fmha.stages)?,
             k.ring("using_v", fmha.stages)?,
         ];
-        let values = k.ring("awaiting_v", fmha.stages)?;
         let scores = fragment(k, "scores", fmha.keys, Scalar::F32)?;
         let weights = fragment(k, "weights", fmha.keys, fmha.scalar)?;
         let sums = fragment(k, "acc", fmha.value_width(), Scalar::F32)?;
@@ -114,7 +107,6 @@ impl Context<'_> {
             column: column.into(),
             speakers,
             rings,
-            values,
             scores,
             weights,
             sums,
@@ -147,12 +139,8 @@ impl Context<'_> {
         k.spec(Kind::Commit(Group::MatMul), (), (), *own)
     }
 
-    /// Waits until the values of the next stage are there.
-    fn await_values(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
-        take(k, &self.rings[2], &consumer.values, consumer.own)?;
-        k.advance(&consumer.values)
-    }
-
+    /// What was summed before gets its factor. In the loop that stands behind the wait for values, so that all products of
+    /// queries and keys have begun.
     fn rescale(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
         consumer.softmax.rescale(k, consumer.sums, self.fmha.value_width() / 8)
     }
