@@ -16,5 +16,5 @@ pub mod vectors;
 pub use dependent::dependent;
 pub use grid::GridBarrier;
 pub use multistage::{Ahead, Fetch, multistage, multistage_through_registers, within};
-pub use pipeline::{Pipeline, consume, give_back, look_ahead, produce, take};
+pub use pipeline::{Pipeline, consume, give_back, leave, look_ahead, produce, take};
 pub use softmax::{Softmax, Units};

@@ -136,8 +136,22 @@ pub fn give_back(
     speakers: ThreadsId,
     one: ThreadsId,
 ) -> Result<()> {
+    leave(k, pipeline, ring, speakers, one)?;
+    k.advance(ring)
+}
+
+/// Gives a stage back as [`give_back`] does; going on to the next is left to the caller.
+///
+/// # Errors
+/// Those of the builder.
+pub fn leave(
+    k: &mut Builder,
+    pipeline: &Pipeline,
+    ring: &Ring,
+    speakers: ThreadsId,
+    one: ThreadsId,
+) -> Result<()> {
     k.role(speakers, 0..1, |k| {
         k.spec(Kind::Arrive(None), Operand::at(pipeline.empty, [ring.stage()]), (), one)
-    })?;
-    k.advance(ring)
+    })
 }

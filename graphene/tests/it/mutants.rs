@@ -300,7 +300,7 @@ const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
     (
         "",
         "off by a stage",
-        "%empty_2[@filling_k.stage] <- Wait",
+        "%empty_2[@filling_k.stage] <- Wait<1 - @filling_k.parity><<<#grid, #one>>>() #2",
         "Of two stages: every other wait is for the copy before, rather than for the one before \
          that; what the others should wait for is done since then, or since the queries' wait.",
     ),
@@ -551,7 +551,7 @@ fn layers() -> Vec<Subject> {
     ]
 }
 
-/// Two tiles of queries, five or eight of keys, partial ones among them; and one key.
+/// Two tiles of queries, five to eight of keys, partial ones among them, or one; and one key.
 fn attention() -> Vec<Subject> {
     let small = Fmha { consumers: 1, keys: 16, ..Fmha::default() };
     let masked = Fmha { mask: Mask::PerKey(Scalar::F32), ..small.clone() };
@@ -561,8 +561,16 @@ fn attention() -> Vec<Subject> {
     let runs = |sizes: &[(usize, usize)]| given(&small, sizes);
     // Of Ampere's two stages, one tile's last is the next one's first only if steps are odd.
     vec![
-        Subject::on("attention", small.kernel().unwrap(), runs(&[(70, 120), (3, 1)])),
-        Subject::on("masked", masked.kernel().unwrap(), given(&masked, &[(70, 120), (3, 5)])),
+        Subject::on(
+            "attention",
+            small.kernel().unwrap(),
+            runs(&[(70, 120), (70, 104), (70, 9), (3, 1)]),
+        ),
+        Subject::on(
+            "masked",
+            masked.kernel().unwrap(),
+            given(&masked, &[(70, 120), (70, 104), (70, 9), (3, 5)]),
+        ),
         Subject::on("ampere", small.ampere().unwrap(), runs(&[(70, 72), (70, 120), (3, 1)])),
     ]
 }

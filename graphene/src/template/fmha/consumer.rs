@@ -1,4 +1,6 @@
-//! The products, and what happens between them.
+//! What consumers do; `products`: what tensor cores do for them.
+
+mod products;
 
 use super::context::Context;
 use super::epilogue::Store;
@@ -8,11 +10,11 @@ use super::terms::Terms;
 use super::tiles::Place;
 use super::{GROUP, PRODUCER_REGISTERS, ROWS};
 use crate::arch::registers_at_launch;
-use crate::build::{Builder, Header};
+use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
-use crate::schedule::{Softmax, give_back, look_ahead, take};
+use crate::kernel::{Group, Kind, Ring, TensorId, ThreadsId};
+use crate::schedule::{Softmax, give_back, leave, look_ahead, take};
 use crate::tensor::{Scalar, Tile};
 
 /// A consumer warpgroup.
@@ -70,7 +72,7 @@ impl Context<'_> {
                 self.end_sums(k, &consumer)?;
                 pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)
             })?;
-            self.give_back(k, &consumer, 0)?;
+            k.advance(&consumer.rings[0])?;
             take(k, &self.rings[2], &consumer.rings[2], own)?;
             let several = Cond::new(place.steps.clone(), Relation::AtLeast, 2);
             k.if_(several, |k| self.rescale(k, &consumer))?;
@@ -114,56 +116,14 @@ impl Context<'_> {
         })
     }
 
+    fn leave(&self, k: &mut Builder, consumer: &Consumer, which: usize) -> Result<()> {
+        let (pipeline, ring) = (&self.rings[which], &consumer.rings[which]);
+        leave(k, pipeline, ring, consumer.speakers, self.one)
+    }
+
     fn give_back(&self, k: &mut Builder, consumer: &Consumer, which: usize) -> Result<()> {
         let (pipeline, ring) = (&self.rings[which], &consumer.rings[which]);
         give_back(k, pipeline, ring, consumer.speakers, self.one)
-    }
-
-    /// The products of queries and keys of the next stage, a group of their own.
-    fn begin_scores(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
-        let Consumer { own, group, scores, rings, .. } = consumer;
-        let stage = take(k, &self.rings[1], &rings[1], *own)?;
-        let a = k.tile(self.shared[0], "a", &[Tile::of(ROWS), Tile::of(16)])?;
-        let b = k.index(self.shared[1], "b", [&stage])?;
-        let b = k.tile(b, "b", &[Tile::of(16), Tile::Whole])?;
-        k.spec(Kind::Fence(Fence::MatMul), *scores, (), *own)?;
-        let product = |k: &mut Builder, kind: Kind, kk: Expr| {
-            let a = Operand::at(a, [Expr::from(group), kk.clone()]);
-            let b = Operand::at(b, [kk, Expr::from(0)]);
-            k.add(Header::new(kind, *scores, [a, b], *own).async_())
-        };
-        product(k, Kind::Product, Expr::from(0))?;
-        k.for_("kk", 1..self.fmha.head_width() / 16, 1, true, |k, kk| {
-            product(k, Kind::MatMul, kk.into())
-        })?;
-        k.spec(Kind::Commit(Group::MatMul), (), (), *own)
-    }
-
-    /// What was summed before gets its factor. In the loop that stands behind the wait for values, so that all products of
-    /// queries and keys have begun.
-    fn rescale(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
-        consumer.softmax.rescale(k, consumer.sums, self.fmha.value_width() / 8)
-    }
-
-    /// The products of weights and values of the stage that is there, a group of their own.
-    fn begin_sums(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
-        let Consumer { own, weights, sums, rings, .. } = consumer;
-        let a = k.tile(*weights, "a", &[Tile::Whole, Tile::of(2)])?;
-        let b = k.index(self.shared[2], "b", [&rings[2].stage()])?;
-        let b = k.tile(b, "b", &[Tile::of(16), Tile::Whole])?;
-        k.spec(Kind::Fence(Fence::MatMul), *sums, (), *own)?;
-        k.for_("kk", 0..self.fmha.keys / 16, 1, true, |k, kk| {
-            let a = Operand::at(a, [Expr::from(0), Expr::from(kk)]);
-            let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
-            k.add(Header::new(Kind::MatMul, *sums, [a, b], *own).async_())
-        })?;
-        k.spec(Kind::Commit(Group::MatMul), (), (), *own)
-    }
-
-    fn end_sums(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
-        let wait = Kind::WaitGroup(Group::MatMul, 0, false);
-        k.spec(wait, consumer.sums, (), consumer.own)?;
-        self.give_back(k, consumer, 2)
     }
 
     /// The scores of a step become weights. The last tile of keys comes first; a later one's products
@@ -177,9 +137,11 @@ impl Context<'_> {
     ) -> Result<()> {
         let last = step == Expr::from(0);
         let (scores, scorer) = (consumer.scores, self.scorer());
-        let spot = self.spot(k, consumer, place, place.tile(step))?;
+        let spot = self.spot(k, consumer, place, place.tile(step.clone()))?;
         let pending = i64::from(!last);
         k.spec(Kind::WaitGroup(Group::MatMul, pending, false), scores, (), consumer.own)?;
+        // No product reads the queries any more: the next ones come while these are finished.
+        k.if_(Cond::equal(step + 1, place.steps.clone()), |k| self.leave(k, consumer, 0))?;
         if let Some(terms) = self.terms {
             let stage = k.index(terms, "terms_at", [consumer.rings[1].stage()])?;
             scorer.adjust(k, scores, &spot, Some(&Terms::Made(stage)))?;
