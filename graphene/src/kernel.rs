@@ -189,7 +189,7 @@ pub enum Kind {
     Init(Number),
     /// Sets every element to an integer that the kernel knows.
     Index(Expr),
-    /// Arrives at a barrier; with bytes, these are expected of copies as well.
+    /// Arrives at a barrier; with bytes, these are expected as well, of what signals it.
     Arrive(Option<Expr>),
     /// Waits until the phase of this parity of a barrier has completed, for what threads of this scope have done.
     Wait(Expr, Scope),

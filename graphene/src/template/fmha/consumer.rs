@@ -65,7 +65,7 @@ impl Context<'_> {
                 self.begin_sums(k, &consumer)?;
                 self.end_scores(k, &consumer, place, step.into())?;
                 // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
-                // exponentials, beside which there would be no product then.
+                // exponentials, beside which there would be no product then. So these values are waited for twice.
                 if fmha.stages > 1 {
                     look_ahead(k, &self.rings[2], &consumer.rings[2], own)?;
                 }
@@ -116,11 +116,6 @@ impl Context<'_> {
         })
     }
 
-    fn leave(&self, k: &mut Builder, consumer: &Consumer, which: usize) -> Result<()> {
-        let (pipeline, ring) = (&self.rings[which], &consumer.rings[which]);
-        leave(k, pipeline, ring, consumer.speakers, self.one)
-    }
-
     fn give_back(&self, k: &mut Builder, consumer: &Consumer, which: usize) -> Result<()> {
         let (pipeline, ring) = (&self.rings[which], &consumer.rings[which]);
         give_back(k, pipeline, ring, consumer.speakers, self.one)
@@ -140,8 +135,10 @@ impl Context<'_> {
         let spot = self.spot(k, consumer, place, place.tile(step.clone()))?;
         let pending = i64::from(!last);
         k.spec(Kind::WaitGroup(Group::MatMul, pending, false), scores, (), consumer.own)?;
-        // No product reads the queries any more: the next ones come while these are finished.
-        k.if_(Cond::equal(step + 1, place.steps.clone()), |k| self.leave(k, consumer, 0))?;
+        // No product reads the queries any more: the next tile's come while this one is finished.
+        k.if_(Cond::equal(step + 1, place.steps.clone()), |k| {
+            leave(k, &self.rings[0], &consumer.rings[0], consumer.speakers, self.one)
+        })?;
         if let Some(terms) = self.terms {
             let stage = k.index(terms, "terms_at", [consumer.rings[1].stage()])?;
             scorer.adjust(k, scores, &spot, Some(&Terms::Made(stage)))?;
