@@ -80,11 +80,12 @@ def attention():
         mask[1::2, :, :, rows - rows // 5:] = -10_000.0
         mask = mask.expand(batch, heads, rows, rows)
         row = {"row": "attention", "batch": batch, "heads": heads, "rows": rows, "dim": dim}
-        cases = [("FlashAttention-2", SDPBackend.FLASH_ATTENTION, None), ("cuDNN", SDPBackend.CUDNN_ATTENTION, None),
-                 ("cuDNN, masked", SDPBackend.CUDNN_ATTENTION, mask)]
+        flash, cudnn = SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION
+        cases = [("FlashAttention-2", flash, {}), ("cuDNN", cudnn, {}), ("cuDNN, masked", cudnn, {"attn_mask": mask}),
+                 ("FlashAttention-2, causal", flash, {"is_causal": True}), ("cuDNN, causal", cudnn, {"is_causal": True})]
         for name, backend, given in cases:
             with sdpa_kernel(backend):
-                row[name] = graph_time(lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=given))
+                row[name] = graph_time(lambda: F.scaled_dot_product_attention(q, k, v, **given))
         yield row
 
 

@@ -85,6 +85,8 @@ const SPLITS: [Split; 2] = [
 ];
 /// Queries of a warpgroup of attention.
 const QUERIES: i64 = 64;
+/// From so many queries on, what the last of tall tiles lacks is little.
+const LONG_QUERIES: i64 = 8 * 3 * QUERIES;
 /// Operations of the vector units for each element of a product, from which warpgroups take turns: while one computes what
 /// becomes of its sums, another multiplies.
 const LONG: f64 = 8.0;
@@ -177,8 +179,8 @@ impl When {
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
 /// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries, or three a `tall` one
-///   that divides them, where all cores have one; one alone has a `short` one where there are no queries for a second, and
-///   a `narrow` one while all of those run at once.
+///   that divides them, or of which there are many, where all cores have one and tiles attend equally many keys; one alone
+///   has a `short` one where there are no queries for a second, and a `narrow` one while all of those run at once.
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
     match family {
@@ -215,7 +217,7 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
             None => Variants::any(),
         },
         Family::Fmha => match queries_of_attention(target, body) {
-            Some(([batch, heads, queries], small)) => {
+            Some(([batch, heads, queries], tall)) => {
                 let tiles = queries.ceil_div(&Dim::from(QUERIES)).expect("tiles are not empty");
                 let tiles = &(&tiles * batch) * heads;
                 let cores = i64::from(target.cores);
@@ -223,10 +225,15 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
                     Variant::named("short", When::AtMost(queries.clone(), QUERIES)),
                     Variant::named("narrow", When::AtMost(tiles.clone(), cores)),
                 ];
-                if small {
-                    let divided = When::Divides(3 * QUERIES, queries.clone());
+                if tall {
                     let many = When::AtLeast(tiles, 3 * cores + 1);
-                    first.push(Variant::named("tall", When::All(vec![many, divided])));
+                    for filled in [
+                        When::Divides(3 * QUERIES, queries.clone()),
+                        When::AtLeast(queries.clone(), LONG_QUERIES),
+                    ] {
+                        let when = When::All(vec![many.clone(), filled]);
+                        first.push(Variant::named("tall", when));
+                    }
                 }
                 Variants::ending(first, "wide")
             }
@@ -386,18 +393,19 @@ pub(crate) fn is_hopper(target: &Target) -> bool {
     matches!(target.kind, Kind::Cuda { major: 9, accelerated: true, .. })
 }
 
-/// The sizes of the queries of attention that warpgroups make: batch, heads, and how many; and whether heads are so small that
-/// three warpgroups have registers for them.
+/// The sizes of the queries of attention that warpgroups make: batch, heads, and how many; and whether three warpgroups pay:
+/// heads are so small that they have registers for them, and no key is left out for most of a tile's queries.
 fn queries_of_attention<'a>(target: &Target, body: &'a Graph) -> Option<([&'a Dim; 3], bool)> {
     let is_attention = |node: &Node| matches!(node.op(), Op::Attention(_));
     let (_, node) = body.nodes().find(|(_, node)| is_attention(node))?;
+    let causal = matches!(node.op(), Op::Attention(attrs) if attrs.causal);
     let queries = body.ty(node.inputs().first().copied().flatten()?);
     let [batch, heads, rows, _] = &queries.shape[..] else { return None };
     let warpgroups = has_warpgroups(target, body) && queries.dtype != DType::F32;
     let dims =
         node.inputs().iter().take(3).flatten().filter_map(|&value| body.ty(value).shape.last());
     let small = dims.clone().all(|dim| dim.known().is_some_and(|dim| dim <= 64));
-    warpgroups.then_some(([batch, heads, rows], small))
+    warpgroups.then_some(([batch, heads, rows], small && !causal))
 }
 
 impl fmt::Display for When {

@@ -11,6 +11,7 @@ mod pipeline;
 pub mod pointwise;
 mod softmax;
 pub mod together;
+mod turns;
 pub mod vectors;
 
 pub use dependent::dependent;
@@ -18,3 +19,4 @@ pub use grid::GridBarrier;
 pub use multistage::{Ahead, Fetch, multistage, multistage_through_registers, within};
 pub use pipeline::{Pipeline, consume, give_back, leave, look_ahead, produce, take};
 pub use softmax::{Softmax, Units};
+pub use turns::{Turn, Turns};

@@ -4,7 +4,8 @@
 //! Blocks are persistent: each takes one tile of queries of one head after the other. One warpgroup
 //! produces: it brings the queries, and tiles of keys and values into two rings. The others consume:
 //! each has 64 queries, and goes through the keys from the last tile to the first. While the tensor
-//! cores compute the sum over the values of one tile, the weights of the next are made.
+//! cores compute the sum over the values of one tile, the weights of the next are made. Consumers take
+//! turns at the tensor cores, so that one's weights are made beside another's products.
 //!
 //! Queries, keys, values and the result have strides of their own for the batch, heads and rows;
 //! elements of a row are contiguous. So a packed `[batch, row, 3, heads, dim]` is read in place.

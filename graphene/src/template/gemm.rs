@@ -10,7 +10,6 @@
 //! - `producer`: how the ring is filled; `moves`: by single elements;
 //! - `early`: what is brought before predecessors are done;
 //! - `consumer`: the products;
-//! - `turns`: how consumers take turns;
 //! - `epilogue`: what becomes of the sums, and how they leave;
 //! - `ahead`: columns and matrices that the epilogue meets, asked for before;
 //! - `rows`: rows that it meets, such as a bias;
@@ -29,7 +28,6 @@ mod producer;
 mod registers;
 mod room;
 mod rows;
-mod turns;
 
 use self::context::Context;
 use super::product::{Edges, Place, Product, leaf, line};

@@ -410,6 +410,13 @@ fn attention_is_right_in_any_order() {
 }
 
 #[test]
+fn causal_heads_whose_keys_do_not_fit_into_the_cache_are_right() {
+    let fmha = Fmha { causal: true, head_dim: 256, value_dim: 256, keys: 48, ..small() };
+    let sizes = Sizes { heads: 3, blocks: 2, ..Sizes::of(70, 24_600) };
+    check_attention(&fmha, &fmha.kernel().unwrap(), sizes, 1);
+}
+
+#[test]
 fn attention_for_ampere_is_right_in_any_order() {
     check_rows(|fmha| fmha.ampere().unwrap());
 }

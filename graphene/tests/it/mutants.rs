@@ -76,7 +76,7 @@ const NAMES: &[(&str, &str)] = &[
     ("drop role", "Deadlock Unwritten Declared InFlight Barrier Fits"),
     // More threads than one at what one alone may do, or more arrivals than are counted; or two write
     // the same.
-    ("widen role up", "Invalid Barrier Deadlock Fits Inside Race"),
+    ("widen role up", "Invalid Barrier Deadlock Fits Inside Race InFlight"),
     ("widen role down", "Fits Deadlock Barrier"),
     ("role of all", "Invalid Barrier Deadlock Fits Inside Race"),
     // Nobody does it, or another than who must wait for it.
@@ -325,6 +325,7 @@ const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
         "role #block[128]",
         "The thread before is a consumer's; the role around leaves it out.",
     ),
+    ("turns", "widen role down", "role #block[256]", "Likewise."),
     (
         "",
         "one less pending",
@@ -375,6 +376,36 @@ const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
         "Queries are given back after all their keys: who has waited for the former's stage need \
          not wait for the latter's.",
     ),
+    (
+        "turns",
+        "delete Wait",
+        "%turns[@group] <- Wait",
+        "Turns order what shares nothing but the tensor cores.",
+    ),
+    (
+        "turns",
+        "flip parity",
+        "%turns[@group] <- Wait<@turn.parity><<<#grid, #own>>>() #2",
+        "Likewise; it waits for a turn that there was.",
+    ),
+    (
+        "turns",
+        "shift role up",
+        "role #lanes[0] { %turns",
+        "Another lane of each warp arrives, after the same products have been issued.",
+    ),
+    (
+        "turns",
+        "widen role up",
+        "role #warpgroups[1] { role #lanes[0]",
+        "The warpgroup after is the producer's; the role around leaves it out.",
+    ),
+    (
+        "turns",
+        "shift role down",
+        "role #warpgroups[1] { role #lanes[0]",
+        "The first consumer says itself that the first turn is its.",
+    ),
 ];
 
 const MISSED_OF_ATTENTION: &[(&str, &str, &str)] = &[
@@ -389,6 +420,7 @@ const MISSED_OF_ATTENTION: &[(&str, &str, &str)] = &[
         "Of one warpgroup, a warp's arrival says as much as four; phases are one ahead only after \
          four tiles.",
     ),
+    ("count one less", "%empty[0] <- Init<8>", "Likewise of two warpgroups."),
     ("take a stage", "ring @using[2]", "Each tile lands in the stage that the one before was in."),
     ("delete advance", "advance @using", "Likewise."),
 ];
@@ -555,6 +587,7 @@ fn layers() -> Vec<Subject> {
 fn attention() -> Vec<Subject> {
     let small = Fmha { consumers: 1, keys: 16, ..Fmha::default() };
     let masked = Fmha { mask: Mask::PerKey(Scalar::F32), ..small.clone() };
+    let turns = Fmha { consumers: 2, ..small.clone() };
     let given = |fmha: &Fmha, sizes: &[(usize, usize)]| {
         sizes.iter().map(|&(q, k)| operands(fmha, Sizes::of(q, k))).collect()
     };
@@ -570,6 +603,11 @@ fn attention() -> Vec<Subject> {
             "masked",
             masked.kernel().unwrap(),
             given(&masked, &[(70, 120), (70, 104), (70, 9), (3, 5)]),
+        ),
+        Subject::on(
+            "turns",
+            turns.kernel().unwrap(),
+            runs(&[(130, 120), (260, 104), (130, 9), (3, 1)]),
         ),
         Subject::on("ampere", small.ampere().unwrap(), runs(&[(70, 72), (70, 120), (3, 1)])),
     ]

@@ -293,6 +293,11 @@ const OF_ATTENTION: &[Equivalent] = &[
     ),
     (
         "",
+        "Init<0> to Init<1> in %word",
+        "It is the term of a query or a key that there is not: neither has a result.",
+    ),
+    (
+        "",
         "Init<0> to Init<1> in %pair[@p]",
         "The first tile multiplies the sums by 0: by 2 to the power of less than -10²⁸.",
     ),

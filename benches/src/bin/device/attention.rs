@@ -270,7 +270,7 @@ fn variants(dim: usize) -> Vec<Fmha> {
         [masked(Mask::PerKey(Scalar::F32)), masked(Mask::PerKey(Scalar::F16)), bytes, filled];
     if dim <= 64 {
         let tall = |fmha: &Fmha| Fmha { consumers: 3, keys: 96, stages: 3, ..fmha.clone() };
-        all.extend(masks.each_ref().map(tall));
+        all.extend(masks.iter().chain([&causal]).map(tall));
     }
     all.extend(masks);
     all.push(causal);

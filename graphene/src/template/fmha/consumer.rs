@@ -14,7 +14,7 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Group, Kind, Ring, TensorId, ThreadsId};
-use crate::schedule::{Softmax, give_back, leave, look_ahead, take};
+use crate::schedule::{Softmax, Turn, Turns, give_back, leave, look_ahead, take};
 use crate::tensor::{Scalar, Tile};
 
 /// A consumer warpgroup.
@@ -32,11 +32,23 @@ pub(super) struct Consumer {
     speakers: ThreadsId,
     /// Rings of queries, keys and values.
     rings: [Ring; 3],
+    /// Its turns at the tensor cores, if consumers take turns.
+    turn: Option<Turn>,
     /// The scores of a tile, which become weights; these as operands; and the sums.
     scores: TensorId,
     weights: TensorId,
     sums: TensorId,
     softmax: Softmax,
+}
+
+impl Consumer {
+    fn await_turn(&self, k: &mut Builder) -> Result<()> {
+        self.turn.as_ref().map_or(Ok(()), |turn| turn.wait(k))
+    }
+
+    fn pass_on(&self, k: &mut Builder) -> Result<()> {
+        self.turn.as_ref().map_or(Ok(()), |turn| turn.pass_on(k))
+    }
 }
 
 impl Context<'_> {
@@ -55,14 +67,18 @@ impl Context<'_> {
             consumer.softmax.begin(k)?;
             clear(k, consumer.sums, fmha.value_width(), self.one)?;
             take(k, &self.rings[0], &consumer.rings[0], own)?;
+            consumer.await_turn(k)?;
             self.begin_scores(k, &consumer)?;
+            consumer.pass_on(k)?;
             self.end_scores(k, &consumer, place, Expr::from(0))?;
             pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)?;
             k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
+                consumer.await_turn(k)?;
                 self.begin_scores(k, &consumer)?;
                 take(k, &self.rings[2], &consumer.rings[2], own)?;
                 self.rescale(k, &consumer)?;
                 self.begin_sums(k, &consumer)?;
+                consumer.pass_on(k)?;
                 self.end_scores(k, &consumer, place, step.into())?;
                 // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
                 // exponentials, beside which there would be no product then. So these values are waited for twice.
@@ -97,6 +113,8 @@ impl Context<'_> {
             k.ring("using_k", fmha.stages)?,
             k.ring("using_v", fmha.stages)?,
         ];
+        let begin = |turns: Turns| turns.begin(k, self.groups, (own, &group), speakers, self.one);
+        let turn = self.turns.map(begin).transpose()?;
         let scores = fragment(k, "scores", fmha.keys, Scalar::F32)?;
         let weights = fragment(k, "weights", fmha.keys, fmha.scalar)?;
         let sums = fragment(k, "acc", fmha.value_width(), Scalar::F32)?;
@@ -109,6 +127,7 @@ impl Context<'_> {
             column: column.into(),
             speakers,
             rings,
+            turn,
             scores,
             weights,
             sums,

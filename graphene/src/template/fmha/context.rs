@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::layout::Swizzle;
-use crate::schedule::Pipeline;
+use crate::schedule::{Pipeline, Turns};
 use crate::tensor::{Memory, Scalar, Shape, Tile, View};
 
 /// Barriers, and where tiles begin at multiples of 1024 bytes.
@@ -29,6 +29,8 @@ pub(super) struct Context<'a> {
     /// Queries, keys and values: their barriers, and where they lie in shared memory:
     /// `[rows, dim]`, `[stages].[dim, keys]`, `[stages].[keys, dim]`.
     pub(super) rings: [Pipeline; 3],
+    /// How consumers take turns at the tensor cores; none if there is one.
+    pub(super) turns: Option<Turns>,
     pub(super) shared: [TensorId; 3],
     /// Q, K, V and O in global memory.
     pub(super) operands: [TensorId; 4],
@@ -66,6 +68,8 @@ impl Fmha {
         let mut ring =
             |stages: i64, by: i64| Pipeline::new(k, stages, by, 4 * self.consumers, block);
         let rings = [ring(1, 1)?, ring(self.stages, of_keys)?, ring(self.stages, 1)?];
+        let several = self.consumers > 1;
+        let turns = several.then(|| Turns::new(k, self.consumers, block)).transpose()?;
         k.spec(Kind::Sync, (), (), block)?;
         Ok(Context {
             fmha: self,
@@ -75,6 +79,7 @@ impl Fmha {
             groups,
             first: first.into(),
             rings,
+            turns,
             shared,
             operands,
             mask,

@@ -2,7 +2,6 @@
 
 use super::ahead::Ahead;
 use super::epilogue::Store;
-use super::turns::skip;
 use super::{Context, DEPTH, Place, ROWS, STEP};
 use crate::build::{Builder, Header};
 use crate::error::Result;
@@ -41,15 +40,15 @@ impl Context<'_> {
         match &self.turns {
             Some(turns) => {
                 let Consumer { group, ring, lanes, .. } = &consumer;
-                let turn = turns.begin(k, self, *lanes)?;
+                let turn = turns.begin(k, self.groups, (own, group), *lanes, self.one)?;
                 skip(k, ring, self.all_steps() * group)?;
                 let first = self.first.clone() + self.stride.clone() * group;
                 let stride = self.stride.clone() * gemm.consumers;
                 self.each_tile(k, first, stride, |k, _, place| {
                     let ahead = store.ask(k, place)?;
                     consumer.clear(k)?;
-                    turns.wait(k, &turn, own, group)?;
-                    consumer.sums(k, |k| turns.pass_on(k, &turn, self, *lanes, group))?;
+                    turn.wait(k)?;
+                    consumer.sums(k, |k| turn.pass_on(k))?;
                     skip(k, ring, self.all_steps() * (gemm.consumers - 1))?;
                     store.await_rows(k)?;
                     store.tile(k, consumer.acc, place, &ahead)
@@ -183,4 +182,9 @@ impl<'a> Consumer<'a> {
         let held = Held { warp: store.warp, number, one: context.one, each: &each };
         shares.add_up(k, &held, |k| store.tile(k, *acc, place, ahead))
     }
+}
+
+/// Passes stages by that are others'.
+fn skip(k: &mut Builder, ring: &Ring, steps: Expr) -> Result<()> {
+    k.for_("skipped", Expr::from(0)..steps, 1, false, |k, _| k.advance(ring))
 }

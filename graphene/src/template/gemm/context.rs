@@ -1,14 +1,13 @@
 //! What the parts of the kernel share: the ring and its barriers, and the walk over tiles.
 
 use super::brought::Brought;
-use super::turns::Turns;
 use super::{GROUP, Gemm, PANEL, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::layout::Swizzle;
-use crate::schedule::Pipeline;
+use crate::schedule::{Pipeline, Turns};
 use crate::template::product::{Declared, Edges, Place, Walk, leaf};
 use crate::template::split_k::Shares;
 use crate::tensor::{Memory, Shape, Tile, View};
@@ -79,10 +78,7 @@ impl Gemm {
             }
             None => None,
         };
-        let turns = match self.ping_pong {
-            true => Some(Turns::new(k, self.consumers, block)?),
-            false => None,
-        };
+        let turns = self.ping_pong.then(|| Turns::new(k, self.consumers, block)).transpose()?;
         let brought = Brought::new(k, self, &declared.epilogue, block)?;
         let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
         let meet = Header::new(Kind::Sync, (), (), block);
