@@ -199,15 +199,14 @@ fn errors(found: &[Tensor], expected: &[Tensor]) -> (f64, f64) {
 
 /// Every product of a model, equal ones once, beside a call with packed operands: the same product with its epilogue, and
 /// without, their algorithms chosen likewise: what a program adds to a call. Where the model's operands are packed they are
-/// the call's as well, since a call of 3 us takes up to a tenth more or less depending on where its operands lie (A, D and
-/// the bias within one page of memory or apart). Says how many are slower than [`ENOUGH`].
+/// the call's as well, and so is the workspace, since a call of 3 us takes up to a tenth more or less depending on where its
+/// operands lie (A, D and the bias within one page of memory or apart). Says how many are slower than [`ENOUGH`].
 fn beside_bare_calls(
     device: &Device,
     executable: &Executable,
     label: &str,
 ) -> Result<usize, Error> {
     let mut slow = 0;
-    let context = Context::new(device)?;
     let mut random = Random(3);
     let mut seen = HashSet::new();
     for (number, (step, _)) in executable.steps().enumerate() {
@@ -225,6 +224,7 @@ fn beside_bare_calls(
             false => made(device, &same, &mut random)?.0,
         };
         let plain = Operands { c: None, bias: None, ..operands.clone() };
+        let context = product.beside();
         let (same, bare) =
             (context.bind(device, &same, operands)?, context.bind(device, &bare, plain)?);
         // One after the other, twice and more, so that a clock that falls favours none.
@@ -240,12 +240,15 @@ fn beside_bare_calls(
         println!(
             "{{\"row\":\"library products\",\"model\":\"{label}\",\"step\":\"{}\",\"batch\":{},\"m\":{},\
              \"n\":{},\"k\":{},\"us\":{ours:.2},\"bare_us\":{theirs:.2},\"without_epilogue_us\":{least:.2},\
+             \"chosen_us\":[{:.2},{:.2}],\
              \"tflops\":{:.0},\"ratio\":{:.3},\"enough\":{}}}",
             step.name,
             gemm.batch,
             gemm.m,
             gemm.n,
             gemm.k,
+            product.microseconds(),
+            same.microseconds(),
             gemm.operations() / ours * 1e-6,
             theirs / ours,
             theirs / ours >= ENOUGH,
