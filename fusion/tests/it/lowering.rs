@@ -162,14 +162,18 @@ fn variants_of_attention_go_by_its_tiles() {
         (tiles / 2, 384, "wide", 384),
         (32, 384, "tall", 512),
         (32, 320, "wide", 384),
+        (32, 1535, "wide", 384),
+        (32, 1537, "tall", 512),
     ] {
         let chosen = step.variants.choose(&sizes(&[("b", b), ("q", q), ("t", 512)])).unwrap();
         let name = step.variants.all()[chosen].name;
         assert_eq!((name, threads[chosen]), (expected, with), "{b}, {q}: {}", step.variants);
     }
-    // Larger heads have no room for three warpgroups.
-    let large = program(&text.replace("64]", "128]"), &[], "sm_90a");
-    assert!(large.steps()[0].variants.all().iter().all(|variant| variant.name != "tall"));
+    // Larger heads have no room for three warpgroups; causal ones leave out more keys with smaller tiles.
+    for text in [text.replace("64]", "128]"), text.replace("causal: false", "causal: true")] {
+        let other = program(&text, &[], "sm_90a");
+        assert!(other.steps()[0].variants.all().iter().all(|variant| variant.name != "tall"));
+    }
     // What no warpgroups make has one kernel.
     let single = program(&text.replace("f16", "f32"), &[], "sm_90a");
     assert_eq!(single.steps()[0].variants.all().len(), 1);

@@ -74,8 +74,8 @@ const NAMES: &[(&str, &str)] = &[
     ),
     ("drop body", "Deadlock Uninitialised Unwritten Declared Race"),
     ("drop role", "Deadlock Unwritten Declared InFlight Barrier Fits"),
-    // More threads than one at what one alone may do, or more arrivals than are counted; or two write
-    // the same.
+    // More threads than one at what one alone may do, or more arrivals than are counted, so that a stage is filled while it
+    // is read; or two write the same.
     ("widen role up", "Invalid Barrier Deadlock Fits Inside Race InFlight"),
     ("widen role down", "Fits Deadlock Barrier"),
     ("role of all", "Invalid Barrier Deadlock Fits Inside Race"),

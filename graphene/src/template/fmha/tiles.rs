@@ -25,11 +25,11 @@ impl Place {
     }
 }
 
-/// Bytes of keys and values that stay in the L2 cache while all of their heads are gone through: half of what an H100 has.
+/// Bytes of keys and values that heads which are gone through together may have: half of an H100's L2 cache, where they stay.
 const NEAR: i64 = 24 << 20;
 
 impl Fmha {
-    /// Goes through a block's tiles, from its first one: batch by batch, head by head.
+    /// Goes through a block's tiles: batch by batch, head by head, unless they are uneven.
     pub(super) fn each_tile(
         &self,
         k: &mut Builder,
@@ -49,9 +49,10 @@ impl Fmha {
         })
     }
 
-    /// Likewise of tiles that differ in how many keys they attend. Those that attend most come first, of all heads if
-    /// their keys and values stay in the cache, else of one after the other. Blocks take them in rounds, every other one
-    /// from the last block to the first: who had the longest has the shortest next.
+    /// Likewise of tiles that differ in how many keys they attend. As many heads are gone through together as have keys and
+    /// values that stay near: their longest tiles, the next longest and so on, of every other such group the shortest first.
+    /// So lengths rise and fall slowly, and blocks take tiles in rounds, every other one from the last block to the first:
+    /// who had the longer one has the shorter one next.
     fn each_uneven_tile(
         &self,
         k: &mut Builder,
@@ -61,31 +62,38 @@ impl Fmha {
     ) -> Result<()> {
         let Sizes { batch, heads, kv_heads, queries, keys, blocks } = sizes;
         let blocks = Expr::from(blocks);
-        let mut value = |name: &str, value: Expr| k.let_(name, value).map(Expr::from);
+        let mut value = |name: &str, value: Expr| k.let_(name, value.max(0.into())).map(Expr::from);
         let tiles_m = value("tiles_m", tiles(queries, self.rows()))?;
-        let heads = value("all_heads", Expr::from(heads) * batch)?;
-        let all = value("tiles", tiles_m.clone() * heads.clone())?;
-        let near = Expr::from(NEAR / (self.scalar.bytes() * (self.head_dim + self.value_dim)));
-        let rows = Expr::from(keys) * kv_heads * batch;
-        let near = value("near", near.div(&rows.max(1.into())).min(1.into()))?;
-        let together = value("together", (near * (heads - 1) + 1).max(1.into()))?;
-        let turned = value("turned", (blocks.clone() - 1 - first.clone()).max(0.into()))?;
+        let all_heads = value("all_heads", Expr::from(heads) * batch)?;
+        let all = value("tiles", tiles_m.clone() * all_heads.clone())?;
+        let rows = Expr::from(NEAR / (self.scalar.bytes() * (self.head_dim + self.value_dim)));
+        let near = rows.div(&Expr::from(keys).max(1.into())) * heads;
+        let near = value("near", near.div(&Expr::from(kv_heads).max(1.into())).max(1.into()))?;
+        // Groups of as many heads, but for the last.
+        let groups = value("groups", all_heads.ceil_div(&near).max(1.into()))?;
+        let together = value("together", all_heads.ceil_div(&groups).max(1.into()))?;
+        let groups = value("groups", all_heads.ceil_div(&together))?;
         // The own place in a round; in the one after, as many come before as after it in this one.
-        let own = |round: &Expr| {
-            let odd = round.rem(&2.into());
-            let own = turned.clone() * odd.clone() + first.clone() * (Expr::from(1) - odd);
-            own.max(0.into())
-        };
+        let turned = value("turned", blocks.clone() - 1 - first.clone())?;
+        let own = |round: &Expr| either(&round.rem(&2.into()), turned.clone(), first.clone());
         let after = own(&(all.div(&blocks) + 1));
         let rounds = value("rounds", (all + after).div(&blocks))?;
         k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
             let round = Expr::from(round);
-            let t = Expr::from(k.let_("t", blocks * round.clone() + own(&round))?);
-            let of_these = together.clone() * tiles_m.clone();
-            let in_these = Expr::from(k.let_("in_these", t.rem(&of_these))?);
-            let of_head = together.clone() * t.div(&of_these) + in_these.rem(&together);
-            let m = (tiles_m - 1 - in_these.div(&together)).max(0.into());
-            let place = self.place(k, sizes, of_head, m)?;
+            let mut value =
+                |name: &str, value: Expr| k.let_(name, value.max(0.into())).map(Expr::from);
+            let t = value("t", blocks * round.clone() + own(&round))?;
+            let of_group = together.clone() * tiles_m.clone();
+            let group = value("group", t.div(&of_group))?;
+            let in_group = value("in_group", t.rem(&of_group))?;
+            let before = group.clone() * together.clone();
+            let size = (all_heads - before.clone()).min(together).max(1.into());
+            let size = value("size", size)?;
+            // The last group's longest tiles come first: what all ends with is short.
+            let rising = value("rising", (groups + 1 + group).rem(&2.into()))?;
+            let level = value("level", in_group.div(&size))?;
+            let m = either(&rising, level.clone(), tiles_m - 1 - level);
+            let place = self.place(k, sizes, before + in_group.rem(&size), m)?;
             body(k, &place)
         })
     }
@@ -111,4 +119,9 @@ impl Fmha {
 /// How many tiles of a size there are.
 fn tiles(extent: &Var, size: i64) -> Expr {
     Expr::from(extent).ceil_div(&Expr::from(size))
+}
+
+/// The first of two numbers if `which` is 1, the second if it is 0.
+fn either(which: &Expr, one: Expr, zero: Expr) -> Expr {
+    (which.clone() * one + (Expr::from(1) - which.clone()) * zero).max(0.into())
 }
