@@ -198,9 +198,9 @@ fn errors(found: &[Tensor], expected: &[Tensor]) -> (f64, f64) {
 }
 
 /// Every product of a model, equal ones once, beside a call with packed operands: the same product with its epilogue, and
-/// without, their algorithms chosen likewise: what a program adds to a call. Where the model's operands are packed they are
-/// the call's as well, and so is the workspace, since a call of 3 us takes up to a tenth more or less depending on where its
-/// operands lie (A, D and the bias within one page of memory or apart). Says how many are slower than [`ENOUGH`].
+/// without, their algorithms chosen likewise: what a program adds to a call. They share its workspace, and its operands where
+/// the model's are packed, since a call of 3 us takes up to a tenth more or less depending on where its operands lie (A, D
+/// and the bias within one page of memory or apart). Says how many are slower than [`ENOUGH`].
 fn beside_bare_calls(
     device: &Device,
     executable: &Executable,
