@@ -23,7 +23,7 @@ const CANDIDATES: usize = 16;
 const REPEATS: usize = 200;
 const ROUNDS: usize = 3;
 
-/// The fastest of them are timed again so often, in turn.
+/// So many of them, the fastest, are timed again so often, in turn.
 const FINALISTS: usize = 4;
 const FINALS: usize = 2;
 

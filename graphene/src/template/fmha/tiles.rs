@@ -62,36 +62,34 @@ impl Fmha {
     ) -> Result<()> {
         let Sizes { batch, heads, kv_heads, queries, keys, blocks } = sizes;
         let blocks = Expr::from(blocks);
-        let mut value = |name: &str, value: Expr| k.let_(name, value.max(0.into())).map(Expr::from);
-        let tiles_m = value("tiles_m", tiles(queries, self.rows()))?;
-        let all_heads = value("all_heads", Expr::from(heads) * batch)?;
-        let all = value("tiles", tiles_m.clone() * all_heads.clone())?;
+        let tiles_m = value(k, "tiles_m", tiles(queries, self.rows()))?;
+        let all_heads = value(k, "all_heads", Expr::from(heads) * batch)?;
+        let all = value(k, "tiles", tiles_m.clone() * all_heads.clone())?;
         let rows = Expr::from(NEAR / (self.scalar.bytes() * (self.head_dim + self.value_dim)));
         let near = rows.div(&Expr::from(keys).max(1.into())) * heads;
-        let near = value("near", near.div(&Expr::from(kv_heads).max(1.into())).max(1.into()))?;
+        let near = near.div(&Expr::from(kv_heads).max(1.into())).max(1.into());
+        let near = value(k, "near", near)?;
         // Groups of as many heads, but for the last.
-        let groups = value("groups", all_heads.ceil_div(&near).max(1.into()))?;
-        let together = value("together", all_heads.ceil_div(&groups).max(1.into()))?;
-        let groups = value("groups", all_heads.ceil_div(&together))?;
+        let least = value(k, "least", all_heads.ceil_div(&near).max(1.into()))?;
+        let together = value(k, "together", all_heads.ceil_div(&least).max(1.into()))?;
+        let groups = value(k, "groups", all_heads.ceil_div(&together))?;
         // The own place in a round; in the one after, as many come before as after it in this one.
-        let turned = value("turned", blocks.clone() - 1 - first.clone())?;
+        let turned = value(k, "turned", blocks.clone() - 1 - first.clone())?;
         let own = |round: &Expr| either(&round.rem(&2.into()), turned.clone(), first.clone());
         let after = own(&(all.div(&blocks) + 1));
-        let rounds = value("rounds", (all + after).div(&blocks))?;
+        let rounds = value(k, "rounds", (all + after).div(&blocks))?;
         k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
             let round = Expr::from(round);
-            let mut value =
-                |name: &str, value: Expr| k.let_(name, value.max(0.into())).map(Expr::from);
-            let t = value("t", blocks * round.clone() + own(&round))?;
+            let t = value(k, "t", blocks * round.clone() + own(&round))?;
             let of_group = together.clone() * tiles_m.clone();
-            let group = value("group", t.div(&of_group))?;
-            let in_group = value("in_group", t.rem(&of_group))?;
+            let group = value(k, "group", t.div(&of_group))?;
+            let in_group = value(k, "in_group", t.rem(&of_group))?;
             let before = group.clone() * together.clone();
             let size = (all_heads - before.clone()).min(together).max(1.into());
-            let size = value("size", size)?;
+            let size = value(k, "size", size)?;
             // The last group's longest tiles come first: what all ends with is short.
-            let rising = value("rising", (groups + 1 + group).rem(&2.into()))?;
-            let level = value("level", in_group.div(&size))?;
+            let rising = value(k, "rising", (groups + 1 + group).rem(&2.into()))?;
+            let level = value(k, "level", in_group.div(&size))?;
             let m = either(&rising, level.clone(), tiles_m - 1 - level);
             let place = self.place(k, sizes, before + in_group.rem(&size), m)?;
             body(k, &place)
@@ -119,6 +117,11 @@ impl Fmha {
 /// How many tiles of a size there are.
 fn tiles(extent: &Var, size: i64) -> Expr {
     Expr::from(extent).ceil_div(&Expr::from(size))
+}
+
+/// A number of a name, which is not negative.
+fn value(k: &mut Builder, name: &str, value: Expr) -> Result<Expr> {
+    k.let_(name, value.max(0.into())).map(Expr::from)
 }
 
 /// The first of two numbers if `which` is 1, the second if it is 0.
