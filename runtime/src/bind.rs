@@ -247,7 +247,11 @@ fn bind_step(step: &Step, bindings: &Bindings) -> Result<BoundStep> {
     })
 }
 
-fn bind_operand(operand: &Operand, bindings: &Bindings) -> Result<BoundOperand> {
+/// An operand with numbers for its dims.
+///
+/// # Errors
+/// As [`bind`] for symbols and sizes.
+pub(crate) fn bind_operand(operand: &Operand, bindings: &Bindings) -> Result<BoundOperand> {
     let modes = &operand.view.modes;
     let stride = |dim: &Dim| {
         isize::try_from(dim.eval(bindings)?).map_err(|_| Error::TooLarge { what: "a stride" })

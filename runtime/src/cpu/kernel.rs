@@ -3,6 +3,7 @@
 //! A kernel is chosen once, from the step alone. Its plan says whether there is one; what no kernel takes is
 //! evaluated by the reference, and is reported under that name.
 
+use super::kernels::packed::Packed;
 use super::kernels::reduce::Reduce;
 use super::layers::{BoundLayers, ConvLayer, Layers, run_layers};
 use super::loops::{Domain, Loop, LoopInput};
@@ -22,6 +23,7 @@ use graphene_frontend::op::{
 };
 use graphene_fusion::groups::{Executor, Family};
 use graphene_fusion::program::Step;
+use std::sync::Arc;
 
 /// What runs a step.
 #[derive(Clone, Debug)]
@@ -82,8 +84,8 @@ pub(crate) struct BoundKernel {
 
 impl Kernel {
     /// The kernel for a step: what its plan says is the reference's is, and for all else there is a kernel. A group
-    /// that no plan has, made by hand, may find none.
-    pub(crate) fn choose(step: &Step) -> Self {
+    /// that no plan has, made by hand, may find none. `laid` has the step's inputs that were laid out beforehand.
+    pub(crate) fn choose(step: &Step, laid: &[Option<Arc<Packed>>]) -> Self {
         let body = &step.body;
         if step.executor == Executor::Reference {
             return Self::Reference;
@@ -95,10 +97,13 @@ impl Kernel {
             return Loop::compile(body).map_or(Self::Reference, Self::Loop);
         }
         if is_fused(body) {
-            return Self::fused(step.family, body);
+            return Self::fused(step.family, body, laid);
         }
         let Some((_, node)) = body.nodes().last() else { return Self::Reference };
         match node.op() {
+            Op::MatMul if laid.iter().any(Option::is_some) => {
+                Layers::compile(body, laid).map_or(Self::MatMul, Self::Layers)
+            }
             Op::MatMul => Self::MatMul,
             Op::Softmax { axis, log } => Self::Softmax { axis: *axis, log: *log },
             Op::LayerNorm { axis, epsilon } => {
@@ -131,12 +136,20 @@ impl Kernel {
     }
 
     /// The kernel of several operations that are not all pointwise.
-    fn fused(family: Family, body: &Graph) -> Self {
+    fn fused(family: Family, body: &Graph, laid: &[Option<Arc<Packed>>]) -> Self {
         if matches!(family, Family::Normalization | Family::Reduction | Family::Gather) {
             return RowProgram::compile(body).map_or(Self::Reference, Self::Rows);
         }
-        let layers = Layers::compile(body).map(Self::Layers);
+        let layers = Layers::compile(body, laid).map(Self::Layers);
         layers.or_else(|| ConvLayer::compile(body).map(Self::ConvLayer)).unwrap_or(Self::Reference)
+    }
+
+    /// Whether the kernel reads an input as it lies, and not as it was laid out beforehand.
+    pub(crate) fn reads(&self, input: usize) -> bool {
+        match self {
+            Self::Layers(layers) => layers.reads(input),
+            _ => true,
+        }
     }
 
     /// The name in profiles.

@@ -1,7 +1,7 @@
 //! The CPU executor.
 //!
 //! In reading order: [`Module`] is a program with a kernel chosen for every step, [`Executable`] one with
-//! sizes and an arena; `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers` products with
+//! sizes and an arena; `packing` lays weights out, `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers` products with
 //! their epilogues, `rows` groups over rows, and [`kernels`] are the loops over plain slices.
 
 mod kernel;
@@ -10,6 +10,7 @@ mod layers;
 mod loops;
 mod memory;
 mod module;
+mod packing;
 mod rows;
 mod run;
 

@@ -2,6 +2,7 @@
 
 use super::kernel::{BoundKernel, Kernel};
 use super::memory::{Memory, Part, Storage, output_tensors};
+use super::packing::Packing;
 use super::run::{Input, Io, Output};
 use crate::bind::{Place, Plan, bind};
 use crate::error::{Error, Result};
@@ -18,8 +19,10 @@ use std::time::{Duration, Instant};
 pub struct Module {
     program: Arc<Program>,
     kernels: Arc<[Kernel]>,
-    /// For each buffer that is a weight its elements.
+    /// For each buffer that is a weight its elements, if a kernel reads them as they lie.
     weights: Arc<[Option<Tensor>]>,
+    /// Bytes of weights made of others, and of those laid out for products.
+    own_bytes: u64,
 }
 
 /// A module with sizes and an arena, ready to run.
@@ -32,7 +35,7 @@ pub struct Executable {
 }
 
 impl Module {
-    /// Chooses a kernel for every step, and makes the weights that are made of others.
+    /// Chooses a kernel for every step, makes the weights that are made of others, and lays out those that products read.
     ///
     /// # Errors
     /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made.
@@ -40,7 +43,8 @@ impl Module {
         Self::compile_within(program, u64::MAX)
     }
 
-    /// Like [`compile`](Self::compile), for weights made of others of at most `limit` bytes together.
+    /// Like [`compile`](Self::compile), for weights made of others of at most `limit` bytes together. Where laying weights
+    /// out would take more, products read them as they lie.
     ///
     /// # Errors
     /// As for [`compile`](Self::compile), and [`Error::Exceeds`], before anything is made.
@@ -49,9 +53,19 @@ impl Module {
         if needed > limit {
             return Err(Error::Exceeds { needed, limit });
         }
-        let kernels = program.steps().iter().map(Kernel::choose).collect();
-        let weights: Vec<_> = program.buffers().par_iter().map(elements).collect::<Result<_>>()?;
-        Ok(Self { program: Arc::new(program), kernels, weights: weights.into() })
+        let mut weights: Vec<_> =
+            program.buffers().par_iter().map(elements).collect::<Result<_>>()?;
+        let packing = Packing::of(&program);
+        let packing = match needed.saturating_add(packing.bytes()) <= limit {
+            true => packing,
+            false => Packing::none(&program),
+        };
+        let steps = program.steps().iter().zip(packing.lay(&weights)?);
+        let kernels: Vec<_> = steps.map(|(step, laid)| Kernel::choose(step, &laid)).collect();
+        leave_read(&program, &kernels, &mut weights);
+        let own_bytes = needed.saturating_add(packing.bytes());
+        let (program, weights) = (Arc::new(program), weights.into());
+        Ok(Self { program, kernels: kernels.into(), weights, own_bytes })
     }
 
     /// The program.
@@ -73,14 +87,14 @@ impl Module {
         self.bind_within(bindings, u64::MAX)
     }
 
-    /// Like [`bind`](Self::bind), for arenas, inputs, outputs and weights made of others of at most `limit` bytes
+    /// Like [`bind`](Self::bind), for arenas, inputs, outputs and the module's own weights of at most `limit` bytes
     /// together.
     ///
     /// # Errors
     /// As for [`bind`](Self::bind), and [`Error::Exceeds`], before anything is allocated.
     pub fn bind_within(&self, bindings: &Bindings, limit: u64) -> Result<Executable> {
         let plan = bind(&self.program, bindings)?;
-        let needed = plan.bytes().saturating_add(self.program.made_bytes());
+        let needed = plan.bytes().saturating_add(self.own_bytes);
         if needed > limit {
             return Err(Error::Exceeds { needed, limit });
         }
@@ -192,6 +206,19 @@ impl Executable {
             }
         }
         Ok(outputs)
+    }
+}
+
+/// Lets go of weights that no kernel reads as they lie.
+fn leave_read(program: &Program, kernels: &[Kernel], weights: &mut [Option<Tensor>]) {
+    let mut read = vec![false; weights.len()];
+    for (step, kernel) in program.steps().iter().zip(kernels) {
+        for (input, operand) in step.inputs.iter().enumerate() {
+            read[operand.buffer.index()] |= kernel.reads(input);
+        }
+    }
+    for (weight, _) in weights.iter_mut().zip(read).filter(|(_, read)| !read) {
+        *weight = None;
     }
 }
 

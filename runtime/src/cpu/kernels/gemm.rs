@@ -194,6 +194,11 @@ impl<'a, T> TileMut<'a, T> {
         Self { start: data.as_mut_ptr(), rows, columns, stride: columns, life: PhantomData }
     }
 
+    /// Rows and columns.
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        (self.rows, self.columns)
+    }
+
     /// The rows before `row` and those from it on; all before where there are not so many.
     pub(crate) fn split_rows(self, row: usize) -> [Self; 2] {
         let row = row.min(self.rows);

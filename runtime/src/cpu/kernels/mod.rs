@@ -24,6 +24,7 @@ pub mod softmax;
 
 pub(crate) mod gemm;
 mod math;
+pub(crate) mod packed;
 mod simd;
 pub(crate) mod view;
 mod window;

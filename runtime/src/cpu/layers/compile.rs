@@ -1,16 +1,18 @@
 //! From a body of products and pointwise operations to layers.
 
 use super::{Layer, Layers, Left, Product, Read, Write};
+use crate::cpu::kernels::packed::Packed;
 use crate::cpu::loops::Loop;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 impl Layers {
-    /// Compiles a body; `None` if it is no chain of layers.
-    pub(crate) fn compile(body: &Graph) -> Option<Self> {
-        let compiler = Compiler::new(body)?;
+    /// Compiles a body; `None` if it is no chain of layers. `laid` has the inputs that were laid out beforehand.
+    pub(crate) fn compile(body: &Graph, laid: &[Option<Arc<Packed>>]) -> Option<Self> {
+        let compiler = Compiler::new(body, laid)?;
         let count = compiler.stages.values().max()? + 1;
         let layers = (0..count).map(|stage| compiler.layer(stage)).collect::<Option<_>>()?;
         let kept = compiler.kept.iter().map(|value| compiler.stages[value]).collect();
@@ -20,6 +22,7 @@ impl Layers {
 
 struct Compiler<'a> {
     body: &'a Graph,
+    laid: &'a [Option<Arc<Packed>>],
     /// The layer of each value that waits for a product: the number of products before its last one.
     stages: BTreeMap<ValueId, usize>,
     /// Values that later layers read, in the body's order.
@@ -27,8 +30,8 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(body: &'a Graph) -> Option<Self> {
-        let mut compiler = Self { body, stages: BTreeMap::new(), kept: Vec::new() };
+    fn new(body: &'a Graph, laid: &'a [Option<Arc<Packed>>]) -> Option<Self> {
+        let mut compiler = Self { body, laid, stages: BTreeMap::new(), kept: Vec::new() };
         let mut kept = BTreeSet::new();
         for (id, node) in body.nodes() {
             let operands = node.inputs().iter().flatten();
@@ -137,7 +140,9 @@ impl<'a> Compiler<'a> {
                 Some(number) => Left::Input(number),
                 None => Left::Kept(self.kept.iter().position(|value| *value == a)?),
             };
-            Some(Product { a, b: self.input(b)?, place: places.next() })
+            let b = self.input(b)?;
+            let laid = self.laid.get(b).cloned().flatten();
+            Some(Product { a, b, laid, place: places.next() })
         });
         let products = products.collect::<Option<_>>()?;
         Some(Layer { products, epilogue, reads, writes })

@@ -16,8 +16,10 @@ pub(crate) use bind::BoundLayers;
 pub(crate) use conv::{ConvLayer, ConvRead};
 pub(crate) use run::run_layers;
 
+use super::kernels::packed::Packed;
 use super::loops::Loop;
 use graphene_frontend::dtype::DType;
+use std::sync::Arc;
 
 /// Products and their epilogues, one layer after the other.
 #[derive(Clone, PartialEq, Debug)]
@@ -45,6 +47,8 @@ struct Product {
     a: Left,
     /// The step's input of this number.
     b: usize,
+    /// The same, where it was laid out beforehand.
+    laid: Option<Arc<Packed>>,
     /// The number of the write in whose memory the product is computed, if it is not beside it.
     place: Option<usize>,
 }
@@ -81,6 +85,28 @@ enum Write {
 impl Layers {
     /// The name in profiles.
     pub(crate) fn name(&self) -> &'static str {
-        if self.layers.len() == 1 { "gemm+epilogue" } else { "mlp" }
+        match &self.layers[..] {
+            [layer] if layer.is_product() => "gemm",
+            [_] => "gemm+epilogue",
+            _ => "mlp",
+        }
+    }
+
+    /// Whether the step's input of this number is read as it lies.
+    pub(crate) fn reads(&self, input: usize) -> bool {
+        self.layers.iter().any(|layer| {
+            let reads = |product: &Product| {
+                product.a == Left::Input(input) || product.b == input && product.laid.is_none()
+            };
+            layer.products.iter().any(reads) || layer.reads.contains(&Read::Input(input))
+        })
+    }
+}
+
+impl Layer {
+    /// Whether it is one product, computed where it is wanted, and nothing else.
+    fn is_product(&self) -> bool {
+        let [product] = &self.products[..] else { return false };
+        product.place.is_some() && self.writes.len() == 1 && self.epilogue.len() == 0
     }
 }

@@ -1,9 +1,10 @@
 //! Running layers: tiles, in parallel.
 
-use super::bind::{BoundLayer, BoundLayers, Place};
-use super::{Layer, Layers, Left, Read, Write};
+use super::bind::{BoundLayer, BoundLayers, BoundProduct, Place};
+use super::{Layer, Layers, Left, Product, Read, Write};
 use crate::cpu::kernels::gemm::{TileMut, batch_offset, product};
 use crate::cpu::kernels::matmul::{Element, Matrix, Strides};
+use crate::cpu::kernels::packed::{Packed, multiply};
 use crate::cpu::loops::{Elements, ElementsMut, LoopInput, LoopOutput, Tile, Workspace, round};
 use crate::cpu::run::{Io, widened, with_row_major};
 use crate::error::{Error, Result};
@@ -37,6 +38,18 @@ const CACHED: usize = 3 << 17;
 /// each such block: with fewer rows that costs more than what lies between layers gains by being near.
 const CHAIN: usize = 1024;
 
+/// Rows of a tile of products by matrices that were laid out beforehand, at most.
+const HEIGHT: usize = 96;
+
+/// Columns of such a tile, at most: with its rows it stays in the second-level cache until its epilogue is done.
+const WIDE: usize = 768;
+
+/// Rows that such a chain of layers is not divided below for the threads' sake.
+const LEAST: usize = 16;
+
+/// Such tiles for each thread, at least, where there are so many: one that is late waits for little.
+const TASKS: usize = 4;
+
 /// The numbers that a layer multiplies.
 trait Number: Element + Pod {
     fn elements(slice: &[Self]) -> Elements<'_>;
@@ -45,6 +58,14 @@ trait Number: Element + Pod {
     fn read(bytes: &[u8], dtype: DType, places: Range<usize>) -> Result<Cow<'_, [Self]>>;
     /// Rounds as if stored in this type.
     fn round(dtype: DType, slice: &mut [Self]);
+    /// C = A·B, with `k` columns in A, for the columns of B from `column` on that C has.
+    fn multiply(
+        k: usize,
+        a: Matrix<'_, Self>,
+        b: &Packed,
+        column: usize,
+        c: &mut TileMut<'_, Self>,
+    ) -> Result<()>;
 }
 
 impl Number for f32 {
@@ -67,6 +88,16 @@ impl Number for f32 {
     fn round(dtype: DType, slice: &mut [Self]) {
         round(dtype, slice);
     }
+
+    fn multiply(
+        k: usize,
+        a: Matrix<'_, Self>,
+        b: &Packed,
+        column: usize,
+        c: &mut TileMut<'_, Self>,
+    ) -> Result<()> {
+        multiply(k, a, b, column, c)
+    }
 }
 
 impl Number for f64 {
@@ -83,6 +114,16 @@ impl Number for f64 {
     }
 
     fn round(_: DType, _: &mut [Self]) {}
+
+    fn multiply(
+        _: usize,
+        _: Matrix<'_, Self>,
+        _: &Packed,
+        _: usize,
+        _: &mut TileMut<'_, Self>,
+    ) -> Result<()> {
+        Err(Error::Unsupported { what: "doubles laid out beforehand" })
+    }
 }
 
 /// An operand of products, and the place in its buffer at which the elements start.
@@ -142,7 +183,8 @@ fn run<T: Number>(layers: &Layers, bound: &BoundLayers, mut io: Io<'_>) -> Resul
             Left::Input(number) => Some(number),
             Left::Kept(_) => None,
         };
-        for number in a.into_iter().chain([product.b]) {
+        let b = product.laid.is_none().then_some(product.b);
+        for number in a.into_iter().chain(b) {
             if operands[number].is_none() {
                 operands[number] = Some(operand(&io, number)?);
             }
@@ -271,6 +313,10 @@ impl<T: Number> Run<'_, T> {
     /// is at least one tile for each thread.
     fn tile(&self, threads: usize) -> (usize, Option<usize>) {
         let (matrices, rows) = (self.bound.matrices().max(1), self.bound.rows.max(1));
+        let mut products = self.layers.layers.iter().flat_map(|layer| &layer.products);
+        if products.all(|product| product.laid.is_some()) {
+            return self.tile_of_laid(matrices, rows, threads);
+        }
         let wanted = match matrices {
             1 => threads,
             _ => (2 * threads).div_ceil(matrices),
@@ -292,6 +338,25 @@ impl<T: Number> Run<'_, T> {
         (tall.next_multiple_of(8).min(rows), Some(columns))
     }
 
+    /// The same where every B was laid out beforehand: tiles may be as small as caches and threads want them.
+    fn tile_of_laid(
+        &self,
+        matrices: usize,
+        rows: usize,
+        threads: usize,
+    ) -> (usize, Option<usize>) {
+        let wanted = (TASKS * threads).div_ceil(matrices);
+        let down = rows.div_ceil(HEIGHT);
+        let [bound] = &self.bound.layers[..] else {
+            let down = down.max(wanted.min(rows.div_ceil(LEAST)));
+            return (rows.div_ceil(down).next_multiple_of(8).min(rows), None);
+        };
+        let all = bound.columns.max(1);
+        let across = all.div_ceil(WIDE).max(wanted.div_ceil(down));
+        let columns = all.div_ceil(across).next_multiple_of(Packed::COLUMNS).min(all);
+        (rows.div_ceil(down).next_multiple_of(8).min(rows), Some(columns))
+    }
+
     /// Runs a layer on a block.
     fn layer(
         &self,
@@ -302,6 +367,9 @@ impl<T: Number> Run<'_, T> {
     ) -> Result<()> {
         let (layer, bound) = (&self.layers.layers[number], &self.bound.layers[number]);
         self.products(layer, bound, block, tiles, space)?;
+        if layer.is_product() {
+            return Ok(());
+        }
         let Space { products, kept, workspaces } = space;
         let columns = block.columns.unwrap_or(bound.columns);
         // What the epilogue keeps it does not read.
@@ -365,23 +433,36 @@ impl<T: Number> Run<'_, T> {
                     return Err(Error::Unsupported { what: "no left operand" });
                 }
             };
-            let b = self.matrix(own.b, &at.b, block.matrix, [0, block.column], at.depth)?;
             match own.place.map(|write| layer.writes[write]) {
                 Some(Write::Output(output)) => {
                     let tile = tiles[output].typed::<T>();
                     let mut tile =
                         tile.ok_or(Error::Unsupported { what: "an unaligned output" })?;
-                    product(at.depth, a, b, &mut tile)?;
+                    self.product((own, at), block, a, &mut tile)?;
                 }
                 Some(Write::Kept(_)) | None => {
                     let beside = &mut space.products[i];
                     beside.resize(block.rows * columns, T::ZERO);
-                    product(at.depth, a, b, &mut TileMut::new(beside, columns))?;
+                    self.product((own, at), block, a, &mut TileMut::new(beside, columns))?;
                     T::round(self.layers.dtype, beside);
                 }
             }
         }
         Ok(())
+    }
+
+    fn product(
+        &self,
+        (own, at): (&Product, &BoundProduct),
+        block: Block,
+        a: Matrix<'_, T>,
+        c: &mut TileMut<'_, T>,
+    ) -> Result<()> {
+        if let Some(laid) = &own.laid {
+            return T::multiply(at.depth, a, laid, block.column, c);
+        }
+        let b = self.matrix(own.b, &at.b, block.matrix, [0, block.column], at.depth)?;
+        product(at.depth, a, b, c)
     }
 
     /// A matrix of an operand, from this row and column on.

@@ -1,0 +1,286 @@
+//! Products by a matrix that is laid out beforehand, as weights can be.
+//!
+//! [`Packed`] holds B in panels, a few vectors of columns wide and as deep as B, so that the inner loop reads it from one
+//! end to the other; A is read where it lies. Few rows cost little more than bringing B from memory then, and many no
+//! more than their multiplications: what a product of any two matrices spends on laying B out is spent once.
+
+use super::gemm::TileMut;
+use super::matmul::{Matrix, Strides};
+use super::simd::{Kernel, dispatch};
+use super::view::{check_reach, check_size, elements};
+use crate::error::{Error, Result};
+use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
+use pulp::Simd;
+use std::ops::Range;
+
+/// Vectors to a panel's row: with eight rows of A their sums fill three quarters of 32 registers, with four those of 16.
+const VECTORS: usize = 3;
+
+/// Rows of B that are gone through at a time, at most: so much of a panel stays in the second-level cache, and of eight
+/// rows of A in the first.
+const DEPTH: usize = 768;
+
+/// Rows of A that are gone through at a time: they stay in the second-level cache beside a panel.
+const HEIGHT: usize = 96;
+
+/// The most columns of a panel: those of three vectors of 16 lanes.
+const WIDEST: usize = 48;
+
+/// A cache line. Vectors of panels start at its start.
+#[derive(Clone, Copy, PartialEq, Debug, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+/// A matrix in panels of columns. A panel's rows lie one after the other; the last panel is as many vectors wide as it
+/// must be, and filled with zeros.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Packed {
+    depth: usize,
+    columns: usize,
+    /// Those of a vector on this machine.
+    lanes: usize,
+    lines: Vec<Line>,
+}
+
+impl Packed {
+    /// Every panel but the last has a divisor of this many columns: tiles of C have to begin at a multiple of it.
+    pub(crate) const COLUMNS: usize = WIDEST;
+
+    /// The bytes that a matrix of these sizes takes; `None` if they are too many to count.
+    pub(crate) fn bytes(depth: usize, columns: usize) -> Option<usize> {
+        Self::bytes_of(depth, columns, lanes())
+    }
+
+    fn bytes_of(depth: usize, columns: usize, lanes: usize) -> Option<usize> {
+        let columns = columns.checked_next_multiple_of(lanes)?;
+        depth.checked_mul(columns)?.checked_next_multiple_of(16)?.checked_mul(size_of::<f32>())
+    }
+
+    /// Lays a matrix out.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] for a batch, [`Error::OutOfBounds`] if the view leaves its slice, and [`Error::Memory`].
+    pub(crate) fn new(b: Matrix<'_, f32>, depth: usize, columns: usize) -> Result<Self> {
+        Self::with_lanes(b, depth, columns, lanes())
+    }
+
+    fn with_lanes(
+        b: Matrix<'_, f32>,
+        depth: usize,
+        columns: usize,
+        lanes: usize,
+    ) -> Result<Self> {
+        check_size("rank of a packed matrix's batch", 0, b.at.batch.len())?;
+        let axes = [(depth, b.at.row), (columns, b.at.column)];
+        check_reach("the packed matrix", b.data.len(), b.at.offset, axes)?;
+        elements("the packed matrix", &[depth, columns])?;
+        let bytes = Self::bytes_of(depth, columns, lanes);
+        let bytes = bytes.ok_or(Error::TooLarge { what: "a packed matrix" })?;
+        let lines = bytemuck::allocation::try_zeroed_vec(bytes / size_of::<Line>());
+        let lines = lines.map_err(|()| Error::Memory { bytes })?;
+        let mut packed = Self { depth, columns, lanes, lines };
+        if depth == 0 {
+            return Ok(packed);
+        }
+        let width = VECTORS * lanes;
+        let panels = cast_slice_mut::<_, f32>(&mut packed.lines).chunks_mut(width * depth);
+        for (first, panel) in (0..columns).step_by(width).zip(panels) {
+            let own = width.min(columns - first);
+            let rows = panel.chunks_exact_mut(own.next_multiple_of(lanes)).take(depth);
+            for (row, to) in rows.enumerate() {
+                let Strides { offset, row: down, column: across, .. } = b.at;
+                let start = offset as isize + row as isize * down + first as isize * across;
+                for (column, to) in to[..own].iter_mut().enumerate() {
+                    *to = b.data[(start + column as isize * across) as usize];
+                }
+            }
+        }
+        Ok(packed)
+    }
+}
+
+/// C = A·B on the calling thread, with `k` columns in A, for the columns of B from `column` on that C has.
+///
+/// # Errors
+/// [`Error::Mismatch`] for an A with a batch or with other columns than B has rows, and for columns of C that begin or end amid a panel;
+/// [`Error::OutOfBounds`] if A leaves its slice or C has more columns than B.
+pub(crate) fn multiply(
+    k: usize,
+    a: Matrix<'_, f32>,
+    b: &Packed,
+    column: usize,
+    c: &mut TileMut<'_, f32>,
+) -> Result<()> {
+    let (m, n) = c.sizes();
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    check_size("rank of the left operand's batch", 0, a.at.batch.len())?;
+    check_size("columns of the left operand", b.depth, k)?;
+    check_reach("the left operand", a.data.len(), a.at.offset, [(m, a.at.row), (k, a.at.column)])?;
+    check_reach("the packed matrix", b.columns, column, [(n, 1)])?;
+    check_size("columns before a tile", column.next_multiple_of(Packed::COLUMNS), column)?;
+    if column + n < b.columns {
+        check_size("columns of a tile", n.next_multiple_of(Packed::COLUMNS), n)?;
+    }
+    let rows = c.each_row().collect();
+    if a.at.column == 1 && a.at.row >= 0 || k == 0 {
+        dispatch(Product { a: a.data, at: a.at, b, column, rows });
+        return Ok(());
+    }
+    let Strides { offset, row, column: across, .. } = a.at;
+    let element = |i: usize, k: usize| offset as isize + i as isize * row + k as isize * across;
+    let places = (0..m).flat_map(|i| (0..k).map(move |k| (i, k)));
+    let dense: Vec<f32> = places.map(|(i, k)| a.data[element(i, k) as usize]).collect();
+    let at = Strides { offset: 0, batch: &[], row: k as isize, column: 1 };
+    dispatch(Product { a: &dense, at, b, column, rows });
+    Ok(())
+}
+
+/// A's rows are contiguous, and none lies before another.
+struct Product<'a, 'c> {
+    a: &'a [f32],
+    at: Strides<'a>,
+    b: &'a Packed,
+    column: usize,
+    rows: Vec<&'c mut [f32]>,
+}
+
+impl Kernel for Product<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(mut self, simd: S) {
+        debug_assert_eq!(S::F32_LANES, self.b.lanes, "panels are laid out for this machine");
+        if self.b.depth == 0 {
+            self.rows.iter_mut().for_each(|row| row.fill(0.0));
+            return;
+        }
+        let blocks = self.b.depth.div_ceil(DEPTH);
+        let deep = self.b.depth.div_ceil(blocks);
+        for first in (0..self.rows.len()).step_by(HEIGHT) {
+            let rows = first..self.rows.len().min(first + HEIGHT);
+            for k in (0..self.b.depth).step_by(deep) {
+                self.panels(simd, rows.clone(), k..self.b.depth.min(k + deep));
+            }
+        }
+    }
+}
+
+impl Product<'_, '_> {
+    /// The products of some rows of A with all panels, adding up over these rows of B.
+    #[inline(always)]
+    fn panels<S: Simd>(&mut self, simd: S, rows: Range<usize>, k: Range<usize>) {
+        let (b, width) = (self.b, VECTORS * S::F32_LANES);
+        let all = cast_slice::<_, f32>(&b.lines);
+        let columns = self.rows[0].len();
+        for to in (0..columns).step_by(width) {
+            let first = self.column + to;
+            let vectors = width.min(b.columns - first).div_ceil(S::F32_LANES);
+            let own = vectors * S::F32_LANES;
+            let panel = &all[first * b.depth..][k.start * own..k.end * own];
+            let (panel, _) = S::as_simd_f32s(panel);
+            match vectors {
+                1 => self.panel::<S, 1>(simd, rows.clone(), k.clone(), panel, to),
+                2 => self.panel::<S, 2>(simd, rows.clone(), k.clone(), panel, to),
+                _ => self.panel::<S, VECTORS>(simd, rows.clone(), k.clone(), panel, to),
+            }
+        }
+    }
+}
+
+impl Product<'_, '_> {
+    /// The products of some rows of A with a panel.
+    #[inline(always)]
+    fn panel<S: Simd, const V: usize>(
+        &mut self,
+        simd: S,
+        rows: Range<usize>,
+        k: Range<usize>,
+        panel: &[S::f32s],
+        to: usize,
+    ) {
+        let (panel, _) = panel.as_chunks::<V>();
+        let mut row = rows.start;
+        while row < rows.end {
+            let left = rows.end - row;
+            row += match left {
+                1 => self.block::<S, 1, V>(simd, row..row + 1, &k, panel, to),
+                2 => self.block::<S, 2, V>(simd, row..row + 2, &k, panel, to),
+                3 | 4 => self.block::<S, 4, V>(simd, row..row + left, &k, panel, to),
+                _ if S::REGISTER_COUNT < 32 => {
+                    self.block::<S, 4, V>(simd, row..row + 4, &k, panel, to)
+                }
+                _ => self.block::<S, 8, V>(simd, row..row + left.min(8), &k, panel, to),
+            };
+        }
+    }
+
+    /// The products of at most `H` rows of A with a panel; gives the number of rows. Rows that are not there are
+    /// computed as the last one and left out.
+    #[inline(always)]
+    fn block<S: Simd, const H: usize, const V: usize>(
+        &mut self,
+        simd: S,
+        rows: Range<usize>,
+        k: &Range<usize>,
+        panel: &[[S::f32s; V]],
+        to: usize,
+    ) -> usize {
+        let (last, stride) = (rows.end - 1, self.at.row as usize);
+        let a: [&[f32]; H] = std::array::from_fn(|i| {
+            let row = (rows.start + i).min(last);
+            &self.a[self.at.offset + row * stride + k.start..][..panel.len()]
+        });
+        let mut sums = [[simd.splat_f32s(0.0); V]; H];
+        for (k, b) in panel.iter().enumerate() {
+            for (a, sums) in a.iter().zip(&mut sums) {
+                let a = simd.splat_f32s(a[k]);
+                for (sum, &b) in sums.iter_mut().zip(b) {
+                    *sum = simd.mul_add_e_f32s(a, b, *sum);
+                }
+            }
+        }
+        for (row, sums) in self.rows[rows.clone()].iter_mut().zip(&sums) {
+            let end = row.len().min(to + V * S::F32_LANES);
+            leave(simd, &mut row[to..end], sums, k.start > 0);
+        }
+        rows.len()
+    }
+}
+
+/// Leaves sums in a row, or adds them to it: those that it has place for.
+#[inline(always)]
+fn leave<S: Simd, const V: usize>(simd: S, row: &mut [f32], sums: &[S::f32s; V], adds: bool) {
+    let (to, rest) = S::as_mut_simd_f32s(row);
+    if to.len() == V && rest.is_empty() {
+        for (to, &sum) in to.iter_mut().zip(sums) {
+            *to = if adds { simd.add_f32s(*to, sum) } else { sum };
+        }
+        return;
+    }
+    let mut whole = [0.0; WIDEST];
+    S::as_mut_simd_f32s(&mut whole[..V * S::F32_LANES]).0.copy_from_slice(sums);
+    for (to, sum) in row.iter_mut().zip(&whole) {
+        *to = if adds { *to + sum } else { *sum };
+    }
+}
+
+/// Lanes of this machine's vectors.
+fn lanes() -> usize {
+    struct Lanes;
+
+    impl Kernel for Lanes {
+        type Output = usize;
+
+        #[inline(always)]
+        fn run<S: Simd, const FMA: bool>(self, _: S) -> usize {
+            S::F32_LANES
+        }
+    }
+
+    dispatch(Lanes)
+}
+
+#[cfg(test)]
+mod tests;

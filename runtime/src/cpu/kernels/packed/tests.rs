@@ -1,0 +1,147 @@
+//! Products by packed matrices beside sums in double precision, on every vector unit that the machine has.
+
+use super::{Packed, Product, VECTORS, lanes, multiply};
+use crate::cpu::kernels::gemm::TileMut;
+use crate::cpu::kernels::matmul::{Matrix, Strides};
+use crate::cpu::kernels::simd::Kernel;
+use crate::error::Error;
+use pulp::{Scalar, Simd};
+
+fn numbers(len: usize, seed: usize) -> Vec<f32> {
+    (0..len).map(|i| (((i + seed) * 7919) % 1013) as f32 * 2e-3 - 1.0).collect()
+}
+
+fn strides(offset: usize, row: isize, column: isize) -> Strides<'static> {
+    Strides { offset, batch: &[], row, column }
+}
+
+fn element(x: &[f32], at: Strides<'_>, i: usize, j: usize) -> f64 {
+    x[(at.offset as isize + i as isize * at.row + j as isize * at.column) as usize].into()
+}
+
+/// Element (i, j) of A·B, and of |A|·|B|.
+fn wanted(
+    a: (&[f32], Strides<'_>),
+    b: (&[f32], Strides<'_>),
+    [i, j, k]: [usize; 3],
+) -> (f64, f64) {
+    let terms = (0..k).map(|k| element(a.0, a.1, i, k) * element(b.0, b.1, k, j));
+    terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()))
+}
+
+/// Rows and columns of A and B in every order, at every remainder of vectors, panels and blocks of rows.
+#[test]
+fn products_are_right_at_every_remainder() {
+    let width = VECTORS * lanes();
+    let columns = [1, lanes() - 1, lanes() + 1, 2 * lanes(), width - 1, width + 1, 2 * width, 130];
+    for (m, k) in
+        [(1, 1), (1, 300), (2, 7), (3, 64), (4, 5), (5, 769), (8, 33), (97, 3), (130, 20), (3, 0)]
+    {
+        for n in columns.into_iter().filter(|&n| n > 0) {
+            let (rows, cols, depth) = (m as isize, n as isize, k as isize);
+            let of_a = [strides(3, depth + 2, 1), strides(1, 1, rows), strides(0, depth, 1)];
+            let of_b = [strides(0, cols, 1), strides(5, 1, depth + 1), strides(2, cols + 3, 1)];
+            for (a_at, b_at) in of_a.into_iter().zip(of_b) {
+                let a = numbers(8 + (k + 2) * m, 1);
+                let b = numbers(8 + (k + 1) * (n + 3), 77);
+                let packed = Packed::new(Matrix { data: &b, at: b_at }, k, n).unwrap();
+                let mut c = vec![f32::NAN; m * n];
+                let left = Matrix { data: &a[..], at: a_at };
+                multiply(k, left, &packed, 0, &mut TileMut::new(&mut c, n)).unwrap();
+                for (place, &got) in c.iter().enumerate() {
+                    let at = [place / n, place % n, k];
+                    let (want, size) = wanted((&a, a_at), (&b, b_at), at);
+                    let bound = 1e-7 * (k as f64 + 1.0) * size;
+                    let off = (f64::from(got) - want).abs();
+                    assert!(off <= bound, "{m}x{n}x{k} at {place}: {got} {want}");
+                }
+            }
+        }
+    }
+}
+
+/// A product by this vector unit's instructions, beside [`wanted`].
+fn check_unit<S: Simd, const FMA: bool>(simd: S) {
+    for (m, k, n) in [(1, 5, 1), (7, 30, 61), (13, 800, 50), (4, 2, 96)] {
+        let (a, b) = (numbers(m * k, 3), numbers(k * n, 4));
+        let (a_at, b_at) = (strides(0, k as isize, 1), strides(0, n as isize, 1));
+        let right = Matrix { data: &b[..], at: b_at };
+        let packed = Packed::with_lanes(right, k, n, S::F32_LANES).unwrap();
+        let mut c = vec![f32::NAN; m * n];
+        let rows = c.chunks_exact_mut(n).collect();
+        simd.vectorize(Run::<S, FMA>(
+            Product { a: &a, at: a_at, b: &packed, column: 0, rows },
+            simd,
+        ));
+        for (place, &got) in c.iter().enumerate() {
+            let (want, size) = wanted((&a, a_at), (&b, b_at), [place / n, place % n, k]);
+            let bound = 1e-7 * (k as f64 + 1.0) * size;
+            assert!((f64::from(got) - want).abs() <= bound, "{m}x{n}x{k} at {place}: {got} {want}");
+        }
+    }
+}
+
+/// A product within a unit's instructions.
+struct Run<'a, 'c, S, const FMA: bool>(Product<'a, 'c>, S);
+
+impl<S: Simd, const FMA: bool> pulp::NullaryFnOnce for Run<'_, '_, S, FMA> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.0.run::<S, FMA>(self.1);
+    }
+}
+
+#[test]
+fn every_vector_unit_multiplies() {
+    check_unit::<_, false>(Scalar::new());
+    #[cfg(target_arch = "x86_64")]
+    {
+        if let Some(simd) = pulp::x86::V3::try_new() {
+            check_unit::<_, true>(simd);
+        }
+        if let Some(simd) = pulp::x86::V4::try_new() {
+            check_unit::<_, true>(simd);
+        }
+    }
+}
+
+#[test]
+fn tiles_of_columns_make_the_whole() {
+    let (m, k, n) = (19, 40, 5 * Packed::COLUMNS + 7);
+    let (a, b) = (numbers(m * k, 3), numbers(k * n, 4));
+    let left = Matrix { data: &a[..], at: strides(0, k as isize, 1) };
+    let right = Matrix { data: &b[..], at: strides(0, n as isize, 1) };
+    let packed = Packed::new(right, k, n).unwrap();
+    let mut whole = vec![0.0; m * n];
+    multiply(k, left, &packed, 0, &mut TileMut::new(&mut whole, n)).unwrap();
+    let mut parts = vec![0.0; m * n];
+    let cut = 2 * Packed::COLUMNS;
+    let [mut first, mut last] = TileMut::new(&mut parts, n).split_columns(cut);
+    multiply(k, left, &packed, 0, &mut first).unwrap();
+    multiply(k, left, &packed, cut, &mut last).unwrap();
+    assert_eq!(parts, whole);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let data = numbers(6000, 0);
+    let matrix = |row: isize| Matrix { data: &data[..], at: strides(0, row, 1) };
+    assert!(matches!(Packed::new(matrix(100), 61, 100), Err(Error::OutOfBounds { .. })));
+    assert!(matches!(Packed::new(matrix(100), usize::MAX, 2), Err(Error::OutOfBounds { .. })));
+    let batch = Matrix { data: &data[..], at: Strides { batch: &[1], ..strides(0, 100, 1) } };
+    assert!(matches!(Packed::new(batch, 2, 2), Err(Error::Mismatch { .. })));
+    let packed = Packed::new(matrix(100), 60, 100).unwrap();
+    let run = |k: usize, row: isize, column: usize, n: usize| {
+        let mut c = vec![0.0; 3 * n];
+        multiply(k, matrix(row), &packed, column, &mut TileMut::new(&mut c, n))
+    };
+    assert_eq!(run(60, 60, 0, 100), Ok(()));
+    assert_eq!(run(60, 60, 48, 52), Ok(()));
+    assert!(matches!(run(59, 60, 0, 100), Err(Error::Mismatch { .. })));
+    assert!(matches!(run(60, 60, 0, 101), Err(Error::OutOfBounds { .. })));
+    assert!(matches!(run(60, 60, 47, 53), Err(Error::Mismatch { .. })));
+    assert!(matches!(run(60, 60, 0, 47), Err(Error::Mismatch { .. })));
+    assert!(matches!(run(60, 2990, 0, 100), Err(Error::OutOfBounds { .. })));
+}
