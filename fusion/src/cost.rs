@@ -30,6 +30,8 @@ const SHARES: f64 = 4.0;
 const PART: f64 = 4096.0;
 /// Side of the square of a product that a CPU core keeps in its caches.
 const CPU_SQUARE: f64 = 1024.0;
+/// Rows that a CPU core takes through a chain of layers: at least where there are few, at most where there are many.
+const CPU_ROWS: [f64; 2] = [16.0, 96.0];
 
 /// What a launch costs under the planning hints.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -289,8 +291,9 @@ impl<'a> Costs<'a> {
             Family::Mlp => {
                 let products = set.iter().filter(|&op| self.net[op].role == Role::Product);
                 let weights: f64 = products.map(|op| self.net[op].reads[1].bytes).sum();
-                let blocks = self.blocks(set, family);
-                uncached(weights, weights * (blocks - 1.0).max(0.0))
+                let [most, fewest] = self.chain_rows().map(|rows| self.chain_blocks(set, rows));
+                let blocks = fewest.max(most.min(f64::from(self.target.cores)));
+                uncached(weights, weights * (blocks - 1.0))
             }
             Family::Fmha => {
                 let operation = &self.net[set.first()];
@@ -343,9 +346,7 @@ impl<'a> Costs<'a> {
                 let wide = tiles(TILE);
                 if wide < f64::from(self.target.cores) { tiles(SMALL_TILE) } else { wide }
             }
-            Family::Mlp => {
-                products().map(|p| p.batch * (p.m / TILE_ROWS as f64).ceil()).fold(1.0, f64::max)
-            }
+            Family::Mlp => self.chain_blocks(set, self.chain_rows()[0]),
             Family::Normalization | Family::Reduction => match self.rows(set) {
                 Some((rows, _)) => rows,
                 None => elements() / LOOP_BLOCK,
@@ -364,6 +365,20 @@ impl<'a> Costs<'a> {
             | Family::Gather
             | Family::Convolution
             | Family::Control => elements() / LOOP_BLOCK,
+        }
+    }
+
+    /// Blocks of so many rows that go through a chain of layers.
+    fn chain_blocks(&self, set: Set, rows: f64) -> f64 {
+        let products = set.iter().filter_map(|op| self.work[op.index()].product);
+        products.map(|p| p.batch * (p.m / rows).ceil()).fold(1.0, f64::max)
+    }
+
+    /// Rows that go through a chain of layers together, at least and at most.
+    fn chain_rows(&self) -> [f64; 2] {
+        match self.target.kind {
+            Kind::Cpu => CPU_ROWS,
+            Kind::Cuda { .. } => [TILE_ROWS as f64; 2],
         }
     }
 

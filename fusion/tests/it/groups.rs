@@ -393,7 +393,7 @@ fn explanations_weigh_what_could_be_fused() {
             expect![[r#"
                 g0 MatMul MatMul+Relu (hidden): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
                 g1 MatMul MatMul+Add (sum): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
-                g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 5867.0 us
+                g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 3665.0 us
             "#]],
         ),
         (
@@ -401,7 +401,7 @@ fn explanations_weigh_what_could_be_fused() {
             expect![[r#"
                 g0 MatMul MatMul+Relu (hidden): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
                 g1 MatMul MatMul+Add (sum): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
-                g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 1387.2 us
+                g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 93.3 us
             "#]],
         ),
     ] {

@@ -3,10 +3,10 @@
 //! A kernel is chosen once, from the step alone. Its plan says whether there is one; what no kernel takes is
 //! evaluated by the reference, and is reported under that name.
 
-use super::kernels::packed::Packed;
 use super::kernels::reduce::Reduce;
 use super::layers::{BoundLayers, ConvLayer, Layers, run_layers};
 use super::loops::{Domain, Loop, LoopInput};
+use super::packing::Laid;
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
     Io, run_arg_reduce, run_attention, run_concat, run_conv, run_conv_layer, run_conv_transpose,
@@ -23,7 +23,6 @@ use graphene_frontend::op::{
 };
 use graphene_fusion::groups::{Executor, Family};
 use graphene_fusion::program::Step;
-use std::sync::Arc;
 
 /// What runs a step.
 #[derive(Clone, Debug)]
@@ -56,8 +55,8 @@ pub(crate) enum Kernel {
     Nearest { attrs: Box<ResizeAttrs>, mode: NearestMode },
     /// Attention in one pass.
     Attention(AttentionAttrs),
-    /// A recurrent layer.
-    Rnn(RnnAttrs),
+    /// A recurrent layer, and its weights if they were laid out beforehand.
+    Rnn { attrs: RnnAttrs, laid: Laid },
     /// A convolution.
     Conv(ConvAttrs),
     /// A convolution with what follows it.
@@ -84,8 +83,8 @@ pub(crate) struct BoundKernel {
 
 impl Kernel {
     /// The kernel for a step: what its plan says is the reference's is, and for all else there is a kernel. A group
-    /// that no plan has, made by hand, may find none. `laid` has the step's inputs that were laid out beforehand.
-    pub(crate) fn choose(step: &Step, laid: &[Option<Arc<Packed>>]) -> Self {
+    /// that no plan has, made by hand, may find none. `laid` has what its inputs were laid out as beforehand.
+    pub(crate) fn choose(step: &Step, laid: &Laid) -> Self {
         let body = &step.body;
         if step.executor == Executor::Reference {
             return Self::Reference;
@@ -101,7 +100,7 @@ impl Kernel {
         }
         let Some((_, node)) = body.nodes().last() else { return Self::Reference };
         match node.op() {
-            Op::MatMul if laid.iter().any(Option::is_some) => {
+            Op::MatMul if laid.iter().any(|matrices| !matrices.is_empty()) => {
                 Layers::compile(body, laid).map_or(Self::MatMul, Self::Layers)
             }
             Op::MatMul => Self::MatMul,
@@ -127,7 +126,7 @@ impl Kernel {
                 ResizeMode::Linear | ResizeMode::Cubic { .. } => Self::Reference,
             },
             Op::Attention(attrs) => Self::Attention(attrs.clone()),
-            Op::Rnn(attrs) => Self::Rnn(attrs.clone()),
+            Op::Rnn(attrs) => Self::Rnn { attrs: attrs.clone(), laid: laid.clone() },
             Op::Conv(attrs) => Self::Conv(attrs.clone()),
             Op::ConvTranspose { conv, .. } => Self::ConvTranspose(conv.clone()),
             Op::Pool(attrs) => Self::Pool(attrs.clone()),
@@ -136,7 +135,7 @@ impl Kernel {
     }
 
     /// The kernel of several operations that are not all pointwise.
-    fn fused(family: Family, body: &Graph, laid: &[Option<Arc<Packed>>]) -> Self {
+    fn fused(family: Family, body: &Graph, laid: &Laid) -> Self {
         if matches!(family, Family::Normalization | Family::Reduction | Family::Gather) {
             return RowProgram::compile(body).map_or(Self::Reference, Self::Rows);
         }
@@ -148,6 +147,7 @@ impl Kernel {
     pub(crate) fn reads(&self, input: usize) -> bool {
         match self {
             Self::Layers(layers) => layers.reads(input),
+            Self::Rnn { laid, .. } => laid[input].is_empty(),
             _ => true,
         }
     }
@@ -169,7 +169,7 @@ impl Kernel {
             Self::Pad { .. } => "pad",
             Self::Nearest { .. } => "nearest",
             Self::Attention(_) => "attention",
-            Self::Rnn(_) => "rnn",
+            Self::Rnn { .. } => "rnn",
             Self::Conv(_) => "conv",
             Self::ConvLayer(_) => "conv+epilogue",
             Self::ConvTranspose(_) => "conv-transpose",
@@ -236,7 +236,7 @@ impl BoundKernel {
             Kernel::Pad { mode, before } => run_pad(step, io, *mode, before, bindings),
             Kernel::Nearest { attrs, mode } => run_nearest(step, io, attrs, *mode),
             Kernel::Attention(attrs) => run_attention(step, io, attrs),
-            Kernel::Rnn(attrs) => run_rnn(step, io, attrs),
+            Kernel::Rnn { attrs, laid } => run_rnn(step, io, attrs, laid),
             Kernel::Conv(attrs) => run_conv(step, io, attrs),
             Kernel::ConvLayer(layer) => {
                 let domain = self.domain.as_ref().expect("epilogues are bound with their domain");

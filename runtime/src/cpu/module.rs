@@ -4,11 +4,12 @@ use super::kernel::{BoundKernel, Kernel};
 use super::memory::{Memory, Part, Storage, output_tensors};
 use super::packing::Packing;
 use super::run::{Input, Io, Output};
-use crate::bind::{Place, Plan, bind};
+use crate::bind::{BoundStep, Place, Plan, bind};
 use crate::error::{Error, Result};
 use crate::weight::elements;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::tensor::Tensor;
+use graphene_fusion::groups::Family;
 use graphene_fusion::program::{BufferId, Program};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use std::sync::Arc;
@@ -32,7 +33,12 @@ pub struct Executable {
     kernels: Vec<BoundKernel>,
     weights: Arc<[Option<Tensor>]>,
     arena: Storage,
+    /// Whether several launches are spread over threads.
+    spread: bool,
 }
+
+/// A step that has an operand of so many elements is spread over threads, as a rule.
+const SPREAD: usize = 1 << 16;
 
 impl Module {
     /// Chooses a kernel for every step, makes the weights that are made of others, and lays out those that products read.
@@ -107,7 +113,8 @@ impl Module {
         let bytes = usize::try_from(plan.arena_bytes());
         let arena = Storage::new(bytes.map_err(|_| Error::TooLarge { what: "the arena" })?)?;
         let (program, weights) = (Arc::clone(&self.program), Arc::clone(&self.weights));
-        Ok(Executable { program, plan, kernels, weights, arena })
+        let spread = is_spread(&program, &plan);
+        Ok(Executable { program, plan, kernels, weights, arena, spread })
     }
 }
 
@@ -157,7 +164,7 @@ impl Executable {
     pub fn run_inspected(
         &mut self,
         inputs: &[Tensor],
-        mut inspect: impl FnMut(usize, BufferId, Vec<u8>),
+        mut inspect: impl FnMut(usize, BufferId, Vec<u8>) + Send,
     ) -> Result<()> {
         let program = Arc::clone(&self.program);
         let show = |number: usize, memory: &mut Memory<'_>| {
@@ -177,7 +184,7 @@ impl Executable {
     fn run_steps(
         &mut self,
         inputs: &[Tensor],
-        mut done: impl FnMut(usize, &mut Memory<'_>) -> Result<()>,
+        mut done: impl FnMut(usize, &mut Memory<'_>) -> Result<()> + Send,
     ) -> Result<Vec<Tensor>> {
         self.plan.check_inputs(&self.program, inputs)?;
         let mut outputs = self.output_storage()?;
@@ -189,10 +196,16 @@ impl Executable {
             arena: self.arena.bytes_mut(),
             outputs: &mut outputs,
         };
-        for (i, (kernel, step)) in self.kernels.iter().zip(self.program.steps()).enumerate() {
-            let result = run_step(&mut memory, i, kernel).and_then(|()| done(i, &mut memory));
-            result.map_err(|error| error.at(&step.name))?;
-        }
+        let steps = self.kernels.iter().zip(self.program.steps()).enumerate();
+        let run = || {
+            for (i, (kernel, step)) in steps {
+                let result = run_step(&mut memory, i, kernel).and_then(|()| done(i, &mut memory));
+                result.map_err(|error| error.at(&step.name))?;
+            }
+            Ok::<_, Error>(())
+        };
+        // Launches that are spread begin and end on a thread that kernels run on, or each would wake one and wait.
+        if self.spread { rayon::scope(|_| run()) } else { run() }?;
         output_tensors(&self.program, &self.plan, outputs)
     }
 
@@ -207,6 +220,16 @@ impl Executable {
         }
         Ok(outputs)
     }
+}
+
+/// Whether several launches are spread over threads; a recurrent layer is several, one a step.
+fn is_spread(program: &Program, plan: &Plan) -> bool {
+    let large = |bound: &BoundStep| {
+        let mut operands = bound.inputs.iter().chain(&bound.outputs);
+        operands.any(|operand| operand.shape.iter().product::<usize>() >= SPREAD)
+    };
+    let recurrent = program.steps().iter().any(|step| step.family == Family::Recurrent);
+    recurrent || plan.steps().iter().filter(|bound| large(bound)).count() > 1
 }
 
 /// Lets go of weights that no kernel reads as they lie.

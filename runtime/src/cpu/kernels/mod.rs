@@ -3,7 +3,8 @@
 //!
 //! In reading order: [`pointwise`] functions on blocks; [`copy`] and [`gather`] move elements;
 //! [`softmax`], [`norm`], [`reduce`] and [`arg`] fold rows; [`matmul`] multiplies matrices, and on it stand
-//! [`attention`], [`conv`] and [`rnn`]; [`pool`] folds windows. Every kernel checks the sizes and
+//! [`attention`] and [`conv`]; `packed` multiplies by matrices that were laid out beforehand, as `rnn` does;
+//! [`pool`] folds windows. Every kernel checks the sizes and
 //! strides that it is given before it touches an element.
 
 pub mod arg;
@@ -19,12 +20,12 @@ pub mod pointwise;
 pub mod pool;
 pub mod real;
 pub mod reduce;
-pub mod rnn;
 pub mod softmax;
 
 pub(crate) mod gemm;
 mod math;
 pub(crate) mod packed;
+pub(crate) mod rnn;
 mod simd;
 pub(crate) mod view;
 mod window;

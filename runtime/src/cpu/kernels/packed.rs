@@ -11,6 +11,7 @@ use super::view::{check_reach, check_size, elements};
 use crate::error::{Error, Result};
 use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use pulp::Simd;
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::ops::Range;
 
 /// Vectors to a panel's row: with eight rows of A their sums fill three quarters of 32 registers, with four those of 16.
@@ -56,6 +57,11 @@ impl Packed {
         depth.checked_mul(columns)?.checked_next_multiple_of(16)?.checked_mul(size_of::<f32>())
     }
 
+    /// Its rows and columns.
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        (self.depth, self.columns)
+    }
+
     /// Lays a matrix out.
     ///
     /// # Errors
@@ -64,12 +70,7 @@ impl Packed {
         Self::with_lanes(b, depth, columns, lanes())
     }
 
-    fn with_lanes(
-        b: Matrix<'_, f32>,
-        depth: usize,
-        columns: usize,
-        lanes: usize,
-    ) -> Result<Self> {
+    fn with_lanes(b: Matrix<'_, f32>, depth: usize, columns: usize, lanes: usize) -> Result<Self> {
         check_size("rank of a packed matrix's batch", 0, b.at.batch.len())?;
         let axes = [(depth, b.at.row), (columns, b.at.column)];
         check_reach("the packed matrix", b.data.len(), b.at.offset, axes)?;
@@ -97,6 +98,59 @@ impl Packed {
         }
         Ok(packed)
     }
+}
+
+/// Multiplications that a thread takes at least, where several share a product.
+const SHARE: usize = 1 << 16;
+
+/// Columns that a thread takes at least.
+const NARROW: usize = 4 * Packed::COLUMNS;
+
+/// C = A·B, with `k` columns in A, spread over the cores where there is enough to do.
+///
+/// # Errors
+/// As [`multiply`].
+pub(crate) fn multiply_all(
+    k: usize,
+    a: Matrix<'_, f32>,
+    b: &Packed,
+    mut c: TileMut<'_, f32>,
+) -> Result<()> {
+    let (m, n) = c.sizes();
+    let most = m.saturating_mul(n).saturating_mul(k) / SHARE;
+    let parts = most.min(rayon::current_num_threads());
+    if parts < 2 {
+        return multiply(k, a, b, 0, &mut c);
+    }
+    let (rows, columns) = tile([m, n], parts);
+    let mut tiles = Vec::new();
+    for row in (0..m).step_by(rows) {
+        let [mut band, rest] = c.split_rows(rows);
+        c = rest;
+        for column in (0..n).step_by(columns) {
+            let [tile, rest] = band.split_columns(columns);
+            band = rest;
+            tiles.push((row, column, tile));
+        }
+    }
+    tiles.into_par_iter().try_for_each(|(row, column, mut tile)| {
+        let offset = a.at.offset as isize + row as isize * a.at.row;
+        let offset = usize::try_from(offset).map_err(|_| Error::OutOfBounds {
+            what: "the left operand",
+            needed: offset as i128,
+            len: a.data.len(),
+        })?;
+        let a = Matrix { at: Strides { offset, ..a.at }, ..a };
+        multiply(k, a, b, column, &mut tile)
+    })
+}
+
+/// Rows and columns of tiles of a product: at least so many tiles, if it is not too narrow.
+fn tile([m, n]: [usize; 2], parts: usize) -> (usize, usize) {
+    let down = m.div_ceil(HEIGHT);
+    let across = parts.div_ceil(down).min(n / NARROW).max(1);
+    let rows = m.div_ceil(down).next_multiple_of(8);
+    (rows, n.div_ceil(across).next_multiple_of(Packed::COLUMNS))
 }
 
 /// C = A·B on the calling thread, with `k` columns in A, for the columns of B from `column` on that C has.

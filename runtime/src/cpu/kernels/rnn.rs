@@ -1,24 +1,27 @@
 //! Recurrent layers: the inputs of many steps are projected by one product, then each step is one
 //! product of the states and a pass over the gates.
 
-use super::copy::copy_strided;
-use super::matmul::{Matrix, MatrixMut, Size, Strides, matmul};
+use super::gemm::TileMut;
+use super::matmul::{Matrix, Strides};
+use super::packed::{Packed, multiply_all};
 use super::simd::{Kernel, dispatch};
 use super::view::{check_size, elements};
 use crate::error::{Error, Result};
 use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Elements of projected inputs that are held at a time.
-const PROJECTED: usize = 1 << 22;
+const PROJECTED: usize = 1 << 17;
 
 /// Gate elements that a thread takes at least.
 const PARALLEL: usize = 1 << 13;
 
 /// A recurrent cell, with the equations and the order of gates of ONNX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cell {
+pub(crate) enum Cell {
     /// Gates i, o, f, c.
     Lstm {
         /// The forget gate is 1 - the input gate.
@@ -35,7 +38,7 @@ pub enum Cell {
 
 impl Cell {
     /// Gates of the cell.
-    pub fn gates(self) -> usize {
+    pub(crate) fn gates(self) -> usize {
         match self {
             Self::Lstm { .. } => 4,
             Self::Gru { .. } => 3,
@@ -43,8 +46,18 @@ impl Cell {
         }
     }
 
+    /// The gates whose states' part is one product: one more waits for the reset gate where a GRU applies that first.
+    pub(crate) fn parts(self) -> &'static [Range<usize>] {
+        match self {
+            Self::Lstm { .. } => &[0..4],
+            Self::Gru { linear_before_reset: true } => &[0..3],
+            Self::Gru { linear_before_reset: false } => &[0..2, 2..3],
+            Self::Plain => &[0..1],
+        }
+    }
+
     /// Activation functions of the cell.
-    pub fn functions(self) -> usize {
+    pub(crate) fn functions(self) -> usize {
         match self {
             Self::Lstm { .. } => 3,
             Self::Gru { .. } => 2,
@@ -54,38 +67,38 @@ impl Cell {
 }
 
 /// A function applied to elements in place.
-pub type Activation<'a> = &'a (dyn Fn(&mut [f32]) + Sync);
+pub(crate) type Activation<'a> = &'a (dyn Fn(&mut [f32]) + Sync);
 
 /// A layer of one or two directions d, and its contiguous operands.
-pub struct Layer<'a> {
+pub(crate) struct Layer<'a> {
     /// The cell.
-    pub cell: Cell,
+    pub(crate) cell: Cell,
     /// For each direction, whether it runs from the last step.
-    pub reverse: &'a [bool],
+    pub(crate) reverse: &'a [bool],
     /// s.
-    pub steps: usize,
+    pub(crate) steps: usize,
     /// b.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// i.
-    pub inputs: usize,
+    pub(crate) inputs: usize,
     /// h.
-    pub hidden: usize,
+    pub(crate) hidden: usize,
     /// `[s, b, i]`.
-    pub x: &'a [f32],
-    /// `[d, gates·h, i]`.
-    pub w: &'a [f32],
-    /// `[d, gates·h, h]`.
-    pub r: &'a [f32],
+    pub(crate) x: &'a [f32],
+    /// Of each direction `[i, gates·h]`.
+    pub(crate) w: &'a [Arc<Packed>],
+    /// Of each direction `[h, columns]` for each of [`Cell::parts`].
+    pub(crate) r: &'a [Arc<Packed>],
     /// `[d, 2·gates·h]`: of the inputs, then of the states.
-    pub bias: Option<&'a [f32]>,
+    pub(crate) bias: Option<&'a [f32]>,
     /// `[d, 3·h]` of gates i, o, f.
-    pub peepholes: Option<&'a [f32]>,
+    pub(crate) peepholes: Option<&'a [f32]>,
     /// Steps of each sequence, at most s.
-    pub lengths: Option<&'a [i32]>,
+    pub(crate) lengths: Option<&'a [i32]>,
     /// Of each direction in turn: LSTM f, g, h; GRU f, g; plain f.
-    pub activations: &'a [Activation<'a>],
+    pub(crate) activations: &'a [Activation<'a>],
     /// Gate inputs are clamped to ±clip.
-    pub clip: Option<f32>,
+    pub(crate) clip: Option<f32>,
 }
 
 impl Layer<'_> {
@@ -94,8 +107,16 @@ impl Layer<'_> {
         let (d, rows) = (self.reverse.len(), elements("gates", &[cell.gates(), hidden])?);
         let check = |what, shape: &[usize], found| check_size(what, elements(what, shape)?, found);
         check("length of a sequence", &[steps, batch, inputs], self.x.len())?;
-        check("length of the inputs' weights", &[d, rows, inputs], self.w.len())?;
-        check("length of the states' weights", &[d, rows, hidden], self.r.len())?;
+        check_size("directions of the inputs' weights", d, self.w.len())?;
+        check_size("products of the states", d * cell.parts().len(), self.r.len())?;
+        for w in self.w {
+            check_size("rows of the inputs' weights", inputs, w.sizes().0)?;
+            check_size("columns of the inputs' weights", rows, w.sizes().1)?;
+        }
+        for (r, gates) in self.r.iter().zip(cell.parts().iter().cycle()) {
+            check_size("rows of the states' weights", hidden, r.sizes().0)?;
+            check_size("columns of the states' weights", gates.len() * hidden, r.sizes().1)?;
+        }
         if let Some(bias) = self.bias {
             check("length of a layer's bias", &[d, 2, rows], bias.len())?;
         }
@@ -123,7 +144,7 @@ impl Layer<'_> {
 /// # Errors
 /// [`Error::Mismatch`] if a slice is not as long as its shape; [`Error::Index`] for a length outside
 /// `0..=s`; [`Error::TooLarge`].
-pub fn rnn(layer: &Layer<'_>, y: &mut [f32], h: &mut [f32], c: &mut [f32]) -> Result<()> {
+pub(crate) fn rnn(layer: &Layer<'_>, y: &mut [f32], h: &mut [f32], c: &mut [f32]) -> Result<()> {
     layer.check(y.len(), h.len(), c.len())?;
     y.fill(0.0);
     let size = layer.batch * layer.hidden;
@@ -132,7 +153,7 @@ pub fn rnn(layer: &Layer<'_>, y: &mut [f32], h: &mut [f32], c: &mut [f32]) -> Re
     }
     for (d, h) in h.chunks_exact_mut(size).enumerate() {
         let c = if c.is_empty() { &mut [] } else { &mut c[d * size..][..size] };
-        Direction::new(layer, d)?.run(y, h, c)?;
+        Direction::new(layer, d).run(y, h, c)?;
     }
     Ok(())
 }
@@ -143,9 +164,9 @@ struct Direction<'a> {
     d: usize,
     /// Rows of the weights.
     rows: usize,
-    w: &'a [f32],
-    /// The states' weights as `[h, rows]`, which each step's product reads along its rows.
-    r: Vec<f32>,
+    w: &'a Packed,
+    /// The states' weights for each of the cell's parts.
+    r: &'a [Arc<Packed>],
     /// Added to the gates' inputs.
     bias: Vec<f32>,
     /// Added to the states' part of gate h of a GRU whose reset comes last.
@@ -169,12 +190,9 @@ fn rows_of(data: &[f32], row: usize) -> Matrix<'_, f32> {
 }
 
 impl<'a> Direction<'a> {
-    fn new(layer: &'a Layer<'a>, d: usize) -> Result<Self> {
+    fn new(layer: &'a Layer<'a>, d: usize) -> Self {
         let (gates, hidden) = (layer.cell.gates(), layer.hidden);
         let rows = gates * hidden;
-        let mut r = vec![0.0; rows * hidden];
-        let from = d * rows * hidden;
-        copy_strided(&mut r, &[hidden, rows], layer.r, from, &[1, hidden as isize])?;
         let mut bias = vec![0.0; rows];
         let mut state_bias = Vec::new();
         if let Some(both) = layer.bias {
@@ -192,18 +210,18 @@ impl<'a> Direction<'a> {
             let p = &p[d * 3 * hidden..][..3 * hidden];
             [0, 1, 2].map(|gate| &p[gate * hidden..][..hidden])
         });
-        let each = layer.cell.functions();
-        Ok(Self {
+        let (each, parts) = (layer.cell.functions(), layer.cell.parts().len());
+        Self {
             layer,
             d,
             rows,
-            w: &layer.w[d * rows * layer.inputs..][..rows * layer.inputs],
-            r,
+            w: &layer.w[d],
+            r: &layer.r[d * parts..][..parts],
             bias,
             state_bias,
             peepholes,
             functions: &layer.activations[d * each..][..each],
-        })
+        }
     }
 
     fn run(&self, y: &mut [f32], h: &mut [f32], c: &mut [f32]) -> Result<()> {
@@ -216,15 +234,9 @@ impl<'a> Direction<'a> {
         for done in (0..steps).step_by(at_once) {
             let count = at_once.min(steps - done);
             let first = if reverse { steps - done - count } else { done };
-            let size = Size { batch: &[], m: count * batch, n: self.rows, k: inputs };
             let x = &self.layer.x[first * batch * inputs..][..count * batch * inputs];
-            let weights = Matrix {
-                data: self.w,
-                at: Strides { offset: 0, batch: &[], row: 1, column: inputs as isize },
-            };
-            let to = &mut projected[..count * per_step];
-            let at = Strides { offset: 0, batch: &[], row: self.rows as isize, column: 1 };
-            matmul(size, 1.0, rows_of(x, inputs), weights, MatrixMut { data: to, at })?;
+            let to = TileMut::new(&mut projected[..count * per_step], self.rows);
+            multiply_all(inputs, rows_of(x, inputs), self.w, to)?;
             for i in 0..count {
                 let i = if reverse { count - 1 - i } else { i };
                 let t = first + i;
@@ -242,42 +254,36 @@ impl<'a> Direction<'a> {
         Ok(())
     }
 
-    /// `gates[:, first..first+columns] = states · r[:, first..first+columns]`.
-    fn product(
-        &self,
-        gates: &mut [f32],
-        states: &[f32],
-        first: usize,
-        columns: usize,
-    ) -> Result<()> {
-        let &Layer { batch, hidden, .. } = self.layer;
-        let size = Size { batch: &[], m: batch, n: columns, k: hidden };
-        let at = Strides { offset: first, batch: &[], row: self.rows as isize, column: 1 };
-        let weights = Matrix { data: &self.r, at };
-        matmul(size, 1.0, rows_of(states, hidden), weights, MatrixMut { data: gates, at })
+    /// The states' product for the gates of one of the cell's parts.
+    fn product(&self, gates: &mut [f32], states: &[f32], part: usize) -> Result<()> {
+        let &Layer { cell, hidden, .. } = self.layer;
+        let Range { start, end } = cell.parts()[part];
+        let [to, _] = TileMut::new(gates, self.rows).split_columns(end * hidden);
+        let [_, to] = to.split_columns(start * hidden);
+        multiply_all(hidden, rows_of(states, hidden), &self.r[part], to)
     }
 
     fn step(&self, step: Step<'_>, gates: &mut [f32]) -> Result<()> {
         let hidden = self.layer.hidden;
         match self.layer.cell {
             Cell::Lstm { input_forget } => {
-                self.product(gates, step.h, 0, self.rows)?;
+                self.product(gates, step.h, 0)?;
                 self.each_row(step, gates, |gates, h, c| self.lstm(gates, h, c, input_forget));
             }
             Cell::Plain => {
-                self.product(gates, step.h, 0, self.rows)?;
+                self.product(gates, step.h, 0)?;
                 self.each_row(step, gates, |gates, h, _| {
                     self.activate(0, gates);
                     h.copy_from_slice(gates);
                 });
             }
             Cell::Gru { linear_before_reset: true } => {
-                self.product(gates, step.h, 0, self.rows)?;
+                self.product(gates, step.h, 0)?;
                 self.each_row(step, gates, |gates, h, _| self.gru(gates, h));
             }
             Cell::Gru { linear_before_reset: false } => {
                 // The last gate's product waits for the reset gate.
-                self.product(gates, step.h, 0, 2 * hidden)?;
+                self.product(gates, step.h, 0)?;
                 let mut reset = vec![0.0; step.h.len()];
                 let states = reset.chunks_exact_mut(hidden).zip(step.h.chunks_exact(hidden));
                 let lines =
@@ -288,7 +294,7 @@ impl<'a> Direction<'a> {
                     self.activate(0, both);
                     each(to, [h, &both[hidden..]], |_, [h, r]| h * r);
                 }
-                self.product(gates, &reset, 2 * hidden, hidden)?;
+                self.product(gates, &reset, 1)?;
                 self.each_row(step, gates, |gates, h, _| {
                     let (update, last) = gates.split_at_mut(2 * hidden);
                     self.activate(1, last);

@@ -1,17 +1,16 @@
 //! From a body of products and pointwise operations to layers.
 
 use super::{Layer, Layers, Left, Product, Read, Write};
-use crate::cpu::kernels::packed::Packed;
 use crate::cpu::loops::Loop;
+use crate::cpu::packing::Laid;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 impl Layers {
-    /// Compiles a body; `None` if it is no chain of layers. `laid` has the inputs that were laid out beforehand.
-    pub(crate) fn compile(body: &Graph, laid: &[Option<Arc<Packed>>]) -> Option<Self> {
+    /// Compiles a body; `None` if it is no chain of layers. `laid` has what its inputs were laid out as beforehand.
+    pub(crate) fn compile(body: &Graph, laid: &Laid) -> Option<Self> {
         let compiler = Compiler::new(body, laid)?;
         let count = compiler.stages.values().max()? + 1;
         let layers = (0..count).map(|stage| compiler.layer(stage)).collect::<Option<_>>()?;
@@ -22,7 +21,7 @@ impl Layers {
 
 struct Compiler<'a> {
     body: &'a Graph,
-    laid: &'a [Option<Arc<Packed>>],
+    laid: &'a Laid,
     /// The layer of each value that waits for a product: the number of products before its last one.
     stages: BTreeMap<ValueId, usize>,
     /// Values that later layers read, in the body's order.
@@ -30,7 +29,7 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn new(body: &'a Graph, laid: &'a [Option<Arc<Packed>>]) -> Option<Self> {
+    fn new(body: &'a Graph, laid: &'a Laid) -> Option<Self> {
         let mut compiler = Self { body, laid, stages: BTreeMap::new(), kept: Vec::new() };
         let mut kept = BTreeSet::new();
         for (id, node) in body.nodes() {
@@ -141,7 +140,7 @@ impl<'a> Compiler<'a> {
                 None => Left::Kept(self.kept.iter().position(|value| *value == a)?),
             };
             let b = self.input(b)?;
-            let laid = self.laid.get(b).cloned().flatten();
+            let laid = self.laid.get(b).and_then(|matrices| matrices.first()).cloned();
             Some(Product { a, b, laid, place: places.next() })
         });
         let products = products.collect::<Option<_>>()?;

@@ -339,12 +339,7 @@ impl<T: Number> Run<'_, T> {
     }
 
     /// The same where every B was laid out beforehand: tiles may be as small as caches and threads want them.
-    fn tile_of_laid(
-        &self,
-        matrices: usize,
-        rows: usize,
-        threads: usize,
-    ) -> (usize, Option<usize>) {
+    fn tile_of_laid(&self, matrices: usize, rows: usize, threads: usize) -> (usize, Option<usize>) {
         let wanted = (TASKS * threads).div_ceil(matrices);
         let down = rows.div_ceil(HEIGHT);
         let [bound] = &self.bound.layers[..] else {

@@ -4,11 +4,15 @@ use super::wide::Wide;
 use super::{Io, input_number, required_input};
 use crate::cpu::kernels::rnn::{Activation, Cell, Layer, rnn};
 use crate::cpu::loops::apply_unary;
+use crate::cpu::packing::{Laid, directions, pack};
 use crate::error::{Error, Result};
 use graphene_frontend::op::{RnnAttrs, RnnCell, RnnDirection, Unary};
 use graphene_fusion::program::Step;
+use std::ops::Range;
+use std::sync::Arc;
 
-pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs) -> Result<()> {
+/// Runs a recurrent layer; weights that were not laid out beforehand are laid out now.
+pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs, laid: &Laid) -> Result<()> {
     let optional = |place| match input_number(step, place)? {
         Some(number) => Ok::<_, Error>(Some(io.reals(number)?.0)),
         None => Ok(None),
@@ -21,8 +25,20 @@ pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs) -> Result<(
             found: shape.len(),
         });
     };
-    let (w, _) = io.reals(required_input(step, 1)?)?;
-    let (r, _) = io.reals(required_input(step, 2)?)?;
+    let cell = cell(attrs.cell);
+    let weights = |place, parts: &[Range<usize>]| {
+        let number = required_input(step, place)?;
+        match &laid[number][..] {
+            [] => {
+                let (bytes, operand, dtype) = io.input(number)?;
+                let matrices = directions(operand, parts, attrs);
+                let laid = matrices.iter().map(|matrix| pack(matrix, bytes, dtype).map(Arc::new));
+                laid.collect::<Result<Vec<_>>>()
+            }
+            laid => Ok(laid.to_vec()),
+        }
+    };
+    let (w, r) = (weights(1, &[0..cell.gates()])?, weights(2, cell.parts())?);
     let (bias, peepholes) = (optional(3)?, optional(7)?);
     let (h0, c0) = (optional(5)?, optional(6)?);
     let lengths = match input_number(step, 4)? {
@@ -32,11 +48,7 @@ pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs) -> Result<(
     let functions: Vec<_> = attrs.activations.iter().map(|&unary| activation(unary)).collect();
     let activations: Vec<Activation<'_>> = functions.iter().map(|f| f as Activation<'_>).collect();
     let layer = Layer {
-        cell: match attrs.cell {
-            RnnCell::Lstm { input_forget } => Cell::Lstm { input_forget },
-            RnnCell::Gru { linear_before_reset } => Cell::Gru { linear_before_reset },
-            RnnCell::Plain => Cell::Plain,
-        },
+        cell,
         reverse: match attrs.direction {
             RnnDirection::Forward => &[false],
             RnnDirection::Reverse => &[true],
@@ -66,6 +78,15 @@ pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs) -> Result<(
     rnn(&layer, y.elements(), h, c)?;
     outputs.into_iter().for_each(Wide::finish);
     Ok(())
+}
+
+/// The kernel's cell.
+pub(crate) fn cell(cell: RnnCell) -> Cell {
+    match cell {
+        RnnCell::Lstm { input_forget } => Cell::Lstm { input_forget },
+        RnnCell::Gru { linear_before_reset } => Cell::Gru { linear_before_reset },
+        RnnCell::Plain => Cell::Plain,
+    }
 }
 
 fn activation(unary: Unary) -> impl Fn(&mut [f32]) + Sync {

@@ -20,11 +20,7 @@ fn element(x: &[f32], at: Strides<'_>, i: usize, j: usize) -> f64 {
 }
 
 /// Element (i, j) of A·B, and of |A|·|B|.
-fn wanted(
-    a: (&[f32], Strides<'_>),
-    b: (&[f32], Strides<'_>),
-    [i, j, k]: [usize; 3],
-) -> (f64, f64) {
+fn wanted(a: (&[f32], Strides<'_>), b: (&[f32], Strides<'_>), [i, j, k]: [usize; 3]) -> (f64, f64) {
     let terms = (0..k).map(|k| element(a.0, a.1, i, k) * element(b.0, b.1, k, j));
     terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()))
 }
