@@ -1,7 +1,7 @@
 //! What each stage costs, on encoders of the zoo.
 //!
 //! `cargo bench -p graphene-benches` runs all. Weights are zeros that are never made: reading them is a matter of
-//! the disk, and no stage looks at them.
+//! the disk, and only compiling looks at them, which lays them out.
 
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -53,6 +53,8 @@ fn stages(criterion: &mut Criterion) {
         group.bench_function("plan", |b| b.iter(|| program(black_box(&graph))));
         let program = program(&graph);
         group.bench_function("bind 32x128", |b| b.iter(|| bind(&program, &sizes(32, 128))));
+        let compile = || Module::compile(program.clone());
+        group.bench_function("compile", |b| b.iter(compile));
         let module = Module::compile(program).expect("its weights can be made");
         group.bench_function("module bind 7x93", |b| b.iter(|| module.bind(&sizes(7, 93))));
         group.finish();

@@ -42,6 +42,13 @@ pub struct Buffer {
     pub kind: BufferKind,
 }
 
+impl Buffer {
+    /// Whether it is a weight made of others.
+    pub fn is_made(&self) -> bool {
+        matches!(self.kind, BufferKind::Weight(Weight::Made(_)))
+    }
+}
+
 /// Where the elements of a weight come from.
 #[derive(Clone, Debug)]
 pub enum Weight {
@@ -178,7 +185,7 @@ impl Program {
 
     /// Bytes of the weights that are made when the program is compiled.
     pub fn made_bytes(&self) -> u64 {
-        let made = |buffer: &&Buffer| matches!(buffer.kind, BufferKind::Weight(Weight::Made(_)));
+        let made = |buffer: &&Buffer| buffer.is_made();
         let bytes = self.buffers.iter().filter(made).map(|buffer| {
             let elements = buffer.elements.known().and_then(|n| u64::try_from(n).ok());
             elements.unwrap_or(u64::MAX).saturating_mul(buffer.dtype.size() as u64)

@@ -12,6 +12,7 @@ use graphene_frontend::infer::InferError;
 use graphene_frontend::tensor::{MAX_ELEMENTS, Tensor};
 use graphene_fusion::program::{BufferId, BufferKind, Condition, Operand, Program, Step};
 use std::fmt;
+use std::ops::Range;
 
 /// A program with sizes: where every buffer lies and how every operand reads it.
 #[derive(Clone, Debug)]
@@ -47,7 +48,7 @@ pub enum Place {
 }
 
 /// An operand with numbers: element `i` lies at `offset + Σ stride·i`, in elements.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BoundOperand {
     /// The buffer.
     pub buffer: BufferId,
@@ -134,6 +135,21 @@ impl Plan {
     /// The heuristic whose arena was kept.
     pub fn heuristic(&self) -> Heuristic {
         self.layout.heuristic
+    }
+}
+
+impl BoundOperand {
+    /// The elements of its buffer from the first to the last that it reaches, which it must.
+    pub(crate) fn span(&self) -> Range<usize> {
+        if self.shape.contains(&0) {
+            return 0..0;
+        }
+        let (mut low, mut high) = (self.offset, self.offset);
+        for (&size, &stride) in self.shape.iter().zip(&self.strides) {
+            let reach = (size - 1) * stride.unsigned_abs();
+            if stride < 0 { low -= reach } else { high += reach }
+        }
+        low..high + 1
     }
 }
 

@@ -96,6 +96,8 @@ impl Module {
     pub(crate) fn bind(&self, bindings: &Bindings, limit: u64) -> Result<Executable, Error> {
         match self {
             Self::Cpu(module) => {
+                // What the module holds is counted as resident.
+                let limit = limit.saturating_add(module.own_bytes());
                 let executable = module.bind_within(bindings, limit)?;
                 Ok(Executable::Cpu(Box::new(executable), module.kernels().collect()))
             }
@@ -113,8 +115,7 @@ impl Module {
     /// Bytes that the device holds for it whether it runs or not.
     pub(crate) fn resident_bytes(&self) -> u64 {
         match self {
-            // The weights of the CPU are the model's own.
-            Self::Cpu(_) => 0,
+            Self::Cpu(module) => module.own_bytes(),
             Self::Gpu(module, _) => module.weight_bytes(),
         }
     }
@@ -166,7 +167,7 @@ impl Executable {
     /// As for [`cpu::Executable::run`] and [`gpu::Executable::run`].
     pub(crate) fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         match self {
-            Self::Cpu(executable, _) => executable.run(inputs),
+            Self::Cpu(executable, _) => executable.run_alone(inputs),
             Self::Gpu(executable) => executable.run(inputs),
         }
     }
@@ -190,7 +191,7 @@ impl Executable {
     pub(crate) fn step(&mut self, inputs: &[Tensor]) -> Result<(), Error> {
         match self {
             // Dropping the outputs belongs to a run: they are allocated in it.
-            Self::Cpu(executable, _) => executable.run(inputs).map(drop),
+            Self::Cpu(executable, _) => executable.run_alone(inputs).map(drop),
             Self::Gpu(executable) => {
                 executable.launch()?;
                 executable.synchronize()

@@ -55,7 +55,7 @@ pub(crate) enum Part<'a> {
 /// Everything that a step's buffers lie in.
 pub(crate) struct Memory<'a> {
     pub(crate) program: &'a Program,
-    /// For each buffer that is a weight its elements; none where no kernel reads them.
+    /// For each buffer that is a weight its elements, if a kernel reads them as they lie.
     pub(crate) weights: &'a [Option<Tensor>],
     pub(crate) plan: &'a Plan,
     pub(crate) inputs: &'a [Tensor],
@@ -77,10 +77,10 @@ impl Memory<'_> {
             let buffer = &self.plan.buffers()[id.index()];
             parts.push(match buffer.place {
                 Place::Input(number) => Some(Part::Shared(self.inputs[number].bytes())),
-                Place::Weight => {
-                    let weight = self.weights[id.index()].as_ref();
-                    Some(Part::Shared(weight.map_or(&[], |tensor| tensor.bytes())))
-                }
+                Place::Weight => match &self.weights[id.index()] {
+                    Some(tensor) => Some(Part::Shared(tensor.bytes())),
+                    None => return Err(Error::Shared { buffer: id }),
+                },
                 Place::Output(number) => {
                     in_outputs.push((number, i));
                     None

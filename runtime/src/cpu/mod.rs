@@ -1,8 +1,8 @@
 //! The CPU executor.
 //!
-//! In reading order: [`Module`] is a program with a kernel chosen for every step, [`Executable`] one with
-//! sizes and an arena; `packing` lays weights out, `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers` products with
-//! their epilogues, `rows` groups over rows, and [`kernels`] are the loops over plain slices.
+//! In reading order: [`Module`] is a program with a kernel chosen for every step, [`Executable`] one with sizes and
+//! an arena; `packing` lays weights out, `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers`
+//! products with their epilogues, `rows` groups over rows, and [`kernels`] are the loops over plain slices.
 
 mod kernel;
 pub mod kernels;

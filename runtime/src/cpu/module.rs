@@ -11,7 +11,7 @@ use graphene_frontend::dim::Bindings;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::groups::Family;
 use graphene_fusion::program::{BufferId, Program};
-use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,16 +41,17 @@ pub struct Executable {
 const SPREAD: usize = 1 << 16;
 
 impl Module {
-    /// Chooses a kernel for every step, makes the weights that are made of others, and lays out those that products read.
+    /// Chooses a kernel for every step, makes the weights that are made of others, and lays out those that products
+    /// read.
     ///
     /// # Errors
-    /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made.
+    /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made, and [`Error::Memory`].
     pub fn compile(program: Program) -> Result<Self> {
         Self::compile_within(program, u64::MAX)
     }
 
-    /// Like [`compile`](Self::compile), for weights made of others of at most `limit` bytes together. Where laying weights
-    /// out would take more, products read them as they lie.
+    /// Like [`compile`](Self::compile), for weights made of others of at most `limit` bytes together. Where laying
+    /// weights out would take them beyond half of that, products read weights as they lie.
     ///
     /// # Errors
     /// As for [`compile`](Self::compile), and [`Error::Exceeds`], before anything is made.
@@ -59,24 +60,29 @@ impl Module {
         if needed > limit {
             return Err(Error::Exceeds { needed, limit });
         }
-        let mut weights: Vec<_> =
-            program.buffers().par_iter().map(elements).collect::<Result<_>>()?;
         let packing = Packing::of(&program);
-        let packing = match needed.saturating_add(packing.bytes()) <= limit {
+        let packing = match needed.saturating_add(packing.bytes()) <= limit / 2 {
             true => packing,
             false => Packing::none(&program),
         };
-        let steps = program.steps().iter().zip(packing.lay(&weights)?);
-        let kernels: Vec<_> = steps.map(|(step, laid)| Kernel::choose(step, &laid)).collect();
-        leave_read(&program, &kernels, &mut weights);
-        let own_bytes = needed.saturating_add(packing.bytes());
-        let (program, weights) = (Arc::new(program), weights.into());
-        Ok(Self { program, kernels: kernels.into(), weights, own_bytes })
+        let steps = program.steps().iter().zip(packing.lay(&program)?);
+        let kernels: Arc<[_]> = steps.map(|(step, laid)| Kernel::choose(step, &laid)).collect();
+        let weights = read_as_they_lie(&program, &kernels)?;
+        let made = program.buffers().iter().zip(&*weights).filter(|(buffer, _)| buffer.is_made());
+        let made =
+            made.filter_map(|(_, weight)| weight.as_ref()).map(|weight| weight.bytes().len());
+        let own_bytes = packing.bytes() + made.sum::<usize>() as u64;
+        Ok(Self { program: Arc::new(program), kernels, weights, own_bytes })
     }
 
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Bytes of weights made of others, and of those laid out for products.
+    pub fn own_bytes(&self) -> u64 {
+        self.own_bytes
     }
 
     /// For each step the kernel that runs it; `reference` where the reference evaluator stands in.
@@ -138,6 +144,19 @@ impl Executable {
         self.run_steps(inputs, |_, _| Ok(()))
     }
 
+    /// Like [`run`](Self::run), for a process that runs nothing else meanwhile: where several launches are spread
+    /// over threads, all of it runs on one of these, so that none has to wake one and wait. Runs side by side would
+    /// be in each other's way then.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn run_alone(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        match self.spread && rayon::current_num_threads() > 1 {
+            true => rayon::scope(|_| self.run(inputs)),
+            false => self.run(inputs),
+        }
+    }
+
     /// Like [`run`](Self::run), adding each step's time to `times`, which has one entry a step.
     ///
     /// # Errors
@@ -164,7 +183,7 @@ impl Executable {
     pub fn run_inspected(
         &mut self,
         inputs: &[Tensor],
-        mut inspect: impl FnMut(usize, BufferId, Vec<u8>) + Send,
+        mut inspect: impl FnMut(usize, BufferId, Vec<u8>),
     ) -> Result<()> {
         let program = Arc::clone(&self.program);
         let show = |number: usize, memory: &mut Memory<'_>| {
@@ -184,7 +203,7 @@ impl Executable {
     fn run_steps(
         &mut self,
         inputs: &[Tensor],
-        mut done: impl FnMut(usize, &mut Memory<'_>) -> Result<()> + Send,
+        mut done: impl FnMut(usize, &mut Memory<'_>) -> Result<()>,
     ) -> Result<Vec<Tensor>> {
         self.plan.check_inputs(&self.program, inputs)?;
         let mut outputs = self.output_storage()?;
@@ -196,16 +215,10 @@ impl Executable {
             arena: self.arena.bytes_mut(),
             outputs: &mut outputs,
         };
-        let steps = self.kernels.iter().zip(self.program.steps()).enumerate();
-        let run = || {
-            for (i, (kernel, step)) in steps {
-                let result = run_step(&mut memory, i, kernel).and_then(|()| done(i, &mut memory));
-                result.map_err(|error| error.at(&step.name))?;
-            }
-            Ok::<_, Error>(())
-        };
-        // Launches that are spread begin and end on a thread that kernels run on, or each would wake one and wait.
-        if self.spread { rayon::scope(|_| run()) } else { run() }?;
+        for (i, (kernel, step)) in self.kernels.iter().zip(self.program.steps()).enumerate() {
+            let result = run_step(&mut memory, i, kernel).and_then(|()| done(i, &mut memory));
+            result.map_err(|error| error.at(&step.name))?;
+        }
         output_tensors(&self.program, &self.plan, outputs)
     }
 
@@ -225,24 +238,28 @@ impl Executable {
 /// Whether several launches are spread over threads; a recurrent layer is several, one a step.
 fn is_spread(program: &Program, plan: &Plan) -> bool {
     let large = |bound: &BoundStep| {
+        let len = |shape: &[usize]| shape.iter().fold(1, |len: usize, &n| len.saturating_mul(n));
         let mut operands = bound.inputs.iter().chain(&bound.outputs);
-        operands.any(|operand| operand.shape.iter().product::<usize>() >= SPREAD)
+        operands.any(|operand| len(&operand.shape) >= SPREAD)
     };
     let recurrent = program.steps().iter().any(|step| step.family == Family::Recurrent);
     recurrent || plan.steps().iter().filter(|bound| large(bound)).count() > 1
 }
 
-/// Lets go of weights that no kernel reads as they lie.
-fn leave_read(program: &Program, kernels: &[Kernel], weights: &mut [Option<Tensor>]) {
-    let mut read = vec![false; weights.len()];
+/// For each buffer that is a weight its elements, if a kernel reads them as they lie.
+///
+/// # Errors
+/// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made.
+fn read_as_they_lie(program: &Program, kernels: &[Kernel]) -> Result<Arc<[Option<Tensor>]>> {
+    let mut read = vec![false; program.buffers().len()];
     for (step, kernel) in program.steps().iter().zip(kernels) {
         for (input, operand) in step.inputs.iter().enumerate() {
             read[operand.buffer.index()] |= kernel.reads(input);
         }
     }
-    for (weight, _) in weights.iter_mut().zip(read).filter(|(_, read)| !read) {
-        *weight = None;
-    }
+    let buffers = program.buffers().par_iter().zip(read);
+    let weights = buffers.map(|(buffer, read)| if read { elements(buffer) } else { Ok(None) });
+    Ok(weights.collect::<Result<Vec<_>>>()?.into())
 }
 
 fn run_step(memory: &mut Memory<'_>, number: usize, kernel: &BoundKernel) -> Result<()> {
@@ -253,7 +270,7 @@ fn run_step(memory: &mut Memory<'_>, number: usize, kernel: &BoundKernel) -> Res
         bound.outputs.iter().map(|output| (output.buffer, true)).collect();
     let mut place_of = vec![usize::MAX; bound.inputs.len()];
     for (i, input) in bound.inputs.iter().enumerate() {
-        if bound.overwritten_by[i].is_some() {
+        if bound.overwritten_by[i].is_some() || !kernel.kernel.reads(i) {
             continue;
         }
         let known = buffers.iter().position(|&(id, _)| id == input.buffer);
@@ -284,6 +301,7 @@ fn run_step(memory: &mut Memory<'_>, number: usize, kernel: &BoundKernel) -> Res
         let dtype = plan.buffers()[operand.buffer.index()].dtype;
         inputs.push(match bound.overwritten_by[i] {
             Some(output) => Input::Overwritten { output },
+            None if !kernel.kernel.reads(i) => Input::Laid,
             None => {
                 let place = place_of[i].checked_sub(outputs.len());
                 let bytes = place.and_then(|place| shared.get(place)).copied();

@@ -1,21 +1,23 @@
-//! Weights laid out for products, once, when a program is compiled: what fused execution's products and
-//! recurrent layers multiply by. Library execution takes them as they lie, as a library's call does.
+//! Weights laid out once, when a program is compiled: what recurrent layers and fused execution's products multiply
+//! by. Library execution's products take them as they lie, as a library's call does.
 
-use super::kernels::matmul::{Matrix, Strides};
+use super::kernels::matmul::{Matrix, Strides, widened};
 use super::kernels::packed::Packed;
-use super::run::{cell, widened};
+use super::kernels::rnn::Cell;
 use crate::bind::{BoundOperand, bind_operand};
 use crate::error::{Error, Result};
+use crate::weight::elements;
 use bytemuck::cast_slice;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::{Op, RnnAttrs};
-use graphene_frontend::tensor::Tensor;
+use graphene_frontend::graph::ValueId;
+use graphene_frontend::op::{Op, RnnAttrs, RnnCell};
 use graphene_fusion::groups::Executor;
-use graphene_fusion::program::{BufferKind, Program, Step};
+use graphene_fusion::program::{BufferId, BufferKind, Program, Step};
 use half::{bf16, f16};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -27,31 +29,29 @@ pub(crate) struct Packing {
     numbers: Vec<Vec<Vec<usize>>>,
 }
 
-/// The matrices that a step's inputs were laid out as: for each input none or one; for a recurrent layer's weights some
-/// for each direction.
+/// The matrices that a step's inputs were laid out as: for each input none or one; for a recurrent layer's weights
+/// some for each direction.
 pub(crate) type Laid = Vec<Vec<Arc<Packed>>>;
 
 impl Packing {
     /// What can be laid out of a program's weights.
     pub(crate) fn of(program: &Program) -> Self {
-        let mut packing = Self { matrices: Vec::new(), numbers: Vec::new() };
+        let mut known: HashMap<BoundOperand, usize> = HashMap::new();
+        let mut number = |matrix| {
+            let next = known.len();
+            *known.entry(matrix).or_insert(next)
+        };
+        let mut numbers = Vec::new();
         for step in program.steps() {
-            let mut numbers = vec![Vec::new(); step.inputs.len()];
+            let mut of_inputs = vec![Vec::new(); step.inputs.len()];
             for (input, matrices) in matrices(program, step) {
-                numbers[input] =
-                    matrices.into_iter().map(|matrix| packing.number(matrix)).collect();
+                of_inputs[input] = matrices.into_iter().map(&mut number).collect();
             }
-            packing.numbers.push(numbers);
+            numbers.push(of_inputs);
         }
-        packing
-    }
-
-    fn number(&mut self, matrix: BoundOperand) -> usize {
-        let known = self.matrices.iter().position(|known| *known == matrix);
-        known.unwrap_or_else(|| {
-            self.matrices.push(matrix);
-            self.matrices.len() - 1
-        })
+        let mut matrices: Vec<_> = known.into_iter().collect();
+        matrices.sort_unstable_by_key(|&(_, number)| number);
+        Self { matrices: matrices.into_iter().map(|(matrix, _)| matrix).collect(), numbers }
     }
 
     /// Nothing is laid out.
@@ -70,57 +70,78 @@ impl Packing {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// Lays the weights out; `weights` has the elements of each buffer that is one.
+    /// Lays the weights out. Those made of others are made for it, and let go of.
     ///
     /// # Errors
-    /// [`Error::Memory`].
-    pub(crate) fn lay(&self, weights: &[Option<Tensor>]) -> Result<Vec<Laid>> {
-        let lay = |matrix: &BoundOperand| {
-            let weight = weights[matrix.buffer.index()].as_ref();
-            let weight = weight.ok_or(Error::Shared { buffer: matrix.buffer })?;
-            pack(matrix, weight.bytes(), weight.dtype()).map(Arc::new)
+    /// [`Error::Memory`], and [`Error::At`] around [`Error::Eval`] for a weight that cannot be made.
+    pub(crate) fn lay(&self, program: &Program) -> Result<Vec<Laid>> {
+        let mut of_buffer: BTreeMap<BufferId, Vec<usize>> = BTreeMap::new();
+        for (number, matrix) in self.matrices.iter().enumerate() {
+            of_buffer.entry(matrix.buffer).or_default().push(number);
+        }
+        let lay = |(&buffer, numbers): (&BufferId, &Vec<usize>)| {
+            let Some(weight) = elements(program.buffer(buffer))? else {
+                return Err(Error::Shared { buffer });
+            };
+            let pack = |&number: &usize| {
+                let packed = pack(&self.matrices[number], weight.bytes(), weight.dtype())?;
+                Ok((number, Arc::new(packed)))
+            };
+            numbers.iter().map(pack).collect::<Result<Vec<_>>>()
         };
-        let laid: Vec<Arc<Packed>> = self.matrices.par_iter().map(lay).collect::<Result<_>>()?;
-        let of = |numbers: &Vec<usize>| numbers.iter().map(|&n| Arc::clone(&laid[n])).collect();
+        let laid: Vec<_> = of_buffer.par_iter().map(lay).collect::<Result<_>>()?;
+        let laid: BTreeMap<usize, Arc<Packed>> = laid.into_iter().flatten().collect();
+        let of = |numbers: &Vec<usize>| numbers.iter().map(|n| Arc::clone(&laid[n])).collect();
         Ok(self.numbers.iter().map(|inputs| inputs.iter().map(of).collect()).collect())
     }
 }
 
-/// A step's inputs that products multiply by, and the matrices that each of them is.
+/// A step's inputs that products multiply by and nothing else reads, and the matrices that each of them is.
 fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
-    let mut found = Vec::new();
+    let mut places: Vec<Vec<(&Op, usize)>> = vec![Vec::new(); step.inputs.len()];
+    let inputs: HashMap<ValueId, usize> =
+        step.body.inputs().iter().enumerate().map(|(i, id)| (id.value(), i)).collect();
     for (_, node) in step.body.nodes() {
-        let places: &[usize] = match node.op() {
-            Op::MatMul => &[1],
-            Op::Rnn(_) => &[1, 2],
-            _ => &[],
-        };
-        for &place in places {
-            let value = node.inputs().get(place).copied().flatten();
-            let input = step.body.inputs().iter().position(|input| Some(input.value()) == value);
-            let Some(input) = input else { continue };
-            let Some(weight) = weight(program, step, input) else { continue };
-            let matrices = match (node.op(), place) {
-                (Op::Rnn(attrs), 1) => directions(&weight, &[0..cell(attrs.cell).gates()], attrs),
-                (Op::Rnn(attrs), _) => directions(&weight, cell(attrs.cell).parts(), attrs),
-                _ => single(weight).into_iter().collect(),
-            };
-            found.push((input, matrices));
+        for (place, value) in node.inputs().iter().enumerate() {
+            if let Some(&input) = value.as_ref().and_then(|value| inputs.get(value)) {
+                places[input].push((node.op(), place));
+            }
         }
     }
-    found
+    let own = |(input, places): (usize, &Vec<(&Op, usize)>)| {
+        let weight = || weight(program, step, input);
+        let is_right = |&(op, place): &(&Op, usize)| matches!((op, place), (Op::MatMul, 1));
+        let matrices = match places[..] {
+            [(Op::Rnn(attrs), 1)] => directions(&weight()?, &[0..cell(attrs.cell).gates()], attrs)?,
+            [(Op::Rnn(attrs), 2)] => directions(&weight()?, cell(attrs.cell).parts(), attrs)?,
+            [_, ..] if places.iter().all(is_right) && wants_rows(step) => vec![single(weight()?)?],
+            _ => return None,
+        };
+        Some((input, matrices))
+    };
+    places.iter().enumerate().filter_map(own).collect()
 }
 
-/// A step's input, if it is a weight of numbers that are multiplied in single precision.
+/// Whether a step's products are for this crate's kernel: those of fused execution, but for one that is written
+/// through strides and nothing else.
+fn wants_rows(step: &Step) -> bool {
+    let operations = step.body.len() - step.body.inputs().len();
+    let row_major = step.outputs.iter().all(|output| output.view.is_contiguous());
+    step.executor == Executor::Template && (operations > 1 || row_major)
+}
+
+/// A step's input, if it is a weight of numbers that are multiplied in single precision, each of which lies in a
+/// place of its own.
 fn weight(program: &Program, step: &Step, input: usize) -> Option<BoundOperand> {
     let operand = &step.inputs[input];
     let buffer = program.buffer(operand.buffer);
     let number = matches!(buffer.dtype, DType::F32 | DType::F16 | DType::BF16);
-    let weight = matches!(buffer.kind, BufferKind::Weight(_));
-    if !number || !weight || step.executor != Executor::Template {
+    if !number || !matches!(buffer.kind, BufferKind::Weight(_)) {
         return None;
     }
-    bind_operand(operand, &Bindings::default()).ok()
+    let weight = bind_operand(operand, &Bindings::default()).ok()?;
+    let mut axes = weight.shape.iter().zip(&weight.strides);
+    axes.all(|(&size, &stride)| size <= 1 || stride != 0).then_some(weight)
 }
 
 /// A weight as one matrix, if it is one.
@@ -131,16 +152,29 @@ fn single(mut weight: BoundOperand) -> Option<BoundOperand> {
     one.then_some(weight)
 }
 
-/// A recurrent layer's weights `[d, gates·h, k]` as matrices `[k, columns]`, one for each direction and range of gates.
+/// The kernel's cell.
+pub(crate) fn cell(cell: RnnCell) -> Cell {
+    match cell {
+        RnnCell::Lstm { input_forget } => Cell::Lstm { input_forget },
+        RnnCell::Gru { linear_before_reset } => Cell::Gru { linear_before_reset },
+        RnnCell::Plain => Cell::Plain,
+    }
+}
+
+/// A recurrent layer's weights `[d, gates·h, k]` as matrices `[k, columns]`, one for each direction and range of
+/// gates; `None` for other shapes.
 pub(crate) fn directions(
     weight: &BoundOperand,
     parts: &[Range<usize>],
     attrs: &RnnAttrs,
-) -> Vec<BoundOperand> {
-    let (&[count, _, depth], &[apart, down, across]) = (&weight.shape[..], &weight.strides[..])
+) -> Option<Vec<BoundOperand>> {
+    let (&[count, rows, depth], &[apart, down, across]) = (&weight.shape[..], &weight.strides[..])
     else {
-        return Vec::new();
+        return None;
     };
+    if rows != cell(attrs.cell).gates() * attrs.hidden {
+        return None;
+    }
     let of = |direction: usize, gates: &Range<usize>| {
         let first = direction as isize * apart + (gates.start * attrs.hidden) as isize * down;
         BoundOperand {
@@ -150,7 +184,8 @@ pub(crate) fn directions(
             strides: vec![across, down],
         }
     };
-    (0..count).flat_map(|direction| parts.iter().map(move |gates| of(direction, gates))).collect()
+    let each = |direction| parts.iter().map(move |gates| of(direction, gates));
+    Some((0..count).flat_map(each).collect())
 }
 
 fn sizes(matrix: &BoundOperand) -> [usize; 2] {
@@ -160,122 +195,22 @@ fn sizes(matrix: &BoundOperand) -> [usize; 2] {
 /// Lays a matrix out; `bytes` are those of its buffer.
 ///
 /// # Errors
-/// As [`Packed::new`].
+/// As [`Packed::new`], and [`Error::Unsupported`] for elements that are not multiplied in single precision.
 pub(crate) fn pack(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<Packed> {
+    let span = matrix.span();
+    let start = span.start;
     let elements: Cow<'_, [f32]> = match dtype {
-        DType::F16 => Cow::Owned(widened::<f16>(cast_slice(bytes))?),
-        DType::BF16 => Cow::Owned(widened::<bf16>(cast_slice(bytes))?),
-        _ => Cow::Borrowed(cast_slice(bytes)),
+        DType::F32 => Cow::Borrowed(&cast_slice(bytes)[span]),
+        DType::F16 => Cow::Owned(widened::<f16>(&cast_slice(bytes)[span])?),
+        DType::BF16 => Cow::Owned(widened::<bf16>(&cast_slice(bytes)[span])?),
+        _ => return Err(Error::Unsupported { what: "an element type" }),
     };
     let [depth, columns] = sizes(matrix);
     let [row, column] = [matrix.strides[0], matrix.strides[1]];
-    let at = Strides { offset: matrix.offset, batch: &[], row, column };
+    let offset = matrix.offset.saturating_sub(start);
+    let at = Strides { offset, batch: &[], row, column };
     Packed::new(Matrix { data: &elements, at }, depth, columns)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Packing;
-    use crate::cpu::Module;
-    use graphene_frontend::dim::{Bindings, Dim};
-    use graphene_frontend::dtype::DType;
-    use graphene_frontend::graph::Graph;
-    use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection, Unary};
-    use graphene_frontend::tensor::Tensor;
-    use graphene_frontend::types::TensorType;
-    use graphene_fusion::{Granularity, plan};
-    use graphene_ir::target::Target;
-
-    fn weight(graph: &mut Graph, shape: &[usize]) -> graphene_frontend::graph::ValueId {
-        let len = shape.iter().product::<usize>();
-        let elements = (0..len).map(|i| ((i * 7919) % 1013) as f32 * 2e-3 - 1.0).collect();
-        let tensor = Tensor::from_vec::<f32>(shape.to_vec(), elements).expect("as many elements");
-        graph.add_constant("w", tensor)
-    }
-
-    fn input(graph: &mut Graph, shape: &[usize]) -> graphene_frontend::graph::ValueId {
-        let shape = shape.iter().map(|&size| Dim::from(size)).collect();
-        graph.add_input("x", TensorType::new(DType::F32, shape)).expect("a name of its own")
-    }
-
-    /// Outputs of a graph run by either plan, and the matrices that were laid out for each.
-    fn run(graph: &Graph, x: &Tensor, limit: u64) -> [(Vec<f32>, usize); 2] {
-        [Granularity::Fused, Granularity::PerOp].map(|granularity| {
-            let planned = plan(graph, &Target::cpu(2), granularity, &Bindings::new());
-            let program = planned.expect("it is planned").program;
-            let count = Packing::of(&program).matrices.len();
-            let module = Module::compile_within(program, limit).expect("it is compiled");
-            let mut executable = module.bind(&Bindings::new()).expect("it is bound");
-            let outputs = executable.run(std::slice::from_ref(x)).expect("it runs");
-            (outputs[0].as_slice().expect("floats").to_vec(), count)
-        })
-    }
-
-    fn assert_near(got: &[f32], want: &[f32]) {
-        assert_eq!(got.len(), want.len());
-        for (got, want) in got.iter().zip(want) {
-            assert!((got - want).abs() <= 1e-5 * want.abs().max(1.0), "{got} {want}");
-        }
-    }
-
-    #[test]
-    fn weights_that_products_share_are_laid_out_once_and_for_fused_execution_only() {
-        let mut graph = Graph::new();
-        let w = weight(&mut graph, &[40, 40]);
-        let mut x = input(&mut graph, &[3, 40]);
-        for _ in 0..3 {
-            let product = graph.add("product", Op::MatMul, &[Some(x), Some(w)]).expect("one");
-            x = graph
-                .add("y", Op::Unary(Unary::Tanh), &[Some(product.value())])
-                .expect("one")
-                .value();
-        }
-        graph.add_output("y", x);
-        let x = Tensor::from_vec(vec![3, 40], vec![0.25_f32; 120]).expect("120");
-        let [(fused, laid), (library, left)] = run(&graph, &x, u64::MAX);
-        assert_eq!((laid, left), (1, 0));
-        assert_near(&fused, &library);
-        // Without room for it products take the weight as it lies.
-        let [(within, _), _] = run(&graph, &x, 40);
-        assert_near(&within, &library);
-    }
-
-    /// Every cell and direction: their gates' products are cut in different ways.
-    #[test]
-    fn recurrent_weights_are_laid_out_for_each_direction_and_part() {
-        let cells = [
-            (RnnCell::Lstm { input_forget: false }, 4, 2),
-            (RnnCell::Gru { linear_before_reset: true }, 3, 2),
-            (RnnCell::Gru { linear_before_reset: false }, 3, 3),
-            (RnnCell::Plain, 1, 2),
-        ];
-        let directions = [
-            (RnnDirection::Forward, 1),
-            (RnnDirection::Reverse, 1),
-            (RnnDirection::Bidirectional, 2),
-        ];
-        let (steps, batch, inputs, hidden) = (5, 2, 6, 20);
-        for (cell, gates, matrices) in cells {
-            for (direction, count) in directions {
-                let mut graph = Graph::new();
-                let x = input(&mut graph, &[steps, batch, inputs]);
-                let w = weight(&mut graph, &[count, gates * hidden, inputs]);
-                let r = weight(&mut graph, &[count, gates * hidden, hidden]);
-                let each: &[Unary] = match gates {
-                    4 => &[Unary::Sigmoid, Unary::Tanh, Unary::Tanh],
-                    3 => &[Unary::Sigmoid, Unary::Tanh],
-                    _ => &[Unary::Tanh],
-                };
-                let activations = each.repeat(count);
-                let attrs = RnnAttrs { cell, direction, hidden, activations, clip: None };
-                let node = graph.add("rnn", Op::Rnn(attrs), &[Some(x), Some(w), Some(r)]);
-                graph.add_output("y", node.expect("a layer").value());
-                let elements = (0..steps * batch * inputs).map(|i| (i % 7) as f32 * 0.2 - 0.5);
-                let x = Tensor::from_vec(vec![steps, batch, inputs], elements.collect());
-                let [(fused, laid), (library, left)] = run(&graph, &x.expect("all"), u64::MAX);
-                assert_eq!((laid, left), (matrices * count, 0), "{cell:?} {direction:?}");
-                assert_near(&fused, &library);
-            }
-        }
-    }
-}
+mod tests;

@@ -126,10 +126,13 @@ fn bias_activation_and_residual() {
 
 #[test]
 fn large_products_are_cut_into_tiles() {
-    for (m, k, n) in [(600, 128, 900), (4200, 16, 64), (1100, 24, 500)] {
+    // By weights, which are laid out beforehand, and by what callers give.
+    let sizes_of = [(600, 128, 900), (4200, 16, 64), (1100, 24, 500)];
+    for ((m, k, n), given) in sizes_of.into_iter().flat_map(|size| [(size, false), (size, true)]) {
         let mut g = Build::new(DType::F32);
         let (x, residual) = (g.input(&format!("s,{k}")), g.input(&format!("s,{n}")));
-        let (w, v) = (g.weight(&[k, n]), g.weight(&[n]));
+        let w = if given { g.input(&format!("{k},{n}")) } else { g.weight(&[k, n]) };
+        let v = g.weight(&[n]);
         let product = g.product(x, w);
         let y = g.sum(product, v);
         let less = g.add(Op::Binary(Binary::Less), &[y, residual]);
@@ -245,12 +248,21 @@ fn outputs_are_written_as_their_reader_wants_them() {
 #[test]
 fn chains_of_layers() {
     for (dtype, tolerance) in REAL {
-        for (b, s) in [(1, 1), (2, 9), (3, 200), (0, 4)] {
+        // Which layers multiply by weights, which are laid out beforehand; the others by what callers give.
+        for ((b, s), own) in [
+            ((1, 1), [true; 3]),
+            ((2, 9), [true; 3]),
+            ((3, 200), [true; 3]),
+            ((0, 4), [true; 3]),
+            ((3, 200), [false; 3]),
+            ((3, 200), [true, false, true]),
+        ] {
             let mut g = Build::new(dtype);
             let x = g.input(&format!("{b},{s},20"));
             let mut y = x;
-            for (k, n) in [(20, 64), (64, 7), (7, 20)] {
-                let (w, bias) = (g.weight(&[k, n]), g.weight(&[n]));
+            for ((k, n), own) in [(20, 64), (64, 7), (7, 20)].into_iter().zip(own) {
+                let w = if own { g.weight(&[k, n]) } else { g.input(&format!("{k},{n}")) };
+                let bias = g.weight(&[n]);
                 let product = g.product(y, w);
                 y = g.sum(product, bias);
                 y = g.unary(if n == 64 { Unary::Gelu } else { Unary::Tanh }, y);

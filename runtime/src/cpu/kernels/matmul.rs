@@ -4,7 +4,7 @@
 use super::copy::copy_between;
 use super::gemm::{batch_offset, batched, check};
 use super::view::{check_size, elements, row_major};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use half::{bf16, f16};
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
@@ -197,6 +197,20 @@ pub fn matmul_half<T: Half>(
     });
     let to: Vec<isize> = c.at.batch.iter().copied().chain([c.at.row, c.at.column]).collect();
     copy_between(c.data, c.at.offset, &to, &shape, &narrow, 0, &strides)
+}
+
+/// The elements in f32, exactly.
+///
+/// # Errors
+/// [`Error::Memory`] if the system does not give them.
+pub(crate) fn widened<T: Half>(source: &[T]) -> Result<Vec<f32>> {
+    let bytes = size_of_val(source).saturating_mul(2);
+    let wide = bytemuck::allocation::try_zeroed_vec(source.len());
+    let mut wide: Vec<f32> = wide.map_err(|()| Error::Memory { bytes })?;
+    wide.par_chunks_mut(BLOCK).zip(source.par_chunks(BLOCK)).for_each(|(to, from)| {
+        T::widen(to, from);
+    });
+    Ok(wide)
 }
 
 /// The elements converted at a time.

@@ -1,46 +1,61 @@
 //! Products by a matrix that is laid out beforehand, as weights can be.
 //!
-//! [`Packed`] holds B in panels, a few vectors of columns wide and as deep as B, so that the inner loop reads it from one
-//! end to the other; A is read where it lies. Few rows cost little more than bringing B from memory then, and many no
-//! more than their multiplications: what a product of any two matrices spends on laying B out is spent once.
+//! [`Packed`] holds B in panels, a few vectors of columns wide and as deep as B, so that the inner loop reads it
+//! from one end to the other; A is read where it lies. Few rows cost little more than bringing B from memory then,
+//! and many no more than their multiplications: what a product of any two matrices spends on laying B out is spent
+//! once.
 
 use super::gemm::TileMut;
 use super::matmul::{Matrix, Strides};
 use super::simd::{Kernel, dispatch};
-use super::view::{check_reach, check_size, elements};
+use super::view::{check_reach, check_size};
 use crate::error::{Error, Result};
 use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use pulp::Simd;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use std::fmt;
 use std::ops::Range;
 
-/// Vectors to a panel's row: with eight rows of A their sums fill three quarters of 32 registers, with four those of 16.
+/// Vectors to a panel's row: with eight rows of A their sums fill three quarters of 32 registers, with four those
+/// of 16.
 const VECTORS: usize = 3;
 
-/// Rows of B that are gone through at a time, at most: so much of a panel stays in the second-level cache, and of eight
-/// rows of A in the first.
+/// Rows of B that are gone through at a time, at most: so much of a panel stays in the second-level cache, and of
+/// eight rows of A in the first.
 const DEPTH: usize = 768;
 
 /// Rows of A that are gone through at a time: they stay in the second-level cache beside a panel.
-const HEIGHT: usize = 96;
+pub(crate) const HEIGHT: usize = 96;
+
+/// Columns of a tile, at most: with its rows it stays in the second-level cache until what follows it is done.
+const WIDE: usize = 768;
+
+/// Columns below which a product is not divided for the threads' sake: longer rows are written and read faster.
+const NARROW: usize = 192;
 
 /// The most columns of a panel: those of three vectors of 16 lanes.
 const WIDEST: usize = 48;
 
-/// A cache line. Vectors of panels start at its start.
+/// A cache line: no vector of a panel lies on two.
 #[derive(Clone, Copy, PartialEq, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([f32; 16]);
 
-/// A matrix in panels of columns. A panel's rows lie one after the other; the last panel is as many vectors wide as it
-/// must be, and filled with zeros.
-#[derive(Clone, PartialEq, Debug)]
+/// A matrix in panels of columns. A panel's rows lie one after the other; the last panel is as many vectors wide as
+/// it must be, and filled with zeros.
+#[derive(Clone, PartialEq)]
 pub(crate) struct Packed {
     depth: usize,
     columns: usize,
     /// Those of a vector on this machine.
     lanes: usize,
     lines: Vec<Line>,
+}
+
+impl fmt::Debug for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Packed[{}, {}]", self.depth, self.columns)
+    }
 }
 
 impl Packed {
@@ -74,7 +89,6 @@ impl Packed {
         check_size("rank of a packed matrix's batch", 0, b.at.batch.len())?;
         let axes = [(depth, b.at.row), (columns, b.at.column)];
         check_reach("the packed matrix", b.data.len(), b.at.offset, axes)?;
-        elements("the packed matrix", &[depth, columns])?;
         let bytes = Self::bytes_of(depth, columns, lanes);
         let bytes = bytes.ok_or(Error::TooLarge { what: "a packed matrix" })?;
         let lines = bytemuck::allocation::try_zeroed_vec(bytes / size_of::<Line>());
@@ -103,9 +117,6 @@ impl Packed {
 /// Multiplications that a thread takes at least, where several share a product.
 const SHARE: usize = 1 << 16;
 
-/// Columns that a thread takes at least.
-const NARROW: usize = 4 * Packed::COLUMNS;
-
 /// C = A·B, with `k` columns in A, spread over the cores where there is enough to do.
 ///
 /// # Errors
@@ -133,31 +144,34 @@ pub(crate) fn multiply_all(
             tiles.push((row, column, tile));
         }
     }
+    check_reach("the left operand", a.data.len(), a.at.offset, [(m, a.at.row), (k, a.at.column)])?;
     tiles.into_par_iter().try_for_each(|(row, column, mut tile)| {
-        let offset = a.at.offset as isize + row as isize * a.at.row;
-        let offset = usize::try_from(offset).map_err(|_| Error::OutOfBounds {
-            what: "the left operand",
-            needed: offset as i128,
-            len: a.data.len(),
-        })?;
+        let offset = (a.at.offset as isize + row as isize * a.at.row) as usize;
         let a = Matrix { at: Strides { offset, ..a.at }, ..a };
         multiply(k, a, b, column, &mut tile)
     })
 }
 
-/// Rows and columns of tiles of a product: at least so many tiles, if it is not too narrow.
-fn tile([m, n]: [usize; 2], parts: usize) -> (usize, usize) {
+/// Rows and columns of the tiles that a product of `[rows, columns]` is computed in, so many of them where it is
+/// not too small for that. Columns are a multiple of [`Packed::COLUMNS`] or all.
+pub(crate) fn tile([m, n]: [usize; 2], wanted: usize) -> (usize, usize) {
+    let (m, n, wanted) = (m.max(1), n.max(1), wanted.max(1));
     let down = m.div_ceil(HEIGHT);
-    let across = parts.div_ceil(down).min(n / NARROW).max(1);
-    let rows = m.div_ceil(down).next_multiple_of(8);
-    (rows, n.div_ceil(across).next_multiple_of(Packed::COLUMNS))
+    let across = n.div_ceil(WIDE).max(wanted.div_ceil(down).min(n / NARROW));
+    // Few tiles are a multiple of those wanted: threads that share them have as many each.
+    let each = wanted.div_ceil(across);
+    let down = if down < 4 * each { down.next_multiple_of(each) } else { down };
+    let down = down.min(m.div_ceil(8));
+    let columns = n.div_ceil(across).next_multiple_of(Packed::COLUMNS).min(n);
+    (m.div_ceil(down).next_multiple_of(8).min(m), columns)
 }
 
 /// C = A·B on the calling thread, with `k` columns in A, for the columns of B from `column` on that C has.
 ///
 /// # Errors
-/// [`Error::Mismatch`] for an A with a batch or with other columns than B has rows, and for columns of C that begin or end amid a panel;
-/// [`Error::OutOfBounds`] if A leaves its slice or C has more columns than B.
+/// [`Error::Mismatch`] for an A with a batch or with other columns than B has rows, and for a C that neither ends
+/// with B nor begins and ends at multiples of [`Packed::COLUMNS`]; [`Error::OutOfBounds`] if A leaves its slice or
+/// C has more columns than B.
 pub(crate) fn multiply(
     k: usize,
     a: Matrix<'_, f32>,
@@ -205,6 +219,7 @@ impl Kernel for Product<'_, '_> {
 
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(mut self, simd: S) {
+        const { assert!(WIDEST.is_multiple_of(VECTORS * S::F32_LANES)) }
         debug_assert_eq!(S::F32_LANES, self.b.lanes, "panels are laid out for this machine");
         if self.b.depth == 0 {
             self.rows.iter_mut().for_each(|row| row.fill(0.0));

@@ -13,8 +13,8 @@ use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Elements of projected inputs that are held at a time.
-const PROJECTED: usize = 1 << 17;
+/// Elements of projected inputs that are held at a time for each thread: they stay in its second-level cache.
+const PROJECTED: usize = 1 << 16;
 
 /// Gate elements that a thread takes at least.
 const PARALLEL: usize = 1 << 13;
@@ -227,7 +227,8 @@ impl<'a> Direction<'a> {
     fn run(&self, y: &mut [f32], h: &mut [f32], c: &mut [f32]) -> Result<()> {
         let &Layer { steps, batch, inputs, hidden, .. } = self.layer;
         let per_step = batch * self.rows;
-        let at_once = (PROJECTED / per_step).clamp(1, steps);
+        let at_once = PROJECTED * rayon::current_num_threads();
+        let at_once = (at_once / per_step).clamp(1, steps);
         let mut projected = vec![0.0; at_once * per_step];
         let mut gates = vec![0.0; per_step];
         let reverse = self.layer.reverse[self.d];

@@ -86,7 +86,7 @@ impl Layers {
     /// The name in profiles.
     pub(crate) fn name(&self) -> &'static str {
         match &self.layers[..] {
-            [layer] if layer.is_product() => "gemm",
+            [layer] if layer.products.len() == 1 && layer.epilogue.len() == 0 => "gemm",
             [_] => "gemm+epilogue",
             _ => "mlp",
         }

@@ -3,10 +3,10 @@
 use super::bind::{BoundLayer, BoundLayers, BoundProduct, Place};
 use super::{Layer, Layers, Left, Product, Read, Write};
 use crate::cpu::kernels::gemm::{TileMut, batch_offset, product};
-use crate::cpu::kernels::matmul::{Element, Matrix, Strides};
-use crate::cpu::kernels::packed::{Packed, multiply};
+use crate::cpu::kernels::matmul::{Element, Matrix, Strides, widened};
+use crate::cpu::kernels::packed::{self, Packed, multiply};
 use crate::cpu::loops::{Elements, ElementsMut, LoopInput, LoopOutput, Tile, Workspace, round};
-use crate::cpu::run::{Io, widened, with_row_major};
+use crate::cpu::run::{Io, with_row_major};
 use crate::error::{Error, Result};
 use bytemuck::{Pod, cast_slice};
 use graphene_frontend::dtype::DType;
@@ -19,11 +19,14 @@ use std::sync::Mutex;
 /// Layers of fewer multiplications than this run on the calling thread.
 const PARALLEL: usize = 1 << 18;
 
-/// A product's columns are not divided into narrower tiles than this.
+/// A product's columns are not divided into narrower tiles than this for the threads' sake.
 const NARROW: usize = 192;
 
 /// The `gemm` crate computes this many columns at a time (on AVX-512; half of them on AVX2).
 const COLUMNS: usize = 48;
+
+// A layer's products share tiles, and some of them may have been laid out beforehand.
+const _: () = assert!(COLUMNS.is_multiple_of(Packed::COLUMNS));
 
 /// It packs so many columns of B at a time: those of a tile that is computed beside its place.
 const PANEL: usize = 8 * COLUMNS;
@@ -38,16 +41,11 @@ const CACHED: usize = 3 << 17;
 /// each such block: with fewer rows that costs more than what lies between layers gains by being near.
 const CHAIN: usize = 1024;
 
-/// Rows of a tile of products by matrices that were laid out beforehand, at most.
-const HEIGHT: usize = 96;
-
-/// Columns of such a tile, at most: with its rows it stays in the second-level cache until its epilogue is done.
-const WIDE: usize = 768;
-
-/// Rows that such a chain of layers is not divided below for the threads' sake.
+/// Rows below which a chain of layers whose weights were laid out beforehand is not divided for the threads' sake.
 const LEAST: usize = 16;
 
-/// Such tiles for each thread, at least, where there are so many: one that is late waits for little.
+/// Tiles for each thread of a product whose weights were laid out beforehand, where there can be so many: a thread
+/// that is slower leaves some to the others.
 const TASKS: usize = 4;
 
 /// The numbers that a layer multiplies.
@@ -197,15 +195,12 @@ fn run<T: Number>(layers: &Layers, bound: &BoundLayers, mut io: Io<'_>) -> Resul
 
 fn operand<'a, T: Number>(io: &Io<'a>, number: usize) -> Result<Operand<'a, T>> {
     let (bytes, operand, dtype) = io.input(number)?;
-    if operand.shape.contains(&0) {
+    let span = operand.span();
+    if span.is_empty() {
         return Ok(Operand { elements: Cow::Borrowed(&[]), start: 0 });
     }
-    let (mut low, mut high) = (operand.offset, operand.offset);
-    for (&size, &stride) in operand.shape.iter().zip(&operand.strides) {
-        let reach = (size - 1) * stride.unsigned_abs();
-        if stride < 0 { low -= reach } else { high += reach }
-    }
-    Ok(Operand { elements: T::read(bytes, dtype, low..high + 1)?, start: low })
+    let start = span.start;
+    Ok(Operand { elements: T::read(bytes, dtype, span)?, start })
 }
 
 impl<T: Number> Run<'_, T> {
@@ -340,16 +335,15 @@ impl<T: Number> Run<'_, T> {
 
     /// The same where every B was laid out beforehand: tiles may be as small as caches and threads want them.
     fn tile_of_laid(&self, matrices: usize, rows: usize, threads: usize) -> (usize, Option<usize>) {
-        let wanted = (TASKS * threads).div_ceil(matrices);
-        let down = rows.div_ceil(HEIGHT);
         let [bound] = &self.bound.layers[..] else {
-            let down = down.max(wanted.min(rows.div_ceil(LEAST)));
+            // Each tile goes through all weights.
+            let down = threads.div_ceil(matrices).min(rows.div_ceil(LEAST));
+            let down = rows.div_ceil(packed::HEIGHT).max(down);
             return (rows.div_ceil(down).next_multiple_of(8).min(rows), None);
         };
-        let all = bound.columns.max(1);
-        let across = all.div_ceil(WIDE).max(wanted.div_ceil(down));
-        let columns = all.div_ceil(across).next_multiple_of(Packed::COLUMNS).min(all);
-        (rows.div_ceil(down).next_multiple_of(8).min(rows), Some(columns))
+        let tasks = if threads == 1 { 1 } else { TASKS * threads };
+        let (rows, columns) = packed::tile([rows, bound.columns], tasks.div_ceil(matrices));
+        (rows, Some(columns))
     }
 
     /// Runs a layer on a block.

@@ -11,10 +11,9 @@ mod wide;
 pub(crate) use attention::run_attention;
 pub(crate) use conv::{run_conv, run_conv_layer, run_conv_transpose, run_pool};
 pub(crate) use matmul::run_matmul;
-pub(crate) use rnn::{cell, run_rnn};
+pub(crate) use rnn::run_rnn;
 pub(crate) use rows::{run_arg_reduce, run_norm, run_reduce, run_rows, run_softmax};
 pub(crate) use select::{run_concat, run_gather, run_nearest, run_pad};
-pub(crate) use wide::widened;
 
 use super::kernels::copy::copy_between;
 use super::kernels::view::check_size;
@@ -36,10 +35,12 @@ pub(crate) struct Io<'a> {
     pub(crate) outputs: Vec<Output<'a>>,
 }
 
-/// What a step reads: a view of bytes, or memory that one of its outputs overwrites.
+/// What a step reads: a view of bytes, memory that one of its outputs overwrites, or a weight that its kernel has in
+/// another layout.
 pub(crate) enum Input<'a> {
     Bytes { bytes: &'a [u8], operand: &'a BoundOperand, dtype: DType },
     Overwritten { output: usize },
+    Laid,
 }
 
 /// What a step writes: a view of bytes.
@@ -55,6 +56,7 @@ impl<'a> Io<'a> {
         let read = |input: &Input<'a>| match *input {
             Input::Bytes { bytes, .. } => LoopInput::Bytes(bytes),
             Input::Overwritten { output } => LoopInput::Overwritten(output),
+            Input::Laid => LoopInput::Bytes(&[]),
         };
         self.inputs.iter().map(read).collect()
     }
@@ -66,6 +68,7 @@ impl<'a> Io<'a> {
             Some(Input::Overwritten { .. }) | None => {
                 Err(Error::Unsupported { what: "an input in place" })
             }
+            Some(Input::Laid) => Err(Error::Unsupported { what: "a weight as it lies" }),
         }
     }
 
@@ -165,6 +168,7 @@ pub(crate) fn run_reference(step: &Step, mut io: Io<'_>, bindings: &Bindings) ->
                 let Output { bytes, operand, dtype } = &io.outputs[output];
                 owned(bytes, operand, *dtype)?
             }
+            Input::Laid => return Err(Error::Unsupported { what: "a weight as it lies" }),
         });
     }
     let results = evaluate_with(&step.body, &inputs, bindings)?;

@@ -4,9 +4,9 @@ use super::wide::Wide;
 use super::{Io, input_number, required_input};
 use crate::cpu::kernels::rnn::{Activation, Cell, Layer, rnn};
 use crate::cpu::loops::apply_unary;
-use crate::cpu::packing::{Laid, directions, pack};
+use crate::cpu::packing::{Laid, cell, directions, pack};
 use crate::error::{Error, Result};
-use graphene_frontend::op::{RnnAttrs, RnnCell, RnnDirection, Unary};
+use graphene_frontend::op::{RnnAttrs, RnnDirection, Unary};
 use graphene_fusion::program::Step;
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs, laid: &Laid
         match &laid[number][..] {
             [] => {
                 let (bytes, operand, dtype) = io.input(number)?;
-                let matrices = directions(operand, parts, attrs);
+                let matrices = directions(operand, parts, attrs)
+                    .ok_or(Error::Unsupported { what: "weights of another shape" })?;
                 let laid = matrices.iter().map(|matrix| pack(matrix, bytes, dtype).map(Arc::new));
                 laid.collect::<Result<Vec<_>>>()
             }
@@ -68,7 +69,7 @@ pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs, laid: &Laid
         clip: attrs.clip,
     };
     let states = elements(&[layer.reverse.len(), batch, attrs.hidden])?;
-    let cells = if matches!(attrs.cell, RnnCell::Lstm { .. }) { states } else { 0 };
+    let cells = if matches!(cell, Cell::Lstm { .. }) { states } else { 0 };
     let all = elements(&[states, steps])?;
     let mut outputs = Wide::all(step, &mut io.outputs, [all, states, cells])?;
     let [y, h, c] = &mut outputs;
@@ -78,15 +79,6 @@ pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs, laid: &Laid
     rnn(&layer, y.elements(), h, c)?;
     outputs.into_iter().for_each(Wide::finish);
     Ok(())
-}
-
-/// The kernel's cell.
-pub(crate) fn cell(cell: RnnCell) -> Cell {
-    match cell {
-        RnnCell::Lstm { input_forget } => Cell::Lstm { input_forget },
-        RnnCell::Gru { linear_before_reset } => Cell::Gru { linear_before_reset },
-        RnnCell::Plain => Cell::Plain,
-    }
 }
 
 fn activation(unary: Unary) -> impl Fn(&mut [f32]) + Sync {

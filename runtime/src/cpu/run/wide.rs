@@ -1,7 +1,7 @@
 //! Floats of 16 bits as f32: kernels compute in f32, and storage is rounded once.
 
 use super::{Io, Output, output_number};
-use crate::cpu::kernels::matmul::Half;
+use crate::cpu::kernels::matmul::{Half, widened};
 use crate::error::{Error, Result};
 use graphene_frontend::dtype::DType;
 use graphene_fusion::program::Step;
@@ -20,18 +20,6 @@ const BLOCK: usize = 1 << 14;
 pub(super) fn zeros(len: usize) -> Result<Vec<f32>> {
     let bytes = len.saturating_mul(size_of::<f32>());
     bytemuck::allocation::try_zeroed_vec(len).map_err(|()| Error::Memory { bytes })
-}
-
-/// The elements in f32, exactly.
-///
-/// # Errors
-/// [`Error::Memory`] if the system does not give them.
-pub(crate) fn widened<T: Half>(source: &[T]) -> Result<Vec<f32>> {
-    let mut wide = zeros(source.len())?;
-    wide.par_chunks_mut(BLOCK).zip(source.par_chunks(BLOCK)).for_each(|(to, from)| {
-        T::widen(to, from);
-    });
-    Ok(wide)
 }
 
 pub(super) fn narrow<T: Half>(to: &mut [T], wide: &[f32]) {

@@ -1,6 +1,6 @@
 //! Products by packed matrices beside sums in double precision, on every vector unit that the machine has.
 
-use super::{Packed, Product, VECTORS, lanes, multiply};
+use super::{Packed, Product, VECTORS, lanes, multiply, multiply_all, tile};
 use crate::cpu::kernels::gemm::TileMut;
 use crate::cpu::kernels::matmul::{Matrix, Strides};
 use crate::cpu::kernels::simd::Kernel;
@@ -35,8 +35,19 @@ fn products_are_right_at_every_remainder() {
     {
         for n in columns.into_iter().filter(|&n| n > 0) {
             let (rows, cols, depth) = (m as isize, n as isize, k as isize);
-            let of_a = [strides(3, depth + 2, 1), strides(1, 1, rows), strides(0, depth, 1)];
-            let of_b = [strides(0, cols, 1), strides(5, 1, depth + 1), strides(2, cols + 3, 1)];
+            // In rows, in columns, apart, backwards, and one row over and over.
+            let of_a = [
+                strides(3, depth + 2, 1),
+                strides(1, 1, rows),
+                strides((m - 1) * k, -depth, 1),
+                strides(2, 0, 1),
+            ];
+            let of_b = [
+                strides(0, cols, 1),
+                strides(5, 1, depth + 1),
+                strides((k.max(1) - 1) * n + n - 1, -cols, -1),
+                strides(2, cols + 3, 1),
+            ];
             for (a_at, b_at) in of_a.into_iter().zip(of_b) {
                 let a = numbers(8 + (k + 2) * m, 1);
                 let b = numbers(8 + (k + 1) * (n + 3), 77);
@@ -140,4 +151,36 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(run(60, 60, 47, 53), Err(Error::Mismatch { .. })));
     assert!(matches!(run(60, 60, 0, 47), Err(Error::Mismatch { .. })));
     assert!(matches!(run(60, 2990, 0, 100), Err(Error::OutOfBounds { .. })));
+}
+
+#[test]
+fn threads_share_what_one_computes() {
+    for (m, k, n) in [(200, 64, 100), (1, 2000, 700), (97, 300, 49)] {
+        let (a, b) = (numbers(m * k, 3), numbers(k * n, 4));
+        let left = Matrix { data: &a[..], at: strides(0, k as isize, 1) };
+        let right = Matrix { data: &b[..], at: strides(0, n as isize, 1) };
+        let packed = Packed::new(right, k, n).unwrap();
+        let (mut alone, mut shared) = (vec![0.0; m * n], vec![1.0; m * n]);
+        multiply(k, left, &packed, 0, &mut TileMut::new(&mut alone, n)).unwrap();
+        multiply_all(k, left, &packed, TileMut::new(&mut shared, n)).unwrap();
+        assert_eq!(shared, alone);
+    }
+}
+
+/// As many tiles as are wanted where there is work for them, of whole panels but for the last.
+#[test]
+fn tiles_are_as_many_as_are_wanted() {
+    for (size, wanted, expected) in [
+        ([1, 768], 1, (1, 768)),
+        ([1, 768], 8, (1, 192)),
+        ([128, 768], 8, (64, 192)),
+        ([1024, 768], 8, (64, 768)),
+        ([4096, 3072], 8, (96, 768)),
+        ([96, 64], 64, (8, 64)),
+        ([96, 3072], 256, (8, 192)),
+        ([17, 50], 2, (16, 50)),
+        ([0, 0], 4, (1, 1)),
+    ] {
+        assert_eq!(tile(size, wanted), expected, "{size:?} for {wanted}");
+    }
 }

@@ -1,0 +1,155 @@
+//! What is laid out, and that products by it are those of the reference.
+
+use super::Packing;
+use crate::cpu::Module;
+use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::evaluate;
+use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::op::{Binary, Op, RnnAttrs, RnnCell, RnnDirection, Unary};
+use graphene_frontend::tensor::Tensor;
+use graphene_frontend::types::TensorType;
+use graphene_fusion::{Granularity, plan};
+use graphene_ir::target::Target;
+
+fn weight(graph: &mut Graph, shape: &[usize]) -> ValueId {
+    let len = shape.iter().product::<usize>();
+    let elements = (0..len).map(|i| ((i * 7919) % 1013) as f32 * 2e-3 - 1.0).collect();
+    let tensor = Tensor::from_vec::<f32>(shape.to_vec(), elements).expect("as many elements");
+    graph.add_constant("w", tensor)
+}
+
+fn input(graph: &mut Graph, shape: &[usize]) -> ValueId {
+    let shape = shape.iter().map(|&size| Dim::from(size)).collect();
+    graph.add_input("x", TensorType::new(DType::F32, shape)).expect("a name of its own")
+}
+
+/// Runs a graph by either plan, with results near the reference's; gives for each how many matrices can be laid
+/// out, and the bytes that the module holds.
+fn run(graph: &Graph, x: &Tensor, limit: u64) -> [(usize, u64); 2] {
+    let want = evaluate(graph, std::slice::from_ref(x)).expect("the reference runs it");
+    [Granularity::Fused, Granularity::PerOp].map(|granularity| {
+        let planned = plan(graph, &Target::cpu(2), granularity, &Bindings::new());
+        let program = planned.expect("it is planned").program;
+        let count = Packing::of(&program).matrices.len();
+        let module = Module::compile_within(program, limit).expect("it is compiled");
+        let bytes = module.own_bytes();
+        let mut executable = module.bind(&Bindings::new()).expect("it is bound");
+        let outputs = executable.run(std::slice::from_ref(x)).expect("it runs");
+        for (got, want) in outputs.iter().zip(&want) {
+            let [got, want] = [got, want].map(|tensor| tensor.as_slice::<f32>().expect("floats"));
+            assert_eq!(got.len(), want.len());
+            for (got, want) in got.iter().zip(want) {
+                assert!((got - want).abs() <= 1e-5 * want.abs().max(1.0), "{got} {want}");
+            }
+        }
+        (count, bytes)
+    })
+}
+
+/// `x[3, 40]` through tanh(x·w), as often as there are weights.
+fn layers(graph: &mut Graph, weights: &[ValueId]) -> Tensor {
+    let mut x = input(graph, &[3, 40]);
+    for &w in weights {
+        let product = graph.add("product", Op::MatMul, &[Some(x), Some(w)]).expect("one");
+        let y = graph.add("y", Op::Unary(Unary::Tanh), &[Some(product.value())]);
+        x = y.expect("one").value();
+    }
+    graph.add_output("y", x);
+    Tensor::from_vec(vec![3, 40], vec![0.25_f32; 120]).expect("120")
+}
+
+#[test]
+fn weights_that_products_share_are_laid_out_once_and_for_fused_execution_only() {
+    let mut graph = Graph::new();
+    let w = weight(&mut graph, &[40, 40]);
+    let x = layers(&mut graph, &[w, w, w]);
+    let [(fused, bytes), library] = run(&graph, &x, u64::MAX);
+    assert_eq!((fused, library), (1, (0, 0)));
+    assert!((40 * 40 * 4..=40 * 48 * 4).contains(&bytes), "{bytes}");
+    // What is laid out leaves half of the memory to other things.
+    assert_eq!(run(&graph, &x, 2 * bytes)[0], (1, bytes));
+    assert_eq!(run(&graph, &x, 2 * bytes - 1)[0], (1, 0));
+}
+
+#[test]
+fn weights_that_are_read_otherwise_too_stay_as_they_are() {
+    let mut graph = Graph::new();
+    let [w, v] = [weight(&mut graph, &[40, 40]), weight(&mut graph, &[40, 40])];
+    let x = layers(&mut graph, &[w, v]);
+    let last = graph.outputs()[0].1;
+    let rows = graph.add("rows", Op::Binary(Binary::Add), &[Some(w), Some(v)]).expect("one");
+    let both = graph.add("both", Op::MatMul, &[Some(last), Some(rows.value())]).expect("one");
+    graph.add_output("z", both.value());
+    let [(laid, _), (left, _)] = run(&graph, &x, u64::MAX);
+    assert_eq!((laid, left), (3, 0));
+}
+
+/// A weight of one element that is to be a matrix of many is no matrix to lay out.
+#[test]
+fn broadcast_weights_are_not_laid_out() {
+    let mut graph = Graph::new();
+    let one = weight(&mut graph, &[1, 1]);
+    let shape = vec![Dim::from(40_usize), Dim::from(40_usize)];
+    let wide = graph.add("wide", Op::Expand(shape), &[Some(one)]).expect("one").value();
+    let x = layers(&mut graph, &[wide]);
+    assert_eq!(run(&graph, &x, u64::MAX), [(0, 0), (0, 0)]);
+}
+
+/// One initializer in two places of a layer is read as it lies.
+#[test]
+fn recurrent_weights_in_two_places_stay_as_they_are() {
+    let mut graph = Graph::new();
+    let x = input(&mut graph, &[3, 2, 2]);
+    let zeros = Tensor::zeros(DType::F32, vec![1, 2, 2]).expect("4");
+    let w = graph.add_constant("zeros", zeros);
+    let r = weight(&mut graph, &[1, 2, 2]);
+    let attrs = RnnAttrs {
+        cell: RnnCell::Plain,
+        direction: RnnDirection::Forward,
+        hidden: 2,
+        activations: vec![Unary::Tanh],
+        clip: None,
+    };
+    let operands = [Some(x), Some(w), Some(r), None, None, Some(r)];
+    let node = graph.add("rnn", Op::Rnn(attrs), &operands).expect("a layer");
+    graph.add_output("y", node.value());
+    let x = Tensor::from_vec(vec![3, 2, 2], vec![0.5_f32; 12]).expect("12");
+    let [(fused, _), (library, _)] = run(&graph, &x, u64::MAX);
+    assert_eq!((fused, library), (1, 1));
+}
+
+/// Every cell and direction: their gates' products are cut in different ways.
+#[test]
+fn recurrent_weights_are_laid_out_for_each_direction_and_part() {
+    let cells = [
+        (RnnCell::Lstm { input_forget: false }, 4, 2),
+        (RnnCell::Gru { linear_before_reset: true }, 3, 2),
+        (RnnCell::Gru { linear_before_reset: false }, 3, 3),
+        (RnnCell::Plain, 1, 2),
+    ];
+    let directions =
+        [(RnnDirection::Forward, 1), (RnnDirection::Reverse, 1), (RnnDirection::Bidirectional, 2)];
+    let (steps, batch, inputs, hidden) = (5, 2, 6, 20);
+    for (cell, gates, matrices) in cells {
+        for (direction, count) in directions {
+            let mut graph = Graph::new();
+            let x = input(&mut graph, &[steps, batch, inputs]);
+            let w = weight(&mut graph, &[count, gates * hidden, inputs]);
+            let r = weight(&mut graph, &[count, gates * hidden, hidden]);
+            let each: &[Unary] = match gates {
+                4 => &[Unary::Sigmoid, Unary::Tanh, Unary::Tanh],
+                3 => &[Unary::Sigmoid, Unary::Tanh],
+                _ => &[Unary::Tanh],
+            };
+            let activations = each.repeat(count);
+            let attrs = RnnAttrs { cell, direction, hidden, activations, clip: None };
+            let node = graph.add("rnn", Op::Rnn(attrs), &[Some(x), Some(w), Some(r)]);
+            graph.add_output("y", node.expect("a layer").value());
+            let elements = (0..steps * batch * inputs).map(|i| (i % 7) as f32 * 0.2 - 0.5);
+            let x = Tensor::from_vec(vec![steps, batch, inputs], elements.collect());
+            let [(fused, _), (library, _)] = run(&graph, &x.expect("all"), u64::MAX);
+            assert_eq!([fused, library], [matrices * count; 2], "{cell:?} {direction:?}");
+        }
+    }
+}
