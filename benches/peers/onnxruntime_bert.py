@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times onnxruntime on the CPU for one encoder and one shape, and prints one JSON object.
+"""Times onnxruntime on the CPU for one model and one shape, and prints one JSON object.
 
 Inputs are made from the session's own signature: token ids below --vocabulary, masks of ones, token
 types of zero; any float input is standard normal. Times are seconds per run; the median is the figure
@@ -34,7 +34,7 @@ def arguments():
 def feeds(session, numpy, chosen):
     """Arrays for every input of the session, its dynamic dims bound by name, else by position."""
     random = numpy.random.default_rng(chosen.seed)
-    by_name = {"batch": chosen.batch, "sequence": chosen.seq}
+    by_name = {"batch": chosen.batch, "sequence": chosen.seq, "time": chosen.seq}
     by_position = [chosen.batch, chosen.seq]
     result = {}
     for value in session.get_inputs():

@@ -33,6 +33,9 @@ const WIDE: usize = 768;
 /// Columns below which a product is not divided for the threads' sake: longer rows are written and read faster.
 const NARROW: usize = 192;
 
+/// Multiplications that a thread takes at least, where several share a product.
+const SHARE: usize = 1 << 16;
+
 /// The most columns of a panel: those of three vectors of 16 lanes.
 const WIDEST: usize = 48;
 
@@ -113,9 +116,6 @@ impl Packed {
         Ok(packed)
     }
 }
-
-/// Multiplications that a thread takes at least, where several share a product.
-const SHARE: usize = 1 << 16;
 
 /// C = A·B, with `k` columns in A, spread over the cores where there is enough to do.
 ///
@@ -256,9 +256,7 @@ impl Product<'_, '_> {
             }
         }
     }
-}
 
-impl Product<'_, '_> {
     /// The products of some rows of A with a panel.
     #[inline(always)]
     fn panel<S: Simd, const V: usize>(

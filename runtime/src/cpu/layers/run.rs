@@ -48,25 +48,25 @@ const LEAST: usize = 16;
 /// that is slower leaves some to the others.
 const TASKS: usize = 4;
 
+/// As [`multiply`].
+type Multiply<T> = fn(usize, Matrix<'_, T>, &Packed, usize, &mut TileMut<'_, T>) -> Result<()>;
+
 /// The numbers that a layer multiplies.
 trait Number: Element + Pod {
+    /// The product by what was laid out beforehand, if such numbers are.
+    const MULTIPLY: Option<Multiply<Self>>;
+
     fn elements(slice: &[Self]) -> Elements<'_>;
     fn elements_mut(slice: &mut [Self]) -> ElementsMut<'_>;
     /// The elements of these places of a buffer, 16-bit floats widened.
     fn read(bytes: &[u8], dtype: DType, places: Range<usize>) -> Result<Cow<'_, [Self]>>;
     /// Rounds as if stored in this type.
     fn round(dtype: DType, slice: &mut [Self]);
-    /// C = A·B, with `k` columns in A, for the columns of B from `column` on that C has.
-    fn multiply(
-        k: usize,
-        a: Matrix<'_, Self>,
-        b: &Packed,
-        column: usize,
-        c: &mut TileMut<'_, Self>,
-    ) -> Result<()>;
 }
 
 impl Number for f32 {
+    const MULTIPLY: Option<Multiply<Self>> = Some(multiply);
+
     fn elements(slice: &[Self]) -> Elements<'_> {
         Elements::F32(slice)
     }
@@ -86,19 +86,11 @@ impl Number for f32 {
     fn round(dtype: DType, slice: &mut [Self]) {
         round(dtype, slice);
     }
-
-    fn multiply(
-        k: usize,
-        a: Matrix<'_, Self>,
-        b: &Packed,
-        column: usize,
-        c: &mut TileMut<'_, Self>,
-    ) -> Result<()> {
-        multiply(k, a, b, column, c)
-    }
 }
 
 impl Number for f64 {
+    const MULTIPLY: Option<Multiply<Self>> = None;
+
     fn elements(slice: &[Self]) -> Elements<'_> {
         Elements::F64(slice)
     }
@@ -112,16 +104,6 @@ impl Number for f64 {
     }
 
     fn round(_: DType, _: &mut [Self]) {}
-
-    fn multiply(
-        _: usize,
-        _: Matrix<'_, Self>,
-        _: &Packed,
-        _: usize,
-        _: &mut TileMut<'_, Self>,
-    ) -> Result<()> {
-        Err(Error::Unsupported { what: "doubles laid out beforehand" })
-    }
 }
 
 /// An operand of products, and the place in its buffer at which the elements start.
@@ -447,8 +429,8 @@ impl<T: Number> Run<'_, T> {
         a: Matrix<'_, T>,
         c: &mut TileMut<'_, T>,
     ) -> Result<()> {
-        if let Some(laid) = &own.laid {
-            return T::multiply(at.depth, a, laid, block.column, c);
+        if let (Some(laid), Some(multiply)) = (&own.laid, T::MULTIPLY) {
+            return multiply(at.depth, a, laid, block.column, c);
         }
         let b = self.matrix(own.b, &at.b, block.matrix, [0, block.column], at.depth)?;
         product(at.depth, a, b, c)
