@@ -14,7 +14,7 @@ const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
         "runtime",
         "graphene-runtime",
         &["graphene-fusion", "graphene-frontend", "graphene-ir"],
-        &["cudarc", "gemm", "rayon"],
+        &["cudarc", "gemm", "loom", "smallvec"],
     ),
     (
         "runtime/cli",
@@ -28,6 +28,7 @@ const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
         ],
         &[],
     ),
+    ("runtime/capi", "graphene-capi", &["graphene-runtime"], &[]),
     ("models", "graphene-models", &["graphene-frontend"], &[]),
     (
         "benches",
@@ -47,6 +48,8 @@ const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
 const TOP_LEVEL: &[&str] = &[
     "Cargo.lock",
     "Cargo.toml",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
     "README.md",
     "benches",
     "clippy.toml",
@@ -61,7 +64,23 @@ const TOP_LEVEL: &[&str] = &[
 
 /// Modules that may contain `unsafe`: the thin layers that call something with raw memory.
 const MAY_BE_UNSAFE: &[&str] = &[
+    "runtime/capi/src/cancel.rs",
+    "runtime/capi/src/context.rs",
+    "runtime/capi/src/dtype.rs",
+    "runtime/capi/src/engine.rs",
+    "runtime/capi/src/input.rs",
+    "runtime/capi/src/model.rs",
+    "runtime/capi/src/model/options.rs",
+    "runtime/capi/src/outputs.rs",
+    "runtime/capi/src/pool.rs",
+    "runtime/capi/src/raw.rs",
+    "runtime/capi/src/status.rs",
     "runtime/src/cpu/kernels/gemm.rs",
+    "runtime/src/cpu/kernels/tile.rs",
+    "runtime/src/threads/parts.rs",
+    "runtime/src/threads/team.rs",
+    "runtime/tests/allocations.rs",
+    "runtime/src/device/dlpack.rs",
     "runtime/src/device/sys.rs",
     "runtime/src/device/sys/cublaslt.rs",
     "runtime/src/device/sys/cudnn.rs",
@@ -177,6 +196,27 @@ fn unsafe_code_stays_in_its_thin_layers() {
         let blocks = lines.filter(|line| line.contains(&["unsafe", " {"].concat())).count();
         let reasons = text.matches("SAFETY:").count();
         assert!(blocks <= reasons, "{path} has an unsafe block without its SAFETY line");
+    }
+}
+
+#[test]
+fn every_package_tells_what_it_is() {
+    for (folder, name, ..) in PACKAGES {
+        let text = read(&root().join(folder).join("README.md"));
+        assert!(text.starts_with(&format!("# {name}\n")), "{folder}/README.md is not of {name}");
+    }
+}
+
+#[test]
+fn the_example_of_the_readme_is_the_one_that_is_run() {
+    let example = format!("```rust\n{}```\n", read(&root().join("runtime/src/embed.txt")));
+    for readme in ["README.md", "runtime/README.md"] {
+        let text = read(&root().join(readme));
+        let (_, found) = text.split_once("\n## Embed it\n\n").expect("the heading is there");
+        assert!(
+            found.starts_with(&example),
+            "{readme} has another example than runtime/src/embed.txt"
+        );
     }
 }
 

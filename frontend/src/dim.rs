@@ -68,7 +68,7 @@ pub struct Bindings(BTreeMap<Symbol, i64>);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DimError {
     /// A symbol has no size in the bindings.
-    #[error("dimension `{0}` has no size; bind it with --dim {0}=N")]
+    #[error("dimension `{0}` has no size")]
     Unbound(Symbol),
     /// A divisor came out as zero.
     #[error("`{0}` divides by zero")]

@@ -6,6 +6,7 @@ pub mod eval;
 pub mod graph;
 pub mod import;
 pub mod infer;
+pub mod memory;
 pub mod narrow;
 pub mod onnx;
 pub mod op;

@@ -29,7 +29,8 @@ pub enum Op {
     Binary(Binary),
     /// `condition: bool, a, b → y`: a where the condition holds, else b.
     Select,
-    /// `x → y`: elements converted. Floats become integers by truncation, modulo the width of the integer.
+    /// `x → y`: elements converted. Floats become integers by truncation, modulo the width of the integer; infinities its
+    /// limits, NaN 0.
     Cast {
         /// The element type of the result.
         to: DType,
@@ -179,7 +180,7 @@ pub enum Op {
     // Models' own.
     /// `q[b,h,s,d], k[b,g,t,d], v[b,g,t,e], mask? → y[b,h,s,e]` with g dividing h; the mask broadcasts to
     /// `[b,h,s,t]`: bool (may attend) or float (added to the scores). A row that may attend nowhere is NaN unless guarded,
-    /// or unless the scores that a mask forbids are filled with a finite number.
+    /// or unless the scores that a mask forbids are filled with a finite number; of no keys at all it is zeros.
     Attention(AttentionAttrs),
     /// `x[s,b,i], w[d,gates·h,i], r[d,gates·h,h], bias[d,2·gates·h]?, lengths: i32[b]?, h0[d,b,h]?, c0[d,b,h]?,
     /// peepholes[d,3·h]? → y[s,d,b,h], y_h[d,b,h], y_c[d,b,h]` (y_c for LSTM only), ONNX's gate order.
@@ -312,7 +313,7 @@ pub enum Unary {
         /// threshold
         alpha: f32,
     },
-    /// x + bias where x < -lambda, x - bias where x > lambda, else 0
+    /// x + bias where x < -lambda, x - bias where x > lambda, NaN stays, else 0
     Shrink {
         /// moved towards zero by this
         bias: f32,

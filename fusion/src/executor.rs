@@ -58,6 +58,7 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         }
         Op::Attention(_) => types.iter().all(|&dtype| is_real(dtype) || dtype == DType::Bool),
         Op::Rnn(_) => first.is_some_and(is_real),
+        Op::Cumulative { .. } => matches!(first, Some(DType::I32 | DType::I64)),
         Op::Conv(conv) | Op::ConvTranspose { conv, .. } => real && conv.strides.len() <= 3,
         Op::Pool(pool) => {
             let computes = match pool.kind {
@@ -76,7 +77,6 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         | Op::GatherNd { .. }
         | Op::ScatterElements { .. }
         | Op::ScatterNd { .. }
-        | Op::Cumulative { .. }
         | Op::TopK { .. }
         | Op::NonZero
         | Op::If { .. }

@@ -264,21 +264,20 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
             if !plain || net[op].shape != shapes[layer] {
                 return Err(Reason::Shape);
             }
-            // What is kept for a later layer is kept as products read it; a GPU has only the layer's input.
-            let mut kept = net[op].reads.iter().filter_map(|read| read.from);
+            // What is kept for a later layer is kept as products read it, and expressions do not broadcast it; a GPU has only
+            // the layer's input.
+            let kept = net[op].reads.iter().filter_map(|read| read.from);
             let other = |from: OpId| layer_of.iter().any(|&(own, of)| own == from && of < layer);
-            let gone = |from: OpId| match rules.target.kind {
-                Kind::Cpu => Some(net[from].dtype) != dtype,
-                Kind::Cuda { .. } => {
-                    inputs[layer] != Some(from) || net[from].shape != net[op].shape
+            for from in kept.filter(|&from| other(from)) {
+                let broadcast = net[from].shape != net[op].shape;
+                match rules.target.kind {
+                    Kind::Cpu if Some(net[from].dtype) != dtype => return Err(Reason::Type),
+                    Kind::Cpu if broadcast => return Err(Reason::Shape),
+                    Kind::Cuda { .. } if inputs[layer] != Some(from) || broadcast => {
+                        return Err(Reason::Chain);
+                    }
+                    Kind::Cpu | Kind::Cuda { .. } => {}
                 }
-            };
-            if kept.any(|from| other(from) && gone(from)) {
-                return Err(if rules.target.kind == Kind::Cpu {
-                    Reason::Type
-                } else {
-                    Reason::Chain
-                });
             }
             layer
         };

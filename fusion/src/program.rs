@@ -56,6 +56,8 @@ pub enum Weight {
     Given(Tensor),
     /// They are made of the model's once, when the program is compiled: the only output of a graph without inputs.
     Made(Arc<Graph>),
+    /// An executor has taken them: it holds what it needs of them, as it needs it.
+    Released,
 }
 
 /// Where a buffer lives.
@@ -173,6 +175,11 @@ impl Program {
         &self.buffers
     }
 
+    /// The names of all buffers, in their order.
+    pub fn buffer_ids(&self) -> impl Iterator<Item = BufferId> + use<> {
+        (0..self.buffers.len() as u32).map(BufferId)
+    }
+
     /// The buffer.
     pub fn buffer(&self, id: BufferId) -> &Buffer {
         &self.buffers[id.index()]
@@ -191,6 +198,25 @@ impl Program {
             elements.unwrap_or(u64::MAX).saturating_mul(buffer.dtype.size() as u64)
         });
         bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Takes a weight out of the program, which remembers only that it had one; `None` for what is no weight, or was
+    /// taken before. Executors take weights one by one and let go of each when they have what they need of it, so
+    /// that weights are in memory once; whoever keeps a clone of the program, the graph that it was planned from, or
+    /// the plan around it keeps all of them in memory besides.
+    pub fn take_weight(&mut self, id: BufferId) -> Option<Weight> {
+        let BufferKind::Weight(weight) = &mut self.buffers[id.index()].kind else { return None };
+        match std::mem::replace(weight, Weight::Released) {
+            Weight::Released => None,
+            weight => Some(weight),
+        }
+    }
+
+    /// Takes all weights out of the program and drops them.
+    pub fn release_weights(&mut self) {
+        for id in self.buffer_ids() {
+            drop(self.take_weight(id));
+        }
     }
 
     /// Symbols that need a size before the program can run.
@@ -232,6 +258,7 @@ impl fmt::Display for Program {
             let kind = match &buffer.kind {
                 BufferKind::Input(n) => format!("input {n}"),
                 BufferKind::Weight(Weight::Given(_)) => "weight".to_owned(),
+                BufferKind::Weight(Weight::Released) => "released weight".to_owned(),
                 BufferKind::Weight(Weight::Made(_)) => "made weight".to_owned(),
                 BufferKind::Output(n) => format!("output {n}"),
                 BufferKind::Intermediate => "intermediate".to_owned(),

@@ -3,15 +3,18 @@
 //! A [`Plan`] knows for every buffer how large it is and where it lies, and for every operand its offset, shape
 //! and strides. It belongs to no device; executors read it.
 
-use crate::cpu::kernels::view::check_reach;
 use crate::error::{Error, Result};
 use crate::planner::{Heuristic, Interval, Layout, plan};
+use crate::reach::check_reach;
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::infer::InferError;
-use graphene_frontend::tensor::{MAX_ELEMENTS, Tensor};
+use graphene_frontend::tensor::MAX_ELEMENTS;
+#[cfg(feature = "cpu")]
+use graphene_frontend::tensor::Tensor;
 use graphene_fusion::program::{BufferId, BufferKind, Condition, Operand, Program, Step};
 use std::fmt;
+#[cfg(feature = "cpu")]
 use std::ops::Range;
 
 /// A program with sizes: where every buffer lies and how every operand reads it.
@@ -96,12 +99,8 @@ impl Plan {
         self.layout.total
     }
 
-    /// Bytes that no arena can do with less than: those of the step in which most are alive.
-    pub fn arena_lower_bound(&self) -> u64 {
-        self.layout.lower_bound
-    }
-
     /// Whether these are inputs of the program at its sizes.
+    #[cfg(feature = "cpu")]
     pub(crate) fn check_inputs(&self, program: &Program, inputs: &[Tensor]) -> Result<()> {
         let expected = program.inputs();
         if inputs.len() != expected.len() {
@@ -115,6 +114,15 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// Bytes of the inputs and of the outputs.
+    pub(crate) fn port_bytes(&self) -> (u64, u64) {
+        let bytes = |which: fn(Place) -> bool| {
+            let buffers = self.buffers.iter().filter(|buffer| which(buffer.place));
+            buffers.fold(0_u64, |sum, buffer| sum.saturating_add(buffer.bytes() as u64))
+        };
+        (bytes(|p| matches!(p, Place::Input(_))), bytes(|p| matches!(p, Place::Output(_))))
     }
 
     /// Bytes of the arena, the inputs and the outputs; `u64::MAX` if they are more.
@@ -140,6 +148,7 @@ impl Plan {
 
 impl BoundOperand {
     /// The elements of its buffer from the first to the last that it reaches, which it must.
+    #[cfg(feature = "cpu")]
     pub(crate) fn span(&self) -> Range<usize> {
         if self.shape.contains(&0) {
             return 0..0;
@@ -202,6 +211,47 @@ pub fn bind(program: &Program, bindings: &Bindings) -> Result<Plan> {
         })
         .collect();
     Ok(Plan { bindings: bindings.clone(), buffers, steps, layout })
+}
+
+/// As [`bind`], for a device of so many bytes: at sizes that it has no memory for, that is what is wrong with them.
+///
+/// # Errors
+/// As for [`bind`]; [`Error::At`] around [`Error::MemoryLimit`], with the sizes, where a program cannot be bound and its
+/// inputs, its outputs and the largest intermediate alone are more than the device has.
+#[cfg(feature = "cpu")]
+pub(crate) fn bind_on(program: &Program, bindings: &Bindings, limit: u64) -> Result<Plan> {
+    bind(program, bindings).map_err(|error| {
+        let names_the_largest = match &error {
+            Error::At { error, .. } => matches!(**error, Error::Largest { .. }),
+            _ => false,
+        };
+        let needed = least_bytes(program, bindings);
+        match names_the_largest || needed <= limit {
+            true => error,
+            false => {
+                let what = "a run at these sizes".to_owned();
+                let error = Error::MemoryLimit { what, needed, used: 0, limit };
+                error.at(&crate::model::sizes_text(bindings))
+            }
+        }
+    })
+}
+
+/// Bytes of a program's inputs, outputs and largest intermediate, also at sizes at which it cannot be bound; `u64::MAX` if
+/// they are more.
+#[cfg(feature = "cpu")]
+fn least_bytes(program: &Program, bindings: &Bindings) -> u64 {
+    let (mut outside, mut largest) = (0_u64, 0);
+    for buffer in program.buffers() {
+        let elements = buffer.elements.eval(bindings).ok().and_then(|n| u64::try_from(n).ok());
+        let bytes = elements.unwrap_or(0).saturating_mul(buffer.dtype.size() as u64);
+        match &buffer.kind {
+            BufferKind::Input(_) | BufferKind::Output(_) => outside = outside.saturating_add(bytes),
+            BufferKind::Intermediate => largest = bytes.max(largest),
+            BufferKind::Weight(_) => {}
+        }
+    }
+    outside.saturating_add(largest)
 }
 
 /// Why an operation does not take its inputs at these sizes: where one of them is too large for it, how large it may be.

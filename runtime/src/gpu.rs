@@ -6,6 +6,10 @@
 //! [`Module::load`] brings them and the weights to the device. [`Module::bind`] chooses variants, lays out one arena, and
 //! records all launches as a CUDA graph; it compiles nothing. [`Executable::run`] replays that graph.
 //!
+//! A [`Module`] is shared: any thread binds it, [in memory of its own](Module::bind_in) and on a stream of its own, and
+//! what is bound runs beside what others bound. [`Executable::run_into`] is a request as a server has it, which allocates
+//! nothing and waits once.
+//!
 //! [`Executable::trials`] times other kernels in place of a step's own.
 //!
 //! Both are one CUDA graph. A step that neither a template nor a library takes is computed on the host in its place there:
@@ -20,16 +24,21 @@ mod executable;
 mod host;
 mod library;
 mod measure;
+mod request;
+mod state;
 mod trial;
 
 pub use cache::Cache;
 pub use executable::{Executable, Io};
 pub use library::{Recurrence, Routine, Rows, routine};
+pub use request::{In, Out};
 pub use trial::Trial;
 
+use crate::cpu;
 use crate::device::{Buffer, Cubin, Device, Kernel, compile, compiler};
 use crate::error::{Error, Result};
 use crate::indices::{Indices, indices};
+use crate::threads;
 use crate::weight::elements;
 use cache::Key;
 use graphene_frontend::tensor::Tensor;
@@ -41,7 +50,6 @@ use graphene_ir::emit::{Emitted, emit};
 use graphene_ir::target::Target;
 use host::OnHost;
 use library::Libraries;
-use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,10 +76,11 @@ struct Made {
     launch: Launch,
 }
 
-/// A program whose kernels and weights are on a device. Cloning shares it.
+/// A program whose kernels and weights are on a device, once for all that is bound of it. Cloning shares it, and threads
+/// may bind it at once.
 #[derive(Clone)]
 pub struct Module {
-    device: Arc<Device>,
+    device: Device,
     program: Arc<Program>,
     steps: Arc<[Vec<Loaded>]>,
     /// For each step its call of a library, if it is one.
@@ -114,7 +123,7 @@ impl Kernels {
         // Which NVRTC it is is asked while sources are made: keys of the cache hold it.
         let asked = || cache.map_or(Ok(""), |_| compiler());
         let sources = || Self::sources(&program, &routines, target);
-        let (asked, made) = rayon::join(asked, sources);
+        let (asked, made) = cpu::on_threads(|| threads::join(asked, sources));
         asked?;
         let made = made?;
         let mut images: Vec<Emitted> = Vec::new();
@@ -136,16 +145,14 @@ impl Kernels {
         }
         let (done, all, cached) = (AtomicUsize::new(0), images.len(), AtomicUsize::new(0));
         progress(0, all);
-        let compiled: Vec<Cubin> = images
-            .par_iter()
-            .with_max_len(1)
-            .map(|emitted| {
-                let (cubin, known) = compile_once(emitted, arch, cache)?;
-                cached.fetch_add(usize::from(known), Ordering::Relaxed);
-                progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
-                Ok(cubin)
-            })
-            .collect::<Result<_>>()?;
+        let compile = |number: usize| {
+            let (cubin, known) = compile_once(&images[number], arch, cache)?;
+            cached.fetch_add(usize::from(known), Ordering::Relaxed);
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
+            Ok(cubin)
+        };
+        let compiled = cpu::on_threads(|| threads::map(images.len(), compile));
+        let compiled: Vec<Cubin> = compiled.into_iter().collect::<Result<_>>()?;
         let images = images.into_iter().zip(compiled).collect();
         Ok(Self {
             program: Arc::new(program),
@@ -163,8 +170,8 @@ impl Kernels {
         routines: &[Option<Routine>],
         target: &Target,
     ) -> Result<Vec<Source>> {
-        let steps = program.steps().par_iter().zip(routines);
-        let made = steps.map(|(step, routine)| {
+        let make = |number: usize| {
+            let (step, routine) = (&program.steps()[number], &routines[number]);
             let called = routine.as_ref().is_some_and(|routine| !routine.has_kernel());
             if called || writes_nothing(step) {
                 return Ok((Vec::new(), None));
@@ -178,8 +185,8 @@ impl Kernels {
                 (None, None) => Err(Error::Refused(refusal).at(&step.name)),
                 (host, _) => Ok((Vec::new(), host)),
             }
-        });
-        made.collect()
+        };
+        threads::map(routines.len(), make).into_iter().collect()
     }
 
     /// The steps that the host computes, by name, and why no kernel does.
@@ -240,11 +247,13 @@ fn compile_once(emitted: &Emitted, arch: Arch, cache: Option<&Cache>) -> Result<
 }
 
 impl Module {
-    /// Loads kernels, and brings weights to the device.
+    /// Loads kernels, and brings weights to the device. The program's own are dropped then: the host keeps those alone
+    /// that it computes with.
     ///
     /// # Errors
-    /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made; [`Error::DeviceMemory`], [`Error::Device`].
-    pub fn load(kernels: Kernels, device: &Arc<Device>) -> Result<Self> {
+    /// [`Error::At`] around [`Error::Eval`] for a weight that cannot be made; [`Error::Released`]; [`Error::DeviceMemory`],
+    /// [`Error::Device`].
+    pub fn load(kernels: Kernels, device: &Device) -> Result<Self> {
         Self::load_shown(kernels, device, |_, _| {})
     }
 
@@ -255,7 +264,7 @@ impl Module {
     /// As for [`load`](Self::load).
     pub fn load_shown(
         kernels: Kernels,
-        device: &Arc<Device>,
+        device: &Device,
         progress: impl Fn(u64, u64),
     ) -> Result<Self> {
         let Kernels { program, steps, routines, hosts, images, cached: _ } = kernels;
@@ -271,12 +280,17 @@ impl Module {
         };
         let loaded: Vec<Arc<Kernel>> =
             images.iter().enumerate().map(load).collect::<Result<_>>()?;
-        let tensors: Vec<_> = program.buffers().par_iter().map(elements).collect::<Result<_>>()?;
+        // Weights come by a stream of their own. When they are there, all streams read them, and none writes.
+        let stream = device.stream()?;
+        let tensors = cpu::on_threads(|| {
+            threads::map(program.buffers().len(), |number| elements(&program.buffers()[number]))
+        });
+        let tensors: Vec<_> = tensors.into_iter().collect::<Result<_>>()?;
         let read = read_alone(&program, &steps, &routines);
         let all = to_upload(&program, &steps, &tensors, &read);
         let done = Cell::new(0);
         let upload = |bytes: &[u8]| {
-            let buffer = device.upload(bytes)?;
+            let buffer = stream.upload(bytes)?.into_read_only()?;
             done.set(done.get() + bytes.len() as u64);
             progress(done.get(), all);
             Ok(buffer)
@@ -309,12 +323,17 @@ impl Module {
         let libraries = Libraries::open(device, routines.iter().flatten())?;
         let mut calls = Vec::with_capacity(routines.len());
         for (routine, step) in routines.into_iter().zip(program.steps()) {
-            let call = routine.map(|routine| libraries.load(device, routine, step, &tensors));
+            let call = routine.map(|routine| libraries.load(&stream, routine, step, &tensors));
             calls.push(call.transpose().map_err(|error| error.at(&step.name))?);
         }
         let hosts = hosts.into_iter().zip(program.steps());
         let hosts = hosts.map(|(host, step)| Some(host?.load(step, &tensors))).collect();
-        let (device, steps) = (Arc::clone(device), loaded_steps.into());
+        // What the device has, the host need not keep.
+        drop(tensors);
+        let mut program = Arc::unwrap_or_clone(program);
+        program.release_weights();
+        let program = Arc::new(program);
+        let (device, steps) = (device.clone(), loaded_steps.into());
         let (calls, libraries) = (calls.into(), Arc::new(libraries));
         let (weights, indices) = (weights.into(), indices(&program).into());
         Ok(Self { device, steps, calls, hosts, libraries, weights, indices, program })
@@ -323,6 +342,11 @@ impl Module {
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The GPU.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// How many of cuBLASLt's products, by shape, were timed to be bound: a known shape times none.
@@ -387,6 +411,15 @@ fn stack(parts: &[StepOperand], step: &Step, tensors: &[Option<Tensor>]) -> Resu
     }
     Ok(bytes)
 }
+
+/// What threads share, and what goes from one to another, says so here: a field that cannot be shared fails to compile.
+const _: () = {
+    const fn shared<T: Send + Sync + Clone>() {}
+    const fn sent<T: Send>() {}
+    shared::<Module>();
+    sent::<Executable>();
+    sent::<Kernels>();
+};
 
 #[cfg(test)]
 mod tests {

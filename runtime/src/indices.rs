@@ -13,7 +13,6 @@ use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
 use graphene_frontend::op::Op;
-use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use graphene_fusion::program::{BufferId, BufferKind, Operand, Program, Step};
 
@@ -146,24 +145,26 @@ fn covers(program: &Program, operand: &Operand) -> bool {
     elements == program.buffer(operand.buffer).elements
 }
 
-/// Whether the inputs' indices lie within their tables.
+/// Whether the inputs' indices lie within their tables. `elements` gives an input's type and bytes, by its number; those that
+/// it does not give are not looked at. Nothing is allocated.
 ///
 /// # Errors
 /// [`Error::At`] around [`Error::Index`] for the first step and index that do not.
-pub(crate) fn check(
+pub(crate) fn check<'a>(
     indices: &[Indices],
     program: &Program,
     plan: &Plan,
-    inputs: &[Tensor],
+    elements: impl Fn(usize) -> Option<(DType, &'a [u8])>,
 ) -> Result<()> {
     for row in indices {
         let (step, operand) = row.read;
         let operand = &plan.steps()[step].inputs[operand];
-        let Some(values) = inputs.get(row.input).and_then(whole) else { continue };
+        let Some((dtype, bytes)) = elements(row.input) else { continue };
         let size = row.extent.eval(plan.bindings())?;
         let outside = |value: &i64| !(-size..size).contains(value);
-        let index = each(operand, &values).map(|value| row.casts.iter().fold(value, cast));
-        if let Some(index) = { index }.find(outside) {
+        let values = each(operand).filter_map(|at| number(dtype, bytes, at));
+        let mut index = values.map(|value| row.casts.iter().fold(value, cast));
+        if let Some(index) = index.find(outside) {
             let size = usize::try_from(size).unwrap_or(0);
             let name = &program.steps()[row.step].name;
             return Err(Error::Index { index, size }.at(name));
@@ -172,8 +173,8 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// The elements that an operand reads, in row-major order.
-fn each<'a>(operand: &'a BoundOperand, values: &'a [i64]) -> impl Iterator<Item = i64> + 'a {
+/// Where the elements lie that an operand reads, in row-major order.
+fn each(operand: &BoundOperand) -> impl Iterator<Item = usize> + '_ {
     let count = operand.shape.iter().product::<usize>();
     (0..count).filter_map(|mut place| {
         let mut at = isize::try_from(operand.offset).ok()?;
@@ -181,27 +182,29 @@ fn each<'a>(operand: &'a BoundOperand, values: &'a [i64]) -> impl Iterator<Item 
             at += isize::try_from(place % size).ok()? * stride;
             place /= size;
         }
-        values.get(usize::try_from(at).ok()?).copied()
+        usize::try_from(at).ok()
     })
 }
 
-/// The elements of a tensor of integers.
-fn whole(tensor: &Tensor) -> Option<Vec<i64>> {
-    macro_rules! all {
-        ($ty:ty) => {
-            tensor.as_slice::<$ty>().ok().map(|all| all.iter().map(|&x| i64::from(x)).collect())
-        };
+/// An element of a tensor of integers, by its place.
+fn number(dtype: DType, bytes: &[u8], at: usize) -> Option<i64> {
+    macro_rules! read {
+        ($ty:ty) => {{
+            let first = at.checked_mul(size_of::<$ty>())?;
+            let bytes = bytes.get(first..)?.first_chunk()?;
+            i64::from(<$ty>::from_le_bytes(*bytes))
+        }};
     }
-    match tensor.dtype() {
-        DType::I64 => tensor.as_slice::<i64>().ok().map(<[i64]>::to_vec),
-        DType::I32 => all!(i32),
-        DType::I16 => all!(i16),
-        DType::I8 => all!(i8),
-        DType::U32 => all!(u32),
-        DType::U16 => all!(u16),
-        DType::U8 => all!(u8),
-        _ => None,
-    }
+    Some(match dtype {
+        DType::I64 => read!(i64),
+        DType::I32 => read!(i32),
+        DType::I16 => read!(i16),
+        DType::I8 => read!(i8),
+        DType::U32 => read!(u32),
+        DType::U16 => read!(u16),
+        DType::U8 => read!(u8),
+        _ => return None,
+    })
 }
 
 /// What conversion makes of a number: it is taken modulo the width.
@@ -254,6 +257,10 @@ mod tests {
         graph
     }
 
+    fn given<'a>(inputs: &'a [Tensor]) -> impl Fn(usize) -> Option<(DType, &'a [u8])> {
+        move |number| inputs.get(number).map(|tensor| (tensor.dtype(), tensor.bytes()))
+    }
+
     fn sized() -> Bindings {
         let mut bindings = Bindings::new();
         bindings.bind(Symbol::new("n"), 3).expect("it is new");
@@ -281,7 +288,7 @@ mod tests {
                 let plan = bind(&program, &sized()).expect("it is bound");
                 for (ids, wrong) in rows {
                     let input = [Tensor::from_vec(vec![3, 2], ids.to_vec()).expect("6 of them")];
-                    let checked = check(&found, &program, &plan, &input);
+                    let checked = check(&found, &program, &plan, given(&input));
                     let index = match &checked {
                         Err(Error::At { error, .. }) => match **error {
                             Error::Index { index, size: 5 } => Some(index),
@@ -304,9 +311,9 @@ mod tests {
             let program = planned.expect("it is planned").program;
             let plan = bind(&program, &sized()).expect("it is bound");
             let input = [Tensor::from_vec(vec![3, 2], vec![0, 0, 7, 0, 0, 0_i64]).expect("6")];
-            let ours = check(&indices(&program), &program, &plan, &input);
+            let ours = check(&indices(&program), &program, &plan, given(&input));
             let module = cpu::Module::compile(program).expect("it is compiled");
-            let run = module.bind(&sized()).expect("it is bound").run(&input);
+            let run = module.executable(&sized()).expect("it is bound").run(&input);
             assert_eq!(ours.expect_err("7 is outside"), run.expect_err("7 is outside"));
         }
     }
@@ -331,7 +338,7 @@ mod tests {
                 let plan = bind(&program, &sized()).expect("it is bound");
                 for (last, fits) in [(4, true), (-5, true), (5, false), (-6, false)] {
                     let ids = Tensor::from_vec(vec![3, 2], vec![0_i64, 1, 2, 3, 4, last]);
-                    let checked = check(&found, &program, &plan, &[ids.expect("6 of them")]);
+                    let checked = check(&found, &program, &plan, given(&[ids.expect("6 of them")]));
                     assert_eq!(checked.is_ok(), fits || covered == 0, "{target} {last}");
                 }
             }

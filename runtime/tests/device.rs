@@ -3,6 +3,8 @@
 //! Each row names what it needs; where that is absent, it is reported as ignored.
 
 use graphene_frontend::dim::Bindings;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::tensor::Tensor;
 use graphene_fusion::{Granularity, plan};
 use graphene_ir::arch::Arch;
 use graphene_ir::index::{Expr, Var};
@@ -10,11 +12,15 @@ use graphene_ir::launch::{Condition, Launch, Param, TensorMap};
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
 use graphene_runtime::device::cublaslt::{Matmul, Product};
-use graphene_runtime::device::{Cubin, Device, Library, compile, compiles_for};
+use graphene_runtime::device::dlpack::{self, DLManagedTensor, DLManagedTensorVersioned};
+use graphene_runtime::device::{Cubin, Device, Kernel, Library, Stream, compile, compiles_for};
 use graphene_runtime::gpu::Kernels;
 use half::{bf16, f16};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 type Outcome = Result<(), Failed>;
 
@@ -23,6 +29,9 @@ type Row = (&'static str, bool, fn() -> Outcome);
 
 /// Set for a process of this binary that only says whether NVRTC is found.
 const PROBE: &str = "GRAPHENE_DEVICE_TEST_PROBE";
+
+/// Set for a process of this binary that loses its GPU by a kernel's fault, and says how it is told.
+const LOSE: &str = "GRAPHENE_DEVICE_TEST_LOSE";
 
 /// A block adds 256 elements of `x` to `y`.
 const ADD: &str = r#"
@@ -38,6 +47,28 @@ extern "C" __global__ void twice(float* y, int n, int a) {
   asm volatile("griddepcontrol.wait;" ::: "memory");
   int i = blockIdx.x * 256 + threadIdx.x;
   if (i < n) y[i] = 2.0f * y[i] + a;
+}"#;
+
+/// The same without a word of its neighbours, for any GPU.
+const PLAIN: &str = r#"
+extern "C" __global__ void twice(float* y, int n, int a) {
+  int i = blockIdx.x * 256 + threadIdx.x;
+  if (i < n) y[i] = 2.0f * y[i] + a;
+}"#;
+
+/// `y = 2*y + a`, some ten milliseconds later.
+const LATE: &str = r#"
+extern "C" __global__ void late(float* y, int n, int a) {
+  long long from = clock64();
+  while (clock64() - from < 20000000) {}
+  int i = blockIdx.x * 256 + threadIdx.x;
+  if (i < n) y[i] = 2.0f * y[i] + a;
+}"#;
+
+/// Writes where nobody's memory is.
+const FAULT: &str = r#"
+extern "C" __global__ void fault(float* y, int n) {
+  y[(1ll << 44) + n] = 1.0f;
 }"#;
 
 /// A block copies a tile of 8 rows of 32 floats, as it lies in shared memory.
@@ -100,6 +131,12 @@ fn main() {
         }
         return;
     }
+    if std::env::var_os(LOSE).is_some() {
+        return println!(
+            "{}",
+            lose().unwrap_or_else(|error| error.message().unwrap_or_default().to_owned())
+        );
+    }
     let arguments = Arguments::from_args();
     libtest_mimic::run(&arguments, trials()).exit();
 }
@@ -114,7 +151,7 @@ fn trials() -> Vec<Trial> {
     let lt = Library::CublasLt.found();
     let lost = probe().trim() != "found";
     let dnn = Library::Cudnn.found();
-    let rows: [Row; 16] = [
+    let rows: [Row; 23] = [
         ("spills_are_read_from_the_log", nvrtc, spills_are_read),
         ("serialized_products_are_read_from_the_log", nvrtc, serialized_products_are_read),
         ("ignored_budgets_are_read_from_the_log", nvrtc, ignored_budgets_are_read),
@@ -127,6 +164,13 @@ fn trials() -> Vec<Trial> {
         ("programs_ask_for_cudnn_before_they_compile", !dnn, programs_ask_for_cudnn),
         ("buffers_keep_their_bytes", !absent, buffers_keep_their_bytes),
         ("a_kernel_adds", gpu, a_kernel_adds),
+        ("streams_wait_for_each_other", gpu, streams_wait_for_each_other),
+        ("memory_is_freed_behind_its_work", gpu, memory_is_freed_behind_its_work),
+        ("a_recording_has_its_own_launches_only", gpu, recordings_are_private),
+        ("threads_record_beside_each_other", gpu, threads_record_beside_each_other),
+        ("too_much_memory_is_refused", !absent, too_much_memory_is_refused),
+        ("tensors_are_lent_and_taken_back", !absent, tensors_are_lent),
+        ("a_lost_device_is_told", gpu, a_lost_device_is_told),
         ("a_graph_replays_in_order", hopper, a_graph_replays),
         ("a_tensor_map_copies_tiles", hopper, a_tensor_map_copies),
         ("clusters_have_their_size", hopper, clusters_have_their_size),
@@ -163,7 +207,7 @@ fn compiles(arch: Arch) -> Outcome {
 }
 
 fn kernels_compile() -> Outcome {
-    for source in [DOUBLE, COPY, CLUSTER] {
+    for source in [DOUBLE, PLAIN, LATE, FAULT, COPY, CLUSTER] {
         let log = compile(source, Arch::Sm90a, "kernel.cu")?.log().clone();
         ensure(log.registers > 0, log.text)?;
     }
@@ -236,10 +280,10 @@ fn without_a_driver() -> Outcome {
 }
 
 fn without_cublaslt() -> Outcome {
-    let device = Device::open(0)?;
-    let buffer = device.alloc(1 << 10)?;
+    let stream = Device::open(0)?.stream()?;
+    let buffer = stream.alloc(1 << 10)?;
     let product = product(Scalar::F16, false, false, [16, 16, 16]);
-    match Matmul::tune(&device, product, [&buffer; 3]).err() {
+    match Matmul::tune(&stream, product, [&buffer; 3]).err() {
         Some(Error::MissingLibrary(Library::CublasLt)) => Ok(()),
         other => Err(Failed::from(format!("{other:?}"))),
     }
@@ -322,66 +366,66 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect()
 }
 
-fn compile_for(device: &Device, source: &str) -> Result<(Arch, Cubin), Failed> {
-    let arch = device.properties().arch().ok_or("a GPU of no known architecture")?;
+fn compile_for(stream: &Stream, source: &str) -> Result<(Arch, Cubin), Failed> {
+    let arch = stream.device().properties().arch().ok_or("a GPU of no known architecture")?;
     Ok((arch, compile(source, arch, "kernel.cu")?))
 }
 
 fn buffers_keep_their_bytes() -> Outcome {
-    let device = Device::open(0)?;
-    println!("{:?}", device.properties());
+    let stream = Device::open(0)?.stream()?;
+    println!("{:?}", stream.device().properties());
     let content: Vec<u8> = (0..100_003_u32).map(|i| (i % 251) as u8).collect();
-    let buffer = device.upload(&content)?;
+    let buffer = stream.upload(&content)?;
     ensure(buffer.download()? == content, "bytes differ")?;
     buffer.write(&[7; 3])?;
     let after = buffer.download()?;
     ensure(after[..3] == [7; 3] && after[3..] == content[3..], "bytes differ after writing some")?;
-    ensure(device.alloc(1000)?.download()? == [0; 1000], "new memory is not zero")?;
-    ensure(device.alloc(0)?.download()?.is_empty(), "an empty buffer is not empty")?;
+    ensure(stream.alloc(1000)?.download()? == [0; 1000], "new memory is not zero")?;
+    ensure(stream.alloc(0)?.download()?.is_empty(), "an empty buffer is not empty")?;
     ensure(matches!(buffer.write(&[0; 100_004]), Err(Error::Mismatch { .. })), "wrote too much")?;
     let last = Device::open(1 << 20).err();
     ensure(matches!(last, Some(Error::NoDevice { .. })), format!("{last:?}"))
 }
 
 fn a_kernel_adds() -> Outcome {
-    let device = Device::open(0)?;
-    let (arch, cubin) = compile_for(&device, ADD)?;
+    let stream = Device::open(0)?.stream()?;
+    let (arch, cubin) = compile_for(&stream, ADD)?;
     let launch = pointwise("add", arch, &["y", "x"], &[]);
-    let kernel = device.load(&cubin, &launch)?;
+    let kernel = stream.device().load(&cubin, &launch)?;
     let n = 100_001;
-    let y = device.upload(&bytes((0..n).map(|i| i as f32)))?;
-    let x = device.upload(&bytes((0..n).map(|i| 0.5 * i as f32)))?;
-    let bound = kernel.bind(&[("x", &x), ("y", &y)], &[("n", n as i64)])?;
+    let y = stream.upload(&bytes((0..n).map(|i| i as f32)))?;
+    let x = stream.upload(&bytes((0..n).map(|i| 0.5 * i as f32)))?;
+    let bound = kernel.bind(&stream, &[("x", &x), ("y", &y)], &[("n", n as i64)])?;
     bound.launch()?;
     let expected: Vec<f32> = (0..n).map(|i| 1.5 * i as f32).collect();
     ensure(floats(&y.download()?) == expected, "the sum is wrong")?;
-    let more = kernel.bind(&[("x", &x), ("y", &y)], &[("n", n as i64 + 1)]).err();
+    let more = kernel.bind(&stream, &[("x", &x), ("y", &y)], &[("n", n as i64 + 1)]).err();
     ensure(matches!(more, Some(Error::Short { .. })), format!("{more:?}"))?;
-    let other = Device::open(0)?.upload(&bytes([1.0]))?;
-    let foreign = kernel.bind(&[("x", &other), ("y", &y)], &[("n", 1)]).err();
+    let other = Device::open(0)?.stream()?.upload(&bytes([1.0]))?;
+    let foreign = kernel.bind(&stream, &[("x", &other), ("y", &y)], &[("n", 1)]).err();
     ensure(matches!(foreign, Some(Error::Foreign { .. })), format!("{foreign:?}"))?;
-    let wrong = device.load(&cubin, &pointwise("add", arch, &["y"], &[])).err();
+    let wrong = stream.device().load(&cubin, &pointwise("add", arch, &["y"], &[])).err();
     ensure(matches!(wrong, Some(Error::Parameters { .. })), format!("{wrong:?}"))?;
-    let unknown = device.load(&cubin, &pointwise("sub", arch, &["y", "x"], &[])).err();
+    let unknown = stream.device().load(&cubin, &pointwise("sub", arch, &["y", "x"], &[])).err();
     ensure(matches!(unknown, Some(Error::Device { .. })), format!("{unknown:?}"))
 }
 
 fn a_graph_replays() -> Outcome {
-    let device = Device::open(0)?;
-    let (arch, cubin) = compile_for(&device, DOUBLE)?;
+    let stream = Device::open(0)?.stream()?;
+    let (arch, cubin) = compile_for(&stream, DOUBLE)?;
     for dependent in [false, true] {
         let launch = Launch { dependent, ..pointwise("twice", arch, &["y"], &["a"]) };
-        let kernel = device.load(&cubin, &launch)?;
+        let kernel = stream.device().load(&cubin, &launch)?;
         let n = 1 << 20;
-        let y = device.upload(&bytes((0..n).map(|i| (i % 7) as f32)))?;
-        let steps = [1, 2, 3].map(|a| kernel.bind(&[("y", &y)], &[("n", n), ("a", a)]));
+        let y = stream.upload(&bytes((0..n).map(|i| (i % 7) as f32)))?;
+        let steps = [1, 2, 3].map(|a| kernel.bind(&stream, &[("y", &y)], &[("n", n), ("a", a)]));
         let steps = steps.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let failing = device.capture(|| Err(Error::Unsupported { what: "this" })).err();
+        let failing = stream.capture(|| Err(Error::Unsupported { what: "this" })).err();
         ensure(failing == Some(Error::Unsupported { what: "this" }), format!("{failing:?}"))?;
-        let graph = device.capture(|| steps.iter().try_for_each(|step| step.launch()))?;
+        let graph = stream.capture(|| steps.iter().try_for_each(|step| step.launch()))?;
         let still: Vec<f32> = (0..n).map(|i| (i % 7) as f32).collect();
         ensure(floats(&y.download()?) == still, "capturing ran the kernels")?;
-        let time = device.time(|| (0..3).try_for_each(|_| graph.launch()))?;
+        let time = stream.time(|| (0..3).try_for_each(|_| graph.launch()))?;
         println!("dependent {dependent}: {time:.1} µs for three replays of three launches");
         ensure(time > 0.0 && time < 1e6, format!("{time} µs"))?;
         let run = |y: f32| [1.0, 2.0, 3.0].iter().cycle().take(9).fold(y, |y, a| 2.0 * y + a);
@@ -392,12 +436,12 @@ fn a_graph_replays() -> Outcome {
 }
 
 fn a_tensor_map_copies() -> Outcome {
-    let device = Device::open(0)?;
-    let (arch, cubin) = compile_for(&device, COPY)?;
+    let stream = Device::open(0)?.stream()?;
+    let (arch, cubin) = compile_for(&stream, COPY)?;
     // 12 rows of 40 floats, 48 apart, in 2×2 tiles of 8×32.
     let value = |row: usize, column: usize| (row * 100 + column) as f32;
     let x = (0..12).flat_map(|row| (0..48).map(move |column| value(row, column)));
-    let x = device.upload(&bytes(x))?;
+    let x = stream.upload(&bytes(x))?;
     for swizzle in [0, 128] {
         let map = TensorMap {
             tensor: "x".to_owned(),
@@ -409,9 +453,9 @@ fn a_tensor_map_copies() -> Outcome {
         };
         let mut launch = pointwise("copy", arch, &["tiles"], &[]);
         launch.params = vec![Param::TensorMap(map), launch.params.remove(0)];
-        let kernel = device.load(&cubin, &launch)?;
-        let tiles = device.alloc(4 * 256 * 4)?;
-        kernel.bind(&[("x", &x), ("tiles", &tiles)], &[("n", 1024)])?.launch()?;
+        let kernel = stream.device().load(&cubin, &launch)?;
+        let tiles = stream.alloc(4 * 256 * 4)?;
+        kernel.bind(&stream, &[("x", &x), ("tiles", &tiles)], &[("n", 1024)])?.launch()?;
         let tiles = floats(&tiles.download()?);
         for (tile, row, column) in
             (0..4).flat_map(|t| (0..8).flat_map(move |r| (0..32).map(move |c| (t, r, c))))
@@ -428,17 +472,17 @@ fn a_tensor_map_copies() -> Outcome {
 }
 
 fn clusters_have_their_size() -> Outcome {
-    let device = Device::open(0)?;
-    let (arch, cubin) = compile_for(&device, CLUSTER)?;
+    let stream = Device::open(0)?.stream()?;
+    let (arch, cubin) = compile_for(&stream, CLUSTER)?;
     for size in [1_u32, 2, 16] {
         let mut launch = pointwise("cluster", arch, &["said"], &[]);
         launch.params.truncate(1);
         launch.grid = 32.into();
         launch.cluster = size;
         launch.shared_bytes = 100 << 10;
-        let kernel = device.load(&cubin, &launch)?;
-        let said = device.alloc(32 * 3 * 4)?;
-        kernel.bind(&[("said", &said)], &[("n", 96)])?.launch()?;
+        let kernel = stream.device().load(&cubin, &launch)?;
+        let said = stream.alloc(32 * 3 * 4)?;
+        kernel.bind(&stream, &[("said", &said)], &[("n", 96)])?.launch()?;
         let said = said.download()?;
         let words: Vec<u32> =
             said.as_chunks().0.iter().map(|chunk| u32::from_le_bytes(*chunk)).collect();
@@ -448,6 +492,229 @@ fn clusters_have_their_size() -> Outcome {
     Ok(())
 }
 
+/// A kernel on `y` alone, with a number beside it.
+fn with_number(stream: &Stream, source: &str, entry: &str) -> Result<Kernel, Failed> {
+    let (arch, cubin) = compile_for(stream, source)?;
+    Ok(stream.device().load(&cubin, &pointwise(entry, arch, &["y"], &["a"]))?)
+}
+
+/// Work on one stream sees what another left, where it waits for that; without, it is refused.
+fn streams_wait_for_each_other() -> Outcome {
+    let device = Device::open(0)?;
+    let (first, second) = (device.stream()?, device.stream()?);
+    ensure(device.is(&Device::open(0)?), "a GPU that is opened twice is two")?;
+    let n = 1000;
+    let late = with_number(&first, LATE, "late")?;
+    let (arch, cubin) = compile_for(&first, ADD)?;
+    let add = device.load(&cubin, &pointwise("add", arch, &["y", "x"], &[]))?;
+    let y = first.upload(&bytes((0..n).map(|i| i as f32)))?;
+    let x = second.upload(&bytes((0..n).map(|_| 0.5)))?;
+    let foreign = add.bind(&second, &[("y", &y), ("x", &x)], &[("n", n)]).err();
+    ensure(matches!(foreign, Some(Error::Foreign { .. })), format!("{foreign:?}"))?;
+    let slow = late.bind(&first, &[("y", &y)], &[("n", n), ("a", 3)])?;
+    slow.launch()?;
+    let there = second.adopt(&y)?;
+    add.bind(&second, &[("y", &there), ("x", &x)], &[("n", n)])?.launch()?;
+    // The first stream goes on behind the second one, and the last handle goes before its work is done.
+    let back = first.adopt(&there)?;
+    slow.launch()?;
+    drop((y, there));
+    let expected: Vec<f32> = (0..n).map(|i| 2.0 * (2.0 * i as f32 + 3.0 + 0.5) + 3.0).collect();
+    ensure(floats(&back.download()?) == expected, "one stream did not wait for the other")?;
+    // Work of one stream does not hold up that of another.
+    slow.launch()?;
+    let begun = Instant::now();
+    ensure(floats(&x.download()?) == vec![0.5; n as usize], "bytes differ")?;
+    let waited = begun.elapsed();
+    ensure(!first.is_done()?, format!("reading beside it took {waited:?}"))?;
+    Ok(first.synchronize()?)
+}
+
+/// Buffers that are dropped while kernels still write them: nobody gets their memory too early, and none is lost.
+fn memory_is_freed_behind_its_work() -> Outcome {
+    let device = Device::open(0)?;
+    let stream = device.stream()?;
+    let late = with_number(&stream, LATE, "late")?;
+    let (n, len) = (1 << 20, 4 << 20);
+    for round in 0..5_i64 {
+        let y = stream.alloc(len)?;
+        let bound = late.bind(&stream, &[("y", &y)], &[("n", n), ("a", round)])?;
+        bound.launch()?;
+        drop(y);
+        // The kernel keeps its memory: this is other memory, of zeros.
+        let z = stream.alloc(len)?;
+        drop(bound);
+        ensure(z.download()? == vec![0; len], "new memory is not zero")?;
+    }
+    // What is freed can be had again, many times more than there is.
+    let most = device.properties().memory / 4;
+    let begun = Instant::now();
+    for _ in 0..12 {
+        drop(stream.alloc(most)?);
+    }
+    println!("{:?} for 12 times {most} bytes", begun.elapsed());
+    Ok(())
+}
+
+/// While one thread records, another uses the same stream and others: nothing of that is in the graph, and all of it runs.
+fn recordings_are_private() -> Outcome {
+    let device = Device::open(0)?;
+    let stream = device.stream()?;
+    let n = 4096;
+    let kernel = with_number(&stream, PLAIN, "twice")?;
+    let y = stream.upload(&bytes((0..n).map(|i| i as f32)))?;
+    let z = stream.upload(&bytes((0..n).map(|i| i as f32)))?;
+    let step = |a| kernel.bind(&stream, &[("y", &y)], &[("n", n), ("a", a)]);
+    let (one, two) = (step(1)?, step(2)?);
+    let other = kernel.bind(&stream, &[("y", &z)], &[("n", n), ("a", 5)])?;
+    let (ask, asked) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel::<Result<(), String>>();
+    let beside = || -> Result<(), Error> {
+        other.launch()?;
+        let fresh = stream.upload(&[7; 1000])?;
+        let elsewhere = device.stream()?;
+        let more = elsewhere.alloc(1 << 20)?;
+        drop(more);
+        match fresh.download()? == [7; 1000] && z.download()?[..4] == bytes([5.0])[..] {
+            true => Ok(()),
+            false => Err(Error::Unsupported { what: "the other thread's work" }),
+        }
+    };
+    let captured = thread::scope(|scope| {
+        let (ask, beside) = (ask, &beside);
+        scope.spawn(move || {
+            if asked.recv().is_ok() {
+                // Whoever waits hears of it, or waits no more.
+                let _ = tell.send(beside().map_err(|error| error.to_string()));
+            }
+        });
+        let refused = |outcome: Result<(), Error>| match outcome {
+            Err(Error::Unsupported { .. }) => Ok(()),
+            _ => Err(Error::Unsupported { what: "something that was not refused" }),
+        };
+        stream.capture(|| {
+            one.launch()?;
+            ask.send(()).expect("the other thread waits");
+            let other = told.recv_timeout(Duration::from_secs(20));
+            let fine = matches!(other, Ok(Ok(())));
+            println!("beside the recording: {other:?}");
+            refused(stream.alloc(16).map(drop))?;
+            refused(y.download().map(drop))?;
+            refused(y.write(&[0]))?;
+            refused(stream.synchronize())?;
+            refused(stream.capture(|| Ok(())).map(drop))?;
+            refused(device.stream().map(drop))?;
+            // What is dropped here goes when the recording has ended, and what was launched the graph keeps.
+            let gone = y.clone();
+            drop(gone);
+            two.launch()?;
+            match fine {
+                true => Ok(()),
+                false => Err(Error::Unsupported { what: "the other thread's work" }),
+            }
+        })
+    });
+    let graph = captured?;
+    let still: Vec<f32> = (0..n).map(|i| i as f32).collect();
+    ensure(floats(&y.download()?) == still, "recording ran the kernels")?;
+    drop((one, two));
+    graph.launch()?;
+    let expected: Vec<f32> = still.iter().map(|y| 2.0 * (2.0 * y + 1.0) + 2.0).collect();
+    ensure(floats(&y.download()?) == expected, "the graph is another one")?;
+    let once: Vec<f32> = still.iter().map(|z| 2.0 * z + 5.0).collect();
+    ensure(floats(&z.download()?) == once, "the other thread's launch is in the graph")
+}
+
+/// Threads record, replay, allocate and load at once, each on a stream of its own, and each finds what it computed.
+fn threads_record_beside_each_other() -> Outcome {
+    let device = Device::open(0)?;
+    let work = |thread: i64| -> Result<(), Failed> {
+        let stream = device.stream()?;
+        let (arch, cubin) = compile_for(&stream, PLAIN)?;
+        let launch = pointwise("twice", arch, &["y"], &["a"]);
+        for round in 0..20 {
+            let kernel = stream.device().load(&cubin, &launch)?;
+            let n = 1000 + 64 * thread + round;
+            let y = stream.upload(&bytes((0..n).map(|i| (i % 5) as f32)))?;
+            let steps = [thread, round, 1];
+            let bound = steps.map(|a| kernel.bind(&stream, &[("y", &y)], &[("n", n), ("a", a)]));
+            let bound = bound.into_iter().collect::<Result<Vec<_>, _>>()?;
+            let graph = stream.capture(|| bound.iter().try_for_each(|step| step.launch()))?;
+            drop((kernel, bound));
+            graph.launch()?;
+            graph.launch()?;
+            let run = |y: f32| steps.iter().chain(&steps).fold(y, |y, &a| 2.0 * y + a as f32);
+            let expected: Vec<f32> = (0..n).map(|i| run((i % 5) as f32)).collect();
+            ensure(floats(&y.download()?) == expected, format!("thread {thread}, round {round}"))?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|i| scope.spawn(move || work(i))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
+    })
+}
+
+fn too_much_memory_is_refused() -> Outcome {
+    let device = Device::open(0)?;
+    let stream = device.stream()?;
+    let all = device.properties().memory;
+    match stream.alloc(all + (1 << 30)).err() {
+        Some(Error::DeviceMemory { bytes, free, total, .. }) => {
+            let told = bytes == all + (1 << 30) && free <= total && total >= all / 2;
+            ensure(told, format!("{bytes} of {free} free of {total}"))?;
+        }
+        other => return Err(Failed::from(format!("{other:?}"))),
+    }
+    // The stream goes on.
+    ensure(stream.upload(&[3; 100])?.download()? == [3; 100], "bytes differ")
+}
+
+/// A buffer goes to another library and comes back from it as one of another stream: the same memory, freed with the last.
+fn tensors_are_lent() -> Outcome {
+    let device = Device::open(0)?;
+    let (first, second) = (device.stream()?, device.stream()?);
+    let content: Vec<u8> = (0..60_u8).collect();
+    let buffer = first.upload(&content)?;
+    let lent = buffer.part(12, 48)?.export::<DLManagedTensorVersioned>(DType::F32, &[3, 4])?;
+    ensure((lent.device().device_type, lent.device().device_id) == (2, 0), "another device")?;
+    ensure(lent.host_bytes().is_none(), "the device's memory is read as the host's")?;
+    drop(buffer);
+    let back = second.import(lent)?;
+    ensure(back.len() == 48 && back.download()? == content[12..], "bytes differ")?;
+    back.write(&[9; 4])?;
+    ensure(back.download()?[..5] == [9, 9, 9, 9, 16], "it cannot be written")?;
+    drop(back);
+    let small = first.alloc(8)?.export::<DLManagedTensor>(DType::F32, &[3]).err();
+    ensure(matches!(small, Some(Error::Mismatch { .. })), format!("{small:?}"))?;
+    let host = Tensor::from_vec(vec![1], vec![1.0_f32])?;
+    let host = dlpack::export_host::<DLManagedTensor>(&host)?;
+    let foreign = second.import(host).err();
+    ensure(matches!(foreign, Some(Error::Foreign { .. })), format!("{foreign:?}"))
+}
+
+/// Runs a kernel that no GPU forgives, and says what later calls are told.
+fn lose() -> Result<String, Failed> {
+    let stream = Device::open(0)?.stream()?;
+    let (arch, cubin) = compile_for(&stream, FAULT)?;
+    let kernel = stream.device().load(&cubin, &pointwise("fault", arch, &["y"], &[]))?;
+    let y = stream.alloc(1024)?;
+    let bound = kernel.bind(&stream, &[("y", &y)], &[("n", 1)])?;
+    bound.launch()?;
+    let first = stream.synchronize().err().is_some_and(|error| error.is_sticky());
+    let later = stream.alloc(16).err().is_some_and(|error| error.is_sticky());
+    // Nothing waits forever for a device that is lost, and nothing panics.
+    drop((bound, kernel, y, stream));
+    Ok(format!("{first} {later}"))
+}
+
+/// In a process of its own, since the GPU is lost to the whole of it.
+fn a_lost_device_is_told() -> Outcome {
+    let output = Command::new(std::env::current_exe()?).env(LOSE, "1").output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure(output.status.success() && said.trim() == "true true", said)
+}
+
 // ---- What needs cuBLASLt
 
 fn product(scalar: Scalar, a: bool, b: bool, [m, n, k]: [usize; 3]) -> Product {
@@ -455,7 +722,7 @@ fn product(scalar: Scalar, a: bool, b: bool, [m, n, k]: [usize; 3]) -> Product {
 }
 
 fn cublaslt_multiplies() -> Outcome {
-    let device = Device::open(0)?;
+    let stream = Device::open(0)?.stream()?;
     let shape @ [m, n, k] = [64, 48, 32];
     // Small integers: sums are exact in halves.
     let a = |row: usize, column: usize| ((row * 5 + column * 3) % 5) as f32 - 2.0;
@@ -474,11 +741,11 @@ fn cublaslt_multiplies() -> Outcome {
             values.into_iter().flat_map(|value| bits(value).to_le_bytes()).collect()
         };
         for (swap_a, swap_b) in [(false, false), (false, true), (true, false), (true, true)] {
-            let x = device.upload(&half(stored(&a, [m, k], swap_a)))?;
-            let y = device.upload(&half(stored(&b, [k, n], swap_b)))?;
-            let z = device.alloc(m * n * 2)?;
+            let x = stream.upload(&half(stored(&a, [m, k], swap_a)))?;
+            let y = stream.upload(&half(stored(&b, [k, n], swap_b)))?;
+            let z = stream.alloc(m * n * 2)?;
             let matmul =
-                Matmul::tune(&device, product(scalar, swap_a, swap_b, shape), [&x, &y, &z])?;
+                Matmul::tune(&stream, product(scalar, swap_a, swap_b, shape), [&x, &y, &z])?;
             z.write(&vec![0xff; m * n * 2])?;
             matmul.launch()?;
             let sum = |i, j| (0..k).map(|l| a(i, l) * b(l, j)).sum::<f32>();

@@ -2,6 +2,15 @@
 //!
 //! Each row names what it needs; where that is absent, it is reported as ignored.
 
+#[path = "gpu/engine.rs"]
+mod engine;
+#[path = "embed/requests.rs"]
+#[allow(clippy::unwrap_used)] // Shared with tests of the harness.
+mod requests;
+#[path = "embed/zoo.rs"]
+#[allow(clippy::unwrap_used, dead_code)] // Shared with tests of the harness.
+mod zoo;
+
 use graphene_frontend::dim::{Bindings, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
@@ -16,13 +25,15 @@ use graphene_fusion::{Granularity, plan, plan_in};
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
 use graphene_ir::target::Target;
-use graphene_runtime::device::{self, Device, Library, compiler};
+use graphene_runtime::device::{self, Buffer, Device, Library, Stream, compiler};
 use graphene_runtime::gpu::cache::Key;
-use graphene_runtime::gpu::{Cache, Io, Kernels, Module, Trial as Tried};
+use graphene_runtime::gpu::{Cache, Executable, In, Io, Kernels, Module, Out, Trial as Tried};
 use graphene_runtime::{BoundStep, Error, cpu};
 use libtest_mimic::{Arguments, Failed, Trial};
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
 
 type Outcome = Result<(), Failed>;
 
@@ -36,7 +47,8 @@ fn main() {
     let nvrtc = Library::Nvrtc.found();
     let arch = Device::open(0).ok().and_then(|device| device.properties().arch());
     let gpu = nvrtc && arch.is_some();
-    let rows: [Row; 11] = [
+    let libraries = gpu && Library::CublasLt.found() && Library::Cudnn.found();
+    let rows: [Row; 22] = [
         ("compilers_tell_their_build", nvrtc, compilers_tell_their_build),
         ("versions_are_told_of_what_is_found", true, versions_are_told),
         ("kernels_are_compiled_once", nvrtc, kernels_are_compiled_once),
@@ -48,6 +60,19 @@ fn main() {
         ("steps_are_timed_on_their_own_inputs", gpu, steps_are_timed_on_their_own_inputs),
         ("memory_of_callers_is_read_and_written", gpu, memory_of_callers),
         ("steps_on_the_host_run_between_kernels", gpu, steps_on_the_host),
+        ("engine::models_agree_with_the_cpu", gpu, engine::models_agree_with_the_cpu),
+        ("engine::requests_run_side_by_side", gpu, engine::requests_side_by_side),
+        ("engine::weights_are_there_once", gpu, engine::weights_are_there_once),
+        ("engine::state_stays", gpu, engine::state_stays),
+        ("engine::a_full_gpu_refuses", gpu, engine::a_full_gpu_refuses),
+        ("threads_run_and_bind_at_once", gpu, || threads_run_and_bind(Granularity::Fused, 24)),
+        ("threads_call_libraries_at_once", libraries, || {
+            threads_run_and_bind(Granularity::PerOp, 4)
+        }),
+        ("shapes_share_an_arena", gpu, shapes_share_an_arena),
+        ("state_stays_on_the_device", gpu, state_stays_on_the_device),
+        ("requests_are_checked_and_given_up", gpu, requests_are_given_up),
+        ("a_full_gpu_leaves_what_is_bound", gpu, a_full_gpu),
     ];
     let trial = |(name, can, run): Row| Trial::test(name, run).with_ignored_flag(!can);
     libtest_mimic::run(&Arguments::from_args(), rows.map(trial).into()).exit();
@@ -181,7 +206,7 @@ fn input() -> Result<Tensor, Failed> {
 /// What the CPU gives for the input.
 fn expected() -> Result<Vec<Tensor>, Failed> {
     let module = cpu::Module::compile(program(&Target::cpu(1), Granularity::PerOp)?)?;
-    Ok(module.bind(&sizes()?)?.run(&[input()?])?)
+    Ok(module.executable(&sizes()?)?.run(&[input()?])?)
 }
 
 fn check(found: &[Tensor], expected: &[Tensor]) -> Outcome {
@@ -196,10 +221,10 @@ fn check(found: &[Tensor], expected: &[Tensor]) -> Outcome {
 }
 
 fn module(cache: Option<&Cache>) -> Result<(Module, usize), Failed> {
-    module_on(&Arc::new(Device::open(0)?), cache)
+    module_on(&Device::open(0)?, cache)
 }
 
-fn module_on(device: &Arc<Device>, cache: Option<&Cache>) -> Result<(Module, usize), Failed> {
+fn module_on(device: &Device, cache: Option<&Cache>) -> Result<(Module, usize), Failed> {
     let arch = device.properties().arch().ok_or("no kernels for this GPU")?;
     let kernels = compile(arch, cache)?;
     let cached = kernels.cached();
@@ -207,8 +232,8 @@ fn module_on(device: &Arc<Device>, cache: Option<&Cache>) -> Result<(Module, usi
 }
 
 /// A graph's kernels for the GPU that is there.
-fn kernels_of(graph: &Graph, granularity: Granularity) -> Result<(Kernels, Arc<Device>), Failed> {
-    let device = Arc::new(Device::open(0)?);
+fn kernels_of(graph: &Graph, granularity: Granularity) -> Result<(Kernels, Device), Failed> {
+    let device = Device::open(0)?;
     let arch = device.properties().arch().ok_or("no kernels for this GPU")?;
     let target: Target = arch.to_string().parse()?;
     let program = plan(graph, &target, granularity, &Bindings::new())?.program;
@@ -267,11 +292,11 @@ fn steps_are_timed_on_their_own_inputs() -> Outcome {
 
 /// The graph reads what the caller put into its buffer between two launches, and leaves the output in the caller's.
 fn memory_of_callers() -> Outcome {
-    // Memory is of a device as it was opened, with its order of events.
-    let device = Arc::new(Device::open(0)?);
+    let device = Device::open(0)?;
     let (module, _) = module_on(&device, None)?;
+    let stream = device.stream()?;
     let bytes = ROWS * 64 * 4;
-    let (x, y) = (device.alloc(bytes)?, device.alloc(bytes + 16)?);
+    let (x, y) = (stream.alloc(bytes)?, stream.alloc(bytes + 16)?);
     let io = Io { inputs: vec![Some(x.clone())], outputs: vec![Some(y.clone())] };
     let mut executable = module.bind_to(&sizes()?, &io)?;
     for inputs in [vec![0; bytes], input()?.bytes().to_vec()] {
@@ -346,6 +371,292 @@ fn steps_on_the_host() -> Outcome {
     Ok(())
 }
 
+// ---- Requests
+
+/// What threads tell of failures by.
+type Told = Result<(), String>;
+
+fn rows(n: usize) -> Result<Bindings, Error> {
+    let mut sizes = Bindings::new();
+    sizes.bind(Symbol::new("n"), n as i64)?;
+    Ok(sizes)
+}
+
+/// Elements of so many rows of 64, which are others for each seed.
+fn elements(n: usize, seed: usize) -> Vec<u8> {
+    let number = |i: usize| (((i * 13 + seed * 7) % 29) as f32 - 14.0) / 20.0;
+    (0..n * 64).flat_map(|i| number(i).to_le_bytes()).collect()
+}
+
+/// What somebody has who runs requests: a stream, an arena, and shapes that are bound in it.
+struct Client {
+    module: Module,
+    stream: Stream,
+    arena: Buffer,
+}
+
+impl Client {
+    fn new(module: &Module, most: usize) -> Result<Client, Error> {
+        let stream = module.device().stream()?;
+        let bytes = module.plan(&rows(most)?)?.arena_bytes();
+        let arena = stream.alloc(bytes as usize)?;
+        Ok(Client { module: module.clone(), stream, arena })
+    }
+
+    fn bind(&self, n: usize) -> Result<Executable, Error> {
+        self.module.bind_in(&self.stream, &rows(n)?, &self.arena, &Io::default())
+    }
+}
+
+fn request(executable: &mut Executable, x: &[u8]) -> Result<Vec<u8>, Error> {
+    // What is not written is seen.
+    let mut y = vec![0xff; x.len()];
+    executable.run_into(&[In::Host(x)], &mut [Out::Host(&mut y)])?;
+    Ok(y)
+}
+
+/// Two threads run two shapes each, over and over, while a third binds ever new ones: all get what one alone gets, to the
+/// last bit. Executables are made in one thread and run in another.
+fn threads_run_and_bind(granularity: Granularity, shapes: usize) -> Outcome {
+    const RUNS: usize = 100;
+    let (kernels, device) = kernels_of(&graph()?, granularity)?;
+    let module = Module::load(kernels, &device)?;
+    let most = 600;
+    let alone = Client::new(&module, most)?;
+    let sizes = [[5, 130], [64, 301]];
+    let seeds = 0..4;
+    let mut expected: HashMap<(usize, usize), Vec<u8>> = HashMap::new();
+    for n in sizes.into_iter().flatten() {
+        let mut executable = alone.bind(n)?;
+        for seed in seeds.clone() {
+            expected.insert((n, seed), request(&mut executable, &elements(n, seed))?);
+        }
+        let of_floats = expected[&(n, 0)].as_chunks().0.iter().map(|x| f32::from_le_bytes(*x));
+        let sum: f32 = of_floats.sum();
+        ensure((sum / n as f32 - 1.0).abs() < 1e-3, format!("rows sum to {}", sum / n as f32))?;
+    }
+    let expected = &expected;
+    let run = |client: Client, mut bound: Vec<(usize, Executable)>| -> Told {
+        for round in 0..RUNS {
+            for (n, executable) in &mut bound {
+                let seed = round % 4;
+                let y = request(executable, &elements(*n, seed)).map_err(|e| e.to_string())?;
+                if y != expected[&(*n, seed)] {
+                    return Err(format!("n={n}, run {round}: others than alone"));
+                }
+            }
+        }
+        drop(client);
+        Ok(())
+    };
+    let fresh: Vec<usize> = (0..shapes).map(|i| 7 + 23 * i).collect();
+    let bind_new = || -> Result<Vec<(usize, Vec<u8>)>, Error> {
+        let client = Client::new(&module, most)?;
+        let each = fresh.iter().map(|&n| {
+            let y = request(&mut client.bind(n)?, &elements(n, 1))?;
+            Ok((n, y))
+        });
+        each.collect()
+    };
+    let begun = Instant::now();
+    let found = thread::scope(|scope| -> Result<_, Failed> {
+        let mut threads = Vec::new();
+        for pair in sizes {
+            let client = Client::new(&module, most)?;
+            let bound = pair.into_iter().map(|n| Ok((n, client.bind(n)?)));
+            let bound = bound.collect::<Result<Vec<_>, Error>>()?;
+            let run = &run;
+            threads.push(scope.spawn(move || run(client, bound)));
+        }
+        let binding = scope.spawn(bind_new);
+        for thread in threads {
+            thread.join().map_err(|_| "a thread panicked")??;
+        }
+        Ok(binding.join().map_err(|_| "the thread that binds panicked")??)
+    })?;
+    println!("{granularity:?}: {:?} for {RUNS} runs and {shapes} new shapes", begun.elapsed());
+    for (n, y) in found {
+        let again = request(&mut alone.bind(n)?, &elements(n, 1))?;
+        ensure(y == again, format!("n={n}: others than alone"))?;
+    }
+    Ok(())
+}
+
+/// Several shapes have one arena, and what does not fit or is of another stream is refused.
+fn shapes_share_an_arena() -> Outcome {
+    let (module, _) = module(None)?;
+    let client = Client::new(&module, 300)?;
+    let mut bound = Vec::new();
+    for n in [300, 1, 77] {
+        bound.push((n, client.bind(n)?, module.bind(&rows(n)?)?));
+    }
+    for seed in 0..3 {
+        for (n, shared, own) in &mut bound {
+            let x = elements(*n, seed);
+            let expected = request(own, &x)?;
+            ensure(request(shared, &x)? == expected, format!("n={n} is another alone"))?;
+        }
+    }
+    let needed = module.plan(&rows(300)?)?.arena_bytes() as usize;
+    if needed > 0 {
+        let small = client.arena.part(0, needed - 1)?;
+        let error = module.bind_in(&client.stream, &rows(300)?, &small, &Io::default()).err();
+        ensure(matches!(error, Some(Error::Mismatch { .. })), format!("{error:?}"))?;
+    }
+    let other = module.device().stream()?;
+    let error = module.bind_in(&other, &rows(1)?, &client.arena, &Io::default()).err();
+    ensure(matches!(error, Some(Error::Foreign { .. })), format!("{error:?}"))?;
+    let at = |error: &Option<Error>, is: fn(&Error) -> bool| matches!(error, Some(Error::At { error, .. }) if is(error));
+    let io = Io { inputs: vec![Some(other.alloc(1 << 10)?)], ..Io::default() };
+    let error = module.bind_in(&client.stream, &rows(1)?, &client.arena, &io).err();
+    ensure(at(&error, |e| matches!(e, Error::Foreign { .. })), format!("{error:?}"))?;
+    // An input in the arena would be written over before it is read.
+    let arena = client.stream.alloc(needed + 1024)?;
+    let io = Io { inputs: vec![Some(arena.part(0, 256)?)], ..Io::default() };
+    let error = module.bind_in(&client.stream, &rows(1)?, &arena, &io).err();
+    ensure(at(&error, |e| matches!(e, Error::Unsupported { .. })), format!("{error:?}"))
+}
+
+/// `next = s + x`, an element at a time.
+fn counter() -> Result<Graph, Failed> {
+    let mut graph = Graph::new();
+    let ty = || "f32[n, 64]".parse().map_err(|_| "a type");
+    let (s, x) = (graph.add_input("s", ty()?)?, graph.add_input("x", ty()?)?);
+    let next = graph.add("next", Op::Binary(Binary::Add), &[Some(s), Some(x)])?.value();
+    graph.add_output("next", next);
+    Ok(graph)
+}
+
+/// A state goes from run to run in one buffer, by way of another, and from and to a buffer of another stream.
+fn state_stays_on_the_device() -> Outcome {
+    let (kernels, device) = kernels_of(&counter()?, Granularity::Fused)?;
+    let module = Module::load(kernels, &device)?;
+    let (n, bytes) = (ROWS, ROWS * 64 * 4);
+    let sizes = rows(n)?;
+    let x: Vec<f32> = (0..n * 64).map(|i| (i % 11) as f32).collect();
+    let raw: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let times = |found: &[u8], times: f32| {
+        let found = found.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let same = found.zip(&x).all(|(found, x)| found == times * x);
+        ensure(same, format!("the state is not {times} times the input"))
+    };
+    // One buffer is the state before and after a run: an element is read where it is written.
+    let stream = device.stream()?;
+    let state = stream.alloc(bytes)?;
+    let io = Io { inputs: vec![Some(state.clone())], outputs: vec![Some(state.clone())] };
+    let mut executable = module.bind_to(&sizes, &io)?;
+    ensure(executable.stream().is(&stream), "it runs on another stream than its memory's")?;
+    state.write(&vec![0; bytes])?;
+    for _ in 0..5 {
+        executable.run_into(&[In::Kept, In::Host(&raw)], &mut [Out::Kept])?;
+    }
+    times(&state.download()?, 5.0)?;
+    let mut out = vec![0xff; bytes];
+    executable.run_into(&[In::Kept, In::Host(&raw)], &mut [Out::Host(&mut out)])?;
+    times(&out, 6.0)?;
+    // Both inputs in memory of the executable's; the output goes back to where the state came from.
+    let mut executable = module.bind(&sizes)?;
+    let elsewhere = device.stream()?;
+    for home in [executable.stream().clone(), elsewhere] {
+        let (state, given) = (home.alloc(bytes)?, home.upload(&raw)?);
+        for _ in 0..3 {
+            let inputs = [In::Device(&state), In::Device(&given)];
+            executable.run_into(&inputs, &mut [Out::Device(&state)])?;
+        }
+        times(&state.download()?, 3.0)?;
+        let kept = executable.output(0).ok_or("an output")?.clone();
+        let inputs = [In::Device(&kept), In::Kept];
+        executable.run_into(&inputs, &mut [Out::Kept])?;
+        times(&kept.download()?, 4.0)?;
+    }
+    // A matrix product reads elements that it has written over.
+    let (kernels, device) = kernels_of(&graph()?, Granularity::PerOp)
+        .or_else(|_| kernels_of(&graph()?, Granularity::Fused))?;
+    let module = Module::load(kernels, &device)?;
+    let one = device.stream()?.alloc(bytes)?;
+    let (inner, last) = (one.clone(), one);
+    let io = Io { inputs: vec![Some(inner)], outputs: vec![Some(last)] };
+    match module.bind_to(&sizes, &io) {
+        Err(Error::At { error, .. }) if matches!(*error, Error::Unsupported { .. }) => Ok(()),
+        // Where the first step alone reads the input and another writes the output, they may share it.
+        Ok(mut executable) => {
+            let raw = elements(n, 0);
+            let expected = request(&mut module.bind(&sizes)?, &raw)?;
+            ensure(request(&mut executable, &raw)? == expected, "one buffer gives another result")
+        }
+        Err(error) => Err(Failed::from(error.to_string())),
+    }
+}
+
+/// Requests of another size are refused; one that is given up while the device works does not harm the next.
+fn requests_are_given_up() -> Outcome {
+    let (module, _) = module(None)?;
+    // So much that the device takes longer for a run than the host to launch it.
+    let n = 40_000;
+    let mut executable = module.bind(&rows(n)?)?;
+    let x = elements(n, 2);
+    let expected = request(&mut executable, &x)?;
+    let mut y = vec![0; x.len()];
+    let error = executable.run_into(&[], &mut [Out::Host(&mut y)]).err();
+    ensure(
+        matches!(error, Some(Error::InputCount { expected: 1, found: 0 })),
+        format!("{error:?}"),
+    )?;
+    let named = |error: &Option<Error>, name: &str| matches!(error, Some(Error::At { place, error }) if place == name && matches!(**error, Error::Mismatch { .. }));
+    let error = executable.run_into(&[In::Host(&x[4..])], &mut [Out::Host(&mut y)]).err();
+    ensure(named(&error, "x"), format!("{error:?}"))?;
+    let error = executable.run_into(&[In::Host(&x)], &mut [Out::Host(&mut y[4..])]).err();
+    ensure(named(&error, "y"), format!("{error:?}"))?;
+    let mut given_up = 0;
+    for round in 0..10 {
+        // So that the device is not done before it is asked.
+        for _ in 0..500 {
+            executable.launch()?;
+        }
+        let late = Error::Unsupported { what: "a request that is late" };
+        let mut asked = 0;
+        let mut control = || {
+            asked += 1;
+            if asked > round { Err(late.clone()) } else { Ok(()) }
+        };
+        let other = elements(n, round);
+        let outputs = &mut [Out::Host(&mut y)];
+        let outcome = executable.run_into_while(&[In::Host(&other)], outputs, &mut control);
+        given_up += usize::from(outcome == Err(late));
+        ensure(request(&mut executable, &x)? == expected, "the next request is another")?;
+        executable.run_into_while(&[In::Host(&x)], &mut [Out::Host(&mut y)], &mut || Ok(()))?;
+        ensure(y == expected, "a request that is watched is another")?;
+    }
+    println!("{given_up} of 10 were given up");
+    ensure(given_up > 0, "no request was given up")?;
+    // It may go while what was given up still runs.
+    for _ in 0..500 {
+        executable.launch()?;
+    }
+    let stop = &mut || Err(Error::Unsupported { what: "this" });
+    let outcome = executable.run_into_while(&[In::Host(&x)], &mut [Out::Host(&mut y)], stop);
+    drop(executable);
+    ensure(outcome.is_err(), "the device was done too soon")
+}
+
+/// Binding more than the GPU has is an error, which leaves everything else as it was.
+fn a_full_gpu() -> Outcome {
+    let (module, _) = module(None)?;
+    let client = Client::new(&module, 64)?;
+    let mut executable = client.bind(64)?;
+    let x = elements(64, 3);
+    let expected = request(&mut executable, &x)?;
+    // More than half of the memory for each of the input and the output.
+    let n = module.device().properties().memory / 256 * 2 / 3;
+    let error = module.bind(&rows(n)?).err();
+    ensure(matches!(error, Some(Error::DeviceMemory { .. })), format!("{error:?}"))?;
+    ensure(request(&mut executable, &x)? == expected, "it runs otherwise afterwards")?;
+    let mut other = client.bind(33)?;
+    let x = elements(33, 3);
+    let expected = request(&mut module.bind(&rows(33)?)?, &x)?;
+    ensure(request(&mut other, &x)? == expected, "what is bound afterwards is another")
+}
+
 /// The zoo's small BERT in halves for Hopper.
 fn halves(target: &Target) -> Result<Program, Failed> {
     let model = graphene_models::build("bert-base-tiny", &graphene_models::Options::default())?;
@@ -384,7 +695,7 @@ fn candidates_compile() -> Outcome {
 
 /// Candidates run on a step's own buffers, and compute what its kernel does.
 fn candidates_are_timed() -> Outcome {
-    let device = Arc::new(Device::open(0)?);
+    let device = Device::open(0)?;
     let arch = device.properties().arch().ok_or("no architecture")?;
     let target: Target = arch.to_string().parse()?;
     let program = halves(&target)?;

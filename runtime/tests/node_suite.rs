@@ -334,7 +334,7 @@ fn run_program(
     let planned = plan(graph, &Target::cpu(2), granularity, &Bindings::new());
     let program = planned.map_err(|error| text(&error))?.program;
     let module = Module::compile(program).map_err(|error| text(&error))?;
-    let mut executable = module.bind(&sizes(graph, inputs)?).map_err(|error| text(&error))?;
+    let mut executable = module.executable(&sizes(graph, inputs)?).map_err(|error| text(&error))?;
     executable.run(inputs).map_err(|error| text(&error))
 }
 

@@ -78,9 +78,6 @@ pub(super) fn attention(
                 *score = f64::NEG_INFINITY;
             }
         }
-        if s.keys == 0 {
-            sums.fill(f64::NAN);
-        }
         softmax_row(&mut scores, false);
         if attrs.guarded && scores.iter().all(|weight| weight.is_nan()) {
             sums.fill(0.0);

@@ -4,8 +4,10 @@ use super::error::EvalError;
 use super::number::{bits, elements, filled, from_bits, room, with_bits};
 use super::walk::{broadcast_strides, split_at_axis, strides, walk};
 use crate::dtype::DType;
+use crate::memory::{Block, shared};
 use crate::op::PadMode;
 use crate::tensor::Tensor;
+use std::sync::Arc;
 
 /// [`crate::op::Op::BitCast`].
 pub(super) fn bit_cast(x: &Tensor, to: DType) -> Result<Tensor, EvalError> {
@@ -118,16 +120,20 @@ pub(super) fn concat(xs: &[&Tensor], axis: usize) -> Result<Tensor, EvalError> {
         return Ok(Tensor::zeros(first.dtype(), shape)?);
     }
     let (outer, _, inner) = split_at_axis(&shape, axis);
-    with_bits!(first.dtype(), B => {
-        let mut values = room(&shape)?;
-        for block in 0..outer {
-            for x in xs {
-                let length = x.shape()[axis] * inner;
-                values.extend_from_slice(&bits::<B>(x)[block * length..][..length]);
-            }
+    let size = first.dtype().size();
+    let refuse = |_| EvalError::Memory(shape.clone());
+    // Merged weights are made by this.
+    let mut block = Block::zeroed(total * size).map_err(refuse)?;
+    let mut rest = block.bytes_mut();
+    for number in 0..outer {
+        for x in xs {
+            let length = x.shape()[axis] * inner * size;
+            let (to, after) = rest.split_at_mut(length);
+            to.copy_from_slice(&x.bytes()[number * length..][..length]);
+            rest = after;
         }
-        from_bits(first.dtype(), shape, values)
-    })
+    }
+    Ok(Tensor::new(first.dtype(), shape, shared(&Arc::new(block)))?)
 }
 
 /// [`crate::op::Op::Pad`].

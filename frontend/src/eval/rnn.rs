@@ -199,17 +199,19 @@ impl<'a> Cell<'a> {
 
     fn advance_lstm(&self, x: &[f64], h: &mut [f64], c: &mut [f64], input_forget: bool) {
         let old = h.to_vec();
-        let peephole =
-            |gate: usize, j: usize| self.peepholes.map_or(0.0, |p| p[gate * self.hidden + j]);
+        // Without peepholes a state that is infinite adds nothing either.
+        let peephole = |gate: usize, j: usize, c: f64| {
+            self.peepholes.map_or(0.0, |p| p[gate * self.hidden + j] * c)
+        };
         for j in 0..self.hidden {
             let gate = |gate: usize| self.input_part(gate, j, x) + self.state_part(gate, j, &old);
-            let input = self.activate(0, gate(0) + peephole(0, j) * c[j]);
+            let input = self.activate(0, gate(0) + peephole(0, j, c[j]));
             let forget = match input_forget {
                 true => 1.0 - input,
-                false => self.activate(0, gate(2) + peephole(2, j) * c[j]),
+                false => self.activate(0, gate(2) + peephole(2, j, c[j])),
             };
             c[j] = forget * c[j] + input * self.activate(1, gate(3));
-            let output = self.activate(0, gate(1) + peephole(1, j) * c[j]);
+            let output = self.activate(0, gate(1) + peephole(1, j, c[j]));
             h[j] = output * (self.activations[2])(c[j]);
         }
     }

@@ -31,7 +31,9 @@ mod types;
 
 pub use context::Context;
 pub use error::{ImportError, OpError, Reason, Unsupported};
-pub use external::{ExternalData, ExternalDataError, ModelFolder, NoExternalData, read_model};
+pub use external::{
+    ExternalData, ExternalDataError, ModelFolder, NoExternalData, Reading, read_model,
+};
 
 /// What is known beforehand about a model's inputs.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -66,7 +68,8 @@ pub struct Import {
     pub producer: String,
 }
 
-/// Imports a model.
+/// Imports a model. Every weight has memory of its own: those inside of the model are copied out of it, and those
+/// elsewhere are as `weights` gives them. So a weight can be dropped by itself, and nothing keeps the model's bytes.
 ///
 /// # Errors
 /// [`ImportError`], which names the node.

@@ -1,13 +1,14 @@
 //! Tensors of ONNX files.
 
 use super::error::{OpError, Reason};
-use super::external::{ExternalData, ExternalDataError};
+use super::external::{ExternalData, ExternalDataError, own_copy};
 use crate::dtype::DType;
 use crate::onnx::{DataLocation, TensorProto};
 use crate::tensor::{Tensor, checked_elements};
 use bytes::Bytes;
 
-/// Reads a tensor; its elements are shared with the file where they can be.
+/// Reads a tensor. Elements that lie in the message are copied out of it: one tensor that is in use must not keep a
+/// whole model's bytes in memory.
 pub(super) fn read_tensor(
     proto: &TensorProto,
     weights: &dyn ExternalData,
@@ -24,7 +25,7 @@ pub(super) fn read_tensor(
         return from_raw(dtype, shape, elements, bytes);
     }
     match &proto.raw_data {
-        Some(bytes) if !bytes.is_empty() => from_raw(dtype, shape, elements, bytes.clone()),
+        Some(bytes) if !bytes.is_empty() => from_raw(dtype, shape, elements, own_copy(bytes)),
         _ => from_typed(proto, dtype, shape, elements),
     }
 }

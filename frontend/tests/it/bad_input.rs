@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::import::{
-    ExternalData, ImportOptions, ModelFolder, NoExternalData, import, read_model,
+    ExternalData, ImportOptions, ModelFolder, NoExternalData, Reading, import, read_model,
 };
 use graphene_frontend::onnx::{
     AttributeProto, AttributeType, DataLocation, Dimension, DimensionValue, FunctionProto,
@@ -468,16 +468,18 @@ fn weights_are_read_where_the_link_to_the_model_leads() {
     };
     std::fs::write(blobs.join("model"), bytes("w")).unwrap();
     symlink("../../blobs/model", snapshot.join("model.onnx")).unwrap();
-    let (read, weights) = read_model(snapshot.join("model.onnx")).unwrap();
-    assert_eq!(message(&read, &weights), "imported: 3 nodes");
-    for location in ["deep", "secret"] {
-        let refused = message(&bytes(location), &weights);
-        assert!(refused.ends_with("outside of the model's folder"), "{refused}");
-    }
-    // A model that lies there itself knows no other folder.
     std::fs::write(snapshot.join("plain.onnx"), bytes("w")).unwrap();
-    let (read, weights) = read_model(snapshot.join("plain.onnx")).unwrap();
-    assert!(message(&read, &weights).ends_with("outside of the model's folder"));
+    for reading in [Reading::Owned, Reading::Mapped] {
+        let (read, weights) = read_model(snapshot.join("model.onnx"), reading).unwrap();
+        assert_eq!(message(&read, &weights), "imported: 3 nodes");
+        for location in ["deep", "secret"] {
+            let refused = message(&bytes(location), &weights);
+            assert!(refused.ends_with("outside of the model's folder"), "{refused}");
+        }
+        // A model that lies there itself knows no other folder.
+        let (read, weights) = read_model(snapshot.join("plain.onnx"), reading).unwrap();
+        assert!(message(&read, &weights).ends_with("outside of the model's folder"));
+    }
 }
 
 #[test]
@@ -492,9 +494,12 @@ fn external_data_where_it_should_not_be() {
         let _ = std::fs::remove_file(folder.join("link"));
         std::os::unix::fs::symlink("../secret", folder.join("link")).unwrap();
     }
-    let weights = ModelFolder::new(&folder);
+    let readings = [Reading::Owned, Reading::Mapped].map(|r| ModelFolder::new(&folder, r));
     let check = |entries: &[(&str, &str)], expected: Expect| {
-        expected.assert_eq(&message(&model(external(entries)).encode_to_vec(), &weights));
+        let bytes = model(external(entries)).encode_to_vec();
+        let [owned, mapped] = readings.each_ref().map(|weights| message(&bytes, weights));
+        expected.assert_eq(&owned);
+        assert_eq!(owned, mapped);
     };
     check(
         &[("location", "weights"), ("offset", "4"), ("length", "12")],

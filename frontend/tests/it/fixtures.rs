@@ -4,7 +4,7 @@ use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::graph::Graph;
-use graphene_frontend::import::{Import, ImportOptions, import, read_model};
+use graphene_frontend::import::{Import, ImportOptions, Reading, import, read_model};
 use graphene_frontend::testdata::{compare, read_data_set};
 use graphene_frontend::text::print;
 use graphene_frontend::verify::verify;
@@ -16,7 +16,7 @@ pub(crate) fn folder(name: &str) -> PathBuf {
 }
 
 fn imported(name: &str) -> Import {
-    let (bytes, weights) = read_model(folder(name).join("model.onnx")).unwrap();
+    let (bytes, weights) = read_model(folder(name).join("model.onnx"), Reading::Owned).unwrap();
     let imported = import(bytes, &weights, &ImportOptions::default());
     imported.unwrap_or_else(|error| panic!("{name}: {error}"))
 }
@@ -78,7 +78,8 @@ fn shape_arithmetic_leaves_no_trace() {
 
 #[test]
 fn dims_given_beforehand_are_in_the_types() {
-    let (bytes, weights) = read_model(folder("bert-tiny").join("model.onnx")).unwrap();
+    let (bytes, weights) =
+        read_model(folder("bert-tiny").join("model.onnx"), Reading::Owned).unwrap();
     let mut options = ImportOptions::default();
     options.dims.insert("batch".into(), 2);
     let imported = import(bytes, &weights, &options).unwrap();

@@ -6,5 +6,6 @@ mod fixtures;
 mod fuzz_corpus;
 mod hostile;
 mod import;
+mod meddled;
 mod model;
 mod signal;

@@ -1,5 +1,6 @@
 //! Attention: one kernel, whose operands are read as they lie.
 
+use super::operand::forward;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use crate::tuning::Parameters;
 use crate::variants::Variant;
@@ -32,6 +33,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         sizes.push(rows(scalar, view, name, &mut dims)?);
     }
     let [q, k, v, _] = &sizes[..] else { unreachable!("there are four operands") };
+    // A softmax of nothing is no number; products of a depth of 0 are zeros.
+    if k[2] == 0 {
+        return Err(Refusal::Layout("attention over no keys"));
+    }
     let known = |dim: &Dim| dim.known().ok_or(Refusal::Layout("a head of unknown size"));
     let mut pointers: Vec<StepOperand> = operands.to_vec();
     let mut mask = Mask::None;
@@ -145,6 +150,7 @@ fn rows(
     let [batch, head, row, element] = &view.modes[..] else {
         return Err(Refusal::Layout("attention of other ranks"));
     };
+    forward(&view.modes)?;
     let unit = Dim::from(WIDTH / scalar.bytes());
     let outer = [("batch", batch), ("head", head), ("row", row)];
     let begin = outer.iter().map(|(_, mode)| &mode.stride).chain([&view.offset]);
@@ -166,6 +172,7 @@ fn mask_of(
 ) -> Result<Mask, Refusal> {
     let (scalar, view) = site.operand(operand)?;
     let view = view.expand(shape).ok_or(Refusal::Layout("a mask that repeats by a symbol"))?;
+    forward(&view.modes)?;
     let [batch, head, row, key] = &view.modes[..] else {
         return Err(Refusal::Layout("a mask of another rank"));
     };

@@ -1,6 +1,7 @@
 //! Convolutions with what follows them, and poolings.
 
 use super::function::{Walk, function, leaves};
+use super::operand::forward;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
 use crate::view::{Mode, View};
 use graphene_frontend::dim::Dim;
@@ -291,7 +292,7 @@ impl Operands<'_> {
             Some(size) if view.modes[0].size == 1 || view.modes[0].stride == size => {
                 Ok((scalar, None))
             }
-            Some(_) if view.modes[0].stride != 0 => {
+            Some(_) if view.modes[0].stride != 0 && forward(&view.modes).is_ok() => {
                 Ok((scalar, Some(view.modes[0].stride.clone())))
             }
             None if packed_all(view) => Ok((scalar, None)),

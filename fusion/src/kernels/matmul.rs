@@ -32,7 +32,8 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         return Err(Refusal::Layout("products of several shapes"));
     }
 
-    let mut operands = Operands { site, shape, scalar: None, whole: true, pointers: Vec::new() };
+    let mut operands =
+        Operands { site, shape, scalar: None, whole: true, batched: false, pointers: Vec::new() };
     let terms: Vec<Term> =
         products.iter().map(|&id| operands.term(body, id)).collect::<Result<_, _>>()?;
     let batched = terms[0].batched;
@@ -317,13 +318,16 @@ pub(super) struct Operands<'a> {
     scalar: Option<Scalar>,
     /// Whether all that is read or written by vectors begins where those must.
     whole: bool,
+    /// Whether the products are a batch: what follows reads rows and columns that all of them share.
+    batched: bool,
     pub(super) pointers: Vec<Pointer>,
 }
 
 impl<'a> Operands<'a> {
     /// Of a product of this shape and type.
     pub(super) fn new(site: &'a Site<'a>, shape: &'a [Dim], scalar: Scalar) -> Self {
-        Self { site, shape, scalar: Some(scalar), whole: true, pointers: Vec::new() }
+        let pointers = Vec::new();
+        Self { site, shape, scalar: Some(scalar), whole: true, batched: false, pointers }
     }
 
     pub(super) fn push(&mut self, operand: StepOperand, offset: &Dim) {
@@ -353,6 +357,7 @@ impl<'a> Operands<'a> {
         self.push(a, &a_matrix.offset);
         self.push(b, &b_matrix.offset);
         let ProductLayout { depth, apart, batched, .. } = layout;
+        self.batched |= batched;
         Ok(Term { depth, apart, batched, sides: [a_columns, b_rows] })
     }
 
@@ -365,7 +370,9 @@ impl<'a> Operands<'a> {
         let span = match (&matrix.row, &matrix.column, &matrix.period) {
             (row, column, None) if *row == 0 && *column == 1 => Span::Row,
             (row, column, None) if row == columns && *column == 1 => Span::Whole,
-            (row, column, None) if *row == 1 && *column == 0 => Span::Column,
+            // Of one column, what each row has is all that there is.
+            (row, _, None) if self.batched && *row == 1 && *columns == 1 => Span::Whole,
+            (row, column, None) if *row == 1 && *column == 0 && !self.batched => Span::Column,
             _ => return Err(Refusal::Layout("an addend that is no row, column or matrix")),
         };
         self.push(operand, &matrix.offset);

@@ -26,15 +26,10 @@ impl Axes {
         let shape = views[0].shape();
         let order = views[0].memory_order().unwrap_or_else(|| (0..shape.len()).collect());
         let mut strides = Vec::with_capacity(views.len());
-        let backwards = |mode: &Mode| {
-            mode.size != 1 && mode.stride != 0 && mode.stride.upper_bound().is_some_and(|s| s <= 0)
-        };
         for view in views {
             let view = view.expand(&shape);
             let view = view.ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
-            if view.modes.iter().any(backwards) {
-                return Err(Refusal::Layout("elements from the last to the first"));
-            }
+            forward(&view.modes)?;
             strides.push(view.transpose(&order).modes);
         }
         let sizes: Vec<Dim> = order.iter().map(|&axis| shape[axis].clone()).collect();
@@ -116,6 +111,20 @@ impl Axes {
     }
 }
 
+/// Checks that no axis is gone through backwards: the symbols of strides are not negative.
+///
+/// # Errors
+/// [`Refusal::Layout`] if one is.
+pub(super) fn forward(modes: &[Mode]) -> Result<(), Refusal> {
+    let backwards = |mode: &Mode| {
+        mode.size != 1 && mode.stride != 0 && mode.stride.upper_bound().is_some_and(|s| s <= 0)
+    };
+    match modes.iter().any(backwards) {
+        true => Err(Refusal::Layout("elements from the last to the first")),
+        false => Ok(()),
+    }
+}
+
 /// An operand as a matrix: all axes before one as its rows, the others as its columns.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Matrix {
@@ -135,10 +144,11 @@ impl Matrix {
     /// A view that broadcasts to a shape, whose columns begin at `axis`.
     ///
     /// # Errors
-    /// [`Refusal::Layout`] if the rows or the columns do not go on evenly.
+    /// [`Refusal::Layout`] if the rows or the columns do not go on evenly, or go backwards.
     pub(super) fn of(view: &View, shape: &[Dim], axis: usize) -> Result<Self, Refusal> {
         let view = view.expand(shape);
         let view = view.ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
+        forward(&view.modes)?;
         let (rows, columns) = view.modes.split_at(axis);
         let even = |modes| stride(modes).ok_or(Refusal::Layout("rows that do not go on evenly"));
         let size = |modes: &[Mode]| modes.iter().fold(Dim::from(1), |all, mode| &all * &mode.size);

@@ -4,6 +4,7 @@ use super::function::{function, whole};
 use super::operand::Axes;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
 use graphene_ir::choose::mapping;
 use graphene_ir::template::access::Access;
@@ -19,7 +20,10 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let body = &site.step.body;
     let outputs: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
     let input = |value: ValueId| body.inputs().iter().position(|id| id.value() == value);
+    // Integers that are moved as they are may be more than single precision holds.
+    let moved = |value: &ValueId| input(*value).is_some() && is_wide(body.ty(*value).dtype);
     let (function, numbers) = match function(body, &outputs, &input) {
+        Ok(_) if outputs.iter().all(moved) => (whole(body, &outputs, &input)?, Scalar::I64),
         Err(Refusal::Integers) => {
             // Of a mixture the integers are what is in the way.
             let mixed = |refusal| match refusal {
@@ -77,6 +81,11 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         .map(|&operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
     let pointers = pointers.collect::<Result<_, Refusal>>()?;
     Ok(site.launch(template.kernel()?, &dims, pointers))
+}
+
+/// Whether the type has integers that single precision does not hold, and a kernel may compute with them.
+fn is_wide(dtype: DType) -> bool {
+    matches!(dtype, DType::I32 | DType::I64 | DType::U32)
 }
 
 /// Vectors of all rows.

@@ -2,7 +2,7 @@
 //! rows one after the other.
 
 use super::function::function;
-use super::operand::Axes;
+use super::operand::{Axes, forward};
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH};
 use crate::view::{Mode, View};
 use graphene_frontend::dim::Dim;
@@ -206,6 +206,7 @@ impl<'a> Operands<'a> {
             };
             let symbolic = Refusal::Layout("whether a dim repeats depends on a symbol");
             let modes = expanded.ok_or(symbolic)?.modes;
+            forward(&modes)?;
             all.push(Of { operand, scalar, offset: &view.offset, modes, of_row });
         }
         // Of inputs, one at least has all columns.

@@ -1,6 +1,6 @@
 //! Running sums and products along an axis.
 
-use super::operand::Axes;
+use super::operand::{Axes, forward};
 use super::{Launch, Pointer, Refusal, Site, StepOperand};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::Graph;
@@ -37,6 +37,7 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let x =
         x.expand(&y.shape()).ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
     let (x, y) = (x.transpose(&order), y.transpose(&order));
+    forward(&x.modes)?;
     let axes = Axes {
         sizes: y.shape(),
         strides: [&x, &y]

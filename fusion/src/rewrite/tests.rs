@@ -16,7 +16,7 @@ use graphene_frontend::dim::{Bindings, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::{EvalError, evaluate_op};
 use graphene_frontend::graph::Graph;
-use graphene_frontend::import::{ImportOptions, import, read_model};
+use graphene_frontend::import::{ImportOptions, Reading, import, read_model};
 use graphene_frontend::op::{Binary, Op};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::testdata::compare;
@@ -278,7 +278,9 @@ fn all_terms_of_a_class_have_one_value_in_real_exports() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path().join("model.onnx");
             // Beside the fixtures there may be folders without a model, and operators that are not known.
-            let read = path.exists().then(|| read_model(&path).map_err(|error| error.to_string()));
+            let read = path
+                .exists()
+                .then(|| read_model(&path, Reading::Mapped).map_err(|error| error.to_string()));
             let imported = read.map(|read| {
                 let (model, weights) = read?;
                 import(model, &weights, &ImportOptions::default()).map_err(|e| e.to_string())

@@ -2,7 +2,7 @@
 
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::Graph;
-use graphene_frontend::import::{ImportOptions, import, read_model};
+use graphene_frontend::import::{ImportOptions, Reading, import, read_model};
 use graphene_fusion::groups::Family;
 use graphene_fusion::program::{BufferKind, Operand};
 use graphene_fusion::{Granularity, Planned, plan, verify};
@@ -28,7 +28,8 @@ pub(crate) const ALL: [&str; 12] = [
 
 pub(crate) fn imported(fixture: &str) -> Graph {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/tests/data/fixtures");
-    let (model, weights) = read_model(folder.join(fixture).join("model.onnx")).unwrap();
+    let (model, weights) =
+        read_model(folder.join(fixture).join("model.onnx"), Reading::Mapped).unwrap();
     import(model, &weights, &ImportOptions::default()).unwrap().graph
 }
 

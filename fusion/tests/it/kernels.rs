@@ -2,11 +2,11 @@
 //! of the step's body.
 
 use crate::sizes;
-use graphene_frontend::dim::Bindings;
+use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::graph::Graph;
-use graphene_frontend::import::{ImportOptions, import, read_model};
+use graphene_frontend::import::{ImportOptions, Reading, import, read_model};
 use graphene_frontend::tensor::{Element, Tensor};
 use graphene_frontend::text::{content_hash, parse};
 use graphene_fusion::groups::Family;
@@ -29,6 +29,8 @@ fn elements(dtype: DType, len: usize, seed: usize) -> Vec<f64> {
         let mixed = (i * 7919 + seed * 104_729) % 257;
         match dtype {
             DType::Bool | DType::I32 | DType::I64 | DType::U8 => (mixed % 2) as f64,
+            // More than single precision holds.
+            DType::U32 => f64::from(u32::MAX - mixed as u32),
             DType::I8 | DType::I16 | DType::U64 => (mixed % 2) as f64,
             _ => (mixed as f64 - 128.0) / 64.0,
         }
@@ -50,6 +52,7 @@ fn tensor(dtype: DType, shape: Vec<usize>, data: &[f64]) -> Tensor {
         DType::I8 => of(shape, data, |x| x as i8),
         DType::I16 => of(shape, data, |x| x as i16),
         DType::U64 => of(shape, data, |x| x as u64),
+        DType::U32 => of(shape, data, |x| x as u32),
         DType::Bool => Tensor::from_bools(shape, data.iter().map(|&x| x != 0.0).collect()).unwrap(),
         other => panic!("no {other} in these tests"),
     }
@@ -69,6 +72,7 @@ fn numbers(tensor: &Tensor) -> Vec<f64> {
         DType::I8 => of(tensor, |x: i8| x.into()),
         DType::I16 => of(tensor, |x: i16| x.into()),
         DType::U64 => of(tensor, |x: u64| x as f64),
+        DType::U32 => of(tensor, |x: u32| x.into()),
         DType::Bool => tensor.bytes().iter().map(|&byte| f64::from(byte != 0)).collect(),
         other => panic!("no {other} in these tests"),
     }
@@ -1082,9 +1086,153 @@ fn layers_that_no_template_takes_say_why() {
 #[test]
 fn the_exported_lstm_is_one_launch() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/tests/data/fixtures");
-    let (model, weights) = read_model(folder.join("lstm/model.onnx")).unwrap();
+    let (model, weights) = read_model(folder.join("lstm/model.onnx"), Reading::Mapped).unwrap();
     let graph = import(model, &weights, &ImportOptions::default()).unwrap().graph;
     let sized = [[1, 3], [5, 2]].map(|[b, t]| sizes(&[("batch", b), ("time", t)]));
     let refused = check_graph("lstm", &graph, &TARGETS, &sized);
     assert!(refused.is_empty(), "{refused:?}");
+}
+
+/// What follows a batch of products reads a column of each product's own where that is the whole result. Other columns of
+/// batches have no kernel: templates read one column for all products.
+#[test]
+fn columns_of_batches_are_their_own() {
+    let text = |batch: &str, ty: &str, [m, k, n]: [i64; 3]| {
+        let symbols = if batch == "b" { "symbols b" } else { "" };
+        format!(
+            r#"
+        {symbols}
+        %0 = Input : {ty}[{batch}, 1, {m}, {k}] "x"
+        %1 = Input : {ty}[{batch}, 1, {k}, {n}] "y"
+        %2 = Input : {ty}[{batch}, 1, {m}, 1] "column"
+        %3 = MatMul(%0, %1) : {ty}[{batch}, 1, {m}, {n}] "product"
+        %4 = Min(%3, %2) : {ty}[{batch}, 1, {m}, {n}] "followed"
+        return "z" = %4
+    "#
+        )
+    };
+    for (batch, m) in [("b", 1), ("3", 1), ("3", 5)] {
+        check_text(&text(batch, "f32", [m, 4, 1]));
+    }
+    for (batch, ty, sizes) in [("3", "f16", [1, 8, 16]), ("b", "f32", [5, 4, 8])] {
+        let graph = parse(&text(batch, ty, sizes), &[]).unwrap();
+        for target in TARGETS {
+            let target = target.parse().unwrap();
+            let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+            let steps = planned.program.steps();
+            let [step] = steps else { continue };
+            assert!(launches(&planned.program, step, &target).is_err(), "{batch} {ty}");
+        }
+    }
+}
+
+/// Products of a depth of 0 are zeros.
+#[test]
+fn products_of_no_depth_are_zeros() {
+    for ty in ["f16", "f32"] {
+        check_text(&format!(
+            r#"
+        symbols b
+        %0 = Input : {ty}[b, 8, 0] "x"
+        %1 = Input : {ty}[0, 8] "y"
+        %2 = Input : {ty}[b, 8, 8] "r"
+        %3 = MatMul(%0, %1) : {ty}[b, 8, 8] "product"
+        %4 = Add(%3, %2) : {ty}[b, 8, 8] "sum"
+        return "z" = %4
+    "#
+        ));
+    }
+}
+
+/// Attention over no keys gives zeros, as products of a depth of 0 do; no kernel of attention computes a softmax of nothing.
+#[test]
+fn attention_over_no_keys_is_products() {
+    let text = r#"
+        %0 = Input : f32[1, 1, 1, 8] "q"
+        %1 = Input : f32[1, 1, 0, 8] "k"
+        %2 = Input : f32[1, 1, 0, 8] "v"
+        %3 = Transpose(%1) {perm: [0, 1, 3, 2]} : f32[1, 1, 8, 0] "turned"
+        %4 = MatMul(%0, %3) : f32[1, 1, 1, 0] "scores"
+        %5 = Softmax(%4) {axis: 3} : f32[1, 1, 1, 0] "weights"
+        %6 = MatMul(%5, %2) : f32[1, 1, 1, 8] "attended"
+        return "y" = %6
+    "#;
+    let graph = parse(text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    for target in TARGETS {
+        let target = target.parse().unwrap();
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        for step in planned.program.steps() {
+            match launches(&planned.program, step, &target) {
+                Ok(made)
+                    if step.outputs.iter().all(|of| of.view.shape().iter().all(|d| *d != 0)) =>
+                {
+                    check("no keys", &planned.program, step, &made[0], &Bindings::new());
+                }
+                Ok(_) => {}
+                // The host computes it.
+                Err(refusal) => assert_eq!(refusal, Refusal::Layout("attention over no keys")),
+            }
+        }
+    }
+}
+
+/// Integers that are moved stay what they are, though single precision does not hold them.
+#[test]
+fn integers_that_are_moved_are_not_rounded() {
+    check_text(
+        r#"
+        symbols b, s
+        %0 = Input : u32[b, s, 3] "x"
+        %1 = Transpose(%0) {perm: [1, 0, 2]} : u32[s, b, 3] "turned"
+        return "y" = %1
+    "#,
+    );
+}
+
+/// Negative numbers wrap, as on a CPU.
+#[test]
+fn negative_numbers_become_unsigned_by_way_of_signed() {
+    for to in ["u8", "u32"] {
+        let text = format!(
+            r#"
+        symbols b, s
+        %0 = Input : f32[b, s] "x"
+        %1 = Cast(%0) {{to: {to}, saturate: true}} : {to}[b, s] "cast"
+        return "y" = %1
+    "#
+        );
+        check_text(&text);
+        let graph = parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let target: Target = "sm_90a".parse().unwrap();
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let step = planned.program.steps().first().unwrap();
+        let launch = &launches(&planned.program, step, &target).unwrap()[0];
+        let source = emit(&launch.kernel).unwrap().source;
+        let signed = if to == "u8" { "(unsigned char)int(" } else { "(unsigned)(long long)" };
+        assert!(source.contains(signed), "{source}");
+    }
+}
+
+/// Symbols of strides are not negative.
+#[test]
+fn reductions_of_reversed_axes_are_the_hosts() {
+    let text = r#"
+        %0 = Input : f32[1, 1, 1] "x"
+        %1 = Input : f32[1, 6] "y"
+        %2 = Slice(%1) {axes: [{axis: 1, start: 5, len: 2, step: -2}]} : f32[1, 2] "reversed"
+        %3 = Add(%2, %0) : f32[1, 1, 2] "sum"
+        %4 = ReduceMax(%3) {axes: [0, 1, 2], keep: true} : f32[1, 1, 1] "most"
+        return "z" = %4
+    "#;
+    let graph = parse(text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    for target in TARGETS {
+        let target = target.parse().unwrap();
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        for step in planned.program.steps() {
+            for launch in launches(&planned.program, step, &target).unwrap_or_default() {
+                let negative = |dim: &Dim| dim.eval(&Bindings::new()).unwrap() < 0;
+                assert!(!launch.symbols.iter().any(negative), "{}", step.name);
+            }
+        }
+    }
 }

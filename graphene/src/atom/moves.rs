@@ -224,6 +224,12 @@ const fn scalar(
                 (a, b) if !a.is_float() && !b.is_float() => {
                     format!("{to} = ({})({from});", a.c_name())
                 }
+                // By way of a signed integer: a negative number wraps, where a conversion to an unsigned type gives 0.
+                (Scalar::U8, _) => format!("{to} = ({})int(float({from}));", Scalar::U8.c_name()),
+                (Scalar::U32, _) => {
+                    let (unsigned, signed) = (Scalar::U32.c_name(), Scalar::I64.c_name());
+                    format!("{to} = ({unsigned})({signed})float({from});")
+                }
                 (to_scalar, _) => format!("{to} = ({})float({from});", to_scalar.c_name()),
             }
         },

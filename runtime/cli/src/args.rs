@@ -6,6 +6,7 @@ use crate::machine::Machine;
 use clap::{Args, Parser, ValueEnum};
 use graphene_ir::target::Target;
 use graphene_runtime::gpu::Cache;
+use graphene_runtime::{DType, Dtype};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -222,9 +223,24 @@ pub(crate) enum Precision {
 }
 
 impl Precision {
-    /// Whether products of single precision may round their operands to TF32.
-    pub(crate) fn is_tf32(self) -> bool {
-        self == Self::Tf32
+    /// The elements that a model computes with.
+    pub(crate) fn dtype(self) -> Dtype {
+        match self {
+            Self::Model => Dtype::Model,
+            Self::F32 => Dtype::F32,
+            Self::Tf32 => Dtype::Tf32,
+            Self::F16 => Dtype::F16,
+            Self::Bf16 => Dtype::Bf16,
+        }
+    }
+
+    /// What values of single precision are stored in, if that is halves.
+    pub(crate) fn halves(self) -> Option<DType> {
+        match self {
+            Self::Model | Self::F32 | Self::Tf32 => None,
+            Self::F16 => Some(DType::F16),
+            Self::Bf16 => Some(DType::BF16),
+        }
     }
 }
 
@@ -236,7 +252,7 @@ pub(crate) enum Device {
     /// The host's cores.
     Cpu,
     /// A GPU.
-    Cuda(u32),
+    Cuda(usize),
 }
 
 impl FromStr for Device {

@@ -84,11 +84,11 @@ impl Sides<'_> {
     ) -> Result<Bisection, Error> {
         let refused = |executor: &'static str| {
             let sizes = crate::sizes::sizes_text(self.bindings);
-            move |source| Error::Run { executor, sizes, source }
+            move |source| Error::Run { executor, sizes, source: Box::new(source) }
         };
         let program = single_program(self.planned, self.target, self.granularity)?;
         let module = cpu::Module::compile(program).map_err(Error::Compile)?;
-        let mut oracle = module.bind(self.bindings).map_err(refused("single-precision"))?;
+        let mut oracle = module.executable(self.bindings).map_err(refused("single-precision"))?;
         let right = oracle.plan().clone();
         let singles: Vec<Tensor> = inputs.iter().map(single).collect::<Result<_, _>>()?;
         let (sender, receiver) = sync_channel::<Written>(AHEAD);

@@ -1,6 +1,6 @@
 //! `--doctor`: what was found on this machine, and what to install for what was not.
 
-use crate::machine::{describe, field, usable};
+use crate::machine::{field, host, usable};
 use crate::report;
 use graphene_runtime::Error;
 use graphene_runtime::device::{Device, Library, Properties};
@@ -22,7 +22,7 @@ struct Row {
 
 /// The table of `--doctor`, as an object of JSON if asked for, and why `--device auto` takes the CPU, if it does.
 pub(crate) fn doctor(json: bool) -> (String, Option<String>) {
-    let device = describe();
+    let device = host(graphene_runtime::cpu::threads());
     let memory = |name| field("/proc/meminfo", name).unwrap_or_else(|| "unknown".to_owned());
     let mut rows = vec![
         ("graphene-run", env!("CARGO_PKG_VERSION").to_owned()),

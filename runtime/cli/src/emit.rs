@@ -3,8 +3,7 @@
 use crate::args::{Emit, Exec, Stage};
 use crate::error::Error;
 use crate::files;
-use crate::session::{self, Plans};
-use crate::sizes::Sizing;
+use crate::session::Plans;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::text;
 use graphene_fusion::kernels::launches;
@@ -13,6 +12,7 @@ use graphene_fusion::{Planned, egraphs};
 use graphene_ir::emit::emit as source;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::target::{Kind, Target};
+use graphene_runtime::Sizing;
 use graphene_runtime::gpu::routine;
 use std::fmt::Write;
 
@@ -35,7 +35,7 @@ pub(crate) fn emit(
             Stage::Rewritten => text::print(graph).text,
             Stage::Groups => groups.print(graph),
             Stage::Program => program.to_string(),
-            Stage::Bound => session::bind(program, &sizing.bindings)?.to_string(),
+            Stage::Bound => plans.bind(exec, &sizing.sizes)?.to_string(),
             Stage::Egraph => egraphs(imported, target)?.concat(),
             Stage::Dot => groups.dot(graph),
             Stage::Graphene => kernels(program, target, |kernel| Ok(kernel.to_string()))?,

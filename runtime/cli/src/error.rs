@@ -3,8 +3,6 @@
 use crate::npy::NpyError;
 use graphene_frontend::dim::{DimError, Symbol};
 use graphene_frontend::eval::EvalError;
-use graphene_frontend::import::ImportError;
-use graphene_frontend::infer::InferError;
 use graphene_frontend::testdata::DataError;
 use graphene_fusion::FusionError;
 use graphene_models::ZooError;
@@ -38,9 +36,6 @@ pub(crate) enum Error {
         /// The model's symbols, each with the flag that gives it a size by its meaning.
         known: Vec<String>,
     },
-    /// Symbols have neither a size given nor one by default.
-    #[error("the model has dims without a size: {}; pass {}", names(.0), dim_flags(.0))]
-    UnboundDims(Vec<Symbol>),
     /// A size conflicts with another or with the model.
     #[error("{what}: {source}")]
     Dim {
@@ -48,20 +43,6 @@ pub(crate) enum Error {
         what: String,
         /// The conflict.
         source: DimError,
-    },
-    /// Two sizes for one dim.
-    #[error("{what}: dimension `{symbol}` cannot be {size}: it is {before} by {origin}")]
-    Sizes {
-        /// Where the size came from.
-        what: String,
-        /// The dim.
-        symbol: Symbol,
-        /// The size.
-        size: i64,
-        /// The size that it has already.
-        before: i64,
-        /// Where that came from.
-        origin: String,
     },
     /// An input is given that the model does not have.
     #[error("the model has no input `{name}`{}", known_names(.known))]
@@ -147,39 +128,18 @@ pub(crate) enum Error {
     /// Stdout takes no more.
     #[error("cannot write to stdout: {0}")]
     Output(std::io::Error),
-    /// The model cannot be planned: a defect of the compiler.
+    /// The model cannot be lowered or printed: a defect of the compiler.
     #[error(transparent)]
     Fusion(#[from] FusionError),
     /// A kernel cannot be printed: a defect of the compiler.
     #[error(transparent)]
     Kernel(#[from] graphene_ir::Error),
-    /// The model cannot be imported.
-    #[error(transparent)]
-    Import(Box<ImportError>),
+    /// The model cannot be read, imported, sized or planned.
+    #[error("{}", with_flags(.0))]
+    Model(#[from] graphene_runtime::Error),
     /// The zoo has no such model.
     #[error(transparent)]
     Zoo(#[from] ZooError),
-    /// A shape depends on the values of an input that is not given.
-    #[error(
-        "a shape at `{node}` ({op}) depends on the values of input `{input}`; pass it with --input {}",
-        quoted(&format!("{input}=@FILE.npy"))
-    )]
-    NeedsValue {
-        /// The input.
-        input: String,
-        /// The node.
-        node: String,
-        /// Its operator.
-        op: String,
-    },
-    /// The model file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
     /// The model's weights cannot be prepared.
     #[error("preparing the weights: {0}")]
     Compile(#[source] graphene_runtime::Error),
@@ -199,7 +159,7 @@ pub(crate) enum Error {
         /// The sizes.
         sizes: String,
         /// What it says.
-        source: graphene_runtime::Error,
+        source: Box<graphene_runtime::Error>,
     },
     /// The reference evaluator refuses the model at these sizes or with these inputs.
     #[error("reference execution{}: {source}", at_sizes(.sizes))]
@@ -223,24 +183,6 @@ pub(crate) enum Error {
         needed: u64,
         /// Bytes of physical memory.
         memory: u64,
-    },
-    /// The model cannot be imported for sizes as large as these.
-    #[error("{sizes}: {source}")]
-    Oversized {
-        /// The sizes.
-        sizes: String,
-        /// What the importer says.
-        source: Box<ImportError>,
-    },
-    /// The model cannot be imported for these sizes, and may be made for others.
-    #[error(
-        "{source}; this is so with {sizes}: a model that is made for certain sizes takes them by --batch, --seq or --dim"
-    )]
-    Baked {
-        /// The sizes.
-        sizes: String,
-        /// What the importer says.
-        source: Box<ImportError>,
     },
     /// What random inputs lead to at these sizes lies beyond a table.
     #[error(
@@ -304,26 +246,22 @@ impl std::fmt::Display for Origin {
     }
 }
 
-impl From<ImportError> for Error {
-    fn from(error: ImportError) -> Self {
-        Self::Import(Box::new(error))
-    }
-}
-
 impl Error {
     /// An error about a flag.
     pub(crate) fn flag(flag: &'static str, reason: impl Into<String>) -> Self {
         Self::Flag { flag, reason: reason.into() }
     }
 
-    /// Whether it is about a size that is too large, and says how large it may be.
-    pub(crate) fn names_the_largest(&self) -> bool {
+    /// What planning says, with the flag for what it may be about.
+    pub(crate) fn of_elements(error: graphene_runtime::Error) -> Self {
         use graphene_runtime::Error as E;
-        let largest = |error: &E| matches!(error, E::Largest { .. });
-        match self {
-            Self::Limit { .. } => true,
-            Self::Run { source: E::At { error, .. }, .. } => largest(error),
-            _ => false,
+        match error {
+            E::Target { wanted, .. } if wanted != "tf32" => {
+                let reason = format!("{wanted} is for GPUs; give `--target`, or use `model`");
+                Self::flag("--dtype", reason)
+            }
+            E::Elements { .. } | E::Target { .. } => Self::flag("--dtype", error.to_string()),
+            error => error.into(),
         }
     }
 
@@ -333,76 +271,89 @@ impl Error {
             Self::Fusion(_) | Self::Kernel(_) | Self::Output(_) => 1,
             Self::Flag { .. }
             | Self::UnknownDim { .. }
-            | Self::UnboundDims(_)
             | Self::Dim { .. }
-            | Self::Sizes { .. }
             | Self::UnknownInput { .. }
             | Self::RepeatedInput(_)
             | Self::Tuning { .. }
             | Self::Input { .. }
             | Self::MissingInput { .. }
             | Self::NoRandom { .. }
-            | Self::NeedsValue { .. }
             | Self::Zoo(_)
             | Self::Npy { .. }
             | Self::Data { .. }
             | Self::DataSet(_)
             | Self::Memory { .. }
-            | Self::Oversized { .. }
             | Self::Index { .. }
             | Self::Limit { .. }
             | Self::Write { .. } => 2,
-            Self::Run { source, .. } | Self::Kernels { source, .. } => run_code(source),
-            Self::Import(_)
-            | Self::Baked { .. }
-            | Self::Read { .. }
-            | Self::Evaluate { .. }
-            | Self::Compile(_) => 3,
+            Self::Run { source, .. } => run_code(source),
+            Self::Kernels { source, .. } => run_code(source),
+            Self::Model(error) => model_code(error),
+            Self::Evaluate { .. } | Self::Compile(_) => 3,
             Self::Device(_) => 6,
             Self::Timeout { .. } => 124,
         }
     }
 }
 
+/// The exit code of what is wrong with a model, or with what is asked of it.
+fn model_code(error: &graphene_runtime::Error) -> u8 {
+    use graphene_runtime::ErrorKind as Kind;
+    match error.kind() {
+        Kind::Request | Kind::Limit => 2,
+        Kind::Model | Kind::Unsupported => 3,
+        Kind::Device => 6,
+        // A defect; and what nobody asks for here.
+        _ => 1,
+    }
+}
+
+/// What is wrong with a model, with the flags that help.
+fn with_flags(error: &graphene_runtime::Error) -> String {
+    use graphene_runtime::Error as E;
+    let sizes = |symbols: &[Symbol]| {
+        format!(
+            "the model has dims without a size: {}; pass {}",
+            names(symbols),
+            dim_flags(symbols)
+        )
+    };
+    match error {
+        E::NoSize { symbols } => sizes(symbols),
+        E::NeedsSize { symbols, .. } => {
+            sizes(&symbols.iter().map(|name| Symbol::new(name)).collect::<Vec<_>>())
+        }
+        E::NeedsValue { input, node, op } => {
+            let flag = quoted(&format!("{input}=@FILE.npy"));
+            format!(
+                "a shape at `{node}` ({op}) depends on the values of input `{input}`; pass it with --input {flag}"
+            )
+        }
+        E::Baked { .. } => {
+            format!(
+                "{error}: a model that is made for certain sizes takes them by --batch, --seq or --dim"
+            )
+        }
+        E::Dim(DimError::Unbound(symbol)) => {
+            format!("{error}; pass {}", dim_flags(std::slice::from_ref(symbol)))
+        }
+        error => error.to_string(),
+    }
+}
+
 /// The exit code of what a run ran into: whose fault it is.
 fn run_code(error: &graphene_runtime::Error) -> u8 {
-    use graphene_runtime::Error as E;
-    match error {
-        E::At { error, .. } => run_code(error),
-        E::Compile { .. }
-        | E::Kernel(_)
-        | E::Parameters { .. }
-        | E::Unbound { .. }
-        | E::Symbol { .. }
-        | E::Condition { .. }
-        | E::Short { .. }
-        | E::Foreign { .. }
-        | E::Grid { .. } => 1,
-        E::Device { status, .. } if is_fault(status) => 1,
-        E::Device { status, .. } if status.starts_with("CUDA_ERROR_OUT_OF_MEMORY") => 2,
-        E::TooLarge { .. }
-        | E::Memory { .. }
-        | E::DeviceMemory { .. }
-        | E::Exceeds { .. }
-        | E::Largest { .. } => 2,
-        E::Infer(error) if matches!(**error, InferError::Size(_)) => 2,
-        E::OutOfBounds { .. }
-        | E::Mismatch { .. }
-        | E::Overlap { .. }
-        | E::Negative { .. }
-        | E::Index { .. }
-        | E::Axis { .. }
-        | E::Unsupported { .. }
-        | E::Shared { .. }
-        | E::InputCount { .. }
-        | E::Input { .. }
-        | E::Dim(_)
-        | E::Infer(_)
-        | E::Tensor(_)
-        | E::Plan(_)
-        | E::Refused(_)
-        | E::Eval(_) => 3,
-        E::MissingLibrary(_) | E::OldLibrary(_) | E::NoDevice { .. } | E::Device { .. } => 6,
+    use graphene_runtime::{Error as E, ErrorKind as Kind};
+    match (error, error.kind()) {
+        (E::At { error, .. }, _) => run_code(error),
+        (E::Device { status, .. }, _) if is_fault(status) => 1,
+        (E::Device { status, .. }, _) if status.starts_with("CUDA_ERROR_OUT_OF_MEMORY") => 2,
+        (E::Largest { .. }, _) => 2,
+        (_, Kind::Limit) => 2,
+        (_, Kind::Request | Kind::Model | Kind::Unsupported) => 3,
+        (_, Kind::Device) => 6,
+        // A defect; and what nobody asks for here.
+        _ => 1,
     }
 }
 
@@ -513,7 +464,8 @@ mod tests {
         ];
         for (status, code) in rows {
             let source = E::Device { call: "cuGraphLaunch", status: status.to_owned() };
-            let error = Error::Run { executor: "fused", sizes: String::new(), source };
+            let (sizes, source) = (String::new(), Box::new(source));
+            let error = Error::Run { executor: "fused", sizes, source };
             assert_eq!(error.code(), code, "{status}");
             assert_eq!(error.to_string().contains("--bisect"), code == 1, "{error}");
         }
@@ -521,7 +473,8 @@ mod tests {
 
     #[test]
     fn flags_are_quoted_for_a_shell() {
-        let unbound = Error::UnboundDims(vec![Symbol::new("H"), Symbol::new("it's odd")]);
+        let symbols = vec![Symbol::new("H"), Symbol::new("it's odd")];
+        let unbound = Error::Model(graphene_runtime::Error::NoSize { symbols });
         let text = unbound.to_string();
         assert!(text.ends_with(r"; pass --dim H=N --dim 'it'\''s odd=N'"), "{text}");
     }

@@ -1,19 +1,18 @@
 //! What the command does, step by step.
 
-use crate::args::{Arguments, Exec, Precision, Stage, is_cpu};
-use crate::bench::Schedule;
-use crate::buckets::Padded;
+use crate::args::{Arguments, Exec, Stage, is_cpu};
+use crate::bench::{Samples, Schedule};
 use crate::compare::compare;
 use crate::data::Expected;
 use crate::error::{self, Error};
 use crate::inputs::{self, Given};
-use crate::load::{self, Loaded};
+use crate::load;
 use crate::machine::Machine;
 use crate::picture::Picture;
 use crate::progress::Progress;
 use crate::report::{Agreement, Compile, OutputAgreement, Report, Time, milliseconds};
 use crate::session::{self, Compiled, Plans, Runner};
-use crate::sizes::{DEFAULT_SEQUENCE, Known, Sizing, check_given, sizes};
+use crate::sizes::{DEFAULT_SEQUENCE, check_given, is_free, requested};
 use crate::tolerance::{Rounded, Tolerance, own_halves};
 use crate::tuning::{Tuning, path_of};
 use crate::{
@@ -21,13 +20,13 @@ use crate::{
     page, profile, random, summary, trace, tune,
 };
 use graphene_frontend::dim::Bindings;
-use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId};
 use graphene_frontend::import::DeclaredInput;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::{explain, tuning};
 use graphene_ir::target::Target;
 use graphene_runtime::gpu::Cache;
+use graphene_runtime::{Imported, Profile, RequestedSizes, Role, Sizing, Source};
 use std::time::{Duration, Instant};
 
 /// Names of the stages, in the status line and the trace.
@@ -43,6 +42,9 @@ mod stage {
     pub(super) const BUCKETS: &str = "preparing and timing buckets";
     pub(super) const BISECT: &str = "running step by step beside the CPU";
 }
+
+/// Shapes that an executor keeps bound: that of its run, and of its bucket.
+const KEPT: usize = 2;
 
 /// Does what the command line asks for; the exit code.
 ///
@@ -62,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Error> {
     }
     let machine = machine::prepare(&arguments.run)?;
     let plan_only = arguments.plan_only(&machine)?;
-    if arguments.report.bisect && (plan_only || machine.gpu.is_none()) {
+    if arguments.report.bisect && (plan_only || !machine.is_gpu()) {
         let reason = "it looks for a step that goes wrong on a GPU, and none runs the model";
         return Err(Error::flag("--bisect", reason));
     }
@@ -85,36 +87,36 @@ fn run_model(
     plan_only: bool,
     progress: &mut Progress,
 ) -> Result<Report, Error> {
-    let target = machine.target(&arguments.run);
     let source = progress.stage(stage::IMPORT, || load::open(arguments))?;
     let declared = source.inputs()?;
     // Data that does not fit is often that of a model that is not supported, which says more.
     let read = read_given(arguments, &declared);
-    let (given, expected, known) = read.map_err(|error| source.defect().unwrap_or(error))?;
-    let import = || source.import(&declared, &arguments.sizes, &given, &known);
+    let (given, expected, known) = read.map_err(|error| defect(&source).unwrap_or(error))?;
+    let import = || source.import(&given.for_import(&declared, known.clone()));
     let loaded = progress.stage(stage::IMPORT, import)?;
     arguments.spare(&source.files())?;
-    let elements = elements(arguments.run.dtype, &loaded.graph, &target)?;
-    let exec = &arguments.run.exec;
-    let sizing = sizes(&loaded.graph, &arguments.sizes, &known, DEFAULT_SEQUENCE)?;
-    let plan = || Plans::new(&loaded.graph, &target, exec, &sizing.given, elements);
+    let sizing = known.settle(&loaded.graph)?;
+    let builder = session::builder(arguments, machine, &sizing.asked);
+    let target = builder.planned_for();
+    let plan = || Plans::new(&loaded.graph, builder, &arguments.run.exec);
     let mut plans = progress.stage(stage::PLAN, plan)?;
-    check_given(&loaded.graph, &given, &sizing.bindings)?;
+    check_given(&loaded.graph, &given, &sizing.sizes)?;
     let tuned = tuned(arguments, machine, &target, progress, &mut plans, || {
         let inputs = inputs_of(&loaded.graph, &given, &sizing, arguments.data.seed);
-        Ok((inputs?, sizing.bindings.clone()))
+        Ok((inputs?, sizing.sizes.clone()))
     })?;
-    let mut report = overview::start(&loaded, &plans, machine, &target);
+    let name = arguments.model.as_deref().unwrap_or_default();
+    let mut report = overview::start(name, &loaded, &plans, machine, &target);
     report.notes.extend(tuned);
     report.gates = gates::check(&arguments.gates, &plans.fused.program)?;
     if arguments.report.explain {
         let rewriting = plans.fused.report.to_string();
         report.rewriting = Some(rewriting.lines().map(str::to_owned).collect());
-        let lines = explain(&plans.fused, &target, &sizing.given);
+        let lines = explain(&plans.fused, &target, &sizing.asked);
         report.explain = Some(lines.iter().map(ToString::to_string).collect());
     }
     let job = {
-        let halves = elements.or_else(|| own_halves(&loaded.graph));
+        let halves = arguments.run.dtype.halves().or_else(|| own_halves(&loaded.graph));
         let rounded = halves.and_then(Rounded::halves).or(target.tf32.then_some(Rounded::Products));
         let tolerance = Tolerance::new(&arguments.data, &loaded.graph, rounded);
         let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);
@@ -151,7 +153,7 @@ fn tuned(
     at: impl FnOnce() -> Result<(Vec<Tensor>, Bindings), Error>,
 ) -> Result<Vec<String>, Error> {
     let limit = arguments.run.tune;
-    let Some(gpu) = machine.gpu.as_ref().filter(|_| machine.runs(target)) else {
+    let Some(gpu) = machine.engine.device().gpu.filter(|_| machine.runs(target)) else {
         let flag = limit.map(|_| "--tune").or(arguments.run.tuning.as_ref().map(|_| "--tuning"));
         let reason = "it is about kernels of a GPU, and none runs the model";
         return flag.map_or(Ok(Vec::new()), |flag| Err(Error::flag(flag, reason)));
@@ -190,7 +192,7 @@ fn inputs_of(
 ) -> Result<Vec<Tensor>, Error> {
     let input = |&id: &NodeId| match given.get(graph.node(id).name()) {
         Some((tensor, _)) => Ok(tensor.clone()),
-        None => random::tensor(graph, id, &sizing.bindings, seed),
+        None => random::tensor(graph, id, &sizing.sizes, seed),
     };
     graph.inputs().iter().map(input).collect()
 }
@@ -199,47 +201,23 @@ fn inputs_of(
 fn read_given(
     arguments: &Arguments,
     declared: &[DeclaredInput],
-) -> Result<(Given, Expected, Known), Error> {
+) -> Result<(Given, Expected, RequestedSizes), Error> {
     let (mut given, expected) = match &arguments.data.data {
         Some(folder) => data::read(folder, declared)?,
         None => (inputs::read(&arguments.data)?, Expected::default()),
     };
     given.resolve(declared)?;
-    let known = Known::new(declared, &arguments.sizes, &given)?;
+    let known = requested(declared, &arguments.sizes, &given)?;
     Ok((given, expected, known))
 }
 
-/// The elements that values of single precision become, if they are to be others. Halves are what GPUs are planned with.
-fn elements(precision: Precision, graph: &Graph, target: &Target) -> Result<Option<DType>, Error> {
-    let floats = |dtype: DType| dtype.is_float() && dtype != DType::F32;
-    let other = graph.nodes().find_map(|(_, node)| {
-        node.outputs().iter().map(|ty| ty.dtype).find(|&dtype| floats(dtype))
-    });
-    let refuse = |why: String| Err(Error::flag("--dtype", why));
-    let halves = match precision {
-        Precision::Model => return Ok(None),
-        Precision::F32 => {
-            return match other {
-                None => Ok(None),
-                Some(dtype) => refuse(format!("the model computes in {dtype}, not in f32")),
-            };
-        }
-        Precision::Tf32 => {
-            return match other {
-                None if target.has_tf32() => Ok(None),
-                None => refuse(format!("GPUs have TF32 from sm_80 on; {target} has not")),
-                Some(dtype) => refuse(format!("the model computes in {dtype}, not in f32")),
-            };
-        }
-        Precision::F16 => DType::F16,
-        Precision::Bf16 => DType::BF16,
-    };
-    match (other, is_cpu(target)) {
-        (Some(dtype), _) if dtype != halves => {
-            refuse(format!("the model computes in {dtype}, not in {halves}"))
-        }
-        (_, true) => refuse(format!("{halves} is for GPUs; give `--target`, or use `model`")),
-        _ => Ok(Some(halves)),
+/// Why a model cannot be imported whatever is given, if so.
+fn defect(source: &Source) -> Option<Error> {
+    use graphene_runtime::Error as E;
+    let error = source.import(&graphene_runtime::Given::default()).err()?;
+    match error {
+        E::NeedsSize { .. } | E::NeedsValue { .. } => None,
+        error => Some(error.into()),
     }
 }
 
@@ -247,10 +225,10 @@ fn elements(precision: Precision, graph: &Graph, target: &Target) -> Result<Opti
 struct Job<'a> {
     arguments: &'a Arguments,
     machine: &'a Machine,
-    loaded: &'a Loaded,
+    loaded: &'a Imported,
     plans: &'a Plans,
     given: &'a Given,
-    known: &'a Known,
+    known: &'a RequestedSizes,
     target: &'a Target,
     tolerance: Tolerance,
 }
@@ -277,7 +255,7 @@ impl Job<'_> {
             let compiled = match is_cpu(self.target) {
                 true => {
                     let exec = &self.arguments.run.exec;
-                    session::compile(self.plans, exec, self.machine, progress.status())?
+                    session::compile(self.plans, exec, &Profile::new(), progress.status())?
                 }
                 false => Vec::new(),
             };
@@ -286,7 +264,7 @@ impl Job<'_> {
             sizing = self.settle_sequence(&[], sizing, progress, report)?;
         }
         // No reader of another stage has asked for sizes.
-        if !sizing.free_sequence {
+        if !is_free(&sizing) {
             self.check_sizes(&sizing)?;
         }
         emit::emit(emits, &self.loaded.graph, self.plans, self.first_exec(), self.target, &sizing)?;
@@ -314,21 +292,22 @@ impl Job<'_> {
     ) -> Result<Sizing, Error> {
         let exec = &self.arguments.run.exec;
         let status = progress.status();
-        let compile = || session::compile(self.plans, exec, self.machine, status);
+        let asked = &self.arguments.sizes.buckets;
+        let profile = buckets::profile(asked, &self.loaded.graph, &sizing.roles)?;
+        let compile = || session::compile(self.plans, exec, &profile, status);
         let compiled = progress.stage(stage::COMPILE, compile)?;
-        if let Some(warning) = self.machine.cache.as_ref().and_then(Cache::warning) {
+        if let Some(warning) = self.machine.engine.kernel_cache().and_then(Cache::warning) {
             progress.clear();
             files::complain(&format!("warning: {warning}"));
         }
-        let asked = &self.arguments.sizes.buckets;
         if !buckets::lists_sequence(asked, &sizing.roles) {
             sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
         }
-        let (mut combinations, mut padded) = (Vec::new(), None);
-        if !asked.is_empty() {
-            let planned = &self.plans.fused.graph;
-            let fit = buckets::fit(asked, &self.loaded.graph, planned, &sizing)?;
-            (combinations, sizing, padded) = (fit.all, fit.sizing, fit.padded);
+        let mut combinations = Vec::new();
+        let model = compiled.iter().find_map(|compiled| compiled.model.as_ref());
+        if let Some(model) = model.filter(|_| !asked.is_empty()) {
+            let fit = buckets::fit(asked, &self.loaded.graph, model, &sizing)?;
+            (combinations, sizing) = (fit.all, fit.sizing);
             report.notes.extend(fit.notes);
         }
         self.check_sizes(&sizing)?;
@@ -346,8 +325,10 @@ impl Job<'_> {
             return Ok(sizing);
         }
         report.notes.extend(compiled.iter().filter_map(Compiled::on_host));
-        let mut first = self.first_run(&compiled, &sizing, padded.as_ref(), progress)?;
-        report.notes.extend(first.runners.iter().filter_map(Runner::refusal));
+        let mut first = self.first_run(&compiled, &sizing, progress)?;
+        for runner in &mut first.runners {
+            report.notes.extend(runner.refusal()?);
+        }
         report.agreement = self.compare(&first, expected)?;
         let names: Vec<_> = self.loaded.graph.outputs().iter().map(|(name, _)| name).collect();
         report.notes.extend(data::unchecked(&names, &expected.by_position(&names)?));
@@ -360,11 +341,17 @@ impl Job<'_> {
             iterations: self.arguments.run.iterations,
         };
         let (runners, inputs) = (&mut first.runners, &first.inputs);
-        let samples = progress
-            .stage(stage::TIME, || session::time(runners, inputs, &schedule, &first.times))?;
-        let batch = sizing.roles.batch.as_ref().and_then(|batch| sizing.bindings.get(batch));
+        let mut samples =
+            progress.stage(stage::TIME, || session::time(runners, inputs, &schedule))?;
+        // The reference is not timed again.
+        for ((runner, samples), &time) in runners.iter().zip(&mut samples).zip(&first.times) {
+            if runner.exec() == Exec::Reference {
+                *samples = Samples::once(time);
+            }
+        }
+        let batch = sizing.roles.batch.as_ref().and_then(|batch| sizing.sizes.get(batch));
         for ((compiled, runner), samples) in compiled.iter().zip(&mut *runners).zip(&samples) {
-            let mut entry = runner.describe(compiled, self.plans);
+            let mut entry = runner.describe(compiled, self.plans)?;
             let statistics = samples.statistics(&self.arguments.run.percentiles);
             entry.time = statistics.map(|s| Time::new(&s, batch));
             if let Some(time) = &entry.time {
@@ -378,9 +365,9 @@ impl Job<'_> {
         }
         drop(first);
         if !combinations.is_empty() {
-            let resources = (self.machine.memory(), self.arguments.data.seed);
             let (graph, all) = (&self.loaded.graph, &combinations);
-            let measure = || buckets::measure(all, &compiled, graph, &schedule, resources);
+            let seed = self.arguments.data.seed;
+            let measure = || buckets::measure(all, &compiled, graph, &schedule, seed);
             report.buckets = progress.stage(stage::BUCKETS, measure)?;
         }
         report.speedup = overview::speedup(&report.executors);
@@ -399,8 +386,10 @@ impl Job<'_> {
     ) -> Result<Sizing, Error> {
         let mut length = DEFAULT_SEQUENCE;
         let mut failure = None;
-        while sizing.free_sequence && length >= 1 {
-            sizing = sizes(&self.loaded.graph, &self.arguments.sizes, self.known, length)?;
+        while is_free(&sizing) && length >= 1 {
+            let mut known = self.known.clone();
+            known.default_of(Role::Sequence, length);
+            sizing = known.settle(&self.loaded.graph)?;
             match self.attempt(compiled, &sizing, progress) {
                 Ok(()) if length == DEFAULT_SEQUENCE => return Ok(sizing),
                 Ok(()) => {
@@ -428,7 +417,7 @@ impl Job<'_> {
     ) -> Result<(), Error> {
         self.check_sizes(sizing)?;
         match compiled.get(..1).filter(|_| is_cpu(self.target)) {
-            Some(first) => self.first_run(first, sizing, None, progress).map(drop),
+            Some(first) => self.first_run(first, sizing, progress).map(drop),
             None => Ok(()),
         }
     }
@@ -440,68 +429,55 @@ impl Job<'_> {
 
     /// Refuses sizes that the model does not take, whether it runs or is planned only.
     fn check_sizes(&self, sizing: &Sizing) -> Result<(), Error> {
-        let (program, bindings) = (&self.plans.fused.program, &sizing.bindings);
-        match session::bind(program, bindings) {
-            Ok(_) => limits::check(&self.loaded.graph, self.given, bindings),
-            // Sizes that no model takes are said in terms of the memory that a run has.
-            Err(error) if self.machine.runs(self.target) && !error.names_the_largest() => {
-                session::check_memory(program, bindings, self.machine.memory()).and(Err(error))
-            }
-            Err(error) => Err(error),
-        }
+        self.plans.bind(Exec::Fused, &sizing.sizes)?;
+        limits::check(&self.loaded.graph, self.given, &sizing.sizes)
     }
 
     /// The first run of each executor, in a bucket where there is one; the reference runs at the sizes asked for.
     fn first_run<'a>(
         &'a self,
         compiled: &[Compiled],
-        sizing: &'a Sizing,
-        padded: Option<&'a Padded>,
+        sizing: &Sizing,
         progress: &mut Progress,
     ) -> Result<First<'a>, Error> {
-        let mut runners = self.runners(compiled, sizing, padded, progress)?;
-        let exact = inputs_of(&self.loaded.graph, self.given, sizing, self.arguments.data.seed)?;
-        let refused = |source| session::refused(Exec::Fused, &sizing.bindings, source);
-        let filled = padded.map(|padded| padded.fill(&exact)).transpose().map_err(refused)?;
+        let mut runners = self.runners(compiled, sizing, progress)?;
+        let mut inputs =
+            inputs_of(&self.loaded.graph, self.given, sizing, self.arguments.data.seed)?;
         let (mut outputs, mut times) = (Vec::new(), Vec::new());
         for runner in &mut runners {
-            let bucket = padded.zip(filled.as_ref());
-            let bucket = bucket.filter(|_| runner.exec() != Exec::Reference);
-            let inputs = bucket.map_or(&exact, |(_, filled)| filled);
             let start = Instant::now();
-            let run = progress.stage(stage::FIRST, || runner.run(inputs));
-            let given = run.map_err(|error| self.blame(error))?;
+            let run = progress.stage(stage::FIRST, || runner.run(&inputs));
+            outputs.push(run.map_err(|error| self.blame(error))?);
             times.push(start.elapsed());
-            outputs.push(match bucket {
-                Some((padded, _)) => padded.cut(&given).map_err(refused)?,
-                None => given,
-            });
         }
-        Ok(First { runners, inputs: filled.unwrap_or(exact), outputs, times })
+        // From now on runs are timed alone: without the filling and the cutting, which are the host's.
+        if !self.arguments.sizes.buckets.is_empty() {
+            let mut timed: Vec<_> =
+                runners.iter_mut().filter(|runner| runner.exec() != Exec::Reference).collect();
+            if let Some(first) = timed.first_mut() {
+                inputs = first.padded(&inputs)?;
+                let bucket = first.bucket()?;
+                timed.iter_mut().try_for_each(|runner| runner.bind(&bucket))?;
+            }
+        }
+        Ok(First { runners, inputs, outputs, times })
     }
 
     /// The executors bound to sizes.
     fn runners<'a>(
         &'a self,
         compiled: &[Compiled],
-        sizing: &'a Sizing,
-        padded: Option<&'a Padded>,
+        sizing: &Sizing,
         progress: &mut Progress,
     ) -> Result<Vec<Runner<'a>>, Error> {
-        let (graph, exact) = (&self.loaded.graph, &sizing.bindings);
-        let bindings = padded.map_or(exact, |padded| &padded.bucket);
-        let memory = self.machine.memory();
         progress.stage(stage::BIND, || {
-            session::check_memory(&self.plans.fused.program, bindings, memory)?;
             let mut runners = Vec::new();
-            let mut taken = compiled.iter().map(Compiled::resident_bytes).sum();
             for compiled in compiled {
-                let sizes = if compiled.exec == Exec::Reference { exact } else { bindings };
-                let runner = Runner::bind(compiled, graph, sizes, memory, taken)?;
-                taken += runner.arena_bytes();
+                let mut runner = Runner::new(compiled, &self.loaded.graph, KEPT);
+                runner.bind(&sizing.sizes)?;
                 runners.push(runner);
             }
-            Ok::<_, Error>(runners)
+            Ok(runners)
         })
     }
 
@@ -518,10 +494,10 @@ impl Job<'_> {
         progress: &mut Progress,
         report: &mut Report,
     ) -> Result<(), Error> {
-        let mut runners = self.runners(compiled, sizing, None, progress)?;
+        let mut runners = self.runners(compiled, sizing, progress)?;
         let inputs = inputs_of(&self.loaded.graph, self.given, sizing, self.arguments.data.seed)?;
         for (runner, compiled) in runners.iter_mut().zip(compiled) {
-            report.executors.push(runner.describe(compiled, self.plans));
+            report.executors.push(runner.describe(compiled, self.plans)?);
             let found = progress.stage(stage::BISECT, || {
                 runner.bisect(self.plans, &inputs, self.target, self.tolerance)
             });
@@ -591,9 +567,8 @@ fn compile_times(progress: &Progress) -> Compile {
 
 /// The fused plan as the page draws it. Where it cannot be bound, nothing has run and the arena is left out.
 fn picture(plans: &Plans, sizing: &Sizing) -> Picture {
-    let program = &plans.fused.program;
-    let plan = session::bind(program, &sizing.bindings).ok();
-    Picture::new(program, plan.as_ref(), &sizing.bindings)
+    let plan = plans.bind(Exec::Fused, &sizing.sizes).ok();
+    Picture::new(&plans.fused.program, plan.as_ref(), &sizing.sizes)
 }
 
 fn write_reports(

@@ -5,6 +5,7 @@ use crate::error::{Error, Origin};
 use crate::npy;
 use graphene_frontend::import::DeclaredInput;
 use graphene_frontend::tensor::Tensor;
+use graphene_runtime::RequestedSizes;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,23 @@ impl Given {
         }
         let (_, tensor) = self.ordered.iter().find(|(known, _)| known == name)?;
         Some((tensor, Origin::File(self.folder.clone())))
+    }
+
+    /// What an import may know of them.
+    pub(crate) fn for_import(
+        &self,
+        declared: &[DeclaredInput],
+        sizes: RequestedSizes,
+    ) -> graphene_runtime::Given {
+        let mut given = graphene_runtime::Given { sizes, ..Default::default() };
+        for DeclaredInput { name, ty } in declared {
+            let Some((tensor, _)) = self.get(name) else { continue };
+            given.values.insert(name.clone(), tensor.clone());
+            if ty.is_none() {
+                given.shapes.insert(name.clone(), tensor.shape().to_vec());
+            }
+        }
+        given
     }
 
     fn add(&mut self, name: String, tensor: Tensor, origin: Origin) -> Result<(), Error> {

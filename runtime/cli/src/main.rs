@@ -1,13 +1,14 @@
 //! `graphene-run`: compiles and runs an ONNX model, and compares fused with library execution.
 //!
-//! In reading order: [`args`] is the command line; [`flow`] is what happens, step by step; [`load`] imports the
-//! model, [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs, within its [`limits`]; [`machine`] finds the device,
-//! [`session`] plans, compiles and runs the model, [`engine`] on the host's cores or on a GPU; [`blame`] tells whose
-//! data was at fault, [`bench`] times it, [`profile`] each step, [`compare`] compares outputs within a [`tolerance`],
-//! [`buckets`] prepares it for several sizes, [`tune`] searches for parameters of kernels that [`tuning`] keeps, [`bisect`] looks for the step that goes wrong,
-//! [`gates`] counts launches; [`report`] holds what was found
-//! ([`overview`] what needs no run), which [`summary`], [`page`] and [`trace`] show; [`picture`] is what the page draws
-//! of the plan.
+//! In reading order: [`args`] is the command line; [`flow`] is what happens, step by step; [`load`] reads the model;
+//! [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs, within its [`limits`]; [`machine`] opens the
+//! device; [`session`] has the runtime plan, compile and run the model; [`blame`] tells whose data was at fault, [`bench`]
+//! times it, [`profile`] each step, [`compare`] compares outputs within a [`tolerance`]; [`buckets`] prepares it for several
+//! sizes, [`tune`] searches for parameters of kernels that [`tuning`] keeps, [`bisect`] looks for the step that goes wrong,
+//! [`gates`] counts launches; [`report`] holds what was found ([`overview`] what needs no run), which [`summary`], [`page`]
+//! and [`trace`] show; [`picture`] is what the page draws of the plan.
+//!
+//! How a model is loaded, sized, bound and run is [`graphene_runtime`]'s to decide.
 
 mod args;
 mod bench;
@@ -18,7 +19,6 @@ mod compare;
 mod data;
 mod doctor;
 mod emit;
-mod engine;
 mod error;
 mod files;
 mod flow;

@@ -3,18 +3,23 @@
 use crate::args::Exec;
 use crate::error::Origin;
 use crate::inputs::Given;
-use crate::load::Loaded;
 use crate::machine::Machine;
 use crate::report::{self, Compile, Report, Value};
 use crate::session::{self, Plans};
-use crate::sizes::Sizing;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::Op;
 use graphene_ir::target::Target;
+use graphene_runtime::{Imported, Sizing, Specialised};
 use std::collections::BTreeMap;
 
 /// A report of a model and its plans, before anything has run.
-pub(crate) fn start(loaded: &Loaded, plans: &Plans, machine: &Machine, target: &Target) -> Report {
+pub(crate) fn start(
+    name: &str,
+    loaded: &Imported,
+    plans: &Plans,
+    machine: &Machine,
+    target: &Target,
+) -> Report {
     let operations =
         |graph: &Graph| graph.nodes().filter(|(_, node)| !is_source(node.op())).count();
     let weights = loaded.graph.nodes().filter_map(|(_, node)| match node.op() {
@@ -30,11 +35,13 @@ pub(crate) fn start(loaded: &Loaded, plans: &Plans, machine: &Machine, target: &
     let partitioning =
         partitioning.map(|note| note.strip_prefix("note: ").map_or(note.clone(), str::to_owned));
     let limits = planning.report.limits().into_iter().chain(partitioning);
+    let specialised = Specialised::list(&loaded.specialised);
+    let note = machine.engine.device().note;
     Report {
         schema: Report::SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
         model: report::Model {
-            name: loaded.name.clone(),
+            name: name.to_owned(),
             opset: loaded.opset,
             producer: loaded.producer.clone(),
             ops: operations(&loaded.graph),
@@ -42,7 +49,7 @@ pub(crate) fn start(loaded: &Loaded, plans: &Plans, machine: &Machine, target: &
             parameters: weights.sum(),
             weight_bytes: session::weight_bytes(&plans.fused.program),
             histogram,
-            specialised: loaded.specialised.clone(),
+            specialised: Some(specialised).filter(|text| !text.is_empty()),
         },
         device: machine.report.clone(),
         target: target.to_string(),
@@ -58,7 +65,7 @@ pub(crate) fn start(loaded: &Loaded, plans: &Plans, machine: &Machine, target: &
         gates: Vec::new(),
         rewriting: None,
         explain: None,
-        notes: machine.note.iter().chain(&loaded.notes).cloned().chain(limits).collect(),
+        notes: note.iter().chain(&loaded.notes).cloned().chain(limits).collect(),
         exit_code: 0,
     }
 }
@@ -70,9 +77,9 @@ fn is_source(op: &Op) -> bool {
 /// Says of inputs and outputs what they are at these sizes, and where data came from.
 pub(crate) fn describe_values(report: &mut Report, graph: &Graph, sizing: &Sizing, given: &Given) {
     let shape = |ty: &graphene_frontend::types::TensorType| {
-        ty.bound_shape(&sizing.bindings).unwrap_or_default()
+        ty.bound_shape(&sizing.sizes).unwrap_or_default()
     };
-    report.sizes = sizing.bindings.iter().map(|(s, size)| (s.name().to_owned(), size)).collect();
+    report.sizes = sizing.sizes.iter().map(|(s, size)| (s.name().to_owned(), size)).collect();
     let inputs = graph.inputs().iter().map(|&id| {
         let (name, ty) = (graph.node(id).name(), graph.ty(id.value()));
         let origin = given.get(name).map_or(Origin::Random, |(_, origin)| origin);

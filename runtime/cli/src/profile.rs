@@ -1,39 +1,37 @@
 //! Profiles: what every step took, beside what it had to do, and beside library execution of the same nodes.
 
 use crate::args::Exec;
-use crate::engine::Executable;
 use crate::report::{Executor, Step};
 use crate::session::Plans;
 use crate::work;
-use graphene_frontend::dim::Bindings;
 use graphene_fusion::groups::Family;
 use graphene_fusion::program::{BufferId, Program, Step as Launch};
 use graphene_ir::target::Target;
-use graphene_runtime::BoundStep;
+use graphene_runtime::{BoundModel, BoundStep};
 use std::collections::HashMap;
 
 /// A step, with sizes, its kernel and its seconds.
-type Row<'a> = (((&'a Launch, &'a BoundStep), String), &'a f64);
+type Row<'a> = (((&'a Launch, &'a BoundStep), &'a str), &'a f64);
 
 /// A row for every step, from its time in seconds.
 pub(crate) fn steps(
-    executable: &Executable,
+    program: &Program,
+    bound: &BoundModel<'_>,
     times: &[f64],
-    bindings: &Bindings,
     target: &Target,
 ) -> Vec<Step> {
-    let (program, plan) = (executable.program(), executable.plan());
+    let (plan, sizes) = (bound.plan(), bound.sizes());
     let total: f64 = times.iter().sum();
-    let rows = program.steps().iter().zip(plan.steps()).zip(executable.kernels()).zip(times);
-    let row = |(i, (((step, bound), kernel), &seconds)): (usize, Row<'_>)| {
-        let work = work::of_step(program, step, bindings);
+    let rows = program.steps().iter().zip(plan.steps()).zip(bound.kernels()).zip(times);
+    let row = |(i, (((step, at), kernel), &seconds)): (usize, Row<'_>)| {
+        let work = work::of_step(program, step, sizes);
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-12);
         Step {
             step: i,
             name: step.name.clone(),
             family: step.family.name(),
-            kernel,
-            variant: bound.variant_name,
+            kernel: kernel.to_owned(),
+            variant: at.variant_name,
             time_us: seconds * 1e6,
             share: seconds / total.max(1e-12),
             bytes: work.bytes,

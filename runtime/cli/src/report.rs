@@ -100,7 +100,7 @@ pub(crate) struct Device {
 #[derive(Serialize, Debug, Clone)]
 pub(crate) struct Gpu {
     /// Its number, from 0.
-    pub(crate) number: u32,
+    pub(crate) number: usize,
     /// Its streaming multiprocessors.
     pub(crate) multiprocessors: u32,
     /// Its compute capability, for example `9.0`.

@@ -1,31 +1,47 @@
 //! A model planned, compiled and bound for its executors.
 
-use crate::args::Exec;
+use crate::args::{Arguments, Exec};
 use crate::bench::{self, Samples, Schedule};
 use crate::bisect::Sides;
-use crate::engine::{Executable, Module};
 use crate::error::Error;
-use crate::machine::{self, Machine};
-use crate::on_host;
+use crate::machine::Machine;
+use crate::on_host::{self, OnHost};
 use crate::profile;
 use crate::progress::Status;
-use crate::report::{self, Memory, OnDevice};
-use crate::sizes::sizes_text;
+use crate::report::{self, Built, Memory, OnDevice, milliseconds};
+use crate::sizes::{named, sizes_text};
 use crate::tolerance::Tolerance;
 use graphene_frontend::dim::Bindings;
-use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate_with;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::tensor::Tensor;
-use graphene_fusion::program::{Buffer, BufferKind, Program};
-use graphene_fusion::{Granularity, Planned, plan_in};
+use graphene_fusion::program::{BufferKind, Program};
+use graphene_fusion::{Granularity, Planned};
 use graphene_ir::target::Target;
-use graphene_runtime::Plan;
+use graphene_runtime::gpu::Executable;
+use graphene_runtime::{
+    BoundModel, Context, Execution, Input, Model, ModelBuilder, Place, Plan, Profile, Progress,
+};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::Instant;
 
-/// A model's plans: after rewriting, one partition and program for each executor that has one.
+/// Runs on a GPU that are timed by its own clock, and transfers that are timed.
+const DEVICE_RUNS: usize = 21;
+const TRANSFERS: usize = 5;
+
+/// How the command line asks for a model to be planned, at the sizes that somebody asked for.
+pub(crate) fn builder(arguments: &Arguments, machine: &Machine, asked: &Bindings) -> ModelBuilder {
+    let mut builder = machine.engine.model().dtype(arguments.run.dtype.dtype());
+    if let Some(target) = &arguments.run.target {
+        builder = builder.target(target.clone());
+    }
+    named(asked).into_iter().fold(builder, |builder, (dim, size)| builder.typical(dim, size))
+}
+
+/// A model's plans: one for each executor that has one.
 pub(crate) struct Plans {
+    /// How they are made.
+    builder: ModelBuilder,
     /// The plan of fused execution.
     pub(crate) fused: Planned,
     /// That of library execution, if asked for.
@@ -33,22 +49,19 @@ pub(crate) struct Plans {
 }
 
 impl Plans {
-    /// Rewrites, partitions and lowers, planning for the sizes that `hints` give; values of single precision become
-    /// other `elements` if asked for.
+    /// Plans a graph.
     ///
     /// # Errors
-    /// [`Error::Fusion`].
-    pub(crate) fn new(
-        graph: &Graph,
-        target: &Target,
-        exec: &[Exec],
-        hints: &Bindings,
-        elements: Option<DType>,
-    ) -> Result<Self, Error> {
-        let planned = |granularity| plan_in(graph, target, granularity, hints, elements);
-        let fused = planned(Granularity::Fused)?;
-        let library = exec.contains(&Exec::Library).then(|| planned(Granularity::PerOp));
-        Ok(Self { fused, library: library.transpose()? })
+    /// [`Error::Flag`] for elements that it is not computed with, [`Error::Model`].
+    pub(crate) fn new(graph: &Graph, builder: ModelBuilder, exec: &[Exec]) -> Result<Self, Error> {
+        let planned = |execution| {
+            let planned = builder.clone().execution(execution).plan(graph);
+            planned.map_err(Error::of_elements)
+        };
+        let fused = planned(Execution::Fused)?;
+        let library = exec.contains(&Exec::Library).then(|| planned(Execution::Library));
+        let library = library.transpose()?;
+        Ok(Self { builder, fused, library })
     }
 
     /// The plan of an executor; that of fused execution for the reference, which has none.
@@ -67,95 +80,123 @@ impl Plans {
             Exec::Reference => None,
         }
     }
+
+    /// Where the buffers of an executor's plan would lie.
+    ///
+    /// # Errors
+    /// [`Error::Run`], [`Error::Memory`].
+    pub(crate) fn bind(&self, exec: Exec, sizes: &Bindings) -> Result<Plan, Error> {
+        let plan = self.builder.bind(self.of(exec), sizes);
+        plan.map_err(|source| refused(Exec::Fused, sizes, source))
+    }
+
+    /// Compiles a plan of fused execution for the machine's device.
+    ///
+    /// # Errors
+    /// As for [`ModelBuilder::compile`].
+    pub(crate) fn compile_fused(&self) -> Result<Model, graphene_runtime::Error> {
+        self.builder.clone().compile(self.fused.clone())
+    }
 }
 
-/// An executor with its compiled program.
+/// An executor with its model.
 pub(crate) struct Compiled {
     /// Which executor.
     pub(crate) exec: Exec,
-    /// The module; the reference has none.
-    pub(crate) module: Option<Module>,
+    /// The model; the reference has none.
+    pub(crate) model: Option<Model>,
 }
 
 impl Compiled {
-    /// Bytes that the device holds for it whether it runs or not.
-    pub(crate) fn resident_bytes(&self) -> u64 {
-        self.module.as_ref().map_or(0, Module::resident_bytes)
+    /// How its kernels for a GPU were made, if it is on one.
+    fn built(&self) -> Option<Built> {
+        let built = self.model.as_ref()?.built()?;
+        let on_host = built.on_host.iter().cloned().map(|(step, why)| OnHost { step, why });
+        let (kernels, compiled, cached) = (built.kernels, built.compiled, built.cached);
+        Some(Built { kernels, compiled, cached, on_host: on_host.collect() })
     }
 
     /// What the host computes of a program for a GPU, if it does.
     pub(crate) fn on_host(&self) -> Option<String> {
-        let built = self.module.as_ref().and_then(Module::built)?;
-        let said = on_host::said(&built.on_host)?;
+        let said = on_host::said(&self.built()?.on_host)?;
         Some(format!("{}: no kernel, so the host computes it: {said}", self.exec.name()))
     }
 }
 
-/// Compiles the programs of these executors for the machine's device, within the host's memory.
+/// Compiles the plans of these executors for the machine's device, prepared for the sizes of a profile.
 ///
 /// # Errors
 /// [`Error::Compile`], [`Error::Kernels`], [`Error::Memory`].
 pub(crate) fn compile(
     plans: &Plans,
     exec: &[Exec],
-    machine: &Machine,
+    profile: &Profile,
     status: Status,
 ) -> Result<Vec<Compiled>, Error> {
-    let memory = machine::memory().unwrap_or(u64::MAX);
+    let shown = move |progress| match progress {
+        Progress::Kernels { done, all } => status.kernels(done, all),
+        Progress::Weights { done, all } => status.weights(done, all),
+        _ => {}
+    };
+    let builder = plans.builder.clone().profile(profile.clone()).progress(shown);
     let compile = |&exec: &Exec| {
-        let program = plans.program(exec).cloned();
-        let module =
-            program.map(|program| Module::compile(program, machine, memory, status)).transpose();
-        let module = module.map_err(|source| match source {
-            graphene_runtime::Error::Exceeds { needed, limit } => {
+        let planned = plans.program(exec).map(|_| plans.of(exec).clone());
+        let model = planned.map(|planned| builder.clone().compile(planned)).transpose();
+        let model = model.map_err(|source| match source {
+            graphene_runtime::Error::MemoryLimit { needed, used, limit, .. } => {
+                let needed = needed.saturating_add(used);
                 Error::Memory { sizes: String::new(), needed, memory: limit }
             }
-            source if machine.gpu.is_some() => Error::Kernels { executor: exec.name(), source },
+            source if is_for_gpu(&builder) => Error::Kernels { executor: exec.name(), source },
             source => Error::Compile(source),
         })?;
-        Ok(Compiled { exec, module })
+        Ok(Compiled { exec, model })
     };
     exec.iter().map(compile).collect()
+}
+
+fn is_for_gpu(builder: &ModelBuilder) -> bool {
+    !crate::args::is_cpu(&builder.planned_for())
 }
 
 /// An executor ready to run.
 pub(crate) struct Runner<'a> {
     exec: Exec,
     graph: &'a Graph,
-    bindings: &'a Bindings,
-    executable: Option<Executable>,
+    /// What it is bound to.
+    sizes: Bindings,
+    context: Option<Context>,
+}
+
+/// What is timed.
+enum Subject<'a> {
+    /// A run from inputs to outputs.
+    Context(&'a mut Context),
+    /// The launch of all kernels until they are done, inputs being on the device.
+    Launch(&'a mut Executable),
 }
 
 impl<'a> Runner<'a> {
-    /// Binds a compiled program to sizes, within `memory` bytes of which other runners have `taken` some; the
-    /// reference evaluates `graph`.
+    /// A runner that keeps so many shapes bound; the reference evaluates `graph`.
+    pub(crate) fn new(compiled: &Compiled, graph: &'a Graph, kept: usize) -> Self {
+        let context = compiled.model.as_ref().map(|model| model.context().keep(kept));
+        Self { exec: compiled.exec, graph, sizes: Bindings::new(), context }
+    }
+
+    /// Binds it to sizes: its model runs at those that its profile has for them.
     ///
     /// # Errors
     /// [`Error::Run`], [`Error::Memory`].
-    pub(crate) fn bind(
-        compiled: &Compiled,
-        graph: &'a Graph,
-        bindings: &'a Bindings,
-        memory: u64,
-        taken: u64,
-    ) -> Result<Self, Error> {
-        let exec = compiled.exec;
-        let left = memory.saturating_sub(taken);
-        let bind = |module: &Module| module.bind(bindings, left);
-        let executable = compiled.module.as_ref().map(bind).transpose();
-        let executable = executable.map_err(|source| match source {
-            graphene_runtime::Error::Exceeds { needed, .. } => {
-                let (sizes, needed) = (sizes_text(bindings), needed.saturating_add(taken));
-                Error::Memory { sizes, needed, memory }
-            }
-            source => refused(exec, bindings, source),
-        })?;
-        Ok(Self { exec, graph, bindings, executable })
+    pub(crate) fn bind(&mut self, sizes: &Bindings) -> Result<(), Error> {
+        self.sizes = sizes.clone();
+        self.bound().map(drop)
     }
 
-    /// What a library refused at these sizes.
-    pub(crate) fn refusal(&self) -> Option<String> {
-        self.executable.as_ref().and_then(Executable::refusal)
+    /// What is bound; the reference binds nothing.
+    fn bound(&mut self) -> Result<Option<BoundModel<'_>>, Error> {
+        let Some(context) = &mut self.context else { return Ok(None) };
+        let bound = context.bind(&named(&self.sizes));
+        bound.map(Some).map_err(|source| refused(self.exec, &self.sizes, source))
     }
 
     /// Which executor.
@@ -163,60 +204,81 @@ impl<'a> Runner<'a> {
         self.exec
     }
 
+    /// What a library refused at these sizes, said once however many steps it is about.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind), and so for all that asks for what is bound.
+    pub(crate) fn refusal(&mut self) -> Result<Option<String>, Error> {
+        let Some(bound) = self.bound()? else { return Ok(None) };
+        let refusals = bound.refusals();
+        let Some(first) = refusals.first() else { return Ok(None) };
+        let more = match refusals.len() {
+            1 => String::new(),
+            all => format!(" (and {} more)", all - 1),
+        };
+        Ok(Some(format!("not by the library: {first}{more}")))
+    }
+
     /// Runs once.
     ///
     /// # Errors
     /// [`Error::Run`], [`Error::Evaluate`].
     pub(crate) fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-        match &mut self.executable {
-            Some(executable) => {
-                let outputs = executable.run(inputs);
-                outputs.map_err(|source| refused(self.exec, self.bindings, source))
+        match &mut self.context {
+            Some(context) => {
+                let outputs = context.run(&borrowed(inputs));
+                let outputs = outputs.map_err(|source| refused(self.exec, &self.sizes, source))?;
+                Ok(outputs.into_iter().collect())
             }
-            None => evaluate_with(self.graph, inputs, self.bindings)
-                .map_err(|source| Error::Evaluate { sizes: sizes_text(self.bindings), source }),
+            None => evaluate_with(self.graph, inputs, &self.sizes)
+                .map_err(|source| Error::Evaluate { sizes: sizes_text(&self.sizes), source }),
         }
     }
 
-    /// Bytes of the arena.
-    pub(crate) fn arena_bytes(&self) -> u64 {
-        self.executable.as_ref().map_or(0, |executable| executable.plan().arena_bytes())
-    }
-
-    /// Bytes of the arena and how they were laid out.
-    pub(crate) fn memory(&self) -> Option<Memory> {
-        let plan = self.executable.as_ref()?.plan();
-        Some(Memory {
-            arena_bytes: plan.arena_bytes(),
-            lower_bound_bytes: plan.lower_bound_bytes(),
-            heuristic: format!("{:?}", plan.heuristic()).to_lowercase(),
-        })
-    }
-
-    /// Brings inputs to where runs that are timed read them.
+    /// The inputs as large as they are where they run.
     ///
     /// # Errors
     /// [`Error::Run`].
-    pub(crate) fn prepare(&mut self, inputs: &[Tensor]) -> Result<(), Error> {
-        let prepared = self.executable.as_mut().map_or(Ok(()), |run| run.prepare(inputs));
-        prepared.map_err(|source| refused(self.exec, self.bindings, source))
+    pub(crate) fn padded(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        let Some(context) = &mut self.context else { return Ok(inputs.to_vec()) };
+        let padded = context.padded(&borrowed(inputs));
+        padded.map_err(|source| refused(self.exec, &self.sizes, source))
     }
 
-    /// Runs once as runs are timed: with inputs on the device, and outputs left there.
+    /// The sizes that it runs at.
     ///
     /// # Errors
-    /// As for [`run`](Self::run).
-    pub(crate) fn step(&mut self, inputs: &[Tensor]) -> Result<(), Error> {
-        match &mut self.executable {
-            Some(executable) => {
-                let done = executable.step(inputs);
-                done.map_err(|source| refused(self.exec, self.bindings, source))
-            }
-            None => self.run(inputs).map(drop),
-        }
+    /// As for [`bind`](Self::bind).
+    pub(crate) fn bucket(&mut self) -> Result<Bindings, Error> {
+        let bound = self.bound()?.map(|bound| bound.sizes().clone());
+        Ok(bound.unwrap_or_else(|| self.sizes.clone()))
     }
 
-    /// What a GPU says of runs whose median takes `wall` milliseconds, and what transfers take.
+    /// Bytes of the arena.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub(crate) fn arena_bytes(&mut self) -> Result<u64, Error> {
+        Ok(self.bound()?.map_or(0, |bound| bound.plan().arena_bytes()))
+    }
+
+    /// What runs are timed by, with these inputs where it reads them; nothing for the reference.
+    ///
+    /// # Errors
+    /// [`Error::Run`].
+    fn subject(&mut self, inputs: &[Tensor]) -> Result<Option<Subject<'_>>, Error> {
+        let Self { exec, sizes, context: Some(context), .. } = self else { return Ok(None) };
+        let failed = |source| refused(*exec, sizes, source);
+        if context.model().engine().device().gpu.is_none() {
+            return Ok(Some(Subject::Context(context)));
+        }
+        let bound = context.bind(&named(sizes)).map_err(failed)?;
+        let Some(executable) = bound.into_gpu() else { return Ok(None) };
+        executable.write(inputs).map_err(failed)?;
+        Ok(Some(Subject::Launch(executable)))
+    }
+
+    /// What a GPU says of runs whose median takes `wall` milliseconds, and what transfers take. Medians.
     ///
     /// # Errors
     /// [`Error::Run`].
@@ -225,9 +287,33 @@ impl<'a> Runner<'a> {
         inputs: &[Tensor],
         wall: f64,
     ) -> Result<Option<OnDevice>, Error> {
-        let Some(executable) = &mut self.executable else { return Ok(None) };
-        let found = executable.on_device(inputs, wall);
-        found.map_err(|source| refused(self.exec, self.bindings, source))
+        let (exec, sizes) = (self.exec, self.sizes.clone());
+        let failed = |source| refused(exec, &sizes, source);
+        let Some(Subject::Launch(executable)) = self.subject(inputs)? else { return Ok(None) };
+        let timed = |_| executable.time().map(|microseconds| microseconds / 1e3);
+        let times = (0..DEVICE_RUNS).map(timed).collect::<Result<_, _>>();
+        let run_ms = median(times.map_err(failed)?);
+        let (mut uploads, mut downloads) = (Vec::new(), Vec::new());
+        for _ in 0..TRANSFERS {
+            let start = Instant::now();
+            executable.write(inputs).map_err(failed)?;
+            uploads.push(milliseconds(start.elapsed()));
+            let start = Instant::now();
+            executable.read().map_err(failed)?;
+            downloads.push(milliseconds(start.elapsed()));
+        }
+        let bytes = |which: fn(Place) -> bool| {
+            let buffers = executable.plan().buffers().iter();
+            buffers.filter(|buffer| which(buffer.place)).map(|buffer| buffer.bytes() as u64).sum()
+        };
+        Ok(Some(OnDevice {
+            run_ms,
+            share_of_wall: run_ms / wall.max(1e-9),
+            upload_ms: median(uploads),
+            upload_bytes: bytes(|place| matches!(place, Place::Input(_))),
+            download_ms: median(downloads),
+            download_bytes: bytes(|place| matches!(place, Place::Output(_))),
+        }))
     }
 
     /// Times every step.
@@ -239,10 +325,12 @@ impl<'a> Runner<'a> {
         inputs: &[Tensor],
         target: &Target,
     ) -> Result<Option<Vec<report::Step>>, Error> {
-        let Some(executable) = &mut self.executable else { return Ok(None) };
-        let times = executable.time_steps(inputs);
-        let times = times.map_err(|source| refused(self.exec, self.bindings, source))?;
-        Ok(Some(profile::steps(executable, &times, self.bindings, target)))
+        let Some(context) = &mut self.context else { return Ok(None) };
+        let times = context.profile(&borrowed(inputs));
+        let times = times.map_err(|source| refused(self.exec, &self.sizes, source))?;
+        let model = context.model().clone();
+        let Some(bound) = self.bound()? else { return Ok(None) };
+        Ok(Some(profile::steps(model.program(), &bound, &times, target)))
     }
 
     /// Runs a GPU's executor step by step beside the CPU; nothing for the reference.
@@ -261,51 +349,82 @@ impl<'a> Runner<'a> {
             Exec::Library => (plans.library.as_ref(), Granularity::PerOp),
             Exec::Reference => (None, Granularity::PerOp),
         };
-        let (Some(planned), Some(Executable::Gpu(executable))) = (planned, &mut self.executable)
-        else {
-            return Ok(None);
-        };
-        let (executor, bindings) = (self.exec.name(), self.bindings);
+        let (executor, bindings) = (self.exec.name(), &self.sizes.clone());
+        let (Some(planned), Some(bound)) = (planned, self.bound()?) else { return Ok(None) };
+        let Some(executable) = bound.into_gpu() else { return Ok(None) };
         let sides = Sides { executor, planned, granularity, target, bindings, tolerance };
-        sides.run(&mut **executable, inputs).map(Some)
+        sides.run(executable, inputs).map(Some)
     }
 
     /// The entry of the executor, without times.
-    pub(crate) fn describe(&self, compiled: &Compiled, plans: &Plans) -> report::Executor {
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind).
+    pub(crate) fn describe(
+        &mut self,
+        compiled: &Compiled,
+        plans: &Plans,
+    ) -> Result<report::Executor, Error> {
         let mut entry = describe(self.exec, plans);
-        entry.built = compiled.module.as_ref().and_then(Module::built).cloned();
-        entry.memory = self.memory();
-        if let Some(executable) = &self.executable {
-            let names = executable.program().steps().iter().map(|step| &step.name);
-            for (name, kernel) in names.zip(executable.kernels()) {
-                if kernel == "reference" {
-                    entry.by_reference.push(name.clone());
-                }
-                *entry.kernels.entry(kernel).or_default() += 1;
+        entry.built = compiled.built();
+        let (Some(model), Some(bound)) = (&compiled.model, self.bound()?) else {
+            return Ok(entry);
+        };
+        let plan = bound.plan();
+        entry.memory = Some(Memory {
+            arena_bytes: plan.arena_bytes(),
+            lower_bound_bytes: plan.lower_bound_bytes(),
+            heuristic: format!("{:?}", plan.heuristic()).to_lowercase(),
+        });
+        let names = model.program().steps().iter().map(|step| &step.name);
+        for (name, kernel) in names.zip(bound.kernels()) {
+            if kernel == "reference" {
+                entry.by_reference.push(name.clone());
             }
+            *entry.kernels.entry(kernel.to_owned()).or_default() += 1;
         }
-        entry
+        Ok(entry)
     }
 }
 
-/// Times the runners by turns. The reference is not timed again: `first` is the time of its one run.
+impl Subject<'_> {
+    fn step(&mut self, inputs: &[Input<'_>]) -> Result<(), graphene_runtime::Error> {
+        match self {
+            // Dropping the outputs belongs to a run: they are allocated in it.
+            Self::Context(context) => context.run(inputs).map(drop),
+            Self::Launch(executable) => {
+                executable.launch()?;
+                executable.synchronize()
+            }
+        }
+    }
+}
+
+/// Times the runners by turns, but for the reference: those have no samples. Inputs are as large as they are where they
+/// run.
 ///
 /// # Errors
-/// As for [`Runner::run`].
+/// [`Error::Run`].
 pub(crate) fn time(
     runners: &mut [Runner<'_>],
     inputs: &[Tensor],
     schedule: &Schedule,
-    first: &[Duration],
 ) -> Result<Vec<Samples>, Error> {
-    let timed: Vec<usize> =
-        (0..runners.len()).filter(|&i| runners[i].exec != Exec::Reference).collect();
-    runners.iter_mut().try_for_each(|runner| runner.prepare(inputs))?;
-    let measured =
-        bench::measure(schedule, timed.len(), |subject| runners[timed[subject]].step(inputs))?;
-    let mut samples: Vec<_> = first.iter().map(|&time| Samples::once(time)).collect();
-    for (&i, measured) in timed.iter().zip(measured) {
-        samples[i] = measured;
+    let given = borrowed(inputs);
+    let described: Vec<_> =
+        runners.iter().map(|runner| (runner.exec, runner.sizes.clone())).collect();
+    let mut subjects = Vec::new();
+    for (number, runner) in runners.iter_mut().enumerate() {
+        subjects.extend(runner.subject(inputs)?.map(|subject| (number, subject)));
+    }
+    let measured = bench::measure(schedule, subjects.len(), |place| {
+        let (number, subject) = &mut subjects[place];
+        let (exec, sizes) = &described[*number];
+        subject.step(&given).map_err(|source| refused(*exec, sizes, source))
+    })?;
+    let mut samples = vec![Samples::default(); described.len()];
+    for ((number, _), measured) in subjects.iter().zip(measured) {
+        samples[*number] = measured;
     }
     Ok(samples)
 }
@@ -345,46 +464,28 @@ pub(crate) fn weight_bytes(program: &Program) -> u64 {
     bytes.sum()
 }
 
-/// Refuses sizes at which the inputs, the outputs and the largest intermediate alone take more than `memory` bytes.
-///
-/// # Errors
-/// [`Error::Memory`].
-pub(crate) fn check_memory(
-    program: &Program,
-    bindings: &Bindings,
-    memory: u64,
-) -> Result<(), Error> {
-    let bytes = |buffer: &Buffer| {
-        let elements = buffer.elements.eval(bindings).ok().and_then(|n| u64::try_from(n).ok());
-        elements.unwrap_or(0).saturating_mul(buffer.dtype.size() as u64)
-    };
-    let (mut outside, mut largest) = (0_u64, 0);
-    for buffer in program.buffers() {
-        match &buffer.kind {
-            BufferKind::Input(_) | BufferKind::Output(_) => {
-                outside = outside.saturating_add(bytes(buffer));
-            }
-            BufferKind::Intermediate => largest = bytes(buffer).max(largest),
-            BufferKind::Weight(_) => {}
-        }
-    }
-    let needed = outside.saturating_add(largest);
-    match needed > memory {
-        true => Err(Error::Memory { sizes: sizes_text(bindings), needed, memory }),
-        false => Ok(()),
-    }
-}
-
-/// Binds the fused program without allocating anything.
-///
-/// # Errors
-/// [`Error::Run`].
-pub(crate) fn bind(program: &Program, bindings: &Bindings) -> Result<Plan, Error> {
-    let plan = graphene_runtime::bind(program, bindings);
-    plan.map_err(|source| refused(Exec::Fused, bindings, source))
-}
-
 /// What an executor refuses at these sizes.
-pub(crate) fn refused(exec: Exec, bindings: &Bindings, source: graphene_runtime::Error) -> Error {
-    Error::Run { executor: exec.name(), sizes: sizes_text(bindings), source }
+pub(crate) fn refused(exec: Exec, sizes: &Bindings, source: graphene_runtime::Error) -> Error {
+    use graphene_runtime::Error as E;
+    let sizes = sizes_text(sizes);
+    let limit = match &source {
+        E::At { error, .. } => error,
+        error => error,
+    };
+    match *limit {
+        E::MemoryLimit { needed, used, limit, .. } => {
+            Error::Memory { sizes, needed: needed.saturating_add(used), memory: limit }
+        }
+        _ => Error::Run { executor: exec.name(), sizes, source: Box::new(source) },
+    }
+}
+
+fn borrowed(inputs: &[Tensor]) -> Vec<Input<'_>> {
+    inputs.iter().map(Input::from).collect()
+}
+
+/// The middle of some numbers, the upper one of two; 0 of none.
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }

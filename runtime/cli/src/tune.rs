@@ -3,22 +3,26 @@
 //! Groups of equal steps are searched whole, those that take most time in a run first. What times kernels, the clock and the
 //! file are the caller's, so that the search itself needs no GPU.
 
-use crate::engine::{REPEATED, REPEATS};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::session::Plans;
+use crate::sizes::named;
 use crate::tuning::{Entry, Tuning};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::program::Program;
 use graphene_fusion::tuning::{Parameters, candidates, fingerprint, with_parameters};
 use graphene_ir::target::Target;
-use graphene_runtime::gpu::{Executable, Kernels, Module, Trial};
+use graphene_runtime::Input;
+use graphene_runtime::gpu::{Executable, Trial};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Candidates that are compiled together; the clock is asked, and what was found is kept, after each.
 const TOGETHER: usize = 16;
+/// Launches of a kernel that are timed together, and how often they are.
+const REPEATS: usize = 20;
+const REPEATED: usize = 7;
 /// What is faster by less than this is no faster: times waver.
 const FASTER: f64 = 0.985;
 
@@ -71,17 +75,17 @@ pub(crate) fn tune(
     limit: Duration,
     tuning: &mut Tuning,
 ) -> Result<Searched, Error> {
-    let Some(gpu) = &machine.gpu else {
-        return Err(Error::flag("--tune", "it times kernels on a GPU, and none runs the model"));
-    };
     let start = Instant::now();
     let failed = |source| Error::Kernels { executor: "fused", source };
-    let (program, cache) = (&plans.fused.program, machine.cache.as_ref());
-    let kernels = Kernels::compile(program.clone(), target, gpu.arch, cache, &|_, _| {});
-    let module = Module::load(kernels.map_err(failed)?, &gpu.device).map_err(failed)?;
-    let mut executable = module.bind(bindings).map_err(failed)?;
-    executable.run(inputs).map_err(failed)?;
-    let groups = groups(program, target, bindings, tuning, &mut executable).map_err(failed)?;
+    let (program, cache) = (&plans.fused.program, machine.engine.kernel_cache());
+    let mut context = plans.compile_fused().map_err(failed)?.context();
+    let given: Vec<_> = inputs.iter().map(Input::from).collect();
+    context.run(&given).map_err(failed)?;
+    let bound = context.bind(&named(bindings)).map_err(failed)?;
+    let (Some(executable), Some(gpu)) = (bound.into_gpu(), machine.engine.device().gpu) else {
+        return Err(Error::flag("--tune", "it times kernels on a GPU, and none runs the model"));
+    };
+    let groups = groups(program, target, bindings, tuning, executable).map_err(failed)?;
     let mut trial = |group: &Group, tried: &[Parameters]| {
         let step = &program.steps()[group.step];
         let others: Vec<_> = tried.iter().map(|&p| with_parameters(step, p)).collect();

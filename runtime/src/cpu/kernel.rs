@@ -5,21 +5,23 @@
 
 use super::kernels::reduce::Reduce;
 use super::layers::{BoundLayers, ConvLayer, Layers, run_layers};
-use super::loops::{Domain, Loop, LoopInput};
+use super::loops::{Domain, Loop};
 use super::packing::Laid;
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
-    Io, run_arg_reduce, run_attention, run_concat, run_conv, run_conv_layer, run_conv_transpose,
-    run_copy, run_gather, run_matmul, run_nearest, run_norm, run_pad, run_pool, run_reduce,
-    run_reference, run_rnn, run_rows, run_softmax,
+    Io, Tables, nearest_tables, pad_tables, run_arg_reduce, run_attention, run_concat, run_conv,
+    run_conv_layer, run_conv_transpose, run_copy, run_cumulative, run_gather, run_matmul,
+    run_nearest, run_norm, run_pad, run_pool, run_reduce, run_reference, run_rnn, run_rows,
+    run_softmax,
 };
+use super::scratch::Few;
 use crate::bind::BoundStep;
 use crate::error::Result;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{
-    AttentionAttrs, ConvAttrs, NearestMode, Op, PadMode, PoolAttrs, ReduceOp, ResizeAttrs,
-    ResizeMode, RnnAttrs,
+    AttentionAttrs, ConvAttrs, CumulativeOp, NearestMode, Op, PadMode, PoolAttrs, ReduceOp,
+    ResizeAttrs, ResizeMode, RnnAttrs,
 };
 use graphene_fusion::groups::{Executor, Family};
 use graphene_fusion::program::Step;
@@ -65,6 +67,8 @@ pub(crate) enum Kernel {
     ConvTranspose(ConvAttrs),
     /// A pooling.
     Pool(PoolAttrs),
+    /// Running sums or products; whether they exclude their own element, and run from the end.
+    Cumulative { op: CumulativeOp, axis: usize, kind: [bool; 2] },
     /// The reference evaluator.
     Reference,
 }
@@ -79,6 +83,8 @@ pub(crate) struct BoundKernel {
     layers: Option<BoundLayers>,
     /// The sizes of rows.
     pub(crate) rows: Option<BoundRows>,
+    /// Where the elements of a padded or resized tensor come from.
+    tables: Tables,
 }
 
 impl Kernel {
@@ -130,6 +136,9 @@ impl Kernel {
             Op::Conv(attrs) => Self::Conv(attrs.clone()),
             Op::ConvTranspose { conv, .. } => Self::ConvTranspose(conv.clone()),
             Op::Pool(attrs) => Self::Pool(attrs.clone()),
+            Op::Cumulative { op, axis, exclusive, reverse } => {
+                Self::Cumulative { op: *op, axis: *axis, kind: [*exclusive, *reverse] }
+            }
             _ => Self::Reference,
         }
     }
@@ -174,6 +183,7 @@ impl Kernel {
             Self::ConvLayer(_) => "conv+epilogue",
             Self::ConvTranspose(_) => "conv-transpose",
             Self::Pool(_) => "pool",
+            Self::Cumulative { .. } => "cumulative",
             Self::Reference => "reference",
         }
     }
@@ -182,25 +192,40 @@ impl Kernel {
     ///
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) if shapes disagree under the plan's sizes.
-    pub(crate) fn bind(&self, step: &BoundStep, bindings: &Bindings) -> Result<BoundKernel> {
+    pub(crate) fn bind(
+        &self,
+        step: &Step,
+        bound: &BoundStep,
+        bindings: &Bindings,
+    ) -> Result<BoundKernel> {
         let domain = match self {
-            Self::Loop(_) => Some(Domain::new(&step.outputs, &step.inputs)?),
-            Self::ConvLayer(layer) => Some(layer.domain(step)?),
+            Self::Loop(_) => Some(Domain::new(&bound.outputs, &bound.inputs)?),
+            Self::ConvLayer(layer) => Some(layer.domain(bound)?),
             _ => None,
         };
         let layers = match self {
-            Self::Layers(layers) => Some(BoundLayers::new(layers, step)?),
+            Self::Layers(layers) => Some(BoundLayers::new(layers, bound)?),
             _ => None,
         };
         let rows = match self {
-            Self::Rows(program) => Some(BoundRows::new(program, step, bindings)?),
+            Self::Rows(program) => Some(BoundRows::new(program, bound, bindings)?),
             _ => None,
         };
-        Ok(BoundKernel { kernel: self.clone(), domain, layers, rows })
+        let tables = match self {
+            Self::Pad { mode, before } => pad_tables(step, bound, *mode, before, bindings)?,
+            Self::Nearest { attrs, mode } => nearest_tables(step, bound, attrs, *mode)?,
+            _ => Tables::new(),
+        };
+        Ok(BoundKernel { kernel: self.clone(), domain, layers, rows, tables })
     }
 }
 
 impl BoundKernel {
+    /// The name in profiles.
+    pub(crate) fn name(&self) -> &'static str {
+        self.kernel.name()
+    }
+
     /// Runs the step.
     ///
     /// # Errors
@@ -210,12 +235,8 @@ impl BoundKernel {
             Kernel::Copy => run_copy(io),
             Kernel::Loop(program) => {
                 let domain = self.domain.as_ref().expect("loops are bound with their domain");
-                let inputs: Vec<LoopInput<'_>> = io.loop_inputs();
-                program.run(
-                    domain,
-                    &inputs,
-                    io.outputs.into_iter().map(|output| output.bytes).collect(),
-                );
+                let inputs: Few<_> = (0..io.inputs.len()).map(|i| io.inputs.of_loop(i)).collect();
+                program.run(domain, &inputs, io.outputs.into_iter().map(|output| output.bytes));
                 Ok(())
             }
             Kernel::MatMul => run_matmul(step, io),
@@ -233,8 +254,8 @@ impl BoundKernel {
             Kernel::ArgReduce { axis, largest, last } => run_arg_reduce(io, *axis, *largest, *last),
             Kernel::Gather { axis } => run_gather(step, io, *axis),
             Kernel::Concat { axis } => run_concat(step, io, *axis),
-            Kernel::Pad { mode, before } => run_pad(step, io, *mode, before, bindings),
-            Kernel::Nearest { attrs, mode } => run_nearest(step, io, attrs, *mode),
+            Kernel::Pad { .. } => run_pad(step, io, &self.tables),
+            Kernel::Nearest { .. } => run_nearest(step, io, &self.tables),
             Kernel::Attention(attrs) => run_attention(step, io, attrs),
             Kernel::Rnn { attrs, laid } => run_rnn(step, io, attrs, laid),
             Kernel::Conv(attrs) => run_conv(step, io, attrs),
@@ -244,6 +265,7 @@ impl BoundKernel {
             }
             Kernel::ConvTranspose(attrs) => run_conv_transpose(step, io, attrs),
             Kernel::Pool(attrs) => run_pool(step, io, attrs),
+            Kernel::Cumulative { op, axis, kind } => run_cumulative(io, *op, *axis, *kind),
             Kernel::Reference => run_reference(step, io, bindings),
         }
     }

@@ -1,6 +1,8 @@
 //! Memory of an executable: aligned storage, and the disjoint parts of it that a step works on.
 
-use crate::bind::{Place, Plan};
+use super::run::{Input, Io, Output};
+use super::scratch::Few;
+use crate::bind::{BoundStep, Place, Plan};
 use crate::error::{Error, Result};
 use graphene_frontend::tensor::{Tensor, TensorError};
 use graphene_fusion::program::{BufferId, Program};
@@ -32,6 +34,17 @@ impl Storage {
         Ok(Self { words, start, len })
     }
 
+    /// So many of its bytes, and larger memory in their place where there are fewer; what they hold is not said.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn at_least(&mut self, len: usize) -> Result<&mut [u8]> {
+        if self.len < len {
+            *self = Self::new(len)?;
+        }
+        Ok(&mut self.bytes_mut()[..len])
+    }
+
     /// The bytes.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.words)[self.start..self.start + self.len]
@@ -52,71 +65,180 @@ pub(crate) enum Part<'a> {
     Exclusive(&'a mut [u8]),
 }
 
-/// Everything that a step's buffers lie in.
-pub(crate) struct Memory<'a> {
-    pub(crate) program: &'a Program,
-    /// For each buffer that is a weight its elements, if a kernel reads them as they lie.
-    pub(crate) weights: &'a [Option<Tensor>],
-    pub(crate) plan: &'a Plan,
-    pub(crate) inputs: &'a [Tensor],
-    pub(crate) arena: &'a mut [u8],
-    pub(crate) outputs: &'a mut [Storage],
+/// The parts of a step.
+type Parts<'a> = Few<Option<Part<'a>>>;
+
+/// Where what a step works on lies, found out once. Each buffer of the arena and each output is one part of memory,
+/// those written first, and no two share memory: the planner sees to that, and this checks it.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    /// How many parts there are.
+    parts: usize,
+    /// Those that are written.
+    written: usize,
+    /// Offset, bytes and number of those in the arena, one behind the other.
+    arena: Vec<(usize, usize, usize)>,
+    /// The program's output and number of those that are outputs, in order.
+    outputs: Vec<(usize, usize)>,
+    /// What each operand is that is read.
+    operands: Vec<Source>,
 }
 
-impl Memory<'_> {
-    /// The parts of memory of these buffers, in their order; `true` asks for writing. Each buffer is named
-    /// once, and no two of them share memory: the planner sees to that, and this checks it.
+/// What an operand is that is read.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// The part of this number after those that are written.
+    Part(usize),
+    Given(usize),
+    Weight(BufferId),
+    Overwritten(usize),
+    Laid,
+}
+
+impl Access {
+    /// Of a step that reads those inputs that `reads` says.
     ///
     /// # Errors
     /// [`Error::Shared`] if two buffers share memory: a defect of the plan.
-    pub(crate) fn parts(&mut self, buffers: &[(BufferId, bool)]) -> Result<Vec<Part<'_>>> {
-        let mut in_arena: Vec<(usize, usize, usize)> = Vec::new();
-        let mut in_outputs: Vec<(usize, usize)> = Vec::new();
-        let mut parts: Vec<Option<Part<'_>>> = Vec::new();
-        for (i, &(id, _)) in buffers.iter().enumerate() {
-            let buffer = &self.plan.buffers()[id.index()];
-            parts.push(match buffer.place {
-                Place::Input(number) => Some(Part::Shared(self.inputs[number].bytes())),
-                Place::Weight => match &self.weights[id.index()] {
-                    Some(tensor) => Some(Part::Shared(tensor.bytes())),
-                    None => return Err(Error::Shared { buffer: id }),
-                },
-                Place::Output(number) => {
-                    in_outputs.push((number, i));
-                    None
-                }
-                Place::Arena(offset) => {
-                    in_arena.push((offset, buffer.bytes(), i));
-                    None
+    pub(crate) fn new(
+        plan: &Plan,
+        bound: &BoundStep,
+        reads: impl Fn(usize) -> bool,
+    ) -> Result<Self> {
+        let mut buffers: Vec<BufferId> = bound.outputs.iter().map(|output| output.buffer).collect();
+        let written = buffers.len();
+        let mut operands = Vec::with_capacity(bound.inputs.len());
+        for (i, input) in bound.inputs.iter().enumerate() {
+            let id = input.buffer;
+            operands.push(match (bound.overwritten_by[i], plan.buffers()[id.index()].place) {
+                (Some(output), _) => Source::Overwritten(output),
+                (None, _) if !reads(i) => Source::Laid,
+                (None, Place::Input(number)) => Source::Given(number),
+                (None, Place::Weight) => Source::Weight(id),
+                (None, Place::Output(_) | Place::Arena(_)) => {
+                    let known = buffers.iter().position(|&other| other == id);
+                    let known = known.unwrap_or_else(|| {
+                        buffers.push(id);
+                        buffers.len() - 1
+                    });
+                    let read = known.checked_sub(written);
+                    Source::Part(read.ok_or(Error::Shared { buffer: id })?)
                 }
             });
         }
-        let shared = |i: usize| Error::Shared { buffer: buffers[i].0 };
-        in_arena.sort_unstable();
-        let mut rest: &mut [u8] = self.arena;
-        let mut start = 0;
-        for (offset, len, i) in in_arena {
-            let gap = offset.checked_sub(start).ok_or(shared(i))?;
-            let (own, after) = rest[gap..].split_at_mut(len);
-            rest = after;
-            start = offset + len;
-            parts[i] = Some(part(own, buffers[i].1));
+        let (mut arena, mut outputs) = (Vec::new(), Vec::new());
+        for (number, &id) in buffers.iter().enumerate() {
+            let buffer = &plan.buffers()[id.index()];
+            match buffer.place {
+                Place::Input(_) | Place::Weight => return Err(Error::Shared { buffer: id }),
+                Place::Output(output) => outputs.push((output, number)),
+                Place::Arena(offset) => arena.push((offset, buffer.bytes(), number)),
+            }
         }
-        in_outputs.sort_unstable();
-        let (mut rest, mut start) = (&mut *self.outputs, 0);
-        for (number, i) in in_outputs {
-            let gap = number.checked_sub(start).ok_or(shared(i))?;
-            let (own, after) = rest[gap..].split_first_mut().ok_or(shared(i))?;
-            rest = after;
-            start = number + 1;
-            parts[i] = Some(part(own.bytes_mut(), buffers[i].1));
+        arena.sort_unstable();
+        outputs.sort_unstable();
+        let in_arena = arena.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0);
+        let in_outputs = outputs.windows(2).find(|pair| pair[0].0 == pair[1].0);
+        let shared = in_arena.map(|pair| pair[1].2).or(in_outputs.map(|pair| pair[1].1));
+        match shared {
+            Some(number) => Err(Error::Shared { buffer: buffers[number] }),
+            None => Ok(Self { parts: buffers.len(), written, arena, outputs, operands }),
         }
-        Ok(parts.into_iter().flatten().collect())
     }
 }
 
-fn part(bytes: &mut [u8], write: bool) -> Part<'_> {
-    if write { Part::Exclusive(bytes) } else { Part::Shared(bytes) }
+/// Everything that a run's buffers lie in, of the sizes that the plan says.
+pub(crate) struct Memory<'a, 'b> {
+    /// For each buffer that is a weight its elements, if a kernel reads them as they lie.
+    pub(crate) weights: &'a [Option<Tensor>],
+    pub(crate) inputs: &'a [&'a [u8]],
+    pub(crate) arena: &'a mut [u8],
+    pub(crate) outputs: &'a mut [&'b mut [u8]],
+}
+
+/// What a step reads, looked up one by one.
+pub(crate) struct Inputs<'a> {
+    access: &'a Access,
+    plan: &'a Plan,
+    bound: &'a BoundStep,
+    weights: &'a [Option<Tensor>],
+    given: &'a [&'a [u8]],
+    parts: Few<&'a [u8]>,
+}
+
+impl<'a> Inputs<'a> {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.access.operands.len()
+    }
+
+    /// The input of this number; `None` if there is none, or no memory for it: a defect of the plan.
+    pub(crate) fn get(&self, number: usize) -> Option<Input<'a>> {
+        let bytes = match *self.access.operands.get(number)? {
+            Source::Overwritten(output) => return Some(Input::Overwritten { output }),
+            Source::Laid => return Some(Input::Laid),
+            Source::Part(part) => *self.parts.get(part)?,
+            Source::Given(input) => *self.given.get(input)?,
+            Source::Weight(id) => self.weights[id.index()].as_ref()?.bytes(),
+        };
+        let operand = &self.bound.inputs[number];
+        let dtype = self.plan.buffers()[operand.buffer.index()].dtype;
+        Some(Input::Bytes { bytes, operand, dtype })
+    }
+}
+
+impl Memory<'_, '_> {
+    fn parts(&mut self, access: &Access) -> Parts<'_> {
+        let mut parts: Parts<'_> = (0..access.parts).map(|_| None).collect();
+        let part = |bytes, number| match number < access.written {
+            true => Part::Exclusive(bytes),
+            false => Part::Shared(bytes),
+        };
+        let (mut rest, mut start): (&mut [u8], usize) = (self.arena, 0);
+        for &(offset, len, number) in &access.arena {
+            let (own, after) = rest[offset - start..].split_at_mut(len);
+            rest = after;
+            start = offset + len;
+            parts[number] = Some(part(own, number));
+        }
+        let (mut rest, mut start) = (&mut *self.outputs, 0);
+        for &(output, number) in &access.outputs {
+            let Some((own, after)) = rest[output - start..].split_first_mut() else { break };
+            rest = after;
+            start = output + 1;
+            parts[number] = Some(part(own, number));
+        }
+        parts
+    }
+
+    /// What a step reads and writes.
+    ///
+    /// # Errors
+    /// [`Error::Shared`] for a buffer that is not there: a defect of the plan.
+    pub(crate) fn io<'a>(
+        &'a mut self,
+        access: &'a Access,
+        plan: &'a Plan,
+        bound: &'a BoundStep,
+    ) -> Result<Io<'a>> {
+        let (weights, given) = (self.weights, self.inputs);
+        let mut parts = self.parts(access).into_iter();
+        let mut outputs = Few::new();
+        for operand in &bound.outputs {
+            let Some(Some(Part::Exclusive(bytes))) = parts.next() else {
+                return Err(Error::Shared { buffer: operand.buffer });
+            };
+            let dtype = plan.buffers()[operand.buffer.index()].dtype;
+            outputs.push(Output { bytes, operand, dtype });
+        }
+        let read = |part| match part {
+            Some(Part::Shared(bytes)) => bytes,
+            Some(Part::Exclusive(bytes)) => &*bytes,
+            None => &[],
+        };
+        let parts = parts.map(read).collect();
+        Ok(Io { inputs: Inputs { access, plan, bound, weights, given, parts }, outputs })
+    }
 }
 
 /// The outputs' storage as tensors.

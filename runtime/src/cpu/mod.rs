@@ -1,9 +1,11 @@
 //! The CPU executor.
 //!
-//! In reading order: [`Module`] is a program with a kernel chosen for every step, [`Executable`] one with sizes and
-//! an arena; `packing` lays weights out, `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers`
+//! In reading order: [`Module`] is a program with a kernel chosen for every step, [`Bound`] one with sizes, and
+//! [`Executable`] that with an arena; `work` says which steps are spread over threads, and `scratch` is memory that
+//! threads keep; `packing` lays weights out, `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers`
 //! products with their epilogues, `rows` groups over rows, and [`kernels`] are the loops over plain slices.
 
+mod bound;
 mod kernel;
 pub mod kernels;
 mod layers;
@@ -13,22 +15,56 @@ mod module;
 mod packing;
 mod rows;
 mod run;
+mod scratch;
+mod work;
 
-pub use module::{Executable, Module};
+pub use bound::{Bound, Control, Executable};
+pub(crate) use memory::Storage;
+pub use module::Module;
+#[cfg(feature = "cuda")]
 pub(crate) use run::{Output, leave, owned};
 
 use crate::error::{Error, Result};
+use crate::threads::Threads;
+use std::num::NonZero;
+use std::sync::OnceLock;
+use std::thread;
 
-/// The number of threads that kernels run on.
+/// The process's threads, once they have been started.
+static THREADS: OnceLock<Threads> = OnceLock::new();
+
+/// The number of threads that runs spread over where whoever runs has none of its own.
 pub fn threads() -> usize {
-    rayon::current_num_threads()
+    let cores = || thread::available_parallelism().map_or(1, NonZero::get);
+    THREADS.get().map_or_else(cores, Threads::count)
 }
 
-/// Lets kernels run on this many threads, for the life of the process. It must come before the first run.
+/// Lets such runs spread over this many threads, for the life of the process. It must come before the first run.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if the threads have been started already or cannot be.
 pub fn set_threads(threads: usize) -> Result<()> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
-    pool.map_err(|_| Error::Unsupported { what: "another number of threads" })
+    let taken = Error::Unsupported { what: "another number of threads" };
+    if THREADS.get().is_some() {
+        return Err(taken);
+    }
+    THREADS.set(Threads::new(threads)?).map_err(|_| taken)
+}
+
+/// Does work on the calling thread's threads, or else on the process's.
+pub(crate) fn on_threads<R>(work: impl FnOnce() -> R) -> R {
+    if Threads::current().is_some() {
+        return work();
+    }
+    // Where no threads can be had, the calling one does all of it.
+    if THREADS.get().is_none()
+        && let Ok(started) = Threads::new(threads())
+    {
+        // Another thread may have been first.
+        let _ = THREADS.set(started);
+    }
+    match THREADS.get() {
+        Some(threads) => threads.run(work),
+        None => work(),
+    }
 }

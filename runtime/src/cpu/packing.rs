@@ -1,99 +1,240 @@
-//! Weights laid out once, when a program is compiled: what recurrent layers and fused execution's products multiply
-//! by. Library execution's products take them as they lie, as a library's call does.
+//! Weights prepacked once, when a program is compiled: what recurrent layers and fused execution's GEMMs multiply
+//! by. Library execution's GEMMs take them as they are, as a library's call does.
+//!
+//! Compiling consumes the program's weights: what is prepacked is dropped as it was, and what kernels read as it is
+//! stays, once.
 
+use super::kernel::Kernel;
 use super::kernels::matmul::{Matrix, Strides, widened};
 use super::kernels::packed::Packed;
 use super::kernels::rnn::Cell;
+use super::scratch::Numbers;
 use crate::bind::{BoundOperand, bind_operand};
 use crate::error::{Error, Result};
-use crate::weight::elements;
+use crate::threads;
+use crate::weight;
 use bytemuck::cast_slice;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::ValueId;
 use graphene_frontend::op::{Op, RnnAttrs, RnnCell};
+use graphene_frontend::tensor::Tensor;
 use graphene_fusion::groups::Executor;
 use graphene_fusion::program::{BufferId, BufferKind, Program, Step};
 use half::{bf16, f16};
-use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which weights are to be laid out.
+/// What becomes of a program's weights: which are prepacked, which are kept as they are, and which nobody reads.
 pub(crate) struct Packing {
-    /// Views of weights as matrices, each once, however many products read it.
+    /// Views of weights as matrices, each once, however many GEMMs read it.
     matrices: Vec<BoundOperand>,
     /// For each step and each of its inputs the numbers of its matrices.
     numbers: Vec<Vec<Vec<usize>>>,
+    /// For each buffer whether it is a weight that a kernel reads as it is.
+    kept: Vec<bool>,
+    /// Bytes of all that a module holds of the weights, at most; `u64::MAX` if they are more.
+    bytes: u64,
 }
 
-/// The matrices that a step's inputs were laid out as: for each input none or one; for a recurrent layer's weights
+/// The matrices that a step's inputs were prepacked as: for each input none or one; for a recurrent layer's weights
 /// some for each direction.
 pub(crate) type Laid = Vec<Vec<Arc<Packed>>>;
 
+/// All that a module holds of a program's weights.
+pub(crate) struct Weights {
+    /// For each step what its inputs were prepacked as.
+    pub(crate) laid: Vec<Laid>,
+    /// For each buffer its elements, if a kernel reads them as they are.
+    pub(crate) kept: Vec<Option<Tensor>>,
+}
+
+impl Weights {
+    /// Their bytes, with those of constants in what steps compute. Memory that weights share counts once.
+    pub(crate) fn bytes(&self, program: &Program) -> u64 {
+        let mut seen = BTreeSet::new();
+        let packed = self.laid.iter().flatten().flatten();
+        let packed = packed.filter(|packed| seen.insert((Arc::as_ptr(packed).addr(), 0)));
+        let packed: u64 = packed.map(|packed| packed.held_bytes()).sum();
+        let mut seen = BTreeSet::new();
+        let kept = self.kept.iter().flatten().map(|tensor| weight::new_bytes(tensor, &mut seen));
+        packed + kept.sum::<u64>() + weight::constant_bytes(program, &mut seen)
+    }
+}
+
 impl Packing {
-    /// What can be laid out of a program's weights.
-    pub(crate) fn of(program: &Program) -> Self {
-        let mut known: HashMap<BoundOperand, usize> = HashMap::new();
-        let mut number = |matrix| {
-            let next = known.len();
-            *known.entry(matrix).or_insert(next)
-        };
-        let mut numbers = Vec::new();
-        for step in program.steps() {
-            let mut of_inputs = vec![Vec::new(); step.inputs.len()];
-            for (input, matrices) in matrices(program, step) {
-                of_inputs[input] = matrices.into_iter().map(&mut number).collect();
-            }
-            numbers.push(of_inputs);
-        }
-        let mut matrices: Vec<_> = known.into_iter().collect();
-        matrices.sort_unstable_by_key(|&(_, number)| number);
-        Self { matrices: matrices.into_iter().map(|(matrix, _)| matrix).collect(), numbers }
-    }
-
-    /// Nothing is laid out.
-    pub(crate) fn none(program: &Program) -> Self {
-        let numbers = program.steps().iter().map(|step| vec![Vec::new(); step.inputs.len()]);
-        let numbers = numbers.collect();
-        Self { matrices: Vec::new(), numbers }
-    }
-
-    /// Bytes that it takes; `u64::MAX` if they are more.
-    pub(crate) fn bytes(&self) -> u64 {
-        let bytes = self.matrices.iter().map(|matrix| {
-            let [depth, columns] = sizes(matrix);
-            Packed::bytes(depth, columns).map_or(u64::MAX, |bytes| bytes as u64)
-        });
-        bytes.fold(0, u64::saturating_add)
-    }
-
-    /// Lays the weights out. Those made of others are made for it, and let go of.
+    /// Prepacks what kernels take prepacked, if the module then holds at most `limit` bytes of weights; else nothing.
     ///
     /// # Errors
-    /// [`Error::Memory`], and [`Error::At`] around [`Error::Eval`] for a weight that cannot be made.
-    pub(crate) fn lay(&self, program: &Program) -> Result<Vec<Laid>> {
+    /// [`Error::Exceeds`] if either is more.
+    pub(crate) fn within(program: &Program, limit: u64) -> Result<Self> {
+        let packing = Self::of(program);
+        if packing.bytes <= limit {
+            return Ok(packing);
+        }
+        // Elements of 16 bits are 32 when they are packed, and panels may be filled up.
+        let plain = Self::none(program);
+        match plain.bytes <= limit {
+            true => Ok(plain),
+            false => Err(Error::Exceeds { needed: plain.bytes.min(packing.bytes), limit }),
+        }
+    }
+
+    /// Prepacks what kernels take prepacked.
+    pub(crate) fn of(program: &Program) -> Self {
+        let steps = program.steps().iter();
+        let wanted: Vec<_> = steps
+            .map(|step| {
+                let mut of_inputs = vec![Vec::new(); step.inputs.len()];
+                for (input, matrices) in matrices(program, step) {
+                    of_inputs[input] = matrices;
+                }
+                let laid: Laid =
+                    of_inputs.iter().map(|of| of.iter().map(outline).collect()).collect();
+                let kernel = Kernel::choose(step, &laid);
+                for (input, matrices) in of_inputs.iter_mut().enumerate() {
+                    // What is read as it is too need not be there a second time.
+                    if kernel.reads(input) {
+                        matrices.clear();
+                    }
+                }
+                of_inputs
+            })
+            .collect();
+        Self::with(program, wanted)
+    }
+
+    /// Nothing is prepacked.
+    pub(crate) fn none(program: &Program) -> Self {
+        let steps = program.steps().iter();
+        Self::with(program, steps.map(|step| vec![Vec::new(); step.inputs.len()]).collect())
+    }
+
+    /// With these matrices for each step and each of its inputs.
+    fn with(program: &Program, wanted: Vec<Vec<Vec<BoundOperand>>>) -> Self {
+        let mut known: HashMap<BoundOperand, usize> = HashMap::new();
+        let mut matrices = Vec::new();
+        let mut number = |matrix: BoundOperand| {
+            *known.entry(matrix).or_insert_with_key(|matrix| {
+                matrices.push(matrix.clone());
+                matrices.len() - 1
+            })
+        };
+        let mut kept = vec![false; program.buffers().len()];
+        let mut numbers = Vec::with_capacity(wanted.len());
+        for (step, of_inputs) in program.steps().iter().zip(wanted) {
+            for (operand, matrices) in step.inputs.iter().zip(&of_inputs) {
+                let is_weight =
+                    matches!(program.buffer(operand.buffer).kind, BufferKind::Weight(_));
+                kept[operand.buffer.index()] |= is_weight && matrices.is_empty();
+            }
+            let of_inputs = of_inputs.into_iter();
+            let of_inputs = of_inputs.map(|of| of.into_iter().map(&mut number).collect());
+            numbers.push(of_inputs.collect());
+        }
+        let of_kept = program.buffers().iter().zip(&kept).filter(|(_, kept)| **kept);
+        let of_kept = of_kept.map(|(buffer, _)| weight::bytes(buffer));
+        let bytes = matrices.iter().map(packed_bytes).chain(of_kept);
+        let bytes =
+            bytes.fold(weight::constant_bytes(program, &mut BTreeSet::new()), u64::saturating_add);
+        Self { matrices, numbers, kept, bytes }
+    }
+
+    /// Takes all weights out of the program: prepacks them or keeps them, and drops each when that is done. Some at a
+    /// time are on the way, so that originals and copies together are never much more than either.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], [`Error::Released`], and [`Error::At`] around [`Error::Eval`] for a weight that cannot be
+    /// made. The program's weights are gone then.
+    pub(crate) fn take(&self, program: &mut Program) -> Result<Weights> {
         let mut of_buffer: BTreeMap<BufferId, Vec<usize>> = BTreeMap::new();
         for (number, matrix) in self.matrices.iter().enumerate() {
             of_buffer.entry(matrix.buffer).or_default().push(number);
         }
-        let lay = |(&buffer, numbers): (&BufferId, &Vec<usize>)| {
-            let Some(weight) = elements(program.buffer(buffer))? else {
-                return Err(Error::Shared { buffer });
+        let mut laid: Vec<Option<Arc<Packed>>> = vec![None; self.matrices.len()];
+        let mut kept = vec![None; self.kept.len()];
+        for wave in self.waves(program, &of_buffer) {
+            let mut taken = Vec::with_capacity(wave.len());
+            for id in wave {
+                let name = program.buffer(id).name.clone();
+                let weight = program.take_weight(id);
+                let weight = weight.ok_or(Error::Released { weight: name.clone() })?;
+                taken.push(Mutex::new(Some((id, weight, name))));
+            }
+            type Packs = (Vec<(usize, Arc<Packed>)>, Option<(BufferId, Tensor)>);
+            let pack = |place: usize| -> Result<Packs> {
+                let mut own = taken[place].lock().unwrap_or_else(PoisonError::into_inner);
+                let Some((id, weight, name)) = own.take() else { return Ok(Packs::default()) };
+                let tensor = weight::made(&weight, &name)?;
+                drop(weight);
+                let numbers = of_buffer.get(&id).map_or(&[][..], Vec::as_slice);
+                let packed = numbers.iter().map(|&number| {
+                    let packed = pack(&self.matrices[number], tensor.bytes(), tensor.dtype())?;
+                    Ok((number, Arc::new(packed)))
+                });
+                let packed: Vec<_> = packed.collect::<Result<_>>()?;
+                Ok((packed, self.kept[id.index()].then_some((id, tensor))))
             };
-            let pack = |&number: &usize| {
-                let packed = pack(&self.matrices[number], weight.bytes(), weight.dtype())?;
-                Ok((number, Arc::new(packed)))
-            };
-            numbers.iter().map(pack).collect::<Result<Vec<_>>>()
+            for done in threads::map(taken.len(), pack) {
+                let (packed, as_it_is) = done?;
+                packed.into_iter().for_each(|(number, packed)| laid[number] = Some(packed));
+                if let Some((id, tensor)) = as_it_is {
+                    kept[id.index()] = Some(tensor);
+                }
+            }
+        }
+        let of = |&number: &usize| {
+            laid[number].clone().expect("every matrix is of a buffer that a wave has taken")
         };
-        let laid: Vec<_> = of_buffer.par_iter().map(lay).collect::<Result<_>>()?;
-        let laid: BTreeMap<usize, Arc<Packed>> = laid.into_iter().flatten().collect();
-        let of = |numbers: &Vec<usize>| numbers.iter().map(|n| Arc::clone(&laid[n])).collect();
-        Ok(self.numbers.iter().map(|inputs| inputs.iter().map(of).collect()).collect())
+        let of = |numbers: &Vec<usize>| numbers.iter().map(of).collect();
+        let laid = self.numbers.iter().map(|inputs| inputs.iter().map(of).collect()).collect();
+        Ok(Weights { laid, kept })
     }
+
+    /// The buffers that are read, in the order in which they are taken, so many at a time that what is made of them
+    /// is a small part of all. The others are released.
+    fn waves(
+        &self,
+        program: &mut Program,
+        of_buffer: &BTreeMap<BufferId, Vec<usize>>,
+    ) -> Vec<Vec<BufferId>> {
+        let most = (self.bytes / SHARE).max(LEAST);
+        let (mut waves, mut wave, mut bytes) = (Vec::new(), Vec::new(), 0_u64);
+        for id in program.buffer_ids() {
+            let numbers = of_buffer.get(&id);
+            if numbers.is_none() && !self.kept[id.index()] {
+                drop(program.take_weight(id));
+                continue;
+            }
+            let buffer = program.buffer(id);
+            let made = if buffer.is_made() { weight::bytes(buffer) } else { 0 };
+            let packed = numbers.into_iter().flatten().map(|&n| packed_bytes(&self.matrices[n]));
+            let own = packed.fold(made, u64::saturating_add);
+            if bytes.saturating_add(own) > most && !wave.is_empty() {
+                waves.push(std::mem::take(&mut wave));
+                bytes = 0;
+            }
+            bytes = bytes.saturating_add(own);
+            wave.push(id);
+        }
+        waves.push(wave);
+        waves
+    }
+}
+
+/// What is made of weights at a time is at most this part of what the module holds, or so many bytes.
+const SHARE: u64 = 8;
+const LEAST: u64 = 1 << 24;
+
+fn outline(matrix: &BoundOperand) -> Arc<Packed> {
+    let [depth, columns] = sizes(matrix);
+    Arc::new(Packed::outline(depth, columns))
+}
+
+fn packed_bytes(matrix: &BoundOperand) -> u64 {
+    let [depth, columns] = sizes(matrix);
+    Packed::bytes(depth, columns).map_or(u64::MAX, |bytes| bytes as u64)
 }
 
 /// A step's inputs that products multiply by and nothing else reads, and the matrices that each of them is.
@@ -109,7 +250,7 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
         }
     }
     let own = |(input, places): (usize, &Vec<(&Op, usize)>)| {
-        let weight = || weight(program, step, input);
+        let weight = || weight_operand(program, step, input);
         let is_right = |&(op, place): &(&Op, usize)| matches!((op, place), (Op::MatMul, 1));
         let matrices = match places[..] {
             [(Op::Rnn(attrs), 1)] => directions(&weight()?, &[0..cell(attrs.cell).gates()], attrs)?,
@@ -132,7 +273,7 @@ fn wants_rows(step: &Step) -> bool {
 
 /// A step's input, if it is a weight of numbers that are multiplied in single precision, each of which lies in a
 /// place of its own.
-fn weight(program: &Program, step: &Step, input: usize) -> Option<BoundOperand> {
+fn weight_operand(program: &Program, step: &Step, input: usize) -> Option<BoundOperand> {
     let operand = &step.inputs[input];
     let buffer = program.buffer(operand.buffer);
     let number = matches!(buffer.dtype, DType::F32 | DType::F16 | DType::BF16);
@@ -199,10 +340,10 @@ fn sizes(matrix: &BoundOperand) -> [usize; 2] {
 pub(crate) fn pack(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<Packed> {
     let span = matrix.span();
     let start = span.start;
-    let elements: Cow<'_, [f32]> = match dtype {
-        DType::F32 => Cow::Borrowed(&cast_slice(bytes)[span]),
-        DType::F16 => Cow::Owned(widened::<f16>(&cast_slice(bytes)[span])?),
-        DType::BF16 => Cow::Owned(widened::<bf16>(&cast_slice(bytes)[span])?),
+    let elements: Numbers<'_, f32> = match dtype {
+        DType::F32 => Numbers::Lent(&cast_slice(bytes)[span]),
+        DType::F16 => Numbers::Own(widened::<f16>(&cast_slice(bytes)[span])?),
+        DType::BF16 => Numbers::Own(widened::<bf16>(&cast_slice(bytes)[span])?),
         _ => return Err(Error::Unsupported { what: "an element type" }),
     };
     let [depth, columns] = sizes(matrix);

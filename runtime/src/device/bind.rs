@@ -1,9 +1,12 @@
 //! From a launch description to values: what is checked and evaluated before a device is asked.
 
-use super::sys::Map;
+use super::sys::launch::Map;
 use crate::error::{Error, Result};
 use graphene_ir::index::{Expr, Var};
 use graphene_ir::launch::{Condition, Launch, Param, TensorMap};
+
+/// Bytes of which a tensor map's strides are multiples.
+const STRIDE: u64 = 16;
 
 /// Where a tensor lies on the device.
 #[derive(Debug, Clone, Copy)]
@@ -131,7 +134,7 @@ impl Scope<'_> {
         let all = |exprs: &[Expr]| -> Result<Vec<u64>> {
             exprs.iter().map(|expr| self.unsigned(expr)).collect()
         };
-        let (sizes, strides) = (all(&map.sizes)?, all(&map.strides)?);
+        let (mut sizes, mut strides) = (all(&map.sizes)?, all(&map.strides)?);
         let bytes = i128::from(map.scalar.bytes());
         let steps = std::iter::once(bytes).chain(strides.iter().map(|&stride| i128::from(stride)));
         let last = sizes.iter().zip(steps).try_fold(0, |sum: i128, (&size, step)| {
@@ -139,6 +142,12 @@ impl Scope<'_> {
         });
         let reached = last.ok_or(Error::TooLarge { what: "a tensor map" })? + bytes;
         let pointer = self.holding(&map.tensor, reached)?.pointer;
+        // The driver encodes no empty tensor. Of one, no kernel asks for anything: its map says that there is one element along
+        // each axis that has none.
+        if sizes.contains(&0) {
+            sizes.iter_mut().for_each(|size| *size = (*size).max(1));
+            strides.iter_mut().for_each(|stride| *stride = (*stride).max(STRIDE));
+        }
         let (window, swizzle) = (map.window.clone(), map.swizzle);
         Ok(Map { pointer, scalar: map.scalar, sizes, strides, window, swizzle })
     }
@@ -218,6 +227,30 @@ mod tests {
         let expected = [Value::Map(map), Value::Pointer(8192), Value::Symbol(12)];
         assert_eq!(values.params, expected);
         assert_eq!(sizes(&launch()), [128, 8, 4]);
+    }
+
+    /// The driver encodes no map of nothing, such as the operands of a product of depth 0.
+    #[test]
+    fn maps_of_nothing_can_be_encoded() {
+        let k = Var::new("n", None);
+        let map = TensorMap {
+            tensor: "x".to_owned(),
+            scalar: Scalar::F16,
+            sizes: vec![(&k).into(), 8.into()],
+            strides: vec![Expr::from(&k) * 2],
+            window: vec![64, 64],
+            swizzle: 128,
+        };
+        let empty = Launch {
+            params: vec![Param::TensorMap(map)],
+            grid: 2.into(),
+            conditions: vec![],
+            ..launch()
+        };
+        let x = Span { pointer: 4096, bytes: 0 };
+        let values = values(&empty, &[("x", x)], &[("n", 0)]).expect("an empty tensor");
+        let [Value::Map(map)] = &values.params[..] else { panic!("{values:?}") };
+        assert_eq!((&map.sizes[..], &map.strides[..]), (&[1, 8][..], &[16][..]));
     }
 
     #[test]

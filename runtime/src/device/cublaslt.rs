@@ -3,18 +3,16 @@
 //! A [`Context`] has the library's state, one workspace for all its products, and the fastest algorithm of every product
 //! that was ever bound, so that the same shape is timed once.
 
+use super::sys::capture::{Used, keep};
 use super::sys::cublaslt::{Algorithm, Handle, Matmul as Described, Pointers};
-use super::{Buffer, Device};
+use super::sys::stream::WORKSPACE;
+use super::{Buffer, Device, Stream};
 use crate::error::{Error, Result};
-use cudarc::driver::CudaStream;
 use graphene_ir::tensor::Scalar;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use graphene_fusion::library::Activation;
-
-/// Bytes of workspace: what cuBLAS itself takes on Hopper.
-const WORKSPACE: usize = 32 << 20;
 
 /// Algorithms that are timed.
 const CANDIDATES: usize = 16;
@@ -212,17 +210,18 @@ pub struct Operands {
 }
 
 impl Operands {
-    fn check(&self, device: &Device, gemm: &Gemm) -> Result<()> {
+    fn check(&self, stream: &Stream, gemm: &Gemm) -> Result<()> {
         let spans = gemm.spans().ok_or(Error::TooLarge { what: "a matrix of a product" })?;
         if (gemm.c.is_some(), gemm.bias) != (self.c.is_some(), self.bias.is_some()) {
             return Err(Error::Unsupported { what: "a product with other addends than described" });
         }
         let [a, b, c, d] = spans;
         let given = [("A", Some(&self.a), a), ("B", Some(&self.b), b), ("C", self.c.as_ref(), c)];
+        self.d.check_writable()?;
         let last = [("D", Some(&self.d), d), ("the bias", self.bias.as_ref(), gemm.n)];
         for (name, buffer, elements) in given.into_iter().chain(last) {
             let Some(buffer) = buffer else { continue };
-            device.check_own(name, buffer)?;
+            stream.check_own(name, buffer)?;
             let needed = elements as i128 * i128::from(gemm.scalar.bytes());
             if needed > buffer.len() as i128 {
                 let tensor = name.to_owned();
@@ -242,10 +241,9 @@ impl Operands {
     }
 }
 
-/// The library on a device: its state, a workspace, and what was the fastest for each product.
+/// The library on a device: its state, and what was the fastest for each product. Streams have a workspace each.
 pub struct Context {
     handle: Arc<Handle>,
-    workspace: Buffer,
     chosen: Mutex<HashMap<Key, Choice>>,
 }
 
@@ -260,16 +258,14 @@ struct Choice {
 }
 
 impl Context {
-    /// Opens the library and makes the workspace.
+    /// Opens the library.
     ///
     /// # Errors
     ///
-    /// [`Error::MissingLibrary`] without cuBLASLt; [`Error::DeviceMemory`]; [`Error::Device`].
+    /// [`Error::MissingLibrary`] without cuBLASLt; [`Error::Device`].
     pub fn new(device: &Device) -> Result<Context> {
-        let handle = Arc::new(Handle::new(&device.stream)?);
-        let workspace =
-            device.alloc(WORKSPACE).map_err(|error| error.wanted_for("cuBLASLt's workspace"))?;
-        Ok(Context { handle, workspace, chosen: Mutex::default() })
+        let handle = Arc::new(Handle::new(device.context())?);
+        Ok(Context { handle, chosen: Mutex::default() })
     }
 
     /// How many products were timed.
@@ -277,52 +273,49 @@ impl Context {
         self.chosen.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Binds a product to its operands. Unless an equal one was bound before, the heuristic's first algorithms are timed
-    /// on these operands, which overwrites D.
+    /// Binds a product to its operands on a stream. Unless an equal one was bound before, the heuristic's first algorithms
+    /// are timed on these operands, which overwrites D.
     ///
     /// # Errors
     ///
-    /// [`Error::Short`] if a buffer does not hold its matrix, [`Error::Foreign`] if it is of another device;
+    /// [`Error::Short`] if a buffer does not hold its matrix, [`Error::Foreign`] if it is of another stream;
     /// [`Error::Unsupported`] for integers, for products of nothing, and where no algorithm is found;
-    /// [`Error::Overlap`] if results share elements; [`Error::Device`].
-    pub fn bind(&self, device: &Device, gemm: &Gemm, operands: Operands) -> Result<Matmul> {
+    /// [`Error::Overlap`] if results share elements; [`Error::DeviceMemory`]; [`Error::Device`].
+    pub fn bind(&self, stream: &Stream, gemm: &Gemm, operands: Operands) -> Result<Matmul> {
         let gemm = gemm.checked()?;
-        operands.check(device, &gemm)?;
-        device.check_own("the workspace", &self.workspace)?;
+        operands.check(stream, &gemm)?;
         let bias = operands.bias.as_ref().map(Buffer::pointer);
-        let mut matmul = Matmul {
-            described: Described::new(&gemm, bias)?,
-            handle: self.handle.clone(),
-            stream: device.stream.clone(),
-            workspace: self.workspace.clone(),
-            choice: None,
-            gemm,
-            operands,
-        };
-        let key = (gemm, matmul.operands.aligned());
+        let described = Described::new(&gemm, bias)?;
+        let (handle, workspace) = (self.handle.clone(), stream.shared().workspace()?);
+        let key = (gemm, operands.aligned());
+        let launched = Launched { described, handle, workspace, gemm, operands };
+        let launched = Arc::new(Used::new(stream.shared(), launched));
         let lock = || self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().get(&key).copied();
         let choice = match known {
             Some(choice) => choice,
             None => {
-                let choice = matmul.fastest(device)?;
-                lock().insert(key, choice);
-                choice
+                let choice = fastest(&launched, stream)?;
+                // Of two threads that timed it at once, both take the one that came first.
+                *lock().entry(key).or_insert(choice)
             }
         };
-        matmul.choice = Some(choice);
-        Ok(matmul)
+        Ok(Matmul { launched, choice })
     }
 }
 
 /// A product bound to its buffers, by the fastest algorithm found.
 pub struct Matmul {
+    launched: Arc<Used<Launched>>,
+    choice: Choice,
+}
+
+/// All of a product but its algorithm.
+struct Launched {
     described: Described,
     handle: Arc<Handle>,
-    stream: Arc<CudaStream>,
-    workspace: Buffer,
-    /// `None` only until one is found.
-    choice: Option<Choice>,
+    /// The stream's.
+    workspace: u64,
     gemm: Gemm,
     operands: Operands,
 }
@@ -333,95 +326,92 @@ impl Matmul {
     /// # Errors
     ///
     /// As for [`Context::new`] and [`Context::bind`].
-    pub fn tune(device: &Device, product: Product, operands: [&Buffer; 3]) -> Result<Matmul> {
+    pub fn tune(stream: &Stream, product: Product, operands: [&Buffer; 3]) -> Result<Matmul> {
         let [a, b, d] = operands.map(Buffer::clone);
         let operands = Operands { a, b, c: None, d, bias: None };
-        Context::new(device)?.bind(device, &product.into(), operands)
+        Context::new(stream.device())?.bind(stream, &product.into(), operands)
     }
 
-    /// A context that has timed nothing yet, with this product's workspace: how fast a small product is depends on where what
-    /// it uses lies.
+    /// A context that has timed nothing yet, with this product's state of the library.
     pub fn beside(&self) -> Context {
-        let (handle, workspace) = (self.handle.clone(), self.workspace.clone());
-        Context { handle, workspace, chosen: Mutex::default() }
+        Context { handle: self.launched.handle.clone(), chosen: Mutex::default() }
     }
 
     /// What it computes.
     pub fn gemm(&self) -> &Gemm {
-        &self.gemm
+        &self.launched.gemm
     }
 
     /// What it reads and writes.
     pub fn operands(&self) -> &Operands {
-        &self.operands
+        &self.launched.operands
     }
 
     /// What the algorithm took when it was chosen, inside a CUDA graph.
     pub fn microseconds(&self) -> f64 {
-        self.choice.map_or(0.0, |choice| choice.microseconds)
+        self.choice.microseconds
     }
 
-    /// Computes D, behind all work of the device.
+    /// Computes D, behind all work of the stream.
     ///
     /// # Errors
     ///
     /// [`Error::Device`].
     pub fn launch(&self) -> Result<()> {
-        let none = Error::Unsupported { what: "a product without an algorithm" };
-        self.run(&self.choice.as_ref().ok_or(none)?.algorithm)
+        run(&self.launched, &self.choice.algorithm)
     }
+}
 
-    fn run(&self, algorithm: &Algorithm) -> Result<()> {
-        let Operands { a, b, c, d, bias: _ } = &self.operands;
-        let (c, d) = (c.as_ref().unwrap_or(d).pointer(), d.pointer());
-        let at = Pointers { a: a.pointer(), b: b.pointer(), c, d };
-        let room = (self.workspace.pointer(), self.workspace.len());
-        self.described.run(&self.handle, &self.stream, algorithm, at, room)
-    }
+fn run(launched: &Arc<Used<Launched>>, algorithm: &Algorithm) -> Result<()> {
+    let Launched { described, handle, workspace, operands, .. } = &***launched;
+    let Operands { a, b, c, d, bias: _ } = operands;
+    let (c, d) = (c.as_ref().unwrap_or(d).pointer(), d.pointer());
+    let at = Pointers { a: a.pointer(), b: b.pointer(), c, d };
+    keep(launched);
+    described.run(handle, launched.stream(), algorithm, at, (*workspace, WORKSPACE))
+}
 
-    fn fastest(&self, device: &Device) -> Result<Choice> {
-        let aligned = self.operands.aligned();
-        let bytes = self.workspace.len();
-        let found = self.described.algorithms(&self.handle, bytes, aligned, CANDIDATES)?;
-        let mut timed = Vec::new();
-        let mut error = Error::Unsupported { what: "a product that cuBLASLt has no algorithm for" };
-        for algorithm in found {
-            // The heuristic may propose what the library then refuses to run. The first run, outside of a recording, also
-            // loads what it needs.
-            match self.run(&algorithm).and_then(|()| self.time(device, &algorithm)) {
-                Ok(microseconds) => timed.push(Choice { algorithm, microseconds }),
-                Err(refused) => error = refused,
-            }
+fn fastest(launched: &Arc<Used<Launched>>, stream: &Stream) -> Result<Choice> {
+    let aligned = launched.operands.aligned();
+    let found = launched.described.algorithms(&launched.handle, WORKSPACE, aligned, CANDIDATES)?;
+    let mut timed = Vec::new();
+    let mut error = Error::Unsupported { what: "a product that cuBLASLt has no algorithm for" };
+    for algorithm in found {
+        // The heuristic may propose what the library then refuses to run. The first run, outside of a recording, also
+        // loads what it needs.
+        match run(launched, &algorithm).and_then(|()| time(launched, stream, &algorithm)) {
+            Ok(microseconds) => timed.push(Choice { algorithm, microseconds }),
+            Err(refused) => error = refused,
         }
-        let by_time = |a: &Choice, b: &Choice| a.microseconds.total_cmp(&b.microseconds);
-        timed.sort_by(by_time);
-        timed.truncate(FINALISTS);
-        // The device warms up meanwhile, and slows down: who came first had an advantage.
+    }
+    let by_time = |a: &Choice, b: &Choice| a.microseconds.total_cmp(&b.microseconds);
+    timed.sort_by(by_time);
+    timed.truncate(FINALISTS);
+    // The device warms up meanwhile, and slows down: who came first had an advantage.
+    for choice in &mut timed {
+        choice.microseconds = f64::INFINITY;
+    }
+    for _ in 0..FINALS {
         for choice in &mut timed {
-            choice.microseconds = f64::INFINITY;
-        }
-        for _ in 0..FINALS {
-            for choice in &mut timed {
-                if let Ok(again) = self.time(device, &choice.algorithm) {
-                    choice.microseconds = choice.microseconds.min(again);
-                }
+            if let Ok(again) = time(launched, stream, &choice.algorithm) {
+                choice.microseconds = choice.microseconds.min(again);
             }
         }
-        timed.into_iter().min_by(by_time).ok_or(error)
     }
+    timed.into_iter().min_by(by_time).ok_or(error)
+}
 
-    /// Microseconds of an algorithm inside a CUDA graph: outside of one, small products take as long as their launches.
-    fn time(&self, device: &Device, algorithm: &Algorithm) -> Result<f64> {
-        let once = device.time(|| self.run(algorithm))?;
-        let repeats = (ROUND / once.max(1.0)).clamp(2.0, REPEATS as f64) as usize;
-        let graph = device.capture(|| (0..repeats).try_for_each(|_| self.run(algorithm)))?;
-        graph.launch()?;
-        let mut least = f64::INFINITY;
-        for _ in 0..ROUNDS {
-            least = least.min(device.time(|| graph.launch())? / repeats as f64);
-        }
-        Ok(least)
+/// Microseconds of an algorithm inside a CUDA graph: outside of one, small products take as long as their launches.
+fn time(launched: &Arc<Used<Launched>>, stream: &Stream, algorithm: &Algorithm) -> Result<f64> {
+    let once = stream.time(|| run(launched, algorithm))?;
+    let repeats = (ROUND / once.max(1.0)).clamp(2.0, REPEATS as f64) as usize;
+    let graph = stream.capture(|| (0..repeats).try_for_each(|_| run(launched, algorithm)))?;
+    graph.launch()?;
+    let mut least = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        least = least.min(stream.time(|| graph.launch())? / repeats as f64);
     }
+    Ok(least)
 }
 
 #[cfg(test)]

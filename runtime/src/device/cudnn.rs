@@ -6,10 +6,11 @@ mod sdpa;
 pub use recurrent::{Cell, Layer, Recurrent, Sizes, States, Weights};
 pub use sdpa::{Attention, Bound as BoundAttention, Operands, Strided};
 
+use super::sys::capture::{Outside, Used, keep};
 use super::sys::cudnn::graph::Plan;
 use super::sys::cudnn::rnn::Algorithm;
 use super::sys::cudnn::{Handle, Rows};
-use super::{Buffer, Device};
+use super::{Buffer, Library, Stream};
 use crate::error::{Error, Result};
 use graphene_ir::tensor::Scalar;
 use std::collections::HashMap;
@@ -18,9 +19,8 @@ use std::sync::{Arc, Mutex};
 /// Launches of what is timed that are timed together.
 const REPEATS: usize = 4;
 
-/// The library on a device.
+/// The library on a device: what was the fastest for each layer and attention. Streams have a state of the library each.
 pub struct Context {
-    handle: Arc<Handle>,
     /// The fastest algorithm of every layer and sizes that were bound.
     chosen: Mutex<HashMap<(Layer, Sizes), Algorithm>>,
     /// The fastest way of every attention that was bound.
@@ -28,25 +28,25 @@ pub struct Context {
 }
 
 impl Context {
-    /// Opens the library.
+    /// Finds the library, which a stream opens when something of it is first bound there.
     ///
     /// # Errors
     ///
-    /// [`Error::MissingLibrary`] or [`Error::OldLibrary`] without cuDNN 9; [`Error::Device`].
-    pub fn new(device: &Device) -> Result<Context> {
-        let handle = Arc::new(Handle::new(&device.stream)?);
-        Ok(Context { handle, chosen: Mutex::default(), attentions: Mutex::default() })
+    /// [`Error::MissingLibrary`] or [`Error::OldLibrary`] without cuDNN 9.
+    pub fn new() -> Result<Context> {
+        Library::Cudnn.require()?;
+        Ok(Context { chosen: Mutex::default(), attentions: Mutex::default() })
     }
 
     /// Binds the softmax, or its logarithm, of rows without gaps, and runs it once.
     ///
     /// # Errors
     ///
-    /// [`Error::Short`] if a buffer does not hold the rows, [`Error::Foreign`] if it is of another device;
+    /// [`Error::Short`] if a buffer does not hold the rows, [`Error::Foreign`] if it is of another stream;
     /// [`Error::TooLarge`] beyond what the library counts; [`Error::Unsupported`] for integers; [`Error::Device`].
     pub fn softmax(
         &self,
-        device: &Device,
+        stream: &Stream,
         scalar: Scalar,
         log: bool,
         shape: [usize; 2],
@@ -54,11 +54,12 @@ impl Context {
     ) -> Result<Softmax> {
         let elements = shape[0] as i128 * shape[1] as i128;
         for (name, buffer) in [("x", x), ("y", y)] {
-            holds(device, name, buffer, elements, scalar)?;
+            holds(stream, name, buffer, elements, scalar)?;
         }
-        let handle = self.handle.clone();
-        let rows = Rows::new(scalar, shape)?;
-        let softmax = Softmax { handle, rows, log, x: x.clone(), y: y.clone() };
+        y.check_writable()?;
+        let (handle, rows) = (stream.shared().cudnn()?, Rows::new(scalar, shape)?);
+        let rows = BoundRows { handle, rows, log, x: x.clone(), y: y.clone() };
+        let softmax = Softmax(Arc::new(Used::new(stream.shared(), rows)));
         // What the library loads when it is first called cannot be loaded while a graph is recorded.
         softmax.launch()?;
         Ok(softmax)
@@ -66,22 +67,22 @@ impl Context {
 }
 
 /// Microseconds of a launch, inside a CUDA graph.
-fn time(device: &Device, launch: impl Fn() -> Result<()>) -> Result<f64> {
-    let graph = device.capture(|| (0..REPEATS).try_for_each(|_| launch()))?;
+fn time(stream: &Stream, launch: impl Fn() -> Result<()>) -> Result<f64> {
+    let graph = stream.capture(|| (0..REPEATS).try_for_each(|_| launch()))?;
     graph.launch()?;
-    let first = device.time(|| graph.launch())?;
-    Ok(first.min(device.time(|| graph.launch())?) / REPEATS as f64)
+    let first = stream.time(|| graph.launch())?;
+    Ok(first.min(stream.time(|| graph.launch())?) / REPEATS as f64)
 }
 
 /// Whether a buffer of the device holds so many elements.
 fn holds(
-    device: &Device,
+    stream: &Stream,
     name: &str,
     buffer: &Buffer,
     elements: i128,
     scalar: Scalar,
 ) -> Result<()> {
-    device.check_own(name, buffer)?;
+    stream.check_own(name, buffer)?;
     let needed = elements * i128::from(scalar.bytes());
     if needed <= buffer.len() as i128 {
         return Ok(());
@@ -90,8 +91,10 @@ fn holds(
 }
 
 /// A softmax bound to its buffers.
-pub struct Softmax {
-    handle: Arc<Handle>,
+pub struct Softmax(Arc<Used<BoundRows>>);
+
+struct BoundRows {
+    handle: Arc<Outside<Handle>>,
     rows: Rows,
     log: bool,
     x: Buffer,
@@ -99,12 +102,14 @@ pub struct Softmax {
 }
 
 impl Softmax {
-    /// Computes it, behind all work of the device.
+    /// Computes it, behind all work of the stream.
     ///
     /// # Errors
     ///
     /// [`Error::Device`].
     pub fn launch(&self) -> Result<()> {
-        self.rows.softmax(&self.handle, self.log, self.x.pointer(), self.y.pointer())
+        let BoundRows { handle, rows, log, x, y } = &**self.0;
+        keep(&self.0);
+        rows.softmax((handle, self.0.stream()), *log, x.pointer(), y.pointer())
     }
 }

@@ -1,25 +1,28 @@
-//! The only caller of CUDA: what NVRTC and the driver do with raw memory and handles; in `sys/`, cuBLASLt and cuDNN.
+//! The only caller of CUDA: what NVRTC and the driver do with raw memory and handles; in `sys/`, streams and what is
+//! recorded of them, memory, launches, cuBLASLt and cuDNN.
 //!
 //! A function here is safe to call with any values. What a kernel does to memory of the device is its
 //! emitter's promise, and no memory of the host is reachable from it but what `sys/host.rs` copies.
 #![allow(unsafe_code)]
 
+pub(super) mod capture;
+pub(super) mod context;
 pub(super) mod cublaslt;
 pub(super) mod cudnn;
 pub(super) mod host;
+pub(super) mod launch;
+pub(super) mod memory;
+pub(super) mod stream;
 
 use super::compile::Form;
 use crate::error::{Error, Result};
 use cudarc::cublaslt::sys as lt_sys;
 use cudarc::cudnn::sys as dnn_sys;
-use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, result, sys};
+use cudarc::driver::{DriverError, sys};
 use cudarc::nvrtc::{result as nvrtc, sys as nvrtc_sys};
-use graphene_ir::tensor::Scalar;
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char};
 use std::fmt;
-use std::mem::MaybeUninit;
-use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// A library that is loaded when it is first needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,112 +289,7 @@ pub(super) fn architectures() -> Result<Vec<i32>> {
     Ok(numbers)
 }
 
-// ---- The driver
-
-/// A stream of its own in the primary context of a GPU.
-pub(super) fn open(index: usize) -> Result<Arc<CudaStream>> {
-    Library::Driver.require()?;
-    let count = match CudaContext::device_count() {
-        Ok(count) => usize::try_from(count).unwrap_or(0),
-        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => 0,
-        // What the toolkit has to link with where there is no driver.
-        Err(DriverError(sys::CUresult::CUDA_ERROR_STUB_LIBRARY)) => {
-            return Err(Error::MissingLibrary(Library::Driver));
-        }
-        Err(error) => return Err(failed("cuDeviceGetCount")(error)),
-    };
-    if index >= count {
-        return Err(Error::NoDevice { index, count });
-    }
-    let context = CudaContext::new(index).map_err(failed("cuDevicePrimaryCtxRetain"))?;
-    // SAFETY: no `CudaSlice` is ever made, so that there is nothing to track.
-    unsafe { context.disable_event_tracking() };
-    context.new_stream().map_err(failed("cuStreamCreate"))
-}
-
-/// Memory of a GPU, of at least one byte.
-pub(super) struct Memory {
-    pointer: sys::CUdeviceptr,
-    len: usize,
-    stream: Arc<CudaStream>,
-}
-
-impl Memory {
-    /// Memory of zeros.
-    pub(super) fn zeroed(stream: &Arc<CudaStream>, len: usize) -> Result<Memory> {
-        bind(stream)?;
-        let bytes = len.max(1);
-        // SAFETY: what the memory holds is set below, before anyone has it.
-        let pointer = unsafe { result::malloc_sync(bytes) }.map_err(|error| match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                // Where even this fails, nothing is known to be free.
-                let (free, total) = stream.context().mem_get_info().unwrap_or((0, 0));
-                Error::DeviceMemory { what: "a buffer".to_owned(), bytes, free, total }
-            }
-            _ => failed("cuMemAlloc")(error),
-        })?;
-        let memory = Memory { pointer, len, stream: stream.clone() };
-        // SAFETY: the memory has so many bytes.
-        unsafe { result::memset_d8_async(pointer, 0, bytes, stream.cu_stream()) }
-            .map_err(failed("cuMemsetD8Async"))?;
-        Ok(memory)
-    }
-
-    pub(super) fn pointer(&self) -> u64 {
-        self.pointer
-    }
-
-    pub(super) fn stream(&self) -> &Arc<CudaStream> {
-        &self.stream
-    }
-
-    /// Where so many bytes from `first` on are.
-    fn part(&self, first: usize, bytes: usize) -> Result<sys::CUdeviceptr> {
-        if first > self.len || bytes > self.len - first {
-            let found = first.saturating_add(bytes);
-            return Err(Error::Mismatch { what: "bytes of a buffer", expected: self.len, found });
-        }
-        Ok(self.pointer + first as u64)
-    }
-
-    /// Writes some of the memory's bytes, behind all work of the stream, and waits for it.
-    pub(super) fn write(&self, first: usize, bytes: &[u8]) -> Result<()> {
-        let to = self.part(first, bytes.len())?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        bind(&self.stream)?;
-        // SAFETY: both sides have the bytes, and the source is borrowed until the copy is done.
-        unsafe { result::memcpy_htod_async(to, bytes, self.stream.cu_stream()) }
-            .map_err(failed("cuMemcpyHtoDAsync"))?;
-        self.stream.synchronize().map_err(failed("cuStreamSynchronize"))
-    }
-
-    /// What some of the memory's bytes are after all work of the stream.
-    pub(super) fn read(&self, first: usize, len: usize) -> Result<Vec<u8>> {
-        let from = self.part(first, len)?;
-        let mut bytes = vec![0; len];
-        if bytes.is_empty() {
-            return Ok(bytes);
-        }
-        bind(&self.stream)?;
-        // SAFETY: both sides have the bytes, and the target is kept until the copy is done.
-        unsafe { result::memcpy_dtoh_async(&mut bytes, from, self.stream.cu_stream()) }
-            .map_err(failed("cuMemcpyDtoHAsync"))?;
-        self.stream.synchronize().map_err(failed("cuStreamSynchronize"))?;
-        Ok(bytes)
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // The context hands out errors recorded here at its next call.
-        let context = self.stream.context();
-        context.record_err(self.stream.synchronize());
-        // SAFETY: the memory is freed once, when the work that may use it is done.
-        context.record_err(unsafe { result::free_sync(self.pointer) });
-    }
-}
+// ---- The libraries
 
 /// An object of a library, and what frees it.
 struct Owned<T: Copy, E>(T, unsafe fn(T) -> E);
@@ -407,190 +305,4 @@ impl<T: Copy, E> Drop for Owned<T, E> {
         // SAFETY: the object is freed once, by what frees its kind. A failure leaves nothing to do.
         let _ = unsafe { (self.1)(self.0) };
     }
-}
-
-fn bind(stream: &CudaStream) -> Result<()> {
-    stream.context().bind_to_thread().map_err(failed("cuCtxSetCurrent"))
-}
-
-/// A tensor map to encode, all expressions evaluated; see [`graphene_ir::launch::TensorMap`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Map {
-    pub(super) pointer: u64,
-    pub(super) scalar: Scalar,
-    pub(super) sizes: Vec<u64>,
-    pub(super) strides: Vec<u64>,
-    pub(super) window: Vec<u32>,
-    pub(super) swizzle: u32,
-}
-
-/// Encodes a tensor map; coordinates outside give zeros.
-pub(super) fn encode(map: &Map) -> Result<sys::CUtensorMap> {
-    use sys::{CUtensorMapDataType as Type, CUtensorMapSwizzle as Swizzle};
-    let rank = map.sizes.len();
-    if !(1..=5).contains(&rank) || map.strides.len() + 1 != rank || map.window.len() != rank {
-        return Err(Error::Unsupported { what: "a tensor map of another rank than 1 to 5" });
-    }
-    let scalar = match map.scalar {
-        Scalar::F16 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        Scalar::Bf16 => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        Scalar::F32 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-        Scalar::I32 => Type::CU_TENSOR_MAP_DATA_TYPE_INT32,
-        Scalar::I64 => Type::CU_TENSOR_MAP_DATA_TYPE_INT64,
-        Scalar::U32 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT32,
-        Scalar::U8 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
-        Scalar::Mbar => return Err(Error::Unsupported { what: "a tensor map of barriers" }),
-    };
-    let swizzle = match map.swizzle {
-        0 => Swizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
-        32 => Swizzle::CU_TENSOR_MAP_SWIZZLE_32B,
-        64 => Swizzle::CU_TENSOR_MAP_SWIZZLE_64B,
-        128 => Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-        _ => {
-            return Err(Error::Unsupported { what: "a swizzle of other than 32, 64 or 128 bytes" });
-        }
-    };
-    let steps = [1_u32; 5];
-    let mut encoded = MaybeUninit::<sys::CUtensorMap>::uninit();
-    // SAFETY: the arrays have `rank` elements, the strides one fewer, and `encoded` is aligned to 64 bytes. The
-    // pointer to global memory is stored, not followed.
-    let status = unsafe {
-        sys::cuTensorMapEncodeTiled(
-            encoded.as_mut_ptr(),
-            scalar,
-            rank as u32,
-            map.pointer as *mut c_void,
-            map.sizes.as_ptr(),
-            map.strides.as_ptr(),
-            map.window.as_ptr(),
-            steps.as_ptr(),
-            sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-            swizzle,
-            sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-    };
-    match status {
-        // SAFETY: the call succeeded, and it writes all of it.
-        sys::CUresult::CUDA_SUCCESS => Ok(unsafe { encoded.assume_init() }),
-        _ => Err(Error::Device {
-            call: "cuTensorMapEncodeTiled",
-            status: format!("{status:?} of {map:?}"),
-        }),
-    }
-}
-
-/// The value of one parameter of a kernel.
-pub(super) enum Slot {
-    Pointer(u64),
-    Symbol(i32),
-    Map(Box<sys::CUtensorMap>),
-}
-
-/// A function whose parameters have the sizes that its launches pass.
-#[derive(Clone)]
-pub(super) struct Function {
-    function: CudaFunction,
-    sizes: Vec<usize>,
-}
-
-impl Function {
-    /// The function, if its parameters have these sizes, in bytes. Whether it takes more is not asked: a question past
-    /// the last parameter is an error that tools report.
-    pub(super) fn new(function: CudaFunction, sizes: Vec<usize>) -> Result<Function> {
-        let mut found = Vec::new();
-        while found.len() < sizes.len() {
-            let (mut offset, mut size) = (0, 0);
-            let raw = function.cu_function();
-            // SAFETY: the function's module is loaded; two integers are written.
-            match unsafe { sys::cuFuncGetParamInfo(raw, found.len(), &mut offset, &mut size) } {
-                sys::CUresult::CUDA_SUCCESS => found.push(size),
-                sys::CUresult::CUDA_ERROR_INVALID_VALUE => break,
-                status => return Err(failed("cuFuncGetParamInfo")(DriverError(status))),
-            }
-        }
-        if found != sizes {
-            return Err(Error::Parameters { expected: sizes, found });
-        }
-        Ok(Function { function, sizes })
-    }
-}
-
-/// The shape of a launch; see [`graphene_ir::launch::Launch`].
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
-    pub(super) grid: u32,
-    pub(super) cluster: u32,
-    pub(super) block: u32,
-    pub(super) shared_bytes: u32,
-    pub(super) dependent: bool,
-    pub(super) cooperative: bool,
-}
-
-/// Launches a kernel, behind all work of the stream.
-pub(super) fn launch(
-    stream: &CudaStream,
-    function: &Function,
-    shape: Shape,
-    slots: &[Slot],
-) -> Result<()> {
-    bind(stream)?;
-    let mut values = Vec::with_capacity(slots.len());
-    for slot in slots {
-        values.push(match slot {
-            Slot::Pointer(value) => (ptr::from_ref(value).cast_mut().cast::<c_void>(), 8),
-            Slot::Symbol(value) => (ptr::from_ref(value).cast_mut().cast::<c_void>(), 4),
-            Slot::Map(value) => (ptr::from_ref(&**value).cast_mut().cast::<c_void>(), 128),
-        });
-    }
-    let (mut values, sizes): (Vec<*mut c_void>, Vec<usize>) = values.into_iter().unzip();
-    if sizes != function.sizes {
-        return Err(Error::Parameters { expected: function.sizes.clone(), found: sizes });
-    }
-    let mut attributes = attributes(shape);
-    let config = sys::CUlaunchConfig {
-        gridDimX: shape.grid,
-        gridDimY: 1,
-        gridDimZ: 1,
-        blockDimX: shape.block,
-        blockDimY: 1,
-        blockDimZ: 1,
-        sharedMemBytes: shape.shared_bytes,
-        hStream: stream.cu_stream(),
-        attrs: attributes.as_mut_ptr(),
-        numAttrs: attributes.len() as u32,
-    };
-    let raw = function.function.cu_function();
-    // SAFETY: the module is loaded, every parameter has a value of its size, which the call copies, and the attributes
-    // outlive the call.
-    unsafe { sys::cuLaunchKernelEx(&config, raw, values.as_mut_ptr(), ptr::null_mut()) }
-        .result()
-        .map_err(failed("cuLaunchKernelEx"))
-}
-
-fn attributes(shape: Shape) -> Vec<sys::CUlaunchAttribute> {
-    use sys::CUlaunchAttributeID as Id;
-    let attribute = |id| sys::CUlaunchAttribute {
-        id,
-        pad: [0; 4],
-        value: sys::CUlaunchAttributeValue { pad: [0; 64] },
-    };
-    let mut attributes = Vec::new();
-    if shape.cluster > 1 {
-        let mut one = attribute(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
-        one.value.clusterDim =
-            sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: shape.cluster, y: 1, z: 1 };
-        attributes.push(one);
-    }
-    if shape.dependent {
-        let mut one = attribute(Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
-        one.value.programmaticStreamSerializationAllowed = 1;
-        attributes.push(one);
-    }
-    if shape.cooperative {
-        let mut one = attribute(Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
-        one.value.cooperative = 1;
-        attributes.push(one);
-    }
-    attributes
 }

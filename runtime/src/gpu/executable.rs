@@ -1,10 +1,11 @@
 //! A module with sizes: launches with all that they need, recorded as one graph.
 
 use super::library::Call;
+use super::state::check_states;
 use super::{Loaded, Module};
 use crate::bind::{Place, Plan, bind};
 use crate::device::cublaslt::Matmul;
-use crate::device::{Buffer, Device, Graph};
+use crate::device::{Buffer, Graph, Stream};
 use crate::error::{Error, Result};
 use crate::indices::{Indices, check, check_tables};
 use graphene_frontend::dim::Bindings;
@@ -13,26 +14,34 @@ use graphene_fusion::kernels::{Scratch, StepOperand};
 use graphene_fusion::program::{BufferId, Program, Step};
 use std::sync::Arc;
 
-/// A program bound to sizes, on a device, ready to run.
+/// A program bound to sizes, on a stream of a device, ready to run. It goes from thread to thread, and one at a time runs it.
 pub struct Executable {
-    pub(super) device: Arc<Device>,
+    pub(super) stream: Stream,
     pub(super) program: Arc<Program>,
     pub(super) plan: Plan,
-    indices: Arc<[Indices]>,
+    pub(super) indices: Arc<[Indices]>,
     /// All buffers of the program, in its order.
     pub(super) buffers: Vec<Buffer>,
     /// For each step its launch, unless it has no elements.
-    pub(super) launches: Arc<[Option<Call>]>,
+    pub(super) launches: Vec<Option<Call>>,
     /// What a library refused at these sizes, and a kernel or the host computes.
     refusals: Vec<String>,
-    graph: Option<Graph<'static>>,
+    graph: Option<Graph>,
+    /// Which of the buffers the inputs and outputs are, by their numbers.
+    pub(super) inputs: Vec<usize>,
+    pub(super) outputs: Vec<usize>,
+    /// Whether a request was given up whose work may still run.
+    pub(super) given_up: bool,
 }
 
-/// A caller's own memory, where a program's inputs are read and its outputs left: no copy lies between it and the
+/// A caller's own memory, of the stream that runs the program, where a program's inputs are read and its outputs left: no copy lies between it and the
 /// kernels. What has none gets memory of the executable's.
 ///
 /// Nothing looks at what the caller writes there by itself: an index beyond its table is taken for the table's first or last
 /// row, where [`Executable::write`] refuses it.
+///
+/// An input and an output may be one buffer: what a run leaves there is the next one's input, as a state that stays on the
+/// device. Binding refuses that where the program reads the input once it has begun to write the output.
 #[derive(Clone, Default)]
 pub struct Io {
     /// By the program's inputs, in their order; fewer leave the last ones out.
@@ -56,11 +65,17 @@ impl Io {
         }
         buffer.part(0, bytes).map(Some)
     }
+
+    /// The stream of the buffers; all streams take read-only ones.
+    fn stream(&self) -> Option<&Stream> {
+        let mut all = self.inputs.iter().chain(&self.outputs).flatten();
+        all.find(|buffer| !buffer.is_read_only()).map(Buffer::stream)
+    }
 }
 
 impl Module {
-    /// Gives the symbols sizes, lays out the arena, and records the launches. The first time that a product of a shape is
-    /// bound, cuBLASLt's algorithms for it are timed.
+    /// Gives the symbols sizes, lays out the arena, and records the launches, on a stream and in memory of the executable's
+    /// own. The first time that a product of a shape is bound, cuBLASLt's algorithms for it are timed.
     ///
     /// # Errors
     /// As for [`bind`]; [`Error::DeviceMemory`]; [`Error::At`] around what a kernel does not take.
@@ -68,17 +83,80 @@ impl Module {
         self.bind_to(bindings, &Io::default())
     }
 
-    /// Likewise with inputs and outputs in memory of the caller's, who may fill and read it between launches.
+    /// Likewise with inputs and outputs in memory of the caller's, who may fill and read it between launches: on the
+    /// stream of that memory, if there is some.
     ///
     /// # Errors
-    /// Likewise; [`Error::Mismatch`] for a buffer that is too small, with the name of the input or output.
+    /// Likewise; [`Error::Mismatch`] for a buffer that is too small, with the name of the input or output;
+    /// [`Error::Foreign`] for buffers of several streams.
     pub fn bind_to(&self, bindings: &Bindings, io: &Io) -> Result<Executable> {
-        let plan = bind(&self.program, bindings)?;
-        check_tables(&self.program, bindings)?;
+        let stream = io.stream().cloned().map_or_else(|| self.device.stream(), Ok)?;
+        self.bind_with_arena(&stream, bindings, io)
+    }
+
+    /// Likewise on a stream of the caller's.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn bind_on(&self, stream: &Stream, bindings: &Bindings) -> Result<Executable> {
+        self.bind_with_arena(stream, bindings, &Io::default())
+    }
+
+    fn bind_with_arena(&self, stream: &Stream, bindings: &Bindings, io: &Io) -> Result<Executable> {
+        let plan = self.plan(bindings)?;
         let arena = usize::try_from(plan.arena_bytes());
         let arena = arena.map_err(|_| Error::TooLarge { what: "the arena" })?;
-        let arena = self.device.alloc(arena);
+        let arena = stream.alloc(arena);
         let arena = arena.map_err(|error| error.wanted_for("the arena of intermediates"))?;
+        self.bind_plan(stream, plan, &arena, io)
+    }
+
+    /// Likewise on a stream of the caller's and with intermediates in an arena of that stream, which has
+    /// [`Plan::arena_bytes`] at least. Several executables may have one arena: their runs come one after the other on the
+    /// stream, and each makes all its intermediates anew.
+    ///
+    /// Binding runs what is timed or loaded beforehand: what the arena and the buffers of `io` hold is lost.
+    ///
+    /// # Errors
+    /// Likewise; [`Error::Mismatch`] for an arena that is too small, [`Error::Foreign`] for memory of another stream.
+    pub fn bind_in(
+        &self,
+        stream: &Stream,
+        bindings: &Bindings,
+        arena: &Buffer,
+        io: &Io,
+    ) -> Result<Executable> {
+        self.bind_plan(stream, self.plan(bindings)?, arena, io)
+    }
+
+    /// The plan of the program at these sizes, by which its arena can be made before it is bound.
+    ///
+    /// # Errors
+    /// As for [`bind`]; [`Error::At`] around [`Error::Index`] for a table without rows.
+    pub fn plan(&self, bindings: &Bindings) -> Result<Plan> {
+        let plan = bind(&self.program, bindings)?;
+        check_tables(&self.program, bindings)?;
+        Ok(plan)
+    }
+
+    /// As [`bind_in`](Self::bind_in), with a plan of this module.
+    ///
+    /// # Errors
+    /// Likewise.
+    fn bind_plan(
+        &self,
+        stream: &Stream,
+        plan: Plan,
+        arena: &Buffer,
+        io: &Io,
+    ) -> Result<Executable> {
+        let (needed, found) = (plan.arena_bytes(), arena.len());
+        if needed > found as u64 {
+            let expected = usize::try_from(needed).unwrap_or(usize::MAX);
+            return Err(Error::Mismatch { what: "bytes of the arena", expected, found });
+        }
+        stream.check_written("the arena", arena)?;
+        let bindings = plan.bindings().clone();
         let mut buffers = Vec::with_capacity(plan.buffers().len());
         for (buffer, weight) in plan.buffers().iter().zip(self.weights.iter()) {
             let name = match buffer.place {
@@ -87,16 +165,20 @@ impl Module {
                 Place::Arena(_) | Place::Weight => "",
             };
             let given = io.of(buffer.place, buffer.bytes()).map_err(|error| error.at(name))?;
+            if let Some(given) = &given {
+                check_given(stream, arena, buffer.place, given).map_err(|error| error.at(name))?;
+            }
             buffers.push(match (buffer.place, weight, given) {
                 (_, _, Some(given)) => given,
                 (Place::Arena(first), ..) => arena.part(first, buffer.bytes())?,
                 (Place::Weight, Some(weight), _) => weight.clone(),
                 // Nothing reads it where it would lie.
                 (Place::Weight, None, _) => arena.part(0, 0)?,
-                (Place::Input(_), ..) => self.room(buffer.bytes(), "input", name)?,
-                (Place::Output(_), ..) => self.room(buffer.bytes(), "output", name)?,
+                (Place::Input(_), ..) => room(stream, buffer.bytes(), "input", name)?,
+                (Place::Output(_), ..) => room(stream, buffer.bytes(), "output", name)?,
             });
         }
+        check_states(&self.program, &plan, &buffers)?;
         let mut launches = Vec::with_capacity(self.steps.len());
         let mut refusals = Vec::new();
         for (number, (step, variants)) in self.program.steps().iter().zip(&*self.steps).enumerate()
@@ -105,9 +187,9 @@ impl Module {
             let empty = bound.outputs.iter().all(|output| output.shape.contains(&0));
             let variant = variants.get(bound.variant).or(variants.last());
             let own = || match (variant, &self.hosts[number]) {
-                (Some(variant), _) => Some(launch(&self.device, variant, step, &buffers, bindings)),
+                (Some(variant), _) => Some(launch(stream, variant, step, &buffers, &bindings)),
                 (None, Some(host)) => {
-                    let bound = host.bind(&self.device, &plan, bound, &buffers);
+                    let bound = host.bind(stream, &plan, bound, &buffers);
                     Some(bound.map(|step| Call::Host(Box::new(step))))
                 }
                 (None, None) => None,
@@ -116,7 +198,7 @@ impl Module {
                 _ if empty => None,
                 None => own(),
                 Some(call) => {
-                    let called = self.libraries.bind(&self.device, call, step, &buffers, bindings);
+                    let called = self.libraries.bind(stream, call, step, &buffers, &bindings);
                     match called {
                         Ok(call) => Some(Ok(call)),
                         Err(refusal) => {
@@ -133,22 +215,67 @@ impl Module {
             };
             launches.push(call.transpose().map_err(|error| error.at(&step.name))?);
         }
-        let launches: Arc<[Option<Call>]> = launches.into();
-        let (recorded, program) = (Arc::clone(&launches), Arc::clone(&self.program));
         let graph = match launches.iter().any(Option::is_some) {
-            true => Some(self.device.capture(move || launch_all(&program, &recorded))?),
+            true => Some(stream.capture(|| launch_all(&self.program, &launches))?),
             false => None,
         };
-        let (device, program) = (Arc::clone(&self.device), Arc::clone(&self.program));
-        let indices = Arc::clone(&self.indices);
-        Ok(Executable { device, program, plan, indices, buffers, launches, refusals, graph })
+        let places = |find: fn(Place) -> Option<usize>, count: usize| {
+            let mut places = vec![usize::MAX; count];
+            for (place, buffer) in plan.buffers().iter().enumerate() {
+                if let Some(number) = find(buffer.place) {
+                    places[number] = place;
+                }
+            }
+            match places.contains(&usize::MAX) {
+                true => Err(Error::Unsupported {
+                    what: "a program with an input or output that is nowhere",
+                }),
+                false => Ok(places),
+            }
+        };
+        let inputs = places(
+            |place| if let Place::Input(number) = place { Some(number) } else { None },
+            self.program.inputs().len(),
+        )?;
+        let outputs = places(
+            |place| if let Place::Output(number) = place { Some(number) } else { None },
+            self.program.outputs().len(),
+        )?;
+        Ok(Executable {
+            stream: stream.clone(),
+            program: Arc::clone(&self.program),
+            plan,
+            indices: Arc::clone(&self.indices),
+            buffers,
+            launches,
+            refusals,
+            graph,
+            inputs,
+            outputs,
+            given_up: false,
+        })
     }
+}
 
-    /// Memory for an input or an output that no caller has.
-    fn room(&self, bytes: usize, what: &str, name: &str) -> Result<Buffer> {
-        let buffer = self.device.alloc(bytes);
-        buffer.map_err(|error| error.wanted_for(format_args!("the {what} {name:?}")))
+/// Whether a caller's buffer can be an input, which may be read-only, or an output.
+fn check_given(stream: &Stream, arena: &Buffer, place: Place, given: &Buffer) -> Result<()> {
+    if given.overlaps(arena) {
+        return Err(Error::Unsupported {
+            what: "an input or output in the arena of intermediates",
+        });
     }
+    match place {
+        Place::Output(_) => stream.check_written("a caller's memory", given),
+        Place::Input(_) | Place::Arena(_) | Place::Weight => {
+            stream.check_own("a caller's memory", given)
+        }
+    }
+}
+
+/// Memory for an input or an output that no caller has.
+fn room(stream: &Stream, bytes: usize, what: &str, name: &str) -> Result<Buffer> {
+    let buffer = stream.alloc(bytes);
+    buffer.map_err(|error| error.wanted_for(format_args!("the {what} {name:?}")))
 }
 
 fn launch_all(program: &Program, launches: &[Option<Call>]) -> Result<()> {
@@ -161,7 +288,7 @@ fn launch_all(program: &Program, launches: &[Option<Call>]) -> Result<()> {
 
 /// A variant's kernel with its buffers and the values of its symbols.
 pub(super) fn launch(
-    device: &Device,
+    stream: &Stream,
     variant: &Loaded,
     step: &Step,
     buffers: &[Buffer],
@@ -176,7 +303,7 @@ pub(super) fn launch(
         let bytes = of.elements.eval(bindings)?.checked_mul(of.scalar.bytes());
         let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
         let bytes = bytes.ok_or(Error::TooLarge { what: "room beside operands" })?;
-        device.alloc(bytes).map_err(|error| error.wanted_for("the kernel's room beside operands"))
+        stream.alloc(bytes).map_err(|error| error.wanted_for("the kernel's room beside operands"))
     };
     let scratch: Vec<Buffer> = variant.launch.scratch.iter().map(room).collect::<Result<_>>()?;
     let mut pointers = Vec::with_capacity(kernel.params.len());
@@ -195,11 +322,26 @@ pub(super) fn launch(
     }
     let pointers: Vec<(&str, &Buffer)> =
         pointers.iter().map(|(name, part)| (*name, part)).collect();
-    let bound = variant.kernel.bind(&pointers, &symbols)?;
+    let bound = variant.kernel.bind(stream, &pointers, &symbols)?;
     Ok(Call::Kernel(Box::new(bound)))
 }
 
 impl Executable {
+    /// The stream that it runs on.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Where the input of this number is read: the caller's memory, or the executable's.
+    pub fn input(&self, number: usize) -> Option<&Buffer> {
+        self.buffers.get(*self.inputs.get(number)?)
+    }
+
+    /// Where the output of this number is left, until the next run.
+    pub fn output(&self, number: usize) -> Option<&Buffer> {
+        self.buffers.get(*self.outputs.get(number)?)
+    }
+
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -238,7 +380,8 @@ impl Executable {
     /// As for [`run`](Self::run).
     pub fn write(&mut self, inputs: &[Tensor]) -> Result<()> {
         self.plan.check_inputs(&self.program, inputs)?;
-        check(&self.indices, &self.program, &self.plan, inputs)?;
+        let elements = |number: usize| inputs.get(number).map(|of| (of.dtype(), of.bytes()));
+        check(&self.indices, &self.program, &self.plan, elements)?;
         for (bound, buffer) in self.plan.buffers().iter().zip(&self.buffers) {
             if let Place::Input(number) = bound.place {
                 buffer.write(inputs[number].bytes())?;
@@ -252,6 +395,10 @@ impl Executable {
     /// # Errors
     /// [`Error::Device`].
     pub fn launch(&mut self) -> Result<()> {
+        self.launch_graph()
+    }
+
+    pub(super) fn launch_graph(&self) -> Result<()> {
         self.graph.as_ref().map_or(Ok(()), Graph::launch)
     }
 
@@ -268,9 +415,14 @@ impl Executable {
     /// # Errors
     /// [`Error::Device`], also for what a kernel did wrong; what a step on the host says, with its name.
     pub fn synchronize(&self) -> Result<()> {
-        self.device.synchronize()?;
+        self.stream.synchronize()?;
+        self.outcomes()
+    }
+
+    /// What steps on the host say of runs that are done.
+    pub(super) fn outcomes(&self) -> Result<()> {
         // All are asked, so that none tells of this time the next time.
-        let calls = self.program.steps().iter().zip(&*self.launches);
+        let calls = self.program.steps().iter().zip(&self.launches);
         let told = calls.filter_map(|(step, call)| Some((step, call.as_ref()?.outcome())));
         let failed: Vec<Error> =
             told.filter_map(|(step, outcome)| Some(outcome.err()?.at(&step.name))).collect();

@@ -4,8 +4,9 @@
 use crate::bind::{BoundOperand, BoundStep, Plan};
 use crate::cpu::kernels::view::row_major;
 use crate::cpu::{self, Output, leave, owned};
-use crate::device::{Buffer, Device, HostCall};
+use crate::device::{Buffer, HostCall, Stream};
 use crate::error::{Error, Result};
+use crate::threads::Threads;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::tensor::Tensor;
@@ -13,7 +14,6 @@ use graphene_fusion::kernels::Refusal;
 use graphene_fusion::program::{Operand, Step};
 use graphene_fusion::{Granularity, plan};
 use graphene_ir::target::Target;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::mem;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -67,19 +67,19 @@ enum Source {
 }
 
 impl Loaded {
-    /// Gives it sizes and buffers.
+    /// Gives it sizes and buffers on a stream.
     ///
     /// # Errors
     /// As for binding on a CPU; [`Error::Unsupported`] for results with gaps between them; as for
-    /// [`Device::host_call`].
+    /// [`Stream::host_call`].
     pub(super) fn bind(
         &self,
-        device: &Device,
+        stream: &Stream,
         plan: &Plan,
         step: &BoundStep,
         buffers: &[Buffer],
     ) -> Result<HostStep> {
-        let mut executable = self.module.bind(plan.bindings())?;
+        let mut executable = self.module.executable(plan.bindings())?;
         let dtype = |operand: &BoundOperand| plan.buffers()[operand.buffer.index()].dtype;
         let part = |operand: &BoundOperand| -> Result<(Buffer, Seen)> {
             let (first, len) = span(operand)?;
@@ -114,12 +114,12 @@ impl Loaded {
         }
         let outcome = Arc::new(Mutex::new(Ok(())));
         let told = Arc::clone(&outcome);
-        let call = device.host_call(down, up, move |down, up| {
+        let call = stream.host_call(down, up, move |down, up| {
             let panicked = Error::Unsupported { what: "a step on the host, which panicked," };
             let before = tell(&told, Err(panicked));
             let mut run = || compute(&mut executable, &sources, &results, down, up);
             let outcome = match pool() {
-                Some(pool) => pool.install(run),
+                Some(threads) => threads.run(run),
                 None => run(),
             };
             // The first failure stays until somebody has heard of it.
@@ -207,9 +207,9 @@ fn span(operand: &BoundOperand) -> Result<(usize, usize)> {
 
 /// The threads that compute, which wait for nothing else: whoever waits for the device may be on a thread of the process's
 /// own pool.
-fn pool() -> Option<&'static ThreadPool> {
-    static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
-    POOL.get_or_init(|| ThreadPoolBuilder::new().num_threads(cpu::threads()).build().ok()).as_ref()
+fn pool() -> Option<&'static Threads> {
+    static POOL: OnceLock<Option<Threads>> = OnceLock::new();
+    POOL.get_or_init(|| Threads::new(cpu::threads()).ok()).as_ref()
 }
 
 #[cfg(test)]
@@ -262,7 +262,7 @@ mod tests {
         let step = &program.steps()[0];
         let host = OnHost::new(step, &Refusal::Integers).expect("the CPU takes it");
         assert_eq!(host.why, "arithmetic on integers");
-        let mut executable = host.module.bind(&Bindings::new()).expect("it is bound");
+        let mut executable = host.module.executable(&Bindings::new()).expect("it is bound");
         let weight = |w: [i64; 6]| Tensor::from_vec(vec![2, 3], w.to_vec()).expect("a tensor");
         let seen = |operand| Seen { operand, dtype: DType::I64 };
         let x: Vec<u8> = (1..=6).flat_map(|x: i64| (60 * x).to_le_bytes()).collect();

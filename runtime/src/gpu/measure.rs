@@ -1,7 +1,7 @@
 //! What an executable's launches are, and how long the device takes for them.
 
 use super::{Executable, library::Call};
-use crate::device::Device;
+use crate::device::Stream;
 use crate::error::Result;
 
 impl Executable {
@@ -16,8 +16,8 @@ impl Executable {
     /// # Errors
     /// [`Error::Device`](crate::Error::Device).
     pub fn time(&mut self) -> Result<f64> {
-        let device = self.device.clone();
-        let time = device.time(|| self.launch())?;
+        let stream = self.stream.clone();
+        let time = stream.time(|| self.launch())?;
         self.synchronize().map(|()| time)
     }
 
@@ -31,9 +31,9 @@ impl Executable {
     /// [`Error::At`](crate::Error::At) around [`Error::Device`](crate::Error::Device), with the step's name.
     pub fn time_steps(&mut self, repeats: usize, runs: usize) -> Result<Vec<f64>> {
         let mut times = Vec::with_capacity(self.launches.len());
-        for (number, (step, launch)) in self.program.steps().iter().zip(&*self.launches).enumerate()
+        for (number, (step, launch)) in self.program.steps().iter().zip(&self.launches).enumerate()
         {
-            let time = launch.as_ref().map(|launch| time_call(&self.device, launch, repeats, runs));
+            let time = launch.as_ref().map(|launch| time_call(&self.stream, launch, repeats, runs));
             times.push(time.transpose().map_err(|error| error.at(&step.name))?.unwrap_or(0.0));
             // What it made of its own results is not what the next one reads.
             if self.overwrites_input(number) {
@@ -46,13 +46,13 @@ impl Executable {
 
 /// Microseconds on the device of one of `repeats` launches, one after the other in a CUDA graph of their own: the median of
 /// `runs` of it.
-pub(super) fn time_call(device: &Device, call: &Call, repeats: usize, runs: usize) -> Result<f64> {
+pub(super) fn time_call(stream: &Stream, call: &Call, repeats: usize, runs: usize) -> Result<f64> {
     // What the host does takes no less by repetition, and may take long.
     let repeats = if call.is_host() { 1 } else { repeats.max(1) };
-    let graph = device.capture(|| (0..repeats).try_for_each(|_| call.launch()))?;
+    let graph = stream.capture(|| (0..repeats).try_for_each(|_| call.launch()))?;
     // The first run brings the graph to the device.
     graph.launch()?;
-    let one = |_| Ok(device.time(|| graph.launch())? / repeats as f64);
+    let one = |_| Ok(stream.time(|| graph.launch())? / repeats as f64);
     let samples: Vec<f64> = (0..runs.max(1)).map(one).collect::<Result<_>>()?;
     call.outcome()?;
     Ok(median(samples))

@@ -4,8 +4,10 @@ use super::executable::launch;
 use super::library::Call;
 use super::measure::time_call;
 use super::{Cache, Executable, Loaded, compile_once, made};
+use crate::cpu;
 use crate::device::Cubin;
 use crate::error::{Error, Result};
+use crate::threads;
 use graphene_frontend::dtype::DType;
 use graphene_fusion::kernels::Launch;
 use graphene_fusion::program::Step;
@@ -13,7 +15,6 @@ use graphene_ir::arch::Arch;
 use graphene_ir::emit::Emitted;
 use graphene_ir::target::Target;
 use half::{bf16, f16};
-use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
 use std::sync::Arc;
 
 /// How far elements of two kernels for one step may be apart: over the larger of the two, and over the largest of all.
@@ -42,7 +43,7 @@ impl Executable {
     pub fn time_step(&mut self, number: usize, repeats: usize, runs: usize) -> Result<f64> {
         self.arrive(number)?;
         let (step, call) = self.step_and_call(number)?;
-        time_call(&self.device, call, repeats, runs).map_err(|error| error.at(&step.name))
+        time_call(&self.stream, call, repeats, runs).map_err(|error| error.at(&step.name))
     }
 
     /// Tries others in place of the step of this number, each one variant of it: they read and write the step's own
@@ -71,7 +72,7 @@ impl Executable {
             let (cubin, _) = compile_once(&emitted, arch, cache)?;
             Ok((launch, emitted, cubin))
         };
-        let all: Vec<Made> = others.par_iter().with_max_len(1).map(make).collect();
+        let all = cpu::on_threads(|| threads::map(others.len(), |number| make(&others[number])));
         self.arrive(number)?;
         let (step, own) = self.step_and_call(number)?;
         let named = |error: Error| error.at(&step.name);
@@ -120,9 +121,9 @@ impl Executable {
         step: &Step,
         (given, emitted, cubin): (Launch, Emitted, Cubin),
     ) -> Result<Call> {
-        let kernel = Arc::new(self.device.load(&cubin, &emitted.launch)?);
+        let kernel = Arc::new(self.stream.device().load(&cubin, &emitted.launch)?);
         let loaded = Loaded { kernel, launch: given, stacks: Vec::new() };
-        launch(&self.device, &loaded, step, &self.buffers, self.plan.bindings())
+        launch(&self.stream, &loaded, step, &self.buffers, self.plan.bindings())
     }
 
     /// Launches a trial once, and times it if it computes what is expected.
@@ -137,7 +138,7 @@ impl Executable {
         self.clear(step)?;
         if let Err(refusal) = call.launch() {
             // Of what was not launched, such as a block that has not registers enough, the device knows nothing.
-            self.device.synchronize()?;
+            self.stream.synchronize()?;
             return Ok(Trial::Refused(refusal.to_string()));
         }
         if let Some(expected) = expected {
@@ -150,7 +151,7 @@ impl Executable {
                 }
             }
         }
-        time_call(&self.device, call, repeats, runs).map(Trial::Timed)
+        time_call(&self.stream, call, repeats, runs).map(Trial::Timed)
     }
 
     /// Fills a step's outputs with bytes that are no result, unless they lie where its inputs do.

@@ -18,7 +18,7 @@ pub(crate) fn executable(
     bindings: &Bindings,
     granularity: Granularity,
 ) -> Executable {
-    module(graph, granularity).bind(bindings).expect("the program can be bound")
+    module(graph, granularity).executable(bindings).expect("the program can be bound")
 }
 
 pub(crate) fn module(graph: &Graph, granularity: Granularity) -> Module {
@@ -123,7 +123,7 @@ pub(crate) fn group(
     let module = Module::compile(program).expect("its weights can be made");
     let last = module.kernels().filter(|&kernel| kernel != "copy").last();
     assert_eq!(last, Some(kernel), "{}", module.program());
-    module.bind(bindings).expect("the program can be bound")
+    module.executable(bindings).expect("the program can be bound")
 }
 
 /// All operations in one group of this family, changes of view of sources before it and others after it.

@@ -2,7 +2,7 @@
 
 use crate::check::executable;
 use graphene_frontend::dim::Bindings;
-use graphene_frontend::import::{ImportOptions, import, read_model};
+use graphene_frontend::import::{ImportOptions, Reading, import, read_model};
 use graphene_frontend::testdata::{compare, read_data_set};
 use graphene_fusion::Granularity;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn exports_give_their_recorded_outputs() {
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let (model, weights) = read_model(path.join("model.onnx")).unwrap();
+        let (model, weights) = read_model(path.join("model.onnx"), Reading::Mapped).unwrap();
         let imported = import(model, &weights, &ImportOptions::default());
         let graph = imported.unwrap_or_else(|error| panic!("{}: {error}", path.display())).graph;
         let data = read_data_set(&path.join("test_data_set_0")).unwrap();

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
-use graphene_frontend::import::{ImportOptions, import, read_model};
+use graphene_frontend::import::{ImportOptions, Reading, import, read_model};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::text::{content_hash, parse};
 use graphene_fusion::groups::Family;
@@ -16,7 +16,8 @@ use std::path::Path;
 
 fn fixture(name: &str) -> Graph {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../frontend/tests/data/fixtures");
-    let (model, weights) = read_model(folder.join(name).join("model.onnx")).unwrap();
+    let (model, weights) =
+        read_model(folder.join(name).join("model.onnx"), Reading::Mapped).unwrap();
     import(model, &weights, &ImportOptions::default()).unwrap().graph
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 mod attention;
+mod bound;
 mod check;
 mod conv;
 mod fixtures;

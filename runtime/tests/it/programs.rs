@@ -177,7 +177,7 @@ fn check_refused(graph: &Graph, b: i64, s: i64) {
     );
     for granularity in [Granularity::PerOp, Granularity::Fused] {
         let outputs = module(graph, granularity)
-            .bind(&sizes(b, s))
+            .executable(&sizes(b, s))
             .and_then(|mut executable| executable.run(&inputs));
         assert!(outputs.is_err(), "{granularity:?} takes b={b} s={s}: {outputs:?}");
     }
@@ -322,7 +322,7 @@ fn what_no_output_needs_may_stay_in_the_graph() {
     for granularity in [Granularity::PerOp, Granularity::Fused] {
         let groups = partition(&g.0, &Target::cpu(2), granularity, &Bindings::new());
         let program = lower(&g.0, &groups, &Target::cpu(2), granularity).unwrap();
-        let mut executable = Module::compile(program).unwrap().bind(&sizes(2, 3)).unwrap();
+        let mut executable = Module::compile(program).unwrap().executable(&sizes(2, 3)).unwrap();
         let inputs = random_inputs(&g.0, &sizes(2, 3), &mut Random(1));
         assert_eq!(executable.run(&inputs).unwrap().len(), 1);
     }

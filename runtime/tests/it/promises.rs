@@ -16,14 +16,14 @@ use graphene_runtime::cpu::Module;
 /// The program of a plan, after looking that each of its steps runs where the plan says.
 fn program(graph: &Graph, granularity: Granularity) -> Program {
     let planned = plan(graph, &Target::cpu(2), granularity, &Bindings::new()).unwrap();
-    let module = Module::compile(planned.program).unwrap();
+    let module = Module::compile(planned.program.clone()).unwrap();
     for (step, kernel) in module.program().steps().iter().zip(module.kernels()) {
         let by_reference = kernel == "reference";
         let text = || format!("{:?} {}\n{}", step.name, kernel, module.program());
         assert_eq!(step.executor == Executor::Reference, by_reference, "{}", text());
         assert!(!by_reference || step.nodes.len() == 1, "{}", text());
     }
-    module.program().clone()
+    planned.program
 }
 
 /// A graph under construction.

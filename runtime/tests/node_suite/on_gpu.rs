@@ -12,12 +12,11 @@ use graphene_runtime::device::{Device, Library};
 use graphene_runtime::gpu::{Cache, Kernels, Module};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The GPU, and what was seen of it.
 struct Gpu {
-    /// Recording launches takes it alone.
-    device: Mutex<Arc<Device>>,
+    device: Device,
     arch: Arch,
     target: Target,
     /// Many cases have the same kernels.
@@ -40,7 +39,7 @@ fn open() -> Option<Gpu> {
     let arch = device.properties().arch()?;
     let folder = std::env::temp_dir().join(format!("graphene-suite-{}", std::process::id()));
     Some(Gpu {
-        device: Mutex::new(Arc::new(device)),
+        device,
         arch,
         target: arch.to_string().parse().ok()?,
         cache: Cache::new(&folder),
@@ -70,8 +69,7 @@ pub(crate) fn run(
         .map_err(text)?;
     let reasons: Vec<[String; 2]> =
         kernels.on_host().map(|(step, why)| [step.to_owned(), why.to_owned()]).collect();
-    let device = gpu.device.lock().unwrap_or_else(PoisonError::into_inner);
-    let module = Module::load(kernels, &device).map_err(text)?;
+    let module = Module::load(kernels, &gpu.device).map_err(text)?;
     let mut executable = module.bind(sizes).map_err(text)?;
     // Those without elements run nowhere.
     let ran = executable.steps().filter(|(_, by)| *by == Some("host"));

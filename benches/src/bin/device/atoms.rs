@@ -9,7 +9,7 @@ use graphene_ir::kernel::Kernel;
 use graphene_ir::simulate::{self, Inputs, simulate};
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::{Buffer, Device, compile};
+use graphene_runtime::device::{Buffer, Stream, compile};
 
 use crate::data::{Random, decode, encode};
 
@@ -17,15 +17,15 @@ use crate::data::{Random, decode, encode};
 /// everything else is exact on the examples' numbers.
 const SPECIAL: f64 = 4e-6;
 
-pub(crate) fn check(device: &Device) -> Result<usize, Error> {
-    let own = device.properties().arch();
+pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
+    let own = stream.device().properties().arch();
     let mut wrong = 0;
     let mut seen = BTreeSet::new();
     for atom in atom::all() {
         if !seen.insert(atom.name) {
             continue;
         }
-        let outcome = try_one(device, atom.example, own);
+        let outcome = try_one(stream, atom.example, own);
         let (result, detail) = match &outcome {
             Ok(None) => ("right", String::new()),
             Ok(Some(difference)) => ("wrong", difference.clone()),
@@ -42,7 +42,7 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
 
 /// The first difference between the device's outputs and the simulation's.
 fn try_one(
-    device: &Device,
+    stream: &Stream,
     example: fn() -> graphene_ir::Result<Kernel>,
     own: Option<Arch>,
 ) -> Result<Option<String>, Error> {
@@ -76,17 +76,17 @@ fn try_one(
         Err(error) => return Ok(said(error)),
     };
     let cubin = compile(&emitted.source, kernel.arch, &kernel.name)?;
-    let loaded = device.load(&cubin, &emitted.launch)?;
+    let loaded = stream.device().load(&cubin, &emitted.launch)?;
     let mut buffers: Vec<(&str, Buffer)> = Vec::new();
     for (name, buffer) in &inputs.buffers {
         if let simulate::Buffer::Data(data) = buffer {
-            buffers.push((name, device.upload(&encode(data, scalars[name]))?));
+            buffers.push((name, stream.upload(&encode(data, scalars[name]))?));
         }
     }
     let given: Vec<(&str, &Buffer)> =
         buffers.iter().map(|(name, buffer)| (*name, buffer)).collect();
-    loaded.bind(&given, &[])?.launch()?;
-    device.synchronize()?;
+    loaded.bind(stream, &given, &[])?.launch()?;
+    stream.synchronize()?;
     for (name, buffer) in &buffers {
         let found = decode(&buffer.download()?, scalars[*name]);
         for (i, (found, expected)) in found.iter().zip(&expected[*name]).enumerate() {

@@ -9,7 +9,7 @@ use graphene_ir::kernel::{Kernel, Number, Unary};
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::{self, Bound, Buffer, Cubin, Device};
+use graphene_runtime::device::{self, Bound, Buffer, Cubin, Stream};
 
 use crate::data::{Random, decode, encode};
 use crate::products::{kernel_error, median};
@@ -91,9 +91,9 @@ impl Compiled {
         Ok(Compiled(all))
     }
 
-    fn kernel(&self, device: &Device, kernel: &Kernel) -> Result<device::Kernel, Error> {
+    fn kernel(&self, stream: &Stream, kernel: &Kernel) -> Result<device::Kernel, Error> {
         let emitted = emit(kernel).map_err(kernel_error)?;
-        device.load(&self.0[&emitted.source], &emitted.launch)
+        stream.device().load(&self.0[&emitted.source], &emitted.launch)
     }
 }
 
@@ -109,7 +109,7 @@ impl By {
 
 impl Case {
     fn new(
-        device: &Device,
+        stream: &Stream,
         fmha: &Fmha,
         shape: [usize; 4],
         outliers: bool,
@@ -121,18 +121,18 @@ impl Case {
             let period = random.normal(len.min(PERIOD), fmha.scalar, outliers);
             period.into_iter().cycle().take(len).collect::<Vec<f64>>()
         });
-        let upload = |values: &[f64], scalar| device.upload(&encode(values, scalar));
+        let upload = |values: &[f64], scalar| stream.upload(&encode(values, scalar));
         let [to_q, to_k, to_v] = [&q, &k, &v].map(|values| upload(values, fmha.scalar));
         let seen = |x: f64| if fmha.tf32 { Unary::Tf32.value(x) } else { x };
         let [q, k, v] = [q, k, v].map(|values| values.into_iter().map(seen).collect());
-        let o = device.upload(&vec![0xff; len * fmha.scalar.bytes() as usize])?;
+        let o = stream.upload(&vec![0xff; len * fmha.scalar.bytes() as usize])?;
         let mut case = Case {
             fmha: fmha.clone(),
             shape,
             host: [q, k, v, Vec::new()],
             buffers: [to_q?, to_k?, to_v?, upload(&[0.0], Scalar::F32)?, o],
         };
-        case.mask(device, fmha, random)?;
+        case.mask(stream, fmha, random)?;
         Ok(case)
     }
 
@@ -140,7 +140,7 @@ impl Case {
     /// as BERT does: the last fifth of the keys of every other sequence, or of bytes that fill scores all
     /// keys of every third. One of an element a score forbids a third of them, and if it fills them all of
     /// every third row; or it adds something in -4..4.
-    fn mask(&mut self, device: &Device, fmha: &Fmha, random: &mut Random) -> Result<(), Error> {
+    fn mask(&mut self, stream: &Stream, fmha: &Fmha, random: &mut Random) -> Result<(), Error> {
         let [batch, _, rows, _] = self.shape;
         self.fmha = fmha.clone();
         let fills = fmha.fill.0.is_finite();
@@ -171,18 +171,18 @@ impl Case {
         let bytes = encode(&mask, scalar);
         // What the type holds.
         self.host[3] = decode(&bytes, scalar);
-        self.buffers[3] = device.upload(&bytes)?;
+        self.buffers[3] = stream.upload(&bytes)?;
         Ok(())
     }
 
-    fn bind(&self, device: &Device, by: By, compiled: &Compiled) -> Result<Bound, Error> {
+    fn bind(&self, stream: &Stream, by: By, compiled: &Compiled) -> Result<Bound, Error> {
         let [batch, heads, rows, dim] = self.shape.map(|size| size as i64);
         let tiles = batch * heads * ((rows + self.fmha.rows() - 1) / self.fmha.rows());
         let blocks = match by {
-            By::Warpgroups => tiles.min(i64::from(device.properties().multiprocessors)),
+            By::Warpgroups => tiles.min(i64::from(stream.device().properties().multiprocessors)),
             By::Warps => tiles,
         };
-        let kernel = compiled.kernel(device, &by.kernel(&self.fmha)?)?;
+        let kernel = compiled.kernel(stream, &by.kernel(&self.fmha)?)?;
         let mut symbols = vec![
             ("batch", batch),
             ("heads", heads),
@@ -213,14 +213,14 @@ impl Case {
             .zip(&self.buffers)
             .filter(|(name, _)| masked || *name != "mask")
             .collect();
-        kernel.bind(&buffers, &symbols)
+        kernel.bind(stream, &buffers, &symbols)
     }
 
     /// Launches once, and says how far the result is from what it should be.
-    fn launch(&self, device: &Device, bound: &Bound, random: &mut Random) -> Result<f64, Error> {
+    fn launch(&self, stream: &Stream, bound: &Bound, random: &mut Random) -> Result<f64, Error> {
         self.buffers[4].write(&vec![0xff; self.buffers[4].len()])?;
         bound.launch()?;
-        device.synchronize()?;
+        stream.synchronize()?;
         self.error(random)
     }
 
@@ -320,7 +320,7 @@ fn checked() -> Vec<(By, Fmha, [usize; 4])> {
 
 /// Every mask and every way of making products, every other case with outliers among its operands;
 /// then every shape with every variant, timed.
-pub(crate) fn check(device: &Device) -> Result<usize, Error> {
+pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
     let (checked, mut random) = (checked(), Random(13));
     let dims = if crate::quick() { &[][..] } else { &[64, 128] };
     let timed: Vec<Fmha> = dims.iter().flat_map(|&dim| variants(dim)).collect();
@@ -330,19 +330,19 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
     let mut wrong = 0;
     for (number, (by, fmha, shape)) in checked.iter().enumerate() {
         let outliers = number % 2 == 1;
-        let case = Case::new(device, fmha, *shape, outliers, &mut random)?;
-        let bound = case.bind(device, *by, &compiled)?;
-        let error = case.launch(device, &bound, &mut random)?;
+        let case = Case::new(stream, fmha, *shape, outliers, &mut random)?;
+        let bound = case.bind(stream, *by, &compiled)?;
+        let error = case.launch(stream, &bound, &mut random)?;
         wrong += usize::from(case.report(*by, outliers, error, None));
     }
     for shape in SHAPES.into_iter().filter(|_| !crate::quick()) {
         let plain = of(&Fmha::default(), shape[3]);
-        let mut case = Case::new(device, &plain, shape, false, &mut random)?;
+        let mut case = Case::new(stream, &plain, shape, false, &mut random)?;
         for fmha in variants(shape[3]) {
-            case.mask(device, &fmha, &mut random)?;
-            let bound = case.bind(device, By::Warpgroups, &compiled)?;
-            let error = case.launch(device, &bound, &mut random)?;
-            let time = median(device, || bound.launch())?;
+            case.mask(stream, &fmha, &mut random)?;
+            let bound = case.bind(stream, By::Warpgroups, &compiled)?;
+            let error = case.launch(stream, &bound, &mut random)?;
+            let time = median(stream, || bound.launch())?;
             wrong += usize::from(case.report(By::Warpgroups, false, error, Some(time)));
         }
     }

@@ -7,7 +7,7 @@ use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::product::Edges;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::{Bound, Buffer, Device};
+use graphene_runtime::device::{Bound, Buffer, Stream};
 
 use crate::data::{Random, decode, encode};
 use crate::products::{bind, kernel_error, median};
@@ -44,7 +44,7 @@ struct Case {
 
 impl Case {
     fn new(
-        device: &Device,
+        stream: &Stream,
         convolution: Convolution,
         fold: Fold,
         images: usize,
@@ -62,7 +62,7 @@ impl Case {
         let mut ins = Vec::new();
         let mut input = |name, len: usize| -> Result<(), Error> {
             let values = random.normal(len, scalar, true);
-            let buffer = device.upload(&encode(&values, scalar))?;
+            let buffer = stream.upload(&encode(&values, scalar))?;
             ins.push((name, values, buffer));
             Ok(())
         };
@@ -76,11 +76,11 @@ impl Case {
                 Span::Whole => input("R", all)?,
             }
         }
-        let y = device.upload(&vec![0xff; all * scalar.bytes() as usize])?;
+        let y = stream.upload(&vec![0xff; all * scalar.bytes() as usize])?;
         Ok(Case { convolution, fold, images, seen: seen.to_vec(), out, ins, y })
     }
 
-    fn bind(&self, device: &Device, kernel: &Kernel) -> Result<Bound, Error> {
+    fn bind(&self, stream: &Stream, kernel: &Kernel) -> Result<Bound, Error> {
         let mut symbols = vec![("images".to_owned(), self.images as i64)];
         for (axis, (seen, out)) in self.seen.iter().zip(&self.out).enumerate() {
             symbols.push((format!("in{axis}"), *seen as i64));
@@ -90,7 +90,7 @@ impl Case {
             symbols.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let ins = self.ins.iter().map(|(name, _, buffer)| (*name, buffer));
         let buffers: Vec<(&str, &Buffer)> = ins.chain([("Y", &self.y)]).collect();
-        bind(device, kernel, &buffers, &symbols)
+        bind(stream, kernel, &buffers, &symbols)
     }
 
     fn input(&self, wanted: &str) -> &[f64] {
@@ -176,14 +176,14 @@ impl Case {
     /// Runs a kernel, and says whether its error is beyond the bound.
     fn run(
         &self,
-        device: &Device,
+        stream: &Stream,
         (template, kernel): (&impl std::fmt::Debug, graphene_ir::Result<Kernel>),
         random: &mut Random,
         rounded: impl Fn(f64) -> f64,
     ) -> Result<usize, Error> {
-        let bound = self.bind(device, &kernel.map_err(kernel_error)?)?;
+        let bound = self.bind(stream, &kernel.map_err(kernel_error)?)?;
         bound.launch()?;
-        device.synchronize()?;
+        stream.synchronize()?;
         let error = self.error(random, rounded)?;
         let Case { images, seen, .. } = self;
         println!(
@@ -223,19 +223,19 @@ fn edges(case: &Case) -> [Edges; 2] {
 }
 
 /// Random shapes, types, tiles and edges, by each template; then what is timed.
-pub(crate) fn check(device: &Device) -> Result<usize, Error> {
+pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
     let mut random = Random(17);
     let mut wrong = 0;
     for i in 0..if crate::quick() { 6 } else { RANDOM_SHAPES } {
-        wrong += check_random(device, i, &mut random)?;
+        wrong += check_random(stream, i, &mut random)?;
     }
     for timed in TIMED.into_iter().filter(|_| !crate::quick()) {
-        wrong += time(device, timed, &mut random)?;
+        wrong += time(stream, timed, &mut random)?;
     }
     Ok(wrong)
 }
 
-fn check_random(device: &Device, i: usize, random: &mut Random) -> Result<usize, Error> {
+fn check_random(stream: &Stream, i: usize, random: &mut Random) -> Result<usize, Error> {
     let mut wrong = 0;
     let rank = [2, 1, 2, 3][i % 4];
     let axis = |random: &mut Random| Axis {
@@ -258,22 +258,22 @@ fn check_random(device: &Device, i: usize, random: &mut Random) -> Result<usize,
     let longest = [200, 30, 14][rank - 1];
     let seen: Vec<usize> = (0..rank).map(|_| random.within(7, longest)).collect();
     let images = random.within(1, 5);
-    let case = Case::new(device, convolution.clone(), Fold::Products, images, &seen, random)?;
+    let case = Case::new(stream, convolution.clone(), Fold::Products, images, &seen, random)?;
     let [weights, pixels] = edges(&case);
     let tile = [[128, 128], [64, 64], [32, 64], [16, 64], [64, 128]][random.within(0, 4)];
     let conv = Conv { convolution, tile, weights, pixels, ..Conv::default() };
-    wrong += case.run(device, (&conv, conv.kernel()), random, |x| x)?;
+    wrong += case.run(stream, (&conv, conv.kernel()), random, |x| x)?;
     let convolution = Convolution { scalar: Scalar::F32, ..conv.convolution };
-    let case = Case::new(device, convolution.clone(), Fold::Products, images, &seen, random)?;
+    let case = Case::new(stream, convolution.clone(), Fold::Products, images, &seen, random)?;
     let [weights, pixels] = edges(&case);
     let conv = Conv { convolution, weights, pixels, ..conv };
     let tf32 = Conv { stages: 3, ..conv.clone() };
-    wrong += case.run(device, (&tf32, tf32.kernel()), random, |x| Unary::Tf32.value(x))?;
+    wrong += case.run(stream, (&tf32, tf32.kernel()), random, |x| Unary::Tf32.value(x))?;
     let by = By::Threads([8, 8]);
     let conv = Conv { by, tile: [128, 128], warps: 8, depth: 16, stages: 3, ..conv };
-    wrong += case.run(device, (&conv, conv.kernel()), random, |x| x)?;
+    wrong += case.run(stream, (&conv, conv.kernel()), random, |x| x)?;
     let sliding = Sliding { convolution: conv.convolution.clone(), ..Sliding::default() };
-    wrong += case.run(device, (&sliding, sliding.kernel()), random, |x| x)?;
+    wrong += case.run(stream, (&sliding, sliding.kernel()), random, |x| x)?;
     for fold in [Fold::Max, Fold::Mean, Fold::Sum] {
         let epilogue = Epilogue::default();
         // Of nothing but what is beyond the edges there is no largest element, and no mean.
@@ -285,8 +285,8 @@ fn check_random(device: &Device, i: usize, random: &mut Random) -> Result<usize,
         let convolution =
             Convolution { channels: [group; 2], axes, epilogue, ..conv.convolution.clone() };
         let sliding = Sliding { convolution: convolution.clone(), fold, ..Sliding::default() };
-        let case = Case::new(device, convolution, fold, images, &seen, random)?;
-        wrong += case.run(device, (&sliding, sliding.kernel()), random, |x| x)?;
+        let case = Case::new(stream, convolution, fold, images, &seen, random)?;
+        wrong += case.run(stream, (&sliding, sliding.kernel()), random, |x| x)?;
     }
     Ok(wrong)
 }
@@ -306,7 +306,7 @@ fn variants(conv: &Conv) -> Vec<Conv> {
 }
 
 fn time(
-    device: &Device,
+    stream: &Stream,
     (images, size, channels, window, stride, pad): (i64, i64, [i64; 2], i64, i64, i64),
     random: &mut Random,
 ) -> Result<usize, Error> {
@@ -316,20 +316,20 @@ fn time(
         let convolution = Convolution { scalar, channels, axes, ..Convolution::default() };
         let seen = [size as usize; 2];
         let case =
-            Case::new(device, convolution.clone(), Fold::Products, images as usize, &seen, random)?;
+            Case::new(stream, convolution.clone(), Fold::Products, images as usize, &seen, random)?;
         let [weights, pixels] = edges(&case);
         let flops = 2.0
             * (case.out.iter().product::<usize>() * case.images) as f64
             * (convolution.depth() * channels[1]) as f64;
         for conv in variants(&Conv { convolution, weights, pixels, ..Conv::default() }) {
-            let bound = case.bind(device, &conv.kernel().map_err(kernel_error)?)?;
+            let bound = case.bind(stream, &conv.kernel().map_err(kernel_error)?)?;
             bound.launch()?;
-            device.synchronize()?;
+            stream.synchronize()?;
             let rounds = scalar == Scalar::F32 && conv.by == By::Warps;
             let seen = |x| if rounds { Unary::Tf32.value(x) } else { x };
             let error = case.error(random, seen)?;
             wrong += usize::from(error > 1.0);
-            let us = median(device, || bound.launch())?;
+            let us = median(stream, || bound.launch())?;
             let Conv { by, tile, warps, .. } = conv;
             println!(
                 "{{\"row\":\"convolutions\",\"images\":{images},\"size\":{size},\"channels\":{channels:?},\

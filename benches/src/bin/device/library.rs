@@ -3,13 +3,12 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use graphene_frontend::dim::{Bindings, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
-use graphene_frontend::import::{ImportOptions, import, read_model};
+use graphene_frontend::import::{ImportOptions, Reading, import, read_model};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::testdata::read_data_set;
 use graphene_frontend::text::{content_hash, parse};
@@ -18,7 +17,7 @@ use graphene_ir::target::Target;
 use graphene_ir::tensor::Scalar;
 use graphene_models::{Options, build};
 use graphene_runtime::device::cublaslt::{Activation, Context, Gemm, Matrix, Operands, Product};
-use graphene_runtime::device::{Buffer, Device};
+use graphene_runtime::device::{Buffer, Stream};
 use graphene_runtime::gpu::{Executable, Kernels, Module};
 use graphene_runtime::{Error, cpu};
 
@@ -57,8 +56,8 @@ const FIXTURES: [&str; 12] = [
 /// The share of a bare call's speed that a product of a model has at least.
 const ENOUGH: f64 = 0.97;
 
-pub(crate) fn check(device: &Arc<Device>) -> Result<usize, Error> {
-    let mut wrong = products(device)?;
+pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
+    let mut wrong = products(stream)?;
     let mut count = |label: &str, found: Result<usize, Error>| match found {
         Ok(found) => wrong += found,
         Err(error) => {
@@ -67,7 +66,7 @@ pub(crate) fn check(device: &Arc<Device>) -> Result<usize, Error> {
         }
     };
     for fixture in FIXTURES {
-        count(fixture, fixture_runs(device, fixture));
+        count(fixture, fixture_runs(stream, fixture));
     }
     for (name, op, directions, gates, attributes) in LAYERS {
         for elements in [None, Some(DType::F16)] {
@@ -75,7 +74,7 @@ pub(crate) fn check(device: &Arc<Device>) -> Result<usize, Error> {
             let sizes = [("b", 5), ("s", 7)].map(|(name, size)| (Symbol::new(name), size));
             let sizes = sizes.into_iter().collect::<Vec<_>>();
             let precision = Precision::of(elements);
-            count(name, model(device, name, &graph, precision, &[sizes], false));
+            count(name, model(stream, name, &graph, precision, &[sizes], false));
         }
     }
     for (name, precision, shapes, each) in ZOO {
@@ -87,14 +86,14 @@ pub(crate) fn check(device: &Arc<Device>) -> Result<usize, Error> {
             graph.symbols().into_iter().zip(shape).collect::<Vec<_>>()
         };
         let sizes: Vec<_> = shapes.iter().map(sizes).collect();
-        count(name, model(device, name, &graph, *precision, &sizes, *each));
+        count(name, model(stream, name, &graph, *precision, &sizes, *each));
     }
     Ok(wrong)
 }
 
-fn fixture_runs(device: &Arc<Device>, name: &str) -> Result<usize, Error> {
+fn fixture_runs(stream: &Stream, name: &str) -> Result<usize, Error> {
     let folder = Path::new("frontend/tests/data/fixtures").join(name);
-    let Ok((bytes, weights)) = read_model(folder.join("model.onnx")) else {
+    let Ok((bytes, weights)) = read_model(folder.join("model.onnx"), Reading::Mapped) else {
         eprintln!("library: {name} is not at {}, seen from here", folder.display());
         return Ok(1);
     };
@@ -106,30 +105,31 @@ fn fixture_runs(device: &Arc<Device>, name: &str) -> Result<usize, Error> {
             sizes.extend(dim.as_symbol().map(|symbol| (symbol.clone(), size as i64)));
         }
     }
-    model(device, name, &graph, Precision::Single, &[sizes], false)
+    model(stream, name, &graph, Precision::Single, &[sizes], false)
 }
 
 /// A model by the library and fused, both beside the CPU in single precision.
 fn model(
-    device: &Arc<Device>,
+    stream: &Stream,
     name: &str,
     graph: &Graph,
     precision: Precision,
     all_sizes: &[Vec<(Symbol, i64)>],
     each: bool,
 ) -> Result<usize, Error> {
-    let arch = device.properties().arch().ok_or(Error::Unsupported { what: "this GPU" })?;
-    let (target, elements) = (precision.target(device)?, precision.elements());
+    let arch =
+        stream.device().properties().arch().ok_or(Error::Unsupported { what: "this GPU" })?;
+    let (target, elements) = (precision.target(stream)?, precision.elements());
     let none = Bindings::new();
     let load = |granularity| {
         let program = plan_in(graph, &target, granularity, &none, elements)?.program;
-        Module::load(Kernels::compile(program, &target, arch, None, &|_, _| {})?, device)
+        Module::load(Kernels::compile(program, &target, arch, None, &|_, _| {})?, stream.device())
     };
     let (library, fused) = (load(Granularity::PerOp)?, load(Granularity::Fused)?);
     let by_products = plan_library(graph, &target, &none, elements, AttentionBy::Products)?;
     let by_products = Module::load(
         Kernels::compile(by_products.program, &target, arch, None, &|_, _| {})?,
-        device,
+        stream.device(),
     )?;
     let oracle = plan(graph, &Target::cpu(16), Granularity::Fused, &none)?;
     let oracle = cpu::Module::compile(oracle.program)?;
@@ -141,21 +141,21 @@ fn model(
             bindings.bind(symbol.clone(), *size)?;
         }
         let inputs = inputs(graph, &bindings)?;
-        let expected = oracle.bind(&bindings)?.run(&inputs)?;
+        let expected = oracle.executable(&bindings)?.run(&inputs)?;
         let begun = Instant::now();
-        let mut by_library = library.bind(&bindings)?;
+        let mut by_library = library.bind_on(stream, &bindings)?;
         let (first, timed) = (begun.elapsed(), library.timed());
         let begun = Instant::now();
-        drop(library.bind(&bindings)?);
+        drop(library.bind_on(stream, &bindings)?);
         let again = begun.elapsed();
-        let mut by_template = fused.bind(&bindings)?;
+        let mut by_template = fused.bind_on(stream, &bindings)?;
         let (library_error, library_largest) = errors(&by_library.run(&inputs)?, &expected);
         let (fused_error, fused_largest) = errors(&by_template.run(&inputs)?, &expected);
-        let library_us = median(device, || by_library.launch_each())?;
-        let fused_us = median(device, || by_template.launch_each())?;
-        let mut by_products = by_products.bind(&bindings)?;
+        let library_us = median(stream, || by_library.launch_each())?;
+        let fused_us = median(stream, || by_template.launch_each())?;
+        let mut by_products = by_products.bind_on(stream, &bindings)?;
         let (products_error, _) = errors(&by_products.run(&inputs)?, &expected);
-        let products_us = median(device, || by_products.launch_each())?;
+        let products_us = median(stream, || by_products.launch_each())?;
         let ran = |wanted: &str| by_library.steps().filter(|(_, by)| *by == Some(wanted)).count();
         let (products, layers) = (ran("cublaslt"), ran("cudnn"));
         let worst = library_error.max(products_error).max(fused_error);
@@ -179,7 +179,7 @@ fn model(
         );
         wrong += usize::from(!right);
         if each {
-            wrong += beside_bare_calls(device, &by_library, &label)?;
+            wrong += beside_bare_calls(stream, &by_library, &label)?;
         }
     }
     Ok(wrong)
@@ -202,7 +202,7 @@ fn errors(found: &[Tensor], expected: &[Tensor]) -> (f64, f64) {
 /// the model's are packed, since a call of 3 us takes up to a tenth more or less depending on where its operands lie (A, D
 /// and the bias within one page of memory or apart). Says how many are slower than [`ENOUGH`].
 fn beside_bare_calls(
-    device: &Device,
+    stream: &Stream,
     executable: &Executable,
     label: &str,
 ) -> Result<usize, Error> {
@@ -221,21 +221,21 @@ fn beside_bare_calls(
         let same = Gemm { c: addend, bias, activation, scale_bits, ..bare };
         let operands = match same == gemm {
             true => product.operands().clone(),
-            false => made(device, &same, &mut random)?.0,
+            false => made(stream, &same, &mut random)?.0,
         };
         let plain = Operands { c: None, bias: None, ..operands.clone() };
         let context = product.beside();
         let (same, bare) =
-            (context.bind(device, &same, operands)?, context.bind(device, &bare, plain)?);
+            (context.bind(stream, &same, operands)?, context.bind(stream, &bare, plain)?);
         // One after the other, twice and more, so that a clock that falls favours none.
         let (mut ours, mut theirs, mut least) = (f64::INFINITY, f64::INFINITY, f64::INFINITY);
         for round in 0..6 {
             if round >= 2 && theirs / ours >= ENOUGH {
                 break;
             }
-            ours = ours.min(median(device, || executable.launch_step(number))?);
-            theirs = theirs.min(median(device, || same.launch())?);
-            least = least.min(median(device, || bare.launch())?);
+            ours = ours.min(median(stream, || executable.launch_step(number))?);
+            theirs = theirs.min(median(stream, || same.launch())?);
+            least = least.min(median(stream, || bare.launch())?);
         }
         println!(
             "{{\"row\":\"library products\",\"model\":\"{label}\",\"step\":\"{}\",\"batch\":{},\"m\":{},\
@@ -260,33 +260,33 @@ fn beside_bare_calls(
 
 /// Operands of random numbers, and these numbers: A, B, C and the bias.
 fn made(
-    device: &Device,
+    stream: &Stream,
     gemm: &Gemm,
     random: &mut Random,
 ) -> Result<(Operands, [Vec<f64>; 4]), Error> {
     let [a, b, c, d] = gemm.spans().ok_or(Error::TooLarge { what: "a product" })?;
     let lens = [a, b, c, if gemm.bias { gemm.n } else { 0 }];
     let numbers = lens.map(|len| random.normal(len, gemm.scalar, false));
-    let upload = |numbers: &Vec<f64>| device.upload(&encode(numbers, gemm.scalar));
+    let upload = |numbers: &Vec<f64>| stream.upload(&encode(numbers, gemm.scalar));
     let some = |is: bool, numbers| is.then(|| upload(numbers)).transpose();
     let operands = Operands {
         a: upload(&numbers[0])?,
         b: upload(&numbers[1])?,
         c: some(gemm.c.is_some(), &numbers[2])?,
-        d: device.alloc(d * gemm.scalar.bytes() as usize)?,
+        d: stream.alloc(d * gemm.scalar.bytes() as usize)?,
         bias: some(gemm.bias, &numbers[3])?,
     };
     Ok((operands, numbers))
 }
 
 /// Products in all layouts, with everything that epilogues do, beside double precision.
-fn products(device: &Device) -> Result<usize, Error> {
-    let context = Context::new(device)?;
+fn products(stream: &Stream) -> Result<usize, Error> {
+    let context = Context::new(stream.device())?;
     let mut random = Random(5);
     let mut wrong = 0;
     for scalar in [Scalar::F32, Scalar::F16, Scalar::Bf16] {
         for gemm in gemms(scalar) {
-            let right = product(device, &context, &gemm, &mut random).unwrap_or_else(|error| {
+            let right = product(stream, &context, &gemm, &mut random).unwrap_or_else(|error| {
                 eprintln!("library: {gemm:?}: {error}");
                 false
             });
@@ -298,13 +298,13 @@ fn products(device: &Device) -> Result<usize, Error> {
 
 /// Whether one of them is right.
 fn product(
-    device: &Device,
+    stream: &Stream,
     context: &Context,
     gemm: &Gemm,
     random: &mut Random,
 ) -> Result<bool, Error> {
-    let (operands, numbers) = made(device, gemm, random)?;
-    let product = context.bind(device, gemm, operands.clone())?;
+    let (operands, numbers) = made(stream, gemm, random)?;
+    let product = context.bind(stream, gemm, operands.clone())?;
     // What tuning wrote is not what is looked at.
     operands.d.write(&vec![0xff; operands.d.len()])?;
     product.launch()?;

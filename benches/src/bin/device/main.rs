@@ -22,12 +22,12 @@ mod sdpa;
 mod templates;
 
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use graphene_runtime::device::Device;
+use graphene_runtime::device::{Device, Stream};
 
 /// A row: its name, and what runs it, of what its argument names if there is one; it counts what is wrong.
-type Row = (&'static str, fn(&Arc<Device>, Option<&str>) -> Result<usize, graphene_runtime::Error>);
+type Row = (&'static str, fn(&Stream, Option<&str>) -> Result<usize, graphene_runtime::Error>);
 
 /// Whether few cases are enough, and none is timed.
 static QUICK: OnceLock<bool> = OnceLock::new();
@@ -37,18 +37,18 @@ fn quick() -> bool {
 }
 
 const ROWS: &[Row] = &[
-    ("atoms", |device, _| atoms::check(device)),
-    ("products", |device, _| products::check(device)),
-    ("speed", |device, _| products::speed(device)),
-    ("single", |device, _| products::single(device)),
-    ("sustained", |device, _| products::sustained(device)),
-    ("attention", |device, _| attention::check(device)),
-    ("convolutions", |device, _| convolutions::check(device)),
-    ("recurrent", |device, _| recurrent::check(device)),
-    ("templates", |device, _| templates::check(device)),
+    ("atoms", |stream, _| atoms::check(stream)),
+    ("products", |stream, _| products::check(stream)),
+    ("speed", |stream, _| products::speed(stream)),
+    ("single", |stream, _| products::single(stream)),
+    ("sustained", |stream, _| products::sustained(stream)),
+    ("attention", |stream, _| attention::check(stream)),
+    ("convolutions", |stream, _| convolutions::check(stream)),
+    ("recurrent", |stream, _| recurrent::check(stream)),
+    ("templates", |stream, _| templates::check(stream)),
     ("models", models::check),
-    ("library", |device, _| library::check(device)),
-    ("sdpa", |device, _| sdpa::check(device)),
+    ("library", |stream, _| library::check(stream)),
+    ("sdpa", |stream, _| sdpa::check(stream)),
 ];
 
 fn main() -> ExitCode {
@@ -62,14 +62,14 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     QUICK.get_or_init(|| !flags.is_empty());
-    let device = match Device::open(0) {
-        Ok(device) => Arc::new(device),
+    let stream = match Device::open(0).and_then(|device| device.stream()) {
+        Ok(stream) => stream,
         Err(error) => {
             eprintln!("skipped: {error}");
             return ExitCode::from(6);
         }
     };
-    eprintln!("on {:?}", device.properties());
+    eprintln!("on {:?}", stream.device().properties());
     let mut wrong = 0;
     for (name, run) in ROWS {
         let asked = wanted.iter().find(|wanted| named(wanted) == *name);
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
             continue;
         }
         let argument = asked.and_then(|asked| asked.split_once('=')).map(|(_, argument)| argument);
-        match run(&device, argument) {
+        match run(&stream, argument) {
             Ok(found) => wrong += found,
             Err(error) => {
                 eprintln!("{name}: {error}");

@@ -9,11 +9,10 @@ use graphene_frontend::tensor::Tensor;
 use graphene_fusion::{Granularity, plan, plan_in};
 use graphene_ir::target::Target;
 use graphene_models::{Options, Weights, build};
-use graphene_runtime::device::Device;
+use graphene_runtime::device::Stream;
 use graphene_runtime::gpu::{Kernels, Module};
 use graphene_runtime::{Error, cpu};
 use half::{bf16, f16};
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::data::Random;
@@ -46,7 +45,7 @@ const FULL: &[[usize; 2]] = &[[1, 128], [7, 93], [32, 128], [32, 384]];
 const ODD: &[[usize; 2]] = &[[7, 93]];
 
 /// All rows, or one model of the zoo in its full size, in halves, in single precision and with products of TF32.
-pub(crate) fn check(device: &Arc<Device>, only: Option<&str>) -> Result<usize, Error> {
+pub(crate) fn check(stream: &Stream, only: Option<&str>) -> Result<usize, Error> {
     let mut wrong = 0;
     let all = [Precision::Halves(DType::F16), Precision::Single, Precision::Tf32];
     let named = only.map(|name| all.map(|precision| (name, precision, FULL)));
@@ -55,7 +54,7 @@ pub(crate) fn check(device: &Arc<Device>, only: Option<&str>) -> Result<usize, E
     let more = outliers.iter().flatten().map(|row| (row, true));
     for ((name, precision, shapes), outliers) in rows.chain(more) {
         let label = format!("{name}{} {precision}", if outliers { " with outliers" } else { "" });
-        match model(device, (name, outliers), *precision, shapes, &label) {
+        match model(stream, (name, outliers), *precision, shapes, &label) {
             Ok(found) => wrong += found,
             Err(error) => {
                 eprintln!("models: {label}: {error}");
@@ -67,7 +66,7 @@ pub(crate) fn check(device: &Arc<Device>, only: Option<&str>) -> Result<usize, E
 }
 
 fn model(
-    device: &Arc<Device>,
+    stream: &Stream,
     (name, outliers): (&str, bool),
     precision: Precision,
     shapes: &[[usize; 2]],
@@ -80,16 +79,17 @@ fn model(
     let with_outliers = Outliers(&weights);
     let weights: &dyn ExternalData = if outliers { &with_outliers } else { &weights };
     let graph = import(bytes, weights, &ImportOptions::default()).expect("it imports").graph;
-    let arch = device.properties().arch().ok_or(Error::Unsupported { what: "this GPU" })?;
-    let target = precision.target(device)?;
+    let arch =
+        stream.device().properties().arch().ok_or(Error::Unsupported { what: "this GPU" })?;
+    let target = precision.target(stream)?;
     let none = Bindings::new();
     let begun = Instant::now();
     let planned = plan_in(&graph, &target, Granularity::Fused, &none, precision.elements())?;
     let planning = begun.elapsed();
     let kernels = Kernels::compile(planned.program, &target, arch, None, &|_, _| {})?;
     let (compiling, count) = (begun.elapsed() - planning, kernels.len());
-    let free = device.free_bytes()?;
-    let module = Module::load(kernels, device)?;
+    let free = stream.device().free_bytes()?;
+    let module = Module::load(kernels, stream.device())?;
     let loading = begun.elapsed() - planning - compiling;
     println!(
         "{{\"model\": \"{label}\", \"steps\": {}, \"kernels\": {count}, \"plan_s\": {:.3}, \
@@ -109,9 +109,9 @@ fn model(
             sizes.bind(symbol, size as i64)?;
         }
         let inputs = inputs(&graph, &sizes)?;
-        let mut bound_to = module.bind(&sizes)?;
+        let mut bound_to = module.bind_on(stream, &sizes)?;
         let found = bound_to.run(&inputs)?;
-        let expected = oracle.bind(&sizes)?.run(&inputs)?;
+        let expected = oracle.executable(&sizes)?.run(&inputs)?;
         let (mut worst, mut largest) = (0f64, 0f64);
         for (found, expected) in found.iter().zip(&expected) {
             let (found, expected) = (numbers(found), numbers(expected));
@@ -120,8 +120,8 @@ fn model(
             largest = errors.fold(largest, |most, e| if e.is_nan() { e } else { most.max(e) });
         }
         // What all of it takes, beyond the context itself.
-        let taken = free.saturating_sub(device.free_bytes()?);
-        let microseconds = median(device, || bound_to.launch_each())?;
+        let taken = free.saturating_sub(stream.device().free_bytes()?);
+        let microseconds = median(stream, || bound_to.launch_each())?;
         let right = worst <= precision.bound();
         println!(
             "{{\"model\": \"{label}\", \"batch\": {batch}, \"sequence\": {sequence}, \"launches\": {}, \
@@ -131,7 +131,7 @@ fn model(
             bound_to.launches(),
             module.weight_bytes(),
             bound_to.plan().arena_bytes(),
-            bound_to.plan().arena_lower_bound(),
+            bound_to.plan().lower_bound_bytes(),
         );
         wrong += usize::from(!right);
     }

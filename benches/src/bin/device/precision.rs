@@ -3,7 +3,7 @@
 use graphene_frontend::dtype::DType;
 use graphene_ir::target::Target;
 use graphene_runtime::Error;
-use graphene_runtime::device::Device;
+use graphene_runtime::device::Stream;
 use std::fmt;
 
 /// How values of single precision are stored and multiplied.
@@ -32,8 +32,9 @@ impl Precision {
     }
 
     /// A GPU to plan for.
-    pub(crate) fn target(self, device: &Device) -> Result<Target, Error> {
-        let arch = device.properties().arch().ok_or(Error::Unsupported { what: "this GPU" })?;
+    pub(crate) fn target(self, stream: &Stream) -> Result<Target, Error> {
+        let arch =
+            stream.device().properties().arch().ok_or(Error::Unsupported { what: "this GPU" })?;
         let target: Target = arch.to_string().parse()?;
         Ok(Target { tf32: self == Self::Tf32, ..target })
     }

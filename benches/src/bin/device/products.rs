@@ -20,7 +20,7 @@ use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::{Bound, Buffer, Device};
+use graphene_runtime::device::{Bound, Buffer, Stream};
 
 use crate::data::{Random, decode, encode};
 use crate::templates::image;
@@ -58,25 +58,25 @@ fn numbered(name: &str, number: usize) -> String {
 
 /// A kernel on the device with its buffers and symbols, among which there may be more than it has.
 pub(crate) fn bind(
-    device: &Device,
+    stream: &Stream,
     kernel: &Kernel,
     buffers: &[(&str, &Buffer)],
     symbols: &[(&str, i64)],
 ) -> Result<Bound, Error> {
     let emitted = emit(kernel).map_err(kernel_error)?;
     let cubin = image(kernel, &emitted.source)?;
-    device.load(&cubin, &emitted.launch)?.bind(buffers, symbols)
+    stream.device().load(&cubin, &emitted.launch)?.bind(stream, buffers, symbols)
 }
 
 impl Case {
     fn new(
-        device: &Device,
+        stream: &Stream,
         product: Product,
         size: [usize; 3],
         random: &mut Random,
     ) -> Result<Case, Error> {
         let scalar = product.scalar;
-        Case::of(device, product, size, |len| {
+        Case::of(stream, product, size, |len| {
             let values = random.normal(len, scalar, true);
             let bytes = encode(&values, scalar);
             (values, bytes)
@@ -85,7 +85,7 @@ impl Case {
 
     /// Of operands with so many elements, and their bytes.
     fn of(
-        device: &Device,
+        stream: &Stream,
         product: Product,
         size: [usize; 3],
         mut elements: impl FnMut(usize) -> (Vec<f64>, Vec<u8>),
@@ -96,7 +96,7 @@ impl Case {
         let mut ins = Vec::new();
         let mut input = |name: String, len: usize| -> Result<(), Error> {
             let (values, bytes) = elements(len);
-            ins.push((name, Rc::new(values), device.upload(&bytes)?));
+            ins.push((name, Rc::new(values), stream.upload(&bytes)?));
             Ok(())
         };
         for term in 0..product.terms {
@@ -110,18 +110,18 @@ impl Case {
                 Span::Whole => input("R".to_owned(), batch * m * n)?,
             }
         }
-        let c = device.upload(&vec![0xff; batch * m * n * scalar.bytes() as usize])?;
+        let c = stream.upload(&vec![0xff; batch * m * n * scalar.bytes() as usize])?;
         Ok(Case { product, size, batch, ins, c })
     }
 
     fn bind(
         &self,
-        device: &Device,
+        stream: &Stream,
         kernel: &Kernel,
         symbols: &[(&str, i64)],
     ) -> Result<Bound, Error> {
         let symbols = self.symbols(symbols);
-        bind(device, kernel, &self.buffers(), &symbols)
+        bind(stream, kernel, &self.buffers(), &symbols)
     }
 
     fn buffers(&self) -> Vec<(&str, &Buffer)> {
@@ -138,19 +138,19 @@ impl Case {
     }
 
     /// How many blocks and clusters a kernel has: none without a tile, of which those that share one have no other.
-    fn blocks(&self, device: &Device, gemm: &Gemm) -> [(&'static str, i64); 2] {
+    fn blocks(&self, stream: &Stream, gemm: &Gemm) -> [(&'static str, i64); 2] {
         let [m, n, _] = self.size;
         let tiles =
             m.div_ceil(gemm.rows() as usize) * n.div_ceil(gemm.columns as usize) * self.batch;
-        let blocks = tiles.min(device.properties().multiprocessors as usize).max(1) as i64;
+        let blocks = tiles.min(stream.device().properties().multiprocessors as usize).max(1) as i64;
         let clusters = if gemm.split > 1 { tiles as i64 } else { (blocks / gemm.cluster).max(1) };
         [("blocks", blocks), ("clusters", clusters)]
     }
 
-    fn bind_gemm(&self, device: &Device, gemm: &Gemm) -> Result<Bound, Error> {
+    fn bind_gemm(&self, stream: &Stream, gemm: &Gemm) -> Result<Bound, Error> {
         // As plans have it: what comes before it waits for predecessors is done while they finish.
         let kernel = dependent(gemm.kernel().map_err(kernel_error)?);
-        self.bind(device, &kernel, &self.blocks(device, gemm))
+        self.bind(stream, &kernel, &self.blocks(stream, gemm))
     }
 
     /// What the checks take for an answer is gone.
@@ -213,7 +213,7 @@ pub(crate) fn kernel_error(error: graphene_ir::Error) -> Error {
 }
 
 /// Random shapes, types, transpositions, tiles and edges, by each template.
-pub(crate) fn check(device: &Device) -> Result<usize, Error> {
+pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
     let mut random = Random(7);
     let mut wrong = 0;
     for i in 0..if crate::quick() { 8 } else { RANDOM_SHAPES } {
@@ -255,9 +255,9 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
             split_into if split && alone => Gemm { split: split_into, ..gemm }.deepest(),
             _ => gemm,
         };
-        let case = Case::new(device, product.clone(), size, &mut random)?;
-        let bound = case.bind_gemm(device, &gemm)?;
-        wrong += case.run(device, &bound, &gemm, &mut random, |x| x)?;
+        let case = Case::new(stream, product.clone(), size, &mut random)?;
+        let bound = case.bind_gemm(stream, &gemm)?;
+        wrong += case.run(stream, &bound, &gemm, &mut random, |x| x)?;
         let mma = Mma {
             product: product.clone(),
             edges,
@@ -265,23 +265,23 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
             stages: [2, 3, 4][random.within(0, 2)],
             ..Mma::default()
         };
-        let bound = case.bind(device, &mma.kernel().map_err(kernel_error)?, &[])?;
-        wrong += case.run(device, &bound, &mma, &mut random, |x| x)?;
+        let bound = case.bind(stream, &mma.kernel().map_err(kernel_error)?, &[])?;
+        wrong += case.run(stream, &bound, &mma, &mut random, |x| x)?;
         let product = Product { scalar: Scalar::F32, ..product };
-        let case = Case::new(device, product.clone(), size, &mut random)?;
+        let case = Case::new(stream, product.clone(), size, &mut random)?;
         let mma = Mma { product: product.clone(), ..mma };
-        let bound = case.bind(device, &mma.kernel().map_err(kernel_error)?, &[])?;
-        wrong += case.run(device, &bound, &mma, &mut random, |x| Unary::Tf32.value(x))?;
+        let bound = case.bind(stream, &mma.kernel().map_err(kernel_error)?, &[])?;
+        wrong += case.run(stream, &bound, &mma, &mut random, |x| Unary::Tf32.value(x))?;
         if !product.a_transposed && !product.b_transposed {
             let gemm = Gemm { product: product.clone(), ..gemm };
-            let bound = case.bind_gemm(device, &gemm)?;
-            wrong += case.run(device, &bound, &gemm, &mut random, cut_to_tf32)?;
+            let bound = case.bind_gemm(stream, &gemm)?;
+            wrong += case.run(stream, &bound, &gemm, &mut random, cut_to_tf32)?;
         }
         let parts = if product.terms == 1 { [1, 1, 2, 4][random.within(0, 3)] } else { 1 };
         let arch = if parts == 1 { Arch::Sm80 } else { Arch::Sm90a };
         let simt = Simt { product, edges, arch, split: parts, ..Simt::default() };
-        let bound = case.bind(device, &simt.kernel().map_err(kernel_error)?, &[])?;
-        wrong += case.run(device, &bound, &simt, &mut random, |x| x)?;
+        let bound = case.bind(stream, &simt.kernel().map_err(kernel_error)?, &[])?;
+        wrong += case.run(stream, &bound, &simt, &mut random, |x| x)?;
     }
     for width in [32, 64, 128, 256] {
         for transposed in [false, true] {
@@ -291,7 +291,7 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
                 if width > 128 { &[Scalar::F16][..] } else { &[Scalar::F16, Scalar::F32] };
             for &scalar in scalars {
                 let of = |count| Mlp { warps, scalar, ..Mlp::alike(count, layer.clone()) };
-                wrong += check_layers(device, of, &mut random)?;
+                wrong += check_layers(stream, of, &mut random)?;
             }
         }
     }
@@ -302,14 +302,14 @@ impl Case {
     /// Runs a kernel, and says whether its error is beyond the bound.
     fn run(
         &self,
-        device: &Device,
+        stream: &Stream,
         bound: &Bound,
         template: &impl std::fmt::Debug,
         random: &mut Random,
         seen: impl Fn(f64) -> f64,
     ) -> Result<usize, Error> {
         bound.launch()?;
-        device.synchronize()?;
+        stream.synchronize()?;
         let error = self.error(random, seen)?;
         let [m, n, k] = self.size;
         println!(
@@ -325,7 +325,7 @@ impl Case {
 /// Layers that are each right for the values that the layer before gives: run for 1, 2, … layers, the
 /// last one is compared with what it makes of the run before.
 fn check_layers(
-    device: &Device,
+    stream: &Stream,
     of: impl Fn(i64) -> Mlp,
     random: &mut Random,
 ) -> Result<usize, Error> {
@@ -340,9 +340,9 @@ fn check_layers(
     let mut x = input(rows * width, 1.0);
     let w = input(LAYERS * width * width, (width as f64).powf(-0.5));
     let bias = input(LAYERS * width, 0.1);
-    let upload = |values: &[f64]| device.upload(&encode(values, mlp.scalar));
+    let upload = |values: &[f64]| stream.upload(&encode(values, mlp.scalar));
     let x_there = upload(&x)?;
-    let y_there = device.upload(&vec![0xff; rows * width * mlp.scalar.bytes() as usize])?;
+    let y_there = stream.upload(&vec![0xff; rows * width * mlp.scalar.bytes() as usize])?;
     let Layer { transposed, epilogue, .. } = mlp.layers[0].clone();
     let (half, single) = (mlp.scalar.unit(), 2f64.powi(-24));
     let mut worst = 0f64;
@@ -361,8 +361,8 @@ fn check_layers(
         }
         let weights = there.iter().map(|(name, buffer)| (name.as_str(), buffer));
         let buffers: Vec<_> = weights.chain([("X", &x_there), ("Y", &y_there)]).collect();
-        bind(device, &kernel, &buffers, &[("M", rows as i64)])?.launch()?;
-        device.synchronize()?;
+        bind(stream, &kernel, &buffers, &[("M", rows as i64)])?.launch()?;
+        stream.synchronize()?;
         let y = decode(&y_there.download()?, mlp.scalar);
         for (place, found) in y.iter().enumerate() {
             let (row, column) = (place / width, place % width);
@@ -392,17 +392,17 @@ fn check_layers(
 
 /// The median of the microseconds of one launch, inside a graph of several.
 pub(crate) fn median(
-    device: &Device,
+    stream: &Stream,
     launch: impl Fn() -> Result<(), Error>,
 ) -> Result<f64, Error> {
     if crate::quick() {
         return Ok(f64::NAN);
     }
-    let graph = device.capture(|| (0..LAUNCHES).try_for_each(|_| launch()))?;
+    let graph = stream.capture(|| (0..LAUNCHES).try_for_each(|_| launch()))?;
     graph.launch()?;
-    device.synchronize()?;
+    stream.synchronize()?;
     let mut times = (0..GRAPHS)
-        .map(|_| device.time(|| graph.launch()).map(|time| time / LAUNCHES as f64))
+        .map(|_| stream.time(|| graph.launch()).map(|time| time / LAUNCHES as f64))
         .collect::<Result<Vec<f64>, Error>>()?;
     times.sort_by(f64::total_cmp);
     Ok(times[GRAPHS / 2])

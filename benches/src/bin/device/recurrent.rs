@@ -8,7 +8,7 @@ use graphene_ir::template::product::Edges;
 use graphene_ir::template::recurrent::{Cell, Direction, Own, Recurrent};
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::{Bound, Buffer, Device};
+use graphene_runtime::device::{Bound, Buffer, Stream};
 
 use crate::data::{Random, decode, encode};
 use crate::products::{kernel_error, median};
@@ -99,7 +99,7 @@ fn advance(own_is: Own, sums: &[Near], own: Near) -> (Near, Near) {
 
 impl Case {
     fn new(
-        device: &Device,
+        stream: &Stream,
         layer: Recurrent,
         [steps, batch]: [usize; 2],
         random: &mut Random,
@@ -126,20 +126,20 @@ impl Case {
         }
         let mut buffers = Vec::new();
         for (name, values) in &ins {
-            buffers.push((*name, device.upload(&encode(values, scalar))?));
+            buffers.push((*name, stream.upload(&encode(values, scalar))?));
         }
         let tiles = batch.div_ceil(layer.rows as usize);
-        buffers.push(("counter", device.alloc(4 * directions * tiles)?));
-        let room = |len: usize| device.upload(&vec![0xff; len * scalar.bytes() as usize]);
+        buffers.push(("counter", stream.alloc(4 * directions * tiles)?));
+        let room = |len: usize| stream.upload(&vec![0xff; len * scalar.bytes() as usize]);
         buffers.push(("Y", room(steps * state)?));
         buffers.push(("Y_h", room(state)?));
         buffers.push(("Y_c", room(state)?));
-        let cores = i64::from(device.properties().multiprocessors);
+        let cores = i64::from(stream.device().properties().multiprocessors);
         let parts = (cores / layer.blocks()).clamp(1, tiles as i64);
         Ok(Case { layer, steps, batch, parts, ins, buffers })
     }
 
-    fn bind(&self, device: &Device) -> Result<Bound, Error> {
+    fn bind(&self, stream: &Stream) -> Result<Bound, Error> {
         let kernel = self.layer.kernel().map_err(kernel_error)?;
         let emitted = emit(&kernel).map_err(kernel_error)?;
         let cubin = image(&kernel, &emitted.source)?;
@@ -147,7 +147,7 @@ impl Case {
             self.buffers.iter().map(|(name, buffer)| (*name, buffer)).collect();
         let symbols =
             [("steps", self.steps as i64), ("batch", self.batch as i64), ("parts", self.parts)];
-        device.load(&cubin, &emitted.launch)?.bind(&buffers, &symbols)
+        stream.device().load(&cubin, &emitted.launch)?.bind(stream, &buffers, &symbols)
     }
 
     fn given(&self, name: &str) -> Option<&[f64]> {
@@ -237,11 +237,11 @@ impl Case {
 
     /// Runs it twice, as the counters must be what they were, and says whether its error is beyond
     /// the bound.
-    fn run(&self, device: &Device, bound: &Bound, random: &mut Random) -> Result<usize, Error> {
+    fn run(&self, stream: &Stream, bound: &Bound, random: &mut Random) -> Result<usize, Error> {
         for _ in 0..2 {
             bound.launch()?;
         }
-        device.synchronize()?;
+        stream.synchronize()?;
         let error = self.error(random)?;
         let Case { layer, steps, batch, parts, .. } = self;
         let counted = self.found("counter")?.iter().any(|byte| *byte != 0);
@@ -259,10 +259,10 @@ impl Case {
 }
 
 /// Random layers of every cell and type, then the anchors, with a few ways to share them.
-pub(crate) fn check(device: &Device) -> Result<usize, Error> {
+pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
     let mut random = Random(17);
     let mut wrong = 0;
-    let cores = i64::from(device.properties().multiprocessors);
+    let cores = i64::from(stream.device().properties().multiprocessors);
     let shared = Arch::Sm90a.shared_memory();
     let [f, g] = [Unary::Sigmoid, Unary::Tanh].map(activation);
     let cells = [Cell::lstm(&f, &g, &g, false), Cell::gru(&f, &g), Cell::plain(&g)];
@@ -293,9 +293,9 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
             return Err(Error::Unsupported { what: "a layer that no blocks take" });
         };
         let sizes = [random.within(1, 40), random.within(1, 150)];
-        let case = Case::new(device, layer, sizes, &mut random)?;
-        let bound = case.bind(device)?;
-        wrong += case.run(device, &bound, &mut random)?;
+        let case = Case::new(stream, layer, sizes, &mut random)?;
+        let bound = case.bind(stream)?;
+        wrong += case.run(stream, &bound, &mut random)?;
     }
     for [steps, batch, inputs, hidden] in ANCHORS.into_iter().filter(|_| !crate::quick()) {
         let (inputs, hidden) = (inputs as i64, hidden as i64);
@@ -308,10 +308,10 @@ pub(crate) fn check(device: &Device) -> Result<usize, Error> {
         for layer in layers
             .filter_map(|layer| Recurrent { arch: Arch::Sm90a, ..layer }.fitting(cores, shared))
         {
-            let case = Case::new(device, layer.clone(), [steps, batch], &mut random)?;
-            let bound = case.bind(device)?;
-            wrong += case.run(device, &bound, &mut random)?;
-            let time = median(device, || bound.launch())?;
+            let case = Case::new(stream, layer.clone(), [steps, batch], &mut random)?;
+            let bound = case.bind(stream)?;
+            wrong += case.run(stream, &bound, &mut random)?;
+            let time = median(stream, || bound.launch())?;
             let Recurrent { rows, depth, stages, units, warps, slices, resident, .. } = layer;
             println!(
                 "{{\"row\":\"recurrent\",\"steps\":{steps},\"batch\":{batch},\"inputs\":{inputs},\

@@ -1,8 +1,6 @@
 //! Attention by the library executor: cuDNN's graph, from the parts of one projection, beside double precision and beside
 //! the kernel that fused execution has.
 
-use std::sync::Arc;
-
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
@@ -12,7 +10,7 @@ use graphene_fusion::{Granularity, plan};
 use graphene_ir::target::Target;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::Device;
+use graphene_runtime::device::Stream;
 use graphene_runtime::gpu::{Executable, Kernels, Module};
 
 use crate::data::{Random, decode, encode};
@@ -40,14 +38,14 @@ struct Case {
     bias: Vec<f64>,
 }
 
-pub(crate) fn check(device: &Arc<Device>) -> Result<usize, Error> {
+pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
     let mut random = Random(17);
     let mut wrong = 0;
     for shape in SHAPES {
         for scalar in [Scalar::F16, Scalar::Bf16] {
             for (mask, causal) in KINDS {
                 let case = Case::new(shape, mask, causal, scalar, &mut random);
-                match case.run(device, &mut random) {
+                match case.run(stream, &mut random) {
                     Ok(true) => {}
                     Ok(false) => wrong += 1,
                     Err(error) => {
@@ -143,14 +141,15 @@ impl Case {
     }
 
     /// Runs it both ways; whether the library's result is within its bound, and was cuDNN's.
-    fn run(&self, device: &Arc<Device>, random: &mut Random) -> Result<bool, Error> {
-        let arch = device.properties().arch().ok_or(Error::Unsupported { what: "this GPU" })?;
+    fn run(&self, stream: &Stream, random: &mut Random) -> Result<bool, Error> {
+        let arch =
+            stream.device().properties().arch().ok_or(Error::Unsupported { what: "this GPU" })?;
         let target: Target = arch.to_string().parse()?;
         let graph = self.graph();
         let bound = |granularity| -> Result<Executable, Error> {
             let program = plan(&graph, &target, granularity, &Bindings::new())?.program;
             let kernels = Kernels::compile(program, &target, arch, None, &|_, _| {})?;
-            Module::load(kernels, device)?.bind(&Bindings::new())
+            Module::load(kernels, stream.device())?.bind_on(stream, &Bindings::new())
         };
         let (mut library, mut fused) = (bound(Granularity::PerOp)?, bound(Granularity::Fused)?);
         let inputs = self.inputs()?;
@@ -158,8 +157,8 @@ impl Case {
             library.steps().map(|(_, by)| by.unwrap_or("none").to_owned()).collect();
         let error = self.error(&library.run(&inputs)?, random);
         let fused_error = self.error(&fused.run(&inputs)?, random);
-        let library_us = median(device, || library.launch_each())?;
-        let fused_us = median(device, || fused.launch_each())?;
+        let library_us = median(stream, || library.launch_each())?;
+        let fused_us = median(stream, || fused.launch_each())?;
         let refusals = library.refusals();
         refusals.iter().for_each(|refusal| eprintln!("sdpa: {refusal}"));
         let right = error <= 1.0 && refusals.is_empty() && by == ["cudnn"];

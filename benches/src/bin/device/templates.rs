@@ -12,7 +12,7 @@ use graphene_ir::function::near::Near;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::{Buffer, Device, compile, compile_ptx};
+use graphene_runtime::device::{Buffer, Stream, compile, compile_ptx};
 
 use crate::data::{Random, decode, encode};
 use crate::products::{kernel_error, median};
@@ -52,13 +52,13 @@ impl Values<'_> {
 }
 
 /// Every template on both architectures.
-pub(crate) fn check(device: &Device) -> Result<usize, Error> {
+pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
     let mut wrong = 0;
     let mut random = Random(17);
     for make in rows::CASES.iter().chain(elements::CASES) {
         let case = make(&mut random);
         for arch in [Arch::Sm90a, Arch::Sm80] {
-            wrong += case.run(device, arch, &mut random)?;
+            wrong += case.run(stream, arch, &mut random)?;
         }
     }
     Ok(wrong)
@@ -76,26 +76,26 @@ pub(crate) fn image(
 }
 
 impl Case {
-    fn run(&self, device: &Device, arch: Arch, random: &mut Random) -> Result<usize, Error> {
+    fn run(&self, stream: &Stream, arch: Arch, random: &mut Random) -> Result<usize, Error> {
         let kernel = (self.kernel)(arch).map_err(kernel_error)?;
         let emitted = emit(&kernel).map_err(kernel_error)?;
-        let loaded = device.load(&image(&kernel, &emitted.source)?, &emitted.launch)?;
+        let loaded = stream.device().load(&image(&kernel, &emitted.source)?, &emitted.launch)?;
         let mut buffers: Vec<(&str, Buffer)> = Vec::new();
         for (name, scalar, values) in &self.ins {
-            buffers.push((name, device.upload(&encode(values, *scalar))?));
+            buffers.push((name, stream.upload(&encode(values, *scalar))?));
         }
         let first = buffers.len();
         for (name, scalar, len) in &self.outs {
             let blank = if self.added_to { 0 } else { 0xff };
-            buffers.push((name, device.upload(&vec![blank; len * scalar.bytes() as usize])?));
+            buffers.push((name, stream.upload(&vec![blank; len * scalar.bytes() as usize])?));
         }
         let symbols: Vec<(&str, i64)> =
             self.symbols.iter().map(|(name, size)| (name.as_str(), *size)).collect();
         let given: Vec<(&str, &Buffer)> =
             buffers.iter().map(|(name, buffer)| (*name, buffer)).collect();
-        let bound = loaded.bind(&given, &symbols)?;
+        let bound = loaded.bind(stream, &given, &symbols)?;
         bound.launch()?;
-        device.synchronize()?;
+        stream.synchronize()?;
         let mut found = Vec::new();
         for ((_, buffer), (_, scalar, _)) in buffers[first..].iter().zip(&self.outs) {
             found.push(decode(&buffer.download()?, *scalar));
@@ -112,7 +112,7 @@ impl Case {
                 worst = if share.is_nan() { f64::INFINITY } else { worst.max(share) };
             }
         }
-        let time = median(device, || bound.launch())?;
+        let time = median(stream, || bound.launch())?;
         let bytes: usize = buffers.iter().map(|(_, buffer)| buffer.len()).sum();
         println!(
             "{{\"row\":\"templates\",\"case\":\"{}\",\"arch\":\"{arch}\",\"error_of_bound\":{worst:.4},\

@@ -90,7 +90,7 @@ fn bisect(
     let inputs: Vec<Tensor> =
         inputs.map(|&id| crate::random::tensor(&graph, id, &sizes, 3).unwrap()).collect();
     let module = cpu::Module::compile(planned.program.clone()).unwrap();
-    let executable = module.bind(&sizes).unwrap();
+    let executable = module.executable(&sizes).unwrap();
     let arguments = crate::args::Arguments::try_parse_from(["graphene-run", "model"]).unwrap();
     let sides = Sides {
         executor: "fused",

@@ -1,9 +1,9 @@
 //! Where along an axis the largest elements are, or the smallest.
 
 use super::view::{check_size, elements};
+use crate::cpu::scratch;
 use crate::error::{Error, Result};
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
+use crate::threads::{self, chunks, chunks_mut};
 
 /// Work of fewer elements than this stays on one thread.
 const PARALLEL: usize = 1 << 15;
@@ -39,7 +39,6 @@ pub fn arg_reduce(
         (false, false) => each::<false, false>(dst, src, size, inner),
         (false, true) => each::<false, true>(dst, src, size, inner),
     }
-    Ok(())
 }
 
 fn each<const LARGEST: bool, const LAST: bool>(
@@ -47,25 +46,31 @@ fn each<const LARGEST: bool, const LAST: bool>(
     src: &[f32],
     size: usize,
     inner: usize,
-) {
+) -> Result<()> {
     let least = PARALLEL.div_ceil(size * inner);
-    let blocks = dst.par_chunks_mut(inner).zip(src.par_chunks(size * inner)).with_min_len(least);
-    blocks.for_each(|(places, rows)| {
-        if let [place] = places {
-            *place = of_row::<LARGEST, LAST>(rows) as i64;
-            return;
-        }
+    // What is best so far: of rows that lie whole it needs no memory.
+    let mut best = scratch::take::<f32>(if inner == 1 { 0 } else { dst.len() })?;
+    let blocks = (chunks_mut(dst, inner), chunks(src, size * inner));
+    if inner == 1 {
+        threads::each(least, blocks, |_, (places, row)| {
+            places[0] = of_row::<LARGEST, LAST>(row) as i64
+        });
+        return Ok(());
+    }
+    let blocks = (blocks.0, blocks.1, chunks_mut(&mut best, inner));
+    threads::each(least, blocks, |_, (places, rows, best)| {
         let (first, others) = rows.split_at(inner);
-        let mut best = first.to_vec();
+        best.copy_from_slice(first);
         places.fill(0);
         for (row, number) in others.chunks(inner).zip(1..) {
-            for ((place, best), &new) in places.iter_mut().zip(&mut best).zip(row) {
+            for ((place, best), &new) in places.iter_mut().zip(&mut *best).zip(row) {
                 if beats::<LARGEST, LAST>(new, *best) {
                     (*place, *best) = (number, new);
                 }
             }
         }
     });
+    Ok(())
 }
 
 fn of_row<const LARGEST: bool, const LAST: bool>(row: &[f32]) -> usize {

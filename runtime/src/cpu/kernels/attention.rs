@@ -6,11 +6,13 @@ mod block;
 
 use super::copy::copy_between;
 use super::real::Real;
+use super::tile::Spread;
 use super::view::{check_disjoint, check_reach, elements, row_major};
+use crate::cpu::scratch;
 use crate::error::{Error, Result};
-use block::{QUERIES, Scratch};
+use crate::threads;
+use block::QUERIES;
 use half::{bf16, f16};
-use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 
 /// The sizes of `q[b,h,s,d], k[b,g,t,d], v[b,g,t,e] → y[b,h,s,e]`.
 #[derive(Debug, Clone, Copy)]
@@ -136,60 +138,21 @@ pub fn attention<T: Real>(
         Some(Mask::BF16(mask)) => mask.check("attention's mask", masked)?,
     }
     if keys == 0 {
-        let nothing = if scores.guarded { 0.0 } else { f32::NAN };
-        let dense = vec![T::from_f32(nothing); len];
+        // The sum of no values.
+        let mut dense = scratch::take::<T>(len)?;
+        dense.fill(T::default());
         return copy_between(y.data, y.offset, &y.strides, &shape, &dense, 0, &row_major(&shape));
     }
     let operands = Operands { sizes, q, k, v, scores };
-    match rows(y.data, y.offset, shape, y.strides) {
-        Some(rows) => operands.run(rows)?,
-        None => {
-            // Rows that do not lie whole, one after the other, are written beside and moved.
-            let (mut dense, strides) = (vec![T::default(); len], row_major(&shape));
-            let chunks = dense.chunks_exact_mut(value_depth).collect::<Vec<_>>();
-            operands.run(chunks.into_iter().enumerate().collect())?;
-            copy_between(y.data, y.offset, &y.strides, &shape, &dense, 0, &strides)?;
-        }
+    if let Some(rows) = Spread::new(y.data, y.offset, shape, y.strides, QUERIES) {
+        return operands.run(rows);
     }
-    Ok(())
-}
-
-/// The rows of a product with the number of each, in the order of memory; `None` if they do not lie whole.
-fn rows<T>(
-    data: &mut [T],
-    offset: usize,
-    shape: [usize; 4],
-    strides: [isize; 4],
-) -> Option<Vec<(usize, &mut [T])>> {
-    let [batch, heads, queries, width] = shape;
-    if width > 1 && strides[3] != 1 {
-        return None;
-    }
-    // (size, stride, what one step adds to the number), widest stride first; an axis of one never steps.
-    let mut axes = [
-        (batch, strides[0], heads * queries),
-        (heads, strides[1], queries),
-        (queries, strides[2], 1),
-    ];
-    axes.sort_by_key(|&(size, stride, _)| std::cmp::Reverse(if size == 1 { 0 } else { stride }));
-    let [outer, middle, inner] = axes;
-    let mut rows = Vec::with_capacity(batch * heads * queries);
-    let (mut rest, mut at) = (data, 0);
-    for i in 0..outer.0 {
-        for j in 0..middle.0 {
-            for k in 0..inner.0 {
-                let steps = i as isize * outer.1 + j as isize * middle.1 + k as isize * inner.1;
-                let start = offset.checked_add_signed(steps)?;
-                let (row, after) = rest
-                    .split_at_mut_checked(start.checked_sub(at)?)?
-                    .1
-                    .split_at_mut_checked(width)?;
-                (rest, at) = (after, start + width);
-                rows.push((i * outer.2 + j * middle.2 + k * inner.2, row));
-            }
-        }
-    }
-    Some(rows)
+    // Rows that do not lie whole are written beside and moved.
+    let (mut dense, strides) = (scratch::take::<T>(len)?, row_major(&shape));
+    let own = std::array::from_fn(|axis| strides[axis]);
+    let rows = Spread::new(&mut dense, 0, shape, own, QUERIES);
+    operands.run(rows.expect("rows one after the other lie whole"))?;
+    copy_between(y.data, y.offset, &y.strides, &shape, &dense, 0, &strides)
 }
 
 /// What each block reads.
@@ -202,21 +165,15 @@ struct Operands<'a, T> {
 }
 
 impl<T: Real> Operands<'_, T> {
-    /// Gives the rows to blocks, and those to threads. Rows of one head must stand in order.
-    fn run(&self, rows: Vec<(usize, &mut [T])>) -> Result<()> {
-        let Sizes { batch, heads, queries, .. } = self.sizes;
+    /// Gives the blocks of rows to threads.
+    fn run(&self, rows: Spread<'_, T>) -> Result<()> {
+        let Sizes { heads, queries, .. } = self.sizes;
         let per_head = queries.div_ceil(QUERIES);
-        let mut blocks: Vec<Vec<&mut [T]>> = (0..batch * heads * per_head)
-            .map(|_| Vec::with_capacity(QUERIES.min(queries)))
-            .collect();
-        for (number, row) in rows {
-            let (head, query) = (number / queries, number % queries);
-            blocks[head * per_head + query / QUERIES].push(row);
-        }
-        let blocks = blocks.into_par_iter().enumerate();
-        blocks.try_for_each_init(Scratch::default, |scratch, (number, rows)| {
+        let mut space = scratch::take::<f32>(self.space() * threads::count())?;
+        threads::try_each_within(&mut space, 1, rows, |space, number, rows| {
             let (head, first) = (number / per_head, number % per_head * QUERIES);
-            self.block(rows, [head / heads, head % heads, first], scratch)
+            self.block(rows, [head / heads, head % heads, first], space);
+            Ok(())
         })
     }
 }

@@ -6,10 +6,10 @@ use super::matmul::{Matrix, MatrixMut, Size, Strides};
 use super::simd::{Kernel, dispatch, mul_add};
 use super::view::{check_size, elements};
 use super::window::Grid;
+use crate::cpu::scratch;
 use crate::error::Result;
+use crate::threads::{self, chunks, chunks_mut};
 use pulp::Simd;
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 pub use super::window::Geometry;
 
@@ -99,21 +99,24 @@ pub fn conv_then(
     let grid = Grid::new(conv.geometry)?;
     conv.check(Lens { x: x.len(), w: w.len(), y: y.len() }, &grid, false, bias)?;
     if conv.filters < FEW && !y.is_empty() {
-        let planes = y.par_chunks_exact_mut(grid.outer()).enumerate();
-        planes.for_each(|(plane, y)| {
+        threads::each(1, chunks_mut(y, grid.outer()), |plane, y| {
             let (part, filter) = (plane / conv.filters, plane % conv.filters);
             part_of(part, x, w, bias, conv, &grid).direct(y, filter);
             then(plane * y.len(), y);
         });
         return Ok(());
     }
-    each_part(y, conv, conv.filters * grid.outer(), |part, y, columns, spread| {
+    let unrolled = match grid.is_identity() {
+        true => 0,
+        false => unrolled(conv.channels * grid.taps(), grid.outer()),
+    };
+    each_part(y, conv, conv.filters * grid.outer(), unrolled, |part, y, columns, spread| {
         part_of(part, x, w, bias, conv, &grid).unrolled(y, columns, spread)?;
         let first = part * y.len();
         if spread {
             let plane = grid.outer();
-            let planes = y.par_chunks_exact_mut(plane).enumerate();
-            planes.for_each(|(filter, y)| then(first + filter * plane, y));
+            let planes = chunks_mut(y, plane);
+            threads::each(1, planes, |filter, y| then(first + filter * plane, y));
         } else {
             then(first, y);
         }
@@ -134,29 +137,34 @@ pub fn conv_transpose(
 ) -> Result<()> {
     let grid = Grid::new(conv.geometry)?;
     conv.check(Lens { x: x.len(), w: w.len(), y: y.len() }, &grid, true, bias)?;
-    each_part(y, conv, conv.filters * grid.inner(), |part, y, columns, spread| {
+    let unrolled = unrolled(conv.filters * grid.taps(), grid.outer());
+    each_part(y, conv, conv.filters * grid.inner(), unrolled, |part, y, columns, spread| {
         part_of(part, x, w, bias, conv, &grid).transposed(y, columns, spread)
     })
 }
 
-/// Runs every image's groups: spread over the threads if there are enough, else each by all threads.
+/// Runs every image's groups: spread over the threads if there are enough, else each by all threads. `run` has
+/// `unrolled` elements to work in.
 fn each_part(
     y: &mut [f32],
     conv: Conv<'_>,
     size: usize,
-    run: impl Fn(usize, &mut [f32], &mut Vec<f32>, bool) -> Result<()> + Sync,
+    unrolled: usize,
+    run: impl Fn(usize, &mut [f32], &mut [f32], bool) -> Result<()> + Sync,
 ) -> Result<()> {
     if y.is_empty() {
         return Ok(());
     }
-    let spread = conv.images * conv.groups < rayon::current_num_threads();
+    let spread = conv.images * conv.groups < threads::count();
     if spread {
-        let mut columns = Vec::new();
+        let mut columns = scratch::take::<f32>(unrolled)?;
         let mut parts = y.chunks_exact_mut(size).enumerate();
         return parts.try_for_each(|(part, y)| run(part, y, &mut columns, true));
     }
-    let parts = y.par_chunks_exact_mut(size).enumerate();
-    parts.try_for_each_init(Vec::new, |columns, (part, y)| run(part, y, columns, false))
+    let mut columns = scratch::take::<f32>(unrolled * threads::count())?;
+    threads::try_each_within(&mut columns, 1, chunks_mut(y, size), |columns, part, y| {
+        run(part, y, columns, false)
+    })
 }
 
 fn part_of<'a>(
@@ -200,7 +208,7 @@ impl Part<'_> {
     }
 
     /// All filters by products of blocks of unrolled windows.
-    fn unrolled(&self, y: &mut [f32], columns: &mut Vec<f32>, spread: bool) -> Result<()> {
+    fn unrolled(&self, y: &mut [f32], columns: &mut [f32], spread: bool) -> Result<()> {
         let (taps, windows) = (self.grid.taps(), self.grid.outer());
         let depth = self.channels * taps;
         let in_place = self.grid.is_identity();
@@ -208,8 +216,7 @@ impl Part<'_> {
         for first in (0..windows).step_by(width) {
             let width = width.min(windows - first);
             if !in_place {
-                columns.resize(depth * width, 0.0);
-                self.unroll(columns, first, width, spread);
+                self.unroll(&mut columns[..depth * width], first, width, spread);
             }
             let (data, at) = match in_place {
                 true => matrix(self.x, first, windows, 1),
@@ -256,14 +263,14 @@ impl Part<'_> {
             line[done..].fill(0.0);
         };
         if spread {
-            columns.par_chunks_exact_mut(width).enumerate().with_min_len(16).for_each(row);
+            threads::each(16, chunks_mut(columns, width), |number, line| row((number, line)));
         } else {
             columns.chunks_exact_mut(width).enumerate().for_each(row);
         }
     }
 
     /// Products of blocks of places, whose columns are added where their windows stand.
-    fn transposed(&self, y: &mut [f32], columns: &mut Vec<f32>, spread: bool) -> Result<()> {
+    fn transposed(&self, y: &mut [f32], columns: &mut [f32], spread: bool) -> Result<()> {
         let (size, taps, places) = (self.grid.inner(), self.grid.taps(), self.grid.outer());
         for (filter, plane) in y.chunks_exact_mut(size).enumerate() {
             plane.fill(self.bias(filter));
@@ -272,7 +279,7 @@ impl Part<'_> {
         let width = width(height, places);
         for first in (0..places).step_by(width) {
             let width = width.min(places - first);
-            columns.resize(height * width, 0.0);
+            let columns = &mut columns[..height * width];
             let (w, w_at) = matrix(self.w, 0, 1, height);
             let (x, x_at) = matrix(self.x, first, places, 1);
             let (to, to_at) = matrix(&mut columns[..], 0, width, 1);
@@ -284,15 +291,19 @@ impl Part<'_> {
                 MatrixMut { data: to, at: to_at },
                 spread,
             )?;
-            let lines = columns.par_chunks_exact(width * taps);
-            let planes = y.par_chunks_exact_mut(size).zip(lines);
+            let planes = (chunks_mut(y, size), chunks(columns, width * taps));
             let least = if spread { 1 } else { self.filters };
-            planes.with_min_len(least).for_each(|(plane, lines)| {
+            threads::each(least, planes, |_, (plane, lines)| {
                 dispatch(Roll { plane, lines, first, width, grid: self.grid });
             });
         }
         Ok(())
     }
+}
+
+/// Elements of the windows unrolled at a time, at most.
+fn unrolled(depth: usize, windows: usize) -> usize {
+    depth * width(depth, windows)
 }
 
 /// Windows unrolled at a time.

@@ -1,9 +1,8 @@
 //! Strided copies: permutations, slices, broadcasts, and their writing into strided places.
 
-use super::view::{check_disjoint, check_reach, check_size, elements, row_major};
+use super::view::{Axes, Axis, check_disjoint, check_reach, check_size, elements, row_major};
 use crate::error::Result;
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
+use crate::threads::{self, chunks, chunks_mut};
 
 /// Copies of fewer elements than this run on the calling thread.
 const PARALLEL: usize = 1 << 15;
@@ -54,7 +53,7 @@ pub fn copy_between<T: Copy + Default + Send + Sync>(
 ) -> Result<()> {
     check_size("rank of the copy's destination", shape.len(), dst_strides.len())?;
     check_size("rank of the copy's source", shape.len(), src_strides.len())?;
-    let axes = |strides: &[isize]| -> Vec<_> {
+    let axes = |strides: &[isize]| -> Axes<Axis> {
         shape.iter().copied().zip(strides.iter().copied()).collect()
     };
     check_reach("the copy's destination", dst.len(), dst_offset, axes(dst_strides))?;
@@ -64,7 +63,7 @@ pub fn copy_between<T: Copy + Default + Send + Sync>(
         return Ok(());
     }
     let (mut dst_at, mut src_at) = (dst_offset, src_offset);
-    let mut dims = Vec::with_capacity(shape.len());
+    let mut dims = Axes::new();
     for ((&size, &d), &s) in shape.iter().zip(dst_strides).zip(src_strides) {
         if size > 1 {
             // A negative step of the destination is walked from its other end.
@@ -77,15 +76,15 @@ pub fn copy_between<T: Copy + Default + Send + Sync>(
             }
         }
     }
-    dims.sort_by_key(|dim| std::cmp::Reverse(dim.dst));
+    dims.sort_unstable_by_key(|dim| std::cmp::Reverse(dim.dst));
     let dims = coalesce(&dims);
     walk(&mut dst[dst_at..], &dims, src, src_at);
     Ok(())
 }
 
 /// Merges neighbours that are one axis on both sides.
-fn coalesce(dims: &[Dim]) -> Vec<Dim> {
-    let mut out: Vec<Dim> = Vec::with_capacity(dims.len());
+fn coalesce(dims: &[Dim]) -> Axes<Dim> {
+    let mut out: Axes<Dim> = Axes::new();
     for &inner in dims {
         match out.last_mut() {
             Some(outer)
@@ -122,8 +121,8 @@ fn walk<T: Copy + Default + Send + Sync>(dst: &mut [T], dims: &[Dim], src: &[T],
             let each = |(i, dst): (usize, &mut [T])| walk(dst, rest, src, at(src_at, i, outer.src));
             if total >= PARALLEL {
                 let least = (PARALLEL / 2 / (total / outer.size).max(1)).max(1);
-                let chunks = dst[..end].par_chunks_mut(step).enumerate();
-                chunks.with_min_len(least).for_each(each);
+                let parts = chunks_mut(&mut dst[..end], step);
+                threads::each(least, parts, |i, dst| each((i, dst)));
             } else {
                 dst[..end].chunks_mut(step).enumerate().for_each(each);
             }
@@ -135,10 +134,9 @@ fn copy_row<T: Copy + Send + Sync>(dst: &mut [T], row: Dim, src: &[T], src_at: u
     let Dim { size, dst: step, src: stride } = row;
     match (step, stride) {
         (1, 1) if size >= 2 * PARALLEL => {
-            let parts = dst[..size].par_chunks_mut(PARALLEL);
-            parts.zip(src[src_at..src_at + size].par_chunks(PARALLEL)).for_each(|(dst, src)| {
-                dst.copy_from_slice(src);
-            });
+            let from = chunks(&src[src_at..src_at + size], PARALLEL);
+            let parts = (chunks_mut(&mut dst[..size], PARALLEL), from);
+            threads::each(1, parts, |_, (dst, src)| dst.copy_from_slice(src));
         }
         (1, 1) => dst[..size].copy_from_slice(&src[src_at..src_at + size]),
         (1, 0) => dst[..size].fill(src[src_at]),
@@ -170,7 +168,7 @@ fn transpose<T: Copy + Default + Send + Sync>(
     };
     let end = dst.len().min(step * outer.size);
     if dims.iter().map(|dim| dim.size).product::<usize>() >= PARALLEL {
-        dst[..end].par_chunks_mut(step * TILE).enumerate().for_each(band);
+        threads::each(1, chunks_mut(&mut dst[..end], step * TILE), |i, dst| band((i, dst)));
     } else {
         dst[..end].chunks_mut(step * TILE).enumerate().for_each(band);
     }

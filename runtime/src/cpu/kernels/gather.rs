@@ -1,9 +1,9 @@
 //! Gathering slices along an axis: embeddings.
 
 use super::view::{check_size, elements};
+use crate::cpu::scratch;
 use crate::error::{Error, Result};
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::ParallelSliceMut;
+use crate::threads::{self, chunks_mut};
 
 /// `dst[o, j, i] = src[o, indices[j], i]` for `src` of `[outer, axis, inner]` and `dst` of
 /// `[outer, indices.len(), inner]`, both contiguous. A negative index counts from the end.
@@ -21,13 +21,11 @@ pub fn gather<T: Copy + Send + Sync>(
     check_size("length of the gather's source", elements(what, &[outer, axis, inner])?, src.len())?;
     let len = elements(what, &[outer, indices.len(), inner])?;
     check_size("length of the gather's destination", len, dst.len())?;
-    let rows = indices.iter().map(|&index| {
-        let size = i64::try_from(axis).unwrap_or(i64::MAX);
-        let row = if index < 0 { index.checked_add(size) } else { Some(index) };
-        let row = row.filter(|row| (0..size).contains(row));
-        row.map(|row| row as usize).ok_or(Error::Index { index, size: axis })
-    });
-    let rows: Vec<usize> = rows.collect::<Result<_>>()?;
+    let mut rows = scratch::take::<usize>(indices.len())?;
+    for (row, &index) in rows.iter_mut().zip(indices) {
+        *row = row_of(index, axis)?;
+    }
+    let rows = &*rows;
     if len == 0 {
         return Ok(());
     }
@@ -37,11 +35,19 @@ pub fn gather<T: Copy + Send + Sync>(
     };
     if len >= 1 << 15 {
         let least = ((1 << 14) / inner).max(1);
-        dst.par_chunks_mut(inner).enumerate().with_min_len(least).for_each(each);
+        threads::each(least, chunks_mut(dst, inner), |at, dst| each((at, dst)));
     } else {
         dst.chunks_mut(inner).enumerate().for_each(each);
     }
     Ok(())
+}
+
+/// The row that an index names.
+fn row_of(index: i64, axis: usize) -> Result<usize> {
+    let size = i64::try_from(axis).unwrap_or(i64::MAX);
+    let row = if index < 0 { index.checked_add(size) } else { Some(index) };
+    let row = row.filter(|row| (0..size).contains(row));
+    row.map(|row| row as usize).ok_or(Error::Index { index, size: axis })
 }
 
 #[cfg(test)]

@@ -2,20 +2,26 @@
 //!
 //! Everything is checked before a pointer is made: that both inputs and the output stay within their
 //! slices, and that the output's elements are apart, so that threads may write them. A [`TileMut`] is
-//! apart from others by construction.
+//! apart from others by construction. Each call runs on its thread: matrices are cut into tiles here.
 
 #![allow(unsafe_code)]
 
 use super::matmul::{Matrix, MatrixMut, Size, Strides};
+use super::tile::TileMut;
 use super::view::{Axis, check_disjoint, check_reach, check_size};
 use crate::error::Result;
-use bytemuck::Pod;
+use crate::threads;
 use gemm::Parallelism;
-use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
-use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A product of fewer multiplications than this runs on one thread.
 const PARALLEL: usize = 1 << 18;
+
+/// Columns below which a product is not divided for the threads' sake.
+const NARROW: usize = 192;
+
+/// The `gemm` crate computes this many columns at a time (on AVX-512; half of them on AVX2).
+const COLUMNS: usize = 48;
 
 /// The element types that the `gemm` crate multiplies and that this crate asks it to.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
@@ -124,20 +130,26 @@ pub(super) fn batched<T: Element>(
         Shared(a.data.as_ptr().wrapping_add(a.at.offset)),
         Shared(b.data.as_ptr().wrapping_add(b.at.offset)),
     );
-    let one = |index: usize, parallelism: Parallelism| {
-        let c_at = batch_offset(index, batch, c.at.batch);
+    let one = |index: usize, rows: Range<usize>, columns: Range<usize>| {
+        let c_at = batch_offset(index, batch, c.at.batch)
+            + rows.start as isize * c.at.row
+            + columns.start as isize * c.at.column;
         // Inputs without elements were not checked, and their strides may be anything.
-        let input = |at: Strides<'_>| if k == 0 { 0 } else { batch_offset(index, batch, at.batch) };
-        let (a_at, b_at) = (input(a.at), input(b.at));
+        let input = |at: Strides<'_>, first: isize| {
+            if k == 0 { 0 } else { batch_offset(index, batch, at.batch) + first }
+        };
+        let a_at = input(a.at, rows.start as isize * a.at.row);
+        let b_at = input(b.at, columns.start as isize * b.at.column);
         let (to, left, right) = pointers;
         // SAFETY: every element that the strides reach lies in the slices (`check_reach`, for the
-        // whole batch); the slices are borrowed for the call, `c` mutably, so it aliases neither
-        // input; matrices of different index write different elements (`check_disjoint`); with k
-        // of 0 the inputs are not read, and with `read_dst` false the output is only written.
+        // whole batch, of which this is a part); the slices are borrowed for the call, `c` mutably, so it aliases
+        // neither input; tiles of different matrices, rows or columns write different elements
+        // (`check_disjoint`); with k of 0 the inputs are not read, and with `read_dst` false the output is only
+        // written.
         unsafe {
             gemm::gemm(
-                m,
-                n,
+                rows.len(),
+                columns.len(),
                 k,
                 to.get().wrapping_offset(c_at),
                 c.at.column,
@@ -154,103 +166,38 @@ pub(super) fn batched<T: Element>(
                 false,
                 false,
                 false,
-                parallelism,
+                Parallelism::None,
             );
         }
     };
     let work = m.saturating_mul(n).saturating_mul(k.max(1));
-    let threads = if spread { rayon::current_num_threads() } else { 1 };
+    let threads = if spread { threads::count() } else { 1 };
     if threads == 1 || work.saturating_mul(count) < PARALLEL {
-        (0..count).for_each(|index| one(index, Parallelism::None));
-    } else if count >= 2 * threads || work < PARALLEL {
-        let least = (PARALLEL / 4 / work).max(1);
-        (0..count).into_par_iter().with_min_len(least).for_each(|index| {
-            one(index, Parallelism::None);
-        });
-    } else {
-        (0..count).for_each(|index| one(index, Parallelism::Rayon(threads)));
+        (0..count).for_each(|index| one(index, 0..m, 0..n));
+        return Ok(());
     }
+    // The parts of each matrix: as many as it takes for each thread to have some, none of too little work.
+    let wanted = if count >= 2 * threads { 1 } else { (2 * threads).div_ceil(count) };
+    let (tall, wide) = tile([m, n], wanted.min(work / PARALLEL).max(1));
+    let (down, across) = (m.div_ceil(tall), n.div_ceil(wide));
+    let parts = count * down * across;
+    let least = (PARALLEL / 4 / work).max(1);
+    threads::for_each(parts.div_ceil(least), |group| {
+        for part in group * least..parts.min((group + 1) * least) {
+            let (row, column) = (part / across % down * tall, part % across * wide);
+            one(part / across / down, row..m.min(row + tall), column..n.min(column + wide));
+        }
+    });
     Ok(())
 }
 
-/// Rows and columns of a row-major matrix that nobody else reads or writes, as a mutable slice in two
-/// dimensions.
-pub(crate) struct TileMut<'a, T> {
-    start: *mut T,
-    rows: usize,
-    columns: usize,
-    /// From one row to the next; at least `columns`.
-    stride: usize,
-    life: PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: a tile is a mutable borrow of its elements, as a slice is.
-unsafe impl<T: Send> Send for TileMut<'_, T> {}
-
-impl<'a, T> TileMut<'a, T> {
-    /// The matrix of this many columns that the slice holds; what makes no whole row is left out.
-    pub(crate) fn new(data: &'a mut [T], columns: usize) -> Self {
-        let rows = data.len().checked_div(columns).unwrap_or(0);
-        Self { start: data.as_mut_ptr(), rows, columns, stride: columns, life: PhantomData }
-    }
-
-    /// Rows and columns.
-    pub(crate) fn sizes(&self) -> (usize, usize) {
-        (self.rows, self.columns)
-    }
-
-    /// The rows before `row` and those from it on; all before where there are not so many.
-    pub(crate) fn split_rows(self, row: usize) -> [Self; 2] {
-        let row = row.min(self.rows);
-        // Of no rows the place is not looked at, so it may lie behind the matrix.
-        let start = self.start.wrapping_add(row * self.stride);
-        [Self { rows: row, ..self }, Self { start, rows: self.rows - row, ..self }]
-    }
-
-    /// The columns before `column` and those from it on; all before where there are not so many.
-    pub(crate) fn split_columns(self, column: usize) -> [Self; 2] {
-        let column = column.min(self.columns);
-        let start = self.start.wrapping_add(column);
-        [Self { columns: column, ..self }, Self { start, columns: self.columns - column, ..self }]
-    }
-
-    /// The rows, one slice each.
-    pub(crate) fn each_row(&mut self) -> impl Iterator<Item = &mut [T]> {
-        let (start, columns, stride) = (self.start, self.columns, self.stride);
-        // SAFETY: a row lies within the slice that the tile was cut from, and rows are apart because
-        // the stride is not below their length; the tile is borrowed mutably for as long.
-        (0..self.rows).map(move |row| unsafe {
-            std::slice::from_raw_parts_mut(start.wrapping_add(row * stride), columns)
-        })
-    }
-
-    /// Whether no other elements lie between these.
-    pub(crate) fn is_dense(&self) -> bool {
-        self.stride == self.columns || self.rows <= 1
-    }
-
-    /// All elements of a dense tile; none of others.
-    pub(crate) fn dense(&mut self) -> &mut [T] {
-        let len = if self.is_dense() { self.rows * self.columns } else { 0 };
-        // SAFETY: rows without others between them are one slice, borrowed as for `each_row`.
-        unsafe { std::slice::from_raw_parts_mut(self.start, len) }
-    }
-}
-
-impl TileMut<'_, u8> {
-    /// The bytes as elements; `None` if they do not stand as elements must.
-    pub(crate) fn typed<T: Pod>(&mut self) -> Option<TileMut<'_, T>> {
-        let size = size_of::<T>();
-        let whole = self.columns.is_multiple_of(size) && self.stride.is_multiple_of(size);
-        let start = self.start.cast::<T>();
-        (whole && start.is_aligned()).then_some(TileMut {
-            start,
-            rows: self.rows,
-            columns: self.columns / size,
-            stride: self.stride / size,
-            life: PhantomData,
-        })
-    }
+/// Rows and columns of about so many tiles of a matrix. The columns are divided first: B is packed anew for each tile
+/// of the same columns, while A is read as it lies.
+fn tile([m, n]: [usize; 2], wanted: usize) -> (usize, usize) {
+    let across = wanted.min(n / NARROW).max(1);
+    let wide = n.div_ceil(across).next_multiple_of(COLUMNS).min(n);
+    let down = wanted.div_ceil(n.div_ceil(wide)).min(m.div_ceil(8)).max(1);
+    (m.div_ceil(down).next_multiple_of(8).min(m), wide)
 }
 
 /// C = A·B on the calling thread, with `k` columns in A. Neither input has a batch.
@@ -263,7 +210,7 @@ pub(crate) fn product<T: Element>(
     b: Matrix<'_, T>,
     c: &mut TileMut<'_, T>,
 ) -> Result<()> {
-    let (m, n) = (c.rows, c.columns);
+    let (m, n) = c.sizes();
     if m == 0 || n == 0 {
         return Ok(());
     }
@@ -271,6 +218,7 @@ pub(crate) fn product<T: Element>(
     check_size("rank of the right operand's batch", 0, b.at.batch.len())?;
     check_reach("the left operand", a.data.len(), a.at.offset, [(m, a.at.row), (k, a.at.column)])?;
     check_reach("the right operand", b.data.len(), b.at.offset, [(k, b.at.row), (n, b.at.column)])?;
+    let (to, stride) = c.raw();
     // SAFETY: every element that the strides of A and B reach lies in their slices (`check_reach`),
     // which are borrowed for the call; C is a tile, borrowed mutably, so it aliases neither; with k of
     // 0 the inputs are not read, and with `read_dst` false the output is only written.
@@ -279,9 +227,9 @@ pub(crate) fn product<T: Element>(
             m,
             n,
             k,
-            c.start,
+            to,
             1,
-            c.stride as isize,
+            stride as isize,
             false,
             a.data.as_ptr().wrapping_add(a.at.offset),
             a.at.column,

@@ -4,17 +4,17 @@ use super::copy::copy_between;
 use super::gemm::{batch_offset, check};
 use super::matmul::{Matrix, MatrixMut, Size};
 use super::simd::{Kernel, dispatch};
-use super::view::{elements, row_major};
+use super::view::{Axes, elements, row_major};
+use crate::cpu::scratch;
 use crate::error::Result;
+use crate::threads::{self, chunks_mut};
 use pulp::Simd;
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::ParallelSliceMut;
 
 /// Rows that a thread takes at least.
 const ROWS: usize = 8;
 
 /// An integer that is multiplied modulo its width.
-pub trait Integer: Copy + Default + Send + Sync {
+pub trait Integer: Copy + Default + Send + Sync + bytemuck::Pod {
     /// `self + a · b`.
     fn add_product(self, a: Self, b: Self) -> Self;
 }
@@ -44,16 +44,15 @@ pub fn matmul_integers<T: Integer>(
 ) -> Result<()> {
     check(size, &a, &b, &c)?;
     let Size { batch, m, n, k } = size;
-    let shape: Vec<usize> = batch.iter().copied().chain([m, n]).collect();
+    let shape: Axes<usize> = batch.iter().copied().chain([m, n]).collect();
     let len = elements("the product", &shape)?;
     if len == 0 {
         return Ok(());
     }
-    let mut product = vec![T::default(); len];
+    let mut product = scratch::zeros::<T>(len)?;
     // Inputs without elements were not checked, and their places may be anywhere.
     if k > 0 {
-        let rows = product.par_chunks_mut(n).enumerate().with_min_len(ROWS);
-        rows.for_each(|(row, sums)| {
+        threads::each(ROWS, chunks_mut(&mut product, n), |row, sums| {
             let (matrix, row) = (row / m, row % m);
             let a_at = batch_offset(matrix, batch, a.at.batch) + row as isize * a.at.row;
             let b_at = batch_offset(matrix, batch, b.at.batch);
@@ -63,7 +62,7 @@ pub fn matmul_integers<T: Integer>(
         });
     }
     let strides = row_major(&shape);
-    let to: Vec<isize> = c.at.batch.iter().copied().chain([c.at.row, c.at.column]).collect();
+    let to: Axes<isize> = c.at.batch.iter().copied().chain([c.at.row, c.at.column]).collect();
     copy_between(c.data, c.at.offset, &to, &shape, &product, 0, &strides)
 }
 

@@ -3,11 +3,12 @@
 
 use super::copy::copy_between;
 use super::gemm::{batch_offset, batched, check};
-use super::view::{check_size, elements, row_major};
-use crate::error::{Error, Result};
+use super::tile::{Cut, Grid, TileMut};
+use super::view::{Axes, check_size, elements, row_major};
+use crate::cpu::scratch::{self, Buffer};
+use crate::error::Result;
+use crate::threads::{self, chunks, chunks_mut};
 use half::{bf16, f16};
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 pub use super::gemm::Element;
 
@@ -87,8 +88,8 @@ struct Folded {
     m: usize,
     n: usize,
     k: usize,
-    batch: Vec<usize>,
-    strides: [Vec<isize>; 3],
+    batch: Axes<usize>,
+    strides: [Axes<isize>; 3],
 }
 
 impl Folded {
@@ -97,8 +98,8 @@ impl Folded {
             m: size.m,
             n: size.n,
             k: size.k,
-            batch: Vec::new(),
-            strides: [const { Vec::new() }; 3],
+            batch: Axes::new(),
+            strides: std::array::from_fn(|_| Axes::new()),
         };
         for i in (0..size.batch.len()).rev() {
             let count = size.batch[i];
@@ -137,7 +138,7 @@ impl Folded {
 }
 
 /// A 16-bit float that is multiplied in f32.
-pub trait Half: Copy + Default + Send + Sync {
+pub trait Half: Copy + Default + Send + Sync + bytemuck::Pod {
     /// `dst[i] = src[i]`, exactly.
     fn widen(dst: &mut [f32], src: &[Self]);
     /// `dst[i] = src[i]`, rounded to the nearest, halves to even.
@@ -177,25 +178,23 @@ pub fn matmul_half<T: Half>(
 ) -> Result<()> {
     check(size, &a, &b, &c)?;
     let Size { batch, m, n, k } = size;
-    let shape: Vec<usize> = batch.iter().copied().chain([m, n]).collect();
+    let shape: Axes<usize> = batch.iter().copied().chain([m, n]).collect();
     let len = elements("the product", &shape)?;
     if len == 0 {
         return Ok(());
     }
-    let (a_wide, a_at) = widen_view(a, size, [m, k]);
-    let (b_wide, b_at) = widen_view(b, size, [k, n]);
+    let (a_wide, a_at) = widen_view(a, size, [m, k])?;
+    let (b_wide, b_at) = widen_view(b, size, [k, n])?;
     let strides = row_major(&shape);
     let at =
         Strides { offset: 0, batch: &strides[..batch.len()], row: strides[batch.len()], column: 1 };
-    let mut wide = vec![0f32; len];
+    let mut wide = scratch::take::<f32>(len)?;
     let a = Matrix { data: &a_wide, at: Strides { offset: a_at, ..a.at } };
     let b = Matrix { data: &b_wide, at: Strides { offset: b_at, ..b.at } };
     matmul(size, alpha, a, b, MatrixMut { data: &mut wide, at })?;
-    let mut narrow = vec![T::default(); len];
-    narrow.par_chunks_mut(BLOCK).zip(wide.par_chunks(BLOCK)).for_each(|(dst, src)| {
-        T::narrow(dst, src);
-    });
-    let to: Vec<isize> = c.at.batch.iter().copied().chain([c.at.row, c.at.column]).collect();
+    let mut narrow = scratch::take::<T>(len)?;
+    narrowed(&mut narrow, &wide);
+    let to: Axes<isize> = c.at.batch.iter().copied().chain([c.at.row, c.at.column]).collect();
     copy_between(c.data, c.at.offset, &to, &shape, &narrow, 0, &strides)
 }
 
@@ -203,14 +202,17 @@ pub fn matmul_half<T: Half>(
 ///
 /// # Errors
 /// [`Error::Memory`] if the system does not give them.
-pub(crate) fn widened<T: Half>(source: &[T]) -> Result<Vec<f32>> {
-    let bytes = size_of_val(source).saturating_mul(2);
-    let wide = bytemuck::allocation::try_zeroed_vec(source.len());
-    let mut wide: Vec<f32> = wide.map_err(|()| Error::Memory { bytes })?;
-    wide.par_chunks_mut(BLOCK).zip(source.par_chunks(BLOCK)).for_each(|(to, from)| {
-        T::widen(to, from);
-    });
+pub(crate) fn widened<T: Half>(source: &[T]) -> Result<Buffer<f32>> {
+    let mut wide = scratch::take(source.len())?;
+    let parts = (chunks_mut(&mut wide, BLOCK), chunks(source, BLOCK));
+    threads::each(1, parts, |_, (to, from)| T::widen(to, from));
     Ok(wide)
+}
+
+/// The elements rounded to 16 bits.
+pub(crate) fn narrowed<T: Half>(to: &mut [T], wide: &[f32]) {
+    let parts = (chunks_mut(to, BLOCK), chunks(wide, BLOCK));
+    threads::each(1, parts, |_, (to, from)| T::narrow(to, from));
 }
 
 /// The elements converted at a time.
@@ -221,22 +223,18 @@ fn widen_view<T: Half>(
     x: Matrix<'_, T>,
     size: Size<'_>,
     [rows, columns]: [usize; 2],
-) -> (Vec<f32>, usize) {
+) -> Result<(Buffer<f32>, usize)> {
     let (mut low, mut high) = (x.at.offset, x.at.offset);
     let axes = size.batch.iter().copied().zip(x.at.batch.iter().copied());
     if rows == 0 || columns == 0 {
-        return (Vec::new(), 0);
+        return Ok((scratch::take(0)?, 0));
     }
     for (size, stride) in axes.chain([(rows, x.at.row), (columns, x.at.column)]) {
         let reach = (size - 1) * stride.unsigned_abs();
         if stride < 0 { low -= reach } else { high += reach }
     }
     let src = &x.data[low..=high];
-    let mut wide = vec![0f32; src.len()];
-    wide.par_chunks_mut(BLOCK).zip(src.par_chunks(BLOCK)).for_each(|(dst, src)| {
-        T::widen(dst, src);
-    });
-    (wide, x.at.offset - low)
+    Ok((widened(src)?, x.at.offset - low))
 }
 
 /// `C = α A·B` in f32 with C contiguous and row-major of `[batch…, m, n]`, a block of rows at a time:
@@ -256,7 +254,7 @@ pub fn matmul_with(
     epilogue: impl Fn(usize, &mut [f32]) + Sync,
 ) -> Result<()> {
     let Size { batch, m, n, k } = size;
-    let shape: Vec<usize> = batch.iter().copied().chain([m, n]).collect();
+    let shape: Axes<usize> = batch.iter().copied().chain([m, n]).collect();
     check_size("length of the product", elements("the product", &shape)?, c.len())?;
     let strides = row_major(&shape);
     let at = Strides { offset: 0, batch: &strides[..batch.len()], row: n as isize, column: 1 };
@@ -267,7 +265,16 @@ pub fn matmul_with(
     let folded = Folded::of(size, a.at, b.at, at);
     let (size, [a_at, b_at, _]) = folded.parts(a.at, b.at, at);
     let height = block_rows(size.m);
-    c.par_chunks_mut(size.m * n).enumerate().try_for_each(|(matrix, c)| {
+    // Blocks do not span matrices: those of all matrices are shared out together.
+    let down = size.m.div_ceil(height);
+    let grid = Grid { matrices: c.len() / (size.m * n), rows: size.m, tall: height, wide: None };
+    let cut = Cut::new(grid, [(TileMut::new(c, n), 1)]).expect("the grid has the sizes of C");
+    threads::try_each(1, cut, |number, (block, mut tiles)| {
+        let (matrix, first) = (number / down, block.row);
+        let c = tiles[0].dense();
+        if c.is_empty() {
+            return Ok(());
+        }
         // Inputs without elements were not checked, and their places may be anywhere.
         let origin = |at: Strides<'_>, row: usize| {
             if k == 0 {
@@ -277,26 +284,21 @@ pub fn matmul_with(
             (at.offset as isize + matrix + row as isize * at.row) as usize
         };
         let b_at = Strides { offset: origin(b_at, 0), batch: &[], ..b_at };
-        c.par_chunks_mut(height * n).enumerate().try_for_each(|(block, c)| {
-            let first = block * height;
-            let a_at = Strides { offset: origin(a_at, first), batch: &[], ..a_at };
-            let size_of = Size { batch: &[], m: c.len() / n, n, k };
-            let to = MatrixMut {
-                data: &mut *c,
-                at: Strides { offset: 0, batch: &[], row: n as isize, column: 1 },
-            };
-            let (a, b) = (Matrix { at: a_at, ..a }, Matrix { at: b_at, ..b });
-            batched(size_of, alpha, a, b, to, false)?;
-            epilogue(matrix * size.m + first, c);
-            Ok(())
-        })
+        let a_at = Strides { offset: origin(a_at, first), batch: &[], ..a_at };
+        let size_of = Size { batch: &[], m: c.len() / n, n, k };
+        let at = Strides { offset: 0, batch: &[], row: n as isize, column: 1 };
+        let to = MatrixMut { data: &mut *c, at };
+        let (a, b) = (Matrix { at: a_at, ..a }, Matrix { at: b_at, ..b });
+        batched(size_of, alpha, a, b, to, false)?;
+        epilogue(matrix * size.m + first, c);
+        Ok(())
     })
 }
 
 /// The rows of a block: enough that packing B for each block costs little, few enough that a block's
 /// rows stay in cache and every core has some.
 fn block_rows(m: usize) -> usize {
-    let threads = rayon::current_num_threads();
+    let threads = threads::count();
     let blocks = m.div_ceil(256).max(threads).next_multiple_of(threads);
     m.div_ceil(blocks).next_multiple_of(16)
 }

@@ -1,5 +1,5 @@
-//! CPU kernels: loops over plain slices, vectorised for the machine at run time and spread over its
-//! cores by rayon. They know nothing of graphs.
+//! CPU kernels: loops over plain slices, vectorised for the machine at run time and spread over the
+//! threads of whoever runs them. They know nothing of graphs.
 //!
 //! In reading order: [`pointwise`] functions on blocks; [`copy`] and [`gather`] move elements;
 //! [`softmax`], [`norm`], [`reduce`] and [`arg`] fold rows; [`matmul`] multiplies matrices, and on it stand
@@ -22,10 +22,15 @@ pub mod real;
 pub mod reduce;
 pub mod softmax;
 
+pub(crate) mod cumulative;
 pub(crate) mod gemm;
 mod math;
 pub(crate) mod packed;
 pub(crate) mod rnn;
 mod simd;
+pub(crate) mod tile;
 pub(crate) mod view;
 mod window;
+
+#[cfg(test)]
+mod tests;

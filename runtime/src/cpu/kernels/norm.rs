@@ -3,9 +3,8 @@
 use super::simd::{Fold, Kernel, dispatch, fold, mul_add, sum};
 use super::view::check_size;
 use crate::error::Result;
+use crate::threads::{self, chunks, chunks_mut, items_mut};
 use pulp::Simd;
-use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 /// Tensors smaller than this run on the calling thread.
 const PARALLEL: usize = 1 << 13;
@@ -117,13 +116,20 @@ pub fn norm(
 ) -> Result<()> {
     check_size("length of the norm's destination", src.len(), dst.len())?;
     affine.check(n)?;
-    let rows = src.len().checked_div(n).unwrap_or(0);
+    // Rows of no elements are as many as there are statistics of them.
+    let given = stats.as_ref().map_or(0, |(mean, _)| mean.len());
+    let rows = src.len().checked_div(n).unwrap_or(given);
     check_size("length of the norm's source", rows * n, src.len())?;
     if let Some((mean, inverse)) = &stats {
         check_size("length of the norm's means", rows, mean.len())?;
         check_size("length of the norm's inverse deviations", rows, inverse.len())?;
     }
-    if rows == 0 {
+    if src.is_empty() {
+        // The mean of nothing is no number.
+        if let Some((mean, inverse)) = stats {
+            mean.fill(f32::NAN);
+            inverse.fill(f32::NAN);
+        }
         return Ok(());
     }
     let one = |dst: &mut [f32], src: &[f32]| {
@@ -131,14 +137,14 @@ pub fn norm(
         norm_row(norm, dst, affine)
     };
     let least = if src.len() < PARALLEL { rows } else { (PARALLEL / 2 / n).max(1) };
-    let parts = dst.par_chunks_exact_mut(n).zip(src.par_chunks_exact(n)).with_min_len(least);
+    let (dst, src) = (chunks_mut(dst, n), chunks(src, n));
     match stats {
-        None => parts.for_each(|(dst, src)| {
+        None => threads::each(least, (dst, src), |_, (dst, src)| {
             one(dst, src);
         }),
         Some((mean, inverse)) => {
-            let stats = mean.par_iter_mut().zip(inverse);
-            parts.zip(stats).for_each(|((dst, src), (mean, inverse))| {
+            let parts = (dst, src, items_mut(mean), items_mut(inverse));
+            threads::each(least, parts, |_, (dst, src, mean, inverse)| {
                 (*mean, *inverse) = one(dst, src);
             });
         }

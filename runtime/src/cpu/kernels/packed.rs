@@ -5,14 +5,16 @@
 //! and many no more than their multiplications: what a product of any two matrices spends on laying B out is spent
 //! once.
 
-use super::gemm::TileMut;
 use super::matmul::{Matrix, Strides};
 use super::simd::{Kernel, dispatch};
+use super::tile::{Cut, Grid, TileMut};
 use super::view::{check_reach, check_size};
+use crate::cpu::scratch;
 use crate::error::{Error, Result};
+use crate::threads;
 use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
+use graphene_frontend::memory::{LARGE, Pages};
 use pulp::Simd;
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::fmt;
 use std::ops::Range;
 
@@ -46,13 +48,54 @@ struct Line([f32; 16]);
 
 /// A matrix in panels of columns. A panel's rows lie one after the other; the last panel is as many vectors wide as
 /// it must be, and filled with zeros.
-#[derive(Clone, PartialEq)]
+#[derive(PartialEq)]
 pub(crate) struct Packed {
     depth: usize,
     columns: usize,
     /// Those of a vector on this machine.
     lanes: usize,
-    lines: Vec<Line>,
+    lines: Lines,
+}
+
+/// Lines, many of them on pages to themselves.
+enum Lines {
+    Few(Vec<Line>),
+    Many(Pages),
+}
+
+impl Lines {
+    /// Zeros.
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    fn zeroed(bytes: usize) -> Result<Self> {
+        let refused = || Error::Memory { bytes };
+        if bytes >= LARGE {
+            return Pages::zeroed(bytes).map(Self::Many).map_err(|_| refused());
+        }
+        let lines = bytemuck::allocation::try_zeroed_vec(bytes / size_of::<Line>());
+        lines.map(Self::Few).map_err(|()| refused())
+    }
+
+    fn numbers(&self) -> &[f32] {
+        match self {
+            Self::Few(lines) => cast_slice(lines),
+            Self::Many(pages) => cast_slice(pages),
+        }
+    }
+
+    fn numbers_mut(&mut self) -> &mut [f32] {
+        match self {
+            Self::Few(lines) => cast_slice_mut(lines),
+            Self::Many(pages) => cast_slice_mut(pages),
+        }
+    }
+}
+
+impl PartialEq for Lines {
+    fn eq(&self, other: &Self) -> bool {
+        self.numbers() == other.numbers()
+    }
 }
 
 impl fmt::Debug for Packed {
@@ -75,9 +118,19 @@ impl Packed {
         depth.checked_mul(columns)?.checked_next_multiple_of(16)?.checked_mul(size_of::<f32>())
     }
 
+    /// The bytes that it takes.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        size_of_val(self.lines.numbers()) as u64
+    }
+
     /// Its rows and columns.
     pub(crate) fn sizes(&self) -> (usize, usize) {
         (self.depth, self.columns)
+    }
+
+    /// A matrix of these sizes without its numbers, by which kernels can be chosen but nothing multiplied.
+    pub(crate) fn outline(depth: usize, columns: usize) -> Self {
+        Self { depth, columns, lanes: lanes(), lines: Lines::Few(Vec::new()) }
     }
 
     /// Lays a matrix out.
@@ -94,26 +147,116 @@ impl Packed {
         check_reach("the packed matrix", b.data.len(), b.at.offset, axes)?;
         let bytes = Self::bytes_of(depth, columns, lanes);
         let bytes = bytes.ok_or(Error::TooLarge { what: "a packed matrix" })?;
-        let lines = bytemuck::allocation::try_zeroed_vec(bytes / size_of::<Line>());
-        let lines = lines.map_err(|()| Error::Memory { bytes })?;
-        let mut packed = Self { depth, columns, lanes, lines };
-        if depth == 0 {
-            return Ok(packed);
+        let mut packed = Self { depth, columns, lanes, lines: Lines::zeroed(bytes)? };
+        pack(b, [depth, columns], lanes, packed.lines.numbers_mut());
+        Ok(packed)
+    }
+
+    fn panels(&self) -> Panels<'_> {
+        let &Self { depth, columns, lanes, .. } = self;
+        Panels { depth, columns, lanes, elements: self.lines.numbers() }
+    }
+}
+
+/// The same, in memory of another.
+#[derive(Clone, Copy)]
+pub(crate) struct Panels<'a> {
+    depth: usize,
+    columns: usize,
+    /// Those of a vector on this machine.
+    lanes: usize,
+    elements: &'a [f32],
+}
+
+impl<'a> Panels<'a> {
+    /// Elements of memory that [`new`](Self::new) wants, on a boundary of cache lines, for at most so many rows and
+    /// columns.
+    pub(crate) fn len(depth: usize, columns: usize) -> usize {
+        (depth * columns.next_multiple_of(WIDEST)).next_multiple_of(16)
+    }
+
+    /// Packs a matrix that reaches nothing outside of its slice.
+    pub(crate) fn new(b: Matrix<'_, f32>, sizes: [usize; 2], memory: &'a mut [f32]) -> Self {
+        let ([depth, columns], lanes) = (sizes, lanes());
+        let memory = &mut memory[..depth * columns.next_multiple_of(lanes)];
+        pack(b, sizes, lanes, memory);
+        Self { depth, columns, lanes, elements: memory }
+    }
+
+    /// C = A·B on the calling thread, for an A of contiguous rows, none of which lies before another, and a C of as
+    /// many rows and B's columns.
+    pub(crate) fn multiply(self, a: Matrix<'_, f32>, c: &mut TileMut<'_, f32>) {
+        debug_assert!(a.at.column == 1 && a.at.row >= 0, "rows of A are contiguous");
+        dispatch(Product { a: a.data, at: a.at, b: self, column: 0, c });
+    }
+}
+
+/// Brings a matrix into panels; what fills the last one up is zero.
+fn pack(b: Matrix<'_, f32>, [depth, columns]: [usize; 2], lanes: usize, to: &mut [f32]) {
+    if depth == 0 {
+        return;
+    }
+    let width = VECTORS * lanes;
+    for (first, panel) in (0..columns).step_by(width).zip(to.chunks_mut(width * depth)) {
+        let own = width.min(columns - first);
+        let Strides { offset, row: down, column: across, .. } = b.at;
+        let start = offset as isize + first as isize * across;
+        let wide = own.next_multiple_of(lanes);
+        if across != 1 && down == 1 {
+            dispatch(Turn { b: b.data, start: start as usize, across, panel, wide, own, depth });
+            continue;
         }
-        let width = VECTORS * lanes;
-        let panels = cast_slice_mut::<_, f32>(&mut packed.lines).chunks_mut(width * depth);
-        for (first, panel) in (0..columns).step_by(width).zip(panels) {
-            let own = width.min(columns - first);
-            let rows = panel.chunks_exact_mut(own.next_multiple_of(lanes)).take(depth);
-            for (row, to) in rows.enumerate() {
-                let Strides { offset, row: down, column: across, .. } = b.at;
-                let start = offset as isize + row as isize * down + first as isize * across;
-                for (column, to) in to[..own].iter_mut().enumerate() {
-                    *to = b.data[(start + column as isize * across) as usize];
+        for (row, to) in panel.chunks_exact_mut(wide).take(depth).enumerate() {
+            let start = start + row as isize * down;
+            let (to, rest) = to.split_at_mut(own);
+            rest.fill(0.0);
+            if across == 1 {
+                to.copy_from_slice(&b.data[start as usize..start as usize + own]);
+                continue;
+            }
+            for (column, to) in to.iter_mut().enumerate() {
+                *to = b.data[(start + column as isize * across) as usize];
+            }
+        }
+    }
+}
+
+/// A panel of a matrix whose columns are contiguous, a square at a time.
+struct Turn<'a> {
+    b: &'a [f32],
+    start: usize,
+    across: isize,
+    panel: &'a mut [f32],
+    wide: usize,
+    own: usize,
+    depth: usize,
+}
+
+impl Kernel for Turn<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
+        const SIDE: usize = 16;
+        let Turn { b, start, across, panel, wide, own, depth } = self;
+        let column = |column: usize| {
+            let start = start.wrapping_add_signed(column as isize * across);
+            &b[start..start + depth]
+        };
+        for row in (0..depth).step_by(SIDE) {
+            let rows = SIDE.min(depth - row);
+            for first in (0..wide).step_by(SIDE) {
+                let mut square = [[0.0_f32; SIDE]; SIDE];
+                for j in first..own.min(first + SIDE) {
+                    let from = &column(j)[row..row + rows];
+                    square.iter_mut().zip(from).for_each(|(line, &x)| line[j - first] = x);
+                }
+                let width = SIDE.min(wide - first);
+                for (i, line) in square.iter().enumerate().take(rows) {
+                    panel[(row + i) * wide + first..][..width].copy_from_slice(&line[..width]);
                 }
             }
         }
-        Ok(packed)
     }
 }
 
@@ -129,26 +272,18 @@ pub(crate) fn multiply_all(
 ) -> Result<()> {
     let (m, n) = c.sizes();
     let most = m.saturating_mul(n).saturating_mul(k) / SHARE;
-    let parts = most.min(rayon::current_num_threads());
+    let parts = most.min(threads::count());
     if parts < 2 {
         return multiply(k, a, b, 0, &mut c);
     }
     let (rows, columns) = tile([m, n], parts);
-    let mut tiles = Vec::new();
-    for row in (0..m).step_by(rows) {
-        let [mut band, rest] = c.split_rows(rows);
-        c = rest;
-        for column in (0..n).step_by(columns) {
-            let [tile, rest] = band.split_columns(columns);
-            band = rest;
-            tiles.push((row, column, tile));
-        }
-    }
     check_reach("the left operand", a.data.len(), a.at.offset, [(m, a.at.row), (k, a.at.column)])?;
-    tiles.into_par_iter().try_for_each(|(row, column, mut tile)| {
-        let offset = (a.at.offset as isize + row as isize * a.at.row) as usize;
+    let grid = Grid { matrices: 1, rows: m, tall: rows, wide: Some([n, columns]) };
+    let cut = Cut::new(grid, [(c, 1)]).expect("the grid has the sizes of the tile");
+    threads::try_each(1, cut, |_, (block, mut tiles)| {
+        let offset = (a.at.offset as isize + block.row as isize * a.at.row) as usize;
         let a = Matrix { at: Strides { offset, ..a.at }, ..a };
-        multiply(k, a, b, column, &mut tile)
+        tiles.iter_mut().try_for_each(|tile| multiply(k, a, b, block.column, tile))
     })
 }
 
@@ -191,44 +326,45 @@ pub(crate) fn multiply(
     if column + n < b.columns {
         check_size("columns of a tile", n.next_multiple_of(Packed::COLUMNS), n)?;
     }
-    let rows = c.each_row().collect();
     if a.at.column == 1 && a.at.row >= 0 || k == 0 {
-        dispatch(Product { a: a.data, at: a.at, b, column, rows });
+        dispatch(Product { a: a.data, at: a.at, b: b.panels(), column, c });
         return Ok(());
     }
     let Strides { offset, row, column: across, .. } = a.at;
     let element = |i: usize, k: usize| offset as isize + i as isize * row + k as isize * across;
     let places = (0..m).flat_map(|i| (0..k).map(move |k| (i, k)));
-    let dense: Vec<f32> = places.map(|(i, k)| a.data[element(i, k) as usize]).collect();
+    let mut dense = scratch::take::<f32>(m * k)?;
+    dense.iter_mut().zip(places).for_each(|(to, (i, k))| *to = a.data[element(i, k) as usize]);
     let at = Strides { offset: 0, batch: &[], row: k as isize, column: 1 };
-    dispatch(Product { a: &dense, at, b, column, rows });
+    dispatch(Product { a: &dense, at, b: b.panels(), column, c });
     Ok(())
 }
 
 /// A's rows are contiguous, and none lies before another.
-struct Product<'a, 'c> {
+struct Product<'a, 'b, 'c> {
     a: &'a [f32],
     at: Strides<'a>,
-    b: &'a Packed,
+    b: Panels<'a>,
     column: usize,
-    rows: Vec<&'c mut [f32]>,
+    c: &'b mut TileMut<'c, f32>,
 }
 
-impl Kernel for Product<'_, '_> {
+impl Kernel for Product<'_, '_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(mut self, simd: S) {
         const { assert!(WIDEST.is_multiple_of(VECTORS * S::F32_LANES)) }
         debug_assert_eq!(S::F32_LANES, self.b.lanes, "panels are laid out for this machine");
+        let (height, _) = self.c.sizes();
         if self.b.depth == 0 {
-            self.rows.iter_mut().for_each(|row| row.fill(0.0));
+            (0..height).for_each(|row| self.c.row(row).fill(0.0));
             return;
         }
         let blocks = self.b.depth.div_ceil(DEPTH);
         let deep = self.b.depth.div_ceil(blocks);
-        for first in (0..self.rows.len()).step_by(HEIGHT) {
-            let rows = first..self.rows.len().min(first + HEIGHT);
+        for first in (0..height).step_by(HEIGHT) {
+            let rows = first..height.min(first + HEIGHT);
             for k in (0..self.b.depth).step_by(deep) {
                 self.panels(simd, rows.clone(), k..self.b.depth.min(k + deep));
             }
@@ -236,13 +372,12 @@ impl Kernel for Product<'_, '_> {
     }
 }
 
-impl Product<'_, '_> {
+impl Product<'_, '_, '_> {
     /// The products of some rows of A with all panels, adding up over these rows of B.
     #[inline(always)]
     fn panels<S: Simd>(&mut self, simd: S, rows: Range<usize>, k: Range<usize>) {
         let (b, width) = (self.b, VECTORS * S::F32_LANES);
-        let all = cast_slice::<_, f32>(&b.lines);
-        let columns = self.rows[0].len();
+        let (all, (_, columns)) = (b.elements, self.c.sizes());
         for to in (0..columns).step_by(width) {
             let first = self.column + to;
             let vectors = width.min(b.columns - first).div_ceil(S::F32_LANES);
@@ -308,7 +443,8 @@ impl Product<'_, '_> {
                 }
             }
         }
-        for (row, sums) in self.rows[rows.clone()].iter_mut().zip(&sums) {
+        for (row, sums) in rows.clone().zip(&sums) {
+            let row = self.c.row(row);
             let end = row.len().min(to + V * S::F32_LANES);
             leave(simd, &mut row[to..end], sums, k.start > 0);
         }

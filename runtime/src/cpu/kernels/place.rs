@@ -1,9 +1,8 @@
 //! Elements from where tables say, an axis each: padding, resizing to nearest elements.
 
-use super::view::{check_reach, check_size, elements};
+use super::view::{Axes, check_reach, check_size, elements};
 use crate::error::Result;
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::ParallelSliceMut;
+use crate::threads::{self, chunks_mut};
 
 /// `dst[i, j, …] = src[offset + a[i] + b[j] + …]` for tables `a`, `b`, … of distances in elements, one for each axis of the
 /// contiguous `dst`; `fill` where a table has none.
@@ -18,7 +17,7 @@ pub fn place<T: Copy + Send + Sync>(
     tables: &[Vec<Option<isize>>],
     fill: T,
 ) -> Result<()> {
-    let shape: Vec<usize> = tables.iter().map(Vec::len).collect();
+    let shape: Axes<usize> = tables.iter().map(Vec::len).collect();
     check_size("length of the result", elements("the result", &shape)?, dst.len())?;
     let Some((row, outer)) = tables.split_last() else {
         check_reach("the operand", src.len(), offset, [])?;
@@ -30,7 +29,7 @@ pub fn place<T: Copy + Send + Sync>(
         let known = || table.iter().flatten().copied();
         known().min().zip(known().max())
     };
-    if let Some(ends) = tables.iter().map(ends).collect::<Option<Vec<_>>>() {
+    if let Some(ends) = tables.iter().map(ends).collect::<Option<Axes<_>>>() {
         let lowest = ends.iter().map(|&(low, _)| (2, low.min(0)));
         let highest = ends.iter().map(|&(_, high)| (2, high.max(0)));
         check_reach("the operand", src.len(), offset, lowest.chain(highest))?;
@@ -55,7 +54,7 @@ pub fn place<T: Copy + Send + Sync>(
         }
     };
     let least = ((1 << 14) / row.len()).max(1);
-    dst.par_chunks_mut(row.len()).enumerate().with_min_len(least).for_each(each);
+    threads::each(least, chunks_mut(dst, row.len()), |number, dst| each((number, dst)));
     Ok(())
 }
 

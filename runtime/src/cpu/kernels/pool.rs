@@ -4,9 +4,8 @@ use super::simd::{Kernel, dispatch};
 use super::view::{check_size, elements};
 use super::window::Grid;
 use crate::error::Result;
+use crate::threads::{self, chunks_mut};
 use pulp::Simd;
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::ParallelSliceMut;
 
 pub use super::window::Geometry;
 
@@ -67,8 +66,8 @@ pub fn max_pool(
     checked(y.len(), x.len(), planes, &grid)?;
     check_size("length of a pooling's places", y.len(), places.len())?;
     let (size, step) = (grid.outer().max(1), grid.step());
-    let parts = y.par_chunks_exact_mut(size).zip(places.par_chunks_exact_mut(size)).enumerate();
-    parts.for_each(|(plane, (y, places))| {
+    let parts = (chunks_mut(y, size), chunks_mut(places, size));
+    threads::each(1, parts, |plane, (y, places)| {
         let first = plane * grid.inner();
         y.fill(f32::NEG_INFINITY);
         places.fill(-1);
@@ -90,8 +89,8 @@ fn each_plane(y: &mut [f32], x: &[f32], grid: &Grid, f: impl Fn(usize, &mut [f32
         return;
     }
     let size = grid.inner();
-    let planes = y.par_chunks_exact_mut(grid.outer()).enumerate();
-    planes.for_each(|(plane, y)| f(plane, y, &x[plane * size..][..size]));
+    let planes = chunks_mut(y, grid.outer());
+    threads::each(1, planes, |plane, y| f(plane, y, &x[plane * size..][..size]));
 }
 
 #[inline(always)]

@@ -4,7 +4,7 @@ use super::matmul::Half;
 use half::{bf16, f16};
 
 /// A float of at most 32 bits.
-pub trait Real: Copy + Default + Send + Sync + 'static {
+pub trait Real: Copy + Default + Send + Sync + bytemuck::Pod {
     /// The number in f32, exactly.
     fn to_f32(self) -> f32;
     /// The nearest number, halves to even.

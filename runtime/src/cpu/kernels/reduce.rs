@@ -4,17 +4,20 @@
 
 use super::copy::copy_strided;
 use super::simd::{Fold, Kernel, dispatch, fold};
-use super::view::{check_size, elements, row_major};
+use super::view::{Axes, check_size, elements, row_major};
+use crate::cpu::scratch;
 use crate::error::{Error, Result};
+use crate::threads::{self, chunks, chunks_mut, items_mut};
 use pulp::Simd;
-use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 /// The elements of a row that are folded without splitting.
 const BLOCK: usize = 4096;
 
 /// The rows that a column reduction folds without splitting.
 const ROWS: usize = 64;
+
+/// Columns that a thread folds at least, where several share a matrix.
+const WIDE: usize = 256;
 
 /// Work of fewer elements than this stays on one thread.
 const PARALLEL: usize = 1 << 15;
@@ -146,7 +149,7 @@ fn reduce_by<R: Reducer>(
     shape: &[usize],
     axes: &[usize],
 ) -> Result<()> {
-    let mut reduced = vec![false; shape.len()];
+    let mut reduced: Axes<bool> = shape.iter().map(|_| false).collect();
     for &axis in axes {
         match reduced.get_mut(axis) {
             Some(seen @ false) => *seen = true,
@@ -154,7 +157,7 @@ fn reduce_by<R: Reducer>(
         }
     }
     check_size("length of the reduction's source", elements("the source", shape)?, src.len())?;
-    let sizes = |which: bool| -> Vec<usize> {
+    let sizes = |which: bool| -> Axes<usize> {
         let axes = shape.iter().zip(&reduced).filter(|&(_, &r)| r == which);
         axes.map(|(&size, _)| size).collect()
     };
@@ -166,30 +169,30 @@ fn reduce_by<R: Reducer>(
         return Ok(());
     }
     match merged(shape, &reduced)[..] {
-        [] | [(_, false)] => rows::<R>(dst, src, 1),
-        [(_, true)] | [(_, false), (_, true)] => rows::<R>(dst, src, n),
+        [] | [(_, false)] => rows::<R>(dst, src, 1)?,
+        [(_, true)] | [(_, false), (_, true)] => rows::<R>(dst, src, n)?,
         [(axis, true), (inner, false)] | [(_, false), (axis, true), (inner, false)] => {
-            columns::<R>(dst, src, axis, inner);
+            columns::<R>(dst, src, axis, inner)?;
         }
         _ => {
             // Several separate axes: bring them to the back, then fold rows.
             let strides = row_major(shape);
-            let (back, front): (Vec<usize>, Vec<usize>) =
+            let (back, front): (Axes<usize>, Axes<usize>) =
                 (0..shape.len()).partition(|&i| reduced[i]);
             let order = || front.iter().chain(&back).copied();
-            let permuted: Vec<usize> = order().map(|i| shape[i]).collect();
-            let strides: Vec<isize> = order().map(|i| strides[i]).collect();
-            let mut rows_of = vec![0.0; src.len()];
+            let permuted: Axes<usize> = order().map(|i| shape[i]).collect();
+            let strides: Axes<isize> = order().map(|i| strides[i]).collect();
+            let mut rows_of = scratch::take::<f32>(src.len())?;
             copy_strided(&mut rows_of, &permuted, src, 0, &strides)?;
-            rows::<R>(dst, &rows_of, n);
+            rows::<R>(dst, &rows_of, n)?;
         }
     }
     Ok(())
 }
 
 /// The axes without those of size 1, neighbours of one kind merged: (size, whether reduced).
-fn merged(shape: &[usize], reduced: &[bool]) -> Vec<(usize, bool)> {
-    let mut out: Vec<(usize, bool)> = Vec::new();
+fn merged(shape: &[usize], reduced: &[bool]) -> Axes<(usize, bool)> {
+    let mut out: Axes<(usize, bool)> = Axes::new();
     for (&size, &reduced) in shape.iter().zip(reduced).filter(|&(&size, _)| size != 1) {
         match out.last_mut() {
             Some((merged, kind)) if *kind == reduced => *merged *= size,
@@ -221,13 +224,14 @@ impl<R: Reducer> Kernel for Singles<'_, R> {
     }
 }
 
-struct AddRows<'a, R>(&'a mut [f32], &'a [f32], R);
+/// Rows that are so many elements apart.
+struct AddRows<'a, R>(&'a mut [f32], &'a [f32], usize, R);
 
 impl<R: Reducer> Kernel for AddRows<'_, R> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, _: S) {
-        for row in self.1.chunks_exact(self.0.len()) {
+        for row in self.1.chunks(self.2) {
             for (y, &x) in self.0.iter_mut().zip(row) {
                 *y = R::scalar(*y, x);
             }
@@ -248,57 +252,113 @@ impl<R: Reducer> Kernel for Merge<'_, R> {
 }
 
 /// Each row of `n` elements to one.
-fn rows<R: Reducer>(dst: &mut [f32], src: &[f32], n: usize) {
+fn rows<R: Reducer>(dst: &mut [f32], src: &[f32], n: usize) -> Result<()> {
     if n == 1 {
-        let least = PARALLEL;
-        let parts = dst.par_chunks_mut(least).zip(src.par_chunks(least));
-        return parts.for_each(|(dst, src)| dispatch(Singles(dst, src, R::default())));
+        let parts = (chunks_mut(dst, PARALLEL), chunks(src, PARALLEL));
+        threads::each(1, parts, |_, (dst, src)| dispatch(Singles(dst, src, R::default())));
+        return Ok(());
+    }
+    if n >= PARALLEL && dst.len() < threads::count() {
+        // Few rows, each by all threads: the pieces of a row, then what they came to.
+        let mut pieces = scratch::take::<f32>(n.div_ceil(BLOCK))?;
+        for (y, row) in dst.iter_mut().zip(src.chunks_exact(n)) {
+            let parts = (items_mut(&mut pieces), chunks(row, BLOCK));
+            threads::each(PARALLEL / BLOCK, parts, |_, (to, piece)| *to = row_of::<R>(piece));
+            *y = R::finish(pairwise::<R>(&pieces), n);
+        }
+        return Ok(());
     }
     let least = (PARALLEL / n).max(1);
-    let parts = dst.par_iter_mut().zip(src.par_chunks_exact(n)).with_min_len(least);
-    parts.for_each(|(y, row)| *y = R::finish(row_of::<R>(row), n));
+    threads::each(least, (items_mut(dst), chunks(src, n)), |_, (y, row)| {
+        *y = R::finish(row_of::<R>(row), n);
+    });
+    Ok(())
+}
+
+/// The result of a row from those of its blocks, as [`row_of`] has it.
+fn pairwise<R: Reducer>(blocks: &[f32]) -> f32 {
+    match blocks {
+        [] => R::INIT,
+        [block] => *block,
+        _ => {
+            let (low, high) = blocks.split_at(half(blocks.len(), 1));
+            R::merge(pairwise::<R>(low), pairwise::<R>(high))
+        }
+    }
+}
+
+/// About half of so many, in whole blocks.
+fn half(len: usize, block: usize) -> usize {
+    len.div_ceil(block).div_ceil(2) * block
 }
 
 fn row_of<R: Reducer>(row: &[f32]) -> f32 {
     if row.len() <= BLOCK {
         return dispatch(Row(row, R::default()));
     }
-    let (low, high) = row.split_at((row.len() / 2).next_multiple_of(BLOCK));
-    let (low, high) = if row.len() >= PARALLEL {
-        rayon::join(|| row_of::<R>(low), || row_of::<R>(high))
-    } else {
-        (row_of::<R>(low), row_of::<R>(high))
-    };
-    R::merge(low, high)
+    let (low, high) = row.split_at(half(row.len(), BLOCK));
+    R::merge(row_of::<R>(low), row_of::<R>(high))
 }
 
 /// The middle axis of `[outer, axis, inner]`.
-fn columns<R: Reducer>(dst: &mut [f32], src: &[f32], axis: usize, inner: usize) {
+fn columns<R: Reducer>(dst: &mut [f32], src: &[f32], axis: usize, inner: usize) -> Result<()> {
+    // Each level of halves needs another row.
+    let levels = axis.div_ceil(ROWS).next_power_of_two().ilog2() as usize;
     let least = (PARALLEL / (axis * inner)).max(1);
-    let parts = dst.par_chunks_exact_mut(inner).zip(src.par_chunks_exact(axis * inner));
-    parts.with_min_len(least).for_each(|(dst, src)| {
-        columns_of::<R>(dst, src);
-        for y in dst {
-            *y = R::finish(*y, axis);
+    if dst.len() / inner >= threads::count() || inner < WIDE {
+        let mut spare = scratch::take::<f32>(dst.len() * levels)?;
+        if levels == 0 {
+            let parts = (chunks_mut(dst, inner), chunks(src, axis * inner));
+            threads::each(least, parts, |_, (dst, src)| {
+                fold_columns::<R>(dst, src, inner, &mut [])
+            });
+            return Ok(());
         }
-    });
+        let spare = chunks_mut(&mut spare, inner * levels);
+        let parts = (chunks_mut(dst, inner), chunks(src, axis * inner), spare);
+        threads::each(least, parts, |_, (dst, src, spare)| {
+            fold_columns::<R>(dst, src, inner, spare);
+        });
+        return Ok(());
+    }
+    // Few matrices of long rows: each by all threads, in bands of columns.
+    let mut spare = scratch::take::<f32>(inner * levels.max(1))?;
+    let band = inner.div_ceil(inner / WIDE).next_multiple_of(16);
+    for (dst, src) in dst.chunks_exact_mut(inner).zip(src.chunks_exact(axis * inner)) {
+        let parts = (chunks_mut(dst, band), chunks_mut(&mut spare, band * levels.max(1)));
+        let least = (PARALLEL / (axis * band)).max(1);
+        threads::each(least, parts, |number, (dst, spare)| {
+            fold_columns::<R>(dst, &src[number * band..], inner, spare);
+        });
+    }
+    Ok(())
 }
 
-fn columns_of<R: Reducer>(dst: &mut [f32], src: &[f32]) {
-    let count = src.len() / dst.len();
+/// Columns of rows that are `pitch` apart, of which the last may be shorter, to one row.
+fn fold_columns<R: Reducer>(dst: &mut [f32], src: &[f32], pitch: usize, spare: &mut [f32]) {
+    let count = src.len().div_ceil(pitch);
+    columns_of::<R>(dst, src, pitch, count, spare);
+    for y in dst {
+        *y = R::finish(*y, count);
+    }
+}
+
+fn columns_of<R: Reducer>(
+    dst: &mut [f32],
+    src: &[f32],
+    pitch: usize,
+    count: usize,
+    spare: &mut [f32],
+) {
     if count <= ROWS {
         dst.fill(R::INIT);
-        return dispatch(AddRows(dst, src, R::default()));
+        return dispatch(AddRows(dst, src, pitch, R::default()));
     }
-    let (low, high) = src.split_at((count / 2).next_multiple_of(ROWS) * dst.len());
-    let mut other = vec![R::INIT; dst.len()];
-    if src.len() >= PARALLEL {
-        rayon::join(|| columns_of::<R>(dst, low), || columns_of::<R>(&mut other, high));
-    } else {
-        columns_of::<R>(dst, low);
-        columns_of::<R>(&mut other, high);
-    }
-    dispatch(Merge(dst, &other, R::default()));
+    let low = half(count, ROWS);
+    let (other, spare) = spare.split_at_mut(dst.len());
+    columns_of::<R>(dst, &src[..low * pitch], pitch, low, spare);
+    columns_of::<R>(other, &src[low * pitch..], pitch, count - low, spare);
+    dispatch(Merge(dst, other, R::default()));
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! Recurrent layers: the inputs of many steps are projected by one product, then each step is one
 //! product of the states and a pass over the gates.
 
-use super::gemm::TileMut;
 use super::matmul::{Matrix, Strides};
 use super::packed::{Packed, multiply_all};
 use super::simd::{Kernel, dispatch};
+use super::tile::TileMut;
 use super::view::{check_size, elements};
+use crate::cpu::scratch::{self, Buffer};
 use crate::error::{Error, Result};
+use crate::threads::{self, chunks, chunks_mut};
 use pulp::Simd;
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -153,7 +153,7 @@ pub(crate) fn rnn(layer: &Layer<'_>, y: &mut [f32], h: &mut [f32], c: &mut [f32]
     }
     for (d, h) in h.chunks_exact_mut(size).enumerate() {
         let c = if c.is_empty() { &mut [] } else { &mut c[d * size..][..size] };
-        Direction::new(layer, d).run(y, h, c)?;
+        Direction::new(layer, d)?.run(y, h, c)?;
     }
     Ok(())
 }
@@ -168,9 +168,9 @@ struct Direction<'a> {
     /// The states' weights for each of the cell's parts.
     r: &'a [Arc<Packed>],
     /// Added to the gates' inputs.
-    bias: Vec<f32>,
-    /// Added to the states' part of gate h of a GRU whose reset comes last.
-    state_bias: Vec<f32>,
+    bias: Buffer<f32>,
+    /// Added to the states' part of gate h of a GRU whose reset comes last, if there is one.
+    state_bias: &'a [f32],
     peepholes: Option<[&'a [f32]; 3]>,
     functions: &'a [Activation<'a>],
 }
@@ -190,16 +190,16 @@ fn rows_of(data: &[f32], row: usize) -> Matrix<'_, f32> {
 }
 
 impl<'a> Direction<'a> {
-    fn new(layer: &'a Layer<'a>, d: usize) -> Self {
+    fn new(layer: &'a Layer<'a>, d: usize) -> Result<Self> {
         let (gates, hidden) = (layer.cell.gates(), layer.hidden);
         let rows = gates * hidden;
-        let mut bias = vec![0.0; rows];
-        let mut state_bias = Vec::new();
+        let mut bias = scratch::zeros::<f32>(rows)?;
+        let mut state_bias: &[f32] = &[];
         if let Some(both) = layer.bias {
             let (of_inputs, of_states) = both[d * 2 * rows..][..2 * rows].split_at(rows);
             bias.copy_from_slice(of_inputs);
             let joined = if layer.cell == (Cell::Gru { linear_before_reset: true }) {
-                state_bias = of_states[2 * hidden..].to_vec();
+                state_bias = &of_states[2 * hidden..];
                 2 * hidden
             } else {
                 rows
@@ -211,7 +211,7 @@ impl<'a> Direction<'a> {
             [0, 1, 2].map(|gate| &p[gate * hidden..][..hidden])
         });
         let (each, parts) = (layer.cell.functions(), layer.cell.parts().len());
-        Self {
+        Ok(Self {
             layer,
             d,
             rows,
@@ -221,16 +221,16 @@ impl<'a> Direction<'a> {
             state_bias,
             peepholes,
             functions: &layer.activations[d * each..][..each],
-        }
+        })
     }
 
     fn run(&self, y: &mut [f32], h: &mut [f32], c: &mut [f32]) -> Result<()> {
         let &Layer { steps, batch, inputs, hidden, .. } = self.layer;
         let per_step = batch * self.rows;
-        let at_once = PROJECTED * rayon::current_num_threads();
+        let at_once = PROJECTED * threads::count();
         let at_once = (at_once / per_step).clamp(1, steps);
-        let mut projected = vec![0.0; at_once * per_step];
-        let mut gates = vec![0.0; per_step];
+        let mut projected = scratch::take::<f32>(at_once * per_step)?;
+        let mut gates = scratch::take::<f32>(per_step)?;
         let reverse = self.layer.reverse[self.d];
         for done in (0..steps).step_by(at_once) {
             let count = at_once.min(steps - done);
@@ -285,7 +285,7 @@ impl<'a> Direction<'a> {
             Cell::Gru { linear_before_reset: false } => {
                 // The last gate's product waits for the reset gate.
                 self.product(gates, step.h, 0)?;
-                let mut reset = vec![0.0; step.h.len()];
+                let mut reset = scratch::take::<f32>(step.h.len())?;
                 let states = reset.chunks_exact_mut(hidden).zip(step.h.chunks_exact(hidden));
                 let lines =
                     gates.chunks_exact_mut(self.rows).zip(step.projected.chunks_exact(self.rows));
@@ -342,17 +342,18 @@ impl<'a> Direction<'a> {
             y.copy_from_slice(h);
         };
         let least = (PARALLEL / self.rows).max(1);
-        let rows = gates.par_chunks_exact_mut(self.rows).zip(projected.par_chunks_exact(self.rows));
-        let rows = rows.zip(y.par_chunks_exact_mut(hidden)).zip(h.par_chunks_exact_mut(hidden));
+        let gates = chunks_mut(gates, self.rows);
+        let projected = chunks(projected, self.rows);
+        let (y, h) = (chunks_mut(y, hidden), chunks_mut(h, hidden));
         if c.is_empty() {
-            let rows = rows.enumerate().with_min_len(least);
-            rows.for_each(|(b, (((gates, projected), y), h))| {
-                one(b, gates, projected, y, h, &mut [])
+            let rows = (gates, projected, y, h);
+            threads::each(least, rows, |b, (gates, projected, y, h)| {
+                one(b, gates, projected, y, h, &mut []);
             });
         } else {
-            let rows = rows.zip(c.par_chunks_exact_mut(hidden)).enumerate().with_min_len(least);
-            rows.for_each(|(b, ((((gates, projected), y), h), c))| {
-                one(b, gates, projected, y, h, c)
+            let rows = (gates, projected, y, h, chunks_mut(c, hidden));
+            threads::each(least, rows, |b, (gates, projected, y, h, c)| {
+                one(b, gates, projected, y, h, c);
             });
         }
     }
@@ -363,7 +364,7 @@ impl<'a> Direction<'a> {
         let (both, last) = gates.split_at_mut(2 * hidden);
         self.activate(0, both);
         if !self.state_bias.is_empty() {
-            each(last, [&self.state_bias], |x, [b]| x + b);
+            each(last, [self.state_bias], |x, [b]| x + b);
         }
         let others = [&both[hidden..], &projected[2 * hidden..], &self.bias[2 * hidden..]];
         each(last, others, |x, [r, p, b]| r * x + (p + b));

@@ -4,11 +4,11 @@
 use super::math;
 use super::simd::{Kernel, dispatch, max, sum};
 use super::view::{check_size, elements};
+use crate::cpu::scratch;
 use crate::error::Result;
+use crate::threads::{self, Parts as _, chunks, chunks_mut};
 use graphene_frontend::eval::{HalfType, softmax_by_steps};
 use pulp::Simd;
-use rayon::iter::{IndexedParallelIterator, ParallelIterator};
-use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
 /// Tensors smaller than this run on the calling thread.
 const PARALLEL: usize = 1 << 13;
@@ -136,14 +136,21 @@ pub fn softmax(
     }
     let size = axis * inner;
     let part = part(len, size);
-    dst.par_chunks_mut(part).zip(src.par_chunks(part)).for_each(|(dst, src)| {
-        if inner == 1 {
+    let parts = (chunks_mut(dst, part), chunks(src, part));
+    if inner == 1 {
+        threads::each(1, parts, |_, (dst, src)| {
             dst.copy_from_slice(src);
             dispatch(Rows(kind, dst, axis));
-        } else {
-            for (dst, src) in dst.chunks_exact_mut(size).zip(src.chunks_exact(size)) {
-                softmax_columns(kind, dst, src, inner);
-            }
+        });
+        return Ok(());
+    }
+    // For each part the columns that are in hand.
+    let block = axis * COLUMNS.min(inner);
+    let mut blocks = scratch::take::<f32>(parts.len() * block)?;
+    let parts = (parts.0, parts.1, chunks_mut(&mut blocks, block));
+    threads::each(1, parts, |_, (dst, src, block)| {
+        for (dst, src) in dst.chunks_exact_mut(size).zip(src.chunks_exact(size)) {
+            softmax_columns(kind, dst, src, inner, block);
         }
     });
     Ok(())
@@ -168,14 +175,16 @@ pub(crate) fn softmax_of_halves(
     }
     let size = axis * inner;
     let part = part(len, size);
-    dst.par_chunks_mut(part).zip(src.par_chunks(part)).for_each(|(dst, src)| {
-        let mut row = Vec::with_capacity(axis);
+    let parts = (chunks_mut(dst, part), chunks(src, part));
+    let mut rows = scratch::take::<f32>(parts.len() * axis)?;
+    let parts = (parts.0, parts.1, chunks_mut(&mut rows, axis));
+    threads::each(1, parts, |_, (dst, src, row)| {
         for (dst, src) in dst.chunks_exact_mut(size).zip(src.chunks_exact(size)) {
             for column in 0..inner {
-                row.clear();
-                row.extend(src[column..].iter().step_by(inner));
-                softmax_by_steps(half, &mut row);
-                dst[column..].iter_mut().step_by(inner).zip(&row).for_each(|(y, &x)| *y = x);
+                let from = src[column..].iter().step_by(inner);
+                row.iter_mut().zip(from).for_each(|(y, &x)| *y = x);
+                softmax_by_steps(half, row);
+                dst[column..].iter_mut().step_by(inner).zip(&*row).for_each(|(y, &x)| *y = x);
             }
         }
     });
@@ -187,15 +196,14 @@ fn part(len: usize, size: usize) -> usize {
     if len >= PARALLEL { (PARALLEL / 2).div_ceil(size) * size } else { len }
 }
 
-fn softmax_columns(kind: Softmax, dst: &mut [f32], src: &[f32], inner: usize) {
-    let mut block = Vec::with_capacity(dst.len() / inner * COLUMNS.min(inner));
+fn softmax_columns(kind: Softmax, dst: &mut [f32], src: &[f32], inner: usize, block: &mut [f32]) {
     for first in (0..inner).step_by(COLUMNS) {
         let width = COLUMNS.min(inner - first);
-        block.clear();
-        for row in src.chunks_exact(inner) {
-            block.extend_from_slice(&row[first..first + width]);
+        let block = &mut block[..src.len() / inner * width];
+        for (to, row) in block.chunks_exact_mut(width).zip(src.chunks_exact(inner)) {
+            to.copy_from_slice(&row[first..first + width]);
         }
-        dispatch(Columns(kind, &mut block, width));
+        dispatch(Columns(kind, block, width));
         for (row, block) in dst.chunks_exact_mut(inner).zip(block.chunks_exact(width)) {
             row[first..first + width].copy_from_slice(block);
         }

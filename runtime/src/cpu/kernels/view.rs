@@ -1,42 +1,12 @@
 //! Where strided views reach, checked once before a loop starts.
 
 use crate::error::{Error, Result};
+use smallvec::SmallVec;
 
-/// One axis of a view: its size and its stride in elements.
-pub(crate) type Axis = (usize, isize);
+pub(crate) use crate::reach::{Axis, check_reach};
 
-/// Checks that `offset` plus any index of `axes` lies in `0..len`. A view without elements reaches
-/// nothing.
-///
-/// # Errors
-/// [`Error::OutOfBounds`], naming `what`.
-pub(crate) fn check_reach(
-    what: &'static str,
-    len: usize,
-    offset: usize,
-    axes: impl IntoIterator<Item = Axis>,
-) -> Result<()> {
-    let (mut low, mut high) = (offset as i128, offset as i128);
-    for (size, stride) in axes {
-        if size == 0 {
-            return Ok(());
-        }
-        // Neither product overflows: both factors fit in 64 bits; nor does the sum of a few.
-        let extent = (size as i128 - 1) * stride as i128;
-        if extent < 0 {
-            low = low.saturating_add(extent);
-        } else {
-            high = high.saturating_add(extent);
-        }
-    }
-    if low < 0 {
-        return Err(Error::OutOfBounds { what, needed: low, len });
-    }
-    if high >= len as i128 {
-        return Err(Error::OutOfBounds { what, needed: high, len });
-    }
-    Ok(())
-}
+/// One value an axis; more than eight of them need memory of their own.
+pub(crate) type Axes<T> = SmallVec<[T; 8]>;
 
 /// Checks that no two indices of `axes` are at one place: sorted by stride, each axis must step over
 /// all that the shorter ones reach. (Layouts that interleave without colliding otherwise exist; no
@@ -48,12 +18,12 @@ pub(crate) fn check_disjoint(
     what: &'static str,
     axes: impl IntoIterator<Item = Axis>,
 ) -> Result<()> {
-    let mut axes: Vec<Axis> = axes.into_iter().collect();
+    let mut axes: Axes<Axis> = axes.into_iter().collect();
     if axes.iter().any(|&(size, _)| size == 0) {
         return Ok(());
     }
-    axes.retain(|&(size, _)| size > 1);
-    axes.sort_by_key(|&(_, stride)| stride.unsigned_abs());
+    axes.retain(|&mut (size, _)| size > 1);
+    axes.sort_unstable_by_key(|&(_, stride)| stride.unsigned_abs());
     let mut reach = 0i128;
     for (size, stride) in axes {
         let stride = (stride as i128).abs();
@@ -87,8 +57,8 @@ pub(crate) fn check_size(what: &'static str, expected: usize, found: usize) -> R
 
 /// The strides of a row-major shape, in elements. The product of the sizes must fit `isize`, which
 /// [`elements`] of any existing slice does; sizes of zero count as one.
-pub(crate) fn row_major(shape: &[usize]) -> Vec<isize> {
-    let mut strides = vec![1isize; shape.len()];
+pub(crate) fn row_major(shape: &[usize]) -> Axes<isize> {
+    let mut strides: Axes<isize> = SmallVec::from_elem(1_isize, shape.len());
     for i in (1..shape.len()).rev() {
         strides[i - 1] = strides[i].saturating_mul(shape[i].max(1) as isize);
     }

@@ -1,6 +1,7 @@
 //! The geometry that convolutions and poolings share: windows moving along up to three spatial axes.
 
 use crate::error::{Error, Result};
+use smallvec::SmallVec;
 
 /// Elements of a window that are tabulated at most.
 const MOST_TAPS: usize = 1 << 24;
@@ -37,7 +38,7 @@ pub(super) struct Grid {
     inner: [usize; 3],
     outer: [usize; 3],
     strides: [usize; 3],
-    taps: [Vec<Tap>; 3],
+    taps: [SmallVec<[Tap; 12]>; 3],
 }
 
 impl Grid {
@@ -52,10 +53,14 @@ impl Grid {
         if rank > 3 || lens != [rank; 5] || kernel.contains(&0) {
             return Err(Error::Unsupported { what: "windows of this rank" });
         }
-        let mut grid =
-            Self { inner: [1; 3], outer: [1; 3], strides: [1; 3], taps: [const { Vec::new() }; 3] };
+        let mut grid = Self {
+            inner: [1; 3],
+            outer: [1; 3],
+            strides: [1; 3],
+            taps: std::array::from_fn(|_| SmallVec::new()),
+        };
         let whole = Tap { first: 0, end: 1, start: 0 };
-        grid.taps[..3 - rank].fill(vec![whole]);
+        grid.taps[..3 - rank].iter_mut().for_each(|taps| taps.push(whole));
         for i in 0..rank {
             let axis = 3 - rank + i;
             (grid.inner[axis], grid.outer[axis]) = (inner[i], outer[i]);
@@ -67,7 +72,7 @@ impl Grid {
         let product = |sizes: [usize; 3]| {
             sizes.into_iter().try_fold(1_usize, |product, size| product.checked_mul(size))
         };
-        let counts = grid.taps.each_ref().map(Vec::len);
+        let counts = grid.taps.each_ref().map(|taps| taps.len());
         let fits = product(counts).is_some_and(|taps| taps <= MOST_TAPS)
             && product(grid.inner).is_some()
             && product(grid.outer).is_some();
@@ -86,7 +91,7 @@ impl Grid {
 
     /// Elements of a window.
     pub(super) fn taps(&self) -> usize {
-        self.taps.iter().map(Vec::len).product()
+        self.taps.iter().map(|taps| taps.len()).product()
     }
 
     /// The distance in the inner side between neighbours of a run.
@@ -96,14 +101,14 @@ impl Grid {
 
     /// Whether each window is the one inner place of the same number.
     pub(super) fn is_identity(&self) -> bool {
-        let whole = |(tap, &size): (&Vec<Tap>, &usize)| matches!(tap[..], [Tap { first: 0, end, start: 0 }] if end == size);
+        let whole = |(tap, &size): (&SmallVec<[Tap; 12]>, &usize)| matches!(tap[..], [Tap { first: 0, end, start: 0 }] if end == size);
         self.inner == self.outer
             && self.taps.iter().zip(&self.inner).all(whole)
             && self.strides.iter().zip(&self.inner).all(|(&stride, &size)| stride == 1 || size == 1)
     }
 
     fn tap(&self, number: usize) -> [Tap; 3] {
-        let [_, rows, columns] = self.taps.each_ref().map(Vec::len);
+        let [_, rows, columns] = self.taps.each_ref().map(|taps| taps.len());
         let depth = number / (rows * columns);
         [self.taps[0][depth], self.taps[1][number / columns % rows], self.taps[2][number % columns]]
     }
@@ -153,7 +158,7 @@ impl Grid {
     #[inline(always)]
     pub(super) fn sweep(&self, mut visit: impl FnMut(usize, usize, usize, usize)) {
         let [depths, rows, columns] = self.outer;
-        let [_, of_rows, of_columns] = self.taps.each_ref().map(Vec::len);
+        let [_, of_rows, of_columns] = self.taps.each_ref().map(|taps| taps.len());
         for d in 0..depths {
             for h in 0..rows {
                 for (i, &depth) in self.taps[0].iter().enumerate() {

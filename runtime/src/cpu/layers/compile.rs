@@ -101,8 +101,24 @@ impl<'a> Compiler<'a> {
         });
         let flat = stages == 1 || weights.all(|rank| rank == 2);
         let kept = self.kept.iter().all(|value| self.body.ty(*value).dtype == dtype);
+        // Epilogues find what was kept row by row as they go through their own rows: nothing is broadcast.
+        let unbroadcast = self.stages.iter().all(|(value, stage)| {
+            let node = self.body.node(value.node);
+            let earlier = |input: &&ValueId| self.stages.get(input).is_some_and(|of| of < stage);
+            let mut kept = node.inputs().iter().flatten().filter(earlier);
+            let shape = &self.body.ty(*value).shape;
+            matches!(node.op(), Op::MatMul)
+                || kept.all(|input| self.body.ty(*input).shape == *shape)
+        });
         let float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::F64);
-        whole && alike && typed && flat && kept && float && !self.body.outputs().is_empty()
+        whole
+            && alike
+            && typed
+            && flat
+            && kept
+            && unbroadcast
+            && float
+            && !self.body.outputs().is_empty()
     }
 
     fn layer(&self, stage: usize) -> Option<Layer> {

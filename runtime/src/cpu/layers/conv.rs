@@ -82,7 +82,7 @@ impl ConvLayer {
     /// [`Error::Mismatch`](crate::Error::Mismatch) if shapes disagree under the step's sizes.
     pub(crate) fn domain(&self, step: &BoundStep) -> Result<Domain> {
         let output = &step.outputs[0];
-        let (shape, strides) = (output.shape.clone(), row_major(&output.shape));
+        let (shape, strides) = (output.shape.clone(), row_major(&output.shape).into_vec());
         let result = BoundOperand { buffer: output.buffer, offset: 0, shape, strides };
         let inputs: Vec<Option<&BoundOperand>> = self
             .reads()

@@ -2,19 +2,20 @@
 
 use super::bind::{BoundLayer, BoundLayers, BoundProduct, Place};
 use super::{Layer, Layers, Left, Product, Read, Write};
-use crate::cpu::kernels::gemm::{TileMut, batch_offset, product};
+use crate::cpu::kernels::gemm::{batch_offset, product};
 use crate::cpu::kernels::matmul::{Element, Matrix, Strides, widened};
 use crate::cpu::kernels::packed::{self, Packed, multiply};
+use crate::cpu::kernels::tile::{Block, Cut, Grid, TileMut, Tiles};
 use crate::cpu::loops::{Elements, ElementsMut, LoopInput, LoopOutput, Tile, Workspace, round};
+use crate::cpu::memory::Inputs;
 use crate::cpu::run::{Io, with_row_major};
+use crate::cpu::scratch::{self, Few, Kept, Numbers, kept, sized};
 use crate::error::{Error, Result};
+use crate::threads::{self, Parts as _};
 use bytemuck::{Pod, cast_slice};
 use graphene_frontend::dtype::DType;
 use half::{bf16, f16};
-use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
-use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Mutex;
 
 /// Layers of fewer multiplications than this run on the calling thread.
 const PARALLEL: usize = 1 << 18;
@@ -59,7 +60,7 @@ trait Number: Element + Pod {
     fn elements(slice: &[Self]) -> Elements<'_>;
     fn elements_mut(slice: &mut [Self]) -> ElementsMut<'_>;
     /// The elements of these places of a buffer, 16-bit floats widened.
-    fn read(bytes: &[u8], dtype: DType, places: Range<usize>) -> Result<Cow<'_, [Self]>>;
+    fn read(bytes: &[u8], dtype: DType, places: Range<usize>) -> Result<Numbers<'_, Self>>;
     /// Rounds as if stored in this type.
     fn round(dtype: DType, slice: &mut [Self]);
 }
@@ -75,11 +76,11 @@ impl Number for f32 {
         ElementsMut::F32(slice)
     }
 
-    fn read(bytes: &[u8], dtype: DType, places: Range<usize>) -> Result<Cow<'_, [Self]>> {
+    fn read(bytes: &[u8], dtype: DType, places: Range<usize>) -> Result<Numbers<'_, Self>> {
         Ok(match dtype {
-            DType::F16 => Cow::Owned(widened::<f16>(&cast_slice(bytes)[places])?),
-            DType::BF16 => Cow::Owned(widened::<bf16>(&cast_slice(bytes)[places])?),
-            _ => Cow::Borrowed(&cast_slice(bytes)[places]),
+            DType::F16 => Numbers::Own(widened::<f16>(&cast_slice(bytes)[places])?),
+            DType::BF16 => Numbers::Own(widened::<bf16>(&cast_slice(bytes)[places])?),
+            _ => Numbers::Lent(&cast_slice(bytes)[places]),
         })
     }
 
@@ -99,51 +100,40 @@ impl Number for f64 {
         ElementsMut::F64(slice)
     }
 
-    fn read(bytes: &[u8], _: DType, places: Range<usize>) -> Result<Cow<'_, [Self]>> {
-        Ok(Cow::Borrowed(&cast_slice(bytes)[places]))
+    fn read(bytes: &[u8], _: DType, places: Range<usize>) -> Result<Numbers<'_, Self>> {
+        Ok(Numbers::Lent(&cast_slice(bytes)[places]))
     }
 
     fn round(_: DType, _: &mut [Self]) {}
 }
 
 /// An operand of products, and the place in its buffer at which the elements start.
-struct Operand<'a, T: Clone> {
-    elements: Cow<'a, [T]>,
+struct Operand<'a, T> {
+    elements: Numbers<'a, T>,
     start: usize,
 }
 
 /// What all threads read.
-struct Run<'a, T: Clone> {
-    layers: &'a Layers,
-    bound: &'a BoundLayers,
-    /// The step's inputs as products read them, where one does.
-    operands: Vec<Option<Operand<'a, T>>>,
-    /// The step's inputs as epilogues read them.
-    inputs: Vec<LoopInput<'a>>,
+struct Run<'a, 'b, T> {
+    layers: &'b Layers,
+    bound: &'b BoundLayers,
+    /// Those of the step's inputs that products read as they lie, by number.
+    operands: Few<(usize, Operand<'a, T>)>,
+    /// The step's inputs.
+    inputs: &'b Inputs<'a>,
 }
-
-/// What a thread computes at a time: a tile of a matrix. All columns are those of each layer.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    matrix: usize,
-    row: usize,
-    rows: usize,
-    column: usize,
-    columns: Option<usize>,
-}
-
-/// A block, and its part of each of the step's outputs.
-type Task<'a> = (Block, Vec<TileMut<'a, u8>>);
 
 /// The memory of one thread.
+#[derive(Default)]
 struct Space<T> {
     /// The current layer's products.
     products: Vec<Vec<T>>,
     /// A block's rows of each kept value.
     kept: Vec<Vec<T>>,
-    /// One for each layer.
-    workspaces: Vec<Workspace>,
+    workspace: Workspace,
 }
+
+kept!(Space<f32>, Space<f64>);
 
 /// Runs the layers of a step.
 ///
@@ -156,8 +146,12 @@ pub(crate) fn run_layers(layers: &Layers, bound: &BoundLayers, io: Io<'_>) -> Re
     }
 }
 
-fn run<T: Number>(layers: &Layers, bound: &BoundLayers, mut io: Io<'_>) -> Result<()> {
-    let mut operands: Vec<Option<Operand<'_, T>>> = io.inputs.iter().map(|_| None).collect();
+fn run<T: Number>(layers: &Layers, bound: &BoundLayers, mut io: Io<'_>) -> Result<()>
+where
+    Space<T>: Kept,
+{
+    let Io { inputs, outputs } = &mut io;
+    let mut operands: Few<(usize, Operand<'_, T>)> = Few::new();
     for product in layers.layers.iter().flat_map(|layer| &layer.products) {
         let a = match product.a {
             Left::Input(number) => Some(number),
@@ -165,48 +159,56 @@ fn run<T: Number>(layers: &Layers, bound: &BoundLayers, mut io: Io<'_>) -> Resul
         };
         let b = product.laid.is_none().then_some(product.b);
         for number in a.into_iter().chain(b) {
-            if operands[number].is_none() {
-                operands[number] = Some(operand(&io, number)?);
+            if !operands.iter().any(|&(known, _)| known == number) {
+                operands.push((number, operand(inputs, number)?));
             }
         }
     }
-    let run = Run { layers, bound, operands, inputs: io.loop_inputs() };
-    let sizes: Vec<usize> = io.outputs.iter().map(|output| output.dtype.size()).collect();
-    with_row_major(&mut io.outputs, |outputs| run.all(outputs, &sizes))
+    let run = Run { layers, bound, operands, inputs };
+    let sizes: Few<usize> = outputs.iter().map(|output| output.dtype.size()).collect();
+    with_row_major(outputs, |outputs| run.all(outputs, &sizes))
 }
 
-fn operand<'a, T: Number>(io: &Io<'a>, number: usize) -> Result<Operand<'a, T>> {
-    let (bytes, operand, dtype) = io.input(number)?;
+fn operand<'a, T: Number>(inputs: &Inputs<'a>, number: usize) -> Result<Operand<'a, T>> {
+    let (bytes, operand, dtype) = inputs.bytes(number)?;
     let span = operand.span();
     if span.is_empty() {
-        return Ok(Operand { elements: Cow::Borrowed(&[]), start: 0 });
+        return Ok(Operand { elements: Numbers::Lent(&[]), start: 0 });
     }
     let start = span.start;
     Ok(Operand { elements: T::read(bytes, dtype, span)?, start })
 }
 
-impl<T: Number> Run<'_, T> {
-    fn all(&self, outputs: Vec<&mut [u8]>, sizes: &[usize]) -> Result<()> {
-        let [threads, work] = [rayon::current_num_threads(), self.work()];
-        let threads = if work < PARALLEL { 1 } else { threads };
-        let tasks = self.tasks(outputs, sizes, threads);
-        let spaces: Mutex<Vec<Space<T>>> = Mutex::default();
-        let run = |(block, mut tiles): Task<'_>| {
-            let space = spaces.lock().map_or(None, |mut spaces| spaces.pop());
-            let mut space = space.unwrap_or_else(|| self.space());
-            for number in 0..self.layers.layers.len() {
-                self.layer(number, block, &mut tiles, &mut space)?;
-            }
-            if let Ok(mut spaces) = spaces.lock() {
-                spaces.push(space);
-            }
-            Ok(())
+impl<T: Number> Run<'_, '_, T>
+where
+    Space<T>: Kept,
+{
+    fn all(&self, outputs: Few<&mut [u8]>, sizes: &[usize]) -> Result<()> {
+        let work = self.work();
+        let threads = if work < PARALLEL { 1 } else { threads::count() };
+        let (tall, wide) = self.tile(threads);
+        let grid = Grid {
+            matrices: self.bound.matrices(),
+            rows: self.bound.rows,
+            tall,
+            wide: wide.map(|wide| [self.bound.layers[0].columns, wide]),
         };
-        if threads == 1 {
-            return tasks.into_iter().try_for_each(run);
-        }
-        let least = (PARALLEL / 4 * tasks.len() / work).max(1);
-        tasks.into_par_iter().with_min_len(least).try_for_each(run)
+        let whole = outputs.into_iter().zip(sizes).enumerate();
+        let whole = whole.map(|(number, (bytes, &size))| {
+            (TileMut::new(bytes, self.columns_of(number) * size), size)
+        });
+        let cut = Cut::new(grid, whole);
+        let cut = cut.ok_or(Error::Unsupported { what: "an output of another shape" })?;
+        let mut spaces = scratch::slots::<Space<T>>(threads::count());
+        spaces.iter_mut().take(threads).for_each(|space| self.fit(space, grid));
+        let run = |space: &mut Space<T>, block: Block, mut tiles: Tiles<'_, u8>| {
+            let mut layers = 0..self.layers.layers.len();
+            layers.try_for_each(|number| self.layer(number, block, &mut tiles, space))
+        };
+        let tasks = cut.len();
+        let least = if threads == 1 { tasks } else { (PARALLEL / 4 * tasks / work).max(1) };
+        let own = &mut spaces;
+        threads::try_each_with(own, least, cut, |space, _, (block, tiles)| run(space, block, tiles))
     }
 
     /// Multiplications in all.
@@ -220,67 +222,35 @@ impl<T: Number> Run<'_, T> {
         each.fold(0, usize::saturating_add).max(1)
     }
 
-    fn space(&self) -> Space<T> {
-        let layers = &self.layers.layers;
-        let products = layers.iter().map(|layer| layer.products.len()).max().unwrap_or(0);
-        Space {
-            products: vec![Vec::new(); products],
-            kept: vec![Vec::new(); self.layers.kept.len()],
-            workspaces: layers.iter().map(|layer| layer.epilogue.workspace()).collect(),
-        }
-    }
-
-    /// Cuts the outputs into tiles.
-    fn tasks<'a>(
-        &self,
-        outputs: Vec<&'a mut [u8]>,
-        sizes: &[usize],
-        threads: usize,
-    ) -> Vec<Task<'a>> {
-        let (rows, columns) = self.tile(threads);
-        let mut rest: Vec<TileMut<'a, u8>> = Vec::with_capacity(outputs.len());
-        for (number, (bytes, size)) in outputs.into_iter().zip(sizes).enumerate() {
-            rest.push(TileMut::new(bytes, self.columns_of(number) * size));
-        }
-        let mut tasks = Vec::new();
-        for matrix in 0..self.bound.matrices() {
-            for row in (0..self.bound.rows).step_by(rows) {
-                let rows = rows.min(self.bound.rows - row);
-                let tiles = cut(&mut rest, |tile, _| tile.split_rows(rows));
-                let block = Block { matrix, row, rows, column: 0, columns: None };
-                match columns {
-                    Some(columns) => self.across(&mut tasks, block, tiles, columns, sizes),
-                    None => tasks.push((block, tiles)),
+    /// Makes sure of memory for any tile.
+    fn fit(&self, space: &mut Space<T>, grid: Grid) {
+        let layers = self.layers.layers.iter().zip(&self.bound.layers);
+        for (layer, bound) in layers {
+            let columns = grid.wide.map_or(bound.columns, |[_, wide]| wide);
+            space.workspace.fit(&layer.epilogue);
+            for (number, product) in layer.products.iter().enumerate() {
+                if !self.is_output(layer, product) {
+                    grow(&mut space.products, number, grid.tall * columns);
+                }
+            }
+            for write in &layer.writes {
+                if let Write::Kept(number) = *write {
+                    grow(&mut space.kept, number, grid.tall * columns);
                 }
             }
         }
-        tasks
     }
 
-    /// Cuts rows of a single layer into tiles of this many columns.
-    fn across<'a>(
-        &self,
-        tasks: &mut Vec<Task<'a>>,
-        block: Block,
-        mut rest: Vec<TileMut<'a, u8>>,
-        columns: usize,
-        sizes: &[usize],
-    ) {
-        let all = self.bound.layers[0].columns;
-        for column in (0..all).step_by(columns) {
-            let columns = columns.min(all - column);
-            let tiles = cut(&mut rest, |tile, number| tile.split_columns(columns * sizes[number]));
-            tasks.push((Block { column, columns: Some(columns), ..block }, tiles));
-        }
+    /// Whether a product is computed where an output will be.
+    fn is_output(&self, layer: &Layer, product: &Product) -> bool {
+        matches!(product.place.map(|write| layer.writes[write]), Some(Write::Output(_)))
     }
 
     /// Columns of an output.
     fn columns_of(&self, output: usize) -> usize {
-        let writes =
-            |layer: &&(&Layer, &BoundLayer)| layer.0.writes.contains(&Write::Output(output));
         let layers = self.layers.layers.iter().zip(&self.bound.layers);
-        let layer = layers.collect::<Vec<_>>().iter().find(writes).map(|layer| layer.1.columns);
-        layer.unwrap_or(0)
+        let mut own = layers.filter(|(layer, _)| layer.writes.contains(&Write::Output(output)));
+        own.next().map_or(0, |(_, bound)| bound.columns)
     }
 
     /// Rows and columns of a tile; all columns for a chain of layers.
@@ -341,25 +311,24 @@ impl<T: Number> Run<'_, T> {
         if layer.is_product() {
             return Ok(());
         }
-        let Space { products, kept, workspaces } = space;
+        let Space { products, kept, workspace } = space;
         let columns = block.columns.unwrap_or(bound.columns);
         // What the epilogue keeps it does not read.
-        let mut keeping: Vec<(usize, Vec<T>)> = Vec::new();
+        let mut keeping: Few<(usize, Vec<T>)> = Few::new();
         for write in &layer.writes {
             if let Write::Kept(kept_number) = *write {
-                let mut elements = std::mem::take(&mut kept[kept_number]);
-                elements.resize(block.rows * columns, T::ZERO);
-                keeping.push((kept_number, elements));
+                keeping.push((kept_number, std::mem::take(&mut kept[kept_number])));
             }
         }
-        let inputs: Vec<LoopInput<'_>> = layer
+        let len = block.rows * columns;
+        let inputs: Few<LoopInput<'_>> = layer
             .reads
             .iter()
             .map(|read| match *read {
-                Read::Input(input) => self.inputs[input],
+                Read::Input(input) => self.inputs.of_loop(input),
                 Read::Product(product) => match layer.products[product].place {
                     Some(write) => LoopInput::Overwritten(write),
-                    None => LoopInput::Tile(T::elements(&products[product])),
+                    None => LoopInput::Tile(T::elements(&products[product][..len])),
                 },
                 Read::Kept(number) => LoopInput::Tile(T::elements(&kept[number])),
             })
@@ -367,16 +336,18 @@ impl<T: Number> Run<'_, T> {
         // Outputs come before kept values, both in order, as in the layer's writes.
         let own = |(output, _): &(usize, _)| layer.writes.contains(&Write::Output(*output));
         let given = tiles.iter_mut().enumerate().filter(own).map(|(_, tile)| loop_output(tile));
-        let mut outputs: Vec<LoopOutput<'_>> = given.collect();
-        outputs.extend(keeping.iter_mut().map(|(_, x)| LoopOutput::Tile(T::elements_mut(x))));
+        let mut outputs: Few<LoopOutput<'_>> = given.collect();
+        outputs.extend(
+            keeping.iter_mut().map(|(_, x)| LoopOutput::Tile(T::elements_mut(&mut x[..len]))),
+        );
         let row = block.matrix * self.bound.rows + block.row;
         let first = row * bound.columns + block.column;
         let tile = match columns == bound.columns {
             true => Tile::range(first..first + block.rows * columns),
             false => Tile { first, rows: block.rows, width: columns, pitch: bound.columns },
         };
-        let workspace = &mut workspaces[number];
         layer.epilogue.run_tile(&bound.domain, tile, &inputs, &mut outputs, workspace);
+        drop((inputs, outputs));
         keeping.into_iter().for_each(|(number, elements)| kept[number] = elements);
         Ok(())
     }
@@ -412,8 +383,7 @@ impl<T: Number> Run<'_, T> {
                     self.product((own, at), block, a, &mut tile)?;
                 }
                 Some(Write::Kept(_)) | None => {
-                    let beside = &mut space.products[i];
-                    beside.resize(block.rows * columns, T::ZERO);
+                    let beside = sized(&mut space.products[i], block.rows * columns);
                     self.product((own, at), block, a, &mut TileMut::new(beside, columns))?;
                     T::round(self.layers.dtype, beside);
                 }
@@ -445,8 +415,8 @@ impl<T: Number> Run<'_, T> {
         [row, column]: [usize; 2],
         depth: usize,
     ) -> Result<Matrix<'_, T>> {
-        let operand = self.operands[number].as_ref();
-        let Operand { elements, start } =
+        let operand = self.operands.iter().find(|(known, _)| *known == number);
+        let (_, Operand { elements, start }) =
             operand.ok_or(Error::Unsupported { what: "no operand" })?;
         // Of operands without elements nothing is read, wherever they begin.
         let offset = match depth {
@@ -461,21 +431,14 @@ impl<T: Number> Run<'_, T> {
     }
 }
 
-/// Takes a part off each of the tiles.
-fn cut<'a>(
-    rest: &mut Vec<TileMut<'a, u8>>,
-    split: impl Fn(TileMut<'a, u8>, usize) -> [TileMut<'a, u8>; 2],
-) -> Vec<TileMut<'a, u8>> {
-    let parts = std::mem::take(rest).into_iter().enumerate();
-    let (own, after) = parts.map(|(number, tile)| split(tile, number).into()).unzip();
-    *rest = after;
-    own
+/// Makes sure of a vector of this number and length.
+fn grow<T: Copy + Pod>(vectors: &mut Vec<Vec<T>>, number: usize, len: usize) {
+    if vectors.len() <= number {
+        vectors.resize_with(number + 1, Vec::new);
+    }
+    sized(&mut vectors[number], len);
 }
 
 fn loop_output<'a>(tile: &'a mut TileMut<'_, u8>) -> LoopOutput<'a> {
-    if tile.is_dense() {
-        LoopOutput::Bytes(tile.dense())
-    } else {
-        LoopOutput::Rows(tile.each_row().collect())
-    }
+    if tile.is_dense() { LoopOutput::Bytes(tile.dense()) } else { LoopOutput::Rows(tile.whole()) }
 }

@@ -2,8 +2,8 @@
 
 use super::elements::Elements;
 use super::scalar::{
-    comparison, fast_binary, fast_unary, integer_binary, integer_unary, real_binary, real_unary,
-    wrap,
+    comparison, fast_binary, fast_unary, integer_binary, real_binary, truncated, with_integer,
+    with_real, wrap,
 };
 use super::{Class, Instruction, Operation, Scalar};
 use crate::cpu::kernels::pointwise as fast;
@@ -21,10 +21,10 @@ pub(super) fn unary_f32(unary: Unary, target: &mut [f32], x: Elements<'_>) {
             unary.apply_in_place(target);
         }
         (None, x) => {
-            if let Some(real) = real_unary(unary) {
+            with_real(unary, |real| {
                 let each = target.iter_mut().enumerate();
                 each.for_each(|(i, y)| *y = real(f64::from(x.f32(i))) as f32);
-            }
+            });
         }
     }
 }
@@ -56,9 +56,7 @@ pub(super) fn compute_f64(instruction: &Instruction, target: &mut [f64], sources
     let each = target.iter_mut().enumerate();
     match instruction.operation {
         Operation::Unary(unary) => {
-            if let Some(real) = real_unary(unary) {
-                each.for_each(|(i, y)| *y = real(sources[0].f64(i)));
-            }
+            with_real(unary, |real| each.for_each(|(i, y)| *y = real(sources[0].f64(i))));
         }
         Operation::Binary(binary) => {
             if let Some(real) = real_binary(binary) {
@@ -74,21 +72,29 @@ pub(super) fn compute_f64(instruction: &Instruction, target: &mut [f64], sources
 
 pub(super) fn compute_i64(instruction: &Instruction, target: &mut [i64], sources: &[Elements<'_>]) {
     let (dtype, bits) = (instruction.dtype, instruction.dtype.size() as u32 * 8);
+    if let Operation::Unary(unary) = instruction.operation {
+        return with_integer(unary, |integer| {
+            let each = target.iter_mut().enumerate();
+            each.for_each(|(i, y)| *y = wrap(dtype, integer(sources[0].i64(i))));
+        });
+    }
     let each = target.iter_mut().enumerate();
     match instruction.operation {
-        Operation::Unary(unary) => {
-            let integer = integer_unary(unary);
-            each.for_each(|(i, y)| *y = wrap(dtype, integer(sources[0].i64(i))));
-        }
+        Operation::Unary(_) => {}
         Operation::Binary(binary) => each.for_each(|(i, y)| {
             *y = wrap(dtype, integer_binary(binary, sources[0].i64(i), sources[1].i64(i), bits));
         }),
         Operation::Select => each.for_each(|(i, y)| {
             *y = if sources[0].bool(i) { sources[1].i64(i) } else { sources[2].i64(i) };
         }),
-        Operation::Cast => {
-            each.for_each(|(i, y)| *y = wrap(dtype, sources[0].i64(i)));
-        }
+        Operation::Cast => match sources[0].class() {
+            Class::F32 | Class::F64 => {
+                each.for_each(|(i, y)| *y = truncated(dtype, sources[0].f64(i)));
+            }
+            Class::I64 | Class::Bool => {
+                each.for_each(|(i, y)| *y = wrap(dtype, sources[0].i64(i)));
+            }
+        },
     }
 }
 

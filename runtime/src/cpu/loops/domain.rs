@@ -1,7 +1,7 @@
 //! The index space of a loop, and how its inputs walk through it.
 
 use crate::bind::BoundOperand;
-use crate::cpu::kernels::view::row_major;
+use crate::cpu::kernels::view::{Axes, row_major};
 use crate::error::{Error, Result};
 use std::ops::Range;
 
@@ -46,7 +46,7 @@ pub(crate) struct Walk<'a> {
     domain: &'a Domain,
     strides: &'a [isize],
     /// Index along each dim but the last.
-    index: Vec<usize>,
+    index: Axes<usize>,
     /// Index along the last dim.
     column: usize,
     /// Where the current row starts in the input.
@@ -92,7 +92,7 @@ impl Domain {
                     (input.offset, order.iter().map(|&axis| strides[axis]).collect())
                 }
                 // These stand in no one's way when dims are merged.
-                None => (0, row_major(&sizes)),
+                None => (0, row_major(&sizes).into_vec()),
             });
         }
         Ok(Self::merged(sizes.iter().product(), &sizes, walks))
@@ -123,7 +123,8 @@ impl Domain {
             inputs: inputs.iter().map(|(offset, _)| (*offset, Vec::new())).collect(),
         };
         for (axis, &size) in sizes.iter().enumerate() {
-            if size == 1 {
+            // Without elements there are no rows either, and none of no length to divide by.
+            if size == 1 || len == 0 {
                 continue;
             }
             let even = !merged.sizes.is_empty()
@@ -195,7 +196,7 @@ impl Domain {
         let (offset, strides) = &self.inputs[input];
         let (outer, last) = self.sizes.split_at(self.sizes.len() - 1);
         let (mut row, column) = (start / last[0], start % last[0]);
-        let mut index = vec![0; outer.len()];
+        let mut index: Axes<usize> = outer.iter().map(|_| 0).collect();
         let mut base = *offset as isize;
         for axis in (0..outer.len()).rev() {
             index[axis] = row % outer[axis];

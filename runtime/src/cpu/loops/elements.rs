@@ -152,22 +152,26 @@ impl ElementsMut<'_> {
 }
 
 impl Registers {
-    pub(super) fn new([f32, f64, i64, bool]: [usize; 4]) -> Self {
-        Self {
-            f32: vec![vec![0.0; BLOCK]; f32],
-            f64: vec![vec![0.0; BLOCK]; f64],
-            i64: vec![vec![0; BLOCK]; i64],
-            bool: vec![vec![0; BLOCK]; bool],
+    /// Makes sure of so many blocks of each class.
+    pub(super) fn fit(&mut self, counts: [usize; 4]) {
+        fn fit<T: Clone + Default>(blocks: &mut Vec<Vec<T>>, count: usize) {
+            (0..count).for_each(|index| fit_one(blocks, index));
         }
+        let [f32, f64, i64, bool] = counts;
+        fit(&mut self.f32, f32);
+        fit(&mut self.f64, f64);
+        fit(&mut self.i64, i64);
+        fit(&mut self.bool, bool);
     }
 
-    /// Makes room for one more input, under the same number in every class, memory only in its own.
-    pub(super) fn push(&mut self, class: Class) {
-        let len = |own: Class| if own == class { BLOCK } else { 0 };
-        self.f32.push(vec![0.0; len(Class::F32)]);
-        self.f64.push(vec![0.0; len(Class::F64)]);
-        self.i64.push(vec![0; len(Class::I64)]);
-        self.bool.push(vec![0; len(Class::Bool)]);
+    /// Makes sure of a block of this number in a class.
+    pub(super) fn fit_block(&mut self, Register { class, index }: Register) {
+        match class {
+            Class::F32 => fit_one(&mut self.f32, index),
+            Class::F64 => fit_one(&mut self.f64, index),
+            Class::I64 => fit_one(&mut self.i64, index),
+            Class::Bool => fit_one(&mut self.bool, index),
+        }
     }
 
     pub(super) fn block(&self, Register { class, index }: Register, n: usize) -> Elements<'_> {
@@ -224,6 +228,15 @@ impl Registers {
             Elements::Scalar(Scalar::I64(x)) => self.i64[index][to].fill(x),
             Elements::Scalar(Scalar::Bool(x)) => self.bool[index][to].fill(u8::from(x)),
         }
+    }
+}
+
+fn fit_one<T: Clone + Default>(blocks: &mut Vec<Vec<T>>, index: usize) {
+    if blocks.len() <= index {
+        blocks.resize(index + 1, Vec::new());
+    }
+    if blocks[index].is_empty() {
+        blocks[index].resize(BLOCK, T::default());
     }
 }
 

@@ -4,8 +4,10 @@ use super::compute::{binary_f32, compute_bool, compute_f64, compute_i64, unary_f
 use super::elements::{Elements, ElementsMut, Registers, store, typed, typed_mut};
 use super::scalar::round;
 use super::{BLOCK, Class, Domain, Instruction, Loop, Operation, Register, Source, Tile};
+use crate::cpu::kernels::tile::TileMut;
+use crate::cpu::scratch::{self, Few, kept};
+use crate::threads::{self, chunks_mut};
 use graphene_frontend::dtype::DType;
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 /// Loops of fewer element operations than this run on the calling thread.
 const PARALLEL: usize = 1 << 16;
@@ -28,25 +30,38 @@ pub(crate) enum LoopInput<'a> {
 }
 
 /// Where a loop writes a tile of an output.
-#[derive(Debug)]
 pub(crate) enum LoopOutput<'a> {
     /// The tile's elements one after the other, in the output's type.
     Bytes(&'a mut [u8]),
     /// The same, a slice for each row of the tile.
-    Rows(Vec<&'a mut [u8]>),
+    Rows(TileMut<'a, u8>),
     /// The tile's elements one after the other, in the form in which they compute, for later use.
     Tile(ElementsMut<'a>),
 }
 
-/// The memory in which a thread runs a loop.
+/// The memory in which a thread runs loops, any that it was made to [`fit`](Self::fit).
+#[derive(Default)]
 pub(crate) struct Workspace {
     registers: Registers,
     /// Inputs that do not lie in memory as the loop reads them.
     gathered: Registers,
 }
 
+kept!(Workspace);
+
+impl Workspace {
+    /// Makes sure of memory for a loop.
+    pub(crate) fn fit(&mut self, program: &Loop) {
+        self.registers.fit(program.registers);
+        for (index, &dtype) in program.inputs.iter().enumerate() {
+            let class = Class::of(dtype).unwrap_or(Class::I64);
+            self.gathered.fit_block(Register { class, index });
+        }
+    }
+}
+
 /// The blocks of the inputs: where they lie, or `None` where they were gathered.
-type Direct<'a> = Vec<Option<Elements<'a>>>;
+type Direct<'a> = Few<Option<Elements<'a>>>;
 
 /// A block of a tile.
 #[derive(Clone, Copy)]
@@ -63,42 +78,33 @@ struct Block {
 
 impl Loop {
     /// Runs the loop over its domain. Outputs are the bytes of whole buffers in the domain's order.
-    pub(crate) fn run(&self, domain: &Domain, inputs: &[LoopInput<'_>], outputs: Vec<&mut [u8]>) {
+    pub(crate) fn run<'a>(
+        &self,
+        domain: &Domain,
+        inputs: &[LoopInput<'_>],
+        outputs: impl IntoIterator<Item = &'a mut [u8]>,
+    ) {
         if domain.len == 0 {
             return;
         }
-        let threads = rayon::current_num_threads();
         let work = domain.len.saturating_mul(self.len().max(1));
-        let parts = if work < PARALLEL { 1 } else { threads * 4 };
+        let parts = if work < PARALLEL { 1 } else { threads::count() * 4 };
         let chunk = domain.len.div_ceil(parts);
         let row = domain.row();
         let whole = row >= LONG_ROW && row <= chunk;
         let chunk = chunk.next_multiple_of(if whole { row } else { BLOCK });
-        let mut chunks: Vec<(usize, Vec<LoopOutput<'_>>)> =
-            (0..domain.len.div_ceil(chunk)).map(|i| (i * chunk, Vec::new())).collect();
-        for ((dtype, _), bytes) in self.outputs.iter().zip(outputs) {
-            let bytes = &mut bytes[..domain.len * dtype.size()];
-            for ((_, own), part) in chunks.iter_mut().zip(bytes.chunks_mut(chunk * dtype.size())) {
-                own.push(LoopOutput::Bytes(part));
-            }
-        }
-        let run = |(start, mut outputs): (usize, Vec<LoopOutput<'_>>)| {
+        let outputs = self.outputs.iter().zip(outputs).map(|((dtype, _), bytes)| {
+            chunks_mut(&mut bytes[..domain.len * dtype.size()], chunk * dtype.size())
+        });
+        let outputs: Few<_> = outputs.collect();
+        let mut workspaces = scratch::slots::<Workspace>(threads::count());
+        workspaces.iter_mut().for_each(|workspace| workspace.fit(self));
+        threads::each_with(&mut workspaces, 1, outputs, |workspace, number, outputs| {
+            let mut outputs: Few<_> = outputs.into_iter().map(LoopOutput::Bytes).collect();
+            let start = number * chunk;
             let tile = Tile::range(start..domain.len.min(start + chunk));
-            self.run_tile(domain, tile, inputs, &mut outputs, &mut self.workspace());
-        };
-        match chunks.len() {
-            1 => chunks.into_iter().for_each(run),
-            _ => chunks.into_par_iter().for_each(run),
-        }
-    }
-
-    /// Memory for [`run_tile`](Self::run_tile), for as many tiles as are run one after the other.
-    pub(crate) fn workspace(&self) -> Workspace {
-        let mut gathered = Registers::new([0; 4]);
-        for class in self.inputs.iter().map(|&dtype| Class::of(dtype)) {
-            gathered.push(class.unwrap_or(Class::I64));
-        }
-        Workspace { registers: Registers::new(self.registers), gathered }
+            self.run_tile(domain, tile, inputs, &mut outputs, workspace);
+        });
     }
 
     /// Runs the loop over a tile of its domain on the calling thread. Inputs and outputs are those of
@@ -115,11 +121,11 @@ impl Loop {
             return;
         }
         let Workspace { registers, gathered } = workspace;
-        let mut direct = vec![None; inputs.len()];
+        let mut direct: Direct<'_> = inputs.iter().map(|_| None).collect();
         let rows = outputs.iter().any(|output| matches!(output, LoopOutput::Rows(_)));
         // Whole rows of the domain are taken one by one, for then most inputs move evenly.
         let tile = if rows { tile } else { tile.by_rows(domain.row(), LONG_ROW) };
-        let walks: Vec<_> = (0..inputs.len()).map(|i| domain.even(i, tile)).collect();
+        let walks: Few<_> = (0..inputs.len()).map(|i| domain.even(i, tile)).collect();
         for row in 0..tile.rows {
             let mut done = 0;
             while done < tile.width {
@@ -248,18 +254,21 @@ impl Loop {
                 let mut target = std::mem::take(&mut registers.f64[index]);
                 let sources = self.blocks(instruction, registers, inputs, n);
                 compute_f64(instruction, &mut target[..n], &sources);
+                drop(sources);
                 registers.f64[index] = target;
             }
             Class::I64 => {
                 let mut target = std::mem::take(&mut registers.i64[index]);
                 let sources = self.blocks(instruction, registers, inputs, n);
                 compute_i64(instruction, &mut target[..n], &sources);
+                drop(sources);
                 registers.i64[index] = target;
             }
             Class::Bool => {
                 let mut target = std::mem::take(&mut registers.bool[index]);
                 let sources = self.blocks(instruction, registers, inputs, n);
                 compute_bool(instruction, &mut target[..n], &sources);
+                drop(sources);
                 registers.bool[index] = target;
             }
         }
@@ -271,7 +280,7 @@ impl Loop {
         registers: &'b Registers,
         inputs: (&'b Direct<'_>, &'b Registers),
         n: usize,
-    ) -> Vec<Elements<'b>> {
+    ) -> Few<Elements<'b>> {
         let sources = instruction.sources.iter();
         sources.map(|&source| self.block(source, registers, inputs, n)).collect()
     }
@@ -317,7 +326,7 @@ impl LoopOutput<'_> {
         let n = block.len * size;
         match self {
             Self::Bytes(bytes) => &mut bytes[block.at * size..][..n],
-            Self::Rows(rows) => &mut rows[block.row][block.column * size..][..n],
+            Self::Rows(rows) => &mut rows.row(block.row)[block.column * size..][..n],
             Self::Tile(_) => &mut [],
         }
     }

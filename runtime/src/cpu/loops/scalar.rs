@@ -62,9 +62,7 @@ pub(crate) fn apply_unary(unary: Unary, x: &mut [f32]) -> bool {
         unary.apply_in_place(x);
         return true;
     }
-    let Some(real) = real_unary(unary) else { return false };
-    x.iter_mut().for_each(|x| *x = real(f64::from(*x)) as f32);
-    true
+    with_real(unary, |real| x.iter_mut().for_each(|x| *x = real(f64::from(*x)) as f32)).is_some()
 }
 
 /// The vectorised f32 loop of a function, where it has one.
@@ -95,14 +93,14 @@ pub(super) fn fast_binary(binary: Binary) -> Option<fast::Binary> {
     })
 }
 
-/// A real function of a real number; `None` for those that are not.
-pub(super) fn real_unary(unary: Unary) -> Option<Box<dyn Fn(f64) -> f64>> {
+/// Does something with a real function of a real number; `None` for those that are not.
+pub(super) fn with_real<R>(unary: Unary, run: impl FnOnce(&dyn Fn(f64) -> f64) -> R) -> Option<R> {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let softplus = |x: f64| if x > 0.0 { x + (-x).exp().ln_1p() } else { x.exp().ln_1p() };
     Some(match unary {
-        Unary::Abs => Box::new(f64::abs),
-        Unary::Neg => Box::new(|x| -x),
-        Unary::Sign => Box::new(|x| {
+        Unary::Abs => run(&f64::abs),
+        Unary::Neg => run(&|x: f64| -x),
+        Unary::Sign => run(&|x: f64| {
             if x > 0.0 {
                 1.0
             } else if x < 0.0 {
@@ -111,75 +109,77 @@ pub(super) fn real_unary(unary: Unary) -> Option<Box<dyn Fn(f64) -> f64>> {
                 x
             }
         }),
-        Unary::Reciprocal => Box::new(|x| 1.0 / x),
-        Unary::Sqrt => Box::new(f64::sqrt),
-        Unary::Exp => Box::new(f64::exp),
-        Unary::Log => Box::new(f64::ln),
-        Unary::Floor => Box::new(f64::floor),
-        Unary::Ceil => Box::new(f64::ceil),
-        Unary::Round => Box::new(f64::round_ties_even),
-        Unary::Sin => Box::new(f64::sin),
-        Unary::Cos => Box::new(f64::cos),
-        Unary::Tan => Box::new(f64::tan),
-        Unary::Asin => Box::new(f64::asin),
-        Unary::Acos => Box::new(f64::acos),
-        Unary::Atan => Box::new(f64::atan),
-        Unary::Sinh => Box::new(f64::sinh),
-        Unary::Cosh => Box::new(f64::cosh),
-        Unary::Tanh => Box::new(f64::tanh),
-        Unary::Asinh => Box::new(f64::asinh),
-        Unary::Acosh => Box::new(f64::acosh),
+        Unary::Reciprocal => run(&|x: f64| 1.0 / x),
+        Unary::Sqrt => run(&f64::sqrt),
+        Unary::Exp => run(&f64::exp),
+        Unary::Log => run(&f64::ln),
+        Unary::Floor => run(&f64::floor),
+        Unary::Ceil => run(&f64::ceil),
+        Unary::Round => run(&f64::round_ties_even),
+        Unary::Sin => run(&f64::sin),
+        Unary::Cos => run(&f64::cos),
+        Unary::Tan => run(&f64::tan),
+        Unary::Asin => run(&f64::asin),
+        Unary::Acos => run(&f64::acos),
+        Unary::Atan => run(&f64::atan),
+        Unary::Sinh => run(&f64::sinh),
+        Unary::Cosh => run(&f64::cosh),
+        Unary::Tanh => run(&f64::tanh),
+        Unary::Asinh => run(&f64::asinh),
+        Unary::Acosh => run(&f64::acosh),
         // What libm loses near -1, it does not near 1.
-        Unary::Atanh => Box::new(|x: f64| x.abs().atanh().copysign(x)),
-        Unary::Erf => Box::new(libm::erf),
-        Unary::Sigmoid => Box::new(sigmoid),
-        Unary::Relu => Box::new(|x| if x < 0.0 { 0.0 } else { x }),
+        Unary::Atanh => run(&|x: f64| x.abs().atanh().copysign(x)),
+        Unary::Erf => run(&libm::erf),
+        Unary::Sigmoid => run(&sigmoid),
+        Unary::Relu => run(&|x: f64| if x < 0.0 { 0.0 } else { x }),
         Unary::Gelu => {
-            Box::new(|x| 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)))
+            run(&|x: f64| 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)))
         }
         Unary::GeluTanh => {
             let c = (2.0 / std::f64::consts::PI).sqrt();
-            Box::new(move |x| 0.5 * x * (1.0 + (c * (x + 0.044715 * x * x * x)).tanh()))
+            run(&move |x: f64| 0.5 * x * (1.0 + (c * (x + 0.044715 * x * x * x)).tanh()))
         }
         Unary::Swish { alpha } => {
             let alpha = f64::from(alpha);
-            Box::new(move |x| x * sigmoid(alpha * x))
+            run(&move |x: f64| x * sigmoid(alpha * x))
         }
-        Unary::Softplus => Box::new(softplus),
-        Unary::Softsign => Box::new(|x| x / (1.0 + x.abs())),
-        Unary::Mish => Box::new(move |x| x * softplus(x).tanh()),
-        Unary::HardSwish => Box::new(|x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+        Unary::Softplus => run(&softplus),
+        Unary::Softsign => run(&|x: f64| x / (1.0 + x.abs())),
+        Unary::Mish => run(&move |x: f64| x * softplus(x).tanh()),
+        Unary::HardSwish => run(&|x: f64| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
         Unary::HardSigmoid { alpha, beta } => {
             let (alpha, beta) = (f64::from(alpha), f64::from(beta));
-            Box::new(move |x| (alpha * x + beta).clamp(0.0, 1.0))
+            run(&move |x: f64| (alpha * x + beta).clamp(0.0, 1.0))
         }
         Unary::LeakyRelu { alpha } => {
             let alpha = f64::from(alpha);
-            Box::new(move |x| if x < 0.0 { alpha * x } else { x })
+            run(&move |x: f64| if x < 0.0 { alpha * x } else { x })
         }
         Unary::Elu { alpha } => {
             let alpha = f64::from(alpha);
-            Box::new(move |x| if x < 0.0 { alpha * x.exp_m1() } else { x })
+            run(&move |x: f64| if x < 0.0 { alpha * x.exp_m1() } else { x })
         }
         Unary::Celu { alpha } => {
             let alpha = f64::from(alpha);
-            Box::new(move |x| if x < 0.0 { (alpha * (x / alpha).exp_m1()).min(0.0) } else { x })
+            run(&move |x: f64| if x < 0.0 { (alpha * (x / alpha).exp_m1()).min(0.0) } else { x })
         }
         Unary::Selu { alpha, gamma } => {
             let (alpha, gamma) = (f64::from(alpha), f64::from(gamma));
-            Box::new(move |x| if x > 0.0 { gamma * x } else { gamma * alpha * x.exp_m1() })
+            run(&move |x: f64| if x > 0.0 { gamma * x } else { gamma * alpha * x.exp_m1() })
         }
         Unary::ThresholdedRelu { alpha } => {
             let alpha = f64::from(alpha);
-            Box::new(move |x| if x > alpha { x } else { 0.0 })
+            run(&move |x: f64| if x > alpha { x } else { 0.0 })
         }
         Unary::Shrink { bias, lambda } => {
             let (bias, lambda) = (f64::from(bias), f64::from(lambda));
-            Box::new(move |x| {
+            run(&move |x: f64| {
                 if x < -lambda {
                     x + bias
                 } else if x > lambda {
                     x - bias
+                } else if x.is_nan() {
+                    x
                 } else {
                     0.0
                 }
@@ -220,19 +220,18 @@ pub(super) fn real_binary(binary: Binary) -> Option<fn(f64, f64) -> f64> {
     })
 }
 
-/// A function of an integer, before wrapping; real functions go by way of f64.
-pub(super) fn integer_unary(unary: Unary) -> Box<dyn Fn(i64) -> i64> {
+/// Does something with a function of an integer, before wrapping; real functions go by way of f64.
+pub(super) fn with_integer<R>(unary: Unary, mut run: impl FnMut(&dyn Fn(i64) -> i64) -> R) -> R {
     match unary {
-        Unary::Abs => Box::new(i64::wrapping_abs),
-        Unary::Neg => Box::new(i64::wrapping_neg),
-        Unary::Sign => Box::new(i64::signum),
-        Unary::Relu => Box::new(|x| x.max(0)),
-        Unary::BitNot => Box::new(|x| !x),
-        Unary::Floor | Unary::Ceil | Unary::Round => Box::new(|x| x),
-        _ => match real_unary(unary) {
-            Some(real) => Box::new(move |x| real(x as f64) as i64),
-            None => Box::new(|x| x),
-        },
+        Unary::Abs => run(&i64::wrapping_abs),
+        Unary::Neg => run(&i64::wrapping_neg),
+        Unary::Sign => run(&i64::signum),
+        Unary::Relu => run(&|x| x.max(0)),
+        Unary::BitNot => run(&|x| !x),
+        Unary::Floor | Unary::Ceil | Unary::Round => run(&|x| x),
+        _ => {
+            with_real(unary, |real| run(&|x| real(x as f64) as i64)).unwrap_or_else(|| run(&|x| x))
+        }
     }
 }
 
@@ -277,7 +276,8 @@ pub(super) fn integer_binary(binary: Binary, a: i64, b: i64, bits: u32) -> i64 {
             if (0..i64::from(bits)).contains(&b) {
                 a >> b
             } else {
-                0
+                // Only the sign is left.
+                a >> 63
             }
         }
         Binary::Equal => i64::from(a == b),
@@ -289,21 +289,22 @@ pub(super) fn integer_binary(binary: Binary, a: i64, b: i64, bits: u32) -> i64 {
 }
 
 fn integer_power(base: i64, exponent: i64) -> i64 {
-    match u32::try_from(exponent) {
-        Ok(exponent) => base.wrapping_pow(exponent),
+    match (base, exponent) {
+        (1, _) => return 1,
+        (-1, _) => return if exponent % 2 == 0 { 1 } else { -1 },
         // A negative power is a fraction, which truncates.
-        Err(_) => match base {
-            1 => 1,
-            -1 => {
-                if exponent % 2 == 0 {
-                    1
-                } else {
-                    -1
-                }
-            }
-            _ => 0,
-        },
+        (_, ..0) => return 0,
+        _ => {}
     }
+    let (mut result, mut square, mut left) = (1_i64, base, exponent);
+    while left > 0 {
+        if left % 2 == 1 {
+            result = result.wrapping_mul(square);
+        }
+        square = square.wrapping_mul(square);
+        left /= 2;
+    }
+    result
 }
 
 /// A comparison; `None` for other functions.
@@ -329,6 +330,27 @@ pub(super) fn wrap(dtype: DType, x: i64) -> i64 {
         DType::U32 => i64::from(x as u32),
         _ => x,
     }
+}
+
+/// A real number truncated, modulo the width of the type; what 128 bits do not hold, as infinities, becomes the limit of
+/// the type, and NaN zero.
+pub(super) fn truncated(dtype: DType, x: f64) -> i64 {
+    if x.abs() < 2_f64.powi(63) || x.is_nan() {
+        return wrap(dtype, x as i64);
+    }
+    if x.abs() < 2_f64.powi(127) {
+        return wrap(dtype, x as i128 as i64);
+    }
+    let [low, high] = match dtype {
+        DType::I8 => [i8::MIN, i8::MAX].map(i64::from),
+        DType::I16 => [i16::MIN, i16::MAX].map(i64::from),
+        DType::I32 => [i32::MIN, i32::MAX].map(i64::from),
+        DType::U8 => [u8::MIN, u8::MAX].map(i64::from),
+        DType::U16 => [u16::MIN, u16::MAX].map(i64::from),
+        DType::U32 => [u32::MIN, u32::MAX].map(i64::from),
+        _ => [i64::MIN, i64::MAX],
+    };
+    if x < 0.0 { low } else { high }
 }
 
 /// Rounds elements as if they were stored in their type.

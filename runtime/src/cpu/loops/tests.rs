@@ -1,7 +1,8 @@
 //! A loop run tile by tile gives what it gives whole.
 
-use super::{Domain, Elements, ElementsMut, Loop, LoopInput, LoopOutput, Tile};
+use super::{Domain, Elements, ElementsMut, Loop, LoopInput, LoopOutput, Tile, Workspace};
 use crate::bind::BoundOperand;
+use crate::cpu::kernels::tile::TileMut;
 use graphene_frontend::dim::{Bindings, Dim};
 
 use graphene_frontend::dtype::DType;
@@ -57,7 +58,8 @@ fn check_tiles(columns: usize, height: usize, width: usize, scratch: bool) {
     let operands = [Some(&a_at), Some(&b_at), Some(&r_at)];
     let given = if scratch { [None, operands[1], None] } else { operands };
     let domain = Domain::over(&[ROWS, columns], &[0, 1], &given).unwrap();
-    let mut workspace = program.workspace();
+    let mut workspace = Workspace::default();
+    workspace.fit(&program);
     let (mut y, mut less) = (vec![9.0_f32; ROWS * columns], vec![9_u8; ROWS * columns]);
     for row in (0..ROWS).step_by(height) {
         for column in (0..columns).step_by(width) {
@@ -66,8 +68,11 @@ fn check_tiles(columns: usize, height: usize, width: usize, scratch: bool) {
             let places = (0..rows * width).map(|i| (row + i / width, column + i % width));
             let own: Vec<f32> = places.clone().map(|(row, column)| element(row, column)).collect();
             let mut sums = vec![0.0; rows * width];
-            let of_less = less.chunks_mut(columns).skip(row).take(rows);
-            let of_less = LoopOutput::Rows(of_less.map(|x| &mut x[column..][..width]).collect());
+            let [_, below] = TileMut::new(&mut less, columns).split_rows(row);
+            let [these, _] = below.split_rows(rows);
+            let [_, right] = these.split_columns(column);
+            let [of_less, _] = right.split_columns(width);
+            let of_less = LoopOutput::Rows(of_less);
             let inputs = match scratch {
                 true => [
                     LoopInput::Tile(Elements::F32(&own)),
@@ -116,7 +121,9 @@ fn a_tile_is_overwritten_by_what_is_made_of_it() {
     let mut tile: Vec<f32> = (0..3000).map(|i| i as f32).collect();
     let outputs = &mut [LoopOutput::Tile(ElementsMut::F32(&mut tile))];
     let inputs = [LoopInput::Overwritten(0)];
-    program.run_tile(&domain, Tile::range(0..3000), &inputs, outputs, &mut program.workspace());
+    let mut workspace = Workspace::default();
+    workspace.fit(&program);
+    program.run_tile(&domain, Tile::range(0..3000), &inputs, outputs, &mut workspace);
     for (i, y) in tile.into_iter().enumerate() {
         // What is kept for later use is rounded as if stored.
         let want = half::f16::from_f32(i as f32 * half::f16::from_f32(0.3).to_f32()).to_f32();

@@ -1,5 +1,6 @@
 //! Stages with sizes.
 
+use super::fold::Fold;
 use super::{Level, RowProgram, Source, Stage};
 use crate::bind::{BoundOperand, BoundStep};
 use crate::cpu::kernels::view::{check_size, elements};
@@ -10,14 +11,16 @@ use graphene_frontend::dim::Bindings;
 /// What binding adds to a [`RowProgram`].
 #[derive(Clone, Debug)]
 pub(crate) struct BoundRows {
-    /// Sizes of the axes before the rows'.
-    pub(super) outer: Vec<usize>,
     /// The number of rows.
     pub(super) rows: usize,
     /// Elements of a row.
     pub(super) width: usize,
     /// For each stage how it walks through its inputs, a lookup through its table.
     pub(super) domains: Vec<Domain>,
+    /// For each stage that is a lookup how it walks through its indices: one for each row.
+    pub(super) indices: Vec<Option<Domain>>,
+    /// For each stage that is a norm how its scale and its bias lie.
+    pub(super) affine: Vec<[Option<Domain>; 2]>,
 }
 
 impl BoundRows {
@@ -63,7 +66,29 @@ impl BoundRows {
             })
         });
         let domains = domains.collect::<Result<_>>()?;
-        Ok(Self { outer: outer.to_vec(), rows, width, domains })
+        let whole = |number: &usize| {
+            let operand = &step.inputs[*number];
+            let order: Vec<usize> = (0..operand.shape.len()).collect();
+            Domain::over(&operand.shape, &order, &[Some(operand)])
+        };
+        let order: Vec<usize> = (0..outer.len()).collect();
+        let indices = program.stages.iter().map(|stage| match stage {
+            Stage::Lookup { indices, .. } => {
+                Domain::over(outer, &order, &[Some(&step.inputs[*indices])]).map(Some)
+            }
+            Stage::Loop { .. } | Stage::Fold { .. } => Ok(None),
+        });
+        let indices = indices.collect::<Result<_>>()?;
+        let affine = program.stages.iter().map(|stage| match stage {
+            Stage::Fold { fold: Fold::Norm { scale, bias, .. }, .. } => {
+                let [scale, bias] =
+                    [scale, bias].map(|place| place.as_ref().map(whole).transpose());
+                Ok([scale?, bias?])
+            }
+            Stage::Lookup { .. } | Stage::Loop { .. } | Stage::Fold { .. } => Ok([None, None]),
+        });
+        let affine = affine.collect::<Result<_>>()?;
+        Ok(Self { rows, width, domains, indices, affine })
     }
 }
 

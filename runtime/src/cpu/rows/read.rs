@@ -1,15 +1,13 @@
 //! Elements of buffers as f32, and back.
 
 use crate::bind::BoundOperand;
-use crate::cpu::kernels::copy::copy_strided;
 use crate::cpu::kernels::real::Real;
-use crate::cpu::kernels::view::row_major;
 use crate::cpu::loops::Domain;
+use crate::cpu::scratch::{self, Buffer, Numbers};
 use crate::error::{Error, Result};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;
 use half::{bf16, f16};
-use std::borrow::Cow;
 
 /// What a program reads.
 #[derive(Clone, Copy)]
@@ -17,14 +15,6 @@ pub(crate) struct RowInput<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) operand: &'a BoundOperand,
     pub(crate) dtype: DType,
-}
-
-impl RowInput<'_> {
-    /// Its elements in row-major order.
-    fn domain(&self) -> Result<Domain> {
-        let order: Vec<usize> = (0..self.operand.shape.len()).collect();
-        Domain::over(&self.operand.shape, &order, &[Some(self.operand)])
-    }
 }
 
 /// Elements of a domain's only input from `start` on, as many as there is room for.
@@ -60,60 +50,45 @@ pub(super) fn write(dtype: DType, to: &mut [u8], elements: &[f32]) {
     }
 }
 
-/// All elements of an input.
-pub(super) fn whole<'a>(input: &RowInput<'a>) -> Result<Cow<'a, [f32]>> {
-    let domain = input.domain()?;
+/// All elements of an input, which lie as the domain says.
+pub(super) fn whole<'a>(input: &RowInput<'a>, domain: &Domain) -> Result<Numbers<'a, f32>> {
     if domain.len == 0 {
-        return Ok(Cow::Borrowed(&[]));
+        return Ok(Numbers::Lent(&[]));
     }
     if let (DType::F32, Some((from, 1))) = (input.dtype, domain.run(0, 0, domain.len)) {
-        return Ok(Cow::Borrowed(&cast_slice(input.bytes)[from..from + domain.len]));
+        return Ok(Numbers::Lent(&cast_slice(input.bytes)[from..from + domain.len]));
     }
-    let mut elements = vec![0.0; domain.len];
-    read(&domain, 0, input.bytes, input.dtype, &mut elements);
-    Ok(Cow::Owned(elements))
+    let mut elements = scratch::take(domain.len)?;
+    read(domain, 0, input.bytes, input.dtype, &mut elements);
+    Ok(Numbers::Own(elements))
 }
 
-/// For each row of a shape the row of the table that the indices, which broadcast to it, name.
+/// For each row the row of the table that its index names, where the domain says.
 ///
 /// # Errors
 /// [`Error::Index`] for the first index outside the table.
 pub(super) fn table_rows(
     table: &RowInput<'_>,
     indices: &RowInput<'_>,
-    outer: &[usize],
-) -> Result<Vec<usize>> {
-    let domain = indices.domain()?;
+    domain: &Domain,
+) -> Result<Buffer<usize>> {
+    let mut rows = scratch::take(domain.len)?;
     if domain.len == 0 {
-        return Ok(Vec::new());
+        return Ok(rows);
     }
     let len = table.operand.shape.first().copied().unwrap_or(0);
-    let mut rows = Vec::with_capacity(domain.len);
+    let mut to = rows.iter_mut();
     for (from, stride, count) in domain.walk(0, 0, domain.len) {
-        for i in 0..count {
+        for (i, to) in to.by_ref().take(count).enumerate() {
             let at = from.wrapping_add_signed(i as isize * stride);
             let index = match indices.dtype {
                 DType::I32 => i64::from(cast_slice::<u8, i32>(indices.bytes)[at]),
                 _ => cast_slice::<u8, i64>(indices.bytes)[at],
             };
-            rows.push(row(index, len)?);
+            *to = row(index, len)?;
         }
     }
-    let shape = &indices.operand.shape;
-    if shape == outer {
-        return Ok(rows);
-    }
-    let own = row_major(shape);
-    let lead = outer.len().saturating_sub(shape.len());
-    let strides: Vec<isize> = (0..outer.len())
-        .map(|axis| match axis.checked_sub(lead) {
-            Some(of) if shape[of] == outer[axis] => own[of],
-            _ => 0,
-        })
-        .collect();
-    let mut all = vec![0; outer.iter().product()];
-    copy_strided(&mut all, outer, &rows, 0, &strides)?;
-    Ok(all)
+    Ok(rows)
 }
 
 /// The row that an index names; negative ones count from the end.

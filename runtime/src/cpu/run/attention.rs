@@ -1,6 +1,6 @@
 //! Attention, in place: operands, mask and product through their views.
 
-use super::{Input, Io, input_number, required_input};
+use super::{Io, input_number, required_input};
 use crate::bind::BoundOperand;
 use crate::cpu::kernels::attention::{Mask, Scores, Sizes, View, ViewMut, attention};
 use crate::cpu::kernels::real::Real;
@@ -45,7 +45,7 @@ fn run<T: Real + Pod>(step: &Step, mut io: Io<'_>, attrs: &AttentionAttrs) -> Re
     }
     let mask = match input_number(step, 3)? {
         None => None,
-        Some(number) => Some(mask(&io.inputs[number], [batch, heads, queries, keys], attrs.fill)?),
+        Some(number) => Some(mask(&io, number, [batch, heads, queries, keys], attrs.fill)?),
     };
     let &AttentionAttrs { scale, causal, softcap, guarded, fill: _ } = attrs;
     let scores = Scores { scale, softcap, causal, mask, guarded };
@@ -72,10 +72,8 @@ fn four(shape: &[usize]) -> Result<[usize; 4]> {
 }
 
 /// A mask seen under the shape of the scores.
-fn mask<'a>(input: &Input<'a>, scores: [usize; 4], fill: f32) -> Result<Mask<'a>> {
-    let &Input::Bytes { bytes, operand, dtype } = input else {
-        return Err(Error::Unsupported { what: "an input in place" });
-    };
+fn mask<'a>(io: &Io<'a>, number: usize, scores: [usize; 4], fill: f32) -> Result<Mask<'a>> {
+    let (bytes, operand, dtype) = io.input(number)?;
     let (offset, strides) = (operand.offset, broadcast(operand, scores)?);
     Ok(match dtype {
         DType::Bool => match (View { data: bytes, offset, strides }) {

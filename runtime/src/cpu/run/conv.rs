@@ -1,22 +1,23 @@
 //! Convolutions and poolings.
 
-use super::wide::{Wide, narrow, zeros};
+use super::wide::Wide;
 use super::{Io, input_number, output_number, with_row_major};
 use crate::cpu::kernels::conv::{Conv, conv, conv_then, conv_transpose};
+use crate::cpu::kernels::matmul::narrowed;
 use crate::cpu::kernels::pointwise::{Binary, Unary, powf};
 use crate::cpu::kernels::pool::{Geometry, Pool, max_pool, pool};
+use crate::cpu::kernels::view::Axes;
 use crate::cpu::layers::{ConvLayer, ConvRead};
-use crate::cpu::loops::{Domain, LoopInput, LoopOutput, Tile};
-use crate::cpu::memory::Storage;
+use crate::cpu::loops::{Domain, LoopInput, LoopOutput, Tile, Workspace};
+use crate::cpu::memory::Inputs;
+use crate::cpu::scratch::{self, Buffer, Few, Numbers};
 use crate::error::{Error, Result};
+use crate::threads::{self, chunks_mut, items_mut};
 use bytemuck::cast_slice_mut;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{ConvAttrs, IndexOrder, PoolAttrs, PoolKind};
 use graphene_fusion::program::Step;
 use half::{bf16, f16};
-use rayon::iter::{IntoParallelRefMutIterator, ParallelIterator};
-use rayon::slice::ParallelSliceMut;
-use std::borrow::Cow;
 
 /// Batch, channels and spatial sizes.
 fn split(shape: &[usize]) -> Result<(usize, usize, &[usize])> {
@@ -28,9 +29,9 @@ fn split(shape: &[usize]) -> Result<(usize, usize, &[usize])> {
 
 /// A convolution's operands in f32.
 struct Operands<'a> {
-    x: Cow<'a, [f32]>,
-    w: Cow<'a, [f32]>,
-    bias: Option<Cow<'a, [f32]>>,
+    x: Numbers<'a, f32>,
+    w: Numbers<'a, f32>,
+    bias: Option<Numbers<'a, f32>>,
     shapes: [&'a [usize]; 2],
 }
 
@@ -100,49 +101,51 @@ pub(crate) fn run_conv_transpose(step: &Step, io: Io<'_>, attrs: &ConvAttrs) -> 
 /// all of it afterwards.
 pub(crate) fn run_conv_layer(layer: &ConvLayer, domain: &Domain, mut io: Io<'_>) -> Result<()> {
     let operands = Operands::new(&io, layer.operands)?;
-    let shape = io.outputs[0].operand.shape.clone();
-    let sizes = operands.sizes(&layer.attrs, &shape, false)?;
-    let given = io.loop_inputs();
+    let shape = &io.outputs[0].operand.shape;
+    let sizes = operands.sizes(&layer.attrs, shape, false)?;
+    let Io { inputs: given, outputs } = &mut io;
     let Operands { x, w, bias, .. } = &operands;
-    let near = matches!(&io.outputs[..], [output] if output.dtype == DType::F32);
+    let near = matches!(&outputs[..], [output] if output.dtype == DType::F32);
     let dtype = layer.dtype;
-    with_row_major(&mut io.outputs, |mut outputs| {
+    with_row_major(outputs, |mut outputs| {
         if let [y] = &mut outputs[..]
             && near
             && dtype == DType::F32
         {
-            let inputs = epilogue_inputs(layer, &given, LoopInput::Overwritten(0));
+            let inputs = epilogue_inputs(layer, given, LoopInput::Overwritten(0));
             let then = |first: usize, part: &mut [f32]| {
                 let tile = Tile::range(first..first + part.len());
                 let part = LoopOutput::Bytes(cast_slice_mut(part));
-                let workspace = &mut layer.epilogue.workspace();
-                layer.epilogue.run_tile(domain, tile, &inputs, &mut [part], workspace);
+                // A part of which nobody leads others: memory of the thread's own.
+                let mut workspace = scratch::slots::<Workspace>(1);
+                workspace[0].fit(&layer.epilogue);
+                layer.epilogue.run_tile(domain, tile, &inputs, &mut [part], &mut workspace[0]);
             };
             return conv_then(cast_slice_mut(y), x, w, bias.as_deref(), sizes, then);
         }
-        let mut stored = Storage::new(shape.iter().product::<usize>() * dtype.size())?;
+        let mut stored = scratch::take::<u8>(shape.iter().product::<usize>() * dtype.size())?;
         let run = |y: &mut [f32]| conv(y, x, w, bias.as_deref(), sizes);
-        narrowed(dtype, stored.bytes_mut(), run)?;
-        let inputs = epilogue_inputs(layer, &given, LoopInput::Bytes(stored.as_ref()));
+        stored_as(dtype, &mut stored, run)?;
+        let inputs = epilogue_inputs(layer, given, LoopInput::Bytes(&stored));
         layer.epilogue.run(domain, &inputs, outputs);
         Ok(())
     })
 }
 
-fn epilogue_inputs<'a>(
+fn epilogue_inputs<'a, 'b: 'a>(
     layer: &ConvLayer,
-    given: &[LoopInput<'a>],
+    given: &Inputs<'b>,
     result: LoopInput<'a>,
-) -> Vec<LoopInput<'a>> {
+) -> Few<LoopInput<'a>> {
     let read = |read| match read {
-        ConvRead::Input(number) => given[number],
+        ConvRead::Input(number) => given.of_loop(number),
         ConvRead::Result => result,
     };
     layer.reads().map(read).collect()
 }
 
 /// Writes elements that are computed in f32 in their type.
-fn narrowed(
+fn stored_as(
     dtype: DType,
     to: &mut [u8],
     compute: impl FnOnce(&mut [f32]) -> Result<()>,
@@ -150,11 +153,11 @@ fn narrowed(
     if dtype == DType::F32 {
         return compute(cast_slice_mut(to));
     }
-    let mut wide = zeros(to.len() / dtype.size())?;
+    let mut wide = scratch::take::<f32>(to.len() / dtype.size())?;
     compute(&mut wide)?;
     match dtype {
-        DType::F16 => narrow::<f16>(cast_slice_mut(to), &wide),
-        _ => narrow::<bf16>(cast_slice_mut(to), &wide),
+        DType::F16 => narrowed::<f16>(cast_slice_mut(to), &wide),
+        _ => narrowed::<bf16>(cast_slice_mut(to), &wide),
     }
     Ok(())
 }
@@ -164,11 +167,11 @@ pub(crate) fn run_pool(step: &Step, mut io: Io<'_>, attrs: &PoolAttrs) -> Result
     let (batch, channels, inner) = split(shape)?;
     let planes = batch * channels;
     let pads = |&pad: &usize| i64::try_from(pad).unwrap_or(i64::MAX);
-    let before: Vec<i64> = attrs.pads_before.iter().map(pads).collect();
-    let outer = split(&io.outputs[0].operand.shape)?.2.to_vec();
+    let before: Axes<i64> = attrs.pads_before.iter().map(pads).collect();
+    let outer = split(&io.outputs[0].operand.shape)?.2;
     let on = Geometry {
         inner,
-        outer: &outer,
+        outer,
         kernel: &attrs.kernel,
         strides: &attrs.strides,
         dilations: &attrs.dilations,
@@ -185,25 +188,30 @@ pub(crate) fn run_pool(step: &Step, mut io: Io<'_>, attrs: &PoolAttrs) -> Result
         PoolKind::Average { include_pad } => {
             pool(Pool::Sum, y.elements(), &x, planes, on)?;
             let divisors = divisors(attrs, on, include_pad)?;
-            let planes = y.elements().par_chunks_mut(divisors.len().max(1));
-            planes.for_each(|plane| Binary::Div.apply_in_place(plane, &divisors));
+            let planes = chunks_mut(y.elements(), divisors.len().max(1));
+            threads::each(1, planes, |_, plane| Binary::Div.apply_in_place(plane, &divisors));
         }
         PoolKind::Lp { p } => {
             pool(Pool::Powers(p), y.elements(), &x, planes, on)?;
-            y.elements().par_chunks_mut(1 << 12).for_each(|block| root(block, p));
+            threads::each(1, chunks_mut(y.elements(), ROOTS), |_, block| root(block, p));
         }
     }
     y.finish();
     Ok(())
 }
 
+/// Elements whose roots are taken at a time.
+const ROOTS: usize = 1 << 10;
+
 fn root(block: &mut [f32], p: i64) {
     match p {
         1 => {}
         2 => Unary::Sqrt.apply_in_place(block),
         p => {
-            let powers = block.to_vec();
-            powf(block, &powers, 1.0 / p as f32);
+            let mut powers = [0.0; ROOTS];
+            let powers = &mut powers[..block.len()];
+            powers.copy_from_slice(block);
+            powf(block, powers, 1.0 / p as f32);
         }
     }
 }
@@ -228,15 +236,17 @@ fn max_with_places(
     let places = places.ok_or(Error::Unsupported { what: "an output given twice" })?;
     let mut y = match y {
         Some(y) => y,
-        None => Wide::Spare(zeros(places.len())?),
+        None => Wide::Spare(scratch::take(places.len())?),
     };
     max_pool(y.elements(), places, &x, planes, on)?;
     y.finish();
     if order == IndexOrder::ColumnMajor {
         let plane: usize = on.inner.iter().product();
-        places.par_iter_mut().filter(|place| **place >= 0).for_each(|place| {
-            let whole = *place as usize;
-            *place = (whole / plane * plane + column_major(whole % plane, on.inner)) as i64;
+        threads::each(1 << 12, items_mut(places), |_, place| {
+            if *place >= 0 {
+                let whole = *place as usize;
+                *place = (whole / plane * plane + column_major(whole % plane, on.inner)) as i64;
+            }
         });
     }
     Ok(())
@@ -253,8 +263,8 @@ fn column_major(mut place: usize, sizes: &[usize]) -> usize {
 }
 
 /// Elements of each window of a plane: those inside, or those inside of the padding too.
-fn divisors(attrs: &PoolAttrs, on: Geometry<'_>, include_pad: bool) -> Result<Vec<f32>> {
-    let mut counts = zeros(on.outer.iter().product())?;
+fn divisors(attrs: &PoolAttrs, on: Geometry<'_>, include_pad: bool) -> Result<Buffer<f32>> {
+    let mut counts = scratch::take::<f32>(on.outer.iter().product())?;
     counts.fill(1.0);
     let mut stride = 1;
     for axis in (0..on.outer.len()).rev() {
@@ -272,7 +282,9 @@ fn divisors(attrs: &PoolAttrs, on: Geometry<'_>, include_pad: bool) -> Result<Ve
                 |place: i128| (place - start + dilation - 1).div_euclid(dilation).clamp(0, kernel);
             (below(high) - below(low)) as f32
         });
-        let of_axis: Vec<f32> = of_axis.collect();
+        let mut line = scratch::take::<f32>(on.outer[axis])?;
+        line.iter_mut().zip(of_axis).for_each(|(to, count)| *to = count);
+        let of_axis = line;
         for (place, count) in counts.iter_mut().enumerate() {
             *count *= of_axis[place / stride % of_axis.len()];
         }

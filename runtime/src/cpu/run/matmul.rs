@@ -6,6 +6,7 @@ use crate::cpu::kernels::integer::{Integer, matmul_integers};
 use crate::cpu::kernels::matmul::{
     Element, Half, Matrix, MatrixMut, Size, Strides, matmul, matmul_half,
 };
+use crate::cpu::kernels::view::Axes;
 use crate::error::{Error, Result};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;
@@ -31,10 +32,10 @@ pub(crate) fn run_matmul(step: &Step, mut io: Io<'_>) -> Result<()> {
 
 /// A batched product: its sizes, and per operand the offset, the batch strides and those of the last two dims.
 struct Product {
-    batch: Vec<usize>,
+    batch: Axes<usize>,
     sizes: [usize; 3],
     offsets: [usize; 3],
-    batch_strides: [Vec<isize>; 3],
+    batch_strides: [Axes<isize>; 3],
     last: [[isize; 2]; 3],
 }
 
@@ -56,14 +57,14 @@ impl Product {
                 }
             }
         }
-        let batch = c.shape[..lead].to_vec();
-        let mut batch_strides = [const { Vec::new() }; 3];
+        let batch = Axes::from_slice(&c.shape[..lead]);
+        let mut batch_strides = [(); 3].map(|()| Axes::new());
         let mut last = [[0; 2]; 3];
         for (i, operand) in [a, b, c].into_iter().enumerate() {
             let own = operand.shape.len() - 2;
             last[i] = [operand.strides[own], operand.strides[own + 1]];
             let missing = lead.checked_sub(own).ok_or(Error::Unsupported { what: "a batch" })?;
-            batch_strides[i] = vec![0; missing];
+            batch_strides[i] = Axes::from_elem(0, missing);
             for axis in 0..own {
                 let (size, expected) = (operand.shape[axis], batch[missing + axis]);
                 if size != expected && size != 1 {

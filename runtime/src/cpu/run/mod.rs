@@ -2,6 +2,7 @@
 
 mod attention;
 mod conv;
+mod cumulative;
 mod matmul;
 mod rnn;
 mod rows;
@@ -10,15 +11,19 @@ mod wide;
 
 pub(crate) use attention::run_attention;
 pub(crate) use conv::{run_conv, run_conv_layer, run_conv_transpose, run_pool};
+pub(crate) use cumulative::run_cumulative;
 pub(crate) use matmul::run_matmul;
 pub(crate) use rnn::run_rnn;
 pub(crate) use rows::{run_arg_reduce, run_norm, run_reduce, run_rows, run_softmax};
-pub(crate) use select::{run_concat, run_gather, run_nearest, run_pad};
+pub(crate) use select::{
+    Tables, nearest_tables, pad_tables, run_concat, run_gather, run_nearest, run_pad,
+};
 
 use super::kernels::copy::copy_between;
-use super::kernels::view::check_size;
+use super::kernels::view::{check_size, row_major};
 use super::loops::LoopInput;
-use super::memory::Storage;
+use super::memory::{Inputs, Storage};
+use super::scratch::{self, Buffer, Few};
 use crate::bind::BoundOperand;
 use crate::error::{Error, Result};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
@@ -31,8 +36,8 @@ use graphene_fusion::program::Step;
 
 /// What a step reads and writes.
 pub(crate) struct Io<'a> {
-    pub(crate) inputs: Vec<Input<'a>>,
-    pub(crate) outputs: Vec<Output<'a>>,
+    pub(crate) inputs: Inputs<'a>,
+    pub(crate) outputs: Few<Output<'a>>,
 }
 
 /// What a step reads: a view of bytes, memory that one of its outputs overwrites, or a weight that its kernel has in
@@ -50,26 +55,32 @@ pub(crate) struct Output<'a> {
     pub(crate) dtype: DType,
 }
 
-impl<'a> Io<'a> {
-    /// The inputs as a loop reads them.
-    pub(crate) fn loop_inputs(&self) -> Vec<LoopInput<'a>> {
-        let read = |input: &Input<'a>| match *input {
-            Input::Bytes { bytes, .. } => LoopInput::Bytes(bytes),
-            Input::Overwritten { output } => LoopInput::Overwritten(output),
-            Input::Laid => LoopInput::Bytes(&[]),
-        };
-        self.inputs.iter().map(read).collect()
+impl<'a> Inputs<'a> {
+    /// An input as a loop reads it.
+    pub(crate) fn of_loop(&self, i: usize) -> LoopInput<'a> {
+        match self.get(i) {
+            Some(Input::Bytes { bytes, .. }) => LoopInput::Bytes(bytes),
+            Some(Input::Overwritten { output }) => LoopInput::Overwritten(output),
+            Some(Input::Laid) | None => LoopInput::Bytes(&[]),
+        }
     }
 
     /// An input that no output overwrites; only loops overwrite.
-    pub(crate) fn input(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
-        match self.inputs.get(i) {
-            Some(&Input::Bytes { bytes, operand, dtype }) => Ok((bytes, operand, dtype)),
+    pub(crate) fn bytes(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
+        match self.get(i) {
+            Some(Input::Bytes { bytes, operand, dtype }) => Ok((bytes, operand, dtype)),
             Some(Input::Overwritten { .. }) | None => {
                 Err(Error::Unsupported { what: "an input in place" })
             }
             Some(Input::Laid) => Err(Error::Unsupported { what: "a weight as it lies" }),
         }
+    }
+}
+
+impl<'a> Io<'a> {
+    /// An input that no output overwrites; only loops overwrite.
+    pub(crate) fn input(&self, i: usize) -> Result<(&'a [u8], &'a BoundOperand, DType)> {
+        self.inputs.bytes(i)
     }
 
     /// An input whose elements lie in row-major order.
@@ -128,31 +139,34 @@ fn copy<T: Pod + Default + Send + Sync>(
 /// What `run` says, and [`Error::Memory`].
 pub(crate) fn with_row_major(
     outputs: &mut [Output<'_>],
-    run: impl FnOnce(Vec<&mut [u8]>) -> Result<()>,
+    run: impl FnOnce(Few<&mut [u8]>) -> Result<()>,
 ) -> Result<()> {
-    let mut beside: Vec<Option<(Storage, BoundOperand)>> = Vec::with_capacity(outputs.len());
+    let mut beside: Few<Option<(Buffer<u8>, BoundOperand)>> = Few::new();
     for Output { operand, dtype, .. } in &*outputs {
-        let from = row_major_operand(operand, &operand.shape);
-        let axes = from.strides.iter().zip(&operand.strides).zip(&operand.shape);
+        let strides = row_major(&operand.shape);
+        let axes = strides.iter().zip(&operand.strides).zip(&operand.shape);
         let same = operand.offset == 0 && axes.into_iter().all(|((a, b), &n)| n == 1 || a == b);
         let len: usize = operand.shape.iter().product();
         beside.push(match same {
             true => None,
-            false => Some((Storage::new(len * dtype.size())?, from)),
+            false => {
+                let bytes = scratch::take(len * dtype.size())?;
+                Some((bytes, row_major_operand(operand, &operand.shape)))
+            }
         });
     }
-    let mut slices = Vec::with_capacity(outputs.len());
+    let mut slices = Few::new();
     for (output, beside) in outputs.iter_mut().zip(&mut beside) {
         let len: usize = output.operand.shape.iter().product();
         slices.push(match beside {
-            Some((storage, _)) => storage.bytes_mut(),
+            Some((bytes, _)) => &mut **bytes,
             None => &mut output.bytes[..len * output.dtype.size()],
         });
     }
     run(slices)?;
     for (output, beside) in outputs.iter_mut().zip(&beside) {
-        if let Some((storage, from)) = beside {
-            by_size!(output.dtype.size(), copy(output, storage.as_ref(), from))?;
+        if let Some((bytes, from)) = beside {
+            by_size!(output.dtype.size(), copy(output, bytes, from))?;
         }
     }
     Ok(())
@@ -162,13 +176,16 @@ pub(crate) fn with_row_major(
 pub(crate) fn run_reference(step: &Step, mut io: Io<'_>, bindings: &Bindings) -> Result<()> {
     let mut inputs = Vec::with_capacity(io.inputs.len());
     for i in 0..io.inputs.len() {
-        inputs.push(match io.inputs[i] {
-            Input::Bytes { bytes, operand, dtype } => owned(bytes, operand, dtype)?,
-            Input::Overwritten { output } => {
-                let Output { bytes, operand, dtype } = &io.outputs[output];
-                owned(bytes, operand, *dtype)?
+        inputs.push(match io.inputs.get(i) {
+            Some(Input::Bytes { bytes, operand, dtype }) => owned(bytes, operand, dtype)?,
+            Some(Input::Overwritten { output }) => {
+                // Elements of another type of the same size may be written over it.
+                let Output { bytes, operand, .. } = &io.outputs[output];
+                owned(bytes, operand, step.body.ty(step.body.inputs()[i].value()).dtype)?
             }
-            Input::Laid => return Err(Error::Unsupported { what: "a weight as it lies" }),
+            Some(Input::Laid) | None => {
+                return Err(Error::Unsupported { what: "a weight as it lies" });
+            }
         });
     }
     let results = evaluate_with(&step.body, &inputs, bindings)?;
@@ -195,10 +212,7 @@ pub(crate) fn owned(bytes: &[u8], operand: &BoundOperand, dtype: DType) -> Resul
 }
 
 fn row_major_operand(like: &BoundOperand, shape: &[usize]) -> BoundOperand {
-    let mut strides = vec![1_isize; shape.len()];
-    for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis] * shape[axis] as isize;
-    }
+    let strides = row_major(shape).into_vec();
     BoundOperand { buffer: like.buffer, offset: 0, shape: shape.to_vec(), strides }
 }
 

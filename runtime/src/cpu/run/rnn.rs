@@ -5,9 +5,11 @@ use super::{Io, input_number, required_input};
 use crate::cpu::kernels::rnn::{Activation, Cell, Layer, rnn};
 use crate::cpu::loops::apply_unary;
 use crate::cpu::packing::{Laid, cell, directions, pack};
+use crate::cpu::scratch::Few;
 use crate::error::{Error, Result};
 use graphene_frontend::op::{RnnAttrs, RnnDirection, Unary};
 use graphene_fusion::program::Step;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -34,9 +36,9 @@ pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs, laid: &Laid
                 let matrices = directions(operand, parts, attrs)
                     .ok_or(Error::Unsupported { what: "weights of another shape" })?;
                 let laid = matrices.iter().map(|matrix| pack(matrix, bytes, dtype).map(Arc::new));
-                laid.collect::<Result<Vec<_>>>()
+                laid.collect::<Result<Vec<_>>>().map(Cow::Owned)
             }
-            laid => Ok(laid.to_vec()),
+            laid => Ok(Cow::Borrowed(laid)),
         }
     };
     let (w, r) = (weights(1, &[0..cell.gates()])?, weights(2, cell.parts())?);
@@ -46,8 +48,8 @@ pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs, laid: &Laid
         Some(number) => Some(io.dense::<i32>(number)?.0),
         None => None,
     };
-    let functions: Vec<_> = attrs.activations.iter().map(|&unary| activation(unary)).collect();
-    let activations: Vec<Activation<'_>> = functions.iter().map(|f| f as Activation<'_>).collect();
+    let functions: Few<_> = attrs.activations.iter().map(|&unary| activation(unary)).collect();
+    let activations: Few<Activation<'_>> = functions.iter().map(|f| f as Activation<'_>).collect();
     let layer = Layer {
         cell,
         reverse: match attrs.direction {

@@ -5,43 +5,50 @@ use super::{
     Io, Output, around, by_size, copy, input_number, output_number, row_major_operand,
     with_row_major,
 };
+use crate::bind::BoundOperand;
 use crate::cpu::kernels::arg::arg_reduce;
 use crate::cpu::kernels::norm::{Affine, Norm, norm};
 use crate::cpu::kernels::reduce::{Reduce, reduce};
 use crate::cpu::kernels::softmax::{Softmax, softmax, softmax_of_halves};
-use crate::cpu::memory::Storage;
+use crate::cpu::kernels::view::row_major;
 use crate::cpu::rows::{BoundRows, RowInput, RowProgram};
+use crate::cpu::scratch::{self, Buffer, Few};
 use crate::error::Result;
 use bytemuck::cast_slice_mut;
 use graphene_frontend::eval::HalfType;
 use graphene_fusion::program::Step;
 
 pub(crate) fn run_rows(program: &RowProgram, bound: &BoundRows, mut io: Io<'_>) -> Result<()> {
-    let mut inputs = Vec::with_capacity(io.inputs.len());
+    let mut inputs = Few::new();
     for i in 0..io.inputs.len() {
         let (bytes, operand, dtype) = io.input(i)?;
         inputs.push(RowInput { bytes, operand, dtype });
     }
     // Outputs that do not lie in row-major order are written beside and moved.
-    let mut beside = Vec::with_capacity(io.outputs.len());
+    let mut beside: Few<Option<(Buffer<u8>, BoundOperand)>> = Few::new();
     for Output { operand, dtype, .. } in &io.outputs {
-        let dense = row_major_operand(operand, &operand.shape);
         let len: usize = operand.shape.iter().product();
-        let moves = len > 0 && dense.strides != operand.strides;
-        beside.push(if moves { Some((Storage::new(len * dtype.size())?, dense)) } else { None });
+        let moves = len > 0 && row_major(&operand.shape)[..] != operand.strides;
+        beside.push(match moves {
+            true => {
+                let bytes = scratch::take(len * dtype.size())?;
+                Some((bytes, row_major_operand(operand, &operand.shape)))
+            }
+            false => None,
+        });
     }
     let outputs = io.outputs.iter_mut().zip(&mut beside).map(|(output, beside)| {
         let dtype = output.dtype;
         let bytes = match beside {
-            Some((storage, _)) => storage.bytes_mut(),
+            Some((bytes, _)) => &mut **bytes,
             None => output.dense_bytes(),
         };
         (bytes, dtype)
     });
     program.run(bound, &inputs, outputs.collect())?;
     for (output, beside) in io.outputs.iter_mut().zip(&beside) {
-        if let Some((storage, dense)) = beside {
-            by_size!(output.dtype.size(), copy(output, storage.as_ref(), dense))?;
+        if let Some((bytes, dense)) = beside {
+            by_size!(output.dtype.size(), copy(output, bytes, dense))?;
         }
     }
     Ok(())
@@ -78,7 +85,7 @@ pub(crate) fn run_norm(
     let (scale, bias) = (operand(1)?, operand(2)?);
     let affine = Affine { scale: scale.as_deref(), bias: bias.as_deref(), epsilon };
     // Outputs are those of the operation that something reads: y, and rarely the statistics.
-    let rows = source.len().checked_div(n).unwrap_or(0);
+    let rows = shape[..axis].iter().product();
     let stats_are_read = (1..3).any(|place| output_number(step, place).is_some());
     let lens = if stats_are_read { [source.len(), rows, rows] } else { [source.len(), 0, 0] };
     let mut outputs = Wide::all(step, &mut io.outputs, lens)?;

@@ -1,24 +1,31 @@
 //! Elements chosen, put side by side, and put elsewhere.
 
 use super::{Io, around, by_size, input_number, required_input, with_row_major};
+use crate::bind::{BoundOperand, BoundStep};
 use crate::cpu::kernels::copy::copy_between;
 use crate::cpu::kernels::gather::gather;
 use crate::cpu::kernels::place::place;
+use crate::cpu::scratch::{self, Few, Numbers};
 use crate::error::{Error, Result};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::{nearest_sources, pad_sources};
+use graphene_frontend::graph::ValueId;
 use graphene_frontend::op::{NearestMode, PadMode, ResizeAttrs};
 use graphene_fusion::program::Step;
-use std::collections::BTreeMap;
 
 pub(crate) fn run_gather(step: &Step, mut io: Io<'_>, axis: usize) -> Result<()> {
     let (from, at) = (required_input(step, 0)?, required_input(step, 1)?);
     let (_, table, dtype) = io.input(from)?;
-    let indices: Vec<i64> = match io.input(at)?.2 {
-        DType::I32 => io.dense::<i32>(at)?.0.iter().map(|&index| index.into()).collect(),
-        _ => io.dense::<i64>(at)?.0.to_vec(),
+    let indices = match io.input(at)?.2 {
+        DType::I32 => {
+            let narrow = io.dense::<i32>(at)?.0;
+            let mut wide = scratch::take::<i64>(narrow.len())?;
+            wide.iter_mut().zip(narrow).for_each(|(to, &index)| *to = index.into());
+            Numbers::Own(wide)
+        }
+        _ => Numbers::Lent(io.dense::<i64>(at)?.0),
     };
     let sizes = around(&table.shape, axis);
     by_size!(dtype.size(), gather_of(&mut io, from, sizes, &indices))
@@ -34,46 +41,76 @@ fn gather_of<T: Pod + Send + Sync>(
     gather(io.outputs[0].dense::<T>(), source, sizes, indices)
 }
 
-pub(crate) fn run_pad(
+/// For each axis of a result the distances of its sources from the operand's first element; none where there is none.
+pub(crate) type Tables = Vec<Vec<Option<isize>>>;
+
+/// Where the elements of a padded tensor come from.
+///
+/// # Errors
+/// As the reference has them for such sizes.
+pub(crate) fn pad_tables(
     step: &Step,
-    mut io: Io<'_>,
+    bound: &BoundStep,
     mode: PadMode,
     before: &[Dim],
     bindings: &Bindings,
-) -> Result<()> {
-    let (_, from, dtype) = io.input(required_input(step, 0)?)?;
+) -> Result<Tables> {
+    let from = &bound.inputs[required_input(step, 0)?];
     let before = before.iter().map(|dim| dim.eval(bindings)).collect::<Result<Vec<_>, _>>()?;
-    let to = &io.outputs[0].operand.shape;
+    let to = &bound.outputs[0].shape;
     let sources = pad_sources(&from.shape, to, mode, &before).map_err(Box::new)?;
-    let fill = input_number(step, 1)?;
-    by_size!(dtype.size(), placed(step, &mut io, &sources, fill))
+    Ok(tables(sources, from))
 }
 
-pub(crate) fn run_nearest(
+/// Where the elements of a resized tensor come from; nowhere if there are none.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a resize of nothing to something.
+pub(crate) fn nearest_tables(
     step: &Step,
-    mut io: Io<'_>,
+    bound: &BoundStep,
     attrs: &ResizeAttrs,
     mode: NearestMode,
-) -> Result<()> {
-    let (_, from, dtype) = io.input(required_input(step, 0)?)?;
-    let to = &io.outputs[0].operand.shape;
+) -> Result<Tables> {
+    let (from, to) = (&bound.inputs[required_input(step, 0)?], &bound.outputs[0].shape);
     if to.contains(&0) {
-        return Ok(());
+        return Ok(to.iter().map(|&size| vec![None; size]).collect());
     }
     if from.shape.contains(&0) {
         return Err(Error::Unsupported { what: "a resize of nothing" });
     }
     let sources = nearest_sources(&from.shape, to, attrs, mode).map_err(Box::new)?;
-    let sources: Vec<Vec<Option<usize>>> =
-        sources.into_iter().map(|places| places.into_iter().map(Some).collect()).collect();
-    by_size!(dtype.size(), placed(step, &mut io, &sources, None))
+    Ok(tables(sources.into_iter().map(|places| places.into_iter().map(Some).collect()), from))
+}
+
+fn tables(sources: impl IntoIterator<Item = Vec<Option<usize>>>, from: &BoundOperand) -> Tables {
+    let distances = |(places, &stride): (Vec<Option<usize>>, &isize)| {
+        places.into_iter().map(|place| place.map(|place| place as isize * stride)).collect()
+    };
+    sources.into_iter().zip(&from.strides).map(distances).collect()
+}
+
+/// Runs padding: what comes from nowhere is the second operand, or 0.
+pub(crate) fn run_pad(step: &Step, io: Io<'_>, tables: &Tables) -> Result<()> {
+    let fill = input_number(step, 1)?;
+    run_placed(step, io, tables, fill)
+}
+
+/// Runs a resize to nearest elements.
+pub(crate) fn run_nearest(step: &Step, io: Io<'_>, tables: &Tables) -> Result<()> {
+    run_placed(step, io, tables, None)
+}
+
+fn run_placed(step: &Step, mut io: Io<'_>, tables: &Tables, fill: Option<usize>) -> Result<()> {
+    let (_, _, dtype) = io.input(required_input(step, 0)?)?;
+    by_size!(dtype.size(), placed(step, &mut io, tables, fill))
 }
 
 /// The result's elements from those places of the first operand; of the operand of number `fill` where there is none, or 0.
 fn placed<T: Pod + Default + Send + Sync>(
     step: &Step,
     io: &mut Io<'_>,
-    sources: &[Vec<Option<usize>>],
+    tables: &Tables,
     fill: Option<usize>,
 ) -> Result<()> {
     let (bytes, from, _) = io.input(required_input(step, 0)?)?;
@@ -85,14 +122,9 @@ fn placed<T: Pod + Default + Send + Sync>(
         }
         None => T::default(),
     };
-    let distances = |(places, &stride): (&Vec<Option<usize>>, &isize)| {
-        places.iter().map(|place| place.map(|place| place as isize * stride)).collect()
-    };
-    let tables: Vec<Vec<Option<isize>>> =
-        sources.iter().zip(&from.strides).map(distances).collect();
     with_row_major(&mut io.outputs, |results| {
         for result in results {
-            place(cast_slice_mut(result), source, from.offset, &tables, fill)?;
+            place(cast_slice_mut(result), source, from.offset, tables, fill)?;
         }
         Ok(())
     })
@@ -100,14 +132,14 @@ fn placed<T: Pod + Default + Send + Sync>(
 
 pub(crate) fn run_concat(step: &Step, mut io: Io<'_>, axis: usize) -> Result<()> {
     let size = io.outputs[0].dtype.size();
-    // One value may stand in several places.
-    let numbers: BTreeMap<_, _> = step.body.inputs().iter().zip(0..).collect();
     let (_, node) = step.body.nodes().last().ok_or(Error::Unsupported { what: "an empty body" })?;
     let parts = node.inputs().iter().map(|value| {
-        let number = value.and_then(|value| numbers.get(&value.node).copied());
+        // One value may stand in several places.
+        let own = |value: ValueId| step.body.inputs().iter().position(|id| *id == value.node);
+        let number = value.and_then(own);
         number.ok_or(Error::Unsupported { what: "a constant operand" })
     });
-    let parts: Vec<usize> = parts.collect::<Result<_>>()?;
+    let parts: Few<usize> = parts.collect::<Result<_>>()?;
     by_size!(size, concat_of(&mut io, &parts, axis))
 }
 

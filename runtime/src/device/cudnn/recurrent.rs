@@ -1,9 +1,10 @@
 //! Recurrent layers of cuDNN's, with weights as ONNX has them.
 
 use super::{Context, holds, time};
+use crate::device::sys::capture::{Outside, Used, keep};
 use crate::device::sys::cudnn::Handle;
 use crate::device::sys::cudnn::rnn::{Algorithm, Place, Pointers, Rnn, Sequences, part_directions};
-use crate::device::{Buffer, Device};
+use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use graphene_ir::tensor::Scalar;
 use std::sync::{Arc, PoisonError};
@@ -148,15 +149,16 @@ impl Context {
     ///
     /// [`Error::Mismatch`] for another number of weights; [`Error::DeviceMemory`]; [`Error::Device`], also for a layer that the
     /// library does not take.
-    pub fn load(&self, device: &Device, layer: Layer, weights: [&[u8]; 3]) -> Result<Weights> {
+    pub fn load(&self, stream: &Stream, layer: Layer, weights: [&[u8]; 3]) -> Result<Weights> {
+        let handle = stream.shared().cudnn()?;
         let one = |algorithm| -> Result<Loaded> {
-            let rnn = Rnn::new(&self.handle, &layer, algorithm)?;
-            let space = device.alloc(rnn.weight_bytes());
+            let rnn = Rnn::new(&handle, &layer, algorithm)?;
+            let space = stream.alloc(rnn.weight_bytes());
             let space = space.map_err(|error| error.wanted_for("weights as cuDNN has them"))?;
-            let place = |part: &Part| {
-                rnn.places(&self.handle, space.pointer(), part.direction, part.number)
-            };
+            let place =
+                |part: &Part| rnn.places(&handle, space.pointer(), part.direction, part.number);
             space.write(&pack(&layer, weights, rnn.weight_bytes(), place)?)?;
+            let space = space.into_read_only()?;
             Ok(Loaded { algorithm, rnn: Arc::new(rnn), space })
         };
         let standard = one(Algorithm::Standard)?;
@@ -169,16 +171,16 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Short`] if a buffer does not hold its operand, [`Error::Foreign`] if it is of another device;
+    /// [`Error::Short`] if a buffer does not hold its operand, [`Error::Foreign`] if it is of another stream;
     /// [`Error::TooLarge`] beyond what the library counts; [`Error::DeviceMemory`]; [`Error::Device`].
     pub fn recurrent(
         &self,
-        device: &Device,
+        stream: &Stream,
         weights: &Weights,
         sizes: Sizes,
         states: States,
     ) -> Result<Recurrent> {
-        states.check(device, &weights.layer, sizes)?;
+        states.check(stream, &weights.layer, sizes)?;
         let key = (weights.layer, sizes);
         let lock = || self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().get(&key).copied();
@@ -187,9 +189,9 @@ impl Context {
         let wanted = |loaded: &&Loaded| known.is_none_or(|known| known == loaded.algorithm);
         for loaded in weights.loaded.iter().filter(wanted) {
             let found =
-                self.bound(device, weights.layer, loaded, sizes, &states).and_then(|bound| {
+                self.bound(stream, weights.layer, loaded, sizes, &states).and_then(|bound| {
                     bound.launch()?;
-                    let time = if known.is_some() { 0.0 } else { time(device, || bound.launch())? };
+                    let time = if known.is_some() { 0.0 } else { time(stream, || bound.launch())? };
                     Ok((time, bound))
                 });
             match found {
@@ -199,46 +201,52 @@ impl Context {
             }
         }
         let (_, recurrent) = best.ok_or(error)?;
-        lock().insert(key, recurrent.algorithm);
-        Ok(recurrent)
+        let first = *lock().entry(key).or_insert(recurrent.0.algorithm);
+        // Of two threads that timed it at once, both take the algorithm that came first.
+        match first == recurrent.0.algorithm {
+            true => Ok(recurrent),
+            false => self.recurrent(stream, weights, sizes, states),
+        }
     }
 
     fn bound(
         &self,
-        device: &Device,
+        stream: &Stream,
         layer: Layer,
         Loaded { algorithm, rnn, space }: &Loaded,
         sizes: Sizes,
         states: &States,
     ) -> Result<Recurrent> {
-        let (sequences, room) = rnn.bind(&self.handle, &layer, sizes)?;
+        let handle = stream.shared().cudnn()?;
+        let (sequences, room) = rnn.bind(&handle, &layer, sizes)?;
         let length = i32::try_from(sizes.steps)
             .map_err(|_| Error::TooLarge { what: "a sequence for cuDNN" })?;
         let lengths: Vec<u8> = length.to_ne_bytes().repeat(sizes.batch);
-        let room = device.alloc(room);
+        let room = stream.alloc(room);
         let room = room.map_err(|error| error.wanted_for("cuDNN's workspace for the layer"))?;
         // One direction, or one sequence, leaves nothing to part.
         let parts = layer.directions == 2 && sizes.batch > 1;
         let beside = match (&states.y, parts) {
             (Some(_), false) => None,
             _ => {
-                let all = device.alloc(layer.sequence_bytes(sizes)?);
+                let all = stream.alloc(layer.sequence_bytes(sizes)?);
                 Some(all.map_err(|error| error.wanted_for("all states of the layer"))?)
             }
         };
-        Ok(Recurrent {
-            handle: self.handle.clone(),
+        let launched = Launched {
+            handle,
             rnn: rnn.clone(),
             algorithm: *algorithm,
             layer,
             sizes,
             sequences,
-            lengths: device.upload(&lengths)?,
+            lengths: stream.upload(&lengths)?,
             room,
             weights: space.clone(),
             beside,
             states: states.clone(),
-        })
+        };
+        Ok(Recurrent(Arc::new(Used::new(stream.shared(), launched))))
     }
 }
 
@@ -279,7 +287,7 @@ pub struct States {
 }
 
 impl States {
-    fn check(&self, device: &Device, layer: &Layer, Sizes { steps, batch }: Sizes) -> Result<()> {
+    fn check(&self, stream: &Stream, layer: &Layer, Sizes { steps, batch }: Sizes) -> Result<()> {
         if steps == 0 || batch == 0 {
             return Err(Error::Unsupported { what: "a layer of nothing by cuDNN" });
         }
@@ -296,9 +304,11 @@ impl States {
             ("the last h", last_h.as_ref(), state),
             ("the last c", last_c.as_ref(), state),
         ];
+        let written = [&self.y, last_h, last_c];
+        written.into_iter().flatten().try_for_each(Buffer::check_writable)?;
         for (name, buffer, elements) in operands {
             if let Some(buffer) = buffer {
-                holds(device, name, buffer, elements, layer.scalar)?;
+                holds(stream, name, buffer, elements, layer.scalar)?;
             }
         }
         Ok(())
@@ -306,8 +316,10 @@ impl States {
 }
 
 /// A recurrent layer bound to its buffers.
-pub struct Recurrent {
-    handle: Arc<Handle>,
+pub struct Recurrent(Arc<Used<Launched>>);
+
+struct Launched {
+    handle: Arc<Outside<Handle>>,
     rnn: Arc<Rnn>,
     algorithm: Algorithm,
     layer: Layer,
@@ -323,33 +335,34 @@ pub struct Recurrent {
 }
 
 impl Recurrent {
-    /// Runs the layer, behind all work of the device.
+    /// Runs the layer, behind all work of the stream.
     ///
     /// # Errors
     ///
     /// [`Error::Device`].
     pub fn launch(&self) -> Result<()> {
-        let States { x, initial, y, last } = &self.states;
+        let (launched, stream) = (&**self.0, self.0.stream());
+        keep(&self.0);
+        let States { x, initial, y, last } = &launched.states;
         let pointers = |states: &[Option<Buffer>; 2]| {
             states.each_ref().map(|state| state.as_ref().map(Buffer::pointer))
         };
-        let written = self.beside.as_ref().or(y.as_ref());
+        let written = launched.beside.as_ref().or(y.as_ref());
         let written = written.ok_or(Error::Unsupported { what: "a layer without outputs" })?;
         let at = Pointers {
-            lengths: self.lengths.pointer(),
+            lengths: launched.lengths.pointer(),
             x: x.pointer(),
             y: written.pointer(),
             initial: pointers(initial),
             last: pointers(last),
-            weights: self.weights.pointer(),
-            room: (self.room.pointer(), self.room.len()),
+            weights: launched.weights.pointer(),
+            room: (launched.room.pointer(), launched.room.len()),
         };
-        self.rnn.run(&self.handle, &self.sequences, &at)?;
-        match (&self.beside, y) {
+        launched.rnn.run((&launched.handle, stream), &launched.sequences, &at)?;
+        match (&launched.beside, y) {
             (Some(from), Some(to)) => {
-                let row = self.layer.hidden * self.layer.scalar.bytes() as usize;
-                let stream = self.handle.stream();
-                part_directions(stream, from.pointer(), to.pointer(), self.sizes, row)
+                let row = launched.layer.hidden * launched.layer.scalar.bytes() as usize;
+                part_directions(stream, from.pointer(), to.pointer(), launched.sizes, row)
             }
             _ => Ok(()),
         }

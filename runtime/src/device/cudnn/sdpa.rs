@@ -5,11 +5,12 @@
 //! weights, which training wants, is one of them also where nothing reads it.
 
 use super::{Context, holds};
+use crate::device::sys::capture::{Outside, Used, keep};
 use crate::device::sys::cudnn::Handle;
 use crate::device::sys::cudnn::graph::{
     Elements, Graph, Id, Operation, Pack, Place, Plan, Pointwise, Reduction, Tensor,
 };
-use crate::device::{Buffer, Device};
+use crate::device::{Buffer, Stream};
 use crate::error::{Error, Result};
 use graphene_ir::tensor::Scalar;
 use std::sync::{Arc, PoisonError};
@@ -75,8 +76,10 @@ struct Described {
 }
 
 /// An attention bound to its buffers.
-pub struct Bound {
-    handle: Arc<Handle>,
+pub struct Bound(Arc<Used<Launched>>);
+
+struct Launched {
+    handle: Arc<Outside<Handle>>,
     plan: Arc<Plan>,
     pack: Pack,
     /// Kept as long as the pack points to them.
@@ -219,7 +222,7 @@ impl Attention {
         Ok(Described { tensors, operations, operands, numbers })
     }
 
-    fn check(&self, device: &Device, operands: &Operands) -> Result<()> {
+    fn check(&self, stream: &Stream, operands: &Operands) -> Result<()> {
         let Operands { q, k, v, mask, o } = operands;
         let all =
             [("Q", &self.q, q), ("K", &self.k, k), ("V", &self.v, v), ("the result", &self.o, o)];
@@ -235,7 +238,7 @@ impl Attention {
             if how.strides[3] != 1 || buffer.pointer() % ALIGNMENT != 0 {
                 return Err(Error::Unsupported { what: "attention of what is not at 16 bytes" });
             }
-            holds(device, name, buffer, how.span(), self.scalar)?;
+            holds(stream, name, buffer, how.span(), self.scalar)?;
         }
         Ok(())
     }
@@ -258,41 +261,45 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Short`] if a buffer does not hold its operand, [`Error::Foreign`] if it is of another device;
+    /// [`Error::Short`] if a buffer does not hold its operand, [`Error::Foreign`] if it is of another stream;
     /// [`Error::Unsupported`] but for halves at multiples of 16 bytes; [`Error::TooLarge`] beyond what the library
     /// counts; [`Error::DeviceMemory`]; [`Error::Device`], also where the library has no engine, with its words.
     pub fn attention(
         &self,
-        device: &Device,
+        stream: &Stream,
         attention: &Attention,
         operands: Operands,
     ) -> Result<Bound> {
-        attention.check(device, &operands)?;
+        attention.check(stream, &operands)?;
+        operands.o.check_writable()?;
         let described = attention.described()?;
+        let handle = stream.shared().cudnn()?;
         let lock = || self.attentions.lock().unwrap_or_else(PoisonError::into_inner);
         let bound = |plan: Arc<Plan>| -> Result<Bound> {
-            let workspace = device.alloc(plan.workspace());
+            let workspace = stream.alloc(plan.workspace());
             let workspace =
                 workspace.map_err(|error| error.wanted_for("cuDNN's workspace for attention"))?;
             let pack = described.pack(&operands, &workspace)?;
-            let handle = Arc::clone(&self.handle);
+            let handle = Arc::clone(&handle);
             let (_operands, _workspace) = (operands.clone(), workspace);
-            let bound = Bound { handle, plan, pack, _operands, _workspace };
+            let launched = Launched { handle, plan, pack, _operands, _workspace };
+            let bound = Bound(Arc::new(Used::new(stream.shared(), launched)));
             // What the library loads when it is first called cannot be loaded while a graph is recorded.
             bound.launch()?;
             Ok(bound)
         };
         let known = lock().get(attention).cloned();
-        if let Some(plan) = known {
-            return bound(plan);
+        // A plan was made with another stream's state of the library, which may refuse it: then it is sought anew.
+        if let Some(found) = known.and_then(|plan| bound(plan).ok()) {
+            return Ok(found);
         }
-        let graph = Graph::new(&self.handle, &described.tensors, &described.operations)?;
+        let graph = Graph::new(&handle, &described.tensors, &described.operations)?;
         let mut best: Option<(f64, Bound)> = None;
         let mut error = Error::Unsupported { what: "attention that cuDNN has no engine for" };
-        for way in graph.ways(&self.handle, CANDIDATES)? {
-            let found = way.plan(&self.handle).and_then(|plan| {
+        for way in graph.ways(&handle, CANDIDATES)? {
+            let found = way.plan(&handle).and_then(|plan| {
                 let bound = bound(Arc::new(plan))?;
-                Ok((super::time(device, || bound.launch())?, bound))
+                Ok((super::time(stream, || bound.launch())?, bound))
             });
             match found {
                 Ok((time, _)) if best.as_ref().is_some_and(|best| best.0 <= time) => {}
@@ -301,19 +308,23 @@ impl Context {
             }
         }
         let (_, found) = best.ok_or(error)?;
-        lock().insert(*attention, Arc::clone(&found.plan));
-        Ok(found)
+        let own = &found.0.plan;
+        let first = Arc::clone(lock().entry(*attention).or_insert_with(|| Arc::clone(own)));
+        // Of two threads that timed it at once, both take the way that came first.
+        if Arc::ptr_eq(&first, own) { Ok(found) } else { Ok(bound(first).unwrap_or(found)) }
     }
 }
 
 impl Bound {
-    /// Computes it, behind all work of the device.
+    /// Computes it, behind all work of the stream.
     ///
     /// # Errors
     ///
     /// [`Error::Device`].
     pub fn launch(&self) -> Result<()> {
-        self.plan.run(&self.handle, &self.pack)
+        let Launched { handle, plan, pack, .. } = &**self.0;
+        keep(&self.0);
+        plan.run((handle, self.0.stream()), pack)
     }
 }
 

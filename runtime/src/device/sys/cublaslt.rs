@@ -3,15 +3,17 @@
 //! It thinks in columns: a row-major matrix is the transpose of a column-major one, and `Dᵀ = Bᵀ·Aᵀ`, so that B is its
 //! first operand and A its second.
 
-use super::{Library, Owned, bind};
+use super::context::Context;
+use super::stream::Stream;
+use super::{Library, Owned};
 use crate::device::cublaslt::{Activation, Gemm, Matrix};
 use crate::error::{Error, Result};
 use cudarc::cublaslt::{result as lt, sys};
-use cudarc::driver::CudaStream;
 use graphene_ir::tensor::Scalar;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::PoisonError;
 
 fn refused(call: &'static str) -> impl Fn(lt::CublasError) -> Error {
     move |error| Error::Device { call, status: format!("{:?}", error.0) }
@@ -19,15 +21,24 @@ fn refused(call: &'static str) -> impl Fn(lt::CublasError) -> Error {
 
 type Object<T> = Owned<T, std::result::Result<(), lt::CublasError>>;
 
-/// The library's state in a context.
-pub(in crate::device) struct Handle(Object<sys::cublasLtHandle_t>);
+/// The library's state in a context, which any thread may use: one for all, by its address.
+pub(in crate::device) struct Handle(usize);
 
 impl Handle {
-    pub(in crate::device) fn new(stream: &CudaStream) -> Result<Handle> {
+    pub(in crate::device) fn new(context: &Context) -> Result<Handle> {
         Library::CublasLt.require()?;
-        bind(stream)?;
+        let _guard = context.exclude_recording("opening cuBLASLt while a graph is recorded")?;
+        let kept = context.handles().cublaslt.lock();
+        let mut kept = kept.unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = *kept {
+            return Ok(Handle(known));
+        }
         let handle = lt::create_handle().map_err(refused("cublasLtCreate"))?;
-        Ok(Handle(Owned(handle, lt::destroy_handle)))
+        Ok(Handle(*kept.insert(handle as usize)))
+    }
+
+    fn raw(&self) -> sys::cublasLtHandle_t {
+        self.0 as sys::cublasLtHandle_t
     }
 }
 
@@ -148,7 +159,7 @@ impl Matmul {
         // SAFETY: all objects live, and there is room for `most` results.
         unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
-                handle.0.0,
+                handle.raw(),
                 self.description.0,
                 self.b.0,
                 self.a.0,
@@ -171,16 +182,16 @@ impl Matmul {
     pub(in crate::device) fn run(
         &self,
         handle: &Handle,
-        stream: &CudaStream,
+        stream: &Stream,
         algorithm: &Algorithm,
         at: Pointers,
         (workspace, bytes): (u64, usize),
     ) -> Result<()> {
-        bind(stream)?;
+        let to = stream.target()?;
         // SAFETY: all objects live; the scales are read at the call, and the memories are the device's.
         unsafe {
             lt::matmul(
-                handle.0.0,
+                handle.raw(),
                 self.description.0,
                 ptr::from_ref(&self.alpha).cast(),
                 ptr::from_ref(&self.beta).cast(),
@@ -195,7 +206,7 @@ impl Matmul {
                 &algorithm.0,
                 workspace as *mut c_void,
                 bytes,
-                stream.cu_stream().cast(),
+                to.cast(),
             )
         }
         .map_err(refused("cublasLtMatmul"))

@@ -4,10 +4,12 @@ mod descriptor;
 pub(in crate::device) mod graph;
 pub(in crate::device) mod rnn;
 
-use super::{Library, Owned, bind};
+use super::context::Context;
+use super::stream::Stream;
+use super::{Library, Owned, failed};
 use crate::error::{Error, Result};
 use cudarc::cudnn::sys;
-use cudarc::driver::CudaStream;
+use cudarc::driver::{CudaStream, result};
 use graphene_ir::tensor::Scalar;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -50,40 +52,89 @@ fn data_type(scalar: Scalar) -> Result<sys::cudnnDataType_t> {
     }
 }
 
-/// The library's state on a stream, which one thread at a time uses.
+/// The library's state for a stream, which one thread at a time uses. No other stream runs with it: the library keeps
+/// memory of its own there.
 pub(in crate::device) struct Handle {
-    handle: Mutex<Object<sys::cudnnHandle_t>>,
+    state: Mutex<State>,
+    /// The stream that its work is on. The context lives as long.
     stream: Arc<CudaStream>,
+    context: Arc<Context>,
+}
+
+/// The library's object by its address, and the stream that it launches on.
+struct State {
+    object: usize,
+    /// By its address.
+    to: usize,
+}
+
+/// The library's state in the hands of one thread.
+struct Locked<'a>(MutexGuard<'a, State>);
+
+impl Locked<'_> {
+    fn raw(&self) -> sys::cudnnHandle_t {
+        self.0.object as sys::cudnnHandle_t
+    }
 }
 
 impl Handle {
-    pub(in crate::device) fn new(stream: &Arc<CudaStream>) -> Result<Handle> {
+    pub(super) fn new(stream: &Stream) -> Result<Handle> {
         Library::Cudnn.require()?;
-        bind(stream)?;
-        // SAFETY: the context is current, and one pointer is written.
-        let create = |at| unsafe { sys::cudnnCreate(at) };
-        let handle = made("cudnnCreate", create, sys::cudnnDestroy)?;
-        // SAFETY: the handle and the stream live; the handle is kept beside the stream.
-        let status = unsafe { sys::cudnnSetStream(handle.0, stream.cu_stream().cast()) };
-        check("cudnnSetStream", status)?;
-        Ok(Handle { handle: Mutex::new(handle), stream: stream.clone() })
+        let context = Arc::clone(stream.context());
+        let guard = context.exclude_recording("opening cuDNN while a graph is recorded")?;
+        let kept = || context.handles().cudnn.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept().pop();
+        let object = match known {
+            Some(known) => known,
+            None => {
+                let mut object = MaybeUninit::uninit();
+                // SAFETY: the context is current, and one pointer is written.
+                check("cudnnCreate", unsafe { sys::cudnnCreate(object.as_mut_ptr()) })?;
+                // SAFETY: the call succeeded, and it writes the object.
+                (unsafe { object.assume_init() }) as usize
+            }
+        };
+        drop(guard);
+        let state = Mutex::new(State { object, to: 0 });
+        Ok(Handle { state, stream: Arc::clone(stream.cuda()), context })
     }
 
-    pub(in crate::device) fn stream(&self) -> &Arc<CudaStream> {
-        &self.stream
+    /// The library for one thread, in which the context is current, to describe and not to launch.
+    fn lock(&self) -> Result<Locked<'_>> {
+        self.context.make_current()?;
+        Ok(Locked(self.state.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// The handle, for one thread, in whose hands the context is current.
-    fn lock(&self) -> Result<MutexGuard<'_, Object<sys::cudnnHandle_t>>> {
-        bind(&self.stream)?;
-        Ok(self.handle.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Likewise to launch where launches on the stream go. The handle must be the stream's own.
+    fn launching(&self, stream: &Stream) -> Result<Locked<'_>> {
+        let to = stream.target()?;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.to != to as usize {
+            // SAFETY: the handle and the stream live; whoever launches next sets the stream again.
+            let status =
+                unsafe { sys::cudnnSetStream(state.object as sys::cudnnHandle_t, to.cast()) };
+            check("cudnnSetStream", status)?;
+            state.to = to as usize;
+        }
+        Ok(Locked(state))
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // What the library has on the device may be in use until the stream is done. A failure leaves nothing to do.
-        let _ = bind(&self.stream).map(|()| self.stream.synchronize());
+        // What the library has on the device may be in use until the stream is done. Then another stream may have the
+        // object; after a failure nobody has it.
+        let wait = || {
+            self.context.make_current()?;
+            // SAFETY: the stream lives.
+            unsafe { result::stream::synchronize(self.stream.cu_stream()) }
+                .map_err(failed("cuStreamSynchronize"))
+        };
+        if wait().is_ok() {
+            let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let kept = self.context.handles().cudnn.lock();
+            kept.unwrap_or_else(PoisonError::into_inner).push(state.object);
+        }
     }
 }
 
@@ -113,12 +164,12 @@ impl Rows {
     /// Softmax of each row, behind all work of the stream, whose memory the pointers are; the caller has checked lengths.
     pub(in crate::device) fn softmax(
         &self,
-        handle: &Handle,
+        (handle, stream): (&Handle, &Stream),
         log: bool,
         from: u64,
         to: u64,
     ) -> Result<()> {
-        let locked = handle.lock()?;
+        let locked = handle.launching(stream)?;
         let (one, zero) = (1_f32, 0_f32);
         let algorithm = match log {
             true => sys::cudnnSoftmaxAlgorithm_t::CUDNN_SOFTMAX_LOG,
@@ -127,7 +178,7 @@ impl Rows {
         // SAFETY: all objects live; the scales are read at the call, and the memories are the device's.
         let status = unsafe {
             sys::cudnnSoftmaxForward(
-                locked.0,
+                locked.raw(),
                 algorithm,
                 sys::cudnnSoftmaxMode_t::CUDNN_SOFTMAX_MODE_INSTANCE,
                 ptr::from_ref(&one).cast(),

@@ -1,13 +1,14 @@
 //! Functions of the host between launches: bytes come down, a function reads and writes them, bytes go up.
 
-use super::{bind, failed};
-use crate::error::{Error, Result};
-use cudarc::driver::{CudaStream, result, sys};
+use super::capture::{self, Outside};
+use super::stream::{Shared as Stream, Staging};
+use super::{Error, Result, failed};
+use cudarc::driver::{result, sys};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is done with the bytes that came down, and those that go up.
 pub(in crate::device) type Work = dyn FnMut(&[&[u8]], &mut [&mut [u8]]) + Send;
@@ -16,22 +17,14 @@ pub(in crate::device) type Work = dyn FnMut(&[&[u8]], &mut [&mut [u8]]) + Send;
 pub(in crate::device) struct HostFunction {
     /// Where copies read and write memory of the device: of `shared.down`, then of `shared.up`.
     at: [Vec<u64>; 2],
-    shared: Kept,
-    recording: Recording,
+    shared: Arc<Outside<Kept>>,
 }
 
 /// What launches call, for as long as somebody may launch it.
 struct Kept {
     shared: ManuallyDrop<Arc<Shared>>,
-    stream: Arc<CudaStream>,
+    stream: Stream,
 }
-
-/// What a recording launches, while there is one: a graph keeps that, so that it can be launched as long as it lives.
-#[derive(Clone, Default)]
-pub(in crate::device) struct Recording(Arc<Mutex<Option<Vec<Kept>>>>);
-
-/// What a graph keeps.
-pub(in crate::device) struct Recorded(#[expect(dead_code, reason = "it is dropped")] Vec<Kept>);
 
 /// What the driver's thread sees.
 struct Shared {
@@ -41,7 +34,7 @@ struct Shared {
 }
 
 /// Memory of the host that the device copies from and to while the host does something else.
-struct Pinned {
+pub(in crate::device) struct Pinned {
     pointer: *mut u8,
     len: usize,
 }
@@ -54,28 +47,29 @@ unsafe impl Sync for Pinned {}
 impl HostFunction {
     /// A function of so many bytes at each of these places of the device's memory, which must live as long as this.
     pub(in crate::device) fn new(
-        (stream, recording): (&Arc<CudaStream>, &Recording),
+        stream: &Stream,
         down: &[(u64, usize)],
         up: &[(u64, usize)],
         work: Box<Work>,
     ) -> Result<HostFunction> {
-        bind(stream)?;
+        let guard =
+            stream.context().exclude_recording("memory of the host while a graph is recorded")?;
         let pinned = |of: &[(u64, usize)]| -> Result<Vec<Pinned>> {
             of.iter().map(|&(_, len)| Pinned::zeroed(len)).collect()
         };
         let shared = Shared { down: pinned(down)?, up: pinned(up)?, work: Mutex::new(work) };
         let at = [down, up].map(|of| of.iter().map(|&(at, _)| at).collect());
+        drop(guard);
         let shared = Kept { shared: ManuallyDrop::new(Arc::new(shared)), stream: stream.clone() };
-        Ok(HostFunction { at, shared, recording: recording.clone() })
+        Ok(HostFunction { at, shared: Arc::new(Outside::new(shared)) })
     }
 
     /// Calls it, behind all work of the stream, and does not wait.
     pub(in crate::device) fn launch(&self) -> Result<()> {
-        let Kept { shared, stream } = &self.shared;
-        bind(stream)?;
-        self.recording.keep(&self.shared);
+        let Kept { shared, stream } = &**self.shared;
+        let stream = stream.target()?;
+        capture::keep(&self.shared);
         let Shared { down, up, work: _ } = &***shared;
-        let stream = stream.cu_stream();
         for (&from, to) in self.at[0].iter().zip(down).filter(|(_, to)| to.len > 0) {
             // SAFETY: both sides have the bytes, and live until the stream's work is done.
             unsafe { sys::cuMemcpyDtoHAsync_v2(to.pointer.cast(), from, to.len, stream) }
@@ -97,42 +91,14 @@ impl HostFunction {
     }
 }
 
-impl Recording {
-    /// Begins one; what is launched until its end is kept.
-    pub(in crate::device) fn begin(&self) {
-        *self.lock() = Some(Vec::new());
-    }
-
-    /// Ends it.
-    pub(in crate::device) fn end(&self) -> Recorded {
-        Recorded(self.lock().take().unwrap_or_default())
-    }
-
-    fn keep(&self, launched: &Kept) {
-        if let Some(all) = &mut *self.lock() {
-            let (shared, stream) = (launched.shared.clone(), launched.stream.clone());
-            all.push(Kept { shared, stream });
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Kept>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Drop for Kept {
     fn drop(&mut self) {
-        // What was launched may still come. A failure that was recorded before says nothing of this wait.
-        let context = self.stream.context();
-        let before = context.check_err();
-        let waited = self.stream.synchronize();
-        context.record_err(before);
-        match waited {
+        // What was launched may still come.
+        if self.stream.synchronize().is_ok() {
             // SAFETY: it is taken once, here, and not used afterwards.
-            Ok(()) => drop(unsafe { ManuallyDrop::take(&mut self.shared) }),
-            // Nobody knows whether it is still to be called, so that it stays.
-            Err(error) => context.record_err(Err::<(), _>(error)),
+            drop(unsafe { ManuallyDrop::take(&mut self.shared) });
         }
+        // Otherwise nobody knows whether it is still to be called, so that it stays.
     }
 }
 
@@ -154,6 +120,83 @@ unsafe extern "C" fn call(shared: *mut c_void) {
     let shared = unsafe { &*shared.cast_const().cast::<Shared>() };
     // A panic must not reach the driver. The function's owner knows of it by what the function did not say.
     drop(catch_unwind(AssertUnwindSafe(|| shared.run())));
+}
+
+impl Staging {
+    /// The bytes, so many at least, with nothing under way that reads or writes them.
+    pub(in crate::device) fn ready(&mut self, stream: &Stream, bytes: usize) -> Result<&mut [u8]> {
+        if self.busy {
+            stream.synchronize()?;
+            self.busy = false;
+        }
+        if self.pinned.as_ref().map_or(0, |pinned| pinned.len) < bytes {
+            let what = "memory of the host while a graph is recorded";
+            let _guard = stream.context().exclude_recording(what)?;
+            // The old one goes first, so that both are not there at once.
+            self.pinned = None;
+            // Shapes that grow step by step take it anew only now and then.
+            let bytes = bytes.checked_next_power_of_two().unwrap_or(bytes);
+            self.pinned = Some(Pinned::zeroed(bytes)?);
+        }
+        Ok(self.bytes())
+    }
+
+    /// The bytes; the caller has waited for what writes them.
+    pub(in crate::device) fn bytes(&mut self) -> &mut [u8] {
+        match &mut self.pinned {
+            // SAFETY: the memory has so many bytes, and this alone refers to them.
+            Some(pinned) => unsafe { slice::from_raw_parts_mut(pinned.pointer, pinned.len) },
+            None => &mut [],
+        }
+    }
+
+    /// Copies so many bytes from `first` on to the device's memory, behind all work of the stream, and does not wait. They
+    /// stay as they are until somebody has.
+    pub(in crate::device) fn up(
+        &mut self,
+        stream: &Stream,
+        (first, len): (usize, usize),
+        to: u64,
+    ) -> Result<()> {
+        let raw = stream.enter("a copy while a graph is recorded")?;
+        let from = self.part(first, len)?;
+        self.busy = true;
+        // SAFETY: both sides have the bytes; whoever frees or writes these waits for the stream.
+        unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast_const().cast(), len, raw) }
+            .result()
+            .map_err(failed("cuMemcpyHtoDAsync"))
+    }
+
+    /// Likewise from the device's memory.
+    pub(in crate::device) fn down(
+        &mut self,
+        stream: &Stream,
+        (first, len): (usize, usize),
+        from: u64,
+    ) -> Result<()> {
+        let raw = stream.enter("a copy while a graph is recorded")?;
+        let to = self.part(first, len)?;
+        self.busy = true;
+        // SAFETY: as above; whoever reads these waits for the stream.
+        unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, len, raw) }
+            .result()
+            .map_err(failed("cuMemcpyDtoHAsync"))
+    }
+
+    fn part(&self, first: usize, len: usize) -> Result<*mut u8> {
+        let has = self.pinned.as_ref().map_or(0, |pinned| pinned.len);
+        match &self.pinned {
+            // SAFETY: it has more than `first` bytes, or as many.
+            Some(pinned) if first <= has && len <= has - first => {
+                Ok(unsafe { pinned.pointer.add(first) })
+            }
+            _ => Err(Error::Mismatch {
+                what: "staged bytes",
+                expected: has,
+                found: first.saturating_add(len),
+            }),
+        }
+    }
 }
 
 impl Pinned {

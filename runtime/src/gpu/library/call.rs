@@ -3,7 +3,7 @@
 use super::{Recurrence, Routine, Rows, scalar};
 use crate::device::cublaslt::{self, Gemm, Matmul, Operands};
 use crate::device::cudnn::{self, Attention, Sizes, States, Strided};
-use crate::device::{Bound, Buffer, Device, Library};
+use crate::device::{Bound, Buffer, Device, Library, Stream};
 use crate::error::{Error, Result};
 use crate::gpu::host::HostStep;
 use graphene_frontend::dim::{Bindings, Dim};
@@ -41,7 +41,7 @@ pub(in crate::gpu) enum Call {
 }
 
 impl Call {
-    /// Launches, behind all that was launched before, and does not wait.
+    /// Launches, behind all that was launched on its stream before, and does not wait.
     pub(in crate::gpu) fn launch(&self) -> Result<()> {
         match self {
             Self::Kernel(bound) => bound.launch(),
@@ -89,7 +89,7 @@ impl Libraries {
     ) -> Result<Libraries> {
         let needs = |library| routines.clone().any(|routine| routine.library() == library);
         let products = needs(Library::CublasLt).then(|| cublaslt::Context::new(device));
-        let layers = needs(Library::Cudnn).then(|| cudnn::Context::new(device));
+        let layers = needs(Library::Cudnn).then(cudnn::Context::new);
         Ok(Libraries { products: products.transpose()?, layers: layers.transpose()? })
     }
 
@@ -106,10 +106,10 @@ impl Libraries {
         self.layers.as_ref().ok_or(Error::MissingLibrary(Library::Cudnn))
     }
 
-    /// Brings a call's weights to the device; `tensors` are the program's, by buffer.
+    /// Brings a call's weights to the device by way of a stream; `tensors` are the program's, by buffer.
     pub(in crate::gpu) fn load(
         &self,
-        device: &Device,
+        stream: &Stream,
         routine: Routine,
         step: &Step,
         tensors: &[Option<Tensor>],
@@ -129,14 +129,14 @@ impl Libraries {
                 tensor.ok_or(Error::Unsupported { what: "weights that are no weights" })?;
             *bytes = tensor.bytes();
         }
-        let weights = self.layers()?.load(device, recurrence.layer, weights)?;
+        let weights = self.layers()?.load(stream, recurrence.layer, weights)?;
         Ok(Loaded::Recurrent(recurrence, Box::new(weights)))
     }
 
-    /// Gives a call its sizes and buffers; products that were not bound before are timed.
+    /// Gives a call its sizes and buffers on a stream; products that were not bound before are timed.
     pub(in crate::gpu) fn bind(
         &self,
-        device: &Device,
+        stream: &Stream,
         loaded: &Loaded,
         step: &Step,
         buffers: &[Buffer],
@@ -148,18 +148,18 @@ impl Libraries {
             Loaded::Product(product) => {
                 let gemm = gemm(product, bindings)?;
                 let operands = operands(product, &gemm, step, buffers, bindings)?;
-                let bound = self.products()?.bind(device, &gemm, operands)?;
+                let bound = self.products()?.bind(stream, &gemm, operands)?;
                 Ok(Call::Product(Box::new(bound)))
             }
             Loaded::Attention(sdpa) => {
                 let bound = attention(sdpa, step, buffers, bindings)?;
-                let bound = self.layers()?.attention(device, &bound.0, bound.1)?;
+                let bound = self.layers()?.attention(stream, &bound.0, bound.1)?;
                 Ok(Call::Attention(Box::new(bound)))
             }
             Loaded::Softmax(Rows { scalar, log, rows, columns }) => {
                 let shape = [size(rows, bindings)?, size(columns, bindings)?];
                 let both = [input(0), output(0)];
-                let bound = self.layers()?.softmax(device, *scalar, *log, shape, both)?;
+                let bound = self.layers()?.softmax(stream, *scalar, *log, shape, both)?;
                 Ok(Call::Softmax(Box::new(bound)))
             }
             Loaded::Recurrent(recurrence, weights) => {
@@ -171,7 +171,7 @@ impl Libraries {
                     y: y.map(|number| output(number).clone()),
                     last: [h, c].map(|number| number.map(|number| output(number).clone())),
                 };
-                let bound = self.layers()?.recurrent(device, weights, sizes, states)?;
+                let bound = self.layers()?.recurrent(stream, weights, sizes, states)?;
                 Ok(Call::Recurrent(Box::new(bound)))
             }
         }

@@ -43,7 +43,11 @@ pub(super) fn recurrent(program: &Program, step: &Step) -> Option<Recurrence> {
     }
     let ty = body.ty(value(0)?);
     let [steps, batch, inputs] = &ty.shape[..] else { return None };
-    // The library has no layer that runs from the last step only.
+    // The library has no layer of no steps, sequences, inputs or units.
+    if ty.shape.iter().any(|size| *size == 0) || attrs.hidden == 0 {
+        return None;
+    }
+    // And none that runs from the last step only.
     let directions = match attrs.direction {
         RnnDirection::Forward => 1,
         RnnDirection::Bidirectional => 2,

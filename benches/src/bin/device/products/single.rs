@@ -12,7 +12,7 @@ use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
 use graphene_runtime::device::cublaslt::{Context, Matmul};
-use graphene_runtime::device::{Device, Kernel};
+use graphene_runtime::device::{Kernel, Stream};
 
 use super::speed::{POOL, follows};
 use super::{Case, kernel_error, median};
@@ -63,9 +63,9 @@ struct Tried {
 }
 
 /// Every shape by every tile, with a bias: by IEEE multiply-adds with weights in rows, and of TF32 with weights in columns.
-pub(crate) fn single(device: &Device) -> Result<usize, Error> {
+pub(crate) fn single(stream: &Stream) -> Result<usize, Error> {
     let mut random = Random(11);
-    let library = Context::new(device)?;
+    let library = Context::new(stream.device())?;
     let pool = random.normal(POOL, Scalar::F32, false);
     let mut known = follows().into_iter();
     let bias = known.find(|follows| follows.name == "bias").expect("a name of `follows`");
@@ -77,20 +77,20 @@ pub(crate) fn single(device: &Device) -> Result<usize, Error> {
             b_transposed: !tf32,
             ..Product::default()
         };
-        let all = all(device, &product(bias.epilogue.clone()), tf32)?;
+        let all = all(stream, &product(bias.epilogue.clone()), tf32)?;
         for size in SHAPES {
             let mut operand = 0;
-            let full = Case::of(device, product(Epilogue::layer(true, None, true)), size, |len| {
+            let full = Case::of(stream, product(Epilogue::layer(true, None, true)), size, |len| {
                 let from = pool.iter().copied().cycle().skip(operand * POOL / 7);
                 let values: Vec<f64> = from.take(len).collect();
                 operand += 1;
                 let bytes = encode(&values, Scalar::F32);
                 (values, bytes)
             })?;
-            let theirs = bias.bind(device, &library, &full, tf32)?;
+            let theirs = bias.bind(stream, &library, &full, tf32)?;
             let case = full.followed(&bias);
             for tried in &all {
-                wrong += case.beside(device, tried, &theirs, &mut random)?;
+                wrong += case.beside(stream, tried, &theirs, &mut random)?;
             }
         }
     }
@@ -101,19 +101,19 @@ impl Case {
     /// Times a kernel beside the library, and says whether it is wrong.
     fn beside(
         &self,
-        device: &Device,
+        stream: &Stream,
         Tried { by, kernel }: &Tried,
         theirs: &Matmul,
         random: &mut Random,
     ) -> Result<usize, Error> {
         let blocks = match by {
-            By::Warpgroups(gemm) => &self.blocks(device, gemm)[..],
+            By::Warpgroups(gemm) => &self.blocks(stream, gemm)[..],
             By::Threads(_) | By::Warps(_) => &[],
         };
-        let bound = kernel.bind(&self.buffers(), &self.symbols(blocks))?;
+        let bound = kernel.bind(stream, &self.buffers(), &self.symbols(blocks))?;
         self.spoil()?;
         bound.launch()?;
-        device.synchronize()?;
+        stream.synchronize()?;
         let error = match by {
             By::Threads(_) => self.error(random, |x| x)?,
             By::Warps(_) => self.error(random, |x| Unary::Tf32.value(x))?,
@@ -122,8 +122,8 @@ impl Case {
         // One after the other, twice, so that a clock that falls favours neither.
         let (mut us, mut library_us) = (f64::INFINITY, f64::INFINITY);
         for _ in 0..2 {
-            us = us.min(median(device, || bound.launch())?);
-            library_us = library_us.min(median(device, || theirs.launch())?);
+            us = us.min(median(stream, || bound.launch())?);
+            library_us = library_us.min(median(stream, || theirs.launch())?);
         }
         let [m, n, k] = self.size;
         let (name, [rows, columns], stages, split) = match by {
@@ -145,7 +145,7 @@ impl Case {
     }
 }
 
-fn all(device: &Device, product: &Product, tf32: bool) -> Result<Vec<Tried>, Error> {
+fn all(stream: &Stream, product: &Product, tf32: bool) -> Result<Vec<Tried>, Error> {
     let (product, arch) = (|| product.clone(), Arch::Sm90a);
     let load = |by: By| {
         let kernel = match &by {
@@ -155,7 +155,7 @@ fn all(device: &Device, product: &Product, tf32: bool) -> Result<Vec<Tried>, Err
         };
         let kernel = kernel.map_err(kernel_error)?;
         let emitted = emit(&kernel).map_err(kernel_error)?;
-        let kernel = device.load(&image(&kernel, &emitted.source)?, &emitted.launch)?;
+        let kernel = stream.device().load(&image(&kernel, &emitted.source)?, &emitted.launch)?;
         Ok(Tried { by, kernel })
     };
     if !tf32 {

@@ -13,7 +13,7 @@ use graphene_runtime::Error;
 use graphene_runtime::device::cublaslt::{
     Activation, Context, Gemm as LibraryGemm, Matmul, Matrix, Operands, Product as LibraryProduct,
 };
-use graphene_runtime::device::{Buffer, Device, Kernel, compile};
+use graphene_runtime::device::{Buffer, Kernel, Stream, compile};
 
 use super::{Case, kernel_error, median};
 use crate::data::{Random, encode};
@@ -153,7 +153,7 @@ struct Tried {
 }
 
 /// Compiles all kernels, on all cores: which has none is said and left out.
-fn compiled(device: &Device) -> Result<Vec<Tried>, Error> {
+fn compiled(stream: &Stream) -> Result<Vec<Tried>, Error> {
     let mut wanted = Vec::new();
     let kinds = SHAPES.iter().map(|&([m, ..], _, laid)| (Rows::of(m), laid));
     let mut seen: Vec<(Rows, bool)> = Vec::new();
@@ -193,7 +193,7 @@ fn compiled(device: &Device) -> Result<Vec<Tried>, Error> {
     for ((rows, laid, follows, gemm), compiled) in wanted.into_iter().zip(compiled) {
         match compiled.and_then(|(cubin, launch)| {
             eprintln!("{:?} of {gemm:?}", cubin.log());
-            device.load(&cubin, &launch)
+            stream.device().load(&cubin, &launch)
         }) {
             Ok(kernel) => tried.push(Tried { rows, laid, follows, gemm, kernel }),
             Err(error) => eprintln!("{gemm:?}: {error}"),
@@ -203,10 +203,10 @@ fn compiled(device: &Device) -> Result<Vec<Tried>, Error> {
 }
 
 /// Every shape by every tile, for everything that follows.
-pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
+pub(crate) fn speed(stream: &Stream) -> Result<usize, Error> {
     let mut random = Random(11);
-    let tried = compiled(device)?;
-    let library = Context::new(device)?;
+    let tried = compiled(stream)?;
+    let library = Context::new(stream.device())?;
     let scalar = Product::default().scalar;
     let pool = random.normal(POOL, scalar, true);
     let bytes = encode(&pool, scalar);
@@ -215,7 +215,7 @@ pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
         let epilogue = Epilogue::layer(true, None, true);
         let product = Product { epilogue, b_transposed: laid, ..Product::default() };
         let mut first = 0;
-        let full = Case::of(device, product, size, |len| {
+        let full = Case::of(stream, product, size, |len| {
             first = (first + POOL / 7) % POOL;
             let width = scalar.bytes() as usize;
             let values = pool.iter().copied().cycle().skip(first).take(len).collect();
@@ -232,11 +232,11 @@ pub(crate) fn speed(device: &Device) -> Result<usize, Error> {
                 continue;
             }
             let case = full.followed(follows);
-            let theirs = follows.bind(device, &library, &full, false)?;
+            let theirs = follows.bind(stream, &library, &full, false)?;
             let wanted = (Rows::of(size[0]), laid, number);
             let tried = tried.iter();
             for tried in tried.filter(|one| (one.rows, one.laid, one.follows) == wanted) {
-                wrong += case.timed(device, tried, follows.name, &theirs, &mut random)?;
+                wrong += case.timed(stream, tried, follows.name, &theirs, &mut random)?;
             }
         }
     }
@@ -247,7 +247,7 @@ impl Follows {
     /// The library's call for it; single precision as TF32 if asked for.
     pub(super) fn bind(
         &self,
-        device: &Device,
+        stream: &Stream,
         library: &Context,
         case: &Case,
         tf32: bool,
@@ -278,7 +278,7 @@ impl Follows {
             d: case.c.clone(),
             bias: self.bias.then_some(bias),
         };
-        library.bind(device, &gemm, operands)
+        library.bind(stream, &gemm, operands)
     }
 }
 
@@ -301,24 +301,24 @@ impl Case {
     /// Times a kernel beside the library, and says whether it is wrong.
     fn timed(
         &self,
-        device: &Device,
+        stream: &Stream,
         tried: &Tried,
         follows: &str,
         library: &Matmul,
         random: &mut Random,
     ) -> Result<usize, Error> {
         let gemm = &tried.gemm;
-        let symbols = self.symbols(&self.blocks(device, gemm));
-        let bound = tried.kernel.bind(&self.buffers(), &symbols)?;
+        let symbols = self.symbols(&self.blocks(stream, gemm));
+        let bound = tried.kernel.bind(stream, &self.buffers(), &symbols)?;
         self.spoil()?;
         bound.launch()?;
-        device.synchronize()?;
+        stream.synchronize()?;
         let error = self.error(random, |x| x)?;
         // One after the other, twice, so that a clock that falls favours neither.
-        let mut ours = median(device, || bound.launch())?;
-        let mut theirs = median(device, || library.launch())?;
-        ours = ours.min(median(device, || bound.launch())?);
-        theirs = theirs.min(median(device, || library.launch())?);
+        let mut ours = median(stream, || bound.launch())?;
+        let mut theirs = median(stream, || library.launch())?;
+        ours = ours.min(median(stream, || bound.launch())?);
+        theirs = theirs.min(median(stream, || library.launch())?);
         let [m, n, k] = self.size;
         let rate = |time: f64| 2.0 * (m * n * k) as f64 / time * 1e-6;
         let Gemm { columns, stages, cluster, raster, ping_pong, split, .. } = gemm;

@@ -7,7 +7,7 @@ use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::product::Product;
 use graphene_runtime::Error;
-use graphene_runtime::device::Device;
+use graphene_runtime::device::Stream;
 use graphene_runtime::device::cublaslt::Context;
 
 use super::Case;
@@ -32,16 +32,16 @@ const BEFORE: Duration = Duration::from_millis(150);
 const TIMED: Duration = Duration::from_millis(400);
 
 /// Every case by the two tiles that plans take.
-pub(crate) fn sustained(device: &Device) -> Result<usize, Error> {
+pub(crate) fn sustained(stream: &Stream) -> Result<usize, Error> {
     let mut random = Random(11);
-    let library = Context::new(device)?;
+    let library = Context::new(stream.device())?;
     let scalar = Product::default().scalar;
     let pool = random.normal(POOL, scalar, false);
     for (size, name) in CASES {
         let epilogue = Epilogue::layer(true, None, true);
         let product = Product { epilogue, b_transposed: true, ..Product::default() };
         let mut operand = 0;
-        let full = Case::of(device, product, size, |len| {
+        let full = Case::of(stream, product, size, |len| {
             // Sums as large as A's elements, as models have them.
             let scale = if operand == 1 { (size[2] as f64).powf(-0.5) } else { 1.0 };
             let from = pool.iter().cycle().skip(operand * POOL / 7);
@@ -52,10 +52,10 @@ pub(crate) fn sustained(device: &Device) -> Result<usize, Error> {
         })?;
         let mut known = follows().into_iter();
         let follows = known.find(|follows| follows.name == name).expect("a name of `follows`");
-        let bound = follows.bind(device, &library, &full, false)?;
-        let theirs = held(device, || bound.launch())?;
+        let bound = follows.bind(stream, &library, &full, false)?;
+        let theirs = held(stream, || bound.launch())?;
         for ping_pong in [true, false] {
-            let us = ours(device, &full, &follows, ping_pong)?;
+            let us = ours(stream, &full, &follows, ping_pong)?;
             let [m, n, k] = size;
             println!(
                 "{{\"row\":\"sustained\",\"follows\":\"{name}\",\"m\":{m},\"n\":{n},\"k\":{k},\
@@ -68,18 +68,18 @@ pub(crate) fn sustained(device: &Device) -> Result<usize, Error> {
 }
 
 /// What a kernel with tiles of 128×192 takes, in microseconds.
-fn ours(device: &Device, full: &Case, follows: &Follows, ping_pong: bool) -> Result<f64, Error> {
+fn ours(stream: &Stream, full: &Case, follows: &Follows, ping_pong: bool) -> Result<f64, Error> {
     let case = full.followed(follows);
     let strips = if ping_pong { 2 } else { 1 };
     let product = case.product.clone();
     let gemm = Gemm { product, columns: 192, strips, ping_pong, ..Gemm::default() }.deepest();
-    let bound = case.bind_gemm(device, &gemm)?;
-    held(device, || bound.launch())
+    let bound = case.bind_gemm(stream, &gemm)?;
+    held(stream, || bound.launch())
 }
 
 /// The microseconds of one launch after another, without a pause.
-fn held(device: &Device, launch: impl Fn() -> Result<(), Error>) -> Result<f64, Error> {
-    let graph = device.capture(|| (0..LAUNCHES).try_for_each(|_| launch()))?;
+fn held(stream: &Stream, launch: impl Fn() -> Result<(), Error>) -> Result<f64, Error> {
+    let graph = stream.capture(|| (0..LAUNCHES).try_for_each(|_| launch()))?;
     let run = |time: Duration| -> Result<f64, Error> {
         let (begun, mut launches) = (Instant::now(), 0);
         while begun.elapsed() < time {
@@ -87,7 +87,7 @@ fn held(device: &Device, launch: impl Fn() -> Result<(), Error>) -> Result<f64, 
                 graph.launch()?;
                 launches += LAUNCHES;
             }
-            device.synchronize()?;
+            stream.synchronize()?;
         }
         Ok(begun.elapsed().as_secs_f64() * 1e6 / launches as f64)
     };

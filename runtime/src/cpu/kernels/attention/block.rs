@@ -2,12 +2,12 @@
 //! that no thread ever holds more than one block of scores.
 
 use super::{Mask, Operands, Scores, Sizes, View};
-use crate::cpu::kernels::gemm::batched;
 use crate::cpu::kernels::math;
-use crate::cpu::kernels::matmul::{Matrix, MatrixMut, Size, Strides};
+use crate::cpu::kernels::matmul::{Matrix, Strides};
+use crate::cpu::kernels::packed::Panels;
 use crate::cpu::kernels::real::Real;
 use crate::cpu::kernels::simd::{Kernel, dispatch, max, mul_add, sum};
-use crate::error::Result;
+use crate::cpu::kernels::tile::TileMut;
 use pulp::Simd;
 
 /// Queries of a block.
@@ -17,17 +17,18 @@ pub(super) const QUERIES: usize = 128;
 const KEYS: usize = 256;
 
 /// What a thread works in.
-#[derive(Default)]
-pub(super) struct Scratch {
-    scores: Vec<f32>,
+struct Scratch<'a> {
+    scores: &'a mut [f32],
     /// The sums of the values so far, by row.
-    sums: Vec<f32>,
+    sums: &'a mut [f32],
     /// Those of the newest keys.
-    newest: Vec<f32>,
-    /// Operands of 16 bits in f32.
-    queries: Vec<f32>,
-    keys: Vec<f32>,
-    values: Vec<f32>,
+    newest: &'a mut [f32],
+    /// Queries that do not lie as they are multiplied, in f32.
+    queries: &'a mut [f32],
+    /// Keys, or values, of 16 bits in f32.
+    wide: &'a mut [f32],
+    /// Keys, or values, in panels.
+    panels: &'a mut [f32],
 }
 
 /// The softmax of a block's rows so far.
@@ -41,69 +42,97 @@ struct Running {
 }
 
 impl<T: Real> Operands<'_, T> {
-    /// Queries `first..` of a head, as many as there are rows.
+    /// What a thread works in, piece by piece, in elements.
+    fn spaces(&self) -> [usize; 6] {
+        let Sizes { queries, keys, depth, value_depth, .. } = self.sizes;
+        let (rows, keys) = (queries.min(QUERIES), keys.min(KEYS));
+        let wide = if T::as_f32(&[]).is_some() { 0 } else { keys * depth.max(value_depth) };
+        let panels = Panels::len(depth, keys).max(Panels::len(keys, value_depth));
+        let sums = rows * value_depth;
+        // Each on a boundary of cache lines.
+        [rows * keys, sums, sums, rows * depth, wide, panels].map(|len| len.next_multiple_of(16))
+    }
+
+    /// Elements that a thread works in.
+    pub(super) fn space(&self) -> usize {
+        self.spaces().iter().sum()
+    }
+
+    /// Queries `first..` of a head, as many as there are rows; the space is [`space`](Self::space) long.
     pub(super) fn block(
         &self,
-        rows: Vec<&mut [T]>,
+        rows: TileMut<'_, T>,
         [batch, head, first]: [usize; 3],
-        scratch: &mut Scratch,
-    ) -> Result<()> {
+        space: &mut [f32],
+    ) {
         let Sizes { heads, groups, keys, depth, value_depth, .. } = self.sizes;
         let group = head / (heads / groups);
-        let count = rows.len();
+        let (count, _) = rows.sizes();
         // No query of the block attends keys beyond its last one.
         let keys = if self.scores.causal { keys.min(first + count) } else { keys };
-        let Scratch { scores, sums, newest, queries, keys: wide_keys, values } = scratch;
-        let sums = sized(sums, count * value_depth);
+        let Scratch { scores, sums, newest, queries, wide, panels } = self.scratch(space);
+        let sums = &mut sums[..count * value_depth];
         let mut running = Running {
             top: [f32::NEG_INFINITY; QUERIES],
             sum: [0.0; QUERIES],
             factor: [0.0; QUERIES],
         };
-        let queries = matrix(&self.q, [batch, head, first, 0], [count, depth], queries);
+        let queries = rows_of(&self.q, [batch, head, first, 0], [count, depth], queries);
         for key in (0..keys).step_by(KEYS) {
             let width = KEYS.min(keys - key);
-            let scores = sized(scores, count * width);
+            let scores = &mut scores[..count * width];
             let place = [batch, group, key, 0];
-            let these = transposed(matrix(&self.k, place, [width, depth], wide_keys));
-            let size = Size { batch: &[], m: count, n: width, k: depth };
-            batched(size, self.scores.scale, queries, these, dense_mut(scores, width), false)?;
+            let these = transposed(matrix(&self.k, place, [width, depth], wide));
+            let these = Panels::new(these, [depth, width], panels);
+            these.multiply(queries, &mut TileMut::new(scores, width));
             let place = [batch, head, first, key];
             dispatch(Soften { scores, width, place, of: self.scores, running: &mut running });
-            let size = Size { batch: &[], m: count, n: value_depth, k: width };
             let weights = dense(scores, width);
-            let these = matrix(&self.v, [batch, group, key, 0], [width, value_depth], values);
+            let these = matrix(&self.v, [batch, group, key, 0], [width, value_depth], wide);
+            let these = Panels::new(these, [width, value_depth], panels);
             if key == 0 {
-                batched(size, 1.0, weights, these, dense_mut(sums, value_depth), false)?;
+                these.multiply(weights, &mut TileMut::new(sums, value_depth));
             } else {
-                let newest = sized(newest, count * value_depth);
-                batched(size, 1.0, weights, these, dense_mut(newest, value_depth), false)?;
+                let newest = &mut newest[..count * value_depth];
+                these.multiply(weights, &mut TileMut::new(newest, value_depth));
                 let factor = &running.factor;
                 dispatch(Join { sums, newest, width: value_depth, factor });
             }
         }
         let guarded = self.scores.guarded;
         dispatch(Divide { rows, sums, width: value_depth, by: &running.sum, guarded });
-        Ok(())
+    }
+
+    fn scratch<'s>(&self, space: &'s mut [f32]) -> Scratch<'s> {
+        let mut rest = space;
+        let [scores, sums, newest, queries, wide, panels] = self.spaces().map(|len| {
+            let (own, after) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = after;
+            own
+        });
+        Scratch { scores, sums, newest, queries, wide, panels }
     }
 }
 
-/// So many elements of a vector that grows.
-fn sized(vector: &mut Vec<f32>, len: usize) -> &mut [f32] {
-    if vector.len() < len {
-        vector.resize(len, 0.0);
+/// As [`matrix`], with contiguous rows, none of which lies before another.
+fn rows_of<'a, T: Real>(
+    view: &View<'a, T>,
+    place: [usize; 4],
+    [rows, columns]: [usize; 2],
+    beside: &'a mut [f32],
+) -> Matrix<'a, f32> {
+    let [_, _, row, column] = view.strides;
+    let contiguous = (column == 1 || columns <= 1) && row >= 0;
+    if columns == 0 || contiguous && T::as_f32(view.data).is_some() {
+        let found = matrix(view, place, [rows, columns], beside);
+        return Matrix { at: Strides { column: 1, row: found.at.row.max(0), ..found.at }, ..found };
     }
-    &mut vector[..len]
+    widened(view, place, [rows, columns], beside)
 }
 
 fn dense(data: &[f32], width: usize) -> Matrix<'_, f32> {
     let at = Strides { offset: 0, batch: &[], row: width as isize, column: 1 };
     Matrix { data, at }
-}
-
-fn dense_mut(data: &mut [f32], width: usize) -> MatrixMut<'_, f32> {
-    let at = Strides { offset: 0, batch: &[], row: width as isize, column: 1 };
-    MatrixMut { data, at }
 }
 
 fn transposed(x: Matrix<'_, f32>) -> Matrix<'_, f32> {
@@ -116,14 +145,26 @@ fn matrix<'a, T: Real>(
     view: &View<'a, T>,
     place: [usize; 4],
     [rows, columns]: [usize; 2],
-    beside: &'a mut Vec<f32>,
+    beside: &'a mut [f32],
 ) -> Matrix<'a, f32> {
     let [_, _, row, column] = view.strides;
     let offset = if columns == 0 { 0 } else { view.place(place) };
-    if let Some(data) = T::as_f32(view.data) {
-        return Matrix { data, at: Strides { offset, batch: &[], row, column } };
+    match T::as_f32(view.data) {
+        Some(data) => Matrix { data, at: Strides { offset, batch: &[], row, column } },
+        None => widened(view, place, [rows, columns], beside),
     }
-    let to = sized(beside, rows * columns);
+}
+
+/// The same beside, row by row.
+fn widened<'a, T: Real>(
+    view: &View<'_, T>,
+    place: [usize; 4],
+    [rows, columns]: [usize; 2],
+    beside: &'a mut [f32],
+) -> Matrix<'a, f32> {
+    let [_, _, row, column] = view.strides;
+    let offset = if columns == 0 { 0 } else { view.place(place) };
+    let to = &mut beside[..rows * columns];
     for (i, to) in to.chunks_exact_mut(columns.max(1)).enumerate() {
         let start = offset.wrapping_add_signed(i as isize * row);
         match column {
@@ -157,6 +198,7 @@ impl Kernel for Soften<'_, '_> {
             scores.chunks_exact_mut(width).enumerate().zip(state)
         {
             let query = first + i;
+            row.iter_mut().for_each(|x| *x *= of.scale);
             if of.softcap != 0.0 {
                 let inverse = 1.0 / of.softcap;
                 row.iter_mut().for_each(|x| *x = of.softcap * math::tanh::<FMA>(*x * inverse));
@@ -240,7 +282,7 @@ impl Kernel for Join<'_> {
 
 /// Sums by those of their weights, to their rows.
 struct Divide<'a, 'b, T> {
-    rows: Vec<&'b mut [T]>,
+    rows: TileMut<'b, T>,
     sums: &'a mut [f32],
     width: usize,
     by: &'a [f32],
@@ -253,14 +295,16 @@ impl<T: Real> Kernel for Divide<'_, '_, T> {
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, _: S) {
         let sums = self.sums.chunks_exact_mut(self.width).zip(self.by);
-        for (row, (sums, &by)) in self.rows.into_iter().zip(sums) {
+        let mut rows = self.rows;
+        let (height, _) = rows.sizes();
+        for (row, (sums, &by)) in (0..height).zip(sums) {
             if self.guarded && (by == 0.0 || by.is_nan()) {
                 sums.fill(0.0);
             } else {
                 let scale = 1.0 / by;
                 sums.iter_mut().for_each(|x| *x *= scale);
             }
-            T::narrow(row, sums);
+            T::narrow(rows.row(row), sums);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Products by packed matrices beside sums in double precision, on every vector unit that the machine has.
 
 use super::{Packed, Product, VECTORS, lanes, multiply, multiply_all, tile};
-use crate::cpu::kernels::gemm::TileMut;
 use crate::cpu::kernels::matmul::{Matrix, Strides};
 use crate::cpu::kernels::simd::Kernel;
+use crate::cpu::kernels::tile::TileMut;
 use crate::error::Error;
 use pulp::{Scalar, Simd};
 
@@ -75,9 +75,9 @@ fn check_unit<S: Simd, const FMA: bool>(simd: S) {
         let right = Matrix { data: &b[..], at: b_at };
         let packed = Packed::with_lanes(right, k, n, S::F32_LANES).unwrap();
         let mut c = vec![f32::NAN; m * n];
-        let rows = c.chunks_exact_mut(n).collect();
+        let tile = &mut TileMut::new(&mut c, n);
         simd.vectorize(Run::<S, FMA>(
-            Product { a: &a, at: a_at, b: &packed, column: 0, rows },
+            Product { a: &a, at: a_at, b: packed.panels(), column: 0, c: tile },
             simd,
         ));
         for (place, &got) in c.iter().enumerate() {
@@ -89,9 +89,9 @@ fn check_unit<S: Simd, const FMA: bool>(simd: S) {
 }
 
 /// A product within a unit's instructions.
-struct Run<'a, 'c, S, const FMA: bool>(Product<'a, 'c>, S);
+struct Run<'a, 'b, 'c, S, const FMA: bool>(Product<'a, 'b, 'c>, S);
 
-impl<S: Simd, const FMA: bool> pulp::NullaryFnOnce for Run<'_, '_, S, FMA> {
+impl<S: Simd, const FMA: bool> pulp::NullaryFnOnce for Run<'_, '_, '_, S, FMA> {
     type Output = ();
 
     #[inline(always)]

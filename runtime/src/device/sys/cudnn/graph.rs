@@ -1,5 +1,7 @@
 //! cuDNN's graphs of operations: the plans that its heuristics propose for one, and their runs.
 
+use super::super::capture::Outside;
+use super::super::stream::Stream;
 use super::Handle;
 use super::descriptor::{Attribute, Descriptor, Kind, Pointer, State, making, refused};
 use crate::error::{Error, Result};
@@ -9,7 +11,7 @@ use cudarc::cudnn::sys::{
 };
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A tensor of a graph: as many sizes as strides, in elements.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,7 +142,7 @@ impl Graph {
         let operations: Vec<&Arc<Descriptor>> = operations.iter().collect();
         let graph = making(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
             .refer(Attribute::CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations)?
-            .set(Attribute::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, &[State(locked.0)])?
+            .set(Attribute::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, &[State(locked.raw())])?
             .finish()?;
         Ok(Graph(graph))
     }
@@ -246,21 +248,27 @@ pub(in crate::device) struct Way(Arc<Descriptor>);
 
 /// A way that is ready to run on any operands.
 pub(in crate::device) struct Plan {
-    descriptor: Arc<Descriptor>,
+    descriptor: Outside<Arc<Descriptor>>,
     workspace: usize,
+    running: Mutex<()>,
+    /// What it was made with, kept as long.
+    _handle: Arc<Outside<Handle>>,
 }
 
 impl Way {
     /// Makes it ready, which may compile code.
-    pub(in crate::device) fn plan(&self, handle: &Handle) -> Result<Plan> {
-        let _locked = handle.lock()?;
+    pub(in crate::device) fn plan(&self, handle: &Arc<Outside<Handle>>) -> Result<Plan> {
+        let _guard = handle.context.exclude_recording("a plan while a graph is recorded")?;
+        let locked = handle.lock()?;
         let descriptor = making(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?
             .refer(Attribute::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&self.0])?
             .finish()?;
         let workspace = descriptor.number(Attribute::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
         let workspace = usize::try_from(workspace)
             .map_err(|_| Error::TooLarge { what: "a workspace for cuDNN" })?;
-        Ok(Plan { descriptor, workspace })
+        let (descriptor, running) = (Outside::new(descriptor), Mutex::default());
+        drop(locked);
+        Ok(Plan { descriptor, workspace, running, _handle: Arc::clone(handle) })
     }
 }
 
@@ -304,11 +312,17 @@ impl Plan {
     }
 
     /// Computes, behind all work of the stream, whose memory the pointers are; the caller has checked lengths.
-    pub(in crate::device) fn run(&self, handle: &Handle, pack: &Pack) -> Result<()> {
-        let locked = handle.lock()?;
+    pub(in crate::device) fn run(
+        &self,
+        (handle, stream): (&Handle, &Stream),
+        pack: &Pack,
+    ) -> Result<()> {
+        let locked = handle.launching(stream)?;
+        // The library does not say that two threads may run one plan at once.
+        let _alone = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let (plan, pack) = (self.descriptor.raw(), pack.descriptor.raw());
         // SAFETY: all objects live, as do the numbers that the pack points to, and the memories are the device's.
-        let status = unsafe { sys::cudnnBackendExecute(locked.0, plan, pack) };
+        let status = unsafe { sys::cudnnBackendExecute(locked.raw(), plan, pack) };
         refused("cudnnBackendExecute", status, || "an execution plan".to_owned())
     }
 }

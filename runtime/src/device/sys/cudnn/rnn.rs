@@ -1,15 +1,17 @@
 //! cuDNN's calls for recurrent layers.
 
-use super::super::{bind, failed};
+use super::super::failed;
+use super::super::stream::Stream;
 use super::{Handle, Object, check, data_type, made, small, tensor};
 use crate::device::cudnn::{Cell, Layer, Sizes};
 use crate::error::Result;
 use cudarc::cudnn::sys;
-use cudarc::driver::{CudaStream, sys as driver};
+use cudarc::driver::sys as driver;
 use graphene_ir::tensor::Scalar;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 /// A way of cuDNN's to compute a recurrent layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,7 @@ pub(in crate::device) struct Rnn {
     /// Kept as long as the descriptor that has it.
     _dropout: Object<sys::cudnnDropoutDescriptor_t>,
     weight_bytes: usize,
+    running: Mutex<()>,
 }
 
 /// Where one gate's weights lie in the space of all of a layer's: bytes before them, and how many elements they are.
@@ -48,7 +51,7 @@ impl Rnn {
         let dropout = made("cudnnCreateDropoutDescriptor", create, destroy)?;
         // SAFETY: both live; without dropout there are no states.
         let status = unsafe {
-            sys::cudnnSetDropoutDescriptor(dropout.0, locked.0, 0.0, ptr::null_mut(), 0, 0)
+            sys::cudnnSetDropoutDescriptor(dropout.0, locked.raw(), 0.0, ptr::null_mut(), 0, 0)
         };
         check("cudnnSetDropoutDescriptor", status)?;
         // SAFETY: one pointer is written.
@@ -99,10 +102,11 @@ impl Rnn {
         check("cudnnSetRNNDescriptor_v8", status)?;
         let mut weight_bytes = 0;
         // SAFETY: both live, and one number is written.
-        let status =
-            unsafe { sys::cudnnGetRNNWeightSpaceSize(locked.0, descriptor.0, &mut weight_bytes) };
+        let status = unsafe {
+            sys::cudnnGetRNNWeightSpaceSize(locked.raw(), descriptor.0, &mut weight_bytes)
+        };
         check("cudnnGetRNNWeightSpaceSize", status)?;
-        Ok(Rnn { descriptor, _dropout: dropout, weight_bytes })
+        Ok(Rnn { descriptor, _dropout: dropout, weight_bytes, running: Mutex::default() })
     }
 
     /// Bytes of the space of all weights.
@@ -126,7 +130,7 @@ impl Rnn {
         // SAFETY: all objects live; the space is not read, and two addresses within it are written.
         let status = unsafe {
             sys::cudnnGetRNNWeightParams(
-                locked.0,
+                locked.raw(),
                 self.descriptor.0,
                 direction,
                 self.weight_bytes,
@@ -166,7 +170,7 @@ impl Rnn {
         // SAFETY: all objects live, and two numbers are written.
         let status = unsafe {
             sys::cudnnGetRNNTempSpaceSizes(
-                locked.0,
+                locked.raw(),
                 self.descriptor.0,
                 sys::cudnnForwardMode_t::CUDNN_FWD_MODE_INFERENCE,
                 x.0,
@@ -181,11 +185,13 @@ impl Rnn {
     /// Runs the layer, behind all work of the stream, whose memory the pointers are; the caller has checked lengths.
     pub(in crate::device) fn run(
         &self,
-        handle: &Handle,
+        (handle, stream): (&Handle, &Stream),
         sequences: &Sequences,
         at: &Pointers,
     ) -> Result<()> {
-        let locked = handle.lock()?;
+        let locked = handle.launching(stream)?;
+        // The library does not say that two threads may run one layer at once.
+        let _alone = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Pointers { lengths, x, y, initial, last, weights, room } = *at;
         let read = |pointer: Option<u64>| pointer.unwrap_or(0) as *const c_void;
         let written = |pointer: Option<u64>| pointer.unwrap_or(0) as *mut c_void;
@@ -193,7 +199,7 @@ impl Rnn {
         // out, and the memories are the device's.
         let status = unsafe {
             sys::cudnnRNNForward(
-                locked.0,
+                locked.raw(),
                 self.descriptor.0,
                 sys::cudnnForwardMode_t::CUDNN_FWD_MODE_INFERENCE,
                 lengths as *const i32,
@@ -307,13 +313,13 @@ fn elements(descriptor: &Object<sys::cudnnTensorDescriptor_t>) -> Result<usize> 
 /// Brings what two directions wrote side by side, `[steps, batch, 2, row]` in bytes, to `[steps, 2, batch, row]`, behind all
 /// work of the stream, whose memory the pointers are; the caller has checked lengths.
 pub(in crate::device) fn part_directions(
-    stream: &CudaStream,
+    stream: &Stream,
     from: u64,
     to: u64,
     Sizes { steps, batch }: Sizes,
     row: usize,
 ) -> Result<()> {
-    bind(stream)?;
+    let raw = stream.target()?;
     for direction in 0..2_usize {
         // SAFETY: the structure is made of numbers, pointers and a kind of memory; the kinds are set below.
         let mut copy: driver::CUDA_MEMCPY3D = unsafe {
@@ -335,7 +341,7 @@ pub(in crate::device) fn part_directions(
         copy.Height = batch;
         copy.Depth = steps;
         // SAFETY: both memories hold what the copy spans, and they do not overlap.
-        unsafe { driver::cuMemcpy3DAsync_v2(&copy, stream.cu_stream()) }
+        unsafe { driver::cuMemcpy3DAsync_v2(&copy, raw) }
             .result()
             .map_err(failed("cuMemcpy3DAsync"))?;
     }
