@@ -1,0 +1,3 @@
+//! `graphene-serve`: see the crate's documentation.
+
+fn main() {}

@@ -1,0 +1,111 @@
+//! What is counted of a model's requests, as the statistics extension of the Open Inference Protocol gives it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration as Time, SystemTime};
+
+/// How often something happened, and how long it took in all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Duration {
+    /// How often.
+    pub count: u64,
+    /// Nanoseconds in all.
+    pub ns: u64,
+}
+
+/// What is counted of a version's requests since it was loaded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Requests answered, from their arrival on.
+    pub success: Duration,
+    /// Requests that failed.
+    pub fail: Duration,
+    /// Waiting for a context.
+    pub queue: Duration,
+    /// Putting inputs together.
+    pub compute_input: Duration,
+    /// The model.
+    pub compute_infer: Duration,
+    /// Cutting outputs apart.
+    pub compute_output: Duration,
+    /// Rows that ran.
+    pub inferences: u64,
+    /// Batches that ran.
+    pub executions: u64,
+    /// When the last request was answered, in milliseconds since 1970.
+    pub last_ms: u64,
+    /// Batches by their rows.
+    pub batches: BTreeMap<usize, Batches>,
+}
+
+/// Batches of as many rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Batches {
+    /// Putting inputs together.
+    pub compute_input: Duration,
+    /// The model.
+    pub compute_infer: Duration,
+    /// Cutting outputs apart.
+    pub compute_output: Duration,
+}
+
+/// The time of a batch's parts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    pub(crate) input: Time,
+    pub(crate) infer: Time,
+    pub(crate) output: Time,
+}
+
+impl Duration {
+    fn add(&mut self, count: u64, time: Time) {
+        self.count += count;
+        self.ns += u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) * count;
+    }
+}
+
+/// The counters of a version.
+#[derive(Debug, Default)]
+pub(crate) struct Counters(Mutex<Statistics>);
+
+impl Counters {
+    /// What was counted so far.
+    pub(crate) fn snapshot(&self) -> Statistics {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Statistics)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Counts a batch of requests that ran.
+    pub(crate) fn batch(&self, requests: usize, rows: usize, spent: Spent) {
+        self.change(|all| {
+            let requests = requests as u64;
+            all.compute_input.add(requests, spent.input);
+            all.compute_infer.add(requests, spent.infer);
+            all.compute_output.add(requests, spent.output);
+            all.inferences += rows as u64;
+            all.executions += 1;
+            let batches = all.batches.entry(rows).or_default();
+            batches.compute_input.add(1, spent.input);
+            batches.compute_infer.add(1, spent.infer);
+            batches.compute_output.add(1, spent.output);
+        });
+    }
+
+    /// Counts a request that is answered.
+    pub(crate) fn answered(&self, queued: Time, whole: Time) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.change(|all| {
+            all.queue.add(1, queued);
+            all.success.add(1, whole);
+            all.last_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        });
+    }
+
+    /// Counts a request that failed.
+    pub(crate) fn failed(&self, whole: Time) {
+        self.change(|all| all.fail.add(1, whole));
+    }
+}

@@ -1,0 +1,110 @@
+//! A loaded version of a model, which answers requests.
+
+use crate::batch::Batcher;
+use crate::config::ModelConfig;
+use crate::error::{Error, Result};
+use crate::infer::{InferRequest, InferResponse};
+use crate::limits::Limits;
+use crate::statistics::{Counters, Statistics};
+use crate::text::Text;
+use graphene_runtime::{DType, Model};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A loaded version of a model. Once the last of its holders goes, so do its weights and threads.
+pub struct Version {
+    name: String,
+    number: String,
+    model: Model,
+    config: ModelConfig,
+    text: Option<Text>,
+    counters: Arc<Counters>,
+    limits: Limits,
+    batcher: Batcher,
+}
+
+impl Version {
+    /// A version that answers requests from now on.
+    ///
+    /// # Errors
+    /// [`Error::Server`] if the system gives no threads.
+    pub(crate) fn new(
+        (name, number): (&str, &str),
+        model: Model,
+        text: Option<Text>,
+        config: ModelConfig,
+        limits: Limits,
+    ) -> Result<Self> {
+        let counters = Arc::new(Counters::default());
+        let batcher = Batcher::new(name, &model, &config, limits.queue, Arc::clone(&counters))?;
+        let (name, number) = (name.to_owned(), number.to_owned());
+        Ok(Self { name, number, model, config, text, counters, limits, batcher })
+    }
+
+    /// The model's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version's, a number as text.
+    pub fn number(&self) -> &str {
+        &self.number
+    }
+
+    /// The model: its inputs and outputs, and where it runs.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Rows that a batch may have, one where requests are not put together.
+    pub fn batch_rows(&self) -> usize {
+        self.batcher.rows()
+    }
+
+    /// What was counted of its requests.
+    pub fn statistics(&self) -> Statistics {
+        self.counters.snapshot()
+    }
+
+    /// Its tokenizer, and what its outputs are for text.
+    ///
+    /// # Errors
+    /// [`Error::NotText`] if it has none.
+    pub fn text(&self) -> Result<&Text> {
+        let reason = || "its folder has no tokenizer.json".to_owned();
+        self.text
+            .as_ref()
+            .ok_or_else(|| Error::NotText { name: self.name.clone(), reason: reason() })
+    }
+
+    /// Checks an input's shape before anything is made of it, and gives the bytes that its elements take.
+    ///
+    /// # Errors
+    /// [`Error::Limit`].
+    pub fn check(&self, input: &str, dtype: DType, shape: &[usize]) -> Result<usize> {
+        self.limits.check(input, dtype, shape)
+    }
+
+    /// Answers a request. Dropping the future cancels it: at once where it waits; where it runs, once nobody else waits
+    /// for its batch.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] and [`Error::Malformed`] for a request that the model cannot take, [`Error::Busy`],
+    /// [`Error::Deadline`], and [`Error::Model`] for what the runtime says.
+    pub async fn infer(&self, mut request: InferRequest) -> Result<InferResponse> {
+        let began = Instant::now();
+        let latest = began + self.limits.deadline();
+        request.deadline = Some(request.deadline.map_or(latest, |asked| asked.min(latest)));
+        let answer = self.batcher.submit(request).await;
+        match &answer {
+            Ok(response) => self.counters.answered(response.ran.queued, began.elapsed()),
+            Err(_) => self.counters.failed(began.elapsed()),
+        }
+        answer
+    }
+}

@@ -1,0 +1,6 @@
+//! The server as its clients see it, on the loopback.
+
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+mod harness;
+mod health;
