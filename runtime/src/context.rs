@@ -132,8 +132,11 @@ impl Context {
         self.run_until(inputs, &mut || options.check())
     }
 
-    /// The same; `check` is asked before each step whether the run may go on.
-    pub(crate) fn run_until(
+    /// The same; `check` is asked before each step whether the run may go on, and ends it by its error.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run), and what `check` gives.
+    pub fn run_until(
         &mut self,
         inputs: &[Input<'_>],
         check: &mut dyn FnMut() -> Result<()>,
@@ -234,20 +237,32 @@ impl Context {
         Ok(BoundModel::new(&mut self.bound[entry]))
     }
 
-    /// Runs once, on zeros, at every size that the model's profile tells.
-    pub(crate) fn warm(&mut self) -> Result<()> {
+    /// Runs once, on zeros, at these sizes, so that memory is there and kernels are loaded when the first request comes.
+    ///
+    /// # Errors
+    /// As for [`bind`](Self::bind) and [`run`](Self::run).
+    pub fn warm(&mut self, sizes: &[(&str, usize)]) -> Result<()> {
+        let sizes = self.model.solver().named(sizes)?;
+        self.run_on_zeros(&sizes)
+    }
+
+    /// The same at every size that the model's profile tells.
+    pub(crate) fn warm_profile(&mut self) -> Result<()> {
         let model = self.model.clone();
         let Some(typical) = model.fitting().typical() else { return Ok(()) };
-        for sizes in model.fitting().combinations(&typical) {
-            let bindings = model.bindings(&sizes)?;
-            let mut inputs = Vec::new();
-            for port in model.inputs() {
-                inputs.push(Tensor::zeros(port.dtype(), port.ty().bound_shape(&bindings)?)?);
-            }
-            let inputs: Vec<Input<'_>> = inputs.iter().map(Input::from).collect();
-            self.run(&inputs)?;
+        let combinations = model.fitting().combinations(&typical);
+        combinations.iter().try_for_each(|sizes| self.run_on_zeros(sizes))
+    }
+
+    fn run_on_zeros(&mut self, sizes: &Sizes) -> Result<()> {
+        let model = self.model.clone();
+        let bindings = model.bindings(sizes)?;
+        let mut inputs = Vec::new();
+        for port in model.inputs() {
+            inputs.push(Tensor::zeros(port.dtype(), port.ty().bound_shape(&bindings)?)?);
         }
-        Ok(())
+        let inputs: Vec<Input<'_>> = inputs.iter().map(Input::from).collect();
+        self.run(&inputs).map(drop)
     }
 
     /// Checks types and shapes of inputs, in order, and finds the sizes that they give the model's dims.

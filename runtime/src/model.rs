@@ -206,3 +206,35 @@ impl fmt::Debug for Model {
             .finish()
     }
 }
+
+// TEMP-SHIM
+/// x
+pub struct DimAxes {
+    /// x
+    pub inputs: Vec<Vec<usize>>,
+    /// x
+    pub outputs: Vec<Vec<usize>>,
+}
+impl Model {
+    /// x
+    pub fn independent(&self, dim: &str) -> std::result::Result<DimAxes, String> {
+        let along = |ports: &[Port]| {
+            ports
+                .iter()
+                .map(|p| {
+                    p.dims()
+                        .iter()
+                        .enumerate()
+                        .filter(|(_, d)| d.to_string() == dim)
+                        .map(|x| x.0)
+                        .collect()
+                })
+                .collect()
+        };
+        Ok(DimAxes { inputs: along(self.inputs()), outputs: along(self.outputs()) })
+    }
+    /// x
+    pub fn paddable(&self, dim: &str) -> std::result::Result<DimAxes, String> {
+        self.independent(dim)
+    }
+}

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What may be set of the server. A file of `--config` has the same names.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
     /// What requests may ask for.
@@ -75,6 +75,26 @@ pub enum Pooling {
     Mean,
     /// The last token's.
     Last,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self { limits: Limits::default(), model: ModelConfig::default(), poll_s: 5, control: false }
+    }
+}
+
+impl ServerConfig {
+    /// The settings of a file.
+    ///
+    /// # Errors
+    /// [`Error::Folder`] for a file that cannot be read, or is not such settings.
+    pub fn read(path: &Path) -> Result<Self> {
+        let refused = |reason: String| Error::Folder { path: path.display().to_string(), reason };
+        let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+        let config: Self = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
+        config.model.elements().map_err(refused)?;
+        Ok(config)
+    }
 }
 
 impl Default for ModelConfig {

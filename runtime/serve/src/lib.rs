@@ -24,13 +24,13 @@ mod grpc;
 mod http;
 mod listen;
 
-pub use config::{BatchConfig, ModelConfig, Pooling, ServerConfig, TextConfig};
+pub use config::{BatchConfig, ModelConfig, Pooling, ServerConfig, TextConfig, device};
 pub use error::{Error, Result};
 pub use infer::{InferRequest, InferResponse, Ran};
 pub use limits::Limits;
 pub use listen::{Listening, Security, listen};
 pub use repository::{RepositoryEntry, State};
 pub use server::Server;
-pub use statistics::{Duration as CountedDuration, Statistics};
+pub use statistics::{Batches, Counted, Statistics};
 pub use text::Text;
 pub use version::Version;

@@ -21,12 +21,16 @@ pub struct Limits {
     pub inputs: usize,
     /// Requests that wait for a model.
     pub queue: usize,
+    /// Bytes of the inputs of requests that wait for a model.
+    pub queue_bytes: u64,
     /// The time that a request may take at most, in milliseconds; one that asks for less gets less.
     pub deadline_ms: u64,
     /// Connections at a time.
     pub connections: usize,
-    /// The time for a request's head, and between two parts of its body, in milliseconds.
+    /// The time between two parts of a request's body, in milliseconds.
     pub read_ms: u64,
+    /// The time for a request's head, which is also how long a connection may be idle, in milliseconds.
+    pub idle_ms: u64,
 }
 
 impl Default for Limits {
@@ -38,9 +42,11 @@ impl Default for Limits {
             rows: 4096,
             inputs: 256,
             queue: 1024,
+            queue_bytes: 1 << 30,
             deadline_ms: 60_000,
             connections: 4096,
             read_ms: 10_000,
+            idle_ms: 75_000,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Connections, and the end of the process.
 
+mod auth;
+
 use crate::error::{Error, Result};
 use crate::server::Server;
 use crate::{grpc, http};
@@ -8,6 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +27,27 @@ pub struct Security {
     pub tokens: Vec<String>,
     /// Certificate and key, where connections are encrypted.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+impl Security {
+    /// Connections encrypted by this certificate and its key, for HTTP/1.1 and HTTP/2.
+    ///
+    /// # Errors
+    /// Why they don't do.
+    pub fn tls(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> std::result::Result<Arc<rustls::ServerConfig>, String> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_no_client_auth()
+            .with_single_cert(chain, key);
+        let mut config = config.map_err(|error| error.to_string())?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
 }
 
 /// A server that takes connections.
@@ -54,10 +78,10 @@ pub async fn listen(
         let tls = security.tls.clone().map(TlsAcceptor::from);
         let limits = server.limits();
         let accept = Accept {
-            router,
+            router: auth::guard(router, &security.tokens),
             tls,
             room: Arc::new(Semaphore::new(limits.connections)),
-            head: Duration::from_millis(limits.read_ms),
+            head: Duration::from_millis(limits.idle_ms),
         };
         loops.spawn(accept.run(listener, stopped.clone()));
     }

@@ -22,16 +22,25 @@ struct Inner {
 }
 
 impl Server {
-    /// A server of what `models` names: `zoo:NAME`, a model file, a model's folder, or a folder of such. Models are
-    /// loaded and warmed up when this returns.
+    /// A server of what `models` names: `zoo:NAME`, a model file, a model's folder, or a folder of such. Nothing is loaded
+    /// yet: [`refresh`](Self::refresh) does that.
     ///
     /// # Errors
-    /// [`Error::Folder`] for a path that has no model; [`Error::Model`] for one that cannot be loaded where it is the
-    /// only one: of a folder of models the others are served.
-    pub fn new(engine: &Engine, models: &str, config: ServerConfig) -> Result<Self> {
+    /// [`Error::Folder`] for a path that cannot be read, or that has no model.
+    pub fn open(engine: &Engine, models: &str, config: ServerConfig) -> Result<Self> {
         let repository = Repository::open(engine, models, &config)?;
         let draining = AtomicBool::new(false);
         Ok(Self(Arc::new(Inner { engine: engine.clone(), config, repository, draining })))
+    }
+
+    /// The same with all models loaded and warmed up.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open) and [`refresh`](Self::refresh).
+    pub fn new(engine: &Engine, models: &str, config: ServerConfig) -> Result<Self> {
+        let server = Self::open(engine, models, config)?;
+        server.refresh()?;
+        Ok(server)
     }
 
     /// The engine that models run on.
@@ -105,9 +114,13 @@ impl Server {
         if self.0.config.control { Ok(()) } else { Err(Error::Unsupported { what }) }
     }
 
-    /// Looks at the folder once more: what is new or changed is loaded and swapped in, what is gone goes.
-    pub fn refresh(&self) {
-        self.0.repository.refresh();
+    /// Looks at where models come from: what is new or changed is loaded and swapped in, what is gone goes. It takes as
+    /// long as loading does.
+    ///
+    /// # Errors
+    /// The first of those that loading gave; other models are loaded still, and an older version goes on.
+    pub fn refresh(&self) -> Result<()> {
+        self.0.repository.refresh()
     }
 
     /// Whether every model answers, and the device works.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration as Time, SystemTime};
+use std::time::{Duration, SystemTime};
 
 /// How often something happened, and how long it took in all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Duration {
+pub struct Counted {
     /// How often.
     pub count: u64,
     /// Nanoseconds in all.
@@ -17,21 +17,25 @@ pub struct Duration {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
     /// Requests answered, from their arrival on.
-    pub success: Duration,
+    pub success: Counted,
     /// Requests that failed.
-    pub fail: Duration,
+    pub fail: Counted,
     /// Waiting for a context.
-    pub queue: Duration,
+    pub queue: Counted,
     /// Putting inputs together.
-    pub compute_input: Duration,
+    pub compute_input: Counted,
     /// The model.
-    pub compute_infer: Duration,
+    pub compute_infer: Counted,
     /// Cutting outputs apart.
-    pub compute_output: Duration,
+    pub compute_output: Counted,
     /// Rows that ran.
     pub inferences: u64,
     /// Batches that ran.
     pub executions: u64,
+    /// Positions that requests had in batches: rows times length.
+    pub positions: u64,
+    /// Positions that ran, padding included.
+    pub ran_positions: u64,
     /// When the last request was answered, in milliseconds since 1970.
     pub last_ms: u64,
     /// Batches by their rows.
@@ -42,23 +46,23 @@ pub struct Statistics {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Batches {
     /// Putting inputs together.
-    pub compute_input: Duration,
+    pub compute_input: Counted,
     /// The model.
-    pub compute_infer: Duration,
+    pub compute_infer: Counted,
     /// Cutting outputs apart.
-    pub compute_output: Duration,
+    pub compute_output: Counted,
 }
 
 /// The time of a batch's parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
-    pub(crate) input: Time,
-    pub(crate) infer: Time,
-    pub(crate) output: Time,
+    pub(crate) input: Duration,
+    pub(crate) infer: Duration,
+    pub(crate) output: Duration,
 }
 
-impl Duration {
-    fn add(&mut self, count: u64, time: Time) {
+impl Counted {
+    fn add(&mut self, count: u64, time: Duration) {
         self.count += count;
         self.ns += u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) * count;
     }
@@ -79,7 +83,14 @@ impl Counters {
     }
 
     /// Counts a batch of requests that ran.
-    pub(crate) fn batch(&self, requests: usize, rows: usize, spent: Spent) {
+    /// Positions are those of the requests, and those that ran.
+    pub(crate) fn batch(
+        &self,
+        requests: usize,
+        rows: usize,
+        positions: (usize, usize),
+        spent: Spent,
+    ) {
         self.change(|all| {
             let requests = requests as u64;
             all.compute_input.add(requests, spent.input);
@@ -87,6 +98,8 @@ impl Counters {
             all.compute_output.add(requests, spent.output);
             all.inferences += rows as u64;
             all.executions += 1;
+            all.positions += positions.0 as u64;
+            all.ran_positions += positions.1 as u64;
             let batches = all.batches.entry(rows).or_default();
             batches.compute_input.add(1, spent.input);
             batches.compute_infer.add(1, spent.infer);
@@ -95,7 +108,7 @@ impl Counters {
     }
 
     /// Counts a request that is answered.
-    pub(crate) fn answered(&self, queued: Time, whole: Time) {
+    pub(crate) fn answered(&self, queued: Duration, whole: Duration) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.change(|all| {
             all.queue.add(1, queued);
@@ -105,7 +118,7 @@ impl Counters {
     }
 
     /// Counts a request that failed.
-    pub(crate) fn failed(&self, whole: Time) {
+    pub(crate) fn failed(&self, whole: Duration) {
         self.change(|all| all.fail.add(1, whole));
     }
 }

@@ -36,7 +36,7 @@ impl Version {
         limits: Limits,
     ) -> Result<Self> {
         let counters = Arc::new(Counters::default());
-        let batcher = Batcher::new(name, &model, &config, limits.queue, Arc::clone(&counters))?;
+        let batcher = Batcher::new(name, &model, &config, &limits, Arc::clone(&counters))?;
         let (name, number) = (name.to_owned(), number.to_owned());
         Ok(Self { name, number, model, config, text, counters, limits, batcher })
     }
@@ -69,6 +69,24 @@ impl Version {
     /// What was counted of its requests.
     pub fn statistics(&self) -> Statistics {
         self.counters.snapshot()
+    }
+
+    /// Runs it once, so that the first requests find memory there and kernels loaded.
+    ///
+    /// # Errors
+    /// [`Error::Model`].
+    pub(crate) fn warm(&self) -> Result<()> {
+        self.batcher.warm()
+    }
+
+    /// What is worth knowing of how it runs: why requests are not put together or not padded, and the model's own notes.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        self.batcher.notes().iter().chain(self.model.notes()).map(|note| &**note)
+    }
+
+    /// How many requests wait.
+    pub fn waiting(&self) -> usize {
+        self.batcher.waiting()
     }
 
     /// Its tokenizer, and what its outputs are for text.

@@ -314,7 +314,7 @@ impl ModelBuilder {
             Inner { engine, module, inputs, outputs, solver, fitting, notes, _memory: memory };
         let model = Model(Arc::new(inner));
         if self.warm {
-            model.context().warm()?;
+            model.context().warm_profile()?;
         }
         Ok(model)
     }

@@ -32,10 +32,14 @@ impl Answer {
     }
 }
 
+/// An engine on two cores.
+pub(crate) fn cpu() -> Engine {
+    Engine::builder().device(Device::Cpu).threads(2).build().unwrap()
+}
+
 /// Serves what `models` names on two cores.
 pub(crate) async fn serve(models: &str, config: ServerConfig) -> Running {
-    let engine = Engine::builder().device(Device::Cpu).threads(2).build().unwrap();
-    let server = Server::new(&engine, models, config).unwrap();
+    let server = Server::new(&cpu(), models, config).unwrap();
     let free = SocketAddr::from(([127, 0, 0, 1], 0));
     let listening = listen(&server, (free, free), &Security::default()).await.unwrap();
     let client = Client::builder(TokioExecutor::new()).build_http();
@@ -71,4 +75,12 @@ impl Running {
         let headers = [("content-type", "application/json")];
         self.send(Method::POST, path, &headers, json.to_string()).await
     }
+}
+
+/// Writes a model of the zoo, with weights of a seed, as `model.onnx` into a folder.
+pub(crate) fn write_zoo(name: &str, seed: u64, folder: &std::path::Path) {
+    let options = graphene_models::Options { seed, ..<_>::default() };
+    let zoo = graphene_models::build(name, &options).unwrap();
+    std::fs::create_dir_all(folder).unwrap();
+    zoo.write(&folder.join("model.onnx")).unwrap();
 }

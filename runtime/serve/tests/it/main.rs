@@ -2,5 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
+mod batch;
 mod harness;
 mod health;
+mod repository;
+mod security;

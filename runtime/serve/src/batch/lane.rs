@@ -1,0 +1,207 @@
+//! A context of a model's and the memory in which batches are put together.
+
+use super::form::Caps;
+use super::layout::Layout;
+use super::queue::Job;
+use super::region::copy_region;
+use crate::infer::{InferResponse, Ran};
+use crate::statistics::Spent;
+use graphene_runtime::{Context, Error, Input, Model, Outputs, Result, Tensor};
+use std::time::Instant;
+
+/// Shapes that a lane keeps bound.
+const KEPT: usize = 128;
+
+/// The length that a model is warmed up at.
+const TYPICAL: usize = 128;
+
+/// Where batches run, one after the other.
+pub(super) struct Lane {
+    context: Context,
+    /// For each input, where requests' rows lie together. Words, so that elements of all types are aligned.
+    inputs: Vec<Vec<u64>>,
+}
+
+/// A batch that ran.
+pub(super) struct BatchRun {
+    /// The sizes of the model's dims.
+    pub(super) sizes: Vec<(String, usize)>,
+    /// Rows times length, padding included.
+    pub(super) positions: usize,
+    /// A job's answer each.
+    pub(super) answers: Vec<Result<InferResponse>>,
+    pub(super) spent: Spent,
+}
+
+impl Lane {
+    pub(super) fn new(model: &Model) -> Self {
+        let inputs = model.inputs().iter().map(|_| Vec::new()).collect();
+        Self { context: model.context().keep(KEPT), inputs }
+    }
+
+    /// Runs jobs of one kind as one batch.
+    ///
+    /// # Errors
+    /// Those of [`Context::run`], for all of them: nothing is told of any.
+    pub(super) fn run(&mut self, layout: &Layout, caps: &Caps, jobs: &[Job]) -> Result<BatchRun> {
+        let began = Instant::now();
+        let shape = Shape::of(jobs, caps);
+        // A request that needs no padding runs from where it lies.
+        let whole = match (jobs, &shape) {
+            ([job], None) => Some(job),
+            ([job], Some(shape)) if shape.is_of(job) => Some(job),
+            _ => None,
+        };
+        let shapes: Vec<Vec<usize>>;
+        let inputs: Vec<Input<'_>> = match (whole, &shape) {
+            (Some(job), _) => job.inputs().iter().map(Input::from).collect(),
+            (None, None) => return Err(Error::Cancelled),
+            (None, Some(shape)) => {
+                shapes = self.put_together(layout, shape, jobs);
+                let ports = jobs[0].inputs().iter().zip(&self.inputs).zip(&shapes);
+                ports.map(|((like, words), shape)| input(like, words, shape)).collect()
+            }
+        };
+        let put = Instant::now();
+        let outputs = self.context.run_until(&inputs, &mut || wanted(jobs))?;
+        let done = Instant::now();
+        let sizes =
+            outputs.sizes().iter().map(|(symbol, size)| (symbol.name().to_owned(), size as usize));
+        let sizes: Vec<(String, usize)> = sizes.collect();
+        let mut answers = Vec::with_capacity(jobs.len());
+        let mut row = 0;
+        for job in jobs {
+            let cut = if whole.is_some() { None } else { Some((layout, row)) };
+            let answer = answer(job, &outputs, cut).map(|outputs| InferResponse {
+                outputs,
+                ran: Ran { sizes: sizes.clone(), row, ..Ran::default() },
+            });
+            answers.push(answer);
+            row += job.rows();
+        }
+        let spent = Spent { input: put - began, infer: done - put, output: done.elapsed() };
+        let positions = shape.map_or(1, |shape| shape.rows * shape.length);
+        Ok(BatchRun { sizes, positions, answers, spent })
+    }
+
+    /// Copies the jobs' rows behind each other, zeros beside what is shorter than the batch, and gives the shapes.
+    fn put_together(&mut self, layout: &Layout, shape: &Shape, jobs: &[Job]) -> Vec<Vec<usize>> {
+        let mut shapes = Vec::with_capacity(self.inputs.len());
+        for (number, words) in self.inputs.iter_mut().enumerate() {
+            let like = &jobs[0].inputs()[number];
+            let element = like.dtype().size();
+            let mut whole = like.shape().to_vec();
+            whole[0] = shape.rows;
+            for &axis in layout.input_lengths(number) {
+                whole[axis] = shape.length;
+            }
+            let row: usize = element * whole[1..].iter().product::<usize>();
+            words.clear();
+            words.resize((row * shape.rows).div_ceil(8), 0);
+            let mut rest: &mut [u8] = bytemuck::cast_slice_mut(words);
+            for job in jobs {
+                let tensor = &job.inputs()[number];
+                let (mine, others) = rest.split_at_mut(row * job.rows());
+                let mut target = whole.clone();
+                target[0] = job.rows();
+                let source = (tensor.bytes(), tensor.shape());
+                copy_region(source, (mine, &target), tensor.shape(), element);
+                rest = others;
+            }
+            shapes.push(whole);
+        }
+        shapes
+    }
+
+    /// Runs the largest batch and the smallest on zeros, so that memory is there and kernels are loaded when the first
+    /// request comes. What a model of other dims is asked for is not known.
+    pub(super) fn warm(&mut self, layout: &Layout, caps: &Caps) -> Result<()> {
+        let model = self.context.model().clone();
+        let dims: Vec<&str> = model.dims().collect();
+        let short = caps.length(TYPICAL.min(caps.tokens));
+        let rows = caps.rows.min(caps.tokens / short).max(1);
+        match (&*dims, layout.batch()) {
+            ([], _) => self.context.warm(&[]),
+            ([dim], Some(_)) => {
+                self.context.warm(&[(dim, rows)])?;
+                self.context.warm(&[(dim, 1)])
+            }
+            ([first, second], Some(batch)) => {
+                let length = if *first == batch { second } else { first };
+                self.context.warm(&[(batch, rows), (length, short)])?;
+                self.context.warm(&[(batch, 1), (length, short)])
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a batch is as a whole.
+struct Shape {
+    rows: usize,
+    length: usize,
+}
+
+impl Shape {
+    /// That of jobs which are measured; `None` for one that runs as it is.
+    fn of(jobs: &[Job], caps: &Caps) -> Option<Self> {
+        let longest = jobs.iter().filter_map(|job| Some(job.measure()?.length)).max()?;
+        let rows = jobs.iter().map(Job::rows).sum();
+        Some(Self { rows: caps.batch_rows(rows), length: caps.length(longest) })
+    }
+
+    fn is_of(&self, job: &Job) -> bool {
+        job.measure().is_some_and(|own| own.rows == self.rows && own.length == self.length)
+    }
+}
+
+fn input<'a>(like: &Tensor, words: &'a [u64], shape: &'a [usize]) -> Input<'a> {
+    let bytes = shape.iter().product::<usize>() * like.dtype().size();
+    Input::bytes(like.dtype(), &bytemuck::cast_slice(words)[..bytes], shape)
+}
+
+/// Whether anybody still waits for a batch.
+fn wanted(jobs: &[Job]) -> Result<()> {
+    let now = Instant::now();
+    match jobs.iter().all(|job| job.is_left(now)) {
+        false => Ok(()),
+        true if jobs.iter().any(|job| job.is_late(now)) => Err(Error::Deadline),
+        true => Err(Error::Cancelled),
+    }
+}
+
+/// A job's outputs by name: its rows of the batch from `row` on, cut to its length.
+fn answer(
+    job: &Job,
+    outputs: &Outputs,
+    cut: Option<(&Layout, usize)>,
+) -> Result<Vec<(String, Tensor)>> {
+    let all: Vec<(&str, &Tensor)> = outputs.iter().collect();
+    let one = |&number: &usize| {
+        let (name, tensor) = all[number];
+        let tensor = match cut {
+            None => tensor.clone(),
+            Some((layout, row)) => cut_out(job, tensor, layout.output_lengths(number), row)?,
+        };
+        Ok((name.to_owned(), tensor))
+    };
+    job.outputs().iter().map(one).collect()
+}
+
+fn cut_out(job: &Job, tensor: &Tensor, lengths: &[usize], row: usize) -> Result<Tensor> {
+    let (rows, length) = (job.rows(), job.measure().map_or(1, |own| own.length));
+    let mut whole = tensor.shape().to_vec();
+    let row_bytes = tensor.bytes().len() / whole[0].max(1);
+    let bytes = tensor.shared_bytes().slice(row * row_bytes..(row + rows) * row_bytes);
+    whole[0] = rows;
+    let mut shape = whole.clone();
+    for &axis in lengths {
+        shape[axis] = length;
+    }
+    if shape == whole {
+        return Ok(Tensor::new(tensor.dtype(), shape, bytes)?);
+    }
+    let mut cut = Tensor::zeros(tensor.dtype(), shape.clone())?.bytes().to_vec();
+    copy_region((&bytes, &whole), (&mut cut, &shape), &shape, tensor.dtype().size());
+    Ok(Tensor::new(tensor.dtype(), shape, cut.into())?)
+}
