@@ -12,7 +12,10 @@
 //! So a mask has to mean 1 for what is there. A row of a mask without a single 1 has no meaning in either run, and
 //! differs.
 
+mod independent;
 mod rules;
+
+pub use independent::independent;
 
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::dtype::DType;
@@ -86,6 +89,15 @@ enum Added {
 /// # Errors
 /// [`Unpadded`] with the first operation that mixes positions, or that is not known to leave them apart.
 pub fn padding(graph: &Graph, symbol: &Symbol) -> Result<Padding, Unpadded> {
+    walk(graph, symbol, None)
+}
+
+/// What is asked of a node before its rule: an error is a reason.
+type Ask = fn(&Node, &[Option<&Value>], &Symbol) -> Result<(), String>;
+
+/// Follows the dim from the inputs to the outputs. Where `ask` is given, positions are rows of any values, else zeros are
+/// added behind those asked for.
+fn walk(graph: &Graph, symbol: &Symbol, ask: Option<Ask>) -> Result<Padding, Unpadded> {
     let mut values: Vec<Vec<Value>> = Vec::with_capacity(graph.len());
     let mut inputs = Vec::new();
     for (_, node) in graph.nodes() {
@@ -98,7 +110,14 @@ pub fn padding(graph: &Graph, symbol: &Symbol) -> Result<Padding, Unpadded> {
             .iter()
             .map(|input| input.map(|input| &values[input.node.index()][input.output as usize]))
             .collect();
-        let made = rules::apply(graph, node, &given, symbol).map_err(&refuse)?;
+        if let Some(ask) = ask {
+            ask(node, &given, symbol).map_err(&refuse)?;
+        }
+        let made = match (node.op(), ask) {
+            // What numbers are matters only where zeros are added.
+            (Op::Constant(tensor), Some(_)) => vec![Value::free(tensor.shape().len())],
+            _ => rules::apply(graph, node, &given, symbol).map_err(&refuse)?,
+        };
         for (value, ty) in made.iter().zip(node.outputs()) {
             if !accounted(value, ty, symbol) {
                 let (ty, what) = (ty.to_string(), "is not one row for each position");
@@ -108,7 +127,8 @@ pub fn padding(graph: &Graph, symbol: &Symbol) -> Result<Padding, Unpadded> {
         if *node.op() == Op::Input {
             inputs.push(made[0].along().collect());
         }
-        values.push(made);
+        let forget = |value: Value| if ask.is_some() { value.forget() } else { value };
+        values.push(made.into_iter().map(forget).collect());
     }
     let output = |(name, value): &(String, _)| {
         let value: &graphene_frontend::graph::ValueId = value;
@@ -148,6 +168,12 @@ impl Value {
     /// A value of this rank that the padded dim has no part in.
     fn free(rank: usize) -> Self {
         Self { axes: vec![None; rank], uniform: None, finite: true, large: false }
+    }
+
+    /// Knows nothing of added positions any more.
+    fn forget(mut self) -> Self {
+        self.axes.iter_mut().flatten().for_each(|along| along.added = Added::Unknown);
+        self
     }
 
     /// The axes along which the dim runs.

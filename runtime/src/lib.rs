@@ -79,9 +79,8 @@ pub use graphene_frontend::dtype::DType;
 pub use graphene_frontend::import::{ExternalData, ExternalDataError, Reading};
 pub use graphene_frontend::tensor::{Element, Tensor, TensorError};
 #[cfg(feature = "cpu")]
-pub use model::DimAxes;
 pub use model::{
-    Dtype, Execution, Footprint, Given, Imported, Model, ModelBuilder, Port, Profile,
+    DimAxes, Dtype, Execution, Footprint, Given, Imported, Model, ModelBuilder, Port, Profile,
     RequestedSizes, Role, Roles, Sizing, Source, Specialised,
 };
 #[cfg(feature = "cpu")]

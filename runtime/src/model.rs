@@ -1,5 +1,6 @@
 //! A model: what it takes and gives, its kernels and its weights, for any number of contexts.
 
+mod axes;
 mod builder;
 mod port;
 mod profile;
@@ -13,6 +14,8 @@ pub use profile::Profile;
 pub use sizing::{RequestedSizes, Role, Roles, Sizing};
 pub use source::{Given, Imported, Source, Specialised};
 
+pub(crate) use axes::Along;
+pub use axes::DimAxes;
 pub(crate) use profile::{Fitting, sizes_text};
 pub(crate) use sizes::{Sizes, Solver};
 
@@ -51,6 +54,8 @@ struct Inner {
     outputs: Arc<[Port]>,
     solver: Solver,
     fitting: Fitting,
+    /// By the number of the symbol.
+    along: Vec<Along>,
     notes: Vec<String>,
     /// The weights.
     _memory: Reservation,
@@ -143,6 +148,31 @@ impl Model {
         self.0.fitting.unpadded(symbols.position(|symbol| symbol.name() == dim)?)
     }
 
+    /// Where a dim lies, if rows along it, such as a batch's, are independent: what a row of the outputs is follows from
+    /// the same row of the inputs alone, so that rows of several requests may run together, in any order, and be cut apart.
+    ///
+    /// # Errors
+    /// Why the plan does not prove it, as text.
+    pub fn independent(&self, dim: &str) -> std::result::Result<&DimAxes, String> {
+        self.along(dim)?.independent.as_ref().map_err(Clone::clone)
+    }
+
+    /// Where a dim lies, if inputs may be filled with zeros to a larger size of it, and outputs cut, with the same answer.
+    /// Masks among the inputs mean 1 for what is there.
+    ///
+    /// # Errors
+    /// Why the plan does not prove it, as text.
+    pub fn paddable(&self, dim: &str) -> std::result::Result<&DimAxes, String> {
+        self.along(dim)?.paddable.as_ref().map_err(Clone::clone)
+    }
+
+    fn along(&self, dim: &str) -> std::result::Result<&Along, String> {
+        let place = self.dims().position(|name| name == dim);
+        place
+            .map(|place| &self.0.along[place])
+            .ok_or_else(|| format!("the model has no dim `{dim}`"))
+    }
+
     /// What is run: steps and buffers, the weights being with the kernels.
     pub fn program(&self) -> &Program {
         self.0.module.program()
@@ -204,37 +234,5 @@ impl fmt::Debug for Model {
             .field("inputs", &self.0.inputs)
             .field("outputs", &self.0.outputs)
             .finish()
-    }
-}
-
-// TEMP-SHIM
-/// x
-pub struct DimAxes {
-    /// x
-    pub inputs: Vec<Vec<usize>>,
-    /// x
-    pub outputs: Vec<Vec<usize>>,
-}
-impl Model {
-    /// x
-    pub fn independent(&self, dim: &str) -> std::result::Result<DimAxes, String> {
-        let along = |ports: &[Port]| {
-            ports
-                .iter()
-                .map(|p| {
-                    p.dims()
-                        .iter()
-                        .enumerate()
-                        .filter(|(_, d)| d.to_string() == dim)
-                        .map(|x| x.0)
-                        .collect()
-                })
-                .collect()
-        };
-        Ok(DimAxes { inputs: along(self.inputs()), outputs: along(self.outputs()) })
-    }
-    /// x
-    pub fn paddable(&self, dim: &str) -> std::result::Result<DimAxes, String> {
-        self.independent(dim)
     }
 }

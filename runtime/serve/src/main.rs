@@ -6,6 +6,7 @@ use args::Args;
 use clap::Parser;
 use graphene_runtime::Engine;
 use graphene_serve::{Error, Listening, Security, Server, listen};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,7 +15,12 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     let args = Args::parse();
     let filter = EnvFilter::try_new(&args.log).unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let ansi = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(ansi)
+        .init();
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -37,7 +43,7 @@ fn run(args: &Args) -> Result<(), Error> {
         engine = engine.memory_limit(bytes);
     }
     let engine = engine.build().map_err(|error| failed(error.to_string()))?;
-    tracing::info!("models run on {:?}", engine.device());
+    tracing::info!("models run on {}", engine.device().name);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(args.workers)
         .thread_name("serve")

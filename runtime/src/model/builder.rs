@@ -1,6 +1,8 @@
 //! How a model is loaded: read, imported, planned, compiled, warmed up.
 
-use super::{Fitting, Given, Imported, Inner, Model, Port, Profile, Solver, Source, Specialised};
+use super::{
+    Along, Fitting, Given, Imported, Inner, Model, Port, Profile, Solver, Source, Specialised,
+};
 use crate::bind::{Plan, bind, bind_on};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -304,14 +306,26 @@ impl ModelBuilder {
         let solver = Solver::new(&inputs);
         let fitting = Fitting::new(&self.profile, &solver, &graph)?;
         notes.extend(fitting.notes());
+        let t = std::time::Instant::now();
+        let along = solver.symbols().iter().map(|symbol| Along::of(&graph, symbol)).collect();
+        eprintln!("ALONG {:?}", t.elapsed());
         // Nobody else may hold weights that kernels have in another layout.
         drop(graph);
         let engine = self.engine;
         let module = Module::compile(program, &target, &engine, &*self.progress.0)?;
         notes.extend(module.notes());
         let memory = engine.budget().reserve(module.weight_bytes(), "the model's weights")?;
-        let inner =
-            Inner { engine, module, inputs, outputs, solver, fitting, notes, _memory: memory };
+        let inner = Inner {
+            engine,
+            module,
+            inputs,
+            outputs,
+            solver,
+            fitting,
+            along,
+            notes,
+            _memory: memory,
+        };
         let model = Model(Arc::new(inner));
         if self.warm {
             model.context().warm_profile()?;

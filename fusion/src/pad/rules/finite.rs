@@ -33,14 +33,24 @@ pub(super) fn most(tensor: &Tensor) -> Option<f64> {
     if tensor.len() > SEEN {
         return None;
     }
-    let most = |all: &mut dyn Iterator<Item = f64>| {
-        all.fold(0.0, |most: f64, x| if x.is_nan() { f64::INFINITY } else { most.max(x.abs()) })
-    };
-    let single = tensor.as_slice::<f32>().map(|all| most(&mut all.iter().map(|x| (*x).into())));
-    let double = tensor.as_slice::<f64>().map(|all| most(&mut all.iter().copied()));
-    let half = tensor.as_slice::<f16>().map(|all| most(&mut all.iter().map(|x| x.to_f64())));
-    let brain = tensor.as_slice::<bf16>().map(|all| most(&mut all.iter().map(|x| x.to_f64())));
-    [single, double, half, brain].into_iter().find_map(Result::ok)
+    // Without the sign, bits are ordered as magnitudes are, and those of NaN come last: one pass of integer maxima.
+    let single = tensor.as_slice::<f32>().map(|all| {
+        let most = all.iter().fold(0, |most: u32, x| most.max(x.to_bits() & (u32::MAX >> 1)));
+        f64::from(f32::from_bits(most))
+    });
+    let double = tensor.as_slice::<f64>().map(|all| {
+        f64::from_bits(all.iter().fold(0, |most: u64, x| most.max(x.to_bits() & (u64::MAX >> 1))))
+    });
+    let half = tensor.as_slice::<f16>().map(|all| {
+        let most = all.iter().fold(0, |most: u16, x| most.max(x.to_bits() & (u16::MAX >> 1)));
+        f16::from_bits(most).to_f64()
+    });
+    let brain = tensor.as_slice::<bf16>().map(|all| {
+        let most = all.iter().fold(0, |most: u16, x| most.max(x.to_bits() & (u16::MAX >> 1)));
+        bf16::from_bits(most).to_f64()
+    });
+    let most = [single, double, half, brain].into_iter().find_map(Result::ok)?;
+    Some(if most.is_nan() { f64::INFINITY } else { most })
 }
 
 /// Whether elements of a node's output may be large where its inputs' are.

@@ -7,10 +7,13 @@ use super::region::copy_region;
 use crate::infer::{InferResponse, Ran};
 use crate::statistics::Spent;
 use graphene_runtime::{Context, Error, Input, Model, Outputs, Result, Tensor};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Shapes that a lane keeps bound.
 const KEPT: usize = 128;
+
+/// What takes longer is not run to warm up.
+const WARMUP: Duration = Duration::from_secs(1);
 
 /// The length that a model is warmed up at.
 const TYPICAL: usize = 128;
@@ -113,25 +116,30 @@ impl Lane {
         shapes
     }
 
-    /// Runs the largest batch and the smallest on zeros, so that memory is there and kernels are loaded when the first
-    /// request comes. What a model of other dims is asked for is not known.
+    /// Runs one row on zeros, so that kernels are loaded when the first request comes, and the largest batch, so that
+    /// memory is there; that is bound only where running it takes long. What a model of other dims is asked for is not
+    /// known.
     pub(super) fn warm(&mut self, layout: &Layout, caps: &Caps) -> Result<()> {
         let model = self.context.model().clone();
         let dims: Vec<&str> = model.dims().collect();
         let short = caps.length(TYPICAL.min(caps.tokens));
         let rows = caps.rows.min(caps.tokens / short).max(1);
-        match (&*dims, layout.batch()) {
-            ([], _) => self.context.warm(&[]),
-            ([dim], Some(_)) => {
-                self.context.warm(&[(dim, rows)])?;
-                self.context.warm(&[(dim, 1)])
-            }
+        let sizes = |rows| match (&*dims, layout.batch()) {
+            ([], _) => Some(vec![]),
+            ([dim], Some(_)) => Some(vec![(*dim, rows)]),
             ([first, second], Some(batch)) => {
-                let length = if *first == batch { second } else { first };
-                self.context.warm(&[(batch, rows), (length, short)])?;
-                self.context.warm(&[(batch, 1), (length, short)])
+                let length = if *first == batch { *second } else { *first };
+                Some(vec![(batch, rows), (length, short)])
             }
-            _ => Ok(()),
+            _ => None,
+        };
+        let (Some(one), Some(most)) = (sizes(1), sizes(rows)) else { return Ok(()) };
+        self.context.warm(&one)?;
+        let began = Instant::now();
+        self.context.warm(&one)?;
+        match began.elapsed() * rows as u32 > WARMUP {
+            true => self.context.bind(&most).map(drop),
+            false => self.context.warm(&most),
         }
     }
 }

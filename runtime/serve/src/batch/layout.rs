@@ -59,7 +59,7 @@ impl Layout {
             return None;
         }
         match model.paddable(length) {
-            Ok(axes) => Some(axes),
+            Ok(axes) => Some(axes.clone()),
             Err(why) => {
                 notes.push(format!("requests of one length run together: {why}"));
                 None

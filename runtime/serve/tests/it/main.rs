@@ -5,5 +5,6 @@
 mod batch;
 mod harness;
 mod health;
+mod process;
 mod repository;
 mod security;
