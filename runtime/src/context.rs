@@ -13,7 +13,7 @@ pub use device::DeviceTensor;
 pub use io::{Input, OutputMut, Outputs};
 pub use view::BoundModel;
 
-use crate::control::RunOptions;
+use crate::control::{Control, RunOptions};
 use crate::cpu::Storage;
 use crate::engine::Reservation;
 use crate::error::{Error, Result};
@@ -129,7 +129,10 @@ impl Context {
     /// # Errors
     /// As for [`run`](Self::run), and [`Error::Deadline`] and [`Error::Cancelled`].
     pub fn run_with(&mut self, inputs: &[Input<'_>], options: &RunOptions) -> Result<Outputs> {
-        self.run_until(inputs, &mut || options.check())
+        match options.may_end() {
+            true => self.run_until(inputs, &mut || options.check()),
+            false => self.run_steps(inputs, None),
+        }
     }
 
     /// The same; `check` is asked before each step whether the run may go on, and ends it by its error.
@@ -141,16 +144,12 @@ impl Context {
         inputs: &[Input<'_>],
         check: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Outputs> {
-        self.run_steps(inputs, &mut |_step| check())
+        self.run_steps(inputs, Some(&mut |_step| check()))
     }
 
-    /// The same; `control` is asked before each step, with its number: on a GPU, where all steps are one launch, with the
-    /// first one's.
-    fn run_steps(
-        &mut self,
-        inputs: &[Input<'_>],
-        control: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Outputs> {
+    /// The same. On a GPU, where all steps are one launch, `control` is asked with the first one's number while the run is
+    /// waited for; without it, that is one synchronisation.
+    fn run_steps(&mut self, inputs: &[Input<'_>], control: Control<'_>) -> Result<Outputs> {
         let model = self.model.clone();
         let inputs = in_order(model.inputs(), inputs)?;
         let span = Span::run(&model, &inputs);
@@ -220,7 +219,12 @@ impl Context {
             });
         }
         let shapes = &asked.outputs;
-        let done = self.execute(entry, &inputs, &mut all, shapes, &mut |_| options.check());
+        let mut check = |_step| options.check();
+        let control: Control<'_> = match options.may_end() {
+            true => Some(&mut check),
+            false => None,
+        };
+        let done = self.execute(entry, &inputs, &mut all, shapes, control);
         drop(all);
         self.staging.unwanted = unwanted;
         done
@@ -365,7 +369,7 @@ impl Context {
         inputs: &[Input<'_>],
         outputs: &mut [Wanted<'_>],
         shapes: &[Vec<usize>],
-        control: &mut dyn FnMut(usize) -> Result<()>,
+        control: Control<'_>,
     ) -> Result<()> {
         let Self { model, workspace, bound, staging, .. } = self;
         let entry = &mut bound[entry];

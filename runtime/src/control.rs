@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+/// What is asked before each step, with its number, whether the run may go on; nothing where no one can end it.
+pub(crate) type Control<'a> = Option<&'a mut dyn FnMut(usize) -> Result<()>>;
+
 /// How a run may end early. The default lets it run to its end.
 ///
 /// Both are looked at before the first step and between any two, so a step that is running is never cut off.

@@ -1,6 +1,7 @@
 //! The header is what the sources say, and programs in C and C++ run against the library.
 //!
-//! Each row names the commands that it needs; where one is absent, it is reported as ignored.
+//! Each row names the commands that it needs; where one is absent, it is reported as ignored. Compilers are also given the
+//! flags of `CFLAGS`, as `runtime/sanitize.sh` does.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::{Path, PathBuf};
@@ -120,7 +121,8 @@ impl Folder {
         let program = self.0.join("program");
         let mut command = Command::new(compiler);
         command.arg(format!("-std={standard}")).args(WARNINGS).arg("-g");
-        command.arg("-I").arg(package().join("include"));
+        let flags = std::env::var("CFLAGS").unwrap_or_default();
+        command.args(flags.split_whitespace()).arg("-I").arg(package().join("include"));
         command.arg(package().join(source)).arg("-o").arg(&program).args(link);
         checked(&mut command)?;
         Ok(program)

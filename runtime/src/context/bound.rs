@@ -2,6 +2,7 @@
 
 use super::io::{Given, Wanted};
 use super::{Input, Ordered};
+use crate::control::Control;
 use crate::cpu::Storage;
 use crate::engine::Reservation;
 use crate::error::{Error, Result};
@@ -63,7 +64,7 @@ impl Entry {
         inputs: &[Input<'_>],
         outputs: &mut [Wanted<'_>],
         shapes: &[Vec<usize>],
-        control: &mut dyn FnMut(usize) -> Result<()>,
+        control: Control<'_>,
     ) -> Result<()> {
         staging.inputs.resize_with(inputs.len(), Storage::default);
         staging.outputs.resize_with(outputs.len(), Storage::default);
@@ -126,7 +127,7 @@ impl Entry {
         workspace: &mut Option<Workspace>,
         inputs: &[Given<'_>],
         outputs: &mut [Wanted<'_>],
-        control: &mut dyn FnMut(usize) -> Result<()>,
+        control: Control<'_>,
     ) -> Result<()> {
         match (&mut self.bound, workspace) {
             (Bound::Cpu(bound), Some(Workspace::Cpu(arena))) => {
@@ -146,6 +147,11 @@ impl Entry {
                         Wanted::Device(_) => return Err(unsupported(FOREIGN)),
                     });
                 }
+                let mut go_on = |_step| Ok(());
+                let control = match control {
+                    Some(control) => control,
+                    None => &mut go_on,
+                };
                 let threads = model.engine().pool();
                 threads.run(|| bound.run(arena.bytes_mut(), &read, &mut written, control))
             }
@@ -161,7 +167,12 @@ impl Entry {
                 });
                 let read: Ordered<In<'_>> = read.collect();
                 let mut written: Ordered<Out<'_>> = written.collect();
-                executable.run_into_while(&read, &mut written, &mut || control(0))
+                match control {
+                    Some(control) => {
+                        executable.run_into_while(&read, &mut written, &mut || control(0))
+                    }
+                    None => executable.run_into(&read, &mut written),
+                }
             }
             (Bound::Cpu(_), _) => Err(Error::Unsupported { what: "a run without a workspace" }),
         }

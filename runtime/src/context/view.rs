@@ -87,14 +87,15 @@ impl Context {
         let (start, mut runs) = (Instant::now(), 0);
         while runs == 0 || (runs < PROFILED_RUNS && start.elapsed() < PROFILING) {
             let mut current: Option<(usize, Instant)> = None;
-            self.run_steps(inputs, &mut |step| {
+            let mut clock = |step| {
                 // What is asked at a step again waits for other runs: that is no step's time.
                 if let Some((before, began)) = current.filter(|(before, _)| *before != step) {
                     times[before] += began.elapsed();
                 }
                 current = Some((step, Instant::now()));
                 Ok(())
-            })?;
+            };
+            self.run_steps(inputs, Some(&mut clock))?;
             if let Some((last, began)) = current {
                 times[last] += began.elapsed();
             }

@@ -252,6 +252,7 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
     let own = |(input, places): (usize, &Vec<(&Op, usize)>)| {
         let weight = || weight_operand(program, step, input);
         let is_right = |&(op, place): &(&Op, usize)| matches!((op, place), (Op::MatMul, 1));
+        #[allow(clippy::single_range_in_vec_init)] // Groups of gates, of which there may be one.
         let matrices = match places[..] {
             [(Op::Rnn(attrs), 1)] => directions(&weight()?, &[0..cell(attrs.cell).gates()], attrs)?,
             [(Op::Rnn(attrs), 2)] => directions(&weight()?, cell(attrs.cell).parts(), attrs)?,

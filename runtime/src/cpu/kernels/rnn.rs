@@ -47,6 +47,7 @@ impl Cell {
     }
 
     /// The gates whose states' part is one product: one more waits for the reset gate where a GRU applies that first.
+    #[allow(clippy::single_range_in_vec_init)] // Groups of gates, of which there may be one.
     pub(crate) fn parts(self) -> &'static [Range<usize>] {
         match self {
             Self::Lstm { .. } => &[0..4],

@@ -41,6 +41,7 @@ pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs, laid: &Laid
             laid => Ok(Cow::Borrowed(laid)),
         }
     };
+    #[allow(clippy::single_range_in_vec_init)] // Groups of gates, of which there may be one.
     let (w, r) = (weights(1, &[0..cell.gates()])?, weights(2, cell.parts())?);
     let (bias, peepholes) = (optional(3)?, optional(7)?);
     let (h0, c0) = (optional(5)?, optional(6)?);
