@@ -27,9 +27,9 @@ impl Along {
             Ok(Padding { inputs, outputs, .. }) => Ok(DimAxes { inputs, outputs }),
             Err(why) => Err(why.to_string()),
         };
-        Self {
-            independent: axes(independent(graph, symbol)),
-            paddable: axes(padding(graph, symbol)),
-        }
+        let independent = axes(independent(graph, symbol));
+        // A row of zeros is a row.
+        let paddable = independent.clone().or_else(|_| axes(padding(graph, symbol)));
+        Self { independent, paddable }
     }
 }

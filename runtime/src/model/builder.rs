@@ -306,9 +306,7 @@ impl ModelBuilder {
         let solver = Solver::new(&inputs);
         let fitting = Fitting::new(&self.profile, &solver, &graph)?;
         notes.extend(fitting.notes());
-        let t = std::time::Instant::now();
         let along = solver.symbols().iter().map(|symbol| Along::of(&graph, symbol)).collect();
-        eprintln!("ALONG {:?}", t.elapsed());
         // Nobody else may hold weights that kernels have in another layout.
         drop(graph);
         let engine = self.engine;
