@@ -1,6 +1,7 @@
 //! Connections, and the end of the process.
 
 use crate::error::{Error, Result};
+use crate::metrics::Metrics;
 use crate::server::Server;
 use crate::{grpc, http};
 use axum::Router;
@@ -58,6 +59,7 @@ pub async fn listen(
             tls,
             room: Arc::new(Semaphore::new(limits.connections)),
             head: Duration::from_millis(limits.read_ms),
+            metrics: server.metrics().clone(),
         };
         loops.spawn(accept.run(listener, stopped.clone()));
     }
@@ -91,6 +93,7 @@ struct Accept {
     room: Arc<Semaphore>,
     /// The time for a request's head.
     head: Duration,
+    metrics: Metrics,
 }
 
 impl Accept {
@@ -107,6 +110,7 @@ impl Accept {
             };
             let Some((stream, permit)) = accepted else { continue };
             let (router, tls) = (self.router.clone(), self.tls.clone());
+            let open = self.metrics.connection();
             let (builder, watcher, head) = (Arc::clone(&builder), graceful.watcher(), self.head);
             tokio::spawn(async move {
                 match tls {
@@ -118,7 +122,7 @@ impl Accept {
                         }
                     }
                 }
-                drop(permit);
+                drop((open, permit));
             });
         }
         drop(listener);

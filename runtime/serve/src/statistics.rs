@@ -32,6 +32,10 @@ pub struct Statistics {
     pub inferences: u64,
     /// Batches that ran.
     pub executions: u64,
+    /// Positions of the batches that ran, padding included: rows times their length.
+    pub positions: u64,
+    /// Positions of these that were padding.
+    pub padding: u64,
     /// When the last request was answered, in milliseconds since 1970.
     pub last_ms: u64,
     /// Batches by their rows.
@@ -91,6 +95,14 @@ impl Counters {
             batches.compute_input.add(1, spent.input);
             batches.compute_infer.add(1, spent.infer);
             batches.compute_output.add(1, spent.output);
+        });
+    }
+
+    /// Counts a batch's positions, rows times their length, and those of them that are padding.
+    pub(crate) fn positions(&self, positions: usize, padding: usize) {
+        self.change(|all| {
+            all.positions += positions as u64;
+            all.padding += padding as u64;
         });
     }
 
