@@ -197,7 +197,12 @@ impl Shared {
             Ok(ran) => {
                 let (rows, spent) = (jobs.iter().map(Job::rows).sum(), ran.spent);
                 self.keep_pace(spent.infer, positions);
-                self.counters.batch(jobs.len(), rows, (positions, ran.positions), spent);
+                self.counters.batch(
+                    jobs.len(),
+                    rows,
+                    (ran.positions, ran.positions - positions.min(ran.positions)),
+                    spent,
+                );
                 self.log(&jobs, &ran);
                 for (job, answer) in jobs.into_iter().zip(ran.answers) {
                     job.settle(answer.map_err(|error| self.failed(error)), began, spent.infer);

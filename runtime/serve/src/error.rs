@@ -65,6 +65,18 @@ pub enum Error {
         /// How large it may be.
         limit: u64,
     },
+    /// A request whose body does not come.
+    #[error("no more of the body came within {ms} ms (read_ms)")]
+    SlowBody {
+        /// How long the server waits between two parts.
+        ms: u64,
+    },
+    /// A request body in an encoding that the server does not read.
+    #[error("`Content-Encoding: {found}` is not supported: send gzip, deflate or no encoding")]
+    Encoding {
+        /// The encoding.
+        found: String,
+    },
     /// As many requests wait as may.
     #[error("model {name:?} has {waiting} requests waiting, as many as may: try again later")]
     Busy {
@@ -144,6 +156,8 @@ impl Error {
             }
             Self::Limit { .. } => class(400, Code::InvalidArgument, "limit"),
             Self::Body { .. } => class(413, Code::ResourceExhausted, "limit"),
+            Self::SlowBody { .. } => class(408, Code::DeadlineExceeded, "deadline"),
+            Self::Encoding { .. } => class(415, Code::Unimplemented, "unsupported"),
             Self::Busy { .. } => class(429, Code::ResourceExhausted, "overloaded"),
             Self::Deadline { .. } => class(504, Code::DeadlineExceeded, "deadline"),
             Self::Unauthorized => class(401, Code::Unauthenticated, "unauthorized"),

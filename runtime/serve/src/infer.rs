@@ -1,5 +1,6 @@
 //! What all protocols make of a request for inference, and what they are given back.
 
+use crate::metrics::Protocol;
 use graphene_runtime::Tensor;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ pub struct InferRequest {
     pub outputs: Vec<String>,
     /// When the client no longer waits.
     pub deadline: Option<Instant>,
+    /// How it came; for metrics.
+    pub protocol: Protocol,
 }
 
 /// The answer to a request.

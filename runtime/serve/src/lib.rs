@@ -5,7 +5,7 @@
 //! outputs apart; the protocol writes the [`InferResponse`]. Text goes through `text` first: tokens there, vectors back.
 //!
 //! In reading order: `config` is what may be set, `error` what a client is told, `infer` what a request is, `limits` what
-//! it may ask for, `batch` how requests run, `statistics` what is counted of them, `version` a loaded version of a model,
+//! it may ask for, `batch` how requests run, `statistics` and `metrics` what is counted of them, `version` a loaded version of a model,
 //! `repository` the folder that versions come from, `server` all models by name, `http` and `grpc` the protocols, and
 //! `listen` connections and the end of the process.
 
@@ -14,6 +14,7 @@ mod config;
 mod error;
 mod infer;
 mod limits;
+mod metrics;
 mod repository;
 mod server;
 mod statistics;
@@ -29,6 +30,7 @@ pub use error::{Error, Result};
 pub use infer::{InferRequest, InferResponse, Ran};
 pub use limits::Limits;
 pub use listen::{Listening, Security, listen};
+pub use metrics::Protocol;
 pub use repository::{RepositoryEntry, State};
 pub use server::Server;
 pub use statistics::{Batches, Counted, Statistics};

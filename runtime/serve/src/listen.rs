@@ -3,6 +3,7 @@
 mod auth;
 
 use crate::error::{Error, Result};
+use crate::metrics::Metrics;
 use crate::server::Server;
 use crate::{grpc, http};
 use axum::Router;
@@ -82,6 +83,7 @@ pub async fn listen(
             tls,
             room: Arc::new(Semaphore::new(limits.connections)),
             head: Duration::from_millis(limits.idle_ms),
+            metrics: server.metrics().clone(),
         };
         loops.spawn(accept.run(listener, stopped.clone()));
     }
@@ -115,6 +117,7 @@ struct Accept {
     room: Arc<Semaphore>,
     /// The time for a request's head.
     head: Duration,
+    metrics: Metrics,
 }
 
 impl Accept {
@@ -131,6 +134,7 @@ impl Accept {
             };
             let Some((stream, permit)) = accepted else { continue };
             let (router, tls) = (self.router.clone(), self.tls.clone());
+            let open = self.metrics.connection();
             let (builder, watcher, head) = (Arc::clone(&builder), graceful.watcher(), self.head);
             tokio::spawn(async move {
                 match tls {
@@ -142,7 +146,7 @@ impl Accept {
                         }
                     }
                 }
-                drop(permit);
+                drop((open, permit));
             });
         }
         drop(listener);

@@ -3,7 +3,8 @@
 use crate::config::ServerConfig;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::repository::{Repository, RepositoryEntry};
+use crate::metrics::Metrics;
+use crate::repository::{Repository, RepositoryEntry, State};
 use crate::version::Version;
 use graphene_runtime::Engine;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ struct Inner {
     engine: Engine,
     config: ServerConfig,
     repository: Repository,
+    metrics: Metrics,
     /// Whether it takes no more requests.
     draining: AtomicBool,
 }
@@ -30,7 +32,8 @@ impl Server {
     pub fn open(engine: &Engine, models: &str, config: ServerConfig) -> Result<Self> {
         let repository = Repository::open(engine, models, &config)?;
         let draining = AtomicBool::new(false);
-        Ok(Self(Arc::new(Inner { engine: engine.clone(), config, repository, draining })))
+        let (engine, metrics) = (engine.clone(), Metrics::new());
+        Ok(Self(Arc::new(Inner { engine, config, repository, metrics, draining })))
     }
 
     /// The same with all models loaded and warmed up.
@@ -66,7 +69,9 @@ impl Server {
         if self.0.draining.load(Ordering::Relaxed) {
             return Err(Error::Draining);
         }
-        self.0.repository.find(name, version)
+        let found = self.0.repository.find(name, version)?;
+        found.measured_by(&self.0.metrics);
+        Ok(found)
     }
 
     /// The model of requests that name none: the only one, or that of this name.
@@ -85,9 +90,22 @@ impl Server {
         }
     }
 
+    /// What is recorded of requests and connections.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
     /// All models, and how they are.
     pub fn index(&self) -> Vec<RepositoryEntry> {
         self.0.repository.index()
+    }
+
+    /// The versions that answer.
+    pub(crate) fn loaded(&self) -> Vec<Arc<Version>> {
+        let ready = self.index().into_iter().filter(|entry| entry.state == State::Ready);
+        let find =
+            |entry: RepositoryEntry| self.0.repository.find(&entry.name, Some(&entry.version)).ok();
+        ready.filter_map(find).inspect(|found| found.measured_by(&self.0.metrics)).collect()
     }
 
     /// Loads what is newest of a model in its folder, and swaps it in; an older version that served drains and goes.

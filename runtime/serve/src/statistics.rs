@@ -32,10 +32,10 @@ pub struct Statistics {
     pub inferences: u64,
     /// Batches that ran.
     pub executions: u64,
-    /// Positions that requests had in batches: rows times length.
+    /// Positions of the batches that ran, padding included: rows times their length.
     pub positions: u64,
-    /// Positions that ran, padding included.
-    pub ran_positions: u64,
+    /// Positions of these that were padding.
+    pub padding: u64,
     /// When the last request was answered, in milliseconds since 1970.
     pub last_ms: u64,
     /// Batches by their rows.
@@ -83,7 +83,7 @@ impl Counters {
     }
 
     /// Counts a batch of requests that ran.
-    /// Positions are those of the requests, and those that ran.
+    /// Positions are those that ran, and of these the padding.
     pub(crate) fn batch(
         &self,
         requests: usize,
@@ -99,7 +99,7 @@ impl Counters {
             all.inferences += rows as u64;
             all.executions += 1;
             all.positions += positions.0 as u64;
-            all.ran_positions += positions.1 as u64;
+            all.padding += positions.1 as u64;
             let batches = all.batches.entry(rows).or_default();
             batches.compute_input.add(1, spent.input);
             batches.compute_infer.add(1, spent.infer);

@@ -5,10 +5,11 @@ use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::infer::{InferRequest, InferResponse};
 use crate::limits::Limits;
+use crate::metrics::{Metrics, Protocol, VersionMetrics};
 use crate::statistics::{Counters, Statistics};
 use crate::text::Text;
 use graphene_runtime::{DType, Model};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// A loaded version of a model. Once the last of its holders goes, so do its weights and threads.
@@ -21,6 +22,7 @@ pub struct Version {
     counters: Arc<Counters>,
     limits: Limits,
     batcher: Batcher,
+    metrics: OnceLock<VersionMetrics>,
 }
 
 impl Version {
@@ -38,7 +40,8 @@ impl Version {
         let counters = Arc::new(Counters::default());
         let batcher = Batcher::new(name, &model, &config, &limits, Arc::clone(&counters))?;
         let (name, number) = (name.to_owned(), number.to_owned());
-        Ok(Self { name, number, model, config, text, counters, limits, batcher })
+        let metrics = OnceLock::new();
+        Ok(Self { name, number, model, config, text, counters, limits, batcher, metrics })
     }
 
     /// The model's name.
@@ -89,6 +92,25 @@ impl Version {
         self.batcher.waiting()
     }
 
+    /// Records its requests there from now on, if it does not yet.
+    pub(crate) fn measured_by(&self, metrics: &Metrics) {
+        self.metrics.get_or_init(|| metrics.version(&self.name, &self.number));
+    }
+
+    /// Copies what was counted to where metrics are read.
+    pub(crate) fn record_counted(&self) {
+        if let Some(metrics) = self.metrics.get() {
+            metrics.counted(&self.statistics());
+        }
+    }
+
+    /// Counts a request that was refused before it came to [`infer`](Self::infer).
+    pub(crate) fn refused(&self, protocol: Protocol, error: &Error) {
+        if let Some(metrics) = self.metrics.get() {
+            metrics.failed(protocol, error);
+        }
+    }
+
     /// Its tokenizer, and what its outputs are for text.
     ///
     /// # Errors
@@ -118,10 +140,25 @@ impl Version {
         let began = Instant::now();
         let latest = began + self.limits.deadline();
         request.deadline = Some(request.deadline.map_or(latest, |asked| asked.min(latest)));
+        let protocol = request.protocol;
+        let metrics = self.metrics.get();
+        let running = metrics.map(VersionMetrics::running);
         let answer = self.batcher.submit(request).await;
+        drop(running);
+        let whole = began.elapsed();
         match &answer {
-            Ok(response) => self.counters.answered(response.ran.queued, began.elapsed()),
-            Err(_) => self.counters.failed(began.elapsed()),
+            Ok(response) => {
+                self.counters.answered(response.ran.queued, whole);
+                if let Some(metrics) = metrics {
+                    metrics.answered(protocol, &response.ran, whole);
+                }
+            }
+            Err(error) => {
+                self.counters.failed(whole);
+                if let Some(metrics) = metrics {
+                    metrics.failed(protocol, error);
+                }
+            }
         }
         answer
     }

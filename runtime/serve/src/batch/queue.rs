@@ -37,7 +37,7 @@ impl Job {
         layout: &Layout,
         request: InferRequest,
     ) -> Result<(Self, Answer)> {
-        let InferRequest { id, inputs, outputs, deadline } = request;
+        let InferRequest { id, inputs, outputs, deadline, protocol: _ } = request;
         let inputs = in_order(model, inputs)?;
         let place = |name: &String| {
             let known = || model.outputs().iter().map(graphene_runtime::Port::name);
