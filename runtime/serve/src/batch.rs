@@ -114,11 +114,11 @@ impl Batcher {
         Ok(())
     }
 
-    /// Runs a request. Dropping the future cancels it.
+    /// Runs a request. Dropping the future cancels it. One that comes `alone` may run on this thread.
     ///
     /// # Errors
     /// [`Error::Malformed`], [`Error::Limit`], [`Error::Busy`], [`Error::Deadline`], [`Error::Model`].
-    pub(crate) async fn submit(&self, request: InferRequest) -> Result<InferResponse> {
+    pub(crate) async fn submit(&self, request: InferRequest, alone: bool) -> Result<InferResponse> {
         let shared = &*self.0;
         let deadline = request.deadline;
         let (job, answer) = Job::new(&shared.model, &shared.layout, request)?;
@@ -133,7 +133,8 @@ impl Batcher {
                 setting: "rows",
             });
         }
-        if let Some(job) = shared.run_here(job) {
+        let waits = if alone { shared.run_here(job) } else { Some(job) };
+        if let Some(job) = waits {
             shared
                 .queue
                 .push(job)
@@ -293,14 +294,14 @@ mod tests {
             shared.run_caught(&mut lane, jobs);
             drop(lane);
             assert!(answer.await.is_err() && other.await.is_err());
-            let after = batcher.submit(request(2)).await.expect("the lane goes on");
+            let after = batcher.submit(request(2), true).await.expect("the lane goes on");
             assert_eq!(after.outputs[0].1.shape(), [2, 4]);
         }
         // One who was lost is told so.
         let (job, answer) = Job::new(&model, &batcher.0.layout, request(1)).expect("a job");
         drop(job);
         assert!(answer.await.is_err());
-        let unknown = batcher.submit(InferRequest::default()).await;
+        let unknown = batcher.submit(InferRequest::default(), true).await;
         assert!(matches!(unknown, Err(Error::Malformed { .. })));
     }
 }

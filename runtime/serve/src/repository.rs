@@ -214,7 +214,7 @@ impl Repository {
         let model = builder.load_from(source).map_err(failed)?;
         let text = match found {
             Some(found) => Text::read(found.folder_with("tokenizer.json"), &config.text, &model)?,
-            None => None,
+            None => Text::of_zoo(name, &config.text, &model)?,
         };
         let limits = self.config.limits.clone();
         let version = Version::new((name, &number.to_string()), model, text, config, limits)?;

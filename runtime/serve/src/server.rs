@@ -95,6 +95,29 @@ impl Server {
         &self.0.metrics
     }
 
+    /// The model of requests of text: that of this name, or the only one that has a tokenizer.
+    ///
+    /// # Errors
+    /// As for [`find`](Self::find); [`Error::Malformed`] where none is named and there is not one alone.
+    pub(crate) fn find_text(&self, name: Option<&str>) -> Result<Arc<Version>> {
+        if let Some(name) = name {
+            return self.find(name, None);
+        }
+        if self.0.draining.load(Ordering::Relaxed) {
+            return Err(Error::Draining);
+        }
+        let mut all = self.loaded().into_iter().filter(|version| version.text().is_ok());
+        match (all.next(), all.next()) {
+            (Some(only), None) => Ok(only),
+            (None, _) => {
+                Err(Error::malformed("no model of text is served: its folder needs tokenizer.json"))
+            }
+            (Some(_), Some(_)) => {
+                Err(Error::malformed("several models of text are served: name one by `model`"))
+            }
+        }
+    }
+
     /// All models, and how they are.
     pub fn index(&self) -> Vec<RepositoryEntry> {
         self.0.repository.index()

@@ -136,14 +136,26 @@ impl Version {
     /// # Errors
     /// [`Error::Limit`] and [`Error::Malformed`] for a request that the model cannot take, [`Error::Busy`],
     /// [`Error::Deadline`], and [`Error::Model`] for what the runtime says.
-    pub async fn infer(&self, mut request: InferRequest) -> Result<InferResponse> {
+    pub async fn infer(&self, request: InferRequest) -> Result<InferResponse> {
+        self.answer(request, true).await
+    }
+
+    /// The same for a request that is one of several which come together: they wait for each other, so as to run together.
+    ///
+    /// # Errors
+    /// As for [`infer`](Self::infer).
+    pub(crate) async fn infer_among_others(&self, request: InferRequest) -> Result<InferResponse> {
+        self.answer(request, false).await
+    }
+
+    async fn answer(&self, mut request: InferRequest, alone: bool) -> Result<InferResponse> {
         let began = Instant::now();
         let latest = began + self.limits.deadline();
         request.deadline = Some(request.deadline.map_or(latest, |asked| asked.min(latest)));
         let protocol = request.protocol;
         let metrics = self.metrics.get();
         let running = metrics.map(VersionMetrics::running);
-        let answer = self.batcher.submit(request).await;
+        let answer = self.batcher.submit(request, alone).await;
         drop(running);
         let whole = began.elapsed();
         match &answer {
