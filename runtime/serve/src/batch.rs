@@ -33,6 +33,7 @@ impl Batcher {
 
     pub(crate) async fn submit(&self, request: InferRequest) -> Result<InferResponse> {
         let failed = |error| Error::Model { name: self.name.clone(), error };
+        let asked = request.outputs;
         let mut all = Request::new();
         for (name, tensor) in request.inputs {
             all = all.named(&name, tensor);
@@ -45,7 +46,12 @@ impl Batcher {
         let outputs = self.pool.submit(all, &options).map_err(failed)?.await.map_err(failed)?;
         self.counters.batch(1, 1, Spent { infer: began.elapsed(), ..Spent::default() });
         let outputs = outputs.iter().map(|(name, tensor)| (name.to_owned(), tensor.clone()));
+        let mut outputs: Vec<_> = outputs.collect();
+        if !asked.is_empty() {
+            outputs.retain(|(name, _)| asked.contains(name));
+            outputs.sort_by_key(|(name, _)| asked.iter().position(|one| one == name));
+        }
         let ran = Ran { computed: began.elapsed(), ..Ran::default() };
-        Ok(InferResponse { outputs: outputs.collect(), ran })
+        Ok(InferResponse { outputs, ran })
     }
 }

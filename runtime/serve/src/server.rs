@@ -8,6 +8,7 @@ use crate::version::Version;
 use graphene_runtime::Engine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::watch;
 
 /// All models by name, and what is common to them. Clones are the same server.
 #[derive(Clone)]
@@ -19,6 +20,8 @@ struct Inner {
     repository: Repository,
     /// Whether it takes no more requests.
     draining: AtomicBool,
+    /// Tells those that hold streams open once it takes no more.
+    drained: watch::Sender<bool>,
 }
 
 impl Server {
@@ -30,8 +33,8 @@ impl Server {
     /// only one: of a folder of models the others are served.
     pub fn new(engine: &Engine, models: &str, config: ServerConfig) -> Result<Self> {
         let repository = Repository::open(engine, models, &config)?;
-        let draining = AtomicBool::new(false);
-        Ok(Self(Arc::new(Inner { engine: engine.clone(), config, repository, draining })))
+        let (draining, drained) = (AtomicBool::new(false), watch::Sender::new(false));
+        Ok(Self(Arc::new(Inner { engine: engine.clone(), config, repository, draining, drained })))
     }
 
     /// The engine that models run on.
@@ -124,6 +127,18 @@ impl Server {
     /// Takes no more requests; those that came are answered.
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Relaxed);
+        self.0.drained.send_replace(true);
+    }
+
+    /// Whether it takes no more requests.
+    pub fn draining(&self) -> bool {
+        self.0.draining.load(Ordering::Relaxed)
+    }
+
+    /// Returns once it takes no more requests.
+    pub(crate) async fn drained(self) {
+        // It is never closed before: this server has the sender.
+        let _ = self.0.drained.subscribe().wait_for(|&drained| drained).await;
     }
 }
 
