@@ -1,6 +1,7 @@
 //! A call: how a method's messages and its deadline are read, and how an answer or an error is written.
 
 use super::codec::{Ask, Frames, limit, unread};
+use super::patient::Patient;
 use crate::error::{Error, Result};
 use crate::server::Server;
 use axum::body::Body;
@@ -45,9 +46,10 @@ where
         async move {
             let call = match begin(server, http.headers()) {
                 Ok(call) => call,
-                Err(refused) => return refused,
+                Err(refused) => return *refused,
             };
             let mut grpc = grpc::<Q, A>(&call.server);
+            let patience = Duration::from_millis(call.server.limits().read_ms);
             // As a stream of messages, though there is one: so we say ourselves what is wrong with it.
             let service = tower::service_fn(move |request: Request<Incoming<Q>>| {
                 let call = call.clone();
@@ -56,7 +58,9 @@ where
                     method(call, message).await.map(Response::new).map_err(|error| status(&error))
                 }
             });
-            grpc.client_streaming(service, http).await.map(Body::new)
+            grpc.client_streaming(service, http.map(|body| Patient::new(body, patience)))
+                .await
+                .map(Body::new)
         }
     })
 }
@@ -77,7 +81,7 @@ where
         async move {
             let call = match begin(server, http.headers()) {
                 Ok(call) => call,
-                Err(refused) => return refused,
+                Err(refused) => return *refused,
             };
             let mut grpc = grpc::<Q, A>(&call.server);
             let service = tower::service_fn(move |request: Request<Incoming<Q>>| {
@@ -117,13 +121,13 @@ fn grpc<Q: Ask, A: Message + 'static>(server: &Server) -> Grpc<Frames<Q, A>> {
         .max_encoding_message_size(usize::MAX)
 }
 
-fn begin(server: Server, headers: &HeaderMap) -> std::result::Result<Call, HttpResponse> {
+fn begin(server: Server, headers: &HeaderMap) -> std::result::Result<Call, Box<HttpResponse>> {
     let kind = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
     if !kind.starts_with(b"application/grpc") {
         let what = "this port is for gRPC: Content-Type has to be application/grpc";
-        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, what).into_response());
+        return Err(Box::new((StatusCode::UNSUPPORTED_MEDIA_TYPE, what).into_response()));
     }
-    let deadline = deadline(headers).map_err(|error| status(&error).into_http())?;
+    let deadline = deadline(headers).map_err(|error| Box::new(status(&error).into_http()))?;
     Ok(Call { server, deadline })
 }
 

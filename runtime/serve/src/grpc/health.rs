@@ -46,7 +46,7 @@ pub(super) async fn check(
 /// What a watcher is at.
 enum Watch {
     /// It has not said yet what it watches.
-    Begin(Incoming<HealthCheckRequest>),
+    Begin(Box<Incoming<HealthCheckRequest>>),
     /// It watches a service, and was told last how it is.
     Told(String, i32),
     /// It is told nothing more.
@@ -58,7 +58,7 @@ pub(super) fn watch(
     call: Call,
     incoming: Incoming<HealthCheckRequest>,
 ) -> impl Stream<Item = Result<HealthCheckResponse, Status>> + Send + 'static {
-    unfold((call.server, Watch::Begin(incoming)), async |(server, watch)| {
+    unfold((call.server, Watch::Begin(Box::new(incoming))), async |(server, watch)| {
         let (service, told) = match watch {
             Watch::End => return None,
             Watch::Told(service, told) => (service, Some(told)),

@@ -127,7 +127,7 @@ async fn streamed(call: Call, asked: Result<ModelInferRequest>) -> ModelStreamIn
     };
     let last = answer.as_mut().unwrap_or(&mut named);
     if asks_final {
-        let parameter_choice = Some(ParameterChoice::BoolParam(true));
+        let parameter_choice = Some(ParameterChoice::Bool(true));
         last.parameters.insert(FINAL.to_owned(), InferParameter { parameter_choice });
     }
     let (error_message, infer_response) = match answer {
@@ -212,15 +212,16 @@ fn input(version: &Version, asked: &InferInputTensor, bytes: Option<Bytes>) -> R
     refuse_sharing(&format!("input {:?}", asked.name), &asked.parameters)?;
     check_datatype(port, &asked.datatype)?;
     let shape = shape(&asked.name, &asked.shape)?;
+    let target = (port.name(), port.dtype());
     let needed = version.check(&asked.name, port.dtype(), &shape)?;
     match (bytes, &asked.contents) {
-        (Some(bytes), None) => raw(port, shape, needed, bytes),
-        (None, Some(bytes)) => contents(port, shape, bytes),
+        (Some(bytes), None) => raw(target, shape, needed, bytes),
+        (None, Some(bytes)) => contents(target, shape, bytes),
         (Some(_), Some(_)) => Err(Error::malformed(format!(
             "input {:?} has contents beside raw_input_contents: a request has one or the other",
             asked.name
         ))),
-        (None, None) if needed == 0 => raw(port, shape, needed, Bytes::new()),
+        (None, None) if needed == 0 => raw(target, shape, needed, Bytes::new()),
         (None, None) => Err(Error::malformed(format!(
             "input {:?} has neither contents nor an entry of raw_input_contents",
             asked.name
@@ -251,18 +252,16 @@ fn refuse_sharing(whose: &str, parameters: &Parameters) -> Result<()> {
 }
 
 fn is_true(parameter: &InferParameter) -> bool {
-    parameter.parameter_choice == Some(ParameterChoice::BoolParam(true))
+    parameter.parameter_choice == Some(ParameterChoice::Bool(true))
 }
 
 /// When a request has taken as long as it may, if it says so: zero is none.
 fn timeout(parameter: &InferParameter) -> Result<Option<Instant>> {
     let micros = match &parameter.parameter_choice {
-        Some(ParameterChoice::Int64Param(micros)) => u64::try_from(*micros).ok(),
-        Some(ParameterChoice::Uint64Param(micros)) => Some(*micros),
+        Some(ParameterChoice::Int64(micros)) => u64::try_from(*micros).ok(),
+        Some(ParameterChoice::Uint64(micros)) => Some(*micros),
         Some(
-            ParameterChoice::BoolParam(_)
-            | ParameterChoice::StringParam(_)
-            | ParameterChoice::DoubleParam(_),
+            ParameterChoice::Bool(_) | ParameterChoice::String(_) | ParameterChoice::Double(_),
         )
         | None => None,
     };

@@ -102,19 +102,19 @@ pub(crate) struct InferParameter {
     pub(crate) parameter_choice: Option<ParameterChoice>,
 }
 
-/// Its value.
+/// Its value; the variants' published names end in `_param`.
 #[derive(Clone, PartialEq, Oneof)]
 pub(crate) enum ParameterChoice {
     #[prost(bool, tag = "1")]
-    BoolParam(bool),
+    Bool(bool),
     #[prost(int64, tag = "2")]
-    Int64Param(i64),
+    Int64(i64),
     #[prost(string, tag = "3")]
-    StringParam(String),
+    String(String),
     #[prost(double, tag = "4")]
-    DoubleParam(f64),
+    Double(f64),
     #[prost(uint64, tag = "5")]
-    Uint64Param(u64),
+    Uint64(u64),
 }
 
 /// A request for inference.
@@ -362,17 +362,17 @@ pub(crate) struct ModelRepositoryParameter {
     pub(crate) parameter_choice: Option<RepositoryParameterChoice>,
 }
 
-/// Its value.
+/// Its value; the variants' published names end in `_param`.
 #[derive(Clone, PartialEq, Oneof)]
 pub(crate) enum RepositoryParameterChoice {
     #[prost(bool, tag = "1")]
-    BoolParam(bool),
+    Bool(bool),
     #[prost(int64, tag = "2")]
-    Int64Param(i64),
+    Int64(i64),
     #[prost(string, tag = "3")]
-    StringParam(String),
+    String(String),
     #[prost(bytes = "bytes", tag = "4")]
-    BytesParam(Bytes),
+    Bytes(Bytes),
 }
 
 /// Asks which models there are.

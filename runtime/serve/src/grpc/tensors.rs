@@ -90,8 +90,12 @@ pub(super) fn shape(input: &str, sizes: &[i64]) -> Result<Vec<usize>> {
 ///
 /// # Errors
 /// [`Error::Malformed`] if they are not `needed` bytes, or are BOOL and not each 0 or 1.
-pub(super) fn raw(port: &Port, shape: Vec<usize>, needed: usize, bytes: Bytes) -> Result<Tensor> {
-    let (name, dtype) = (port.name(), port.dtype());
+pub(super) fn raw(
+    (name, dtype): (&str, DType),
+    shape: Vec<usize>,
+    needed: usize,
+    bytes: Bytes,
+) -> Result<Tensor> {
     if bytes.len() != needed {
         return Err(Error::malformed(format!(
             "input {name:?} ({} {shape:?}) needs {needed} bytes; its raw_input_contents has {}",
@@ -114,12 +118,16 @@ pub(super) fn raw(port: &Port, shape: Vec<usize>, needed: usize, bytes: Bytes) -
 /// # Errors
 /// [`Error::Malformed`] for types that have no field there, for elements in another type's field, for a number of them
 /// other than the shape's, and for values beyond the type.
-pub(super) fn contents(port: &Port, shape: Vec<usize>, bytes: &[u8]) -> Result<Tensor> {
-    let given = Given { port, shape, bytes };
-    match port.dtype() {
+pub(super) fn contents(
+    (input, dtype): (&str, DType),
+    shape: Vec<usize>,
+    bytes: &[u8],
+) -> Result<Tensor> {
+    let given = Given { input, dtype, shape, bytes };
+    match dtype {
         DType::Bool => {
             let bytes = given.elements(|bits| Some(u8::from(bits != 0)))?;
-            tensor(port.name(), Tensor::new(DType::Bool, given.shape, bytes.into()))
+            tensor(input, Tensor::new(DType::Bool, given.shape, bytes.into()))
         }
         DType::U8 => given.tensor(|bits| u8::try_from(bits).ok()),
         DType::U16 => given.tensor(|bits| u16::try_from(bits).ok()),
@@ -133,15 +141,16 @@ pub(super) fn contents(port: &Port, shape: Vec<usize>, bytes: &[u8]) -> Result<T
         DType::F64 => given.tensor(|bits| Some(f64::from_bits(bits))),
         other => Err(Error::malformed(format!(
             "input {:?} is {}, whose elements come in raw_input_contents only",
-            port.name(),
+            input,
             name(other)
         ))),
     }
 }
 
-/// The elements that a request gives for a port.
+/// The elements that a request gives for an input.
 struct Given<'a> {
-    port: &'a Port,
+    input: &'a str,
+    dtype: DType,
     shape: Vec<usize>,
     bytes: &'a [u8],
 }
@@ -149,11 +158,11 @@ struct Given<'a> {
 impl Given<'_> {
     fn tensor<T: Element>(self, element: impl Fn(u64) -> Option<T>) -> Result<Tensor> {
         let elements = self.elements(element)?;
-        tensor(self.port.name(), Tensor::from_vec(self.shape, elements))
+        tensor(self.input, Tensor::from_vec(self.shape, elements))
     }
 
     fn elements<T>(&self, element: impl Fn(u64) -> Option<T>) -> Result<Vec<T>> {
-        let (name, dtype) = (self.port.name(), self.port.dtype());
+        let (name, dtype) = (self.input, self.dtype);
         let field = row(dtype).map_or(Contents::None, |row| row.3);
         let (found, needed) = (self.count(field)?, self.shape.iter().product::<usize>());
         if found != needed {
@@ -186,8 +195,8 @@ impl Given<'_> {
         fields(self.bytes, |number, _| match number {
             1..=8 if number != own => Err(Error::malformed(format!(
                 "input {:?} is {}, but its contents is of another type",
-                self.port.name(),
-                name(self.port.dtype())
+                self.input,
+                name(self.dtype)
             ))),
             _ => Ok(()),
         })?;
@@ -232,4 +241,133 @@ fn tensor(
     made: std::result::Result<Tensor, graphene_runtime::TensorError>,
 ) -> Result<Tensor> {
     made.map_err(|error| Error::malformed(format!("input {input:?}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DType, contents, name, number, raw};
+    use prost::Message;
+
+    /// The published message.
+    #[derive(Clone, PartialEq, Message)]
+    struct InferTensorContents {
+        #[prost(bool, repeated, tag = "1")]
+        bools: Vec<bool>,
+        #[prost(int32, repeated, tag = "2")]
+        ints: Vec<i32>,
+        #[prost(int64, repeated, tag = "3")]
+        longs: Vec<i64>,
+        #[prost(uint32, repeated, tag = "4")]
+        uints: Vec<u32>,
+        #[prost(uint64, repeated, tag = "5")]
+        ulongs: Vec<u64>,
+        #[prost(float, repeated, tag = "6")]
+        floats: Vec<f32>,
+        #[prost(double, repeated, tag = "7")]
+        doubles: Vec<f64>,
+        #[prost(bytes = "vec", repeated, tag = "8")]
+        texts: Vec<Vec<u8>>,
+    }
+
+    type All = InferTensorContents;
+
+    fn bytes<const N: usize>(elements: &[[u8; N]]) -> Vec<u8> {
+        elements.concat()
+    }
+
+    #[test]
+    fn contents_become_elements_of_every_type() {
+        let rows: [(DType, All, Vec<u8>); 11] = [
+            (DType::Bool, All { bools: vec![true, false], ..All::default() }, vec![1, 0]),
+            (DType::U8, All { uints: vec![0, 255], ..All::default() }, vec![0, 255]),
+            (
+                DType::U16,
+                All { uints: vec![1, 65535], ..All::default() },
+                bytes(&[1_u16, 65535].map(u16::to_le_bytes)),
+            ),
+            (
+                DType::U32,
+                All { uints: vec![1, u32::MAX], ..All::default() },
+                bytes(&[1, u32::MAX].map(u32::to_le_bytes)),
+            ),
+            (
+                DType::U64,
+                All { ulongs: vec![1, u64::MAX], ..All::default() },
+                bytes(&[1, u64::MAX].map(u64::to_le_bytes)),
+            ),
+            (
+                DType::I8,
+                All { ints: vec![-128, 127], ..All::default() },
+                bytes(&[-128_i8, 127].map(i8::to_le_bytes)),
+            ),
+            (
+                DType::I16,
+                All { ints: vec![-32768, 1], ..All::default() },
+                bytes(&[-32768_i16, 1].map(i16::to_le_bytes)),
+            ),
+            (
+                DType::I32,
+                All { ints: vec![i32::MIN, 1], ..All::default() },
+                bytes(&[i32::MIN, 1].map(i32::to_le_bytes)),
+            ),
+            (
+                DType::I64,
+                All { longs: vec![i64::MIN, 1], ..All::default() },
+                bytes(&[i64::MIN, 1].map(i64::to_le_bytes)),
+            ),
+            (
+                DType::F32,
+                All { floats: vec![-0.0, 1.5], ..All::default() },
+                bytes(&[-0.0_f32, 1.5].map(f32::to_le_bytes)),
+            ),
+            (
+                DType::F64,
+                All { doubles: vec![f64::NAN, 1e300], ..All::default() },
+                bytes(&[f64::NAN, 1e300].map(f64::to_le_bytes)),
+            ),
+        ];
+        for (dtype, message, expected) in rows {
+            let tensor = contents(("x", dtype), vec![2], &message.encode_to_vec()).unwrap();
+            assert_eq!((tensor.dtype(), tensor.bytes()), (dtype, &expected[..]), "{dtype}");
+            let short = contents(("x", dtype), vec![3], &message.encode_to_vec()).unwrap_err();
+            assert!(short.to_string().contains("needs 3 elements; its contents has 2"), "{short}");
+            let text = All { texts: vec![b"a".to_vec(); 2], ..All::default() };
+            let other = contents(("x", dtype), vec![2], &text.encode_to_vec()).unwrap_err();
+            assert!(other.to_string().contains("of another type"), "{other}");
+        }
+    }
+
+    #[test]
+    fn elements_beyond_their_type_are_refused() {
+        let rows = [
+            (DType::U8, All { uints: vec![256], ..All::default() }),
+            (DType::U16, All { uints: vec![65536], ..All::default() }),
+            (DType::I8, All { ints: vec![-129], ..All::default() }),
+            (DType::I16, All { ints: vec![32768], ..All::default() }),
+        ];
+        for (dtype, message) in rows {
+            let beyond = contents(("x", dtype), vec![1], &message.encode_to_vec()).unwrap_err();
+            let expected = format!("input \"x\" has an element beyond {}", name(dtype));
+            assert_eq!(beyond.to_string(), expected);
+        }
+        for dtype in [DType::F16, DType::BF16, DType::I4] {
+            let refused = contents(("x", dtype), vec![0], &[]).unwrap_err();
+            assert!(refused.to_string().contains("raw_input_contents only"), "{refused}");
+        }
+        let two = raw(("x", DType::Bool), vec![2], 2, vec![1, 2].into()).unwrap_err();
+        assert!(two.to_string().contains("it has 2"), "{two}");
+    }
+
+    #[test]
+    fn types_have_their_published_names() {
+        let rows = [
+            (DType::F16, "FP16", 10),
+            (DType::BF16, "BF16", 14),
+            (DType::Bool, "BOOL", 1),
+            (DType::I4, "i4", 0),
+        ];
+        for (dtype, text, of) in rows {
+            assert_eq!((name(dtype), number(dtype)), (text, of));
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! A client by gRPC, and one that sends any bytes.
 
 use crate::harness::Running;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderValue, Method, Request};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use messages::{InferInputTensor, InferRequestedOutputTensor, ModelInferRequest};
@@ -97,11 +97,11 @@ pub(crate) async fn send(
     running: &Running,
     path: &str,
     headers: &[(&'static str, &str)],
-    body: Bytes,
+    body: impl Into<Body>,
 ) -> Said {
     let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
     let uri = format!("http://{}{path}", running.listening.grpc());
-    let mut request = Request::new(Full::new(body));
+    let mut request = Request::new(body.into());
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri.parse().unwrap();
     request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));

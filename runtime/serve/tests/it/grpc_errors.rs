@@ -5,9 +5,12 @@ use crate::grpc_client::messages::{
 };
 use crate::grpc_client::{Caller, SERVICE, Said, frame, input, ones, output, send};
 use crate::harness::{Running, serve};
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
+use futures_util::StreamExt;
 use graphene_serve::{Limits, ServerConfig};
 use prost::Message;
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
 use tonic::Code;
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
@@ -145,19 +148,7 @@ const WRONG: &[(Change, Code, &str)] = &[
     ),
     (
         |asked| {
-            asked
-                .parameters
-                .insert("timeout".to_owned(), parameter(ParameterChoice::Int64Param(-1)));
-        },
-        Code::InvalidArgument,
-        "\"timeout\" needs microseconds",
-    ),
-    (
-        |asked| {
-            asked.parameters.insert(
-                "timeout".to_owned(),
-                parameter(ParameterChoice::StringParam("1".to_owned())),
-            );
+            asked.parameters.insert("timeout".to_owned(), parameter(ParameterChoice::Int64(-1)));
         },
         Code::InvalidArgument,
         "\"timeout\" needs microseconds",
@@ -166,7 +157,14 @@ const WRONG: &[(Change, Code, &str)] = &[
         |asked| {
             asked
                 .parameters
-                .insert("timeout".to_owned(), parameter(ParameterChoice::Int64Param(1)));
+                .insert("timeout".to_owned(), parameter(ParameterChoice::String("1".to_owned())));
+        },
+        Code::InvalidArgument,
+        "\"timeout\" needs microseconds",
+    ),
+    (
+        |asked| {
+            asked.parameters.insert("timeout".to_owned(), parameter(ParameterChoice::Int64(1)));
         },
         Code::DeadlineExceeded,
         "deadline",
@@ -186,8 +184,8 @@ async fn wrong_requests_are_told_what_is_wrong() {
     }
     // Hints are not followed, but nothing is wrong with them.
     let mut asked = ones(1);
-    asked.parameters.insert("timeout".to_owned(), parameter(ParameterChoice::Uint64Param(0)));
-    asked.parameters.insert("priority".to_owned(), parameter(ParameterChoice::Uint64Param(7)));
+    asked.parameters.insert("timeout".to_owned(), parameter(ParameterChoice::Uint64(0)));
+    asked.parameters.insert("priority".to_owned(), parameter(ParameterChoice::Uint64(7)));
     caller.call::<_, ModelInferResponse>("ModelInfer", asked).await.unwrap();
 }
 
@@ -283,4 +281,25 @@ async fn long_names_are_cut_in_messages() {
     let refused = caller.call::<_, ModelInferResponse>("ModelInfer", asked).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     assert!(refused.message().ends_with("é…"));
+}
+
+#[tokio::test]
+async fn a_request_that_stops_half_way_is_given_up() {
+    let running = mlp(Limits { read_ms: 200, ..Limits::default() }).await;
+    let whole = frame(&ones(1).encode_to_vec());
+    for sent in [0, 3, 20, whole.len()] {
+        let part = Ok::<_, Infallible>(whole.slice(..sent));
+        // The stream does not end either: even a whole message may be followed by another.
+        let body =
+            futures_util::stream::once(async { part }).chain(futures_util::stream::pending());
+        let began = Instant::now();
+        let said = send(&running, INFER, &[], Body::from_stream(body)).await;
+        assert_eq!(said.code, Code::DeadlineExceeded, "{said:?}");
+        assert!(said.message.contains("200 ms"), "{said:?}");
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+    // Whoever says that less time is left gets less.
+    let body = Body::from_stream(futures_util::stream::pending::<Result<Bytes, Infallible>>());
+    let said = send(&running, INFER, &[("grpc-timeout", "50m")], body).await;
+    assert!(said.message.contains("before the request was all there"), "{said:?}");
 }

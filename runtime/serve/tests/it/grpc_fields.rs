@@ -50,7 +50,9 @@ fn ours() -> Vec<(String, String, String)> {
                 'A'..='Z' => format!("{text}_{}", letter.to_ascii_lowercase()),
                 _ => format!("{text}{letter}"),
             };
-            found.push((message.clone(), name.chars().fold(String::new(), snake), attribute));
+            let end = if message.ends_with("Choice") { "_param" } else { "" };
+            let name = name.chars().fold(String::new(), snake) + end;
+            found.push((message.clone(), name, attribute));
         }
     }
     found

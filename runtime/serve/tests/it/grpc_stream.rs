@@ -78,7 +78,7 @@ async fn an_answer_comes_before_the_next_request() {
 async fn a_last_answer_says_so_where_it_is_asked() {
     let (_running, caller) = mlp(Limits::default()).await;
     let mut asked = ones(1);
-    let yes = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+    let yes = InferParameter { parameter_choice: Some(ParameterChoice::Bool(true)) };
     asked.parameters.insert("triton_enable_empty_final_response".to_owned(), yes.clone());
     let mut wrong = asked.clone();
     wrong.inputs.clear();
@@ -97,7 +97,7 @@ async fn bytes_that_are_no_message_do_not_end_a_stream() {
     let good = frame(&ones(1).encode_to_vec());
     // A stream that ends well has the status of that, whatever was wrong with its messages.
     let body = [good.clone(), frame(&[0xff; 9]), frame(b"text"), good].concat();
-    let said = send(&running, STREAM, &[], body.into()).await;
+    let said = send(&running, STREAM, &[], body).await;
     assert_eq!(said.code, Code::Ok, "{said:?}");
     let version = running.server.find("mlp-2x4", None).unwrap();
     assert_eq!(version.statistics().success.count, 2);
