@@ -147,7 +147,9 @@ impl Batcher {
             None => answer.await,
             Some(at) => tokio::time::timeout_at(at.into(), answer).await.map_err(|_| late())?,
         };
-        answered.map_err(|_| lost())?
+        // Those whose deadline has passed are let go of where they wait.
+        let is_late = |at: Instant| at <= Instant::now();
+        answered.map_err(|_| if deadline.is_some_and(is_late) { late() } else { lost() })?
     }
 }
 

@@ -15,6 +15,12 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// A name of no gRPC service, of one that asks how it is.
+    #[error("there is no service {name:?}; leave the name empty to ask for the server")]
+    UnknownService {
+        /// The name.
+        name: String,
+    },
     /// A version that the model does not have.
     #[error("model {name:?} has no version {version:?}; it serves {}", served.join(", "))]
     UnknownVersion {
@@ -147,9 +153,9 @@ impl Error {
     pub fn class(&self) -> Class {
         use tonic::Code;
         match self {
-            Self::UnknownModel { .. } | Self::UnknownVersion { .. } => {
-                class(404, Code::NotFound, "not_found")
-            }
+            Self::UnknownModel { .. }
+            | Self::UnknownService { .. }
+            | Self::UnknownVersion { .. } => class(404, Code::NotFound, "not_found"),
             Self::NotReady { .. } | Self::Draining => class(503, Code::Unavailable, "unavailable"),
             Self::Malformed { .. } | Self::NotText { .. } => {
                 class(400, Code::InvalidArgument, "invalid_request")

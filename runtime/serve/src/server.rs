@@ -9,6 +9,7 @@ use crate::version::Version;
 use graphene_runtime::Engine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::watch;
 
 /// All models by name, and what is common to them. Clones are the same server.
 #[derive(Clone)]
@@ -21,6 +22,8 @@ struct Inner {
     metrics: Metrics,
     /// Whether it takes no more requests.
     draining: AtomicBool,
+    /// Tells those that hold streams open once it takes no more.
+    drained: watch::Sender<bool>,
 }
 
 impl Server {
@@ -31,9 +34,9 @@ impl Server {
     /// [`Error::Folder`] for a path that cannot be read, or that has no model.
     pub fn open(engine: &Engine, models: &str, config: ServerConfig) -> Result<Self> {
         let repository = Repository::open(engine, models, &config)?;
-        let draining = AtomicBool::new(false);
+        let (draining, drained) = (AtomicBool::new(false), watch::Sender::new(false));
         let (engine, metrics) = (engine.clone(), Metrics::new());
-        Ok(Self(Arc::new(Inner { engine, config, repository, metrics, draining })))
+        Ok(Self(Arc::new(Inner { engine, config, repository, metrics, draining, drained })))
     }
 
     /// The same with all models loaded and warmed up.
@@ -178,6 +181,18 @@ impl Server {
     /// Takes no more requests; those that came are answered.
     pub fn drain(&self) {
         self.0.draining.store(true, Ordering::Relaxed);
+        self.0.drained.send_replace(true);
+    }
+
+    /// Whether it takes no more requests.
+    pub fn draining(&self) -> bool {
+        self.0.draining.load(Ordering::Relaxed)
+    }
+
+    /// Returns once it takes no more requests.
+    pub(crate) async fn drained(self) {
+        // It is never closed before: this server has the sender.
+        let _ = self.0.drained.subscribe().wait_for(|&drained| drained).await;
     }
 }
 

@@ -3,6 +3,11 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 mod batch;
+mod grpc;
+mod grpc_client;
+mod grpc_errors;
+mod grpc_fields;
+mod grpc_stream;
 mod harness;
 mod health;
 mod process;
