@@ -21,7 +21,7 @@ use form::Caps;
 use graphene_runtime::Model;
 use lane::Lane;
 use layout::Layout;
-use queue::{Job, Queue};
+use queue::{Answer, Job, Queue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,7 +60,10 @@ impl Batcher {
         counters: Arc<Counters>,
     ) -> Result<Self> {
         let layout = Layout::of(model, &config.batch);
-        let caps = Caps::new(&config.batch, &layout);
+        let on_gpu = model.engine().device().gpu.is_some();
+        let caps = Caps::new(&config.batch, &layout, on_gpu);
+        // On a GPU one batch is put together, and cut apart, while another runs.
+        let contexts = config.contexts.unwrap_or(if on_gpu { 2 } else { 1 }).max(1);
         let lane = || Mutex::new(Lane::new(model));
         let shared = Arc::new(Shared {
             name: name.to_owned(),
@@ -69,7 +72,7 @@ impl Batcher {
             caps,
             queue: Queue::new(limits.queue, limits.queue_bytes),
             rows: limits.rows,
-            lanes: (0..config.contexts.max(1)).map(|_| lane()).collect(),
+            lanes: (0..contexts).map(|_| lane()).collect(),
             counters,
             pace: AtomicU64::new(0),
         });
@@ -89,6 +92,11 @@ impl Batcher {
     /// Rows that a batch may have, one where requests run one by one.
     pub(crate) fn rows(&self) -> usize {
         if self.0.layout.together() { self.0.caps.rows } else { 1 }
+    }
+
+    /// Batches that run side by side.
+    pub(crate) fn contexts(&self) -> usize {
+        self.0.lanes.len()
     }
 
     /// How many requests wait for a lane.
@@ -140,16 +148,20 @@ impl Batcher {
                 .push(job)
                 .map_err(|waiting| Error::Busy { name: shared.name.clone(), waiting })?;
         }
+        let Answer { finished, outputs, measure } = answer;
         let late = || Error::Deadline { name: shared.name.clone() };
         let lost =
             || Error::Server { what: format!("a request of model {:?} was lost", shared.name) };
         let answered = match deadline {
-            None => answer.await,
-            Some(at) => tokio::time::timeout_at(at.into(), answer).await.map_err(|_| late())?,
+            None => finished.await,
+            Some(at) => tokio::time::timeout_at(at.into(), finished).await.map_err(|_| late())?,
         };
         // Those whose deadline has passed are let go of where they wait.
         let is_late = |at: Instant| at <= Instant::now();
-        answered.map_err(|_| if deadline.is_some_and(is_late) { late() } else { lost() })?
+        let lost = |_| if deadline.is_some_and(is_late) { late() } else { lost() };
+        let finished = answered.map_err(lost)??;
+        let taken = finished.take(&shared.layout, &outputs, measure.as_ref());
+        taken.map_err(|error| shared.failed(error))
     }
 }
 
@@ -162,10 +174,18 @@ impl Drop for Batcher {
 impl Shared {
     /// What a lane's thread does until the queue is closed.
     fn work(&self, number: usize) {
-        while let Some(jobs) = self.queue.take(|waiting| form::choose(waiting, &self.caps)) {
+        while let Some(jobs) = self.queue.take(|waiting| form::choose(waiting, &self.caps_now())) {
             let mut lane = self.lanes[number].lock().unwrap_or_else(PoisonError::into_inner);
             self.run_caught(&mut lane, jobs);
         }
+    }
+
+    /// The caps, and as few positions as take no longer than a batch may.
+    fn caps_now(&self) -> Caps {
+        let pace = self.pace.load(Ordering::Relaxed).max(1);
+        let positions = u64::try_from(self.caps.time.as_nanos()).unwrap_or(u64::MAX) / pace;
+        let tokens = self.caps.tokens.min(usize::try_from(positions).unwrap_or(usize::MAX));
+        Caps { tokens, ..self.caps.clone() }
     }
 
     /// Runs jobs; a defect costs these alone, who learn of it as their senders are dropped, and the lane's context.
@@ -208,7 +228,7 @@ impl Shared {
                 );
                 self.log(&jobs, &ran);
                 for (job, answer) in jobs.into_iter().zip(ran.answers) {
-                    job.settle(answer.map_err(|error| self.failed(error)), began, spent.infer);
+                    job.settle(Ok(answer), began, spent.infer);
                 }
             }
             Err(error) if several && is_of_one(&error) => {
@@ -295,14 +315,14 @@ mod tests {
             let mut lane = shared.lanes[0].lock().expect("nobody panicked with it");
             shared.run_caught(&mut lane, jobs);
             drop(lane);
-            assert!(answer.await.is_err() && other.await.is_err());
+            assert!(answer.finished.await.is_err() && other.finished.await.is_err());
             let after = batcher.submit(request(2), true).await.expect("the lane goes on");
             assert_eq!(after.outputs[0].1.shape(), [2, 4]);
         }
         // One who was lost is told so.
         let (job, answer) = Job::new(&model, &batcher.0.layout, request(1)).expect("a job");
         drop(job);
-        assert!(answer.await.is_err());
+        assert!(answer.finished.await.is_err());
         let unknown = batcher.submit(InferRequest::default(), true).await;
         assert!(matches!(unknown, Err(Error::Malformed { .. })));
     }

@@ -27,8 +27,8 @@ pub struct ServerConfig {
 pub struct ModelConfig {
     /// Elements that it computes with: `model`, `f32`, `tf32`, `f16` or `bf16`.
     pub dtype: String,
-    /// Batches that run side by side, each with an arena of its own.
-    pub contexts: usize,
+    /// Batches that run side by side, each with an arena of its own; by default two on a GPU, else one.
+    pub contexts: Option<usize>,
     /// Sizes of dims that the model is made for alone.
     pub dims: BTreeMap<String, usize>,
     /// How requests are put together.
@@ -49,8 +49,12 @@ pub struct BatchConfig {
     pub tokens: usize,
     /// The part of a batch's positions that may be padding, 0 to 1.
     pub padding: f64,
-    /// On a GPU, lengths and rows are padded up to a multiple, so that fewer shapes are bound.
-    pub multiple: usize,
+    /// The time that a batch may take, in milliseconds, as far as earlier ones tell: longer ones keep those waiting who
+    /// come next, and gain little where few rows use the whole machine.
+    pub ms: u64,
+    /// Lengths are padded up to a multiple of it, and rows to few sizes, so that fewer shapes are bound; by default 16 on a
+    /// GPU, where that takes milliseconds, and 1 on a CPU.
+    pub multiple: Option<usize>,
 }
 
 /// What a text model's outputs are.
@@ -101,7 +105,7 @@ impl Default for ModelConfig {
     fn default() -> Self {
         Self {
             dtype: "model".to_owned(),
-            contexts: 1,
+            contexts: None,
             dims: BTreeMap::new(),
             batch: BatchConfig::default(),
             text: TextConfig::default(),
@@ -111,7 +115,7 @@ impl Default for ModelConfig {
 
 impl Default for BatchConfig {
     fn default() -> Self {
-        Self { enabled: true, rows: 64, tokens: 16_384, padding: 0.15, multiple: 16 }
+        Self { enabled: true, rows: 64, tokens: 16_384, padding: 0.15, ms: 25, multiple: None }
     }
 }
 

@@ -69,6 +69,11 @@ impl Version {
         self.batcher.rows()
     }
 
+    /// Batches that run side by side.
+    pub fn contexts(&self) -> usize {
+        self.batcher.contexts()
+    }
+
     /// What was counted of its requests.
     pub fn statistics(&self) -> Statistics {
         self.counters.snapshot()

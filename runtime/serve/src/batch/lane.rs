@@ -1,7 +1,7 @@
 //! A context of a model's and the memory in which batches are put together.
 
 use super::form::Caps;
-use super::layout::Layout;
+use super::layout::{Layout, Measure};
 use super::queue::Job;
 use super::region::copy_region;
 use crate::infer::{InferResponse, Ran};
@@ -31,8 +31,8 @@ pub(super) struct BatchRun {
     pub(super) sizes: Vec<(String, usize)>,
     /// Rows times length, padding included.
     pub(super) positions: usize,
-    /// A job's answer each.
-    pub(super) answers: Vec<Result<InferResponse>>,
+    /// What each job is answered.
+    pub(super) answers: Vec<Finished>,
     pub(super) spent: Spent,
 }
 
@@ -74,12 +74,8 @@ impl Lane {
         let mut answers = Vec::with_capacity(jobs.len());
         let mut row = 0;
         for job in jobs {
-            let cut = if whole.is_some() { None } else { Some((layout, row)) };
-            let answer = answer(job, &outputs, cut).map(|outputs| InferResponse {
-                outputs,
-                ran: Ran { sizes: sizes.clone(), row, ..Ran::default() },
-            });
-            answers.push(answer);
+            let ran = Ran { sizes: sizes.clone(), row, ..Ran::default() };
+            answers.push(Finished { outputs: outputs.clone(), is_cut: whole.is_none(), ran });
             row += job.rows();
         }
         let spent = Spent { input: put - began, infer: done - put, output: done.elapsed() };
@@ -178,38 +174,54 @@ fn wanted(jobs: &[Job]) -> Result<()> {
     }
 }
 
-/// A job's outputs by name: its rows of the batch from `row` on, cut to its length.
-fn answer(
-    job: &Job,
-    outputs: &Outputs,
-    cut: Option<(&Layout, usize)>,
-) -> Result<Vec<(String, Tensor)>> {
-    let all: Vec<(&str, &Tensor)> = outputs.iter().collect();
-    let one = |&number: &usize| {
-        let (name, tensor) = all[number];
-        let tensor = match cut {
-            None => tensor.clone(),
-            Some((layout, row)) => cut_out(job, tensor, layout.output_lengths(number), row)?,
-        };
-        Ok((name.to_owned(), tensor))
-    };
-    job.outputs().iter().map(one).collect()
+/// A batch's outputs, and which rows of them are a request's: whoever waits for these cuts them out, while the lane runs
+/// the next batch.
+pub(super) struct Finished {
+    pub(super) outputs: Outputs,
+    /// Whether the request is a part of the batch.
+    pub(super) is_cut: bool,
+    pub(super) ran: Ran,
 }
 
-fn cut_out(job: &Job, tensor: &Tensor, lengths: &[usize], row: usize) -> Result<Tensor> {
-    let (rows, length) = (job.rows(), job.measure().map_or(1, |own| own.length));
+impl Finished {
+    /// The outputs of these numbers by name, of a request of this measure.
+    ///
+    /// # Errors
+    /// None, but for defects.
+    pub(super) fn take(
+        self,
+        layout: &Layout,
+        wanted: &[usize],
+        measure: Option<&Measure>,
+    ) -> Result<InferResponse> {
+        let all: Vec<(&str, &Tensor)> = self.outputs.iter().collect();
+        let one = |&number: &usize| {
+            let (name, tensor) = all[number];
+            let tensor = match measure.filter(|_| self.is_cut) {
+                None => tensor.clone(),
+                Some(own) => cut_out(tensor, own, layout.output_lengths(number), self.ran.row)?,
+            };
+            Ok((name.to_owned(), tensor))
+        };
+        let outputs = wanted.iter().map(one).collect::<Result<_>>()?;
+        Ok(InferResponse { outputs, ran: self.ran })
+    }
+}
+
+/// The rows of a request from `row` on, cut to its length.
+fn cut_out(tensor: &Tensor, own: &Measure, lengths: &[usize], row: usize) -> Result<Tensor> {
     let mut whole = tensor.shape().to_vec();
     let row_bytes = tensor.bytes().len() / whole[0].max(1);
-    let bytes = tensor.shared_bytes().slice(row * row_bytes..(row + rows) * row_bytes);
-    whole[0] = rows;
+    let bytes = tensor.shared_bytes().slice(row * row_bytes..(row + own.rows) * row_bytes);
+    whole[0] = own.rows;
     let mut shape = whole.clone();
     for &axis in lengths {
-        shape[axis] = length;
+        shape[axis] = own.length;
     }
     if shape == whole {
         return Ok(Tensor::new(tensor.dtype(), shape, bytes)?);
     }
-    let mut cut = Tensor::zeros(tensor.dtype(), shape.clone())?.bytes().to_vec();
+    let mut cut = vec![0; tensor.dtype().size() * shape.iter().product::<usize>()];
     copy_region((&bytes, &whole), (&mut cut, &shape), &shape, tensor.dtype().size());
     Ok(Tensor::new(tensor.dtype(), shape, cut.into())?)
 }

@@ -1,8 +1,9 @@
 //! Requests that wait for a lane.
 
+use super::lane::Finished;
 use super::layout::{Layout, Measure};
 use crate::error::{Error, Result};
-use crate::infer::{InferRequest, InferResponse, Ran};
+use crate::infer::{InferRequest, Ran};
 use graphene_runtime::{Model, Tensor};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,17 +16,20 @@ pub(super) struct Job {
     id: String,
     /// In the order of the model's inputs.
     inputs: Vec<Tensor>,
-    /// The model's outputs that are asked for.
-    outputs: Vec<usize>,
     /// Absent where it has to run alone.
     measure: Option<Measure>,
     deadline: Option<Instant>,
     arrived: Instant,
-    answer: oneshot::Sender<Result<InferResponse>>,
+    answer: oneshot::Sender<Result<Finished>>,
 }
 
-/// The place where an answer arrives.
-pub(super) type Answer = oneshot::Receiver<Result<InferResponse>>;
+/// The place where an answer arrives, and what of the batch's outputs it is.
+pub(super) struct Answer {
+    pub(super) finished: oneshot::Receiver<Result<Finished>>,
+    /// The model's outputs that are asked for.
+    pub(super) outputs: Vec<usize>,
+    pub(super) measure: Option<Measure>,
+}
 
 impl Job {
     /// A job for a request of the model's.
@@ -55,9 +59,10 @@ impl Job {
         };
         let shapes: Vec<&[usize]> = inputs.iter().map(Tensor::shape).collect();
         let measure = layout.measure(&shapes);
-        let (answer, answered) = oneshot::channel();
+        let (answer, finished) = oneshot::channel();
         let arrived = Instant::now();
-        Ok((Self { id, inputs, outputs, measure, deadline, arrived, answer }, answered))
+        let answered = Answer { finished, outputs, measure: measure.clone() };
+        Ok((Self { id, inputs, measure, deadline, arrived, answer }, answered))
     }
 
     pub(super) fn id(&self) -> &str {
@@ -66,10 +71,6 @@ impl Job {
 
     pub(super) fn inputs(&self) -> &[Tensor] {
         &self.inputs
-    }
-
-    pub(super) fn outputs(&self) -> &[usize] {
-        &self.outputs
     }
 
     pub(super) fn measure(&self) -> Option<&Measure> {
@@ -111,12 +112,10 @@ impl Job {
     }
 
     /// Answers it. `began` is when its batch did.
-    pub(super) fn settle(self, answer: Result<InferResponse>, began: Instant, computed: Duration) {
+    pub(super) fn settle(self, answer: Result<Finished>, began: Instant, computed: Duration) {
         let queued = began.saturating_duration_since(self.arrived);
-        let answer = answer.map(|response| InferResponse {
-            ran: Ran { queued, computed, ..response.ran },
-            ..response
-        });
+        let answer = answer
+            .map(|finished| Finished { ran: Ran { queued, computed, ..finished.ran }, ..finished });
         // Whoever left does not hear it.
         let _ = self.answer.send(answer);
     }

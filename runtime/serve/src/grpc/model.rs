@@ -143,7 +143,7 @@ pub(super) async fn model_config(
         output: version.model().outputs().iter().map(output).collect(),
         instance_group: vec![ModelInstanceGroup {
             name: version.name().to_owned(),
-            count: i32::try_from(version.config().contexts).unwrap_or(i32::MAX),
+            count: i32::try_from(version.contexts()).unwrap_or(i32::MAX),
             gpus: gpu.and_then(|number| i32::try_from(number).ok()).into_iter().collect(),
             kind: if gpu.is_some() { KIND_GPU } else { KIND_CPU },
         }],

@@ -99,7 +99,7 @@ pub(super) async fn config(target: Target) -> Answer {
         "max_batch_size": if batched { version.batch_rows() } else { 0 },
         "input": model.inputs().iter().map(input).collect::<Vec<_>>(),
         "output": model.outputs().iter().map(output).collect::<Vec<_>>(),
-        "instance_group": [{ "name": version.name(), "count": version.config().contexts }],
+        "instance_group": [{ "name": version.name(), "count": version.contexts() }],
         "default_model_filename": "model.onnx",
     });
     if batched {
