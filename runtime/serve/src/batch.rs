@@ -2,13 +2,14 @@
 //!
 //! A [`Batcher`] has as many lanes as its model has contexts, each a thread. A lane that is free takes the request that has
 //! waited longest, and with it those that fit beside it: nothing waits for a batch to fill. `layout` knows along which axes
-//! requests are put together and padded, `queue` holds those that wait, `form` chooses the ones that run together, and
-//! `lane` runs them and cuts the outputs apart. A request that finds a lane free and takes less time than a thread needs
+//! requests are put together and padded, `queue` holds those that wait, `pace` tells how
+//! long batches take, `form` chooses the ones that run together, and `lane` runs them and cuts the outputs apart. A request that finds a lane free and takes less time than a thread needs
 //! to wake runs where it is.
 
 mod form;
 mod lane;
 mod layout;
+mod pace;
 mod queue;
 mod region;
 
@@ -21,9 +22,9 @@ use form::Caps;
 use graphene_runtime::Model;
 use lane::Lane;
 use layout::Layout;
+use pace::Pace;
 use queue::{Answer, Job, Queue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,8 +44,7 @@ struct Shared {
     rows: usize,
     lanes: Vec<Mutex<Lane>>,
     counters: Arc<Counters>,
-    /// Nanoseconds that a position took lately, or zero before the first run.
-    pace: AtomicU64,
+    pace: Pace,
 }
 
 impl Batcher {
@@ -74,7 +74,7 @@ impl Batcher {
             rows: limits.rows,
             lanes: (0..contexts).map(|_| lane()).collect(),
             counters,
-            pace: AtomicU64::new(0),
+            pace: Pace::default(),
         });
         // Closes the queue where a thread is refused.
         let batcher = Self(shared);
@@ -180,12 +180,9 @@ impl Shared {
         }
     }
 
-    /// The caps, and as few positions as take no longer than a batch may.
+    /// The caps, and no more positions than gain something.
     fn caps_now(&self) -> Caps {
-        let pace = self.pace.load(Ordering::Relaxed).max(1);
-        let positions = u64::try_from(self.caps.time.as_nanos()).unwrap_or(u64::MAX) / pace;
-        let tokens = self.caps.tokens.min(usize::try_from(positions).unwrap_or(usize::MAX));
-        Caps { tokens, ..self.caps.clone() }
+        Caps { tokens: self.caps.tokens.min(self.pace.enough()), ..self.caps.clone() }
     }
 
     /// Runs jobs; a defect costs these alone, who learn of it as their senders are dropped, and the lane's context.
@@ -198,9 +195,7 @@ impl Shared {
 
     /// Runs a job on this thread if that is quick and a lane is free; gives it back if not.
     fn run_here(&self, job: Job) -> Option<Job> {
-        let pace = self.pace.load(Ordering::Relaxed);
-        let positions = job.positions() as u64;
-        let quick = pace > 0 && pace.saturating_mul(positions) <= SHORT.as_nanos() as u64;
+        let quick = self.pace.expected(job.positions()).is_some_and(|time| time <= SHORT);
         if !quick || self.queue.waiting() > 0 {
             return Some(job);
         }
@@ -219,7 +214,7 @@ impl Shared {
         match lane.run(&self.layout, &self.caps, &jobs) {
             Ok(ran) => {
                 let (rows, spent) = (jobs.iter().map(Job::rows).sum(), ran.spent);
-                self.keep_pace(spent.infer, positions);
+                self.pace.note(ran.positions, spent.infer);
                 self.counters.batch(
                     jobs.len(),
                     rows,
@@ -251,14 +246,6 @@ impl Shared {
             graphene_runtime::Error::Deadline => Error::Deadline { name },
             error => Error::Model { name, error },
         }
-    }
-
-    /// An average over the last few runs.
-    fn keep_pace(&self, took: Duration, positions: usize) {
-        let now = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) / positions.max(1) as u64;
-        let before = self.pace.load(Ordering::Relaxed);
-        let pace = if before == 0 { now } else { (before * 7 + now) / 8 };
-        self.pace.store(pace.max(1), Ordering::Relaxed);
     }
 
     fn log(&self, jobs: &[Job], ran: &lane::BatchRun) {

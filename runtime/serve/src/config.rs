@@ -49,9 +49,6 @@ pub struct BatchConfig {
     pub tokens: usize,
     /// The part of a batch's positions that may be padding, 0 to 1.
     pub padding: f64,
-    /// The time that a batch may take, in milliseconds, as far as earlier ones tell: longer ones keep those waiting who
-    /// come next, and gain little where few rows use the whole machine.
-    pub ms: u64,
     /// Lengths are padded up to a multiple of it, and rows to few sizes, so that fewer shapes are bound; by default 16 on a
     /// GPU, where that takes milliseconds, and 1 on a CPU.
     pub multiple: Option<usize>,
@@ -115,7 +112,7 @@ impl Default for ModelConfig {
 
 impl Default for BatchConfig {
     fn default() -> Self {
-        Self { enabled: true, rows: 64, tokens: 16_384, padding: 0.15, ms: 25, multiple: None }
+        Self { enabled: true, rows: 64, tokens: 16_384, padding: 0.15, multiple: None }
     }
 }
 

@@ -4,7 +4,6 @@ use super::layout::Layout;
 use super::queue::Job;
 use crate::config::BatchConfig;
 use std::collections::VecDeque;
-use std::time::Duration;
 
 /// What a batch may be at most.
 #[derive(Clone, PartialEq, Debug)]
@@ -13,8 +12,6 @@ pub(super) struct Caps {
     pub(super) rows: usize,
     /// Rows times the longest request's length.
     pub(super) tokens: usize,
-    /// The time that it takes.
-    pub(super) time: Duration,
     /// The part of positions that may be padding.
     pub(super) padding: f64,
     /// Lengths are rounded up to a multiple of it.
@@ -31,7 +28,6 @@ impl Caps {
         Self {
             rows: config.rows.max(1),
             tokens: config.tokens.max(1),
-            time: Duration::from_millis(config.ms),
             padding: config.padding.clamp(0.0, 1.0),
             multiple,
             round_rows: multiple > 1,
@@ -119,11 +115,9 @@ fn window(all: &[Candidate], caps: &Caps) -> std::ops::Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::{Candidate, Caps, window};
-    use std::time::Duration;
 
     fn caps(rows: usize, tokens: usize, padding: f64) -> Caps {
-        let time = Duration::from_secs(1);
-        Caps { rows, tokens, time, padding, multiple: 1, round_rows: false }
+        Caps { rows, tokens, padding, multiple: 1, round_rows: false }
     }
 
     /// The places that run together of requests of one row and these lengths, in the order in which they came.

@@ -10,7 +10,7 @@ use graphene_runtime::{Context, Error, Input, Model, Outputs, Result, Tensor};
 use std::time::{Duration, Instant};
 
 /// Shapes that a lane keeps bound.
-const KEPT: usize = 128;
+const KEPT: usize = 512;
 
 /// What takes longer is not run to warm up.
 const WARMUP: Duration = Duration::from_secs(1);

@@ -97,13 +97,8 @@ fn alone(context: &mut Context, request: &InferRequest, response: &InferResponse
 }
 
 fn together(rows: usize, multiple: usize, contexts: usize) -> ServerConfig {
-    let batch = BatchConfig {
-        rows,
-        multiple: Some(multiple),
-        padding: 0.5,
-        ms: 1000,
-        ..BatchConfig::default()
-    };
+    let batch =
+        BatchConfig { rows, multiple: Some(multiple), padding: 0.5, ..BatchConfig::default() };
     ServerConfig {
         model: ModelConfig { batch, contexts: Some(contexts), ..ModelConfig::default() },
         ..ServerConfig::default()
