@@ -159,6 +159,11 @@ impl Graph {
         self.outputs.push((name.to_owned(), value));
     }
 
+    /// The names and values that were outputs until now; there are none then.
+    pub fn take_outputs(&mut self) -> Vec<(String, ValueId)> {
+        std::mem::take(&mut self.outputs)
+    }
+
     /// The node.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.dag[NodeIndex::new(id.index())]

@@ -3,7 +3,7 @@
 //! ```text
 //! serving overhead [ROUNDS]
 //! serving load MODEL [--device cpu|cuda] [--dtype f16] [--lengths 16..384] [--seconds 10] [--connections 64]
-//!                    [--workers 2] [--unbatched] [--steady] [--embed]
+//!                    [--workers 2] [--contexts N] [--unbatched] [--steady] [--embed | --pooled]
 //! ```
 //!
 //! `overhead`: bert-base-tiny 1x32 by binary tensors over one connection, in turn with a bare hyper server that reads and
@@ -14,7 +14,7 @@
 use axum::body::Body;
 use graphene_runtime::{Context, DType, Device, Engine, Input, OutputMut, RunOptions, Tensor};
 use graphene_serve::{
-    BatchConfig, Limits, ModelConfig, Security, Server, ServerConfig, Version, listen,
+    BatchConfig, Limits, ModelConfig, Security, Server, ServerConfig, TextConfig, Version, listen,
 };
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -252,6 +252,8 @@ struct Case {
     batched: bool,
     steady: bool,
     embed: bool,
+    pooled: bool,
+    contexts: Option<usize>,
 }
 
 impl Case {
@@ -267,6 +269,8 @@ impl Case {
             batched: true,
             steady: false,
             embed: false,
+            pooled: false,
+            contexts: None,
         };
         let mut rest = words[1..].iter();
         while let Some(word) = rest.next() {
@@ -285,6 +289,8 @@ impl Case {
                 "--unbatched" => case.batched = false,
                 "--steady" => case.steady = true,
                 "--embed" => case.embed = true,
+                "--pooled" => (case.embed, case.pooled) = (true, true),
+                "--contexts" => case.contexts = Some(value()?.parse()?),
                 other => return Err(format!("{other:?} is no flag").into()),
             }
         }
@@ -301,7 +307,9 @@ impl Case {
 fn load(case: &Case) -> Outcome<()> {
     let engine = Engine::builder().device(case.device).build()?;
     let batch = BatchConfig { enabled: case.batched, ..BatchConfig::default() };
-    let model = ModelConfig { batch, dtype: case.dtype.clone(), ..ModelConfig::default() };
+    let text = TextConfig { pooled: case.pooled, ..TextConfig::default() };
+    let (dtype, contexts) = (case.dtype.clone(), case.contexts);
+    let model = ModelConfig { batch, dtype, contexts, text, ..ModelConfig::default() };
     let limits = Limits { queue: 1 << 16, queue_bytes: 1 << 34, ..Limits::default() };
     let config = ServerConfig { model, limits, ..ServerConfig::default() };
     let server = Server::new(&engine, &case.model, config)?;

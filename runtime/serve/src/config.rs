@@ -60,6 +60,9 @@ pub struct BatchConfig {
 pub struct TextConfig {
     /// How the vectors of a text's tokens become one.
     pub pooling: Option<Pooling>,
+    /// Whether the model gives the vectors of texts alone, and not those of their tokens: it is faster, most of all on a
+    /// GPU, and its other outputs are not there.
+    pub pooled: bool,
     /// Tokens of a text at most; by default what the tokenizer or the model says.
     pub max_tokens: Option<usize>,
     /// The output that embeddings are made of; by default the first of three dims, or of two where there is none.

@@ -7,9 +7,9 @@ mod scan;
 
 use crate::config::{ModelConfig, ServerConfig};
 use crate::error::{Error, Result};
-use crate::text::Text;
+use crate::text::{Text, pooled, pooling_of_folder};
 use crate::version::Version;
-use graphene_runtime::{Engine, Reading, Source};
+use graphene_runtime::{Engine, Given, Reading, Source};
 use scan::{Found, scan};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -211,7 +211,16 @@ impl Repository {
             builder = builder.dim(dim, size);
         }
         let failed = |error| Error::Model { name: name.to_owned(), error };
-        let model = builder.load_from(source).map_err(failed)?;
+        let model = if config.text.pooled {
+            let dims = config.dims.iter().map(|(dim, &size)| (dim.clone(), size as i64)).collect();
+            let imported = source.import(&Given { dims, ..Given::default() }).map_err(failed)?;
+            let folder = found.map(|found| found.folder_with("tokenizer.json"));
+            let pooling = folder.map(pooling_of_folder).transpose()?.flatten();
+            let graph = pooled(imported.graph, &config.text, pooling).map_err(refused)?;
+            builder.load_graph(graph).map_err(failed)?
+        } else {
+            builder.load_from(source).map_err(failed)?
+        };
         let text = match found {
             Some(found) => Text::read(found.folder_with("tokenizer.json"), &config.text, &model)?,
             None => Text::of_zoo(name, &config.text, &model)?,

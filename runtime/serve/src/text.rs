@@ -5,11 +5,13 @@
 //! them; `zoo` is a tokenizer for models that come without one.
 
 mod head;
+mod pool;
 mod tokens;
 mod workers;
 mod zoo;
 
-pub(crate) use head::normalise;
+pub(crate) use head::{normalise, pooling_of_folder};
+pub(crate) use pool::pooled;
 pub(crate) use tokens::{Part, Side, Source, Tokens, Truncate};
 
 use crate::config::TextConfig;
@@ -89,7 +91,7 @@ impl Text {
         let tokenizer = Tokenizer::from_file(&path).map_err(|error| refused(&path, error))?;
         let hub: HubConfig = read_json(&folder.join("config.json"))?;
         let own: TokenizerConfig = read_json(&folder.join("tokenizer_config.json"))?;
-        let pooling = head::pooling_of_folder(folder)?;
+        let pooling = pooling_of_folder(folder)?;
         let said = own.model_max_length.filter(|length| (1.0..1e7).contains(length));
         let positions = hub.max_position_embeddings.map(|all| match &*hub.model_type {
             // Their positions begin behind the padding's.

@@ -44,7 +44,7 @@ struct PoolingConfig {
 ///
 /// # Errors
 /// [`Error::Folder`] for one that this server does not have.
-pub(super) fn pooling_of_folder(folder: &Path) -> Result<Option<Pooling>> {
+pub(crate) fn pooling_of_folder(folder: &Path) -> Result<Option<Pooling>> {
     let path = folder.join("1_Pooling").join("config.json");
     if !path.is_file() {
         return Ok(None);
@@ -76,13 +76,14 @@ impl Head {
         let outputs = model.outputs();
         let of_rank = |rank: usize| outputs.iter().find(|port| port.dims().len() == rank);
         let port = match &config.output {
-            Some(name) => {
+            // A pooled model has one output, made of the one that is named.
+            Some(name) if !config.pooled => {
                 let found = outputs.iter().find(|port| port.name() == name);
                 found.ok_or_else(|| {
                     format!("the model has no output {name:?}, which serve.toml names")
                 })?
             }
-            None => {
+            Some(_) | None => {
                 of_rank(3).or(of_rank(2)).ok_or("no output has a vector for each text or token")?
             }
         };
