@@ -34,21 +34,47 @@ impl Caps {
         }
     }
 
-    /// The length at which requests of this one run.
+    /// The length at which requests of this one run: up to eight times the multiple one of its multiples, then of an
+    /// eighth to a quarter of their power of two.
     pub(super) fn length(&self, length: usize) -> usize {
-        length.next_multiple_of(self.multiple)
+        let step = (length.next_power_of_two() / 8).max(self.multiple);
+        if self.multiple == 1 { length } else { length.next_multiple_of(step) }
     }
 
-    /// The rows at which a batch of these runs: up to 8 as they are, then multiples of an eighth to a quarter of their
-    /// power of two, so that a twelfth is padding on average.
+    /// The rows at which a batch of these runs.
     pub(super) fn batch_rows(&self, rows: usize) -> usize {
-        if !self.round_rows || rows <= 8 || rows > self.rows {
+        if !self.round_rows || rows > self.rows {
             return rows;
         }
-        let step = (rows.next_power_of_two() / 8).max(1);
-        rows.next_multiple_of(step).min(self.rows.max(rows))
+        let up = SIZES.iter().copied().find(|&size| size >= rows);
+        up.unwrap_or(rows.next_multiple_of(32)).min(self.rows.max(rows))
+    }
+
+    /// The rows that a batch of so many has best: fewer, where those of the next size would be padding for too large a
+    /// part.
+    fn best_rows(&self, rows: usize) -> usize {
+        let up = self.batch_rows(rows);
+        let down = SIZES.iter().copied().filter(|&size| size <= rows).max().unwrap_or(rows);
+        let is_much = (up - rows) as f64 > self.padding * up as f64;
+        if is_much { down } else { rows }
+    }
+
+    /// Sizes that batches mostly have, of rows and of lengths up to this one.
+    pub(super) fn usual(&self, longest: usize) -> Vec<(usize, usize)> {
+        let mut all = Vec::new();
+        let mut length = self.length(1);
+        while length <= longest {
+            let rows =
+                SIZES.iter().filter(|&&rows| rows <= self.rows && rows * length <= self.tokens);
+            all.extend(rows.map(|&rows| (rows, length)));
+            length = self.length(length + 1);
+        }
+        all
     }
 }
+
+/// Rows to which batches are padded where shapes are dear.
+const SIZES: [usize; 13] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64];
 
 /// What is looked at of a request to choose a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,8 +95,23 @@ pub(super) fn choose(waiting: &VecDeque<Job>, caps: &Caps) -> Vec<usize> {
     };
     let mut all: Vec<Candidate> = waiting.iter().enumerate().filter_map(candidate).collect();
     all.sort_by_key(|candidate| (candidate.length, candidate.place));
-    let window = window(&all, caps);
-    let mut places: Vec<usize> = all[window].iter().map(|candidate| candidate.place).collect();
+    let mut kept = window(&all, caps);
+    let mut rows: usize = all[kept.clone()].iter().map(|candidate| candidate.rows).sum();
+    let best = caps.best_rows(rows);
+    // The first one stays; those of the most different lengths wait for the next batch.
+    while rows > best && kept.len() > 1 {
+        let (shortest, longest) = (all[kept.start], all[kept.end - 1]);
+        let far = measure.length - shortest.length > longest.length - measure.length;
+        let gone = if (far && shortest.place != 0) || longest.place == 0 {
+            kept.start += 1;
+            shortest
+        } else {
+            kept.end -= 1;
+            longest
+        };
+        rows -= gone.rows;
+    }
+    let mut places: Vec<usize> = all[kept].iter().map(|candidate| candidate.place).collect();
     places.sort_unstable();
     places
 }
@@ -81,14 +122,16 @@ fn window(all: &[Candidate], caps: &Caps) -> std::ops::Range<usize> {
     let mut range = first..first + 1;
     let (mut rows, mut real) = (all[first].rows, all[first].rows * all[first].length);
     loop {
-        let longest = all[range.end - 1].length;
+        let longest = caps.length(all[range.end - 1].length);
         let fits = |more: &Candidate| {
-            let (rows, longest) = (rows + more.rows, longest.max(more.length));
-            let positions = rows * longest;
+            let (rows, length) = (rows + more.rows, longest.max(caps.length(more.length)));
+            let positions = rows * length;
             let padding = positions - (real + more.rows * more.length);
+            // What is padded to the same length anyhow costs nothing more.
+            let same = caps.length(more.length) == longest;
             rows <= caps.rows
                 && positions <= caps.tokens
-                && padding as f64 <= caps.padding * positions as f64
+                && (same || padding as f64 <= caps.padding * positions as f64)
         };
         let shorter = range.start.checked_sub(1).map(|place| &all[place]).filter(|more| fits(more));
         let longer = all.get(range.end).filter(|more| fits(more));
@@ -155,11 +198,15 @@ mod tests {
         let caps = Caps { multiple: 16, round_rows: true, ..caps(64, 1 << 20, 0.1) };
         let sizes: std::collections::BTreeSet<usize> =
             (1..=64).map(|rows| caps.batch_rows(rows)).collect();
-        assert_eq!(
-            Vec::from_iter(sizes),
-            [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64]
-        );
+        assert_eq!(Vec::from_iter(sizes), super::SIZES);
         assert!((1..=64).all(|rows| caps.batch_rows(rows) >= rows));
+        let lengths: std::collections::BTreeSet<usize> =
+            (1..=512).map(|length| caps.length(length)).collect();
+        let expected = [16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512];
+        assert_eq!(Vec::from_iter(lengths), expected);
+        assert_eq!(caps.usual(512).len(), 13 * 16);
+        // 33 rows of 40 are more than a tenth of padding, 37 are not.
+        assert_eq!([33, 37, 40, 64].map(|rows| caps.best_rows(rows)), [32, 37, 40, 64]);
         assert_eq!([1, 16, 17].map(|length| caps.length(length)), [16, 16, 32]);
         assert_eq!(caps.batch_rows(100), 100);
     }

@@ -15,6 +15,9 @@ const KEPT: usize = 512;
 /// What takes longer is not run to warm up.
 const WARMUP: Duration = Duration::from_secs(1);
 
+/// Lengths that are bound beforehand where that takes long.
+const LONGEST: usize = 512;
+
 /// The length that a model is warmed up at.
 const TYPICAL: usize = 128;
 
@@ -131,6 +134,13 @@ impl Lane {
         };
         let (Some(one), Some(most)) = (sizes(1), sizes(rows)) else { return Ok(()) };
         self.context.warm(&one)?;
+        if let ([_, _], Some(batch), true) = (&*dims, layout.batch(), caps.round_rows) {
+            let length = dims.iter().copied().find(|dim| *dim != batch).unwrap_or(batch);
+            for (rows, size) in caps.usual(LONGEST) {
+                // A length that the model does not take is for no request.
+                let _ = self.context.warm(&[(batch, rows), (length, size)]);
+            }
+        }
         let began = Instant::now();
         self.context.warm(&one)?;
         match began.elapsed() * rows as u32 > WARMUP {
