@@ -177,7 +177,7 @@ fn cut(first: &mut Encoding, second: Option<&mut Encoding>, most: usize, side: S
     } else {
         (half, most - half)
     };
-    shorten(first, a, direction.clone());
+    shorten(first, a, direction);
     shorten(second, b, direction);
 }
 

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use graphene_runtime::{Input, Tensor};
 use graphene_serve::{Limits, ServerConfig};
 use serde_json::{Value, json};
+use std::time::Instant;
 
 const MODEL: &str = "bert-base-tiny";
 
@@ -215,13 +216,19 @@ async fn a_request_alone_is_never_too_many_for_the_queue() {
 
 #[tokio::test]
 async fn a_request_has_one_deadline_for_all_of_its_texts() {
-    let limits = Limits { deadline_ms: 60, ..Limits::default() };
+    let texts = |count: usize| json!({ "input": vec!["a ".repeat(500); count] });
+    let running = bert().await;
+    let began = Instant::now();
+    embed(&running, &texts(256)).await;
+    let part = began.elapsed();
+    // Time enough for each text once it is its turn, and too little for all of them.
+    let limits = Limits { deadline_ms: 4 * part.as_millis() as u64, ..Limits::default() };
     let running =
         serve("zoo:bert-base-tiny", ServerConfig { limits, ..ServerConfig::default() }).await;
-    let texts = vec!["a ".repeat(500); 2000];
-    let answer = running.post("/v1/embeddings", &json!({ "input": texts })).await;
+    let answer = running.post("/v1/embeddings", &texts(4096)).await;
+    assert_eq!(answer.status, 504, "{part:?}");
     let error = &answer.json()["error"];
-    assert_eq!((answer.status.as_u16(), &error["type"]), (504, &json!("server_error")), "{error}");
+    assert_eq!((&error["type"], &error["code"]), (&json!("server_error"), &json!("deadline")));
 }
 
 #[tokio::test]
