@@ -23,8 +23,10 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use graphene_runtime::{DType, Model, Port, Tensor};
 use head::Head;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 use tokenizers::Tokenizer;
 use workers::Workers;
 
@@ -68,7 +70,15 @@ struct HubConfig {
     model_type: String,
     max_position_embeddings: Option<usize>,
     pad_token_id: Option<usize>,
-    id2label: std::collections::BTreeMap<String, String>,
+    /// Keys are numbers, though JSON writes them as text: "10" comes after "9".
+    id2label: BTreeMap<usize, String>,
+}
+
+/// The parts of `sentence_bert_config.json` that count here.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct SentenceConfig {
+    max_seq_length: Option<usize>,
 }
 
 /// The parts of `tokenizer_config.json` that count here.
@@ -91,6 +101,7 @@ impl Text {
         let tokenizer = Tokenizer::from_file(&path).map_err(|error| refused(&path, error))?;
         let hub: HubConfig = read_json(&folder.join("config.json"))?;
         let own: TokenizerConfig = read_json(&folder.join("tokenizer_config.json"))?;
+        let sentence: SentenceConfig = read_json(&folder.join("sentence_bert_config.json"))?;
         let pooling = pooling_of_folder(folder)?;
         let said = own.model_max_length.filter(|length| (1.0..1e7).contains(length));
         let positions = hub.max_position_embeddings.map(|all| match &*hub.model_type {
@@ -100,12 +111,12 @@ impl Text {
             }
             _ => all,
         });
-        let lengths = [config.max_tokens, said.map(|length| length as usize), positions];
+        let said = said.map(|length| length as usize);
+        let lengths = [config.max_tokens, sentence.max_seq_length, said, positions];
         let max_tokens = lengths.into_iter().flatten().min().unwrap_or(USUAL_LENGTH);
         let of_model = |reason: String| refused(folder, reason);
-        let labels = hub.id2label.values().cloned().collect();
-        let head =
-            Head::of(model, config, pooling, &hub.architectures, labels).map_err(of_model)?;
+        let head = Head::of(model, config, pooling, &hub.architectures, &hub.id2label)
+            .map_err(of_model)?;
         Self::new(tokenizer, model, head, max_tokens).map_err(of_model).map(Some)
     }
 
@@ -119,7 +130,7 @@ impl Text {
         }
         let of_model = |reason: String| refused(Path::new(name), reason);
         let tokenizer = zoo::tokenizer().map_err(|error| of_model(error.to_string()))?;
-        let head = Head::of(model, config, None, &[], Vec::new()).map_err(of_model)?;
+        let head = Head::of(model, config, None, &[], &BTreeMap::new()).map_err(of_model)?;
         let max_tokens = config.max_tokens.unwrap_or(USUAL_LENGTH);
         Self::new(tokenizer, model, head, max_tokens).map_err(of_model).map(Some)
     }
@@ -160,11 +171,12 @@ impl Text {
                 serde_json::json!({ "embedding": { "pooling": pooling } })
             }
             Head::Sentence { .. } => serde_json::json!({ "embedding": { "pooling": "model" } }),
-            Head::Scores { labels, .. } if labels.len() > 1 => {
-                serde_json::json!({ "classifier": { "id2label": labels } })
-            }
             Head::Scores { labels, .. } => {
-                serde_json::json!({ "reranker": { "id2label": labels } })
+                let kind = if labels.len() > 1 { "classifier" } else { "reranker" };
+                let labels = || labels.iter().enumerate();
+                let by_id: BTreeMap<usize, &String> = labels().collect();
+                let by_label: BTreeMap<&String, usize> = labels().map(|(id, x)| (x, id)).collect();
+                serde_json::json!({ kind: { "id2label": by_id, "label2id": by_label } })
             }
         }
     }
@@ -197,14 +209,19 @@ impl Text {
     ) -> Result<Vec<String>> {
         let tokenizer = Arc::clone(&self.tokenizer);
         let make = move |place: usize, ids: &Vec<u32>| {
-            let text = tokenizer.decode(ids, skip_special);
-            text.map_err(|error| Error::malformed(format!("input {place}: {error}")))
+            let text = tokens::decode(&tokenizer, ids, skip_special);
+            text.map_err(|reason| Error::malformed(format!("input {place}: {reason}")))
         };
         self.workers.map(ids, make).await
     }
 
     /// A row of the model's for a text.
-    fn request(&self, tokens: &Tokens, output: &str, protocol: Protocol) -> Result<InferRequest> {
+    fn request(
+        &self,
+        tokens: &Tokens,
+        deadline: Instant,
+        protocol: Protocol,
+    ) -> Result<InferRequest> {
         let failed =
             |error| Error::Server { what: format!("a text's tokens are no tensor: {error}") };
         let tensor = |feed: &Feed| {
@@ -224,7 +241,8 @@ impl Text {
         };
         Ok(InferRequest {
             inputs: self.feeds.iter().map(tensor).collect::<Result<_>>()?,
-            outputs: vec![output.to_owned()],
+            outputs: vec![self.head.output().to_owned()],
+            deadline: Some(deadline),
             protocol,
             ..InferRequest::default()
         })
@@ -246,9 +264,12 @@ pub(crate) async fn run<T: Send>(
     let mut order: Vec<usize> = (0..texts.len()).collect();
     order.sort_by_key(|&place| texts[place].ids.len());
     let several = texts.len() > 1;
+    // Rows that come later do not have longer, and those of one request alone are never too many for the queue.
+    let deadline = Instant::now() + version.limits().deadline();
+    let ahead = ROWS_AHEAD.min(version.limits().queue.max(1));
     let make = &make;
     let rows = order.into_iter().map(|place| async move {
-        let request = text.request(&texts[place], text.head.output(), protocol)?;
+        let request = text.request(&texts[place], deadline, protocol)?;
         let response = match several {
             true => version.infer_among_others(request).await,
             false => version.infer(request).await,
@@ -261,7 +282,7 @@ pub(crate) async fn run<T: Send>(
         Ok((place, make(&text.head, output)?))
     });
     let mut made: Vec<(usize, T)> =
-        stream::iter(rows).buffer_unordered(ROWS_AHEAD).try_collect().await?;
+        stream::iter(rows).buffer_unordered(ahead).try_collect().await?;
     made.sort_by_key(|(place, _)| *place);
     Ok(made.into_iter().map(|(_, made)| made).collect())
 }

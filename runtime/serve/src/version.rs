@@ -64,6 +64,11 @@ impl Version {
         &self.config
     }
 
+    /// What requests may ask for.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Rows that a batch may have, one where requests are not put together.
     pub fn batch_rows(&self) -> usize {
         self.batcher.rows()

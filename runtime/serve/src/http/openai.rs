@@ -44,14 +44,16 @@ impl IntoResponse for Refused {
 struct EmbeddingsRequest {
     model: Option<String>,
     input: Input,
-    #[serde(default)]
-    encoding_format: Format,
+    encoding_format: Option<Format>,
     dimensions: Option<usize>,
 }
 
 /// One text or several, as text or as tokens.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "the input has to be a text, a list of texts, a list of token ids or a list of such lists"
+)]
 pub(super) enum Input {
     Text(String),
     Texts(Vec<String>),
@@ -164,7 +166,7 @@ async fn embeddings(
     })
     .await?;
     let embedding = |(index, vector): (usize, Vec<f32>)| {
-        let embedding = match encoding_format {
+        let embedding = match encoding_format.unwrap_or_default() {
             Format::Float => Vector::Float(vector),
             Format::Base64 => {
                 let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();

@@ -53,15 +53,17 @@ type Answer = std::result::Result<Response, Refused>;
 #[derive(Deserialize)]
 struct Common {
     model: Option<String>,
-    #[serde(default)]
-    truncate: bool,
+    truncate: Option<bool>,
     #[serde(default)]
     truncation_direction: Side,
 }
 
 impl Common {
     fn truncate(&self) -> Truncate {
-        if self.truncate { Truncate::At(self.truncation_direction) } else { Truncate::No }
+        match self.truncate {
+            Some(true) => Truncate::At(self.truncation_direction),
+            Some(false) | None => Truncate::No,
+        }
     }
 }
 
@@ -171,20 +173,25 @@ struct PredictRequest {
     raw_scores: bool,
 }
 
-/// A text, or lists of one text or two, which are read beside each other.
+/// A text, a pair of texts that are read beside each other, or a list of pairs and of lists of one text.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "inputs has to be a text, a list of one text or two, or a list of such lists"
+)]
 enum PredictInput {
     Text(String),
+    Pair(Vec<String>),
     Lists(Vec<Vec<String>>),
 }
 
 async fn predict(State(server): State<Server>, request: Request) -> Answer {
     let asked: PredictRequest = read(&server, request).await?;
     let version = server.find_text(asked.common.model.as_deref())?;
-    let one = matches!(asked.inputs, PredictInput::Text(_));
+    let one = !matches!(asked.inputs, PredictInput::Lists(_));
     let sources: Vec<Source> = match asked.inputs {
         PredictInput::Text(text) => vec![Source::Text(text)],
+        PredictInput::Pair(list) => vec![texts((0, list))?],
         PredictInput::Lists(lists) => {
             lists.into_iter().enumerate().map(texts).collect::<Result<_>>()?
         }
@@ -246,7 +253,7 @@ async fn tokenize(State(server): State<Server>, request: Request) -> Answer {
     let asked: TokenizeRequest = read(&server, request).await?;
     let version = server.find_text(asked.model.as_deref())?;
     let sources = asked.inputs.sources(server.limits().rows)?;
-    let all = version.text()?.tokens(sources, Truncate::At(Side::Right)).await?;
+    let all = version.text()?.tokens(sources, Truncate::Whole).await?;
     let of_text = |tokens: &crate::text::Tokens| -> Vec<Value> {
         let parts = tokens.ids.iter().zip(&tokens.parts);
         let kept = parts.filter(|(_, part)| asked.add_special_tokens || !part.special);
@@ -273,7 +280,7 @@ struct DecodeRequest {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "ids has to be a list of token ids, or a list of such lists")]
 enum Ids {
     One(Vec<u32>),
     Several(Vec<Vec<u32>>),

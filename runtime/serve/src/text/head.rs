@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use graphene_runtime::{DType, Model, Tensor};
 use half::{bf16, f16};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What a text model's output is.
@@ -26,7 +27,7 @@ pub(crate) enum Head {
     Scores {
         /// The output.
         output: String,
-        /// The labels, as far as they are known.
+        /// The labels; as far as they are known, if the output's width is none.
         labels: Vec<String>,
     },
 }
@@ -71,7 +72,7 @@ impl Head {
         config: &TextConfig,
         pooling: Option<Pooling>,
         architectures: &[String],
-        labels: Vec<String>,
+        labels: &BTreeMap<usize, String>,
     ) -> std::result::Result<Self, String> {
         let outputs = model.outputs();
         let of_rank = |rank: usize| outputs.iter().find(|port| port.dims().len() == rank);
@@ -94,7 +95,18 @@ impl Head {
         let classifies =
             architectures.iter().any(|name| name.ends_with("ForSequenceClassification"));
         match port.dims().len() {
-            2 if classifies => Ok(Self::Scores { output, labels }),
+            2 if classifies => {
+                let known = labels.keys().next_back().map_or(0, |last| last + 1);
+                let width = port.dims()[1].known().map_or(known, |width| width as usize);
+                if known > width {
+                    return Err(format!(
+                        "config.json has a label {}, and output {port} has {width} scores",
+                        known - 1
+                    ));
+                }
+                let label = |id| labels.get(&id).cloned().unwrap_or_else(|| label(id));
+                Ok(Self::Scores { output, labels: (0..width).map(label).collect() })
+            }
             2 => Ok(Self::Sentence { output }),
             3 => {
                 let pooling = config.pooling.or(pooling).unwrap_or(Pooling::Mean);
@@ -158,12 +170,16 @@ impl Head {
                           ForSequenceClassification architecture";
             return Err(not_text(name, reason));
         };
-        let label = |(number, score): (usize, f32)| {
-            let label = labels.get(number).cloned().unwrap_or_else(|| format!("LABEL_{number}"));
-            (label, score)
+        let labelled = |(number, score): (usize, f32)| {
+            (labels.get(number).cloned().unwrap_or_else(|| label(number)), score)
         };
-        Ok(numbers(output).into_iter().enumerate().map(label).collect())
+        Ok(numbers(output).into_iter().enumerate().map(labelled).collect())
     }
+}
+
+/// What a label without a name is called.
+fn label(number: usize) -> String {
+    format!("LABEL_{number}")
 }
 
 fn not_text(name: &str, reason: &str) -> Error {

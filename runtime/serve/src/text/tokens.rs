@@ -18,6 +18,8 @@ pub(crate) enum Source {
 pub(crate) enum Truncate {
     /// It is refused.
     No,
+    /// It stays whole: no model sees it.
+    Whole,
     /// It is cut off at one side.
     At(Side),
 }
@@ -41,11 +43,11 @@ pub(crate) struct Tokens {
     pub(crate) ids: Vec<u32>,
     /// 1 for those of the second text of a pair.
     pub(crate) types: Vec<u32>,
-    /// What each is, as `/tokenize` tells it.
+    /// What each is, as `/tokenize` tells it; of [`Truncate::Whole`] alone.
     pub(crate) parts: Vec<Part>,
 }
 
-/// A token as its text.
+/// A token as its text: a special one's own, else what it stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     pub(crate) text: String,
@@ -61,16 +63,20 @@ impl Tokens {
     }
 
     fn of(encoding: &Encoding) -> Self {
-        let parts = (0..encoding.len()).map(|place| Part {
-            text: encoding.get_tokens()[place].clone(),
-            special: encoding.get_special_tokens_mask()[place] == 1,
-            offsets: encoding.get_offsets()[place],
-        });
-        Self {
-            ids: encoding.get_ids().to_vec(),
-            types: encoding.get_type_ids().to_vec(),
-            parts: parts.collect(),
-        }
+        let (ids, types) = (encoding.get_ids().to_vec(), encoding.get_type_ids().to_vec());
+        Self { ids, types, parts: Vec::new() }
+    }
+
+    /// The same with what each is in `text`.
+    fn told(encoding: &Encoding, text: &str) -> Self {
+        let part = |place: usize| {
+            let special = encoding.get_special_tokens_mask()[place] == 1;
+            let offsets = encoding.get_offsets()[place];
+            let written = text.get(offsets.0..offsets.1).filter(|_| !special);
+            let text = written.unwrap_or(&encoding.get_tokens()[place]).to_owned();
+            Part { text, special, offsets }
+        };
+        Self { parts: (0..encoding.len()).map(part).collect(), ..Self::of(encoding) }
     }
 }
 
@@ -95,13 +101,16 @@ pub(super) fn encode(
         Truncate::At(side) if length > most => {
             cut(&mut first, second.as_mut(), most.saturating_sub(special), side);
         }
-        Truncate::No | Truncate::At(_) => {}
+        Truncate::No | Truncate::Whole | Truncate::At(_) => {}
     }
     let whole = tokenizer.post_process(first, second, true).map_err(|error| error.to_string())?;
     if whole.is_empty() {
         return Err("it has no tokens".to_owned());
     }
-    Ok(Tokens::of(&whole))
+    match (source, truncate) {
+        (Source::Text(text), Truncate::Whole) => Ok(Tokens::told(&whole, text)),
+        _ => Ok(Tokens::of(&whole)),
+    }
 }
 
 /// Tokens that a client made, if the tokenizer has them.
@@ -111,17 +120,38 @@ fn given(
     truncate: Truncate,
     most: usize,
 ) -> Result<Tokens, String> {
-    if let Some(id) = ids.iter().find(|id| tokenizer.id_to_token(**id).is_none()) {
-        let size = tokenizer.get_vocab_size(true);
-        return Err(format!("{id} is no token of the vocabulary, which has {size}"));
-    }
+    check(tokenizer, ids)?;
     let kept = match truncate {
         _ if ids.is_empty() => return Err("it has no tokens".to_owned()),
         Truncate::No if ids.len() > most => return Err(too_long(ids.len(), most)),
         Truncate::At(Side::Left) => &ids[ids.len().saturating_sub(most)..],
+        Truncate::Whole => ids,
         Truncate::No | Truncate::At(Side::Right) => &ids[..ids.len().min(most)],
     };
     Ok(Tokens::given(kept.to_vec()))
+}
+
+/// The text of tokens, if the tokenizer has them.
+pub(super) fn decode(
+    tokenizer: &Tokenizer,
+    ids: &[u32],
+    skip_special: bool,
+) -> Result<String, String> {
+    if ids.is_empty() {
+        return Err("it has no tokens".to_owned());
+    }
+    check(tokenizer, ids)?;
+    tokenizer.decode(ids, skip_special).map_err(|error| error.to_string())
+}
+
+fn check(tokenizer: &Tokenizer, ids: &[u32]) -> Result<(), String> {
+    match ids.iter().find(|id| tokenizer.id_to_token(**id).is_none()) {
+        Some(id) => {
+            let size = tokenizer.get_vocab_size(true);
+            Err(format!("{id} is no token of the vocabulary, which has {size}"))
+        }
+        None => Ok(()),
+    }
 }
 
 fn too_long(length: usize, most: usize) -> String {
@@ -135,7 +165,7 @@ fn cut(first: &mut Encoding, second: Option<&mut Encoding>, most: usize, side: S
         Side::Right => TruncationDirection::Right,
     };
     let Some(second) = second else {
-        first.truncate(most, 0, direction);
+        shorten(first, most, direction);
         return;
     };
     let (a, b) = (first.len(), second.len());
@@ -147,6 +177,13 @@ fn cut(first: &mut Encoding, second: Option<&mut Encoding>, most: usize, side: S
     } else {
         (half, most - half)
     };
-    first.truncate(a, 0, direction.clone());
-    second.truncate(b, 0, direction);
+    shorten(first, a, direction);
+    shorten(second, b, direction);
+}
+
+/// Leaves `most` tokens. What is cut off would be kept in pieces, and each piece of a pair's first text be put together with
+/// each of the second's.
+fn shorten(encoding: &mut Encoding, most: usize, direction: TruncationDirection) {
+    encoding.truncate(most, 0, direction);
+    drop(encoding.take_overflowing());
 }
