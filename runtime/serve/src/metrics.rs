@@ -42,8 +42,8 @@ impl Protocol {
 
 /// Upper ends of the durations' buckets, in seconds.
 const BUCKETS: [f64; 20] = [
-    50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
-    10.0, 20.0, 30.0, 60.0,
+    50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0,
+    5.0, 10.0, 20.0, 30.0, 60.0,
 ];
 
 /// How often samples of histograms are put into their buckets where nobody asks for the text: they take memory until then.

@@ -94,9 +94,8 @@ impl Server {
     /// The versions that answer.
     pub(crate) fn loaded(&self) -> Vec<Arc<Version>> {
         let ready = self.index().into_iter().filter(|entry| entry.state == State::Ready);
-        let find = |entry: RepositoryEntry| {
-            self.0.repository.find(&entry.name, Some(&entry.version)).ok()
-        };
+        let find =
+            |entry: RepositoryEntry| self.0.repository.find(&entry.name, Some(&entry.version)).ok();
         ready.filter_map(find).inspect(|found| found.measured_by(&self.0.metrics)).collect()
     }
 

@@ -2,5 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
+mod binary;
 mod harness;
 mod health;
+mod limits_http;
+mod metrics;
+mod oip;

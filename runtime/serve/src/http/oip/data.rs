@@ -115,7 +115,10 @@ impl Elements<'_> {
         let found = self.text.get(at..).unwrap_or_default();
         let found = found.split([',', ']']).next().unwrap_or_default();
         let found = shortened(found);
-        Error::malformed(format!("input {:?} needs {needed} at every place; got {found}", self.input))
+        Error::malformed(format!(
+            "input {:?} needs {needed} at every place; got {found}",
+            self.input
+        ))
     }
 }
 

@@ -172,8 +172,7 @@ pub(super) fn read(version: &Version, body: &Bytes, length: usize, inputs: usize
         binary.push(is_binary.unwrap_or(others_binary));
     }
     let form = Form { id: id.clone(), binary, others_binary };
-    let request =
-        InferRequest { id, inputs: tensors, outputs, deadline, protocol: Protocol::Http };
+    let request = InferRequest { id, inputs: tensors, outputs, deadline, protocol: Protocol::Http };
     json_has_outputs(version, &request, &form)?;
     Ok(Read { request, form })
 }
@@ -216,7 +215,8 @@ fn raw_shape(version: &Version, port: &Port, bytes: usize) -> Result<Vec<usize>>
     let row: usize = dims.iter().map(|dim| dim.unwrap_or(1)).product::<usize>() * size;
     if let Some(unknown) = dims.iter_mut().find(|dim| dim.is_none()) {
         if row == 0 || bytes % row != 0 {
-            let what = format!("input {name:?} needs a multiple of {row} bytes; the body has {bytes}");
+            let what =
+                format!("input {name:?} needs a multiple of {row} bytes; the body has {bytes}");
             return Err(Error::malformed(what));
         }
         *unknown = Some(bytes / row);
@@ -275,7 +275,12 @@ fn read_input(
 }
 
 /// A tensor over bytes of a body, or a copy where they are not aligned.
-fn binary_tensor(version: &Version, port: &Port, shape: Vec<usize>, bytes: Bytes) -> Result<Tensor> {
+fn binary_tensor(
+    version: &Version,
+    port: &Port,
+    shape: Vec<usize>,
+    bytes: Bytes,
+) -> Result<Tensor> {
     let (name, dtype) = (port.name(), port.dtype());
     version.check(name, dtype, &shape)?;
     if datatype::of_name(datatype::name(dtype)).is_none() {
@@ -359,10 +364,14 @@ fn check_datatype(port: &Port, found: &str) -> Result<()> {
 
 fn read_shape(input: &str, text: &str) -> Result<Vec<usize>> {
     let wrong = || {
-        let what = format!("input {input:?} needs an array of sizes as its shape; got {}", shortened(text));
+        let what = format!(
+            "input {input:?} needs an array of sizes as its shape; got {}",
+            shortened(text)
+        );
         Error::malformed(what)
     };
-    let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).ok_or_else(wrong)?;
+    let inside =
+        text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).ok_or_else(wrong)?;
     if inside.trim().is_empty() {
         return Ok(Vec::new());
     }
