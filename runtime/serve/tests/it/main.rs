@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 mod batch;
+mod binary;
 mod grpc;
 mod grpc_client;
 mod grpc_errors;
@@ -10,6 +11,9 @@ mod grpc_fields;
 mod grpc_stream;
 mod harness;
 mod health;
+mod limits_http;
+mod metrics;
+mod oip;
 mod openai;
 mod process;
 mod repository;
