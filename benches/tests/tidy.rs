@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
     ("graphene", "graphene-ir", &[], &[]),
     ("graphene/opt", "graphene-opt", &["graphene-ir"], &[]),
-    ("frontend", "graphene-frontend", &[], &["prost"]),
+    ("frontend", "graphene-frontend", &[], &[]),
     ("fusion", "graphene-fusion", &["graphene-frontend", "graphene-ir"], &["egg", "microlp"]),
     (
         "runtime",
@@ -29,6 +29,12 @@ const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
         &[],
     ),
     ("runtime/capi", "graphene-capi", &["graphene-runtime"], &[]),
+    (
+        "runtime/serve",
+        "graphene-serve",
+        &["graphene-runtime", "graphene-frontend", "graphene-models"],
+        &["tonic", "tokenizers", "rustls"],
+    ),
     ("models", "graphene-models", &["graphene-frontend"], &[]),
     (
         "benches",
@@ -39,6 +45,7 @@ const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
             "graphene-frontend",
             "graphene-ir",
             "graphene-models",
+            "graphene-serve",
         ],
         &["criterion"],
     ),

@@ -131,7 +131,11 @@ async fn larger_bodies_than_the_limit_are_refused() {
         ("no length", String::new(), Vec::new(), "400"),
     ];
     for (what, headers, bytes, expected) in rows {
-        let steps = vec![Step::Send([head(&headers), bytes].concat()), Step::Close];
+        let mut steps = vec![Step::Send([head(&headers), bytes].concat())];
+        if expected != "200" {
+            // Nothing more comes; who closes while a run goes on is taken to have left.
+            steps.push(Step::Close);
+        }
         let answer = converse(&running, steps).await;
         let found = status(&answer);
         assert!(found == expected || expected == "none" && found == "400", "{what}: {answer}");
