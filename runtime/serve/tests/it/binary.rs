@@ -257,15 +257,15 @@ async fn packed_bodies_are_unpacked_within_limits() {
     let json = json!({"inputs": [x(1)]}).to_string();
     let whole = [json.as_bytes(), &[0; 16]].concat();
     let gzip = |bytes: &[u8]| {
-        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         packer.write_all(bytes).unwrap();
         packer.finish().unwrap()
     };
-    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
     zlib.write_all(&whole).unwrap();
     let packed = gzip(&whole);
     let bomb = gzip(&vec![b' '; 50_000_000]);
-    assert!(bomb.len() < 100_000 || bomb.len() < 300_000);
+    assert!(bomb.len() < 100_000, "packed it is within the limit");
     let rows = [
         ("gzip", packed.clone(), 200),
         ("GZIP", packed.clone(), 200),
