@@ -23,6 +23,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use serde_json::{Value, json as object};
 use std::sync::Arc;
 
 /// The length of the JSON that is ahead of the binary tensors of a body.
@@ -83,16 +84,22 @@ impl FromRequestParts<Server> for Target {
     }
 }
 
-async fn live(State(server): State<Server>) -> StatusCode {
-    if server.live() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+async fn live(State(server): State<Server>) -> Response {
+    health(server.live(), &object!({ "live": server.live() }))
 }
 
-async fn ready(State(server): State<Server>) -> StatusCode {
-    if server.ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+async fn ready(State(server): State<Server>) -> Response {
+    health(server.ready(), &object!({ "ready": server.ready() }))
 }
 
-async fn model_ready(State(server): State<Server>, _: Target) -> StatusCode {
-    if server.live() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+async fn model_ready(State(server): State<Server>, target: Target) -> Response {
+    health(server.live(), &object!({ "name": target.version.name(), "ready": server.live() }))
+}
+
+/// Health has a status for Triton's clients, and the protocol's object for KServe's.
+fn health(good: bool, said: &Value) -> Response {
+    let status = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    json(status, said)
 }
 
 async fn infer(State(server): State<Server>, target: Target, request: Request) -> Answer {

@@ -87,8 +87,7 @@ async fn bodies_come_in_chunks_of_any_size() {
 /// A hundred thousand chunks of a byte are one body of as many bytes, and take no more memory.
 #[tokio::test]
 async fn many_small_chunks_are_read_or_refused() {
-    let mut limits = Limits::default();
-    limits.body_bytes = 100_000;
+    let limits = Limits { body_bytes: 100_000, ..Limits::default() };
     let running = limited(limits).await;
     for (chunks, expected) in [(99_999, "400"), (1_000_000, "413")] {
         let mut steps = vec![Step::Send(head(
@@ -108,8 +107,7 @@ async fn many_small_chunks_are_read_or_refused() {
 
 #[tokio::test]
 async fn larger_bodies_than_the_limit_are_refused() {
-    let mut limits = Limits::default();
-    limits.body_bytes = 1000;
+    let limits = Limits { body_bytes: 1000, ..Limits::default() };
     let running = limited(limits).await;
     let (body, spaces) = (good(), |count: usize| " ".repeat(count).into_bytes());
     let fits = [body.as_bytes(), &spaces(1000 - body.len())].concat();

@@ -158,7 +158,7 @@ async fn a_hundred_reloads_lose_no_request_and_no_memory() {
     let version = server.find("m", None).unwrap();
     let one = version.model().footprint(&[("batch", 64)]).unwrap();
     let held = server.engine().memory_used();
-    assert!(held < 2 * (one.weights + one.arena) as u64 + (1 << 20), "{held} of {one:?}");
+    assert!(held < 2 * (one.weights + one.arena) + (1 << 20), "{held} of {one:?}");
 }
 
 /// Bytes of the process in memory.
