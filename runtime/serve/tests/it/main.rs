@@ -9,6 +9,7 @@ mod grpc_client;
 mod grpc_errors;
 mod grpc_fields;
 mod grpc_stream;
+mod haproxy;
 mod harness;
 mod health;
 mod limits_http;
