@@ -4,19 +4,20 @@ use crate::grpc_client::messages::{
     ModelInferRequest, ModelInferResponse, ModelStreamInferResponse,
 };
 use crate::grpc_client::{Caller, SERVICE, ones};
-use std::io::{BufRead, BufReader, Read, Write};
+use crate::process::{Process, start};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio_stream::StreamExt;
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
 /// More than `tune.bufsize` of the file: such a request is not sent again.
 const OVER_THE_BUFFER: usize = 200_000;
 
-/// A process that is killed when this is dropped.
+/// HAProxy's process, killed when this is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -26,16 +27,9 @@ impl Drop for Killed {
     }
 }
 
-/// A replica, and where it is.
-struct Replica {
-    process: Killed,
-    http: SocketAddr,
-    grpc: SocketAddr,
-}
-
 /// HAProxy before three replicas.
 struct Balanced {
-    replicas: Vec<Replica>,
+    replicas: Vec<Process>,
     _haproxy: Killed,
     http: SocketAddr,
     grpc: SocketAddr,
@@ -51,22 +45,6 @@ fn haproxy() -> Option<PathBuf> {
     folders.map(|folder| folder.join("haproxy")).find(|file| file.is_file())
 }
 
-fn replica(model: &str, config: &str) -> Replica {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_graphene-serve"))
-        .args([model, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--device", "cpu"])
-        .args(["--threads", "1", "--log", "error", "--config", config])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let process = Killed(child);
-    let mut address = |scheme: &str| {
-        lines.next().unwrap().unwrap().strip_prefix(scheme).unwrap().parse().unwrap()
-    };
-    let (http, grpc) = (address("http://"), address("grpc://"));
-    Replica { process, http, grpc }
-}
-
 /// Three replicas and HAProxy, once it answers.
 fn balanced(binary: &Path, model: &str) -> Balanced {
     // The test stops in the middle of bodies, for longer than is usually allowed.
@@ -74,7 +52,9 @@ fn balanced(binary: &Path, model: &str) -> Balanced {
     let config = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&config, "[limits]\nread_ms = 60000\n").unwrap();
     let config = config.to_str().unwrap();
-    let mut replicas: Vec<Replica> = (0..3).map(|_| replica(model, config)).collect();
+    let mut replicas: Vec<Process> = (0..3)
+        .map(|_| start(&[model, "--threads", "1", "--log", "error", "--config", config]))
+        .collect();
     // HAProxy cannot say which port it got, so it is given one that was free: somebody else may be faster.
     for _ in 0..5 {
         let free: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
@@ -89,8 +69,8 @@ fn balanced(binary: &Path, model: &str) -> Balanced {
             .stdout(Stdio::null());
         for (number, replica) in replicas.iter().enumerate() {
             command
-                .env(format!("REPLICA_{}_HTTP", number + 1), replica.http.to_string())
-                .env(format!("REPLICA_{}_GRPC", number + 1), replica.grpc.to_string());
+                .env(format!("REPLICA_{}_HTTP", number + 1), &replica.http)
+                .env(format!("REPLICA_{}_GRPC", number + 1), &replica.grpc);
         }
         let mut haproxy = Killed(command.spawn().unwrap());
         let until = Instant::now() + Duration::from_secs(10);
@@ -275,7 +255,7 @@ fn small_requests_survive_a_killed_replica_and_large_ones_are_told() {
     let mut balanced = balanced(&binary, "zoo:bert-base-tiny");
     let expected: Vec<_> = (0..TEXTS)
         .map(|number| {
-            let (status, body) = ask(balanced.replicas[0].http, &request(number));
+            let (status, body) = ask(balanced.replicas[0].http.parse().unwrap(), &request(number));
             assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
             numbers(&body)
         })
@@ -294,8 +274,8 @@ fn small_requests_survive_a_killed_replica_and_large_ones_are_told() {
         .collect();
     wait_for_requests(&balanced, "http_replicas", "1");
 
-    let victim = &mut balanced.replicas[0].process;
-    small_requests(balanced.http, &expected, || victim.0.kill().unwrap());
+    let victim = &mut balanced.replicas[0].child;
+    small_requests(balanced.http, &expected, || victim.kill().unwrap());
 
     let retries = |kind: &str| -> u64 {
         statistic(&balanced, "http_replicas", "BACKEND", kind).parse().unwrap()
@@ -333,8 +313,11 @@ async fn calls_by_grpc_survive_a_killed_replica_and_streams_are_told() {
     };
     let mut balanced = balanced(&binary, "zoo:mlp-2x4");
     let caller = Caller::at(balanced.grpc).await;
-    let expected: ModelInferResponse =
-        Caller::at(balanced.replicas[1].grpc).await.call("ModelInfer", ones(2)).await.unwrap();
+    let expected: ModelInferResponse = Caller::at(balanced.replicas[1].grpc.parse().unwrap())
+        .await
+        .call("ModelInfer", ones(2))
+        .await
+        .unwrap();
 
     // Three streams, one at each replica; an answer comes before the next request is sent.
     let mut streams = Vec::new();
@@ -374,7 +357,7 @@ async fn calls_by_grpc_survive_a_killed_replica_and_streams_are_told() {
         })
         .collect();
     tokio::time::sleep(Duration::from_millis(30)).await;
-    balanced.replicas[0].process.0.kill().unwrap();
+    balanced.replicas[0].child.kill().unwrap();
     let mut broken = 0;
     for calls in calls {
         broken += calls.await.unwrap();

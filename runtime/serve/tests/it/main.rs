@@ -4,6 +4,7 @@
 
 mod batch;
 mod binary;
+mod deploy;
 mod grpc;
 mod grpc_client;
 mod grpc_errors;
