@@ -44,7 +44,7 @@ pub(crate) fn start(args: &[&str]) -> Process {
 }
 
 impl Process {
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let sent =
             Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
