@@ -16,6 +16,9 @@ use std::sync::Arc;
 pub(crate) struct Args {
     /// What is served: zoo:NAME, a model file, a folder with model.onnx, or a folder of such folders
     pub(crate) models: String,
+    /// The model's name, where it is a file or a folder with model.onnx; by default the file's or the folder's
+    #[arg(long)]
+    pub(crate) name: Option<String>,
     /// Where HTTP is
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     pub(crate) http: SocketAddr,
@@ -72,6 +75,9 @@ impl Args {
         };
         if let Some(dtype) = &self.dtype {
             config.model.dtype.clone_from(dtype);
+        }
+        if let Some(name) = &self.name {
+            config.name = Some(name.clone());
         }
         if let Some(poll) = self.poll {
             config.poll_s = poll;

@@ -15,6 +15,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// What every model is set to where its own `serve.toml` says nothing.
     pub model: ModelConfig,
+    /// The model's name where one is served, from a file or from its folder; models of a folder of such have their own.
+    pub name: Option<String>,
     /// Seconds between two looks at the folder of models; zero looks once.
     pub poll_s: u64,
     /// Whether clients may load and unload models of the folder.
@@ -83,7 +85,13 @@ pub enum Pooling {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { limits: Limits::default(), model: ModelConfig::default(), poll_s: 5, control: false }
+        Self {
+            limits: Limits::default(),
+            model: ModelConfig::default(),
+            name: None,
+            poll_s: 5,
+            control: false,
+        }
     }
 }
 

@@ -78,7 +78,8 @@ impl Repository {
         let (root, names) = match models.strip_prefix("zoo:") {
             Some(name) => (Root::Zoo(name.to_owned()), vec![name.to_owned()]),
             None => {
-                let names: Vec<String> = scan(models.as_ref())?.into_keys().collect();
+                let found = scan(models.as_ref(), config.name.as_deref())?;
+                let names: Vec<String> = found.into_keys().collect();
                 (Root::Path(models.into()), names)
             }
         };
@@ -115,7 +116,7 @@ impl Repository {
             }
             Root::Path(path) => path,
         };
-        let found = scan(path)?;
+        let found = scan(path, self.config.name.as_deref())?;
         self.models().retain(|name, _| found.contains_key(name));
         let mut first = Ok(());
         for (name, found) in found {
@@ -142,7 +143,8 @@ impl Repository {
             Root::Zoo(known) if known == name => self.load_zoo(name),
             Root::Zoo(_) => Err(unknown()),
             Root::Path(path) => {
-                let found = scan(path)?.remove(name).ok_or_else(unknown)?;
+                let mut found = scan(path, self.config.name.as_deref())?;
+                let found = found.remove(name).ok_or_else(unknown)?;
                 self.load_found(name, found)
             }
         }

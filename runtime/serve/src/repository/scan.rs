@@ -34,13 +34,15 @@ pub(super) struct Found {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Fingerprint(BTreeMap<PathBuf, (u64, Option<SystemTime>)>);
 
-/// The models of a path by name: of a folder of models, a model's folder, or a model file.
+/// The models of a path by name: of a folder of models, a model's folder, or a model file. One of the latter two has the name
+/// `given`, if there is one.
 ///
 /// # Errors
 /// [`Error::Folder`] for a path that cannot be read, or that holds no model.
-pub(super) fn scan(root: &Path) -> Result<BTreeMap<String, Found>> {
+pub(super) fn scan(root: &Path, given: Option<&str>) -> Result<BTreeMap<String, Found>> {
     let refused = |reason: String| Error::Folder { path: root.display().to_string(), reason };
     let unread = |error: std::io::Error| refused(error.to_string());
+    let named = |path: &Path| given.map_or_else(|| name_of(path), str::to_owned);
     if fs::metadata(root).map_err(unread)?.is_file() {
         let folder = root.parent().unwrap_or(Path::new(".")).to_owned();
         let found = Found {
@@ -49,11 +51,11 @@ pub(super) fn scan(root: &Path) -> Result<BTreeMap<String, Found>> {
             print: Fingerprint::of([root]),
             folders: vec![folder],
         };
-        return Ok(BTreeMap::from([(name_of(root), found)]));
+        return Ok(BTreeMap::from([(named(root), found)]));
     }
     if let Some(found) = model(root) {
-        let name = fs::canonicalize(root).map_err(unread)?;
-        return Ok(BTreeMap::from([(name_of(&name), found)]));
+        let path = fs::canonicalize(root).map_err(unread)?;
+        return Ok(BTreeMap::from([(named(&path), found)]));
     }
     let mut models = BTreeMap::new();
     for entry in fs::read_dir(root).map_err(unread)? {

@@ -9,6 +9,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use messages::{InferInputTensor, InferRequestedOutputTensor, ModelInferRequest};
 use prost::Message;
+use std::net::SocketAddr;
 use tokio_stream::Stream;
 use tonic::client::Grpc;
 use tonic::codec::CompressionEncoding;
@@ -29,7 +30,11 @@ pub(crate) struct Caller(Grpc<Channel>);
 
 impl Caller {
     pub(crate) async fn new(running: &Running) -> Self {
-        let address = format!("http://{}", running.listening.grpc());
+        Self::at(running.listening.grpc()).await
+    }
+
+    pub(crate) async fn at(address: SocketAddr) -> Self {
+        let address = format!("http://{address}");
         let channel = Endpoint::from_shared(address).unwrap().connect().await.unwrap();
         Self(Grpc::new(channel).max_decoding_message_size(usize::MAX))
     }

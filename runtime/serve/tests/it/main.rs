@@ -4,11 +4,13 @@
 
 mod batch;
 mod binary;
+mod deploy;
 mod grpc;
 mod grpc_client;
 mod grpc_errors;
 mod grpc_fields;
 mod grpc_stream;
+mod haproxy;
 mod harness;
 mod health;
 mod limits_http;

@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A process that serves, killed when this is dropped.
-struct Process {
-    child: Child,
+pub(crate) struct Process {
+    pub(crate) child: Child,
     /// Where HTTP is, as `127.0.0.1:PORT`.
-    http: String,
+    pub(crate) http: String,
+    /// Where gRPC is.
+    pub(crate) grpc: String,
 }
 
 impl Drop for Process {
@@ -31,17 +33,18 @@ fn command(args: &[&str]) -> Command {
 }
 
 /// Starts the server and waits until it is ready.
-fn start(args: &[&str]) -> Process {
+pub(crate) fn start(args: &[&str]) -> Process {
     let mut child = command(args).stderr(Stdio::inherit()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
     let http = first.strip_prefix("http://").unwrap().to_owned();
-    assert!(lines.next().unwrap().unwrap().starts_with("grpc://127.0.0.1:"));
-    Process { child, http }
+    let second = lines.next().unwrap().unwrap();
+    let grpc = second.strip_prefix("grpc://").unwrap().to_owned();
+    Process { child, http, grpc }
 }
 
 impl Process {
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let sent =
             Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
