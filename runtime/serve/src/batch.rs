@@ -299,9 +299,11 @@ mod tests {
             // It says that it has fewer rows than it has.
             let (second, other) = job(3);
             let jobs = vec![first, second.with_rows(1)];
-            let mut lane = shared.lanes[0].lock().expect("nobody panicked with it");
-            shared.run_caught(&mut lane, jobs);
-            drop(lane);
+            let run = |jobs| {
+                let mut lane = shared.lanes[0].lock().expect("nobody panicked with it");
+                shared.run_caught(&mut lane, jobs);
+            };
+            run(jobs);
             assert!(answer.finished.await.is_err() && other.finished.await.is_err());
             let after = batcher.submit(request(2), true).await.expect("the lane goes on");
             assert_eq!(after.outputs[0].1.shape(), [2, 4]);

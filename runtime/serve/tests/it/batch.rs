@@ -268,6 +268,9 @@ async fn runs_that_nobody_waits_for_end() {
     assert!(next.ran.queued < whole, "{next:?} after {:?}", began.elapsed());
 }
 
+/// What makes a good request a wrong one.
+type Change = Box<dyn Fn(&mut InferRequest)>;
+
 #[tokio::test]
 async fn names_and_types_are_checked_before_anything_runs() {
     let running = serve("zoo:bert-base-tiny", ServerConfig::default()).await;
@@ -275,7 +278,7 @@ async fn names_and_types_are_checked_before_anything_runs() {
     let good = request(version.model(), 1, 4, &mut Random(1));
     let first = good.inputs[0].0.clone();
     let floats = Tensor::zeros(graphene_runtime::DType::F32, vec![1, 4]).unwrap();
-    let cases: Vec<(&str, Box<dyn Fn(&mut InferRequest)>)> = vec![
+    let cases: Vec<(&str, Change)> = vec![
         ("has no input \"x\"", Box::new(|request| request.inputs[0].0 = "x".to_owned())),
         ("is missing", Box::new(|request| drop(request.inputs.pop()))),
         ("given twice", Box::new(|request| request.inputs.push(request.inputs[0].clone()))),

@@ -79,7 +79,7 @@ async fn load(
     let (head, body) = request.into_parts();
     let body = body::read(server.limits(), &head.headers, body, 0).await?;
     let asked: ControlRequest<'_> = optional(&body)?;
-    let some = |parameters: &&RawValue| parameters.get().trim_matches(is_of_empty) != "";
+    let some = |parameters: &&RawValue| !parameters.get().trim_matches(is_of_empty).is_empty();
     if let Some(parameters) = asked.parameters.filter(some) {
         let found = super::data::shortened(parameters.get());
         let what = format!("a load with parameters (models come from their folders; got {found})");

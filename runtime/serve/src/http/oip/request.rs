@@ -214,7 +214,7 @@ fn raw_shape(version: &Version, port: &Port, bytes: usize) -> Result<Vec<usize>>
     }
     let row: usize = dims.iter().map(|dim| dim.unwrap_or(1)).product::<usize>() * size;
     if let Some(unknown) = dims.iter_mut().find(|dim| dim.is_none()) {
-        if row == 0 || bytes % row != 0 {
+        if row == 0 || !bytes.is_multiple_of(row) {
             let what =
                 format!("input {name:?} needs a multiple of {row} bytes; the body has {bytes}");
             return Err(Error::malformed(what));
