@@ -1,1 +1,3 @@
 //! Benchmarks of the stages, comparisons with peers, and the checks of the whole workspace.
+
+pub mod results;

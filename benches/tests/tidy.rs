@@ -53,6 +53,7 @@ const PACKAGES: &[(&str, &str, &[&str], &[&str])] = &[
 
 /// What stands at the top beside dot-files and build output.
 const TOP_LEVEL: &[&str] = &[
+    "CHANGELOG.md",
     "Cargo.lock",
     "Cargo.toml",
     "LICENSE-APACHE",
@@ -225,6 +226,82 @@ fn the_example_of_the_readme_is_the_one_that_is_run() {
             "{readme} has another example than runtime/src/embed.txt"
         );
     }
+}
+
+#[test]
+fn the_readme_is_short() {
+    let text = read(&root().join("README.md"));
+    let (lines, words) = (text.lines().count(), text.split_whitespace().count());
+    assert!(lines <= 150 && words <= 1300, "README has {lines} lines and {words} words");
+}
+
+/// Links of Markdown files to files of ours.
+#[test]
+fn links_lead_somewhere() {
+    let mut count = 0;
+    for path in markdown() {
+        let folder = path.parent().expect("a file lies in a folder");
+        let text = read(&path);
+        for target in text.split("](").skip(1).filter_map(|part| part.split(')').next()) {
+            let target = target.split('#').next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            assert!(folder.join(target).exists(), "{}: {target} is not there", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 20, "where are the links? {count} were found");
+}
+
+#[test]
+fn the_results_are_those_of_the_tables() {
+    let folder = root().join("benches");
+    let page = graphene_benches::results::page(&folder.join("results")).expect("tables");
+    assert!(
+        read(&folder.join("RESULTS.md")) == page,
+        "write it anew: cargo run --release -p graphene-benches --bin results"
+    );
+}
+
+/// Words that a reader of the field has to guess at, and what is written in their place.
+const WORDS: &[(&str, &str)] = &[
+    ("is for the host", "falls back to the CPU"),
+    ("laid out", "prepacked"),
+    ("in turns", "ping-pong"),
+    ("halves", "fp16"),
+    ("how right", "accuracy"),
+    ("the way of the data", "pipeline"),
+    ("speed wavers", "timings are noisy"),
+    ("takes along", "epilogue"),
+];
+
+#[test]
+fn documents_use_the_words_of_the_field() {
+    for path in markdown() {
+        let text = read(&path).to_lowercase();
+        for (not, but) in WORDS {
+            assert!(!text.contains(not), "{}: {not:?}; write {but:?}", path.display());
+        }
+    }
+}
+
+/// All Markdown files.
+fn markdown() -> Vec<PathBuf> {
+    fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            let hidden = name.to_string_lossy().starts_with('.');
+            if path.is_dir() && name != "target" && !hidden {
+                visit(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    visit(&root(), &mut found);
+    found
 }
 
 /// Where CUDA C++ and PTX are written: one row an instruction, and what prints a kernel.

@@ -4,6 +4,7 @@ mod fixtures;
 mod flags;
 mod models;
 mod numpy;
+mod readme;
 mod refusals;
 mod reports;
 mod sizes;

@@ -106,16 +106,14 @@ fn the_command_of_readme_answers_its_lines() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{line}\n{text}{error}");
         let expected = match line.split_whitespace().nth(2).unwrap().rsplit_once('/').unwrap().1 {
-            "bert-base-tiny" => "last_hidden_state",
             "infer" => "\"shape\":[1,3,64]",
             "embeddings" => "\"index\":1",
-            "metrics" => "# TYPE",
-            _ => "",
+            other => panic!("what does {other} give?"),
         };
         assert!(text.contains(expected), "{line}\n{text}");
         count += 1;
     }
-    assert!(count >= 5, "{count} lines");
+    assert!(count >= 2, "{count} lines");
 }
 
 /// Asks for an inference, and gives the status; `None` where there was no connection, or no answer.

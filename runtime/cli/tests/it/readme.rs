@@ -1,0 +1,97 @@
+//! README's commands, run as they are written, give what README shows.
+
+use super::Folder;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A model file and test data, as README's commands name them.
+const FIXTURE: &str = "../../frontend/tests/data/fixtures/mlp-8x64";
+
+/// Code blocks of README of one kind.
+fn blocks(kind: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = fs::read_to_string(path).expect("README is there");
+    let begin = format!("```{kind}\n");
+    let parts = readme.split(&begin).skip(1);
+    parts.map(|part| part.split("```").next().unwrap_or_default().to_owned()).collect()
+}
+
+/// Commands, each with the lines below it.
+fn commands(block: &str) -> Vec<(String, String)> {
+    let parts = block.split("$ ").skip(1);
+    let pair = |part: &str| {
+        part.split_once('\n').map(|(command, output)| (command.to_owned(), output.to_owned()))
+    };
+    parts.filter_map(pair).collect()
+}
+
+/// Runs a line of shell in a folder, with the built command on the path and no GPU.
+fn shell(line: &str, folder: &Path) -> String {
+    let built = Path::new(env!("CARGO_BIN_EXE_graphene-run")).parent().expect("it is in a folder");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths([built.to_owned()].into_iter().chain(env::split_paths(&path)));
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).current_dir(folder).env("CUDA_VISIBLE_DEVICES", "");
+    let given = command.env("PATH", path.expect("paths without colons")).output();
+    let Output { status, stdout, stderr } = given.expect("there is a shell");
+    assert!(status.success(), "{line}\n{}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).expect("output is text")
+}
+
+/// What does not depend on the machine: the words of each line without numbers, units of time, and the device.
+fn stable(text: &str) -> Vec<String> {
+    let words = |line: &str| {
+        let line = line.replace("slower", "faster");
+        let words = line.split(|c: char| c.is_whitespace() || "(),[]%×".contains(c));
+        let kept = words.filter(|word| {
+            let counts = word.starts_with(|c: char| c.is_ascii_digit());
+            !word.is_empty() && !counts && !["ns", "µs", "ms", "s", "B", "kB", "MB"].contains(word)
+        });
+        kept.collect::<Vec<_>>().join(" ")
+    };
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("device"));
+    lines.map(words).filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn commands_of_the_readme_give_what_it_shows() {
+    let folder = Folder::new();
+    let (root, fixture) =
+        (PathBuf::from(folder.path("")), Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE));
+    fs::copy(fixture.join("model.onnx"), root.join("model.onnx")).expect("a fixture");
+    fs::create_dir(root.join("test_data_set_0")).expect("a folder");
+    for name in ["input_0.pb", "output_0.pb"] {
+        let from = fixture.join("test_data_set_0").join(name);
+        fs::copy(from, root.join("test_data_set_0").join(name)).expect("a fixture");
+    }
+    let mut count = 0;
+    for (command, shown) in blocks("console").iter().flat_map(|block| commands(block)) {
+        // Cargo's own commands are what the tests are run by.
+        if command.starts_with("cargo") {
+            continue;
+        }
+        let output = shell(&command, &root);
+        if !shown.trim().is_empty() {
+            assert_eq!(stable(&output), stable(&shown), "{command}\n{output}");
+        }
+        count += 1;
+    }
+    assert!(count >= 4, "{count} commands");
+    assert!(root.join("page.html").is_file());
+}
+
+#[test]
+fn a_model_is_exported_as_the_readme_says() {
+    let there = Command::new("python3").args(["-c", "import torch, onnx"]).output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: Python with torch and onnx is not here");
+        return;
+    }
+    let folder = Folder::new();
+    let root = PathBuf::from(folder.path(""));
+    let [export] = &blocks("python")[..] else { panic!("one block is Python's") };
+    fs::write(root.join("export.py"), export).expect("a file");
+    shell("python3 export.py && graphene-run model.onnx --batch 8 --duration 0", &root);
+}
