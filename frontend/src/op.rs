@@ -101,7 +101,7 @@ pub enum Op {
         /// Whether reduced axes stay with size one.
         keep: bool,
     },
-    /// `x → i64`: the place of the largest or smallest element along the axis.
+    /// `x → i64`: the index of the largest or smallest element along the axis.
     ArgReduce {
         /// The largest (`Max`) or the smallest (`Min`).
         largest: bool,
@@ -118,7 +118,7 @@ pub enum Op {
         op: CumulativeOp,
         /// The axis.
         axis: usize,
-        /// Element i excludes x[i].
+        /// Element `i` excludes `x[i]`.
         exclusive: bool,
         /// Runs from the end.
         reverse: bool,

@@ -170,7 +170,7 @@ impl Groups {
     /// A partition that the caller knows, in an order in which it can run: each group by its family and operations.
     ///
     /// # Errors
-    /// What [`verify::groups`](crate::verify::groups) finds against it.
+    /// What [`verify::groups`] finds against it.
     pub fn new(
         graph: &Graph,
         target: &Target,

@@ -50,7 +50,7 @@ use pattern::Pattern;
 pub struct Atom {
     /// Its name, as the architecture's manual has it where it has one.
     pub name: &'static str,
-    /// The specs that it carries out, in the notation of [`pattern`]'s head.
+    /// The specs that it carries out, in the notation of the head of `atom/pattern.rs`.
     pub pattern: &'static str,
     /// Where it exists.
     pub archs: Archs,

@@ -3,7 +3,7 @@
 //! Nothing is decided here. Every statement is printed where it stands, with its names; views
 //! become index expressions; every spec without a body becomes the text of its
 //! [atom](crate::atom). The source includes nothing, so that NVRTC needs no toolkit: what CUDA's
-//! headers would bring is in [`prelude`], of which a source has the parts that it names.
+//! headers would bring is in `emit/prelude.rs`, of which a source has the parts that it names.
 //!
 //! - `cuda`: statements;
 //! - `code`: operands as atoms ask for them: elements, addresses, pointers, coordinates;

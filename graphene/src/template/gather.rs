@@ -1,4 +1,4 @@
-//! Rows of tables: `y[r] = Σ tableᵢ[indexᵢ[r]]`, and what [`Rows`](super::rows::Rows) computes of
+//! Rows of tables: `y[r] = Σ tableᵢ[indexᵢ[r]]`, and what [`super::rows::Rows`] computes of
 //! them, such as the layer normalisation of an embedding layer.
 //!
 //! Indices are converted to single precision and back, so that a table has at most 2²⁴ rows.

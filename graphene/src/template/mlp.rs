@@ -140,7 +140,7 @@ impl Mlp {
     /// results after its operands.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`crate::Error::Kernel`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("mlp", self.arch);

@@ -139,7 +139,7 @@ impl Recurrent {
     /// and tile of rows, are 0 before and after a launch; where a block has all units there are none.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`crate::Error::Kernel`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut builder = Builder::new("recurrent", self.arch);

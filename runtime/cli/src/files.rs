@@ -60,7 +60,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
 /// Ends what was written to stdout.
 ///
 /// # Errors
-/// As for [`print`].
+/// As for [`print()`].
 pub(crate) fn printed(written: std::io::Result<()>) -> Result<(), Error> {
     match written.and_then(|()| std::io::stdout().flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::Output(error)),

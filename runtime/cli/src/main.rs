@@ -2,7 +2,7 @@
 //!
 //! In reading order: [`args`] is the command line; [`flow`] is what happens, step by step; [`load`] reads the model;
 //! [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs, within its [`limits`]; [`machine`] opens the
-//! device; [`session`] has the runtime plan, compile and run the model; [`blame`] tells whose data was at fault, [`bench`]
+//! device; [`session`] has the runtime plan, compile and run the model; [`blame`] tells whose data was at fault, [`mod@bench`]
 //! times it, [`profile`] each step, [`compare`] compares outputs within a [`tolerance`]; [`buckets`] prepares it for several
 //! sizes, [`tune`] searches for parameters of kernels that [`tuning`] keeps, [`bisect`] looks for the step that goes wrong,
 //! [`gates`] counts launches; [`report`] holds what was found ([`overview`] what needs no run), which [`summary`], [`page`]

@@ -9,7 +9,7 @@
 //! processes may share a folder, and one that is killed leaves a temporary file at worst, which a later one removes. A
 //! cache that cannot be written is no error: [`Cache::warning`] says so, and kernels are compiled.
 //!
-//! Beyond a number of bytes, the entries that nobody has used for longest make room, as [`room`] says.
+//! Beyond a number of bytes, the entries that nobody has used for longest make room, as `cache/room.rs` says.
 
 mod entry;
 mod room;
