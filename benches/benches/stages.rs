@@ -1,65 +1,56 @@
-//! What each stage costs, on encoders of the zoo.
-//!
-//! `cargo bench -p graphene-benches` runs all. Weights are zeros that are never made: reading them is a matter of
-//! the disk, and only compiling looks at them, which lays them out.
+//! The stages of compilation, one after the other, each on what the one before it gave.
 
-use bytes::Bytes;
-use criterion::{Criterion, criterion_group, criterion_main};
-use graphene_frontend::dim::{Bindings, Symbol};
-use graphene_frontend::graph::Graph;
-use graphene_frontend::import::{ExternalData, ExternalDataError, ImportOptions, import};
-use graphene_fusion::program::Program;
-use graphene_fusion::{Granularity, plan};
+use crate::models::{Zeros, models};
+use criterion::Criterion;
+use graphene_frontend::dim::Bindings;
+use graphene_frontend::import::{ImportOptions, import};
+use graphene_fusion::kernels::launches;
+use graphene_fusion::{Granularity, lower, partition, plan, rewrite};
+use graphene_ir::emit::emit;
 use graphene_ir::target::Target;
-use graphene_models::{Options, build};
 use graphene_runtime::bind;
 use graphene_runtime::cpu::Module;
 use std::hint::black_box;
 
-/// The encoders whose stages are timed.
-const MODELS: [&str; 2] = ["bert-base", "bert-large"];
-
-/// Weights of any length, all zero.
-struct Zeros(Bytes);
-
-impl ExternalData for Zeros {
-    fn read(&self, _: &str, _: u64, length: Option<u64>) -> Result<Bytes, ExternalDataError> {
-        Ok(self.0.slice(..length.unwrap_or(0) as usize))
-    }
-}
-
-fn program(graph: &Graph) -> Program {
-    let planned = plan(graph, &Target::cpu(2), Granularity::Fused, &Bindings::new());
-    planned.expect("it can be planned").program
-}
-
-fn sizes(batch: i64, sequence: i64) -> Bindings {
-    let mut sizes = Bindings::new();
-    for (name, size) in [("batch", batch), ("sequence", sequence)] {
-        sizes.bind(Symbol::new(name), size).expect("a positive size");
-    }
-    sizes
-}
-
-fn stages(criterion: &mut Criterion) {
-    for name in MODELS {
-        let mut group = criterion.benchmark_group(name);
-        group.sample_size(20);
-        let bytes = build(name, &Options::default()).expect("the zoo has it").encode();
-        let weights = Zeros(vec![0; 1 << 28].into());
-        let imported = || import(bytes.clone(), &weights, &ImportOptions::default());
-        group.bench_function("import", |b| b.iter(imported));
-        let graph = imported().expect("it imports").graph;
-        group.bench_function("plan", |b| b.iter(|| program(black_box(&graph))));
-        let program = program(&graph);
-        group.bench_function("bind 32x128", |b| b.iter(|| bind(&program, &sizes(32, 128))));
-        let compile = || Module::compile(program.clone());
-        group.bench_function("compile", |b| b.iter(compile));
-        let module = Module::compile(program).expect("its weights can be made");
-        group.bench_function("module bind 7x93", |b| b.iter(|| module.bind(&sizes(7, 93))));
+/// Import to bind on a CPU, and the kernels of a Hopper GPU, made and printed.
+pub(crate) fn stages(criterion: &mut Criterion) {
+    let (cpu, none) = (Target::cpu(2), Bindings::new());
+    let gpu: Target = "sm_90a".parse().expect("a target");
+    for model in models() {
+        let mut group = criterion.benchmark_group(format!("stages/{}", model.kind));
+        group.sample_size(10);
+        if let Some(file) = &model.file {
+            let weights = Zeros::new();
+            let read = || import(file.clone(), &weights, &ImportOptions::default());
+            group.bench_function("import", |b| b.iter(read));
+        }
+        let graph = &model.graph;
+        group.bench_function("rewrite", |b| {
+            b.iter(|| rewrite(black_box(graph), &cpu, &none).expect("it is rewritten"))
+        });
+        let rewritten = rewrite(graph, &cpu, &none).expect("it is rewritten").graph;
+        let grouped = || partition(black_box(&rewritten), &cpu, Granularity::Fused, &none);
+        group.bench_function("partition", |b| b.iter(grouped));
+        let groups = grouped();
+        let lowered = || lower(&rewritten, black_box(&groups), &cpu, Granularity::Fused);
+        group.bench_function("lower", |b| b.iter(lowered));
+        let program = lowered().expect("it is lowered");
+        group.bench_function("compile", |b| {
+            b.iter(|| Module::compile(program.clone()).expect("it is compiled"))
+        });
+        group.bench_function("bind", |b| {
+            b.iter(|| bind(black_box(&program), &model.sizes).expect("it is bound"))
+        });
+        let planned = plan(graph, &gpu, Granularity::Fused, &none).expect("it is planned").program;
+        let emitted = || -> usize {
+            let steps = planned.steps().iter();
+            let launches =
+                steps.flat_map(|step| launches(&planned, step, &gpu).unwrap_or_default());
+            launches
+                .map(|launch| emit(&launch.kernel).map_or(0, |emitted| emitted.source.len()))
+                .sum()
+        };
+        group.bench_function("emit sm_90a", |b| b.iter(|| black_box(emitted())));
         group.finish();
     }
 }
-
-criterion_group!(benches, stages);
-criterion_main!(benches);
