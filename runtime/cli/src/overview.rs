@@ -1,13 +1,16 @@
 //! The parts of a report that nothing is measured for: the model, its plans, its inputs and outputs.
 
+use crate::announce;
 use crate::args::Exec;
 use crate::error::Origin;
 use crate::inputs::Given;
 use crate::machine::Machine;
 use crate::report::{self, Compile, Report, Value};
 use crate::session::{self, Plans};
+use graphene_frontend::dim::Symbol;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::Op;
+use graphene_frontend::visible::visible;
 use graphene_ir::target::Target;
 use graphene_runtime::{Imported, Sizing, Specialised};
 use std::collections::BTreeMap;
@@ -41,7 +44,7 @@ pub(crate) fn start(
         schema: Report::SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
         model: report::Model {
-            name: name.to_owned(),
+            name: visible(name).into_owned(),
             opset: loaded.opset,
             producer: loaded.producer.clone(),
             ops: operations(&loaded.graph),
@@ -54,11 +57,15 @@ pub(crate) fn start(
         device: machine.report.clone(),
         target: target.to_string(),
         sizes: BTreeMap::new(),
+        assumed: BTreeMap::new(),
+        seed: None,
         inputs: Vec::new(),
         outputs: Vec::new(),
         compile_ms: Compile::default(),
         executors: Vec::new(),
         speedup: None,
+        roof: None,
+        load: Vec::new(),
         buckets: Vec::new(),
         agreement: Vec::new(),
         bisection: Vec::new(),
@@ -66,6 +73,8 @@ pub(crate) fn start(
         rewriting: None,
         explain: None,
         notes: note.iter().chain(&loaded.notes).cloned().chain(limits).collect(),
+        interrupted: None,
+        error: None,
         exit_code: 0,
     }
 }
@@ -75,11 +84,20 @@ fn is_source(op: &Op) -> bool {
 }
 
 /// Says of inputs and outputs what they are at these sizes, and where data came from.
-pub(crate) fn describe_values(report: &mut Report, graph: &Graph, sizing: &Sizing, given: &Given) {
+pub(crate) fn describe_values(
+    report: &mut Report,
+    graph: &Graph,
+    sizing: &Sizing,
+    given: &Given,
+    seed: u64,
+) {
     let shape = |ty: &graphene_frontend::types::TensorType| {
         ty.bound_shape(&sizing.sizes).unwrap_or_default()
     };
-    report.sizes = sizing.sizes.iter().map(|(s, size)| (s.name().to_owned(), size)).collect();
+    let named = |(symbol, size): (&Symbol, i64)| (symbol.name().to_owned(), size);
+    report.sizes = sizing.sizes.iter().map(named).collect();
+    report.assumed = announce::assumed(sizing).map(named).collect();
+    report.seed = announce::random(graph, given).next().map(|_| seed);
     let inputs = graph.inputs().iter().map(|&id| {
         let (name, ty) = (graph.node(id).name(), graph.ty(id.value()));
         let origin = given.get(name).map_or(Origin::Random, |(_, origin)| origin);
