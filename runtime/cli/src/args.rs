@@ -21,7 +21,7 @@ use std::time::Duration;
 #[command(name = "graphene-run", version, max_term_width = 100, after_help = exit::table())]
 pub(crate) struct Arguments {
     /// An ONNX file, or zoo:NAME for a model of the zoo (for example zoo:bert-base)
-    #[arg(required_unless_present_any = ["list_ops", "doctor"])]
+    #[arg(required_unless_present_any = ["list_ops", "doctor", "diff"])]
     pub(crate) model: Option<String>,
     #[command(flatten)]
     pub(crate) sizes: Sizes,
@@ -38,6 +38,10 @@ pub(crate) struct Arguments {
     /// Print the table of operators that are understood, and end
     #[arg(long, help_heading = "Other", conflicts_with = "model")]
     pub(crate) list_ops: bool,
+    /// Compare two results of --json, and end; --report writes the comparison as a page. Results that were made with
+    /// --profile too are compared step by step
+    #[arg(long, value_names = ["BEFORE.json", "AFTER.json"], num_args = 2, help_heading = "Other", conflicts_with = "model")]
+    pub(crate) diff: Option<Vec<PathBuf>>,
     /// Print what was found on this machine, and end
     #[arg(long, help_heading = "Other", conflicts_with = "model")]
     pub(crate) doctor: bool,
@@ -168,14 +172,18 @@ pub(crate) struct Report {
     pub(crate) profile: bool,
     /// Instead of timing, run step by step, and name the first step whose output is out of tolerance: on the CPU beside the
     /// reference evaluator, on a GPU beside the same steps in single precision on the CPU
-    #[arg(long, conflicts_with_all = ["profile", "trace", "save_outputs", "save_intermediates", "buckets"])]
+    #[arg(long, conflicts_with_all = ["profile", "trace", "save_outputs", "save_intermediates", "buckets", "csv"])]
     pub(crate) bisect: bool,
     /// Write a trace that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE.json")]
     pub(crate) trace: Option<PathBuf>,
-    /// Write a page that shows the graph, the time of every group beside the library's, one run, and the arena
+    /// Write a page to look at: times and accuracy, every step beside the library, the graph, why values are stored between
+    /// steps, and the arena; for another target than the machine's, estimates
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
+    /// Write the page's table of steps as comma-separated values
+    #[arg(long, value_name = "FILE.csv", conflicts_with = "diff")]
+    pub(crate) csv: Option<PathBuf>,
     /// Print one JSON object on stdout instead of the summary
     #[arg(long)]
     pub(crate) json: bool,
@@ -239,6 +247,17 @@ impl Precision {
             Self::Tf32 => Dtype::Tf32,
             Self::F16 => Dtype::F16,
             Self::Bf16 => Dtype::Bf16,
+        }
+    }
+
+    /// The name on the command line and in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
         }
     }
 
@@ -392,6 +411,7 @@ impl Arguments {
             ("--save-intermediates", &self.data.save_intermediates),
             ("--trace", &self.report.trace),
             ("--report", &self.report.report),
+            ("--csv", &self.report.csv),
         ];
         let others = others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
         emits.map(|path| ("--emit", path)).chain(others)
@@ -414,7 +434,9 @@ impl Arguments {
         let data = &self.data;
         let model = self.model.as_deref().map(Path::new);
         let files = data.input.iter().map(|(_, file)| file.as_path());
-        let files = files.chain(data.inputs.as_deref()).chain(data.expect.as_deref()).chain(model);
+        let results = self.diff.iter().flatten().map(PathBuf::as_path);
+        let files = files.chain(data.inputs.as_deref()).chain(data.expect.as_deref());
+        let files = files.chain(model).chain(results);
         let is = |file: &Path| file.canonicalize().is_ok_and(|file| file == path);
         let folder = data.data.as_deref().and_then(|folder| folder.canonicalize().ok());
         let of_data = folder.is_some_and(|folder| path.parent() == Some(&folder));
@@ -428,7 +450,8 @@ impl Arguments {
 
     /// Whether steps are to be timed one by one.
     pub(crate) fn profiles(&self) -> bool {
-        self.report.profile || self.report.trace.is_some() || self.report.report.is_some()
+        let Report { profile, trace, report, csv, .. } = &self.report;
+        *profile || trace.is_some() || report.is_some() || csv.is_some()
     }
 
     /// Whether the plan is all that is asked for: a stage on stdout, or a target that this machine is not.

@@ -57,6 +57,22 @@ pub(crate) enum Error {
         /// Why not.
         reason: String,
     },
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A file is no result that can be compared.
+    #[error("{}: {reason}; `graphene-run MODEL --json > FILE.json` makes a result", path.display())]
+    Results {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// An input is given twice.
     #[error("input `{0}` is given twice")]
     RepeatedInput(String),
@@ -274,7 +290,7 @@ impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Fusion(_) | Self::Kernel(_) => Exit::Internal,
-            Self::Output(_) | Self::Write { .. } => Exit::Io,
+            Self::Output(_) | Self::Read { .. } | Self::Write { .. } => Exit::Io,
             Self::Npy { source, .. } if source.is_io() => Exit::Io,
             Self::DataSet(DataError::Read { .. }) => Exit::Io,
             Self::Flag { .. }
@@ -283,6 +299,7 @@ impl Error {
             | Self::UnknownInput { .. }
             | Self::RepeatedInput(_)
             | Self::Tuning { .. }
+            | Self::Results { .. }
             | Self::Input { .. }
             | Self::MissingInput { .. }
             | Self::NoRandom { .. }
@@ -436,7 +453,7 @@ fn dim_flags(symbols: &[Symbol]) -> String {
 }
 
 /// An argument as a shell takes it.
-fn quoted(argument: &str) -> String {
+pub(crate) fn quoted(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@,+".contains(c);
     match argument.chars().all(plain) {
         true => argument.to_owned(),

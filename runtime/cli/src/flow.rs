@@ -1,6 +1,6 @@
 //! What the command does, step by step.
 
-use crate::args::{Arguments, Exec, Stage, is_cpu};
+use crate::args::{self, Arguments, Exec, Stage, is_cpu};
 use crate::bench::{Samples, Schedule};
 use crate::compare::compare;
 use crate::data::Expected;
@@ -18,8 +18,8 @@ use crate::sizes::{DEFAULT_SEQUENCE, check_given, is_free, requested};
 use crate::tolerance::{Rounded, Tolerance, own_halves};
 use crate::tuning::{Tuning, path_of};
 use crate::{
-    announce, blame, buckets, data, doctor, emit, files, gates, limits, machine, npy, on_host,
-    outcome, overview, page, profile, random, trace, traffic, tune,
+    announce, blame, buckets, data, diff, doctor, emit, estimate, files, gates, limits, machine,
+    npy, on_host, outcome, overview, page, profile, random, table, trace, traffic, tune,
 };
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, NodeId};
@@ -68,6 +68,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Error> {
         return Ok(0);
     }
     arguments.probe_written()?;
+    if let Some([before, after]) = arguments.diff.as_deref() {
+        return diff::run([before, after], &arguments.report);
+    }
     let machine = machine::prepare(&arguments.run)?;
     let plan_only = arguments.plan_only(&machine)?;
     let mut progress = Progress::new();
@@ -115,7 +118,7 @@ fn run_model(
         Ok((inputs?, sizing.sizes.clone()))
     })?;
     let name = arguments.model.as_deref().unwrap_or_default();
-    let mut report = overview::start(name, &loaded, &plans, machine, &target);
+    let mut report = overview::start(name, &loaded, &plans, machine, &target, arguments.run.dtype);
     report.notes.extend(tuned);
     report.gates = gates::check(&arguments.gates, &plans.fused.program)?;
     if arguments.report.explain {
@@ -144,7 +147,7 @@ fn run_model(
     progress.clear();
     report.compile_ms = compile_times(progress);
     outcome::tell(arguments, report, ran, |report| {
-        write_reports(arguments, progress, report, || picture(&plans, &ran_at))
+        write_reports(arguments, progress, report, || drawn(report, &plans, &ran_at, &target))
     })
 }
 
@@ -281,6 +284,7 @@ impl Job<'_> {
         let exec = self.arguments.run.exec.iter();
         report.executors = exec.map(|&exec| session::describe(exec, self.plans)).collect();
         if !self.arguments.emits_to_stdout() {
+            estimate::add(report, self.plans, &sizing.sizes, self.target);
             report.notes.push(format!("planned for {}, not run", report.target));
             for &exec in &self.arguments.run.exec {
                 let program = self.plans.program(exec);
@@ -568,6 +572,7 @@ impl Job<'_> {
             });
             report.bisection.extend(found.map_err(|error| self.blame(error))?);
         }
+        estimate::add(report, self.plans, &sizing.sizes, self.target);
         Ok(())
     }
 
@@ -683,26 +688,43 @@ fn compile_times(progress: &Progress) -> Compile {
     times
 }
 
-/// The fused plan as the page draws it. Where it cannot be bound, nothing has run and the arena is left out.
-fn picture(plans: &Plans, sizing: &Sizing) -> Picture {
+/// The fused plan as the page draws it, and its steps row by row. Where it cannot be bound, nothing has run and the arena is
+/// left out.
+fn drawn(
+    report: &Report,
+    plans: &Plans,
+    sizing: &Sizing,
+    target: &Target,
+) -> (Picture, Vec<table::Row>) {
     let plan = plans.bind(Exec::Fused, &sizing.sizes).ok();
-    Picture::new(&plans.fused.program, plan.as_ref(), &sizing.sizes)
+    let lines = explain(&plans.fused, target, &sizing.sizes);
+    let picture = Picture::new(&plans.fused.program, plan.as_ref(), &lines, &sizing.sizes);
+    let planned = report.executors.iter().all(|executor| executor.time.is_none());
+    let refusals = planned.then(|| on_host::refusals(&plans.fused.program, target));
+    let rows = table::rows(report, &picture, &refusals.unwrap_or_default());
+    (picture, rows)
 }
 
-/// Writes the trace and the page, as far as they are asked for; what could not be written.
+/// Writes the trace, the page and the table of steps, as far as they are asked for; what could not be written.
 fn write_reports(
     arguments: &Arguments,
     progress: &Progress,
     report: &Report,
-    picture: impl FnOnce() -> Picture,
+    drawn: impl FnOnce() -> (Picture, Vec<table::Row>),
 ) -> Vec<Error> {
     let mut written = Vec::new();
-    if let Some(path) = &arguments.report.trace {
+    let args::Report { trace, report: page, csv, .. } = &arguments.report;
+    if let Some(path) = trace {
         let trace = trace::trace(progress.stages(), &report.executors);
         written.push(files::write(path, trace.as_bytes()));
     }
-    if let Some(path) = &arguments.report.report {
-        written.push(files::write(path, page::page(report, &picture()).as_bytes()));
+    if page.is_some() || csv.is_some() {
+        let (picture, rows) = drawn();
+        let steps = table::csv(&rows);
+        let whole =
+            |path| files::write(path, page::page(report, &picture, &rows, &steps).as_bytes());
+        written.extend(page.as_deref().map(whole));
+        written.extend(csv.as_deref().map(|path| files::write(path, steps.as_bytes())));
     }
     written.into_iter().filter_map(Result::err).collect()
 }

@@ -7,9 +7,11 @@
 //! [`roof`], and [`traffic`] requests side by side; [`compare`] compares outputs within a [`tolerance`], and [`doubt`] says
 //! where that tells little; [`buckets`] prepares it for several sizes, [`tune`] searches for parameters of kernels that
 //! [`tuning`] keeps, [`bisect`] looks for the step that goes wrong, [`intermediates`] saves what steps write, [`gates`] counts
-//! launches; [`report`] holds what was found ([`overview`] what needs no run, [`modules`] where in the model), which
-//! [`summary`], [`page`] and [`trace`] show; [`picture`] is what the page draws of the plan; [`outcome`] prints and writes all
-//! of it, and ends with one of the codes of [`mod@exit`], also where a signal says so ([`interrupt`]).
+//! launches, and [`mod@estimate`] says what steps take at least where nothing runs; [`report`] holds what was found
+//! ([`overview`] what needs no run, [`modules`] where in the model, [`invocation`] by which command), which [`summary`],
+//! [`page`] and [`trace`] show; [`picture`] is what the page draws of the plan, [`mod@table`] its rows; [`outcome`] prints and
+//! writes all of it, and ends with one of the codes of [`mod@exit`], also where a signal says so ([`interrupt`]); [`diff`]
+//! compares two results.
 //!
 //! How a model is loaded, sized, bound and run is [`graphene_runtime`]'s to decide.
 
@@ -21,10 +23,12 @@ mod blame;
 mod buckets;
 mod compare;
 mod data;
+mod diff;
 mod doctor;
 mod doubt;
 mod emit;
 mod error;
+mod estimate;
 mod exit;
 mod files;
 mod flow;
@@ -33,6 +37,7 @@ mod human;
 mod inputs;
 mod intermediates;
 mod interrupt;
+mod invocation;
 mod limits;
 mod load;
 mod machine;
@@ -52,6 +57,7 @@ mod roof;
 mod session;
 mod sizes;
 mod summary;
+mod table;
 mod tolerance;
 mod trace;
 mod traffic;

@@ -1,9 +1,10 @@
 //! The parts of a report that nothing is measured for: the model, its plans, its inputs and outputs.
 
 use crate::announce;
-use crate::args::Exec;
+use crate::args::{Exec, Precision};
 use crate::error::Origin;
 use crate::inputs::Given;
+use crate::invocation;
 use crate::machine::Machine;
 use crate::report::{self, Compile, Report, Value};
 use crate::session::{self, Plans};
@@ -11,9 +12,10 @@ use graphene_frontend::dim::Symbol;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::Op;
 use graphene_frontend::visible::visible;
+use graphene_fusion::program::Program;
 use graphene_ir::target::Target;
 use graphene_runtime::{Imported, Sizing, Specialised};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A report of a model and its plans, before anything has run.
 pub(crate) fn start(
@@ -22,6 +24,7 @@ pub(crate) fn start(
     plans: &Plans,
     machine: &Machine,
     target: &Target,
+    precision: Precision,
 ) -> Report {
     let operations =
         |graph: &Graph| graph.nodes().filter(|(_, node)| !is_source(node.op())).count();
@@ -43,6 +46,9 @@ pub(crate) fn start(
     Report {
         schema: Report::SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
+        revision: invocation::REVISION,
+        date: invocation::date(),
+        command: invocation::command(),
         model: report::Model {
             name: visible(name).into_owned(),
             opset: loaded.opset,
@@ -56,6 +62,8 @@ pub(crate) fn start(
         },
         device: machine.report.clone(),
         target: target.to_string(),
+        rates: None,
+        dtype: dtype(precision, &plans.fused.program),
         sizes: BTreeMap::new(),
         assumed: BTreeMap::new(),
         seed: None,
@@ -77,6 +85,18 @@ pub(crate) fn start(
         error: None,
         exit_code: 0,
     }
+}
+
+/// The elements that floating-point values are computed in: those asked for, or those that the model's steps write.
+fn dtype(precision: Precision, program: &Program) -> String {
+    if precision != Precision::Model {
+        return precision.name().to_owned();
+    }
+    let written = program.steps().iter().flat_map(|step| &step.outputs);
+    let written: BTreeSet<_> = written.map(|output| program.buffer(output.buffer).dtype).collect();
+    let floats: Vec<_> = written.iter().filter(|dtype| dtype.is_float()).copied().collect();
+    let shown = if floats.is_empty() { written.into_iter().collect() } else { floats };
+    shown.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn is_source(op: &Op) -> bool {

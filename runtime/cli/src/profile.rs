@@ -63,16 +63,28 @@ pub(crate) fn beside_library(executors: &mut [Executor], plans: &Plans) {
     else {
         return;
     };
-    let mut sums = vec![0.0; fused.steps().len()];
-    for (owner, step) in owners(fused, library).into_iter().zip(times) {
+    let times: Vec<_> = times.iter().map(|step| Some(step.time_us)).collect();
+    let beside = beside((fused, library), &times);
+    let fused = executors.iter_mut().find(|entry| entry.name == Exec::Fused.name());
+    let steps = fused.into_iter().filter_map(|entry| entry.profile.as_mut()).flatten();
+    for (step, library) in steps.zip(beside) {
+        step.library_us = library;
+    }
+}
+
+/// For each step of a fused program what the library's steps take together that compute the same nodes, if that is known
+/// of all of them.
+pub(crate) fn beside(
+    (fused, library): (&Program, &Program),
+    times: &[Option<f64>],
+) -> Vec<Option<f64>> {
+    let mut sums = vec![Some(0.0); fused.steps().len()];
+    for (owner, time) in owners(fused, library).into_iter().zip(times) {
         if let Some(sum) = owner.and_then(|owner| sums.get_mut(owner)) {
-            *sum += step.time_us;
+            *sum = sum.zip(*time).map(|(sum, time)| sum + time);
         }
     }
-    let fused = executors.iter_mut().find(|entry| entry.name == Exec::Fused.name());
-    for step in fused.into_iter().filter_map(|entry| entry.profile.as_mut()).flatten() {
-        step.library_us = sums.get(step.step).copied().filter(|&sum| sum > 0.0);
-    }
+    sums.into_iter().map(|sum| sum.filter(|&sum| sum > 0.0)).collect()
 }
 
 /// For each step of the library's program the fused step that computes its nodes. Of nodes whose names rewriting has

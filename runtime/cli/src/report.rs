@@ -24,12 +24,24 @@ pub(crate) struct Report {
     pub(crate) schema: u32,
     /// Version of the command.
     pub(crate) version: &'static str,
+    /// Revision of its source, if the build was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) revision: Option<&'static str>,
+    /// When it ran, in UTC: `2026-02-03T14:05:09Z`.
+    pub(crate) date: String,
+    /// The command line, as a shell takes it.
+    pub(crate) command: String,
     /// The model.
     pub(crate) model: Model,
     /// The machine.
     pub(crate) device: Device,
     /// The target that was planned for.
     pub(crate) target: String,
+    /// What estimates take for the target's rates, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rates: Option<Rates>,
+    /// The elements that floating-point values are computed in, for example `f32`.
+    pub(crate) dtype: String,
     /// Sizes of the dynamic dims.
     pub(crate) sizes: BTreeMap<String, i64>,
     /// Those of them that nobody gave.
@@ -134,6 +146,15 @@ pub(crate) struct Gpu {
     pub(crate) host: String,
 }
 
+/// What estimates follow from.
+#[derive(Serialize, Debug, Clone)]
+pub(crate) struct Rates {
+    /// The rates of the target.
+    pub(crate) roof: Roof,
+    /// What a launch costs, in microseconds.
+    pub(crate) launch_us: f64,
+}
+
 /// An input or output.
 #[derive(Serialize, Debug)]
 pub(crate) struct Value {
@@ -190,6 +211,9 @@ pub(crate) struct Executor {
     /// Its steps, if it was profiled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<Vec<Step>>,
+    /// What its steps take at least, if it was planned and not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) estimate: Option<Vec<StepEstimate>>,
 }
 
 /// How a GPU's kernels were made; equal ones count once.
@@ -332,6 +356,29 @@ pub(crate) struct Step {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) beyond_roof: bool,
     /// Microseconds that library execution takes for the same nodes, where both were profiled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) library_us: Option<f64>,
+}
+
+/// What a step takes at least on a target that it was planned for: its launch, and its traffic with memory or its
+/// arithmetic at the target's peak rates.
+#[derive(Serialize, Debug, Clone)]
+pub(crate) struct StepEstimate {
+    /// Its place in the program.
+    pub(crate) step: usize,
+    /// Its operations and where they are in the model.
+    pub(crate) name: String,
+    /// Its family.
+    pub(crate) family: &'static str,
+    /// Microseconds; `None` for a step that would fall back to the CPU.
+    pub(crate) time_us: Option<f64>,
+    /// Bytes that it reads and writes at least.
+    pub(crate) bytes: u64,
+    /// Floating-point operations, a multiply-add being two.
+    pub(crate) flops: u64,
+    /// What takes most of that time: `memory`, `arithmetic` or `launch`.
+    pub(crate) bound: &'static str,
+    /// Microseconds that library execution takes at least for the same nodes, where both were planned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) library_us: Option<f64>,
 }
@@ -514,7 +561,8 @@ pub(crate) fn table<T: Serialize>(name: &str, rows: &[T]) -> String {
     json(&Table { schema: SCHEMA, version, rows: BTreeMap::from([(name, rows)]) })
 }
 
-fn json<T: Serialize>(value: &T) -> String {
+/// One JSON object, with a newline at its end.
+pub(crate) fn json<T: Serialize>(value: &T) -> String {
     let text = serde_json::to_string_pretty(value);
     let text = text.expect("maps have strings for keys, and nothing else can fail");
     // What serde leaves of characters that a terminal obeys stands in strings, where it may be a number.

@@ -58,7 +58,7 @@ impl Roof {
     }
 
     /// The rates that a target is planned with.
-    fn planned(target: &Target) -> Self {
+    pub(crate) fn planned(target: &Target) -> Self {
         let tera = |precision| target.peak.of(precision) / 1e12;
         let [f32, f16, bf16] = [Precision::F32, Precision::F16, Precision::Bf16].map(tera);
         let tf32 = tera(target.single());

@@ -486,6 +486,7 @@ pub(crate) fn describe(exec: Exec, plans: &Plans) -> report::Executor {
         time: None,
         on_device: None,
         profile: None,
+        estimate: None,
     };
     if let Some(program) = plans.program(exec) {
         entry.launches = Some(program.steps().len());

@@ -315,7 +315,7 @@ fn number(text: &str) -> f64 {
 }
 
 /// A table with its first column to the left and the rest to the right.
-fn print_table(text: &mut String, table: &[Vec<String>]) {
+pub(crate) fn print_table(text: &mut String, table: &[Vec<String>]) {
     let columns = table.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         table.iter().filter_map(|cells| cells.get(column)).map(|cell| cell.chars().count()).max()
