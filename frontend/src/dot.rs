@@ -117,8 +117,9 @@ fn label(lines: &[&str]) -> String {
     quoted(&lines.join("\n"))
 }
 
-/// A string of Graphviz, in which a line break is `\n`.
+/// A string of Graphviz, in which a line break is `\n`, and characters may be written as in HTML.
 fn quoted(text: &str) -> String {
+    let text = text.replace('&', "&amp;");
     let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("\"{text}\"")
 }

@@ -15,3 +15,4 @@ pub mod testdata;
 pub mod text;
 pub mod types;
 pub mod verify;
+pub mod visible;

@@ -3,8 +3,10 @@
 //! Decoding from [`bytes::Bytes`] copies no tensor data, and messages nested deeper than a hundred levels are
 //! refused by the decoder. Fields left out are skipped when read.
 
+mod names;
 mod wire;
 
+pub use names::make_names_visible;
 pub use wire::{DecodeError, Inline, decode, encode};
 
 use bytes::Bytes;
@@ -86,6 +88,9 @@ pub struct NodeProto {
     /// Attributes.
     #[prost(message, repeated, tag = "5")]
     pub attribute: Vec<AttributeProto>,
+    /// Free text by key.
+    #[prost(message, repeated, tag = "9")]
+    pub metadata_props: Vec<StringStringEntryProto>,
 }
 
 /// A named attribute; `type` says which field holds it.

@@ -8,6 +8,7 @@ use crate::eval::{EvalError, number};
 use crate::import::{NoExternalData, OpError, read_tensor};
 use crate::onnx::TensorProto;
 use crate::tensor::Tensor;
+use crate::visible::make_visible;
 use bytes::Bytes;
 use prost::Message;
 use std::fmt;
@@ -90,7 +91,8 @@ impl Comparison {
 /// # Errors
 /// [`DataError::Decode`], [`DataError::Tensor`].
 pub fn read_tensor_proto(bytes: Bytes) -> Result<(String, Tensor), DataError> {
-    let proto = TensorProto::decode(bytes)?;
+    let mut proto = TensorProto::decode(bytes)?;
+    make_visible(&mut proto.name);
     match read_tensor(&proto, &NoExternalData) {
         Ok(tensor) => Ok((proto.name, tensor)),
         Err(error) => Err(DataError::Tensor { name: proto.name, error }),

@@ -4,7 +4,7 @@ use crate::Planned;
 use crate::cost::move_cost;
 use crate::groups::{Boundary, GroupId, Reason};
 use crate::net::planning_sizes;
-use crate::program::{BufferId, Operand, Origin};
+use crate::program::{BufferId, Operand, Origin, StepId};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::types::TensorType;
 use graphene_ir::target::Target;
@@ -15,9 +15,9 @@ use std::fmt;
 #[derive(Clone, PartialEq, Debug)]
 pub struct Line {
     /// The step that writes it.
-    pub from: Origin,
+    pub from: StepId,
     /// The step that reads it.
-    pub to: Origin,
+    pub to: StepId,
     /// The value's name.
     pub name: String,
     /// Its type.
@@ -39,10 +39,10 @@ pub fn explain(planned: &Planned, target: &Target, hints: &Bindings) -> Vec<Line
         known.entry((boundary.from, boundary.to)).or_insert(boundary);
     }
     // Who wrote a buffer, under which shape; and whose value a copy holds.
-    let mut written: BTreeMap<BufferId, (Origin, &Operand)> = BTreeMap::new();
+    let mut written: BTreeMap<BufferId, (StepId, &Operand)> = BTreeMap::new();
     let mut copied: BTreeMap<BufferId, GroupId> = BTreeMap::new();
     let mut lines = Vec::new();
-    for step in program.steps() {
+    for (id, step) in program.step_ids().zip(program.steps()) {
         let mut seen = BTreeSet::new();
         for buffer in step.inputs.iter().map(|operand| operand.buffer) {
             let Some(&(from, value)) = written.get(&buffer) else { continue };
@@ -55,7 +55,7 @@ pub fn explain(planned: &Planned, target: &Target, hints: &Bindings) -> Vec<Line
                 let cost = move_cost(target, bytes as f64, ty.dtype.size() as f64);
                 groups.seconds_known().then(|| cost.seconds())
             };
-            let maker = match from {
+            let maker = match program.steps()[from.index()].origin {
                 Origin::Group(group) => Some(group),
                 Origin::Before(_) | Origin::Output(_) => copied.get(&buffer).copied(),
             };
@@ -69,17 +69,17 @@ pub fn explain(planned: &Planned, target: &Target, hints: &Bindings) -> Vec<Line
                 Origin::Output(_) => (Reason::Given, copy()),
             };
             let name = program.buffer(buffer).name.clone();
-            lines.push(Line { from, to: step.origin, name, ty, reason, gain });
+            lines.push(Line { from, to: id, name, ty, reason, gain });
             if let (Origin::Before(_), Some(maker)) = (step.origin, maker) {
                 copied.extend(step.outputs.iter().map(|output| (output.buffer, maker)));
             }
         }
-        written.extend(step.outputs.iter().map(|operand| (operand.buffer, (step.origin, operand))));
+        written.extend(step.outputs.iter().map(|operand| (operand.buffer, (id, operand))));
     }
     lines
 }
 
-/// Prints as `g0 -> g2  f32[b, 512] "product" is stored: …; one launch would gain 6.4 us`.
+/// Prints as `#0 -> #2  f32[b, 512] "product" is stored: …; one launch would gain 6.4 us`.
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, name, ty, reason, gain } = self;

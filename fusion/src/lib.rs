@@ -40,7 +40,7 @@ pub mod verify;
 pub mod view;
 mod weights;
 
-pub use explain::explain;
+pub use explain::{Line, explain};
 pub use library::AttentionBy;
 pub use lower::lower;
 pub use partition::{Granularity, partition};

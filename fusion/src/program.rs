@@ -29,6 +29,22 @@ impl BufferId {
     }
 }
 
+/// A step of a [`Program`], under which all texts about a plan name it, and the group that it launches. Prints as `#3`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct StepId(u32);
+
+impl StepId {
+    /// The step at a position in [`Program::steps`].
+    pub fn from_index(index: usize) -> Self {
+        Self(u32::try_from(index).expect("a graph has fewer nodes"))
+    }
+
+    /// The position of the step in [`Program::steps`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Memory that steps read and write.
 #[derive(Clone, Debug)]
 pub struct Buffer {
@@ -82,7 +98,7 @@ pub struct Operand {
     pub view: View,
 }
 
-/// What a step is there for. Prints as `g4`, `the copy before g4` or `the copy into output 1`.
+/// What a step is there for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Origin {
     /// It is the launch of a group.
@@ -190,6 +206,17 @@ impl Program {
         &self.steps
     }
 
+    /// The names of all steps, in their order.
+    pub fn step_ids(&self) -> impl Iterator<Item = StepId> + use<> {
+        (0..self.steps.len()).map(StepId::from_index)
+    }
+
+    /// The step that launches a group; `None` for a change of view that moves nothing.
+    pub fn step_of(&self, group: GroupId) -> Option<StepId> {
+        let is = |step: &Step| step.origin == Origin::Group(group);
+        self.steps.iter().position(is).map(StepId::from_index)
+    }
+
     /// Bytes of the weights that are made when the program is compiled.
     pub fn made_bytes(&self) -> u64 {
         let made = |buffer: &&Buffer| buffer.is_made();
@@ -235,13 +262,9 @@ impl fmt::Display for BufferId {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for StepId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Group(group) => write!(f, "{group}"),
-            Self::Before(group) => write!(f, "the copy before {group}"),
-            Self::Output(number) => write!(f, "the copy into output {number}"),
-        }
+        write!(f, "#{}", self.0)
     }
 }
 
@@ -265,9 +288,9 @@ impl fmt::Display for Program {
             };
             writeln!(f, "  @{i} = {kind} {}[{}] {:?}", buffer.dtype, buffer.elements, buffer.name)?;
         }
-        for (i, step) in self.steps.iter().enumerate() {
+        for (id, step) in self.step_ids().zip(&self.steps) {
             let by = step.executor.suffix();
-            writeln!(f, "  step {i} {} {:?}{by}", step.family, step.name)?;
+            writeln!(f, "  {id} {} {:?}{by}", step.family, step.name)?;
             if step.variants.all().len() > 1 {
                 writeln!(f, "    variants {}", step.variants)?;
             }

@@ -12,7 +12,7 @@ use graphene_frontend::infer::InferError;
 use graphene_frontend::tensor::MAX_ELEMENTS;
 #[cfg(feature = "cpu")]
 use graphene_frontend::tensor::Tensor;
-use graphene_fusion::program::{BufferId, BufferKind, Condition, Operand, Program, Step};
+use graphene_fusion::program::{BufferId, BufferKind, Condition, Operand, Program, Step, StepId};
 use std::fmt;
 #[cfg(feature = "cpu")]
 use std::ops::Range;
@@ -419,7 +419,7 @@ impl fmt::Display for Plan {
             let list = |operands: &[BoundOperand]| {
                 operands.iter().map(|o| o.to_string()).collect::<Vec<_>>().join(", ")
             };
-            write!(f, "  step {i}")?;
+            write!(f, "  {}", StepId::from_index(i))?;
             if let Some(variant) = step.variant_name {
                 write!(f, " {variant}")?;
             }

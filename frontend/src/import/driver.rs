@@ -20,7 +20,6 @@ use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 use bytes::Bytes;
-use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
@@ -57,7 +56,7 @@ pub(super) fn import(
     weights: &dyn ExternalData,
     options: &ImportOptions,
 ) -> Result<Import, ImportError> {
-    let model = ModelProto::decode(model)?;
+    let model = super::read(model)?;
     let graph = model.graph.as_ref().ok_or_else(|| outside("", Reason::NoGraph))?;
     let opsets = read_opsets(&model.opset_import)?;
     let opset = opsets.get("").copied().unwrap_or(NEWEST_OPSET);

@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::graph::ValueId;
 use crate::infer::InferError;
 use crate::tensor::TensorError;
+use crate::visible::visible;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -148,7 +149,7 @@ pub enum Reason {
     #[error("the graph grows beyond {0} nodes")]
     Nodes(usize),
     /// A rule of one operator.
-    #[error("{0}")]
+    #[error("{}", visible(.0))]
     Operator(String),
 }
 
@@ -225,6 +226,8 @@ impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, op, domain, why } = self;
         let dot = if domain.is_empty() { "" } else { "." };
+        // It may repeat the text of an attribute.
+        let why = visible(why);
         write!(f, "{}: {why}", place(node, &format!("{domain}{dot}{op}")))
     }
 }

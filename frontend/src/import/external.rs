@@ -1,6 +1,7 @@
 //! Weights that lie in files beside the model.
 
 use crate::memory::{Block, shared};
+use crate::visible::visible;
 use bytes::Bytes;
 use held::{Held, ReadError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,14 +38,14 @@ pub trait ExternalData {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ExternalDataError {
     /// The caller gave no source of external data.
-    #[error("its data is in `{0}`, and no folder to read it from was given")]
+    #[error("its data is in `{}`, and no folder to read it from was given", visible(.0))]
     None(String),
     /// The location is absolute, contains `..`, or is a link that leaves the model's folder for another one than the
     /// model's own link does.
-    #[error("its data is in `{0}`, outside of the model's folder")]
+    #[error("its data is in `{}`, outside of the model's folder", visible(.0))]
     Outside(String),
     /// The file cannot be opened.
-    #[error("cannot read `{location}`: {kind}")]
+    #[error("cannot read `{}`: {kind}", visible(.location))]
     Io {
         /// The location.
         location: String,
@@ -54,11 +55,12 @@ pub enum ExternalDataError {
     /// The file was truncated, written to or replaced while it was being read, so that its parts may not belong
     /// together.
     #[error(
-        "`{0}` was changed while it was read: load the model again when whoever writes it is done"
+        "`{}` was changed while it was read: load the model again when whoever writes it is done",
+        visible(.0)
     )]
     Changed(String),
     /// The range ends behind the file's end.
-    #[error("`{location}` has {size} bytes, but bytes {offset} to {end} are asked for")]
+    #[error("`{}` has {size} bytes, but bytes {offset} to {end} are asked for", visible(.location))]
     Range {
         /// The location.
         location: String,
@@ -70,10 +72,10 @@ pub enum ExternalDataError {
         end: u64,
     },
     /// Weights that overlap in a file take many times its bytes, as those of no model do.
-    #[error("weights overlap in `{0}` and come to many times its bytes")]
+    #[error("weights overlap in `{}` and come to many times its bytes", visible(.0))]
     Overlapping(String),
     /// The entry that says where the data is lacks a location or holds a malformed number.
-    #[error("malformed entry `{0}` of external data")]
+    #[error("malformed entry `{}` of external data", visible(.0))]
     Malformed(String),
 }
 

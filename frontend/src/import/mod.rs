@@ -7,7 +7,7 @@
 //! names the node.
 
 use crate::graph::Graph;
-use crate::onnx::{ModelProto, ValueInfoProto};
+use crate::onnx::{ModelProto, ValueInfoProto, make_names_visible};
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 use bytes::Bytes;
@@ -23,6 +23,7 @@ mod external;
 mod materialize;
 pub mod ops;
 mod order;
+mod scopes;
 mod simplify;
 mod sweep;
 mod symbolic;
@@ -86,7 +87,7 @@ pub fn import(
 /// # Errors
 /// [`ImportError::Decode`] for bytes that are no ONNX model.
 pub fn declared_inputs(model: Bytes) -> Result<Vec<DeclaredInput>, ImportError> {
-    let graph = ModelProto::decode(model)?.graph.unwrap_or_default();
+    let graph = read(model)?.graph.unwrap_or_default();
     let initial: HashSet<_> = graph.initializer.iter().map(|tensor| &tensor.name).collect();
     let asked = graph.input.iter().filter(|input| !initial.contains(&input.name));
     let declared = |input: &ValueInfoProto| DeclaredInput {
@@ -94,6 +95,14 @@ pub fn declared_inputs(model: Bytes) -> Result<Vec<DeclaredInput>, ImportError> 
         ty: types::read_type(input, None).ok(),
     };
     Ok(asked.map(declared).collect())
+}
+
+/// Decodes a model. Names in it tell where nodes stand, and may be shown as they are.
+fn read(model: Bytes) -> Result<ModelProto, ImportError> {
+    let mut model = ModelProto::decode(model)?;
+    scopes::name_by_scopes(&mut model);
+    make_names_visible(&mut model);
+    Ok(model)
 }
 
 /// Reads a tensor message, for example from a file of test data.

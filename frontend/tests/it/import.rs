@@ -6,7 +6,8 @@ use graphene_frontend::dim::Symbol;
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::import::{ImportError, ImportOptions, NoExternalData, import};
 use graphene_frontend::onnx::{
-    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeValue,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto,
+    TensorProto, TypeValue,
 };
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::text::print;
@@ -323,4 +324,52 @@ fn loops_keep_what_they_capture() {
     let formal = vec![value("i", 7, ""), value("g", 9, ""), value("v", 1, "2")];
     let nodes = vec![node("Identity", "g", "h"), node("Add", "v x", "w")];
     check_loop(graph(formal, nodes, &["h", "w"]), 3, &[4.0, 8.0]);
+}
+
+/// PyTorch's newer exporter lists modules in a node's metadata; its names become what the older one writes.
+#[test]
+fn nodes_are_named_by_their_modules() {
+    let mut relu = node("Relu", "x", "r");
+    let entry =
+        |key: &str, value: &str| StringStringEntryProto { key: key.into(), value: value.into() };
+    relu.name = "node_relu".into();
+    let scopes = "['', 'net', 'net.layers.0', 'relu']";
+    relu.metadata_props =
+        vec![entry("namespace", "other"), entry("pkg.torch.onnx.name_scopes", scopes)];
+    let model = with_ints(&[("x", 1, "n")], &[], vec![relu, node("Exp", "r", "y")]);
+    check_text(
+        &model,
+        &expect![[r#"
+            symbols n
+            %0 = Input : f32[n] "x"
+            %1 = Relu(%0) : f32[n] "/net/layers.0/node_relu"
+            %2 = Exp(%1) : f32[n] "y"
+            return "y" = %2
+        "#]],
+    );
+}
+
+/// Names are what may be shown, where they are given and where they are used.
+#[test]
+fn names_are_visible() {
+    let mut model = with_ints(
+        &[("x\u{1b}[2J", 1, "n\u{202e}")],
+        &[],
+        vec![node("Relu", "x\u{1b}[2J", "r\u{7}"), node("Exp", "r\u{7}", "y")],
+    );
+    model.producer_name = "by\nnobody".into();
+    check_text(
+        &model,
+        &expect![[r#"
+            symbols `n\u{202e}`
+            %0 = Input : f32[`n\u{202e}`] "x\\u{1b}[2J"
+            %1 = Relu(%0) : f32[`n\u{202e}`] "r\\u{7}"
+            %2 = Exp(%1) : f32[`n\u{202e}`] "y"
+            return "y" = %2
+        "#]],
+    );
+    assert_eq!(imported(&model).unwrap().producer, r"by\u{a}nobody");
+    let unknown = with_ints(&[("x", 1, "n")], &[], vec![node("Od\u{9b}d", "x", "y")]);
+    let error = imported(&unknown).unwrap_err().to_string();
+    assert!(error.contains(r"Od\u{9b}d") && !error.contains('\u{9b}'), "{error}");
 }

@@ -3,22 +3,22 @@
 use crate::{fixtures, graph, planned, sizes};
 use graphene_frontend::dim::Bindings;
 use graphene_fusion::groups::GroupId;
-use graphene_fusion::program::{BufferId, Origin};
+use graphene_fusion::program::{BufferId, Origin, StepId};
 use graphene_fusion::{Planned, explain};
 use std::collections::{BTreeMap, BTreeSet};
 
 const TARGETS: [&str; 3] = ["cpu:2", "sm_80", "sm_90a"];
 
 /// The buffers that one step writes and another one reads.
-fn stored(planned: &Planned) -> BTreeSet<(Origin, Origin, String)> {
-    let mut written: BTreeMap<BufferId, Origin> = BTreeMap::new();
+fn stored(planned: &Planned) -> BTreeSet<(StepId, StepId, String)> {
+    let mut written: BTreeMap<BufferId, StepId> = BTreeMap::new();
     let mut pairs = BTreeSet::new();
-    for step in planned.program.steps() {
+    for (id, step) in planned.program.step_ids().zip(planned.program.steps()) {
         for buffer in step.inputs.iter().map(|operand| operand.buffer) {
             let name = planned.program.buffer(buffer).name.clone();
-            pairs.extend(written.get(&buffer).map(|&from| (from, step.origin, name)));
+            pairs.extend(written.get(&buffer).map(|&from| (from, id, name)));
         }
-        written.extend(step.outputs.iter().map(|operand| (operand.buffer, step.origin)));
+        written.extend(step.outputs.iter().map(|operand| (operand.buffer, id)));
     }
     pairs
 }
@@ -33,7 +33,10 @@ fn check(what: &str, planned: &Planned, target: &str, hints: &Bindings) -> usize
     let cost = |group: GroupId| planned.groups.groups()[group.index()].cost;
     for line in &lines {
         let gain = line.gain.unwrap_or_else(|| panic!("{what} on {target}: {line}"));
-        let (Origin::Group(from), Origin::Group(to)) = (line.from, line.to) else { continue };
+        let origin = |step: StepId| planned.program.steps()[step.index()].origin;
+        let (Origin::Group(from), Origin::Group(to)) = (origin(line.from), origin(line.to)) else {
+            continue;
+        };
         let (a, b) = (cost(from).unwrap(), cost(to).unwrap());
         let part = |memory: f64, bytes: f64, other: f64| {
             if bytes > 0.0 { memory * bytes / (bytes + other) } else { 0.0 }
@@ -78,12 +81,12 @@ fn copies_are_explained() {
     check("copies", &planned, "sm_90a", &hints);
     let lines = explain(&planned, &"sm_90a".parse().unwrap(), &hints);
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    expect_test::expect![[r#"
-        g0 -> the copy before g2  f32[b, 8, 16] "exp" is stored: a Normalization launch reads row-major values only; one launch would gain 2.0 us
-        the copy before g2 -> g2  f32[b, 16, 8] "turned" is stored: a change of view stands between the two; one launch would gain 2.0 us
-        g2 -> g4  f32[b, 16, 8] "softmax" is stored: no strides say this Reshape, which moves elements; one launch would gain 2.0 us
-        g4 -> g5  f32[b, 8, 16] "merged" is stored: no strides say this Reshape, which moves elements; one launch would gain 2.0 us
-    "#]].assert_eq(&text);
+    expect_test::expect![[r##"
+        #0 -> #1  f32[b, 8, 16] "exp" is stored: a Normalization launch reads row-major values only; one launch would gain 2.0 us
+        #1 -> #2  f32[b, 16, 8] "turned" is stored: a change of view stands between the two; one launch would gain 2.0 us
+        #2 -> #3  f32[b, 16, 8] "softmax" is stored: no strides say this Reshape, which moves elements; one launch would gain 2.0 us
+        #3 -> #4  f32[b, 8, 16] "merged" is stored: no strides say this Reshape, which moves elements; one launch would gain 2.0 us
+    "##]].assert_eq(&text);
 }
 
 #[test]

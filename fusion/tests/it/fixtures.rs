@@ -40,7 +40,7 @@ pub(crate) fn planned(fixture: &str, target: &str) -> Planned {
     verify::groups(&planned.graph, &planned.groups).unwrap();
     verify::program(&planned.program).unwrap();
     let (stated, run) = launches(&planned);
-    let text = planned.groups.print(&planned.graph);
+    let text = planned.groups.print(&planned.graph, &planned.program);
     assert_eq!(stated, run, "{fixture} on {target}\n{text}\n{}", planned.program);
     planned
 }
@@ -75,7 +75,7 @@ fn encoders_of_two_layers_take_few_launches() {
     for fixture in fixtures {
         for target in TARGETS {
             let planned = planned(fixture, target);
-            let text = planned.groups.print(&planned.graph);
+            let text = planned.groups.print(&planned.graph, &planned.program);
             let steps_in_all = planned.program.steps().len();
             assert!(steps_in_all <= 20, "{fixture} on {target}: {steps_in_all}\n{text}");
             assert_eq!(steps(&planned, Family::Fmha), 2, "{fixture} on {target}\n{text}");
@@ -109,7 +109,7 @@ fn small_models_take_the_launches_that_they_should() {
     ] {
         for target in TARGETS {
             let planned = planned(fixture, target);
-            let text = planned.groups.print(&planned.graph);
+            let text = planned.groups.print(&planned.graph, &planned.program);
             let steps = planned.program.steps().len();
             assert!((1..=most).contains(&steps), "{fixture} on {target}: {steps}\n{text}");
         }

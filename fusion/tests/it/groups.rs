@@ -1,7 +1,8 @@
 //! What is grouped, and why not more: rows of small graphs.
 
-use crate::{explained, graph, plan, sizes};
+use crate::{explained, graph, plan, planned, sizes};
 use expect_test::{Expect, expect};
+use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::Graph;
 use graphene_fusion::groups::{Family, Groups};
 use graphene_ir::target::Target;
@@ -22,6 +23,12 @@ fn outline(graph: &Graph, target: &str) -> String {
         text += &format!("{} {}\n", boundary.value, boundary.reason);
     }
     text
+}
+
+/// The groups as text.
+fn printed(graph: &Graph, target: &str, hints: &Bindings) -> String {
+    let planned = planned(graph, target, hints);
+    planned.groups.print(graph, &planned.program)
 }
 
 #[track_caller]
@@ -369,15 +376,15 @@ fn what_no_template_takes_is_the_librarys_or_the_references() {
         return "y" = %2, "z" = %2.1
     "#;
     let graph = graph(text, &[]);
-    let text = |target| plan(&graph, target, &sizes(&[("b", 8)])).print(&graph);
+    let text = |target| printed(&graph, target, &sizes(&[("b", 8)]));
     expect![[r#"
-        g0 Pointwise Exp (exp): reads 2.0 kB, writes 2.0 kB, 2.0 us by launch
-        g1 Reduction TopK (top) by the library: reads 2.0 kB, writes 384 B, 2.0 us by launch
+        #0 Pointwise Exp (exp): reads 2.0 kB, writes 2.0 kB, 2.0 us by launch
+        #1 Reduction TopK (top) by the library: reads 2.0 kB, writes 384 B, 2.0 us by launch
     "#]]
     .assert_eq(&text("sm_90a"));
     expect![[r#"
-        g0 Pointwise Exp (exp): reads 2.0 kB, writes 2.0 kB, 5.2 us by launch
-        g1 Reduction TopK (top) by the reference: reads 2.0 kB, writes 384 B, 5.1 us by launch
+        #0 Pointwise Exp (exp): reads 2.0 kB, writes 2.0 kB, 5.2 us by launch
+        #1 Reduction TopK (top) by the reference: reads 2.0 kB, writes 384 B, 5.1 us by launch
     "#]]
     .assert_eq(&text("cpu:2"));
 }
@@ -390,24 +397,24 @@ fn explanations_weigh_what_could_be_fused() {
     for (rows, expected) in [
         (
             4096,
-            expect![[r#"
-                g0 MatMul MatMul+Relu (hidden): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
-                g1 MatMul MatMul+Add (sum): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
-                g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 3665.0 us
-            "#]],
+            expect![[r##"
+                #0 MatMul MatMul+Relu (hidden): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
+                #1 MatMul MatMul+Add (sum): reads 20.97 MB, again 12.58 MB, writes 16.78 MB, 45395.2 us by arithmetic
+                #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 3665.0 us
+            "##]],
         ),
         (
             64,
-            expect![[r#"
-                g0 MatMul MatMul+Relu (hidden): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
-                g1 MatMul MatMul+Add (sum): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
-                g0 -> g1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 93.3 us
-            "#]],
+            expect![[r##"
+                #0 MatMul MatMul+Relu (hidden): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
+                #1 MatMul MatMul+Add (sum): reads 4.46 MB, writes 262.1 kB, 763.4 us by arithmetic
+                #0 -> #1  f32[b, 1024] "hidden" is stored: one launch would take longer; one launch would lose 93.3 us
+            "##]],
         ),
     ] {
         let hints = sizes(&[("b", rows)]);
-        let groups = plan(&graph, "cpu:2", &hints);
-        expected.assert_eq(&(groups.print(&graph) + &explained(&graph, "cpu:2", &hints)));
+        let groups = printed(&graph, "cpu:2", &hints);
+        expected.assert_eq(&(groups + &explained(&graph, "cpu:2", &hints)));
     }
     // The sum could be computed with either product, but both with it have no launch.
     let text = r#"
@@ -424,11 +431,11 @@ fn explanations_weigh_what_could_be_fused() {
         return "y" = %8
     "#;
     let graph = crate::graph(text, &[&[512, 512]]);
-    expect![[r#"
-        g0 -> g2  f32[b, 512] "product" is stored: a change of view stands between the two; one launch would gain 2.2 us
-        g2 -> g3  f32[512, b] "sum" is stored: a MatMul launch takes nothing before it; one launch would gain 2.2 us
-        g3 -> g4  f32[512, b] "activated" is stored: this Softmax is a launch of its own; one launch would gain 2.1 us
-    "#]]
+    expect![[r##"
+        #0 -> #1  f32[b, 512] "product" is stored: a change of view stands between the two; one launch would gain 2.2 us
+        #1 -> #2  f32[512, b] "sum" is stored: a MatMul launch takes nothing before it; one launch would gain 2.2 us
+        #2 -> #3  f32[512, b] "activated" is stored: this Softmax is a launch of its own; one launch would gain 2.1 us
+    "##]]
     .assert_eq(&explained(&graph, "sm_90a", &sizes(&[])));
 }
 
@@ -463,20 +470,21 @@ fn copies_are_stated_and_weighed() {
         (
             "cpu:2",
             expect![[r#"
-        g0 View Transpose (turned)
-        g1 Normalization LayerNorm (norm): reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 116.2 us by memory
-    "#]],
+                - View Transpose (turned)
+                #0 Copy Transpose (turned) for #1
+                #1 Normalization LayerNorm (norm): reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 116.2 us by memory
+            "#]],
         ),
         (
             "sm_90a",
             expect![[r#"
-        g0 View Transpose (turned)
-        g1 Normalization LayerNorm (norm): reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 4.5 us by launch
-    "#]],
+                - View Transpose (turned)
+                #0 Copy Transpose (turned) for #1
+                #1 Normalization LayerNorm (norm): reads 524.5 kB, copies 524.3 kB before, writes 524.3 kB, 4.5 us by launch
+            "#]],
         ),
     ] {
-        let groups = plan(&graph, target, &sizes(&[("b", 8)]));
-        expected.assert_eq(&groups.print(&graph));
+        expected.assert_eq(&printed(&graph, target, &sizes(&[("b", 8)])));
     }
     // A merge of dims that do not lie side by side is a launch, not a view.
     let text = r#"

@@ -58,19 +58,19 @@ fn packed_projections_are_read_in_place() {
           @5 = intermediate f32[32*b*s] "attention"
           @6 = weight f32[1024] "wo"
           @7 = output 0 f32[32*b*s] "projected"
-          step 0 MatMul "MatMul+Add (biased)"
+          #0 MatMul "MatMul+Add (biased)"
             variants wide if b*s >= 84353, narrow if b*s >= 8385, else few
             reads  @0 [b:32*s, s:32, 32:1]
             reads  @2 [32:96, 96:1]
             reads  @3 [96:1]
             writes @4 [b:96*s, s:96, 96:1]
-          step 1 FMHA "Attention (attention)"
+          #1 FMHA "Attention (attention)"
             reads  @4 [b:96*s, 4:8, s:96, 8:1]
             reads  @4 +32 [b:96*s, 4:8, s:96, 8:1]
             reads  @4 +64 [b:96*s, 4:8, s:96, 8:1]
             reads  @1 [b:s, 1:s, 1:s, s:1]
             writes @5 [b:32*s, 4:8, s:32, 8:1]
-          step 2 MatMul "MatMul (projected)"
+          #2 MatMul "MatMul (projected)"
             variants wide if b*s >= 168833, narrow if b*s >= 16833, else few
             reads  @5 [b:32*s, s:32, 32:1]
             reads  @6 [32:32, 32:1]

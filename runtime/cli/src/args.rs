@@ -3,7 +3,9 @@
 use crate::buckets::Asked;
 use crate::error::Error;
 use crate::machine::Machine;
+use crate::{exit, files, intermediates, traffic};
 use clap::{Args, Parser, ValueEnum};
+use graphene_frontend::visible::visible;
 use graphene_ir::target::Target;
 use graphene_runtime::gpu::Cache;
 use graphene_runtime::{DType, Dtype};
@@ -16,10 +18,10 @@ use std::time::Duration;
 /// With a model and no more, it is compiled, warmed up and timed in both ways, their outputs are compared, and a
 /// summary is printed.
 #[derive(Parser, Debug)]
-#[command(name = "graphene-run", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "graphene-run", version, max_term_width = 100, after_help = exit::table())]
 pub(crate) struct Arguments {
     /// An ONNX file, or zoo:NAME for a model of the zoo (for example zoo:bert-base)
-    #[arg(required_unless_present_any = ["list_ops", "doctor"])]
+    #[arg(required_unless_present_any = ["list_ops", "doctor", "diff"])]
     pub(crate) model: Option<String>,
     #[command(flatten)]
     pub(crate) sizes: Sizes,
@@ -28,12 +30,18 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) run: Run,
     #[command(flatten)]
+    pub(crate) traffic: traffic::Asked,
+    #[command(flatten)]
     pub(crate) report: Report,
     #[command(flatten)]
     pub(crate) gates: Gates,
     /// Print the table of operators that are understood, and end
     #[arg(long, help_heading = "Other", conflicts_with = "model")]
     pub(crate) list_ops: bool,
+    /// Compare two results of --json, and end; --report writes the comparison as a page. Results that were made with
+    /// --profile too are compared step by step
+    #[arg(long, value_names = ["BEFORE.json", "AFTER.json"], num_args = 2, help_heading = "Other", conflicts_with = "model")]
+    pub(crate) diff: Option<Vec<PathBuf>>,
     /// Print what was found on this machine, and end
     #[arg(long, help_heading = "Other", conflicts_with = "model")]
     pub(crate) doctor: bool,
@@ -41,9 +49,6 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = limit, help_heading = "Other")]
     pub(crate) timeout: Option<Duration>,
 }
-
-const EXIT_CODES: &str = "Exit codes: 0 fine; 1 internal; 2 usage; 3 model invalid or unsupported; 4 outputs differ; \
-    5 a gate failed; 6 device or library missing; 124 timed out";
 
 /// More threads than any machine has cores for; starting many more of them takes minutes.
 const MOST_THREADS: usize = 1024;
@@ -81,12 +86,19 @@ pub(crate) struct Data {
     /// A folder with input_i.pb, and output_i.pb to check the outputs against
     #[arg(long, value_name = "DIR", conflicts_with_all = ["input", "inputs"])]
     pub(crate) data: Option<PathBuf>,
+    /// Outputs to expect, by name, from a .npz archive: exit code 4 if they differ
+    #[arg(long, value_name = "FILE.npz", conflicts_with = "data")]
+    pub(crate) expect: Option<PathBuf>,
     /// Seed of random inputs, and of a zoo model's weights
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     /// Write the outputs of the first executor to a .npz archive
     #[arg(long, value_name = "FILE.npz")]
     pub(crate) save_outputs: Option<PathBuf>,
+    /// Write what each step of the first executor stores, by name: to a .npz archive, or to a folder value by value, which
+    /// takes less memory
+    #[arg(long, value_name = "DIR|FILE.npz", conflicts_with = "buckets")]
+    pub(crate) save_intermediates: Option<PathBuf>,
     /// Relative tolerance of comparisons [default: 1e-3]
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub(crate) rtol: Option<f64>,
@@ -158,16 +170,20 @@ pub(crate) struct Report {
     /// Time every step, with bandwidth, arithmetic rate and share of the roofline
     #[arg(long)]
     pub(crate) profile: bool,
-    /// Instead of timing, run on a GPU step by step beside the same steps in single precision on the CPU, and name the
-    /// first whose output is out of tolerance
-    #[arg(long, conflicts_with_all = ["profile", "trace", "save_outputs", "buckets"])]
+    /// Instead of timing, run step by step, and name the first step whose output is out of tolerance: on the CPU beside the
+    /// reference evaluator, on a GPU beside the same steps in single precision on the CPU
+    #[arg(long, conflicts_with_all = ["profile", "trace", "save_outputs", "save_intermediates", "buckets", "csv"])]
     pub(crate) bisect: bool,
     /// Write a trace that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE.json")]
     pub(crate) trace: Option<PathBuf>,
-    /// Write a page that shows the graph, the time of every group beside the library's, one run, and the arena
+    /// Write a page to look at: times and accuracy, every step beside the library, the graph, why values are stored between
+    /// steps, and the arena; for another target than the machine's, estimates
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
+    /// Write the page's table of steps as comma-separated values
+    #[arg(long, value_name = "FILE.csv", conflicts_with = "diff")]
+    pub(crate) csv: Option<PathBuf>,
     /// Print one JSON object on stdout instead of the summary
     #[arg(long)]
     pub(crate) json: bool,
@@ -231,6 +247,17 @@ impl Precision {
             Self::Tf32 => Dtype::Tf32,
             Self::F16 => Dtype::F16,
             Self::Bf16 => Dtype::Bf16,
+        }
+    }
+
+    /// The name on the command line and in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
         }
     }
 
@@ -354,6 +381,10 @@ impl Arguments {
         }
         let exec = &self.run.exec;
         let repeated = (1..exec.len()).map(|i| (exec[i], &exec[..i]));
+        if self.data.save_intermediates.is_some() && exec.first() == Some(&Exec::Reference) {
+            let reason = "the reference has no steps; name another executor first in --exec";
+            return Err(Error::flag("--save-intermediates", reason));
+        }
         if let Some((exec, _)) = { repeated }.find(|(exec, before)| before.contains(exec)) {
             return Err(Error::flag("--exec", format!("`{}` is listed twice", exec.name())));
         }
@@ -377,11 +408,24 @@ impl Arguments {
         let emits = self.report.emit.iter().filter_map(|emit| emit.path.as_ref());
         let others = [
             ("--save-outputs", &self.data.save_outputs),
+            ("--save-intermediates", &self.data.save_intermediates),
             ("--trace", &self.report.trace),
             ("--report", &self.report.report),
+            ("--csv", &self.report.csv),
         ];
         let others = others.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
         emits.map(|path| ("--emit", path)).chain(others)
+    }
+
+    /// Sees whether all files that are to be written can be, before any work is done.
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub(crate) fn probe_written(&self) -> Result<(), Error> {
+        self.written().try_for_each(|(flag, path)| match flag {
+            "--save-intermediates" => intermediates::probe(path),
+            _ => files::probe(path),
+        })
     }
 
     /// Whether a file is the model, or one that inputs come from: by whatever path, if it is there.
@@ -390,7 +434,9 @@ impl Arguments {
         let data = &self.data;
         let model = self.model.as_deref().map(Path::new);
         let files = data.input.iter().map(|(_, file)| file.as_path());
-        let files = files.chain(data.inputs.as_deref()).chain(model);
+        let results = self.diff.iter().flatten().map(PathBuf::as_path);
+        let files = files.chain(data.inputs.as_deref()).chain(data.expect.as_deref());
+        let files = files.chain(model).chain(results);
         let is = |file: &Path| file.canonicalize().is_ok_and(|file| file == path);
         let folder = data.data.as_deref().and_then(|folder| folder.canonicalize().ok());
         let of_data = folder.is_some_and(|folder| path.parent() == Some(&folder));
@@ -404,7 +450,8 @@ impl Arguments {
 
     /// Whether steps are to be timed one by one.
     pub(crate) fn profiles(&self) -> bool {
-        self.report.profile || self.report.trace.is_some() || self.report.report.is_some()
+        let Report { profile, trace, report, csv, .. } = &self.report;
+        *profile || trace.is_some() || report.is_some() || csv.is_some()
     }
 
     /// Whether the plan is all that is asked for: a stage on stdout, or a target that this machine is not.
@@ -418,6 +465,9 @@ impl Arguments {
         }
         let only_runs = [
             ("--save-outputs", self.data.save_outputs.is_some()),
+            ("--save-intermediates", self.data.save_intermediates.is_some()),
+            (self.traffic.flag().unwrap_or("--rate"), self.traffic.flag().is_some()),
+            ("--bisect", self.report.bisect),
             ("--profile", self.report.profile),
             ("--buckets", !self.sizes.buckets.is_empty()),
             ("--exec", self.run.exec.contains(&Exec::Reference)),
@@ -450,7 +500,7 @@ fn named<'a>(text: &'a str, example: &str) -> Result<(&'a str, &'a str), String>
 fn named_size(text: &str) -> Result<(String, i64), String> {
     let (name, size) = named(text, "NAME=N, for example batch=8")?;
     match size.parse() {
-        Ok(size) if size >= 0 => Ok((name.to_owned(), size)),
+        Ok(size) if size >= 0 => Ok((visible(name).into_owned(), size)),
         _ => Err(format!("`{size}` is no size of at least 0")),
     }
 }
@@ -473,7 +523,7 @@ fn named_count(text: &str) -> Result<(String, usize), String> {
 fn named_file(text: &str) -> Result<(String, PathBuf), String> {
     let parts = text.split_once("=@").filter(|(name, path)| !name.is_empty() && !path.is_empty());
     let (name, path) = parts.ok_or("expected NAME=@FILE.npy, for example x=@x.npy")?;
-    Ok((name.to_owned(), path.into()))
+    Ok((visible(name).into_owned(), path.into()))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -1,7 +1,9 @@
-//! `--bisect`: a GPU's run step by step, beside the same steps in single precision on the CPU.
+//! `--bisect`: a run step by step, beside the same steps as they should be: for a GPU, in single precision on the CPU; for the
+//! CPU, by the reference evaluator.
 
 use crate::compare::{Elements, compare_numbers, numbers};
 use crate::error::Error;
+use crate::modules::module;
 use crate::report::{Bisection, StepDifference};
 use crate::tolerance::Tolerance;
 use graphene_frontend::dim::Bindings;
@@ -13,12 +15,47 @@ use graphene_frontend::types::TensorType;
 use graphene_fusion::program::{BufferId, Program};
 use graphene_fusion::{Granularity, Planned, lower};
 use graphene_ir::target::Target;
-use graphene_runtime::{BoundOperand, Plan, cpu, gpu};
+use graphene_runtime::{BoundOperand, Plan, Threads, cpu, gpu};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, sync_channel};
 
-/// Steps whose outputs the CPU computes ahead of the GPU.
+/// Steps whose outputs the oracle computes ahead of the executor.
 const AHEAD: usize = 2;
+
+/// What computes the steps as they should be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Oracle {
+    /// The CPU's kernels, all halves being single precision.
+    Single,
+    /// The reference evaluator.
+    Reference,
+}
+
+impl Oracle {
+    /// What it is called.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single precision on the CPU",
+            Self::Reference => "the reference evaluator",
+        }
+    }
+
+    /// Whose execution it is, in errors.
+    fn executor(self) -> &'static str {
+        match self {
+            Self::Single => "single-precision",
+            Self::Reference => "reference",
+        }
+    }
+
+    /// Threads of its own: those of the executor may wait for it.
+    fn threads(self) -> Result<Threads, graphene_runtime::Error> {
+        Threads::new(match self {
+            Self::Single => cpu::threads(),
+            Self::Reference => 1,
+        })
+    }
+}
 
 /// What a step wrote: its number, the buffer, the bytes.
 type Written = (usize, BufferId, Vec<u8>);
@@ -37,6 +74,8 @@ pub(crate) struct Sides<'a> {
     pub(crate) bindings: &'a Bindings,
     /// What outputs of steps are compared by.
     pub(crate) tolerance: Tolerance,
+    /// What they are compared with.
+    pub(crate) oracle: Oracle,
 }
 
 /// A side that runs step by step, and shows what each step writes.
@@ -71,8 +110,37 @@ impl Inspected for gpu::Executable {
     }
 }
 
+impl Inspected for cpu::Executable {
+    fn plan(&self) -> &Plan {
+        self.plan()
+    }
+
+    fn kernels(&self) -> Vec<String> {
+        self.kernels().map(str::to_owned).collect()
+    }
+
+    fn run(&mut self, inputs: &[Tensor], inspect: impl FnMut(usize, BufferId, Vec<u8>)) -> Ran {
+        self.run_inspected(inputs, inspect)
+    }
+}
+
 impl Sides<'_> {
-    /// Runs both sides, and finds the first step whose outputs on the GPU are out of tolerance.
+    /// The oracle's side, and the inputs as it takes them.
+    fn oracle(&self, inputs: &[Tensor]) -> Result<(cpu::Module, Vec<Tensor>), Error> {
+        let program = || single_program(self.planned, self.target, self.granularity);
+        let (module, inputs) = match self.oracle {
+            Oracle::Single => {
+                let inputs = inputs.iter().map(single).collect::<Result<_, _>>()?;
+                (cpu::Module::compile(program()?), inputs)
+            }
+            Oracle::Reference => {
+                (cpu::Module::compile_reference(self.planned.program.clone()), inputs.to_vec())
+            }
+        };
+        Ok((module.map_err(Error::Compile)?, inputs))
+    }
+
+    /// Runs both sides, and finds the first step whose outputs are out of tolerance.
     ///
     /// # Errors
     /// [`Error::Flag`] if the groups cannot be computed in single precision; [`Error::Run`], which names the step, of
@@ -86,20 +154,21 @@ impl Sides<'_> {
             let sizes = crate::sizes::sizes_text(self.bindings);
             move |source| Error::Run { executor, sizes, source: Box::new(source) }
         };
-        let program = single_program(self.planned, self.target, self.granularity)?;
-        let module = cpu::Module::compile(program).map_err(Error::Compile)?;
-        let mut oracle = module.executable(self.bindings).map_err(refused("single-precision"))?;
-        let right = oracle.plan().clone();
-        let singles: Vec<Tensor> = inputs.iter().map(single).collect::<Result<_, _>>()?;
+        let (module, own_inputs) = self.oracle(inputs)?;
+        let whose = self.oracle.executor();
+        let mut oracle = module.executable(self.bindings).map_err(refused(whose))?;
+        let (right, threads) = (oracle.plan().clone(), self.oracle.threads());
+        let threads = threads.map_err(refused(whose))?;
         let (sender, receiver) = sync_channel::<Written>(AHEAD);
         let (names, plan) = (device.kernels(), device.plan().clone());
         let (mut first, mut seen) = (None, BTreeSet::new());
         std::thread::scope(|scope| {
             let oracle = scope.spawn(move || {
-                oracle.run_inspected(&singles, |step, buffer, bytes| {
-                    // The GPU's side may have ended early.
+                let shown = |step, buffer, bytes| {
+                    // The other side may have ended early.
                     let _ = sender.send((step, buffer, bytes));
-                })
+                };
+                threads.run(|| oracle.run_inspected(&own_inputs, shown))
             });
             let mut expected = Expected { receiver, ahead: VecDeque::new() };
             let ran = device.run(inputs, |step, buffer, bytes| {
@@ -117,13 +186,14 @@ impl Sides<'_> {
             let oracle = oracle.join();
             ran.map_err(refused(self.executor))?;
             match oracle {
-                Ok(outcome) => outcome.map_err(refused("single-precision")),
+                Ok(outcome) => outcome.map_err(refused(whose)),
                 // A panic of the other side is this one's.
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         })?;
         let steps = self.planned.program.steps().len();
-        Ok(Bisection { executor: self.executor, steps, compared: seen.len(), first })
+        let (executor, against) = (self.executor, self.oracle.name());
+        Ok(Bisection { executor, against, steps, compared: seen.len(), first })
     }
 
     /// How what a step wrote to a buffer differs from what is right, if both can be read.
@@ -141,7 +211,7 @@ impl Sides<'_> {
     }
 }
 
-/// What the CPU's side wrote, in its order.
+/// What the oracle's side wrote, in its order.
 struct Expected {
     receiver: Receiver<Written>,
     /// What came, and was not asked for yet.
@@ -149,7 +219,7 @@ struct Expected {
 }
 
 impl Expected {
-    /// What a step wrote to a buffer. Steps before it that the GPU has not, since they have no elements, are left out.
+    /// What a step wrote to a buffer. Steps before it that the executor has not, since they have no elements, are left out.
     fn of(&mut self, step: usize, buffer: BufferId) -> Option<Vec<u8>> {
         loop {
             let (at, of, bytes) = match self.ahead.pop_front() {
@@ -181,6 +251,7 @@ fn difference(
     StepDifference {
         step: number,
         name: step.name.clone(),
+        module: module(&step.nodes),
         kernel: kernel.to_owned(),
         nodes: step.nodes.clone(),
         output: program.buffer(buffer).name.clone(),
@@ -201,7 +272,7 @@ fn values(plan: &Plan, step: usize, buffer: BufferId, bytes: &[u8]) -> Option<Ve
 }
 
 /// Where an operand's elements lie, in row-major order.
-fn places(operand: &BoundOperand) -> impl Iterator<Item = usize> {
+pub(crate) fn places(operand: &BoundOperand) -> impl Iterator<Item = usize> {
     let count: usize = operand.shape.iter().product();
     (0..count).map(|element| {
         let mut rest = element;

@@ -84,6 +84,28 @@ pub(crate) fn profile(asked: &[Asked], graph: &Graph, roles: &Roles) -> Result<P
     Ok(profile)
 }
 
+/// The sizes of a run: of a dim that buckets are asked for and that has no size otherwise, the first.
+///
+/// # Errors
+/// [`Error::UnknownDim`] for a name of no dim.
+pub(crate) fn first(asked: &[Asked], graph: &Graph, mut sizing: Sizing) -> Result<Sizing, Error> {
+    for (name, sizes) in asked {
+        let symbol = find(name, graph, &sizing.roles)?;
+        if let (None, Some(&first)) = (sizing.asked.get(&symbol), sizes.first()) {
+            let others = sizing.sizes.iter().filter(|(other, _)| **other != symbol);
+            let mut all = Bindings::new();
+            for (other, size) in others.chain([(&symbol, first)]) {
+                let fixed = all.fix(other.clone(), size);
+                fixed.map_err(|source| Error::Dim { what: "--buckets".to_owned(), source })?;
+            }
+            let given = sizing.asked.fix(symbol, first);
+            given.map_err(|source| Error::Dim { what: "--buckets".to_owned(), source })?;
+            sizing.sizes = all;
+        }
+    }
+    Ok(sizing)
+}
+
 /// All combinations of the sizes asked for, and the sizes of the run. Where the model cannot be padded along a dim, its size
 /// stays.
 ///
@@ -128,7 +150,8 @@ pub(crate) fn fit(
         let (asked, at) = (sizes_text(&chosen), sizes_text(&bucket));
         notes.push(format!("{asked} runs padded, at {at}; outputs are cut to what was asked for"));
     }
-    Ok(Buckets { all, sizing: Sizing { sizes: chosen, ..sizing.clone() }, notes })
+    let given = first(asked, graph, sizing.clone())?.asked;
+    Ok(Buckets { all, sizing: Sizing { sizes: chosen, asked: given, ..sizing.clone() }, notes })
 }
 
 /// Whether lengths of the sequence are asked for.

@@ -29,6 +29,14 @@ pub(crate) struct Elements {
     pub(crate) mismatches: usize,
     /// How many are NaN on both sides, which counts as agreeing.
     pub(crate) nans: usize,
+    /// How many are the same infinity on both sides.
+    pub(crate) infinities: usize,
+    /// The largest finite magnitude that is expected.
+    pub(crate) largest: f64,
+    /// The least and the largest finite number found, and those expected; none without any.
+    pub(crate) ranges: [Option<(f64, f64)>; 2],
+    /// Whether zeros in place of what was found would have agreed.
+    pub(crate) zeros_agree: bool,
     /// The largest distance.
     pub(crate) max_error: f64,
     /// The mean distance.
@@ -37,6 +45,13 @@ pub(crate) struct Elements {
     pub(crate) cosine: f64,
     /// The first element that is too far apart, in row-major order: place, found, expected.
     pub(crate) first: Option<(usize, f64, f64)>,
+}
+
+impl Elements {
+    /// The largest distance in units of the largest magnitude that is expected; `None` where all is zero.
+    pub(crate) fn relative_error(&self) -> Option<f64> {
+        (self.largest > 0.0).then(|| self.max_error / self.largest)
+    }
 }
 
 impl Difference {
@@ -72,6 +87,11 @@ pub(crate) fn compare(found: &Tensor, expected: &Tensor, tolerance: Tolerance) -
 struct Sums {
     mismatches: usize,
     nans: usize,
+    infinities: usize,
+    largest: f64,
+    ranges: [Option<(f64, f64)>; 2],
+    /// Elements that zero is too far from.
+    beyond_zero: usize,
     max: f64,
     total: f64,
     dot: f64,
@@ -95,6 +115,17 @@ impl Sums {
     fn add(&mut self, place: usize, a: f64, b: f64, bound: Bound) {
         let nans = a.is_nan() && b.is_nan();
         self.nans += usize::from(nans);
+        self.infinities += usize::from(a == b && a.is_infinite());
+        for (range, number) in self.ranges.iter_mut().zip([a, b]) {
+            if number.is_finite() {
+                let (low, high) = range.get_or_insert((number, number));
+                (*low, *high) = (low.min(number), high.max(number));
+            }
+        }
+        if b.is_finite() {
+            self.largest = self.largest.max(b.abs());
+        }
+        self.beyond_zero += usize::from(b.abs() > bound.atol + bound.rtol * b.abs());
         let same = a == b || nans;
         // A NaN or an infinity on one side only is infinitely far away.
         let error = if same {
@@ -126,6 +157,10 @@ impl Sums {
             count,
             mismatches: self.mismatches,
             nans: self.nans,
+            infinities: self.infinities,
+            largest: self.largest,
+            ranges: self.ranges,
+            zeros_agree: self.beyond_zero == 0,
             max_error: self.max,
             mean_error: self.total / count.max(1) as f64,
             cosine,
@@ -225,6 +260,14 @@ mod tests {
         let a = Tensor::from_vec(vec![2, 1], vec![0_f32; 2]).unwrap();
         let b = Tensor::from_vec(vec![1, 2], vec![0_f32; 2]).unwrap();
         assert!(!compare(&a, &b, TOLERANCE).agrees());
+    }
+
+    #[test]
+    fn errors_are_told_in_units_of_the_largest_value() {
+        let found = elements(&[100.5_f32, -200.0, 0.0], &[100.0, -200.0, 0.0]);
+        assert_eq!((found.max_error, found.largest), (0.5, 200.0));
+        assert_eq!(found.relative_error(), Some(0.0025));
+        assert_eq!(elements(&[0.0_f32; 2], &[0.0; 2]).relative_error(), None);
     }
 
     #[test]

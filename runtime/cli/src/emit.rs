@@ -33,11 +33,11 @@ pub(crate) fn emit(
         let text = match stage {
             Stage::Import => text::print(imported).text,
             Stage::Rewritten => text::print(graph).text,
-            Stage::Groups => groups.print(graph),
+            Stage::Groups => groups.print(graph, program),
             Stage::Program => program.to_string(),
             Stage::Bound => plans.bind(exec, &sizing.sizes)?.to_string(),
             Stage::Egraph => egraphs(imported, target)?.concat(),
-            Stage::Dot => groups.dot(graph),
+            Stage::Dot => groups.dot(graph, program),
             Stage::Graphene => kernels(program, target, |kernel| Ok(kernel.to_string()))?,
             Stage::Cuda => kernels(program, target, |kernel| Ok(source(kernel)?.source))?,
         };
@@ -62,8 +62,8 @@ fn kernels(
         return Err(Error::flag("--emit", "kernels are generated for a GPU: add --target sm_90a"));
     }
     let mut all = String::new();
-    for (number, step) in program.steps().iter().enumerate() {
-        let _ = write!(all, "// step {number} {} {:?}", step.family, step.name);
+    for (id, step) in program.step_ids().zip(program.steps()) {
+        let _ = write!(all, "// {id} {} {:?}", step.family, step.name);
         match launches(program, step, target) {
             Ok(launches) => {
                 all.push('\n');

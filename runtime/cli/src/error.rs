@@ -1,5 +1,7 @@
 //! What can go wrong, and the exit code that it has.
 
+use crate::exit::Exit;
+use crate::interrupt::Signal;
 use crate::npy::NpyError;
 use graphene_frontend::dim::{DimError, Symbol};
 use graphene_frontend::eval::EvalError;
@@ -9,11 +11,6 @@ use graphene_models::ZooError;
 use graphene_runtime::device::Library;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// The exit code of a command whose outputs differ.
-pub(crate) const DIFFER: u8 = 4;
-/// The exit code of a command whose gates fail.
-pub(crate) const GATE: u8 = 5;
 
 /// The command's error.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +52,22 @@ pub(crate) enum Error {
     /// A file of what tuning found cannot be read.
     #[error("{}: {reason}; remove it to tune anew", path.display())]
     Tuning {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A file is no result that can be compared.
+    #[error("{}: {reason}; `graphene-run MODEL --json > FILE.json` makes a result", path.display())]
+    Results {
         /// The file.
         path: PathBuf,
         /// Why not.
@@ -218,6 +231,14 @@ pub(crate) enum Error {
     /// A device or a library is missing.
     #[error("{0}")]
     Device(String),
+    /// A signal came, and nothing was measured yet, or it was the second.
+    #[error("{} while {stage}", if *.signal == Signal::Interrupt { "interrupted" } else { "terminated" })]
+    Signal {
+        /// Which.
+        signal: Signal,
+        /// What was being done.
+        stage: &'static str,
+    },
     /// Not everything was done in time.
     #[error("timed out after {} while {stage}", crate::human::time(*.limit))]
     Timeout {
@@ -265,16 +286,20 @@ impl Error {
         }
     }
 
-    /// The exit code.
-    pub(crate) fn code(&self) -> u8 {
+    /// How the command ends by it.
+    pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Fusion(_) | Self::Kernel(_) | Self::Output(_) => 1,
+            Self::Fusion(_) | Self::Kernel(_) => Exit::Internal,
+            Self::Output(_) | Self::Read { .. } | Self::Write { .. } => Exit::Io,
+            Self::Npy { source, .. } if source.is_io() => Exit::Io,
+            Self::DataSet(DataError::Read { .. }) => Exit::Io,
             Self::Flag { .. }
             | Self::UnknownDim { .. }
             | Self::Dim { .. }
             | Self::UnknownInput { .. }
             | Self::RepeatedInput(_)
             | Self::Tuning { .. }
+            | Self::Results { .. }
             | Self::Input { .. }
             | Self::MissingInput { .. }
             | Self::NoRandom { .. }
@@ -284,27 +309,45 @@ impl Error {
             | Self::DataSet(_)
             | Self::Memory { .. }
             | Self::Index { .. }
-            | Self::Limit { .. }
-            | Self::Write { .. } => 2,
-            Self::Run { source, .. } => run_code(source),
-            Self::Kernels { source, .. } => run_code(source),
-            Self::Model(error) => model_code(error),
-            Self::Evaluate { .. } | Self::Compile(_) => 3,
-            Self::Device(_) => 6,
-            Self::Timeout { .. } => 124,
+            | Self::Limit { .. } => Exit::Usage,
+            Self::Run { source, .. } => run_exit(source),
+            Self::Kernels { source, .. } => run_exit(source),
+            Self::Model(error) => model_exit(error),
+            Self::Evaluate { .. } | Self::Compile(_) => Exit::Model,
+            Self::Device(_) => Exit::Device,
+            Self::Signal { signal, .. } => signal.exit(),
+            Self::Timeout { .. } => Exit::Timeout,
+        }
+    }
+
+    /// The exit code.
+    pub(crate) fn code(&self) -> u8 {
+        self.exit().code()
+    }
+
+    /// The runtime's number for it, if it is the runtime's.
+    pub(crate) fn runtime_code(&self) -> Option<u16> {
+        match self {
+            Self::Run { source, .. } => Some(source.code()),
+            Self::Model(source) | Self::Compile(source) | Self::Kernels { source, .. } => {
+                Some(source.code())
+            }
+            Self::Index { source, .. } => source.runtime_code(),
+            _ => None,
         }
     }
 }
 
-/// The exit code of what is wrong with a model, or with what is asked of it.
-fn model_code(error: &graphene_runtime::Error) -> u8 {
+/// How the command ends by what is wrong with a model, or with what is asked of it.
+fn model_exit(error: &graphene_runtime::Error) -> Exit {
     use graphene_runtime::ErrorKind as Kind;
-    match error.kind() {
-        Kind::Request | Kind::Limit => 2,
-        Kind::Model | Kind::Unsupported => 3,
-        Kind::Device => 6,
+    match (error, error.kind()) {
+        (graphene_runtime::Error::Read { .. }, _) => Exit::Io,
+        (_, Kind::Request | Kind::Limit) => Exit::Usage,
+        (_, Kind::Model | Kind::Unsupported) => Exit::Model,
+        (_, Kind::Device) => Exit::Device,
         // A defect; and what nobody asks for here.
-        _ => 1,
+        _ => Exit::Internal,
     }
 }
 
@@ -341,19 +384,21 @@ fn with_flags(error: &graphene_runtime::Error) -> String {
     }
 }
 
-/// The exit code of what a run ran into: whose fault it is.
-fn run_code(error: &graphene_runtime::Error) -> u8 {
+/// How the command ends by what a run ran into: whose fault it is.
+fn run_exit(error: &graphene_runtime::Error) -> Exit {
     use graphene_runtime::{Error as E, ErrorKind as Kind};
     match (error, error.kind()) {
-        (E::At { error, .. }, _) => run_code(error),
-        (E::Device { status, .. }, _) if is_fault(status) => 1,
-        (E::Device { status, .. }, _) if status.starts_with("CUDA_ERROR_OUT_OF_MEMORY") => 2,
-        (E::Largest { .. }, _) => 2,
-        (_, Kind::Limit) => 2,
-        (_, Kind::Request | Kind::Model | Kind::Unsupported) => 3,
-        (_, Kind::Device) => 6,
+        (E::At { error, .. }, _) => run_exit(error),
+        (E::Device { status, .. }, _) if is_fault(status) => Exit::Internal,
+        (E::Device { status, .. }, _) if status.starts_with("CUDA_ERROR_OUT_OF_MEMORY") => {
+            Exit::Usage
+        }
+        (E::Largest { .. }, _) => Exit::Usage,
+        (_, Kind::Limit) => Exit::Usage,
+        (_, Kind::Request | Kind::Model | Kind::Unsupported) => Exit::Model,
+        (_, Kind::Device) => Exit::Device,
         // A defect; and what nobody asks for here.
-        _ => 1,
+        _ => Exit::Internal,
     }
 }
 
@@ -408,7 +453,7 @@ fn dim_flags(symbols: &[Symbol]) -> String {
 }
 
 /// An argument as a shell takes it.
-fn quoted(argument: &str) -> String {
+pub(crate) fn quoted(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@,+".contains(c);
     match argument.chars().all(plain) {
         true => argument.to_owned(),

@@ -1,23 +1,25 @@
 //! What the command does, step by step.
 
-use crate::args::{Arguments, Exec, Stage, is_cpu};
+use crate::args::{self, Arguments, Exec, Stage, is_cpu};
 use crate::bench::{Samples, Schedule};
 use crate::compare::compare;
 use crate::data::Expected;
-use crate::error::{self, Error};
+use crate::error::Error;
 use crate::inputs::{self, Given};
+use crate::interrupt::{self, Measuring};
 use crate::load;
 use crate::machine::Machine;
 use crate::picture::Picture;
 use crate::progress::Progress;
 use crate::report::{Agreement, Compile, OutputAgreement, Report, Time, milliseconds};
+use crate::roof::Roof;
 use crate::session::{self, Compiled, Plans, Runner};
 use crate::sizes::{DEFAULT_SEQUENCE, check_given, is_free, requested};
 use crate::tolerance::{Rounded, Tolerance, own_halves};
 use crate::tuning::{Tuning, path_of};
 use crate::{
-    blame, buckets, data, doctor, emit, files, gates, limits, machine, npy, on_host, overview,
-    page, profile, random, summary, trace, tune,
+    announce, blame, buckets, data, diff, doctor, emit, estimate, files, gates, limits, machine,
+    npy, on_host, outcome, overview, page, profile, random, table, trace, traffic, tune,
 };
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, NodeId};
@@ -40,7 +42,10 @@ mod stage {
     pub(super) const TIME: &str = "warming up and timing";
     pub(super) const PROFILE: &str = "profiling";
     pub(super) const BUCKETS: &str = "preparing and timing buckets";
-    pub(super) const BISECT: &str = "running step by step beside the CPU";
+    pub(super) const BISECT: &str = "running step by step beside what is right";
+    pub(super) const SAVE: &str = "running step by step and saving values";
+    pub(super) const LOAD: &str = "answering requests side by side";
+    pub(super) const ROOF: &str = "measuring the machine's rates";
 }
 
 /// Shapes that an executor keeps bound: that of its run, and of its bucket.
@@ -62,23 +67,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Error> {
         note.iter().for_each(|note| files::complain(note));
         return Ok(0);
     }
+    arguments.probe_written()?;
+    if let Some([before, after]) = arguments.diff.as_deref() {
+        return diff::run([before, after], &arguments.report);
+    }
     let machine = machine::prepare(&arguments.run)?;
     let plan_only = arguments.plan_only(&machine)?;
-    if arguments.report.bisect && (plan_only || !machine.is_gpu()) {
-        let reason = "it looks for a step that goes wrong on a GPU, and none runs the model";
-        return Err(Error::flag("--bisect", reason));
-    }
     let mut progress = Progress::new();
-    let result = run_model(arguments, &machine, plan_only, &mut progress);
-    progress.clear();
-    let report = result?;
-    // A stage on stdout is for a reader that wants nothing else.
-    match (arguments.report.json, arguments.emits_to_stdout()) {
-        (true, _) => files::print(&report.json())?,
-        (false, true) => files::complain(summary::verdicts(&report).trim()),
-        (false, false) => files::print(&summary::summary(&report))?,
-    }
-    Ok(report.exit_code)
+    run_model(arguments, &machine, plan_only, &mut progress)
 }
 
 fn run_model(
@@ -86,7 +82,7 @@ fn run_model(
     machine: &Machine,
     plan_only: bool,
     progress: &mut Progress,
-) -> Result<Report, Error> {
+) -> Result<u8, Error> {
     let source = progress.stage(stage::IMPORT, || load::open(arguments))?;
     let declared = source.inputs()?;
     // Data that does not fit is often that of a model that is not supported, which says more.
@@ -95,24 +91,40 @@ fn run_model(
     let import = || source.import(&given.for_import(&declared, known.clone()));
     let loaded = progress.stage(stage::IMPORT, import)?;
     arguments.spare(&source.files())?;
-    let sizing = known.settle(&loaded.graph)?;
-    let builder = session::builder(arguments, machine, &sizing.asked);
-    let target = builder.planned_for();
-    let plan = || Plans::new(&loaded.graph, builder, &arguments.run.exec);
-    let mut plans = progress.stage(stage::PLAN, plan)?;
+    let outputs: Vec<_> = loaded.graph.outputs().iter().map(|(name, _)| name).collect();
+    expected.by_position(&outputs)?;
+    let asked = &arguments.sizes.buckets;
+    let sizing = buckets::first(asked, &loaded.graph, known.settle(&loaded.graph)?)?;
+    let target = session::builder(arguments, machine, &sizing.sizes).planned_for();
+    let mut plan = |sizes: &Bindings| {
+        let builder = session::builder(arguments, machine, sizes);
+        let plan = || Plans::new(&loaded.graph, builder, &arguments.run.exec);
+        progress.stage(stage::PLAN, plan)
+    };
+    let mut plans = plan(&sizing.sizes)?;
+    // What is planned is what runs: a sequence that nobody asked for may have to be shorter.
+    let free = is_free(&sizing) && !buckets::lists_sequence(asked, &sizing.roles);
+    let fits = || shortened(&loaded.graph, &plans, &given, &known, &sizing);
+    let sizing = match free.then(fits).flatten() {
+        Some(fits) => {
+            plans = plan(&fits.sizes)?;
+            fits
+        }
+        None => sizing,
+    };
     check_given(&loaded.graph, &given, &sizing.sizes)?;
     let tuned = tuned(arguments, machine, &target, progress, &mut plans, || {
         let inputs = inputs_of(&loaded.graph, &given, &sizing, arguments.data.seed);
         Ok((inputs?, sizing.sizes.clone()))
     })?;
     let name = arguments.model.as_deref().unwrap_or_default();
-    let mut report = overview::start(name, &loaded, &plans, machine, &target);
+    let mut report = overview::start(name, &loaded, &plans, machine, &target, arguments.run.dtype);
     report.notes.extend(tuned);
     report.gates = gates::check(&arguments.gates, &plans.fused.program)?;
     if arguments.report.explain {
         let rewriting = plans.fused.report.to_string();
         report.rewriting = Some(rewriting.lines().map(str::to_owned).collect());
-        let lines = explain(&plans.fused, &target, &sizing.asked);
+        let lines = explain(&plans.fused, &target, &sizing.sizes);
         report.explain = Some(lines.iter().map(ToString::to_string).collect());
     }
     let job = {
@@ -122,24 +134,21 @@ fn run_model(
         let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);
         Job { arguments, machine, loaded, plans, given, known, target: &target, tolerance }
     };
-    let sizing = match plan_only {
+    let mut ran_at = sizing.clone();
+    let ran = match plan_only {
         true => {
-            let expected = expected.folder().filter(|_| !arguments.emits_to_stdout());
-            report.notes.extend(
-                expected.map(|_| "outputs are compared with those of --data by a run".to_owned()),
-            );
-            job.plan_only(sizing, progress, &mut report)?
+            let expected = expected.origin().filter(|_| !arguments.emits_to_stdout());
+            let later = |(flag, _)| format!("outputs are compared with those of {flag} by a run");
+            report.notes.extend(expected.map(later));
+            job.plan_only(&mut ran_at, progress, &mut report)
         }
-        false => job.run(&expected, sizing, progress, &mut report)?,
+        false => job.run(&expected, &mut ran_at, progress, &mut report),
     };
+    progress.clear();
     report.compile_ms = compile_times(progress);
-    report.exit_code = match (report.differs(), report.gate_failed()) {
-        (true, _) => error::DIFFER,
-        (_, true) => error::GATE,
-        _ => 0,
-    };
-    write_reports(arguments, progress, &report, || picture(&plans, &sizing))?;
-    Ok(report)
+    outcome::tell(arguments, report, ran, |report| {
+        write_reports(arguments, progress, report, || drawn(report, &plans, &ran_at, &target))
+    })
 }
 
 /// Gives the fused plan what tuning found for the machine's GPU, after a search if one is asked for with the inputs and sizes
@@ -204,7 +213,10 @@ fn read_given(
 ) -> Result<(Given, Expected, RequestedSizes), Error> {
     let (mut given, expected) = match &arguments.data.data {
         Some(folder) => data::read(folder, declared)?,
-        None => (inputs::read(&arguments.data)?, Expected::default()),
+        None => {
+            let expected = arguments.data.expect.as_deref().map(data::read_expected);
+            (inputs::read(&arguments.data)?, expected.transpose()?.unwrap_or_default())
+        }
     };
     given.resolve(declared)?;
     let known = requested(declared, &arguments.sizes, &given)?;
@@ -242,14 +254,13 @@ struct First<'a> {
 }
 
 impl Job<'_> {
-    /// Prints stages and describes the plans; the model runs at most once, to find the sizes of a bound plan,
-    /// which are returned.
+    /// Prints stages and describes the plans; the model runs at most once, to find the sizes of a bound plan.
     fn plan_only(
         &self,
-        mut sizing: Sizing,
+        sizing: &mut Sizing,
         progress: &mut Progress,
         report: &mut Report,
-    ) -> Result<Sizing, Error> {
+    ) -> Result<(), Error> {
         let emits = &self.arguments.report.emit;
         if emits.iter().any(|emit| emit.stage == Stage::Bound) {
             let compiled = match is_cpu(self.target) {
@@ -259,19 +270,21 @@ impl Job<'_> {
                 }
                 false => Vec::new(),
             };
-            sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
+            self.settle_sequence(&compiled, sizing, progress, report)?;
         } else if !self.arguments.emits_to_stdout() {
-            sizing = self.settle_sequence(&[], sizing, progress, report)?;
+            self.settle_sequence(&[], sizing, progress, report)?;
         }
         // No reader of another stage has asked for sizes.
-        if !is_free(&sizing) {
-            self.check_sizes(&sizing)?;
+        if !is_free(sizing) {
+            self.check_sizes(sizing)?;
         }
-        emit::emit(emits, &self.loaded.graph, self.plans, self.first_exec(), self.target, &sizing)?;
-        overview::describe_values(report, &self.loaded.graph, &sizing, self.given);
+        self.announce(sizing, progress);
+        emit::emit(emits, &self.loaded.graph, self.plans, self.first_exec(), self.target, sizing)?;
+        self.describe_values(sizing, report);
         let exec = self.arguments.run.exec.iter();
         report.executors = exec.map(|&exec| session::describe(exec, self.plans)).collect();
         if !self.arguments.emits_to_stdout() {
+            estimate::add(report, self.plans, &sizing.sizes, self.target);
             report.notes.push(format!("planned for {}, not run", report.target));
             for &exec in &self.arguments.run.exec {
                 let program = self.plans.program(exec);
@@ -279,17 +292,17 @@ impl Job<'_> {
                 report.notes.extend(without.map(|said| format!("{}: {said}", exec.name())));
             }
         }
-        Ok(sizing)
+        Ok(())
     }
 
-    /// Runs the model, compares and times it; the sizes that it ran at.
+    /// Runs the model, compares and times it; `sizing` becomes what it ran at.
     fn run(
         &self,
         expected: &Expected,
-        mut sizing: Sizing,
+        sizing: &mut Sizing,
         progress: &mut Progress,
         report: &mut Report,
-    ) -> Result<Sizing, Error> {
+    ) -> Result<(), Error> {
         let exec = &self.arguments.run.exec;
         let status = progress.status();
         let asked = &self.arguments.sizes.buckets;
@@ -301,40 +314,41 @@ impl Job<'_> {
             files::complain(&format!("warning: {warning}"));
         }
         if !buckets::lists_sequence(asked, &sizing.roles) {
-            sizing = self.settle_sequence(&compiled, sizing, progress, report)?;
+            self.settle_sequence(&compiled, sizing, progress, report)?;
         }
         let mut combinations = Vec::new();
         let model = compiled.iter().find_map(|compiled| compiled.model.as_ref());
         if let Some(model) = model.filter(|_| !asked.is_empty()) {
-            let fit = buckets::fit(asked, &self.loaded.graph, model, &sizing)?;
-            (combinations, sizing) = (fit.all, fit.sizing);
+            let fit = buckets::fit(asked, &self.loaded.graph, model, sizing)?;
+            (combinations, *sizing) = (fit.all, fit.sizing);
             report.notes.extend(fit.notes);
         }
-        self.check_sizes(&sizing)?;
+        self.check_sizes(sizing)?;
         emit::emit(
             &self.arguments.report.emit,
             &self.loaded.graph,
             self.plans,
             self.first_exec(),
             self.target,
-            &sizing,
+            sizing,
         )?;
-        overview::describe_values(report, &self.loaded.graph, &sizing, self.given);
+        self.describe_values(sizing, report);
         if self.arguments.report.bisect {
-            self.bisect(&compiled, &sizing, progress, report)?;
-            return Ok(sizing);
+            self.announce(sizing, progress);
+            return self.bisect(&compiled, sizing, progress, report);
         }
         report.notes.extend(compiled.iter().filter_map(Compiled::on_host));
-        let mut first = self.first_run(&compiled, &sizing, progress)?;
+        let mut first = self.first_run(&compiled, sizing, progress)?;
+        self.announce(sizing, progress);
         for runner in &mut first.runners {
             report.notes.extend(runner.refusal()?);
         }
         report.agreement = self.compare(&first, expected)?;
         let names: Vec<_> = self.loaded.graph.outputs().iter().map(|(name, _)| name).collect();
-        report.notes.extend(data::unchecked(&names, &expected.by_position(&names)?));
-        if let Some(path) = &self.arguments.data.save_outputs {
-            self.save(path, &first.outputs[0])?;
-        }
+        report.notes.extend(expected.unchecked(&names)?);
+        self.save(&mut first, progress, report)?;
+        // There is something to tell of, which a signal does not take away.
+        let _measuring = Measuring::begin();
         let schedule = Schedule {
             warmup: self.arguments.run.warmup,
             duration: self.arguments.run.duration,
@@ -346,7 +360,7 @@ impl Job<'_> {
         // The reference is not timed again.
         for ((runner, samples), &time) in runners.iter().zip(&mut samples).zip(&first.times) {
             if runner.exec() == Exec::Reference {
-                *samples = Samples::once(time);
+                *samples = Samples::new(vec![time]);
             }
         }
         let batch = sizing.roles.batch.as_ref().and_then(|batch| sizing.sizes.get(batch));
@@ -354,25 +368,83 @@ impl Job<'_> {
             let mut entry = runner.describe(compiled, self.plans)?;
             let statistics = samples.statistics(&self.arguments.run.percentiles);
             entry.time = statistics.map(|s| Time::new(&s, batch));
-            if let Some(time) = &entry.time {
-                entry.on_device = runner.on_device(inputs, time.median_ms)?;
-            }
-            if self.arguments.profiles() {
-                entry.profile =
-                    progress.stage(stage::PROFILE, || runner.profile(inputs, self.target))?;
-            }
             report.executors.push(entry);
         }
+        report.speedup = overview::speedup(&report.executors);
+        self.look_closer(runners, inputs, progress, report)?;
+        self.load(&compiled, inputs, &schedule, progress, report)?;
         drop(first);
-        if !combinations.is_empty() {
+        if !combinations.is_empty() && !interrupt::stops() {
             let (graph, all) = (&self.loaded.graph, &combinations);
             let seed = self.arguments.data.seed;
             let measure = || buckets::measure(all, &compiled, graph, &schedule, seed);
             report.buckets = progress.stage(stage::BUCKETS, measure)?;
         }
-        report.speedup = overview::speedup(&report.executors);
+        Ok(())
+    }
+
+    /// Times transfers of a GPU and, where that is asked for, single steps.
+    fn look_closer(
+        &self,
+        runners: &mut [Runner<'_>],
+        inputs: &[Tensor],
+        progress: &mut Progress,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        for (runner, entry) in runners.iter_mut().zip(&mut report.executors) {
+            if let Some(time) = entry.time.as_ref().filter(|_| !interrupt::stops()) {
+                entry.on_device = runner.on_device(inputs, time.median_ms)?;
+            }
+        }
+        if !self.arguments.profiles() || interrupt::stops() {
+            return Ok(());
+        }
+        let threads = self.machine.report.threads;
+        let roof = progress.stage(stage::ROOF, || Roof::of(self.target, threads));
+        for (runner, entry) in runners.iter_mut().zip(&mut report.executors) {
+            if !interrupt::stops() {
+                let profile = || runner.profile(inputs, &roof);
+                entry.profile = progress.stage(stage::PROFILE, profile)?;
+            }
+        }
+        report.roof = Some(roof);
         profile::beside_library(&mut report.executors, self.plans);
-        Ok(sizing)
+        Ok(())
+    }
+
+    /// Has each executor answer several requests at a time, if that is asked for.
+    fn load(
+        &self,
+        compiled: &[Compiled],
+        inputs: &[Tensor],
+        schedule: &Schedule,
+        progress: &mut Progress,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let Arguments { traffic: asked, run, data, .. } = self.arguments;
+        for compiled in compiled.iter().filter(|_| asked.flag().is_some()) {
+            let Some(model) = compiled.model.as_ref().filter(|_| !interrupt::stops()) else {
+                continue;
+            };
+            let (name, how) = (compiled.exec.name(), (&run.percentiles[..], data.seed));
+            let answer = || traffic::run(name, model, inputs, asked, schedule, how);
+            report.load.push(progress.stage(stage::LOAD, answer)?);
+        }
+        Ok(())
+    }
+
+    fn describe_values(&self, sizing: &Sizing, report: &mut Report) {
+        let seed = self.arguments.data.seed;
+        overview::describe_values(report, &self.loaded.graph, sizing, self.given, seed);
+    }
+
+    /// Says on stderr what nobody gave: sizes that are assumed, and random inputs of a run.
+    fn announce(&self, sizing: &Sizing, progress: &Progress) {
+        progress.clear();
+        let graph = &self.loaded.graph;
+        let runs = !self.arguments.emits_to_stdout() && self.machine.runs(self.target);
+        let random = runs.then_some((graph, self.given, self.arguments.data.seed));
+        announce::said(sizing, random).iter().for_each(|said| files::complain(said));
     }
 
     /// Shortens a sequence that nobody asked for until the model takes it, for example where it has a table of
@@ -380,31 +452,29 @@ impl Job<'_> {
     fn settle_sequence(
         &self,
         compiled: &[Compiled],
-        mut sizing: Sizing,
+        sizing: &mut Sizing,
         progress: &mut Progress,
         report: &mut Report,
-    ) -> Result<Sizing, Error> {
-        let mut length = DEFAULT_SEQUENCE;
+    ) -> Result<(), Error> {
         let mut failure = None;
-        while is_free(&sizing) && length >= 1 {
+        for length in lengths().filter(|_| is_free(sizing)).collect::<Vec<_>>() {
             let mut known = self.known.clone();
             known.default_of(Role::Sequence, length);
-            sizing = known.settle(&self.loaded.graph)?;
-            match self.attempt(compiled, &sizing, progress) {
-                Ok(()) if length == DEFAULT_SEQUENCE => return Ok(sizing),
+            *sizing = known.settle(&self.loaded.graph)?;
+            match self.attempt(compiled, sizing, progress) {
+                Ok(()) if length == DEFAULT_SEQUENCE => return Ok(()),
                 Ok(()) => {
                     report.notes.push(format!(
                         "a sequence of {length}, since the model refuses {DEFAULT_SEQUENCE}; --seq N asks for another"
                     ));
-                    return Ok(sizing);
+                    return Ok(());
                 }
                 Err(error @ Error::Memory { .. }) => return Err(error),
                 // The first failure is the one to tell of.
                 Err(error) => failure = Some(failure.unwrap_or(error)),
             }
-            length /= 2;
         }
-        failure.map_or(Ok(sizing), Err)
+        failure.map_or(Ok(()), Err)
     }
 
     /// Binds the plan, and runs the first executor once if that is the CPU's; a GPU's kernels would take the last row of a
@@ -429,8 +499,7 @@ impl Job<'_> {
 
     /// Refuses sizes that the model does not take, whether it runs or is planned only.
     fn check_sizes(&self, sizing: &Sizing) -> Result<(), Error> {
-        self.plans.bind(Exec::Fused, &sizing.sizes)?;
-        limits::check(&self.loaded.graph, self.given, &sizing.sizes)
+        check_sizes(&self.loaded.graph, self.plans, self.given, sizing)
     }
 
     /// The first run of each executor, in a bucket where there is one; the reference runs at the sizes asked for.
@@ -503,6 +572,7 @@ impl Job<'_> {
             });
             report.bisection.extend(found.map_err(|error| self.blame(error))?);
         }
+        estimate::add(report, self.plans, &sizing.sizes, self.target);
         Ok(())
     }
 
@@ -517,12 +587,12 @@ impl Job<'_> {
         };
         let runs = || first.runners.iter().map(Runner::exec).zip(&first.outputs);
         let expected_outputs = expected.by_position(&names)?;
-        if let Some(folder) = expected.folder() {
+        if let Some((_, path)) = expected.origin() {
             for (exec, outputs) in runs() {
                 let rows = expected_outputs.iter().map(|&(i, tensor)| {
                     OutputAgreement::new(names[i], &compare(&outputs[i], tensor, tolerance))
                 });
-                add(exec.name(), folder_name(folder), rows.collect());
+                add(exec.name(), last_part(path), rows.collect());
             }
         }
         let order = [Exec::Reference, Exec::Library];
@@ -538,18 +608,71 @@ impl Job<'_> {
         Ok(agreement)
     }
 
-    fn save(&self, path: &std::path::Path, outputs: &[Tensor]) -> Result<(), Error> {
-        let names = self.loaded.graph.outputs().iter().map(|(name, _)| name.clone());
-        let tensors: Vec<_> = names.zip(outputs.iter().cloned()).collect();
-        let bytes = npy::npz_bytes(&tensors);
-        let bytes = bytes.map_err(|source| Error::Npy { path: path.to_owned(), source })?;
-        files::write(path, &bytes)
+    /// Saves what the first executor gave, as far as that is asked for. What cannot be written does not end the run.
+    fn save(
+        &self,
+        first: &mut First<'_>,
+        progress: &mut Progress,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let data = &self.arguments.data;
+        let outputs = data.save_outputs.iter().map(|path| {
+            let names = self.loaded.graph.outputs().iter().map(|(name, _)| name.clone());
+            let tensors: Vec<_> = names.zip(first.outputs[0].iter().cloned()).collect();
+            let bytes = npy::npz_bytes(&tensors);
+            let bytes = bytes.map_err(|source| Error::Npy { path: path.clone(), source })?;
+            files::write(path, &bytes)
+        });
+        let outputs: Result<(), Error> = outputs.collect();
+        let steps = match &data.save_intermediates {
+            Some(path) => {
+                let runner = &mut first.runners[0];
+                let save = || runner.save_intermediates(self.plans, &first.inputs, path);
+                progress.stage(stage::SAVE, save)
+            }
+            None => Ok(()),
+        };
+        for saved in [outputs, steps] {
+            outcome::keep(report, saved)?;
+        }
+        Ok(())
     }
 }
 
-/// The last part of a folder's path.
-fn folder_name(folder: &std::path::Path) -> String {
-    folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned()
+/// The last part of a path.
+fn last_part(path: &std::path::Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// Refuses sizes that a model does not take.
+fn check_sizes(graph: &Graph, plans: &Plans, given: &Given, sizing: &Sizing) -> Result<(), Error> {
+    plans.bind(Exec::Fused, &sizing.sizes)?;
+    limits::check(graph, given, &sizing.sizes)
+}
+
+/// Lengths of a sequence that nobody asked for, until the model takes one.
+fn lengths() -> impl Iterator<Item = i64> {
+    std::iter::successors(Some(DEFAULT_SEQUENCE), |length| Some(length / 2)).take_while(|&n| n >= 1)
+}
+
+/// The sizes with the longest sequence that fits the plan, where that of these does not.
+fn shortened(
+    graph: &Graph,
+    plans: &Plans,
+    given: &Given,
+    known: &RequestedSizes,
+    sizing: &Sizing,
+) -> Option<Sizing> {
+    if check_sizes(graph, plans, given, sizing).is_ok() {
+        return None;
+    }
+    let at = |length| {
+        let mut known = known.clone();
+        known.default_of(Role::Sequence, length);
+        let sizing = known.settle(graph).ok()?;
+        check_sizes(graph, plans, given, &sizing).is_ok().then_some(sizing)
+    };
+    lengths().skip(1).find_map(at)
 }
 
 fn compile_times(progress: &Progress) -> Compile {
@@ -565,23 +688,43 @@ fn compile_times(progress: &Progress) -> Compile {
     times
 }
 
-/// The fused plan as the page draws it. Where it cannot be bound, nothing has run and the arena is left out.
-fn picture(plans: &Plans, sizing: &Sizing) -> Picture {
+/// The fused plan as the page draws it, and its steps row by row. Where it cannot be bound, nothing has run and the arena is
+/// left out.
+fn drawn(
+    report: &Report,
+    plans: &Plans,
+    sizing: &Sizing,
+    target: &Target,
+) -> (Picture, Vec<table::Row>) {
     let plan = plans.bind(Exec::Fused, &sizing.sizes).ok();
-    Picture::new(&plans.fused.program, plan.as_ref(), &sizing.sizes)
+    let lines = explain(&plans.fused, target, &sizing.sizes);
+    let picture = Picture::new(&plans.fused.program, plan.as_ref(), &lines, &sizing.sizes);
+    let planned = report.executors.iter().all(|executor| executor.time.is_none());
+    let refusals = planned.then(|| on_host::refusals(&plans.fused.program, target));
+    let rows = table::rows(report, &picture, &refusals.unwrap_or_default());
+    (picture, rows)
 }
 
+/// Writes the trace, the page and the table of steps, as far as they are asked for; what could not be written.
 fn write_reports(
     arguments: &Arguments,
     progress: &Progress,
     report: &Report,
-    picture: impl FnOnce() -> Picture,
-) -> Result<(), Error> {
-    if let Some(path) = &arguments.report.trace {
-        files::write(path, trace::trace(progress.stages(), &report.executors).as_bytes())?;
+    drawn: impl FnOnce() -> (Picture, Vec<table::Row>),
+) -> Vec<Error> {
+    let mut written = Vec::new();
+    let args::Report { trace, report: page, csv, .. } = &arguments.report;
+    if let Some(path) = trace {
+        let trace = trace::trace(progress.stages(), &report.executors);
+        written.push(files::write(path, trace.as_bytes()));
     }
-    if let Some(path) = &arguments.report.report {
-        files::write(path, page::page(report, &picture()).as_bytes())?;
+    if page.is_some() || csv.is_some() {
+        let (picture, rows) = drawn();
+        let steps = table::csv(&rows);
+        let whole =
+            |path| files::write(path, page::page(report, &picture, &rows, &steps).as_bytes());
+        written.extend(page.as_deref().map(whole));
+        written.extend(csv.as_deref().map(|path| files::write(path, steps.as_bytes())));
     }
-    Ok(())
+    written.into_iter().filter_map(Result::err).collect()
 }

@@ -15,11 +15,6 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Whether programs run on a GPU.
-    pub(crate) fn is_gpu(&self) -> bool {
-        self.report.gpu.is_some()
-    }
-
     /// Whether plans for a target run here.
     pub(crate) fn runs(&self, target: &Target) -> bool {
         self.engine.target().kind == target.kind

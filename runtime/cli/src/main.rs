@@ -1,15 +1,21 @@
 //! `graphene-run`: compiles and runs an ONNX model, and compares fused with library execution.
 //!
 //! In reading order: [`args`] is the command line; [`flow`] is what happens, step by step; [`load`] reads the model;
-//! [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs, within its [`limits`]; [`machine`] opens the
-//! device; [`session`] has the runtime plan, compile and run the model; [`blame`] tells whose data was at fault, [`mod@bench`]
-//! times it, [`profile`] each step, [`compare`] compares outputs within a [`tolerance`]; [`buckets`] prepares it for several
-//! sizes, [`tune`] searches for parameters of kernels that [`tuning`] keeps, [`bisect`] looks for the step that goes wrong,
-//! [`gates`] counts launches; [`report`] holds what was found ([`overview`] what needs no run), which [`summary`], [`page`]
-//! and [`trace`] show; [`picture`] is what the page draws of the plan.
+//! [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs, within its [`limits`], and [`mod@announce`] says
+//! which nobody gave; [`machine`] opens the device; [`session`] has the runtime plan, compile and run the model; [`blame`]
+//! tells whose data was at fault, [`mod@bench`] times it, as steadily as [`noise`] finds, [`profile`] each step, under a
+//! [`roof`], and [`traffic`] requests side by side; [`compare`] compares outputs within a [`tolerance`], and [`doubt`] says
+//! where that tells little; [`buckets`] prepares it for several sizes, [`tune`] searches for parameters of kernels that
+//! [`tuning`] keeps, [`bisect`] looks for the step that goes wrong, [`intermediates`] saves what steps write, [`gates`] counts
+//! launches, and [`mod@estimate`] says what steps take at least where nothing runs; [`report`] holds what was found
+//! ([`overview`] what needs no run, [`modules`] where in the model, [`invocation`] by which command), which [`summary`],
+//! [`page`] and [`trace`] show; [`picture`] is what the page draws of the plan, [`mod@table`] its rows; [`outcome`] prints and
+//! writes all of it, and ends with one of the codes of [`mod@exit`], also where a signal says so ([`interrupt`]); [`diff`]
+//! compares two results.
 //!
 //! How a model is loaded, sized, bound and run is [`graphene_runtime`]'s to decide.
 
+mod announce;
 mod args;
 mod bench;
 mod bisect;
@@ -17,19 +23,29 @@ mod blame;
 mod buckets;
 mod compare;
 mod data;
+mod diff;
 mod doctor;
+mod doubt;
 mod emit;
 mod error;
+mod estimate;
+mod exit;
 mod files;
 mod flow;
 mod gates;
 mod human;
 mod inputs;
+mod intermediates;
+mod interrupt;
+mod invocation;
 mod limits;
 mod load;
 mod machine;
+mod modules;
+mod noise;
 mod npy;
 mod on_host;
+mod outcome;
 mod overview;
 mod page;
 mod picture;
@@ -37,11 +53,14 @@ mod profile;
 mod progress;
 mod random;
 mod report;
+mod roof;
 mod session;
 mod sizes;
 mod summary;
+mod table;
 mod tolerance;
 mod trace;
+mod traffic;
 mod tune;
 mod tuning;
 mod work;
@@ -49,56 +68,60 @@ mod work;
 use args::Arguments;
 use clap::Parser;
 use error::Error;
-use report::{Failure, Report};
+use exit::Exit;
+use report::Failure;
 use std::process::ExitCode;
-use std::time::Duration;
-
-/// The exit code of a defect.
-const INTERNAL: u8 = 1;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse_from(buckets::spread(std::env::args_os())) {
+    let words = buckets::spread(std::env::args_os());
+    let arguments = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            // Help goes to stdout, which may not take it; where stderr does not, nothing can be said.
-            return match files::printed(error.print()) {
-                Err(unwritten) if !error.use_stderr() => fail(&unwritten, false),
-                _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(INTERNAL)),
-            };
-        }
+        Err(error) => return refuse(&error, words.iter().any(|word| word == "--json")),
     };
     let json = arguments.report.json;
+    let end = move |error: &Error| {
+        files::abandon();
+        fail(error, json);
+        std::process::exit(i32::from(error.code()));
+    };
     if let Some(limit) = arguments.timeout {
-        watch(limit, json);
+        std::thread::spawn(move || {
+            std::thread::sleep(limit);
+            end(&Error::Timeout { limit, stage: progress::now() });
+        });
     }
+    interrupt::watch(end);
     // A panic is a defect; its message is on stderr by then.
     let result = std::panic::catch_unwind(|| flow::run(&arguments));
     match result {
         Ok(Ok(code)) => ExitCode::from(code),
         Ok(Err(error)) => fail(&error, json),
-        Err(_) => ExitCode::from(INTERNAL),
+        Err(_) => ExitCode::from(Exit::Internal.code()),
     }
+}
+
+/// Says why the command line is refused, or gives the help that it asks for; the exit code.
+fn refuse(error: &clap::Error, json: bool) -> ExitCode {
+    // Help goes to stdout, which may not take it; where stderr does not, nothing can be said.
+    if let (Err(unwritten), false) = (files::printed(error.print()), error.use_stderr()) {
+        return fail(&unwritten, false);
+    }
+    if error.use_stderr() && json {
+        let text = error.render().to_string();
+        let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned();
+        let (code, kind) = (Exit::Usage.code(), Exit::Usage.kind());
+        // The exit code says it as well.
+        let _ = files::print(&Failure { code, kind, runtime_code: None, message }.json());
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Internal.code()))
 }
 
 /// Says what went wrong, and its exit code.
 fn fail(error: &Error, json: bool) -> ExitCode {
-    let (text, exit_code) = (error.to_string(), error.code());
-    files::complain(&format!("error: {text}"));
+    files::complain(&format!("error: {error}"));
     if json {
-        let failure = Failure { schema: Report::SCHEMA, error: &text, exit_code };
         // The exit code says it as well.
-        let _ = files::print(&failure.json());
+        let _ = files::print(&Failure::of(error).json());
     }
-    ExitCode::from(exit_code)
-}
-
-/// Ends the process when the time is over.
-fn watch(limit: Duration, json: bool) {
-    std::thread::spawn(move || {
-        std::thread::sleep(limit);
-        files::abandon();
-        let error = Error::Timeout { limit, stage: progress::now() };
-        fail(&error, json);
-        std::process::exit(i32::from(error.code()));
-    });
+    ExitCode::from(error.code())
 }

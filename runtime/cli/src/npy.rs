@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::tensor::{Tensor, TensorError, checked_elements};
+use graphene_frontend::visible::visible;
 use std::io::{Cursor, Read, Seek, Write};
 use std::path::Path;
 use zip::write::SimpleFileOptions;
@@ -65,6 +66,13 @@ pub(crate) enum NpyError {
     Duplicate(String),
 }
 
+impl NpyError {
+    /// Whether it is the system that does not let the file be read or written.
+    pub(crate) fn is_io(&self) -> bool {
+        matches!(self, Self::Io(error) if error.raw_os_error().is_some())
+    }
+}
+
 /// NumPy's code for a type, without byte order; NumPy itself has no `bf16`, ml_dtypes writes it as two bytes.
 const CODES: [(&str, DType); 13] = [
     ("f4", DType::F32),
@@ -106,7 +114,8 @@ fn read_archive(file: impl Read + Seek) -> Result<Vec<(String, Tensor)>, NpyErro
     for i in 0..archive.len() {
         let mut entry = archive.by_index(i)?;
         let name = entry.name()?.into_owned();
-        let name = name.strip_suffix(".npy").unwrap_or(&name).to_owned();
+        // As names in models are.
+        let name = visible(name.strip_suffix(".npy").unwrap_or(&name)).into_owned();
         if tensors.iter().any(|(known, _)| *known == name) {
             return Err(NpyError::Duplicate(name));
         }
@@ -205,7 +214,8 @@ impl Header {
         let descr = descr.ok_or(NpyError::Header("no `descr`"))?;
         let code = descr.strip_prefix(['<', '>', '|', '=']).unwrap_or(descr);
         let row = CODES.iter().find(|row| row.0 == code);
-        let unknown = || NpyError::Elements(descr.chars().take(20).collect());
+        let cut: String = descr.chars().take(20).collect();
+        let unknown = || NpyError::Elements(visible(&cut).into_owned());
         Ok(Self {
             dtype: row.ok_or_else(unknown)?.1,
             big_endian: descr.starts_with('>'),
@@ -265,20 +275,41 @@ fn row_major(bytes: &[u8], size: usize, shape: &[usize]) -> Vec<u8> {
     out
 }
 
-/// Writes the tensors as an uncompressed `.npz` archive. Types that NumPy lacks are written as raw bytes.
-pub(crate) fn write_npz(
-    file: impl Write + Seek,
-    tensors: &[(String, Tensor)],
-) -> Result<(), NpyError> {
-    let mut archive = ZipWriter::new(file);
-    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
-    for (name, tensor) in tensors {
-        let large = tensor.bytes().len() as u64 > u64::from(u32::MAX) - (1 << 20);
-        archive.start_file(format!("{name}.npy"), options.large_file(large))?;
-        write_to(&mut archive, tensor)?;
+/// An uncompressed `.npz` archive in memory. Types that NumPy lacks are written as raw bytes.
+pub(crate) struct Archive(Box<ZipWriter<Cursor<Vec<u8>>>>);
+
+impl Archive {
+    /// An archive of nothing.
+    pub(crate) fn new() -> Self {
+        Self(Box::new(ZipWriter::new(Cursor::new(Vec::new()))))
     }
-    archive.finish()?.flush()?;
-    Ok(())
+
+    /// Adds a tensor under a name.
+    pub(crate) fn add(&mut self, name: &str, tensor: &Tensor) -> Result<(), NpyError> {
+        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+        let large = tensor.bytes().len() as u64 > u64::from(u32::MAX) - (1 << 20);
+        self.0.start_file(format!("{name}.npy"), options.large_file(large))?;
+        write_to(&mut self.0, tensor)
+    }
+
+    /// The whole file.
+    pub(crate) fn bytes(self) -> Result<Vec<u8>, NpyError> {
+        Ok(self.0.finish()?.into_inner())
+    }
+}
+
+/// An archive of these tensors.
+pub(crate) fn npz_bytes(tensors: &[(String, Tensor)]) -> Result<Vec<u8>, NpyError> {
+    let mut archive = Archive::new();
+    tensors.iter().try_for_each(|(name, tensor)| archive.add(name, tensor))?;
+    archive.bytes()
+}
+
+/// A `.npy` file of this tensor.
+pub(crate) fn npy_bytes(tensor: &Tensor) -> Result<Vec<u8>, NpyError> {
+    let mut bytes = Vec::new();
+    write_to(&mut bytes, tensor)?;
+    Ok(bytes)
 }
 
 fn write_to(file: &mut impl Write, tensor: &Tensor) -> Result<(), NpyError> {
@@ -301,13 +332,6 @@ fn write_to(file: &mut impl Write, tensor: &Tensor) -> Result<(), NpyError> {
     file.write_all(header.as_bytes())?;
     file.write_all(tensor.bytes())?;
     Ok(())
-}
-
-/// An archive in memory, for writing to a file at once.
-pub(crate) fn npz_bytes(tensors: &[(String, Tensor)]) -> Result<Vec<u8>, NpyError> {
-    let mut bytes = Cursor::new(Vec::new());
-    write_npz(&mut bytes, tensors)?;
-    Ok(bytes.into_inner())
 }
 
 #[cfg(test)]

@@ -21,15 +21,29 @@ pub(crate) fn without_kernels(program: &Program, target: &Target) -> Option<Stri
         return None;
     }
     let refused = |step: &Step| {
-        if routine(program, step, target).is_some() {
-            return None;
-        }
-        let why = launches(program, step, target).err()?.in_short();
+        let why = refusal(program, step, target)?;
         Some(OnHost { step: step.name.clone(), why })
     };
     let refused: Vec<OnHost> = program.steps().iter().filter_map(refused).collect();
     let said = said(&refused)?;
     Some(format!("no kernel on {target}, where the host would compute it: {said}"))
+}
+
+/// Why each step of a program would fall back to the CPU on a target, if it would.
+pub(crate) fn refusals(program: &Program, target: &Target) -> Vec<Option<String>> {
+    let refusal = |step| match target.kind {
+        Kind::Cpu => None,
+        Kind::Cuda { .. } => refusal(program, step, target),
+    };
+    program.steps().iter().map(refusal).collect()
+}
+
+/// Why neither a kernel nor a library computes a step on a GPU target, if so.
+pub(crate) fn refusal(program: &Program, step: &Step, target: &Target) -> Option<String> {
+    match routine(program, step, target) {
+        Some(_) => None,
+        None => launches(program, step, target).err().map(|refusal| refusal.in_short()),
+    }
 }
 
 /// The first of them, and how many more there are.

@@ -1,16 +1,21 @@
 //! The parts of a report that nothing is measured for: the model, its plans, its inputs and outputs.
 
-use crate::args::Exec;
+use crate::announce;
+use crate::args::{Exec, Precision};
 use crate::error::Origin;
 use crate::inputs::Given;
+use crate::invocation;
 use crate::machine::Machine;
 use crate::report::{self, Compile, Report, Value};
 use crate::session::{self, Plans};
+use graphene_frontend::dim::Symbol;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::Op;
+use graphene_frontend::visible::visible;
+use graphene_fusion::program::Program;
 use graphene_ir::target::Target;
 use graphene_runtime::{Imported, Sizing, Specialised};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A report of a model and its plans, before anything has run.
 pub(crate) fn start(
@@ -19,6 +24,7 @@ pub(crate) fn start(
     plans: &Plans,
     machine: &Machine,
     target: &Target,
+    precision: Precision,
 ) -> Report {
     let operations =
         |graph: &Graph| graph.nodes().filter(|(_, node)| !is_source(node.op())).count();
@@ -40,8 +46,11 @@ pub(crate) fn start(
     Report {
         schema: Report::SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
+        revision: invocation::REVISION,
+        date: invocation::date(),
+        command: invocation::command(),
         model: report::Model {
-            name: name.to_owned(),
+            name: visible(name).into_owned(),
             opset: loaded.opset,
             producer: loaded.producer.clone(),
             ops: operations(&loaded.graph),
@@ -53,12 +62,18 @@ pub(crate) fn start(
         },
         device: machine.report.clone(),
         target: target.to_string(),
+        rates: None,
+        dtype: dtype(precision, &plans.fused.program),
         sizes: BTreeMap::new(),
+        assumed: BTreeMap::new(),
+        seed: None,
         inputs: Vec::new(),
         outputs: Vec::new(),
         compile_ms: Compile::default(),
         executors: Vec::new(),
         speedup: None,
+        roof: None,
+        load: Vec::new(),
         buckets: Vec::new(),
         agreement: Vec::new(),
         bisection: Vec::new(),
@@ -66,8 +81,22 @@ pub(crate) fn start(
         rewriting: None,
         explain: None,
         notes: note.iter().chain(&loaded.notes).cloned().chain(limits).collect(),
+        interrupted: None,
+        error: None,
         exit_code: 0,
     }
+}
+
+/// The elements that floating-point values are computed in: those asked for, or those that the model's steps write.
+fn dtype(precision: Precision, program: &Program) -> String {
+    if precision != Precision::Model {
+        return precision.name().to_owned();
+    }
+    let written = program.steps().iter().flat_map(|step| &step.outputs);
+    let written: BTreeSet<_> = written.map(|output| program.buffer(output.buffer).dtype).collect();
+    let floats: Vec<_> = written.iter().filter(|dtype| dtype.is_float()).copied().collect();
+    let shown = if floats.is_empty() { written.into_iter().collect() } else { floats };
+    shown.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn is_source(op: &Op) -> bool {
@@ -75,11 +104,20 @@ fn is_source(op: &Op) -> bool {
 }
 
 /// Says of inputs and outputs what they are at these sizes, and where data came from.
-pub(crate) fn describe_values(report: &mut Report, graph: &Graph, sizing: &Sizing, given: &Given) {
+pub(crate) fn describe_values(
+    report: &mut Report,
+    graph: &Graph,
+    sizing: &Sizing,
+    given: &Given,
+    seed: u64,
+) {
     let shape = |ty: &graphene_frontend::types::TensorType| {
         ty.bound_shape(&sizing.sizes).unwrap_or_default()
     };
-    report.sizes = sizing.sizes.iter().map(|(s, size)| (s.name().to_owned(), size)).collect();
+    let named = |(symbol, size): (&Symbol, i64)| (symbol.name().to_owned(), size);
+    report.sizes = sizing.sizes.iter().map(named).collect();
+    report.assumed = announce::assumed(sizing).map(named).collect();
+    report.seed = announce::random(graph, given).next().map(|_| seed);
     let inputs = graph.inputs().iter().map(|&id| {
         let (name, ty) = (graph.node(id).name(), graph.ty(id.value()));
         let origin = given.get(name).map_or(Origin::Random, |(_, origin)| origin);

@@ -1,63 +1,76 @@
-//! What the page draws of a plan: its steps as a graph, laid out, and its buffers in the arena.
+//! What the page draws of a plan: its steps as a graph with places, why values are stored between them, and its buffers in
+//! the arena.
 //!
 //! In reading order: [`fold`] finds the blocks that a model repeats, [`graph`] makes boxes and arrows of steps,
-//! [`layered`] gives them places, [`memory`] says which bytes of the arena each buffer has, and when. All are pure.
+//! [`layered`] gives them places, [`stored`] says why values are not kept inside one step, [`memory`] which bytes of the
+//! arena each buffer has, and when. All are pure.
 
 mod fold;
 mod graph;
 mod layered;
 mod memory;
+mod stored;
 
+use crate::modules::module;
 use fold::Block;
 use graph::Drawing;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::op::Op;
+use graphene_fusion::Line;
+use graphene_fusion::program::Step as Launch;
 use graphene_fusion::program::{BufferKind, Operand, Program};
 use graphene_runtime::Plan;
 use memory::Map;
 use serde::Serialize;
+use stored::Stored;
 
 /// A plan as the page draws it.
 #[derive(Serialize, Debug)]
 pub(crate) struct Picture {
     /// The steps, as in the program.
-    steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
     /// Runs of steps that repeat, by their places in the order in which they are drawn.
     blocks: Vec<Block>,
     /// The graph with each repeated block drawn once.
     folded: Drawing,
     /// The graph with a box a step.
     full: Drawing,
+    /// The values that steps store for others.
+    stored: Vec<Stored>,
     /// The arena, at the run's sizes.
     memory: Option<Map>,
 }
 
 /// A step, without its times.
 #[derive(Serialize, Debug)]
-struct Step {
+pub(crate) struct Step {
     /// Its family.
-    family: &'static str,
+    pub(crate) family: &'static str,
     /// Its operations and where they are in the model.
-    name: String,
+    pub(crate) name: String,
+    /// The module that computes it, as PyTorch names modules.
+    pub(crate) module: Option<String>,
     /// Its operations, with how often each follows itself: `Add ×2`.
-    operations: Vec<String>,
+    pub(crate) operations: Vec<String>,
+    /// The elements that it reads, weights too, and those that it writes where they are others: `i8, f32 → f32`.
+    pub(crate) types: String,
     /// The model's nodes that it computes.
     nodes: Vec<String>,
     /// What it reads, but for weights.
-    reads: Vec<Value>,
+    pub(crate) reads: Vec<Value>,
     /// How many weights it reads.
     weights: usize,
     /// What it writes.
-    writes: Vec<Value>,
+    pub(crate) writes: Vec<Value>,
 }
 
 /// A value that a step reads or writes.
 #[derive(Serialize, Debug)]
-struct Value {
+pub(crate) struct Value {
     /// Its name.
     name: String,
     /// Its elements and sizes: `f32[8, 128]`.
-    shape: String,
+    pub(crate) shape: String,
     /// The steps that wrote it before.
     from: Vec<usize>,
     /// The input of the model that it is.
@@ -69,8 +82,13 @@ struct Value {
 }
 
 impl Picture {
-    /// The picture of a program at sizes, with its plan where there is one.
-    pub(crate) fn new(program: &Program, plan: Option<&Plan>, bindings: &Bindings) -> Self {
+    /// The picture of a program at sizes, with its plan where there is one, and why values are stored.
+    pub(crate) fn new(
+        program: &Program,
+        plan: Option<&Plan>,
+        lines: &[Line],
+        bindings: &Bindings,
+    ) -> Self {
         let steps = steps(program, bindings);
         let order = order(&steps);
         let alike: Vec<String> = order.iter().map(|&step| signature(&steps[step])).collect();
@@ -86,7 +104,8 @@ impl Picture {
         let folded = graph::draw(&steps, &order, &blocks, &inputs, &outputs);
         let full = graph::draw(&steps, &order, &[], &inputs, &outputs);
         let memory = plan.map(|plan| memory::map(program, plan));
-        Self { steps, blocks, folded, full, memory }
+        let stored = stored::stored(lines, bindings);
+        Self { steps, blocks, folded, full, stored, memory }
     }
 }
 
@@ -146,6 +165,8 @@ fn steps(program: &Program, bindings: &Bindings) -> Vec<Step> {
         steps.push(Step {
             family: step.family.name(),
             name: step.name.clone(),
+            module: module(&step.nodes),
+            types: types(program, step),
             operations: counted(body.map(Op::name)),
             nodes: step.nodes.clone(),
             reads,
@@ -157,6 +178,24 @@ fn steps(program: &Program, bindings: &Bindings) -> Vec<Step> {
         }
     }
     steps
+}
+
+/// The elements that a step reads and writes.
+fn types(program: &Program, step: &Launch) -> String {
+    let of = |operands: &[Operand]| {
+        let mut types: Vec<String> = Vec::new();
+        for operand in operands {
+            let dtype = program.buffer(operand.buffer).dtype.to_string();
+            if !types.contains(&dtype) {
+                types.push(dtype);
+            }
+        }
+        types.join(", ")
+    };
+    match (of(&step.inputs), of(&step.outputs)) {
+        (reads, writes) if reads == writes || reads.is_empty() => writes,
+        (reads, writes) => format!("{reads} → {writes}"),
+    }
 }
 
 /// Names, each run of equal ones once with its length.

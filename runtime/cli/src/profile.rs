@@ -1,12 +1,13 @@
 //! Profiles: what every step took, beside what it had to do, and beside library execution of the same nodes.
 
 use crate::args::Exec;
+use crate::modules::module;
 use crate::report::{Executor, Step};
+use crate::roof::Roof;
 use crate::session::Plans;
 use crate::work;
 use graphene_fusion::groups::Family;
 use graphene_fusion::program::{BufferId, Program, Step as Launch};
-use graphene_ir::target::Target;
 use graphene_runtime::{BoundModel, BoundStep};
 use std::collections::HashMap;
 
@@ -18,7 +19,7 @@ pub(crate) fn steps(
     program: &Program,
     bound: &BoundModel<'_>,
     times: &[f64],
-    target: &Target,
+    roof: &Roof,
 ) -> Vec<Step> {
     let (plan, sizes) = (bound.plan(), bound.sizes());
     let total: f64 = times.iter().sum();
@@ -26,9 +27,11 @@ pub(crate) fn steps(
     let row = |(i, (((step, at), kernel), &seconds)): (usize, Row<'_>)| {
         let work = work::of_step(program, step, sizes);
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-12);
+        let (roofline, beyond_roof) = roof.share(work, seconds);
         Step {
             step: i,
             name: step.name.clone(),
+            module: module(&step.nodes),
             family: step.family.name(),
             kernel: kernel.to_owned(),
             variant: at.variant_name,
@@ -38,7 +41,9 @@ pub(crate) fn steps(
             flops: work.flops(),
             gbytes_per_s: per_second(work.bytes) / 1e9,
             tflops_per_s: per_second(work.flops()) / 1e12,
-            roofline: work.least_seconds(target) / seconds.max(1e-12),
+            roofline,
+            beyond_roof,
+            bound: roof.bound(work),
             library_us: None,
         }
     };
@@ -58,16 +63,28 @@ pub(crate) fn beside_library(executors: &mut [Executor], plans: &Plans) {
     else {
         return;
     };
-    let mut sums = vec![0.0; fused.steps().len()];
-    for (owner, step) in owners(fused, library).into_iter().zip(times) {
+    let times: Vec<_> = times.iter().map(|step| Some(step.time_us)).collect();
+    let beside = beside((fused, library), &times);
+    let fused = executors.iter_mut().find(|entry| entry.name == Exec::Fused.name());
+    let steps = fused.into_iter().filter_map(|entry| entry.profile.as_mut()).flatten();
+    for (step, library) in steps.zip(beside) {
+        step.library_us = library;
+    }
+}
+
+/// For each step of a fused program what the library's steps take together that compute the same nodes, if that is known
+/// of all of them.
+pub(crate) fn beside(
+    (fused, library): (&Program, &Program),
+    times: &[Option<f64>],
+) -> Vec<Option<f64>> {
+    let mut sums = vec![Some(0.0); fused.steps().len()];
+    for (owner, time) in owners(fused, library).into_iter().zip(times) {
         if let Some(sum) = owner.and_then(|owner| sums.get_mut(owner)) {
-            *sum += step.time_us;
+            *sum = sum.zip(*time).map(|(sum, time)| sum + time);
         }
     }
-    let fused = executors.iter_mut().find(|entry| entry.name == Exec::Fused.name());
-    for step in fused.into_iter().filter_map(|entry| entry.profile.as_mut()).flatten() {
-        step.library_us = sums.get(step.step).copied().filter(|&sum| sum > 0.0);
-    }
+    sums.into_iter().map(|sum| sum.filter(|&sum| sum > 0.0)).collect()
 }
 
 /// For each step of the library's program the fused step that computes its nodes. Of nodes whose names rewriting has

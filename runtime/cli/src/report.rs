@@ -2,13 +2,20 @@
 
 use crate::bench::Statistics;
 use crate::compare::Difference;
+use crate::doubt::doubts;
+use crate::error::Error;
+use crate::noise::Noise;
 use crate::on_host::OnHost;
+use crate::roof::Roof;
+use crate::traffic::Load;
+use graphene_frontend::visible::is_hidden;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::time::Duration;
 
 /// The version of the layout below; it grows when a field changes its meaning or goes away.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// All that a run has found.
 #[derive(Serialize, Debug)]
@@ -17,14 +24,30 @@ pub(crate) struct Report {
     pub(crate) schema: u32,
     /// Version of the command.
     pub(crate) version: &'static str,
+    /// Revision of its source, if the build was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) revision: Option<&'static str>,
+    /// When it ran, in UTC: `2026-02-03T14:05:09Z`.
+    pub(crate) date: String,
+    /// The command line, as a shell takes it.
+    pub(crate) command: String,
     /// The model.
     pub(crate) model: Model,
     /// The machine.
     pub(crate) device: Device,
     /// The target that was planned for.
     pub(crate) target: String,
+    /// What estimates take for the target's rates, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rates: Option<Rates>,
+    /// The elements that floating-point values are computed in, for example `f32`.
+    pub(crate) dtype: String,
     /// Sizes of the dynamic dims.
     pub(crate) sizes: BTreeMap<String, i64>,
+    /// Those of them that nobody gave.
+    pub(crate) assumed: BTreeMap<String, i64>,
+    /// The seed of random inputs, if there are any.
+    pub(crate) seed: Option<u64>,
     /// The inputs, in order.
     pub(crate) inputs: Vec<Value>,
     /// The outputs, in order.
@@ -35,12 +58,18 @@ pub(crate) struct Report {
     pub(crate) executors: Vec<Executor>,
     /// Median time of library over median time of fused execution, where both ran.
     pub(crate) speedup: Option<f64>,
+    /// What the steps of profiles are held against, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) roof: Option<Roof>,
+    /// What several requests at a time took, if asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) load: Vec<Load>,
     /// The combinations of sizes prepared, if asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) buckets: Vec<Bucket>,
     /// Comparisons of outputs.
     pub(crate) agreement: Vec<Agreement>,
-    /// What running step by step beside the CPU found, for each executor, if asked for.
+    /// What running step by step found, for each executor, if asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) bisection: Vec<Bisection>,
     /// The gates asked for.
@@ -53,6 +82,12 @@ pub(crate) struct Report {
     pub(crate) explain: Option<Vec<String>>,
     /// What else is worth knowing.
     pub(crate) notes: Vec<String>,
+    /// The signal that ended measuring, if one did: what is here was found before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) interrupted: Option<&'static str>,
+    /// What went wrong after something was found, if anything did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Failure>,
     /// The exit code.
     pub(crate) exit_code: u8,
 }
@@ -111,6 +146,15 @@ pub(crate) struct Gpu {
     pub(crate) host: String,
 }
 
+/// What estimates follow from.
+#[derive(Serialize, Debug, Clone)]
+pub(crate) struct Rates {
+    /// The rates of the target.
+    pub(crate) roof: Roof,
+    /// What a launch costs, in microseconds.
+    pub(crate) launch_us: f64,
+}
+
 /// An input or output.
 #[derive(Serialize, Debug)]
 pub(crate) struct Value {
@@ -167,6 +211,9 @@ pub(crate) struct Executor {
     /// Its steps, if it was profiled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) profile: Option<Vec<Step>>,
+    /// What its steps take at least, if it was planned and not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) estimate: Option<Vec<StepEstimate>>,
 }
 
 /// How a GPU's kernels were made; equal ones count once.
@@ -224,12 +271,29 @@ pub(crate) struct Time {
     pub(crate) min_ms: f64,
     /// The slowest, in milliseconds.
     pub(crate) max_ms: f64,
-    /// Percentiles, in milliseconds.
-    pub(crate) percentiles_ms: BTreeMap<String, f64>,
+    /// Percentiles, in milliseconds; none where too few runs lie beyond to know it.
+    pub(crate) percentiles_ms: BTreeMap<String, Option<f64>>,
+    /// How steady the times are; none for too few runs.
+    pub(crate) noise: Option<Noise>,
     /// Units a second at the median.
     pub(crate) per_second: f64,
     /// `samples`, a run being as many as the batch has, or `runs` where no dim is known to be the batch.
     pub(crate) unit: &'static str,
+}
+
+/// Times of requests, in milliseconds.
+#[derive(Serialize, Debug)]
+pub(crate) struct Latency {
+    /// The fastest.
+    pub(crate) min_ms: f64,
+    /// The middle one.
+    pub(crate) median_ms: f64,
+    /// The mean.
+    pub(crate) mean_ms: f64,
+    /// The slowest.
+    pub(crate) max_ms: f64,
+    /// Percentiles; none where too few requests lie beyond to know it.
+    pub(crate) percentiles_ms: BTreeMap<String, Option<f64>>,
 }
 
 /// A combination of sizes that executors were prepared for.
@@ -261,6 +325,9 @@ pub(crate) struct Step {
     pub(crate) step: usize,
     /// Its operations and where they are in the model.
     pub(crate) name: String,
+    /// The module that all its nodes are in, where their names tell one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) module: Option<String>,
     /// Its family.
     pub(crate) family: &'static str,
     /// The kernel that runs it.
@@ -281,9 +348,37 @@ pub(crate) struct Step {
     pub(crate) gbytes_per_s: f64,
     /// Tera-operations of these a second.
     pub(crate) tflops_per_s: f64,
-    /// Least time that the target's rates allow, over the time taken.
+    /// Least time that the roof allows over the time taken, at most 1.
     pub(crate) roofline: f64,
+    /// What that least time is spent on: `memory` or `arithmetic`.
+    pub(crate) bound: &'static str,
+    /// Whether it took less than the roof allows.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) beyond_roof: bool,
     /// Microseconds that library execution takes for the same nodes, where both were profiled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) library_us: Option<f64>,
+}
+
+/// What a step takes at least on a target that it was planned for: its launch, and its traffic with memory or its
+/// arithmetic at the target's peak rates.
+#[derive(Serialize, Debug, Clone)]
+pub(crate) struct StepEstimate {
+    /// Its place in the program.
+    pub(crate) step: usize,
+    /// Its operations and where they are in the model.
+    pub(crate) name: String,
+    /// Its family.
+    pub(crate) family: &'static str,
+    /// Microseconds; `None` for a step that would fall back to the CPU.
+    pub(crate) time_us: Option<f64>,
+    /// Bytes that it reads and writes at least.
+    pub(crate) bytes: u64,
+    /// Floating-point operations, a multiply-add being two.
+    pub(crate) flops: u64,
+    /// What takes most of that time: `memory`, `arithmetic` or `launch`.
+    pub(crate) bound: &'static str,
+    /// Microseconds that library execution takes at least for the same nodes, where both were planned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) library_us: Option<f64>,
 }
@@ -314,21 +409,30 @@ pub(crate) struct OutputAgreement {
     pub(crate) mismatches: usize,
     /// Elements that are NaN on both sides, which counts as agreeing.
     pub(crate) nans: usize,
+    /// Elements that are the same infinity on both sides.
+    pub(crate) infinities: usize,
     /// The largest distance; `None` if it is not finite or types differ.
     pub(crate) max_error: Option<f64>,
+    /// That over the largest finite magnitude that is expected; `None` where all is zero.
+    pub(crate) relative_error: Option<f64>,
     /// The mean distance.
     pub(crate) mean_error: Option<f64>,
     /// The cosine of the angle between the two.
     pub(crate) cosine: Option<f64>,
     /// Types or first elements that differ.
     pub(crate) detail: Option<String>,
+    /// Why its agreement says little, if that is so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<String>,
 }
 
-/// A run on a GPU step by step, beside the same steps in single precision on the CPU.
+/// A run step by step, beside the same steps as they should be.
 #[derive(Serialize, Debug)]
 pub(crate) struct Bisection {
     /// The executor.
     pub(crate) executor: &'static str,
+    /// What its steps were compared with.
+    pub(crate) against: &'static str,
     /// How many steps there are.
     pub(crate) steps: usize,
     /// How many of them were compared: those that have elements.
@@ -344,6 +448,9 @@ pub(crate) struct StepDifference {
     pub(crate) step: usize,
     /// Its operations and where they are in the model.
     pub(crate) name: String,
+    /// The module that all its nodes are in, where their names tell one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) module: Option<String>,
     /// The kernel that it launches.
     pub(crate) kernel: String,
     /// The model's nodes that it computes.
@@ -373,20 +480,41 @@ pub(crate) struct Gate {
     pub(crate) holds: bool,
 }
 
-/// A failure, for `--json`.
+/// What went wrong.
 #[derive(Serialize, Debug)]
-pub(crate) struct Failure<'a> {
+pub(crate) struct Failure {
+    /// The exit code that it has.
+    pub(crate) code: u8,
+    /// The same as a word.
+    pub(crate) kind: &'static str,
+    /// The runtime's number for it, if it is the runtime's, which stays the same from version to version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) runtime_code: Option<u16>,
+    /// What to tell a person.
+    pub(crate) message: String,
+}
+
+/// All that there is to say where nothing was found, for `--json`.
+#[derive(Serialize, Debug)]
+struct Failed<'a> {
     /// Version of this layout.
-    pub(crate) schema: u32,
-    /// The message.
-    pub(crate) error: &'a str,
+    schema: u32,
+    /// Version of the command.
+    version: &'static str,
+    /// What went wrong.
+    error: &'a Failure,
     /// The exit code.
-    pub(crate) exit_code: u8,
+    exit_code: u8,
 }
 
 impl Report {
     /// The version of this layout.
     pub(crate) const SCHEMA: u32 = SCHEMA;
+
+    /// Whether anything has run, or was found of the plan.
+    pub(crate) fn tells_something(&self) -> bool {
+        !self.agreement.is_empty() || !self.executors.is_empty() || !self.bisection.is_empty()
+    }
 
     /// Whether any comparison failed, of outputs or of steps.
     pub(crate) fn differs(&self) -> bool {
@@ -405,10 +533,18 @@ impl Report {
     }
 }
 
-impl Failure<'_> {
+impl Failure {
+    /// What an error is.
+    pub(crate) fn of(error: &Error) -> Self {
+        let exit = error.exit();
+        let (code, kind, runtime_code) = (exit.code(), exit.kind(), error.runtime_code());
+        Self { code, kind, runtime_code, message: error.to_string() }
+    }
+
     /// One JSON object, with a newline at its end.
     pub(crate) fn json(&self) -> String {
-        json(self)
+        let version = env!("CARGO_PKG_VERSION");
+        json(&Failed { schema: SCHEMA, version, error: self, exit_code: self.code })
     }
 }
 
@@ -425,25 +561,53 @@ pub(crate) fn table<T: Serialize>(name: &str, rows: &[T]) -> String {
     json(&Table { schema: SCHEMA, version, rows: BTreeMap::from([(name, rows)]) })
 }
 
-fn json<T: Serialize>(value: &T) -> String {
+/// One JSON object, with a newline at its end.
+pub(crate) fn json<T: Serialize>(value: &T) -> String {
     let text = serde_json::to_string_pretty(value);
-    text.expect("maps have strings for keys, and nothing else can fail") + "\n"
+    let text = text.expect("maps have strings for keys, and nothing else can fail");
+    // What serde leaves of characters that a terminal obeys stands in strings, where it may be a number.
+    let mut plain = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        match is_hidden(c) && c != '\n' {
+            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                let _ = write!(plain, "\\u{unit:04x}");
+            }),
+            false => plain.push(c),
+        }
+    }
+    plain + "\n"
+}
+
+impl Latency {
+    /// Times from statistics.
+    pub(crate) fn new(statistics: &Statistics) -> Self {
+        Self {
+            min_ms: milliseconds(statistics.min),
+            median_ms: milliseconds(statistics.median),
+            mean_ms: milliseconds(statistics.mean),
+            max_ms: milliseconds(statistics.max),
+            percentiles_ms: percentiles(statistics),
+        }
+    }
+}
+
+fn percentiles(statistics: &Statistics) -> BTreeMap<String, Option<f64>> {
+    let percentiles = statistics.percentiles.iter();
+    percentiles.map(|(p, time)| (p.to_string(), time.map(milliseconds))).collect()
 }
 
 impl Time {
     /// Times from statistics, for runs of this batch, if there is one.
     pub(crate) fn new(statistics: &Statistics, batch: Option<i64>) -> Self {
         let samples = batch.unwrap_or(1) as f64;
-        let percentiles = statistics.percentiles.iter();
         Self {
             runs: statistics.runs,
             median_ms: milliseconds(statistics.median),
             mean_ms: milliseconds(statistics.mean),
             min_ms: milliseconds(statistics.min),
             max_ms: milliseconds(statistics.max),
-            percentiles_ms: percentiles
-                .map(|(p, time)| (p.to_string(), milliseconds(*time)))
-                .collect(),
+            percentiles_ms: percentiles(statistics),
+            noise: statistics.noise,
             per_second: samples / statistics.median.as_secs_f64().max(1e-9),
             unit: if batch.is_some() { "samples" } else { "runs" },
         }
@@ -459,10 +623,13 @@ impl OutputAgreement {
             elements: 0,
             mismatches: 0,
             nans: 0,
+            infinities: 0,
             max_error: None,
+            relative_error: None,
             mean_error: None,
             cosine: None,
             detail: None,
+            warnings: Vec::new(),
         };
         match difference {
             Difference::Type { expected, found } => {
@@ -473,12 +640,16 @@ impl OutputAgreement {
                 entry.elements = elements.count;
                 entry.mismatches = elements.mismatches;
                 entry.nans = elements.nans;
+                entry.infinities = elements.infinities;
                 entry.max_error = finite(elements.max_error);
+                entry.relative_error = elements.relative_error().and_then(finite);
                 entry.mean_error = finite(elements.mean_error);
                 entry.cosine = finite(elements.cosine);
                 entry.detail = elements.first.map(|(place, found, expected)| {
                     format!("element {place} is {found}, expected {expected}")
                 });
+                let doubts = doubts(elements).into_iter();
+                entry.warnings = doubts.map(|doubt| doubt.said(elements.count)).collect();
             }
         }
         entry

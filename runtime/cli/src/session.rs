@@ -2,13 +2,16 @@
 
 use crate::args::{Arguments, Exec};
 use crate::bench::{self, Samples, Schedule};
-use crate::bisect::Sides;
+use crate::bisect::{Oracle, Sides};
 use crate::error::Error;
+use crate::intermediates;
+use crate::interrupt;
 use crate::machine::Machine;
 use crate::on_host::{self, OnHost};
 use crate::profile;
 use crate::progress::Status;
 use crate::report::{self, Built, Memory, OnDevice, milliseconds};
+use crate::roof::Roof;
 use crate::sizes::{named, sizes_text};
 use crate::tolerance::Tolerance;
 use graphene_frontend::dim::Bindings;
@@ -20,22 +23,23 @@ use graphene_fusion::{Granularity, Planned};
 use graphene_ir::target::Target;
 use graphene_runtime::gpu::Executable;
 use graphene_runtime::{
-    BoundModel, Context, Execution, Input, Model, ModelBuilder, Place, Plan, Profile, Progress,
+    BoundModel, Context, Execution, Input, Model, ModelBuilder, Place, Plan, Profile, Progress, cpu,
 };
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Instant;
 
 /// Runs on a GPU that are timed by its own clock, and transfers that are timed.
 const DEVICE_RUNS: usize = 21;
 const TRANSFERS: usize = 5;
 
-/// How the command line asks for a model to be planned, at the sizes that somebody asked for.
-pub(crate) fn builder(arguments: &Arguments, machine: &Machine, asked: &Bindings) -> ModelBuilder {
+/// How the command line asks for a model to be planned, at the sizes that it runs at.
+pub(crate) fn builder(arguments: &Arguments, machine: &Machine, sizes: &Bindings) -> ModelBuilder {
     let mut builder = machine.engine.model().dtype(arguments.run.dtype.dtype());
     if let Some(target) = &arguments.run.target {
         builder = builder.target(target.clone());
     }
-    named(asked).into_iter().fold(builder, |builder, (dim, size)| builder.typical(dim, size))
+    named(sizes).into_iter().fold(builder, |builder, (dim, size)| builder.typical(dim, size))
 }
 
 /// A model's plans: one for each executor that has one.
@@ -323,17 +327,17 @@ impl<'a> Runner<'a> {
     pub(crate) fn profile(
         &mut self,
         inputs: &[Tensor],
-        target: &Target,
+        roof: &Roof,
     ) -> Result<Option<Vec<report::Step>>, Error> {
         let Some(context) = &mut self.context else { return Ok(None) };
         let times = context.profile(&borrowed(inputs));
         let times = times.map_err(|source| refused(self.exec, &self.sizes, source))?;
         let model = context.model().clone();
         let Some(bound) = self.bound()? else { return Ok(None) };
-        Ok(Some(profile::steps(model.program(), &bound, &times, target)))
+        Ok(Some(profile::steps(model.program(), &bound, &times, roof)))
     }
 
-    /// Runs a GPU's executor step by step beside the CPU; nothing for the reference.
+    /// Runs the executor step by step beside what is right; nothing for the reference.
     ///
     /// # Errors
     /// As for [`Sides::run`].
@@ -349,11 +353,45 @@ impl<'a> Runner<'a> {
             Exec::Library => (plans.library.as_ref(), Granularity::PerOp),
             Exec::Reference => (None, Granularity::PerOp),
         };
-        let (executor, bindings) = (self.exec.name(), &self.sizes.clone());
-        let (Some(planned), Some(bound)) = (planned, self.bound()?) else { return Ok(None) };
-        let Some(executable) = bound.into_gpu() else { return Ok(None) };
-        let sides = Sides { executor, planned, granularity, target, bindings, tolerance };
-        sides.run(executable, inputs).map(Some)
+        let (exec, bindings) = (self.exec, &self.sizes.clone());
+        let Some(planned) = planned else { return Ok(None) };
+        let (executor, oracle) = (exec.name(), Oracle::Single);
+        let sides = Sides { executor, planned, granularity, target, bindings, tolerance, oracle };
+        match self.gpu()? {
+            Some(executable) => sides.run(executable, inputs),
+            None => {
+                let mut executable = on_cpu(exec, planned, bindings)?;
+                Sides { oracle: Oracle::Reference, ..sides }.run(&mut executable, inputs)
+            }
+        }
+        .map(Some)
+    }
+
+    /// Saves what each step writes; nothing for the reference, which has none.
+    ///
+    /// # Errors
+    /// As for [`intermediates::save`].
+    pub(crate) fn save_intermediates(
+        &mut self,
+        plans: &Plans,
+        inputs: &[Tensor],
+        path: &Path,
+    ) -> Result<(), Error> {
+        let (exec, sizes) = (self.exec, self.sizes.clone());
+        let Some(program) = plans.program(exec) else { return Ok(()) };
+        let failed = |source| refused(exec, &sizes, source);
+        match self.gpu()? {
+            Some(executable) => intermediates::save(executable, program, inputs, path, failed),
+            None => {
+                let mut executable = on_cpu(exec, plans.of(exec), &sizes)?;
+                intermediates::save(&mut executable, program, inputs, path, failed)
+            }
+        }
+    }
+
+    /// What is bound on a GPU, if it is on one.
+    fn gpu(&mut self) -> Result<Option<&mut Executable>, Error> {
+        Ok(self.bound()?.and_then(BoundModel::into_gpu))
     }
 
     /// The entry of the executor, without times.
@@ -417,7 +455,7 @@ pub(crate) fn time(
     for (number, runner) in runners.iter_mut().enumerate() {
         subjects.extend(runner.subject(inputs)?.map(|subject| (number, subject)));
     }
-    let measured = bench::measure(schedule, subjects.len(), |place| {
+    let measured = bench::measure(schedule, subjects.len(), interrupt::stops, |place| {
         let (number, subject) = &mut subjects[place];
         let (exec, sizes) = &described[*number];
         subject.step(&given).map_err(|source| refused(*exec, sizes, source))
@@ -427,6 +465,12 @@ pub(crate) fn time(
         samples[*number] = measured;
     }
     Ok(samples)
+}
+
+/// A plan on the host's cores, to be looked at step by step.
+fn on_cpu(exec: Exec, planned: &Planned, sizes: &Bindings) -> Result<cpu::Executable, Error> {
+    let module = cpu::Module::compile(planned.program.clone()).map_err(Error::Compile)?;
+    module.executable(sizes).map_err(|source| refused(exec, sizes, source))
 }
 
 /// The entry of an executor as it is planned.
@@ -442,6 +486,7 @@ pub(crate) fn describe(exec: Exec, plans: &Plans) -> report::Executor {
         time: None,
         on_device: None,
         profile: None,
+        estimate: None,
     };
     if let Some(program) = plans.program(exec) {
         entry.launches = Some(program.steps().len());

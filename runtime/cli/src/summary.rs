@@ -1,9 +1,13 @@
 //! The summary that people read.
 
 use crate::human::{bytes, count, counted, digits, error, time};
+use crate::modules::operations;
 use crate::report::{
     Agreement, Bisection, Bucket, Executor, Gate, OutputAgreement, Report, Step, Value,
 };
+use crate::roof::Roof;
+use crate::traffic::Load;
+use graphene_fusion::program::StepId;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -18,11 +22,15 @@ pub(crate) fn summary(report: &Report) -> String {
     let mut text = String::new();
     head(&mut text, report);
     times(&mut text, &report.executors, report.speedup);
+    load(&mut text, &report.load);
     buckets(&mut text, &report.buckets);
     for executor in &report.executors {
         if let Some(steps) = &executor.profile {
-            profile(&mut text, executor, steps);
+            profile(&mut text, executor, steps, report.roof.as_ref());
         }
+    }
+    if let Some(signal) = report.interrupted {
+        let _ = writeln!(text, "\ninterrupted by {signal}: what was measured by then");
     }
     text + &verdicts(report)
 }
@@ -151,9 +159,7 @@ fn times(text: &mut String, executors: &[Executor], speedup: Option<f64>) {
         if let Some(time) = &executor.time {
             cells.extend([time.runs.to_string(), millis(time.min_ms)]);
             cells.extend(
-                names.iter().map(|&n| {
-                    time.percentiles_ms.get(n).map_or("–".to_owned(), |&ms| millis(ms))
-                }),
+                names.iter().map(|&n| known(time.percentiles_ms.get(n).copied().flatten())),
             );
             cells.extend([millis(time.max_ms), digits(time.per_second)]);
         }
@@ -211,7 +217,74 @@ fn times(text: &mut String, executors: &[Executor], speedup: Option<f64>) {
         }
     }
     if let Some(speedup) = speedup {
-        let _ = writeln!(text, "\nfused is {}× as fast as library", digits(speedup));
+        let _ = writeln!(text, "\nfused {} library", pace(speedup));
+    }
+    for executor in executors {
+        let noise = executor.time.as_ref().and_then(|time| time.noise?.said());
+        if let Some(said) = noise {
+            let _ = writeln!(text, "timings are noisy: {}: {said}", executor.name);
+        }
+    }
+}
+
+/// How fast fused execution is beside library execution, of which it takes this part of the time's inverse: what a person
+/// says of it.
+fn pace(speedup: f64) -> String {
+    let longer = 1.0 / speedup.max(1e-9);
+    match () {
+        () if speedup >= 1.095 => format!("is {}× as fast as", digits(speedup)),
+        () if speedup >= 1.005 => format!("is {:.0} % faster than", (speedup - 1.0) * 100.0),
+        () if longer < 1.005 => "is as fast as".to_owned(),
+        () if longer < 1.995 => format!("is {:.0} % slower than", (longer - 1.0) * 100.0),
+        () => format!("takes {}× as long as", digits(longer)),
+    }
+}
+
+/// Milliseconds, if they are known.
+fn known(ms: Option<f64>) -> String {
+    ms.map_or("–".to_owned(), millis)
+}
+
+/// What requests side by side took.
+fn load(text: &mut String, loads: &[Load]) {
+    let Some(first) = loads.first() else { return };
+    let contexts = counted(first.contexts, "context", "contexts");
+    let how = match (first.rate, first.arrivals) {
+        (Some(rate), Some(arrivals)) => {
+            let rate = digits(rate);
+            format!(
+                "{rate} requests a second, {}; times count from when each is due",
+                arrivals.said()
+            )
+        }
+        _ => "a caller each, who asks again when answered".to_owned(),
+    };
+    let _ = writeln!(text, "\nrequests side by side: {contexts}, {how}");
+    let latencies = loads.iter().filter_map(|load| load.latency.as_ref());
+    let mut names: Vec<&String> = latencies.flat_map(|l| l.percentiles_ms.keys()).collect();
+    names.sort_by(|a, b| number(a).total_cmp(&number(b)));
+    names.dedup();
+    let mut heads = ["", "requests", "errors", "requests/s", "min"].map(str::to_owned).to_vec();
+    heads.extend(names.iter().map(|name| format!("p{name}")));
+    heads.push("max".to_owned());
+    let mut table = vec![heads];
+    for load in loads {
+        let (errors, of) = (load.errors.values().sum::<usize>(), load.latency.as_ref());
+        let mut cells = vec![load.executor.to_owned(), load.requests.to_string()];
+        cells.extend([
+            errors.to_string(),
+            digits(load.requests_per_s),
+            known(of.map(|l| l.min_ms)),
+        ]);
+        let percentile = |name: &&String| of.and_then(|l| l.percentiles_ms.get(*name).copied()?);
+        cells.extend(names.iter().map(|name| known(percentile(name))));
+        cells.push(known(of.map(|l| l.max_ms)));
+        table.push(cells);
+    }
+    print_table(text, &table);
+    for load in loads.iter().filter(|load| !load.errors.is_empty()) {
+        let errors: Vec<_> = load.errors.iter().map(|(name, n)| format!("{n} {name}")).collect();
+        line(text, &format!("{}: errors: {}", load.executor, errors.join(", ")));
     }
 }
 
@@ -242,7 +315,7 @@ fn number(text: &str) -> f64 {
 }
 
 /// A table with its first column to the left and the rest to the right.
-fn print_table(text: &mut String, table: &[Vec<String>]) {
+pub(crate) fn print_table(text: &mut String, table: &[Vec<String>]) {
     let columns = table.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         table.iter().filter_map(|cells| cells.get(column)).map(|cell| cell.chars().count()).max()
@@ -261,7 +334,7 @@ fn print_table(text: &mut String, table: &[Vec<String>]) {
     }
 }
 
-fn profile(text: &mut String, executor: &Executor, steps: &[Step]) {
+fn profile(text: &mut String, executor: &Executor, steps: &[Step], roof: Option<&Roof>) {
     let mut sorted: Vec<&Step> = steps.iter().collect();
     sorted.sort_by(|a, b| b.time_us.total_cmp(&a.time_us).then(a.step.cmp(&b.step)));
     let mut families: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
@@ -294,13 +367,13 @@ fn profile(text: &mut String, executor: &Executor, steps: &[Step]) {
     let mut table = vec![row(heads.map(str::to_owned))];
     for step in sorted.iter().take(PROFILE_ROWS) {
         table.push(row([
-            step.step.to_string(),
+            StepId::from_index(step.step).to_string(),
             micros(step.time_us),
             step.library_us.map_or("–".to_owned(), micros),
             format!("{:.1} %", step.share * 100.0),
             digits(step.gbytes_per_s),
             digits(step.tflops_per_s * 1e3),
-            format!("{:.0} %", step.roofline * 100.0),
+            format!("{}{:.0} %", if step.beyond_roof { "≥ " } else { "" }, step.roofline * 100.0),
             step.variant.map_or(step.kernel.clone(), |name| format!("{} {name}", step.kernel)),
         ]));
     }
@@ -312,17 +385,33 @@ fn profile(text: &mut String, executor: &Executor, steps: &[Step]) {
             &format!("{} more: {:.1} %", counted(rest.len(), "step", "steps"), share * 100.0),
         );
     }
+    if let Some(roof) = roof {
+        line(text, &roof.said(steps.iter().any(|step| step.beyond_roof)));
+    }
 }
 
-/// The table with the steps' names after it, to the left.
+/// The table with the steps' operations and modules after it, to the left.
 fn print_profile(text: &mut String, table: &[Vec<String>], steps: &[&Step]) {
     let mut cells = String::new();
     print_table(&mut cells, table);
-    let width = cells.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-    let names =
-        std::iter::once("operations".to_owned()).chain(steps.iter().map(|step| cut(&step.name)));
-    for (cells, name) in cells.lines().zip(names) {
-        let _ = writeln!(text, "{cells:<width$}  {name}");
+    let modules = steps.iter().any(|step| step.module.is_some());
+    // A step of no module is told by where it is.
+    let name = |step: &&Step| match modules {
+        true => (cut(operations(&step.name)), step.module.as_deref().unwrap_or("–").to_owned()),
+        false => (cut(&step.name), String::new()),
+    };
+    let heads = ("operations".to_owned(), if modules { "module" } else { "" }.to_owned());
+    let names: Vec<_> = std::iter::once(heads).chain(steps.iter().map(name)).collect();
+    let widest = |of: &dyn Fn(&str) -> usize, texts: &mut dyn Iterator<Item = &str>| {
+        texts.map(of).max().unwrap_or(0)
+    };
+    let count = |text: &str| text.chars().count();
+    let width = widest(&count, &mut cells.lines());
+    let listed = names.iter().take(cells.lines().count());
+    let own = widest(&count, &mut listed.map(|(operations, _)| operations.as_str()));
+    for (cells, (operations, module)) in cells.lines().zip(&names) {
+        let row = format!("{cells:<width$}  {operations:<own$}  {module}");
+        let _ = writeln!(text, "{}", row.trim_end());
     }
 }
 
@@ -342,16 +431,17 @@ fn agreement(text: &mut String, entry: &Agreement) {
         let cosine = outputs.iter().filter_map(|output| output.cosine).fold(1.0, f64::min);
         let _ = writeln!(
             text,
-            "{executor} agrees with {against}: max error {}, mean error {}, cosine {cosine:.6}{}",
+            "{executor} agrees with {against}: max error {} ({} of the largest value), mean error {}, cosine {cosine:.6}",
             error(worst(|output| output.max_error)),
+            error(worst(|output| output.relative_error)),
             error(worst(|output| output.mean_error)),
-            nans(outputs),
         );
+        warnings(text, outputs);
         return;
     }
-    let _ = writeln!(text, "{executor} DIFFERS from {against}{}:", nans(outputs));
+    let _ = writeln!(text, "{executor} DIFFERS from {against}:");
     let mut table = vec![
-        ["output", "mismatches", "of", "max error", "mean error", "cosine"]
+        ["output", "mismatches", "of", "max error", "of largest", "mean error", "cosine"]
             .map(str::to_owned)
             .to_vec(),
     ];
@@ -362,6 +452,7 @@ fn agreement(text: &mut String, entry: &Agreement) {
             output.mismatches.to_string(),
             output.elements.to_string(),
             number(output.max_error),
+            number(output.relative_error),
             number(output.mean_error),
             output.cosine.map_or("–".to_owned(), |cosine| format!("{cosine:.6}")),
         ]);
@@ -372,33 +463,37 @@ fn agreement(text: &mut String, entry: &Agreement) {
             line(text, &format!("{}: {detail}", output.name));
         }
     }
+    warnings(text, outputs);
 }
 
-/// What to say of numbers that are none on both sides.
-fn nans(outputs: &[OutputAgreement]) -> String {
-    let all = outputs.iter().map(|output| output.elements).sum::<usize>();
-    match outputs.iter().map(|output| output.nans).sum::<usize>() {
-        0 => String::new(),
-        nans => format!("; {nans} of {all} elements are NaN in both"),
+/// Of which outputs agreement says little, and why.
+fn warnings(text: &mut String, outputs: &[OutputAgreement]) {
+    for output in outputs {
+        for why in &output.warnings {
+            line(text, &format!("warning: `{}` agrees, which says little: {why}", output.name));
+        }
     }
 }
 
 fn bisection(text: &mut String, entry: &Bisection) {
-    let Bisection { executor, steps, compared, first } = entry;
+    let Bisection { executor, against, steps, compared, first } = entry;
     let Some(found) = first else {
         let _ = writeln!(
             text,
-            "\n{executor}: {compared} of {steps} steps were compared, and agree with single precision on the CPU"
+            "\n{executor}: {compared} of {steps} steps were compared, and agree with {against}"
         );
         return;
     };
     let _ = writeln!(
         text,
-        "\n{executor}: step {} of {steps} is the first that DIFFERS from single precision on the CPU",
-        found.step
+        "\n{executor}: step {} of {steps} is the first that DIFFERS from {against}",
+        StepId::from_index(found.step)
     );
     let error = found.max_error.map_or("not finite".to_owned(), error);
     row(text, "step", &found.name);
+    if let Some(module) = &found.module {
+        row(text, "module", module);
+    }
     row(text, "kernel", &found.kernel);
     row(text, "nodes", &found.nodes.join(", "));
     row(text, "output", &found.output);
@@ -406,5 +501,27 @@ fn bisection(text: &mut String, entry: &Bisection) {
     row(text, "max error", &error);
     if let Some(detail) = &found.detail {
         row(text, "first", detail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pace;
+
+    #[test]
+    fn a_pace_is_told_as_people_tell_it() {
+        let rows = [
+            (2.5, "is 2.50× as fast as"),
+            (1.28, "is 1.28× as fast as"),
+            (1.04, "is 4 % faster than"),
+            (1.0, "is as fast as"),
+            (0.998, "is as fast as"),
+            (0.93, "is 8 % slower than"),
+            (0.6, "is 67 % slower than"),
+            (0.25, "takes 4.00× as long as"),
+        ];
+        for (speedup, said) in rows {
+            assert_eq!(pace(speedup), said, "{speedup}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::progress::Stage;
 use crate::report::{Executor, Step};
+use graphene_fusion::program::StepId;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -67,15 +68,17 @@ fn track(tid: usize, name: &str) -> Event<'_> {
 }
 
 fn slice(step: &Step, tid: usize, at: f64) -> Event<'_> {
+    let id = StepId::from_index(step.step);
     let args = [
-        ("step", step.step.to_string()),
+        ("step", id.to_string()),
+        ("module", step.module.clone().unwrap_or_default()),
         ("kernel", step.kernel.clone()),
         ("family", step.family.to_owned()),
         ("bytes", step.bytes.to_string()),
         ("flops", step.flops.to_string()),
     ];
     Event {
-        name: step.name.as_str().into(),
+        name: format!("{id} {}", step.name).into(),
         cat: "step",
         ph: "X",
         pid: 1,

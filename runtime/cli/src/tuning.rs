@@ -120,7 +120,7 @@ impl Tuning {
         }
         let text = serde_json::to_string_pretty(&self.file);
         let text = text.expect("maps have strings for keys, and nothing else can fail") + "\n";
-        files::write(&self.path, text.as_bytes())
+        files::replace(&self.path, text.as_bytes())
     }
 }
 

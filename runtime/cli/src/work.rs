@@ -6,7 +6,6 @@ use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::{Op, RnnCell};
 use graphene_fusion::groups::Family;
 use graphene_fusion::program::{Program, Step};
-use graphene_ir::target::{Precision, Target};
 use std::collections::BTreeSet;
 
 /// The work of a step.
@@ -15,20 +14,20 @@ pub(crate) struct Work {
     /// Bytes of its operands, each counted once.
     pub(crate) bytes: u64,
     /// Floating-point operations, a multiply-add being two.
-    flops: Flops,
+    pub(crate) flops: Flops,
 }
 
 /// Floating-point operations, a multiply-add being two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Flops {
+pub(crate) struct Flops {
     /// Those of products of f16.
-    f16: u64,
+    pub(crate) f16: u64,
     /// Those of products of bf16.
-    bf16: u64,
+    pub(crate) bf16: u64,
     /// Those of products of single precision that may be rounded.
-    single: u64,
+    pub(crate) single: u64,
     /// All others.
-    other: u64,
+    pub(crate) other: u64,
 }
 
 impl Work {
@@ -36,19 +35,6 @@ impl Work {
     pub(crate) fn flops(self) -> u64 {
         let Flops { f16, bf16, single, other } = self.flops;
         [bf16, single, other].into_iter().fold(f16, u64::saturating_add)
-    }
-
-    /// Seconds that the target needs at least.
-    pub(crate) fn least_seconds(self, target: &Target) -> f64 {
-        let Flops { f16, bf16, single, other } = self.flops;
-        let rows = [
-            (f16, Precision::F16),
-            (bf16, Precision::Bf16),
-            (single, target.single()),
-            (other, Precision::F32),
-        ];
-        let seconds = rows.map(|(flops, precision)| flops as f64 / target.peak.of(precision));
-        seconds.iter().sum::<f64>().max(self.bytes as f64 / target.memory_bandwidth)
     }
 }
 

@@ -221,6 +221,11 @@ impl Executable {
         self.bound.program()
     }
 
+    /// For each step the kernel that runs it; `reference` where the reference evaluator stands in.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
+        self.bound.kernels()
+    }
+
     /// Runs the program on these inputs, in the program's order, and gives its outputs: on the calling thread's
     /// [`Threads`](crate::Threads), or else on the process's.
     ///

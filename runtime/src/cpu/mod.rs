@@ -3,7 +3,8 @@
 //! In reading order: [`Module`] is a program with a kernel chosen for every step, [`Bound`] one with sizes, and
 //! [`Executable`] that with an arena; `work` says which steps are spread over threads, and `scratch` is memory that
 //! threads keep; `packing` lays weights out, `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers`
-//! products with their epilogues, `rows` groups over rows, and [`kernels`] are the loops over plain slices.
+//! products with their epilogues, `rows` groups over rows, and [`kernels`] are the loops over plain slices. [`rates`] measures
+//! what the machine gives at most.
 
 mod bound;
 mod kernel;
@@ -13,6 +14,7 @@ mod loops;
 mod memory;
 mod module;
 mod packing;
+mod rates;
 mod rows;
 mod run;
 mod scratch;
@@ -21,6 +23,7 @@ mod work;
 pub use bound::{Bound, Control, Executable};
 pub(crate) use memory::Storage;
 pub use module::Module;
+pub use rates::{Rates, rates};
 #[cfg(feature = "cuda")]
 pub(crate) use run::{Output, leave, owned};
 

@@ -3,12 +3,12 @@
 use super::bound::{Bound, Executable};
 use super::kernel::Kernel;
 use super::on_threads;
-use super::packing::{Packing, Weights};
+use super::packing::{Laid, Packing, Weights};
 use crate::bind::bind;
 use crate::error::{Error, Result};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::tensor::Tensor;
-use graphene_fusion::program::Program;
+use graphene_fusion::program::{Program, Step};
 use std::sync::Arc;
 
 /// A program with a kernel chosen for every step. Cloning shares it.
@@ -41,16 +41,34 @@ impl Module {
     /// # Errors
     /// As for [`compile`](Self::compile), and [`Error::Exceeds`], before anything is made.
     pub fn compile_within(program: Program, limit: u64) -> Result<Self> {
-        on_threads(|| Self::make(program, limit))
+        on_threads(|| {
+            let packing = Packing::within(&program, limit)?;
+            Self::make(program, &packing, Kernel::choose)
+        })
     }
 
-    fn make(mut program: Program, limit: u64) -> Result<Self> {
-        let packing = Packing::within(&program, limit)?;
+    /// Like [`compile`](Self::compile), for a module whose every step the reference evaluator runs: what the steps of others
+    /// are compared with.
+    ///
+    /// # Errors
+    /// As for [`compile`](Self::compile).
+    pub fn compile_reference(program: Program) -> Result<Self> {
+        on_threads(|| {
+            let packing = Packing::none(&program);
+            Self::make(program, &packing, |_, _| Kernel::Reference)
+        })
+    }
+
+    fn make(
+        mut program: Program,
+        packing: &Packing,
+        choose: impl Fn(&Step, &Laid) -> Kernel,
+    ) -> Result<Self> {
         let weights = packing.take(&mut program)?;
         let own_bytes = weights.bytes(&program);
         let Weights { laid, kept } = weights;
         let steps = program.steps().iter().zip(laid);
-        let kernels = steps.map(|(step, laid)| Kernel::choose(step, &laid)).collect();
+        let kernels = steps.map(|(step, laid)| choose(step, &laid)).collect();
         let weights = kept.into();
         Ok(Self { program: Arc::new(program), kernels, weights, own_bytes })
     }

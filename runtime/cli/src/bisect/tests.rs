@@ -1,6 +1,6 @@
-//! Bisecting, with the CPU's run of a plan for a GPU, in halves, for the GPU's.
+//! Bisecting, with the CPU's run of a plan for a GPU, in halves, for the GPU's, and its run of its own plan.
 
-use super::{Inspected, Ran, Sides, single_graph};
+use super::{Inspected, Oracle, Ran, Sides, single_graph};
 use crate::report::Bisection;
 use crate::tolerance::{Rounded, Tolerance};
 use clap::Parser;
@@ -69,18 +69,29 @@ impl Inspected for Spoilt {
     }
 }
 
-/// Bisects a small encoder in these elements, of which a step is spoilt or fails.
+/// Bisects a small encoder in these elements, of which a step is spoilt or fails, planned for a GPU.
 fn bisect(
     elements: Option<DType>,
     granularity: Granularity,
     spoil: Option<usize>,
     fail: Option<usize>,
 ) -> Result<Bisection, crate::error::Error> {
+    bisect_for("sm_90a", Oracle::Single, elements, granularity, [spoil, fail])
+}
+
+/// The same for any target, beside any oracle.
+fn bisect_for(
+    target: &str,
+    oracle: Oracle,
+    elements: Option<DType>,
+    granularity: Granularity,
+    [spoil, fail]: [Option<usize>; 2],
+) -> Result<Bisection, crate::error::Error> {
     let options = graphene_models::Options::default();
     let built = graphene_models::build("bert-base-tiny", &options).unwrap();
     let (bytes, (_, weights)) = (built.encode(), built.into_parts());
     let graph = import(bytes, &weights, &ImportOptions::default()).unwrap().graph;
-    let target: Target = "sm_90a".parse().unwrap();
+    let target: Target = target.parse().unwrap();
     let planned = plan_in(&graph, &target, granularity, &Bindings::new(), elements).unwrap();
     let mut sizes = Bindings::new();
     for (symbol, size) in graph.symbols().into_iter().zip([2, 9]) {
@@ -99,6 +110,7 @@ fn bisect(
         target: &target,
         bindings: &sizes,
         tolerance: Tolerance::new(&arguments.data, &graph, elements.and_then(Rounded::halves)),
+        oracle,
     };
     sides.run(&mut Spoilt { executable, spoil, fail }, &inputs)
 }
@@ -133,5 +145,22 @@ fn a_step_that_fails_ends_both_sides() {
     for step in [0, 5] {
         let error = bisect(None, Granularity::Fused, None, Some(step)).unwrap_err();
         assert!(error.to_string().starts_with("fused execution at batch"), "{error}");
+    }
+}
+
+#[test]
+fn the_cpus_steps_are_held_against_the_reference() {
+    for granularity in [Granularity::Fused, Granularity::PerOp] {
+        let bisect = |spoil| {
+            let found = bisect_for("cpu:2", Oracle::Reference, None, granularity, [spoil, None]);
+            found.unwrap()
+        };
+        let found = bisect(None);
+        assert!(found.first.is_none() && found.compared == found.steps, "{found:?}");
+        assert_eq!(found.against, "the reference evaluator");
+        for step in [0, 4, found.steps - 1] {
+            let first = bisect(Some(step)).first.unwrap();
+            assert_eq!(first.step, step, "{first:?}");
+        }
     }
 }

@@ -1,125 +1,120 @@
-// Families, groups, one run, memory.
+// Families, one run, memory.
 
-const unit = report.device.kind === "cuda" ? "on the GPU" : "on the CPU";
+const sumOf = (steps, key) => steps.reduce((sum, step) => sum + (rows[step][key] ?? 0), 0);
 
 const families = () => {
   const section = find("families");
-  const rows = new Map();
-  picture.steps.forEach(({ family }, i) => {
-    const row = rows.get(family) ?? { steps: [], fused: 0, library: 0 };
-    row.steps.push(i);
-    row.fused += profile?.[i]?.time_us ?? 0;
-    row.library += profile?.[i]?.library_us ?? 0;
-    rows.set(family, row);
-  });
-  const sorted = [...rows].sort((a, b) => b[1].fused - a[1].fused || b[1].steps.length - a[1].steps.length);
-  const most = Math.max(...sorted.flatMap(([, row]) => [row.fused, row.library]), 1e-9);
-  section.append(el("ul", { class: "rows families" }, sorted.map(([name, row]) =>
-    part(el("li", { class: family(name) },
-      el("span", { class: "what" }, el("span", { class: "swatch" }), `${name} `, el("span", { class: "quiet" }, `×${row.steps.length}`)),
-      profile && bars(row.fused, row.library, most),
-      profile && numbers(row.fused, row.library)), row.steps))));
+  const all = new Map();
+  rows.forEach(({ family, step }) => all.set(family, [...all.get(family) ?? [], step]));
+  const entries = [...all].map(([name, steps]) => ({ name, steps, ours: sumOf(steps, "time_us"), theirs: sumOf(steps, "library_us") }))
+    .sort((a, b) => b.ours - a.ours || b.steps.length - a.steps.length);
+  const longest = Math.max(...entries.flatMap(({ ours, theirs }) => [ours, theirs]), 1e-9);
+  const total = entries.reduce((sum, { ours }) => sum + ours, 0);
+  const beside = rows.some(row => row.library_us);
+  if (estimated) find("families-title").append(el("span", { class: "badge" }, "estimates"));
+  section.append(
+    timed ? el("p", { class: "hint" }, el("span", { class: "key fused" }), estimated ? "fused, at least" : "fused",
+      beside && [el("span", { class: "key library" }), "library, the same operators"]) : "",
+    el("ul", { class: "families" }, entries.map(({ name, steps, ours, theirs }) => {
+      const made = part(el("button", { type: "button", class: family(name) },
+        el("span", { class: "what" }, swatch(), name, el("span", { class: "quiet" }, ` ×${steps.length}`)),
+        timed && [el("span", { class: "bars" }, bar("fused", ours / longest), theirs > 0 && bar("library", theirs / longest)),
+          el("span", { class: "number" }, micros(ours)),
+          el("span", { class: "number quiet" }, total ? percent(ours / total) : ""),
+          beside && el("span", { class: "number" }, theirs > 0 ? ratio(theirs / ours) : "–")]), steps);
+      made.addEventListener("click", event => {
+        event.stopPropagation();
+        searchFor(name);
+      });
+      return el("li", {}, tip(made, () => [`search for ${name}`]));
+    })));
 };
-
-const bars = (ours, theirs, most) => el("span", { class: "bars" },
-  el("span", { class: "fused", style: `width:${(100 * ours / most).toFixed(2)}%` }),
-  theirs > 0 && el("span", { class: "library", style: `width:${(100 * theirs / most).toFixed(2)}%` }));
-const numbers = (ours, theirs) => [
-  el("span", { class: "number" }, micros(ours)),
-  el("span", { class: "number quiet" }, theirs > 0 ? micros(theirs) : "–"),
-  el("span", { class: `number ratio ${theirs > 0 && theirs < 0.97 * ours ? "slower" : ""}` }, theirs > 0 ? times(theirs / ours) : "–")];
-
-const groups = () => {
-  const section = find("groups");
-  const beside = profile?.some(step => step.library_us);
-  if (!profile) {
-    section.append(el("p", { class: "hint" }, "Nothing was timed: fused execution was planned, not run."));
-    return;
-  }
-  section.append(el("p", { class: "hint" }, "Upper bar and first number: the group ", unit, ". ",
-    beside ? "Lower bar and second number: library execution of the same nodes, and how many times as long it takes." : "Library execution was not timed."));
-  const most = Math.max(...profile.flatMap(step => [step.time_us, step.library_us ?? 0]), 1e-9);
-  const list = el("ol", { class: "rows pane", tabindex: 0, "aria-label": "A group a row. Arrow keys walk along them." });
-  const rows = profile.map((step, i) => {
-    const { operations, path } = place(step.name);
-    return part(el("li", { class: family(step.family), "data-bar": i },
-      el("span", { class: "what" }, el("span", { class: "swatch" }), el("span", { class: "place" }, `${i} `),
-        operations.length > 40 ? `${operations.slice(0, 39)}…` : operations, " ", el("span", { class: "quiet" }, path)),
-      bars(step.time_us, step.library_us ?? 0, most), numbers(step.time_us, step.library_us ?? 0)), [i]);
-  });
-  const gain = i => (profile[i].library_us ?? profile[i].time_us) - profile[i].time_us;
-  const orders = {
-    "in order": (a, b) => a - b,
-    "longest first": (a, b) => profile[b].time_us - profile[a].time_us,
-    "least gain first": (a, b) => gain(a) - gain(b),
-  };
-  let order = profile.map((_, i) => i);
-  const choice = el("select", { "aria-label": "Order of groups" }, Object.keys(orders).map(name => el("option", {}, name)));
-  choice.addEventListener("change", () => {
-    order = order.sort(orders[choice.value]);
-    list.replaceChildren(...order.map(i => rows[i]));
-  });
-  find("groups-tools").append(choice);
-  list.append(...rows);
-  section.append(list);
-  walkable(list, () => order.map(i => [i]));
-};
+const bar = (kind, share) => el("span", { class: kind, style: `width:${(100 * share).toFixed(2)}%` });
 
 const timeline = () => {
   const section = find("timeline");
-  const lanes = report.executors.filter(entry => entry.profile);
+  const lanes = report.executors.filter(stepsOf);
   if (!lanes.length) return section.remove();
-  const sum = entry => entry.profile.reduce((sum, step) => sum + step.time_us, 0);
+  const length = step => step.time_us ?? 0;
+  const sum = entry => stepsOf(entry).reduce((sum, step) => sum + length(step), 0);
   const end = Math.max(...lanes.map(sum), 1e-9);
   const pane = el("div", { class: "pane time", tabindex: 0, role: "group", "aria-label": "Steps in time. Arrow keys walk along them." });
   const inner = el("div", { class: "wide" });
+  const ours = [];
   for (const entry of lanes) {
     const lane = el("div", { class: "lane" });
     let at = 0;
-    entry.profile.forEach((step, i) => {
-      const style = `left:${(100 * at / end).toFixed(4)}%;width:${(100 * step.time_us / end).toFixed(4)}%`;
-      const title = `${i} ${step.family}, ${micros(at)} + ${micros(step.time_us)}: ${step.name}`;
-      const slice = el("div", { class: `slice ${family(step.family)}`, style, title, "data-slice": `${entry.name} ${i}` });
-      lane.append(entry === fused ? part(slice, [i]) : slice);
-      at += step.time_us;
+    stepsOf(entry).forEach((step, i) => {
+      const slice = el("div", { class: `slice ${family(step.family)}`, "data-slice": `${entry.name} ${i}`,
+        style: `left:${(100 * at / end).toFixed(4)}%;width:${(100 * length(step) / end).toFixed(4)}%` },
+        length(step) / end > 0.01 && el("span", {}, step.family));
+      const [from, name] = [at, step.name];
+      tip(slice, () => [`#${i} ${step.family}, ${micros(length(step))}, from ${micros(from)}`, name]);
+      if (entry === fused) ours.push(part(slice, [i]));
+      lane.append(slice);
+      at += length(step);
     });
-    const whole = entry.time ? `; a run takes ${micros(entry.time.median_ms * 1e3)}` : "";
-    inner.append(el("div", { class: "lane-name" }, `${entry.name} `, el("span", { class: "quiet" },
-      `${counted(entry.profile.length, "step", "steps")}, together ${micros(sum(entry))}${whole}`)), lane);
+    const steps = stepsOf(entry).length;
+    const whole = entry.time ? `; a whole run ${millis(entry.time.median_ms)}` : "";
+    inner.append(el("div", { class: "lane-name" }, el("strong", {}, entry.name), el("span", { class: "quiet" },
+      ` ${counted(steps, "step", "steps")}, together ${entry.profile ? "" : "at least "}${micros(sum(entry))}${whole}`)), lane);
   }
   const axis = el("div", { class: "axis" });
-  for (let i = 0; i <= 5; i += 1) axis.append(el("span", { style: `left:${20 * i}%` }, i ? micros(end * i / 5) : "0"));
+  for (let i = 0; i <= 4; i += 1) axis.append(el("span", { style: `left:${25 * i}%` }, i ? micros(end * i / 4) : "0"));
   inner.append(axis);
   pane.append(inner);
-  section.append(pane, el("p", { class: "hint" }, "Steps are timed one by one and laid end to end, so that what overlaps in a run does not here."));
+  if (estimated) find("timeline-title").append(el("span", { class: "badge" }, "estimates"));
+  section.append(pane, el("p", { class: "hint" }, estimated
+    ? "Each step's least time, end to end."
+    : "Steps are timed one by one and stand here end to end: what overlaps in a run does not here."));
+  // A name stands in a slice that it fits in.
+  const name = () => pane.querySelectorAll(".slice span").forEach(span => {
+    span.style.visibility = span.offsetWidth + 12 > span.parentNode.clientWidth ? "hidden" : "";
+  });
   zoom(find("timeline-tools"), pane, "the timeline");
-  if (profile) walkable(pane, () => profile.map((_, i) => [i]));
+  new ResizeObserver(name).observe(inner);
+  walkable(pane, () => rows.map((_, i) => [i]));
+  search.told.push(() => ours.forEach((slice, i) => slice.classList.toggle("off", !found(i))));
 };
 
+// The arena: offsets upwards, steps to the right.
 const memory = () => {
   const section = find("memory");
   const map = picture.memory;
-  if (!map) return section.remove();
+  if (!map?.bytes) return section.remove();
   const steps = picture.steps.length;
-  const over = map.lower_bound ? ` (${(100 * map.bytes / map.lower_bound - 100).toFixed(1)} % over it)` : "";
-  section.append(el("p", { class: "hint" }, `The arena is ${bytes(map.bytes)}; no arena is smaller than ${bytes(map.lower_bound)}`,
-    map.bytes > map.lower_bound ? over : ", so it is the smallest", `. Laid out by ${map.heuristic}. Offsets upwards, steps to the right; the line is what is alive, the dashed one the lower bound.`));
-  if (!map.bytes) return;
+  const over = map.lower_bound ? ` ${(100 * map.bytes / map.lower_bound - 100).toFixed(1)} % above it;` : "";
+  section.append(el("p", { class: "hint" }, `Intermediates share one arena of ${bytes(map.bytes)}. At some step ${bytes(map.lower_bound)} are alive, so none is smaller;`,
+    map.bytes > map.lower_bound ? over : " it is the smallest possible;", ` planned by ${map.heuristic}.`),
+  el("p", { class: "hint" }, el("span", { class: "key alive" }), "alive", el("span", { class: "key bound" }), "lower bound", el("span", { class: "key block" }), "a buffer, in the colour of the step that writes it"));
   const top = value => 1000 - 1000 * value / map.bytes;
   const shape = svg("svg", { viewBox: `0 0 ${steps} 1000`, preserveAspectRatio: "none", "aria-hidden": "true" },
-    map.buffers.map((buffer, i) => part(svg("rect", {
+    map.buffers.map((buffer, i) => tip(part(svg("rect", {
       class: `buffer ${family(picture.steps[buffer.step].family)}`, "data-buffer": i, x: buffer.from, width: buffer.to - buffer.from,
-      y: top(buffer.offset + buffer.bytes), height: 1000 * buffer.bytes / map.bytes },
-    svg("title", {}, `${buffer.name}: ${buffer.dtype}, ${count(buffer.elements)} elements, ${bytes(buffer.bytes)} at ${bytes(buffer.offset)}, of step ${buffer.step}`)), [buffer.step])),
+      y: top(buffer.offset + buffer.bytes), height: 1000 * buffer.bytes / map.bytes }), [buffer.step]),
+    () => [buffer.name, `${buffer.dtype}, ${count(buffer.elements)} elements, ${bytes(buffer.bytes)} at ${bytes(buffer.offset)}`,
+      `written by #${buffer.step} ${picture.steps[buffer.step].family}, alive to the end of #${Math.ceil(buffer.to) - 1}`])),
     svg("path", { class: "alive", d: map.alive.map((alive, i) => `${i ? "V" : "M0 "}${top(alive).toFixed(2)}H${i + 1}`).join("") }),
     svg("path", { class: "bound", d: `M0 ${top(map.lower_bound).toFixed(2)}H${steps}` }));
+  const at = share => `left:${100 * share}%`;
+  const shares = [0, 0.25, 0.5, 0.75, 1].filter(share => Number.isInteger((steps - 1) * share) || steps > 8);
+  const axis = el("div", { class: "axis" }, shares.map(share => el("span", { style: at(share) }, `#${Math.round((steps - 1) * share)}`)));
   const pane = el("div", { class: "pane map", tabindex: 0, role: "group", "aria-label": "Buffers over steps. Arrow keys walk along the steps." },
-    el("div", { class: "wide" }, shape));
+    el("div", { class: "wide" }, shape, axis));
   const scale = el("div", { class: "scale", "aria-hidden": "true" }, [1, 0.75, 0.5, 0.25, 0].map(share =>
     el("span", { style: `top:${100 - 100 * share}%` }, share ? bytes(Math.round(map.bytes * share)) : "0")));
-  section.append(el("div", { class: "scaled" }, scale, pane),
-    el("div", { class: "axis steps" }, [0, 0.25, 0.5, 0.75, 1].map(share => el("span", { style: `left:${100 * share}%` }, `${Math.round((steps - 1) * share)}`))));
-  pane.addEventListener("scroll", () => section.querySelector(".axis").style.visibility = pane.scrollWidth > pane.clientWidth ? "hidden" : "");
+  section.append(el("div", { class: "scaled" }, scale, pane));
   zoom(find("memory-tools"), pane, "the arena");
-  walkable(pane, () => picture.steps.map((_, i) => [i]));
+  walkable(pane, () => rows.map((_, i) => [i]));
+};
+
+// A slider that makes what is in a pane wider.
+const zoom = (tools, pane, name) => {
+  const slider = el("input", { type: "range", min: 0, max: 5, step: 0.25, value: 0, "aria-label": `Zoom of ${name}` });
+  slider.addEventListener("input", () => {
+    const middle = (pane.scrollLeft + pane.clientWidth / 2) / pane.scrollWidth;
+    pane.style.setProperty("--zoom", 2 ** slider.value);
+    pane.scrollLeft = middle * pane.scrollWidth - pane.clientWidth / 2;
+  });
+  tools.append(el("label", {}, "zoom ", slider));
 };

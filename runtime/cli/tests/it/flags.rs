@@ -117,10 +117,10 @@ fn bad_values_name_their_flag() {
 }
 
 #[test]
-fn models_that_cannot_be_read_are_code_3() {
+fn models_that_cannot_be_read_are_code_7_or_3() {
     check_fails(
         &["/nowhere/model.onnx"],
-        3,
+        7,
         expect![[r#"
             error: cannot read /nowhere/model.onnx: No such file or directory (os error 2)
         "#]],
@@ -215,19 +215,11 @@ fn the_doctor_counts_compiled_kernels() {
 }
 
 #[test]
-fn bisecting_needs_a_gpu() {
-    for flags in [&["--bisect"][..], &["--bisect", "--target", "sm_90a"]] {
-        let given = quick(&[&[MLP], flags].concat());
-        assert_eq!(given.code, 2, "{flags:?}");
-        assert!(given.stderr.starts_with("error: --bisect: "), "{}", given.stderr);
-    }
-}
-
-#[test]
 fn time_that_is_over_is_code_124() {
     let given = run(&[MLP, "--duration", "60s", "--timeout", "200ms"]);
     assert_eq!(given.code, 124);
-    assert!(given.stderr.starts_with("error: timed out after 200 ms while "), "{}", given.stderr);
+    let said = given.stderr.lines().last().unwrap_or_default();
+    assert!(said.starts_with("error: timed out after 200 ms while "), "{}", given.stderr);
 }
 
 #[test]
@@ -250,22 +242,23 @@ fn what_needs_no_model_is_json_if_asked_for() {
         // The table has a head where it says how many operators there are.
         let head = usize::from(flag == "--list-ops");
         assert_eq!(rows.len(), lines.lines().count() - head, "{table:#}");
-        assert_eq!((given.code, &table["schema"]), (0, &serde_json::json!(1)));
+        assert_eq!((given.code, &table["schema"]), (0, &serde_json::json!(2)));
     }
 }
 
 /// What cannot be written to stdout is said, and is no success.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_stdout_that_is_full_is_code_1() {
+fn a_stdout_that_is_full_is_code_7() {
     use std::process::Command;
-    for flags in [&["--help"][..], &["--version"], &["--list-ops"], &[MLP, "--emit", "program"]] {
+    let program = &[MLP, "--batch", "1", "--emit", "program"];
+    for flags in [&["--help"][..], &["--version"], &["--list-ops"], program] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_graphene-run"));
         let output = command.args(flags).stdout(full).output().expect("the binary is built");
         let said = String::from_utf8(output.stderr).unwrap();
         let wanted = "error: cannot write to stdout: No space left on device (os error 28)\n";
-        assert_eq!((output.status.code(), said.as_str()), (Some(1), wanted), "{flags:?}");
+        assert_eq!((output.status.code(), said.as_str()), (Some(7), wanted), "{flags:?}");
     }
 }
 
@@ -275,7 +268,7 @@ fn a_stdout_that_is_full_is_code_1() {
 fn readers_may_go_away() {
     use std::process::{Command, Stdio};
     let mut child = Command::new(env!("CARGO_BIN_EXE_graphene-run"))
-        .args([MLP, "--emit", "program"])
+        .args([MLP, "--batch", "1", "--emit", "program"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -325,7 +318,7 @@ fn what_is_read_is_not_overwritten() {
 fn data_in_no_folder_is_not_found() {
     check_says(
         &[MLP, "--data", "/nonexist"],
-        2,
+        7,
         "/nonexist: No such file or directory (os error 2)",
     );
 }
@@ -339,7 +332,7 @@ fn data_with_a_gap_is_not_taken_for_less() {
         std::fs::copy(format!("{data}/{from}"), folder.path(to)).unwrap();
     }
     let reason = format!("{gap}: No such file or directory (os error 2)");
-    check_says(&[&model, "--data", path.trim_end_matches('/')], 2, &reason);
+    check_says(&[&model, "--data", path.trim_end_matches('/')], 7, &reason);
 }
 
 /// However the path of a file is spelled.
@@ -416,8 +409,8 @@ fn plans_are_neither_timed_nor_run() {
     }
     // Of several executors the first one's plan is printed.
     let groups = |exec: &str| run(&[MLP, "--emit", "groups", "--exec", exec]).stdout;
-    assert_eq!(groups("fused,library").lines().filter(|line| line.starts_with('g')).count(), 1);
-    assert_eq!(groups("library").lines().filter(|line| line.starts_with('g')).count(), 6);
+    assert_eq!(groups("fused,library").lines().filter(|line| line.starts_with('#')).count(), 1);
+    assert_eq!(groups("library").lines().filter(|line| line.starts_with('#')).count(), 6);
 }
 
 #[test]
@@ -439,7 +432,7 @@ fn folders_are_no_files() {
             "--inputs: {path} is a folder, not a .npz archive; --data DIR reads a folder's input_i.pb"
         ),
     );
-    check_says(&[&path], 3, &format!("cannot read {path}: is a directory"));
+    check_says(&[&path], 7, &format!("cannot read {path}: is a directory"));
 }
 
 /// A device keeps being one, and a link keeps being one: the file that it names is written.
@@ -451,15 +444,15 @@ fn devices_and_links_are_written_through() {
     // Behind a link, so that a command that replaces what it is given would replace the link alone.
     let (full, file, link) = (folder.path("full"), folder.path("file"), folder.path("link"));
     symlink("/dev/full", &full).unwrap();
-    check_says(
-        &[MLP, "--save-outputs", &full],
-        2,
-        &format!("cannot write {full}: No space left on device (os error 28)"),
-    );
+    let given = quick(&[MLP, "--save-outputs", &full]);
+    let said = format!("error: cannot write {full}: No space left on device (os error 28)\n");
+    assert!(given.code == 7 && given.stderr.contains(&said), "{}", given.stderr);
+    // What was found is told all the same.
+    assert!(given.stdout.contains("fused agrees with library"), "{}", given.stdout);
     std::fs::write(&file, "old").unwrap();
     symlink(&file, &link).unwrap();
     assert_eq!(quick(&[MLP, "--emit", &format!("groups={link}")]).code, 0);
-    assert!(crate::read(&file).starts_with("g0 MLP"), "{}", crate::read(&file));
+    assert!(crate::read(&file).starts_with("#0 MLP"), "{}", crate::read(&file));
     for path in [&full, &link] {
         assert!(std::fs::symlink_metadata(path).unwrap().is_symlink(), "{path}");
     }

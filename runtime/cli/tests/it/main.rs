@@ -9,6 +9,8 @@ mod refusals;
 mod reports;
 mod sizes;
 mod stages;
+mod steps;
+mod trust;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

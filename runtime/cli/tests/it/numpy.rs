@@ -20,7 +20,7 @@ fn outputs_can_be_saved_and_inputs_given() {
     // What was written can be read: the output has the type and sizes of an input.
     let chained = json(&["zoo:mlp-2x8", "--inputs", &y]);
     assert_eq!(chained["exit_code"], 2);
-    assert_eq!(chained["error"], "the model has no input `y`; it has x");
+    assert_eq!(chained["error"]["message"], "the model has no input `y`; it has x");
 }
 
 #[test]
@@ -70,11 +70,11 @@ fn wrong_inputs_are_refused_by_name() {
     let given = quick(&["zoo:mlp-2x8", "--input", "x=@/nowhere.npy"]);
     assert_eq!(
         (given.code, given.stderr.as_str()),
-        (2, "error: /nowhere.npy: No such file or directory (os error 2)\n")
+        (7, "error: /nowhere.npy: No such file or directory (os error 2)\n")
     );
     let given = quick(&["zoo:mlp-2x8", "--save-outputs", "/nowhere/y.npz"]);
     assert_eq!(
         (given.code, given.stderr.as_str()),
-        (2, "error: cannot write /nowhere/y.npz: No such file or directory (os error 2)\n")
+        (7, "error: cannot write /nowhere/y.npz: No such file or directory (os error 2)\n")
     );
 }

@@ -16,7 +16,7 @@ fn groups_print() {
     check_stage(
         "groups",
         expect![[r#"
-            g0 MatMul MatMul+Add+Relu (/net/net.1/Relu): reads 384 B, writes 96 B, 5.0 us by launch
+            #0 MatMul MatMul+Add+Relu (/net/net.1/Relu): reads 384 B, writes 96 B, 5.0 us by launch
         "#]],
     );
 }
@@ -31,7 +31,7 @@ fn programs_print() {
               @1 = weight f32[64] "/net/net.0/Gemm"
               @2 = weight f32[8] "/net/net.0/Gemm"
               @3 = output 0 f32[8*batch] "/net/net.1/Relu"
-              step 0 MatMul "MatMul+Add+Relu (/net/net.1/Relu)"
+              #0 MatMul "MatMul+Add+Relu (/net/net.1/Relu)"
                 reads  @0 [batch:8, 8:1]
                 reads  @1 [8:8, 8:1]
                 reads  @2 [8:1]
@@ -52,7 +52,7 @@ fn bound_programs_print() {
               @1 f32[64] weight
               @2 f32[8] weight
               @3 f32[24] output 0
-              step 0: @0[3:8,8:1], @1[8:8,8:1], @2[8:1] -> @3[3:8,8:1]
+              #0: @0[3:8,8:1], @1[8:8,8:1], @2[8:1] -> @3[3:8,8:1]
             }
         "#]],
     );

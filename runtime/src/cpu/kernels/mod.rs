@@ -27,7 +27,7 @@ pub(crate) mod gemm;
 mod math;
 pub(crate) mod packed;
 pub(crate) mod rnn;
-mod simd;
+pub(crate) mod simd;
 pub(crate) mod tile;
 pub(crate) mod view;
 mod window;
