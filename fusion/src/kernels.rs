@@ -46,7 +46,7 @@ use graphene_frontend::graph::ValueId;
 use graphene_ir::arch::Arch;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::schedule::dependent;
-use graphene_ir::target::{Kind, Target};
+use graphene_ir::target::Target;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
@@ -139,7 +139,7 @@ struct Site<'a> {
 /// # Errors
 /// [`Refusal`], for what a library or the host has to compute.
 pub fn launches(program: &Program, step: &Step, target: &Target) -> Result<Vec<Launch>, Refusal> {
-    let arch = arch(target).ok_or(Refusal::Operation("this target"))?;
+    let arch = target.arch().ok_or(Refusal::Operation("this target"))?;
     let site = Site { program, step, target, arch };
     match step.family {
         Family::Pointwise => Ok(vec![pointwise::launch(&site)?]),
@@ -225,13 +225,6 @@ const WIDTH: i64 = 16;
 /// How many tiles of a size a dim has.
 fn tiles(dim: &Dim, size: i64) -> Dim {
     dim.ceil_div(&Dim::from(size)).expect("tiles are not empty")
-}
-
-fn arch(target: &Target) -> Option<Arch> {
-    match target.kind {
-        Kind::Cpu => None,
-        Kind::Cuda { .. } => target.name().parse().ok(),
-    }
 }
 
 fn scalar(dtype: DType) -> Result<Scalar, Refusal> {

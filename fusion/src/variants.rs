@@ -9,6 +9,7 @@ use graphene_frontend::dim::{Bindings, Dim, DimError, Symbol};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::op::Op;
+use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
 use std::fmt;
 
@@ -339,7 +340,7 @@ fn by_threads(target: &Target, body: &Graph) -> bool {
 
 /// Whether warpgroups make the products.
 fn has_warpgroups(target: &Target, body: &Graph) -> bool {
-    !by_threads(target, body) && is_hopper(target)
+    !by_threads(target, body) && target.has(Feature::Wgmma)
 }
 
 /// Whether [`rows_for`] knows how many tiles there are for each row of them.
@@ -384,22 +385,19 @@ fn rows_to_split(
     let columns = product(body).filter(|(_, shared)| *shared);
     let columns = columns.and_then(|(shape, _)| shape.last()?.known());
     let (Some(depth), Some(columns)) = (depth, columns) else { return Vec::new() };
-    if !is_hopper(target) {
+    // Threads split it among the blocks of a cluster.
+    let threads = by_threads(target, body);
+    if !target.has(if threads { Feature::Cluster } else { Feature::Wgmma }) {
         return Vec::new();
     }
     let across = ((columns + width - 1) / width).max(1);
     let rows = SPLITS.iter().filter_map(|split| {
-        let pays = if by_threads(target, body) { &split.threads } else { &split.warpgroups };
+        let pays = if threads { &split.threads } else { &split.warpgroups };
         let pays = pays.as_ref().filter(|pays| depth >= pays.depth)?;
         let tiles = (f64::from(target.cores) * pays.tiles) as i64;
         Some((split.name, tiles / across * height))
     });
     rows.filter(|(_, rows)| *rows > 0).collect()
-}
-
-/// Whether the target is a Hopper GPU, with the instructions that only those have.
-pub(crate) fn is_hopper(target: &Target) -> bool {
-    matches!(target.kind, Kind::Cuda { major: 9, accelerated: true, .. })
 }
 
 /// The sizes of the queries of attention that warpgroups make: batch, heads, and how many; and whether three warpgroups pay:

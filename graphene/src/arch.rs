@@ -1,12 +1,16 @@
-//! The architectures that kernels are written for.
+//! The architectures that kernels are written for: each a name and a set of features.
+//!
+//! An atom's row says which features it needs, and templates, verifier and planning ask for
+//! features as well. Nobody asks whether one architecture is newer than another.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
+use crate::tensor::name_of;
 
-/// An architecture. Later ones run what earlier ones do, but for what is `sm_90a`'s own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// An architecture, a row of [`ROWS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arch {
     /// Volta.
     Sm70,
@@ -20,25 +24,169 @@ pub enum Arch {
     Sm90a,
 }
 
+/// What some architectures have and others lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Feature {
+    /// Products by quad pairs.
+    QuadPairs,
+    /// Loads of matrices by a warp.
+    Ldmatrix,
+    /// Stores of matrices by a warp.
+    Stmatrix,
+    /// Products of fp16 by a warp, 8 deep.
+    MmaK8,
+    /// Products of fp16 by a warp, 16 deep.
+    MmaK16,
+    /// Products of bf16 by a warp.
+    MmaBf16,
+    /// Products of TF32 by a warp.
+    MmaTf32,
+    /// Asynchronous copies by single threads.
+    CpAsync,
+    /// Conversions of two numbers at once to 16 bits each.
+    PackedCvt,
+    /// The larger and the smaller of two fp16 numbers.
+    HalfMax,
+    /// Barriers in shared memory that threads wait for.
+    Mbarrier,
+    /// Tensor copies.
+    Tma,
+    /// Blocks that reach each other's shared memory.
+    Cluster,
+    /// Asynchronous products by a warpgroup.
+    Wgmma,
+    /// Register budgets of warpgroups.
+    Setmaxnreg,
+    /// Kernels that start before their predecessors are done.
+    GridDependency,
+}
+
+impl Feature {
+    /// All of them, by the names that the PTX manual has.
+    const ALL: [(Feature, &'static str); 16] = [
+        (Feature::QuadPairs, "mma.m8n8k4"),
+        (Feature::Ldmatrix, "ldmatrix"),
+        (Feature::Stmatrix, "stmatrix"),
+        (Feature::MmaK8, "mma.m16n8k8"),
+        (Feature::MmaK16, "mma.m16n8k16"),
+        (Feature::MmaBf16, "mma of bf16"),
+        (Feature::MmaTf32, "mma of tf32"),
+        (Feature::CpAsync, "cp.async"),
+        (Feature::PackedCvt, "cvt.rn.f16x2"),
+        (Feature::HalfMax, "max.f16x2"),
+        (Feature::Mbarrier, "mbarrier.try_wait"),
+        (Feature::Tma, "cp.async.bulk.tensor"),
+        (Feature::Cluster, "clusters"),
+        (Feature::Wgmma, "wgmma"),
+        (Feature::Setmaxnreg, "setmaxnreg"),
+        (Feature::GridDependency, "griddepcontrol"),
+    ];
+}
+
+/// What is known of an architecture.
+struct Row {
+    arch: Arch,
+    name: &'static str,
+    /// Major and minor compute capability.
+    capability: (i32, i32),
+    /// Shared memory that one block may use, in KiB (CUDA C++ Programming Guide, compute capabilities).
+    shared: i64,
+    features: Features,
+}
+
+/// A set of features.
+#[derive(Clone, Copy)]
+struct Features(u32);
+
+#[rustfmt::skip]
+const ROWS: [Row; 5] = [
+    row(Arch::Sm70,  "sm_70",  (7, 0),  96, VOLTA),
+    row(Arch::Sm75,  "sm_75",  (7, 5),  64, TURING),
+    row(Arch::Sm80,  "sm_80",  (8, 0), 163, AMPERE),
+    row(Arch::Sm86,  "sm_86",  (8, 6),  99, AMPERE),
+    row(Arch::Sm90a, "sm_90a", (9, 0), 227, HOPPER),
+];
+
+const VOLTA: Features = Features(0).with(&[Feature::QuadPairs]);
+const TURING: Features = VOLTA.with(&[Feature::Ldmatrix, Feature::MmaK8]);
+const AMPERE: Features = TURING.with(&[
+    Feature::MmaK16,
+    Feature::MmaBf16,
+    Feature::MmaTf32,
+    Feature::CpAsync,
+    Feature::PackedCvt,
+    Feature::HalfMax,
+]);
+const HOPPER: Features = AMPERE.with(&[
+    Feature::Stmatrix,
+    Feature::Mbarrier,
+    Feature::Tma,
+    Feature::Cluster,
+    Feature::Wgmma,
+    Feature::Setmaxnreg,
+    Feature::GridDependency,
+]);
+
+const fn row(
+    arch: Arch,
+    name: &'static str,
+    capability: (i32, i32),
+    shared: i64,
+    features: Features,
+) -> Row {
+    Row { arch, name, capability, shared, features }
+}
+
+impl Features {
+    const fn with(self, features: &[Feature]) -> Features {
+        let (mut all, mut i) = (self.0, 0);
+        while i < features.len() {
+            all |= 1 << features[i] as u32;
+            i += 1;
+        }
+        Features(all)
+    }
+}
+
 impl Arch {
     /// All of them, with their names.
-    pub const ALL: [(Arch, &'static str); 5] = [
-        (Arch::Sm70, "sm_70"),
-        (Arch::Sm75, "sm_75"),
-        (Arch::Sm80, "sm_80"),
-        (Arch::Sm86, "sm_86"),
-        (Arch::Sm90a, "sm_90a"),
-    ];
+    pub const ALL: [(Arch, &'static str); ROWS.len()] = {
+        let (mut all, mut i) = ([(Arch::Sm70, ""); ROWS.len()], 0);
+        while i < ROWS.len() {
+            all[i] = (ROWS[i].arch, ROWS[i].name);
+            i += 1;
+        }
+        all
+    };
+
+    fn row(self) -> &'static Row {
+        ROWS.iter().find(|row| row.arch == self).expect("every architecture has a row")
+    }
+
+    /// Whether it has a feature.
+    pub fn has(self, feature: Feature) -> bool {
+        self.row().features.0 & 1 << feature as u32 != 0
+    }
+
+    /// That it has all of these features.
+    ///
+    /// # Errors
+    /// [`Error::Lacks`] for the first that it has not.
+    pub fn needs(self, features: &[Feature]) -> Result<()> {
+        match features.iter().find(|feature| !self.has(**feature)) {
+            Some(&feature) => Err(Error::Lacks { arch: self, feature }),
+            None => Ok(()),
+        }
+    }
+
+    /// Major and minor compute capability: 9 and 0 of `sm_90a`.
+    pub fn capability(self) -> (i32, i32) {
+        self.row().capability
+    }
 
     /// Shared memory that one block may use, in bytes.
     pub fn shared_memory(self) -> i64 {
-        match self {
-            Arch::Sm70 => 96 << 10,
-            Arch::Sm75 => 64 << 10,
-            Arch::Sm80 => 163 << 10,
-            Arch::Sm86 => 99 << 10,
-            Arch::Sm90a => 227 << 10,
-        }
+        self.row().shared << 10
     }
 }
 
@@ -50,8 +198,13 @@ pub(crate) fn registers_at_launch(threads: i64) -> i64 {
 
 impl fmt::Display for Arch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = Arch::ALL.iter().find(|row| row.0 == *self);
-        f.write_str(row.expect("every architecture has a row").1)
+        f.write_str(self.row().name)
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(&Feature::ALL, self))
     }
 }
 

@@ -37,10 +37,12 @@ mod wgmma;
 
 pub use self::matrix::cut_to_tf32;
 
-use crate::arch::Arch;
+use std::collections::BTreeSet;
+
+use crate::arch::Feature;
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Completion, Group, Kernel, Kind, Scope, Spec};
+use crate::kernel::{Completion, Group, Kernel, Kind, Scope, Spec, Stmt};
 use crate::launch::Condition;
 use crate::tensor::{Dim, Tensor};
 use pattern::Pattern;
@@ -52,8 +54,8 @@ pub struct Atom {
     pub name: &'static str,
     /// The specs that it carries out, in the notation of the head of `atom/pattern.rs`.
     pub pattern: &'static str,
-    /// Where it exists.
-    pub archs: Archs,
+    /// What it needs of an architecture.
+    pub needs: &'static [Feature],
     /// What the address of each operand must be a multiple of, in bytes; missing ones: its scalar.
     pub align: &'static [i64],
     /// What else must hold of the operands, or why the atom is not the one.
@@ -70,15 +72,6 @@ pub struct Atom {
 
 /// Whether a site is one for an atom, or why not.
 pub type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
-
-/// Where an atom exists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Archs {
-    /// This one and later ones.
-    Since(Arch),
-    /// This one only.
-    Only(Arch),
-}
 
 /// The units between whose accesses to shared memory a proxy fence stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,16 +238,6 @@ pub struct Site<'a> {
     sizes: Vec<(&'static str, i64)>,
 }
 
-impl Archs {
-    /// Whether it exists there.
-    pub fn contains(self, arch: Arch) -> bool {
-        match self {
-            Archs::Since(first) => arch >= first,
-            Archs::Only(only) => arch == only,
-        }
-    }
-}
-
 impl Site<'_> {
     /// An operand's tensor: outputs first, then inputs.
     pub fn operand(&self, operand: usize) -> &Tensor {
@@ -397,8 +380,8 @@ pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
     let mut near = Vec::new();
     for atom in all() {
         let Some(sizes) = Pattern::of(atom).matches(kernel, spec, &operands) else { continue };
-        if !atom.archs.contains(kernel.arch) {
-            near.push(format!("{} does not exist on {}", atom.name, kernel.arch));
+        if let Err(lacks) = kernel.arch.needs(atom.needs) {
+            near.push(format!("{}: {lacks}", atom.name));
             continue;
         }
         let site = Site { kernel, spec, atom, operands: operands.clone(), sizes };
@@ -412,6 +395,23 @@ pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
         }
     }
     Err(Error::NoAtom(near.join("; ")))
+}
+
+/// What a kernel's atoms need of an architecture: it may be written for any that has these.
+///
+/// # Errors
+/// Those of [`select`].
+pub fn features(kernel: &Kernel) -> Result<Vec<Feature>> {
+    let mut all = Ok(BTreeSet::new());
+    kernel.each_stmt(&mut |stmt| {
+        if let (Stmt::Spec(spec @ Spec { body: None, .. }), Ok(known)) = (stmt, &mut all) {
+            match select(kernel, spec) {
+                Ok(site) => known.extend(site.atom.needs),
+                Err(error) => all = Err(error),
+            }
+        }
+    });
+    all.map(|all| all.into_iter().collect())
 }
 
 /// The precondition of an atom that needs none.

@@ -1,5 +1,6 @@
 //! The crate's one error type.
 
+use crate::arch::{Arch, Feature};
 use crate::layout::Layout;
 
 /// Shorthand for results of this crate.
@@ -183,6 +184,14 @@ pub enum Error {
     /// A view, a tile or an operand does not fit.
     #[error("{0}")]
     Shape(String),
+    /// An architecture lacks what a template or an atom needs.
+    #[error("needs {feature}, which {arch} lacks")]
+    Lacks {
+        /// The architecture.
+        arch: Arch,
+        /// What is needed.
+        feature: Feature,
+    },
     /// A spec without a body is no atom of its architecture.
     #[error("no atom carries this out; near ones: [{0}]")]
     NoAtom(String),
@@ -235,6 +244,7 @@ impl Error {
             | Error::BlockShape { .. }
             | Error::Swizzle { .. }
             | Error::Shape(_)
+            | Error::Lacks { .. }
             | Error::NoAtom(_)
             | Error::Kernel(_)
             | Error::Emission(_)

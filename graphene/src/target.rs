@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::arch::{Arch, Feature};
 use crate::error::Error;
 
 /// A machine with the rates and limits that planning uses.
@@ -31,7 +32,7 @@ pub struct Target {
     /// The second-level cache of a GPU, or the last-level cache of a CPU, in bytes.
     pub l2_bytes: u64,
     /// Whether products of single precision may round their operands to TF32, so that matrix units
-    /// make them. No target does unless it is asked to; see [`Target::has_tf32`].
+    /// make them, where it has [`Feature::MmaTf32`]. No target does unless it is asked to.
     pub tf32: bool,
 }
 
@@ -40,15 +41,8 @@ pub struct Target {
 pub enum Kind {
     /// The cores of a host.
     Cpu,
-    /// A GPU of compute capability `major.minor`.
-    Cuda {
-        /// Major compute capability.
-        major: u32,
-        /// Minor compute capability.
-        minor: u32,
-        /// Whether code may use what exists on this very architecture only, as in `sm_90a`.
-        accelerated: bool,
-    },
+    /// A GPU of this architecture.
+    Cuda(Arch),
 }
 
 /// A class of arithmetic with one peak rate, named by the type of its operands.
@@ -90,21 +84,18 @@ impl Peak {
     }
 }
 
-/// One GPU: name, capability, TFLOP/s by precision, GB/s, multiprocessors, KiB of shared memory
-/// per block, MiB of second-level cache.
+/// One GPU: architecture, TFLOP/s by precision, GB/s, multiprocessors, MiB of second-level cache.
 struct Gpu {
-    name: &'static str,
-    capability: (u32, u32, bool),
+    arch: Arch,
     tflops: [f64; 4],
     gigabytes: f64,
     cores: u32,
-    shared: u64,
     l2: u64,
 }
 
 /// Rates are those of one common board of each architecture; a plan needs their ratios more than
-/// their last digit. Shared memory per block is from the table of compute capabilities in the CUDA
-/// C++ Programming Guide, as is the register file of 65536 registers, the same on all of them.
+/// their last digit. The register file has 65536 registers on all of them (CUDA C++ Programming
+/// Guide, compute capabilities).
 ///
 /// - `sm_70`: Tesla V100 SXM2 data sheet and Volta architecture whitepaper. No tf32, no bf16.
 /// - `sm_75`: Tesla T4 data sheet and Turing architecture whitepaper. No tf32, no bf16.
@@ -114,24 +105,16 @@ struct Gpu {
 ///   4.0 are reachable, so these are used, tf32 at half of f16; f32 as in the data sheet.
 #[rustfmt::skip]
 const GPUS: &[Gpu] = &[
-    //    name             capability             f32   tf32   f16    bf16     GB/s   SMs  KiB  MiB
-    gpu("sm_70",  (7, 0, false), [15.7,  15.7, 125.0,  15.7],  900.0,  80,  96,  6),
-    gpu("sm_75",  (7, 5, false), [ 8.1,   8.1,  65.0,   8.1],  320.0,  40,  64,  4),
-    gpu("sm_80",  (8, 0, false), [19.5, 156.0, 312.0, 312.0], 1500.0, 108, 163, 40),
-    gpu("sm_86",  (8, 6, false), [31.2,  62.5, 125.0, 125.0],  600.0,  72,  99,  6),
-    gpu("sm_90a", (9, 0, true),  [66.9, 395.0, 790.0, 790.0], 4000.0, 132, 227, 50),
+    //   arch          f32   tf32   f16    bf16     GB/s   SMs MiB
+    gpu(Arch::Sm70,  [15.7,  15.7, 125.0,  15.7],  900.0,  80,  6),
+    gpu(Arch::Sm75,  [ 8.1,   8.1,  65.0,   8.1],  320.0,  40,  4),
+    gpu(Arch::Sm80,  [19.5, 156.0, 312.0, 312.0], 1500.0, 108, 40),
+    gpu(Arch::Sm86,  [31.2,  62.5, 125.0, 125.0],  600.0,  72,  6),
+    gpu(Arch::Sm90a, [66.9, 395.0, 790.0, 790.0], 4000.0, 132, 50),
 ];
 
-const fn gpu(
-    name: &'static str,
-    capability: (u32, u32, bool),
-    tflops: [f64; 4],
-    gigabytes: f64,
-    cores: u32,
-    shared: u64,
-    l2: u64,
-) -> Gpu {
-    Gpu { name, capability, tflops, gigabytes, cores, shared, l2 }
+const fn gpu(arch: Arch, tflops: [f64; 4], gigabytes: f64, cores: u32, l2: u64) -> Gpu {
+    Gpu { arch, tflops, gigabytes, cores, l2 }
 }
 
 impl Target {
@@ -157,28 +140,35 @@ impl Target {
 
     /// The GPU targets' names, in order of capability.
     pub fn gpu_names() -> impl Iterator<Item = &'static str> {
-        GPUS.iter().map(|gpu| gpu.name)
+        Arch::ALL.into_iter().map(|row| row.1)
     }
 
     fn gpu(gpu: &Gpu) -> Target {
-        let (major, minor, accelerated) = gpu.capability;
         let [f32, tf32, f16, bf16] = gpu.tflops.map(|tflops| tflops * 1e12);
         Target {
-            kind: Kind::Cuda { major, minor, accelerated },
+            kind: Kind::Cuda(gpu.arch),
             peak: Peak { f32, tf32, f16, bf16 },
             memory_bandwidth: gpu.gigabytes * 1e9,
             launch_cost: 2e-6,
             cores: gpu.cores,
-            shared_memory_per_block: gpu.shared << 10,
+            shared_memory_per_block: gpu.arch.shared_memory().unsigned_abs(),
             registers_per_core: 65536,
             l2_bytes: gpu.l2 << 20,
             tf32: false,
         }
     }
 
-    /// Whether it has matrix units for TF32: GPUs have them from Ampere on.
-    pub fn has_tf32(&self) -> bool {
-        matches!(self.kind, Kind::Cuda { major: 8.., .. })
+    /// The architecture, if it is a GPU.
+    pub fn arch(&self) -> Option<Arch> {
+        match self.kind {
+            Kind::Cpu => None,
+            Kind::Cuda(arch) => Some(arch),
+        }
+    }
+
+    /// Whether it is a GPU that has a feature.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.arch().is_some_and(|arch| arch.has(feature))
     }
 
     /// How products of single precision are made.
@@ -191,9 +181,7 @@ impl Target {
         match self.kind {
             Kind::Cpu if self.cores == 1 => "cpu".to_string(),
             Kind::Cpu => format!("cpu:{}", self.cores),
-            Kind::Cuda { major, minor, accelerated } => {
-                format!("sm_{major}{minor}{}", if accelerated { "a" } else { "" })
-            }
+            Kind::Cuda(arch) => arch.to_string(),
         }
     }
 }
@@ -209,7 +197,7 @@ impl FromStr for Target {
 
     /// Reads `cpu` (one core), `cpu:N`, or the name of a GPU architecture.
     fn from_str(name: &str) -> Result<Target, Error> {
-        if let Some(gpu) = GPUS.iter().find(|gpu| gpu.name == name) {
+        if let Some(gpu) = GPUS.iter().find(|gpu| gpu.arch.to_string() == name) {
             return Ok(Target::gpu(gpu));
         }
         let cores = match name {

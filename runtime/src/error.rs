@@ -16,7 +16,7 @@ use graphene_frontend::tensor::TensorError;
 use graphene_fusion::FusionError;
 use graphene_fusion::kernels::Refusal;
 use graphene_fusion::program::BufferId;
-use graphene_ir::arch::Arch;
+use graphene_ir::arch::{Arch, Feature};
 
 #[cfg(feature = "cuda")]
 use crate::device::Library;
@@ -199,10 +199,12 @@ pub enum Error {
         wanted: DType,
     },
     /// Floats that are not computed with on a target.
-    #[error("{wanted} is for GPUs{}, not for {target}", if wanted == "tf32" { " from sm_80 on" } else { "" })]
+    #[error("{wanted} is for GPUs{}, not for {target}", needs.map(|needs| format!(" that have {needs}")).unwrap_or_default())]
     Target {
         /// The elements asked for: `tf32`, `f16` or `bf16`.
         wanted: String,
+        /// What they need of a GPU.
+        needs: Option<Feature>,
         /// The target.
         target: String,
     },

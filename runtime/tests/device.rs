@@ -6,7 +6,7 @@ use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::{Granularity, plan};
-use graphene_ir::arch::Arch;
+use graphene_ir::arch::{Arch, Feature};
 use graphene_ir::index::{Expr, Var};
 use graphene_ir::launch::{Condition, Launch, Param, TensorMap};
 use graphene_ir::tensor::Scalar;
@@ -147,7 +147,7 @@ fn trials() -> Vec<Trial> {
     let absent = matches!(opened, Err(Error::MissingLibrary(_) | Error::NoDevice { .. }));
     let gpu = nvrtc && !absent;
     let arch = opened.ok().and_then(|device| device.properties().arch());
-    let hopper = gpu && arch == Some(Arch::Sm90a);
+    let hopper = gpu && arch.is_some_and(|arch| arch.has(Feature::Tma));
     let lt = Library::CublasLt.found();
     let lost = probe().trim() != "found";
     let dnn = Library::Cudnn.found();

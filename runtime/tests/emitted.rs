@@ -7,7 +7,7 @@ use std::env;
 use std::process::Command;
 use std::sync::Arc;
 
-use graphene_ir::arch::Arch;
+use graphene_ir::arch::{Arch, Feature};
 use graphene_ir::atom;
 use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
@@ -34,10 +34,10 @@ use graphene_ir::text::parse;
 use graphene_runtime::device::{Library, compile, compile_ptx, compiles_for};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-const FIGURES: [(&str, Arch, &str); 3] = [
-    ("figure_1", Arch::Sm75, include_str!("../../graphene/tests/kernels/figure_1.graphene")),
-    ("figure_6", Arch::Sm70, include_str!("../../graphene/tests/kernels/quad_pairs.graphene")),
-    ("figure_8", Arch::Sm75, include_str!("../../graphene/tests/kernels/gemm.graphene")),
+const FIGURES: [(&str, &str); 3] = [
+    ("figure_1", include_str!("../../graphene/tests/kernels/figure_1.graphene")),
+    ("figure_6", include_str!("../../graphene/tests/kernels/quad_pairs.graphene")),
+    ("figure_8", include_str!("../../graphene/tests/kernels/gemm.graphene")),
 ];
 
 /// Set where a trial runs in a process of its own.
@@ -53,12 +53,14 @@ fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     add_ptx(&mut trials);
     for atom in atom::all() {
-        let exists = |arch: Arch| atom.archs.contains(arch);
+        let exists = |arch: Arch| arch.needs(atom.needs).is_ok();
         add(&mut trials, atom.name, exists, Arc::new(atom.example));
     }
-    let later = |arch| arch >= Arch::Sm80;
-    for (name, first, text) in FIGURES {
-        add(&mut trials, name, |arch| arch >= first, Arc::new(move || parse(text)));
+    let later = |arch: Arch| arch.has(Feature::CpAsync);
+    for (name, text) in FIGURES {
+        let needs = parse(text).and_then(|kernel| atom::features(&kernel));
+        let exists = |arch: Arch| needs.as_ref().is_ok_and(|needs| arch.needs(needs).is_ok());
+        add(&mut trials, name, exists, Arc::new(move || parse(text)));
     }
     add(&mut trials, "pointwise", later, Arc::new(|| Pointwise::default().kernel()));
     add(&mut trials, "pointwise_all", later, Arc::new(|| all_functions().kernel()));
@@ -103,7 +105,8 @@ fn trials() -> Vec<Trial> {
         let wide = fmha.head_dim > 128;
         let ampere = Fmha { keys: 64, consumers: 1, ..fmha.clone() };
         let single = Fmha { scalar: Scalar::F32, keys: 32, ..ampere.clone() };
-        add(&mut trials, &name, |arch| arch == Arch::Sm90a, Arc::new(move || fmha.kernel()));
+        let hopper = |arch: Arch| arch.has(Feature::Wgmma);
+        add(&mut trials, &name, hopper, Arc::new(move || fmha.kernel()));
         if wide {
             // Warps that hold their queries and such sums in registers spill some of them.
             continue;
@@ -314,7 +317,7 @@ fn attention() -> Vec<(&'static str, Fmha)> {
 fn products(trials: &mut Vec<Trial>, name: &str, product: &Product) {
     let gemm = Gemm { product: product.clone(), ..Gemm::default() };
     let name_of = |template: &str| format!("{template}_{name}");
-    let hopper = |arch| arch == Arch::Sm90a;
+    let hopper = |arch: Arch| arch.has(Feature::Wgmma);
     let turns = Gemm { ping_pong: true, strips: 2, columns: 128, stages: 6, ..gemm.clone() };
     add(trials, &name_of("gemm"), hopper, Arc::new(move || gemm.kernel()));
     // Blocks of a cluster leave too few registers for a long epilogue with a matrix.
@@ -350,7 +353,7 @@ fn products(trials: &mut Vec<Trial>, name: &str, product: &Product) {
         let small = Mma { tile: [64, 64], ..tf32.clone() };
         let simt = Simt { product: single, edges, ..Simt::default() };
         let split = Simt { split: 2, arch: Arch::Sm90a, ..simt.clone() };
-        let ampere = |arch| arch >= Arch::Sm80;
+        let ampere = |arch: Arch| arch.has(Feature::CpAsync);
         let name_of = |template: &str| format!("{template}_{name}{suffix}");
         add(trials, &name_of("mma"), ampere, Arc::new(move || mma.kernel()));
         add(trials, &name_of("tf32"), ampere, Arc::new(move || tf32.kernel()));

@@ -7,7 +7,7 @@ use crate::variants::Variant;
 use crate::view::View;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::op::{AttentionAttrs, Op};
-use graphene_ir::arch::Arch;
+use graphene_ir::arch::{Arch, Feature};
 use graphene_ir::kernel::Number;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
@@ -84,7 +84,7 @@ fn launch(
     dims: &mut BTreeMap<String, Dim>,
     pointers: &[Pointer],
 ) -> Result<Launch, Refusal> {
-    let hopper = site.arch == Arch::Sm90a && fmha.scalar != Scalar::F32;
+    let hopper = site.arch.has(Feature::Wgmma) && fmha.scalar != Scalar::F32;
     let fmha = match variant.parameters {
         None => named(site, variant.name, fmha, hopper),
         Some(Parameters::Fmha(found)) if hopper => {
@@ -99,8 +99,8 @@ fn launch(
         blocks = blocks.minimum(&Dim::from(i64::from(site.target.cores)));
     }
     dims.insert("blocks".to_owned(), blocks.maximum(&Dim::from(1)));
-    if site.arch < Arch::Sm80 {
-        return Err(Refusal::Operation("attention before Ampere"));
+    if !hopper {
+        site.arch.needs(fmha.ampere_features()).map_err(Refusal::Template)?;
     }
     let kernel = if hopper { fmha.kernel() } else { fmha.ampere() };
     Ok(site.launch(kernel?, dims, pointers.to_vec()))

@@ -9,7 +9,7 @@ use crate::variants::{TURNS, Tile, Variant, parts, tiles_of_product};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
-use graphene_ir::arch::Arch;
+use graphene_ir::arch::Feature;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
@@ -209,11 +209,11 @@ fn kernel(
     let (product, arch, [rows, columns]) = (product.clone(), site.arch, cut.tile);
     let (single, tf32) = (product.scalar == Scalar::F32, site.target.tf32);
     let along = !product.a_transposed && !product.b_transposed;
-    let hopper = arch == Arch::Sm90a && (!single || tf32 && along);
-    if cut.found.is_some() && !hopper {
-        return Err(Refusal::Operation("Hopper's parameters elsewhere"));
+    let warpgroups = arch.has(Feature::Wgmma) && (!single || tf32 && along);
+    if cut.found.is_some() && !warpgroups {
+        return Err(Refusal::Operation("parameters of warpgroups, which make no such products"));
     }
-    let kernel = match (hopper, single && !tf32) {
+    let kernel = match (warpgroups, single && !tf32) {
         (_, true) => {
             let thread = match rows {
                 128 => [8, 8],
@@ -388,7 +388,7 @@ impl<'a> Operands<'a> {
         }
         self.push(operand, &view.offset);
         // Warpgroups write results of other types from their registers, element by element.
-        let by_elements = self.site.arch == Arch::Sm90a && self.scalar != Some(Scalar::F32);
+        let by_elements = self.site.arch.has(Feature::Wgmma) && self.scalar != Some(Scalar::F32);
         self.whole &= by_elements || Some(scalar) == self.scalar;
         Ok(Some(scalar))
     }

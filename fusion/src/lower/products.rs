@@ -6,12 +6,12 @@ use crate::groups::{Executor, Family, Group};
 use crate::kernels::ProductLayout;
 use crate::layout::is_view;
 use crate::program::{BufferKind, Operand, Weight};
-use crate::variants::is_hopper;
 use crate::view::View;
 use crate::weights::recipe_of_tf32;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{NodeId, ValueId};
 use graphene_frontend::op::Op;
+use graphene_ir::arch::Feature;
 use graphene_ir::target::Kind;
 use std::sync::Arc;
 
@@ -53,11 +53,11 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Weights that are to lie column by column, since Hopper's warpgroups take single precision along the depth only: all
+    /// Weights that are to lie column by column, since warpgroups take single precision along the depth only: all
     /// that a kernel multiplies by, where all are matrices of which nothing else is made. Others stay as they are: where
     /// they lie in columns already they are cut rather than rounded, where not, warps multiply by them.
     pub(super) fn weights_to_turn(&self, group: &Group) -> Vec<ValueId> {
-        if group.family != Family::MatMul || !self.target.tf32 || !is_hopper(self.target) {
+        if group.family != Family::MatMul || !self.target.tf32 || !self.target.has(Feature::Wgmma) {
             return Vec::new();
         }
         let weights = self.multiplied_by(group);

@@ -2,8 +2,8 @@
 
 use super::asm::asm;
 use super::moves::only_one;
-use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, always, examples};
-use crate::arch::{Arch, registers_at_launch};
+use super::{Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, always, examples};
+use crate::arch::{Feature, registers_at_launch};
 use crate::error::Result;
 use crate::kernel::{Fence, Group, Kernel, Kind, Number, Scope};
 use crate::tensor::{Agent, Scalar};
@@ -11,8 +11,9 @@ use crate::tensor::{Agent, Scalar};
 const D: usize = 0;
 
 pub(super) const ATOMS: &[Atom] = &[
-    hopper(
+    row(
         "mbarrier.init",
+        &[Feature::Mbarrier],
         "[].mbar.SH <- Init<<<[]>>>()",
         always,
         init,
@@ -23,16 +24,18 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         examples::mbarrier,
     ),
-    hopper(
+    row(
         "mbarrier.arrive",
+        &[Feature::Mbarrier],
         "[].mbar.SH <- Arrive<<<[]>>>()",
         |s| expects(s, false),
         arrive,
         |_, c| asm("mbarrier.arrive.shared::cta.b64 _, [%0];", &[], &[("r", c.address(D, &[]))]),
         examples::mbarrier,
     ),
-    hopper(
+    row(
         "mbarrier.arrive.expect_tx",
+        &[Feature::Mbarrier],
         "[].mbar.SH <- Arrive<<<[]>>>()",
         |s| expects(s, true),
         arrive,
@@ -43,8 +46,9 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         examples::bulk_load,
     ),
-    hopper(
+    row(
         "mbarrier.arrive.cluster",
+        &[Feature::Mbarrier, Feature::Cluster],
         "[].mbar.SH@ <- Arrive<<<[]>>>()",
         |s| expects(s, false),
         arrive,
@@ -58,8 +62,9 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         examples::mbarrier_cluster,
     ),
-    hopper(
+    row(
         "mbarrier.try_wait.parity",
+        &[Feature::Mbarrier],
         "[].mbar.SH <- Wait<<<[threads]>>>()",
         always,
         wait,
@@ -78,26 +83,27 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         examples::mbarrier,
     ),
-    since(
+    row(
         "bar.sync",
-        Arch::Sm70,
+        &[],
         "Sync<<<[threads]>>>()",
         block_wide,
         |_, w| w.rendezvous(),
         sync_text,
         examples::bar_sync,
     ),
-    since(
+    row(
         "bar.warp.sync",
-        Arch::Sm70,
+        &[],
         "Sync<<<[32]>>>()",
         |s| if s.across_blocks() { Err("it is for threads of one block") } else { Ok(()) },
         |_, w| w.rendezvous(),
         |_, _| asm("bar.warp.sync 0xffffffff;", &[], &[]),
         examples::warp_sync,
     ),
-    hopper(
+    row(
         "barrier.cluster",
+        &[Feature::Cluster],
         "Sync<<<[threads]>>>()",
         cluster_wide,
         |_, w| w.rendezvous(),
@@ -110,57 +116,63 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         examples::mbarrier_cluster,
     ),
-    hopper(
+    row(
         "wgmma.fence",
+        &[Feature::Wgmma],
         "[2,n].[2].fp32.RF <- Fence<<<[128]>>>()",
         |s| fence_is(s, Fence::MatMul),
         fence,
         |s, c| with_accumulators(s, c, "wgmma.fence.sync.aligned;"),
         || examples::wgmma("MatMul"),
     ),
-    hopper(
+    row(
         "fence.proxy.async",
+        &[Feature::Tma],
         "Fence<<<[threads]>>>()",
         |s| fence_is(s, Fence::Proxy),
         fence,
         |_, _| asm("fence.proxy.async.shared::cta;", &[], &[]),
         examples::bulk_store,
     ),
-    hopper(
+    row(
         "fence.mbarrier_init",
+        &[Feature::Mbarrier],
         "Fence<<<[threads]>>>()",
         |s| fence_is(s, Fence::Init),
         fence,
         |_, _| asm("fence.mbarrier_init.release.cluster;", &[], &[]),
         examples::mbarrier_cluster,
     ),
-    hopper(
+    row(
         "fence.acq_rel.cluster",
+        &[Feature::Cluster],
         "Fence<<<[threads]>>>()",
         |s| fence_is(s, Fence::Cluster),
         fence,
         |_, _| asm("fence.acq_rel.cluster;", &[], &[]),
         examples::mbarrier_cluster,
     ),
-    since(
+    row(
         "membar.gl",
-        Arch::Sm70,
+        &[],
         "Fence<<<[threads]>>>()",
         |s| fence_is(s, Fence::Global),
         fence,
         |_, _| asm("membar.gl;", &[], &[]),
         examples::membar,
     ),
-    hopper(
+    row(
         "wgmma.commit_group",
+        &[Feature::Wgmma],
         "Commit<<<[128]>>>()",
         |s| group_is(s, Group::MatMul),
         commit,
         |_, _| asm("wgmma.commit_group.sync.aligned;", &[], &[]),
         || examples::wgmma("MatMul"),
     ),
-    hopper(
+    row(
         "wgmma.wait_group",
+        &[Feature::Wgmma],
         "[2,n].[2].fp32.RF <- WaitGroup<<<[128]>>>()",
         |s| waits_for(s, Group::MatMul),
         wait_group,
@@ -170,34 +182,36 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         || examples::wgmma("MatMul"),
     ),
-    since(
+    row(
         "cp.async.commit_group",
-        Arch::Sm80,
+        &[Feature::CpAsync],
         "Commit<<<[threads]>>>()",
         |s| group_is(s, Group::Copy),
         commit,
         |_, _| asm("cp.async.commit_group;", &[], &[]),
         || examples::cp_async(16, Scalar::F16),
     ),
-    since(
+    row(
         "cp.async.wait_group",
-        Arch::Sm80,
+        &[Feature::CpAsync],
         "WaitGroup<<<[threads]>>>()",
         |s| waits_for(s, Group::Copy),
         wait_group,
         |s, _| asm(&format!("cp.async.wait_group {};", pending(s)), &[], &[]),
         || examples::cp_async(16, Scalar::F16),
     ),
-    hopper(
+    row(
         "cp.async.bulk.commit_group",
+        &[Feature::Tma],
         "Commit<<<[]>>>()",
         |s| group_is(s, Group::Bulk),
         commit,
         |_, _| asm("cp.async.bulk.commit_group;", &[], &[]),
         examples::bulk_store,
     ),
-    hopper(
+    row(
         "cp.async.bulk.wait_group",
+        &[Feature::Tma],
         "WaitGroup<<<[]>>>()",
         |s| waits_for(s, Group::Bulk),
         wait_group,
@@ -208,8 +222,9 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         examples::bulk_store,
     ),
-    hopper(
+    row(
         "setmaxnreg",
+        &[Feature::Setmaxnreg],
         "Registers<<<[128]>>>()",
         budget,
         registers,
@@ -221,34 +236,36 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         examples::setmaxnreg,
     ),
-    hopper(
+    row(
         "griddepcontrol.launch_dependents",
+        &[Feature::GridDependency],
         "Release<<<[threads]>>>()",
         always,
         |_, _| Ok(Progress::Done),
         |_, _| asm("griddepcontrol.launch_dependents;", &[], &[]),
         examples::dependent,
     ),
-    hopper(
+    row(
         "griddepcontrol.wait",
+        &[Feature::GridDependency],
         "Acquire<<<[threads]>>>()",
         always,
         |_, _| Ok(Progress::Done),
         |_, _| asm("griddepcontrol.wait;", &[], &[]),
         examples::dependent,
     ),
-    since(
+    row(
         "prefetch.global.L2",
-        Arch::Sm70,
+        &[],
         "Prefetch<<<[]>>>([].*.GL)",
         always,
         |_, _| Ok(Progress::Done),
         |_, c| asm("prefetch.global.L2 [%0];", &[], &[("l", c.pointer(D, &[]))]),
         examples::prefetch,
     ),
-    since(
+    row(
         "red.release.gpu.inc",
-        Arch::Sm70,
+        &[],
         "[].u32.GL <- Count<<<[]>>>()",
         always,
         count,
@@ -259,9 +276,9 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         examples::counter,
     ),
-    since(
+    row(
         "ld.acquire.gpu",
-        Arch::Sm70,
+        &[],
         "Await<<<[]>>>([].u32.GL)",
         always,
         await_count,
@@ -279,29 +296,16 @@ pub(super) const ATOMS: &[Atom] = &[
 type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
 type Text = fn(&Site<'_>, &dyn Code) -> String;
 
-const fn hopper(
+const fn row(
     name: &'static str,
+    needs: &'static [Feature],
     pattern: &'static str,
     when: When,
     meaning: Meaning,
     cuda: Text,
     example: fn() -> Result<Kernel>,
 ) -> Atom {
-    let archs = Archs::Only(Arch::Sm90a);
-    Atom { name, pattern, archs, align: &[], when, proxy: Proxy::Generic, meaning, cuda, example }
-}
-
-const fn since(
-    name: &'static str,
-    arch: Arch,
-    pattern: &'static str,
-    when: When,
-    meaning: Meaning,
-    cuda: Text,
-    example: fn() -> Result<Kernel>,
-) -> Atom {
-    let archs = Archs::Since(arch);
-    Atom { name, pattern, archs, align: &[], when, proxy: Proxy::Generic, meaning, cuda, example }
+    Atom { name, pattern, needs, align: &[], when, proxy: Proxy::Generic, meaning, cuda, example }
 }
 
 fn init(site: &Site<'_>, warp: &mut dyn Warp) -> Step {

@@ -2,8 +2,8 @@
 
 use super::asm::asm;
 use super::moves::only_one;
-use super::{Archs, Atom, Code, Progress, Proxy, Site, Step, Warp, examples};
-use crate::arch::Arch;
+use super::{Atom, Code, Progress, Proxy, Site, Step, Warp, examples};
+use crate::arch::Feature;
 use crate::index::Expr;
 use crate::tensor::{Dim, Tensor};
 
@@ -14,7 +14,7 @@ pub(super) const ATOMS: &[Atom] = &[
     Atom {
         name: "cp.async.bulk.tensor.load",
         pattern: "[m,n].fp16|bf16|fp32.SH <- Move<<<[]>>>([m,n].fp16|bf16|fp32.GL) signals",
-        archs: Archs::Only(Arch::Sm90a),
+        needs: &[Feature::Tma],
         align: &[128],
         when: |site| {
             if site.signalled().is_some_and(|barrier| barrier.peer.is_some()) {
@@ -30,7 +30,7 @@ pub(super) const ATOMS: &[Atom] = &[
     Atom {
         name: "cp.async.bulk.tensor.store",
         pattern: "[m,n].fp16|bf16|fp32.GL <- Move<<<[]>>>([m,n].fp16|bf16|fp32.SH) async",
-        archs: Archs::Only(Arch::Sm90a),
+        needs: &[Feature::Tma],
         align: &[2, 128],
         when: |site| fits(site, A, D),
         proxy: Proxy::Async,

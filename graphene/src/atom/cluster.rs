@@ -2,8 +2,8 @@
 
 use super::asm::{asm, group};
 use super::moves::{bytes, copy, same};
-use super::{Archs, Atom, Code, Proxy, Site, When, examples};
-use crate::arch::Arch;
+use super::{Atom, Code, Proxy, Site, When, examples};
+use crate::arch::Feature;
 use crate::error::Result;
 use crate::kernel::Kernel;
 
@@ -15,7 +15,7 @@ pub(super) const ATOMS: &[Atom] = &[
     Atom {
         name: "ld.shared::cluster",
         pattern: "[].fp32|i32|u32.RF <- Move<<<[]>>>([].fp32|i32|u32.SH@)",
-        archs: Archs::Only(Arch::Sm90a),
+        needs: &[Feature::Cluster],
         align: &[],
         when: same,
         proxy: Proxy::Generic,
@@ -31,7 +31,7 @@ pub(super) const ATOMS: &[Atom] = &[
     Atom {
         name: "st.shared::cluster",
         pattern: "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF)",
-        archs: Archs::Only(Arch::Sm90a),
+        needs: &[Feature::Cluster],
         align: &[],
         when: same,
         proxy: Proxy::Generic,
@@ -70,7 +70,7 @@ const fn st_async(
     Atom {
         name,
         pattern,
-        archs: Archs::Only(Arch::Sm90a),
+        needs: &[Feature::Cluster, Feature::Mbarrier],
         align,
         when,
         proxy: Proxy::Generic,

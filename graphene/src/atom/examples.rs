@@ -764,9 +764,9 @@ pub(super) fn stmatrix() -> Result<Kernel> {
 }
 
 /// A product of 16×16 by 16×8 by a warp.
-pub(super) fn mma() -> Result<Kernel> {
+pub(super) fn mma(scalar: &str) -> Result<Kernel> {
     parse(
-        "kernel mma sm_80 ()
+        &"kernel mma sm_80 ()
 %A:[16,16:16,1].fp16.GL
 %B:[16,8:8,1].fp16.GL
 %C:[16,8:8,1].fp32.GL
@@ -794,6 +794,7 @@ pub(super) fn mma() -> Result<Kernel> {
     %sum_2:[2:1].fp32.RF = %d[@i/2]
     %C[@group + 8*(@i/2), 2*@quad + @i%2] <- Move<<<#grid,#one>>>(%sum_2[@i%2])
   }
-}",
+}"
+        .replace("fp16", scalar),
     )
 }

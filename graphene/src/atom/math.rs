@@ -2,8 +2,8 @@
 
 use super::asm::asm;
 use super::function::{binary_text, float_text, unary_text, whole_binary_text, whole_unary_text};
-use super::{Archs, Atom, Code, Progress, Proxy, Site, Step, Warp, always, examples};
-use crate::arch::Arch;
+use super::{Atom, Code, Progress, Proxy, Site, Step, Warp, When, always, examples};
+use crate::arch::Feature;
 use crate::error::Result;
 use crate::kernel::{Binary, Kernel, Kind, Number, Unary};
 use crate::tensor::Scalar;
@@ -19,7 +19,6 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "fma.f32",
         "[].fp32.RF <- MatMul<<<[]>>>([].fp32.RF, [].fp32.RF)",
-        Arch::Sm70,
         multiply_add,
         |_, c| {
             format!(
@@ -34,7 +33,6 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "hfma",
         "[].fp16.RF <- MatMul<<<[]>>>([].fp16.RF, [].fp16.RF)",
-        Arch::Sm70,
         multiply_add,
         |_, c| {
             format!(
@@ -49,7 +47,6 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "hfma.global",
         "[].fp16.GL <- MatMul<<<[]>>>([].fp16.GL, [].fp16.GL)",
-        Arch::Sm70,
         multiply_add,
         |_, c| {
             format!(
@@ -64,7 +61,6 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "hfma2",
         "[2:1].fp16.RF <- MatMul<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
-        Arch::Sm70,
         multiply_add,
         |_, c| packed("fma.rn.f16x2 %0, %1, %2, %0;", "+r", c, &[A, B]),
         || examples::registers(Kind::MatMul, Scalar::F16, Scalar::F16, 2, 2),
@@ -72,7 +68,6 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "unary.f32",
         "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)",
-        Arch::Sm70,
         unary,
         |s, c| format!("{} = {};", c.element(D, &[]), unary_text(unary_of(s), &c.element(A, &[]))),
         || examples::registers(Kind::Unary(Unary::Gelu), Scalar::F32, Scalar::F32, 1, 1),
@@ -80,7 +75,6 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "binary.f32",
         "[].fp32.RF <- BinaryPointwise<<<[]>>>([].fp32.RF, [].fp32.RF)",
-        Arch::Sm70,
         binary,
         |s, c| {
             let value = binary_text(binary_of(s), &c.element(A, &[]), &c.element(B, &[]));
@@ -91,7 +85,6 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "select",
         "[].fp32|i64.RF <- Select<<<[]>>>([].fp32|i64.RF, [].fp32|i64.RF, [].fp32|i64.RF)",
-        Arch::Sm70,
         |s, warp| {
             each(s, warp, |warp, lane, at| {
                 let holds = warp.read(lane, A, at)? != 0.0;
@@ -132,30 +125,21 @@ pub(super) const ATOMS: &[Atom] = &[
         },
         || examples::registers(Kind::Binary(Binary::Mul), Scalar::I64, Scalar::I64, 1, 2),
     ),
-    row_when(
-        "binary.f16x2",
-        "[2:1].fp16.RF <- BinaryPointwise<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
-        packs,
-        binary,
-        |s, c| packed(&format!("{}.f16x2 %0, %1, %2;", half_name(binary_of(s))), "=r", c, &[A, B]),
-        || examples::registers(Kind::Binary(Binary::Mul), Scalar::F16, Scalar::F16, 2, 2),
-    ),
-    row_when(
-        "binary.f16",
-        "[].fp16.RF <- BinaryPointwise<<<[]>>>([].fp16.RF, [].fp16.RF)",
-        packs,
-        binary,
-        |s, c| {
-            let value = |operand| ("h", format!("{}.bits", c.element(operand, &[])));
-            let text = format!("{}.f16 %0, %1, %2;", half_name(binary_of(s)));
-            asm(&text, &[("=h", format!("{}.bits", c.element(D, &[])))], &[value(A), value(B)])
-        },
-        || examples::registers(Kind::Binary(Binary::Add), Scalar::F16, Scalar::F16, 1, 2),
-    ),
+    halves("binary.f16x2", PAIRS, &[], adds, pair_text, || {
+        examples::registers(Kind::Binary(Binary::Mul), Scalar::F16, Scalar::F16, 2, 2)
+    }),
+    halves("max.f16x2", PAIRS, &[Feature::HalfMax], orders, pair_text, || {
+        examples::registers(Kind::Binary(Binary::Max), Scalar::F16, Scalar::F16, 2, 2)
+    }),
+    halves("binary.f16", SINGLE, &[], adds, single_text, || {
+        examples::registers(Kind::Binary(Binary::Add), Scalar::F16, Scalar::F16, 1, 2)
+    }),
+    halves("max.f16", SINGLE, &[Feature::HalfMax], orders, single_text, || {
+        examples::registers(Kind::Binary(Binary::Min), Scalar::F16, Scalar::F16, 1, 2)
+    }),
     row(
         "fold.f32",
         "[].fp32.RF <- Reduction<<<[]>>>([].fp32.RF)",
-        Arch::Sm70,
         fold,
         |s, c| {
             let d = c.element(D, &[]);
@@ -218,7 +202,6 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "mov.constant",
         "[].*.RF <- Init<<<[]>>>()",
-        Arch::Sm70,
         constant,
         |s, c| {
             let scalar = s.operand(D).scalar;
@@ -235,7 +218,6 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "mov.index",
         "[].fp32|i32|i64|u32.RF <- Index<<<[]>>>()",
-        Arch::Sm70,
         |s, warp| {
             let Kind::Index(expr) = &s.spec.kind else { return Ok(Progress::Done) };
             for lane in warp.lanes() {
@@ -259,26 +241,38 @@ type Text = fn(&Site<'_>, &dyn Code) -> String;
 const fn row(
     name: &'static str,
     pattern: &'static str,
-    since: Arch,
     meaning: Meaning,
     cuda: Text,
     example: fn() -> Result<Kernel>,
 ) -> Atom {
-    let archs = Archs::Since(since);
-    let (when, proxy) = (always, Proxy::Generic);
-    Atom { name, pattern, archs, align: WORDS, when, proxy, meaning, cuda, example }
+    row_when(name, pattern, always, meaning, cuda, example)
 }
 
 const fn row_when(
     name: &'static str,
     pattern: &'static str,
-    when: fn(&Site<'_>) -> std::result::Result<(), &'static str>,
+    when: When,
     meaning: Meaning,
     cuda: Text,
     example: fn() -> Result<Kernel>,
 ) -> Atom {
-    let archs = Archs::Since(Arch::Sm70);
-    Atom { name, pattern, archs, align: WORDS, when, proxy: Proxy::Generic, meaning, cuda, example }
+    let proxy = Proxy::Generic;
+    Atom { name, pattern, needs: &[], align: WORDS, when, proxy, meaning, cuda, example }
+}
+
+const PAIRS: &str = "[2:1].fp16.RF <- BinaryPointwise<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)";
+const SINGLE: &str = "[].fp16.RF <- BinaryPointwise<<<[]>>>([].fp16.RF, [].fp16.RF)";
+
+/// A function of fp16 numbers, by an instruction of its own.
+const fn halves(
+    name: &'static str,
+    pattern: &'static str,
+    needs: &'static [Feature],
+    when: When,
+    cuda: Text,
+    example: fn() -> Result<Kernel>,
+) -> Atom {
+    Atom { needs, ..row_when(name, pattern, when, binary, cuda, example) }
 }
 
 /// Registers hold what they hold wherever it lies; only pairs of 16 bits must share one, which
@@ -397,22 +391,16 @@ fn binary_of(site: &Site<'_>) -> Binary {
     }
 }
 
-/// Which functions of halves are one instruction there.
-fn packs(site: &Site<'_>) -> std::result::Result<(), &'static str> {
-    match binary_of(site) {
-        Binary::Add | Binary::Sub | Binary::Mul => Ok(()),
-        Binary::Max | Binary::Min if site.kernel.arch >= Arch::Sm80 => Ok(()),
-        Binary::Max | Binary::Min => Err("halves have no maximum before sm_80"),
-        Binary::Div
-        | Binary::MaxNan
-        | Binary::MinNan
-        | Binary::Pow
-        | Binary::Rem
-        | Binary::Less
-        | Binary::AtMost
-        | Binary::Equal
-        | Binary::Unequal => Err("halves have no such function"),
-    }
+/// Functions of fp16 numbers that are one instruction everywhere.
+fn adds(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+    let is = matches!(binary_of(site), Binary::Add | Binary::Sub | Binary::Mul);
+    if is { Ok(()) } else { Err("it adds, subtracts and multiplies") }
+}
+
+/// Likewise where numbers are compared.
+fn orders(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+    let is = matches!(binary_of(site), Binary::Max | Binary::Min);
+    if is { Ok(()) } else { Err("it is the larger or the smaller") }
 }
 
 fn half_name(op: Binary) -> &'static str {
@@ -424,6 +412,16 @@ fn half_name(op: Binary) -> &'static str {
         Binary::Min => "min",
         _ => unreachable!("the precondition refuses others"),
     }
+}
+
+fn pair_text(site: &Site<'_>, code: &dyn Code) -> String {
+    packed(&format!("{}.f16x2 %0, %1, %2;", half_name(binary_of(site))), "=r", code, &[A, B])
+}
+
+fn single_text(site: &Site<'_>, code: &dyn Code) -> String {
+    let bits = |operand| format!("{}.bits", code.element(operand, &[]));
+    let text = format!("{}.f16 %0, %1, %2;", half_name(binary_of(site)));
+    asm(&text, &[("=h", bits(D))], &[("h", bits(A)), ("h", bits(B))])
 }
 
 /// Which functions memory itself folds by.

@@ -1,8 +1,8 @@
 //! Matrices of 8×8 halves between registers and shared memory, and products by one warp.
 
 use super::asm::{asm, group};
-use super::{Archs, Atom, Progress, Proxy, Site, Step, Warp, examples};
-use crate::arch::Arch;
+use super::{Atom, Progress, Proxy, Site, Step, Warp, examples};
+use crate::arch::Feature;
 use crate::error::Result;
 use crate::kernel::Kernel;
 use crate::tensor::Scalar;
@@ -37,7 +37,7 @@ pub(super) const ATOMS: &[Atom] = &[
     Atom {
         name: "stmatrix.x4",
         pattern: "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2:1].fp16|bf16.RF)",
-        archs: Archs::Since(Arch::Sm90a),
+        needs: &[Feature::Stmatrix],
         align: &[16, 4],
         when: |site| same(site, D, A),
         proxy: Proxy::Generic,
@@ -52,18 +52,26 @@ pub(super) const ATOMS: &[Atom] = &[
     },
     product(
         "mma.m16n8k16",
-        "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2:1].fp16|bf16.RF, [2].[2:1].fp16|bf16.RF)",
-        examples::mma,
+        "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2:1].fp16.RF, [2].[2:1].fp16.RF)",
+        &[Feature::MmaK16],
+        || examples::mma("fp16"),
+    ),
+    product(
+        "mma.m16n8k16.bf16",
+        "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2:1].bf16.RF, [2].[2:1].bf16.RF)",
+        &[Feature::MmaBf16],
+        || examples::mma("bf16"),
     ),
     product(
         "mma.m16n8k8",
         "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)",
+        &[Feature::MmaK8],
         mma_k8,
     ),
     Atom {
         name: "mma.m16n8k8.tf32",
         pattern: "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)",
-        archs: Archs::Since(Arch::Sm80),
+        needs: &[Feature::MmaTf32],
         align: &[],
         when: super::always,
         proxy: Proxy::Generic,
@@ -100,7 +108,7 @@ const fn load(
     Atom {
         name,
         pattern,
-        archs: Archs::Since(Arch::Sm75),
+        needs: &[Feature::Ldmatrix],
         align: &[4, 16],
         when,
         proxy: Proxy::Generic,
@@ -127,14 +135,15 @@ const fn load(
 const fn product(
     name: &'static str,
     pattern: &'static str,
+    needs: &'static [Feature],
     example: fn() -> Result<Kernel>,
 ) -> Atom {
     Atom {
         name,
         pattern,
-        archs: Archs::Since(Arch::Sm80),
+        needs,
         align: &[4, 4, 4],
-        when: |site| same(site, A, B),
+        when: super::always,
         proxy: Proxy::Generic,
         meaning: mma,
         cuda: |site, code| {
@@ -333,7 +342,7 @@ fn mma_k8_tf32() -> Result<Kernel> {
 /// A product of 16×8 by 8×8 by a warp.
 fn mma_k8() -> Result<Kernel> {
     parse(
-        "kernel mma_k8 sm_80 ()
+        "kernel mma_k8 sm_75 ()
 %A:[16,8:8,1].fp16.GL
 %B:[8,8:8,1].fp16.GL
 %C:[16,8:8,1].fp32.GL

@@ -1,8 +1,8 @@
 //! Loads, stores, moves between registers, and conversions.
 
 use super::asm::{asm, group};
-use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, always, examples};
-use crate::arch::Arch;
+use super::{Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, always, examples};
+use crate::arch::Feature;
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind};
@@ -132,7 +132,7 @@ pub(super) const ATOMS: &[Atom] = &[
     Atom {
         name: "cvt.rn.x2",
         pattern: "[2:1].fp16|bf16.RF <- Move<<<[]>>>([2].fp32.RF)",
-        archs: Archs::Since(Arch::Sm80),
+        needs: &[Feature::PackedCvt],
         align: &[4],
         when: always,
         proxy: Proxy::Generic,
@@ -192,7 +192,7 @@ const fn vector(
     Atom {
         name,
         pattern,
-        archs: Archs::Since(Arch::Sm70),
+        needs: &[],
         align,
         when,
         proxy: Proxy::Generic,
@@ -212,7 +212,7 @@ const fn scalar(
     Atom {
         name,
         pattern,
-        archs: Archs::Since(Arch::Sm70),
+        needs: &[],
         align: &[],
         when,
         proxy: Proxy::Generic,
@@ -248,7 +248,7 @@ const fn cp_async(
     Atom {
         name,
         pattern,
-        archs: Archs::Since(Arch::Sm80),
+        needs: &[Feature::CpAsync],
         align,
         when,
         proxy: Proxy::Generic,

@@ -6,8 +6,8 @@
 //! of columns, which is why the tensor of its sums is `[2,4]` and not a row.
 
 use super::asm::{asm, group};
-use super::{Archs, Atom, Fault, Progress, Proxy, Site, Step, Warp};
-use crate::arch::Arch;
+use super::{Atom, Fault, Progress, Proxy, Site, Step, Warp};
+use crate::arch::Feature;
 use crate::error::Result;
 use crate::kernel::Kernel;
 use crate::text::parse;
@@ -19,7 +19,7 @@ const B: usize = 2;
 pub(super) const ATOMS: &[Atom] = &[Atom {
     name: "mma.m8n8k4",
     pattern: "[2,4].fp32.RF <- MatMul<<<[(4,2):(1,16)]>>>([4:1].fp16.RF, [4:1].fp16.RF)",
-    archs: Archs::Since(Arch::Sm70),
+    needs: &[Feature::QuadPairs],
     align: &[4, 4, 4],
     when: super::always,
     proxy: Proxy::Generic,

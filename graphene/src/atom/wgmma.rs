@@ -2,8 +2,8 @@
 
 use super::asm::{asm, group};
 use super::matrix::cut_to_tf32;
-use super::{Archs, Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, examples};
-use crate::arch::Arch;
+use super::{Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, examples};
+use crate::arch::Feature;
 use crate::kernel::{Kernel, Kind};
 use crate::tensor::{Memory, Scalar};
 
@@ -52,7 +52,7 @@ const fn wgmma(
     Atom {
         name,
         pattern,
-        archs: Archs::Only(Arch::Sm90a),
+        needs: &[Feature::Wgmma],
         align,
         when,
         proxy: Proxy::Async,

@@ -1,6 +1,6 @@
 //! Kernels that start before their predecessors are done (programmatic dependent launch).
 
-use crate::arch::Arch;
+use crate::arch::Feature;
 use crate::kernel::{Completion, Kernel, Kind, Spec, Stmt};
 
 /// The kernel, such that the next of its stream may start while it runs, and that it waits for those before it where it
@@ -10,7 +10,7 @@ use crate::kernel::{Completion, Kernel, Kind, Spec, Stmt};
 /// A kernel stays as it is if its architecture has no such launches, if it waits for its predecessors already, or if its
 /// blocks wait for each other: those are launched only when all of them have room.
 pub fn dependent(mut kernel: Kernel) -> Kernel {
-    let mut alone = kernel.arch < Arch::Sm90a;
+    let mut alone = !kernel.arch.has(Feature::GridDependency);
     kernel.each_stmt(&mut |stmt| {
         alone |= matches!(stmt, Stmt::Spec(Spec { kind: Kind::Acquire | Kind::Await(_), .. }));
     });

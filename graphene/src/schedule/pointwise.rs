@@ -3,7 +3,7 @@
 //! A thread holds vectors: register tensors `[n:1]`, where they are computed on in single precision,
 //! or, if that is what a function computes with, in integers of 64 bits.
 
-use crate::arch::Arch;
+use crate::arch::Feature;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::function::{Function, Step};
@@ -182,7 +182,7 @@ fn narrowed(
         return Ok(from);
     }
     let narrow = vector(k, "narrow", n, scalar)?;
-    let pairs = scalar.is_float() && n % 2 == 0 && k.arch() >= Arch::Sm80;
+    let pairs = scalar.is_float() && n % 2 == 0 && k.arch().has(Feature::PackedCvt);
     let size = if pairs { 2 } else { 1 };
     let to = k.tile(narrow, "narrow_pairs", &[Tile::of(size)])?;
     let from = k.tile(from, "wide_pairs", &[Tile::of(size)])?;

@@ -15,6 +15,7 @@ pub(super) use self::fragments::Fragments;
 use super::epilogue::Attached;
 use super::product::{Edges, Place, Product, Walk, line};
 use super::stage::{Movers, Side, Stages};
+use super::sums::features;
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::choose::in_registers;
@@ -109,8 +110,9 @@ impl Mma {
         if self.depth < 16 || self.depth % 16 != 0 || self.stages < 2 {
             return refuse("two stages at least, of a depth of 16, 32, …");
         }
-        if self.arch < Arch::Sm80 || self.raster < 1 || !(1..=32).contains(&self.warps) {
-            return refuse("a band has a row, a block 1 to 32 warps, of sm_80 or newer");
+        self.arch.needs(features(self.product.scalar, true))?;
+        if self.raster < 1 || !(1..=32).contains(&self.warps) {
+            return refuse("a band has a row, a block 1 to 32 warps");
         }
         if self.tile.iter().any(|size| *size < 16) {
             return refuse("a tile has 16 rows and columns at least");

@@ -18,7 +18,8 @@ pub(super) use self::own::{Own, part};
 use self::split::own_steps;
 use super::product::{Edges, Product, Walk, line};
 use super::stage::{Movers, Side, Stages};
-use crate::arch::Arch;
+use super::sums::features;
+use crate::arch::{Arch, Feature};
 use crate::build::Builder;
 use crate::choose::in_registers;
 use crate::error::{Error, Result};
@@ -139,14 +140,18 @@ impl Simt {
         if self.depth < WIDE || self.depth % WIDE != 0 || self.stages < 2 {
             return refuse("two stages at least, of a depth of 4, 8, …");
         }
-        if self.arch < Arch::Sm80 || self.raster < 1 || !(1..=32).contains(&self.warps) {
-            return refuse("a band has a row, a block 1 to 32 warps, of sm_80 or newer");
+        self.arch.needs(features(self.product.scalar, false))?;
+        if self.raster < 1 || !(1..=32).contains(&self.warps) {
+            return refuse("a band has a row, a block 1 to 32 warps");
         }
         if !(1..=8).contains(&self.split) {
             return refuse("K is split into at most 8 parts");
         }
-        if self.split > 1 && (self.arch < Arch::Sm90a || self.product.terms > 1) {
-            return refuse("the K that is split is of one term, on Hopper");
+        if self.split > 1 {
+            self.arch.needs(&[Feature::Cluster])?;
+            if self.product.terms > 1 {
+                return refuse("the K that is split is of one term");
+            }
         }
         let [rows, columns] = self.thread;
         if self.thread.iter().chain(&self.tile).any(|size| *size < WIDE)

@@ -4,6 +4,7 @@ use super::epilogue::{Across, Attached, Run};
 use super::mma::Fragments;
 use super::simt::{self, Own};
 use super::stage::Side;
+use crate::arch::Feature;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
@@ -16,6 +17,18 @@ pub(super) enum Sums {
     Warps(Fragments),
     /// Threads, by IEEE fused multiply-adds.
     Threads(Own),
+}
+
+/// What the products of such elements need of an architecture, from stages that copies fill.
+pub(super) fn features(scalar: Scalar, tf32: bool) -> &'static [Feature] {
+    match scalar {
+        Scalar::Bf16 => &[Feature::CpAsync, Feature::Ldmatrix, Feature::MmaBf16],
+        Scalar::F16 => &[Feature::CpAsync, Feature::Ldmatrix, Feature::MmaK16],
+        Scalar::F32 if tf32 => &[Feature::CpAsync, Feature::MmaTf32],
+        Scalar::F32 | Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
+            &[Feature::CpAsync]
+        }
+    }
 }
 
 impl Sums {

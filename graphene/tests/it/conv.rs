@@ -450,8 +450,9 @@ fn windows_that_no_kernel_has_are_refused() {
         of(Fold::Max, [8, 8], 4),
         of(Fold::Mean, [8, 16], 8),
         Sliding { threads: 0, ..Sliding::default() },
-        Sliding { arch: graphene_ir::arch::Arch::Sm70, ..Sliding::default() },
     ] {
         assert!(sliding.kernel().is_err(), "{sliding:?}");
     }
+    let volta = Sliding { arch: graphene_ir::arch::Arch::Sm70, ..Sliding::default() };
+    assert_eq!(graphene_ir::atom::features(&volta.kernel().unwrap()), Ok(vec![]));
 }

@@ -98,18 +98,9 @@ pub fn compiler() -> Result<&'static str> {
 ///
 /// [`Error::MissingLibrary`] without NVRTC.
 pub fn compiles_for(arch: Arch) -> Result<bool> {
-    Ok(sys::architectures()?.contains(&number(arch)))
-}
-
-/// The 86 of `sm_86`, the 90 of `sm_90a`.
-pub(super) fn number(arch: Arch) -> i32 {
-    match arch {
-        Arch::Sm70 => 70,
-        Arch::Sm75 => 75,
-        Arch::Sm80 => 80,
-        Arch::Sm86 => 86,
-        Arch::Sm90a => 90,
-    }
+    // The 86 of `sm_86`, the 90 of `sm_90a`.
+    let (major, minor) = arch.capability();
+    Ok(sys::architectures()?.contains(&(10 * major + minor)))
 }
 
 impl Cubin {

@@ -60,14 +60,13 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// The newest architecture whose machine code it runs.
+    /// The architecture whose machine code it runs: of its own major capability, and of the newest such minor one.
     pub fn arch(&self) -> Option<Arch> {
         let (major, minor) = self.capability;
-        let runs = |arch: Arch| {
-            let number = compile::number(arch);
-            number / 10 == major && number % 10 <= minor
-        };
-        Arch::ALL.iter().rev().map(|row| row.0).find(|&arch| runs(arch))
+        let of = |arch: &Arch| arch.capability();
+        let mut runs = Arch::ALL.map(|row| row.0);
+        runs.sort_by_key(of);
+        runs.into_iter().rfind(|arch| of(arch).0 == major && of(arch).1 <= minor)
     }
 }
 

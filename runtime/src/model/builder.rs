@@ -14,6 +14,7 @@ use graphene_frontend::graph::Graph;
 use graphene_frontend::import::Reading;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::{Granularity, Planned, plan_in};
+use graphene_ir::arch::Feature;
 use graphene_ir::target::{Kind, Target};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -346,17 +347,13 @@ impl ModelBuilder {
         if let Some(found) = other.filter(|&found| found != wanted) {
             return Err(Error::Elements { found, wanted });
         }
-        let computed = match self.dtype {
-            Dtype::Model | Dtype::F32 => true,
-            Dtype::Tf32 => target.has_tf32(),
-            Dtype::F16 | Dtype::Bf16 => target.kind != Kind::Cpu,
+        let (computed, needs) = match self.dtype {
+            Dtype::Model | Dtype::F32 => (true, None),
+            Dtype::Tf32 => (target.has(Feature::MmaTf32), Some(Feature::MmaTf32)),
+            Dtype::F16 | Dtype::Bf16 => (target.kind != Kind::Cpu, None),
         };
-        match computed {
-            true => Ok(becomes),
-            false => {
-                Err(Error::Target { wanted: self.dtype.to_string(), target: target.to_string() })
-            }
-        }
+        let (wanted, target) = (self.dtype.to_string(), target.to_string());
+        if computed { Ok(becomes) } else { Err(Error::Target { wanted, needs, target }) }
     }
 }
 

@@ -77,7 +77,7 @@ fn plans_for_other_targets_are_only_looked_at() {
     // Elements that a device has no kernels for are refused before anything is planned.
     for (dtype, text) in [
         (Dtype::F16, "f16 is for GPUs, not for cpu"),
-        (Dtype::Tf32, "tf32 is for GPUs from sm_80 on, not for cpu"),
+        (Dtype::Tf32, "tf32 is for GPUs that have mma of tf32, not for cpu"),
     ] {
         let error = engine.model().dtype(dtype).plan(&graph).map(drop).unwrap_err();
         assert!(error.to_string().starts_with(text), "{error}");

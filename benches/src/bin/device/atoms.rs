@@ -51,8 +51,12 @@ fn try_one(
         Ok(kernel) => kernel,
         Err(error) => return Ok(said(error)),
     };
-    // Older kernels are compiled for the device's own architecture, which has their instructions.
-    if let Some(own) = own.filter(|own| kernel.arch < *own) {
+    // The device's own architecture may have what the example's has.
+    let needs = match atom::features(&kernel) {
+        Ok(needs) => needs,
+        Err(error) => return Ok(said(error)),
+    };
+    if let Some(own) = own.filter(|own| own.needs(&needs).is_ok()) {
         kernel.arch = own;
     }
     let mut random = Random(1);

@@ -124,8 +124,8 @@ impl Sliding {
         if pools && channels != [group; 2] {
             return refuse("poolings have a group for each channel");
         }
-        if self.arch < Arch::Sm80 || !(1..=1024).contains(&self.threads) {
-            return refuse("a block has 1 to 1024 threads, of sm_80 or newer");
+        if !(1..=1024).contains(&self.threads) {
+            return refuse("a block has 1 to 1024 threads");
         }
         Ok(())
     }

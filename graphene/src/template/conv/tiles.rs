@@ -2,13 +2,13 @@
 
 use super::operands::Sizes;
 use super::{By, Conv, Convolution};
-use crate::arch::Arch;
 use crate::choose::in_registers;
 use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::template::mma::Fragments;
 use crate::template::product::{Edges, Walk};
 use crate::template::stage::Side;
+use crate::template::sums::features;
 use crate::tensor::Scalar;
 
 impl Conv {
@@ -47,8 +47,9 @@ impl Conv {
     pub(super) fn check(&self) -> Result<()> {
         self.convolution.check()?;
         let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.arch < Arch::Sm80 || self.raster < 1 || !(1..=32).contains(&self.warps) {
-            return refuse("a band has a row, a block 1 to 32 warps, of sm_80 or newer");
+        self.arch.needs(features(self.convolution.scalar, self.by == By::Warps))?;
+        if self.raster < 1 || !(1..=32).contains(&self.warps) {
+            return refuse("a band has a row, a block 1 to 32 warps");
         }
         let unit = match self.by {
             By::Warps => 16,

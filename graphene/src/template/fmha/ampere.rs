@@ -17,12 +17,13 @@ use super::operands::Sizes;
 use super::scores::{Scorer, Spot};
 use super::tiles::Place;
 use super::{Fmha, ROWS};
-use crate::arch::Arch;
+use crate::arch::{Arch, Feature};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Group, Kernel, Kind, TensorId, ThreadsId};
 use crate::schedule::Softmax;
+use crate::template::sums::features;
 use crate::tensor::{Memory, Scalar, Tile, View};
 use rounded::Rounded;
 use tensor_cores::TensorCores;
@@ -97,6 +98,11 @@ impl Fmha {
         let [q, key, value, o] = operands;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
         k.finish(o, ins)
+    }
+
+    /// What that kernel needs of an architecture.
+    pub fn ampere_features(&self) -> &'static [Feature] {
+        features(self.scalar, self.tf32)
     }
 
     /// Bytes of shared memory that a block of that kernel uses.

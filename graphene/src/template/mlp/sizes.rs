@@ -2,14 +2,13 @@
 //! has them.
 
 use super::{Layer, Mlp, SUMS};
-use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::schedule::pointwise::WIDTH;
 use crate::template::access::Stride;
 use crate::template::epilogue::Span;
 use crate::template::product::Edges;
 use crate::template::stage::Side;
-use crate::template::sums::Sums;
+use crate::template::sums::{Sums, features};
 use crate::tensor::Scalar;
 
 impl Mlp {
@@ -24,8 +23,9 @@ impl Mlp {
         if self.depth < 16 || self.depth % 16 != 0 {
             return refuse("a stage's depth is a multiple of 16");
         }
-        if self.arch < Arch::Sm80 || self.stages < 2 || !(1..=32).contains(&self.warps) {
-            return refuse("two stages at least, a block of 1 to 32 warps, of sm_80 or newer");
+        self.arch.needs(features(self.scalar, self.tf32))?;
+        if self.stages < 2 || !(1..=32).contains(&self.warps) {
+            return refuse("two stages at least, a block of 1 to 32 warps");
         }
         if self.rows < 16 || self.rows % 16 != 0 {
             return refuse("a block has 16, 32, … rows");

@@ -2,11 +2,11 @@
 
 use super::sums::Sums;
 use super::{Direction, Own, Recurrent};
-use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::template::product::Edges;
 use crate::template::stage::Side;
+use crate::template::sums::features;
 use crate::tensor::Scalar;
 
 impl Recurrent {
@@ -115,8 +115,9 @@ impl Recurrent {
         {
             return refuse("rows that are no multiple of 16 bytes");
         }
-        if self.arch < Arch::Sm80 || !(1..=1024).contains(&self.threads()) {
-            return refuse("a block has 1 to 32 warps, of sm_80 or newer");
+        self.arch.needs(features(self.scalar, false))?;
+        if !(1..=1024).contains(&self.threads()) {
+            return refuse("a block has 1 to 32 warps");
         }
         if self.results[2] && self.cell.own != Own::Cell || self.results == [false; 3] {
             return refuse("a layer has a result, and an LSTM alone a cell state");
