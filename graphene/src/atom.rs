@@ -44,7 +44,8 @@ use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{Completion, Group, Kernel, Kind, Scope, Spec, Stmt};
 use crate::launch::Condition;
-use crate::tensor::{Dim, Tensor};
+use crate::layout::Layout;
+use crate::tensor::Tensor;
 use pattern::Pattern;
 
 /// One instruction.
@@ -280,9 +281,8 @@ impl Site<'_> {
     }
 
     /// The dimensions of an operand that count, outermost level first: those that are not 1.
-    pub fn dims(&self, operand: usize) -> Vec<&Dim> {
-        let levels = self.operands[operand].view.levels();
-        levels.iter().flatten().filter(|dim| !dim.size().is(1)).collect()
+    pub fn dims(&self, operand: usize) -> Vec<&Layout<Expr>> {
+        self.operands[operand].view.dims().filter(|dim| !dim.size().is(1)).collect()
     }
 
     /// Where an element lies relative to its operand's first one: the steps along each of the
@@ -294,8 +294,8 @@ impl Site<'_> {
             let mut rest = coordinate;
             for leaf in dim.leaves() {
                 let size = leaf.size.constant()?;
-                for (axis, step) in &leaf.steps {
-                    steps[*axis] += step.constant()? * (rest % size);
+                for (axis, step) in leaf.stride.steps() {
+                    steps[axis] += step.constant()? * (rest % size);
                 }
                 rest /= size;
             }

@@ -20,8 +20,8 @@ use crate::index::{Expr, Var};
 use crate::kernel::{
     Completion, For, Kernel, Kind, Operand, Ring, Spec, Stmt, TensorId, Test, ThreadsId,
 };
-use crate::layout::Swizzle;
-use crate::tensor::{Agent, Coord, Dim, Memory, Scalar, Tensor, Threads, Tile, View, ViewOp};
+use crate::layout::{IntTuple, Layout, Swizzle, Tiler};
+use crate::tensor::{Agent, Memory, Scalar, Tensor, Threads, View, ViewOp};
 
 /// How deep scopes may nest.
 pub const MAX_NESTING: usize = 64;
@@ -179,7 +179,7 @@ impl Builder {
     ///
     /// # Errors
     /// Those of [`Viewed::view`].
-    pub fn tile<V: Viewed>(&mut self, of: V, name: &str, tiles: &[Tile]) -> Result<V> {
+    pub fn tile<V: Viewed>(&mut self, of: V, name: &str, tiles: &[Tiler]) -> Result<V> {
         of.view(self, name, ViewOp::Tile(tiles.to_vec()))
     }
 
@@ -193,7 +193,7 @@ impl Builder {
         name: &str,
         coords: impl IntoIterator<Item = impl Into<Expr>>,
     ) -> Result<V> {
-        of.view(self, name, ViewOp::Index(Coord::list(coords)))
+        of.view(self, name, ViewOp::Index(IntTuple::list(coords)))
     }
 
     /// Gives the level at a depth new dimensions, each a list of modes.
@@ -207,7 +207,7 @@ impl Builder {
         depth: usize,
         dims: &[&[(i64, i64)]],
     ) -> Result<V> {
-        let dims = dims.iter().map(|modes| modes.to_vec()).collect();
+        let dims = dims.iter().map(|modes| Layout::of_modes(modes)).collect::<Result<_>>()?;
         of.view(self, name, ViewOp::Reshape(depth, dims))
     }
 
@@ -238,7 +238,8 @@ impl Builder {
 
     pub(crate) fn indices_named(&mut self, of: ThreadsId, names: &[&str]) -> Result<Vec<Var>> {
         let view = &self.threads_of(of)?.view;
-        let tops: Vec<Option<i64>> = view.leaves().map(|leaf| leaf.size.range().1).collect();
+        let leaves = view.leaves().into_iter();
+        let tops: Vec<Option<i64>> = leaves.map(|leaf| leaf.size.range().1).collect();
         if tops.len() != names.len() || names.is_empty() {
             let (leaves, names) = (tops.len(), names.len());
             return Err(Error::Kernel(format!("{names} names for {leaves} coordinates")));
@@ -432,10 +433,10 @@ impl Builder {
         body: impl FnOnce(&mut Builder) -> Result<()>,
     ) -> Result<()> {
         let view = &self.threads_of(threads)?.view;
-        let size = match view.levels().first().map(Vec::as_slice) {
-            Some([Dim::Leaf(leaf)]) => leaf.size.constant(),
-            Some(_) | None => None,
-        };
+        let level = view.levels().first();
+        let size = level
+            .and_then(|level| <&[_; 1]>::try_from(level.modes()).ok()?[0].as_leaf())
+            .and_then(|leaf| leaf.size.constant());
         if coords.is_empty() || coords.start < 0 || size.is_none_or(|size| coords.end > size) {
             let Range { start, end } = coords;
             return Err(Error::Kernel(format!("no coordinates {start}..{end} in {view}")));

@@ -10,13 +10,11 @@
 //! | how is a tile swizzled, so that its banks do not conflict? | [`swizzle`](swizzle()) |
 //! | where does each tile lie in shared memory? | [`storage`](storage()) |
 //! | how do warps share a product? | [`warps`](warps()) |
-//! | can a copy move 16 bytes at a time? | [`chunk`](chunk()) |
 //! | do sums stay in registers? | [`in_registers`] |
 //! | how many elements, threads and blocks? | [`mapping`](mapping()) |
 //!
 //! All are total and take no longer than a limit that their documentation states.
 
-mod chunk;
 mod innermost;
 mod mapping;
 mod order;
@@ -25,7 +23,6 @@ mod storage;
 mod swizzle;
 mod warps;
 
-pub use chunk::{CHUNK, chunk};
 pub use innermost::{Pair, innermost};
 pub use mapping::{Mapping, mapping};
 pub use order::{Operator, Order, order};

@@ -1,7 +1,8 @@
 //! The crate's one error type.
 
 use crate::arch::{Arch, Feature};
-use crate::layout::Layout;
+use crate::index::Expr;
+use crate::layout::{Layout, Stride, Swizzle};
 
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -46,9 +47,6 @@ pub enum Error {
     /// A mode's size is less than one.
     #[error("a size must be at least 1, not {0}")]
     Size(i64),
-    /// A tuple has no elements.
-    #[error("a tuple needs at least one element")]
-    Empty,
     /// A layout nests deeper than [`crate::layout::MAX_DEPTH`].
     #[error("nested too deeply")]
     Depth,
@@ -90,15 +88,15 @@ pub enum Error {
     )]
     Divisibility {
         /// The left operand.
-        a: Box<Layout>,
+        a: Box<Layout<Expr>>,
         /// The mode's size.
-        size: i64,
+        size: Expr,
         /// The mode's stride.
-        stride: i64,
+        stride: Stride<Expr>,
         /// The number of leading elements that have one stride.
-        run: i64,
+        run: Expr,
         /// The number of elements that they should divide.
-        rest: i64,
+        rest: Expr,
     },
     /// The modes of the right operand, each composed alone, do not add up.
     #[error(
@@ -107,24 +105,40 @@ pub enum Error {
     )]
     Carry {
         /// The left operand.
-        a: Box<Layout>,
+        a: Box<Layout<Expr>>,
         /// The right operand.
-        b: Box<Layout>,
+        b: Box<Layout<Expr>>,
         /// An element of `a` that `b` reaches.
-        position: i64,
+        position: Stride<Expr>,
         /// The sum of the modes' offsets there.
-        parts: i64,
+        parts: Stride<Expr>,
         /// Its offset.
-        whole: i64,
+        whole: Stride<Expr>,
     },
     /// Whether a composition is a layout was not decided within the limit on work. Only operands
-    /// that violate the divisibility conditions, with sizes beyond the limit, come to this.
+    /// that violate the divisibility conditions come to this, with sizes beyond the limit or unknown.
     #[error("composition: {a} o {b} does not divide, and is too large to try every element")]
     Undecided {
         /// The left operand.
-        a: Box<Layout>,
+        a: Box<Layout<Expr>>,
         /// The right operand.
-        b: Box<Layout>,
+        b: Box<Layout<Expr>>,
+    },
+    /// A size is not a constant that a composition divides by: any but the last of a mode.
+    #[error("composition: {a} is divided by its size {size}, which is not a constant")]
+    UnknownSize {
+        /// The left operand.
+        a: Box<Layout<Expr>>,
+        /// The size.
+        size: Expr,
+    },
+    /// The operation is defined for strides that are numbers, not steps along axes.
+    #[error("{op}: {layout} has coordinates, not offsets")]
+    Coordinates {
+        /// The operation.
+        op: &'static str,
+        /// The layout.
+        layout: Layout,
     },
     /// The operation is defined for strides that are not negative.
     #[error("{op}: {layout} has a negative stride")]
@@ -132,7 +146,7 @@ pub enum Error {
         /// The operation.
         op: &'static str,
         /// The layout.
-        layout: Box<Layout>,
+        layout: Layout,
     },
     /// The layout does not tile the integers: in order of stride, a mode's stride is not a
     /// multiple of the extent of the modes before it.
@@ -141,7 +155,7 @@ pub enum Error {
         /// The operation.
         op: &'static str,
         /// The layout.
-        layout: Box<Layout>,
+        layout: Layout,
         /// The offending stride.
         stride: i64,
         /// The extent of the modes with smaller strides.
@@ -151,9 +165,17 @@ pub enum Error {
     #[error("left_inverse: {layout} has none: offset {offset} is reached twice")]
     NotInjective {
         /// The layout.
-        layout: Box<Layout>,
+        layout: Layout,
         /// An offset reached from two coordinates.
         offset: i64,
+    },
+    /// What a layout does after a swizzle, no swizzle does after that layout.
+    #[error("composition: {layout} o {swizzle} is no swizzle o {layout}")]
+    SwizzleAfter {
+        /// The swizzle.
+        swizzle: Swizzle,
+        /// The layout.
+        layout: Layout,
     },
     /// `_` leaves a mode whole, so that it has no tile to gather.
     #[error("{op}: `_` does not split its mode, so that there is no tile to gather")]
@@ -228,7 +250,6 @@ impl Error {
             | Error::Text { at, .. } => Some(*at),
             Error::UnknownTarget { .. }
             | Error::Size(_)
-            | Error::Empty
             | Error::Depth
             | Error::Overflow
             | Error::Profile { .. }
@@ -237,6 +258,9 @@ impl Error {
             | Error::Divisibility { .. }
             | Error::Carry { .. }
             | Error::Undecided { .. }
+            | Error::UnknownSize { .. }
+            | Error::Coordinates { .. }
+            | Error::SwizzleAfter { .. }
             | Error::NegativeStride { .. }
             | Error::NoTiling { .. }
             | Error::NotInjective { .. }

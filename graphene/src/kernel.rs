@@ -10,7 +10,8 @@
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
-use crate::tensor::{Coord, Memory, Tensor, Threads, ViewOp};
+use crate::layout::IntTuple;
+use crate::tensor::{Memory, Tensor, Threads, ViewOp};
 
 /// Names a tensor of a [`Kernel`]; prints as `%name` through [`Kernel::tensor_name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,7 +151,7 @@ pub struct Operand {
     /// The tensor.
     pub tensor: TensorId,
     /// Empty for the whole.
-    pub index: Vec<Coord>,
+    pub index: Vec<IntTuple<Expr>>,
 }
 
 /// When a spec's effects are there.
@@ -466,7 +467,7 @@ impl Operand {
 
     /// One element of its outermost level.
     pub fn at(tensor: TensorId, index: impl IntoIterator<Item = impl Into<Expr>>) -> Operand {
-        Operand { tensor, index: Coord::list(index) }
+        Operand { tensor, index: IntTuple::list(index) }
     }
 }
 
@@ -580,7 +581,7 @@ impl Kernel {
     pub fn cluster_size(&self) -> Result<i64> {
         let levels = self.threads(self.grid).view.levels();
         let size = match levels {
-            [_, cluster] => cluster.iter().fold(Expr::from(1), |size, dim| size * dim.size()),
+            [_, cluster] => cluster.size(),
             _ => Expr::from(1),
         };
         size.constant().ok_or_else(|| Error::Shape(format!("a cluster of {size} blocks")))

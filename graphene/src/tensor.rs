@@ -1,12 +1,11 @@
 //! Tensors of data and of threads (Graphene, sections 3 and 4).
 //!
-//! A [`View`] is a hierarchy of tiles over a buffer's axes. Each leaf of its shape says how far one
-//! step moves along each axis, so that a view knows the coordinates in the buffer of everything it
-//! reaches: strides, bounds of partial tiles (section 3.4) and the coordinates that a tensor map
-//! wants all follow from them. A [`Tensor`] is a view of elements in a memory, [`Threads`] one of
-//! the block's threads or the grid's blocks.
+//! A [`View`] is a layout over a buffer: a hierarchy of tiles, whose strides are steps along the
+//! buffer's axes. So it knows the coordinates in the buffer of everything it reaches: offsets, bounds
+//! of partial tiles (section 3.4) and the coordinates that a tensor map wants all follow from them.
+//! A [`Tensor`] is a view of elements in a memory, [`Threads`] one of the block's threads or the
+//! grid's blocks.
 
-mod compose;
 mod round;
 mod text;
 mod view;
@@ -14,9 +13,8 @@ mod view;
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::view::Shape;
 use crate::index::{Expr, Var};
-use crate::layout::Swizzle;
+use crate::layout::{IntTuple, Layout, Leaf, Stride, Swizzle, Tiler};
 
 /// An axis of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,30 +25,14 @@ pub struct Axis {
     pub stride: Expr,
 }
 
-/// A mode of a shape: a leaf, or a tuple whose first mode runs fastest.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Dim {
-    /// One size.
-    Leaf(Leaf),
-    /// A hierarchical dimension.
-    Tuple(Vec<Dim>),
-}
-
-/// A leaf of a shape.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Leaf {
-    /// The number of coordinates.
-    pub size: Expr,
-    /// How far one step moves along the buffer's axes: the axis, and the distance.
-    pub steps: Vec<(usize, Expr)>,
-}
-
-/// A hierarchy of tiles over a buffer.
+/// `axes o start o levels`, as CuTe composes them: `levels` maps coordinates to those of the buffer,
+/// to which `start` is added, and the axes' strides make them an offset.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
     axes: Arc<[Axis]>,
-    start: Vec<Expr>,
-    levels: Vec<Vec<Dim>>,
+    start: Stride<Expr>,
+    /// A mode for each level of tiles, the outermost first, which has a mode for each dimension.
+    levels: Layout<Expr>,
 }
 
 /// The type of one element.
@@ -121,35 +103,17 @@ pub struct Threads {
     pub agent: Agent,
 }
 
-/// How one dimension is tiled.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Tile {
-    /// `_`: the tile has the whole dimension.
-    Whole,
-    /// The modes `(size, stride)` of a tile, in coordinates of the dimension; `8` is `[(8, 1)]`.
-    Modes(Vec<(i64, i64)>),
-}
-
-/// The coordinate in one dimension.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Coord {
-    /// A number, colexicographic where the dimension is hierarchical.
-    At(Expr),
-    /// A coordinate for each mode of a hierarchical dimension.
-    Tuple(Vec<Coord>),
-}
-
 /// An operation that gives a view of a view.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ViewOp {
     /// Splits each dimension of the outermost level into tiles: a level of tiles' coordinates, and
     /// below it one of the coordinates within a tile.
-    Tile(Vec<Tile>),
+    Tile(Vec<Tiler>),
     /// Picks one element of the outermost level.
-    Index(Vec<Coord>),
-    /// Gives the level at a depth new dimensions, each a list of modes in the level's
-    /// colexicographic order.
-    Reshape(usize, Vec<Vec<(i64, i64)>>),
+    Index(Vec<IntTuple<Expr>>),
+    /// Gives the level at a depth new dimensions, each a layout of the level's colexicographic
+    /// numbers.
+    Reshape(usize, Vec<Layout>),
     /// No dimensions: for threads, each one on its own.
     Scalar,
     /// The same shared memory of another block of the cluster.
@@ -214,20 +178,6 @@ impl Agent {
         [(Agent::Thread, "thread"), (Agent::Block, "block")];
 }
 
-impl Coord {
-    /// Coordinates from expressions.
-    pub fn list<E: Into<Expr>>(coords: impl IntoIterator<Item = E>) -> Vec<Coord> {
-        coords.into_iter().map(|coord| Coord::At(coord.into())).collect()
-    }
-}
-
-impl Tile {
-    /// A contiguous tile.
-    pub fn of(size: i64) -> Tile {
-        Tile::Modes(vec![(size, 1)])
-    }
-}
-
 impl Tensor {
     /// A tensor of its own buffer.
     pub fn new(view: View, scalar: Scalar, memory: Memory) -> Tensor {
@@ -275,7 +225,7 @@ impl Threads {
         let axes = self.view.axes().iter();
         let all = axes.fold(Expr::from(1), |all, axis| all * &axis.size);
         let relative = Expr::from(linear) - self.view.offset();
-        let digit = |leaf: &Leaf| {
+        let digit = |leaf: &Leaf<Expr>| {
             if leaf.size.is(1) {
                 return Expr::from(0);
             }
@@ -284,7 +234,7 @@ impl Threads {
             // The outermost leaf needs no remainder.
             if leaf.size.clone() * stride == all { digit } else { digit.rem(&leaf.size) }
         };
-        self.view.leaves().map(digit).collect()
+        self.view.leaves().into_iter().map(digit).collect()
     }
 }
 

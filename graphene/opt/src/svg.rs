@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use graphene_ir::layout::expr::Value;
-use graphene_ir::layout::{IntTuple, Layout, crd2idx};
+use graphene_ir::layout::{IntTuple, Layout};
 
 /// The most cells that are drawn.
 const MAX_CELLS: i64 = 1 << 14;
@@ -106,14 +106,13 @@ fn domain(value: &Value) -> Result<&Layout, Undrawable> {
 }
 
 fn offset(value: &Value, domain: &Layout, index: i64) -> Result<i64, Undrawable> {
-    let index = IntTuple::Int(index);
     let offset = match value {
-        Value::Composed(composed) => composed.crd2idx(&index),
+        Value::Composed(composed) => composed.crd2idx(&IntTuple::Int(index)),
         Value::Layout(_) | Value::Ints(_) | Value::Swizzle(_) | Value::Tiler(_) => {
-            crd2idx(&index, domain)
+            domain.at(&index)
         }
     };
-    offset.map_err(Undrawable::Offset)
+    offset.map_err(Undrawable::Offset)?.number().ok_or(Undrawable::Kind)
 }
 
 fn fill(number: i64) -> &'static str {

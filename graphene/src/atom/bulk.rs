@@ -5,7 +5,8 @@ use super::moves::only_one;
 use super::{Atom, Code, Progress, Proxy, Site, Step, Warp, examples};
 use crate::arch::Feature;
 use crate::index::Expr;
-use crate::tensor::{Dim, Tensor};
+use crate::layout::Layout;
+use crate::tensor::Tensor;
 
 const D: usize = 0;
 const A: usize = 1;
@@ -134,12 +135,10 @@ fn fits(site: &Site<'_>, shared: usize, global: usize) -> Result<(), &'static st
 }
 
 /// The stride of the one axis along which a dimension moves by single steps.
-fn axis_stride(tensor: &Tensor, dim: &Dim) -> Option<Expr> {
-    match &dim.leaves()[..] {
-        [leaf] => match &leaf.steps[..] {
-            [(axis, step)] if step.is(1) => Some(tensor.view.axes()[*axis].stride.clone()),
-            _ => None,
-        },
+fn axis_stride(tensor: &Tensor, dim: &Layout<Expr>) -> Option<Expr> {
+    let [leaf] = dim.leaves()[..] else { return None };
+    match leaf.stride.steps().collect::<Vec<_>>()[..] {
+        [(axis, step)] if step.is(1) => Some(tensor.view.axes()[axis].stride.clone()),
         _ => None,
     }
 }

@@ -6,7 +6,8 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Group, Kernel, Kind, Operand, TensorId, ThreadsId};
-use crate::tensor::{Memory, Scalar, Shape, Tile};
+use crate::layout::{Layout, Tiler};
+use crate::tensor::{Memory, Scalar};
 use crate::text::parse;
 
 /// A kernel of one warp: `body` is given its lanes, each on its own, and the own lane's number.
@@ -18,14 +19,14 @@ struct OneWarp {
 impl OneWarp {
     fn new(arch: Arch) -> Result<OneWarp> {
         let mut builder = Builder::new("example", arch);
-        builder.grid("grid", Shape::rows([1]))?;
-        let warp = builder.block("warp", Shape::rows([32]))?;
+        builder.grid("grid", Layout::rows([1]))?;
+        let warp = builder.block("warp", Layout::rows([32]))?;
         Ok(OneWarp { builder, warp })
     }
 
     /// A tensor of `n` elements for each lane.
     fn param(&mut self, name: &str, n: i64, scalar: Scalar) -> Result<TensorId> {
-        self.builder.param(name, Shape::rows([32, n]), scalar)
+        self.builder.param(name, Layout::rows([32, n]), scalar)
     }
 
     /// A lane's part of it: `[n]`, or `[]` for one element.
@@ -33,7 +34,7 @@ impl OneWarp {
         if n == 1 {
             return self.builder.index(of, name, [lane.clone(), Expr::from(0)]);
         }
-        let rows = self.builder.tile(of, name, &[Tile::of(1), Tile::of(n)])?;
+        let rows = self.builder.tile(of, name, &[Tiler::Size(1), Tiler::Size(n)])?;
         self.builder.index(rows, name, [lane.clone(), Expr::from(0)])
     }
 
@@ -42,7 +43,7 @@ impl OneWarp {
         let sizes = if n == 1 { &[] } else { &sizes[..] };
         self.builder.allocate(
             name,
-            Shape::rows(sizes.iter().copied()),
+            Layout::rows(sizes.iter().copied()),
             scalar,
             Memory::Registers,
             None,
@@ -104,7 +105,8 @@ pub(super) fn memory(scalar: Scalar, n: i64, through: Memory) -> Result<Kernel> 
     let source = k.part(from, "source", n, &lane)?;
     k.builder.spec(Kind::Move, register, source, lanes)?;
     if through == Memory::Shared {
-        let shared = k.builder.allocate("s", Shape::rows([32, n]), scalar, Memory::Shared, None)?;
+        let shared =
+            k.builder.allocate("s", Layout::rows([32, n]), scalar, Memory::Shared, None)?;
         let own = k.part(shared, "own", n, &lane)?;
         k.builder.spec(Kind::Move, own, register, lanes)?;
         k.builder.spec(Kind::Sync, (), (), k.warp)?;
@@ -122,9 +124,9 @@ pub(super) fn memory(scalar: Scalar, n: i64, through: Memory) -> Result<Kernel> 
 pub(super) fn cp_async(bytes: i64, scalar: Scalar) -> Result<Kernel> {
     let n = bytes / scalar.bytes();
     let mut k = OneWarp::new(Arch::Sm80)?;
-    let from = k.builder.param("from", Shape::rows([31, n]), scalar)?;
+    let from = k.builder.param("from", Layout::rows([31, n]), scalar)?;
     let to = k.param("to", n, scalar)?;
-    let shared = k.builder.allocate("s", Shape::rows([32, n]), scalar, Memory::Shared, None)?;
+    let shared = k.builder.allocate("s", Layout::rows([32, n]), scalar, Memory::Shared, None)?;
     let lanes = k.builder.scalar(k.warp, "lanes")?;
     let [lane] = k.builder.indices(k.warp, ["lane"])?;
     let lane = Expr::from(lane);

@@ -190,7 +190,7 @@ fn columns(site: &Site<'_>) -> std::result::Result<(), &'static str> {
 
 fn pairs_of_columns(site: &Site<'_>) -> bool {
     let level = site.operand(D).view.levels().last();
-    level.is_some_and(|level| level.len() == 2 && level[1].size().is(1))
+    level.is_some_and(|level| level.rank() == 2 && level.modes()[1].size().is(1))
 }
 
 /// Both operands have one type: the instruction does not convert.

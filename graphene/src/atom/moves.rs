@@ -304,8 +304,8 @@ fn elements_inside(site: &Site<'_>, code: &dyn Code) -> Option<String> {
     let along = along.and_then(|steps| steps.iter().position(|&step| step == 1));
     let mut conditions = Vec::new();
     let mut count = n.to_string();
-    for (i, (start, axis)) in view.start().iter().zip(view.axes()).enumerate() {
-        let (start, size) = (start.clone(), axis.size.clone());
+    for (i, (start, axis)) in view.start().into_iter().zip(view.axes()).enumerate() {
+        let size = axis.size.clone();
         if !start.reaches(&Expr::from(0)) {
             conditions.push(format!("{} >= 0", code.expr(&start)));
         }

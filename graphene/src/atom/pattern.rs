@@ -16,8 +16,10 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use super::Atom;
+use crate::index::Expr;
 use crate::kernel::{Completion, Kernel, Kind, Spec};
-use crate::tensor::{Dim, Memory, Scalar, Tensor, View};
+use crate::layout::Layout;
+use crate::tensor::{Memory, Scalar, Tensor, View};
 
 /// A parsed pattern.
 #[derive(Debug)]
@@ -95,10 +97,10 @@ fn levels_match(
     view: &View,
     sizes: &mut Vec<(&'static str, i64)>,
 ) -> bool {
-    let counting = |level: &Vec<Dim>| {
-        level.iter().filter(|dim| !dim.size().is(1)).cloned().collect::<Vec<Dim>>()
+    let counting = |level: &Layout<Expr>| {
+        level.modes().iter().filter(|dim| !dim.size().is(1)).cloned().collect::<Vec<_>>()
     };
-    let levels: Vec<Vec<Dim>> =
+    let levels: Vec<Vec<_>> =
         view.levels().iter().map(counting).filter(|level| !level.is_empty()).collect();
     pattern.len() == levels.len()
         && pattern.iter().zip(&levels).all(|(pattern, level)| {
@@ -141,7 +143,12 @@ fn threads_match(pattern: &[Vec<Extent>], view: &View) -> bool {
 }
 
 impl Extent {
-    fn matches(&self, dim: &Dim, view: &View, sizes: &mut Vec<(&'static str, i64)>) -> bool {
+    fn matches(
+        &self,
+        dim: &Layout<Expr>,
+        view: &View,
+        sizes: &mut Vec<(&'static str, i64)>,
+    ) -> bool {
         let Some(size) = dim.size().constant() else { return false };
         let fits = match self.size {
             Size::Is(wanted) => wanted == size,
@@ -153,11 +160,9 @@ impl Extent {
                 }
             },
         };
-        fits && match (self.stride, dim) {
-            (None, _) => true,
-            (Some(stride), Dim::Leaf(leaf)) => view.stride(leaf).is(stride),
-            (Some(_), Dim::Tuple(_)) => false,
-        }
+        fits && self
+            .stride
+            .is_none_or(|stride| dim.as_leaf().is_some_and(|leaf| view.stride(leaf).is(stride)))
     }
 }
 

@@ -4,7 +4,8 @@ use super::{Builder, Viewed};
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
 use crate::kernel::{Completion, Kind, Operand, Spec, TensorId, ThreadsId};
-use crate::tensor::{Coord, Scalar, Shape, View, ViewOp};
+use crate::layout::{IntTuple, Layout};
+use crate::tensor::{Scalar, View, ViewOp};
 
 /// The name of a tensor: letters, digits and `_`, as `%6` is one in the paper.
 pub(super) fn word(name: &str) -> Result<()> {
@@ -34,7 +35,8 @@ pub(super) fn not_negative(name: &str, value: &Expr) -> Result<()> {
 /// Threads and blocks are numbered from 0 on, without gaps.
 pub(super) fn numbered(view: &View) -> Result<()> {
     let mut extent = Expr::from(1);
-    let mut left: Vec<_> = view.leaves().filter(|leaf| !leaf.size.is(1)).collect();
+    let mut left = view.leaves();
+    left.retain(|leaf| !leaf.size.is(1));
     while let Some(at) = left.iter().position(|leaf| view.stride(leaf) == extent) {
         extent = extent * left.remove(at).size.clone();
     }
@@ -71,37 +73,35 @@ impl Builder {
     }
 
     pub(super) fn check_view(&self, view: &View) -> Result<()> {
-        let shapes = view.shapes();
-        if View::levels_of(&shapes) != *view {
+        let levels: Vec<_> =
+            view.strided().modes().iter().map(|level| level.modes().to_vec()).collect();
+        if View::levels_of(&levels) != *view {
             return Err(Error::Kernel(format!("{view} is not the view of a whole buffer")));
         }
-        for shape in shapes.iter().flatten() {
-            self.check_shape(shape)?;
-        }
-        if shapes.iter().any(Vec::is_empty) {
+        levels.iter().flatten().try_for_each(|dim| self.check_dim(dim))?;
+        if levels.iter().any(Vec::is_empty) {
             return Err(Error::Kernel("a level without dimensions".to_owned()));
         }
         Ok(())
     }
 
-    fn check_shape(&self, shape: &Shape) -> Result<()> {
-        match shape {
-            Shape::Leaf(size, stride) => {
-                self.check_expr(size)?;
-                self.check_expr(stride)?;
-                if size.constant().is_some_and(|size| size < 1) {
-                    return Err(Error::Kernel(format!("a dimension of size {size}")));
-                }
-                if stride.constant().is_some_and(|stride| stride < 0) {
-                    return Err(Error::Kernel(format!("a dimension of stride {stride}")));
-                }
-                Ok(())
+    fn check_dim(&self, dim: &Layout<Expr>) -> Result<()> {
+        if let Some(leaf) = dim.as_leaf() {
+            let (size, stride) = (&leaf.size, leaf.stride.number().unwrap_or_default());
+            self.check_expr(size)?;
+            self.check_expr(&stride)?;
+            if size.constant().is_some_and(|size| size < 1) {
+                return Err(Error::Kernel(format!("a dimension of size {size}")));
             }
-            Shape::Tuple(shapes) if shapes.len() < 2 => {
-                Err(Error::Kernel("a hierarchical dimension needs two parts".to_owned()))
+            if stride.constant().is_some_and(|stride| stride < 0) {
+                return Err(Error::Kernel(format!("a dimension of stride {stride}")));
             }
-            Shape::Tuple(shapes) => shapes.iter().try_for_each(|shape| self.check_shape(shape)),
+            return Ok(());
         }
+        if dim.rank() < 2 {
+            return Err(Error::Kernel("a hierarchical dimension needs two parts".to_owned()));
+        }
+        dim.modes().iter().try_for_each(|mode| self.check_dim(mode))
     }
 
     pub(super) fn check_operand(&self, operand: &Operand) -> Result<()> {
@@ -113,10 +113,10 @@ impl Builder {
         tensor.apply(&ViewOp::Index(operand.index.clone())).map(drop)
     }
 
-    fn check_coords(&self, coords: &[Coord]) -> Result<()> {
+    fn check_coords(&self, coords: &[IntTuple<Expr>]) -> Result<()> {
         coords.iter().try_for_each(|coord| match coord {
-            Coord::At(at) => self.check_expr(at),
-            Coord::Tuple(coords) => self.check_coords(coords),
+            IntTuple::Int(at) => self.check_expr(at),
+            IntTuple::Tuple(coords) => self.check_coords(coords),
         })
     }
 

@@ -114,7 +114,7 @@ impl AtomCode<'_> {
             return refuse("an operand of an instruction has a size that is not a constant");
         };
         let view = &self.site.operand(operand).view;
-        let starts = view.start().iter().zip(steps).map(|(start, step)| start.clone() + step);
+        let starts = view.start().into_iter().zip(steps).map(|(start, step)| start + step);
         Ok(starts.zip(view.axes()).collect())
     }
 

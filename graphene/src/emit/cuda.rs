@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{For, Kernel, Kind, Ring, Spec, Stmt, Test, ThreadsId, block_var, thread_var};
 use crate::launch::Condition;
-use crate::tensor::{Agent, Leaf, Memory, Threads};
+use crate::tensor::{Agent, Memory, Threads};
 
 /// The statements of a kernel's body, and what they use.
 pub(super) fn body(kernel: &Kernel, names: &Names) -> Result<(String, Uses)> {
@@ -208,18 +208,15 @@ impl Printer<'_> {
     fn role(&self, id: ThreadsId, from: i64, end: i64) -> Result<Vec<Cond>> {
         let threads = self.kernel.threads(id);
         let view = &threads.view;
-        let outermost = view.levels().first().map(|level| level.as_slice());
-        let size = match outermost {
-            Some([dim]) => dim.size().constant(),
-            Some(_) | None => None,
-        };
-        let (Some(size), [leaf, ..]) = (size, &view.leaves().collect::<Vec<_>>()[..]) else {
+        let outermost = view.levels().first().filter(|level| level.rank() == 1);
+        let size = outermost.and_then(|level| level.size().constant());
+        let (Some(size), [leaf, ..]) = (size, &view.leaves()[..]) else {
             return refuse("a role is of threads whose outermost level has one dimension");
         };
         let linear = Expr::from(self.linear(threads)?);
         let all = self.kernel.block_size()?;
         let start = view.offset().constant();
-        let compact = extent(view.leaves().map(|leaf| (leaf, view.stride(leaf))));
+        let compact = view.extent();
         let stride = view.stride(leaf).constant();
         if let (Some(start), Some(stride), Some(extent)) = (start, stride, compact)
             && stride * size == extent
@@ -339,16 +336,4 @@ fn between(value: Expr, from: i64, end: i64, all: i64) -> Vec<Cond> {
         conds.push(Cond::less(value, end));
     }
     conds
-}
-
-/// The number of threads of leaves that together count through it without gaps.
-fn extent<'a>(leaves: impl Iterator<Item = (&'a Leaf, Expr)>) -> Option<i64> {
-    let mut modes = leaves
-        .map(|(leaf, stride)| Some((stride.constant()?, leaf.size.constant()?)))
-        .collect::<Option<Vec<_>>>()?;
-    modes.sort_unstable();
-    modes
-        .into_iter()
-        .filter(|mode| mode.1 > 1)
-        .try_fold(1, |extent, (stride, size)| (stride == extent).then_some(extent * size))
 }

@@ -105,7 +105,8 @@ pub(super) fn map_of(
     let axes = tensor.view.axes();
     let mut order: Vec<usize> = modes.iter().map(|mode| mode.axis).collect();
     order.dedup();
-    let trivial = |axis: usize| axes[axis].size.is(1) && tensor.view.start()[axis].is(0);
+    let start = tensor.view.start();
+    let trivial = |axis: usize| axes[axis].size.is(1) && start[axis].is(0);
     let single: Vec<usize> =
         (0..axes.len()).filter(|axis| !order.contains(axis) && !trivial(*axis)).rev().collect();
     order.extend(single);
@@ -142,7 +143,8 @@ fn modes(site: &Site<'_>, operand: usize, shared: Option<usize>) -> Result<Vec<M
     for (i, dim) in dims.iter().enumerate() {
         let mut before = 1;
         for leaf in dim.leaves() {
-            let (Some(size), [(axis, _)]) = (leaf.size.constant(), &leaf.steps[..]) else {
+            let steps: Vec<_> = leaf.stride.steps().collect();
+            let (Some(size), [(axis, _)]) = (leaf.size.constant(), &steps[..]) else {
                 return refuse("a tensor map's box runs along axes, by constant sizes");
             };
             let mut element = vec![0; dims.len()];
@@ -177,8 +179,10 @@ fn modes(site: &Site<'_>, operand: usize, shared: Option<usize>) -> Result<Vec<M
         let reach: i64 = dims
             .iter()
             .flat_map(|dim| dim.leaves())
-            .filter(|leaf| leaf.steps.iter().any(|step| step.0 == *axis))
-            .filter_map(|leaf| Some((leaf.size.constant()? - 1) * leaf.steps[0].1.constant()?))
+            .filter_map(|leaf| {
+                let step = leaf.stride.steps().find(|step| step.0 == *axis)?.1;
+                Some((leaf.size.constant()? - 1) * step.constant()?)
+            })
             .sum();
         let twice = windows[..i].iter().any(|other| other.0 == *axis);
         if twice || reach + 1 != *size || *size > 256 {

@@ -1,6 +1,6 @@
 //! Complement and inverses.
 
-use super::{Layout, coalesce};
+use super::{Int, Layout, Leaf, Stride, coalesce};
 use crate::error::{Error, Result};
 
 /// The layout of the repetitions of `layout` that fill `[0,cotarget)`: the ordered layout `R` such
@@ -9,28 +9,33 @@ use crate::error::{Error, Result};
 ///
 /// Fails where no such `R` exists: the strides in order must each be a multiple of the extent of
 /// the modes before.
-pub fn complement(layout: &Layout, cotarget: i64) -> Result<Layout> {
-    if cotarget < 1 {
+pub fn complement<I: Int>(layout: &Layout, cotarget: &I) -> Result<Layout<I>> {
+    coalesce(&repetitions(layout, cotarget)?)
+}
+
+/// [`complement`], not coalesced: its last mode counts the repetitions of all of `layout`, even if there is one.
+pub(super) fn repetitions<I: Int>(layout: &Layout, cotarget: &I) -> Result<Layout<I>> {
+    if let Some(cotarget) = cotarget.constant().filter(|cotarget| *cotarget < 1) {
         return Err(Error::Size(cotarget));
     }
-    let mut modes: Vec<(i64, i64)> =
-        layout.leaves().into_iter().filter(|&(size, stride)| size != 1 && stride != 0).collect();
-    if modes.iter().any(|mode| mode.1 < 0) {
-        return Err(Error::NegativeStride { op: "complement", layout: Box::new(layout.clone()) });
+    let mut modes = numbers("complement", layout)?;
+    modes.retain(|mode| mode.size != 1 && mode.stride != 0);
+    if modes.iter().any(|mode| mode.stride < 0) {
+        return Err(Error::NegativeStride { op: "complement", layout: layout.clone() });
     }
-    modes.sort_by_key(|&(size, stride)| (stride, size));
+    modes.sort_by_key(|mode| (mode.stride, mode.size));
     let mut extent = 1_i64;
     let mut gaps = Vec::with_capacity(modes.len() + 1);
-    for (size, stride) in modes {
+    for Mode { size, stride, .. } in modes {
         if stride % extent != 0 {
-            let layout = Box::new(layout.clone());
+            let layout = layout.clone();
             return Err(Error::NoTiling { op: "complement", layout, stride, extent });
         }
-        gaps.push((stride / extent, extent));
+        gaps.push(leaf(I::from(stride / extent), extent));
         extent = stride.checked_mul(size).ok_or(Error::Overflow)?;
     }
-    gaps.push(((cotarget - 1) / extent + 1, extent));
-    coalesce(&Layout::flat(&gaps)?)
+    gaps.push(leaf(cotarget.over_up(extent), extent));
+    Layout::flat(gaps)
 }
 
 /// A layout `R` with `layout(R(i)) = i` for all `i` below `size(R)`: the modes of `layout` that
@@ -38,13 +43,13 @@ pub fn complement(layout: &Layout, cotarget: i64) -> Result<Layout> {
 pub fn right_inverse(layout: &Layout) -> Result<Layout> {
     let mut extent = 1_i128;
     let mut inverse = Vec::new();
-    for Ranked { size, stride, below } in by_stride(layout)? {
+    for Mode { size, stride, below } in by_stride("right_inverse", layout)? {
         if i128::from(stride) == extent {
-            inverse.push((size, below));
+            inverse.push(leaf(size, below));
             extent *= i128::from(size);
         }
     }
-    coalesce(&Layout::flat(&inverse)?)
+    coalesce(&Layout::flat(inverse)?)
 }
 
 /// A layout `L` with `L(layout(i)) = i` for all `i` below `size(layout)`; coordinates in modes of
@@ -53,47 +58,60 @@ pub fn right_inverse(layout: &Layout) -> Result<Layout> {
 /// Fails where strides are negative, where two coordinates share an offset, and where the strides,
 /// in order, do not divide one another.
 pub fn left_inverse(layout: &Layout) -> Result<Layout> {
-    let modes: Vec<Ranked> =
-        by_stride(layout)?.into_iter().filter(|mode| mode.stride != 0).collect();
+    let op = "left_inverse";
+    let modes: Vec<Mode> =
+        by_stride(op, layout)?.into_iter().filter(|mode| mode.stride != 0).collect();
     if modes.iter().any(|mode| mode.stride < 0) {
-        return Err(Error::NegativeStride { op: "left_inverse", layout: Box::new(layout.clone()) });
+        return Err(Error::NegativeStride { op, layout: layout.clone() });
     }
     let mut inverse = Vec::with_capacity(modes.len() + 1);
     let (mut step, mut below) = (1_i64, 0_i64);
     for (i, mode) in modes.iter().enumerate() {
-        let (stride, boxed) = (mode.stride, || Box::new(layout.clone()));
+        let stride = mode.stride;
         if stride % step != 0 {
-            let op = "left_inverse";
-            return Err(Error::NoTiling { op, layout: boxed(), stride, extent: step });
+            return Err(Error::NoTiling { op, layout: layout.clone(), stride, extent: step });
         }
         let previous = i.checked_sub(1).and_then(|i| modes.get(i));
         if previous.is_some_and(|previous| (previous.size - 1) * previous.stride >= stride) {
-            return Err(Error::NotInjective { layout: boxed(), offset: stride });
+            return Err(Error::NotInjective { layout: layout.clone(), offset: stride });
         }
-        inverse.push((stride / step, below));
+        inverse.push(leaf(stride / step, below));
         (step, below) = (stride, mode.below);
     }
     if let Some(last) = modes.last() {
-        inverse.push((last.size, last.below));
+        inverse.push(leaf(last.size, last.below));
     }
-    coalesce(&Layout::flat(&inverse)?)
+    coalesce(&Layout::flat(inverse)?)
+}
+
+fn leaf<I: Int>(size: I, stride: i64) -> Leaf<I> {
+    Leaf { size, stride: Stride::from(I::from(stride)) }
 }
 
 /// A mode and the product of the sizes of the modes below it.
-struct Ranked {
+struct Mode {
     size: i64,
     stride: i64,
     below: i64,
 }
 
-/// The modes of the coalesced layout in order of stride.
-fn by_stride(layout: &Layout) -> Result<Vec<Ranked>> {
+/// The modes of a layout whose strides are numbers.
+fn numbers(op: &'static str, layout: &Layout) -> Result<Vec<Mode>> {
     let mut below = 1_i64;
     let mut modes = Vec::new();
-    for (size, stride) in coalesce(layout)?.leaves().into_iter().filter(|mode| mode.0 != 1) {
-        modes.push(Ranked { size, stride, below });
-        below *= size;
+    for leaf in layout.leaves() {
+        let stride = leaf.stride.number();
+        let stride = stride.ok_or_else(|| Error::Coordinates { op, layout: layout.clone() })?;
+        modes.push(Mode { size: leaf.size, stride, below });
+        below *= leaf.size;
     }
+    Ok(modes)
+}
+
+/// The modes of the coalesced layout in order of stride.
+fn by_stride(op: &'static str, layout: &Layout) -> Result<Vec<Mode>> {
+    let mut modes = numbers(op, &coalesce(layout)?)?;
+    modes.retain(|mode| mode.size != 1);
     modes.sort_by_key(|mode| mode.stride);
     Ok(modes)
 }

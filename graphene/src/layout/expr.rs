@@ -2,12 +2,14 @@
 //! `composition((6,2):(8,2), (4,3):(3,1))`.
 //!
 //! ```text
-//! expr    = pair { "o" pair }                 composition; S<..> o offset o layout
-//! pair    = primary [ ":" primary ]           shape:stride
-//! primary = integer | "_" | "(" list ")"      a shape or coordinate, or modes of a layout
-//!         | "<" list ">"                      a tiler
-//!         | "S<" bits "," base "," shift ">"  a swizzle; CuTe also prints Sw<..>
-//!         | name "(" list ")"                 a function of the table below
+//! expr    = pair { "o" pair }                  composition; Sw<..> or a layout, o offset o layout
+//! pair    = primary [ ":" primary ]            shape:stride
+//! primary = integer | integer "@" axis         a number, a step along an axis
+//!         | "_" | "(" list ")"                 a shape or coordinate, or modes of a layout
+//!         | "<" list ">"                       a tiler
+//!         | "Sw<" bits "," base "," shift ">"  a swizzle; S<..> is the same
+//!         | name "(" list ")"                  a function of the table below
+//! list    = [ expr { "," expr } ]
 //! ```
 //!
 //! Where a function takes a tiler, an integer or a shape stands for stride 1. `_4` is read as 4,
@@ -17,23 +19,45 @@ use std::fmt;
 
 mod functions;
 
-use self::functions::{FUNCTIONS, Function, as_ints, as_layout, eval_composition, tiler};
-use super::{Composed, IntTuple, Layout, MAX_DEPTH, Swizzle, Tiler};
+use self::functions::{FUNCTIONS, Function, eval_composition};
+use super::{Composed, IntTuple, Layout, MAX_DEPTH, Stride, Swizzle, Tiler};
 use crate::error::{Error, Result};
 
 /// What an expression evaluates to. `Display` prints it in the notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// A number, shape, stride or coordinate.
-    Ints(IntTuple),
+    Ints(IntTuple<Stride>),
     /// A layout.
     Layout(Layout),
     /// A swizzle.
     Swizzle(Swizzle),
-    /// A swizzled layout.
+    /// A layout after which there is a swizzle, or an offset and a layout.
     Composed(Composed),
     /// A tiler.
     Tiler(Tiler),
+}
+
+impl Value {
+    /// The numbers that this is.
+    pub fn ints(&self) -> Option<IntTuple> {
+        if let Value::Ints(ints) = self { ints.map(&Stride::number) } else { None }
+    }
+
+    /// The layout that this is.
+    fn layout(self) -> Option<Layout> {
+        if let Value::Layout(layout) = self { Some(layout) } else { None }
+    }
+
+    /// The tiler that this stands for.
+    fn tiler(&self) -> Option<Tiler> {
+        match self {
+            Value::Ints(_) => Some(Tiler::from(&self.ints()?)),
+            Value::Layout(layout) => Some(Tiler::Layout(layout.clone())),
+            Value::Tiler(tiler) => Some(tiler.clone()),
+            Value::Swizzle(_) | Value::Composed(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Value {
@@ -57,7 +81,7 @@ pub struct Expr {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Int(i64),
+    Int(Stride),
     Whole,
     Swizzle([i64; 3]),
     Tuple(Vec<Expr>),
@@ -165,7 +189,7 @@ impl Parser<'_> {
             Kind::Tiler(self.list('>', "`,` or `>`")?)
         } else {
             match self.word() {
-                "" => Kind::Int(self.integer()?),
+                "" => Kind::Int(self.step()?),
                 "_" => {
                     self.at += 1;
                     Kind::Whole
@@ -174,7 +198,7 @@ impl Parser<'_> {
                     && word.starts_with('_') =>
                 {
                     self.at += 1;
-                    Kind::Int(self.integer()?)
+                    Kind::Int(self.step()?)
                 }
                 "S" | "Sw" => self.swizzle()?,
                 _ => self.call()?,
@@ -184,6 +208,9 @@ impl Parser<'_> {
     }
 
     fn list(&mut self, close: char, expected: &'static str) -> Result<Vec<Expr>> {
+        if self.eat(close) {
+            return Ok(Vec::new());
+        }
         let mut items = vec![self.expr()?];
         while !self.eat(close) {
             if !self.eat(',') {
@@ -192,6 +219,18 @@ impl Parser<'_> {
             items.push(self.expr()?);
         }
         Ok(items)
+    }
+
+    /// `4` or `64@1`
+    fn step(&mut self) -> Result<Stride> {
+        let by = self.integer()?;
+        if !self.eat('@') {
+            return Ok(Stride::from(by));
+        }
+        let at = self.at;
+        let axis = usize::try_from(self.integer()?);
+        axis.map(|axis| Stride::along(axis, by))
+            .map_err(|_| Error::Syntax { at, expected: "an axis, from 0 on" })
     }
 
     fn integer(&mut self) -> Result<i64> {
@@ -239,21 +278,13 @@ impl Parser<'_> {
 }
 
 impl Expr {
-    /// Whether the expression is a constant: neither a call nor a composition to be carried out.
+    /// Whether the expression is a constant: neither a call nor a composition.
     pub(super) fn is_literal(&self) -> bool {
         match &self.kind {
             Kind::Int(_) | Kind::Whole | Kind::Swizzle(_) => true,
             Kind::Tuple(items) | Kind::Tiler(items) => items.iter().all(Expr::is_literal),
             Kind::Pair(shape, stride) => shape.is_literal() && stride.is_literal(),
-            Kind::Chain(items) => match &items[..] {
-                [swizzle, offset, layout] => {
-                    matches!(swizzle.kind, Kind::Swizzle(_))
-                        && matches!(offset.kind, Kind::Int(_))
-                        && layout.is_literal()
-                }
-                _ => false,
-            },
-            Kind::Call(..) => false,
+            Kind::Chain(_) | Kind::Call(..) => false,
         }
     }
 
@@ -262,7 +293,7 @@ impl Expr {
         let values = |items: &[Expr]| items.iter().map(Expr::evaluate).collect::<Result<Vec<_>>>();
         let wrong = |usage| Error::Arguments { at: self.at, usage };
         match &self.kind {
-            Kind::Int(value) => Ok(Value::Ints(IntTuple::Int(*value))),
+            Kind::Int(value) => Ok(Value::Ints(IntTuple::Int(value.clone()))),
             Kind::Whole => Ok(Value::Tiler(Tiler::Whole)),
             Kind::Swizzle([bits, base, shift]) => {
                 Ok(Value::Swizzle(Swizzle::new(*bits, *base, *shift)?))
@@ -270,12 +301,12 @@ impl Expr {
             Kind::Tuple(items) => tuple(values(items)?)
                 .unwrap_or_else(|| Err(wrong("(a,b): integers, or layouts, or tilers"))),
             Kind::Tiler(items) => {
-                let tilers: Option<Vec<_>> = values(items)?.iter().map(tiler).collect();
+                let tilers: Option<Vec<_>> = values(items)?.iter().map(Value::tiler).collect();
                 let tilers = tilers.ok_or_else(|| wrong("<a,b>: layouts, shapes or tilers"))?;
-                Ok(Value::Tiler(Tiler::Modes(tilers.into_iter().collect::<Result<_>>()?)))
+                Ok(Value::Tiler(Tiler::Modes(tilers)))
             }
-            Kind::Pair(shape, stride) => match (shape.evaluate()?, stride.evaluate()?) {
-                (Value::Ints(shape), Value::Ints(stride)) => {
+            Kind::Pair(shape, stride) => match (shape.evaluate()?.ints(), stride.evaluate()?) {
+                (Some(shape), Value::Ints(stride)) => {
                     Ok(Value::Layout(Layout::new(&shape, &stride)?))
                 }
                 (_, _) => Err(wrong("shape:stride, both of integers")),
@@ -291,23 +322,21 @@ impl Expr {
 }
 
 fn tuple(items: Vec<Value>) -> Option<Result<Value>> {
-    let ints: Option<Vec<IntTuple>> = items.iter().map(as_ints).collect();
-    if let Some(ints) = ints {
+    let int = |item: &Value| if let Value::Ints(ints) = item { Some(ints.clone()) } else { None };
+    if let Some(ints) = items.iter().map(int).collect() {
         return Some(Ok(Value::Ints(IntTuple::Tuple(ints))));
     }
-    let layouts: Option<Vec<Layout>> = items.iter().map(as_layout).collect();
-    if let Some(layouts) = layouts {
+    if let Some(layouts) = items.iter().cloned().map(Value::layout).collect() {
         return Some(Layout::tuple(layouts).map(Value::Layout));
     }
     if !items.iter().any(|item| matches!(item, Value::Tiler(_))) {
         return None;
     }
-    let tilers: Result<Vec<Tiler>> =
-        items.iter().map(tiler).collect::<Option<Vec<_>>>()?.into_iter().collect();
-    Some(tilers.map(|tilers| Value::Tiler(Tiler::Modes(tilers))))
+    let tilers: Option<_> = items.iter().map(Value::tiler).collect();
+    Some(Ok(Value::Tiler(Tiler::Modes(tilers?))))
 }
 
-/// Composes from the right; an integer counts as the offset between a swizzle and a layout.
+/// Composes from the right; an integer counts as the offset between what stands beside it.
 fn chain(mut items: Vec<Value>) -> Option<Result<Value>> {
     let mut right = items.pop()?;
     while let Some(left) = items.pop() {

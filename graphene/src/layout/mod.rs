@@ -1,181 +1,203 @@
 //! Layouts: functions from coordinates to offsets, and CuTe's algebra on them.
 //!
-//! A layout is a tree whose leaves are modes `size:stride`, so that a shape and its strides cannot
-//! disagree. Coordinates count colexicographically: the first mode runs fastest. As a function on
-//! integers a layout `L` is `L(i)`, `i` in `[0,size)`; past its size it continues along its last
-//! leaf, and `L(-i) = -L(i)`, as CuTe evaluates it.
+//! A layout is a tree whose leaves are modes `size:stride`, so that a shape and its strides cannot disagree. Coordinates
+//! count colexicographically: the first mode runs fastest. As a function on integers a layout `L` is `L(i)`, `i` in
+//! `[0,size)`; past its size it continues along its last leaf, and `L(-i) = -L(i)`, as CuTe evaluates it.
 //!
-//! The functions have CuTe's names and, where CuTe documents a result, its form. They differ in
-//! one thing: where CuTe's conditions are unchecked and its answer would be wrong, here is an
-//! error that says why. In reading order:
+//! Sizes are constants, or expressions of a kernel's symbols: [`Int`]. A stride is a number, or moves along axes: `64@1`.
+//! So this is the algebra of the notation, and of the views that tensors are ([`View`](crate::tensor::View)).
+//!
+//! The functions have CuTe's names, and their results the form in which CUTLASS's C++ prints those of static layouts.
+//! They differ in one thing: where CuTe's conditions are unchecked and its answer would be wrong, here is an error that
+//! says why. In reading order:
 //!
 //! - this file: [`Layout`], [`IntTuple`], sizes, evaluation, [`crd2idx`] and [`idx2crd`];
+//! - `int`, `stride`: what a layout is made of;
 //! - `text`: the notation `((2,2),3):((24,2),8)`;
 //! - `coalesce`: [`coalesce`] and [`flatten`];
 //! - `compose`: [`composition`], and [`Tiler`]s for composition by mode;
 //! - `complement`: [`complement`], [`left_inverse`], [`right_inverse`];
 //! - `tile`: divisions and products; [`tile_to_shape`];
-//! - `swizzle`: [`Swizzle`] and [`Composed`], which is `S<3,4,3> o 0 o (5,4):(4,1)`;
+//! - `swizzle`: [`Swizzle`] and [`Composed`], which is `Sw<3,4,3> o 0 o (5,4):(4,1)`;
 //! - [`expr`]: expressions over all of these.
 
 mod coalesce;
 mod complement;
 mod compose;
 pub mod expr;
+mod int;
+mod stride;
 mod swizzle;
 mod text;
 mod tile;
 
+use std::sync::Arc;
+
 pub use coalesce::{coalesce, coalesce_by, flatten};
 pub use complement::{complement, left_inverse, right_inverse};
 pub use compose::{Tiler, composition, composition_by};
-pub use swizzle::{Composed, Swizzle};
+pub use int::Int;
+pub use stride::Stride;
+pub use swizzle::{Composed, Outer, Swizzle};
+pub(crate) use tile::divide_dim;
 pub use tile::{
     blocked_product, flat_divide, flat_product, logical_divide, logical_product, raked_product,
     tile_to_shape, tiled_divide, tiled_product, zipped_divide, zipped_product,
 };
 
 use crate::error::{Error, Result};
+use crate::index::Expr;
 
 /// The deepest nesting of a layout, so that recursion over one is bounded.
 pub const MAX_DEPTH: usize = 64;
 
-/// A layout. Its size and all of its offsets fit in an `i64`.
+/// A layout. Its constant sizes and their offsets fit in an `i64`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Layout {
-    node: Node,
+pub struct Layout<I = i64> {
+    node: Node<I>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Node {
-    Leaf { size: i64, stride: i64 },
-    Tuple(Vec<Layout>),
+enum Node<I> {
+    Leaf(Leaf<I>),
+    Tuple(Arc<[Layout<I>]>),
+}
+
+/// A mode that is not split further: `size:stride`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Leaf<I = i64> {
+    /// The number of coordinates.
+    pub size: I,
+    /// How far one step moves.
+    pub stride: Stride<I>,
 }
 
 /// A tree of integers: a shape, a stride or a coordinate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum IntTuple {
+pub enum IntTuple<I = i64> {
     /// One integer.
-    Int(i64),
+    Int(I),
     /// A tuple of trees.
-    Tuple(Vec<IntTuple>),
+    Tuple(Vec<IntTuple<I>>),
 }
 
-impl Layout {
+impl<I: Int> Layout<I> {
     /// The mode `size:stride`. Fails if `size < 1`, or if an offset overflows.
-    pub fn mode(size: i64, stride: i64) -> Result<Layout> {
-        if size < 1 {
-            return Err(Error::Size(size));
-        }
-        Layout { node: Node::Leaf { size, stride } }.checked()
+    pub fn mode(size: I, stride: impl Into<Stride<I>>) -> Result<Layout<I>> {
+        Layout::leaf(size, stride.into()).checked()
     }
 
     /// The trivial layout `1:0`.
-    pub fn unit() -> Layout {
-        Layout { node: Node::Leaf { size: 1, stride: 0 } }
+    pub fn unit() -> Layout<I> {
+        Layout::leaf(I::from(1), Stride::zero())
     }
 
-    /// The concatenation of `modes`. Fails if there are none, or they nest too deeply, or a size
-    /// or offset of the whole overflows.
-    pub fn tuple(modes: Vec<Layout>) -> Result<Layout> {
-        if modes.is_empty() {
-            return Err(Error::Empty);
-        }
+    /// The concatenation of `modes`. Fails if they nest too deeply, or a size or offset of the whole overflows.
+    pub fn tuple(modes: Vec<Layout<I>>) -> Result<Layout<I>> {
         if modes.iter().any(|mode| mode.depth() >= MAX_DEPTH) {
             return Err(Error::Depth);
         }
-        Layout { node: Node::Tuple(modes) }.checked()
+        Layout::join(modes).checked()
     }
 
-    /// Layout of flat modes `(size, stride)`: `1:0` for none, a leaf for one, else a tuple.
-    pub(crate) fn flat(modes: &[(i64, i64)]) -> Result<Layout> {
-        match modes {
-            [] => Ok(Layout::unit()),
-            [(size, stride)] => Layout::mode(*size, *stride),
-            _ => Layout::tuple(
-                modes
-                    .iter()
-                    .map(|&(size, stride)| Layout::mode(size, stride))
-                    .collect::<Result<_>>()?,
-            ),
+    fn leaf(size: I, stride: Stride<I>) -> Layout<I> {
+        Layout { node: Node::Leaf(Leaf { size, stride }) }
+    }
+
+    /// The concatenation of modes of which each is well formed.
+    pub(crate) fn join(modes: Vec<Layout<I>>) -> Layout<I> {
+        Layout { node: Node::Tuple(modes.into()) }
+    }
+
+    /// The layout of flat modes: `1:0` for none, a leaf for one, else a tuple.
+    fn flat(mut leaves: Vec<Leaf<I>>) -> Result<Layout<I>> {
+        let wrap = |leaf| Layout { node: Node::Leaf(leaf) };
+        match leaves.len() {
+            0 => return Ok(Layout::unit()),
+            1 => wrap(leaves.remove(0)),
+            _ => Layout::join(leaves.into_iter().map(wrap).collect()),
         }
+        .checked()
     }
 
     /// The layout with this shape and these strides, which must have the same profile.
-    pub fn new(shape: &IntTuple, stride: &IntTuple) -> Result<Layout> {
+    pub fn new<S: Clone + Into<Stride<I>> + std::fmt::Display>(
+        shape: &IntTuple<I>,
+        stride: &IntTuple<S>,
+    ) -> Result<Layout<I>> {
         shape.check_depth()?;
         stride.check_depth()?;
         zip_shape(shape, stride)
             .ok_or_else(|| Error::Profile { left: shape.to_string(), right: stride.to_string() })?
     }
 
-    /// The compact layout of `shape` whose first mode is contiguous.
-    pub fn column_major(shape: &IntTuple) -> Result<Layout> {
+    /// The compact layout of `shape` whose first mode is contiguous; modes of size 1 have stride 0.
+    pub fn column_major(shape: &IntTuple<I>) -> Result<Layout<I>> {
         shape.check_depth()?;
-        let mut extent = 1;
+        let mut extent = I::from(1);
         compact(shape, &mut extent)
     }
 
-    fn checked(self) -> Result<Layout> {
+    fn checked(self) -> Result<Layout<I>> {
         let mut size: i64 = 1;
         let mut extent: i64 = 0;
-        for (leaf_size, stride) in self.leaves() {
-            size = size.checked_mul(leaf_size).ok_or(Error::Overflow)?;
-            let reach = (leaf_size - 1)
-                .checked_mul(stride)
-                .and_then(i64::checked_abs)
-                .ok_or(Error::Overflow)?;
-            extent = extent.checked_add(reach).ok_or(Error::Overflow)?;
+        for leaf in self.leaves() {
+            let Some(count) = leaf.size.constant() else { continue };
+            if count < 1 {
+                return Err(Error::Size(count));
+            }
+            size = size.checked_mul(count).ok_or(Error::Overflow)?;
+            for stride in leaf.stride.terms().iter().filter_map(|term| term.1.constant()) {
+                let reach = (count - 1).checked_mul(stride).and_then(i64::checked_abs);
+                extent =
+                    reach.and_then(|reach| extent.checked_add(reach)).ok_or(Error::Overflow)?;
+            }
         }
         extent.checked_add(1).ok_or(Error::Overflow)?;
         Ok(self)
     }
 
     /// The number of coordinates.
-    pub fn size(&self) -> i64 {
-        self.leaves().iter().map(|leaf| leaf.0).product()
-    }
-
-    /// One more than the largest distance between two offsets; for strides that are not negative,
-    /// one more than the largest offset.
-    pub fn cosize(&self) -> i64 {
-        1 + self.leaves().iter().map(|leaf| ((leaf.0 - 1) * leaf.1).abs()).sum::<i64>()
+    pub fn size(&self) -> I {
+        self.leaves().into_iter().fold(I::from(1), |size, leaf| {
+            size.times(&leaf.size).expect("a layout's size was checked when it was made")
+        })
     }
 
     /// The number of top-level modes.
     pub fn rank(&self) -> usize {
-        match &self.node {
-            Node::Leaf { .. } => 1,
-            Node::Tuple(modes) => modes.len(),
-        }
+        self.modes().len()
     }
 
     /// The depth of nesting: 0 for a leaf.
     pub fn depth(&self) -> usize {
         match &self.node {
-            Node::Leaf { .. } => 0,
+            Node::Leaf(_) => 0,
             Node::Tuple(modes) => 1 + modes.iter().map(Layout::depth).max().unwrap_or(0),
         }
     }
 
     /// The top-level modes; a leaf is its own only mode.
-    pub fn modes(&self) -> &[Layout] {
+    pub fn modes(&self) -> &[Layout<I>] {
         match &self.node {
-            Node::Leaf { .. } => std::slice::from_ref(self),
+            Node::Leaf(_) => std::slice::from_ref(self),
             Node::Tuple(modes) => modes,
         }
     }
 
-    /// Whether this is a single `size:stride`.
-    pub fn is_leaf(&self) -> bool {
-        matches!(self.node, Node::Leaf { .. })
+    /// The single `size:stride` that this is, if it is one.
+    pub fn as_leaf(&self) -> Option<&Leaf<I>> {
+        match &self.node {
+            Node::Leaf(leaf) => Some(leaf),
+            Node::Tuple(_) => None,
+        }
     }
 
-    /// The leaves `(size, stride)`, fastest first.
-    pub fn leaves(&self) -> Vec<(i64, i64)> {
-        fn collect(layout: &Layout, leaves: &mut Vec<(i64, i64)>) {
+    /// The leaves, fastest first.
+    pub fn leaves(&self) -> Vec<&Leaf<I>> {
+        fn collect<'a, I>(layout: &'a Layout<I>, leaves: &mut Vec<&'a Leaf<I>>) {
             match &layout.node {
-                Node::Leaf { size, stride } => leaves.push((*size, *stride)),
+                Node::Leaf(leaf) => leaves.push(leaf),
                 Node::Tuple(modes) => modes.iter().for_each(|mode| collect(mode, leaves)),
             }
         }
@@ -185,42 +207,150 @@ impl Layout {
     }
 
     /// The tree of sizes.
-    pub fn shape(&self) -> IntTuple {
-        self.project(|size, _| size)
+    pub fn shape(&self) -> IntTuple<I> {
+        self.project(&|leaf| leaf.size.clone())
     }
 
     /// The tree of strides.
-    pub fn stride(&self) -> IntTuple {
-        self.project(|_, stride| stride)
+    pub fn stride(&self) -> IntTuple<Stride<I>> {
+        self.project(&|leaf| leaf.stride.clone())
     }
 
-    fn project(&self, pick: fn(i64, i64) -> i64) -> IntTuple {
+    fn project<T>(&self, pick: &impl Fn(&Leaf<I>) -> T) -> IntTuple<T> {
         match &self.node {
-            Node::Leaf { size, stride } => IntTuple::Int(pick(*size, *stride)),
+            Node::Leaf(leaf) => IntTuple::Int(pick(leaf)),
             Node::Tuple(modes) => {
                 IntTuple::Tuple(modes.iter().map(|mode| mode.project(pick)).collect())
             }
         }
     }
 
-    /// The offset of the `index`-th coordinate. Past the size it continues along the last leaf,
-    /// and `at(-i) = -at(i)`. Fails only on overflow, which no index within the size causes.
-    pub fn at(&self, index: i64) -> Result<i64> {
+    /// Where a coordinate lies that is given by its number, or by axes: the modes.
+    pub(crate) fn image(&self, coordinate: &Stride<I>) -> Result<Stride<I>> {
+        coordinate.terms().iter().try_fold(Stride::zero(), |image, (axis, at)| {
+            let Some(axis) = *axis else { return image.plus(&self.at(at)?) };
+            let (modes, rank) = (axis.saturating_add(1), self.rank());
+            let mode = self.modes().get(axis);
+            image.plus(&mode.ok_or(Error::Rank { op: "crd2idx", modes, rank })?.at(at)?)
+        })
+    }
+
+    /// The same tree of other leaves.
+    pub(crate) fn each<J>(&self, change: &mut impl FnMut(&Leaf<I>) -> Leaf<J>) -> Layout<J> {
+        self.map(&mut |leaf| Some(change(leaf))).expect("every leaf has become another")
+    }
+
+    /// The same tree of other leaves, if each becomes one.
+    pub(crate) fn map<J>(
+        &self,
+        change: &mut impl FnMut(&Leaf<I>) -> Option<Leaf<J>>,
+    ) -> Option<Layout<J>> {
+        let node = match &self.node {
+            Node::Leaf(leaf) => Node::Leaf(change(leaf)?),
+            Node::Tuple(modes) => {
+                Node::Tuple(modes.iter().map(|mode| mode.map(change)).collect::<Option<_>>()?)
+            }
+        };
+        Some(Layout { node })
+    }
+
+    /// The same layout, said in other integers.
+    pub fn lift<J: Int>(&self) -> Layout<J>
+    where
+        I: Into<J>,
+    {
+        self.each(&mut |leaf| Leaf { size: leaf.size.clone().into(), stride: leaf.stride.lift() })
+    }
+
+    /// Where the `index`-th coordinate lies. Past the size it continues along the last leaf, and `at(-i) = -at(i)`.
+    /// Fails only on overflow, which no index within the size causes.
+    pub fn at(&self, index: &I) -> Result<Stride<I>> {
         let leaves = self.leaves();
-        let mut rest = i128::from(index);
-        let mut offset: i128 = 0;
-        for (i, &(size, stride)) in leaves.iter().enumerate() {
-            let coordinate = if i + 1 == leaves.len() { rest } else { rest % i128::from(size) };
-            rest /= i128::from(size);
-            offset += coordinate * i128::from(stride);
+        let mut rest = index.clone();
+        let mut offset = Stride::zero();
+        for (i, leaf) in leaves.iter().enumerate() {
+            if i + 1 == leaves.len() {
+                return offset.plus(&leaf.stride.times(&rest)?);
+            }
+            offset = offset.plus(&leaf.stride.times(&rest.modulo(&leaf.size))?)?;
+            rest = rest.over(&leaf.size);
         }
-        i64::try_from(offset).map_err(|_| Error::Overflow)
+        Ok(offset)
     }
 }
 
-fn zip_shape(shape: &IntTuple, stride: &IntTuple) -> Option<Result<Layout>> {
+impl<I: Int> From<&Leaf<I>> for Layout<I> {
+    fn from(leaf: &Leaf<I>) -> Layout<I> {
+        Layout { node: Node::Leaf(leaf.clone()) }
+    }
+}
+
+impl Layout<Expr> {
+    /// A dimension of a buffer to be declared: whether its size and stride can be is found out there.
+    pub fn of(size: impl Into<Expr>, stride: impl Into<Expr>) -> Layout<Expr> {
+        Layout::leaf(size.into(), Stride::from(stride.into()))
+    }
+
+    /// Dimensions that lie close together, the last one fastest.
+    pub fn rows<E: Into<Expr>>(sizes: impl IntoIterator<Item = E>) -> Vec<Layout<Expr>> {
+        let mut sizes: Vec<E> = sizes.into_iter().collect();
+        sizes.reverse();
+        let mut dims = Layout::columns(sizes);
+        dims.reverse();
+        dims
+    }
+
+    /// Dimensions that lie close together, the first one fastest.
+    pub fn columns<E: Into<Expr>>(sizes: impl IntoIterator<Item = E>) -> Vec<Layout<Expr>> {
+        let mut stride = Expr::from(1);
+        let next = |size: E| {
+            let size = size.into();
+            let next = stride.clone() * &size;
+            Layout::of(size, std::mem::replace(&mut stride, next))
+        };
+        sizes.into_iter().map(next).collect()
+    }
+}
+
+impl IntTuple<Expr> {
+    /// Coordinates from expressions.
+    pub fn list<E: Into<Expr>>(coords: impl IntoIterator<Item = E>) -> Vec<IntTuple<Expr>> {
+        coords.into_iter().map(|coord| IntTuple::Int(coord.into())).collect()
+    }
+}
+
+impl Layout {
+    /// The layout of modes `(size, stride)`: a leaf for one, else a tuple.
+    pub fn of_modes(modes: &[(i64, i64)]) -> Result<Layout> {
+        let leaf = |&(size, stride): &(i64, i64)| Leaf { size, stride: Stride::from(stride) };
+        Layout::flat(modes.iter().map(leaf).collect())
+    }
+
+    /// The size of the smallest box that holds all that the layout reaches: along each axis, one more than the largest
+    /// distance between two offsets.
+    pub fn cosize(&self) -> i64 {
+        let mut reach: Vec<(Option<usize>, i64)> = vec![];
+        for leaf in self.leaves() {
+            for &(axis, step) in leaf.stride.terms() {
+                let own = ((leaf.size - 1) * step).abs();
+                match reach.iter_mut().find(|along| along.0 == axis) {
+                    Some(along) => along.1 += own,
+                    None => reach.push((axis, own)),
+                }
+            }
+        }
+        reach.into_iter().fold(1, |size, along| size.saturating_mul(1 + along.1))
+    }
+}
+
+fn zip_shape<I: Int, S: Clone + Into<Stride<I>>>(
+    shape: &IntTuple<I>,
+    stride: &IntTuple<S>,
+) -> Option<Result<Layout<I>>> {
     match (shape, stride) {
-        (IntTuple::Int(size), IntTuple::Int(stride)) => Some(Layout::mode(*size, *stride)),
+        (IntTuple::Int(size), IntTuple::Int(stride)) => {
+            Some(Layout::mode(size.clone(), stride.clone()))
+        }
         (IntTuple::Tuple(sizes), IntTuple::Tuple(strides)) if sizes.len() == strides.len() => {
             let modes: Option<Result<Vec<_>>> =
                 sizes.iter().zip(strides).map(|(size, stride)| zip_shape(size, stride)).collect();
@@ -230,12 +360,12 @@ fn zip_shape(shape: &IntTuple, stride: &IntTuple) -> Option<Result<Layout>> {
     }
 }
 
-fn compact(shape: &IntTuple, extent: &mut i64) -> Result<Layout> {
+fn compact<I: Int>(shape: &IntTuple<I>, extent: &mut I) -> Result<Layout<I>> {
     match shape {
         IntTuple::Int(size) => {
-            let mode = Layout::mode(*size, *extent)?;
-            *extent = extent.checked_mul(*size).ok_or(Error::Overflow)?;
-            Ok(mode)
+            let stride = if size.equals(1) { I::from(0) } else { extent.clone() };
+            *extent = extent.times(size)?;
+            Layout::mode(size.clone(), stride)
         }
         IntTuple::Tuple(sizes) => {
             Layout::tuple(sizes.iter().map(|size| compact(size, extent)).collect::<Result<_>>()?)
@@ -243,27 +373,39 @@ fn compact(shape: &IntTuple, extent: &mut i64) -> Result<Layout> {
     }
 }
 
-impl IntTuple {
+impl<I: Int> IntTuple<I> {
     /// The product of all integers in the tree; fails on overflow.
-    pub fn product(&self) -> Result<i64> {
+    pub fn product(&self) -> Result<I> {
         match self {
-            IntTuple::Int(value) => Ok(*value),
-            IntTuple::Tuple(parts) => parts.iter().try_fold(1_i64, |product, part| {
-                product.checked_mul(part.product()?).ok_or(Error::Overflow)
-            }),
+            IntTuple::Int(value) => Ok(value.clone()),
+            IntTuple::Tuple(parts) => {
+                parts.iter().try_fold(I::from(1), |product, part| product.times(&part.product()?))
+            }
         }
     }
+}
 
+impl<T> IntTuple<T> {
     /// The top-level elements; an integer is its own only element.
-    pub fn elements(&self) -> &[IntTuple] {
+    pub fn elements(&self) -> &[IntTuple<T>] {
         match self {
             IntTuple::Int(_) => std::slice::from_ref(self),
             IntTuple::Tuple(parts) => parts,
         }
     }
 
+    /// The same tree of other elements, if each has one.
+    pub(crate) fn map<U>(&self, of: &impl Fn(&T) -> Option<U>) -> Option<IntTuple<U>> {
+        Some(match self {
+            IntTuple::Int(value) => IntTuple::Int(of(value)?),
+            IntTuple::Tuple(parts) => {
+                IntTuple::Tuple(parts.iter().map(|part| part.map(of)).collect::<Option<_>>()?)
+            }
+        })
+    }
+
     fn check_depth(&self) -> Result<()> {
-        fn within(tree: &IntTuple, budget: usize) -> bool {
+        fn within<T>(tree: &IntTuple<T>, budget: usize) -> bool {
             match tree {
                 IntTuple::Int(_) => true,
                 IntTuple::Tuple(parts) => {
@@ -275,16 +417,15 @@ impl IntTuple {
     }
 }
 
-/// The offset of a coordinate, which has the profile of `layout`, or an integer wherever the
-/// layout has a tuple. Coordinates past a mode's size continue along its last leaf.
-pub fn crd2idx(coord: &IntTuple, layout: &Layout) -> Result<i64> {
+/// Where a coordinate lies, which has the profile of `layout`, or an integer wherever the layout has a tuple. Coordinates
+/// past a mode's size continue along its last leaf.
+pub fn crd2idx<I: Int>(coord: &IntTuple<I>, layout: &Layout<I>) -> Result<Stride<I>> {
     match (coord, &layout.node) {
-        (IntTuple::Int(index), _) => layout.at(*index),
-        (IntTuple::Tuple(coords), Node::Tuple(modes)) if coords.len() == modes.len() => {
-            coords.iter().zip(modes).try_fold(0_i64, |offset, (coord, mode)| {
-                offset.checked_add(crd2idx(coord, mode)?).ok_or(Error::Overflow)
-            })
-        }
+        (IntTuple::Int(index), _) => layout.at(index),
+        (IntTuple::Tuple(coords), Node::Tuple(modes)) if coords.len() == modes.len() => coords
+            .iter()
+            .zip(modes.iter())
+            .try_fold(Stride::zero(), |offset, (coord, mode)| offset.plus(&crd2idx(coord, mode)?)),
         (IntTuple::Tuple(_), _) => {
             Err(Error::Profile { left: coord.to_string(), right: layout.shape().to_string() })
         }
@@ -295,9 +436,9 @@ pub fn crd2idx(coord: &IntTuple, layout: &Layout) -> Result<i64> {
 pub fn idx2crd(index: i64, layout: &Layout) -> Result<IntTuple> {
     fn walk(layout: &Layout, rest: &mut i64) -> IntTuple {
         match &layout.node {
-            Node::Leaf { size, .. } => {
-                let coordinate = *rest % size;
-                *rest /= size;
+            Node::Leaf(leaf) => {
+                let coordinate = *rest % leaf.size;
+                *rest /= leaf.size;
                 IntTuple::Int(coordinate)
             }
             Node::Tuple(modes) => {

@@ -1,6 +1,6 @@
-//! Swizzles, and layouts composed with one.
+//! Swizzles, and layouts composed with what no layout is composed with.
 
-use super::{IntTuple, Layout, crd2idx};
+use super::{IntTuple, Layout, Stride, crd2idx};
 use crate::error::{Error, Result};
 
 /// CuTe's `S<bits,base,shift>`: xors the `bits` bits of an offset that start at bit `base` with
@@ -61,32 +61,87 @@ impl Swizzle {
     }
 }
 
-/// A swizzle after an offset after a layout: `c -> swizzle(offset + layout(c))`.
+/// The most elements that are tried to see what a swizzle does after a layout.
+const MAX_TRIED: i64 = 1 << 20;
+
+impl Swizzle {
+    /// The swizzle of these bits by those, each a run.
+    fn of_bits(from: i64, to: i64) -> Option<Swizzle> {
+        if (from, to) == (0, 0) {
+            return Swizzle::new(0, 0, 0).ok();
+        }
+        let (bits, low) = (from.count_ones(), from.trailing_zeros().min(to.trailing_zeros()));
+        let shift = i64::from(from.trailing_zeros()) - i64::from(to.trailing_zeros());
+        let swizzle = Swizzle::new(i64::from(bits), i64::from(low), shift).ok()?;
+        (swizzle.masks() == [from, to]).then_some(swizzle)
+    }
+
+    /// The bits that are read, and those that are changed.
+    fn masks(&self) -> [i64; 2] {
+        let field = ((1_i64 << self.bits) - 1) << self.base;
+        let far = field << self.shift.unsigned_abs();
+        if self.shift >= 0 { [far, field] } else { [field, far] }
+    }
+
+    /// `layout o self` as another swizzle before the layout, where there is one.
+    pub fn after(&self, layout: &Layout) -> Result<Composed> {
+        let none = || Error::SwizzleAfter { swizzle: *self, layout: layout.clone() };
+        let at = |index: i64| layout.at(&index)?.number().ok_or_else(none);
+        let [from, to] = self.masks();
+        let before = Swizzle::of_bits(at(from)?, at(to)?).ok_or_else(none)?;
+        if layout.size() > MAX_TRIED {
+            return Err(none());
+        }
+        for index in 0..layout.size() {
+            if at(self.at(index)?)? != before.at(at(index)?)? {
+                return Err(none());
+            }
+        }
+        let (outer, offset) = (Outer::Swizzle(before), Stride::zero());
+        Ok(Composed { outer, offset, layout: layout.clone() })
+    }
+}
+
+/// What an offset or a coordinate goes through last.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Outer {
+    /// A swizzle of an offset.
+    Swizzle(Swizzle),
+    /// A layout, of an index into it or of a coordinate.
+    Layout(Layout),
+}
+
+/// A swizzle or a layout after an offset after a layout: `c -> outer(offset + layout(c))`. It is CuTe's `ComposedLayout`,
+/// for what is not a layout itself, or begins elsewhere than at 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Composed {
     /// Applied last.
-    pub swizzle: Swizzle,
+    pub outer: Outer,
     /// Added between the two.
-    pub offset: i64,
+    pub offset: Stride,
     /// The domain, applied first.
     pub layout: Layout,
 }
 
 impl Composed {
-    /// The offset of the `index`-th coordinate.
-    pub fn at(&self, index: i64) -> Result<i64> {
-        self.crd2idx(&IntTuple::Int(index))
+    /// Where a coordinate lies, as of [`crd2idx`].
+    pub fn crd2idx(&self, coord: &IntTuple) -> Result<Stride> {
+        let inner = crd2idx(coord, &self.layout)?.plus(&self.offset)?;
+        match &self.outer {
+            Outer::Swizzle(swizzle) => {
+                let offset = inner.number().ok_or_else(|| Error::Coordinates {
+                    op: "swizzle",
+                    layout: self.layout.clone(),
+                })?;
+                Ok(swizzle.at(offset)?.into())
+            }
+            Outer::Layout(layout) => layout.image(&inner),
+        }
     }
 
-    /// The offset of a coordinate, as of [`crd2idx`].
-    pub fn crd2idx(&self, coord: &IntTuple) -> Result<i64> {
-        let inner = crd2idx(coord, &self.layout)?;
-        self.swizzle.at(inner.checked_add(self.offset).ok_or(Error::Overflow)?)
-    }
-
-    /// The same swizzle and offset on another domain. Composition, division and product of a
-    /// composed layout all act on its domain alone.
+    /// The same after another domain. Composition, division and product of a composed layout all
+    /// act on its domain alone.
     pub fn map(&self, domain: impl FnOnce(&Layout) -> Result<Layout>) -> Result<Composed> {
-        Ok(Composed { layout: domain(&self.layout)?, ..*self })
+        Ok(Composed { layout: domain(&self.layout)?, ..self.clone() })
     }
 }

@@ -1,13 +1,13 @@
-//! The notation: `((2,2),3):((24,2),8)`, `S<3,4,3> o 0 o (5,4):(4,1)`, `<3:4,8:2>`.
+//! The notation: `((2,2),3):((24,2),8)`, `Sw<3,4,3> o 0 o (5,4):(4,1)`, `<3:4,8:2>`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::expr::{Value, parse};
-use super::{Composed, IntTuple, Layout, Swizzle, Tiler};
+use super::{Composed, Int, IntTuple, Layout, Outer, Swizzle, Tiler};
 use crate::error::{Error, Result};
 
-impl fmt::Display for IntTuple {
+impl<T: fmt::Display> fmt::Display for IntTuple<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             IntTuple::Int(value) => write!(f, "{value}"),
@@ -16,7 +16,7 @@ impl fmt::Display for IntTuple {
     }
 }
 
-impl fmt::Display for Layout {
+impl<I: Int> fmt::Display for Layout<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.shape(), self.stride())
     }
@@ -24,13 +24,17 @@ impl fmt::Display for Layout {
 
 impl fmt::Display for Swizzle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "S<{},{},{}>", self.bits(), self.base(), self.shift())
+        write!(f, "Sw<{},{},{}>", self.bits(), self.base(), self.shift())
     }
 }
 
 impl fmt::Display for Composed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} o {} o {}", self.swizzle, self.offset, self.layout)
+        match &self.outer {
+            Outer::Swizzle(swizzle) => swizzle.fmt(f)?,
+            Outer::Layout(layout) => layout.fmt(f)?,
+        }
+        write!(f, " o {} o {}", self.offset, self.layout)
     }
 }
 
@@ -38,7 +42,8 @@ impl fmt::Display for Tiler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Tiler::Whole => f.write_str("_"),
-            Tiler::Layout(layout) => write!(f, "{layout}"),
+            Tiler::Size(size) => size.fmt(f),
+            Tiler::Layout(layout) => layout.fmt(f),
             Tiler::Modes(tilers) => listed(f, ['<', '>'], tilers),
         }
     }
@@ -56,52 +61,16 @@ fn listed<T: fmt::Display>(
     write!(f, "{}", brackets[1])
 }
 
-/// Reads a literal: no calls and no composition but that of [`Composed`].
-fn literal(text: &str, expected: &'static str) -> Result<Value> {
-    let expr = parse(text)?;
-    if !expr.is_literal() {
-        return Err(Error::Syntax { at: 0, expected });
-    }
-    expr.evaluate()
-}
-
+/// Reads a literal: no calls and no composition.
 impl FromStr for Layout {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Layout> {
-        let expected = "a layout such as (4,2):(1,4)";
-        match literal(text, expected)? {
+        let expr = parse(text)?;
+        match if expr.is_literal() { expr.evaluate()? } else { Value::Tiler(Tiler::Whole) } {
             Value::Layout(layout) => Ok(layout),
             Value::Ints(_) | Value::Swizzle(_) | Value::Composed(_) | Value::Tiler(_) => {
-                Err(Error::Syntax { at: 0, expected })
-            }
-        }
-    }
-}
-
-impl FromStr for IntTuple {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<IntTuple> {
-        let expected = "an integer or a tuple such as (4,(2,3))";
-        match literal(text, expected)? {
-            Value::Ints(ints) => Ok(ints),
-            Value::Layout(_) | Value::Swizzle(_) | Value::Composed(_) | Value::Tiler(_) => {
-                Err(Error::Syntax { at: 0, expected })
-            }
-        }
-    }
-}
-
-impl FromStr for Composed {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Composed> {
-        let expected = "a composed layout such as S<3,4,3> o 0 o (5,4):(4,1)";
-        match literal(text, expected)? {
-            Value::Composed(composed) => Ok(composed),
-            Value::Ints(_) | Value::Layout(_) | Value::Swizzle(_) | Value::Tiler(_) => {
-                Err(Error::Syntax { at: 0, expected })
+                Err(Error::Syntax { at: 0, expected: "a layout such as (4,2):(1,4)" })
             }
         }
     }

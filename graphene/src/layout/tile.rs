@@ -9,32 +9,33 @@
 //! | `tiled` | `((TileM,TileN),RestM,RestN,L)` | `((M,N),TileM,TileN,L)` |
 //! | `flat` | `(TileM,TileN,RestM,RestN,L)` | `(M,N,TileM,TileN,L)` |
 
-use super::{IntTuple, Layout, Tiler, coalesce, complement, composition};
+use super::complement::repetitions;
+use super::{Int, IntTuple, Layout, Tiler, coalesce, complement, composition};
 use crate::error::{Error, Result};
 
 /// Splits a layout into the elements that the tiler points to and the repetitions of that tile:
 /// `a o (b, complement(b, size(a)))`. Where the tile does not divide `a`, the last repetition
 /// over-runs it.
-pub fn logical_divide(a: &Layout, tiler: &Tiler) -> Result<Layout> {
+pub fn logical_divide<I: Int>(a: &Layout<I>, tiler: &Tiler) -> Result<Layout<I>> {
     by_mode("logical_divide", divide, a, tiler)
 }
 
 /// [`logical_divide`] with all tile modes gathered first, and all rest modes second.
-pub fn zipped_divide(a: &Layout, tiler: &Tiler) -> Result<Layout> {
-    let (tile, rest) = unzipped("zipped_divide", divide, a, tiler)?;
+pub fn zipped_divide<I: Int>(a: &Layout<I>, tiler: &Tiler) -> Result<Layout<I>> {
+    let [tile, rest] = unzipped("zipped_divide", divide, a, tiler)?;
     Layout::tuple(vec![tile, rest])
 }
 
 /// [`zipped_divide`] with the rest modes side by side.
-pub fn tiled_divide(a: &Layout, tiler: &Tiler) -> Result<Layout> {
-    let (tile, rest) = unzipped("tiled_divide", divide, a, tiler)?;
-    join(&[tile], rest.modes())
+pub fn tiled_divide<I: Int>(a: &Layout<I>, tiler: &Tiler) -> Result<Layout<I>> {
+    let [tile, rest] = unzipped("tiled_divide", divide, a, tiler)?;
+    join(&[tile], spread(&rest))
 }
 
 /// [`zipped_divide`] with the tile and rest modes side by side.
-pub fn flat_divide(a: &Layout, tiler: &Tiler) -> Result<Layout> {
-    let (tile, rest) = unzipped("flat_divide", divide, a, tiler)?;
-    join(tile.modes(), rest.modes())
+pub fn flat_divide<I: Int>(a: &Layout<I>, tiler: &Tiler) -> Result<Layout<I>> {
+    let [tile, rest] = unzipped("flat_divide", divide, a, tiler)?;
+    join(spread(&tile), spread(&rest))
 }
 
 /// Repeats a layout in the order of the tiler: `(a, complement(a, size(a)*cosize(b)) o b)`.
@@ -44,25 +45,24 @@ pub fn logical_product(a: &Layout, tiler: &Tiler) -> Result<Layout> {
 
 /// [`logical_product`] with the layout's modes gathered first, and the repetitions second.
 pub fn zipped_product(a: &Layout, tiler: &Tiler) -> Result<Layout> {
-    let (block, repeats) = unzipped("zipped_product", product, a, tiler)?;
+    let [block, repeats] = unzipped("zipped_product", product, a, tiler)?;
     Layout::tuple(vec![block, repeats])
 }
 
 /// [`zipped_product`] with the repetitions side by side.
 pub fn tiled_product(a: &Layout, tiler: &Tiler) -> Result<Layout> {
-    let (block, repeats) = unzipped("tiled_product", product, a, tiler)?;
-    join(&[block], repeats.modes())
+    let [block, repeats] = unzipped("tiled_product", product, a, tiler)?;
+    join(&[block], spread(&repeats))
 }
 
 /// [`zipped_product`] with the layout's modes and the repetitions side by side.
 pub fn flat_product(a: &Layout, tiler: &Tiler) -> Result<Layout> {
-    let (block, repeats) = unzipped("flat_product", product, a, tiler)?;
-    join(block.modes(), repeats.modes())
+    let [block, repeats] = unzipped("flat_product", product, a, tiler)?;
+    join(spread(&block), spread(&repeats))
 }
 
 /// Arranges copies of `block` as `tiler` says, mode by mode: mode `i` of the result runs through
-/// mode `i` of `block`, then of `tiler`. The lower rank is filled up with `1:0`; each mode of the
-/// result is coalesced.
+/// mode `i` of `block`, then of `tiler`. The lower rank is filled up with `1:0`.
 pub fn blocked_product(block: &Layout, tiler: &Layout) -> Result<Layout> {
     ranked_product(block, tiler, |block, repeat| vec![block, repeat])
 }
@@ -107,7 +107,7 @@ pub fn tile_to_shape(
     let mut modes = vec![(1, 0); rank];
     let mut extent = 1_i64;
     for mode in sequence {
-        modes[mode] = (repeats[mode], extent);
+        modes[mode] = (repeats[mode], if repeats[mode] == 1 { 0 } else { extent });
         extent = extent.checked_mul(repeats[mode]).ok_or(Error::Overflow)?;
     }
     let repeats: Vec<Layout> =
@@ -116,30 +116,52 @@ pub fn tile_to_shape(
 }
 
 /// A division or product of whole layouts, which has two modes.
-type Split = fn(&Layout, &Layout) -> Result<(Layout, Layout)>;
+type Split<I> = fn(&Layout<I>, &Layout) -> Result<[Layout<I>; 2]>;
 
-fn divide(a: &Layout, tile: &Layout) -> Result<(Layout, Layout)> {
-    // Composed together: the tile and the rest must also add up.
-    let rest = complement(tile, a.size())?;
-    let both = composition(a, &Layout::tuple(vec![tile.clone(), rest])?)?;
-    match both.modes() {
-        [tile, rest] => Ok((tile.clone(), rest.clone())),
-        _ => Err(Error::Empty),
-    }
+fn divide<I: Int>(a: &Layout<I>, tile: &Layout) -> Result<[Layout<I>; 2]> {
+    split(a, tile, complement(tile, &a.size())?)
 }
 
-fn product(a: &Layout, repeat: &Layout) -> Result<(Layout, Layout)> {
+/// `a` after a tile and its repetitions; composed together, as they must also add up.
+fn split<I: Int>(a: &Layout<I>, tile: &Layout, rest: Layout<I>) -> Result<[Layout<I>; 2]> {
+    let both = composition(a, &Layout::tuple(vec![tile.lift(), rest])?)?;
+    Ok([0, 1].map(|mode| both.modes()[mode].clone()))
+}
+
+/// A dimension's tile and its repetitions, each coalesced, as CuTe has them of sizes known only as the program runs: where
+/// there is one repetition it keeps its stride. For the tile may be partial, and others lie beyond the dimension's end.
+pub(crate) fn divide_dim<I: Int>(dim: &Layout<I>, tiler: &Tiler) -> Result<[Layout<I>; 2]> {
+    let tile = &match tiler {
+        Tiler::Whole => return Ok([dim.clone(), Layout::unit()]),
+        Tiler::Size(size) => Layout::mode(*size, 1)?,
+        Tiler::Layout(tile) => tile.clone(),
+        Tiler::Modes(tilers) => {
+            return Err(Error::Rank { op: "tile", modes: tilers.len(), rank: 1 });
+        }
+    };
+    let [tile, rest] = split(dim, tile, repetitions(tile, &dim.size())?)?;
+    let joined = coalesce(&rest)?;
+    let single = rest.leaves().last().filter(|_| joined.size().equals(1)).cloned();
+    let rest =
+        single.map_or(Ok(joined), |last| Layout::mode(last.size.clone(), last.stride.clone()))?;
+    Ok([coalesce(&tile)?, rest])
+}
+
+fn product(a: &Layout, repeat: &Layout) -> Result<[Layout; 2]> {
     let cotarget = a.size().checked_mul(repeat.cosize()).ok_or(Error::Overflow)?;
-    Ok((a.clone(), composition(&complement(a, cotarget)?, repeat)?))
+    Ok([a.clone(), composition(&complement(a, &cotarget)?, repeat)?])
 }
 
-fn by_mode(op: &'static str, split: Split, a: &Layout, tiler: &Tiler) -> Result<Layout> {
+fn by_mode<I: Int>(
+    op: &'static str,
+    split: Split<I>,
+    a: &Layout<I>,
+    tiler: &Tiler,
+) -> Result<Layout<I>> {
     match tiler {
         Tiler::Whole => Ok(a.clone()),
-        Tiler::Layout(layout) => {
-            let (first, second) = split(a, layout)?;
-            Layout::tuple(vec![first, second])
-        }
+        Tiler::Size(size) => by_mode(op, split, a, &line(*size)?),
+        Tiler::Layout(layout) => Layout::tuple(split(a, layout)?.to_vec()),
         Tiler::Modes(tilers) => {
             let modes = reached(op, a, tilers)?;
             let mut result = Vec::with_capacity(modes.len());
@@ -152,25 +174,40 @@ fn by_mode(op: &'static str, split: Split, a: &Layout, tiler: &Tiler) -> Result<
     }
 }
 
-fn unzipped(op: &'static str, split: Split, a: &Layout, tiler: &Tiler) -> Result<(Layout, Layout)> {
+fn unzipped<I: Int>(
+    op: &'static str,
+    split: Split<I>,
+    a: &Layout<I>,
+    tiler: &Tiler,
+) -> Result<[Layout<I>; 2]> {
     match tiler {
         Tiler::Whole => Err(Error::WholeMode { op }),
+        Tiler::Size(size) => unzipped(op, split, a, &line(*size)?),
         Tiler::Layout(layout) => split(a, layout),
         Tiler::Modes(tilers) => {
             let modes = reached(op, a, tilers)?;
             let (mut first, mut second) = (Vec::new(), Vec::new());
             for (mode, tiler) in modes.iter().zip(tilers) {
-                let (tile, rest) = unzipped(op, split, mode, tiler)?;
+                let [tile, rest] = unzipped(op, split, mode, tiler)?;
                 first.push(tile);
                 second.push(rest);
             }
             second.extend_from_slice(&modes[tilers.len()..]);
-            Ok((Layout::tuple(first)?, Layout::tuple(second)?))
+            Ok([Layout::tuple(first)?, Layout::tuple(second)?])
         }
     }
 }
 
-fn reached<'a>(op: &'static str, a: &'a Layout, tilers: &[Tiler]) -> Result<&'a [Layout]> {
+/// The layout of so many neighbours.
+fn line(size: i64) -> Result<Tiler> {
+    Layout::column_major(&IntTuple::Int(size)).map(Tiler::Layout)
+}
+
+fn reached<'a, I: Int>(
+    op: &'static str,
+    a: &'a Layout<I>,
+    tilers: &[Tiler],
+) -> Result<&'a [Layout<I>]> {
     let modes = a.modes();
     if tilers.len() > modes.len() {
         return Err(Error::Rank { op, modes: tilers.len(), rank: modes.len() });
@@ -178,7 +215,12 @@ fn reached<'a>(op: &'static str, a: &'a Layout, tilers: &[Tiler]) -> Result<&'a 
     Ok(modes)
 }
 
-fn join(first: &[Layout], second: &[Layout]) -> Result<Layout> {
+/// Modes to stand side by side; a single one stays as it is.
+fn spread<I: Int>(layout: &Layout<I>) -> &[Layout<I>] {
+    if layout.rank() == 1 { std::slice::from_ref(layout) } else { layout.modes() }
+}
+
+fn join<I: Int>(first: &[Layout<I>], second: &[Layout<I>]) -> Result<Layout<I>> {
     Layout::tuple(first.iter().chain(second).cloned().collect())
 }
 
@@ -188,10 +230,10 @@ fn ranked_product(
     order: fn(Layout, Layout) -> Vec<Layout>,
 ) -> Result<Layout> {
     let rank = block.rank().max(tiler.rank());
-    let (block, repeats) = product(&padded(block, rank)?, &padded(tiler, rank)?)?;
+    let [block, repeats] = product(&padded(block, rank)?, &padded(tiler, rank)?)?;
     let mut modes = Vec::with_capacity(rank);
     for (block, repeat) in block.modes().iter().zip(repeats.modes()) {
-        modes.push(coalesce(&Layout::tuple(order(block.clone(), repeat.clone()))?)?);
+        modes.push(Layout::tuple(order(block.clone(), repeat.clone()))?);
     }
     Layout::tuple(modes)
 }

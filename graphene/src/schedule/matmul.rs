@@ -8,7 +8,7 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
-use crate::tensor::Tile;
+use crate::layout::Tiler;
 
 /// `c += a·b`, with `a` of `[m,k]`, `b` of `[k,n]`, `c` of `[m,n]`, by some threads of some blocks.
 /// In registers, `c` is each thread's own part.
@@ -68,14 +68,14 @@ pub fn tile(
     k.decompose(product.header(), |k| {
         let Share { at: [row, column], blocks, threads } = share(k)?;
         let zero = Expr::from(0);
-        let a = k.tile(product.a, "a", &[Tile::of(m), Tile::Whole])?;
+        let a = k.tile(product.a, "a", &[Tiler::Size(m), Tiler::Whole])?;
         let a = k.index(a, "a", [row.clone(), zero.clone()])?;
-        let b = k.tile(product.b, "b", &[Tile::Whole, Tile::of(n)])?;
+        let b = k.tile(product.b, "b", &[Tiler::Whole, Tiler::Size(n)])?;
         let b = k.index(b, "b", [zero, column.clone()])?;
         let c = if own_result {
             product.c
         } else {
-            let c = k.tile(product.c, "c", &[Tile::of(m), Tile::of(n)])?;
+            let c = k.tile(product.c, "c", &[Tiler::Size(m), Tiler::Size(n)])?;
             k.index(c, "c", [row, column])?
         };
         body(k, MatMul { c, a, b, blocks, threads })
@@ -113,8 +113,8 @@ pub fn split(
     body: impl FnOnce(&mut Builder, MatMul, &Var) -> Result<()>,
 ) -> Result<()> {
     k.decompose(product.header(), |k| {
-        let a = k.tile(product.a, "a", &[Tile::Whole, Tile::of(depth)])?;
-        let b = k.tile(product.b, "b", &[Tile::of(depth), Tile::Whole])?;
+        let a = k.tile(product.a, "a", &[Tiler::Whole, Tiler::Size(depth)])?;
+        let b = k.tile(product.b, "b", &[Tiler::Size(depth), Tiler::Whole])?;
         k.for_("k", Expr::from(0)..count.into(), 1, unrolled, |k, step| {
             let zero = Expr::from(0);
             let a = k.index(a, "a", [zero.clone(), Expr::from(step)])?;

@@ -9,7 +9,8 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
-use crate::tensor::{Memory, Scalar, Shape, View};
+use crate::layout::Layout;
+use crate::tensor::{Memory, Scalar, View};
 
 /// The barriers of a ring.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +36,7 @@ impl Pipeline {
         emptied_by: i64,
         first: ThreadsId,
     ) -> Result<Pipeline> {
-        let shape = View::buffer(&[Shape::Leaf(Expr::from(stages), Expr::from(1))]);
+        let shape = View::buffer(&[Layout::of(Expr::from(stages), Expr::from(1))]);
         let full = k.allocate("full", shape.clone(), Scalar::Mbar, Memory::Shared, None)?;
         let empty = k.allocate("empty", shape, Scalar::Mbar, Memory::Shared, None)?;
         let one = k.scalar(first, "one")?;

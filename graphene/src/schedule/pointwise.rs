@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::function::{Function, Step};
 use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, Test, ThreadsId};
-use crate::tensor::{Memory, Scalar, Shape, Tile};
+use crate::layout::{Layout, Tiler};
+use crate::tensor::{Memory, Scalar};
 
 /// The bytes that a thread loads or stores at once.
 pub const WIDTH: i64 = 16;
@@ -19,7 +20,7 @@ pub const WIDTH: i64 = 16;
 /// # Errors
 /// Those of the builder.
 pub fn vector(k: &mut Builder, name: &str, n: i64, scalar: Scalar) -> Result<TensorId> {
-    k.allocate(name, [Shape::of(n, 1)], scalar, Memory::Registers, None)
+    k.allocate(name, [Layout::of(n, 1)], scalar, Memory::Registers, None)
 }
 
 /// Elements `[n]` of any memory, in registers and in single precision. Where they are `contiguous`
@@ -184,8 +185,8 @@ fn narrowed(
     let narrow = vector(k, "narrow", n, scalar)?;
     let pairs = scalar.is_float() && n % 2 == 0 && k.arch().has(Feature::PackedCvt);
     let size = if pairs { 2 } else { 1 };
-    let to = k.tile(narrow, "narrow_pairs", &[Tile::of(size)])?;
-    let from = k.tile(from, "wide_pairs", &[Tile::of(size)])?;
+    let to = k.tile(narrow, "narrow_pairs", &[Tiler::Size(size)])?;
+    let from = k.tile(from, "wide_pairs", &[Tiler::Size(size)])?;
     each(k, n / size, |k, i| {
         k.spec(Kind::Move, Operand::at(to, [&i]), Operand::at(from, [&i]), one)
     })?;
@@ -205,8 +206,8 @@ pub fn copy(
     one: ThreadsId,
 ) -> Result<()> {
     let width = if contiguous { width(n, k.tensor_of(from)?.scalar) } else { 1 };
-    let to = k.tile(to, "to_parts", &[Tile::of(width)])?;
-    let from = k.tile(from, "from_parts", &[Tile::of(width)])?;
+    let to = k.tile(to, "to_parts", &[Tiler::Size(width)])?;
+    let from = k.tile(from, "from_parts", &[Tiler::Size(width)])?;
     each(k, n / width, |k, i| {
         k.spec(Kind::Move, Operand::at(to, [&i]), Operand::at(from, [&i]), one)
     })
@@ -322,6 +323,6 @@ fn input_element(k: &Builder, input: TensorId, element: &Expr) -> Result<Operand
 /// # Errors
 /// Those of the builder.
 pub fn number(k: &mut Builder, name: &str, scalar: Scalar) -> Result<TensorId> {
-    let shape: [Shape; 0] = [];
+    let shape: [Layout<Expr>; 0] = [];
     k.allocate(name, shape, scalar, Memory::Registers, None)
 }

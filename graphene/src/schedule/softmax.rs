@@ -10,7 +10,8 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Kind, Number, Operand, TensorId, ThreadsId, Unary};
-use crate::tensor::{Memory, Scalar, Shape, View};
+use crate::layout::Layout;
+use crate::tensor::{Memory, Scalar, View};
 
 /// What scores count in.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -252,6 +253,6 @@ fn each(
 
 /// Registers of single precision.
 fn registers(k: &mut Builder, name: &str, sizes: &[i64]) -> Result<TensorId> {
-    let view = View::buffer(&Shape::rows(sizes.iter().copied()));
+    let view = View::buffer(&Layout::rows(sizes.iter().copied()));
     k.allocate(name, view, Scalar::F32, Memory::Registers, None)
 }

@@ -6,7 +6,8 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr};
 use crate::kernel::{Binary, Kind, Operand, TensorId, ThreadsId};
-use crate::tensor::{Memory, Scalar, Shape, Tile};
+use crate::layout::{Layout, Tiler};
+use crate::tensor::{Memory, Scalar};
 
 /// The threads of a block in teams of equal size: a power of two within a warp, or whole warps.
 #[derive(Debug, Clone)]
@@ -44,7 +45,7 @@ impl Teams {
     pub fn new(k: &mut Builder, block: ThreadsId, size: i64, count: i64) -> Result<Teams> {
         Teams::check(size, count)?;
         let one = k.scalar(block, "one")?;
-        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
+        let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [warp, lane] = k.indices(warps, ["warp", "lane"])?;
         let thread = Expr::from(&warp) * 32 + Expr::from(&lane);
         let warp = k.index(warps, "warp", [&warp])?;
@@ -70,7 +71,7 @@ impl Teams {
             return Ok(());
         }
         let warps = self.size / 32;
-        let view = Shape::rows([self.count, warps]);
+        let view = Layout::rows([self.count, warps]);
         let parts = k.allocate("parts", view, Scalar::F32, Memory::Shared, None)?;
         let [team, member] = &self.at;
         let own = member.div(&Expr::from(32));
@@ -78,7 +79,7 @@ impl Teams {
             k.spec(Kind::Move, Operand::at(parts, [team.clone(), own]), value, self.one)
         })?;
         k.spec(Kind::Sync, (), (), self.block)?;
-        let rows = k.tile(parts, "team_parts", &[Tile::of(1), Tile::of(warps)])?;
+        let rows = k.tile(parts, "team_parts", &[Tiler::Size(1), Tiler::Size(warps)])?;
         let row = k.index(rows, "team_part", [team.clone(), Expr::from(0)])?;
         let row = k.reshape(row, "team_part", 0, &[&[(warps, 1)]])?;
         let all = vector(k, "all_parts", warps, Scalar::F32)?;

@@ -10,7 +10,8 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
-use crate::tensor::{Memory, Scalar, Shape, View};
+use crate::layout::Layout;
+use crate::tensor::{Memory, Scalar, View};
 
 /// One barrier for each consumer, complete when it is its turn.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +39,7 @@ impl Turns {
     /// # Errors
     /// Those of the builder.
     pub fn new(k: &mut Builder, consumers: i64, block: ThreadsId) -> Result<Turns> {
-        let line = View::buffer(&[Shape::of(consumers, 1)]);
+        let line = View::buffer(&[Layout::of(consumers, 1)]);
         let barriers = k.allocate("turns", line, Scalar::Mbar, Memory::Shared, None)?;
         let one = k.scalar(block, "one")?;
         k.role(block, 0..1, |k| {

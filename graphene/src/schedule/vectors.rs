@@ -5,7 +5,7 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr};
 use crate::kernel::{TensorId, Test};
-use crate::tensor::Tile;
+use crate::layout::Tiler;
 
 /// The coordinates of a place among axes of these sizes, of which the last one runs fastest and the
 /// first one takes what is left.
@@ -36,9 +36,9 @@ pub fn neighbours(
     name: &str,
 ) -> Result<TensorId> {
     let at: Vec<Expr> = at.into_iter().collect();
-    let mut tiles = vec![Tile::of(1); at.len()];
+    let mut tiles = vec![Tiler::Size(1); at.len()];
     if let Some(last) = tiles.last_mut() {
-        *last = Tile::of(n);
+        *last = Tiler::Size(n);
     }
     let tiled = k.tile(of, "tiled", &tiles)?;
     let tile = k.index(tiled, "tile", at)?;

@@ -2,8 +2,9 @@
 
 use super::formula::{Formula, Scope};
 use crate::error::{Error, Result};
-use crate::layout::Swizzle;
-use crate::tensor::{Dim, Leaf, Memory, Scalar, Tensor, Threads, View};
+use crate::index::Expr;
+use crate::layout::{Layout, Swizzle};
+use crate::tensor::{Memory, Scalar, Tensor, Threads, View};
 
 /// A tensor that others are views of: memory of its own.
 #[derive(Debug, Clone)]
@@ -79,8 +80,8 @@ impl Place {
         let mut reach = vec![0; axes.len()];
         for leaf in view.leaves() {
             let size = scope.fixed(&leaf.size)?;
-            for (axis, step) in &leaf.steps {
-                reach[*axis] += (size - 1) * scope.fixed(step)?;
+            for (axis, step) in leaf.stride.steps() {
+                reach[axis] += (size - 1) * scope.fixed(step)?;
             }
         }
         let mut place = Place {
@@ -109,7 +110,7 @@ impl Place {
     fn tabulate(&mut self, view: &View, scope: &Scope) -> Result<()> {
         let axes = self.axes.len();
         let mut steps = vec![0; axes];
-        for dim in view.levels().iter().flatten().filter(|dim| !dim.size().is(1)) {
+        for dim in view.dims().filter(|dim| !dim.size().is(1)) {
             let along = steps_of(dim, axes, scope)?;
             let count = along.len() / axes.max(1);
             self.dims.push(count as i64);
@@ -182,15 +183,15 @@ pub(super) fn span(axes: &[(i64, i64)]) -> i64 {
 }
 
 /// For each coordinate of a dimension, the steps along each axis.
-fn steps_of(dim: &Dim, axes: usize, scope: &Scope) -> Result<Vec<i64>> {
-    let leaves: Vec<&Leaf> = dim.leaves();
+fn steps_of(dim: &Layout<Expr>, axes: usize, scope: &Scope) -> Result<Vec<i64>> {
+    let leaves = dim.leaves();
     let sizes: Vec<i64> =
         leaves.iter().map(|leaf| scope.fixed(&leaf.size)).collect::<Result<_>>()?;
     let count: i64 = sizes.iter().product();
     let mut steps = vec![0; axes * usize::try_from(count).map_err(|_| Error::Size(count))?];
     let mut apart = 1;
     for (leaf, size) in leaves.iter().zip(&sizes) {
-        for (axis, step) in &leaf.steps {
+        for (axis, step) in leaf.stride.steps() {
             let step = scope.fixed(step)?;
             for i in 0..count {
                 steps[i as usize * axes + axis] += i / apart % size * step;

@@ -403,7 +403,7 @@ fn coordinates(kernel: &Kernel, id: ThreadsId) -> Vec<Expr> {
 /// The own coordinate in the outermost level's only dimension.
 fn role_coordinate(kernel: &Kernel, id: ThreadsId) -> Expr {
     let level = kernel.threads(id).view.levels().first();
-    let leaves = level.into_iter().flatten().flat_map(|dim| dim.leaves());
+    let leaves = level.into_iter().flat_map(|level| level.leaves());
     let (mut sum, mut scale) = (Expr::from(0), Expr::from(1));
     for (leaf, digit) in leaves.zip(coordinates(kernel, id)) {
         sum = sum + digit * &scale;

@@ -5,9 +5,10 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{TensorId, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::load_as;
 pub(super) use crate::schedule::vectors::product;
-use crate::tensor::{Scalar, Shape, Tile, View};
+use crate::tensor::{Scalar, View};
 
 /// An operand's type and strides, one for each axis, the last axis running fastest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -81,7 +82,7 @@ impl Access {
         if !self.repeats() || n == 1 {
             return load_as(k, from, n, self.contiguous(), numbers, one);
         }
-        let first = k.tile(from, "first", &[Tile::of(1)])?;
+        let first = k.tile(from, "first", &[Tiler::Size(1)])?;
         let first = k.index(first, "first", [0])?;
         load_as(k, first, 1, self.contiguous(), numbers, one)
     }
@@ -120,9 +121,9 @@ impl Access {
                     product(own.map(|(_, size)| size))
                 }
             };
-            Shape::of(sizes[axis].clone(), stride)
+            Layout::of(sizes[axis].clone(), stride)
         };
-        let shapes: Vec<Shape> = self.strides.iter().enumerate().map(shape).collect();
+        let shapes: Vec<Layout<Expr>> = self.strides.iter().enumerate().map(shape).collect();
         k.param(name, View::buffer(&shapes), self.scalar)
     }
 }

@@ -37,8 +37,8 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::Kernel;
+use crate::layout::Layout;
 use crate::schedule::{multistage_through_registers, within};
-use crate::tensor::Shape;
 
 /// Who multiplies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -109,7 +109,7 @@ impl Conv {
         let sizes = convolution.sizes(&mut k, self.is_flat())?;
         let x = convolution.image(&mut k, &sizes)?;
         let [made, depth] = [convolution.channels[1] / convolution.group, convolution.depth()];
-        let w = Shape::rows([convolution.group, made, depth]);
+        let w = Layout::rows([convolution.group, made, depth]);
         let w = k.param("w", w, convolution.scalar)?;
         let outer = convolution.outer(&mut k, &sizes)?;
         let walk = self.walk(&sizes);

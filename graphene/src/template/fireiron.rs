@@ -12,8 +12,9 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, ThreadsId};
+use crate::layout::Layout;
 use crate::schedule::matmul::{MatMul, Share, epilog, load, split, tile, unroll};
-use crate::tensor::{Scalar, Shape, View};
+use crate::tensor::{Scalar, View};
 
 /// The tile of a block, of a warp and of a thread.
 const BLOCK: [i64; 2] = [128, 128];
@@ -31,16 +32,16 @@ pub fn fireiron(arch: Arch) -> Result<Kernel> {
     let mut k = Builder::new("fireiron", arch);
     let (m, n, depth) = (k.symbol("M")?, k.symbol("N")?, k.symbol("K")?);
     let (m, n, depth) = (Expr::from(m), Expr::from(n), Expr::from(depth));
-    let a = k.param("A", Shape::rows([&m, &depth]), Scalar::F32)?;
-    let b = k.param("B", Shape::rows([&depth, &n]), Scalar::F32)?;
-    let c = k.param("C", Shape::rows([&m, &n]), Scalar::F32)?;
+    let a = k.param("A", Layout::rows([&m, &depth]), Scalar::F32)?;
+    let b = k.param("B", Layout::rows([&depth, &n]), Scalar::F32)?;
+    let c = k.param("C", Layout::rows([&m, &n]), Scalar::F32)?;
     let tiles = |size: &Expr, tile: i64| size.ceil_div(&Expr::from(tile));
     let (rows, columns) = (tiles(&m, BLOCK[0]), tiles(&n, BLOCK[1]));
     let grid = k.grid(
         "grid",
-        View::buffer(&[Shape::Leaf(rows.clone(), Expr::from(1)), Shape::Leaf(columns, rows)]),
+        View::buffer(&[Layout::of(rows.clone(), Expr::from(1)), Layout::of(columns, rows)]),
     )?;
-    let block = k.block("block", View::buffer(&[Shape::Leaf(Expr::from(256), Expr::from(1))]))?;
+    let block = k.block("block", View::buffer(&[Layout::of(Expr::from(256), Expr::from(1))]))?;
     let kernel = MatMul { c, a, b, blocks: grid, threads: block };
     let steps = tiles(&depth, DEPTH);
     tile(

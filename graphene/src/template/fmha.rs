@@ -39,8 +39,8 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, Number, TensorId};
 use crate::schedule::Units;
+use crate::template::product::line;
 use crate::tensor::Scalar;
-use fragments::line;
 
 /// The parameters of attention.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -19,8 +19,9 @@ use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Binary, Kernel};
+use crate::layout::Layout;
 use crate::schedule::together::Teams;
-use crate::tensor::{Scalar, Shape};
+use crate::tensor::Scalar;
 
 /// The parameters. Symbols are the sizes `N0`, `N1`, … of the axes, and strides of the operands, which
 /// are the inputs `x0`, `x1`, … and the results `y0`, `y1`, ….
@@ -108,8 +109,8 @@ impl Folds {
         let outs = params.split_off(self.ins.len());
         let (kept, reduced) = sizes.split_at(self.kept);
         let grid =
-            k.grid("grid", [Shape::of(product(kept).ceil_div(&Expr::from(self.teams)), 1)])?;
-        let block = k.block("block", [Shape::of(self.threads * self.teams, 1)])?;
+            k.grid("grid", [Layout::of(product(kept).ceil_div(&Expr::from(self.teams)), 1)])?;
+        let block = k.block("block", [Layout::of(self.threads * self.teams, 1)])?;
         let [first] = k.indices(grid, ["first"])?;
         let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
         let row = k.let_("row", Expr::from(first) * self.teams + &teams.at[0])?;

@@ -35,9 +35,10 @@ use super::split_k::{Holders, PAIR};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
-use crate::index::{Expr, Var};
+use crate::index::Var;
 use crate::kernel::{Kernel, Kind};
-use crate::tensor::{Scalar, Shape, View};
+use crate::layout::Layout;
+use crate::tensor::{Scalar, View};
 
 /// The parameters of a product.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -157,7 +158,7 @@ impl Gemm {
         if together == 1 {
             return line(count);
         }
-        let clusters = Shape::Leaf(count.into(), Expr::from(together));
+        let clusters = Layout::of(count, together);
         View::levels_of(&[vec![clusters], vec![leaf(together, 1)]])
     }
 

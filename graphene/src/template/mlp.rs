@@ -26,7 +26,8 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, TensorId, ThreadsId, Unary};
-use crate::tensor::{Scalar, Shape};
+use crate::layout::Layout;
+use crate::tensor::Scalar;
 
 /// The parameters of a chain of layers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -149,7 +150,7 @@ impl Mlp {
             Stride::Symbol => Expr::from(k.symbol("X_stride0")?),
             Stride::Packed | Stride::Broadcast => Expr::from(self.width),
         };
-        let rows = [Shape::Leaf(m.clone(), stride), leaf(self.width, 1)];
+        let rows = [Layout::of(m.clone(), stride), leaf(self.width, 1)];
         let x = k.param("X", rows, self.scalar)?;
         let mut given = Vec::new();
         for l in 0..self.layers.len() {
@@ -195,12 +196,12 @@ impl Mlp {
         let (row, column) = if *transposed { (*width, 1) } else { (1, from) };
         let shape = [leaf(*times, from * width), leaf(from, row), leaf(*width, column)];
         let weights = k.param("W", shape, self.scalar)?;
-        let whole = Shape::rows([m, &Expr::from(*width)]);
+        let whole = Layout::rows([m, &Expr::from(*width)]);
         let mut operands = Vec::new();
         for input in &epilogue.operands {
             let shape = match input.span {
-                Span::Row => Shape::rows([*times, *width]),
-                Span::Column => Shape::rows([m.clone()]),
+                Span::Row => Layout::rows([*times, *width]),
+                Span::Column => Layout::rows([m.clone()]),
                 Span::Whole => whole.clone(),
             };
             let scalar = input.scalar.unwrap_or(self.scalar);

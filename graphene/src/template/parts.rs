@@ -11,9 +11,10 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::layout::Layout;
 use crate::schedule::pointwise::{copy, each, vector};
 use crate::schedule::vectors::{Items, neighbours};
-use crate::tensor::{Scalar, Shape};
+use crate::tensor::Scalar;
 
 /// The parameters of a kernel that makes its results part by part. Its symbols are, for each part `p`,
 /// the sizes `Np_0`, `Np_1`, … of its axes; the number of `blocks`; for each part that is counted the
@@ -105,8 +106,8 @@ impl Parts {
             ins.extend(from);
             places.push(Place { part, sizes, to, from, first });
         }
-        let grid = k.grid("grid", [Shape::of(&blocks, 1)])?;
-        let block = k.block("block", [Shape::of(self.threads, 1)])?;
+        let grid = k.grid("grid", [Layout::of(&blocks, 1)])?;
+        let block = k.block("block", [Layout::of(self.threads, 1)])?;
         let one = k.scalar(block, "one")?;
         let [begin] = k.indices(grid, ["begin"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;

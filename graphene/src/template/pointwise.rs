@@ -15,9 +15,10 @@ use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Kernel, TensorId, ThreadsId};
+use crate::layout::Layout;
 use crate::schedule::pointwise::{pointwise, store, vector};
 use crate::schedule::vectors::{Items, neighbours};
-use crate::tensor::{Scalar, Shape};
+use crate::tensor::Scalar;
 
 /// The parameters of a pointwise kernel. Its symbols are the axes' sizes `N0`, `N1`, …, the number
 /// of `blocks`, and strides of the operands `x0`, `x1`, …, `y0`, …, in this order.
@@ -93,8 +94,8 @@ impl Pointwise {
         let outs = self.outs.iter().enumerate().map(|(i, y)| (named('y', i), y, &sizes[..]));
         let mut params = declare(&mut k, &ins.chain(outs).collect::<Vec<_>>())?;
         let outs = params.split_off(self.ins.len());
-        let grid = k.grid("grid", [Shape::of(&blocks, 1)])?;
-        let block = k.block("block", [Shape::of(self.threads, 1)])?;
+        let grid = k.grid("grid", [Layout::of(&blocks, 1)])?;
+        let block = k.block("block", [Layout::of(self.threads, 1)])?;
         let one = k.scalar(block, "one")?;
         let [first] = k.indices(grid, ["first"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;

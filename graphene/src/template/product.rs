@@ -6,7 +6,8 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
 use crate::kernel::TensorId;
-use crate::tensor::{Scalar, Shape, View};
+use crate::layout::Layout;
+use crate::tensor::{Scalar, View};
 
 /// `C[m,n] = f(A[m,k]·B[k,n] + …)`: what is computed, however a template does it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -177,13 +178,13 @@ impl Place {
     }
 }
 
-pub(super) fn leaf(size: i64, stride: i64) -> Shape {
-    Shape::of(size, stride)
+pub(super) fn leaf(size: i64, stride: i64) -> Layout<Expr> {
+    Layout::of(size, stride)
 }
 
 /// One dimension, contiguous.
 pub(super) fn line(size: impl Into<Expr>) -> View {
-    View::buffer(&[Shape::of(size, 1)])
+    View::buffer(&[Layout::of(size, 1)])
 }
 
 /// Rows and columns, maybe of a batch; `transposed`: columns are contiguous.
@@ -192,8 +193,8 @@ pub(super) fn matrix(batch: Option<&Var>, rows: &Var, columns: &Var, transposed:
     let one = Expr::from(1);
     let strides = if transposed { (one, rows.clone()) } else { (columns.clone(), one) };
     let size = rows.clone() * &columns;
-    let batch = batch.map(|batch| Shape::of(batch, size));
-    let dims = [Shape::Leaf(rows, strides.0), Shape::Leaf(columns, strides.1)];
+    let batch = batch.map(|batch| Layout::of(batch, size));
+    let dims = [Layout::of(rows, strides.0), Layout::of(columns, strides.1)];
     View::buffer(&batch.into_iter().chain(dims).collect::<Vec<_>>())
 }
 
@@ -202,7 +203,7 @@ fn strided_matrix(rows: &Var, columns: &Var, transposed: bool, apart: &Var) -> V
     let (one, apart) = (Expr::from(1), Expr::from(apart));
     let strides = if transposed { (one, apart) } else { (apart, one) };
     View::buffer(&[
-        Shape::Leaf(Expr::from(rows), strides.0),
-        Shape::Leaf(Expr::from(columns), strides.1),
+        Layout::of(Expr::from(rows), strides.0),
+        Layout::of(Expr::from(columns), strides.1),
     ])
 }

@@ -43,7 +43,8 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Kernel, TensorId};
-use crate::tensor::{Scalar, Shape};
+use crate::layout::Layout;
+use crate::tensor::Scalar;
 
 /// The parameters of a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -147,7 +148,7 @@ impl Recurrent {
         let [steps, batch, parts] = ["steps", "batch", "parts"].map(|name| k.symbol(name));
         let sizes = Sizes { steps: steps?.into(), batch: batch?.into(), parts: parts?.into() };
         let tensors = self.declare(k, &sizes)?;
-        let grid = Shape::rows([&Expr::from(self.directions()), &sizes.parts, &self.members()]);
+        let grid = Layout::rows([&Expr::from(self.directions()), &sizes.parts, &self.members()]);
         let grid = k.grid("grid", grid)?;
         let threads = self.threads();
         let block = k.block("block", line(threads))?;

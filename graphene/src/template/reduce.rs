@@ -26,8 +26,9 @@ use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Binary, Kernel};
+use crate::layout::Layout;
 use crate::schedule::together::Teams;
-use crate::tensor::{Scalar, Shape};
+use crate::tensor::Scalar;
 
 /// The parameters of a reduction. Its symbols are the sizes `outer`, `reduced`, and `inner` unless
 /// the last axis is reduced; the number of `parts` if there are some; and strides of the operands
@@ -109,8 +110,8 @@ impl Reduce {
             [outer, inner] => vec![outer.clone(), per_block(inner, self.threads * self.vector)],
             _ => vec![per_block(&sizes[0], self.teams)],
         };
-        let grid = k.grid("grid", [Shape::of(product(&blocks) * &parts, 1)])?;
-        let block = k.block("block", [Shape::of(self.threads * self.teams, 1)])?;
+        let grid = k.grid("grid", [Layout::of(product(&blocks) * &parts, 1)])?;
+        let block = k.block("block", [Layout::of(self.threads * self.teams, 1)])?;
         let [first] = k.indices(grid, ["first"])?;
         let mut rest = Expr::from(first);
         let mut part = Expr::from(0);

@@ -30,8 +30,9 @@ use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Kernel, Number, TensorId};
+use crate::layout::Layout;
 use crate::schedule::together::Teams;
-use crate::tensor::{Scalar, Shape};
+use crate::tensor::Scalar;
 
 /// The parameters of a normalisation. Its symbols are `rows`, `columns` unless that is a constant,
 /// and strides of the operands.
@@ -169,8 +170,8 @@ impl Rows {
         }
         let indices = self.indices(&mut k, &rows)?;
         let blocks = rows.ceil_div(&Expr::from(self.teams));
-        let grid = k.grid("grid", [Shape::of(blocks, 1)])?;
-        let block = k.block("block", [Shape::of(self.threads * self.teams, 1)])?;
+        let grid = k.grid("grid", [Layout::of(blocks, 1)])?;
+        let block = k.block("block", [Layout::of(self.threads * self.teams, 1)])?;
         let [first] = k.indices(grid, ["first"])?;
         let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
         let row = k.let_("row", Expr::from(first) * self.teams + &teams.at[0])?;

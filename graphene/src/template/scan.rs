@@ -13,8 +13,9 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{Binary, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::layout::Layout;
 use crate::schedule::pointwise::number;
-use crate::tensor::{Memory, Scalar, Shape};
+use crate::tensor::{Memory, Scalar};
 
 /// The parameters of a scan. The kernel's symbols are the axes' sizes `N0`, `N1`, …, and strides of the
 /// operands `x` and `y`; it goes along the last axis.
@@ -79,8 +80,8 @@ impl Scan {
         let x = self.x.param(&mut k, "x", &sizes, &symbols[0])?;
         let y = self.y.param(&mut k, "y", &sizes, &symbols[1])?;
         let (last, outer) = sizes.split_last().expect("the check wants an axis");
-        let grid = k.grid("grid", [Shape::of(product(outer), 1)])?;
-        let block = k.block("block", [Shape::of(self.threads, 1)])?;
+        let grid = k.grid("grid", [Layout::of(product(outer), 1)])?;
+        let block = k.block("block", [Layout::of(self.threads, 1)])?;
         let one = k.scalar(block, "one")?;
         let [first] = k.indices(grid, ["first"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
@@ -94,7 +95,7 @@ impl Scan {
             at.push(rest);
         }
         at.reverse();
-        let view = [Shape::of(2, self.threads), Shape::of(self.threads, 1)];
+        let view = [Layout::of(2, self.threads), Layout::of(self.threads, 1)];
         let shared = k.allocate("partial", view, self.numbers, Memory::Shared, None)?;
         let row = Row { scan: self, one, block, thread: thread.into(), shared };
         let carry = number(&mut k, "carry", self.numbers)?;

@@ -19,8 +19,9 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind};
+use crate::layout::Layout;
 use crate::schedule::vectors::coordinates;
-use crate::tensor::{Memory, Scalar, Shape};
+use crate::tensor::{Memory, Scalar};
 
 /// The parameters of a transpose. Its symbols are sizes of outer axes `N0`, `N1`, …, `rows`,
 /// `columns`, and strides of the operands `x` and `y`.
@@ -66,15 +67,15 @@ impl Transpose {
         let side = (LANES * n).max(64);
         let tiles = [&rows, &columns].map(|size| size.ceil_div(&Expr::from(side)));
         let blocks = product(&outer) * product(&tiles);
-        let grid = k.grid("grid", [Shape::of(blocks, 1)])?;
-        let block = k.block("block", [Shape::of(THREADS, 1)])?;
+        let grid = k.grid("grid", [Layout::of(blocks, 1)])?;
+        let block = k.block("block", [Layout::of(THREADS, 1)])?;
         let one = k.scalar(block, "one")?;
         let [first] = k.indices(grid, ["first"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         let mut at = coordinates(&mut k, first.into(), &[&outer[..], &tiles].concat())?;
         let at_tile = at.split_off(outer.len());
         let pitch = side + (4 / scalar.bytes()).max(1);
-        let view = [Shape::of(side, pitch), Shape::of(side, 1)];
+        let view = [Layout::of(side, pitch), Layout::of(side, 1)];
         let shared = k.allocate("tile", view, scalar, Memory::Shared, None)?;
         let tile = Moved {
             n,

@@ -4,16 +4,10 @@ use super::cursor::Parser;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
-use crate::tensor::{Coord, Shape};
+use crate::layout::IntTuple;
 
 /// How many terms a product may have before it is simplified.
 const MAX_TERMS: usize = 1024;
-
-/// Expressions in nested parentheses: sizes, strides or coordinates.
-pub(super) enum Tree {
-    Leaf(Expr),
-    Tuple(Vec<Tree>),
-}
 
 impl Parser<'_> {
     pub(super) fn expr(&mut self, k: &Builder) -> Result<Expr> {
@@ -94,7 +88,7 @@ impl Parser<'_> {
     }
 
     /// `a, (b, c)`
-    pub(super) fn trees(&mut self, k: &Builder) -> Result<Vec<Tree>> {
+    pub(super) fn trees(&mut self, k: &Builder) -> Result<Vec<IntTuple<Expr>>> {
         let mut trees = vec![self.tree(k)?];
         while self.eat(",") {
             trees.push(self.tree(k)?);
@@ -102,47 +96,23 @@ impl Parser<'_> {
         Ok(trees)
     }
 
-    fn tree(&mut self, k: &Builder) -> Result<Tree> {
+    fn tree(&mut self, k: &Builder) -> Result<IntTuple<Expr>> {
         if !self.opens_tuple() {
-            return self.expr(k).map(Tree::Leaf);
+            return self.expr(k).map(IntTuple::Int);
         }
         self.nested(|p| {
             p.expect("(")?;
             let trees = p.trees(k)?;
             p.expect(")")?;
-            Ok(Tree::Tuple(trees))
+            Ok(IntTuple::Tuple(trees))
         })
     }
 
     /// `[a, (b, c)]`
-    pub(super) fn coords(&mut self, k: &Builder) -> Result<Vec<Coord>> {
+    pub(super) fn coords(&mut self, k: &Builder) -> Result<Vec<IntTuple<Expr>>> {
         self.expect("[")?;
         let trees = self.trees(k)?;
         self.expect("]")?;
-        Ok(trees.into_iter().map(Tree::coord).collect())
-    }
-}
-
-impl Tree {
-    fn coord(self) -> Coord {
-        match self {
-            Tree::Leaf(expr) => Coord::At(expr),
-            Tree::Tuple(trees) => Coord::Tuple(trees.into_iter().map(Tree::coord).collect()),
-        }
-    }
-
-    /// Sizes with their strides, if there is one for each.
-    pub(super) fn zip(sizes: Vec<Tree>, strides: Vec<Tree>) -> Option<Vec<Shape>> {
-        if sizes.len() != strides.len() {
-            return None;
-        }
-        let pair = |(size, stride)| match (size, stride) {
-            (Tree::Leaf(size), Tree::Leaf(stride)) => Some(Shape::Leaf(size, stride)),
-            (Tree::Tuple(sizes), Tree::Tuple(strides)) => {
-                Tree::zip(sizes, strides).map(Shape::Tuple)
-            }
-            (Tree::Leaf(_), Tree::Tuple(_)) | (Tree::Tuple(_), Tree::Leaf(_)) => None,
-        };
-        sizes.into_iter().zip(strides).map(pair).collect()
+        Ok(trees)
     }
 }

@@ -153,7 +153,7 @@ impl Parser<'_> {
         let derived = k.tensor_of(id)?;
         let same = |a: &Tensor, b: &Tensor| {
             let parts = |t: &Tensor| (t.scalar, t.memory, t.swizzle, t.peer.clone(), t.constant);
-            a.view.shapes() == b.view.shapes() && parts(a) == parts(b)
+            a.view.strided() == b.view.strided() && parts(a) == parts(b)
         };
         if same(derived, &printed) {
             return Ok(());
@@ -172,7 +172,7 @@ impl Parser<'_> {
         let op = self.view_op(k)?;
         let id = self.located(at, of.view(k, name, op))?;
         let derived = k.threads_of(id)?;
-        if derived.view.shapes() == printed.view.shapes() && derived.agent == printed.agent {
+        if derived.view.strided() == printed.view.strided() && derived.agent == printed.agent {
             return Ok(());
         }
         self.fail(from, format!("#{name} is {derived}, not {printed}"))

@@ -6,7 +6,7 @@ use crate::kernel::{
     Binary, Completion, Fence, For, Group, Kernel, Kind, Number, Operand, Scope, Spec, Stmt,
     TensorId, Test, ThreadsId, Unary,
 };
-use crate::tensor::{Dim, View, name_of};
+use crate::tensor::{View, name_of};
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -158,8 +158,7 @@ impl Kernel {
 
 /// How many coordinates each level of a view has: `(@m, @n), @i` for `[2,2:16,8].[8:1]`.
 pub(super) fn index_groups(view: &View) -> Vec<usize> {
-    let leaves = |level: &Vec<Dim>| level.iter().map(|dim| dim.leaves().len()).sum();
-    view.levels().iter().map(leaves).collect()
+    view.levels().iter().map(|level| level.leaves().len()).collect()
 }
 
 fn parenthesised(groups: &[String]) -> String {

@@ -1,11 +1,11 @@
 //! Types, and the operations that give a view of a view.
 
 use super::cursor::Parser;
-use super::expr::Tree;
 use crate::build::Builder;
-use crate::error::Result;
-use crate::layout::Swizzle;
-use crate::tensor::{Agent, Memory, Scalar, Shape, Tensor, Threads, Tile, View, ViewOp};
+use crate::error::{Error, Result};
+use crate::index::Expr;
+use crate::layout::{IntTuple, Layout, Swizzle, Tiler};
+use crate::tensor::{Agent, Memory, Scalar, Tensor, Threads, View, ViewOp};
 
 impl Parser<'_> {
     /// `[2,2:2,16].[2,4:1,4].fp32.GL`
@@ -42,7 +42,7 @@ impl Parser<'_> {
 
     /// Levels, and the dot behind them.
     fn levels(&mut self, k: &Builder) -> Result<View> {
-        let mut levels: Vec<Vec<Shape>> = Vec::new();
+        let mut levels: Vec<Vec<Layout<Expr>>> = Vec::new();
         loop {
             let at = self.next();
             self.expect("[")?;
@@ -54,9 +54,13 @@ impl Parser<'_> {
             self.expect(":")?;
             let strides = self.trees(k)?;
             self.expect("]")?;
-            match Tree::zip(sizes, strides) {
-                Some(level) => levels.push(level),
-                None => return self.fail(at, "expected a stride for every size".to_owned()),
+            let [sizes, strides] = [sizes, strides].map(IntTuple::Tuple);
+            match Layout::new(&sizes, &strides) {
+                Ok(level) => levels.push(level.modes().to_vec()),
+                Err(Error::Profile { .. }) => {
+                    return self.fail(at, "expected a stride for every size".to_owned());
+                }
+                Err(error) => return self.located(at, Err(error)),
             }
             self.expect(".")?;
             if !self.sees("[") {
@@ -109,25 +113,23 @@ impl Parser<'_> {
         Ok(op)
     }
 
-    fn tiles(&mut self) -> Result<Vec<Tile>> {
+    fn tiles(&mut self) -> Result<Vec<Tiler>> {
         let mut tiles = Vec::new();
         loop {
-            tiles.push(match self.eat_word("_") {
-                true => Tile::Whole,
-                false => Tile::Modes(self.modes()?),
-            });
+            tiles.push(if self.eat_word("_") { Tiler::Whole } else { self.modes()?.into() });
             if !self.eat(",") {
                 return Ok(tiles);
             }
         }
     }
 
-    /// `8`, `8:1` or `(4,2):(1,16)`
-    fn modes(&mut self) -> Result<Vec<(i64, i64)>> {
+    /// `8`, `8:2` or `(4,2):(1,16)`
+    fn modes(&mut self) -> Result<Layout> {
         let at = self.next();
         if !self.sees("(") {
             let size = self.natural()?;
-            return Ok(vec![(size, if self.eat(":") { self.natural()? } else { 1 })]);
+            let stride = if self.eat(":") { self.natural()? } else { 1 };
+            return self.located(at, Layout::mode(size, stride));
         }
         let sizes = self.naturals()?;
         self.expect(":")?;
@@ -135,7 +137,8 @@ impl Parser<'_> {
         if sizes.len() != strides.len() {
             return self.fail(at, "expected a stride for every size".to_owned());
         }
-        Ok(sizes.into_iter().zip(strides).collect())
+        let modes: Vec<_> = sizes.into_iter().zip(strides).collect();
+        self.located(at, Layout::of_modes(&modes))
     }
 
     fn naturals(&mut self) -> Result<Vec<i64>> {

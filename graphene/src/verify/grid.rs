@@ -102,7 +102,7 @@ impl Walk<'_> {
         let Some(counter) = counter.and_then(|counter| self.kernel.operand(counter).ok()) else {
             return;
         };
-        let chosen = self.of_all(counter.view.start());
+        let chosen = self.of_all(&counter.view.start());
         let decided = around | &self.of(number);
         let others: Vec<&str> = decided.difference(&chosen).map(String::as_str).collect();
         if !others.is_empty() {

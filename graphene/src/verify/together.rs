@@ -276,7 +276,7 @@ impl Group {
 
     /// Whether every active thread is one of these.
     pub(super) fn belong(&self, threads: &Threads) -> Result<(), String> {
-        let offsets = offsets(threads).ok_or("a role's threads are not constant")?;
+        let offsets = threads.view.offsets().ok_or("a role's threads are not constant")?;
         let first = threads.view.offset();
         let starts = match (self.value(&first), first.constant()) {
             (Value::Each(starts), _) => starts,
@@ -302,7 +302,7 @@ impl Group {
         if self.uncertain {
             return Err("a condition around it may leave some of its threads out".to_owned());
         }
-        let offsets = offsets(threads).ok_or("its threads are not constant")?;
+        let offsets = threads.view.offsets().ok_or("its threads are not constant")?;
         let first = threads.view.offset();
         let starts = match self.value(&first) {
             Value::Each(starts) => starts,
@@ -348,14 +348,4 @@ impl Group {
         }
         Ok(())
     }
-}
-
-/// The distances of a group's threads from its first.
-fn offsets(threads: &Threads) -> Option<Vec<i64>> {
-    let mut all = vec![0];
-    for leaf in threads.view.leaves() {
-        let (size, stride) = (leaf.size.constant()?, threads.view.stride(leaf).constant()?);
-        all = (0..size).flat_map(|i| all.iter().map(move |at| at + i * stride)).collect();
-    }
-    Some(all)
 }

@@ -1,10 +1,10 @@
 //! Decisions: each on the example of the paper or manual that it is from, and against brute force.
 
 use graphene_ir::choose::{
-    Banks, Lifetime, Mapping, Operator, Order, Pair, Warps, chunk, in_registers, innermost,
-    mapping, order, storage, swizzle, warps,
+    Banks, Lifetime, Mapping, Operator, Order, Pair, Warps, in_registers, innermost, mapping,
+    order, storage, swizzle, warps,
 };
-use graphene_ir::layout::{Layout, Swizzle};
+use graphene_ir::layout::Swizzle;
 use graphene_ir::target::Target;
 
 use crate::index::Random;
@@ -238,45 +238,6 @@ fn warps_share_a_product_by_what_they_move() {
     // A wide tile is shared along its columns.
     assert_eq!(warps(4, [16, 128, 16], instruction).along, [1, 4]);
     assert_eq!(warps(4, [128, 128, 32], instruction).along, [2, 2]);
-}
-
-#[test]
-fn copies_are_chunked_where_both_sides_agree() {
-    let layout = |text: &str| text.parse::<Layout>().unwrap();
-    let rows = layout("(64,72):(80,1)");
-    assert_eq!(chunk(&rows, &layout("(64,72):(72,1)"), 2), Some(1));
-    assert_eq!(chunk(&rows, &layout("(64,72):(1,64)"), 2), None);
-    assert_eq!(chunk(&rows, &layout("(64,72):(76,1)"), 2), None);
-    assert_eq!(chunk(&rows, &layout("(64,72):(76,1)"), 4), Some(1));
-    assert_eq!(chunk(&layout("(1,16):(1,1)"), &layout("(1,16):(3,1)"), 2), Some(1));
-    assert_eq!(chunk(&layout("(64,20):(24,1)"), &layout("(64,20):(24,1)"), 2), None);
-}
-
-#[test]
-fn chunks_are_contiguous_on_both_sides() {
-    let mut random = Random::new(5);
-    let mut found = 0;
-    for _ in 0..5000 {
-        let sizes = [random.within(1, 5), 8 * random.within(1, 4), random.within(1, 5)];
-        let mut layout = || {
-            let mut stride = || [1, 3, 8, 16, 24][usize::try_from(random.within(0, 4)).unwrap()];
-            let modes = sizes.iter().map(|&size| Layout::mode(size, stride()));
-            Layout::tuple(modes.collect::<Result<_, _>>().unwrap()).unwrap()
-        };
-        let (from, to) = (layout(), layout());
-        let Some(along) = chunk(&from, &to, 2) else { continue };
-        found += 1;
-        let inner: i64 = sizes[..along].iter().product();
-        for index in 0..from.size() {
-            let place = index / inner % sizes[along];
-            for side in [&from, &to] {
-                let start = side.at(index - place % 8 * inner).unwrap();
-                assert_eq!(start % 8, 0);
-                assert_eq!(side.at(index).unwrap(), start + place % 8);
-            }
-        }
-    }
-    assert!(found > 20, "{found}");
 }
 
 #[test]

@@ -13,7 +13,6 @@ fn check_syntax(text: &str, position: usize, message: &str) {
 fn notation_errors_have_a_position() {
     check_syntax("", 0, "expected an integer, a tuple, a layout or a function");
     check_syntax("(4,", 3, "expected an integer, a tuple, a layout or a function");
-    check_syntax("()", 1, "expected an integer, a tuple, a layout or a function");
     check_syntax("(4,2", 4, "expected `,` or `)`");
     check_syntax("4:1 2", 4, "expected the end, `:` or `o`");
     check_syntax("4:1:2", 3, "expected the end, `:` or `o`");
@@ -24,6 +23,8 @@ fn notation_errors_have_a_position() {
     check_syntax("size(4, 5)", 0, "wrong arguments; usage: size(layout or shape)");
     check_syntax("(4:1, 5)", 0, "wrong arguments; usage: (a,b): integers, or layouts, or tilers");
     check_syntax("4 o 4:1", 0, "wrong arguments; usage: layout o layout");
+    check_syntax("4:1@", 4, "expected an integer, a tuple, a layout or a function");
+    check_syntax("4:1@-1", 4, "expected an axis, from 0 on");
     check_syntax("size(coalesce(4))", 5, "wrong arguments; usage: coalesce(layout[, profile])");
     check_syntax(
         "stride(S<1,0,1> o 0 o 4:1)",
@@ -225,8 +226,13 @@ fn values_print_as_they_parse() {
         "(4,(-2,3))",
         "((2,2),3):((24,2),8)",
         "(4):(1)",
-        "S<3,4,-3>",
-        "S<3,4,3> o 8 o (5,4):(4,1)",
+        "()",
+        "():()",
+        "(4,8):(1@0,64@1)",
+        "Sw<3,4,-3>",
+        "Sw<3,4,3> o 8 o (5,4):(4,1)",
+        "(4,2):(2,1) o 2 o (2,2):(1,2)",
+        "(4,8):(8,1) o 1@0 o (2,2):(1@0,2@1)",
         "<3:4,<_,8:2>>",
     ] {
         assert_eq!(expr::evaluate(text).unwrap().to_string(), text);

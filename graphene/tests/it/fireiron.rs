@@ -13,7 +13,7 @@ fn problem(kernel: &Kernel, spec: &Spec) -> String {
     let tensor = |operand| kernel.operand(operand).expect("the operands fit");
     let (a, b, c) = (tensor(&spec.ins[0]), tensor(&spec.ins[1]), tensor(&spec.outs[0]));
     let extent = |tensor: &Tensor, dim: usize| match tensor.view.levels().first() {
-        Some(level) => level[dim].size().to_string(),
+        Some(level) => level.modes()[dim].size().to_string(),
         None => "1".to_owned(),
     };
     let who = match kernel.threads(spec.threads).view.size().constant() {

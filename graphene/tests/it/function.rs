@@ -4,8 +4,9 @@ use graphene_ir::arch::Arch;
 use graphene_ir::build::Builder;
 use graphene_ir::function::{Function, Step};
 use graphene_ir::kernel::{Binary, Kernel, Unary};
+use graphene_ir::layout::{Layout, Tiler};
 use graphene_ir::schedule::pointwise::{load, pointwise, store, vector};
-use graphene_ir::tensor::{Scalar, Shape, Tile};
+use graphene_ir::tensor::Scalar;
 
 use crate::support::{check_clean, check_text, gelu, inputs, orders, run};
 
@@ -101,16 +102,16 @@ fn gelu_of(x: f64) -> f64 {
 /// `y = f(a, b)`: every thread has `n` elements of each input, side by side.
 fn kernel(function: &Function, n: i64, [from, to]: [Scalar; 2]) -> Kernel {
     let mut k = Builder::new("apply", Arch::Sm80);
-    let matrix = || Shape::rows([32, n]);
+    let matrix = || Layout::rows([32, n]);
     let ins = ["a", "b", "c"].map(|name| k.param(name, matrix(), from).unwrap());
     let outs: Vec<_> =
         function.outputs().iter().map(|_| k.param("y", matrix(), to).unwrap()).collect();
-    k.grid("grid", Shape::rows([1])).unwrap();
-    let warp = k.block("warp", Shape::rows([32])).unwrap();
+    k.grid("grid", Layout::rows([1])).unwrap();
+    let warp = k.block("warp", Layout::rows([32])).unwrap();
     let one = k.scalar(warp, "one").unwrap();
     let [lane] = k.indices(warp, ["lane"]).unwrap();
     let row = |k: &mut Builder, of| {
-        let rows = k.tile(of, "rows", &[Tile::of(1), Tile::of(n)]).unwrap();
+        let rows = k.tile(of, "rows", &[Tiler::Size(1), Tiler::Size(n)]).unwrap();
         let row = k.index(rows, "row", [(&lane).into(), graphene_ir::index::Expr::from(0)]);
         k.reshape(row.unwrap(), "vector", 0, &[&[(n, 1)]]).unwrap()
     };

@@ -6,8 +6,8 @@ use graphene_ir::arch::Arch;
 use graphene_ir::build::{Builder, Header};
 use graphene_ir::index::{Cond, Expr, Relation, Var};
 use graphene_ir::kernel::{Group, Kernel, Kind, Number, Operand, Scope, Stmt, TensorId, ThreadsId};
-use graphene_ir::layout::Swizzle;
-use graphene_ir::tensor::{Memory, Scalar, Shape, Tile};
+use graphene_ir::layout::{Layout, Swizzle, Tiler};
+use graphene_ir::tensor::{Memory, Scalar};
 use graphene_ir::text::parse;
 
 use crate::index::{Random, expression, variables};
@@ -73,21 +73,21 @@ fn texts_read_back() {
 fn pipelined(stages: i64) -> Result<Kernel> {
     let mut k = Builder::new("gemm", Arch::Sm90a);
     let [m, n, depth] = [k.symbol("M")?, k.symbol("N")?, k.symbol("K")?];
-    let a = k.param("A", Shape::rows([&m, &depth]), Scalar::F16)?;
-    let b = k.param("B", Shape::rows([&n, &depth]), Scalar::F16)?;
-    let c = k.param("C", Shape::rows([&m, &n]), Scalar::F16)?;
+    let a = k.param("A", Layout::rows([&m, &depth]), Scalar::F16)?;
+    let b = k.param("B", Layout::rows([&n, &depth]), Scalar::F16)?;
+    let c = k.param("C", Layout::rows([&m, &n]), Scalar::F16)?;
     let tiles = |size: &Var| Expr::from(size).ceil_div(&Expr::from(128));
-    let grid = k.grid("grid", Shape::columns([tiles(&m), tiles(&n)]))?;
-    let block = [Shape::of(3, 128)].to_vec();
-    let block = k.block("block", [block, Shape::columns([128])])?;
+    let grid = k.grid("grid", Layout::columns([tiles(&m), tiles(&n)]))?;
+    let block = [Layout::of(3, 128)].to_vec();
+    let block = k.block("block", [block, Layout::columns([128])])?;
     let [i, j] = k.indices(grid, ["i", "j"])?;
     let swizzle = Some(Swizzle::new(3, 4, 3)?);
     let staged = |k: &mut Builder, name| {
-        let tile = [vec![Shape::of(stages, 8192)], Shape::rows([128, 64])];
+        let tile = [vec![Layout::of(stages, 8192)], Layout::rows([128, 64])];
         k.allocate(name, tile, Scalar::F16, Memory::Shared, swizzle)
     };
     let [s_a, s_b] = [staged(&mut k, "sA")?, staged(&mut k, "sB")?];
-    let full = k.allocate("full", [Shape::of(stages, 1)], Scalar::Mbar, Memory::Shared, None)?;
+    let full = k.allocate("full", [Layout::of(stages, 1)], Scalar::Mbar, Memory::Shared, None)?;
     let ring = k.ring("r", stages)?;
     let one = k.scalar(block, "one")?;
     k.spec(Kind::Init(Number(1.0)), full, (), one)?;
@@ -97,7 +97,7 @@ fn pipelined(stages: i64) -> Result<Kernel> {
             let stage = Operand::at(full, [ring.stage()]);
             k.spec(Kind::Arrive(Some(32768.into())), stage.clone(), (), one)?;
             for (from, to, first) in [(a, s_a, &i), (b, s_b, &j)] {
-                let tile = k.tile(from, "tiles", &[Tile::of(128), Tile::of(64)])?;
+                let tile = k.tile(from, "tiles", &[Tiler::Size(128), Tiler::Size(64)])?;
                 let from = Operand::at(tile, [Expr::from(first), Expr::from(at).div(&64.into())]);
                 let to = Operand::at(to, [ring.stage()]);
                 k.add(Header::new(Kind::Move, to, from, one).signals(stage.clone()))?;
@@ -119,13 +119,13 @@ fn consume(
     let one = k.scalar(block, "one")?;
     let group = k.index(block, "group", [1])?;
     let acc =
-        k.allocate("acc", Shape::columns([2, 2, 16]), Scalar::F32, Memory::Registers, None)?;
+        k.allocate("acc", Layout::columns([2, 2, 16]), Scalar::F32, Memory::Registers, None)?;
     k.spec(Kind::Init(Number(0.0)), acc, (), one)?;
     k.spec(Kind::Wait(parity.into(), Scope::Block), full, (), one)?;
     k.add(Header::new(Kind::MatMul, acc, [s_a, s_b], group).async_())?;
     k.spec(Kind::Commit(Group::MatMul), (), (), group)?;
     k.spec(Kind::WaitGroup(Group::MatMul, 0, false), (), (), group)?;
-    let tiles = k.tile(c, "tiles", &[Tile::of(128), Tile::of(128)])?;
+    let tiles = k.tile(c, "tiles", &[Tiler::Size(128), Tiler::Size(128)])?;
     let tile = k.index(tiles, "tile", [i, j])?;
     k.decompose(Header::new(Kind::Move, tile, acc, group), |k| {
         let [lane] = k.indices(group, ["lane"])?;
@@ -212,8 +212,8 @@ fn comparing(exprs: Vec<(Expr, Expr)>) -> Kernel {
     for symbol in &symbols {
         k.symbol(symbol.name()).unwrap();
     }
-    k.grid("g", [Shape::of(1, 1)]).unwrap();
-    k.block("t", [Shape::of(1, 1)]).unwrap();
+    k.grid("g", [Layout::of(1, 1)]).unwrap();
+    k.block("t", [Layout::of(1, 1)]).unwrap();
     within(&mut k, &bounded, conds).unwrap();
     k.finish((), ()).unwrap()
 }
@@ -332,7 +332,7 @@ fn errors_say_where_and_what() {
         ("%b:[64:1].fp16.GL = %A[0]", "6:1: 1 coordinates or tiles for 2 dimensions"),
         ("%b:[64].fp16.GL", "6:7: expected `:`, found `]`"),
         ("%b:[64:1,2].fp16.SH", "6:4: expected a stride for every size"),
-        ("%b:[0:1].fp16.SH", "6:1: a dimension of size 0"),
+        ("%b:[0:1].fp16.SH", "6:4: a size must be at least 1, not 0"),
         (
             "%b:[64:1].fp17.SH",
             "6:11: expected a scalar type (fp16, bf16, fp32, i32, i64, u32, u8, mbar), found `fp17`",

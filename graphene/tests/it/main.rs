@@ -6,7 +6,7 @@
 mod atoms;
 mod choose;
 mod conv;
-mod documented;
+mod cute;
 mod element_mutants;
 mod emit;
 mod error;

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use graphene_ir::Result;
 use graphene_ir::index::{Expr, Var};
 use graphene_ir::kernel::{Completion, Kernel, Kind, Number, Operand, Scope, Spec, Stmt, TensorId};
-use graphene_ir::tensor::{Coord, Scalar, ViewOp};
+use graphene_ir::layout::{IntTuple, Swizzle};
+use graphene_ir::tensor::{Scalar, ViewOp};
 use graphene_ir::text::parse;
 
 /// A kernel with one change.
@@ -59,9 +60,9 @@ pub(crate) fn sampled(kernel: &Kernel, every: usize) -> Vec<Mutant> {
         if let Stmt::Allocate(id) = stmt
             && let Some(swizzle) = kernel.tensor(*id).swizzle
         {
-            let (bits, base, shift) = (swizzle.bits() - 1, swizzle.base(), swizzle.shift());
+            let narrow = suffix(swizzle.bits() - 1, swizzle);
             add("remove swizzle", reswizzled(kernel, *id, ""));
-            add("narrow swizzle", reswizzled(kernel, *id, &format!(".S<{bits},{base},{shift}>")));
+            add("narrow swizzle", reswizzled(kernel, *id, &narrow));
         }
     }
     all
@@ -171,7 +172,7 @@ fn edits(kernel: &Kernel, stmt: &Stmt) -> Vec<(&'static str, Edit)> {
         Stmt::If(..) => vec![("remove predicate", inline()), ("drop body", delete())],
         Stmt::Role(threads, first, end, _) => {
             let level = &kernel.threads(*threads).view.levels()[0];
-            let size = level[0].size().constant().unwrap();
+            let size = level.size().constant().unwrap();
             let mut edits = vec![("drop role", delete())];
             if *end < size {
                 edits.push(("widen role up", role(0, 1)));
@@ -361,20 +362,20 @@ fn stages(more: i64) -> Edit {
     })
 }
 
-fn has_stage(coord: &Coord) -> bool {
+fn has_stage(coord: &IntTuple<Expr>) -> bool {
     match coord {
-        Coord::At(at) => {
+        IntTuple::Int(at) => {
             let mut has = false;
             at.each_var(&mut |var| has |= var.name().ends_with(".stage"));
             has
         }
-        Coord::Tuple(coords) => coords.iter().any(has_stage),
+        IntTuple::Tuple(coords) => coords.iter().any(has_stage),
     }
 }
 
-fn next_stage(coord: &mut Coord) {
+fn next_stage(coord: &mut IntTuple<Expr>) {
     match coord {
-        Coord::At(at) => {
+        IntTuple::Int(at) => {
             let mut stage: Option<Var> = None;
             at.each_var(&mut |var| {
                 if var.name().ends_with(".stage") {
@@ -387,8 +388,13 @@ fn next_stage(coord: &mut Coord) {
                 *at = at.substitute(&stage, &next);
             }
         }
-        Coord::Tuple(coords) => coords.iter_mut().for_each(next_stage),
+        IntTuple::Tuple(coords) => coords.iter_mut().for_each(next_stage),
     }
+}
+
+/// How a tensor's type ends that has a swizzle, or one of so many bits.
+fn suffix(bits: u32, swizzle: Swizzle) -> String {
+    format!(".S<{bits},{},{}>", swizzle.base(), swizzle.shift())
 }
 
 /// The kernel's text with another swizzle of an allocation and of its views.
@@ -403,8 +409,9 @@ pub(crate) fn reswizzled(kernel: &Kernel, id: TensorId, with: &str) -> String {
     });
     let heads: Vec<String> =
         views.into_iter().map(|id| format!("%{}:", kernel.tensor_name(id))).collect();
-    let swizzle = kernel.tensor(id).swizzle.map(|swizzle| format!(".{swizzle}"));
+    let swizzle = kernel.tensor(id).swizzle;
     let swizzle = swizzle.expect("only a swizzled tensor is given another swizzle");
+    let swizzle = suffix(swizzle.bits(), swizzle);
     let text = kernel.to_string();
     let lines = text.lines().map(|line| {
         let own = heads.iter().any(|head| line.trim_start().starts_with(head));

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeSet;
 
+use graphene_ir::index::{Expr, Var};
+use graphene_ir::layout::expr::{Value, evaluate};
 use graphene_ir::layout::{
-    Composed, IntTuple, Layout, Swizzle, Tiler, blocked_product, coalesce, complement, composition,
-    composition_by, crd2idx, flat_divide, flat_product, flatten, idx2crd, left_inverse,
-    logical_divide, logical_product, raked_product, right_inverse, tile_to_shape, tiled_divide,
-    tiled_product, zipped_divide, zipped_product,
+    Composed, IntTuple, Layout, Outer, Stride, Swizzle, Tiler, blocked_product, coalesce,
+    complement, composition, composition_by, crd2idx, flat_divide, flat_product, flatten, idx2crd,
+    left_inverse, logical_divide, logical_product, raked_product, right_inverse, tile_to_shape,
+    tiled_divide, tiled_product, zipped_divide, zipped_product,
 };
 use graphene_ir::{Error, Result};
 
@@ -48,8 +50,23 @@ fn samples() -> Vec<Layout> {
     layouts
 }
 
+fn ints(text: &str) -> IntTuple {
+    evaluate(text).unwrap().ints().unwrap()
+}
+
 fn offsets(layout: &Layout) -> Vec<i64> {
-    (0..layout.size()).map(|i| layout.at(i).unwrap()).collect()
+    (0..layout.size()).map(|i| at(layout, i)).collect()
+}
+
+/// The offset of a coordinate of a layout whose strides are numbers.
+fn at(layout: &Layout, index: i64) -> i64 {
+    layout.at(&index).unwrap().number().unwrap()
+}
+
+/// Sizes and strides.
+fn leaves(layout: &Layout) -> Vec<(i64, i64)> {
+    let leaves = layout.leaves().into_iter();
+    leaves.map(|leaf| (leaf.size, leaf.stride.number().unwrap())).collect()
 }
 
 /// Whether some layout is this function, by trying every size for the first mode.
@@ -65,8 +82,8 @@ fn is_layout(table: &[i64]) -> bool {
 
 /// Whether a layout that refines `b` is `i -> a(b(i))`.
 fn composable(a: &Layout, b: &Layout) -> bool {
-    let tables: Vec<Vec<i64>> = (b.leaves().iter())
-        .map(|&(size, stride)| (0..size).map(|c| a.at(stride * c).unwrap()).collect())
+    let tables: Vec<Vec<i64>> = (leaves(b).iter())
+        .map(|&(size, stride)| (0..size).map(|c| at(a, stride * c)).collect())
         .collect();
     tables.iter().all(|table| is_layout(table))
         && (0..b.size()).all(|i| {
@@ -76,7 +93,7 @@ fn composable(a: &Layout, b: &Layout) -> bool {
                 sum += table[rest % table.len()];
                 rest /= table.len();
             }
-            sum == a.at(b.at(i).unwrap()).unwrap()
+            sum == at(a, at(b, i))
         })
 }
 
@@ -97,7 +114,7 @@ fn check_composition(a: &Layout, b: &Layout) -> bool {
         Ok(r) => {
             assert!(refines(&r.shape(), &b.shape()), "{a} o {b} = {r}");
             for i in 0..b.size() {
-                assert_eq!(r.at(i), a.at(b.at(i).unwrap()), "{a} o {b} = {r} at {i}");
+                assert_eq!(at(&r, i), at(a, at(b, i)), "{a} o {b} = {r} at {i}");
             }
             true
         }
@@ -144,11 +161,11 @@ fn coalesced_is_the_same_function() {
         let r = coalesce(&a).unwrap();
         assert_eq!(offsets(&r), offsets(&a), "{a} -> {r}");
         assert!(r.depth() <= 1);
-        let leaves = r.leaves();
-        assert!(leaves.len() == 1 || leaves.iter().all(|leaf| leaf.0 > 1), "{a} -> {r}");
-        assert!(leaves.windows(2).all(|w| w[0].0 * w[0].1 != w[1].1), "{a} -> {r}");
+        let merged = leaves(&r);
+        assert!(merged.len() == 1 || merged.iter().all(|leaf| leaf.0 > 1), "{a} -> {r}");
+        assert!(merged.windows(2).all(|w| w[0].0 * w[0].1 != w[1].1), "{a} -> {r}");
         let flat = flatten(&a).unwrap();
-        assert_eq!((offsets(&flat), flat.leaves()), (offsets(&a), a.leaves()));
+        assert_eq!((offsets(&flat), leaves(&flat)), (offsets(&a), leaves(&a)));
         assert!(flat.depth() <= 1);
     }
 }
@@ -170,10 +187,10 @@ fn repetitions(tile: &BTreeSet<i64>, limit: i64) -> Option<Vec<i64>> {
 fn check_complement(a: &Layout, cotarget: i64) {
     let tile: BTreeSet<i64> = offsets(a).into_iter().collect();
     // Modes of stride 0 aside, the layout must be injective.
-    let distinct: i64 = a.leaves().iter().filter(|leaf| leaf.1 != 0).map(|leaf| leaf.0).product();
+    let distinct: i64 = leaves(a).iter().filter(|leaf| leaf.1 != 0).map(|leaf| leaf.0).product();
     let injective = i64::try_from(tile.len()) == Ok(distinct);
     let cosize = tile.last().unwrap() + 1;
-    match complement(a, cotarget) {
+    match complement(a, &cotarget) {
         Ok(r) => {
             let starts = offsets(&r);
             assert!(injective, "{a}");
@@ -199,7 +216,7 @@ fn check_complement(a: &Layout, cotarget: i64) {
         }
         Err(error) => {
             assert!(matches!(error, Error::NegativeStride { .. }));
-            assert!(a.leaves().iter().any(|leaf| leaf.1 < 0 && leaf.0 > 1));
+            assert!(leaves(a).iter().any(|leaf| leaf.1 < 0 && leaf.0 > 1));
         }
     }
 }
@@ -210,7 +227,7 @@ fn complements() {
         for cotarget in [1, 2, 6, 24, 25, 48] {
             check_complement(&a, cotarget);
         }
-        assert_eq!(complement(&a, 0), Err(Error::Size(0)));
+        assert_eq!(complement(&a, &0), Err(Error::Size(0)));
     }
 }
 
@@ -220,18 +237,18 @@ fn inverses() {
     for a in samples() {
         let r = right_inverse(&a).unwrap();
         for i in 0..r.size() {
-            assert_eq!(a.at(r.at(i).unwrap()), Ok(i), "right_inverse({a}) = {r}");
+            assert_eq!(at(&a, at(&r, i)), i, "right_inverse({a}) = {r}");
         }
         largest = largest.max(r.size());
         let distinct: BTreeSet<i64> = offsets(&a).into_iter().collect();
         match left_inverse(&a) {
             Ok(l) => {
                 left += 1;
-                let plain = a.leaves().iter().all(|leaf| leaf.1 != 0 || leaf.0 == 1);
+                let plain = leaves(&a).iter().all(|leaf| leaf.1 != 0 || leaf.0 == 1);
                 for i in 0..a.size() {
-                    let offset = a.at(i).unwrap();
-                    let back = l.at(offset).unwrap();
-                    assert_eq!(a.at(back), Ok(offset), "left_inverse({a}) = {l}");
+                    let offset = at(&a, i);
+                    let back = at(&l, offset);
+                    assert_eq!(at(&a, back), offset, "left_inverse({a}) = {l}");
                     assert!(!plain || back == i, "left_inverse({a}) = {l}");
                 }
             }
@@ -261,7 +278,7 @@ fn divisions() {
     for a in samples() {
         for tile in tiles.map(|tile| tile.parse::<Layout>().unwrap()) {
             let tiler = Tiler::from(tile.clone());
-            let rest = complement(&tile, a.size()).unwrap();
+            let rest = complement(&tile, &a.size()).unwrap();
             let both = Layout::tuple(vec![tile.clone(), rest.clone()]).unwrap();
             let Ok(r) = logical_divide(&a, &tiler) else {
                 assert!(!composable(&a, &both), "{a} / {tile}");
@@ -271,8 +288,8 @@ fn divisions() {
             assert_eq!(r.rank(), 2);
             for j in 0..rest.size() {
                 for i in 0..tile.size() {
-                    let position = tile.at(i).unwrap() + rest.at(j).unwrap();
-                    assert_eq!(r.at(i + tile.size() * j), a.at(position), "{a} / {tile} = {r}");
+                    let position = at(&tile, i) + at(&rest, j);
+                    assert_eq!(at(&r, i + tile.size() * j), at(&a, position), "{a} / {tile} = {r}");
                 }
             }
             // Every element of `a` is in one tile.
@@ -292,7 +309,7 @@ fn products() {
     for a in samples() {
         for b in repeats.map(|repeat| repeat.parse::<Layout>().unwrap()) {
             let cotarget = a.size() * b.cosize();
-            let starts = complement(&a, cotarget);
+            let starts = complement(&a, &cotarget);
             let Ok(r) = logical_product(&a, &b.clone().into()) else {
                 assert!(starts.is_err() || !composable(&starts.unwrap(), &b), "{a} x {b}");
                 continue;
@@ -302,9 +319,9 @@ fn products() {
             assert_eq!(r.modes()[0], a);
             assert!(refines(&r.modes()[1].shape(), &b.shape()), "{a} x {b} = {r}");
             for j in 0..b.size() {
-                let start = starts.at(b.at(j).unwrap()).unwrap();
+                let start = at(&starts, at(&b, j));
                 for i in 0..a.size() {
-                    assert_eq!(r.at(i + a.size() * j), Ok(a.at(i).unwrap() + start));
+                    assert_eq!(at(&r, i + a.size() * j), at(&a, i) + start);
                 }
             }
             let distinct = |layout: &Layout| offsets(layout).into_iter().collect::<BTreeSet<_>>();
@@ -333,7 +350,7 @@ fn check_ranked(a: &Layout, b: &Layout, product: &Layout) {
                 block.push(IntTuple::Int(x + size(a, mode) * y));
                 rake.push(IntTuple::Int(y + size(b, mode) * x));
             }
-            let expected = product.at(i + a.size() * j);
+            let expected = product.at(&(i + a.size() * j));
             assert_eq!(crd2idx(&IntTuple::Tuple(block), &blocked), expected, "{a} {b} {blocked}");
             assert_eq!(crd2idx(&IntTuple::Tuple(rake), &raked), expected, "{a} {b} {raked}");
         }
@@ -356,25 +373,30 @@ fn check_arrangement(a: &Layout, tiler: &Tiler, tilers: usize, by: [ByMode; 4]) 
     let tuple = |modes: &[Layout]| Layout::tuple(modes.to_vec()).unwrap();
     let gathered = tuple(&first);
     assert_eq!(zipped, Ok(tuple(&[gathered.clone(), tuple(&second)])));
-    assert_eq!(tiled, Ok(tuple(&[&[gathered][..], &second].concat())));
-    assert_eq!(flat, Ok(tuple(&[&first[..], &second].concat())));
+    // A single mode stays as it is, instead of standing beside others.
+    let spread =
+        |modes: &[Layout]| if modes.len() == 1 { vec![tuple(modes)] } else { modes.to_vec() };
+    assert_eq!(tiled, Ok(tuple(&[&[gathered][..], &spread(&second)].concat())));
+    assert_eq!(flat, Ok(tuple(&[spread(&first), spread(&second)].concat())));
     true
 }
 
 #[test]
 fn arrangements() {
-    let shapes = ["(2,2)", "(1,3)", "(2)", "(4,1)"].map(|text| text.parse::<IntTuple>().unwrap());
+    let shapes = ["(2,2)", "(1,3)", "(2)", "(4,1)"].map(ints);
     let divide: [ByMode; 4] = [logical_divide, zipped_divide, tiled_divide, flat_divide];
     let product: [ByMode; 4] = [logical_product, zipped_product, tiled_product, flat_product];
     let mut exist = 0;
     for a in samples().iter().filter(|a| a.rank() >= 2) {
         for shape in &shapes {
-            let tiler = Tiler::from_shape(shape).unwrap();
+            let tiler = Tiler::from(shape);
             let tilers = shape.elements().len();
             exist += i32::from(check_arrangement(a, &tiler, tilers, divide));
             exist += i32::from(check_arrangement(a, &tiler, tilers, product));
             if let Ok(zipped) = zipped_divide(a, &tiler) {
-                assert_eq!(composition_by(a, &tiler).as_ref(), Ok(&zipped.modes()[0]));
+                // But that strides of single elements may be others.
+                let (tile, whole) = (composition_by(a, &tiler).unwrap(), &zipped.modes()[0]);
+                assert_eq!((tile.shape(), offsets(&tile)), (whole.shape(), offsets(whole)));
             }
         }
     }
@@ -387,17 +409,13 @@ fn shapes_tiled() {
     for (target, order) in
         [("(4,9)", "(1,2)"), ("(4,9)", "(2,1)"), ("(2,3)", "(1,2)"), ("(6,6,5)", "(3,1,2)")]
     {
-        let (target, order): (IntTuple, IntTuple) =
-            (target.parse().unwrap(), order.parse().unwrap());
+        let (target, order) = (ints(target), ints(order));
         let r = tile_to_shape(&block, &target, Some(&order)).unwrap();
         assert!(refines(&r.shape(), &target), "{r}");
         let distinct: BTreeSet<i64> = offsets(&r).into_iter().collect();
         assert_eq!(i64::try_from(distinct.len()), Ok(r.size()), "{r}");
         assert_eq!(distinct.last(), Some(&(r.size() - 1)), "{r}");
-        assert_eq!(
-            composition_by(&r, &Tiler::from_shape(&block.shape()).unwrap()),
-            Ok(block.clone())
-        );
+        assert_eq!(composition_by(&r, &Tiler::from(&block.shape())), Ok(block.clone()));
     }
 }
 
@@ -406,7 +424,7 @@ fn coordinates() {
     for a in samples() {
         for i in 0..a.size() {
             let coord = idx2crd(i, &a).unwrap();
-            assert_eq!(crd2idx(&coord, &a), a.at(i), "{a}");
+            assert_eq!(crd2idx(&coord, &a), a.at(&i), "{a}");
         }
         assert!(idx2crd(a.size(), &a).is_err() && idx2crd(-1, &a).is_err());
         assert_eq!(a.to_string().parse(), Ok(a));
@@ -430,13 +448,94 @@ fn swizzles() {
                     assert_eq!(x, i ^ flips, "{swizzle}");
                 }
                 let layout: Layout = "(4,8):(8,1)".parse().unwrap();
-                let composed = Composed { swizzle, offset: 3, layout: layout.clone() };
-                assert_eq!(composed.to_string().parse(), Ok(composed.clone()));
-                assert_eq!(composed.at(7), swizzle.at(3 + layout.at(7).unwrap()));
+                let (outer, offset) = (Outer::Swizzle(swizzle), Stride::from(3));
+                let composed = Composed { outer, offset, layout: layout.clone() };
+                if bits > 0 {
+                    assert_eq!(
+                        evaluate(&composed.to_string()),
+                        Ok(Value::Composed(composed.clone()))
+                    );
+                }
+                let there = composed.crd2idx(&IntTuple::Int(7)).unwrap();
+                assert_eq!(there.number(), swizzle.at(3 + at(&layout, 7)).ok());
             }
         }
     }
     assert!(Swizzle::new(3, 0, 2).is_err() && Swizzle::new(-1, 0, 2).is_err());
     assert!(Swizzle::new(3, 57, 3).is_err() && Swizzle::new(0, 0, i64::MIN).is_err());
     assert_eq!(Swizzle::new(1, 0, 1).unwrap().at(-1), Err(Error::NegativeOffset(-1)));
+}
+
+/// Coordinates of a box, as a layout of basis strides.
+fn identity(sizes: &[i64]) -> Layout {
+    let mode = |(axis, size): (usize, &i64)| Layout::mode(*size, Stride::along(axis, 1)).unwrap();
+    Layout::tuple(sizes.iter().enumerate().map(mode).collect()).unwrap()
+}
+
+/// Layouts of coordinates are layouts of numbers, once the axes have strides: dividing one and
+/// then giving it strides is dividing what has them.
+#[test]
+fn coordinates_become_offsets() {
+    let mut exist = 0;
+    for a in samples().iter().filter(|a| a.rank() >= 2) {
+        let sizes: Vec<i64> = a.modes().iter().map(Layout::size).collect();
+        let whole = identity(&sizes);
+        for tile in ["2", "3:1", "2:2", "(2,2):(1,4)"] {
+            let Ok(Value::Layout(coordinates)) =
+                evaluate(&format!("logical_divide({whole},<{tile}>)"))
+            else {
+                continue;
+            };
+            let Ok(offsets) = composition(a, &coordinates) else { continue };
+            exist += 1;
+            for i in 0..coordinates.size() {
+                let coordinate = coordinates.at(&i).unwrap();
+                let mut along = vec![0; sizes.len()];
+                coordinate.steps().for_each(|(axis, at)| along[axis] = *at);
+                let along = IntTuple::Tuple(along.into_iter().map(IntTuple::Int).collect());
+                assert_eq!(crd2idx(&along, a), offsets.at(&i), "{a} o {coordinates} = {offsets}");
+            }
+        }
+    }
+    assert!(exist > 300, "{exist}");
+}
+
+/// With a symbol for the last size of a layout, division says the same of every value.
+#[test]
+fn symbols_are_any_size() {
+    let n = Var::new("n", None);
+    let (mut exist, mut refused) = (0, 0);
+    for inner in [vec![], vec![(4, 1)], vec![(2, 1), (4, 2)], vec![(4, 16), (2, 1)], vec![(6, 1)]] {
+        let step = if inner.len() == 1 { 64 } else { 8 };
+        let with = |last: Expr| {
+            let leaves = inner.iter().map(|&(size, stride)| Layout::of(size, stride));
+            Layout::tuple(leaves.chain([Layout::of(last, step)]).collect()).unwrap()
+        };
+        for tile in ["2", "4", "8", "3", "16", "4:2", "(2,2):(1,4)", "(4,2):(1,16)"] {
+            let divide = |a: &Layout<Expr>| {
+                let tiler = match evaluate(tile).unwrap() {
+                    Value::Layout(layout) => Tiler::from(layout),
+                    value => Tiler::from(&value.ints().unwrap()),
+                };
+                zipped_divide(a, &tiler)
+            };
+            let Ok(symbolic) = divide(&with(Expr::from(&n))) else {
+                refused += 1;
+                continue;
+            };
+            for size in [1, 2, 3, 5, 8] {
+                let Ok(known) = divide(&with(Expr::from(size))) else { continue };
+                exist += 1;
+                let value = |expr: &Expr| expr.value(&|_| Some(size)).unwrap();
+                for i in 0..value(&known.size()) {
+                    let at = |layout: &Layout<Expr>| {
+                        value(&layout.at(&Expr::from(i)).unwrap().number().unwrap())
+                    };
+                    assert_eq!(at(&symbolic), at(&known), "{symbolic} is {known} at {i}");
+                }
+                assert_eq!(value(&symbolic.size()), value(&known.size()), "{symbolic}");
+            }
+        }
+    }
+    assert!(exist > 80 && refused > 5, "{exist} {refused}");
 }

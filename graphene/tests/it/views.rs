@@ -3,24 +3,27 @@
 use graphene_ir::Result;
 use graphene_ir::index::{Expr, Var};
 use graphene_ir::kernel::thread_var;
-use graphene_ir::tensor::{
-    Agent, Coord, Memory, Scalar, Shape, Tensor, Threads, Tile, View, ViewOp,
-};
+use graphene_ir::layout::{IntTuple, Layout, Tiler};
+use graphene_ir::tensor::{Agent, Memory, Scalar, Tensor, Threads, View, ViewOp};
 
 use crate::index::Random;
 
-fn tensor(dims: Vec<Shape>) -> Tensor {
+fn tensor(dims: Vec<Layout<Expr>>) -> Tensor {
     Tensor::new(View::buffer(&dims), Scalar::F32, Memory::Global)
 }
 
-fn tile(modes: &[(i64, i64)]) -> Tile {
-    Tile::Modes(modes.to_vec())
+fn layout(modes: &[(i64, i64)]) -> Layout {
+    Layout::of_modes(modes).unwrap()
+}
+
+fn tile(modes: &[(i64, i64)]) -> Tiler {
+    Tiler::Layout(layout(modes))
 }
 
 /// The offset of an element of a view whose levels all have two dimensions.
 fn offset(tensor: &Tensor, coords: &[[i64; 2]]) -> i64 {
     let scalar = coords.iter().fold(tensor.clone(), |tensor, coord| {
-        tensor.apply(&ViewOp::Index(Coord::list(*coord))).unwrap()
+        tensor.apply(&ViewOp::Index(IntTuple::list(*coord))).unwrap()
     });
     assert!(scalar.view.levels().is_empty());
     scalar.view.offset().constant().unwrap()
@@ -38,10 +41,11 @@ fn check_grid(tensor: &Tensor, text: &str, rows: &[&[i64]]) {
 
 #[test]
 fn layouts_of_figure_3() {
-    let pair =
-        |a: (i64, i64), b: (i64, i64)| Shape::Tuple(vec![Shape::of(a.0, a.1), Shape::of(b.0, b.1)]);
+    let pair = |a: (i64, i64), b: (i64, i64)| {
+        Layout::tuple(vec![Layout::of(a.0, a.1), Layout::of(b.0, b.1)]).unwrap()
+    };
     check_grid(
-        &tensor(Shape::columns([4, 8])),
+        &tensor(Layout::columns([4, 8])),
         "[4,8:1,4].fp32.GL",
         &[
             &[0, 4, 8, 12, 16, 20, 24, 28],
@@ -51,7 +55,7 @@ fn layouts_of_figure_3() {
         ],
     );
     check_grid(
-        &tensor(Shape::rows([4, 8])),
+        &tensor(Layout::rows([4, 8])),
         "[4,8:8,1].fp32.GL",
         &[
             &[0, 1, 2, 3, 4, 5, 6, 7],
@@ -61,7 +65,7 @@ fn layouts_of_figure_3() {
         ],
     );
     check_grid(
-        &tensor(vec![Shape::of(4, 2), pair((2, 1), (4, 8))]),
+        &tensor(vec![Layout::of(4, 2), pair((2, 1), (4, 8))]),
         "[4,(2,4):2,(1,8)].fp32.GL",
         &[
             &[0, 1, 8, 9, 16, 17, 24, 25],
@@ -82,15 +86,15 @@ fn layouts_of_figure_3() {
         ],
     );
     // D[0,3] = D[(0,0),(1,1)] = 10
-    let [zero, one] = [0, 1].map(|at| Coord::At(Expr::from(at)));
-    let both = |a: &Coord, b: &Coord| Coord::Tuple(vec![a.clone(), b.clone()]);
+    let [zero, one] = [0, 1].map(|at| IntTuple::Int(Expr::from(at)));
+    let both = |a: &IntTuple<Expr>, b: &IntTuple<Expr>| IntTuple::Tuple(vec![a.clone(), b.clone()]);
     let at = d.apply(&ViewOp::Index(vec![both(&zero, &zero), both(&one, &one)])).unwrap();
     assert!(at.view.offset().is(10));
 }
 
 /// Figure 4: the tiles of `A:[4,8:1,4]`, each as rows of offsets.
 fn check_tiles(modes: [&[(i64, i64)]; 2], text: &str, tiles: [[[i64; 4]; 2]; 4]) {
-    let a = tensor(Shape::columns([4, 8]));
+    let a = tensor(Layout::columns([4, 8]));
     let tiled = a.apply(&ViewOp::Tile(modes.map(tile).to_vec())).unwrap();
     assert_eq!(tiled.to_string(), text);
     for (at, rows) in (0..).zip(tiles) {
@@ -136,7 +140,7 @@ fn tiles_of_figure_4() {
     );
 }
 
-fn threads(shapes: Vec<Shape>) -> Threads {
+fn threads(shapes: Vec<Layout<Expr>>) -> Threads {
     Threads { view: View::buffer(&shapes), agent: Agent::Thread }
 }
 
@@ -148,23 +152,25 @@ fn check_threads(threads: &Threads, text: &str, coordinates: &[&str]) {
 
 /// Warps of a block of 256 threads, of which the paper's figures show one.
 fn warp() -> Threads {
-    let warps = threads(Shape::columns([256])).apply(&ViewOp::Tile(vec![Tile::of(32)])).unwrap();
-    let warp = warps.apply(&ViewOp::Index(Coord::list([Var::new("w", Some(7))]))).unwrap();
+    let warps =
+        threads(Layout::columns([256])).apply(&ViewOp::Tile(vec![Tiler::Size(32)])).unwrap();
+    let warp = warps.apply(&ViewOp::Index(IntTuple::list([Var::new("w", Some(7))]))).unwrap();
     check_threads(&warp, "[32:1].thread", &["@thread%32"]);
     warp
 }
 
 #[test]
 fn groups_of_figure_5() {
-    let groups = warp().apply(&ViewOp::Tile(vec![Tile::of(8)])).unwrap();
+    let groups = warp().apply(&ViewOp::Tile(vec![Tiler::Size(8)])).unwrap();
     check_threads(&groups, "[4:8].[8:1].thread", &["(@thread/8)%4", "@thread%8"]);
-    let square = groups.apply(&ViewOp::Reshape(0, vec![vec![(2, 2)], vec![(2, 1)]])).unwrap();
+    let square =
+        groups.apply(&ViewOp::Reshape(0, vec![layout(&[(2, 2)]), layout(&[(2, 1)])])).unwrap();
     check_threads(
         &square,
         "[2,2:16,8].[8:1].thread",
         &["(@thread/16)%2", "(@thread/8)%2", "@thread%8"],
     );
-    let alone = threads(Shape::columns([32])).apply(&ViewOp::Tile(vec![Tile::of(8)])).unwrap();
+    let alone = threads(Layout::columns([32])).apply(&ViewOp::Tile(vec![Tiler::Size(8)])).unwrap();
     check_threads(&alone, "[4:8].[8:1].thread", &["@thread/8", "@thread%8"]);
 }
 
@@ -180,14 +186,14 @@ fn quad_pairs_of_figure_6() {
 
 #[test]
 fn blocks_of_section_5_4() {
-    let grid = Threads { view: View::buffer(&Shape::columns([8, 8])), agent: Agent::Block };
+    let grid = Threads { view: View::buffer(&Layout::columns([8, 8])), agent: Agent::Block };
     let block = Var::new("block", None);
     let found: Vec<String> = grid.coordinates(&block).iter().map(Expr::to_string).collect();
     assert_eq!(found, ["@block%8", "@block/8"]);
 }
 
 /// A tile of up to three modes that divides `size`.
-fn any_tile(random: &mut Random, size: i64) -> Tile {
+fn any_tile(random: &mut Random, size: i64) -> Tiler {
     let mut modes = Vec::new();
     let mut extent = 1;
     while size % (extent * 2) == 0 && modes.len() < 3 && random.below(3) > 0 {
@@ -199,13 +205,13 @@ fn any_tile(random: &mut Random, size: i64) -> Tile {
         extent *= gap * count;
     }
     match modes.len() {
-        0 => Tile::Whole,
-        _ => Tile::Modes(modes),
+        0 => Tiler::Whole,
+        _ => tile(&modes),
     }
 }
 
 /// New dimensions for `size` elements, a power of two, in any order.
-fn any_dims(random: &mut Random, size: i64) -> Vec<Vec<(i64, i64)>> {
+fn any_dims(random: &mut Random, size: i64) -> Vec<Layout> {
     let mut dims: Vec<Vec<(i64, i64)>> = vec![vec![]];
     let mut extent = 1;
     while extent < size {
@@ -221,16 +227,17 @@ fn any_dims(random: &mut Random, size: i64) -> Vec<Vec<(i64, i64)>> {
     if random.below(2) == 0 {
         dims.reverse()
     }
-    dims
+    dims.iter().map(|modes| layout(modes)).collect()
 }
 
 /// One or more operations on 256 threads that keep all of them.
 fn any_threads(random: &mut Random) -> Result<Threads> {
     let mut found =
-        threads(Shape::columns([[8, 32], [16, 16], [256, 1]][random.below(3) as usize]));
+        threads(Layout::columns([[8, 32], [16, 16], [256, 1]][random.below(3) as usize]));
     for _ in 0..=random.below(3) {
         let level = &found.view.levels()[0];
-        let sizes: Vec<i64> = level.iter().map(|dim| dim.size().constant().unwrap()).collect();
+        let sizes: Vec<i64> =
+            level.modes().iter().map(|dim| dim.size().constant().unwrap()).collect();
         let op = match random.below(2) {
             0 => ViewOp::Tile(sizes.iter().map(|size| any_tile(random, *size)).collect()),
             _ => {
@@ -256,10 +263,14 @@ fn every_thread_has_its_own_coordinates() {
             refused += 1;
             continue;
         };
-        let strides: Vec<i64> =
-            found.view.leaves().map(|leaf| found.view.stride(leaf).constant().unwrap()).collect();
+        let strides: Vec<i64> = found
+            .view
+            .leaves()
+            .iter()
+            .map(|leaf| found.view.stride(leaf).constant().unwrap())
+            .collect();
         let sizes: Vec<i64> =
-            found.view.leaves().map(|leaf| leaf.size.constant().unwrap()).collect();
+            found.view.leaves().iter().map(|leaf| leaf.size.constant().unwrap()).collect();
         assert_eq!(sizes.iter().product::<i64>(), 256, "{found}");
         for thread in 0..256 {
             let mut back = 0;
@@ -289,14 +300,15 @@ fn what_lies_beyond_an_axis_is_known_to() {
             if outer % inner != 0 {
                 continue;
             }
-            let of = tensor(Shape::rows([axis.clone(), Expr::from(3)]));
+            let of = tensor(Layout::rows([axis.clone(), Expr::from(3)]));
             let tiled = |of: Tensor, size: i64, at: &Var| {
-                let tiles = of.apply(&ViewOp::Tile(vec![Tile::of(size), Tile::of(1)])).unwrap();
+                let tiles =
+                    of.apply(&ViewOp::Tile(vec![Tiler::Size(size), Tiler::Size(1)])).unwrap();
                 let at = [Expr::from(at), Expr::from(0)];
-                tiles.apply(&ViewOp::Index(Coord::list(at))).unwrap()
+                tiles.apply(&ViewOp::Index(IntTuple::list(at))).unwrap()
             };
             let all = tiled(tiled(of, outer, &symbols[0]), inner, &symbols[1]);
-            let flat = all.apply(&ViewOp::Reshape(0, vec![vec![(inner, 1)]])).unwrap();
+            let flat = all.apply(&ViewOp::Reshape(0, vec![layout(&[(inner, 1)])])).unwrap();
             for (i, j) in (0..5).flat_map(|i| (0..outer / inner).map(move |j| (i, j))) {
                 let value = |var: &Var| {
                     Some([i, j, size][usize::from(*var == symbols[1]) + 2 * usize::from(*var == n)])
@@ -313,9 +325,13 @@ fn what_lies_beyond_an_axis_is_known_to() {
 
 #[test]
 fn what_does_not_count_every_element_is_refused() {
-    let block = threads(Shape::columns([32]));
+    let block = threads(Layout::columns([32]));
     let reshaped = |dims: &[&[(i64, i64)]]| {
-        block.apply(&ViewOp::Reshape(0, dims.iter().map(|modes| modes.to_vec()).collect()))
+        let dims = dims.iter().map(|modes| Layout::of_modes(modes)).collect::<Result<_>>()?;
+        block.apply(&ViewOp::Reshape(0, dims))
+    };
+    let tiled = |modes: &[(i64, i64)]| {
+        block.apply(&ViewOp::Tile(vec![Tiler::Layout(Layout::of_modes(modes)?)]))
     };
     assert!(reshaped(&[&[(4, 1)], &[(8, 4)]]).is_ok());
     for dims in [
@@ -330,6 +346,7 @@ fn what_does_not_count_every_element_is_refused() {
         assert!(reshaped(dims).is_err(), "{dims:?}");
     }
     for modes in [&[(2, 1), (2, 1)][..], &[(0, 1)], &[(2, 0)], &[(-1, 1)], &[]] {
-        assert!(block.apply(&ViewOp::Tile(vec![tile(modes)])).is_err(), "{modes:?}");
+        assert!(tiled(modes).is_err(), "{modes:?}");
     }
+    assert!(block.apply(&ViewOp::Tile(vec![Tiler::Size(0)])).is_err());
 }

@@ -72,7 +72,7 @@ fn drawings() {
         .collect();
     assert_eq!(numbers, ["0", "1", "0", "0", "30", "1", "10", "40", "2", "20", "50"]);
     let page = check_svg("swizzle", "S<1,0,1> o 0 o (2,2):(2,1)", 0, 4);
-    assert!(page.contains("<title>S&lt;1,0,1&gt; o 0 o (2,2):(2,1)</title>"));
+    assert!(page.contains("<title>Sw&lt;1,0,1&gt; o 0 o (2,2):(2,1)</title>"));
     check_svg("row", "4:1", 0, 4);
     check_svg("rank", "(2,2,2):(1,2,4)", 3, 0);
     check_svg("large", "(1000,1000):(1,1000)", 3, 0);

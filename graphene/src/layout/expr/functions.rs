@@ -5,8 +5,8 @@ use std::fmt;
 use super::Value;
 use crate::error::{Error, Result};
 use crate::layout::{
-    Composed, IntTuple, Layout, Tiler, blocked_product, coalesce, coalesce_by, complement,
-    composition_by, crd2idx, flat_divide, flat_product, flatten, idx2crd, left_inverse,
+    Composed, IntTuple, Layout, Outer, Stride, Tiler, blocked_product, coalesce, coalesce_by,
+    complement, composition_by, crd2idx, flat_divide, flat_product, flatten, idx2crd, left_inverse,
     logical_divide, logical_product, raked_product, right_inverse, tile_to_shape, tiled_divide,
     tiled_product, zipped_divide, zipped_product,
 };
@@ -35,10 +35,10 @@ const fn row(name: &'static str, usage: &'static str, eval: Eval) -> Function {
 pub(super) static FUNCTIONS: &[Function] = &[
     row("coalesce",        "coalesce(layout[, profile])",             eval_coalesce),
     row("flatten",         "flatten(layout)",                         |v| domain(v, flatten)),
-    row("composition",     "composition(layout, tiler), composition(swizzle[, offset], layout)", eval_composition),
+    row("composition",     "composition(layout, tiler), composition(swizzle or layout, offset, layout)", eval_composition),
     row("complement",      "complement(layout[, cotarget])",          eval_complement),
-    row("left_inverse",    "left_inverse(layout)",                    |v| layout(v, left_inverse)),
-    row("right_inverse",   "right_inverse(layout)",                   |v| layout(v, right_inverse)),
+    row("left_inverse",    "left_inverse(layout)",                    |v| inverse(v, left_inverse)),
+    row("right_inverse",   "right_inverse(layout)",                   |v| inverse(v, right_inverse)),
     row("logical_divide",  "logical_divide(layout, tiler)",           |v| tiled(v, logical_divide)),
     row("zipped_divide",   "zipped_divide(layout, tiler)",            |v| tiled(v, zipped_divide)),
     row("tiled_divide",    "tiled_divide(layout, tiler)",             |v| tiled(v, tiled_divide)),
@@ -52,38 +52,26 @@ pub(super) static FUNCTIONS: &[Function] = &[
     row("tile_to_shape",   "tile_to_shape(layout, shape[, order])",   eval_tile_to_shape),
     row("make_layout",     "make_layout(shape[, stride]), make_layout(layout, ...)", eval_make_layout),
     row("size",            "size(layout or shape)",                   eval_size),
-    row("cosize",          "cosize(layout)",                          |v| number(v, |l| Ok(l.cosize()))),
-    row("rank",            "rank(layout)",                            |v| number(v, |l| count(l.rank()))),
-    row("depth",           "depth(layout)",                           |v| number(v, |l| count(l.depth()))),
-    row("shape",           "shape(layout)",                           |v| ints(v, |l| Ok(l.shape()))),
+    row("cosize",          "cosize(layout)",                          |v| of_domain(v, |l| Ok(int(l.cosize())))),
+    row("rank",            "rank(layout)",                            |v| of_domain(v, |l| count(l.rank()))),
+    row("depth",           "depth(layout)",                           |v| of_domain(v, |l| count(l.depth()))),
+    row("shape",           "shape(layout)",                           |v| of_domain(v, |l| Ok(ints(&l.shape())))),
     row("stride",          "stride(layout), without a swizzle",       eval_stride),
     row("crd2idx",         "crd2idx(coordinate, layout), crd2idx(coordinate, shape, stride)", eval_crd2idx),
     row("idx2crd",         "idx2crd(index, layout or shape)",         eval_idx2crd),
 ];
 
-pub(super) fn as_ints(value: &Value) -> Option<IntTuple> {
-    if let Value::Ints(ints) = value { Some(ints.clone()) } else { None }
-}
-
-pub(super) fn as_layout(value: &Value) -> Option<Layout> {
-    if let Value::Layout(layout) = value { Some(layout.clone()) } else { None }
-}
-
-pub(super) fn tiler(value: &Value) -> Option<Result<Tiler>> {
-    match value {
-        Value::Ints(shape) => Some(Tiler::from_shape(shape)),
-        Value::Layout(layout) => Some(Ok(Tiler::Layout(layout.clone()))),
-        Value::Tiler(tiler) => Some(Ok(tiler.clone())),
-        Value::Swizzle(_) | Value::Composed(_) => None,
-    }
-}
-
-fn count(value: usize) -> Result<i64> {
-    i64::try_from(value).map_err(|_| Error::Overflow)
+fn count(value: usize) -> Result<Value> {
+    i64::try_from(value).map(int).map_err(|_| Error::Overflow)
 }
 
 fn int(value: i64) -> Value {
-    Value::Ints(IntTuple::Int(value))
+    Value::Ints(IntTuple::Int(Stride::from(value)))
+}
+
+fn ints(values: &IntTuple) -> Value {
+    let values = values.map(&|value| Some(Stride::from(*value)));
+    Value::Ints(values.expect("every number is a stride"))
 }
 
 /// Applies to a layout, or to the domain of a composed one.
@@ -100,17 +88,42 @@ fn domain(args: &[Value], f: fn(&Layout) -> Result<Layout>) -> Option<Result<Val
     on_domain(value, f)
 }
 
-fn layout(args: &[Value], f: fn(&Layout) -> Result<Layout>) -> Option<Result<Value>> {
-    let [Value::Layout(layout)] = args else { return None };
-    Some(f(layout).map(Value::Layout))
+/// A number of a layout, or of the domain of a composed one.
+fn of_domain(args: &[Value], f: fn(&Layout) -> Result<Value>) -> Option<Result<Value>> {
+    match args {
+        [Value::Layout(layout)] | [Value::Composed(Composed { layout, .. })] => Some(f(layout)),
+        _ => None,
+    }
+}
+
+/// A swizzle is its own inverse; after a layout it becomes one before the layout's inverse.
+fn inverse(args: &[Value], f: fn(&Layout) -> Result<Layout>) -> Option<Result<Value>> {
+    match args {
+        [Value::Layout(layout)] => Some(f(layout).map(Value::Layout)),
+        [Value::Swizzle(swizzle)] => Some(Ok(Value::Swizzle(*swizzle))),
+        [Value::Composed(Composed { outer: Outer::Swizzle(swizzle), offset, layout })]
+            if offset.is_zero() =>
+        {
+            Some(f(layout).and_then(|inverse| swizzle.after(&inverse)).map(decayed))
+        }
+        _ => None,
+    }
+}
+
+/// A composed layout, or the layout itself where nothing comes after it.
+fn decayed(composed: Composed) -> Value {
+    match composed.outer {
+        Outer::Swizzle(swizzle) if swizzle.bits() == 0 && composed.offset.is_zero() => {
+            Value::Layout(composed.layout)
+        }
+        Outer::Swizzle(_) | Outer::Layout(_) => Value::Composed(composed),
+    }
 }
 
 fn tiled(args: &[Value], f: fn(&Layout, &Tiler) -> Result<Layout>) -> Option<Result<Value>> {
     let [value, by] = args else { return None };
-    match tiler(by)? {
-        Ok(tiler) => on_domain(value, |layout| f(layout, &tiler)),
-        Err(error) => Some(Err(error)),
-    }
+    let tiler = by.tiler()?;
+    on_domain(value, |layout| f(layout, &tiler))
 }
 
 fn ranked(args: &[Value], f: fn(&Layout, &Layout) -> Result<Layout>) -> Option<Result<Value>> {
@@ -118,77 +131,73 @@ fn ranked(args: &[Value], f: fn(&Layout, &Layout) -> Result<Layout>) -> Option<R
     on_domain(block, |block| f(block, tiler))
 }
 
-fn ints(args: &[Value], f: fn(&Layout) -> Result<IntTuple>) -> Option<Result<Value>> {
-    match args {
-        [Value::Layout(layout)] | [Value::Composed(Composed { layout, .. })] => {
-            Some(f(layout).map(Value::Ints))
-        }
-        _ => None,
-    }
-}
-
-fn number(args: &[Value], f: fn(&Layout) -> Result<i64>) -> Option<Result<Value>> {
-    match args {
-        [Value::Layout(layout)] | [Value::Composed(Composed { layout, .. })] => {
-            Some(f(layout).map(int))
-        }
-        _ => None,
-    }
-}
-
 fn eval_coalesce(args: &[Value]) -> Option<Result<Value>> {
     match args {
         [value] => on_domain(value, coalesce),
-        [value, Value::Ints(profile)] => on_domain(value, |layout| coalesce_by(layout, profile)),
+        [value, profile] => {
+            let profile = profile.ints()?;
+            on_domain(value, |layout| coalesce_by(layout, &profile))
+        }
         _ => None,
     }
 }
 
 pub(super) fn eval_composition(args: &[Value]) -> Option<Result<Value>> {
-    let (swizzle, offset, layout) = match args {
-        [Value::Swizzle(swizzle), Value::Layout(layout)] => (swizzle, 0, layout),
-        [Value::Swizzle(swizzle), Value::Ints(IntTuple::Int(offset)), Value::Layout(layout)] => {
-            (swizzle, *offset, layout)
+    let outer = |value: &Value| match value {
+        Value::Swizzle(swizzle) => Some(Outer::Swizzle(*swizzle)),
+        Value::Layout(layout) => Some(Outer::Layout(layout.clone())),
+        Value::Ints(_) | Value::Composed(_) | Value::Tiler(_) => None,
+    };
+    let composed = match args {
+        [after, Value::Ints(IntTuple::Int(offset)), Value::Layout(layout)] => {
+            Composed { outer: outer(after)?, offset: offset.clone(), layout: layout.clone() }
+        }
+        [Value::Swizzle(swizzle), Value::Layout(layout)] => {
+            let outer = Outer::Swizzle(*swizzle);
+            Composed { outer, offset: Stride::zero(), layout: layout.clone() }
+        }
+        [Value::Layout(layout), Value::Swizzle(swizzle)] => {
+            return Some(swizzle.after(layout).map(decayed));
         }
         _ => return tiled(args, composition_by),
     };
-    let (swizzle, layout) = (*swizzle, layout.clone());
-    Some(Ok(Value::Composed(Composed { swizzle, offset, layout })))
+    Some(Ok(decayed(composed)))
 }
 
 fn eval_complement(args: &[Value]) -> Option<Result<Value>> {
     match args {
-        [Value::Layout(layout)] => Some(complement(layout, layout.cosize()).map(Value::Layout)),
-        [Value::Layout(layout), Value::Ints(cotarget)] => {
-            Some(cotarget.product().and_then(|size| complement(layout, size)).map(Value::Layout))
+        [Value::Layout(layout)] => Some(complement(layout, &layout.cosize()).map(Value::Layout)),
+        [Value::Layout(layout), cotarget] => {
+            let size = cotarget.ints()?.product();
+            Some(size.and_then(|size| complement(layout, &size)).map(Value::Layout))
         }
         _ => None,
     }
 }
 
 fn eval_tile_to_shape(args: &[Value]) -> Option<Result<Value>> {
-    match args {
-        [block, Value::Ints(shape)] => on_domain(block, |block| tile_to_shape(block, shape, None)),
-        [block, Value::Ints(shape), Value::Ints(order)] => {
-            on_domain(block, |block| tile_to_shape(block, shape, Some(order)))
-        }
-        _ => None,
-    }
+    let (block, shape, order) = match args {
+        [block, shape] => (block, shape, None),
+        [block, shape, order] => (block, shape, Some(order.ints()?)),
+        _ => return None,
+    };
+    let shape = shape.ints()?;
+    on_domain(block, |block| tile_to_shape(block, &shape, order.as_ref()))
 }
 
 fn eval_make_layout(args: &[Value]) -> Option<Result<Value>> {
     let layout = match args {
-        [Value::Ints(shape)] => Layout::column_major(shape),
-        [Value::Ints(shape), Value::Ints(stride)] => Layout::new(shape, stride),
-        _ => Layout::tuple(args.iter().map(as_layout).collect::<Option<_>>()?),
+        [Value::Ints(_)] => Layout::column_major(&args[0].ints()?),
+        [shape, Value::Ints(stride)] => Layout::new(&shape.ints()?, stride),
+        _ => Layout::tuple(args.iter().cloned().map(Value::layout).collect::<Option<_>>()?),
     };
     Some(layout.map(Value::Layout))
 }
 
 fn eval_size(args: &[Value]) -> Option<Result<Value>> {
     match args {
-        [Value::Ints(shape)] => Some(shape.product().map(int)),
-        _ => number(args, |layout| Ok(layout.size())),
+        [shape @ Value::Ints(_)] => Some(shape.ints()?.product().map(int)),
+        _ => of_domain(args, |layout| Ok(int(layout.size()))),
     }
 }
 
@@ -198,27 +207,44 @@ fn eval_stride(args: &[Value]) -> Option<Result<Value>> {
 }
 
 fn eval_crd2idx(args: &[Value]) -> Option<Result<Value>> {
-    let offset = match args {
-        [Value::Ints(coord), Value::Layout(layout)] => crd2idx(coord, layout),
-        [Value::Ints(coord), Value::Composed(composed)] => composed.crd2idx(coord),
-        [Value::Ints(coord), Value::Ints(shape), Value::Ints(stride)] => {
-            Layout::new(shape, stride).and_then(|layout| crd2idx(coord, &layout))
+    match args {
+        [coord, Value::Layout(layout)] => {
+            let coord = coord.ints()?;
+            Some(crd2idx(&coord, layout).map(|offset| coordinate(offset, layout)))
         }
-        _ => return None,
-    };
-    Some(offset.map(int))
+        [coord, Value::Composed(composed)] => {
+            let offset = composed.crd2idx(&coord.ints()?);
+            Some(offset.map(|offset| Value::Ints(IntTuple::Int(offset))))
+        }
+        [coord, shape, Value::Ints(stride)] => match Layout::new(&shape.ints()?, stride) {
+            Ok(layout) => eval_crd2idx(&[coord.clone(), Value::Layout(layout)]),
+            Err(error) => Some(Err(error)),
+        },
+        _ => None,
+    }
+}
+
+/// A number, or a coordinate along each of the axes that a layout has.
+fn coordinate(offset: Stride, layout: &Layout) -> Value {
+    let leaves = layout.leaves();
+    let axes = leaves.iter().flat_map(|leaf| leaf.stride.steps()).map(|step| step.0 + 1).max();
+    let along = |axis| offset.steps().find(|step| step.0 == axis).map_or(0, |step| *step.1);
+    let int = |axis| IntTuple::Int(Stride::from(along(axis)));
+    Value::Ints(match axes {
+        Some(axes) => IntTuple::Tuple((0..axes).map(int).collect()),
+        None => IntTuple::Int(offset),
+    })
 }
 
 fn eval_idx2crd(args: &[Value]) -> Option<Result<Value>> {
-    let coord = match args {
-        [Value::Ints(IntTuple::Int(index)), Value::Ints(shape)] => {
-            Layout::column_major(shape).and_then(|layout| idx2crd(*index, &layout))
+    let [index, of] = args else { return None };
+    let IntTuple::Int(index) = index.ints()? else { return None };
+    let coord = match of {
+        Value::Ints(_) => {
+            Layout::column_major(&of.ints()?).and_then(|layout| idx2crd(index, &layout))
         }
-        [Value::Ints(IntTuple::Int(index)), Value::Layout(layout)]
-        | [Value::Ints(IntTuple::Int(index)), Value::Composed(Composed { layout, .. })] => {
-            idx2crd(*index, layout)
-        }
-        _ => return None,
+        Value::Layout(layout) | Value::Composed(Composed { layout, .. }) => idx2crd(index, layout),
+        Value::Swizzle(_) | Value::Tiler(_) => return None,
     };
-    Some(coord.map(Value::Ints))
+    Some(coord.map(|coord| ints(&coord)))
 }

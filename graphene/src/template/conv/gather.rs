@@ -9,10 +9,11 @@ use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Kind, Number, Operand, TensorId, Test};
+use crate::layout::Tiler;
 use crate::schedule::pointwise::{WIDTH, copy};
 use crate::template::product::leaf;
 use crate::template::stage::{Movers, Side};
-use crate::tensor::{Memory, Tile, View};
+use crate::tensor::{Memory, View};
 
 /// A thread's part of each tile.
 pub(super) struct Gather<'a> {
@@ -168,7 +169,7 @@ impl Gather<'_> {
             let (to, from) = (Operand::at(to, [0]), Operand::at(self.x, seen));
             return k.add(Header::new(Kind::Move, to, from, one).async_());
         }
-        let tiles = [1, 1, 1, self.run].map(Tile::of);
+        let tiles = [1, 1, 1, self.run].map(Tiler::Size);
         let runs = k.tile(self.x, "from_runs", &tiles)?;
         let from = k.index(runs, "from", seen)?;
         let from = k.reshape(from, "from", 0, &[&[(self.run, 1)]])?;

@@ -5,12 +5,12 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{TensorId, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::each;
 use crate::schedule::vectors::coordinates;
 use crate::template::access::{Stride, product};
 use crate::template::epilogue::{Across, Attached, Run, Span};
 use crate::template::product::Edges;
-use crate::tensor::{Shape, Tile};
 
 /// A kernel's symbols.
 pub(super) struct Sizes {
@@ -51,8 +51,8 @@ impl Convolution {
         let channels = [self.group, self.channels[0] / self.group].map(Expr::from);
         let one: Vec<Expr> = channels.into_iter().chain(sizes.seen.clone()).collect();
         let stride = sizes.stride.as_ref().map_or_else(|| product(&one), Expr::from);
-        let images = Shape::of(&sizes.images, stride);
-        k.param("x", [vec![images], Shape::rows(one)].concat(), self.scalar)
+        let images = Layout::of(&sizes.images, stride);
+        k.param("x", [vec![images], Layout::rows(one)].concat(), self.scalar)
     }
 
     /// Declares the epilogue's operands and the results, Y, Y_2, ….
@@ -60,12 +60,12 @@ impl Convolution {
         let made = self.channels[1] / self.group;
         let whole = || {
             let images = Expr::from(&sizes.images) * self.group;
-            Shape::rows([images, Expr::from(made), sizes.pixels.clone()])
+            Layout::rows([images, Expr::from(made), sizes.pixels.clone()])
         };
         let mut operands = Vec::new();
         for input in &self.epilogue.operands {
             let (name, view) = match input.span {
-                Span::Column | Span::Row => ("bias", Shape::rows([self.group, made])),
+                Span::Column | Span::Row => ("bias", Layout::rows([self.group, made])),
                 Span::Whole => ("R", whole()),
             };
             let scalar = input.scalar.unwrap_or(self.scalar);
@@ -98,7 +98,7 @@ impl Outer {
         for &(span, of) in &self.operands {
             let own = match span {
                 Span::Column | Span::Row => {
-                    let groups = k.tile(of, "groups", &[Tile::of(1), Tile::Whole])?;
+                    let groups = k.tile(of, "groups", &[Tiler::Size(1), Tiler::Whole])?;
                     let own = k.index(groups, "own", [group.clone(), Expr::from(0)])?;
                     k.reshape(own, "own", 0, &[&[(made, 1)]])?
                 }
@@ -134,7 +134,7 @@ impl Images<'_> {
             let run = self.placed(run, run.column.clone(), run.n);
             return epilogue.leave(k, sums, &run, across, &epilogue.all(), one);
         }
-        let singles = k.tile(sums, "singles", &[Tile::of(1)])?;
+        let singles = k.tile(sums, "singles", &[Tiler::Size(1)])?;
         each(k, run.n, |k, i| {
             let sum = k.index(singles, "sum", [&i])?;
             let run = self.placed(run, run.column.clone() * run.n + i, 1);

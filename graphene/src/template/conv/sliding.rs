@@ -10,10 +10,11 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::layout::Layout;
 use crate::schedule::pointwise::{number, vector};
 use crate::template::epilogue::Run;
 use crate::template::product::{Edges, line};
-use crate::tensor::{Scalar, Shape};
+use crate::tensor::Scalar;
 
 /// What becomes of a window's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -100,7 +101,7 @@ impl Sliding {
     }
 
     /// How weights lie: for each group, `[output channels, channels, window]`.
-    fn weights(&self) -> Option<Vec<Shape>> {
+    fn weights(&self) -> Option<Vec<Layout<Expr>>> {
         let Convolution { channels, group, .. } = self.convolution;
         let ([read, made], taps) = (channels.map(|all| all / group), self.convolution.taps());
         let strides = match self.fold {
@@ -108,8 +109,9 @@ impl Sliding {
             Fold::Transposed => [taps, made * taps],
             Fold::Max | Fold::Sum | Fold::Mean => return None,
         };
-        let groups = Shape::of(group, read * made * taps);
-        let of_one = [Shape::of(made, strides[0]), Shape::of(read, strides[1]), Shape::of(taps, 1)];
+        let groups = Layout::of(group, read * made * taps);
+        let of_one =
+            [Layout::of(made, strides[0]), Layout::of(read, strides[1]), Layout::of(taps, 1)];
         Some([groups].into_iter().chain(of_one).collect())
     }
 

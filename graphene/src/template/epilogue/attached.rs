@@ -6,8 +6,9 @@ use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
+use crate::layout::Tiler;
 use crate::schedule::pointwise::{each, load_inside, pointwise, store_inside, vector};
-use crate::tensor::{Scalar, Tile};
+use crate::tensor::Scalar;
 
 /// An epilogue with its tensors.
 pub(in crate::template) struct Attached {
@@ -80,7 +81,7 @@ impl Attached {
     ) -> Result<Across> {
         for (held, &(span, from)) in held.iter_mut().zip(&self.operands) {
             if span == Span::Row && held.is_none() {
-                let terms = k.tile(from, "terms", &[Tile::of(n)])?;
+                let terms = k.tile(from, "terms", &[Tiler::Size(n)])?;
                 let term = k.index(terms, "term", [column])?;
                 *held = Some(load_inside(k, term, n, self.wide, one)?);
             }
@@ -120,7 +121,7 @@ impl Attached {
             ins.push(match (span, held) {
                 (_, Some(held)) => *held,
                 (Span::Column, None) => {
-                    let terms = k.tile(from, "terms", &[Tile::of(1)])?;
+                    let terms = k.tile(from, "terms", &[Tiler::Size(1)])?;
                     let term = k.index(terms, "term", [&run.row])?;
                     let number = load_inside(k, term, 1, self.wide, one)?;
                     let all = vector(k, "all", run.n, Scalar::F32)?;
@@ -188,8 +189,9 @@ impl Run {
         tensor: TensorId,
         name: &str,
     ) -> Result<TensorId> {
-        let batch = self.batch.is_some().then_some(Tile::of(1));
-        let tiles: Vec<Tile> = batch.into_iter().chain([Tile::of(1), Tile::of(self.n)]).collect();
+        let batch = self.batch.is_some().then_some(Tiler::Size(1));
+        let tiles: Vec<Tiler> =
+            batch.into_iter().chain([Tiler::Size(1), Tiler::Size(self.n)]).collect();
         let runs = k.tile(tensor, "runs", &tiles)?;
         let at = self.batch.iter().chain([&self.row, &self.column]);
         let run = k.index(runs, "run", at)?;

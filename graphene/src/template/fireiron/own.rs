@@ -5,8 +5,9 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::matmul::{MatMul, Share};
-use crate::tensor::{Memory, Scalar, Shape, Tile};
+use crate::tensor::{Memory, Scalar};
 
 /// The own thread, and where it stands.
 pub(super) struct Own {
@@ -26,7 +27,7 @@ impl Own {
         let block = of_block.threads;
         let one = k.scalar(block, "one")?;
         let [thread] = k.indices(block, ["t"])?;
-        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
+        let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let warps = k.reshape(warps, "warps", 0, &[&[(2, 1)], &[(4, 2)]])?;
         let lanes = k.reshape(warps, "lanes", 1, &[&[(8, 1)], &[(4, 8)]])?;
         let [warp_m, warp_n, lane_m, lane_n] =
@@ -57,7 +58,7 @@ impl Own {
 
     /// A thread's part of the result, all zeros.
     pub(super) fn clear(&self, k: &mut Builder) -> Result<TensorId> {
-        let acc = k.allocate("acc", Shape::rows(THREAD), Scalar::F32, Memory::Registers, None)?;
+        let acc = k.allocate("acc", Layout::rows(THREAD), Scalar::F32, Memory::Registers, None)?;
         self.each(k, |k, at| k.spec(Kind::Init(Number(0.0)), Operand::at(acc, at), (), self.one))?;
         Ok(acc)
     }
@@ -78,14 +79,14 @@ impl Own {
         let mut shared = [a, b];
         for (tensor, size) in shared.iter_mut().zip(sizes) {
             let from = *tensor;
-            let to = k.allocate("shared", Shape::rows(size), Scalar::F32, Memory::Shared, None)?;
+            let to = k.allocate("shared", Layout::rows(size), Scalar::F32, Memory::Shared, None)?;
             k.for_("e", 0..size[0] * size[1] / 256, 1, true, |k, e| {
                 let linear = self.thread.clone() + Expr::from(e) * 256;
                 let columns = Expr::from(size[1]);
                 let at = [linear.div(&columns), linear.rem(&columns)];
                 let word = k.allocate(
                     "word",
-                    Shape::rows::<i64>([]),
+                    Layout::rows::<i64>([]),
                     Scalar::F32,
                     Memory::Registers,
                     None,
@@ -107,7 +108,8 @@ impl Own {
         for (i, tensor) in near.iter_mut().enumerate() {
             let from = *tensor;
             let size = if i == 0 { [THREAD[0], 1] } else { [1, THREAD[1]] };
-            let to = k.allocate("near", Shape::rows(size), Scalar::F32, Memory::Registers, None)?;
+            let to =
+                k.allocate("near", Layout::rows(size), Scalar::F32, Memory::Registers, None)?;
             k.for_("e", 0..THREAD[i], 1, true, |k, e| {
                 let zero = Expr::from(0);
                 let at = if i == 0 { [Expr::from(e), zero] } else { [zero, Expr::from(e)] };
@@ -121,9 +123,9 @@ impl Own {
 
     /// A thread's part of the result to global memory, where it lies within.
     pub(super) fn store(&self, k: &mut Builder, to: TensorId, from: TensorId) -> Result<()> {
-        let tiles = k.tile(to, "to_warp", &[Tile::of(WARP[0]), Tile::of(WARP[1])])?;
+        let tiles = k.tile(to, "to_warp", &[Tiler::Size(WARP[0]), Tiler::Size(WARP[1])])?;
         let warp = k.index(tiles, "to_warp", self.warp_at.clone())?;
-        let tiles = k.tile(warp, "to_thread", &[Tile::of(THREAD[0]), Tile::of(THREAD[1])])?;
+        let tiles = k.tile(warp, "to_thread", &[Tiler::Size(THREAD[0]), Tiler::Size(THREAD[1])])?;
         let thread = k.index(tiles, "to_thread", self.lane_at.clone())?;
         self.each(k, |k, at| {
             let to = k.index(thread, "to", at.clone())?;

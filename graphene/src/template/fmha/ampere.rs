@@ -12,7 +12,7 @@ mod rounded;
 mod tensor_cores;
 mod threads;
 
-use super::fragments::{clear, fragment, leaf, line};
+use super::fragments::{clear, fragment};
 use super::operands::Sizes;
 use super::scores::{Scorer, Spot};
 use super::tiles::Place;
@@ -22,9 +22,11 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Group, Kernel, Kind, TensorId, ThreadsId};
+use crate::layout::Tiler;
 use crate::schedule::Softmax;
+use crate::template::product::{leaf, line};
 use crate::template::sums::features;
-use crate::tensor::{Memory, Scalar, Tile, View};
+use crate::tensor::{Memory, Scalar, View};
 use rounded::Rounded;
 use tensor_cores::TensorCores;
 use threads::Threads;
@@ -131,7 +133,7 @@ impl<'a> Block<'a> {
     ) -> Result<Block<'a>> {
         let one = k.scalar(block, "one")?;
         let [thread] = k.indices(block, ["mover"])?;
-        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
+        let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
         let [warp_at, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
         let warp = k.index(warps, "warp", [&warp_at])?;

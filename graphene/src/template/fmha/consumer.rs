@@ -14,8 +14,9 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Group, Kind, Ring, TensorId, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::{Softmax, Turn, Turns, give_back, leave, look_ahead, take};
-use crate::tensor::{Scalar, Tile};
+use crate::tensor::Scalar;
 
 /// A consumer warpgroup.
 pub(super) struct Consumer {
@@ -102,12 +103,12 @@ impl Context<'_> {
 
     fn consumer(&self, k: &mut Builder, own: ThreadsId, group: Var) -> Result<Consumer> {
         let fmha = self.fmha;
-        let warps = k.tile(own, "warps", &[Tile::of(32)])?;
+        let warps = k.tile(own, "warps", &[Tiler::Size(32)])?;
         let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
         let [warp_in_group, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
         let warp = k.index(warps, "warp", [&warp_in_group])?;
         let all = 4 * (fmha.consumers + 1);
-        let speakers = k.tile(self.block, "lanes", &[Tile::Modes(vec![(all, 32)])])?;
+        let speakers = k.tile(self.block, "lanes", &[Tiler::Layout(Layout::mode(all, 32)?)])?;
         let rings = [
             k.ring("using_q", 1)?,
             k.ring("using_k", fmha.stages)?,

@@ -1,6 +1,5 @@
 //! What the parts of a kernel for Hopper share: rings of tiles in shared memory, and their barriers.
 
-use super::fragments::leaf;
 use super::operands::Sizes;
 use super::tiles::Place;
 use super::{Fmha, GROUP, Mask, WARP};
@@ -8,9 +7,10 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
-use crate::layout::Swizzle;
+use crate::layout::{Layout, Swizzle, Tiler};
 use crate::schedule::{Pipeline, Turns};
-use crate::tensor::{Memory, Scalar, Shape, Tile, View};
+use crate::template::product::leaf;
+use crate::tensor::{Memory, Scalar, View};
 
 /// Barriers, and where tiles begin at multiples of 1024 bytes.
 const BESIDE: i64 = 2048;
@@ -52,7 +52,7 @@ impl Fmha {
     ) -> Result<Context<'_>> {
         let one = k.scalar(block, "one")?;
         let [first] = k.indices(grid, ["first"])?;
-        let groups = k.tile(block, "warpgroups", &[Tile::of(GROUP)])?;
+        let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let shared = [
             self.allocate(k, "sQ", None, self.rows(), self.head_width())?,
             self.allocate(k, "sK", Some(self.stages), self.keys, self.head_width())?,
@@ -116,7 +116,7 @@ impl Fmha {
             dims.swap(0, 1);
         }
         let stages = stages.map(|stages| vec![leaf(stages, rows * dim)]);
-        let levels: Vec<Vec<Shape>> = stages.into_iter().chain([dims]).collect();
+        let levels: Vec<Vec<Layout<Expr>>> = stages.into_iter().chain([dims]).collect();
         let swizzle = Some(self.swizzle(dim)?);
         k.allocate(name, View::levels_of(&levels), self.scalar, Memory::Shared, swizzle)
     }
@@ -147,12 +147,12 @@ impl Fmha {
     }
 
     /// The columns of a tile, panel by panel.
-    pub(super) fn panels(&self, rows: i64, dim: i64) -> Shape {
+    pub(super) fn panels(&self, rows: i64, dim: i64) -> Layout<Expr> {
         let width = self.panel(dim);
         if dim == width {
             return leaf(width, 1);
         }
-        Shape::Tuple(vec![leaf(width, 1), leaf(dim / width, rows * width)])
+        Layout::join(vec![leaf(width, 1), leaf(dim / width, rows * width)])
     }
 
     /// The swizzle that is as wide as a panel.

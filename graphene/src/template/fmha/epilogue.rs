@@ -3,13 +3,14 @@
 use super::ROWS;
 use super::consumer::Consumer;
 use super::context::Context;
-use super::fragments::leaf;
 use super::tiles::Place;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
-use crate::tensor::{Coord, Memory, Tile, View};
+use crate::layout::{IntTuple, Tiler};
+use crate::template::product::leaf;
+use crate::tensor::{Memory, View};
 
 /// How a warpgroup's rows leave: through a shared buffer and tensor copies.
 pub(super) struct Store<'a> {
@@ -37,10 +38,10 @@ impl<'a> Store<'a> {
         ]);
         let swizzle = Some(fmha.swizzle(dim)?);
         let buffers = k.allocate("sO", view, fmha.scalar, Memory::Shared, swizzle)?;
-        let tiles = [1, 1, ROWS, fmha.panel(dim)].map(Tile::of);
+        let tiles = [1, 1, ROWS, fmha.panel(dim)].map(Tiler::Size);
         let panels = k.tile(context.operands[3], "gO", &tiles)?;
         // Lane 8i + r holds the address of row r of the i-th of 2×2 matrices.
-        let eights = k.tile(consumer.warp, "eights", &[Tile::of(8)])?;
+        let eights = k.tile(consumer.warp, "eights", &[Tiler::Size(8)])?;
         let grouped = k.reshape(eights, "matrices", 0, &[&[(2, 2)], &[(2, 1)]])?;
         let address = k.indices(grouped, ["matrix_m", "matrix_n", "matrix_row"])?;
         let address = address.map(Expr::from);
@@ -55,7 +56,7 @@ impl<'a> Store<'a> {
         // The store of the tile before has been read.
         self.first(k, own, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))?;
         k.spec(Kind::Sync, (), (), own)?;
-        let strips = k.tile(buffer, "strips", &[Tile::of(16), Tile::of(16)])?;
+        let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
         k.for_("strip", 0..dim / 16, 1, true, |k, strip| {
             let fragment =
                 View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], vec![leaf(1, 0), leaf(2, 1)]]);
@@ -68,23 +69,26 @@ impl<'a> Store<'a> {
             }
             let at = [self.consumer.warp_in_group.clone(), strip.into()];
             let strip = k.index(strips, "strip", at)?;
-            let matrices = k.tile(strip, "matrices", &[Tile::of(8), Tile::of(8)])?;
+            let matrices = k.tile(strip, "matrices", &[Tiler::Size(8), Tiler::Size(8)])?;
             let [matrix_m, matrix_n, row] = &self.address;
             let matrix = k.index(matrices, "matrix", [matrix_m, matrix_n])?;
-            let rows = k.tile(matrix, "rows", &[Tile::of(1), Tile::of(8)])?;
+            let rows = k.tile(matrix, "rows", &[Tiler::Size(1), Tiler::Size(8)])?;
             let row = k.index(rows, "row", [row.clone(), Expr::from(0)])?;
             k.spec(Kind::Move, row, halves, self.consumer.warp)
         })?;
         k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
         k.spec(Kind::Sync, (), (), own)?;
         self.first(k, own, |k| {
-            let from =
-                k.tile(buffer, "leaving", &[Tile::Whole, Tile::of(self.context.fmha.panel(dim))])?;
+            let from = k.tile(
+                buffer,
+                "leaving",
+                &[Tiler::Whole, Tiler::Size(self.context.fmha.panel(dim))],
+            )?;
             let m =
                 place.m.clone() * self.context.fmha.consumers + Expr::from(&self.consumer.group);
             for i in 0..dim / self.context.fmha.panel(dim) {
                 let at = [place.batch.clone(), place.head.clone(), m.clone(), Expr::from(i)];
-                let to = Operand { tensor: self.panels, index: Coord::list(at) };
+                let to = Operand { tensor: self.panels, index: IntTuple::list(at) };
                 let from = Operand::at(from, [0, i]);
                 k.add(Header::new(Kind::Move, to, from, one).async_())?;
             }

@@ -2,9 +2,9 @@
 
 use crate::build::Builder;
 use crate::error::Result;
-use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
-use crate::tensor::{Memory, Scalar, Shape, View};
+use crate::template::product::leaf;
+use crate::tensor::{Memory, Scalar, View};
 
 /// Registers of an accumulator, or of operands, as products have them: of two rows eight apart, two
 /// neighbouring columns of each eight.
@@ -45,13 +45,4 @@ pub(super) fn pack(
             k.spec(Kind::Move, to, from, one)
         })
     })
-}
-
-pub(super) fn leaf(size: i64, stride: i64) -> Shape {
-    Shape::of(size, stride)
-}
-
-/// One dimension, contiguous.
-pub(super) fn line(size: impl Into<Expr>) -> View {
-    View::buffer(&[Shape::of(size, 1)])
 }

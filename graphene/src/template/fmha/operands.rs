@@ -1,12 +1,13 @@
 //! Operands in global memory, and the symbols of their sizes and strides.
 
-use super::fragments::leaf;
 use super::{Fmha, Mask};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::TensorId;
-use crate::tensor::{Shape, View};
+use crate::layout::Layout;
+use crate::template::product::leaf;
+use crate::tensor::View;
 
 /// The symbols of a kernel.
 pub(super) struct Sizes {
@@ -54,9 +55,9 @@ impl Fmha {
         let mut stride = |of: &str| k.symbol(&format!("{name}_{of}")).map(Expr::from);
         let [batch, head, row] = [stride("batch")?, stride("head")?, stride("row")?];
         let mut dims = [
-            Shape::of(&sizes.batch, batch),
-            Shape::of(heads, head),
-            Shape::of(rows, row),
+            Layout::of(&sizes.batch, batch),
+            Layout::of(heads, head),
+            Layout::of(rows, row),
             leaf(dim, 1),
         ];
         if name == "k" {
@@ -80,9 +81,9 @@ impl Fmha {
         };
         let mut dims = Vec::new();
         for (name, size) in outer {
-            dims.push(Shape::of(size, k.symbol(name)?));
+            dims.push(Layout::of(size, k.symbol(name)?));
         }
-        dims.push(Shape::of(&sizes.keys, 1));
+        dims.push(Layout::of(&sizes.keys, 1));
         k.param("mask", View::buffer(&dims), scalar).map(Some)
     }
 }

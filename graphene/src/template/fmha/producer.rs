@@ -7,8 +7,8 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Kind, Operand, Ring, TensorId};
+use crate::layout::{IntTuple, Tiler};
 use crate::schedule::produce;
-use crate::tensor::{Coord, Tile};
 
 /// Keys or values: their place among the operands, their ring, and their tiles in global memory.
 struct Source {
@@ -54,7 +54,7 @@ impl Context<'_> {
 
     /// An operand of global memory in boxes.
     fn boxes(&self, k: &mut Builder, which: usize, name: &str, size: [i64; 2]) -> Result<TensorId> {
-        let tiles = [1, 1, size[0], size[1]].map(Tile::of);
+        let tiles = [1, 1, size[0], size[1]].map(Tiler::Size);
         k.tile(self.operands[which], name, &tiles)
     }
 
@@ -70,10 +70,10 @@ impl Context<'_> {
             let bytes = self.fmha.rows() * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
             let to =
-                k.tile(self.shared[0], "to", &[Tile::Whole, Tile::of(self.fmha.panel(dim))])?;
+                k.tile(self.shared[0], "to", &[Tiler::Whole, Tiler::Size(self.fmha.panel(dim))])?;
             for i in 0..dim / self.fmha.panel(dim) {
                 let at = [&place.batch, &place.head, &place.m].map(Expr::clone);
-                let at = Coord::list(at.into_iter().chain([Expr::from(i)]));
+                let at = IntTuple::list(at.into_iter().chain([Expr::from(i)]));
                 let from = Operand { tensor: from, index: at };
                 let to = Operand::at(to, [0, i]);
                 k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
@@ -91,7 +91,7 @@ impl Context<'_> {
             let bytes = self.fmha.keys * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
             let to = k.index(self.shared[*which], "stage", [stage])?;
-            let mut boxes = [Tile::of(self.fmha.panel(dim)), Tile::Whole];
+            let mut boxes = [Tiler::Size(self.fmha.panel(dim)), Tiler::Whole];
             if !keys {
                 boxes.swap(0, 1);
             }
@@ -103,7 +103,7 @@ impl Context<'_> {
                     std::mem::swap(&mut row, &mut column);
                     at.swap(0, 1);
                 }
-                let index = Coord::list([&place.batch, &place.kv_head, &row, &column]);
+                let index = IntTuple::list([&place.batch, &place.kv_head, &row, &column]);
                 let from = Operand { tensor: *from, index };
                 let to = Operand::at(to, at);
                 k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;

@@ -13,8 +13,9 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Binary, Kind, Number, Operand, Ring, TensorId, Test};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::{Units, produce};
-use crate::tensor::{Memory, Scalar, Shape, Tile, View};
+use crate::tensor::{Memory, Scalar, View};
 
 /// The mask of a tile of keys that has one element a key.
 pub(super) enum Terms {
@@ -53,7 +54,7 @@ impl Scorer<'_> {
     /// the scores are there.
     pub(super) fn fetch(&self, k: &mut Builder, spot: &Spot<'_>) -> Result<Option<Terms>> {
         let Mask::PerKey(scalar) = self.fmha.mask else { return Ok(None) };
-        let view = View::buffer(&[Shape::of(self.fmha.keys / 8, 2), Shape::of(2, 1)]);
+        let view = View::buffer(&[Layout::of(self.fmha.keys / 8, 2), Layout::of(2, 1)]);
         let words = k.allocate("words", view, scalar, Memory::Registers, None)?;
         k.for_("j", 0..self.fmha.keys / 8, 1, true, |k, j| {
             k.for_("p", 0..2, 1, true, |k, p| {
@@ -72,7 +73,7 @@ impl Scorer<'_> {
         spot: &Spot<'_>,
         j: &Var,
     ) -> Result<TensorId> {
-        let view = View::buffer(&[Shape::of(2, 1)]);
+        let view = View::buffer(&[Layout::of(2, 1)]);
         let pair = k.allocate("terms", view, Scalar::F32, Memory::Registers, None)?;
         match *terms {
             Terms::Words(scalar, words) => k.for_("p", 0..2, 1, true, |k, p| {
@@ -80,7 +81,7 @@ impl Scorer<'_> {
                 k.spec(Kind::Move, Operand::at(pair, [p]), term, self.one)
             })?,
             Terms::Made(all) => {
-                let pairs = k.tile(all, "pairs", &[Tile::of(2)])?;
+                let pairs = k.tile(all, "pairs", &[Tiler::Size(2)])?;
                 let from = k.index(pairs, "from", [Expr::from(j) * 4 + &spot.column])?;
                 k.spec(Kind::Move, pair, from, self.one)?;
             }
@@ -174,7 +175,7 @@ impl Context<'_> {
         let (keys, scorer) = (self.fmha.keys, self.scorer());
         let count = (keys + WARP - 1) / WARP;
         produce(k, &self.rings[1], ring, self.one, |k, full, stage| {
-            let view = View::buffer(&[Shape::of(count, 1)]);
+            let view = View::buffer(&[Layout::of(count, 1)]);
             let words = k.allocate("words", view, scalar, Memory::Registers, None)?;
             k.for_("i", 0..count, 1, true, |k, i| {
                 let key = tile.clone() * keys + Expr::from(i) * WARP + lane;

@@ -7,10 +7,11 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
 use crate::kernel::TensorId;
+use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::{each, fetch_inside, widen};
 use crate::template::epilogue::{Across, Run, Span};
 use crate::template::product::leaf;
-use crate::tensor::{Memory, Shape, Tile, View};
+use crate::tensor::{Memory, View};
 
 /// Runs of eight columns in a panel.
 const EIGHTS: i64 = PANEL / 8;
@@ -81,7 +82,7 @@ impl Store<'_> {
         from: TensorId,
         raw: TensorId,
     ) -> Result<()> {
-        let terms = k.tile(from, "terms", &[Tile::of(1)])?;
+        let terms = k.tile(from, "terms", &[Tiler::Size(1)])?;
         each(k, self.context.gemm.strips, |k, strip| {
             each(k, 2, |k, half| {
                 let term = k.index(terms, "term", [self.row_of(place, &strip, &half)])?;
@@ -177,7 +178,7 @@ impl Panel<'_> {
 }
 
 /// Dimensions one within the other, the innermost of runs of `n`.
-fn packed(sizes: &[i64], n: i64) -> Vec<Shape> {
+fn packed(sizes: &[i64], n: i64) -> Vec<Layout<Expr>> {
     let mut stride = n;
     let mut dims = Vec::new();
     for &size in sizes.iter().rev() {

@@ -7,11 +7,12 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::consume;
 use crate::schedule::pointwise::each;
 use crate::template::product::leaf;
 use crate::template::split_k::{Held, PAIR, Visit};
-use crate::tensor::{Memory, Scalar, Tile, View};
+use crate::tensor::{Memory, Scalar, View};
 
 /// A consumer warpgroup.
 struct Consumer<'a> {
@@ -93,7 +94,7 @@ impl<'a> Consumer<'a> {
         let fragment = View::levels_of(&[vec![leaf(2, 2), leaf(n, 4)], vec![leaf(2, 1)]]);
         let acc = k.allocate("acc", fragment, Scalar::F32, Memory::Registers, None)?;
         let warps = 4 * (gemm.consumers + 1);
-        let lanes = k.tile(context.block, "lanes", &[Tile::Modes(vec![(warps, 32)])])?;
+        let lanes = k.tile(context.block, "lanes", &[Tiler::Layout(Layout::mode(warps, 32)?)])?;
         let ring = k.ring("using", gemm.stages)?;
         // Both blocks of a cluster fill a stage, and wait until both have left it.
         let mut empty = vec![context.pipeline.empty];
@@ -150,10 +151,10 @@ impl<'a> Consumer<'a> {
         let [a, b] = context.shared;
         let along = STEP / gemm.product.scalar.bytes();
         let a = k.index(a, "a", [stage])?;
-        let a = k.tile(a, "a", &[Tile::of(ROWS), Tile::of(along)])?;
+        let a = k.tile(a, "a", &[Tiler::Size(ROWS), Tiler::Size(along)])?;
         let b = k.index(b, "b", [stage])?;
-        let b = k.tile(b, "b", &[Tile::of(along), Tile::Whole])?;
-        let sums = k.tile(*acc, "strips", &[Tile::Whole, Tile::of(gemm.columns / 8)])?;
+        let b = k.tile(b, "b", &[Tiler::Size(along), Tiler::Whole])?;
+        let sums = k.tile(*acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
         k.spec(Kind::Fence(Fence::MatMul), *acc, (), *own)?;
         k.for_("kk", 0..DEPTH / STEP, 1, true, |k, kk| {
             each(k, gemm.strips, |k, strip| {

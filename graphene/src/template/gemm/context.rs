@@ -6,11 +6,11 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
-use crate::layout::Swizzle;
+use crate::layout::{Layout, Swizzle, Tiler};
 use crate::schedule::{Pipeline, Turns};
 use crate::template::product::{Declared, Edges, Place, Walk, leaf};
 use crate::template::split_k::Shares;
-use crate::tensor::{Memory, Shape, Tile, View};
+use crate::tensor::{Memory, View};
 
 /// What the parts of the kernel share.
 pub(super) struct Context<'a> {
@@ -59,7 +59,7 @@ impl Gemm {
             let blocks = k.index(grid, "together", [&cluster])?;
             (cluster, Some((blocks, Expr::from(rank))))
         };
-        let groups = k.tile(block, "warpgroups", &[Tile::of(GROUP)])?;
+        let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let shared = [
             self.ring_of(k, "sA", self.rows(), self.product.a_transposed)?,
             self.ring_of(k, "sB", self.columns, self.product.b_transposed)?,
@@ -119,7 +119,7 @@ impl Gemm {
         let side = match (transposed, size == PANEL) {
             (false, _) => leaf(size, depth),
             (true, true) => leaf(PANEL, 1),
-            (true, false) => Shape::Tuple(vec![leaf(PANEL, 1), leaf(size / PANEL, PANEL * depth)]),
+            (true, false) => Layout::join(vec![leaf(PANEL, 1), leaf(size / PANEL, PANEL * depth)]),
         };
         let along = leaf(depth, if transposed { PANEL } else { 1 });
         let dims = if name == "sA" { [side, along] } else { [along, side] };
@@ -187,8 +187,8 @@ impl Context<'_> {
         name: &str,
         tile: [i64; 2],
     ) -> Result<TensorId> {
-        let batch = self.gemm.product.batched.then_some(Tile::of(1));
-        let tiles: Vec<Tile> = batch.into_iter().chain(tile.map(Tile::of)).collect();
+        let batch = self.gemm.product.batched.then_some(Tiler::Size(1));
+        let tiles: Vec<Tiler> = batch.into_iter().chain(tile.map(Tiler::Size)).collect();
         k.tile(of, name, &tiles)
     }
 }

@@ -11,9 +11,10 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
+use crate::layout::{IntTuple, Tiler};
 use crate::schedule::pointwise::each;
 use crate::template::product::leaf;
-use crate::tensor::{Coord, Memory, Scalar, Tile, View};
+use crate::tensor::{Memory, Scalar, View};
 
 /// How a warpgroup's rows leave: results of halves panel by panel through shared buffers and
 /// tensor copies; others, where elements move alone, and where blocks share a tile, of which each finishes some warps' part,
@@ -89,12 +90,12 @@ impl<'a> Store<'a> {
             [Panels { buffers, turn, .. }] => Asking::new(k, context, *buffers, turn)?,
             _ => None,
         };
-        let warps = k.tile(own, "warps", &[Tile::of(32)])?;
+        let warps = k.tile(own, "warps", &[Tiler::Size(32)])?;
         let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
         let [warp_in_group, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
         let warp = k.index(warps, "warp", [&warp_in_group])?;
         // Lane 8i + r holds the address of row r of the i-th of 2×2 matrices.
-        let eights = k.tile(warp, "eights", &[Tile::of(8)])?;
+        let eights = k.tile(warp, "eights", &[Tiler::Size(8)])?;
         let grouped = k.reshape(eights, "matrices", 0, &[&[(2, 2)], &[(2, 1)]])?;
         let address = k.indices(grouped, ["matrix_m", "matrix_n", "matrix_row"])?;
         Ok(Store {
@@ -122,7 +123,7 @@ impl<'a> Store<'a> {
         ahead: &Ahead,
     ) -> Result<()> {
         let gemm = self.context.gemm;
-        let strips = k.tile(acc, "strips", &[Tile::Whole, Tile::of(gemm.columns / 8)])?;
+        let strips = k.tile(acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
         each(k, gemm.strips, |k, strip| {
             let acc = k.index(strips, "strip", [Expr::from(0), strip.clone()])?;
             k.for_("panel", 0..gemm.columns / PANEL, 1, true, |k, panel| {
@@ -167,13 +168,13 @@ impl<'a> Store<'a> {
                 k.spec(Kind::Sync, (), (), self.own)?;
             }
         }
-        let strips = k.tile(buffer, "strips", &[Tile::of(16), Tile::of(16)])?;
+        let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
         k.for_("strip", 0..PANEL / 16, 1, true, |k, strip| {
             let at = k.index(strips, "strip", [self.warp_in_group.clone(), strip.into()])?;
-            let matrices = k.tile(at, "matrices", &[Tile::of(8), Tile::of(8)])?;
+            let matrices = k.tile(at, "matrices", &[Tiler::Size(8), Tiler::Size(8)])?;
             let [matrix_m, matrix_n, row] = &self.address;
             let matrix = k.index(matrices, "matrix", [matrix_m, matrix_n])?;
-            let rows = k.tile(matrix, "rows", &[Tile::of(1), Tile::of(8)])?;
+            let rows = k.tile(matrix, "rows", &[Tiler::Size(1), Tiler::Size(8)])?;
             let row = k.index(rows, "row", [row.clone(), Expr::from(0)])?;
             let fragment = |k: &mut Builder, name| {
                 let view =
@@ -203,7 +204,7 @@ impl<'a> Store<'a> {
         k.spec(Kind::Sync, (), (), self.own)?;
         k.role(self.own, 0..1, |k| {
             let at = self.at(panel.place, &panel.strip, &panel.panel);
-            let to = Operand { tensor: *to, index: Coord::list(at) };
+            let to = Operand { tensor: *to, index: IntTuple::list(at) };
             k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
             k.spec(Kind::Commit(Group::Bulk), (), (), one)
         })?;

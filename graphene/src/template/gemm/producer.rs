@@ -5,8 +5,8 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
+use crate::layout::{IntTuple, Tiler};
 use crate::schedule::produce;
-use crate::tensor::{Coord, Tile};
 
 /// What a stage is filled with.
 pub(super) struct Fill<'a> {
@@ -89,8 +89,10 @@ impl Context<'_> {
         let boxes = self.gemm.rows() / self.gemm.box_a()[0];
         for i in 0..boxes {
             let row = fill.place.m.clone() * boxes + i;
-            let from =
-                Operand { tensor: from, index: Coord::list(fill.place.at(row, fill.step.clone())) };
+            let from = Operand {
+                tensor: from,
+                index: IntTuple::list(fill.place.at(row, fill.step.clone())),
+            };
             let to = Operand::at(to, [i, 0]);
             k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
         }
@@ -114,7 +116,7 @@ impl Context<'_> {
             };
             let row = fill.step.clone() * (gemm.depth() / deep) + &along;
             let column = fill.place.n.clone() * (gemm.columns / wide) + &across;
-            let from = Operand { tensor: from, index: Coord::list(fill.place.at(row, column)) };
+            let from = Operand { tensor: from, index: IntTuple::list(fill.place.at(row, column)) };
             let to = Operand::at(to, [along, across]);
             let copy = Header::new(Kind::Move, to, from, self.one).signals(full.clone());
             k.add(match self.pair {
@@ -151,9 +153,9 @@ impl Context<'_> {
     ) -> Result<[TensorId; 2]> {
         let [a, b] = self.shared;
         let a = k.index(a, "stage_a", [stage])?;
-        let a = k.tile(a, "boxes_a", &of_a.map(Tile::of))?;
+        let a = k.tile(a, "boxes_a", &of_a.map(Tiler::Size))?;
         let b = k.index(b, "stage_b", [stage])?;
-        Ok([a, k.tile(b, "boxes_b", &of_b.map(Tile::of))?])
+        Ok([a, k.tile(b, "boxes_b", &of_b.map(Tiler::Size))?])
     }
 
     /// Fills one stage after the other, for every step of every term.

@@ -7,10 +7,11 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Group, Kind, TensorId};
+use crate::layout::Tiler;
 use crate::schedule::pointwise::{WIDTH, load};
 use crate::template::epilogue::Span;
 use crate::template::product::leaf;
-use crate::tensor::{Memory, Scalar, Tile, View};
+use crate::tensor::{Memory, Scalar, View};
 
 /// Of each operand that is a row, where its part is: `[consumer].[columns]`.
 pub(super) struct Rows(Vec<Option<TensorId>>);
@@ -65,9 +66,9 @@ impl Store<'_> {
             let &Some(row) = row else { continue };
             let run = WIDTH / k.tensor_of(from)?.scalar.bytes();
             let runs = self.context.gemm.columns / run;
-            let from = k.tile(from, "runs", &[Tile::of(run)])?;
+            let from = k.tile(from, "runs", &[Tiler::Size(run)])?;
             let to = k.index(row, "row", [&self.group])?;
-            let to = k.tile(to, "runs", &[Tile::of(run)])?;
+            let to = k.tile(to, "runs", &[Tiler::Size(run)])?;
             k.role(self.own, 0..runs, |k| {
                 let from = k.index(from, "run", [place.n.clone() * runs + &thread])?;
                 let to = k.index(to, "run", [&thread])?;
@@ -112,7 +113,7 @@ impl Store<'_> {
                 continue;
             };
             let row = k.index(row, "row", [&self.group])?;
-            let pairs = k.tile(row, "pairs", &[Tile::of(2)])?;
+            let pairs = k.tile(row, "pairs", &[Tiler::Size(2)])?;
             let pair = k.index(pairs, "pair", [eight.clone() * 4 + &self.column])?;
             rows.push(Some(load(k, pair, 2, true, self.context.one)?));
         }

@@ -5,12 +5,12 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Kind, Number, Operand, TensorId};
+use crate::layout::Tiler;
 use crate::schedule::Ahead;
 use crate::schedule::pointwise::{each, load, store};
 use crate::template::epilogue::{Across, Attached, Epilogue, Run, Span};
 use crate::template::stage::Movers;
 use crate::template::sums::Sums;
-use crate::tensor::Tile;
 
 impl Context<'_> {
     /// One layer after the other.
@@ -111,7 +111,7 @@ impl Context<'_> {
         for &(span, operand) in &self.given[l].operands {
             let mut own = operand;
             if span == Span::Row {
-                let rows = k.tile(operand, "rows", &[Tile::of(1), Tile::Whole])?;
+                let rows = k.tile(operand, "rows", &[Tiler::Size(1), Tiler::Whole])?;
                 own = k.index(rows, "row", [layer.clone(), Expr::from(0)])?;
                 own = k.reshape(own, "row", 0, &[&[(*width, 1)]])?;
             }
@@ -196,7 +196,7 @@ impl Context<'_> {
 
     /// A run of the rows in shared memory.
     fn run_of_near(&self, k: &mut Builder, local: &Run) -> Result<TensorId> {
-        let runs = k.tile(self.near, "runs", &[Tile::of(1), Tile::of(local.n)])?;
+        let runs = k.tile(self.near, "runs", &[Tiler::Size(1), Tiler::Size(local.n)])?;
         let run = k.index(runs, "run", [&local.row, &local.column])?;
         k.reshape(run, "run", 0, &[&[(local.n, 1)]])
     }

@@ -5,10 +5,11 @@ use crate::choose::{Warps, warps};
 use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
+use crate::layout::Tiler;
 use crate::template::epilogue::{Across, Attached, Run};
 use crate::template::product::leaf;
 use crate::template::stage::Side;
-use crate::tensor::{Memory, Scalar, Tile, View};
+use crate::tensor::{Memory, Scalar, View};
 
 /// The extents of a product that share their operands' fragments: two instructions.
 const INSTRUCTION: [i64; 3] = [16, 16, 16];
@@ -59,7 +60,7 @@ impl Fragments {
             return Err(Error::Kernel(message));
         }
         let one = k.scalar(block, "one")?;
-        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
+        let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [number, lane] = k.indices(warps, ["warp", "lane"])?;
         let warp = k.index(warps, "warp", [&number])?;
         let [rows, columns] = layout.along.map(Expr::from);
@@ -135,7 +136,7 @@ impl Fragments {
                 let a = k.index(a, "rows", [i])?;
                 k.for_("j", 0..self.own[1], 1, true, |k, j| {
                     let b = k.index(b, "columns", [j])?;
-                    let b = k.tile(b, "eights", &[Tile::of(1), Tile::Whole])?;
+                    let b = k.tile(b, "eights", &[Tiler::Size(1), Tiler::Whole])?;
                     for half in 0..2 {
                         let b = Operand::at(b, [half, 0]);
                         let to = [Expr::from(i), Expr::from(j) * 2 + half];

@@ -5,7 +5,8 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::TensorId;
-use crate::tensor::{Scalar, Shape};
+use crate::layout::Layout;
+use crate::tensor::Scalar;
 
 /// The symbols.
 pub(super) struct Sizes {
@@ -42,31 +43,31 @@ impl Recurrent {
         let (steps, batch) = (&sizes.steps, &sizes.batch);
         let directions = Expr::from(self.directions());
         let [inputs, hidden, gates] = [self.inputs, self.hidden, self.cell.gates].map(Expr::from);
-        let x = k.param("X", Shape::rows([steps, batch, &inputs]), scalar)?;
+        let x = k.param("X", Layout::rows([steps, batch, &inputs]), scalar)?;
         let weights = |k: &mut Builder, name: &str, depth: &Expr| {
-            k.param(name, Shape::rows([&directions, &gates, &hidden, depth]), scalar)
+            k.param(name, Layout::rows([&directions, &gates, &hidden, depth]), scalar)
         };
         let weights = [weights(k, "W", &inputs)?, weights(k, "R", &hidden)?];
-        let of_bias = Shape::rows([&directions, &Expr::from(2), &gates, &hidden]);
+        let of_bias = Layout::rows([&directions, &Expr::from(2), &gates, &hidden]);
         let bias = self.bias.then(|| k.param("bias", of_bias, scalar)).transpose()?;
         let state = |k: &mut Builder, name: &str, wanted: bool| {
-            let view = Shape::rows([&directions, batch, &hidden]);
+            let view = Layout::rows([&directions, batch, &hidden]);
             wanted.then(|| k.param(name, view, scalar)).transpose()
         };
         let first_h = state(k, "h0", self.initial[0])?;
         let first_c = state(k, "c0", self.initial[1])?;
         let count = self.cell.constants as i64;
-        let of_units = Shape::rows([&directions, &Expr::from(count), &hidden]);
+        let of_units = Layout::rows([&directions, &Expr::from(count), &hidden]);
         let constants = (count > 0).then(|| k.param("P", of_units, scalar)).transpose()?;
-        let lengths = Shape::rows([batch]);
+        let lengths = Layout::rows([batch]);
         let lengths = self.ragged.then(|| k.param("lengths", lengths, Scalar::I32)).transpose()?;
         let tiles = batch.ceil_div(&Expr::from(rows));
         let alone = self.members().is(1);
-        let counters = Shape::rows([&directions, &tiles]);
+        let counters = Layout::rows([&directions, &tiles]);
         let counter = (!alone).then(|| k.param("counter", counters, Scalar::U32)).transpose()?;
         let reset = state(k, "reset", self.cell.reset.is_some())?;
         let all = |k: &mut Builder, name: &str, steps: &Expr| {
-            k.param(name, Shape::rows([steps, &directions, batch, &hidden]), scalar)
+            k.param(name, Layout::rows([steps, &directions, batch, &hidden]), scalar)
         };
         let in_turn = self.ragged || !self.results[0];
         let kept = if in_turn { Expr::from(2) } else { steps.clone() };

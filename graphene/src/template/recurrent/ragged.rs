@@ -10,8 +10,9 @@ use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Binary, Kind, Operand, TensorId};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::{load_inside, number, pointwise, vector};
-use crate::tensor::{Memory, Scalar, Shape, Tile};
+use crate::tensor::{Memory, Scalar};
 
 /// What a thread keeps for it.
 pub(super) struct Ragged {
@@ -23,7 +24,7 @@ pub(super) struct Ragged {
 
 impl Ragged {
     pub(super) fn new(k: &mut Builder, layer: &Recurrent, sums: &Sums) -> Result<Ragged> {
-        let view = Shape::rows([sums.rows]);
+        let view = Layout::rows([sums.rows]);
         let lengths = k.allocate("own_lengths", view, Scalar::F32, Memory::Registers, None)?;
         let held = match layer.cell.own {
             Own::Hidden => None,
@@ -40,7 +41,7 @@ impl Context<'_> {
             self.begin(k, held, self.tensors.first_h, tile)?;
         }
         let Some(lengths) = self.tensors.lengths else { return Ok(()) };
-        let lengths = k.tile(lengths, "lengths", &[Tile::of(1)])?;
+        let lengths = k.tile(lengths, "lengths", &[Tiler::Size(1)])?;
         k.for_("i", 0..self.sums.rows, 1, true, |k, row| {
             let at = self.row(tile, &self.sums.row(&row.into()));
             let from = k.index(lengths, "length", [at])?;
@@ -63,7 +64,7 @@ impl Context<'_> {
         let n = self.sums.run();
         let time = number(k, "time", Scalar::F32)?;
         k.spec(Kind::Index(now.clone()), time, (), self.one)?;
-        let lengths = k.tile(ragged.lengths, "own_length", &[Tile::of(1)])?;
+        let lengths = k.tile(ragged.lengths, "own_length", &[Tiler::Size(1)])?;
         let length = k.index(lengths, "own_length", [at[0]])?;
         let own = self.own.map(|own| k.index(own, "own", at)).transpose()?;
         let held = ragged.held.map(|held| k.index(held, "held", at)).transpose()?;

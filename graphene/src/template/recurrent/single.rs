@@ -5,8 +5,9 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Kind, Operand, TensorId};
+use crate::layout::Tiler;
 use crate::template::product::leaf;
-use crate::tensor::{Memory, Scalar, Tile, View};
+use crate::tensor::{Memory, Scalar, View};
 
 impl Sums {
     /// In single precision: four steps along the depth at a time.
@@ -48,7 +49,7 @@ impl Sums {
         let side = self.sides[i];
         let view = View::buffer(&[leaf(count, WIDE), leaf(WIDE, 1)]);
         let to = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
-        let to_pieces = k.tile(to, "near_pieces", &[Tile::of(1), Tile::of(WIDE)])?;
+        let to_pieces = k.tile(to, "near_pieces", &[Tiler::Size(1), Tiler::Size(WIDE)])?;
         let pieces = k.tile(from, "pieces", &side.pieces(WIDE))?;
         k.for_("piece", 0..count, 1, true, |k, piece| {
             let at = side.order(Expr::from(piece) * LANES[i] + first, four.clone());

@@ -5,9 +5,10 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{Binary, Kind, Number, Operand, TensorId};
+use crate::layout::Layout;
 use crate::schedule::pointwise::{each, number};
 use crate::template::product::leaf;
-use crate::tensor::{Memory, Scalar, Shape, View};
+use crate::tensor::{Memory, Scalar, View};
 
 impl Sums {
     /// Registers for a number of each own unit in each own row: `[row, run].[unit]`.
@@ -94,7 +95,7 @@ impl Sums {
             return Ok(None);
         }
         let warps = self.warps.along[0] * self.warps.along[1];
-        let view = Shape::rows([self.slices - 1, warps, self.count(), 32]);
+        let view = Layout::rows([self.slices - 1, warps, self.count(), 32]);
         k.allocate("parts", view, Scalar::F32, Memory::Shared, None).map(Some)
     }
 

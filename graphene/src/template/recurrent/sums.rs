@@ -8,9 +8,10 @@ use crate::choose::{Warps, in_registers};
 use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{TensorId, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::template::mma::Fragments;
 use crate::template::stage::Side;
-use crate::tensor::{Memory, Scalar, Shape, Tile};
+use crate::tensor::{Memory, Scalar};
 
 /// Elements that a thread reads at once from shared memory, in single precision.
 pub(super) const WIDE: i64 = 4;
@@ -74,7 +75,7 @@ impl Sums {
         let one = k.scalar(block, "one")?;
         let part = sides.map(|side| Side { depth: side.depth / slices, ..side });
         let (who, at, lane, slice, rows) = if single {
-            let tiles = k.tile(block, "warps", &[Tile::of(32)])?;
+            let tiles = k.tile(block, "warps", &[Tiler::Size(32)])?;
             let [number, lane] = k.indices(tiles, ["warp", "lane"])?;
             let (number, rows) = (Expr::from(number), Expr::from(along[0]));
             let count = Expr::from(along[0] * along[1]);
@@ -144,7 +145,7 @@ impl Sums {
         match &self.who {
             Who::Warps(fragments) => fragments.allocate(k),
             Who::Threads => {
-                let view = Shape::rows([self.rows, 2 * self.eights * self.gates]);
+                let view = Layout::rows([self.rows, 2 * self.eights * self.gates]);
                 k.allocate("acc", view, Scalar::F32, Memory::Registers, None)
             }
         }
@@ -167,7 +168,7 @@ impl Sums {
             }
             Who::Threads => {
                 let column = (run.div(&two) * self.gates + gate) * 2 + run.rem(&two);
-                let single = k.tile(acc, "single", &[Tile::of(1), Tile::of(1)])?;
+                let single = k.tile(acc, "single", &[Tiler::Size(1), Tiler::Size(1)])?;
                 let single = k.index(single, "single", [row.clone(), column])?;
                 k.reshape(single, "sum", 0, &[&[(1, 1)]])
             }
@@ -198,7 +199,8 @@ impl Sums {
         if self.slices > 1 {
             for (tile, side) in own.iter_mut().zip(&self.sides) {
                 let depth = side.depth / self.slices;
-                let slices = k.tile(*tile, "slices", &side.order(Tile::Whole, Tile::of(depth)))?;
+                let slices =
+                    k.tile(*tile, "slices", &side.order(Tiler::Whole, Tiler::Size(depth)))?;
                 *tile = k.index(slices, "slice", side.order(Expr::from(0), self.slice.clone()))?;
             }
         }

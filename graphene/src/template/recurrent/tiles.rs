@@ -6,8 +6,8 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr};
 use crate::kernel::TensorId;
+use crate::layout::Tiler;
 use crate::schedule::{multistage, within};
-use crate::tensor::Tile;
 
 /// Where rows come from: hands a tensor, and the coordinates of a row by its number, to a body.
 pub(super) type Source<'a> = dyn Fn(&mut Builder, &Body<'_>) -> Result<()> + 'a;
@@ -103,8 +103,8 @@ impl Context<'_> {
         let (side, movers) = (self.sides[i], self.movers);
         let piece = side.piece(movers.edges);
         let axes = k.tensor_of(from)?.view.axes().len();
-        let mut tiles = vec![Tile::of(1); axes];
-        tiles[axes - 1] = Tile::of(piece);
+        let mut tiles = vec![Tiler::Size(1); axes];
+        tiles[axes - 1] = Tiler::Size(piece);
         let from = k.tile(from, "from_pieces", &tiles)?;
         let to = k.tile(to, "to_pieces", &side.pieces(piece))?;
         let per_row = Expr::from(side.depth / piece);

@@ -5,10 +5,11 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr};
 use crate::kernel::{Binary, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::layout::Tiler;
 use crate::schedule::pointwise::{each, number, pointwise, store, vector};
 use crate::schedule::together::Teams;
 use crate::schedule::vectors::{Runs, neighbours};
-use crate::tensor::{Scalar, Tile};
+use crate::tensor::Scalar;
 
 /// What the parts of the kernel share.
 pub(super) struct Own<'a> {
@@ -44,7 +45,7 @@ impl Own<'_> {
         })?;
         let register = k.index(total, "total", [0])?;
         teams.fold(k, op, register)?;
-        let out = k.tile(self.out, "result", &[Tile::of(1)])?;
+        let out = k.tile(self.out, "result", &[Tiler::Size(1)])?;
         let out = k.index(out, "result", [row])?;
         k.if_(Cond::equal(teams.at[1].clone(), 0), |k| {
             k.if_(Test::Inside(out.into()), |k| self.leave(k, out, total, 1, true))

@@ -7,9 +7,10 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr};
 use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::{each, number};
 use crate::schedule::vectors::{Runs, neighbours};
-use crate::tensor::{Memory, Scalar, Shape, Tile};
+use crate::tensor::{Memory, Scalar};
 
 impl Own<'_> {
     /// Columns of `[outer, reduced, inner]`: a vector of neighbours by each thread, rows in strands.
@@ -54,7 +55,7 @@ impl Own<'_> {
                 let own = match run.element {
                     None => total,
                     Some(e) => {
-                        let single = k.tile(total, "single", &[Tile::of(1)])?;
+                        let single = k.tile(total, "single", &[Tiler::Size(1)])?;
                         k.index(single, "single", [e])?
                     }
                 };
@@ -72,7 +73,7 @@ impl Own<'_> {
         [strand, across]: [&Expr; 2],
     ) -> Result<()> {
         let Reduce { op, vector: n, threads, teams, .. } = *self.template;
-        let view = Shape::rows([teams, n, threads]);
+        let view = Layout::rows([teams, n, threads]);
         let shared = k.allocate("parts", view, Scalar::F32, Memory::Shared, None)?;
         let place = |strand: Expr, e: Expr| Operand::at(shared, [strand, e, across.clone()]);
         each(k, n, |k, e| {

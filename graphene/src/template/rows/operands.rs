@@ -6,10 +6,11 @@ use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::TensorId;
+use crate::layout::Layout;
 use crate::schedule::together::Teams;
 use crate::template::access::Access;
 use crate::template::gather::Place;
-use crate::tensor::{Scalar, Shape};
+use crate::tensor::Scalar;
 
 impl Rows {
     /// The number of rows of each input that is a table, which is a symbol: `x0_rows`.
@@ -26,7 +27,7 @@ impl Rows {
         let each = |(i, place): (usize, &Place)| match place {
             Place::Same | Place::Repeated => Ok(None),
             Place::Index(scalar) => {
-                k.param(&format!("i{i}"), [Shape::of(rows.clone(), 1)], *scalar).map(Some)
+                k.param(&format!("i{i}"), [Layout::of(rows.clone(), 1)], *scalar).map(Some)
             }
         };
         self.places.iter().enumerate().map(each).collect()

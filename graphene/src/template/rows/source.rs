@@ -5,10 +5,10 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{TensorId, Test};
+use crate::layout::Tiler;
 use crate::schedule::pointwise::{copy, vector, widen};
 use crate::schedule::vectors::neighbours;
 use crate::template::access::Access;
-use crate::tensor::Tile;
 
 /// An operand in global memory.
 #[derive(Debug, Clone)]
@@ -82,13 +82,13 @@ impl Row<'_> {
         if self.count(source) == n {
             return Ok(view);
         }
-        let first = k.tile(view, "first", &[Tile::of(1)])?;
+        let first = k.tile(view, "first", &[Tiler::Size(1)])?;
         k.index(first, "first", [0])
     }
 
     /// The `i`-th vector of `n` among a thread's registers.
     pub(super) fn part(&self, k: &mut Builder, of: TensorId, i: &Var, n: i64) -> Result<TensorId> {
-        let parts = k.tile(of, "parts", &[Tile::of(n)])?;
+        let parts = k.tile(of, "parts", &[Tiler::Size(n)])?;
         k.index(parts, "part", [i])
     }
 }

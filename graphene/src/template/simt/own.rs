@@ -5,10 +5,11 @@ use crate::choose::warps;
 use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::template::epilogue::{Across, Attached, Run};
 use crate::template::split_k::{PAIR, Visit};
 use crate::template::stage::Side;
-use crate::tensor::{Memory, Scalar, Shape, Tile};
+use crate::tensor::{Memory, Scalar};
 
 /// A warp's threads, along rows and columns.
 const LANES: [i64; 2] = [8, 4];
@@ -71,7 +72,7 @@ impl Own {
             return Err(Error::Kernel(message));
         }
         let one = k.scalar(block, "one")?;
-        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
+        let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [warp, lane] = k.indices(warps, ["warp", "lane"])?;
         let rows = Expr::from(layout.along[0]);
         let columns = Expr::from(layout.along[1]);
@@ -105,7 +106,7 @@ impl Own {
 
     /// The own sums, all 0.
     pub(in crate::template) fn clear(&self, k: &mut Builder) -> Result<TensorId> {
-        let view = Shape::rows(self.part);
+        let view = Layout::rows(self.part);
         let acc = k.allocate("acc", view, Scalar::F32, Memory::Registers, None)?;
         self.reset(k, acc)?;
         Ok(acc)
@@ -123,7 +124,7 @@ impl Own {
 
     /// Goes through the own pairs of sums and their numbers.
     pub(super) fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
-        let pairs = k.tile(acc, "pairs", &[Tile::of(1), Tile::of(PAIR)])?;
+        let pairs = k.tile(acc, "pairs", &[Tiler::Size(1), Tiler::Size(PAIR)])?;
         let [rows, columns] = self.part;
         k.for_("i", 0..rows, 1, true, |k, i| {
             k.for_("j", 0..columns / PAIR, 1, true, |k, j| {
@@ -151,7 +152,7 @@ impl Own {
         body: impl Fn(&mut Builder, TensorId, &Run, &Across) -> Result<()>,
     ) -> Result<()> {
         let n = self.run();
-        let runs = k.tile(acc, "runs", &[Tile::of(1), Tile::of(n)])?;
+        let runs = k.tile(acc, "runs", &[Tiler::Size(1), Tiler::Size(n)])?;
         let [rows, columns] = self.part;
         k.for_("j", 0..columns / n, 1, true, |k, j| {
             let column = self.position(1, &(Expr::from(j) * n)).div(&Expr::from(n));

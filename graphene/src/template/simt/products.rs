@@ -5,8 +5,9 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Kind, Operand, TensorId};
+use crate::layout::Tiler;
 use crate::template::product::leaf;
-use crate::tensor::{Memory, Scalar, Tile, View};
+use crate::tensor::{Memory, Scalar, View};
 
 impl Own {
     /// Adds the products of a stage, four steps along K at a time; of A, from the step `skipped` of
@@ -53,7 +54,7 @@ impl Own {
         let strides = if side.transposed { [1, own] } else { [WIDE, 1] };
         let view = View::buffer(&[leaf(own, strides[0]), leaf(WIDE, strides[1])]);
         let near = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
-        let pieces = if side.transposed { [WIDE, 1] } else { [1, WIDE] }.map(Tile::of);
+        let pieces = if side.transposed { [WIDE, 1] } else { [1, WIDE] }.map(Tiler::Size);
         let to = k.tile(near, "near_pieces", &pieces)?;
         let from = k.tile(from, "pieces", &side.pieces(WIDE))?;
         let vector = |k: &mut Builder, of, at: [Expr; 2]| {

@@ -5,9 +5,10 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::template::product::{leaf, line};
 use crate::template::split_k::{Held, Holders, PAIR, Shares, Visit};
-use crate::tensor::{Shape, Tile, View};
+use crate::tensor::View;
 
 /// The own steps along the K of all terms: the first, and where those of each term end.
 pub(super) fn own_steps(shares: Option<&Shares>, all: Vec<Expr>) -> (Expr, Vec<Expr>) {
@@ -22,7 +23,7 @@ impl Simt {
         if self.split == 1 {
             return line(tiles);
         }
-        let clusters = Shape::Leaf(tiles, Expr::from(self.split));
+        let clusters = Layout::of(tiles, Expr::from(self.split));
         View::levels_of(&[vec![clusters], vec![leaf(self.split, 1)]])
     }
 
@@ -56,7 +57,7 @@ impl Simt {
         leave: impl FnOnce(&mut Builder) -> Result<()>,
     ) -> Result<()> {
         let Some(shares) = shares else { return leave(k) };
-        let warps = k.tile(block, "warps", &[Tile::of(32)])?;
+        let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [number, _] = k.indices(warps, ["sharing", "lane"])?;
         let warp = k.index(warps, "warp", [&number])?;
         let each = |k: &mut Builder, visit: Visit<'_>| own.each_pair(k, acc, visit);

@@ -5,10 +5,10 @@ use crate::choose::{Banks, swizzle};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Kind, Number, Operand, TensorId, Test, ThreadsId};
-use crate::layout::Swizzle;
+use crate::layout::{Swizzle, Tiler};
 use crate::schedule::pointwise::{WIDTH, number};
 use crate::template::product::{Edges, Product, leaf};
-use crate::tensor::{Memory, Scalar, Tile, View};
+use crate::tensor::{Memory, Scalar, View};
 
 /// The tiles of one operand of a product: A's `[side,depth]`, or B's `[depth,side]`.
 #[derive(Debug, Clone, Copy)]
@@ -65,9 +65,9 @@ impl Side {
     }
 
     /// Tiles of `along` contiguous elements.
-    pub(in crate::template) fn pieces(&self, along: i64) -> [Tile; 2] {
+    pub(in crate::template) fn pieces(&self, along: i64) -> [Tiler; 2] {
         let [side, depth] = if self.transposed { [along, 1] } else { [1, along] };
-        self.order(side, depth).map(Tile::of)
+        self.order(side, depth).map(Tiler::Size)
     }
 
     /// Whether tiles can be brought so.
@@ -127,9 +127,9 @@ impl Side {
     ) -> Result<()> {
         let piece = self.piece(movers.edges);
         let [contiguous, other] = self.extents();
-        let batch = k.tensor_of(from)?.view.levels()[0].len() > 2;
-        let tiles: Vec<Tile> =
-            batch.then_some(Tile::of(1)).into_iter().chain(self.pieces(piece)).collect();
+        let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
+        let tiles: Vec<Tiler> =
+            batch.then_some(Tiler::Size(1)).into_iter().chain(self.pieces(piece)).collect();
         let from = k.tile(from, "from_pieces", &tiles)?;
         let to = k.tile(to, "to_pieces", &self.pieces(piece))?;
         let per_row = Expr::from(contiguous / piece);
@@ -182,8 +182,8 @@ impl Side {
         of: TensorId,
         batched: bool,
     ) -> Result<TensorId> {
-        let tiles = self.order(self.size, self.depth).map(Tile::of);
-        let batch = batched.then_some(Tile::of(1));
+        let tiles = self.order(self.size, self.depth).map(Tiler::Size);
+        let batch = batched.then_some(Tiler::Size(1));
         k.tile(of, "tiles", &batch.into_iter().chain(tiles).collect::<Vec<_>>())
     }
 }

@@ -4,9 +4,10 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr};
 use crate::kernel::{Kind, Operand, TensorId, Test, ThreadsId};
+use crate::layout::Tiler;
 use crate::schedule::pointwise::{copy, each, vector};
 use crate::schedule::vectors::neighbours;
-use crate::tensor::{Scalar, Tile};
+use crate::tensor::Scalar;
 
 /// Threads of a block.
 pub(super) const THREADS: i64 = 256;
@@ -45,7 +46,7 @@ impl Moved {
         };
         let [row, column] = &self.at;
         let held = vector(k, "held", self.moves() * n, self.scalar)?;
-        let own = k.tile(held, "own", &[Tile::of(n)])?;
+        let own = k.tile(held, "own", &[Tiler::Size(n)])?;
         each(k, self.moves(), |k, i| {
             let [r, c] = place(&i);
             let (r, c) = (row.clone() * self.side + r, column.clone() * words + c);
@@ -55,7 +56,7 @@ impl Moved {
                 k.spec(Kind::Move, Operand::at(to, [e]), Operand::at(from, [0]), self.one)
             })
         })?;
-        let tiled = k.tile(self.shared, "words", &[Tile::of(1), Tile::of(n)])?;
+        let tiled = k.tile(self.shared, "words", &[Tiler::Size(1), Tiler::Size(n)])?;
         each(k, self.moves(), |k, i| {
             let [r, c] = place(&i);
             let (at, from) = ([row.clone() * self.side + &r, column.clone() * words + &c], [r, c]);

@@ -6,9 +6,10 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Group, Kind, Operand, Ring, Test};
+use crate::layout::Tiler;
 use crate::schedule::pointwise::WIDTH;
-use crate::template::fmha::fragments::leaf;
-use crate::tensor::{Memory, Scalar, Tile, View};
+use crate::template::product::leaf;
+use crate::tensor::{Memory, Scalar, View};
 
 impl Block<'_> {
     /// All but the youngest group of copies is there, for all threads.
@@ -51,10 +52,10 @@ impl Block<'_> {
         };
         let piece = WIDTH / fmha.scalar.bytes();
         let to = k.index(self.shared[which], "stage", [stage])?;
-        let to = k.tile(to, "chunks", &[Tile::of(1), Tile::of(piece)])?;
+        let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
         // Keys are declared with their elements first.
         let keys = which == 1;
-        let mut sizes = [1, 1, 1, piece].map(Tile::of);
+        let mut sizes = [1, 1, 1, piece].map(Tiler::Size);
         if keys {
             sizes.swap(2, 3);
         }
@@ -95,7 +96,7 @@ impl Block<'_> {
         products: &dyn Products,
         place: &Place,
     ) -> Result<()> {
-        let to = k.tile(self.operands[3], "pairs", &[1, 1, 1, 2].map(Tile::of))?;
+        let to = k.tile(self.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
         let row = place.m.clone() * self.fmha.rows() + self.warp_at.clone() * 16 + &self.row;
         k.for_("j", 0..self.fmha.value_width() / 8, 1, true, |k, j| {
             k.for_("half", 0..2, 1, true, |k, half| {

@@ -4,13 +4,14 @@
 //! instruction wants those of two that are four apart. So of each eight keys the second of a pair
 //! stands where the fourth after the first would, among weights and values alike.
 
-use super::super::fragments::leaf;
 use super::{Block, Products};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId, Unary};
-use crate::tensor::{Memory, Scalar, Tile, View};
+use crate::layout::Tiler;
+use crate::template::product::leaf;
+use crate::tensor::{Memory, Scalar, View};
 
 /// The weights, rounded: `[8s of keys].[rows eight apart, pair]`.
 pub(super) struct Rounded {
@@ -61,7 +62,7 @@ impl Products for Rounded {
     fn keys(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
         let queries = k.index(block.shared[0], "of_block", [0])?;
         let keys = k.index(block.shared[1], "of_stage", [stage])?;
-        let columns = k.tile(block.scores, "columns", &[Tile::Whole, Tile::of(1)])?;
+        let columns = k.tile(block.scores, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         // Of wider heads, more would be asked for at once than there are registers for.
         let unroll = block.fmha.head_width() <= 64;
         k.for_("kk", 0..block.fmha.head_width() / 8, 1, unroll, |k, kk| {
@@ -96,7 +97,7 @@ impl Products for Rounded {
 
     fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
         let values = k.index(block.shared[2], "of_stage", [stage])?;
-        let columns = k.tile(block.sums, "columns", &[Tile::Whole, Tile::of(1)])?;
+        let columns = k.tile(block.sums, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         k.for_("kk", 0..block.fmha.keys / 8, 1, true, |k, kk| {
             let a = k.index(self.weights, "a", [kk])?;
             let key = |p: i64| Expr::from(kk) * 8 + block.column.clone() * 2 + p;

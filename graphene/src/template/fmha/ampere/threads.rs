@@ -4,14 +4,14 @@
 //! at a time. Weights go through shared memory, where the lanes of a quad read all of their rows'; of
 //! the values a lane has fours of columns.
 
-use super::super::fragments::leaf;
 use super::{Block, Products};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId};
-use crate::layout::Swizzle;
-use crate::tensor::{Memory, Scalar, Tile, View};
+use crate::layout::{Swizzle, Tiler};
+use crate::template::product::leaf;
+use crate::tensor::{Memory, Scalar, View};
 
 /// Elements that a thread reads at once.
 const WIDE: i64 = 4;
@@ -66,7 +66,7 @@ impl Threads {
 
 /// A matrix in fours along its rows.
 fn fours(k: &mut Builder, of: TensorId) -> Result<TensorId> {
-    k.tile(of, "fours", &[Tile::of(1), Tile::of(WIDE)])
+    k.tile(of, "fours", &[Tiler::Size(1), Tiler::Size(WIDE)])
 }
 
 impl Products for Threads {
@@ -101,7 +101,7 @@ impl Products for Threads {
     }
 
     fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
-        let to = k.tile(self.weights, "pairs", &[Tile::of(1), Tile::of(2)])?;
+        let to = k.tile(self.weights, "pairs", &[Tiler::Size(1), Tiler::Size(2)])?;
         k.for_("j", 0..block.fmha.keys / 8, 1, true, |k, j| {
             k.for_("half", 0..2, 1, true, |k, half| {
                 let row = block.warp_at.clone() * 16 + &block.row + Expr::from(half) * 8;

@@ -5,19 +5,19 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Fence, Group, Kind, Operand};
+use crate::layout::Tiler;
 use crate::schedule::take;
 use crate::template::fmha::ROWS;
 use crate::template::fmha::context::Context;
-use crate::tensor::Tile;
 
 impl Context<'_> {
     /// The products of queries and keys of the next stage, a group of their own.
     pub(super) fn begin_scores(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
         let Consumer { own, group, scores, rings, .. } = consumer;
         let stage = take(k, &self.rings[1], &rings[1], *own)?;
-        let a = k.tile(self.shared[0], "a", &[Tile::of(ROWS), Tile::of(16)])?;
+        let a = k.tile(self.shared[0], "a", &[Tiler::Size(ROWS), Tiler::Size(16)])?;
         let b = k.index(self.shared[1], "b", [&stage])?;
-        let b = k.tile(b, "b", &[Tile::of(16), Tile::Whole])?;
+        let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
         k.spec(Kind::Fence(Fence::MatMul), *scores, (), *own)?;
         let product = |k: &mut Builder, kind: Kind, kk: Expr| {
             let a = Operand::at(a, [Expr::from(group), kk.clone()]);
@@ -40,9 +40,9 @@ impl Context<'_> {
     /// The products of weights and values of the stage that is there, a group of their own.
     pub(super) fn begin_sums(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
         let Consumer { own, weights, sums, rings, .. } = consumer;
-        let a = k.tile(*weights, "a", &[Tile::Whole, Tile::of(2)])?;
+        let a = k.tile(*weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
         let b = k.index(self.shared[2], "b", [&rings[2].stage()])?;
-        let b = k.tile(b, "b", &[Tile::of(16), Tile::Whole])?;
+        let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
         k.spec(Kind::Fence(Fence::MatMul), *sums, (), *own)?;
         k.for_("kk", 0..self.fmha.keys / 16, 1, true, |k, kk| {
             let a = Operand::at(a, [Expr::from(0), Expr::from(kk)]);
