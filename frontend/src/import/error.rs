@@ -147,6 +147,12 @@ pub enum Reason {
     /// The model asks for more nodes than any real one has.
     #[error("the graph grows beyond {0} nodes")]
     Nodes(usize),
+    /// The model asks for more computation at import than any real one does.
+    #[error("takes longer to import than a model of its size may")]
+    Work,
+    /// The model asks for more memory at import than any real one does.
+    #[error("takes more memory to import than a model of its size may")]
+    Memory,
     /// A rule of one operator.
     #[error("{0}")]
     Operator(String),

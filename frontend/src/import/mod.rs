@@ -28,12 +28,14 @@ mod sweep;
 mod symbolic;
 mod tensor;
 mod types;
+mod value;
 
 pub use context::Context;
 pub use error::{ImportError, OpError, Reason, Unsupported};
 pub use external::{
     ExternalData, ExternalDataError, ModelFolder, NoExternalData, Reading, read_model,
 };
+pub use value::{Sequence, Value};
 
 /// What is known beforehand about a model's inputs.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -44,6 +46,8 @@ pub struct ImportOptions {
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// Values for inputs, by name; such an input becomes a constant.
     pub values: BTreeMap<String, Tensor>,
+    /// The seed of random numbers that the model draws; a node's own seed goes before.
+    pub seed: u64,
 }
 
 /// An input that a model declares.

@@ -81,7 +81,7 @@ pub(crate) struct Data {
     /// A folder with input_i.pb, and output_i.pb to check the outputs against
     #[arg(long, value_name = "DIR", conflicts_with_all = ["input", "inputs"])]
     pub(crate) data: Option<PathBuf>,
-    /// Seed of random inputs, and of a zoo model's weights
+    /// Seed of random inputs, of random numbers that the model draws, and of a zoo model's weights
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     /// Write the outputs of the first executor to a .npz archive

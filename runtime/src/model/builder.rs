@@ -153,6 +153,14 @@ impl ModelBuilder {
         self
     }
 
+    /// The seed of random numbers that the model draws, such as those of `RandomNormal`; 0 by default. Every run of the model
+    /// draws the same.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.given.seed = seed;
+        self
+    }
+
     /// Says the shape of an input whose rank the model does not tell.
     #[must_use]
     pub fn shape(mut self, input: &str, shape: &[usize]) -> Self {

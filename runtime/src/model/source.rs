@@ -36,6 +36,8 @@ pub struct Given {
     /// Sizes of dims that the model is made for where a shape depends on them, and only there. One of zero is for all of
     /// the model, since what an import concludes of a dim holds from one on.
     pub sizes: RequestedSizes,
+    /// The seed of random numbers that the model draws. Every run of it draws the same.
+    pub seed: u64,
 }
 
 /// An imported model.
@@ -110,7 +112,8 @@ impl Source {
     /// [`Error::Oversized`] and [`Error::Baked`] for sizes that the model is not made for; [`Error::Contradiction`] for
     /// sizes of one dim that differ.
     pub fn import(&self, given: &Given) -> Result<Imported> {
-        let mut options = ImportOptions { shapes: given.shapes.clone(), ..Default::default() };
+        let (shapes, seed) = (given.shapes.clone(), given.seed);
+        let mut options = ImportOptions { shapes, seed, ..Default::default() };
         let sizes = given.dims.iter().map(|(name, &size)| (name.clone(), size));
         options.dims.extend(sizes);
         let mut specialised = Vec::new();
