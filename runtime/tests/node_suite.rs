@@ -17,7 +17,7 @@
 mod on_gpu;
 
 use bytes::Bytes;
-use graphene_frontend::dim::Bindings;
+use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{
@@ -55,8 +55,8 @@ const DRAWN: [&str; 10] = [
     "test_training_dropout_mask",
 ];
 
-/// Runs on a GPU in which the host computes something; lower it with what has kernels.
-const ON_HOST: usize = 3156;
+/// Runs of the first two suites on a GPU in which the host computes something; lower it with what has kernels.
+const ON_HOST: usize = 3212;
 
 /// ONNX's suite, packed.
 const NODE_SUITE: &[u8] = include_bytes!("../../frontend/tests/data/onnx-node-suite.tar.zst");
@@ -95,28 +95,8 @@ type Files = BTreeMap<String, Bytes>;
 fn main() {
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
-    let suites = [(NODE_SUITE, true), (ONNXRUNTIME_SUITE, false), (ONNXRUNTIME_GRAPHS, false)];
-    for (suite, may_refuse) in suites {
-        let files = unpack(suite);
-        let mut cases = cases(&files);
-        if let Some(filter) = &arguments.filter {
-            cases.retain(|case| case.name.contains(filter));
-        }
-        let outcomes = run_all(&files, &cases);
-        if may_refuse && arguments.filter.is_none() {
-            trials.push(summary(&cases, &outcomes));
-        }
-        trials.extend(cases.iter().zip(outcomes).map(|(case, outcome)| {
-            let (failure, ignored) = match outcome {
-                Outcome::Passed => (None, false),
-                Outcome::Refused(all) if !may_refuse => (Some(refusals(&all)), false),
-                Outcome::Refused(_) => (None, true),
-                Outcome::Wrong(why) => (Some(why), false),
-            };
-            let result = move || failure.map_or(Ok(()), |why| Err(Failed::from(why)));
-            Trial::test(case.name.clone(), result).with_ignored_flag(ignored)
-        }));
-    }
+    run_suite(&arguments, NODE_SUITE, true, &mut trials);
+    run_suite(&arguments, ONNXRUNTIME_SUITE, false, &mut trials);
     // Without a GPU this one says so.
     let on_host = on_gpu::summarise();
     let kernels = move || match on_host {
@@ -124,7 +104,31 @@ fn main() {
         more => Err(Failed::from(format!("{more} runs need the host, {ON_HOST} did before"))),
     };
     trials.push(Trial::test("on_a_gpu", kernels).with_ignored_flag(!on_gpu::is_there()));
+    run_suite(&arguments, ONNXRUNTIME_GRAPHS, false, &mut trials);
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// A trial for each case of a suite, and one for all of that which may refuse some.
+fn run_suite(arguments: &Arguments, suite: &[u8], may_refuse: bool, trials: &mut Vec<Trial>) {
+    let files = unpack(suite);
+    let mut cases = cases(&files);
+    if let Some(filter) = &arguments.filter {
+        cases.retain(|case| case.name.contains(filter));
+    }
+    let outcomes = run_all(&files, &cases);
+    if may_refuse && arguments.filter.is_none() {
+        trials.push(summary(&cases, &outcomes));
+    }
+    trials.extend(cases.iter().zip(outcomes).map(|(case, outcome)| {
+        let (failure, ignored) = match outcome {
+            Outcome::Passed => (None, false),
+            Outcome::Refused(all) if !may_refuse => (Some(refusals(&all)), false),
+            Outcome::Refused(_) => (None, true),
+            Outcome::Wrong(why) => (Some(why), false),
+        };
+        let result = move || failure.map_or(Ok(()), |why| Err(Failed::from(why)));
+        Trial::test(case.name.clone(), result).with_ignored_flag(ignored)
+    }));
 }
 
 fn refusals(all: &[Unsupported]) -> String {
@@ -170,7 +174,8 @@ fn difference(passed: &BTreeSet<&str>) -> Result<(), String> {
         return std::fs::write(path, lines).map_err(|error| format!("{path}: {error}"));
     }
     let listed: BTreeSet<&str> = PASSING.lines().collect();
-    let list = |names: Vec<&&str>| names.iter().map(|name| format!("\n  {name}")).collect::<String>();
+    let list =
+        |names: Vec<&&str>| names.iter().map(|name| format!("\n  {name}")).collect::<String>();
     let gone = list(listed.difference(passed).collect());
     let new = list(passed.difference(&listed).collect());
     match (gone.is_empty(), new.is_empty()) {
@@ -401,7 +406,22 @@ enum Refusal {
     Failed(String),
 }
 
-/// Imports the model; where a shape depends on values or sizes, again with those.
+/// The size that a symbol stands for.
+fn size_of(symbol: &Symbol) -> Option<i64> {
+    symbol.name().strip_prefix(SYMBOL)?.parse().ok()
+}
+
+/// Whether an equation is right for the sizes that its symbols stand for.
+fn holds(symbol: &Symbol, dim: &Dim) -> bool {
+    let (mut symbols, mut sizes) = (BTreeSet::new(), Bindings::new());
+    dim.collect_symbols(&mut symbols);
+    let bound = symbols
+        .into_iter()
+        .all(|symbol| size_of(&symbol).is_some_and(|size| sizes.bind(symbol, size).is_ok()));
+    bound && size_of(symbol).is_some_and(|size| dim.eval(&sizes) == Ok(size))
+}
+
+/// Imports the model; where a shape depends on values or sizes, again with those, or with a symbol as a sum of others.
 fn import_with_values(
     model: &Bytes,
     graph: &GraphProto,
@@ -415,14 +435,17 @@ fn import_with_values(
         };
         match error {
             ImportError::Unsupported(all) => return Err(Refusal::Unsupported(all)),
+            ImportError::Resists { equal, .. }
+                if equal.iter().any(|(symbol, dim)| holds(symbol, dim)) =>
+            {
+                options.equal.extend(equal.into_iter().find(|(symbol, dim)| holds(symbol, dim)));
+            }
             ImportError::Resists { symbols, .. }
                 if symbols.iter().any(|symbol| !options.dims.contains_key(symbol.name())) =>
             {
                 for symbol in symbols {
-                    let size =
-                        symbol.name().strip_prefix(SYMBOL).and_then(|size| size.parse().ok());
-                    let size =
-                        size.ok_or_else(|| Refusal::Failed(format!("{symbol} has no size")))?;
+                    let size = size_of(&symbol)
+                        .ok_or_else(|| Refusal::Failed(format!("{symbol} has no size")))?;
                     options.dims.insert(symbol.name().to_owned(), size);
                 }
             }

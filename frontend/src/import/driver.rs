@@ -229,6 +229,9 @@ impl<'m> Importer<'m> {
             bindings.fix(Symbol::new(name), size).map_err(fail)?;
             self.notes.push(format!("dimension `{name}` is {size}"));
         }
+        for (symbol, dim) in &options.equal {
+            self.notes.push(format!("dimension `{}` is {dim}", symbol.name()));
+        }
         let initial: HashSet<_> = graph.initializer.iter().map(|tensor| &tensor.name).collect();
         let (mut declared, mut refused) = (Vec::new(), BTreeMap::new());
         for input in &graph.input {
@@ -250,6 +253,8 @@ impl<'m> Importer<'m> {
                     continue;
                 }
             };
+            let replaced = options.equal.iter().try_fold(ty, |ty, (s, dim)| ty.replace(s, dim));
+            let ty = replaced.map_err(|error| outside_infer(name, error.into()))?;
             if let Some(tensor) = options.values.get(name) {
                 bind_value(&ty, tensor, &mut bindings).map_err(|reason| outside(name, reason))?;
             }
@@ -607,8 +612,7 @@ impl<'m> Importer<'m> {
         let inputs = self.open_body(formal, deciders)?;
         let inputs: Vec<_> = inputs.into_iter().map(Value::from).collect();
         let outcome = self.run_body(body, &inputs);
-        let outcome =
-            outcome.and_then(|outputs| Value::tensors(outputs, "an output of its body"));
+        let outcome = outcome.and_then(|outputs| Value::tensors(outputs, "an output of its body"));
         self.close_body(outcome)
     }
 
@@ -667,11 +671,15 @@ impl<'m> Importer<'m> {
                 if symbols.is_empty() {
                     return ImportError::Infer { node, op, error: error.into() };
                 }
-                ImportError::Resists { node, op, inputs: Vec::new(), symbols }
+                let equal = match &error {
+                    InferError::Unresolved { a, b } => a.equate(b),
+                    _ => Vec::new(),
+                };
+                ImportError::Resists { node, op, inputs: Vec::new(), symbols, equal }
             }
             OpError::NeedsValue(value) => {
                 let (inputs, symbols) = self.ancestors(value);
-                ImportError::Resists { node, op, inputs, symbols }
+                ImportError::Resists { node, op, inputs, symbols, equal: Vec::new() }
             }
             OpError::Import(error) => *error,
         }

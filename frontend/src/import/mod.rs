@@ -6,6 +6,7 @@
 //! A model file is untrusted: sizes are checked before anything is allocated, nesting is bounded, and every error
 //! names the node.
 
+use crate::dim::{Dim, Symbol};
 use crate::graph::Graph;
 use crate::onnx::{ModelProto, ValueInfoProto};
 use crate::tensor::Tensor;
@@ -42,6 +43,8 @@ pub use value::{Sequence, Value};
 pub struct ImportOptions {
     /// Sizes for symbols, by name; zero is one.
     pub dims: BTreeMap<String, i64>,
+    /// Symbols that are replaced by dims, one after the other: what [`ImportError::Resists`] offers.
+    pub equal: Vec<(Symbol, Dim)>,
     /// Shapes of inputs, by name, where the model does not say their rank.
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// Values for inputs, by name; such an input becomes a constant.

@@ -25,7 +25,8 @@ impl Value {
     /// # Errors
     /// [`OpError::Unsupported`] where one is no tensor, which `what` calls it.
     pub(super) fn tensors(values: Vec<Self>, what: &str) -> Result<Vec<ValueId>, OpError> {
-        let tensor = |value| match value {
+        let tensor = |value| {
+            match value {
             Self::Tensor(value) => Ok(value),
             Self::Sequence(_) => Err(OpError::Unsupported(
                 format!(
@@ -34,6 +35,7 @@ impl Value {
                 .into(),
             )),
             Self::Unsupported(why) => Err(OpError::Unsupported(format!("{what} {why}").into())),
+        }
         };
         values.into_iter().map(tensor).collect()
     }

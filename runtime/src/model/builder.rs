@@ -221,8 +221,9 @@ impl ModelBuilder {
         let Imported { graph, mut notes, specialised, .. } = source.import(&given)?;
         let planned = self.plan(&graph)?;
         for of in &specialised {
-            if let Specialised::Size(dim, _) = of {
-                self.profile.remove(dim);
+            match of {
+                Specialised::Size(dim, _) | Specialised::Equal(dim, _) => self.profile.remove(dim),
+                Specialised::Values(_) => {}
             }
         }
         // Weights are dropped one by one when they have been prepacked, if nobody else holds them.

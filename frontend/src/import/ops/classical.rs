@@ -53,16 +53,14 @@ const fn ml_values(op: &'static str, since: i64, run: ValuesFn) -> Row {
 const MAX_CLASSES: usize = 1 << 16;
 
 /// Samples by features in elements of this type; a single sample may come without a dim for samples.
-fn samples(
-    c: &mut Context<'_, '_>,
-    x: ValueId,
-    dtype: DType,
-) -> Result<ValueId, OpError> {
+fn samples(c: &mut Context<'_, '_>, x: ValueId, dtype: DType) -> Result<ValueId, OpError> {
     let x = match c.rank(x) {
         1 => c.unsqueeze(x, &[0])?,
         2 => x,
         rank => {
-            return Err(c.invalid(format!("needs [samples, features] or [features]; got {rank} dims")));
+            return Err(c.invalid(format!(
+                "needs an input [samples, features] or [features]; got {rank} dims"
+            )));
         }
     };
     c.cast_to(x, dtype)
@@ -82,7 +80,10 @@ fn list(c: &mut Context<'_, '_>, values: &[f32]) -> Result<ValueId, OpError> {
 /// Numbers as a constant of two dims, of which the last is found from their number.
 fn table(c: &mut Context<'_, '_>, values: &[f32], rows: usize) -> Result<ValueId, OpError> {
     if rows == 0 || values.len() < rows || values.len() % rows != 0 {
-        return Err(c.invalid(format!("{} coefficients for {rows} rows", values.len())));
+        let found = values.len();
+        return Err(
+            c.invalid(format!("needs numbers for {rows} rows of equal length; got {found}"))
+        );
     }
     let tensor = Tensor::from_vec(vec![rows, values.len() / rows], values.to_vec())?;
     Ok(c.constant(tensor))

@@ -203,7 +203,11 @@ fn build_loop<'m>(
 }
 
 /// Values side by side along a new axis.
-pub(super) fn stacked(cx: &mut Context<'_, '_>, values: &[ValueId], axis: usize) -> Result<ValueId, OpError> {
+pub(super) fn stacked(
+    cx: &mut Context<'_, '_>,
+    values: &[ValueId],
+    axis: usize,
+) -> Result<ValueId, OpError> {
     let mut parts = Vec::with_capacity(values.len());
     for &value in values {
         let mut dims = cx.shape(value);

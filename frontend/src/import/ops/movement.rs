@@ -164,12 +164,7 @@ fn split(cx: &mut Context<'_, '_>) -> Outputs {
 }
 
 /// Pieces of an axis, of these sizes, which must be all of it.
-pub(super) fn parts(
-    cx: &mut Context<'_, '_>,
-    x: ValueId,
-    axis: usize,
-    sizes: Vec<Dim>,
-) -> Outputs {
+pub(super) fn parts(cx: &mut Context<'_, '_>, x: ValueId, axis: usize, sizes: Vec<Dim>) -> Outputs {
     let whole = cx.shape(x)[axis].clone();
     let mut start = Dim::from(0);
     let mut parts = Vec::with_capacity(sizes.len());

@@ -49,7 +49,8 @@ const LAST: u64 = 31;
 
 /// The hash of a number.
 pub(in crate::import) fn hash(number: u64) -> u64 {
-    let mixed = ROUNDS.iter().fold(number, |z, (shift, factor)| (z ^ (z >> shift)).wrapping_mul(*factor));
+    let mixed =
+        ROUNDS.iter().fold(number, |z, (shift, factor)| (z ^ (z >> shift)).wrapping_mul(*factor));
     mixed ^ (mixed >> LAST)
 }
 
@@ -212,9 +213,7 @@ fn dropout(c: &mut Context<'_, '_>) -> Outputs {
         None => false,
     };
     let ratio = match c.optional(1) {
-        Some(ratio) if training => {
-            c.known_floats(ratio)?.first().copied().unwrap_or(0.5)
-        }
+        Some(ratio) if training => c.known_floats(ratio)?.first().copied().unwrap_or(0.5),
         _ => 0.5,
     };
     if training && ratio != 0.0 {
@@ -232,7 +231,9 @@ fn dropout(c: &mut Context<'_, '_>) -> Outputs {
 
 fn dropped(c: &mut Context<'_, '_>, x: ValueId, ratio: f64) -> Outputs {
     if !(0.0..1.0).contains(&ratio) {
-        return Err(c.invalid(format!("the ratio must be within 0 and 1, less than 1; got {ratio}")));
+        return Err(
+            c.invalid(format!("the ratio must be within 0 and 1, less than 1; got {ratio}"))
+        );
     }
     let dtype = working(c.dtype(x));
     let u = unit(c, c.shape(x), dtype)?;

@@ -1,5 +1,5 @@
-//! Sequences of tensors. Positions are known at import, so every element is a value of its own and nothing of a sequence
-//! is left in the graph.
+//! Sequences of tensors, and optional values. Positions are known at import, so every element is a value of its own and
+//! nothing of a sequence is left in the graph; so is whether an optional value is there.
 
 use super::control::stacked;
 use super::movement::parts;
@@ -23,6 +23,15 @@ pub(super) const ROWS: &[Row] = &[
     values("SequenceLength", 11, length),
     values("ConcatFromSequence", 11, join),
     values("SplitToSequence", 11, split),
+    values("Optional", 15, |cx| match cx.input_count() {
+        0 => Err(cx.unsupported("an optional value that is empty")),
+        _ => Ok(vec![cx.value(0)?]),
+    }),
+    values("OptionalGetElement", 15, |cx| Ok(vec![cx.value(0)?])),
+    values("OptionalHasElement", 15, |cx| {
+        let there = Tensor::from_bools(Vec::new(), vec![cx.value(0).is_ok()])?;
+        Ok(vec![cx.constant(there).into()])
+    }),
 ];
 
 /// More elements than a sequence of any real model has.
@@ -124,12 +133,7 @@ fn split(cx: &mut Context<'_, '_>) -> Result<Vec<Value>, OpError> {
 }
 
 /// The sizes of the pieces of an axis, all but the last of `size` elements.
-fn pieces(
-    cx: &Context<'_, '_>,
-    x: ValueId,
-    axis: usize,
-    size: i64,
-) -> Result<Vec<Dim>, OpError> {
+fn pieces(cx: &Context<'_, '_>, x: ValueId, axis: usize, size: i64) -> Result<Vec<Dim>, OpError> {
     let whole = cx.known_size(x, axis)?;
     if size < 1 {
         return Err(cx.invalid(format!("pieces of {size} elements")));

@@ -40,7 +40,7 @@ pub(super) fn join(c: &mut Context<'_, '_>) -> Outputs {
             continue;
         };
         if size < 0 {
-            return Err(c.invalid(format!("inputdimensions holds {size}")));
+            return Err(c.invalid(format!("inputdimensions must not be negative; got {size}")));
         }
         let zero = || vec![Dim::from(0); 2];
         let (before, mut after) = (zero(), zero());
@@ -96,7 +96,7 @@ pub(super) fn normalize(c: &mut Context<'_, '_>) -> Outputs {
         "MAX" => ReduceOp::Max,
         "L1" => ReduceOp::L1,
         "L2" => ReduceOp::L2,
-        other => return Err(c.invalid(format!("norm `{other}`"))),
+        other => return Err(c.invalid(format!("norm must be one of MAX, L1, L2; got {other}"))),
     };
     let x = c.input(0)?;
     let x = c.cast_to(x, DType::F32)?;
@@ -130,7 +130,7 @@ fn matches(
 pub(super) fn one_hot(c: &mut Context<'_, '_>) -> Outputs {
     let x = c.input(0)?;
     let Some(categories) = c.ints("cats_int64s") else {
-        return Err(c.unsupported("categories that are texts"));
+        return Err(c.unsupported("categories that are texts (`cats_strings`)"));
     };
     let categories = Tensor::from_vec(vec![categories.len()], categories.to_vec())?;
     let categories = c.constant(categories);
@@ -152,7 +152,10 @@ pub(super) fn encode_labels(c: &mut Context<'_, '_>) -> Outputs {
         (None, _) => f64::from(c.float_or("default_float", -0.0)),
     };
     if keys.len() != values.len() || keys.is_empty() {
-        return Err(c.invalid(format!("{} keys for {} values", keys.len(), values.len())));
+        let (keys, values) = (keys.len(), values.len());
+        return Err(c.invalid(format!(
+            "needs as many keys as values, at least one; got {keys} and {values}"
+        )));
     }
     let keys = c.constant(keys);
     let keys = c.cast_to(keys, c.dtype(x))?;
@@ -180,7 +183,7 @@ fn entries(c: &Context<'_, '_>, which: &str) -> Result<Tensor, OpError> {
     if let Some(list) = c.floats(&format!("{which}_floats")) {
         return Ok(Tensor::from_vec(vec![list.len()], list.to_vec())?);
     }
-    Err(c.unsupported(format!("{which} that are texts")))
+    Err(c.unsupported(format!("{which} that are texts (`{which}_strings`)")))
 }
 
 fn number_of(c: &Context<'_, '_>, tensor: &Tensor) -> Result<f64, OpError> {
@@ -194,11 +197,12 @@ fn number_of(c: &Context<'_, '_>, tensor: &Tensor) -> Result<f64, OpError> {
 pub(super) fn zip_map(c: &mut Context<'_, '_>) -> Outputs {
     const SHOWN: usize = 16;
     let x = c.input(0)?;
-    let mut labels: Vec<String> = match (c.ints("classlabels_int64s"), c.strings("classlabels_strings")) {
-        (Some(labels), _) => labels.iter().map(ToString::to_string).collect(),
-        (None, Some(labels)) => labels.iter().map(|label| format!("{label:?}")).collect(),
-        (None, None) => Vec::new(),
-    };
+    let mut labels: Vec<String> =
+        match (c.ints("classlabels_int64s"), c.strings("classlabels_strings")) {
+            (Some(labels), _) => labels.iter().map(ToString::to_string).collect(),
+            (None, Some(labels)) => labels.iter().map(|label| format!("{label:?}")).collect(),
+            (None, None) => Vec::new(),
+        };
     let more = labels.len().saturating_sub(SHOWN);
     labels.truncate(SHOWN);
     let mut listed = labels.join(", ");

@@ -95,7 +95,8 @@ impl Forest {
             return Err(c.invalid("there are no trees"));
         }
         if let Some(branch) = branches.iter().find(|branch| branch.feature < 0) {
-            return Err(c.invalid(format!("there is no feature {}", branch.feature)));
+            let feature = branch.feature;
+            return Err(c.invalid(format!("nodes_featureids must not be negative; got {feature}")));
         }
         let mut forest = Self { roots, branches, leaves, depth: 0 };
         forest.depth = forest.longest(c)?;
@@ -144,7 +145,9 @@ impl Forest {
                         stack.pop();
                     }
                     // What is open is on the way here.
-                    (Seen::Open, _) => return Err(c.invalid("a branch of a tree leads back to itself")),
+                    (Seen::Open, _) => {
+                        return Err(c.invalid("a branch of a tree leads back to itself"));
+                    }
                     (Seen::No, _) => {
                         seen[at] = Seen::Open;
                         stack.extend(sides);

@@ -32,11 +32,15 @@ pub(super) fn regressor(c: &mut Context<'_, '_>) -> Outputs {
     let transform = Transform::named(c)?;
     let targets = match usize::try_from(c.int_or("targets", 1)) {
         Ok(targets @ 1..=MAX_CLASSES) => targets,
-        _ => return Err(c.invalid("`targets` must be positive")),
+        _ => {
+            let found = c.int_or("targets", 1);
+            return Err(c.invalid(format!("targets must be 1 to {MAX_CLASSES}; got {found}")));
+        }
     };
     let intercepts = c.floats("intercepts").unwrap_or_default();
     if !intercepts.is_empty() && intercepts.len() != targets {
-        return Err(c.invalid(format!("{} intercepts for {targets} targets", intercepts.len())));
+        let found = intercepts.len();
+        return Err(c.invalid(format!("needs {targets} intercepts or none; got {found}")));
     }
     let scores = scores(c, x, floats(c, "coefficients")?, intercepts, targets)?;
     Ok(vec![transform.apply(c, scores, targets)?])
@@ -57,11 +61,9 @@ pub(super) fn classifier(c: &mut Context<'_, '_>) -> Result<Vec<Value>, OpError>
             let second = c.squeeze(second, 1)?;
             (c.cast(second, DType::I64)?, transform.pair(c, scores, true)?)
         }
-        _ if rows == labels.len() => {
-            (largest(c, scores)?, transform.apply(c, scores, rows)?)
-        }
+        _ if rows == labels.len() => (largest(c, scores)?, transform.apply(c, scores, rows)?),
         _ => {
-            let why = format!("{rows} rows of coefficients for {} classes", labels.len());
+            let why = format!("needs {} intercepts, one a class; got {rows}", labels.len());
             return Err(c.invalid(why));
         }
     };

@@ -17,7 +17,7 @@ pub(super) enum Transform {
     Probit,
 }
 
-/// In the order of their numbers in `TreeEnsemble`.
+/// In the order of their numbers in `TreeEnsemble`: ONNX's, of which onnxruntime 1.32 exchanges 1 and 2.
 const NAMES: [(&str, Transform); 5] = [
     ("NONE", Transform::Nothing),
     ("SOFTMAX", Transform::Softmax),

@@ -27,22 +27,24 @@ enum Kernel {
 }
 
 /// `x[n, features], vectors[v, features] → [n, v]`
-fn compared(
-    c: &mut Context<'_, '_>,
-    x: ValueId,
-    vectors: ValueId,
-) -> Result<ValueId, OpError> {
+fn compared(c: &mut Context<'_, '_>, x: ValueId, vectors: ValueId) -> Result<ValueId, OpError> {
     let kernel = match c.string("kernel_type").unwrap_or("LINEAR") {
         "LINEAR" => Kernel::Linear,
         "POLY" => Kernel::Poly,
         "RBF" => Kernel::Rbf,
         "SIGMOID" => Kernel::Sigmoid,
-        other => return Err(c.invalid(format!("kernel_type `{other}`"))),
+        other => {
+            let why = "kernel_type must be one of LINEAR, POLY, RBF, SIGMOID; got ";
+            return Err(c.invalid(format!("{why}{other}")));
+        }
     };
     let [gamma, offset, degree] = match c.floats("kernel_params").unwrap_or_default() {
         [] => [0.0; 3],
         &[gamma, offset, degree] => [gamma, offset, degree].map(f64::from),
-        other => return Err(c.invalid(format!("kernel_params must be three; got {}", other.len()))),
+        other => {
+            let count = other.len();
+            return Err(c.invalid(format!("needs three kernel_params or none; got {count}")));
+        }
     };
     let product = |c: &mut Context<'_, '_>| {
         let columns = c.transpose(vectors, vec![1, 0])?;
@@ -154,23 +156,23 @@ fn pair_scores(
     let vectors = floats(c, "support_vectors")?;
     let coefficients = floats(c, "coefficients")?;
     if per_class.len() != classes {
-        return Err(c.invalid(format!("{} vectors_per_class for {classes}", per_class.len())));
+        let found = per_class.len();
+        return Err(c.invalid(format!("needs {classes} vectors_per_class; got {found}")));
     }
     let mut starts = Vec::with_capacity(classes + 1);
     let mut count = 0_usize;
     for &more in per_class {
         starts.push(count);
-        let more = usize::try_from(more).unwrap_or(usize::MAX);
-        count = count.saturating_add(more);
+        let negative = |_| c.invalid(format!("vectors_per_class must not be negative; got {more}"));
+        count = count.saturating_add(usize::try_from(more).map_err(negative)?);
     }
     starts.push(count);
     let table_of_vectors = table(c, vectors, count)?;
     if coefficients.len() / (classes - 1) != count || coefficients.len() % (classes - 1) != 0 {
-        let found = coefficients.len();
-        return Err(c.invalid(format!(
-            "needs coefficients of {count} support vectors for {} classes; got {found}",
-            classes - 1
-        )));
+        let (rows, found) = (classes - 1, coefficients.len());
+        let why =
+            format!("needs coefficients, {rows} rows of {count} support vectors; got {found}");
+        return Err(c.invalid(why));
     }
     let count_of_pairs = classes * (classes - 1) / 2;
     let rho = list(c, offsets(c, count_of_pairs)?)?;
@@ -253,11 +255,7 @@ fn probabilities(
 const MAX_STEPS: i64 = 100;
 
 /// `[n, classes, classes]`: the probability of the row's class where only it and the column's are possible.
-fn pairwise(
-    c: &mut Context<'_, '_>,
-    scores: ValueId,
-    classes: usize,
-) -> Result<ValueId, OpError> {
+fn pairwise(c: &mut Context<'_, '_>, scores: ValueId, classes: usize) -> Result<ValueId, OpError> {
     let count = classes * (classes - 1) / 2;
     let (a, b) = (floats(c, "prob_a")?, floats(c, "prob_b")?);
     if a.len() != count || b.len() != count {
@@ -289,12 +287,7 @@ fn pairwise(
 
 /// A step of the algorithm for all samples: whether another one is needed, and the probabilities, which stay where they
 /// agree well enough.
-fn step(
-    c: &mut Context<'_, '_>,
-    start: ValueId,
-    q: ValueId,
-    classes: usize,
-) -> Outputs {
+fn step(c: &mut Context<'_, '_>, start: ValueId, q: ValueId, classes: usize) -> Outputs {
     let column = c.unsqueeze(start, &[2])?;
     let qp = c.mat_mul(q, column)?;
     let mut qp = c.squeeze(qp, 2)?;

@@ -36,7 +36,8 @@ pub(super) fn regressor(c: &mut Context<'_, '_>) -> Outputs {
     let name = c.string("aggregate_function").unwrap_or("SUM");
     let aggregate = AGGREGATES.iter().find(|(known, _)| *known == name);
     let Some(&(_, aggregate)) = aggregate else {
-        return Err(c.invalid(format!("aggregate_function `{name}`")));
+        let why = "aggregate_function must be one of AVERAGE, SUM, MIN, MAX; got ";
+        return Err(c.invalid(format!("{why}{name}")));
     };
     let transform = Transform::named(c)?;
     let (forest, dtype) = listed(c, "target", targets)?;
@@ -47,7 +48,7 @@ pub(super) fn regressor(c: &mut Context<'_, '_>) -> Outputs {
     match base.len() {
         0 => {}
         count if count == targets => scores = plus_base(c, scores, &base)?,
-        count => return Err(c.invalid(format!("{count} base values for {targets} targets"))),
+        count => return Err(c.invalid(format!("needs {targets} base_values or none; got {count}"))),
     }
     let scores = transform.apply(c, scores, targets)?;
     Ok(vec![c.cast_to(scores, DType::F32)?])
@@ -69,7 +70,8 @@ pub(super) fn classifier(c: &mut Context<'_, '_>) -> Result<Vec<Value>, OpError>
                 0 => {}
                 count if count == classes => scores = plus_base(c, scores, &base)?,
                 count => {
-                    return Err(c.invalid(format!("{count} base values for {classes} classes")));
+                    let why = format!("needs {classes} base_values or none; got {count}");
+                    return Err(c.invalid(why));
                 }
             }
             (largest(c, scores)?, transform.apply(c, scores, classes)?)
@@ -98,7 +100,9 @@ fn two_by_one(
         0 => {}
         1 if !second => score = plus_base(c, score, base)?,
         count => {
-            return Err(c.unsupported(format!("{count} base values where trees score one class of two")));
+            return Err(
+                c.unsupported(format!("{count} base values where trees score one class of two"))
+            );
         }
     }
     let least = c.scalar_like(score, if positive { 0.5 } else { 0.0 })?;
@@ -149,7 +153,9 @@ fn equal(c: &Context<'_, '_>, what: &str, count: usize, expected: usize) -> Resu
     if count == expected {
         return Ok(());
     }
-    Err(c.invalid(format!("needs {expected} of `{what}`, one a node; got {count}")))
+    Err(c.invalid(format!(
+        "needs as many `{what}` as other attributes have: {expected}; got {count}"
+    )))
 }
 
 /// The type that features are compared in: fp64 where they or the thresholds are.
@@ -161,11 +167,7 @@ fn working(c: &Context<'_, '_>, thresholds: Option<&Tensor>) -> Result<DType, Op
 
 /// The forest of the operators before `TreeEnsemble`: nodes are named by tree and number, and leaves are among them.
 /// Weights are lists that begin with `kind`.
-fn listed(
-    c: &Context<'_, '_>,
-    kind: &str,
-    targets: usize,
-) -> Result<(Forest, DType), OpError> {
+fn listed(c: &Context<'_, '_>, kind: &str, targets: usize) -> Result<(Forest, DType), OpError> {
     let ints = |name: &str| c.ints(name).ok_or_else(|| Reason::MissingAttribute(name.into()));
     let (trees, ids) = (ints("nodes_treeids")?, ints("nodes_nodeids")?);
     let features = ints("nodes_featureids")?;
@@ -205,7 +207,9 @@ fn listed(
     for i in (0..trees.len()).filter(|&i| modes[i] != "LEAF") {
         let test = TESTS.iter().find(|(name, _)| *name == modes[i]);
         let Some(&(_, test @ (Test::Compare(_) | Test::Differs))) = test else {
-            return Err(c.invalid(format!("nodes_modes holds `{}`", modes[i])));
+            let why = "nodes_modes must be BRANCH_LEQ, BRANCH_LT, BRANCH_GTE, BRANCH_GT, BRANCH_EQ, \
+                       BRANCH_NEQ or LEAF; got ";
+            return Err(c.invalid(format!("{why}{}", modes[i])));
         };
         made.push(Branch {
             feature: features[i],
@@ -233,14 +237,16 @@ fn weighed(
     let list = |what: &str| c.ints(&format!("{kind}_{what}")).unwrap_or_default();
     let (trees, nodes, ids) = (list("treeids"), list("nodeids"), list("ids"));
     let weights = numbers(c, &format!("{kind}_weights"))?;
-    for (what, count) in [("nodeids", nodes.len()), ("ids", ids.len()), ("weights", weights.len())] {
+    for (what, count) in [("nodeids", nodes.len()), ("ids", ids.len()), ("weights", weights.len())]
+    {
         equal(c, &format!("{kind}_{what}"), count, trees.len())?;
     }
     let mut weighed = vec![Vec::new(); leaves];
     for i in 0..trees.len() {
         let target = usize::try_from(ids[i]).ok().filter(|&target| target < targets);
         let Some(target) = target else {
-            return Err(c.invalid(format!("a weight is for {kind} {}, of {targets}", ids[i])));
+            let why = format!("{kind}_ids must be 0 to {}; got {}", targets - 1, ids[i]);
+            return Err(c.invalid(why));
         };
         // Of branches, weights say nothing.
         if let Place::Leaf(leaf) = find(trees[i], nodes[i])? {
@@ -256,7 +262,8 @@ pub(super) fn ensemble(c: &mut Context<'_, '_>) -> Outputs {
     let aggregate = c.int_or("aggregate_function", 1);
     let aggregate = usize::try_from(aggregate).ok().and_then(|number| AGGREGATES.get(number));
     let Some(&(_, aggregate)) = aggregate else {
-        return Err(c.invalid("aggregate_function must be 0 to 3"));
+        let found = c.int_or("aggregate_function", 1);
+        return Err(c.invalid(format!("aggregate_function must be 0 to 3; got {found}")));
     };
     let transform = Transform::numbered(c)?;
     let (forest, dtype) = linked(c, targets)?;
@@ -302,7 +309,7 @@ fn linked(c: &Context<'_, '_>, targets: usize) -> Result<(Forest, DType), OpErro
     let mut branches = Vec::with_capacity(features.len());
     for i in 0..features.len() {
         let Some(&(_, test)) = TESTS.get(modes[i] as usize) else {
-            return Err(c.invalid(format!("nodes_modes holds {}", modes[i])));
+            return Err(c.invalid(format!("nodes_modes must be 0 to 6; got {}", modes[i])));
         };
         let members = match test {
             Test::Member => members.next().unwrap_or_default().to_vec(),
@@ -324,8 +331,9 @@ fn linked(c: &Context<'_, '_>, targets: usize) -> Result<(Forest, DType), OpErro
     let mut leaves = Vec::with_capacity(ids.len());
     for (&id, weight) in ids.iter().zip(weights) {
         let target = usize::try_from(id).ok().filter(|&target| target < targets);
-        let target =
-            target.ok_or_else(|| c.invalid(format!("a leaf is for target {id}, of {targets}")))?;
+        let target = target.ok_or_else(|| {
+            c.invalid(format!("leaf_targetids must be 0 to {}; got {id}", targets - 1))
+        })?;
         leaves.push(vec![(target, weight)]);
     }
     Ok((Forest::new(c, roots, branches, leaves)?, working(c, Some(&splits))?))
