@@ -268,6 +268,36 @@ impl Dim {
     /// # Errors
     /// [`DimError::DivisionByZero`] if a divisor comes out as zero.
     pub fn substitute(&self, bindings: &Bindings) -> Result<Dim, DimError> {
+        self.map_symbols(&|symbol| bindings.get(symbol).map(Dim::from))
+    }
+
+    /// Replaces a symbol by a dim.
+    ///
+    /// # Errors
+    /// [`DimError::DivisionByZero`] if a divisor comes out as zero.
+    pub fn replace(&self, symbol: &Symbol, dim: &Dim) -> Result<Dim, DimError> {
+        self.map_symbols(&|other| (other == symbol).then(|| dim.clone()))
+    }
+
+    /// The equations by which two dims are equal whatever the sizes: each makes one symbol a sum of others that is at
+    /// least two, as in `total = past + sequence`. Dims that may be one are not equated: they may broadcast instead.
+    pub fn equate(&self, other: &Dim) -> Vec<(Symbol, Dim)> {
+        let difference = self - other;
+        let solved = |(product, coefficient): &(Product, i64)| {
+            let ([(Atom::Symbol(symbol), 1)], 1 | -1) = (product.as_slice(), coefficient) else {
+                return None;
+            };
+            let rest = &difference - &Dim::term(product.clone(), *coefficient);
+            let sum = if *coefficient == 1 { -&rest } else { rest };
+            let mut symbols = BTreeSet::new();
+            sum.collect_symbols(&mut symbols);
+            let fits = !symbols.contains(symbol) && sum.lower_bound().is_some_and(|low| low >= 2);
+            (fits && !symbols.is_empty()).then(|| (symbol.clone(), sum))
+        };
+        difference.terms().iter().filter_map(solved).collect()
+    }
+
+    fn map_symbols(&self, of: &dyn Fn(&Symbol) -> Option<Dim>) -> Result<Dim, DimError> {
         if self.known().is_some() {
             return Ok(self.clone());
         }
@@ -276,15 +306,13 @@ impl Dim {
             let mut value = Dim::from(*coefficient);
             for (atom, power) in product {
                 let factor = match atom {
-                    Atom::Symbol(symbol) => match bindings.get(symbol) {
-                        Some(size) => Dim::from(size),
+                    Atom::Symbol(symbol) => match of(symbol) {
+                        Some(dim) => dim,
                         None => Dim::from(atom.clone()),
                     },
-                    Atom::Div(a, b) => {
-                        a.substitute(bindings)?.floor_div(&b.substitute(bindings)?)?
-                    }
-                    Atom::Min(a, b) => a.substitute(bindings)?.minimum(&b.substitute(bindings)?),
-                    Atom::Max(a, b) => a.substitute(bindings)?.maximum(&b.substitute(bindings)?),
+                    Atom::Div(a, b) => a.map_symbols(of)?.floor_div(&b.map_symbols(of)?)?,
+                    Atom::Min(a, b) => a.map_symbols(of)?.minimum(&b.map_symbols(of)?),
+                    Atom::Max(a, b) => a.map_symbols(of)?.maximum(&b.map_symbols(of)?),
                 };
                 for _ in 0..*power {
                     value = value * factor.clone();

@@ -1,6 +1,6 @@
 //! Types of values: an element type and a shape of dims.
 
-use crate::dim::{Bindings, Dim, DimError, ParseDimError};
+use crate::dim::{Bindings, Dim, DimError, ParseDimError, Symbol};
 use crate::dtype::{DType, ParseDTypeError};
 use crate::infer::InferError;
 use crate::tensor::{MAX_ELEMENTS, Tensor};
@@ -60,6 +60,15 @@ impl TensorType {
     /// [`DimError::DivisionByZero`] if a divisor comes out as zero.
     pub fn substitute(&self, bindings: &Bindings) -> Result<Self, DimError> {
         let shape = self.shape.iter().map(|dim| dim.substitute(bindings));
+        Ok(Self::new(self.dtype, shape.collect::<Result<_, _>>()?))
+    }
+
+    /// Replaces a symbol by a dim.
+    ///
+    /// # Errors
+    /// [`DimError::DivisionByZero`].
+    pub fn replace(&self, symbol: &Symbol, dim: &Dim) -> Result<Self, DimError> {
+        let shape = self.shape.iter().map(|own| own.replace(symbol, dim));
         Ok(Self::new(self.dtype, shape.collect::<Result<_, _>>()?))
     }
 

@@ -16,17 +16,21 @@ use graphene_frontend::verify::verify;
 const SMALL: usize = 10_000;
 
 /// Imports a model: it fails with a message, or gives a graph that verifies, prints and parses, takes sizes for its
-/// symbols, and evaluates where it is small. A model that asks for sizes gets twos.
+/// symbols, and evaluates where it is small. A model that asks for sizes gets an equation if one will do, else twos.
 pub fn import(model: &[u8]) {
     let mut options = ImportOptions::default();
-    for _ in 0..2 {
+    for _ in 0..3 {
         match import_model(Bytes::copy_from_slice(model), &NoExternalData, &options) {
             Ok(imported) => return check_graph(&imported.graph),
             Err(error) => {
                 assert!(!error.to_string().is_empty(), "an error without a message");
-                let ImportError::Resists { symbols, .. } = error else { return };
+                let ImportError::Resists { symbols, mut equal, .. } = error else { return };
                 if symbols.is_empty() {
                     return;
+                }
+                if options.equal.is_empty() && !equal.is_empty() {
+                    options.equal.push(equal.swap_remove(0));
+                    continue;
                 }
                 options.dims = symbols.iter().map(|symbol| (symbol.name().to_owned(), 2)).collect();
             }

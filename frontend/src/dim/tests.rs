@@ -113,3 +113,25 @@ fn expressions_stay_small() {
         assert!(large.to_string().len() < 10_000, "{large}");
     }
 }
+
+#[test]
+fn equations_make_a_symbol_a_sum_that_cannot_be_one() {
+    let solved = |a: &str, b: &str| {
+        let all: Vec<_> =
+            dim(a).equate(&dim(b)).iter().map(|(s, d)| format!("{s} = {d}")).collect();
+        all.join(", ")
+    };
+    assert_eq!(solved("total", "past + sequence"), "total = past + sequence");
+    assert_eq!(solved("total - past", "sequence"), "total = past + sequence");
+    assert_eq!(solved("2*a + 1", "b"), "b = 2*a + 1");
+    assert_eq!(solved("a + b", "c + 1"), "");
+    // What may be one may broadcast; numbers are sizes, not equations; only whole symbols are solved for.
+    for (a, b) in [("p", "q"), ("a + b", "7"), ("2*c", "a + b"), ("c*c", "a + b"), ("a", "a + 1")] {
+        assert_eq!(solved(a, b), "", "{a} = {b}");
+    }
+    let sum = dim("past + sequence");
+    assert_eq!(
+        dim("2*total + min(total, 9)").replace(&Symbol::new("total"), &sum),
+        Ok(dim("2*past + 2*sequence + min(past + sequence, 9)"))
+    );
+}

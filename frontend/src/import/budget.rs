@@ -66,6 +66,11 @@ impl Budget {
         steps.is_some_and(|steps| take(&self.0.steps, steps))
     }
 
+    /// Takes steps of a computation that is no operation; false where there are no more.
+    pub(super) fn take_work(&self, steps: usize) -> bool {
+        take(&self.0.steps, steps)
+    }
+
     /// Takes bytes for a result that is kept; false where there are no more.
     pub(super) fn take_bytes(&self, bytes: usize) -> bool {
         take(&self.0.bytes, bytes)

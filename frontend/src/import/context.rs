@@ -2,12 +2,14 @@
 
 use super::driver::Importer;
 use super::error::{OpError, Reason};
+use super::sweep::sweep;
 use super::symbolic::{Abstract, Affine};
 use super::tensor::read_tensor;
+use super::value::{Sequence, Value};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::number;
-use crate::graph::ValueId;
+use crate::graph::{Graph, ValueId};
 use crate::onnx::{AttributeProto, GraphProto};
 use crate::op::{Binary, Op, Unary};
 use crate::tensor::Tensor;
@@ -21,7 +23,7 @@ pub struct Context<'a, 'm> {
     pub(super) opset: i64,
     /// Attributes by name, references of a function's body resolved.
     pub(super) attributes: Vec<(&'m str, &'m AttributeProto)>,
-    pub(super) inputs: Vec<Option<ValueId>>,
+    pub(super) inputs: Vec<Option<Value>>,
     /// Whether each output is wanted.
     pub(super) outputs: Vec<bool>,
 }
@@ -102,14 +104,43 @@ impl<'m> Context<'_, 'm> {
     /// A required input.
     ///
     /// # Errors
-    /// [`Reason::MissingInput`].
+    /// [`Reason::MissingInput`]; [`OpError::Unsupported`] for a sequence.
     pub fn input(&self, i: usize) -> Result<ValueId, OpError> {
-        self.optional(i).ok_or_else(|| Reason::MissingInput(i).into())
+        match self.value(i)? {
+            Value::Tensor(value) => Ok(value),
+            Value::Sequence(_) | Value::Unsupported(_) => {
+                Err(self.unsupported(format!("its input {i} is no tensor")))
+            }
+        }
     }
 
-    /// An optional input.
+    /// An optional input; a sequence counts as absent.
     pub fn optional(&self, i: usize) -> Option<ValueId> {
-        self.inputs.get(i).copied().flatten()
+        match self.inputs.get(i)? {
+            Some(Value::Tensor(value)) => Some(*value),
+            Some(Value::Sequence(_) | Value::Unsupported(_)) | None => None,
+        }
+    }
+
+    /// A required input that may be a sequence.
+    ///
+    /// # Errors
+    /// [`Reason::MissingInput`].
+    pub fn value(&self, i: usize) -> Result<Value, OpError> {
+        self.inputs.get(i).cloned().flatten().ok_or_else(|| Reason::MissingInput(i).into())
+    }
+
+    /// A required input that is a sequence.
+    ///
+    /// # Errors
+    /// [`Reason::MissingInput`]; [`Reason::Operator`] for a tensor.
+    pub fn sequence(&self, i: usize) -> Result<Sequence, OpError> {
+        match self.value(i)? {
+            Value::Sequence(sequence) => Ok(sequence),
+            Value::Tensor(_) | Value::Unsupported(_) => {
+                Err(self.invalid(format!("input {i} must be a sequence")))
+            }
+        }
     }
 
     /// The number of inputs, those left out between others among them.
@@ -352,6 +383,51 @@ impl<'m> Context<'_, 'm> {
     pub fn known_floats(&self, value: ValueId) -> Result<Vec<f64>, OpError> {
         let tensor = self.known(value).ok_or(OpError::NeedsValue(value))?;
         number::reals(&tensor).map_err(|_| OpError::refuses(tensor.dtype()))
+    }
+
+    /// A body that `make` builds, whose inputs have these types and which captures nothing.
+    ///
+    /// # Errors
+    /// Those of `make`; [`Reason::Depth`].
+    pub fn body(
+        &mut self,
+        formal: &[TensorType],
+        make: impl FnOnce(&mut Self, &[ValueId]) -> Result<Vec<ValueId>, OpError>,
+    ) -> Result<Graph, OpError> {
+        let inputs = self.importer.open_body(formal, &[])?;
+        let outcome = make(self, &inputs);
+        let builder = self.importer.close_body(outcome)?;
+        Ok(sweep(&builder.graph, formal.len(), &[])?)
+    }
+
+    /// The key of the node's random numbers: by its own seed, or by the run's and another one for each node.
+    ///
+    /// # Errors
+    /// [`OpError::Unsupported`] in a body that stays one.
+    pub fn draw_key(&mut self, own: Option<u64>) -> Result<u64, OpError> {
+        self.importer.draw_key(own)
+    }
+
+    /// Counts work that the import itself does.
+    ///
+    /// # Errors
+    /// [`Reason::Work`] where the model asks for more than any real one.
+    pub fn take_steps(&self, steps: usize) -> Result<(), OpError> {
+        match self.importer.builder().budget.take_work(steps) {
+            true => Ok(()),
+            false => Err(Reason::Work.into()),
+        }
+    }
+
+    /// Counts memory that the import holds beside the graph.
+    ///
+    /// # Errors
+    /// [`Reason::Memory`] where the model asks for more than any real one.
+    pub fn take_bytes(&self, bytes: usize) -> Result<(), OpError> {
+        match self.importer.builder().budget.take_bytes(bytes) {
+            true => Ok(()),
+            false => Err(Reason::Memory.into()),
+        }
     }
 
     /// The element type of an attribute that names one.

@@ -9,6 +9,7 @@ use super::order::{MAX_DEPTH, graphs, in_order, invalid, node_name};
 use super::sweep::sweep;
 use super::tensor::read_tensor;
 use super::types::{TypeError, bind_value, read_type};
+use super::value::Value;
 use super::{Import, ImportOptions};
 use crate::dim::{Bindings, Symbol};
 use crate::graph::{Graph, ValueId};
@@ -28,7 +29,8 @@ const NEWEST_OPSET: i64 = 28;
 
 /// Values by name, in one graph, body or function.
 struct Scope<'m> {
-    names: HashMap<&'m str, Option<ValueId>>,
+    /// None: a value that depends on what is not supported, which is told of already.
+    names: HashMap<&'m str, Option<Value>>,
     /// Which builder the values belong to.
     level: usize,
     /// Names of the scope before are not seen: the body of a function.
@@ -48,6 +50,9 @@ pub(super) struct Importer<'m> {
     scopes: Vec<Scope<'m>>,
     unsupported: Vec<Unsupported>,
     pub(super) notes: Vec<String>,
+    seed: u64,
+    /// How many nodes draw random numbers so far.
+    draws: u64,
 }
 
 /// See [`super::import`].
@@ -60,7 +65,7 @@ pub(super) fn import(
     let graph = model.graph.as_ref().ok_or_else(|| outside("", Reason::NoGraph))?;
     let opsets = read_opsets(&model.opset_import)?;
     let opset = opsets.get("").copied().unwrap_or(NEWEST_OPSET);
-    let mut importer = Importer::new(&model, weights, opsets);
+    let mut importer = Importer::new(&model, weights, opsets, options.seed);
     let outcome = importer.run_model(graph, options);
     if !importer.unsupported.is_empty() {
         return Err(ImportError::Unsupported(importer.all_unsupported(&model, graph)));
@@ -104,6 +109,7 @@ impl<'m> Importer<'m> {
         model: &'m ModelProto,
         weights: &'m dyn ExternalData,
         opsets: HashMap<&'m str, i64>,
+        seed: u64,
     ) -> Self {
         let key = |function: &'m FunctionProto| {
             (plain_domain(&function.domain), function.name.as_str(), function.overload.as_str())
@@ -122,6 +128,8 @@ impl<'m> Importer<'m> {
             scopes: vec![scope],
             unsupported: Vec::new(),
             notes: Vec::new(),
+            seed,
+            draws: 0,
         }
     }
 
@@ -139,6 +147,20 @@ impl<'m> Importer<'m> {
         self.scopes.last_mut().expect("there is always one")
     }
 
+    /// The key of the random numbers of a node, which may have a seed of its own. Not in a body: it runs once, or not at
+    /// all, or often, and each time its numbers would be the same.
+    pub(super) fn draw_key(&mut self, own: Option<u64>) -> Result<u64, OpError> {
+        if self.builders.len() > 1 {
+            let why = "random numbers in a body that is not written out at import";
+            return Err(OpError::Unsupported(why.into()));
+        }
+        if let Some(seed) = own {
+            return Ok(ops::random::key(seed, 0));
+        }
+        self.draws += 1;
+        Ok(ops::random::key(self.seed, self.draws))
+    }
+
     fn run_model(
         &mut self,
         graph: &'m GraphProto,
@@ -154,8 +176,15 @@ impl<'m> Importer<'m> {
                 return Err(outside(name, Reason::Duplicate(name.to_owned())));
             }
             let value = self.lookup(name).map_err(|_| outside(name, Reason::NoOutput))?;
-            if let Some(value) = value {
-                self.builder_mut().graph.add_output(name, value);
+            match value {
+                Some(Value::Tensor(value)) => self.builder_mut().graph.add_output(name, value),
+                Some(Value::Sequence(_)) => {
+                    let why = "is a sequence: outputs are tensors here, so join its tensors \
+                               (ConcatFromSequence) or make each an output (SequenceAt)";
+                    self.refuse(name, "", "", why.to_owned());
+                }
+                Some(Value::Unsupported(why)) => self.refuse(name, "", "", why.into_owned()),
+                None => {}
             }
         }
         Ok(())
@@ -169,7 +198,7 @@ impl<'m> Importer<'m> {
                     let builder = self.builder_mut();
                     builder.name = name.to_owned();
                     builder.budget.grow(&tensor);
-                    Some(builder.constant(tensor))
+                    Some(builder.constant(tensor).into())
                 }
                 Err(OpError::Unsupported(why)) => {
                     self.refuse(name, "", "", why.into_owned());
@@ -199,6 +228,9 @@ impl<'m> Importer<'m> {
             bindings.fix(Symbol::new(name), size).map_err(fail)?;
             self.notes.push(format!("dimension `{name}` is {size}"));
         }
+        for (symbol, dim) in &options.equal {
+            self.notes.push(format!("dimension `{}` is {dim}", symbol.name()));
+        }
         let initial: HashSet<_> = graph.initializer.iter().map(|tensor| &tensor.name).collect();
         let (mut declared, mut refused) = (Vec::new(), BTreeMap::new());
         for input in &graph.input {
@@ -220,6 +252,8 @@ impl<'m> Importer<'m> {
                     continue;
                 }
             };
+            let replaced = options.equal.iter().try_fold(ty, |ty, (s, dim)| ty.replace(s, dim));
+            let ty = replaced.map_err(|error| outside_infer(name, error.into()))?;
             if let Some(tensor) = options.values.get(name) {
                 bind_value(&ty, tensor, &mut bindings).map_err(|reason| outside(name, reason))?;
             }
@@ -240,12 +274,12 @@ impl<'m> Importer<'m> {
             if options.values.contains_key(name) {
                 self.notes.push(format!("input `{name}` is a constant"));
             }
-            self.bind(name, Some(value)).map_err(|reason| outside(name, reason))?;
+            self.bind(name, Some(value.into())).map_err(|reason| outside(name, reason))?;
         }
         Ok(())
     }
 
-    fn bind(&mut self, name: &'m str, value: Option<ValueId>) -> Result<(), Reason> {
+    fn bind(&mut self, name: &'m str, value: Option<Value>) -> Result<(), Reason> {
         match self.scope().names.insert(name, value) {
             Some(_) => Err(Reason::Duplicate(name.to_owned())),
             None => Ok(()),
@@ -253,20 +287,31 @@ impl<'m> Importer<'m> {
     }
 
     /// The value of that name, as one of the graph being built; `None` where it depends on what is not supported.
-    fn lookup(&mut self, name: &str) -> Result<Option<ValueId>, Reason> {
+    fn lookup(&mut self, name: &str) -> Result<Option<Value>, Reason> {
         let mut at = self.scopes.len();
         while at > 0 {
             at -= 1;
             let scope = &self.scopes[at];
-            if let Some(&value) = scope.names.get(name) {
-                let level = scope.level;
-                return Ok(value.map(|value| self.capture(name, level, value)));
+            if let Some(value) = scope.names.get(name) {
+                let (value, level) = (value.clone(), scope.level);
+                return Ok(value.map(|value| self.capture_all(name, level, value)));
             }
             if scope.opaque {
                 break;
             }
         }
         Err(Reason::Dangling(name.to_owned()))
+    }
+
+    /// Takes what a name stands for in an outer graph into the one being built.
+    fn capture_all(&mut self, name: &str, level: usize, value: Value) -> Value {
+        match value {
+            Value::Tensor(value) => Value::Tensor(self.capture(name, level, value)),
+            Value::Sequence(sequence) => {
+                Value::Sequence(sequence.iter().map(|&v| self.capture(name, level, v)).collect())
+            }
+            Value::Unsupported(why) => Value::Unsupported(why),
+        }
     }
 
     /// Takes a value of an outer graph into the one being built, through all between.
@@ -315,7 +360,11 @@ impl<'m> Importer<'m> {
                 continue;
             }
             let value = self.lookup(name).map_err(|reason| invalid(node, reason))?;
-            poisoned |= value.is_none();
+            poisoned |= matches!(value, None | Some(Value::Unsupported(_)));
+            if let Some(Value::Unsupported(why)) = &value {
+                let why = format!("its input `{name}` {why}");
+                self.refuse(node_name(node), &node.op_type, plain_domain(&node.domain), why);
+            }
             inputs.push(value);
         }
         let outputs = match poisoned {
@@ -333,7 +382,7 @@ impl<'m> Importer<'m> {
         for (i, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let value = match &outputs {
                 Some(outputs) => match outputs.get(i) {
-                    Some(&value) => Some(value),
+                    Some(value) => Some(value.clone()),
                     None => {
                         let reason = Reason::OutputCount { named: i + 1, given: outputs.len() };
                         return Err(invalid(node, reason));
@@ -350,8 +399,8 @@ impl<'m> Importer<'m> {
     fn call(
         &mut self,
         node: &'m NodeProto,
-        inputs: Vec<Option<ValueId>>,
-    ) -> Result<Vec<ValueId>, OpError> {
+        inputs: Vec<Option<Value>>,
+    ) -> Result<Vec<Value>, OpError> {
         let domain = plain_domain(&node.domain);
         let attributes = self.resolve_attributes(node);
         let key = (domain, node.op_type.as_str(), node.overload.as_str());
@@ -377,7 +426,7 @@ impl<'m> Importer<'m> {
             inputs: inputs.clone(),
             outputs: node.output.iter().map(|name| !name.is_empty()).collect(),
         };
-        match ((row.run)(&mut context), function) {
+        match (row.run.call(&mut context, &node.input), function) {
             (Err(OpError::Unsupported(_)), Some(function)) => {
                 self.inline(function, &inputs, attributes)
             }
@@ -411,9 +460,9 @@ impl<'m> Importer<'m> {
     fn inline(
         &mut self,
         function: &'m FunctionProto,
-        inputs: &[Option<ValueId>],
+        inputs: &[Option<Value>],
         mut attributes: Vec<(&'m str, &'m AttributeProto)>,
-    ) -> Result<Vec<ValueId>, OpError> {
+    ) -> Result<Vec<Value>, OpError> {
         for default in &function.attribute_proto {
             if !attributes.iter().any(|(name, _)| *name == default.name) {
                 attributes.push((&default.name, default));
@@ -433,7 +482,7 @@ impl<'m> Importer<'m> {
         self.within(scope, |importer| {
             for (name, input) in function.input.iter().zip(inputs) {
                 if let Some(value) = input {
-                    importer.bind(name, Some(*value))?;
+                    importer.bind(name, Some(value.clone()))?;
                 }
             }
             // An optional input left out is an empty name wherever the body uses it.
@@ -452,9 +501,9 @@ impl<'m> Importer<'m> {
     fn run_function_nodes(
         &mut self,
         function: &'m FunctionProto,
-        inputs: &[Option<ValueId>],
+        inputs: &[Option<Value>],
     ) -> Result<(), OpError> {
-        let absent = |(i, _): &(usize, &String)| inputs.get(*i).copied().flatten().is_none();
+        let absent = |(i, _): &(usize, &String)| inputs.get(*i).is_none_or(Option::is_none);
         let absent: BTreeSet<&str> =
             function.input.iter().enumerate().filter(absent).map(|(_, n)| n.as_str()).collect();
         if !absent.is_empty() {
@@ -487,8 +536,8 @@ impl<'m> Importer<'m> {
     pub(super) fn run_body(
         &mut self,
         body: &'m GraphProto,
-        inputs: &[ValueId],
-    ) -> Result<Vec<ValueId>, OpError> {
+        inputs: &[Value],
+    ) -> Result<Vec<Value>, OpError> {
         if body.input.len() != inputs.len() {
             let why = format!("a body takes {} inputs, not {}", body.input.len(), inputs.len());
             return Err(Reason::Operator(why).into());
@@ -502,8 +551,8 @@ impl<'m> Importer<'m> {
         };
         self.take_nodes(1)?;
         self.within(scope, |importer| {
-            for (input, &value) in body.input.iter().zip(inputs) {
-                importer.bind(&input.name, Some(value))?;
+            for (input, value) in body.input.iter().zip(inputs) {
+                importer.bind(&input.name, Some(value.clone()))?;
             }
             importer.add_initializers(body)?;
             importer.run_nodes(&body.node)?;
@@ -559,6 +608,19 @@ impl<'m> Importer<'m> {
         formal: &[TensorType],
         deciders: &[ValueId],
     ) -> Result<Builder, OpError> {
+        let inputs = self.open_body(formal, deciders)?;
+        let inputs: Vec<_> = inputs.into_iter().map(Value::from).collect();
+        let outcome = self.run_body(body, &inputs);
+        let outcome = outcome.and_then(|outputs| Value::tensors(outputs, "an output of its body"));
+        self.close_body(outcome)
+    }
+
+    /// Begins a graph within the one being built; its inputs, of these types.
+    pub(super) fn open_body(
+        &mut self,
+        formal: &[TensorType],
+        deciders: &[ValueId],
+    ) -> Result<Vec<ValueId>, OpError> {
         if self.builders.len() >= MAX_DEPTH {
             return Err(Reason::Depth.into());
         }
@@ -569,8 +631,15 @@ impl<'m> Importer<'m> {
             inputs.push(builder.graph.add_input(&format!("formal_{i}"), ty.clone())?);
         }
         self.builders.push(builder);
-        let outcome = self.run_body(body, &inputs);
-        let mut builder = self.builders.pop().expect("just pushed");
+        Ok(inputs)
+    }
+
+    /// Ends the graph that was begun last.
+    pub(super) fn close_body(
+        &mut self,
+        outcome: Result<Vec<ValueId>, OpError>,
+    ) -> Result<Builder, OpError> {
+        let mut builder = self.builders.pop().expect("a body is open");
         match outcome {
             Ok(outputs) => {
                 for (i, value) in outputs.into_iter().enumerate() {
@@ -601,11 +670,15 @@ impl<'m> Importer<'m> {
                 if symbols.is_empty() {
                     return ImportError::Infer { node, op, error: error.into() };
                 }
-                ImportError::Resists { node, op, inputs: Vec::new(), symbols }
+                let equal = match &error {
+                    InferError::Unresolved { a, b } => a.equate(b),
+                    _ => Vec::new(),
+                };
+                ImportError::Resists { node, op, inputs: Vec::new(), symbols, equal }
             }
             OpError::NeedsValue(value) => {
                 let (inputs, symbols) = self.ancestors(value);
-                ImportError::Resists { node, op, inputs, symbols }
+                ImportError::Resists { node, op, inputs, symbols, equal: Vec::new() }
             }
             OpError::Import(error) => *error,
         }

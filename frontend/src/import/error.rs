@@ -1,7 +1,7 @@
 //! Why a model cannot be imported, and why one operator cannot.
 
 use super::external::ExternalDataError;
-use crate::dim::Symbol;
+use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::graph::ValueId;
 use crate::infer::InferError;
@@ -30,7 +30,7 @@ pub enum ImportError {
     #[error("{} not supported:{}", parts(.0.len()), .0.iter().map(|u| format!("\n  {u}")).collect::<String>())]
     Unsupported(Vec<Unsupported>),
     /// A shape depends on values or sizes that are not known: import again with these given.
-    #[error("{}: a shape depends on what is not known{}{}", place(.node, .op), list(" the values of inputs", .inputs), list(" the sizes", .symbols))]
+    #[error("{}: a shape or a sequence depends on what is not known{}{}", place(.node, .op), list(" the values of inputs", .inputs), list(" the sizes", .symbols))]
     Resists {
         /// The node.
         node: String,
@@ -40,6 +40,8 @@ pub enum ImportError {
         inputs: Vec<String>,
         /// Symbols whose sizes decide.
         symbols: Vec<Symbol>,
+        /// Equations of which each makes the shape fit whatever the sizes, such as `total = past + sequence`.
+        equal: Vec<(Symbol, Dim)>,
     },
     /// Data outside of the model file cannot be read.
     #[error("initializer `{name}`: {error}")]
@@ -148,6 +150,12 @@ pub enum Reason {
     /// The model asks for more nodes than any real one has.
     #[error("the graph grows beyond {0} nodes")]
     Nodes(usize),
+    /// The model asks for more computation at import than any real one does.
+    #[error("takes longer to import than a model of its size may")]
+    Work,
+    /// The model asks for more memory at import than any real one does.
+    #[error("takes more memory to import than a model of its size may")]
+    Memory,
     /// A rule of one operator.
     #[error("{}", visible(.0))]
     Operator(String),

@@ -6,6 +6,7 @@
 //! A model file is untrusted: sizes are checked before anything is allocated, nesting is bounded, and every error
 //! names the node.
 
+use crate::dim::{Dim, Symbol};
 use crate::graph::Graph;
 use crate::onnx::{ModelProto, ValueInfoProto, make_names_visible};
 use crate::tensor::Tensor;
@@ -29,22 +30,28 @@ mod sweep;
 mod symbolic;
 mod tensor;
 mod types;
+mod value;
 
 pub use context::Context;
 pub use error::{ImportError, OpError, Reason, Unsupported};
 pub use external::{
     ExternalData, ExternalDataError, ModelFolder, NoExternalData, Reading, read_model,
 };
+pub use value::{Sequence, Value};
 
 /// What is known beforehand about a model's inputs.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ImportOptions {
     /// Sizes for symbols, by name; zero is one.
     pub dims: BTreeMap<String, i64>,
+    /// Symbols that are replaced by dims, one after the other: what [`ImportError::Resists`] offers.
+    pub equal: Vec<(Symbol, Dim)>,
     /// Shapes of inputs, by name, where the model does not say their rank.
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// Values for inputs, by name; such an input becomes a constant.
     pub values: BTreeMap<String, Tensor>,
+    /// The seed of random numbers that the model draws; a node's own seed goes before.
+    pub seed: u64,
 }
 
 /// An input that a model declares.

@@ -8,7 +8,10 @@ use graphene_frontend::import::{Import, ImportOptions, Reading, import, read_mod
 use graphene_frontend::testdata::{compare, read_data_set};
 use graphene_frontend::text::print;
 use graphene_frontend::verify::verify;
+use ruzstd::decoding::StreamingDecoder;
 use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn folder(name: &str) -> PathBuf {
@@ -86,4 +89,49 @@ fn dims_given_beforehand_are_in_the_types() {
     let ids = imported.graph.ty(imported.graph.inputs()[0].value());
     assert_eq!(ids.shape, [Dim::from(2), Dim::symbol("sequence")]);
     assert!(imported.notes.contains(&"dimension `batch` is 2".to_owned()));
+}
+
+/// What exporters leave of the machine that ran them: folders of its users and packages, and stack traces.
+const TRACES: [&str; 10] = [
+    "/root/",
+    "/home/",
+    "/Users/",
+    "/tmp/",
+    "/work/",
+    "/usr/",
+    "/opt/",
+    "site-packages",
+    "dist-packages",
+    "stack_trace",
+];
+
+/// All files of test data, those in packs unpacked.
+fn visit(folder: &Path, check: &mut dyn FnMut(&Path, &[u8])) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let is = |extension: &str| path.extension().is_some_and(|found| found == extension);
+        if path.is_dir() {
+            visit(&path, check);
+        } else if is("zst") {
+            let file = fs::File::open(&path).unwrap();
+            let mut bytes = Vec::new();
+            StreamingDecoder::new(file).unwrap().read_to_end(&mut bytes).unwrap();
+            check(&path, &bytes);
+        } else if !is("py") {
+            check(&path, &fs::read(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn fixtures_say_nothing_of_the_machine_that_exported_them() {
+    let (mut files, mut bytes) = (0, 0);
+    visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data"), &mut |path, data| {
+        for trace in TRACES {
+            let found = data.windows(trace.len()).position(|window| window == trace.as_bytes());
+            assert_eq!(found, None, "{} holds {trace}", path.display());
+        }
+        (files, bytes) = (files + 1, bytes + data.len());
+    });
+    assert!(files > 50 && bytes > 20 << 20, "where are they? {files} files of {bytes} bytes");
 }

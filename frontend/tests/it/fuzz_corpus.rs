@@ -1,5 +1,5 @@
 //! The checks that the fuzzers make, as a plain test: over the inputs that broke something once (`tests/data/fuzz`),
-//! over ONNX's node suite, and over a few mutations of each of its models.
+//! over the suites of ONNX's and onnxruntime's cases, and over a few mutations of each of their models.
 
 use std::fs;
 use std::io::Read;
@@ -29,18 +29,21 @@ fn corpus(folder: &str) -> Inputs {
     paths.iter().map(read).collect()
 }
 
-/// The models of the node suite.
+/// The models of the suites.
 fn suite() -> Inputs {
-    let packed: &[u8] = include_bytes!("../data/onnx-node-suite.tar.zst");
-    let mut archive = tar::Archive::new(ruzstd::decoding::StreamingDecoder::new(packed).unwrap());
+    let node: &[u8] = include_bytes!("../data/onnx-node-suite.tar.zst");
+    let graphs: &[u8] = include_bytes!("../data/onnxruntime-graphs.tar.zst");
     let mut models = Vec::new();
-    for entry in archive.entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let path = entry.path().unwrap().into_owned();
-        if path.ends_with("model.onnx") {
-            let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes).unwrap();
-            models.push((path.display().to_string(), bytes));
+    for packed in [node, graphs] {
+        let decoder = ruzstd::decoding::StreamingDecoder::new(packed).unwrap();
+        for entry in tar::Archive::new(decoder).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let path = entry.path().unwrap().into_owned();
+            if path.ends_with("model.onnx") {
+                let mut bytes = Vec::new();
+                entry.read_to_end(&mut bytes).unwrap();
+                models.push((path.display().to_string(), bytes));
+            }
         }
     }
     models
@@ -85,8 +88,8 @@ fn former_findings_in_texts_stay_fixed() {
 }
 
 #[test]
-fn the_node_suite_keeps_every_promise() {
-    check_all(suite(), 1500, fuzz::import);
+fn the_suites_keep_every_promise() {
+    check_all(suite(), 2000, fuzz::import);
 }
 
 #[test]

@@ -2,10 +2,13 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests are tests.
 
 mod bad_input;
+mod classical;
 mod fixtures;
 mod fuzz_corpus;
 mod hostile;
 mod import;
 mod meddled;
 mod model;
+mod random;
+mod sequence;
 mod signal;

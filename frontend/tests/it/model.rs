@@ -29,6 +29,41 @@ pub(crate) fn int(name: &str, i: i64) -> AttributeProto {
     AttributeProto { name: name.into(), r#type: AttributeType::Int as i32, i, ..Default::default() }
 }
 
+pub(crate) fn number(name: &str, f: f32) -> AttributeProto {
+    AttributeProto {
+        name: name.into(),
+        r#type: AttributeType::Float as i32,
+        f,
+        ..Default::default()
+    }
+}
+
+pub(crate) fn text(name: &str, s: &str) -> AttributeProto {
+    let r#type = AttributeType::String as i32;
+    AttributeProto { name: name.into(), r#type, s: s.to_owned().into(), ..Default::default() }
+}
+
+pub(crate) fn int_list(name: &str, ints: &[i64]) -> AttributeProto {
+    let r#type = AttributeType::Ints as i32;
+    AttributeProto { name: name.into(), r#type, ints: ints.to_vec(), ..Default::default() }
+}
+
+pub(crate) fn number_list(name: &str, floats: &[f32]) -> AttributeProto {
+    let r#type = AttributeType::Floats as i32;
+    AttributeProto { name: name.into(), r#type, floats: floats.to_vec(), ..Default::default() }
+}
+
+pub(crate) fn text_list(name: &str, texts: &[&str]) -> AttributeProto {
+    let strings = texts.iter().map(|&text| text.to_owned().into()).collect();
+    let r#type = AttributeType::Strings as i32;
+    AttributeProto { name: name.into(), r#type, strings, ..Default::default() }
+}
+
+pub(crate) fn tensor(name: &str, tensor: TensorProto) -> AttributeProto {
+    let r#type = AttributeType::Tensor as i32;
+    AttributeProto { name: name.into(), r#type, t: Some(tensor), ..Default::default() }
+}
+
 pub(crate) fn subgraph(name: &str, graph: GraphProto) -> AttributeProto {
     let r#type = AttributeType::Graph as i32;
     AttributeProto { name: name.into(), r#type, g: Some(graph), ..Default::default() }

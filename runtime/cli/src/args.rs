@@ -89,7 +89,7 @@ pub(crate) struct Data {
     /// Outputs to expect, by name, from a .npz archive: exit code 4 if they differ
     #[arg(long, value_name = "FILE.npz", conflicts_with = "data")]
     pub(crate) expect: Option<PathBuf>,
-    /// Seed of random inputs, and of a zoo model's weights
+    /// Seed of random inputs, of random numbers that the model draws, and of a zoo model's weights
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     /// Write the outputs of the first executor to a .npz archive

@@ -88,7 +88,11 @@ fn run_model(
     // Data that does not fit is often that of a model that is not supported, which says more.
     let read = read_given(arguments, &declared);
     let (given, expected, known) = read.map_err(|error| defect(&source).unwrap_or(error))?;
-    let import = || source.import(&given.for_import(&declared, known.clone()));
+    let import = || {
+        let mut known = given.for_import(&declared, known.clone());
+        known.seed = arguments.data.seed;
+        source.import(&known)
+    };
     let loaded = progress.stage(stage::IMPORT, import)?;
     arguments.spare(&source.files())?;
     let outputs: Vec<_> = loaded.graph.outputs().iter().map(|(name, _)| name).collect();

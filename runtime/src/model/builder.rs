@@ -154,6 +154,14 @@ impl ModelBuilder {
         self
     }
 
+    /// The seed of random numbers that the model draws, such as those of `RandomNormal`; 0 by default. Every run of the model
+    /// draws the same.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.given.seed = seed;
+        self
+    }
+
     /// Says the shape of an input whose rank the model does not tell.
     #[must_use]
     pub fn shape(mut self, input: &str, shape: &[usize]) -> Self {
@@ -214,8 +222,9 @@ impl ModelBuilder {
         let Imported { graph, mut notes, specialised, .. } = source.import(&given)?;
         let planned = self.plan(&graph)?;
         for of in &specialised {
-            if let Specialised::Size(dim, _) = of {
-                self.profile.remove(dim);
+            match of {
+                Specialised::Size(dim, _) | Specialised::Equal(dim, _) => self.profile.remove(dim),
+                Specialised::Values(_) => {}
             }
         }
         // Weights are dropped one by one when they have been prepacked, if nobody else holds them.

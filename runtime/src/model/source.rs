@@ -3,7 +3,7 @@
 use super::{RequestedSizes, Roles};
 use crate::error::{Error, Result};
 use bytes::Bytes;
-use graphene_frontend::dim::Bindings;
+use graphene_frontend::dim::{Bindings, Dim, Symbol};
 use graphene_frontend::graph::Graph;
 use graphene_frontend::import::{
     DeclaredInput, ExternalData, Import, ImportError, ImportOptions, NoExternalData, Reading,
@@ -36,6 +36,8 @@ pub struct Given {
     /// Sizes of dims that the model is made for where a shape depends on them, and only there. One of zero is for all of
     /// the model, since what an import concludes of a dim holds from one on.
     pub sizes: RequestedSizes,
+    /// The seed of random numbers that the model draws. Every run of it draws the same.
+    pub seed: u64,
 }
 
 /// An imported model.
@@ -58,6 +60,8 @@ pub struct Imported {
 pub enum Specialised {
     /// A dim's size.
     Size(String, i64),
+    /// A dim is a sum of others, as in `total=past + sequence`, since shapes fit for no other sizes.
+    Equal(String, Dim),
     /// The values of an input.
     Values(String),
 }
@@ -110,22 +114,23 @@ impl Source {
     /// [`Error::Oversized`] and [`Error::Baked`] for sizes that the model is not made for; [`Error::Contradiction`] for
     /// sizes of one dim that differ.
     pub fn import(&self, given: &Given) -> Result<Imported> {
-        let mut options = ImportOptions { shapes: given.shapes.clone(), ..Default::default() };
+        let (shapes, seed) = (given.shapes.clone(), given.seed);
+        let mut options = ImportOptions { shapes, seed, ..Default::default() };
         let sizes = given.dims.iter().map(|(name, &size)| (name.clone(), size));
         options.dims.extend(sizes);
         let mut specialised = Vec::new();
         let empty = given.sizes.specialise(&given.sizes.empty(), &Roles::default())?;
         fix(&mut options, &empty, &mut specialised);
         for _ in 0..SPECIALISATIONS {
-            let (node, op, inputs, symbols) =
+            let (node, op, inputs, symbols, equal) =
                 match import(self.model.clone(), &*self.weights, &options) {
                     Ok(import) => return Ok(Imported::new(import, specialised)),
-                    Err(ImportError::Resists { node, op, inputs, symbols }) => {
-                        (node, op, inputs, symbols)
+                    Err(ImportError::Resists { node, op, inputs, symbols, equal }) => {
+                        (node, op, inputs, symbols, equal)
                     }
                     Err(error) => return Err(refused(error, &specialised)),
                 };
-            let before = (options.dims.len(), options.values.len());
+            let before = specialised.len();
             for input in &inputs {
                 let needed = || Error::NeedsValue {
                     input: input.clone(),
@@ -133,37 +138,61 @@ impl Source {
                     op: op.clone(),
                 };
                 let value = given.values.get(input).cloned().ok_or_else(needed)?;
-                options.values.insert(input.clone(), value);
-                specialised.push(Specialised::Values(input.clone()));
+                if options.values.insert(input.clone(), value).is_none() {
+                    specialised.push(Specialised::Values(input.clone()));
+                }
             }
             if !symbols.is_empty() {
                 let declared = self.inputs()?;
                 let left = declared.iter().filter(|i| !options.values.contains_key(&i.name));
                 let roles = Roles::of(left.filter_map(|input| input.ty.as_ref()));
-                let sizes =
-                    given.sizes.specialise(&symbols, &roles).map_err(|error| match error {
-                        Error::NoSize { symbols } => {
-                            let symbols = symbols.iter().map(|s| s.name().to_owned()).collect();
-                            Error::NeedsSize { node: node.clone(), op: op.clone(), symbols }
-                        }
-                        error => error,
-                    })?;
-                fix(&mut options, &sizes, &mut specialised);
+                let sizes = given.sizes.specialise(&symbols, &roles);
+                match (equation(equal, &sizes, &roles), sizes) {
+                    (Some((symbol, dim)), _) => {
+                        let name = symbol.name().to_owned();
+                        specialised.push(Specialised::Equal(name, dim.clone()));
+                        options.equal.push((symbol, dim));
+                    }
+                    (None, Ok(sizes)) => fix(&mut options, &sizes, &mut specialised),
+                    (None, Err(Error::NoSize { symbols })) => {
+                        let symbols = symbols.iter().map(|s| s.name().to_owned()).collect();
+                        return Err(Error::NeedsSize { node, op, symbols });
+                    }
+                    (None, Err(error)) => return Err(error),
+                }
             }
             // Nothing new to give: the same complaint would come again.
-            if before == (options.dims.len(), options.values.len()) {
-                return Err(ImportError::Resists { node, op, inputs: Vec::new(), symbols }.into());
+            if before == specialised.len() {
+                let (inputs, equal) = (Vec::new(), Vec::new());
+                return Err(ImportError::Resists { node, op, inputs, symbols, equal }.into());
             }
         }
         Err(Error::Unsupported { what: "a model whose shapes depend on so many values" })
     }
 }
 
+/// The equation to import with rather than with sizes: one that the sizes asked for do not contradict. Of several, one
+/// that keeps the dims that have a role.
+fn equation(
+    equal: Vec<(Symbol, Dim)>,
+    sizes: &Result<Bindings>,
+    roles: &Roles,
+) -> Option<(Symbol, Dim)> {
+    let holds = |(symbol, dim): &(Symbol, Dim)| match sizes {
+        Ok(sizes) => sizes.get(symbol).is_some_and(|size| dim.eval(sizes) == Ok(size)),
+        Err(Error::NoSize { .. }) => true,
+        Err(_) => false,
+    };
+    let fits = equal.into_iter().filter(holds);
+    fits.min_by_key(|(symbol, _)| roles.role(symbol).is_some())
+}
+
 /// Imports for these sizes alone.
 fn fix(options: &mut ImportOptions, sizes: &Bindings, specialised: &mut Vec<Specialised>) {
     for (symbol, size) in sizes.iter() {
-        specialised.push(Specialised::Size(symbol.name().to_owned(), size));
-        options.dims.insert(symbol.name().to_owned(), size);
+        if options.dims.insert(symbol.name().to_owned(), size).is_none() {
+            specialised.push(Specialised::Size(symbol.name().to_owned(), size));
+        }
     }
 }
 
@@ -202,6 +231,7 @@ impl fmt::Display for Specialised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Size(dim, size) => write!(f, "{dim}={size}"),
+            Self::Equal(dim, sum) => write!(f, "{dim}={sum}"),
             Self::Values(input) => write!(f, "the values of {input}"),
         }
     }

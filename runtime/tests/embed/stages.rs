@@ -3,8 +3,9 @@
 use crate::zoo::{Random, engine, inputs, load, run, source};
 use graphene_frontend::dim::Symbol;
 use graphene_frontend::onnx::{
-    Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-    TensorShapeProto, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto, encode,
+    AttributeProto, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto,
+    OperatorSetIdProto, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
+    encode,
 };
 use graphene_ir::target::Target;
 use graphene_runtime::{
@@ -114,8 +115,8 @@ fn what_is_bound_can_be_looked_at() {
     assert!(matches!(error, Error::Profile { .. }), "{error}");
 }
 
-/// A sum of two vectors, whose import asks for the sizes of both: they may differ.
-fn sum() -> Source {
+/// A model of these nodes, which gives `y`; each input is a vector, whose dim is named.
+fn vectors(inputs: &[[&str; 2]], node: Vec<NodeProto>) -> Source {
     let value = |name: &str, dim: Option<&str>| {
         let dim = dim.map(|dim| Dimension { value: Some(DimensionValue::DimParam(dim.into())) });
         let shape = TensorShapeProto { dim: dim.into_iter().collect() };
@@ -123,22 +124,26 @@ fn sum() -> Source {
         let r#type = Some(TypeProto { value: Some(TypeValue::TensorType(ty)) });
         ValueInfoProto { name: name.into(), r#type }
     };
-    let node = NodeProto {
-        name: "sum".into(),
-        op_type: "Add".into(),
-        input: vec!["x".into(), "z".into()],
-        output: vec!["y".into()],
-        ..Default::default()
-    };
-    let graph = GraphProto {
-        input: vec![value("x", Some("p")), value("z", Some("q"))],
-        node: vec![node],
-        output: vec![value("y", None)],
-        ..Default::default()
-    };
+    let input = inputs.iter().map(|[name, dim]| value(name, Some(dim))).collect();
+    let graph = GraphProto { input, node, output: vec![value("y", None)], ..Default::default() };
     let opset = OperatorSetIdProto { version: 17, ..Default::default() };
     let model = ModelProto { opset_import: vec![opset], graph: Some(graph), ..Default::default() };
     Source::bytes(encode(&model))
+}
+
+fn node(op: &str, inputs: [&str; 2], output: &str) -> NodeProto {
+    NodeProto {
+        name: output.into(),
+        op_type: op.into(),
+        input: inputs.map(Into::into).to_vec(),
+        output: vec![output.into()],
+        ..Default::default()
+    }
+}
+
+/// A sum of two vectors, whose import asks for the sizes of both: they may differ.
+fn sum() -> Source {
+    vectors(&[["x", "p"], ["z", "q"]], vec![node("Add", ["x", "z"], "y")])
 }
 
 #[test]
@@ -176,6 +181,43 @@ fn sizes_on_which_shapes_depend_are_asked_for() {
     let x = Tensor::from_vec(vec![3], vec![1.0_f32, 2.0, 3.0]).unwrap();
     let twice = Tensor::from_vec(vec![3], vec![2.0_f32, 4.0, 6.0]).unwrap();
     assert_eq!(run(&mut model.context(), &[x.clone(), x]), Ok(vec![twice]));
+}
+
+/// `x[past]` and `z[sequence]` side by side, and `m[total]` added to them: a decoder's mask over a cache.
+fn sum_of_dims() -> Source {
+    let mut concat = node("Concat", ["x", "z"], "both");
+    concat.attribute.push(AttributeProto { name: "axis".into(), r#type: 2, ..Default::default() });
+    let inputs = [["x", "past"], ["z", "sequence"], ["m", "total"]];
+    vectors(&inputs, vec![concat, node("Add", ["both", "m"], "y")])
+}
+
+/// A dim that must be the sum of others is one: the model runs at all sizes, and says which inputs do not fit.
+#[test]
+fn a_dim_may_be_the_sum_of_others() {
+    let source = sum_of_dims();
+    let imported = source.import(&Given::default()).unwrap();
+    let listed = Specialised::list(&imported.specialised);
+    assert_eq!(listed, "total=past + sequence");
+    let model = engine().model().load_from(&source).unwrap();
+    let mut context = model.context();
+    let ones = |count: usize| Tensor::from_vec(vec![count], vec![1.0_f32; count]).unwrap();
+    for (past, sequence) in [(5, 3), (1, 1), (8, 1)] {
+        let total = past + sequence;
+        let y = run(&mut context, &[ones(past), ones(sequence), ones(total)]);
+        let twos = Tensor::from_vec(vec![total], vec![2.0_f32; total]).unwrap();
+        assert_eq!(y, Ok(vec![twos]));
+    }
+    let refused = run(&mut context, &[ones(5), ones(3), ones(7)]).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Request, "{refused}");
+    // Sizes that say otherwise count: one is added to every element.
+    let declared = source.inputs().unwrap();
+    let mut sizes = RequestedSizes::default();
+    for (dim, size) in [("past", 5), ("sequence", 3), ("total", 1)] {
+        sizes.dim(&declared, dim, size, "the caller").unwrap();
+    }
+    let imported = source.import(&Given { sizes, ..Default::default() }).unwrap();
+    let listed = Specialised::list(&imported.specialised);
+    assert_eq!(listed, "past=5, sequence=3, total=1");
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Attention and what models put around it: rotary embeddings, caches, short convolutions.
 
 use super::helpers::Outputs;
-use super::{Row, row};
+use super::{Row, Run, row};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::eval::HalfType;
 use crate::graph::ValueId;
-use crate::import::{Context, OpError};
+use crate::import::{Context, OpError, Value};
 use crate::onnx::GraphProto;
 use crate::op::{
     AttentionAttrs, Binary, Combine, ConvAttrs, Op, PadMode, ReduceOp, SliceAxis, Unary,
@@ -20,7 +20,12 @@ pub(super) const ROWS: &[Row] = &[
         let positions = c.optional(3);
         Ok(vec![rotary(c, x, cos, sin, positions)?])
     }),
-    Row { domain: "ai.onnx.preview", op: "FlexAttention", since: 1, run: flex_attention },
+    Row {
+        domain: "ai.onnx.preview",
+        op: "FlexAttention",
+        since: 1,
+        run: Run::Tensors(flex_attention),
+    },
     row("TensorScatter", 24, tensor_scatter),
     row("CausalConvWithState", 1, causal_conv),
 ];
@@ -368,7 +373,8 @@ fn modified<'m>(
     x: ValueId,
 ) -> Result<ValueId, OpError> {
     let Some(body) = body else { return Ok(x) };
-    match c.importer.run_body(body, &[x])?.as_slice() {
+    let outputs = c.importer.run_body(body, &[x.into()])?;
+    match Value::tensors(outputs, "what a graph makes of scores")?.as_slice() {
         &[y] => c.cast_to(y, c.dtype(x)),
         _ => Err(c.invalid("a graph that changes scores must have one output")),
     }

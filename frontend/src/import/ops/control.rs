@@ -1,10 +1,10 @@
 //! Control flow. What is decided by constants leaves no trace of it.
 
-use super::{Outputs, Row, row};
+use super::{Outputs, Row, row, values};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::{Graph, ValueId};
-use crate::import::{Context, OpError, Reason};
+use crate::import::{Context, OpError, Reason, Value};
 use crate::infer::InferError;
 use crate::onnx::GraphProto;
 use crate::op::{Op, ScanAttrs, SliceAxis};
@@ -13,7 +13,7 @@ use crate::types::TensorType;
 
 /// The operators of this family.
 pub(super) const ROWS: &[Row] =
-    &[row("If", 1, branch), row("Loop", 1, repeat), row("Scan", 8, scan)];
+    &[values("If", 1, branch), values("Loop", 1, repeat), row("Scan", 8, scan)];
 
 /// A loop is written out if that makes at most this many nodes.
 const MAX_UNROLLED: usize = 1 << 14;
@@ -41,7 +41,7 @@ fn decided_by(decider: ValueId) -> impl Fn(OpError) -> OpError {
     }
 }
 
-fn branch(cx: &mut Context<'_, '_>) -> Outputs {
+fn branch(cx: &mut Context<'_, '_>) -> Result<Vec<Value>, OpError> {
     let condition = cx.input(0)?;
     let condition = scalar(cx, condition)?;
     let (holds, fails) = (body(cx, "then_branch")?, body(cx, "else_branch")?);
@@ -52,10 +52,12 @@ fn branch(cx: &mut Context<'_, '_>) -> Outputs {
     let [then_branch, else_branch] = <[_; 2]>::try_from(graphs).expect("one a body");
     let (then_branch, else_branch) = (Box::new(then_branch), Box::new(else_branch));
     let inputs: Vec<_> = [condition].into_iter().chain(captured).map(Some).collect();
-    cx.add_optional(Op::If { then_branch, else_branch }, &inputs).map_err(decided_by(condition))
+    let op = Op::If { then_branch, else_branch };
+    let outputs = cx.add_optional(op, &inputs).map_err(decided_by(condition))?;
+    Ok(outputs.into_iter().map(Value::from).collect())
 }
 
-fn repeat(cx: &mut Context<'_, '_>) -> Outputs {
+fn repeat(cx: &mut Context<'_, '_>) -> Result<Vec<Value>, OpError> {
     let trips = match cx.optional(0) {
         Some(trips) => Some(scalar(cx, trips)?),
         None => None,
@@ -64,15 +66,22 @@ fn repeat(cx: &mut Context<'_, '_>) -> Outputs {
         Some(condition) => Some(scalar(cx, condition)?),
         None => None,
     };
-    let carried: Vec<ValueId> =
-        (2..cx.input_count()).map(|i| cx.input(i)).collect::<Result<_, _>>()?;
+    let carried: Vec<Value> =
+        (2..cx.input_count()).map(|i| cx.value(i)).collect::<Result<_, _>>()?;
     let body = body(cx, "body")?;
     if body.output.len() < carried.len() + 1 {
         return Err(cx.invalid("the body gives too few outputs"));
     }
-    if let Some(outputs) = unroll(cx, body, trips, condition, &carried)? {
-        return Ok(outputs);
+    let lists = carried.iter().any(|value| matches!(value, Value::Sequence(_)));
+    match unroll(cx, body, trips, condition, &carried)? {
+        Unrolled::Outputs(outputs) => return Ok(outputs),
+        Unrolled::Decided(decider) if lists => return Err(OpError::NeedsValue(decider)),
+        Unrolled::Long if lists => {
+            return Err(cx.unsupported("a sequence carried through so many iterations"));
+        }
+        Unrolled::Decided(_) | Unrolled::Long => {}
     }
+    let carried = Value::tensors(carried, "a carried value")?;
     let deciders: Vec<_> =
         [trips, condition].into_iter().flatten().chain(carried.iter().copied()).collect();
     let (graph, captured) = build_loop(cx, body, &carried, &deciders)?;
@@ -82,10 +91,21 @@ fn repeat(cx: &mut Context<'_, '_>) -> Outputs {
         .chain(carried.iter().chain(&captured).copied().map(Some))
         .collect();
     let op = Op::Loop { body: graph, carried: carried.len() };
-    match (cx.add_optional(op, &inputs), trips.or(condition)) {
-        (Err(error), Some(decider)) => Err(decided_by(decider)(error)),
-        (outcome, _) => outcome,
-    }
+    let outputs = match (cx.add_optional(op, &inputs), trips.or(condition)) {
+        (Err(error), Some(decider)) => return Err(decided_by(decider)(error)),
+        (outcome, _) => outcome?,
+    };
+    Ok(outputs.into_iter().map(Value::from).collect())
+}
+
+/// A loop written out, or why it is not.
+enum Unrolled {
+    /// Its outputs.
+    Outputs(Vec<Value>),
+    /// The number of its iterations hangs on this value.
+    Decided(ValueId),
+    /// It has too many iterations.
+    Long,
 }
 
 /// The loop written out, if the number of its iterations is known.
@@ -94,53 +114,61 @@ fn unroll<'m>(
     body: &'m GraphProto,
     trips: Option<ValueId>,
     condition: Option<ValueId>,
-    carried: &[ValueId],
-) -> Result<Option<Vec<ValueId>>, OpError> {
+    carried: &[Value],
+) -> Result<Unrolled, OpError> {
     let most = match trips {
         Some(trips) => match cx.known(trips) {
             Some(_) => Some(cx.known_ints(trips)?.first().copied().unwrap_or(0).max(0)),
-            None => return Ok(None),
+            None => return Ok(Unrolled::Decided(trips)),
         },
         None => None,
     };
     let limit = (MAX_UNROLLED / body.node.len().max(1)) as i64;
-    let mut goes_on = match condition {
-        Some(condition) => known_truth(cx, condition),
-        None => Some(true),
-    };
-    if goes_on.is_none() || most.is_some_and(|most| most > limit) {
-        return Ok(None);
+    if most.is_some_and(|most| most > limit) {
+        return Ok(Unrolled::Long);
     }
+    let mut goes_on = match condition {
+        Some(condition) => match known_truth(cx, condition) {
+            Some(truth) => truth,
+            None => return Ok(Unrolled::Decided(condition)),
+        },
+        None => true,
+    };
     let mut values = carried.to_vec();
     let mut slices: Vec<Vec<ValueId>> = vec![Vec::new(); body.output.len() - 1 - carried.len()];
     let mut i = 0;
-    while goes_on == Some(true) && most.is_none_or(|most| i < most) {
+    while goes_on && most.is_none_or(|most| i < most) {
         if i >= limit {
-            return Ok(None);
+            return Ok(Unrolled::Long);
         }
-        let iteration = cx.constant(Tensor::scalar(i));
-        let truth = cx.constant(Tensor::from_bools(Vec::new(), vec![true])?);
-        let inputs: Vec<_> = [iteration, truth].into_iter().chain(values.iter().copied()).collect();
-        let outputs = cx.importer.run_body(body, &inputs)?;
-        goes_on = known_truth(cx, outputs[0]);
+        let iteration = cx.constant(Tensor::scalar(i)).into();
+        let truth = cx.constant(Tensor::from_bools(Vec::new(), vec![true])?).into();
+        let inputs: Vec<_> = [iteration, truth].into_iter().chain(values).collect();
+        let mut outputs = cx.importer.run_body(body, &inputs)?;
+        let scanned = outputs.split_off(carried.len() + 1);
+        let scanned = Value::tensors(scanned, "a scanned output")?;
+        values = outputs.split_off(1);
+        let goes = Value::tensors(outputs, "the condition")?[0];
         let last = most.is_some_and(|most| i + 1 >= most);
-        if goes_on.is_none() && !last {
-            return Ok(None);
-        }
-        values.clone_from_slice(&outputs[1..=carried.len()]);
-        for (slices, value) in slices.iter_mut().zip(&outputs[carried.len() + 1..]) {
-            slices.push(*value);
+        goes_on = match known_truth(cx, goes) {
+            Some(truth) => truth,
+            None if last => false,
+            None => return Ok(Unrolled::Decided(goes)),
+        };
+        for (slices, value) in slices.iter_mut().zip(scanned) {
+            slices.push(value);
         }
         i += 1;
     }
     if i == 0 && !slices.is_empty() {
-        values.extend(nothing_collected(cx, body, carried)?);
-        return Ok(Some(values));
+        let carried = Value::tensors(carried.to_vec(), "what a loop carries that never runs")?;
+        values.extend(nothing_collected(cx, body, &carried)?.into_iter().map(Value::from));
+        return Ok(Unrolled::Outputs(values));
     }
     for slices in slices {
-        values.push(stacked(cx, &slices, 0)?);
+        values.push(stacked(cx, &slices, 0)?.into());
     }
-    Ok(Some(values))
+    Ok(Unrolled::Outputs(values))
 }
 
 /// What a loop collects that never runs: nothing, of the types that its body would give.
@@ -175,7 +203,11 @@ fn build_loop<'m>(
 }
 
 /// Values side by side along a new axis.
-fn stacked(cx: &mut Context<'_, '_>, values: &[ValueId], axis: usize) -> Result<ValueId, OpError> {
+pub(super) fn stacked(
+    cx: &mut Context<'_, '_>,
+    values: &[ValueId],
+    axis: usize,
+) -> Result<ValueId, OpError> {
     let mut parts = Vec::with_capacity(values.len());
     for &value in values {
         let mut dims = cx.shape(value);

@@ -109,7 +109,6 @@ pub(super) const ROWS: &[Row] = &[
     row("Mean", 1, mean),
     row("Clip", 1, clip),
     row("PRelu", 1, prelu),
-    row("Dropout", 1, dropout),
 ];
 
 /// A binary operator; before opset 7, `axis` says where the second operand's dims stand.
@@ -224,33 +223,4 @@ fn prelu(c: &mut Context<'_, '_>) -> Outputs {
     let negative = c.binary(Binary::Less, x, zero)?;
     let scaled = c.times(x, slope)?;
     Ok(vec![c.select(negative, scaled, x)?])
-}
-
-/// Dropout as inference has it: the identity, and a mask of ones.
-fn dropout(c: &mut Context<'_, '_>) -> Outputs {
-    let x = c.input(0)?;
-    let training = match c.optional(2) {
-        Some(training) => match c.known(training) {
-            Some(training) => training.bytes().first() != Some(&0),
-            None => return Err(OpError::NeedsValue(training)),
-        },
-        None => false,
-    };
-    if training {
-        let ratio = match c.optional(1) {
-            Some(ratio) => c.known_floats(ratio)?.first().copied(),
-            None => Some(0.5),
-        };
-        if ratio != Some(0.0) {
-            return Err(c.unsupported("random numbers"));
-        }
-    }
-    let mut outputs = vec![x];
-    if c.wants_output(1) {
-        let dtype = if c.opset() < 10 { c.dtype(x) } else { DType::Bool };
-        let one = c.scalar(dtype, 1.0)?;
-        let shape = c.shape(x);
-        outputs.push(c.add(Op::Expand(shape), &[one])?);
-    }
-    Ok(outputs)
 }

@@ -2,16 +2,22 @@
 //!
 //! A row's function reads attributes and inputs from its [`Context`], adds operations to the graph, and gives
 //! back a value per output. Adding an operator is adding a row.
+//!
+//! Lists of tensors are no part of a graph: the rows that take or give them ([`Run::Values`]) choose among tensors at
+//! import, where positions are known, and all others take tensors only.
 
 use super::context::Context;
 use super::error::OpError;
+use super::value::Value;
 use crate::graph::ValueId;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 mod attention;
+mod classical;
 mod control;
 mod conv;
+mod detection;
 mod einsum;
 mod fourier;
 mod helpers;
@@ -25,11 +31,13 @@ mod norm;
 mod optimizer;
 mod product;
 mod quant;
+pub(super) mod random;
 mod recurrence;
 mod reduce;
 mod resize;
 mod rnn;
 mod sample;
+mod sequence;
 mod shape;
 mod signal;
 
@@ -45,25 +53,55 @@ pub struct Row {
     /// The lowest version of the domain's operator set whose meaning is implemented.
     pub since: i64,
     /// Adds what it stands for; the values of its outputs in order.
-    pub run: fn(&mut Context<'_, '_>) -> Result<Vec<ValueId>, OpError>,
+    pub run: Run,
+}
+
+/// What a row does.
+pub enum Run {
+    /// It takes tensors and gives tensors.
+    Tensors(TensorsFn),
+    /// It may take and give sequences, and what a graph cannot hold.
+    Values(ValuesFn),
+}
+
+type TensorsFn = fn(&mut Context<'_, '_>) -> Result<Vec<ValueId>, OpError>;
+type ValuesFn = fn(&mut Context<'_, '_>) -> Result<Vec<Value>, OpError>;
+
+impl Run {
+    /// Runs the row for inputs of these names.
+    pub(super) fn call(
+        &self,
+        cx: &mut Context<'_, '_>,
+        names: &[String],
+    ) -> Result<Vec<Value>, OpError> {
+        match self {
+            Self::Tensors(run) => {
+                let sequence = |(value, _): &(&Option<Value>, &String)| {
+                    matches!(value, Some(Value::Sequence(_)))
+                };
+                if let Some((_, name)) = cx.inputs.iter().zip(names).find(sequence) {
+                    return Err(cx.unsupported(format!("its input `{name}` is a sequence")));
+                }
+                Ok(run(cx)?.into_iter().map(Value::from).collect())
+            }
+            Self::Values(run) => run(cx),
+        }
+    }
 }
 
 /// A row of ONNX's own domain.
-const fn row(
-    op: &'static str,
-    since: i64,
-    run: fn(&mut Context<'_, '_>) -> Result<Vec<ValueId>, OpError>,
-) -> Row {
-    Row { domain: "", op, since, run }
+const fn row(op: &'static str, since: i64, run: TensorsFn) -> Row {
+    Row { domain: "", op, since, run: Run::Tensors(run) }
+}
+
+/// A row of ONNX's own domain that may take and give sequences.
+const fn values(op: &'static str, since: i64, run: ValuesFn) -> Row {
+    Row { domain: "", op, since, run: Run::Values(run) }
 }
 
 /// A row of onnxruntime's domain of fused operators.
-const fn microsoft(
-    op: &'static str,
-    since: i64,
-    run: fn(&mut Context<'_, '_>) -> Result<Vec<ValueId>, OpError>,
-) -> Row {
-    Row { domain: "com.microsoft", op, since, run }
+const fn microsoft(op: &'static str, since: i64, run: TensorsFn) -> Row {
+    Row { domain: "com.microsoft", op, since, run: Run::Tensors(run) }
 }
 
 /// The families.
@@ -88,6 +126,10 @@ const FAMILIES: &[&[Row]] = &[
     signal::ROWS,
     image::ROWS,
     optimizer::ROWS,
+    sequence::ROWS,
+    detection::ROWS,
+    random::ROWS,
+    classical::ROWS,
 ];
 
 static TABLE: LazyLock<HashMap<(&'static str, &'static str), &'static Row>> =

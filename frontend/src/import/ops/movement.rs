@@ -160,16 +160,21 @@ fn split(cx: &mut Context<'_, '_>) -> Outputs {
             sizes
         }
     };
+    parts(cx, x, axis, sizes)
+}
+
+/// Pieces of an axis, of these sizes, which must be all of it.
+pub(super) fn parts(cx: &mut Context<'_, '_>, x: ValueId, axis: usize, sizes: Vec<Dim>) -> Outputs {
+    let whole = cx.shape(x)[axis].clone();
     let mut start = Dim::from(0);
     let mut parts = Vec::with_capacity(sizes.len());
     for len in sizes {
         let next = &start + &len;
-        let range = SliceAxis { axis, start, len, step: 1 };
-        parts.push(cx.add(Op::Slice(vec![range]), &[x])?);
+        parts.push(cx.narrow(x, axis, start, len)?);
         start = next;
     }
-    if start != shape[axis] {
-        let (a, b) = (start, shape[axis].clone());
+    if start != whole {
+        let (a, b) = (start, whole);
         let resolved = a.known().is_some() && b.known().is_some();
         let error =
             if resolved { InferError::Dims { a, b } } else { InferError::Unresolved { a, b } };

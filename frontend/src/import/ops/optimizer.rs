@@ -1,7 +1,7 @@
 //! Steps of training.
 
-use super::Row;
 use super::helpers::Outputs;
+use super::{Row, Run, TensorsFn};
 use crate::dtype::DType;
 use crate::graph::ValueId;
 use crate::import::{Context, OpError};
@@ -14,11 +14,8 @@ pub(super) const ROWS: &[Row] = &[
     training("Momentum", |c| each(c, 2, momentum)),
 ];
 
-const fn training(
-    op: &'static str,
-    run: fn(&mut Context<'_, '_>) -> Result<Vec<ValueId>, OpError>,
-) -> Row {
-    Row { domain: "ai.onnx.preview.training", op, since: 1, run }
+const fn training(op: &'static str, run: TensorsFn) -> Row {
+    Row { domain: "ai.onnx.preview.training", op, since: 1, run: Run::Tensors(run) }
 }
 
 /// A step for one tensor: learning rate, step count, gradient, then the tensor and its states, which it moves.

@@ -1,6 +1,6 @@
 //! Shapes, constants and conversions.
 
-use super::{Outputs, Row, row};
+use super::{Outputs, Row, row, values};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::graph::ValueId;
@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 
 /// The operators of this family.
 pub(super) const ROWS: &[Row] = &[
-    row("Identity", 1, identity),
+    values("Identity", 1, |cx| Ok(vec![cx.value(0)?])),
     row("Constant", 1, constant),
     row("ConstantOfShape", 9, constant_of_shape),
     row("Shape", 1, shape),
@@ -26,10 +26,6 @@ pub(super) const ROWS: &[Row] = &[
     row("CastLike", 15, cast_like),
     row("BitCast", 26, bit_cast),
 ];
-
-fn identity(cx: &mut Context<'_, '_>) -> Outputs {
-    Ok(vec![cx.input(0)?])
-}
 
 fn constant(cx: &mut Context<'_, '_>) -> Outputs {
     let strings = ["value_string", "value_strings", "sparse_value"];

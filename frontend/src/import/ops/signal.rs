@@ -235,10 +235,17 @@ fn resized(
 
 /// Frames of the signal, weighted by the window and transformed.
 fn stft(c: &mut Context<'_, '_>) -> Outputs {
-    let (signal, step, window) = (c.input(0)?, c.input(1)?, c.optional(2));
+    let (mut signal, step, window) = (c.input(0)?, c.input(1)?, c.optional(2));
+    if c.rank(signal) == 2 {
+        // Real samples without a dim for their only part.
+        signal = c.unsqueeze(signal, &[2])?;
+    }
     let shape = c.shape(signal);
     let [_, samples, _] = shape.as_slice() else {
-        return Err(c.invalid("a signal has a batch, samples, and real and imaginary parts"));
+        return Err(c.invalid(format!(
+            "needs a signal [batch, samples], or with a last dim of one part (real) or two (complex); got {} dims",
+            shape.len()
+        )));
     };
     let step = c.dim(step)?;
     let length = match (c.optional(3), window) {
