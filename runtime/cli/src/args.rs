@@ -3,8 +3,9 @@
 use crate::buckets::Asked;
 use crate::error::Error;
 use crate::machine::Machine;
-use crate::{exit, files, intermediates, traffic};
-use clap::{Args, Parser, ValueEnum};
+use crate::{exit, files, intermediates, manual, traffic};
+use clap::{Args, Parser, ValueEnum, ValueHint};
+use clap_complete::Shell;
 use graphene_frontend::visible::visible;
 use graphene_ir::target::Target;
 use graphene_runtime::gpu::Cache;
@@ -18,10 +19,11 @@ use std::time::Duration;
 /// With a model and no more, it is compiled, warmed up and timed in both ways, their outputs are compared, and a
 /// summary is printed.
 #[derive(Parser, Debug)]
-#[command(name = "graphene-run", version, max_term_width = 100, after_help = exit::table())]
+#[command(name = "graphene-run", version, max_term_width = 100, after_help = manual::after_help())]
 pub(crate) struct Arguments {
-    /// An ONNX file, or zoo:NAME for a model of the zoo (for example zoo:bert-base)
-    #[arg(required_unless_present_any = ["list_ops", "doctor", "diff"])]
+    /// An ONNX file, a folder with model.onnx (as optimum-cli export onnx writes), or zoo:NAME for a model of the zoo
+    #[arg(value_hint = ValueHint::AnyPath)]
+    #[arg(required_unless_present_any = ["list_ops", "list_zoo", "doctor", "diff", "completions", "man"])]
     pub(crate) model: Option<String>,
     #[command(flatten)]
     pub(crate) sizes: Sizes,
@@ -38,6 +40,9 @@ pub(crate) struct Arguments {
     /// Print the table of operators that are understood, and end
     #[arg(long, help_heading = "Other", conflicts_with = "model")]
     pub(crate) list_ops: bool,
+    /// Print the models of the zoo with their sizes, and end
+    #[arg(long, help_heading = "Other", conflicts_with = "model")]
+    pub(crate) list_zoo: bool,
     /// Compare two results of --json, and end; --report writes the comparison as a page. Results that were made with
     /// --profile too are compared step by step
     #[arg(long, value_names = ["BEFORE.json", "AFTER.json"], num_args = 2, help_heading = "Other", conflicts_with = "model")]
@@ -45,6 +50,12 @@ pub(crate) struct Arguments {
     /// Print what was found on this machine, and end
     #[arg(long, help_heading = "Other", conflicts_with = "model")]
     pub(crate) doctor: bool,
+    /// Print completions for a shell, and end
+    #[arg(long, value_name = "SHELL", help_heading = "Other", conflicts_with = "model")]
+    pub(crate) completions: Option<Shell>,
+    /// Print the manual page, and end
+    #[arg(long, help_heading = "Other", conflicts_with = "model")]
+    pub(crate) man: bool,
     /// End with exit code 124 if all is not done by then
     #[arg(long, value_name = "TIME", value_parser = limit, help_heading = "Other")]
     pub(crate) timeout: Option<Duration>,
@@ -77,9 +88,17 @@ pub(crate) struct Sizes {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Inputs and outputs")]
 pub(crate) struct Data {
-    /// An input from a .npy file; may be given for each input
-    #[arg(long, value_name = "NAME=@FILE.npy", value_parser = named_file)]
+    /// An input from a .npy file or an image (.png, .jpg, .webp), which is resized as preprocessor_config.json beside the
+    /// model says, else as the model's input asks; may be given for each input
+    #[arg(long, value_name = "NAME=@FILE", value_parser = named_file, value_hint = ValueHint::FilePath)]
     pub(crate) input: Vec<(String, PathBuf)>,
+    /// A text, made tokens of by the tokenizer.json beside the model; several are a batch, padded to the longest. What the
+    /// model says of them is printed: labels, words for [MASK], or the embedding
+    #[arg(long, value_name = "TEXT", conflicts_with = "data")]
+    pub(crate) text: Vec<String>,
+    /// The second text of a pair, for models that read two; one for each --text, or several for a single one
+    #[arg(long, value_name = "TEXT", requires = "text")]
+    pub(crate) text_pair: Vec<String>,
     /// Inputs by name from a .npz archive
     #[arg(long, value_name = "FILE.npz")]
     pub(crate) inputs: Option<PathBuf>,
@@ -522,7 +541,7 @@ fn named_count(text: &str) -> Result<(String, usize), String> {
 
 fn named_file(text: &str) -> Result<(String, PathBuf), String> {
     let parts = text.split_once("=@").filter(|(name, path)| !name.is_empty() && !path.is_empty());
-    let (name, path) = parts.ok_or("expected NAME=@FILE.npy, for example x=@x.npy")?;
+    let (name, path) = parts.ok_or("expected NAME=@FILE, for example x=@x.npy or x=@cat.png")?;
     Ok((visible(name).into_owned(), path.into()))
 }
 

@@ -101,7 +101,7 @@ pub(crate) enum Error {
     /// No random values can be made for an input.
     #[error(
         "input `{name}` ({ty}): {reason}; pass it with --input {}",
-        quoted(&format!("{name}=@FILE.npy"))
+        quoted(&format!("{name}=@FILE"))
     )]
     NoRandom {
         /// The input.
@@ -128,6 +128,14 @@ pub(crate) enum Error {
         /// The folder or file.
         path: PathBuf,
         /// What is wrong with it.
+        reason: String,
+    },
+    /// What is named as a model cannot be read as one.
+    #[error("{}: {reason}", path.display())]
+    Unreadable {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it is instead, or lacks, and what to do.
         reason: String,
     },
     /// A file cannot be written.
@@ -254,6 +262,8 @@ pub(crate) enum Error {
 pub(crate) enum Origin {
     /// A file.
     File(PathBuf),
+    /// Texts of the command line.
+    Text,
     /// Drawn at random.
     Random,
 }
@@ -262,6 +272,7 @@ impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
+            Self::Text => f.write_str("--text"),
             Self::Random => f.write_str("random"),
         }
     }
@@ -313,7 +324,7 @@ impl Error {
             Self::Run { source, .. } => run_exit(source),
             Self::Kernels { source, .. } => run_exit(source),
             Self::Model(error) => model_exit(error),
-            Self::Evaluate { .. } | Self::Compile(_) => Exit::Model,
+            Self::Unreadable { .. } | Self::Evaluate { .. } | Self::Compile(_) => Exit::Model,
             Self::Device(_) => Exit::Device,
             Self::Signal { signal, .. } => signal.exit(),
             Self::Timeout { .. } => Exit::Timeout,
@@ -367,7 +378,7 @@ fn with_flags(error: &graphene_runtime::Error) -> String {
             sizes(&symbols.iter().map(|name| Symbol::new(name)).collect::<Vec<_>>())
         }
         E::NeedsValue { input, node, op } => {
-            let flag = quoted(&format!("{input}=@FILE.npy"));
+            let flag = quoted(&format!("{input}=@FILE"));
             format!(
                 "a shape at `{node}` ({op}) depends on the values of input `{input}`; pass it with --input {flag}"
             )

@@ -67,6 +67,11 @@ impl Exit {
         self.row().0
     }
 
+    /// What it means.
+    pub(crate) fn meaning(self) -> &'static str {
+        self.row().2
+    }
+
     /// What errors that end so are called in JSON.
     pub(crate) fn kind(self) -> &'static str {
         self.row().1

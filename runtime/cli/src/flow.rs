@@ -7,7 +7,7 @@ use crate::data::Expected;
 use crate::error::Error;
 use crate::inputs::{self, Given};
 use crate::interrupt::{self, Measuring};
-use crate::load;
+use crate::load::{self, Opened};
 use crate::machine::Machine;
 use crate::picture::Picture;
 use crate::progress::Progress;
@@ -18,8 +18,9 @@ use crate::sizes::{DEFAULT_SEQUENCE, check_given, is_free, requested};
 use crate::tolerance::{Rounded, Tolerance, own_halves};
 use crate::tuning::{Tuning, path_of};
 use crate::{
-    announce, blame, buckets, data, diff, doctor, emit, estimate, files, gates, limits, machine,
-    npy, on_host, outcome, overview, page, profile, random, table, trace, traffic, tune,
+    announce, answers, blame, buckets, data, diff, doctor, emit, estimate, files, gates, limits,
+    machine, manual, npy, on_host, outcome, overview, page, profile, random, table, trace, traffic,
+    tune,
 };
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, NodeId};
@@ -28,7 +29,7 @@ use graphene_frontend::tensor::Tensor;
 use graphene_fusion::{explain, tuning};
 use graphene_ir::target::Target;
 use graphene_runtime::gpu::Cache;
-use graphene_runtime::{Imported, Profile, RequestedSizes, Role, Sizing, Source};
+use graphene_runtime::{Imported, Profile, RequestedSizes, Role, Sizing};
 use std::time::{Duration, Instant};
 
 /// Names of the stages, in the status line and the trace.
@@ -61,6 +62,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Error> {
     if arguments.list_ops {
         return files::print(&load::operators(arguments.report.json)).map(|()| 0);
     }
+    if arguments.list_zoo {
+        return files::print(&load::zoo(arguments.report.json)?).map(|()| 0);
+    }
+    if let Some(page) = manual::page(arguments) {
+        return files::print(&page).map(|()| 0);
+    }
     if arguments.doctor {
         let (table, note) = doctor::doctor(arguments.report.json);
         files::print(&table)?;
@@ -86,7 +93,7 @@ fn run_model(
     let source = progress.stage(stage::IMPORT, || load::open(arguments))?;
     let declared = source.inputs()?;
     // Data that does not fit is often that of a model that is not supported, which says more.
-    let read = read_given(arguments, &declared);
+    let read = read_given(arguments, &source, &declared);
     let (given, expected, known) = read.map_err(|error| defect(&source).unwrap_or(error))?;
     let import = || {
         let mut known = given.for_import(&declared, known.clone());
@@ -213,13 +220,16 @@ fn inputs_of(
 /// The inputs that are given, the outputs that are expected, and the sizes that follow from inputs and flags.
 fn read_given(
     arguments: &Arguments,
+    source: &Opened,
     declared: &[DeclaredInput],
 ) -> Result<(Given, Expected, RequestedSizes), Error> {
     let (mut given, expected) = match &arguments.data.data {
         Some(folder) => data::read(folder, declared)?,
         None => {
             let expected = arguments.data.expect.as_deref().map(data::read_expected);
-            (inputs::read(&arguments.data)?, expected.transpose()?.unwrap_or_default())
+            let model =
+                inputs::Asked { declared, folder: source.folder(), sizes: &arguments.sizes };
+            (inputs::read(&arguments.data, &model)?, expected.transpose()?.unwrap_or_default())
         }
     };
     given.resolve(declared)?;
@@ -228,12 +238,12 @@ fn read_given(
 }
 
 /// Why a model cannot be imported whatever is given, if so.
-fn defect(source: &Source) -> Option<Error> {
+fn defect(source: &Opened) -> Option<Error> {
     use graphene_runtime::Error as E;
     let error = source.import(&graphene_runtime::Given::default()).err()?;
     match error {
-        E::NeedsSize { .. } | E::NeedsValue { .. } => None,
-        error => Some(error.into()),
+        Error::Model(E::NeedsSize { .. } | E::NeedsValue { .. }) => None,
+        error => Some(error),
     }
 }
 
@@ -347,6 +357,9 @@ impl Job<'_> {
         for runner in &mut first.runners {
             report.notes.extend(runner.refusal()?);
         }
+        let (said, notes) = answers::read(self.given, &self.loaded.graph, &first.outputs[0]);
+        report.answers = said;
+        report.notes.extend(notes);
         report.agreement = self.compare(&first, expected)?;
         let names: Vec<_> = self.loaded.graph.outputs().iter().map(|(name, _)| name).collect();
         report.notes.extend(expected.unchecked(&names)?);

@@ -1,8 +1,11 @@
-//! Inputs that are given: from NumPy files and data folders.
+//! Inputs that are given: from NumPy files, images, texts and data folders.
 
-use crate::args::Data;
+use crate::args::{Data, Sizes};
 use crate::error::{Error, Origin};
-use crate::npy;
+use crate::image::{self, Images};
+use crate::npy::{self, NpyError};
+use crate::suspect;
+use crate::text::{self, Texts};
 use graphene_frontend::import::DeclaredInput;
 use graphene_frontend::tensor::Tensor;
 use graphene_runtime::RequestedSizes;
@@ -17,12 +20,26 @@ pub(crate) struct Given {
     folder: PathBuf,
     /// Tensors with names that the model may not know, in the order of its inputs.
     ordered: Vec<(String, Tensor)>,
+    /// The texts among them.
+    pub(crate) texts: Option<Texts>,
+    /// The images among them.
+    pub(crate) images: Images,
+}
+
+/// What a model asks for, and what stands beside it.
+pub(crate) struct Asked<'a> {
+    /// Its inputs.
+    pub(crate) declared: &'a [DeclaredInput],
+    /// The folder with its other files; a model of the zoo has none.
+    pub(crate) folder: Option<PathBuf>,
+    /// Sizes of dims that flags give.
+    pub(crate) sizes: &'a Sizes,
 }
 
 impl Given {
     /// Tensors of a folder, in the order of the model's inputs; their names count if the model knows them all.
     pub(crate) fn in_order(folder: &Path, tensors: Vec<(String, Tensor)>) -> Self {
-        Self { named: BTreeMap::new(), folder: folder.to_owned(), ordered: tensors }
+        Self { folder: folder.to_owned(), ordered: tensors, ..Self::default() }
     }
 
     /// The tensor for an input and where it was read.
@@ -51,7 +68,16 @@ impl Given {
         given
     }
 
-    fn add(&mut self, name: String, tensor: Tensor, origin: Origin) -> Result<(), Error> {
+    /// Gives an input a tensor.
+    ///
+    /// # Errors
+    /// [`Error::RepeatedInput`].
+    pub(crate) fn add(
+        &mut self,
+        name: String,
+        tensor: Tensor,
+        origin: Origin,
+    ) -> Result<(), Error> {
         if self.named.contains_key(&name) {
             return Err(Error::RepeatedInput(name));
         }
@@ -92,15 +118,18 @@ impl Given {
     }
 }
 
-/// Reads the inputs that `--input` and `--inputs` name.
+/// Reads the inputs that `--input`, `--inputs` and `--text` give a model.
 ///
 /// # Errors
-/// [`Error::Npy`] for files that cannot be read, [`Error::RepeatedInput`].
-pub(crate) fn read(data: &Data) -> Result<Given, Error> {
+/// [`Error::Npy`] and [`Error::Data`] for files that cannot be read, [`Error::RepeatedInput`], [`Error::Flag`] for texts that
+/// the model does not take.
+pub(crate) fn read(data: &Data, asked: &Asked<'_>) -> Result<Given, Error> {
     let mut given = Given::default();
     for (name, path) in &data.input {
-        let tensor = npy::read_npy(path);
-        let tensor = tensor.map_err(|source| Error::Npy { path: path.clone(), source })?;
+        let tensor = match image::is_image(path) {
+            true => given.images.read(name, path, asked)?,
+            false => npy::read_npy(path).map_err(|source| unread(path, source))?,
+        };
         given.add(name.clone(), tensor, Origin::File(path.clone()))?;
     }
     if let Some(path) = &data.inputs {
@@ -108,11 +137,24 @@ pub(crate) fn read(data: &Data) -> Result<Given, Error> {
             let reason = "is a folder, not a .npz archive; --data DIR reads a folder's input_i.pb";
             return Err(Error::flag("--inputs", format!("{} {reason}", path.display())));
         }
-        let tensors = npy::read_npz(path);
-        let tensors = tensors.map_err(|source| Error::Npy { path: path.clone(), source })?;
+        let tensors = npy::read_npz(path).map_err(|source| unread(path, source))?;
         for (name, tensor) in tensors {
             given.add(name, tensor, Origin::File(path.clone()))?;
         }
     }
+    text::read(data, asked, &mut given)?;
     Ok(given)
+}
+
+/// Why a file of tensors is none: what it is instead, where that shows.
+fn unread(path: &Path, source: NpyError) -> Error {
+    let path = path.to_owned();
+    let is_archive = path.extension().is_some_and(|ending| ending == "npz");
+    match (&source, suspect::cause(&path)) {
+        (NpyError::Magic | NpyError::Zip(_), Some(reason)) => Error::Data { path, reason },
+        (NpyError::Magic, None) if is_archive => {
+            Error::Data { path, reason: "archives are given by --inputs".to_owned() }
+        }
+        _ => Error::Npy { path, source },
+    }
 }

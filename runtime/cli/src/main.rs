@@ -1,8 +1,9 @@
 //! `graphene-run`: compiles and runs an ONNX model, and compares fused with library execution.
 //!
-//! In reading order: [`args`] is the command line; [`flow`] is what happens, step by step; [`load`] reads the model;
-//! [`sizes`], [`inputs`], [`data`] and [`random`] give it sizes and inputs, within its [`limits`], and [`mod@announce`] says
-//! which nobody gave; [`machine`] opens the device; [`session`] has the runtime plan, compile and run the model; [`blame`]
+//! In reading order: [`args`] is the command line, and [`manual`] what is made of it; [`flow`] is what happens, step by step;
+//! [`load`] reads the model, which a [`folder`] may hold, and [`suspect`] tells what a file is that is none; [`sizes`],
+//! [`inputs`], [`data`], [`mod@text`], [`mod@image`] and [`random`] give it sizes and inputs, within its [`limits`],
+//! [`mod@announce`] says which nobody gave, and [`answers`] are what it says of texts and images; [`machine`] opens the device; [`session`] has the runtime plan, compile and run the model; [`blame`]
 //! tells whose data was at fault, [`mod@bench`] times it, as steadily as [`noise`] finds, [`profile`] each step, under a
 //! [`roof`], and [`traffic`] requests side by side; [`compare`] compares outputs within a [`tolerance`], and [`doubt`] says
 //! where that tells little; [`buckets`] prepares it for several sizes, [`tune`] searches for parameters of kernels that
@@ -16,6 +17,7 @@
 //! How a model is loaded, sized, bound and run is [`graphene_runtime`]'s to decide.
 
 mod announce;
+mod answers;
 mod args;
 mod bench;
 mod bisect;
@@ -32,8 +34,10 @@ mod estimate;
 mod exit;
 mod files;
 mod flow;
+mod folder;
 mod gates;
 mod human;
+mod image;
 mod inputs;
 mod intermediates;
 mod interrupt;
@@ -41,6 +45,7 @@ mod invocation;
 mod limits;
 mod load;
 mod machine;
+mod manual;
 mod modules;
 mod noise;
 mod npy;
@@ -57,7 +62,9 @@ mod roof;
 mod session;
 mod sizes;
 mod summary;
+mod suspect;
 mod table;
+mod text;
 mod tolerance;
 mod trace;
 mod traffic;

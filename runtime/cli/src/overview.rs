@@ -1,6 +1,7 @@
 //! The parts of a report that nothing is measured for: the model, its plans, its inputs and outputs.
 
 use crate::announce;
+use crate::answers::Answers;
 use crate::args::{Exec, Precision};
 use crate::error::Origin;
 use crate::inputs::Given;
@@ -69,6 +70,7 @@ pub(crate) fn start(
         seed: None,
         inputs: Vec::new(),
         outputs: Vec::new(),
+        answers: Answers::default(),
         compile_ms: Compile::default(),
         executors: Vec::new(),
         speedup: None,

@@ -1,5 +1,6 @@
 //! What a run has found, as one value: the summary, the page and `--json` all show this.
 
+use crate::answers::Answers;
 use crate::bench::Statistics;
 use crate::compare::Difference;
 use crate::doubt::doubts;
@@ -52,6 +53,9 @@ pub(crate) struct Report {
     pub(crate) inputs: Vec<Value>,
     /// The outputs, in order.
     pub(crate) outputs: Vec<Value>,
+    /// What the model says of texts and images that it was given, by the first executor.
+    #[serde(flatten)]
+    pub(crate) answers: Answers,
     /// What compilation took.
     pub(crate) compile_ms: Compile,
     /// The executors that were planned or run, in the order asked for.

@@ -21,6 +21,7 @@ const NAME: usize = 60;
 pub(crate) fn summary(report: &Report) -> String {
     let mut text = String::new();
     head(&mut text, report);
+    text += &report.answers.to_string();
     times(&mut text, &report.executors, report.speedup);
     load(&mut text, &report.load);
     buckets(&mut text, &report.buckets);

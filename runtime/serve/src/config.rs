@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use graphene_runtime::{Device, Dtype};
+use graphene_text::Pooling;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -69,18 +70,6 @@ pub struct TextConfig {
     pub max_tokens: Option<usize>,
     /// The output that embeddings are made of; by default the first of three dims, or of two where there is none.
     pub output: Option<String>,
-}
-
-/// How the vectors of a text's tokens become one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pooling {
-    /// The first token's.
-    Cls,
-    /// Their mean.
-    Mean,
-    /// The last token's.
-    Last,
 }
 
 impl Default for ServerConfig {

@@ -25,8 +25,9 @@ mod grpc;
 mod http;
 mod listen;
 
-pub use config::{BatchConfig, ModelConfig, Pooling, ServerConfig, TextConfig, device};
+pub use config::{BatchConfig, ModelConfig, ServerConfig, TextConfig, device};
 pub use error::{Error, Result};
+pub use graphene_text::Pooling;
 pub use infer::{InferRequest, InferResponse, Ran};
 pub use limits::Limits;
 pub use listen::{Listening, Security, listen};

@@ -1,18 +1,12 @@
 //! Text for models: tokens there, vectors back.
 //!
-//! A [`Text`] is what a model's folder says of text: `tokenizer.json` and the files beside it that Hugging Face's libraries
-//! write. `tokens` makes tokens of text, on `workers`; `head` says what the model's outputs are, and makes vectors of
-//! them; `zoo` is a tokenizer for models that come without one.
+//! A [`Text`] is what [`graphene_text`] reads of a model's folder. `workers` make tokens of texts; `pool` makes a model of
+//! texts' vectors of one of tokens' vectors.
 
-mod head;
 mod pool;
-mod tokens;
 mod workers;
-mod zoo;
 
-pub(crate) use head::{normalise, pooling_of_folder};
 pub(crate) use pool::pooled;
-pub(crate) use tokens::{Part, Side, Source, Tokens, Truncate};
 
 use crate::config::TextConfig;
 use crate::error::{Error, Result};
@@ -20,14 +14,15 @@ use crate::infer::{InferRequest, InferResponse};
 use crate::metrics::Protocol;
 use crate::version::Version;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use graphene_runtime::{DType, Model, Port, Tensor};
-use head::Head;
-use serde::Deserialize;
+use graphene_frontend::types::TensorType;
+use graphene_runtime::Model;
+use graphene_text::{
+    Feed, Files, Head, Pooling, Port, Role, Row, Source, Tokenizer, Tokens, Truncate, Wanted,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use tokenizers::Tokenizer;
 use workers::Workers;
 
 /// Tokens of a text where nothing says how many a model takes.
@@ -46,78 +41,17 @@ pub struct Text {
     max_tokens: usize,
 }
 
-/// What an input takes of a text's tokens.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Feed {
-    name: String,
-    dtype: DType,
-    role: Role,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Role {
-    Ids,
-    Mask,
-    Types,
-    Positions,
-}
-
-/// The parts of `config.json` that count here.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct HubConfig {
-    architectures: Vec<String>,
-    model_type: String,
-    max_position_embeddings: Option<usize>,
-    pad_token_id: Option<usize>,
-    /// Keys are numbers, though JSON writes them as text: "10" comes after "9".
-    id2label: BTreeMap<usize, String>,
-}
-
-/// The parts of `sentence_bert_config.json` that count here.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct SentenceConfig {
-    max_seq_length: Option<usize>,
-}
-
-/// The parts of `tokenizer_config.json` that count here.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct TokenizerConfig {
-    model_max_length: Option<f64>,
-}
-
 impl Text {
     /// What lies in a model's folder, if there is a `tokenizer.json`.
     ///
     /// # Errors
     /// [`Error::Folder`] for files that cannot be read or contradict the model.
     pub(crate) fn read(folder: &Path, config: &TextConfig, model: &Model) -> Result<Option<Self>> {
-        let path = folder.join("tokenizer.json");
-        if !path.is_file() {
-            return Ok(None);
+        let files = Files::read(folder).map_err(of_file)?;
+        match Tokenizer::read(folder, &files).map_err(of_file)? {
+            Some(tokenizer) => Self::new(tokenizer, &files, config, model, folder).map(Some),
+            None => Ok(None),
         }
-        let tokenizer = Tokenizer::from_file(&path).map_err(|error| refused(&path, error))?;
-        let hub: HubConfig = read_json(&folder.join("config.json"))?;
-        let own: TokenizerConfig = read_json(&folder.join("tokenizer_config.json"))?;
-        let sentence: SentenceConfig = read_json(&folder.join("sentence_bert_config.json"))?;
-        let pooling = pooling_of_folder(folder)?;
-        let said = own.model_max_length.filter(|length| (1.0..1e7).contains(length));
-        let positions = hub.max_position_embeddings.map(|all| match &*hub.model_type {
-            // Their positions begin behind the padding's.
-            "roberta" | "xlm-roberta" | "camembert" => {
-                all.saturating_sub(hub.pad_token_id.unwrap_or(1) + 1)
-            }
-            _ => all,
-        });
-        let said = said.map(|length| length as usize);
-        let lengths = [config.max_tokens, sentence.max_seq_length, said, positions];
-        let max_tokens = lengths.into_iter().flatten().min().unwrap_or(USUAL_LENGTH);
-        let of_model = |reason: String| refused(folder, reason);
-        let head = Head::of(model, config, pooling, &hub.architectures, &hub.id2label)
-            .map_err(of_model)?;
-        Self::new(tokenizer, model, head, max_tokens).map_err(of_model).map(Some)
     }
 
     /// That of a model of the zoo which takes tokens: its weights are numbers from a seed, so its vectors mean nothing.
@@ -125,27 +59,38 @@ impl Text {
     /// # Errors
     /// [`Error::Folder`] for a model that takes something else beside tokens.
     pub(crate) fn of_zoo(name: &str, config: &TextConfig, model: &Model) -> Result<Option<Self>> {
-        if !model.inputs().iter().any(|port| role(port.name()) == Some(Role::Ids)) {
+        if !model.inputs().iter().any(|port| Role::of(port.name()) == Some(Role::Ids)) {
             return Ok(None);
         }
-        let of_model = |reason: String| refused(Path::new(name), reason);
-        let tokenizer = zoo::tokenizer().map_err(|error| of_model(error.to_string()))?;
-        let head = Head::of(model, config, None, &[], &BTreeMap::new()).map_err(of_model)?;
-        let max_tokens = config.max_tokens.unwrap_or(USUAL_LENGTH);
-        Self::new(tokenizer, model, head, max_tokens).map_err(of_model).map(Some)
+        let tokenizer = Tokenizer::of_zoo().map_err(|error| refused(name, error))?;
+        Self::new(tokenizer, &Files::default(), config, model, Path::new(name)).map(Some)
     }
 
     fn new(
-        mut tokenizer: Tokenizer,
+        tokenizer: Tokenizer,
+        files: &Files,
+        config: &TextConfig,
         model: &Model,
-        head: Head,
-        max_tokens: usize,
-    ) -> std::result::Result<Self, String> {
-        // Each text is a row by itself: rows are padded where they meet, and cut where a request says so.
-        tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(|error| error.to_string())?;
-        let feeds = model.inputs().iter().map(Feed::of).collect::<std::result::Result<_, _>>()?;
-        let workers = Workers::new().map_err(|error| format!("no thread for text: {error}"))?;
+        folder: &Path,
+    ) -> Result<Self> {
+        // A pooled model has one output, made of the one that is named.
+        let output = config.output.clone().filter(|_| !config.pooled);
+        let wanted = Wanted { output, pooling: config.pooling };
+        let folder = folder.display().to_string();
+        let head = Head::of(&ports(model.outputs()), &wanted, files).map_err(|error| {
+            let by = match error {
+                graphene_text::Error::UnknownOutput { .. } => ", which serve.toml names",
+                _ => "",
+            };
+            refused(&folder, format!("{error}{by}"))
+        })?;
+        let feed = |port: &Port| Feed::of(port).map_err(|error| refused(&folder, error));
+        let feeds = ports(model.inputs()).iter().map(feed).collect::<Result<_>>()?;
+        let workers = Workers::new();
+        let workers =
+            workers.map_err(|error| refused(&folder, format!("no thread for text: {error}")))?;
+        let lengths = [config.max_tokens, files.max_tokens];
+        let max_tokens = lengths.into_iter().flatten().min().unwrap_or(USUAL_LENGTH);
         Ok(Self { tokenizer: Arc::new(tokenizer), workers, feeds, head, max_tokens })
     }
 
@@ -164,9 +109,9 @@ impl Text {
         match &self.head {
             Head::Tokens { pooling, .. } => {
                 let pooling = match pooling {
-                    crate::config::Pooling::Cls => "cls",
-                    crate::config::Pooling::Mean => "mean",
-                    crate::config::Pooling::Last => "last_token",
+                    Pooling::Cls => "cls",
+                    Pooling::Mean => "mean",
+                    Pooling::Last => "last_token",
                 };
                 serde_json::json!({ "embedding": { "pooling": pooling } })
             }
@@ -178,6 +123,9 @@ impl Text {
                 let by_label: BTreeMap<&String, usize> = labels().map(|(id, x)| (x, id)).collect();
                 serde_json::json!({ kind: { "id2label": by_id, "label2id": by_label } })
             }
+            // Its protocol has no name for these, and no endpoint.
+            Head::Labels { .. } => serde_json::json!({ "token_classifier": {} }),
+            Head::Words { .. } => serde_json::json!({ "language_model": {} }),
         }
     }
 
@@ -192,8 +140,14 @@ impl Text {
     ) -> Result<Vec<Tokens>> {
         let (tokenizer, most) = (Arc::clone(&self.tokenizer), self.max_tokens);
         let make = move |place: usize, source: &Source| {
-            tokens::encode(&tokenizer, source, truncate, most)
-                .map_err(|reason| Error::malformed(format!("input {place}: {reason}")))
+            let tokens = tokenizer.encode(source, truncate, most);
+            tokens.map_err(|error| {
+                let help = match error {
+                    graphene_text::Error::TooLong { .. } => ": shorten it, or ask for `truncate`",
+                    _ => "",
+                };
+                Error::malformed(format!("input {place}: {error}{help}"))
+            })
         };
         self.workers.map(sources, make).await
     }
@@ -209,7 +163,7 @@ impl Text {
     ) -> Result<Vec<String>> {
         let tokenizer = Arc::clone(&self.tokenizer);
         let make = move |place: usize, ids: &Vec<u32>| {
-            let text = tokens::decode(&tokenizer, ids, skip_special);
+            let text = tokenizer.decode(ids, skip_special);
             text.map_err(|reason| Error::malformed(format!("input {place}: {reason}")))
         };
         self.workers.map(ids, make).await
@@ -224,20 +178,10 @@ impl Text {
     ) -> Result<InferRequest> {
         let failed =
             |error| Error::Server { what: format!("a text's tokens are no tensor: {error}") };
+        let (texts, length) = (std::slice::from_ref(tokens), tokens.ids.len());
         let tensor = |feed: &Feed| {
-            let number = |place: usize| match feed.role {
-                Role::Ids => i64::from(tokens.ids[place]),
-                Role::Mask => 1,
-                Role::Types => i64::from(tokens.types[place]),
-                Role::Positions => place as i64,
-            };
-            let shape = vec![1, tokens.ids.len()];
-            let numbers = (0..tokens.ids.len()).map(number);
-            let tensor = match feed.dtype {
-                DType::I32 => Tensor::from_vec(shape, numbers.map(|x| x as i32).collect()),
-                _ => Tensor::from_vec(shape, numbers.collect()),
-            };
-            Ok((feed.name.clone(), tensor.map_err(failed)?))
+            let tensor = feed.tensor(texts, length, self.tokenizer.pad_id());
+            Ok((feed.name().to_owned(), tensor.map_err(failed)?))
         };
         Ok(InferRequest {
             inputs: self.feeds.iter().map(tensor).collect::<Result<_>>()?,
@@ -258,7 +202,7 @@ pub(crate) async fn run<T: Send>(
     version: &Arc<Version>,
     texts: &[Tokens],
     protocol: Protocol,
-    make: impl Fn(&Head, &Tensor) -> Result<T> + Sync,
+    make: impl Fn(&Head, &Row) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
     let text = version.text()?;
     let mut order: Vec<usize> = (0..texts.len()).collect();
@@ -279,7 +223,7 @@ pub(crate) async fn run<T: Send>(
         let output = outputs.first().map(|(_, tensor)| tensor);
         let output =
             output.ok_or_else(|| Error::Server { what: "an output is missing".to_owned() })?;
-        Ok((place, make(&text.head, output)?))
+        Ok((place, make(&text.head, &Row::of(output))?))
     });
     let mut made: Vec<(usize, T)> =
         stream::iter(rows).buffer_unordered(ahead).try_collect().await?;
@@ -295,41 +239,40 @@ fn at_place(error: Error, place: usize, several: bool) -> Error {
     }
 }
 
-impl Feed {
-    fn of(port: &Port) -> std::result::Result<Self, String> {
-        let (name, dtype) = (port.name().to_owned(), port.dtype());
-        let role = role(&name).ok_or_else(|| {
-            format!(
-                "tokenizer.json is for models of text, and input {port} takes neither ids, nor a mask, types or positions"
-            )
-        })?;
-        match (dtype, port.dims().len()) {
-            (DType::I32 | DType::I64, 2) => Ok(Self { name, dtype, role }),
-            _ => Err(format!("input {port} has to be i64 or i32 of two dims, rows and tokens")),
-        }
+/// Inputs or outputs of a model.
+fn ports(of: &[graphene_runtime::Port]) -> Vec<Port> {
+    let port = |port: &graphene_runtime::Port| Port {
+        name: port.name().to_owned(),
+        ty: TensorType::new(port.dtype(), port.dims().to_vec()),
+    };
+    of.iter().map(port).collect()
+}
+
+/// The pooling that a folder of sentence-transformers says, if it is one.
+///
+/// # Errors
+/// [`Error::Folder`] for one that this server does not have.
+pub(crate) fn pooling_of_folder(folder: &Path) -> Result<Option<Pooling>> {
+    Ok(Files::read(folder).map_err(of_file)?.pooling)
+}
+
+/// What a model's outputs are not, of a model of this name.
+pub(crate) fn not_text(name: &str, error: &graphene_text::Error) -> Error {
+    let help = match error {
+        graphene_text::Error::OfLabels => ": ask /rerank or /predict",
+        _ => "",
+    };
+    Error::NotText { name: name.to_owned(), reason: format!("{error}{help}") }
+}
+
+/// An error about a file, which names it.
+fn of_file(error: graphene_text::Error) -> Error {
+    match error {
+        graphene_text::Error::File { path, reason } => refused(path.display(), reason),
+        error => Error::Server { what: error.to_string() },
     }
 }
 
-/// What an input of this name takes.
-fn role(name: &str) -> Option<Role> {
-    match name {
-        _ if name.contains("attention_mask") || name.contains("input_mask") => Some(Role::Mask),
-        _ if name.contains("token_type") || name.contains("segment_ids") => Some(Role::Types),
-        _ if name.contains("position_ids") => Some(Role::Positions),
-        _ if name.contains("input_ids") => Some(Role::Ids),
-        _ => None,
-    }
-}
-
-/// The values of a JSON file; the defaults where there is none.
-fn read_json<T: for<'a> Deserialize<'a> + Default>(path: &Path) -> Result<T> {
-    match std::fs::read(path) {
-        Ok(text) => serde_json::from_slice(&text).map_err(|error| refused(path, error)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(T::default()),
-        Err(error) => Err(refused(path, error)),
-    }
-}
-
-fn refused(path: &Path, reason: impl ToString) -> Error {
-    Error::Folder { path: path.display().to_string(), reason: reason.to_string() }
+fn refused(path: impl ToString, reason: impl ToString) -> Error {
+    Error::Folder { path: path.to_string(), reason: reason.to_string() }
 }

@@ -89,7 +89,7 @@ fn bad_values_name_their_flag() {
         (["--seq", "-1"], "'--seq <N>'"),
         (["--dim", "batch"], "'--dim <NAME=N>'"),
         (["--dim", "batch=-1"], "'--dim <NAME=N>'"),
-        (["--input", "x=3"], "'--input <NAME=@FILE.npy>'"),
+        (["--input", "x=3"], "'--input <NAME=@FILE>'"),
         (["--rtol", "-1"], "'--rtol <X>'"),
         (["--atol", "nan"], "'--atol <X>'"),
         (["--timeout", "0s"], "'--timeout <TIME>': leaves no time"),
@@ -125,9 +125,6 @@ fn models_that_cannot_be_read_are_code_7_or_3() {
             error: cannot read /nowhere/model.onnx: No such file or directory (os error 2)
         "#]],
     );
-    let given = quick(&[concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-    assert_eq!(given.code, 3, "{}", given.stderr);
-    assert!(given.stderr.starts_with("error: not an ONNX model"), "{}", given.stderr);
 }
 
 #[test]
@@ -432,7 +429,6 @@ fn folders_are_no_files() {
             "--inputs: {path} is a folder, not a .npz archive; --data DIR reads a folder's input_i.pb"
         ),
     );
-    check_says(&[&path], 7, &format!("cannot read {path}: is a directory"));
 }
 
 /// A device keeps being one, and a link keeps being one: the file that it names is written.

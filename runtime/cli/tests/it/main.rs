@@ -2,6 +2,8 @@
 
 mod fixtures;
 mod flags;
+mod images;
+mod manual;
 mod models;
 mod numpy;
 mod readme;
@@ -10,6 +12,8 @@ mod reports;
 mod sizes;
 mod stages;
 mod steps;
+mod suspects;
+mod text;
 mod trust;
 
 use std::path::{Path, PathBuf};

@@ -66,6 +66,14 @@ fn commands_of_the_readme_give_what_it_shows() {
     let (root, fixture) =
         (PathBuf::from(folder.path("")), Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE));
     fs::copy(fixture.join("model.onnx"), root.join("model.onnx")).expect("a fixture");
+    for (from, to) in [("", "minilm"), ("1_Pooling", "minilm/1_Pooling")] {
+        fs::create_dir(root.join(to)).expect("a folder");
+        let files = fs::read_dir(crate::text::fixture("encoder/") + from).expect("a fixture");
+        let files = files.map(|entry| entry.expect("a file").path());
+        for file in files.filter(|path| path.is_file()) {
+            fs::copy(&file, root.join(to).join(file.file_name().expect("a name"))).expect("a copy");
+        }
+    }
     fs::create_dir(root.join("test_data_set_0")).expect("a folder");
     for name in ["input_0.pb", "output_0.pb"] {
         let from = fixture.join("test_data_set_0").join(name);

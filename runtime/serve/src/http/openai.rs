@@ -6,7 +6,7 @@ use super::json::parse;
 use crate::error::{Error, Result};
 use crate::metrics::Protocol;
 use crate::server::Server;
-use crate::text::{Source, Truncate, normalise, run};
+use crate::text::{not_text, run};
 use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use graphene_text::{Source, Truncate, normalise};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -150,8 +151,8 @@ async fn embeddings(
     let sources = input.sources(server.limits().rows)?;
     let tokens = version.text()?.tokens(sources, Truncate::No).await?;
     let name = version.name();
-    let vectors = run(&version, &tokens, Protocol::OpenAi, |head, output| {
-        let mut vector = head.embedding(name, output)?;
+    let vectors = run(&version, &tokens, Protocol::OpenAi, |head, row| {
+        let mut vector = head.embedding(row).map_err(|error| not_text(name, &error))?;
         if let Some(width) = dimensions {
             if width == 0 || width > vector.len() {
                 let most = vector.len();

@@ -8,13 +8,14 @@ use super::openai::{Input, check_count};
 use crate::error::{Error, Result};
 use crate::metrics::Protocol;
 use crate::server::Server;
-use crate::text::{Side, Source, Truncate, normalise, run};
+use crate::text::{not_text, run};
 use crate::version::Version;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use graphene_text::{Part, Side, Source, Tokens, Truncate, normalise, sigmoid, softmax};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -92,8 +93,9 @@ async fn embed(State(server): State<Server>, request: Request) -> Answer {
     let version = server.find_text(asked.common.model.as_deref())?;
     let sources = asked.inputs.sources(server.limits().rows)?;
     let tokens = version.text()?.tokens(sources, asked.common.truncate()).await?;
-    let vectors = run(&version, &tokens, Protocol::Tei, |head, output| {
-        let mut vector = head.embedding(version.name(), output)?;
+    let vectors = run(&version, &tokens, Protocol::Tei, |head, row| {
+        let vector = head.embedding(row).map_err(|error| not_text(version.name(), &error));
+        let mut vector = vector?;
         if asked.normalize {
             normalise(&mut vector);
         }
@@ -108,8 +110,9 @@ async fn embed_all(State(server): State<Server>, request: Request) -> Answer {
     let sources = asked.inputs.sources(server.limits().rows)?;
     let tokens = version.text()?.tokens(sources, asked.common.truncate()).await?;
     let name = version.name();
-    let vectors =
-        run(&version, &tokens, Protocol::Tei, |head, output| head.token_embeddings(name, output));
+    let vectors = run(&version, &tokens, Protocol::Tei, |head, row| {
+        head.token_embeddings(row).map_err(|error| not_text(name, &error))
+    });
     Ok(json(StatusCode::OK, &vectors.await?))
 }
 
@@ -142,8 +145,8 @@ async fn rerank(State(server): State<Server>, request: Request) -> Answer {
     let sources = asked.texts.iter().map(pair).collect();
     let tokens = version.text()?.tokens(sources, asked.common.truncate()).await?;
     let name = version.name();
-    let scores = run(&version, &tokens, Protocol::Tei, |head, output| {
-        let scores = head.scores(name, output)?;
+    let scores = run(&version, &tokens, Protocol::Tei, |head, row| {
+        let scores = head.scores(row).map_err(|error| not_text(name, &error))?;
         let [(_, score)] = &*scores else {
             let reason = format!("it has {} labels; ranking needs a model of one", scores.len());
             return Err(Error::NotText { name: name.to_owned(), reason });
@@ -158,10 +161,6 @@ async fn rerank(State(server): State<Server>, request: Request) -> Answer {
     let mut ranks: Vec<Rank> = scores.await?.into_iter().enumerate().map(rank).collect();
     ranks.sort_by(|a, b| b.score.total_cmp(&a.score));
     Ok(json(StatusCode::OK, &ranks))
-}
-
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
 }
 
 #[derive(Deserialize)]
@@ -199,8 +198,8 @@ async fn predict(State(server): State<Server>, request: Request) -> Answer {
     check_count(sources.len(), server.limits().rows)?;
     let tokens = version.text()?.tokens(sources, asked.common.truncate()).await?;
     let name = version.name();
-    let scores = run(&version, &tokens, Protocol::Tei, |head, output| {
-        let mut scores = head.scores(name, output)?;
+    let scores = run(&version, &tokens, Protocol::Tei, |head, row| {
+        let mut scores = head.scores(row).map_err(|error| not_text(name, &error))?;
         if !asked.raw_scores {
             as_probabilities(&mut scores);
         }
@@ -235,10 +234,9 @@ fn as_probabilities(scores: &mut [(String, f32)]) {
         *score = sigmoid(*score);
         return;
     }
-    let most = scores.iter().map(|score| score.1).fold(f32::NEG_INFINITY, f32::max);
-    scores.iter_mut().for_each(|score| score.1 = (score.1 - most).exp());
-    let sum: f32 = scores.iter().map(|score| score.1).sum();
-    scores.iter_mut().for_each(|score| score.1 /= sum);
+    let mut all: Vec<f32> = scores.iter().map(|score| score.1).collect();
+    softmax(&mut all);
+    scores.iter_mut().zip(all).for_each(|(score, probability)| score.1 = probability);
 }
 
 #[derive(Deserialize)]
@@ -254,10 +252,10 @@ async fn tokenize(State(server): State<Server>, request: Request) -> Answer {
     let version = server.find_text(asked.model.as_deref())?;
     let sources = asked.inputs.sources(server.limits().rows)?;
     let all = version.text()?.tokens(sources, Truncate::Whole).await?;
-    let of_text = |tokens: &crate::text::Tokens| -> Vec<Value> {
+    let of_text = |tokens: &Tokens| -> Vec<Value> {
         let parts = tokens.ids.iter().zip(&tokens.parts);
         let kept = parts.filter(|(_, part)| asked.add_special_tokens || !part.special);
-        let value = |(id, part): (&u32, &crate::text::Part)| {
+        let value = |(id, part): (&u32, &Part)| {
             let (start, stop) = part.offsets;
             let place = |at: usize| if part.special { Value::Null } else { at.into() };
             json!({

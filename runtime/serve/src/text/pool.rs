@@ -3,12 +3,12 @@
 //! Of a batch of texts the vectors of all tokens are some hundred times as much as those of the texts. Where only these are
 //! wanted, pooling as a part of the graph saves their way from a GPU, and is fused with what is before it.
 
-use super::{Role, role};
-use crate::config::{Pooling, TextConfig};
+use crate::config::TextConfig;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, ValueId};
 use graphene_frontend::infer::InferError;
 use graphene_frontend::op::{Binary, Op, ReduceOp, SliceAxis};
+use graphene_text::{Pooling, Role};
 
 /// The output of a pooled model, as sentence-transformers call it.
 const OUTPUT: &str = "sentence_embedding";
@@ -33,7 +33,7 @@ pub(crate) fn pooled(
     let pooling = config.pooling.or(of_folder).unwrap_or(Pooling::Mean);
     let pooled = match pooling {
         Pooling::Mean => {
-            let is_mask = |name: &str| role(name) == Some(Role::Mask);
+            let is_mask = |name: &str| Role::of(name) == Some(Role::Mask);
             let inputs = graph.inputs().iter().map(|id| id.value());
             let mask = inputs.into_iter().find(|id| is_mask(graph.node(id.node).name()));
             let mask =

@@ -1,10 +1,11 @@
 //! Tokens of text.
 
+use crate::error::{Error, Result};
 use tokenizers::{Encoding, PostProcessor, Tokenizer, TruncationDirection};
 
 /// What tokens are made of.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
+pub enum Source {
     /// A text.
     Text(String),
     /// Two texts, which the model reads beside each other.
@@ -15,7 +16,7 @@ pub(crate) enum Source {
 
 /// What is done with a text of more tokens than the model takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Truncate {
+pub enum Truncate {
     /// It is refused.
     No,
     /// It stays whole: no model sees it.
@@ -26,7 +27,7 @@ pub(crate) enum Truncate {
 
 /// The side where a text is cut off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Deserialize)]
-pub(crate) enum Side {
+pub enum Side {
     /// Its beginning goes.
     #[serde(alias = "left")]
     Left,
@@ -38,22 +39,24 @@ pub(crate) enum Side {
 
 /// A text's tokens, special ones included.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Tokens {
+pub struct Tokens {
     /// Their ids.
-    pub(crate) ids: Vec<u32>,
+    pub ids: Vec<u32>,
     /// 1 for those of the second text of a pair.
-    pub(crate) types: Vec<u32>,
+    pub types: Vec<u32>,
     /// What each is, as `/tokenize` tells it; of [`Truncate::Whole`] alone.
-    pub(crate) parts: Vec<Part>,
+    pub parts: Vec<Part>,
 }
 
 /// A token as its text: a special one's own, else what it stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
-    pub(crate) text: String,
-    pub(crate) special: bool,
+pub struct Part {
+    /// Its text.
+    pub text: String,
+    /// Whether the tokenizer put it there.
+    pub special: bool,
     /// Where it is in the text, in bytes.
-    pub(crate) offsets: (usize, usize),
+    pub offsets: (usize, usize),
 }
 
 impl Tokens {
@@ -80,14 +83,14 @@ impl Tokens {
     }
 }
 
-/// The tokens of a source, of which there may be `most`, or why it has none.
-pub(super) fn encode(
+/// The tokens of a source, of which there may be `most`.
+pub(crate) fn encode(
     tokenizer: &Tokenizer,
     source: &Source,
     truncate: Truncate,
     most: usize,
-) -> Result<Tokens, String> {
-    let encode = |text: &str| tokenizer.encode(text, false).map_err(|error| error.to_string());
+) -> Result<Tokens> {
+    let encode = |text: &str| tokenizer.encode(text, false).map_err(Error::tokenizer);
     let (mut first, mut second) = match source {
         Source::Text(text) => (encode(text)?, None),
         Source::Pair(first, second) => (encode(first)?, Some(encode(second)?)),
@@ -97,15 +100,15 @@ pub(super) fn encode(
         tokenizer.get_post_processor().map_or(0, |post| post.added_tokens(second.is_some()));
     let length = first.len() + second.as_ref().map_or(0, Encoding::len) + special;
     match truncate {
-        Truncate::No if length > most => return Err(too_long(length, most)),
+        Truncate::No if length > most => return Err(Error::TooLong { length, most }),
         Truncate::At(side) if length > most => {
             cut(&mut first, second.as_mut(), most.saturating_sub(special), side);
         }
         Truncate::No | Truncate::Whole | Truncate::At(_) => {}
     }
-    let whole = tokenizer.post_process(first, second, true).map_err(|error| error.to_string())?;
+    let whole = tokenizer.post_process(first, second, true).map_err(Error::tokenizer)?;
     if whole.is_empty() {
-        return Err("it has no tokens".to_owned());
+        return Err(Error::NoTokens);
     }
     match (source, truncate) {
         (Source::Text(text), Truncate::Whole) => Ok(Tokens::told(&whole, text)),
@@ -114,16 +117,13 @@ pub(super) fn encode(
 }
 
 /// Tokens that a client made, if the tokenizer has them.
-fn given(
-    tokenizer: &Tokenizer,
-    ids: &[u32],
-    truncate: Truncate,
-    most: usize,
-) -> Result<Tokens, String> {
+fn given(tokenizer: &Tokenizer, ids: &[u32], truncate: Truncate, most: usize) -> Result<Tokens> {
     check(tokenizer, ids)?;
     let kept = match truncate {
-        _ if ids.is_empty() => return Err("it has no tokens".to_owned()),
-        Truncate::No if ids.len() > most => return Err(too_long(ids.len(), most)),
+        _ if ids.is_empty() => return Err(Error::NoTokens),
+        Truncate::No if ids.len() > most => {
+            return Err(Error::TooLong { length: ids.len(), most });
+        }
         Truncate::At(Side::Left) => &ids[ids.len().saturating_sub(most)..],
         Truncate::Whole => ids,
         Truncate::No | Truncate::At(Side::Right) => &ids[..ids.len().min(most)],
@@ -132,30 +132,19 @@ fn given(
 }
 
 /// The text of tokens, if the tokenizer has them.
-pub(super) fn decode(
-    tokenizer: &Tokenizer,
-    ids: &[u32],
-    skip_special: bool,
-) -> Result<String, String> {
+pub(crate) fn decode(tokenizer: &Tokenizer, ids: &[u32], skip_special: bool) -> Result<String> {
     if ids.is_empty() {
-        return Err("it has no tokens".to_owned());
+        return Err(Error::NoTokens);
     }
     check(tokenizer, ids)?;
-    tokenizer.decode(ids, skip_special).map_err(|error| error.to_string())
+    tokenizer.decode(ids, skip_special).map_err(Error::tokenizer)
 }
 
-fn check(tokenizer: &Tokenizer, ids: &[u32]) -> Result<(), String> {
+fn check(tokenizer: &Tokenizer, ids: &[u32]) -> Result<()> {
     match ids.iter().find(|id| tokenizer.id_to_token(**id).is_none()) {
-        Some(id) => {
-            let size = tokenizer.get_vocab_size(true);
-            Err(format!("{id} is no token of the vocabulary, which has {size}"))
-        }
+        Some(&id) => Err(Error::UnknownToken { id, size: tokenizer.get_vocab_size(true) }),
         None => Ok(()),
     }
-}
-
-fn too_long(length: usize, most: usize) -> String {
-    format!("it has {length} tokens, and the model takes {most}: shorten it, or ask for `truncate`")
 }
 
 /// Leaves `most` tokens of one text or of two, of which the longer one loses first.

@@ -9,7 +9,7 @@ use tokenizers::Tokenizer;
 const SPECIAL: [&str; 5] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
 
 /// WordPiece over the printable characters of ASCII, at the beginning of a word and within it.
-pub(super) fn tokenizer() -> tokenizers::Result<Tokenizer> {
+pub(crate) fn tokenizer() -> tokenizers::Result<Tokenizer> {
     let letters = || (b'!'..=b'~').filter(|byte| !byte.is_ascii_uppercase()).map(char::from);
     let words = SPECIAL.iter().map(|&word| word.to_owned());
     let words = words.chain(letters().map(String::from)).chain(letters().map(|c| format!("##{c}")));
