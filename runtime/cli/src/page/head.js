@@ -114,9 +114,10 @@ const verdicts = () => {
 const facts = () => {
   const { model, device, sizes, assumed = {}, compile_ms: compile } = report;
   const list = el("dl", { class: "facts" });
+  const ran = report.agreement.length > 0 || report.bisection?.length > 0 || report.executors.some(entry => entry.time);
   const fact = (name, ...value) => value.some(Boolean) && list.append(el("dt", {}, name), el("dd", {}, value));
   const shape = ({ name, type, shape, source }) => el("div", {}, el("code", {}, `${type.split("[")[0]}[${shape.join(", ")}]`), ` ${name}`,
-    source && el("span", { class: "quiet" }, source === "random" ? ` random, seed ${report.seed}` : ` from ${source}`));
+    source && ran && el("span", { class: "quiet" }, source === "random" ? ` random, seed ${report.seed}` : ` from ${source}`));
   fact("model", `opset ${model.opset}`, model.producer && `, by ${model.producer}`);
   fact("operations", `${model.ops}${model.ops === model.rewritten_ops ? "" : `, ${model.rewritten_ops} after rewriting`}; ` +
     `${count(model.parameters)} parameters, ${bytes(model.weight_bytes)}`);
@@ -151,7 +152,7 @@ const overview = () => filled(find("overview"), {}, [
   report.interrupted && el("p", { class: "notice" }, el("span", { class: "badge" }, "interrupted"), ` By ${report.interrupted}: below is what was measured by then.`),
   tiles(),
   estimated && !fused.time && el("p", { class: "notice" }, el("span", { class: "badge" }, "estimates"),
-    ` Nothing was run: this machine is no ${report.target}. What stands for times is the least that its rates allow: a step's traffic with memory or its arithmetic, whichever takes longer, and a launch. ${assumed()}`),
+    ` Nothing was run: ${report.target} is not this machine's device. What stands for times is the least that its rates allow: a step's traffic with memory or its arithmetic, whichever takes longer, and a launch. ${assumed()}`),
   ...cards()]);
 const assumed = () => {
   if (!report.rates) return "";
