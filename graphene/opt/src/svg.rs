@@ -86,7 +86,13 @@ pub(crate) fn draw_owners(value: &Value, [rows, columns]: [i64; 2]) -> Result<St
     let cells = usize::try_from(rows * columns).map_err(|_| Undrawable::Size(rows * columns))?;
     let mut owners: Vec<Vec<(i64, i64)>> = vec![Vec::new(); cells];
     for index in 0..domain.size() {
-        let at = offset(value, domain, index)?;
+        // Of a fragment, rows and columns; else the number of the cell.
+        let place = domain.at(&index).map_err(Undrawable::Offset)?;
+        let along = |axis| place.steps().find(|step| step.0 == axis).map_or(0, |step| *step.1);
+        let at = match place.number() {
+            Some(_) => offset(value, domain, index)?,
+            None => along(0) + rows * along(1),
+        };
         let cell = usize::try_from(at).ok().and_then(|at| owners.get_mut(at));
         cell.ok_or(Undrawable::Outside(at))?.push((index % threads, index / threads));
     }

@@ -1,9 +1,13 @@
 //! Matrices of 8×8 halves between registers and shared memory, and products by one warp.
 
 use super::asm::{asm, group};
-use super::{Atom, Progress, Proxy, Site, Step, Warp, examples};
+use super::{Atom, Fault, Progress, Proxy, Site, Step, Warp, examples};
 use crate::arch::Feature;
 use crate::error::Result;
+use crate::fragment::{
+    Fragment, MATRIX_8X8, MATRIX_8X8_TRANS, MMA_8X8_B, MMA_8X8_B_TF32, MMA_16X8_A_TF32, MMA_16X8_B,
+    MMA_16X8_C, MMA_16X16_A,
+};
 use crate::kernel::Kernel;
 use crate::tensor::Scalar;
 use crate::text::parse;
@@ -208,18 +212,14 @@ fn matrices(site: &Site<'_>) -> Vec<Vec<i64>> {
     }
 }
 
-/// Row r of matrix i lies where lane 8i + r points. Lane l gets elements 2(l%4) and 2(l%4) + 1 of
-/// row l/4 of each matrix; transposed, of column l/4.
+/// Row r of matrix i lies where lane 8i + r points.
 fn ldmatrix(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let transposed = pairs_of_columns(site);
+    let of = if pairs_of_columns(site) { &MATRIX_8X8_TRANS } else { &MATRIX_8X8 };
     for (i, matrix) in matrices(site).iter().enumerate() {
         for lane in 0..32 {
-            for pair in 0..2 {
-                let (along, across) = ((2 * (lane % 4) + pair) as i64, lane / 4);
-                let (row, column) =
-                    if transposed { (along as usize, across as i64) } else { (across, along) };
-                let value = warp.read(8 * i + row, A, &[column])?;
-                warp.write(lane, D, &[matrix.as_slice(), &[pair as i64]].concat(), value)?;
+            for (pair, [row, column]) in of.held(lane) {
+                let value = warp.read(8 * i + row, A, &[column as i64])?;
+                warp.write(lane, D, &[matrix, pair].concat(), value)?;
             }
         }
     }
@@ -228,51 +228,25 @@ fn ldmatrix(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
 
 /// The reverse of `ldmatrix`.
 fn stmatrix(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    for (i, [m, n]) in FOUR.into_iter().enumerate() {
+    for (i, matrix) in FOUR.iter().enumerate() {
         for lane in 0..32 {
-            for pair in 0..2 {
-                let value = warp.read(lane, A, &[m, n, pair])?;
-                warp.write(8 * i + lane / 4, D, &[2 * (lane as i64 % 4) + pair], value)?;
+            for (pair, [row, column]) in MATRIX_8X8.held(lane) {
+                let value = warp.read(lane, A, &[matrix, pair].concat())?;
+                warp.write(8 * i + row, D, &[column as i64], value)?;
             }
         }
     }
     Ok(Progress::Done)
 }
 
-/// Lane l holds rows l/4 and l/4 + 8 of A and D; columns 2(l%4) + {0,1} of D and, with those eight
-/// further on if the product is that deep, of A; the same rows of B, of its column l/4.
 fn mma(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let halves = halves(site);
-    let mut a = [[0.0; 16]; 16];
-    let mut b = [[0.0; 8]; 16];
-    for lane in 0..32 {
-        let (group, pair) = (lane / 4, 2 * (lane % 4));
-        for half in 0..halves {
-            for p in 0..2 {
-                let k = half * 8 + pair + p;
-                let element = [half as i64, p as i64];
-                b[k][group] = warp.read(lane, B, &element[2 - halves..])?;
-                for m in 0..2 {
-                    let element = [m as i64, half as i64, p as i64];
-                    let element =
-                        if halves == 1 { &[element[0], element[2]] } else { &element[..] };
-                    a[m * 8 + group][k] = warp.read(lane, A, element)?;
-                }
-            }
-        }
-    }
-    for lane in 0..32 {
-        for m in 0..2 {
-            for p in 0..2 {
-                let (row, column) = (m * 8 + lane / 4, 2 * (lane % 4) + p);
-                let element = [m as i64, p as i64];
-                let sum: f64 = (0..8 * halves).map(|k| a[row][k] * b[k][column]).sum();
-                let before = warp.read(lane, D, &element)?;
-                warp.write(lane, D, &element, before + sum)?;
-            }
-        }
-    }
-    Ok(Progress::Done)
+    let (a, b) = match halves(site) {
+        1 => (&MMA_16X8_C, &MMA_8X8_B),
+        _ => (&MMA_16X16_A, &MMA_16X8_B),
+    };
+    let lanes: Vec<_> = (0..32).map(|lane| (lane, lane)).collect();
+    let (a, b) = (gather(warp, A, &lanes, a, |x| x)?, gather(warp, B, &lanes, b, |x| x)?);
+    accumulate(warp, &lanes, &MMA_16X8_C, [&a, &b], false)
 }
 
 /// The bits of single precision that TF32 has: what its instructions see of an operand (PTX, `mma` and `wgmma`).
@@ -280,27 +254,53 @@ pub fn cut_to_tf32(x: f64) -> f64 {
     f64::from(f32::from_bits((x as f32).to_bits() & !0x1fff))
 }
 
-/// Lane l holds rows l/4 and l/4 + 8 of A and D; columns l%4 and l%4 + 4 of A, and those rows of B,
-/// of its column l/4; columns 2(l%4) + {0,1} of D. Of A and B the lowest 13 bits are not read.
+/// Of A and B the lowest 13 bits are not read.
 fn mma_tf32(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let mut a = [[0.0; 8]; 16];
-    let mut b = [[0.0; 8]; 8];
-    for lane in 0..32 {
-        let (group, along) = (lane / 4, lane % 4);
-        for half in 0..2 {
-            let k = along + 4 * half;
-            b[k][group] = cut_to_tf32(warp.read(lane, B, &[half as i64])?);
-            for m in 0..2 {
-                a[8 * m + group][k] = cut_to_tf32(warp.read(lane, A, &[m as i64, half as i64])?);
+    let lanes: Vec<_> = (0..32).map(|lane| (lane, lane)).collect();
+    let a = gather(warp, A, &lanes, &MMA_16X8_A_TF32, cut_to_tf32)?;
+    let b = gather(warp, B, &lanes, &MMA_8X8_B_TF32, cut_to_tf32)?;
+    accumulate(warp, &lanes, &MMA_16X8_C, [&a, &b], false)
+}
+
+/// A matrix by rows.
+pub(super) type Matrix = Vec<Vec<f64>>;
+
+/// The matrix that lanes hold as these threads of a fragment, as it is seen. Rows of others are 0.
+pub(super) fn gather(
+    warp: &mut dyn Warp,
+    operand: usize,
+    lanes: &[(usize, usize)],
+    of: &Fragment,
+    seen: fn(f64) -> f64,
+) -> std::result::Result<Matrix, Fault> {
+    let mut matrix = Matrix::new();
+    for &(lane, thread) in lanes {
+        for (element, [row, column]) in of.held(thread) {
+            if matrix.len() <= row {
+                matrix.resize(row + 1, Vec::new());
             }
+            if matrix[row].len() <= column {
+                matrix[row].resize(column + 1, 0.0);
+            }
+            matrix[row][column] = seen(warp.read(lane, operand, element)?);
         }
     }
-    for lane in 0..32 {
-        for [m, p] in FOUR {
-            let (row, column) = (m as usize * 8 + lane / 4, 2 * (lane % 4) + p as usize);
-            let sum: f64 = (0..8).map(|k| a[row][k] * b[k][column]).sum();
-            let before = warp.read(lane, D, &[m, p])?;
-            warp.write(lane, D, &[m, p], before + sum)?;
+    Ok(matrix)
+}
+
+/// Adds the product of A and B to what lanes hold as threads of a fragment, or `sets` it.
+pub(super) fn accumulate(
+    warp: &mut dyn Warp,
+    lanes: &[(usize, usize)],
+    of: &Fragment,
+    [a, b]: [&Matrix; 2],
+    sets: bool,
+) -> Step {
+    for &(lane, thread) in lanes {
+        for (element, [row, column]) in of.held(thread) {
+            let sum: f64 = a[row].iter().zip(b).map(|(a, b)| a * b[column]).sum();
+            let before = if sets { 0.0 } else { warp.read(lane, D, element)? };
+            warp.write(lane, D, element, before + sum)?;
         }
     }
     Ok(Progress::Done)

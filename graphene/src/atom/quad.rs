@@ -1,14 +1,15 @@
 //! Products by the quad pairs of a warp, as Volta's tensor cores compute them (Graphene, Figure 6).
 //!
 //! A quad pair is four lanes and those sixteen further on: `[(4,2):(1,16)]`. A warp has four, which
-//! go through the instruction together, each with a product of its own. Numbered within its pair, a
-//! thread holds a row of A and the column of B with its number; of D it holds two rows of two pairs
-//! of columns, which is why the tensor of its sums is `[2,4]` and not a row.
+//! go through the instruction together, each with a product of its own. Of the sums a thread holds two
+//! rows of two pairs of columns, which is why their tensor is `[2,4]` and not a row.
 
 use super::asm::{asm, group};
+use super::matrix::{accumulate, gather};
 use super::{Atom, Fault, Progress, Proxy, Site, Step, Warp};
 use crate::arch::Feature;
 use crate::error::Result;
+use crate::fragment::{QUAD_4X8_B, QUAD_8X4_A, QUAD_8X8_C};
 use crate::kernel::Kernel;
 use crate::text::parse;
 
@@ -42,39 +43,20 @@ pub(super) const ATOMS: &[Atom] = &[Atom {
 /// A thread's sums in the order of its registers: pairs of columns, then rows, then the other pairs.
 const SUMS: [[i64; 2]; 8] = [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2], [0, 3], [1, 2], [1, 3]];
 
-/// The row and the column of D that a thread of a quad pair holds as an element.
-fn place(thread: usize, [m, n]: [i64; 2]) -> (usize, usize) {
-    let (m, n) = (m as usize, n as usize);
-    (thread % 2 + 2 * m + 4 * (thread / 4), n % 2 + 2 * (thread / 2 % 2) + 4 * (n / 2))
-}
-
-/// Thread t of a quad pair holds row t of A and column t of B.
 fn mma(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
     if warp.lanes().len() < 32 {
         return Err(Fault::Divergence("quad pairs of the warp are absent".to_owned()));
     }
     for pair in 0..4 {
-        let lanes: [usize; 8] = std::array::from_fn(|thread| lane(pair, thread));
-        let ranks = lanes.map(|lane| warp.rank(lane));
-        if ranks != [0, 1, 2, 3, 4, 5, 6, 7] {
-            let text = format!("lanes {lanes:?} are no quad pair of the spec's");
+        let lanes: Vec<(usize, usize)> =
+            (0..8).map(|thread| (lane(pair, thread), thread)).collect();
+        if lanes.iter().any(|&(lane, thread)| warp.rank(lane) != thread as i64) {
+            let text = format!("lanes of pair {pair} are no quad pair of the spec's");
             return Err(Fault::Invalid(text));
         }
-        let (mut a, mut b) = ([[0.0; 4]; 8], [[0.0; 4]; 8]);
-        for (thread, &lane) in lanes.iter().enumerate() {
-            for k in 0..4 {
-                a[thread][k as usize] = warp.read(lane, A, &[k])?;
-                b[thread][k as usize] = warp.read(lane, B, &[k])?;
-            }
-        }
-        for (thread, &lane) in lanes.iter().enumerate() {
-            for element in SUMS {
-                let (row, column) = place(thread, element);
-                let sum: f64 = a[row].iter().zip(b[column]).map(|(a, b)| a * b).sum();
-                let before = warp.read(lane, D, &element)?;
-                warp.write(lane, D, &element, before + sum)?;
-            }
-        }
+        let a = gather(warp, A, &lanes, &QUAD_8X4_A, |x| x)?;
+        let b = gather(warp, B, &lanes, &QUAD_4X8_B, |x| x)?;
+        accumulate(warp, &lanes, &QUAD_8X8_C, [&a, &b], false)?;
     }
     Ok(Progress::Done)
 }

@@ -1,9 +1,10 @@
 //! Asynchronous matrix products by a warpgroup (PTX `wgmma.mma_async`).
 
 use super::asm::{asm, group};
-use super::matrix::cut_to_tf32;
-use super::{Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, examples};
+use super::matrix::{accumulate, cut_to_tf32, gather};
+use super::{Atom, Code, Fault, Proxy, Site, Step, Warp, When, examples};
 use crate::arch::Feature;
+use crate::fragment::{WGMMA_64X16_A, wgmma_c};
 use crate::kernel::{Kernel, Kind};
 use crate::tensor::{Memory, Scalar};
 
@@ -217,43 +218,30 @@ fn text(site: &Site<'_>, code: &dyn Code) -> String {
     asm(&text, &outs, &ins)
 }
 
-/// Warp i of the four has rows 16i to 16i + 15; in them, lane l has what it has of `mma.m16n8k16`. Single precision is cut to
-/// TF32.
+/// Single precision is cut to TF32.
 fn product(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let (n, depth) = (site.size("n"), depth(site) as usize);
+    let (w, depth) = (site.size("w"), depth(site));
     let seen = if site.operand(B).scalar == Scalar::F32 { cut_to_tf32 } else { |x| x };
-    let Some(first) = warp.lanes().first().map(|&lane| warp.rank(lane) / 32 * 16) else {
+    let lanes: Vec<_> =
+        warp.lanes().into_iter().map(|lane| (lane, warp.rank(lane) as usize)).collect();
+    let (Some(first), Some(sums)) = (lanes.first(), wgmma_c(site.size("n"))) else {
         return Err(Fault::Invalid("a product without lanes".to_owned()));
     };
-    let mut a = [[0.0; 16]; 16];
+    let mut shared = |operand: usize, rows: std::ops::Range<i64>, columns: i64| {
+        let row = |row| -> Result<Vec<f64>, Fault> {
+            let value = |column| Ok(seen(warp.read(0, operand, &[row, column])?));
+            (0..columns).map(value).collect()
+        };
+        rows.map(row).collect::<Result<Vec<_>, Fault>>()
+    };
+    let b = shared(B, 0..depth, w)?;
+    // Of four warps, each has sixteen rows.
+    let own = first.1 as i64 / 32 * 16;
+    let mut a = vec![Vec::new(); own as usize];
     if has_registers(site) {
-        for lane in 0..32 {
-            for (m, k, p) in (0..8).map(|i| (i / 4, i / 2 % 2, i % 2)) {
-                let value = warp.read(lane, A, &[m as i64, k as i64, p as i64])?;
-                a[m * 8 + lane / 4][k * 8 + 2 * (lane % 4) + p] = value;
-            }
-        }
+        a = gather(warp, A, &lanes, &WGMMA_64X16_A, |x| x)?;
     } else {
-        for (m, row) in a.iter_mut().enumerate() {
-            for (k, value) in row.iter_mut().enumerate().take(depth) {
-                *value = seen(warp.read(0, A, &[first + m as i64, k as i64])?);
-            }
-        }
+        a.extend(shared(A, own..own + 16, depth)?);
     }
-    let mut b = vec![[0.0; 16]; site.size("w") as usize];
-    for (column, values) in b.iter_mut().enumerate() {
-        for (k, value) in values.iter_mut().enumerate().take(depth) {
-            *value = seen(warp.read(0, B, &[k as i64, column as i64])?);
-        }
-    }
-    for lane in 0..32 {
-        for element @ [half, j, pair] in accumulators(n) {
-            let row = half as usize * 8 + lane / 4;
-            let column = j as usize * 8 + 2 * (lane % 4) + pair as usize;
-            let sum: f64 = a[row].iter().zip(&b[column]).map(|(a, b)| a * b).sum();
-            let before = if sets(site) { 0.0 } else { warp.read(lane, D, &element)? };
-            warp.write(lane, D, &element, before + sum)?;
-        }
-    }
-    Ok(Progress::Done)
+    accumulate(warp, &lanes, sums, [&a, &b], sets(site))
 }

@@ -9,6 +9,7 @@
 //!         | "<" list ">"                       a tiler
 //!         | "Sw<" bits "," base "," shift ">"  a swizzle; S<..> is the same
 //!         | name "(" list ")"                  a function of the table below
+//!         | name                               a fragment of an instruction
 //! list    = [ expr { "," expr } ]
 //! ```
 //!
@@ -22,6 +23,7 @@ mod functions;
 use self::functions::{FUNCTIONS, Function, eval_composition};
 use super::{Composed, IntTuple, Layout, MAX_DEPTH, Stride, Swizzle, Tiler};
 use crate::error::{Error, Result};
+use crate::fragment::{self, Fragment};
 
 /// What an expression evaluates to. `Display` prints it in the notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +86,7 @@ enum Kind {
     Int(Stride),
     Whole,
     Swizzle([i64; 3]),
+    Fragment(&'static Fragment),
     Tuple(Vec<Expr>),
     Tiler(Vec<Expr>),
     Pair(Box<Expr>, Box<Expr>),
@@ -201,7 +204,13 @@ impl Parser<'_> {
                     Kind::Int(self.step()?)
                 }
                 "S" | "Sw" => self.swizzle()?,
-                _ => self.call()?,
+                word => match fragment::ALL.iter().find(|fragment| fragment.0 == word) {
+                    Some((name, fragment)) => {
+                        self.at += name.len();
+                        Kind::Fragment(fragment)
+                    }
+                    None => self.call()?,
+                },
             }
         };
         Ok(Expr { at, kind })
@@ -281,7 +290,7 @@ impl Expr {
     /// Whether the expression is a constant: neither a call nor a composition.
     pub(super) fn is_literal(&self) -> bool {
         match &self.kind {
-            Kind::Int(_) | Kind::Whole | Kind::Swizzle(_) => true,
+            Kind::Int(_) | Kind::Whole | Kind::Swizzle(_) | Kind::Fragment(_) => true,
             Kind::Tuple(items) | Kind::Tiler(items) => items.iter().all(Expr::is_literal),
             Kind::Pair(shape, stride) => shape.is_literal() && stride.is_literal(),
             Kind::Chain(_) | Kind::Call(..) => false,
@@ -298,6 +307,7 @@ impl Expr {
             Kind::Swizzle([bits, base, shift]) => {
                 Ok(Value::Swizzle(Swizzle::new(*bits, *base, *shift)?))
             }
+            Kind::Fragment(fragment) => Ok(Value::Layout(fragment.layout().clone())),
             Kind::Tuple(items) => tuple(values(items)?)
                 .unwrap_or_else(|| Err(wrong("(a,b): integers, or layouts, or tilers"))),
             Kind::Tiler(items) => {

@@ -14,6 +14,7 @@ mod expression;
 mod fireiron;
 mod fmha;
 mod folds;
+mod fragment;
 mod function;
 mod gather;
 mod gemm;

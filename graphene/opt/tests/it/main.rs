@@ -100,6 +100,14 @@ fn drawings_of_owners() {
     assert_eq!(run(&small).status.code(), Some(3));
     let wrong = ["layout", expression, "--svg", file_name, "--owners", "2"];
     assert_eq!(run(&wrong).status.code(), Some(2));
+    // And mma's accumulator itself, whose places are rows and columns.
+    let of_mma = ["layout", "MMA_16X8_C", "--svg", file_name, "--owners", "16x8"];
+    assert_eq!(run(&of_mma).stdout, b"((4,8),(2,2)):((2@1,1@0),(8@0,1@1))\n");
+    let page = std::fs::read_to_string(&file).unwrap();
+    let first =
+        page.lines().filter_map(|line| line.strip_suffix("</text>")?.split('>').next_back());
+    let first: Vec<&str> = first.filter(|words| words.starts_with('T')).take(9).collect();
+    assert_eq!((first[0], first[1], first[8]), ("T0 V0", "T4 V0", "T0 V1"));
     std::fs::remove_file(&file).ok();
 }
 
