@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_small_graph() {
         let text = "symbols n\n\
-            %0 = Input : f32[n] \"x \\\"1\\\"\"\n\
+            %0 = Input : f32[n] \"x \\\"1\\\" &lt;\"\n\
             %1 = Constant(0.5) : f32[] \"half\"\n\
             %2 = Constant(1.0, 2.0) : f32[2] \"two\"\n\
             %3 = Mul(%0, %1) : f32[n] \"scaled\"\n\
@@ -141,7 +141,7 @@ mod tests {
         let expected = r##"digraph {
   node [fontname="Helvetica", fontsize=10, shape=box, style=rounded];
   edge [fontname="Helvetica", fontsize=8];
-  n0 [label="x \"1\"\nf32[n]", shape=ellipse];
+  n0 [label="x \"1\" &amp;lt;\nf32[n]", shape=ellipse];
   n2 [label="two\nf32[2]", shape=box, style=filled, fillcolor="#eeeeee", fontsize=8, height=0.2];
   n3 [label="Mul\nf32[n]", tooltip="scaled"];
   n0 -> n3 [headlabel="0"];

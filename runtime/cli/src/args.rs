@@ -3,7 +3,7 @@
 use crate::buckets::Asked;
 use crate::error::Error;
 use crate::machine::Machine;
-use crate::{exit, files, intermediates, manual, traffic};
+use crate::{exit, files, intermediates, manual, traffic, tuning};
 use clap::{Args, Parser, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use graphene_frontend::visible::visible;
@@ -441,6 +441,9 @@ impl Arguments {
     /// # Errors
     /// [`Error::Write`].
     pub(crate) fn probe_written(&self) -> Result<(), Error> {
+        if self.run.tune.is_some() {
+            files::probe(&tuning::path(self))?;
+        }
         self.written().try_for_each(|(flag, path)| match flag {
             "--save-intermediates" => intermediates::probe(path),
             _ => files::probe(path),

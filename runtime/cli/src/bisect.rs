@@ -258,6 +258,7 @@ fn difference(
         elements: found.count,
         mismatches: found.mismatches,
         max_error: Some(found.max_error).filter(|error| error.is_finite()),
+        relative_error: found.relative_error().filter(|error| error.is_finite()),
         detail: first,
     }
 }

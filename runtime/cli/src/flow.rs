@@ -1,6 +1,6 @@
 //! What the command does, step by step.
 
-use crate::args::{self, Arguments, Exec, Stage, is_cpu};
+use crate::args::{self, Arguments, Emit, Exec, Stage, is_cpu};
 use crate::bench::{Samples, Schedule};
 use crate::compare::compare;
 use crate::data::Expected;
@@ -16,7 +16,7 @@ use crate::roof::Roof;
 use crate::session::{self, Compiled, Plans, Runner};
 use crate::sizes::{DEFAULT_SEQUENCE, check_given, is_free, requested};
 use crate::tolerance::{Rounded, Tolerance, own_halves};
-use crate::tuning::{Tuning, path_of};
+use crate::tuning::{self, Tuning};
 use crate::{
     announce, answers, blame, buckets, data, diff, doctor, emit, estimate, files, gates, limits,
     machine, manual, npy, on_host, outcome, overview, page, profile, random, table, trace, traffic,
@@ -26,7 +26,8 @@ use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, NodeId};
 use graphene_frontend::import::DeclaredInput;
 use graphene_frontend::tensor::Tensor;
-use graphene_fusion::{explain, tuning};
+use graphene_fusion::explain;
+use graphene_fusion::tuning::{Choice, tuned as with_choices};
 use graphene_ir::target::Target;
 use graphene_runtime::gpu::Cache;
 use graphene_runtime::{Imported, Profile, RequestedSizes, Role, Sizing};
@@ -178,10 +179,8 @@ fn tuned(
         let reason = "it is about kernels of a GPU, and none runs the model";
         return flag.map_or(Ok(Vec::new()), |flag| Err(Error::flag(flag, reason)));
     };
-    let path = arguments.run.tuning.clone();
-    let path = path.unwrap_or_else(|| path_of(arguments.model.as_deref().unwrap_or_default()));
     let device = format!("{} {}", machine.report.name, gpu.arch);
-    let mut kept = Tuning::open(path, device)?;
+    let mut kept = Tuning::open(tuning::path(arguments), device)?;
     let mut notes = Vec::new();
     if let Some(limit) = limit {
         let (inputs, bindings) = at()?;
@@ -191,13 +190,12 @@ fn tuned(
     let choices = kept.choices();
     if !choices.is_empty() {
         let path = kept.path().display();
-        let (program, stale) = tuning::tuned(plans.fused.program.clone(), &choices, target);
+        let (program, stale) = with_choices(plans.fused.program.clone(), &choices, target);
         plans.fused.program = program;
         if limit.is_none() {
             notes.push(format!("what tuning found for this GPU is taken from {path}"));
         }
-        let left =
-            |choice: &&tuning::Choice| format!("{path}: no kernel has `{}`", choice.parameters);
+        let left = |choice: &&Choice| format!("{path}: no kernel has `{}`", choice.parameters);
         notes.extend(stale.iter().map(left));
     }
     Ok(notes)
@@ -292,7 +290,10 @@ impl Job<'_> {
         if !is_free(sizing) {
             self.check_sizes(sizing)?;
         }
-        self.announce(sizing, progress);
+        let of_model = |emit: &Emit| matches!(emit.stage, Stage::Import | Stage::Egraph);
+        if emits.is_empty() || !emits.iter().all(of_model) {
+            self.announce(sizing, progress);
+        }
         emit::emit(emits, &self.loaded.graph, self.plans, self.first_exec(), self.target, sizing)?;
         self.describe_values(sizing, report);
         let exec = self.arguments.run.exec.iter();

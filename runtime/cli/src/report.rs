@@ -467,6 +467,8 @@ pub(crate) struct StepDifference {
     pub(crate) mismatches: usize,
     /// The largest distance; `None` if it is not finite.
     pub(crate) max_error: Option<f64>,
+    /// That over the largest finite magnitude that is expected; `None` where all is zero.
+    pub(crate) relative_error: Option<f64>,
     /// The first element that differs.
     pub(crate) detail: Option<String>,
 }

@@ -490,7 +490,9 @@ fn bisection(text: &mut String, entry: &Bisection) {
         "\n{executor}: step {} of {steps} is the first that DIFFERS from {against}",
         StepId::from_index(found.step)
     );
-    let error = found.max_error.map_or("not finite".to_owned(), error);
+    let relative = found.relative_error.map(|of| format!(" ({} of the largest value)", error(of)));
+    let absolute = found.max_error.map_or("not finite".to_owned(), error);
+    let error = absolute + &relative.unwrap_or_default();
     row(text, "step", &found.name);
     if let Some(module) = &found.module {
         row(text, "module", module);

@@ -3,6 +3,7 @@
 //! It holds for each GPU, by name and architecture, an entry for each group of equal steps at some sizes. It is written anew,
 //! whole, after each part of a search, so that one that is killed goes on where it was.
 
+use crate::args::Arguments;
 use crate::error::Error;
 use crate::files;
 use graphene_fusion::tuning::{Choice, Parameters};
@@ -55,8 +56,14 @@ pub(crate) struct Entry {
     pub(crate) of: usize,
 }
 
+/// The file that the command line names, or the model's own.
+pub(crate) fn path(arguments: &Arguments) -> PathBuf {
+    let own = || path_of(arguments.model.as_deref().unwrap_or_default());
+    arguments.run.tuning.clone().unwrap_or_else(own)
+}
+
 /// The file of a model: `m.tuning.json` beside `m.onnx`, `bert-base.tuning.json` in this folder for `zoo:bert-base`.
-pub(crate) fn path_of(model: &str) -> PathBuf {
+fn path_of(model: &str) -> PathBuf {
     match model.strip_prefix(ZOO) {
         Some(name) => PathBuf::from(format!("{name}.tuning.json")),
         None => Path::new(model).with_extension("tuning.json"),
