@@ -1,9 +1,9 @@
 //! Atoms: specs that are one machine instruction (Graphene, section 5.2 and Table 2).
 //!
 //! An [`Atom`] is a row of a table, and all that is known of its instruction stands in that row:
-//! the pattern of the specs that it carries out, where it exists, what it does to memory, the text
-//! that it becomes, and a kernel that tries it. Emission, verifier and simulator read that row and
-//! nothing else; so does the test that runs every atom's example.
+//! the pattern of the specs that it carries out, what it needs of an architecture, what it does to
+//! memory, and the text that it becomes. Emission, verifier and simulator read that row and nothing
+//! else. Kernels that try it are in `tests/atoms/`.
 //!
 //! To add an instruction, add a row to the file of its kind:
 //!
@@ -26,7 +26,6 @@ mod asm;
 mod barrier;
 mod bulk;
 mod cluster;
-mod examples;
 mod function;
 mod math;
 mod matrix;
@@ -67,8 +66,6 @@ pub struct Atom {
     pub meaning: fn(&Site<'_>, &mut dyn Warp) -> Step,
     /// Its statement in CUDA C++.
     pub cuda: fn(&Site<'_>, &dyn Code) -> String,
-    /// A kernel that uses it: reads some of its pointers' tensors, and writes the others.
-    pub example: fn() -> Result<Kernel>,
 }
 
 /// Whether a site is one for an atom, or why not.

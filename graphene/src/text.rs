@@ -59,6 +59,14 @@ pub fn parse(text: &str) -> Result<Kernel> {
     parse::kernel(text)
 }
 
+/// The kernels that a text describes, one after the other.
+///
+/// # Errors
+/// [`Error::Text`], with the line and column.
+pub fn parse_all(text: &str) -> Result<Vec<Kernel>> {
+    parse::kernels(text)
+}
+
 impl FromStr for Kernel {
     type Err = Error;
 

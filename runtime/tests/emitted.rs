@@ -1,11 +1,13 @@
-//! NVRTC takes what is emitted: every atom's example, the paper's figures and the templates, for
+//! NVRTC takes what is emitted: the kernels that try the atoms, the paper's figures and the templates, for
 //! every architecture that they are for. What NVRTC does not compile for is reported as ignored.
 //!
 //! NVRTC compiles one program at a time in a process: each trial runs in one of its own.
 
-use std::env;
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::{env, fs};
 
 use graphene_ir::arch::{Arch, Feature};
 use graphene_ir::atom;
@@ -30,15 +32,9 @@ use graphene_ir::template::rows::{Norm, Rows};
 use graphene_ir::template::simt::Simt;
 use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
-use graphene_ir::text::parse;
+use graphene_ir::text::parse_all;
 use graphene_runtime::device::{Library, compile, compile_ptx, compiles_for};
 use libtest_mimic::{Arguments, Failed, Trial};
-
-const FIGURES: [(&str, &str); 3] = [
-    ("figure_1", include_str!("../../graphene/tests/kernels/figure_1.graphene")),
-    ("figure_6", include_str!("../../graphene/tests/kernels/quad_pairs.graphene")),
-    ("figure_8", include_str!("../../graphene/tests/kernels/gemm.graphene")),
-];
 
 /// Set where a trial runs in a process of its own.
 const APART: &str = "GRAPHENE_EMITTED_APART";
@@ -52,16 +48,12 @@ fn main() {
 fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     add_ptx(&mut trials);
-    for atom in atom::all() {
-        let exists = |arch: Arch| arch.needs(atom.needs).is_ok();
-        add(&mut trials, atom.name, exists, Arc::new(atom.example));
+    for (name, kernel) in written() {
+        let needs = atom::features(&kernel).expect("its architecture has its atoms");
+        let exists = |arch: Arch| arch.needs(&needs).is_ok();
+        add(&mut trials, &name, exists, Arc::new(move || Ok(kernel.clone())));
     }
     let later = |arch: Arch| arch.has(Feature::CpAsync);
-    for (name, text) in FIGURES {
-        let needs = parse(text).and_then(|kernel| atom::features(&kernel));
-        let exists = |arch: Arch| needs.as_ref().is_ok_and(|needs| arch.needs(needs).is_ok());
-        add(&mut trials, name, exists, Arc::new(move || parse(text)));
-    }
     add(&mut trials, "pointwise", later, Arc::new(|| Pointwise::default().kernel()));
     add(&mut trials, "pointwise_all", later, Arc::new(|| all_functions().kernel()));
     add(&mut trials, "transpose", later, Arc::new(|| Transpose::default().kernel()));
@@ -122,6 +114,22 @@ fn trials() -> Vec<Trial> {
         }
     }
     trials
+}
+
+/// The kernels that try the atoms, and the paper's figures, with names.
+fn written() -> BTreeMap<String, Kernel> {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphene/tests");
+    let atoms = fs::read_dir(tests.join("atoms")).expect("graphene's tests are beside the runtime");
+    let figures = ["figure_1", "quad_pairs", "gemm"];
+    let figures = figures.map(|name| tests.join(format!("kernels/{name}.graphene")));
+    let files = atoms.flatten().map(|file| file.path()).chain(figures);
+    let kernels = files.flat_map(|file| {
+        let text = fs::read_to_string(&file).expect("a file of a folder is there");
+        let all = parse_all(&text).unwrap_or_else(|error| panic!("{}:{error}", file.display()));
+        let stem = file.file_stem().map(|stem| stem.display().to_string()).unwrap_or_default();
+        all.into_iter().map(move |kernel| (format!("{stem}/{}", kernel.name), kernel))
+    });
+    kernels.collect()
 }
 
 /// Chains of layers, as blocks of an architecture have room for them.

@@ -77,7 +77,9 @@ fn malformed_trees_are_refused() {
     );
     check_tree(
         vec![int_list("nodes_featureids", &[1])],
-        &expect!["`y` (TreeEnsembleRegressor): needs as many `nodes_featureids` as other attributes have: 4; got 1"],
+        &expect![
+            "`y` (TreeEnsembleRegressor): needs as many `nodes_featureids` as other attributes have: 4; got 1"
+        ],
     );
     check_tree(
         vec![int_list("nodes_nodeids", &[0, 1, 1, 0])],
@@ -85,7 +87,9 @@ fn malformed_trees_are_refused() {
     );
     check_tree(
         vec![text_list("nodes_modes", &["BRANCH_MEMBER", "LEAF", "LEAF", "LEAF"])],
-        &expect!["`y` (TreeEnsembleRegressor): nodes_modes must be BRANCH_LEQ, BRANCH_LT, BRANCH_GTE, BRANCH_GT, BRANCH_EQ, BRANCH_NEQ or LEAF; got BRANCH_MEMBER"],
+        &expect![
+            "`y` (TreeEnsembleRegressor): nodes_modes must be BRANCH_LEQ, BRANCH_LT, BRANCH_GTE, BRANCH_GT, BRANCH_EQ, BRANCH_NEQ or LEAF; got BRANCH_MEMBER"
+        ],
     );
     check_tree(
         vec![int_list("target_ids", &[0, 1, 0])],
@@ -97,7 +101,9 @@ fn malformed_trees_are_refused() {
     );
     check_tree(
         vec![number_list("target_weights", &[1.0])],
-        &expect!["`y` (TreeEnsembleRegressor): needs as many `target_weights` as other attributes have: 3; got 1"],
+        &expect![
+            "`y` (TreeEnsembleRegressor): needs as many `target_weights` as other attributes have: 3; got 1"
+        ],
     );
     check_tree(
         vec![number_list("base_values", &[1.0, 2.0])],
@@ -115,7 +121,9 @@ fn malformed_trees_are_refused() {
     );
     check_tree(
         vec![text("aggregate_function", "MEDIAN")],
-        &expect!["`y` (TreeEnsembleRegressor): aggregate_function must be one of AVERAGE, SUM, MIN, MAX; got MEDIAN"],
+        &expect![
+            "`y` (TreeEnsembleRegressor): aggregate_function must be one of AVERAGE, SUM, MIN, MAX; got MEDIAN"
+        ],
     );
     check_tree(
         vec![text("post_transform", "EXP")],
@@ -228,12 +236,19 @@ fn malformed_ensembles_are_refused() {
         ),
         (
             int_list("leaf_targetids", &[0]),
-            expect!["`y` (TreeEnsemble): needs as many `leaf_weights` as other attributes have: 1; got 2"],
+            expect![
+                "`y` (TreeEnsemble): needs as many `leaf_weights` as other attributes have: 1; got 2"
+            ],
         ),
-        (numbers("nodes_modes", &[7.0]), expect!["`y` (TreeEnsemble): nodes_modes must be 0 to 6; got 7"]),
+        (
+            numbers("nodes_modes", &[7.0]),
+            expect!["`y` (TreeEnsemble): nodes_modes must be 0 to 6; got 7"],
+        ),
         (
             numbers("nodes_splits", &[1.0, 2.0]),
-            expect!["`y` (TreeEnsemble): needs as many `nodes_splits` as other attributes have: 1; got 2"],
+            expect![
+                "`y` (TreeEnsemble): needs as many `nodes_splits` as other attributes have: 1; got 2"
+            ],
         ),
         (
             int("aggregate_function", 4),
@@ -372,7 +387,9 @@ fn malformed_models_are_refused() {
                 one("support_vectors"),
                 one("coefficients"),
             ]),
-            expect!["`l` (SVMClassifier): needs numbers for 9223372036854775808 rows of equal length; got 1"],
+            expect![
+                "`l` (SVMClassifier): needs numbers for 9223372036854775808 rows of equal length; got 1"
+            ],
         ),
         (
             svm(vec![
@@ -388,9 +405,7 @@ fn malformed_models_are_refused() {
                 number_list("support_vectors", &[1.0; 4]),
                 one("coefficients"),
             ]),
-            expect![
-                "`l` (SVMClassifier): needs coefficients, 1 rows of 2 support vectors; got 1"
-            ],
+            expect!["`l` (SVMClassifier): needs coefficients, 1 rows of 2 support vectors; got 1"],
         ),
         (
             svm(vec![

@@ -2,11 +2,10 @@
 
 use super::asm::asm;
 use super::moves::only_one;
-use super::{Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, always, examples};
+use super::{Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, always};
 use crate::arch::{Feature, registers_at_launch};
-use crate::error::Result;
-use crate::kernel::{Fence, Group, Kernel, Kind, Number, Scope};
-use crate::tensor::{Agent, Scalar};
+use crate::kernel::{Fence, Group, Kind, Number, Scope};
+use crate::tensor::Agent;
 
 const D: usize = 0;
 
@@ -22,7 +21,6 @@ pub(super) const ATOMS: &[Atom] = &[
             let text = format!("mbarrier.init.shared::cta.b64 [%0], {};", count as i64);
             asm(&text, &[], &[("r", c.address(D, &[]))])
         },
-        examples::mbarrier,
     ),
     row(
         "mbarrier.arrive",
@@ -31,7 +29,6 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| expects(s, false),
         arrive,
         |_, c| asm("mbarrier.arrive.shared::cta.b64 _, [%0];", &[], &[("r", c.address(D, &[]))]),
-        examples::mbarrier,
     ),
     row(
         "mbarrier.arrive.expect_tx",
@@ -44,7 +41,6 @@ pub(super) const ATOMS: &[Atom] = &[
             let ins = [("r", c.address(D, &[])), ("r", c.expr(bytes))];
             asm("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;", &[], &ins)
         },
-        examples::bulk_load,
     ),
     row(
         "mbarrier.arrive.cluster",
@@ -60,7 +56,6 @@ pub(super) const ATOMS: &[Atom] = &[
                     mbarrier.arrive.shared::cluster.b64 _, [a]; }";
             asm(text, &[], &[("r", c.address(D, &[])), ("r", peer)])
         },
-        examples::mbarrier_cluster,
     ),
     row(
         "mbarrier.try_wait.parity",
@@ -81,17 +76,8 @@ pub(super) const ATOMS: &[Atom] = &[
             );
             asm(&text, &[], &[("r", c.address(D, &[])), ("r", c.expr(parity))])
         },
-        examples::mbarrier,
     ),
-    row(
-        "bar.sync",
-        &[],
-        "Sync<<<[threads]>>>()",
-        block_wide,
-        |_, w| w.rendezvous(),
-        sync_text,
-        examples::bar_sync,
-    ),
+    row("bar.sync", &[], "Sync<<<[threads]>>>()", block_wide, |_, w| w.rendezvous(), sync_text),
     row(
         "bar.warp.sync",
         &[],
@@ -99,7 +85,6 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| if s.across_blocks() { Err("it is for threads of one block") } else { Ok(()) },
         |_, w| w.rendezvous(),
         |_, _| asm("bar.warp.sync 0xffffffff;", &[], &[]),
-        examples::warp_sync,
     ),
     row(
         "barrier.cluster",
@@ -114,7 +99,6 @@ pub(super) const ATOMS: &[Atom] = &[
                 &[],
             )
         },
-        examples::mbarrier_cluster,
     ),
     row(
         "wgmma.fence",
@@ -123,7 +107,6 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| fence_is(s, Fence::MatMul),
         fence,
         |s, c| with_accumulators(s, c, "wgmma.fence.sync.aligned;"),
-        || examples::wgmma("MatMul"),
     ),
     row(
         "fence.proxy.async",
@@ -132,7 +115,6 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| fence_is(s, Fence::Proxy),
         fence,
         |_, _| asm("fence.proxy.async.shared::cta;", &[], &[]),
-        examples::bulk_store,
     ),
     row(
         "fence.mbarrier_init",
@@ -141,7 +123,6 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| fence_is(s, Fence::Init),
         fence,
         |_, _| asm("fence.mbarrier_init.release.cluster;", &[], &[]),
-        examples::mbarrier_cluster,
     ),
     row(
         "fence.acq_rel.cluster",
@@ -150,7 +131,6 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| fence_is(s, Fence::Cluster),
         fence,
         |_, _| asm("fence.acq_rel.cluster;", &[], &[]),
-        examples::mbarrier_cluster,
     ),
     row(
         "membar.gl",
@@ -159,7 +139,6 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| fence_is(s, Fence::Global),
         fence,
         |_, _| asm("membar.gl;", &[], &[]),
-        examples::membar,
     ),
     row(
         "wgmma.commit_group",
@@ -168,7 +147,6 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| group_is(s, Group::MatMul),
         commit,
         |_, _| asm("wgmma.commit_group.sync.aligned;", &[], &[]),
-        || examples::wgmma("MatMul"),
     ),
     row(
         "wgmma.wait_group",
@@ -180,7 +158,6 @@ pub(super) const ATOMS: &[Atom] = &[
             let text = format!("wgmma.wait_group.sync.aligned {};", pending(s));
             with_accumulators(s, c, &text)
         },
-        || examples::wgmma("MatMul"),
     ),
     row(
         "cp.async.commit_group",
@@ -189,7 +166,6 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| group_is(s, Group::Copy),
         commit,
         |_, _| asm("cp.async.commit_group;", &[], &[]),
-        || examples::cp_async(16, Scalar::F16),
     ),
     row(
         "cp.async.wait_group",
@@ -198,7 +174,6 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| waits_for(s, Group::Copy),
         wait_group,
         |s, _| asm(&format!("cp.async.wait_group {};", pending(s)), &[], &[]),
-        || examples::cp_async(16, Scalar::F16),
     ),
     row(
         "cp.async.bulk.commit_group",
@@ -207,7 +182,6 @@ pub(super) const ATOMS: &[Atom] = &[
         |s| group_is(s, Group::Bulk),
         commit,
         |_, _| asm("cp.async.bulk.commit_group;", &[], &[]),
-        examples::bulk_store,
     ),
     row(
         "cp.async.bulk.wait_group",
@@ -220,7 +194,6 @@ pub(super) const ATOMS: &[Atom] = &[
             let read = if read { ".read" } else { "" };
             asm(&format!("cp.async.bulk.wait_group{read} {};", pending(s)), &[], &[])
         },
-        examples::bulk_store,
     ),
     row(
         "setmaxnreg",
@@ -234,7 +207,6 @@ pub(super) const ATOMS: &[Atom] = &[
             let direction = if count < before { "dec" } else { "inc" };
             asm(&format!("setmaxnreg.{direction}.sync.aligned.u32 {count};"), &[], &[])
         },
-        examples::setmaxnreg,
     ),
     row(
         "griddepcontrol.launch_dependents",
@@ -243,7 +215,6 @@ pub(super) const ATOMS: &[Atom] = &[
         always,
         |_, _| Ok(Progress::Done),
         |_, _| asm("griddepcontrol.launch_dependents;", &[], &[]),
-        examples::dependent,
     ),
     row(
         "griddepcontrol.wait",
@@ -252,7 +223,6 @@ pub(super) const ATOMS: &[Atom] = &[
         always,
         |_, _| Ok(Progress::Done),
         |_, _| asm("griddepcontrol.wait;", &[], &[]),
-        examples::dependent,
     ),
     row(
         "prefetch.global.L2",
@@ -261,36 +231,19 @@ pub(super) const ATOMS: &[Atom] = &[
         always,
         |_, _| Ok(Progress::Done),
         |_, c| asm("prefetch.global.L2 [%0];", &[], &[("l", c.pointer(D, &[]))]),
-        examples::prefetch,
     ),
-    row(
-        "red.release.gpu.inc",
-        &[],
-        "[].u32.GL <- Count<<<[]>>>()",
-        always,
-        count,
-        |s, c| {
-            let Kind::Count(below) = &s.spec.kind else { return String::new() };
-            let ins = [("l", c.pointer(D, &[])), ("r", c.expr(&(below.clone() - 1)))];
-            asm("red.release.gpu.global.inc.u32 [%0], %1;", &[], &ins)
-        },
-        examples::counter,
-    ),
-    row(
-        "ld.acquire.gpu",
-        &[],
-        "Await<<<[]>>>([].u32.GL)",
-        always,
-        await_count,
-        |s, c| {
-            let Kind::Await(count) = &s.spec.kind else { return String::new() };
-            let text = "{ .reg .pred less; .reg .u32 count; again: \
+    row("red.release.gpu.inc", &[], "[].u32.GL <- Count<<<[]>>>()", always, count, |s, c| {
+        let Kind::Count(below) = &s.spec.kind else { return String::new() };
+        let ins = [("l", c.pointer(D, &[])), ("r", c.expr(&(below.clone() - 1)))];
+        asm("red.release.gpu.global.inc.u32 [%0], %1;", &[], &ins)
+    }),
+    row("ld.acquire.gpu", &[], "Await<<<[]>>>([].u32.GL)", always, await_count, |s, c| {
+        let Kind::Await(count) = &s.spec.kind else { return String::new() };
+        let text = "{ .reg .pred less; .reg .u32 count; again: \
                     ld.acquire.gpu.global.u32 count, [%0]; \
                     setp.lo.u32 less, count, %1; @less bra again; }";
-            asm(text, &[], &[("l", c.pointer(D, &[])), ("r", c.expr(count))])
-        },
-        examples::counter,
-    ),
+        asm(text, &[], &[("l", c.pointer(D, &[])), ("r", c.expr(count))])
+    }),
 ];
 
 type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
@@ -303,9 +256,8 @@ const fn row(
     when: When,
     meaning: Meaning,
     cuda: Text,
-    example: fn() -> Result<Kernel>,
 ) -> Atom {
-    Atom { name, pattern, needs, align: &[], when, proxy: Proxy::Generic, meaning, cuda, example }
+    Atom { name, pattern, needs, align: &[], when, proxy: Proxy::Generic, meaning, cuda }
 }
 
 fn init(site: &Site<'_>, warp: &mut dyn Warp) -> Step {

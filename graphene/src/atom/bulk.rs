@@ -2,7 +2,7 @@
 
 use super::asm::asm;
 use super::moves::only_one;
-use super::{Atom, Code, Progress, Proxy, Site, Step, Warp, examples};
+use super::{Atom, Code, Progress, Proxy, Site, Step, Warp};
 use crate::arch::Feature;
 use crate::index::Expr;
 use crate::layout::Layout;
@@ -26,7 +26,6 @@ pub(super) const ATOMS: &[Atom] = &[
         proxy: Proxy::Async,
         meaning: load,
         cuda: load_text,
-        example: examples::bulk_load,
     },
     Atom {
         name: "cp.async.bulk.tensor.store",
@@ -46,7 +45,6 @@ pub(super) const ATOMS: &[Atom] = &[
             );
             asm(&text, &[], &ins)
         },
-        example: examples::bulk_store,
     },
 ];
 

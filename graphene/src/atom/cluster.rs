@@ -2,10 +2,8 @@
 
 use super::asm::{asm, group};
 use super::moves::{bytes, copy, same};
-use super::{Atom, Code, Proxy, Site, When, examples};
+use super::{Atom, Code, Proxy, Site, When};
 use crate::arch::Feature;
-use crate::error::Result;
-use crate::kernel::Kernel;
 
 /// Destination and source.
 const D: usize = 0;
@@ -26,7 +24,6 @@ pub(super) const ATOMS: &[Atom] = &[
                         ld.shared::cluster.u32 %0, [a]; }";
             asm(text, &[("=r", code.word(D, &[]))], &ins)
         },
-        example: || examples::cluster(false),
     },
     Atom {
         name: "st.shared::cluster",
@@ -43,16 +40,14 @@ pub(super) const ATOMS: &[Atom] = &[
                         st.shared::cluster.u32 [a], %2; }";
             asm(text, &[], &ins)
         },
-        example: || examples::cluster(true),
     },
-    st_async("st.async.v4.b32", WORDS, &[16, 4], |s| words(s, 16), || examples::st_async(4)),
-    st_async("st.async.v2.b32", WORDS, &[8, 4], |s| words(s, 8), || examples::st_async(2)),
+    st_async("st.async.v4.b32", WORDS, &[16, 4], |s| words(s, 16)),
+    st_async("st.async.v2.b32", WORDS, &[8, 4], |s| words(s, 8)),
     st_async(
         "st.async.b32",
         "[].fp32|i32|u32.SH@ <- Move<<<[]>>>([].fp32|i32|u32.RF) signals",
         &[],
         |s| same(s).and_then(|()| tells_its_block(s)),
-        || examples::st_async(1),
     ),
 ];
 
@@ -65,7 +60,6 @@ const fn st_async(
     pattern: &'static str,
     align: &'static [i64],
     when: When,
-    example: fn() -> Result<Kernel>,
 ) -> Atom {
     Atom {
         name,
@@ -95,7 +89,6 @@ const fn st_async(
             );
             asm(&text, &[], &ins)
         },
-        example,
     }
 }
 

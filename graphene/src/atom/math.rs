@@ -2,12 +2,10 @@
 
 use super::asm::asm;
 use super::function::{binary_text, float_text, unary_text, whole_binary_text, whole_unary_text};
-use super::{Atom, Code, Progress, Proxy, Site, Step, Warp, When, always, examples};
+use super::{Atom, Code, Progress, Proxy, Site, Step, Warp, When, always};
 use crate::arch::Feature;
-use crate::error::Result;
-use crate::kernel::{Binary, Kernel, Kind, Number, Unary};
+use crate::kernel::{Binary, Kind, Number, Unary};
 use crate::tensor::Scalar;
-use crate::text::parse;
 
 /// Destination, and the operands.
 const D: usize = 0;
@@ -16,34 +14,22 @@ const B: usize = 2;
 const C: usize = 3;
 
 pub(super) const ATOMS: &[Atom] = &[
-    row(
-        "fma.f32",
-        "[].fp32.RF <- MatMul<<<[]>>>([].fp32.RF, [].fp32.RF)",
-        multiply_add,
-        |_, c| {
-            format!(
-                "{d} = __fmaf_rn({}, {}, {d});",
-                c.element(A, &[]),
-                c.element(B, &[]),
-                d = c.element(D, &[])
-            )
-        },
-        || examples::registers(Kind::MatMul, Scalar::F32, Scalar::F32, 1, 2),
-    ),
-    row(
-        "hfma",
-        "[].fp16.RF <- MatMul<<<[]>>>([].fp16.RF, [].fp16.RF)",
-        multiply_add,
-        |_, c| {
-            format!(
-                "{d} = __hfma({}, {}, {d});",
-                c.element(A, &[]),
-                c.element(B, &[]),
-                d = c.element(D, &[])
-            )
-        },
-        || examples::registers(Kind::MatMul, Scalar::F16, Scalar::F16, 1, 2),
-    ),
+    row("fma.f32", "[].fp32.RF <- MatMul<<<[]>>>([].fp32.RF, [].fp32.RF)", multiply_add, |_, c| {
+        format!(
+            "{d} = __fmaf_rn({}, {}, {d});",
+            c.element(A, &[]),
+            c.element(B, &[]),
+            d = c.element(D, &[])
+        )
+    }),
+    row("hfma", "[].fp16.RF <- MatMul<<<[]>>>([].fp16.RF, [].fp16.RF)", multiply_add, |_, c| {
+        format!(
+            "{d} = __hfma({}, {}, {d});",
+            c.element(A, &[]),
+            c.element(B, &[]),
+            d = c.element(D, &[])
+        )
+    }),
     row(
         "hfma.global",
         "[].fp16.GL <- MatMul<<<[]>>>([].fp16.GL, [].fp16.GL)",
@@ -56,22 +42,16 @@ pub(super) const ATOMS: &[Atom] = &[
                 d = c.element(D, &[])
             )
         },
-        examples::figure_8,
     ),
     row(
         "hfma2",
         "[2:1].fp16.RF <- MatMul<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
         multiply_add,
         |_, c| packed("fma.rn.f16x2 %0, %1, %2, %0;", "+r", c, &[A, B]),
-        || examples::registers(Kind::MatMul, Scalar::F16, Scalar::F16, 2, 2),
     ),
-    row(
-        "unary.f32",
-        "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)",
-        unary,
-        |s, c| format!("{} = {};", c.element(D, &[]), unary_text(unary_of(s), &c.element(A, &[]))),
-        || examples::registers(Kind::Unary(Unary::Gelu), Scalar::F32, Scalar::F32, 1, 1),
-    ),
+    row("unary.f32", "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)", unary, |s, c| {
+        format!("{} = {};", c.element(D, &[]), unary_text(unary_of(s), &c.element(A, &[])))
+    }),
     row(
         "binary.f32",
         "[].fp32.RF <- BinaryPointwise<<<[]>>>([].fp32.RF, [].fp32.RF)",
@@ -80,7 +60,6 @@ pub(super) const ATOMS: &[Atom] = &[
             let value = binary_text(binary_of(s), &c.element(A, &[]), &c.element(B, &[]));
             format!("{} = {value};", c.element(D, &[]))
         },
-        || examples::registers(Kind::Binary(Binary::Div), Scalar::F32, Scalar::F32, 1, 2),
     ),
     row(
         "select",
@@ -96,7 +75,6 @@ pub(super) const ATOMS: &[Atom] = &[
             let [d, a, b, otherwise] = [D, A, B, C].map(|operand| c.element(operand, &[]));
             format!("{d} = {a} != 0 ? {b} : {otherwise};")
         },
-        select,
     ),
     row_when(
         "unary.i64",
@@ -107,7 +85,6 @@ pub(super) const ATOMS: &[Atom] = &[
             let value = whole_unary_text(unary_of(s), &c.element(A, &[]));
             format!("{} = {};", c.element(D, &[]), value.unwrap_or_default())
         },
-        || examples::registers(Kind::Unary(Unary::Sign), Scalar::I64, Scalar::I64, 1, 1),
     ),
     row_when(
         "binary.i64",
@@ -123,34 +100,19 @@ pub(super) const ATOMS: &[Atom] = &[
             let value = whole_binary_text(binary_of(s), &a, &b);
             format!("{} = {};", c.element(D, &[]), value.unwrap_or_default())
         },
-        || examples::registers(Kind::Binary(Binary::Mul), Scalar::I64, Scalar::I64, 1, 2),
     ),
-    halves("binary.f16x2", PAIRS, &[], adds, pair_text, || {
-        examples::registers(Kind::Binary(Binary::Mul), Scalar::F16, Scalar::F16, 2, 2)
+    halves("binary.f16x2", PAIRS, &[], adds, pair_text),
+    halves("max.f16x2", PAIRS, &[Feature::HalfMax], orders, pair_text),
+    halves("binary.f16", SINGLE, &[], adds, single_text),
+    halves("max.f16", SINGLE, &[Feature::HalfMax], orders, single_text),
+    row("fold.f32", "[].fp32.RF <- Reduction<<<[]>>>([].fp32.RF)", fold, |s, c| {
+        let d = c.element(D, &[]);
+        let op = match s.spec.kind {
+            Kind::Reduction(op) => op,
+            _ => Binary::Add,
+        };
+        format!("{d} = {};", binary_text(op, &d, &c.element(A, &[])))
     }),
-    halves("max.f16x2", PAIRS, &[Feature::HalfMax], orders, pair_text, || {
-        examples::registers(Kind::Binary(Binary::Max), Scalar::F16, Scalar::F16, 2, 2)
-    }),
-    halves("binary.f16", SINGLE, &[], adds, single_text, || {
-        examples::registers(Kind::Binary(Binary::Add), Scalar::F16, Scalar::F16, 1, 2)
-    }),
-    halves("max.f16", SINGLE, &[Feature::HalfMax], orders, single_text, || {
-        examples::registers(Kind::Binary(Binary::Min), Scalar::F16, Scalar::F16, 1, 2)
-    }),
-    row(
-        "fold.f32",
-        "[].fp32.RF <- Reduction<<<[]>>>([].fp32.RF)",
-        fold,
-        |s, c| {
-            let d = c.element(D, &[]);
-            let op = match s.spec.kind {
-                Kind::Reduction(op) => op,
-                _ => Binary::Add,
-            };
-            format!("{d} = {};", binary_text(op, &d, &c.element(A, &[])))
-        },
-        || examples::registers(Kind::Reduction(Binary::Max), Scalar::F32, Scalar::F32, 1, 1),
-    ),
     row_when(
         "red.global",
         "[].i32|u32.GL <- Reduction<<<[]>>>([].i32|u32.RF)",
@@ -167,7 +129,6 @@ pub(super) const ATOMS: &[Atom] = &[
             let text = format!("red.relaxed.gpu.global.{op}.{t} [%0], %1;");
             asm(&text, &[], &[("l", c.pointer(D, &[])), ("r", c.word(A, &[]))])
         },
-        red_global,
     ),
     row_when(
         "red.global.f32",
@@ -181,7 +142,6 @@ pub(super) const ATOMS: &[Atom] = &[
             let text = "red.relaxed.gpu.global.add.f32 [%0], %1;";
             asm(text, &[], &[("l", c.pointer(D, &[])), ("f", c.element(A, &[]))])
         },
-        red_global_float,
     ),
     row_when(
         "shfl.sync.bfly",
@@ -197,24 +157,17 @@ pub(super) const ATOMS: &[Atom] = &[
             let text = format!("shfl.sync.bfly.b32 %0, %1, {bits}, 0x1f, 0xffffffff;");
             asm(&text, &[("=r", c.word(D, &[]))], &[("r", c.word(A, &[]))])
         },
-        || examples::shuffle(16),
     ),
-    row(
-        "mov.constant",
-        "[].*.RF <- Init<<<[]>>>()",
-        constant,
-        |s, c| {
-            let scalar = s.operand(D).scalar;
-            let value = match scalar {
-                Scalar::F16 | Scalar::Bf16 | Scalar::F32 => float_text(number(s)),
-                Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
-                    number(s).to_string()
-                }
-            };
-            format!("{} = ({})({value});", c.element(D, &[]), scalar.c_name())
-        },
-        || examples::registers(Kind::Init(Number(0.5)), Scalar::F16, Scalar::F16, 1, 0),
-    ),
+    row("mov.constant", "[].*.RF <- Init<<<[]>>>()", constant, |s, c| {
+        let scalar = s.operand(D).scalar;
+        let value = match scalar {
+            Scalar::F16 | Scalar::Bf16 | Scalar::F32 => float_text(number(s)),
+            Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
+                number(s).to_string()
+            }
+        };
+        format!("{} = ({})({value});", c.element(D, &[]), scalar.c_name())
+    }),
     row(
         "mov.index",
         "[].fp32|i32|i64|u32.RF <- Index<<<[]>>>()",
@@ -231,21 +184,14 @@ pub(super) const ATOMS: &[Atom] = &[
             let scalar = s.operand(D).scalar.c_name();
             format!("{} = ({scalar})({});", c.element(D, &[]), c.expr(expr))
         },
-        index,
     ),
 ];
 
 type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
 type Text = fn(&Site<'_>, &dyn Code) -> String;
 
-const fn row(
-    name: &'static str,
-    pattern: &'static str,
-    meaning: Meaning,
-    cuda: Text,
-    example: fn() -> Result<Kernel>,
-) -> Atom {
-    row_when(name, pattern, always, meaning, cuda, example)
+const fn row(name: &'static str, pattern: &'static str, meaning: Meaning, cuda: Text) -> Atom {
+    row_when(name, pattern, always, meaning, cuda)
 }
 
 const fn row_when(
@@ -254,10 +200,9 @@ const fn row_when(
     when: When,
     meaning: Meaning,
     cuda: Text,
-    example: fn() -> Result<Kernel>,
 ) -> Atom {
     let proxy = Proxy::Generic;
-    Atom { name, pattern, needs: &[], align: WORDS, when, proxy, meaning, cuda, example }
+    Atom { name, pattern, needs: &[], align: WORDS, when, proxy, meaning, cuda }
 }
 
 const PAIRS: &str = "[2:1].fp16.RF <- BinaryPointwise<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)";
@@ -270,9 +215,8 @@ const fn halves(
     needs: &'static [Feature],
     when: When,
     cuda: Text,
-    example: fn() -> Result<Kernel>,
 ) -> Atom {
-    Atom { needs, ..row_when(name, pattern, when, binary, cuda, example) }
+    Atom { needs, ..row_when(name, pattern, when, binary, cuda) }
 }
 
 /// Registers hold what they hold wherever it lies; only pairs of 16 bits must share one, which
@@ -442,103 +386,6 @@ fn red_name(op: Binary) -> Option<&'static str> {
         | Binary::Equal
         | Binary::Unequal => None,
     }
-}
-
-fn select() -> Result<Kernel> {
-    parse(
-        "kernel select sm_70 ()
-%in:[32,3:3,1].fp32.GL
-%out:[32:1].fp32.GL
-#grid:[1:1].block
-#warp:[32:1].thread
-%out <- Spec<<<#grid,#warp>>>(%in) {
-  #one:[].thread = #warp.scalar()
-  @t = #warp.indices()
-  %x:[3:1].fp32.RF
-  %zero:[].fp32.RF
-  %is:[].fp32.RF
-  %zero <- Init<0><<<#grid,#one>>>()
-  for(@i = 0; @i < 3; @i += 1) unroll {
-    %x[@i] <- Move<<<#grid,#one>>>(%in[@t, @i])
-  }
-  %is <- BinaryPointwise<less><<<#grid,#one>>>(%zero, %x[0])
-  %is <- Select<<<#grid,#one>>>(%is, %x[1], %x[2])
-  %out[@t] <- Move<<<#grid,#one>>>(%is)
-}",
-    )
-}
-
-fn index() -> Result<Kernel> {
-    parse(
-        "kernel index sm_70 ()
-%out:[32:1].fp32.GL
-#grid:[1:1].block
-#warp:[32:1].thread
-%out <- Spec<<<#grid,#warp>>>() {
-  #one:[].thread = #warp.scalar()
-  @t = #warp.indices()
-  %x:[].fp32.RF
-  %x <- Index<3*@t + 1><<<#grid,#one>>>()
-  %out[@t] <- Move<<<#grid,#one>>>(%x)
-}",
-    )
-}
-
-/// The threads of two warps fold what they read into eight sums and one maximum, which the first
-/// eight have set before.
-fn red_global() -> Result<Kernel> {
-    parse(
-        "kernel red_global sm_70 ()
-%in:[64:1].i32.GL
-%bits:[64:1].u32.GL
-%sum:[8:1].i32.GL
-%most:[1:1].u32.GL
-#grid:[1:1].block
-#block:[64:1].thread
-%sum, %most <- Spec<<<#grid,#block>>>(%in, %bits) {
-  #one:[].thread = #block.scalar()
-  @t = #block.indices()
-  %r:[].i32.RF
-  %b:[].u32.RF
-  role #block[0..8] {
-    %r <- Init<3><<<#grid,#one>>>()
-    %sum[@t] <- Move<<<#grid,#one>>>(%r)
-  }
-  role #block[0] {
-    %b <- Init<2><<<#grid,#one>>>()
-    %most[0] <- Move<<<#grid,#one>>>(%b)
-  }
-  Sync<<<#grid,#block>>>()
-  %r <- Move<<<#grid,#one>>>(%in[@t])
-  %sum[@t%8] <- Reduction<+><<<#grid,#one>>>(%r)
-  %b <- Move<<<#grid,#one>>>(%bits[@t])
-  %most[0] <- Reduction<max><<<#grid,#one>>>(%b)
-}",
-    )
-}
-
-/// The threads of two warps fold what they read into eight sums, which the first eight have set
-/// before.
-fn red_global_float() -> Result<Kernel> {
-    parse(
-        "kernel red_global_float sm_70 ()
-%in:[64:1].fp32.GL
-%sum:[8:1].fp32.GL
-#grid:[1:1].block
-#block:[64:1].thread
-%sum <- Spec<<<#grid,#block>>>(%in) {
-  #one:[].thread = #block.scalar()
-  @t = #block.indices()
-  %r:[].fp32.RF
-  role #block[0..8] {
-    %r <- Init<3><<<#grid,#one>>>()
-    %sum[@t] <- Move<<<#grid,#one>>>(%r)
-  }
-  Sync<<<#grid,#block>>>()
-  %r <- Move<<<#grid,#one>>>(%in[@t])
-  %sum[@t%8] <- Reduction<+><<<#grid,#one>>>(%r)
-}",
-    )
 }
 
 fn packed(text: &str, out: &str, code: &dyn Code, ins: &[usize]) -> String {

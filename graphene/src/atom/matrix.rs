@@ -1,42 +1,26 @@
 //! Matrices of 8×8 halves between registers and shared memory, and products by one warp.
 
 use super::asm::{asm, group};
-use super::{Atom, Fault, Progress, Proxy, Site, Step, Warp, examples};
+use super::{Atom, Fault, Progress, Proxy, Site, Step, Warp};
 use crate::arch::Feature;
-use crate::error::Result;
 use crate::fragment::{
     Fragment, MATRIX_8X8, MATRIX_8X8_TRANS, MMA_8X8_B, MMA_8X8_B_TF32, MMA_16X8_A_TF32, MMA_16X8_B,
     MMA_16X8_C, MMA_16X16_A,
 };
-use crate::kernel::Kernel;
 use crate::tensor::Scalar;
-use crate::text::parse;
 
 const D: usize = 0;
 const A: usize = 1;
 const B: usize = 2;
 
 pub(super) const ATOMS: &[Atom] = &[
-    load(
-        "ldmatrix.x4",
-        "[2,2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
-        rows,
-        || examples::ldmatrix(4),
-    ),
-    load(
-        "ldmatrix.x2",
-        "[2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
-        rows,
-        || examples::ldmatrix(2),
-    ),
-    load("ldmatrix.x1", "[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows, || {
-        examples::ldmatrix(1)
-    }),
+    load("ldmatrix.x4", "[2,2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows),
+    load("ldmatrix.x2", "[2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows),
+    load("ldmatrix.x1", "[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)", rows),
     load(
         "ldmatrix.x4.trans",
         "[2,2].[2:1].fp16|bf16.RF <- Move<<<[32]>>>([8:1].fp16|bf16.SH)",
         columns,
-        examples::ldmatrix_trans,
     ),
     Atom {
         name: "stmatrix.x4",
@@ -52,25 +36,21 @@ pub(super) const ATOMS: &[Atom] = &[
             let text = format!("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {};", group(1, 4));
             asm(&text, &[], &ins)
         },
-        example: examples::stmatrix,
     },
     product(
         "mma.m16n8k16",
         "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2:1].fp16.RF, [2].[2:1].fp16.RF)",
         &[Feature::MmaK16],
-        || examples::mma("fp16"),
     ),
     product(
         "mma.m16n8k16.bf16",
         "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2:1].bf16.RF, [2].[2:1].bf16.RF)",
         &[Feature::MmaBf16],
-        || examples::mma("bf16"),
     ),
     product(
         "mma.m16n8k8",
         "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)",
         &[Feature::MmaK8],
-        mma_k8,
     ),
     Atom {
         name: "mma.m16n8k8.tf32",
@@ -96,7 +76,6 @@ pub(super) const ATOMS: &[Atom] = &[
             );
             asm(&text, &outs, &[&a[..], &b[..]].concat())
         },
-        example: mma_k8_tf32,
     },
 ];
 
@@ -107,7 +86,6 @@ const fn load(
     name: &'static str,
     pattern: &'static str,
     when: fn(&Site<'_>) -> std::result::Result<(), &'static str>,
-    example: fn() -> Result<Kernel>,
 ) -> Atom {
     Atom {
         name,
@@ -131,17 +109,11 @@ const fn load(
             );
             asm(&text, &outs, &[("r", code.address(A, &[0]))])
         },
-        example,
     }
 }
 
 /// A product of one warp; the pattern says how deep it is.
-const fn product(
-    name: &'static str,
-    pattern: &'static str,
-    needs: &'static [Feature],
-    example: fn() -> Result<Kernel>,
-) -> Atom {
+const fn product(name: &'static str, pattern: &'static str, needs: &'static [Feature]) -> Atom {
     Atom {
         name,
         pattern,
@@ -173,7 +145,6 @@ const fn product(
             );
             asm(&text, &outs, &ins)
         },
-        example,
     }
 }
 
@@ -304,71 +275,4 @@ pub(super) fn accumulate(
         }
     }
     Ok(Progress::Done)
-}
-
-/// A product of 16×8 by 8×8 by a warp, of single precision cut to TF32.
-fn mma_k8_tf32() -> Result<Kernel> {
-    parse(
-        "kernel mma_k8_tf32 sm_80 ()
-%A:[16,8:8,1].fp32.GL
-%B:[8,8:8,1].fp32.GL
-%C:[16,8:8,1].fp32.GL
-#grid:[1:1].block
-#warp:[32:1].thread
-%C <- Spec<<<#grid,#warp>>>(%A,%B) {
-  #one:[].thread = #warp.scalar()
-  #parts:[8:4].[4:1].thread = #warp.tile(4)
-  @group, @quad = #parts.indices()
-  %a:[2,2:2,1].fp32.RF
-  %b:[2:1].fp32.RF
-  %d:[2:2].[2:1].fp32.RF
-  for(@i = 0; @i < 2; @i += 1) unroll {
-    %b[@i] <- Move<<<#grid,#one>>>(%B[@quad + 4*@i, @group])
-  }
-  for(@i = 0; @i < 4; @i += 1) unroll {
-    %a[@i/2, @i%2] <- Move<<<#grid,#one>>>(%A[@group + 8*(@i/2), @quad + 4*(@i%2)])
-    %sum:[2:1].fp32.RF = %d[@i/2]
-    %sum[@i%2] <- Init<0.5><<<#grid,#one>>>()
-  }
-  %d <- MatMul<<<#grid,#warp>>>(%a, %b)
-  for(@i = 0; @i < 4; @i += 1) unroll {
-    %sum_2:[2:1].fp32.RF = %d[@i/2]
-    %C[@group + 8*(@i/2), 2*@quad + @i%2] <- Move<<<#grid,#one>>>(%sum_2[@i%2])
-  }
-}",
-    )
-}
-
-/// A product of 16×8 by 8×8 by a warp.
-fn mma_k8() -> Result<Kernel> {
-    parse(
-        "kernel mma_k8 sm_75 ()
-%A:[16,8:8,1].fp16.GL
-%B:[8,8:8,1].fp16.GL
-%C:[16,8:8,1].fp32.GL
-#grid:[1:1].block
-#warp:[32:1].thread
-%C <- Spec<<<#grid,#warp>>>(%A,%B) {
-  #one:[].thread = #warp.scalar()
-  #parts:[8:4].[4:1].thread = #warp.tile(4)
-  @group, @quad = #parts.indices()
-  %a:[2:2].[2:1].fp16.RF
-  %b:[2:1].fp16.RF
-  %d:[2:2].[2:1].fp32.RF
-  for(@i = 0; @i < 2; @i += 1) unroll {
-    %b[@i] <- Move<<<#grid,#one>>>(%B[2*@quad + @i, @group])
-  }
-  for(@i = 0; @i < 4; @i += 1) unroll {
-    %pair:[2:1].fp16.RF = %a[@i/2]
-    %pair[@i%2] <- Move<<<#grid,#one>>>(%A[@group + 8*(@i/2), 2*@quad + @i%2])
-    %sum:[2:1].fp32.RF = %d[@i/2]
-    %sum[@i%2] <- Init<0.5><<<#grid,#one>>>()
-  }
-  %d <- MatMul<<<#grid,#warp>>>(%a, %b)
-  for(@i = 0; @i < 4; @i += 1) unroll {
-    %sum_2:[2:1].fp32.RF = %d[@i/2]
-    %C[@group + 8*(@i/2), 2*@quad + @i%2] <- Move<<<#grid,#one>>>(%sum_2[@i%2])
-  }
-}",
-    )
 }

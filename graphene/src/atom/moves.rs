@@ -1,11 +1,9 @@
 //! Loads, stores, moves between registers, and conversions.
 
 use super::asm::{asm, group};
-use super::{Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, always, examples};
+use super::{Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, always};
 use crate::arch::Feature;
-use crate::error::Result;
 use crate::index::Expr;
-use crate::kernel::{Kernel, Kind};
 use crate::tensor::{Memory, Scalar};
 
 /// Destination and source.
@@ -13,122 +11,31 @@ const D: usize = 0;
 const A: usize = 1;
 
 pub(super) const ATOMS: &[Atom] = &[
-    vector(
-        "ld.global.128",
-        LOAD_GLOBAL,
-        &[4, 16],
-        |s| bytes(s, 16),
-        || examples::memory(Scalar::F16, 8, Memory::Global),
-    ),
-    vector(
-        "ld.global.64",
-        LOAD_GLOBAL,
-        &[4, 8],
-        |s| bytes(s, 8),
-        || examples::memory(Scalar::F32, 2, Memory::Global),
-    ),
-    vector(
-        "ld.global.32",
-        LOAD_GLOBAL,
-        &[4, 4],
-        |s| bytes(s, 4),
-        || examples::memory(Scalar::Bf16, 2, Memory::Global),
-    ),
-    vector(
-        "st.global.128",
-        STORE_GLOBAL,
-        &[16, 4],
-        |s| bytes(s, 16),
-        || examples::memory(Scalar::F32, 4, Memory::Global),
-    ),
-    vector(
-        "st.global.64",
-        STORE_GLOBAL,
-        &[8, 4],
-        |s| bytes(s, 8),
-        || examples::memory(Scalar::F16, 4, Memory::Global),
-    ),
-    vector(
-        "st.global.32",
-        STORE_GLOBAL,
-        &[4, 4],
-        |s| bytes(s, 4),
-        || examples::memory(Scalar::F16, 2, Memory::Global),
-    ),
-    vector(
-        "ld.shared.128",
-        LOAD_SHARED,
-        &[4, 16],
-        |s| bytes(s, 16),
-        || examples::memory(Scalar::F32, 4, Memory::Shared),
-    ),
-    vector(
-        "ld.shared.64",
-        LOAD_SHARED,
-        &[4, 8],
-        |s| bytes(s, 8),
-        || examples::memory(Scalar::F16, 4, Memory::Shared),
-    ),
-    vector(
-        "ld.shared.32",
-        LOAD_SHARED,
-        &[4, 4],
-        |s| bytes(s, 4),
-        || examples::memory(Scalar::F16, 2, Memory::Shared),
-    ),
-    vector(
-        "st.shared.128",
-        STORE_SHARED,
-        &[16, 4],
-        |s| bytes(s, 16),
-        || examples::memory(Scalar::F16, 8, Memory::Shared),
-    ),
-    vector(
-        "st.shared.64",
-        STORE_SHARED,
-        &[8, 4],
-        |s| bytes(s, 8),
-        || examples::memory(Scalar::F32, 2, Memory::Shared),
-    ),
-    vector(
-        "st.shared.32",
-        STORE_SHARED,
-        &[4, 4],
-        |s| bytes(s, 4),
-        || examples::memory(Scalar::Bf16, 2, Memory::Shared),
-    ),
-    scalar("ld.global", "[].*.RF <- Move<<<[]>>>([].*.GL)", same, || {
-        examples::memory(Scalar::F32, 1, Memory::Global)
-    }),
-    scalar("st.global", "[].*.GL <- Move<<<[]>>>([].*.RF)", same, || {
-        examples::memory(Scalar::F16, 1, Memory::Global)
-    }),
-    scalar("ld.shared", "[].*.RF <- Move<<<[]>>>([].*.SH)", same, || {
-        examples::memory(Scalar::F16, 1, Memory::Shared)
-    }),
-    scalar("st.shared", "[].*.SH <- Move<<<[]>>>([].*.RF)", same, || {
-        examples::memory(Scalar::U8, 1, Memory::Shared)
-    }),
-    scalar("mov", "[].*.RF <- Move<<<[]>>>([].*.RF)", same, || {
-        examples::registers(Kind::Move, Scalar::F16, Scalar::F16, 1, 1)
-    }),
-    scalar("cvt", "[].*.RF <- Move<<<[]>>>([].*.RF)", floats, || {
-        examples::registers(Kind::Move, Scalar::F16, Scalar::F32, 1, 1)
-    }),
-    scalar("cvt.from", "[].fp32.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)", always, || {
-        examples::registers(Kind::Move, Scalar::F32, Scalar::I64, 1, 1)
-    }),
+    vector("ld.global.128", LOAD_GLOBAL, &[4, 16], |s| bytes(s, 16)),
+    vector("ld.global.64", LOAD_GLOBAL, &[4, 8], |s| bytes(s, 8)),
+    vector("ld.global.32", LOAD_GLOBAL, &[4, 4], |s| bytes(s, 4)),
+    vector("st.global.128", STORE_GLOBAL, &[16, 4], |s| bytes(s, 16)),
+    vector("st.global.64", STORE_GLOBAL, &[8, 4], |s| bytes(s, 8)),
+    vector("st.global.32", STORE_GLOBAL, &[4, 4], |s| bytes(s, 4)),
+    vector("ld.shared.128", LOAD_SHARED, &[4, 16], |s| bytes(s, 16)),
+    vector("ld.shared.64", LOAD_SHARED, &[4, 8], |s| bytes(s, 8)),
+    vector("ld.shared.32", LOAD_SHARED, &[4, 4], |s| bytes(s, 4)),
+    vector("st.shared.128", STORE_SHARED, &[16, 4], |s| bytes(s, 16)),
+    vector("st.shared.64", STORE_SHARED, &[8, 4], |s| bytes(s, 8)),
+    vector("st.shared.32", STORE_SHARED, &[4, 4], |s| bytes(s, 4)),
+    scalar("ld.global", "[].*.RF <- Move<<<[]>>>([].*.GL)", same),
+    scalar("st.global", "[].*.GL <- Move<<<[]>>>([].*.RF)", same),
+    scalar("ld.shared", "[].*.RF <- Move<<<[]>>>([].*.SH)", same),
+    scalar("st.shared", "[].*.SH <- Move<<<[]>>>([].*.RF)", same),
+    scalar("mov", "[].*.RF <- Move<<<[]>>>([].*.RF)", same),
+    scalar("cvt", "[].*.RF <- Move<<<[]>>>([].*.RF)", floats),
+    scalar("cvt.from", "[].fp32.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)", always),
     // Towards 0; what the type does not hold, such as NaN, becomes any of its values.
-    scalar("cvt.to", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].fp32.RF)", always, || {
-        examples::registers(Kind::Move, Scalar::I32, Scalar::F32, 1, 1)
-    }),
+    scalar("cvt.to", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].fp32.RF)", always),
     // What the type does not hold wraps.
-    scalar(
-        "cvt.integer",
-        "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)",
-        |s| if same(s).is_ok() { Err("it converts") } else { Ok(()) },
-        || examples::registers(Kind::Move, Scalar::I32, Scalar::I64, 1, 1),
-    ),
+    scalar("cvt.integer", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)", |s| {
+        if same(s).is_ok() { Err("it converts") } else { Ok(()) }
+    }),
     Atom {
         name: "cvt.rn.x2",
         pattern: "[2:1].fp16|bf16.RF <- Move<<<[]>>>([2].fp32.RF)",
@@ -143,35 +50,15 @@ pub(super) const ATOMS: &[Atom] = &[
             let text = format!("cvt.rn.{scalar}.f32 %0, %1, %2;");
             asm(&text, &[("=r", code.word(D, &[0]))], &halves)
         },
-        example: || examples::registers(Kind::Move, Scalar::Bf16, Scalar::F32, 2, 1),
     },
-    cp_async(
-        "cp.async.16",
-        NEIGHBOURS,
-        &[16, 16],
-        |s| bytes(s, 16),
-        || examples::cp_async(16, Scalar::F16),
-    ),
-    cp_async(
-        "cp.async.8",
-        NEIGHBOURS,
-        &[8, 8],
-        |s| bytes(s, 8),
-        || examples::cp_async(8, Scalar::F16),
-    ),
-    cp_async(
-        "cp.async.4",
-        NEIGHBOURS,
-        &[4, 4],
-        |s| bytes(s, 4),
-        || examples::cp_async(4, Scalar::F16),
-    ),
+    cp_async("cp.async.16", NEIGHBOURS, &[16, 16], |s| bytes(s, 16)),
+    cp_async("cp.async.8", NEIGHBOURS, &[8, 8], |s| bytes(s, 8)),
+    cp_async("cp.async.4", NEIGHBOURS, &[4, 4], |s| bytes(s, 4)),
     cp_async(
         "cp.async.4.single",
         "[].fp32|i32|u32.SH <- Move<<<[]>>>([].fp32|i32|u32.GL) async",
         &[4, 4],
         same,
-        || examples::cp_async(4, Scalar::F32),
     ),
 ];
 
@@ -187,7 +74,6 @@ const fn vector(
     pattern: &'static str,
     align: &'static [i64],
     when: When,
-    example: fn() -> Result<Kernel>,
 ) -> Atom {
     Atom {
         name,
@@ -198,17 +84,11 @@ const fn vector(
         proxy: Proxy::Generic,
         meaning: copy,
         cuda: vector_text,
-        example,
     }
 }
 
 /// A move of one element by one thread.
-const fn scalar(
-    name: &'static str,
-    pattern: &'static str,
-    when: When,
-    example: fn() -> Result<Kernel>,
-) -> Atom {
+const fn scalar(name: &'static str, pattern: &'static str, when: When) -> Atom {
     Atom {
         name,
         pattern,
@@ -233,7 +113,6 @@ const fn scalar(
                 (to_scalar, _) => format!("{to} = ({})float({from});", to_scalar.c_name()),
             }
         },
-        example,
     }
 }
 
@@ -243,7 +122,6 @@ const fn cp_async(
     pattern: &'static str,
     align: &'static [i64],
     when: When,
-    example: fn() -> Result<Kernel>,
 ) -> Atom {
     Atom {
         name,
@@ -276,7 +154,6 @@ const fn cp_async(
             }
             asm(&(text + ";"), &[], &ins)
         },
-        example,
     }
 }
 

@@ -8,10 +8,7 @@ use super::asm::{asm, group};
 use super::matrix::{accumulate, gather};
 use super::{Atom, Fault, Progress, Proxy, Site, Step, Warp};
 use crate::arch::Feature;
-use crate::error::Result;
 use crate::fragment::{QUAD_4X8_B, QUAD_8X4_A, QUAD_8X8_C};
-use crate::kernel::Kernel;
-use crate::text::parse;
 
 const D: usize = 0;
 const A: usize = 1;
@@ -37,7 +34,6 @@ pub(super) const ATOMS: &[Atom] = &[Atom {
         );
         asm(&text, &outs, &ins)
     },
-    example: quad_pairs,
 }];
 
 /// A thread's sums in the order of its registers: pairs of columns, then rows, then the other pairs.
@@ -64,37 +60,4 @@ fn mma(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
 /// The lane of a warp that a thread of a quad pair is.
 fn lane(pair: usize, thread: usize) -> usize {
     4 * pair + thread % 4 + 16 * (thread / 4)
-}
-
-/// Four products of 8×4 by 4×8, one by each quad pair: of different rows of A with the same B.
-fn quad_pairs() -> Result<Kernel> {
-    parse(
-        "kernel quad_pairs sm_70 ()
-%A:[32,4:4,1].fp16.GL
-%B:[4,8:8,1].fp16.GL
-%C:[32,8:8,1].fp32.GL
-#grid:[1:1].block
-#warp:[32:1].thread
-%C <- Spec<<<#grid,#warp>>>(%A,%B) {
-  #one:[].thread = #warp.scalar()
-  #pairs:[4:4].[(4,2):(1,16)].thread = #warp.tile((4,2):(1,16))
-  @pair, (@quad, @half) = #pairs.indices()
-  #pair:[(4,2):(1,16)].thread = #pairs[@pair]
-  %a:[4:1].fp16.RF
-  %b:[4:1].fp16.RF
-  %d:[2,4:4,1].fp32.RF
-  for(@i = 0; @i < 4; @i += 1) unroll {
-    %a[@i] <- Move<<<#grid,#one>>>(%A[8*@pair + @quad + 4*@half, @i])
-    %b[@i] <- Move<<<#grid,#one>>>(%B[@i, @quad + 4*@half])
-  }
-  for(@i = 0; @i < 8; @i += 1) unroll {
-    %d[@i/4, @i%4] <- Init<0.5><<<#grid,#one>>>()
-  }
-  %d <- MatMul<<<#grid,#pair>>>(%a, %b)
-  for(@i = 0; @i < 8; @i += 1) unroll {
-    @row = 8*@pair + @quad%2 + 2*(@i/4) + 4*@half
-    %C[@row, @i%2 + 2*(@quad/2) + 4*(@i%4/2)] <- Move<<<#grid,#one>>>(%d[@i/4, @i%4])
-  }
-}",
-    )
 }

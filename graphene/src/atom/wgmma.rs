@@ -2,10 +2,10 @@
 
 use super::asm::{asm, group};
 use super::matrix::{accumulate, cut_to_tf32, gather};
-use super::{Atom, Code, Fault, Proxy, Site, Step, Warp, When, examples};
+use super::{Atom, Code, Fault, Proxy, Site, Step, Warp, When};
 use crate::arch::Feature;
 use crate::fragment::{WGMMA_64X16_A, wgmma_c};
-use crate::kernel::{Kernel, Kind};
+use crate::kernel::Kind;
 use crate::tensor::{Memory, Scalar};
 
 const D: usize = 0;
@@ -26,29 +26,19 @@ const REGISTERS_SET: &str =
 
 /// Of each two the second sets its output rather than adds to it (PTX: `scale-d` is false).
 pub(super) const ATOMS: &[Atom] = &[
-    wgmma("wgmma.m64k16.shared", SHARED, &[4, 16, 16], from_shared, || examples::wgmma(ADD)),
-    wgmma("wgmma.m64k16.shared.set", SHARED_SET, &[4, 16, 16], from_shared, || {
-        examples::wgmma(SET)
-    }),
-    wgmma("wgmma.m64k8.tf32", TF32, &[4, 16, 16], of_tf32, || examples::wgmma_tf32(ADD)),
-    wgmma("wgmma.m64k8.tf32.set", TF32_SET, &[4, 16, 16], of_tf32, || examples::wgmma_tf32(SET)),
-    wgmma("wgmma.m64k16.registers", REGISTERS, &[4, 4, 16], from_registers, || {
-        examples::wgmma_registers(ADD)
-    }),
-    wgmma("wgmma.m64k16.registers.set", REGISTERS_SET, &[4, 4, 16], from_registers, || {
-        examples::wgmma_registers(SET)
-    }),
+    wgmma("wgmma.m64k16.shared", SHARED, &[4, 16, 16], from_shared),
+    wgmma("wgmma.m64k16.shared.set", SHARED_SET, &[4, 16, 16], from_shared),
+    wgmma("wgmma.m64k8.tf32", TF32, &[4, 16, 16], of_tf32),
+    wgmma("wgmma.m64k8.tf32.set", TF32_SET, &[4, 16, 16], of_tf32),
+    wgmma("wgmma.m64k16.registers", REGISTERS, &[4, 4, 16], from_registers),
+    wgmma("wgmma.m64k16.registers.set", REGISTERS_SET, &[4, 4, 16], from_registers),
 ];
-
-const ADD: &str = "MatMul";
-const SET: &str = "Product";
 
 const fn wgmma(
     name: &'static str,
     pattern: &'static str,
     align: &'static [i64],
     when: When,
-    example: fn() -> crate::error::Result<Kernel>,
 ) -> Atom {
     Atom {
         name,
@@ -59,7 +49,6 @@ const fn wgmma(
         proxy: Proxy::Async,
         meaning: product,
         cuda: text,
-        example,
     }
 }
 

@@ -10,6 +10,21 @@ use crate::tensor::{Agent, Memory, Tensor};
 
 pub(super) fn kernel(text: &str) -> Result<Kernel> {
     let mut p = Parser::new(text);
+    let kernel = next_kernel(&mut p)?;
+    p.end()?;
+    Ok(kernel)
+}
+
+pub(super) fn kernels(text: &str) -> Result<Vec<Kernel>> {
+    let mut p = Parser::new(text);
+    let mut all = Vec::new();
+    while p.end().is_err() {
+        all.push(next_kernel(&mut p)?);
+    }
+    Ok(all)
+}
+
+fn next_kernel(p: &mut Parser<'_>) -> Result<Kernel> {
     if !p.eat_word("kernel") {
         return p.expected("`kernel`");
     }
@@ -78,13 +93,12 @@ impl Parser<'_> {
         self.located(at, launched).map(drop)
     }
 
-    /// The spec that is the kernel, and nothing behind it.
+    /// The spec that is the kernel.
     fn whole(&mut self, mut k: Builder) -> Result<Kernel> {
         let at = self.next();
         let outs = if self.sees("%") { self.outs(&k)? } else { Vec::new() };
         let header = self.header(&k, outs)?;
         self.body(&mut k)?;
-        self.end()?;
         let kernel = k.finish_as(header);
         self.located(at, kernel)
     }

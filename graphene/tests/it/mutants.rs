@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use graphene_ir::atom;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::simulate::{Inputs, Options, simulate};
 use graphene_ir::template::epilogue::Epilogue;
@@ -195,26 +194,26 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
     ("split", "delete Arrive", "<- Arrive<<<#grid, #one>>>() #2", "Likewise."),
     ("split", "off by a stage", "<- Arrive<<<#grid, #one>>>() #2", "Likewise."),
     (
-        "mbarrier.arrive.cluster",
+        "mbarrier_cluster",
         "shift role up",
         "role #warp[0] { %bar",
         "Another lane initialises the barrier and fences that; the cluster meets before its use.",
     ),
-    ("st.async.v2.b32", "shift role up", "role #warp[0] { %bar", "Likewise."),
+    ("st_async_2", "shift role up", "role #warp[0] { %bar", "Likewise."),
     (
-        "ld.shared::cluster",
+        "cluster_load",
         "delete Sync",
         "#1",
         "The first: before the second, each block accesses its own memory only.",
     ),
-    ("ld.shared::cluster", "Sync of one block", "#1", "Likewise."),
+    ("cluster_load", "Sync of one block", "#1", "Likewise."),
     (
-        "st.shared::cluster",
+        "cluster_store",
         "delete Sync",
         "#3",
         "After the second, each block accesses its own memory only.",
     ),
-    ("st.shared::cluster", "Sync of one block", "#3", "Likewise."),
+    ("cluster_store", "Sync of one block", "#3", "Likewise."),
     (
         "moves",
         "delete Fence",
@@ -508,10 +507,7 @@ fn subjects() -> Vec<Subject> {
     let product = Product { epilogue: Epilogue::layer(true, None, true), ..Product::default() };
     let gemm =
         |name, gemm: &Gemm, sizes: &[[i64; 3]]| Subject::new(name, gemm.kernel().unwrap(), sizes);
-    let example = |name| {
-        let atom = atom::all().find(|atom| atom.name == name).unwrap();
-        Subject::new(name, (atom.example)().unwrap(), &[[0; 3]])
-    };
+    let example = |name| Subject::new(name, crate::support::example(name), &[[0; 3]]);
     let staged = |name, kernel: graphene_ir::Result<Kernel>, sizes: &[[i64; 3]]| {
         Subject::new(name, kernel.unwrap(), sizes)
     };
@@ -547,10 +543,10 @@ fn subjects() -> Vec<Subject> {
         ),
         gemm("split", &Gemm { split: 2, ..small.clone() }, &[[64, 64, 456], [64, 64, 0]]),
         staged("mma", mma.kernel(), &[[40, 40, 136], [40, 40, 0]]),
-        example("mbarrier.arrive.cluster"),
-        example("ld.shared::cluster"),
-        example("st.shared::cluster"),
-        example("st.async.v2.b32"),
+        example("mbarrier_cluster"),
+        example("cluster_load"),
+        example("cluster_store"),
+        example("st_async_2"),
     ];
     subjects.extend(layers());
     subjects

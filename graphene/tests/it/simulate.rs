@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use graphene_ir::atom::{self, Fault};
+use graphene_ir::atom::Fault;
 use graphene_ir::kernel::{Kernel, Kind, Stmt, TensorId};
 use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::text::parse;
+
+use crate::support::example;
 
 /// Small numbers, so that sums of products are exact.
 fn small(i: usize) -> f64 {
@@ -97,18 +99,6 @@ fn check_fault(name: &str, expected: &str, kernel: &Kernel) {
 
 fn check_right(name: &str, kernel: &Kernel) {
     run_all(kernel, &[]).iter().for_each(|outcome| check_clean(name, outcome));
-}
-
-#[test]
-fn the_atoms_examples_run_clean() {
-    for atom in atom::all() {
-        let kernel = (atom.example)().unwrap();
-        for outcome in run_all(&kernel, &[]) {
-            check_clean(atom.name, &outcome);
-            let written = outcome.buffers.values().flatten().all(Option::is_some);
-            assert!(written, "{}: an output has holes", atom.name);
-        }
-    }
 }
 
 /// What a product of the inputs must be.
@@ -369,50 +359,50 @@ fn broken_rules_are_found() {
 /// An atom; what is replaced in which of its example's lines that have it, by what; the fault.
 /// Without a replacement the line goes.
 const MUTANTS: &[(&str, &str, usize, &str, &str)] = &[
-    ("bar.sync", "Sync", 0, "", "race or uninitialised"),
-    ("bar.warp.sync", "Sync", 0, "", "race or uninitialised"),
-    ("ldmatrix.x4", "Sync", 0, "", "race or uninitialised"),
-    ("stmatrix.x4", "Sync", 0, "", "race or uninitialised"),
-    ("mbarrier.init", "Init<32>", 0, "", "barrier"),
-    ("mbarrier.init", "Init<32>", 0, "Init<33>", "deadlock"),
-    ("mbarrier.init", "Sync", 0, "", "barrier or race"),
-    ("mbarrier.init", "Arrive", 0, "", "deadlock"),
-    ("mbarrier.init", "Wait", 0, "", "race or uninitialised"),
-    ("mbarrier.init", "Wait<0>", 0, "Wait<1>", "race or uninitialised or deadlock"),
-    ("mbarrier.arrive.cluster", "Fence<init>", 0, "", "missing fence"),
-    ("mbarrier.arrive.cluster", "Sync", 0, "", "race or barrier"),
-    ("mbarrier.arrive.cluster", "Wait", 0, "", "race or uninitialised"),
-    ("mbarrier.arrive.cluster", "Arrive", 0, "", "deadlock"),
-    ("ld.shared::cluster", "Sync", 1, "", "race or uninitialised or invalid"),
-    ("ld.shared::cluster", "Sync", 2, "", "race or invalid"),
-    ("st.shared::cluster", "Sync", 0, "", "race or uninitialised"),
-    ("st.shared::cluster", "Sync", 1, "", "race or uninitialised or invalid"),
-    ("st.async.v2.b32", "Fence<init>", 0, "", "missing fence"),
-    ("st.async.v2.b32", "Sync", 0, "", "race or barrier"),
-    ("st.async.v2.b32", "Wait", 0, "", "in flight or uninitialised"),
-    ("st.async.v2.b32", "Wait<0, cluster>", 0, "Wait<0>", "missing fence"),
-    ("st.async.v2.b32", "Arrive<256>", 0, "Arrive<248>", "in flight"),
-    ("st.async.v2.b32", "Arrive<256>", 0, "Arrive<264>", "deadlock"),
-    ("cp.async.16", "WaitGroup", 0, "", "in flight"),
-    ("cp.async.16", "Commit", 0, "", "in flight"),
-    ("cp.async.bulk.tensor.load", "Wait<0>", 0, "", "in flight"),
-    ("cp.async.bulk.tensor.load", "Wait<0>", 0, "Wait<1>", "in flight"),
-    ("cp.async.bulk.tensor.load", "Arrive<1024>", 0, "Arrive<1000>", "deadlock"),
-    ("cp.async.bulk.tensor.load", "Arrive<1024>", 0, "Arrive", "in flight"),
-    ("cp.async.bulk.tensor.load", "Arrive", 0, "", "deadlock"),
-    ("cp.async.bulk.tensor.load", "Fence", 0, "", "missing fence"),
-    ("cp.async.bulk.tensor.load", "Sync", 0, "", "race or barrier or in flight"),
-    ("cp.async.bulk.tensor.store", "Fence<proxy>", 0, "", "missing fence"),
-    ("cp.async.bulk.tensor.store", "Sync", 0, "", "race or uninitialised"),
+    ("bar_sync", "Sync", 0, "", "race or uninitialised"),
+    ("warp_sync", "Sync", 0, "", "race or uninitialised"),
+    ("ldmatrix_x4", "Sync", 0, "", "race or uninitialised"),
+    ("stmatrix", "Sync", 0, "", "race or uninitialised"),
+    ("mbarrier", "Init<32>", 0, "", "barrier"),
+    ("mbarrier", "Init<32>", 0, "Init<33>", "deadlock"),
+    ("mbarrier", "Sync", 0, "", "barrier or race"),
+    ("mbarrier", "Arrive", 0, "", "deadlock"),
+    ("mbarrier", "Wait", 0, "", "race or uninitialised"),
+    ("mbarrier", "Wait<0>", 0, "Wait<1>", "race or uninitialised or deadlock"),
+    ("mbarrier_cluster", "Fence<init>", 0, "", "missing fence"),
+    ("mbarrier_cluster", "Sync", 0, "", "race or barrier"),
+    ("mbarrier_cluster", "Wait", 0, "", "race or uninitialised"),
+    ("mbarrier_cluster", "Arrive", 0, "", "deadlock"),
+    ("cluster_load", "Sync", 1, "", "race or uninitialised or invalid"),
+    ("cluster_load", "Sync", 2, "", "race or invalid"),
+    ("cluster_store", "Sync", 0, "", "race or uninitialised"),
+    ("cluster_store", "Sync", 1, "", "race or uninitialised or invalid"),
+    ("st_async_2", "Fence<init>", 0, "", "missing fence"),
+    ("st_async_2", "Sync", 0, "", "race or barrier"),
+    ("st_async_2", "Wait", 0, "", "in flight or uninitialised"),
+    ("st_async_2", "Wait<0, cluster>", 0, "Wait<0>", "missing fence"),
+    ("st_async_2", "Arrive<256>", 0, "Arrive<248>", "in flight"),
+    ("st_async_2", "Arrive<256>", 0, "Arrive<264>", "deadlock"),
+    ("cp_async_16", "WaitGroup", 0, "", "in flight"),
+    ("cp_async_16", "Commit", 0, "", "in flight"),
+    ("bulk_load", "Wait<0>", 0, "", "in flight"),
+    ("bulk_load", "Wait<0>", 0, "Wait<1>", "in flight"),
+    ("bulk_load", "Arrive<1024>", 0, "Arrive<1000>", "deadlock"),
+    ("bulk_load", "Arrive<1024>", 0, "Arrive", "in flight"),
+    ("bulk_load", "Arrive", 0, "", "deadlock"),
+    ("bulk_load", "Fence", 0, "", "missing fence"),
+    ("bulk_load", "Sync", 0, "", "race or barrier or in flight"),
+    ("bulk_store", "Fence<proxy>", 0, "", "missing fence"),
+    ("bulk_store", "Sync", 0, "", "race or uninitialised"),
     (
-        "cp.async.bulk.tensor.store",
+        "bulk_store",
         "Fence<proxy><<<#grid, #block>>>()",
         0,
         "role #block[0] { Fence<proxy><<<#grid, #one>>>() }",
         "missing fence",
     ),
     (
-        "cp.async.bulk.tensor.store",
+        "bulk_store",
         "WaitGroup<bulk, 0>",
         0,
         "%x:[].fp16.RF %x <- Move<<<#grid, #one>>>(%in[0, 0])
@@ -420,24 +410,24 @@ const MUTANTS: &[(&str, &str, usize, &str, &str)] = &[
         "in flight",
     ),
     (
-        "cp.async.bulk.tensor.store",
+        "bulk_store",
         "WaitGroup<bulk, 0><<<#grid, #one>>>()",
         0,
         "WaitGroup<bulk, 0, read><<<#grid, #one>>>()
          %x:[].fp16.RF %x <- Move<<<#grid, #one>>>(%out[0, 0])",
         "in flight",
     ),
-    ("cp.async.bulk.tensor.store", "Commit", 0, "", "in flight"),
-    ("cp.async.bulk.tensor.store", "WaitGroup", 0, "", "in flight"),
-    ("wgmma.m64k16.shared", "Fence<proxy>", 0, "", "missing fence"),
-    ("wgmma.m64k16.shared", "Sync", 0, "", "race or uninitialised"),
-    ("wgmma.m64k16.shared", "Fence<matmul>", 0, "", "missing fence"),
-    ("wgmma.m64k16.shared", "Commit", 0, "", "in flight"),
-    ("wgmma.m64k16.shared", "WaitGroup", 0, "", "in flight"),
-    ("wgmma.m64k16.registers", "Fence<matmul>", 0, "", "missing fence"),
-    ("wgmma.m64k16.shared.set", "Fence<matmul>", 0, "", "missing fence"),
-    ("wgmma.m64k16.shared.set", "WaitGroup", 0, "", "in flight"),
-    ("mma.m16n8k16", "Init", 0, "", "uninitialised"),
+    ("bulk_store", "Commit", 0, "", "in flight"),
+    ("bulk_store", "WaitGroup", 0, "", "in flight"),
+    ("wgmma", "Fence<proxy>", 0, "", "missing fence"),
+    ("wgmma", "Sync", 0, "", "race or uninitialised"),
+    ("wgmma", "Fence<matmul>", 0, "", "missing fence"),
+    ("wgmma", "Commit", 0, "", "in flight"),
+    ("wgmma", "WaitGroup", 0, "", "in flight"),
+    ("wgmma_registers", "Fence<matmul>", 0, "", "missing fence"),
+    ("wgmma_set", "Fence<matmul>", 0, "", "missing fence"),
+    ("wgmma_set", "WaitGroup", 0, "", "in flight"),
+    ("mma", "Init", 0, "", "uninitialised"),
 ];
 
 /// A kernel's text with something replaced in one of the lines that have it; with nothing in its
@@ -462,8 +452,7 @@ fn mutate(text: &str, from: &str, which: usize, to: &str) -> Kernel {
 #[test]
 fn mutants_of_the_atoms_examples_are_found() {
     for (name, from, which, to, expected) in MUTANTS {
-        let atom = atom::all().find(|atom| atom.name == *name).unwrap();
-        let mutant = mutate(&(atom.example)().unwrap().to_string(), from, *which, to);
+        let mutant = mutate(&example(name).to_string(), from, *which, to);
         check_fault(&format!("{name}, {from} {which}"), expected, &mutant);
     }
 }
@@ -503,8 +492,7 @@ fn mutants_of_the_gemm_template_are_found() {
 
 /// Two products into two accumulators, each a group: what is between them and the end.
 fn two_products(waits: &str) -> Kernel {
-    let text = (atom::all().find(|atom| atom.name == "wgmma.m64k16.shared").unwrap().example)();
-    let text = text.unwrap().to_string();
+    let text = example("wgmma").to_string();
     let from = text.find("%acc:[").unwrap();
     let store = text.rfind("for(").unwrap();
     let store = &text[store..text.rfind('}').unwrap()];
@@ -717,8 +705,7 @@ fn vectors_are_aligned_for_the_sizes_given() {
 /// What a finding says.
 #[test]
 fn findings_name_both_statements() {
-    let atom = atom::all().find(|atom| atom.name == "cp.async.bulk.tensor.load").unwrap();
-    let text = (atom.example)().unwrap().to_string();
+    let text = example("bulk_load").to_string();
     let lines: Vec<&str> = text.lines().filter(|line| !line.contains("Wait<0>")).collect();
     let outcome = run(&parse(&lines.join("\n")).unwrap(), &[], None);
     let finding = &outcome.findings[0];
@@ -728,8 +715,7 @@ fn findings_name_both_statements() {
 
 #[test]
 fn several_findings_are_collected() {
-    let atom = atom::all().find(|atom| atom.name == "bar.sync").unwrap();
-    let text = (atom.example)().unwrap().to_string();
+    let text = example("bar_sync").to_string();
     let lines: Vec<&str> = text.lines().filter(|line| !line.contains("Sync")).collect();
     let kernel = parse(&lines.join("\n")).unwrap();
     let options = Options { findings: 9, ..Options::default() };
@@ -777,16 +763,14 @@ kernel endless sm_80 (@N)
 
 #[test]
 fn costs_are_counted() {
-    let atom = atom::all().find(|atom| atom.name == "bar.sync").unwrap();
-    let kernel = (atom.example)().unwrap();
+    let kernel = example("bar_sync");
     let total = run(&kernel, &[], None).costs.total();
     assert_eq!((total.global.read, total.global.written), (256, 256));
     assert_eq!((total.shared.read, total.shared.written), (256, 256));
     assert_eq!((total.sectors, total.conflicts), (16, 0));
     assert_eq!(run(&kernel, &[], None).costs.atoms()["bar.sync"], 2);
     // Rows of 32 bytes: of eight, the fifth lies in the banks of the first.
-    let atom = atom::all().find(|atom| atom.name == "ldmatrix.x4").unwrap();
-    let costs = run(&(atom.example)().unwrap(), &[], None).costs;
+    let costs = run(&example("ldmatrix_x4"), &[], None).costs;
     let cost = costs.statements.iter().find(|cost| cost.atom == "ldmatrix.x4").unwrap();
     assert_eq!((cost.executions, cost.conflicts, cost.shared.read), (1, 4, 512));
 }

@@ -6,8 +6,28 @@ use graphene_ir::atom::Fault;
 use graphene_ir::index::Expr;
 use graphene_ir::kernel::{Kernel, Kind, Spec, Stmt, TensorId};
 use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
-use graphene_ir::text::parse;
+use graphene_ir::text::{parse, parse_all};
 use graphene_ir::verify::verify;
+
+/// The kernels of `tests/atoms/`, which try the atoms: each reads some of its tensors in global memory, and
+/// writes every element of others.
+pub(crate) fn examples() -> Vec<Kernel> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/atoms");
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let mut files: Vec<_> = files.collect();
+    files.sort();
+    let kernels = files.iter().map(|file| {
+        let text = std::fs::read_to_string(file).unwrap();
+        parse_all(&text).unwrap_or_else(|error| panic!("{}:{error}", file.display()))
+    });
+    kernels.flatten().collect()
+}
+
+/// The one of this name.
+pub(crate) fn example(name: &str) -> Kernel {
+    let found = examples().into_iter().find(|kernel| kernel.name == name);
+    found.unwrap_or_else(|| panic!("no kernel of tests/atoms is called {name}"))
+}
 
 /// The parameters that a kernel writes without reading them.
 fn outputs(kernel: &Kernel) -> HashSet<TensorId> {

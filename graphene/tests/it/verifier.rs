@@ -98,8 +98,7 @@ fn signals_go_to_barriers_that_exist() {
 /// Stores to another block tell a barrier there, and are its own block's.
 #[test]
 fn stores_of_words_tell_the_block_that_they_go_to() {
-    let atom = graphene_ir::atom::all().find(|atom| atom.name == "st.async.v2.b32").unwrap();
-    let text = (atom.example)().unwrap().to_string();
+    let text = crate::support::example("st_async_2").to_string();
     let store = "<<<#grid, #one>>>(%r) signals %bar_there[0]";
     for other in
         ["<<<#grid, #one>>>(%r) signals %bar[0]", "<<<#pair, #one>>>(%r) signals %bar_there[0]"]

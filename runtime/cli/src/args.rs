@@ -3,7 +3,7 @@
 use crate::buckets::Asked;
 use crate::error::Error;
 use crate::machine::Machine;
-use crate::{exit, files, intermediates, manual, traffic, tuning};
+use crate::{files, intermediates, manual, traffic, tuning};
 use clap::{Args, Parser, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use graphene_frontend::visible::visible;

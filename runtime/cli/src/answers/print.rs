@@ -55,7 +55,11 @@ impl Display for OfText {
             }
             Found::Tokens(tokens) => {
                 let widest = |name: fn(&super::TokenLabel) -> &String| {
-                    tokens.iter().map(|token| visible(name(token)).chars().count()).max().unwrap_or(0)
+                    tokens
+                        .iter()
+                        .map(|token| visible(name(token)).chars().count())
+                        .max()
+                        .unwrap_or(0)
                 };
                 let (token, label) = (widest(|token| &token.token), widest(|token| &token.label));
                 tokens.iter().try_for_each(|entry| {
