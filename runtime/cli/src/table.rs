@@ -141,8 +141,11 @@ fn fallen_back(rows: &mut [Row], fused: &Executor) {
     }
 }
 
+/// A column's name, and its cell of a row.
+type Column = (&'static str, fn(&Row) -> Cell);
+
 /// The columns of the file: their names, and what a row has in them.
-const COLUMNS: [(&str, fn(&Row) -> Cell); 20] = [
+const COLUMNS: [Column; 20] = [
     ("step", |row| Cell::number(row.step)),
     ("module", |row| Cell::text(row.module.as_deref().unwrap_or_default())),
     ("family", |row| Cell::text(row.family)),

@@ -79,7 +79,7 @@ fn list(c: &mut Context<'_, '_>, values: &[f32]) -> Result<ValueId, OpError> {
 
 /// Numbers as a constant of two dims, of which the last is found from their number.
 fn table(c: &mut Context<'_, '_>, values: &[f32], rows: usize) -> Result<ValueId, OpError> {
-    if rows == 0 || values.len() < rows || values.len() % rows != 0 {
+    if rows == 0 || values.len() < rows || !values.len().is_multiple_of(rows) {
         let found = values.len();
         return Err(
             c.invalid(format!("needs numbers for {rows} rows of equal length; got {found}"))

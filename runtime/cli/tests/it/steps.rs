@@ -13,7 +13,7 @@ fn cells(csv: &str) -> Vec<Vec<String>> {
         for (i, part) in line.split('"').enumerate() {
             // What stands between two quotes is of one cell.
             let mut parts = part.split(if i % 2 == 0 { "," } else { "\0" });
-            cells.last_mut().unwrap().push_str(parts.next().unwrap_or_default());
+            cells.last_mut().expect("a cell").push_str(parts.next().unwrap_or_default());
             cells.extend(parts.map(str::to_owned));
         }
         cells
@@ -91,7 +91,7 @@ fn result(folder: &Folder, name: &str, arguments: &[&str]) -> String {
     let path = folder.path(name);
     let given = quick(&[arguments, &["--json"]].concat());
     assert_eq!(given.code, 0, "{}", given.stderr);
-    std::fs::write(&path, given.stdout).unwrap();
+    std::fs::write(&path, given.stdout).expect("a file");
     path
 }
 

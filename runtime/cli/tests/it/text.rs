@@ -61,7 +61,7 @@ fn check_near(found: &Value, expected: &Value) {
             a.iter().zip(b).for_each(|(a, b)| check_near(a, b));
         }
         (Value::Number(a), Value::Number(b)) => {
-            let apart = a.as_f64().unwrap() - b.as_f64().unwrap();
+            let apart = a.as_f64().expect("a number") - b.as_f64().expect("a number");
             assert!(apart.abs() < 1e-5, "{a} is not {b}");
         }
         _ => assert_eq!(found, expected),
