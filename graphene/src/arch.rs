@@ -72,7 +72,7 @@ impl Feature {
         (Feature::MmaBf16, "mma of bf16"),
         (Feature::MmaTf32, "mma of tf32"),
         (Feature::CpAsync, "cp.async"),
-        (Feature::PackedCvt, "cvt.rn.f16x2"),
+        (Feature::PackedCvt, "cvt.f16x2"),
         (Feature::HalfMax, "max.f16x2"),
         (Feature::Mbarrier, "mbarrier.try_wait"),
         (Feature::Tma, "cp.async.bulk.tensor"),

@@ -428,7 +428,7 @@ fn malformed_models_are_refused() {
                     text("kernel_type", "SPLINE"),
                 ],
             ),
-            expect!["`y` (SVMRegressor): kernel_type `SPLINE`"],
+            expect!["`y` (SVMRegressor): kernel_type must be one of LINEAR, POLY, RBF, SIGMOID; got SPLINE"],
         ),
         (ml("Normalizer", "y", vec![text("norm", "L3")]), expect!["`y` (Normalizer): norm `L3`"]),
         (

@@ -93,7 +93,7 @@ pub(crate) struct Data {
     #[arg(long, value_name = "NAME=@FILE", value_parser = named_file, value_hint = ValueHint::FilePath)]
     pub(crate) input: Vec<(String, PathBuf)>,
     /// A text, made tokens of by the tokenizer.json beside the model; several are a batch, padded to the longest. What the
-    /// model says of them is printed: labels, words for [MASK], or the embedding
+    /// model says of them is printed: labels, words for `[MASK]`, or the embedding
     #[arg(long, value_name = "TEXT", conflicts_with = "data")]
     pub(crate) text: Vec<String>,
     /// The second text of a pair, for models that read two; one for each --text, or several for a single one
