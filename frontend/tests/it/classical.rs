@@ -428,9 +428,14 @@ fn malformed_models_are_refused() {
                     text("kernel_type", "SPLINE"),
                 ],
             ),
-            expect!["`y` (SVMRegressor): kernel_type must be one of LINEAR, POLY, RBF, SIGMOID; got SPLINE"],
+            expect![
+                "`y` (SVMRegressor): kernel_type must be one of LINEAR, POLY, RBF, SIGMOID; got SPLINE"
+            ],
         ),
-        (ml("Normalizer", "y", vec![text("norm", "L3")]), expect!["`y` (Normalizer): norm `L3`"]),
+        (
+            ml("Normalizer", "y", vec![text("norm", "L3")]),
+            expect!["`y` (Normalizer): norm must be one of MAX, L1, L2; got L3"],
+        ),
         (
             ml("Scaler", "y", vec![number_list("scale", &[1.0; 3])]),
             expect!["`y` (Scaler): shapes [n, 2] and [3] do not broadcast"],
@@ -442,22 +447,22 @@ fn malformed_models_are_refused() {
         (
             ml("OneHotEncoder", "y", vec![text_list("cats_strings", &["a"])]),
             expect![[r#"
-            1 part of the model is not supported:
-              `y` (ai.onnx.ml.OneHotEncoder): categories that are texts"#]],
+                1 part of the model is not supported:
+                  `y` (ai.onnx.ml.OneHotEncoder): categories that are texts (`cats_strings`)"#]],
         ),
         (
             ml("LabelEncoder", "y", vec![text_list("keys_strings", &["a"])]),
             expect![[r#"
-            1 part of the model is not supported:
-              `y` (ai.onnx.ml.LabelEncoder): keys that are texts"#]],
+                1 part of the model is not supported:
+                  `y` (ai.onnx.ml.LabelEncoder): keys that are texts (`keys_strings`)"#]],
         ),
         (
             ml("LabelEncoder", "y", vec![one("keys_floats"), int_list("values_int64s", &[1, 2])]),
-            expect!["`y` (LabelEncoder): 1 keys for 2 values"],
+            expect!["`y` (LabelEncoder): needs as many keys as values, at least one; got 1 and 2"],
         ),
         (
             ml("FeatureVectorizer", "y", vec![int_list("inputdimensions", &[-2])]),
-            expect!["`y` (FeatureVectorizer): inputdimensions holds -2"],
+            expect!["`y` (FeatureVectorizer): inputdimensions must not be negative; got -2"],
         ),
         (
             ml("DictVectorizer", "y", vec![]),

@@ -90,7 +90,9 @@ const EXPECTED: &[(&[&str], &str, Expected)] = &[
     (&["mov", "cvt", "cvt_x2", "cvt_from", "cvt_to", "cvt_integer"], "after", |x, i| x.at("a", i)),
     (&["constant"], "after", |_, _| 0.5),
     (&["index"], "out", |_, i| 3.0 * i as f64 + 1.0),
-    (&["fma", "hfma", "hfma2"], "after", |x, i| x.at("a", i) * x.at("b", i) + x.at("before", i)),
+    (&["multiply_add", "hfma", "hfma2"], "after", |x, i| {
+        x.at("a", i) * x.at("b", i) + x.at("before", i)
+    }),
     (&["unary"], "after", |x, i| gelu(x.at("a", i))),
     (&["unary_i64"], "after", |x, i| x.at("a", i).signum()),
     (&["binary"], "after", |x, i| x.at("a", i) / x.at("b", i)),
