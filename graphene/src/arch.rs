@@ -9,7 +9,7 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 use crate::tensor::name_of;
 
-/// An architecture, a row of [`ROWS`].
+/// An architecture, a row of `ROWS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arch {
     /// Volta.
