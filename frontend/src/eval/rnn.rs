@@ -3,6 +3,7 @@
 use super::error::EvalError;
 use super::number::{filled, from_reals, integers, reals};
 use super::pointwise::{RealFunction, real_function};
+use crate::dtype::DType;
 use crate::op::{RnnAttrs, RnnCell, RnnDirection};
 use crate::tensor::Tensor;
 
@@ -43,6 +44,10 @@ pub(super) fn rnn(operands: &Operands<'_>, attrs: &RnnAttrs) -> Result<Vec<Tenso
                 let step = if backwards { length - 1 - step } else { step };
                 let x = &layer.x[(step * batch + b) * layer.inputs..][..layer.inputs];
                 cell.advance(x, h, c);
+                if dtype != DType::F64 {
+                    // Stored as executors store it, so that what overflows is infinite in the next step too.
+                    h.iter_mut().chain(&mut *c).for_each(|state| *state = f64::from(*state as f32));
+                }
                 y[((step * directions + d) * batch + b) * hidden..][..hidden].copy_from_slice(h);
             }
         }
