@@ -262,7 +262,7 @@ pub enum Unary {
     Sigmoid,
     /// max(x, 0)
     Relu,
-    /// x·Φ(x) by the error function
+    /// x·Φ(x) by the error function; at -∞ its limit, 0
     Gelu,
     /// x·Φ(x) by its tanh approximation: x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
     GeluTanh,

@@ -318,7 +318,7 @@ pub enum Unary {
     Expm1,
     /// max(x, 0); NaN of NaN
     Relu,
-    /// x·Φ(x), with the error function.
+    /// x·Φ(x), with the error function; at -∞ its limit, 0.
     Gelu,
     /// The same, as exact as results of `f16` can tell, of which the smallest is 2⁻²⁴.
     GeluHalf,

@@ -71,7 +71,10 @@ pub(super) fn real_function(op: Unary) -> Option<RealFunction> {
         Unary::Erf => Box::new(libm::erf),
         Unary::Sigmoid => Box::new(sigmoid),
         Unary::Relu => Box::new(|x| if x < 0.0 { 0.0 } else { x }),
-        Unary::Gelu => Box::new(|x| x * 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)),
+        Unary::Gelu => Box::new(|x| {
+            let tail = libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
+            if tail == 0.0 { 0.0 } else { x * 0.5 * tail }
+        }),
         Unary::GeluTanh => Box::new(|x| {
             let slope = (2.0 * std::f64::consts::FRAC_1_PI).sqrt();
             0.5 * x * (1.0 + libm::tanh(slope * (x + 0.044715 * x * x * x)))

@@ -43,7 +43,8 @@ impl Unary {
             Unary::Relu if x < 0.0 => 0.0,
             Unary::Relu => x,
             Unary::Gelu | Unary::GeluHalf => {
-                0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2))
+                let tail = libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
+                if tail == 0.0 { 0.0 } else { 0.5 * x * tail }
             }
             Unary::Silu => x / (1.0 + (-x).exp()),
             Unary::IsNan => f64::from(u8::from(x.is_nan())),

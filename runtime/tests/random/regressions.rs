@@ -8,7 +8,7 @@ use graphene_frontend::text::parse;
 /// What failed, the sizes of symbols, and the graph.
 type Row = (&'static str, &'static [(&'static str, i64)], &'static str);
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
     (
         "a layer kept one column, which the next one's expressions broadcast",
         &[],
@@ -136,6 +136,22 @@ return "y" = %4.2
 %1 = Constant(9223372036854775807, 4294967296, 4294967297) : i64[3] "exponents"
 %2 = Pow(%0, %1) : i64[3] "powers"
 return "y" = %2
+"#,
+    ),
+    (
+        "GELU at minus infinity was its limit in some kernels and no number in others",
+        &[],
+        r#"
+%0 = Input : f16[2] "x"
+%1 = Constant(-1e30, 0xff800000) : f32[2] "low"
+%2 = Cast(%1) {to: f16, saturate: true} : f16[2] "lowest"
+%3 = Min(%0, %2) : f16[2] "either"
+%4 = Gelu(%3) : f16[2] "y"
+%5 = Cast(%3) {to: f32, saturate: true} : f32[2] "wide"
+%6 = Gelu(%5) : f32[2] "z"
+%7 = Cast(%3) {to: f64, saturate: true} : f64[2] "wider"
+%8 = Gelu(%7) : f64[2] "w"
+return "y" = %4, "z" = %6, "w" = %8
 "#,
     ),
 ];

@@ -155,9 +155,11 @@ pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
     if x < 0.0 { e * s } else { s }
 }
 
-/// ½ x (1 + erf(x / √2)).
+/// ½ x (1 + erf(x / √2)); 0 at -∞.
 #[inline(always)]
 pub(crate) fn gelu<const FMA: bool>(x: f32) -> f32 {
+    // Far below, the second factor is 0.
+    let x = if x < -16.0 { -16.0 } else { x };
     0.5 * x * (1.0 + erf::<FMA>(x * std::f32::consts::FRAC_1_SQRT_2))
 }
 
