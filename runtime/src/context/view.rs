@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Time for which steps on the CPU are timed at most, beyond the first run, and runs at most.
 const PROFILING: Duration = Duration::from_millis(500);
-const PROFILED_RUNS: u32 = 20;
+const PROFILED_RUNS: usize = 20;
 /// Launches of a step on a GPU that are timed together, and how often they are.
 #[cfg(feature = "cuda")]
 const LAUNCHES: (usize, usize) = (20, 7);
@@ -73,8 +73,8 @@ impl fmt::Debug for BoundModel<'_> {
 
 impl Context {
     /// Runs a request, and gives the seconds that each step of the model's [program](crate::Model::program) takes. On the
-    /// CPU they are the mean of several runs, where these take half a second in all; on a GPU the median of several
-    /// launches of each step by itself, one after the other, and 0 where there is nothing to launch.
+    /// CPU they are medians of several runs, where these take half a second in all; on a GPU medians of several launches
+    /// of each step by itself, one after the other, and 0 where there is nothing to launch.
     ///
     /// # Errors
     /// As for [`run`](Context::run).
@@ -83,9 +83,11 @@ impl Context {
         if self.model.module().stages() {
             return self.profile_launches(inputs);
         }
-        let mut times = vec![Duration::ZERO; self.model.program().steps().len()];
-        let (start, mut runs) = (Instant::now(), 0);
-        while runs == 0 || (runs < PROFILED_RUNS && start.elapsed() < PROFILING) {
+        let steps = self.model.program().steps().len();
+        let mut runs: Vec<Vec<Duration>> = Vec::new();
+        let start = Instant::now();
+        while runs.is_empty() || (runs.len() < PROFILED_RUNS && start.elapsed() < PROFILING) {
+            let mut times = vec![Duration::ZERO; steps];
             let mut current: Option<(usize, Instant)> = None;
             let mut clock = |step| {
                 // What is asked at a step again waits for other runs: that is no step's time.
@@ -99,9 +101,14 @@ impl Context {
             if let Some((last, began)) = current {
                 times[last] += began.elapsed();
             }
-            runs += 1;
+            runs.push(times);
         }
-        Ok(times.iter().map(|time| time.as_secs_f64() / f64::from(runs)).collect())
+        let median = |step| {
+            let mut times: Vec<Duration> = runs.iter().map(|times| times[step]).collect();
+            times.sort_unstable();
+            times[times.len() / 2].as_secs_f64()
+        };
+        Ok((0..steps).map(median).collect())
     }
 
     #[cfg(feature = "cuda")]
