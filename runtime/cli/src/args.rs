@@ -121,8 +121,8 @@ pub(crate) struct Data {
     /// Relative tolerance of comparisons [default: 1e-3]
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub(crate) rtol: Option<f64>,
-    /// Absolute tolerance of comparisons [default: 1e-4; in halves and tf32, where neither is given, both follow from how
-    /// often values are rounded]
+    /// Absolute tolerance of comparisons [default: 1e-4; in half precision and TF32, where neither is given, both
+    /// follow from how often values are rounded]
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub(crate) atol: Option<f64>,
 }
@@ -163,7 +163,7 @@ pub(crate) struct Run {
     /// The file of what --tune finds [default: MODEL.tuning.json beside the model]
     #[arg(long, value_name = "FILE.json")]
     pub(crate) tuning: Option<PathBuf>,
-    /// Compile the kernels of a GPU anew, and keep none for later runs
+    /// Compile the kernels of a GPU again, and keep none for later runs
     #[arg(long)]
     pub(crate) no_cache: bool,
     /// MiB that the folder of compiled kernels takes at most ($GRAPHENE_CACHE, else ~/.cache/graphene): those that no
@@ -227,7 +227,7 @@ pub(crate) enum Exec {
     Fused,
     /// One launch an operation
     Library,
-    /// The evaluator that defines what is right; run once
+    /// The reference evaluator, which defines the right results; run once
     Reference,
 }
 
@@ -242,7 +242,7 @@ impl Exec {
     }
 }
 
-/// Precision of storage and products.
+/// Precision of storage and matmuls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Precision {
     /// As the model has it
@@ -280,8 +280,8 @@ impl Precision {
         }
     }
 
-    /// What values of single precision are stored in, if that is halves.
-    pub(crate) fn halves(self) -> Option<DType> {
+    /// What values of single precision are stored in, if that is half precision.
+    pub(crate) fn half_type(self) -> Option<DType> {
         match self {
             Self::Model | Self::F32 | Self::Tf32 => None,
             Self::F16 => Some(DType::F16),
