@@ -221,7 +221,7 @@ pub enum Error {
         limit: u64,
     },
     /// All contexts are taken and the queue is full.
-    #[error("all contexts are in use and {waiting} requests wait, as many as may")]
+    #[error("all contexts are in use and the queue is full: {waiting} requests wait")]
     Busy {
         /// The queue's length.
         waiting: usize,

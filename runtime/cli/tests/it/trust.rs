@@ -182,7 +182,7 @@ fn vacuous_agreement_is_told() {
 #[test]
 fn what_nobody_gave_is_announced() {
     let given = quick(&["zoo:bert-base-tiny"]);
-    let notes = "note: batch=1, sequence=128 assumed, as nobody gave them; --batch, --seq or --dim give others\n\
+    let notes = "note: batch=1, sequence=128 assumed; --batch, --seq or --dim give others\n\
                  note: random numbers (seed 0) for input_ids, attention_mask, token_type_ids; --input, --inputs or --data \
                  give others\n";
     assert_eq!(given.stderr, notes);
