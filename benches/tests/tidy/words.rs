@@ -3,6 +3,7 @@
 use crate::source::{Kind, parts};
 use crate::{extension, files, read, root};
 use regex::Regex;
+use std::collections::HashSet;
 use std::path::Path;
 
 /// What is read. `graphene/src` joins when its own names are the field's.
@@ -124,6 +125,8 @@ struct Finding {
 struct Checker {
     rows: Vec<(Regex, Vec<(Where, Regex)>)>,
     used: Vec<Vec<bool>>,
+    /// Names that no row is about: most of them come often.
+    fine: HashSet<String>,
 }
 
 impl Checker {
@@ -145,22 +148,24 @@ impl Checker {
             (not, unless.collect())
         });
         let used = WORDS.iter().map(|word| vec![false; word.unless.len()]).collect();
-        Self { rows: rows.collect(), used }
+        Self { rows: rows.collect(), used, fine: HashSet::new() }
     }
 
-    /// The words of a scope in a piece of a file's line.
+    /// The words of a scope in a piece of a file's line; whether a row is about the piece.
     fn line(
         &mut self,
         scope: Scope,
         (path, number, line): (&str, usize, &str),
         piece: &str,
         findings: &mut Vec<Finding>,
-    ) {
+    ) -> bool {
+        let mut is_met = false;
         for (row, (word, (not, unless))) in WORDS.iter().zip(&self.rows).enumerate() {
             if !word.scopes.contains(&scope) {
                 continue;
             }
             let Some(found) = not.find(piece) else { continue };
+            is_met = true;
             let excused = unless.iter().position(|(place, pattern)| match place {
                 At(_) => pattern.is_match(path),
                 Line(_) => pattern.is_match(line),
@@ -175,6 +180,7 @@ impl Checker {
                 }),
             }
         }
+        is_met
     }
 
     /// The words of a file, by what it is.
@@ -197,12 +203,20 @@ impl Checker {
                 match kind {
                     Kind::Code => {
                         for name in names(piece) {
-                            self.line(Identifiers, at, name, &mut findings);
+                            if !self.fine.contains(name)
+                                && !self.line(Identifiers, at, name, &mut findings)
+                            {
+                                self.fine.insert(name.to_owned());
+                            }
                         }
                     }
                     Kind::Text if is_test => {}
-                    Kind::Text => self.line(Messages, at, piece, &mut findings),
-                    Kind::Comment => self.line(Docs, at, piece, &mut findings),
+                    Kind::Text => {
+                        self.line(Messages, at, piece, &mut findings);
+                    }
+                    Kind::Comment => {
+                        self.line(Docs, at, piece, &mut findings);
+                    }
                 }
                 number += usize::from(piece.ends_with('\n'));
             }
