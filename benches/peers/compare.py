@@ -82,7 +82,7 @@ def onnxruntime(chosen, batch, seq):
 
 
 def compare(chosen, batch, seq):
-    """Measurements {runner: [(seconds, peak)]} and failures {runner: reason}; the two sides take turns."""
+    """Measurements {runner: [(seconds, peak)]} and failures {runner: reason}; the two sides are interleaved."""
     measured, failures = {}, {}
     executors = [name for name in chosen.exec.split(",") if name]
     # One process per executor, so that each has a peak of its own.

@@ -1,4 +1,4 @@
-"""Single kernels of PyTorch's libraries on a GPU: cuBLASLt's products, attention, normalisations, cuDNN's LSTM.
+"""Single kernels of PyTorch's libraries on a GPU: cuBLASLt's matmuls, attention, normalisations, cuDNN's LSTM.
 
 What the rows `speed`, `attention`, `templates` and `recurrent` of `cargo run --release -p graphene-benches --bin device` are
 compared with: `benches/gpu.py` runs both, one after the other. Needs torch. A line of JSON for each figure: medians in
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HALF = torch.float16
-PRODUCTS = [(4096, 4096, 4096), (8192, 8192, 8192), (5376, 5376, 2048), (12288, 768, 768), (12288, 2304, 768),
+MATMULS = [(4096, 4096, 4096), (8192, 8192, 8192), (5376, 5376, 2048), (12288, 768, 768), (12288, 2304, 768),
             (12288, 3072, 768), (12288, 768, 3072), (4096, 3072, 768), (4096, 768, 3072),
             (128, 768, 768), (128, 3072, 768), (128, 768, 3072)]
 ATTENTION = [(32, 12, 128, 64), (32, 12, 384, 64), (32, 16, 384, 64), (1, 12, 128, 64), (8, 16, 2048, 64),
@@ -63,11 +63,11 @@ def rotated(make, bytes_each):
     return next_one
 
 
-def products():
-    for m, n, k in PRODUCTS:
+def matmuls():
+    for m, n, k in MATMULS:
         a, w, bias = random(m, k), random(n, k), random(n)
         out = torch.empty(m, n, device="cuda", dtype=HALF)
-        yield {"row": "product", "m": m, "n": n, "k": k,
+        yield {"row": "matmul", "m": m, "n": n, "k": k,
                "plain": graph_time(lambda: torch.matmul(a, w.t(), out=out)),
                "bias, ReLU": graph_time(lambda: torch._addmm_activation(bias, a, w.t())),
                "bias, GELU": graph_time(lambda: torch._addmm_activation(bias, a, w.t(), use_gelu=True))}
@@ -119,7 +119,7 @@ def main():
     print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda,
                       "cudnn": torch.backends.cudnn.version(), "gpu": torch.cuda.get_device_name()}))
     with torch.inference_mode():
-        for part in (products, attention, normalisations, recurrent):
+        for part in (matmuls, attention, normalisations, recurrent):
             for row in part():
                 print(json.dumps(row), flush=True)
 

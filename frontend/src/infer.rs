@@ -13,9 +13,9 @@ use std::fmt;
 mod control;
 mod dims;
 mod layer;
+mod matmul;
 mod movement;
 mod pointwise;
-mod product;
 mod reduce;
 mod take;
 
@@ -257,12 +257,12 @@ fn outputs(op: &Op, inputs: &[Option<&TensorType>]) -> Result<Vec<TensorType>, I
         Op::TopK { k, axis, largest: _ } => reduce::top_k(k, *axis, inputs),
         Op::NonZero => take::required::<1>(inputs, 1).and(Err(InferError::DataDependent)),
 
-        Op::MatMul => one(product::mat_mul(inputs)),
-        Op::Conv(attrs) => one(product::conv(attrs, inputs)),
+        Op::MatMul => one(matmul::mat_mul(inputs)),
+        Op::Conv(attrs) => one(matmul::conv(attrs, inputs)),
         Op::ConvTranspose { conv, output_padding } => {
-            one(product::conv_transpose(conv, output_padding, inputs))
+            one(matmul::conv_transpose(conv, output_padding, inputs))
         }
-        Op::Pool(attrs) => product::pool(attrs, inputs),
+        Op::Pool(attrs) => matmul::pool(attrs, inputs),
 
         Op::Softmax { axis, log: _ } => one(layer::softmax(*axis, inputs)),
         Op::LayerNorm { axis, epsilon: _ } => layer::layer_norm(*axis, inputs),

@@ -137,7 +137,7 @@ pub enum Op {
     /// exists only where its input is a constant.
     NonZero,
 
-    // Products.
+    // Matmuls and convolutions.
     /// `a[…,m,k], b[…,k,n] → y[…,m,n]`; both of rank ≥ 2, leading dims broadcast.
     MatMul,
     /// `x[n,c,…], w[m,c/group,…], bias[m]? → y[n,m,…]`.
@@ -522,7 +522,7 @@ pub enum IndexOrder {
     ColumnMajor,
 }
 
-/// What attention does beside its two products.
+/// What attention does beside its two matmuls.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AttentionAttrs {
     /// Multiplies the scores.
@@ -563,7 +563,7 @@ pub enum RnnCell {
     },
     /// Gates z, r, h.
     Gru {
-        /// The reset gate is applied after the product with the state.
+        /// The reset gate is applied after the matmul with the state.
         linear_before_reset: bool,
     },
     /// One gate.

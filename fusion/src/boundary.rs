@@ -1,9 +1,9 @@
 //! Boundaries: the values stored between two groups, why, and what one launch for both would gain.
 
 use crate::cost::{Costs, Kept};
+use crate::fusion_graph::{FusionGraph, OpId};
 use crate::groups::{Boundary, Family, Group, GroupId, Groups, Reason};
-use crate::legal::{Rules, alone, family, is_sociable};
-use crate::net::{Net, OpId};
+use crate::legal::{Rules, alone, family, is_fusible};
 use crate::partition::Arranged;
 use crate::set::Set;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
@@ -31,9 +31,9 @@ pub(crate) fn stored(
         for input in group.nodes.iter().flat_map(|&id| graph.node(id).inputs()).flatten() {
             let mut value = *input;
             while is_free(value.node)
-                && let Some(beneath) = graph.node(value.node).inputs().first().copied().flatten()
+                && let Some(source) = graph.node(value.node).inputs().first().copied().flatten()
             {
-                value = beneath;
+                value = source;
             }
             let from = of(value.node).map(|(from, _)| from).filter(|&from| from != to);
             all.extend(from.map(|from| Stored { to, value, from }));
@@ -60,7 +60,7 @@ pub(crate) fn boundaries(
 }
 
 /// The operations of a group that have to be placed, ascending; none of a change of view.
-fn ops(net: &Net<'_>, group: &Group) -> Vec<OpId> {
+fn ops(net: &FusionGraph<'_>, group: &Group) -> Vec<OpId> {
     let mut ops: Vec<OpId> = group.nodes.iter().filter_map(|&id| net.of_node(id)).collect();
     ops.sort_unstable();
     ops
@@ -92,7 +92,7 @@ impl WhyApart<'_> {
             }
         }
         let all = [from, to].map(|id| &self.ops[id.index()]);
-        let lone = |ops: &Vec<OpId>| ops.iter().copied().find(|&op| !is_sociable(net, op));
+        let lone = |ops: &Vec<OpId>| ops.iter().copied().find(|&op| !is_fusible(net, op));
         if let Some(op) = all.into_iter().find_map(lone) {
             return none(alone(net, op));
         }
@@ -111,7 +111,7 @@ impl WhyApart<'_> {
         if waits_through_others(net, self.arranged, from, to) {
             return (Reason::Cycle, gain);
         }
-        (if gain > Some(0.0) { Reason::Elsewhere } else { Reason::Dearer }, gain)
+        (if gain > Some(0.0) { Reason::Elsewhere } else { Reason::NotProfitable }, gain)
     }
 
     /// The seconds that one launch would gain: a legal one by its own cost, another one by what both take.
@@ -122,8 +122,8 @@ impl WhyApart<'_> {
             // That more blocks would run side by side in one launch is no reason to have one.
             Some((union, family)) => {
                 let kept = a.memory + b.memory - joined.memory;
-                let dearer = a.seconds().max(b.seconds());
-                self.costs.of(union, family).seconds().max(dearer - kept)
+                let costlier = a.seconds().max(b.seconds());
+                self.costs.of(union, family).seconds().max(costlier - kept)
             }
             None => joined.seconds(),
         };
@@ -152,7 +152,12 @@ impl WhyApart<'_> {
 }
 
 /// Whether a group waits for another one by a third one.
-fn waits_through_others(net: &Net<'_>, arranged: &Arranged, from: GroupId, to: GroupId) -> bool {
+fn waits_through_others(
+    net: &FusionGraph<'_>,
+    arranged: &Arranged,
+    from: GroupId,
+    to: GroupId,
+) -> bool {
     // On the way stand only groups with operations before the last one of the reader: few, since no group spans much.
     let ops = |group: GroupId| {
         let nodes = &arranged.groups.groups[group.index()].nodes;

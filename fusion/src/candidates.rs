@@ -6,9 +6,9 @@
 //! a cover never needs it.
 
 use crate::cost::Costs;
+use crate::fusion_graph::{FusionGraph, OpId, Role, ShapeId};
 use crate::groups::Family;
-use crate::legal::{Rules, family, is_sociable};
-use crate::net::{Net, OpId, Role, ShapeId};
+use crate::legal::{Rules, family, is_fusible};
 use crate::set::{Set, bits};
 use graphene_frontend::graph::ValueId;
 use graphene_frontend::op::Op;
@@ -92,7 +92,7 @@ pub(crate) fn candidates(rules: &Rules<'_>, costs: &Costs<'_>) -> Candidates {
 }
 
 /// The outside operations that a set waits for, near enough to matter.
-fn needs(net: &Net<'_>, set: Set) -> u128 {
+fn needs(net: &FusionGraph<'_>, set: Set) -> u128 {
     let mut needs = 0;
     for op in set.iter() {
         for &from in net[op].producers.iter().filter(|&&from| !set.contains(from)) {
@@ -106,11 +106,11 @@ fn needs(net: &Net<'_>, set: Set) -> u128 {
 }
 
 /// For every operation those that may join its group directly: makers, readers and siblings.
-fn neighbours(net: &Net<'_>) -> Vec<Vec<OpId>> {
+fn neighbours(net: &FusionGraph<'_>) -> Vec<Vec<OpId>> {
     let mut near: Vec<Vec<OpId>> = vec![Vec::new(); net.len()];
     let mut link = |a: OpId, b: OpId| {
         let apart = a.0.abs_diff(b.0) as usize;
-        if apart > 0 && apart < NEAR && is_sociable(net, a) && is_sociable(net, b) {
+        if apart > 0 && apart < NEAR && is_fusible(net, a) && is_fusible(net, b) {
             near[a.index()].push(b);
             near[b.index()].push(a);
         }
@@ -137,16 +137,16 @@ fn neighbours(net: &Net<'_>) -> Vec<Vec<OpId>> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Walk {
     Points(ShapeId),
-    Products(ShapeId),
+    MatMuls(ShapeId),
     Rows(ShapeId, usize),
     Lookups(ShapeId),
 }
 
-fn walk(net: &Net<'_>, op: OpId) -> Option<Walk> {
+fn walk(net: &FusionGraph<'_>, op: OpId) -> Option<Walk> {
     let shape = net[op].shape;
     match net[op].role {
         Role::Point { .. } => Some(Walk::Points(shape)),
-        Role::Product => Some(Walk::Products(shape)),
+        Role::MatMul => Some(Walk::MatMuls(shape)),
         Role::Row(row) => Some(Walk::Rows(row.full, row.first)),
         Role::Lookup => Some(Walk::Lookups(shape)),
         Role::Convolution | Role::Alone => None,
@@ -164,7 +164,7 @@ struct Window {
 }
 
 impl Window {
-    fn new(net: &Net<'_>, neighbours: &[Vec<OpId>], first: OpId) -> Self {
+    fn new(net: &FusionGraph<'_>, neighbours: &[Vec<OpId>], first: OpId) -> Self {
         let len = (net.len() - first.index()).min(NEAR);
         let place = |op: OpId| op.0.checked_sub(first.0).filter(|&i| (i as usize) < len);
         let (mut before, mut after) = (vec![0_u64; len], vec![0_u64; len]);

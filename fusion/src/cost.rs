@@ -1,14 +1,14 @@
 //! Cost: a roofline of a whole group on a target, under planning hints.
 //!
 //! A launch reads every outside value once, and again where its blocks share values that the last cache does not
-//! hold; what it takes only row-major and lies otherwise is copied before it, by a launch of its own; it writes what is read outside of it; products run at the peak rate of their type, all else on the vector
-//! units at some operations an element. Fewer blocks than cores leave cores idle. Memory and arithmetic overlap, but
-//! not perfectly.
+//! hold; what it takes only row-major and lies otherwise is copied before it, by a launch of its own; it writes what is
+//! read outside of it; matmuls run at the peak rate of their type, all else on the vector units at some operations an
+//! element. Fewer blocks than cores leave cores idle. Memory and arithmetic overlap, but not perfectly.
 
+use crate::fusion_graph::{FusionGraph, OpId, Operation, Read, Role};
 use crate::groups::{Executor, Family};
 use crate::layout::takes_views;
 use crate::legal::TILE_ROWS;
-use crate::net::{Net, OpId, Operation, Read, Role};
 use crate::set::Set;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{NodeId, ValueId};
@@ -19,7 +19,7 @@ use std::fmt;
 
 /// Of the smaller of arithmetic and traffic, the part that the other does not hide.
 const NOT_HIDDEN: f64 = 0.25;
-/// Rows and columns of a product's tile, and of the one for small products.
+/// Rows and columns of a matmul's tile, and of the one for small matmuls.
 const TILE: f64 = 128.0;
 const SMALL_TILE: f64 = 64.0;
 /// Elements that a block of a loop takes.
@@ -28,7 +28,7 @@ const LOOP_BLOCK: f64 = 2048.0;
 const SHARES: f64 = 4.0;
 /// Elements of a row that are worth a block of their own when a row is cut into parts.
 const PART: f64 = 4096.0;
-/// Side of the square of a product that a CPU core keeps in its caches.
+/// Side of the square of a matmul that a CPU core keeps in its caches.
 const CPU_SQUARE: f64 = 1024.0;
 /// Rows that a CPU core takes through a chain of layers: at least where there are few, at most where there are many.
 const CPU_ROWS: [f64; 2] = [16.0, 96.0];
@@ -136,7 +136,7 @@ fn bytes_text(bytes: f64) -> String {
 
 /// Costs of groups of a net on a target.
 pub(crate) struct Costs<'a> {
-    net: &'a Net<'a>,
+    net: &'a FusionGraph<'a>,
     target: &'a Target,
     work: Vec<Work>,
 }
@@ -146,12 +146,12 @@ pub(crate) struct Costs<'a> {
 struct Work {
     /// Seconds on the whole machine.
     seconds: f64,
-    product: Option<Product>,
+    matmul: Option<MatMul>,
 }
 
-/// Sizes of a product; a batch that shares its weights is more rows.
+/// Sizes of a matmul; a batch that shares its weights is more rows.
 #[derive(Clone, Copy)]
-struct Product {
+struct MatMul {
     batch: f64,
     m: f64,
     n: f64,
@@ -159,7 +159,7 @@ struct Product {
 
 impl<'a> Costs<'a> {
     /// Looks at every operation once.
-    pub(crate) fn new(net: &'a Net<'a>, target: &'a Target) -> Self {
+    pub(crate) fn new(net: &'a FusionGraph<'a>, target: &'a Target) -> Self {
         let work = net.ids().map(|op| work(net, op, target)).collect();
         Self { net, target, work }
     }
@@ -287,10 +287,10 @@ impl<'a> Costs<'a> {
         let cache = self.target.l2_bytes as f64;
         let uncached = |shared: f64, again: f64| if shared <= cache { 0.0 } else { again };
         match family {
-            Family::MatMul => set.iter().map(|op| self.product_reread(op, cache)).sum(),
+            Family::MatMul => set.iter().map(|op| self.matmul_reread(op, cache)).sum(),
             Family::Mlp => {
-                let products = set.iter().filter(|&op| self.net[op].role == Role::Product);
-                let weights: f64 = products.map(|op| self.net[op].reads[1].bytes).sum();
+                let matmuls = set.iter().filter(|&op| self.net[op].role == Role::MatMul);
+                let weights: f64 = matmuls.map(|op| self.net[op].reads[1].bytes).sum();
                 let [most, fewest] = self.chain_rows().map(|rows| self.chain_blocks(set, rows));
                 let blocks = fewest.max(most.min(f64::from(self.target.cores)));
                 uncached(weights, weights * (blocks - 1.0))
@@ -319,8 +319,8 @@ impl<'a> Costs<'a> {
     }
 
     /// Tiles that run together are a square that shares its rows of A and columns of B.
-    fn product_reread(&self, op: OpId, cache: f64) -> f64 {
-        let Some(Product { m, n, .. }) = self.work[op.index()].product else { return 0.0 };
+    fn matmul_reread(&self, op: OpId, cache: f64) -> f64 {
+        let Some(MatMul { m, n, .. }) = self.work[op.index()].matmul else { return 0.0 };
         let (a, b) = (self.net[op].reads[0].bytes, self.net[op].reads[1].bytes);
         if a + b <= cache {
             return 0.0;
@@ -336,13 +336,13 @@ impl<'a> Costs<'a> {
     /// Blocks that can run side by side.
     fn blocks(&self, set: Set, family: Family) -> f64 {
         let net = self.net;
-        let products = || set.iter().filter_map(|op| self.work[op.index()].product);
+        let matmuls = || set.iter().filter_map(|op| self.work[op.index()].matmul);
         let tiles = |side: f64| -> f64 {
-            products().map(|p| p.batch * (p.m / side).ceil() * (p.n / side).ceil()).sum()
+            matmuls().map(|p| p.batch * (p.m / side).ceil() * (p.n / side).ceil()).sum()
         };
         let elements = || net.elements(net[set.first()].shape);
         match family {
-            Family::MatMul if products().next().is_some() => {
+            Family::MatMul if matmuls().next().is_some() => {
                 let wide = tiles(TILE);
                 if wide < f64::from(self.target.cores) { tiles(SMALL_TILE) } else { wide }
             }
@@ -370,8 +370,8 @@ impl<'a> Costs<'a> {
 
     /// Blocks of so many rows that go through a chain of layers.
     fn chain_blocks(&self, set: Set, rows: f64) -> f64 {
-        let products = set.iter().filter_map(|op| self.work[op.index()].product);
-        products.map(|p| p.batch * (p.m / rows).ceil()).fold(1.0, f64::max)
+        let matmuls = set.iter().filter_map(|op| self.work[op.index()].matmul);
+        matmuls.map(|p| p.batch * (p.m / rows).ceil()).fold(1.0, f64::max)
     }
 
     /// Rows that go through a chain of layers together, at least and at most.
@@ -389,7 +389,7 @@ impl<'a> Costs<'a> {
                 let (outer, inner) = self.net.sizes(row.full).split_at(row.first);
                 Some((outer.iter().product(), inner.iter().product()))
             }
-            Role::Point { .. } | Role::Product | Role::Lookup | Role::Convolution | Role::Alone => {
+            Role::Point { .. } | Role::MatMul | Role::Lookup | Role::Convolution | Role::Alone => {
                 None
             }
         })
@@ -417,26 +417,26 @@ pub(crate) fn move_cost(target: &Target, bytes: f64, size: f64) -> Cost {
     }
 }
 
-fn work(net: &Net<'_>, op: OpId, target: &Target) -> Work {
+fn work(net: &FusionGraph<'_>, op: OpId, target: &Target) -> Work {
     let operation = &net[op];
     let output = net.elements(operation.shape);
     let node = net.node(op);
     let input = |slot: usize| net.read(op, slot).map(|read| net.sizes(read.shape));
     let elements = |slot: usize| input(slot).map_or(0.0, |sizes| sizes.iter().product());
     let last = |slot: usize| input(slot).and_then(|sizes| sizes.last().copied()).unwrap_or(1.0);
-    let vector = |operations: f64| Work { seconds: operations / target.peak.f32, product: None };
+    let vector = |operations: f64| Work { seconds: operations / target.peak.f32, matmul: None };
     let peak = target.peak.of(precision(operation.dtype, target.single()));
-    let products = |operations: f64| Work { seconds: operations / peak, product: None };
+    let matmuls = |operations: f64| Work { seconds: operations / peak, matmul: None };
     // Recurrent layers and transposed convolutions never round single precision.
     let peak = target.peak.of(precision(operation.dtype, Precision::F32));
-    let whole = |operations: f64| Work { seconds: operations / peak, product: None };
+    let whole = |operations: f64| Work { seconds: operations / peak, matmul: None };
     match node.op() {
         Op::Unary(unary) => vector(output * unary_weight(*unary)),
         Op::Binary(binary) => vector(output * binary_weight(*binary)),
         Op::Select | Op::Cast { .. } => vector(output),
         Op::MatMul => {
-            let product = product(net, operation);
-            Work { product: Some(product), ..products(output * 2.0 * last(0)) }
+            let matmul = matmul(net, operation);
+            Work { matmul: Some(matmul), ..matmuls(output * 2.0 * last(0)) }
         }
         Op::Softmax { .. } => vector(output * 20.0),
         Op::LayerNorm { .. } | Op::RmsNorm { .. } => vector(output * 8.0),
@@ -446,11 +446,11 @@ fn work(net: &Net<'_>, op: OpId, target: &Target) -> Work {
             let keys = input(1).and_then(|sizes| sizes.get(2).copied()).unwrap_or(1.0);
             let scores = elements(0) / last(0).max(1.0) * keys;
             let exps = scores * 20.0 / target.peak.f32;
-            Work { seconds: exps + scores * 2.0 * (last(0) + last(2)) / peak, product: None }
+            Work { seconds: exps + scores * 2.0 * (last(0) + last(2)) / peak, matmul: None }
         }
         Op::Conv(_) => {
             let channels = input(1).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
-            products(output * 2.0 * elements(1) / channels.max(1.0))
+            matmuls(output * 2.0 * elements(1) / channels.max(1.0))
         }
         Op::ConvTranspose { .. } => {
             let channels = input(1).and_then(|sizes| sizes.first().copied()).unwrap_or(1.0);
@@ -491,7 +491,7 @@ fn work(net: &Net<'_>, op: OpId, target: &Target) -> Work {
     }
 }
 
-/// The class of products of such elements, where `single` is that of single precision.
+/// The class of matmuls of such elements, where `single` is that of single precision.
 fn precision(dtype: DType, single: Precision) -> Precision {
     match dtype {
         DType::F16 => Precision::F16,
@@ -501,12 +501,12 @@ fn precision(dtype: DType, single: Precision) -> Precision {
     }
 }
 
-fn product(net: &Net<'_>, operation: &Operation) -> Product {
+fn matmul(net: &FusionGraph<'_>, operation: &Operation) -> MatMul {
     let sizes = net.sizes(operation.shape);
     let (outer, inner) = sizes.split_at(sizes.len().saturating_sub(2));
     let (batch, m, n) = (outer.iter().product::<f64>(), inner[0], inner[1]);
     let shares_weights = operation.reads.get(1).is_some_and(|b| net.sizes(b.shape).len() == 2);
-    if shares_weights { Product { batch: 1.0, m: batch * m, n } } else { Product { batch, m, n } }
+    if shares_weights { MatMul { batch: 1.0, m: batch * m, n } } else { MatMul { batch, m, n } }
 }
 
 /// Operations of the vector units that an element of a pointwise operation takes; none of others.

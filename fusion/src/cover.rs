@@ -8,7 +8,7 @@
 //! the dearest are given up, and the result says so.
 
 use crate::candidates::{Candidate, Candidates, NEAR};
-use crate::net::OpId;
+use crate::fusion_graph::OpId;
 use std::collections::HashMap;
 
 /// Most ideals of one size that are followed.

@@ -85,7 +85,7 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
     }
 }
 
-/// The element types with which templates compute products and rows: in f32.
+/// The element types with which templates compute matmuls and rows: in f32.
 pub(crate) fn is_real(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }

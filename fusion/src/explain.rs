@@ -2,8 +2,8 @@
 
 use crate::Planned;
 use crate::cost::move_cost;
+use crate::fusion_graph::planning_sizes;
 use crate::groups::{Boundary, GroupId, Reason};
-use crate::net::planning_sizes;
 use crate::program::{BufferId, Operand, Origin, StepId};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::types::TensorType;
@@ -79,7 +79,7 @@ pub fn explain(planned: &Planned, target: &Target, hints: &Bindings) -> Vec<Line
     lines
 }
 
-/// Prints as `#0 -> #2  f32[b, 512] "product" is stored: …; one launch would gain 6.4 us`.
+/// Prints as `#0 -> #2  f32[b, 512] "matmul" is stored: …; one launch would gain 6.4 us`.
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, name, ty, reason, gain } = self;

@@ -100,11 +100,11 @@ pub enum Reason {
     Shape,
     /// An element type that only loops and operations alone have.
     Type,
-    /// Layers in one launch are products by weights of rank 2 that it reads.
+    /// Layers in one launch are matmuls by weights of rank 2 that it reads.
     Weights,
-    /// Layers in one launch are a chain: each product reads the layer before.
+    /// Layers in one launch are a chain: each matmul reads the layer before.
     Chain,
-    /// On a GPU several products in one launch are one sum, and nothing else reads them.
+    /// On a GPU several matmuls in one launch are one sum, and nothing else reads them.
     Sum,
     /// On a GPU a loop computes in single precision or in integers, not in both.
     Numbers,
@@ -124,7 +124,7 @@ pub enum Reason {
     /// The two stand farther apart than a group may span.
     Apart,
     /// The two could be one launch, and it would take longer.
-    Dearer,
+    NotProfitable,
     /// The two could be one cheaper launch, and what was chosen is cheaper together.
     Elsewhere,
 }
@@ -389,7 +389,7 @@ impl fmt::Display for Reason {
         match self {
             Self::PerOp => f.write_str("every operation is a launch of its own"),
             Self::Alone(op) => write!(f, "this {op} is a launch of its own"),
-            Self::Moved(op) => write!(f, "no strides say this {op}, which moves elements"),
+            Self::Moved(op) => write!(f, "this {op} moves elements, so it is no view"),
             Self::Packed(family) => write!(f, "a {family} launch reads row-major values only"),
             Self::Given => f.write_str("an output is row-major and in a buffer of its own"),
             Self::Mixed(a, b) if a == b => write!(f, "no template computes two of {a}"),
@@ -398,10 +398,10 @@ impl fmt::Display for Reason {
             Self::View => f.write_str("a change of view stands between the two"),
             Self::Shape => f.write_str("the two have different shapes"),
             Self::Type => f.write_str("only loops take its element type"),
-            Self::Weights => f.write_str("layers in one launch are products by weights"),
-            Self::Chain => f.write_str("layers in one launch are a chain"),
+            Self::Weights => f.write_str("each layer in one launch must be a matmul by weights"),
+            Self::Chain => f.write_str("layers in one launch must be a chain"),
             Self::Sum => {
-                f.write_str("several products in one launch are one sum that alone reads them")
+                f.write_str("several matmuls in one launch must be added, and read by nothing else")
             }
             Self::Numbers => f.write_str("one loop computes in integers or in single precision"),
             Self::Results => f.write_str("rows of tables in one launch make one result"),
@@ -411,7 +411,7 @@ impl fmt::Display for Reason {
             }
             Self::Cycle => f.write_str("fusing would make two groups wait for each other"),
             Self::Apart => f.write_str("the two stand too far apart"),
-            Self::Dearer => f.write_str("one launch would take longer"),
+            Self::NotProfitable => f.write_str("one launch would take longer"),
             Self::Elsewhere => f.write_str("another choice is cheaper"),
         }
     }

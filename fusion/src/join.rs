@@ -2,9 +2,9 @@
 
 use crate::candidates::NEAR;
 use crate::cost::Costs;
+use crate::fusion_graph::OpId;
 use crate::groups::Family;
 use crate::legal::{Rules, family};
-use crate::net::OpId;
 use crate::set::Set;
 
 /// A group by its operations and its family.

@@ -24,18 +24,18 @@ mod attention;
 mod conv;
 mod function;
 mod matmul;
+mod matmul_layout;
 mod mlp;
 mod operand;
 mod parts;
 mod pointwise;
-mod product_layout;
 mod recurrent;
 mod reduce;
 mod rows;
 mod scan;
 
 pub(crate) use function::Numbers;
-pub(crate) use product_layout::ProductLayout;
+pub(crate) use matmul_layout::MatMulLayout;
 
 use crate::groups::Family;
 use crate::program::{BufferKind, Operand, Program, Step};
@@ -59,14 +59,14 @@ pub struct Launch {
     pub symbols: Vec<Dim>,
     /// What the kernel's parameters point to, in their order.
     pub pointers: Vec<Pointer>,
-    /// Weights that the kernel sees one after the other, without gaps: they are laid out so once, when the program is
+    /// Weights that the kernel sees one after the other, without gaps: they are stacked so once, when the program is
     /// loaded.
     pub stacks: Vec<Vec<StepOperand>>,
-    /// Room that the launch needs beside the step's operands.
+    /// Scratch memory that the launch needs beside the step's operands.
     pub scratch: Vec<Scratch>,
 }
 
-/// Room beside a step's operands: zeros before the first launch, and afterwards what launches leave there.
+/// Scratch memory beside a step's operands: zeros before the first launch, and afterwards what launches leave there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scratch {
     /// The type of its elements.
@@ -170,7 +170,7 @@ impl Site<'_> {
             StepOperand::Input(number) => &self.step.inputs[number],
             StepOperand::Output(number) => &self.step.outputs[number],
             StepOperand::Stack(_) => return Err(Refusal::Layout("a stack of operands")),
-            StepOperand::Scratch(_) => return Err(Refusal::Operation("room beside operands")),
+            StepOperand::Scratch(_) => return Err(Refusal::Operation("scratch memory")),
         };
         Ok((scalar(self.program.buffers()[buffer.index()].dtype)?, view))
     }

@@ -9,8 +9,8 @@
 //! Executors compile what is legal here, on every target: what one of them cannot compute, a check refuses. An
 //! operation that no template takes alone shares no launch (`executor`), so checks ask no more about its elements.
 
+use crate::fusion_graph::{FusionGraph, OpId, Read, Role, Row, ShapeId};
 use crate::groups::{Family, Reason};
-use crate::net::{Net, OpId, Read, Role, Row, ShapeId};
 use crate::set::Set;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Op};
@@ -23,7 +23,7 @@ pub(crate) const TILE_ROWS: u64 = 64;
 
 /// Kinds of operations as bits: what [`Role`] says without its details.
 const POINT: u8 = 1;
-const PRODUCT: u8 = 2;
+const MATMUL: u8 = 2;
 const ROW: u8 = 4;
 const LOOKUP: u8 = 8;
 const CONVOLUTION: u8 = 16;
@@ -40,7 +40,7 @@ struct Template {
 #[rustfmt::skip]
 const TEMPLATES: &[Template] = &[
     Template { made_of: POINT,                check: loops },
-    Template { made_of: POINT | PRODUCT,      check: products },
+    Template { made_of: POINT | MATMUL,      check: matmuls },
     Template { made_of: POINT | ROW,          check: rows },
     Template { made_of: POINT | ROW | LOOKUP, check: embeddings },
     Template { made_of: POINT | CONVOLUTION,  check: convolutions },
@@ -48,7 +48,7 @@ const TEMPLATES: &[Template] = &[
 
 /// What legality is asked about.
 pub(crate) struct Rules<'a> {
-    pub(crate) net: &'a Net<'a>,
+    pub(crate) net: &'a FusionGraph<'a>,
     pub(crate) target: &'a Target,
 }
 
@@ -74,19 +74,19 @@ pub(crate) fn family(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
 }
 
 /// Whether the operation may share a group with others.
-pub(crate) fn is_sociable(net: &Net<'_>, op: OpId) -> bool {
+pub(crate) fn is_fusible(net: &FusionGraph<'_>, op: OpId) -> bool {
     kind(net[op].role).is_some()
 }
 
 /// Why an operation that is a launch of its own shares none.
-pub(crate) fn alone(net: &Net<'_>, op: OpId) -> Reason {
+pub(crate) fn alone(net: &FusionGraph<'_>, op: OpId) -> Reason {
     Reason::Alone(net.node(op).op().name())
 }
 
 fn kind(role: Role) -> Option<u8> {
     match role {
         Role::Point { .. } => Some(POINT),
-        Role::Product => Some(PRODUCT),
+        Role::MatMul => Some(MATMUL),
         Role::Row(_) => Some(ROW),
         Role::Lookup => Some(LOOKUP),
         Role::Convolution => Some(CONVOLUTION),
@@ -95,7 +95,7 @@ fn kind(role: Role) -> Option<u8> {
 }
 
 /// No template has operations of both families that come first.
-fn mixed(net: &Net<'_>, set: Set) -> Reason {
+fn mixed(net: &FusionGraph<'_>, set: Set) -> Reason {
     let mut families = set.iter().map(|op| net[op].family).filter(|&f| f != Family::Pointwise);
     let first = families.next().unwrap_or(Family::Pointwise);
     let second = families.find(|&family| family != first).unwrap_or(first);
@@ -103,7 +103,7 @@ fn mixed(net: &Net<'_>, set: Set) -> Reason {
 }
 
 /// The inputs of members that other members make.
-fn inner_reads<'a>(net: &'a Net<'_>, set: Set) -> impl Iterator<Item = &'a Read> {
+fn inner_reads<'a>(net: &'a FusionGraph<'_>, set: Set) -> impl Iterator<Item = &'a Read> {
     set.iter()
         .flat_map(|op| &net[op].reads)
         .filter(move |read| read.from.is_some_and(|from| set.contains(from)))
@@ -126,28 +126,28 @@ fn loops(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     Ok(Family::Pointwise)
 }
 
-/// Products of one shape with expressions of that shape after them; or layers.
-fn products(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+/// Matmuls of one shape with expressions of that shape after them; or layers.
+fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let net = rules.net;
-    let is_product = |op: &OpId| net[*op].role == Role::Product;
-    if set.iter().filter(is_product).any(|op| net[op].reads.iter().any(|r| is_inner(set, r.from))) {
+    let is_matmul = |op: &OpId| net[*op].role == Role::MatMul;
+    if set.iter().filter(is_matmul).any(|op| net[op].reads.iter().any(|r| is_inner(set, r.from))) {
         return layers(rules, set);
     }
-    let first = set.iter().find(is_product).expect("the template is chosen for its products");
+    let first = set.iter().find(is_matmul).expect("the template is chosen for its matmuls");
     points_have_shape(net, set, &[net[first].shape])?;
     let unlike = |op: OpId| net[op].shape != net[first].shape;
-    if set.iter().filter(is_product).any(unlike) {
+    if set.iter().filter(is_matmul).any(unlike) {
         return Err(Reason::Shape);
     }
-    if set.iter().filter(is_product).any(|op| net[op].dtype != net[first].dtype) {
+    if set.iter().filter(is_matmul).any(|op| net[op].dtype != net[first].dtype) {
         return Err(Reason::Type);
     }
-    // What waits for no product is computed where a product's result needs it, and not stored.
+    // What waits for no matmul is computed where a matmul's result needs it, and not stored.
     let bit = |op: OpId| set.offset(op).map_or(0, |place| 1_u128 << place);
     let mut waiting = 0;
     for op in set.iter() {
         let from = net[op].producers.iter().fold(0, |from, &producer| from | bit(producer));
-        if is_product(&op) || from & waiting != 0 {
+        if is_matmul(&op) || from & waiting != 0 {
             waiting |= bit(op);
         } else if net[op].writes[0].is_stored(set) {
             return Err(Reason::Prologue(Family::MatMul));
@@ -156,7 +156,7 @@ fn products(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     if rules.target.kind == Kind::Cpu {
         return Ok(Family::MatMul);
     }
-    let outer = set.iter().filter(|op| !is_product(op)).flat_map(|op| &net[op].reads);
+    let outer = set.iter().filter(|op| !is_matmul(op)).flat_map(|op| &net[op].reads);
     if !outer.filter(|read| !is_inner(set, read.from)).all(|read| is_met(net, read, first)) {
         return Err(Reason::Packed(Family::MatMul));
     }
@@ -164,14 +164,15 @@ fn products(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
 }
 
 /// Whether what is read is one number, and not one that stands in a body: templates for GPUs have no such operand.
-fn is_number(net: &Net<'_>, read: &Read) -> bool {
+fn is_number(net: &FusionGraph<'_>, read: &Read) -> bool {
     let single = net.known(read.shape).iter().all(|size| *size == Some(1));
     single && !(read.direct && net.graph.constant(read.root).is_some())
 }
 
-/// Whether templates for GPUs meet what is read where a product's results are: a row, or a column, or a matrix without gaps.
-fn is_met(net: &Net<'_>, read: &Read, product: OpId) -> bool {
-    let (own, all) = (net.known(read.shape), net.known(net[product].shape));
+/// Whether templates for GPUs meet what is read where a matmul's results are: a row, or a column, or a matrix without
+/// gaps.
+fn is_met(net: &FusionGraph<'_>, read: &Read, matmul: OpId) -> bool {
+    let (own, all) = (net.known(read.shape), net.known(net[matmul].shape));
     if is_number(net, read) {
         return all.last() == Some(&Some(1));
     }
@@ -179,16 +180,16 @@ fn is_met(net: &Net<'_>, read: &Read, product: OpId) -> bool {
     if outer.iter().all(|size| *size == Some(1)) {
         return true;
     }
-    let whole = read.shape == net[product].shape;
+    let whole = read.shape == net[matmul].shape;
     let rows = |(own, all): (&Option<i64>, &Option<i64>)| *own != Some(1) || *all == Some(1);
     let column = *last == Some(1) && own.len() == all.len() && outer.iter().zip(all).all(rows);
     read.row_major && (whole || column)
 }
 
-/// Whether several products become one sum, of them and of values that are made of none.
-fn are_added(net: &Net<'_>, set: Set) -> bool {
-    let is_product = |op: OpId| net[op].role == Role::Product;
-    let products: Vec<OpId> = set.iter().filter(|&op| is_product(op)).collect();
+/// Whether several matmuls become one sum, of them and of values that are made of none.
+fn are_added(net: &FusionGraph<'_>, set: Set) -> bool {
+    let is_matmul = |op: OpId| net[op].role == Role::MatMul;
+    let matmuls: Vec<OpId> = set.iter().filter(|&op| is_matmul(op)).collect();
     let is_sum = |op: OpId| matches!(net.node(op).op(), Op::Binary(Binary::Add));
     // Where a value is added, if nothing else reads it.
     let added_in = |op: OpId| {
@@ -198,10 +199,10 @@ fn are_added(net: &Net<'_>, set: Set) -> bool {
         let once = !written.given && times == 1 && set.contains(reader) && is_sum(reader);
         once.then_some(reader)
     };
-    let &[first, _, ..] = &products[..] else { return true };
-    // A batch of products each by its own, and products by one, are no terms of one sum.
+    let &[first, _, ..] = &matmuls[..] else { return true };
+    // A batch of matmuls each by its own, and matmuls by one, are no terms of one sum.
     let ranks = |op: &OpId| net.known(net[*op].reads[1].shape).len();
-    if products.iter().any(|op| ranks(op) != ranks(&first)) {
+    if matmuls.iter().any(|op| ranks(op) != ranks(&first)) {
         return false;
     }
     let Some(root) = std::iter::successors(added_in(first), |&op| added_in(op)).last() else {
@@ -214,26 +215,26 @@ fn are_added(net: &Net<'_>, set: Set) -> bool {
     while let Some(op) = pending.pop() {
         match op == root || is_sum(op) && added_in(op).is_some() {
             true => pending.extend(net[op].producers.iter().copied().filter(|&op| within(op))),
-            false if is_product(op) => added += usize::from(added_in(op).is_some()),
+            false if is_matmul(op) => added += usize::from(added_in(op).is_some()),
             false => others.push(op),
         }
     }
     while let Some(op) = others.pop() {
-        if is_product(op) {
+        if is_matmul(op) {
             return false;
         }
         others.extend(net[op].producers.iter().copied().filter(|&op| within(op)));
     }
-    added == products.len()
+    added == matmuls.len()
 }
 
-/// A chain: product by weights, expressions of its shape, product by weights, …; what lies between stays on chip.
+/// A chain: matmul by weights, expressions of its shape, matmul by weights, …; what lies between stays on chip.
 fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     let net = rules.net;
     // For each member the layer that it belongs to; members stand in order.
     let mut layer_of: Vec<(OpId, usize)> = Vec::with_capacity(set.len());
     let mut shapes: Vec<ShapeId> = Vec::new();
-    // What each layer's product reads.
+    // What each layer's matmul reads.
     let mut inputs: Vec<Option<OpId>> = Vec::new();
     let mut widths = Vec::new();
     let mut turned = [false; 2];
@@ -241,7 +242,7 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     for op in set.iter() {
         let layer = |from: OpId| layer_of.iter().find(|&&(own, _)| own == from).map(|&(_, l)| l);
         let latest = net[op].reads.iter().filter_map(|read| layer(read.from?)).max();
-        let own = if net[op].role == Role::Product {
+        let own = if net[op].role == Role::MatMul {
             let (a, b) = (&net[op].reads[0], &net[op].reads[1]);
             if is_inner(set, b.from) || net.known(b.shape).len() != 2 {
                 return Err(Reason::Weights);
@@ -264,8 +265,8 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
             if !plain || net[op].shape != shapes[layer] {
                 return Err(Reason::Shape);
             }
-            // What is kept for a later layer is kept as products read it, and expressions do not broadcast it; a GPU has only
-            // the layer's input.
+            // What is kept for a later layer is kept as matmuls read it, and expressions do not broadcast it; a GPU has
+            // only the layer's input.
             let kept = net[op].reads.iter().filter_map(|read| read.from);
             let other = |from: OpId| layer_of.iter().any(|&(own, of)| own == from && of < layer);
             for from in kept.filter(|&from| other(from)) {
@@ -283,9 +284,9 @@ fn layers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         };
         layer_of.push((op, own));
     }
-    let last = shapes.last().expect("layers are chained products");
+    let last = shapes.last().expect("layers are chained matmuls");
     widths.push(net.known(*last).last().copied().flatten().ok_or(Reason::Width)?);
-    layers_fit(rules, dtype.expect("layers are products"), &widths, turned)?;
+    layers_fit(rules, dtype.expect("layers are matmuls"), &widths, turned)?;
     Ok(Family::Mlp)
 }
 
@@ -323,7 +324,7 @@ fn rows(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     Ok(rows_family(net, set))
 }
 
-fn rows_family(net: &Net<'_>, set: Set) -> Family {
+fn rows_family(net: &FusionGraph<'_>, set: Set) -> Family {
     let families = set.iter().map(|op| net[op].family);
     let norm = families.into_iter().any(|family| family == Family::Normalization);
     if norm { Family::Normalization } else { Family::Reduction }
@@ -416,7 +417,7 @@ fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
 }
 
 /// All expressions have one of these shapes, and element types that every template computes with.
-fn points_have_shape(net: &Net<'_>, set: Set, shapes: &[ShapeId]) -> Result<(), Reason> {
+fn points_have_shape(net: &FusionGraph<'_>, set: Set, shapes: &[ShapeId]) -> Result<(), Reason> {
     for op in set.iter() {
         let Role::Point { plain, .. } = net[op].role else { continue };
         if !plain {

@@ -1,8 +1,8 @@
 //! From a tensor graph to a program of launches.
 //!
-//! The way of the data, one public function a stage:
+//! The pipeline, one public function a stage:
 //!
-//! 1. [`rewrite`]: an equal, simpler graph; [`convert`] gives it halves where they are asked for.
+//! 1. [`rewrite`]: an equal, simpler graph; [`convert`] gives it half precision where that is asked for.
 //! 2. [`partition`]: every operation into exactly one group. `net` sees operations through changes of view, `legal`
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
@@ -20,6 +20,7 @@ pub mod cost;
 mod cover;
 mod executor;
 mod explain;
+mod fusion_graph;
 pub mod groups;
 mod join;
 pub mod kernels;
@@ -27,7 +28,6 @@ mod layout;
 mod legal;
 pub mod library;
 mod lower;
-mod net;
 pub mod pad;
 mod partition;
 mod precision;

@@ -1,22 +1,22 @@
 //! What NVIDIA's libraries compute in one call, where every operation is a launch on a GPU.
 //!
 //! cuBLASLt computes `D = activation(scale · A·B + C + bias)`: its epilogues take a bias, a residual (as C) and an
-//! activation along, and [`Granularity::PerOp`](crate::Granularity::PerOp) groups a product with them, as it groups
+//! activation along, and [`Granularity::PerOp`](crate::Granularity::PerOp) groups a matmul with them, as it groups
 //! nothing else. Its GELU is the one by a hyperbolic tangent: a GELU by the error function is a kernel of its own.
 //! cuDNN computes attention ([`sdpa`]), softmax and recurrent layers. What neither has is a kernel of one operation, and
 //! the operations are those that rewriting recognises, LayerNorm and GELU among them, as frameworks have them.
 //!
-//! Operands of products may be transposed, have gaps between rows, and come in batches at even distances; those of
+//! Operands of matmuls may be transposed, have gaps between rows, and come in batches at even distances; those of
 //! attention lie by strides, and pointwise kernels read any view. So changes of view that these alone read are views, as
 //! in any framework that calls the libraries, and attention writes heads as what reads them wants them.
 
 mod attention;
 mod epilogue;
-mod product;
+mod matmul;
 
 pub use attention::{AttentionBy, Heads, Sdpa, sdpa};
 pub use epilogue::Activation;
-pub use product::{Matrix, Product, product};
+pub use matmul::{MatMul, Matrix, matmul};
 
 pub(crate) use attention::{attention_without_kernel, heads_order, spelled, without_attention};
 
@@ -28,13 +28,13 @@ use attention::is_attended;
 use epilogue::{Chain, chain};
 use graphene_frontend::graph::{Graph, NodeId};
 use graphene_frontend::op::Op;
-use product::lies;
+use matmul::lies;
 
 /// What calls of the library do to a graph where every operation is a launch.
 pub(crate) struct Calls {
     /// For each node whether it is a change of view that stays one, because what reads it takes it as it lies.
     pub(crate) views: Vec<bool>,
-    /// Products with what the library computes in the same call, each with several operations.
+    /// Matmuls with what the library computes in the same call, each with several operations.
     pub(crate) groups: Vec<Vec<NodeId>>,
 }
 
@@ -43,8 +43,8 @@ pub(crate) fn calls(graph: &Graph, constant: &[bool]) -> Calls {
     let mut taken = vec![false; graph.len()];
     let mut groups = Vec::new();
     for (id, node) in graph.nodes() {
-        let product = *node.op() == Op::MatMul && is_real(node.outputs()[0].dtype);
-        if !product || constant[id.index()] {
+        let matmul = *node.op() == Op::MatMul && is_real(node.outputs()[0].dtype);
+        if !matmul || constant[id.index()] {
             continue;
         }
         let Chain { nodes, .. } = chain(graph, id, &|id| taken[id.index()]);
@@ -59,7 +59,7 @@ pub(crate) fn calls(graph: &Graph, constant: &[bool]) -> Calls {
 /// Finds which transposes, slices and expansions stay views.
 struct Views<'a> {
     graph: &'a Graph,
-    /// For each node whether it is in a call with a product.
+    /// For each node whether it is in a call with a matmul.
     taken: &'a [bool],
 }
 
@@ -89,7 +89,7 @@ impl Views<'_> {
         stays
     }
 
-    /// Whether all that reads the node's value takes it as this view: products, attention and pointwise operations, what
+    /// Whether all that reads the node's value takes it as this view: matmuls, attention and pointwise operations, what
     /// moves its elements anyway, and everything if it lies as if nothing had changed its view.
     fn is_read_as(&self, id: NodeId, view: &View) -> bool {
         let graph = self.graph;
@@ -108,23 +108,23 @@ impl Views<'_> {
     }
 }
 
-/// The order of dims in memory in which a copy that only products read is written, so that it moves runs of elements:
+/// The order of dims in memory in which a copy that only matmuls read is written, so that it moves runs of elements:
 /// the library reads either of the last two dims side by side.
 pub(crate) fn copied_order(graph: &Graph, id: NodeId, view: &View) -> Option<Vec<usize>> {
     let uses = graph.uses(id);
-    let product = |id: NodeId| *graph.node(id).op() == Op::MatMul;
+    let matmul = |id: NodeId| *graph.node(id).op() == Op::MatMul;
     let given = graph.outputs().iter().any(|(_, value)| value.node == id);
     let [.., row, column] = &view.modes[..] else { return None };
     let turned = row.stride == 1 && column.stride != 1 && is_real(graph.ty(id.value()).dtype);
-    let alone = !given && !uses.is_empty() && uses.iter().all(|&(reader, _)| product(reader));
+    let alone = !given && !uses.is_empty() && uses.iter().all(|&(reader, _)| matmul(reader));
     let mut order: Vec<usize> = (0..view.modes.len()).collect();
     order.swap(view.modes.len() - 2, view.modes.len() - 1);
     (turned && alone).then_some(order)
 }
 
-/// Whether the library reads an operand of this product so.
-fn is_operand(graph: &Graph, product: NodeId, view: &View) -> bool {
-    let ty = graph.ty(product.value());
+/// Whether the library reads an operand of this matmul so.
+fn is_operand(graph: &Graph, matmul: NodeId, view: &View) -> bool {
+    let ty = graph.ty(matmul.value());
     let (Some(outer), Some(own)) = (ty.rank().checked_sub(2), view.modes.len().checked_sub(2))
     else {
         return false;

@@ -1,6 +1,6 @@
 //! Lowering: groups become steps over buffers, changes of view become views.
 
-mod products;
+mod matmuls;
 
 use crate::FusionError;
 use crate::body::{Body, Read, body};
@@ -155,7 +155,7 @@ impl Lowering<'_> {
     /// A weight that is made when the program is compiled.
     fn made(&mut self, value: ValueId) -> Result<Operand, FusionError> {
         let recipe = Arc::new(recipe(self.graph, value)?);
-        Ok(self.store(value, BufferKind::Weight(Weight::Made(recipe))))
+        Ok(self.store(value, BufferKind::Weight(Weight::Derived(recipe))))
     }
 
     fn lower_view(&mut self, group: &Group) -> Result<(), FusionError> {
@@ -360,7 +360,7 @@ impl Lowering<'_> {
         if !writes_any_order(family) || self.given.contains(&value) {
             return None;
         }
-        // A GPU's templates write products in rows.
+        // A GPU's templates write matmuls in rows.
         let in_rows = matches!(family, Family::MatMul | Family::Mlp);
         if in_rows && self.target.kind != Kind::Cpu {
             return None;

@@ -4,7 +4,7 @@
 //! lacks is filled with zeros, and of the outputs the part that was asked for is kept. [`padding`] says whether that is
 //! exact. It walks through the graph and knows of every value along which of its axes the padded dim runs; that
 //! elements at positions which were asked for are those of the exact run is the invariant, and an operation for which
-//! `rules` cannot show it refuses. Operations on each position by itself keep it: products over features, norms over
+//! `rules` cannot show it refuses. Operations on each position by itself keep it: matmuls over features, norms over
 //! features, pointwise functions, embeddings. Across positions it is kept where those that were added count for
 //! nothing: attention and softmax whose mask forbids them, by -∞ or a number of at most -10⁴ that follows from the
 //! zeros which a mask input is filled with, causal attention, sums of what a mask makes zero.

@@ -5,12 +5,12 @@ use crate::candidates::{Candidate, candidates};
 use crate::cost::Costs;
 use crate::cover::cover;
 use crate::executor::executor;
+use crate::fusion_graph::FusionGraph;
 use crate::groups::{Boundary, Executor, Family, Group, GroupId, Groups, Note, Reason};
 use crate::join::join;
 use crate::layout::is_view;
 use crate::legal::Rules;
 use crate::library::calls;
-use crate::net::Net;
 use crate::weights::constants;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::graph::{Graph, NodeId};
@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 /// How much goes into one launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Granularity {
-    /// Every operation is a launch: the library executor's plan. On a GPU a product is one with what the library's
+    /// Every operation is a launch: the library executor's plan. On a GPU a matmul is one with what the library's
     /// epilogues add to it, and changes of view are free where what reads them takes them as they lie; see
     /// [`library`](crate::library).
     PerOp,
@@ -82,7 +82,7 @@ fn apart(graph: &Graph, target: &Target) -> Groups {
 
 /// The cover of least cost by legal groups; every change of view is a group beside them.
 fn fused(graph: &Graph, target: &Target, hints: &Bindings) -> Groups {
-    let net = Net::new(graph, target, hints);
+    let net = FusionGraph::new(graph, target, hints);
     let rules = Rules { net: &net, target };
     let costs = Costs::new(&net, target);
     let candidates = candidates(&rules, &costs);

@@ -1,4 +1,4 @@
-//! Running a model in other elements than its own: single precision as halves.
+//! Running a model in other elements than its own: single precision in half precision.
 
 use crate::FusionError;
 use graphene_frontend::dtype::DType;
@@ -43,8 +43,8 @@ pub fn convert(graph: &Graph, to: DType) -> Result<Graph, FusionError> {
                     Op::Cast { to: DType::F32, .. } => cast(to),
                     op => op.clone(),
                 };
-                let halves = takes_halves(&op).then(|| result.add(node.name(), op, &inputs).ok());
-                match halves.flatten() {
+                let half = allows_half(&op).then(|| result.add(node.name(), op, &inputs).ok());
+                match half.flatten() {
                     Some(made) => made,
                     None => {
                         let values = unconverted(graph, node, &inputs, &mut result, to)?;
@@ -77,8 +77,9 @@ fn cast(to: DType) -> Op {
     Op::Cast { to, saturate: true }
 }
 
-/// Whether an operation means the same on halves: not if it is about bits, nor if its bodies say what they take.
-fn takes_halves(op: &Op) -> bool {
+/// Whether an operation means the same in half precision: not if it is about bits, nor if its bodies say what they
+/// take.
+fn allows_half(op: &Op) -> bool {
     !matches!(op, Op::BitCast(_) | Op::If { .. } | Op::Loop { .. } | Op::Scan(_))
 }
 

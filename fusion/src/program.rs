@@ -60,8 +60,8 @@ pub struct Buffer {
 
 impl Buffer {
     /// Whether it is a weight made of others.
-    pub fn is_made(&self) -> bool {
-        matches!(self.kind, BufferKind::Weight(Weight::Made(_)))
+    pub fn is_derived(&self) -> bool {
+        matches!(self.kind, BufferKind::Weight(Weight::Derived(_)))
     }
 }
 
@@ -71,7 +71,7 @@ pub enum Weight {
     /// The model has them.
     Given(Tensor),
     /// They are made of the model's once, when the program is compiled: the only output of a graph without inputs.
-    Made(Arc<Graph>),
+    Derived(Arc<Graph>),
     /// An executor has taken them: it holds what it needs of them, as it needs it.
     Released,
 }
@@ -219,7 +219,7 @@ impl Program {
 
     /// Bytes of the weights that are made when the program is compiled.
     pub fn made_bytes(&self) -> u64 {
-        let made = |buffer: &&Buffer| buffer.is_made();
+        let made = |buffer: &&Buffer| buffer.is_derived();
         let bytes = self.buffers.iter().filter(made).map(|buffer| {
             let elements = buffer.elements.known().and_then(|n| u64::try_from(n).ok());
             elements.unwrap_or(u64::MAX).saturating_mul(buffer.dtype.size() as u64)
@@ -282,7 +282,7 @@ impl fmt::Display for Program {
                 BufferKind::Input(n) => format!("input {n}"),
                 BufferKind::Weight(Weight::Given(_)) => "weight".to_owned(),
                 BufferKind::Weight(Weight::Released) => "released weight".to_owned(),
-                BufferKind::Weight(Weight::Made(_)) => "made weight".to_owned(),
+                BufferKind::Weight(Weight::Derived(_)) => "derived weight".to_owned(),
                 BufferKind::Output(n) => format!("output {n}"),
                 BufferKind::Intermediate => "intermediate".to_owned(),
             };

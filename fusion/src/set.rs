@@ -1,6 +1,6 @@
 //! Sets of operations that stand near each other.
 
-use crate::net::OpId;
+use crate::fusion_graph::OpId;
 
 /// A set of operations, none [`SPAN`](Set::SPAN) or more places after the first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -22,8 +22,8 @@ use std::panic::resume_unwind;
 use std::str::FromStr;
 use std::thread;
 
-/// Parameters of a template, for Hopper. Prints as `gemm columns=192 consumers=2 strips=1 turns=0 stages=4 cluster=1 split=1`
-/// or `fmha consumers=2 keys=128 stages=2`, and is read back from that.
+/// Parameters of a template, for Hopper. Prints as `gemm columns=192 consumers=2 strips=1 ping_pong=0 stages=4
+/// cluster=1 split=1` or `fmha consumers=2 keys=128 stages=2`, and is read back from that.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Parameters {
     /// Of [`Gemm`](graphene_ir::template::gemm::Gemm), which says what each of them is.
@@ -41,9 +41,9 @@ pub struct GemmParameters {
     pub consumers: i64,
     /// How many times 64 rows each of them has.
     pub strips: i64,
-    /// Whether they take turns.
-    pub turns: bool,
-    /// Stages of the ring.
+    /// Whether they ping-pong: one computes its epilogue while the other multiplies.
+    pub ping_pong: bool,
+    /// Pipeline stages.
     pub stages: i64,
     /// Blocks of a cluster.
     pub cluster: i64,
@@ -58,7 +58,7 @@ pub struct FmhaParameters {
     pub consumers: i64,
     /// Keys of a tile.
     pub keys: i64,
-    /// Stages of the rings of keys and values.
+    /// Pipeline stages of keys and values.
     pub stages: i64,
 }
 
@@ -123,13 +123,13 @@ pub fn with_parameters(step: &Step, parameters: Parameters) -> Step {
 /// are not searched, and for targets other than Hopper's.
 pub fn candidates(program: &Program, step: &Step, target: &Target) -> Vec<Parameters> {
     let all = match step.family {
-        Family::MatMul => products(target, deepest_split(step)),
+        Family::MatMul => matmuls(target, deepest_split(step)),
         Family::Fmha => attentions(),
         _ => Vec::new(),
     };
     let fits = |parameters: &Parameters| has_kernel(program, step, *parameters, target);
-    let deepest = |rings: &Vec<Parameters>| -> Vec<Parameters> {
-        rings.iter().copied().filter(fits).take(RINGS).collect()
+    let deepest = |pipelines: &Vec<Parameters>| -> Vec<Parameters> {
+        pipelines.iter().copied().filter(fits).take(DEEPEST).collect()
     };
     // Making a kernel takes milliseconds, and there are hundreds.
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
@@ -154,74 +154,74 @@ fn has_kernel(program: &Program, step: &Step, parameters: Parameters, target: &T
     emit(&launch.kernel).is_ok_and(|emitted| u64::from(emitted.launch.shared_bytes) <= limit)
 }
 
-/// Of parameters that differ in their stages alone, so many are tried: a longer ring hides more, and takes only room that
-/// nothing else does.
-const RINGS: usize = 2;
+/// Of parameters that differ in their stages alone, so many are tried: a deeper pipeline hides more, and takes only
+/// shared memory that nothing else does.
+const DEEPEST: usize = 2;
 
-/// Into how many parts the depth of a step's product may be split: each has two stages or more of it, and all of A is one
-/// matrix.
+/// Into how many parts the depth of a step's matmul may be split: each has two stages or more of it, and all of A is
+/// one matrix.
 fn deepest_split(step: &Step) -> i64 {
     let body = &step.body;
-    let mut products = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
-    let (Some((_, node)), None) = (products.next(), products.next()) else { return 1 };
+    let mut matmuls = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
+    let (Some((_, node)), None) = (matmuls.next(), matmuls.next()) else { return 1 };
     let types = |place: usize| node.inputs().get(place).copied().flatten().map(|v| body.ty(v));
     let (Some(a), Some(b)) = (types(0), types(1)) else { return 1 };
     let depth = a.shape.last().and_then(Dim::known).unwrap_or(0);
     if b.rank() == 2 { (depth / 128).max(1) } else { 1 }
 }
 
-fn products(target: &Target, most: i64) -> Vec<Vec<Parameters>> {
+fn matmuls(target: &Target, most: i64) -> Vec<Vec<Parameters>> {
     let mut all = Vec::new();
-    // Rows of a tile by warpgroups that share it, and by those that take turns.
+    // Rows of a tile by warpgroups that share it, and by those that ping-pong.
     let shapes = [(2, 1, false), (1, 1, false), (1, 2, false), (2, 2, false), (3, 1, false)];
-    let turns = [(2, 2, true), (2, 1, true), (3, 1, true)];
-    for (consumers, strips, turns) in shapes.into_iter().chain(turns) {
+    let ping_pong = [(2, 2, true), (2, 1, true), (3, 1, true)];
+    for (consumers, strips, ping_pong) in shapes.into_iter().chain(ping_pong) {
         for columns in [256, 192, 128, 64] {
             // An instruction has its sums in registers, of which there are too few where so many threads share them.
             if consumers == 3 && columns > WIDEST_OF_THREE {
                 continue;
             }
             for (cluster, split) in [(1, 1), (2, 1), (1, 2), (1, 4)] {
-                let rows = 64 * strips * if turns { 1 } else { consumers };
+                let rows = 64 * strips * if ping_pong { 1 } else { consumers };
                 // Parts of a depth are for small tiles, of which there are few.
-                if split > 1 && (split > most || turns || rows * columns > 128 * 128) {
+                if split > 1 && (split > most || ping_pong || rows * columns > 128 * 128) {
                     continue;
                 }
                 // What cannot fit need not be made: a stage is a tile of A and one of B, each 128 bytes deep.
                 let fits = |stages: &i64| {
-                    let ring = u64::try_from((rows + columns) * 128 * stages);
-                    ring.is_ok_and(|bytes| bytes <= target.shared_memory_per_block)
+                    let bytes = u64::try_from((rows + columns) * 128 * stages);
+                    bytes.is_ok_and(|bytes| bytes <= target.shared_memory_per_block)
                 };
-                let rings = (2..=8).rev().filter(fits).map(|stages| {
+                let pipelines = (2..=8).rev().filter(fits).map(|stages| {
                     Parameters::Gemm(GemmParameters {
                         columns,
                         consumers,
                         strips,
-                        turns,
+                        ping_pong,
                         stages,
                         cluster,
                         split,
                     })
                 });
-                all.push(rings.collect());
+                all.push(pipelines.collect());
             }
         }
     }
     all
 }
 
-/// The columns of a product's instruction that three consumers' registers hold.
+/// The columns of a matmul's instruction that three consumers' registers hold.
 const WIDEST_OF_THREE: i64 = 192;
 
 fn attentions() -> Vec<Vec<Parameters>> {
     let keys = [128, 96, 64, 160, 192, 80, 112, 256];
     let shapes = [2, 1, 3].into_iter().flat_map(|consumers| keys.map(|keys| (consumers, keys)));
     let fit = shapes.filter(|&(consumers, keys)| consumers < 3 || keys <= WIDEST_OF_THREE);
-    let rings = fit.map(|(consumers, keys)| {
-        let ring = |stages| Parameters::Fmha(FmhaParameters { consumers, keys, stages });
-        [3, 2, 1].map(ring).to_vec()
+    let pipelines = fit.map(|(consumers, keys)| {
+        let pipeline = |stages| Parameters::Fmha(FmhaParameters { consumers, keys, stages });
+        [3, 2, 1].map(pipeline).to_vec()
     });
-    rings.collect()
+    pipelines.collect()
 }
 
 /// The program with these choices: each is the first variant of the steps that it is for, at the sizes that it is for. And
@@ -259,14 +259,14 @@ impl fmt::Display for Parameters {
                 columns,
                 consumers,
                 strips,
-                turns,
+                ping_pong,
                 stages,
                 cluster,
                 split,
             }) => write!(
                 f,
-                "gemm columns={columns} consumers={consumers} strips={strips} turns={} stages={stages} cluster={cluster} split={split}",
-                i64::from(turns)
+                "gemm columns={columns} consumers={consumers} strips={strips} ping_pong={} stages={stages} cluster={cluster} split={split}",
+                i64::from(ping_pong)
             ),
             Self::Fmha(FmhaParameters { consumers, keys, stages }) => {
                 write!(f, "fmha consumers={consumers} keys={keys} stages={stages}")
@@ -297,7 +297,7 @@ impl FromStr for Parameters {
                 columns: take("columns")?,
                 consumers: take("consumers")?,
                 strips: take("strips")?,
-                turns: take("turns")? != 0,
+                ping_pong: take("ping_pong")? != 0,
                 stages: take("stages")?,
                 cluster: take("cluster")?,
                 split: take("split")?,

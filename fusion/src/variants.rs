@@ -57,8 +57,8 @@ struct Split {
     /// Into how many parts the depth is split.
     parts: i64,
     /// When it pays by warpgroups, and by single threads, where several blocks share a core; none where it never does.
-    /// Measured on an H200 at BERT's products, whose depths are 768 and 3072: by warpgroups in halves, by threads in single
-    /// precision.
+    /// Measured on an H200 at BERT's matmuls, whose depths are 768 and 3072: by warpgroups in half precision, by
+    /// threads in single precision.
     warpgroups: Option<Pays>,
     threads: Option<Pays>,
 }
@@ -91,10 +91,10 @@ const QUERIES: i64 = 64;
 /// From so many queries on, what the last of tall tiles lacks is little: at 2048, of which it has two thirds, they take 0.96
 /// of the time of wide ones (H200, 128 heads of 64 elements, fp16).
 const LONG_QUERIES: i64 = 8 * 3 * QUERIES;
-/// Operations of the vector units for each element of a product, from which warpgroups take turns: while one computes what
-/// becomes of its sums, another multiplies.
+/// Operations of the vector units for each element of a matmul, from which warpgroups ping-pong: while one computes
+/// what becomes of its sums, another multiplies.
 const LONG: f64 = 8.0;
-pub(crate) const TURNS: &str = "turns";
+pub(crate) const PING_PONG: &str = "ping-pong";
 /// The name of variants that tuning found.
 pub(crate) const TUNED: &str = "tuned";
 
@@ -184,10 +184,10 @@ impl When {
 
 /// The variants of a step of this family, that computes this body, on a target.
 ///
-/// - Products on a GPU: the largest of some tiles (`tiles_of_product`) of which there are enough to keep the cores busy:
+/// - Matmuls on a GPU: the largest of some tiles (`tiles_of_matmul`) of which there are enough to keep the cores busy:
 ///   `wide`, `narrow`, else `few` rows; a tile lies within one matrix where each has its own B. Where tiles are fewer, four
 ///   blocks share the depth of one (`split4`), or two (`split2`); see `SPLITS`. Where cores have two tiles, or what follows
-///   the product takes long, warpgroups take `turns` rather than share `wide` ones.
+///   the matmul takes long, warpgroups `ping-pong` rather than share `wide` ones.
 /// - Layers on a GPU: blocks of as many rows as leave few cores idle: `wide` ones of 128, `narrow` ones of 64, or of
 ///   `few` rows.
 /// - Attention by warpgroups: two of them share a block's keys, and have a `wide` tile of queries. Three have a `tall` one
@@ -196,9 +196,9 @@ impl When {
 pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variants {
     let Kind::Cuda { .. } = target.kind else { return Variants::any() };
     match family {
-        Family::MatMul => match rows_of_product(body) {
+        Family::MatMul => match rows_of_matmul(body) {
             Some(rows) => {
-                let mut tiles = tiles_of_product(target, body);
+                let mut tiles = tiles_of_matmul(target, body);
                 let Some(Tile { name: last, size: tile, .. }) = tiles.pop() else {
                     return Variants::any();
                 };
@@ -218,7 +218,7 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
             }
             None => Variants::any(),
         },
-        Family::Mlp => match rows_of_product(body) {
+        Family::Mlp => match rows_of_matmul(body) {
             Some(rows) => {
                 let first = ROWS_OF_LAYERS.map(|(name, of_core)| {
                     let all = of_core.saturating_mul(i64::from(target.cores));
@@ -261,23 +261,23 @@ pub(crate) fn variants(target: &Target, family: Family, body: &Graph) -> Variant
     }
 }
 
-/// The rows of the first product that its tiles are cut from: those of all matrices where they share B, and of one
+/// The rows of the first matmul that its tiles are cut from: those of all matrices where they share B, and of one
 /// where each has its own.
-fn rows_of_product(body: &Graph) -> Option<Dim> {
-    let (shape, shared) = product(body)?;
+fn rows_of_matmul(body: &Graph) -> Option<Dim> {
+    let (shape, shared) = matmul(body)?;
     let rows = &shape[..shape.len() - 1];
     let first = if shared { 0 } else { rows.len() - 1 };
     Some(rows[first..].iter().fold(Dim::from(1), |rows, dim| rows * dim))
 }
 
-/// The shape of the first product, and whether all its matrices share B.
-fn product(body: &Graph) -> Option<(&[Dim], bool)> {
+/// The shape of the first matmul, and whether all its matrices share B.
+fn matmul(body: &Graph) -> Option<(&[Dim], bool)> {
     let (_, node) = body.nodes().find(|(_, node)| node.op() == &Op::MatMul)?;
     let b = node.inputs().get(1).copied().flatten()?;
     Some((&node.outputs()[0].shape, body.ty(b).rank() == 2))
 }
 
-/// A tile that products are cut into.
+/// A tile that matmuls are cut into.
 pub(crate) struct Tile {
     /// The name of its variant.
     pub(crate) name: &'static str,
@@ -287,9 +287,9 @@ pub(crate) struct Tile {
     enough: i64,
 }
 
-/// The tiles that products are cut into, largest first, and what takes turns before what shares.
-pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> Vec<Tile> {
-    let known = product(body).and_then(|(shape, _)| shape.last()?.known());
+/// The tiles that matmuls are cut into, largest first, and what ping-pongs before what shares.
+pub(crate) fn tiles_of_matmul(target: &Target, body: &Graph) -> Vec<Tile> {
+    let known = matmul(body).and_then(|(shape, _)| shape.last()?.known());
     let (cores, warpgroups) = (i64::from(target.cores), has_warpgroups(target, body));
     let by_threads = by_threads(target, body);
     let [wide, narrow, few] = match (by_threads, warpgroups) {
@@ -306,10 +306,10 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> Vec<Tile> {
             [[128, columns], [64, 128], [64, 64]]
         }
     };
-    // Several blocks share a core, unless each has warpgroups: then the widest pay where most cores have one, and turns
-    // where some have two, so that there is something to multiply while results are written. By single threads so many
-    // share a core that the last tiles leave others idle, unless there are ten for each; where some of the tiles have not
-    // been counted, there may be.
+    // Several blocks share a core, unless each has warpgroups: then the widest pay where most cores have one, and
+    // ping-pong where some have two, so that there is something to multiply while results are written. By single
+    // threads so many share a core that the last tiles leave others idle, unless there are ten for each; where some of
+    // the tiles have not been counted, there may be.
     let (most, several) = (cores * 3 / 4, cores * 2);
     let [enough_wide, enough_narrow] = match (warpgroups, by_threads && counts_all(body)) {
         (true, _) => [most, cores / 2],
@@ -317,9 +317,11 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> Vec<Tile> {
         (false, true) => [cores * 10, several],
     };
     let tile = |name, size, enough| Tile { name, size, enough };
-    let mut tiles = match (warpgroups, takes_turns(body), wide) {
-        (true, _, [_, 192]) => vec![tile(TURNS, wide, cores + 1), tile("wide", wide, enough_wide)],
-        (true, true, _) => vec![tile(TURNS, [128, 128], several)],
+    let mut tiles = match (warpgroups, is_ping_pong(body), wide) {
+        (true, _, [_, 192]) => {
+            vec![tile(PING_PONG, wide, cores + 1), tile("wide", wide, enough_wide)]
+        }
+        (true, true, _) => vec![tile(PING_PONG, [128, 128], several)],
         (true, false, _) | (false, ..) => vec![tile("wide", wide, enough_wide)],
     };
     tiles.push(tile("narrow", narrow, enough_narrow));
@@ -327,25 +329,25 @@ pub(crate) fn tiles_of_product(target: &Target, body: &Graph) -> Vec<Tile> {
     tiles
 }
 
-/// Whether what follows a product takes so long that warpgroups had better take turns.
-fn takes_turns(body: &Graph) -> bool {
+/// Whether what follows a matmul takes so long that warpgroups had better ping-pong.
+fn is_ping_pong(body: &Graph) -> bool {
     body.nodes().map(|(_, node)| weight(node.op())).sum::<f64>() >= LONG
 }
 
-/// Whether single threads make the products: of single precision that is not rounded.
+/// Whether single threads make the matmuls: of single precision that is not rounded.
 fn by_threads(target: &Target, body: &Graph) -> bool {
     let single = |node: &Node| node.op() == &Op::MatMul && node.outputs()[0].dtype == DType::F32;
     !target.tf32 && body.nodes().any(|(_, node)| single(node))
 }
 
-/// Whether warpgroups make the products.
+/// Whether warpgroups make the matmuls.
 fn has_warpgroups(target: &Target, body: &Graph) -> bool {
     !by_threads(target, body) && target.has(Feature::Wgmma)
 }
 
 /// Whether [`rows_for`] knows how many tiles there are for each row of them.
 fn counts_all(body: &Graph) -> bool {
-    product(body).is_some_and(|(shape, shared)| {
+    matmul(body).is_some_and(|(shape, shared)| {
         let (matrices, columns) = (&shape[..shape.len() - 2], &shape[shape.len() - 1]);
         columns.known().is_some() && (shared || matrices.iter().all(|dim| dim.known().is_some()))
     })
@@ -354,7 +356,7 @@ fn counts_all(body: &Graph) -> bool {
 /// The rows from which so large tiles are at least this many: columns and matrices, where their number is known, make some
 /// already.
 fn rows_for([height, width]: [i64; 2], enough: i64, body: &Graph) -> i64 {
-    let Some((shape, shared)) = product(body) else { return height };
+    let Some((shape, shared)) = matmul(body) else { return height };
     let columns = shape.last().and_then(Dim::known);
     let across = columns.map_or(1, |n| (n + width - 1) / width).max(1);
     let matrices = shape[..shape.len() - 2].iter().filter_map(Dim::known).filter(|_| !shared);
@@ -364,25 +366,25 @@ fn rows_for([height, width]: [i64; 2], enough: i64, body: &Graph) -> i64 {
     (tiles - 1) * height + 1
 }
 
-/// The parts into which a variant of this name splits the depth of a product, if it does.
+/// The parts into which a variant of this name splits the depth of a matmul, if it does.
 pub(crate) fn parts(name: &str) -> Option<i64> {
     SPLITS.iter().find(|split| split.name == name).map(|split| split.parts)
 }
 
-/// The variants that split the depth of a product into tiles of such a size, and the rows up to which each is better than
-/// the one before.
+/// The variants that split the depth of a matmul into tiles of such a size, and the rows up to which each is better
+/// than the one before.
 fn rows_to_split(
     target: &Target,
     body: &Graph,
     [height, width]: [i64; 2],
 ) -> Vec<(&'static str, i64)> {
-    let mut products = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
-    let (Some((_, node)), None) = (products.next(), products.next()) else { return Vec::new() };
+    let mut matmuls = body.nodes().filter(|(_, node)| node.op() == &Op::MatMul);
+    let (Some((_, node)), None) = (matmuls.next(), matmuls.next()) else { return Vec::new() };
     let depth = node.inputs()[0].and_then(|a| {
         let ty = body.ty(a);
         Some(ty.shape.last()?.known()?.saturating_mul(ty.dtype.size() as i64))
     });
-    let columns = product(body).filter(|(_, shared)| *shared);
+    let columns = matmul(body).filter(|(_, shared)| *shared);
     let columns = columns.and_then(|(shape, _)| shape.last()?.known());
     let (Some(depth), Some(columns)) = (depth, columns) else { return Vec::new() };
     // Threads split it among the blocks of a cluster.

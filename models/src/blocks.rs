@@ -51,9 +51,9 @@ pub(crate) fn linear(
     (inputs, outputs): (usize, usize),
 ) -> Result<String, ZooError> {
     let weight = b.matmul_weight(&module.parameter("weight"), [inputs, outputs], matrix(inputs))?;
-    let product = b.op(&module.scope, "MatMul", &[x, &weight], &[]);
+    let matmul = b.op(&module.scope, "MatMul", &[x, &weight], &[]);
     let bias = b.weight(&module.parameter("bias"), &[outputs], BIAS)?;
-    Ok(b.op(&module.scope, "Add", &[&bias, &product], &[]))
+    Ok(b.op(&module.scope, "Add", &[&bias, &matmul], &[]))
 }
 
 /// `x·Wᵀ + b` on a matrix: Gemm with the weight as the module holds it, `[outputs, inputs]`.
@@ -132,9 +132,9 @@ pub(crate) fn gelu(b: &mut Builder, scope: &str, x: &str) -> String {
     let erf = b.op(scope, "Erf", &[&argument], &[]);
     let one = b.float(scope, 1.0);
     let sum = b.op(scope, "Add", &[&erf, &one], &[]);
-    let product = b.op(scope, "Mul", &[x, &sum], &[]);
+    let y = b.op(scope, "Mul", &[x, &sum], &[]);
     let half = b.float(scope, 0.5);
-    b.op(scope, "Mul", &[&product, &half], &[])
+    b.op(scope, "Mul", &[&y, &half], &[])
 }
 
 /// ALBERT's GELU, written out in its source: `x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))`.

@@ -220,7 +220,7 @@ fn pooler(b: &mut Builder, config: &Encoder, hidden: &str) -> Result<String, Zoo
     let first = b.int(scope, 0);
     let token = b.op(scope, "Gather", &[hidden, &first], &[Attr::Int("axis", 1)]);
     let square = (config.hidden, config.hidden);
-    let product = gemm(b, &dense, &token, square, matrix(config.hidden))?;
+    let matmul = gemm(b, &dense, &token, square, matrix(config.hidden))?;
     let activation = if albert { "/pooler_activation" } else { &pooler.scope };
-    Ok(b.op(activation, "Tanh", &[&product], &[]))
+    Ok(b.op(activation, "Tanh", &[&matmul], &[]))
 }

@@ -221,7 +221,7 @@ pub enum Error {
         limit: u64,
     },
     /// All contexts are taken and the queue is full.
-    #[error("all contexts are in use and {waiting} requests wait, as many as may")]
+    #[error("all contexts are in use and the queue is full: {waiting} requests wait")]
     Busy {
         /// The queue's length.
         waiting: usize,
@@ -359,14 +359,14 @@ pub enum Error {
         buffer: BufferId,
     },
     /// The system gave no memory.
-    #[error("{bytes} bytes of memory are not to be had")]
+    #[error("{bytes} bytes of memory cannot be allocated")]
     Memory {
         /// The bytes asked for.
         bytes: usize,
     },
     /// A GPU gave no memory.
     #[error(
-        "the GPU has no {} for {what}, and {} of its {} are free: smaller sizes, halves, or fewer processes leave more",
+        "the GPU has no {} for {what}, and {} of its {} are free: smaller sizes, fp16, or fewer processes leave more",
         sized(*bytes), sized(*free), sized(*total)
     )]
     DeviceMemory {
@@ -657,7 +657,7 @@ mod tests {
         assert_eq!(
             arena.to_string(),
             "layer: the GPU has no 5368709120 bytes (5.0 GiB) for the arena of intermediates, and 3221225472 bytes \
-             (3.0 GiB) of its 85899345920 bytes (80.0 GiB) are free: smaller sizes, halves, or fewer processes \
+             (3.0 GiB) of its 85899345920 bytes (80.0 GiB) are free: smaller sizes, fp16, or fewer processes \
              leave more"
         );
         let text = error(3 << 19).to_string();

@@ -42,14 +42,14 @@ pub struct Built {
     pub compiled: usize,
     /// Those that were kept from before.
     pub cached: usize,
-    /// The steps that the host computes, by name, and why no kernel does.
+    /// The steps that fall back to the CPU, by name, and why.
     pub on_host: Vec<(String, String)>,
 }
 
 /// A program compiled for a device.
 #[derive(Clone)]
 pub(crate) enum Module {
-    /// For the host's cores.
+    /// For a CPU.
     Cpu(cpu::Module),
     /// For a GPU.
     #[cfg(feature = "cuda")]
@@ -144,7 +144,7 @@ impl Module {
             #[cfg(feature = "cuda")]
             Self::Gpu(_, built) => {
                 let said = |(step, why): &(String, String)| {
-                    format!("{step}: no kernel ({why}), so the host computes it")
+                    format!("{step}: no kernel ({why}); falls back to the CPU")
                 };
                 built.on_host.iter().map(said).collect()
             }

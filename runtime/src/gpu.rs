@@ -62,7 +62,7 @@ pub struct Kernels {
     steps: Vec<Vec<Made>>,
     /// For each step the call that computes it, if one does.
     routines: Vec<Option<Routine>>,
-    /// For each step what the host computes of it, if no kernel does.
+    /// For each step its code for the CPU, if it falls back to that.
     hosts: Vec<Option<OnHost>>,
     /// What they are compiled to, equal ones once.
     images: Vec<(Emitted, Cubin)>,
@@ -164,7 +164,7 @@ impl Kernels {
         })
     }
 
-    /// The kernels of all steps' variants, step by step, and what the host computes where there are none.
+    /// The kernels of all steps' variants, step by step, and code for the CPU where there are none.
     fn sources(
         program: &Program,
         routines: &[Option<Routine>],
@@ -189,7 +189,7 @@ impl Kernels {
         threads::map(routines.len(), make).into_iter().collect()
     }
 
-    /// The steps that the host computes, by name, and why no kernel does.
+    /// The steps that fall back to the CPU, by name, and why.
     pub fn on_host(&self) -> impl Iterator<Item = (&str, &str)> {
         let steps = self.program.steps().iter().zip(&self.hosts).zip(&self.routines);
         // Beside a call the host stands ready, as a kernel would.
@@ -213,7 +213,7 @@ impl Kernels {
     }
 }
 
-/// The kernels of a step's variants; where there are none, what the host computes.
+/// The kernels of a step's variants; where there are none, its code for the CPU.
 type Source = (Vec<(Launch, Emitted)>, Option<OnHost>);
 
 /// Whether no element is written, whatever the sizes: what a model makes of a batch of none.
@@ -349,7 +349,7 @@ impl Module {
         &self.device
     }
 
-    /// How many of cuBLASLt's products, by shape, were timed to be bound: a known shape times none.
+    /// How many of cuBLASLt's matmuls, by shape, were timed to be bound: a known shape times none.
     pub fn timed(&self) -> usize {
         self.libraries.timed()
     }
@@ -431,7 +431,7 @@ mod tests {
     use graphene_frontend::types::TensorType;
     use graphene_fusion::{Granularity, plan};
 
-    /// Double precision has no kernel, so that the host computes with it; of nothing nothing is to be found.
+    /// Double precision has no kernel, so it falls back to the CPU; an empty operation finds nothing.
     #[test]
     fn steps_without_kernels_are_for_the_host() {
         let made = |size: i64| {

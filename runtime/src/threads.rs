@@ -201,7 +201,7 @@ impl Turn {
     /// As for [`take`](Self::take).
     pub(crate) fn pass_on(&mut self, check: impl FnMut() -> Result<()>) -> Result<()> {
         let Some(threads) = &self.threads else { return Ok(()) };
-        if self.since.elapsed() < QUANTUM || !threads.crew.team.turns.are_awaited() {
+        if self.since.elapsed() < QUANTUM || !threads.crew.team.lead.is_awaited() {
             return Ok(());
         }
         match self.end() {
@@ -211,7 +211,7 @@ impl Turn {
     }
 
     fn begin(&mut self, threads: Threads, check: impl FnMut() -> Result<()>) -> Result<()> {
-        threads.crew.team.turns.take(POLL, check)?;
+        threads.crew.team.lead.acquire(POLL, check)?;
         self.threads = Some(threads);
         self.since = Instant::now();
         MODE.set(Mode::Leads);
@@ -220,7 +220,7 @@ impl Turn {
 
     fn end(&mut self) -> Option<Threads> {
         let threads = self.threads.take()?;
-        threads.crew.team.turns.give();
+        threads.crew.team.lead.release();
         MODE.set(self.mode);
         Some(threads)
     }

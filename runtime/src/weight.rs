@@ -27,7 +27,7 @@ pub(crate) fn made(weight: &Weight, name: &str) -> Result<Tensor> {
     let released = || Error::Released { weight: name.to_owned() };
     match weight {
         Weight::Given(tensor) => Ok(tensor.clone()),
-        Weight::Made(recipe) => {
+        Weight::Derived(recipe) => {
             let made = evaluate(recipe, &[]).map_err(|error| Error::from(error).at(name))?;
             made.into_iter().next().ok_or_else(released)
         }

@@ -11,7 +11,7 @@ use graphene_ir::index::{Expr, Var};
 use graphene_ir::launch::{Condition, Launch, Param, TensorMap};
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::cublaslt::{Matmul, Product};
+use graphene_runtime::device::cublaslt::{BoundGemm, PackedGemm};
 use graphene_runtime::device::dlpack::{self, DLManagedTensor, DLManagedTensorVersioned};
 use graphene_runtime::device::{Cubin, Device, Kernel, Library, Stream, compile, compiles_for};
 use graphene_runtime::gpu::Kernels;
@@ -108,7 +108,7 @@ extern "C" __global__ void cluster(int* said) {
   said[blockIdx.x * 3 + 2] = words[100 * 256 - 1];
 }"#;
 
-/// Products with an addition between them: registers of a product in flight are touched.
+/// Matmuls with an addition between them: registers of a matmul in flight are touched.
 const SERIAL: &str = r#"
 extern "C" __global__ void __launch_bounds__(128) serial(float* y, long long a, long long b, int n) {
   float d[4] = {0, 0, 0, 0};
@@ -153,7 +153,7 @@ fn trials() -> Vec<Trial> {
     let dnn = Library::Cudnn.found();
     let rows: [Row; 23] = [
         ("spills_are_read_from_the_log", nvrtc, spills_are_read),
-        ("serialized_products_are_read_from_the_log", nvrtc, serialized_products_are_read),
+        ("serialized_matmuls_are_read_from_the_log", nvrtc, serialized_matmuls_are_read),
         ("ignored_budgets_are_read_from_the_log", nvrtc, ignored_budgets_are_read),
         ("an_error_carries_the_log", nvrtc, an_error_carries_the_log),
         ("kernels_of_these_tests_compile", nvrtc, kernels_compile),
@@ -234,7 +234,7 @@ extern "C" __global__ void __launch_bounds__(1024, 2) k(float* y, const float* x
     ensure(log.spill_stores > 0 && log.spill_loads > 0 && log.stack > 0, log.text)
 }
 
-fn serialized_products_are_read() -> Outcome {
+fn serialized_matmuls_are_read() -> Outcome {
     let log = compile(SERIAL, Arch::Sm90a, "serial.cu")?.log().clone();
     ensure(log.serialized_wgmma && !log.setmaxnreg_ignored, log.text)
 }
@@ -282,8 +282,8 @@ fn without_a_driver() -> Outcome {
 fn without_cublaslt() -> Outcome {
     let stream = Device::open(0)?.stream()?;
     let buffer = stream.alloc(1 << 10)?;
-    let product = product(Scalar::F16, false, false, [16, 16, 16]);
-    match Matmul::tune(&stream, product, [&buffer; 3]).err() {
+    let matmul = matmul(Scalar::F16, false, false, [16, 16, 16]);
+    match BoundGemm::tune(&stream, matmul, [&buffer; 3]).err() {
         Some(Error::MissingLibrary(Library::CublasLt)) => Ok(()),
         other => Err(Failed::from(format!("{other:?}"))),
     }
@@ -299,14 +299,14 @@ fn compiled(text: &str) -> Result<(), Error> {
 }
 
 fn programs_ask_for_cublaslt() -> Outcome {
-    let product = r#"
+    let matmul = r#"
         symbols b
         %0 = Input : f16[b, 8] "x"
         %1 = Input : f16[8, 16] "w"
         %2 = MatMul(%0, %1) : f16[b, 16] "y"
         return "y" = %2
     "#;
-    match compiled(product) {
+    match compiled(matmul) {
         Err(error @ Error::MissingLibrary(Library::CublasLt)) => {
             ensure(error.to_string().contains("libcublasLt.so"), error.to_string())
         }
@@ -717,14 +717,14 @@ fn a_lost_device_is_told() -> Outcome {
 
 // ---- What needs cuBLASLt
 
-fn product(scalar: Scalar, a: bool, b: bool, [m, n, k]: [usize; 3]) -> Product {
-    Product { m, n, k, scalar, transpose_a: a, transpose_b: b }
+fn matmul(scalar: Scalar, a: bool, b: bool, [m, n, k]: [usize; 3]) -> PackedGemm {
+    PackedGemm { m, n, k, scalar, transpose_a: a, transpose_b: b }
 }
 
 fn cublaslt_multiplies() -> Outcome {
     let stream = Device::open(0)?.stream()?;
     let shape @ [m, n, k] = [64, 48, 32];
-    // Small integers: sums are exact in halves.
+    // Small integers: sums are exact in half precision.
     let a = |row: usize, column: usize| ((row * 5 + column * 3) % 5) as f32 - 2.0;
     let b = |row: usize, column: usize| ((row * 2 + column * 7) % 3) as f32 - 1.0;
     let stored = |of: &dyn Fn(usize, usize) -> f32, [rows, columns]: [usize; 2], swap: bool| {
@@ -745,7 +745,7 @@ fn cublaslt_multiplies() -> Outcome {
             let y = stream.upload(&half(stored(&b, [k, n], swap_b)))?;
             let z = stream.alloc(m * n * 2)?;
             let matmul =
-                Matmul::tune(&stream, product(scalar, swap_a, swap_b, shape), [&x, &y, &z])?;
+                BoundGemm::tune(&stream, matmul(scalar, swap_a, swap_b, shape), [&x, &y, &z])?;
             z.write(&vec![0xff; m * n * 2])?;
             matmul.launch()?;
             let sum = |i, j| (0..k).map(|l| a(i, l) * b(l, j)).sum::<f32>();

@@ -67,11 +67,11 @@ fn trials() -> Vec<Trial> {
     for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
         let product = Product { a_transposed: a, b_transposed: b, ..Product::default() };
         let layout = format!("{}{}", if a { 't' } else { 'n' }, if b { 't' } else { 'n' });
-        products(&mut trials, &layout, &product);
+        matmuls(&mut trials, &layout, &product);
     }
     let epilogue = Epilogue::layer(true, Some(Unary::Gelu), true);
-    products(&mut trials, "layer", &Product { epilogue, ..Product::default() });
-    products(&mut trials, "two", &Product { terms: 2, batched: true, ..Product::default() });
+    matmuls(&mut trials, "layer", &Product { epilogue, ..Product::default() });
+    matmuls(&mut trials, "two", &Product { terms: 2, batched: true, ..Product::default() });
     for arch in [Arch::Sm80, Arch::Sm86, Arch::Sm90a] {
         for (name, mlp) in layers(arch) {
             add(&mut trials, &name, |other| other == arch, Arc::new(move || mlp.kernel()));
@@ -154,7 +154,7 @@ fn layers(arch: Arch) -> Vec<(String, Mlp)> {
     all.into_iter().filter_map(|(name, mlp)| Some((name, mlp.ok()?))).collect()
 }
 
-/// Sums of rows of halves by single elements, and by vectors.
+/// Sums of rows of half precision by single elements, and by vectors.
 fn folds() -> [(&'static str, Folds); 2] {
     [
         ("folds", Folds::default()),
@@ -321,25 +321,25 @@ fn attention() -> Vec<(&'static str, Fmha)> {
     ]
 }
 
-/// A product by every template at its defaults, and by single elements.
-fn products(trials: &mut Vec<Trial>, name: &str, product: &Product) {
+/// A matmul by every template at its defaults, and by single elements.
+fn matmuls(trials: &mut Vec<Trial>, name: &str, product: &Product) {
     let gemm = Gemm { product: product.clone(), ..Gemm::default() };
     let name_of = |template: &str| format!("{template}_{name}");
     let hopper = |arch: Arch| arch.has(Feature::Wgmma);
-    let turns = Gemm { ping_pong: true, strips: 2, columns: 128, stages: 6, ..gemm.clone() };
+    let ping_pong = Gemm { ping_pong: true, strips: 2, columns: 128, stages: 6, ..gemm.clone() };
     add(trials, &name_of("gemm"), hopper, Arc::new(move || gemm.kernel()));
     // Blocks of a cluster leave too few registers for a long epilogue with a matrix.
     if product.epilogue == Epilogue::default() {
-        let pairs = Gemm { cluster: 2, ..turns.clone() };
+        let pairs = Gemm { cluster: 2, ..ping_pong.clone() };
         add(trials, &name_of("gemm_pairs"), hopper, Arc::new(move || pairs.kernel()));
     }
-    let wide = Gemm { columns: 192, ..turns.clone() }.deepest();
+    let wide = Gemm { columns: 192, ..ping_pong.clone() }.deepest();
     add(trials, &name_of("gemm_wide"), hopper, Arc::new(move || wide.kernel()));
-    add(trials, &name_of("gemm_turns"), hopper, Arc::new(move || turns.kernel()));
+    add(trials, &name_of("gemm_ping_pong"), hopper, Arc::new(move || ping_pong.kernel()));
     if !product.a_transposed && !product.b_transposed {
         let single = Product { scalar: Scalar::F32, ..product.clone() };
         let tf32 = Gemm { product: single, ..Gemm::default() };
-        let turns = Gemm { ping_pong: true, strips: 2, columns: 192, ..tf32.clone() }.deepest();
+        let ping_pong = Gemm { ping_pong: true, strips: 2, columns: 192, ..tf32.clone() }.deepest();
         let few = Gemm {
             columns: 64,
             consumers: 1,
@@ -349,7 +349,7 @@ fn products(trials: &mut Vec<Trial>, name: &str, product: &Product) {
             ..tf32.clone()
         };
         add(trials, &name_of("gemm_tf32"), hopper, Arc::new(move || tf32.kernel()));
-        add(trials, &name_of("gemm_tf32_turns"), hopper, Arc::new(move || turns.kernel()));
+        add(trials, &name_of("gemm_tf32_ping_pong"), hopper, Arc::new(move || ping_pong.kernel()));
         if product.terms == 1 {
             add(trials, &name_of("gemm_tf32_few"), hopper, Arc::new(move || few.kernel()));
         }

@@ -111,9 +111,9 @@ fn graph() -> Result<Graph, Failed> {
     let exp = graph.add("exp", Op::Unary(Unary::Exp), &[Some(x)])?.value();
     let elements = (0..64 * 64).map(|i| ((i * 37 % 101) as f32 - 50.0) / 400.0).collect();
     let w = graph.add_constant("w", Tensor::from_vec(vec![64, 64], elements)?);
-    let product = graph.add("product", Op::MatMul, &[Some(exp), Some(w)])?.value();
+    let matmul = graph.add("product", Op::MatMul, &[Some(exp), Some(w)])?.value();
     let softmax =
-        graph.add("softmax", Op::Softmax { axis: 1, log: false }, &[Some(product)])?.value();
+        graph.add("softmax", Op::Softmax { axis: 1, log: false }, &[Some(matmul)])?.value();
     graph.add_output("y", softmax);
     Ok(graph)
 }
@@ -657,8 +657,8 @@ fn a_full_gpu() -> Outcome {
     ensure(request(&mut other, &x)? == expected, "what is bound afterwards is another")
 }
 
-/// The zoo's small BERT in halves for Hopper.
-fn halves(target: &Target) -> Result<Program, Failed> {
+/// The zoo's small BERT in half precision for Hopper.
+fn fp16_program(target: &Target) -> Result<Program, Failed> {
     let model = graphene_models::build("bert-base-tiny", &graphene_models::Options::default())?;
     let (bytes, (_, weights)) = (model.encode(), model.into_parts());
     let graph = import(bytes, &weights, &ImportOptions::default())?.graph;
@@ -675,7 +675,7 @@ fn searched(program: &Program) -> impl Iterator<Item = usize> {
 /// A sample of what a search tries: emitted as it is there, and compiled for Hopper.
 fn candidates_compile() -> Outcome {
     let target: Target = "sm_90a".parse()?;
-    let program = halves(&target)?;
+    let program = fp16_program(&target)?;
     let mut compiled = 0;
     for number in searched(&program) {
         let step = &program.steps()[number];
@@ -698,7 +698,7 @@ fn candidates_are_timed() -> Outcome {
     let device = Device::open(0)?;
     let arch = device.properties().arch().ok_or("no architecture")?;
     let target: Target = arch.to_string().parse()?;
-    let program = halves(&target)?;
+    let program = fp16_program(&target)?;
     let kernels = Kernels::compile(program.clone(), &target, arch, None, &|_, _| {})?;
     let mut bindings = Bindings::new();
     bindings.bind(Symbol::new("batch"), 2)?;

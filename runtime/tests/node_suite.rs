@@ -55,7 +55,7 @@ const DRAWN: [&str; 10] = [
     "test_training_dropout_mask",
 ];
 
-/// Runs of the first two suites on a GPU in which the host computes something; lower it with what has kernels.
+/// Runs of the first two suites on a GPU in which a step falls back to the CPU; lower it with what has kernels.
 const ON_HOST: usize = 3212;
 
 /// ONNX's suite, packed.

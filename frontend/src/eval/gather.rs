@@ -1,7 +1,7 @@
 //! Elements addressed by indices.
 
 use super::error::EvalError;
-use super::number::{Number, bits, elements, from_bits, integers, room, with_bits, with_number};
+use super::number::{Number, bits, elements, from_bits, integers, reserve, with_bits, with_number};
 use super::walk::{split_at_axis, strides, walk, walk_indices};
 use crate::dtype::DType;
 use crate::op::Combine;
@@ -38,7 +38,7 @@ pub(super) fn gather(x: &Tensor, indices: &Tensor, axis: usize) -> Result<Tensor
     let (outer, _, inner) = split_at_axis(x.shape(), axis);
     with_bits!(x.dtype(), B => {
         let from = bits::<B>(x);
-        let mut values = room(&shape)?;
+        let mut values = reserve(&shape)?;
         for block in 0..outer {
             for row in &rows {
                 values.extend_from_slice(&from[(block * size + row) * inner..][..inner]);
@@ -62,7 +62,7 @@ fn element_places(x: &Tensor, indices: &Tensor, axis: usize) -> Result<Vec<usize
     let stride = moved[axis] as usize;
     moved[axis] = 0;
     let own = strides(indices.shape());
-    let mut places = room(indices.shape())?;
+    let mut places = reserve(indices.shape())?;
     let mut refused = None;
     walk(indices.shape(), [&own, &moved], [0, 0], |[i, offset]| {
         match checked_index(index[i], axis, size) {
@@ -104,7 +104,7 @@ fn slice_places(
     let index = integers(indices)?;
     let from = strides(x.shape());
     let inner = if x.is_empty() { 0 } else { x.shape()[addressed..].iter().product() };
-    let mut places = room(lead)?;
+    let mut places = reserve(lead)?;
     let mut refused = None;
     let mut row = 0;
     walk_indices(lead, |place| {
@@ -137,7 +137,7 @@ pub(super) fn gather_nd(
     shape.extend(&x.shape()[batch_dims + depth..]);
     with_bits!(x.dtype(), B => {
         let from = bits::<B>(x);
-        let mut values = room(&shape)?;
+        let mut values = reserve(&shape)?;
         if inner > 0 {
             for place in places {
                 values.extend_from_slice(&from[place..][..inner]);
@@ -193,7 +193,7 @@ fn scatter(
     }
     if combine == Combine::Replace {
         return with_bits!(dtype, B => {
-            let mut values = room(&shape)?;
+            let mut values = reserve(&shape)?;
             values.extend_from_slice(bits::<B>(x));
             combine_at(&mut values, bits::<B>(updates), places, inner, |_, new| new);
             from_bits(dtype, shape, values)
@@ -246,7 +246,7 @@ pub(super) fn non_zero(x: &Tensor) -> Result<Tensor, EvalError> {
         });
     });
     let shape = vec![rank, places.len()];
-    let mut values: Vec<i64> = room(&shape)?;
+    let mut values: Vec<i64> = reserve(&shape)?;
     for axis in 0..rank {
         values.extend(places.iter().map(|place| place[axis] as i64));
     }

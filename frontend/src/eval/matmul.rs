@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use super::error::EvalError;
 use super::number::{Number, filled, with_number};
@@ -31,7 +31,7 @@ pub(super) fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor, EvalError> {
             let mut blocks = values.chunks_exact_mut(m * n);
             walk(&lead, [&from_a, &from_b], [0, 0], |[i, j]| {
                 if let Some(block) = blocks.next() {
-                    add_product(block, &x[i * m * k..][..m * k], &y[j * k * n..][..k * n], k, n);
+                    accumulate(block, &x[i * m * k..][..m * k], &y[j * k * n..][..k * n], k, n);
                 }
             });
         }
@@ -40,7 +40,7 @@ pub(super) fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor, EvalError> {
 }
 
 /// `c[m,n] += a[m,k] · b[k,n]`.
-pub(super) fn add_product<N: Number>(c: &mut [N], a: &[N], b: &[N], k: usize, n: usize) {
+pub(super) fn accumulate<N: Number>(c: &mut [N], a: &[N], b: &[N], k: usize, n: usize) {
     for (row, factors) in c.chunks_exact_mut(n).zip(a.chunks_exact(k)) {
         for (&factor, line) in factors.iter().zip(b.chunks_exact(n)) {
             for (sum, &x) in row.iter_mut().zip(line) {

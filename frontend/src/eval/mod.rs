@@ -253,7 +253,7 @@ fn offsets(dims: &[Dim], bindings: &Bindings) -> Result<Vec<i64>, EvalError> {
 }
 
 fn iota(count: usize) -> Result<Tensor, EvalError> {
-    let mut values: Vec<i64> = number::room(&[count])?;
+    let mut values: Vec<i64> = number::reserve(&[count])?;
     values.extend(0..count as i64);
     number::from_bits(DType::I64, vec![count], values)
 }

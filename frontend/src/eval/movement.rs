@@ -1,7 +1,7 @@
 //! Operations that move elements and do not look at them.
 
 use super::error::EvalError;
-use super::number::{bits, elements, filled, from_bits, room, with_bits};
+use super::number::{bits, elements, filled, from_bits, reserve, with_bits};
 use super::walk::{broadcast_strides, split_at_axis, strides, walk};
 use crate::dtype::DType;
 use crate::memory::{Block, shared};
@@ -89,7 +89,7 @@ pub(super) fn strided(
 ) -> Result<Tensor, EvalError> {
     with_bits!(x.dtype(), B => {
         let from = bits::<B>(x);
-        let mut values = room(&shape)?;
+        let mut values = reserve(&shape)?;
         walk(&shape, [strides], [start], |[i]| values.push(from[i]));
         from_bits(x.dtype(), shape, values)
     })
@@ -193,7 +193,7 @@ pub fn pad_sources(
         if size == 0 && padded > 0 && mode != PadMode::Constant {
             return Err(EvalError::shape("nothing to pad with", &[from]));
         }
-        let mut places = room(&[padded])?;
+        let mut places = reserve(&[padded])?;
         places.extend((0..padded as i64).map(|place| source(place - before, size as i64, mode)));
         sources.push(places);
     }

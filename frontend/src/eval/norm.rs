@@ -1,7 +1,7 @@
 //! Normalisations.
 
 use super::error::EvalError;
-use super::number::{filled, from_reals, reals, room};
+use super::number::{filled, from_reals, reals, reserve};
 use super::softmax::{HalfType, softmax_by_steps};
 use super::walk::{broadcast_strides, split_at_axis, walk};
 use crate::dtype::DType;
@@ -80,7 +80,7 @@ fn spread(operand: Option<&Tensor>, x: &Tensor) -> Result<Option<Vec<f64>>, Eval
         || EvalError::shape("an operand does not broadcast", &[x.shape(), operand.shape()]);
     let strides = broadcast_strides(operand.shape(), x.shape()).ok_or_else(refuse)?;
     let values = reals(operand)?;
-    let mut result = room(x.shape())?;
+    let mut result = reserve(x.shape())?;
     walk(x.shape(), [&strides], [0], |[i]| result.push(values[i]));
     Ok(Some(result))
 }

@@ -135,8 +135,8 @@ pub(super) fn elements(shape: &[usize]) -> Result<usize, EvalError> {
         .ok_or_else(|| EvalError::Memory(shape.to_vec()))
 }
 
-/// An empty vector with room for the elements of a shape.
-pub(super) fn room<T>(shape: &[usize]) -> Result<Vec<T>, EvalError> {
+/// An empty vector with capacity for the elements of a shape.
+pub(super) fn reserve<T>(shape: &[usize]) -> Result<Vec<T>, EvalError> {
     let mut values = Vec::new();
     let refuse = |_| EvalError::Memory(shape.to_vec());
     values.try_reserve_exact(elements(shape)?).map_err(refuse)?;
@@ -145,14 +145,14 @@ pub(super) fn room<T>(shape: &[usize]) -> Result<Vec<T>, EvalError> {
 
 /// As many equal elements as a shape has.
 pub(super) fn filled<T: Copy>(shape: &[usize], value: T) -> Result<Vec<T>, EvalError> {
-    let mut values = room(shape)?;
+    let mut values = reserve(shape)?;
     values.resize(elements(shape)?, value);
     Ok(values)
 }
 
 /// `f` of every element.
 pub(super) fn mapped<T: Copy, U>(values: &[T], f: impl FnMut(T) -> U) -> Result<Vec<U>, EvalError> {
-    let mut result = room(&[values.len()])?;
+    let mut result = reserve(&[values.len()])?;
     result.extend(values.iter().copied().map(f));
     Ok(result)
 }

@@ -2,7 +2,7 @@
 
 use super::error::EvalError;
 use super::number::{
-    bits, from_bits, from_integers, from_reals, integers, mapped, modulo, reals, room, with_bits,
+    bits, from_bits, from_integers, from_reals, integers, mapped, modulo, reals, reserve, with_bits,
 };
 use super::walk::{broadcast, broadcast_strides, walk};
 use crate::dtype::DType;
@@ -184,7 +184,7 @@ fn pairs<T: Copy, U>(
     let shape = broadcast(&[a.shape(), b.shape()]).ok_or_else(refuse)?;
     let left = broadcast_strides(a.shape(), &shape).ok_or_else(refuse)?;
     let right = broadcast_strides(b.shape(), &shape).ok_or_else(refuse)?;
-    let mut values = room(&shape)?;
+    let mut values = reserve(&shape)?;
     walk(&shape, [&left, &right], [0, 0], |[i, j]| values.push(f(x[i], y[j])));
     Ok((shape, values))
 }
@@ -275,7 +275,7 @@ pub(super) fn select(condition: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tenso
     let holds = condition.bytes();
     with_bits!(a.dtype(), B => {
         let (x, y) = (bits::<B>(a), bits::<B>(b));
-        let mut values = room(&shape)?;
+        let mut values = reserve(&shape)?;
         walk(&shape, [&strides[0], &strides[1], &strides[2]], [0; 3], |[c, i, j]| {
             values.push(if holds[c] != 0 { x[i] } else { y[j] });
         });

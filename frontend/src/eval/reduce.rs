@@ -2,7 +2,7 @@
 
 use super::error::EvalError;
 use super::number::{
-    Number, bits, elements, filled, from_bits, from_integers, from_reals, integers, reals, room,
+    Number, bits, elements, filled, from_bits, from_integers, from_reals, integers, reals, reserve,
     with_bits, with_number,
 };
 use super::walk::{split_at_axis, strides, walk};
@@ -174,7 +174,7 @@ pub(super) fn arg_reduce(
     } else {
         shape.remove(axis);
     }
-    let mut places: Vec<i64> = room(&shape)?;
+    let mut places: Vec<i64> = reserve(&shape)?;
     if x.is_empty() {
         return from_bits(DType::I64, shape, places);
     }

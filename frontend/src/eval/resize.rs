@@ -1,7 +1,9 @@
 //! Resizing by interpolation, one axis after the other, by ONNX's formulas.
 
 use super::error::EvalError;
-use super::number::{bits, filled, from_bits, from_integers, from_reals, reals, room, with_bits};
+use super::number::{
+    bits, filled, from_bits, from_integers, from_reals, reals, reserve, with_bits,
+};
 use super::walk::{split_at_axis, strides, walk_indices};
 use crate::op::{CoordinateTransform, NearestMode, ResizeAttrs, ResizeMode};
 use crate::tensor::Tensor;
@@ -71,7 +73,7 @@ fn nearest(
     }
     with_bits!(x.dtype(), B => {
         let elements = bits::<B>(x);
-        let mut values = room(sizes)?;
+        let mut values = reserve(sizes)?;
         walk_indices(sizes, |index| {
             let offset: usize = index.iter().zip(&sources).map(|(&i, places)| places[i]).sum();
             values.push(elements[offset]);
@@ -94,7 +96,7 @@ pub fn nearest_sources(
     let mut sources = Vec::new();
     for (axis, (&size, &target)) in from.iter().zip(to).enumerate() {
         let coordinates = Coordinates::new(size, target, axis, attrs)?;
-        let mut places = room(&[target])?;
+        let mut places = reserve(&[target])?;
         places.extend((0..target).map(|place| match coordinates.are_identity(size, target) {
             true => place,
             false => nearest_index(coordinates.source(place), size, mode),

@@ -50,7 +50,7 @@ impl HalfType {
 /// The sum, as where ONNX's expected values are from: in `f16` it is added up in `f32` and rounded once; past the
 /// largest `f16` it is infinite, as ReduceSum is. In `bf16` every addition is rounded; so that a long row does not
 /// stall, where a term is less than half a unit of what is there, the sum is pairwise: runs of at most eight terms in
-/// order, and sums of halves above.
+/// order, and sums of half precision above.
 pub fn softmax_by_steps(half: HalfType, row: &mut [f32]) {
     // What is given to Exp is at most zero, or NaN: its sign says nothing.
     let largest = row.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));

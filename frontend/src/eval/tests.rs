@@ -2,9 +2,9 @@
 
 mod graphs;
 mod layers;
+mod matmuls;
 mod movement;
 mod pointwise;
-mod products;
 mod reduce;
 mod refusals;
 

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 /// Larger results are not computed at import: an operation on weights stays in the graph.
 const FOLD_BYTES: usize = 16 << 20;
 
-/// A larger transposed weight stays one: products take such operands as they are.
+/// A larger transposed weight stays one: matmuls take such operands as they are.
 const FOLD_TRANSPOSED: usize = 1 << 14;
 
 /// A uniform tensor with more elements stays a broadcast scalar.

@@ -9,9 +9,9 @@ use crate::types::TensorType;
 
 mod control;
 mod layer;
+mod matmul;
 mod movement;
 mod pointwise;
-mod product;
 mod reduce;
 
 /// Infers and compares, whatever the row says.

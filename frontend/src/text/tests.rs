@@ -18,7 +18,7 @@ pub(super) const SAMPLES: [&str; 8] = [
     include_str!("tests/pointwise.txt"),
     include_str!("tests/movement.txt"),
     include_str!("tests/reduce.txt"),
-    include_str!("tests/product.txt"),
+    include_str!("tests/matmul.txt"),
     include_str!("tests/layer.txt"),
     include_str!("tests/control.txt"),
     "return\n",
@@ -113,13 +113,13 @@ fn elements_are_exact() {
     let f32s = [0.0, -0.0, 0.1, 1e-45, f32::MAX, f32::MIN_POSITIVE, f32::INFINITY, -f32::INFINITY];
     let nans = [0x7fc0_0000, 0xffc0_0001, 0x7f80_0001].map(f32::from_bits);
     let f64s = [0.1, -0.0, 5e-324, f64::MAX, f64::NAN, f64::from_bits(0xfff0_0000_0000_0001)];
-    let halves: Vec<_> = (0..MAX_INLINE as u16).map(|i| f16::from_bits(i * 2047)).collect();
+    let values: Vec<_> = (0..MAX_INLINE as u16).map(|i| f16::from_bits(i * 2047)).collect();
     let bfloats: Vec<_> = (0..MAX_INLINE as u16).map(|i| bf16::from_bits(i * 2047)).collect();
     let tensors = [
         Tensor::from_vec(vec![2, 4], f32s.to_vec()),
         Tensor::from_vec(vec![3], nans.to_vec()),
         Tensor::from_vec(vec![6], f64s.to_vec()),
-        Tensor::from_vec(vec![MAX_INLINE], halves),
+        Tensor::from_vec(vec![MAX_INLINE], values),
         Tensor::from_vec(vec![MAX_INLINE], bfloats),
         Tensor::from_vec(vec![2], vec![i64::MIN, i64::MAX]),
         Tensor::from_vec(vec![2], vec![0, u64::MAX]),

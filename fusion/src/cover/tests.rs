@@ -3,8 +3,8 @@
 use super::cover;
 use crate::candidates::candidates;
 use crate::cost::Costs;
+use crate::fusion_graph::{FusionGraph, OpId};
 use crate::legal::{Rules, family};
-use crate::net::{Net, OpId};
 use crate::set::Set;
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// A graph of operations on squares: products, rows, expressions, changes of view and a loner.
+/// A graph of operations on squares: matmuls, rows, expressions, changes of view and a loner.
 fn random_graph(random: &mut Random, operations: usize) -> Graph {
     let mut graph = Graph::new();
     let ty: TensorType = "f32[96, 96]".parse().unwrap();
@@ -52,7 +52,7 @@ fn random_graph(random: &mut Random, operations: usize) -> Graph {
 }
 
 /// The least cost over all ways to take candidates one after the other, all that a candidate waits for before it.
-fn least(net: &Net<'_>, groups: &[(Set, f64)]) -> f64 {
+fn least(net: &FusionGraph<'_>, groups: &[(Set, f64)]) -> f64 {
     let all = (1_usize << net.len()) - 1;
     let bits = |set: Set| set.iter().fold(0_usize, |bits, op| bits | 1 << op.index());
     let waits = |set: Set| {
@@ -75,7 +75,7 @@ fn least(net: &Net<'_>, groups: &[(Set, f64)]) -> f64 {
 }
 
 /// The sets of operations that hang together by what one makes and another reads.
-fn connected<'a>(net: &'a Net<'_>) -> impl Iterator<Item = Set> + 'a {
+fn connected<'a>(net: &'a FusionGraph<'_>) -> impl Iterator<Item = Set> + 'a {
     let sets = (1_u64..1 << net.len()).map(|mask| {
         let members = (0..net.len() as u32).filter(|i| mask >> i & 1 == 1);
         Set::collect(members.map(OpId)).unwrap()
@@ -103,7 +103,7 @@ fn covers_cost_as_little_as_any() {
         let graph = random_graph(&mut random, 4 + round % 7);
         for target in ["cpu:2", "sm_90a"] {
             let target: Target = target.parse().unwrap();
-            let net = Net::new(&graph, &target, &Bindings::new());
+            let net = FusionGraph::new(&graph, &target, &Bindings::new());
             let rules = Rules { net: &net, target: &target };
             let costs = Costs::new(&net, &target);
             let candidates = candidates(&rules, &costs);
@@ -135,15 +135,15 @@ fn reductions_wait_for_what_they_need() {
     let ty = TensorType::new(DType::F32, "f32[64, 64]".parse::<TensorType>().unwrap().shape);
     let (x, y) = (graph.add_input("x", ty.clone()).unwrap(), graph.add_input("y", ty).unwrap());
     let exp = graph.add("exp", Op::Unary(Unary::Exp), &[Some(x)]).unwrap().value();
-    let product = graph.add("product", Op::MatMul, &[Some(y), Some(y)]).unwrap().value();
+    let matmul = graph.add("product", Op::MatMul, &[Some(y), Some(y)]).unwrap().value();
     let softmax = Op::Softmax { axis: 0, log: false };
-    let alone = graph.add("alone", softmax, &[Some(product)]).unwrap().value();
+    let alone = graph.add("alone", softmax, &[Some(matmul)]).unwrap().value();
     let sum = graph.add("sum", Op::Binary(Binary::Add), &[Some(exp), Some(alone)]).unwrap().value();
     let reduce = Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep: true };
     let rows = graph.add("rows", reduce, &[Some(sum)]).unwrap().value();
     graph.add_output("rows", rows);
     let target = Target::cpu(2);
-    let net = Net::new(&graph, &target, &Bindings::new());
+    let net = FusionGraph::new(&graph, &target, &Bindings::new());
     let rules = Rules { net: &net, target: &target };
     let costs = Costs::new(&net, &target);
     let candidates = candidates(&rules, &costs);

@@ -24,7 +24,10 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         return Err(Refusal::Operation(node.op().name()));
     };
     let input = |place: usize| site.input(node.inputs().get(place).copied().flatten()?);
-    let read = |place| input(place).ok_or(Refusal::Operation("attention of what it makes itself"));
+    let read = |place| {
+        input(place)
+            .ok_or(Refusal::Operation("attention over a value that the launch itself computes"))
+    };
     let operands = [read(0)?, read(1)?, read(2)?, StepOperand::Output(0)];
     let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
     let mut sizes = Vec::with_capacity(operands.len());
@@ -33,7 +36,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         sizes.push(rows(scalar, view, name, &mut dims)?);
     }
     let [q, k, v, _] = &sizes[..] else { unreachable!("there are four operands") };
-    // A softmax of nothing is no number; products of a depth of 0 are zeros.
+    // A softmax of nothing is no number; matmuls of a depth of 0 are zeros.
     if k[2] == 0 {
         return Err(Refusal::Layout("attention over no keys"));
     }
@@ -128,8 +131,8 @@ fn named(site: &Site<'_>, name: &str, fmha: &Fmha, hopper: bool) -> Fmha {
     let bytes = |fmha: &Fmha| if hopper { fmha.bytes() } else { fmha.ampere_bytes() };
     // Where it is written for an architecture before the target's, it has no more than that.
     let arch = if hopper { Arch::Sm90a } else { Arch::Sm80 };
-    let room = site.target.shared_memory_per_block.min(arch.shared_memory().unsigned_abs());
-    while fmha.keys > 16 && bytes(&fmha) > room {
+    let budget = site.target.shared_memory_per_block.min(arch.shared_memory().unsigned_abs());
+    while fmha.keys > 16 && bytes(&fmha) > budget {
         fmha.keys -= 16;
     }
     fmha

@@ -16,7 +16,7 @@ use graphene_ir::template::product::Edges;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
-/// Output channels of a group from which products by tiles are the faster way: half of the fewest rows that a tile has.
+/// Output channels of a group from which matmuls by tiles are the faster way: half of the fewest rows that a tile has.
 const TILED: i64 = 8;
 
 /// How many a dim is taken for whose size depends on a symbol, where tiles are chosen.
@@ -86,8 +86,8 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     Ok(site.launch(kernel?, &dims, operands.pointers))
 }
 
-/// The kernel of a convolution by tiles, by tensor cores for halves and for single precision that may be rounded to TF32, else
-/// by single threads: the largest tiles of which there is one for each core.
+/// The kernel of a convolution by tiles, by tensor cores for half and for single precision that may be rounded to TF32,
+/// else by single threads: the largest tiles of which there is one for each core.
 fn tiled(
     site: &Site<'_>,
     convolution: Convolution,
@@ -271,7 +271,9 @@ struct Operands<'a> {
 
 impl Operands<'_> {
     fn read(&self, value: ValueId) -> Result<StepOperand, Refusal> {
-        self.site.input(value).ok_or(Refusal::Operation("a convolution of what it makes itself"))
+        self.site
+            .input(value)
+            .ok_or(Refusal::Operation("a convolution of a value that the launch itself computes"))
     }
 
     fn push(&mut self, operand: StepOperand, view: &View) {

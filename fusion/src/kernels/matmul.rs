@@ -1,11 +1,11 @@
 //! Matrix products with what follows them.
 
 use super::function::{Walk, function, leaves};
+use super::matmul_layout::MatMulLayout;
 use super::operand::Matrix;
-use super::product_layout::ProductLayout;
 use super::{Launch, Pointer, Refusal, Site, StepOperand, WIDTH, tiles};
 use crate::tuning::{GemmParameters, Parameters};
-use crate::variants::{TURNS, Tile, Variant, parts, tiles_of_product};
+use crate::variants::{PING_PONG, Tile, Variant, parts, tiles_of_matmul};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::{Binary, Op};
@@ -20,27 +20,27 @@ use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
-/// The launches of a step of products over one shape, one for each of its variants.
+/// The launches of a step of matmuls over one shape, one for each of its variants.
 pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let body = &site.step.body;
     let nodes = body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
-    let products: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
-    let first = *products.first().ok_or(Refusal::Operation("a product of nothing"))?;
+    let matmuls: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
+    let first = *matmuls.first().ok_or(Refusal::Operation("a matmul of nothing"))?;
     let shape = &body.ty(first.value()).shape;
     let rank = shape.len();
-    if rank < 2 || products.iter().any(|id| body.ty(id.value()).shape != *shape) {
-        return Err(Refusal::Layout("products of several shapes"));
+    if rank < 2 || matmuls.iter().any(|id| body.ty(id.value()).shape != *shape) {
+        return Err(Refusal::Layout("matmuls of several shapes"));
     }
 
     let mut operands =
         Operands { site, shape, scalar: None, whole: true, batched: false, pointers: Vec::new() };
     let terms: Vec<Term> =
-        products.iter().map(|&id| operands.term(body, id)).collect::<Result<_, _>>()?;
+        matmuls.iter().map(|&id| operands.term(body, id)).collect::<Result<_, _>>()?;
     let batched = terms[0].batched;
     if terms.iter().any(|term| (term.batched, term.sides) != (batched, terms[0].sides)) {
-        return Err(Refusal::Layout("products of several layouts"));
+        return Err(Refusal::Layout("matmuls of several layouts"));
     }
-    let sum = summed(body, &products)?;
+    let sum = summed(body, &matmuls)?;
     let given: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
     let stops = |value| if value == sum.value { Walk::Stop } else { Walk::On };
     let mut values = leaves(body, &given, &stops);
@@ -60,14 +60,14 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let outputs = (0..given.len()).map(|number| operands.result(number));
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
 
-    let scalar = operands.scalar.ok_or(Refusal::Operation("a product of nothing"))?;
+    let scalar = operands.scalar.ok_or(Refusal::Operation("a matmul of nothing"))?;
     if !scalar.is_float() {
         return Err(Refusal::Integers);
     }
     let [a_transposed, b_transposed] = terms[0].sides;
     let a_strided = terms.iter().any(|term| term.apart.is_some());
     if a_strided && batched {
-        return Err(Refusal::Layout("a batch of products whose operands are not packed"));
+        return Err(Refusal::Layout("a batch of matmuls whose operands are not packed"));
     }
     let product = Product {
         scalar,
@@ -105,7 +105,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
         true => Edges::Bulk,
         false => Edges::Moves,
     };
-    let sized = tiles_of_product(site.target, body);
+    let sized = tiles_of_matmul(site.target, body);
     // The first operand is A, the second B; and so on.
     let terms = operands.pointers[..2 * terms.len()].chunks(2);
     let weights = terms.filter_map(|term| term.last()).all(|b| site.is_weight(b.operand));
@@ -123,12 +123,12 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     launches.collect()
 }
 
-/// How a variant cuts a product.
+/// How a variant cuts a matmul.
 struct Cut {
     /// Rows and columns of a tile.
     tile: [i64; 2],
-    /// Whether warpgroups take turns.
-    turns: bool,
+    /// Whether warpgroups ping-pong.
+    ping_pong: bool,
     /// Into how many parts the depth is split.
     split: i64,
     /// Whether B is weights, which no step makes.
@@ -143,31 +143,31 @@ impl Cut {
     /// Of a variant: one of these tiles, or the smallest with its depth split, by its name; or parameters of its own.
     fn of(variant: &Variant, sized: &[Tile], weights: bool) -> Result<Self, Refusal> {
         let &[.., Tile { name: few, size: smallest, .. }] = sized else {
-            return Err(Refusal::Operation("a product without tiles"));
+            return Err(Refusal::Operation("a matmul without tiles"));
         };
         let known = sized.iter().find(|known| known.name == variant.name);
         Ok(match (variant.parameters, known) {
             (Some(Parameters::Gemm(found)), _) => {
-                let rows = ROWS * found.strips * if found.turns { 1 } else { found.consumers };
+                let rows = ROWS * found.strips * if found.ping_pong { 1 } else { found.consumers };
                 let tile = [rows, found.columns];
                 // As of the variants: where tiles are small, they are few.
                 let prefetch = weights && (found.split > 1 || tile == smallest);
-                let GemmParameters { turns, split, .. } = found;
-                Self { tile, turns, split, weights, prefetch, found: Some(found) }
+                let GemmParameters { ping_pong, split, .. } = found;
+                Self { tile, ping_pong, split, weights, prefetch, found: Some(found) }
             }
             (Some(Parameters::Fmha(_)), _) => {
-                return Err(Refusal::Operation("a product by attention's parameters"));
+                return Err(Refusal::Operation("a matmul by attention's parameters"));
             }
             (None, Some(&Tile { name, size: tile, .. })) => {
-                let (turns, prefetch) = (name == TURNS, weights && name == few);
-                Self { tile, turns, split: 1, weights, prefetch, found: None }
+                let (ping_pong, prefetch) = (name == PING_PONG, weights && name == few);
+                Self { tile, ping_pong, split: 1, weights, prefetch, found: None }
             }
             (None, None) => {
                 let split = parts(variant.name);
-                let split = split.ok_or(Refusal::Operation("a product of an unknown variant"))?;
+                let split = split.ok_or(Refusal::Operation("a matmul of an unknown variant"))?;
                 Self {
                     tile: smallest,
-                    turns: false,
+                    ping_pong: false,
                     split,
                     weights,
                     prefetch: weights,
@@ -179,9 +179,9 @@ impl Cut {
 
     /// Hopper's template with these parameters.
     fn gemm(&self, product: Product, edges: Edges) -> Gemm {
-        let Self { tile: [rows, columns], turns, split, weights, prefetch, found } = *self;
+        let Self { tile: [rows, columns], ping_pong, split, weights, prefetch, found } = *self;
         let gemm = Gemm { product, edges, columns, split, weights, prefetch, ..Gemm::default() };
-        match (found, turns) {
+        match (found, ping_pong) {
             (Some(found), ping_pong) => Gemm {
                 consumers: found.consumers,
                 strips: found.strips,
@@ -196,9 +196,9 @@ impl Cut {
     }
 }
 
-/// The kernel of a variant, by tensor cores for halves and for single precision that may be rounded to TF32, else by single
-/// threads. Hopper's warpgroups take single precision along K only; of what lies otherwise, warps make tiles of the same sizes or
-/// smaller, and several variants may be one kernel.
+/// The kernel of a variant, by tensor cores for half and for single precision that may be rounded to TF32, else by
+/// single threads. Hopper's warpgroups take single precision along K only; of what lies otherwise, warps make tiles of
+/// the same sizes or smaller, and several variants may be one kernel.
 fn kernel(
     site: &Site<'_>,
     product: &Product,
@@ -211,7 +211,7 @@ fn kernel(
     let along = !product.a_transposed && !product.b_transposed;
     let warpgroups = arch.has(Feature::Wgmma) && (!single || tf32 && along);
     if cut.found.is_some() && !warpgroups {
-        return Err(Refusal::Operation("parameters of warpgroups, which make no such products"));
+        return Err(Refusal::Operation("parameters of warpgroups, which make no such matmuls"));
     }
     let kernel = match (warpgroups, single && !tf32) {
         (_, true) => {
@@ -250,33 +250,33 @@ fn kernel(
     Ok(kernel?)
 }
 
-/// What becomes of several products: they are added, and with them other values.
+/// What becomes of several matmuls: they are added, and with them other values.
 struct Sum {
-    /// The sum of all products and the others; the product itself if there is one.
+    /// The sum of all matmuls and the others; the matmul itself if there is one.
     value: ValueId,
     others: Vec<ValueId>,
 }
 
-/// The sum that products end in; each is added to it once, and nothing else reads one.
-fn summed(body: &Graph, products: &[NodeId]) -> Result<Sum, Refusal> {
-    if let [one] = products {
+/// The sum that matmuls end in; each is added to it once, and nothing else reads one.
+fn summed(body: &Graph, matmuls: &[NodeId]) -> Result<Sum, Refusal> {
+    if let [one] = matmuls {
         return Ok(Sum { value: one.value(), others: Vec::new() });
     }
-    let apart = Err(Refusal::Operation("several products that are not added"));
+    let apart = Err(Refusal::Operation("several matmuls that are not added"));
     let is_sum = |id: NodeId| matches!(body.node(id).op(), Op::Binary(Binary::Add));
     let given = |id: NodeId| body.outputs().iter().any(|(_, value)| value.node == id);
     let reader = |id: NodeId| match body.uses(id)[..] {
         [(reader, _)] if !given(id) && is_sum(reader) => Some(reader),
         _ => None,
     };
-    let mut root = products[0];
+    let mut root = matmuls[0];
     while let Some(next) = reader(root) {
         root = next;
     }
     let (mut pending, mut others, mut added) = (vec![root.value()], Vec::new(), 0);
     while let Some(value) = pending.pop() {
         let within = value.node == root || reader(value.node).is_some();
-        if products.contains(&value.node) {
+        if matmuls.contains(&value.node) {
             added += 1;
         } else if is_sum(value.node) && within {
             pending.extend(body.node(value.node).inputs().iter().flatten());
@@ -285,23 +285,23 @@ fn summed(body: &Graph, products: &[NodeId]) -> Result<Sum, Refusal> {
         }
     }
     let read_once = |id: &NodeId| reader(*id).is_some();
-    // Others that are made of products are no addends of their own.
+    // Others that are made of matmuls are no addends of their own.
     let shape = &body.ty(root.value()).shape;
-    let same = *shape == body.ty(products[0].value()).shape;
+    let same = *shape == body.ty(matmuls[0].value()).shape;
     let made = others.iter().any(|&value| {
-        let found = |value: ValueId| match products.contains(&value.node) {
+        let found = |value: ValueId| match matmuls.contains(&value.node) {
             true => Walk::Found,
             false => Walk::On,
         };
-        leaves(body, &[value], &found).iter().any(|leaf| products.contains(&leaf.node))
+        leaves(body, &[value], &found).iter().any(|leaf| matmuls.contains(&leaf.node))
     });
-    if added != products.len() || !products.iter().all(read_once) || !same || made {
+    if added != matmuls.len() || !matmuls.iter().all(read_once) || !same || made {
         return apart;
     }
     Ok(Sum { value: root.value(), others })
 }
 
-/// One of the products that are added.
+/// One of the matmuls that are added.
 struct Term {
     depth: Dim,
     /// From row to row of A, if it is not packed.
@@ -318,13 +318,13 @@ pub(super) struct Operands<'a> {
     scalar: Option<Scalar>,
     /// Whether all that is read or written by vectors begins where those must.
     whole: bool,
-    /// Whether the products are a batch: what follows reads rows and columns that all of them share.
+    /// Whether the matmuls are a batch: what follows reads rows and columns that all of them share.
     batched: bool,
     pub(super) pointers: Vec<Pointer>,
 }
 
 impl<'a> Operands<'a> {
-    /// Of a product of this shape and type.
+    /// Of a matmul of this shape and type.
     pub(super) fn new(site: &'a Site<'a>, shape: &'a [Dim], scalar: Scalar) -> Self {
         let pointers = Vec::new();
         Self { site, shape, scalar: Some(scalar), whole: true, batched: false, pointers }
@@ -339,16 +339,16 @@ impl<'a> Operands<'a> {
         let read = |place: usize| {
             let value = inputs.get(place).copied().flatten();
             let operand = value.and_then(|value| self.site.input(value));
-            operand.ok_or(Refusal::Operation("a product of what it makes itself"))
+            operand.ok_or(Refusal::Operation("a matmul of a value that the launch itself computes"))
         };
         let (a, b) = (read(0)?, read(1)?);
         let ((scalar, of_a), (other, of_b)) = (self.site.operand(a)?, self.site.operand(b)?);
         if scalar != other || self.scalar.is_some_and(|scalar| scalar != other) {
-            return Err(Refusal::Layout("a product of two types"));
+            return Err(Refusal::Layout("a matmul of two types"));
         }
         self.scalar = Some(scalar);
-        let layout = ProductLayout::of([of_a, of_b], self.shape)?;
-        let odd = Refusal::Layout("operands of a product that are not packed");
+        let layout = MatMulLayout::of([of_a, of_b], self.shape)?;
+        let odd = Refusal::Layout("operands of a matmul that are not packed");
         let ([Some(a_columns), Some(b_rows)], [Some(a_matrix), Some(b_matrix)]) =
             (layout.turned, layout.matrices)
         else {
@@ -356,7 +356,7 @@ impl<'a> Operands<'a> {
         };
         self.push(a, &a_matrix.offset);
         self.push(b, &b_matrix.offset);
-        let ProductLayout { depth, apart, batched, .. } = layout;
+        let MatMulLayout { depth, apart, batched, .. } = layout;
         self.batched |= batched;
         Ok(Term { depth, apart, batched, sides: [a_columns, b_rows] })
     }

@@ -15,7 +15,7 @@ use graphene_ir::template::product::Edges;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
-/// Like layers from which on they are a loop, for which their weights are laid out one after the other.
+/// Like layers from which on they are a loop, for which their weights are stacked one after the other.
 const LOOP: usize = 4;
 
 /// Elements at multiples of which all begins, so that several can move at once.
@@ -25,12 +25,12 @@ const UNIT: i64 = 8;
 pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let body = &site.step.body;
     let nodes = body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
-    let products: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
-    let first = *products.first().ok_or(Refusal::Operation("a chain of no layers"))?;
+    let matmuls: Vec<NodeId> = nodes.map(|(id, _)| id).collect();
+    let first = *matmuls.first().ok_or(Refusal::Operation("a chain of no layers"))?;
     let input = Input::new(site, first)?;
-    let chain = Chain::new(site, &products, input.scalar)?;
+    let chain = Chain::new(site, &matmuls, input.scalar)?;
     let mut layers = Vec::new();
-    for l in 0..products.len() {
+    for l in 0..matmuls.len() {
         layers.push(chain.layer(l)?);
     }
 
@@ -81,14 +81,15 @@ struct Input {
 }
 
 impl Input {
-    fn new(site: &Site<'_>, product: NodeId) -> Result<Self, Refusal> {
-        let value = site.step.body.node(product).inputs().first().copied().flatten();
+    fn new(site: &Site<'_>, matmul: NodeId) -> Result<Self, Refusal> {
+        let value = site.step.body.node(matmul).inputs().first().copied().flatten();
         let operand = value.and_then(|value| site.input(value));
-        let operand = operand.ok_or(Refusal::Operation("a product of what is computed before"))?;
+        let operand = operand
+            .ok_or(Refusal::Operation("a matmul of a value that the launch itself computes"))?;
         let (scalar, view) = site.operand(operand)?;
         let shape = view.shape();
         let Some((columns, rows)) = shape.split_last() else {
-            return Err(Refusal::Layout("a product of a number"));
+            return Err(Refusal::Layout("a matmul of a number"));
         };
         let width = columns.known().ok_or(Refusal::Layout("layers of unknown width"))?;
         let matrix = Matrix::of(view, &shape, rows.len())?;
@@ -96,22 +97,22 @@ impl Input {
         let row = if rows == 1 { Dim::from(width) } else { matrix.row };
         let side_by_side = matrix.column == 1 || width == 1;
         if matrix.period.is_some() || row == 0 || !side_by_side {
-            return Err(Refusal::Layout("rows that do not go on evenly"));
+            return Err(Refusal::Layout("rows without one stride between them"));
         }
         let pointer = Pointer { operand, offset: matrix.offset };
         Ok(Self { scalar, pointer, rows, width, row })
     }
 }
 
-/// A body's products, each of what the one before has become.
+/// A body's matmuls, each of what the one before has become.
 struct Chain<'a> {
     site: &'a Site<'a>,
     body: &'a Graph,
-    products: &'a [NodeId],
+    matmuls: &'a [NodeId],
     scalar: Scalar,
-    /// What each product reads.
+    /// What each matmul reads.
     inputs: Vec<ValueId>,
-    /// For each node of the body the last product that it is made of.
+    /// For each node of the body the last matmul that it is made of.
     layer_of: BTreeMap<NodeId, usize>,
 }
 
@@ -119,34 +120,34 @@ struct Chain<'a> {
 struct Bridged {
     layer: Layer,
     pointers: Vec<Pointer>,
-    /// Whether all that it reads are weights, which can be laid out anew.
+    /// Whether all that it reads are weights, which can be prepacked.
     constant: bool,
 }
 
 impl<'a> Chain<'a> {
-    fn new(site: &'a Site<'a>, products: &'a [NodeId], scalar: Scalar) -> Result<Self, Refusal> {
+    fn new(site: &'a Site<'a>, matmuls: &'a [NodeId], scalar: Scalar) -> Result<Self, Refusal> {
         let body = &site.step.body;
         let mut layer_of: BTreeMap<NodeId, usize> = BTreeMap::new();
         let mut inputs = Vec::new();
         for (id, node) in body.nodes() {
             let before = node.inputs().iter().flatten().filter_map(|v| layer_of.get(&v.node));
             let mut layer = before.copied().max();
-            if let Some(number) = products.iter().position(|&product| product == id) {
+            if let Some(number) = matmuls.iter().position(|&matmul| matmul == id) {
                 if layer != number.checked_sub(1) {
-                    return Err(Refusal::Operation("products that are no chain"));
+                    return Err(Refusal::Operation("matmuls that are no chain"));
                 }
                 let input = node.inputs().first().copied().flatten();
-                inputs.push(input.ok_or(Refusal::Operation("a product of nothing"))?);
+                inputs.push(input.ok_or(Refusal::Operation("a matmul of nothing"))?);
                 layer = Some(number);
             }
             layer.map(|layer| layer_of.insert(id, layer));
         }
-        Ok(Self { site, body, products, scalar, inputs, layer_of })
+        Ok(Self { site, body, matmuls, scalar, inputs, layer_of })
     }
 
     fn layer(&self, l: usize) -> Result<Bridged, Refusal> {
-        let (body, product) = (self.body, self.products[l]);
-        let shape = &body.ty(product.value()).shape;
+        let (body, matmul) = (self.body, self.matmuls[l]);
+        let shape = &body.ty(matmul.value()).shape;
         let outputs = body.outputs().iter().enumerate();
         let own = outputs.filter(|(_, (_, value))| self.layer_of.get(&value.node) == Some(&l));
         let (numbers, stored): (Vec<usize>, Vec<ValueId>) =
@@ -157,7 +158,7 @@ impl<'a> Chain<'a> {
         let input = (l > 0).then(|| self.inputs[l]);
         let walk = |value: ValueId| {
             let other = self.layer_of.get(&value.node).is_some_and(|of| *of < l);
-            match value == product.value() {
+            match value == matmul.value() {
                 true => Walk::Stop,
                 false if other => Walk::Found,
                 false => Walk::On,
@@ -167,7 +168,7 @@ impl<'a> Chain<'a> {
         let skip = input.is_some_and(|input| values.contains(&input));
         values.retain(|value| Some(*value) != input);
         let place = |value: ValueId| {
-            if value == product.value() {
+            if value == matmul.value() {
                 Some(0)
             } else if skip && Some(value) == input {
                 Some(values.len() + 1)
@@ -200,7 +201,7 @@ impl<'a> Chain<'a> {
 
     /// Adds the weights; says whether the output's column is contiguous, and whether they are constant.
     fn weights(&self, operands: &mut Operands<'_>, l: usize) -> Result<(bool, bool), Refusal> {
-        let value = self.body.node(self.products[l]).inputs().get(1).copied().flatten();
+        let value = self.body.node(self.matmuls[l]).inputs().get(1).copied().flatten();
         let operand = value.and_then(|value| self.site.input(value));
         let operand = operand.ok_or(Refusal::Operation("weights that are computed"))?;
         let (scalar, view) = self.site.operand(operand)?;
@@ -209,7 +210,7 @@ impl<'a> Chain<'a> {
             return Err(Refusal::Layout("weights that are no matrix"));
         };
         if scalar != self.scalar {
-            return Err(Refusal::Layout("a product of two types"));
+            return Err(Refusal::Layout("a matmul of two types"));
         }
         let matrix = Matrix::of(view, &shape, 1)?;
         let is = |stride: &Dim, size: &Dim, wanted: &Dim| *size == 1 || stride == wanted;
@@ -235,7 +236,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// Layers with those that are alike as one, what they point to, and what is laid out one after the other.
+/// Layers with those that are alike as one, what they point to, and what is stacked one after the other.
 fn stacked(
     site: &Site<'_>,
     bridged: Vec<Bridged>,

@@ -150,7 +150,8 @@ impl Matrix {
         let view = view.ok_or(Refusal::Layout("whether a dim repeats depends on a symbol"))?;
         forward(&view.modes)?;
         let (rows, columns) = view.modes.split_at(axis);
-        let even = |modes| stride(modes).ok_or(Refusal::Layout("rows that do not go on evenly"));
+        let even =
+            |modes| stride(modes).ok_or(Refusal::Layout("rows without one stride between them"));
         let size = |modes: &[Mode]| modes.iter().fold(Dim::from(1), |all, mode| &all * &mode.size);
         // Along outer axes that repeat, the same rows come again.
         let repeating = rows.iter().take_while(|mode| mode.stride == 0 || mode.size == 1).count();

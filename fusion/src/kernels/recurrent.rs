@@ -79,20 +79,20 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
     let rows = tiles(batch, layer.rows);
     let directions = Dim::from(layer.directions());
     let mut scratch = Vec::new();
-    let mut room = |operands: &mut Operands<'_>, scalar, elements| {
+    let mut add_scratch = |operands: &mut Operands<'_>, scalar, elements| {
         let operand = StepOperand::Scratch(scratch.len());
         operands.pointers.push(Pointer { operand, offset: Dim::from(0) });
         scratch.push(Scratch { scalar, elements });
     };
     if layer.blocks() > layer.directions() {
-        room(&mut operands, Scalar::U32, &directions * &rows);
+        add_scratch(&mut operands, Scalar::U32, &directions * &rows);
     }
     let states = &(&directions * batch) * &Dim::from(hidden);
     if layer.cell.reset.is_some() {
-        room(&mut operands, scalar, states.clone());
+        add_scratch(&mut operands, scalar, states.clone());
     }
     if layer.ragged || results[0].is_none() {
-        room(&mut operands, scalar, &states * &Dim::from(2));
+        add_scratch(&mut operands, scalar, &states * &Dim::from(2));
     }
     for place in results.into_iter().flatten() {
         operands.write(place)?;
@@ -172,7 +172,10 @@ impl Operands<'_> {
     fn read(&mut self, place: usize) -> Result<(Scalar, Vec<Dim>), Refusal> {
         let value = self.node.inputs().get(place).copied().flatten();
         let operand = value.and_then(|value| self.site.input(value));
-        self.push(operand.ok_or(Refusal::Operation("a layer of what it makes itself"))?)
+        self.push(
+            operand
+                .ok_or(Refusal::Operation("a layer of a value that the launch itself computes"))?,
+        )
     }
 
     fn write(&mut self, number: usize) -> Result<(), Refusal> {

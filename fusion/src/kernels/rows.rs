@@ -239,7 +239,7 @@ impl Operands<'_> {
         let given = |place: usize| {
             let value = inputs.get(place).copied().flatten();
             let operand = value.and_then(|value| self.site.input(value));
-            operand.ok_or(Refusal::Operation("a table or indices that are made"))
+            operand.ok_or(Refusal::Operation("a table or indices that the launch itself computes"))
         };
         let (table, indices) = (given(0)?, given(1)?);
         let (scalar, view) = self.site.operand(table)?;
@@ -257,7 +257,7 @@ impl Operands<'_> {
         let (index, view) = self.site.operand(indices)?;
         let line = Matrix::of(view, &self.shape[..self.axis], self.axis)?;
         if line.row != 1 || line.period.is_some() {
-            return Err(Refusal::Layout("indices that do not lie side by side"));
+            return Err(Refusal::Layout("indices that are not contiguous"));
         }
         let access = self.push(name, table, scalar, matrix);
         let pointer = Pointer { operand: indices, offset: line.offset };
@@ -267,7 +267,10 @@ impl Operands<'_> {
     /// A vector along the columns.
     fn line(&mut self, name: &str, value: Option<ValueId>) -> Result<Option<Scalar>, Refusal> {
         let Some(value) = value else { return Ok(None) };
-        let operand = self.site.input(value).ok_or(Refusal::Operation("a scale that is made"))?;
+        let operand = self
+            .site
+            .input(value)
+            .ok_or(Refusal::Operation("a scale that the launch itself computes"))?;
         let (scalar, _) = self.site.operand(operand)?;
         self.add(name, operand)?;
         match self.all.last() {

@@ -1,7 +1,7 @@
 //! Attention in one call of cuDNN: which attentions it takes, and how the others are spelled.
 
 use super::epilogue::number;
-use super::product::At;
+use super::matmul::At;
 use crate::FusionError;
 use crate::executor::is_real;
 use crate::groups::Family;
@@ -56,8 +56,9 @@ const WIDEST: i64 = 256;
 /// Bytes at multiples of which rows begin.
 const ALIGNMENT: i64 = 16;
 
-/// Whether cuDNN takes an attention, as far as its attributes and types say. It computes in halves, from masks of numbers,
-/// and says nothing of what a row is that may attend nowhere, so that ones that need their guard are a kernel's.
+/// Whether cuDNN takes an attention, as far as its attributes and types say. It computes in half precision, from masks
+/// of numbers, and says nothing of what a row is that may attend nowhere, so that ones that need their guard are a
+/// kernel's.
 fn is_sdpa(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
     let Some(ty) = node.outputs().first() else { return false };
     let AttentionAttrs { softcap, guarded, fill, .. } = *attrs;
@@ -66,9 +67,8 @@ fn is_sdpa(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
         DType::Bool => fill == f32::NEG_INFINITY,
         dtype => dtype == ty.dtype && mask.shape.last().is_some_and(|keys| *keys != 1),
     });
-    let halves = matches!(ty.dtype, DType::F16 | DType::BF16);
-    halves
-        && softcap == 0.0
+    let half = matches!(ty.dtype, DType::F16 | DType::BF16);
+    half && softcap == 0.0
         && !guarded
         && adds
         && widths(graph, node).is_some_and(|most| most <= WIDEST)
@@ -106,9 +106,9 @@ pub(crate) fn heads_order(graph: &Graph, value: ValueId) -> Option<Vec<usize>> {
 }
 
 /// The graph with attentions as libraries have them: masks of truth values as numbers for those that cuDNN takes; of the
-/// others, products and a softmax for those that no kernel takes or that a kernel has no advantage in, being of single
-/// precision. By products, those that a call would take are products and a softmax, too, but for causal ones and those with
-/// shared heads.
+/// others, matmuls and a softmax for those that no kernel takes or that a kernel has no advantage in, being of single
+/// precision. By matmuls, those that a call would take are matmuls and a softmax, too, but for causal ones and those
+/// with shared heads.
 ///
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
@@ -145,7 +145,7 @@ pub(crate) fn attention_without_kernel(program: &Program, target: &Target) -> BT
     without
 }
 
-/// The graph with the attentions of these names as products and a softmax, where they have such a spelling.
+/// The graph with the attentions of these names as matmuls and a softmax, where they have such a spelling.
 ///
 /// # Errors
 /// As for [`spelled`].
@@ -154,8 +154,8 @@ pub(crate) fn without_attention(
     names: &BTreeSet<String>,
 ) -> Result<Graph, FusionError> {
     spelled_by(graph, &|node, attrs| {
-        let way = match names.contains(node.name()) && has_products(graph, node, attrs) {
-            true => Way::Products,
+        let way = match names.contains(node.name()) && has_matmuls(graph, node, attrs) {
+            true => Way::MatMuls,
             false => Way::Kernel,
         };
         (attrs.clone(), way)
@@ -197,8 +197,8 @@ fn spelled_by(
 pub enum AttentionBy {
     /// In one call wherever cuDNN has one.
     Calls,
-    /// By strided batches of products and a softmax between them wherever that can be: what libraries had before.
-    Products,
+    /// By strided batches of matmuls and a softmax between them wherever that can be: what libraries had before.
+    MatMuls,
 }
 
 /// How an attention is computed.
@@ -208,8 +208,8 @@ enum Way {
     Call,
     /// By one kernel.
     Kernel,
-    /// By products and a softmax.
-    Products,
+    /// By matmuls and a softmax.
+    MatMuls,
 }
 
 /// The attributes without a guard against NaN, where no row of finite operands needs it: nothing is masked, or masked by
@@ -230,8 +230,8 @@ fn without_guard(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> Attentio
     AttentionAttrs { guarded: attrs.guarded && !needless, ..attrs.clone() }
 }
 
-/// Whether products and a softmax compute it: it is of reals, not causal, and shares no heads.
-fn has_products(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
+/// Whether matmuls and a softmax compute it: it is of reals, not causal, and shares no heads.
+fn has_matmuls(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
     let heads = |place: usize| {
         let value = node.inputs().get(place).copied().flatten()?;
         graph.ty(value).shape.get(1)
@@ -241,13 +241,13 @@ fn has_products(graph: &Graph, node: &Node, attrs: &AttentionAttrs) -> bool {
 
 fn way(graph: &Graph, node: &Node, attrs: &AttentionAttrs, by: AttentionBy) -> Way {
     let AttentionAttrs { softcap, guarded, fill, .. } = *attrs;
-    let spells = has_products(graph, node, attrs);
+    let spells = has_matmuls(graph, node, attrs);
     let plain = spells && !guarded && softcap == 0.0;
     if is_sdpa(graph, node, attrs) {
-        return if by == AttentionBy::Products && plain { Way::Products } else { Way::Call };
+        return if by == AttentionBy::MatMuls && plain { Way::MatMuls } else { Way::Call };
     }
     let kernel = fill == f32::NEG_INFINITY && widths(graph, node).is_some();
-    if plain || spells && !kernel { Way::Products } else { Way::Kernel }
+    if plain || spells && !kernel { Way::MatMuls } else { Way::Kernel }
 }
 
 fn attention(
@@ -259,9 +259,9 @@ fn attention(
 ) -> Result<ValueId, InferError> {
     let mask = inputs.get(3).copied().flatten();
     match (way, &inputs[..]) {
-        (Way::Products, &[Some(q), Some(k), Some(v), ..]) => {
+        (Way::MatMuls, &[Some(q), Some(k), Some(v), ..]) => {
             let spelling = Spelling { graph, name: node.name() };
-            return spelling.products(attrs, [q, k, v], mask);
+            return spelling.matmuls(attrs, [q, k, v], mask);
         }
         (Way::Call, _) => {
             if let Some(mask) = mask.filter(|&mask| graph.ty(mask).dtype == DType::Bool) {
@@ -298,8 +298,8 @@ impl Spelling<'_> {
         self.graph.add_constant(self.name, tensor)
     }
 
-    /// Attention of real numbers as products and a softmax.
-    fn products(
+    /// Attention of real numbers as matmuls and a softmax.
+    fn matmuls(
         mut self,
         attrs: &AttentionAttrs,
         [q, k, v]: [ValueId; 3],

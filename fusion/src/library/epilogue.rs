@@ -33,7 +33,7 @@ struct Row {
 /// The order in which the library does things. It adds in any order, and does everything else once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    Product,
+    MatMul,
     Scale,
     Add,
     Activation,
@@ -104,7 +104,7 @@ pub(super) fn number(tensor: &Tensor) -> Option<f32> {
     .filter(|_| one)
 }
 
-/// A product, and the operations after it that the same call computes.
+/// A matmul, and the operations after it that the same call computes.
 pub(super) struct Chain {
     pub(super) nodes: Vec<NodeId>,
     pub(super) scale: f32,
@@ -113,11 +113,11 @@ pub(super) struct Chain {
     pub(super) activation: Option<Activation>,
 }
 
-/// Follows a product as long as one operation alone reads what there is, and a row of the table takes that one.
-pub(super) fn chain(graph: &Graph, product: NodeId, taken: &dyn Fn(NodeId) -> bool) -> Chain {
+/// Follows a matmul as long as one operation alone reads what there is, and a row of the table takes that one.
+pub(super) fn chain(graph: &Graph, matmul: NodeId, taken: &dyn Fn(NodeId) -> bool) -> Chain {
     let mut chain =
-        Chain { nodes: vec![product], scale: 1.0, bias: None, addend: None, activation: None };
-    let (mut value, mut stage) = (product.value(), Stage::Product);
+        Chain { nodes: vec![matmul], scale: 1.0, bias: None, addend: None, activation: None };
+    let (mut value, mut stage) = (matmul.value(), Stage::MatMul);
     let mut used: Vec<&str> = Vec::new();
     while graph.outputs().iter().all(|(_, given)| *given != value) {
         let [(reader, _)] = graph.uses(value.node)[..] else { break };

@@ -11,8 +11,8 @@ use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 
 mod finite;
+mod matmuls;
 mod movement;
-mod products;
 
 /// Constants with more elements are taken to be finite unseen: they are tables and weights.
 const SEEN: usize = 1 << 20;
@@ -93,10 +93,10 @@ pub(super) fn apply(
         Op::LayerNorm { axis, epsilon } | Op::RmsNorm { axis, epsilon } => {
             norms(node, &inputs, *axis, *epsilon)
         }
-        Op::MatMul => products::matmul(&inputs, rank(0)).and_then(one),
-        Op::Attention(attrs) => products::attention(given, attrs).and_then(one),
-        Op::Rnn(_) => products::recurrent(node, given),
-        Op::Conv(_) | Op::ConvTranspose { .. } | Op::Pool(_) => products::window(node, given),
+        Op::MatMul => matmuls::matmul(&inputs, rank(0)).and_then(one),
+        Op::Attention(attrs) => matmuls::attention(given, attrs).and_then(one),
+        Op::Rnn(_) => matmuls::recurrent(node, given),
+        Op::Conv(_) | Op::ConvTranspose { .. } | Op::Pool(_) => matmuls::window(node, given),
         Op::Input
         | Op::Constant(_)
         | Op::Iota(_)

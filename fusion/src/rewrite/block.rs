@@ -69,9 +69,9 @@ fn cuts(graph: &Graph, operations: &[NodeId], constant: &[bool]) -> Vec<Range<us
         let candidates = start + LEAST..=start + MOST;
         let fewest = candidates.clone().map(|end| crossing[end]).min().unwrap_or(0);
         let narrow = || candidates.clone().filter(|&end| crossing[end] == fewest);
-        // What a product reads is a whole hidden state; what reductions read may be half of a norm.
+        // What a matmul reads is a whole hidden state; what reductions read may be half of a norm.
         let end = narrow()
-            .find(|&end| feeds_a_product(graph, operations[end - 1]))
+            .find(|&end| feeds_a_matmul(graph, operations[end - 1]))
             .or_else(|| narrow().next())
             .unwrap_or(start + MOST);
         ranges.push(start..end);
@@ -118,7 +118,7 @@ fn is_of_softmax(graph: &Graph, id: NodeId) -> bool {
     softmax(id) || graph.uses(id).iter().any(|(reader, _)| softmax(*reader))
 }
 
-fn feeds_a_product(graph: &Graph, id: NodeId) -> bool {
+fn feeds_a_matmul(graph: &Graph, id: NodeId) -> bool {
     graph.uses(id).iter().any(|(reader, _)| matches!(graph.node(*reader).op(), Op::MatMul))
 }
 

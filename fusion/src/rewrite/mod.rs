@@ -65,7 +65,7 @@ pub struct Report {
 }
 
 /// The graph normalised and recognised: every spelling of a LayerNorm, a GELU, an attention becomes that operation,
-/// projections of one value become one product, changes of view move where they vanish.
+/// projections of one value become one matmul, changes of view move where they vanish.
 ///
 /// The target decides one thing: on a CPU, operations in 16-bit types round one by one, as ONNX defines them, so that
 /// only rules whose two sides round alike apply to them.
@@ -262,7 +262,10 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} blocks, {} unlike the others", self.blocks, self.saturated)?;
         let Self { programmes, programmes_given_up, .. } = self;
-        writeln!(f, "{programmes} chosen by programmes, {programmes_given_up} by greed alone")?;
+        writeln!(
+            f,
+            "{programmes} chosen by integer programming, {programmes_given_up} by greedy search"
+        )?;
         for (rule, count) in &self.rules {
             writeln!(f, "{rule} ×{count}")?;
         }

@@ -8,7 +8,7 @@ use graphene_fusion::kernels::launches;
 use graphene_fusion::{Granularity, plan_in};
 use graphene_ir::target::Target;
 
-/// What is computed in: a model's own elements or others, and whether products of single precision are of TF32.
+/// What is computed in: a model's own elements or others, and whether matmuls of single precision are of TF32.
 type Precision = (Option<DType>, bool);
 
 /// The steps that no template takes, and why.

@@ -45,7 +45,7 @@ fn check_both(text: &str, weights: &[&[usize]], expected: Expect) {
 }
 
 #[test]
-fn products_take_what_follows() {
+fn matmuls_take_what_follows() {
     let text = r#"
         symbols b
         %0 = Input : f32[b, 64] "x"
@@ -68,7 +68,7 @@ fn products_take_what_follows() {
 }
 
 #[test]
-fn products_take_nothing_before() {
+fn matmuls_take_nothing_before() {
     let text = r#"
         symbols b
         %0 = Input : f32[b, 64] "x"
@@ -89,7 +89,7 @@ fn products_take_nothing_before() {
 }
 
 #[test]
-fn products_of_one_shape_share_a_launch() {
+fn matmuls_of_one_shape_share_a_launch() {
     // A recurrent cell; and two projections of one input, which is no sum.
     let text = r#"
         symbols b
@@ -416,7 +416,7 @@ fn explanations_weigh_what_could_be_fused() {
         let groups = printed(&graph, "cpu:2", &hints);
         expected.assert_eq(&(groups + &explained(&graph, "cpu:2", &hints)));
     }
-    // The sum could be computed with either product, but both with it have no launch.
+    // The sum could be computed with either matmul, but both with it have no launch.
     let text = r#"
         symbols b
         %0 = Input : f32[b, 512] "x"
@@ -441,7 +441,7 @@ fn explanations_weigh_what_could_be_fused() {
 
 #[test]
 fn tangles_are_planned_in_bounded_work() {
-    // Sums of sums, that could be cut in any number of ways beside a product each.
+    // Sums of sums, that could be cut in any number of ways beside a matmul each.
     let mut text = "%0 = Input : f32[64, 64] \"x\"\n%1 = Exp(%0) : f32[64, 64] \"e\"\n".to_owned();
     for i in 2..600_usize {
         let (a, b) = (i - 1 - (i * 7 % 13).min(i - 1), i - 1 - (i * 5 % 11).min(i - 1));
@@ -501,7 +501,7 @@ fn copies_are_stated_and_weighed() {
         expect![[r#"
             Copy Reshape
             Pointwise Exp
-            %2 no strides say this Reshape, which moves elements
+            %2 this Reshape moves elements, so it is no view
         "#]],
     );
 }

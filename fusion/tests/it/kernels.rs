@@ -175,7 +175,7 @@ pub(crate) fn check(
                 found[offset + at] = *written;
             }
         }
-        // The reference rounds what lies between, too, such as halves that become single precision.
+        // The reference rounds what lies between, too, such as values of half precision that become single precision.
         let unit = |dtype: DType| match dtype {
             DType::F16 => 2.0_f64.powi(-10),
             DType::BF16 => 2.0_f64.powi(-7),
@@ -196,7 +196,7 @@ pub(crate) fn check(
     }
 }
 
-/// Plans a graph for targets and checks the kernels of its steps; says which steps no template takes. Products and
+/// Plans a graph for targets and checks the kernels of its steps; says which steps no template takes. Matmuls and
 /// convolutions are checked of TF32 as well: what buffers hold has no more bits.
 pub(crate) fn check_graph(
     name: &str,
@@ -306,7 +306,7 @@ fn masks_become_numbers() {
 }
 
 #[test]
-fn halves_are_computed_in_single_precision() {
+fn half_precision_is_computed_in_single_precision() {
     check_text(
         r#"
         symbols b, s
@@ -478,7 +478,7 @@ fn rows_of_tables_that_are_read_apart_are_launches_of_their_own() {
 }
 
 #[test]
-fn products_take_what_follows() {
+fn matmuls_take_what_follows() {
     for dtype in ["f16", "f32"] {
         check_text(
             &r#"
@@ -498,7 +498,7 @@ fn products_take_what_follows() {
     }
 }
 
-/// What follows takes long, or blocks have several tiles: warpgroups take turns.
+/// What follows takes long, or blocks have several tiles: warpgroups ping-pong.
 #[test]
 fn warpgroups_take_turns_where_that_pays() {
     let text = r#"
@@ -515,26 +515,26 @@ fn warpgroups_take_turns_where_that_pays() {
         let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
         let [step] = planned.program.steps() else { panic!("{}", planned.program) };
         let launches = launches(&planned.program, step, &target).unwrap();
-        let turns = launches[0].kernel.to_string().contains("%turns");
-        (step.variants.to_string(), turns)
+        let ping_pong = launches[0].kernel.to_string().contains("%turns");
+        (step.variants.to_string(), ping_pong)
     };
-    let turns = "turns if b*s >= 1025, wide if b*s >= 769, narrow if b*s >= 129, else few";
-    assert_eq!(first(text), (turns.to_owned(), true));
+    let ping_pong = "ping-pong if b*s >= 1025, wide if b*s >= 769, narrow if b*s >= 129, else few";
+    assert_eq!(first(text), (ping_pong.to_owned(), true));
     let relu = text.replace("Gelu", "Relu");
-    assert_eq!(first(&relu), (turns.to_owned(), true));
-    let few = "turns if b*s >= 4225, wide if b*s >= 3073, narrow if b*s >= 641, else few";
+    assert_eq!(first(&relu), (ping_pong.to_owned(), true));
+    let few = "ping-pong if b*s >= 4225, wide if b*s >= 3073, narrow if b*s >= 641, else few";
     assert_eq!(first(&relu.replace("3072", "768")), (few.to_owned(), true));
     // Where 192 does not divide columns, only what follows is a reason.
     let wide = "wide if b*s >= 1153, narrow if b*s >= 193, else few";
     assert_eq!(first(&relu.replace("3072", "2560")), (wide.to_owned(), false));
-    let long = "turns if b*s >= 1665, narrow if b*s >= 193, else few";
+    let long = "ping-pong if b*s >= 1665, narrow if b*s >= 193, else few";
     assert_eq!(first(&text.replace("3072", "2560")), (long.to_owned(), true));
 }
 
-/// In single precision two blocks share a tile before four do; only on Hopper, of one deep product by one B.
+/// In single precision two blocks share a tile before four do; only on Hopper, of one deep matmul by one B.
 #[test]
-fn deep_products_of_few_rows_are_split_in_single_precision() {
-    let product = |rows: &str, k: i64, n: &str, b: &str| {
+fn deep_matmuls_of_few_rows_are_split_in_single_precision() {
+    let matmul = |rows: &str, k: i64, n: &str, b: &str| {
         let known = n.parse::<i64>().is_ok();
         let symbols = if known { "b, s" } else { "b, n, s" };
         format!(
@@ -546,35 +546,35 @@ fn deep_products_of_few_rows_are_split_in_single_precision() {
     let rows = [
         (
             "sm_90a",
-            product("b, s", 3072, "768", ""),
+            matmul("b, s", 3072, "768", ""),
             "wide if b*s >= 13953, narrow if b*s >= 1345, few if b*s >= 513, split2 if b*s >= 225, else split4",
             vec![1, 1, 1, 2, 4],
         ),
-        ("sm_90a", product("b, s", 508, "768", ""), unsplit, vec![1; 3]),
-        ("sm_80", product("b, s", 3072, "768", ""), "", vec![1; 3]),
+        ("sm_90a", matmul("b, s", 508, "768", ""), unsplit, vec![1; 3]),
+        ("sm_80", matmul("b, s", 3072, "768", ""), "", vec![1; 3]),
         // So wide that four parts of one row of tiles are too many, or two.
         (
             "sm_90a",
-            product("b, s", 3072, "6144", ""),
+            matmul("b, s", 3072, "6144", ""),
             "wide if b*s >= 1665, narrow if b*s >= 129, few if b*s >= 65, else split2",
             vec![1, 1, 1, 2],
         ),
         (
             "sm_90a",
-            product("b, s", 3072, "20480", ""),
+            matmul("b, s", 3072, "20480", ""),
             "wide if b*s >= 513, narrow if b*s >= 1, else few",
             vec![1; 3],
         ),
         // Columns, or matrices, that nobody has counted.
         (
             "sm_90a",
-            product("b, s", 3072, "n", ""),
+            matmul("b, s", 3072, "n", ""),
             "wide if b*s >= 33665, narrow if b*s >= 6273, else few",
             vec![1; 3],
         ),
         (
             "sm_90a",
-            product("b, s", 3072, "768", "b, "),
+            matmul("b, s", 3072, "768", "b, "),
             "wide if s >= 2689, narrow if s >= 513, else few",
             vec![1; 3],
         ),
@@ -594,7 +594,7 @@ fn deep_products_of_few_rows_are_split_in_single_precision() {
 
 /// Few rows: several blocks share a tile, and ask for its weights before they wait.
 #[test]
-fn deep_products_of_few_rows_are_split() {
+fn deep_matmuls_of_few_rows_are_split() {
     let text = r#"
         symbols b, s
         %0 = Input : f16[b, s, 2056] "x"
@@ -659,7 +659,7 @@ fn weights_are_constant_and_nothing_else_is() {
 
 /// A result of another type keeps no operand from being copied by tiles.
 #[test]
-fn products_of_halves_become_single_precision() {
+fn matmuls_of_half_precision_become_single_precision() {
     let text = r#"
         symbols b, s
         %0 = Input : f16[b, s, 64] "x"
@@ -679,7 +679,7 @@ fn products_of_halves_become_single_precision() {
 }
 
 #[test]
-fn products_that_are_added_are_one() {
+fn matmuls_that_are_added_are_one() {
     check_text(
         r#"
         symbols b
@@ -701,7 +701,7 @@ fn products_that_are_added_are_one() {
 /// Operands of one row or column, in any order of axes, repeated, or of several layouts in one sum: what no template takes
 /// as it lies is copied, or stands apart.
 #[test]
-fn products_of_whatever_lies_have_kernels() {
+fn matmuls_of_whatever_lies_have_kernels() {
     for body in [
         // A head for one number, and an outer product.
         "%3 = Slice(%1) {axes: [{axis: 1, start: 0, len: 1, step: 1}]} : E[32, 1] \"column\"\n\
@@ -716,7 +716,7 @@ fn products_of_whatever_lies_have_kernels() {
          %4 = Transpose(%3) {perm: [1, 0, 2]} : E[4, b, 8] \"apart\"\n\
          %5 = Transpose(%3) {perm: [1, 2, 0]} : E[4, 8, b] \"turned\"\n\
          %6 = MatMul(%4, %5) : E[4, b, b] \"y\"",
-        // Two products of one input are merged; a part of them is added to a third.
+        // Two matmuls of one input are merged; a part of them is added to a third.
         "%3 = MatMul(%0, %1) : E[b, 32] \"first\"\n%4 = Add(%1, %1) : E[32, 32] \"other\"\n\
          %5 = MatMul(%0, %4) : E[b, 32] \"second\"\n%6 = Relu(%5) : E[b, 32] \"relu\"\n\
          %7 = MatMul(%6, %1) : E[b, 32] \"third\"\n%8 = Add(%3, %7) : E[b, 32] \"y\"",
@@ -737,7 +737,7 @@ fn products_of_whatever_lies_have_kernels() {
 }
 
 #[test]
-fn products_read_rows_that_are_apart() {
+fn matmuls_read_rows_that_are_apart() {
     for dtype in ["f16", "f32"] {
         check_text(
             &r#"
@@ -895,9 +895,10 @@ fn masks_of_positions_are_compared_as_integers() {
     );
 }
 
-/// One number that is not known beforehand is no addend that a product's template meets: it is added by a kernel of its own.
+/// One number that is not known beforehand is no addend that a matmul's template meets: it is added by a kernel of its
+/// own.
 #[test]
-fn numbers_are_added_to_products_by_launches_of_their_own() {
+fn numbers_are_added_to_matmuls_by_launches_of_their_own() {
     for number in ["f32[]", "f32[1]", "f32[1, 1, 1]"] {
         check_text(&format!(
             r#"
@@ -914,9 +915,9 @@ fn numbers_are_added_to_products_by_launches_of_their_own() {
     }
 }
 
-/// Heads of ten have no template: their attention is products and a softmax.
+/// Heads of ten have no template: their attention is matmuls and a softmax.
 #[test]
-fn attention_without_a_template_is_products() {
+fn attention_without_a_template_is_matmuls() {
     check_text(
         r#"
         symbols b, s
@@ -1093,8 +1094,8 @@ fn the_exported_lstm_is_one_launch() {
     assert!(refused.is_empty(), "{refused:?}");
 }
 
-/// What follows a batch of products reads a column of each product's own where that is the whole result. Other columns of
-/// batches have no kernel: templates read one column for all products.
+/// What follows a batch of matmuls reads a column of each matmul's own where that is the whole result. Other columns of
+/// batches have no kernel: templates read one column for all matmuls.
 #[test]
 fn columns_of_batches_are_their_own() {
     let text = |batch: &str, ty: &str, [m, k, n]: [i64; 3]| {
@@ -1126,9 +1127,9 @@ fn columns_of_batches_are_their_own() {
     }
 }
 
-/// Products of a depth of 0 are zeros.
+/// Matmuls of a depth of 0 are zeros.
 #[test]
-fn products_of_no_depth_are_zeros() {
+fn matmuls_of_no_depth_are_zeros() {
     for ty in ["f16", "f32"] {
         check_text(&format!(
             r#"
@@ -1144,9 +1145,10 @@ fn products_of_no_depth_are_zeros() {
     }
 }
 
-/// Attention over no keys gives zeros, as products of a depth of 0 do; no kernel of attention computes a softmax of nothing.
+/// Attention over no keys gives zeros, as matmuls of a depth of 0 do; no kernel of attention computes a softmax of
+/// nothing.
 #[test]
-fn attention_over_no_keys_is_products() {
+fn attention_over_no_keys_is_matmuls() {
     let text = r#"
         %0 = Input : f32[1, 1, 1, 8] "q"
         %1 = Input : f32[1, 1, 0, 8] "k"
@@ -1169,7 +1171,7 @@ fn attention_over_no_keys_is_products() {
                     check("no keys", &planned.program, step, &made[0], &Bindings::new());
                 }
                 Ok(_) => {}
-                // The host computes it.
+                // It falls back to the CPU.
                 Err(refusal) => assert_eq!(refusal, Refusal::Layout("attention over no keys")),
             }
         }

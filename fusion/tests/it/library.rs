@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
-use graphene_fusion::library::{product, sdpa};
+use graphene_fusion::library::{matmul, sdpa};
 use graphene_fusion::program::{Program, Step};
 use graphene_fusion::{AttentionBy, Granularity, plan_in, plan_library, verify};
 use graphene_ir::target::Target;
@@ -21,7 +21,7 @@ fn check_calls(graph: &Graph, elements: Option<DType>, expected: &Expect) {
     let mut text = String::new();
     for step in planned.program.steps() {
         let ops = step.name.split(' ').next().unwrap();
-        let call = product(&planned.program, step, &target).map(|product| product.to_string());
+        let call = matmul(&planned.program, step, &target).map(|matmul| matmul.to_string());
         match call.or_else(|| sdpa(&planned.program, step).map(|sdpa| sdpa.to_string())) {
             Some(call) => text += &format!("{ops}: {call}\n"),
             None => text += &format!("{ops}\n"),
@@ -53,7 +53,7 @@ const GPT: &str = r#"
     %17 = Transpose(%14) {perm: [0, 2, 1, 3]} : f32[b, 4, s, 8] "q turned"
     %18 = Transpose(%15) {perm: [0, 2, 3, 1]} : f32[b, 4, 8, s] "k turned"
     %19 = Transpose(%16) {perm: [0, 2, 1, 3]} : f32[b, 4, s, 8] "v turned"
-    %20 = MatMul(%17, %18) : f32[b, 4, s, s] "products"
+    %20 = MatMul(%17, %18) : f32[b, 4, s, s] "matmuls"
     %21 = Add(%20, %1) : f32[b, 4, s, s] "masked"
     %22 = Softmax(%21) {axis: 3} : f32[b, 4, s, s] "weights"
     %23 = MatMul(%22, %19) : f32[b, 4, s, 8] "mixed"
@@ -94,7 +94,7 @@ fn calls_take_bias_residual_and_activation_along() {
 }
 
 #[test]
-fn an_encoder_is_products_and_the_rest() {
+fn an_encoder_is_matmuls_and_the_rest() {
     check_calls(
         &imported("bert-tiny"),
         Some(DType::F16),
@@ -131,7 +131,7 @@ fn an_encoder_is_products_and_the_rest() {
 }
 
 #[test]
-fn attention_of_single_precision_is_products_and_a_softmax() {
+fn attention_of_single_precision_is_matmuls_and_a_softmax() {
     check_calls(
         &imported("bert-tiny"),
         None,
@@ -187,45 +187,45 @@ fn launches_of_encoders_are_few() {
             "bert-tiny",
             Some(DType::F16),
             expect![
-                "27: 2 Add, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a product, 2 attention"
+                "27: 2 Add, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a matmul, 2 attention"
             ],
         ),
         (
             "bert-tiny",
             None,
             expect![
-                "39: 4 Add, 1 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 2 Softmax, 1 Tanh, 8 Transpose, 13 a product"
+                "39: 4 Add, 1 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 2 Softmax, 1 Tanh, 8 Transpose, 13 a matmul"
             ],
         ),
         (
             "bert-tiny-dynamo",
             Some(DType::BF16),
             expect![
-                "27: 2 Add, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a product, 2 attention"
+                "27: 2 Add, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a matmul, 2 attention"
             ],
         ),
         (
             "bert-tiny-opset13",
             Some(DType::F16),
             expect![
-                "27: 2 Add, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a product, 2 attention"
+                "27: 2 Add, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a matmul, 2 attention"
             ],
         ),
         (
             "bert-tiny-sdpa",
             Some(DType::F16),
             expect![
-                "27: 2 Add, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a product, 2 attention"
+                "27: 2 Add, 3 Cast, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Select, 1 Tanh, 9 a matmul, 2 attention"
             ],
         ),
         (
             "distilroberta-tiny",
             Some(DType::F16),
             expect![
-                "34: 3 Add, 5 Cast, 1 CumSum, 1 Equal, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Mul, 1 Not, 1 Select, 1 Tanh, 9 a product, 2 attention"
+                "34: 3 Add, 5 Cast, 1 CumSum, 1 Equal, 2 Gather, 2 Gelu, 5 LayerNorm, 1 Mul, 1 Not, 1 Select, 1 Tanh, 9 a matmul, 2 attention"
             ],
         ),
-        ("mlp-gelu-4x128", Some(DType::F16), expect!["10: 2 Cast, 4 Gelu, 4 a product"]),
+        ("mlp-gelu-4x128", Some(DType::F16), expect!["10: 2 Cast, 4 Gelu, 4 a matmul"]),
     ];
     for (name, elements, expected) in rows {
         let target = "sm_90a".parse().unwrap();
@@ -243,7 +243,7 @@ fn launches_of_encoders_are_few() {
 
 /// Without calls for attention, launches are those of single precision.
 #[test]
-fn attention_is_products_where_that_is_asked_for() {
+fn attention_is_matmuls_where_that_is_asked_for() {
     let kinds = |elements, by| {
         let (graph, target) = (imported("bert-tiny"), "sm_90a".parse().unwrap());
         let planned = plan_library(&graph, &target, &Bindings::new(), elements, by).unwrap();
@@ -251,41 +251,35 @@ fn attention_is_products_where_that_is_asked_for() {
         let kinds = program.steps().iter().map(|step| kind(&program, step, &target));
         kinds.filter(|kind| kind != "Cast").collect::<Vec<_>>()
     };
-    let halves = kinds(Some(DType::F16), AttentionBy::Products);
-    assert_eq!(halves, kinds(None, AttentionBy::Calls));
-    assert!(halves.iter().any(|kind| kind == "Softmax"), "{halves:?}");
-    assert!(halves.iter().all(|kind| kind != "attention"), "{halves:?}");
+    let half = kinds(Some(DType::F16), AttentionBy::MatMuls);
+    assert_eq!(half, kinds(None, AttentionBy::Calls));
+    assert!(half.iter().any(|kind| kind == "Softmax"), "{half:?}");
+    assert!(half.iter().all(|kind| kind != "attention"), "{half:?}");
 }
 
 /// What computes attention of these elements, with these attributes, under a mask of such elements.
 #[test]
-fn attention_is_a_call_a_kernel_or_products() {
-    const PRODUCTS: &str = "a product, Softmax, a product";
-    const MASKED: &str = "a product, Select, Softmax, a product";
+fn attention_is_a_call_a_kernel_or_matmuls() {
+    const MATMULS: &str = "a matmul, Softmax, a matmul";
+    const MASKED: &str = "a matmul, Select, Softmax, a matmul";
     let rows = [
-        ("f16", "", "", "attention", PRODUCTS),
+        ("f16", "", "", "attention", MATMULS),
         ("bf16", "causal: true", "", "attention", "attention"),
         ("bf16", "causal: true", "bool", "Select, attention", "Select, attention"),
-        ("f16", "", "f16", "attention", "a product, Add, Softmax, a product"),
+        ("f16", "", "f16", "attention", "a matmul, Add, Softmax, a matmul"),
         // Truth values become numbers.
-        ("f16", "", "bool", "Select, attention", "a product, Select, Softmax, a product"),
+        ("f16", "", "bool", "Select, attention", "a matmul, Select, Softmax, a matmul"),
         // Without a mask a guard guards nothing; of a mask that comes from outside, nobody knows.
-        ("f16", "guarded: true", "", "attention", PRODUCTS),
+        ("f16", "guarded: true", "", "attention", MATMULS),
         ("f16", "guarded: true", "f16", "Attention", "Attention"),
         ("f16", "softcap: 30", "", "Attention", "Attention"),
         // Scores that become a number.
         ("f16", "fill: -10000", "bool", MASKED, MASKED),
-        ("f32", "", "", PRODUCTS, PRODUCTS),
-        (
-            "f32",
-            "",
-            "f32",
-            "a product, Add, Softmax, a product",
-            "a product, Add, Softmax, a product",
-        ),
+        ("f32", "", "", MATMULS, MATMULS),
+        ("f32", "", "f32", "a matmul, Add, Softmax, a matmul", "a matmul, Add, Softmax, a matmul"),
         ("f32", "causal: true", "", "Attention", "Attention"),
     ];
-    for (elements, attribute, mask, by_calls, by_products) in rows {
+    for (elements, attribute, mask, by_calls, by_matmuls) in rows {
         let of = |name: &str, default: &str| match attribute.split_once(": ") {
             Some((own, value)) if own == name => format!("{name}: {value}"),
             _ => format!("{name}: {default}"),
@@ -305,8 +299,7 @@ fn attention_is_a_call_a_kernel_or_products() {
              %{y} = Attention(%0, %1, %2{operand}) {{scale: 0.25, {causal}, {softcap}, {guarded}{fill}}} : {heads} \"y\"\n\
              return \"y\" = %{y}\n"
         );
-        for (by, expected) in [(AttentionBy::Calls, by_calls), (AttentionBy::Products, by_products)]
-        {
+        for (by, expected) in [(AttentionBy::Calls, by_calls), (AttentionBy::MatMuls, by_matmuls)] {
             let (graph, target) = (graph(&text, &[]), "sm_90a".parse().unwrap());
             let planned = plan_library(&graph, &target, &Bindings::new(), None, by).unwrap();
             let program = planned.program;
@@ -319,8 +312,8 @@ fn attention_is_a_call_a_kernel_or_products() {
 
 /// A call by its library's word, or else the operations of a step.
 fn kind(program: &Program, step: &Step, target: &Target) -> String {
-    match (product(program, step, target), sdpa(program, step)) {
-        (Some(_), _) => "a product".to_owned(),
+    match (matmul(program, step, target), sdpa(program, step)) {
+        (Some(_), _) => "a matmul".to_owned(),
         (_, Some(_)) => "attention".to_owned(),
         (None, None) => step.name.split(' ').next().unwrap().to_owned(),
     }

@@ -181,7 +181,7 @@ fn variants_of_attention_go_by_its_tiles() {
 }
 
 #[test]
-fn variants_of_batched_products_go_by_the_rows_of_one_matrix() {
+fn variants_of_batched_matmuls_go_by_the_rows_of_one_matrix() {
     // A step of decoding: one query against the keys of each head.
     let text = r#"
         symbols b, q, t

@@ -1,4 +1,5 @@
-//! Models in halves: inputs and outputs keep their types, all between is halves, and constants stay finite.
+//! Models in half precision: inputs and outputs keep their types, all between is half precision, and constants stay
+//! finite.
 
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::dtype::DType;
@@ -22,7 +23,7 @@ const MODEL: &str = r#"
 "#;
 
 #[test]
-fn what_is_between_inputs_and_outputs_becomes_halves() {
+fn what_is_between_inputs_and_outputs_becomes_half_precision() {
     let graph = parse(MODEL, &[]).unwrap();
     let x = Tensor::from_vec(vec![2, 4], (0..8).map(|i| i as f32 / 4.0).collect()).unwrap();
     let inputs = [x, Tensor::from_vec(vec![4], vec![0_i64, 0, 1, 0]).unwrap()];
@@ -48,7 +49,7 @@ fn what_is_between_inputs_and_outputs_becomes_halves() {
     }
 }
 
-/// The bits of a number, and a loop whose body says what it takes, between values that become halves.
+/// The bits of a number, and a loop whose body says what it takes, between values that become half precision.
 #[test]
 fn what_takes_single_precision_alone_keeps_it() {
     let text = r#"
@@ -72,14 +73,14 @@ fn what_takes_single_precision_alone_keeps_it() {
     let op = Op::Loop { body: Box::new(body), carried: 1 };
     let eightfold = graph.add("loop", op, &[Some(times), None, Some(square)]).unwrap();
     graph.add_output("eightfold", eightfold.value());
-    // Small integers: halves hold all that follows from them.
+    // Small integers: half precision holds all that follows from them.
     let x = [Tensor::from_vec(vec![4], vec![0.5_f32, 1.0, -2.0, 3.0]).unwrap()];
     let none = Bindings::new();
     let expected = evaluate_with(&graph, &x, &none).unwrap();
     for to in [DType::F16, DType::BF16] {
         let converted = convert(&graph, to).unwrap();
         assert_eq!(evaluate_with(&converted, &x, &none).unwrap(), expected, "{to}");
-        let mut halves = converted.nodes().filter(|(_, node)| node.op().name() == "Mul");
-        assert!(halves.all(|(id, _)| converted.ty(id.value()).dtype == to));
+        let mut half = converted.nodes().filter(|(_, node)| node.op().name() == "Mul");
+        assert!(half.all(|(id, _)| converted.ty(id.value()).dtype == to));
     }
 }

@@ -62,7 +62,7 @@ fn heads_merged_with_the_batch_are_read_in_place() {
     "#;
     let weights: &[&[usize]] = &[&[64, 192], &[192], &[64, 64], &[64]];
     for hints in [&[("b", 2), ("s", 7)], &[("b", 32), ("s", 128)]] {
-        // Of a GPU's products rows go on evenly.
+        // Of a GPU's matmuls rows go on evenly.
         let gpu = [Copy, MatMul, Fmha, MatMul, Copy];
         check_each(text, weights, hints, [&[MatMul, Fmha, MatMul], &gpu]);
     }

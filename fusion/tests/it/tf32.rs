@@ -1,4 +1,4 @@
-//! Single precision whose products are of TF32: who makes them, and how weights lie.
+//! Single precision whose matmuls are of TF32: who makes them, and how weights lie.
 
 use graphene_frontend::dim::Bindings;
 use graphene_frontend::eval::evaluate;
@@ -6,7 +6,7 @@ use graphene_frontend::graph::Graph;
 use graphene_frontend::op::Op;
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::kernels::launches;
-use graphene_fusion::library::product;
+use graphene_fusion::library::matmul;
 use graphene_fusion::program::{Buffer, BufferKind, Program, Step, Weight};
 use graphene_fusion::{Granularity, lower, partition, plan};
 use graphene_ir::kernel::Unary;
@@ -18,7 +18,7 @@ fn target(name: &str) -> Target {
 }
 
 /// `y = x·w`; `w` may be a table as well.
-fn product_by(weights: Vec<f32>, is_table: bool) -> Graph {
+fn matmul_by(weights: Vec<f32>, is_table: bool) -> Graph {
     let mut graph = Graph::new();
     let x = graph.add_input("x", "f32[n, 64]".parse().unwrap()).unwrap();
     let w = graph.add_constant("w", Tensor::from_vec(vec![64, 96], weights).unwrap());
@@ -37,8 +37,8 @@ fn program(graph: &Graph, target: &Target) -> Program {
 }
 
 fn multiplies(program: &Program) -> &Step {
-    let is_product = |step: &&Step| step.body.nodes().any(|(_, node)| *node.op() == Op::MatMul);
-    program.steps().iter().find(is_product).unwrap()
+    let is_matmul = |step: &&Step| step.body.nodes().any(|(_, node)| *node.op() == Op::MatMul);
+    program.steps().iter().find(is_matmul).unwrap()
 }
 
 #[test]
@@ -49,13 +49,13 @@ fn warpgroups_multiply_by_weights_that_lie_in_columns_and_are_rounded() {
     let others = (0..).map(|i: u16| (f32::from(i) - 3000.0) * 1.234_567e-3);
     let given = special.into_iter().chain([halfway, -halfway, all_ones]).chain(others);
     let given: Vec<f32> = given.take(64 * 96).collect();
-    let graph = product_by(given.clone(), false);
+    let graph = matmul_by(given.clone(), false);
     let target = target("sm_90a");
     let program = program(&graph, &target);
     let step = multiplies(&program);
     let b = &step.inputs[1];
     assert_eq!(b.view.to_string(), "[64:1, 96:64]");
-    let BufferKind::Weight(Weight::Made(recipe)) = &program.buffer(b.buffer).kind else {
+    let BufferKind::Weight(Weight::Derived(recipe)) = &program.buffer(b.buffer).kind else {
         panic!("{program}");
     };
     let made = evaluate(recipe, &[]).unwrap();
@@ -75,7 +75,7 @@ fn warpgroups_multiply_by_weights_that_lie_in_columns_and_are_rounded() {
 #[test]
 fn tables_and_older_gpus_have_weights_as_they_are() {
     for (is_table, name) in [(true, "sm_90a"), (false, "sm_80")] {
-        let (graph, target) = (product_by(vec![0.5; 64 * 96], is_table), target(name));
+        let (graph, target) = (matmul_by(vec![0.5; 64 * 96], is_table), target(name));
         let program = program(&graph, &target);
         let step = multiplies(&program);
         assert!(step.inputs[1].view.is_contiguous(), "{program}");
@@ -86,11 +86,11 @@ fn tables_and_older_gpus_have_weights_as_they_are() {
 
 #[test]
 fn calls_of_the_library_say_so() {
-    let graph = product_by(vec![0.5; 64 * 96], false);
+    let graph = matmul_by(vec![0.5; 64 * 96], false);
     for (tf32, expected) in [(true, "f32 as tf32: "), (false, "f32: ")] {
         let target = Target { tf32, ..target("sm_90a") };
         let planned = plan(&graph, &target, Granularity::PerOp, &Bindings::new()).unwrap();
-        let call = product(&planned.program, multiplies(&planned.program), &target).unwrap();
+        let call = matmul(&planned.program, multiplies(&planned.program), &target).unwrap();
         assert!(call.tf32 == tf32 && call.to_string().contains(expected), "{call}");
     }
 }
@@ -101,14 +101,15 @@ fn made_by(text: &str, target: &Target) -> (BTreeSet<String>, usize) {
     let graph = crate::graph(text, &[&[64, 96], &[96, 64]]);
     let groups = partition(&graph, target, Granularity::Fused, &Bindings::new());
     let program = lower(&graph, &groups, target, Granularity::Fused).unwrap();
-    let is_made = |buffer: &&Buffer| matches!(&buffer.kind, BufferKind::Weight(Weight::Made(_)));
+    let is_derived =
+        |buffer: &&Buffer| matches!(&buffer.kind, BufferKind::Weight(Weight::Derived(_)));
     let names = |step: &Step| {
         let made = launches(&program, step, target);
         let made = made.unwrap_or_else(|refusal| panic!("{}: {refusal}\n{program}", step.name));
         made.into_iter().map(|launch| launch.kernel.name).collect::<BTreeSet<_>>()
     };
     let names = program.steps().iter().flat_map(names).collect();
-    (names, program.buffers().iter().filter(is_made).count())
+    (names, program.buffers().iter().filter(is_derived).count())
 }
 
 const INPUTS: &str = "symbols n\n%0 = Input : f32[n, 64] \"x\"\n%1 = Input : f32[n, 64] \"z\"\n\
@@ -116,7 +117,7 @@ const INPUTS: &str = "symbols n\n%0 = Input : f32[n, 64] \"x\"\n%1 = Input : f32
     %4 = Constant(@1 _) : f32[96, 64] \"u\"\n";
 
 #[test]
-fn sums_of_products_by_weights_and_others_have_kernels() {
+fn sums_of_matmuls_by_weights_and_others_have_kernels() {
     for (rest, kernels, made) in [
         // What is no weight lies in rows, and so does the weight that stands beside it.
         (

@@ -15,12 +15,12 @@ use graphene_ir::target::Target;
 use graphene_ir::verify::verify;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A model of two layers in halves, for a target.
+/// A model of two layers in half precision, for a target.
 fn planned(target: &str) -> (Program, Target) {
     let target: Target = target.parse().unwrap();
-    let halves = Some(DType::F16);
+    let half = Some(DType::F16);
     let planned =
-        plan_in(&imported("bert-tiny"), &target, Granularity::Fused, &Bindings::new(), halves);
+        plan_in(&imported("bert-tiny"), &target, Granularity::Fused, &Bindings::new(), half);
     (planned.unwrap().program, target)
 }
 
@@ -31,7 +31,7 @@ fn of(program: &Program, family: Family) -> Vec<&Step> {
 #[test]
 fn parameters_are_read_back() {
     for text in [
-        "gemm columns=192 consumers=2 strips=1 turns=1 stages=4 cluster=2 split=1",
+        "gemm columns=192 consumers=2 strips=1 ping_pong=1 stages=4 cluster=2 split=1",
         "fmha consumers=3 keys=96 stages=2",
     ] {
         assert_eq!(text.parse::<Parameters>().unwrap().to_string(), text);
@@ -117,10 +117,10 @@ fn choices_are_variants_at_their_sizes() {
         sizes: BTreeMap::from([("batch".to_owned(), 2), ("sequence".to_owned(), 16)]),
         parameters,
     };
-    // Of the same step, but with more shared memory than there is, and a product's.
+    // Of the same step, but with more shared memory than there is, and a matmul's.
     let stale = [
         "fmha consumers=2 keys=128 stages=60",
-        "gemm columns=64 consumers=1 strips=1 turns=0 stages=4 cluster=1 split=1",
+        "gemm columns=64 consumers=1 strips=1 ping_pong=0 stages=4 cluster=1 split=1",
     ];
     let stale = stale.map(|text| Choice {
         parameters: text.parse().unwrap(),

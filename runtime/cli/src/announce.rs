@@ -21,9 +21,8 @@ pub(crate) fn said(sizing: &Sizing, run: Option<(&Graph, &Given, u64)>) -> Vec<S
     let mut said = Vec::new();
     let sizes: Vec<_> = assumed(sizing).map(|(symbol, size)| format!("{symbol}={size}")).collect();
     if !sizes.is_empty() {
-        let (is, gives) = ("assumed, as nobody gave", "--batch, --seq or --dim give others");
-        let them = if sizes.len() == 1 { "it" } else { "them" };
-        said.push(format!("note: {} {is} {them}; {gives}", sizes.join(", ")));
+        let gives = "--batch, --seq or --dim give others";
+        said.push(format!("note: {} assumed; {gives}", sizes.join(", ")));
     }
     if let Some((graph, given, seed)) = run {
         let names: Vec<_> = random(graph, given).collect();

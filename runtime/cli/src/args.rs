@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     pub(crate) report: Report,
     #[command(flatten)]
     pub(crate) gates: Gates,
-    /// Print the table of operators that are understood, and end
+    /// Print the table of supported operators, and end
     #[arg(long, help_heading = "Other", conflicts_with = "model")]
     pub(crate) list_ops: bool,
     /// Print the models of the zoo with their sizes, and end
@@ -92,8 +92,8 @@ pub(crate) struct Data {
     /// model says, else as the model's input asks; may be given for each input
     #[arg(long, value_name = "NAME=@FILE", value_parser = named_file, value_hint = ValueHint::FilePath)]
     pub(crate) input: Vec<(String, PathBuf)>,
-    /// A text, made tokens of by the tokenizer.json beside the model; several are a batch, padded to the longest. What the
-    /// model says of them is printed: labels, words for `[MASK]`, or the embedding
+    /// A text, tokenized by the tokenizer.json beside the model; several are a batch, padded to the longest. Prints what the
+    /// model makes of them: labels, words for `[MASK]`, or the embedding
     #[arg(long, value_name = "TEXT", conflicts_with = "data")]
     pub(crate) text: Vec<String>,
     /// The second text of a pair, for models that read two; one for each --text, or several for a single one
@@ -121,8 +121,8 @@ pub(crate) struct Data {
     /// Relative tolerance of comparisons [default: 1e-3]
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub(crate) rtol: Option<f64>,
-    /// Absolute tolerance of comparisons [default: 1e-4; in halves and tf32, where neither is given, both follow from how
-    /// often values are rounded]
+    /// Absolute tolerance of comparisons [default: 1e-4; in half precision and TF32, where neither is given, both
+    /// follow from how often values are rounded]
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub(crate) atol: Option<f64>,
 }
@@ -141,7 +141,7 @@ pub(crate) struct Run {
     /// Executors to run, in this order: fused, library, reference
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fused,library")]
     pub(crate) exec: Vec<Exec>,
-    /// Precision of what the model has in single precision: on GPUs also tf32, f16 and bf16
+    /// Precision to compute in, for models in single precision; tf32, f16 and bf16 need a GPU
     #[arg(long, value_name = "TYPE", default_value = "model")]
     pub(crate) dtype: Precision,
     /// Time to warm up each executor
@@ -157,17 +157,17 @@ pub(crate) struct Run {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "50,90,95,99", value_parser = percent)]
     pub(crate) percentiles: Vec<f64>,
     /// Search on the GPU for faster parameters of kernels at these sizes, for about this long, and keep them in the file
-    /// of --tuning, which later runs take; a search that was not finished goes on
+    /// of --tuning, which later runs read; an unfinished search is resumed
     #[arg(long, value_name = "TIME", value_parser = limit, conflicts_with = "bisect")]
     pub(crate) tune: Option<Duration>,
     /// The file of what --tune finds [default: MODEL.tuning.json beside the model]
     #[arg(long, value_name = "FILE.json")]
     pub(crate) tuning: Option<PathBuf>,
-    /// Compile the kernels of a GPU anew, and keep none for later runs
+    /// Compile the kernels of a GPU again, and keep none for later runs
     #[arg(long)]
     pub(crate) no_cache: bool,
-    /// MiB that the folder of compiled kernels takes at most ($GRAPHENE_CACHE, else ~/.cache/graphene): those that no
-    /// run has used for longest are removed beyond that
+    /// Size limit, in MiB, of the folder of compiled kernels ($GRAPHENE_CACHE, else ~/.cache/graphene): the least
+    /// recently used are evicted
     #[arg(long, value_name = "N", default_value_t = Cache::LIMIT >> 20)]
     pub(crate) cache_mib: u64,
     /// Threads of the CPU executors, at most 1024 [default: one a core]
@@ -189,14 +189,14 @@ pub(crate) struct Report {
     /// Time every step, with bandwidth, arithmetic rate and share of the roofline
     #[arg(long)]
     pub(crate) profile: bool,
-    /// Instead of timing, run step by step, and name the first step whose output is out of tolerance: on the CPU beside the
-    /// reference evaluator, on a GPU beside the same steps in single precision on the CPU
+    /// Instead of timing, run step by step, and name the first step whose output is out of tolerance: on the CPU compared
+    /// with the reference evaluator, on a GPU with the same steps in single precision on the CPU
     #[arg(long, conflicts_with_all = ["profile", "trace", "save_outputs", "save_intermediates", "buckets", "csv"])]
     pub(crate) bisect: bool,
     /// Write a trace that Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE.json")]
     pub(crate) trace: Option<PathBuf>,
-    /// Write a page to look at: times and accuracy, every step beside the library, the graph, why values are stored between
+    /// Write an HTML page: times and accuracy, every step beside the library's, the graph, why values are stored between
     /// steps, and the arena; for another target than the machine's, estimates
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
@@ -227,7 +227,7 @@ pub(crate) enum Exec {
     Fused,
     /// One launch an operation
     Library,
-    /// The evaluator that defines what is right; run once
+    /// The reference evaluator, which defines the right results; run once
     Reference,
 }
 
@@ -242,7 +242,7 @@ impl Exec {
     }
 }
 
-/// Precision of storage and products.
+/// Precision of storage and matmuls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Precision {
     /// As the model has it
@@ -280,8 +280,8 @@ impl Precision {
         }
     }
 
-    /// What values of single precision are stored in, if that is halves.
-    pub(crate) fn halves(self) -> Option<DType> {
+    /// What values of single precision are stored in, if that is half precision.
+    pub(crate) fn half_type(self) -> Option<DType> {
         match self {
             Self::Model | Self::F32 | Self::Tf32 => None,
             Self::F16 => Some(DType::F16),

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: u32 = 3;
 /// Samples that a slow model is measured with at least.
 const FEWEST: usize = 3;
-/// Turns of each executor, so that a drift of the machine meets all of them alike.
-const TURNS: u32 = 10;
+/// Rounds of each executor, so that a drift of the machine meets all of them alike.
+const ROUNDS: u32 = 10;
 /// Iterations where none are asked for.
 const ITERATIONS: usize = 10;
 /// Runs that must lie beyond a percentile, which is not known otherwise; the median always is.
@@ -96,9 +96,9 @@ fn percentile(sorted: &[Duration], percent: f64) -> Duration {
     low + (high - low).mul_f64(place.fract())
 }
 
-/// Warms up, then measures runs of several subjects by turns, in one order and then in the other; samples a subject, in
-/// their order. After another subject's turn, the first run of short ones is not timed: what it found in the caches was the
-/// other's. It ends early where `stops` says so.
+/// Warms up, then measures runs of several subjects interleaved, in one order and then in the other; samples a subject,
+/// in their order. After another subject's round, the first run of short ones is not timed: what it found in the caches
+/// was the other's. It ends early where `stops` says so.
 ///
 /// # Errors
 /// The first that a run gives.
@@ -118,13 +118,13 @@ pub(crate) fn measure<E>(
     }
     let least = schedule.iterations.unwrap_or(ITERATIONS);
     let mut spent = vec![Duration::ZERO; subjects];
-    for turn in 1..=TURNS {
-        let goal = schedule.duration * turn / TURNS;
-        let limit = schedule.duration * PATIENCE * turn / TURNS;
-        let runs = least.div_ceil(TURNS as usize) * turn as usize;
+    for round in 1..=ROUNDS {
+        let goal = schedule.duration * round / ROUNDS;
+        let limit = schedule.duration * PATIENCE * round / ROUNDS;
+        let runs = least.div_ceil(ROUNDS as usize) * round as usize;
         for place in 0..subjects {
-            let subject = if turn % 2 == 1 { place } else { subjects - 1 - place };
-            let is_short = last[subject] < schedule.duration / TURNS / 10;
+            let subject = if round % 2 == 1 { place } else { subjects - 1 - place };
+            let is_short = last[subject] < schedule.duration / ROUNDS / 10;
             if subjects > 1 && is_short && !stops() {
                 run(subject)?;
             }
@@ -133,7 +133,7 @@ pub(crate) fn measure<E>(
                 let enough = spent[subject] >= goal && done >= runs.min(least);
                 let slow = schedule.iterations.is_none()
                     && spent[subject] >= limit
-                    && done >= FEWEST.min(turn as usize);
+                    && done >= FEWEST.min(round as usize);
                 if (done > 0 && (enough || slow)) || stops() {
                     break;
                 }
@@ -210,9 +210,9 @@ mod tests {
         }
     }
 
-    /// Neither has the first or the last turn alone, nor pays for what the other left behind.
+    /// Neither has the first or the last round alone, nor pays for what the other left behind.
     #[test]
-    fn subjects_take_turns() {
+    fn subjects_are_interleaved() {
         let schedule = Schedule {
             warmup: Duration::from_millis(1),
             duration: Duration::from_millis(200),
@@ -229,10 +229,10 @@ mod tests {
                 Ok::<_, Infallible>(())
             },
         );
-        let mut turns = ran.borrow().clone();
-        turns.dedup();
-        // Warming up, and then ten turns, of which every other one goes on with the same subject.
-        assert_eq!(turns, [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]);
+        let mut order = ran.borrow().clone();
+        order.dedup();
+        // Warming up, and then ten rounds, of which every other one goes on with the same subject.
+        assert_eq!(order, [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]);
         let timed: usize = samples.unwrap().iter().map(Samples::len).sum();
         assert!(ran.borrow().len() >= timed + 20, "{timed} of {} runs", ran.borrow().len());
     }

@@ -25,7 +25,7 @@ const AHEAD: usize = 2;
 /// What computes the steps as they should be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Oracle {
-    /// The CPU's kernels, all halves being single precision.
+    /// The CPU's kernels, with single precision in place of half precision.
     Single,
     /// The reference evaluator.
     Reference,
@@ -286,7 +286,8 @@ pub(crate) fn places(operand: &BoundOperand) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The program of the same groups, all halves being single precision. Of TF32 it has weights that are rounded.
+/// The program of the same groups, with single precision in place of half precision. Of TF32 it has weights that are
+/// rounded.
 fn single_program(
     planned: &Planned,
     target: &Target,
@@ -305,7 +306,7 @@ fn single_program(
     }
 }
 
-/// The graph with the same nodes, all halves being single precision.
+/// The graph with the same nodes, with single precision in place of half precision.
 fn single_graph(graph: &Graph) -> Result<Graph, Error> {
     let mut made = Graph::new();
     for (id, node) in graph.nodes() {
@@ -351,7 +352,7 @@ fn single_type(node: &Node) -> TensorType {
     ty
 }
 
-/// The tensor, in single precision if it is of halves.
+/// The tensor, in single precision if it is of half precision.
 fn single(tensor: &Tensor) -> Result<Tensor, Error> {
     if !is_half(tensor.dtype()) {
         return Ok(tensor.clone());

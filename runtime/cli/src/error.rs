@@ -50,7 +50,7 @@ pub(crate) enum Error {
         known: Vec<String>,
     },
     /// A file of what tuning found cannot be read.
-    #[error("{}: {reason}; remove it to tune anew", path.display())]
+    #[error("{}: {reason}; remove it to tune again", path.display())]
     Tuning {
         /// The file.
         path: PathBuf,

@@ -15,7 +15,7 @@ use crate::report::{Agreement, Compile, OutputAgreement, Report, Time, milliseco
 use crate::roof::Roof;
 use crate::session::{self, Compiled, Plans, Runner};
 use crate::sizes::{DEFAULT_SEQUENCE, check_given, is_free, requested};
-use crate::tolerance::{Rounded, Tolerance, own_halves};
+use crate::tolerance::{Rounded, Tolerance, own_half_type};
 use crate::tuning::{self, Tuning};
 use crate::{
     announce, answers, blame, buckets, data, diff, doctor, emit, estimate, files, gates, limits,
@@ -44,9 +44,9 @@ mod stage {
     pub(super) const TIME: &str = "warming up and timing";
     pub(super) const PROFILE: &str = "profiling";
     pub(super) const BUCKETS: &str = "preparing and timing buckets";
-    pub(super) const BISECT: &str = "running step by step beside what is right";
+    pub(super) const BISECT: &str = "comparing step by step with the reference";
     pub(super) const SAVE: &str = "running step by step and saving values";
-    pub(super) const LOAD: &str = "answering requests side by side";
+    pub(super) const LOAD: &str = "answering concurrent requests";
     pub(super) const ROOF: &str = "measuring the machine's rates";
 }
 
@@ -140,8 +140,8 @@ fn run_model(
         report.explain = Some(lines.iter().map(ToString::to_string).collect());
     }
     let job = {
-        let halves = arguments.run.dtype.halves().or_else(|| own_halves(&loaded.graph));
-        let rounded = halves.and_then(Rounded::halves).or(target.tf32.then_some(Rounded::Products));
+        let half = arguments.run.dtype.half_type().or_else(|| own_half_type(&loaded.graph));
+        let rounded = half.and_then(Rounded::half).or(target.tf32.then_some(Rounded::MatMuls));
         let tolerance = Tolerance::new(&arguments.data, &loaded.graph, rounded);
         let (loaded, plans, given, known) = (&loaded, &plans, &given, &known);
         Job { arguments, machine, loaded, plans, given, known, target: &target, tolerance }

@@ -56,7 +56,7 @@ pub(crate) fn prepare(run: &Run) -> Result<Machine, Error> {
     })?;
     let report = describe(&engine.device(), engine.threads());
     if let (Some(threads), Some(_)) = (run.threads, &report.gpu) {
-        // What the host computes beside a GPU runs on threads of the process.
+        // Steps that fall back to the CPU run on threads of the process.
         let set = graphene_runtime::cpu::set_threads(threads);
         set.map_err(|error| Error::flag("--threads", error.to_string()))?;
     }

@@ -1,4 +1,4 @@
-//! Steps of programs for a GPU that the host computes, as no kernel does: what reports say of them.
+//! Steps of GPU programs that fall back to the CPU: what reports say of them.
 
 use graphene_fusion::kernels::launches;
 use graphene_fusion::program::{Program, Step};
@@ -6,7 +6,7 @@ use graphene_ir::target::{Kind, Target};
 use graphene_runtime::gpu::routine;
 use serde::Serialize;
 
-/// A step that the host computes.
+/// A step that falls back to the CPU.
 #[derive(Serialize, Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OnHost {
     /// Its name.
@@ -26,7 +26,7 @@ pub(crate) fn without_kernels(program: &Program, target: &Target) -> Option<Stri
     };
     let refused: Vec<OnHost> = program.steps().iter().filter_map(refused).collect();
     let said = said(&refused)?;
-    Some(format!("no kernel on {target}, where the host would compute it: {said}"))
+    Some(format!("no kernel on {target}, would fall back to the CPU: {said}"))
 }
 
 /// Why each step of a program would fall back to the CPU on a target, if it would.
@@ -78,7 +78,7 @@ mod tests {
                  return \"y\" = %1\n"
             )
         };
-        let why = "no kernel on sm_90a, where the host would compute it: Add (y) (no template computes with f64)";
+        let why = "no kernel on sm_90a, would fall back to the CPU: Add (y) (no template computes with f64)";
         assert_eq!(said(&of("f64"), "sm_90a").as_deref(), Some(why));
         assert_eq!(said(&of("f32"), "sm_90a"), None);
         assert_eq!(said(&of("f64"), "cpu"), None);

@@ -88,7 +88,7 @@ pub(crate) fn beside(
 }
 
 /// For each step of the library's program the fused step that computes its nodes. Of nodes whose names rewriting has
-/// done away with, a product that reads what a named one reads was merged with it, as projections of one value are; all
+/// done away with, a matmul that reads what a named one reads was merged with it, as projections of one value are; all
 /// others are computed where what they feed is, or else where what feeds them is.
 fn owners(fused: &Program, library: &Program) -> Vec<Option<usize>> {
     let mut by_name: HashMap<&str, usize> = HashMap::new();
@@ -100,11 +100,11 @@ fn owners(fused: &Program, library: &Program) -> Vec<Option<usize>> {
     let named = |step: &Launch| step.nodes.iter().find_map(|node| by_name.get(node.as_str()));
     let steps = library.steps();
     let mut owners: Vec<Option<usize>> = steps.iter().map(|step| named(step).copied()).collect();
-    let product = |step: &Launch| match (step.family, step.inputs.first()) {
+    let matmul = |step: &Launch| match (step.family, step.inputs.first()) {
         (Family::MatMul, Some(input)) => Some(input.buffer),
         _ => None,
     };
-    // A merged product may have the name of what follows one of those that it is made of.
+    // A merged matmul may have the name of what follows one of those that it is made of.
     let mut readers: HashMap<BufferId, usize> = HashMap::new();
     for (owner, step) in owners.iter().zip(steps) {
         for input in &step.inputs {
@@ -113,11 +113,11 @@ fn owners(fused: &Program, library: &Program) -> Vec<Option<usize>> {
     }
     let by_reader = |step: &Launch| step.outputs.iter().find_map(|out| readers.get(&out.buffer));
     let known = owners.iter().zip(steps).filter_map(|(owner, step)| {
-        Some((product(step)?, owner.or_else(|| by_reader(step).copied())?))
+        Some((matmul(step)?, owner.or_else(|| by_reader(step).copied())?))
     });
     let merged: HashMap<BufferId, usize> = known.collect();
     for (owner, step) in owners.iter_mut().zip(steps) {
-        *owner = owner.or_else(|| merged.get(&product(step)?).copied());
+        *owner = owner.or_else(|| merged.get(&matmul(step)?).copied());
     }
     // Of each buffer, the owner of whoever read it first of those after, or wrote it last of those before.
     let mut near: Vec<Option<usize>> = vec![None; library.buffers().len()];

@@ -229,7 +229,7 @@ pub(crate) struct Built {
     pub(crate) compiled: usize,
     /// Those that an earlier run had compiled.
     pub(crate) cached: usize,
-    /// The steps that the host computes, as no kernel does.
+    /// The steps that fall back to the CPU, as they have no kernel.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) on_host: Vec<OnHost>,
 }
@@ -258,7 +258,7 @@ pub(crate) struct Memory {
     pub(crate) arena_bytes: u64,
     /// No arena is smaller than this, in bytes.
     pub(crate) lower_bound_bytes: u64,
-    /// The heuristic that laid it out.
+    /// The heuristic that placed it.
     pub(crate) heuristic: String,
 }
 

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 pub(crate) struct Roof {
     /// Where they are from.
     pub(crate) source: Source,
-    /// Tera-operations a second by the type of a product's operands.
+    /// Tera-operations a second by the type of a matmul's operands.
     pub(crate) tflops_per_s: Peaks,
     /// Gigabytes a second, from the memory beyond the caches.
     pub(crate) gbytes_per_s: f64,
@@ -130,7 +130,7 @@ impl Roof {
         };
         let beyond =
             if beyond { "; ≥ 100 %: faster than that, as from a nearer cache" } else { "" };
-        format!("the roof is {rates}{beyond}")
+        format!("roofline rates: {rates}{beyond}")
     }
 }
 

@@ -120,10 +120,10 @@ impl Compiled {
         Some(Built { kernels, compiled, cached, on_host: on_host.collect() })
     }
 
-    /// What the host computes of a program for a GPU, if it does.
+    /// Which steps of a program for a GPU fall back to the CPU, if any.
     pub(crate) fn on_host(&self) -> Option<String> {
         let said = on_host::said(&self.built()?.on_host)?;
-        Some(format!("{}: no kernel, so the host computes it: {said}", self.exec.name()))
+        Some(format!("{}: falls back to the CPU for want of a kernel: {said}", self.exec.name()))
     }
 }
 
@@ -438,8 +438,8 @@ impl Subject<'_> {
     }
 }
 
-/// Times the runners by turns, but for the reference: those have no samples. Inputs are as large as they are where they
-/// run.
+/// Times the runners interleaved, but for the reference: those have no samples. Inputs are as large as they are where
+/// they run.
 ///
 /// # Errors
 /// [`Error::Run`].

@@ -190,7 +190,7 @@ fn times(text: &mut String, executors: &[Executor], speedup: Option<f64>) {
             line(
                 text,
                 &format!(
-                    "{}: on the GPU {} ({:.0} % of the median); inputs {} up ({}), outputs {} down ({})",
+                    "{}: on the GPU {} ({:.0} % of the median); inputs H2D {} ({}), outputs D2H {} ({})",
                     executor.name,
                     millis(on.run_ms),
                     on.share_of_wall * 100.0,
@@ -260,7 +260,7 @@ fn load(text: &mut String, loads: &[Load]) {
         }
         _ => "a caller each, who asks again when answered".to_owned(),
     };
-    let _ = writeln!(text, "\nrequests side by side: {contexts}, {how}");
+    let _ = writeln!(text, "\nconcurrent requests: {contexts}, {how}");
     let latencies = loads.iter().filter_map(|load| load.latency.as_ref());
     let mut names: Vec<&String> = latencies.flat_map(|l| l.percentiles_ms.keys()).collect();
     names.sort_by(|a, b| number(a).total_cmp(&number(b)));

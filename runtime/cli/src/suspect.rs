@@ -28,7 +28,7 @@ const KINDS: &[Kind] = &[
         is: |head| head.length == 0,
         of_model: false,
         what: "it is empty",
-        advice: "copy or export it anew",
+        advice: "copy or export it again",
     },
     Kind {
         is: |head| head.starts_with(b"version https://git-lfs.github.com/spec/"),
@@ -40,7 +40,7 @@ const KINDS: &[Kind] = &[
         is: is_html,
         of_model: false,
         what: "it is an HTML page, as a download that failed leaves",
-        advice: "download it anew; Hugging Face has files at /resolve/ and their pages at /blob/",
+        advice: "download it again; Hugging Face has files at /resolve/ and their pages at /blob/",
     },
     Kind {
         is: |head| head.starts_with(b"\x1f\x8b\x08"),
@@ -139,7 +139,7 @@ pub(crate) fn no_model(path: &Path) -> String {
         let missing = missing(path)?;
         let bytes = crate::human::bytes(missing);
         Some(format!(
-            "it is truncated, at least {bytes} are missing at its end; copy or download it anew"
+            "it is truncated, at least {bytes} are missing at its end; copy or download it again"
         ))
     };
     let look = || {

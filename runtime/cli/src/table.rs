@@ -134,7 +134,7 @@ fn fallen_back(rows: &mut [Row], fused: &Executor) {
     let by_reference: BTreeSet<&str> = fused.by_reference.iter().map(String::as_str).collect();
     for row in rows {
         if let Some(why) = on_host.get(row.name.as_str()) {
-            row.falls_back = Some(format!("{why}: the CPU computes it"));
+            row.falls_back = Some(format!("{why}: falls back to the CPU"));
         } else if by_reference.contains(row.name.as_str()) {
             row.falls_back = Some("no kernel: the reference evaluator computes it".to_owned());
         }

@@ -26,23 +26,23 @@ const TF32: f64 = 1.0 / 1024.0;
 pub(crate) enum Tolerance {
     /// The same for all tensors.
     Stated(Bound),
-    /// Values are rounded to halves, or operands of products to TF32, on both sides: the standard deviation of the
-    /// difference of two elements, over the size of the tensor's elements.
+    /// Values are rounded to half precision, or operands of matmuls to TF32, on both sides: the standard deviation of
+    /// the difference of two elements, over the size of the tensor's elements.
     Rounded(f64),
 }
 
 /// What is rounded to fewer bits than those of single precision.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Rounded {
-    /// All values, by at most this part of them: they are halves.
+    /// All values, by at most this part of them: they are of half precision.
     Values(f64),
-    /// The operands of products: to TF32.
-    Products,
+    /// The operands of matmuls: to TF32.
+    MatMuls,
 }
 
 impl Rounded {
-    /// Values of such elements, if they are halves.
-    pub(crate) fn halves(dtype: DType) -> Option<Self> {
+    /// Values of such elements, if they are of half precision.
+    pub(crate) fn half(dtype: DType) -> Option<Self> {
         unit(dtype).map(Self::Values)
     }
 
@@ -50,7 +50,7 @@ impl Rounded {
     fn unit(self) -> f64 {
         match self {
             Self::Values(unit) => unit,
-            Self::Products => TF32,
+            Self::MatMuls => TF32,
         }
     }
 
@@ -58,9 +58,9 @@ impl Rounded {
     fn by(self, op: &Op) -> usize {
         match (self, op) {
             (Self::Values(_), op) => usize::from(rounds(op)),
-            (Self::Products, Op::MatMul | Op::Conv(_)) => 2,
-            (Self::Products, Op::Attention(_)) => 4,
-            (Self::Products, _) => 0,
+            (Self::MatMuls, Op::MatMul | Op::Conv(_)) => 2,
+            (Self::MatMuls, Op::Attention(_)) => 4,
+            (Self::MatMuls, _) => 0,
         }
     }
 }
@@ -68,7 +68,7 @@ impl Rounded {
 impl Tolerance {
     /// The tolerance of a run of `graph`, in which this is `rounded`.
     ///
-    /// What halves may differ by is derived here, and only here. Storing a value as f16 changes it by at most
+    /// What half precision may differ by is derived here, and only here. Storing a value as f16 changes it by at most
     /// `u = 2⁻¹¹` of it, as bf16 by `u = 2⁻⁸`; sums are single precision, which adds next to nothing. A value of an
     /// output has been through `d` roundings, the operations of the longest path to it that round. Taken as
     /// independent, and of the size of the values about them, they add up to an error whose standard deviation is at
@@ -76,7 +76,7 @@ impl Tolerance {
     /// differences the largest is about `√(2·ln n)` deviations. So `|a - b| ≤ f·(rms(b) + |b|)` with
     /// `f = u·√(2d)·√(2·ln n)`, where an element is either of the tensor's usual size or larger.
     ///
-    /// Of TF32, `d` counts both operands of each product on the path.
+    /// Of TF32, `d` counts both operands of each matmul on the path.
     pub(crate) fn new(given: &Data, graph: &Graph, rounded: Option<Rounded>) -> Self {
         let stated = given.rtol.is_some() || given.atol.is_some();
         let rounded = rounded.map(|rounded| (rounded.unit(), roundings(graph, rounded)));
@@ -132,13 +132,13 @@ fn size(numbers: impl Iterator<Item = f64>) -> f64 {
     (squares / count.max(1) as f64).sqrt()
 }
 
-/// The halves that a model computes in by itself, if it does: those of its first value that is one.
-pub(crate) fn own_halves(graph: &Graph) -> Option<DType> {
+/// The half-precision type that a model computes in by itself, if it does: those of its first value that is one.
+pub(crate) fn own_half_type(graph: &Graph) -> Option<DType> {
     let mut types = graph.nodes().flat_map(|(_, node)| node.outputs()).map(|ty| ty.dtype);
     types.find(|&dtype| unit(dtype).is_some())
 }
 
-/// The largest relative change by which a number becomes one of this type, for halves.
+/// The largest relative change by which a number becomes one of this type, for half precision.
 fn unit(dtype: DType) -> Option<f64> {
     match dtype {
         DType::F16 => Some(2_f64.powi(-11)),
@@ -196,7 +196,7 @@ mod tests {
         graph.add("log", Op::Unary(Unary::Log), &[Some(z)]).unwrap();
         // The input, the exponential and the logarithm.
         assert_eq!(roundings(&graph, Rounded::Values(0.5)), 3);
-        assert_eq!(roundings(&graph, Rounded::Products), 0);
+        assert_eq!(roundings(&graph, Rounded::MatMuls), 0);
     }
 
     #[test]

@@ -25,7 +25,7 @@ const QUEUE: usize = 1024;
 
 /// Several requests at a time.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Requests side by side")]
+#[command(next_help_heading = "Concurrent requests")]
 pub(crate) struct Asked {
     /// Run on N contexts of a pool: without --rate N callers ask again as soon as they are answered
     #[arg(long, value_name = "N", conflicts_with = "bisect", value_parser = clap::value_parser!(u16).range(1..=1024))]

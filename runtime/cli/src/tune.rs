@@ -23,7 +23,7 @@ const TOGETHER: usize = 16;
 /// Launches of a kernel that are timed together, and how often they are.
 const REPEATS: usize = 20;
 const REPEATED: usize = 7;
-/// What is faster by less than this is no faster: times waver.
+/// What is faster by less than this is no faster: timings are noisy.
 const FASTER: f64 = 0.985;
 
 /// Steps that are searched together.

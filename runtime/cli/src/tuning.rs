@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The version of the layout below.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The prefix of the zoo's models, which have no file.
 const ZOO: &str = "zoo:";
 
@@ -215,10 +215,10 @@ mod tests {
         let file = Temporary::new("damaged");
         let rows = [
             ("{", "EOF while parsing"),
-            ("{\"format\": 2, \"devices\": {}}", "it has format 2, and this version reads 1"),
-            ("{\"format\": 1, \"devices\": {}, \"more\": 1}", "unknown field `more`"),
+            ("{\"format\": 1, \"devices\": {}}", "it has format 1, and this version reads 2"),
+            ("{\"format\": 2, \"devices\": {}, \"more\": 1}", "unknown field `more`"),
             (
-                "{\"format\": 1, \"devices\": {\"d\": [{\"step\": \"1\", \"operations\": \"\", \"sizes\": {}, \
+                "{\"format\": 2, \"devices\": {\"d\": [{\"step\": \"1\", \"operations\": \"\", \"sizes\": {}, \
                  \"parameters\": \"fmha keys=1\", \"us\": 1, \"default_us\": 1, \"tried\": 0, \"of\": 0}]}}",
                 "`fmha keys=1` are no parameters of a template",
             ),

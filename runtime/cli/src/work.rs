@@ -20,11 +20,11 @@ pub(crate) struct Work {
 /// Floating-point operations, a multiply-add being two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Flops {
-    /// Those of products of f16.
+    /// Those of matmuls of f16.
     pub(crate) f16: u64,
-    /// Those of products of bf16.
+    /// Those of matmuls of bf16.
     pub(crate) bf16: u64,
-    /// Those of products of single precision that may be rounded.
+    /// Those of matmuls of single precision that may be rounded.
     pub(crate) single: u64,
     /// All others.
     pub(crate) other: u64,
@@ -63,7 +63,7 @@ pub(crate) fn of_step(program: &Program, step: &Step, bindings: &Bindings) -> Wo
 fn of_graph(graph: &Graph, bindings: &Bindings) -> Flops {
     let mut all = Flops::default();
     for (_, node) in graph.nodes() {
-        let kind = match product_of(graph, node) {
+        let kind = match matmul_of(graph, node) {
             Some(DType::F16) => &mut all.f16,
             Some(DType::BF16) => &mut all.bf16,
             Some(DType::F32) if may_round(node.op()) => &mut all.single,
@@ -74,13 +74,13 @@ fn of_graph(graph: &Graph, bindings: &Bindings) -> Flops {
     all
 }
 
-/// Whether kernels and libraries round its products of single precision to TF32, where they may.
+/// Whether kernels and libraries round its matmuls of single precision to TF32, where they may.
 fn may_round(op: &Op) -> bool {
     matches!(op, Op::MatMul | Op::Conv(_) | Op::Attention(_))
 }
 
-/// The elements whose products are most of an operation's work, if products are.
-fn product_of(graph: &Graph, node: &Node) -> Option<DType> {
+/// The elements whose matmuls are most of an operation's work, if matmuls are.
+fn matmul_of(graph: &Graph, node: &Node) -> Option<DType> {
     match node.op() {
         Op::MatMul | Op::Conv(_) | Op::ConvTranspose { .. } | Op::Attention(_) | Op::Rnn(_) => {
             node.inputs().first().copied().flatten().map(|value| graph.ty(value).dtype)
@@ -95,14 +95,14 @@ fn of_node(graph: &Graph, node: &Node, bindings: &Bindings) -> u64 {
         let shape = value.and_then(|value| graph.ty(value).bound_shape(bindings).ok());
         shape.unwrap_or_default().into_iter().map(|size| size as u64).collect()
     };
-    let count = |shape: &[u64]| shape.iter().fold(1_u64, |product, &n| product.saturating_mul(n));
+    let count = |shape: &[u64]| shape.iter().fold(1_u64, |all, &n| all.saturating_mul(n));
     let output = node.outputs().first().and_then(|ty| ty.bound_shape(bindings).ok());
     let output: u64 = output.map_or(0, |shape| shape.iter().map(|&size| size as u64).product());
     let last = |shape: Vec<u64>| shape.last().copied().unwrap_or(1);
     match node.op() {
         Op::Unary(_) | Op::Binary(_) if node.outputs()[0].dtype.is_float() => output,
         Op::MatMul => output.saturating_mul(2 * last(input(0))),
-        // Products with every element of a filter: its size over the output's channels.
+        // Matmuls with every element of a filter: its size over the output's channels.
         Op::Conv(_) => {
             let filter = input(1);
             output.saturating_mul(2 * count(&filter) / filter.first().copied().unwrap_or(1).max(1))
@@ -174,12 +174,12 @@ mod tests {
     use graphene_frontend::op::{Binary, Op};
 
     #[test]
-    fn products_count_two_a_multiply_add() {
+    fn matmuls_count_two_a_multiply_add() {
         let mut graph = Graph::new();
         let a = graph.add_input("a", "f32[n, 3, 5]".parse().unwrap()).unwrap();
         let b = graph.add_input("b", "f32[5, 7]".parse().unwrap()).unwrap();
-        let product = graph.add("product", Op::MatMul, &[Some(a), Some(b)]).unwrap().value();
-        graph.add("sum", Op::Binary(Binary::Add), &[Some(product), Some(product)]).unwrap();
+        let matmul = graph.add("matmul", Op::MatMul, &[Some(a), Some(b)]).unwrap().value();
+        graph.add("sum", Op::Binary(Binary::Add), &[Some(matmul), Some(matmul)]).unwrap();
         let mut bindings = Bindings::new();
         bindings.bind(Symbol::new("n"), 2).unwrap();
         let flops = of_graph(&graph, &bindings);

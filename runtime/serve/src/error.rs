@@ -83,8 +83,8 @@ pub enum Error {
         /// The encoding.
         found: String,
     },
-    /// As many requests wait as may.
-    #[error("model {name:?} has {waiting} requests waiting, as many as may: try again later")]
+    /// The queue is full.
+    #[error("the queue of model {name:?} is full, {waiting} requests wait: try again later")]
     Busy {
         /// The model.
         name: String,

@@ -43,6 +43,6 @@ async fn nothing(uri: axum::http::Uri) -> Response {
 }
 
 async fn other_method(method: axum::http::Method, uri: axum::http::Uri) -> Response {
-    let what = format!("{:?} takes another method than {method}", uri.path());
+    let what = format!("{:?} does not take the method {method}", uri.path());
     error::json(StatusCode::METHOD_NOT_ALLOWED, &serde_json::json!({ "error": what }))
 }

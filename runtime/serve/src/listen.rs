@@ -81,7 +81,7 @@ pub async fn listen(
         let accept = Accept {
             router: auth::guard(router, &security.tokens),
             tls,
-            room: Arc::new(Semaphore::new(limits.connections)),
+            slots: Arc::new(Semaphore::new(limits.connections)),
             head: Duration::from_millis(limits.idle_ms),
             metrics: server.metrics().clone(),
         };
@@ -114,7 +114,7 @@ struct Accept {
     router: Router,
     tls: Option<TlsAcceptor>,
     /// Connections that there may still be.
-    room: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     /// The time for a request's head.
     head: Duration,
     metrics: Metrics,
@@ -129,7 +129,7 @@ impl Accept {
         let graceful = GracefulShutdown::new();
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&listener, &self.room) => accepted,
+                accepted = accept(&listener, &self.slots) => accepted,
                 _ = stopped.wait_for(|&stop| stop) => break,
             };
             let Some((stream, permit)) = accepted else { continue };
@@ -157,9 +157,9 @@ impl Accept {
 /// The next connection, once there may be one more.
 async fn accept(
     listener: &TcpListener,
-    room: &Arc<Semaphore>,
+    slots: &Arc<Semaphore>,
 ) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = Arc::clone(room).acquire_owned().await.ok()?;
+    let permit = Arc::clone(slots).acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, _)) => {
             // Answers are written whole: waiting for more of them only delays.

@@ -6,7 +6,7 @@
 use super::kernels::reduce::Reduce;
 use super::layers::{BoundLayers, ConvLayer, Layers, run_layers};
 use super::loops::{Domain, Loop};
-use super::packing::Laid;
+use super::packing::Prepacked;
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
     Io, Tables, nearest_tables, pad_tables, run_arg_reduce, run_attention, run_concat, run_conv,
@@ -57,8 +57,8 @@ pub(crate) enum Kernel {
     Nearest { attrs: Box<ResizeAttrs>, mode: NearestMode },
     /// Attention in one pass.
     Attention(AttentionAttrs),
-    /// A recurrent layer, and its weights if they were laid out beforehand.
-    Rnn { attrs: RnnAttrs, laid: Laid },
+    /// A recurrent layer, and its weights if they were prepacked.
+    Rnn { attrs: RnnAttrs, prepacked: Prepacked },
     /// A convolution.
     Conv(ConvAttrs),
     /// A convolution with what follows it.
@@ -89,8 +89,8 @@ pub(crate) struct BoundKernel {
 
 impl Kernel {
     /// The kernel for a step: what its plan says is the reference's is, and for all else there is a kernel. A group
-    /// that no plan has, made by hand, may find none. `laid` has what its inputs were laid out as beforehand.
-    pub(crate) fn choose(step: &Step, laid: &Laid) -> Self {
+    /// that no plan has, made by hand, may find none. `prepacked` has what its inputs were prepacked as.
+    pub(crate) fn choose(step: &Step, prepacked: &Prepacked) -> Self {
         let body = &step.body;
         if step.executor == Executor::Reference {
             return Self::Reference;
@@ -102,12 +102,12 @@ impl Kernel {
             return Loop::compile(body).map_or(Self::Reference, Self::Loop);
         }
         if is_fused(body) {
-            return Self::fused(step.family, body, laid);
+            return Self::fused(step.family, body, prepacked);
         }
         let Some((_, node)) = body.nodes().last() else { return Self::Reference };
         match node.op() {
-            Op::MatMul if laid.iter().any(|matrices| !matrices.is_empty()) => {
-                Layers::compile(body, laid).map_or(Self::MatMul, Self::Layers)
+            Op::MatMul if prepacked.iter().any(|matrices| !matrices.is_empty()) => {
+                Layers::compile(body, prepacked).map_or(Self::MatMul, Self::Layers)
             }
             Op::MatMul => Self::MatMul,
             Op::Softmax { axis, log } => Self::Softmax { axis: *axis, log: *log },
@@ -132,7 +132,7 @@ impl Kernel {
                 ResizeMode::Linear | ResizeMode::Cubic { .. } => Self::Reference,
             },
             Op::Attention(attrs) => Self::Attention(attrs.clone()),
-            Op::Rnn(attrs) => Self::Rnn { attrs: attrs.clone(), laid: laid.clone() },
+            Op::Rnn(attrs) => Self::Rnn { attrs: attrs.clone(), prepacked: prepacked.clone() },
             Op::Conv(attrs) => Self::Conv(attrs.clone()),
             Op::ConvTranspose { conv, .. } => Self::ConvTranspose(conv.clone()),
             Op::Pool(attrs) => Self::Pool(attrs.clone()),
@@ -144,19 +144,19 @@ impl Kernel {
     }
 
     /// The kernel of several operations that are not all pointwise.
-    fn fused(family: Family, body: &Graph, laid: &Laid) -> Self {
+    fn fused(family: Family, body: &Graph, prepacked: &Prepacked) -> Self {
         if matches!(family, Family::Normalization | Family::Reduction | Family::Gather) {
             return RowProgram::compile(body).map_or(Self::Reference, Self::Rows);
         }
-        let layers = Layers::compile(body, laid).map(Self::Layers);
+        let layers = Layers::compile(body, prepacked).map(Self::Layers);
         layers.or_else(|| ConvLayer::compile(body).map(Self::ConvLayer)).unwrap_or(Self::Reference)
     }
 
-    /// Whether the kernel reads an input as it lies, and not as it was laid out beforehand.
+    /// Whether the kernel reads an input as it lies, and not as it was prepacked.
     pub(crate) fn reads(&self, input: usize) -> bool {
         match self {
             Self::Layers(layers) => layers.reads(input),
-            Self::Rnn { laid, .. } => laid[input].is_empty(),
+            Self::Rnn { prepacked, .. } => prepacked[input].is_empty(),
             _ => true,
         }
     }
@@ -257,7 +257,7 @@ impl BoundKernel {
             Kernel::Pad { .. } => run_pad(step, io, &self.tables),
             Kernel::Nearest { .. } => run_nearest(step, io, &self.tables),
             Kernel::Attention(attrs) => run_attention(step, io, attrs),
-            Kernel::Rnn { attrs, laid } => run_rnn(step, io, attrs, laid),
+            Kernel::Rnn { attrs, prepacked } => run_rnn(step, io, attrs, prepacked),
             Kernel::Conv(attrs) => run_conv(step, io, attrs),
             Kernel::ConvLayer(layer) => {
                 let domain = self.domain.as_ref().expect("epilogues are bound with their domain");

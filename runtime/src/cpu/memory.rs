@@ -92,7 +92,7 @@ enum Source {
     Given(usize),
     Weight(BufferId),
     Overwritten(usize),
-    Laid,
+    Prepacked,
 }
 
 impl Access {
@@ -112,7 +112,7 @@ impl Access {
             let id = input.buffer;
             operands.push(match (bound.overwritten_by[i], plan.buffers()[id.index()].place) {
                 (Some(output), _) => Source::Overwritten(output),
-                (None, _) if !reads(i) => Source::Laid,
+                (None, _) if !reads(i) => Source::Prepacked,
                 (None, Place::Input(number)) => Source::Given(number),
                 (None, Place::Weight) => Source::Weight(id),
                 (None, Place::Output(_) | Place::Arena(_)) => {
@@ -176,7 +176,7 @@ impl<'a> Inputs<'a> {
     pub(crate) fn get(&self, number: usize) -> Option<Input<'a>> {
         let bytes = match *self.access.operands.get(number)? {
             Source::Overwritten(output) => return Some(Input::Overwritten { output }),
-            Source::Laid => return Some(Input::Laid),
+            Source::Prepacked => return Some(Input::Prepacked),
             Source::Part(part) => *self.parts.get(part)?,
             Source::Given(input) => *self.given.get(input)?,
             Source::Weight(id) => self.weights[id.index()].as_ref()?.bytes(),

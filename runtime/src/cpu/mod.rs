@@ -2,9 +2,9 @@
 //!
 //! In reading order: [`Module`] is a program with a kernel chosen for every step, [`Bound`] one with sizes, and
 //! [`Executable`] that with an arena; `work` says which steps are spread over threads, and `scratch` is memory that
-//! threads keep; `packing` lays weights out, `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers`
-//! products with their epilogues, `rows` groups over rows, and [`kernels`] are the loops over plain slices. [`rates`] measures
-//! what the machine gives at most.
+//! threads keep; `packing` prepacks weights, `kernel` chooses, `run` calls, `loops` compiles pointwise groups, `layers`
+//! matmuls with their epilogues, `rows` groups over rows, and [`kernels`] are the loops over plain slices. [`rates`]
+//! measures what the machine gives at most.
 
 mod bound;
 mod kernel;

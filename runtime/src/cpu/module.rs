@@ -3,7 +3,7 @@
 use super::bound::{Bound, Executable};
 use super::kernel::Kernel;
 use super::on_threads;
-use super::packing::{Laid, Packing, Weights};
+use super::packing::{Packing, Prepacked, Weights};
 use crate::bind::bind;
 use crate::error::{Error, Result};
 use graphene_frontend::dim::Bindings;
@@ -62,13 +62,13 @@ impl Module {
     fn make(
         mut program: Program,
         packing: &Packing,
-        choose: impl Fn(&Step, &Laid) -> Kernel,
+        choose: impl Fn(&Step, &Prepacked) -> Kernel,
     ) -> Result<Self> {
         let weights = packing.take(&mut program)?;
         let own_bytes = weights.bytes(&program);
-        let Weights { laid, kept } = weights;
-        let steps = program.steps().iter().zip(laid);
-        let kernels = steps.map(|(step, laid)| choose(step, &laid)).collect();
+        let Weights { prepacked, kept } = weights;
+        let steps = program.steps().iter().zip(prepacked);
+        let kernels = steps.map(|(step, prepacked)| choose(step, &prepacked)).collect();
         let weights = kept.into();
         Ok(Self { program: Arc::new(program), kernels, weights, own_bytes })
     }

@@ -40,12 +40,12 @@ pub(crate) struct Packing {
 
 /// The matrices that a step's inputs were prepacked as: for each input none or one; for a recurrent layer's weights
 /// some for each direction.
-pub(crate) type Laid = Vec<Vec<Arc<Packed>>>;
+pub(crate) type Prepacked = Vec<Vec<Arc<Packed>>>;
 
 /// All that a module holds of a program's weights.
 pub(crate) struct Weights {
     /// For each step what its inputs were prepacked as.
-    pub(crate) laid: Vec<Laid>,
+    pub(crate) prepacked: Vec<Prepacked>,
     /// For each buffer its elements, if a kernel reads them as they are.
     pub(crate) kept: Vec<Option<Tensor>>,
 }
@@ -54,7 +54,7 @@ impl Weights {
     /// Their bytes, with those of constants in what steps compute. Memory that weights share counts once.
     pub(crate) fn bytes(&self, program: &Program) -> u64 {
         let mut seen = BTreeSet::new();
-        let packed = self.laid.iter().flatten().flatten();
+        let packed = self.prepacked.iter().flatten().flatten();
         let packed = packed.filter(|packed| seen.insert((Arc::as_ptr(packed).addr(), 0)));
         let packed: u64 = packed.map(|packed| packed.held_bytes()).sum();
         let mut seen = BTreeSet::new();
@@ -90,9 +90,9 @@ impl Packing {
                 for (input, matrices) in matrices(program, step) {
                     of_inputs[input] = matrices;
                 }
-                let laid: Laid =
+                let prepacked: Prepacked =
                     of_inputs.iter().map(|of| of.iter().map(outline).collect()).collect();
-                let kernel = Kernel::choose(step, &laid);
+                let kernel = Kernel::choose(step, &prepacked);
                 for (input, matrices) in of_inputs.iter_mut().enumerate() {
                     // What is read as it is too need not be there a second time.
                     if kernel.reads(input) {
@@ -152,7 +152,7 @@ impl Packing {
         for (number, matrix) in self.matrices.iter().enumerate() {
             of_buffer.entry(matrix.buffer).or_default().push(number);
         }
-        let mut laid: Vec<Option<Arc<Packed>>> = vec![None; self.matrices.len()];
+        let mut prepacked: Vec<Option<Arc<Packed>>> = vec![None; self.matrices.len()];
         let mut kept = vec![None; self.kept.len()];
         for wave in self.waves(program, &of_buffer) {
             let mut taken = Vec::with_capacity(wave.len());
@@ -178,18 +178,18 @@ impl Packing {
             };
             for done in threads::map(taken.len(), pack) {
                 let (packed, as_it_is) = done?;
-                packed.into_iter().for_each(|(number, packed)| laid[number] = Some(packed));
+                packed.into_iter().for_each(|(number, packed)| prepacked[number] = Some(packed));
                 if let Some((id, tensor)) = as_it_is {
                     kept[id.index()] = Some(tensor);
                 }
             }
         }
         let of = |&number: &usize| {
-            laid[number].clone().expect("every matrix is of a buffer that a wave has taken")
+            prepacked[number].clone().expect("every matrix is of a buffer that a wave has taken")
         };
         let of = |numbers: &Vec<usize>| numbers.iter().map(of).collect();
-        let laid = self.numbers.iter().map(|inputs| inputs.iter().map(of).collect()).collect();
-        Ok(Weights { laid, kept })
+        let prepacked = self.numbers.iter().map(|inputs| inputs.iter().map(of).collect()).collect();
+        Ok(Weights { prepacked, kept })
     }
 
     /// The buffers that are read, in the order in which they are taken, so many at a time that what is made of them
@@ -208,7 +208,7 @@ impl Packing {
                 continue;
             }
             let buffer = program.buffer(id);
-            let made = if buffer.is_made() { weight::bytes(buffer) } else { 0 };
+            let made = if buffer.is_derived() { weight::bytes(buffer) } else { 0 };
             let packed = numbers.into_iter().flatten().map(|&n| packed_bytes(&self.matrices[n]));
             let own = packed.fold(made, u64::saturating_add);
             if bytes.saturating_add(own) > most && !wave.is_empty() {
@@ -237,7 +237,7 @@ fn packed_bytes(matrix: &BoundOperand) -> u64 {
     Packed::bytes(depth, columns).map_or(u64::MAX, |bytes| bytes as u64)
 }
 
-/// A step's inputs that products multiply by and nothing else reads, and the matrices that each of them is.
+/// A step's inputs that matmuls multiply by and nothing else reads, and the matrices that each of them is.
 fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
     let mut places: Vec<Vec<(&Op, usize)>> = vec![Vec::new(); step.inputs.len()];
     let inputs: HashMap<ValueId, usize> =
@@ -264,7 +264,7 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
     places.iter().enumerate().filter_map(own).collect()
 }
 
-/// Whether a step's products are for this crate's kernel: those of fused execution, but for one that is written
+/// Whether a step's matmuls are for this crate's kernel: those of fused execution, but for one that is written
 /// through strides and nothing else.
 fn wants_rows(step: &Step) -> bool {
     let operations = step.body.len() - step.body.inputs().len();
@@ -334,7 +334,7 @@ fn sizes(matrix: &BoundOperand) -> [usize; 2] {
     [matrix.shape[0], matrix.shape[1]]
 }
 
-/// Lays a matrix out; `bytes` are those of its buffer.
+/// Packs a matrix; `bytes` are those of its buffer.
 ///
 /// # Errors
 /// As [`Packed::new`], and [`Error::Unsupported`] for elements that are not multiplied in single precision.

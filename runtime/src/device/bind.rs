@@ -172,7 +172,7 @@ mod tests {
     use graphene_ir::launch::{Condition, Launch, Param, TensorMap};
     use graphene_ir::tensor::Scalar;
 
-    /// A kernel on `n` rows of 64 halves: a map of them, a pointer to as many floats, and `n`.
+    /// A kernel on `n` rows of 64 fp16 numbers: a map of them, a pointer to as many floats, and `n`.
     fn launch() -> Launch {
         let n = Var::new("n", Some(1 << 20));
         let rows = Expr::from(&n);
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(sizes(&launch()), [128, 8, 4]);
     }
 
-    /// The driver encodes no map of nothing, such as the operands of a product of depth 0.
+    /// The driver encodes no map of nothing, such as the operands of a matmul of depth 0.
     #[test]
     fn maps_of_nothing_can_be_encoded() {
         let k = Var::new("n", None);

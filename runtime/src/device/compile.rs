@@ -24,7 +24,7 @@ pub struct CompileLog {
     pub spill_loads: u32,
     /// Bytes of a thread's stack.
     pub stack: u32,
-    /// Whether products of warpgroups wait for each other (ptxas C7510 and its neighbours, one a reason).
+    /// Whether matmuls of warpgroups wait for each other (ptxas C7510 and its neighbours, one a reason).
     pub serialized_wgmma: bool,
     /// Whether the register budgets of roles are not obeyed (ptxas C7508).
     pub setmaxnreg_ignored: bool,

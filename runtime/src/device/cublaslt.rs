@@ -1,6 +1,6 @@
 //! cuBLASLt's matrix products: what the library executor calls, and a peer to measure kernels against.
 //!
-//! A [`Context`] has the library's state, one workspace for all its products, and the fastest algorithm of every product
+//! A [`Context`] has the library's state, one workspace for all its matmuls, and the fastest algorithm of every matmul
 //! that was ever bound, so that the same shape is timed once.
 
 use super::sys::capture::{Used, keep};
@@ -33,7 +33,7 @@ const ALIGNMENT: u64 = 256;
 
 /// `C[m,n] = op(A)[m,k] · op(B)[k,n]` of row-major matrices without gaps, accumulated in f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Product {
+pub struct PackedGemm {
     /// Rows of C.
     pub m: usize,
     /// Columns of C.
@@ -48,10 +48,10 @@ pub struct Product {
     pub transpose_b: bool,
 }
 
-/// `D = activation(scale·A·B + C + bias)` for each of a batch of products, accumulated in f32.
+/// `D = activation(scale·A·B + C + bias)` for each of a batch of matmuls, accumulated in f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Gemm {
-    /// How many products there are.
+    /// How many matmuls there are.
     pub batch: usize,
     /// Rows of A, C and D.
     pub m: usize,
@@ -69,7 +69,7 @@ pub struct Gemm {
     pub c: Option<Matrix>,
     /// `[m,n]`, row-major.
     pub d: Matrix,
-    /// The bits of the number that products are multiplied by, so that equal products are equal.
+    /// The bits of the number that matmuls are multiplied by, so that equal matmuls are equal.
     pub scale_bits: u32,
     /// Whether a row is added.
     pub bias: bool,
@@ -90,9 +90,9 @@ pub struct Matrix {
     pub apart: usize,
 }
 
-impl From<Product> for Gemm {
-    fn from(product: Product) -> Self {
-        let Product { m, n, k, scalar, transpose_a, transpose_b } = product;
+impl From<PackedGemm> for Gemm {
+    fn from(matmul: PackedGemm) -> Self {
+        let PackedGemm { m, n, k, scalar, transpose_a, transpose_b } = matmul;
         let matrix = |rows, columns, transposed| {
             let leading = if transposed { rows } else { columns };
             Matrix { leading, transposed, apart: 0 }
@@ -116,21 +116,21 @@ impl From<Product> for Gemm {
 }
 
 impl Gemm {
-    /// What products are multiplied by.
+    /// What matmuls are multiplied by.
     pub fn scale(&self) -> f32 {
         f32::from_bits(self.scale_bits)
     }
 
-    /// Floating-point operations of the products.
+    /// Floating-point operations of the matmuls.
     pub fn operations(&self) -> f64 {
         [self.batch, self.m, self.n, self.k].iter().fold(2.0, |all, &size| all * size as f64)
     }
 
-    /// The same product of packed operands, without what follows it: what there is to compare it with.
+    /// The same matmul of packed operands, without what follows it: what there is to compare it with.
     pub fn bare(&self) -> Gemm {
         let (tall, wide) = (self.a.transposed, self.b.transposed);
         let Gemm { batch, m, n, k, scalar, .. } = *self;
-        let packed = Product { m, n, k, scalar, transpose_a: tall, transpose_b: wide };
+        let packed = PackedGemm { m, n, k, scalar, transpose_a: tall, transpose_b: wide };
         let apart = |matrix: Matrix, own: Matrix, size: usize| Matrix {
             apart: if own.apart == 0 { 0 } else { size },
             ..matrix
@@ -167,10 +167,10 @@ impl Gemm {
     }
 
     /// Checks what the library would take for granted. What is one row or column has no next one; it counts as packed, so
-    /// that the library knows it for the plain product that it is.
+    /// that the library knows it for the plain matmul that it is.
     fn checked(mut self) -> Result<Gemm> {
         if [self.batch, self.m, self.n, self.k].contains(&0) {
-            return Err(Error::Unsupported { what: "a product of nothing by cuBLASLt" });
+            return Err(Error::Unsupported { what: "a matmul of nothing by cuBLASLt" });
         }
         let Gemm { m, n, k, .. } = self;
         let c = self.c.as_mut().map(|c| (m, n, c));
@@ -181,20 +181,20 @@ impl Gemm {
                 matrix.leading = inner;
             }
             if matrix.leading < inner {
-                return Err(Error::Unsupported { what: "a product of rows that overlap" });
+                return Err(Error::Unsupported { what: "a matmul of rows that overlap" });
             }
         }
         if self.d.transposed || self.c.is_some_and(|c| c.transposed) {
-            return Err(Error::Unsupported { what: "a product whose result is column-major" });
+            return Err(Error::Unsupported { what: "a matmul whose result is column-major" });
         }
         if self.batch > 1 && self.d.apart < (m - 1) * self.d.leading + n {
-            return Err(Error::Overlap { what: "a batch of products" });
+            return Err(Error::Overlap { what: "a batch of matmuls" });
         }
         Ok(self)
     }
 }
 
-/// The operands of a product.
+/// The operands of a matmul.
 #[derive(Clone)]
 pub struct Operands {
     /// A, from its first element.
@@ -211,9 +211,9 @@ pub struct Operands {
 
 impl Operands {
     fn check(&self, stream: &Stream, gemm: &Gemm) -> Result<()> {
-        let spans = gemm.spans().ok_or(Error::TooLarge { what: "a matrix of a product" })?;
+        let spans = gemm.spans().ok_or(Error::TooLarge { what: "a matrix of a matmul" })?;
         if (gemm.c.is_some(), gemm.bias) != (self.c.is_some(), self.bias.is_some()) {
-            return Err(Error::Unsupported { what: "a product with other addends than described" });
+            return Err(Error::Unsupported { what: "a matmul with other addends than described" });
         }
         let [a, b, c, d] = spans;
         let given = [("A", Some(&self.a), a), ("B", Some(&self.b), b), ("C", self.c.as_ref(), c)];
@@ -241,13 +241,13 @@ impl Operands {
     }
 }
 
-/// The library on a device: its state, and what was the fastest for each product. Streams have a workspace each.
+/// The library on a device: its state, and what was the fastest for each matmul. Streams have a workspace each.
 pub struct Context {
     handle: Arc<Handle>,
     chosen: Mutex<HashMap<Key, Choice>>,
 }
 
-/// A product, and at multiples of how many bytes its operands begin.
+/// A matmul, and at multiples of how many bytes its operands begin.
 type Key = (Gemm, [u32; 4]);
 
 /// An algorithm and the microseconds that it took, inside a CUDA graph.
@@ -268,20 +268,20 @@ impl Context {
         Ok(Context { handle, chosen: Mutex::default() })
     }
 
-    /// How many products were timed.
+    /// How many matmuls were timed.
     pub fn timed(&self) -> usize {
         self.chosen.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Binds a product to its operands on a stream. Unless an equal one was bound before, the heuristic's first algorithms
-    /// are timed on these operands, which overwrites D.
+    /// Binds a matmul to its operands on a stream. Unless an equal one was bound before, the heuristic's first
+    /// algorithms are timed on these operands, which overwrites D.
     ///
     /// # Errors
     ///
     /// [`Error::Short`] if a buffer does not hold its matrix, [`Error::Foreign`] if it is of another stream;
-    /// [`Error::Unsupported`] for integers, for products of nothing, and where no algorithm is found;
+    /// [`Error::Unsupported`] for integers, for matmuls of nothing, and where no algorithm is found;
     /// [`Error::Overlap`] if results share elements; [`Error::DeviceMemory`]; [`Error::Device`].
-    pub fn bind(&self, stream: &Stream, gemm: &Gemm, operands: Operands) -> Result<Matmul> {
+    pub fn bind(&self, stream: &Stream, gemm: &Gemm, operands: Operands) -> Result<BoundGemm> {
         let gemm = gemm.checked()?;
         operands.check(stream, &gemm)?;
         let bias = operands.bias.as_ref().map(Buffer::pointer);
@@ -300,17 +300,17 @@ impl Context {
                 *lock().entry(key).or_insert(choice)
             }
         };
-        Ok(Matmul { launched, choice })
+        Ok(BoundGemm { launched, choice })
     }
 }
 
-/// A product bound to its buffers, by the fastest algorithm found.
-pub struct Matmul {
+/// A matmul bound to its buffers, by the fastest algorithm found.
+pub struct BoundGemm {
     launched: Arc<Used<Launched>>,
     choice: Choice,
 }
 
-/// All of a product but its algorithm.
+/// All of a matmul but its algorithm.
 struct Launched {
     described: Described,
     handle: Arc<Handle>,
@@ -320,19 +320,19 @@ struct Launched {
     operands: Operands,
 }
 
-impl Matmul {
+impl BoundGemm {
     /// Times the heuristic's first algorithms on the buffers of A, B and C, and keeps the fastest. C is overwritten.
     ///
     /// # Errors
     ///
     /// As for [`Context::new`] and [`Context::bind`].
-    pub fn tune(stream: &Stream, product: Product, operands: [&Buffer; 3]) -> Result<Matmul> {
+    pub fn tune(stream: &Stream, matmul: PackedGemm, operands: [&Buffer; 3]) -> Result<BoundGemm> {
         let [a, b, d] = operands.map(Buffer::clone);
         let operands = Operands { a, b, c: None, d, bias: None };
-        Context::new(stream.device())?.bind(stream, &product.into(), operands)
+        Context::new(stream.device())?.bind(stream, &matmul.into(), operands)
     }
 
-    /// A context that has timed nothing yet, with this product's state of the library.
+    /// A context that has timed nothing yet, with this matmul's state of the library.
     pub fn beside(&self) -> Context {
         Context { handle: self.launched.handle.clone(), chosen: Mutex::default() }
     }
@@ -375,7 +375,7 @@ fn fastest(launched: &Arc<Used<Launched>>, stream: &Stream) -> Result<Choice> {
     let aligned = launched.operands.aligned();
     let found = launched.described.algorithms(&launched.handle, WORKSPACE, aligned, CANDIDATES)?;
     let mut timed = Vec::new();
-    let mut error = Error::Unsupported { what: "a product that cuBLASLt has no algorithm for" };
+    let mut error = Error::Unsupported { what: "a matmul that cuBLASLt has no algorithm for" };
     for algorithm in found {
         // The heuristic may propose what the library then refuses to run. The first run, outside of a recording, also
         // loads what it needs.
@@ -401,7 +401,7 @@ fn fastest(launched: &Arc<Used<Launched>>, stream: &Stream) -> Result<Choice> {
     timed.into_iter().min_by(by_time).ok_or(error)
 }
 
-/// Microseconds of an algorithm inside a CUDA graph: outside of one, small products take as long as their launches.
+/// Microseconds of an algorithm inside a CUDA graph: outside of one, small matmuls take as long as their launches.
 fn time(launched: &Arc<Used<Launched>>, stream: &Stream, algorithm: &Algorithm) -> Result<f64> {
     let once = stream.time(|| run(launched, algorithm))?;
     let repeats = (ROUND / once.max(1.0)).clamp(2.0, REPEATS as f64) as usize;
@@ -416,18 +416,18 @@ fn time(launched: &Arc<Used<Launched>>, stream: &Stream, algorithm: &Algorithm) 
 
 #[cfg(test)]
 mod tests {
-    use super::{Gemm, Matrix, Product};
+    use super::{Gemm, Matrix, PackedGemm};
     use crate::error::Error;
     use graphene_ir::tensor::Scalar;
 
-    fn product() -> Gemm {
+    fn matmul() -> Gemm {
         let scalar = Scalar::F16;
-        Product { m: 6, n: 4, k: 8, scalar, transpose_a: false, transpose_b: true }.into()
+        PackedGemm { m: 6, n: 4, k: 8, scalar, transpose_a: false, transpose_b: true }.into()
     }
 
     #[test]
     fn spans_go_from_the_first_element_to_the_last() {
-        let packed = product();
+        let packed = matmul();
         assert_eq!(packed.spans(), Some([48, 32, 0, 24]));
         let gaps = Matrix { leading: 10, transposed: false, apart: 100 };
         let batched = Gemm { batch: 3, a: gaps, c: Some(gaps), d: gaps, ..packed };
@@ -446,16 +446,16 @@ mod tests {
             let found = gemm.checked().expect_err("it is refused").to_string();
             assert_eq!(found, error);
         };
-        is(Gemm { a: overlapping, ..product() }, "a product of rows that overlap cannot be run");
-        is(Gemm { k: 0, ..product() }, "a product of nothing by cuBLASLt cannot be run");
+        is(Gemm { a: overlapping, ..matmul() }, "a matmul of rows that overlap cannot be run");
+        is(Gemm { k: 0, ..matmul() }, "a matmul of nothing by cuBLASLt cannot be run");
         let turned = Matrix { leading: 6, transposed: true, apart: 0 };
-        is(Gemm { d: turned, ..product() }, "a product whose result is column-major cannot be run");
-        let shared = Gemm { batch: 2, ..product() };
+        is(Gemm { d: turned, ..matmul() }, "a matmul whose result is column-major cannot be run");
+        let shared = Gemm { batch: 2, ..matmul() };
         assert!(matches!(shared.checked(), Err(Error::Overlap { .. })));
         // One row may be any distance from the next.
         for leading in [7, 800] {
             let a = Matrix { leading, ..overlapping };
-            let row = Gemm { m: 1, a, ..product() }.checked().expect("one row");
+            let row = Gemm { m: 1, a, ..matmul() }.checked().expect("one row");
             assert_eq!(row.a.leading, 8);
         }
     }

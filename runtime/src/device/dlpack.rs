@@ -43,7 +43,7 @@ pub struct DLPackVersion {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DLDevice {
-    /// The kind: 1 for the host, 2 for a GPU of CUDA's.
+    /// The kind: 1 for a CPU, 2 for a GPU of CUDA's.
     pub device_type: i32,
     /// Its number, 0 on the host.
     pub device_id: i32,

@@ -154,7 +154,7 @@ const _: () = {
     shared::<Kernel>();
     shared::<Bound>();
     shared::<cublaslt::Context>();
-    shared::<cublaslt::Matmul>();
+    shared::<cublaslt::BoundGemm>();
     shared::<cudnn::Context>();
     shared::<cudnn::Weights>();
     sent::<Graph>();

@@ -123,7 +123,7 @@ impl Stream {
         work: impl FnMut(&[&[u8]], &mut [&mut [u8]]) + Send + 'static,
     ) -> Result<HostCall> {
         let all = inputs.iter().chain(&outputs);
-        all.clone().try_for_each(|buffer| self.check_own("what the host computes", buffer))?;
+        all.clone().try_for_each(|buffer| self.check_own("a host call", buffer))?;
         outputs.iter().try_for_each(Buffer::check_writable)?;
         let at = |buffers: &[Buffer]| -> Vec<(u64, usize)> {
             buffers.iter().map(|buffer| (buffer.pointer(), buffer.len())).collect()

@@ -9,10 +9,10 @@
 //! processes may share a folder, and one that is killed leaves a temporary file at worst, which a later one removes. A
 //! cache that cannot be written is no error: [`Cache::warning`] says so, and kernels are compiled.
 //!
-//! Beyond a number of bytes, the entries that nobody has used for longest make room, as `cache/room.rs` says.
+//! Beyond a number of bytes, the entries that nobody has used for longest are evicted, as `cache/evict.rs` says.
 
 mod entry;
-mod room;
+mod evict;
 
 use crate::device::{Cubin, compiler, options};
 use crate::error::Result;
@@ -148,7 +148,7 @@ impl Cache {
         Some(Cubin::of(arch, image.to_vec(), log))
     }
 
-    /// Keeps machine code for later runs, and removes what was not used for longest where there is no room. If that
+    /// Keeps machine code for later runs, and evicts what was not used for longest where the folder is full. If that
     /// fails, [`warning`](Self::warning) says why, and no more is written.
     pub fn put(&self, key: Key, cubin: &Cubin) {
         self.put_by(key, cubin, |path, bytes| {
@@ -181,9 +181,9 @@ impl Cache {
                 self.contents().map_or(0, |contents| contents.bytes)
             }
         };
-        let room = before <= self.limit;
+        let fits = before <= self.limit;
         state.bytes =
-            Some(if room { before } else { self.evict(|name| state.used.contains(name)) });
+            Some(if fits { before } else { self.evict(|name| state.used.contains(name)) });
     }
 
     fn write(

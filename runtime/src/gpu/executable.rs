@@ -4,7 +4,7 @@ use super::library::Call;
 use super::state::check_states;
 use super::{Loaded, Module};
 use crate::bind::{Place, Plan, bind};
-use crate::device::cublaslt::Matmul;
+use crate::device::cublaslt::BoundGemm;
 use crate::device::{Buffer, Graph, Stream};
 use crate::error::{Error, Result};
 use crate::indices::{Indices, check, check_tables};
@@ -24,7 +24,7 @@ pub struct Executable {
     pub(super) buffers: Vec<Buffer>,
     /// For each step its launch, unless it has no elements.
     pub(super) launches: Vec<Option<Call>>,
-    /// What a library refused at these sizes, and a kernel or the host computes.
+    /// What a library refused at these sizes, and what computes it instead: a kernel or the CPU.
     refusals: Vec<String>,
     graph: Option<Graph>,
     /// Which of the buffers the inputs and outputs are, by their numbers.
@@ -75,7 +75,7 @@ impl Io {
 
 impl Module {
     /// Gives the symbols sizes, lays out the arena, and records the launches, on a stream and in memory of the executable's
-    /// own. The first time that a product of a shape is bound, cuBLASLt's algorithms for it are timed.
+    /// own. The first time that a matmul of a shape is bound, cuBLASLt's algorithms for it are timed.
     ///
     /// # Errors
     /// As for [`bind`]; [`Error::DeviceMemory`]; [`Error::At`] around what a kernel does not take.
@@ -174,8 +174,8 @@ impl Module {
                 (Place::Weight, Some(weight), _) => weight.clone(),
                 // Nothing reads it where it would lie.
                 (Place::Weight, None, _) => arena.part(0, 0)?,
-                (Place::Input(_), ..) => room(stream, buffer.bytes(), "input", name)?,
-                (Place::Output(_), ..) => room(stream, buffer.bytes(), "output", name)?,
+                (Place::Input(_), ..) => allocate(stream, buffer.bytes(), "input", name)?,
+                (Place::Output(_), ..) => allocate(stream, buffer.bytes(), "output", name)?,
             });
         }
         check_states(&self.program, &plan, &buffers)?;
@@ -273,7 +273,7 @@ fn check_given(stream: &Stream, arena: &Buffer, place: Place, given: &Buffer) ->
 }
 
 /// Memory for an input or an output that no caller has.
-fn room(stream: &Stream, bytes: usize, what: &str, name: &str) -> Result<Buffer> {
+fn allocate(stream: &Stream, bytes: usize, what: &str, name: &str) -> Result<Buffer> {
     let buffer = stream.alloc(bytes);
     buffer.map_err(|error| error.wanted_for(format_args!("the {what} {name:?}")))
 }
@@ -299,13 +299,14 @@ pub(super) fn launch(
     for (symbol, dim) in kernel.symbols.iter().zip(&variant.launch.symbols) {
         symbols.push((symbol.name(), dim.eval(bindings)?));
     }
-    let room = |of: &Scratch| {
+    let scratch_buffer = |of: &Scratch| {
         let bytes = of.elements.eval(bindings)?.checked_mul(of.scalar.bytes());
         let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        let bytes = bytes.ok_or(Error::TooLarge { what: "room beside operands" })?;
-        stream.alloc(bytes).map_err(|error| error.wanted_for("the kernel's room beside operands"))
+        let bytes = bytes.ok_or(Error::TooLarge { what: "scratch memory" })?;
+        stream.alloc(bytes).map_err(|error| error.wanted_for("the kernel's scratch memory"))
     };
-    let scratch: Vec<Buffer> = variant.launch.scratch.iter().map(room).collect::<Result<_>>()?;
+    let scratch: Vec<Buffer> =
+        variant.launch.scratch.iter().map(scratch_buffer).collect::<Result<_>>()?;
     let mut pointers = Vec::with_capacity(kernel.params.len());
     for (&param, pointer) in kernel.params.iter().zip(&variant.launch.pointers) {
         let whole = match pointer.operand {
@@ -447,10 +448,10 @@ impl Executable {
         }
     }
 
-    /// The step's product, if it is one of cuBLASLt's.
-    pub fn product(&self, number: usize) -> Option<&Matmul> {
+    /// The step's matmul, if it is one of cuBLASLt's.
+    pub fn matmul(&self, number: usize) -> Option<&BoundGemm> {
         match self.launches.get(number)? {
-            Some(Call::Product(product)) => Some(product),
+            Some(Call::MatMul(matmul)) => Some(matmul),
             _ => None,
         }
     }

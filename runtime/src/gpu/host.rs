@@ -1,5 +1,6 @@
 //! Steps that no kernel computes: the CPU executor does, on the host, between the launches around them. They are parts of
-//! the CUDA graph like any other: copies down, a call, copies up. [`Kernels::on_host`](super::Kernels::on_host) names them.
+//! the CUDA graph like any other: D2H copies, a host call, H2D copies. [`Kernels::on_host`](super::Kernels::on_host)
+//! names them.
 
 use crate::bind::{BoundOperand, BoundStep, Plan};
 use crate::cpu::kernels::view::row_major;
@@ -17,7 +18,7 @@ use graphene_ir::target::Target;
 use std::mem;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// A step for the host, compiled for its cores.
+/// A step that falls back to the CPU, compiled for its cores.
 pub(super) struct OnHost {
     /// Why no kernel computes it.
     pub(super) why: String,

@@ -19,7 +19,7 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Node;
 use graphene_frontend::op::Op;
 use graphene_fusion::groups::Executor;
-use graphene_fusion::library::{Product, Sdpa, product, sdpa};
+use graphene_fusion::library::{MatMul, Sdpa, matmul, sdpa};
 use graphene_fusion::program::{Program, Step};
 use graphene_ir::target::Target;
 use graphene_ir::tensor::Scalar;
@@ -30,7 +30,7 @@ use std::fmt;
 #[derive(Clone, PartialEq, Debug)]
 pub enum Routine {
     /// A matrix product and its epilogue, by cuBLASLt.
-    Product(Box<Product>),
+    MatMul(Box<MatMul>),
     /// Attention, by cuDNN.
     Attention(Box<Sdpa>),
     /// Softmax of rows, by cuDNN.
@@ -54,7 +54,7 @@ type Row = fn(&Program, &Step, &Target) -> Option<Routine>;
 
 /// Which steps libraries compute; [`Routine::library`] says which library.
 const TABLE: &[Row] = &[
-    |program, step, target| product(program, step, target).map(Box::new).map(Routine::Product),
+    |program, step, target| matmul(program, step, target).map(Box::new).map(Routine::MatMul),
     |program, step, _| sdpa(program, step).map(Box::new).map(Routine::Attention),
     |_, step, _| softmax(step).map(Routine::Softmax),
     |program, step, _| recurrent(program, step).map(Routine::Recurrent),
@@ -70,7 +70,7 @@ impl Routine {
     /// Whose it is.
     pub fn library(&self) -> Library {
         match self {
-            Self::Product(_) => Library::CublasLt,
+            Self::MatMul(_) => Library::CublasLt,
             Self::Attention(_) | Self::Softmax(_) | Self::Recurrent(_) => Library::Cudnn,
         }
     }
@@ -116,7 +116,7 @@ fn softmax(step: &Step) -> Option<Rows> {
 impl fmt::Display for Routine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Product(product) => write!(f, "cublaslt {product}"),
+            Self::MatMul(matmul) => write!(f, "cublaslt {matmul}"),
             Self::Attention(sdpa) => write!(f, "cudnn {sdpa}"),
             Self::Softmax(Rows { scalar, log, rows, columns }) => {
                 let what = if *log { "logarithm of softmax" } else { "softmax" };

@@ -23,7 +23,7 @@ impl Executable {
 
     /// For each step the microseconds on the device of one of its launches: of `repeats` launches one after the other
     /// in a CUDA graph of their own, of which the median of `runs` is taken. Steps are timed in the program's order,
-    /// each when its inputs are there, as a run of the inputs that were written before makes them: what power a product
+    /// each when its inputs are there, as a run of the inputs that were written before makes them: what power a matmul
     /// takes, and so its time, is up to its operands. Only a step that writes over its input reads its own results from
     /// the second repetition on; all before the next one run once more then. 0 where a step has no elements.
     ///

@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn what_a_step_reads_otherwise_is_not_where_it_writes() {
-        let product = program(
+        let matmul = program(
             r#"
             %0 = Input : f32[8, 8] "s"
             %1 = Input : f32[8, 8] "w"
@@ -123,7 +123,7 @@ mod tests {
         "#,
             Granularity::PerOp,
         );
-        assert!(!shares(&product, 0, 0));
-        assert!(!shares(&product, 1, 0));
+        assert!(!shares(&matmul, 0, 0));
+        assert!(!shares(&matmul, 1, 0));
     }
 }

@@ -65,7 +65,7 @@ impl Executable {
             let mut variants = made(&program, other, target)?;
             let none = Error::Unsupported { what: "a step without a kernel" };
             let (launch, emitted) = variants.pop().ok_or(none)?;
-            // Those are laid out when a module is loaded.
+            // Those are prepacked when a module is loaded.
             if !launch.stacks.is_empty() {
                 return Err(Error::Unsupported { what: "a trial of stacked weights" });
             }

@@ -219,7 +219,7 @@ mod tests {
     use std::time::Duration;
 
     fn queued(slots: &Slots<u32>) -> std::sync::Arc<super::Ticket<u32>> {
-        match slots.ask(Notify::Thread, || Ok(())).expect("there is room") {
+        match slots.ask(Notify::Thread, || Ok(())).expect("the queue has capacity") {
             Asked::Queued(ticket) => ticket,
             Asked::Taken(..) => panic!("nothing is free"),
         }
@@ -260,7 +260,7 @@ mod tests {
         };
         let (send, told) = std::sync::mpsc::channel();
         let call = Box::new(move |outcome| send.send(outcome).expect("it is heard"));
-        slots.ask(Notify::Call(call), check).expect("there is room");
+        slots.ask(Notify::Call(call), check).expect("the queue has capacity");
         assert!(slots.sweep());
         late.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(!slots.sweep());

@@ -45,7 +45,7 @@ fn runs_take_turns_at_the_team() {
         let team = Arc::new(Team::new(2, true));
         let led = Arc::new(AtomicUsize::new(0));
         let lead = |team: &Team, led: &AtomicUsize| {
-            team.turns.take(LONG, || Ok::<_, ()>(())).expect("nobody gives up");
+            team.lead.acquire(LONG, || Ok::<_, ()>(())).expect("nobody gives up");
             assert_eq!(led.fetch_add(1, Ordering::Relaxed), 0, "two lead");
             let sum = AtomicUsize::new(0);
             team.section(2, &|_, part| {
@@ -53,7 +53,7 @@ fn runs_take_turns_at_the_team() {
             });
             assert_eq!(settled(&sum), 3);
             led.fetch_sub(1, Ordering::Relaxed);
-            team.turns.give();
+            team.lead.release();
         };
         let worker = {
             let team = Arc::clone(&team);
@@ -81,16 +81,16 @@ fn a_turn_goes_past_those_that_give_up() {
                 let team = Arc::clone(&team);
                 thread::spawn(move || {
                     let check = || if gives_up { Err(()) } else { Ok(()) };
-                    if team.turns.take(LONG, check).is_ok() {
-                        team.turns.give();
+                    if team.lead.acquire(LONG, check).is_ok() {
+                        team.lead.release();
                     }
                 })
             })
             .collect();
-        team.turns.take(LONG, || Ok::<_, ()>(())).expect("nobody gives up");
-        team.turns.give();
+        team.lead.acquire(LONG, || Ok::<_, ()>(())).expect("nobody gives up");
+        team.lead.release();
         runs.into_iter().for_each(|run| run.join().expect("it ends"));
-        assert!(!team.turns.are_awaited());
+        assert!(!team.lead.is_awaited());
     });
 }
 

@@ -87,7 +87,7 @@ pub(super) struct Team {
     /// Whether threads that wait look out for a while before they sleep.
     #[cfg_attr(graphene_loom, allow(dead_code))]
     spins: bool,
-    pub(super) turns: Turns,
+    pub(super) lead: FairLock,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -190,7 +190,7 @@ impl Team {
             end: Mutex::new(()),
             ended: Condvar::new(),
             spins,
-            turns: Turns::new(),
+            lead: FairLock::new(),
         }
     }
 
@@ -311,8 +311,8 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// Who leads, and who waits for it.
-pub(super) struct Turns {
+/// Who leads the team: a lock that is given first come, first served.
+pub(super) struct FairLock {
     queue: Mutex<Queue>,
     /// Where those that wait sleep, by ticket: few are woken for nothing.
     beds: [Condvar; BEDS],
@@ -339,7 +339,7 @@ impl Queue {
     }
 }
 
-impl Turns {
+impl FairLock {
     fn new() -> Self {
         let queue = Queue { taken: false, waiting: VecDeque::with_capacity(64), tickets: 0 };
         Self { queue: Mutex::new(queue), beds: std::array::from_fn(|_| Condvar::new()) }
@@ -349,7 +349,7 @@ impl Turns {
     ///
     /// # Errors
     /// What `check` says; the turn is not taken then.
-    pub(super) fn take<E>(
+    pub(super) fn acquire<E>(
         &self,
         every: Duration,
         mut check: impl FnMut() -> Result<(), E>,
@@ -365,7 +365,7 @@ impl Turns {
         loop {
             // What is asked may take its time, or panic: not under the lock, and not without its place given up.
             drop(queue);
-            let waits = Waits { turns: self, ticket };
+            let waits = Waits { lock: self, ticket };
             check()?;
             std::mem::forget(waits);
             queue = lock(&self.queue);
@@ -381,7 +381,7 @@ impl Turns {
     }
 
     /// Gives the turn to whoever is next.
-    pub(super) fn give(&self) {
+    pub(super) fn release(&self) {
         let mut queue = lock(&self.queue);
         queue.taken = false;
         self.wake(&queue);
@@ -399,22 +399,22 @@ impl Turns {
     }
 
     /// Whether somebody waits for the turn.
-    pub(super) fn are_awaited(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         !lock(&self.queue).waiting.is_empty()
     }
 }
 
 /// A place in the queue, which is given up when this is dropped.
 struct Waits<'a> {
-    turns: &'a Turns,
+    lock: &'a FairLock,
     ticket: u64,
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        let mut queue = lock(&self.turns.queue);
+        let mut queue = lock(&self.lock.queue);
         queue.waiting.retain(|&other| other != self.ticket);
         // It may have been the one that all others waited for.
-        self.turns.wake(&queue);
+        self.lock.wake(&queue);
     }
 }

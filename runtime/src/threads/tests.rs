@@ -96,7 +96,7 @@ fn a_panic_is_carried_to_the_caller() {
 }
 
 #[test]
-fn runs_side_by_side_take_turns() {
+fn concurrent_runs_take_the_lock_in_order() {
     let threads = threads(2);
     let leads = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -65,7 +65,7 @@ fn threads_and_tasks_get_what_a_context_gives() {
 }
 
 #[test]
-fn a_full_queue_refuses_and_who_leaves_makes_room() {
+fn a_full_queue_refuses_until_somebody_leaves() {
     let (pool, inputs) = pool(1, 1);
     let lease = pool.acquire(&RunOptions::new()).unwrap();
     let waits = pool.submit(request(&inputs), &RunOptions::new()).unwrap();

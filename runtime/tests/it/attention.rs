@@ -179,9 +179,9 @@ fn packed_heads_are_read_and_merged_in_place() {
 }
 
 #[test]
-fn operands_and_product_may_lie_transposed() {
+fn operands_and_result_may_lie_transposed() {
     let (b, h, s, t, d) = (2, 3, 37, 50, 9);
-    // Each operand is stored with its axes in this order, and so is the product.
+    // Each operand is stored with its axes in this order, and so is the result.
     for order in [[3, 2, 1, 0], [0, 1, 3, 2], [2, 0, 1, 3], [1, 2, 0, 3]] {
         let mut graph = Graph::new();
         let mut inputs = Vec::new();

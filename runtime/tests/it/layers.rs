@@ -1,4 +1,4 @@
-//! Products with epilogues and chains of layers, each as one launch.
+//! Matmuls with epilogues and chains of layers, each as one launch.
 
 use crate::check::{Random, check_group, random_inputs};
 use graphene_frontend::dim::{Bindings, Dim, Symbol};
@@ -10,7 +10,7 @@ use graphene_frontend::types::TensorType;
 use graphene_fusion::groups::Family;
 use half::{bf16, f16};
 
-/// Types of products, and tolerances for sums of so many terms as below.
+/// Types of matmuls, and tolerances for sums of so many terms as below.
 const REAL: [(DType, f64); 4] =
     [(DType::F32, 2e-5), (DType::F64, 1e-12), (DType::F16, 4e-3), (DType::BF16, 3e-2)];
 
@@ -53,12 +53,12 @@ impl Build {
         let tensor = match self.dtype {
             DType::F64 => Tensor::from_vec(shape.to_vec(), scaled),
             DType::F16 => {
-                let halves = scaled.iter().map(|&x| f16::from_f64(x)).collect();
-                Tensor::from_vec(shape.to_vec(), halves)
+                let rounded = scaled.iter().map(|&x| f16::from_f64(x)).collect();
+                Tensor::from_vec(shape.to_vec(), rounded)
             }
             DType::BF16 => {
-                let halves = scaled.iter().map(|&x| bf16::from_f64(x)).collect();
-                Tensor::from_vec(shape.to_vec(), halves)
+                let rounded = scaled.iter().map(|&x| bf16::from_f64(x)).collect();
+                Tensor::from_vec(shape.to_vec(), rounded)
             }
             _ => Tensor::from_vec(shape.to_vec(), scaled.iter().map(|&x| x as f32).collect()),
         };
@@ -70,7 +70,7 @@ impl Build {
         self.graph.add(op.name(), op.clone(), &inputs).unwrap().value()
     }
 
-    fn product(&mut self, a: ValueId, b: ValueId) -> ValueId {
+    fn matmul(&mut self, a: ValueId, b: ValueId) -> ValueId {
         self.add(Op::MatMul, &[a, b])
     }
 
@@ -114,8 +114,8 @@ fn bias_activation_and_residual() {
             let w = g.weight(&[k, n]);
             let bias = g.weight(&[n]);
             let residual = g.input(&format!("{m},{n}"));
-            let product = g.product(x, w);
-            let y = g.sum(product, bias);
+            let matmul = g.matmul(x, w);
+            let y = g.sum(matmul, bias);
             let y = g.unary(Unary::Gelu, y);
             let y = g.sum(residual, y);
             g.give(y);
@@ -125,16 +125,16 @@ fn bias_activation_and_residual() {
 }
 
 #[test]
-fn large_products_are_cut_into_tiles() {
-    // By weights, which are laid out beforehand, and by what callers give.
+fn large_matmuls_are_cut_into_tiles() {
+    // By weights, which are prepacked, and by what callers give.
     let sizes_of = [(600, 128, 900), (4200, 16, 64), (1100, 24, 500)];
     for ((m, k, n), given) in sizes_of.into_iter().flat_map(|size| [(size, false), (size, true)]) {
         let mut g = Build::new(DType::F32);
         let (x, residual) = (g.input(&format!("s,{k}")), g.input(&format!("s,{n}")));
         let w = if given { g.input(&format!("{k},{n}")) } else { g.weight(&[k, n]) };
         let v = g.weight(&[n]);
-        let product = g.product(x, w);
-        let y = g.sum(product, v);
+        let matmul = g.matmul(x, w);
+        let y = g.sum(matmul, v);
         let less = g.add(Op::Binary(Binary::Less), &[y, residual]);
         let y = g.unary(Unary::Tanh, y);
         g.give(y);
@@ -159,11 +159,11 @@ fn operands_are_read_through_their_views() {
         let (q, k) = (part(&mut g, 0), part(&mut g, 1));
         let k = g.add(Op::Transpose(vec![0, 1, 3, 2]), &[k]);
         let (mask, scale) = (g.input("b,1,1,s"), g.weight(&[]));
-        let product = g.product(q, k);
-        let y = g.times(product, scale);
+        let matmul = g.matmul(q, k);
+        let y = g.times(matmul, scale);
         let y = g.sum(y, mask);
         g.give(y);
-        g.give(product);
+        g.give(matmul);
         for (b, s) in [(1, 1), (2, 9), (5, 130)] {
             g.check(&sizes(&[("b", b), ("s", s)]), "gemm+epilogue", tolerance * 4.0);
         }
@@ -180,8 +180,8 @@ fn operands_backwards_and_transposed() {
     let x = g.add(Op::Transpose(vec![0, 2, 1]), &[x]);
     let w = g.add(Op::Transpose(vec![1, 0]), &[w]);
     let residual = g.add(Op::Transpose(vec![1, 0]), &[residual]);
-    let product = g.product(x, w);
-    let y = g.sum(residual, product);
+    let matmul = g.matmul(x, w);
+    let y = g.sum(residual, matmul);
     let z = g.unary(Unary::Relu, y);
     g.give(y);
     g.give(z);
@@ -192,13 +192,13 @@ fn operands_backwards_and_transposed() {
 }
 
 #[test]
-fn several_products_share_an_epilogue() {
+fn several_matmuls_share_an_epilogue() {
     for (dtype, tolerance) in REAL {
         for (b, s) in [(1, 1), (2, 33), (3, 400)] {
             let mut g = Build::new(dtype);
             let (x, z) = (g.input("b,s,24"), g.input("b,s,16"));
             let (u, v, w) = (g.weight(&[24, 50]), g.weight(&[16, 50]), g.weight(&[24, 50]));
-            let (first, second, third) = (g.product(x, u), g.product(z, v), g.product(x, w));
+            let (first, second, third) = (g.matmul(x, u), g.matmul(z, v), g.matmul(x, w));
             let sum = g.sum(first, second);
             let gate = g.unary(Unary::Sigmoid, third);
             let y = g.times(sum, gate);
@@ -217,12 +217,12 @@ fn epilogues_convert() {
     let mut g = Build::new(DType::F16);
     let (x, w) = (g.input("s,40"), g.weight(&[40, 300]));
     let (scale, table) = (g.input_of(DType::F32, "300"), g.input_of(DType::I32, "s,1"));
-    let product = g.product(x, w);
-    let wide = g.add(Op::Cast { to: DType::F32, saturate: true }, &[product]);
+    let matmul = g.matmul(x, w);
+    let wide = g.add(Op::Cast { to: DType::F32, saturate: true }, &[matmul]);
     let y = g.times(wide, scale);
     let table = g.add(Op::Cast { to: DType::F32, saturate: true }, &[table]);
     let z = g.sum(y, table);
-    g.give(product);
+    g.give(matmul);
     g.give(z);
     g.give(y);
     for s in [1, 70] {
@@ -236,8 +236,8 @@ fn outputs_are_written_as_their_reader_wants_them() {
         for perm in [vec![1, 0, 2], vec![2, 0, 1]] {
             let mut g = Build::new(dtype);
             let (x, w) = (g.input("b,s,12"), g.weight(&[12, 8]));
-            let product = g.product(x, w);
-            let y = g.unary(Unary::Exp, product);
+            let matmul = g.matmul(x, w);
+            let y = g.unary(Unary::Exp, matmul);
             let turned = g.add(Op::Transpose(perm), &[y]);
             g.give(turned);
             g.check(&sizes(&[("b", 2), ("s", 5)]), "gemm+epilogue", 3e-2);
@@ -248,7 +248,7 @@ fn outputs_are_written_as_their_reader_wants_them() {
 #[test]
 fn chains_of_layers() {
     for (dtype, tolerance) in REAL {
-        // Which layers multiply by weights, which are laid out beforehand; the others by what callers give.
+        // Which layers multiply by weights, which are prepacked; the others by what callers give.
         for ((b, s), own) in [
             ((1, 1), [true; 3]),
             ((2, 9), [true; 3]),
@@ -263,8 +263,8 @@ fn chains_of_layers() {
             for ((k, n), own) in [(20, 64), (64, 7), (7, 20)].into_iter().zip(own) {
                 let w = if own { g.weight(&[k, n]) } else { g.input(&format!("{k},{n}")) };
                 let bias = g.weight(&[n]);
-                let product = g.product(y, w);
-                y = g.sum(product, bias);
+                let matmul = g.matmul(y, w);
+                y = g.sum(matmul, bias);
                 y = g.unary(if n == 64 { Unary::Gelu } else { Unary::Tanh }, y);
             }
             let y = g.sum(y, x);
@@ -282,14 +282,14 @@ fn layers_may_be_kept_gated_and_given() {
             let x = g.input("s,20");
             let (gate, up, down) = (g.weight(&[20, 90]), g.weight(&[20, 90]), g.weight(&[90, 90]));
             let last = g.weight(&[90, 5]);
-            let (gate, up) = (g.product(x, gate), g.product(x, up));
+            let (gate, up) = (g.matmul(x, gate), g.matmul(x, up));
             let gate = g.unary(Unary::Swish { alpha: 1.0 }, gate);
             let hidden = g.times(gate, up);
-            let product = g.product(hidden, down);
+            let matmul = g.matmul(hidden, down);
             // Read by its own layer, by the next and by the caller.
-            let y = g.sum(product, hidden);
+            let y = g.sum(matmul, hidden);
             let z = g.sum(y, up);
-            let logits = g.product(z, last);
+            let logits = g.matmul(z, last);
             g.give(y);
             g.give(logits);
             g.give(gate);
@@ -354,20 +354,20 @@ fn what_is_no_layer_is_left_to_the_reference() {
     let both = |shape: &str| {
         let mut g = Build::new(DType::F32);
         let (x, w, wide) = (g.input("s,8"), g.weight(&[8, 6]), g.input(shape));
-        let product = g.product(x, w);
-        let y = g.sum(product, wide);
+        let matmul = g.matmul(x, w);
+        let y = g.sum(matmul, wide);
         g.give(y);
         g
     };
     let bindings = sizes(&[("s", 3)]);
     both("s,6").check(&bindings, "gemm+epilogue", 1e-5);
-    // The sum is wider than the product.
+    // The sum is wider than the matmul.
     both("4,s,6").check(&bindings, "reference", 1e-5);
     // The right operand is made by the group.
     let mut g = Build::new(DType::F32);
     let (x, w) = (g.input("s,8"), g.input("8,6"));
     let w = g.unary(Unary::Neg, w);
-    let y = g.product(x, w);
+    let y = g.matmul(x, w);
     g.give(y);
     g.check(&bindings, "reference", 1e-5);
 }

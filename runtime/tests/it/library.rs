@@ -45,7 +45,7 @@ fn check_calls(graph: &Graph, elements: Option<DType>, expected: &Expect) {
 }
 
 #[test]
-fn products_and_softmaxes_of_encoders_are_calls() {
+fn matmuls_and_softmaxes_of_encoders_are_calls() {
     check_calls(
         &fixture("bert-tiny"),
         Some(DType::F16),

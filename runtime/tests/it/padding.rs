@@ -238,7 +238,7 @@ fn what_mixes_positions_is_refused_by_name() {
         (
             "narrowed",
             |g, x| {
-                let x = add(g, "halves", cast("f16"), &[x]);
+                let x = add(g, "fp16", cast("f16"), &[x]);
                 let x = add(g, "kept", cast("f32"), &[x]);
                 let low = scores(g, -1e4);
                 attend(g, x, Some(low), false)
@@ -380,7 +380,7 @@ fn what_leaves_positions_apart_is_padded() {
     let rows: [(&str, Build); 8] = [
         ("narrowed within bounds", |g, x| {
             let x = add(g, "bounded", Op::Unary(Unary::Tanh), &[x]);
-            let x = add(g, "halves", cast("f16"), &[x]);
+            let x = add(g, "fp16", cast("f16"), &[x]);
             let x = add(g, "kept", cast("f32"), &[x]);
             let low = scores(g, -1e4);
             attend(g, x, Some(low), false)

@@ -87,8 +87,8 @@ fn attention() -> Graph {
     let project = |g: &mut Build, seed| {
         let w = g.weight(seed, &[32, 32]);
         let bias = g.weight(seed + 10, &[32]);
-        let product = g.add(Op::MatMul, &[x, w]);
-        g.add(Op::Binary(Binary::Add), &[bias, product])
+        let matmul = g.add(Op::MatMul, &[x, w]);
+        g.add(Op::Binary(Binary::Add), &[bias, matmul])
     };
     let (q, k, v) = (project(&mut g, 1), project(&mut g, 2), project(&mut g, 3));
     let (q, k, v) = (g.heads(q), g.heads(k), g.heads(v));
@@ -291,7 +291,7 @@ fn tensors_without_elements_agree() {
     let range = SliceAxis { axis: 1, start: Dim::from(-1), len: Dim::from(0), step: -1 };
     let empty = g.add(Op::Slice(vec![range]), &[x]);
     let turned = g.add(Op::Transpose(vec![1, 0]), &[empty]);
-    let product = g.add(Op::MatMul, &[empty, turned]);
+    let matmul = g.add(Op::MatMul, &[empty, turned]);
     let joined = g.add(Op::Concat { axis: 0 }, &[none, x, none]);
     let exp = g.add(Op::Unary(Unary::Exp), &[none]);
     let sum = g.add(Op::Reduce { op: ReduceOp::Sum, axes: vec![0], keep: false }, &[exp]);
@@ -299,7 +299,7 @@ fn tensors_without_elements_agree() {
     for (name, value) in [
         ("empty", empty),
         ("turned", turned),
-        ("product", product),
+        ("product", matmul),
         ("joined", joined),
         ("exp", exp),
         ("sum", sum),

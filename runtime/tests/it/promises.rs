@@ -72,22 +72,22 @@ const ADD: Op = Op::Binary(Binary::Add);
 const EXP: Op = Op::Unary(Unary::Exp);
 
 #[test]
-fn products_give_nothing_that_does_not_wait_for_them() {
+fn matmuls_give_nothing_that_does_not_wait_for_them() {
     let mut g = Build::default();
     let [a, b] = [(); 2].map(|()| g.input(DType::F32, &[64, 64]));
     let w = g.weight(&[64, 64]);
     let y = g.add(EXP, &[a]);
-    let product = g.add(Op::MatMul, &[b, w]);
-    let z = g.add(ADD, &[product, y]);
+    let matmul = g.add(Op::MatMul, &[b, w]);
+    let z = g.add(ADD, &[matmul, y]);
     g.give(&[y, z]);
     assert_eq!(g.check(1e-4), 2);
-    // Nobody else reads the expression: then the product's launch computes it.
+    // Nobody else reads the expression: then the matmul's launch computes it.
     let mut g = Build::default();
     let [a, b] = [(); 2].map(|()| g.input(DType::F32, &[64, 64]));
     let w = g.weight(&[64, 64]);
     let y = g.add(EXP, &[a]);
-    let product = g.add(Op::MatMul, &[b, w]);
-    let z = g.add(ADD, &[product, y]);
+    let matmul = g.add(Op::MatMul, &[b, w]);
+    let z = g.add(ADD, &[matmul, y]);
     g.give(&[z]);
     assert_eq!(g.check(1e-4), 1);
 }
@@ -212,7 +212,7 @@ fn operands_may_be_one_value() {
     g.check(0.0);
 }
 
-/// Products, rows, lookups, expressions and changes of view, of many types.
+/// Matmuls, rows, lookups, expressions and changes of view, of many types.
 fn random_graph(random: &mut Random, operations: usize) -> Graph {
     let mut g = Build::default();
     let size = if random.below(4) == 0 { 1 } else { 8 };
@@ -291,8 +291,8 @@ fn weights_are_made_within_bounds() {
     // What is made counts.
     let mut g = Build::default();
     let (x, w, v) = (g.input(DType::F32, &[2, 256]), g.weight(&[256, 256]), g.weight(&[256, 256]));
-    let product = g.add(Op::MatMul, &[w, v]);
-    let y = g.add(Op::MatMul, &[x, product]);
+    let matmul = g.add(Op::MatMul, &[w, v]);
+    let y = g.add(Op::MatMul, &[x, matmul]);
     g.give(&[y]);
     let program = program(&g.0, Granularity::Fused);
     assert_eq!(program.made_bytes(), 4 << 16);

@@ -1,4 +1,4 @@
-//! Softmax, normalisations, reductions and products in every type that a kernel takes.
+//! Softmax, normalisations, reductions and matmuls in every type that a kernel takes.
 
 use crate::check::{Random, check_op};
 use graphene_frontend::dtype::DType;
@@ -57,7 +57,7 @@ fn reductions() {
 }
 
 #[test]
-fn integer_products() {
+fn integer_matmuls() {
     for dtype in [DType::I32, DType::I64] {
         for (a, b) in [
             (vec![5, 7], vec![7, 33]),

@@ -1,4 +1,4 @@
-//! Every zoo model: small ones agree on all executors, all are laid out near their lower bound.
+//! Every zoo model: small ones agree on all executors, the arenas of all are near their lower bound.
 
 use crate::check::{Random, executable};
 use bytes::Bytes;

@@ -89,14 +89,14 @@ pub(crate) fn run(
 }
 
 /// Roundings of a type that results may be off by beyond a case's own tolerance, which is that of a reference that rounds
-/// after each step: kernels and libraries compute in single precision, and round halves once.
+/// after each step: kernels and libraries compute in single precision, and round half precision once.
 const ROUNDINGS: f64 = 8.0;
 
 /// Elements from here on are no sums of others.
 const LARGEST: f64 = 1e30;
 
-/// A case's tolerance on a GPU, relative and absolute: that of halves by how they round, and for sums, whose order is
-/// another, by how the largest expected element rounds in single precision.
+/// A case's tolerance on a GPU, relative and absolute: that of half precision by how they round, and for sums, whose
+/// order is another, by how the largest expected element rounds in single precision.
 pub(crate) fn tolerance(expected: &Tensor, rtol: f64, atol: f64) -> (f64, f64) {
     let units = |bits: i32| ROUNDINGS * 2_f64.powi(-bits);
     match expected.dtype() {

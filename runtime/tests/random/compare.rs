@@ -1,10 +1,11 @@
 //! How far results may be apart: as far as roundings carry them.
 //!
-//! Executors add in another order than the reference, keep single precision where it rounds to halves, and have functions
-//! of their own, so that each operation may be off by some units in the last place of what it computes with. What that
-//! does to an output is measured, not guessed: the reference runs again and again with every result of a real type changed
-//! by such amounts at random, and an output may be off by as much as it moved. Where a truth value, an integer or a choice
-//! flips on the way, an element moves by what that makes of it, and so it is seen that a tie was near.
+//! Executors add in another order than the reference, keep single precision where it rounds to half precision, and have
+//! functions of their own, so that each operation may be off by some units in the last place of what it computes with.
+//! What that does to an output is measured, not guessed: the reference runs again and again with every result of a real
+//! type changed by such amounts at random, and an output may be off by as much as it moved. Where a truth value, an
+//! integer or a choice flips on the way, an element moves by what that makes of it, and so it is seen that a tie was
+//! near.
 //!
 //! Elements that do not move must agree exactly.
 

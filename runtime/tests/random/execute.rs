@@ -73,7 +73,7 @@ const ON_GPU: [(&str, Executor); 2] = [
     ("fused on the GPU", |cases, runs| on_gpu(cases, runs, Granularity::Fused)),
 ];
 
-/// How much coarser a GPU's functions and sums of halves are.
+/// How much coarser a GPU's functions and sums of half precision are.
 const COARSE: f64 = 4.0;
 
 /// Runs the cases of one graph on the CPU.

@@ -71,8 +71,8 @@ fn comparisons_see_errors() -> Result<(), Failed> {
     for seed in 0..20 {
         let case = &rows::cases(seed).cases[0];
         let outputs = evaluate_with(&case.graph, &case.inputs, &case.sizes)?;
-        let halves = |ty: &TensorType| matches!(ty.dtype, DType::F16 | DType::BF16);
-        if case.graph.nodes().flat_map(|(_, node)| node.outputs()).any(halves) {
+        let half = |ty: &TensorType| matches!(ty.dtype, DType::F16 | DType::BF16);
+        if case.graph.nodes().flat_map(|(_, node)| node.outputs()).any(half) {
             continue;
         }
         for (number, output) in outputs.iter().enumerate() {

@@ -23,7 +23,7 @@ return "y" = %5
 "#,
     ),
     (
-        "the same behind a third layer, in halves",
+        "the same behind a third layer, in fp16",
         &[("n", 3)],
         r#"
 symbols n

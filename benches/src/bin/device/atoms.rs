@@ -13,7 +13,7 @@ use graphene_runtime::Error;
 use graphene_runtime::device::{Buffer, Stream, compile};
 
 use crate::data::{Random, decode, encode};
-use crate::products::kernel_error;
+use crate::matmuls::kernel_error;
 
 /// The largest difference that the units for special functions may make, relative to the value;
 /// everything else is exact on the examples' numbers.

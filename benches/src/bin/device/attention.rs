@@ -12,7 +12,7 @@ use graphene_runtime::Error;
 use graphene_runtime::device::{self, Bound, Buffer, Cubin, Stream};
 
 use crate::data::{Random, decode, encode};
-use crate::products::{kernel_error, median};
+use crate::matmuls::{kernel_error, median};
 use crate::templates::image;
 
 /// The anchors' shapes: batch, heads, queries and keys, elements of a head.
@@ -39,7 +39,7 @@ const SAMPLES: usize = 50;
 /// Numbers that look random; longer operands repeat them.
 const PERIOD: usize = 1_048_573;
 
-/// Who makes the products.
+/// Who makes the matmuls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     Warpgroups,
@@ -229,8 +229,8 @@ impl Case {
         let [batch, heads, rows, dim] = self.shape;
         let Fmha { scalar, tf32, consumers, keys, stages, causal, mask, fill, .. } = &self.fmha;
         let speed = time.map_or(String::new(), |time| {
-            let products = 4.0 * (batch * heads * rows * rows * dim) as f64;
-            let rate = products / time * 1e-6 / if *causal { 2.0 } else { 1.0 };
+            let operations = 4.0 * (batch * heads * rows * rows * dim) as f64;
+            let rate = operations / time * 1e-6 / if *causal { 2.0 } else { 1.0 };
             format!(",\"us\":{time:.2},\"tflops\":{rate:.0}")
         });
         println!(
@@ -294,7 +294,7 @@ fn masks(scalar: Scalar) -> Vec<Fmha> {
     ]
 }
 
-/// Every mask, and every number of elements, with every way of making products.
+/// Every mask, and every number of elements, with every way of making matmuls.
 fn checked() -> Vec<(By, Fmha, [usize; 4])> {
     let mut all = Vec::new();
     for (by, scalar, tf32) in [
@@ -318,7 +318,7 @@ fn checked() -> Vec<(By, Fmha, [usize; 4])> {
     all
 }
 
-/// Every mask and every way of making products, every other case with outliers among its operands;
+/// Every mask and every way of making matmuls, every other case with outliers among its operands;
 /// then every shape with every variant, timed.
 pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
     let (checked, mut random) = (checked(), Random(13));

@@ -10,7 +10,7 @@ use graphene_runtime::Error;
 use graphene_runtime::device::{Bound, Buffer, Stream};
 
 use crate::data::{Random, decode, encode};
-use crate::products::{bind, kernel_error, median};
+use crate::matmuls::{bind, kernel_error, median};
 
 /// How many random shapes are checked.
 const RANDOM_SHAPES: usize = 40;
@@ -99,7 +99,7 @@ impl Case {
     }
 
     /// What a pixel's window gives in a channel, with its number of terms and the sum of their absolute
-    /// values; operands are as `rounded` by the kernel's products.
+    /// values; operands are as `rounded` by the kernel's matmuls.
     fn window(
         &self,
         [image, channel]: [usize; 2],
@@ -142,7 +142,7 @@ impl Case {
     }
 
     /// The largest error as a fraction of its bound, over samples of the result. The bound is that of
-    /// products, with one step more for the quotient of a mean.
+    /// matmuls, with one step more for the quotient of a mean.
     fn error(&self, random: &mut Random, rounded: impl Fn(f64) -> f64) -> Result<f64, Error> {
         let Convolution { scalar, epilogue, channels, .. } = &self.convolution;
         let found = decode(&self.y.download()?, *scalar);

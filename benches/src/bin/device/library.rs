@@ -1,5 +1,5 @@
-//! The library executor: cuBLASLt's products beside double precision, whole models beside the CPU and beside fused
-//! execution, and each product of a model beside a bare call.
+//! The library executor: cuBLASLt's matmuls beside double precision, whole models beside the CPU and beside fused
+//! execution, and each matmul of a model beside a bare call.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,24 +16,25 @@ use graphene_fusion::{AttentionBy, Granularity, plan, plan_in, plan_library};
 use graphene_ir::target::Target;
 use graphene_ir::tensor::Scalar;
 use graphene_models::{Options, build};
-use graphene_runtime::device::cublaslt::{Activation, Context, Gemm, Matrix, Operands, Product};
+use graphene_runtime::device::cublaslt::{Activation, Context, Gemm, Matrix, Operands, PackedGemm};
 use graphene_runtime::device::{Buffer, Stream};
 use graphene_runtime::gpu::{Executable, Kernels, Module};
 use graphene_runtime::{Error, cpu};
 
 use crate::data::{Random, decode, encode};
+use crate::matmuls::median;
 use crate::models::{cosine, inputs, numbers};
 use crate::precision::Precision;
-use crate::products::median;
 
-/// A model of the zoo, what it computes in, batch and sequence of each run, and whether its products are timed one by one.
+/// A model of the zoo, what it computes in, batch and sequence of each run, and whether its matmuls are timed one by
+/// one.
 type Row = (&'static str, Precision, &'static [[usize; 2]], bool);
 
 const ZOO: &[Row] = &[
     ("bert-base-tiny", Precision::Single, &[[2, 16], [3, 29]], false),
-    ("bert-base-tiny", Precision::Halves(DType::F16), &[[3, 29]], false),
-    ("bert-base-tiny", Precision::Halves(DType::BF16), &[[3, 29]], false),
-    ("bert-base", Precision::Halves(DType::F16), &[[1, 128], [7, 93], [32, 128], [32, 384]], true),
+    ("bert-base-tiny", Precision::Half(DType::F16), &[[3, 29]], false),
+    ("bert-base-tiny", Precision::Half(DType::BF16), &[[3, 29]], false),
+    ("bert-base", Precision::Half(DType::F16), &[[1, 128], [7, 93], [32, 128], [32, 384]], true),
     ("bert-base", Precision::Single, &[[1, 128], [7, 93], [32, 128]], true),
     ("bert-base", Precision::Tf32, &[[1, 128], [7, 93], [32, 128]], true),
 ];
@@ -53,11 +54,11 @@ const FIXTURES: [&str; 12] = [
     "mlp-gelu-4x128",
 ];
 
-/// The share of a bare call's speed that a product of a model has at least.
+/// The share of a bare call's speed that a matmul of a model has at least.
 const ENOUGH: f64 = 0.97;
 
 pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
-    let mut wrong = products(stream)?;
+    let mut wrong = matmuls(stream)?;
     let mut count = |label: &str, found: Result<usize, Error>| match found {
         Ok(found) => wrong += found,
         Err(error) => {
@@ -126,9 +127,9 @@ fn model(
         Module::load(Kernels::compile(program, &target, arch, None, &|_, _| {})?, stream.device())
     };
     let (library, fused) = (load(Granularity::PerOp)?, load(Granularity::Fused)?);
-    let by_products = plan_library(graph, &target, &none, elements, AttentionBy::Products)?;
-    let by_products = Module::load(
-        Kernels::compile(by_products.program, &target, arch, None, &|_, _| {})?,
+    let by_matmuls = plan_library(graph, &target, &none, elements, AttentionBy::MatMuls)?;
+    let by_matmuls = Module::load(
+        Kernels::compile(by_matmuls.program, &target, arch, None, &|_, _| {})?,
         stream.device(),
     )?;
     let oracle = plan(graph, &Target::cpu(16), Granularity::Fused, &none)?;
@@ -153,26 +154,26 @@ fn model(
         let (fused_error, fused_largest) = errors(&by_template.run(&inputs)?, &expected);
         let library_us = median(stream, || by_library.launch_each())?;
         let fused_us = median(stream, || by_template.launch_each())?;
-        let mut by_products = by_products.bind_on(stream, &bindings)?;
-        let (products_error, _) = errors(&by_products.run(&inputs)?, &expected);
-        let products_us = median(stream, || by_products.launch_each())?;
+        let mut by_matmuls = by_matmuls.bind_on(stream, &bindings)?;
+        let (matmuls_error, _) = errors(&by_matmuls.run(&inputs)?, &expected);
+        let matmuls_us = median(stream, || by_matmuls.launch_each())?;
         let ran = |wanted: &str| by_library.steps().filter(|(_, by)| *by == Some(wanted)).count();
-        let (products, layers) = (ran("cublaslt"), ran("cudnn"));
-        let worst = library_error.max(products_error).max(fused_error);
+        let (matmuls, layers) = (ran("cublaslt"), ran("cudnn"));
+        let worst = library_error.max(matmuls_error).max(fused_error);
         let right = worst <= precision.bound() && library.timed() == timed;
         let sizes: Vec<String> = sizes.iter().map(|(s, n)| format!("{s}={n}")).collect();
         println!(
             "{{\"row\":\"library\",\"model\":\"{label}\",\"sizes\":\"{}\",\"library_us\":{library_us:.1},\
-             \"attention_by_products_us\":{products_us:.1},\"fused_us\":{fused_us:.1},\"speedup\":{:.3},\
-             \"speedup_over_products\":{:.3},\"cublaslt\":{products},\"cudnn\":{layers},\
+             \"attention_by_matmuls_us\":{matmuls_us:.1},\"fused_us\":{fused_us:.1},\"speedup\":{:.3},\
+             \"speedup_over_matmuls\":{:.3},\"cublaslt\":{matmuls},\"cudnn\":{layers},\
              \"kernels\":{},\"fused_launches\":{},\"1-cosine\":{library_error:.2e},\
              \"max_error\":{library_largest:.2e},\"fused_1-cosine\":{fused_error:.2e},\
-             \"fused_max_error\":{fused_largest:.2e},\"products_1-cosine\":{products_error:.2e},\"bind_ms\":{:.2},\"bind_again_ms\":{:.2},\
+             \"fused_max_error\":{fused_largest:.2e},\"matmuls_1-cosine\":{matmuls_error:.2e},\"bind_ms\":{:.2},\"bind_again_ms\":{:.2},\
              \"timed\":{timed},\"right\":{right}}}",
             sizes.join(" "),
             library_us / fused_us,
-            products_us / fused_us,
-            by_library.launches() - products - layers,
+            matmuls_us / fused_us,
+            by_library.launches() - matmuls - layers,
             by_template.launches(),
             first.as_secs_f64() * 1e3,
             again.as_secs_f64() * 1e3,
@@ -197,7 +198,7 @@ fn errors(found: &[Tensor], expected: &[Tensor]) -> (f64, f64) {
     (worst, largest)
 }
 
-/// Every product of a model, equal ones once, beside a call with packed operands: the same product with its epilogue, and
+/// Every matmul of a model, equal ones once, beside a call with packed operands: the same matmul with its epilogue, and
 /// without, their algorithms chosen likewise: what a program adds to a call. They share its workspace, and its operands where
 /// the model's are packed, since a call of 3 us takes up to a tenth more or less depending on where its operands lie (A, D
 /// and the bias within one page of memory or apart). Says how many are slower than [`ENOUGH`].
@@ -210,8 +211,8 @@ fn beside_bare_calls(
     let mut random = Random(3);
     let mut seen = HashSet::new();
     for (number, (step, _)) in executable.steps().enumerate() {
-        let Some(product) = executable.product(number) else { continue };
-        let gemm = *product.gemm();
+        let Some(matmul) = executable.matmul(number) else { continue };
+        let gemm = *matmul.gemm();
         if !seen.insert(gemm) {
             continue;
         }
@@ -220,11 +221,11 @@ fn beside_bare_calls(
         let Gemm { bias, activation, scale_bits, .. } = gemm;
         let same = Gemm { c: addend, bias, activation, scale_bits, ..bare };
         let operands = match same == gemm {
-            true => product.operands().clone(),
+            true => matmul.operands().clone(),
             false => made(stream, &same, &mut random)?.0,
         };
         let plain = Operands { c: None, bias: None, ..operands.clone() };
-        let context = product.beside();
+        let context = matmul.beside();
         let (same, bare) =
             (context.bind(stream, &same, operands)?, context.bind(stream, &bare, plain)?);
         // One after the other, twice and more, so that a clock that falls favours none.
@@ -238,7 +239,7 @@ fn beside_bare_calls(
             least = least.min(median(stream, || bare.launch())?);
         }
         println!(
-            "{{\"row\":\"library products\",\"model\":\"{label}\",\"step\":\"{}\",\"batch\":{},\"m\":{},\
+            "{{\"row\":\"library matmuls\",\"model\":\"{label}\",\"step\":\"{}\",\"batch\":{},\"m\":{},\
              \"n\":{},\"k\":{},\"us\":{ours:.2},\"bare_us\":{theirs:.2},\"without_epilogue_us\":{least:.2},\
              \"chosen_us\":[{:.2},{:.2}],\
              \"tflops\":{:.0},\"ratio\":{:.3},\"enough\":{}}}",
@@ -247,7 +248,7 @@ fn beside_bare_calls(
             gemm.m,
             gemm.n,
             gemm.k,
-            product.microseconds(),
+            matmul.microseconds(),
             same.microseconds(),
             gemm.operations() / ours * 1e-6,
             theirs / ours,
@@ -264,7 +265,7 @@ fn made(
     gemm: &Gemm,
     random: &mut Random,
 ) -> Result<(Operands, [Vec<f64>; 4]), Error> {
-    let [a, b, c, d] = gemm.spans().ok_or(Error::TooLarge { what: "a product" })?;
+    let [a, b, c, d] = gemm.spans().ok_or(Error::TooLarge { what: "a matmul" })?;
     let lens = [a, b, c, if gemm.bias { gemm.n } else { 0 }];
     let numbers = lens.map(|len| random.normal(len, gemm.scalar, false));
     let upload = |numbers: &Vec<f64>| stream.upload(&encode(numbers, gemm.scalar));
@@ -279,14 +280,14 @@ fn made(
     Ok((operands, numbers))
 }
 
-/// Products in all layouts, with everything that epilogues do, beside double precision.
-fn products(stream: &Stream) -> Result<usize, Error> {
+/// Matmuls in all layouts, with everything that epilogues do, beside double precision.
+fn matmuls(stream: &Stream) -> Result<usize, Error> {
     let context = Context::new(stream.device())?;
     let mut random = Random(5);
     let mut wrong = 0;
     for scalar in [Scalar::F32, Scalar::F16, Scalar::Bf16] {
         for gemm in gemms(scalar) {
-            let right = product(stream, &context, &gemm, &mut random).unwrap_or_else(|error| {
+            let right = matmul(stream, &context, &gemm, &mut random).unwrap_or_else(|error| {
                 eprintln!("library: {gemm:?}: {error}");
                 false
             });
@@ -297,24 +298,24 @@ fn products(stream: &Stream) -> Result<usize, Error> {
 }
 
 /// Whether one of them is right.
-fn product(
+fn matmul(
     stream: &Stream,
     context: &Context,
     gemm: &Gemm,
     random: &mut Random,
 ) -> Result<bool, Error> {
     let (operands, numbers) = made(stream, gemm, random)?;
-    let product = context.bind(stream, gemm, operands.clone())?;
+    let matmul = context.bind(stream, gemm, operands.clone())?;
     // What tuning wrote is not what is looked at.
     operands.d.write(&vec![0xff; operands.d.len()])?;
-    product.launch()?;
+    matmul.launch()?;
     let found = found(gemm, &operands.d)?;
-    let turns: &[fn(f64) -> f64] = match gemm.activation {
+    let activations: &[fn(f64) -> f64] = match gemm.activation {
         None => &[|x| x],
         Some(Activation::Relu) => &[|x| x.max(0.0)],
         Some(Activation::GeluTanh) => &[gelu_tanh, gelu_erf],
     };
-    let errors = turns.iter().map(|turn| share(gemm, &numbers, &found, turn));
+    let errors = activations.iter().map(|turn| share(gemm, &numbers, &found, turn));
     let errors: Vec<f64> = errors.collect();
     // The library's GELU is worth its name if it is nearer to the form by a tanh; a fast one has errors of its own.
     let right = match errors[..] {
@@ -331,8 +332,8 @@ fn product(
 fn gemms(scalar: Scalar) -> Vec<Gemm> {
     let mut gemms = Vec::new();
     for (transpose_a, transpose_b) in [(false, false), (false, true), (true, false), (true, true)] {
-        let product = Product { m: 96, n: 72, k: 40, scalar, transpose_a, transpose_b };
-        let plain = Gemm::from(product);
+        let matmul = PackedGemm { m: 96, n: 72, k: 40, scalar, transpose_a, transpose_b };
+        let plain = Gemm::from(matmul);
         let gaps = |matrix: Matrix, apart| Matrix { leading: matrix.leading + 8, apart, ..matrix };
         gemms.push(plain);
         gemms.push(Gemm { bias: true, c: Some(plain.d), ..plain });
@@ -346,9 +347,9 @@ fn gemms(scalar: Scalar) -> Vec<Gemm> {
         gemms.push(Gemm { a: plain.a, activation: Some(Activation::Relu), ..batched });
     }
     // Odd sizes, at which rows begin anywhere.
-    let odd = Product { m: 7, n: 5, k: 3, scalar, transpose_a: false, transpose_b: false };
+    let odd = PackedGemm { m: 7, n: 5, k: 3, scalar, transpose_a: false, transpose_b: false };
     gemms.push(Gemm { bias: true, ..Gemm::from(odd) });
-    gemms.push(Gemm::from(Product { m: 1, ..odd }));
+    gemms.push(Gemm::from(PackedGemm { m: 1, ..odd }));
     gemms
 }
 
@@ -356,7 +357,7 @@ fn found(gemm: &Gemm, d: &Buffer) -> Result<Vec<f64>, Error> {
     Ok(decode(&d.download()?, gemm.scalar))
 }
 
-/// The largest error, as a share of what a product of this depth may have.
+/// The largest error, as a share of what a matmul of this depth may have.
 fn share(
     gemm: &Gemm,
     [a, b, c, bias]: &[Vec<f64>; 4],

@@ -1,8 +1,8 @@
 //! What can only be seen on a GPU: every atom against its meaning, and kernels against their peers.
 //!
 //! ```text
-//! device [--quick] [atoms] [products] [speed] [single] [sustained] [attention] [convolutions] [recurrent] [templates] [models]
-//!     [library] [sdpa]
+//! device [--quick] [atoms] [matmuls] [speed] [single] [sustained] [attention] [convolutions] [recurrent] [templates]
+//! [models]     [library] [sdpa]
 //! ```
 //!
 //! Without rows, all of them run; `models=NAME` runs one model of the zoo. `--quick` runs fewer cases and times none, as
@@ -14,9 +14,9 @@ mod attention;
 mod convolutions;
 mod data;
 mod library;
+mod matmuls;
 mod models;
 mod precision;
-mod products;
 mod recurrent;
 mod sdpa;
 mod templates;
@@ -38,10 +38,10 @@ fn quick() -> bool {
 
 const ROWS: &[Row] = &[
     ("atoms", |stream, _| atoms::check(stream)),
-    ("products", |stream, _| products::check(stream)),
-    ("speed", |stream, _| products::speed(stream)),
-    ("single", |stream, _| products::single(stream)),
-    ("sustained", |stream, _| products::sustained(stream)),
+    ("matmuls", |stream, _| matmuls::check(stream)),
+    ("speed", |stream, _| matmuls::speed(stream)),
+    ("single", |stream, _| matmuls::single(stream)),
+    ("sustained", |stream, _| matmuls::sustained(stream)),
     ("attention", |stream, _| attention::check(stream)),
     ("convolutions", |stream, _| convolutions::check(stream)),
     ("recurrent", |stream, _| recurrent::check(stream)),

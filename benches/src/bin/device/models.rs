@@ -16,8 +16,8 @@ use half::{bf16, f16};
 use std::time::Instant;
 
 use crate::data::Random;
+use crate::matmuls::median;
 use crate::precision::Precision;
-use crate::products::median;
 
 /// A model of the zoo, what it computes in, and batch and sequence of each run.
 type Row<'a> = (&'a str, Precision, &'a [[usize; 2]]);
@@ -31,11 +31,11 @@ const MORE: f32 = 12.0;
 /// What all of them run as.
 const ROWS: &[Row<'_>] = &[
     ("bert-base-tiny", Precision::Single, &[[2, 16], [3, 29]]),
-    ("bert-base-tiny", Precision::Halves(DType::F16), &[[2, 16], [3, 29]]),
-    ("bert-base-tiny", Precision::Halves(DType::BF16), &[[3, 29]]),
-    ("roberta-base-tiny", Precision::Halves(DType::F16), &[[3, 29]]),
-    ("albert-base-tiny", Precision::Halves(DType::F16), &[[3, 29]]),
-    ("bert-base", Precision::Halves(DType::F16), FULL),
+    ("bert-base-tiny", Precision::Half(DType::F16), &[[2, 16], [3, 29]]),
+    ("bert-base-tiny", Precision::Half(DType::BF16), &[[3, 29]]),
+    ("roberta-base-tiny", Precision::Half(DType::F16), &[[3, 29]]),
+    ("albert-base-tiny", Precision::Half(DType::F16), &[[3, 29]]),
+    ("bert-base", Precision::Half(DType::F16), FULL),
     ("bert-base", Precision::Single, &[[7, 93]]),
     ("bert-base", Precision::Tf32, &[[1, 128], [7, 93], [32, 128]]),
 ];
@@ -44,10 +44,10 @@ const ROWS: &[Row<'_>] = &[
 const FULL: &[[usize; 2]] = &[[1, 128], [7, 93], [32, 128], [32, 384]];
 const ODD: &[[usize; 2]] = &[[7, 93]];
 
-/// All rows, or one model of the zoo in its full size, in halves, in single precision and with products of TF32.
+/// All rows, or one model of the zoo in its full size, in half precision, in single precision and with matmuls of TF32.
 pub(crate) fn check(stream: &Stream, only: Option<&str>) -> Result<usize, Error> {
     let mut wrong = 0;
-    let all = [Precision::Halves(DType::F16), Precision::Single, Precision::Tf32];
+    let all = [Precision::Half(DType::F16), Precision::Single, Precision::Tf32];
     let named = only.map(|name| all.map(|precision| (name, precision, FULL)));
     let rows = named.as_ref().map_or(ROWS, |rows| rows).iter().map(|row| (row, false));
     let outliers = only.map(|name| all.map(|precision| (name, precision, ODD)));

@@ -11,23 +11,23 @@ use std::fmt;
 pub(crate) enum Precision {
     /// As they are.
     Single,
-    /// As they are, but rounded to TF32 for products.
+    /// As they are, but rounded to TF32 for matmuls.
     Tf32,
-    /// As halves.
-    Halves(DType),
+    /// In fp16 or bf16.
+    Half(DType),
 }
 
 impl Precision {
-    /// Single precision, or these halves.
-    pub(crate) fn of(halves: Option<DType>) -> Self {
-        halves.map_or(Self::Single, Self::Halves)
+    /// Single precision, or this half precision.
+    pub(crate) fn of(half: Option<DType>) -> Self {
+        half.map_or(Self::Single, Self::Half)
     }
 
     /// The elements that values become, if others.
     pub(crate) fn elements(self) -> Option<DType> {
         match self {
             Self::Single | Self::Tf32 => None,
-            Self::Halves(dtype) => Some(dtype),
+            Self::Half(dtype) => Some(dtype),
         }
     }
 
@@ -44,8 +44,8 @@ impl Precision {
         match self {
             Self::Single => 1e-8,
             Self::Tf32 => 1e-5,
-            Self::Halves(DType::F16) => 1e-4,
-            Self::Halves(_) => 1e-3,
+            Self::Half(DType::F16) => 1e-4,
+            Self::Half(_) => 1e-3,
         }
     }
 }
@@ -55,7 +55,7 @@ impl fmt::Display for Precision {
         match self {
             Self::Single => f.write_str("f32"),
             Self::Tf32 => f.write_str("tf32"),
-            Self::Halves(dtype) => write!(f, "{dtype}"),
+            Self::Half(dtype) => write!(f, "{dtype}"),
         }
     }
 }

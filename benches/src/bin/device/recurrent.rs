@@ -11,7 +11,7 @@ use graphene_runtime::Error;
 use graphene_runtime::device::{Bound, Buffer, Stream};
 
 use crate::data::{Random, decode, encode};
-use crate::products::{kernel_error, median};
+use crate::matmuls::{kernel_error, median};
 use crate::templates::image;
 
 /// The anchors: steps, rows of the batch, inputs and units; all of a layer's units are checked at
@@ -130,10 +130,10 @@ impl Case {
         }
         let tiles = batch.div_ceil(layer.rows as usize);
         buffers.push(("counter", stream.alloc(4 * directions * tiles)?));
-        let room = |len: usize| stream.upload(&vec![0xff; len * scalar.bytes() as usize]);
-        buffers.push(("Y", room(steps * state)?));
-        buffers.push(("Y_h", room(state)?));
-        buffers.push(("Y_c", room(state)?));
+        let buffer = |len: usize| stream.upload(&vec![0xff; len * scalar.bytes() as usize]);
+        buffers.push(("Y", buffer(steps * state)?));
+        buffers.push(("Y_h", buffer(state)?));
+        buffers.push(("Y_c", buffer(state)?));
         let cores = i64::from(stream.device().properties().multiprocessors);
         let parts = (cores / layer.blocks()).clamp(1, tiles as i64);
         Ok(Case { layer, steps, batch, parts, ins, buffers })

@@ -14,7 +14,7 @@ use graphene_runtime::device::Stream;
 use graphene_runtime::gpu::{Executable, Kernels, Module};
 
 use crate::data::{Random, decode, encode};
-use crate::products::median;
+use crate::matmuls::median;
 
 /// Batch, heads, queries and keys, elements of a head.
 const SHAPES: [[usize; 4]; 4] =
@@ -173,8 +173,8 @@ impl Case {
         Ok(right)
     }
 
-    /// The largest error as a fraction of its bound, over samples of rows: weights and results round to halves, and scores,
-    /// exponentials and sums to single precision.
+    /// The largest error as a fraction of its bound, over samples of rows: weights and results round to half precision,
+    /// and scores, exponentials and sums to single precision.
     fn error(&self, found: &[Tensor], random: &mut Random) -> f64 {
         let [batch, heads, rows, dim] = self.shape;
         let found = decode(found[0].bytes(), self.scalar);
@@ -197,8 +197,8 @@ impl Case {
             let keys = if self.causal { row + 1 } else { rows };
             let (mut scores, mut reach) = (Vec::with_capacity(keys), 0f64);
             for key in 0..keys {
-                let products = from.iter().zip(at(b, key, 1, h)).map(|(a, b)| a * b);
-                let (sum, size) = products.fold((0.0, 0.0), |(s, a), x: f64| (s + x, a + x.abs()));
+                let terms = from.iter().zip(at(b, key, 1, h)).map(|(a, b)| a * b);
+                let (sum, size) = terms.fold((0.0, 0.0), |(s, a), x: f64| (s + x, a + x.abs()));
                 reach = reach.max(scale * size);
                 scores.push(sum * scale + bias(b, row, key));
             }

@@ -15,7 +15,7 @@ use graphene_runtime::Error;
 use graphene_runtime::device::{Buffer, Stream, compile, compile_ptx};
 
 use crate::data::{Random, decode, encode};
-use crate::products::{kernel_error, median};
+use crate::matmuls::{kernel_error, median};
 
 /// How often a case is sampled.
 const SAMPLES: usize = 48;
@@ -104,7 +104,7 @@ impl Case {
         for _ in 0..SAMPLES {
             for (out, place, (value, error)) in (self.sample)(&Values(&self.ins), random) {
                 let unit = self.outs[out].1.unit();
-                // Subnormal halves are multiples of 2⁻²⁴.
+                // Subnormal fp16 numbers are multiples of 2⁻²⁴.
                 let bound = error + unit * (value.abs() + error) + 2f64.powi(-25);
                 let off = (found[out][place] - value).abs();
                 let share =

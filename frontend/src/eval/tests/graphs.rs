@@ -17,11 +17,11 @@ fn small_graph() -> Graph {
     let mut graph = Graph::new();
     let x = graph.add_input("x", f32_type(&["n", "2"])).unwrap();
     let w = graph.add_constant("w", tensor(&[2, 2], &[1.0_f32, -1.0, 0.0, 2.0]));
-    let product = graph.add("product", Op::MatMul, &[Some(x), Some(w)]).unwrap().value();
-    let relu = graph.add("relu", Op::Unary(Unary::Relu), &[Some(product)]).unwrap().value();
-    let sum = graph.add("sum", Op::Binary(Binary::Add), &[Some(relu), Some(product)]).unwrap();
+    let matmul = graph.add("product", Op::MatMul, &[Some(x), Some(w)]).unwrap().value();
+    let relu = graph.add("relu", Op::Unary(Unary::Relu), &[Some(matmul)]).unwrap().value();
+    let sum = graph.add("sum", Op::Binary(Binary::Add), &[Some(relu), Some(matmul)]).unwrap();
     graph.add_output("y", sum.value());
-    graph.add_output("again", product);
+    graph.add_output("again", matmul);
     graph
 }
 

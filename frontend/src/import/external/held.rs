@@ -124,7 +124,7 @@ impl Held {
         if let Some(block) = known.blocks.get(&key).and_then(Weak::upgrade) {
             return Ok(shared(&block));
         }
-        known.make_room(range.end - range.start, self.len())?;
+        known.evict(range.end - range.start, self.len())?;
         let len = usize::try_from(range.end - range.start).map_err(|_| ErrorKind::OutOfMemory);
         let mut block = Block::zeroed(len.map_err(io::Error::from)?)?;
         self.fill(range.start, block.bytes_mut())?;
@@ -160,7 +160,7 @@ impl Known {
     ///
     /// # Errors
     /// [`ReadError::Overlapping`] if those in memory were too many.
-    fn make_room(&mut self, bytes: u64, len: u64) -> Result<(), ReadError> {
+    fn evict(&mut self, bytes: u64, len: u64) -> Result<(), ReadError> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.most {
             self.blocks.retain(|_, block| block.strong_count() > 0);

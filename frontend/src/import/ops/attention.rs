@@ -473,7 +473,7 @@ fn tensor_scatter(c: &mut Context<'_, '_>) -> Outputs {
     if axis == 0 || c.rank(update) != rank {
         return Err(c.invalid("`axis` must not be the batch, and both inputs have equal ranks"));
     }
-    let (room, shape) = (c.shape(cache)[axis].clone(), c.shape(update));
+    let (capacity, shape) = (c.shape(cache)[axis].clone(), c.shape(update));
     let mut place = c.iota(shape[axis].clone(), axis, rank)?;
     if let Some(start) = c.optional(2) {
         let mut column = c.shape(start);
@@ -484,8 +484,8 @@ fn tensor_scatter(c: &mut Context<'_, '_>) -> Outputs {
     }
     match c.string("mode") {
         Some("circular") => {
-            let room = c.size(room)?;
-            place = c.binary(Binary::Mod, place, room)?;
+            let capacity = c.size(capacity)?;
+            place = c.binary(Binary::Mod, place, capacity)?;
         }
         None | Some("linear") => {}
         Some(_) => return Err(c.invalid("`mode` must be linear or circular")),
@@ -509,9 +509,9 @@ fn causal_conv(c: &mut Context<'_, '_>) -> Outputs {
         Some(state) => c.concat(2, &[state, x])?,
         None => {
             let zero = vec![Dim::from(0); 3];
-            let mut room = zero.clone();
-            room[2] = Dim::from(before);
-            let op = Op::Pad { mode: PadMode::Constant, before: room, after: zero };
+            let mut padding = zero.clone();
+            padding[2] = Dim::from(before);
+            let op = Op::Pad { mode: PadMode::Constant, before: padding, after: zero };
             c.add(op, &[x])?
         }
     };

@@ -190,14 +190,14 @@ fn contract(
     let columns = pick(&b, &a, false, true);
     let left = matrix(c, &a, [&batch, &rows, &summed])?;
     let right = matrix(c, &b, [&batch, &summed, &columns])?;
-    let product = c.mat_mul(left, right)?;
-    let mut shape = c.shape(product);
+    let matmul = c.mat_mul(left, right)?;
+    let mut shape = c.shape(matmul);
     shape.truncate(batch.len());
     for (labels, operand) in [(&rows, &a), (&columns, &b)] {
         let own = c.shape(operand.value);
         shape.extend(labels.iter().filter_map(|l| operand.place(l)).map(|axis| own[axis].clone()));
     }
-    let value = c.reshape(product, shape)?;
+    let value = c.reshape(matmul, shape)?;
     Ok(Operand { value, labels: [batch, rows, columns].concat() })
 }
 
@@ -211,11 +211,11 @@ fn matrix(
     let perm: Vec<usize> = batch.iter().chain(rows).chain(columns).filter_map(place).collect();
     let value = c.permute(operand.value, perm)?;
     let shape = c.shape(value);
-    let product = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |product, dim| product * dim);
+    let elements = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |all, dim| all * dim);
     let (batch_dims, rest) = shape.split_at(batch.len());
     let (row_dims, column_dims) = rest.split_at(rows.len());
     let mut flat = batch_dims.to_vec();
-    flat.extend([product(row_dims), product(column_dims)]);
+    flat.extend([elements(row_dims), elements(column_dims)]);
     if flat == shape {
         return Ok(value);
     }

@@ -325,8 +325,8 @@ fn col2im(c: &mut Context<'_, '_>) -> Outputs {
         let (stride, dilation) = (strides[i] as i64, dilations[i] as i64);
         let window = dilation.saturating_mul(block[i] - 1).saturating_add(1);
         let padded = image[i].saturating_add(before[i]).saturating_add(after[i]);
-        let room = padded.saturating_sub(window);
-        let count = room.div_euclid(stride).saturating_add(1);
+        let span = padded.saturating_sub(window);
+        let count = span.div_euclid(stride).saturating_add(1);
         let fits = usize::try_from(count.saturating_mul(block[i])).is_ok_and(|n| n < MAX_PLACES);
         if count < 1 || !fits {
             return Err(refuse());

@@ -182,7 +182,7 @@ fn heads(c: &Context<'_, '_>) -> Result<i64, OpError> {
 fn multi_head_attention(c: &mut Context<'_, '_>) -> Outputs {
     let heads = heads(c)?;
     if c.optional(8).is_some() || c.wants_output(3) {
-        return Err(c.unsupported("shared buffers, and the products of queries and keys as output"));
+        return Err(c.unsupported("shared buffers, and the scores of queries and keys as output"));
     }
     let query = c.input(0)?;
     let (key, value) = (c.optional(1), c.optional(2));

@@ -25,11 +25,11 @@ mod image;
 mod index;
 mod loss;
 mod math;
+mod matmul;
 mod microsoft;
 mod movement;
 mod norm;
 mod optimizer;
-mod product;
 mod quant;
 pub(super) mod random;
 mod recurrence;
@@ -112,7 +112,7 @@ const FAMILIES: &[&[Row]] = &[
     control::ROWS,
     math::ROWS,
     reduce::ROWS,
-    product::ROWS,
+    matmul::ROWS,
     einsum::ROWS,
     conv::ROWS,
     norm::ROWS,

@@ -228,20 +228,20 @@ fn conv_integer(c: &mut Context<'_, '_>) -> Outputs {
     c.add_optional(Op::Conv(attrs), &[Some(x), Some(w)])
 }
 
-/// An exact product in i32, scaled by the quotient of the scales and quantised.
+/// An exact sum of products in i32, scaled by the quotient of the scales and quantised.
 fn requantized(
     c: &mut Context<'_, '_>,
-    product: ValueId,
+    accumulated: ValueId,
     [a_scale, b_scale, y_scale]: [ValueId; 3],
     zero_point: ValueId,
 ) -> Result<ValueId, OpError> {
-    let product = c.cast(product, DType::F32)?;
+    let accumulated = c.cast(accumulated, DType::F32)?;
     let a_scale = c.cast_to(a_scale, DType::F32)?;
     let b_scale = c.cast_to(b_scale, DType::F32)?;
     let y_scale = c.cast_to(y_scale, DType::F32)?;
     let scale = c.times(a_scale, b_scale)?;
     let scale = c.over(scale, y_scale)?;
-    let scaled = c.times(product, scale)?;
+    let scaled = c.times(accumulated, scale)?;
     let target = c.dtype(zero_point);
     quantized(c, scaled, Some(zero_point), target, true)
 }
@@ -250,14 +250,14 @@ fn q_linear_mat_mul(c: &mut Context<'_, '_>) -> Outputs {
     let (a, b) = (c.input(0)?, c.input(3)?);
     let a = centered(c, a, c.optional(2), 2)?;
     let b = centered(c, b, c.optional(5), 1)?;
-    let product = c.mat_mul(a, b)?;
+    let matmul = c.mat_mul(a, b)?;
     let (a_scale, b_scale, y_scale) = (c.input(1)?, c.input(4)?, c.input(6)?);
     let a_scale = from_end(c, a_scale, 2)?;
     let b_scale = from_end(c, b_scale, 1)?;
     let y_scale = from_end(c, y_scale, 2)?;
     let zero_point = c.input(7)?;
     let zero_point = from_end(c, zero_point, 2)?;
-    Ok(vec![requantized(c, product, [a_scale, b_scale, y_scale], zero_point)?])
+    Ok(vec![requantized(c, matmul, [a_scale, b_scale, y_scale], zero_point)?])
 }
 
 fn q_linear_conv(c: &mut Context<'_, '_>) -> Outputs {
@@ -266,18 +266,18 @@ fn q_linear_conv(c: &mut Context<'_, '_>) -> Outputs {
     let rank = c.rank(w);
     let x = centered(c, x, c.optional(2), 1)?;
     let w = centered(c, w, c.optional(5), rank)?;
-    let product = c.add_optional(Op::Conv(attrs), &[Some(x), Some(w), c.optional(8)])?[0];
+    let accumulated = c.add_optional(Op::Conv(attrs), &[Some(x), Some(w), c.optional(8)])?[0];
     let (x_scale, w_scale, y_scale) = (c.input(1)?, c.input(4)?, c.input(6)?);
     let x_scale = from_end(c, x_scale, 1)?;
     let w_scale = from_end(c, w_scale, rank - 1)?;
     let y_scale = from_end(c, y_scale, 1)?;
     let zero_point = c.input(7)?;
     let zero_point = from_end(c, zero_point, 1)?;
-    Ok(vec![requantized(c, product, [x_scale, w_scale, y_scale], zero_point)?])
+    Ok(vec![requantized(c, accumulated, [x_scale, w_scale, y_scale], zero_point)?])
 }
 
-/// The `i32` product of quantised operands times their scales, plus a bias.
-fn scaled_product(
+/// The `i32` matmul of quantised operands times their scales, plus a bias.
+fn scaled_matmul(
     c: &mut Context<'_, '_>,
     [a, b]: [ValueId; 2],
     [a_zero, b_zero]: [Option<ValueId>; 2],
@@ -286,13 +286,13 @@ fn scaled_product(
 ) -> Outputs {
     let a = centered(c, a, a_zero, 2)?;
     let b = centered(c, b, b_zero, 1)?;
-    let product = c.mat_mul(a, b)?;
+    let matmul = c.mat_mul(a, b)?;
     let a_scale = from_end(c, a_scale, 2)?;
     let b_scale = from_end(c, b_scale, 1)?;
     let own = c.dtype(b_scale);
-    let product = c.cast(product, own)?;
+    let matmul = c.cast(matmul, own)?;
     let scale = c.times(a_scale, b_scale)?;
-    let y = c.times(product, scale)?;
+    let y = c.times(matmul, scale)?;
     Ok(vec![match bias {
         Some(bias) => c.plus(y, bias)?,
         None => y,
@@ -302,14 +302,14 @@ fn scaled_product(
 fn mat_mul_integer_to_float(c: &mut Context<'_, '_>) -> Outputs {
     let (operands, scales) = ([c.input(0)?, c.input(1)?], [c.input(2)?, c.input(3)?]);
     let (zeros, bias) = ([c.optional(4), c.optional(5)], c.optional(6));
-    scaled_product(c, operands, zeros, scales, bias)
+    scaled_matmul(c, operands, zeros, scales, bias)
 }
 
 fn dynamic_quantize_mat_mul(c: &mut Context<'_, '_>) -> Outputs {
     let (a, b, b_scale) = (c.input(0)?, c.input(1)?, c.input(2)?);
     let (b_zero, bias) = (c.optional(3), c.optional(4));
     let [a, a_scale, a_zero] = dynamically_quantized(c, a)?;
-    scaled_product(c, [a, b], [Some(a_zero), b_zero], [a_scale, b_scale], bias)
+    scaled_matmul(c, [a, b], [Some(a_zero), b_zero], [a_scale, b_scale], bias)
 }
 
 /// A function of two quantised operands, computed in f32: a, its scale and zero point, b, its own, the result's.

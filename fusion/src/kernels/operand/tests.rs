@@ -60,7 +60,7 @@ fn chunks_are_parts_of_whole_rows() {
         (columns(4, 32, 0, 23), 1),
     ] {
         assert_eq!(axes(&[&view]).vector(&[&view.offset], 8), elements, "{view}");
-        let matrix = Matrix::of(&view, &view.shape(), 1).expect("rows go on evenly");
+        let matrix = Matrix::of(&view, &view.shape(), 1).expect("rows have one stride");
         let width = &view.modes[1].size;
         for chunk in [1, 2, 4, 8] {
             assert_eq!(matrix.is_aligned(chunk, width), chunk <= elements, "{view}: {chunk}");

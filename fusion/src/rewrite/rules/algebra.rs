@@ -25,8 +25,8 @@ pub(super) const RULES: &[Rule] = &[
     rule("divide-by-constant",  "(Div ?x ?c)",   &[Scalar("c"), Float("x")],   scale_by_inverse),
     rule("scale-twice",         "(Mul (Mul ?x ?a) ?b)", &[Scalar("a"), Scalar("b"), Float("x")], scale_twice),
     rule("scale-last",          "(Mul~ (Mul ?x ?c) ?y)", &[Scalar("c"), Computed("y"), Float("x")], scale_last),
-    rule("scale-of-product-a",  "(MatMul (Mul ?x ?c) ?y)", &[Scalar("c"), Float("x")], |s| scaled_product(s, "x", "y")),
-    rule("scale-of-product-b",  "(MatMul ?x (Mul ?y ?c))", &[Scalar("c"), Float("x")], |s| scaled_product(s, "x", "y")),
+    rule("scale-of-matmul-a",  "(MatMul (Mul ?x ?c) ?y)", &[Scalar("c"), Float("x")], |s| scaled_matmul(s, "x", "y")),
+    rule("scale-of-matmul-b",  "(MatMul ?x (Mul ?y ?c))", &[Scalar("c"), Float("x")], |s| scaled_matmul(s, "x", "y")),
     rule("scale-of-transpose",  "(Transpose ?p (Mul ?x ?c))", &[Scalar("c"), Float("x")], |s| scaled_view(s, "p")),
     rule("scale-of-reshape",    "(Reshape ?p (Mul ?x ?c))", &[Scalar("c"), Float("x")], |s| scaled_view(s, "p")),
 ];
@@ -74,7 +74,7 @@ fn scale(s: &Site<'_>, name: &str) -> Option<f64> {
     moderate(s.dtype(s.var(name))?, s.number(s.var(name))?)
 }
 
-/// A scale that a product may be multiplied by after it is made. Not in `f16`, where products of what was to be scaled
+/// A scale that a matmul may be multiplied by after it is made. Not in `f16`, where matmuls of what was to be scaled
 /// down soon overflow.
 fn outer_scale(s: &Site<'_>, name: &str) -> Option<f64> {
     scale(s, name).filter(|_| s.dtype(s.root) != Some(DType::F16))
@@ -101,14 +101,14 @@ fn scale_twice(s: &mut Site<'_>) -> Option<Id> {
 
 fn scale_last(s: &mut Site<'_>) -> Option<Id> {
     let by = outer_scale(s, "c")?;
-    let product = s.binary(Binary::Mul, s.var("x"), s.var("y"))?;
-    scaled(s, product, by)
+    let y = s.binary(Binary::Mul, s.var("x"), s.var("y"))?;
+    scaled(s, y, by)
 }
 
-fn scaled_product(s: &mut Site<'_>, a: &str, b: &str) -> Option<Id> {
+fn scaled_matmul(s: &mut Site<'_>, a: &str, b: &str) -> Option<Id> {
     let by = outer_scale(s, "c")?;
-    let product = s.add(Op::MatMul, &[s.var(a), s.var(b)])?;
-    scaled(s, product, by)
+    let matmul = s.add(Op::MatMul, &[s.var(a), s.var(b)])?;
+    scaled(s, matmul, by)
 }
 
 fn scaled_view(s: &mut Site<'_>, attributes: &str) -> Option<Id> {

@@ -1,6 +1,6 @@
 //! Softmax and attention.
 //!
-//! Attention is found from its last product inwards: `weights · v`, the weights a softmax (perhaps guarded
+//! Attention is found from its last matmul inwards: `weights · v`, the weights a softmax (perhaps guarded
 //! against NaN) of scores (perhaps masked, scaled), the scores `q · kᵀ`: [`super::scores`] reads them. Scales reach the
 //! scores by the rules of [`super::algebra`] or attention by its own, changes of view leave the operands by those of
 //! [`super::layout`].
@@ -50,15 +50,15 @@ fn attention(s: &mut Site<'_>) -> Option<Id> {
     }
     let weights = weights(s, w, dtype)?;
     let scores = weights.scores;
-    let (product, whole, shape) = (s.shape(scores.product)?, s.shape(w)?, s.shape(s.root)?);
-    let lead = heads(&scores, &product, &whole)?;
+    let (matmul, whole, shape) = (s.shape(scores.matmul)?, s.shape(w)?, s.shape(s.root)?);
+    let lead = heads(&scores, &matmul, &whole)?;
     let rank = s.ty(scores.k)?.rank();
     let mut swap: Vec<usize> = (0..rank).collect();
     swap.swap(rank - 2, rank - 1);
     let k = s.transpose(scores.k, swap)?;
     let mut operands = vec![
-        under_heads(s, scores.q, &product, &lead, false)?,
-        under_heads(s, k, &product, &lead, true)?,
+        under_heads(s, scores.q, &matmul, &lead, false)?,
+        under_heads(s, k, &matmul, &lead, true)?,
         under_heads(s, v, &whole, &lead, true)?,
     ];
     let mut fill = f32::NEG_INFINITY;
@@ -95,14 +95,14 @@ fn zero_elsewhere(s: &mut Site<'_>, y: Id, allowed: Id, of: &[Dim]) -> Option<Id
 }
 
 /// Batch and heads: those that the mask, the scores or the weights name, one head where none does.
-fn heads(scores: &Scores, product: &[Dim], whole: &[Dim]) -> Option<Vec<Dim>> {
+fn heads(scores: &Scores, matmul: &[Dim], whole: &[Dim]) -> Option<Vec<Dim>> {
     let masked = match &scores.mask {
         Mask::Nothing => None,
         Mask::Allowed(_, of, _) | Mask::Added(_, of) => Some(of.as_slice()),
     };
-    let candidates = masked.into_iter().chain([product, whole]).map(lead);
+    let candidates = masked.into_iter().chain([matmul, whole]).map(lead);
     let mut named = candidates.filter(|lead| lead.len() == 2);
-    match (named.next(), lead(product)) {
+    match (named.next(), lead(matmul)) {
         (Some(named), _) => Some(named.to_vec()),
         (None, [batch]) => Some(vec![batch.clone(), Dim::from(1)]),
         (None, [batch, groups, of]) => Some(vec![batch.clone(), groups * of]),
@@ -110,26 +110,20 @@ fn heads(scores: &Scores, product: &[Dim], whole: &[Dim]) -> Option<Vec<Dim>> {
     }
 }
 
-/// An operand of a product of this shape as `[batch, heads, rows, columns]`.
-fn under_heads(
-    s: &mut Site<'_>,
-    x: Id,
-    product: &[Dim],
-    heads: &[Dim],
-    shared: bool,
-) -> Option<Id> {
+/// An operand of a matmul of this shape as `[batch, heads, rows, columns]`.
+fn under_heads(s: &mut Site<'_>, x: Id, matmul: &[Dim], heads: &[Dim], shared: bool) -> Option<Id> {
     let own = s.shape(x)?;
-    if lead(product) == heads {
+    if lead(matmul) == heads {
         return Some(x);
     }
     let mut shape = match lead(&own) {
         // Keys and values that all queries of a group read.
         [batch, group, one]
-            if shared && *one == 1 && lead(product)[..2] == [batch.clone(), group.clone()] =>
+            if shared && *one == 1 && lead(matmul)[..2] == [batch.clone(), group.clone()] =>
         {
             vec![batch.clone(), group.clone()]
         }
-        own if own == lead(product) => heads.to_vec(),
+        own if own == lead(matmul) => heads.to_vec(),
         _ => return None,
     };
     shape.extend_from_slice(&own[own.len() - 2..]);
@@ -265,10 +259,10 @@ fn parts(s: &Site<'_>, x: Id, axis: usize, depth: usize) -> Option<[Dim; 2]> {
             continue;
         }
         // Batch and heads times their columns, made batch times heads and columns.
-        let product = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |all, dim| &all * dim);
-        let start = product(&own[..axis]);
+        let elements = |dims: &[Dim]| dims.iter().fold(Dim::from(1), |all, dim| &all * dim);
+        let start = elements(&own[..axis]);
         let mut before =
-            (0..from.len()).filter(|&at| product(&from[..at]) == start && from[at] != 1);
+            (0..from.len()).filter(|&at| elements(&from[..at]) == start && from[at] != 1);
         let Some(batch) = before.next().map(|at| from[at].clone()) else { continue };
         if let Some(heads) = own[axis].exact_div(&batch).filter(|heads| *heads != 1) {
             return Some([batch, heads]);

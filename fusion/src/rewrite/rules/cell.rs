@@ -1,6 +1,6 @@
 //! Recurrent cells from the operations that exporters spell them with: one step of a layer each.
 //!
-//! A cell is found from its new state inwards. What a gate takes is a sum of products with constant weights,
+//! A cell is found from its new state inwards. What a gate takes is a sum of matmuls with constant weights,
 //! however they are cut and joined; its share of them is sliced out, and all gates are joined in ONNX's order.
 //! All that is made of constants is computed once.
 
@@ -29,7 +29,7 @@ struct Columns {
 /// `Σ value·weight + Σ bias`.
 #[derive(Default)]
 struct Sum {
-    products: Vec<(Id, Id)>,
+    matmuls: Vec<(Id, Id)>,
     biases: Vec<Id>,
 }
 
@@ -48,20 +48,20 @@ fn sum(s: &mut Site<'_>, id: Id, columns: Columns, visits: &mut usize) -> Option
         return None;
     };
     *visits = left;
-    // Products of a state of zeros are constants too.
+    // Matmuls of a state of zeros are constants too.
     if s.terms.is_constant(id) && s.ty(id)?.rank() < 2 {
         let bias = bias(s, id, columns)?;
-        return Some(Sum { products: Vec::new(), biases: vec![bias] });
+        return Some(Sum { matmuls: Vec::new(), biases: vec![bias] });
     }
     for (_, inputs) in s.operations(id, "MatMul") {
-        if let Some(products) = products(s, inputs[0]?, inputs[1]?, columns) {
-            return Some(Sum { products, biases: Vec::new() });
+        if let Some(matmuls) = matmuls(s, inputs[0]?, inputs[1]?, columns) {
+            return Some(Sum { matmuls, biases: Vec::new() });
         }
     }
     for (_, inputs) in s.operations(id, "Add") {
         let Some(mut a) = sum(s, inputs[0]?, columns, visits) else { continue };
         let Some(b) = sum(s, inputs[1]?, columns, visits) else { continue };
-        a.products.extend(b.products);
+        a.matmuls.extend(b.matmuls);
         a.biases.extend(b.biases);
         return Some(a);
     }
@@ -79,22 +79,22 @@ fn bias(s: &mut Site<'_>, id: Id, columns: Columns) -> Option<Id> {
     if shape.len() == 1 { slice(s, id, 0, columns) } else { None }
 }
 
-/// The products of `x·w`, one for each part that x is joined of.
-fn products(s: &mut Site<'_>, x: Id, w: Id, columns: Columns) -> Option<Vec<(Id, Id)>> {
+/// The matmuls of `x·w`, one for each part that x is joined of.
+fn matmuls(s: &mut Site<'_>, x: Id, w: Id, columns: Columns) -> Option<Vec<(Id, Id)>> {
     if !s.terms.is_constant(w) || s.ty(w)?.rank() != 2 || s.ty(x)?.rank() != 2 {
         return None;
     }
     let w = slice(s, w, 1, columns)?;
     let parts = s.operations(x, "Concat").into_iter().find(|(op, _)| *op == Op::Concat { axis: 1 });
     let Some((_, parts)) = parts else { return Some(vec![(x, w)]) };
-    let mut products = Vec::with_capacity(parts.len());
+    let mut matmuls = Vec::with_capacity(parts.len());
     let mut start = 0;
     for part in parts.into_iter().flatten() {
         let len = width(s, part)?;
-        products.push((part, slice(s, w, 0, Columns { start, len })?));
+        matmuls.push((part, slice(s, w, 0, Columns { start, len })?));
         start += len;
     }
-    Some(products)
+    Some(matmuls)
 }
 
 fn slice(s: &mut Site<'_>, x: Id, axis: usize, Columns { start, len }: Columns) -> Option<Id> {
@@ -168,7 +168,7 @@ fn pairs(s: &Site<'_>, id: Id, name: &str) -> Vec<(Id, Id)> {
 
 /// What all gates read: the input and the state.
 fn operands(s: &Site<'_>, gates: &[Sum], hidden: i64) -> Option<(Id, Id)> {
-    let [(a, _), (b, _)] = *gates[0].products.as_slice() else { return None };
+    let [(a, _), (b, _)] = *gates[0].matmuls.as_slice() else { return None };
     let fits = |id: Id| width(s, id) == Some(hidden);
     // Either order is right where both fit; the one that was made by a cell is the state.
     let state = |id: Id| {
@@ -185,7 +185,7 @@ fn operands(s: &Site<'_>, gates: &[Sum], hidden: i64) -> Option<(Id, Id)> {
 fn weights(s: &mut Site<'_>, gates: &[Sum], of: Id) -> Option<Id> {
     let mut all = Vec::with_capacity(gates.len());
     for gate in gates {
-        let mut own = gate.products.iter().filter(|(x, _)| *x == of);
+        let mut own = gate.matmuls.iter().filter(|(x, _)| *x == of);
         all.push(own.next()?.1);
         if own.next().is_some() {
             return None;
@@ -266,7 +266,7 @@ fn step(
     (x, h, c): (Id, Id, Option<Id>),
     biases: &[Id],
 ) -> Option<Vec<Id>> {
-    if gates.iter().any(|gate| gate.products.len() != 2) {
+    if gates.iter().any(|gate| gate.matmuls.len() != 2) {
         return None;
     }
     let hidden = usize::try_from(width(s, h)?).ok()?;
@@ -308,7 +308,7 @@ fn gru_cell(s: &mut Site<'_>) -> Option<Id> {
 }
 
 fn reads(gates: &[Sum], h: Id) -> bool {
-    gates.iter().all(|gate| gate.products.iter().any(|(x, _)| *x == h))
+    gates.iter().all(|gate| gate.matmuls.iter().any(|(x, _)| *x == h))
 }
 
 /// The update gate, the candidate and the old state that a new state is mixed of.
@@ -335,7 +335,7 @@ fn mixtures(s: &Site<'_>, id: Id) -> Vec<(Id, Id, Id)> {
     found
 }
 
-/// The gates z, r and n, the input, and the biases of its products and of those of the state.
+/// The gates z, r and n, the input, and the biases of its matmuls and of those of the state.
 fn gru_gates(
     s: &mut Site<'_>,
     [z, r, of_x, of_h]: [Id; 4],
@@ -345,7 +345,7 @@ fn gru_gates(
     let columns = Columns { start: 0, len: hidden };
     let of_x = sum(s, of_x, columns, &mut VISITS.clone())?;
     let of_h = sum(s, of_h, columns, &mut VISITS.clone())?;
-    let ([(x, wx)], [(h, wh)]) = (of_x.products.as_slice(), of_h.products.as_slice()) else {
+    let ([(x, wx)], [(h, wh)]) = (of_x.matmuls.as_slice(), of_h.matmuls.as_slice()) else {
         return None;
     };
     let (x, h) = (*x, *h);
@@ -357,7 +357,7 @@ fn gru_gates(
     for own in own {
         biases.push(total(s, own, x, hidden)?);
     }
-    let n = Sum { products: vec![(x, *wx), (h, *wh)], biases: Vec::new() };
+    let n = Sum { matmuls: vec![(x, *wx), (h, *wh)], biases: Vec::new() };
     Some((vec![z, r, n], x, biases))
 }
 

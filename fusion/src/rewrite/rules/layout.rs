@@ -21,9 +21,9 @@ pub(super) const RULES: &[Rule] = &[
     rule("transpose-of-batches", "(Reshape ?s (Transpose ?p (Reshape ?t ?x)))", &[], transpose_of_batches),
     rule("split-of-transpose",   "(Reshape ?s (Transpose ?p ?x))", &[], split_of_transpose),
     rule("transpose-of-merge",   "(Transpose ?p (Reshape ?m ?x))", &[], transpose_of_merge),
-    rule("reshape-of-product",   "(Reshape ?s (MatMul ?x ?w))", &[Constant("w")], reshape_of_product),
+    rule("reshape-of-matmul",   "(Reshape ?s (MatMul ?x ?w))", &[Constant("w")], reshape_of_matmul),
     rule("reshape-of-bias",      "(Reshape ?s (Add ?x ?b))", &[Constant("b")], reshape_of_bias),
-    rule("product-of-reshape",   "(MatMul (Reshape ?s ?x) ?w)", &[Constant("w")], product_of_reshape),
+    rule("matmul-of-reshape",   "(MatMul (Reshape ?s ?x) ?w)", &[Constant("w")], matmul_of_reshape),
     law("reduction-kept",        reduction_kept),
     law("pointwise-of-expands",  pointwise_of_expands),
     law("pointwise-broadcasts",  pointwise_broadcasts),
@@ -156,12 +156,12 @@ pub(super) fn runs(whole: &[Dim], parts: &[Dim]) -> Option<Vec<Range<usize>>> {
     let mut next = 0;
     for dim in whole {
         let start = next;
-        let mut product = Dim::from(1);
+        let mut size = Dim::from(1);
         if parts.get(next).is_some_and(|part| *part == 1) {
             next += 1;
         }
-        while product != *dim {
-            product = &product * parts.get(next)?;
+        while size != *dim {
+            size = &size * parts.get(next)?;
             next += 1;
         }
         runs.push(start..next);
@@ -173,8 +173,8 @@ pub(super) fn runs(whole: &[Dim], parts: &[Dim]) -> Option<Vec<Range<usize>>> {
     Some(runs)
 }
 
-/// A product whose rows are regrouped is the product of the regrouped rows.
-fn reshape_of_product(s: &mut Site<'_>) -> Option<Id> {
+/// A matmul whose rows are regrouped is the matmul of the regrouped rows.
+fn reshape_of_matmul(s: &mut Site<'_>) -> Option<Id> {
     let (x, w) = (s.var("x"), s.var("w"));
     let (weight, to) = (s.shape(w)?, s.shape(s.root)?);
     let (width, lead) = to.split_last()?;
@@ -195,16 +195,16 @@ fn reshape_of_bias(s: &mut Site<'_>) -> Option<Id> {
     s.binary(Binary::Add, rows, bias)
 }
 
-/// A product of rows that were merged is the merged product of the rows.
-fn product_of_reshape(s: &mut Site<'_>) -> Option<Id> {
+/// A matmul of rows that were merged is the merged matmul of the rows.
+fn matmul_of_reshape(s: &mut Site<'_>) -> Option<Id> {
     let (x, w) = (s.var("x"), s.var("w"));
     let (inner, weight) = (s.shape(x)?, s.shape(w)?);
     if weight.len() != 2 || inner.last()? != &weight[0] || inner.len() < 2 {
         return None;
     }
-    let product = s.add(Op::MatMul, &[x, w])?;
+    let matmul = s.add(Op::MatMul, &[x, w])?;
     let to = s.shape(s.root)?;
-    s.reshape(product, to)
+    s.reshape(matmul, to)
 }
 
 /// Whether the operation takes each element by itself.

@@ -5,8 +5,8 @@ mod algebra;
 mod attention;
 mod cell;
 mod layout;
+mod matmul;
 mod norm;
-mod product;
 mod recurrent;
 mod scores;
 
@@ -19,7 +19,7 @@ pub(super) const TABLES: &[(&[Rule], bool)] = &[
     (activation::RULES, false),
     (norm::RULES, false),
     (attention::RULES, false),
-    (product::RULES, true),
+    (matmul::RULES, true),
     (recurrent::RULES, true),
     (cell::RULES, false),
 ];

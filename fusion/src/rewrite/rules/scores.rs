@@ -1,4 +1,4 @@
-//! What stands between the two products of an attention, read from the weights inwards: the softmax, guards behind it,
+//! What stands between the two matmuls of an attention, read from the weights inwards: the softmax, guards behind it,
 //! masks, scales and a cap before it.
 //!
 //! An attention computes in `f32` from operands of one type, and rounds once. So casts on the way are looked through
@@ -15,7 +15,7 @@ use graphene_frontend::op::{Binary, Op, Unary};
 /// for attention computes in `f32`.
 const SWALLOWS: f64 = -1e30;
 
-/// What stands between the two products.
+/// What stands between the two matmuls.
 pub(super) struct Weights {
     pub(super) scores: Scores,
     /// Whether weights that are NaN become zero.
@@ -130,7 +130,7 @@ pub(super) struct Scores {
     pub(super) q: Id,
     /// Keys, transposed.
     pub(super) k: Id,
-    pub(super) product: Id,
+    pub(super) matmul: Id,
     pub(super) scale: f64,
     pub(super) softcap: f64,
     pub(super) mask: Mask,
@@ -144,7 +144,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Scores by the first way of reading a class that ends at a product.
+    /// Scores by the first way of reading a class that ends at a matmul.
     fn scores(&mut self, s: &mut Site<'_>, id: Id) -> Option<Scores> {
         let Some(left) = self.visits.checked_sub(1) else {
             s.terms.analysis.searches_cut += 1;
@@ -167,7 +167,7 @@ impl Reader {
                 return Some(Scores {
                     q,
                     k,
-                    product: id,
+                    matmul: id,
                     scale: 1.0,
                     softcap: 0.0,
                     mask: Mask::Nothing,

@@ -75,7 +75,7 @@ fn what_two_readers_share_is_paid_once() {
 fn a_term_that_needs_its_own_class_is_never_chosen() {
     let (names, _) = chosen(&[&["(Neg (Neg ?x))", "?x"], &["(Exp (Neg ?x))"]]);
     assert_eq!(names, ["Exp", "Neg"]);
-    // Classes that are made of each other, and of two terms beside that are dearer than either alone.
+    // Classes that are made of each other, and of two terms beside that cost more than either alone.
     let dear = "(Mul (Exp (Tanh ?x)) (Sqrt (Tanh ?x)))";
     let inverse = format!("(Reciprocal {dear})");
     let (names, _) = chosen(&[&[dear, "(Reciprocal (Erf ?x))"], &[&inverse, "(Erf ?x)"]]);

@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const REALS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
 /// Types that are computed with in `f32`.
 const SINGLE: &[DType] = &[DType::F32, DType::F16, DType::BF16];
-/// Types whose products do not soon overflow.
-const ROOMY: &[DType] = &[DType::F32, DType::F64, DType::BF16];
+/// Types of so broad a range that products do not soon overflow.
+const BROAD: &[DType] = &[DType::F32, DType::F64, DType::BF16];
 const WIDE: &[DType] = &[DType::F32, DType::F64];
 const NARROW: &[DType] = &[DType::F16, DType::BF16];
 const NUMBERS: &[DType] =
@@ -218,7 +218,7 @@ const EXTREMES: [(&str, &str); 6] = [
     ("softmax-unshifted", "a row with ∞ has no softmax, also in its other places"),
     ("weight-of-quotient", "a root of numbers that are no mean of squares may be small"),
     ("weight-over-root", "a root of numbers that are no mean of squares may be small"),
-    ("lstm-cell", "products far apart are added in another order"),
+    ("lstm-cell", "terms far apart are added in another order"),
 ];
 
 /// Applies a row's rule; all terms of a class must then have one value, whatever the sizes and the data.
@@ -372,7 +372,7 @@ fn few_rules_rely_on_the_refusal_of_other_types() {
         "layer-norm-scale",
         "multiply-by-one",
         "pointwise-broadcasts",
-        "scale-of-product-a",
+        "scale-of-matmul-a",
         "scale-of-transpose",
     ];
     assert_eq!(relying.into_iter().collect::<Vec<_>>(), known);

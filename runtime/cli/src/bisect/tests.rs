@@ -1,4 +1,4 @@
-//! Bisecting, with the CPU's run of a plan for a GPU, in halves, for the GPU's, and its run of its own plan.
+//! Bisecting, with the CPU's run of a plan for a GPU, in half precision, for the GPU's, and its run of its own plan.
 
 use super::{Inspected, Oracle, Ran, Sides, single_graph};
 use crate::report::Bisection;
@@ -17,7 +17,7 @@ use graphene_runtime::{Plan, cpu};
 use half::f16;
 
 #[test]
-fn halves_become_single_precision_node_for_node() {
+fn half_precision_becomes_single_precision_node_for_node() {
     let mut graph = Graph::new();
     let x = graph.add_input("x", "f32[n, 2]".parse().unwrap()).unwrap();
     let cast = Op::Cast { to: DType::F16, saturate: true };
@@ -109,7 +109,7 @@ fn bisect_for(
         granularity,
         target: &target,
         bindings: &sizes,
-        tolerance: Tolerance::new(&arguments.data, &graph, elements.and_then(Rounded::halves)),
+        tolerance: Tolerance::new(&arguments.data, &graph, elements.and_then(Rounded::half)),
         oracle,
     };
     sides.run(&mut Spoilt { executable, spoil, fail }, &inputs)

@@ -42,7 +42,7 @@ const tiles = () => {
     tile(report.executors.some(entry => entry.time) ? "compiled in" : "planned in", millis(compile.total), fused?.built && `${fused.built.kernels} kernels, ${fused.built.cached} cached`));
 };
 
-// What requests side by side took.
+// Concurrent requests.
 const load = () => {
   const all = report.load ?? [];
   if (!all.length) return null;
@@ -51,8 +51,8 @@ const load = () => {
   const how = rate ? `${digits(rate)} requests a second, ${arrivals === "even" ? "at equal distances" : "as a Poisson process"}; times count from when each is due` : "a caller each, who asks again when answered";
   const line = ({ executor, requests, errors, requests_per_s, latency }) => [executor, count(requests), Object.values(errors).reduce((sum, n) => sum + n, 0),
     digits(requests_per_s), percentile(latency?.min_ms), ...names.map(name => percentile(latency?.percentiles_ms[name])), percentile(latency?.max_ms)];
-  return [el("h2", {}, "Requests side by side"), el("p", { class: "hint" }, `${counted(contexts, "context", "contexts")}, ${how}.`),
-    scrolling("Requests side by side", plainTable(["", "requests", "errors", "requests/s", "min", ...names.map(name => `p${name}`), "max"], all.map(line)))];
+  return [el("h2", {}, "Concurrent requests"), el("p", { class: "hint" }, `${counted(contexts, "context", "contexts")}, ${how}.`),
+    scrolling("Concurrent requests", plainTable(["", "requests", "errors", "requests/s", "min", ...names.map(name => `p${name}`), "max"], all.map(line)))];
 };
 
 // Executors by their times.
@@ -137,7 +137,7 @@ const facts = () => {
       : `the target's: ${digits(peaks.f32)} TFLOP/s in f32, ${digits(peaks.f16)} in f16, ${digits(gbytes_per_s)} GB/s`);
   }
   for (const { name, on_device: on } of report.executors.filter(entry => entry.on_device)) {
-    fact(`${name}, on the GPU`, `${millis(on.run_ms)}; inputs ${millis(on.upload_ms)} up (${bytes(on.upload_bytes)}), outputs ${millis(on.download_ms)} down (${bytes(on.download_bytes)})`);
+    fact(`${name}, on the GPU`, `${millis(on.run_ms)}; inputs H2D ${millis(on.upload_ms)} (${bytes(on.upload_bytes)}), outputs D2H ${millis(on.download_ms)} (${bytes(on.download_bytes)})`);
   }
   const stages = ["import", "plan", "compile", "bind"].filter(name => compile[name] > 0);
   fact("compilation", stages.map(name => `${name} ${millis(compile[name])}`).join(", "));

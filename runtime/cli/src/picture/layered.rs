@@ -91,7 +91,7 @@ fn rows(boxes: usize, arrows: &[(usize, usize)]) -> Vec<usize> {
     rows
 }
 
-/// Orders each row by the mean place of neighbours in the row before, downwards and upwards by turns.
+/// Orders each row by the mean place of neighbours in the row before, downwards and upwards alternately.
 fn sort(order: &mut [Vec<usize>], above: &[Vec<usize>], below: &[Vec<usize>]) {
     let mut places = vec![0.0; above.len()];
     let number = |row: &[usize], places: &mut [f64]| {

@@ -14,7 +14,7 @@ pub(super) struct Map {
     bytes: u64,
     /// No arena is smaller, in bytes.
     lower_bound: u64,
-    /// The heuristic that laid it out.
+    /// The heuristic that placed it.
     heuristic: String,
     /// The buffers that lie in it.
     buffers: Vec<Buffer>,

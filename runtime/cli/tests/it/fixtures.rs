@@ -101,7 +101,7 @@ fn sequences_fit_the_model() {
             "note: a sequence of 64, since the model refuses 128; --seq N asks for another\n";
         assert_eq!(given.code, 0, "{}", given.stderr);
         assert!(given.stderr.ends_with(note), "{}", given.stderr);
-        let assumed = "note: batch=1, sequence=64 assumed, as nobody gave them; ";
+        let assumed = "note: batch=1, sequence=64 assumed; ";
         assert!(given.stderr.starts_with(assumed), "{}", given.stderr);
         assert!(given.stdout.starts_with("plan batch=1 sequence=64 {\n"), "{}", given.stdout);
     }

@@ -6,8 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A model file and test data, as README's commands name them.
-const FIXTURE: &str = "../../frontend/tests/data/fixtures/mlp-8x64";
+/// What stands for the model that README exports from PyTorch.
+const FIXTURE: &str = "../../frontend/tests/data/fixtures/mlp-8x64/model.onnx";
+
+/// Cargo's own commands: the tests are run by the one, and the other builds what they run.
+const OF_CARGO: [&str; 2] = ["cargo test ", "cargo install "];
 
 /// Code blocks of README of one kind.
 fn blocks(kind: &str) -> Vec<String> {
@@ -63,9 +66,9 @@ fn stable(text: &str) -> Vec<String> {
 #[test]
 fn commands_of_the_readme_give_what_it_shows() {
     let folder = Folder::new();
-    let (root, fixture) =
-        (PathBuf::from(folder.path("")), Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE));
-    fs::copy(fixture.join("model.onnx"), root.join("model.onnx")).expect("a fixture");
+    let root = PathBuf::from(folder.path(""));
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURE);
+    fs::copy(fixture, root.join("model.onnx")).expect("a fixture");
     for (from, to) in [("", "minilm"), ("1_Pooling", "minilm/1_Pooling")] {
         fs::create_dir(root.join(to)).expect("a folder");
         let files = fs::read_dir(crate::text::fixture("encoder/") + from).expect("a fixture");
@@ -74,24 +77,18 @@ fn commands_of_the_readme_give_what_it_shows() {
             fs::copy(&file, root.join(to).join(file.file_name().expect("a name"))).expect("a copy");
         }
     }
-    fs::create_dir(root.join("test_data_set_0")).expect("a folder");
-    for name in ["input_0.pb", "output_0.pb"] {
-        let from = fixture.join("test_data_set_0").join(name);
-        fs::copy(from, root.join("test_data_set_0").join(name)).expect("a fixture");
-    }
     let mut count = 0;
     for (command, shown) in blocks("console").iter().flat_map(|block| commands(block)) {
-        // Cargo's own commands are what the tests are run by.
-        if command.starts_with("cargo") {
+        if OF_CARGO.iter().any(|own| command.starts_with(own)) {
             continue;
         }
-        let output = shell(&command, &root);
+        let output = shell(&command.replace("cargo run --release --", "graphene-run"), &root);
         if !shown.trim().is_empty() {
             assert_eq!(stable(&output), stable(&shown), "{command}\n{output}");
         }
         count += 1;
     }
-    assert!(count >= 4, "{count} commands");
+    assert!(count >= 7, "{count} commands");
     assert!(root.join("page.html").is_file());
 }
 

@@ -44,7 +44,7 @@ fn summary_says_what_was_run() {
 
         rewriting for the fused plan
           2 blocks, 2 unlike the others
-          0 chosen by programmes, 0 by greed alone
+          0 chosen by integer programming, 0 by greedy search
 
         values stored between steps of the fused plan
 

@@ -54,7 +54,7 @@ const LFS: &[u8] = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a
 fn rows() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let model = with_external("w.bin");
     vec![
-        ("empty", vec![], "it is empty; copy or export it anew"),
+        ("empty", vec![], "it is empty; copy or export it again"),
         (
             "pointer",
             LFS.to_vec(),
@@ -63,7 +63,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "page",
             b"\n<!doctype HTML>\n<p>Sign in".to_vec(),
-            "it is an HTML page, as a download that failed leaves; download it anew; Hugging Face has files at /resolve/ and their pages at /blob/",
+            "it is an HTML page, as a download that failed leaves; download it again; Hugging Face has files at /resolve/ and their pages at /blob/",
         ),
         ("packed", b"\x1f\x8b\x08\0\0\0\0\0".to_vec(), "it is packed by gzip; unpack it by gunzip"),
         (
@@ -115,7 +115,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "truncated",
             model[..model.len() - 20].to_vec(),
-            "not an ONNX model: it is truncated, at least 16 B are missing at its end; copy or download it anew",
+            "not an ONNX model: it is truncated, at least 16 B are missing at its end; copy or download it again",
         ),
         ("text", b"all: build\n".to_vec(), "not an ONNX model: it is a text file"),
         (
@@ -190,7 +190,7 @@ fn missing_weights_are_told_with_where_they_have_to_be() {
         "error: {data}: it has 14 B, but weight `w` ends at 16 B: it is truncated, or of another model\n"
     ));
     fs::write(&data, "").unwrap();
-    check(format!("error: {data}: it is empty; copy or export it anew\n"));
+    check(format!("error: {data}: it is empty; copy or export it again\n"));
     fs::write(&data, [0; 16]).unwrap();
     assert_eq!(quick(&[&model]).code, 0);
 }

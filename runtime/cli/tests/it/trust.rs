@@ -182,7 +182,7 @@ fn vacuous_agreement_is_told() {
 #[test]
 fn what_nobody_gave_is_announced() {
     let given = quick(&["zoo:bert-base-tiny"]);
-    let notes = "note: batch=1, sequence=128 assumed, as nobody gave them; --batch, --seq or --dim give others\n\
+    let notes = "note: batch=1, sequence=128 assumed; --batch, --seq or --dim give others\n\
                  note: random numbers (seed 0) for input_ids, attention_mask, token_type_ids; --input, --inputs or --data \
                  give others\n";
     assert_eq!(given.stderr, notes);
@@ -431,7 +431,7 @@ fn requests_side_by_side_are_measured() {
     assert_eq!((&load["requests"], &load["errors"]), (&100.into(), &serde_json::json!({})));
     assert!(load["seconds"].as_f64() > Some(0.49), "{load:#}");
     let given = quick(&[&flags[..], &["--concurrency", "2"]].concat());
-    let line = "requests side by side: 2 contexts, 200 requests a second, at equal distances; times count from when each is due";
+    let line = "concurrent requests: 2 contexts, 200 requests a second, at equal distances; times count from when each is due";
     assert!(given.stdout.contains(line), "{}", given.stdout);
     assert_eq!(quick(&[MLP, "--concurrency", "2", "--target", "sm_90a"]).code, 2);
     assert_eq!(quick(&[MLP, "--rate", "0"]).code, 2);
@@ -489,7 +489,7 @@ fn no_step_is_beyond_its_roof() {
         }
     }
     let given = quick(&["zoo:bert-base-tiny", "--profile"]);
-    assert!(given.stdout.contains("the roof is measured just now: "), "{}", given.stdout);
+    assert!(given.stdout.contains("roofline rates: measured just now: "), "{}", given.stdout);
 }
 
 /// The table of exit codes is that of the help.

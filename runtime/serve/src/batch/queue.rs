@@ -189,7 +189,7 @@ impl Queue {
         let mut waiting = self.lock();
         let bytes = waiting.bytes.saturating_add(job.bytes() as u64);
         if waiting.jobs.len() >= self.limit || (bytes > self.bytes && !waiting.jobs.is_empty()) {
-            // Those who left make room for those who come.
+            // Those who left free capacity for those who come.
             self.sweep(&mut waiting);
         }
         let bytes = waiting.bytes.saturating_add(job.bytes() as u64);

@@ -74,7 +74,7 @@ pub struct Scores<'a> {
     pub guarded: bool,
 }
 
-/// Where the product goes.
+/// Where the result goes.
 #[derive(Debug)]
 pub struct ViewMut<'a, T> {
     /// The elements.
@@ -98,12 +98,12 @@ impl<T> View<'_, T> {
     }
 }
 
-/// Attention over strided operands of one type, into a strided product. A row that may attend nowhere is NaN, or zeros
+/// Attention over strided operands of one type, into a strided result. A row that may attend nowhere is NaN, or zeros
 /// if guarded. Sums are taken in f32 and rounded once.
 ///
 /// # Errors
 /// [`Error::Mismatch`] if the groups do not divide the heads; [`Error::OutOfBounds`] if a view leaves its slice;
-/// [`Error::Overlap`] if two elements of the product are at one place.
+/// [`Error::Overlap`] if two elements of the result are at one place.
 pub fn attention<T: Real>(
     y: ViewMut<'_, T>,
     sizes: Sizes,

@@ -1,4 +1,4 @@
-//! Convolutions: windows unrolled into columns of a matrix, a block at a time, and one product for
+//! Convolutions: windows unrolled into columns of a matrix, a block at a time, and one matmul for
 //! each block. Windows of one element are columns already; few filters a group are summed directly.
 
 use super::gemm::batched;
@@ -16,7 +16,7 @@ pub use super::window::Geometry;
 /// Elements of unrolled windows that a thread holds at a time.
 const UNROLLED: usize = 1 << 17;
 
-/// With fewer filters a group than this, a product is not worth unrolling for.
+/// With fewer filters a group than this, a matmul is not worth unrolling for.
 const FEW: usize = 4;
 
 /// Sizes of a convolution `x[n, g·c, inner…], w[g·m, c, kernel…] → y[n, g·m, outer…]`, or of its
@@ -207,7 +207,7 @@ impl Part<'_> {
         }
     }
 
-    /// All filters by products of blocks of unrolled windows.
+    /// All filters by matmuls of blocks of unrolled windows.
     fn unrolled(&self, y: &mut [f32], columns: &mut [f32], spread: bool) -> Result<()> {
         let (taps, windows) = (self.grid.taps(), self.grid.outer());
         let depth = self.channels * taps;
@@ -269,7 +269,7 @@ impl Part<'_> {
         }
     }
 
-    /// Products of blocks of places, whose columns are added where their windows stand.
+    /// Matmuls of blocks of places, whose columns are added where their windows stand.
     fn transposed(&self, y: &mut [f32], columns: &mut [f32], spread: bool) -> Result<()> {
         let (size, taps, places) = (self.grid.inner(), self.grid.taps(), self.grid.outer());
         for (filter, plane) in y.chunks_exact_mut(size).enumerate() {

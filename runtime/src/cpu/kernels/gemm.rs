@@ -14,10 +14,10 @@ use crate::threads;
 use gemm::Parallelism;
 use std::ops::Range;
 
-/// A product of fewer multiplications than this runs on one thread.
+/// A matmul of fewer multiplications than this runs on one thread.
 const PARALLEL: usize = 1 << 18;
 
-/// Columns below which a product is not divided for the threads' sake.
+/// Columns below which a matmul is not divided for the threads' sake.
 const NARROW: usize = 192;
 
 /// The `gemm` crate computes this many columns at a time (on AVX-512; half of them on AVX2).
@@ -84,10 +84,10 @@ pub(super) fn check<A, B, C>(
     let Size { batch, m, n, k } = size;
     check_size("rank of the left operand's batch", batch.len(), a.at.batch.len())?;
     check_size("rank of the right operand's batch", batch.len(), b.at.batch.len())?;
-    check_size("rank of the product's batch", batch.len(), c.at.batch.len())?;
-    check_reach("the product", c.data.len(), c.at.offset, axes(size, m, n, c.at))?;
-    check_disjoint("the product", axes(size, m, n, c.at))?;
-    // A product without elements reads nothing, whatever its operands say.
+    check_size("rank of the matmul's batch", batch.len(), c.at.batch.len())?;
+    check_reach("the matmul", c.data.len(), c.at.offset, axes(size, m, n, c.at))?;
+    check_disjoint("the matmul", axes(size, m, n, c.at))?;
+    // A matmul without elements reads nothing, whatever its operands say.
     if batch.contains(&0) || m == 0 || n == 0 {
         return Ok(());
     }
@@ -204,7 +204,7 @@ fn tile([m, n]: [usize; 2], wanted: usize) -> (usize, usize) {
 ///
 /// # Errors
 /// As [`check`].
-pub(crate) fn product<T: Element>(
+pub(crate) fn matmul<T: Element>(
     k: usize,
     a: Matrix<'_, T>,
     b: Matrix<'_, T>,

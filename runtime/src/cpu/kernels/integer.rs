@@ -1,4 +1,4 @@
-//! Products of integer matrices, modulo the width of the integers.
+//! Matmuls of integer matrices, modulo the width of the integers.
 
 use super::copy::copy_between;
 use super::gemm::{batch_offset, check};
@@ -16,14 +16,14 @@ const ROWS: usize = 8;
 /// An integer that is multiplied modulo its width.
 pub trait Integer: Copy + Default + Send + Sync + bytemuck::Pod {
     /// `self + a · b`.
-    fn add_product(self, a: Self, b: Self) -> Self;
+    fn multiply_add(self, a: Self, b: Self) -> Self;
 }
 
 macro_rules! integers {
     ($($type:ident),*) => {$(
         impl Integer for $type {
             #[inline(always)]
-            fn add_product(self, a: Self, b: Self) -> Self {
+            fn multiply_add(self, a: Self, b: Self) -> Self {
                 self.wrapping_add(a.wrapping_mul(b))
             }
         }
@@ -45,14 +45,14 @@ pub fn matmul_integers<T: Integer>(
     check(size, &a, &b, &c)?;
     let Size { batch, m, n, k } = size;
     let shape: Axes<usize> = batch.iter().copied().chain([m, n]).collect();
-    let len = elements("the product", &shape)?;
+    let len = elements("the matmul", &shape)?;
     if len == 0 {
         return Ok(());
     }
-    let mut product = scratch::zeros::<T>(len)?;
+    let mut result = scratch::zeros::<T>(len)?;
     // Inputs without elements were not checked, and their places may be anywhere.
     if k > 0 {
-        threads::each(ROWS, chunks_mut(&mut product, n), |row, sums| {
+        threads::each(ROWS, chunks_mut(&mut result, n), |row, sums| {
             let (matrix, row) = (row / m, row % m);
             let a_at = batch_offset(matrix, batch, a.at.batch) + row as isize * a.at.row;
             let b_at = batch_offset(matrix, batch, b.at.batch);
@@ -63,10 +63,10 @@ pub fn matmul_integers<T: Integer>(
     }
     let strides = row_major(&shape);
     let to: Axes<isize> = c.at.batch.iter().copied().chain([c.at.row, c.at.column]).collect();
-    copy_between(c.data, c.at.offset, &to, &shape, &product, 0, &strides)
+    copy_between(c.data, c.at.offset, &to, &shape, &result, 0, &strides)
 }
 
-/// One row of a product; the origins are those of A's row and of B.
+/// One row of a matmul; the origins are those of A's row and of B.
 struct Row<'a, T> {
     sums: &'a mut [T],
     k: usize,
@@ -85,11 +85,11 @@ impl<T: Integer> Kernel for Row<'_, T> {
             let line = b_at.wrapping_add_signed(p as isize * b.at.row);
             if b.at.column == 1 {
                 let line = &b.data[line..line + sums.len()];
-                sums.iter_mut().zip(line).for_each(|(sum, &x)| *sum = sum.add_product(factor, x));
+                sums.iter_mut().zip(line).for_each(|(sum, &x)| *sum = sum.multiply_add(factor, x));
             } else {
                 for (j, sum) in sums.iter_mut().enumerate() {
                     let x = b.data[line.wrapping_add_signed(j as isize * b.at.column)];
-                    *sum = sum.add_product(factor, x);
+                    *sum = sum.multiply_add(factor, x);
                 }
             }
         }

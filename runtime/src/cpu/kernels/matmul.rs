@@ -1,5 +1,5 @@
 //! Batched matrix products over strided views: transposed, permuted and broadcast operands are read
-//! in place, and the product may be written through strides too.
+//! in place, and the result may be written through strides too.
 
 use super::copy::copy_between;
 use super::gemm::{batch_offset, batched, check};
@@ -12,7 +12,7 @@ use half::{bf16, f16};
 
 pub use super::gemm::Element;
 
-/// The sizes of a batched product: `C[batch, m, n] = A[batch, m, k] · B[batch, k, n]`.
+/// The sizes of a batched matmul: `C[batch, m, n] = A[batch, m, k] · B[batch, k, n]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Size<'a> {
     /// The batch axes, outermost first; none is one matrix.
@@ -47,7 +47,7 @@ pub struct Matrix<'a, T> {
     pub at: Strides<'a>,
 }
 
-/// A product.
+/// A matmul.
 #[derive(Debug)]
 pub struct MatrixMut<'a, T> {
     /// The elements.
@@ -141,7 +141,7 @@ impl Folded {
 pub trait Half: Copy + Default + Send + Sync + bytemuck::Pod {
     /// `dst[i] = src[i]`, exactly.
     fn widen(dst: &mut [f32], src: &[Self]);
-    /// `dst[i] = src[i]`, rounded to the nearest, halves to even.
+    /// `dst[i] = src[i]`, rounded to the nearest, ties to even.
     fn narrow(dst: &mut [Self], src: &[f32]);
 }
 
@@ -179,7 +179,7 @@ pub fn matmul_half<T: Half>(
     check(size, &a, &b, &c)?;
     let Size { batch, m, n, k } = size;
     let shape: Axes<usize> = batch.iter().copied().chain([m, n]).collect();
-    let len = elements("the product", &shape)?;
+    let len = elements("the matmul", &shape)?;
     if len == 0 {
         return Ok(());
     }
@@ -238,13 +238,13 @@ fn widen_view<T: Half>(
 }
 
 /// `C = α A·B` in f32 with C contiguous and row-major of `[batch…, m, n]`, a block of rows at a time:
-/// `epilogue(first, rows)` runs on each block right after its product, while it is in cache. `first`
+/// `epilogue(first, rows)` runs on each block right after its matmul, while it is in cache. `first`
 /// counts rows over the whole batch; `rows` holds whole rows of `n`. Blocks are disjoint, cover all
 /// rows, never span two matrices of the batch, and are visited by several threads in any order.
 ///
 /// # Errors
 /// As [`matmul`], and [`Error::Mismatch`](crate::Error::Mismatch) if `c` is not as long as the
-/// product.
+/// matmul.
 pub fn matmul_with(
     size: Size<'_>,
     alpha: f32,
@@ -255,7 +255,7 @@ pub fn matmul_with(
 ) -> Result<()> {
     let Size { batch, m, n, k } = size;
     let shape: Axes<usize> = batch.iter().copied().chain([m, n]).collect();
-    check_size("length of the product", elements("the product", &shape)?, c.len())?;
+    check_size("length of the result", elements("the matmul", &shape)?, c.len())?;
     let strides = row_major(&shape);
     let at = Strides { offset: 0, batch: &strides[..batch.len()], row: n as isize, column: 1 };
     check(size, &a, &b, &MatrixMut { data: &mut *c, at })?;

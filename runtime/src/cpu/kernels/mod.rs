@@ -3,7 +3,7 @@
 //!
 //! In reading order: [`pointwise`] functions on blocks; [`copy`] and [`gather`] move elements;
 //! [`softmax`], [`norm`], [`reduce`] and [`arg`] fold rows; [`matmul`] multiplies matrices, and on it stand
-//! [`attention`] and [`conv`]; `packed` multiplies by matrices that were laid out beforehand, and on it stands
+//! [`attention`] and [`conv`]; `packed` multiplies by matrices that were prepacked, and on it stands
 //! `rnn`; [`pool`] folds windows. Every kernel checks the sizes and strides that it is given before it touches an
 //! element.
 

@@ -1,8 +1,8 @@
-//! Products by a matrix that is laid out beforehand, as weights can be.
+//! Matmuls by a matrix that is prepacked, as weights can be.
 //!
 //! [`Packed`] holds B in panels, a few vectors of columns wide and as deep as B, so that the inner loop reads it
 //! from one end to the other; A is read where it lies. Few rows cost little more than bringing B from memory then,
-//! and many no more than their multiplications: what a product of any two matrices spends on laying B out is spent
+//! and many no more than their multiplications: what a matmul of any two matrices spends on packing B is spent
 //! once.
 
 use super::matmul::{Matrix, Strides};
@@ -32,10 +32,10 @@ pub(crate) const HEIGHT: usize = 96;
 /// Columns of a tile, at most: with its rows it stays in the second-level cache until what follows it is done.
 const WIDE: usize = 768;
 
-/// Columns below which a product is not divided for the threads' sake: longer rows are written and read faster.
+/// Columns below which a matmul is not divided for the threads' sake: longer rows are written and read faster.
 const NARROW: usize = 192;
 
-/// Multiplications that a thread takes at least, where several share a product.
+/// Multiplications that a thread takes at least, where several share a matmul.
 const SHARE: usize = 1 << 16;
 
 /// The most columns of a panel: those of three vectors of 16 lanes.
@@ -133,7 +133,7 @@ impl Packed {
         Self { depth, columns, lanes: lanes(), lines: Lines::Few(Vec::new()) }
     }
 
-    /// Lays a matrix out.
+    /// Packs a matrix.
     ///
     /// # Errors
     /// [`Error::Mismatch`] for a batch, [`Error::OutOfBounds`] if the view leaves its slice, and [`Error::Memory`].
@@ -187,7 +187,7 @@ impl<'a> Panels<'a> {
     /// many rows and B's columns.
     pub(crate) fn multiply(self, a: Matrix<'_, f32>, c: &mut TileMut<'_, f32>) {
         debug_assert!(a.at.column == 1 && a.at.row >= 0, "rows of A are contiguous");
-        dispatch(Product { a: a.data, at: a.at, b: self, column: 0, c });
+        dispatch(MatMul { a: a.data, at: a.at, b: self, column: 0, c });
     }
 }
 
@@ -287,7 +287,7 @@ pub(crate) fn multiply_all(
     })
 }
 
-/// Rows and columns of the tiles that a product of `[rows, columns]` is computed in, so many of them where it is
+/// Rows and columns of the tiles that a matmul of `[rows, columns]` is computed in, so many of them where it is
 /// not too small for that. Columns are a multiple of [`Packed::COLUMNS`] or all.
 pub(crate) fn tile([m, n]: [usize; 2], wanted: usize) -> (usize, usize) {
     let (m, n, wanted) = (m.max(1), n.max(1), wanted.max(1));
@@ -327,7 +327,7 @@ pub(crate) fn multiply(
         check_size("columns of a tile", n.next_multiple_of(Packed::COLUMNS), n)?;
     }
     if a.at.column == 1 && a.at.row >= 0 || k == 0 {
-        dispatch(Product { a: a.data, at: a.at, b: b.panels(), column, c });
+        dispatch(MatMul { a: a.data, at: a.at, b: b.panels(), column, c });
         return Ok(());
     }
     let Strides { offset, row, column: across, .. } = a.at;
@@ -336,12 +336,12 @@ pub(crate) fn multiply(
     let mut dense = scratch::take::<f32>(m * k)?;
     dense.iter_mut().zip(places).for_each(|(to, (i, k))| *to = a.data[element(i, k) as usize]);
     let at = Strides { offset: 0, batch: &[], row: k as isize, column: 1 };
-    dispatch(Product { a: &dense, at, b: b.panels(), column, c });
+    dispatch(MatMul { a: &dense, at, b: b.panels(), column, c });
     Ok(())
 }
 
 /// A's rows are contiguous, and none lies before another.
-struct Product<'a, 'b, 'c> {
+struct MatMul<'a, 'b, 'c> {
     a: &'a [f32],
     at: Strides<'a>,
     b: Panels<'a>,
@@ -349,13 +349,13 @@ struct Product<'a, 'b, 'c> {
     c: &'b mut TileMut<'c, f32>,
 }
 
-impl Kernel for Product<'_, '_, '_> {
+impl Kernel for MatMul<'_, '_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(mut self, simd: S) {
         const { assert!(WIDEST.is_multiple_of(VECTORS * S::F32_LANES)) }
-        debug_assert_eq!(S::F32_LANES, self.b.lanes, "panels are laid out for this machine");
+        debug_assert_eq!(S::F32_LANES, self.b.lanes, "panels are packed for this machine");
         let (height, _) = self.c.sizes();
         if self.b.depth == 0 {
             (0..height).for_each(|row| self.c.row(row).fill(0.0));
@@ -372,8 +372,8 @@ impl Kernel for Product<'_, '_, '_> {
     }
 }
 
-impl Product<'_, '_, '_> {
-    /// The products of some rows of A with all panels, adding up over these rows of B.
+impl MatMul<'_, '_, '_> {
+    /// The matmuls of some rows of A with all panels, adding up over these rows of B.
     #[inline(always)]
     fn panels<S: Simd>(&mut self, simd: S, rows: Range<usize>, k: Range<usize>) {
         let (b, width) = (self.b, VECTORS * S::F32_LANES);
@@ -392,7 +392,7 @@ impl Product<'_, '_, '_> {
         }
     }
 
-    /// The products of some rows of A with a panel.
+    /// The matmuls of some rows of A with a panel.
     #[inline(always)]
     fn panel<S: Simd, const V: usize>(
         &mut self,
@@ -418,7 +418,7 @@ impl Product<'_, '_, '_> {
         }
     }
 
-    /// The products of at most `H` rows of A with a panel; gives the number of rows. Rows that are not there are
+    /// The matmuls of at most `H` rows of A with a panel; gives the number of rows. Rows that are not there are
     /// computed as the last one and left out.
     #[inline(always)]
     fn block<S: Simd, const H: usize, const V: usize>(

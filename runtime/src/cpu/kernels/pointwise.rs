@@ -192,7 +192,7 @@ unary! {
     Floor: |x| x.floor();
     /// The smallest integer not below x.
     Ceil: |x| x.ceil();
-    /// The nearest integer, halves to the even one.
+    /// The nearest integer, ties to the even one.
     Round: |x| x.round_ties_even();
     /// -1, 0 or 1; 0 and NaN as they are.
     Sign: |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x };

@@ -7,13 +7,13 @@ use half::{bf16, f16};
 pub trait Real: Copy + Default + Send + Sync + bytemuck::Pod {
     /// The number in f32, exactly.
     fn to_f32(self) -> f32;
-    /// The nearest number, halves to even.
+    /// The nearest number, ties to even.
     fn from_f32(x: f32) -> Self;
     /// The elements themselves, if they are f32.
     fn as_f32(elements: &[Self]) -> Option<&[f32]>;
     /// `dst[i] = src[i]`, exactly.
     fn widen(dst: &mut [f32], src: &[Self]);
-    /// `dst[i] = src[i]`, rounded to the nearest, halves to even.
+    /// `dst[i] = src[i]`, rounded to the nearest, ties to even.
     fn narrow(dst: &mut [Self], src: &[f32]);
 }
 
@@ -44,7 +44,7 @@ impl Real for f32 {
     }
 }
 
-macro_rules! halves {
+macro_rules! half_types {
     ($($type:ident),*) => {$(
         impl Real for $type {
             #[inline(always)]
@@ -73,4 +73,4 @@ macro_rules! halves {
     )*};
 }
 
-halves!(f16, bf16);
+half_types!(f16, bf16);

@@ -1,5 +1,5 @@
-//! Recurrent layers: the inputs of many steps are projected by one product, then each step is one
-//! product of the states and a pass over the gates.
+//! Recurrent layers: the inputs of many steps are projected by one matmul, then each step is one
+//! matmul of the states and a pass over the gates.
 
 use super::matmul::{Matrix, Strides};
 use super::packed::{Packed, multiply_all};
@@ -29,7 +29,7 @@ pub(crate) enum Cell {
     },
     /// Gates z, r, h.
     Gru {
-        /// The reset gate is applied after the product with the state.
+        /// The reset gate is applied after the matmul with the state.
         linear_before_reset: bool,
     },
     /// One gate.
@@ -46,7 +46,7 @@ impl Cell {
         }
     }
 
-    /// The gates whose states' part is one product: one more waits for the reset gate where a GRU applies that first.
+    /// The gates whose states' part is one matmul: one more waits for the reset gate where a GRU applies that first.
     #[allow(clippy::single_range_in_vec_init)] // Groups of gates, of which there may be one.
     pub(crate) fn parts(self) -> &'static [Range<usize>] {
         match self {
@@ -109,7 +109,7 @@ impl Layer<'_> {
         let check = |what, shape: &[usize], found| check_size(what, elements(what, shape)?, found);
         check("length of a sequence", &[steps, batch, inputs], self.x.len())?;
         check_size("directions of the inputs' weights", d, self.w.len())?;
-        check_size("products of the states", d * cell.parts().len(), self.r.len())?;
+        check_size("matmuls of the states", d * cell.parts().len(), self.r.len())?;
         for w in self.w {
             check_size("rows of the inputs' weights", inputs, w.sizes().0)?;
             check_size("columns of the inputs' weights", rows, w.sizes().1)?;
@@ -256,8 +256,8 @@ impl<'a> Direction<'a> {
         Ok(())
     }
 
-    /// The states' product for the gates of one of the cell's parts.
-    fn product(&self, gates: &mut [f32], states: &[f32], part: usize) -> Result<()> {
+    /// The states' matmul for the gates of one of the cell's parts.
+    fn matmul(&self, gates: &mut [f32], states: &[f32], part: usize) -> Result<()> {
         let &Layer { cell, hidden, .. } = self.layer;
         let Range { start, end } = cell.parts()[part];
         let [to, _] = TileMut::new(gates, self.rows).split_columns(end * hidden);
@@ -269,23 +269,23 @@ impl<'a> Direction<'a> {
         let hidden = self.layer.hidden;
         match self.layer.cell {
             Cell::Lstm { input_forget } => {
-                self.product(gates, step.h, 0)?;
+                self.matmul(gates, step.h, 0)?;
                 self.each_row(step, gates, |gates, h, c| self.lstm(gates, h, c, input_forget));
             }
             Cell::Plain => {
-                self.product(gates, step.h, 0)?;
+                self.matmul(gates, step.h, 0)?;
                 self.each_row(step, gates, |gates, h, _| {
                     self.activate(0, gates);
                     h.copy_from_slice(gates);
                 });
             }
             Cell::Gru { linear_before_reset: true } => {
-                self.product(gates, step.h, 0)?;
+                self.matmul(gates, step.h, 0)?;
                 self.each_row(step, gates, |gates, h, _| self.gru(gates, h));
             }
             Cell::Gru { linear_before_reset: false } => {
-                // The last gate's product waits for the reset gate.
-                self.product(gates, step.h, 0)?;
+                // The last gate's matmul waits for the reset gate.
+                self.matmul(gates, step.h, 0)?;
                 let mut reset = scratch::take::<f32>(step.h.len())?;
                 let states = reset.chunks_exact_mut(hidden).zip(step.h.chunks_exact(hidden));
                 let lines =
@@ -296,7 +296,7 @@ impl<'a> Direction<'a> {
                     self.activate(0, both);
                     each(to, [h, &both[hidden..]], |_, [h, r]| h * r);
                 }
-                self.product(gates, &reset, 1)?;
+                self.matmul(gates, &reset, 1)?;
                 self.each_row(step, gates, |gates, h, _| {
                     let (update, last) = gates.split_at_mut(2 * hidden);
                     self.activate(1, last);
@@ -359,7 +359,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// The first two gates of a GRU, and its last one's input with the reset applied after its product.
+    /// The first two gates of a GRU, and its last one's input with the reset applied after its matmul.
     fn reset_last(&self, gates: &mut [f32], projected: &[f32]) {
         let hidden = self.layer.hidden;
         let (both, last) = gates.split_at_mut(2 * hidden);

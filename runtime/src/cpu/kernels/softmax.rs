@@ -161,7 +161,7 @@ pub fn softmax(
 ///
 /// # Errors
 /// [`Error::Mismatch`](crate::Error::Mismatch) if a slice is not as long as the shape.
-pub(crate) fn softmax_of_halves(
+pub(crate) fn softmax_half(
     half: HalfType,
     dst: &mut [f32],
     src: &[f32],

@@ -21,11 +21,11 @@ pub(super) struct BoundLayer {
     pub(super) columns: usize,
     /// The epilogue's elements, row-major over all matrices.
     pub(super) domain: Domain,
-    pub(super) products: Vec<BoundProduct>,
+    pub(super) matmuls: Vec<BoundMatMul>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct BoundProduct {
+pub(super) struct BoundMatMul {
     /// Columns of A, rows of B.
     pub(super) depth: usize,
     /// Where A lies, unless it is a kept value.
@@ -56,13 +56,13 @@ impl BoundLayers {
         let mut shapes: Vec<Vec<usize>> = Vec::new();
         let mut bound = Vec::new();
         for layer in &layers.layers {
-            let (shape, products) = bind_products(layers, layer, step, &shapes)?;
+            let (shape, matmuls) = bind_matmuls(layers, layer, step, &shapes)?;
             let inputs: Vec<Option<&BoundOperand>> = layer
                 .reads
                 .iter()
                 .map(|read| match *read {
                     Read::Input(number) => Some(&step.inputs[number]),
-                    Read::Product(_) | Read::Kept(_) => None,
+                    Read::MatMul(_) | Read::Kept(_) => None,
                 })
                 .collect();
             let order: Vec<usize> = (0..shape.len()).collect();
@@ -72,12 +72,12 @@ impl BoundLayers {
                     same("shape of an epilogue's output", &shape, &step.outputs[number].shape)?;
                 }
             }
-            bound.push(BoundLayer { columns: shape[shape.len() - 1], domain, products });
+            bound.push(BoundLayer { columns: shape[shape.len() - 1], domain, matmuls });
             shapes.push(shape);
         }
         let (lead, rows) = match shapes.first().map(Vec::as_slice) {
             Some([lead @ .., rows, _]) => (lead.to_vec(), *rows),
-            _ => return Err(Error::Unsupported { what: "layers of no products" }),
+            _ => return Err(Error::Unsupported { what: "layers of no matmuls" }),
         };
         let mut bound = Self { batch: lead, rows, layers: bound };
         bound.fold();
@@ -95,17 +95,17 @@ impl BoundLayers {
         while let Some(&size) = self.batch.last() {
             let rows = self.rows as isize;
             let goes_on = |place: &Place| place.batch.last() == Some(&(place.row * rows));
-            let fits = |product: &BoundProduct| {
-                product.b.batch.last() == Some(&0) && product.a.as_ref().is_none_or(goes_on)
+            let fits = |matmul: &BoundMatMul| {
+                matmul.b.batch.last() == Some(&0) && matmul.a.as_ref().is_none_or(goes_on)
             };
-            if size != 1 && !self.layers.iter().flat_map(|layer| &layer.products).all(fits) {
+            if size != 1 && !self.layers.iter().flat_map(|layer| &layer.matmuls).all(fits) {
                 return;
             }
             self.rows *= size;
             self.batch.pop();
-            for product in self.layers.iter_mut().flat_map(|layer| &mut layer.products) {
-                product.b.batch.pop();
-                if let Some(a) = &mut product.a {
+            for matmul in self.layers.iter_mut().flat_map(|layer| &mut layer.matmuls) {
+                matmul.b.batch.pop();
+                if let Some(a) = &mut matmul.a {
                     a.batch.pop();
                 }
             }
@@ -113,39 +113,39 @@ impl BoundLayers {
     }
 }
 
-/// The shape of a layer, and its products; `shapes` are those of the layers before it.
-fn bind_products(
+/// The shape of a layer, and its matmuls; `shapes` are those of the layers before it.
+fn bind_matmuls(
     layers: &Layers,
     layer: &Layer,
     step: &BoundStep,
     shapes: &[Vec<usize>],
-) -> Result<(Vec<usize>, Vec<BoundProduct>)> {
+) -> Result<(Vec<usize>, Vec<BoundMatMul>)> {
     let mut shape: Option<Vec<usize>> = None;
-    let mut products = Vec::new();
-    for product in &layer.products {
-        let b = &step.inputs[product.b];
-        let a_shape = match product.a {
+    let mut matmuls = Vec::new();
+    for matmul in &layer.matmuls {
+        let b = &step.inputs[matmul.b];
+        let a_shape = match matmul.a {
             Left::Input(number) => &step.inputs[number].shape,
             Left::Kept(number) => &shapes[layers.kept[number]],
         };
         let ([.., rows, depth], [.., own, columns]) = (&a_shape[..], &b.shape[..]) else {
-            return Err(Error::Unsupported { what: "a product of vectors" });
+            return Err(Error::Unsupported { what: "a matmul of vectors" });
         };
         same("columns of A", &[*own], &[*depth])?;
-        let mut of_product =
+        let mut of_matmul =
             broadcast(&a_shape[..a_shape.len() - 2], &b.shape[..b.shape.len() - 2])?;
-        let batch = of_product.clone();
-        of_product.extend([*rows, *columns]);
-        same("shape of a product", shape.as_ref().unwrap_or(&of_product), &of_product)?;
-        let a = match product.a {
+        let batch = of_matmul.clone();
+        of_matmul.extend([*rows, *columns]);
+        same("shape of a matmul", shape.as_ref().unwrap_or(&of_matmul), &of_matmul)?;
+        let a = match matmul.a {
             Left::Input(number) => Some(place(&step.inputs[number], &batch)),
             Left::Kept(_) => None,
         };
-        products.push(BoundProduct { depth: *depth, a, b: place(b, &batch) });
-        shape = Some(of_product);
+        matmuls.push(BoundMatMul { depth: *depth, a, b: place(b, &batch) });
+        shape = Some(of_matmul);
     }
-    let shape = shape.ok_or(Error::Unsupported { what: "a layer of no products" })?;
-    Ok((shape, products))
+    let shape = shape.ok_or(Error::Unsupported { what: "a layer of no matmuls" })?;
+    Ok((shape, matmuls))
 }
 
 fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
@@ -156,7 +156,7 @@ fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     let axes = (0..rank).map(|axis| match (size(a, axis), size(b, axis)) {
         (1, size) | (size, 1) => Ok(size),
         (expected, found) if expected == found => Ok(found),
-        (expected, found) => Err(Error::Mismatch { what: "batch of a product", expected, found }),
+        (expected, found) => Err(Error::Mismatch { what: "batch of a matmul", expected, found }),
     });
     axes.collect()
 }

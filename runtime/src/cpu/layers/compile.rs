@@ -1,17 +1,17 @@
-//! From a body of products and pointwise operations to layers.
+//! From a body of matmuls and pointwise operations to layers.
 
-use super::{Layer, Layers, Left, Product, Read, Write};
+use super::{Layer, Layers, Left, MatMul, Read, Write};
 use crate::cpu::loops::Loop;
-use crate::cpu::packing::Laid;
+use crate::cpu::packing::Prepacked;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Layers {
-    /// Compiles a body; `None` if it is no chain of layers. `laid` has what its inputs were laid out as beforehand.
-    pub(crate) fn compile(body: &Graph, laid: &Laid) -> Option<Self> {
-        let compiler = Compiler::new(body, laid)?;
+    /// Compiles a body; `None` if it is no chain of layers. `prepacked` has what its inputs were prepacked as.
+    pub(crate) fn compile(body: &Graph, prepacked: &Prepacked) -> Option<Self> {
+        let compiler = Compiler::new(body, prepacked)?;
         let count = compiler.stages.values().max()? + 1;
         let layers = (0..count).map(|stage| compiler.layer(stage)).collect::<Option<_>>()?;
         let kept = compiler.kept.iter().map(|value| compiler.stages[value]).collect();
@@ -21,16 +21,16 @@ impl Layers {
 
 struct Compiler<'a> {
     body: &'a Graph,
-    laid: &'a Laid,
-    /// The layer of each value that waits for a product: the number of products before its last one.
+    prepacked: &'a Prepacked,
+    /// The layer of each value that waits for a matmul: the number of matmuls before its last one.
     stages: BTreeMap<ValueId, usize>,
     /// Values that later layers read, in the body's order.
     kept: Vec<ValueId>,
 }
 
 impl<'a> Compiler<'a> {
-    fn new(body: &'a Graph, laid: &'a Laid) -> Option<Self> {
-        let mut compiler = Self { body, laid, stages: BTreeMap::new(), kept: Vec::new() };
+    fn new(body: &'a Graph, prepacked: &'a Prepacked) -> Option<Self> {
+        let mut compiler = Self { body, prepacked, stages: BTreeMap::new(), kept: Vec::new() };
         let mut kept = BTreeSet::new();
         for (id, node) in body.nodes() {
             let operands = node.inputs().iter().flatten();
@@ -39,7 +39,7 @@ impl<'a> Compiler<'a> {
             let stage = match node.op() {
                 Op::Input => None,
                 Op::Constant(tensor) if tensor.len() == 1 => None,
-                Op::MatMul => Some(compiler.product_stage(id)?),
+                Op::MatMul => Some(compiler.matmul_stage(id)?),
                 // The loop's compiler says which of these it takes.
                 Op::Unary(_) | Op::Binary(_) | Op::Select | Op::Cast { .. } => stage,
                 _ => return None,
@@ -53,8 +53,8 @@ impl<'a> Compiler<'a> {
         compiler.check().then_some(compiler)
     }
 
-    /// The layer of a product, if layers have such products.
-    fn product_stage(&self, id: NodeId) -> Option<usize> {
+    /// The layer of a matmul, if layers have such matmuls.
+    fn matmul_stage(&self, id: NodeId) -> Option<usize> {
         let [a, b] = self.body.node(id).inputs() else { return None };
         let (a, b) = ((*a)?, (*b)?);
         self.input(b)?;
@@ -70,33 +70,33 @@ impl<'a> Compiler<'a> {
         self.body.inputs().iter().position(|id| id.value() == value)
     }
 
-    fn products(&self, stage: usize) -> impl Iterator<Item = NodeId> {
-        let products = self.body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
-        let ids = products.map(|(id, _)| id);
+    fn matmuls(&self, stage: usize) -> impl Iterator<Item = NodeId> {
+        let matmuls = self.body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul));
+        let ids = matmuls.map(|(id, _)| id);
         ids.filter(move |id| self.stages[&id.value()] == stage)
     }
 
     /// Whether types and shapes are as layers have them.
     fn check(&self) -> bool {
-        let Some(first) = self.products(0).next() else { return false };
+        let Some(first) = self.matmuls(0).next() else { return false };
         let dtype = self.body.ty(first.value()).dtype;
         let stages = self.stages.values().max().map_or(0, |last| last + 1);
         let given = self.body.outputs().iter().map(|(_, value)| value);
         let whole = given.chain(&self.kept).all(|value| {
             let Some(&stage) = self.stages.get(value) else { return false };
-            let shape = self.products(stage).next().map(|id| &self.body.ty(id.value()).shape);
+            let shape = self.matmuls(stage).next().map(|id| &self.body.ty(id.value()).shape);
             shape == Some(&self.body.ty(*value).shape)
         });
         let alike = (0..stages).all(|stage| {
-            let mut shapes = self.products(stage).map(|id| &self.body.ty(id.value()).shape);
+            let mut shapes = self.matmuls(stage).map(|id| &self.body.ty(id.value()).shape);
             let shape = shapes.next();
             shape.is_some() && shapes.all(|other| Some(other) == shape)
         });
-        let products = (0..stages).flat_map(|stage| self.products(stage));
-        let mut operands = products.flat_map(|id| self.body.node(id).inputs().iter().flatten());
+        let matmuls = (0..stages).flat_map(|stage| self.matmuls(stage));
+        let mut operands = matmuls.flat_map(|id| self.body.node(id).inputs().iter().flatten());
         let typed = operands.all(|&value| self.body.ty(value).dtype == dtype);
         // In a chain the rows must be those of one matrix.
-        let mut weights = (0..stages).flat_map(|stage| self.products(stage)).filter_map(|id| {
+        let mut weights = (0..stages).flat_map(|stage| self.matmuls(stage)).filter_map(|id| {
             self.body.node(id).inputs()[1].map(|value| self.body.ty(value).shape.len())
         });
         let flat = stages == 1 || weights.all(|rank| rank == 2);
@@ -122,7 +122,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn layer(&self, stage: usize) -> Option<Layer> {
-        let products: Vec<NodeId> = self.products(stage).collect();
+        let matmuls: Vec<NodeId> = self.matmuls(stage).collect();
         let (mut writes, mut written) = (Vec::new(), Vec::new());
         for (number, (_, value)) in self.body.outputs().iter().enumerate() {
             if self.stages[value] == stage {
@@ -137,9 +137,9 @@ impl<'a> Compiler<'a> {
             }
         }
         let (graph, reads) =
-            epilogue(self.body, &written, |value| self.read(stage, &products, value))?;
+            epilogue(self.body, &written, |value| self.read(stage, &matmuls, value))?;
         let epilogue = Loop::compile(&graph)?;
-        // A product is best computed where an output will be: the epilogue then works in place.
+        // A matmul is best computed where an output will be: the epilogue then works in place.
         let native = |write: &Write| match *write {
             Write::Output(number) => {
                 let found = self.body.ty(self.body.outputs()[number].1).dtype;
@@ -148,7 +148,7 @@ impl<'a> Compiler<'a> {
             Write::Kept(_) => false,
         };
         let mut places = (0..writes.len()).filter(|&write| native(&writes[write]));
-        let products = products.iter().map(|&id| {
+        let matmuls = matmuls.iter().map(|&id| {
             let [a, b] = self.body.node(id).inputs() else { return None };
             let (a, b) = ((*a)?, (*b)?);
             let a = match self.input(a) {
@@ -156,26 +156,26 @@ impl<'a> Compiler<'a> {
                 None => Left::Kept(self.kept.iter().position(|value| *value == a)?),
             };
             let b = self.input(b)?;
-            let laid = self.laid.get(b).and_then(|matrices| matrices.first()).cloned();
-            Some(Product { a, b, laid, place: places.next() })
+            let prepacked = self.prepacked.get(b).and_then(|matrices| matrices.first()).cloned();
+            Some(MatMul { a, b, prepacked, place: places.next() })
         });
-        let products = products.collect::<Option<_>>()?;
-        Some(Layer { products, epilogue, reads, writes })
+        let matmuls = matmuls.collect::<Option<_>>()?;
+        Some(Layer { matmuls, epilogue, reads, writes })
     }
 
     fn dtype(&self) -> DType {
-        self.products(0).next().map_or(DType::F32, |id| self.body.ty(id.value()).dtype)
+        self.matmuls(0).next().map_or(DType::F32, |id| self.body.ty(id.value()).dtype)
     }
 
     /// What a layer's epilogue finds made, if it does not make this value.
-    fn read(&self, stage: usize, products: &[NodeId], value: ValueId) -> Option<Read> {
+    fn read(&self, stage: usize, matmuls: &[NodeId], value: ValueId) -> Option<Read> {
         if let Some(number) = self.input(value) {
             return Some(Read::Input(number));
         }
         if self.stages.get(&value).is_some_and(|&other| other < stage) {
             return self.kept.iter().position(|kept| *kept == value).map(Read::Kept);
         }
-        products.iter().position(|id| id.value() == value).map(Read::Product)
+        matmuls.iter().position(|id| id.value() == value).map(Read::MatMul)
     }
 }
 

@@ -61,7 +61,7 @@ impl ConvLayer {
         let written: Vec<ValueId> = body.outputs().iter().map(|(_, value)| *value).collect();
         let read = |value: ValueId| match input(value) {
             Some(number) => Some(Read::Input(number)),
-            None => (value == id.value()).then_some(Read::Product(0)),
+            None => (value == id.value()).then_some(Read::MatMul(0)),
         };
         let (graph, reads) = epilogue(body, &written, read)?;
         let epilogue = Loop::compile(&graph)?;
@@ -72,7 +72,7 @@ impl ConvLayer {
     pub(crate) fn reads(&self) -> impl Iterator<Item = ConvRead> {
         self.reads.iter().map(|read| match *read {
             Read::Input(number) => ConvRead::Input(number),
-            Read::Product(_) | Read::Kept(_) => ConvRead::Result,
+            Read::MatMul(_) | Read::Kept(_) => ConvRead::Result,
         })
     }
 

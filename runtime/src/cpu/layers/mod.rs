@@ -1,10 +1,10 @@
-//! Products with what follows them, as one launch.
+//! Matmuls with what follows them, as one launch.
 //!
 //! A [`Layer`] is one or more matrix products over one shape and the pointwise operations on them, its epilogue;
 //! later layers may multiply what earlier ones made, which makes a chain of layers an MLP. A layer runs tile by
-//! tile: a thread computes the products of a tile, in the output's memory where it can, and runs the epilogue's
+//! tile: a thread computes the matmuls of a tile, in the output's memory where it can, and runs the epilogue's
 //! loop over it while it is in cache. The tiles of an MLP are rows, which one thread takes through all layers, so
-//! that what lies between two layers never leaves its cache. Floats of 16 bits are multiplied in f32; products
+//! that what lies between two layers never leaves its cache. Floats of 16 bits are multiplied in f32; matmuls
 //! are rounded once, and whatever follows is rounded after each operation as if stored.
 
 mod bind;
@@ -21,20 +21,20 @@ use super::loops::Loop;
 use graphene_frontend::dtype::DType;
 use std::sync::Arc;
 
-/// Products and their epilogues, one layer after the other.
+/// Matmuls and their epilogues, one layer after the other.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Layers {
-    /// The element type of all products.
+    /// The element type of all matmuls.
     dtype: DType,
     layers: Vec<Layer>,
     /// For each value that an earlier layer keeps for later ones, the number of that layer.
     kept: Vec<usize>,
 }
 
-/// Products over one shape and a loop over that shape.
+/// Matmuls over one shape and a loop over that shape.
 #[derive(Clone, PartialEq, Debug)]
 struct Layer {
-    products: Vec<Product>,
+    matmuls: Vec<MatMul>,
     epilogue: Loop,
     /// What the epilogue reads.
     reads: Vec<Read>,
@@ -43,13 +43,13 @@ struct Layer {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-struct Product {
+struct MatMul {
     a: Left,
     /// The step's input of this number.
     b: usize,
-    /// The same, where it was laid out beforehand.
-    laid: Option<Arc<Packed>>,
-    /// The number of the write in whose memory the product is computed, if it is not beside it.
+    /// The same, where it was prepacked.
+    prepacked: Option<Arc<Packed>>,
+    /// The number of the write in whose memory the matmul is computed, if it is not beside it.
     place: Option<usize>,
 }
 
@@ -67,8 +67,8 @@ enum Left {
 enum Read {
     /// The step's input of this number.
     Input(usize),
-    /// The layer's product of this number.
-    Product(usize),
+    /// The layer's matmul of this number.
+    MatMul(usize),
     /// The kept value of this number.
     Kept(usize),
 }
@@ -86,7 +86,7 @@ impl Layers {
     /// The name in profiles.
     pub(crate) fn name(&self) -> &'static str {
         match &self.layers[..] {
-            [layer] if layer.products.len() == 1 && layer.epilogue.len() == 0 => "gemm",
+            [layer] if layer.matmuls.len() == 1 && layer.epilogue.len() == 0 => "gemm",
             [_] => "gemm+epilogue",
             _ => "mlp",
         }
@@ -95,18 +95,18 @@ impl Layers {
     /// Whether the step's input of this number is read as it lies.
     pub(crate) fn reads(&self, input: usize) -> bool {
         self.layers.iter().any(|layer| {
-            let reads = |product: &Product| {
-                product.a == Left::Input(input) || product.b == input && product.laid.is_none()
+            let reads = |matmul: &MatMul| {
+                matmul.a == Left::Input(input) || matmul.b == input && matmul.prepacked.is_none()
             };
-            layer.products.iter().any(reads) || layer.reads.contains(&Read::Input(input))
+            layer.matmuls.iter().any(reads) || layer.reads.contains(&Read::Input(input))
         })
     }
 }
 
 impl Layer {
-    /// Whether it is one product, computed where it is wanted, and nothing else.
-    fn is_product(&self) -> bool {
-        let [product] = &self.products[..] else { return false };
-        product.place.is_some() && self.writes.len() == 1 && self.epilogue.len() == 0
+    /// Whether it is one matmul, computed where it is wanted, and nothing else.
+    fn is_matmul(&self) -> bool {
+        let [matmul] = &self.matmuls[..] else { return false };
+        matmul.place.is_some() && self.writes.len() == 1 && self.epilogue.len() == 0
     }
 }

@@ -1,8 +1,8 @@
 //! Running layers: tiles, in parallel.
 
-use super::bind::{BoundLayer, BoundLayers, BoundProduct, Place};
-use super::{Layer, Layers, Left, Product, Read, Write};
-use crate::cpu::kernels::gemm::{batch_offset, product};
+use super::bind::{BoundLayer, BoundLayers, BoundMatMul, Place};
+use super::{Layer, Layers, Left, MatMul, Read, Write};
+use crate::cpu::kernels::gemm::{batch_offset, matmul};
 use crate::cpu::kernels::matmul::{Element, Matrix, Strides, widened};
 use crate::cpu::kernels::packed::{self, Packed, multiply};
 use crate::cpu::kernels::tile::{Block, Cut, Grid, TileMut, Tiles};
@@ -20,13 +20,13 @@ use std::ops::Range;
 /// Layers of fewer multiplications than this run on the calling thread.
 const PARALLEL: usize = 1 << 18;
 
-/// A product's columns are not divided into narrower tiles than this for the threads' sake.
+/// A matmul's columns are not divided into narrower tiles than this for the threads' sake.
 const NARROW: usize = 192;
 
 /// The `gemm` crate computes this many columns at a time (on AVX-512; half of them on AVX2).
 const COLUMNS: usize = 48;
 
-// A layer's products share tiles, and some of them may have been laid out beforehand.
+// A layer's matmuls share tiles, and some of them may have been prepacked.
 const _: () = assert!(COLUMNS.is_multiple_of(Packed::COLUMNS));
 
 /// It packs so many columns of B at a time: those of a tile that is computed beside its place.
@@ -42,10 +42,10 @@ const CACHED: usize = 3 << 17;
 /// each such block: with fewer rows that costs more than what lies between layers gains by being near.
 const CHAIN: usize = 1024;
 
-/// Rows below which a chain of layers whose weights were laid out beforehand is not divided for the threads' sake.
+/// Rows below which a chain of layers whose weights were prepacked is not divided for the threads' sake.
 const LEAST: usize = 16;
 
-/// Tiles for each thread of a product whose weights were laid out beforehand, where there can be so many: a thread
+/// Tiles for each thread of a matmul whose weights were prepacked, where there can be so many: a thread
 /// that is slower leaves some to the others.
 const TASKS: usize = 4;
 
@@ -54,7 +54,7 @@ type Multiply<T> = fn(usize, Matrix<'_, T>, &Packed, usize, &mut TileMut<'_, T>)
 
 /// The numbers that a layer multiplies.
 trait Number: Element + Pod {
-    /// The product by what was laid out beforehand, if such numbers are.
+    /// The matmul by what was prepacked, if such numbers are.
     const MULTIPLY: Option<Multiply<Self>>;
 
     fn elements(slice: &[Self]) -> Elements<'_>;
@@ -107,7 +107,7 @@ impl Number for f64 {
     fn round(_: DType, _: &mut [Self]) {}
 }
 
-/// An operand of products, and the place in its buffer at which the elements start.
+/// An operand of matmuls, and the place in its buffer at which the elements start.
 struct Operand<'a, T> {
     elements: Numbers<'a, T>,
     start: usize,
@@ -117,7 +117,7 @@ struct Operand<'a, T> {
 struct Run<'a, 'b, T> {
     layers: &'b Layers,
     bound: &'b BoundLayers,
-    /// Those of the step's inputs that products read as they lie, by number.
+    /// Those of the step's inputs that matmuls read as they lie, by number.
     operands: Few<(usize, Operand<'a, T>)>,
     /// The step's inputs.
     inputs: &'b Inputs<'a>,
@@ -126,8 +126,8 @@ struct Run<'a, 'b, T> {
 /// The memory of one thread.
 #[derive(Default)]
 struct Space<T> {
-    /// The current layer's products.
-    products: Vec<Vec<T>>,
+    /// The current layer's matmuls.
+    matmuls: Vec<Vec<T>>,
     /// A block's rows of each kept value.
     kept: Vec<Vec<T>>,
     workspace: Workspace,
@@ -152,12 +152,12 @@ where
 {
     let Io { inputs, outputs } = &mut io;
     let mut operands: Few<(usize, Operand<'_, T>)> = Few::new();
-    for product in layers.layers.iter().flat_map(|layer| &layer.products) {
-        let a = match product.a {
+    for matmul in layers.layers.iter().flat_map(|layer| &layer.matmuls) {
+        let a = match matmul.a {
             Left::Input(number) => Some(number),
             Left::Kept(_) => None,
         };
-        let b = product.laid.is_none().then_some(product.b);
+        let b = matmul.prepacked.is_none().then_some(matmul.b);
         for number in a.into_iter().chain(b) {
             if !operands.iter().any(|&(known, _)| known == number) {
                 operands.push((number, operand(inputs, number)?));
@@ -216,7 +216,7 @@ where
         let elements = self.bound.matrices().saturating_mul(self.bound.rows);
         let layers = self.bound.layers.iter();
         let each = layers.map(|layer| {
-            let depth: usize = layer.products.iter().map(|product| product.depth.max(1)).sum();
+            let depth: usize = layer.matmuls.iter().map(|matmul| matmul.depth.max(1)).sum();
             elements.saturating_mul(layer.columns).saturating_mul(depth)
         });
         each.fold(0, usize::saturating_add).max(1)
@@ -228,9 +228,9 @@ where
         for (layer, bound) in layers {
             let columns = grid.wide.map_or(bound.columns, |[_, wide]| wide);
             space.workspace.fit(&layer.epilogue);
-            for (number, product) in layer.products.iter().enumerate() {
-                if !self.is_output(layer, product) {
-                    grow(&mut space.products, number, grid.tall * columns);
+            for (number, matmul) in layer.matmuls.iter().enumerate() {
+                if !self.is_output(layer, matmul) {
+                    grow(&mut space.matmuls, number, grid.tall * columns);
                 }
             }
             for write in &layer.writes {
@@ -241,9 +241,9 @@ where
         }
     }
 
-    /// Whether a product is computed where an output will be.
-    fn is_output(&self, layer: &Layer, product: &Product) -> bool {
-        matches!(product.place.map(|write| layer.writes[write]), Some(Write::Output(_)))
+    /// Whether a matmul is computed where an output will be.
+    fn is_output(&self, layer: &Layer, matmul: &MatMul) -> bool {
+        matches!(matmul.place.map(|write| layer.writes[write]), Some(Write::Output(_)))
     }
 
     /// Columns of an output.
@@ -260,8 +260,8 @@ where
     /// is at least one tile for each thread.
     fn tile(&self, threads: usize) -> (usize, Option<usize>) {
         let (matrices, rows) = (self.bound.matrices().max(1), self.bound.rows.max(1));
-        let mut products = self.layers.layers.iter().flat_map(|layer| &layer.products);
-        if products.all(|product| product.laid.is_some()) {
+        let mut matmuls = self.layers.layers.iter().flat_map(|layer| &layer.matmuls);
+        if matmuls.all(|matmul| matmul.prepacked.is_some()) {
             return self.tile_of_laid(matrices, rows, threads);
         }
         let wanted = match matrices {
@@ -275,7 +275,7 @@ where
         let all = bound.columns.max(1);
         let across = wanted.min(all / NARROW).max(1);
         let mut columns = all.div_ceil(across).next_multiple_of(COLUMNS).min(all);
-        let beside = layer.products.iter().any(|product| product.place.is_none());
+        let beside = layer.matmuls.iter().any(|matmul| matmul.place.is_none());
         if beside {
             columns = columns.min(PANEL);
         }
@@ -285,7 +285,7 @@ where
         (tall.next_multiple_of(8).min(rows), Some(columns))
     }
 
-    /// The same where every B was laid out beforehand: tiles may be as small as caches and threads want them.
+    /// The same where every B was prepacked: tiles may be as small as caches and threads want them.
     fn tile_of_laid(&self, matrices: usize, rows: usize, threads: usize) -> (usize, Option<usize>) {
         let [bound] = &self.bound.layers[..] else {
             // Each tile goes through all weights.
@@ -307,11 +307,11 @@ where
         space: &mut Space<T>,
     ) -> Result<()> {
         let (layer, bound) = (&self.layers.layers[number], &self.bound.layers[number]);
-        self.products(layer, bound, block, tiles, space)?;
-        if layer.is_product() {
+        self.matmuls(layer, bound, block, tiles, space)?;
+        if layer.is_matmul() {
             return Ok(());
         }
-        let Space { products, kept, workspace } = space;
+        let Space { matmuls, kept, workspace } = space;
         let columns = block.columns.unwrap_or(bound.columns);
         // What the epilogue keeps it does not read.
         let mut keeping: Few<(usize, Vec<T>)> = Few::new();
@@ -326,9 +326,9 @@ where
             .iter()
             .map(|read| match *read {
                 Read::Input(input) => self.inputs.of_loop(input),
-                Read::Product(product) => match layer.products[product].place {
+                Read::MatMul(matmul) => match layer.matmuls[matmul].place {
                     Some(write) => LoopInput::Overwritten(write),
-                    None => LoopInput::Tile(T::elements(&products[product][..len])),
+                    None => LoopInput::Tile(T::elements(&matmuls[matmul][..len])),
                 },
                 Read::Kept(number) => LoopInput::Tile(T::elements(&kept[number])),
             })
@@ -352,8 +352,8 @@ where
         Ok(())
     }
 
-    /// A layer's products on a block.
-    fn products(
+    /// A layer's matmuls on a block.
+    fn matmuls(
         &self,
         layer: &Layer,
         bound: &BoundLayer,
@@ -362,7 +362,7 @@ where
         space: &mut Space<T>,
     ) -> Result<()> {
         let columns = block.columns.unwrap_or(bound.columns);
-        for (i, (own, at)) in layer.products.iter().zip(&bound.products).enumerate() {
+        for (i, (own, at)) in layer.matmuls.iter().zip(&bound.matmuls).enumerate() {
             let a = match (own.a, &at.a) {
                 (Left::Input(number), Some(place)) => {
                     self.matrix(number, place, block.matrix, [block.row, 0], at.depth)?
@@ -380,11 +380,11 @@ where
                     let tile = tiles[output].typed::<T>();
                     let mut tile =
                         tile.ok_or(Error::Unsupported { what: "an unaligned output" })?;
-                    self.product((own, at), block, a, &mut tile)?;
+                    self.matmul((own, at), block, a, &mut tile)?;
                 }
                 Some(Write::Kept(_)) | None => {
-                    let beside = sized(&mut space.products[i], block.rows * columns);
-                    self.product((own, at), block, a, &mut TileMut::new(beside, columns))?;
+                    let beside = sized(&mut space.matmuls[i], block.rows * columns);
+                    self.matmul((own, at), block, a, &mut TileMut::new(beside, columns))?;
                     T::round(self.layers.dtype, beside);
                 }
             }
@@ -392,18 +392,18 @@ where
         Ok(())
     }
 
-    fn product(
+    fn matmul(
         &self,
-        (own, at): (&Product, &BoundProduct),
+        (own, at): (&MatMul, &BoundMatMul),
         block: Block,
         a: Matrix<'_, T>,
         c: &mut TileMut<'_, T>,
     ) -> Result<()> {
-        if let (Some(laid), Some(multiply)) = (&own.laid, T::MULTIPLY) {
-            return multiply(at.depth, a, laid, block.column, c);
+        if let (Some(prepacked), Some(multiply)) = (&own.prepacked, T::MULTIPLY) {
+            return multiply(at.depth, a, prepacked, block.column, c);
         }
         let b = self.matrix(own.b, &at.b, block.matrix, [0, block.column], at.depth)?;
-        product(at.depth, a, b, c)
+        matmul(at.depth, a, b, c)
     }
 
     /// A matrix of an operand, from this row and column on.

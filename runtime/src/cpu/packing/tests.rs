@@ -1,4 +1,4 @@
-//! What is laid out, and that products by it are those of the reference.
+//! What is prepacked, and that matmuls by it are those of the reference.
 
 use super::Packing;
 use crate::cpu::Module;
@@ -28,8 +28,8 @@ fn input(graph: &mut Graph, shape: &[usize]) -> ValueId {
     graph.add_input("x", TensorType::new(DType::F32, shape)).expect("a name of its own")
 }
 
-/// Runs a graph by either plan, with results near the reference's; gives for each how many matrices can be laid
-/// out, and the bytes that the module holds.
+/// Runs a graph by either plan, with results near the reference's; gives for each how many matrices are
+/// prepacked, and the bytes that the module holds.
 fn run(graph: &Graph, x: &Tensor, limit: u64) -> [(usize, u64); 2] {
     let want = evaluate(graph, std::slice::from_ref(x)).expect("the reference runs it");
     [Granularity::Fused, Granularity::PerOp].map(|granularity| {
@@ -55,8 +55,8 @@ fn run(graph: &Graph, x: &Tensor, limit: u64) -> [(usize, u64); 2] {
 fn layers(graph: &mut Graph, weights: &[ValueId]) -> Tensor {
     let mut x = input(graph, &[3, 40]);
     for &w in weights {
-        let product = graph.add("product", Op::MatMul, &[Some(x), Some(w)]).expect("one");
-        let y = graph.add("y", Op::Unary(Unary::Tanh), &[Some(product.value())]);
+        let matmul = graph.add("product", Op::MatMul, &[Some(x), Some(w)]).expect("one");
+        let y = graph.add("y", Op::Unary(Unary::Tanh), &[Some(matmul.value())]);
         x = y.expect("one").value();
     }
     graph.add_output("y", x);
@@ -64,7 +64,7 @@ fn layers(graph: &mut Graph, weights: &[ValueId]) -> Tensor {
 }
 
 #[test]
-fn weights_that_products_share_are_laid_out_once_and_for_fused_execution_only() {
+fn weights_that_matmuls_share_are_prepacked_once_and_for_fused_execution_only() {
     let mut graph = Graph::new();
     let w = weight(&mut graph, &[40, 40]);
     let x = layers(&mut graph, &[w, w, w]);
@@ -87,8 +87,8 @@ fn weights_that_are_read_otherwise_too_stay_as_they_are() {
     let rows = graph.add("rows", Op::Binary(Binary::Add), &[Some(w), Some(v)]).expect("one");
     let both = graph.add("both", Op::MatMul, &[Some(last), Some(rows.value())]).expect("one");
     graph.add_output("z", both.value());
-    let [(laid, _), (left, _)] = run(&graph, &x, u64::MAX);
-    assert_eq!((laid, left), (3, 0));
+    let [(prepacked, _), (left, _)] = run(&graph, &x, u64::MAX);
+    assert_eq!((prepacked, left), (3, 0));
 }
 
 /// Memory that says when it is free.
@@ -165,15 +165,15 @@ fn shared_memory_counts_once() {
     assert_eq!([fused, library], [120 * 4; 2]);
 }
 
-/// A weight of one element that is to be a matrix of many is no matrix to lay out.
+/// A weight of one element that is to be a matrix of many is no matrix to prepack.
 #[test]
-fn broadcast_weights_are_not_laid_out() {
+fn broadcast_weights_are_not_prepacked() {
     let mut graph = Graph::new();
     let one = weight(&mut graph, &[1, 1]);
     let shape = vec![Dim::from(40_usize), Dim::from(40_usize)];
     let wide = graph.add("wide", Op::Expand(shape), &[Some(one)]).expect("one").value();
     let x = layers(&mut graph, &[wide]);
-    assert_eq!(run(&graph, &x, u64::MAX).map(|(laid, _)| laid), [0, 0]);
+    assert_eq!(run(&graph, &x, u64::MAX).map(|(prepacked, _)| prepacked), [0, 0]);
 }
 
 /// One initializer in two places of a layer is read as it lies.
@@ -199,9 +199,9 @@ fn recurrent_weights_in_two_places_stay_as_they_are() {
     assert_eq!((fused, library), (1, 1));
 }
 
-/// Every cell and direction: their gates' products are cut in different ways.
+/// Every cell and direction: their gates' matmuls are cut in different ways.
 #[test]
-fn recurrent_weights_are_laid_out_for_each_direction_and_part() {
+fn recurrent_weights_are_prepacked_for_each_direction_and_part() {
     let cells = [
         (RnnCell::Lstm { input_forget: false }, 4, 2),
         (RnnCell::Gru { linear_before_reset: true }, 3, 2),

@@ -1,4 +1,4 @@
-//! Attention, in place: operands, mask and product through their views.
+//! Attention, in place: operands, mask and result through their views.
 
 use super::{Io, input_number, required_input};
 use crate::bind::BoundOperand;

@@ -17,21 +17,21 @@ pub(crate) fn run_matmul(step: &Step, mut io: Io<'_>) -> Result<()> {
     let (a, a_at, dtype) = io.input(required_input(step, 0)?)?;
     let (b, b_at, _) = io.input(required_input(step, 1)?)?;
     let output = &mut io.outputs[0];
-    let product = Product::new(a_at, b_at, output.operand)?;
+    let matmul = MatMul::new(a_at, b_at, output.operand)?;
     match dtype {
-        DType::F64 => product.run::<f64>(1.0, a, b, output.bytes),
-        DType::F16 => product.run_half::<f16>(a, b, output.bytes),
-        DType::I32 => product.run_integers::<i32>(a, b, output.bytes),
-        DType::I64 => product.run_integers::<i64>(a, b, output.bytes),
-        DType::U32 => product.run_integers::<u32>(a, b, output.bytes),
-        DType::U64 => product.run_integers::<u64>(a, b, output.bytes),
-        DType::BF16 => product.run_half::<bf16>(a, b, output.bytes),
-        _ => product.run::<f32>(1.0, a, b, output.bytes),
+        DType::F64 => matmul.run::<f64>(1.0, a, b, output.bytes),
+        DType::F16 => matmul.run_half::<f16>(a, b, output.bytes),
+        DType::I32 => matmul.run_integers::<i32>(a, b, output.bytes),
+        DType::I64 => matmul.run_integers::<i64>(a, b, output.bytes),
+        DType::U32 => matmul.run_integers::<u32>(a, b, output.bytes),
+        DType::U64 => matmul.run_integers::<u64>(a, b, output.bytes),
+        DType::BF16 => matmul.run_half::<bf16>(a, b, output.bytes),
+        _ => matmul.run::<f32>(1.0, a, b, output.bytes),
     }
 }
 
-/// A batched product: its sizes, and per operand the offset, the batch strides and those of the last two dims.
-struct Product {
+/// A batched matmul: its sizes, and per operand the offset, the batch strides and those of the last two dims.
+struct MatMul {
     batch: Axes<usize>,
     sizes: [usize; 3],
     offsets: [usize; 3],
@@ -39,18 +39,17 @@ struct Product {
     last: [[isize; 2]; 3],
 }
 
-impl Product {
+impl MatMul {
     fn new(a: &BoundOperand, b: &BoundOperand, c: &BoundOperand) -> Result<Self> {
         let rank = c.shape.len();
-        let lead =
-            rank.checked_sub(2).ok_or(Error::Unsupported { what: "a product of vectors" })?;
+        let lead = rank.checked_sub(2).ok_or(Error::Unsupported { what: "a matmul of vectors" })?;
         let (m, n) = (c.shape[lead], c.shape[lead + 1]);
         let k = *a.shape.last().unwrap_or(&0);
         for (what, operand, expected) in
             [("rows and columns of A", a, [m, k]), ("rows and columns of B", b, [k, n])]
         {
             let own = operand.shape.len().checked_sub(2).map(|lead| &operand.shape[lead..]);
-            let own = own.ok_or(Error::Unsupported { what: "a product of vectors" })?;
+            let own = own.ok_or(Error::Unsupported { what: "a matmul of vectors" })?;
             for (&found, expected) in own.iter().zip(expected) {
                 if found != expected {
                     return Err(Error::Mismatch { what, expected, found });
@@ -69,7 +68,7 @@ impl Product {
                 let (size, expected) = (operand.shape[axis], batch[missing + axis]);
                 if size != expected && size != 1 {
                     return Err(Error::Mismatch {
-                        what: "batch of a product",
+                        what: "batch of a matmul",
                         expected,
                         found: size,
                     });

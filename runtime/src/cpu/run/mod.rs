@@ -45,7 +45,7 @@ pub(crate) struct Io<'a> {
 pub(crate) enum Input<'a> {
     Bytes { bytes: &'a [u8], operand: &'a BoundOperand, dtype: DType },
     Overwritten { output: usize },
-    Laid,
+    Prepacked,
 }
 
 /// What a step writes: a view of bytes.
@@ -61,7 +61,7 @@ impl<'a> Inputs<'a> {
         match self.get(i) {
             Some(Input::Bytes { bytes, .. }) => LoopInput::Bytes(bytes),
             Some(Input::Overwritten { output }) => LoopInput::Overwritten(output),
-            Some(Input::Laid) | None => LoopInput::Bytes(&[]),
+            Some(Input::Prepacked) | None => LoopInput::Bytes(&[]),
         }
     }
 
@@ -72,7 +72,7 @@ impl<'a> Inputs<'a> {
             Some(Input::Overwritten { .. }) | None => {
                 Err(Error::Unsupported { what: "an input in place" })
             }
-            Some(Input::Laid) => Err(Error::Unsupported { what: "a weight as it lies" }),
+            Some(Input::Prepacked) => Err(Error::Unsupported { what: "a weight as it lies" }),
         }
     }
 }
@@ -183,7 +183,7 @@ pub(crate) fn run_reference(step: &Step, mut io: Io<'_>, bindings: &Bindings) ->
                 let Output { bytes, operand, .. } = &io.outputs[output];
                 owned(bytes, operand, step.body.ty(step.body.inputs()[i].value()).dtype)?
             }
-            Some(Input::Laid) | None => {
+            Some(Input::Prepacked) | None => {
                 return Err(Error::Unsupported { what: "a weight as it lies" });
             }
         });

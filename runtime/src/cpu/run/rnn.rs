@@ -4,7 +4,7 @@ use super::wide::Wide;
 use super::{Io, input_number, required_input};
 use crate::cpu::kernels::rnn::{Activation, Cell, Layer, rnn};
 use crate::cpu::loops::apply_unary;
-use crate::cpu::packing::{Laid, cell, directions, pack};
+use crate::cpu::packing::{Prepacked, cell, directions, pack};
 use crate::cpu::scratch::Few;
 use crate::error::{Error, Result};
 use graphene_frontend::op::{RnnAttrs, RnnDirection, Unary};
@@ -13,8 +13,13 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Runs a recurrent layer; weights that were not laid out beforehand are laid out now.
-pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs, laid: &Laid) -> Result<()> {
+/// Runs a recurrent layer; weights that were not prepacked are packed now.
+pub(crate) fn run_rnn(
+    step: &Step,
+    mut io: Io<'_>,
+    attrs: &RnnAttrs,
+    prepacked: &Prepacked,
+) -> Result<()> {
     let optional = |place| match input_number(step, place)? {
         Some(number) => Ok::<_, Error>(Some(io.reals(number)?.0)),
         None => Ok(None),
@@ -30,15 +35,16 @@ pub(crate) fn run_rnn(step: &Step, mut io: Io<'_>, attrs: &RnnAttrs, laid: &Laid
     let cell = cell(attrs.cell);
     let weights = |place, parts: &[Range<usize>]| {
         let number = required_input(step, place)?;
-        match &laid[number][..] {
+        match &prepacked[number][..] {
             [] => {
                 let (bytes, operand, dtype) = io.input(number)?;
                 let matrices = directions(operand, parts, attrs)
                     .ok_or(Error::Unsupported { what: "weights of another shape" })?;
-                let laid = matrices.iter().map(|matrix| pack(matrix, bytes, dtype).map(Arc::new));
-                laid.collect::<Result<Vec<_>>>().map(Cow::Owned)
+                let prepacked =
+                    matrices.iter().map(|matrix| pack(matrix, bytes, dtype).map(Arc::new));
+                prepacked.collect::<Result<Vec<_>>>().map(Cow::Owned)
             }
-            laid => Ok(Cow::Borrowed(laid)),
+            prepacked => Ok(Cow::Borrowed(prepacked)),
         }
     };
     #[allow(clippy::single_range_in_vec_init)] // Groups of gates, of which there may be one.
@@ -105,6 +111,6 @@ fn begin(state: &mut [f32], initial: Option<&[f32]>) -> Result<()> {
 }
 
 fn elements(shape: &[usize]) -> Result<usize> {
-    let product = shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
-    product.ok_or(Error::TooLarge { what: "a recurrent layer" })
+    let elements = shape.iter().try_fold(1_usize, |elements, &size| elements.checked_mul(size));
+    elements.ok_or(Error::TooLarge { what: "a recurrent layer" })
 }

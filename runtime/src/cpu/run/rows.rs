@@ -9,7 +9,7 @@ use crate::bind::BoundOperand;
 use crate::cpu::kernels::arg::arg_reduce;
 use crate::cpu::kernels::norm::{Affine, Norm, norm};
 use crate::cpu::kernels::reduce::{Reduce, reduce};
-use crate::cpu::kernels::softmax::{Softmax, softmax, softmax_of_halves};
+use crate::cpu::kernels::softmax::{Softmax, softmax, softmax_half};
 use crate::cpu::kernels::view::row_major;
 use crate::cpu::rows::{BoundRows, RowInput, RowProgram};
 use crate::cpu::scratch::{self, Buffer, Few};
@@ -60,7 +60,7 @@ pub(crate) fn run_softmax(mut io: Io<'_>, axis: usize, log: bool) -> Result<()> 
     let mut y = Wide::new(&mut io.outputs[0])?;
     let shape = around(shape, axis);
     match (log, half) {
-        (false, Some(half)) => softmax_of_halves(half, y.elements(), &source, shape)?,
+        (false, Some(half)) => softmax_half(half, y.elements(), &source, shape)?,
         (false, None) => softmax(Softmax::Plain, y.elements(), &source, shape)?,
         (true, _) => softmax(Softmax::Log, y.elements(), &source, shape)?,
     }

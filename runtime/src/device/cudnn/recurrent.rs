@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 pub enum Cell {
     /// Four gates, and a state beside the output.
     Lstm,
-    /// Three gates; the reset gate is applied after the product with the state.
+    /// Three gates; the reset gate is applied after the matmul with the state.
     Gru,
     /// A hyperbolic tangent of a sum.
     Tanh,
@@ -218,12 +218,13 @@ impl Context {
         states: &States,
     ) -> Result<Recurrent> {
         let handle = stream.shared().cudnn()?;
-        let (sequences, room) = rnn.bind(&handle, &layer, sizes)?;
+        let (sequences, workspace) = rnn.bind(&handle, &layer, sizes)?;
         let length = i32::try_from(sizes.steps)
             .map_err(|_| Error::TooLarge { what: "a sequence for cuDNN" })?;
         let lengths: Vec<u8> = length.to_ne_bytes().repeat(sizes.batch);
-        let room = stream.alloc(room);
-        let room = room.map_err(|error| error.wanted_for("cuDNN's workspace for the layer"))?;
+        let workspace = stream.alloc(workspace);
+        let workspace =
+            workspace.map_err(|error| error.wanted_for("cuDNN's workspace for the layer"))?;
         // One direction, or one sequence, leaves nothing to part.
         let parts = layer.directions == 2 && sizes.batch > 1;
         let beside = match (&states.y, parts) {
@@ -241,7 +242,7 @@ impl Context {
             sizes,
             sequences,
             lengths: stream.upload(&lengths)?,
-            room,
+            workspace,
             weights: space.clone(),
             beside,
             states: states.clone(),
@@ -327,7 +328,7 @@ struct Launched {
     sequences: Sequences,
     /// As many times the number of steps as there are sequences.
     lengths: Buffer,
-    room: Buffer,
+    workspace: Buffer,
     weights: Buffer,
     /// Outputs as the library writes them, where they are not wanted so, or not at all.
     beside: Option<Buffer>,
@@ -356,7 +357,7 @@ impl Recurrent {
             initial: pointers(initial),
             last: pointers(last),
             weights: launched.weights.pointer(),
-            room: (launched.room.pointer(), launched.room.len()),
+            workspace: (launched.workspace.pointer(), launched.workspace.len()),
         };
         launched.rnn.run((&launched.handle, stream), &launched.sequences, &at)?;
         match (&launched.beside, y) {

@@ -1,5 +1,5 @@
-//! Attention as one of cuDNN's graphs: two products with a softmax between them, which one of its engines computes in one
-//! kernel.
+//! Attention as one of cuDNN's graphs: two matmuls with a softmax between them, which one of its engines computes in
+//! one kernel.
 //!
 //! The engines know the graph by its very operations: the sum of the largest score and of the logarithm of the sum of
 //! weights, which training wants, is one of them also where nothing reads it.
@@ -160,7 +160,7 @@ impl Attention {
         f32::from_bits(self.scale_bits)
     }
 
-    /// Floating-point operations of both products.
+    /// Floating-point operations of both matmuls.
     pub fn operations(&self) -> f64 {
         let [batch, heads, queries, depth] = self.q.sizes;
         let [.., keys, columns] = self.v.sizes;
@@ -173,7 +173,9 @@ impl Attention {
         let elements = match self.scalar {
             Scalar::F16 => Elements::F16,
             Scalar::Bf16 => Elements::Bf16,
-            _ => return Err(Error::Unsupported { what: "attention by cuDNN but in halves" }),
+            _ => {
+                return Err(Error::Unsupported { what: "cuDNN attention but in fp16 or bf16" });
+            }
         };
         let mut graph = Builder::default();
         let g = &mut graph;
@@ -182,7 +184,7 @@ impl Attention {
         };
         let (q, v, o) = (operand(&self.q)?, operand(&self.v)?, operand(&self.o)?);
         let mask = self.mask.as_ref().map(&mut operand).transpose()?;
-        // Keys are the columns of the first product's second operand.
+        // Keys are the columns of the first matmul's second operand.
         let [mut sizes, mut strides] = self.k.numbers()?;
         sizes.swap(2, 3);
         strides.swap(2, 3);
@@ -214,7 +216,7 @@ impl Attention {
         let sum = g.reduce(Reduction::Add, weights, row);
         let logarithm = g.point(Pointwise::Log, &[sum], float, row);
         g.point(Pointwise::Add, &[most, logarithm], float, row);
-        // The second product takes operands of one type.
+        // The second matmul takes operands of one type.
         let shares = g.point(Pointwise::Div, &[weights, sum], elements, full);
         g.operations.push(Operation::MatMul { a: shares, b: v, c: o });
         let Builder { tensors, operations } = graph;
@@ -262,8 +264,9 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::Short`] if a buffer does not hold its operand, [`Error::Foreign`] if it is of another stream;
-    /// [`Error::Unsupported`] but for halves at multiples of 16 bytes; [`Error::TooLarge`] beyond what the library
-    /// counts; [`Error::DeviceMemory`]; [`Error::Device`], also where the library has no engine, with its words.
+    /// [`Error::Unsupported`] but for half precision at multiples of 16 bytes; [`Error::TooLarge`] beyond what the
+    /// library counts; [`Error::DeviceMemory`]; [`Error::Device`], also where the library has no engine, with its
+    /// words.
     pub fn attention(
         &self,
         stream: &Stream,
@@ -349,7 +352,7 @@ mod tests {
             scale_bits: 0.25_f32.to_bits(),
             causal: true,
         };
-        let found = attention.described().expect("it is of halves");
+        let found = attention.described().expect("it is fp16 or bf16");
         let mut text = String::new();
         for (id, tensor) in found.tensors.iter().enumerate() {
             let super::Tensor { elements, sizes, strides, place } = tensor;
@@ -402,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn other_elements_than_halves_are_refused() {
+    fn other_elements_than_half_precision_are_refused() {
         let heads = Strided::packed([1, 1, 8, 8]);
         let attention = Attention {
             scalar: Scalar::F32,

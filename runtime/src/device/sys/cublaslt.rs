@@ -42,11 +42,11 @@ impl Handle {
     }
 }
 
-/// A way of cuBLASLt's to compute a product.
+/// A way of cuBLASLt's to compute a matmul.
 #[derive(Clone, Copy)]
 pub(in crate::device) struct Algorithm(sys::cublasLtMatmulAlgo_t);
 
-/// Where a product's operands lie; C is D where nothing is added.
+/// Where a matmul's operands lie; C is D where nothing is added.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::device) struct Pointers {
     pub(in crate::device) a: u64,
@@ -55,7 +55,7 @@ pub(in crate::device) struct Pointers {
     pub(in crate::device) d: u64,
 }
 
-/// A product in cuBLASLt's words.
+/// A matmul in cuBLASLt's words.
 pub(in crate::device) struct Matmul {
     description: Object<sys::cublasLtMatmulDesc_t>,
     a: Object<sys::cublasLtMatrixLayout_t>,
@@ -67,7 +67,7 @@ pub(in crate::device) struct Matmul {
 }
 
 impl Matmul {
-    /// Describes a product; `bias` is where its row lies, if it has one.
+    /// Describes a matmul; `bias` is where its row lies, if it has one.
     pub(in crate::device) fn new(gemm: &Gemm, bias: Option<u64>) -> Result<Matmul> {
         Library::CublasLt.require()?;
         let scalar = match gemm.scalar {
@@ -75,7 +75,7 @@ impl Matmul {
             Scalar::F16 => sys::cudaDataType::CUDA_R_16F,
             Scalar::Bf16 => sys::cudaDataType::CUDA_R_16BF,
             Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
-                return Err(Error::Unsupported { what: "a cuBLASLt product of integers" });
+                return Err(Error::Unsupported { what: "a cuBLASLt matmul of integers" });
             }
         };
         let compute = match (gemm.scalar, gemm.tf32) {
@@ -89,7 +89,7 @@ impl Matmul {
             // By columns, a matrix whose rows lie side by side is its transpose.
             let [inner, outer] = if matrix.transposed { [rows, columns] } else { [columns, rows] };
             let leading = i64::try_from(matrix.leading)
-                .map_err(|_| Error::TooLarge { what: "a matrix of a product" })?;
+                .map_err(|_| Error::TooLarge { what: "a matrix of a matmul" })?;
             let layout = lt::create_matrix_layout(scalar, inner as u64, outer as u64, leading)
                 .map_err(refused("cublasLtMatrixLayoutCreate"))?;
             let layout = Owned(layout, lt::destroy_matrix_layout as unsafe fn(_) -> _);
@@ -141,8 +141,8 @@ impl Matmul {
         let preference =
             lt::create_matmul_pref().map_err(refused("cublasLtMatmulPreferenceCreate"))?;
         let preference = Owned(preference, lt::destroy_matmul_pref as unsafe fn(_) -> _);
-        let room = workspace as u64;
-        prefer(&preference, Attribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room)?;
+        let limit = workspace as u64;
+        prefer(&preference, Attribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit)?;
         let [a, b, c, d] = aligned;
         for (which, bytes) in [
             (Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b),
@@ -236,7 +236,7 @@ fn prefer<T: Number>(
 /// Makes a layout one of several matrices at even distances.
 fn batch(layout: &Object<sys::cublasLtMatrixLayout_t>, count: usize, apart: usize) -> Result<()> {
     use sys::cublasLtMatrixLayoutAttribute_t as Attribute;
-    let large = |_| Error::TooLarge { what: "a batch of products" };
+    let large = |_| Error::TooLarge { what: "a batch of matmuls" };
     let (count, apart) =
         (i32::try_from(count).map_err(large)?, i64::try_from(apart).map_err(large)?);
     // SAFETY: the layout lives, the count is an integer of 32 bits, and it is read at the call.

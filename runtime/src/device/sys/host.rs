@@ -104,11 +104,11 @@ impl Drop for Kept {
 
 impl Shared {
     fn run(&self) {
-        // SAFETY: the memory has so many bytes, which nobody writes meanwhile: the copies down are done.
+        // SAFETY: the memory has so many bytes, which nobody writes meanwhile: the D2H copies are done.
         let down = self.down.iter().map(|of| unsafe { slice::from_raw_parts(of.pointer, of.len) });
         let down: Vec<&[u8]> = down.collect();
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: likewise, and behind the lock this is the only one: the copies up come afterwards.
+        // SAFETY: likewise, and behind the lock this is the only one: the H2D copies come afterwards.
         let up = self.up.iter().map(|of| unsafe { slice::from_raw_parts_mut(of.pointer, of.len) });
         (*work)(&down, &mut up.collect::<Vec<&mut [u8]>>());
     }

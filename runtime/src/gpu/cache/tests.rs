@@ -1,4 +1,4 @@
-//! The cache: round trips, damage, folders that take nothing, room, threads and processes.
+//! The cache: round trips, damage, folders that take nothing, eviction, threads and processes.
 
 use super::entry::HEADER;
 use super::{Cache, Contents, HASH, Key, MAGIC, chosen, decode, encode};
@@ -254,7 +254,7 @@ fn processes_that_are_killed_leave_no_entry() {
 fn processes_share_a_folder() {
     let other = |i: u32| Key::with(&i.to_string(), ARCH, "12.9");
     let work = |folder: &Path| {
-        // Each makes room by what the others have put.
+        // Each evicts what the others have put.
         let cache = Cache::new(folder).within(5 * encode(key(), &cubin()).len() as u64);
         for i in 0..200 {
             cache.put(other(i % 7 + std::process::id() % 5), &cubin());
@@ -279,7 +279,7 @@ fn processes_share_a_folder() {
 }
 
 #[test]
-fn what_was_not_used_for_longest_makes_room() {
+fn what_was_not_used_for_longest_is_evicted() {
     let folder = Folder::new();
     let size = encode(key(), &cubin()).len() as u64;
     let keys: Vec<Key> = (0..8).map(|i| Key::with(&i.to_string(), ARCH, "12.9")).collect();
@@ -295,11 +295,11 @@ fn what_was_not_used_for_longest_makes_room() {
     let cache = Cache::new(&folder.0).within(5 * size);
     assert!(cache.get(keys[0], ARCH).is_some());
     cache.put(key(), &cubin());
-    // An eighth of the room is free again.
+    // An eighth of the limit is free again.
     let left: Vec<usize> = (0..8).filter(|&i| folder.0.join(keys[i].name()).is_file()).collect();
     assert_eq!(left, [0, 1, 7]);
     assert_eq!(cache.contents().expect("it is there"), Contents { entries: 4, bytes: 4 * size });
-    // What this run has put and found stays, and is all that stays where there is no room at all.
+    // What this run has put and found stays, and is all that stays where the limit is zero.
     let cache = Cache::new(&folder.0).within(0);
     keys[2..4].iter().for_each(|key| cache.put(*key, &cubin()));
     assert_eq!(cache.contents().expect("it is there").entries, 2);

@@ -1,7 +1,7 @@
 //! Calls of libraries with their weights and buffers.
 
 use super::{Recurrence, Routine, Rows, scalar};
-use crate::device::cublaslt::{self, Gemm, Matmul, Operands};
+use crate::device::cublaslt::{self, BoundGemm, Gemm, Operands};
 use crate::device::cudnn::{self, Attention, Sizes, States, Strided};
 use crate::device::{Bound, Buffer, Device, Library, Stream};
 use crate::error::{Error, Result};
@@ -9,20 +9,20 @@ use crate::gpu::host::HostStep;
 use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::tensor::Tensor;
 use graphene_fusion::kernels::{Pointer, StepOperand};
-use graphene_fusion::library::{self, Heads, Product, Sdpa};
+use graphene_fusion::library::{self, Heads, MatMul, Sdpa};
 use graphene_fusion::program::Step;
 use graphene_ir::tensor::Scalar;
 
 /// The libraries that a module's steps call.
 #[derive(Default)]
 pub(in crate::gpu) struct Libraries {
-    products: Option<cublaslt::Context>,
+    matmuls: Option<cublaslt::Context>,
     layers: Option<cudnn::Context>,
 }
 
 /// A call with its weights on the device.
 pub(in crate::gpu) enum Loaded {
-    Product(Box<Product>),
+    MatMul(Box<MatMul>),
     Attention(Box<Sdpa>),
     Softmax(Rows),
     Recurrent(Recurrence, Box<cudnn::Weights>),
@@ -32,7 +32,7 @@ pub(in crate::gpu) enum Loaded {
 pub(in crate::gpu) enum Call {
     /// A generated kernel.
     Kernel(Box<Bound>),
-    Product(Box<Matmul>),
+    MatMul(Box<BoundGemm>),
     Attention(Box<cudnn::BoundAttention>),
     Softmax(Box<cudnn::Softmax>),
     Recurrent(Box<cudnn::Recurrent>),
@@ -45,7 +45,7 @@ impl Call {
     pub(in crate::gpu) fn launch(&self) -> Result<()> {
         match self {
             Self::Kernel(bound) => bound.launch(),
-            Self::Product(product) => product.launch(),
+            Self::MatMul(matmul) => matmul.launch(),
             Self::Attention(attention) => attention.launch(),
             Self::Softmax(softmax) => softmax.launch(),
             Self::Recurrent(layer) => layer.launch(),
@@ -58,14 +58,14 @@ impl Call {
         match self {
             Self::Host(step) => step.outcome(),
             Self::Kernel(_)
-            | Self::Product(_)
+            | Self::MatMul(_)
             | Self::Attention(_)
             | Self::Softmax(_)
             | Self::Recurrent(_) => Ok(()),
         }
     }
 
-    /// Whether the host computes the step.
+    /// Whether the step falls back to the CPU.
     pub(in crate::gpu) fn is_host(&self) -> bool {
         matches!(self, Self::Host(_))
     }
@@ -74,7 +74,7 @@ impl Call {
     pub(in crate::gpu) fn name(&self) -> &str {
         match self {
             Self::Kernel(bound) => bound.kernel(),
-            Self::Product(_) => "cublaslt",
+            Self::MatMul(_) => "cublaslt",
             Self::Attention(_) | Self::Softmax(_) | Self::Recurrent(_) => "cudnn",
             Self::Host(_) => "host",
         }
@@ -88,18 +88,18 @@ impl Libraries {
         routines: impl Iterator<Item = &'a Routine> + Clone,
     ) -> Result<Libraries> {
         let needs = |library| routines.clone().any(|routine| routine.library() == library);
-        let products = needs(Library::CublasLt).then(|| cublaslt::Context::new(device));
+        let matmuls = needs(Library::CublasLt).then(|| cublaslt::Context::new(device));
         let layers = needs(Library::Cudnn).then(cudnn::Context::new);
-        Ok(Libraries { products: products.transpose()?, layers: layers.transpose()? })
+        Ok(Libraries { matmuls: matmuls.transpose()?, layers: layers.transpose()? })
     }
 
-    /// How many products were timed.
+    /// How many matmuls were timed.
     pub(in crate::gpu) fn timed(&self) -> usize {
-        self.products.as_ref().map_or(0, cublaslt::Context::timed)
+        self.matmuls.as_ref().map_or(0, cublaslt::Context::timed)
     }
 
-    fn products(&self) -> Result<&cublaslt::Context> {
-        self.products.as_ref().ok_or(Error::MissingLibrary(Library::CublasLt))
+    fn matmuls(&self) -> Result<&cublaslt::Context> {
+        self.matmuls.as_ref().ok_or(Error::MissingLibrary(Library::CublasLt))
     }
 
     fn layers(&self) -> Result<&cudnn::Context> {
@@ -115,7 +115,7 @@ impl Libraries {
         tensors: &[Option<Tensor>],
     ) -> Result<Loaded> {
         let recurrence = match routine {
-            Routine::Product(product) => return Ok(Loaded::Product(product)),
+            Routine::MatMul(matmul) => return Ok(Loaded::MatMul(matmul)),
             Routine::Attention(sdpa) => return Ok(Loaded::Attention(sdpa)),
             Routine::Softmax(rows) => return Ok(Loaded::Softmax(rows)),
             Routine::Recurrent(recurrence) => recurrence,
@@ -133,7 +133,7 @@ impl Libraries {
         Ok(Loaded::Recurrent(recurrence, Box::new(weights)))
     }
 
-    /// Gives a call its sizes and buffers on a stream; products that were not bound before are timed.
+    /// Gives a call its sizes and buffers on a stream; matmuls that were not bound before are timed.
     pub(in crate::gpu) fn bind(
         &self,
         stream: &Stream,
@@ -145,11 +145,11 @@ impl Libraries {
         let input = |number: usize| &buffers[step.inputs[number].buffer.index()];
         let output = |number: usize| &buffers[step.outputs[number].buffer.index()];
         match loaded {
-            Loaded::Product(product) => {
-                let gemm = gemm(product, bindings)?;
-                let operands = operands(product, &gemm, step, buffers, bindings)?;
-                let bound = self.products()?.bind(stream, &gemm, operands)?;
-                Ok(Call::Product(Box::new(bound)))
+            Loaded::MatMul(matmul) => {
+                let gemm = gemm(matmul, bindings)?;
+                let operands = operands(matmul, &gemm, step, buffers, bindings)?;
+                let bound = self.matmuls()?.bind(stream, &gemm, operands)?;
+                Ok(Call::MatMul(Box::new(bound)))
             }
             Loaded::Attention(sdpa) => {
                 let bound = attention(sdpa, step, buffers, bindings)?;
@@ -183,47 +183,47 @@ fn size(dim: &Dim, bindings: &Bindings) -> Result<usize> {
     usize::try_from(size).map_err(|_| Error::Negative { dim: dim.clone(), size })
 }
 
-/// A product with numbers.
-fn gemm(product: &Product, bindings: &Bindings) -> Result<Gemm> {
+/// A matmul with numbers.
+fn gemm(matmul: &MatMul, bindings: &Bindings) -> Result<Gemm> {
     let of = |dim: &Dim| size(dim, bindings);
     let matrix = |matrix: &library::Matrix| -> Result<cublaslt::Matrix> {
         let (leading, apart) = (of(&matrix.leading)?, of(&matrix.apart)?);
         Ok(cublaslt::Matrix { leading, transposed: matrix.transposed, apart })
     };
-    let none = Error::Unsupported { what: "a product of integers by cuBLASLt" };
+    let none = Error::Unsupported { what: "a matmul of integers by cuBLASLt" };
     Ok(Gemm {
-        batch: of(&product.batch)?,
-        m: of(&product.rows)?,
-        n: of(&product.columns)?,
-        k: of(&product.depth)?,
-        scalar: scalar(product.dtype).ok_or(none)?,
-        a: matrix(&product.a)?,
-        b: matrix(&product.b)?,
-        c: product.addend.as_ref().map(matrix).transpose()?,
-        d: matrix(&product.result)?,
-        scale_bits: product.scale.to_bits(),
-        bias: product.bias.is_some(),
-        activation: product.activation,
-        tf32: product.tf32,
+        batch: of(&matmul.batch)?,
+        m: of(&matmul.rows)?,
+        n: of(&matmul.columns)?,
+        k: of(&matmul.depth)?,
+        scalar: scalar(matmul.dtype).ok_or(none)?,
+        a: matrix(&matmul.a)?,
+        b: matrix(&matmul.b)?,
+        c: matmul.addend.as_ref().map(matrix).transpose()?,
+        d: matrix(&matmul.result)?,
+        scale_bits: matmul.scale.to_bits(),
+        bias: matmul.bias.is_some(),
+        activation: matmul.activation,
+        tf32: matmul.tf32,
     })
 }
 
-/// A product's operands from their first elements on.
+/// A matmul's operands from their first elements on.
 fn operands(
-    product: &Product,
+    matmul: &MatMul,
     gemm: &Gemm,
     step: &Step,
     buffers: &[Buffer],
     bindings: &Bindings,
 ) -> Result<Operands> {
     let part = |at: &Pointer| part(at, gemm.scalar, step, buffers, bindings);
-    let addend = product.addend.as_ref().map(|addend| part(&addend.pointer));
+    let addend = matmul.addend.as_ref().map(|addend| part(&addend.pointer));
     Ok(Operands {
-        a: part(&product.a.pointer)?,
-        b: part(&product.b.pointer)?,
+        a: part(&matmul.a.pointer)?,
+        b: part(&matmul.b.pointer)?,
         c: addend.transpose()?,
-        d: part(&product.result.pointer)?,
-        bias: product.bias.as_ref().map(part).transpose()?,
+        d: part(&matmul.result.pointer)?,
+        bias: matmul.bias.as_ref().map(part).transpose()?,
     })
 }
 

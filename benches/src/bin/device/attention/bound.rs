@@ -23,14 +23,14 @@ impl Case {
         }
     }
 
-    /// Of the row's keys the score, what is added to it, and by how much its product errs at most.
+    /// Of the row's keys the score, what is added to it, and by how much its dot product errs at most.
     fn scores(&self, [b, row, h]: [usize; 3]) -> Vec<(f64, f64, f64)> {
         let [q, k, _, _] = &self.host;
         let [_, _, rows, dim] = self.shape;
         let from = &q[self.at(b, row, h)..][..dim];
         let of_key = |key: usize| {
-            let products = from.iter().zip(&k[self.at(b, key, h)..][..dim]).map(|(a, b)| a * b);
-            let (sum, size) = products.fold((0.0, 0.0), |(s, a), x: f64| (s + x, a + x.abs()));
+            let terms = from.iter().zip(&k[self.at(b, key, h)..][..dim]).map(|(a, b)| a * b);
+            let (sum, size) = terms.fold((0.0, 0.0), |(s, a), x: f64| (s + x, a + x.abs()));
             match self.bias([b, row, key]) {
                 None => (self.fmha.fill.0, 0.0, 0.0),
                 Some(bias) => {

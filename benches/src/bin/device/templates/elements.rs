@@ -1,4 +1,4 @@
-//! Functions of elements, copies, folds and running sums; and Fireiron's product.
+//! Functions of elements, copies, folds and running sums; and Fireiron's matmul.
 
 use graphene_ir::arch::Arch;
 use graphene_ir::function::Function;
@@ -35,7 +35,7 @@ pub(super) const CASES: &[fn(&mut Random) -> Case] = &[
     |random| running(false, false, random),
     |random| running(true, true, random),
     variances,
-    product,
+    matmul,
 ];
 
 fn symbols(of: &[(&str, usize)]) -> Vec<(String, i64)> {
@@ -298,11 +298,11 @@ fn variances(random: &mut Random) -> Case {
     }
 }
 
-/// Fireiron's product, in single precision.
-fn product(random: &mut Random) -> Case {
+/// Fireiron's matmul, in single precision.
+fn matmul(random: &mut Random) -> Case {
     let [m, n, k] = [1024, 1000, 768];
     Case {
-        name: format!("Fireiron's product {m}x{n}x{k}"),
+        name: format!("Fireiron's matmul {m}x{n}x{k}"),
         kernel: Box::new(|arch: Arch| fireiron(arch)),
         ins: vec![input("A", F32, m * k, random), input("B", F32, k * n, random)],
         outs: vec![output("C", F32, m * n)],

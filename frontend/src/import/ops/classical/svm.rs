@@ -46,17 +46,17 @@ fn compared(c: &mut Context<'_, '_>, x: ValueId, vectors: ValueId) -> Result<Val
             return Err(c.invalid(format!("needs three kernel_params or none; got {count}")));
         }
     };
-    let product = |c: &mut Context<'_, '_>| {
+    let dot = |c: &mut Context<'_, '_>| {
         let columns = c.transpose(vectors, vec![1, 0])?;
         c.mat_mul(x, columns)
     };
     let affine = |c: &mut Context<'_, '_>| {
-        let product = product(c)?;
-        let product = c.scaled(product, gamma)?;
-        c.shifted(product, offset)
+        let y = dot(c)?;
+        let y = c.scaled(y, gamma)?;
+        c.shifted(y, offset)
     };
     match kernel {
-        Kernel::Linear => product(c),
+        Kernel::Linear => dot(c),
         Kernel::Poly => {
             let base = affine(c)?;
             let degree = c.scalar_like(base, degree)?;
@@ -67,7 +67,7 @@ fn compared(c: &mut Context<'_, '_>, x: ValueId, vectors: ValueId) -> Result<Val
             c.unary(Unary::Tanh, base)
         }
         Kernel::Rbf => {
-            // Not by products: where vectors are long and near, their difference is what counts.
+            // Not by dot products: where vectors are long and near, their difference is what counts.
             let (x, vectors) = (c.unsqueeze(x, &[1])?, c.unsqueeze(vectors, &[0])?);
             let distance = c.minus(x, vectors)?;
             let square = c.reduce(ReduceOp::SumSquare, distance, vec![2], false)?;

@@ -4,7 +4,7 @@ use super::{REALS, Row, expand, number, op, row, shape, slice, weight, x};
 use crate::rewrite::tests::left::Bound;
 use graphene_frontend::op::Op;
 
-/// Products with all gates at once, biases, and slices of two columns.
+/// Matmuls with all gates at once, biases, and slices of two columns.
 fn bound(bias: &'static str, u: Bound) -> Vec<(&'static str, Bound)> {
     let (wide, deep) = if bias == "8" { ("3,8", "2,8") } else { ("3,6", "2,6") };
     let u = match u {

@@ -9,7 +9,7 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Op, ReduceOp};
 
 pub(super) fn rows() -> Vec<Row> {
-    [algebra(), scales(), layout(), norm(), attentions(), roundings(), doubles(), products()]
+    [algebra(), scales(), layout(), norm(), attentions(), roundings(), doubles(), matmuls()]
         .into_iter()
         .flatten()
         .collect()
@@ -37,9 +37,9 @@ fn algebra() -> Vec<Row> {
         row("divide-by-constant", WIDE, &[("x", x("2,3")), ("c", number(1e-200))]),
         row("scale-last", REALS, &[("x", x("2,3")), ("c", number(-1e200)), ("y", x("3"))]),
         row("scale-last", REALS, &[("x", x("2,3")), ("c", number(0.5)), ("y", weight("3"))]),
-        row("scale-of-product-a", REALS, &[("x", x("2,3")), ("c", x("3")), ("y", x("3,4"))]),
+        row("scale-of-matmul-a", REALS, &[("x", x("2,3")), ("c", x("3")), ("y", x("3,4"))]),
         row(
-            "scale-of-product-a",
+            "scale-of-matmul-a",
             REALS,
             &[("x", x("2,3")), ("c", filled("1,1,1", 0.5)), ("y", x("3,4"))],
         ),
@@ -75,7 +75,7 @@ fn algebra() -> Vec<Row> {
 fn scales() -> Vec<Row> {
     const F16: &[DType] = &[DType::F16];
     const BF16: &[DType] = &[DType::BF16];
-    let product = |c: f64| [("x", x("2,3")), ("c", number(c)), ("y", x("3,4"))];
+    let matmul = |c: f64| [("x", x("2,3")), ("c", number(c)), ("y", x("3,4"))];
     vec![
         // Both are one scale, but not none, and not another that stands beside.
         row("scale-twice", BF16, &[("x", x("2,3")), ("a", number(2.0)), ("b", number(0.5078125))])
@@ -87,12 +87,12 @@ fn scales() -> Vec<Row> {
         row("scale-twice", &[DType::F32], &[("x", x("2,3")), ("a", number(1e-30)), ("b", number(1e-30))]),
         row("scale-twice", WIDE, &[("x", x("2,3")), ("a", number(1e-160)), ("b", number(1e-160))]),
         row("scale-twice", REALS, &[("x", x("2,3")), ("a", number(0.0)), ("b", number(0.5))]),
-        row("scale-of-product-a", F16, &product(0.125)),
-        row("scale-of-product-a", REALS, &product(0.0)),
-        row("scale-of-product-a", &[DType::F32], &product(1e-12)),
-        row("scale-of-product-a", WIDE, &product(1e-100)),
-        row("scale-of-product-b", F16, &product(0.125)),
-        row("scale-of-product-b", REALS, &product(0.0)),
+        row("scale-of-matmul-a", F16, &matmul(0.125)),
+        row("scale-of-matmul-a", REALS, &matmul(0.0)),
+        row("scale-of-matmul-a", &[DType::F32], &matmul(1e-12)),
+        row("scale-of-matmul-a", WIDE, &matmul(1e-100)),
+        row("scale-of-matmul-b", F16, &matmul(0.125)),
+        row("scale-of-matmul-b", REALS, &matmul(0.0)),
         row("scale-last", F16, &[("x", x("2,3")), ("c", number(0.125)), ("y", x("3"))]),
         row("scale-last", REALS, &[("x", x("2,3")), ("c", number(0.0)), ("y", x("3"))]),
         row("divide-by-constant", &[DType::F32], &[("x", x("2,3")), ("c", number(3e38))]),
@@ -175,7 +175,7 @@ fn layout() -> Vec<Row> {
             &[("p", perm(&[1, 0])), ("m", shape("6,4")), ("x", x("4,3,2"))],
         ),
         row(
-            "reshape-of-product",
+            "reshape-of-matmul",
             REALS,
             &[("s", shape("2,15")), ("x", x("6,4")), ("w", weight("4,5"))],
         ),
@@ -216,17 +216,13 @@ fn layout() -> Vec<Row> {
             &[("s", shape("1,2,3,4")), ("p", perm(&[0, 2, 1])), ("x", x("2,3,4"))],
         ),
         row(
-            "product-of-reshape",
+            "matmul-of-reshape",
             REALS,
             &[("s", shape("4,6")), ("x", x("2,3,4")), ("w", weight("6,5"))],
         ),
+        row("matmul-of-reshape", REALS, &[("s", shape("6,4")), ("x", x("2,3,4")), ("w", x("4,5"))]),
         row(
-            "product-of-reshape",
-            REALS,
-            &[("s", shape("6,4")), ("x", x("2,3,4")), ("w", x("4,5"))],
-        ),
-        row(
-            "product-of-reshape",
+            "matmul-of-reshape",
             REALS,
             &[("s", shape("6,4")), ("x", x("2,3,4")), ("w", weight("2,4,5"))],
         ),
@@ -483,7 +479,7 @@ fn attentions() -> Vec<Row> {
         .of(&["(MatMul (Select ?m ?z (Softmax ?a (Select ?m (MatMul ?q ?k) ?f))) ?v)"]),
         row("attention", REALS, &with(&[("a", softmax(3)), ("m", allowed()), ("z", number(0.0))]))
             .of(&["(MatMul (Select ?m (Softmax ?a (MatMul ?q ?k)) ?z) ?v)"]),
-        // Rows and columns that change places between the products.
+        // Rows and columns that change places between the matmuls.
         row(
             "attention",
             REALS,
@@ -504,7 +500,7 @@ fn attentions() -> Vec<Row> {
     ]
 }
 
-fn products() -> Vec<Row> {
+fn matmuls() -> Vec<Row> {
     let layer = [
         ("a", lstm(2)),
         ("x", x("3,batch,4")),

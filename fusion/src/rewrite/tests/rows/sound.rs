@@ -1,7 +1,7 @@
 //! Rows that must fire.
 
 use super::{
-    ALL, BOOL, NUMBERS, REALS, ROOMY, Row, SINGLE, WIDE, allowed, attention, cast, expand, filled,
+    ALL, BOOL, BROAD, NUMBERS, REALS, Row, SINGLE, WIDE, allowed, attention, cast, expand, filled,
     forbidden, layer_norm, lstm, mean, number, perm, reduce, rms_norm, row, shape, softmax, typed,
     weight, x,
 };
@@ -28,7 +28,7 @@ pub(super) fn rows() -> Vec<Row> {
         merged_heads(),
         steps_of_norms(),
         constants_of_views(),
-        products(),
+        matmuls(),
     ]
     .into_iter()
     .flatten()
@@ -61,20 +61,20 @@ fn scales() -> Vec<Row> {
         row("divide-by-constant", REALS, &[("x", x("batch,3")), ("c", filled("3", 3.0))]),
         row("scale-twice", REALS, &[("x", x("batch,3")), ("a", number(0.5)), ("b", number(3.0))]),
         row("scale-twice", REALS, &[("x", x("batch,3")), ("a", number(0.125)), ("b", number(8.0))]),
-        row("scale-last", ROOMY, &[("x", x("batch,3")), ("c", number(0.5)), ("y", x("3"))]),
+        row("scale-last", BROAD, &[("x", x("batch,3")), ("c", number(0.5)), ("y", x("3"))]),
         row(
-            "scale-of-product-a",
-            ROOMY,
+            "scale-of-matmul-a",
+            BROAD,
             &[("x", x("batch,3")), ("c", number(0.25)), ("y", x("3,4"))],
         ),
         row(
-            "scale-of-product-a",
-            ROOMY,
+            "scale-of-matmul-a",
+            BROAD,
             &[("x", x("1,2,3")), ("c", filled("2,1,1", 0.25)), ("y", x("2,3,4"))],
         ),
         row(
-            "scale-of-product-b",
-            ROOMY,
+            "scale-of-matmul-b",
+            BROAD,
             &[("x", x("batch,3")), ("c", number(0.25)), ("y", x("3,4"))],
         ),
         row(
@@ -163,7 +163,7 @@ fn layout() -> Vec<Row> {
             &[("p", perm(&[1, 2, 0])), ("m", shape("8,3,5")), ("x", x("2,4,1,3,5,1"))],
         ),
         row(
-            "reshape-of-product",
+            "reshape-of-matmul",
             REALS,
             &[("s", shape("batch,3,5")), ("x", x("batch*3,4")), ("w", weight("4,5"))],
         ),
@@ -172,9 +172,9 @@ fn layout() -> Vec<Row> {
             REALS,
             &[("s", shape("batch,3,5")), ("x", x("batch*3,5")), ("b", weight("5"))],
         ),
-        row("product-of-reshape", REALS, &flat),
+        row("matmul-of-reshape", REALS, &flat),
         row(
-            "product-of-reshape",
+            "matmul-of-reshape",
             REALS,
             &[("s", shape("batch*sequence,4")), ("x", x("batch,sequence,4")), ("w", weight("4,5"))],
         ),
@@ -488,9 +488,9 @@ fn steps_of_norms() -> Vec<Row> {
     vec![
         narrowed(DType::F16),
         narrowed(DType::BF16),
-        row("weight-of-quotient", ROOMY, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]),
+        row("weight-of-quotient", BROAD, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]),
         row("weight-of-quotient", REALS, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]).of(&["(Div (Mul ?x ?g) (Sqrt ?r))"]),
-        row("weight-over-root", ROOMY, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]),
+        row("weight-over-root", BROAD, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]),
         row("weight-over-root", REALS, &[value(), ("g", weight("4")), ("r", x("batch,3,1"))]).of(&["(Mul ?x (Div ?g (Sqrt ?r)))"]),
         row("scaled-difference", WIDE, &[value(), ("b", weight("4")), ("m", x("batch,3,1")), ("i", x("batch,3,4"))]),
         row("reduction-kept", REALS, &[value(), ("a", dropped(ReduceOp::Mean, &[1, 2])), ("s", shape("batch,1,1"))])
@@ -630,7 +630,7 @@ fn attended(more: &[(&'static str, Bound)]) -> Vec<(&'static str, Bound)> {
     [&own[..], more].concat()
 }
 
-fn products() -> Vec<Row> {
+fn matmuls() -> Vec<Row> {
     let state = || ("h", number(0.0));
     let layer = [
         ("a", lstm(2)),

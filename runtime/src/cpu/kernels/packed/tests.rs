@@ -1,6 +1,6 @@
-//! Products by packed matrices beside sums in double precision, on every vector unit that the machine has.
+//! Matmuls by packed matrices beside sums in double precision, on every vector unit that the machine has.
 
-use super::{Packed, Product, VECTORS, lanes, multiply, multiply_all, tile};
+use super::{MatMul, Packed, VECTORS, lanes, multiply, multiply_all, tile};
 use crate::cpu::kernels::matmul::{Matrix, Strides};
 use crate::cpu::kernels::simd::Kernel;
 use crate::cpu::kernels::tile::TileMut;
@@ -27,7 +27,7 @@ fn wanted(a: (&[f32], Strides<'_>), b: (&[f32], Strides<'_>), [i, j, k]: [usize;
 
 /// Rows and columns of A and B in every order, at every remainder of vectors, panels and blocks of rows.
 #[test]
-fn products_are_right_at_every_remainder() {
+fn matmuls_are_right_at_every_remainder() {
     let width = VECTORS * lanes();
     let columns = [1, lanes() - 1, lanes() + 1, 2 * lanes(), width - 1, width + 1, 2 * width, 130];
     for (m, k) in
@@ -67,7 +67,7 @@ fn products_are_right_at_every_remainder() {
     }
 }
 
-/// A product by this vector unit's instructions, beside [`wanted`].
+/// A matmul by this vector unit's instructions, beside [`wanted`].
 fn check_unit<S: Simd, const FMA: bool>(simd: S) {
     for (m, k, n) in [(1, 5, 1), (7, 30, 61), (13, 800, 50), (4, 2, 96)] {
         let (a, b) = (numbers(m * k, 3), numbers(k * n, 4));
@@ -77,7 +77,7 @@ fn check_unit<S: Simd, const FMA: bool>(simd: S) {
         let mut c = vec![f32::NAN; m * n];
         let tile = &mut TileMut::new(&mut c, n);
         simd.vectorize(Run::<S, FMA>(
-            Product { a: &a, at: a_at, b: packed.panels(), column: 0, c: tile },
+            MatMul { a: &a, at: a_at, b: packed.panels(), column: 0, c: tile },
             simd,
         ));
         for (place, &got) in c.iter().enumerate() {
@@ -88,8 +88,8 @@ fn check_unit<S: Simd, const FMA: bool>(simd: S) {
     }
 }
 
-/// A product within a unit's instructions.
-struct Run<'a, 'b, 'c, S, const FMA: bool>(Product<'a, 'b, 'c>, S);
+/// A matmul within a unit's instructions.
+struct Run<'a, 'b, 'c, S, const FMA: bool>(MatMul<'a, 'b, 'c>, S);
 
 impl<S: Simd, const FMA: bool> pulp::NullaryFnOnce for Run<'_, '_, '_, S, FMA> {
     type Output = ();

@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 /// A way of cuDNN's to compute a recurrent layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::device) enum Algorithm {
-    /// A product a step.
+    /// A matmul a step.
     Standard,
     /// Weights stay in registers.
     Persistent,
@@ -59,7 +59,7 @@ impl Rnn {
         let descriptor = made("cudnnCreateRNNDescriptor", create, sys::cudnnDestroyRNNDescriptor)?;
         let data = data_type(layer.scalar)?;
         let math = match layer.scalar {
-            // Neither TF32 nor halves stand for single precision.
+            // Neither TF32 nor half precision stands for single precision.
             Scalar::F32 => sys::cudnnMathType_t::CUDNN_FMA_MATH,
             _ => sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH,
         };
@@ -154,7 +154,7 @@ impl Rnn {
         Ok(places)
     }
 
-    /// The layer on sequences of sizes, with the bytes of room that it needs beside them.
+    /// The layer on sequences of sizes, with the bytes of workspace that it needs beside them.
     pub(in crate::device) fn bind(
         &self,
         handle: &Handle,
@@ -166,7 +166,7 @@ impl Rnn {
             .map(|elements| sequence(layer.scalar, sizes, elements));
         let (x, y) = (x?, y?);
         let state = states(layer, sizes)?;
-        let (mut room, mut reserve) = (0, 0);
+        let (mut workspace, mut reserve) = (0, 0);
         // SAFETY: all objects live, and two numbers are written.
         let status = unsafe {
             sys::cudnnGetRNNTempSpaceSizes(
@@ -174,12 +174,12 @@ impl Rnn {
                 self.descriptor.0,
                 sys::cudnnForwardMode_t::CUDNN_FWD_MODE_INFERENCE,
                 x.0,
-                &mut room,
+                &mut workspace,
                 &mut reserve,
             )
         };
         check("cudnnGetRNNTempSpaceSizes", status)?;
-        Ok((Sequences { x, y, state }, room))
+        Ok((Sequences { x, y, state }, workspace))
     }
 
     /// Runs the layer, behind all work of the stream, whose memory the pointers are; the caller has checked lengths.
@@ -192,7 +192,7 @@ impl Rnn {
         let locked = handle.launching(stream)?;
         // The library does not say that two threads may run one layer at once.
         let _alone = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let Pointers { lengths, x, y, initial, last, weights, room } = *at;
+        let Pointers { lengths, x, y, initial, last, weights, workspace } = *at;
         let read = |pointer: Option<u64>| pointer.unwrap_or(0) as *const c_void;
         let written = |pointer: Option<u64>| pointer.unwrap_or(0) as *mut c_void;
         // SAFETY: all objects live; states that are not there are null, which the library takes for zeros or leaves
@@ -215,8 +215,8 @@ impl Rnn {
                 written(last[1]),
                 self.weight_bytes,
                 weights as *const c_void,
-                room.1,
-                room.0 as *mut c_void,
+                workspace.1,
+                workspace.0 as *mut c_void,
                 0,
                 ptr::null_mut(),
             )
@@ -225,7 +225,7 @@ impl Rnn {
     }
 }
 
-/// Where a layer's operands lie: `[h, c]` before the first step and after the last, and room with its bytes.
+/// Where a layer's operands lie: `[h, c]` before the first step and after the last, and workspace with its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::device) struct Pointers {
     pub(in crate::device) lengths: u64,
@@ -234,7 +234,7 @@ pub(in crate::device) struct Pointers {
     pub(in crate::device) initial: [Option<u64>; 2],
     pub(in crate::device) last: [Option<u64>; 2],
     pub(in crate::device) weights: u64,
-    pub(in crate::device) room: (u64, usize),
+    pub(in crate::device) workspace: (u64, usize),
 }
 
 /// What a layer reads and writes, at sizes.

@@ -19,11 +19,11 @@ use graphene_ir::target::{Kind, Target};
 use std::collections::{HashMap, HashSet};
 use std::ops::Index;
 
-/// An operation of a [`Net`].
+/// An operation of a [`FusionGraph`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct OpId(pub(crate) u32);
 
-/// A shape of a [`Net`]; equal shapes have equal numbers.
+/// A shape of a [`FusionGraph`]; equal shapes have equal numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ShapeId(u32);
 
@@ -44,7 +44,7 @@ pub(crate) enum Role {
         numbers: Numbers,
     },
     /// A matrix product of reals.
-    Product,
+    MatMul,
     /// A function of rows: a reduction, softmax or normalisation over trailing axes.
     Row(Row),
     /// Rows of a table of reals by indices.
@@ -60,7 +60,7 @@ impl Role {
     pub(crate) fn numbers(self) -> Option<Numbers> {
         match self {
             Self::Point { numbers, .. } => Some(numbers),
-            Self::Product | Self::Row(_) | Self::Lookup | Self::Convolution | Self::Alone => None,
+            Self::MatMul | Self::Row(_) | Self::Lookup | Self::Convolution | Self::Alone => None,
         }
     }
 }
@@ -134,7 +134,7 @@ pub(crate) struct Operation {
 }
 
 /// The operations of a graph that have to be placed.
-pub(crate) struct Net<'a> {
+pub(crate) struct FusionGraph<'a> {
     pub(crate) graph: &'a Graph,
     /// For each node whether it is made of constants alone.
     pub(crate) constant: Vec<bool>,
@@ -158,7 +158,7 @@ struct Shapes {
 
 /// What a value is beneath its changes of view.
 #[derive(Clone, Copy)]
-struct Beneath {
+struct ViewSource {
     root: ValueId,
     part: ValueId,
     elements: f64,
@@ -180,7 +180,7 @@ pub(crate) fn planning_sizes(graph: &Graph, hints: &Bindings) -> Bindings {
     sizes
 }
 
-impl<'a> Net<'a> {
+impl<'a> FusionGraph<'a> {
     /// The operations of the graph, with what the target makes of them and sizes under these hints.
     pub(crate) fn new(graph: &'a Graph, target: &Target, hints: &Bindings) -> Self {
         let constant = constants(graph);
@@ -194,13 +194,13 @@ impl<'a> Net<'a> {
             given: given(graph),
             shapes: Shapes::default(),
         };
-        let beneath = net.beneath();
-        for (place, node) in order(graph, &net.constant, &beneath).into_iter().enumerate() {
+        let view_source = net.view_source();
+        for (place, node) in order(graph, &net.constant, &view_source).into_iter().enumerate() {
             net.of_node[node.index()] = Some(OpId(place as u32));
-            let operation = net.operation(node, target, &beneath);
+            let operation = net.operation(node, target, &view_source);
             net.ops.push(operation);
         }
-        net.connect(&beneath);
+        net.connect(&view_source);
         net
     }
 
@@ -273,37 +273,42 @@ impl<'a> Net<'a> {
     }
 
     /// For every change of view what lies beneath it.
-    fn beneath(&mut self) -> Vec<Option<Beneath>> {
-        let mut beneath: Vec<Option<Beneath>> = vec![None; self.graph.len()];
+    fn view_source(&mut self) -> Vec<Option<ViewSource>> {
+        let mut view_source: Vec<Option<ViewSource>> = vec![None; self.graph.len()];
         for (id, node) in self.graph.nodes().filter(|(_, node)| is_view(node.op())) {
             let input = node.inputs()[0].expect("a change of view has its input");
-            let mut under = self.under(input, &beneath);
+            let mut under = self.under(input, &view_source);
             let shape = self.intern(&node.outputs()[0].shape);
             under.elements = under.elements.min(self.elements(shape));
             if matches!(node.op(), Op::Slice(_)) {
                 under.part = id.value();
             }
-            beneath[id.index()] = Some(Beneath { direct: false, ..under });
+            view_source[id.index()] = Some(ViewSource { direct: false, ..under });
         }
-        beneath
+        view_source
     }
 
-    fn under(&mut self, value: ValueId, beneath: &[Option<Beneath>]) -> Beneath {
-        beneath[value.node.index()].unwrap_or_else(|| {
+    fn under(&mut self, value: ValueId, view_source: &[Option<ViewSource>]) -> ViewSource {
+        view_source[value.node.index()].unwrap_or_else(|| {
             let shape = self.intern(&self.graph.ty(value).shape);
-            Beneath { root: value, part: value, elements: self.elements(shape), direct: true }
+            ViewSource { root: value, part: value, elements: self.elements(shape), direct: true }
         })
     }
 
-    fn operation(&mut self, id: NodeId, target: &Target, beneath: &[Option<Beneath>]) -> Operation {
+    fn operation(
+        &mut self,
+        id: NodeId,
+        target: &Target,
+        view_source: &[Option<ViewSource>],
+    ) -> Operation {
         let node = self.graph.node(id);
         let mut reads = Vec::with_capacity(node.inputs().len());
         for (slot, value) in node.inputs().iter().enumerate() {
             let Some(value) = *value else { continue };
-            let under = self.under(value, beneath);
+            let under = self.under(value, view_source);
             let ty = self.graph.ty(value);
             let shape = self.intern(&ty.shape);
-            let Beneath { root, part, elements, direct } = under;
+            let ViewSource { root, part, elements, direct } = under;
             let from = self.of_node[root.node.index()];
             let bytes = elements * ty.dtype.size() as f64;
             let row_major = self.layouts.is_row_major(value);
@@ -355,7 +360,7 @@ impl<'a> Net<'a> {
                 };
                 Role::Point { plain: plain && numbers.single, numbers }
             }
-            Op::MatMul if first_is_real => Role::Product,
+            Op::MatMul if first_is_real => Role::MatMul,
             Op::Conv(_) if first_is_real => Role::Convolution,
             Op::Gather { axis: 0 } if first_is_real => Role::Lookup,
             op if first_is_real => match row_axis(op, ty(0).map_or(0, TensorType::rank)) {
@@ -375,7 +380,7 @@ impl<'a> Net<'a> {
     }
 
     /// Fills in who reads what, and what the graph gives.
-    fn connect(&mut self, beneath: &[Option<Beneath>]) {
+    fn connect(&mut self, view_source: &[Option<ViewSource>]) {
         for id in self.ids() {
             for read in self[id].reads.clone() {
                 let Some(from) = read.from else { continue };
@@ -386,7 +391,7 @@ impl<'a> Net<'a> {
             }
         }
         for &(_, value) in self.graph.outputs() {
-            let root = beneath[value.node.index()].map_or(value, |under| under.root);
+            let root = view_source[value.node.index()].map_or(value, |under| under.root);
             if let Some(op) = self.of_node[root.node.index()] {
                 self.ops[op.index()].writes[root.output as usize].given = true;
             }
@@ -419,14 +424,14 @@ impl Written {
     }
 }
 
-impl Index<OpId> for Net<'_> {
+impl Index<OpId> for FusionGraph<'_> {
     type Output = Operation;
     fn index(&self, op: OpId) -> &Operation {
         &self.ops[op.index()]
     }
 }
 
-/// Whether templates compute expressions of these elements beside products and rows.
+/// Whether templates compute expressions of these elements beside matmuls and rows.
 fn is_plain(dtype: DType) -> bool {
     is_real(dtype)
         || matches!(dtype, DType::Bool | DType::I8 | DType::I16 | DType::I32 | DType::I64)
@@ -448,13 +453,14 @@ fn row_axis(op: &Op, rank: usize) -> Option<(usize, bool)> {
 }
 
 /// The nodes to place, each after those that it waits for, depth first from the outputs; then the dead ones.
-fn order(graph: &Graph, constant: &[bool], beneath: &[Option<Beneath>]) -> Vec<NodeId> {
+fn order(graph: &Graph, constant: &[bool], view_source: &[Option<ViewSource>]) -> Vec<NodeId> {
     let is_placed = |id: NodeId, node: &Node| {
         Family::of(node.op()).is_some() && !is_view(node.op()) && !constant[id.index()]
     };
     let mut done = vec![false; graph.len()];
     let mut order = Vec::new();
-    let root = |value: ValueId| beneath[value.node.index()].map_or(value, |under| under.root).node;
+    let root =
+        |value: ValueId| view_source[value.node.index()].map_or(value, |under| under.root).node;
     let mut visit = |start: NodeId| {
         let mut stack = vec![(start, 0)];
         while let Some((id, next)) = stack.pop() {

@@ -1,4 +1,4 @@
-//! Products, attention and layers.
+//! Matmuls, attention and layers.
 
 use super::{Along, Value, broadcast, by_itself, common, refused};
 use graphene_frontend::graph::Node;

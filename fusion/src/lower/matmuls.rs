@@ -1,9 +1,9 @@
-//! Operands of products on a GPU, as its templates take them: which weights are laid anew, and what is copied.
+//! Operands of matmuls on a GPU, as its templates take them: which weights are prepacked, and what is copied.
 
 use super::Lowering;
 use crate::FusionError;
 use crate::groups::{Executor, Family, Group};
-use crate::kernels::ProductLayout;
+use crate::kernels::MatMulLayout;
 use crate::layout::is_view;
 use crate::program::{BufferKind, Operand, Weight};
 use crate::view::View;
@@ -22,21 +22,21 @@ impl Lowering<'_> {
             return Ok(place.clone());
         }
         let recipe = Arc::new(recipe_of_tf32(self.graph, value)?);
-        let buffer = self.new_buffer(value, BufferKind::Weight(Weight::Made(recipe)));
+        let buffer = self.new_buffer(value, BufferKind::Weight(Weight::Derived(recipe)));
         let view = View::ordered(&self.graph.ty(value).shape, &[1, 0]);
         let operand = Operand { buffer, view };
         self.turned.insert(value, operand.clone());
         Ok(operand)
     }
 
-    /// The right operands of the group's products.
+    /// The right operands of the group's matmuls.
     fn multiplied_by(&self, group: &Group) -> Vec<ValueId> {
-        let products = group.nodes.iter().map(|&id| self.graph.node(id));
-        let products = products.filter(|node| matches!(node.op(), Op::MatMul));
-        products.filter_map(|node| node.inputs().get(1).copied().flatten()).collect()
+        let matmuls = group.nodes.iter().map(|&id| self.graph.node(id));
+        let matmuls = matmuls.filter(|node| matches!(node.op(), Op::MatMul));
+        matmuls.filter_map(|node| node.inputs().get(1).copied().flatten()).collect()
     }
 
-    /// Weights that one kernel multiplies by, and adds the products of, lie in one order: those that are views are made
+    /// Weights that one kernel multiplies by, and adds the matmuls of, lie in one order: those that are views are made
     /// anew if others are not.
     pub(super) fn lay_weights_alike(&mut self, group: &Group) -> Result<(), FusionError> {
         if group.family != Family::MatMul || self.target.kind == Kind::Cpu {
@@ -61,15 +61,15 @@ impl Lowering<'_> {
             return Vec::new();
         }
         let weights = self.multiplied_by(group);
-        let turns = |&weight: &ValueId| {
+        let is_transposable = |&weight: &ValueId| {
             let ty = self.graph.ty(weight);
             let fits = ty.dtype == DType::F32 && ty.rank() == 2;
             fits && self.groups.is_constant(weight.node) && self.multiplies_only(self.seen(weight))
         };
-        if weights.iter().all(turns) { weights } else { Vec::new() }
+        if weights.iter().all(is_transposable) { weights } else { Vec::new() }
     }
 
-    /// Copies what a GPU's products do not take as it lies, or not beside the others that one kernel adds.
+    /// Copies what a GPU's matmuls do not take as it lies, or not beside the others that one kernel adds.
     pub(super) fn pack_operands(
         &mut self,
         number: usize,
@@ -80,16 +80,16 @@ impl Lowering<'_> {
         if !template || self.target.kind == Kind::Cpu {
             return Ok(());
         }
-        let products = group.nodes.iter().map(|&id| (id, self.graph.node(id)));
-        let products = products.filter(|(_, node)| matches!(node.op(), Op::MatMul));
-        let products: Vec<(NodeId, [ValueId; 2])> = products
+        let matmuls = group.nodes.iter().map(|&id| (id, self.graph.node(id)));
+        let matmuls = matmuls.filter(|(_, node)| matches!(node.op(), Op::MatMul));
+        let matmuls: Vec<(NodeId, [ValueId; 2])> = matmuls
             .filter_map(|(id, node)| Some((id, [node.inputs()[0]?, (*node.inputs().get(1)?)?])))
             .collect();
-        let mut sides = Vec::with_capacity(products.len());
-        for (id, operands) in &products {
+        let mut sides = Vec::with_capacity(matmuls.len());
+        for (id, operands) in &matmuls {
             let shape = &self.graph.ty(id.value()).shape;
             let [a, b] = operands.map(|value| self.seen_as(value, turned));
-            let taken = ProductLayout::of([&a, &b], shape).map_or([None; 2], |of| of.turned);
+            let taken = MatMulLayout::of([&a, &b], shape).map_or([None; 2], |of| of.turned);
             for (operand, _) in operands.iter().zip(taken).filter(|(_, taken)| taken.is_none()) {
                 self.pack(number, group, *operand, turned)?;
             }
@@ -98,7 +98,7 @@ impl Lowering<'_> {
         }
         for side in 0..2 {
             if sides.iter().any(|taken| taken[side] != sides[0][side]) {
-                for (_, operands) in &products {
+                for (_, operands) in &matmuls {
                     self.pack(number, group, operands[side], turned)?;
                 }
             }

@@ -13,14 +13,14 @@ use graphene_frontend::op::Op;
 use graphene_ir::target::Target;
 use std::fmt;
 
-/// One call for a batch of products: `result = activation(scale · a·b + addend + bias)`.
+/// One call for a batch of matmuls: `result = activation(scale · a·b + addend + bias)`.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Product {
+pub struct MatMul {
     /// The elements of all operands; sums and the scale are of single precision.
     pub dtype: DType,
     /// Whether operands of single precision may be rounded to TF32.
     pub tf32: bool,
-    /// How many products there are.
+    /// How many matmuls there are.
     pub batch: Dim,
     /// Rows of A and of the result.
     pub rows: Dim,
@@ -38,7 +38,7 @@ pub struct Product {
     pub result: Matrix,
     /// A row of as many elements as there are columns, side by side.
     pub bias: Option<Pointer>,
-    /// What products are multiplied by.
+    /// What matmuls are multiplied by.
     pub scale: f32,
     /// What is applied last.
     pub activation: Option<Activation>,
@@ -76,10 +76,10 @@ pub(super) fn lies(view: &View, outer: usize) -> Option<(Dim, bool, Dim)> {
 }
 
 /// The call that computes a step on a target, if one does.
-pub fn product(program: &Program, step: &Step, target: &Target) -> Option<Product> {
+pub fn matmul(program: &Program, step: &Step, target: &Target) -> Option<MatMul> {
     let body = &*step.body;
-    let is_product = |id: &NodeId| *body.node(*id).op() == Op::MatMul;
-    let id = body.nodes().map(|(id, _)| id).find(is_product)?;
+    let is_matmul = |id: &NodeId| *body.node(*id).op() == Op::MatMul;
+    let id = body.nodes().map(|(id, _)| id).find(is_matmul)?;
     let dtype = body.ty(id.value()).dtype;
     if step.family != Family::MatMul || !is_real(dtype) {
         return None;
@@ -116,7 +116,7 @@ pub fn product(program: &Program, step: &Step, target: &Target) -> Option<Produc
         operands.matrices(true).or_else(|| operands.matrices(false))?;
     let (columns, depth) = (shape.last()?.clone(), operands.depth.clone());
     let Chain { scale, activation, .. } = chain;
-    Some(Product {
+    Some(MatMul {
         dtype,
         tf32: dtype == DType::F32 && target.tf32,
         batch,
@@ -142,7 +142,7 @@ fn row((operand, Operand { view, .. }): Given<'_>) -> Option<Pointer> {
     row.then(|| Pointer { operand, offset: view.offset.clone() })
 }
 
-/// A product's operands.
+/// A matmul's operands.
 struct Operands<'a> {
     shape: &'a [Dim],
     depth: Dim,
@@ -197,7 +197,7 @@ impl Operands<'_> {
 
 /// Prints as `b × [s, 64]·[64, s] f16: 0.125·in0[64, 64*s apart]·in1'[64, 64*s apart] + in2 row -> Relu`: the leading
 /// strides, and an apostrophe at what is transposed.
-impl fmt::Display for Product {
+impl fmt::Display for MatMul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { dtype, batch, rows, columns, depth, .. } = self;
         if *batch != 1 {

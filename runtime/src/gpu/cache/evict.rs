@@ -1,4 +1,4 @@
-//! Room in the folder: what is removed, and when.
+//! The folder's size limit: what is evicted, and when.
 //!
 //! An entry's time of modification is when it was last put or found. When entries take more bytes than the cache may,
 //! the oldest go until an eighth is free again, so that not every entry that is put looks through the folder. Entries
@@ -50,7 +50,7 @@ impl Cache {
         Ok(Contents { entries: entries.len(), bytes })
     }
 
-    /// Removes entries until there is room again, if there are too many; how many bytes are left.
+    /// Evicts entries until the folder is below its limit again, if there are too many; how many bytes are left.
     pub(super) fn evict(&self, keeps: impl Fn(&str) -> bool) -> u64 {
         let mut entries = entries(&self.folder).unwrap_or_default();
         let mut bytes: u64 = entries.iter().map(|entry| entry.bytes).sum();

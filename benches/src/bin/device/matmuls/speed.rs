@@ -1,4 +1,4 @@
-//! The anchors' shapes beside cuBLASLt, all inside CUDA graphs: bare products, and with what follows them.
+//! The anchors' shapes beside cuBLASLt, all inside CUDA graphs: bare matmuls, and with what follows them.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::product::Product;
 use graphene_runtime::Error;
 use graphene_runtime::device::cublaslt::{
-    Activation, Context, Gemm as LibraryGemm, Matmul, Matrix, Operands, Product as LibraryProduct,
+    Activation, BoundGemm, Context, Gemm as LibraryGemm, Matrix, Operands, PackedGemm,
 };
 use graphene_runtime::device::{Buffer, Kernel, Stream, compile};
 
@@ -19,7 +19,7 @@ use super::{Case, kernel_error, median};
 use crate::data::{Random, encode};
 
 /// The shapes of the anchors, `m, n, k`, and whether their epilogues are timed as well; and those that models have, whose
-/// weights are laid in rows of B.
+/// weights are the rows of B.
 const SHAPES: [([usize; 3], bool, bool); 20] = [
     ([4096, 4096, 4096], false, false),
     ([8192, 8192, 8192], false, false),
@@ -64,7 +64,7 @@ impl Rows {
 /// Numbers that operands repeat.
 pub(super) const POOL: usize = 1_000_003;
 
-/// What follows a product.
+/// What follows a matmul.
 pub(super) struct Follows {
     pub(super) name: &'static str,
     pub(super) epilogue: Epilogue,
@@ -132,21 +132,21 @@ fn tiles(rows: Rows) -> Vec<Gemm> {
             Gemm { columns: 192, ..gemm },
         ];
     }
-    let turns = Gemm { ping_pong: true, strips: 2, ..gemm.clone() };
+    let ping_pong = Gemm { ping_pong: true, strips: 2, ..gemm.clone() };
     let all = [
         gemm.clone(),
         Gemm { columns: 192, ..gemm },
-        Gemm { columns: 128, ..turns.clone() },
-        Gemm { columns: 192, ..turns },
+        Gemm { columns: 128, ..ping_pong.clone() },
+        Gemm { columns: 192, ..ping_pong },
     ];
     all.iter().flat_map(|gemm| [1, 2].map(|cluster| Gemm { cluster, ..gemm.clone() })).collect()
 }
 
-/// A tile's kernel for what follows a product.
+/// A tile's kernel for what follows a matmul.
 struct Tried {
     rows: Rows,
     /// Whether B has rows.
-    laid: bool,
+    b_transposed: bool,
     follows: usize,
     gemm: Gemm,
     kernel: Kernel,
@@ -155,20 +155,20 @@ struct Tried {
 /// Compiles all kernels, on all cores: which has none is said and left out.
 fn compiled(stream: &Stream) -> Result<Vec<Tried>, Error> {
     let mut wanted = Vec::new();
-    let kinds = SHAPES.iter().map(|&([m, ..], _, laid)| (Rows::of(m), laid));
+    let kinds = SHAPES.iter().map(|&([m, ..], _, b_transposed)| (Rows::of(m), b_transposed));
     let mut seen: Vec<(Rows, bool)> = Vec::new();
-    for (rows, laid) in kinds {
-        if seen.contains(&(rows, laid)) {
+    for (rows, b_transposed) in kinds {
+        if seen.contains(&(rows, b_transposed)) {
             continue;
         }
-        seen.push((rows, laid));
+        seen.push((rows, b_transposed));
         for gemm in tiles(rows) {
             for (number, follows) in follows().into_iter().enumerate() {
                 let epilogue = follows.epilogue;
-                let product = Product { epilogue, b_transposed: laid, ..gemm.product.clone() };
+                let product = Product { epilogue, b_transposed, ..gemm.product.clone() };
                 let gemm = Gemm { product, ..gemm.clone() };
                 let gemm = if gemm.ping_pong { gemm.deepest() } else { gemm };
-                wanted.push((rows, laid, number, gemm));
+                wanted.push((rows, b_transposed, number, gemm));
             }
         }
     }
@@ -190,12 +190,12 @@ fn compiled(stream: &Stream) -> Result<Vec<Tried>, Error> {
     });
     let mut tried = Vec::new();
     let compiled = parts.into_iter().flat_map(|part| part.unwrap_or_default());
-    for ((rows, laid, follows, gemm), compiled) in wanted.into_iter().zip(compiled) {
+    for ((rows, b_transposed, follows, gemm), compiled) in wanted.into_iter().zip(compiled) {
         match compiled.and_then(|(cubin, launch)| {
             eprintln!("{:?} of {gemm:?}", cubin.log());
             stream.device().load(&cubin, &launch)
         }) {
-            Ok(kernel) => tried.push(Tried { rows, laid, follows, gemm, kernel }),
+            Ok(kernel) => tried.push(Tried { rows, b_transposed, follows, gemm, kernel }),
             Err(error) => eprintln!("{gemm:?}: {error}"),
         }
     }
@@ -211,9 +211,9 @@ pub(crate) fn speed(stream: &Stream) -> Result<usize, Error> {
     let pool = random.normal(POOL, scalar, true);
     let bytes = encode(&pool, scalar);
     let mut wrong = 0;
-    for (size, epilogues, laid) in SHAPES {
+    for (size, epilogues, b_transposed) in SHAPES {
         let epilogue = Epilogue::layer(true, None, true);
-        let product = Product { epilogue, b_transposed: laid, ..Product::default() };
+        let product = Product { epilogue, b_transposed, ..Product::default() };
         let mut first = 0;
         let full = Case::of(stream, product, size, |len| {
             first = (first + POOL / 7) % POOL;
@@ -233,9 +233,9 @@ pub(crate) fn speed(stream: &Stream) -> Result<usize, Error> {
             }
             let case = full.followed(follows);
             let theirs = follows.bind(stream, &library, &full, false)?;
-            let wanted = (Rows::of(size[0]), laid, number);
+            let wanted = (Rows::of(size[0]), b_transposed, number);
             let tried = tried.iter();
-            for tried in tried.filter(|one| (one.rows, one.laid, one.follows) == wanted) {
+            for tried in tried.filter(|one| (one.rows, one.b_transposed, one.follows) == wanted) {
                 wrong += case.timed(stream, tried, follows.name, &theirs, &mut random)?;
             }
         }
@@ -251,17 +251,11 @@ impl Follows {
         library: &Context,
         case: &Case,
         tf32: bool,
-    ) -> Result<Matmul, Error> {
+    ) -> Result<BoundGemm, Error> {
         let [m, n, k] = case.size;
         let Product { scalar, a_transposed, b_transposed, .. } = case.product;
-        let bare = LibraryProduct {
-            m,
-            n,
-            k,
-            scalar,
-            transpose_a: a_transposed,
-            transpose_b: !b_transposed,
-        };
+        let bare =
+            PackedGemm { m, n, k, scalar, transpose_a: a_transposed, transpose_b: !b_transposed };
         let added = Matrix { leading: n, transposed: false, apart: 0 };
         let gemm = LibraryGemm {
             bias: self.bias,
@@ -304,7 +298,7 @@ impl Case {
         stream: &Stream,
         tried: &Tried,
         follows: &str,
-        library: &Matmul,
+        library: &BoundGemm,
         random: &mut Random,
     ) -> Result<usize, Error> {
         let gemm = &tried.gemm;

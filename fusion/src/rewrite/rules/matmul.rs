@@ -1,4 +1,4 @@
-//! Products: projections of one value become one product.
+//! Matmuls: projections of one value become one matmul.
 
 use crate::rewrite::language::Known;
 use crate::rewrite::rule::{Rule, Site, law};
@@ -12,7 +12,7 @@ pub(super) const RULES: &[Rule] = &[
     law("merge-projections", merge_projections),
 ];
 
-/// A product of a value with a weight, and the sum with its bias if it has one.
+/// A matmul of a value with a weight, and the sum with its bias if it has one.
 struct Projection {
     /// What the rest of the graph reads.
     result: Id,
@@ -21,7 +21,7 @@ struct Projection {
     width: i64,
 }
 
-/// Several products of one value with weights side by side are slices of one product.
+/// Several matmuls of one value with weights side by side are slices of one matmul.
 fn merge_projections(s: &mut Site<'_>) -> Option<Id> {
     let Some(Op::MatMul) = s.op else { return None };
     let (x, own) = (s.inputs[0]?, s.terms.find(s.inputs[1]?));
@@ -42,13 +42,13 @@ fn merge_projections(s: &mut Site<'_>) -> Option<Id> {
     None
 }
 
-/// The product with all weights side by side, with all biases if there are any.
+/// The matmul with all weights side by side, with all biases if there are any.
 fn merged(s: &mut Site<'_>, x: Id, projections: &[Projection]) -> Option<Id> {
     let weights: Vec<Id> = projections.iter().map(|p| p.weight).collect();
     let weight = s.add(Op::Concat { axis: 1 }, &weights)?;
-    let product = s.add(Op::MatMul, &[x, weight])?;
+    let matmul = s.add(Op::MatMul, &[x, weight])?;
     if projections.iter().all(|p| p.bias.is_none()) {
-        return Some(product);
+        return Some(matmul);
     }
     let mut biases = Vec::with_capacity(projections.len());
     for projection in projections {
@@ -61,10 +61,10 @@ fn merged(s: &mut Site<'_>, x: Id, projections: &[Projection]) -> Option<Id> {
         });
     }
     let bias = s.add(Op::Concat { axis: 0 }, &biases)?;
-    s.binary(Binary::Add, product, bias)
+    s.binary(Binary::Add, matmul, bias)
 }
 
-/// The products of a value with constant weights, by the order in which they came.
+/// The matmuls of a value with constant weights, by the order in which they came.
 fn projections(s: &Site<'_>, x: Id) -> Vec<Projection> {
     let mut found: Vec<Projection> = Vec::new();
     for class in readers(s, x) {
@@ -85,7 +85,7 @@ fn readers(s: &Site<'_>, id: Id) -> BTreeSet<Id> {
     s.terms[id].parents().map(|reader| s.terms.find(reader)).collect()
 }
 
-fn projection(s: &Site<'_>, product: Id, weight: Id) -> Option<Projection> {
+fn projection(s: &Site<'_>, matmul: Id, weight: Id) -> Option<Projection> {
     let ty = s.ty(weight)?;
     // A merged weight is merged no further.
     let merged = !s.operations(weight, "Concat").is_empty();
@@ -93,14 +93,14 @@ fn projection(s: &Site<'_>, product: Id, weight: Id) -> Option<Projection> {
         return None;
     }
     let width = ty.shape[1].known()?;
-    for sum in readers(s, product) {
+    for sum in readers(s, matmul) {
         for (_, inputs) in s.operations(sum, "Add") {
             let (a, bias) = (inputs[0]?, inputs[1]?);
-            let of_product = s.terms.find(a) == product && s.terms.is_constant(bias);
-            if of_product && s.shape(bias)? == [Dim::from(width)] {
+            let of_matmul = s.terms.find(a) == matmul && s.terms.is_constant(bias);
+            if of_matmul && s.shape(bias)? == [Dim::from(width)] {
                 return Some(Projection { result: sum, weight, bias: Some(bias), width });
             }
         }
     }
-    Some(Projection { result: product, weight, bias: None, width })
+    Some(Projection { result: matmul, weight, bias: None, width })
 }

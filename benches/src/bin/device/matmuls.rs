@@ -39,12 +39,12 @@ const SAMPLES: usize = 2000;
 const LAUNCHES: usize = 10;
 const GRAPHS: usize = 15;
 
-/// A product on the device: its operands on both sides.
+/// A matmul on the device: its operands on both sides.
 #[derive(Clone)]
 struct Case {
     product: Product,
     size: [usize; 3],
-    /// Products of a batch.
+    /// Matmuls of a batch.
     batch: usize,
     /// What is read, by name; the operands of each term, then the epilogue's.
     ins: Vec<(String, Rc<Vec<f64>>, Buffer)>,
@@ -159,7 +159,7 @@ impl Case {
     }
 
     /// The largest error as a fraction of its bound, over samples of C; A and B are as `seen` by the
-    /// products.
+    /// matmuls.
     ///
     /// A sum of k products in single precision errs by at most 4k·2⁻²⁴ of the sum of their absolute
     /// values; what the epilogue makes of that, [`near`](graphene_ir::function::near) knows; the result is rounded to
@@ -195,7 +195,7 @@ impl Case {
                 arguments.push((value, 0.0));
             }
             let (y, error) = propagate(&epilogue.function, &arguments, By::Device)[0];
-            // Halves have no smaller steps than 2⁻²⁴.
+            // fp16 has no smaller steps than 2⁻²⁴.
             let least = if *scalar == Scalar::F16 { 2f64.powi(-25) } else { 0.0 };
             let bound = half * y.abs() + (1.0 + half) * error + least;
             let found = decode(&bytes[place * width..(place + 1) * width], *scalar)[0];
@@ -241,7 +241,7 @@ pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
             stages: [2, 3, 4][random.within(0, 2)],
             ..Gemm::default()
         };
-        // Consumers take turns in every other product of two, with tiles of 64 or 128 rows.
+        // Consumers ping-pong in every other matmul of two, with tiles of 64 or 128 rows.
         let ping_pong = gemm.consumers == 2 && i % 2 == 0;
         let strips = if ping_pong && gemm.columns <= 192 { 1 + i as i64 / 2 % 2 } else { 1 };
         let cluster = if gemm.edges == Edges::Bulk && i % 3 == 0 { 2 } else { 1 };
@@ -313,7 +313,7 @@ impl Case {
         let error = self.error(random, seen)?;
         let [m, n, k] = self.size;
         println!(
-            "{{\"row\":\"products\",\"m\":{m},\"n\":{n},\"k\":{k},\"error_of_bound\":{error:.4},\"kernel\":\"{template:?}\"}}"
+            "{{\"row\":\"matmuls\",\"m\":{m},\"n\":{n},\"k\":{k},\"error_of_bound\":{error:.4},\"kernel\":\"{template:?}\"}}"
         );
         if error > 1.0 {
             eprintln!("{m}x{n}x{k} {template:?}: {error} of its bound");
@@ -382,7 +382,7 @@ fn check_layers(
         x = y;
     }
     println!(
-        "{{\"row\":\"products\",\"m\":{rows},\"error_of_bound\":{worst:.4},\"kernel\":\"{mlp:?}\"}}"
+        "{{\"row\":\"matmuls\",\"m\":{rows},\"error_of_bound\":{worst:.4},\"kernel\":\"{mlp:?}\"}}"
     );
     if worst > 1.0 {
         eprintln!("{rows} rows by {mlp:?}: {worst} of its bound");

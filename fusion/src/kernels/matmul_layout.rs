@@ -1,36 +1,36 @@
-//! How the operands of products lie, and whether templates take them so.
+//! How the operands of matmuls lie, and whether templates take them so.
 
 use super::Refusal;
 use super::operand::Matrix;
 use crate::view::View;
 use graphene_frontend::dim::Dim;
 
-/// How the operands of one product lie.
-pub(crate) struct ProductLayout {
+/// How the operands of one matmul lie.
+pub(crate) struct MatMulLayout {
     /// A and B, where their rows and columns go on evenly.
     pub(super) matrices: [Option<Matrix>; 2],
     /// The columns of A.
     pub(super) depth: Dim,
     /// From row to row of A, if its rows are not packed.
     pub(super) apart: Option<Dim>,
-    /// Whether each product has a B of its own.
+    /// Whether each matmul has a B of its own.
     pub(super) batched: bool,
     /// Whether A is column-major, and B row-major; nothing of what is neither, as no template takes it.
     pub(crate) turned: [Option<bool>; 2],
 }
 
-impl ProductLayout {
-    /// How A and B lie whose product has this shape.
+impl MatMulLayout {
+    /// How A and B lie whose matmul has this shape.
     ///
     /// # Errors
     /// [`Refusal::Layout`] for vectors.
     pub(crate) fn of([a, b]: [&View; 2], shape: &[Dim]) -> Result<Self, Refusal> {
         let [.., depth] = &a.modes[..] else {
-            return Err(Refusal::Layout("a product of vectors"));
+            return Err(Refusal::Layout("a matmul of vectors"));
         };
         let depth = depth.size.clone();
         if a.modes.len() < 2 || b.modes.len() < 2 {
-            return Err(Refusal::Layout("a product of vectors"));
+            return Err(Refusal::Layout("a matmul of vectors"));
         }
         let rank = shape.len();
         let (batch, rows, columns) = (&shape[..rank - 2], &shape[rank - 2], &shape[rank - 1]);

@@ -34,8 +34,8 @@ pub(super) fn conv(attrs: &ConvAttrs, inputs: &Inputs<'_>) -> Result<TensorType,
     let mut shape = vec![x.shape[0].clone(), channels.clone()];
     for (i, size) in x.shape[2..].iter().enumerate() {
         let padding = Dim::from(attrs.pads_before[i]) + Dim::from(attrs.pads_after[i]);
-        let room = size + padding - window(&w.shape[2 + i], attrs.dilations[i]);
-        shape.push(room.floor_div(&Dim::from(attrs.strides[i]))? + Dim::from(1));
+        let span = size + padding - window(&w.shape[2 + i], attrs.dilations[i]);
+        shape.push(span.floor_div(&Dim::from(attrs.strides[i]))? + Dim::from(1));
     }
     Ok(TensorType::new(x.dtype, shape))
 }
@@ -128,11 +128,11 @@ fn pooled(attrs: &PoolAttrs, i: usize, size: &Dim) -> Result<Dim, InferError> {
     let stride = Dim::from(attrs.strides[i]);
     let start = size + &Dim::from(attrs.pads_before[i]);
     let window = window(&Dim::from(attrs.kernel[i]), attrs.dilations[i]);
-    let room = &start + &Dim::from(attrs.pads_after[i]) - window + &stride;
+    let span = &start + &Dim::from(attrs.pads_after[i]) - window + &stride;
     if !attrs.ceil {
-        return Ok(room.floor_div(&stride)?);
+        return Ok(span.floor_div(&stride)?);
     }
-    // ⌈room / stride⌉ windows, or as many as start before the padding after: ⌈start / stride⌉. The division
+    // ⌈span / stride⌉ windows, or as many as start before the padding after: ⌈start / stride⌉. The division
     // is monotone, so the numerators are compared, which two constants apart decide at once.
-    Ok(room.minimum(&start).ceil_div(&stride)?)
+    Ok(span.minimum(&start).ceil_div(&stride)?)
 }

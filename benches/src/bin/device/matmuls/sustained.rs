@@ -1,5 +1,5 @@
-//! BERT's products at 32×384 launched without a pause, beside cuBLASLt's: a GPU soon reaches its limit of power then, and
-//! lowers its clocks, so that what a kernel does with energy decides, rather than how long it takes alone.
+//! BERT's matmuls at 32×384 launched without a pause, beside cuBLASLt's: a GPU soon reaches its limit of power then,
+//! and lowers its clocks, so that what a kernel does with energy decides, rather than how long it takes alone.
 
 use std::time::{Duration, Instant};
 

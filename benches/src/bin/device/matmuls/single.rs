@@ -1,4 +1,4 @@
-//! BERT's products in single precision beside cuBLASLt's: both by IEEE multiply-adds, and both of TF32.
+//! BERT's matmuls in single precision beside cuBLASLt's: both by IEEE multiply-adds, and both of TF32.
 
 use graphene_ir::arch::Arch;
 use graphene_ir::atom::cut_to_tf32;
@@ -11,7 +11,7 @@ use graphene_ir::template::product::Product;
 use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
-use graphene_runtime::device::cublaslt::{Context, Matmul};
+use graphene_runtime::device::cublaslt::{BoundGemm, Context};
 use graphene_runtime::device::{Kernel, Stream};
 
 use super::speed::{POOL, follows};
@@ -103,7 +103,7 @@ impl Case {
         &self,
         stream: &Stream,
         Tried { by, kernel }: &Tried,
-        theirs: &Matmul,
+        theirs: &BoundGemm,
         random: &mut Random,
     ) -> Result<usize, Error> {
         let blocks = match by {
@@ -130,7 +130,7 @@ impl Case {
             By::Threads(simt) => ("threads", simt.tile, simt.stages, simt.split),
             By::Warps(mma) => ("warps", mma.tile, mma.stages, 1),
             By::Warpgroups(gemm) => {
-                let name = if gemm.ping_pong { "turns" } else { "warpgroups" };
+                let name = if gemm.ping_pong { "ping_pong" } else { "warpgroups" };
                 (name, [gemm.rows(), gemm.columns], gemm.stages, gemm.split)
             }
         };
@@ -174,10 +174,10 @@ fn all(stream: &Stream, product: &Product, tf32: bool) -> Result<Vec<Tried>, Err
         BY_WARPS.map(|tile| Mma { product: product(), arch, tile, depth: 16, ..Mma::default() });
     let gemm = Gemm { product: product(), ..Gemm::default() };
     let small = Gemm { consumers: 1, columns: 64, weights: true, prefetch: true, ..gemm.clone() };
-    let turns = Gemm { ping_pong: true, strips: 2, ..gemm.clone() };
+    let ping_pong = Gemm { ping_pong: true, strips: 2, ..gemm.clone() };
     let warpgroups = [
-        Gemm { columns: 192, ..turns.clone() }.deepest(),
-        Gemm { columns: 128, ..turns }.deepest(),
+        Gemm { columns: 192, ..ping_pong.clone() }.deepest(),
+        Gemm { columns: 128, ..ping_pong }.deepest(),
         Gemm { columns: 256, ..gemm.clone() }.deepest(),
         Gemm { columns: 192, ..gemm.clone() }.deepest(),
         Gemm { columns: 128, ..gemm }.deepest(),

@@ -23,7 +23,7 @@ impl Context<'_, '_> {
     pub(super) fn mat_mul(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, OpError> {
         let (a_shape, b_shape) = (self.shape(a), self.shape(b));
         if a_shape.is_empty() || b_shape.is_empty() {
-            return Err(self.invalid("a product needs operands with dims"));
+            return Err(self.invalid("a matmul needs operands with dims"));
         }
         let one = Dim::from(1);
         let a = match a_shape.as_slice() {
@@ -71,8 +71,8 @@ fn gemm(c: &mut Context<'_, '_>) -> Outputs {
     if c.int_or("transB", 0) != 0 {
         b = c.transposed(b)?;
     }
-    let product = c.mat_mul(a, b)?;
-    let mut y = c.scaled(product, alpha)?;
+    let matmul = c.mat_mul(a, b)?;
+    let mut y = c.scaled(matmul, alpha)?;
     if let Some(bias) = c.optional(2).filter(|_| beta != 0.0) {
         let bias = c.scaled(bias, beta)?;
         y = c.plus(y, bias)?;
@@ -109,6 +109,6 @@ fn fused_mat_mul(c: &mut Context<'_, '_>) -> Outputs {
             *operand = c.transposed(*operand)?;
         }
     }
-    let product = c.mat_mul(operands[0], operands[1])?;
-    Ok(vec![c.scaled(product, f64::from(c.float_or("alpha", 1.0)))?])
+    let matmul = c.mat_mul(operands[0], operands[1])?;
+    Ok(vec![c.scaled(matmul, f64::from(c.float_or("alpha", 1.0)))?])
 }
