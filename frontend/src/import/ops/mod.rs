@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 mod attention;
+mod blockwise;
 mod classical;
 mod control;
 mod conv;
@@ -122,6 +123,7 @@ const FAMILIES: &[&[Row]] = &[
     quant::ROWS,
     loss::ROWS,
     microsoft::ROWS,
+    blockwise::ROWS,
     recurrence::ROWS,
     signal::ROWS,
     image::ROWS,
