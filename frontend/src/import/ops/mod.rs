@@ -21,6 +21,7 @@ mod conv;
 mod detection;
 mod einsum;
 mod fourier;
+mod group_query;
 mod helpers;
 mod image;
 mod index;
@@ -123,6 +124,7 @@ const FAMILIES: &[&[Row]] = &[
     quant::ROWS,
     loss::ROWS,
     microsoft::ROWS,
+    group_query::ROWS,
     blockwise::ROWS,
     recurrence::ROWS,
     signal::ROWS,
