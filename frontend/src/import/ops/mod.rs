@@ -19,6 +19,7 @@ mod classical;
 mod control;
 mod conv;
 mod detection;
+mod dynamic_lstm;
 mod einsum;
 mod fourier;
 mod group_query;
@@ -126,6 +127,7 @@ const FAMILIES: &[&[Row]] = &[
     microsoft::ROWS,
     group_query::ROWS,
     blockwise::ROWS,
+    dynamic_lstm::ROWS,
     recurrence::ROWS,
     signal::ROWS,
     image::ROWS,
