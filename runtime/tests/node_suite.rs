@@ -9,9 +9,9 @@
 //! What passes is run again with a symbol in place of every size of an input: the importer may then ask for sizes,
 //! but what it makes must still be right.
 //!
-//! Two more suites of the same layout hold what ONNX's has not: onnxruntime's own operators, old opsets, recurrent
-//! layers with every option; and sequences, detectors' boxes, scikit-learn's pipelines. Their expected outputs are
-//! onnxruntime's, and none of it may be refused.
+//! Three more suites of the same layout hold what ONNX's has not: onnxruntime's own operators, old opsets, recurrent
+//! layers with every option; sequences, detectors' boxes, scikit-learn's pipelines; and onnxruntime's operators of
+//! quantised models and decoders. Their expected outputs are onnxruntime's, and none of it may be refused.
 
 #[path = "node_suite/on_gpu.rs"]
 mod on_gpu;
@@ -69,6 +69,11 @@ const ONNXRUNTIME_SUITE: &[u8] =
 const ONNXRUNTIME_GRAPHS: &[u8] =
     include_bytes!("../../frontend/tests/data/onnxruntime-graphs.tar.zst");
 
+/// The suite of onnxruntime's outputs for its operators of quantised models and decoders, packed;
+/// `onnxruntime-contrib.py` writes it.
+const ONNXRUNTIME_CONTRIB: &[u8] =
+    include_bytes!("../../frontend/tests/data/onnxruntime-contrib.tar.zst");
+
 /// A row of the suite's index.
 struct Case {
     name: String,
@@ -105,6 +110,7 @@ fn main() {
     };
     trials.push(Trial::test("on_a_gpu", kernels).with_ignored_flag(!on_gpu::is_there()));
     run_suite(&arguments, ONNXRUNTIME_GRAPHS, false, &mut trials);
+    run_suite(&arguments, ONNXRUNTIME_CONTRIB, false, &mut trials);
     libtest_mimic::run(&arguments, trials).exit();
 }
 

@@ -33,8 +33,9 @@ fn corpus(folder: &str) -> Inputs {
 fn suite() -> Inputs {
     let node: &[u8] = include_bytes!("../data/onnx-node-suite.tar.zst");
     let graphs: &[u8] = include_bytes!("../data/onnxruntime-graphs.tar.zst");
+    let contrib: &[u8] = include_bytes!("../data/onnxruntime-contrib.tar.zst");
     let mut models = Vec::new();
-    for packed in [node, graphs] {
+    for packed in [node, graphs, contrib] {
         let decoder = ruzstd::decoding::StreamingDecoder::new(packed).unwrap();
         for entry in tar::Archive::new(decoder).entries().unwrap() {
             let mut entry = entry.unwrap();

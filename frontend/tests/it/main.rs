@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod classical;
+mod contrib;
 mod fixtures;
 mod fuzz_corpus;
 mod hostile;

@@ -190,7 +190,11 @@ fn mask(
 }
 
 /// A mask whose last dim is shorter than the keys, lengthened by what may not be attended.
-fn lengthened(c: &mut Context<'_, '_>, mask: ValueId, total: &Dim) -> Result<ValueId, OpError> {
+pub(super) fn lengthened(
+    c: &mut Context<'_, '_>,
+    mask: ValueId,
+    total: &Dim,
+) -> Result<ValueId, OpError> {
     let shape = c.shape(mask);
     let Some(last) = shape.last().filter(|last| *last != total) else { return Ok(mask) };
     let mut after = vec![Dim::from(0); shape.len()];
@@ -398,8 +402,8 @@ pub(super) fn repeat_heads(
     c.reshape(wide, vec![shape[0].clone(), heads, shape[2].clone(), shape[3].clone()])
 }
 
-/// Pairs of elements turned by the angle of their position. `x` is `[b,h,s,d]` or `[b,s,h·d]`; the caches are
-/// `[positions, r/2]` with position ids `[b,s]`, or `[b,s,r/2]` without.
+/// Pairs of elements turned by the angle of their position, as the attributes say. `x` is `[b,h,s,d]` or `[b,s,h·d]`; the
+/// caches are those of [`turn`].
 pub(super) fn rotary(
     c: &mut Context<'_, '_>,
     x: ValueId,
@@ -407,8 +411,7 @@ pub(super) fn rotary(
     sin: ValueId,
     positions: Option<ValueId>,
 ) -> Result<ValueId, OpError> {
-    let shape = c.shape(x);
-    let flat = shape.len() == 3;
+    let flat = c.rank(x) == 3;
     let split = match c.int_or("num_heads", 0) {
         0 if flat => return Err(c.invalid("`num_heads` is required for 3 dims")),
         heads if flat => split_heads(c, x, heads)?,
@@ -425,7 +428,22 @@ pub(super) fn rotary(
     if turned > size || turned < 0 || turned % 2 != 0 {
         return Err(c.invalid("`rotary_embedding_dim` must be even and at most the head's size"));
     }
-    let mut angles = [cos, sin];
+    let interleaved = c.int_or("interleaved", 0) != 0;
+    let y = turn(c, split, [cos, sin], positions, turned, interleaved)?;
+    if flat { merge_heads(c, y) } else { Ok(y) }
+}
+
+/// The first `turned` elements of every head of `x: [b,h,s,d]` turned by the angles whose cosines and sines are given:
+/// `[positions, turned/2]` with position ids `[b,s]`, or `[b,s,turned/2]` without.
+pub(super) fn turn(
+    c: &mut Context<'_, '_>,
+    x: ValueId,
+    mut angles: [ValueId; 2],
+    positions: Option<ValueId>,
+    turned: i64,
+    interleaved: bool,
+) -> Result<ValueId, OpError> {
+    let size = c.known_size(x, 3)?;
     for angle in &mut angles {
         if let Some(positions) = positions {
             *angle = c.add(Op::Gather { axis: 0 }, &[*angle, positions])?;
@@ -433,7 +451,6 @@ pub(super) fn rotary(
         *angle = c.unsqueeze(*angle, &[1])?;
     }
     let [cos, sin] = angles;
-    let interleaved = c.int_or("interleaved", 0) != 0;
     let half = Dim::from(turned / 2);
     let part = |c: &mut Context<'_, '_>, second: bool| {
         let (start, step) = match (second, interleaved) {
@@ -442,27 +459,27 @@ pub(super) fn rotary(
             (true, false) => (half.clone(), 1),
         };
         let range = SliceAxis { axis: 3, start, len: half.clone(), step };
-        c.add(Op::Slice(vec![range]), &[split])
+        c.add(Op::Slice(vec![range]), &[x])
     };
     let (first, second) = (part(c, false)?, part(c, true)?);
     let (a, b) = (c.times(cos, first)?, c.times(sin, second)?);
     let real = c.minus(a, b)?;
     let (a, b) = (c.times(sin, first)?, c.times(cos, second)?);
     let imaginary = c.plus(a, b)?;
-    let mut y = if interleaved {
+    let y = if interleaved {
         let (real, imaginary) = (c.unsqueeze(real, &[4])?, c.unsqueeze(imaginary, &[4])?);
         let pairs = c.concat(4, &[real, imaginary])?;
-        let mut whole = c.shape(split);
+        let mut whole = c.shape(x);
         whole[3] = Dim::from(turned);
         c.reshape(pairs, whole)?
     } else {
         c.concat(3, &[real, imaginary])?
     };
-    if turned < size {
-        let rest = c.narrow(split, 3, Dim::from(turned), Dim::from(size - turned))?;
-        y = c.concat(3, &[y, rest])?;
+    if turned == size {
+        return Ok(y);
     }
-    if flat { merge_heads(c, y) } else { Ok(y) }
+    let rest = c.narrow(x, 3, Dim::from(turned), Dim::from(size - turned))?;
+    c.concat(3, &[y, rest])
 }
 
 /// A cache with rows replaced from each sample's own place on.

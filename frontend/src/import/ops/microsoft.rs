@@ -2,6 +2,7 @@
 
 use super::attention::{Heads, Mask, default_scale, frontier, merge_heads, rotary, split_heads};
 use super::helpers::Outputs;
+use super::quant::{centered, scaled_matmul};
 use super::{Row, microsoft};
 use crate::dim::Dim;
 use crate::dtype::DType;
@@ -12,10 +13,15 @@ use crate::op::{AttentionAttrs, Binary, Op, ReduceOp, Unary};
 /// The operators of this family.
 pub(super) const ROWS: &[Row] = &[
     microsoft("Attention", 1, attention),
+    microsoft("QAttention", 1, quantized_attention),
     microsoft("MultiHeadAttention", 1, multi_head_attention),
     microsoft("SkipLayerNormalization", 1, |c| skip_norm(c, false)),
     microsoft("SkipSimplifiedLayerNormalization", 1, |c| skip_norm(c, true)),
-    microsoft("EmbedLayerNormalization", 1, embed_layer_norm),
+    microsoft("EmbedLayerNormalization", 1, |c| {
+        let y = embed_layer_norm(c, c.optional(8), |_, v, _| Ok(v))?;
+        Ok(y.to_vec())
+    }),
+    microsoft("QEmbedLayerNormalization", 1, quantized_embed_layer_norm),
     microsoft("Gelu", 1, |c| biased(c, Unary::Gelu)),
     microsoft("BiasGelu", 1, |c| biased(c, Unary::Gelu)),
     microsoft("FastGelu", 1, |c| biased(c, Unary::GeluTanh)),
@@ -59,8 +65,13 @@ fn last_axis(c: &Context<'_, '_>, x: ValueId) -> Result<usize, OpError> {
     c.rank(x).checked_sub(1).ok_or_else(|| c.invalid("an input has no dims"))
 }
 
-/// Word, position and segment embeddings added and normalised; the number of valid tokens of each row.
-fn embed_layer_norm(c: &mut Context<'_, '_>) -> Outputs {
+/// Word, position and segment embeddings added and normalised; the number of valid tokens of each row; the sum.
+/// `decoded` makes floats of what input `i` holds.
+fn embed_layer_norm(
+    c: &mut Context<'_, '_>,
+    positions: Option<ValueId>,
+    decoded: impl Fn(&mut Context<'_, '_>, ValueId, usize) -> Result<ValueId, OpError>,
+) -> Result<[ValueId; 3], OpError> {
     let ids = c.input(0)?;
     let (word_table, position_table) = (c.input(2)?, c.input(3)?);
     let (gamma, beta, mask) = (c.input(5)?, c.input(6)?, c.optional(7));
@@ -68,19 +79,23 @@ fn embed_layer_norm(c: &mut Context<'_, '_>) -> Outputs {
     let [batch, sequence] = shape.as_slice() else {
         return Err(c.invalid("token ids must have a batch and a sequence"));
     };
-    let positions = match c.optional(8) {
+    let positions = match positions {
         Some(positions) => positions,
         None => c.iota(sequence.clone(), 0, 1)?,
     };
     let words = c.add(Op::Gather { axis: 0 }, &[word_table, ids])?;
+    let words = decoded(c, words, 2)?;
     let places = c.add(Op::Gather { axis: 0 }, &[position_table, positions])?;
+    let places = decoded(c, places, 3)?;
     let mut sum = c.plus(words, places)?;
     if let (Some(segments), Some(table)) = (c.optional(1), c.optional(4)) {
         let segments = c.add(Op::Gather { axis: 0 }, &[table, segments])?;
+        let segments = decoded(c, segments, 4)?;
         sum = c.plus(sum, segments)?;
     }
     let axis = last_axis(c, sum)?;
     let op = Op::LayerNorm { axis, epsilon: c.float_or("epsilon", 1e-12) };
+    let (gamma, beta) = (decoded(c, gamma, 5)?, decoded(c, beta, 6)?);
     let y = c.add_optional(op, &[Some(sum), Some(gamma), Some(beta)])?[0];
     let count = match mask {
         Some(mask) => {
@@ -92,7 +107,25 @@ fn embed_layer_norm(c: &mut Context<'_, '_>) -> Outputs {
             c.expand(zero, vec![batch.clone()])?
         }
     };
-    Ok(vec![y, count, sum])
+    Ok([y, count, sum])
+}
+
+/// The same with tables and weights as integers: after the mask, inputs 8 to 12 are their scales, 13 to 17 their zero
+/// points.
+fn quantized_embed_layer_norm(c: &mut Context<'_, '_>) -> Outputs {
+    const FIRST: usize = 2;
+    let decoded = |c: &mut Context<'_, '_>, v: ValueId, i: usize| {
+        // Words, positions, segments, gamma, beta.
+        let scale = c.input(8 + i - FIRST)?;
+        let zero_point = c.input(13 + i - FIRST)?;
+        let zero_point = c.reshape(zero_point, Vec::new())?;
+        let whole = centered(c, v, Some(zero_point), 1)?;
+        let whole = c.cast(whole, DType::F32)?;
+        let scale = c.reshape(scale, Vec::new())?;
+        c.times(whole, scale)
+    };
+    let [y, count, _] = embed_layer_norm(c, None, decoded)?;
+    Ok(vec![y, count])
 }
 
 fn rotary_embedding(c: &mut Context<'_, '_>) -> Outputs {
@@ -131,12 +164,38 @@ fn attention(c: &mut Context<'_, '_>) -> Outputs {
     if c.int_or("do_rotary", 0) != 0 || c.int_or("past_present_share_buffer", 0) != 0 {
         return Err(c.unsupported("rotary embeddings and shared buffers within attention"));
     }
-    let heads = heads(c)?;
     let mut packed = c.mat_mul(x, weights)?;
     if let Some(bias) = c.optional(2) {
         packed = c.plus(packed, bias)?;
     }
-    let width = c.known_size(weights, 1)?;
+    packed_attention(c, packed, c.optional(4), c.optional(3), c.optional(5))
+}
+
+/// The same with an input and weights of integers: input 3 is the scale of one, 4 of the other, 6 and 7 their zero
+/// points.
+fn quantized_attention(c: &mut Context<'_, '_>) -> Outputs {
+    if c.int_or("do_rotary", 0) != 0 {
+        return Err(c.unsupported("`do_rotary`: export RotaryEmbedding before the attention"));
+    }
+    if c.int_or("past_present_share_buffer", 0) != 0 {
+        return Err(c.unsupported("`past_present_share_buffer`: export a past of its own"));
+    }
+    let (operands, scales) = ([c.input(0)?, c.input(1)?], [c.input(3)?, c.input(4)?]);
+    let (zeros, bias) = ([c.optional(6), c.optional(7)], c.input(2)?);
+    let packed = scaled_matmul(c, operands, zeros, scales, Some(bias))?;
+    packed_attention(c, packed, c.optional(8), c.optional(5), None)
+}
+
+/// Attention from queries, keys and values side by side: `[b, s, q + k + v]`.
+fn packed_attention(
+    c: &mut Context<'_, '_>,
+    packed: ValueId,
+    past: Option<ValueId>,
+    mask: Option<ValueId>,
+    bias: Option<ValueId>,
+) -> Outputs {
+    let heads = heads(c)?;
+    let width = c.known_size(packed, 2)?;
     let widths = match c.ints("qkv_hidden_sizes") {
         Some(&[q, k, v]) => [q, k, v],
         Some(_) => return Err(c.invalid("`qkv_hidden_sizes` must be three numbers")),
@@ -153,7 +212,7 @@ fn attention(c: &mut Context<'_, '_>) -> Outputs {
         parts.push(split_heads(c, part, heads)?);
         start += width;
     }
-    let past = match c.optional(4) {
+    let past = match past {
         Some(past) => {
             let mut halves = [past; 2];
             for (i, half) in halves.iter_mut().enumerate() {
@@ -164,8 +223,7 @@ fn attention(c: &mut Context<'_, '_>) -> Outputs {
         }
         None => None,
     };
-    let (y, [k, v]) =
-        attend(c, [parts[0], parts[1], parts[2]], past, c.optional(3), c.optional(5))?;
+    let (y, [k, v]) = attend(c, [parts[0], parts[1], parts[2]], past, mask, bias)?;
     if !c.wants_output(1) {
         return Ok(vec![y]);
     }

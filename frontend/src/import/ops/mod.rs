@@ -14,12 +14,15 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 mod attention;
+mod blockwise;
 mod classical;
 mod control;
 mod conv;
 mod detection;
+mod dynamic_lstm;
 mod einsum;
 mod fourier;
+mod group_query;
 mod helpers;
 mod image;
 mod index;
@@ -122,6 +125,9 @@ const FAMILIES: &[&[Row]] = &[
     quant::ROWS,
     loss::ROWS,
     microsoft::ROWS,
+    group_query::ROWS,
+    blockwise::ROWS,
+    dynamic_lstm::ROWS,
     recurrence::ROWS,
     signal::ROWS,
     image::ROWS,

@@ -326,12 +326,24 @@ fn space_to_depth(cx: &mut Context<'_, '_>) -> Outputs {
 
 fn reverse_sequence(cx: &mut Context<'_, '_>) -> Outputs {
     let (x, lengths) = (cx.input(0)?, cx.input(1)?);
-    let dims = cx.shape(x);
-    let batch = cx.axis(dims.len(), cx.int_or("batch_axis", 1))?;
-    let time = cx.axis(dims.len(), cx.int_or("time_axis", 0))?;
+    let rank = cx.rank(x);
+    let batch = cx.axis(rank, cx.int_or("batch_axis", 1))?;
+    let time = cx.axis(rank, cx.int_or("time_axis", 0))?;
     if batch == time {
         return Err(cx.invalid("batch and time are one axis"));
     }
+    Ok(vec![reversed(cx, x, lengths, batch, time)?])
+}
+
+/// x with the first elements along one axis in reverse: as many as the lengths say for each index of the other.
+pub(super) fn reversed(
+    cx: &mut Context<'_, '_>,
+    x: ValueId,
+    lengths: ValueId,
+    batch: usize,
+    time: usize,
+) -> Result<ValueId, OpError> {
+    let dims = cx.shape(x);
     // Batch and time first; the elements then come from places computed from the lengths.
     let mut perm = vec![batch, time];
     perm.extend((0..dims.len()).filter(|axis| *axis != batch && *axis != time));
@@ -351,5 +363,5 @@ fn reverse_sequence(cx: &mut Context<'_, '_>) -> Outputs {
     let tuples = vec![dims[batch].clone(), dims[time].clone(), Dim::from(1)];
     let places = cx.reshape(places, tuples)?;
     let gathered = cx.add(Op::GatherNd { batch_dims: 1 }, &[moved, places])?;
-    Ok(vec![cx.transpose(gathered, back)?])
+    cx.transpose(gathered, back)
 }

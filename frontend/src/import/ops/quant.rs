@@ -20,6 +20,7 @@ pub(super) const ROWS: &[Row] = &[
     row("ConvInteger", 10, conv_integer),
     row("QLinearMatMul", 10, q_linear_mat_mul),
     row("QLinearConv", 10, q_linear_conv),
+    microsoft("QGemm", 1, q_gemm),
     microsoft("MatMulIntegerToFloat", 1, mat_mul_integer_to_float),
     microsoft("DynamicQuantizeMatMul", 1, dynamic_quantize_mat_mul),
     microsoft("QLinearAdd", 1, |c| q_linear_binary(c, Binary::Add)),
@@ -28,6 +29,7 @@ pub(super) const ROWS: &[Row] = &[
     microsoft("QLinearLeakyRelu", 1, |c| {
         q_linear_unary(c, Unary::LeakyRelu { alpha: c.float_or("alpha", 0.01) })
     }),
+    microsoft("QLinearGlobalAveragePool", 1, q_linear_global_average_pool),
 ];
 
 /// Smallest and largest element of an integer type that values are quantised to.
@@ -163,7 +165,10 @@ fn dynamic_quantize_linear(c: &mut Context<'_, '_>) -> Outputs {
 }
 
 /// x as `u8` over the range of its elements and zero, with its scale and zero point.
-fn dynamically_quantized(c: &mut Context<'_, '_>, x: ValueId) -> Result<[ValueId; 3], OpError> {
+pub(super) fn dynamically_quantized(
+    c: &mut Context<'_, '_>,
+    x: ValueId,
+) -> Result<[ValueId; 3], OpError> {
     let axes: Vec<usize> = (0..c.rank(x)).collect();
     let zero = c.scalar_like(x, 0.0)?;
     let top = c.scalar_like(x, 255.0)?;
@@ -185,7 +190,7 @@ fn dynamically_quantized(c: &mut Context<'_, '_>, x: ValueId) -> Result<[ValueId
 }
 
 /// x minus its zero point, in i32; a vector of zero points belongs to the axis counted from the end.
-fn centered(
+pub(super) fn centered(
     c: &mut Context<'_, '_>,
     x: ValueId,
     zero_point: Option<ValueId>,
@@ -276,40 +281,109 @@ fn q_linear_conv(c: &mut Context<'_, '_>) -> Outputs {
     Ok(vec![requantized(c, accumulated, [x_scale, w_scale, y_scale], zero_point)?])
 }
 
-/// The `i32` matmul of quantised operands times their scales, plus a bias.
-fn scaled_matmul(
+/// The `i32` matmul of quantised operands times their scales, plus a bias, in the type of the scales.
+pub(super) fn scaled_matmul(
     c: &mut Context<'_, '_>,
     [a, b]: [ValueId; 2],
     [a_zero, b_zero]: [Option<ValueId>; 2],
     [a_scale, b_scale]: [ValueId; 2],
     bias: Option<ValueId>,
-) -> Outputs {
+) -> Result<ValueId, OpError> {
     let a = centered(c, a, a_zero, 2)?;
     let b = centered(c, b, b_zero, 1)?;
     let matmul = c.mat_mul(a, b)?;
     let a_scale = from_end(c, a_scale, 2)?;
     let b_scale = from_end(c, b_scale, 1)?;
     let own = c.dtype(b_scale);
-    let matmul = c.cast(matmul, own)?;
+    // A sum may be larger than fp16 holds.
+    let matmul = c.cast(matmul, DType::F32)?;
+    let (a_scale, b_scale) = (c.cast_to(a_scale, DType::F32)?, c.cast_to(b_scale, DType::F32)?);
     let scale = c.times(a_scale, b_scale)?;
-    let y = c.times(matmul, scale)?;
-    Ok(vec![match bias {
-        Some(bias) => c.plus(y, bias)?,
-        None => y,
-    }])
+    let mut y = c.times(matmul, scale)?;
+    if let Some(bias) = bias {
+        let bias = c.cast_to(bias, DType::F32)?;
+        y = c.plus(y, bias)?;
+    }
+    c.cast_to(y, own)
+}
+
+/// `alpha · (A · B + C)` of quantised operands, C in the scale of the matmul; quantised again if the result has a scale.
+fn q_gemm(c: &mut Context<'_, '_>) -> Outputs {
+    let (mut a, mut b) = (c.input(0)?, c.input(3)?);
+    if c.rank(a) != 2 || c.rank(b) != 2 {
+        return Err(c.invalid("both operands must be matrices"));
+    }
+    if c.int_or("transA", 0) != 0 {
+        a = c.transposed(a)?;
+    }
+    if c.int_or("transB", 0) != 0 {
+        b = c.transposed(b)?;
+    }
+    let a = centered(c, a, c.optional(2), 2)?;
+    let b = centered(c, b, c.optional(5), 1)?;
+    let mut matmul = c.mat_mul(a, b)?;
+    if let Some(bias) = c.optional(6) {
+        matmul = c.plus(matmul, bias)?;
+    }
+    let (a_scale, b_scale) = (c.input(1)?, c.input(4)?);
+    let a_scale = from_end(c, a_scale, 2)?;
+    let b_scale = from_end(c, b_scale, 1)?;
+    let a_scale = c.scaled(a_scale, f64::from(c.float_or("alpha", 1.0)))?;
+    let mut scale = c.times(a_scale, b_scale)?;
+    let matmul = c.cast(matmul, DType::F32)?;
+    let (y_scale, zero_point) = match (c.optional(7), c.optional(8)) {
+        (Some(y_scale), Some(zero_point)) => (y_scale, zero_point),
+        (None, None) => return Ok(vec![c.times(matmul, scale)?]),
+        _ => return Err(c.invalid("`y_scale` and `y_zero_point` must both be given, or neither")),
+    };
+    let y_scale = from_end(c, y_scale, 2)?;
+    let zero_point = from_end(c, zero_point, 2)?;
+    scale = c.over(scale, y_scale)?;
+    let scaled = c.times(matmul, scale)?;
+    let target = c.dtype(zero_point);
+    Ok(vec![quantized(c, scaled, Some(zero_point), target, true)?])
+}
+
+/// The exact sum over all spatial axes, scaled to the mean and quantised.
+fn q_linear_global_average_pool(c: &mut Context<'_, '_>) -> Outputs {
+    let (x, x_scale, y_scale) = (c.input(0)?, c.input(1)?, c.input(3)?);
+    let (rank, own) = (c.rank(x), c.dtype(x));
+    if rank < 3 {
+        return Err(c.invalid("the input must have a batch, channels and spatial dims"));
+    }
+    let axes: Vec<usize> = match c.int_or("channels_last", 0) {
+        0 => (2..rank).collect(),
+        _ => (1..rank - 1).collect(),
+    };
+    let shape = c.shape(x);
+    let count = axes.iter().fold(Dim::from(1), |count, &axis| count * &shape[axis]);
+    let centered = centered(c, x, c.optional(2), 1)?;
+    let sum = c.reduce(ReduceOp::Sum, centered, axes, true)?;
+    let sum = c.cast(sum, DType::F32)?;
+    let (x_scale, y_scale) = (from_end(c, x_scale, 1)?, from_end(c, y_scale, 1)?);
+    let count = c.size(count)?;
+    let count = c.cast(count, DType::F32)?;
+    let divisor = c.times(y_scale, count)?;
+    let scale = c.over(x_scale, divisor)?;
+    let scaled = c.times(sum, scale)?;
+    let zero_point = match c.optional(4) {
+        Some(zero_point) => Some(from_end(c, zero_point, 1)?),
+        None => None,
+    };
+    Ok(vec![quantized(c, scaled, zero_point, own, true)?])
 }
 
 fn mat_mul_integer_to_float(c: &mut Context<'_, '_>) -> Outputs {
     let (operands, scales) = ([c.input(0)?, c.input(1)?], [c.input(2)?, c.input(3)?]);
     let (zeros, bias) = ([c.optional(4), c.optional(5)], c.optional(6));
-    scaled_matmul(c, operands, zeros, scales, bias)
+    Ok(vec![scaled_matmul(c, operands, zeros, scales, bias)?])
 }
 
 fn dynamic_quantize_mat_mul(c: &mut Context<'_, '_>) -> Outputs {
     let (a, b, b_scale) = (c.input(0)?, c.input(1)?, c.input(2)?);
     let (b_zero, bias) = (c.optional(3), c.optional(4));
     let [a, a_scale, a_zero] = dynamically_quantized(c, a)?;
-    scaled_matmul(c, [a, b], [Some(a_zero), b_zero], [a_scale, b_scale], bias)
+    Ok(vec![scaled_matmul(c, [a, b], [Some(a_zero), b_zero], [a_scale, b_scale], bias)?])
 }
 
 /// A function of two quantised operands, computed in f32: a, its scale and zero point, b, its own, the result's.

@@ -21,12 +21,7 @@ pub(super) const ROWS: &[Row] = &[
 fn recurrent(c: &mut Context<'_, '_>, cell: RnnCell) -> Outputs {
     let batch_first = c.int_or("layout", 0) != 0;
     let (x, w, r) = (c.input(0)?, c.input(1)?, c.input(2)?);
-    let direction = match c.string("direction") {
-        None | Some("forward") => RnnDirection::Forward,
-        Some("reverse") => RnnDirection::Reverse,
-        Some("bidirectional") => RnnDirection::Bidirectional,
-        Some(_) => return Err(c.invalid("`direction` is none of the known ones")),
-    };
+    let direction = direction(c)?;
     let hidden = match c.int("hidden_size") {
         Some(hidden) => hidden,
         None => c.known_size(r, 2)?,
@@ -59,8 +54,18 @@ fn recurrent(c: &mut Context<'_, '_>, cell: RnnCell) -> Outputs {
     Ok(outputs)
 }
 
+/// Which way the layer runs.
+pub(super) fn direction(c: &Context<'_, '_>) -> Result<RnnDirection, OpError> {
+    match c.string("direction") {
+        None | Some("forward") => Ok(RnnDirection::Forward),
+        Some("reverse") => Ok(RnnDirection::Reverse),
+        Some("bidirectional") => Ok(RnnDirection::Bidirectional),
+        Some(_) => Err(c.invalid("`direction` is none of the known ones")),
+    }
+}
+
 /// The functions of all gates of all directions; parameters are taken in turn by those that have them.
-fn activations(
+pub(super) fn activations(
     c: &Context<'_, '_>,
     cell: RnnCell,
     direction: RnnDirection,
