@@ -124,10 +124,10 @@ fn run(
 ) -> Result<[ValueId; 3], OpError> {
     let (w, w_scale) = weights(c, [1, 8, 9], d)?;
     let (r, r_scale) = weights(c, [2, 10, 11], d)?;
-    let product = c.mat_mul(x, w)?;
-    let product = c.cast(product, DType::F32)?;
+    let matmul = c.mat_mul(x, w)?;
+    let matmul = c.cast(matmul, DType::F32)?;
     let scale = c.times(w_scale, x_scale)?;
-    let mut gates = c.times(product, scale)?;
+    let mut gates = c.times(matmul, scale)?;
     let (steps, batch) = (c.shape(x)[0].clone(), c.shape(x)[1].clone());
     let state = vec![batch.clone(), layer.hidden.clone()];
     let zero = c.scalar(DType::F32, 0.0)?;
@@ -232,11 +232,11 @@ fn step(
     let (h, cell) = (states[0], states[1]);
     let [q, scale, zero_point] = dynamically_quantized(c, h)?;
     let q = centered(c, q, Some(zero_point), 1)?;
-    let product = c.mat_mul(q, r)?;
-    let product = c.cast(product, DType::F32)?;
+    let matmul = c.mat_mul(q, r)?;
+    let matmul = c.cast(matmul, DType::F32)?;
     let scale = c.times(r_scale, scale)?;
-    let product = c.times(product, scale)?;
-    let gates = c.plus(slices[0], product)?;
+    let matmul = c.times(matmul, scale)?;
+    let gates = c.plus(slices[0], matmul)?;
     let [f, g, last] = *layer.activations.get(3 * d..3 * d + 3).unwrap_or_default() else {
         return Err(c.invalid("a direction needs three activations"));
     };
