@@ -356,7 +356,11 @@ impl Builder {
             return Err(Error::Kernel("the kernel has no grid yet".to_owned()));
         };
         let spec = Spec {
-            kind: header.kind,
+            kind: match header.kind {
+                // One expression has one form, that in which its text reads back.
+                Kind::Fused(fused) => Kind::Fused(fused.ordered()),
+                kind => kind,
+            },
             outs: header.outs,
             ins: header.ins,
             blocks,
@@ -446,13 +450,18 @@ impl Builder {
         Ok(())
     }
 
-    /// The kernel, which computes `outs` from `ins`.
+    /// The kernel, which computes `outs` from `ins`: what, its kind says.
     ///
     /// # Errors
     /// [`Error::Kernel`] without a grid or block, or for what is not a parameter.
-    pub fn finish(self, outs: impl Into<Operands>, ins: impl Into<Operands>) -> Result<Kernel> {
+    pub fn finish(
+        self,
+        kind: Kind,
+        outs: impl Into<Operands>,
+        ins: impl Into<Operands>,
+    ) -> Result<Kernel> {
         match self.block {
-            Some(block) => self.finish_as(Header::new(Kind::Spec, outs, ins, block)),
+            Some(block) => self.finish_as(Header::new(kind, outs, ins, block)),
             None => Err(Error::Kernel("the kernel has no block".to_owned())),
         }
     }
@@ -465,8 +474,8 @@ impl Builder {
         else {
             return Err(Error::Kernel("a kernel is computed by its grid and block".to_owned()));
         };
-        if spec.kind != Kind::Spec || spec.completion != Completion::Now {
-            return Err(Error::Kernel("a kernel is a Spec".to_owned()));
+        if spec.completion != Completion::Now {
+            return Err(Error::Kernel("a kernel completes when it has run".to_owned()));
         }
         let known =
             |operand: &Operand| self.params.contains(&operand.tensor) && operand.index.is_empty();

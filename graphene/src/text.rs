@@ -41,6 +41,8 @@
 
 mod cursor;
 mod expr;
+mod fused;
+pub(crate) mod kind;
 mod parse;
 mod print;
 mod spec;

@@ -288,7 +288,7 @@ impl Printer<'_> {
                 uses.require(condition);
             }
         }
-        uses.dependent |= matches!(site.spec.kind, Kind::Acquire);
+        uses.dependent |= matches!(site.spec.kind, Kind::GridDependencyWait);
     }
 }
 

@@ -12,7 +12,10 @@ use crate::kernel::{Completion, Kernel, Kind, Spec, Stmt};
 pub fn dependent(mut kernel: Kernel) -> Kernel {
     let mut alone = !kernel.arch.has(Feature::GridDependency);
     kernel.each_stmt(&mut |stmt| {
-        alone |= matches!(stmt, Stmt::Spec(Spec { kind: Kind::Acquire | Kind::Await(_), .. }));
+        alone |= matches!(
+            stmt,
+            Stmt::Spec(Spec { kind: Kind::GridDependencyWait | Kind::GridWait(_), .. })
+        );
     });
     let stmts = kernel.spec.body.as_deref().unwrap_or_default();
     let first = stmts.iter().position(|stmt| depends(&kernel, stmt));
@@ -24,8 +27,8 @@ pub fn dependent(mut kernel: Kernel) -> Kernel {
         let (outs, ins, body) = (Vec::new(), Vec::new(), None);
         Stmt::Spec(Spec { kind, outs, ins, blocks, threads, completion: Completion::Now, body })
     };
-    body.insert(first, spec(Kind::Acquire));
-    body.insert(0, spec(Kind::Release));
+    body.insert(first, spec(Kind::GridDependencyWait));
+    body.insert(0, spec(Kind::LaunchDependents));
     kernel
 }
 

@@ -36,7 +36,7 @@ use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Kind};
 use crate::layout::Layout;
 use crate::schedule::{multistage_through_registers, within};
 
@@ -172,6 +172,6 @@ impl Conv {
         units.each_run(&mut k, acc, &epilogue, self.tile, &place, |k, sums, run, across| {
             images.leave(k, &epilogue, sums, run, across, one)
         })?;
-        k.finish(outer.results.clone(), [vec![x, w], outer.ins()].concat())
+        k.finish(Kind::Spec, outer.results.clone(), [vec![x, w], outer.ins()].concat())
     }
 }

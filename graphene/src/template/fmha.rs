@@ -37,7 +37,7 @@ mod tiles;
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::{Error, Result};
-use crate::kernel::{Kernel, Number, TensorId};
+use crate::kernel::{Kernel, Kind, Number, TensorId};
 use crate::schedule::Units;
 use crate::template::product::line;
 use crate::tensor::Scalar;
@@ -152,7 +152,7 @@ impl Fmha {
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
         let [q, key, value, o] = operands;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
-        k.finish(o, ins)
+        k.finish(Kind::Spec, o, ins)
     }
 
     fn check(&self) -> Result<()> {

@@ -18,7 +18,7 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::{Binary, Kernel};
+use crate::kernel::{Binary, Kernel, Kind};
 use crate::layout::Layout;
 use crate::schedule::together::Teams;
 use crate::tensor::Scalar;
@@ -126,7 +126,7 @@ impl Folds {
             sizes: sizes.clone(),
         };
         row.all(&mut k)?;
-        k.finish(outs, params)
+        k.finish(Kind::Spec, outs, params)
     }
 
     /// The number of an input of all axes, if there is a kernel.

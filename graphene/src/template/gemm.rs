@@ -139,7 +139,7 @@ impl Gemm {
             // A block's shared memory stays while others may still arrive or copy there.
             k.add(Header::new(Kind::Sync, (), (), block).on(cluster))?;
         }
-        k.finish(declared.epilogue.results.clone(), declared.ins())
+        k.finish(Kind::Spec, declared.epilogue.results.clone(), declared.ins())
     }
 
     /// Who has a tile's sums.

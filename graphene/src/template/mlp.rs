@@ -25,7 +25,7 @@ use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, TensorId, ThreadsId, Unary};
+use crate::kernel::{Kernel, Kind, TensorId, ThreadsId, Unary};
 use crate::layout::Layout;
 use crate::tensor::Scalar;
 
@@ -187,7 +187,7 @@ impl Mlp {
         let origin = Expr::from(m) * self.rows;
         let context = Context { mlp: self, given, block, one, thread, origin, near, shared };
         context.layers(&mut k)?;
-        k.finish(outs, std::iter::once(x).chain(ins).collect::<Vec<_>>())
+        k.finish(Kind::Spec, outs, std::iter::once(x).chain(ins).collect::<Vec<_>>())
     }
 
     fn declare(&self, k: &mut Builder, m: &Expr, l: usize) -> Result<Given> {

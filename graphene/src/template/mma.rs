@@ -21,7 +21,7 @@ use crate::build::Builder;
 use crate::choose::in_registers;
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Kernel, TensorId};
+use crate::kernel::{Kernel, Kind, TensorId};
 use crate::schedule::multistage;
 
 /// The parameters of a product.
@@ -102,7 +102,7 @@ impl Mma {
             },
         )?;
         self.store(&mut k, &fragments, &declared.epilogue, acc, &place)?;
-        k.finish(declared.epilogue.results.clone(), declared.ins())
+        k.finish(Kind::Spec, declared.epilogue.results.clone(), declared.ins())
     }
 
     fn check(&self) -> Result<()> {

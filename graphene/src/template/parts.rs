@@ -119,7 +119,7 @@ impl Parts {
                 items.within(k, place.to, item, |k, n, at| place.make(k, n, at, one))
             })?;
         }
-        k.finish(outs, ins)
+        k.finish(Kind::Spec, outs, ins)
     }
 
     fn check(&self) -> Result<()> {

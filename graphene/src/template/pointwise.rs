@@ -14,7 +14,7 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::{Kernel, TensorId, ThreadsId};
+use crate::kernel::{Kernel, Kind, TensorId, ThreadsId};
 use crate::layout::Layout;
 use crate::schedule::pointwise::{pointwise, store, vector};
 use crate::schedule::vectors::{Items, neighbours};
@@ -107,7 +107,7 @@ impl Pointwise {
             let item = Expr::from(tile) * self.threads + Expr::from(thread);
             items.within(k, context.outs[0], item, |k, n, at| context.compute(k, n, at))
         })?;
-        k.finish(outs, params)
+        k.finish(Kind::Spec, outs, params)
     }
 
     fn check(&self) -> Result<()> {

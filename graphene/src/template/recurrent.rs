@@ -42,7 +42,7 @@ use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
-use crate::kernel::{Kernel, TensorId};
+use crate::kernel::{Kernel, Kind, TensorId};
 use crate::layout::Layout;
 use crate::tensor::Scalar;
 
@@ -207,6 +207,6 @@ impl Recurrent {
         k.for_("tile", Expr::from(part)..tiles, sizes.parts.clone(), false, |k, tile| {
             context.tile(k, &Expr::from(tile), &thread)
         })?;
-        builder.finish(outs, ins)
+        builder.finish(Kind::Spec, outs, ins)
     }
 }

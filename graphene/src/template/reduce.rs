@@ -25,7 +25,7 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::{Binary, Kernel};
+use crate::kernel::{Binary, Kernel, Kind};
 use crate::layout::Layout;
 use crate::schedule::together::Teams;
 use crate::tensor::Scalar;
@@ -133,7 +133,7 @@ impl Reduce {
             let own = Own { template: self, ins, out, one: teams.one, reduced, steps };
             own.rows(&mut k, &teams, rest)?;
         }
-        k.finish(out, given)
+        k.finish(Kind::Spec, out, given)
     }
 
     fn check(&self) -> Result<()> {

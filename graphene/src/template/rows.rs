@@ -29,7 +29,7 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::{Kernel, Number, TensorId};
+use crate::kernel::{Kernel, Kind, Number, TensorId};
 use crate::layout::Layout;
 use crate::schedule::together::Teams;
 use crate::tensor::Scalar;
@@ -204,6 +204,6 @@ impl Rows {
         let params = sources.into_iter().map(|source| source.param);
         let (outs, ins): (Vec<TensorId>, Vec<TensorId>) =
             params.chain(indices.into_iter().flatten()).partition(written);
-        k.finish(outs, ins)
+        k.finish(Kind::Spec, outs, ins)
     }
 }

@@ -126,7 +126,7 @@ impl Scan {
             // All have read what the next chunk overwrites.
             k.spec(Kind::Sync, (), (), block)
         })?;
-        k.finish(y, x)
+        k.finish(Kind::Spec, y, x)
     }
 
     /// What changes nothing.

@@ -24,7 +24,7 @@ use crate::build::Builder;
 use crate::choose::in_registers;
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Kind};
 use crate::schedule::multistage;
 use crate::tensor::Scalar;
 
@@ -129,7 +129,7 @@ impl Simt {
                 epilogue.leave(k, sums, run, across, &results, own.one)
             })
         })?;
-        k.finish(epilogue.results.clone(), declared.ins())
+        k.finish(Kind::Spec, epilogue.results.clone(), declared.ins())
     }
 
     fn check(&self) -> Result<()> {

@@ -90,7 +90,7 @@ impl Transpose {
         tile.bring(&mut k, x, &columns)?;
         k.spec(Kind::Sync, (), (), block)?;
         tile.leave(&mut k, y, &rows)?;
-        k.finish(y, x)
+        k.finish(Kind::Spec, y, x)
     }
 
     fn check(&self) -> Result<()> {

@@ -357,7 +357,7 @@ fn convolutions_are_right_in_any_order_and_free_of_bank_conflicts() {
 fn pixels_come_while_products_are_computed() {
     let text = halves().kernel().unwrap().to_string();
     let (_, steps) = text.split_once("WaitGroup<copy, ").unwrap();
-    let (before, after) = steps.split_once("<- MatMul<<<").unwrap();
+    let (before, after) = steps.split_once("<- MatMul+=<<<").unwrap();
     let held = [before, after].map(|part| part.matches("= %words[@e]").count());
     assert_eq!(held, [1, 1], "{text}");
 }

@@ -20,6 +20,7 @@ mod gather;
 mod gemm;
 mod index;
 mod kernel_text;
+mod kind;
 mod mlp;
 mod mma;
 mod mutants;

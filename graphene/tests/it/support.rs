@@ -39,7 +39,10 @@ fn outputs(kernel: &Kernel) -> HashSet<TensorId> {
             roots.insert(*id, root);
         }
         // Products and folds read what they add to.
-        Stmt::Spec(Spec { kind: Kind::MatMul | Kind::Reduction(_) | Kind::Count(_), .. }) => {}
+        Stmt::Spec(Spec {
+            kind: Kind::MatMul { accumulate: true } | Kind::Reduction(_) | Kind::GridArrive(_),
+            ..
+        }) => {}
         Stmt::Spec(spec) if spec.body.is_none() => {
             outs.extend(spec.outs.iter().map(|out| *roots.get(&out.tensor).unwrap_or(&out.tensor)));
         }

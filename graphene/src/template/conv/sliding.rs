@@ -97,7 +97,7 @@ impl Sliding {
         let run = Run { batch, row: own.row.clone(), column, n: 1 };
         epilogue.leave(&mut k, total, &run, &across, &epilogue.all(), one)?;
         let ins = [x].into_iter().chain(w).chain(outer.ins()).collect::<Vec<_>>();
-        k.finish(outer.results.clone(), ins)
+        k.finish(Kind::Spec, outer.results.clone(), ins)
     }
 
     /// How weights lie: for each group, `[output channels, channels, window]`.

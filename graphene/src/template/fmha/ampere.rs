@@ -99,7 +99,7 @@ impl Fmha {
         self.each_tile(&mut k, &sizes, &first.into(), |k, place| parts.tile(k, &*products, place))?;
         let [q, key, value, o] = operands;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
-        k.finish(o, ins)
+        k.finish(Kind::Spec, o, ins)
     }
 
     /// What that kernel needs of an architecture.

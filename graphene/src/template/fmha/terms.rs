@@ -137,7 +137,7 @@ impl Scorer<'_> {
             k.spec(Kind::Binary(op), power, [power, bound], self.one)?;
         }
         let least = self.constant(k, LEAST)?;
-        k.spec(Kind::MatMul, power, [term, least], self.one)?;
+        k.spec(Kind::MATMUL_ADD, power, [term, least], self.one)?;
         Ok(power.into())
     }
 }

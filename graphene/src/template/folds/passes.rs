@@ -3,7 +3,7 @@
 use super::{Folds, Out, Total};
 use crate::build::Builder;
 use crate::error::Result;
-use crate::function::{Function, Step};
+use crate::function::Function;
 use crate::index::{Cond, Expr};
 use crate::kernel::{Kind, Number, Operand, TensorId, Test};
 use crate::schedule::pointwise::{each, number, pointwise, store, vector};
@@ -180,12 +180,5 @@ fn split(place: &Expr, sizes: &[Expr]) -> Vec<Expr> {
 
 /// The inputs that a function uses.
 pub(super) fn used(function: &Function) -> impl Iterator<Item = usize> {
-    function.steps().iter().filter_map(|step| match step {
-        Step::Input(input) => Some(*input),
-        Step::Constant(_)
-        | Step::Unary(..)
-        | Step::Binary(..)
-        | Step::Select(..)
-        | Step::Round(..) => None,
-    })
+    function.used()
 }

@@ -162,7 +162,7 @@ impl<'a> Consumer<'a> {
                 let a = Operand::at(a, [row, kk.into()]);
                 let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
                 let sums = Operand::at(sums, [Expr::from(0), strip]);
-                k.add(Header::new(Kind::MatMul, sums, [a, b], *own).async_())
+                k.add(Header::new(Kind::MATMUL_ADD, sums, [a, b], *own).async_())
             })
         })?;
         k.spec(Kind::Commit(Group::MatMul), (), (), *own)

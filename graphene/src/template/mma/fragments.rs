@@ -140,7 +140,7 @@ impl Fragments {
                     for half in 0..2 {
                         let b = Operand::at(b, [half, 0]);
                         let to = [Expr::from(i), Expr::from(j) * 2 + half];
-                        k.spec(Kind::MatMul, Operand::at(acc, to), [a.into(), b], self.warp)?;
+                        k.spec(Kind::MATMUL_ADD, Operand::at(acc, to), [a.into(), b], self.warp)?;
                     }
                     Ok(())
                 })

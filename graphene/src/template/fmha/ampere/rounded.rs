@@ -77,7 +77,7 @@ impl Products for Rounded {
                 let key = Expr::from(n) * 8 + &block.row;
                 let b = right(k, block, keys, |four| [key.clone(), depth(four)])?;
                 let scores = Operand::at(columns, [Expr::from(0), n.into()]);
-                k.spec(Kind::MatMul, scores, [a, b], block.warp)
+                k.spec(Kind::MATMUL_ADD, scores, [a, b], block.warp)
             })
         })
     }
@@ -105,7 +105,7 @@ impl Products for Rounded {
                 let column = Expr::from(n) * 8 + &block.row;
                 let b = right(k, block, values, |p| [key(p), column.clone()])?;
                 let sums = Operand::at(columns, [Expr::from(0), n.into()]);
-                k.spec(Kind::MatMul, sums, [a, b], block.warp)
+                k.spec(Kind::MATMUL_ADD, sums, [a, b], block.warp)
             })
         })
     }

@@ -76,7 +76,7 @@ impl TensorCores {
                     let c = Operand::at(columns, [zero.clone(), column]);
                     let a = Operand::at(a, [zero.clone(), kk.into()]);
                     let b = Operand::at(halves, [half.into(), zero]);
-                    k.spec(Kind::MatMul, c, [a, b], block.warp)
+                    k.spec(Kind::MATMUL_ADD, c, [a, b], block.warp)
                 })
             })
         })

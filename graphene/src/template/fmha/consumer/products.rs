@@ -24,9 +24,9 @@ impl Context<'_> {
             let b = Operand::at(b, [kk, Expr::from(0)]);
             k.add(Header::new(kind, *scores, [a, b], *own).async_())
         };
-        product(k, Kind::Product, Expr::from(0))?;
+        product(k, Kind::MATMUL, Expr::from(0))?;
         k.for_("kk", 1..self.fmha.head_width() / 16, 1, true, |k, kk| {
-            product(k, Kind::MatMul, kk.into())
+            product(k, Kind::MATMUL_ADD, kk.into())
         })?;
         k.spec(Kind::Commit(Group::MatMul), (), (), *own)
     }
@@ -47,7 +47,7 @@ impl Context<'_> {
         k.for_("kk", 0..self.fmha.keys / 16, 1, true, |k, kk| {
             let a = Operand::at(a, [Expr::from(0), Expr::from(kk)]);
             let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
-            k.add(Header::new(Kind::MatMul, *sums, [a, b], *own).async_())
+            k.add(Header::new(Kind::MATMUL_ADD, *sums, [a, b], *own).async_())
         })?;
         k.spec(Kind::Commit(Group::MatMul), (), (), *own)
     }
