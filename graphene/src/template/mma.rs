@@ -19,7 +19,7 @@ use super::sums::features;
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::choose::in_registers;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, TensorId};
 use crate::schedule::multistage;
@@ -66,7 +66,7 @@ impl Mma {
     /// batched.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let threads = 32 * self.warps;
@@ -106,21 +106,15 @@ impl Mma {
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.depth < 16 || self.depth % 16 != 0 || self.stages < 2 {
-            return refuse("two stages at least, of a depth of 16, 32, …");
-        }
+        needs(self.stages >= 2, "2 or more stages", self.stages)?;
+        let deep = self.depth >= 16 && self.depth % 16 == 0;
+        needs(deep, "a stage depth that is a multiple of 16", self.depth)?;
         self.arch.needs(features(self.product.scalar, true))?;
-        if self.raster < 1 || !(1..=32).contains(&self.warps) {
-            return refuse("a band has a row, a block 1 to 32 warps");
-        }
-        if self.tile.iter().any(|size| *size < 16) {
-            return refuse("a tile has 16 rows and columns at least");
-        }
-        if !in_registers(self.tile[0] * self.tile[1], 32 * self.warps) {
-            return refuse("a thread has too many sums");
-        }
-        Ok(())
+        needs(self.raster >= 1, "1 or more rows of tiles to walk together", self.raster)?;
+        needs((1..=32).contains(&self.warps), "1 to 32 warps", self.warps)?;
+        needs(self.tile.iter().all(|size| *size >= 16), "a tile of 16x16 or more", self.tile)?;
+        let sums = self.tile[0] * self.tile[1];
+        needs(in_registers(sums, 32 * self.warps), "accumulators that fit registers", self.tile)
     }
 
     /// The sums' functions, straight from registers.

@@ -22,7 +22,7 @@ use super::sums::features;
 use crate::arch::{Arch, Feature};
 use crate::build::Builder;
 use crate::choose::in_registers;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind};
 use crate::schedule::multistage;
@@ -84,7 +84,7 @@ impl Simt {
     /// batched.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let threads = 32 * self.warps;
@@ -133,36 +133,22 @@ impl Simt {
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.product.scalar != Scalar::F32 {
-            return refuse("operands are in single precision");
-        }
-        if self.depth < WIDE || self.depth % WIDE != 0 || self.stages < 2 {
-            return refuse("two stages at least, of a depth of 4, 8, …");
-        }
+        needs(self.product.scalar == Scalar::F32, "fp32 operands", self.product.scalar)?;
+        needs(self.stages >= 2, "2 or more stages", self.stages)?;
+        let deep = self.depth >= WIDE && self.depth % WIDE == 0;
+        needs(deep, "a stage depth that is a multiple of 4", self.depth)?;
         self.arch.needs(features(self.product.scalar, false))?;
-        if self.raster < 1 || !(1..=32).contains(&self.warps) {
-            return refuse("a band has a row, a block 1 to 32 warps");
-        }
-        if !(1..=8).contains(&self.split) {
-            return refuse("K is split into at most 8 parts");
-        }
+        needs(self.raster >= 1, "1 or more rows of tiles to walk together", self.raster)?;
+        needs((1..=32).contains(&self.warps), "1 to 32 warps", self.warps)?;
+        needs((1..=8).contains(&self.split), "a split-K of 1 to 8 parts", self.split)?;
         if self.split > 1 {
             self.arch.needs(&[Feature::Cluster])?;
-            if self.product.terms > 1 {
-                return refuse("the K that is split is of one term");
-            }
+            needs(self.product.terms == 1, "one term for split-K", self.product.terms)?;
         }
-        let [rows, columns] = self.thread;
-        if self.thread.iter().chain(&self.tile).any(|size| *size < WIDE)
-            || rows % WIDE != 0
-            || columns % WIDE != 0
-        {
-            return refuse("a thread has fours of rows and columns");
-        }
-        if !in_registers(self.tile[0] * self.tile[1], 32 * self.warps) {
-            return refuse("a thread has too many sums");
-        }
-        Ok(())
+        let fours = self.thread.iter().all(|size| *size >= WIDE && size % WIDE == 0);
+        needs(fours, "multiples of 4 rows and columns a thread", self.thread)?;
+        needs(self.tile.iter().all(|size| *size >= WIDE), "a tile of 4x4 or more", self.tile)?;
+        let sums = self.tile[0] * self.tile[1];
+        needs(in_registers(sums, 32 * self.warps), "accumulators that fit registers", self.tile)
     }
 }

@@ -1,6 +1,6 @@
 //! What a convolution computes, however a template does it.
 
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Expr;
 use crate::template::access::{Stride, product};
 use crate::template::epilogue::{Epilogue, Span};
@@ -81,21 +81,21 @@ impl Convolution {
 
     /// Whether there is such a convolution.
     pub(super) fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
         let [read, made] = self.channels;
-        if self.group < 1 || read < 1 || made < 1 || read % self.group + made % self.group != 0 {
-            return refuse("channels are multiples of groups");
-        }
+        let whole = self.group >= 1 && read >= 1 && made >= 1;
+        let whole = whole && read % self.group + made % self.group == 0;
+        needs(whole, "channels that are multiples of the groups", (self.channels, self.group))?;
         let fits = |axis: &Axis| axis.window >= 1 && axis.stride >= 1 && axis.dilation >= 1;
-        if self.axes.is_empty() || !self.axes.iter().all(fits) {
-            return refuse("windows along one axis at least, of an element at least, that move");
-        }
-        if self.epilogue.operands.iter().any(|input| input.span == Span::Row) {
-            return refuse("operands a channel, or of the results' shape");
-        }
-        if self.image == Stride::Broadcast {
-            return refuse("images are apart");
-        }
+        let windows = !self.axes.is_empty() && self.axes.iter().all(fits);
+        needs(
+            windows,
+            "1 or more axes, with windows, strides and dilations of 1 or more",
+            &self.axes,
+        )?;
+        let operands = &self.epilogue.operands;
+        let spans = operands.iter().all(|input| input.span != Span::Row);
+        needs(spans, "epilogue operands by channel or of the results' shape", operands)?;
+        needs(self.image != Stride::Broadcast, "images that do not broadcast", self.image)?;
         self.epilogue.check()
     }
 }

@@ -7,7 +7,7 @@ use super::operands::Place;
 use super::window::Own;
 use crate::arch::Arch;
 use crate::build::Builder;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::Layout;
@@ -58,7 +58,7 @@ impl Sliding {
     /// axes, and `in0`, `in1`, … for those of the images.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let convolution = &self.convolution;
@@ -117,19 +117,13 @@ impl Sliding {
 
     fn check(&self) -> Result<()> {
         self.convolution.check()?;
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
         let Convolution { channels, group, .. } = self.convolution;
         let pools = match self.fold {
             Fold::Products | Fold::Transposed => false,
             Fold::Max | Fold::Sum | Fold::Mean => true,
         };
-        if pools && channels != [group; 2] {
-            return refuse("poolings have a group for each channel");
-        }
-        if !(1..=1024).contains(&self.threads) {
-            return refuse("a block has 1 to 1024 threads");
-        }
-        Ok(())
+        needs(!pools || channels == [group; 2], "a group for each channel to pool", channels)?;
+        needs((1..=1024).contains(&self.threads), "1 to 1024 threads", self.threads)
     }
 }
 

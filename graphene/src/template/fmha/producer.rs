@@ -1,4 +1,4 @@
-//! How the rings are filled.
+//! How stages are filled.
 
 use super::context::Context;
 use super::tiles::Place;
@@ -10,7 +10,7 @@ use crate::kernel::{Kind, Operand, Ring, TensorId};
 use crate::layout::{IntTuple, Tiler};
 use crate::schedule::produce;
 
-/// Keys or values: their place among the operands, their ring, and their tiles in global memory.
+/// Keys or values: their place among the operands, their pipeline state, and their tiles in global memory.
 struct Source {
     which: usize,
     ring: Ring,
@@ -19,7 +19,7 @@ struct Source {
 
 impl Context<'_> {
     /// What the producer warpgroup does: one thread issues tensor copies, in the order in which
-    /// consumers give stages back; a warp beside it brings the mask.
+    /// consumers release stages; a warp beside it brings the mask.
     pub(super) fn produce(&self, k: &mut Builder) -> Result<()> {
         let fmha = self.fmha;
         let (own, _) = self.own(k)?;
@@ -66,7 +66,7 @@ impl Context<'_> {
         place: &Place,
     ) -> Result<()> {
         let dim = self.fmha.head_width();
-        produce(k, &self.rings[0], ring, self.one, |k, full, _| {
+        produce(k, &self.pipelines[0], ring, self.one, |k, full, _| {
             let bytes = self.fmha.rows() * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
             let to =
@@ -87,7 +87,7 @@ impl Context<'_> {
         let Source { which, ring, from } = source;
         let keys = *which == 1;
         let dim = if keys { self.fmha.head_width() } else { self.fmha.value_width() };
-        produce(k, &self.rings[*which], ring, self.one, |k, full, stage| {
+        produce(k, &self.pipelines[*which], ring, self.one, |k, full, stage| {
             let bytes = self.fmha.keys * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
             let to = k.index(self.shared[*which], "stage", [stage])?;

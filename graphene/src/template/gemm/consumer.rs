@@ -21,7 +21,7 @@ struct Consumer<'a> {
     group: Var,
     /// Its sums, in the order of the instruction's registers, one 64 rows after the other.
     acc: TensorId,
-    /// One lane of every warp speaks for it.
+    /// One elected lane of every warp.
     lanes: ThreadsId,
     ring: Ring,
     /// The barriers of stages that are left.
@@ -38,18 +38,18 @@ impl Context<'_> {
         }
         let consumer = Consumer::new(k, self, own, group)?;
         let store = Store::new(k, self, own, &consumer.group)?;
-        match &self.turns {
-            Some(turns) => {
+        match &self.order {
+            Some(order) => {
                 let Consumer { group, ring, lanes, .. } = &consumer;
-                let turn = turns.begin(k, self.groups, (own, group), *lanes, self.one)?;
+                let order = order.begin(k, self.groups, (own, group), *lanes, self.one)?;
                 skip(k, ring, self.all_steps() * group)?;
                 let first = self.first.clone() + self.stride.clone() * group;
                 let stride = self.stride.clone() * gemm.consumers;
                 self.each_tile(k, first, stride, |k, _, place| {
                     let ahead = store.ask(k, place)?;
                     consumer.clear(k)?;
-                    turn.wait(k)?;
-                    consumer.sums(k, |k| turn.pass_on(k))?;
+                    order.wait(k)?;
+                    consumer.sums(k, |k| order.arrive(k))?;
                     skip(k, ring, self.all_steps() * (gemm.consumers - 1))?;
                     store.await_rows(k)?;
                     store.tile(k, consumer.acc, place, &ahead)
@@ -134,7 +134,7 @@ impl<'a> Consumer<'a> {
         })
     }
 
-    /// Gives a stage back.
+    /// Releases a stage.
     fn release(&self, k: &mut Builder, stage: &Expr) -> Result<()> {
         k.role(self.lanes, 0..1, |k| {
             self.empty.iter().try_for_each(|&empty| {

@@ -3,9 +3,9 @@
 mod places;
 
 use super::ahead::Ahead;
-use super::brought::Asking;
-use super::room::PANELS;
+use super::residual_tma::Asking;
 use super::rows::Rows;
+use super::smem_budget::PANELS;
 use super::{Context, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
@@ -16,7 +16,7 @@ use crate::schedule::pointwise::each;
 use crate::template::product::leaf;
 use crate::tensor::{Memory, Scalar, View};
 
-/// How a warpgroup's rows leave: results of halves panel by panel through shared buffers and
+/// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and
 /// tensor copies; others, where elements move alone, and where blocks share a tile, of which each finishes some warps' part,
 /// straight from registers.
 pub(super) struct Store<'a> {
@@ -79,7 +79,7 @@ impl<'a> Store<'a> {
             let (buffers, turn) = match by_panels.iter().find(|known| known.scalar == scalar) {
                 Some(known) => (known.buffers, known.turn.clone()),
                 None => {
-                    let turn = k.ring("leaving", context.room())?;
+                    let turn = k.ring("leaving", context.panel_buffers())?;
                     (context.buffers(k, scalar)?, turn)
                 }
             };

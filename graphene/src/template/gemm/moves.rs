@@ -1,4 +1,4 @@
-//! Filling the ring by moves of single elements, which need not be aligned.
+//! Filling stages by moves of single elements, which need not be aligned.
 
 use super::producer::Fill;
 use super::{Context, GROUP};

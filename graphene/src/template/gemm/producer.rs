@@ -1,4 +1,4 @@
-//! How the ring is filled; `moves`: by single elements.
+//! How stages are filled; `moves`: by single elements.
 
 use super::{Context, Edges, GROUP, Gemm, PANEL, Place};
 use crate::build::{Builder, Header};
@@ -14,7 +14,7 @@ pub(super) struct Fill<'a> {
     pub(super) place: &'a Place,
     /// The step along K.
     pub(super) step: Expr,
-    /// Of the block's first tile, which of its steps that is; of later ones, no less than a ring has stages.
+    /// Of the block's first tile, which of its steps that is; of later ones, no less than there are stages.
     pub(super) number: Expr,
 }
 
@@ -57,7 +57,7 @@ impl Context<'_> {
         self.each_stage(k, self.one, |k, fill, full, stage| {
             let [from_a, from_b] = from[fill.term];
             let [to_a, to_b] = self.stage(k, stage, gemm.box_a(), gemm.box_b())?;
-            if gemm.begins_early() {
+            if gemm.has_pdl_prologue() {
                 // Of the first stages, B has been asked for already.
                 let late = Cond::new(fill.number.clone(), Relation::AtLeast, gemm.stages);
                 k.if_(late, |k| {
@@ -143,7 +143,7 @@ impl Context<'_> {
             .collect()
     }
 
-    /// A stage of both rings, in boxes.
+    /// A stage of both operands, in boxes.
     pub(super) fn stage(
         &self,
         k: &mut Builder,

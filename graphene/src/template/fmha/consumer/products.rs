@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Fence, Group, Kind, Operand};
 use crate::layout::Tiler;
-use crate::schedule::take;
+use crate::schedule::consumer_wait;
 use crate::template::fmha::ROWS;
 use crate::template::fmha::context::Context;
 
@@ -14,7 +14,7 @@ impl Context<'_> {
     /// The products of queries and keys of the next stage, a group of their own.
     pub(super) fn begin_scores(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
         let Consumer { own, group, scores, rings, .. } = consumer;
-        let stage = take(k, &self.rings[1], &rings[1], *own)?;
+        let stage = consumer_wait(k, &self.pipelines[1], &rings[1], *own)?;
         let a = k.tile(self.shared[0], "a", &[Tiler::Size(ROWS), Tiler::Size(16)])?;
         let b = k.index(self.shared[1], "b", [&stage])?;
         let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
@@ -55,6 +55,6 @@ impl Context<'_> {
     pub(super) fn end_sums(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
         let wait = Kind::WaitGroup(Group::MatMul, 0, false);
         k.spec(wait, consumer.sums, (), consumer.own)?;
-        self.give_back(k, consumer, 2)
+        self.consumer_release(k, consumer, 2)
     }
 }
