@@ -39,6 +39,8 @@ pub struct Builder {
     params: Vec<TensorId>,
     grid: Option<ThreadsId>,
     block: Option<ThreadsId>,
+    /// Whose specs are that name no blocks.
+    blocks: Option<ThreadsId>,
     scopes: Vec<Scope>,
 }
 
@@ -66,6 +68,7 @@ impl Builder {
             params: Vec::new(),
             grid: None,
             block: None,
+            blocks: None,
             scopes: vec![Scope::default()],
         }
     }
@@ -126,7 +129,7 @@ impl Builder {
             return Err(Error::Kernel("a kernel has one grid".to_owned()));
         }
         let id = self.launched(name, view.into(), Agent::Block)?;
-        self.grid = Some(id);
+        (self.grid, self.blocks) = (Some(id), Some(id));
         Ok(id)
     }
 
@@ -311,7 +314,12 @@ impl Builder {
         Ok(())
     }
 
-    /// A spec without a body: an atom, by all blocks.
+    /// From here on, specs that name no blocks are by these: as a rule by the own one. At first they are by all.
+    pub fn by(&mut self, blocks: ThreadsId) {
+        self.blocks = Some(blocks);
+    }
+
+    /// A spec without a body: an atom, by the blocks of [`by`](Builder::by).
     ///
     /// # Errors
     /// Those of [`add`](Builder::add).
@@ -352,7 +360,7 @@ impl Builder {
     }
 
     fn headed(&self, header: Header) -> Result<Spec> {
-        let Some(blocks) = header.blocks.or(self.grid) else {
+        let Some(blocks) = header.blocks.or(self.blocks) else {
             return Err(Error::Kernel("the kernel has no grid yet".to_owned()));
         };
         let spec = Spec {
@@ -468,6 +476,7 @@ impl Builder {
 
     pub(crate) fn finish_as(mut self, header: Header) -> Result<Kernel> {
         check::name(&self.name)?;
+        self.blocks = self.grid;
         let mut spec = self.headed(header)?;
         let Some((grid, block)) =
             self.grid.zip(self.block).filter(|launched| *launched == (spec.blocks, spec.threads))

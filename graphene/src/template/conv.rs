@@ -124,7 +124,7 @@ impl Conv {
             place.m = Expr::from(0);
         }
         let group = place.batch.clone().unwrap_or(Expr::from(0));
-        let movers = Movers { threads, thread: &thread, one, edges: self.weights };
+        let movers = Movers { threads, block, thread: &thread, one, edges: self.weights };
         let gather = Gather::new(&mut k, self, &sizes, x, sides[1], [&group, &place.n], movers)?;
         let units = match self.by {
             By::Warps => Units::Warps(Fragments::new(&mut k, block, sides, self.warps)?),
@@ -134,7 +134,8 @@ impl Conv {
         let weights = a.tiled(&mut k, w, true)?;
         let shared =
             [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
-        let acc = units.clear(&mut k)?;
+        let acc = units.allocate(&mut k)?;
+        units.reset(&mut k, acc)?;
         let count = (depth + self.depth - 1) / self.depth;
         let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
             within(k, step, count, |k| {

@@ -5,6 +5,15 @@
 //! the tile, and writes them while the producer already fills stages for the next; or each has
 //! tiles of its own (ping-pong), so that one multiplies while another writes.
 //!
+//! Levels, each one in the one above:
+//!
+//! - kernel: C, of A, B and what the epilogue meets;
+//! - tile: C's, of A's rows, B's columns and the epilogue's, by a consumer; of split-K by those of a cluster;
+//! - tile: its sums, of A's rows and B's columns, but of split-K;
+//! - stage: adds a product of A's and B's in shared memory to the sums; directly under the kernel, the producer moves
+//!   A's and B's there;
+//! - strip: 64 rows of C, of their sums and what the epilogue meets.
+//!
 //! - this file: the parameters, and the kernel's outline;
 //! - `context`: what its parts share, and the walk over tiles;
 //! - `producer`: how stages are filled; `moves`: by single elements;
@@ -139,7 +148,7 @@ impl Gemm {
             // A block's shared memory stays while others may still arrive or copy there.
             k.add(Header::new(Kind::Sync, (), (), block).on(cluster))?;
         }
-        k.finish(Kind::Spec, declared.epilogue.results.clone(), declared.ins())
+        k.finish_as(declared.header(block))
     }
 
     /// Who has a tile's sums.

@@ -180,7 +180,7 @@ impl Mlp {
         let tiles = first.tiled(&mut k, x, false)?;
         let tile = k.index(tiles, "rows", [Expr::from(&m), Expr::from(0)])?;
         let edges = self.edges(self.width);
-        first.fill(&mut k, tile, near, Movers { threads, thread: &thread, one, edges })?;
+        first.fill(&mut k, tile, near, Movers { threads, block, thread: &thread, one, edges })?;
         for (l, given) in given.iter_mut().enumerate() {
             given.weights = self.sides(l)[1].tiled(&mut k, given.weights, true)?;
         }

@@ -4,6 +4,9 @@
 //! As [`mma`](super::mma), but that a thread adds products of its own rows and columns. It reads four
 //! neighbours at once, whatever is contiguous: four steps along K, or four rows or columns.
 //!
+//! Its levels are those of `mma`; of split-K the tile is a cluster's, and has no level for its sums, but one for what becomes
+//! of each warp's.
+//!
 //! - this file: the parameters and the kernel's outline;
 //! - `own`: a thread's part of a tile;
 //! - `products`: what it multiplies, in which order;
@@ -20,7 +23,7 @@ use super::product::{Edges, Product, Walk, line};
 use super::stage::{Movers, Side, Stages};
 use super::sums::features;
 use crate::arch::{Arch, Feature};
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::choose::in_registers;
 use crate::error::{Result, needs};
 use crate::index::Expr;
@@ -101,35 +104,59 @@ impl Simt {
         let place = walk.place(&mut k, &t)?;
         let own = Own::new(&mut k, block, sides, self.thread, self.warps)?;
         let stages = Stages::new(&mut k, &declared, sides, self.stages)?;
-        let acc = own.clear(&mut k)?;
-        let movers = Movers { threads, thread: &thread, one, edges: self.edges };
+        let acc = own.allocate(&mut k)?;
+        let movers = Movers { threads, block, thread: &thread, one, edges: self.edges };
         let (first, steps) = own_steps(shares.as_ref(), declared.steps(self.depth));
         let end = steps.iter().fold(Expr::from(0), |all, steps| all + steps);
-        multistage(
-            &mut k,
-            self.stages,
-            &(end - first.clone()),
-            block,
-            |k, step, stage| {
-                let step = first.clone() + step;
-                stages.fill(k, &steps, &place, &step, stage, movers)
-            },
-            |k, _, stage| {
-                let [a, b] = stages.of(k, stage)?;
-                own.multiply(k, acc, a, &Expr::from(0), b)
-            },
-        )?;
+        let multiply = |k: &mut Builder| {
+            own.reset(k, acc)?;
+            multistage(
+                k,
+                self.stages,
+                &(end.clone() - first.clone()),
+                block,
+                |k, step, stage| {
+                    let step = first.clone() + step;
+                    stages.fill(k, &steps, &place, &step, stage, movers)
+                },
+                |k, _, stage| {
+                    let near = stages.of(k, stage)?;
+                    k.decompose(Header::new(Kind::MatMul, acc, near, block), |k| {
+                        own.multiply(k, acc, near[0], &Expr::from(0), near[1])
+                    })
+                },
+            )
+        };
         let epilogue = &declared.epilogue;
         let results = epilogue.all();
         let across = place.n.clone() * (self.tile[1] / own.run());
         let origin = [place.m.clone() * self.tile[0], across];
         let batch = place.batch.as_ref();
-        self.leave(&mut k, shares.as_ref(), (&own, acc), block, |k| {
+        let store = |k: &mut Builder| {
             own.each_run(k, acc, epilogue, batch, &origin, |k, sums, run, across| {
                 epilogue.leave(k, sums, run, across, &results, own.one)
             })
-        })?;
-        k.finish(Kind::Spec, epilogue.results.clone(), declared.ins())
+        };
+        let tile = declared.tile(&mut k, self.tile, &place)?;
+        let header = tile.header(declared.kind(), block);
+        match &shares {
+            None => k.decompose(header, |k| {
+                k.decompose(tile.sums(declared.sums(), acc, block), multiply)?;
+                k.decompose(tile.epilogue(epilogue.kind(), acc, block), store)
+            })?,
+            Some(shares) => {
+                k.decompose(header.on(shares.blocks), |k| {
+                    multiply(k)?;
+                    self.add_up(k, shares, (&own, acc), block, |k, warp| {
+                        let part = declared.part(k, own.of_warp(), &own.place(&place))?;
+                        k.decompose(part.epilogue(epilogue.kind(), acc, warp), store)
+                    })
+                })?;
+                // A block stays while others may still write there: a rule of all clusters.
+                k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
+            }
+        }
+        k.finish_as(declared.header(block))
     }
 
     fn check(&self) -> Result<()> {

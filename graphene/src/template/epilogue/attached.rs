@@ -44,6 +44,11 @@ impl Attached {
         Attached { function, operands, results, wide: edges == Edges::Bulk }
     }
 
+    /// What becomes of the sums, which are the first operand.
+    pub(in crate::template) fn kind(&self) -> Kind {
+        if self.function == Function::identity() { Kind::Move } else { Kind::Spec }
+    }
+
     /// Whether neighbours move together.
     pub(in crate::template) fn wide(&self) -> bool {
         self.wide

@@ -51,14 +51,16 @@ impl Gemm {
         [grid, block]: [ThreadsId; 2],
     ) -> Result<Context<'a>> {
         let one = k.scalar(block, "one")?;
-        let (first, cluster) = if self.together() == 1 {
+        let (first, cta, cluster) = if self.together() == 1 {
             let [first] = k.indices(grid, ["first"])?;
-            (first, None)
+            let cta = k.index(grid, "cta", [&first])?;
+            (first, cta, None)
         } else {
             let [cluster, rank] = k.indices(grid, ["cluster", "rank"])?;
             let blocks = k.index(grid, "together", [&cluster])?;
-            (cluster, Some((blocks, Expr::from(rank))))
+            (cluster, k.index(blocks, "cta", [&rank])?, Some((blocks, Expr::from(rank))))
         };
+        k.by(cta);
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let shared = [
             self.stages_of(k, "sA", self.rows(), self.product.a_transposed)?,

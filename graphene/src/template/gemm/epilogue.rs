@@ -126,17 +126,33 @@ impl<'a> Store<'a> {
         let strips = k.tile(acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
         each(k, gemm.strips, |k, strip| {
             let acc = k.index(strips, "strip", [Expr::from(0), strip.clone()])?;
-            k.for_("panel", 0..gemm.columns / PANEL, 1, true, |k, panel| {
-                let panel = Panel { acc, strip, panel: panel.into(), place, ahead };
-                self.ask_for_next(k, &panel)?;
-                self.ask_beyond(k, &panel)?;
-                for panels in &self.by_panels {
-                    self.panel(k, &panel, panels)?;
-                }
-                if self.by_runs.is_empty() { Ok(()) } else { self.runs(k, &panel) }
+            let header = self.strip(k, acc, place, &strip)?;
+            k.decompose(header, |k| {
+                k.for_("panel", 0..gemm.columns / PANEL, 1, true, |k, panel| {
+                    let panel = Panel { acc, strip, panel: panel.into(), place, ahead };
+                    self.ask_for_next(k, &panel)?;
+                    self.ask_beyond(k, &panel)?;
+                    for panels in &self.by_panels {
+                        self.panel(k, &panel, panels)?;
+                    }
+                    if self.by_runs.is_empty() { Ok(()) } else { self.runs(k, &panel) }
+                })
             })
         })?;
         self.leave_rows(k)
+    }
+
+    /// What becomes of the sums of a strip: 64 rows, of which a warp has 16 if it finishes them alone.
+    fn strip(&self, k: &mut Builder, acc: TensorId, place: &Place, strip: &Expr) -> Result<Header> {
+        let Context { gemm, declared, shares, .. } = self.context;
+        let m = self.strip_of(place, strip);
+        let (rows, m, threads) = match shares {
+            Some(_) => (ROWS / 4, m * 4 + &self.warp_in_group, self.warp),
+            None => (ROWS, m, self.own),
+        };
+        let place = Place { batch: place.batch.clone(), m, n: place.n.clone() };
+        let part = declared.part(k, [rows, gemm.columns], &place)?;
+        Ok(part.epilogue(declared.epilogue.kind(), acc, threads))
     }
 
     /// What is still being read out of shared memory must not outlive the block.

@@ -40,8 +40,9 @@ impl Context<'_> {
             let full = Operand::at(self.pipeline.full, [number]);
             self.expect(k, &full)?;
             let [_, to] = self.stage(k, number, gemm.box_a(), gemm.box_b())?;
-            let (step, number) = (first.clone() + number, number.into());
-            self.bring_b(k, (from[0][1], to), &Fill { term: 0, place, step, number }, &full)
+            let (step, stage, number) = (first.clone() + number, number, number.into());
+            let fill = Fill { term: 0, place, step, stage, number };
+            self.bring_b(k, (from[0][1], to), &fill, &full)
         })
     }
 

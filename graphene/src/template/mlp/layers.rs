@@ -24,7 +24,8 @@ impl Context<'_> {
         for (l, layer) in mlp.layers.iter().enumerate() {
             let sides = mlp.sides(l);
             let sums = Sums::new(k, self.block, sides, mlp.warps, mlp.tf32)?;
-            let acc = sums.clear(k)?;
+            let acc = sums.allocate(k)?;
+            sums.reset(k, acc)?;
             let per_layer = Expr::from(mlp.steps(l));
             let steps = mlp.steps(l) * layer.times;
             let later = mlp.stages - 1..steps + mlp.stages - 1;
@@ -94,7 +95,8 @@ impl Context<'_> {
                     let to = k.index(self.stages_of(l)?, "stage", [stage])?;
                     let width = if side.transposed { mlp.layers[l].width } else { mlp.input(l) };
                     let (threads, edges) = (32 * mlp.warps, mlp.edges(width));
-                    let movers = Movers { threads, thread: &self.thread, one: self.one, edges };
+                    let Context { block, one, thread, .. } = self;
+                    let movers = Movers { threads, block: *block, thread, one: *one, edges };
                     side.fill(k, from, to, movers)
                 };
                 if conds.is_empty() { bring(k)? } else { k.if_(conds, bring)? }
