@@ -252,9 +252,10 @@ impl Printer<'_> {
     fn spec(&mut self, spec: &Spec) -> Result<()> {
         if let Some(body) = &spec.body {
             self.line(&format!("// {}", self.kernel.spec_text(spec)));
-            // A level is structure, not a scope of C's, unless others declare the same.
+            // A level is structure, not a scope of C's, unless it is a thread's own, or others declare the same.
+            let own = self.kernel.threads(spec.threads).view.size().is(1);
             let again = variables(body).iter().any(|name| self.twice.contains(name));
-            return if again { self.block("", body) } else { self.stmts(body) };
+            return if own || again { self.block("", body) } else { self.stmts(body) };
         }
         let text = self
             .atom(spec)

@@ -6,6 +6,9 @@
 //! `[output channels, channels/group, …]`, as ONNX has both. Neighbouring columns are neighbouring
 //! pixels: results leave as they lie, and a tile goes on from one image to the next.
 //!
+//! Levels: the kernel, and in it stages, which move weights and gather pixels, or add a product of both to the sums. A tile of
+//! results may go on in the next image, so that it is no view of them: its sums leave run by run.
+//!
 //! - this file: the parameters and the kernel's outline;
 //! - `convolution`: what is computed;
 //! - `operands`: a kernel's tensors;
@@ -33,7 +36,7 @@ use super::product::{Edges, line};
 use super::simt::Own;
 use super::stage::Movers;
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, Kind};
@@ -117,6 +120,8 @@ impl Conv {
         let block = k.block("block", line(threads))?;
         let one = k.scalar(block, "one")?;
         let [t] = k.indices(grid, ["t"])?;
+        let cta = k.index(grid, "cta", [&t])?;
+        k.by(cta);
         let [thread] = k.indices(block, ["thread"])?;
         let mut place = walk.place(&mut k, &t)?;
         if walk.tiles_m.is(1) {
@@ -154,7 +159,7 @@ impl Conv {
             if !gather.holds() {
                 return Ok(());
             }
-            within(k, step, count, |k| gather.settle(k, shared[1], stage))
+            within(k, step, count, |k| gather.settle(k, step, shared[1], stage))
         };
         multistage_through_registers(
             &mut k,
@@ -164,8 +169,10 @@ impl Conv {
             [&fetch, &settle],
             |k, _, stage| {
                 let [a, b] = shared;
-                let [a, b] = [k.index(a, "a", [stage])?, k.index(b, "b", [stage])?];
-                units.multiply(k, acc, [a, b])
+                let near = [k.index(a, "a", [stage])?, k.index(b, "b", [stage])?];
+                k.decompose(Header::new(Kind::MatMul, acc, near, block), |k| {
+                    units.multiply(k, acc, near)
+                })
             },
         )?;
         let epilogue = outer.attach(&mut k, convolution, &group, self.pixels)?;
@@ -173,6 +180,7 @@ impl Conv {
         units.each_run(&mut k, acc, &epilogue, self.tile, &place, |k, sums, run, across| {
             images.leave(k, &epilogue, sums, run, across, one)
         })?;
-        k.finish(Kind::Spec, outer.results.clone(), [vec![x, w], outer.ins()].concat())
+        let ins = [vec![x, w], outer.ins()].concat();
+        k.finish_as(Header::new(convolution.kind(&sizes), outer.results.clone(), ins, block))
     }
 }

@@ -10,6 +10,16 @@
 //! Queries, keys, values and the result have strides of their own for the batch, heads and rows;
 //! elements of a row are contiguous. So a packed `[batch, row, 3, heads, dim]` is read in place.
 //!
+//! Levels, each one in the one above:
+//!
+//! - kernel: O, of Q, K, V and the mask;
+//! - tile: 64 rows of O, of as many queries and of all keys and values of their head, by a consumer; before Hopper a block's;
+//! - stage: scores, of queries and a stage of keys; sums, of weights and a stage of values; directly under the kernel, the
+//!   producer moves queries, keys and values there;
+//! - tile: rows of O, of their sums.
+//!
+//! What becomes of scores between the products is written in instructions under the tile: its state outlives a stage.
+//!
 //! - this file: the parameters, and the kernel's outline;
 //! - `operands`: global memory, and the symbols of its sizes and strides;
 //! - `context`: shared memory, its pipelines and their barriers;
@@ -35,7 +45,7 @@ mod terms;
 mod tiles;
 
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::kernel::{Kernel, Kind, Number, TensorId};
 use crate::schedule::Units;
@@ -145,12 +155,13 @@ impl Fmha {
         let (sizes, operands, mask) = self.declare(&mut k)?;
         let grid = k.grid("grid", line(&sizes.blocks))?;
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
+        let kind = self.kind(&sizes);
         let context = self.context(&mut k, sizes, operands, mask, [grid, block])?;
         k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
         let [q, key, value, o] = operands;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
-        k.finish(Kind::Spec, o, ins)
+        k.finish_as(Header::new(kind, o, ins, block))
     }
 
     fn check(&self) -> Result<()> {

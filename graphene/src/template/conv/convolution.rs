@@ -1,7 +1,9 @@
 //! What a convolution computes, however a template does it.
 
+use super::operands::Sizes;
 use crate::error::{Result, needs};
 use crate::index::Expr;
+use crate::kernel::Kind;
 use crate::template::access::{Stride, product};
 use crate::template::epilogue::{Epilogue, Span};
 use crate::tensor::Scalar;
@@ -72,6 +74,16 @@ impl Convolution {
             at[i].clone() * axis.stride + element * axis.dilation - axis.pad
         };
         self.axes.iter().enumerate().map(each).collect()
+    }
+
+    /// What the kernel computes.
+    pub(super) fn kind(&self, _: &Sizes) -> Kind {
+        Kind::Spec
+    }
+
+    /// A tile of what pixels see.
+    pub(super) fn columns(&self, _: &Expr) -> Kind {
+        Kind::Spec
     }
 
     /// Whether each output pixel sees its own pixel alone.

@@ -93,7 +93,7 @@ impl Gather<'_> {
         self.words.is_some()
     }
 
-    /// Begins to bring a step along K to its stage; zeros where there is nothing.
+    /// Begins to copy a step along K to its stage; zeros where there is nothing.
     pub(super) fn fetch(
         &self,
         k: &mut Builder,
@@ -101,32 +101,55 @@ impl Gather<'_> {
         stages: TensorId,
         stage: &Var,
     ) -> Result<()> {
-        let to = if self.holds() { None } else { Some(self.runs(k, stages, stage)?) };
-        self.each_row(k, |k, e, row| {
-            let from = step.clone() * self.side.depth + row;
-            match (self.words, to) {
-                (Some(words), _) => {
-                    let words = k.index(words, "word", [e])?;
-                    self.load(k, words, &from)
+        let rows = |k: &mut Builder, to: Option<TensorId>| {
+            self.each_row(k, |k, e, row| {
+                let from = step.clone() * self.side.depth + row;
+                match (self.words, to) {
+                    (Some(words), _) => {
+                        let words = k.index(words, "word", [e])?;
+                        self.load(k, words, &from)
+                    }
+                    (None, Some(to)) => {
+                        let to = self.run_of(k, to, row)?;
+                        self.bring(k, to, &from)
+                    }
+                    (None, None) => Ok(()),
                 }
-                (None, Some(to)) => {
-                    let to = self.run_of(k, to, row)?;
-                    self.bring(k, to, &from)
-                }
-                (None, None) => Ok(()),
-            }
+            })
+        };
+        if self.holds() {
+            return rows(k, None);
+        }
+        let header = self.header(stages, stage, step).async_();
+        k.decompose(header, |k| {
+            let to = self.runs(k, stages, stage)?;
+            rows(k, Some(to))
         })
     }
 
-    /// Stores what came through registers.
-    pub(super) fn settle(&self, k: &mut Builder, stages: TensorId, stage: &Var) -> Result<()> {
+    /// Stores a step that came through registers.
+    pub(super) fn settle(
+        &self,
+        k: &mut Builder,
+        step: &Expr,
+        stages: TensorId,
+        stage: &Var,
+    ) -> Result<()> {
         let Some(words) = self.words else { return Ok(()) };
-        let to = self.runs(k, stages, stage)?;
-        self.each_row(k, |k, e, row| {
-            let to = self.run_of(k, to, row)?;
-            let words = k.index(words, "word", [e])?;
-            copy(k, to, words, self.run, true, self.movers.one)
+        k.decompose(self.header(stages, stage, step), |k| {
+            let to = self.runs(k, stages, stage)?;
+            self.each_row(k, |k, e, row| {
+                let to = self.run_of(k, to, row)?;
+                let words = k.index(words, "word", [e])?;
+                copy(k, to, words, self.run, true, self.movers.one)
+            })
         })
+    }
+
+    /// What a step's stage is of the image.
+    fn header(&self, stages: TensorId, stage: &Var, step: &Expr) -> Header {
+        let to = Operand::at(stages, [stage]);
+        Header::new(self.convolution.columns(step), to, self.x, self.movers.block)
     }
 
     /// Goes through the rows of a tile of which the thread moves a run.

@@ -68,38 +68,43 @@ impl Context<'_> {
         let consumer = self.consumer(k, own, group)?;
         let store = Store::new(k, self, &consumer)?;
         self.each_tile(k, |k, place| {
-            consumer.softmax.begin(k)?;
-            clear(k, consumer.sums, fmha.value_width(), self.one)?;
-            consumer_wait(k, &self.pipelines[0], &consumer.rings[0], own)?;
-            consumer.order_wait(k)?;
-            self.begin_scores(k, &consumer)?;
-            consumer.order_arrive(k)?;
-            self.end_scores(k, &consumer, place, Expr::from(0))?;
-            pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)?;
-            k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
+            let m = place.m.clone() * fmha.consumers + Expr::from(&consumer.group);
+            let given = (&self.operands, self.mask);
+            let tile = fmha.tile(k, given, ROWS, (place, &m), own)?;
+            k.decompose(tile, |k| {
+                consumer.softmax.begin(k)?;
+                clear(k, consumer.sums, fmha.value_width(), self.one)?;
+                consumer_wait(k, &self.pipelines[0], &consumer.rings[0], own)?;
                 consumer.order_wait(k)?;
                 self.begin_scores(k, &consumer)?;
-                consumer_wait(k, &self.pipelines[2], &consumer.rings[2], own)?;
-                self.rescale(k, &consumer)?;
-                self.begin_sums(k, &consumer)?;
                 consumer.order_arrive(k)?;
-                self.end_scores(k, &consumer, place, step.into())?;
-                // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
-                // exponentials, beside which there would be no product then. So these values are waited for twice.
-                if fmha.stages > 1 {
-                    try_wait_next(k, &self.pipelines[2], &consumer.rings[2], own)?;
-                }
+                self.end_scores(k, &consumer, place, Expr::from(0))?;
+                pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)?;
+                k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
+                    consumer.order_wait(k)?;
+                    self.begin_scores(k, &consumer)?;
+                    consumer_wait(k, &self.pipelines[2], &consumer.rings[2], own)?;
+                    self.rescale(k, &consumer)?;
+                    self.begin_sums(k, &consumer)?;
+                    consumer.order_arrive(k)?;
+                    self.end_scores(k, &consumer, place, step.into())?;
+                    // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
+                    // exponentials, beside which there would be no product then. So these values are waited for twice.
+                    if fmha.stages > 1 {
+                        try_wait_next(k, &self.pipelines[2], &consumer.rings[2], own)?;
+                    }
+                    self.end_sums(k, &consumer)?;
+                    pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)
+                })?;
+                k.advance(&consumer.rings[0])?;
+                consumer_wait(k, &self.pipelines[2], &consumer.rings[2], own)?;
+                let several = Cond::new(place.steps.clone(), Relation::AtLeast, 2);
+                k.if_(several, |k| self.rescale(k, &consumer))?;
+                self.begin_sums(k, &consumer)?;
                 self.end_sums(k, &consumer)?;
-                pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)
-            })?;
-            k.advance(&consumer.rings[0])?;
-            consumer_wait(k, &self.pipelines[2], &consumer.rings[2], own)?;
-            let several = Cond::new(place.steps.clone(), Relation::AtLeast, 2);
-            k.if_(several, |k| self.rescale(k, &consumer))?;
-            self.begin_sums(k, &consumer)?;
-            self.end_sums(k, &consumer)?;
-            consumer.softmax.finish(k, consumer.sums, fmha.value_width() / 8, fmha.guarded)?;
-            store.tile(k, consumer.sums, place)
+                consumer.softmax.finish(k, consumer.sums, fmha.value_width() / 8, fmha.guarded)?;
+                store.tile(k, consumer.sums, place)
+            })
         })?;
         store.finish(k)
     }

@@ -52,6 +52,8 @@ impl Fmha {
     ) -> Result<Context<'_>> {
         let one = k.scalar(block, "one")?;
         let [first] = k.indices(grid, ["first"])?;
+        let cta = k.index(grid, "cta", [&first])?;
+        k.by(cta);
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let shared = [
             self.allocate(k, "sQ", None, self.rows(), self.head_width())?,

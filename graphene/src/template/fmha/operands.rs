@@ -1,12 +1,13 @@
 //! Operands in global memory, and the symbols of their sizes and strides.
 
+use super::tiles::Place;
 use super::{Fmha, Mask};
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::TensorId;
-use crate::layout::Layout;
-use crate::template::product::leaf;
+use crate::kernel::{Kind, TensorId, ThreadsId};
+use crate::layout::{Layout, Tiler};
+use crate::template::product::{leaf, tile_of};
 use crate::tensor::View;
 
 /// The symbols of a kernel.
@@ -21,6 +22,50 @@ pub(super) struct Sizes {
 }
 
 impl Fmha {
+    /// What the kernel computes.
+    pub(super) fn kind(&self, _: &Sizes) -> Kind {
+        Kind::Spec
+    }
+
+    /// So many queries' result, of them and of all keys and values of their head: views of global memory. `m`: which of a
+    /// head's such tiles it is.
+    pub(super) fn tile(
+        &self,
+        k: &mut Builder,
+        (operands, mask): (&[TensorId; 4], Option<TensorId>),
+        rows: i64,
+        (place, m): (&Place, &Expr),
+        threads: ThreadsId,
+    ) -> Result<Header> {
+        let (one, zero) = (Tiler::Size(1), Expr::from(0));
+        let Place { batch, head, kv_head, .. } = place;
+        let of_head = [one.clone(), one.clone(), Tiler::Whole, Tiler::Whole];
+        let of_rows = [one.clone(), one, Tiler::Size(rows), Tiler::Whole];
+        let [q, key, value, o] = *operands;
+        let mut ins = vec![
+            tile_of(k, q, "q_tile", &of_rows, [batch, head, m, &zero])?,
+            tile_of(k, key, "k_tile", &of_head, [batch, kv_head, &zero, &zero])?,
+            tile_of(k, value, "v_tile", &of_head, [batch, kv_head, &zero, &zero])?,
+        ];
+        match (mask, self.mask) {
+            (Some(mask), Mask::Dense(_)) => {
+                ins.push(tile_of(k, mask, "mask_tile", &of_rows, [batch, head, m, &zero])?);
+            }
+            (Some(mask), _) => {
+                let of_batch = [Tiler::Size(1), Tiler::Whole];
+                ins.push(tile_of(k, mask, "mask_tile", &of_batch, [batch, &zero])?);
+            }
+            (None, _) => {}
+        }
+        let out = tile_of(k, o, "o_tile", &of_rows, [batch, head, m, &zero])?;
+        Ok(Header::new(self.of_tile(m, rows), out, ins, threads))
+    }
+
+    /// What a tile computes.
+    fn of_tile(&self, _: &Expr, _: i64) -> Kind {
+        Kind::Spec
+    }
+
     /// Symbols and pointers: Q, K, V and O, and the mask.
     pub(super) fn declare(
         &self,

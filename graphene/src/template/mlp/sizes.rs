@@ -3,6 +3,7 @@
 
 use super::{Layer, Mlp, SUMS};
 use crate::error::{Result, needs};
+use crate::kernel::Kind;
 use crate::schedule::pointwise::WIDTH;
 use crate::template::access::Stride;
 use crate::template::epilogue::Span;
@@ -48,6 +49,16 @@ impl Mlp {
             from = *width;
         }
         needs(self.sums() <= SUMS, "64 accumulators a thread at most", self.sums())
+    }
+
+    /// What the kernel computes.
+    pub(super) fn kind(&self) -> Kind {
+        Kind::Spec
+    }
+
+    /// What a layer computes: its sums, all of it, and what becomes of the sums.
+    pub(super) fn kinds(&self, _: usize) -> [Kind; 3] {
+        [Kind::Spec, Kind::Spec, Kind::Spec]
     }
 
     /// Sums that a thread has.

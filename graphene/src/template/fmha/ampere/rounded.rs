@@ -95,6 +95,10 @@ impl Products for Rounded {
         })
     }
 
+    fn left(&self) -> [Option<TensorId>; 2] {
+        [None, Some(self.weights)]
+    }
+
     fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
         let values = k.index(block.shared[2], "of_stage", [stage])?;
         let columns = k.tile(block.sums, "columns", &[Tiler::Whole, Tiler::Size(1)])?;

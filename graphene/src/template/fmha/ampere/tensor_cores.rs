@@ -109,6 +109,10 @@ impl Products for TensorCores {
         pack(k, block.scores, self.weights, block.fmha.keys, block.one)
     }
 
+    fn left(&self) -> [Option<TensorId>; 2] {
+        [Some(self.queries), Some(self.weights)]
+    }
+
     fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
         let a = k.tile(self.weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
         let of = k.index(block.shared[2], "of_stage", [stage])?;

@@ -112,6 +112,10 @@ impl Products for Threads {
         })
     }
 
+    fn left(&self) -> [Option<TensorId>; 2] {
+        [None, Some(self.weights)]
+    }
+
     fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
         let values = k.index(block.shared[2], "of_stage", [stage])?;
         let (weights, values) = (fours(k, self.weights)?, fours(k, values)?);
