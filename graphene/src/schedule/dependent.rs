@@ -39,8 +39,8 @@ pub fn dependent(mut kernel: Kernel) -> Kernel {
         Stmt::Spec(Spec { kind, outs, ins, blocks, threads, completion: Completion::Now, body })
     };
     let body = kernel.spec.body.get_or_insert_default();
-    insert(body, &path, spec(Kind::Acquire, blocks));
-    body.insert(0, spec(Kind::Release, grid));
+    insert(body, &path, spec(Kind::GridDependencyWait, blocks));
+    body.insert(0, spec(Kind::LaunchDependents, grid));
     kernel
 }
 

@@ -39,7 +39,7 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind};
+use crate::kernel::{Fused, Kernel, Kind};
 use crate::layout::Layout;
 use crate::schedule::{multistage_through_registers, within};
 
@@ -170,7 +170,7 @@ impl Conv {
             |k, _, stage| {
                 let [a, b] = shared;
                 let near = [k.index(a, "a", [stage])?, k.index(b, "b", [stage])?];
-                k.decompose(Header::new(Kind::MatMul, acc, near, block), |k| {
+                k.decompose(Header::new(Kind::MATMUL_ADD, acc, near, block), |k| {
                     units.multiply(k, acc, near)
                 })
             },
@@ -181,6 +181,8 @@ impl Conv {
             images.leave(k, &epilogue, sums, run, across, one)
         })?;
         let ins = [vec![x, w], outer.ins()].concat();
-        k.finish_as(Header::new(convolution.kind(&sizes), outer.results.clone(), ins, block))
+        let sums = Fused::input(1).matmul(self.columns(&sizes));
+        let kind = convolution.kind(sums, 2, &sizes);
+        k.finish_as(Header::new(kind, outer.results.clone(), ins, block))
     }
 }

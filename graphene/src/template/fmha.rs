@@ -47,7 +47,7 @@ mod tiles;
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
-use crate::kernel::{Kernel, Kind, Number, TensorId};
+use crate::kernel::{Kernel, Number, TensorId};
 use crate::schedule::Units;
 use crate::template::product::line;
 use crate::tensor::Scalar;

@@ -34,7 +34,7 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind, TensorId, ThreadsId, Unary};
+use crate::kernel::{Kernel, TensorId, ThreadsId, Unary};
 use crate::layout::Layout;
 use crate::tensor::Scalar;
 

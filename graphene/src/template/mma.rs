@@ -111,7 +111,7 @@ impl Mma {
                     |k, step, stage| stages.fill(k, &steps, &place, step, stage, movers),
                     |k, _, stage| {
                         let near = stages.of(k, stage)?;
-                        k.decompose(Header::new(Kind::MatMul, acc, near, block), |k| {
+                        k.decompose(Header::new(Kind::MATMUL_ADD, acc, near, block), |k| {
                             fragments.multiply(k, acc, near[0], &Expr::from(0), near[1])
                         })
                     },

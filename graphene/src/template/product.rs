@@ -5,7 +5,7 @@ use super::epilogue::{Attached, Epilogue, Span};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
-use crate::kernel::{Kind, TensorId, ThreadsId};
+use crate::kernel::{Binary, Fused, Kind, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::tensor::{Scalar, View};
 
@@ -134,12 +134,17 @@ impl Tile {
 impl Declared {
     /// What becomes of the sums of all products of A and B.
     pub(super) fn kind(&self) -> Kind {
-        Kind::Spec
+        Kind::Fused(self.epilogue.fused(self.products(), 2 * self.terms.len()))
     }
 
     /// The sums of all products.
     pub(super) fn sums(&self) -> Kind {
-        if self.terms.len() == 1 { Kind::Product } else { Kind::Spec }
+        if self.terms.len() == 1 { Kind::MATMUL } else { Kind::Fused(self.products()) }
+    }
+
+    fn products(&self) -> Fused {
+        let of = |term: usize| Fused::input(2 * term).matmul(Fused::input(2 * term + 1));
+        (1..self.terms.len()).fold(of(0), |all, term| all.binary(Binary::Add, of(term)))
     }
 
     /// The tile at a place, of so many rows and columns.

@@ -121,7 +121,7 @@ impl Simt {
                 },
                 |k, _, stage| {
                     let near = stages.of(k, stage)?;
-                    k.decompose(Header::new(Kind::MatMul, acc, near, block), |k| {
+                    k.decompose(Header::new(Kind::MATMUL_ADD, acc, near, block), |k| {
                         own.multiply(k, acc, near[0], &Expr::from(0), near[1])
                     })
                 },

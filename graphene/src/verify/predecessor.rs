@@ -35,7 +35,7 @@ impl Walk<'_> {
             return self.block(body, always);
         }
         let all = spec.threads == self.kernel.block;
-        if spec.kind == Kind::Acquire {
+        if spec.kind == Kind::GridDependencyWait {
             self.waits = true;
             self.waited |= always && all;
         } else if !self.waited && self.kernel.depends(spec) {

@@ -8,7 +8,7 @@ use super::{Conv, Convolution};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Kind, Number, Operand, TensorId, Test};
+use crate::kernel::{Fused, Kind, Number, Operand, TensorId, Test};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{WIDTH, copy};
 use crate::template::product::leaf;
@@ -21,6 +21,8 @@ pub(super) struct Gather<'a> {
     side: Side,
     movers: Movers<'a>,
     x: TensorId,
+    /// What the tile's pixels see.
+    columns: Fused,
     group: Expr,
     /// Whether a run's elements are neighbours in memory: then it is one place there.
     flat: bool,
@@ -49,6 +51,7 @@ impl Gather<'_> {
         movers: Movers<'a>,
     ) -> Result<Gather<'a>> {
         let flat = conv.is_flat();
+        let columns = conv.columns(sizes).slice(0, group.clone(), 1);
         let run = if flat { WIDTH } else { 4 } / side.scalar.bytes();
         let row = side.size / run;
         if side.size % run != 0 || movers.threads % row != 0 {
@@ -77,6 +80,7 @@ impl Gather<'_> {
             side,
             movers,
             x,
+            columns: columns.slice(2, tile.clone() * side.size, side.size),
             group: group.clone(),
             flat,
             run,
@@ -149,7 +153,9 @@ impl Gather<'_> {
     /// What a step's stage is of the image.
     fn header(&self, stages: TensorId, stage: &Var, step: &Expr) -> Header {
         let to = Operand::at(stages, [stage]);
-        Header::new(self.convolution.columns(step), to, self.x, self.movers.block)
+        let depth = self.side.depth;
+        let part = self.columns.clone().slice(1, step.clone() * depth, depth);
+        Header::new(Kind::Fused(part), to, self.x, self.movers.block)
     }
 
     /// Goes through the rows of a tile of which the thread moves a run.

@@ -1,10 +1,11 @@
 //! How a convolution's product is cut into tiles, and which ways there are.
 
 use super::operands::Sizes;
-use super::{By, Conv, Convolution};
+use super::{Axis, By, Conv, Convolution};
 use crate::choose::in_registers;
 use crate::error::{Result, needs};
 use crate::index::Expr;
+use crate::kernel::Fused;
 use crate::template::mma::Fragments;
 use crate::template::product::{Edges, Walk};
 use crate::template::stage::Side;
@@ -15,6 +16,15 @@ impl Conv {
     /// Whether all pixels of an image are one axis: windows are single elements.
     pub fn is_flat(&self) -> bool {
         self.pixels == Edges::Bulk && self.convolution.is_pointwise()
+    }
+
+    /// The matrix whose columns are what pixels see.
+    pub(super) fn columns(&self, sizes: &Sizes) -> Fused {
+        if self.is_flat() {
+            return Convolution::flat_columns();
+        }
+        let windows = self.convolution.windows(Fused::input(0), sizes, Axis::windows);
+        self.convolution.columns(windows)
     }
 
     /// The weights' tiles, and those of pixels.

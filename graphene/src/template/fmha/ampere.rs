@@ -203,7 +203,7 @@ impl<'a> Block<'a> {
             let [keys, values] =
                 [k.index(keys, "keys", [&stage])?, k.index(values, "values", [&stage])?];
             let ins = [near.unwrap_or(queries), keys];
-            let scores = Header::new(Kind::MatMul, self.scores, ins, self.block);
+            let scores = Header::new(Kind::MATMUL_ADD, self.scores, ins, self.block);
             k.decompose(scores, |k| products.keys(k, self, &stage))?;
             self.weigh(k, place, step)?;
             products.weights(k, self)?;
@@ -211,7 +211,7 @@ impl<'a> Block<'a> {
             self.next(k, 2, place, step, &ring)?;
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
             let ins = [weights.unwrap_or(self.scores), values];
-            let sums = Header::new(Kind::MatMul, self.sums, ins, self.block);
+            let sums = Header::new(Kind::MATMUL_ADD, self.sums, ins, self.block);
             k.decompose(sums, |k| products.values(k, self, &stage))?;
             k.advance(&ring)
         })?;

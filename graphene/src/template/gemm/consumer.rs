@@ -194,7 +194,7 @@ impl<'a> Consumer<'a> {
         let own = context.first_strip(&self.group).div(&Expr::from(gemm.strips));
         let own_a = tile_of(k, a, "own_a", &rows, [&own, &Expr::from(0)])?;
         let b = k.index(b, "b", [stage])?;
-        k.decompose(Header::new(Kind::MatMul, *acc, [own_a, b], *threads), |k| {
+        k.decompose(Header::new(Kind::MATMUL_ADD, *acc, [own_a, b], *threads), |k| {
             let a = k.tile(a, "a", &[Tiler::Size(ROWS), Tiler::Size(along)])?;
             let b = k.tile(b, "b", &[Tiler::Size(along), Tiler::Whole])?;
             let sums = k.tile(*acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
@@ -205,7 +205,7 @@ impl<'a> Consumer<'a> {
                     let a = Operand::at(a, [row, kk.into()]);
                     let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
                     let sums = Operand::at(sums, [Expr::from(0), strip]);
-                    k.add(Header::new(Kind::MatMul, sums, [a, b], *threads).async_())
+                    k.add(Header::new(Kind::MATMUL_ADD, sums, [a, b], *threads).async_())
                 })
             })?;
             k.spec(Kind::Commit(Group::MatMul), (), (), *threads)

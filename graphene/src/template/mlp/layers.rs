@@ -66,7 +66,7 @@ impl Context<'_> {
                 let skipped = of_layer.clone() * (mlp.depth / 16);
                 let part = [Tiler::Whole, Tiler::Size(mlp.depth)];
                 let part = tile_of(k, self.near, "rows_part", &part, [&0.into(), &of_layer])?;
-                k.decompose(Header::new(Kind::MatMul, acc, [part, stage], self.block), |k| {
+                k.decompose(Header::new(Kind::MATMUL_ADD, acc, [part, stage], self.block), |k| {
                     sums.multiply(k, acc, self.near, &skipped, stage)
                 })?;
                 if times == 1 {

@@ -3,10 +3,10 @@
 
 use super::{Layer, Mlp, SUMS};
 use crate::error::{Result, needs};
-use crate::kernel::Kind;
+use crate::kernel::{Fused, Kind};
 use crate::schedule::pointwise::WIDTH;
 use crate::template::access::Stride;
-use crate::template::epilogue::Span;
+use crate::template::epilogue::{Epilogue, Span};
 use crate::template::product::Edges;
 use crate::template::stage::Side;
 use crate::template::sums::{Sums, features};
@@ -51,14 +51,38 @@ impl Mlp {
         needs(self.sums() <= SUMS, "64 accumulators a thread at most", self.sums())
     }
 
-    /// What the kernel computes.
+    /// What the kernel computes: of X, and of each layer's weights and operands.
     pub(super) fn kind(&self) -> Kind {
-        Kind::Spec
+        let (mut state, mut first, mut results) = (Fused::input(0), 1, Vec::new());
+        for (l, Layer { epilogue, .. }) in self.layers.iter().enumerate() {
+            let all = self.layer(l, state, first);
+            let kept = usize::from(l + 1 < self.layers.len());
+            results.extend((kept..epilogue.outputs.len()).map(|output| all.output(output)));
+            (state, first) = (all.output(0), first + 1 + epilogue.operands.len());
+        }
+        Kind::Fused(Fused::all(results))
     }
 
     /// What a layer computes: its sums, all of it, and what becomes of the sums.
-    pub(super) fn kinds(&self, _: usize) -> [Kind; 3] {
-        [Kind::Spec, Kind::Spec, Kind::Spec]
+    pub(super) fn kinds(&self, l: usize) -> [Kind; 3] {
+        let Layer { skip, epilogue, .. } = &self.layers[l];
+        let sums = Fused::input(0).matmul(Fused::input(1).merge(0));
+        let input = skip.then(|| Fused::input(1 + epilogue.operands.len()));
+        let left = of_sums(epilogue, Fused::input(0), 1, input, |operand| operand);
+        [sums, self.layer(l, Fused::input(0), 1), left].map(Kind::Fused)
+    }
+
+    /// The results of a layer, or of several that follow each other; from the input `first` on there are its weights and
+    /// operands.
+    fn layer(&self, l: usize, state: Fused, first: usize) -> Fused {
+        let Layer { times, skip, epilogue, .. } = &self.layers[l];
+        let of = |state: Fused, time: i64| {
+            let own = |input: Fused| if *times == 1 { input } else { input.slice(0, time, 1) };
+            let weights = own(Fused::input(first)).merge(0);
+            let sums = state.clone().matmul(weights);
+            of_sums(epilogue, sums, first + 1, skip.then_some(state), own)
+        };
+        (1..*times).fold(of(state, 0), |all, time| of(all.output(0), time))
     }
 
     /// Sums that a thread has.
@@ -129,6 +153,20 @@ impl Mlp {
     pub(super) fn edges(&self, width: i64) -> Edges {
         if width * self.scalar.bytes() % WIDTH == 0 { self.edges } else { Edges::Moves }
     }
+}
+
+/// What becomes of a layer's sums, of its operands from this number on, and of its input.
+fn of_sums(
+    epilogue: &Epilogue,
+    sums: Fused,
+    first: usize,
+    input: Option<Fused>,
+    own: impl Fn(Fused) -> Fused,
+) -> Fused {
+    let operands = epilogue.operands.iter().zip(first..);
+    let operands = operands.map(|(operand, number)| own(operand.span.broadcast(number)));
+    let parts: Vec<Fused> = std::iter::once(sums).chain(operands).chain(input).collect();
+    Fused::of(&epilogue.function, &parts)
 }
 
 fn gcd(a: i64, b: i64) -> i64 {

@@ -19,7 +19,7 @@ impl Context<'_> {
         let own_rows = [Tiler::Size(ROWS), Tiler::Whole];
         let own_q = tile_of(k, self.shared[0], "own_q", &own_rows, [&group.into(), &0.into()])?;
         let b = k.index(self.shared[1], "b", [&stage])?;
-        k.decompose(Header::new(Kind::Product, *scores, [own_q, b], *own), |k| {
+        k.decompose(Header::new(Kind::MATMUL, *scores, [own_q, b], *own), |k| {
             let a = k.tile(self.shared[0], "a", &[Tiler::Size(ROWS), Tiler::Size(16)])?;
             let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
             k.spec(Kind::Fence(Fence::MatMul), *scores, (), *own)?;
@@ -28,9 +28,9 @@ impl Context<'_> {
                 let b = Operand::at(b, [kk, Expr::from(0)]);
                 k.add(Header::new(kind, *scores, [a, b], *own).async_())
             };
-            product(k, Kind::Product, Expr::from(0))?;
+            product(k, Kind::MATMUL, Expr::from(0))?;
             k.for_("kk", 1..self.fmha.head_width() / 16, 1, true, |k, kk| {
-                product(k, Kind::MatMul, kk.into())
+                product(k, Kind::MATMUL_ADD, kk.into())
             })?;
             k.spec(Kind::Commit(Group::MatMul), (), (), *own)
         })
@@ -46,14 +46,14 @@ impl Context<'_> {
     pub(super) fn begin_sums(&self, k: &mut Builder, consumer: &Consumer) -> Result<()> {
         let Consumer { own, weights, sums, rings, .. } = consumer;
         let b = k.index(self.shared[2], "b", [&rings[2].stage()])?;
-        k.decompose(Header::new(Kind::MatMul, *sums, [*weights, b], *own), |k| {
+        k.decompose(Header::new(Kind::MATMUL_ADD, *sums, [*weights, b], *own), |k| {
             let a = k.tile(*weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
             let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
             k.spec(Kind::Fence(Fence::MatMul), *sums, (), *own)?;
             k.for_("kk", 0..self.fmha.keys / 16, 1, true, |k, kk| {
                 let a = Operand::at(a, [Expr::from(0), Expr::from(kk)]);
                 let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
-                k.add(Header::new(Kind::MatMul, *sums, [a, b], *own).async_())
+                k.add(Header::new(Kind::MATMUL_ADD, *sums, [a, b], *own).async_())
             })?;
             k.spec(Kind::Commit(Group::MatMul), (), (), *own)
         })
