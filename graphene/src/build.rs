@@ -112,7 +112,21 @@ impl Builder {
         self.add_param(name, Tensor { constant: true, ..tensor })
     }
 
-    fn add_param(&mut self, name: &str, tensor: Tensor) -> Result<TensorId> {
+    /// A parameter for the kernel's own use, which is neither input nor output.
+    ///
+    /// # Errors
+    /// Those of [`param`](Self::param).
+    pub fn scratch(
+        &mut self,
+        name: &str,
+        view: impl Into<View>,
+        scalar: Scalar,
+    ) -> Result<TensorId> {
+        let tensor = Tensor::new(view.into(), scalar, Memory::Global);
+        self.add_param(name, Tensor { scratch: true, ..tensor })
+    }
+
+    pub(crate) fn add_param(&mut self, name: &str, tensor: Tensor) -> Result<TensorId> {
         self.before_statements()?;
         self.check_view(&tensor.view)?;
         let id = self.add_tensor(name, tensor)?;

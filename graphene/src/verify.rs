@@ -10,8 +10,8 @@
 //!    which is who issues the instruction.
 //! 3. *Inside.* Every access lies within its buffer: provably, or under a condition that says so,
 //!    or because the instruction leaves out what is beyond the edge.
-//! 4. *Declared.* Of global memory, a decomposition writes only outputs of its spec. Besides, it uses what it or a spec
-//!    around it names or allocates, such as stages and barriers. It writes all outputs and reads all inputs; of one in global
+//! 4. *Declared.* Of global memory, a decomposition writes only outputs of its spec. Besides, it uses scratch: what it or a
+//!    spec around it allocates, such as stages and barriers, and parameters that are declared so, such as counters. It writes all outputs and reads all inputs; of one in global
 //!    memory it may read what others have made of it: a tile's operands lie there, although a producer fills the stages
 //!    that its products read.
 //! 5. *Fits.* Shared memory fits the architecture. Register budgets are stated by whole
@@ -42,7 +42,7 @@ use std::fmt;
 use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
 use crate::kernel::{Completion, For, Kernel, Kind, Operand, Spec, Stmt, TensorId};
-use crate::tensor::Memory;
+use crate::tensor::{Memory, Tensor};
 use together::Group;
 
 /// What is wrong, and where.
@@ -273,12 +273,12 @@ impl Verifier<'_> {
                     has(writes) || !written && has(reads)
                 };
                 // Whoever reads a spec is told of all that it writes to global memory.
-                let global = self.kernel.tensor(operand.tensor).memory == Memory::Global;
-                let known = match global && written {
+                let Tensor { memory, scratch, .. } = *self.kernel.tensor(operand.tensor);
+                let known = match memory == Memory::Global && written {
                     true => scope.allowed.iter().all(names),
                     false => scope.allowed.iter().any(names),
                 };
-                if !scope.allowed.is_empty() && !known {
+                if !scope.allowed.is_empty() && !known && !scratch {
                     let what = if written { "writes" } else { "reads" };
                     messages.push(format!("{what} %{name}, which a spec around it does not name"));
                 }

@@ -17,7 +17,7 @@ use crate::support::{check_clean, check_text, data, inputs, orders, run};
 /// The number of images, and the sizes of one; how many zeros more there are behind an image than before
 /// it; x has so many elements more between images.
 #[derive(Debug, Clone)]
-struct Sizes {
+pub(crate) struct Sizes {
     images: usize,
     pixels: Vec<usize>,
     behind: i64,
@@ -235,7 +235,7 @@ fn of(conv: Conv, change: impl FnOnce(&mut Convolution)) -> Conv {
 }
 
 /// All parameters that this file tries; each with sizes, and in how many random orders.
-fn rows() -> Vec<(Conv, Sizes, u64)> {
+pub(crate) fn rows() -> Vec<(Conv, Sizes, u64)> {
     let bulk = |conv: Conv| Conv { pixels: Edges::Bulk, ..conv };
     let moved = |conv: Conv| Conv { weights: Edges::Moves, ..conv };
     let mut rows = Vec::new();
@@ -389,7 +389,7 @@ fn convolution_parameters_that_no_kernel_has_are_refused() {
 }
 
 /// All kernels by single threads that this file tries, with sizes.
-fn sliding() -> Vec<(Sliding, Sizes)> {
+pub(crate) fn sliding() -> Vec<(Sliding, Sizes)> {
     let square = |axis: Axis| vec![axis; 2];
     let small = |fold: Fold, scalar: Scalar, channels: [i64; 2], group: i64, axes: Vec<Axis>| {
         let convolution = Convolution { scalar, channels, group, axes, ..Convolution::default() };

@@ -295,7 +295,7 @@ fn check_attention(fmha: &Fmha, kernel: &Kernel, sizes: Sizes, random_orders: u6
 }
 
 /// All parameters that this file tries; each with sizes, and in how many random orders.
-fn rows() -> Vec<(Fmha, Sizes, u64)> {
+pub(crate) fn rows() -> Vec<(Fmha, Sizes, u64)> {
     let small = small();
     let bf16 = Fmha { scalar: Scalar::Bf16, ..small.clone() };
     let two = Fmha { consumers: 2, ..small.clone() };

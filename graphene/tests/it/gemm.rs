@@ -77,7 +77,7 @@ fn rows_of_turns() -> Vec<(Gemm, Sizes, u64)> {
 }
 
 /// All parameters that this file tries; each with sizes, and in how many random orders.
-fn rows() -> Vec<(Gemm, Sizes, u64)> {
+pub(crate) fn rows() -> Vec<(Gemm, Sizes, u64)> {
     let all = layer();
     let bias = Epilogue::layer(true, None, false);
     let residual = Epilogue::layer(false, None, true);
