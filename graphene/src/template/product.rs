@@ -281,7 +281,7 @@ pub(super) fn tile_of<'e>(
     tiles: &[Tiler],
     at: impl IntoIterator<Item = &'e Expr>,
 ) -> Result<TensorId> {
-    let tiles = k.tile(of, name, tiles)?;
+    let tiles = k.tile(of, &format!("{name}s"), tiles)?;
     k.index(tiles, name, at)
 }
 

@@ -12,7 +12,7 @@ use graphene_ir::template::product::Edges;
 use graphene_ir::tensor::Scalar;
 
 use crate::index::Random;
-use crate::support::{check_clean, check_text, data, inputs, orders, run};
+use crate::support::{check_clean, check_meaning, check_text, data, inputs, orders, run};
 
 /// The number of images, and the sizes of one; how many zeros more there are behind an image than before
 /// it; x has so many elements more between images.
@@ -199,7 +199,9 @@ fn check(
         }
         last = Some(outcome);
     }
-    last.unwrap()
+    let last = last.unwrap();
+    check_meaning(&name, kernel, &inputs, &last);
+    last
 }
 
 /// relu(x + bias) + r, and the sum in single precision.

@@ -13,7 +13,7 @@ use graphene_ir::tensor::Scalar;
 
 use crate::error::{Near, SINGLE, propagate, unit};
 use crate::index::Random;
-use crate::support::{check_clean, check_text, data, inputs, orders, run};
+use crate::support::{check_clean, check_meaning, check_text, data, inputs, orders, run};
 
 fn relu(width: i64) -> Layer {
     Layer { width, ..Layer::default() }
@@ -162,6 +162,7 @@ fn check(mlp: &Mlp, rows: usize, random_orders: u64) {
         // Copies of rows whose number of chunks is no power of two meet in banks, as do stores of pairs
         // in single precision between two layers.
         let widths = || std::iter::once(mlp.width).chain(mlp.layers.iter().map(|l| l.width));
+        check_meaning(&name, &kernel, &given, &outcome);
         if widths().all(|width| width == 32) && mlp.scalar != Scalar::F32 {
             assert_eq!(outcome.costs.total().conflicts, 0, "{name}");
         }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use graphene_ir::atom::Fault;
 use graphene_ir::index::Expr;
-use graphene_ir::kernel::{Kernel, Kind, Spec, Stmt, TensorId};
+use graphene_ir::kernel::{Array, Kernel, Kind, Operand, Spec, Stmt, TensorId};
 use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
 use graphene_ir::text::{parse, parse_all};
 use graphene_ir::verify::verify;
@@ -130,6 +130,34 @@ pub(crate) fn gelu(x: f64) -> f64 {
     let inner: f64 = (1..steps).map(|i| density(i) * if i % 2 == 0 { 2.0 } else { 4.0 }).sum();
     let integral = (density(0) + inner + density(steps)) * width / 3.0;
     x * (0.5 + integral / (2.0 * std::f64::consts::PI).sqrt())
+}
+
+/// A kernel has computed what its outermost spec says: nearly, as its arithmetic is that of its types.
+pub(crate) fn check_meaning(name: &str, kernel: &Kernel, inputs: &Inputs, outcome: &Outcome) {
+    let Kind::Fused(meaning) = &kernel.spec.kind else { panic!("{name}: {}", kernel.spec.kind) };
+    let number = |expr: &Expr| expr.value(&|var| inputs.symbols.get(var.name()).copied());
+    let array = |operand: &Operand| {
+        let view = &kernel.tensor(operand.tensor).view;
+        let elements = &outcome.buffers[kernel.tensor_name(operand.tensor)];
+        let leaves = view.leaves();
+        let sizes = leaves.iter().map(|leaf| number(&leaf.size).unwrap() as usize);
+        let strides: Vec<i64> =
+            leaves.iter().map(|leaf| number(&view.stride(leaf)).unwrap()).collect();
+        Array::new(&sizes.collect::<Vec<_>>(), |at| {
+            let offset: i64 = at.iter().zip(&strides).map(|(&at, stride)| at as i64 * stride).sum();
+            elements[offset as usize].unwrap_or(f64::NAN)
+        })
+    };
+    let arrays = |operands: &[Operand]| operands.iter().map(array).collect::<Vec<_>>();
+    let outs = arrays(&kernel.spec.outs);
+    let expected = meaning.values(&arrays(&kernel.spec.ins), &outs, &number);
+    let expected = expected.unwrap_or_else(|error| panic!("{name}: {error}"));
+    for (number, (found, expected)) in outs.iter().zip(&expected).enumerate() {
+        for (i, (found, y)) in found.data.iter().zip(&expected.data).enumerate() {
+            let near = (found - y).abs() <= 0.03 * (1.0 + y.abs()) || found.is_nan() && y.is_nan();
+            assert!(near, "{name}: output {number}, element {i} is {found}, not {y}");
+        }
+    }
 }
 
 /// A kernel is well formed, and reads back.
