@@ -46,6 +46,7 @@ pub(crate) mod kind;
 mod parse;
 mod print;
 mod spec;
+mod tree;
 mod types;
 
 use std::str::FromStr;

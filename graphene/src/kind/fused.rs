@@ -9,6 +9,8 @@
 //! assert_eq!(Kind::Fused(layer).to_string(), "Fused{gelu(matmul(%0, %1) + %2)}");
 //! ```
 
+use std::collections::BTreeSet;
+
 use crate::function::{Function, Node, Program, Step, Value};
 use crate::index::Expr;
 use crate::kernel::{Binary, Number, Unary};
@@ -180,6 +182,14 @@ impl Fused {
     /// A function of these, one after the other; its further inputs are operands.
     pub fn of(function: &Function, parts: &[Fused]) -> Fused {
         function.map(|step| Term::Step(step.clone())).after(&Fused::all(parts.iter().cloned()))
+    }
+
+    /// The same of the inputs that it uses, and which they are.
+    pub fn over_used(&self) -> (Fused, Vec<usize>) {
+        let used: BTreeSet<usize> = self.used().collect();
+        let place = |input| used.iter().position(|of| *of == input).unwrap_or(input);
+        let parts = (0..self.inputs()).map(|input| Fused::input(place(input)));
+        (self.after(&Fused::all(parts)), used.into_iter().collect())
     }
 
     /// A function of each element.

@@ -22,12 +22,7 @@ pub fn dependent(mut kernel: Kernel) -> Kernel {
     let mut stmts = kernel.spec.body.as_deref().unwrap_or_default();
     while let Some(at) = stmts.iter().position(|stmt| depends(&kernel, stmt)) {
         path.push(at);
-        let Stmt::Spec(Spec { body: Some(body), blocks: own, threads, .. }) = &stmts[at] else {
-            break;
-        };
-        if *threads != kernel.block {
-            break;
-        }
+        let Stmt::Spec(Spec { body: Some(body), blocks: own, .. }) = &stmts[at] else { break };
         (stmts, blocks) = (body, *own);
     }
     if alone || path.is_empty() {

@@ -248,13 +248,9 @@ pub fn pointwise(
     n: i64,
     one: ThreadsId,
 ) -> Result<()> {
-    // Those that the function uses are the operands, in this order.
-    let used: Vec<usize> = function.used().collect();
-    let place = |input| used.iter().position(|of| *of == input).unwrap_or_default();
-    let places: Vec<Fused> = (0..function.inputs()).map(|i| Fused::input(place(i))).collect();
-    let operands: Vec<TensorId> = used.iter().map(|&input| ins[input]).collect();
-    let kind = Kind::Fused(Fused::of(function, &places));
-    let header = Header::new(kind, outs.to_vec(), operands, one);
+    let (fused, used) = Fused::of(function, &[]).over_used();
+    let used: Vec<TensorId> = used.into_iter().map(|input| ins[input]).collect();
+    let header = Header::new(Kind::Fused(fused), outs.to_vec(), used, one);
     k.decompose(header, |k| {
         each(k, n, |k, i| {
             let numbers = k.tensor_of(outs[0])?.scalar;

@@ -21,6 +21,7 @@ mod gemm;
 mod index;
 mod kernel_text;
 mod kind;
+mod levels;
 mod levels_matmul;
 mod mlp;
 mod mma;

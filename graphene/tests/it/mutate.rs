@@ -206,11 +206,15 @@ fn spec_edits(kernel: &Kernel, spec: &Spec) -> Vec<(&'static str, Edit)> {
     match &spec.kind {
         Kind::Sync => {
             let (grid, block) = (kernel.grid, kernel.block);
-            vec![
+            let mut edits = vec![
                 ("delete Sync", delete()),
                 on("Sync of the block", move |s| s.threads = block),
-                on("Sync of one block", move |s| s.blocks = grid),
-            ]
+            ];
+            // Only those of a cluster are several.
+            if !kernel.threads(spec.blocks).view.size().is(1) {
+                edits.push(on("Sync of one block", move |s| s.blocks = grid));
+            }
+            edits
         }
         Kind::Fence(_) => vec![("delete Fence", delete())],
         Kind::Commit(_) => vec![("delete Commit", delete())],
