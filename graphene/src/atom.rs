@@ -268,7 +268,8 @@ impl Site<'_> {
     /// pairs.
     pub fn is_the_warps(&self) -> bool {
         let threads = self.kernel.threads(self.spec.threads).view.size().constant();
-        self.spec.kind == Kind::MatMul && threads.is_some_and(|threads| (2..32).contains(&threads))
+        self.spec.kind == Kind::MATMUL_ADD
+            && threads.is_some_and(|threads| (2..32).contains(&threads))
     }
 
     /// A size that the pattern names.

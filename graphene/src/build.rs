@@ -39,6 +39,8 @@ pub struct Builder {
     params: Vec<TensorId>,
     grid: Option<ThreadsId>,
     block: Option<ThreadsId>,
+    /// Whose specs are that name no blocks.
+    blocks: Option<ThreadsId>,
     scopes: Vec<Scope>,
 }
 
@@ -66,6 +68,7 @@ impl Builder {
             params: Vec::new(),
             grid: None,
             block: None,
+            blocks: None,
             scopes: vec![Scope::default()],
         }
     }
@@ -109,7 +112,21 @@ impl Builder {
         self.add_param(name, Tensor { constant: true, ..tensor })
     }
 
-    fn add_param(&mut self, name: &str, tensor: Tensor) -> Result<TensorId> {
+    /// A parameter for the kernel's own use, which is neither input nor output.
+    ///
+    /// # Errors
+    /// Those of [`param`](Self::param).
+    pub fn scratch(
+        &mut self,
+        name: &str,
+        view: impl Into<View>,
+        scalar: Scalar,
+    ) -> Result<TensorId> {
+        let tensor = Tensor::new(view.into(), scalar, Memory::Global);
+        self.add_param(name, Tensor { scratch: true, ..tensor })
+    }
+
+    pub(crate) fn add_param(&mut self, name: &str, tensor: Tensor) -> Result<TensorId> {
         self.before_statements()?;
         self.check_view(&tensor.view)?;
         let id = self.add_tensor(name, tensor)?;
@@ -126,7 +143,7 @@ impl Builder {
             return Err(Error::Kernel("a kernel has one grid".to_owned()));
         }
         let id = self.launched(name, view.into(), Agent::Block)?;
-        self.grid = Some(id);
+        (self.grid, self.blocks) = (Some(id), Some(id));
         Ok(id)
     }
 
@@ -311,7 +328,12 @@ impl Builder {
         Ok(())
     }
 
-    /// A spec without a body: an atom, by all blocks.
+    /// From here on, specs that name no blocks are by these: as a rule by the own one. At first they are by all.
+    pub fn by(&mut self, blocks: ThreadsId) {
+        self.blocks = Some(blocks);
+    }
+
+    /// A spec without a body: an atom, by the blocks of [`by`](Builder::by).
     ///
     /// # Errors
     /// Those of [`add`](Builder::add).
@@ -352,11 +374,15 @@ impl Builder {
     }
 
     fn headed(&self, header: Header) -> Result<Spec> {
-        let Some(blocks) = header.blocks.or(self.grid) else {
+        let Some(blocks) = header.blocks.or(self.blocks) else {
             return Err(Error::Kernel("the kernel has no grid yet".to_owned()));
         };
         let spec = Spec {
-            kind: header.kind,
+            kind: match header.kind {
+                // One expression has one form, that in which its text reads back.
+                Kind::Fused(fused) => Kind::Fused(fused.ordered()),
+                kind => kind,
+            },
             outs: header.outs,
             ins: header.ins,
             blocks,
@@ -446,27 +472,33 @@ impl Builder {
         Ok(())
     }
 
-    /// The kernel, which computes `outs` from `ins`.
+    /// The kernel, which computes `outs` from `ins`: what, its kind says.
     ///
     /// # Errors
     /// [`Error::Kernel`] without a grid or block, or for what is not a parameter.
-    pub fn finish(self, outs: impl Into<Operands>, ins: impl Into<Operands>) -> Result<Kernel> {
+    pub fn finish(
+        self,
+        kind: Kind,
+        outs: impl Into<Operands>,
+        ins: impl Into<Operands>,
+    ) -> Result<Kernel> {
         match self.block {
-            Some(block) => self.finish_as(Header::new(Kind::Spec, outs, ins, block)),
+            Some(block) => self.finish_as(Header::new(kind, outs, ins, block)),
             None => Err(Error::Kernel("the kernel has no block".to_owned())),
         }
     }
 
     pub(crate) fn finish_as(mut self, header: Header) -> Result<Kernel> {
         check::name(&self.name)?;
+        self.blocks = self.grid;
         let mut spec = self.headed(header)?;
         let Some((grid, block)) =
             self.grid.zip(self.block).filter(|launched| *launched == (spec.blocks, spec.threads))
         else {
             return Err(Error::Kernel("a kernel is computed by its grid and block".to_owned()));
         };
-        if spec.kind != Kind::Spec || spec.completion != Completion::Now {
-            return Err(Error::Kernel("a kernel is a Spec".to_owned()));
+        if spec.completion != Completion::Now {
+            return Err(Error::Kernel("a kernel completes when it has run".to_owned()));
         }
         let known =
             |operand: &Operand| self.params.contains(&operand.tensor) && operand.index.is_empty();

@@ -93,8 +93,10 @@ fn waits_for_others(kernel: &Kernel) -> bool {
     let mut found = false;
     kernel.each_stmt(&mut |stmt| {
         if let Stmt::Spec(spec) = stmt {
-            found |=
-                matches!(spec.kind, Kind::Acquire | Kind::Await(_) | Kind::Fence(Fence::Global));
+            found |= matches!(
+                spec.kind,
+                Kind::GridDependencyWait | Kind::GridWait(_) | Kind::Fence(Fence::Global)
+            );
         }
     });
     found

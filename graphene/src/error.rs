@@ -240,6 +240,14 @@ pub enum Error {
     NegativeOffset(i64),
 }
 
+/// Refuses parameters for which there is no kernel: "needs 2 or more stages; got 1".
+///
+/// # Errors
+/// [`Error::Kernel`] unless it `holds`.
+pub(crate) fn needs(holds: bool, what: &str, got: impl std::fmt::Debug) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::Kernel(format!("needs {what}; got {got:?}"))) }
+}
+
 impl Error {
     /// The byte offset in the text where an error of notation lies; none for errors of algebra.
     pub fn position(&self) -> Option<usize> {

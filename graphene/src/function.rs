@@ -42,12 +42,26 @@ pub enum Step {
     Round(Scalar, Value),
 }
 
-/// A pointwise function: of some inputs' elements, one number for each output. Every step is there
-/// once, and serves an output.
+/// A straight-line program. Every step is there once, and serves an output.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Function {
-    steps: Vec<Step>,
+pub struct Program<S> {
+    steps: Vec<S>,
     outputs: Vec<Value>,
+}
+
+/// A pointwise function: of some inputs' elements, one number for each output.
+pub type Function = Program<Step>;
+
+/// What a [`Program`] is made of.
+pub trait Node: Clone + PartialEq {
+    /// The values that it is computed from.
+    fn operands(&self) -> impl Iterator<Item = Value>;
+
+    /// The same of other operands.
+    fn with(&self, of: impl Fn(Value) -> Value) -> Self;
+
+    /// The input that it is, if it is one.
+    fn input(&self) -> Option<usize>;
 }
 
 impl Value {
@@ -58,8 +72,30 @@ impl Value {
 }
 
 impl Step {
-    /// The values that it is computed from.
-    pub fn operands(&self) -> impl Iterator<Item = Value> {
+    /// Its value, of the inputs and of its operands' values.
+    pub(crate) fn value(&self, inputs: &[f64], operands: &[f64]) -> f64 {
+        match (self, operands) {
+            (Step::Input(input), _) => inputs[*input],
+            (Step::Constant(number), _) => number.0,
+            (Step::Unary(op, _), [x, ..]) => op.value(*x),
+            (Step::Binary(op, ..), [x, y, ..]) => op.value(*x, *y),
+            (Step::Select(..), [x, y, z, ..]) => {
+                if *x == 0.0 {
+                    *z
+                } else {
+                    *y
+                }
+            }
+            (Step::Round(scalar, _), [x, ..]) => scalar.round(*x),
+            (Step::Unary(..) | Step::Binary(..) | Step::Select(..) | Step::Round(..), _) => {
+                unreachable!("a step has all its operands")
+            }
+        }
+    }
+}
+
+impl Node for Step {
+    fn operands(&self) -> impl Iterator<Item = Value> {
         let operands = match *self {
             Step::Input(_) | Step::Constant(_) => [None; 3],
             Step::Unary(_, x) | Step::Round(_, x) => [Some(x), None, None],
@@ -69,7 +105,6 @@ impl Step {
         operands.into_iter().flatten()
     }
 
-    /// The same of other operands.
     fn with(&self, of: impl Fn(Value) -> Value) -> Step {
         match *self {
             Step::Input(input) => Step::Input(input),
@@ -80,22 +115,30 @@ impl Step {
             Step::Round(scalar, x) => Step::Round(scalar, of(x)),
         }
     }
+
+    fn input(&self) -> Option<usize> {
+        match self {
+            Step::Input(input) => Some(*input),
+            Step::Constant(_)
+            | Step::Unary(..)
+            | Step::Binary(..)
+            | Step::Select(..)
+            | Step::Round(..) => None,
+        }
+    }
 }
 
-impl Function {
-    /// An input's element.
-    pub fn input(input: usize) -> Function {
-        Function { steps: vec![Step::Input(input)], outputs: vec![Value(0)] }
-    }
+impl<S: Node> Program<S> {
+    const EMPTY: Program<S> = Program { steps: Vec::new(), outputs: Vec::new() };
 
-    /// A number, which must not be NaN.
-    pub fn constant(value: f64) -> Function {
-        Function { steps: vec![Step::Constant(Number(value))], outputs: vec![Value(0)] }
+    /// A step that is computed from none.
+    pub(crate) fn leaf(step: S) -> Program<S> {
+        Program { steps: vec![step], outputs: vec![Value(0)] }
     }
 
     /// All outputs of these, one after the other.
-    pub fn all(parts: impl IntoIterator<Item = Function>) -> Function {
-        let mut all = Function { steps: Vec::new(), outputs: Vec::new() };
+    pub fn all(parts: impl IntoIterator<Item = Program<S>>) -> Program<S> {
+        let mut all = Program::EMPTY;
         for part in parts {
             let outputs = all.absorb(&part, &[]);
             all.outputs.extend(outputs);
@@ -106,8 +149,8 @@ impl Function {
     /// This function of the outputs of `inner`: output `i` is input `i`. Inputs that `inner` has no
     /// output for stay.
     #[must_use]
-    pub fn after(&self, inner: &Function) -> Function {
-        let mut all = Function { steps: Vec::new(), outputs: Vec::new() };
+    pub fn after(&self, inner: &Program<S>) -> Program<S> {
+        let mut all = Program::EMPTY;
         let given = all.absorb(inner, &[]);
         all.outputs = all.absorb(self, &given);
         all.swept()
@@ -115,8 +158,122 @@ impl Function {
 
     /// Only this output.
     #[must_use]
-    pub fn output(&self, output: usize) -> Function {
-        Function { steps: self.steps.clone(), outputs: vec![self.outputs[output]] }.swept()
+    pub fn output(&self, output: usize) -> Program<S> {
+        Program { steps: self.steps.clone(), outputs: vec![self.outputs[output]] }.swept()
+    }
+
+    /// The same of other steps, each in the place of one.
+    pub(crate) fn map<T>(&self, step: impl Fn(&S) -> T) -> Program<T> {
+        Program { steps: self.steps.iter().map(step).collect(), outputs: self.outputs.clone() }
+    }
+
+    /// The steps, in order.
+    pub fn steps(&self) -> &[S] {
+        &self.steps
+    }
+
+    /// The outputs' values.
+    pub fn outputs(&self) -> &[Value] {
+        &self.outputs
+    }
+
+    /// The inputs that steps are, in the order of the steps.
+    pub fn used(&self) -> impl Iterator<Item = usize> {
+        self.steps.iter().filter_map(Node::input)
+    }
+
+    /// How many inputs there are: one more than the last that is used.
+    pub fn inputs(&self) -> usize {
+        self.used().max().map_or(0, |last| last + 1)
+    }
+
+    /// A step of the first outputs of these.
+    pub(crate) fn combine(parts: &[Program<S>], step: impl FnOnce(&[Value]) -> S) -> Program<S> {
+        let mut all = Program::EMPTY;
+        let values: Vec<Value> = parts.iter().map(|part| all.absorb(part, &[])[0]).collect();
+        all.outputs = vec![all.push(step(&values))];
+        all.swept()
+    }
+
+    /// Another's steps, its first inputs replaced by `given`; says where its outputs are.
+    fn absorb(&mut self, other: &Program<S>, given: &[Value]) -> Vec<Value> {
+        let mut at: Vec<Value> = Vec::with_capacity(other.steps.len());
+        for step in &other.steps {
+            let value = match step.input().and_then(|input| given.get(input)) {
+                Some(value) => *value,
+                None => self.push(step.with(|value| at[value.index()])),
+            };
+            at.push(value);
+        }
+        other.outputs.iter().map(|output| at[output.index()]).collect()
+    }
+
+    fn push(&mut self, step: S) -> Value {
+        let at = self.steps.iter().position(|known| *known == step).unwrap_or_else(|| {
+            self.steps.push(step);
+            self.steps.len() - 1
+        });
+        Value(u32::try_from(at).expect("a program has fewer steps than memory has bytes"))
+    }
+
+    /// Without the steps that serve no output.
+    fn swept(&self) -> Program<S> {
+        let mut used = vec![false; self.steps.len()];
+        for output in &self.outputs {
+            used[output.index()] = true;
+        }
+        // An operand comes before its step, so that one pass from the end misses none.
+        for (at, step) in self.steps.iter().enumerate().rev() {
+            if used[at] {
+                step.operands().for_each(|operand| used[operand.index()] = true);
+            }
+        }
+        let mut swept = Program::EMPTY;
+        let mut at: Vec<Value> = Vec::with_capacity(self.steps.len());
+        for (step, used) in self.steps.iter().zip(used) {
+            let value =
+                if used { swept.push(step.with(|value| at[value.index()])) } else { Value(0) };
+            at.push(value);
+        }
+        swept.outputs = self.outputs.iter().map(|output| at[output.index()]).collect();
+        swept
+    }
+
+    /// The same in the order in which its text has it: each step right before the first that needs it.
+    pub(crate) fn ordered(&self) -> Program<S> {
+        fn place<S: Node>(
+            from: &Program<S>,
+            value: Value,
+            at: &mut [Option<Value>],
+            to: &mut Program<S>,
+        ) -> Value {
+            if let Some(known) = at[value.index()] {
+                return known;
+            }
+            let step = &from.steps[value.index()];
+            let operands: Vec<(Value, Value)> =
+                step.operands().map(|operand| (operand, place(from, operand, at, to))).collect();
+            let of = |value| operands.iter().find(|row| row.0 == value).map_or(value, |row| row.1);
+            let own = to.push(step.with(of));
+            at[value.index()] = Some(own);
+            own
+        }
+        let (mut at, mut ordered) = (vec![None; self.steps.len()], Program::EMPTY);
+        let outputs = self.outputs.iter().map(|&out| place(self, out, &mut at, &mut ordered));
+        let outputs = outputs.collect();
+        Program { outputs, ..ordered }
+    }
+}
+
+impl Function {
+    /// An input's element.
+    pub fn input(input: usize) -> Function {
+        Program::leaf(Step::Input(input))
+    }
+
+    /// A number, which must not be NaN.
+    pub fn constant(value: f64) -> Function {
+        Program::leaf(Step::Constant(Number(value)))
     }
 
     /// A function of the output.
@@ -144,29 +301,6 @@ impl Function {
         Function::combine(&[self], |x| Step::Round(scalar, x[0]))
     }
 
-    /// The steps, in order.
-    pub fn steps(&self) -> &[Step] {
-        &self.steps
-    }
-
-    /// The outputs' values.
-    pub fn outputs(&self) -> &[Value] {
-        &self.outputs
-    }
-
-    /// How many inputs there are: one more than the last that is used.
-    pub fn inputs(&self) -> usize {
-        let inputs = self.steps.iter().filter_map(|step| match step {
-            Step::Input(input) => Some(input + 1),
-            Step::Constant(_)
-            | Step::Unary(..)
-            | Step::Binary(..)
-            | Step::Select(..)
-            | Step::Round(..) => None,
-        });
-        inputs.max().unwrap_or(0)
-    }
-
     /// The outputs in double precision, rounded only where a step says so.
     pub fn eval(&self, inputs: &[f64]) -> Vec<f64> {
         self.eval_with(inputs, |value| value)
@@ -180,69 +314,10 @@ impl Function {
     fn eval_with(&self, inputs: &[f64], round: impl Fn(f64) -> f64) -> Vec<f64> {
         let mut values: Vec<f64> = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
-            let of = |value: &Value| values[value.index()];
-            let value = match step {
-                Step::Input(input) => inputs[*input],
-                Step::Constant(number) => number.0,
-                Step::Unary(op, x) => op.value(of(x)),
-                Step::Binary(op, x, y) => op.value(of(x), of(y)),
-                Step::Select(x, y, z) => of(if of(x) == 0.0 { z } else { y }),
-                Step::Round(scalar, x) => scalar.round(of(x)),
-            };
-            values.push(round(value));
+            let operands: Vec<f64> = step.operands().map(|value| values[value.index()]).collect();
+            values.push(round(step.value(inputs, &operands)));
         }
         self.outputs.iter().map(|output| values[output.index()]).collect()
-    }
-
-    fn combine(parts: &[Function], step: impl FnOnce(&[Value]) -> Step) -> Function {
-        let mut all = Function { steps: Vec::new(), outputs: Vec::new() };
-        let values: Vec<Value> = parts.iter().map(|part| all.absorb(part, &[])[0]).collect();
-        all.outputs = vec![all.push(step(&values))];
-        all.swept()
-    }
-
-    /// Another's steps, its first inputs replaced by `given`; says where its outputs are.
-    fn absorb(&mut self, other: &Function, given: &[Value]) -> Vec<Value> {
-        let mut at: Vec<Value> = Vec::with_capacity(other.steps.len());
-        for step in &other.steps {
-            let value = match step {
-                Step::Input(input) if *input < given.len() => given[*input],
-                _ => self.push(step.with(|value| at[value.index()])),
-            };
-            at.push(value);
-        }
-        other.outputs.iter().map(|output| at[output.index()]).collect()
-    }
-
-    fn push(&mut self, step: Step) -> Value {
-        let at = self.steps.iter().position(|known| *known == step).unwrap_or_else(|| {
-            self.steps.push(step);
-            self.steps.len() - 1
-        });
-        Value(u32::try_from(at).expect("a function has fewer steps than memory has bytes"))
-    }
-
-    /// Without the steps that serve no output.
-    fn swept(&self) -> Function {
-        let mut used = vec![false; self.steps.len()];
-        for output in &self.outputs {
-            used[output.index()] = true;
-        }
-        // An operand comes before its step, so that one pass from the end misses none.
-        for (at, step) in self.steps.iter().enumerate().rev() {
-            if used[at] {
-                step.operands().for_each(|operand| used[operand.index()] = true);
-            }
-        }
-        let mut swept = Function { steps: Vec::new(), outputs: Vec::new() };
-        let mut at: Vec<Value> = Vec::with_capacity(self.steps.len());
-        for (step, used) in self.steps.iter().zip(used) {
-            let value =
-                if used { swept.push(step.with(|value| at[value.index()])) } else { Value(0) };
-            at.push(value);
-        }
-        swept.outputs = self.outputs.iter().map(|output| at[output.index()]).collect();
-        swept
     }
 }
 

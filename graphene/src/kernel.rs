@@ -10,6 +10,10 @@
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
+pub use crate::kind::{
+    Array, Binary, Fence, Fold, Fused, Group, Kind, Monoid, Number, Scan, Scope, Term, Unary,
+    Window,
+};
 use crate::layout::IntTuple;
 use crate::tensor::{Memory, Tensor, Threads, ViewOp};
 
@@ -40,7 +44,7 @@ pub struct Kernel {
     pub grid: ThreadsId,
     /// The threads of a block.
     pub block: ThreadsId,
-    /// What the kernel computes: a [`Kind::Spec`] with a body.
+    /// What the kernel computes: a spec with a body.
     pub spec: Spec,
 }
 
@@ -163,281 +167,6 @@ pub enum Completion {
     Signals(Operand),
     /// `async`: when the group that the next [`Kind::Commit`] closes has been waited for.
     Group,
-}
-
-/// What a spec computes (Graphene, Table 1, and what Hopper adds).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
-    /// Any computation: only its body says which.
-    Spec,
-    /// Copies, converting between scalar types.
-    Move,
-    /// Adds a matrix product to its output.
-    MatMul,
-    /// Sets its output to a matrix product.
-    Product,
-    /// One function of each element.
-    Unary(Unary),
-    /// One function of each pair of elements.
-    Binary(Binary),
-    /// Of each three elements the second where the first is not 0, else the third.
-    Select,
-    /// Folds elements into those of the output.
-    Reduction(Binary),
-    /// Exchanges elements between lanes: the lane whose number differs in these bits.
-    Shfl(i64),
-    /// Sets every element; on a barrier, the number of arrivals that complete a phase.
-    Init(Number),
-    /// Sets every element to an integer that the kernel knows.
-    Index(Expr),
-    /// Arrives at a barrier; with bytes, these are expected as well, of what signals it.
-    Arrive(Option<Expr>),
-    /// Waits until the phase of this parity of a barrier has completed, for what threads of this scope have done.
-    Wait(Expr, Scope),
-    /// Closes a group of asynchronous specs.
-    Commit(Group),
-    /// Waits until no more than so many groups are in flight; with `true`, for their reads only.
-    WaitGroup(Group, i64, bool),
-    /// Orders memory accesses.
-    Fence(Fence),
-    /// All threads given wait for each other; over more than one block, all threads of a cluster.
-    Sync,
-    /// Sets the registers that each thread of a warpgroup has (PTX `setmaxnreg`).
-    Registers(i64),
-    /// Lets the next kernel of the stream start (PTX `griddepcontrol.launch_dependents`).
-    Release,
-    /// Waits for the kernels before (PTX `griddepcontrol.wait`).
-    Acquire,
-    /// Brings the line of an element of global memory into the L2 cache; what is there does not matter (PTX `prefetch`).
-    Prefetch,
-    /// Adds 1 to a counter in global memory, which becomes 0 where it would reach this number. What
-    /// the thread has done, and what it knows that others have done, is there for those who await it.
-    Count(Expr),
-    /// Waits until a counter in global memory is at least this number, for what those have done who
-    /// counted. Blocks that wait for each other so must all be resident: the launch is cooperative.
-    Await(Expr),
-}
-
-/// A number in the text; compares by its bits.
-#[derive(Debug, Clone, Copy)]
-pub struct Number(pub f64);
-
-/// Whose stores are seen: those of the own block, and tensor copies, or those that other blocks of the cluster send as well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// The own block's (PTX `.cta`).
-    Block,
-    /// The cluster's (PTX `.cluster`).
-    Cluster,
-}
-
-/// Which asynchronous specs form groups together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Group {
-    /// Matrix products (`wgmma`).
-    MatMul,
-    /// Copies by single threads, as of Ampere (`cp.async`).
-    Copy,
-    /// Bulk copies out of shared memory (`cp.async.bulk`).
-    Bulk,
-}
-
-/// What a fence orders.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fence {
-    /// Register accesses before an asynchronous product (`wgmma.fence`).
-    MatMul,
-    /// Own writes to shared memory before reads by asynchronous units (`fence.proxy.async`).
-    Proxy,
-    /// Initialised barriers before their use by the cluster (`fence.mbarrier_init`).
-    Init,
-    /// Own accesses before an arrival at another block's barrier, and what its waiters do after theirs (`fence.acq_rel`).
-    Cluster,
-    /// Writes to global memory before those of other blocks that see a later one (`membar.gl`).
-    Global,
-}
-
-/// Functions of one number. How exact a kernel's value is stands with its text, in `atom/function.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Unary {
-    /// -x
-    Neg,
-    /// |x|
-    Abs,
-    /// -1, 0 or 1; x itself where it is 0 or NaN
-    Sign,
-    /// eˣ
-    Exp,
-    /// 2ˣ
-    Exp2,
-    /// ln x
-    Log,
-    /// 1/x
-    Rcp,
-    /// 1/√x
-    Rsqrt,
-    /// √x
-    Sqrt,
-    /// ⌊x⌋
-    Floor,
-    /// ⌈x⌉
-    Ceil,
-    /// To the nearest integer, ties to even.
-    Round,
-    /// sin x
-    Sin,
-    /// cos x
-    Cos,
-    /// tan x
-    Tan,
-    /// The inverse sine.
-    Asin,
-    /// The inverse cosine.
-    Acos,
-    /// The inverse tangent.
-    Atan,
-    /// sinh x
-    Sinh,
-    /// cosh x
-    Cosh,
-    /// tanh x
-    Tanh,
-    /// The inverse hyperbolic sine.
-    Asinh,
-    /// The inverse hyperbolic cosine.
-    Acosh,
-    /// The inverse hyperbolic tangent.
-    Atanh,
-    /// The error function.
-    Erf,
-    /// 1/(1 + e⁻ˣ)
-    Sigmoid,
-    /// ln(1 + x)
-    Log1p,
-    /// eˣ - 1
-    Expm1,
-    /// max(x, 0); NaN of NaN
-    Relu,
-    /// x·Φ(x), with the error function; at -∞ its limit, 0.
-    Gelu,
-    /// The same, as exact as results of `f16` can tell, of which the smallest is 2⁻²⁴.
-    GeluHalf,
-    /// x/(1 + e⁻ˣ)
-    Silu,
-    /// 1 where x is no number, else 0.
-    IsNan,
-    /// x with the 11 significant bits of TF32, ties away from 0.
-    Tf32,
-}
-
-/// Functions of two numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Binary {
-    /// x + y
-    Add,
-    /// x - y
-    Sub,
-    /// x·y
-    Mul,
-    /// x/y
-    Div,
-    /// The larger one; of a NaN and a number, the number.
-    Max,
-    /// The smaller one; of a NaN and a number, the number.
-    Min,
-    /// The larger one; NaN if either is.
-    MaxNan,
-    /// The smaller one; NaN if either is.
-    MinNan,
-    /// xʸ
-    Pow,
-    /// The remainder of x/y with the sign of x (C's `fmod`).
-    Rem,
-    /// 1 where x < y, else 0.
-    Less,
-    /// 1 where x ≤ y, else 0.
-    AtMost,
-    /// 1 where x = y, else 0.
-    Equal,
-    /// 1 where x ≠ y, else 0; NaN differs from everything.
-    Unequal,
-}
-
-impl Unary {
-    /// All of them, with the names that text has for them.
-    pub const ALL: [(Unary, &'static str); 34] = [
-        (Unary::Neg, "neg"),
-        (Unary::Abs, "abs"),
-        (Unary::Sign, "sign"),
-        (Unary::Exp, "exp"),
-        (Unary::Exp2, "exp2"),
-        (Unary::Log, "log"),
-        (Unary::Rcp, "rcp"),
-        (Unary::Rsqrt, "rsqrt"),
-        (Unary::Sqrt, "sqrt"),
-        (Unary::Floor, "floor"),
-        (Unary::Ceil, "ceil"),
-        (Unary::Round, "round"),
-        (Unary::Sin, "sin"),
-        (Unary::Cos, "cos"),
-        (Unary::Tan, "tan"),
-        (Unary::Asin, "asin"),
-        (Unary::Acos, "acos"),
-        (Unary::Atan, "atan"),
-        (Unary::Sinh, "sinh"),
-        (Unary::Cosh, "cosh"),
-        (Unary::Tanh, "tanh"),
-        (Unary::Asinh, "asinh"),
-        (Unary::Acosh, "acosh"),
-        (Unary::Atanh, "atanh"),
-        (Unary::Erf, "erf"),
-        (Unary::Sigmoid, "sigmoid"),
-        (Unary::Log1p, "log1p"),
-        (Unary::Expm1, "expm1"),
-        (Unary::Relu, "relu"),
-        (Unary::Gelu, "gelu"),
-        (Unary::GeluHalf, "gelu_half"),
-        (Unary::Silu, "silu"),
-        (Unary::IsNan, "isnan"),
-        (Unary::Tf32, "tf32"),
-    ];
-}
-
-impl Binary {
-    /// All of them, with the names that text has for them.
-    pub const ALL: [(Binary, &'static str); 14] = [
-        (Binary::Add, "+"),
-        (Binary::Sub, "-"),
-        (Binary::Mul, "*"),
-        (Binary::Div, "/"),
-        (Binary::Max, "max"),
-        (Binary::Min, "min"),
-        (Binary::MaxNan, "maxnan"),
-        (Binary::MinNan, "minnan"),
-        (Binary::Pow, "pow"),
-        (Binary::Rem, "rem"),
-        (Binary::Less, "less"),
-        (Binary::AtMost, "atmost"),
-        (Binary::Equal, "equal"),
-        (Binary::Unequal, "unequal"),
-    ];
-}
-
-impl Group {
-    /// All of them, with the names that text has for them.
-    pub const ALL: [(Group, &'static str); 3] =
-        [(Group::MatMul, "matmul"), (Group::Copy, "copy"), (Group::Bulk, "bulk")];
-}
-
-impl Fence {
-    /// All of them, with the names that text has for them.
-    pub const ALL: [(Fence, &'static str); 5] = [
-        (Fence::MatMul, "matmul"),
-        (Fence::Proxy, "proxy"),
-        (Fence::Init, "init"),
-        (Fence::Cluster, "cluster"),
-        (Fence::Global, "global"),
-    ];
 }
 
 impl Ring {
@@ -569,7 +298,7 @@ impl Kernel {
     pub fn cooperative(&self) -> bool {
         let mut found = false;
         self.each_stmt(&mut |stmt| {
-            found |= matches!(stmt, Stmt::Spec(Spec { kind: Kind::Await(_), .. }));
+            found |= matches!(stmt, Stmt::Spec(Spec { kind: Kind::GridWait(_), .. }));
         });
         found
     }
@@ -599,18 +328,4 @@ pub fn thread_var(block_size: i64) -> Var {
 /// The own block's number within the grid.
 pub fn block_var() -> Var {
     Var::new("block", None)
-}
-
-impl PartialEq for Number {
-    fn eq(&self, other: &Number) -> bool {
-        self.0.to_bits() == other.0.to_bits()
-    }
-}
-
-impl Eq for Number {}
-
-impl std::hash::Hash for Number {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.0.to_bits().hash(state);
-    }
 }

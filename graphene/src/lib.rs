@@ -30,6 +30,7 @@ pub mod fragment;
 pub mod function;
 pub mod index;
 pub mod kernel;
+pub mod kind;
 pub mod launch;
 pub mod layout;
 pub mod schedule;

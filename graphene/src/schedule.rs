@@ -7,16 +7,20 @@ mod dependent;
 mod grid;
 pub mod matmul;
 mod multistage;
+mod ordered_barrier;
 mod pipeline;
 pub mod pointwise;
 mod softmax;
 pub mod together;
-mod turns;
+
 pub mod vectors;
 
 pub use dependent::dependent;
 pub use grid::GridBarrier;
 pub use multistage::{Ahead, Fetch, multistage, multistage_through_registers, within};
-pub use pipeline::{Pipeline, consume, give_back, leave, look_ahead, produce, take};
+pub use ordered_barrier::{OrderedBarrier, OrderedConsumer};
+pub use pipeline::{
+    Pipeline, consume, consumer_release, consumer_release_no_advance, consumer_wait, produce,
+    try_wait_next,
+};
 pub use softmax::{Softmax, Units};
-pub use turns::{Turn, Turns};

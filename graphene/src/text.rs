@@ -41,9 +41,12 @@
 
 mod cursor;
 mod expr;
+mod fused;
+pub(crate) mod kind;
 mod parse;
 mod print;
 mod spec;
+mod tree;
 mod types;
 
 use std::str::FromStr;

@@ -10,8 +10,10 @@
 //!    which is who issues the instruction.
 //! 3. *Inside.* Every access lies within its buffer: provably, or under a condition that says so,
 //!    or because the instruction leaves out what is beyond the edge.
-//! 4. *Declared.* A decomposition writes only outputs of its spec, and memory allocated within it;
-//!    it reads only inputs, outputs, and such memory. It writes all outputs and reads all inputs.
+//! 4. *Declared.* Of global memory, a decomposition writes only outputs of its spec. Besides, it uses scratch: what it or a
+//!    spec around it allocates, such as stages and barriers, and parameters that are declared so, such as counters. It writes all outputs and reads all inputs; of one in global
+//!    memory it may read what others have made of it: a tile's operands lie there, although a producer fills the stages
+//!    that its products read.
 //! 5. *Fits.* Shared memory fits the architecture. Register budgets are stated by whole
 //!    warpgroups, once by every thread if by any, and the sum over the block is at most what it has at launch: a warpgroup that
 //!    asked for more would wait for ever.
@@ -34,13 +36,13 @@ mod grid;
 mod predecessor;
 mod together;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
 use crate::kernel::{Completion, For, Kernel, Kind, Operand, Spec, Stmt, TensorId};
-use crate::tensor::Memory;
+use crate::tensor::{Memory, Tensor};
 use together::Group;
 
 /// What is wrong, and where.
@@ -86,8 +88,17 @@ impl fmt::Display for Finding {
 /// All that is wrong with a kernel; nothing, if it may be simulated and emitted.
 pub fn verify(kernel: &Kernel) -> Vec<Finding> {
     let roots = kernel.roots();
+    let mut made_of: BTreeMap<TensorId, BTreeSet<TensorId>> = BTreeMap::new();
+    kernel.each_stmt(&mut |stmt| {
+        if let Stmt::Spec(spec @ Spec { body: None, .. }) = stmt {
+            let root = |operand: &Operand| roots[operand.tensor.0 as usize];
+            for out in spec.outs.iter().map(root) {
+                made_of.entry(out).or_default().extend(spec.ins.iter().map(root));
+            }
+        }
+    });
     let mut verifier =
-        Verifier { kernel, roots, findings: Vec::new(), specs: 0, budgets: Vec::new() };
+        Verifier { kernel, roots, made_of, findings: Vec::new(), specs: 0, budgets: Vec::new() };
     verifier.shared_memory();
     match kernel.block_size() {
         Ok(threads) => {
@@ -115,6 +126,8 @@ struct Verifier<'a> {
     kernel: &'a Kernel,
     /// The buffer that each tensor is a view of.
     roots: Vec<TensorId>,
+    /// Of each buffer, those that instructions which write it read.
+    made_of: BTreeMap<TensorId, BTreeSet<TensorId>>,
     findings: Vec<Finding>,
     specs: usize,
     /// The threads that state a register budget, and the budget.
@@ -251,17 +264,23 @@ impl Verifier<'_> {
 
     /// Rule 4.
     fn declared_uses(&mut self, outs: &[Operand], ins: &[Operand], scope: &Scope) {
-        // The memory that a spec may use is what the specs around it name or allocate.
         let mut messages = Vec::new();
         let mut missing = |operands: &[Operand], written: bool| {
             for operand in operands {
                 let name = self.buffer_of(operand.tensor);
                 let has = |list: &[String]| list.iter().any(|known| known == name);
-                let outer = scope.allowed.iter().any(|(writes, _)| has(writes));
-                let read = !written && scope.allowed.iter().any(|(_, reads)| has(reads));
-                if !scope.allowed.is_empty() && !outer && !read {
+                let names = |(writes, reads): &(Vec<String>, Vec<String>)| {
+                    has(writes) || !written && has(reads)
+                };
+                // Whoever reads a spec is told of all that it writes to global memory.
+                let Tensor { memory, scratch, .. } = *self.kernel.tensor(operand.tensor);
+                let known = match memory == Memory::Global && written {
+                    true => scope.allowed.iter().all(names),
+                    false => scope.allowed.iter().any(names),
+                };
+                if !scope.allowed.is_empty() && !known && !scratch {
                     let what = if written { "writes" } else { "reads" };
-                    messages.push(format!("{what} %{name}, which no spec around it names"));
+                    messages.push(format!("{what} %{name}, which a spec around it does not name"));
                 }
             }
         };
@@ -278,12 +297,26 @@ impl Verifier<'_> {
             let mut roots = operands.iter().map(|operand| self.roots[operand.tensor.0 as usize]);
             roots.find(|root| !used.contains(root))
         };
-        let (idle, vain) = (unused(&spec.outs, &written), unused(&spec.ins, &read));
+        let idle = unused(&spec.outs, &written);
+        let mut traced = read.clone();
+        self.trace(&mut traced);
+        let global = |root: &TensorId| self.kernel.tensor(*root).memory == Memory::Global;
+        read.extend(traced.into_iter().filter(global));
+        let vain = unused(&spec.ins, &read);
         for (root, what) in [(idle, "writes"), (vain, "reads")] {
             if let Some(root) = root {
                 let name = self.kernel.tensor_name(root);
                 self.report(Rule::Declared, format!("nothing in its decomposition {what} %{name}"));
             }
+        }
+    }
+
+    /// Adds the parameters from which others have made what is read.
+    fn trace(&self, read: &mut BTreeSet<TensorId>) {
+        let mut left: Vec<TensorId> = read.iter().copied().collect();
+        while let Some(root) = left.pop() {
+            let more = self.made_of.get(&root).into_iter().flatten();
+            left.extend(more.filter(|of| read.insert(**of)));
         }
     }
 

@@ -45,6 +45,11 @@ enum Command {
         /// The file; `-` for standard input.
         file: PathBuf,
     },
+    /// Draws a kernel's levels: its specs, each within the one that it decomposes.
+    Tree {
+        /// The file; `-` for standard input.
+        file: PathBuf,
+    },
     /// Reports what is wrong with a kernel.
     Verify {
         /// The file; `-` for standard input.
@@ -85,6 +90,7 @@ fn main() -> ExitCode {
     match Args::parse().command {
         Command::Layout { expression, svg, owners } => layout::layout(&expression, svg, owners),
         Command::Print { file } => kernel::with(&file, |kernel| print(&kernel.to_string())),
+        Command::Tree { file } => kernel::with(&file, |kernel| print(&kernel.tree())),
         Command::Verify { file } => kernel::with(&file, |kernel| kernel::verify(&kernel)),
         Command::Emit { file, arch, launch } => {
             kernel::with(&file, |kernel| kernel::emit(kernel, arch, launch))

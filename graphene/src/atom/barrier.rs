@@ -211,7 +211,7 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "griddepcontrol.launch_dependents",
         &[Feature::GridDependency],
-        "Release<<<[threads]>>>()",
+        "LaunchDependents<<<[threads]>>>()",
         always,
         |_, _| Ok(Progress::Done),
         |_, _| asm("griddepcontrol.launch_dependents;", &[], &[]),
@@ -219,7 +219,7 @@ pub(super) const ATOMS: &[Atom] = &[
     row(
         "griddepcontrol.wait",
         &[Feature::GridDependency],
-        "Acquire<<<[threads]>>>()",
+        "GridDependencyWait<<<[threads]>>>()",
         always,
         |_, _| Ok(Progress::Done),
         |_, _| asm("griddepcontrol.wait;", &[], &[]),
@@ -232,13 +232,13 @@ pub(super) const ATOMS: &[Atom] = &[
         |_, _| Ok(Progress::Done),
         |_, c| asm("prefetch.global.L2 [%0];", &[], &[("l", c.pointer(D, &[]))]),
     ),
-    row("red.release.gpu.inc", &[], "[].u32.GL <- Count<<<[]>>>()", always, count, |s, c| {
-        let Kind::Count(below) = &s.spec.kind else { return String::new() };
+    row("red.release.gpu.inc", &[], "[].u32.GL <- GridArrive<<<[]>>>()", always, count, |s, c| {
+        let Kind::GridArrive(below) = &s.spec.kind else { return String::new() };
         let ins = [("l", c.pointer(D, &[])), ("r", c.expr(&(below.clone() - 1)))];
         asm("red.release.gpu.global.inc.u32 [%0], %1;", &[], &ins)
     }),
-    row("ld.acquire.gpu", &[], "Await<<<[]>>>([].u32.GL)", always, await_count, |s, c| {
-        let Kind::Await(count) = &s.spec.kind else { return String::new() };
+    row("ld.acquire.gpu", &[], "GridWait<<<[]>>>([].u32.GL)", always, await_count, |s, c| {
+        let Kind::GridWait(count) = &s.spec.kind else { return String::new() };
         let text = "{ .reg .pred less; .reg .u32 count; again: \
                     ld.acquire.gpu.global.u32 count, [%0]; \
                     setp.lo.u32 less, count, %1; @less bra again; }";
@@ -283,7 +283,7 @@ fn wait(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
 }
 
 fn count(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let Kind::Count(below) = &site.spec.kind else { return Ok(Progress::Done) };
+    let Kind::GridArrive(below) = &site.spec.kind else { return Ok(Progress::Done) };
     for lane in warp.lanes() {
         let below = warp.value(lane, below);
         warp.count(lane, D, below)?;
@@ -292,7 +292,7 @@ fn count(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
 }
 
 fn await_count(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let Kind::Await(count) = &site.spec.kind else { return Ok(Progress::Done) };
+    let Kind::GridWait(count) = &site.spec.kind else { return Ok(Progress::Done) };
     let lane = only_one(warp)?;
     let count = warp.value(lane, count);
     warp.await_count(lane, D, count)

@@ -14,15 +14,20 @@ const B: usize = 2;
 const C: usize = 3;
 
 pub(super) const ATOMS: &[Atom] = &[
-    row("fma.f32", "[].fp32.RF <- MatMul<<<[]>>>([].fp32.RF, [].fp32.RF)", multiply_add, |_, c| {
-        format!(
-            "{d} = __fmaf_rn({}, {}, {d});",
-            c.element(A, &[]),
-            c.element(B, &[]),
-            d = c.element(D, &[])
-        )
-    }),
-    row("hfma", "[].fp16.RF <- MatMul<<<[]>>>([].fp16.RF, [].fp16.RF)", multiply_add, |_, c| {
+    row(
+        "fma.f32",
+        "[].fp32.RF <- MatMul+=<<<[]>>>([].fp32.RF, [].fp32.RF)",
+        multiply_add,
+        |_, c| {
+            format!(
+                "{d} = __fmaf_rn({}, {}, {d});",
+                c.element(A, &[]),
+                c.element(B, &[]),
+                d = c.element(D, &[])
+            )
+        },
+    ),
+    row("hfma", "[].fp16.RF <- MatMul+=<<<[]>>>([].fp16.RF, [].fp16.RF)", multiply_add, |_, c| {
         format!(
             "{d} = __hfma({}, {}, {d});",
             c.element(A, &[]),
@@ -32,7 +37,7 @@ pub(super) const ATOMS: &[Atom] = &[
     }),
     row(
         "hfma.global",
-        "[].fp16.GL <- MatMul<<<[]>>>([].fp16.GL, [].fp16.GL)",
+        "[].fp16.GL <- MatMul+=<<<[]>>>([].fp16.GL, [].fp16.GL)",
         multiply_add,
         |_, c| {
             format!(
@@ -45,7 +50,7 @@ pub(super) const ATOMS: &[Atom] = &[
     ),
     row(
         "hfma2",
-        "[2:1].fp16.RF <- MatMul<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
+        "[2:1].fp16.RF <- MatMul+=<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
         multiply_add,
         |_, c| packed("fma.rn.f16x2 %0, %1, %2, %0;", "+r", c, &[A, B]),
     ),

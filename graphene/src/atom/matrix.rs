@@ -39,22 +39,22 @@ pub(super) const ATOMS: &[Atom] = &[
     },
     product(
         "mma.m16n8k16",
-        "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2:1].fp16.RF, [2].[2:1].fp16.RF)",
+        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].fp16.RF, [2].[2:1].fp16.RF)",
         &[Feature::MmaK16],
     ),
     product(
         "mma.m16n8k16.bf16",
-        "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].[2:1].bf16.RF, [2].[2:1].bf16.RF)",
+        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].bf16.RF, [2].[2:1].bf16.RF)",
         &[Feature::MmaBf16],
     ),
     product(
         "mma.m16n8k8",
-        "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)",
+        "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)",
         &[Feature::MmaK8],
     ),
     Atom {
         name: "mma.m16n8k8.tf32",
-        pattern: "[2].[2].fp32.RF <- MatMul<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)",
+        pattern: "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)",
         needs: &[Feature::MmaTf32],
         align: &[],
         when: super::always,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! [2,2].[2:1].fp16.RF <- Move<<<[32]>>>([8].fp16.SH)
-//! [64,n/…].fp32.RF <- MatMul<<<[128]>>>(…) async
+//! [64,n/…].fp32.RF <- MatMul+=<<<[128]>>>(…) async
 //! ```
 //!
 //! A size is a number, or a name for one that is left open; a name that occurs twice is one size.
@@ -17,7 +17,7 @@ use std::sync::{LazyLock, Mutex};
 
 use super::Atom;
 use crate::index::Expr;
-use crate::kernel::{Completion, Kernel, Kind, Spec};
+use crate::kernel::{Completion, Kernel, Spec};
 use crate::layout::Layout;
 use crate::tensor::{Memory, Scalar, Tensor, View};
 
@@ -73,7 +73,7 @@ impl Pattern {
         spec: &Spec,
         operands: &[Tensor],
     ) -> Option<Vec<(&'static str, i64)>> {
-        let fits = self.kind == kind_name(&spec.kind)
+        let fits = self.kind == spec.kind.name()
             && self.outs.len() == spec.outs.len()
             && self.ins.len() == spec.ins.len()
             && self.completion == completion_name(&spec.completion);
@@ -163,34 +163,6 @@ impl Extent {
         fits && self
             .stride
             .is_none_or(|stride| dim.as_leaf().is_some_and(|leaf| view.stride(leaf).is(stride)))
-    }
-}
-
-fn kind_name(kind: &Kind) -> &'static str {
-    match kind {
-        Kind::Spec => "Spec",
-        Kind::Move => "Move",
-        Kind::MatMul => "MatMul",
-        Kind::Product => "Product",
-        Kind::Unary(_) => "UnaryPointwise",
-        Kind::Binary(_) => "BinaryPointwise",
-        Kind::Select => "Select",
-        Kind::Reduction(_) => "Reduction",
-        Kind::Shfl(_) => "Shfl",
-        Kind::Init(_) => "Init",
-        Kind::Index(_) => "Index",
-        Kind::Arrive(_) => "Arrive",
-        Kind::Wait(..) => "Wait",
-        Kind::Commit(_) => "Commit",
-        Kind::WaitGroup(..) => "WaitGroup",
-        Kind::Fence(_) => "Fence",
-        Kind::Sync => "Sync",
-        Kind::Registers(_) => "Registers",
-        Kind::Release => "Release",
-        Kind::Acquire => "Acquire",
-        Kind::Prefetch => "Prefetch",
-        Kind::Count(_) => "Count",
-        Kind::Await(_) => "Await",
     }
 }
 

@@ -16,7 +16,7 @@ const B: usize = 2;
 
 pub(super) const ATOMS: &[Atom] = &[Atom {
     name: "mma.m8n8k4",
-    pattern: "[2,4].fp32.RF <- MatMul<<<[(4,2):(1,16)]>>>([4:1].fp16.RF, [4:1].fp16.RF)",
+    pattern: "[2,4].fp32.RF <- MatMul+=<<<[(4,2):(1,16)]>>>([4:1].fp16.RF, [4:1].fp16.RF)",
     needs: &[Feature::QuadPairs],
     align: &[4, 4, 4],
     when: super::always,

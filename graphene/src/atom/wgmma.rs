@@ -13,16 +13,16 @@ const A: usize = 1;
 const B: usize = 2;
 
 const SHARED: &str =
-    "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async";
+    "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async";
 const SHARED_SET: &str =
-    "[2,n].[2].fp32.RF <- Product<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async";
-const TF32: &str = "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async";
+    "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async";
+const TF32: &str = "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async";
 const TF32_SET: &str =
-    "[2,n].[2].fp32.RF <- Product<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async";
+    "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async";
 const REGISTERS: &str =
-    "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async";
+    "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async";
 const REGISTERS_SET: &str =
-    "[2,n].[2].fp32.RF <- Product<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async";
+    "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async";
 
 /// Of each two the second sets its output rather than adds to it (PTX: `scale-d` is false).
 pub(super) const ATOMS: &[Atom] = &[
@@ -70,7 +70,7 @@ fn from_registers(site: &Site<'_>) -> Result<(), &'static str> {
 
 /// Whether it sets its output.
 fn sets(site: &Site<'_>) -> bool {
-    site.spec.kind == Kind::Product
+    site.spec.kind == Kind::MATMUL
 }
 
 /// Whether A is in registers.

@@ -6,6 +6,7 @@ use crate::index::{Expr, Var};
 use crate::kernel::{Completion, Kind, Operand, Spec, TensorId, ThreadsId};
 use crate::layout::{IntTuple, Layout};
 use crate::tensor::{Scalar, View, ViewOp};
+use crate::text::kind::row_of;
 
 /// The name of a tensor: letters, digits and `_`, as `%6` is one in the paper.
 pub(super) fn word(name: &str) -> Result<()> {
@@ -146,35 +147,23 @@ impl Builder {
         }
         self.threads_of(spec.blocks)?;
         self.threads_of(spec.threads)?;
-        match &spec.kind {
-            Kind::Arrive(Some(value))
-            | Kind::Wait(value, _)
-            | Kind::Index(value)
-            | Kind::Count(value)
-            | Kind::Await(value) => self.check_expr(value),
+        let row = row_of(&spec.kind);
+        let of_kind = match &spec.kind {
             Kind::Init(number) if number.0.is_nan() => {
-                Err(Error::Kernel("nothing is set to NaN".to_owned()))
+                return Err(Error::Kernel("nothing is set to NaN".to_owned()));
             }
-            Kind::Init(_)
-            | Kind::Arrive(None)
-            | Kind::Spec
-            | Kind::Move
-            | Kind::MatMul
-            | Kind::Product
-            | Kind::Unary(_)
-            | Kind::Binary(_)
-            | Kind::Select
-            | Kind::Reduction(_)
-            | Kind::Shfl(_)
-            | Kind::Commit(_)
-            | Kind::WaitGroup(..)
-            | Kind::Fence(_)
-            | Kind::Sync
-            | Kind::Registers(_)
-            | Kind::Release
-            | Kind::Acquire
-            | Kind::Prefetch => Ok(()),
+            Kind::Fused(fused) => Some((fused.outputs().len(), Some(fused.inputs()))),
+            Kind::Fold(fold) => Some((fold.monoid.parts().len(), None)),
+            _ => None,
+        };
+        let (outs, ins) = (spec.outs.len(), spec.ins.len());
+        let fits =
+            of_kind.is_none_or(|(all, read)| all == outs && read.is_none_or(|read| read == ins));
+        if !row.outs.contains(&outs) || !row.ins.contains(&ins) || !fits {
+            let kind = &spec.kind;
+            return Err(Error::Kernel(format!("{kind} has not {outs} outputs and {ins} inputs")));
         }
+        spec.kind.exprs().into_iter().try_for_each(|value| self.check_expr(value))
     }
 }
 

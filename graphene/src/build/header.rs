@@ -19,7 +19,7 @@ pub struct Header {
 pub struct Operands(Vec<Operand>);
 
 impl Header {
-    /// A spec of all blocks that completes before the next statement.
+    /// A spec of the blocks of [`Builder::by`](super::Builder::by), which completes before the next statement.
     pub fn new(
         kind: Kind,
         outs: impl Into<Operands>,

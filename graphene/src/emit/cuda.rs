@@ -27,6 +27,7 @@ pub(super) fn body(kernel: &Kernel, names: &Names) -> Result<(String, Uses)> {
         known: BTreeSet::new(),
         uses: RefCell::new(Uses::default()),
         numbers: Vec::new(),
+        twice: repeated(stmts),
         text: String::new(),
         depth: 1,
     };
@@ -45,6 +46,8 @@ struct Printer<'k> {
     uses: RefCell<Uses>,
     /// The numbers that open scopes have declared, and where in the text.
     numbers: Vec<(String, Range<usize>)>,
+    /// The variables that the innermost block declares more than once, in specs that it decomposes.
+    twice: BTreeSet<String>,
     text: String,
     depth: usize,
 }
@@ -74,7 +77,9 @@ impl Printer<'_> {
         }
         self.line(format!("{head} {{").trim_start());
         self.depth += 1;
+        let outer = std::mem::replace(&mut self.twice, repeated(stmts));
         self.stmts(stmts)?;
+        self.twice = outer;
         self.depth -= 1;
         self.line("}");
         Ok(())
@@ -247,7 +252,10 @@ impl Printer<'_> {
     fn spec(&mut self, spec: &Spec) -> Result<()> {
         if let Some(body) = &spec.body {
             self.line(&format!("// {}", self.kernel.spec_text(spec)));
-            return self.block("", body);
+            // A level is structure, not a scope of C's, unless it is a thread's own, or others declare the same.
+            let own = self.kernel.threads(spec.threads).view.size().is(1);
+            let again = variables(body).iter().any(|name| self.twice.contains(name));
+            return if own || again { self.block("", body) } else { self.stmts(body) };
         }
         let text = self
             .atom(spec)
@@ -288,7 +296,7 @@ impl Printer<'_> {
                 uses.require(condition);
             }
         }
-        uses.dependent |= matches!(site.spec.kind, Kind::Acquire);
+        uses.dependent |= matches!(site.spec.kind, Kind::GridDependencyWait);
     }
 }
 
@@ -299,6 +307,30 @@ impl Uses {
             self.conditions.push(condition);
         }
     }
+}
+
+/// The variables that statements declare in one block of C.
+fn variables(stmts: &[Stmt]) -> Vec<String> {
+    let of = |stmt: &Stmt| match stmt {
+        Stmt::Indices(vars, _) => vars.iter().map(|var| var.name().to_owned()).collect(),
+        Stmt::Let(var, _) | Stmt::Value(var, _) => vec![var.name().to_owned()],
+        Stmt::Ring(ring) => vec![ring.name.clone()],
+        Stmt::Spec(spec) => variables(spec.body.as_deref().unwrap_or_default()),
+        Stmt::Allocate(_)
+        | Stmt::View(..)
+        | Stmt::Threads(..)
+        | Stmt::Advance(_)
+        | Stmt::For(_)
+        | Stmt::If(..)
+        | Stmt::Role(..) => Vec::new(),
+    };
+    stmts.iter().flat_map(of).collect()
+}
+
+/// Those that they declare more than once.
+fn repeated(stmts: &[Stmt]) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    variables(stmts).into_iter().filter(|name| !seen.insert(name.clone())).collect()
 }
 
 /// Whether a statement declares something in C.

@@ -1,7 +1,7 @@
 //! How far a function's value may be from the exact one, computed in single precision from operands that are themselves
 //! off.
 
-use super::{Function, Step};
+use super::{Function, Node, Step};
 use crate::kernel::{Binary, Unary};
 
 /// Half a unit in the last place of single precision, relative.

@@ -12,21 +12,44 @@ use crate::kernel::{Completion, Kernel, Kind, Spec, Stmt};
 pub fn dependent(mut kernel: Kernel) -> Kernel {
     let mut alone = !kernel.arch.has(Feature::GridDependency);
     kernel.each_stmt(&mut |stmt| {
-        alone |= matches!(stmt, Stmt::Spec(Spec { kind: Kind::Acquire | Kind::Await(_), .. }));
+        alone |= matches!(
+            stmt,
+            Stmt::Spec(Spec { kind: Kind::GridDependencyWait | Kind::GridWait(_), .. })
+        );
     });
-    let stmts = kernel.spec.body.as_deref().unwrap_or_default();
-    let first = stmts.iter().position(|stmt| depends(&kernel, stmt));
-    let (blocks, threads) = (kernel.grid, kernel.block);
-    let (false, Some(first), Some(body)) = (alone, first, &mut kernel.spec.body) else {
+    // Where it first needs them, level by level.
+    let (mut path, mut blocks) = (Vec::new(), kernel.grid);
+    let mut stmts = kernel.spec.body.as_deref().unwrap_or_default();
+    while let Some(at) = stmts.iter().position(|stmt| depends(&kernel, stmt)) {
+        path.push(at);
+        let Stmt::Spec(Spec { body: Some(body), blocks: own, .. }) = &stmts[at] else { break };
+        (stmts, blocks) = (body, *own);
+    }
+    if alone || path.is_empty() {
         return kernel;
-    };
-    let spec = |kind| {
+    }
+    let (grid, threads) = (kernel.grid, kernel.block);
+    let spec = |kind, blocks| {
         let (outs, ins, body) = (Vec::new(), Vec::new(), None);
         Stmt::Spec(Spec { kind, outs, ins, blocks, threads, completion: Completion::Now, body })
     };
-    body.insert(first, spec(Kind::Acquire));
-    body.insert(0, spec(Kind::Release));
+    let body = kernel.spec.body.get_or_insert_default();
+    insert(body, &path, spec(Kind::GridDependencyWait, blocks));
+    body.insert(0, spec(Kind::LaunchDependents, grid));
     kernel
+}
+
+/// Inserts a statement at a place, behind those of the specs around it.
+fn insert(stmts: &mut Vec<Stmt>, path: &[usize], stmt: Stmt) {
+    match path {
+        [at, inner @ ..] if !inner.is_empty() => {
+            if let Stmt::Spec(Spec { body: Some(body), .. }) = &mut stmts[*at] {
+                insert(body, inner, stmt);
+            }
+        }
+        [at, ..] => stmts.insert(*at, stmt),
+        [] => {}
+    }
 }
 
 /// Whether a statement, or one within it, reads or writes global memory that is not constant.

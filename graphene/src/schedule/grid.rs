@@ -34,7 +34,7 @@ impl GridBarrier<'_> {
         k.spec(Kind::Sync, (), (), self.block)?;
         k.if_(Cond::equal(self.thread, 0), |k| {
             let all = self.members.clone() * &self.meetings;
-            k.spec(Kind::Count(all), self.counter.clone(), (), self.one)
+            k.spec(Kind::GridArrive(all), self.counter.clone(), (), self.one)
         })
     }
 
@@ -45,7 +45,7 @@ impl GridBarrier<'_> {
     pub fn wait(&self, k: &mut Builder, times: &Expr) -> Result<()> {
         k.if_(Cond::equal(self.thread, 0), |k| {
             let count = self.members.clone() * times;
-            k.spec(Kind::Await(count), (), self.counter.clone(), self.one)
+            k.spec(Kind::GridWait(count), (), self.counter.clone(), self.one)
         })?;
         k.spec(Kind::Sync, (), (), self.block)
     }

@@ -40,7 +40,7 @@ pub struct Share {
 impl MatMul {
     /// The spec's header.
     pub fn header(&self) -> Header {
-        Header::new(Kind::MatMul, self.c, [self.a, self.b], self.threads).on(self.blocks)
+        Header::new(Kind::MATMUL_ADD, self.c, [self.a, self.b], self.threads).on(self.blocks)
     }
 
     /// Without a decomposition: an atom.

@@ -1,6 +1,6 @@
-//! The ring protocol of producers and consumers: written once, here.
+//! The pipeline of producers and consumers: its protocol is written once, here.
 //!
-//! A ring has stages, each with two barriers. *Full* completes a phase when a stage's data has
+//! It has stages, each with two barriers. *Full* completes a phase when a stage's data has
 //! arrived, *empty* when all of its readers have left it. A producer waits for *empty* before it
 //! fills a stage; since no stage has been filled at first, its first lap waits on the parity that
 //! counts as complete from the start.
@@ -12,7 +12,7 @@ use crate::kernel::{Fence, Kind, Number, Operand, Ring, Scope, TensorId, Threads
 use crate::layout::Layout;
 use crate::tensor::{Memory, Scalar, View};
 
-/// The barriers of a ring.
+/// The barriers of a pipeline.
 #[derive(Debug, Clone, Copy)]
 pub struct Pipeline {
     /// How many stages.
@@ -72,7 +72,7 @@ pub fn produce(
 }
 
 /// Uses one stage: waits until it is full, and lets `work` begin asynchronous work on it and wait
-/// for all but that. Then the stage before is no longer in use, and is given back by `release`; the
+/// for all but that. Then the stage before is no longer in use, and is released by `release`; the
 /// last one is left to the caller.
 ///
 /// # Errors
@@ -97,23 +97,28 @@ pub fn consume(
     k.advance(ring)
 }
 
-/// Waits until a stage is full, which one that uses several rings at a time does itself; it must be
-/// given back.
+/// Waits until a stage is full, which one that uses several pipelines at a time does itself; it must be
+/// released.
 ///
 /// # Errors
 /// Those of the builder.
-pub fn take(k: &mut Builder, pipeline: &Pipeline, ring: &Ring, threads: ThreadsId) -> Result<Var> {
+pub fn consumer_wait(
+    k: &mut Builder,
+    pipeline: &Pipeline,
+    ring: &Ring,
+    threads: ThreadsId,
+) -> Result<Var> {
     let stage = ring.stage();
     let parity = Kind::Wait(Expr::from(ring.parity()), Scope::Block);
     k.spec(parity, Operand::at(pipeline.full, [&stage]), (), threads)?;
     Ok(stage)
 }
 
-/// Waits until the stage after the ring's is full, while that one is still in use: of several stages.
+/// Waits until the next stage is full, while this one is still in use: of several stages.
 ///
 /// # Errors
 /// Those of the builder.
-pub fn look_ahead(
+pub fn try_wait_next(
     k: &mut Builder,
     pipeline: &Pipeline,
     ring: &Ring,
@@ -125,34 +130,34 @@ pub fn look_ahead(
     k.spec(Kind::Wait(parity, Scope::Block), full, (), threads)
 }
 
-/// Gives a stage back that nothing of the own threads reads any more, and goes on to the next. Of
-/// `speakers`, tiles of threads, each one's first thread arrives for all of it.
+/// Releases a stage that nothing of the own threads reads any more, and goes on to the next. Of
+/// `elected_warps`, tiles of threads, each one's first thread arrives for all of it.
 ///
 /// # Errors
 /// Those of the builder.
-pub fn give_back(
+pub fn consumer_release(
     k: &mut Builder,
     pipeline: &Pipeline,
     ring: &Ring,
-    speakers: ThreadsId,
+    elected_warps: ThreadsId,
     one: ThreadsId,
 ) -> Result<()> {
-    leave(k, pipeline, ring, speakers, one)?;
+    consumer_release_no_advance(k, pipeline, ring, elected_warps, one)?;
     k.advance(ring)
 }
 
-/// Gives a stage back as [`give_back`] does; going on to the next is left to the caller.
+/// Releases a stage as [`consumer_release`] does; going on to the next is left to the caller.
 ///
 /// # Errors
 /// Those of the builder.
-pub fn leave(
+pub fn consumer_release_no_advance(
     k: &mut Builder,
     pipeline: &Pipeline,
     ring: &Ring,
-    speakers: ThreadsId,
+    elected_warps: ThreadsId,
     one: ThreadsId,
 ) -> Result<()> {
-    k.role(speakers, 0..1, |k| {
+    k.role(elected_warps, 0..1, |k| {
         k.spec(Kind::Arrive(None), Operand::at(pipeline.empty, [ring.stage()]), (), one)
     })
 }

@@ -6,9 +6,9 @@
 use crate::arch::Feature;
 use crate::build::{Builder, Header};
 use crate::error::Result;
-use crate::function::{Function, Step};
+use crate::function::{Function, Node, Step};
 use crate::index::Expr;
-use crate::kernel::{Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::kernel::{Fused, Kind, Number, Operand, TensorId, Test, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::tensor::{Memory, Scalar};
 
@@ -248,15 +248,9 @@ pub fn pointwise(
     n: i64,
     one: ThreadsId,
 ) -> Result<()> {
-    let used = function.steps().iter().filter_map(|step| match step {
-        Step::Input(input) => Some(ins[*input]),
-        Step::Constant(_)
-        | Step::Unary(..)
-        | Step::Binary(..)
-        | Step::Select(..)
-        | Step::Round(..) => None,
-    });
-    let header = Header::new(Kind::Spec, outs.to_vec(), used.collect::<Vec<_>>(), one);
+    let (fused, used) = Fused::of(function, &[]).over_used();
+    let used: Vec<TensorId> = used.into_iter().map(|input| ins[input]).collect();
+    let header = Header::new(Kind::Fused(fused), outs.to_vec(), used, one);
     k.decompose(header, |k| {
         each(k, n, |k, i| {
             let numbers = k.tensor_of(outs[0])?.scalar;

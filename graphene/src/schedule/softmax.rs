@@ -148,7 +148,7 @@ impl Softmax {
         if let (Units::Binary(_), Some(unit)) = (self.units, unit) {
             let weight = registers(k, "weight", &[])?;
             k.spec(Kind::Move, weight, shift, self.one)?;
-            k.spec(Kind::MatMul, weight, [score.clone(), unit.into()], self.one)?;
+            k.spec(Kind::MATMUL_ADD, weight, [score.clone(), unit.into()], self.one)?;
             return k.spec(Kind::Unary(Unary::Exp2), score.clone(), weight, self.one);
         }
         self.binary(k, Binary::Sub, score.clone(), [score.clone(), shift])?;

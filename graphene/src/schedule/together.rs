@@ -2,10 +2,10 @@
 //! shared memory.
 
 use super::pointwise::{copy, each, number, vector};
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr};
-use crate::kernel::{Binary, Kind, Operand, TensorId, ThreadsId};
+use crate::kernel::{Binary, Fold, Kind, Monoid, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::tensor::{Memory, Scalar};
 
@@ -22,6 +22,8 @@ pub struct Teams {
     pub block: ThreadsId,
     /// Every thread on its own.
     pub one: ThreadsId,
+    /// The own team.
+    pub team: ThreadsId,
     warp: ThreadsId,
     lane: Expr,
 }
@@ -52,7 +54,9 @@ impl Teams {
         let team = k.let_("team", thread.div(&Expr::from(size)))?;
         let member = k.let_("member", thread.rem(&Expr::from(size)))?;
         let at = [Expr::from(team), Expr::from(member)];
-        Ok(Teams { size, count, at, block, one, warp, lane: lane.into() })
+        let teams = k.tile(block, "teams", &[Tiler::Size(size)])?;
+        let team = k.index(teams, "own_team", [at[0].clone()])?;
+        Ok(Teams { size, count, at, block, one, team, warp, lane: lane.into() })
     }
 
     /// Folds a register of each of the team's threads into one value, which all of them get.
@@ -60,6 +64,13 @@ impl Teams {
     /// # Errors
     /// Those of the builder.
     pub fn fold(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result<()> {
+        // Of the team's threads, which are the first dimension of their registers.
+        let fold = Kind::Fold(Fold { monoid: Monoid::Of(op), along: vec![0] });
+        let header = Header::new(fold, value, value, self.team);
+        k.decompose(header, |k| self.exchange(k, op, value))
+    }
+
+    fn exchange(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result<()> {
         let mut distance = self.size.min(32) / 2;
         while distance > 0 {
             let other = number(k, "other", Scalar::F32)?;

@@ -45,6 +45,25 @@ pub fn neighbours(
     k.reshape(tile, name, 0, &[&[(n, 1)]])
 }
 
+/// A part of a tensor: along each axis a tile of a size and its number, or all of it.
+///
+/// # Errors
+/// Those of the builder.
+pub fn part(
+    k: &mut Builder,
+    of: TensorId,
+    name: &str,
+    tiles: &[Option<(i64, Expr)>],
+) -> Result<TensorId> {
+    let tilers = tiles.iter().map(|tile| match tile {
+        Some((size, _)) => Tiler::Size(*size),
+        None => Tiler::Whole,
+    });
+    let tiled = k.tile(of, name, &tilers.collect::<Vec<_>>())?;
+    let at = tiles.iter().map(|tile| tile.as_ref().map_or(Expr::from(0), |(_, at)| at.clone()));
+    k.index(tiled, name, at)
+}
+
 /// Runs of `n` along a row that has `end` elements.
 pub struct Runs {
     /// Elements of a run.

@@ -389,7 +389,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         let starts = place.starts.iter().zip(&place.axes);
         let offset: i64 =
             starts.map(|(start, axis)| start.value(&runner.slots, lane) * axis.1).sum();
-        if let Kind::Await(_) = task.site.spec.kind {
+        if let Kind::GridWait(_) = task.site.spec.kind {
             let count = self.global.peek(place.first + usize::try_from(offset).ok()?);
             return Some(format!(" (%{}[{offset}] is {count})", place.name));
         }

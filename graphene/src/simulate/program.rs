@@ -344,15 +344,9 @@ impl<'k> Program<'k> {
             threads: Team::of(self.kernel.threads(spec.threads), &self.scope)?,
             blocks,
             mode: mode(spec, site.operands()),
-            value: if let Kind::Arrive(Some(expr))
-            | Kind::Wait(expr, _)
-            | Kind::Index(expr)
-            | Kind::Count(expr)
-            | Kind::Await(expr) = &spec.kind
-            {
-                Some((expr, self.scope.compile(expr)?))
-            } else {
-                None
+            value: match spec.kind.exprs()[..] {
+                [expr, ..] => Some((expr, self.scope.compile(expr)?)),
+                [] => None,
             },
             site,
         };
@@ -373,9 +367,7 @@ fn mode(spec: &Spec, operands: &[Tensor]) -> Mode {
     match &spec.completion {
         Completion::Now => Mode::Now,
         Completion::Signals(_) => Mode::Signals,
-        Completion::Group if matches!(spec.kind, Kind::MatMul | Kind::Product) => {
-            Mode::Group(Group::MatMul)
-        }
+        Completion::Group if matches!(spec.kind, Kind::MatMul { .. }) => Mode::Group(Group::MatMul),
         Completion::Group => {
             let global = operands[..spec.outs.len()].iter().any(|t| t.memory == Memory::Global);
             Mode::Group(if global { Group::Bulk } else { Group::Copy })

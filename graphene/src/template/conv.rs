@@ -6,6 +6,9 @@
 //! `[output channels, channels/group, …]`, as ONNX has both. Neighbouring columns are neighbouring
 //! pixels: results leave as they lie, and a tile goes on from one image to the next.
 //!
+//! Levels: the kernel, and in it stages, which move weights and gather pixels, or add a product of both to the sums. A tile of
+//! results may go on in the next image, so that it is no view of them: its sums leave run by run.
+//!
 //! - this file: the parameters and the kernel's outline;
 //! - `convolution`: what is computed;
 //! - `operands`: a kernel's tensors;
@@ -33,10 +36,10 @@ use super::product::{Edges, line};
 use super::simt::Own;
 use super::stage::Movers;
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::Kernel;
+use crate::kernel::{Fused, Kernel, Kind};
 use crate::layout::Layout;
 use crate::schedule::{multistage_through_registers, within};
 
@@ -117,6 +120,8 @@ impl Conv {
         let block = k.block("block", line(threads))?;
         let one = k.scalar(block, "one")?;
         let [t] = k.indices(grid, ["t"])?;
+        let cta = k.index(grid, "cta", [&t])?;
+        k.by(cta);
         let [thread] = k.indices(block, ["thread"])?;
         let mut place = walk.place(&mut k, &t)?;
         if walk.tiles_m.is(1) {
@@ -124,7 +129,7 @@ impl Conv {
             place.m = Expr::from(0);
         }
         let group = place.batch.clone().unwrap_or(Expr::from(0));
-        let movers = Movers { threads, thread: &thread, one, edges: self.weights };
+        let movers = Movers { threads, block, thread: &thread, one, edges: self.weights };
         let gather = Gather::new(&mut k, self, &sizes, x, sides[1], [&group, &place.n], movers)?;
         let units = match self.by {
             By::Warps => Units::Warps(Fragments::new(&mut k, block, sides, self.warps)?),
@@ -134,7 +139,8 @@ impl Conv {
         let weights = a.tiled(&mut k, w, true)?;
         let shared =
             [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
-        let acc = units.clear(&mut k)?;
+        let acc = units.allocate(&mut k)?;
+        units.reset(&mut k, acc)?;
         let count = (depth + self.depth - 1) / self.depth;
         let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
             within(k, step, count, |k| {
@@ -153,7 +159,7 @@ impl Conv {
             if !gather.holds() {
                 return Ok(());
             }
-            within(k, step, count, |k| gather.settle(k, shared[1], stage))
+            within(k, step, count, |k| gather.settle(k, step, shared[1], stage))
         };
         multistage_through_registers(
             &mut k,
@@ -163,8 +169,10 @@ impl Conv {
             [&fetch, &settle],
             |k, _, stage| {
                 let [a, b] = shared;
-                let [a, b] = [k.index(a, "a", [stage])?, k.index(b, "b", [stage])?];
-                units.multiply(k, acc, [a, b])
+                let near = [k.index(a, "a", [stage])?, k.index(b, "b", [stage])?];
+                k.decompose(Header::new(Kind::MATMUL_ADD, acc, near, block), |k| {
+                    units.multiply(k, acc, near)
+                })
             },
         )?;
         let epilogue = outer.attach(&mut k, convolution, &group, self.pixels)?;
@@ -172,6 +180,9 @@ impl Conv {
         units.each_run(&mut k, acc, &epilogue, self.tile, &place, |k, sums, run, across| {
             images.leave(k, &epilogue, sums, run, across, one)
         })?;
-        k.finish(outer.results.clone(), [vec![x, w], outer.ins()].concat())
+        let ins = [vec![x, w], outer.ins()].concat();
+        let sums = Fused::input(1).matmul(self.columns(&sizes));
+        let kind = convolution.kind(sums, 2, &sizes);
+        k.finish_as(Header::new(kind, outer.results.clone(), ins, block))
     }
 }

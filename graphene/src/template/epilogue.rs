@@ -20,7 +20,7 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::Var;
-use crate::kernel::Unary;
+use crate::kernel::{Fused, Unary};
 use crate::tensor::Scalar;
 
 /// What becomes of the sums.
@@ -62,6 +62,12 @@ impl Span {
             Span::Column => "column",
             Span::Whole => "R",
         }
+    }
+
+    /// The operand of this number, such that it is broadcast to `[m,n]`.
+    pub(super) fn broadcast(self, number: usize) -> Fused {
+        let operand = Fused::input(number);
+        if self == Span::Column { operand.dims([Some(0), None]) } else { operand }
     }
 }
 

@@ -106,7 +106,7 @@ pub fn fireiron(arch: Arch) -> Result<Kernel> {
             )
         },
     )?;
-    k.finish(c, [a, b])
+    k.finish(Kind::MATMUL, c, [a, b])
 }
 
 fn blocks(k: &mut Builder, grid: ThreadsId, block: ThreadsId) -> Result<Share> {

@@ -2,19 +2,29 @@
 //! row of Q, without the scores ever leaving the registers.
 //!
 //! Blocks are persistent: each takes one tile of queries of one head after the other. One warpgroup
-//! produces: it brings the queries, and tiles of keys and values into two rings. The others consume:
+//! produces: it copies the queries, and tiles of keys and values into the stages of two pipelines. The others consume:
 //! each has 64 queries, and goes through the keys from the last tile to the first. While the tensor
-//! cores compute the sum over the values of one tile, the weights of the next are made. Consumers take
-//! turns at the tensor cores, so that one's weights are made beside another's products.
+//! cores compute the sum over the values of one tile, the weights of the next are made. Consumers
+//! multiply in an order (ping-pong), so that one's weights are made beside another's products.
 //!
 //! Queries, keys, values and the result have strides of their own for the batch, heads and rows;
 //! elements of a row are contiguous. So a packed `[batch, row, 3, heads, dim]` is read in place.
 //!
+//! Levels, each one in the one above:
+//!
+//! - kernel: O, of Q, K, V and the mask;
+//! - tile: 64 rows of O, of as many queries and of all keys and values of their head, by a consumer; before Hopper a block's;
+//! - stage: scores, of queries and a stage of keys; sums, of weights and a stage of values; directly under the kernel, the
+//!   producer moves queries, keys and values there;
+//! - tile: rows of O, of their sums.
+//!
+//! What becomes of scores between the products is written in instructions under the tile: its state outlives a stage.
+//!
 //! - this file: the parameters, and the kernel's outline;
 //! - `operands`: global memory, and the symbols of its sizes and strides;
-//! - `context`: shared memory, its rings and their barriers;
+//! - `context`: shared memory, its pipelines and their barriers;
 //! - `tiles`: the walk over tiles of queries;
-//! - `producer`: how the rings are filled;
+//! - `producer`: how stages are filled;
 //! - `consumer`: the products, and what happens between them;
 //! - `scores`: scale, cap and masks;
 //! - `terms`: what a mask does to scores;
@@ -35,8 +45,8 @@ mod terms;
 mod tiles;
 
 use crate::arch::Arch;
-use crate::build::Builder;
-use crate::error::{Error, Result};
+use crate::build::{Builder, Header};
+use crate::error::{Result, needs};
 use crate::kernel::{Kernel, Number, TensorId};
 use crate::schedule::Units;
 use crate::template::product::line;
@@ -45,8 +55,8 @@ use crate::tensor::Scalar;
 /// The parameters of attention.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Fmha {
-    /// The type of queries, keys, values and the result: halves, or, but for Hopper's tensor cores,
-    /// single precision. Scores, weights and sums are of single precision; weights are rounded to
+    /// The type of queries, keys, values and the result: fp16 or bf16, or, but for Hopper's tensor
+    /// cores, fp32. Scores, weights and sums are of single precision; weights are rounded to
     /// this type for their product with the values, or to TF32.
     pub scalar: Scalar,
     /// Whether products of single precision are of TF32, rather than IEEE's.
@@ -60,7 +70,7 @@ pub struct Fmha {
     pub consumers: i64,
     /// Keys of a tile: a multiple of 16, at most 256.
     pub keys: i64,
-    /// Stages of the ring of keys, and of that of values.
+    /// Pipeline stages of keys, and of values.
     pub stages: i64,
     /// Multiplies the scores.
     pub scale: Number,
@@ -137,58 +147,52 @@ impl Fmha {
     /// likewise of k, v and o, and those of the mask.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
-        if self.scalar.bytes() != 2 {
-            return Err(Error::Kernel(format!("operands are halves: {self:?}")));
-        }
+        needs(self.scalar.bytes() == 2, "fp16 or bf16 operands", self.scalar)?;
         let mut k = Builder::new("fmha", Arch::Sm90a);
         let (sizes, operands, mask) = self.declare(&mut k)?;
         let grid = k.grid("grid", line(&sizes.blocks))?;
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
+        let kind = self.kind(&sizes);
         let context = self.context(&mut k, sizes, operands, mask, [grid, block])?;
         k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
         let [q, key, value, o] = operands;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
-        k.finish(o, ins)
+        k.finish_as(Header::new(kind, o, ins, block))
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if ![Scalar::F16, Scalar::Bf16, Scalar::F32].contains(&self.scalar) {
-            return refuse("operands are halves, or of single precision");
-        }
-        if self.tf32 && self.scalar != Scalar::F32 {
-            return refuse("it is single precision that is rounded to TF32");
-        }
-        let positive = |cap: Number| cap.0.is_finite() && cap.0 > 0.0;
+        let float = [Scalar::F16, Scalar::Bf16, Scalar::F32].contains(&self.scalar);
+        needs(float, "fp16, bf16 or fp32 operands", self.scalar)?;
+        needs(!self.tf32 || self.scalar == Scalar::F32, "fp32 operands for TF32", self.scalar)?;
         let unit = 16 / self.scalar.bytes();
         let fits = |size: i64| size % unit == 0 && (2 * unit..=256).contains(&size);
-        if ![self.head_dim, self.value_dim].into_iter().all(fits) {
-            return refuse("dimensions are multiples of 16 bytes, two or more, up to 256 elements");
-        }
-        if self.keys % 16 != 0 || !(16..=256).contains(&self.keys) {
-            return refuse("keys of a tile are a multiple of 16 up to 256");
-        }
-        if self.stages < 1 || !(1..=3).contains(&self.consumers) {
-            return refuse("a ring has a stage or more, a block one to three consumers");
-        }
-        if !self.scale.0.is_finite() || self.softcap.is_some_and(|cap| !positive(cap)) {
-            return refuse("the scale is finite, a cap positive");
-        }
+        let dims = [self.head_dim, self.value_dim];
+        let wide = dims.into_iter().all(fits);
+        needs(
+            wide,
+            "heads of 32 bytes or more, in a multiple of 16, and at most 256 elements",
+            dims,
+        )?;
+        let keys = self.keys % 16 == 0 && (16..=256).contains(&self.keys);
+        needs(keys, "a multiple of 16 keys a tile, at most 256", self.keys)?;
+        needs(self.stages >= 1, "1 or more stages", self.stages)?;
+        needs((1..=3).contains(&self.consumers), "1 to 3 consumers", self.consumers)?;
+        needs(self.scale.0.is_finite(), "a finite scale", self.scale)?;
+        let positive = |cap: Number| cap.0.is_finite() && cap.0 > 0.0;
+        needs(self.softcap.is_none_or(positive), "a positive cap", self.softcap)?;
         let numbers = f64::from(f32::MIN)..=f64::from(f32::MAX);
-        if self.fill.0 != f64::NEG_INFINITY && !numbers.contains(&self.fill.0) {
-            return refuse("what fills scores is -∞ or a number of single precision");
-        }
+        let fill = self.fill.0 == f64::NEG_INFINITY || numbers.contains(&self.fill.0);
+        needs(fill, "a fill that is -∞ or a number of fp32", self.fill)?;
         match self.mask {
-            Mask::PerKey(scalar) | Mask::Dense(scalar)
-                if ![Scalar::F32, Scalar::U8, self.scalar].contains(&scalar) =>
-            {
-                refuse("a mask is of f32, of u8, or of the type of the queries")
+            Mask::PerKey(scalar) | Mask::Dense(scalar) => {
+                let known = [Scalar::F32, Scalar::U8, self.scalar].contains(&scalar);
+                needs(known, "a mask of fp32, u8 or the queries' type", scalar)
             }
-            Mask::None | Mask::PerKey(_) | Mask::Dense(_) => Ok(()),
+            Mask::None => Ok(()),
         }
     }
 

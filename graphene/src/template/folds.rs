@@ -6,6 +6,8 @@
 //! read just before comes from a cache. [`rows`](super::rows) keeps rows in registers, and
 //! [`reduce`](super::reduce) reads neighbouring columns side by side: they are faster at what they do.
 //!
+//! Levels: the kernel; a row, by a team; each of its totals; atoms.
+//!
 //! - this file: the parameters and the kernel's outline;
 //! - `passes`: what a team does with its row.
 
@@ -18,7 +20,7 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::{Binary, Kernel};
+use crate::kernel::{Binary, Fused, Kernel, Kind};
 use crate::layout::Layout;
 use crate::schedule::together::Teams;
 use crate::tensor::Scalar;
@@ -111,6 +113,8 @@ impl Folds {
         let grid =
             k.grid("grid", [Layout::of(product(kept).ceil_div(&Expr::from(self.teams)), 1)])?;
         let block = k.block("block", [Layout::of(self.threads * self.teams, 1)])?;
+        let own = k.scalar(grid, "own")?;
+        k.by(own);
         let [first] = k.indices(grid, ["first"])?;
         let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
         let row = k.let_("row", Expr::from(first) * self.teams + &teams.at[0])?;
@@ -126,7 +130,37 @@ impl Folds {
             sizes: sizes.clone(),
         };
         row.all(&mut k)?;
-        k.finish(outs, params)
+        k.finish(Kind::Fused(self.meaning(rank, &product(reduced))), outs, params)
+    }
+
+    /// The inputs, as of all axes.
+    fn inputs(&self, rank: usize) -> Vec<Fused> {
+        let whole = (0..rank).map(|axis| (axis < self.kept).then_some(axis));
+        let each = |(i, access): (usize, &Access)| match access.strides.len() == rank {
+            true => Fused::input(i),
+            false => Fused::input(i).dims(whole.clone().collect::<Vec<_>>()),
+        };
+        self.ins.iter().enumerate().map(each).collect()
+    }
+
+    /// A total of so many columns, of those before it: as it is folded, and as it then is.
+    fn total(&self, total: &Total, rank: usize, columns: &Expr, before: &[Fused]) -> [Fused; 2] {
+        let ins = [&self.inputs(rank)[..], before].concat();
+        let along: Vec<usize> = (self.kept..rank).collect();
+        let folded = Fused::of(&total.function, &ins).folded(total.op, along);
+        let given = [&[folded.clone(), Fused::index(columns.clone())], before].concat();
+        [folded, Fused::of(&total.finish, &given)]
+    }
+
+    /// What is computed of all rows, or of one.
+    fn meaning(&self, rank: usize, columns: &Expr) -> Fused {
+        let mut totals: Vec<Fused> = Vec::new();
+        for total in &self.totals {
+            let [_, finished] = self.total(total, rank, columns, &totals);
+            totals.push(finished);
+        }
+        let ins = [&self.inputs(rank)[..], &totals].concat();
+        Fused::all(self.outs.iter().map(|out| Fused::of(&out.function, &ins)))
     }
 
     /// The number of an input of all axes, if there is a kernel.

@@ -1,40 +1,49 @@
 //! Matrix products `C[m,n] = f(A[m,k]·B[k,n])` for Hopper.
 //!
 //! Blocks are persistent: each takes one tile of C after the other. One warpgroup produces: it
-//! brings tiles of A and B into a ring of stages. The others consume: each multiplies its rows of
-//! the tile, and writes them while the producer already fills the ring for the next; or they take
-//! turns, so that one multiplies while another writes.
+//! copies tiles of A and B into pipeline stages. The others consume: each multiplies its rows of
+//! the tile, and writes them while the producer already fills stages for the next; or each has
+//! tiles of its own (ping-pong), so that one multiplies while another writes.
+//!
+//! Levels, each one in the one above:
+//!
+//! - kernel: C, of A, B and what the epilogue meets;
+//! - tile: C's, of A's rows, B's columns and the epilogue's, by a consumer; of split-K by those of a cluster;
+//! - tile: its sums, of A's rows and B's columns, but of split-K;
+//! - stage: adds a product of A's and B's in shared memory to the sums; directly under the kernel, the producer moves
+//!   A's and B's there;
+//! - strip: 64 rows of C, of their sums and what the epilogue meets.
 //!
 //! - this file: the parameters, and the kernel's outline;
 //! - `context`: what its parts share, and the walk over tiles;
-//! - `producer`: how the ring is filled; `moves`: by single elements;
-//! - `early`: what is brought before predecessors are done;
+//! - `producer`: how stages are filled; `moves`: by single elements;
+//! - `pdl_prologue`: what is copied before predecessors are done;
 //! - `consumer`: the products;
 //! - `epilogue`: what becomes of the sums, and how they leave;
 //! - `ahead`: columns and matrices that the epilogue meets, asked for before;
 //! - `rows`: rows that it meets, such as a bias;
-//! - `brought`: an addend that comes by tensor copies;
-//! - `room`: what fits into shared memory;
+//! - `residual_tma`: an addend that comes by tensor copies;
+//! - `smem_budget`: what fits into shared memory;
 //! - `registers`: who has how many.
 
 mod ahead;
-mod brought;
 mod consumer;
 mod context;
-mod early;
 mod epilogue;
 mod moves;
+mod pdl_prologue;
 mod producer;
 mod registers;
-mod room;
+mod residual_tma;
 mod rows;
+mod smem_budget;
 
 use self::context::Context;
 use super::product::{Edges, Place, Product, leaf, line};
 use super::split_k::{Holders, PAIR};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Var;
 use crate::kernel::{Kernel, Kind};
 use crate::layout::Layout;
@@ -43,24 +52,24 @@ use crate::tensor::{Scalar, View};
 /// The parameters of a product.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Gemm {
-    /// What is computed, of halves; or of single precision cut to TF32, whose operands both have a contiguous K.
+    /// What is computed, of fp16 or bf16; or of single precision cut to TF32, whose operands both have a contiguous K.
     pub product: Product,
     /// How operands and results move.
     pub edges: Edges,
     /// Columns of a tile: a multiple of 64, at most 256.
     pub columns: i64,
-    /// Stages of the ring.
+    /// Pipeline stages.
     pub stages: i64,
     /// Consumer warpgroups.
     pub consumers: i64,
     /// How many times 64 rows of a tile each consumer has.
     pub strips: i64,
-    /// Whether consumers have tiles of their own and take turns, rather than each its rows of all tiles: while one
+    /// Whether consumers have tiles of their own, in an order, rather than each its rows of all tiles: while one
     /// computes what becomes of its sums, another multiplies. It pays where that takes long, and blocks have several tiles.
     pub ping_pong: bool,
     /// Rows of tiles that are walked together, so that operands stay in the L2 cache.
     pub raster: i64,
-    /// Whether B is a layer's weights, which no kernel before makes: blocks that have room beside a predecessor's bring the
+    /// Whether B is a layer's weights, which no kernel before makes: blocks that fit beside a predecessor's copy the
     /// first of them before it is done.
     pub weights: bool,
     /// Whether what no stage holds of a block's first tile of such weights is prefetched into the L2 cache as well: few
@@ -123,7 +132,7 @@ impl Gemm {
     /// and that of products if batched.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);
@@ -132,14 +141,14 @@ impl Gemm {
         let grid = k.grid("grid", self.grid(&count))?;
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
         let context = self.context(&mut k, &declared, &count, [grid, block])?;
-        context.begin_early(&mut k)?;
+        context.pdl_prologue(&mut k)?;
         k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
         if let Some(cluster) = context.cluster() {
             // A block's shared memory stays while others may still arrive or copy there.
             k.add(Header::new(Kind::Sync, (), (), block).on(cluster))?;
         }
-        k.finish(declared.epilogue.results.clone(), declared.ins())
+        k.finish_as(declared.header(block))
     }
 
     /// Who has a tile's sums.
@@ -163,44 +172,25 @@ impl Gemm {
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        let Product { scalar, a_transposed, b_transposed, .. } = self.product;
-        match scalar {
-            Scalar::F16 | Scalar::Bf16 => {}
-            Scalar::F32 if !a_transposed && !b_transposed => {}
-            _ => return refuse("operands are halves, or of single precision along K"),
-        }
-        if self.columns % PANEL != 0 || !(PANEL..=256).contains(&self.columns) {
-            return refuse("a tile has 64, 128, 192 or 256 columns");
-        }
-        if self.stages < 2 || self.consumers < 1 || self.raster < 1 {
-            return refuse("a ring has two stages or more, a block a consumer, a band a row");
-        }
-        if self.strips < 1 || self.registers() > 192 {
-            return refuse(
-                "a consumer has 64 rows or more, and 192 registers for its sums at most",
-            );
-        }
-        if self.ping_pong && (self.consumers < 2 || self.split > 1) {
-            return refuse("consumers that take turns are two or more, with tiles of their own");
-        }
-        if !(1..=2).contains(&self.cluster) {
-            return refuse("a cluster has one block or two");
-        }
-        if !(1..=8).contains(&self.split) {
-            return refuse("K is split into at most 8 parts");
-        }
-        if self.prefetch && !self.weights {
-            return refuse("only what no kernel before makes is asked for early");
-        }
-        if self.split > 1 && (self.cluster > 1 || self.product.terms > 1) {
-            return refuse(
-                "the K that is split is of one product, of blocks that share nothing else",
-            );
-        }
-        if self.cluster == 2 && self.edges == Edges::Moves {
-            return refuse("a cluster's blocks bring their shares by tensor copies");
-        }
-        Ok(())
+        let Product { scalar, a_transposed, b_transposed, terms, .. } = self.product;
+        let tf32 = scalar == Scalar::F32 && !a_transposed && !b_transposed;
+        let fits = tf32 || matches!(scalar, Scalar::F16 | Scalar::Bf16);
+        needs(fits, "fp16 or bf16 operands, or fp32 ones with a contiguous K", &self.product)?;
+        let columns = self.columns % PANEL == 0 && (PANEL..=256).contains(&self.columns);
+        needs(columns, "a tile of 64, 128, 192 or 256 columns", self.columns)?;
+        needs(self.stages >= 2, "2 or more stages", self.stages)?;
+        needs(self.consumers >= 1, "1 or more consumers", self.consumers)?;
+        needs(self.raster >= 1, "1 or more rows of tiles to walk together", self.raster)?;
+        needs(self.strips >= 1, "1 or more strips of 64 rows", self.strips)?;
+        needs(self.registers() <= 192, "192 accumulator registers at most", self.registers())?;
+        let own = !self.ping_pong || (self.consumers >= 2 && self.split == 1);
+        needs(own, "2 or more consumers and no split-K for ping-pong", self)?;
+        needs((1..=2).contains(&self.cluster), "1 or 2 blocks a cluster", self.cluster)?;
+        needs((1..=8).contains(&self.split), "a split-K of 1 to 8 parts", self.split)?;
+        needs(!self.prefetch || self.weights, "constant weights to prefetch", self)?;
+        let alone = self.split == 1 || (self.cluster == 1 && terms == 1);
+        needs(alone, "one term and no other cluster for split-K", self)?;
+        let multicast = self.cluster == 1 || self.edges == Edges::Bulk;
+        needs(multicast, "tensor copies for a cluster of two", self)
     }
 }

@@ -8,6 +8,15 @@
 //! Layers that are alike may be one [`Layer`] of several `times`: a loop, whose weights lie one after
 //! the other.
 //!
+//! Levels, each one in the one above:
+//!
+//! - kernel: all results, of X, weights and what epilogues meet;
+//! - tile: a block's rows of them;
+//! - layer: its result in shared memory, which its input lies in, and its results in global memory;
+//! - its sums, of the rows and the weights, unless the layer is a loop; and what becomes of them;
+//! - stage: adds a product of the rows and a stage of weights to the sums, or moves rows and weights there; those of the next
+//!   layer as well.
+//!
 //! - this file: the parameters and the kernel's outline;
 //! - `fitting`: blocks that fit layers;
 //! - `sizes`: what a block has of everything, and what no kernel has;
@@ -22,7 +31,7 @@ use super::epilogue::{Epilogue, Span};
 use super::product::{Edges, leaf, line};
 use super::stage::Movers;
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, TensorId, ThreadsId, Unary};
@@ -113,8 +122,9 @@ impl Default for Layer {
 
 /// A layer's tensors.
 struct Given {
-    /// In tiles of a stage's depth and all columns, one layer after the other.
     weights: TensorId,
+    /// In tiles of a stage's depth and all columns, one layer after the other.
+    tiles: TensorId,
     operands: Vec<(Span, TensorId)>,
     results: Vec<TensorId>,
 }
@@ -166,6 +176,8 @@ impl Mlp {
         let block = k.block("block", line(threads))?;
         let one = k.scalar(block, "one")?;
         let [m] = k.indices(grid, ["m"])?;
+        let cta = k.index(grid, "cta", [&m])?;
+        k.by(cta);
         let [thread] = k.indices(block, ["thread"])?;
         let near = self.near().allocate(&mut k, "sY", 1)?;
         let near = k.index(near, "sY", [0])?;
@@ -175,19 +187,25 @@ impl Mlp {
                 *stages = Some(side.allocate(&mut k, "sW", self.stages)?);
             }
         }
-        // The rows come with the first stage.
         let first = self.sides(0)[0];
         let tiles = first.tiled(&mut k, x, false)?;
-        let tile = k.index(tiles, "rows", [Expr::from(&m), Expr::from(0)])?;
+        let rows = k.index(tiles, "rows", [Expr::from(&m), Expr::from(0)])?;
         let edges = self.edges(self.width);
-        first.fill(&mut k, tile, near, Movers { threads, thread: &thread, one, edges })?;
+        let movers = Movers { threads, block, thread: &thread, one, edges };
         for (l, given) in given.iter_mut().enumerate() {
-            given.weights = self.sides(l)[1].tiled(&mut k, given.weights, true)?;
+            given.tiles = self.sides(l)[1].tiled(&mut k, given.weights, true)?;
         }
         let origin = Expr::from(m) * self.rows;
+        let thread = thread.clone();
         let context = Context { mlp: self, given, block, one, thread, origin, near, shared };
-        context.layers(&mut k)?;
-        k.finish(outs, std::iter::once(x).chain(ins).collect::<Vec<_>>())
+        let tile = context.tile(&mut k, x)?;
+        k.decompose(tile, |k| {
+            // The rows come with the first stage.
+            first.fill(k, rows, near, movers)?;
+            context.layers(k)
+        })?;
+        let ins: Vec<TensorId> = std::iter::once(x).chain(ins).collect();
+        k.finish_as(Header::new(self.kind(), outs, ins, block))
     }
 
     fn declare(&self, k: &mut Builder, m: &Expr, l: usize) -> Result<Given> {
@@ -212,6 +230,6 @@ impl Mlp {
         for output in &epilogue.outputs[kept..] {
             results.push(k.param("Y", whole.clone(), output.unwrap_or(self.scalar))?);
         }
-        Ok(Given { weights, operands, results })
+        Ok(Given { weights, tiles: weights, operands, results })
     }
 }

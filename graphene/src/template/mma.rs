@@ -4,6 +4,13 @@
 //! Each block computes one tile of C. Its threads copy tiles of A and B into stages of shared memory
 //! while its warps multiply those that are there, each its own part of the tile.
 //!
+//! Levels, each one in the one above:
+//!
+//! - kernel: C, of A, B and what the epilogue meets;
+//! - tile: C's, of A's rows, B's columns and the epilogue's;
+//! - tile: its sums, of A's rows and B's columns; and C's, of the sums and the epilogue's;
+//! - stage: adds a product of A's and B's in shared memory to the sums, or moves A's or B's there.
+//!
 //! - this file: the parameters and the kernel's outline;
 //! - `fragments`: a warp's products, from shared memory to sums;
 //! - `near`: what they are made of.
@@ -17,11 +24,11 @@ use super::product::{Edges, Place, Product, Walk, line};
 use super::stage::{Movers, Side, Stages};
 use super::sums::features;
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::choose::in_registers;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Expr;
-use crate::kernel::{Kernel, TensorId};
+use crate::kernel::{Kernel, Kind, TensorId};
 use crate::schedule::multistage;
 
 /// The parameters of a product.
@@ -66,7 +73,7 @@ impl Mma {
     /// batched.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let threads = 32 * self.warps;
@@ -82,45 +89,52 @@ impl Mma {
         let block = k.block("block", line(threads))?;
         let one = k.scalar(block, "one")?;
         let [t] = k.indices(grid, ["t"])?;
+        let cta = k.index(grid, "cta", [&t])?;
+        k.by(cta);
         let [thread] = k.indices(block, ["thread"])?;
         let place = walk.place(&mut k, &t)?;
         let fragments = Fragments::new(&mut k, block, sides, self.warps)?;
         let stages = Stages::new(&mut k, &declared, sides, self.stages)?;
-        let acc = fragments.clear(&mut k)?;
+        let acc = fragments.allocate(&mut k)?;
         let steps = declared.steps(self.depth);
         let all = steps.iter().fold(Expr::from(0), |all, steps| all + steps);
-        let movers = Movers { threads, thread: &thread, one, edges: self.edges };
-        multistage(
-            &mut k,
-            self.stages,
-            &all,
-            block,
-            |k, step, stage| stages.fill(k, &steps, &place, step, stage, movers),
-            |k, _, stage| {
-                let [a, b] = stages.of(k, stage)?;
-                fragments.multiply(k, acc, a, &Expr::from(0), b)
-            },
-        )?;
-        self.store(&mut k, &fragments, &declared.epilogue, acc, &place)?;
-        k.finish(declared.epilogue.results.clone(), declared.ins())
+        let movers = Movers { threads, block, thread: &thread, one, edges: self.edges };
+        let tile = declared.tile(&mut k, self.tile, &place)?;
+        k.decompose(tile.header(declared.kind(), block), |k| {
+            k.decompose(tile.sums(declared.sums(), acc, block), |k| {
+                fragments.reset(k, acc)?;
+                multistage(
+                    k,
+                    self.stages,
+                    &all,
+                    block,
+                    |k, step, stage| stages.fill(k, &steps, &place, step, stage, movers),
+                    |k, _, stage| {
+                        let near = stages.of(k, stage)?;
+                        k.decompose(Header::new(Kind::MATMUL_ADD, acc, near, block), |k| {
+                            fragments.multiply(k, acc, near[0], &Expr::from(0), near[1])
+                        })
+                    },
+                )
+            })?;
+            let epilogue = &declared.epilogue;
+            k.decompose(tile.epilogue(epilogue.kind(), acc, block), |k| {
+                self.store(k, &fragments, epilogue, acc, &place)
+            })
+        })?;
+        k.finish_as(declared.header(block))
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.depth < 16 || self.depth % 16 != 0 || self.stages < 2 {
-            return refuse("two stages at least, of a depth of 16, 32, …");
-        }
+        needs(self.stages >= 2, "2 or more stages", self.stages)?;
+        let deep = self.depth >= 16 && self.depth % 16 == 0;
+        needs(deep, "a stage depth that is a multiple of 16", self.depth)?;
         self.arch.needs(features(self.product.scalar, true))?;
-        if self.raster < 1 || !(1..=32).contains(&self.warps) {
-            return refuse("a band has a row, a block 1 to 32 warps");
-        }
-        if self.tile.iter().any(|size| *size < 16) {
-            return refuse("a tile has 16 rows and columns at least");
-        }
-        if !in_registers(self.tile[0] * self.tile[1], 32 * self.warps) {
-            return refuse("a thread has too many sums");
-        }
-        Ok(())
+        needs(self.raster >= 1, "1 or more rows of tiles to walk together", self.raster)?;
+        needs((1..=32).contains(&self.warps), "1 to 32 warps", self.warps)?;
+        needs(self.tile.iter().all(|size| *size >= 16), "a tile of 16x16 or more", self.tile)?;
+        let sums = self.tile[0] * self.tile[1];
+        needs(in_registers(sums, 32 * self.warps), "accumulators that fit registers", self.tile)
     }
 
     /// The sums' functions, straight from registers.

@@ -4,13 +4,15 @@
 //! The whole grid goes through one part after the other. An item of work is a vector of neighbours
 //! along a part's last axis, as in [`pointwise`](super::pointwise). Nothing is computed with elements:
 //! they are the same bits afterwards.
+//!
+//! Levels: the kernel; an item of a part, by a thread; atoms.
 
 use super::access::{Access, declare};
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::Layout;
 use crate::schedule::pointwise::{copy, each, vector};
 use crate::schedule::vectors::{Items, neighbours};
@@ -109,6 +111,8 @@ impl Parts {
         let grid = k.grid("grid", [Layout::of(&blocks, 1)])?;
         let block = k.block("block", [Layout::of(self.threads, 1)])?;
         let one = k.scalar(block, "one")?;
+        let own = k.scalar(grid, "own")?;
+        k.by(own);
         let [begin] = k.indices(grid, ["begin"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         for place in &places {
@@ -119,7 +123,17 @@ impl Parts {
                 items.within(k, place.to, item, |k, n, at| place.make(k, n, at, one))
             })?;
         }
-        k.finish(outs, ins)
+        let mut copied = (0..).map(Fused::input);
+        let results = places.iter().enumerate().map(|(p, place)| match place.part.source {
+            Source::Copied(_) => copied.next().unwrap_or_else(|| Fused::old(p)),
+            Source::Filled(number) => Fused::number(number.0),
+            Source::Counted => {
+                let place = Fused::old(p).position(place.sizes.len() - 1);
+                place.binary(Binary::Add, Fused::index(places[p].first()))
+            }
+        });
+        let kind = Kind::Fused(Fused::all(results));
+        k.finish(kind, outs, ins)
     }
 
     fn check(&self) -> Result<()> {
@@ -154,21 +168,30 @@ impl Place<'_> {
     fn make(&self, k: &mut Builder, n: i64, at: &[Expr], one: ThreadsId) -> Result<()> {
         let Part { source, to: access, .. } = self.part;
         let to = neighbours(k, self.to, at.iter().cloned(), n, "vector")?;
-        let raw = vector(k, "raw", n, access.scalar)?;
-        match (source, self.from) {
-            (Source::Copied(access), Some(from)) => {
-                let from = neighbours(k, from, at.iter().cloned(), n, "vector")?;
-                copy(k, raw, from, n, access.contiguous(), one)?;
+        let from = match self.from {
+            Some(from) => Some(neighbours(k, from, at.iter().cloned(), n, "vector")?),
+            None => None,
+        };
+        let kind = match source {
+            Source::Copied(_) => Kind::Move,
+            Source::Filled(number) => Kind::Init(*number),
+            Source::Counted => Kind::Index(at.last().map_or(self.first(), |at| self.first() + at)),
+        };
+        let ins: Vec<TensorId> = from.into_iter().collect();
+        k.decompose(Header::new(kind.clone(), to, ins, one), |k| {
+            let raw = vector(k, "raw", n, access.scalar)?;
+            match (source, from) {
+                (Source::Copied(access), Some(from)) => {
+                    copy(k, raw, from, n, access.contiguous(), one)?;
+                }
+                _ => each(k, n, |k, i| k.spec(kind, Operand::at(raw, [i]), (), one))?,
             }
-            (Source::Filled(number), _) => {
-                each(k, n, |k, i| k.spec(Kind::Init(*number), Operand::at(raw, [i]), (), one))?;
-            }
-            (Source::Copied(_) | Source::Counted, _) => {
-                let first = self.first.as_ref().map_or(Expr::from(0), Expr::from);
-                let number = at.iter().last().map_or(first.clone(), |at| first + at);
-                k.spec(Kind::Index(number), Operand::at(raw, [0]), (), one)?;
-            }
-        }
-        copy(k, to, raw, n, access.contiguous(), one)
+            copy(k, to, raw, n, access.contiguous(), one)
+        })
+    }
+
+    /// The number that a part which is counted begins with.
+    fn first(&self) -> Expr {
+        self.first.as_ref().map_or(Expr::from(0), Expr::from)
     }
 }

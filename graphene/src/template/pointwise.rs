@@ -5,16 +5,18 @@
 //! item after the other, a grid's threads apart. The last items of a row may be partial: they are
 //! computed element by element.
 //!
+//! Levels: the kernel; an item, by a thread; the function of its elements in registers; atoms.
+//!
 //! What a result may err by: every step of the function once, as it does in single precision (see
 //! `atom/function.rs`), and the rounding to the output's type.
 
 use super::access::{Access, declare};
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::{Kernel, TensorId, ThreadsId};
+use crate::kernel::{Kernel, Kind, TensorId, ThreadsId};
 use crate::layout::Layout;
 use crate::schedule::pointwise::{pointwise, store, vector};
 use crate::schedule::vectors::{Items, neighbours};
@@ -97,6 +99,8 @@ impl Pointwise {
         let grid = k.grid("grid", [Layout::of(&blocks, 1)])?;
         let block = k.block("block", [Layout::of(self.threads, 1)])?;
         let one = k.scalar(block, "one")?;
+        let own = k.scalar(grid, "own")?;
+        k.by(own);
         let [first] = k.indices(grid, ["first"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         let context =
@@ -107,7 +111,7 @@ impl Pointwise {
             let item = Expr::from(tile) * self.threads + Expr::from(thread);
             items.within(k, context.outs[0], item, |k, n, at| context.compute(k, n, at))
         })?;
-        k.finish(outs, params)
+        k.finish(Kind::pointwise(&self.function), outs, params)
     }
 
     fn check(&self) -> Result<()> {
@@ -150,18 +154,21 @@ impl Context<'_> {
         let template = self.template;
         let outs = self.vectors(k, &self.outs, n, at)?;
         let from = self.vectors(k, &self.ins, n, at)?;
-        let mut ins = Vec::new();
-        for (from, access) in from.into_iter().zip(&template.ins) {
-            ins.push(access.load(k, from, n, template.numbers, self.one)?);
-        }
-        let mut results = Vec::new();
-        for _ in &outs {
-            results.push(vector(k, "result", n, template.numbers)?);
-        }
-        pointwise(k, &template.function, &results, &ins, n, self.one)?;
-        for ((&to, access), &from) in outs.iter().zip(&template.outs).zip(&results) {
-            store(k, to, from, n, access.contiguous(), self.one)?;
-        }
-        Ok(())
+        let kind = Kind::pointwise(&template.function);
+        k.decompose(Header::new(kind, outs.clone(), from.clone(), self.one), |k| {
+            let mut ins = Vec::new();
+            for (from, access) in from.into_iter().zip(&template.ins) {
+                ins.push(access.load(k, from, n, template.numbers, self.one)?);
+            }
+            let mut results = Vec::new();
+            for _ in &outs {
+                results.push(vector(k, "result", n, template.numbers)?);
+            }
+            pointwise(k, &template.function, &results, &ins, n, self.one)?;
+            for ((&to, access), &from) in outs.iter().zip(&template.outs).zip(&results) {
+                store(k, to, from, n, access.contiguous(), self.one)?;
+            }
+            Ok(())
+        })
     }
 }

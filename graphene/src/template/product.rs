@@ -1,12 +1,12 @@
 //! What templates of matrix products have in common: what is computed, of which tensors, and in
 //! which order blocks walk over the tiles of the result.
 
-use super::epilogue::{Attached, Epilogue};
-use crate::build::Builder;
+use super::epilogue::{Attached, Epilogue, Span};
+use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
-use crate::kernel::TensorId;
-use crate::layout::Layout;
+use crate::kernel::{Binary, Fused, Kind, TensorId, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::tensor::{Scalar, View};
 
 /// `C[m,n] = f(A[m,k]·B[k,n] + …)`: what is computed, however a template does it.
@@ -103,11 +103,92 @@ impl Product {
     }
 }
 
+/// A tile of the result, and what it is computed from: views of global memory.
+pub(super) struct Tile {
+    /// A's rows and B's columns of each term.
+    pub(super) factors: Vec<TensorId>,
+    /// What the epilogue meets.
+    pub(super) operands: Vec<TensorId>,
+    pub(super) results: Vec<TensorId>,
+}
+
+impl Tile {
+    /// What becomes of the sums of all its products.
+    pub(super) fn header(&self, kind: Kind, threads: ThreadsId) -> Header {
+        let ins = [&self.factors[..], &self.operands].concat();
+        Header::new(kind, self.results.clone(), ins, threads)
+    }
+
+    /// The sums of all its products.
+    pub(super) fn sums(&self, kind: Kind, sums: TensorId, threads: ThreadsId) -> Header {
+        Header::new(kind, sums, self.factors.clone(), threads)
+    }
+
+    /// What becomes of these sums.
+    pub(super) fn epilogue(&self, kind: Kind, sums: TensorId, threads: ThreadsId) -> Header {
+        let ins = [&[sums], &self.operands[..]].concat();
+        Header::new(kind, self.results.clone(), ins, threads)
+    }
+}
+
 impl Declared {
-    /// What the kernel reads.
-    pub(super) fn ins(&self) -> Vec<TensorId> {
+    /// What becomes of the sums of all products of A and B.
+    pub(super) fn kind(&self) -> Kind {
+        Kind::Fused(self.epilogue.fused(self.products(), 2 * self.terms.len()))
+    }
+
+    /// The sums of all products.
+    pub(super) fn sums(&self) -> Kind {
+        if self.terms.len() == 1 { Kind::MATMUL } else { Kind::Fused(self.products()) }
+    }
+
+    fn products(&self) -> Fused {
+        let of = |term: usize| Fused::input(2 * term).matmul(Fused::input(2 * term + 1));
+        (1..self.terms.len()).fold(of(0), |all, term| all.binary(Binary::Add, of(term)))
+    }
+
+    /// The tile at a place, of so many rows and columns.
+    pub(super) fn tile(&self, k: &mut Builder, size: [i64; 2], place: &Place) -> Result<Tile> {
+        let (zero, [rows, columns]) = (Expr::from(0), size);
+        let mut factors = Vec::new();
+        for term in &self.terms {
+            let of_a = [Tiler::Size(rows), Tiler::Whole];
+            factors.push(place.view(k, term.a, "A_tile", &of_a, [&place.m, &zero])?);
+            let of_b = [Tiler::Whole, Tiler::Size(columns)];
+            factors.push(place.view(k, term.b, "B_tile", &of_b, [&zero, &place.n])?);
+        }
+        Ok(Tile { factors, ..self.part(k, size, place)? })
+    }
+
+    /// Likewise, but for what its sums are of.
+    pub(super) fn part(
+        &self,
+        k: &mut Builder,
+        [rows, columns]: [i64; 2],
+        place: &Place,
+    ) -> Result<Tile> {
+        let (m, n) = (&place.m, &place.n);
+        let whole = [rows, columns].map(Tiler::Size);
+        let mut operands = Vec::new();
+        for &(span, of) in self.epilogue.operands() {
+            operands.push(match span {
+                Span::Row => tile_of(k, of, "bias_tile", &[Tiler::Size(columns)], [n])?,
+                Span::Column => tile_of(k, of, "column_tile", &[Tiler::Size(rows)], [m])?,
+                Span::Whole => place.view(k, of, "R_tile", &whole, [m, n])?,
+            });
+        }
+        let mut results = Vec::new();
+        for &of in &self.epilogue.results {
+            results.push(place.view(k, of, "C_tile", &whole, [m, n])?);
+        }
+        Ok(Tile { factors: Vec::new(), operands, results })
+    }
+
+    /// The kernel.
+    pub(super) fn header(&self, block: ThreadsId) -> Header {
         let matrices = self.terms.iter().flat_map(|term| [term.a, term.b]);
-        matrices.chain(self.epilogue.ins()).collect()
+        let ins: Vec<TensorId> = matrices.chain(self.epilogue.ins()).collect();
+        Header::new(self.kind(), self.epilogue.results.clone(), ins, block)
     }
 
     /// Steps of `depth` along each term's K.
@@ -172,10 +253,36 @@ impl Walk {
 }
 
 impl Place {
+    /// A tile of a tensor that may be batched.
+    fn view(
+        &self,
+        k: &mut Builder,
+        of: TensorId,
+        name: &str,
+        tiles: &[Tiler; 2],
+        at: [&Expr; 2],
+    ) -> Result<TensorId> {
+        let batch = self.batch.is_some().then_some(Tiler::Size(1));
+        let tiles: Vec<Tiler> = batch.into_iter().chain(tiles.iter().cloned()).collect();
+        tile_of(k, of, name, &tiles, self.batch.iter().chain(at))
+    }
+
     /// Coordinates within a tensor that may be batched.
     pub(super) fn at(&self, row: Expr, column: Expr) -> Vec<Expr> {
         self.batch.iter().cloned().chain([row, column]).collect()
     }
+}
+
+/// A tile of a tensor.
+pub(super) fn tile_of<'e>(
+    k: &mut Builder,
+    of: TensorId,
+    name: &str,
+    tiles: &[Tiler],
+    at: impl IntoIterator<Item = &'e Expr>,
+) -> Result<TensorId> {
+    let tiles = k.tile(of, &format!("{name}s"), tiles)?;
+    k.index(tiles, name, at)
 }
 
 pub(super) fn leaf(size: i64, stride: i64) -> Layout<Expr> {

@@ -8,8 +8,16 @@
 //! parts of W and R stay in shared memory where they fit. The input's products need not wait, so that
 //! they hide what the barrier takes.
 //!
+//! Levels, each one in the one above:
+//!
+//! - kernel: all results, of all operands; no expression says what a layer of many steps computes, so it is a `Spec`;
+//! - step: h, of the one before, the step's input, W, R and what else a cell has, by the blocks of the same rows and direction;
+//!   states that threads keep are operands as their registers hold them;
+//! - stage: adds a product of rows of the input or of h and of weights to the sums.
+//!
 //! - this file: the parameters and the kernel's outline;
 //! - `cell`: LSTM, GRU, plain;
+//! - `meaning`: what a step computes;
 //! - `operands`: the kernel's tensors;
 //! - `sizes`: blocks, threads, shared memory, a layer that fits them, and which layers there are;
 //! - `steps`: what a block does in each step;
@@ -21,6 +29,7 @@
 //! - `single`: products in single precision.
 
 mod cell;
+mod meaning;
 mod operands;
 mod ragged;
 mod single;
@@ -42,8 +51,8 @@ use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
-use crate::kernel::{Kernel, TensorId};
-use crate::layout::Layout;
+use crate::kernel::{Kernel, Kind, TensorId};
+use crate::layout::{Layout, Tiler};
 use crate::tensor::Scalar;
 
 /// The parameters of a layer.
@@ -154,6 +163,12 @@ impl Recurrent {
         let block = k.block("block", line(threads))?;
         let one = k.scalar(block, "one")?;
         let [direction, part, units] = k.indices(grid, ["direction", "part", "units"])?;
+        let (one_of, zero) = (Tiler::Size(1), Expr::from(0));
+        let members = k.tile(grid, "members", &[one_of.clone(), one_of, Tiler::Whole])?;
+        let at = [Expr::from(&direction), Expr::from(&part), zero];
+        let members = k.index(members, "members", at)?;
+        let cta = k.index(grid, "cta", [&direction, &part, &units])?;
+        k.by(cta);
         let [thread] = k.indices(block, ["thread"])?;
         let sides = self.sides();
         let sums = Sums::new(k, block, sides, self.sums(), self.warps, self.slices)?;
@@ -175,8 +190,8 @@ impl Recurrent {
         let wanted = (constants > 0).then(|| sums.of_columns(k, "constants", constants));
         let constants = wanted.transpose()?;
         let parts = sums.parts(k)?;
-        let movers = Movers { threads, thread: &thread, one, edges: self.edges };
-        let outs: Vec<TensorId> = tensors.outs().collect();
+        let movers = Movers { threads, block, thread: &thread, one, edges: self.edges };
+        let outs: Vec<TensorId> = tensors.outs(self.results[0]).collect();
         let ins: Vec<TensorId> = tensors.ins().collect();
         let context = Context {
             layer: self,
@@ -185,6 +200,7 @@ impl Recurrent {
             sums,
             sides,
             movers,
+            members,
             block,
             one,
             direction: direction.into(),
@@ -207,6 +223,6 @@ impl Recurrent {
         k.for_("tile", Expr::from(part)..tiles, sizes.parts.clone(), false, |k, tile| {
             context.tile(k, &Expr::from(tile), &thread)
         })?;
-        builder.finish(outs, ins)
+        builder.finish(Kind::Spec, outs, ins)
     }
 }

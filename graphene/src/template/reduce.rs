@@ -11,6 +11,9 @@
 //! A total of n elements errs by at most n·2⁻²⁴ of the sum of their absolute values, as an element
 //! goes through no more than n additions.
 //!
+//! Levels: the kernel; a row by a team, or a vector of columns by each thread of a block; the row's total, and what is
+//! made of it; atoms.
+//!
 //! - this file: the parameters and the kernel's outline;
 //! - `own`: what a thread does: how elements come, and totals go;
 //! - `strands`: the columns of a middle axis.
@@ -25,7 +28,7 @@ use crate::build::Builder;
 use crate::error::{Error, Result};
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::{Binary, Kernel};
+use crate::kernel::{Binary, Fused, Kernel, Kind, Unary};
 use crate::layout::Layout;
 use crate::schedule::together::Teams;
 use crate::tensor::Scalar;
@@ -112,6 +115,8 @@ impl Reduce {
         };
         let grid = k.grid("grid", [Layout::of(product(&blocks) * &parts, 1)])?;
         let block = k.block("block", [Layout::of(self.threads * self.teams, 1)])?;
+        let own = k.scalar(grid, "own")?;
+        k.by(own);
         let [first] = k.indices(grid, ["first"])?;
         let mut rest = Expr::from(first);
         let mut part = Expr::from(0);
@@ -133,7 +138,27 @@ impl Reduce {
             let own = Own { template: self, ins, out, one: teams.one, reduced, steps };
             own.rows(&mut k, &teams, rest)?;
         }
-        k.finish(out, given)
+        let total = self.total(None);
+        k.finish(Kind::Fused(self.result(total, &sizes[1])), out, given)
+    }
+
+    /// The total of elements that have the inputs' axes; of one of several parts, which has so many neighbours in turn, of
+    /// its own: the count of the neighbours, the part's number, and the number of parts.
+    fn total(&self, part: Option<[Expr; 3]>) -> Fused {
+        let mut values = Fused::of(&self.function, &[]);
+        if let Some([count, part, parts]) = part {
+            let turn = Fused::input(0).position(1).binary(Binary::Div, Fused::index(count));
+            let turn = turn.unary(Unary::Floor).binary(Binary::Rem, Fused::index(parts));
+            let neutral = Fused::number(self.op.neutral().unwrap_or(0.0));
+            values = turn.binary(Binary::Equal, Fused::index(part)).select(values, neutral);
+        }
+        values.folded(self.op, [1])
+    }
+
+    /// What is stored of a total: several parts add to what is there.
+    fn result(&self, total: Fused, reduced: &Expr) -> Fused {
+        let result = Fused::of(&self.finish, &[total, Fused::index(reduced.clone())]);
+        if self.parts { Fused::old(0).binary(Binary::Add, result) } else { result }
     }
 
     fn check(&self) -> Result<()> {

@@ -9,12 +9,15 @@
 //! Statistics are in single precision, in two passes: the mean, then the mean square of the
 //! differences.
 //!
+//! Levels: the kernel; a row, by a team; each of its statistics; atoms.
+//!
 //! - this file: the parameters and the kernel's outline;
-//! - `operands`: its tensors, and which kernels there are;
+//! - `operands`: its tensors, and which kernels there are; `meaning`: what is computed of them;
 //! - `row`: how a row comes, is kept, and goes;
 //! - `source`: where its vectors lie;
 //! - `norm`: the passes of each normalisation.
 
+mod meaning;
 mod norm;
 mod operands;
 mod row;
@@ -25,13 +28,14 @@ use self::source::Source;
 use super::access::Access;
 use super::gather::{self, Place};
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::{Kernel, Number, TensorId};
+use crate::kernel::{Kernel, Kind, Number, TensorId};
 use crate::layout::Layout;
 use crate::schedule::together::Teams;
+use crate::schedule::vectors::part;
 use crate::tensor::Scalar;
 
 /// The parameters of a normalisation. Its symbols are `rows`, `columns` unless that is a constant,
@@ -172,38 +176,64 @@ impl Rows {
         let blocks = rows.ceil_div(&Expr::from(self.teams));
         let grid = k.grid("grid", [Layout::of(blocks, 1)])?;
         let block = k.block("block", [Layout::of(self.threads * self.teams, 1)])?;
+        let own = k.scalar(grid, "own")?;
+        k.by(own);
         let [first] = k.indices(grid, ["first"])?;
         let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
         let row = k.let_("row", Expr::from(first) * self.teams + &teams.at[0])?;
         let row = Expr::from(row);
-        for (i, table) in tables.iter().enumerate() {
-            let Some(size) = table else { continue };
-            sources[i].row = Some(match indices[i] {
-                Some(index) => gather::look_up(&mut k, index, &row, size, teams.one)?,
-                None => k.let_("position", row.rem(size))?.into(),
-            });
+        // A row of each operand; of tables the one that is repeated, or all where an index says which.
+        let mut own = Vec::new();
+        for (i, source) in sources.iter().enumerate() {
+            let table = tables.get(i).cloned().flatten();
+            let at = match (table, indices.get(i)) {
+                (Some(_), Some(Some(_))) => None,
+                (Some(size), _) => Some((1, row.rem(&size))),
+                (None, _) => Some((1, row.clone())),
+            };
+            own.push(part(&mut k, source.param, "own_row", &[at, None])?);
         }
-        let mut rest = sources.iter().cloned();
-        let ins: Vec<Source> = rest.by_ref().take(self.ins.len()).collect();
-        let sum = if self.sum.is_some() { rest.next() } else { None };
-        let mut rest: Vec<Source> = rest.collect();
-        let outs = rest.split_off(self.extras_end());
-        let results: Vec<TensorId> = outs.iter().chain(&sum).map(|source| source.param).collect();
-        let row = Row {
-            template: self,
-            teams,
-            row,
-            columns,
-            ins,
-            sum,
-            late: Late { sources: rest, function: self.finish() },
-            outs,
+        let indices_end = indices.iter().flatten().copied().collect::<Vec<_>>();
+        let mut own_indices = Vec::new();
+        for &index in &indices_end {
+            own_indices.push(part(&mut k, index, "own_index", &[Some((1, row.clone()))])?);
+        }
+        let first = self.ins.len();
+        let results = first..first + usize::from(self.sum.is_some());
+        let outs_from = results.end + self.extras_end();
+        let split = |of: &[TensorId], indices: &[TensorId]| {
+            let outs = [&of[results.clone()], &of[outs_from..]].concat();
+            (outs, [&of[..first], &of[results.end..outs_from], indices].concat())
         };
-        row.normalise(&mut k)?;
-        let written = |source: &TensorId| results.contains(source);
-        let params = sources.into_iter().map(|source| source.param);
-        let (outs, ins): (Vec<TensorId>, Vec<TensorId>) =
-            params.chain(indices.into_iter().flatten()).partition(written);
-        k.finish(outs, ins)
+        let params: Vec<TensorId> = sources.iter().map(|source| source.param).collect();
+        let (all_outs, all_ins) = split(&params, &indices_end);
+        let (own_outs, own_ins) = split(&own, &own_indices);
+        let kind = Kind::Fused(self.meaning(&[], &columns));
+        k.decompose(Header::new(kind, own_outs, own_ins, teams.team), |k| {
+            for (i, table) in tables.iter().enumerate() {
+                let Some(size) = table else { continue };
+                sources[i].row = Some(match indices[i] {
+                    Some(index) => gather::look_up(k, index, &row, size, teams.one)?,
+                    None => k.let_("position", row.rem(size))?.into(),
+                });
+            }
+            let mut rest = sources.into_iter();
+            let ins: Vec<Source> = rest.by_ref().take(first).collect();
+            let sum = if self.sum.is_some() { rest.next() } else { None };
+            let mut rest: Vec<Source> = rest.collect();
+            let outs = rest.split_off(self.extras_end());
+            let late = Late { sources: rest, function: self.finish() };
+            let mut given = Vec::new();
+            for source in &ins {
+                let at = source.row.as_ref().unwrap_or(&row).clone();
+                given.push(part(k, source.param, "own_row", &[Some((1, at)), None])?);
+            }
+            let stored = sum.as_ref().map(|_| own[first]);
+            let columns = columns.clone();
+            let row =
+                Row { template: self, teams, row, columns, ins, sum, late, outs, given, stored };
+            row.normalise(k)
+        })?;
+        k.finish(Kind::Fused(self.meaning(&tables, &columns)), all_outs, all_ins)
     }
 }

@@ -4,17 +4,20 @@
 //! the one 1, 2, 4, … before it (Hillis and Steele, 1986), between two copies of them in turn; what all
 //! of them make is carried on to the next.
 //!
+//! Levels: the kernel; a row, by a block; a chunk's elements, by its threads; atoms.
+//!
 //! What a sum of n elements may err by, in single precision: each is a sum along a tree of at most
 //! log₂(threads) + n/threads levels, each of which rounds once.
 
 use super::access::{Access, product};
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation};
-use crate::kernel::{Binary, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::kernel::{self, Binary, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
 use crate::layout::Layout;
 use crate::schedule::pointwise::number;
+use crate::schedule::vectors::part;
 use crate::tensor::{Memory, Scalar};
 
 /// The parameters of a scan. The kernel's symbols are the axes' sizes `N0`, `N1`, …, and strides of the
@@ -83,6 +86,8 @@ impl Scan {
         let grid = k.grid("grid", [Layout::of(product(outer), 1)])?;
         let block = k.block("block", [Layout::of(self.threads, 1)])?;
         let one = k.scalar(block, "one")?;
+        let own = k.scalar(grid, "own_block")?;
+        k.by(own);
         let [first] = k.indices(grid, ["first"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         let mut rest = Expr::from(first);
@@ -98,35 +103,50 @@ impl Scan {
         let view = [Layout::of(2, self.threads), Layout::of(self.threads, 1)];
         let shared = k.allocate("partial", view, self.numbers, Memory::Shared, None)?;
         let row = Row { scan: self, one, block, thread: thread.into(), shared };
-        let carry = number(&mut k, "carry", self.numbers)?;
-        k.spec(Kind::Init(neutral), carry, (), one)?;
-        let chunks = last.ceil_div(&Expr::from(self.threads));
-        k.for_("chunk", Expr::from(0)..chunks, 1, false, |k, chunk| {
-            let place = Expr::from(chunk) * self.threads + &row.thread;
-            let mut from_end = place.clone();
-            if self.reverse {
-                from_end = (last.clone() - 1 - &place).max(Expr::from(0));
-            }
-            at.push(from_end);
-            let before_end = Cond::less(place, last);
-            let (from, to) = (k.index(x, "from", at.clone())?, k.index(y, "to", at)?);
-            let value = number(k, "value", self.numbers)?;
-            k.spec(Kind::Init(neutral), value, (), one)?;
-            k.if_(before_end.clone(), |k| {
-                k.if_(Test::Inside(from.into()), |k| row.read(k, value, from))
-            })?;
-            let done = row.combine(k, value)?;
-            let own = number(k, "own", self.numbers)?;
-            row.own(k, own, done, neutral)?;
-            row.fold(k, own, carry)?;
-            k.if_(before_end, |k| k.if_(Test::Inside(to.into()), |k| row.write(k, to, own)))?;
-            let all = number(k, "all", self.numbers)?;
-            k.spec(Kind::Move, all, Operand::at(shared, [done, self.threads - 1]), one)?;
-            row.fold(k, carry, all)?;
-            // All have read what the next chunk overwrites.
-            k.spec(Kind::Sync, (), (), block)
+        let tiles = at.iter().map(|at| Some((1, at.clone()))).chain([None]).collect::<Vec<_>>();
+        let (from, to) = (part(&mut k, x, "x_row", &tiles)?, part(&mut k, y, "y_row", &tiles)?);
+        k.decompose(Header::new(self.kind(outer.len(), self.exclusive), to, from, block), |k| {
+            let carry = number(k, "carry", self.numbers)?;
+            k.spec(Kind::Init(neutral), carry, (), one)?;
+            let chunks = last.ceil_div(&Expr::from(self.threads));
+            k.for_("chunk", Expr::from(0)..chunks, 1, false, |k, chunk| {
+                let place = Expr::from(chunk) * self.threads + &row.thread;
+                let mut from_end = place.clone();
+                if self.reverse {
+                    from_end = (last.clone() - 1 - &place).max(Expr::from(0));
+                }
+                at.push(from_end);
+                let before_end = Cond::less(place, last);
+                let (from, to) = (k.index(x, "from", at.clone())?, k.index(y, "to", at)?);
+                let value = number(k, "value", self.numbers)?;
+                k.spec(Kind::Init(neutral), value, (), one)?;
+                k.if_(before_end.clone(), |k| {
+                    k.if_(Test::Inside(from.into()), |k| row.read(k, value, from))
+                })?;
+                // Of the block's threads, which are the first dimension of their registers.
+                let forward = Scan { reverse: false, ..self.clone() };
+                let mut done = 0;
+                k.decompose(Header::new(forward.kind(0, false), value, value, block), |k| {
+                    done = row.combine(k, value)?;
+                    Ok(())
+                })?;
+                let own = number(k, "own", self.numbers)?;
+                row.own(k, own, done, neutral)?;
+                row.fold(k, own, carry)?;
+                k.if_(before_end, |k| k.if_(Test::Inside(to.into()), |k| row.write(k, to, own)))?;
+                let all = number(k, "all", self.numbers)?;
+                k.spec(Kind::Move, all, Operand::at(shared, [done, self.threads - 1]), one)?;
+                row.fold(k, carry, all)?;
+                // All have read what the next chunk overwrites.
+                k.spec(Kind::Sync, (), (), block)
+            })
         })?;
-        k.finish(y, x)
+        k.finish(self.kind(outer.len(), self.exclusive), y, x)
+    }
+
+    /// What it computes, along a dimension.
+    fn kind(&self, along: usize, exclusive: bool) -> Kind {
+        Kind::Scan(kernel::Scan { op: self.op, along, exclusive, reverse: self.reverse })
     }
 
     /// What changes nothing.

@@ -4,6 +4,9 @@
 //! As [`mma`](super::mma), but that a thread adds products of its own rows and columns. It reads four
 //! neighbours at once, whatever is contiguous: four steps along K, or four rows or columns.
 //!
+//! Its levels are those of `mma`; of split-K the tile is a cluster's, and has no level for its sums, but one for what becomes
+//! of each warp's.
+//!
 //! - this file: the parameters and the kernel's outline;
 //! - `own`: a thread's part of a tile;
 //! - `products`: what it multiplies, in which order;
@@ -20,11 +23,11 @@ use super::product::{Edges, Product, Walk, line};
 use super::stage::{Movers, Side, Stages};
 use super::sums::features;
 use crate::arch::{Arch, Feature};
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::choose::in_registers;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Expr;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Kind};
 use crate::schedule::multistage;
 use crate::tensor::Scalar;
 
@@ -84,7 +87,7 @@ impl Simt {
     /// batched.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let threads = 32 * self.warps;
@@ -101,68 +104,78 @@ impl Simt {
         let place = walk.place(&mut k, &t)?;
         let own = Own::new(&mut k, block, sides, self.thread, self.warps)?;
         let stages = Stages::new(&mut k, &declared, sides, self.stages)?;
-        let acc = own.clear(&mut k)?;
-        let movers = Movers { threads, thread: &thread, one, edges: self.edges };
+        let acc = own.allocate(&mut k)?;
+        let movers = Movers { threads, block, thread: &thread, one, edges: self.edges };
         let (first, steps) = own_steps(shares.as_ref(), declared.steps(self.depth));
         let end = steps.iter().fold(Expr::from(0), |all, steps| all + steps);
-        multistage(
-            &mut k,
-            self.stages,
-            &(end - first.clone()),
-            block,
-            |k, step, stage| {
-                let step = first.clone() + step;
-                stages.fill(k, &steps, &place, &step, stage, movers)
-            },
-            |k, _, stage| {
-                let [a, b] = stages.of(k, stage)?;
-                own.multiply(k, acc, a, &Expr::from(0), b)
-            },
-        )?;
+        let multiply = |k: &mut Builder| {
+            own.reset(k, acc)?;
+            multistage(
+                k,
+                self.stages,
+                &(end.clone() - first.clone()),
+                block,
+                |k, step, stage| {
+                    let step = first.clone() + step;
+                    stages.fill(k, &steps, &place, &step, stage, movers)
+                },
+                |k, _, stage| {
+                    let near = stages.of(k, stage)?;
+                    k.decompose(Header::new(Kind::MATMUL_ADD, acc, near, block), |k| {
+                        own.multiply(k, acc, near[0], &Expr::from(0), near[1])
+                    })
+                },
+            )
+        };
         let epilogue = &declared.epilogue;
         let results = epilogue.all();
         let across = place.n.clone() * (self.tile[1] / own.run());
         let origin = [place.m.clone() * self.tile[0], across];
         let batch = place.batch.as_ref();
-        self.leave(&mut k, shares.as_ref(), (&own, acc), block, |k| {
+        let store = |k: &mut Builder| {
             own.each_run(k, acc, epilogue, batch, &origin, |k, sums, run, across| {
                 epilogue.leave(k, sums, run, across, &results, own.one)
             })
-        })?;
-        k.finish(epilogue.results.clone(), declared.ins())
+        };
+        let tile = declared.tile(&mut k, self.tile, &place)?;
+        let header = tile.header(declared.kind(), block);
+        match &shares {
+            None => k.decompose(header, |k| {
+                k.decompose(tile.sums(declared.sums(), acc, block), multiply)?;
+                k.decompose(tile.epilogue(epilogue.kind(), acc, block), store)
+            })?,
+            Some(shares) => {
+                k.decompose(header.on(shares.blocks), |k| {
+                    multiply(k)?;
+                    self.add_up(k, shares, (&own, acc), block, |k, warp| {
+                        let part = declared.part(k, own.of_warp(), &own.place(&place))?;
+                        k.decompose(part.epilogue(epilogue.kind(), acc, warp), store)
+                    })
+                })?;
+                // A block stays while others may still write there: a rule of all clusters.
+                k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
+            }
+        }
+        k.finish_as(declared.header(block))
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.product.scalar != Scalar::F32 {
-            return refuse("operands are in single precision");
-        }
-        if self.depth < WIDE || self.depth % WIDE != 0 || self.stages < 2 {
-            return refuse("two stages at least, of a depth of 4, 8, …");
-        }
+        needs(self.product.scalar == Scalar::F32, "fp32 operands", self.product.scalar)?;
+        needs(self.stages >= 2, "2 or more stages", self.stages)?;
+        let deep = self.depth >= WIDE && self.depth % WIDE == 0;
+        needs(deep, "a stage depth that is a multiple of 4", self.depth)?;
         self.arch.needs(features(self.product.scalar, false))?;
-        if self.raster < 1 || !(1..=32).contains(&self.warps) {
-            return refuse("a band has a row, a block 1 to 32 warps");
-        }
-        if !(1..=8).contains(&self.split) {
-            return refuse("K is split into at most 8 parts");
-        }
+        needs(self.raster >= 1, "1 or more rows of tiles to walk together", self.raster)?;
+        needs((1..=32).contains(&self.warps), "1 to 32 warps", self.warps)?;
+        needs((1..=8).contains(&self.split), "a split-K of 1 to 8 parts", self.split)?;
         if self.split > 1 {
             self.arch.needs(&[Feature::Cluster])?;
-            if self.product.terms > 1 {
-                return refuse("the K that is split is of one term");
-            }
+            needs(self.product.terms == 1, "one term for split-K", self.product.terms)?;
         }
-        let [rows, columns] = self.thread;
-        if self.thread.iter().chain(&self.tile).any(|size| *size < WIDE)
-            || rows % WIDE != 0
-            || columns % WIDE != 0
-        {
-            return refuse("a thread has fours of rows and columns");
-        }
-        if !in_registers(self.tile[0] * self.tile[1], 32 * self.warps) {
-            return refuse("a thread has too many sums");
-        }
-        Ok(())
+        let fours = self.thread.iter().all(|size| *size >= WIDE && size % WIDE == 0);
+        needs(fours, "multiples of 4 rows and columns a thread", self.thread)?;
+        needs(self.tile.iter().all(|size| *size >= WIDE), "a tile of 4x4 or more", self.tile)?;
+        let sums = self.tile[0] * self.tile[1];
+        needs(in_registers(sums, 32 * self.warps), "accumulators that fit registers", self.tile)
     }
 }

@@ -65,11 +65,11 @@ impl Sums {
         }
     }
 
-    /// The sums, all 0.
-    pub(super) fn clear(&self, k: &mut Builder) -> Result<TensorId> {
+    /// Registers for the sums.
+    pub(super) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
         match self {
-            Sums::Warps(fragments) => fragments.clear(k),
-            Sums::Threads(own) => own.clear(k),
+            Sums::Warps(fragments) => fragments.allocate(k),
+            Sums::Threads(own) => own.allocate(k),
         }
     }
 

@@ -5,6 +5,8 @@
 //! banks, and the threads of a warp read `32/E` words' rows for `E` columns that share a word, `E`
 //! being the elements of a word: no two of them need the same bank.
 //!
+//! Levels: the kernel; a tile, by a block; its way to shared memory, and from there; atoms.
+//!
 //! Copies that keep the contiguous axis are [`Pointwise`](super::pointwise::Pointwise).
 //!
 //! - this file: the parameters and the kernel's outline;
@@ -15,12 +17,12 @@ mod tile;
 use self::tile::{LANES, Moved, THREADS};
 use super::access::{Access, declare, product};
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Kernel, Kind};
+use crate::kernel::{Fused, Kernel, Kind, TensorId};
 use crate::layout::Layout;
-use crate::schedule::vectors::coordinates;
+use crate::schedule::vectors::{coordinates, part};
 use crate::tensor::{Memory, Scalar};
 
 /// The parameters of a transpose. Its symbols are sizes of outer axes `N0`, `N1`, …, `rows`,
@@ -42,6 +44,12 @@ impl Default for Transpose {
         let matrix = Access::packed(Scalar::F16, 2);
         Transpose { arch: Arch::Sm90a, x: matrix.clone(), y: matrix, words: true }
     }
+}
+
+/// The last two dimensions change places; those before them stay.
+fn swapped(outer: usize) -> Kind {
+    let dims = (0..outer).chain([outer + 1, outer]).map(Some);
+    Kind::Fused(Fused::input(0).dims(dims.collect::<Vec<_>>()))
 }
 
 impl Transpose {
@@ -70,6 +78,8 @@ impl Transpose {
         let grid = k.grid("grid", [Layout::of(blocks, 1)])?;
         let block = k.block("block", [Layout::of(THREADS, 1)])?;
         let one = k.scalar(block, "one")?;
+        let own = k.scalar(grid, "own")?;
+        k.by(own);
         let [first] = k.indices(grid, ["first"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         let mut at = coordinates(&mut k, first.into(), &[&outer[..], &tiles].concat())?;
@@ -87,10 +97,20 @@ impl Transpose {
             at: [at_tile[0].clone(), at_tile[1].clone()],
             shared,
         };
-        tile.bring(&mut k, x, &columns)?;
-        k.spec(Kind::Sync, (), (), block)?;
-        tile.leave(&mut k, y, &rows)?;
-        k.finish(y, x)
+        let part = |k: &mut Builder, of: TensorId, name: &str, [row, column]: [usize; 2]| {
+            let inner = [row, column].map(|axis| Some((side, tile.at[axis].clone())));
+            let outer = tile.outer.iter().map(|at| Some((1, at.clone())));
+            part(k, of, name, &outer.chain(inner).collect::<Vec<_>>())
+        };
+        let (from, to) = (part(&mut k, x, "x_tile", [0, 1])?, part(&mut k, y, "y_tile", [1, 0])?);
+        k.decompose(Header::new(swapped(outer.len()), to, from, block), |k| {
+            k.decompose(Header::new(Kind::Move, shared, from, block), |k| {
+                tile.bring(k, x, &columns)
+            })?;
+            k.spec(Kind::Sync, (), (), block)?;
+            k.decompose(Header::new(swapped(0), to, shared, block), |k| tile.leave(k, y, &rows))
+        })?;
+        k.finish(swapped(outer.len()), y, x)
     }
 
     fn check(&self) -> Result<()> {

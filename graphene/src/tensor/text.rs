@@ -29,7 +29,8 @@ impl fmt::Display for Tensor {
         if let Some(peer) = &self.peer {
             write!(f, ".peer({peer})")?;
         }
-        if self.constant { f.write_str(".const") } else { Ok(()) }
+        f.write_str(if self.constant { ".const" } else { "" })?;
+        f.write_str(if self.scratch { ".scratch" } else { "" })
     }
 }
 

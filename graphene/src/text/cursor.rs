@@ -38,7 +38,7 @@ impl<'t> Parser<'t> {
         self.at = at;
     }
 
-    fn rest(&self) -> &'t str {
+    pub(super) fn rest(&self) -> &'t str {
         &self.text[self.next()..]
     }
 

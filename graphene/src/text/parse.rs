@@ -70,15 +70,12 @@ impl Parser<'_> {
         let name = self.new_tensor(k)?;
         self.expect(":")?;
         let from = self.next();
-        let Tensor { view, scalar, memory, swizzle, peer, constant } = self.tensor_type(k)?;
-        if memory != Memory::Global || swizzle.is_some() || peer.is_some() {
+        let tensor = self.tensor_type(k)?;
+        let plain = tensor.swizzle.is_none() && tensor.peer.is_none();
+        if tensor.memory != Memory::Global || !plain {
             return self.fail(from, "parameters are in plain global memory, GL".to_owned());
         }
-        let param = match constant {
-            true => k.constant(name, view, scalar),
-            false => k.param(name, view, scalar),
-        };
-        self.located(at, param).map(drop)
+        self.located(at, k.add_param(name, tensor)).map(drop)
     }
 
     fn launched(&mut self, k: &mut Builder) -> Result<()> {
@@ -154,8 +151,8 @@ impl Parser<'_> {
             if printed.peer.is_some() {
                 return self.fail(from, "a peer's memory is a view of the own".to_owned());
             }
-            if printed.constant {
-                return self.fail(from, "only parameters are constant".to_owned());
+            if printed.constant || printed.scratch {
+                return self.fail(from, "only parameters are constant, or scratch".to_owned());
             }
             let Tensor { view, scalar, memory, swizzle, .. } = printed;
             let allocated = k.allocate(name, view, scalar, memory, swizzle);
@@ -166,8 +163,11 @@ impl Parser<'_> {
         let id = self.located(at, of.view(k, name, op))?;
         let derived = k.tensor_of(id)?;
         let same = |a: &Tensor, b: &Tensor| {
-            let parts = |t: &Tensor| (t.scalar, t.memory, t.swizzle, t.peer.clone(), t.constant);
-            a.view.strided() == b.view.strided() && parts(a) == parts(b)
+            let parts = |t: &Tensor| {
+                let Tensor { scalar, memory, swizzle, constant, scratch, .. } = *t;
+                (t.view.strided(), t.peer.clone(), scalar, memory, swizzle, constant, scratch)
+            };
+            parts(a) == parts(b)
         };
         if same(derived, &printed) {
             return Ok(());

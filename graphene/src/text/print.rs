@@ -2,11 +2,8 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use crate::kernel::{
-    Binary, Completion, Fence, For, Group, Kernel, Kind, Number, Operand, Scope, Spec, Stmt,
-    TensorId, Test, ThreadsId, Unary,
-};
-use crate::tensor::{View, name_of};
+use crate::kernel::{Completion, For, Kernel, Operand, Spec, Stmt, TensorId, Test, ThreadsId};
+use crate::tensor::View;
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -168,75 +165,10 @@ fn parenthesised(groups: &[String]) -> String {
     groups.iter().map(group).collect::<Vec<_>>().join(", ")
 }
 
-fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+pub(super) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 fn indent(f: &mut Formatter<'_>, depth: usize) -> Result {
     write!(f, "{:width$}", "", width = 2 * depth)
-}
-
-impl Display for Kind {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        match self {
-            Kind::Spec => f.write_str("Spec"),
-            Kind::Move => f.write_str("Move"),
-            Kind::MatMul => f.write_str("MatMul"),
-            Kind::Product => f.write_str("Product"),
-            Kind::Unary(function) => write!(f, "UnaryPointwise<{function}>"),
-            Kind::Binary(function) => write!(f, "BinaryPointwise<{function}>"),
-            Kind::Select => f.write_str("Select"),
-            Kind::Reduction(function) => write!(f, "Reduction<{function}>"),
-            Kind::Shfl(mask) => write!(f, "Shfl<{mask}>"),
-            Kind::Init(value) => write!(f, "Init<{value}>"),
-            Kind::Index(value) => write!(f, "Index<{value}>"),
-            Kind::Arrive(None) => f.write_str("Arrive"),
-            Kind::Arrive(Some(bytes)) => write!(f, "Arrive<{bytes}>"),
-            Kind::Wait(parity, Scope::Block) => write!(f, "Wait<{parity}>"),
-            Kind::Wait(parity, Scope::Cluster) => write!(f, "Wait<{parity}, cluster>"),
-            Kind::Commit(group) => write!(f, "Commit<{group}>"),
-            Kind::WaitGroup(group, left, false) => write!(f, "WaitGroup<{group}, {left}>"),
-            Kind::WaitGroup(group, left, true) => write!(f, "WaitGroup<{group}, {left}, read>"),
-            Kind::Fence(fence) => write!(f, "Fence<{fence}>"),
-            Kind::Sync => f.write_str("Sync"),
-            Kind::Registers(count) => write!(f, "Registers<{count}>"),
-            Kind::Release => f.write_str("Release"),
-            Kind::Acquire => f.write_str("Acquire"),
-            Kind::Prefetch => f.write_str("Prefetch"),
-            Kind::Count(below) => write!(f, "Count<{below}>"),
-            Kind::Await(count) => write!(f, "Await<{count}>"),
-        }
-    }
-}
-
-/// As short as reads back: `2`, `0.5`, `1e-30`, `-inf`.
-impl Display for Number {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let text = format!("{:?}", self.0);
-        f.write_str(text.strip_suffix(".0").unwrap_or(&text))
-    }
-}
-
-impl Display for Unary {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.write_str(name_of(&Unary::ALL, self))
-    }
-}
-
-impl Display for Binary {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.write_str(name_of(&Binary::ALL, self))
-    }
-}
-
-impl Display for Group {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.write_str(name_of(&Group::ALL, self))
-    }
-}
-
-impl Display for Fence {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.write_str(name_of(&Fence::ALL, self))
-    }
 }

@@ -30,6 +30,7 @@ impl Parser<'_> {
             self.expect(")")?;
         }
         tensor.constant = self.eat(".const");
+        tensor.scratch = self.eat(".scratch");
         Ok(tensor)
     }
 

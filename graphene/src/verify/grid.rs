@@ -95,8 +95,8 @@ impl Walk<'_> {
 
     fn atom(&mut self, spec: &Spec, around: &Differs) {
         let (counter, number): (Option<&Operand>, _) = match &spec.kind {
-            Kind::Count(below) => (spec.outs.first(), below),
-            Kind::Await(count) => (spec.ins.first(), count),
+            Kind::GridArrive(below) => (spec.outs.first(), below),
+            Kind::GridWait(count) => (spec.ins.first(), count),
             _ => return,
         };
         let Some(counter) = counter.and_then(|counter| self.kernel.operand(counter).ok()) else {

@@ -34,8 +34,8 @@ impl Walk<'_> {
         if let Some(body) = &spec.body {
             return self.block(body, always);
         }
-        let all = (spec.blocks, spec.threads) == (self.kernel.grid, self.kernel.block);
-        if spec.kind == Kind::Acquire {
+        let all = spec.threads == self.kernel.block;
+        if spec.kind == Kind::GridDependencyWait {
             self.waits = true;
             self.waited |= always && all;
         } else if !self.waited && self.kernel.depends(spec) {

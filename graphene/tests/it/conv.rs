@@ -12,12 +12,12 @@ use graphene_ir::template::product::Edges;
 use graphene_ir::tensor::Scalar;
 
 use crate::index::Random;
-use crate::support::{check_clean, check_text, data, inputs, orders, run};
+use crate::support::{check_clean, check_meaning, check_text, data, inputs, orders, run};
 
 /// The number of images, and the sizes of one; how many zeros more there are behind an image than before
 /// it; x has so many elements more between images.
 #[derive(Debug, Clone)]
-struct Sizes {
+pub(crate) struct Sizes {
     images: usize,
     pixels: Vec<usize>,
     behind: i64,
@@ -199,7 +199,9 @@ fn check(
         }
         last = Some(outcome);
     }
-    last.unwrap()
+    let last = last.unwrap();
+    check_meaning(&name, kernel, &inputs, &last);
+    last
 }
 
 /// relu(x + bias) + r, and the sum in single precision.
@@ -235,7 +237,7 @@ fn of(conv: Conv, change: impl FnOnce(&mut Convolution)) -> Conv {
 }
 
 /// All parameters that this file tries; each with sizes, and in how many random orders.
-fn rows() -> Vec<(Conv, Sizes, u64)> {
+pub(crate) fn rows() -> Vec<(Conv, Sizes, u64)> {
     let bulk = |conv: Conv| Conv { pixels: Edges::Bulk, ..conv };
     let moved = |conv: Conv| Conv { weights: Edges::Moves, ..conv };
     let mut rows = Vec::new();
@@ -357,7 +359,7 @@ fn convolutions_are_right_in_any_order_and_free_of_bank_conflicts() {
 fn pixels_come_while_products_are_computed() {
     let text = halves().kernel().unwrap().to_string();
     let (_, steps) = text.split_once("WaitGroup<copy, ").unwrap();
-    let (before, after) = steps.split_once("<- MatMul<<<").unwrap();
+    let (before, after) = steps.split_once("<- MatMul+=<<<").unwrap();
     let held = [before, after].map(|part| part.matches("= %words[@e]").count());
     assert_eq!(held, [1, 1], "{text}");
 }
@@ -389,7 +391,7 @@ fn convolution_parameters_that_no_kernel_has_are_refused() {
 }
 
 /// All kernels by single threads that this file tries, with sizes.
-fn sliding() -> Vec<(Sliding, Sizes)> {
+pub(crate) fn sliding() -> Vec<(Sliding, Sizes)> {
     let square = |axis: Axis| vec![axis; 2];
     let small = |fold: Fold, scalar: Scalar, channels: [i64; 2], group: i64, axes: Vec<Axis>| {
         let convolution = Convolution { scalar, channels, group, axes, ..Convolution::default() };

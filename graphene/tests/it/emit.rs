@@ -439,7 +439,7 @@ fn inputs_of_a_kernel_that_waits_are_not_constant() {
             "",
             VECTORS,
             "%r:[].fp16.RF
-             Acquire<<<#grid, #warp>>>()
+             GridDependencyWait<<<#grid, #warp>>>()
              %r <- Move<<<#grid, #one>>>(%in[@lane])
              %out[@lane] <- Move<<<#grid, #one>>>(%r)",
         ),

@@ -37,7 +37,7 @@ fn problem(kernel: &Kernel, spec: &Spec) -> String {
 fn steps(kernel: &Kernel) -> Vec<String> {
     let mut steps = Vec::new();
     kernel.each_stmt(&mut |stmt| match stmt {
-        Stmt::Spec(spec) if spec.kind == Kind::MatMul => steps.push(problem(kernel, spec)),
+        Stmt::Spec(spec) if spec.kind == Kind::MATMUL_ADD => steps.push(problem(kernel, spec)),
         _ => {}
     });
     steps

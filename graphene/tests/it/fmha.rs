@@ -8,7 +8,7 @@ use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::tensor::Scalar;
 
 use crate::index::Random;
-use crate::support::{check_clean, check_text, data, inputs, orders, run};
+use crate::support::{check_clean, check_meaning, check_text, data, inputs, orders, run};
 
 /// How queries, keys, values and the result lie in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -291,11 +291,13 @@ fn check_attention(fmha: &Fmha, kernel: &Kernel, sizes: Sizes, random_orders: u6
         last = Some(outcome);
     }
     println!("{name}: {worst} of the bound");
-    last.unwrap()
+    let last = last.unwrap();
+    check_meaning(&name, kernel, &inputs, &last);
+    last
 }
 
 /// All parameters that this file tries; each with sizes, and in how many random orders.
-fn rows() -> Vec<(Fmha, Sizes, u64)> {
+pub(crate) fn rows() -> Vec<(Fmha, Sizes, u64)> {
     let small = small();
     let bf16 = Fmha { scalar: Scalar::Bf16, ..small.clone() };
     let two = Fmha { consumers: 2, ..small.clone() };

@@ -3,7 +3,7 @@
 use graphene_ir::arch::Arch;
 use graphene_ir::build::Builder;
 use graphene_ir::function::{Function, Step};
-use graphene_ir::kernel::{Binary, Kernel, Unary};
+use graphene_ir::kernel::{Binary, Kernel, Kind, Unary};
 use graphene_ir::layout::{Layout, Tiler};
 use graphene_ir::schedule::pointwise::{load, pointwise, store, vector};
 use graphene_ir::tensor::Scalar;
@@ -103,7 +103,8 @@ fn gelu_of(x: f64) -> f64 {
 fn kernel(function: &Function, n: i64, [from, to]: [Scalar; 2]) -> Kernel {
     let mut k = Builder::new("apply", Arch::Sm80);
     let matrix = || Layout::rows([32, n]);
-    let ins = ["a", "b", "c"].map(|name| k.param(name, matrix(), from).unwrap());
+    let ins = ["a", "b", "c"].into_iter().take(function.inputs());
+    let ins: Vec<_> = ins.map(|name| k.param(name, matrix(), from).unwrap()).collect();
     let outs: Vec<_> =
         function.outputs().iter().map(|_| k.param("y", matrix(), to).unwrap()).collect();
     k.grid("grid", Layout::rows([1])).unwrap();
@@ -129,7 +130,7 @@ fn kernel(function: &Function, n: i64, [from, to]: [Scalar; 2]) -> Kernel {
         let row = row(&mut k, out);
         store(&mut k, row, result, n, true, one).unwrap();
     }
-    k.finish(outs, ins).unwrap()
+    k.finish(Kind::pointwise(function), outs, ins).unwrap()
 }
 
 /// A kernel's elements are those that the function has in single precision, bit for bit.
@@ -144,7 +145,7 @@ fn check_applied(function: &Function, n: i64, scalars: [Scalar; 2]) {
     for seed in orders(1) {
         let outcome = run(&kernel, &given, seed);
         check_clean(&name, &outcome);
-        for (output, &param) in kernel.params[3..].iter().enumerate() {
+        for (output, &param) in kernel.params[function.inputs()..].iter().enumerate() {
             for (i, found) in outcome.buffers[kernel.tensor_name(param)].iter().enumerate() {
                 let given = [0, 1, 2].map(|param| argument(param, i));
                 let expected = scalars[1].round(function.eval_f32(&given)[output]);

@@ -77,7 +77,7 @@ fn rows_of_turns() -> Vec<(Gemm, Sizes, u64)> {
 }
 
 /// All parameters that this file tries; each with sizes, and in how many random orders.
-fn rows() -> Vec<(Gemm, Sizes, u64)> {
+pub(crate) fn rows() -> Vec<(Gemm, Sizes, u64)> {
     let all = layer();
     let bias = Epilogue::layer(true, None, false);
     let residual = Epilogue::layer(false, None, true);
@@ -284,7 +284,7 @@ fn small_blocks_begin_with_weights() {
     let text = |gemm: &Gemm| dependent(gemm.kernel().unwrap()).to_string();
     let gemm = Gemm { weights: true, stages: 4, ..small() };
     let early = text(&gemm);
-    let (before, after) = early.split_once("Acquire<<<").unwrap();
+    let (before, after) = early.split_once("GridDependencyWait<<<").unwrap();
     let copies = |text: &str, from| text.lines().filter(|line| line.contains(from)).count();
     let [a, b] = ["(%gA", "(%gB"].map(|from| [copies(before, from), copies(after, from)]);
     assert_eq!((a, b), ([0, 1], [1, 1]), "{early}");
@@ -297,7 +297,7 @@ fn small_blocks_begin_with_weights() {
     ];
     for (other, moves_registers) in others {
         let text = text(&other);
-        let (before, _) = text.split_once("Acquire<<<").unwrap();
+        let (before, _) = text.split_once("GridDependencyWait<<<").unwrap();
         assert!(!before.contains("%gB"), "{text}");
         assert_eq!(text.contains("Registers<"), moves_registers, "{text}");
     }

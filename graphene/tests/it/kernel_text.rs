@@ -5,7 +5,9 @@ use graphene_ir::Result;
 use graphene_ir::arch::Arch;
 use graphene_ir::build::{Builder, Header};
 use graphene_ir::index::{Cond, Expr, Relation, Var};
-use graphene_ir::kernel::{Group, Kernel, Kind, Number, Operand, Scope, Stmt, TensorId, ThreadsId};
+use graphene_ir::kernel::{
+    Fused, Group, Kernel, Kind, Number, Operand, Scope, Stmt, TensorId, ThreadsId,
+};
 use graphene_ir::layout::{Layout, Swizzle, Tiler};
 use graphene_ir::tensor::{Memory, Scalar};
 use graphene_ir::text::parse;
@@ -106,7 +108,8 @@ fn pipelined(stages: i64) -> Result<Kernel> {
         })
     })?;
     k.role(block, 1..3, |k| consume(k, [s_a, s_b, full, c], block, &ring.parity(), (&i, &j)))?;
-    k.finish(c, [a, b])
+    let transposed = Fused::input(1).dims([Some(1), Some(0)]);
+    k.finish(Kind::Fused(Fused::input(0).matmul(transposed)), c, [a, b])
 }
 
 fn consume(
@@ -122,7 +125,7 @@ fn consume(
         k.allocate("acc", Layout::columns([2, 2, 16]), Scalar::F32, Memory::Registers, None)?;
     k.spec(Kind::Init(Number(0.0)), acc, (), one)?;
     k.spec(Kind::Wait(parity.into(), Scope::Block), full, (), one)?;
-    k.add(Header::new(Kind::MatMul, acc, [s_a, s_b], group).async_())?;
+    k.add(Header::new(Kind::MATMUL_ADD, acc, [s_a, s_b], group).async_())?;
     k.spec(Kind::Commit(Group::MatMul), (), (), group)?;
     k.spec(Kind::WaitGroup(Group::MatMul, 0, false), (), (), group)?;
     let tiles = k.tile(c, "tiles", &[Tiler::Size(128), Tiler::Size(128)])?;
@@ -146,7 +149,7 @@ fn built_kernels_print_and_read_back() {
         %C:[@M,@N:@N,1].fp16.GL
         #grid:[(@M + 127)/128,(@N + 127)/128:1,(@M + 127)/128].block
         #block:[3:128].[128:1].thread
-        %C <- Spec<<<#grid, #block>>>(%A, %B) {
+        %C <- Fused{matmul(%0, dims(%1, 1, 0))}<<<#grid, #block>>>(%A, %B) {
           @i, @j = #grid.indices()
           %sA:[4:8192].[128,64:64,1].fp16.SH.S<3,4,3>
           %sB:[4:8192].[128,64:64,1].fp16.SH.S<3,4,3>
@@ -171,7 +174,7 @@ fn built_kernels_print_and_read_back() {
             %acc:[2,2,16:1,2,4].fp32.RF
             %acc <- Init<0><<<#grid, #one_2>>>()
             %full <- Wait<@r.parity><<<#grid, #one_2>>>()
-            %acc <- MatMul<<<#grid, #group>>>(%sA, %sB) async
+            %acc <- MatMul+=<<<#grid, #group>>>(%sA, %sB) async
             Commit<matmul><<<#grid, #group>>>()
             WaitGroup<matmul, 0><<<#grid, #group>>>()
             %tiles_3:[(@M + 127)/128,(@N + 127)/128:128*@N,128].[128,128:@N,1].fp16.GL = %C.tile(128, 128)
@@ -215,7 +218,7 @@ fn comparing(exprs: Vec<(Expr, Expr)>) -> Kernel {
     k.grid("g", [Layout::of(1, 1)]).unwrap();
     k.block("t", [Layout::of(1, 1)]).unwrap();
     within(&mut k, &bounded, conds).unwrap();
-    k.finish((), ()).unwrap()
+    k.finish(Kind::Sync, (), ()).unwrap()
 }
 
 #[test]

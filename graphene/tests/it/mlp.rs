@@ -13,7 +13,7 @@ use graphene_ir::tensor::Scalar;
 
 use crate::error::{Near, SINGLE, propagate, unit};
 use crate::index::Random;
-use crate::support::{check_clean, check_text, data, inputs, orders, run};
+use crate::support::{check_clean, check_meaning, check_text, data, inputs, orders, run};
 
 fn relu(width: i64) -> Layer {
     Layer { width, ..Layer::default() }
@@ -162,6 +162,7 @@ fn check(mlp: &Mlp, rows: usize, random_orders: u64) {
         // Copies of rows whose number of chunks is no power of two meet in banks, as do stores of pairs
         // in single precision between two layers.
         let widths = || std::iter::once(mlp.width).chain(mlp.layers.iter().map(|l| l.width));
+        check_meaning(&name, &kernel, &given, &outcome);
         if widths().all(|width| width == 32) && mlp.scalar != Scalar::F32 {
             assert_eq!(outcome.costs.total().conflicts, 0, "{name}");
         }
@@ -195,17 +196,20 @@ fn layers_that_are_alike_are_a_loop() {
     check(&small(Mlp::alike(1, relu(32))), 40, 1);
     check(&small(Mlp::alike(4, relu(32))), 40, 5);
     check(&transposed(small(Mlp::alike(3, relu(64)))), 33, 2);
-    let skip = |width| {
-        let [sum, bias, own] = [0, 1, 2].map(Function::input);
-        let function = (sum + bias).unary(Unary::Relu) + own;
-        Layer { skip: true, epilogue: Epilogue::new(function, [Span::Row]), ..relu(width) }
-    };
-    check(&small(Mlp::alike(3, skip(32))), 40, 2);
+    check(&skipped(), 40, 2);
     // A loop between layers of other widths, deeper and shorter than stages.
     let between = vec![relu(64), Layer { times: 2, ..relu(64) }, relu(32)];
     check(&Mlp { stages: 4, ..of(16, between.clone()) }, 20, 2);
     check(&Mlp { stages: 2, depth: 32, ..of(16, between.clone()) }, 20, 1);
     check(&Mlp { scalar: Scalar::F32, ..of(16, between) }, 36, 1);
+}
+
+/// Layers whose inputs are added to their results.
+pub(crate) fn skipped() -> Mlp {
+    let [sum, bias, own] = [0, 1, 2].map(Function::input);
+    let function = (sum + bias).unary(Unary::Relu) + own;
+    let epilogue = Epilogue::new(function, [Span::Row]);
+    small(Mlp::alike(3, Layer { skip: true, epilogue, ..relu(32) }))
 }
 
 #[test]
@@ -222,7 +226,7 @@ fn single_precision_is_not_rounded() {
 }
 
 /// Two results of each layer, one of another type; operands that are columns, or of another type.
-fn results() -> Mlp {
+pub(crate) fn results() -> Mlp {
     let [sum, row, column] = [0, 1, 2].map(Function::input);
     let first = (sum.clone() + row) * column.clone();
     let function = Function::all([first.clone(), (first - column).unary(Unary::Relu)]);

@@ -17,7 +17,7 @@ fn small() -> Mma {
 }
 
 /// All parameters that this file tries; each with sizes, and in how many random orders.
-fn rows() -> Vec<(Mma, Sizes, u64)> {
+pub(crate) fn rows() -> Vec<(Mma, Sizes, u64)> {
     let plain = Product::default;
     let moves = Mma { edges: Edges::Moves, ..small() };
     let deep = Sizes { k: [40, 72], ..Sizes::of([40, 40, 0], 1) };

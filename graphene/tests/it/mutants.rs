@@ -49,10 +49,10 @@ const NAMES: &[(&str, &str)] = &[
     ("count one less", "Barrier Race InFlight Deadlock"),
     ("delete Registers", "Fits"),
     // What blocks count stays behind for the next launch, which only the counter tells.
-    ("delete Count", "Deadlock Grid Declared"),
+    ("delete GridArrive", "Deadlock Grid Declared"),
     ("count to one more", ""),
     ("count to one less", "Deadlock"),
-    ("delete Await", "Race Uninitialised Grid"),
+    ("delete GridWait", "Race Uninitialised Grid"),
     ("await one more", "Deadlock Race Uninitialised"),
     ("await one less", "Race Uninitialised Grid"),
     ("uneven Registers", "Atomic"),

@@ -90,8 +90,7 @@ pub(crate) fn deleted(kernel: &Kernel) -> Vec<(String, String)> {
 fn computes(kind: &Kind) -> bool {
     match kind {
         Kind::Move
-        | Kind::MatMul
-        | Kind::Product
+        | Kind::MatMul { .. }
         | Kind::Unary(_)
         | Kind::Binary(_)
         | Kind::Select
@@ -99,6 +98,9 @@ fn computes(kind: &Kind) -> bool {
         | Kind::Shfl(_)
         | Kind::Index(_) => true,
         Kind::Spec
+        | Kind::Fused(_)
+        | Kind::Fold(_)
+        | Kind::Scan(_)
         | Kind::Init(_)
         | Kind::Arrive(_)
         | Kind::Wait(..)
@@ -107,11 +109,11 @@ fn computes(kind: &Kind) -> bool {
         | Kind::Fence(_)
         | Kind::Sync
         | Kind::Registers(_)
-        | Kind::Release
-        | Kind::Acquire
+        | Kind::LaunchDependents
+        | Kind::GridDependencyWait
         | Kind::Prefetch
-        | Kind::Count(_)
-        | Kind::Await(_) => false,
+        | Kind::GridArrive(_)
+        | Kind::GridWait(_) => false,
     }
 }
 
@@ -204,11 +206,15 @@ fn spec_edits(kernel: &Kernel, spec: &Spec) -> Vec<(&'static str, Edit)> {
     match &spec.kind {
         Kind::Sync => {
             let (grid, block) = (kernel.grid, kernel.block);
-            vec![
+            let mut edits = vec![
                 ("delete Sync", delete()),
                 on("Sync of the block", move |s| s.threads = block),
-                on("Sync of one block", move |s| s.blocks = grid),
-            ]
+            ];
+            // Only those of a cluster are several.
+            if !kernel.threads(spec.blocks).view.size().is(1) {
+                edits.push(on("Sync of one block", move |s| s.blocks = grid));
+            }
+            edits
         }
         Kind::Fence(_) => vec![("delete Fence", delete())],
         Kind::Commit(_) => vec![("delete Commit", delete())],
@@ -259,22 +265,22 @@ fn spec_edits(kernel: &Kernel, spec: &Spec) -> Vec<(&'static str, Edit)> {
             }
             edits
         }
-        Kind::Count(below) => {
+        Kind::GridArrive(below) => {
             let below = below.clone();
             let count = move |change, more: i64| {
                 let below = below.clone() + more;
-                on(change, move |s| s.kind = Kind::Count(below.clone()))
+                on(change, move |s| s.kind = Kind::GridArrive(below.clone()))
             };
-            let delete = ("delete Count", delete());
+            let delete = ("delete GridArrive", delete());
             vec![delete, count("count to one more", 1), count("count to one less", -1)]
         }
-        Kind::Await(count) => {
+        Kind::GridWait(count) => {
             let count = count.clone();
             let wait = move |change, more: i64| {
                 let count = count.clone() + more;
-                on(change, move |s| s.kind = Kind::Await(count.clone()))
+                on(change, move |s| s.kind = Kind::GridWait(count.clone()))
             };
-            let delete = ("delete Await", delete());
+            let delete = ("delete GridWait", delete());
             vec![delete, wait("await one more", 1), wait("await one less", -1)]
         }
         Kind::Registers(count) => {
@@ -292,7 +298,7 @@ fn spec_edits(kernel: &Kernel, spec: &Spec) -> Vec<(&'static str, Edit)> {
             }
             edits
         }
-        Kind::Move | Kind::MatMul | Kind::Product => match &spec.completion {
+        Kind::Move | Kind::MatMul { .. } => match &spec.completion {
             Completion::Now => Vec::new(),
             Completion::Group => vec![on("complete now", |s| s.completion = Completion::Now)],
             Completion::Signals(barrier) => {

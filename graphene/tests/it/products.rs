@@ -8,7 +8,7 @@ use graphene_ir::template::product::Product;
 use graphene_ir::tensor::Scalar;
 
 use crate::index::Random;
-use crate::support::{check_clean, data, inputs, orders, run};
+use crate::support::{check_clean, check_meaning, data, inputs, orders, run};
 
 /// The extents of a product, and the number of blocks that compute it.
 #[derive(Debug, Clone, Copy)]
@@ -164,5 +164,7 @@ pub(crate) fn check_product(
         }
         last = Some(outcome);
     }
-    last.unwrap()
+    let last = last.unwrap();
+    check_meaning(&name, kernel, &inputs, &last);
+    last
 }

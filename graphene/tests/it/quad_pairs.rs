@@ -45,7 +45,7 @@ fn each_step_is_one_instruction() {
     let mut names = Vec::new();
     kernel.each_stmt(&mut |stmt| {
         if let Stmt::Spec(spec) = stmt
-            && spec.kind == Kind::MatMul
+            && spec.kind == Kind::MATMUL_ADD
         {
             names.push(atom::select(&kernel, spec).expect("it is an atom").atom.name);
         }
@@ -91,7 +91,7 @@ fn each_step_is_one_instruction() {
 /// The instruction is the warp's: its quad pairs go through it together.
 #[test]
 fn the_whole_warp_multiplies() {
-    let spec = "%15 <- MatMul<<<#4, #8>>>(%20, %21)";
+    let spec = "%15 <- MatMul+=<<<#4, #8>>>(%20, %21)";
     let some = |test: &str| PRODUCT.replace(spec, &format!("if({test}) {{ {spec} }}"));
     for (text, refused) in [
         (some("@pair_m < 2"), false),

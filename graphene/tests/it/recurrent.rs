@@ -44,7 +44,7 @@ pub(crate) fn gru_reset_first() -> Cell {
     Cell::gru_reset_first(&of(Unary::Sigmoid), &of(Unary::Tanh))
 }
 
-fn rows() -> Vec<(Recurrent, Sizes)> {
+pub(crate) fn rows() -> Vec<(Recurrent, Sizes)> {
     let plain = Cell::plain(&of(Unary::Tanh));
     let relu = Cell::plain(&of(Unary::Relu));
     let coupled = Cell::lstm(&of(Unary::Sigmoid), &of(Unary::Tanh), &of(Unary::Tanh), true);

@@ -20,7 +20,7 @@ fn split(parts: i64) -> Simt {
 }
 
 /// All parameters that this file tries; each with sizes, and in how many random orders.
-fn rows() -> Vec<(Simt, Sizes, u64)> {
+pub(crate) fn rows() -> Vec<(Simt, Sizes, u64)> {
     let plain = small().product;
     let deep = Sizes { k: [12, 20], ..Sizes::of([36, 36, 0], 1) };
     let mut rows = vec![

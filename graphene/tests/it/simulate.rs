@@ -24,7 +24,7 @@ fn outputs(kernel: &Kernel) -> HashSet<TensorId> {
             roots.insert(*id, root);
         } else if let Stmt::Spec(spec) = stmt
             && spec.body.is_none()
-            && spec.kind != Kind::MatMul
+            && spec.kind != Kind::MATMUL_ADD
         {
             outs.extend(spec.outs.iter().map(|out| *roots.get(&out.tensor).unwrap_or(&out.tensor)));
         }
@@ -508,7 +508,7 @@ fn two_products(waits: &str) -> Kernel {
     let product = |name: &str, b: &str| {
         format!(
             "%{name} <- Fence<matmul><<<#grid,#block>>>()
-            %{name} <- MatMul<<<#grid,#block>>>(%sA, %{b}) async
+            %{name} <- MatMul+=<<<#grid,#block>>>(%sA, %{b}) async
             Commit<matmul><<<#grid,#block>>>()"
         )
     };

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use graphene_ir::atom::Fault;
 use graphene_ir::index::Expr;
-use graphene_ir::kernel::{Kernel, Kind, Spec, Stmt, TensorId};
+use graphene_ir::kernel::{Array, Kernel, Kind, Operand, Spec, Stmt, TensorId};
 use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
 use graphene_ir::text::{parse, parse_all};
 use graphene_ir::verify::verify;
@@ -39,7 +39,10 @@ fn outputs(kernel: &Kernel) -> HashSet<TensorId> {
             roots.insert(*id, root);
         }
         // Products and folds read what they add to.
-        Stmt::Spec(Spec { kind: Kind::MatMul | Kind::Reduction(_) | Kind::Count(_), .. }) => {}
+        Stmt::Spec(Spec {
+            kind: Kind::MatMul { accumulate: true } | Kind::Reduction(_) | Kind::GridArrive(_),
+            ..
+        }) => {}
         Stmt::Spec(spec) if spec.body.is_none() => {
             outs.extend(spec.outs.iter().map(|out| *roots.get(&out.tensor).unwrap_or(&out.tensor)));
         }
@@ -129,8 +132,48 @@ pub(crate) fn gelu(x: f64) -> f64 {
     x * (0.5 + integral / (2.0 * std::f64::consts::PI).sqrt())
 }
 
+/// A kernel has computed what its outermost spec says: nearly, as its arithmetic is that of its types.
+pub(crate) fn check_meaning(name: &str, kernel: &Kernel, inputs: &Inputs, outcome: &Outcome) {
+    let Kind::Fused(meaning) = &kernel.spec.kind else { panic!("{name}: {}", kernel.spec.kind) };
+    let number = |expr: &Expr| expr.value(&|var| inputs.symbols.get(var.name()).copied());
+    let array = |operand: &Operand| {
+        let view = &kernel.tensor(operand.tensor).view;
+        let elements = &outcome.buffers[kernel.tensor_name(operand.tensor)];
+        let leaves = view.leaves();
+        let sizes = leaves.iter().map(|leaf| number(&leaf.size).unwrap() as usize);
+        let strides: Vec<i64> =
+            leaves.iter().map(|leaf| number(&view.stride(leaf)).unwrap()).collect();
+        Array::new(&sizes.collect::<Vec<_>>(), |at| {
+            let offset: i64 = at.iter().zip(&strides).map(|(&at, stride)| at as i64 * stride).sum();
+            elements[offset as usize].unwrap_or(f64::NAN)
+        })
+    };
+    let arrays = |operands: &[Operand]| operands.iter().map(array).collect::<Vec<_>>();
+    let outs = arrays(&kernel.spec.outs);
+    let expected = meaning.values(&arrays(&kernel.spec.ins), &outs, &number);
+    let expected = expected.unwrap_or_else(|error| panic!("{name}: {error}"));
+    for (number, (found, expected)) in outs.iter().zip(&expected).enumerate() {
+        for (i, (found, y)) in found.data.iter().zip(&expected.data).enumerate() {
+            let near = (found - y).abs() <= 0.03 * (1.0 + y.abs()) || found.is_nan() && y.is_nan();
+            assert!(near, "{name}: output {number}, element {i} is {found}, not {y}");
+        }
+    }
+}
+
 /// A kernel is well formed, and reads back.
 pub(crate) fn check_text(name: &str, kernel: &Kernel) {
+    if let Some(folder) = std::env::var_os("GRAPHENE_REPLAY") {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hash = DefaultHasher::new();
+        name.hash(&mut hash);
+        let file = format!("{}_{:?}_{:016x}", kernel.name, kernel.arch, hash.finish());
+        let folder = std::path::Path::new(&folder);
+        let source = graphene_ir::emit::emit(kernel)
+            .map(|emitted| format!("// {name}\n{}\n{:?}", emitted.source, emitted.launch));
+        std::fs::write(folder.join(format!("{file}.cu")), source.unwrap_or_else(|e| e.to_string()))
+            .unwrap();
+        std::fs::write(folder.join(format!("{file}.graphene")), kernel.to_string()).unwrap();
+    }
     let findings: Vec<String> = verify(kernel).iter().map(ToString::to_string).collect();
     assert!(findings.is_empty(), "{name}: {findings:#?}");
     assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(kernel), "{name}");

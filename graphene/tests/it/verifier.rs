@@ -119,8 +119,8 @@ fn blocks(first: &str, members: &str, of: &str) -> String {
          %counter, %passed, %out <- Spec<<<#g, #b>>>(%in) {{\n  @n = #g.indices()\n  \
          #one:[].thread = #b.scalar()\n  %r:[].fp32.RF\n  {first}\n  \
          %r <- Move<<<#g, #one>>>(%in[@n])\n  %passed[@n] <- Move<<<#g, #one>>>(%r)\n  \
-         {of} {{\n    %counter[0] <- Count<4><<<#g, #one>>>()\n  }}\n  \
-         Await<{members}><<<#g, #one>>>(%counter[0])\n  \
+         {of} {{\n    %counter[0] <- GridArrive<4><<<#g, #one>>>()\n  }}\n  \
+         GridWait<{members}><<<#g, #one>>>(%counter[0])\n  \
          %r <- Move<<<#g, #one>>>(%passed[2 - @n])\n  %out[@n] <- Move<<<#g, #one>>>(%r)\n}}"
     )
 }
@@ -150,20 +150,20 @@ fn all_blocks_reach_their_barrier() {
 #[test]
 fn what_a_missing_arrival_or_order_between_blocks_does() {
     let right = blocks("", "3", "if(true)");
-    let counting = "%counter[0] <- Count<4><<<#g, #one>>>()";
+    let counting = "%counter[0] <- GridArrive<4><<<#g, #one>>>()";
     for (text, expected) in [
         (right.clone(), ""),
         // One block does not arrive.
         (blocks("", "3", "if(@n < 2)"), "Deadlock"),
         // All wait for one more than there are; the counter begins anew before it is reached.
         (blocks("", "4", "if(true)"), "Deadlock"),
-        (right.replace("Count<4>", "Count<3>"), "Deadlock"),
+        (right.replace("GridArrive<4>", "GridArrive<3>"), "Deadlock"),
         // Two are enough to go on.
         (blocks("", "2", "if(true)"), "Race"),
         // Counted before what the others read is written.
-        (blocks(counting, "3", "if(@n < 0)").replace("Count<4>", "Count<7>"), "Race"),
+        (blocks(counting, "3", "if(@n < 0)").replace("GridArrive<4>", "GridArrive<7>"), "Race"),
         // Nobody waits.
-        (right.replace("Await<3><<<#g, #one>>>(%counter[0])", ""), "Race"),
+        (right.replace("GridWait<3><<<#g, #one>>>(%counter[0])", ""), "Race"),
     ] {
         let kernel = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let mut given = inputs(&kernel, &[], |_, _| 0.0);
@@ -194,7 +194,10 @@ fn about(before: &str, after: &str) -> String {
 
 #[test]
 fn nothing_is_touched_before_predecessors_are_done() {
-    let (wait, some) = ("Acquire<<<#g, #b>>>()", "if(@t < 1) {\n    Acquire<<<#g, #one>>>()\n  }");
+    let (wait, some) = (
+        "GridDependencyWait<<<#g, #b>>>()",
+        "if(@t < 1) {\n    GridDependencyWait<<<#g, #one>>>()\n  }",
+    );
     for (before, after, early) in
         [("", "", 0), (wait, "", 0), (wait, wait, 0), ("", wait, 2), (some, "", 2)]
     {
@@ -208,7 +211,7 @@ fn nothing_is_touched_before_predecessors_are_done() {
 /// What no kernel writes may be read before; it is written by none, and nothing else is such.
 #[test]
 fn constants_are_read_before_predecessors_are_done() {
-    let wait = "Acquire<<<#g, #b>>>()";
+    let wait = "GridDependencyWait<<<#g, #b>>>()";
     let text = about("", wait).replace("%in:[3:1].fp32.GL", "%in:[3:1].fp32.GL.const");
     let kernel = parse(&text).unwrap();
     assert_eq!(parse(&kernel.to_string()).unwrap(), kernel);
@@ -233,7 +236,7 @@ fn kernels_wait_for_predecessors_before_they_touch_memory() {
     let text = made.to_string();
     assert_eq!(verify(&made), vec![]);
     assert_eq!(parse(&text).unwrap(), made);
-    let places = ["Release<<<#g", "@t = #b", "Acquire<<<#g", "if(@t == 0)"];
+    let places = ["LaunchDependents<<<#g", "@t = #b", "GridDependencyWait<<<#g", "if(@t == 0)"];
     let places = places.map(|part| text.find(part).unwrap_or_else(|| panic!("{part}: {text}")));
     assert!(places.is_sorted(), "{text}");
     assert_eq!(dependent(made.clone()), made);

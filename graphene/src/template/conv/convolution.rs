@@ -1,7 +1,9 @@
 //! What a convolution computes, however a template does it.
 
-use crate::error::{Error, Result};
+use super::operands::Sizes;
+use crate::error::{Result, needs};
 use crate::index::Expr;
+use crate::kernel::{Fused, Kind, Number, Window};
 use crate::template::access::{Stride, product};
 use crate::template::epilogue::{Epilogue, Span};
 use crate::tensor::Scalar;
@@ -39,6 +41,14 @@ pub struct Axis {
     pub pad: i64,
 }
 
+impl Axis {
+    /// Its windows, whatever their number.
+    pub(super) fn windows(&self) -> Window {
+        let Axis { window: size, stride, dilation, pad: before } = *self;
+        Window { count: 1.into(), size, stride, dilation, before, fill: Number(0.0) }
+    }
+}
+
 impl Default for Convolution {
     /// 64 channels to 64 by windows of 3×3.
     fn default() -> Convolution {
@@ -74,6 +84,48 @@ impl Convolution {
         self.axes.iter().enumerate().map(each).collect()
     }
 
+    /// What each pixel of a result sees of an image: `[images, groups, channels/group, …]` of pixels and then of elements of
+    /// their windows, by axes as `window` has them.
+    pub(super) fn windows(
+        &self,
+        image: Fused,
+        sizes: &Sizes,
+        window: impl Fn(&Axis) -> Window,
+    ) -> Fused {
+        let axes = self.axes.iter().zip(&sizes.out).enumerate();
+        axes.fold(image, |x, (i, (axis, count))| {
+            x.window(3 + i, Window { count: count.clone(), ..window(axis) })
+        })
+    }
+
+    /// A matrix for each group: a column for each pixel of each image, with all that its window sees.
+    pub(super) fn columns(&self, windows: Fused) -> Fused {
+        let n = self.axes.len();
+        let dims = [1..3, 3 + n..3 + 2 * n, 0..1, 3..3 + n].into_iter().flatten().map(Some);
+        let merge = |x: Fused, dim: usize| (0..n).fold(x, |x, _| x.merge(dim));
+        merge(merge(windows.dims(dims.collect::<Vec<_>>()), 1), 2)
+    }
+
+    /// The same where all pixels of an image are one axis.
+    pub(super) fn flat_columns() -> Fused {
+        Fused::input(0).dims([1, 2, 0, 3].map(Some)).merge(2)
+    }
+
+    /// What the kernel computes of sums `[groups, output channels/group, images · pixels]`; operands are those from the
+    /// input `first` on.
+    pub(super) fn kind(&self, sums: Fused, first: usize, sizes: &Sizes) -> Kind {
+        let operands = self.epilogue.operands.iter().zip(first..);
+        let operands = operands.map(|(operand, number)| match operand.span {
+            Span::Whole => Fused::input(number).split(0, self.group).dims([1, 2, 0, 3].map(Some)),
+            Span::Column | Span::Row => Fused::input(number).dims([Some(0), Some(1), None, None]),
+        });
+        let sums = sums.split(2, sizes.pixels.clone());
+        let parts: Vec<Fused> = std::iter::once(sums).chain(operands).collect();
+        let all = Fused::of(&self.epilogue.function, &parts);
+        let result = |of| all.output(of).dims([2, 0, 1, 3].map(Some)).merge(0);
+        Kind::Fused(Fused::all((0..self.epilogue.outputs.len()).map(result)))
+    }
+
     /// Whether each output pixel sees its own pixel alone.
     pub(super) fn is_pointwise(&self) -> bool {
         self.axes.iter().all(|axis| axis.window == 1 && axis.stride == 1 && axis.pad == 0)
@@ -81,21 +133,21 @@ impl Convolution {
 
     /// Whether there is such a convolution.
     pub(super) fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
         let [read, made] = self.channels;
-        if self.group < 1 || read < 1 || made < 1 || read % self.group + made % self.group != 0 {
-            return refuse("channels are multiples of groups");
-        }
+        let whole = self.group >= 1 && read >= 1 && made >= 1;
+        let whole = whole && read % self.group + made % self.group == 0;
+        needs(whole, "channels that are multiples of the groups", (self.channels, self.group))?;
         let fits = |axis: &Axis| axis.window >= 1 && axis.stride >= 1 && axis.dilation >= 1;
-        if self.axes.is_empty() || !self.axes.iter().all(fits) {
-            return refuse("windows along one axis at least, of an element at least, that move");
-        }
-        if self.epilogue.operands.iter().any(|input| input.span == Span::Row) {
-            return refuse("operands a channel, or of the results' shape");
-        }
-        if self.image == Stride::Broadcast {
-            return refuse("images are apart");
-        }
+        let windows = !self.axes.is_empty() && self.axes.iter().all(fits);
+        needs(
+            windows,
+            "1 or more axes, with windows, strides and dilations of 1 or more",
+            &self.axes,
+        )?;
+        let operands = &self.epilogue.operands;
+        let spans = operands.iter().all(|input| input.span != Span::Row);
+        needs(spans, "epilogue operands by channel or of the results' shape", operands)?;
+        needs(self.image != Stride::Broadcast, "images that do not broadcast", self.image)?;
         self.epilogue.check()
     }
 }

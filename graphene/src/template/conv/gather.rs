@@ -8,7 +8,7 @@ use super::{Conv, Convolution};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Kind, Number, Operand, TensorId, Test};
+use crate::kernel::{Fused, Kind, Number, Operand, TensorId, Test};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{WIDTH, copy};
 use crate::template::product::leaf;
@@ -21,6 +21,8 @@ pub(super) struct Gather<'a> {
     side: Side,
     movers: Movers<'a>,
     x: TensorId,
+    /// What the tile's pixels see.
+    columns: Fused,
     group: Expr,
     /// Whether a run's elements are neighbours in memory: then it is one place there.
     flat: bool,
@@ -49,6 +51,7 @@ impl Gather<'_> {
         movers: Movers<'a>,
     ) -> Result<Gather<'a>> {
         let flat = conv.is_flat();
+        let columns = conv.columns(sizes).slice(0, group.clone(), 1);
         let run = if flat { WIDTH } else { 4 } / side.scalar.bytes();
         let row = side.size / run;
         if side.size % run != 0 || movers.threads % row != 0 {
@@ -77,6 +80,7 @@ impl Gather<'_> {
             side,
             movers,
             x,
+            columns: columns.slice(2, tile.clone() * side.size, side.size),
             group: group.clone(),
             flat,
             run,
@@ -93,7 +97,7 @@ impl Gather<'_> {
         self.words.is_some()
     }
 
-    /// Begins to bring a step along K to its stage; zeros where there is nothing.
+    /// Begins to copy a step along K to its stage; zeros where there is nothing.
     pub(super) fn fetch(
         &self,
         k: &mut Builder,
@@ -101,32 +105,57 @@ impl Gather<'_> {
         stages: TensorId,
         stage: &Var,
     ) -> Result<()> {
-        let to = if self.holds() { None } else { Some(self.runs(k, stages, stage)?) };
-        self.each_row(k, |k, e, row| {
-            let from = step.clone() * self.side.depth + row;
-            match (self.words, to) {
-                (Some(words), _) => {
-                    let words = k.index(words, "word", [e])?;
-                    self.load(k, words, &from)
+        let rows = |k: &mut Builder, to: Option<TensorId>| {
+            self.each_row(k, |k, e, row| {
+                let from = step.clone() * self.side.depth + row;
+                match (self.words, to) {
+                    (Some(words), _) => {
+                        let words = k.index(words, "word", [e])?;
+                        self.load(k, words, &from)
+                    }
+                    (None, Some(to)) => {
+                        let to = self.run_of(k, to, row)?;
+                        self.bring(k, to, &from)
+                    }
+                    (None, None) => Ok(()),
                 }
-                (None, Some(to)) => {
-                    let to = self.run_of(k, to, row)?;
-                    self.bring(k, to, &from)
-                }
-                (None, None) => Ok(()),
-            }
+            })
+        };
+        if self.holds() {
+            return rows(k, None);
+        }
+        let header = self.header(stages, stage, step).async_();
+        k.decompose(header, |k| {
+            let to = self.runs(k, stages, stage)?;
+            rows(k, Some(to))
         })
     }
 
-    /// Stores what came through registers.
-    pub(super) fn settle(&self, k: &mut Builder, stages: TensorId, stage: &Var) -> Result<()> {
+    /// Stores a step that came through registers.
+    pub(super) fn settle(
+        &self,
+        k: &mut Builder,
+        step: &Expr,
+        stages: TensorId,
+        stage: &Var,
+    ) -> Result<()> {
         let Some(words) = self.words else { return Ok(()) };
-        let to = self.runs(k, stages, stage)?;
-        self.each_row(k, |k, e, row| {
-            let to = self.run_of(k, to, row)?;
-            let words = k.index(words, "word", [e])?;
-            copy(k, to, words, self.run, true, self.movers.one)
+        k.decompose(self.header(stages, stage, step), |k| {
+            let to = self.runs(k, stages, stage)?;
+            self.each_row(k, |k, e, row| {
+                let to = self.run_of(k, to, row)?;
+                let words = k.index(words, "word", [e])?;
+                copy(k, to, words, self.run, true, self.movers.one)
+            })
         })
+    }
+
+    /// What a step's stage is of the image.
+    fn header(&self, stages: TensorId, stage: &Var, step: &Expr) -> Header {
+        let to = Operand::at(stages, [stage]);
+        let depth = self.side.depth;
+        let part = self.columns.clone().slice(1, step.clone() * depth, depth);
+        Header::new(Kind::Fused(part), to, self.x, self.movers.block)
     }
 
     /// Goes through the rows of a tile of which the thread moves a run.

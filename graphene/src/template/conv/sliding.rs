@@ -2,14 +2,14 @@
 //!
 //! Each thread computes one pixel of a result, element by element of its window.
 
-use super::Convolution;
-use super::operands::Place;
+use super::operands::{Place, Sizes};
 use super::window::Own;
+use super::{Axis, Convolution};
 use crate::arch::Arch;
-use crate::build::Builder;
-use crate::error::{Error, Result};
+use crate::build::{Builder, Header};
+use crate::error::{Result, needs};
 use crate::index::Expr;
-use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, ThreadsId, Window};
 use crate::layout::Layout;
 use crate::schedule::pointwise::{number, vector};
 use crate::template::epilogue::Run;
@@ -58,7 +58,7 @@ impl Sliding {
     /// axes, and `in0`, `in1`, … for those of the images.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let convolution = &self.convolution;
@@ -97,7 +97,52 @@ impl Sliding {
         let run = Run { batch, row: own.row.clone(), column, n: 1 };
         epilogue.leave(&mut k, total, &run, &across, &epilogue.all(), one)?;
         let ins = [x].into_iter().chain(w).chain(outer.ins()).collect::<Vec<_>>();
-        k.finish(outer.results.clone(), ins)
+        k.finish_as(Header::new(self.kind(&sizes), outer.results.clone(), ins, block))
+    }
+
+    /// What the kernel computes.
+    fn kind(&self, sizes: &Sizes) -> Kind {
+        let (convolution, n) = (&self.convolution, self.convolution.axes.len());
+        let windows = |image: Fused, fill: f64| {
+            let of = |axis: &Axis| Window { fill: Number(fill), ..axis.windows() };
+            convolution.windows(image, sizes, of)
+        };
+        let fold = |image, fill, op| {
+            let along: Vec<usize> = (3 + n..3 + 2 * n).collect();
+            convolution.columns(windows(image, fill).folded(op, along))
+        };
+        let weighed = |windows| Fused::input(1).merge(2).matmul(convolution.columns(windows));
+        let image = Fused::input(0);
+        let sums = match self.fold {
+            Fold::Products => weighed(windows(image, 0.0)),
+            Fold::Transposed => weighed(self.transposed(sizes)),
+            Fold::Max => fold(image, f64::NEG_INFINITY, Binary::MaxNan),
+            Fold::Sum => fold(image, 0.0, Binary::Add),
+            Fold::Mean => {
+                let nothing = image.clone().position(0).binary(Binary::Mul, Fused::number(0.0));
+                let ones = nothing.binary(Binary::Add, Fused::number(1.0));
+                let count = fold(ones, 0.0, Binary::Add);
+                fold(image, 0.0, Binary::Add).binary(Binary::Div, count)
+            }
+        };
+        convolution.kind(sums, 1 + usize::from(self.weights().is_some()), sizes)
+    }
+
+    /// Windows of a transposed convolution: of the image with zeros between its elements, and backwards.
+    fn transposed(&self, sizes: &Sizes) -> Fused {
+        let n = self.convolution.axes.len();
+        let apart = |x: Fused, (i, axis): (usize, &Axis)| {
+            let (at, rank) = (4 + i, 3 + n);
+            let dims = (0..at).map(Some).chain([None]).chain((at..rank).map(Some));
+            let one = Axis { window: 1, stride: 1, dilation: 1, pad: 0 };
+            let zeros = Window { count: axis.stride.into(), ..one.windows() };
+            let apart = x.dims(dims.collect::<Vec<_>>()).window(at, zeros).merge(3 + i);
+            apart.dims((0..rank).map(Some).collect::<Vec<_>>())
+        };
+        let image = self.convolution.axes.iter().enumerate().fold(Fused::input(0), apart);
+        self.convolution.windows(image, sizes, |&Axis { window, dilation, pad, .. }| {
+            Axis { window, stride: 1, dilation: -dilation, pad: -pad }.windows()
+        })
     }
 
     /// How weights lie: for each group, `[output channels, channels, window]`.
@@ -117,19 +162,13 @@ impl Sliding {
 
     fn check(&self) -> Result<()> {
         self.convolution.check()?;
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
         let Convolution { channels, group, .. } = self.convolution;
         let pools = match self.fold {
             Fold::Products | Fold::Transposed => false,
             Fold::Max | Fold::Sum | Fold::Mean => true,
         };
-        if pools && channels != [group; 2] {
-            return refuse("poolings have a group for each channel");
-        }
-        if !(1..=1024).contains(&self.threads) {
-            return refuse("a block has 1 to 1024 threads");
-        }
-        Ok(())
+        needs(!pools || channels == [group; 2], "a group for each channel to pool", channels)?;
+        needs((1..=1024).contains(&self.threads), "1 to 1024 threads", self.threads)
     }
 }
 

@@ -1,10 +1,11 @@
 //! How a convolution's product is cut into tiles, and which ways there are.
 
 use super::operands::Sizes;
-use super::{By, Conv, Convolution};
+use super::{Axis, By, Conv, Convolution};
 use crate::choose::in_registers;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Expr;
+use crate::kernel::Fused;
 use crate::template::mma::Fragments;
 use crate::template::product::{Edges, Walk};
 use crate::template::stage::Side;
@@ -15,6 +16,15 @@ impl Conv {
     /// Whether all pixels of an image are one axis: windows are single elements.
     pub fn is_flat(&self) -> bool {
         self.pixels == Edges::Bulk && self.convolution.is_pointwise()
+    }
+
+    /// The matrix whose columns are what pixels see.
+    pub(super) fn columns(&self, sizes: &Sizes) -> Fused {
+        if self.is_flat() {
+            return Convolution::flat_columns();
+        }
+        let windows = self.convolution.windows(Fused::input(0), sizes, Axis::windows);
+        self.convolution.columns(windows)
     }
 
     /// The weights' tiles, and those of pixels.
@@ -46,37 +56,28 @@ impl Conv {
     /// Whether there is such a kernel.
     pub(super) fn check(&self) -> Result<()> {
         self.convolution.check()?;
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        self.arch.needs(features(self.convolution.scalar, self.by == By::Warps))?;
-        if self.raster < 1 || !(1..=32).contains(&self.warps) {
-            return refuse("a band has a row, a block 1 to 32 warps");
-        }
+        let scalar = self.convolution.scalar;
+        self.arch.needs(features(scalar, self.by == By::Warps))?;
+        needs(self.raster >= 1, "1 or more rows of tiles to walk together", self.raster)?;
+        needs((1..=32).contains(&self.warps), "1 to 32 warps", self.warps)?;
         let unit = match self.by {
             By::Warps => 16,
             By::Threads(_) => 4,
         };
-        if self.stages < 2 || self.depth < unit || self.depth % unit != 0 {
-            return refuse("two stages at least, of a depth of 16, 32, … or by threads 4, 8, …");
+        needs(self.stages >= 2, "2 or more stages", self.stages)?;
+        let deep = self.depth >= unit && self.depth % unit == 0;
+        needs(deep, "a stage depth that is a multiple of 16, by threads of 4", self.depth)?;
+        let large = self.tile.iter().all(|size| *size >= unit);
+        needs(large, "a tile of 16x16 or more, by threads of 4x4", self.tile)?;
+        if let By::Threads(thread) = self.by {
+            let fours = thread.iter().all(|size| *size >= 4 && size % 4 == 0);
+            needs(fours, "multiples of 4 rows and columns a thread", thread)?;
+            needs(scalar == Scalar::F32, "fp32 operands by threads", scalar)?;
         }
-        if self.tile.iter().any(|size| *size < unit) {
-            return refuse("a tile has 16 rows and columns at least");
-        }
-        if let By::Threads(thread) = self.by
-            && (thread.iter().any(|size| *size < 4 || size % 4 != 0)
-                || self.convolution.scalar != Scalar::F32)
-        {
-            return refuse("a thread has fours of rows and columns, in single precision");
-        }
-        if self.weights == Edges::Bulk && self.convolution.depth() * self.scalar_bytes() % 16 != 0 {
-            return refuse("weights of an output channel that do not begin at 16 bytes");
-        }
-        if !in_registers(self.tile[0] * self.tile[1], 32 * self.warps) {
-            return refuse("a thread has too many sums");
-        }
-        Ok(())
-    }
-
-    fn scalar_bytes(&self) -> i64 {
-        self.convolution.scalar.bytes()
+        let row = self.convolution.depth() * scalar.bytes();
+        let aligned = self.weights == Edges::Moves || row % 16 == 0;
+        needs(aligned, "weights of a channel in a multiple of 16 bytes for wide copies", row)?;
+        let sums = self.tile[0] * self.tile[1];
+        needs(in_registers(sums, 32 * self.warps), "accumulators that fit registers", self.tile)
     }
 }

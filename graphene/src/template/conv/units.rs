@@ -16,11 +16,19 @@ pub(super) enum Units {
 }
 
 impl Units {
-    /// The sums, all 0.
-    pub(super) fn clear(&self, k: &mut Builder) -> Result<TensorId> {
+    /// Registers for the sums.
+    pub(super) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
         match self {
-            Units::Warps(fragments) => fragments.clear(k),
-            Units::Threads(own) => own.clear(k),
+            Units::Warps(fragments) => fragments.allocate(k),
+            Units::Threads(own) => own.allocate(k),
+        }
+    }
+
+    /// Sets the sums to 0.
+    pub(super) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+        match self {
+            Units::Warps(fragments) => fragments.reset(k, acc),
+            Units::Threads(own) => own.reset(k, acc),
         }
     }
 

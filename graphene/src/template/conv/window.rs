@@ -81,7 +81,7 @@ impl Own<'_> {
         let x = self.load(k, from)?;
         if let Some(w) = w {
             let w = self.load(k, w)?;
-            return k.spec(Kind::MatMul, total, [x, w], self.one);
+            return k.spec(Kind::MATMUL_ADD, total, [x, w], self.one);
         }
         let op = if self.sliding.fold == Fold::Max { Binary::MaxNan } else { Binary::Add };
         k.spec(Kind::Reduction(op), total, x, self.one)?;

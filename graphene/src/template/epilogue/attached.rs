@@ -5,7 +5,7 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
+use crate::kernel::{Fused, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{each, load_inside, pointwise, store_inside, vector};
 use crate::tensor::Scalar;
@@ -42,6 +42,21 @@ impl Attached {
         edges: Edges,
     ) -> Attached {
         Attached { function, operands, results, wide: edges == Edges::Bulk }
+    }
+
+    /// What becomes of the sums, which are the first operand.
+    pub(in crate::template) fn kind(&self) -> Kind {
+        if self.function == Function::identity() {
+            return Kind::Move;
+        }
+        Kind::Fused(self.fused(Fused::input(0), 1))
+    }
+
+    /// What becomes of sums and of the operands, which are those from this number on.
+    pub(in crate::template) fn fused(&self, sums: Fused, first: usize) -> Fused {
+        let operands = self.operands.iter().zip(first..);
+        let operands = operands.map(|(operand, number)| operand.0.broadcast(number));
+        Fused::of(&self.function, &std::iter::once(sums).chain(operands).collect::<Vec<_>>())
     }
 
     /// Whether neighbours move together.

@@ -18,7 +18,7 @@ use super::scores::{Scorer, Spot};
 use super::tiles::Place;
 use super::{Fmha, ROWS};
 use crate::arch::{Arch, Feature};
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Group, Kernel, Kind, TensorId, ThreadsId};
@@ -45,6 +45,9 @@ trait Products {
 
     /// Scores have become weights.
     fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()>;
+
+    /// Where the queries are, unless that is shared memory; and the weights.
+    fn left(&self) -> [Option<TensorId>; 2];
 
     /// Adds the products of weights and a stage's values to the sums.
     fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()>;
@@ -90,16 +93,22 @@ impl Fmha {
         let grid = k.grid("grid", line(&sizes.blocks))?;
         let block = k.block("block", line(self.ampere_threads()))?;
         let [first] = k.indices(grid, ["first"])?;
+        let cta = k.index(grid, "cta", [&first])?;
+        k.by(cta);
         let parts = Block::new(&mut k, self, &sizes, operands, mask, block)?;
         let products: Box<dyn Products> = match self.scalar {
             Scalar::F32 if self.tf32 => Box::new(Rounded::new(&mut k, &parts)?),
             Scalar::F32 => Box::new(Threads::new(&mut k, &parts)?),
             _ => Box::new(TensorCores::new(&mut k, &parts)?),
         };
-        self.each_tile(&mut k, &sizes, &first.into(), |k, place| parts.tile(k, &*products, place))?;
+        self.each_tile(&mut k, &sizes, &first.into(), |k, place| {
+            let given = (&operands, mask);
+            let tile = self.tile(k, given, self.rows(), (place, &place.m), block)?;
+            k.decompose(tile, |k| parts.tile(k, &*products, place))
+        })?;
         let [q, key, value, o] = operands;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
-        k.finish(o, ins)
+        k.finish_as(Header::new(self.kind(&sizes), o, ins, block))
     }
 
     /// What that kernel needs of an architecture.
@@ -188,13 +197,22 @@ impl<'a> Block<'a> {
             self.meet(k)?;
             self.next(k, 1, place, step, &ring)?;
             clear(k, self.scores, fmha.keys, self.one)?;
-            products.keys(k, self, &stage)?;
+            let [queries, keys, values] = self.shared;
+            let [near, weights] = products.left();
+            let queries = k.index(queries, "all_q", [0])?;
+            let [keys, values] =
+                [k.index(keys, "keys", [&stage])?, k.index(values, "values", [&stage])?];
+            let ins = [near.unwrap_or(queries), keys];
+            let scores = Header::new(Kind::MATMUL_ADD, self.scores, ins, self.block);
+            k.decompose(scores, |k| products.keys(k, self, &stage))?;
             self.weigh(k, place, step)?;
             products.weights(k, self)?;
             self.meet(k)?;
             self.next(k, 2, place, step, &ring)?;
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
-            products.values(k, self, &stage)?;
+            let ins = [weights.unwrap_or(self.scores), values];
+            let sums = Header::new(Kind::MATMUL_ADD, self.sums, ins, self.block);
+            k.decompose(sums, |k| products.values(k, self, &stage))?;
             k.advance(&ring)
         })?;
         self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)?;

@@ -15,7 +15,10 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Group, Kind, Ring, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
-use crate::schedule::{Softmax, Turn, Turns, give_back, leave, look_ahead, take};
+use crate::schedule::{
+    OrderedBarrier, OrderedConsumer, Softmax, consumer_release, consumer_release_no_advance,
+    consumer_wait, try_wait_next,
+};
 use crate::tensor::Scalar;
 
 /// A consumer warpgroup.
@@ -29,12 +32,12 @@ pub(super) struct Consumer {
     /// The own lane's row and pair of columns in fragments of 8×8.
     pub(super) row: Expr,
     pub(super) column: Expr,
-    /// All of the block's warps: the first lane of each speaks for it.
-    speakers: ThreadsId,
+    /// All of the block's warps: the first lane of each arrives for it.
+    elected_warps: ThreadsId,
     /// Rings of queries, keys and values.
     rings: [Ring; 3],
-    /// Its turns at the tensor cores, if consumers take turns.
-    turn: Option<Turn>,
+    /// Its place in the order of consumers, if there is one.
+    order: Option<OrderedConsumer>,
     /// The scores of a tile, which become weights; these as operands; and the sums.
     scores: TensorId,
     weights: TensorId,
@@ -43,12 +46,12 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    fn await_turn(&self, k: &mut Builder) -> Result<()> {
-        self.turn.as_ref().map_or(Ok(()), |turn| turn.wait(k))
+    fn order_wait(&self, k: &mut Builder) -> Result<()> {
+        self.order.as_ref().map_or(Ok(()), |order| order.wait(k))
     }
 
-    fn pass_on(&self, k: &mut Builder) -> Result<()> {
-        self.turn.as_ref().map_or(Ok(()), |turn| turn.pass_on(k))
+    fn order_arrive(&self, k: &mut Builder) -> Result<()> {
+        self.order.as_ref().map_or(Ok(()), |order| order.arrive(k))
     }
 }
 
@@ -65,38 +68,43 @@ impl Context<'_> {
         let consumer = self.consumer(k, own, group)?;
         let store = Store::new(k, self, &consumer)?;
         self.each_tile(k, |k, place| {
-            consumer.softmax.begin(k)?;
-            clear(k, consumer.sums, fmha.value_width(), self.one)?;
-            take(k, &self.rings[0], &consumer.rings[0], own)?;
-            consumer.await_turn(k)?;
-            self.begin_scores(k, &consumer)?;
-            consumer.pass_on(k)?;
-            self.end_scores(k, &consumer, place, Expr::from(0))?;
-            pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)?;
-            k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
-                consumer.await_turn(k)?;
+            let m = place.m.clone() * fmha.consumers + Expr::from(&consumer.group);
+            let given = (&self.operands, self.mask);
+            let tile = fmha.tile(k, given, ROWS, (place, &m), own)?;
+            k.decompose(tile, |k| {
+                consumer.softmax.begin(k)?;
+                clear(k, consumer.sums, fmha.value_width(), self.one)?;
+                consumer_wait(k, &self.pipelines[0], &consumer.rings[0], own)?;
+                consumer.order_wait(k)?;
                 self.begin_scores(k, &consumer)?;
-                take(k, &self.rings[2], &consumer.rings[2], own)?;
-                self.rescale(k, &consumer)?;
+                consumer.order_arrive(k)?;
+                self.end_scores(k, &consumer, place, Expr::from(0))?;
+                pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)?;
+                k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
+                    consumer.order_wait(k)?;
+                    self.begin_scores(k, &consumer)?;
+                    consumer_wait(k, &self.pipelines[2], &consumer.rings[2], own)?;
+                    self.rescale(k, &consumer)?;
+                    self.begin_sums(k, &consumer)?;
+                    consumer.order_arrive(k)?;
+                    self.end_scores(k, &consumer, place, step.into())?;
+                    // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
+                    // exponentials, beside which there would be no product then. So these values are waited for twice.
+                    if fmha.stages > 1 {
+                        try_wait_next(k, &self.pipelines[2], &consumer.rings[2], own)?;
+                    }
+                    self.end_sums(k, &consumer)?;
+                    pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)
+                })?;
+                k.advance(&consumer.rings[0])?;
+                consumer_wait(k, &self.pipelines[2], &consumer.rings[2], own)?;
+                let several = Cond::new(place.steps.clone(), Relation::AtLeast, 2);
+                k.if_(several, |k| self.rescale(k, &consumer))?;
                 self.begin_sums(k, &consumer)?;
-                consumer.pass_on(k)?;
-                self.end_scores(k, &consumer, place, step.into())?;
-                // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
-                // exponentials, beside which there would be no product then. So these values are waited for twice.
-                if fmha.stages > 1 {
-                    look_ahead(k, &self.rings[2], &consumer.rings[2], own)?;
-                }
                 self.end_sums(k, &consumer)?;
-                pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)
-            })?;
-            k.advance(&consumer.rings[0])?;
-            take(k, &self.rings[2], &consumer.rings[2], own)?;
-            let several = Cond::new(place.steps.clone(), Relation::AtLeast, 2);
-            k.if_(several, |k| self.rescale(k, &consumer))?;
-            self.begin_sums(k, &consumer)?;
-            self.end_sums(k, &consumer)?;
-            consumer.softmax.finish(k, consumer.sums, fmha.value_width() / 8, fmha.guarded)?;
-            store.tile(k, consumer.sums, place)
+                consumer.softmax.finish(k, consumer.sums, fmha.value_width() / 8, fmha.guarded)?;
+                store.tile(k, consumer.sums, place)
+            })
         })?;
         store.finish(k)
     }
@@ -108,14 +116,17 @@ impl Context<'_> {
         let [warp_in_group, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
         let warp = k.index(warps, "warp", [&warp_in_group])?;
         let all = 4 * (fmha.consumers + 1);
-        let speakers = k.tile(self.block, "lanes", &[Tiler::Layout(Layout::mode(all, 32)?)])?;
+        let elected_warps =
+            k.tile(self.block, "lanes", &[Tiler::Layout(Layout::mode(all, 32)?)])?;
         let rings = [
             k.ring("using_q", 1)?,
             k.ring("using_k", fmha.stages)?,
             k.ring("using_v", fmha.stages)?,
         ];
-        let begin = |turns: Turns| turns.begin(k, self.groups, (own, &group), speakers, self.one);
-        let turn = self.turns.map(begin).transpose()?;
+        let begin = |order: OrderedBarrier| {
+            order.begin(k, self.groups, (own, &group), elected_warps, self.one)
+        };
+        let order = self.order.map(begin).transpose()?;
         let scores = fragment(k, "scores", fmha.keys, Scalar::F32)?;
         let weights = fragment(k, "weights", fmha.keys, fmha.scalar)?;
         let sums = fragment(k, "acc", fmha.value_width(), Scalar::F32)?;
@@ -126,9 +137,9 @@ impl Context<'_> {
             warp_in_group: warp_in_group.into(),
             row: row.into(),
             column: column.into(),
-            speakers,
+            elected_warps,
             rings,
-            turn,
+            order,
             scores,
             weights,
             sums,
@@ -136,9 +147,9 @@ impl Context<'_> {
         })
     }
 
-    fn give_back(&self, k: &mut Builder, consumer: &Consumer, which: usize) -> Result<()> {
-        let (pipeline, ring) = (&self.rings[which], &consumer.rings[which]);
-        give_back(k, pipeline, ring, consumer.speakers, self.one)
+    fn consumer_release(&self, k: &mut Builder, consumer: &Consumer, which: usize) -> Result<()> {
+        let (pipeline, ring) = (&self.pipelines[which], &consumer.rings[which]);
+        consumer_release(k, pipeline, ring, consumer.elected_warps, self.one)
     }
 
     /// The scores of a step become weights. The last tile of keys comes first; a later one's products
@@ -157,16 +168,22 @@ impl Context<'_> {
         k.spec(Kind::WaitGroup(Group::MatMul, pending, false), scores, (), consumer.own)?;
         // No product reads the queries any more: the next tile's come while this one is finished.
         k.if_(Cond::equal(step + 1, place.steps.clone()), |k| {
-            leave(k, &self.rings[0], &consumer.rings[0], consumer.speakers, self.one)
+            consumer_release_no_advance(
+                k,
+                &self.pipelines[0],
+                &consumer.rings[0],
+                consumer.elected_warps,
+                self.one,
+            )
         })?;
         if let Some(terms) = self.terms {
             let stage = k.index(terms, "terms_at", [consumer.rings[1].stage()])?;
             scorer.adjust(k, scores, &spot, Some(&Terms::Made(stage)))?;
             // All lanes have read what the first of them gives back.
             k.spec(Kind::Sync, (), (), consumer.warp)?;
-            self.give_back(k, consumer, 1)?;
+            self.consumer_release(k, consumer, 1)?;
         } else {
-            self.give_back(k, consumer, 1)?;
+            self.consumer_release(k, consumer, 1)?;
             scorer.adjust(k, scores, &spot, None)?;
         }
         scorer.leave_out(k, scores, &spot, last)?;

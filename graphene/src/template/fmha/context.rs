@@ -1,4 +1,4 @@
-//! What the parts of a kernel for Hopper share: rings of tiles in shared memory, and their barriers.
+//! What the parts of a kernel for Hopper share: stages of tiles in shared memory, and their barriers.
 
 use super::operands::Sizes;
 use super::tiles::Place;
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::layout::{Layout, Swizzle, Tiler};
-use crate::schedule::{Pipeline, Turns};
+use crate::schedule::{OrderedBarrier, Pipeline};
 use crate::template::product::leaf;
 use crate::tensor::{Memory, Scalar, View};
 
@@ -28,9 +28,9 @@ pub(super) struct Context<'a> {
     first: Expr,
     /// Queries, keys and values: their barriers, and where they lie in shared memory:
     /// `[rows, dim]`, `[stages].[dim, keys]`, `[stages].[keys, dim]`.
-    pub(super) rings: [Pipeline; 3],
-    /// How consumers take turns at the tensor cores; none if there is one.
-    pub(super) turns: Option<Turns>,
+    pub(super) pipelines: [Pipeline; 3],
+    /// In which order consumers multiply; none if there is one.
+    pub(super) order: Option<OrderedBarrier>,
     pub(super) shared: [TensorId; 3],
     /// Q, K, V and O in global memory.
     pub(super) operands: [TensorId; 4],
@@ -41,7 +41,7 @@ pub(super) struct Context<'a> {
 }
 
 impl Fmha {
-    /// Allocates the rings and their barriers.
+    /// Allocates the stages and their barriers.
     pub(super) fn context(
         &self,
         k: &mut Builder,
@@ -52,6 +52,8 @@ impl Fmha {
     ) -> Result<Context<'_>> {
         let one = k.scalar(block, "one")?;
         let [first] = k.indices(grid, ["first"])?;
+        let cta = k.index(grid, "cta", [&first])?;
+        k.by(cta);
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let shared = [
             self.allocate(k, "sQ", None, self.rows(), self.head_width())?,
@@ -65,11 +67,12 @@ impl Fmha {
         // One thread fills a stage, and one lane of each consumer's warp says that it has left it.
         // The lanes of a warp bring the mask.
         let of_keys = if terms.is_some() { 1 + WARP } else { 1 };
-        let mut ring =
+        let mut pipeline =
             |stages: i64, by: i64| Pipeline::new(k, stages, by, 4 * self.consumers, block);
-        let rings = [ring(1, 1)?, ring(self.stages, of_keys)?, ring(self.stages, 1)?];
+        let pipelines =
+            [pipeline(1, 1)?, pipeline(self.stages, of_keys)?, pipeline(self.stages, 1)?];
         let several = self.consumers > 1;
-        let turns = several.then(|| Turns::new(k, self.consumers, block)).transpose()?;
+        let order = several.then(|| OrderedBarrier::new(k, self.consumers, block)).transpose()?;
         k.spec(Kind::Sync, (), (), block)?;
         Ok(Context {
             fmha: self,
@@ -78,8 +81,8 @@ impl Fmha {
             block,
             groups,
             first: first.into(),
-            rings,
-            turns,
+            pipelines,
+            order,
             shared,
             operands,
             mask,
@@ -87,7 +90,7 @@ impl Fmha {
         })
     }
 
-    /// Bytes of shared memory that a block of the kernel for Hopper uses, with what rings need beside
+    /// Bytes of shared memory that a block of the kernel for Hopper uses, with what pipelines need beside
     /// their tiles.
     pub fn bytes(&self) -> u64 {
         let (head, value) = (self.head_width(), self.value_width());

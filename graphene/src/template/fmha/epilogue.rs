@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{IntTuple, Tiler};
-use crate::template::product::leaf;
+use crate::template::product::{leaf, tile_of};
 use crate::tensor::{Memory, View};
 
 /// How a warpgroup's rows leave: through a shared buffer and tensor copies.
@@ -50,49 +50,51 @@ impl<'a> Store<'a> {
 
     /// A tile's rows.
     pub(super) fn tile(&self, k: &mut Builder, acc: TensorId, place: &Place) -> Result<()> {
-        let (one, own) = (self.context.one, self.consumer.own);
-        let dim = self.context.fmha.value_width();
-        let buffer = k.index(self.buffers, "buffer", [&self.consumer.group])?;
-        // The store of the tile before has been read.
-        self.first(k, own, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))?;
-        k.spec(Kind::Sync, (), (), own)?;
-        let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
-        k.for_("strip", 0..dim / 16, 1, true, |k, strip| {
-            let fragment =
-                View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], vec![leaf(1, 0), leaf(2, 1)]]);
-            let scalar = self.context.fmha.scalar;
-            let halves = k.allocate("halves", fragment, scalar, Memory::Registers, None)?;
-            for (half, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-                let at = [Expr::from(half), Expr::from(strip) * 2 + j];
-                let sums = Operand::at(acc, at);
-                k.spec(Kind::Move, Operand::at(halves, [half, j]), sums, one)?;
-            }
-            let at = [self.consumer.warp_in_group.clone(), strip.into()];
-            let strip = k.index(strips, "strip", at)?;
-            let matrices = k.tile(strip, "matrices", &[Tiler::Size(8), Tiler::Size(8)])?;
-            let [matrix_m, matrix_n, row] = &self.address;
-            let matrix = k.index(matrices, "matrix", [matrix_m, matrix_n])?;
-            let rows = k.tile(matrix, "rows", &[Tiler::Size(1), Tiler::Size(8)])?;
-            let row = k.index(rows, "row", [row.clone(), Expr::from(0)])?;
-            k.spec(Kind::Move, row, halves, self.consumer.warp)
-        })?;
-        k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
-        k.spec(Kind::Sync, (), (), own)?;
-        self.first(k, own, |k| {
-            let from = k.tile(
-                buffer,
-                "leaving",
-                &[Tiler::Whole, Tiler::Size(self.context.fmha.panel(dim))],
-            )?;
-            let m =
-                place.m.clone() * self.context.fmha.consumers + Expr::from(&self.consumer.group);
-            for i in 0..dim / self.context.fmha.panel(dim) {
-                let at = [place.batch.clone(), place.head.clone(), m.clone(), Expr::from(i)];
-                let to = Operand { tensor: self.panels, index: IntTuple::list(at) };
-                let from = Operand::at(from, [0, i]);
-                k.add(Header::new(Kind::Move, to, from, one).async_())?;
-            }
-            k.spec(Kind::Commit(Group::Bulk), (), (), one)
+        let Context { one, fmha, operands, .. } = *self.context;
+        let own = self.consumer.own;
+        let dim = fmha.value_width();
+        let m = place.m.clone() * fmha.consumers + Expr::from(&self.consumer.group);
+        let rows = [Tiler::Size(1), Tiler::Size(1), Tiler::Size(ROWS), Tiler::Whole];
+        let at = [&place.batch, &place.head, &m, &Expr::from(0)];
+        let rows = tile_of(k, operands[3], "o_rows", &rows, at)?;
+        k.decompose(Header::new(Kind::Move, rows, acc, own), |k| {
+            let buffer = k.index(self.buffers, "buffer", [&self.consumer.group])?;
+            // The store of the tile before has been read.
+            self.first(k, own, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))?;
+            k.spec(Kind::Sync, (), (), own)?;
+            let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
+            k.for_("strip", 0..dim / 16, 1, true, |k, strip| {
+                let fragment =
+                    View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], vec![leaf(1, 0), leaf(2, 1)]]);
+                let scalar = fmha.scalar;
+                let halves = k.allocate("halves", fragment, scalar, Memory::Registers, None)?;
+                for (half, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                    let at = [Expr::from(half), Expr::from(strip) * 2 + j];
+                    let sums = Operand::at(acc, at);
+                    k.spec(Kind::Move, Operand::at(halves, [half, j]), sums, one)?;
+                }
+                let at = [self.consumer.warp_in_group.clone(), strip.into()];
+                let strip = k.index(strips, "strip", at)?;
+                let matrices = k.tile(strip, "matrices", &[Tiler::Size(8), Tiler::Size(8)])?;
+                let [matrix_m, matrix_n, row] = &self.address;
+                let matrix = k.index(matrices, "matrix", [matrix_m, matrix_n])?;
+                let rows = k.tile(matrix, "rows", &[Tiler::Size(1), Tiler::Size(8)])?;
+                let row = k.index(rows, "row", [row.clone(), Expr::from(0)])?;
+                k.spec(Kind::Move, row, halves, self.consumer.warp)
+            })?;
+            k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
+            k.spec(Kind::Sync, (), (), own)?;
+            self.first(k, own, |k| {
+                let from =
+                    k.tile(buffer, "leaving", &[Tiler::Whole, Tiler::Size(fmha.panel(dim))])?;
+                for i in 0..dim / fmha.panel(dim) {
+                    let at = [place.batch.clone(), place.head.clone(), m.clone(), Expr::from(i)];
+                    let to = Operand { tensor: self.panels, index: IntTuple::list(at) };
+                    let from = Operand::at(from, [0, i]);
+                    k.add(Header::new(Kind::Move, to, from, one).async_())?;
+                }
+                k.spec(Kind::Commit(Group::Bulk), (), (), one)
+            })
         })
     }
 

@@ -1,13 +1,14 @@
 //! Operands in global memory, and the symbols of their sizes and strides.
 
+use super::tiles::Place;
 use super::{Fmha, Mask};
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::TensorId;
-use crate::layout::Layout;
-use crate::template::product::leaf;
-use crate::tensor::View;
+use crate::kernel::{Binary, Fold, Fused, Kind, Monoid, TensorId, ThreadsId, Unary};
+use crate::layout::{Layout, Tiler};
+use crate::template::product::{leaf, tile_of};
+use crate::tensor::{Scalar, View};
 
 /// The symbols of a kernel.
 pub(super) struct Sizes {
@@ -21,6 +22,104 @@ pub(super) struct Sizes {
 }
 
 impl Fmha {
+    /// What the kernel computes.
+    pub(super) fn kind(&self, sizes: &Sizes) -> Kind {
+        // Queries of heads that share keys and values have one more dimension.
+        let group = Expr::from(&sizes.heads).div(&Expr::from(&sizes.kv_heads).max(1.into()));
+        let shared =
+            |input: usize| Fused::input(input).dims([Some(0), Some(1), None, Some(2), Some(3)]);
+        let [queries, keys, values] =
+            [Fused::input(0).split(1, group.clone()), shared(1), shared(2)];
+        let mask = match self.mask {
+            Mask::None => None,
+            Mask::PerKey(_) => Some(Fused::input(3).dims([Some(0), None, None, None, Some(1)])),
+            Mask::Dense(_) => Some(Fused::input(3).split(1, group)),
+        };
+        Kind::Fused(self.attention([queries, keys, values], mask, [3, 4], 0.into()).merge(1))
+    }
+
+    /// What a tile computes of its queries, the first of which has this number.
+    fn of_tile(&self, first: Expr) -> Kind {
+        let mask = match self.mask {
+            Mask::None => None,
+            Mask::PerKey(_) => Some(Fused::input(3).dims([Some(0), None, None, Some(1)])),
+            Mask::Dense(_) => Some(Fused::input(3)),
+        };
+        Kind::Fused(self.attention([0, 1, 2].map(Fused::input), mask, [2, 3], first))
+    }
+
+    /// Attention whose scores have queries and keys along these dimensions.
+    fn attention(
+        &self,
+        [queries, keys, values]: [Fused; 3],
+        mask: Option<Fused>,
+        [row, column]: [usize; 2],
+        first: Expr,
+    ) -> Fused {
+        let number = |value: f64| Fused::number(value);
+        let mut scores = queries.matmul(keys);
+        if let Some(cap) = self.softcap {
+            let capped = scores.binary(Binary::Mul, number(self.scale.0 / cap.0));
+            scores = capped.unary(Unary::Tanh).binary(Binary::Mul, number(cap.0));
+        } else {
+            scores = scores.binary(Binary::Mul, number(self.scale.0));
+        }
+        let mut out = scores.clone();
+        if let (Some(mask), Mask::PerKey(scalar) | Mask::Dense(scalar)) = (mask, self.mask) {
+            out = match scalar {
+                Scalar::U8 => mask.select(out, number(self.fill.0)),
+                _ => out.binary(Binary::Add, mask),
+            };
+        }
+        if self.causal {
+            let query = scores.clone().position(row).binary(Binary::Add, Fused::index(first));
+            let later = query.binary(Binary::Less, scores.position(column));
+            out = later.select(number(f64::NEG_INFINITY), out);
+        }
+        let softmax = Fold { monoid: Monoid::Softmax, along: vec![column] };
+        let [largest, sum] = [0, 1].map(|part| out.clone().fold(&softmax, part));
+        let weights = out.binary(Binary::Sub, largest).unary(Unary::Exp).binary(Binary::Div, sum);
+        let result = weights.matmul(values);
+        if !self.guarded {
+            return result;
+        }
+        result.clone().unary(Unary::IsNan).select(number(0.0), result)
+    }
+
+    /// So many queries' result, of them and of all keys and values of their head: views of global memory. `m`: which of a
+    /// head's such tiles it is.
+    pub(super) fn tile(
+        &self,
+        k: &mut Builder,
+        (operands, mask): (&[TensorId; 4], Option<TensorId>),
+        rows: i64,
+        (place, m): (&Place, &Expr),
+        threads: ThreadsId,
+    ) -> Result<Header> {
+        let (one, zero) = (Tiler::Size(1), Expr::from(0));
+        let Place { batch, head, kv_head, .. } = place;
+        let of_head = [one.clone(), one.clone(), Tiler::Whole, Tiler::Whole];
+        let of_rows = [one.clone(), one, Tiler::Size(rows), Tiler::Whole];
+        let [q, key, value, o] = *operands;
+        let mut ins = vec![
+            tile_of(k, q, "q_tile", &of_rows, [batch, head, m, &zero])?,
+            tile_of(k, key, "k_tile", &of_head, [batch, kv_head, &zero, &zero])?,
+            tile_of(k, value, "v_tile", &of_head, [batch, kv_head, &zero, &zero])?,
+        ];
+        match (mask, self.mask) {
+            (Some(mask), Mask::Dense(_)) => {
+                ins.push(tile_of(k, mask, "mask_tile", &of_rows, [batch, head, m, &zero])?);
+            }
+            (Some(mask), _) => {
+                let of_batch = [Tiler::Size(1), Tiler::Whole];
+                ins.push(tile_of(k, mask, "mask_tile", &of_batch, [batch, &zero])?);
+            }
+            (None, _) => {}
+        }
+        let out = tile_of(k, o, "o_tile", &of_rows, [batch, head, m, &zero])?;
+        Ok(Header::new(self.of_tile(m.clone() * rows), out, ins, threads))
+    }
+
     /// Symbols and pointers: Q, K, V and O, and the mask.
     pub(super) fn declare(
         &self,

@@ -1,4 +1,4 @@
-//! How the rings are filled.
+//! How stages are filled.
 
 use super::context::Context;
 use super::tiles::Place;
@@ -9,8 +9,9 @@ use crate::index::Expr;
 use crate::kernel::{Kind, Operand, Ring, TensorId};
 use crate::layout::{IntTuple, Tiler};
 use crate::schedule::produce;
+use crate::template::product::tile_of;
 
-/// Keys or values: their place among the operands, their ring, and their tiles in global memory.
+/// Keys or values: their place among the operands, their pipeline state, and their tiles in global memory.
 struct Source {
     which: usize,
     ring: Ring,
@@ -19,7 +20,7 @@ struct Source {
 
 impl Context<'_> {
     /// What the producer warpgroup does: one thread issues tensor copies, in the order in which
-    /// consumers give stages back; a warp beside it brings the mask.
+    /// consumers release stages; a warp beside it brings the mask.
     pub(super) fn produce(&self, k: &mut Builder) -> Result<()> {
         let fmha = self.fmha;
         let (own, _) = self.own(k)?;
@@ -66,49 +67,77 @@ impl Context<'_> {
         place: &Place,
     ) -> Result<()> {
         let dim = self.fmha.head_width();
-        produce(k, &self.rings[0], ring, self.one, |k, full, _| {
+        produce(k, &self.pipelines[0], ring, self.one, |k, full, _| {
             let bytes = self.fmha.rows() * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
-            let to =
-                k.tile(self.shared[0], "to", &[Tiler::Whole, Tiler::Size(self.fmha.panel(dim))])?;
-            for i in 0..dim / self.fmha.panel(dim) {
-                let at = [&place.batch, &place.head, &place.m].map(Expr::clone);
-                let at = IntTuple::list(at.into_iter().chain([Expr::from(i)]));
-                let from = Operand { tensor: from, index: at };
-                let to = Operand::at(to, [0, i]);
-                k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
-            }
-            Ok(())
+            let tile = [1, 1, self.fmha.rows()].map(Tiler::Size);
+            let tile: Vec<Tiler> = tile.into_iter().chain([Tiler::Whole]).collect();
+            let at = [&place.batch, &place.head, &place.m, &Expr::from(0)];
+            let whole = tile_of(k, self.operands[0], "q_stage", &tile, at)?;
+            let move_ = Header::new(Kind::Move, self.shared[0], whole, self.one);
+            k.decompose(move_.signals(full.clone()), |k| {
+                let to = k.tile(
+                    self.shared[0],
+                    "to",
+                    &[Tiler::Whole, Tiler::Size(self.fmha.panel(dim))],
+                )?;
+                for i in 0..dim / self.fmha.panel(dim) {
+                    let at = [&place.batch, &place.head, &place.m].map(Expr::clone);
+                    let at = IntTuple::list(at.into_iter().chain([Expr::from(i)]));
+                    let from = Operand { tensor: from, index: at };
+                    let to = Operand::at(to, [0, i]);
+                    k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
+                }
+                Ok(())
+            })
         })
     }
 
     /// The tile of keys or values of a number.
-    fn fill(&self, k: &mut Builder, source: &Source, place: &Place, tile: Expr) -> Result<()> {
+    fn fill(
+        &self,
+        k: &mut Builder,
+        source: &Source,
+        place: &Place,
+        tile_number: Expr,
+    ) -> Result<()> {
         let Source { which, ring, from } = source;
         let keys = *which == 1;
         let dim = if keys { self.fmha.head_width() } else { self.fmha.value_width() };
-        produce(k, &self.rings[*which], ring, self.one, |k, full, stage| {
+        produce(k, &self.pipelines[*which], ring, self.one, |k, full, stage| {
             let bytes = self.fmha.keys * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
             let to = k.index(self.shared[*which], "stage", [stage])?;
-            let mut boxes = [Tiler::Size(self.fmha.panel(dim)), Tiler::Whole];
-            if !keys {
-                boxes.swap(0, 1);
+            let (zero, mut tile) = (Expr::from(0), [Tiler::Size(self.fmha.keys), Tiler::Whole]);
+            let mut at = [&tile_number, &zero];
+            if keys {
+                tile.swap(0, 1);
+                at.swap(0, 1);
             }
-            let to = k.tile(to, "to", &boxes)?;
-            for i in 0..dim / self.fmha.panel(dim) {
-                let [mut row, mut column] = [Expr::from(i), tile.clone()];
-                let mut at = [i, 0];
+            let tile: Vec<Tiler> = [1, 1].map(Tiler::Size).into_iter().chain(tile).collect();
+            let at = [&place.batch, &place.kv_head].into_iter().chain(at);
+            let whole = tile_of(k, self.operands[*which], "kv_stage", &tile, at)?;
+            let move_ = Header::new(Kind::Move, to, whole, self.one);
+            k.decompose(move_.signals(full.clone()), |k| {
+                let mut boxes = [Tiler::Size(self.fmha.panel(dim)), Tiler::Whole];
                 if !keys {
-                    std::mem::swap(&mut row, &mut column);
-                    at.swap(0, 1);
+                    boxes.swap(0, 1);
                 }
-                let index = IntTuple::list([&place.batch, &place.kv_head, &row, &column]);
-                let from = Operand { tensor: *from, index };
-                let to = Operand::at(to, at);
-                k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
-            }
-            Ok(())
+                let to = k.tile(to, "to", &boxes)?;
+                for i in 0..dim / self.fmha.panel(dim) {
+                    let [mut row, mut column] = [Expr::from(i), tile_number.clone()];
+                    let mut at = [i, 0];
+                    if !keys {
+                        std::mem::swap(&mut row, &mut column);
+                        at.swap(0, 1);
+                    }
+                    let index = IntTuple::list([&place.batch, &place.kv_head, &row, &column]);
+                    let from = Operand { tensor: *from, index };
+                    let to = Operand::at(to, at);
+                    k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
+                }
+                Ok(())
+            })
         })
     }
 }

@@ -116,7 +116,7 @@ impl Scorer<'_> {
         }
         let sum = self.register(k, "sum", Scalar::F32)?;
         k.spec(Kind::Move, sum, term, one)?;
-        k.spec(Kind::MatMul, sum, [score.clone(), outer.into()], one)?;
+        k.spec(Kind::MATMUL_ADD, sum, [score.clone(), outer.into()], one)?;
         k.spec(Kind::Move, score, sum, one)
     }
 

@@ -137,7 +137,7 @@ impl Scorer<'_> {
             k.spec(Kind::Binary(op), power, [power, bound], self.one)?;
         }
         let least = self.constant(k, LEAST)?;
-        k.spec(Kind::MatMul, power, [term, least], self.one)?;
+        k.spec(Kind::MATMUL_ADD, power, [term, least], self.one)?;
         Ok(power.into())
     }
 }
@@ -174,7 +174,7 @@ impl Context<'_> {
     ) -> Result<()> {
         let (keys, scorer) = (self.fmha.keys, self.scorer());
         let count = (keys + WARP - 1) / WARP;
-        produce(k, &self.rings[1], ring, self.one, |k, full, stage| {
+        produce(k, &self.pipelines[1], ring, self.one, |k, full, stage| {
             let view = View::buffer(&[Layout::of(count, 1)]);
             let words = k.allocate("words", view, scalar, Memory::Registers, None)?;
             k.for_("i", 0..count, 1, true, |k, i| {

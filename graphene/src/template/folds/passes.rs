@@ -1,14 +1,14 @@
 //! What a team does with its row: it goes through the columns for every total, and for the results.
 
 use super::{Folds, Out, Total};
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
-use crate::function::{Function, Step};
+use crate::function::Function;
 use crate::index::{Cond, Expr};
-use crate::kernel::{Kind, Number, Operand, TensorId, Test};
+use crate::kernel::{Fused, Kind, Number, Operand, TensorId, Test};
 use crate::schedule::pointwise::{each, number, pointwise, store, vector};
 use crate::schedule::together::Teams;
-use crate::schedule::vectors::neighbours;
+use crate::schedule::vectors::{neighbours, part};
 use crate::tensor::Scalar;
 
 /// The own team's row.
@@ -28,6 +28,27 @@ pub(super) struct Row<'a> {
 impl Row<'_> {
     /// The totals, one after the other, and the results.
     pub(super) fn all(&self, k: &mut Builder) -> Result<()> {
+        let outs = self.own(k, &self.outs)?;
+        let ins = self.own(k, &self.ins)?;
+        let kind = Kind::Fused(self.template.meaning(self.sizes.len(), &self.columns));
+        let header = Header::new(kind, outs, ins.clone(), self.teams.team);
+        k.decompose(header, |k| self.row(k, &ins))
+    }
+
+    /// The own row of operands.
+    fn own(&self, k: &mut Builder, of: &[TensorId]) -> Result<Vec<TensorId>> {
+        let row = split(&self.row, &self.sizes[..self.template.kept]);
+        let mut all = Vec::new();
+        for &of in of {
+            let rank = k.tensor_of(of)?.view.axes().len();
+            let mut tiles: Vec<_> = row.iter().map(|at| Some((1, at.clone()))).collect();
+            tiles.resize(rank, None);
+            all.push(part(k, of, "own_row", &tiles)?);
+        }
+        Ok(all)
+    }
+
+    fn row(&self, k: &mut Builder, own: &[TensorId]) -> Result<()> {
         let one = self.teams.one;
         let mut count = None;
         if self.template.totals.iter().any(|total| used(&total.finish).any(|input| input == 1)) {
@@ -36,8 +57,16 @@ impl Row<'_> {
             count = Some(number);
         }
         let mut totals = Vec::new();
+        let mut meanings: Vec<Fused> = Vec::new();
         for total in &self.template.totals {
-            let value = self.total(k, total, &totals)?;
+            let [folded, meaning] =
+                self.template.total(total, self.sizes.len(), &self.columns, &meanings);
+            meanings.push(meaning);
+            let value = number(k, "total", Scalar::F32)?;
+            let (fused, used) = folded.over_used();
+            let used: Vec<TensorId> = used.into_iter().map(|input| own[input]).collect();
+            let header = Header::new(Kind::Fused(fused), value, used, self.teams.team);
+            k.decompose(header, |k| self.total(k, total, &totals, value))?;
             // Where nothing counts columns, nothing reads their number.
             let count = count.unwrap_or(value);
             let ins: Vec<TensorId> = [value, count].iter().chain(&totals).copied().collect();
@@ -81,9 +110,14 @@ impl Row<'_> {
         })
     }
 
-    fn total(&self, k: &mut Builder, total: &Total, before: &[TensorId]) -> Result<TensorId> {
+    fn total(
+        &self,
+        k: &mut Builder,
+        total: &Total,
+        before: &[TensorId],
+        register: TensorId,
+    ) -> Result<()> {
         let (one, n) = (self.teams.one, self.template.vector);
-        let register = number(k, "total", Scalar::F32)?;
         let neutral = Number(total.op.neutral().unwrap_or(0.0));
         k.spec(Kind::Init(neutral), register, (), one)?;
         self.pass(k, |k, at| {
@@ -94,8 +128,7 @@ impl Row<'_> {
                 k.spec(Kind::Reduction(total.op), register, Operand::at(values, [e]), one)
             })
         })?;
-        self.teams.fold(k, total.op, register)?;
-        Ok(register)
+        self.teams.fold(k, total.op, register)
     }
 
     /// Stores a result's vector.
@@ -180,12 +213,5 @@ fn split(place: &Expr, sizes: &[Expr]) -> Vec<Expr> {
 
 /// The inputs that a function uses.
 pub(super) fn used(function: &Function) -> impl Iterator<Item = usize> {
-    function.steps().iter().filter_map(|step| match step {
-        Step::Input(input) => Some(*input),
-        Step::Constant(_)
-        | Step::Unary(..)
-        | Step::Binary(..)
-        | Step::Select(..)
-        | Step::Round(..) => None,
-    })
+    function.used()
 }

@@ -39,11 +39,11 @@ impl Store<'_> {
         let mut held = Vec::new();
         self.ask_for_rows(k, place)?;
         self.ask_for_first(k, place)?;
-        let brought = self.asking.as_ref().map(|asking| asking.operand);
+        let copied = self.asking.as_ref().map(|asking| asking.operand);
         let operands = self.context.declared.epilogue.operands();
         for (number, &(span, from)) in operands.iter().enumerate() {
             let scalar = k.tensor_of(from)?.scalar;
-            if span == Span::Row || brought == Some(number) {
+            if span == Span::Row || copied == Some(number) {
                 held.push(None);
                 continue;
             }

@@ -1,6 +1,5 @@
 //! The products.
 
-use super::ahead::Ahead;
 use super::epilogue::Store;
 use super::{Context, DEPTH, Place, ROWS, STEP};
 use crate::build::{Builder, Header};
@@ -10,7 +9,7 @@ use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, Threads
 use crate::layout::{Layout, Tiler};
 use crate::schedule::consume;
 use crate::schedule::pointwise::each;
-use crate::template::product::leaf;
+use crate::template::product::{Tile, leaf, tile_of};
 use crate::template::split_k::{Held, PAIR, Visit};
 use crate::tensor::{Memory, Scalar, View};
 
@@ -21,7 +20,7 @@ struct Consumer<'a> {
     group: Var,
     /// Its sums, in the order of the instruction's registers, one 64 rows after the other.
     acc: TensorId,
-    /// One lane of every warp speaks for it.
+    /// One elected lane of every warp.
     lanes: ThreadsId,
     ring: Ring,
     /// The barriers of stages that are left.
@@ -38,29 +37,53 @@ impl Context<'_> {
         }
         let consumer = Consumer::new(k, self, own, group)?;
         let store = Store::new(k, self, own, &consumer.group)?;
-        match &self.turns {
-            Some(turns) => {
+        match &self.order {
+            Some(order) => {
                 let Consumer { group, ring, lanes, .. } = &consumer;
-                let turn = turns.begin(k, self.groups, (own, group), *lanes, self.one)?;
+                let order = order.begin(k, self.groups, (own, group), *lanes, self.one)?;
                 skip(k, ring, self.all_steps() * group)?;
                 let first = self.first.clone() + self.stride.clone() * group;
                 let stride = self.stride.clone() * gemm.consumers;
                 self.each_tile(k, first, stride, |k, _, place| {
-                    let ahead = store.ask(k, place)?;
-                    consumer.clear(k)?;
-                    turn.wait(k)?;
-                    consumer.sums(k, |k| turn.pass_on(k))?;
-                    skip(k, ring, self.all_steps() * (gemm.consumers - 1))?;
-                    store.await_rows(k)?;
-                    store.tile(k, consumer.acc, place, &ahead)
+                    let tile = consumer.tile(k, place)?;
+                    k.decompose(tile.header(self.declared.kind(), own), |k| {
+                        let ahead = store.ask(k, place)?;
+                        k.decompose(tile.sums(self.declared.sums(), consumer.acc, own), |k| {
+                            consumer.clear(k)?;
+                            order.wait(k)?;
+                            consumer.multiply(k, |k| order.arrive(k))
+                        })?;
+                        skip(k, ring, self.all_steps() * (gemm.consumers - 1))?;
+                        store.await_rows(k)?;
+                        store.tile(k, consumer.acc, place, &ahead)
+                    })
                 })?;
             }
             None => self.each_tile(k, self.first.clone(), self.stride.clone(), |k, _, place| {
-                let ahead = store.ask(k, place)?;
-                consumer.clear(k)?;
-                consumer.sums(k, |_| Ok(()))?;
-                store.await_rows(k)?;
-                consumer.leave(k, &store, place, &ahead)
+                let tile = consumer.tile(k, place)?;
+                let header = tile.header(self.declared.kind(), own);
+                let multiply = |k: &mut Builder| {
+                    consumer.clear(k)?;
+                    consumer.multiply(k, |_| Ok(()))
+                };
+                let Some(shares) = &self.shares else {
+                    return k.decompose(header, |k| {
+                        let ahead = store.ask(k, place)?;
+                        k.decompose(tile.sums(self.declared.sums(), consumer.acc, own), multiply)?;
+                        store.await_rows(k)?;
+                        store.tile(k, consumer.acc, place, &ahead)
+                    });
+                };
+                k.decompose(header.on(shares.blocks), |k| {
+                    let ahead = store.ask(k, place)?;
+                    multiply(k)?;
+                    store.await_rows(k)?;
+                    let number = Expr::from(&consumer.group) * 4 + &store.warp_in_group;
+                    let each =
+                        |k: &mut Builder, visit: Visit<'_>| self.each_pair(k, consumer.acc, visit);
+                    let held = Held { warp: store.warp, number, one: self.one, each: &each };
+                    shares.add_up(k, &held, |k| store.tile(k, consumer.acc, place, &ahead))
+                })
             })?,
         }
         store.finish(k)
@@ -114,13 +137,29 @@ impl<'a> Consumer<'a> {
         })
     }
 
+    /// The consumer's own rows of a tile.
+    fn tile(&self, k: &mut Builder, place: &Place) -> Result<Tile> {
+        let Consumer { context, group, .. } = self;
+        let gemm = context.gemm;
+        let m = match context.order {
+            Some(_) => place.m.clone(),
+            None => place.m.clone() * gemm.consumers + Expr::from(group),
+        };
+        let place = Place { batch: place.batch.clone(), m, n: place.n.clone() };
+        context.declared.tile(k, [ROWS * gemm.strips, gemm.columns], &place)
+    }
+
     /// Adds a tile's products; `issued` is done when all of them have been issued.
-    fn sums(&self, k: &mut Builder, issued: impl FnOnce(&mut Builder) -> Result<()>) -> Result<()> {
+    fn multiply(
+        &self,
+        k: &mut Builder,
+        issued: impl FnOnce(&mut Builder) -> Result<()>,
+    ) -> Result<()> {
         let Consumer { context, own, acc, ring, .. } = self;
         let steps = context.all_steps();
         k.for_("k", Expr::from(0)..steps.clone(), 1, false, |k, step| {
             let work = |k: &mut Builder, stage: &Var| {
-                self.multiply(k, stage)?;
+                self.stage(k, stage)?;
                 k.spec(Kind::WaitGroup(Group::MatMul, 1, false), *acc, (), *own)
             };
             let release = |k: &mut Builder, stage: Expr| self.release(k, &stage);
@@ -134,7 +173,7 @@ impl<'a> Consumer<'a> {
         })
     }
 
-    /// Gives a stage back.
+    /// Releases a stage.
     fn release(&self, k: &mut Builder, stage: &Expr) -> Result<()> {
         k.role(self.lanes, 0..1, |k| {
             self.empty.iter().try_for_each(|&empty| {
@@ -145,43 +184,32 @@ impl<'a> Consumer<'a> {
     }
 
     /// The products of one stage, a group of their own.
-    fn multiply(&self, k: &mut Builder, stage: &Var) -> Result<()> {
-        let Consumer { context, own, acc, .. } = self;
+    fn stage(&self, k: &mut Builder, stage: &Var) -> Result<()> {
+        let Consumer { context, own: threads, acc, .. } = self;
         let gemm = context.gemm;
         let [a, b] = context.shared;
         let along = STEP / gemm.product.scalar.bytes();
         let a = k.index(a, "a", [stage])?;
-        let a = k.tile(a, "a", &[Tiler::Size(ROWS), Tiler::Size(along)])?;
+        let rows = [Tiler::Size(ROWS * gemm.strips), Tiler::Whole];
+        let own = context.first_strip(&self.group).div(&Expr::from(gemm.strips));
+        let own_a = tile_of(k, a, "own_a", &rows, [&own, &Expr::from(0)])?;
         let b = k.index(b, "b", [stage])?;
-        let b = k.tile(b, "b", &[Tiler::Size(along), Tiler::Whole])?;
-        let sums = k.tile(*acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
-        k.spec(Kind::Fence(Fence::MatMul), *acc, (), *own)?;
-        k.for_("kk", 0..DEPTH / STEP, 1, true, |k, kk| {
-            each(k, gemm.strips, |k, strip| {
-                let row = context.first_strip(&self.group) + &strip;
-                let a = Operand::at(a, [row, kk.into()]);
-                let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
-                let sums = Operand::at(sums, [Expr::from(0), strip]);
-                k.add(Header::new(Kind::MatMul, sums, [a, b], *own).async_())
-            })
-        })?;
-        k.spec(Kind::Commit(Group::MatMul), (), (), *own)
-    }
-
-    /// What becomes of the sums of a tile, which blocks may share.
-    fn leave(
-        &self,
-        k: &mut Builder,
-        store: &Store<'_>,
-        place: &Place,
-        ahead: &Ahead,
-    ) -> Result<()> {
-        let Consumer { context, group, acc, .. } = self;
-        let Some(shares) = &context.shares else { return store.tile(k, *acc, place, ahead) };
-        let number = Expr::from(group) * 4 + &store.warp_in_group;
-        let each = |k: &mut Builder, visit: Visit<'_>| context.each_pair(k, *acc, visit);
-        let held = Held { warp: store.warp, number, one: context.one, each: &each };
-        shares.add_up(k, &held, |k| store.tile(k, *acc, place, ahead))
+        k.decompose(Header::new(Kind::MATMUL_ADD, *acc, [own_a, b], *threads), |k| {
+            let a = k.tile(a, "a", &[Tiler::Size(ROWS), Tiler::Size(along)])?;
+            let b = k.tile(b, "b", &[Tiler::Size(along), Tiler::Whole])?;
+            let sums = k.tile(*acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
+            k.spec(Kind::Fence(Fence::MatMul), *acc, (), *threads)?;
+            k.for_("kk", 0..DEPTH / STEP, 1, true, |k, kk| {
+                each(k, gemm.strips, |k, strip| {
+                    let row = context.first_strip(&self.group) + &strip;
+                    let a = Operand::at(a, [row, kk.into()]);
+                    let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
+                    let sums = Operand::at(sums, [Expr::from(0), strip]);
+                    k.add(Header::new(Kind::MATMUL_ADD, sums, [a, b], *threads).async_())
+                })
+            })?;
+            k.spec(Kind::Commit(Group::MatMul), (), (), *threads)
+        })
     }
 }
 

@@ -1,13 +1,13 @@
-//! What the parts of the kernel share: the ring and its barriers, and the walk over tiles.
+//! What the parts of the kernel share: the stages and their barriers, and the walk over tiles.
 
-use super::brought::Brought;
+use super::residual_tma::ResidualTma;
 use super::{GROUP, Gemm, PANEL, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::layout::{Layout, Swizzle, Tiler};
-use crate::schedule::{Pipeline, Turns};
+use crate::schedule::{OrderedBarrier, Pipeline};
 use crate::template::product::{Declared, Edges, Place, Walk, leaf};
 use crate::template::split_k::Shares;
 use crate::tensor::{Memory, View};
@@ -25,10 +25,10 @@ pub(super) struct Context<'a> {
     pub(super) pair: Option<(ThreadsId, Expr)>,
     /// The blocks that share a tile, and what they hand over; none if each has its own.
     pub(super) shares: Option<Shares>,
-    /// How consumers take turns; none if they share each tile.
-    pub(super) turns: Option<Turns>,
+    /// In which order consumers multiply (ping-pong); none if they share each tile.
+    pub(super) order: Option<OrderedBarrier>,
     /// An addend that comes to where C leaves from.
-    pub(super) brought: Option<Brought>,
+    pub(super) residual_tma: Option<ResidualTma>,
     /// The block's or cluster's first tile, and the distance to its next.
     pub(super) first: Expr,
     pub(super) stride: Expr,
@@ -42,7 +42,7 @@ pub(super) struct Context<'a> {
 }
 
 impl Gemm {
-    /// Allocates the ring and its barriers.
+    /// Allocates the stages and their barriers.
     pub(super) fn context<'a>(
         &'a self,
         k: &mut Builder,
@@ -51,18 +51,20 @@ impl Gemm {
         [grid, block]: [ThreadsId; 2],
     ) -> Result<Context<'a>> {
         let one = k.scalar(block, "one")?;
-        let (first, cluster) = if self.together() == 1 {
+        let (first, cta, cluster) = if self.together() == 1 {
             let [first] = k.indices(grid, ["first"])?;
-            (first, None)
+            let cta = k.index(grid, "cta", [&first])?;
+            (first, cta, None)
         } else {
             let [cluster, rank] = k.indices(grid, ["cluster", "rank"])?;
             let blocks = k.index(grid, "together", [&cluster])?;
-            (cluster, Some((blocks, Expr::from(rank))))
+            (cluster, k.index(blocks, "cta", [&rank])?, Some((blocks, Expr::from(rank))))
         };
+        k.by(cta);
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let shared = [
-            self.ring_of(k, "sA", self.rows(), self.product.a_transposed)?,
-            self.ring_of(k, "sB", self.columns, self.product.b_transposed)?,
+            self.stages_of(k, "sA", self.rows(), self.product.a_transposed)?,
+            self.stages_of(k, "sB", self.columns, self.product.b_transposed)?,
         ];
         let filled_by = match self.edges {
             Edges::Bulk => 1,
@@ -78,8 +80,9 @@ impl Gemm {
             }
             None => None,
         };
-        let turns = self.ping_pong.then(|| Turns::new(k, self.consumers, block)).transpose()?;
-        let brought = Brought::new(k, self, &declared.epilogue, block)?;
+        let order =
+            self.ping_pong.then(|| OrderedBarrier::new(k, self.consumers, block)).transpose()?;
+        let residual_tma = ResidualTma::new(k, self, &declared.epilogue, block)?;
         let pipeline = Pipeline::new(k, self.stages, filled_by, emptied_by, block)?;
         let meet = Header::new(Kind::Sync, (), (), block);
         k.add(match together {
@@ -94,8 +97,8 @@ impl Gemm {
             groups,
             pair,
             shares,
-            turns,
-            brought,
+            order,
+            residual_tma,
             first: first.into(),
             stride: count.into(),
             walk: Walk::new(declared, tile, self.raster),
@@ -106,9 +109,9 @@ impl Gemm {
         })
     }
 
-    /// The ring of an operand: `[stages].[m,depth]` of A, `[stages].[depth,n]` of B; the contiguous side
+    /// The stages of an operand: `[stages].[m,depth]` of A, `[stages].[depth,n]` of B; the contiguous side
     /// in panels of 128 bytes.
-    fn ring_of(
+    fn stages_of(
         &self,
         k: &mut Builder,
         name: &str,
@@ -167,7 +170,7 @@ impl Context<'_> {
 
     /// Which 64 rows of a tile are a consumer's first.
     pub(super) fn first_strip(&self, group: &Var) -> Expr {
-        match self.turns {
+        match self.order {
             Some(_) => Expr::from(0),
             None => Expr::from(group) * self.gemm.strips,
         }

@@ -3,9 +3,9 @@
 mod places;
 
 use super::ahead::Ahead;
-use super::brought::Asking;
-use super::room::PANELS;
+use super::residual_tma::Asking;
 use super::rows::Rows;
+use super::smem_budget::PANELS;
 use super::{Context, PANEL, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
@@ -16,7 +16,7 @@ use crate::schedule::pointwise::each;
 use crate::template::product::leaf;
 use crate::tensor::{Memory, Scalar, View};
 
-/// How a warpgroup's rows leave: results of halves panel by panel through shared buffers and
+/// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and
 /// tensor copies; others, where elements move alone, and where blocks share a tile, of which each finishes some warps' part,
 /// straight from registers.
 pub(super) struct Store<'a> {
@@ -79,7 +79,7 @@ impl<'a> Store<'a> {
             let (buffers, turn) = match by_panels.iter().find(|known| known.scalar == scalar) {
                 Some(known) => (known.buffers, known.turn.clone()),
                 None => {
-                    let turn = k.ring("leaving", context.room())?;
+                    let turn = k.ring("leaving", context.panel_buffers())?;
                     (context.buffers(k, scalar)?, turn)
                 }
             };
@@ -126,17 +126,33 @@ impl<'a> Store<'a> {
         let strips = k.tile(acc, "strips", &[Tiler::Whole, Tiler::Size(gemm.columns / 8)])?;
         each(k, gemm.strips, |k, strip| {
             let acc = k.index(strips, "strip", [Expr::from(0), strip.clone()])?;
-            k.for_("panel", 0..gemm.columns / PANEL, 1, true, |k, panel| {
-                let panel = Panel { acc, strip, panel: panel.into(), place, ahead };
-                self.ask_for_next(k, &panel)?;
-                self.ask_beyond(k, &panel)?;
-                for panels in &self.by_panels {
-                    self.panel(k, &panel, panels)?;
-                }
-                if self.by_runs.is_empty() { Ok(()) } else { self.runs(k, &panel) }
+            let header = self.strip(k, acc, place, &strip)?;
+            k.decompose(header, |k| {
+                k.for_("panel", 0..gemm.columns / PANEL, 1, true, |k, panel| {
+                    let panel = Panel { acc, strip, panel: panel.into(), place, ahead };
+                    self.ask_for_next(k, &panel)?;
+                    self.ask_beyond(k, &panel)?;
+                    for panels in &self.by_panels {
+                        self.panel(k, &panel, panels)?;
+                    }
+                    if self.by_runs.is_empty() { Ok(()) } else { self.runs(k, &panel) }
+                })
             })
         })?;
         self.leave_rows(k)
+    }
+
+    /// What becomes of the sums of a strip: 64 rows, of which a warp has 16 if it finishes them alone.
+    fn strip(&self, k: &mut Builder, acc: TensorId, place: &Place, strip: &Expr) -> Result<Header> {
+        let Context { gemm, declared, shares, .. } = self.context;
+        let m = self.strip_of(place, strip);
+        let (rows, m, threads) = match shares {
+            Some(_) => (ROWS / 4, m * 4 + &self.warp_in_group, self.warp),
+            None => (ROWS, m, self.own),
+        };
+        let place = Place { batch: place.batch.clone(), m, n: place.n.clone() };
+        let part = declared.part(k, [rows, gemm.columns], &place)?;
+        Ok(part.epilogue(declared.epilogue.kind(), acc, threads))
     }
 
     /// What is still being read out of shared memory must not outlive the block.

@@ -1,4 +1,4 @@
-//! Filling the ring by moves of single elements, which need not be aligned.
+//! Filling stages by moves of single elements, which need not be aligned.
 
 use super::producer::Fill;
 use super::{Context, GROUP};
@@ -14,18 +14,20 @@ impl Context<'_> {
         let (gemm, depth) = (self.gemm, self.gemm.depth());
         let from = self.operands(k, [gemm.rows(), depth], [depth, gemm.columns])?;
         let [thread] = k.indices(own, ["mover"])?;
-        self.each_stage(k, own, |k, Fill { term, place, step, .. }, full, stage| {
+        self.each_stage(k, own, |k, fill, full| {
+            let Fill { term, place, step, stage, .. } = fill;
             let [from_a, from_b] = from[*term];
             let at_a = place.at(place.m.clone(), step.clone());
             let at_b = place.at(step.clone(), place.n.clone());
             for (i, (from, at)) in [(from_a, at_a), (from_b, at_b)].into_iter().enumerate() {
-                let to = k.index(self.shared[i], "stage", [stage])?;
+                let to = k.index(self.shared[i], "stage", [*stage])?;
                 let from = k.index(from, "tile", at)?;
                 let size = if i == 0 { [gemm.rows(), depth] } else { [depth, gemm.columns] };
                 // Neighbouring threads read neighbours along the contiguous side.
                 let across =
                     if i == 0 { gemm.product.a_transposed } else { !gemm.product.b_transposed };
-                self.moves(k, from, to, size, across, &thread)?;
+                let header = self.stage_of(k, i, fill, own)?;
+                k.decompose(header, |k| self.moves(k, from, to, size, across, &thread))?;
             }
             k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
             k.spec(Kind::Arrive(None), full, (), self.one)

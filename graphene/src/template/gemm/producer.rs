@@ -1,4 +1,4 @@
-//! How the ring is filled; `moves`: by single elements.
+//! How stages are filled; `moves`: by single elements.
 
 use super::{Context, Edges, GROUP, Gemm, PANEL, Place};
 use crate::build::{Builder, Header};
@@ -14,7 +14,8 @@ pub(super) struct Fill<'a> {
     pub(super) place: &'a Place,
     /// The step along K.
     pub(super) step: Expr,
-    /// Of the block's first tile, which of its steps that is; of later ones, no less than a ring has stages.
+    pub(super) stage: &'a Var,
+    /// Of the block's first tile, which of its steps that is; of later ones, no less than there are stages.
     pub(super) number: Expr,
 }
 
@@ -54,10 +55,10 @@ impl Context<'_> {
     fn fill_by_copies(&self, k: &mut Builder) -> Result<()> {
         let gemm = self.gemm;
         let from = self.operands(k, gemm.box_a(), gemm.box_b())?;
-        self.each_stage(k, self.one, |k, fill, full, stage| {
+        self.each_stage(k, self.one, |k, fill, full| {
             let [from_a, from_b] = from[fill.term];
-            let [to_a, to_b] = self.stage(k, stage, gemm.box_a(), gemm.box_b())?;
-            if gemm.begins_early() {
+            let [to_a, to_b] = self.stage(k, fill.stage, gemm.box_a(), gemm.box_b())?;
+            if gemm.has_pdl_prologue() {
                 // Of the first stages, B has been asked for already.
                 let late = Cond::new(fill.number.clone(), Relation::AtLeast, gemm.stages);
                 k.if_(late, |k| {
@@ -87,16 +88,19 @@ impl Context<'_> {
         full: &Operand,
     ) -> Result<()> {
         let boxes = self.gemm.rows() / self.gemm.box_a()[0];
-        for i in 0..boxes {
-            let row = fill.place.m.clone() * boxes + i;
-            let from = Operand {
-                tensor: from,
-                index: IntTuple::list(fill.place.at(row, fill.step.clone())),
-            };
-            let to = Operand::at(to, [i, 0]);
-            k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
-        }
-        Ok(())
+        let header = self.stage_of(k, 0, fill, self.one)?.signals(full.clone());
+        k.decompose(header, |k| {
+            for i in 0..boxes {
+                let row = fill.place.m.clone() * boxes + i;
+                let from = Operand {
+                    tensor: from,
+                    index: IntTuple::list(fill.place.at(row, fill.step.clone())),
+                };
+                let to = Operand::at(to, [i, 0]);
+                k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
+            }
+            Ok(())
+        })
     }
 
     pub(super) fn bring_b(
@@ -109,22 +113,49 @@ impl Context<'_> {
         let gemm = self.gemm;
         let [deep, wide] = gemm.box_b();
         let rank = self.pair.as_ref().map_or(Expr::from(0), |(_, rank)| rank.clone());
-        for i in 0..if gemm.product.b_transposed { gemm.columns / PANEL } else { 1 } {
-            let (along, across) = match gemm.product.b_transposed {
-                true => (rank.clone(), Expr::from(i)),
-                false => (Expr::from(0), rank.clone()),
-            };
-            let row = fill.step.clone() * (gemm.depth() / deep) + &along;
-            let column = fill.place.n.clone() * (gemm.columns / wide) + &across;
-            let from = Operand { tensor: from, index: IntTuple::list(fill.place.at(row, column)) };
-            let to = Operand::at(to, [along, across]);
-            let copy = Header::new(Kind::Move, to, from, self.one).signals(full.clone());
-            k.add(match self.pair {
-                Some((pair, _)) => copy.on(pair),
-                None => copy,
-            })?;
-        }
-        Ok(())
+        let header = self.stage_of(k, 1, fill, self.one)?.signals(full.clone());
+        let header = match self.pair {
+            Some((pair, _)) => header.on(pair),
+            None => header,
+        };
+        k.decompose(header, |k| {
+            for i in 0..if gemm.product.b_transposed { gemm.columns / PANEL } else { 1 } {
+                let (along, across) = match gemm.product.b_transposed {
+                    true => (rank.clone(), Expr::from(i)),
+                    false => (Expr::from(0), rank.clone()),
+                };
+                let row = fill.step.clone() * (gemm.depth() / deep) + &along;
+                let column = fill.place.n.clone() * (gemm.columns / wide) + &across;
+                let from =
+                    Operand { tensor: from, index: IntTuple::list(fill.place.at(row, column)) };
+                let to = Operand::at(to, [along, across]);
+                let copy = Header::new(Kind::Move, to, from, self.one).signals(full.clone());
+                k.add(match self.pair {
+                    Some((pair, _)) => copy.on(pair),
+                    None => copy,
+                })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Moves a step's tile of A or of B to its stage.
+    pub(super) fn stage_of(
+        &self,
+        k: &mut Builder,
+        i: usize,
+        Fill { term, place, step, stage, .. }: &Fill<'_>,
+        threads: ThreadsId,
+    ) -> Result<Header> {
+        let (gemm, term) = (self.gemm, &self.declared.terms[*term]);
+        let (of, size, at) = match i {
+            0 => (term.a, [gemm.rows(), gemm.depth()], place.at(place.m.clone(), step.clone())),
+            _ => (term.b, [gemm.depth(), gemm.columns], place.at(step.clone(), place.n.clone())),
+        };
+        let from = self.tiled(k, of, "step", size)?;
+        let from = Operand { tensor: from, index: IntTuple::list(at) };
+        let to = Operand::at(self.shared[i], [*stage]);
+        Ok(Header::new(Kind::Move, to, from, threads))
     }
 
     /// A and B of each term, in tiles of so many rows and columns.
@@ -143,7 +174,7 @@ impl Context<'_> {
             .collect()
     }
 
-    /// A stage of both rings, in boxes.
+    /// A stage of both operands, in boxes.
     pub(super) fn stage(
         &self,
         k: &mut Builder,
@@ -163,7 +194,7 @@ impl Context<'_> {
         &self,
         k: &mut Builder,
         threads: ThreadsId,
-        fill: impl Fn(&mut Builder, &Fill<'_>, Operand, &Var) -> Result<()>,
+        fill: impl Fn(&mut Builder, &Fill<'_>, Operand) -> Result<()>,
     ) -> Result<()> {
         let ring = k.ring("filling", self.gemm.stages)?;
         self.each_tile(k, self.first.clone(), self.stride.clone(), |k, t, place| {
@@ -173,7 +204,8 @@ impl Context<'_> {
                     produce(k, &self.pipeline, &ring, threads, |k, full, stage| {
                         let tiles = Expr::from(t) - self.first.clone();
                         let number = tiles * self.gemm.stages + step - first.clone();
-                        fill(k, &Fill { term, place, step: step.into(), number }, full, stage)
+                        let step = step.into();
+                        fill(k, &Fill { term, place, step, stage, number }, full)
                     })
                 })?;
             }

@@ -1,7 +1,7 @@
 //! What a block does with each layer: weights come in stages, the result takes its input's place.
 
 use super::{Context, Layer};
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Kind, Number, Operand, TensorId};
@@ -9,6 +9,7 @@ use crate::layout::Tiler;
 use crate::schedule::Ahead;
 use crate::schedule::pointwise::{each, load, store};
 use crate::template::epilogue::{Across, Attached, Epilogue, Run, Span};
+use crate::template::product::tile_of;
 use crate::template::stage::Movers;
 use crate::template::sums::Sums;
 
@@ -22,39 +23,115 @@ impl Context<'_> {
                 .fetch(k, |k, stage| self.fetch(k, 0, step..step + 1, &Expr::from(step), stage))?;
         }
         for (l, layer) in mlp.layers.iter().enumerate() {
-            let sides = mlp.sides(l);
-            let sums = Sums::new(k, self.block, sides, mlp.warps, mlp.tf32)?;
-            let acc = sums.clear(k)?;
-            let per_layer = Expr::from(mlp.steps(l));
-            let steps = mlp.steps(l) * layer.times;
-            let later = mlp.stages - 1..steps + mlp.stages - 1;
-            ahead.steps(
-                k,
-                &Expr::from(steps),
-                |k, step, stage| self.fetch(k, l, later, step, stage),
-                |k, step, stage| {
-                    let step = Expr::from(step);
-                    let stages = self.stages_of(l)?;
-                    let stage = k.index(stages, "b", [stage])?;
-                    let of_layer = step.rem(&per_layer);
-                    let skipped = of_layer.clone() * (mlp.depth / 16);
-                    sums.multiply(k, acc, self.near, &skipped, stage)?;
-                    if layer.times == 1 {
-                        return Ok(());
-                    }
-                    k.if_(Cond::equal(of_layer, per_layer.clone() - 1), |k| {
-                        self.keep(k, l, &step.div(&per_layer), &sums, acc)?;
-                        sums.reset(k, acc)
-                    })
-                },
-            )?;
-            if l + 1 == mlp.layers.len() {
-                self.leave(k, l, &sums, acc)?;
-            } else if layer.times == 1 {
-                self.keep(k, l, &Expr::from(0), &sums, acc)?;
-            }
+            let sums = Sums::new(k, self.block, mlp.sides(l), mlp.warps, mlp.tf32)?;
+            let acc = sums.allocate(k)?;
+            let [rows, whole, header] = self.layer(k, l, acc)?;
+            k.decompose(whole, |k| {
+                if layer.times > 1 {
+                    return self.multiply(k, l, &ahead, &sums, acc);
+                }
+                k.decompose(rows, |k| self.multiply(k, l, &ahead, &sums, acc))?;
+                k.decompose(header, |k| match l + 1 == mlp.layers.len() {
+                    true => self.leave(k, l, &sums, acc),
+                    false => self.keep(k, l, &Expr::from(0), &sums, acc),
+                })
+            })?;
         }
         Ok(())
+    }
+
+    /// Adds a layer's products to its sums; of a layer that is there several times, its results become the next one's input.
+    fn multiply(
+        &self,
+        k: &mut Builder,
+        l: usize,
+        ahead: &Ahead,
+        sums: &Sums,
+        acc: TensorId,
+    ) -> Result<()> {
+        let (mlp, times) = (self.mlp, self.mlp.layers[l].times);
+        sums.reset(k, acc)?;
+        let per_layer = Expr::from(mlp.steps(l));
+        let steps = mlp.steps(l) * times;
+        let later = mlp.stages - 1..steps + mlp.stages - 1;
+        ahead.steps(
+            k,
+            &Expr::from(steps),
+            |k, step, stage| self.fetch(k, l, later, step, stage),
+            |k, step, stage| {
+                let step = Expr::from(step);
+                let stages = self.stages_of(l)?;
+                let stage = k.index(stages, "b", [stage])?;
+                let of_layer = step.rem(&per_layer);
+                let skipped = of_layer.clone() * (mlp.depth / 16);
+                let part = [Tiler::Whole, Tiler::Size(mlp.depth)];
+                let part = tile_of(k, self.near, "rows_part", &part, [&0.into(), &of_layer])?;
+                k.decompose(Header::new(Kind::MATMUL_ADD, acc, [part, stage], self.block), |k| {
+                    sums.multiply(k, acc, self.near, &skipped, stage)
+                })?;
+                if times == 1 {
+                    return Ok(());
+                }
+                k.if_(Cond::equal(of_layer, per_layer.clone() - 1), |k| {
+                    self.keep(k, l, &step.div(&per_layer), sums, acc)?;
+                    sums.reset(k, acc)
+                })
+            },
+        )
+    }
+
+    /// The block's rows of all results.
+    pub(super) fn tile(&self, k: &mut Builder, x: TensorId) -> Result<Header> {
+        let rows = |k: &mut Builder, of, name| self.rows(k, of, name);
+        let (mut outs, mut ins) = (Vec::new(), vec![rows(k, x, "X_tile")?]);
+        for given in &self.given {
+            ins.push(given.weights);
+            for &(span, of) in &given.operands {
+                ins.push(if span == Span::Row { of } else { rows(k, of, "R_tile")? });
+            }
+            for &of in &given.results {
+                outs.push(rows(k, of, "Y_tile")?);
+            }
+        }
+        Ok(Header::new(self.mlp.kind(), outs, ins, self.block))
+    }
+
+    /// The block's rows of a tensor in global memory.
+    fn rows(&self, k: &mut Builder, of: TensorId, name: &str) -> Result<TensorId> {
+        let columns = k.tensor_of(of)?.view.axes().len() > 1;
+        let (m, zero) = (self.origin.div(&self.mlp.rows.into()), Expr::from(0));
+        let tiles = [Tiler::Size(self.mlp.rows), Tiler::Whole];
+        let [count, at] = if columns { [2, 2] } else { [1, 1] };
+        tile_of(k, of, name, &tiles[..count], [&m, &zero].into_iter().take(at))
+    }
+
+    /// What a layer computes: its sums, all of it, and what becomes of the sums.
+    fn layer(&self, k: &mut Builder, l: usize, acc: TensorId) -> Result<[Header; 3]> {
+        let (mlp, given) = (self.mlp, &self.given[l]);
+        let wide = |k: &mut Builder, width: i64| {
+            let whole = [Tiler::Whole, Tiler::Size(width)];
+            tile_of(k, self.near, "sY_layer", &whole, [&0.into(), &0.into()])
+        };
+        let from = wide(k, mlp.input(l))?;
+        let last = l + 1 == mlp.layers.len();
+        let mut outs = if last { Vec::new() } else { vec![wide(k, mlp.layers[l].width)?] };
+        for &of in &given.results {
+            outs.push(self.rows(k, of, "Y_layer")?);
+        }
+        let mut met = Vec::new();
+        for &(span, of) in &given.operands {
+            met.push(if span == Span::Row { of } else { self.rows(k, of, "R_layer")? });
+        }
+        let ins = [&[from, given.weights], &met[..]].concat();
+        let after = [&[acc], &met[..]].concat();
+        let skipped = mlp.layers[l].skip.then_some(from);
+        let after: Vec<TensorId> = after.into_iter().chain(skipped).collect();
+        let [sums, whole, left] = mlp.kinds(l);
+        Ok([
+            Header::new(sums, acc, [from, given.weights], self.block),
+            Header::new(whole, outs.clone(), ins, self.block),
+            Header::new(left, outs, after, self.block),
+        ])
     }
 
     fn stages_of(&self, l: usize) -> Result<TensorId> {
@@ -90,11 +167,12 @@ impl Context<'_> {
                     let side = mlp.sides(l)[1];
                     let per_layer = Expr::from(per_layer);
                     let at = [own.div(&per_layer), own.rem(&per_layer), Expr::from(0)];
-                    let from = k.index(self.given[l].weights, "tile", at)?;
+                    let from = k.index(self.given[l].tiles, "tile", at)?;
                     let to = k.index(self.stages_of(l)?, "stage", [stage])?;
                     let width = if side.transposed { mlp.layers[l].width } else { mlp.input(l) };
                     let (threads, edges) = (32 * mlp.warps, mlp.edges(width));
-                    let movers = Movers { threads, thread: &self.thread, one: self.one, edges };
+                    let Context { block, one, thread, .. } = self;
+                    let movers = Movers { threads, block: *block, thread, one: *one, edges };
                     side.fill(k, from, to, movers)
                 };
                 if conds.is_empty() { bring(k)? } else { k.if_(conds, bring)? }

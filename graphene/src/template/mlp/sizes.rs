@@ -2,10 +2,11 @@
 //! has them.
 
 use super::{Layer, Mlp, SUMS};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
+use crate::kernel::{Fused, Kind};
 use crate::schedule::pointwise::WIDTH;
 use crate::template::access::Stride;
-use crate::template::epilogue::Span;
+use crate::template::epilogue::{Epilogue, Span};
 use crate::template::product::Edges;
 use crate::template::stage::Side;
 use crate::template::sums::{Sums, features};
@@ -13,56 +14,75 @@ use crate::tensor::Scalar;
 
 impl Mlp {
     pub(super) fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.layers.last().is_none_or(|last| last.times != 1) {
-            return refuse("there is a last layer");
-        }
-        if !matches!(self.scalar, Scalar::F32 | Scalar::F16 | Scalar::Bf16) {
-            return refuse("rows and weights are floats");
-        }
-        if self.depth < 16 || self.depth % 16 != 0 {
-            return refuse("a stage's depth is a multiple of 16");
-        }
+        let last = self.layers.last().is_some_and(|last| last.times == 1);
+        needs(last, "a last layer that is there once", &self.layers)?;
+        let float = matches!(self.scalar, Scalar::F32 | Scalar::F16 | Scalar::Bf16);
+        needs(float, "fp16, bf16 or fp32 rows and weights", self.scalar)?;
+        let deep = self.depth >= 16 && self.depth % 16 == 0;
+        needs(deep, "a stage depth that is a multiple of 16", self.depth)?;
         self.arch.needs(features(self.scalar, self.tf32))?;
-        if self.stages < 2 || !(1..=32).contains(&self.warps) {
-            return refuse("two stages at least, a block of 1 to 32 warps");
-        }
-        if self.rows < 16 || self.rows % 16 != 0 {
-            return refuse("a block has 16, 32, … rows");
-        }
-        if self.stride == Stride::Broadcast {
-            return refuse("rows are not all the same");
-        }
+        needs(self.stages >= 2, "2 or more stages", self.stages)?;
+        needs((1..=32).contains(&self.warps), "1 to 32 warps", self.warps)?;
+        let sixteens = self.rows >= 16 && self.rows % 16 == 0;
+        needs(sixteens, "a multiple of 16 rows a block", self.rows)?;
+        needs(self.stride != Stride::Broadcast, "rows that do not broadcast", self.stride)?;
         let mut from = self.width;
-        for (l, Layer { width, times, skip, epilogue, .. }) in self.layers.iter().enumerate() {
-            if [from, *width].iter().any(|width| !(1..=4096).contains(width)) {
-                return refuse("a layer has 1 to 4096 columns");
-            }
+        for (l, layer) in self.layers.iter().enumerate() {
+            let Layer { width, times, skip, epilogue, .. } = layer;
+            let wide = [from, *width].iter().all(|width| (1..=4096).contains(width));
+            needs(wide, "1 to 4096 columns a layer", [from, *width])?;
             let inputs = 1 + epilogue.operands.len() + usize::from(*skip);
             let outputs = epilogue.function.outputs().len();
-            if epilogue.function.inputs() > inputs || outputs != epilogue.outputs.len() {
-                return refuse("a function has the sum, the operands and the input as inputs");
-            }
-            if outputs == 0 {
-                return refuse("a layer has a result");
-            }
-            if *skip && from != *width {
-                return refuse("an input that skips its layer is as wide as the result");
-            }
+            let known = epilogue.function.inputs() <= inputs && outputs == epilogue.outputs.len();
+            needs(known, "a function of the sum, the operands and the input", epilogue)?;
+            needs(outputs > 0, "1 or more results a layer", outputs)?;
+            needs(!skip || from == *width, "a skipped layer as wide as its input", [from, *width])?;
             let rows = epilogue.operands.iter().all(|operand| operand.span == Span::Row);
             let alike = from == *width && rows && outputs == 1;
-            if *times < 1 || (*times > 1 && !alike) {
-                return refuse("layers of a loop have like inputs and results, and only rows");
-            }
-            if self.padded(l) < *width {
-                return refuse("warps do not share a layer");
-            }
+            let times = *times == 1 || (*times > 1 && alike);
+            needs(
+                times,
+                "repeated layers of one width, with rows as operands, and one result",
+                layer,
+            )?;
+            needs(self.padded(l) >= *width, "layers that warps can share", layer)?;
             from = *width;
         }
-        if self.sums() > SUMS {
-            return refuse("a thread has too many sums");
+        needs(self.sums() <= SUMS, "64 accumulators a thread at most", self.sums())
+    }
+
+    /// What the kernel computes: of X, and of each layer's weights and operands.
+    pub(super) fn kind(&self) -> Kind {
+        let (mut state, mut first, mut results) = (Fused::input(0), 1, Vec::new());
+        for (l, Layer { epilogue, .. }) in self.layers.iter().enumerate() {
+            let all = self.layer(l, state, first);
+            let kept = usize::from(l + 1 < self.layers.len());
+            results.extend((kept..epilogue.outputs.len()).map(|output| all.output(output)));
+            (state, first) = (all.output(0), first + 1 + epilogue.operands.len());
         }
-        Ok(())
+        Kind::Fused(Fused::all(results))
+    }
+
+    /// What a layer computes: its sums, all of it, and what becomes of the sums.
+    pub(super) fn kinds(&self, l: usize) -> [Kind; 3] {
+        let Layer { skip, epilogue, .. } = &self.layers[l];
+        let sums = Fused::input(0).matmul(Fused::input(1).merge(0));
+        let input = skip.then(|| Fused::input(1 + epilogue.operands.len()));
+        let left = of_sums(epilogue, Fused::input(0), 1, input, |operand| operand);
+        [sums, self.layer(l, Fused::input(0), 1), left].map(Kind::Fused)
+    }
+
+    /// The results of a layer, or of several that follow each other; from the input `first` on there are its weights and
+    /// operands.
+    fn layer(&self, l: usize, state: Fused, first: usize) -> Fused {
+        let Layer { times, skip, epilogue, .. } = &self.layers[l];
+        let of = |state: Fused, time: i64| {
+            let own = |input: Fused| if *times == 1 { input } else { input.slice(0, time, 1) };
+            let weights = own(Fused::input(first)).merge(0);
+            let sums = state.clone().matmul(weights);
+            of_sums(epilogue, sums, first + 1, skip.then_some(state), own)
+        };
+        (1..*times).fold(of(state, 0), |all, time| of(all.output(0), time))
     }
 
     /// Sums that a thread has.
@@ -133,6 +153,20 @@ impl Mlp {
     pub(super) fn edges(&self, width: i64) -> Edges {
         if width * self.scalar.bytes() % WIDTH == 0 { self.edges } else { Edges::Moves }
     }
+}
+
+/// What becomes of a layer's sums, of its operands from this number on, and of its input.
+fn of_sums(
+    epilogue: &Epilogue,
+    sums: Fused,
+    first: usize,
+    input: Option<Fused>,
+    own: impl Fn(Fused) -> Fused,
+) -> Fused {
+    let operands = epilogue.operands.iter().zip(first..);
+    let operands = operands.map(|(operand, number)| own(operand.span.broadcast(number)));
+    let parts: Vec<Fused> = std::iter::once(sums).chain(operands).chain(input).collect();
+    Fused::of(&epilogue.function, &parts)
 }
 
 fn gcd(a: i64, b: i64) -> i64 {

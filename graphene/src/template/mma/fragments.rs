@@ -86,13 +86,6 @@ impl Fragments {
         k.allocate("acc", view, Scalar::F32, Memory::Registers, None)
     }
 
-    /// The sums, all 0.
-    pub(in crate::template) fn clear(&self, k: &mut Builder) -> Result<TensorId> {
-        let acc = self.allocate(k)?;
-        self.reset(k, acc)?;
-        Ok(acc)
-    }
-
     /// Sets the sums to 0.
     pub(in crate::template) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
         k.for_("i", 0..self.own[0], 1, true, |k, i| {
@@ -140,7 +133,7 @@ impl Fragments {
                     for half in 0..2 {
                         let b = Operand::at(b, [half, 0]);
                         let to = [Expr::from(i), Expr::from(j) * 2 + half];
-                        k.spec(Kind::MatMul, Operand::at(acc, to), [a.into(), b], self.warp)?;
+                        k.spec(Kind::MATMUL_ADD, Operand::at(acc, to), [a.into(), b], self.warp)?;
                     }
                     Ok(())
                 })

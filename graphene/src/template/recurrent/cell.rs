@@ -1,5 +1,6 @@
 //! Cells of recurrent layers: which rows of the weights make a sum, and what becomes of the sums.
 
+use crate::error::{Result, needs};
 use crate::function::Function;
 use crate::kernel::Unary;
 
@@ -125,23 +126,19 @@ impl Cell {
     }
 
     /// Whether all fits together.
-    pub(super) fn check(&self) -> Result<(), &'static str> {
+    pub(super) fn check(&self) -> Result<()> {
         let own = usize::from(self.own != Own::Nothing);
         let (given, kept) = (self.sums.len() + own, usize::from(self.reset.is_some()));
-        if self.sums.is_empty() || self.function.inputs() > given + kept + self.constants {
-            return Err("a cell's function is of its sums, its own state and its constants");
-        }
-        if self.function.outputs().len() != 1 + own {
-            return Err("a cell's function gives the next state, and its own one");
-        }
-        if self.reset.iter().any(|f| f.inputs() > given || f.outputs().len() != 2) || kept > own {
-            return Err("a reset is of the sums and the own state, and gives two numbers");
-        }
+        let inputs = self.function.inputs() <= given + kept + self.constants;
+        let sums = inputs && !self.sums.is_empty();
+        needs(sums, "a cell's function of its sums, its own state and its constants", self)?;
+        let outputs = self.function.outputs().len() == 1 + own;
+        needs(outputs, "a cell's function that gives the next state, and its own one", self)?;
+        let two = |f: &Function| f.inputs() <= given && f.outputs().len() == 2;
+        let reset = self.reset.iter().all(two) && kept <= own;
+        needs(reset, "a reset of the sums and the own state that gives two numbers", self)?;
         let known = |gate: &i64| (0..self.gates).contains(gate);
-        if !self.sums.iter().flatten().flatten().all(known) {
-            return Err("a sum is of a gate that there is not");
-        }
-        Ok(())
+        needs(self.sums.iter().flatten().flatten().all(known), "sums of known gates", &self.sums)
     }
 }
 

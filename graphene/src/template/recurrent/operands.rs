@@ -64,16 +64,19 @@ impl Recurrent {
         let tiles = batch.ceil_div(&Expr::from(rows));
         let alone = self.members().is(1);
         let counters = Layout::rows([&directions, &tiles]);
-        let counter = (!alone).then(|| k.param("counter", counters, Scalar::U32)).transpose()?;
-        let reset = state(k, "reset", self.cell.reset.is_some())?;
-        let all = |k: &mut Builder, name: &str, steps: &Expr| {
-            k.param(name, Layout::rows([steps, &directions, batch, &hidden]), scalar)
-        };
+        let counter = (!alone).then(|| k.scratch("counter", counters, Scalar::U32)).transpose()?;
+        let of_state = Layout::rows([&directions, batch, &hidden]);
+        let reset = self.cell.reset.as_ref();
+        let reset = reset.map(|_| k.scratch("reset", of_state, scalar)).transpose()?;
+        let all = |steps: &Expr| Layout::rows([steps, &directions, batch, &hidden]);
         let in_turn = self.ragged || !self.results[0];
-        let kept = if in_turn { Expr::from(2) } else { steps.clone() };
-        let y = all(k, if self.ragged { "h" } else { "Y" }, &kept)?;
+        let name = if self.ragged { "h" } else { "Y" };
+        let y = match in_turn {
+            true => k.scratch(name, all(&Expr::from(2)), scalar)?,
+            false => k.param(name, all(steps), scalar)?,
+        };
         let given = self.ragged && self.results[0];
-        let given = given.then(|| all(k, "Y", steps)).transpose()?;
+        let given = given.then(|| k.param("Y", all(steps), scalar)).transpose()?;
         let last_h = state(k, "Y_h", self.results[1])?;
         let last_c = state(k, "Y_c", self.results[2])?;
         Ok(Tensors {
@@ -102,8 +105,9 @@ impl Tensors {
         [self.x].into_iter().chain(self.weights).chain(optional)
     }
 
-    pub(super) fn outs(&self) -> impl Iterator<Item = TensorId> {
-        let results = [self.given, self.last_h, self.last_c].into_iter().flatten();
-        self.counter.into_iter().chain(self.reset).chain([self.y]).chain(results)
+    /// The results of a layer, of which h of all steps may be one.
+    pub(super) fn outs(&self, every: bool) -> impl Iterator<Item = TensorId> {
+        let every = if every { Some(self.given.unwrap_or(self.y)) } else { None };
+        [every, self.last_h, self.last_c].into_iter().flatten()
     }
 }

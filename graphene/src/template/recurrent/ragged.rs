@@ -19,7 +19,7 @@ pub(super) struct Ragged {
     /// The lengths of the own rows, in single precision, which holds them as they are up to 2²⁴: `[row]`.
     lengths: TensorId,
     /// h of the own units, where that is not their own state: `[row, run].[unit]`.
-    held: Option<TensorId>,
+    pub(super) held: Option<TensorId>,
 }
 
 impl Ragged {

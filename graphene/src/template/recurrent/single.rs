@@ -24,7 +24,7 @@ impl Sums {
                 k.for_("i", 0..counts[0], 1, true, |k, i| {
                     k.for_("j", 0..counts[1], 1, true, |k, j| {
                         let ins = [Operand::at(own[0], [i, kk]), Operand::at(own[1], [j, kk])];
-                        k.spec(Kind::MatMul, Operand::at(acc, [i, j]), ins, self.one)
+                        k.spec(Kind::MATMUL_ADD, Operand::at(acc, [i, j]), ins, self.one)
                     })
                 })
             })

@@ -2,7 +2,7 @@
 
 use super::sums::Sums;
 use super::{Direction, Own, Recurrent};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Expr;
 use crate::template::product::Edges;
 use crate::template::stage::Side;
@@ -99,32 +99,24 @@ impl Recurrent {
 
     /// Whether there is such a kernel.
     pub(super) fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        self.cell.check().or_else(refuse)?;
-        if !matches!(self.scalar, Scalar::F16 | Scalar::Bf16 | Scalar::F32) {
-            return refuse("layers are of floating point");
-        }
-        if self.inputs < 1 || self.hidden < 1 || self.units < 8 || self.units % 8 != 0 {
-            return refuse("a layer has inputs and units, a block eights of units");
-        }
-        if self.rows < 8 || self.depth < 16 || self.depth % 16 != 0 || self.stages < 2 {
-            return refuse("a block has rows, and two stages at least of a depth of 16, 32, …");
-        }
-        if self.edges == Edges::Bulk
-            && [self.inputs, self.hidden].iter().any(|size| size * self.scalar.bytes() % 16 != 0)
-        {
-            return refuse("rows that are no multiple of 16 bytes");
-        }
+        self.cell.check()?;
+        let float = matches!(self.scalar, Scalar::F16 | Scalar::Bf16 | Scalar::F32);
+        needs(float, "fp16, bf16 or fp32 operands", self.scalar)?;
+        let sizes = [self.inputs, self.hidden];
+        needs(sizes.iter().all(|size| *size >= 1), "1 or more inputs and units", sizes)?;
+        let eights = self.units >= 8 && self.units % 8 == 0;
+        needs(eights, "a multiple of 8 units a block", self.units)?;
+        needs(self.rows >= 8, "8 or more rows a block", self.rows)?;
+        let deep = self.depth >= 16 && self.depth % 16 == 0;
+        needs(deep, "a stage depth that is a multiple of 16", self.depth)?;
+        needs(self.stages >= 2, "2 or more stages", self.stages)?;
+        let aligned = sizes.iter().all(|size| size * self.scalar.bytes() % 16 == 0);
+        let wide = self.edges == Edges::Moves || aligned;
+        needs(wide, "rows of a multiple of 16 bytes for wide copies", sizes)?;
         self.arch.needs(features(self.scalar, false))?;
-        if !(1..=1024).contains(&self.threads()) {
-            return refuse("a block has 1 to 32 warps");
-        }
-        if self.results[2] && self.cell.own != Own::Cell || self.results == [false; 3] {
-            return refuse("a layer has a result, and an LSTM alone a cell state");
-        }
-        if self.initial[1] && self.cell.own != Own::Cell {
-            return refuse("an LSTM alone has a cell state");
-        }
-        Ok(())
+        needs((1..=1024).contains(&self.threads()), "1 to 32 warps", self.threads() / 32)?;
+        needs(self.results != [false; 3], "1 or more results", self.results)?;
+        let state = self.cell.own == Own::Cell || !(self.results[2] || self.initial[1]);
+        needs(state, "an LSTM for a cell state", &self.cell)
     }
 }

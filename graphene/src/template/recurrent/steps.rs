@@ -20,6 +20,8 @@ pub(super) struct Context<'a> {
     pub(super) sums: Sums,
     pub(super) sides: [Side; 2],
     pub(super) movers: Movers<'a>,
+    /// The blocks of the same rows and direction.
+    pub(super) members: ThreadsId,
     pub(super) block: ThreadsId,
     pub(super) one: ThreadsId,
     /// The direction, and the block's units' number.
@@ -74,28 +76,33 @@ impl Context<'_> {
                 (to, from) = (step.rem(&2.into()), from.rem(&2.into()));
             }
             let before = Expr::from(k.let_("before", from)?);
-            self.sums.begin(k, self.acc, self.first)?;
-            let x = |row: &Expr| vec![now.clone(), self.row(tile, row)];
-            self.products(k, 0, &|k, body| body(k, self.tensors.x, &x))?;
-            self.add_state(k, barrier.as_ref(), &step, &before, tile)?;
-            let arrive = |k: &mut Builder| match &barrier {
-                Some(barrier) => barrier.arrive(k),
-                None => k.spec(Kind::Sync, (), (), self.block),
-            };
-            if let (Some(function), Some(reset)) = (&self.layer.cell.reset, self.tensors.reset) {
-                let hand = |k: &mut Builder| self.hand(k, function, reset, tile);
-                self.sums.complete(k, self.acc, self.parts, hand)?;
-                arrive(k)?;
-                self.sums.begin_last(k, self.acc, self.first)?;
-                if let Some(barrier) = &barrier {
-                    barrier.wait(k, &(step.clone() * 2 + 1))?;
+            let header = self.step(k, [&step, &now, &to, &before], tile)?;
+            k.decompose(header, |k| {
+                self.sums.begin(k, self.acc, self.first)?;
+                let x = |row: &Expr| vec![now.clone(), self.row(tile, row)];
+                self.products(k, 0, &|k, body| body(k, self.tensors.x, &x))?;
+                self.add_state(k, barrier.as_ref(), &step, &before, tile)?;
+                let arrive = |k: &mut Builder| match &barrier {
+                    Some(barrier) => barrier.arrive(k),
+                    None => k.spec(Kind::Sync, (), (), self.block),
+                };
+                if let (Some(function), Some(reset)) = (&self.layer.cell.reset, self.tensors.reset)
+                {
+                    let hand = |k: &mut Builder| self.hand(k, function, reset, tile);
+                    self.sums.complete(k, self.acc, self.parts, hand)?;
+                    arrive(k)?;
+                    self.sums.begin_last(k, self.acc, self.first)?;
+                    if let Some(barrier) = &barrier {
+                        barrier.wait(k, &(step.clone() * 2 + 1))?;
+                    }
+                    let row = |row: &Expr| vec![self.direction.clone(), self.row(tile, row)];
+                    self.products(k, 1, &|k, body| body(k, reset, &row))?;
                 }
-                let row = |row: &Expr| vec![self.direction.clone(), self.row(tile, row)];
-                self.products(k, 1, &|k, body| body(k, reset, &row))?;
-            }
-            self.sums
-                .complete(k, self.acc, self.parts, |k| self.leave(k, [&step, &now, &to], tile))?;
-            arrive(k)
+                self.sums.complete(k, self.acc, self.parts, |k| {
+                    self.leave(k, [&step, &now, &to], tile)
+                })?;
+                arrive(k)
+            })
         })?;
         match (self.own, self.tensors.last_c) {
             (Some(own), Some(to)) => self.sums.of_first(k, |k| {

@@ -2,10 +2,10 @@
 //! of them.
 
 use super::steps::Context;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr};
-use crate::kernel::TensorId;
+use crate::kernel::{Kind, TensorId};
 use crate::layout::Tiler;
 use crate::schedule::{multistage, within};
 
@@ -57,7 +57,8 @@ impl Context<'_> {
                     (Some(resident), _) => k.index(resident, "b", [chunk])?,
                     (None, None) => return Ok(()),
                 };
-                self.sums.multiply(k, self.acc, [a, b])
+                let header = Header::new(Kind::MATMUL_ADD, self.acc, [a, b], self.block);
+                k.decompose(header, |k| self.sums.multiply(k, self.acc, [a, b]))
             },
         )
     }

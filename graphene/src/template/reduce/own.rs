@@ -1,14 +1,13 @@
 //! What a thread does: vectors of rows are folded into totals, and those stored.
 
 use super::Reduce;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr};
-use crate::kernel::{Binary, Kind, Number, Operand, TensorId, Test, ThreadsId};
-use crate::layout::Tiler;
+use crate::kernel::{Binary, Fused, Kind, Number, Operand, TensorId, Test, ThreadsId};
 use crate::schedule::pointwise::{each, number, pointwise, store, vector};
 use crate::schedule::together::Teams;
-use crate::schedule::vectors::{Runs, neighbours};
+use crate::schedule::vectors::{Runs, neighbours, part};
 use crate::tensor::Scalar;
 
 /// What the parts of the kernel share.
@@ -27,29 +26,52 @@ impl Own<'_> {
     pub(super) fn rows(&self, k: &mut Builder, teams: &Teams, block: Expr) -> Result<()> {
         let Reduce { op, vector: n, threads, .. } = *self.template;
         let row = Expr::from(k.let_("row", block * self.template.teams + &teams.at[0])?);
-        let total = self.neutral(k, 1)?;
-        let steps = self.reduced.ceil_div(&Expr::from(n * threads));
-        let [first, step] = self.steps.clone();
-        let runs = Runs { n, end: self.reduced.clone(), written_out: false };
         let own = [row.clone()];
-        k.for_("step", first..steps, step, false, |k, i| {
-            let at = Expr::from(i) * threads + &teams.at[1];
-            let view = |k: &mut Builder, n: i64, at: &Expr| self.view(k, self.ins[0], n, &own, at);
-            runs.within(k, &at, view, |k, run| {
-                let values = self.values(k, run.n, &own, &run.at)?;
-                each(k, run.n, |k, e| {
-                    let total = Operand::at(total, [0]);
-                    k.spec(Kind::Reduction(op), total, Operand::at(values, [e]), self.one)
-                })
+        let ins = self.tiles(k, &[Some((1, row.clone())), None])?;
+        let out = part(k, self.out, "result", &[Some((1, row))])?;
+        let of_row = self.total(n * threads);
+        let kind = Kind::Fused(self.template.result(of_row.clone(), &self.reduced));
+        k.decompose(Header::new(kind, out, ins.clone(), teams.team), |k| {
+            let total = vector(k, "total", 1, Scalar::F32)?;
+            k.decompose(Header::new(Kind::Fused(of_row), total, ins, teams.team), |k| {
+                self.neutral(k, total, 1)?;
+                let steps = self.reduced.ceil_div(&Expr::from(n * threads));
+                let [first, step] = self.steps.clone();
+                let runs = Runs { n, end: self.reduced.clone(), written_out: false };
+                k.for_("step", first..steps, step, false, |k, i| {
+                    let at = Expr::from(i) * threads + &teams.at[1];
+                    let view =
+                        |k: &mut Builder, n: i64, at: &Expr| self.view(k, self.ins[0], n, &own, at);
+                    runs.within(k, &at, view, |k, run| {
+                        let values = self.values(k, run.n, &own, &run.at)?;
+                        each(k, run.n, |k, e| {
+                            let total = Operand::at(total, [0]);
+                            k.spec(Kind::Reduction(op), total, Operand::at(values, [e]), self.one)
+                        })
+                    })
+                })?;
+                let register = k.index(total, "total", [0])?;
+                teams.fold(k, op, register)
+            })?;
+            k.if_(Cond::equal(teams.at[1].clone(), 0), |k| {
+                k.if_(Test::Inside(out.into()), |k| self.leave(k, out, total, 1, true))
             })
-        })?;
-        let register = k.index(total, "total", [0])?;
-        teams.fold(k, op, register)?;
-        let out = k.tile(self.out, "result", &[Tiler::Size(1)])?;
-        let out = k.index(out, "result", [row])?;
-        k.if_(Cond::equal(teams.at[1].clone(), 0), |k| {
-            k.if_(Test::Inside(out.into()), |k| self.leave(k, out, total, 1, true))
         })
+    }
+
+    /// The inputs' elements of a tile.
+    pub(super) fn tiles(
+        &self,
+        k: &mut Builder,
+        tiles: &[Option<(i64, Expr)>],
+    ) -> Result<Vec<TensorId>> {
+        self.ins.iter().map(|&of| part(k, of, "tile", tiles)).collect()
+    }
+
+    /// The total of a tile, of which the own part has so many neighbours in turn.
+    pub(super) fn total(&self, neighbours: i64) -> Fused {
+        let part = || [neighbours.into(), self.steps[0].clone(), self.steps[1].clone()];
+        self.template.total(self.template.parts.then(part))
     }
 
     /// The function's values of a vector of the inputs.
@@ -83,15 +105,27 @@ impl Own<'_> {
     }
 
     /// Totals to begin with.
-    pub(super) fn neutral(&self, k: &mut Builder, n: i64) -> Result<TensorId> {
-        let total = vector(k, "total", n, Scalar::F32)?;
+    pub(super) fn neutral(&self, k: &mut Builder, total: TensorId, n: i64) -> Result<()> {
         let neutral = Number(self.template.op.neutral().unwrap_or(0.0));
-        each(k, n, |k, e| k.spec(Kind::Init(neutral), Operand::at(total, [e]), (), self.one))?;
-        Ok(total)
+        each(k, n, |k, e| k.spec(Kind::Init(neutral), Operand::at(total, [e]), (), self.one))
     }
 
     /// Stores totals, or adds them to what is there.
     pub(super) fn leave(
+        &self,
+        k: &mut Builder,
+        to: TensorId,
+        total: TensorId,
+        n: i64,
+        contiguous: bool,
+    ) -> Result<()> {
+        let kind = Kind::Fused(self.template.result(Fused::input(0), &self.reduced));
+        k.decompose(Header::new(kind, to, total, self.one), |k| {
+            self.finish(k, to, total, n, contiguous)
+        })
+    }
+
+    fn finish(
         &self,
         k: &mut Builder,
         to: TensorId,

@@ -1,12 +1,13 @@
 //! How a row comes, is kept, and goes.
 
 use super::Rows;
+use super::meaning::Statistic;
 use super::source::Source;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::function::Function;
 use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Kind, Number, Operand, TensorId};
+use crate::kernel::{Binary, Fused, Kind, Number, Operand, TensorId};
 use crate::schedule::pointwise::{each, number, pointwise, store, vector, widen};
 use crate::schedule::together::Teams;
 use crate::tensor::Scalar;
@@ -30,6 +31,10 @@ pub(super) struct Row<'a> {
     pub(super) late: Late,
     /// At least one.
     pub(super) outs: Vec<Source>,
+    /// The row of each of the prologue's inputs.
+    pub(super) given: Vec<TensorId>,
+    /// The row where the prologue's value is stored.
+    pub(super) stored: Option<TensorId>,
 }
 
 /// The row where a pass finds it.
@@ -129,11 +134,36 @@ impl Row<'_> {
         kept: &Kept,
         op: Binary,
         function: &Function,
+        stats: &[&Statistic],
+        order: Order,
+    ) -> Result<Statistic> {
+        let register = number(k, "total", Scalar::F32)?;
+        let value = Fused::of(&self.template.prologue, &[]);
+        let parts = stats.iter().map(|statistic| statistic.meaning.clone());
+        let parts: Vec<Fused> = std::iter::once(value.clone()).chain(parts).collect();
+        let meaning = Fused::of(function, &parts).folded(op, [1]);
+        let (mut outs, mut results) = (vec![register], vec![meaning.clone()]);
+        if let (Kept::Memory, Order::First, Some(stored)) = (kept, order, self.stored) {
+            outs.push(stored);
+            results.push(value);
+        }
+        let kind = Kind::Fused(Fused::all(results));
+        let header = Header::new(kind, outs, self.given.clone(), self.teams.team);
+        let stats: Vec<TensorId> = stats.iter().map(|statistic| statistic.register).collect();
+        k.decompose(header, |k| self.total(k, kept, (op, function), &stats, order, register))?;
+        Ok(Statistic { register, meaning })
+    }
+
+    fn total(
+        &self,
+        k: &mut Builder,
+        kept: &Kept,
+        (op, function): (Binary, &Function),
         stats: &[TensorId],
         order: Order,
-    ) -> Result<TensorId> {
+        total: TensorId,
+    ) -> Result<()> {
         let n = self.template.vector;
-        let total = number(k, "total", Scalar::F32)?;
         let neutral = op.neutral().unwrap_or(0.0);
         k.spec(Kind::Init(Number(neutral)), total, (), self.teams.one)?;
         self.pass(k, kept, order == Order::First, |k, _, part| {
@@ -147,8 +177,7 @@ impl Row<'_> {
                 k.spec(Kind::Reduction(op), total, Operand::at(value, [e]), self.teams.one)
             })
         })?;
-        self.teams.fold(k, op, total)?;
-        Ok(total)
+        self.teams.fold(k, op, total)
     }
 
     /// Stores `function` of each element and of `stats`, scaled, shifted and after the epilogue.
@@ -157,9 +186,10 @@ impl Row<'_> {
         k: &mut Builder,
         kept: &Kept,
         function: &Function,
-        stats: &[TensorId],
+        stats: &[&Statistic],
     ) -> Result<()> {
         let n = self.template.vector;
+        let stats: Vec<TensorId> = stats.iter().map(|statistic| statistic.register).collect();
         self.pass(k, kept, false, |k, i, part| {
             let mut late = Vec::new();
             match kept {
@@ -175,7 +205,7 @@ impl Row<'_> {
             let count = late.len();
             let given = std::iter::once(function.clone()).chain((1..=count).map(Function::input));
             let shifted = self.late.function.after(&Function::all(given));
-            let ins: Vec<TensorId> = [part].iter().chain(&late).chain(stats).copied().collect();
+            let ins: Vec<TensorId> = [part].iter().chain(&late).chain(&stats).copied().collect();
             let mut results = Vec::new();
             for _ in &self.outs {
                 results.push(vector(k, "result", n, Scalar::F32)?);

@@ -7,6 +7,7 @@ use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::template::epilogue::{Across, Attached, Run};
+use crate::template::product::Place;
 use crate::template::split_k::{PAIR, Visit};
 use crate::template::stage::Side;
 use crate::tensor::{Memory, Scalar};
@@ -91,6 +92,20 @@ impl Own {
         })
     }
 
+    /// Rows and columns of a warp.
+    pub(super) fn of_warp(&self) -> [i64; 2] {
+        [0, 1].map(|i| LANES[i] * self.part[i])
+    }
+
+    /// The own warp's place, in such tiles.
+    pub(super) fn place(&self, Place { batch, m, n }: &Place) -> Place {
+        let [m, n] = [(0, m), (1, n)].map(|(i, tile)| {
+            let of_warp = self.of_warp()[i];
+            tile.clone() * (self.sides[i].size / of_warp) + self.warp[i].div(&of_warp.into())
+        });
+        Place { batch: batch.clone(), m, n }
+    }
+
     /// The own rows or columns in the tile: where a warp's lanes read rows one below the other, they
     /// are neighbours; else each has fours of neighbours.
     pub(super) fn position(&self, i: usize, number: &Expr) -> Expr {
@@ -104,12 +119,9 @@ impl Own {
         }
     }
 
-    /// The own sums, all 0.
-    pub(in crate::template) fn clear(&self, k: &mut Builder) -> Result<TensorId> {
-        let view = Layout::rows(self.part);
-        let acc = k.allocate("acc", view, Scalar::F32, Memory::Registers, None)?;
-        self.reset(k, acc)?;
-        Ok(acc)
+    /// Registers for the own sums.
+    pub(in crate::template) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
+        k.allocate("acc", Layout::rows(self.part), Scalar::F32, Memory::Registers, None)
     }
 
     /// Sets the sums to 0.

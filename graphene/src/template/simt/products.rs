@@ -33,7 +33,7 @@ impl Own {
                             Operand::at(a, [i.clone(), kk.into()]),
                             Operand::at(b, [j.clone(), kk.into()]),
                         ];
-                        k.spec(Kind::MatMul, Operand::at(acc, [i, j]), ins, self.one)
+                        k.spec(Kind::MATMUL_ADD, Operand::at(acc, [i, j]), ins, self.one)
                     })
                 };
                 // Along one row there, along the next back: of one step along K each product but the first reads what the one

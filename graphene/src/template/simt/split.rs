@@ -36,10 +36,14 @@ impl Simt {
     ) -> Result<(Var, Option<Shares>)> {
         if self.split == 1 {
             let [t] = k.indices(grid, ["t"])?;
+            let cta = k.index(grid, "cta", [&t])?;
+            k.by(cta);
             return Ok((t, None));
         }
         let [t, rank] = k.indices(grid, ["t", "rank"])?;
         let blocks = k.index(grid, "together", [&t])?;
+        let cta = k.index(blocks, "cta", [&rank])?;
+        k.by(cta);
         let sums: i64 = self.thread.iter().product();
         let holders = Holders { warps: self.warps, pairs: sums / PAIR };
         let shares = Shares::new(k, self.split, holders, blocks, rank.into(), block)?;
@@ -47,23 +51,20 @@ impl Simt {
         Ok((t, Some(shares)))
     }
 
-    /// What becomes of a tile's sums, which blocks may share: `leave`, by the warps of each that have its part of them.
-    pub(super) fn leave(
+    /// Adds up a tile's sums, which blocks share; `leave` is for the warps of each that have complete ones.
+    pub(super) fn add_up(
         &self,
         k: &mut Builder,
-        shares: Option<&Shares>,
+        shares: &Shares,
         (own, acc): (&Own, TensorId),
         block: ThreadsId,
-        leave: impl FnOnce(&mut Builder) -> Result<()>,
+        leave: impl FnOnce(&mut Builder, ThreadsId) -> Result<()>,
     ) -> Result<()> {
-        let Some(shares) = shares else { return leave(k) };
         let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [number, _] = k.indices(warps, ["sharing", "lane"])?;
         let warp = k.index(warps, "warp", [&number])?;
         let each = |k: &mut Builder, visit: Visit<'_>| own.each_pair(k, acc, visit);
         let held = Held { warp, number: number.into(), one: own.one, each: &each };
-        shares.add_up(k, &held, leave)?;
-        // A block stays while others may still write there: a rule of all clusters.
-        k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))
+        shares.add_up(k, &held, |k| leave(k, warp))
     }
 }

@@ -1,6 +1,6 @@
 //! One operand of a product in shared memory: how its tiles lie there, and how they come.
 
-use crate::build::{Builder, Header};
+use crate::build::{Builder, Header, Operands};
 use crate::choose::{Banks, swizzle};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Var};
@@ -29,6 +29,8 @@ pub(in crate::template) struct Side {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::template) struct Movers<'a> {
     pub(in crate::template) threads: i64,
+    /// All of them, which are a block.
+    pub(in crate::template) block: ThreadsId,
     /// The own thread's number.
     pub(in crate::template) thread: &'a Var,
     pub(in crate::template) one: ThreadsId,
@@ -119,6 +121,29 @@ impl Side {
     /// Brings a tile of global memory, which may have a batch's dimension before; zeros where there is
     /// nothing.
     pub(in crate::template) fn fill(
+        &self,
+        k: &mut Builder,
+        from: TensorId,
+        to: TensorId,
+        movers: Movers<'_>,
+    ) -> Result<()> {
+        let header = self.moves(from, to, movers);
+        k.decompose(header, |k| self.fill_pieces(k, from, to, movers))
+    }
+
+    /// Moves a tile to its stage.
+    pub(in crate::template) fn moves(
+        &self,
+        from: impl Into<Operands>,
+        to: TensorId,
+        movers: Movers<'_>,
+    ) -> Header {
+        let header = Header::new(Kind::Move, to, from, movers.block);
+        let copies = self.piece(movers.edges) * self.scalar.bytes() >= 4;
+        if copies { header.async_() } else { header }
+    }
+
+    fn fill_pieces(
         &self,
         k: &mut Builder,
         from: TensorId,

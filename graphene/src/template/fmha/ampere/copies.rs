@@ -8,7 +8,7 @@ use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Group, Kind, Operand, Ring, Test};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::WIDTH;
-use crate::template::product::leaf;
+use crate::template::product::{leaf, tile_of};
 use crate::tensor::{Memory, Scalar, View};
 
 impl Block<'_> {
@@ -52,40 +52,52 @@ impl Block<'_> {
         };
         let piece = WIDTH / fmha.scalar.bytes();
         let to = k.index(self.shared[which], "stage", [stage])?;
-        let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
-        // Keys are declared with their elements first.
-        let keys = which == 1;
-        let mut sizes = [1, 1, 1, piece].map(Tiler::Size);
-        if keys {
-            sizes.swap(2, 3);
+        let (zero, mut of_tile) = (Expr::from(0), [Tiler::Size(rows), Tiler::Whole]);
+        let mut at = [&tile, &zero];
+        if which == 1 {
+            of_tile.swap(0, 1);
+            at.swap(0, 1);
         }
-        let from = k.tile(self.operands[which], "from", &sizes)?;
-        let (all, threads) = (rows * dim / piece, fmha.ampere_threads());
-        let width = fmha.panel(dim);
-        let (width, panels) = (width / piece, dim / width);
-        k.for_("e", 0..(all + threads - 1) / threads, 1, false, |k, e| {
-            // Chunks of a panel's rows follow one another: neighbouring threads' banks differ.
-            let linear = Expr::from(e) * threads + &self.thread;
-            let chunk = linear.rem(&Expr::from(width));
-            let line = linear.div(&Expr::from(width));
-            let (row, chunk, inside) = if panels == 1 {
-                (line.clone(), chunk, Cond::less(line, rows))
-            } else {
-                let panel = line.div(&Expr::from(rows));
-                let inside = Cond::less(panel.clone(), panels);
-                (line.rem(&Expr::from(rows)), panel * width + chunk, inside)
-            };
-            let body = |k: &mut Builder| {
-                let of_all = tile.clone() * rows + &row;
-                let mut at = [&place.batch, head, &of_all, &chunk];
-                if keys {
-                    at.swap(2, 3);
-                }
-                let from = k.index(from, "chunk", at)?;
-                let to = k.index(to, "to", [&row, &chunk])?;
-                k.add(Header::new(Kind::Move, to, from, self.one).async_())
-            };
-            if all % threads == 0 { body(k) } else { k.if_(inside, body) }
+        let of_tile: Vec<Tiler> = [1, 1].map(Tiler::Size).into_iter().chain(of_tile).collect();
+        let at = [&place.batch, head].into_iter().chain(at);
+        let whole = tile_of(k, self.operands[which], "of_stage", &of_tile, at)?;
+        let header = Header::new(Kind::Move, to, whole, self.block).async_();
+        k.decompose(header, |k| {
+            let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
+            // Keys are declared with their elements first.
+            let keys = which == 1;
+            let mut sizes = [1, 1, 1, piece].map(Tiler::Size);
+            if keys {
+                sizes.swap(2, 3);
+            }
+            let from = k.tile(self.operands[which], "from", &sizes)?;
+            let (all, threads) = (rows * dim / piece, fmha.ampere_threads());
+            let width = fmha.panel(dim);
+            let (width, panels) = (width / piece, dim / width);
+            k.for_("e", 0..(all + threads - 1) / threads, 1, false, |k, e| {
+                // Chunks of a panel's rows follow one another: neighbouring threads' banks differ.
+                let linear = Expr::from(e) * threads + &self.thread;
+                let chunk = linear.rem(&Expr::from(width));
+                let line = linear.div(&Expr::from(width));
+                let (row, chunk, inside) = if panels == 1 {
+                    (line.clone(), chunk, Cond::less(line, rows))
+                } else {
+                    let panel = line.div(&Expr::from(rows));
+                    let inside = Cond::less(panel.clone(), panels);
+                    (line.rem(&Expr::from(rows)), panel * width + chunk, inside)
+                };
+                let body = |k: &mut Builder| {
+                    let of_all = tile.clone() * rows + &row;
+                    let mut at = [&place.batch, head, &of_all, &chunk];
+                    if keys {
+                        at.swap(2, 3);
+                    }
+                    let from = k.index(from, "chunk", at)?;
+                    let to = k.index(to, "to", [&row, &chunk])?;
+                    k.add(Header::new(Kind::Move, to, from, self.one).async_())
+                };
+                if all % threads == 0 { body(k) } else { k.if_(inside, body) }
+            })
         })
     }
 
@@ -96,22 +108,28 @@ impl Block<'_> {
         products: &dyn Products,
         place: &Place,
     ) -> Result<()> {
-        let to = k.tile(self.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
-        let row = place.m.clone() * self.fmha.rows() + self.warp_at.clone() * 16 + &self.row;
-        k.for_("j", 0..self.fmha.value_width() / 8, 1, true, |k, j| {
-            k.for_("half", 0..2, 1, true, |k, half| {
-                let mut out = Operand::at(self.sums, [half, j]);
-                if self.fmha.scalar != Scalar::F32 {
-                    let pair = View::buffer(&[leaf(2, 1)]);
-                    let halves =
-                        k.allocate("out", pair, self.fmha.scalar, Memory::Registers, None)?;
-                    k.spec(Kind::Move, halves, out, self.one)?;
-                    out = halves.into();
-                }
-                let row = row.clone() + Expr::from(half) * 8;
-                let column = products.column(self, j);
-                let to = k.index(to, "to", [&place.batch, &place.head, &row, &column])?;
-                k.if_(Test::Inside(to.into()), |k| k.spec(Kind::Move, to, out, self.one))
+        let (rows, zero) = (Tiler::Size(self.fmha.rows()), Expr::from(0));
+        let rows = [Tiler::Size(1), Tiler::Size(1), rows, Tiler::Whole];
+        let at = [&place.batch, &place.head, &place.m, &zero];
+        let rows = tile_of(k, self.operands[3], "o_rows", &rows, at)?;
+        k.decompose(Header::new(Kind::Move, rows, self.sums, self.block), |k| {
+            let to = k.tile(self.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
+            let row = place.m.clone() * self.fmha.rows() + self.warp_at.clone() * 16 + &self.row;
+            k.for_("j", 0..self.fmha.value_width() / 8, 1, true, |k, j| {
+                k.for_("half", 0..2, 1, true, |k, half| {
+                    let mut out = Operand::at(self.sums, [half, j]);
+                    if self.fmha.scalar != Scalar::F32 {
+                        let pair = View::buffer(&[leaf(2, 1)]);
+                        let halves =
+                            k.allocate("out", pair, self.fmha.scalar, Memory::Registers, None)?;
+                        k.spec(Kind::Move, halves, out, self.one)?;
+                        out = halves.into();
+                    }
+                    let row = row.clone() + Expr::from(half) * 8;
+                    let column = products.column(self, j);
+                    let to = k.index(to, "to", [&place.batch, &place.head, &row, &column])?;
+                    k.if_(Test::Inside(to.into()), |k| k.spec(Kind::Move, to, out, self.one))
+                })
             })
         })
     }

@@ -77,7 +77,7 @@ impl Products for Rounded {
                 let key = Expr::from(n) * 8 + &block.row;
                 let b = right(k, block, keys, |four| [key.clone(), depth(four)])?;
                 let scores = Operand::at(columns, [Expr::from(0), n.into()]);
-                k.spec(Kind::MatMul, scores, [a, b], block.warp)
+                k.spec(Kind::MATMUL_ADD, scores, [a, b], block.warp)
             })
         })
     }
@@ -95,6 +95,10 @@ impl Products for Rounded {
         })
     }
 
+    fn left(&self) -> [Option<TensorId>; 2] {
+        [None, Some(self.weights)]
+    }
+
     fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
         let values = k.index(block.shared[2], "of_stage", [stage])?;
         let columns = k.tile(block.sums, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
@@ -105,7 +109,7 @@ impl Products for Rounded {
                 let column = Expr::from(n) * 8 + &block.row;
                 let b = right(k, block, values, |p| [key(p), column.clone()])?;
                 let sums = Operand::at(columns, [Expr::from(0), n.into()]);
-                k.spec(Kind::MatMul, sums, [a, b], block.warp)
+                k.spec(Kind::MATMUL_ADD, sums, [a, b], block.warp)
             })
         })
     }

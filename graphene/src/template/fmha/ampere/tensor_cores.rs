@@ -76,7 +76,7 @@ impl TensorCores {
                     let c = Operand::at(columns, [zero.clone(), column]);
                     let a = Operand::at(a, [zero.clone(), kk.into()]);
                     let b = Operand::at(halves, [half.into(), zero]);
-                    k.spec(Kind::MatMul, c, [a, b], block.warp)
+                    k.spec(Kind::MATMUL_ADD, c, [a, b], block.warp)
                 })
             })
         })
@@ -107,6 +107,10 @@ impl Products for TensorCores {
 
     fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
         pack(k, block.scores, self.weights, block.fmha.keys, block.one)
+    }
+
+    fn left(&self) -> [Option<TensorId>; 2] {
+        [Some(self.queries), Some(self.weights)]
     }
 
     fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {

@@ -91,7 +91,7 @@ impl Products for Threads {
                             let half = Expr::from(half);
                             let pair = k.index(block.scores, "pair", [half, j.into()])?;
                             let ins = [Operand::at(*row, [kk]), Operand::at(key, [kk])];
-                            k.spec(Kind::MatMul, Operand::at(pair, [p]), ins, one)?;
+                            k.spec(Kind::MATMUL_ADD, Operand::at(pair, [p]), ins, one)?;
                         }
                         Ok(())
                     })
@@ -110,6 +110,10 @@ impl Products for Threads {
                 k.spec(Kind::Move, to, Operand::at(block.scores, [half, j]), block.one)
             })
         })
+    }
+
+    fn left(&self) -> [Option<TensorId>; 2] {
+        [None, Some(self.weights)]
     }
 
     fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
@@ -132,7 +136,7 @@ impl Products for Threads {
                                 let sums = k.index(block.sums, "sums", [half, j])?;
                                 let at = Expr::from(pair) * 2 + p;
                                 let ins = [Operand::at(*row, [kk]), Operand::at(value, [at])];
-                                k.spec(Kind::MatMul, Operand::at(sums, [p]), ins, one)?;
+                                k.spec(Kind::MATMUL_ADD, Operand::at(sums, [p]), ins, one)?;
                             }
                             Ok(())
                         })

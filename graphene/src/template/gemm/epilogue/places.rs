@@ -58,7 +58,7 @@ impl Store<'_> {
     }
 
     /// Which 64 rows of C a tile's are.
-    fn strip_of(&self, place: &Place, strip: &Expr) -> Expr {
+    pub(super) fn strip_of(&self, place: &Place, strip: &Expr) -> Expr {
         let of_tile = self.context.gemm.rows() / ROWS;
         place.m.clone() * of_tile + self.context.first_strip(&self.group) + strip
     }

@@ -1,6 +1,6 @@
-//! What fits into shared memory: the ring's stages, and the panels through which C leaves and an addend comes.
+//! What fits into shared memory: pipeline stages, and the panels through which C leaves and an addend comes.
 
-use super::brought::ROOM;
+use super::residual_tma::RESIDUAL_PANELS;
 use super::{Context, Edges, Gemm, PANEL, ROWS};
 use crate::arch::Arch;
 use crate::build::Builder;
@@ -12,14 +12,14 @@ use crate::template::product::leaf;
 use crate::tensor::{Memory, Scalar, View};
 use std::collections::HashSet;
 
-/// Panels of C that a consumer has room for: one is computed while one leaves.
+/// Panels of C that a consumer has buffers for: one is computed while one leaves.
 pub(super) const PANELS: i64 = 2;
 
 /// Shared memory for barriers, and for the gaps before what begins at multiples of 1024 bytes.
 const BARRIERS: i64 = 2048;
 
 impl Gemm {
-    /// With as many stages as there is room for, at most 8: the more are on their way, the less is waited for.
+    /// With as many stages as fit, at most 8: the more are on their way, the less is waited for.
     #[must_use]
     pub fn deepest(self) -> Gemm {
         let fits = |stages: &i64| Gemm { stages: *stages, ..self.clone() }.fits(self.panels());
@@ -27,13 +27,13 @@ impl Gemm {
         Gemm { stages, ..self }
     }
 
-    /// Panels of C that a consumer has room for: fewest, unless an addend comes by panels.
+    /// Panels of C that a consumer has buffers for: fewest, unless an addend comes by panels.
     fn panels(&self) -> i64 {
-        let brought = self.product.epilogue.operands.iter().any(|input| input.span == Span::Whole);
-        if brought { ROOM } else { PANELS }
+        let residual = self.product.epilogue.operands.iter().any(|input| input.span == Span::Whole);
+        if residual { RESIDUAL_PANELS } else { PANELS }
     }
 
-    /// How many types of halves results have: panels of each have buffers of their own.
+    /// How many 16-bit types results have: panels of each have buffers of their own.
     fn kinds(&self) -> i64 {
         let outputs = self.product.epilogue.outputs.iter();
         let kinds: HashSet<Scalar> = outputs
@@ -48,7 +48,7 @@ impl Gemm {
         self.edges == Edges::Bulk && self.split == 1 && scalar.bytes() == 2
     }
 
-    /// Whether the ring fits into shared memory beside panels of C, rows, and what blocks hand over.
+    /// Whether the stages fit into shared memory beside panels of C, rows, and what blocks hand over.
     pub(super) fn fits(&self, panels: i64) -> bool {
         let stages = self.stages * (self.rows() + self.columns) * self.depth();
         let panels = self.consumers * panels * self.kinds() * ROWS * PANEL;
@@ -60,15 +60,15 @@ impl Gemm {
 
 impl Context<'_> {
     /// Panels that each warpgroup has buffers for.
-    pub(super) fn room(&self) -> i64 {
-        if self.brought.is_some() { ROOM } else { PANELS }
+    pub(super) fn panel_buffers(&self) -> i64 {
+        if self.residual_tma.is_some() { RESIDUAL_PANELS } else { PANELS }
     }
 
     /// Buffers for each warpgroup's panels.
     pub(super) fn buffers(&self, k: &mut Builder, scalar: Scalar) -> Result<TensorId> {
-        let (panel, room) = (ROWS * PANEL, self.room());
+        let (panel, buffers) = (ROWS * PANEL, self.panel_buffers());
         let view = View::levels_of(&[
-            vec![leaf(self.gemm.consumers, room * panel), leaf(room, panel)],
+            vec![leaf(self.gemm.consumers, buffers * panel), leaf(buffers, panel)],
             vec![leaf(ROWS, PANEL), leaf(PANEL, 1)],
         ]);
         k.allocate("sC", view, scalar, Memory::Shared, Some(Swizzle::new(3, 4, 3)?))

@@ -1,4 +1,4 @@
-//! An addend of the sums' shape, such as a residual, brought by tensor copies: panel by panel, to where the panel of C is to
+//! An addend of the sums' shape, such as a residual, that comes by tensor copies: panel by panel, to where the panel of C is to
 //! leave from. So it takes no registers before it is needed, and its rows come whole.
 
 use super::epilogue::{Panel, Store};
@@ -15,18 +15,18 @@ use crate::tensor::{Memory, Scalar};
 /// How many panels are asked for before they are needed.
 const LEAD: i64 = 2;
 
-/// Panels that a consumer has room for: those that are asked for, the one that is computed, and one that still leaves.
-pub(super) const ROOM: i64 = LEAD + 2;
+/// Panels that a consumer has buffers for: those that are asked for, the one that is computed, and one that still leaves.
+pub(super) const RESIDUAL_PANELS: i64 = LEAD + 2;
 
 /// The addend, and one barrier for each panel of each consumer, complete when it has come.
-pub(super) struct Brought {
+pub(super) struct ResidualTma {
     /// Which of the epilogue's operands it is.
     pub(super) operand: usize,
     tensor: TensorId,
     barriers: TensorId,
 }
 
-impl Brought {
+impl ResidualTma {
     /// The first such operand, where C alone leaves by panels, and of the same type; one thread initialises the barriers.
     /// What follows must begin with a meeting of the block.
     pub(super) fn new(
@@ -34,7 +34,7 @@ impl Brought {
         gemm: &Gemm,
         epilogue: &Attached,
         block: ThreadsId,
-    ) -> Result<Option<Brought>> {
+    ) -> Result<Option<ResidualTma>> {
         let [result] = epilogue.results[..] else { return Ok(None) };
         let scalar = k.tensor_of(result)?.scalar;
         let mut found = None;
@@ -44,10 +44,14 @@ impl Brought {
             }
         }
         let Some((operand, tensor)) = found else { return Ok(None) };
-        if gemm.edges == Edges::Moves || gemm.split > 1 || scalar.bytes() != 2 || !gemm.fits(ROOM) {
+        if gemm.edges == Edges::Moves
+            || gemm.split > 1
+            || scalar.bytes() != 2
+            || !gemm.fits(RESIDUAL_PANELS)
+        {
             return Ok(None);
         }
-        let all = gemm.consumers * ROOM;
+        let all = gemm.consumers * RESIDUAL_PANELS;
         let barriers = k.allocate("come", line(all), Scalar::Mbar, Memory::Shared, None)?;
         let one = k.scalar(block, "one")?;
         k.role(block, 0..1, |k| {
@@ -56,7 +60,7 @@ impl Brought {
             })?;
             k.spec(Kind::Fence(Fence::Init), (), (), one)
         })?;
-        Ok(Some(Brought { operand, tensor, barriers }))
+        Ok(Some(ResidualTma { operand, tensor, barriers }))
     }
 }
 
@@ -66,7 +70,7 @@ pub(super) struct Asking {
     /// The addend in panels.
     panels: TensorId,
     barriers: TensorId,
-    /// Where C's panels leave from, and whose turn it is.
+    /// Where C's panels leave from, and whose is next.
     buffers: TensorId,
     turn: Ring,
 }
@@ -79,14 +83,16 @@ impl Asking {
         buffers: TensorId,
         turn: &Ring,
     ) -> Result<Option<Asking>> {
-        let Some(Brought { operand, tensor, barriers }) = context.brought else { return Ok(None) };
+        let Some(ResidualTma { operand, tensor, barriers }) = context.residual_tma else {
+            return Ok(None);
+        };
         let panels = context.tiled(k, tensor, "gR", [ROWS, PANEL])?;
         Ok(Some(Asking { operand, panels, barriers, buffers, turn: turn.clone() }))
     }
 
     /// Complete when what a consumer asked for into this buffer has come.
     fn come(&self, group: &Var, stage: impl Into<Expr>) -> Operand {
-        Operand::at(self.barriers, [Expr::from(group) * ROOM + stage.into()])
+        Operand::at(self.barriers, [Expr::from(group) * RESIDUAL_PANELS + stage.into()])
     }
 
     /// Waits until this panel has come.
@@ -119,25 +125,25 @@ impl Store<'_> {
         })
     }
 
-    /// Asks for the panel of this number, into the buffer so many turns on, once that is no longer read.
+    /// Asks for the panel of this number, into the buffer so many buffers on, once that is no longer read.
     fn ask_into(
         &self,
         k: &mut Builder,
         asking: &Asking,
         place: &Place,
         number: &Expr,
-        turns: i64,
+        stages_on: i64,
     ) -> Result<()> {
         let one = self.context.one;
         let across = Expr::from(self.context.gemm.columns / PANEL);
         let at = self.at(place, &number.div(&across), &number.rem(&across));
         let from = Operand { tensor: asking.panels, index: IntTuple::list(at) };
-        let stage = (Expr::from(asking.turn.stage()) + turns).rem(&ROOM.into());
+        let stage = (Expr::from(asking.turn.stage()) + stages_on).rem(&RESIDUAL_PANELS.into());
         let come = asking.come(&self.group, stage.clone());
         let bytes = ROWS * PANEL * k.tensor_of(asking.buffers)?.scalar.bytes();
         k.spec(Kind::Arrive(Some(bytes.into())), come.clone(), (), one)?;
         // C left from it before it left from the buffers between that one and this one's.
-        let later = ROOM - turns - 1;
+        let later = RESIDUAL_PANELS - stages_on - 1;
         k.spec(Kind::WaitGroup(Group::Bulk, later, true), (), (), one)?;
         let to = k.index(asking.buffers, "ahead", [Expr::from(&self.group), stage])?;
         k.add(Header::new(Kind::Move, to, from, one).signals(come))

@@ -1,4 +1,5 @@
-//! What is done before predecessors are: a layer's weights, which they have not made, are on their way then.
+//! What is done before predecessors are (programmatic dependent launch): a layer's weights, which they have not made, are on
+//! their way then.
 
 use super::producer::Fill;
 use super::{Context, GROUP, Gemm, PANEL};
@@ -8,9 +9,9 @@ use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{Kind, Operand, Test};
 
 impl Gemm {
-    /// Whether the first stages' B is brought before predecessors are done: where its copies are a block's own, of one
+    /// Whether the first stages' B is copied before predecessors are done: where its copies are a block's own, of one
     /// product, and a block may have begun by then.
-    pub(super) fn begins_early(&self) -> bool {
+    pub(super) fn has_pdl_prologue(&self) -> bool {
         let own = self.cluster == 1 && self.product.terms == 1;
         self.weights && own && self.is_light()
     }
@@ -18,18 +19,18 @@ impl Gemm {
 
 impl Context<'_> {
     /// Brings what the first stages hold of the block's first tile of B, and asks for the lines of the rest.
-    pub(super) fn begin_early(&self, k: &mut Builder) -> Result<()> {
+    pub(super) fn pdl_prologue(&self, k: &mut Builder) -> Result<()> {
         let gemm = self.gemm;
-        if gemm.begins_early() {
+        if gemm.has_pdl_prologue() {
             let first = GROUP * gemm.consumers;
             let any = Cond::new(self.first.clone(), Relation::Less, self.walk.count());
-            k.role(self.block, first..first + 1, |k| k.if_(any, |k| self.fill_early(k)))?;
+            k.role(self.block, first..first + 1, |k| k.if_(any, |k| self.fill_prologue(k)))?;
         }
         if gemm.prefetch { self.prefetch(k) } else { Ok(()) }
     }
 
     /// Copies of B into the first stages, whose barriers expect A as well. A tile of fewer steps fills no more of them.
-    fn fill_early(&self, k: &mut Builder) -> Result<()> {
+    fn fill_prologue(&self, k: &mut Builder) -> Result<()> {
         let gemm = self.gemm;
         let place = &self.walk.place(k, self.first.clone())?;
         let from = self.operands(k, gemm.box_a(), gemm.box_b())?;
@@ -39,8 +40,9 @@ impl Context<'_> {
             let full = Operand::at(self.pipeline.full, [number]);
             self.expect(k, &full)?;
             let [_, to] = self.stage(k, number, gemm.box_a(), gemm.box_b())?;
-            let (step, number) = (first.clone() + number, number.into());
-            self.bring_b(k, (from[0][1], to), &Fill { term: 0, place, step, number }, &full)
+            let (step, stage, number) = (first.clone() + number, number, number.into());
+            let fill = Fill { term: 0, place, step, stage, number };
+            self.bring_b(k, (from[0][1], to), &fill, &full)
         })
     }
 
@@ -58,7 +60,7 @@ impl Context<'_> {
                 false => gemm.columns,
             };
             let (first, steps) = self.own_steps(number);
-            let begun = match gemm.begins_early() {
+            let begun = match gemm.has_pdl_prologue() {
                 true => steps.clone().min(Expr::from(gemm.stages)),
                 false => Expr::from(0),
             };

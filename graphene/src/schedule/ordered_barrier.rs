@@ -1,7 +1,7 @@
-//! Consumers that take turns at the tensor cores (ping-pong).
+//! An order in which consumers multiply (ping-pong).
 //!
-//! Where each has tiles of its own, the others multiply while one writes its results. The ring of stages alone would order
-//! them, since it is filled tile after tile: but the next tile's products would begin while the ring still holds steps of
+//! Where each has tiles of its own, the others multiply while one writes its results. The pipeline alone would order
+//! them, since it is filled tile after tile: but the next tile's products would begin while stages still hold steps of
 //! this one's, and take the tensor cores' time from the one who is to write next. Where each makes weights of what it has
 //! multiplied, as attention does, one's exponentials have the other's products beside them (FlashAttention-3: Shah et al.,
 //! 2024). So a consumer waits until the one before has issued its products.
@@ -13,32 +13,32 @@ use crate::kernel::{Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::layout::Layout;
 use crate::tensor::{Memory, Scalar, View};
 
-/// One barrier for each consumer, complete when it is its turn.
+/// One barrier for each consumer, complete when it may multiply.
 #[derive(Debug, Clone, Copy)]
-pub struct Turns {
+pub struct OrderedBarrier {
     barriers: TensorId,
     consumers: i64,
 }
 
-/// Who takes a turn: a consumer warpgroup.
+/// A consumer warpgroup that multiplies in order.
 #[derive(Debug, Clone)]
-pub struct Turn {
-    turns: Turns,
-    /// How many turns there have been.
+pub struct OrderedConsumer {
+    order: OrderedBarrier,
+    /// How often it has multiplied.
     ring: Ring,
     own: ThreadsId,
     /// Its number among the consumers.
     group: Var,
-    speakers: ThreadsId,
+    elected_warps: ThreadsId,
     one: ThreadsId,
 }
 
-impl Turns {
+impl OrderedBarrier {
     /// Allocates the barriers, and lets one thread initialise them. What follows must begin with a meeting of the block.
     ///
     /// # Errors
     /// Those of the builder.
-    pub fn new(k: &mut Builder, consumers: i64, block: ThreadsId) -> Result<Turns> {
+    pub fn new(k: &mut Builder, consumers: i64, block: ThreadsId) -> Result<OrderedBarrier> {
         let line = View::buffer(&[Layout::of(consumers, 1)]);
         let barriers = k.allocate("turns", line, Scalar::Mbar, Memory::Shared, None)?;
         let one = k.scalar(block, "one")?;
@@ -48,11 +48,11 @@ impl Turns {
                 k.spec(Kind::Init(Number(4.0)), Operand::at(barriers, [s]), (), one)
             })
         })?;
-        Ok(Turns { barriers, consumers })
+        Ok(OrderedBarrier { barriers, consumers })
     }
 
-    /// The first turn is the first consumer's, as if the last one had multiplied before. `groups` are the block's
-    /// warpgroups, `own` that of number `group`; of `speakers`, its warps, each one's first thread arrives for all of it.
+    /// The first consumer begins, as if the last one had multiplied before. `groups` are the block's
+    /// warpgroups, `own` that of number `group`; of `elected_warps`, its warps, each one's first thread arrives for all of it.
     ///
     /// # Errors
     /// Those of the builder.
@@ -61,40 +61,41 @@ impl Turns {
         k: &mut Builder,
         groups: ThreadsId,
         (own, group): (ThreadsId, &Var),
-        speakers: ThreadsId,
+        elected_warps: ThreadsId,
         one: ThreadsId,
-    ) -> Result<Turn> {
+    ) -> Result<OrderedConsumer> {
         let ring = k.ring("turn", 1)?;
-        let turn = Turn { turns: self, ring, own, group: group.clone(), speakers, one };
+        let first =
+            OrderedConsumer { order: self, ring, own, group: group.clone(), elected_warps, one };
         let last = self.consumers - 1;
-        k.role(groups, last..last + 1, |k| turn.arrive(k, Expr::from(0)))?;
-        Ok(turn)
+        k.role(groups, last..last + 1, |k| first.pass(k, Expr::from(0)))?;
+        Ok(first)
     }
 }
 
-impl Turn {
-    /// Waits for the own turn.
+impl OrderedConsumer {
+    /// Waits until the consumer before has issued its products.
     ///
     /// # Errors
     /// Those of the builder.
     pub fn wait(&self, k: &mut Builder) -> Result<()> {
         let parity = Kind::Wait(Expr::from(self.ring.parity()), Scope::Block);
-        k.spec(parity, Operand::at(self.turns.barriers, [&self.group]), (), self.own)
+        k.spec(parity, Operand::at(self.order.barriers, [&self.group]), (), self.own)
     }
 
     /// Lets the next consumer multiply.
     ///
     /// # Errors
     /// Those of the builder.
-    pub fn pass_on(&self, k: &mut Builder) -> Result<()> {
-        let next = (Expr::from(&self.group) + 1).rem(&Expr::from(self.turns.consumers));
-        self.arrive(k, next)?;
+    pub fn arrive(&self, k: &mut Builder) -> Result<()> {
+        let next = (Expr::from(&self.group) + 1).rem(&Expr::from(self.order.consumers));
+        self.pass(k, next)?;
         k.advance(&self.ring)
     }
 
-    fn arrive(&self, k: &mut Builder, whose: Expr) -> Result<()> {
-        k.role(self.speakers, 0..1, |k| {
-            k.spec(Kind::Arrive(None), Operand::at(self.turns.barriers, [whose]), (), self.one)
+    fn pass(&self, k: &mut Builder, whose: Expr) -> Result<()> {
+        k.role(self.elected_warps, 0..1, |k| {
+            k.spec(Kind::Arrive(None), Operand::at(self.order.barriers, [whose]), (), self.one)
         })
     }
 }

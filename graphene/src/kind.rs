@@ -1,0 +1,442 @@
+//! What specs compute (Graphene, Table 1, and what Hopper adds).
+//!
+//! A kind of specs is a variant of [`Kind`] and a row of the table in `text/kind.rs`, which has its
+//! name, its number of operands and what stands in its brackets.
+//!
+//! A spec with a body says what it computes, and from what; the body says how. So a kind that computes
+//! has a [meaning](Kind::meaning): an expression over its operands' logical coordinates, which
+//! [evaluates](Fused::values) in double precision.
+//!
+//! - `fused`: expressions over whole tensors;
+//! - `value`: tensors of numbers, and what expressions are of them.
+
+mod fused;
+mod value;
+
+pub use self::fused::{Fold, Fused, Monoid, Scan, Term, Window};
+pub use self::value::Array;
+use crate::function::Function;
+use crate::index::Expr;
+
+/// What a spec computes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// Any computation: only its body says which.
+    Spec,
+    /// Copies, converting between scalar types.
+    Move,
+    /// A matrix product of the last two dimensions; with `accumulate` it is added to what the output holds.
+    MatMul {
+        /// Whether it is added.
+        accumulate: bool,
+    },
+    /// One function of each element.
+    Unary(Unary),
+    /// One function of each pair of elements.
+    Binary(Binary),
+    /// Of each three elements the second where the first is not 0, else the third.
+    Select,
+    /// Folds elements into those of the output.
+    Reduction(Binary),
+    /// An expression for each output: only specs with a body are of this kind, and the next two.
+    Fused(Fused),
+    /// What a monoid makes of the elements along some dimensions: an output for each of its parts.
+    Fold(Fold),
+    /// What an operation makes of each element and those before it.
+    Scan(Scan),
+    /// Exchanges elements between lanes: the lane whose number differs in these bits.
+    Shfl(i64),
+    /// Sets every element; on a barrier, the number of arrivals that complete a phase.
+    Init(Number),
+    /// Sets every element to an integer that the kernel knows.
+    Index(Expr),
+    /// Arrives at a barrier; with bytes, these are expected as well, of what signals it.
+    Arrive(Option<Expr>),
+    /// Waits until the phase of this parity of a barrier has completed, for what threads of this scope have done.
+    Wait(Expr, Scope),
+    /// Closes a group of asynchronous specs.
+    Commit(Group),
+    /// Waits until no more than so many groups are in flight; with `true`, for their reads only.
+    WaitGroup(Group, i64, bool),
+    /// Orders memory accesses.
+    Fence(Fence),
+    /// All threads given wait for each other; over more than one block, all threads of a cluster.
+    Sync,
+    /// Sets the registers that each thread of a warpgroup has (PTX `setmaxnreg`).
+    Registers(i64),
+    /// Lets the next kernel of the stream start (PTX `griddepcontrol.launch_dependents`).
+    LaunchDependents,
+    /// Waits for the kernels before (PTX `griddepcontrol.wait`).
+    GridDependencyWait,
+    /// Brings the line of an element of global memory into the L2 cache; what is there does not matter (PTX `prefetch`).
+    Prefetch,
+    /// Adds 1 to a counter in global memory, which becomes 0 where it would reach this number. What
+    /// the thread has done, and what it knows that others have done, is there for those who wait for it.
+    GridArrive(Expr),
+    /// Waits until a counter in global memory is at least this number, for what those have done who
+    /// counted. Blocks that wait for each other so must all be resident: the launch is cooperative.
+    GridWait(Expr),
+}
+
+impl Kind {
+    /// The product, which is set.
+    pub const MATMUL: Kind = Kind::MatMul { accumulate: false };
+
+    /// The product, which is added.
+    pub const MATMUL_ADD: Kind = Kind::MatMul { accumulate: true };
+
+    /// A pointwise function: output `i` is the function's, operand `i` its input `i`.
+    pub fn pointwise(function: &Function) -> Kind {
+        Kind::Fused(Fused::of(function, &[]))
+    }
+
+    /// The name in text and in atoms' patterns.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Spec => "Spec",
+            Kind::Move => "Move",
+            Kind::MatMul { accumulate: false } => "MatMul",
+            Kind::MatMul { accumulate: true } => "MatMul+=",
+            Kind::Unary(_) => "UnaryPointwise",
+            Kind::Binary(_) => "BinaryPointwise",
+            Kind::Select => "Select",
+            Kind::Reduction(_) => "Reduction",
+            Kind::Fused(_) => "Fused",
+            Kind::Fold(_) => "Fold",
+            Kind::Scan(_) => "Scan",
+            Kind::Shfl(_) => "Shfl",
+            Kind::Init(_) => "Init",
+            Kind::Index(_) => "Index",
+            Kind::Arrive(_) => "Arrive",
+            Kind::Wait(..) => "Wait",
+            Kind::Commit(_) => "Commit",
+            Kind::WaitGroup(..) => "WaitGroup",
+            Kind::Fence(_) => "Fence",
+            Kind::Sync => "Sync",
+            Kind::Registers(_) => "Registers",
+            Kind::LaunchDependents => "LaunchDependents",
+            Kind::GridDependencyWait => "GridDependencyWait",
+            Kind::Prefetch => "Prefetch",
+            Kind::GridArrive(_) => "GridArrive",
+            Kind::GridWait(_) => "GridWait",
+        }
+    }
+
+    /// What the outputs are, as an expression over the inputs and over what the outputs held before;
+    /// none where nothing is computed, or where that depends on more than the operands' coordinates.
+    ///
+    /// An operand has the dimensions of its view, outermost level first. A folded dimension is of size 1;
+    /// a result fits an output that differs from it in dimensions of 1, and is broadcast to any other.
+    /// `Reduction` folds the input along the dimensions in which the output has one element.
+    pub fn meaning(&self, output: &[usize], input: &[usize]) -> Option<Fused> {
+        let step = |function: Function| Some(Fused::of(&function, &[]));
+        let [x, y, z] = [0, 1, 2].map(Function::input);
+        match self {
+            Kind::Move => step(x),
+            Kind::MatMul { accumulate: false } => Some(Fused::input(0).matmul(Fused::input(1))),
+            Kind::MatMul { accumulate: true } => {
+                Some(Fused::input(0).matmul(Fused::input(1)).binary(Binary::Add, Fused::old(0)))
+            }
+            Kind::Unary(op) => step(x.unary(*op)),
+            Kind::Binary(op) => step(x.binary(*op, y)),
+            Kind::Select => step(x.select(y, z)),
+            Kind::Reduction(op) => {
+                let missing = input.len().saturating_sub(output.len());
+                let kept = |dim: usize| dim >= missing && output[dim - missing] == input[dim];
+                let along: Vec<usize> = (0..input.len()).filter(|&dim| !kept(dim)).collect();
+                let fold = Fold { monoid: Monoid::Of(*op), along };
+                Some(Fused::old(0).binary(*op, Fused::input(0).fold(&fold, 0)))
+            }
+            Kind::Fused(fused) => Some(fused.clone()),
+            Kind::Fold(fold) => {
+                let parts = 0..fold.monoid.parts().len();
+                Some(Fused::all(parts.map(|part| Fused::input(0).fold(fold, part))))
+            }
+            Kind::Scan(scan) => Some(Fused::input(0).scan(scan)),
+            Kind::Init(number) => step(Function::constant(number.0)),
+            Kind::Index(value) => Some(Fused::index(value.clone())),
+            Kind::Spec
+            | Kind::Shfl(_)
+            | Kind::Arrive(_)
+            | Kind::Wait(..)
+            | Kind::Commit(_)
+            | Kind::WaitGroup(..)
+            | Kind::Fence(_)
+            | Kind::Sync
+            | Kind::Registers(_)
+            | Kind::LaunchDependents
+            | Kind::GridDependencyWait
+            | Kind::Prefetch
+            | Kind::GridArrive(_)
+            | Kind::GridWait(_) => None,
+        }
+    }
+
+    /// The numbers in it that the kernel's variables decide.
+    pub(crate) fn exprs(&self) -> Vec<&Expr> {
+        match self {
+            Kind::Index(value)
+            | Kind::Arrive(Some(value))
+            | Kind::Wait(value, _)
+            | Kind::GridArrive(value)
+            | Kind::GridWait(value) => vec![value],
+            Kind::Fused(fused) => fused.exprs(),
+            Kind::Arrive(None)
+            | Kind::Spec
+            | Kind::Move
+            | Kind::MatMul { .. }
+            | Kind::Unary(_)
+            | Kind::Binary(_)
+            | Kind::Select
+            | Kind::Reduction(_)
+            | Kind::Fold(_)
+            | Kind::Scan(_)
+            | Kind::Shfl(_)
+            | Kind::Init(_)
+            | Kind::Commit(_)
+            | Kind::WaitGroup(..)
+            | Kind::Fence(_)
+            | Kind::Sync
+            | Kind::Registers(_)
+            | Kind::LaunchDependents
+            | Kind::GridDependencyWait
+            | Kind::Prefetch => Vec::new(),
+        }
+    }
+}
+
+/// A number in the text; compares by its bits.
+#[derive(Debug, Clone, Copy)]
+pub struct Number(pub f64);
+
+/// Whose stores are seen: those of the own block, and tensor copies, or those that other blocks of the cluster send as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// The own block's (PTX `.cta`).
+    Block,
+    /// The cluster's (PTX `.cluster`).
+    Cluster,
+}
+
+/// Which asynchronous specs form groups together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// Matrix products (`wgmma`).
+    MatMul,
+    /// Copies by single threads, as of Ampere (`cp.async`).
+    Copy,
+    /// Bulk copies out of shared memory (`cp.async.bulk`).
+    Bulk,
+}
+
+/// What a fence orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fence {
+    /// Register accesses before an asynchronous product (`wgmma.fence`).
+    MatMul,
+    /// Own writes to shared memory before reads by asynchronous units (`fence.proxy.async`).
+    Proxy,
+    /// Initialised barriers before their use by the cluster (`fence.mbarrier_init`).
+    Init,
+    /// Own accesses before an arrival at another block's barrier, and what its waiters do after theirs (`fence.acq_rel`).
+    Cluster,
+    /// Writes to global memory before those of other blocks that see a later one (`membar.gl`).
+    Global,
+}
+
+/// Functions of one number. How exact a kernel's value is stands with its text, in `atom/function.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unary {
+    /// -x
+    Neg,
+    /// |x|
+    Abs,
+    /// -1, 0 or 1; x itself where it is 0 or NaN
+    Sign,
+    /// eˣ
+    Exp,
+    /// 2ˣ
+    Exp2,
+    /// ln x
+    Log,
+    /// 1/x
+    Rcp,
+    /// 1/√x
+    Rsqrt,
+    /// √x
+    Sqrt,
+    /// ⌊x⌋
+    Floor,
+    /// ⌈x⌉
+    Ceil,
+    /// To the nearest integer, ties to even.
+    Round,
+    /// sin x
+    Sin,
+    /// cos x
+    Cos,
+    /// tan x
+    Tan,
+    /// The inverse sine.
+    Asin,
+    /// The inverse cosine.
+    Acos,
+    /// The inverse tangent.
+    Atan,
+    /// sinh x
+    Sinh,
+    /// cosh x
+    Cosh,
+    /// tanh x
+    Tanh,
+    /// The inverse hyperbolic sine.
+    Asinh,
+    /// The inverse hyperbolic cosine.
+    Acosh,
+    /// The inverse hyperbolic tangent.
+    Atanh,
+    /// The error function.
+    Erf,
+    /// 1/(1 + e⁻ˣ)
+    Sigmoid,
+    /// ln(1 + x)
+    Log1p,
+    /// eˣ - 1
+    Expm1,
+    /// max(x, 0); NaN of NaN
+    Relu,
+    /// x·Φ(x), with the error function; at -∞ its limit, 0.
+    Gelu,
+    /// The same, as exact as results of `f16` can tell, of which the smallest is 2⁻²⁴.
+    GeluHalf,
+    /// x/(1 + e⁻ˣ)
+    Silu,
+    /// 1 where x is no number, else 0.
+    IsNan,
+    /// x with the 11 significant bits of TF32, ties away from 0.
+    Tf32,
+}
+
+/// Functions of two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Binary {
+    /// x + y
+    Add,
+    /// x - y
+    Sub,
+    /// x·y
+    Mul,
+    /// x/y
+    Div,
+    /// The larger one; of a NaN and a number, the number.
+    Max,
+    /// The smaller one; of a NaN and a number, the number.
+    Min,
+    /// The larger one; NaN if either is.
+    MaxNan,
+    /// The smaller one; NaN if either is.
+    MinNan,
+    /// xʸ
+    Pow,
+    /// The remainder of x/y with the sign of x (C's `fmod`).
+    Rem,
+    /// 1 where x < y, else 0.
+    Less,
+    /// 1 where x ≤ y, else 0.
+    AtMost,
+    /// 1 where x = y, else 0.
+    Equal,
+    /// 1 where x ≠ y, else 0; NaN differs from everything.
+    Unequal,
+}
+
+impl Unary {
+    /// All of them, with the names that text has for them.
+    pub const ALL: [(Unary, &'static str); 34] = [
+        (Unary::Neg, "neg"),
+        (Unary::Abs, "abs"),
+        (Unary::Sign, "sign"),
+        (Unary::Exp, "exp"),
+        (Unary::Exp2, "exp2"),
+        (Unary::Log, "log"),
+        (Unary::Rcp, "rcp"),
+        (Unary::Rsqrt, "rsqrt"),
+        (Unary::Sqrt, "sqrt"),
+        (Unary::Floor, "floor"),
+        (Unary::Ceil, "ceil"),
+        (Unary::Round, "round"),
+        (Unary::Sin, "sin"),
+        (Unary::Cos, "cos"),
+        (Unary::Tan, "tan"),
+        (Unary::Asin, "asin"),
+        (Unary::Acos, "acos"),
+        (Unary::Atan, "atan"),
+        (Unary::Sinh, "sinh"),
+        (Unary::Cosh, "cosh"),
+        (Unary::Tanh, "tanh"),
+        (Unary::Asinh, "asinh"),
+        (Unary::Acosh, "acosh"),
+        (Unary::Atanh, "atanh"),
+        (Unary::Erf, "erf"),
+        (Unary::Sigmoid, "sigmoid"),
+        (Unary::Log1p, "log1p"),
+        (Unary::Expm1, "expm1"),
+        (Unary::Relu, "relu"),
+        (Unary::Gelu, "gelu"),
+        (Unary::GeluHalf, "gelu_half"),
+        (Unary::Silu, "silu"),
+        (Unary::IsNan, "isnan"),
+        (Unary::Tf32, "tf32"),
+    ];
+}
+
+impl Binary {
+    /// All of them, with the names that text has for them.
+    pub const ALL: [(Binary, &'static str); 14] = [
+        (Binary::Add, "+"),
+        (Binary::Sub, "-"),
+        (Binary::Mul, "*"),
+        (Binary::Div, "/"),
+        (Binary::Max, "max"),
+        (Binary::Min, "min"),
+        (Binary::MaxNan, "maxnan"),
+        (Binary::MinNan, "minnan"),
+        (Binary::Pow, "pow"),
+        (Binary::Rem, "rem"),
+        (Binary::Less, "less"),
+        (Binary::AtMost, "atmost"),
+        (Binary::Equal, "equal"),
+        (Binary::Unequal, "unequal"),
+    ];
+}
+
+impl Group {
+    /// All of them, with the names that text has for them.
+    pub const ALL: [(Group, &'static str); 3] =
+        [(Group::MatMul, "matmul"), (Group::Copy, "copy"), (Group::Bulk, "bulk")];
+}
+
+impl Fence {
+    /// All of them, with the names that text has for them.
+    pub const ALL: [(Fence, &'static str); 5] = [
+        (Fence::MatMul, "matmul"),
+        (Fence::Proxy, "proxy"),
+        (Fence::Init, "init"),
+        (Fence::Cluster, "cluster"),
+        (Fence::Global, "global"),
+    ];
+}
+
+impl PartialEq for Number {
+    fn eq(&self, other: &Number) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Number {}
+
+impl std::hash::Hash for Number {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.to_bits().hash(state);
+    }
+}

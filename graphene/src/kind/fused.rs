@@ -1,0 +1,304 @@
+//! Expressions over whole tensors: a [`Program`] of [`Term`]s, which are those of [`Function`]s and some
+//! that move or fold dimensions.
+//!
+//! ```
+//! use graphene_ir::kernel::{Binary, Fused, Kind, Unary};
+//!
+//! let sums = Fused::input(0).matmul(Fused::input(1));
+//! let layer = sums.binary(Binary::Add, Fused::input(2)).unary(Unary::Gelu);
+//! assert_eq!(Kind::Fused(layer).to_string(), "Fused{gelu(matmul(%0, %1) + %2)}");
+//! ```
+
+use std::collections::BTreeSet;
+
+use crate::function::{Function, Node, Program, Step, Value};
+use crate::index::Expr;
+use crate::kernel::{Binary, Number, Unary};
+
+/// An expression for each of a spec's outputs, over its operands.
+pub type Fused = Program<Term>;
+
+/// A part of an expression: a tensor. Dimensions are counted from 0.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Term {
+    /// The operand of a number, a number, or a function of each element. Parts broadcast as in ONNX: dimensions
+    /// are aligned at the last, and those of 1 repeat.
+    Step(Step),
+    /// What the output of this number held before.
+    Old(usize),
+    /// An integer that the kernel knows.
+    Index(Expr),
+    /// Of each element its coordinate along a dimension.
+    Position(usize, Value),
+    /// The product of matrices, which are the last two dimensions.
+    MatMul(Value, Value),
+    /// A part of a fold. The dimensions stay, as ones of 1.
+    Fold(Fold, usize, Value),
+    /// A scan.
+    Scan(Scan, Value),
+    /// Other dimensions: each is an old one, or a new one of 1; those that are left out are of 1.
+    Dims(Vec<Option<usize>>, Value),
+    /// A dimension becomes two, of which the inner one has this size.
+    Split(usize, Expr, Value),
+    /// A dimension and the next become one.
+    Merge(usize, Value),
+    /// So many coordinates of a dimension from the first one on: first, count.
+    Slice(usize, Expr, Expr, Value),
+    /// Windows along a dimension, which counts them then; the elements of each are a new last dimension.
+    Window(usize, Window, Value),
+    /// The parts along the first dimension of a table that an index says. Negative indices count from the
+    /// end, and others than there are mean the first or the last part.
+    Gather(Value, Value),
+}
+
+/// What elements along some dimensions become.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Fold {
+    /// What folds them.
+    pub monoid: Monoid,
+    /// The dimensions.
+    pub along: Vec<usize>,
+}
+
+/// An associative operation, and what is made of its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Monoid {
+    /// A function of two numbers that has a neutral one.
+    Of(Binary),
+    /// The maximum, and Σ exp(x - maximum).
+    Softmax,
+    /// The mean, and the mean of the squares of differences from it.
+    Welford,
+    /// The largest element, and the first index that has it.
+    ArgMax,
+    /// So many largest elements, the largest first, and their indices, along one dimension, which stays.
+    TopK(i64),
+}
+
+/// What becomes of each element and those before it along a dimension.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Scan {
+    /// What combines them.
+    pub op: Binary,
+    /// The dimension.
+    pub along: usize,
+    /// Whether the element itself is left out.
+    pub exclusive: bool,
+    /// Whether it goes from the end to the beginning.
+    pub reverse: bool,
+}
+
+/// Windows along a dimension: element `r` of window `o` is that at `o·stride + r·dilation - before`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// How many there are.
+    pub count: Expr,
+    /// The elements of one.
+    pub size: i64,
+    /// The distance of two windows.
+    pub stride: i64,
+    /// The distance of a window's elements.
+    pub dilation: i64,
+    /// How far before the first element the first window begins.
+    pub before: i64,
+    /// What stands outside.
+    pub fill: Number,
+}
+
+impl Monoid {
+    /// The names of its parts; of a single one none.
+    pub fn parts(self) -> &'static [&'static str] {
+        match self {
+            Monoid::Of(_) => &[""],
+            Monoid::Softmax => &["max", "sum"],
+            Monoid::Welford => &["mean", "variance"],
+            Monoid::ArgMax | Monoid::TopK(_) => &["value", "index"],
+        }
+    }
+}
+
+impl Node for Term {
+    fn operands(&self) -> impl Iterator<Item = Value> {
+        let (own, step) = match self {
+            Term::Step(step) => ([None; 2], Some(step.operands())),
+            Term::Old(_) | Term::Index(_) => ([None; 2], None),
+            Term::MatMul(x, y) | Term::Gather(x, y) => ([Some(*x), Some(*y)], None),
+            Term::Position(_, x)
+            | Term::Fold(_, _, x)
+            | Term::Scan(_, x)
+            | Term::Dims(_, x)
+            | Term::Split(_, _, x)
+            | Term::Merge(_, x)
+            | Term::Slice(_, _, _, x)
+            | Term::Window(_, _, x) => ([Some(*x), None], None),
+        };
+        own.into_iter().flatten().chain(step.into_iter().flatten())
+    }
+
+    fn with(&self, of: impl Fn(Value) -> Value) -> Term {
+        let mut term = self.clone();
+        match &mut term {
+            Term::Step(step) => *step = step.with(of),
+            Term::Old(_) | Term::Index(_) => {}
+            Term::MatMul(x, y) | Term::Gather(x, y) => (*x, *y) = (of(*x), of(*y)),
+            Term::Position(_, x)
+            | Term::Fold(_, _, x)
+            | Term::Scan(_, x)
+            | Term::Dims(_, x)
+            | Term::Split(_, _, x)
+            | Term::Merge(_, x)
+            | Term::Slice(_, _, _, x)
+            | Term::Window(_, _, x) => *x = of(*x),
+        }
+        term
+    }
+
+    fn input(&self) -> Option<usize> {
+        if let Term::Step(step) = self { step.input() } else { None }
+    }
+}
+
+impl Fused {
+    /// The input of a number.
+    pub fn input(input: usize) -> Fused {
+        Program::leaf(Term::Step(Step::Input(input)))
+    }
+
+    /// What an output held before.
+    pub fn old(output: usize) -> Fused {
+        Program::leaf(Term::Old(output))
+    }
+
+    /// An integer that the kernel knows.
+    pub fn index(value: impl Into<Expr>) -> Fused {
+        Program::leaf(Term::Index(value.into()))
+    }
+
+    /// A number, which must not be NaN.
+    pub fn number(value: f64) -> Fused {
+        Program::leaf(Term::Step(Step::Constant(Number(value))))
+    }
+
+    /// A function of these, one after the other; its further inputs are operands.
+    pub fn of(function: &Function, parts: &[Fused]) -> Fused {
+        function.map(|step| Term::Step(step.clone())).after(&Fused::all(parts.iter().cloned()))
+    }
+
+    /// The same of the inputs that it uses, and which they are.
+    pub fn over_used(&self) -> (Fused, Vec<usize>) {
+        let used: BTreeSet<usize> = self.used().collect();
+        let place = |input| used.iter().position(|of| *of == input).unwrap_or(input);
+        let parts = (0..self.inputs()).map(|input| Fused::input(place(input)));
+        (self.after(&Fused::all(parts)), used.into_iter().collect())
+    }
+
+    /// A function of each element.
+    #[must_use]
+    pub fn unary(self, op: Unary) -> Fused {
+        self.then(|x| Term::Step(Step::Unary(op, x)))
+    }
+
+    /// A function of each two elements.
+    #[must_use]
+    pub fn binary(self, op: Binary, other: Fused) -> Fused {
+        Program::combine(&[self, other], |x| Term::Step(Step::Binary(op, x[0], x[1])))
+    }
+
+    /// The elements of `yes` where these are not 0, else of `no`.
+    #[must_use]
+    pub fn select(self, yes: Fused, no: Fused) -> Fused {
+        Program::combine(&[self, yes, no], |x| Term::Step(Step::Select(x[0], x[1], x[2])))
+    }
+
+    /// The product of matrices.
+    #[must_use]
+    pub fn matmul(self, other: Fused) -> Fused {
+        Program::combine(&[self, other], |x| Term::MatMul(x[0], x[1]))
+    }
+
+    /// A part of a fold.
+    #[must_use]
+    pub fn fold(self, fold: &Fold, part: usize) -> Fused {
+        self.then(|x| Term::Fold(fold.clone(), part, x))
+    }
+
+    /// A fold by a function of two numbers.
+    #[must_use]
+    pub fn folded(self, op: Binary, along: impl Into<Vec<usize>>) -> Fused {
+        self.fold(&Fold { monoid: Monoid::Of(op), along: along.into() }, 0)
+    }
+
+    /// A scan.
+    #[must_use]
+    pub fn scan(self, scan: &Scan) -> Fused {
+        self.then(|x| Term::Scan(scan.clone(), x))
+    }
+
+    /// Other dimensions.
+    #[must_use]
+    pub fn dims(self, dims: impl Into<Vec<Option<usize>>>) -> Fused {
+        self.then(|x| Term::Dims(dims.into(), x))
+    }
+
+    /// Each element's coordinate along a dimension.
+    #[must_use]
+    pub fn position(self, dim: usize) -> Fused {
+        self.then(|x| Term::Position(dim, x))
+    }
+
+    /// A dimension in two, the inner one of this size.
+    #[must_use]
+    pub fn split(self, dim: usize, size: impl Into<Expr>) -> Fused {
+        self.then(|x| Term::Split(dim, size.into(), x))
+    }
+
+    /// A dimension and the next as one.
+    #[must_use]
+    pub fn merge(self, dim: usize) -> Fused {
+        self.then(|x| Term::Merge(dim, x))
+    }
+
+    /// `count` coordinates of a dimension from `first` on.
+    #[must_use]
+    pub fn slice(self, dim: usize, first: impl Into<Expr>, count: impl Into<Expr>) -> Fused {
+        self.then(|x| Term::Slice(dim, first.into(), count.into(), x))
+    }
+
+    /// Windows along a dimension.
+    #[must_use]
+    pub fn window(self, dim: usize, window: Window) -> Fused {
+        self.then(|x| Term::Window(dim, window, x))
+    }
+
+    /// The parts of this table that an index says.
+    #[must_use]
+    pub fn gather(self, index: Fused) -> Fused {
+        Program::combine(&[self, index], |x| Term::Gather(x[0], x[1]))
+    }
+
+    /// A term of the first output.
+    pub(crate) fn then(self, term: impl FnOnce(Value) -> Term) -> Fused {
+        Program::combine(&[self], |x| term(x[0]))
+    }
+
+    /// The numbers in it that the kernel's variables decide.
+    pub(super) fn exprs(&self) -> Vec<&Expr> {
+        fn of(term: &Term) -> Vec<&Expr> {
+            match term {
+                Term::Index(value) | Term::Split(_, value, _) => vec![value],
+                Term::Slice(_, first, count, _) => vec![first, count],
+                Term::Window(_, window, _) => vec![&window.count],
+                Term::Step(_)
+                | Term::Old(_)
+                | Term::Position(..)
+                | Term::MatMul(..)
+                | Term::Fold(..)
+                | Term::Scan(..)
+                | Term::Dims(..)
+                | Term::Merge(..)
+                | Term::Gather(..) => Vec::new(),
+            }
+        }
+        self.steps().iter().flat_map(of).collect()
+    }
+}

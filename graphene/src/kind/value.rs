@@ -1,0 +1,335 @@
+//! Tensors of numbers, and what expressions are of them.
+
+use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
+use crate::error::{Error, Result};
+use crate::function::{Node, Step};
+use crate::index::Expr;
+
+/// A tensor of numbers, the last dimension running fastest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Array {
+    /// The dimensions' sizes.
+    pub shape: Vec<usize>,
+    /// The elements.
+    pub data: Vec<f64>,
+}
+
+impl Array {
+    /// The tensor whose elements are these.
+    pub fn new(shape: &[usize], mut element: impl FnMut(&[usize]) -> f64) -> Array {
+        let count = shape.iter().product();
+        let mut at = vec![0; shape.len()];
+        let mut data = Vec::with_capacity(count);
+        for _ in 0..count {
+            data.push(element(&at));
+            for (at, &size) in at.iter_mut().zip(shape).rev() {
+                *at += 1;
+                if *at < size {
+                    break;
+                }
+                *at = 0;
+            }
+        }
+        Array { shape: shape.to_vec(), data }
+    }
+
+    /// The element that stands at these coordinates where the tensor is broadcast.
+    pub fn at(&self, at: &[usize]) -> f64 {
+        let own = at.len() - self.shape.len();
+        let dims = self.shape.iter().zip(&at[own..]);
+        self.data[dims.fold(0, |offset, (&size, &at)| offset * size + at.min(size - 1))]
+    }
+
+    /// The tensor as one of another shape, which differs from its own in dimensions of 1 or broadcasts it.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where it does neither.
+    pub fn fit(self, shape: &[usize]) -> Result<Array> {
+        let more = |shape: &[usize]| -> Vec<usize> {
+            shape.iter().copied().filter(|&size| size != 1).collect()
+        };
+        if more(&self.shape) == more(shape) {
+            return Ok(Array { shape: shape.to_vec(), ..self });
+        }
+        if broadcast(&[&self.shape, shape])? != shape {
+            return refuse(format!("{:?} does not broadcast to {shape:?}", self.shape));
+        }
+        Ok(Array::new(shape, |at| self.at(at)))
+    }
+}
+
+fn refuse<T>(why: String) -> Result<T> {
+    Err(Error::Shape(why))
+}
+
+/// The shape to which all of these broadcast.
+fn broadcast(shapes: &[&[usize]]) -> Result<Vec<usize>> {
+    let rank = shapes.iter().map(|shape| shape.len()).max().unwrap_or(0);
+    let mut all = vec![1; rank];
+    for shape in shapes {
+        for (all, &size) in all[rank - shape.len()..].iter_mut().zip(*shape) {
+            if *all != size && *all != 1 && size != 1 {
+                return refuse(format!("{shapes:?} do not broadcast"));
+            }
+            *all = if *all == 1 { size } else { *all };
+        }
+    }
+    Ok(all)
+}
+
+impl Fused {
+    /// The outputs, of the inputs and of what the outputs held before, in double precision. `number` says
+    /// what the kernel's expressions are.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] where the shapes do not fit, or a number is not known.
+    pub fn values(
+        &self,
+        ins: &[Array],
+        outs: &[Array],
+        number: &dyn Fn(&Expr) -> Option<i64>,
+    ) -> Result<Vec<Array>> {
+        let mut values: Vec<Array> = Vec::with_capacity(self.steps().len());
+        for term in self.steps() {
+            let operands: Vec<&Array> = term.operands().map(|x| &values[x.index()]).collect();
+            let value = value(term, &operands, [ins, outs], number)?;
+            values.push(value);
+        }
+        let results = self.outputs().iter().zip(outs);
+        results.map(|(result, out)| values[result.index()].clone().fit(&out.shape)).collect()
+    }
+}
+
+fn value(
+    term: &Term,
+    of: &[&Array],
+    [ins, outs]: [&[Array]; 2],
+    number: &dyn Fn(&Expr) -> Option<i64>,
+) -> Result<Array> {
+    let size = |expr: &Expr| match number(expr).and_then(|size| usize::try_from(size).ok()) {
+        Some(size) => Ok(size),
+        None => refuse(format!("the value of {expr} is not known")),
+    };
+    let operand = |all: &[Array], which: usize| match all.get(which) {
+        Some(array) => Ok(array.clone()),
+        None => refuse(format!("there is no operand {which}")),
+    };
+    match (term, of) {
+        (Term::Step(Step::Input(input)), _) => operand(ins, *input),
+        (Term::Old(output), _) => operand(outs, *output),
+        (Term::Step(step), of) => {
+            let shapes: Vec<&[usize]> = of.iter().map(|array| &array.shape[..]).collect();
+            let mut elements = vec![0.0; of.len()];
+            Ok(Array::new(&broadcast(&shapes)?, |at| {
+                elements.iter_mut().zip(of).for_each(|(element, array)| *element = array.at(at));
+                step.value(&[], &elements)
+            }))
+        }
+        (Term::Index(value), _) => match number(value) {
+            Some(value) => Ok(Array { shape: Vec::new(), data: vec![value as f64] }),
+            None => refuse(format!("the value of {value} is not known")),
+        },
+        (Term::MatMul(..), [a, b]) => matmul(a, b),
+        (Term::Gather(..), [table, index]) => gather(table, index),
+        (Term::Dims(dims, _), [x]) => {
+            let sizes = dims.iter().map(|dim| dim.map_or(Some(1), |d| x.shape.get(d).copied()));
+            let Some(shape) = sizes.collect::<Option<Vec<usize>>>() else {
+                return refuse(format!("{:?} has not the dimensions {dims:?}", x.shape));
+            };
+            let mut own = vec![0; x.shape.len()];
+            Ok(Array::new(&shape, |at| {
+                let news = dims.iter().zip(at);
+                news.for_each(|(dim, &at)| dim.into_iter().for_each(|dim| own[*dim] = at));
+                x.at(&own)
+            }))
+        }
+        (Term::Fold(fold, part, _), [x]) => {
+            fold.along.iter().try_for_each(|&dim| has(x, dim))?;
+            Ok(folded(x, fold, *part))
+        }
+        (Term::Scan(scan, _), [x]) => has(x, scan.along).map(|()| scanned(x, scan)),
+        (Term::Position(dim, _), [x]) => {
+            has(x, *dim).map(|()| Array::new(&x.shape, |at| at[*dim] as f64))
+        }
+        (Term::Split(dim, inner, _), [x]) => {
+            has(x, *dim)?;
+            let (mut shape, inner) = (x.shape.clone(), size(inner)?.max(1));
+            shape.splice(*dim..=*dim, [x.shape[*dim] / inner, inner]);
+            reshaped(x, shape)
+        }
+        (Term::Merge(dim, _), [x]) => {
+            has(x, dim + 1)?;
+            let mut shape = x.shape.clone();
+            shape.splice(*dim..=dim + 1, [x.shape[*dim] * x.shape[dim + 1]]);
+            reshaped(x, shape)
+        }
+        (Term::Slice(dim, first, count, _), [x]) => {
+            has(x, *dim)?;
+            let (first, count) = (size(first)?, size(count)?);
+            if first + count > x.shape[*dim] {
+                return refuse(format!("{:?} ends before {first} + {count}", x.shape));
+            }
+            Ok(along(x, *dim, count, |at| Some(at + first)))
+        }
+        (Term::Window(dim, window, _), [x]) => {
+            has(x, *dim)?;
+            Ok(windows(x, *dim, window, size(&window.count)?))
+        }
+        _ => unreachable!("a term has all its operands"),
+    }
+}
+
+fn has(x: &Array, dim: usize) -> Result<()> {
+    if dim < x.shape.len() {
+        return Ok(());
+    }
+    refuse(format!("{:?} has no dimension {dim}", x.shape))
+}
+
+fn reshaped(x: &Array, shape: Vec<usize>) -> Result<Array> {
+    if shape.iter().product::<usize>() != x.data.len() {
+        return refuse(format!("{:?} does not become {shape:?}", x.shape));
+    }
+    Ok(Array { shape, data: x.data.clone() })
+}
+
+/// A tensor with another size of a dimension, whose coordinates are others of the old one; 0 where there is none.
+fn along(x: &Array, dim: usize, size: usize, from: impl Fn(usize) -> Option<usize>) -> Array {
+    let mut shape = x.shape.clone();
+    shape[dim] = size;
+    let mut own = vec![0; shape.len()];
+    Array::new(&shape, |at| {
+        own.copy_from_slice(at);
+        from(at[dim]).map_or(0.0, |from| {
+            own[dim] = from;
+            x.at(&own)
+        })
+    })
+}
+
+fn matmul(a: &Array, b: &Array) -> Result<Array> {
+    // A vector is a row on the left, a column on the right.
+    let (mut left, mut right) = (a.shape.clone(), b.shape.clone());
+    while left.len() < 2 {
+        left.insert(0, 1);
+    }
+    while right.len() < 2 {
+        right.push(1);
+    }
+    let (ranks, inner) = ([left.len() - 2, right.len() - 2], left[left.len() - 1]);
+    if right[ranks[1]] != inner {
+        return refuse(format!("{:?} times {:?} is no product", a.shape, b.shape));
+    }
+    let mut shape = broadcast(&[&left[..ranks[0]], &right[..ranks[1]]])?;
+    let batch = shape.len();
+    shape.extend([left[ranks[0]], right[ranks[1] + 1]]);
+    let (a, b) = (reshaped(a, left)?, reshaped(b, right)?);
+    let rows = |x: &Array, at: &[usize]| {
+        let (own, matrix) = x.shape.split_at(x.shape.len() - 2);
+        let dims = own.iter().zip(&at[batch - own.len()..]);
+        let number = dims.fold(0, |offset, (&size, &at)| offset * size + at.min(size - 1));
+        number * matrix[0] * matrix[1]
+    };
+    let columns = shape[batch + 1];
+    Ok(Array::new(&shape, |at| {
+        let (row, column) = (rows(&a, at) + at[batch] * inner, rows(&b, at) + at[batch + 1]);
+        (0..inner).map(|k| a.data[row + k] * b.data[column + k * columns]).sum()
+    }))
+}
+
+fn gather(table: &Array, index: &Array) -> Result<Array> {
+    has(table, 0)?;
+    let last = table.shape[0] as f64 - 1.0;
+    let shape = [&index.shape[..], &table.shape[1..]].concat();
+    let rank = index.shape.len();
+    Ok(Array::new(&shape, |at| {
+        let which = index.at(&at[..rank]);
+        let which = if which < 0.0 { which + last + 1.0 } else { which };
+        let row = which.min(last).max(0.0) as usize;
+        table.at(&[&[row], &at[rank..]].concat())
+    }))
+}
+
+fn folded(x: &Array, fold: &Fold, part: usize) -> Array {
+    let (mut kept, mut inner) = (x.shape.clone(), vec![1; x.shape.len()]);
+    for &dim in &fold.along {
+        kept[dim] = 1;
+        inner[dim] = x.shape[dim];
+    }
+    if let (Monoid::TopK(count), [dim]) = (fold.monoid, &fold.along[..]) {
+        kept[*dim] = usize::try_from(count).unwrap_or(0);
+    }
+    let mut own = vec![0; x.shape.len()];
+    Array::new(&kept, |at| {
+        let elements = Array::new(&inner, |within| {
+            for dim in 0..own.len() {
+                own[dim] = if fold.along.contains(&dim) { within[dim] } else { at[dim] };
+            }
+            x.at(&own)
+        });
+        let rank = fold.along.first().map_or(0, |&dim| at[dim]);
+        fold.monoid.value(part, &elements.data, rank)
+    })
+}
+
+impl Monoid {
+    /// A part of what it makes of these elements; of the largest, the one of a rank.
+    pub fn value(self, part: usize, elements: &[f64], rank: usize) -> f64 {
+        let count = elements.len() as f64;
+        let sum = |of: &dyn Fn(f64) -> f64| elements.iter().map(|&x| of(x)).sum::<f64>();
+        let max = elements.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        match (self, part) {
+            (Monoid::Of(op), _) => {
+                let neutral = op.neutral().unwrap_or(f64::NAN);
+                elements.iter().fold(neutral, |all, &x| op.value(all, x))
+            }
+            (Monoid::Softmax, 0) => max,
+            (Monoid::Softmax, _) => sum(&|x| if x == max { 1.0 } else { (x - max).exp() }),
+            (Monoid::Welford, 0) => sum(&|x| x) / count,
+            (Monoid::Welford, _) => {
+                let mean = sum(&|x| x) / count;
+                sum(&|x| (x - mean).powi(2)) / count
+            }
+            (Monoid::ArgMax | Monoid::TopK(_), part) => {
+                let mut order: Vec<usize> = (0..elements.len()).collect();
+                order.sort_by(|&a, &b| elements[b].total_cmp(&elements[a]));
+                let found = order.get(rank).copied();
+                found.map_or(f64::NAN, |i| if part == 0 { elements[i] } else { i as f64 })
+            }
+        }
+    }
+}
+
+fn scanned(x: &Array, scan: &Scan) -> Array {
+    let (size, dim) = (x.shape[scan.along], scan.along);
+    let mut own = vec![0; x.shape.len()];
+    Array::new(&x.shape, |at| {
+        own.copy_from_slice(at);
+        let place = at[dim];
+        let before = if scan.reverse { place + 1..size } else { 0..place };
+        let itself = if scan.exclusive { place..place } else { place..place + 1 };
+        before.chain(itself).fold(scan.op.neutral().unwrap_or(f64::NAN), |all, i| {
+            own[dim] = i;
+            scan.op.value(all, x.at(&own))
+        })
+    })
+}
+
+fn windows(x: &Array, dim: usize, window: &Window, count: usize) -> Array {
+    let mut shape = x.shape.clone();
+    shape[dim] = count;
+    shape.push(usize::try_from(window.size).unwrap_or(0));
+    let mut own = vec![0; x.shape.len()];
+    Array::new(&shape, |at| {
+        own.copy_from_slice(&at[..x.shape.len()]);
+        let [place, within] = [at[dim], at[at.len() - 1]].map(|at| at as i64);
+        let from = place * window.stride + within * window.dilation - window.before;
+        match usize::try_from(from) {
+            Ok(from) if from < x.shape[dim] => {
+                own[dim] = from;
+                x.at(&own)
+            }
+            Ok(_) | Err(_) => window.fill.0,
+        }
+    })
+}

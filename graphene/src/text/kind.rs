@@ -1,0 +1,286 @@
+//! The kinds of specs: a row each.
+
+use std::fmt::{Display, Formatter};
+use std::ops::RangeInclusive;
+
+use super::cursor::Parser;
+use crate::build::Builder;
+use crate::error::Result;
+use crate::kernel::{Binary, Fence, Fold, Group, Kind, Monoid, Number, Scan, Scope, Unary};
+use crate::tensor::name_of;
+
+/// How a kind is written, and how many operands it has.
+pub(crate) struct Row {
+    /// The name, as [`Kind::name`] has it.
+    name: &'static str,
+    /// How many outputs there are.
+    pub(crate) outs: RangeInclusive<usize>,
+    /// How many inputs there are.
+    pub(crate) ins: RangeInclusive<usize>,
+    /// Reads what follows the name; [`Display`] writes it.
+    read: fn(&mut Parser<'_>, &Builder) -> Result<Kind>,
+}
+
+const ANY: usize = usize::MAX;
+
+/// Where one name begins with another, it comes first.
+static ROWS: [Row; 26] = [
+    row("Spec", 0..=ANY, 0..=ANY, |_, _| Ok(Kind::Spec)),
+    row("Move", 1..=1, 1..=1, |_, _| Ok(Kind::Move)),
+    row("MatMul+=", 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL_ADD)),
+    row("MatMul", 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL)),
+    row("UnaryPointwise", 1..=1, 1..=1, |p, _| {
+        Ok(Kind::Unary(p.argument(|p| p.row("a function", &Unary::ALL))?))
+    }),
+    row("BinaryPointwise", 1..=1, 2..=2, |p, _| Ok(Kind::Binary(p.argument(Parser::binary)?))),
+    row("Select", 1..=1, 3..=3, |_, _| Ok(Kind::Select)),
+    row("Reduction", 1..=1, 1..=1, |p, _| Ok(Kind::Reduction(p.argument(Parser::binary)?))),
+    row("Fused", 1..=ANY, 0..=ANY, |p, k| Ok(Kind::Fused(p.fused(k)?))),
+    row("Fold", 1..=ANY, 1..=1, |p, _| Ok(Kind::Fold(p.argument(Parser::fold)?))),
+    row("Scan", 1..=1, 1..=1, |p, _| Ok(Kind::Scan(p.argument(Parser::scan)?))),
+    row("Shfl", 1..=1, 1..=1, |p, _| Ok(Kind::Shfl(p.argument(Parser::integer)?))),
+    row("Init", 1..=1, 0..=0, |p, _| Ok(Kind::Init(p.argument(Parser::number)?))),
+    row("Index", 1..=1, 0..=0, |p, k| Ok(Kind::Index(p.argument(|p| p.expr(k))?))),
+    row("Arrive", 1..=1, 0..=0, |p, k| {
+        let bytes = if p.sees("<<<") { None } else { Some(p.argument(|p| p.expr(k))?) };
+        Ok(Kind::Arrive(bytes))
+    }),
+    row("WaitGroup", 0..=1, 0..=0, |p, _| {
+        p.argument(|p| {
+            let group = p.group()?;
+            p.expect(",")?;
+            let left = p.integer()?;
+            Ok(Kind::WaitGroup(group, left, p.flag("read")?))
+        })
+    }),
+    row("Wait", 1..=1, 0..=0, |p, k| {
+        p.argument(|p| {
+            let parity = p.expr(k)?;
+            let scope = if p.flag("cluster")? { Scope::Cluster } else { Scope::Block };
+            Ok(Kind::Wait(parity, scope))
+        })
+    }),
+    row("Commit", 0..=0, 0..=0, |p, _| Ok(Kind::Commit(p.argument(Parser::group)?))),
+    row("Fence", 0..=1, 0..=0, |p, _| {
+        Ok(Kind::Fence(p.argument(|p| p.row("a fence", &Fence::ALL))?))
+    }),
+    row("Sync", 0..=0, 0..=0, |_, _| Ok(Kind::Sync)),
+    row("Registers", 0..=0, 0..=0, |p, _| Ok(Kind::Registers(p.argument(Parser::integer)?))),
+    row("LaunchDependents", 0..=0, 0..=0, |_, _| Ok(Kind::LaunchDependents)),
+    row("GridDependencyWait", 0..=0, 0..=0, |_, _| Ok(Kind::GridDependencyWait)),
+    row("Prefetch", 0..=0, 1..=1, |_, _| Ok(Kind::Prefetch)),
+    row("GridArrive", 1..=1, 0..=0, |p, k| Ok(Kind::GridArrive(p.argument(|p| p.expr(k))?))),
+    row("GridWait", 0..=0, 1..=1, |p, k| Ok(Kind::GridWait(p.argument(|p| p.expr(k))?))),
+];
+
+const fn row(
+    name: &'static str,
+    outs: RangeInclusive<usize>,
+    ins: RangeInclusive<usize>,
+    read: fn(&mut Parser<'_>, &Builder) -> Result<Kind>,
+) -> Row {
+    Row { name, outs, ins, read }
+}
+
+/// A kind's row.
+pub(crate) fn row_of(kind: &Kind) -> &'static Row {
+    let mut rows = ROWS.iter();
+    rows.find(|row| row.name == kind.name()).expect("every kind has a row")
+}
+
+impl Parser<'_> {
+    pub(super) fn kind(&mut self, k: &Builder) -> Result<Kind> {
+        let at = self.next();
+        let name = self.word().unwrap_or_default();
+        let found = ROWS.iter().find(|row| match row.name.strip_suffix("+=") {
+            Some(stem) => stem == name && self.eat("+="),
+            None => row.name == name,
+        });
+        match found {
+            Some(row) => (row.read)(self, k),
+            None if name.is_empty() => {
+                self.back(at);
+                self.expected("a statement")
+            }
+            None => self.fail(at, format!("`{name}` is neither a statement nor a spec")),
+        }
+    }
+
+    /// `<...>`
+    pub(super) fn argument<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.expect("<")?;
+        let value = read(self)?;
+        self.expect(">")?;
+        Ok(value)
+    }
+
+    /// `, word`, or nothing.
+    fn flag(&mut self, word: &str) -> Result<bool> {
+        let comma = self.eat(",");
+        if comma && !self.eat_word(word) {
+            return self.expected(&format!("`{word}`"));
+        }
+        Ok(comma)
+    }
+
+    fn group(&mut self) -> Result<Group> {
+        self.row("a group", &Group::ALL)
+    }
+
+    pub(super) fn binary(&mut self) -> Result<Binary> {
+        let mut rows = Binary::ALL.iter();
+        match rows.find(|row| self.eat_word(row.1) || (row.1.len() == 1 && self.eat(row.1))) {
+            Some(row) => Ok(row.0),
+            None => self.expected("a function of two numbers (+, -, *, /, max, min, ...)"),
+        }
+    }
+
+    /// `softmax`, `topk 4`, or a function of two numbers.
+    pub(super) fn monoid(&mut self) -> Result<Monoid> {
+        Ok(if self.eat_word("softmax") {
+            Monoid::Softmax
+        } else if self.eat_word("welford") {
+            Monoid::Welford
+        } else if self.eat_word("argmax") {
+            Monoid::ArgMax
+        } else if self.eat_word("topk") {
+            Monoid::TopK(self.natural()?)
+        } else {
+            Monoid::Of(self.binary()?)
+        })
+    }
+
+    fn fold(&mut self) -> Result<Fold> {
+        let monoid = self.monoid()?;
+        self.expect(",")?;
+        Ok(Fold { monoid, along: self.dimensions()? })
+    }
+
+    /// `0, 1`
+    pub(super) fn dimensions(&mut self) -> Result<Vec<usize>> {
+        let mut dims = vec![self.dimension()?];
+        while self.eat(",") {
+            dims.push(self.dimension()?);
+        }
+        Ok(dims)
+    }
+
+    pub(super) fn dimension(&mut self) -> Result<usize> {
+        let at = self.next();
+        match usize::try_from(self.natural()?) {
+            Ok(dim) => Ok(dim),
+            Err(_) => self.fail(at, "a dimension is a small number".to_owned()),
+        }
+    }
+
+    pub(super) fn scan(&mut self) -> Result<Scan> {
+        let op = self.binary()?;
+        self.expect(",")?;
+        let mut scan = Scan { op, along: self.dimension()?, exclusive: false, reverse: false };
+        while self.eat(",") {
+            let flag = if scan.reverse || !self.eat_word("exclusive") {
+                &mut scan.reverse
+            } else {
+                scan.exclusive = true;
+                continue;
+            };
+            if *flag || !self.eat_word("reverse") {
+                return self.expected("`reverse`");
+            }
+            *flag = true;
+        }
+        Ok(scan)
+    }
+
+    fn number(&mut self) -> Result<Number> {
+        let at = self.next();
+        match self.until('>').parse::<f64>() {
+            Ok(value) if !value.is_nan() => Ok(Number(value)),
+            Ok(_) | Err(_) => {
+                self.back(at);
+                self.expected("a number")
+            }
+        }
+    }
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Kind::Unary(function) => write!(f, "<{function}>"),
+            Kind::Binary(function) | Kind::Reduction(function) => write!(f, "<{function}>"),
+            Kind::Fused(fused) => write!(f, "{{{fused}}}"),
+            Kind::Fold(fold) => write!(f, "<{fold}>"),
+            Kind::Scan(scan) => write!(f, "<{scan}>"),
+            Kind::Shfl(number) | Kind::Registers(number) => write!(f, "<{number}>"),
+            Kind::Init(value) => write!(f, "<{value}>"),
+            Kind::Index(value)
+            | Kind::Arrive(Some(value))
+            | Kind::Wait(value, Scope::Block)
+            | Kind::GridArrive(value)
+            | Kind::GridWait(value) => write!(f, "<{value}>"),
+            Kind::Wait(parity, Scope::Cluster) => write!(f, "<{parity}, cluster>"),
+            Kind::Commit(group) => write!(f, "<{group}>"),
+            Kind::WaitGroup(group, left, false) => write!(f, "<{group}, {left}>"),
+            Kind::WaitGroup(group, left, true) => write!(f, "<{group}, {left}, read>"),
+            Kind::Fence(fence) => write!(f, "<{fence}>"),
+            Kind::Spec
+            | Kind::Move
+            | Kind::MatMul { .. }
+            | Kind::Select
+            | Kind::Arrive(None)
+            | Kind::Sync
+            | Kind::LaunchDependents
+            | Kind::GridDependencyWait
+            | Kind::Prefetch => Ok(()),
+        }
+    }
+}
+
+impl Display for Monoid {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Monoid::Of(op) => write!(f, "{op}"),
+            Monoid::Softmax => f.write_str("softmax"),
+            Monoid::Welford => f.write_str("welford"),
+            Monoid::ArgMax => f.write_str("argmax"),
+            Monoid::TopK(count) => write!(f, "topk {count}"),
+        }
+    }
+}
+
+impl Display for Fold {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {}", self.monoid, super::print::list(&self.along))
+    }
+}
+
+impl Display for Scan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {}", self.op, self.along)?;
+        f.write_str(if self.exclusive { ", exclusive" } else { "" })?;
+        f.write_str(if self.reverse { ", reverse" } else { "" })
+    }
+}
+
+/// As short as reads back: `2`, `0.5`, `1e-30`, `-inf`.
+impl Display for Number {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let text = format!("{:?}", self.0);
+        f.write_str(text.strip_suffix(".0").unwrap_or(&text))
+    }
+}
+
+/// Names from their tables.
+macro_rules! named {
+    ($($type:ty),*) => {$(
+        impl Display for $type {
+            fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+                f.write_str(name_of(&<$type>::ALL, self))
+            }
+        }
+    )*};
+}
+
+named!(Unary, Binary, Group, Fence);

@@ -1,0 +1,102 @@
+//! A kernel's levels: its specs, each within the one that it decomposes, as far as they have bodies.
+
+use std::fmt::Write;
+
+use super::print::list;
+use crate::kernel::{Kernel, Operand, Spec, Stmt};
+use crate::layout::Layout;
+use crate::tensor::View;
+
+impl Kernel {
+    /// The levels, a line each, with the shapes of operands and of threads. The atoms of a level are a line: which, and
+    /// how often the text has them.
+    pub fn tree(&self) -> String {
+        let mut text = format!("kernel {} {}\n{}\n", self.name, self.arch, self.level(&self.spec));
+        let mut atoms = Vec::new();
+        self.levels(self.spec.body.as_deref().unwrap_or_default(), 1, &mut atoms, &mut text);
+        flush(&mut atoms, 1, &mut text);
+        text
+    }
+
+    fn levels(
+        &self,
+        stmts: &[Stmt],
+        depth: usize,
+        atoms: &mut Vec<(&'static str, usize)>,
+        text: &mut String,
+    ) {
+        for stmt in stmts {
+            let head = match stmt {
+                Stmt::Spec(spec) if spec.body.is_none() => {
+                    let name = spec.kind.name();
+                    match atoms.iter_mut().find(|row| row.0 == name) {
+                        Some(row) => row.1 += 1,
+                        None => atoms.push((name, 1)),
+                    }
+                    continue;
+                }
+                Stmt::Spec(spec) => self.level(spec),
+                Stmt::For(_) | Stmt::Role(..) if decomposes(stmt.body()) => {
+                    self.line(stmt).trim_end_matches(" {").to_owned()
+                }
+                _ => {
+                    self.levels(stmt.body(), depth, atoms, text);
+                    continue;
+                }
+            };
+            flush(atoms, depth, text);
+            line(text, depth, &head);
+            self.levels(stmt.body(), depth + 1, atoms, text);
+            flush(atoms, depth + 1, text);
+        }
+    }
+
+    /// A spec with its operands' shapes.
+    fn level(&self, spec: &Spec) -> String {
+        let operand = |operand: &Operand| match self.operand(operand) {
+            Ok(tensor) => {
+                let shape = shape(&tensor.view);
+                format!("%{}:{shape}.{}", self.tensor_name(operand.tensor), tensor.memory)
+            }
+            Err(_) => format!("%{}", self.tensor_name(operand.tensor)),
+        };
+        let threads = |id| format!("#{}:{}", self.threads_name(id), shape(&self.threads(id).view));
+        let (outs, ins) = (list(spec.outs.iter().map(operand)), list(spec.ins.iter().map(operand)));
+        let arrow = if outs.is_empty() { "" } else { " <- " };
+        let (blocks, threads) = (threads(spec.blocks), threads(spec.threads));
+        format!("{outs}{arrow}{}<<<{blocks}, {threads}>>>({ins})", spec.kind)
+    }
+}
+
+/// The sizes of a view's levels.
+fn shape(view: &View) -> String {
+    let levels = view.levels().iter();
+    let levels = levels.map(|level| format!("[{}]", list(level.modes().iter().map(Layout::size))));
+    let levels: Vec<String> = levels.collect();
+    if levels.is_empty() { "[]".to_owned() } else { levels.join(".") }
+}
+
+/// Whether statements have a level among them.
+fn decomposes(stmts: &[Stmt]) -> bool {
+    stmts.iter().any(|stmt| match stmt {
+        Stmt::Spec(spec) => spec.body.is_some(),
+        other => decomposes(other.body()),
+    })
+}
+
+fn flush(atoms: &mut Vec<(&'static str, usize)>, depth: usize, text: &mut String) {
+    if atoms.is_empty() {
+        return;
+    }
+    let each = atoms.drain(..).map(|(name, count)| match count {
+        1 => name.to_owned(),
+        _ => format!("{name} x{count}"),
+    });
+    let all = list(each);
+    line(text, depth, &all);
+}
+
+fn line(text: &mut String, depth: usize, content: &str) {
+    writeln!(text, "{:width$}{content}", "", width = 2 * depth)
+        .expect("writing to a string does not fail");
+}
