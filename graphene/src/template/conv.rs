@@ -13,7 +13,6 @@
 //! - `convolution`: what is computed;
 //! - `operands`: a kernel's tensors;
 //! - `tiles`: how the product is cut, and which cuts there are;
-//! - `units`: who multiplies;
 //! - `gather`: how tiles of pixels come;
 //! - `sliding`: convolutions with few channels in a group, and poolings, by single threads;
 //! - `window`: what such a thread does.
@@ -23,18 +22,17 @@ mod gather;
 mod operands;
 mod sliding;
 mod tiles;
-mod units;
 mod window;
 
 pub use self::convolution::{Axis, Convolution};
 use self::gather::Gather;
 use self::operands::Images;
 pub use self::sliding::{Fold, Sliding};
-use self::units::Units;
 use super::mma::Fragments;
 use super::product::{Edges, line};
 use super::simt::Own;
 use super::stage::Movers;
+use super::sums::Sums;
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
@@ -131,16 +129,16 @@ impl Conv {
         let group = place.batch.clone().unwrap_or(Expr::from(0));
         let movers = Movers { threads, block, thread: &thread, one, edges: self.weights };
         let gather = Gather::new(&mut k, self, &sizes, x, sides[1], [&group, &place.n], movers)?;
-        let units = match self.by {
-            By::Warps => Units::Warps(Fragments::new(&mut k, block, sides, self.warps)?),
-            By::Threads(part) => Units::Threads(Own::new(&mut k, block, sides, part, self.warps)?),
+        let sums = match self.by {
+            By::Warps => Sums::Warps(Fragments::new(&mut k, block, sides, self.warps)?),
+            By::Threads(part) => Sums::Threads(Own::new(&mut k, block, sides, part, self.warps)?),
         };
         let [a, b] = sides;
         let weights = a.tiled(&mut k, w, true)?;
         let shared =
             [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
-        let acc = units.allocate(&mut k)?;
-        units.reset(&mut k, acc)?;
+        let acc = sums.allocate(&mut k)?;
+        sums.reset(&mut k, acc)?;
         let count = (depth + self.depth - 1) / self.depth;
         let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
             within(k, step, count, |k| {
@@ -171,13 +169,14 @@ impl Conv {
                 let [a, b] = shared;
                 let near = [k.index(a, "a", [stage])?, k.index(b, "b", [stage])?];
                 k.decompose(Header::new(Kind::MATMUL_ADD, acc, near, block), |k| {
-                    units.multiply(k, acc, near)
+                    sums.multiply(k, acc, near[0], &Expr::from(0), near[1])
                 })
             },
         )?;
         let epilogue = outer.attach(&mut k, convolution, &group, self.pixels)?;
         let images = Images { group, groups: convolution.group, pixels: &sizes.pixels };
-        units.each_run(&mut k, acc, &epilogue, self.tile, &place, |k, sums, run, across| {
+        let origin = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
+        sums.each_run(&mut k, acc, &epilogue, origin, |k, sums, run, across| {
             images.leave(k, &epilogue, sums, run, across, one)
         })?;
         let ins = [vec![x, w], outer.ins()].concat();

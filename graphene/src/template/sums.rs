@@ -96,18 +96,19 @@ impl Sums {
         }
     }
 
-    /// Goes through the own runs of sums, of a tile whose rows and columns begin at 0.
+    /// Goes through the own runs of sums, of a tile whose rows and columns begin at these.
     pub(super) fn each_run(
         &self,
         k: &mut Builder,
         acc: TensorId,
         epilogue: &Attached,
+        [row, column]: [Expr; 2],
         body: impl Fn(&mut Builder, TensorId, &Run, &Across) -> Result<()>,
     ) -> Result<()> {
-        let origin = [0, 0].map(Expr::from);
+        let origin = |n: i64| [row.clone(), column.div(&Expr::from(n))];
         match self {
-            Sums::Warps(fragments) => fragments.each_pair(k, acc, epilogue, None, &origin, body),
-            Sums::Threads(own) => own.each_run(k, acc, epilogue, None, &origin, body),
+            Sums::Warps(fragments) => fragments.each_pair(k, acc, epilogue, None, &origin(2), body),
+            Sums::Threads(own) => own.each_run(k, acc, epilogue, None, &origin(own.run()), body),
         }
     }
 }

@@ -139,7 +139,7 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
     (
         "epilogue",
         "delete Fence",
-        "Fence<init><<<#grid, #one_2>>>",
+        "Fence<init><<<#cta, #one_2>>>",
         "The same thread fences once more, when it has initialised the ring's barriers.",
     ),
     (
@@ -177,7 +177,7 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
     (
         "split",
         "delete Fence",
-        "Fence<init><<<#grid, #one_2>>>",
+        "Fence<init><<<#cta, #one_2>>>",
         "The same thread fences once more, when it has initialised the ring's barriers.",
     ),
     ("split", "widen role down", "role #warpgroups[1]", "As of one consumer."),
@@ -188,11 +188,11 @@ const EQUIVALENT: &[(&str, &str, &str, &str)] = &[
         "A block has one tile: nobody waits for the stage that it leaves last.",
     ),
     ("split", "drop body", "if(min((", "Likewise."),
-    ("split", "drop role", "<- Arrive<<<#grid, #one>>>() #2", "Likewise."),
-    ("split", "widen role up", "<- Arrive<<<#grid, #one>>>() #2", "Likewise."),
-    ("split", "role of all", "<- Arrive<<<#grid, #one>>>() #2", "Likewise."),
-    ("split", "delete Arrive", "<- Arrive<<<#grid, #one>>>() #2", "Likewise."),
-    ("split", "off by a stage", "<- Arrive<<<#grid, #one>>>() #2", "Likewise."),
+    ("split", "drop role", "<- Arrive<<<#cta, #one>>>() #2", "Likewise."),
+    ("split", "widen role up", "<- Arrive<<<#cta, #one>>>() #2", "Likewise."),
+    ("split", "role of all", "<- Arrive<<<#cta, #one>>>() #2", "Likewise."),
+    ("split", "delete Arrive", "<- Arrive<<<#cta, #one>>>() #2", "Likewise."),
+    ("split", "off by a stage", "<- Arrive<<<#cta, #one>>>() #2", "Likewise."),
     (
         "mbarrier_cluster",
         "shift role up",
@@ -296,14 +296,14 @@ const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
     (
         "",
         "delete Fence",
-        "Fence<init><<<#grid, #one_2>>>",
+        "Fence<init><<<#cta, #one_2>>>",
         "The same thread fences once more, when it has initialised the barriers of all rings.",
     ),
-    ("", "delete Fence", "Fence<init><<<#grid, #one_3>>>", "Likewise."),
+    ("", "delete Fence", "Fence<init><<<#cta, #one_3>>>", "Likewise."),
     (
         "",
         "off by a stage",
-        "%empty_2[@filling_k.stage] <- Wait<1 - @filling_k.parity><<<#grid, #one>>>() #2",
+        "%empty_2[@filling_k.stage] <- Wait<1 - @filling_k.parity><<<#cta, #one>>>() #2",
         "Of two stages: every other wait is for the copy before, rather than for the one before \
          that; what the others should wait for is done since then, or since the queries' wait.",
     ),
@@ -375,7 +375,7 @@ const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
     (
         "",
         "delete Wait",
-        "%empty_2[@filling_k.stage] <- Wait<1 - @filling_k.parity><<<#grid, #one>>>() #1",
+        "%empty_2[@filling_k.stage] <- Wait<1 - @filling_k.parity><<<#cta, #one>>>() #1",
         "Queries are given back after all their keys: who has waited for the former's stage need \
          not wait for the latter's.",
     ),
@@ -388,7 +388,7 @@ const OF_ATTENTION: &[(&str, &str, &str, &str)] = &[
     (
         "turns",
         "flip parity",
-        "%turns[@group] <- Wait<@turn.parity><<<#grid, #own>>>() #2",
+        "%turns[@group] <- Wait<@turn.parity><<<#cta, #own>>>() #2",
         "Likewise; it waits for a turn that there was.",
     ),
 ];

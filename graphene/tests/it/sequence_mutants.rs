@@ -303,12 +303,12 @@ const OF_ATTENTION: &[Equivalent] = &[
     ),
     (
         "threads",
-        "one more pending: WaitGroup<copy, 1><<<#grid, #block>>>() #1",
+        "one more pending: WaitGroup<copy, 1><<<#cta, #block>>>() #1",
         "Threads first read queries in the first step, which waits once more.",
     ),
-    ("threads", "delete Sync: Sync<<<#grid, #block>>>() #2", "Likewise."),
-    ("rounded", "delete WaitGroup: WaitGroup<copy, 1><<<#grid, #block>>>() #1", "Likewise."),
-    ("causal", "one more pending: WaitGroup<copy, 1><<<#grid, #block>>>() #1", "Likewise."),
+    ("threads", "delete Sync: Sync<<<#cta, #block>>>() #2", "Likewise."),
+    ("rounded", "delete WaitGroup: WaitGroup<copy, 1><<<#cta, #block>>>() #1", "Likewise."),
+    ("causal", "one more pending: WaitGroup<copy, 1><<<#cta, #block>>>() #1", "Likewise."),
     (
         "threads",
         "remove swizzle: %sQ",

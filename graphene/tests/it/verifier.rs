@@ -246,3 +246,34 @@ fn kernels_wait_for_predecessors_before_they_touch_memory() {
     let together = parse(&blocks("", "3", "if(true)").replace("sm_70", "sm_90a")).unwrap();
     assert_eq!(dependent(together.clone()), together);
 }
+
+/// What a tile is made of may come through memory that others fill; what it writes is an output, or scratch.
+#[test]
+fn decompositions_keep_to_their_specs() {
+    let declared = |ins: &str, more: &str, room: &str| {
+        let text = format!(
+            "kernel a sm_90a ()\n%in:[32:1].fp32.GL\n%other:[32:1].fp32.GL\n\
+             %room:[32:1].fp32.GL{room}\n%out:[32:1].fp32.GL\n#g:[1:1].block\n\
+             #b:[64:1].thread\n%out <- Spec<<<#g, #b>>>(%in, %other) {{\n  @t = #b.indices()\n  \
+             #one:[].thread = #b.scalar()\n  #warps:[2:32].[32:1].thread = #b.tile(32)\n  \
+             #second:[32:1].thread = #warps[1]\n  %s:[32:1].fp32.SH\n  %r:[].fp32.RF\n  \
+             %unused:[].fp32.RF\n  role #warps[0] {{\n    \
+             %unused <- Move<<<#g, #one>>>(%other[@t])\n    %r <- Move<<<#g, #one>>>(%in[@t])\n    \
+             %s[@t] <- Move<<<#g, #one>>>(%r)\n  }}\n  Sync<<<#g, #b>>>()\n  \
+             role #warps[1] {{\n    %out <- Move<<<#g, #second>>>({ins}) {{\n      %q:[].fp32.RF\n      \
+             %q <- Move<<<#g, #one>>>(%s[@t - 32])\n      \
+             %out[@t - 32] <- Move<<<#g, #one>>>(%q)\n      {more}\n    }}\n  }}\n}}"
+        );
+        let kernel = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(parse(&kernel.to_string()).unwrap(), kernel);
+        let rules: Vec<Rule> = verify(&kernel).iter().map(|finding| finding.rule).collect();
+        assert!(rules.iter().all(|rule| *rule == Rule::Declared), "{rules:?}\n{text}");
+        rules.len()
+    };
+    let room = "%room[@t - 32] <- Move<<<#g, #one>>>(%q)";
+    assert_eq!(declared("%in", "", ""), 0);
+    // Nothing that its decomposition reads is made of it.
+    assert_eq!(declared("%other", "", ""), 1);
+    assert_eq!(declared("%in", room, ""), 1);
+    assert_eq!(declared("%in", room, ".scratch"), 0);
+}

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Fence, Group, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{IntTuple, Tiler};
-use crate::template::product::{leaf, tile_of};
+use crate::template::product::leaf;
 use crate::tensor::{Memory, View};
 
 /// How a warpgroup's rows leave: through a shared buffer and tensor copies.
@@ -54,9 +54,7 @@ impl<'a> Store<'a> {
         let own = self.consumer.own;
         let dim = fmha.value_width();
         let m = place.m.clone() * fmha.consumers + Expr::from(&self.consumer.group);
-        let rows = [Tiler::Size(1), Tiler::Size(1), Tiler::Size(ROWS), Tiler::Whole];
-        let at = [&place.batch, &place.head, &m, &Expr::from(0)];
-        let rows = tile_of(k, operands[3], "o_rows", &rows, at)?;
+        let rows = place.rows(k, &operands, 3, ROWS, &m)?;
         k.decompose(Header::new(Kind::Move, rows, acc, own), |k| {
             let buffer = k.index(self.buffers, "buffer", [&self.consumer.group])?;
             // The store of the tile before has been read.

@@ -96,27 +96,22 @@ impl Fmha {
         (place, m): (&Place, &Expr),
         threads: ThreadsId,
     ) -> Result<Header> {
-        let (one, zero) = (Tiler::Size(1), Expr::from(0));
-        let Place { batch, head, kv_head, .. } = place;
-        let of_head = [one.clone(), one.clone(), Tiler::Whole, Tiler::Whole];
-        let of_rows = [one.clone(), one, Tiler::Size(rows), Tiler::Whole];
-        let [q, key, value, o] = *operands;
+        let (whole, zero) =
+            ([Tiler::Size(1), Tiler::Size(1), Tiler::Whole, Tiler::Whole], 0.into());
+        let of_head = [&place.batch, &place.kv_head, &zero, &zero];
         let mut ins = vec![
-            tile_of(k, q, "q_tile", &of_rows, [batch, head, m, &zero])?,
-            tile_of(k, key, "k_tile", &of_head, [batch, kv_head, &zero, &zero])?,
-            tile_of(k, value, "v_tile", &of_head, [batch, kv_head, &zero, &zero])?,
+            place.rows(k, operands, 0, rows, m)?,
+            tile_of(k, operands[1], "k_tile", &whole, of_head)?,
+            tile_of(k, operands[2], "v_tile", &whole, of_head)?,
         ];
         match (mask, self.mask) {
-            (Some(mask), Mask::Dense(_)) => {
-                ins.push(tile_of(k, mask, "mask_tile", &of_rows, [batch, head, m, &zero])?);
-            }
+            (Some(mask), Mask::Dense(_)) => ins.push(place.rows(k, &[mask; 4], 0, rows, m)?),
             (Some(mask), _) => {
-                let of_batch = [Tiler::Size(1), Tiler::Whole];
-                ins.push(tile_of(k, mask, "mask_tile", &of_batch, [batch, &zero])?);
+                ins.push(tile_of(k, mask, "mask_tile", &whole[1..3], [&place.batch, &zero])?);
             }
             (None, _) => {}
         }
-        let out = tile_of(k, o, "o_tile", &of_rows, [batch, head, m, &zero])?;
+        let out = place.rows(k, operands, 3, rows, m)?;
         Ok(Header::new(self.of_tile(m.clone() * rows), out, ins, threads))
     }
 

@@ -9,7 +9,6 @@ use crate::index::Expr;
 use crate::kernel::{Kind, Operand, Ring, TensorId};
 use crate::layout::{IntTuple, Tiler};
 use crate::schedule::produce;
-use crate::template::product::tile_of;
 
 /// Keys or values: their place among the operands, their pipeline state, and their tiles in global memory.
 struct Source {
@@ -70,10 +69,7 @@ impl Context<'_> {
         produce(k, &self.pipelines[0], ring, self.one, |k, full, _| {
             let bytes = self.fmha.rows() * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
-            let tile = [1, 1, self.fmha.rows()].map(Tiler::Size);
-            let tile: Vec<Tiler> = tile.into_iter().chain([Tiler::Whole]).collect();
-            let at = [&place.batch, &place.head, &place.m, &Expr::from(0)];
-            let whole = tile_of(k, self.operands[0], "q_stage", &tile, at)?;
+            let whole = place.rows(k, &self.operands, 0, self.fmha.rows(), &place.m)?;
             let move_ = Header::new(Kind::Move, self.shared[0], whole, self.one);
             k.decompose(move_.signals(full.clone()), |k| {
                 let to = k.tile(
@@ -94,13 +90,7 @@ impl Context<'_> {
     }
 
     /// The tile of keys or values of a number.
-    fn fill(
-        &self,
-        k: &mut Builder,
-        source: &Source,
-        place: &Place,
-        tile_number: Expr,
-    ) -> Result<()> {
+    fn fill(&self, k: &mut Builder, source: &Source, place: &Place, tile: Expr) -> Result<()> {
         let Source { which, ring, from } = source;
         let keys = *which == 1;
         let dim = if keys { self.fmha.head_width() } else { self.fmha.value_width() };
@@ -108,15 +98,7 @@ impl Context<'_> {
             let bytes = self.fmha.keys * dim * self.fmha.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
             let to = k.index(self.shared[*which], "stage", [stage])?;
-            let (zero, mut tile) = (Expr::from(0), [Tiler::Size(self.fmha.keys), Tiler::Whole]);
-            let mut at = [&tile_number, &zero];
-            if keys {
-                tile.swap(0, 1);
-                at.swap(0, 1);
-            }
-            let tile: Vec<Tiler> = [1, 1].map(Tiler::Size).into_iter().chain(tile).collect();
-            let at = [&place.batch, &place.kv_head].into_iter().chain(at);
-            let whole = tile_of(k, self.operands[*which], "kv_stage", &tile, at)?;
+            let whole = place.rows(k, &self.operands, *which, self.fmha.keys, &tile)?;
             let move_ = Header::new(Kind::Move, to, whole, self.one);
             k.decompose(move_.signals(full.clone()), |k| {
                 let mut boxes = [Tiler::Size(self.fmha.panel(dim)), Tiler::Whole];
@@ -125,7 +107,7 @@ impl Context<'_> {
                 }
                 let to = k.tile(to, "to", &boxes)?;
                 for i in 0..dim / self.fmha.panel(dim) {
-                    let [mut row, mut column] = [Expr::from(i), tile_number.clone()];
+                    let [mut row, mut column] = [Expr::from(i), tile.clone()];
                     let mut at = [i, 0];
                     if !keys {
                         std::mem::swap(&mut row, &mut column);

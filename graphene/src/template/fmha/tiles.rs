@@ -5,6 +5,9 @@ use super::operands::Sizes;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
+use crate::kernel::TensorId;
+use crate::layout::Tiler;
+use crate::template::product::tile_of;
 
 /// A tile of queries.
 pub(super) struct Place {
@@ -19,6 +22,27 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// The `tile`-th so many rows of an operand: of queries (0), keys (1), values (2) or the result (3) of the own head.
+    pub(super) fn rows(
+        &self,
+        k: &mut Builder,
+        operands: &[TensorId; 4],
+        which: usize,
+        rows: i64,
+        tile: &Expr,
+    ) -> Result<TensorId> {
+        let head = if which == 1 || which == 2 { &self.kv_head } else { &self.head };
+        let (one, zero) = (Tiler::Size(1), Expr::from(0));
+        let mut tiles = [one.clone(), one, Tiler::Size(rows), Tiler::Whole];
+        let mut at = [&self.batch, head, tile, &zero];
+        if which == 1 {
+            // Keys are declared with their elements first.
+            tiles.swap(2, 3);
+            at.swap(2, 3);
+        }
+        tile_of(k, operands[which], ["q_tile", "k_tile", "v_tile", "o_tile"][which], &tiles, at)
+    }
+
     /// The number of the tile of keys that is `step`-th from the last.
     pub(super) fn tile(&self, step: impl Into<Expr>) -> Expr {
         (self.steps.clone() - 1 - step.into()).max(Expr::from(0))

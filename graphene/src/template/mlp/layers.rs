@@ -234,7 +234,7 @@ impl Context<'_> {
         k.spec(Kind::Sync, (), (), self.block)?;
         let width = self.mlp.layers[l].width;
         let padded = self.mlp.padded(l) > width;
-        sums.each_run(k, acc, &epilogue, |k, values, local, across| {
+        sums.each_run(k, acc, &epilogue, [0, 0].map(Expr::from), |k, values, local, across| {
             let run = self.global(local);
             let outs = self.finished(k, l, values, &epilogue, (local, &run), across)?;
             for (&out, &result) in outs[1..].iter().zip(&epilogue.results) {
@@ -257,7 +257,7 @@ impl Context<'_> {
     /// The last layer's results go.
     fn leave(&self, k: &mut Builder, l: usize, sums: &Sums, acc: TensorId) -> Result<()> {
         let epilogue = self.epilogue(k, l, &Expr::from(0))?;
-        sums.each_run(k, acc, &epilogue, |k, values, local, across| {
+        sums.each_run(k, acc, &epilogue, [0, 0].map(Expr::from), |k, values, local, across| {
             let run = self.global(local);
             let outs = self.finished(k, l, values, &epilogue, (local, &run), across)?;
             for (&out, &result) in outs.iter().zip(&epilogue.results) {

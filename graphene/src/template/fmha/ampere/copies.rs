@@ -8,7 +8,7 @@ use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Group, Kind, Operand, Ring, Test};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::WIDTH;
-use crate::template::product::{leaf, tile_of};
+use crate::template::product::leaf;
 use crate::tensor::{Memory, Scalar, View};
 
 impl Block<'_> {
@@ -52,15 +52,7 @@ impl Block<'_> {
         };
         let piece = WIDTH / fmha.scalar.bytes();
         let to = k.index(self.shared[which], "stage", [stage])?;
-        let (zero, mut of_tile) = (Expr::from(0), [Tiler::Size(rows), Tiler::Whole]);
-        let mut at = [&tile, &zero];
-        if which == 1 {
-            of_tile.swap(0, 1);
-            at.swap(0, 1);
-        }
-        let of_tile: Vec<Tiler> = [1, 1].map(Tiler::Size).into_iter().chain(of_tile).collect();
-        let at = [&place.batch, head].into_iter().chain(at);
-        let whole = tile_of(k, self.operands[which], "of_stage", &of_tile, at)?;
+        let whole = place.rows(k, &self.operands, which, rows, &tile)?;
         let header = Header::new(Kind::Move, to, whole, self.block).async_();
         k.decompose(header, |k| {
             let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
@@ -108,10 +100,7 @@ impl Block<'_> {
         products: &dyn Products,
         place: &Place,
     ) -> Result<()> {
-        let (rows, zero) = (Tiler::Size(self.fmha.rows()), Expr::from(0));
-        let rows = [Tiler::Size(1), Tiler::Size(1), rows, Tiler::Whole];
-        let at = [&place.batch, &place.head, &place.m, &zero];
-        let rows = tile_of(k, self.operands[3], "o_rows", &rows, at)?;
+        let rows = place.rows(k, &self.operands, 3, self.fmha.rows(), &place.m)?;
         k.decompose(Header::new(Kind::Move, rows, self.sums, self.block), |k| {
             let to = k.tile(self.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
             let row = place.m.clone() * self.fmha.rows() + self.warp_at.clone() * 16 + &self.row;
