@@ -215,8 +215,8 @@ fn decoder_step(past: &str, mask: &str) -> Vec<String> {
 fn the_lengths_of_a_decoder_stay_symbols() {
     let keys = "f32[batch, 2, past + sequence, 8]";
     assert_eq!(decoder_step("past", "past+sequence")[1..], [keys, keys]);
-    let room = "f32[batch, 2, max(past, total), 8]";
-    assert_eq!(decoder_step("past", "total")[1..], [room, room]);
+    let capacity = "f32[batch, 2, max(past, total), 8]";
+    assert_eq!(decoder_step("past", "total")[1..], [capacity, capacity]);
     let fixed = "f32[batch, 2, 64, 8]";
     assert_eq!(decoder_step("64", "24")[1..], [fixed, fixed]);
     assert_eq!(decoder_step("64", "24")[0], "f32[batch, sequence, 32]");
@@ -234,7 +234,7 @@ fn check_n_bits(b: &str, dtype: i32, changes: Vec<AttributeProto>, expected: &Ex
 }
 
 #[test]
-fn products_with_weights_of_few_bits_refuse_by_name() {
+fn matmuls_with_weights_of_few_bits_refuse_by_name() {
     check_n_bits(
         "2 3 8",
         U8,

@@ -27,13 +27,13 @@ struct Layer {
     input_forget: bool,
 }
 
-/// What gates of one direction add to their products: a bias `[1, 4·h]`, and the cell's state times weights `[1, 3·h]`.
+/// What gates of one direction add to their matmuls: a bias `[1, 4·h]`, and the cell's state times weights `[1, 3·h]`.
 struct Gates {
     bias: Option<ValueId>,
     peepholes: Option<ValueId>,
 }
 
-/// Sequences, `[s,b,i]`, are quantised as a whole up to the longest one's end, states `[b,h]` at every step; products are
+/// Sequences, `[s,b,i]`, are quantised as a whole up to the longest one's end, states `[b,h]` at every step; matmuls are
 /// exact. onnxruntime splits a batch over threads and quantises each part's states alone: with one thread it gives the
 /// same.
 fn dynamic_quantize_lstm(c: &mut Context<'_, '_>) -> Outputs {

@@ -190,9 +190,9 @@ fn written(
     held: ValueId,
     total: &Dim,
 ) -> Result<ValueId, OpError> {
-    let room = c.shape(cache)[TOKENS].clone();
+    let capacity = c.shape(cache)[TOKENS].clone();
     let (before, mut after) = (vec![Dim::from(0); 4], vec![Dim::from(0); 4]);
-    after[TOKENS] = room.maximum(total) - &room;
+    after[TOKENS] = capacity.maximum(total) - &capacity;
     let grown = if after[TOKENS] == 0 {
         cache
     } else {

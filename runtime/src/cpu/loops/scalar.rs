@@ -133,7 +133,7 @@ pub(super) fn with_real<R>(unary: Unary, run: impl FnOnce(&dyn Fn(f64) -> f64) -
         Unary::Sigmoid => run(&sigmoid),
         Unary::Relu => run(&|x: f64| if x < 0.0 { 0.0 } else { x }),
         Unary::Gelu => {
-            // Far below, the second factor is 0, and at -∞ the product.
+            // Far below, the second factor is 0, and at -∞ 0 · -∞ would be NaN.
             run(&|x: f64| {
                 let x = if x < -64.0 { -64.0 } else { x };
                 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
