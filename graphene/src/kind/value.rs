@@ -139,7 +139,7 @@ fn value(
             let mut own = vec![0; x.shape.len()];
             Ok(Array::new(&shape, |at| {
                 let news = dims.iter().zip(at);
-                news.for_each(|(dim, &at)| dim.into_iter().for_each(|dim| own[*dim] = at));
+                news.for_each(|(dim, &at)| dim.iter().for_each(|dim| own[*dim] = at));
                 x.at(&own)
             }))
         }

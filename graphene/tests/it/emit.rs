@@ -107,14 +107,12 @@ fn figure_1() {
           }
           asm volatile("bar.warp.sync 0xffffffff;" :  :  : "memory");
           // %2 <- Move<<<#3, #4>>>(%1)
-          {
-            int thr_grp_m = (int)threadIdx.x/16;
-            int thr_grp_n = ((int)threadIdx.x/8)%2;
-            int grp_local_idx = (int)threadIdx.x%8;
-            asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" :
-                "=r"(word(t2[0])), "=r"(word(t2[2])), "=r"(word(t2[4])), "=r"(word(t2[6])) :
-                "r"(t1_at + 32*grp_local_idx + 256*thr_grp_m + 16*thr_grp_n) : "memory");
-          }
+          int thr_grp_m = (int)threadIdx.x/16;
+          int thr_grp_n = ((int)threadIdx.x/8)%2;
+          int grp_local_idx = (int)threadIdx.x%8;
+          asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" :
+              "=r"(word(t2[0])), "=r"(word(t2[2])), "=r"(word(t2[4])), "=r"(word(t2[6])) :
+              "r"(t1_at + 32*grp_local_idx + 256*thr_grp_m + 16*thr_grp_n) : "memory");
           #pragma unroll
           for (int i = 0; i < 8; i += 1) {
             out[i + 8*lane] = t2[4*(i/4) + i%4];

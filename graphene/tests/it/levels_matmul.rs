@@ -107,33 +107,355 @@ fn layer() -> Product {
 #[test]
 fn a_gemm_is_a_tree() {
     let kernel = Gemm { product: layer(), ..Gemm::default() }.kernel().unwrap();
-    expect![[""]].assert_eq(&kernel.tree());
+    expect![[r#"
+        kernel gemm sm_90a
+        %C:[@M, @N].GL <- Fused{gelu(matmul(%0, %1) + %2)}<<<#grid:[@blocks], #block:[384]>>>(%A:[@M, @K].GL, %B:[@K, @N].GL, %bias:[@N].GL)
+          Init x2, Fence, Sync
+          role #warpgroups[0..2]
+            Registers
+            for(@t = @first; @t < ((@M + 127)/128)*((@N + 255)/256); @t += @blocks)
+              %C_tile:[64, 256].GL <- Fused{gelu(matmul(%0, %1) + %2)}<<<#cta:[], #own:[128]>>>(%A_tile:[64, @K].GL, %B_tile:[@K, 256].GL, %bias_tile:[256].GL)
+                Move, Commit
+                %acc:[2, 32].[2].RF <- MatMul<<<#cta:[], #own:[128]>>>(%A_tile:[64, @K].GL, %B_tile:[@K, 256].GL)
+                  Init
+                  for(@k = 0; @k < (@K + 63)/64; @k += 1)
+                    Wait
+                    %acc:[2, 32].[2].RF <- MatMul+=<<<#cta:[], #own:[128]>>>(%own_a:[64, 64].SH, %b:[64, 256].SH)
+                      Fence, MatMul+=, Commit
+                    WaitGroup, Arrive
+                  WaitGroup, Arrive
+                WaitGroup, Sync
+                %C_tile_2:[64, 256].GL <- Fused{gelu(%0 + %1)}<<<#cta:[], #own:[128]>>>(%strip:[2, 32].[2].RF, %bias_tile_2:[256].GL)
+                  for(@panel = 0; @panel < 4; @panel += 1) unroll
+                    WaitGroup, Sync
+                    for(@strip = 0; @strip < 4; @strip += 1) unroll
+                      Move x2
+                      %result:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums:[2].RF, %wide:[2].RF)
+                        BinaryPointwise, UnaryPointwise, Move
+                      Move
+                      %result_2:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums_2:[2].RF, %wide:[2].RF)
+                        BinaryPointwise, UnaryPointwise, Move
+                      Move x3
+                      %result_3:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums_3:[2].RF, %wide_2:[2].RF)
+                        BinaryPointwise, UnaryPointwise, Move
+                      Move
+                      %result_4:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums_4:[2].RF, %wide_2:[2].RF)
+                        BinaryPointwise, UnaryPointwise, Move
+                      Move x2
+                    Fence, Sync, Move, Commit
+            WaitGroup
+          role #warpgroups[2]
+            Registers
+            role #block[256]
+              for(@t = @first; @t < ((@M + 127)/128)*((@N + 255)/256); @t += @blocks)
+                for(@k = 0; @k < (@K + 63)/64; @k += 1)
+                  Wait, Arrive
+                  %sA:[128, 64].SH <- Move<<<#cta:[], #one:[]>>>(%step:[128, 64].GL)
+                    Move
+                  %sB:[64, 256].SH <- Move<<<#cta:[], #one:[]>>>(%step_2:[64, 256].GL)
+                    Move
+    "#]].assert_eq(&kernel.tree());
     let kernel = Gemm { product: layer(), split: 2, cluster: 1, ..Gemm::default() };
-    expect![[""]].assert_eq(&kernel.kernel().unwrap().tree());
+    expect![[r#"
+        kernel gemm sm_90a
+        %C:[@M, @N].GL <- Fused{gelu(matmul(%0, %1) + %2)}<<<#grid:[@clusters].[2], #block:[384]>>>(%A:[@M, @K].GL, %B:[@K, @N].GL, %bias:[@N].GL)
+          Init x3, Arrive, Fence x2, Sync
+          role #warpgroups[0..2]
+            Registers
+            for(@t = @cluster; @t < min(@cluster + 1, ((@M + 127)/128)*((@N + 255)/256)); @t += @clusters)
+              %C_tile:[64, 256].GL <- Fused{gelu(matmul(%0, %1) + %2)}<<<#together:[2], #own:[128]>>>(%A_tile:[64, @K].GL, %B_tile:[@K, 256].GL, %bias_tile:[256].GL)
+                Move, Commit, Init
+                for(@k = 0; @k < min(((@K + 63)/64 + 1)/2, max(0, (@K + 63)/64 - @rank*(((@K + 63)/64 + 1)/2))); @k += 1)
+                  Wait
+                  %acc:[2, 32].[2].RF <- MatMul+=<<<#cta:[], #own:[128]>>>(%own_a:[64, 64].SH, %b:[64, 256].SH)
+                    Fence, MatMul+=, Commit
+                  WaitGroup, Arrive
+                WaitGroup x2, Arrive, Sync, Move x2, Wait, BinaryPointwise
+                %C_tile_2:[16, 256].GL <- Fused{gelu(%0 + %1)}<<<#cta:[], #warp:[32]>>>(%strip:[2, 32].[2].RF, %bias_tile_2:[256].GL)
+                  for(@panel = 0; @panel < 4; @panel += 1) unroll
+                    for(@e = 0; @e < 8; @e += 1) unroll
+                      Move x2
+                      %result:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums_2:[2].RF, %wide:[2].RF)
+                        BinaryPointwise, UnaryPointwise, Move
+                      Move x2
+                      %result_2:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one:[]>>>(%sums_3:[2].RF, %wide:[2].RF)
+                        BinaryPointwise, UnaryPointwise, Move
+                      Move x2
+          role #warpgroups[2]
+            Registers
+            role #block[256]
+              for(@t = @cluster; @t < min(@cluster + 1, ((@M + 127)/128)*((@N + 255)/256)); @t += @clusters)
+                for(@k = @rank*(((@K + 63)/64 + 1)/2); @k < @rank*(((@K + 63)/64 + 1)/2) + min(((@K + 63)/64 + 1)/2, max(0, (@K + 63)/64 - @rank*(((@K + 63)/64 + 1)/2))); @k += 1)
+                  Wait, Arrive
+                  %sA:[128, 64].SH <- Move<<<#cta:[], #one:[]>>>(%step:[128, 64].GL)
+                    Move
+                  %sB:[64, 256].SH <- Move<<<#cta:[], #one:[]>>>(%step_2:[64, 256].GL)
+                    Move
+          Sync
+    "#]].assert_eq(&kernel.kernel().unwrap().tree());
 }
 
 #[test]
 fn matmuls_by_warps_and_threads_are_trees() {
-    expect![[""]].assert_eq(&Mma { product: layer(), ..Mma::default() }.kernel().unwrap().tree());
+    expect![[r#"
+        kernel mma sm_80
+        %C:[@M, @N].GL <- Fused{gelu(matmul(%0, %1) + %2)}<<<#grid:[((@M + 127)/128)*((@N + 127)/128)], #block:[128]>>>(%A:[@M, @K].GL, %B:[@K, @N].GL, %bias:[@N].GL)
+          %C_tile:[128, 128].GL <- Fused{gelu(matmul(%0, %1) + %2)}<<<#cta:[], #block:[128]>>>(%A_tile:[128, @K].GL, %B_tile:[@K, 128].GL, %bias_tile:[128].GL)
+            %acc:[4, 8].[2].[2].RF <- MatMul<<<#cta:[], #block:[128]>>>(%A_tile:[128, @K].GL, %B_tile:[@K, 128].GL)
+              Init x4
+              %stage:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile:[128, 32].GL)
+                Move
+              %stage_2:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_2:[32, 128].GL)
+                Move
+              Commit
+              %stage_3:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_3:[128, 32].GL)
+                Move
+              %stage_4:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_4:[32, 128].GL)
+                Move
+              Commit
+              %stage_5:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_5:[128, 32].GL)
+                Move
+              %stage_6:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_6:[32, 128].GL)
+                Move
+              Commit
+              for(@k = 0; @k < (@K + 31)/32; @k += 1)
+                WaitGroup, Sync
+                %stage_7:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_7:[128, 32].GL)
+                  Move
+                %stage_8:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_8:[32, 128].GL)
+                  Move
+                Commit
+                %acc:[4, 8].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%a:[128, 32].SH, %b:[32, 128].SH)
+                  Move x2, MatMul+= x2
+            %C_tile:[128, 128].GL <- Fused{gelu(%0 + %1)}<<<#cta:[], #block:[128]>>>(%acc:[4, 8].[2].[2].RF, %bias_tile:[128].GL)
+              for(@j = 0; @j < 8; @j += 1) unroll
+                Init, Move x2
+                for(@i = 0; @i < 4; @i += 1) unroll
+                  %result:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%pair_3:[2].RF, %wide:[2].RF)
+                    BinaryPointwise, UnaryPointwise, Move
+                  Move x2
+                  %result_2:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
+                    BinaryPointwise, UnaryPointwise, Move
+                  Move x2
+    "#]].assert_eq(&Mma { product: layer(), ..Mma::default() }.kernel().unwrap().tree());
     let product = Product { scalar: Scalar::F32, ..layer() };
-    expect![[""]].assert_eq(&Simt { product, ..Simt::default() }.kernel().unwrap().tree());
+    expect![[r#"
+        kernel simt sm_80
+        %C:[@M, @N].GL <- Fused{gelu(matmul(%0, %1) + %2)}<<<#grid:[((@N + 63)/64)*((@M + 127)/128)], #block:[128]>>>(%A:[@M, @K].GL, %B:[@K, @N].GL, %bias:[@N].GL)
+          %C_tile:[128, 64].GL <- Fused{gelu(matmul(%0, %1) + %2)}<<<#cta:[], #block:[128]>>>(%A_tile:[128, @K].GL, %B_tile:[@K, 64].GL, %bias_tile:[64].GL)
+            %acc:[8, 8].RF <- MatMul<<<#cta:[], #block:[128]>>>(%A_tile:[128, @K].GL, %B_tile:[@K, 64].GL)
+              Init
+              %stage:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile:[128, 32].GL)
+                Move
+              %stage_2:[32, 64].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_2:[32, 64].GL)
+                Move
+              Commit
+              %stage_3:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_3:[128, 32].GL)
+                Move
+              %stage_4:[32, 64].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_4:[32, 64].GL)
+                Move
+              Commit
+              for(@k = 0; @k < (@K + 31)/32; @k += 1)
+                WaitGroup, Sync
+                %stage_5:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_5:[128, 32].GL)
+                  Move
+                %stage_6:[32, 64].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_6:[32, 64].GL)
+                  Move
+                Commit
+                %acc:[8, 8].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%a:[128, 32].SH, %b:[32, 64].SH)
+                  Move x2, MatMul+= x2
+            %C_tile:[128, 64].GL <- Fused{gelu(%0 + %1)}<<<#cta:[], #block:[128]>>>(%acc:[8, 8].RF, %bias_tile:[64].GL)
+              for(@j = 0; @j < 8; @j += 1) unroll
+                Init, Move
+                for(@i = 0; @i < 8; @i += 1) unroll
+                  %result:[1].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%sums_2:[1].RF, %raw:[1].RF)
+                    BinaryPointwise, UnaryPointwise, Move
+                  Move
+    "#]].assert_eq(&Simt { product, ..Simt::default() }.kernel().unwrap().tree());
 }
 
 #[test]
 fn attention_is_a_tree() {
     let fmha = Fmha { causal: true, ..Fmha::default() };
-    expect![[""]].assert_eq(&fmha.kernel().unwrap().tree());
-    expect![[""]].assert_eq(&fmha.ampere().unwrap().tree());
+    expect![[r#"
+        kernel fmha sm_90a
+        %O:[@batch, @heads, @queries, 64].GL <- Fused{t0 = matmul(split(%0, 1, @heads/max(1, @kv_heads)), dims(%1, 0, 1, _, 2, 3)) * 0.125; t1 = select(less(position(t0, 3) + index(0), position(t0, 4)), -inf, t0); merge(matmul(exp(t1 - fold<softmax.max>(t1, 4)) / fold<softmax.sum>(t1, 4), dims(%2, 0, 1, _, 2, 3)), 1)}<<<#grid:[@blocks], #block:[384]>>>(%Q:[@batch, @heads, @queries, 64].GL, %K:[@batch, @kv_heads, 64, @keys].GL, %V:[@batch, @kv_heads, @keys, 64].GL)
+          Init x7, Fence x3, Sync
+          role #warpgroups[0..2]
+            Registers, Arrive
+            for(@round = 0; @round < @rounds; @round += 1)
+              %o_tile:[1, 1, 64, 64].GL <- Fused{t0 = matmul(%0, %1) * 0.125; t1 = select(less(position(t0, 2) + index(64*@group + 128*@m), position(t0, 3)), -inf, t0); matmul(exp(t1 - fold<softmax.max>(t1, 3)) / fold<softmax.sum>(t1, 3), %2)}<<<#cta:[], #own:[128]>>>(%q_tile:[1, 1, 64, 64].GL, %k_tile:[1, 1, 64, @keys].GL, %v_tile:[1, 1, @keys, 64].GL)
+                Init x3, Wait x3
+                %scores:[2, 16].[2].RF <- MatMul<<<#cta:[], #own:[128]>>>(%own_q:[64, 64].SH, %b:[64, 128].SH)
+                  Fence, MatMul, MatMul+=, Commit
+                Arrive x3, WaitGroup, Init x3, Move x4, Reduction x5, Shfl x2, BinaryPointwise x4, UnaryPointwise x3, MatMul+=
+                for(@step = 1; @step < @steps; @step += 1)
+                  Wait x2
+                  %scores:[2, 16].[2].RF <- MatMul<<<#cta:[], #own:[128]>>>(%own_q_2:[64, 64].SH, %b_3:[64, 128].SH)
+                    Fence, MatMul, MatMul+=, Commit
+                  Wait, BinaryPointwise
+                  %acc:[2, 8].[2].RF <- MatMul+=<<<#cta:[], #own:[128]>>>(%weights:[2, 16].[2].RF, %b_5:[128, 64].SH)
+                    Fence, MatMul+=, Commit
+                  Arrive x4, WaitGroup x2, Init x2, Move x4, Reduction x5, Shfl x2, BinaryPointwise x4, UnaryPointwise x3, MatMul+=, Wait
+                Wait, BinaryPointwise
+                %acc:[2, 8].[2].RF <- MatMul+=<<<#cta:[], #own:[128]>>>(%weights:[2, 16].[2].RF, %b_7:[128, 64].SH)
+                  Fence, MatMul+=, Commit
+                WaitGroup, Arrive, Reduction x3, Shfl x2, UnaryPointwise, BinaryPointwise
+                %o_tile_2:[1, 1, 64, 64].GL <- Move<<<#cta:[], #own:[128]>>>(%acc:[2, 8].[2].RF)
+                  WaitGroup, Sync x2, Move x6, Fence, Commit
+            WaitGroup
+          role #warpgroups[2]
+            Registers
+            role #block[256]
+              for(@round = 0; @round < @rounds; @round += 1)
+                Wait, Arrive
+                %sQ:[128, 64].SH <- Move<<<#cta:[], #one:[]>>>(%q_tile_2:[1, 1, 128, 64].GL)
+                  Move
+                Wait, Arrive
+                %stage:[64, 128].SH <- Move<<<#cta:[], #one:[]>>>(%k_tile_2:[1, 1, 64, 128].GL)
+                  Move
+                for(@step = 1; @step < @steps; @step += 1)
+                  Wait, Arrive
+                  %stage_2:[64, 128].SH <- Move<<<#cta:[], #one:[]>>>(%k_tile_3:[1, 1, 64, 128].GL)
+                    Move
+                  Wait, Arrive
+                  %stage_3:[128, 64].SH <- Move<<<#cta:[], #one:[]>>>(%v_tile_2:[1, 1, 128, 64].GL)
+                    Move
+                Wait, Arrive
+                %stage_4:[128, 64].SH <- Move<<<#cta:[], #one:[]>>>(%v_tile_3:[1, 1, 128, 64].GL)
+                  Move
+    "#]].assert_eq(&fmha.kernel().unwrap().tree());
+    expect![[r#"
+        kernel fmha sm_80
+        %O:[@batch, @heads, @queries, 64].GL <- Fused{t0 = matmul(split(%0, 1, @heads/max(1, @kv_heads)), dims(%1, 0, 1, _, 2, 3)) * 0.125; t1 = select(less(position(t0, 3) + index(0), position(t0, 4)), -inf, t0); merge(matmul(exp(t1 - fold<softmax.max>(t1, 4)) / fold<softmax.sum>(t1, 4), dims(%2, 0, 1, _, 2, 3)), 1)}<<<#grid:[@blocks], #block:[256]>>>(%Q:[@batch, @heads, @queries, 64].GL, %K:[@batch, @kv_heads, 64, @keys].GL, %V:[@batch, @kv_heads, @keys, 64].GL)
+          for(@round = 0; @round < @rounds; @round += 1)
+            %o_tile:[1, 1, 128, 64].GL <- Fused{t0 = matmul(%0, %1) * 0.125; t1 = select(less(position(t0, 2) + index(128*@m), position(t0, 3)), -inf, t0); matmul(exp(t1 - fold<softmax.max>(t1, 3)) / fold<softmax.sum>(t1, 3), %2)}<<<#cta:[], #block:[256]>>>(%q_tile:[1, 1, 128, 64].GL, %k_tile:[1, 1, 64, @keys].GL, %v_tile:[1, 1, @keys, 64].GL)
+              Sync
+              %stage:[128, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%q_tile_2:[1, 1, 128, 64].GL)
+                Move
+              %stage_2:[128, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%k_tile_2:[1, 1, 64, 128].GL)
+                Move
+              Commit
+              %stage_3:[128, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%v_tile_2:[1, 1, 128, 64].GL)
+                Move
+              Commit, Init x3, WaitGroup, Sync, Move
+              for(@step = 0; @step < @steps; @step += 1)
+                WaitGroup, Sync
+                %stage_4:[128, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%k_tile_3:[1, 1, 64, 128].GL)
+                  Move
+                Commit, Init
+                %scores:[2, 16].[2].RF <- MatMul+=<<<#cta:[], #block:[256]>>>(%queries:[2, 8].[2].RF, %keys:[128, 64].SH)
+                  Move, MatMul+=
+                Init x3, Move x4, Reduction x5, Shfl x2, BinaryPointwise x4, UnaryPointwise x3, MatMul+=, WaitGroup, Sync
+                %stage_5:[128, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%v_tile_3:[1, 1, 128, 64].GL)
+                  Move
+                Commit, BinaryPointwise
+                %acc:[2, 8].[2].RF <- MatMul+=<<<#cta:[], #block:[256]>>>(%weights:[2, 16].[2].RF, %values:[128, 64].SH)
+                  Move, MatMul+=
+              Reduction x3, Shfl x2, UnaryPointwise, BinaryPointwise
+              %o_tile_2:[1, 1, 128, 64].GL <- Move<<<#cta:[], #block:[256]>>>(%acc:[2, 8].[2].RF)
+                Move x2
+    "#]].assert_eq(&fmha.ampere().unwrap().tree());
 }
 
 #[test]
 fn a_convolution_is_a_tree() {
     let convolution = Convolution { group: 2, ..Convolution::default() };
-    expect![[""]].assert_eq(&Conv { convolution, ..Conv::default() }.kernel().unwrap().tree());
+    expect![[r#"
+        kernel conv sm_80
+        %Y:[2*@images, 32, @out0*@out1].GL <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); merge(dims(split(matmul(%1, merge(t0, 2)), 2, @out0*@out1), 2, 0, 1, 3), 0)}<<<#grid:[2*((@images*@out0*@out1 + 127)/128)], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL, %w:[2, 32, 288].GL)
+          Init x4
+          %stage:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile:[1, 128, 32].GL)
+            Move
+          Init x2, Move x2
+          %sX:[32, 128].SH <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 0, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+            Move
+          Commit
+          %stage_3:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_2:[1, 128, 32].GL)
+            Move
+          Init x2, Move x2
+          %sX:[32, 128].SH <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+            Move
+          Commit
+          %stage_5:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_3:[1, 128, 32].GL)
+            Move
+          Init x2, Move x2
+          %sX:[32, 128].SH <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 64, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+            Move
+          Commit
+          for(@k = 0; @k < 9; @k += 1)
+            WaitGroup, Sync
+            %stage_7:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_4:[1, 128, 32].GL)
+              Move
+            Init x2, Move x2
+            %acc:[4, 8].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%a:[128, 32].SH, %b:[32, 128].SH)
+              Move x2, MatMul+= x2
+            %sX:[32, 128].SH <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32*@k + 96, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+              Move
+            Commit
+          Move x4
+    "#]].assert_eq(&Conv { convolution, ..Conv::default() }.kernel().unwrap().tree());
 }
 
 #[test]
 fn layers_are_a_tree() {
     let layers = vec![Layer { times: 2, ..Layer::default() }, Layer::default()];
-    expect![[""]].assert_eq(&Mlp { layers, ..Mlp::default() }.kernel().unwrap().tree());
+    expect![[r#"
+        kernel mlp sm_80
+        %Y:[@M, 128].GL <- Fused{t0 = matmul(relu(matmul(%0, merge(slice(%1, 0, 0, 1), 0)) + slice(%2, 0, 0, 1)), merge(slice(%1, 0, 1, 1), 0)); relu(matmul(relu(t0 + slice(%2, 0, 1, 1)), merge(%3, 0)) + %4)}<<<#grid:[(@M + 63)/64], #block:[128]>>>(%X:[@M, 128].GL, %W:[2, 128, 128].GL, %bias:[2, 128].GL, %W_2:[1, 128, 128].GL, %bias_2:[1, 128].GL)
+          %Y_tile:[64, 128].GL <- Fused{t0 = matmul(relu(matmul(%0, merge(slice(%1, 0, 0, 1), 0)) + slice(%2, 0, 0, 1)), merge(slice(%1, 0, 1, 1), 0)); relu(matmul(relu(t0 + slice(%2, 0, 1, 1)), merge(%3, 0)) + %4)}<<<#cta:[], #block:[128]>>>(%X_tile:[64, 128].GL, %W:[2, 128, 128].GL, %bias:[2, 128].GL, %W_2:[1, 128, 128].GL, %bias_2:[1, 128].GL)
+            %sY_2:[64, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%rows:[64, 128].GL)
+              Move
+            %stage:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile:[1, 32, 128].GL)
+              Move
+            Commit
+            %stage_2:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_2:[1, 32, 128].GL)
+              Move
+            Commit
+            %stage_3:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_3:[1, 32, 128].GL)
+              Move
+            Commit
+            %sY_layer_2:[64, 128].SH <- Fused{t0 = matmul(relu(matmul(%0, merge(slice(%1, 0, 0, 1), 0)) + slice(%2, 0, 0, 1)), merge(slice(%1, 0, 1, 1), 0)); relu(t0 + slice(%2, 0, 1, 1))}<<<#cta:[], #block:[128]>>>(%sY_layer:[64, 128].SH, %W:[2, 128, 128].GL, %bias:[2, 128].GL)
+              Init x4
+              for(@k = 0; @k < 8; @k += 1)
+                WaitGroup, Sync
+                %stage_4:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_4:[1, 32, 128].GL)
+                  Move
+                %stage_5:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_5:[1, 32, 128].GL)
+                  Move
+                Commit
+                %acc:[2, 8].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%rows_part:[64, 32].SH, %b:[32, 128].SH)
+                  Move x2, MatMul+= x2
+                Sync
+                for(@j = 0; @j < 8; @j += 1) unroll
+                  Init, Move x2
+                  for(@i = 0; @i < 2; @i += 1) unroll
+                    %result:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_3:[2].RF, %wide:[2].RF)
+                      BinaryPointwise, UnaryPointwise, Move
+                    Move x2
+                    %result_2:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
+                      BinaryPointwise, UnaryPointwise, Move
+                    Move x2
+                Init x4
+            %Y_layer:[64, 128].GL <- Fused{relu(matmul(%0, merge(%1, 0)) + %2)}<<<#cta:[], #block:[128]>>>(%sY_layer_3:[64, 128].SH, %W_2:[1, 128, 128].GL, %bias_2:[1, 128].GL)
+              %acc_2:[2, 8].[2].[2].RF <- Fused{matmul(%0, merge(%1, 0))}<<<#cta:[], #block:[128]>>>(%sY_layer_3:[64, 128].SH, %W_2:[1, 128, 128].GL)
+                Init x4
+                for(@k = 0; @k < 4; @k += 1)
+                  WaitGroup, Sync
+                  %stage_6:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_6:[1, 32, 128].GL)
+                    Move
+                  Commit
+                  %acc_2:[2, 8].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%rows_part_2:[64, 32].SH, %b_2:[32, 128].SH)
+                    Move x2, MatMul+= x2
+              %Y_layer:[64, 128].GL <- Fused{relu(%0 + %1)}<<<#cta:[], #block:[128]>>>(%acc_2:[2, 8].[2].[2].RF, %bias_2:[1, 128].GL)
+                for(@j = 0; @j < 8; @j += 1) unroll
+                  Init, Move x2
+                  for(@i = 0; @i < 2; @i += 1) unroll
+                    %result_3:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_9:[2].RF, %wide_2:[2].RF)
+                      BinaryPointwise, UnaryPointwise, Move
+                    Move x2
+                    %result_4:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_10:[2].RF, %wide_2:[2].RF)
+                      BinaryPointwise, UnaryPointwise, Move
+                    Move x2
+    "#]].assert_eq(&Mlp { layers, ..Mlp::default() }.kernel().unwrap().tree());
 }

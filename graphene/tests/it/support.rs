@@ -162,18 +162,6 @@ pub(crate) fn check_meaning(name: &str, kernel: &Kernel, inputs: &Inputs, outcom
 
 /// A kernel is well formed, and reads back.
 pub(crate) fn check_text(name: &str, kernel: &Kernel) {
-    if let Some(folder) = std::env::var_os("GRAPHENE_REPLAY") {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let mut hash = DefaultHasher::new();
-        name.hash(&mut hash);
-        let file = format!("{}_{:?}_{:016x}", kernel.name, kernel.arch, hash.finish());
-        let folder = std::path::Path::new(&folder);
-        let source = graphene_ir::emit::emit(kernel)
-            .map(|emitted| format!("// {name}\n{}\n{:?}", emitted.source, emitted.launch));
-        std::fs::write(folder.join(format!("{file}.cu")), source.unwrap_or_else(|e| e.to_string()))
-            .unwrap();
-        std::fs::write(folder.join(format!("{file}.graphene")), kernel.to_string()).unwrap();
-    }
     let findings: Vec<String> = verify(kernel).iter().map(ToString::to_string).collect();
     assert!(findings.is_empty(), "{name}: {findings:#?}");
     assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(kernel), "{name}");

@@ -64,7 +64,9 @@ impl Context<'_> {
             None => None,
         };
         let length = match tensors.lengths {
-            Some(of) => Some(ins.add(tile_of(k, of, "of_rows", &[rows.clone()], [tile])?)),
+            Some(of) => {
+                Some(ins.add(tile_of(k, of, "of_rows", std::slice::from_ref(&rows), [tile])?))
+            }
             None => None,
         };
         let own = self.own.map(|own| ins.add(own));
