@@ -21,8 +21,9 @@ use crate::index::Expr;
 /// What a spec computes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// Any computation: only its body says which.
-    Spec,
+    /// What the steps in its body make one after the other, each of what the one before left: they say what
+    /// they compute. Only a kernel is of this kind.
+    Steps,
     /// Copies, converting between scalar types.
     Move,
     /// A matrix product of the last two dimensions; with `accumulate` it is added to what the output holds.
@@ -93,7 +94,7 @@ impl Kind {
     /// The name in text and in atoms' patterns.
     pub fn name(&self) -> &'static str {
         match self {
-            Kind::Spec => "Spec",
+            Kind::Steps => "Steps",
             Kind::Move => "Move",
             Kind::MatMul { accumulate: false } => "MatMul",
             Kind::MatMul { accumulate: true } => "MatMul+=",
@@ -155,7 +156,7 @@ impl Kind {
             Kind::Scan(scan) => Some(Fused::input(0).scan(scan)),
             Kind::Init(number) => step(Function::constant(number.0)),
             Kind::Index(value) => Some(Fused::index(value.clone())),
-            Kind::Spec
+            Kind::Steps
             | Kind::Shfl(_)
             | Kind::Arrive(_)
             | Kind::Wait(..)
@@ -182,7 +183,7 @@ impl Kind {
             | Kind::GridWait(value) => vec![value],
             Kind::Fused(fused) => fused.exprs(),
             Kind::Arrive(None)
-            | Kind::Spec
+            | Kind::Steps
             | Kind::Move
             | Kind::MatMul { .. }
             | Kind::Unary(_)

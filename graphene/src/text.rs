@@ -30,6 +30,12 @@
 //! spec     = [ operands "<-" ] kind "<<<" #blocks "," #threads ">>>" "(" operands ")"
 //!            [ "signals" operand | "async" ] [ body ]
 //! operand  = %name [ "[" coords "]" ]
+//! kind     = name [ "<" parameters ">" ]                 a row of the table in `text/kind.rs`
+//!          | "Fused{" { name "=" part ";" } part { "," part } "}"
+//! part     = %0 | number | old(0) | index(expr) | of + - * / and of functions of elements: max(a, b), fp16(a)
+//!          | matmul(a, b) | fold<+>(a, dims) | fold<softmax.max>(a, dims) | scan<+, dim>(a)
+//!          | dims(a, 1, _, 0) | split(a, dim, size) | merge(a, dim) | slice(a, dim, first, count)
+//!          | window(a, dim, count, size, stride, dilation, before, fill) | gather(a, indices) | position(a, dim)
 //! expr     = C's, of + - * / % min(a, b) max(a, b)
 //! ```
 //!

@@ -26,6 +26,8 @@
 //!    and the numbers that they wait for, may differ between blocks only as the counter does.
 //! 9. *Predecessor.* A kernel that waits for its predecessors touches global memory only when all its threads have, but for
 //!    its constant parameters.
+//! 10. *Typed.* A spec with a body says what it computes: its kind has a meaning. Of a kernel that goes step by step, its
+//!    steps say so.
 //!
 //! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
 //! simulator's to find.
@@ -77,6 +79,8 @@ pub enum Rule {
     Grid,
     /// Nothing is touched before predecessors are done.
     Predecessor,
+    /// Every spec with a body says what it computes.
+    Typed,
 }
 
 impl fmt::Display for Finding {
@@ -120,6 +124,14 @@ pub fn verify(kernel: &Kernel) -> Vec<Finding> {
         verifier.findings.push(Finding { rule: Rule::Predecessor, spec, message });
     }
     verifier.findings
+}
+
+/// Whether a statement has a level within it that says what it computes.
+fn computes(stmt: &Stmt) -> bool {
+    match stmt {
+        Stmt::Spec(Spec { body: Some(_), kind, .. }) => kind.meaning(&[], &[]).is_some(),
+        other => other.body().iter().any(computes),
+    }
 }
 
 struct Verifier<'a> {
@@ -214,6 +226,11 @@ impl Verifier<'_> {
             self.report(Rule::Together, why);
         }
         if let Some(body) = &spec.body {
+            let steps = self.specs == 1 && spec.kind == Kind::Steps && body.iter().any(computes);
+            if !steps && spec.kind.meaning(&[], &[]).is_none() {
+                let kind = &spec.kind;
+                self.report(Rule::Typed, format!("{kind} does not say what its body computes"));
+            }
             let names = |operands: &[Operand]| -> Vec<String> {
                 operands.iter().map(|o| self.buffer_of(o.tensor).to_owned()).collect()
             };

@@ -64,6 +64,9 @@ impl Teams {
     /// # Errors
     /// Those of the builder.
     pub fn fold(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result<()> {
+        if self.size == 1 {
+            return Ok(());
+        }
         // Of the team's threads, which are the first dimension of their registers.
         let fold = Kind::Fold(Fold { monoid: Monoid::Of(op), along: vec![0] });
         let header = Header::new(fold, value, value, self.team);

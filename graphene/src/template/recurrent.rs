@@ -223,6 +223,6 @@ impl Recurrent {
         k.for_("tile", Expr::from(part)..tiles, sizes.parts.clone(), false, |k, tile| {
             context.tile(k, &Expr::from(tile), &thread)
         })?;
-        builder.finish(Kind::Spec, outs, ins)
+        builder.finish(Kind::Steps, outs, ins)
     }
 }

@@ -152,7 +152,8 @@ impl Reduce {
             let neutral = Fused::number(self.op.neutral().unwrap_or(0.0));
             values = turn.binary(Binary::Equal, Fused::index(part)).select(values, neutral);
         }
-        values.folded(self.op, [1])
+        let kept = [0, 2].into_iter().take(self.out.strides.len()).map(Some);
+        values.folded(self.op, [1]).dims(kept.collect::<Vec<_>>())
     }
 
     /// What is stored of a total: several parts add to what is there.

@@ -17,7 +17,7 @@ use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{self, Binary, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
 use crate::layout::Layout;
 use crate::schedule::pointwise::number;
-use crate::schedule::vectors::part;
+use crate::schedule::vectors::{coordinates, part};
 use crate::tensor::{Memory, Scalar};
 
 /// The parameters of a scan. The kernel's symbols are the axes' sizes `N0`, `N1`, …, and strides of the
@@ -90,16 +90,10 @@ impl Scan {
         k.by(own);
         let [first] = k.indices(grid, ["first"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
-        let mut rest = Expr::from(first);
-        let mut at: Vec<Expr> = Vec::new();
-        for size in outer.iter().skip(1).rev() {
-            at.push(k.let_("at", rest.rem(size))?.into());
-            rest = k.let_("rest", rest.div(size))?.into();
-        }
-        if !outer.is_empty() {
-            at.push(rest);
-        }
-        at.reverse();
+        let mut at = match outer {
+            [] => Vec::new(),
+            outer => coordinates(&mut k, first.into(), outer)?,
+        };
         let view = [Layout::of(2, self.threads), Layout::of(self.threads, 1)];
         let shared = k.allocate("partial", view, self.numbers, Memory::Shared, None)?;
         let row = Row { scan: self, one, block, thread: thread.into(), shared };

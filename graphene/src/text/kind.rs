@@ -25,7 +25,7 @@ const ANY: usize = usize::MAX;
 
 /// Where one name begins with another, it comes first.
 static ROWS: [Row; 26] = [
-    row("Spec", 0..=ANY, 0..=ANY, |_, _| Ok(Kind::Spec)),
+    row("Steps", 1..=ANY, 0..=ANY, |_, _| Ok(Kind::Steps)),
     row("Move", 1..=1, 1..=1, |_, _| Ok(Kind::Move)),
     row("MatMul+=", 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL_ADD)),
     row("MatMul", 1..=1, 2..=2, |_, _| Ok(Kind::MATMUL)),
@@ -225,7 +225,7 @@ impl Display for Kind {
             Kind::WaitGroup(group, left, false) => write!(f, "<{group}, {left}>"),
             Kind::WaitGroup(group, left, true) => write!(f, "<{group}, {left}, read>"),
             Kind::Fence(fence) => write!(f, "<{fence}>"),
-            Kind::Spec
+            Kind::Steps
             | Kind::Move
             | Kind::MatMul { .. }
             | Kind::Select

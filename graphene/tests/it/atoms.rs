@@ -8,7 +8,9 @@ use graphene_ir::kernel::{Kernel, Stmt};
 use graphene_ir::simulate::Inputs;
 use graphene_ir::tensor::Scalar;
 
-use crate::support::{check_clean, check_text, data, examples, gelu, inputs, orders, run};
+use crate::support::{
+    check_clean, check_meaning, check_text, data, examples, gelu, inputs, orders, run,
+};
 
 /// Whole numbers, none of them 0, small enough that halves hold sums of a few products.
 fn numbers(kernel: &Kernel) -> Inputs {
@@ -170,6 +172,7 @@ fn examples_run_clean_and_right() {
         for seed in orders(5) {
             let outcome = run(&kernel, &inputs, seed);
             check_clean(name, &outcome);
+            check_meaning(name, &kernel, &inputs, &outcome);
             let written = outcome.buffers.values().flatten().all(Option::is_some);
             assert!(written, "{name}: an output has holes");
             for (_, output, expected) in &own {

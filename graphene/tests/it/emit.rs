@@ -24,7 +24,7 @@ fn check(text: &str, function: &Expect, launch: &Expect) {
 fn one_warp(arch: &str, symbols: &str, params: &str, body: &str) -> String {
     format!(
         "kernel k {arch} ({symbols})\n{params}\n#grid:[1:1].block\n#warp:[32:1].thread\n\
-         %out <- Spec<<<#grid, #warp>>>(%in) {{\n@lane = #warp.indices()\n\
+         %out <- Move<<<#grid, #warp>>>(%in) {{\n@lane = #warp.indices()\n\
          #one:[].thread = #warp.scalar()\n{body}\n}}"
     )
 }
@@ -89,36 +89,36 @@ fn figure_1() {
     check(
         FIGURE_1,
         &expect![[r#"
-        extern "C" __global__ void __launch_bounds__(32, 1)
-        figure_1(const half *__restrict__ in,
-                 half *__restrict__ out) {
-          extern __shared__ __align__(128) unsigned char shared[];
-          // %1:[16,16:16,1].fp16.SH
-          half *const t1 = (half *)&shared[0];
-          const unsigned t1_at = shared_address(&shared[0]);
-          int lane = (int)threadIdx.x;
-          __align__(16) half t2[8];
-          // %1 <- Move<<<#3, #4>>>(%in)
-          #pragma unroll
-          for (int i = 0; i < 8; i += 1) {
-            half r;
-            r = in[i + 16*(lane/2) + 8*(lane%2)];
-            t1[i + 16*(lane/2) + 8*(lane%2)] = r;
-          }
-          asm volatile("bar.warp.sync 0xffffffff;" :  :  : "memory");
-          // %2 <- Move<<<#3, #4>>>(%1)
-          int thr_grp_m = (int)threadIdx.x/16;
-          int thr_grp_n = ((int)threadIdx.x/8)%2;
-          int grp_local_idx = (int)threadIdx.x%8;
-          asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" :
-              "=r"(word(t2[0])), "=r"(word(t2[2])), "=r"(word(t2[4])), "=r"(word(t2[6])) :
-              "r"(t1_at + 32*grp_local_idx + 256*thr_grp_m + 16*thr_grp_n) : "memory");
-          #pragma unroll
-          for (int i = 0; i < 8; i += 1) {
-            out[i + 8*lane] = t2[4*(i/4) + i%4];
-          }
-        }
-    "#]],
+            extern "C" __global__ void __launch_bounds__(32, 1)
+            figure_1(const half *__restrict__ in,
+                     half *__restrict__ out) {
+              extern __shared__ __align__(128) unsigned char shared[];
+              // %1:[16,16:16,1].fp16.SH
+              half *const t1 = (half *)&shared[0];
+              const unsigned t1_at = shared_address(&shared[0]);
+              int lane = (int)threadIdx.x;
+              __align__(16) half t2[8];
+              // %1 <- Move<<<#3, #4>>>(%in)
+              #pragma unroll
+              for (int i = 0; i < 8; i += 1) {
+                half r;
+                r = in[i + 16*(lane/2) + 8*(lane%2)];
+                t1[i + 16*(lane/2) + 8*(lane%2)] = r;
+              }
+              asm volatile("bar.warp.sync 0xffffffff;" :  :  : "memory");
+              // %2 <- Move<<<#3, #4>>>(%1)
+              int thr_grp_m = (int)threadIdx.x/16;
+              int thr_grp_n = ((int)threadIdx.x/8)%2;
+              int grp_local_idx = (int)threadIdx.x%8;
+              asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" :
+                  "=r"(word(t2[0])), "=r"(word(t2[2])), "=r"(word(t2[4])), "=r"(word(t2[6])) :
+                  "r"(t1_at + 32*grp_local_idx + 256*thr_grp_m + 16*thr_grp_n) : "memory");
+              #pragma unroll
+              for (int i = 0; i < 8; i += 1) {
+                out[i + 8*lane] = t2[4*(i/4) + i%4];
+              }
+            }
+        "#]],
         &expect![[r#"
         figure_1 for sm_75
         grid 1, cluster 1, block 32, shared 512
@@ -192,7 +192,7 @@ fn generic_specs_become_their_bodies() {
         "%in:[32:1].fp32.GL\n%out:[32:1].fp32.GL",
         "%r:[].fp32.RF
          %r <- Move<<<#grid, #one>>>(%in[@lane])
-         %r <- Spec<<<#grid, #one>>>(%r) {
+         %r <- Fused{relu(%0 + %0)}<<<#grid, #one>>>(%r) {
            %twice:[].fp32.RF
            %twice <- BinaryPointwise<+><<<#grid, #one>>>(%r, %r)
            %r <- UnaryPointwise<relu><<<#grid, #one>>>(%twice)
@@ -205,7 +205,7 @@ fn generic_specs_become_their_bodies() {
               int lane = (int)threadIdx.x;
               float r;
               r = in[lane];
-              // %r <- Spec<<<#grid, #one>>>(%r)
+              // %r <- Fused{relu(%0 + %0)}<<<#grid, #one>>>(%r)
               {
                 float twice;
                 twice = r + r;
@@ -284,7 +284,7 @@ fn rings_and_roles() {
 %out:[64:1].fp16.GL
 #grid:[1:1].block
 #block:[384:1].thread
-%out <- Spec<<<#grid, #block>>>() {
+%out <- Init<0><<<#grid, #block>>>() {
   #one:[].thread = #block.scalar()
   #groups:[3:128].[128:1].thread = #block.tile(128)
   #lanes:[32:1].[12:32].thread = #block.tile(12:32)
@@ -470,7 +470,7 @@ fn tensor_maps() {
 %out:[@M,@M:1,@M].bf16.GL
 #grid:[@B:1].block
 #block:[128:1].thread
-%out <- Spec<<<#grid, #block>>>(%in) {
+%out <- Move<<<#grid, #block>>>(%in) {
   @b = #grid.indices()
   #one:[].thread = #block.scalar()
   %s:[128,32:32,1].bf16.SH.S<2,4,3>

@@ -277,7 +277,7 @@ fn damaged_texts_are_refused_or_read_back() {
 fn extreme_texts_are_refused() {
     let deep = |open: &str, close: &str| {
         format!(
-            "kernel k sm_70 ()\n#g:[1:1].block\n#t:[1:1].thread\nSpec<<<#g, #t>>>() {{{}1{}}}",
+            "kernel k sm_70 ()\n#g:[1:1].block\n#t:[1:1].thread\nSync<<<#g, #t>>>() {{{}1{}}}",
             open.repeat(100_000),
             close.repeat(100_000)
         )
@@ -298,7 +298,7 @@ fn extreme_texts_are_refused() {
     let edge = |value: &str, size: &str| {
         format!(
             "kernel k sm_70 (@n)\n%a:[{size}:{value}].fp16.GL\n#g:[1:1].block\n#t:[1:1].thread\n\
-             Spec<<<#g, #t>>>() {{\n  for(@i = 0; @i < -{value}; @i += {value}) {{\n\
+             Sync<<<#g, #t>>>() {{\n  for(@i = 0; @i < -{value}; @i += {value}) {{\n\
              if(@i*{value}*@i + {value} < -{value} - {value}%3*{value}/7) {{\n\
              %b:[].fp16.GL = %a[@i*{value} - @n/{value}]\n}}\n}}\n}}"
         )
@@ -315,7 +315,7 @@ fn extreme_texts_are_refused() {
 fn check_refused(body: &str, message: &str) {
     let text = format!(
         "kernel k sm_90a (@M)\n%A:[64,@M:1,64].fp16.GL\n#g:[@M:1].block\n#t:[4:32].[32:1].thread\n\
-         %A <- Spec<<<#g, #t>>>(%A) {{\n{body}\n}}\n"
+         %A <- Move<<<#g, #t>>>(%A) {{\n{body}\n}}\n"
     );
     assert_eq!(parse(&text).unwrap_err().to_string(), message, "{body}");
 }
@@ -390,7 +390,7 @@ fn errors_say_where_and_what() {
         ),
         ("kernel k sm_70 ()\n#t:[4:1].thread\n#u:[1:1].thread", "3:1: a kernel has one block"),
         (
-            "kernel k sm_70 ()\n#t:[4:1].thread\nSpec<<<#t, #t>>>() {}",
+            "kernel k sm_70 ()\n#t:[4:1].thread\nSync<<<#t, #t>>>() {}",
             "3:1: a kernel is computed by",
         ),
     ];
@@ -405,7 +405,7 @@ fn divisions_by_nothing_and_signals_that_are_no_barrier_are_refused() {
     let text = |statement: &str| {
         format!(
             "kernel a sm_90a ()\n%in:[32:1].fp32.GL\n#g:[1:1].block\n#b:[32:1].thread\n\
-             Spec<<<#g, #b>>>(%in) {{\n  @lane = #b.indices()\n  #one:[].thread = #b.scalar()\n  \
+             Prefetch<<<#g, #b>>>(%in) {{\n  @lane = #b.indices()\n  #one:[].thread = #b.scalar()\n  \
              %s:[4:1].fp32.SH\n  %r:[].fp32.RF\n  {statement}\n}}"
         )
     };

@@ -3,8 +3,7 @@
 
 use expect_test::expect;
 use graphene_ir::function::Function;
-use graphene_ir::index::Expr;
-use graphene_ir::kernel::{Array, Binary, Kernel, Kind, Number, Operand, Stmt, Unary};
+use graphene_ir::kernel::{Binary, Kernel, Kind, Number, Stmt, Unary};
 use graphene_ir::simulate::Buffer;
 use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::folds::{Folds, Out, Total};
@@ -17,7 +16,7 @@ use graphene_ir::template::scan::Scan;
 use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
 
-use crate::support::{check_clean, check_text, inputs, run};
+use crate::support::{check_clean, check_meaning, check_text, inputs, run};
 
 const F16: Scalar = Scalar::F16;
 const F32: Scalar = Scalar::F32;
@@ -159,30 +158,12 @@ fn depth(stmts: &[Stmt]) -> usize {
     stmts.iter().map(of).max().unwrap_or(0)
 }
 
-/// The elements of a parameter, as its view has them.
-fn array(
-    kernel: &Kernel,
-    operand: &Operand,
-    value: &dyn Fn(&Expr) -> Option<i64>,
-    element: impl Fn(usize) -> f64,
-) -> Array {
-    let axes = kernel.tensor(operand.tensor).view.axes();
-    let numbers: Vec<[usize; 2]> = axes
-        .iter()
-        .map(|axis| [&axis.size, &axis.stride].map(|expr| value(expr).unwrap() as usize))
-        .collect();
-    let shape: Vec<usize> = numbers.iter().map(|[size, _]| *size).collect();
-    Array::new(&shape, |at| {
-        element(at.iter().zip(&numbers).map(|(at, [_, stride])| at * stride).sum())
-    })
-}
-
 /// No spec is any computation; there are so many levels; and the outermost spec says what is computed.
 fn check_levels((name, kernel, symbols, levels): &Row) {
     check_text(name, kernel);
-    assert_ne!(kernel.spec.kind, Kind::Spec, "{name}");
+    assert_ne!(kernel.spec.kind, Kind::Steps, "{name}");
     kernel.each_stmt(&mut |stmt| {
-        let untyped = matches!(stmt, Stmt::Spec(spec) if spec.kind == Kind::Spec);
+        let untyped = matches!(stmt, Stmt::Spec(spec) if spec.kind == Kind::Steps);
         assert!(!untyped, "{name}: {}", kernel.tree());
     });
     let found = 1 + depth(kernel.spec.body.as_deref().unwrap());
@@ -190,9 +171,6 @@ fn check_levels((name, kernel, symbols, levels): &Row) {
 
     let element = |param: usize, i: usize| ((i * 7 + i / 5 + param * 3) % 9) as f64 / 4.0 - 1.0;
     let mut given = inputs(kernel, symbols, element);
-    let value = |expr: &Expr| {
-        expr.value(&|var| symbols.iter().find(|row| row.0 == var.name()).map(|row| row.1))
-    };
     for (param, &id) in kernel.params.iter().enumerate() {
         let tensor = kernel.tensor(id);
         let buffer = given.buffers.get_mut(kernel.tensor_name(id)).unwrap();
@@ -207,26 +185,7 @@ fn check_levels((name, kernel, symbols, levels): &Row) {
     }
     let outcome = run(kernel, &given, None);
     check_clean(name, &outcome);
-    let spec = &kernel.spec;
-    let before = |operand: &Operand| {
-        let buffer = &given.buffers[kernel.tensor_name(operand.tensor)];
-        array(kernel, operand, &value, |i| match buffer {
-            Buffer::Data(data) => data[i],
-            Buffer::Undefined(_) => f64::NAN,
-        })
-    };
-    let ins: Vec<Array> = spec.ins.iter().map(before).collect();
-    let outs: Vec<Array> = spec.outs.iter().map(before).collect();
-    let meaning = spec.kind.meaning(&[], &[]).unwrap();
-    let expected = meaning.values(&ins, &outs, &value).unwrap();
-    for (out, expected) in spec.outs.iter().zip(expected) {
-        let buffer = &outcome.buffers[kernel.tensor_name(out.tensor)];
-        let found = array(kernel, out, &value, |i| buffer[i].unwrap());
-        for (i, (found, expected)) in found.data.iter().zip(&expected.data).enumerate() {
-            let near = (found - expected).abs() <= 4e-3 * expected.abs().max(1.0);
-            assert!(near, "{name}: element {i} is {found}, not {expected}\n{}", kernel.tree());
-        }
-    }
+    check_meaning(name, kernel, &given, &outcome);
 }
 
 #[test]
@@ -251,9 +210,106 @@ fn trees_are_drawn() {
         let found = kernels.iter().find(|row| row.0 == name).unwrap();
         found.1.tree()
     };
-    expect![[r#""#]].assert_eq(&tree("pointwise"));
-    expect![[r#""#]].assert_eq(&tree("transpose"));
-    expect![[r#""#]].assert_eq(&tree("rows' means"));
-    expect![[r#""#]].assert_eq(&tree("layer normalisation, read again"));
-    expect![[r#""#]].assert_eq(&tree("scan"));
+    expect![[r#"
+        kernel pointwise sm_90a
+        %y0:[@N0, @N1].GL <- Fused{gelu(%0 + %1)}<<<#grid:[@blocks], #block:[256]>>>(%x0:[@N0, @N1].GL, %x1:[@N0, @N1].GL)
+          for(@tile = @first; @tile < (@N0*((@N1 + 7)/8) + 255)/256; @tile += @blocks)
+            %vector_2:[8].GL <- Fused{gelu(%0 + %1)}<<<#own:[], #one:[]>>>(%vector_3:[8].GL, %vector_4:[8].GL)
+              Move x4
+              %result:[8].RF <- Fused{gelu(%0 + %1)}<<<#own:[], #one:[]>>>(%wide:[8].RF, %wide_2:[8].RF)
+                BinaryPointwise, UnaryPointwise, Move
+              Move x2
+            for(@e = 0; @e < 7; @e += 1)
+              %vector_6:[1].GL <- Fused{gelu(%0 + %1)}<<<#own:[], #one:[]>>>(%vector_7:[1].GL, %vector_8:[1].GL)
+                Move x4
+                %result_2:[1].RF <- Fused{gelu(%0 + %1)}<<<#own:[], #one:[]>>>(%wide_3:[1].RF, %wide_4:[1].RF)
+                  BinaryPointwise, UnaryPointwise, Move
+                Move x2
+    "#]].assert_eq(&tree("pointwise"));
+    expect![[r#"
+        kernel transpose sm_90a
+        %y:[@columns, @rows].GL <- Fused{dims(%0, 1, 0)}<<<#grid:[((@columns + 63)/64)*((@rows + 63)/64)], #block:[256]>>>(%x:[@rows, @columns].GL)
+          %y_tile_2:[64, 64].GL <- Fused{dims(%0, 1, 0)}<<<#own:[], #block:[256]>>>(%x_tile_2:[64, 64].GL)
+            %tile:[64, 64].SH <- Move<<<#own:[], #block:[256]>>>(%x_tile_2:[64, 64].GL)
+              Move x4
+            Sync
+            %y_tile_2:[64, 64].GL <- Fused{dims(%0, 1, 0)}<<<#own:[], #block:[256]>>>(%tile:[64, 64].SH)
+              Move x4
+    "#]].assert_eq(&tree("transpose"));
+    expect![[r#"
+        kernel reduce sm_90a
+        %y:[@outer].GL <- Fused{dims(fold<+>(%0 * %0, 1), 0) / index(@reduced)}<<<#grid:[(@outer + 3)/4], #block:[128]>>>(%x0:[@outer, @reduced].GL)
+          %result_2:[1].GL <- Fused{dims(fold<+>(%0 * %0, 1), 0) / index(@reduced)}<<<#own:[], #own_team:[32]>>>(%tile_2:[1, @reduced].GL)
+            %total:[1].RF <- Fused{dims(fold<+>(%0 * %0, 1), 0)}<<<#own:[], #own_team:[32]>>>(%tile_2:[1, @reduced].GL)
+              Init
+              for(@step = 0; @step < (@reduced + 255)/256; @step += 1)
+                Move x2
+                %values:[8].RF <- Fused{%0 * %0}<<<#own:[], #one:[]>>>(%wide:[8].RF)
+                  BinaryPointwise, Move
+                Reduction
+                for(@e = 0; @e < 7; @e += 1)
+                  Move x2
+                  %values_2:[1].RF <- Fused{%0 * %0}<<<#own:[], #one:[]>>>(%wide_2:[1].RF)
+                    BinaryPointwise, Move
+                  Reduction
+              %total_2:[].RF <- Fold<+, 0><<<#own:[], #own_team:[32]>>>(%total_2:[].RF)
+                Shfl x5, Reduction x5
+            %result_2:[1].GL <- Fused{%0 / index(@reduced)}<<<#own:[], #one:[]>>>(%total:[1].RF)
+              Index
+              %result_3:[1].RF <- Fused{%0 / %1}<<<#own:[], #one:[]>>>(%total:[1].RF, %count:[].RF)
+                BinaryPointwise, Move
+              Move x2
+    "#]].assert_eq(&tree("rows' means"));
+    expect![[r#"
+        kernel rows sm_90a
+        %sum:[@rows, @columns].GL, %y:[@rows, @columns].GL <- Fused{t0 = %0 + %1 + %2; t1 = (t0 - fold<welford.mean>(t0, 1)) * rsqrt(fold<welford.variance>(t0, 1) + 1e-5) * %3 + %4; t0, silu(t1) * %5}<<<#grid:[(@rows + 1)/2], #block:[128]>>>(%x0:[@rows, @columns].GL, %x1:[@rows, @columns].GL, %x2:[@rows, @columns].GL, %scale:[@rows, @columns].GL, %shift:[@rows, @columns].GL, %e1:[@rows, @columns].GL)
+          %own_row_8:[1, @columns].GL, %own_row_16:[1, @columns].GL <- Fused{t0 = %0 + %1 + %2; t1 = (t0 - fold<welford.mean>(t0, 1)) * rsqrt(fold<welford.variance>(t0, 1) + 1e-5) * %3 + %4; t0, silu(t1) * %5}<<<#own:[], #own_team:[64]>>>(%own_row_2:[1, @columns].GL, %own_row_4:[1, @columns].GL, %own_row_6:[1, @columns].GL, %own_row_10:[1, @columns].GL, %own_row_12:[1, @columns].GL, %own_row_14:[1, @columns].GL)
+            %total:[].RF, %own_row_8:[1, @columns].GL <- Fused{t0 = %0 + %1 + %2; fold<+>(t0, 1), t0}<<<#own:[], #own_team:[64]>>>(%own_row_18:[1, @columns].GL, %own_row_20:[1, @columns].GL, %own_row_22:[1, @columns].GL)
+              Init
+              for(@i = 0; @i < (@columns + 511)/512; @i += 1)
+                Move x6
+                %row:[8].RF <- Fused{%0 + %1 + %2}<<<#own:[], #one:[]>>>(%wide:[8].RF, %wide_2:[8].RF, %wide_3:[8].RF)
+                  BinaryPointwise x2, Move
+                Move x2
+                %value_3:[8].RF <- Fused{%0}<<<#own:[], #one:[]>>>(%row:[8].RF)
+                  Move
+                Reduction
+              %total:[].RF <- Fold<+, 0><<<#own:[], #own_team:[64]>>>(%total:[].RF)
+                Shfl x5, Reduction x6, Move x3, Sync
+            Index, BinaryPointwise
+            %total_2:[].RF <- Fused{t0 = %0 + %1 + %2; t1 = t0 - fold<+>(t0, 1) / index(@columns); fold<+>(t1 * t1, 1)}<<<#own:[], #own_team:[64]>>>(%own_row_18:[1, @columns].GL, %own_row_20:[1, @columns].GL, %own_row_22:[1, @columns].GL)
+              Init
+              for(@i = 0; @i < (@columns + 511)/512; @i += 1)
+                Move x6
+                %row_2:[8].RF <- Fused{%0 + %1 + %2}<<<#own:[], #one:[]>>>(%wide_4:[8].RF, %wide_5:[8].RF, %wide_6:[8].RF)
+                  BinaryPointwise x2, Move
+                %value_6:[8].RF <- Fused{t0 = %0 - %1; t0 * t0}<<<#own:[], #one:[]>>>(%row_2:[8].RF, %mean:[].RF)
+                  BinaryPointwise x2, Move
+                Reduction
+              %total_2:[].RF <- Fold<+, 0><<<#own:[], #own_team:[64]>>>(%total_2:[].RF)
+                Shfl x5, Reduction x6, Move x3, Sync
+            Index, BinaryPointwise
+            %statistic:[1].RF <- Fused{rsqrt(%0 + 1e-5)}<<<#own:[], #one:[]>>>(%mean_2:[].RF)
+              Init, BinaryPointwise, UnaryPointwise, Move
+            for(@i = 0; @i < (@columns + 511)/512; @i += 1)
+              Move x6
+              %row_3:[8].RF <- Fused{%0 + %1 + %2}<<<#own:[], #one:[]>>>(%wide_7:[8].RF, %wide_8:[8].RF, %wide_9:[8].RF)
+                BinaryPointwise x2, Move
+              Move x6
+              %result:[8].RF <- Fused{silu((%0 - %4) * %5 * %1 + %2) * %3}<<<#own:[], #one:[]>>>(%row_3:[8].RF, %wide_10:[8].RF, %wide_11:[8].RF, %wide_12:[8].RF, %mean:[].RF, %statistic:[1].RF)
+                BinaryPointwise x5, UnaryPointwise, Move
+              Move x2
+    "#]].assert_eq(&tree("layer normalisation, read again"));
+    expect![[r#"
+        kernel scan sm_80
+        %y:[@N0, @N1].GL <- Scan<+, 1><<<#grid:[@N0], #block:[32]>>>(%x:[@N0, @N1].GL)
+          %y_row_2:[1, @N1].GL <- Scan<+, 1><<<#own_block:[], #block:[32]>>>(%x_row_2:[1, @N1].GL)
+            Init
+            for(@chunk = 0; @chunk < (@N1 + 31)/32; @chunk += 1)
+              Init, Move
+              %value:[].RF <- Scan<+, 0><<<#own_block:[], #block:[32]>>>(%value:[].RF)
+                Move x11, Sync x6, BinaryPointwise x5
+              Move x3, BinaryPointwise x2, Sync
+    "#]]
+    .assert_eq(&tree("scan"));
 }

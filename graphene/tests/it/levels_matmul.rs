@@ -58,7 +58,7 @@ fn check_bodies<'k>(name: &str, kernel: &'k Kernel, mut untyped: Vec<&'k Spec>) 
             untyped.push(spec);
         }
     });
-    untyped.retain(|spec| spec.kind == Kind::Spec);
+    untyped.retain(|spec| spec.kind == Kind::Steps);
     assert!(untyped.is_empty(), "{name}: {untyped:?}");
     let mut bare = kernel.clone();
     bare.spec.body = kernel.spec.body.as_deref().map(|body| flat(kernel, body));
@@ -94,7 +94,7 @@ fn every_level_is_typed_and_costs_nothing() {
 fn every_level_of_a_recurrent_layer_is_typed() {
     for (layer, _) in recurrent::rows() {
         let kernel = layer.kernel().unwrap();
-        assert_eq!(kernel.spec.kind, Kind::Spec);
+        assert_eq!(kernel.spec.kind, Kind::Steps);
         check_bodies(&format!("{layer:?}"), &kernel, Vec::new());
     }
 }

@@ -97,7 +97,7 @@ fn computes(kind: &Kind) -> bool {
         | Kind::Reduction(_)
         | Kind::Shfl(_)
         | Kind::Index(_) => true,
-        Kind::Spec
+        Kind::Steps
         | Kind::Fused(_)
         | Kind::Fold(_)
         | Kind::Scan(_)

@@ -130,7 +130,7 @@ const HEAD: &str = "kernel words sm_90a ()
 %out:[64:1].fp32.GL
 #grid:[1:1].block
 #block:[64:1].thread
-%out <- Spec<<<#grid,#block>>>(%in) {
+%out <- Move<<<#grid,#block>>>(%in) {
 #one:[].thread = #block.scalar()
 @t = #block.indices()
 #warps:[2:32].[32:1].thread = #block.tile(32)
@@ -576,7 +576,7 @@ fn registers_come_from_those_given_up() {
             %out:[384:1].fp32.GL
             #grid:[1:1].block
             #block:[384:1].thread
-            %out <- Spec<<<#grid,#block>>>() {{
+            %out <- Init<0><<<#grid,#block>>>() {{
             #groups:[3:128].[128:1].thread = #block.tile(128)
             @group, @in_group = #groups.indices()
             #group:[128:1].thread = #groups[@group]
@@ -600,7 +600,7 @@ const MULTICAST: &str = "kernel multicast sm_90a ()
 %out:[2,16,32:512,32,1].fp16.GL
 #grid:[1:2].[2:1].block
 #warp:[32:1].thread
-%out <- Spec<<<#grid,#warp>>>(%in) {
+%out <- Move<<<#grid,#warp>>>(%in) {
 #one:[].thread = #warp.scalar()
 @cluster, @rank = #grid.indices()
 #pair:[2:1].block = #grid[@cluster]
@@ -682,7 +682,7 @@ fn vectors_are_aligned_for_the_sizes_given() {
         %out:[32,2:2,1].fp32.GL
         #grid:[1:1].block
         #block:[32:1].thread
-        %out <- Spec<<<#grid,#block>>>(%in) {
+        %out <- Fused{slice(%0, 1, 0, 2)}<<<#grid,#block>>>(%in) {
         #one:[].thread = #block.scalar()
         @t = #block.indices()
         %from:[32,(@K + 1)/2:@K,2].[1,2:0,1].fp32.GL = %in.tile(1, 2)
@@ -733,7 +733,7 @@ kernel endless sm_80 (@N)
 %y:[32:1].fp32.GL
 #grid:[1:1].block
 #block:[32:1].thread
-%y <- Spec<<<#grid, #block>>>(%x) {
+%y <- Move<<<#grid, #block>>>(%x) {
   #one:[].thread = #block.scalar()
   @t = #block.indices()
   %v:[].fp32.RF

@@ -134,23 +134,35 @@ pub(crate) fn gelu(x: f64) -> f64 {
 
 /// A kernel has computed what its outermost spec says: nearly, as its arithmetic is that of its types.
 pub(crate) fn check_meaning(name: &str, kernel: &Kernel, inputs: &Inputs, outcome: &Outcome) {
-    let Kind::Fused(meaning) = &kernel.spec.kind else { panic!("{name}: {}", kernel.spec.kind) };
     let number = |expr: &Expr| expr.value(&|var| inputs.symbols.get(var.name()).copied());
-    let array = |operand: &Operand| {
+    let array = |operand: &Operand, before: bool| {
         let view = &kernel.tensor(operand.tensor).view;
-        let elements = &outcome.buffers[kernel.tensor_name(operand.tensor)];
+        let buffer = kernel.tensor_name(operand.tensor);
+        let element = |offset: usize| match &inputs.buffers[buffer] {
+            Buffer::Data(data) if before => data[offset],
+            Buffer::Undefined(_) if before => f64::NAN,
+            Buffer::Data(_) | Buffer::Undefined(_) => {
+                outcome.buffers[buffer][offset].unwrap_or(f64::NAN)
+            }
+        };
         let leaves = view.leaves();
         let sizes = leaves.iter().map(|leaf| number(&leaf.size).unwrap() as usize);
         let strides: Vec<i64> =
             leaves.iter().map(|leaf| number(&view.stride(leaf)).unwrap()).collect();
         Array::new(&sizes.collect::<Vec<_>>(), |at| {
             let offset: i64 = at.iter().zip(&strides).map(|(&at, stride)| at as i64 * stride).sum();
-            elements[offset as usize].unwrap_or(f64::NAN)
+            element(offset as usize)
         })
     };
-    let arrays = |operands: &[Operand]| operands.iter().map(array).collect::<Vec<_>>();
-    let outs = arrays(&kernel.spec.outs);
-    let expected = meaning.values(&arrays(&kernel.spec.ins), &outs, &number);
+    let arrays = |operands: &[Operand], before: bool| {
+        operands.iter().map(|operand| array(operand, before)).collect::<Vec<_>>()
+    };
+    let (ins, old) = (arrays(&kernel.spec.ins, true), arrays(&kernel.spec.outs, true));
+    let outs = arrays(&kernel.spec.outs, false);
+    let shape = |all: &[Array]| all.first().map_or(Vec::new(), |array| array.shape.clone());
+    let meaning = kernel.spec.kind.meaning(&shape(&outs), &shape(&ins));
+    let meaning = meaning.unwrap_or_else(|| panic!("{name}: {}", kernel.spec.kind));
+    let expected = meaning.values(&ins, &old, &number);
     let expected = expected.unwrap_or_else(|error| panic!("{name}: {error}"));
     for (number, (found, expected)) in outs.iter().zip(&expected).enumerate() {
         for (i, (found, y)) in found.data.iter().zip(&expected.data).enumerate() {

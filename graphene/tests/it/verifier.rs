@@ -11,7 +11,7 @@ use crate::support::{inputs, kind, orders};
 fn kernel(threads: i64, statements: &str) -> String {
     format!(
         "kernel a sm_90a ()\n%in:[4096:1].fp32.GL\n%out:[4096:1].fp32.GL\n#g:[1:1].block\n\
-         #b:[{threads}:1].thread\n%out <- Spec<<<#g, #b>>>(%in) {{\n  @t = #b.indices()\n  \
+         #b:[{threads}:1].thread\n%out <- Move<<<#g, #b>>>(%in) {{\n  @t = #b.indices()\n  \
          #one:[].thread = #b.scalar()\n  %r:[].fp32.RF\n  {statements}\n  \
          %out[@t] <- Move<<<#g, #one>>>(%r)\n}}"
     )
@@ -83,7 +83,7 @@ fn signals_go_to_barriers_that_exist() {
     let copy = |stage: i64| {
         format!(
             "kernel copy sm_90a ()\n%in:[8,32:32,1].fp32.GL\n#g:[1:1].block\n#b:[32:1].thread\n\
-             Spec<<<#g, #b>>>(%in) {{\n  #one:[].thread = #b.scalar()\n  \
+             Prefetch<<<#g, #b>>>(%in) {{\n  #one:[].thread = #b.scalar()\n  \
              %s:[8,32:32,1].fp32.SH\n  %full:[2:1].mbar.SH\n  role #b[0..1] {{\n    \
              %s <- Move<<<#g, #one>>>(%in) signals %full[{stage}]\n  }}\n}}"
         )
@@ -116,7 +116,7 @@ fn blocks(first: &str, members: &str, of: &str) -> String {
     format!(
         "kernel a sm_70 ()\n%in:[3:1].fp32.GL\n%counter:[3:1].u32.GL\n%passed:[3:1].fp32.GL\n\
          %out:[3:1].fp32.GL\n#g:[3:1].block\n#b:[1:1].thread\n\
-         %counter, %passed, %out <- Spec<<<#g, #b>>>(%in) {{\n  @n = #g.indices()\n  \
+         %counter, %passed, %out <- Fused{{old(0), %0, gather(%0, 2 - position(%0, 0))}}<<<#g, #b>>>(%in) {{\n  @n = #g.indices()\n  \
          #one:[].thread = #b.scalar()\n  %r:[].fp32.RF\n  {first}\n  \
          %r <- Move<<<#g, #one>>>(%in[@n])\n  %passed[@n] <- Move<<<#g, #one>>>(%r)\n  \
          {of} {{\n    %counter[0] <- GridArrive<4><<<#g, #one>>>()\n  }}\n  \
@@ -186,7 +186,7 @@ fn what_a_missing_arrival_or_order_between_blocks_does() {
 fn about(before: &str, after: &str) -> String {
     format!(
         "kernel a sm_90a ()\n%in:[3:1].fp32.GL\n%out:[3:1].fp32.GL\n#g:[3:1].block\n#b:[32:1].thread\n\
-         %out <- Spec<<<#g, #b>>>(%in) {{\n  @n = #g.indices()\n  @t = #b.indices()\n  \
+         %out <- Move<<<#g, #b>>>(%in) {{\n  @n = #g.indices()\n  @t = #b.indices()\n  \
          #one:[].thread = #b.scalar()\n  %r:[].fp32.RF\n  {before}\n  if(@t == 0) {{\n    \
          %r <- Move<<<#g, #one>>>(%in[@n])\n    %out[@n] <- Move<<<#g, #one>>>(%r)\n  }}\n  {after}\n}}"
     )
@@ -254,7 +254,7 @@ fn decompositions_keep_to_their_specs() {
         let text = format!(
             "kernel a sm_90a ()\n%in:[32:1].fp32.GL\n%other:[32:1].fp32.GL\n\
              %room:[32:1].fp32.GL{room}\n%out:[32:1].fp32.GL\n#g:[1:1].block\n\
-             #b:[64:1].thread\n%out <- Spec<<<#g, #b>>>(%in, %other) {{\n  @t = #b.indices()\n  \
+             #b:[64:1].thread\n%out <- Fused{{select(1, %0, %1)}}<<<#g, #b>>>(%in, %other) {{\n  @t = #b.indices()\n  \
              #one:[].thread = #b.scalar()\n  #warps:[2:32].[32:1].thread = #b.tile(32)\n  \
              #second:[32:1].thread = #warps[1]\n  %s:[32:1].fp32.SH\n  %r:[].fp32.RF\n  \
              %unused:[].fp32.RF\n  role #warps[0] {{\n    \
