@@ -187,7 +187,7 @@ const EQUIVALENT: &[(&str, &str, &str)] = &[
     ("last", "== 0 to == 1 in if(@member", "Likewise, of a team's threads."),
     (
         "last",
-        "delete %total_2 <- Move<<<#grid, #one>>>(%all_parts[0])",
+        "delete %total_2 <- Move<<<#own, #one>>>(%all_parts[0])",
         "The thread that stores the result has its own warp's part, the first, in that register.",
     ),
     (

@@ -177,7 +177,7 @@ const OF_TOTALS: &[Equivalent] = &[
     ("variance", "== 0 to == 1 in if(@member", "Likewise, of a team's threads."),
     (
         "variance",
-        "delete %total_2 <- Move<<<#grid, #one>>>(%all_parts_2[0])",
+        "delete %total_2 <- Move<<<#own, #one>>>(%all_parts_2[0])",
         "The thread that stores the result has its own warp's part, the first, in that register.",
     ),
     ("softmax", "if(@member == 0) {", "There is no result of whole rows: it is empty."),
