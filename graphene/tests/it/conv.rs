@@ -200,7 +200,7 @@ fn check(
         last = Some(outcome);
     }
     let last = last.unwrap();
-    check_meaning(&name, kernel, &inputs, &last);
+    check_meaning(name, kernel, &inputs, &last);
     last
 }
 
