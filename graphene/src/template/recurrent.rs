@@ -10,7 +10,7 @@
 //!
 //! Levels, each one in the one above:
 //!
-//! - kernel: all results, of all operands; no expression says what a layer of many steps computes, so it is a `Spec`;
+//! - kernel: all results, of all operands; no expression says what a layer of many steps computes, so it is of kind `Steps`;
 //! - step: h, of the one before, the step's input, W, R and what else a cell has, by the blocks of the same rows and direction;
 //!   states that threads keep are operands as their registers hold them;
 //! - stage: adds a product of rows of the input or of h and of weights to the sums.
