@@ -41,7 +41,7 @@ trait Products {
     fn begin(&self, k: &mut Builder, block: &Block<'_>) -> Result<()>;
 
     /// Adds the products of queries and a stage's keys to the scores.
-    fn keys(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()>;
+    fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()>;
 
     /// Scores have become weights.
     fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()>;
@@ -50,7 +50,7 @@ trait Products {
     fn left(&self) -> [Option<TensorId>; 2];
 
     /// Adds the products of weights and a stage's values to the sums.
-    fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()>;
+    fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()>;
 
     /// Which pair of the values' columns the own lane's `pair`-th is.
     fn column(&self, block: &Block<'_>, pair: &Var) -> Expr;
@@ -204,7 +204,7 @@ impl<'a> Block<'a> {
                 [k.index(keys, "keys", [&stage])?, k.index(values, "values", [&stage])?];
             let ins = [near.unwrap_or(queries), keys];
             let scores = Header::new(Kind::MATMUL_ADD, self.scores, ins, self.block);
-            k.decompose(scores, |k| products.keys(k, self, &stage))?;
+            k.decompose(scores, |k| products.keys(k, self, keys))?;
             self.weigh(k, place, step)?;
             products.weights(k, self)?;
             self.meet(k)?;
@@ -212,7 +212,7 @@ impl<'a> Block<'a> {
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
             let ins = [weights.unwrap_or(self.scores), values];
             let sums = Header::new(Kind::MATMUL_ADD, self.sums, ins, self.block);
-            k.decompose(sums, |k| products.values(k, self, &stage))?;
+            k.decompose(sums, |k| products.values(k, self, values))?;
             k.advance(&ring)
         })?;
         self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)?;

@@ -59,9 +59,8 @@ impl Products for Rounded {
         Ok(())
     }
 
-    fn keys(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
+    fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()> {
         let queries = k.index(block.shared[0], "of_block", [0])?;
-        let keys = k.index(block.shared[1], "of_stage", [stage])?;
         let columns = k.tile(block.scores, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         // Of wider heads, more would be asked for at once than there are registers for.
         let unroll = block.fmha.head_width() <= 64;
@@ -99,8 +98,7 @@ impl Products for Rounded {
         [None, Some(self.weights)]
     }
 
-    fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
-        let values = k.index(block.shared[2], "of_stage", [stage])?;
+    fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
         let columns = k.tile(block.sums, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         k.for_("kk", 0..block.fmha.keys / 8, 1, true, |k, kk| {
             let a = k.index(self.weights, "a", [kk])?;

@@ -94,10 +94,9 @@ impl Products for TensorCores {
         })
     }
 
-    fn keys(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
+    fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()> {
         let a = k.tile(self.queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
-        let of = k.index(block.shared[1], "of_stage", [stage])?;
-        let tiles = k.tile(of, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
+        let tiles = k.tile(keys, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
         let (deep, wide) = (block.fmha.head_width() / 16, block.fmha.keys / 16);
         let pairs = [leaf(1, 0), leaf(2, 1)];
         self.multiply(k, block, [block.scores, a], [deep, wide], &pairs, |k, kk, n| {
@@ -113,10 +112,9 @@ impl Products for TensorCores {
         [Some(self.queries), Some(self.weights)]
     }
 
-    fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
+    fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
         let a = k.tile(self.weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
-        let of = k.index(block.shared[2], "of_stage", [stage])?;
-        let tiles = k.tile(of, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
+        let tiles = k.tile(values, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
         let (deep, wide) = (block.fmha.keys / 16, block.fmha.value_width() / 16);
         // A lane's pairs run down the columns: the matrices are transposed on their way.
         let pairs = [leaf(2, 1), leaf(1, 0)];

@@ -74,9 +74,8 @@ impl Products for Threads {
         Ok(())
     }
 
-    fn keys(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
+    fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()> {
         let queries = k.index(block.shared[0], "of_block", [0])?;
-        let keys = k.index(block.shared[1], "of_stage", [stage])?;
         let (queries, keys) = (fours(k, queries)?, fours(k, keys)?);
         let one = block.one;
         k.for_("four", 0..block.fmha.head_width() / WIDE, 1, false, |k, four| {
@@ -116,8 +115,7 @@ impl Products for Threads {
         [None, Some(self.weights)]
     }
 
-    fn values(&self, k: &mut Builder, block: &Block<'_>, stage: &Var) -> Result<()> {
-        let values = k.index(block.shared[2], "of_stage", [stage])?;
+    fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
         let (weights, values) = (fours(k, self.weights)?, fours(k, values)?);
         let one = block.one;
         k.for_("four", 0..block.fmha.keys / WIDE, 1, false, |k, four| {
