@@ -27,7 +27,7 @@
 //! 9. *Predecessor.* A kernel that waits for its predecessors touches global memory only when all its threads have, but for
 //!    its constant parameters.
 //! 10. *Typed.* A spec with a body says what it computes: its kind has a meaning. Of a kernel that goes step by step, its
-//!    steps say so.
+//!     steps say so.
 //!
 //! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
 //! simulator's to find.
