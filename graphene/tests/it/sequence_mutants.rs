@@ -297,11 +297,6 @@ const OF_ATTENTION: &[Equivalent] = &[
         "It is the term of a query or a key that there is not: neither has a result.",
     ),
     (
-        "",
-        "Init<0> to Init<1> in %pair[@p]",
-        "The first tile multiplies the sums by 0: by 2 to the power of less than -10²⁸.",
-    ),
-    (
         "threads",
         "one more pending: WaitGroup<copy, 1><<<#cta, #block>>>() #1",
         "Threads first read queries in the first step, which waits once more.",
