@@ -125,6 +125,12 @@ pub enum Fault {
     /// A collective instruction misses some of its threads, or a loop's bounds differ among them.
     #[error("divergence: {0}")]
     Divergence(String),
+    /// An instance of a spec with a body does not do what its kind says.
+    #[error("{0}")]
+    Differs(String),
+    /// An input of such an instance is changed by others, in no order with its end.
+    #[error("{0}")]
+    Unstable(String),
     /// Anything else that hardware would not do.
     #[error("{0}")]
     Invalid(String),

@@ -8,9 +8,11 @@
 //! [evaluates](Fused::values) in double precision.
 //!
 //! - `fused`: expressions over whole tensors;
-//! - `value`: tensors of numbers, and what expressions are of them.
+//! - `value`: tensors of numbers, and what expressions are of them;
+//! - `near`: how far from that what is computed may be.
 
 mod fused;
+mod near;
 mod value;
 
 pub use self::fused::{Fold, Fused, Monoid, Scan, Term, Window};

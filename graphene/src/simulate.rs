@@ -20,6 +20,14 @@
 //! written a second time must have been read in between, by anybody, or both must be updates in
 //! one step.
 //!
+//! **Levels.** With [`Options::levels`], each instance of a spec with a body is compared with what its kind says: one execution by
+//! its agents, which closes when the last of them leaves. What it has done is the log of its atoms' writes, never what memory
+//! holds later; what it has read is read when it closes, with what it overwrote itself restored from the log. An input that
+//! others change in between, in no order with its end, is a fault as well. Instances within others close first, so that the
+//! first finding names the innermost that differs. An output in registers of several threads has no layout that says which
+//! elements each holds; then there must be one: an element of the result for each register, the same in all instances. What
+//! cannot be compared is counted with why ([`Unchecked`]).
+//!
 //! **At a block's end**, no copy or product may be left that nobody has waited for (the writes of
 //! bulk copies to global memory excepted: they are done when the kernel is), and no other block may
 //! be about to access its shared memory.
@@ -38,7 +46,10 @@ mod clock;
 mod control;
 mod formula;
 mod gather;
+mod instance;
+mod level;
 mod machine;
+mod meaning;
 mod memory;
 mod place;
 mod program;
@@ -50,6 +61,8 @@ mod warp;
 
 use std::collections::{BTreeMap, HashMap};
 
+pub use instance::Checked;
+pub use level::Unchecked;
 pub use report::{Cost, Costs, Finding, Statement, Traffic};
 
 use crate::error::{Error, Result};
@@ -88,6 +101,8 @@ pub struct Options {
     pub findings: usize,
     /// Whether all blocks run together, rather than those of one cluster.
     pub whole_grid: bool,
+    /// One of so many instances of each spec with a body is checked; none if it is 0.
+    pub levels: u64,
     /// After how many rounds of loops a warp is taken to go on for ever; 2²⁴ if it is 0.
     pub rounds: u64,
 }
@@ -102,6 +117,8 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     /// What it cost.
     pub costs: Costs,
+    /// How many instances of each spec with a body were checked, the kernel's own first; nothing if none were to be.
+    pub levels: Vec<(Statement, Checked)>,
 }
 
 /// Runs a kernel.
@@ -115,8 +132,11 @@ pub fn simulate(kernel: &Kernel, inputs: &Inputs, options: &Options) -> Result<O
         .iter()
         .filter_map(|symbol| Some((symbol.clone(), *inputs.symbols.get(symbol.name())?)))
         .collect();
-    let program = Program::of(kernel, &symbols)?;
+    let program = Program::of(kernel, &symbols, options.levels > 0)?;
     let mut global = Space::new(program.global, true);
+    if options.levels > 0 {
+        global = global.dated();
+    }
     for root in program.roots.iter().filter(|root| root.memory == Memory::Global) {
         fill(&mut global, root, inputs)?;
     }

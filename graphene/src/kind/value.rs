@@ -100,7 +100,7 @@ impl Fused {
     }
 }
 
-fn value(
+pub(super) fn value(
     term: &Term,
     of: &[&Array],
     [ins, outs]: [&[Array]; 2],

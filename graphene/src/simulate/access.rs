@@ -1,6 +1,8 @@
 //! Elements of operands: where they lie, and reads and writes of them.
 
 use super::clock::Epoch;
+use super::instance::Element;
+use super::meaning::unit_of;
 use super::memory::{Access, Conflict};
 use super::program::Mode;
 use super::runner::{Mark, Runner};
@@ -149,7 +151,7 @@ impl Turn<'_, '_, '_> {
             self.note(lane, operand, spot);
             let stamp = self.write_stamp(lane);
             self.touch((lane, operand), spot, stamp, Deed::Write)?;
-            self.poke(operand, spot, value);
+            self.poke((lane, operand), spot, value, false);
             return Ok(());
         }
         for which in 0..self.scratch.targets.len() {
@@ -162,7 +164,7 @@ impl Turn<'_, '_, '_> {
             let spot = Spot { base: Base { block: target.block, ..spot.base }, ..spot };
             self.note(lane, operand, spot);
             self.touch((lane, operand), spot, stamp, Deed::Write)?;
-            self.poke(operand, spot, value);
+            self.poke((lane, operand), spot, value, false);
         }
         Ok(())
     }
@@ -184,7 +186,7 @@ impl Turn<'_, '_, '_> {
         let stamp = self.write_stamp(lane);
         self.touch((lane, operand), spot, stamp, Deed::Update)?;
         let before = self.peek(operand, spot);
-        self.poke(operand, spot, place.scalar.round(change(before)));
+        self.poke((lane, operand), spot, place.scalar.round(change(before)), true);
         Ok(before)
     }
 
@@ -216,15 +218,25 @@ impl Turn<'_, '_, '_> {
         }
     }
 
-    fn poke(&mut self, operand: usize, spot: Spot, value: f64) {
+    fn poke(&mut self, (lane, operand): (usize, usize), spot: Spot, value: f64, adds: bool) {
         let place = &self.task.places[operand];
         let at = place.first + spot.offset as usize;
-        match place.memory {
-            Memory::Global => self.machine.global.poke(at, value),
+        let machine = &mut *self.machine;
+        let (space, unit) = match place.memory {
+            Memory::Global => (&mut machine.global, 0),
             Memory::Shared | Memory::Registers => {
-                self.machine.blocks[spot.base.block].shared.poke(at, value);
+                let block = &mut machine.blocks[spot.base.block];
+                (&mut block.shared, block.number as u64)
             }
+        };
+        if let Some(levels) = &mut machine.levels {
+            let element = Element::of(place.memory, unit, at);
+            let values = (space.peek(at), value);
+            let by = (&machine.runners[self.warp], lane);
+            levels.note(machine.program, by, (place.root, element), values, adds);
+            space.date(at, levels.now);
         }
+        space.poke(at, value);
     }
 
     /// Counts the bytes of an access, and which addresses it touches.
@@ -450,7 +462,16 @@ impl Turn<'_, '_, '_> {
         } else {
             mark.touched = fences + 1;
         }
-        runner.registers[at] = value;
+        let replaced = std::mem::replace(&mut runner.registers[at], value);
+        if let Some(levels) = &mut self.machine.levels {
+            let runner = &self.machine.runners[self.warp];
+            let block = self.machine.blocks[runner.block].number;
+            let unit = unit_of(block, runner.index);
+            let root = self.task.places[operand].root;
+            let element = (root, Element::of(Memory::Registers, unit, at));
+            let values = (replaced, value);
+            levels.note(self.machine.program, (runner, lane), element, values, false);
+        }
         // A product may add to what an earlier one of its warpgroup still writes.
         if !product && before.in_flight(products.done) {
             return self.report(lane, operand, spot, Conflict::InFlight(before.at));

@@ -92,7 +92,7 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
             }
             runner.counter = *head;
         }
-        Op::Atom(_) | Op::Exit => {}
+        Op::Atom(_) | Op::Enter(_) | Op::Leave | Op::Exit => {}
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use super::barrier::Barrier;
 use super::clock::{Epoch, Knowledge, Who, lanes_of};
 use super::control::control;
 use super::gather::{Gathering, Meeting};
+use super::instance::{self, Levels};
 use super::memory::{Space, Transfer};
 use super::program::{Op, Program, Task};
 use super::report::{Cost, Finding, Statement};
@@ -38,6 +39,8 @@ pub(super) struct Machine<'p, 'k> {
     pub(super) units: (u32, u32),
     pub(super) costs: Vec<Cost>,
     pub(super) findings: Vec<Finding>,
+    /// The instances of levels, if they are checked.
+    pub(super) levels: Option<Levels>,
     /// How many rounds of loops a warp may go through.
     rounds: u64,
     /// Whether enough has been found.
@@ -115,6 +118,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             units: units(program),
             costs: program.tasks.iter().map(cost).collect(),
             findings: Vec::new(),
+            levels: (options.levels > 0).then(|| Levels::new(program, options.levels)),
             rounds: if options.rounds == 0 { ROUNDS } else { options.rounds },
             stopped: false,
             scratch: turn::Scratch::default(),
@@ -128,6 +132,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         let together = if all { program.blocks } else { program.cluster };
         for first in (0..program.blocks).step_by(together.max(1) as usize) {
             self.start(first, together.min(program.blocks - first));
+            instance::begin(self, first == 0);
             self.schedule();
             if self.stopped {
                 return;
@@ -135,6 +140,12 @@ impl<'p, 'k> Machine<'p, 'k> {
             self.check_exits();
             self.first_unit += self.all_units() as u32;
         }
+        instance::end(self);
+    }
+
+    /// Memory that notes when it is written, if levels ask for that.
+    fn dated(&self, space: Space) -> Space {
+        if self.levels.is_some() { space.dated() } else { space }
     }
 
     /// Warps of a block.
@@ -165,7 +176,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         self.blocks = (0..count)
             .map(|block| Block {
                 number: first + block,
-                shared: Space::new(program.shared, false),
+                shared: self.dated(Space::new(program.shared, false)),
                 barriers: (0..program.barriers).map(|_| Barrier::new(units)).collect(),
                 running: warps,
                 spare: 0,
@@ -281,6 +292,8 @@ impl<'p, 'k> Machine<'p, 'k> {
                     self.blocks[runner.block].running -= 1;
                     return;
                 }
+                Op::Enter(level) => instance::enter(self, warp, *level),
+                Op::Leave => instance::leave(self, warp),
                 op => {
                     if let Err(fault) = control(runner, op, self.rounds) {
                         self.record(warp, fault, program.numbers[at], None, None);
@@ -464,8 +477,12 @@ impl<'p, 'k> Machine<'p, 'k> {
                 buffers.insert(root.name.clone(), self.global.contents(root.first, root.len));
             }
         }
+        let program = self.program;
+        let counts = self.levels.map(|levels| levels.counts).unwrap_or_default();
+        let levels = program.levels.iter().map(|level| program.statement_of(level)).zip(counts);
+        let levels = levels.collect();
         let costs = super::Costs { statements: self.costs };
-        Outcome { buffers, findings: self.findings, costs }
+        Outcome { buffers, findings: self.findings, costs, levels }
     }
 }
 

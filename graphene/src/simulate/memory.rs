@@ -21,6 +21,8 @@ pub(super) struct Space {
     updates: HashMap<usize, Vec<Reader>>,
     /// Whether one element may be written once only.
     once: bool,
+    /// When each element was last written, as levels count; empty where nothing is checked of them.
+    changed: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -168,6 +170,35 @@ impl Space {
         (first..first + len).map(|at| self.cells[at].valid.then_some(self.data[at])).collect()
     }
 
+    /// Notes when elements are written.
+    pub(super) fn dated(mut self) -> Space {
+        self.changed = vec![0; self.data.len()];
+        self
+    }
+
+    /// Notes that an element is written now.
+    pub(super) fn date(&mut self, at: usize, now: u64) {
+        if let Some(changed) = self.changed.get_mut(at) {
+            *changed = now;
+        }
+    }
+
+    /// When an element was last written.
+    pub(super) fn changed(&self, at: usize) -> u64 {
+        self.changed.get(at).copied().unwrap_or(0)
+    }
+
+    /// Whether the last write of an element is ordered before an access.
+    pub(super) fn is_ordered(&self, at: usize, by: &Access<'_>) -> bool {
+        let writer = self.cells[at].writer;
+        writer.who == Who::NONE || by.knows(writer)
+    }
+
+    /// Whether anything was ever written to an element.
+    pub(super) fn is_valid(&self, at: usize) -> bool {
+        self.cells[at].valid
+    }
+
     /// An element, whatever its state.
     pub(super) fn peek(&self, at: usize) -> f64 {
         self.data[at]
@@ -194,14 +225,12 @@ impl Space {
         {
             return Some(Conflict::Race(reader.at));
         }
-        if !cell.valid {
-            return Some(Conflict::Uninitialised);
-        }
         self.cells[at].unread = false;
         if cell.reader != by.stamp {
             self.note_reader(at, by);
         }
-        None
+        // Whoever writes it later, in no order with this, names both accesses.
+        (!cell.valid).then_some(Conflict::Uninitialised)
     }
 
     /// Checks a read that updates in one step do not disturb, nor it them.

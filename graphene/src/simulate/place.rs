@@ -9,6 +9,8 @@ use crate::tensor::{Memory, Scalar, Tensor, Threads, View};
 /// A tensor that others are views of: memory of its own.
 #[derive(Debug, Clone)]
 pub(super) struct Root {
+    /// Its own number among them.
+    pub(super) number: usize,
     pub(super) name: String,
     pub(super) memory: Memory,
     pub(super) scalar: Scalar,
@@ -26,6 +28,8 @@ pub(super) struct Root {
 /// An operand of a spec.
 #[derive(Debug)]
 pub(super) struct Place {
+    /// The number of what it is a view of.
+    pub(super) root: usize,
     /// Its name, for reports.
     pub(super) name: String,
     pub(super) memory: Memory,
@@ -85,6 +89,7 @@ impl Place {
             }
         }
         let mut place = Place {
+            root: root.number,
             name: root.name.clone(),
             memory: tensor.memory,
             scalar: tensor.scalar,

@@ -1,9 +1,11 @@
 //! Kernels as linear programs: statements with jumps, expressions compiled.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::formula::{Check, Formula, Scope, Slot};
+use super::level::{Level, of_block};
 use super::place::{Place, Root, Team, axes_of, span};
+use super::report::Statement;
 use crate::atom::{self, Site};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
@@ -34,6 +36,10 @@ pub(super) enum Op {
     Repeat { counter: Slot, step: Formula, head: usize },
     /// Carries out an atom.
     Atom(usize),
+    /// Comes to a spec with a body.
+    Enter(usize),
+    /// Leaves it.
+    Leave,
     /// The end.
     Exit,
 }
@@ -72,6 +78,10 @@ pub(super) struct Program<'k> {
     /// The statements, by number.
     pub(super) stmts: Vec<&'k Stmt>,
     pub(super) tasks: Vec<Task<'k>>,
+    /// The specs with bodies whose instances are checked, the kernel's own first; none where nothing is.
+    pub(super) levels: Vec<Level<'k>>,
+    /// The variables whose values depend on the own block.
+    pub(super) of_block: HashSet<Var>,
     pub(super) roots: Vec<Root>,
     pub(super) scope: Scope,
     pub(super) thread: Slot,
@@ -107,7 +117,11 @@ impl<'k> Program<'k> {
     /// # Errors
     /// [`Error::Kernel`] for symbols without a value, [`Error::NoAtom`] for specs that are neither
     /// decomposed nor atoms, [`Error::Shape`] for what is not fixed at launch but must be.
-    pub(super) fn of(kernel: &'k Kernel, values: &HashMap<Var, i64>) -> Result<Program<'k>> {
+    pub(super) fn of(
+        kernel: &'k Kernel,
+        values: &HashMap<Var, i64>,
+        levels: bool,
+    ) -> Result<Program<'k>> {
         if let Some(missing) = kernel.symbols.iter().find(|symbol| !values.contains_key(symbol)) {
             return Err(Error::Kernel(format!("{missing} has no value")));
         }
@@ -128,6 +142,8 @@ impl<'k> Program<'k> {
             numbers: Vec::new(),
             stmts: Vec::new(),
             tasks: Vec::new(),
+            levels: Vec::new(),
+            of_block: HashSet::new(),
             roots: Vec::new(),
             scope,
             thread,
@@ -149,6 +165,10 @@ impl<'k> Program<'k> {
         }
         program.check_size()?;
         program.mark_written();
+        if levels {
+            program.of_block = of_block(kernel);
+            program.levels.push(Level::of(&program, &kernel.spec, None)?);
+        }
         program.statements(body)?;
         program.push(Op::Exit, 0);
         Ok(program)
@@ -190,6 +210,7 @@ impl<'k> Program<'k> {
         };
         self.root_of.insert(id, self.roots.len());
         self.roots.push(Root {
+            number: self.roots.len(),
             name: self.kernel.tensor_name(id).to_owned(),
             memory: tensor.memory,
             scalar: tensor.scalar,
@@ -202,7 +223,7 @@ impl<'k> Program<'k> {
         Ok(())
     }
 
-    fn root_of(&self, id: TensorId) -> Result<usize> {
+    pub(super) fn root_of(&self, id: TensorId) -> Result<usize> {
         let root = self.root_of.get(&self.bases[id.0 as usize]).copied();
         let name = self.kernel.tensor_name(id);
         root.ok_or_else(|| Error::Shape(format!("%{name} is used before it exists")))
@@ -225,6 +246,13 @@ impl<'k> Program<'k> {
     /// The text of a statement.
     pub(super) fn line(&self, number: u32) -> String {
         self.kernel.line(self.stmts[number as usize])
+    }
+
+    /// The statement of a level; of the kernel itself, its name.
+    pub(super) fn statement_of(&self, level: &Level<'k>) -> Statement {
+        let text = |at| self.line(at);
+        let text = level.number.map_or_else(|| self.kernel.name.clone(), text);
+        Statement { number: level.number.unwrap_or(0) as usize, text }
     }
 
     fn push(&mut self, op: Op, number: u32) -> usize {
@@ -270,6 +298,14 @@ impl<'k> Program<'k> {
                 Ok(())
             }
             Stmt::Spec(spec) => match &spec.body {
+                Some(body) if !self.levels.is_empty() => {
+                    let level = self.levels.len();
+                    self.levels.push(Level::of(self, spec, Some(number))?);
+                    self.push(Op::Enter(level), number);
+                    self.statements(body)?;
+                    self.push(Op::Leave, number);
+                    Ok(())
+                }
                 Some(body) => self.statements(body),
                 None => self.atom(spec, number),
             },

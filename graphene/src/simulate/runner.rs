@@ -1,6 +1,7 @@
 //! A warp: its counter, masks, variables and registers, and what its lanes know.
 
 use super::clock::{Epoch, Knowledge, lanes_of};
+use super::instance::Frame;
 use crate::kernel::Group;
 
 /// A warp that runs a program.
@@ -42,6 +43,9 @@ pub(super) struct Runner {
     pub(super) bulk: Groups,
     /// Registers that each thread has.
     pub(super) budget: i64,
+    /// The instances of levels that its lanes are in, and how often they came to each level.
+    pub(super) frames: Vec<Frame>,
+    pub(super) visits: Vec<u64>,
 }
 
 /// Whether a warp can go on.
@@ -173,6 +177,8 @@ impl Runner {
             copies: Groups::default(),
             bulk: Groups::default(),
             budget,
+            frames: Vec::new(),
+            visits: Vec::new(),
         }
     }
 

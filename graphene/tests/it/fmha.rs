@@ -49,6 +49,11 @@ impl Sizes {
         }
     }
 
+    /// Several heads that share keys, of two in a batch.
+    pub(crate) fn grouped(queries: usize, keys: usize) -> Sizes {
+        Sizes { batch: 2, heads: 4, kv_heads: 2, ..Sizes::of(queries, keys) }
+    }
+
     /// The strides of the batch, the heads and the rows.
     fn strides(&self, name: &str, dim: usize) -> [usize; 3] {
         let query = name == "q" || name == "o";

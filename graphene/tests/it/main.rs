@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod atoms;
+mod checked;
 mod choose;
 mod conv;
 mod cute;
@@ -11,6 +12,7 @@ mod element_mutants;
 mod emit;
 mod error;
 mod expression;
+mod faults;
 mod fireiron;
 mod fmha;
 mod folds;

@@ -22,7 +22,7 @@ pub(crate) struct Mutant {
 }
 
 /// Changes the statement of a number in a list.
-type Edit = Box<dyn Fn(&mut Vec<Stmt>, usize)>;
+pub(crate) type Edit = Box<dyn Fn(&mut Vec<Stmt>, usize) + Send + Sync>;
 
 /// All mutants of a kernel, in the order of its statements; of those with one text, the first.
 pub(crate) fn mutants(kernel: &Kernel) -> Vec<Mutant> {
@@ -36,16 +36,7 @@ pub(crate) fn sampled(kernel: &Kernel, every: usize) -> Vec<Mutant> {
     let lines = lines(kernel);
     let (mut all, mut texts) = (Vec::new(), BTreeSet::from([kernel.to_string()]));
     for (at, stmt) in stmts.into_iter().enumerate() {
-        let mut line = match lines[at].strip_suffix('{') {
-            Some(head) => {
-                format!("{head}{{ {}", lines.get(at + 1).map_or("", String::as_str))
-            }
-            None => lines[at].clone(),
-        };
-        let like = |lines: &[String], line| lines.iter().filter(|other| *other == line).count();
-        if like(&lines, &lines[at]) > 1 {
-            line = format!("{line} #{}", like(&lines[..=at], &lines[at]));
-        }
+        let line = label(&lines, at);
         let mut add = |change, text: String| {
             if !texts.contains(&text) {
                 if texts.len() % every == 1 % every {
@@ -87,7 +78,7 @@ pub(crate) fn deleted(kernel: &Kernel) -> Vec<(String, String)> {
 }
 
 /// Whether a spec computes or copies, rather than orders or prepares what others do.
-fn computes(kind: &Kind) -> bool {
+pub(crate) fn computes(kind: &Kind) -> bool {
     match kind {
         Kind::Move
         | Kind::MatMul { .. }
@@ -118,16 +109,31 @@ fn computes(kind: &Kind) -> bool {
 }
 
 /// The statements' first lines.
-fn lines(kernel: &Kernel) -> Vec<String> {
+pub(crate) fn lines(kernel: &Kernel) -> Vec<String> {
     let text = kernel.to_string();
     let lines = text.lines().map(str::trim).filter(|line| *line != "}");
     // Before them stand the kernel's name, its parameters, grid and block, and its spec.
     lines.skip(kernel.params.len() + 4).map(str::to_owned).collect()
 }
 
+/// A statement's first line, with its body's first if it has one; if there are several of its like, with its number among
+/// them.
+pub(crate) fn label(lines: &[String], at: usize) -> String {
+    let line = match lines[at].strip_suffix('{') {
+        Some(head) => format!("{head}{{ {}", lines.get(at + 1).map_or("", String::as_str)),
+        None => lines[at].clone(),
+    };
+    let like = |lines: &[String], line| lines.iter().filter(|other| *other == line).count();
+    if like(lines, &lines[at]) > 1 {
+        format!("{line} #{}", like(&lines[..=at], &lines[at]))
+    } else {
+        line
+    }
+}
+
 /// The kernel's tree with an edit of one statement. Views that change are as they were until the
 /// tree's text is read back.
-fn edited(kernel: &Kernel, at: usize, edit: &Edit) -> Kernel {
+pub(crate) fn edited(kernel: &Kernel, at: usize, edit: &Edit) -> Kernel {
     fn walk(list: &mut Vec<Stmt>, left: &mut usize, edit: &Edit) -> bool {
         for i in 0..list.len() {
             if *left == 0 {
@@ -153,7 +159,7 @@ fn edited(kernel: &Kernel, at: usize, edit: &Edit) -> Kernel {
     mutant
 }
 
-fn edits(kernel: &Kernel, stmt: &Stmt) -> Vec<(&'static str, Edit)> {
+pub(crate) fn edits(kernel: &Kernel, stmt: &Stmt) -> Vec<(&'static str, Edit)> {
     match stmt {
         Stmt::Spec(spec) if spec.body.is_none() => {
             let mut edits = spec_edits(kernel, spec);
@@ -330,7 +336,10 @@ fn other_barrier(kernel: &Kernel, than: TensorId) -> TensorId {
     barriers.find(|&id| id != than && kernel.tensor(id).scalar == Scalar::Mbar).unwrap()
 }
 
-fn on(change: &'static str, edit: impl Fn(&mut Spec) + 'static) -> (&'static str, Edit) {
+fn on(
+    change: &'static str,
+    edit: impl Fn(&mut Spec) + Send + Sync + 'static,
+) -> (&'static str, Edit) {
     let edit = move |list: &mut Vec<Stmt>, i: usize| {
         if let Stmt::Spec(spec) = &mut list[i] {
             edit(spec);
@@ -339,7 +348,7 @@ fn on(change: &'static str, edit: impl Fn(&mut Spec) + 'static) -> (&'static str
     (change, Box::new(edit))
 }
 
-fn delete() -> Edit {
+pub(crate) fn delete() -> Edit {
     Box::new(|list, i| drop(list.remove(i)))
 }
 

@@ -266,8 +266,9 @@ fn attention() -> Vec<Subject> {
     };
     let subject = |name, fmha: Fmha, sizes: &[[usize; 2]]| {
         let kernel = fmha.ampere().unwrap();
-        let given: Vec<_> =
-            sizes.iter().map(|&[q, k]| fmha::operands(&fmha, fmha::Sizes::of(q, k))).collect();
+        let sizes = sizes.iter().map(|&[q, k]| fmha::Sizes::of(q, k));
+        let sizes = sizes.chain([fmha::Sizes::grouped(3, 40)]);
+        let given: Vec<_> = sizes.map(|sizes| fmha::operands(&fmha, sizes)).collect();
         Subject::new(name, kernel, given, 2)
     };
     let rounded = Fmha { tf32: true, ..small.clone() };
@@ -311,6 +312,16 @@ const OF_ATTENTION: &[Equivalent] = &[
     ),
     ("causal", "remove swizzle: %sQ", "Likewise."),
 ];
+
+/// Changes of all of these kernels that make no difference.
+pub(crate) fn known() -> impl Iterator<Item = &'static Equivalent> {
+    [OF_LAYERS, OF_SCANS, OF_TOTALS, OF_PRODUCTS, OF_ATTENTION].into_iter().flatten()
+}
+
+/// All of these kernels.
+pub(crate) fn all() -> Vec<Subject> {
+    [layers(), scans(), totals(), products(), attention()].into_iter().flatten().collect()
+}
 
 #[test]
 fn mutants_of_scans_are_told() {

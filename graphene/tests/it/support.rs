@@ -118,6 +118,8 @@ pub(crate) fn kind(fault: &Fault) -> &'static str {
         Fault::WrittenTwice(_) => "WrittenTwice",
         Fault::Barrier(_) => "Barrier",
         Fault::Divergence(_) => "Divergence",
+        Fault::Differs(_) => "Differs",
+        Fault::Unstable(_) => "Unstable",
         Fault::Invalid(_) => "Invalid",
     }
 }

@@ -36,7 +36,7 @@ struct Run {
 pub(crate) struct Subject {
     name: &'static str,
     kernel: Kernel,
-    runs: Vec<Run>,
+    given: Vec<Inputs>,
     /// In how many random orders a mutant runs.
     orders: u64,
     /// One of so many mutants is tried.
@@ -51,19 +51,30 @@ impl Subject {
         given: impl IntoIterator<Item = Inputs>,
         random: u64,
     ) -> Subject {
-        let mut runs = Vec::new();
-        for given in given {
-            let outcome = run(&kernel, &given, None);
+        let given = given.into_iter().collect();
+        Subject { name, kernel, given, orders: random, every: 1 }
+    }
+
+    /// What the kernel leaves, in whatever order its warps go on.
+    fn runs(&self) -> Vec<Run> {
+        let Subject { name, kernel, .. } = self;
+        let run_on = |given: &Inputs| {
+            let outcome = run(kernel, given, None);
             check_clean(name, &outcome);
-            for seed in orders(random).skip(1) {
-                let again = run(&kernel, &given, seed);
+            for seed in orders(self.orders).skip(1) {
+                let again = run(kernel, given, seed);
                 check_clean(name, &again);
                 assert_eq!(bits(&again), bits(&outcome), "{name} {seed:?}");
             }
             let conflicts = outcome.costs.total().conflicts;
-            runs.push(Run { given, expected: bits(&outcome), conflicts });
-        }
-        Subject { name, kernel, runs, orders: random, every: 1 }
+            Run { given: given.clone(), expected: bits(&outcome), conflicts }
+        };
+        self.given.iter().map(run_on).collect()
+    }
+
+    /// Its name, the kernel, and what it runs on.
+    pub(crate) fn given(self) -> (&'static str, Kernel, Vec<Inputs>) {
+        (self.name, self.kernel, self.given)
     }
 
     /// With one of so many mutants tried.
@@ -72,12 +83,12 @@ impl Subject {
     }
 
     /// Who tells a mutant from the kernel, and under which name; nobody, if it does what the kernel does.
-    fn told(&self, mutant: &Result<Kernel>) -> Option<(&'static str, String)> {
+    fn told(&self, runs: &[Run], mutant: &Result<Kernel>) -> Option<(&'static str, String)> {
         let Ok(mutant) = mutant else { return Some(("builder", "Refused".to_owned())) };
         if let Some(finding) = verify(mutant).first() {
             return Some(("verifier", format!("{:?}", finding.rule)));
         }
-        for (number, run) in self.runs.iter().enumerate() {
+        for (number, run) in runs.iter().enumerate() {
             for seed in orders(if number == 0 { self.orders } else { 0 }) {
                 if let told @ Some(_) = run.told(mutant, seed) {
                     return told;
@@ -168,16 +179,20 @@ fn all_mutants(subject: &Subject) -> Vec<Mutant> {
 /// At least 95 of 100 mutants of each kernel are told from it, under names that fit; `equivalent` are
 /// left out, each of which is silent, and `missed` are the only others that are silent.
 pub(crate) fn check_told(subjects: &[Subject], equivalent: &[Equivalent], missed: &[Equivalent]) {
-    let all: Vec<(&Subject, Mutant)> = subjects
+    let runs: Vec<Vec<Run>> = subjects.iter().map(Subject::runs).collect();
+    let all: Vec<(&Subject, &[Run], Mutant)> = subjects
         .iter()
-        .flat_map(|subject| all_mutants(subject).into_iter().map(move |m| (subject, m)))
+        .zip(&runs)
+        .flat_map(|(of, runs)| all_mutants(of).into_iter().map(move |m| (of, &runs[..], m)))
         .collect();
     let (next, told) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let Some((subject, mutant)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let verdict = subject.told(&mutant.kernel);
+                while let Some((subject, runs, mutant)) =
+                    all.get(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    let verdict = subject.told(runs, &mutant.kernel);
                     told.lock().unwrap().insert((subject.name, mutant.what.clone()), verdict);
                 }
             });
@@ -191,7 +206,7 @@ pub(crate) fn check_told(subjects: &[Subject], equivalent: &[Equivalent], missed
     let (mut unknown, mut used, mut few) = (Vec::new(), BTreeSet::new(), Vec::new());
     for subject in subjects {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, mutant) in all.iter().filter(|(of, _)| of.name == subject.name) {
+        for (.., mutant) in all.iter().filter(|row| row.0.name == subject.name) {
             let what = &mutant.what;
             let by = match &told[&(subject.name, what.clone())] {
                 Some((by @ ("verifier" | "simulator"), name))

@@ -1,0 +1,265 @@
+//! How far what a kernel has for an expression may be from its exact value.
+
+use super::fused::{Fold, Fused, Monoid, Scan, Term, Window};
+use super::value::{Array, value};
+use crate::error::Result;
+use crate::function::near::SINGLE;
+use crate::function::{Node, Step};
+use crate::index::Expr;
+use crate::kernel::{Binary, Number};
+use crate::tensor::Scalar;
+
+/// The whole numbers up to this are exact in single precision.
+const WHOLE: f64 = 1.0 / SINGLE;
+
+/// Of the unit of fp16, its least number.
+const LEAST: f64 = 1.0 / 16_384.0;
+
+/// What one tensor is worked out of another with.
+type Numbers<'a> = &'a dyn Fn(&Expr) -> Option<i64>;
+
+impl Fused {
+    /// The outputs' elements in double precision, and the most that what is computed in single precision is off.
+    ///
+    /// A step's error is how far it moves between the ends of its operands' ranges, and 2⁻²⁴ of its value; where its operands
+    /// are exact, it is what rounding its value to single precision takes. A sum is off by its terms' errors, and by 2⁻²⁴ of the
+    /// sum of their absolute values for each of them, in whatever order it is computed; where that sum is at most 2²⁴ units
+    /// of the terms' last places, by nothing: so products and sums of small whole numbers are exact. What is computed and
+    /// then multiplied as a matrix is rounded to a type of operands: `unit` is the largest of theirs.
+    ///
+    /// # Errors
+    /// As of [`values`](Fused::values).
+    pub(crate) fn bounds(
+        &self,
+        ins: &[Array],
+        outs: &[Array],
+        number: Numbers<'_>,
+        unit: f64,
+    ) -> Result<Vec<(Array, Array)>> {
+        let all = self.nearly(ins, outs, number, unit)?;
+        let fitted = all
+            .into_iter()
+            .zip(outs)
+            .map(|((values, errors), out)| Ok((values.fit(&out.shape)?, errors.fit(&out.shape)?)));
+        fitted.collect()
+    }
+
+    /// Likewise, of the shapes that the expressions have.
+    ///
+    /// # Errors
+    /// As of [`values`](Fused::values).
+    pub(crate) fn nearly(
+        &self,
+        ins: &[Array],
+        outs: &[Array],
+        number: Numbers<'_>,
+        unit: f64,
+    ) -> Result<Vec<(Array, Array)>> {
+        let mut all: Vec<(Array, Array)> = Vec::with_capacity(self.steps().len());
+        let mut given: Vec<bool> = Vec::with_capacity(self.steps().len());
+        for term in self.steps() {
+            let moved = match term {
+                Term::Step(Step::Input(_)) => true,
+                Term::Dims(..) | Term::Split(..) | Term::Merge(..) | Term::Slice(..) => true,
+                Term::Window(..) | Term::Gather(..) => true,
+                _ => false,
+            };
+            given.push(moved && term.operands().all(|x| given[x.index()]));
+            let operand = |x: crate::function::Value| {
+                let (own, off) = &all[x.index()];
+                let rounds = matches!(term, Term::MatMul(..)) && !given[x.index()];
+                let least = if rounds { unit * LEAST } else { 0.0 };
+                let share = if rounds { unit } else { 0.0 };
+                let fits = |(x, off): (&f64, &f64)| {
+                    let exact = !rounds || *off == 0.0 && Scalar::F16.round(*x) == *x;
+                    if exact { *off } else { off + share * x.abs() + least }
+                };
+                let off = own.data.iter().zip(&off.data).map(fits).collect();
+                (own.clone(), Array { shape: own.shape.clone(), data: off })
+            };
+            let of: Vec<(Array, Array)> = term.operands().map(operand).collect();
+            let of: Vec<&(Array, Array)> = of.iter().collect();
+            let exact: Vec<&Array> = of.iter().map(|near| &near.0).collect();
+            let own = value(term, &exact, [ins, outs], number)?;
+            let error = error(term, &own, &of, number)?;
+            all.push((own, error));
+        }
+        Ok(self.outputs().iter().map(|output| all[output.index()].clone()).collect())
+    }
+}
+
+fn each(x: &Array, of: impl Fn(f64) -> f64) -> Array {
+    Array { shape: x.shape.clone(), data: x.data.iter().map(|&x| of(x)).collect() }
+}
+
+fn sum(x: &Array, y: &Array) -> Array {
+    let data = x.data.iter().zip(&y.data).map(|(x, y)| x + y).collect();
+    Array { shape: x.shape.clone(), data }
+}
+
+fn is_exact(x: &Array) -> bool {
+    x.data.iter().all(|&error| error == 0.0)
+}
+
+/// A power of two that all elements are whole multiples of.
+fn unit(x: &Array) -> Option<f64> {
+    let fits = |scale: f64| x.data.iter().all(|x| (x * scale).fract() == 0.0);
+    let scale = (0..=20).step_by(4).map(|bits| f64::from(1 << bits)).find(|&scale| fits(scale));
+    scale.map(|scale| 1.0 / scale)
+}
+
+fn error(term: &Term, own: &Array, of: &[&(Array, Array)], number: Numbers<'_>) -> Result<Array> {
+    let moved = |term: &Term, x: &Array| value(term, &[x], [&[], &[]], number);
+    let none = || each(own, |_| 0.0);
+    Ok(match (term, of) {
+        (Term::Step(Step::Input(_)) | Term::Old(_) | Term::Index(_) | Term::Position(..), _) => {
+            none()
+        }
+        (Term::Step(step), of) => {
+            let mut operands = vec![(0.0, 0.0); of.len()];
+            Array::new(&own.shape, |at| {
+                let all = operands.iter_mut().zip(of);
+                all.for_each(|(operand, of)| *operand = (of.0.at(at), of.1.at(at)));
+                off(step, &operands)
+            })
+        }
+        (Term::MatMul(..), [(a, a_off), (b, b_off)]) => {
+            let times = |a: &Array, b: &Array| value(term, &[a, b], [&[], &[]], number);
+            let (a_size, b_size) = (each(a, f64::abs), each(b, f64::abs));
+            let terms = a.shape.last().map_or(1, |&inner| inner) as f64;
+            if is_exact(a_off) && is_exact(b_off) {
+                let largest = |x: &Array| x.data.iter().copied().fold(0.0, f64::max);
+                let most = terms * largest(&a_size) * largest(&b_size);
+                if unit(a).zip(unit(b)).is_some_and(|(a, b)| most <= WHOLE * a * b) {
+                    return Ok(none());
+                }
+                return Ok(each(&times(&a_size, &b_size)?, |size| 4.0 * terms * SINGLE * size));
+            }
+            let (a_most, b_most) = (sum(&a_size, a_off), sum(&b_size, b_off));
+            let moves = sum(&times(a_off, &b_most)?, &times(&a_size, b_off)?);
+            let rounds = times(&a_most, &b_most)?;
+            sum(&moves, &each(&rounds, |size| 4.0 * terms * SINGLE * size))
+        }
+        (Term::Fold(fold, part, _), [(x, off)]) => folded(fold, *part, x, off, own, &moved)?,
+        (Term::Scan(scan, value), [(x, off)]) => {
+            let of = |op, x: &Array| moved(&Term::Scan(Scan { op, ..scan.clone() }, *value), x);
+            let terms = x.shape.get(scan.along).map_or(1.0, |&size| size as f64);
+            combined(scan.op, terms, x, off, own, &of)?
+        }
+        (Term::Window(dim, window, value), [(_, off)]) => {
+            moved(&Term::Window(*dim, Window { fill: Number(0.0), ..window.clone() }, *value), off)?
+        }
+        (Term::Gather(..), [(_, off), (index, _)]) => {
+            value(term, &[off, index], [&[], &[]], number)?
+        }
+        (Term::Dims(..) | Term::Split(..) | Term::Merge(..) | Term::Slice(..), [(_, off)]) => {
+            moved(term, off)?
+        }
+        _ => unreachable!("a term has all its operands"),
+    })
+}
+
+/// A step of values that are off.
+fn off(step: &Step, of: &[(f64, f64)]) -> f64 {
+    let middle: Vec<f64> = of.iter().map(|near| near.0).collect();
+    let own = step.value(&[], &middle);
+    let mut moves: f64 = 0.0;
+    for corner in 0..1_usize << of.len() {
+        let end = |(i, near): (usize, &(f64, f64))| {
+            if corner >> i & 1 == 0 { near.0 + near.1 } else { near.0 - near.1 }
+        };
+        let at: Vec<f64> = of.iter().enumerate().map(end).collect();
+        moves = moves.max((step.value(&[], &at) - own).abs());
+    }
+    match step {
+        Step::Round(scalar, _) if moves > 0.0 => moves + 2.0 * scalar.unit() * own.abs(),
+        Step::Round(..) => 0.0,
+        _ if of.iter().all(|near| near.1 == 0.0) => {
+            let rounded = (Scalar::F32.round(own) - own).abs();
+            if rounded.is_nan() { 0.0 } else { rounded }
+        }
+        _ => moves + SINGLE * (own.abs() + moves),
+    }
+}
+
+/// What a fold by, or a scan with, a function of two numbers is off.
+fn combined(
+    op: Binary,
+    terms: f64,
+    x: &Array,
+    off: &Array,
+    own: &Array,
+    of: &dyn Fn(Binary, &Array) -> Result<Array>,
+) -> Result<Array> {
+    match op {
+        Binary::Add => {
+            let size = of(Binary::Add, &sum(&each(x, f64::abs), off))?;
+            let exact = is_exact(off)
+                && unit(x).is_some_and(|unit| size.data.iter().all(|&size| size <= WHOLE * unit));
+            if exact {
+                return Ok(each(own, |_| 0.0));
+            }
+            Ok(sum(&of(Binary::Add, off)?, &each(&size, |size| terms * SINGLE * size)))
+        }
+        Binary::Mul => {
+            let share = |(x, off): (&f64, &f64)| if *off == 0.0 { 0.0 } else { off / x.abs() };
+            let shares = x.data.iter().zip(&off.data).map(share).collect();
+            let shares = of(Binary::Add, &Array { shape: x.shape.clone(), data: shares })?;
+            let data = own.data.iter().zip(&shares.data);
+            let data =
+                data.map(|(own, share)| 2.0 * own.abs() * (share + terms * SINGLE)).collect();
+            Ok(Array { shape: own.shape.clone(), data })
+        }
+        _ => of(Binary::Max, off),
+    }
+}
+
+fn folded(
+    fold: &Fold,
+    part: usize,
+    x: &Array,
+    off: &Array,
+    own: &Array,
+    moved: &dyn Fn(&Term, &Array) -> Result<Array>,
+) -> Result<Array> {
+    let along = |monoid: Monoid, part: usize, x: &Array| {
+        let fold = Fold { monoid, along: fold.along.clone() };
+        match Fused::input(0).fold(&fold, part).steps().last() {
+            Some(term) => moved(term, x),
+            None => Ok(x.clone()),
+        }
+    };
+    let of = |op: Binary, x: &Array| along(Monoid::Of(op), 0, x);
+    let terms: f64 = fold.along.iter().map(|&dim| x.shape[dim] as f64).product();
+    let most = off.data.iter().copied().fold(0.0, f64::max);
+    Ok(match (fold.monoid, part) {
+        (Monoid::Of(op), _) => combined(op, terms, x, off, own, &of)?,
+        (Monoid::Softmax, 0) => of(Binary::Max, off)?,
+        (Monoid::Softmax, _) => {
+            let max = along(Monoid::Softmax, 0, x)?;
+            let weights = Array::new(&x.shape, |at| {
+                let below = x.at(at) - max.at(at);
+                let off = off.at(at) + most + 4.0 * SINGLE * (1.0 - below);
+                if below == f64::NEG_INFINITY { 0.0 } else { below.exp() * (off + terms * SINGLE) }
+            });
+            of(Binary::Add, &weights)?
+        }
+        (Monoid::Welford, part) => {
+            let mean = along(Monoid::Welford, 0, x)?;
+            let size = of(Binary::Add, &sum(&each(x, f64::abs), off))?;
+            let moves = of(Binary::Add, off)?;
+            let mean_off =
+                each(&sum(&moves, &each(&size, |x| (terms + 1.0) * SINGLE * x)), |x| x / terms);
+            if part == 0 {
+                return Ok(mean_off);
+            }
+            let squares = Array::new(&x.shape, |at| {
+                let (far, off) = ((x.at(at) - mean.at(at)).abs(), off.at(at) + mean_off.at(at));
+                2.0 * far * off + off * off + (terms + 4.0) * SINGLE * far * far
+            });
+            each(&of(Binary::Add, &squares)?, |x| x / terms)
+        }
+        (Monoid::ArgMax | Monoid::TopK(_), 0) => each(own, |_| most),
+        (Monoid::ArgMax | Monoid::TopK(_), _) => each(own, |_| 0.0),
+    })
+}

@@ -1,0 +1,398 @@
+//! Instances of levels: executions of a spec with a body by its agents, and what their atoms wrote.
+//!
+//! An instance opens when its first agent comes to the spec, and closes when its last one leaves. Which instance it is that an
+//! agent comes to follows from the spec, from the agents, and from how often this one has come to it before: those who carry
+//! out a spec together come to it equally often, so that this is what the counters of the loops around it say.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::clock::lanes_of;
+use super::level::Unchecked;
+use super::machine::Machine;
+use super::program::Program;
+use super::runner::Runner;
+use crate::tensor::Memory;
+
+/// An element of any memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Element(u64);
+
+/// What became of an element within an instance.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written {
+    /// What it is a part of.
+    pub(super) root: u32,
+    /// When it was first written, and last.
+    first: u64,
+    pub(super) last: u64,
+    pub(super) before: f64,
+    pub(super) after: f64,
+    /// What was added to it in single steps, if that is how it was written.
+    pub(super) added: Option<f64>,
+}
+
+/// A level, how often an agent has come to it, the first thread, and the block, if it is one block's.
+type Key = (usize, u64, i64, i64);
+
+type Log = HashMap<Element, Written, BuildHasherDefault<Mix>>;
+
+/// An execution of a spec.
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub(super) level: usize,
+    /// The one around it.
+    parent: Option<usize>,
+    /// What agents find it by, if not all come at once.
+    key: Option<Key>,
+    /// The agents that have not left.
+    left: i64,
+    /// When it opened.
+    pub(super) opened: u64,
+    /// Where its operands begin along the axes of their buffers.
+    pub(super) starts: Vec<i64>,
+    pub(super) numbers: Vec<i64>,
+    pub(super) vars: Vec<i64>,
+    /// The warp and the lane that came first, and the warp's block of the run.
+    pub(super) warp: usize,
+    pub(super) lane: usize,
+    pub(super) block: usize,
+    /// Why it is not checked, as far as only its execution tells.
+    pub(super) unchecked: Option<Unchecked>,
+    pub(super) log: Log,
+}
+
+/// The instances that a warp's lanes are in.
+#[derive(Debug, Clone)]
+pub(super) struct Frame {
+    /// Whether they are of its own level, or those around it, as it is not checked.
+    own: bool,
+    mask: u32,
+    of: [u32; 32],
+}
+
+/// How often a level's instances were checked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Those that were.
+    pub checked: u64,
+    /// Those that were left out, by why.
+    pub unchecked: BTreeMap<Unchecked, u64>,
+    /// Those that were not among the chosen ones.
+    pub left_out: u64,
+}
+
+/// The instances of a run.
+#[derive(Debug, Default)]
+pub(super) struct Levels {
+    /// One of so many is checked.
+    every: u64,
+    instances: Vec<Option<Instance>>,
+    free: Vec<usize>,
+    open: HashMap<Key, usize>,
+    /// Of registers that several threads fill, which elements each may be, as far as values have told: by the root, and the
+    /// register in its warp.
+    pub(super) spread: HashMap<(u32, u64), Vec<u32>>,
+    /// How many writes there were.
+    pub(super) now: u64,
+    pub(super) counts: Vec<Checked>,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// Numbers that are elements' already need little mixing.
+#[derive(Debug, Default)]
+pub(super) struct Mix(u64);
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let mixed = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Element {
+    /// An element of global memory, of a block's shared memory, or, with its lane, of a warp's registers.
+    pub(super) fn of(memory: Memory, unit: u64, at: usize) -> Element {
+        let kind = match memory {
+            Memory::Global => 0,
+            Memory::Shared => 1,
+            Memory::Registers => 2,
+        };
+        Element(kind << 62 | unit << 34 | at as u64)
+    }
+
+    /// A register, in whichever block.
+    pub(super) fn register(self) -> u64 {
+        self.0 & ((1 << 39) - 1)
+    }
+}
+
+impl Levels {
+    pub(super) fn new(program: &Program<'_>, every: u64) -> Levels {
+        Levels {
+            every,
+            counts: vec![Checked::default(); program.levels.len()],
+            ..Levels::default()
+        }
+    }
+
+    pub(super) fn get(&self, instance: usize) -> &Instance {
+        self.instances[instance].as_ref().expect("frames name instances that are open")
+    }
+
+    fn add(&mut self, instance: Instance) -> usize {
+        match self.free.pop() {
+            Some(at) => {
+                self.instances[at] = Some(instance);
+                at
+            }
+            None => {
+                self.instances.push(Some(instance));
+                self.instances.len() - 1
+            }
+        }
+    }
+
+    /// The innermost instance, from one on outwards, that a tensor is an output of.
+    fn whose(&self, program: &Program<'_>, mut id: usize, root: usize) -> Option<usize> {
+        loop {
+            let instance = self.instances[id].as_ref()?;
+            if program.levels[instance.level].written.contains(&root) {
+                return Some(id);
+            }
+            id = instance.parent?;
+        }
+    }
+
+    /// Notes a write of a lane.
+    pub(super) fn note(
+        &mut self,
+        program: &Program<'_>,
+        (runner, lane): (&Runner, usize),
+        (root, element): (usize, Element),
+        (before, after): (f64, f64),
+        adds: bool,
+    ) {
+        self.now += 1;
+        let Some(id) = runner.frames.last().map(|frame| frame.of[lane]) else { return };
+        if id == NONE {
+            return;
+        }
+        let now = self.now;
+        let Some(id) = self.whose(program, id as usize, root) else { return };
+        let Some(instance) = &mut self.instances[id] else { return };
+        let change = adds.then_some(after - before);
+        let root = root as u32;
+        let new = Written { root, first: now, last: now, before, after, added: change };
+        let known = instance.log.entry(element).or_insert(new);
+        if known.first < now {
+            (known.last, known.after) = (now, after);
+            known.added = known.added.and_then(|sum| Some(sum + change?));
+        }
+    }
+}
+
+/// Some lanes of a warp come to a spec with a body.
+pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
+    let program = machine.program;
+    let level = &program.levels[number];
+    let runner = &mut machine.runners[warp];
+    let Some(levels) = &mut machine.levels else { return };
+    let mask = runner.mask;
+    let around = runner.frames.last().map_or([NONE; 32], |frame| frame.of);
+    runner.visits[number] += 1;
+    let visit = runner.visits[number];
+    let first = 32 * runner.index as i64;
+    let mut frame = Frame { own: true, mask, of: around };
+    let chosen = levels.every > 0 && visit % levels.every == 1 % levels.every;
+    if level.unchecked.is_some() || !chosen {
+        frame.own = false;
+        let start = level.threads.start.value(&runner.slots, mask.trailing_zeros() as usize);
+        if level.threads.size == 1 || (first..first + 32).contains(&start) {
+            let count = &mut levels.counts[number];
+            let lanes = u64::from(if level.threads.size == 1 { mask.count_ones() } else { 1 });
+            match level.unchecked {
+                Some(why) => *count.unchecked.entry(why).or_default() += lanes,
+                None => count.left_out += lanes,
+            }
+        }
+        runner.frames.push(frame);
+        return;
+    }
+    let block = machine.blocks[runner.block].number;
+    let mut groups: Vec<(i64, u32)> = Vec::new();
+    for lane in lanes_of(mask) {
+        let start = match level.threads.size {
+            1 => first + lane as i64,
+            _ => level.threads.start.value(&runner.slots, lane),
+        };
+        match groups.iter_mut().find(|group| group.0 == start) {
+            Some(group) => group.1 |= 1 << lane,
+            None => groups.push((start, 1 << lane)),
+        }
+    }
+    for (start, lanes) in groups {
+        let lane = lanes.trailing_zeros() as usize;
+        let (blocks, from) = match &level.blocks {
+            None => (1, block),
+            Some(None) => (program.blocks, 0),
+            Some(Some(team)) => (team.size, team.start.value(&runner.slots, lane)),
+        };
+        let agents = level.threads.size * blocks;
+        let key = (number, visit, start, from);
+        let alone = agents <= i64::from(lanes.count_ones());
+        let known = if alone { None } else { levels.open.get(&key).copied() };
+        let id = known.unwrap_or_else(|| {
+            let starts = level.operands.iter().flat_map(|of| &of.place.starts);
+            let value = |formula: &super::formula::Formula| formula.value(&runner.slots, lane);
+            let id = levels.add(Instance {
+                level: number,
+                parent: (around[lane] != NONE).then_some(around[lane] as usize),
+                key: (!alone).then_some(key),
+                left: agents,
+                opened: levels.now,
+                starts: starts.map(value).collect(),
+                numbers: level.numbers.iter().map(|row| value(&row.1)).collect(),
+                vars: level.vars.iter().map(|row| value(&row.1)).collect(),
+                warp,
+                lane,
+                block: runner.block,
+                unchecked: None,
+                log: Log::default(),
+            });
+            if !alone {
+                levels.open.insert(key, id);
+            }
+            id
+        });
+        // All see the same operands.
+        let instance = levels.instances[id].as_mut().expect("it was found or made above");
+        let starts = level.operands.iter().flat_map(|of| &of.place.starts);
+        let varying = level.operands.iter().any(|of| of.place.varying);
+        if known.is_some() || varying {
+            let differs = starts.zip(&instance.starts).any(|(formula, start)| {
+                lanes_of(lanes).any(|lane| formula.value(&runner.slots, lane) != *start)
+            });
+            if differs {
+                instance.unchecked = Some(Unchecked::View);
+            }
+        }
+        lanes_of(lanes).for_each(|lane| frame.of[lane] = id as u32);
+    }
+    runner.frames.push(frame);
+}
+
+/// The lanes that came to a spec with a body leave it.
+pub(super) fn leave(machine: &mut Machine<'_, '_>, warp: usize) {
+    let Some(frame) = machine.runners[warp].frames.pop() else { return };
+    if !frame.own {
+        return;
+    }
+    let mut rest = frame.mask;
+    while rest != 0 {
+        let id = frame.of[rest.trailing_zeros() as usize];
+        let lanes = lanes_of(rest).filter(|&lane| frame.of[lane] == id);
+        let lanes = lanes.fold(0_u32, |lanes, lane| lanes | 1 << lane);
+        rest &= !lanes;
+        let Some(levels) = &mut machine.levels else { return };
+        let instance = levels.instances[id as usize].as_mut().expect("its agents are in it");
+        instance.left -= i64::from(lanes.count_ones());
+        if instance.left <= 0 {
+            let lane = lanes.trailing_zeros() as usize;
+            super::meaning::check(machine, id as usize, (warp, lane));
+            close(machine, id as usize);
+        }
+    }
+}
+
+/// What an instance wrote, the one around it wrote.
+fn close(machine: &mut Machine<'_, '_>, id: usize) {
+    let program = machine.program;
+    let Some(levels) = &mut machine.levels else { return };
+    let instance = levels.instances[id].take().expect("it is closed once");
+    levels.free.push(id);
+    if let Some(key) = instance.key {
+        levels.open.remove(&key);
+    }
+    let Some(parent) = instance.parent else { return };
+    let mut known_of: Option<(u32, Option<usize>)> = None;
+    for (element, new) in instance.log {
+        let of = match known_of {
+            Some((root, of)) if root == new.root => of,
+            _ => levels.whose(program, parent, new.root as usize),
+        };
+        known_of = Some((new.root, of));
+        let Some(parent) = of.and_then(|of| levels.instances[of].as_mut()) else { continue };
+        let known = parent.log.entry(element).or_insert(new);
+        if (known.first, known.last) == (new.first, new.last) {
+            continue;
+        }
+        if new.first < known.first {
+            (known.first, known.before) = (new.first, new.before);
+        }
+        if new.last > known.last {
+            (known.last, known.after) = (new.last, new.after);
+        }
+        known.added = known.added.and_then(|sum| Some(sum + new.added?));
+    }
+}
+
+/// The kernel itself is an instance, of all threads of all blocks.
+pub(super) fn begin(machine: &mut Machine<'_, '_>, first: bool) {
+    let program = machine.program;
+    let Some(whole) = program.levels.first() else { return };
+    let lanes = [if whole.unchecked.is_some() { NONE } else { 0 }; 32];
+    for runner in &mut machine.runners {
+        runner.visits = vec![0; program.levels.len()];
+        runner.frames = vec![Frame { own: false, mask: u32::MAX, of: lanes }];
+    }
+    if !first || lanes[0] == NONE {
+        return;
+    }
+    let level = &program.levels[0];
+    let slots = &machine.runners[0].slots;
+    let starts = level.operands.iter().flat_map(|of| &of.place.starts);
+    let instance = Instance {
+        level: 0,
+        parent: None,
+        key: None,
+        left: i64::MAX,
+        opened: 0,
+        starts: starts.map(|start| start.value(slots, 0)).collect(),
+        numbers: level.numbers.iter().map(|row| row.1.value(slots, 0)).collect(),
+        vars: Vec::new(),
+        warp: 0,
+        lane: 0,
+        block: 0,
+        unchecked: None,
+        log: Log::default(),
+    };
+    if let Some(levels) = &mut machine.levels {
+        levels.instances.push(Some(instance));
+    }
+}
+
+/// The end of a run: the kernel's instance closes; those that some agents did not leave are counted.
+pub(super) fn end(machine: &mut Machine<'_, '_>) {
+    let program = machine.program;
+    let Some(levels) = &mut machine.levels else { return };
+    if let Some(why) = program.levels[0].unchecked {
+        *levels.counts[0].unchecked.entry(why).or_default() += 1;
+    }
+    for instance in levels.instances.iter().flatten().filter(|of| of.level > 0) {
+        let count = &mut levels.counts[instance.level];
+        *count.unchecked.entry(Unchecked::Unfinished).or_default() += 1;
+    }
+    if program.levels[0].unchecked.is_none() {
+        super::meaning::check(machine, 0, (0, 0));
+    }
+}

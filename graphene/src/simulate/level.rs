@@ -1,0 +1,182 @@
+//! Levels: specs with a body whose kind says what they compute, compiled for the check of their instances.
+
+use std::collections::HashSet;
+
+use super::formula::Formula;
+use super::place::{Place, Team};
+use super::program::Program;
+use crate::error::Result;
+use crate::index::{Expr, Var};
+use crate::kernel::{Kernel, Spec, Stmt, block_var};
+use crate::tensor::{Agent, Memory};
+
+/// A spec with a body.
+pub(super) struct Level<'k> {
+    pub(super) spec: &'k Spec,
+    /// The statement's number; the kernel itself has none.
+    pub(super) number: Option<u32>,
+    /// Its operands, outputs first.
+    pub(super) operands: Vec<Array>,
+    pub(super) threads: Team,
+    /// The blocks of an instance, if it is not the own one's: none for all of the grid's.
+    pub(super) blocks: Option<Option<Team>>,
+    /// The numbers in its kind.
+    pub(super) numbers: Vec<(&'k Expr, Formula)>,
+    /// The variables that say which of its instances one is.
+    pub(super) vars: Vec<(Var, Formula)>,
+    /// The roots of its outputs.
+    pub(super) written: HashSet<usize>,
+    /// Whether its output is in registers of several threads: which elements each holds is what values say.
+    pub(super) spread: bool,
+    /// Why its instances cannot be checked.
+    pub(super) unchecked: Option<Unchecked>,
+}
+
+/// Why an instance is not checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unchecked {
+    /// Its kind does not say what it computes.
+    Kind,
+    /// Registers of several threads, and no layout says which elements each holds.
+    Fragment,
+    /// Each thread has its own view of an operand.
+    View,
+    /// Another block's shared memory.
+    Peer,
+    /// Its operands' shapes do not go together as its kind asks.
+    Shape,
+    /// Some of its threads did not come to its end.
+    Unfinished,
+}
+
+/// An operand with its elements in the order of its coordinates.
+pub(super) struct Array {
+    pub(super) place: Place,
+    pub(super) shape: Vec<usize>,
+    /// For each element, the last dimension fastest, its number in the place.
+    pub(super) order: Vec<u32>,
+}
+
+impl<'k> Level<'k> {
+    /// Compiles a spec with a body.
+    ///
+    /// # Errors
+    /// [`Error::Shape`](crate::error::Error::Shape) for sizes that are not fixed at launch.
+    pub(super) fn of(
+        program: &Program<'k>,
+        spec: &'k Spec,
+        number: Option<u32>,
+    ) -> Result<Level<'k>> {
+        let (kernel, scope) = (program.kernel, &program.scope);
+        let mut level = Level {
+            spec,
+            number,
+            operands: Vec::new(),
+            threads: Team::of(kernel.threads(spec.threads), scope)?,
+            blocks: number.is_none().then_some(None),
+            numbers: Vec::new(),
+            vars: Vec::new(),
+            written: HashSet::new(),
+            spread: false,
+            unchecked: None,
+        };
+        let computes = spec.kind.meaning(&[], &[]).is_some();
+        if spec.outs.is_empty() || !computes {
+            level.unchecked = Some(Unchecked::Kind);
+            return Ok(level);
+        }
+        let mut vars: Vec<Var> = Vec::new();
+        for operand in spec.outs.iter().chain(&spec.ins) {
+            let tensor = kernel.operand(operand)?;
+            let root = program.root_of(operand.tensor)?;
+            let place = Place::of(&tensor, &program.roots[root], 1, scope)?;
+            let alone = level.threads.size == 1 && number.is_some();
+            let only = level.operands.is_empty() && spec.outs.len() == 1;
+            match tensor.memory {
+                Memory::Registers if !alone && only => level.spread = true,
+                Memory::Registers if !alone => level.unchecked = Some(Unchecked::Fragment),
+                _ if tensor.peer.is_some() => level.unchecked = Some(Unchecked::Peer),
+                Memory::Registers | Memory::Shared | Memory::Global => {}
+            }
+            for start in tensor.view.start() {
+                start.each_var(&mut |var| {
+                    if !vars.contains(var) {
+                        vars.push(var.clone());
+                    }
+                });
+            }
+            let mut shape = Vec::new();
+            for dim in tensor.view.dims() {
+                shape.push(usize::try_from(scope.fixed(&dim.size())?).unwrap_or(0));
+            }
+            level.operands.push(Array { order: order(&shape), place, shape });
+        }
+        let shared = level.operands.iter().any(|of| of.place.memory != Memory::Global);
+        let blocks = Team::of(kernel.threads(spec.blocks), scope)?;
+        if spec.blocks == kernel.grid {
+            // Each block does so by itself where operands are its own.
+            if !shared && !vars.iter().any(|var| program.of_block.contains(var)) {
+                level.blocks = Some(None);
+            }
+        } else if blocks.size > 1 {
+            if shared {
+                level.unchecked = Some(Unchecked::Peer);
+            }
+            level.blocks = Some(Some(blocks));
+        }
+        level.written = level.operands[..spec.outs.len()].iter().map(|of| of.place.root).collect();
+        for expr in spec.kind.exprs() {
+            level.numbers.push((expr, scope.compile(expr)?));
+        }
+        vars.retain(|var| scope.slot(var).is_some());
+        for var in vars {
+            let value = scope.compile(&Expr::from(&var))?;
+            level.vars.push((var, value));
+        }
+        Ok(level)
+    }
+}
+
+/// For each element of a shape, the last dimension fastest, its number with the first dimension fastest.
+fn order(shape: &[usize]) -> Vec<u32> {
+    let mut numbers = vec![0];
+    let mut scale = 1;
+    let scales: Vec<usize> = shape
+        .iter()
+        .map(|size| {
+            let own = scale;
+            scale *= size;
+            own
+        })
+        .collect();
+    for (&size, &scale) in shape.iter().zip(&scales) {
+        numbers = numbers
+            .iter()
+            .flat_map(|number| (0..size).map(move |i| number + (i * scale) as u32))
+            .collect();
+    }
+    numbers
+}
+
+/// The variables whose values depend on the own block.
+pub(super) fn of_block(kernel: &Kernel) -> HashSet<Var> {
+    let mut all = HashSet::from([block_var()]);
+    loop {
+        let before = all.len();
+        kernel.each_stmt(&mut |stmt| {
+            let depends = |expr: &Expr| all.iter().any(|var| expr.mentions(var));
+            let found: Vec<Var> = match stmt {
+                Stmt::Let(var, value) if depends(value) => vec![var.clone()],
+                Stmt::For(of) if depends(&of.first) => vec![of.var.clone()],
+                Stmt::Indices(vars, of) if kernel.threads(*of).agent == Agent::Block => {
+                    vars.clone()
+                }
+                _ => Vec::new(),
+            };
+            all.extend(found);
+        });
+        if all.len() == before {
+            return all;
+        }
+    }
+}
