@@ -259,7 +259,9 @@ fn names_messages_and_documents_use_the_words_of_the_field() {
 #[test]
 fn words_are_found_where_they_count() {
     let code = "let room = 1; // in turns\nfail(\"the product of nothing\");\n/// Laid out.\n";
-    let rows: &[(&str, &str, &[(usize, &str)])] = &[
+    /// Where a text stands, the text, and the lines and words that are found.
+    type Example<'a> = (&'a str, &'a str, &'a [(usize, &'a str)]);
+    let rows: &[Example<'_>] = &[
         ("fusion/src/a.rs", code, &[(1, "room"), (1, "in turns"), (2, "product"), (3, "Laid out")]),
         ("fusion/tests/it/a.rs", "f(\"a product\"); let (net, Net) = x;", &[(1, "Net")]),
         (

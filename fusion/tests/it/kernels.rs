@@ -616,7 +616,7 @@ fn deep_matmuls_of_few_rows_are_split() {
     let said = |launch: &Launch, what| launch.kernel.to_string().contains(what);
     let found: Vec<[bool; 3]> = launches
         .iter()
-        .map(|launch| ["Prefetch", "peer", "Acquire"].map(|what| said(launch, what)))
+        .map(|launch| ["Prefetch", "peer", "GridDependencyWait"].map(|what| said(launch, what)))
         .collect();
     let expected = [[false, false, true], [false, false, true], [true, false, true], [true; 3]];
     assert_eq!(found, expected);

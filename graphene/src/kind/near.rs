@@ -58,12 +58,16 @@ impl Fused {
         let mut all: Vec<(Array, Array)> = Vec::with_capacity(self.steps().len());
         let mut given: Vec<bool> = Vec::with_capacity(self.steps().len());
         for term in self.steps() {
-            let moved = match term {
-                Term::Step(Step::Input(_)) => true,
-                Term::Dims(..) | Term::Split(..) | Term::Merge(..) | Term::Slice(..) => true,
-                Term::Window(..) | Term::Gather(..) => true,
-                _ => false,
-            };
+            let moved = matches!(
+                term,
+                Term::Step(Step::Input(_))
+                    | Term::Dims(..)
+                    | Term::Split(..)
+                    | Term::Merge(..)
+                    | Term::Slice(..)
+                    | Term::Window(..)
+                    | Term::Gather(..)
+            );
             given.push(moved && term.operands().all(|x| given[x.index()]));
             let operand = |x: crate::function::Value| {
                 let (own, off) = &all[x.index()];

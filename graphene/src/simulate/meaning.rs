@@ -141,7 +141,7 @@ fn compare(
                 None => (written.map_or(of.now.data[element], |written| written.after), want),
             };
             let right = agree(got, place.scalar.round(want), error, place.scalar.unit());
-            if !right && !(written.is_none() && mark(which, element)) {
+            if !(right || written.is_none() && mark(which, element)) {
                 let what = name(machine.program, level, which, element);
                 let got = match written {
                     Some(_) => format!("{}", Number(got)),

@@ -154,7 +154,7 @@ fn of_statements(
             of_type(kernel, *id, &line, all);
         }
         let typed =
-            matches!(stmt, Stmt::Spec(spec) if spec.body.is_some() && spec.kind != Kind::Spec);
+            matches!(stmt, Stmt::Spec(spec) if spec.body.is_some() && spec.kind != Kind::Steps);
         around.extend(typed.then_some(*at));
         *at += 1;
         of_statements(kernel, stmt.body(), lines, at, around, all);
@@ -283,7 +283,7 @@ fn said_twice(kernel: &Kernel, stmt: &Stmt) -> Option<&'static str> {
             (out && spec.completion == Completion::Now)
                 .then_some("it computes the same from the same once more")
         }
-        Kind::Spec
+        Kind::Steps
         | Kind::MatMul { accumulate: true }
         | Kind::Fused(_)
         | Kind::Fold(_)
