@@ -289,13 +289,13 @@ const OF_ATTENTION: &[Equivalent] = &[
     ),
     (
         "",
-        "remove predicate: if(@keys < 16*@tile + 16)",
-        "Of a tile that is not partial, the predicate of each key leaves all of them alone.",
+        "Init<0> to Init<1> in %word",
+        "It is the term of a query or a key that there is not: neither has a result.",
     ),
     (
         "",
-        "Init<0> to Init<1> in %word",
-        "It is the term of a query or a key that there is not: neither has a result.",
+        "Init<0> to Init<1> in %pair[@p]",
+        "The first tile multiplies the sums by 0: by 2 to the power of less than -10²⁸.",
     ),
     (
         "threads",
