@@ -10,7 +10,7 @@
 //!    [`layout::expr`] evaluates expressions in that notation. [`fragment`]: what each thread of an
 //!    instruction holds, as layouts with names.
 //! 3. [`index`] and [`tensor`]: expressions of coordinates, and tiled views of data and threads.
-//! 4. [`kernel`]: specs, their decompositions and control flow, as data. [`build`] makes kernels,
+//! 4. [`kernel`]: specs, their decompositions and control flow, as data. [`kind`]: what a spec computes. [`build`] makes kernels,
 //!    [`text`] prints them and reads them back.
 //! 5. [`atom`]: the instructions, a row each. [`verify`] checks a kernel, [`simulate`] runs it, and
 //!    [`emit`] prints it as CUDA C++ with its [`launch`] description, all by those rows.

@@ -3,8 +3,8 @@
 //!
 //! | template | computes | for |
 //! |---|---|---|
-//! | [`gemm`] | products of halves, or of TF32, by warpgroups | Hopper |
-//! | [`mma`] | products of halves, or of TF32, by warps | Ampere and newer |
+//! | [`gemm`] | matmuls of fp16, bf16 or TF32 by warpgroups | Hopper |
+//! | [`mma`] | matmuls of fp16, bf16 or TF32 by warps | Ampere and newer |
 //! | [`simt`] | products in single precision by threads | Ampere and newer |
 //! | [`conv`] | convolutions, poolings | Ampere and newer |
 //! | [`mlp`] | a chain of layers | Ampere and newer |

@@ -11,9 +11,9 @@
 //! 3. *Inside.* Every access lies within its buffer: provably, or under a condition that says so,
 //!    or because the instruction leaves out what is beyond the edge.
 //! 4. *Declared.* Of global memory, a decomposition writes only outputs of its spec. Besides, it uses scratch: what it or a
-//!    spec around it allocates, such as stages and barriers, and parameters that are declared so, such as counters. It writes all outputs and reads all inputs; of one in global
-//!    memory it may read what others have made of it: a tile's operands lie there, although a producer fills the stages
-//!    that its products read.
+//!    spec around it allocates, such as stages and barriers, and parameters that are declared so, such as counters. It
+//!    writes all outputs and reads all inputs. Instead of an input in global memory it may read what others filled from
+//!    it: a tile's operands lie in global memory, although its matmuls read stages that a producer fills.
 //! 5. *Fits.* Shared memory fits the architecture. Register budgets are stated by whole
 //!    warpgroups, once by every thread if by any, and the sum over the block is at most what it has at launch: a warpgroup that
 //!    asked for more would wait for ever.
