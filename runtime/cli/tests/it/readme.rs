@@ -1,10 +1,14 @@
 //! README's commands, run as they are written, give what README shows.
 
 use super::Folder;
+use crate::models::npy;
 use std::env;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
 
 /// What stands for the model that README exports from PyTorch.
 const FIXTURE: &str = "../../frontend/tests/data/fixtures/mlp-8x64/model.onnx";
@@ -63,6 +67,18 @@ fn stable(text: &str) -> Vec<String> {
     lines.map(words).filter(|line| !line.is_empty()).collect()
 }
 
+/// Inputs of the fixture and its outputs, as Python would save them: outputs are the reference evaluator's.
+fn given_and_expected(root: &Path) {
+    let numbers = (0..8 * 64).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0);
+    let bytes: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
+    let mut zip = ZipWriter::new(fs::File::create(root.join("in.npz")).expect("a file"));
+    zip.start_file("x.npy", SimpleFileOptions::default()).expect("an archive");
+    zip.write_all(&npy("<f4", "8, 64", &bytes)).expect("an archive");
+    zip.finish().expect("an archive");
+    let record = "graphene-run model.onnx --inputs in.npz --exec reference --duration 0 --save-outputs";
+    shell(&format!("{record} expected.npz"), root);
+}
+
 #[test]
 fn commands_of_the_readme_give_what_it_shows() {
     let folder = Folder::new();
@@ -77,6 +93,7 @@ fn commands_of_the_readme_give_what_it_shows() {
             fs::copy(&file, root.join(to).join(file.file_name().expect("a name"))).expect("a copy");
         }
     }
+    given_and_expected(&root);
     let mut count = 0;
     for (command, shown) in blocks("console").iter().flat_map(|block| commands(block)) {
         if OF_CARGO.iter().any(|own| command.starts_with(own)) {
@@ -94,14 +111,15 @@ fn commands_of_the_readme_give_what_it_shows() {
 
 #[test]
 fn a_model_is_exported_as_the_readme_says() {
-    let there = Command::new("python3").args(["-c", "import torch, onnx"]).output();
+    let there = Command::new("python3").args(["-c", "import numpy, torch, onnx"]).output();
     if !there.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: Python with torch and onnx is not here");
+        eprintln!("skipped: Python with numpy, torch and onnx is not here");
         return;
     }
     let folder = Folder::new();
     let root = PathBuf::from(folder.path(""));
     let [export] = &blocks("python")[..] else { panic!("one block is Python's") };
     fs::write(root.join("export.py"), export).expect("a file");
-    shell("python3 export.py && graphene-run model.onnx --batch 8 --duration 0", &root);
+    let run = "graphene-run model.onnx --inputs in.npz --expect expected.npz --duration 0";
+    shell(&format!("python3 export.py && {run}"), &root);
 }
