@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
-use crate::tensor::name_of;
+use crate::named::named;
 
 /// An architecture, a row of `ROWS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,63 +24,43 @@ pub enum Arch {
     Sm90a,
 }
 
-/// What some architectures have and others lack.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Feature {
-    /// Products by quad pairs.
-    QuadPairs,
-    /// Loads of matrices by a warp.
-    Ldmatrix,
-    /// Stores of matrices by a warp.
-    Stmatrix,
-    /// Products of fp16 by a warp, 8 deep.
-    MmaK8,
-    /// Products of fp16 by a warp, 16 deep.
-    MmaK16,
-    /// Products of bf16 by a warp.
-    MmaBf16,
-    /// Products of TF32 by a warp.
-    MmaTf32,
-    /// Asynchronous copies by single threads.
-    CpAsync,
-    /// Conversions of two numbers at once to 16 bits each.
-    PackedCvt,
-    /// The larger and the smaller of two fp16 numbers.
-    HalfMax,
-    /// Barriers in shared memory that threads wait for.
-    Mbarrier,
-    /// Tensor copies.
-    Tma,
-    /// Blocks that reach each other's shared memory.
-    Cluster,
-    /// Asynchronous products by a warpgroup.
-    Wgmma,
-    /// Register budgets of warpgroups.
-    Setmaxnreg,
-    /// Kernels that start before their predecessors are done.
-    GridDependency,
-}
-
-impl Feature {
-    /// All of them, by the names that the PTX manual has.
-    const ALL: [(Feature, &'static str); 16] = [
-        (Feature::QuadPairs, "mma.m8n8k4"),
-        (Feature::Ldmatrix, "ldmatrix"),
-        (Feature::Stmatrix, "stmatrix"),
-        (Feature::MmaK8, "mma.m16n8k8"),
-        (Feature::MmaK16, "mma.m16n8k16"),
-        (Feature::MmaBf16, "mma of bf16"),
-        (Feature::MmaTf32, "mma of tf32"),
-        (Feature::CpAsync, "cp.async"),
-        (Feature::PackedCvt, "cvt.f16x2"),
-        (Feature::HalfMax, "max.f16x2"),
-        (Feature::Mbarrier, "mbarrier.try_wait"),
-        (Feature::Tma, "cp.async.bulk.tensor"),
-        (Feature::Cluster, "clusters"),
-        (Feature::Wgmma, "wgmma"),
-        (Feature::Setmaxnreg, "setmaxnreg"),
-        (Feature::GridDependency, "griddepcontrol"),
-    ];
+named! {
+    /// What some architectures have and others lack.
+    #[derive(PartialOrd, Ord)]
+    pub enum Feature {
+        /// Products by quad pairs.
+        QuadPairs = "mma.m8n8k4",
+        /// Loads of matrices by a warp.
+        Ldmatrix = "ldmatrix",
+        /// Stores of matrices by a warp.
+        Stmatrix = "stmatrix",
+        /// Products of fp16 by a warp, 8 deep.
+        MmaK8 = "mma.m16n8k8",
+        /// Products of fp16 by a warp, 16 deep.
+        MmaK16 = "mma.m16n8k16",
+        /// Products of bf16 by a warp.
+        MmaBf16 = "mma of bf16",
+        /// Products of TF32 by a warp.
+        MmaTf32 = "mma of tf32",
+        /// Asynchronous copies by single threads.
+        CpAsync = "cp.async",
+        /// Conversions of two numbers at once to 16 bits each.
+        PackedCvt = "cvt.f16x2",
+        /// The larger and the smaller of two fp16 numbers.
+        HalfMax = "max.f16x2",
+        /// Barriers in shared memory that threads wait for.
+        Mbarrier = "mbarrier.try_wait",
+        /// Tensor copies.
+        Tma = "cp.async.bulk.tensor",
+        /// Blocks that reach each other's shared memory.
+        Cluster = "clusters",
+        /// Asynchronous products by a warpgroup.
+        Wgmma = "wgmma",
+        /// Register budgets of warpgroups.
+        Setmaxnreg = "setmaxnreg",
+        /// Kernels that start before their predecessors are done.
+        GridDependency = "griddepcontrol",
+    }
 }
 
 /// What is known of an architecture.
@@ -199,12 +179,6 @@ pub(crate) fn registers_at_launch(threads: i64) -> i64 {
 impl fmt::Display for Arch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.row().name)
-    }
-}
-
-impl fmt::Display for Feature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(name_of(&Feature::ALL, self))
     }
 }
 

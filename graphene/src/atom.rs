@@ -34,6 +34,7 @@ mod pattern;
 mod quad;
 mod wgmma;
 
+pub use self::function::{Binary, Unary};
 pub use self::matrix::cut_to_tf32;
 
 use std::collections::BTreeSet;

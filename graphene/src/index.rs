@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::named::named;
+
 /// A variable. Two of one name are one variable; all values are at least 0.
 #[derive(Clone)]
 pub struct Var {
@@ -52,17 +54,18 @@ pub struct Cond {
     pub right: Expr,
 }
 
-/// How two sides compare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Relation {
-    /// `<`
-    Less,
-    /// `>=`
-    AtLeast,
-    /// `==`
-    Equal,
-    /// `!=`
-    Unequal,
+named! {
+    /// How two sides compare.
+    pub enum Relation {
+        /// Below.
+        Less = "<",
+        /// At or above.
+        AtLeast = ">=",
+        /// The same.
+        Equal = "==",
+        /// Another.
+        Unequal = "!=",
+    }
 }
 
 impl Var {

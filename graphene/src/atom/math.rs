@@ -1,7 +1,7 @@
 //! Arithmetic on registers: products, functions of elements, folds, exchanges, constants.
 
 use super::asm::asm;
-use super::function::{binary_text, float_text, unary_text, whole_binary_text, whole_unary_text};
+use super::function::{float_text, whole_binary_text, whole_unary_text};
 use super::{Atom, Code, Progress, Proxy, Site, Step, Warp, When, always};
 use crate::arch::Feature;
 use crate::kernel::{Binary, Kind, Number, Unary};
@@ -55,14 +55,14 @@ pub(super) const ATOMS: &[Atom] = &[
         |_, c| packed("fma.rn.f16x2 %0, %1, %2, %0;", "+r", c, &[A, B]),
     ),
     row("unary.f32", "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)", unary, |s, c| {
-        format!("{} = {};", c.element(D, &[]), unary_text(unary_of(s), &c.element(A, &[])))
+        format!("{} = {};", c.element(D, &[]), unary_of(s).text(&c.element(A, &[])))
     }),
     row(
         "binary.f32",
         "[].fp32.RF <- BinaryPointwise<<<[]>>>([].fp32.RF, [].fp32.RF)",
         binary,
         |s, c| {
-            let value = binary_text(binary_of(s), &c.element(A, &[]), &c.element(B, &[]));
+            let value = binary_of(s).text(&c.element(A, &[]), &c.element(B, &[]));
             format!("{} = {value};", c.element(D, &[]))
         },
     ),
@@ -116,7 +116,7 @@ pub(super) const ATOMS: &[Atom] = &[
             Kind::Reduction(op) => op,
             _ => Binary::Add,
         };
-        format!("{d} = {};", binary_text(op, &d, &c.element(A, &[])))
+        format!("{d} = {};", op.text(&d, &c.element(A, &[])))
     }),
     row_when(
         "red.global",

@@ -79,9 +79,7 @@ impl Parser<'_> {
 
     pub(super) fn cond(&mut self, k: &Builder) -> Result<Cond> {
         let left = self.expr(k)?;
-        let relations = [Relation::AtLeast, Relation::Equal, Relation::Unequal, Relation::Less];
-        let Some(relation) = relations.into_iter().find(|relation| self.eat(&relation.to_string()))
-        else {
+        let Some((relation, _)) = Relation::ALL.into_iter().find(|row| self.eat(row.1)) else {
             return self.expected("a comparison: `<`, `>=`, `==` or `!=`");
         };
         Ok(Cond { left, relation, right: self.expr(k)? })
