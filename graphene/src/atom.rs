@@ -64,13 +64,22 @@ pub struct Atom {
     /// Which unit accesses shared memory.
     pub proxy: Proxy,
     /// What it does, for the lanes of one warp.
-    pub meaning: fn(&Site<'_>, &mut dyn Warp) -> Step,
+    pub meaning: Meaning,
     /// Its statement in CUDA C++.
-    pub cuda: fn(&Site<'_>, &dyn Code) -> String,
+    pub cuda: Text,
 }
 
 /// Whether a site is one for an atom, or why not.
-pub type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
+pub type When = fn(&Site<'_>) -> Fits;
+
+/// Nothing, or why an atom is not the one.
+pub type Fits = std::result::Result<(), &'static str>;
+
+/// What an atom does, for the lanes of one warp.
+pub type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
+
+/// An atom's statement in CUDA C++.
+pub type Text = fn(&Site<'_>, &dyn Code) -> String;
 
 /// The units between whose accesses to shared memory a proxy fence stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,8 +90,11 @@ pub enum Proxy {
     Async,
 }
 
+/// What was asked for, or what is wrong with it.
+pub type Tried<T> = std::result::Result<T, Fault>;
+
 /// What became of a step.
-pub type Step = std::result::Result<Progress, Fault>;
+pub type Step = Tried<Progress>;
 
 /// Whether a warp may go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,27 +157,11 @@ pub trait Warp {
     /// The number of a lane among the spec's threads, in `0..128` for a warpgroup.
     fn rank(&self, lane: usize) -> i64;
     /// An element as `lane` sees the operand. Integers are exact.
-    fn read(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-    ) -> std::result::Result<f64, Fault>;
+    fn read(&mut self, lane: usize, operand: usize, element: &[i64]) -> Tried<f64>;
     /// Likewise; 0 where it lies outside of its buffer.
-    fn read_or_zero(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-    ) -> std::result::Result<f64, Fault>;
+    fn read_or_zero(&mut self, lane: usize, operand: usize, element: &[i64]) -> Tried<f64>;
     /// Writes an element, rounded to its type (to nearest, ties to even).
-    fn write(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-        value: f64,
-    ) -> std::result::Result<(), Fault>;
+    fn write(&mut self, lane: usize, operand: usize, element: &[i64], value: f64) -> Tried<()>;
     /// Likewise; nothing where it lies outside of its buffer.
     fn write_if_inside(
         &mut self,
@@ -173,7 +169,7 @@ pub trait Warp {
         operand: usize,
         element: &[i64],
         value: f64,
-    ) -> std::result::Result<(), Fault>;
+    ) -> Tried<()>;
     /// An element of a global tensor, replaced in one step by what `change` makes of it.
     fn update(
         &mut self,
@@ -181,7 +177,7 @@ pub trait Warp {
         operand: usize,
         element: &[i64],
         change: &dyn Fn(f64) -> f64,
-    ) -> std::result::Result<f64, Fault>;
+    ) -> Tried<f64>;
     /// Initialises the barrier that an operand is, for so many arrivals a phase.
     fn init_barrier(&mut self, operand: usize, arrivals: i64) -> Step;
     /// `lane` arrives at a barrier; so many bytes are expected as well.
@@ -190,7 +186,7 @@ pub trait Warp {
     fn wait(&mut self, operand: usize, parity: i64, scope: Scope) -> Step;
     /// Adds 1 to a counter in global memory, 0 where it would reach `below`; publishes what the lane
     /// has done and knows.
-    fn count(&mut self, lane: usize, operand: usize, below: i64) -> std::result::Result<(), Fault>;
+    fn count(&mut self, lane: usize, operand: usize, below: i64) -> Tried<()>;
     /// Waits until a counter in global memory is at least `count`; the lane learns what those
     /// published who counted.
     fn await_count(&mut self, lane: usize, operand: usize, count: i64) -> Step;
@@ -229,6 +225,14 @@ pub trait Code {
     fn expr(&self, expr: &Expr) -> String;
     /// The rank in its cluster of the block whose shared memory an operand is, if not the own one.
     fn peer(&self, operand: usize) -> Option<String>;
+}
+
+impl Atom {
+    /// One that every architecture has, without alignment or further precondition.
+    const fn new(name: &'static str, pattern: &'static str, meaning: Meaning, cuda: Text) -> Atom {
+        let (needs, align, proxy) = (&[], &[], Proxy::Generic);
+        Atom { name, pattern, needs, align, when: always, proxy, meaning, cuda }
+    }
 }
 
 /// A spec that an atom carries out, with its operands and the sizes that the pattern leaves open.
@@ -420,6 +424,11 @@ pub fn features(kernel: &Kernel) -> Result<Vec<Feature>> {
 }
 
 /// The precondition of an atom that needs none.
-fn always(_: &Site<'_>) -> std::result::Result<(), &'static str> {
+fn always(_: &Site<'_>) -> Fits {
     Ok(())
+}
+
+/// That something holds, or why the atom is not the one.
+fn given(holds: bool, why: &'static str) -> Fits {
+    if holds { Ok(()) } else { Err(why) }
 }

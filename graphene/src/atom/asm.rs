@@ -19,3 +19,17 @@ pub(super) fn group(first: usize, count: usize) -> String {
     let all: Vec<String> = (first..first + count).map(|i| format!("%{i}")).collect();
     format!("{{{}}}", all.join(", "))
 }
+
+/// A product of a warp (PTX `mma.sync`): the sums, which are added to, and the words of A and of B.
+pub(super) fn mma(name: &str, sums: Vec<String>, a: Vec<String>, b: Vec<String>) -> String {
+    let (n, left, right) = (sums.len(), a.len(), b.len());
+    let sum = group(0, n);
+    let text = format!(
+        "mma.sync.aligned.{name} {sum}, {}, {}, {sum};",
+        group(n, left),
+        group(n + left, right)
+    );
+    let outs: Vec<_> = sums.into_iter().map(|sum| ("+f", sum)).collect();
+    let ins: Vec<_> = a.into_iter().chain(b).map(|word| ("r", word)).collect();
+    asm(&text, &outs, &ins)
+}

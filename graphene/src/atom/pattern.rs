@@ -10,7 +10,7 @@
 //! 1 do not count, nor do levels that have no others. Scalars and memories may be alternatives:
 //! `fp16|bf16`, `*` for any scalar. `SH@` is the shared memory of another block. The threads are a
 //! shape of numbers, with strides where they are not contiguous: `[]` is each thread on its own.
-//! The kind may leave out its parameter: `UnaryPointwise` is any of them.
+//! The kind may have its first parameter, `Fence<proxy>`; without, `UnaryPointwise` is any of them.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
@@ -25,6 +25,7 @@ use crate::tensor::{Memory, Scalar, Tensor, View};
 #[derive(Debug)]
 pub(super) struct Pattern {
     kind: &'static str,
+    parameter: Option<&'static str>,
     outs: Vec<Operand>,
     ins: Vec<Operand>,
     threads: Vec<Vec<Extent>>,
@@ -73,7 +74,12 @@ impl Pattern {
         spec: &Spec,
         operands: &[Tensor],
     ) -> Option<Vec<(&'static str, i64)>> {
+        let parameter = |wanted: &str| {
+            let text = spec.kind.to_string();
+            text[self.kind.len()..].split(['<', ',', '>']).nth(1) == Some(wanted)
+        };
         let fits = self.kind == spec.kind.name()
+            && self.parameter.is_none_or(parameter)
             && self.outs.len() == spec.outs.len()
             && self.ins.len() == spec.ins.len()
             && self.completion == completion_name(&spec.completion);
@@ -188,7 +194,11 @@ fn parse(text: &'static str) -> Option<Pattern> {
         parts.into_iter().map(|part| operand(part.trim())).collect::<Option<Vec<_>>>()
     };
     let (outs, ins) = (list(outs)?, list(ins)?);
-    Some(Pattern { kind: head.trim(), outs, ins, threads: levels(threads)?.0, completion })
+    let (kind, parameter) = match head.trim().split_once('<') {
+        Some((kind, parameter)) => (kind, Some(parameter.strip_suffix('>')?)),
+        None => (head.trim(), None),
+    };
+    Some(Pattern { kind, parameter, outs, ins, threads: levels(threads)?.0, completion })
 }
 
 /// Splits at the commas outside of brackets.
