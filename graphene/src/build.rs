@@ -1,6 +1,9 @@
 //! Builds kernels statement by statement: what templates are written with, and what the parser
 //! calls, so that the two agree on names, ranges of variables and types of views.
 //!
+//! [`Error::Kernel`] says what is not known or not well formed, [`Error::Shape`] what does not fit its view. After an
+//! error the kernel is given up.
+//!
 //! Statements go to the innermost open scope. What is declared in a scope is known until it closes.
 //! Where a wanted name is taken, `_2`, `_3`, … is appended, so that a decomposition can be used
 //! more than once.
@@ -9,11 +12,11 @@ mod check;
 mod header;
 mod scope;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub use self::header::{Header, Operands};
-use self::scope::{Name, Scope};
+pub(crate) use self::scope::Viewed;
+use self::scope::{Scope, Table};
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
@@ -32,26 +35,14 @@ pub struct Builder {
     name: String,
     arch: Arch,
     symbols: Vec<Var>,
-    tensors: Vec<(String, Tensor)>,
-    threads: Vec<(String, Threads)>,
-    tensor_names: BTreeMap<String, Name<TensorId>>,
-    threads_names: BTreeMap<String, Name<ThreadsId>>,
+    tensors: Table<Tensor>,
+    threads: Table<Threads>,
     params: Vec<TensorId>,
     grid: Option<ThreadsId>,
     block: Option<ThreadsId>,
     /// Whose specs are that name no blocks.
     blocks: Option<ThreadsId>,
     scopes: Vec<Scope>,
-}
-
-/// Tensors of data and of threads, which have the same operations.
-pub trait Viewed: Copy {
-    /// Another view of the same elements.
-    ///
-    /// # Errors
-    /// Those of [`Tensor::apply`] and [`Threads::apply`], and [`Error::Kernel`] for what is not
-    /// known here.
-    fn view(self, builder: &mut Builder, name: &str, op: ViewOp) -> Result<Self>;
 }
 
 impl Builder {
@@ -61,10 +52,8 @@ impl Builder {
             name: name.to_owned(),
             arch,
             symbols: Vec::new(),
-            tensors: Vec::new(),
-            threads: Vec::new(),
-            tensor_names: BTreeMap::new(),
-            threads_names: BTreeMap::new(),
+            tensors: Table::default(),
+            threads: Table::default(),
             params: Vec::new(),
             grid: None,
             block: None,
@@ -99,9 +88,6 @@ impl Builder {
     }
 
     /// A parameter that nothing writes which may still run when the kernel starts, as a layer's weights; nor does the kernel.
-    ///
-    /// # Errors
-    /// Those of [`param`](Self::param).
     pub fn constant(
         &mut self,
         name: &str,
@@ -113,9 +99,6 @@ impl Builder {
     }
 
     /// A parameter for the kernel's own use, which is neither input nor output.
-    ///
-    /// # Errors
-    /// Those of [`param`](Self::param).
     pub fn scratch(
         &mut self,
         name: &str,
@@ -129,7 +112,7 @@ impl Builder {
     pub(crate) fn add_param(&mut self, name: &str, tensor: Tensor) -> Result<TensorId> {
         self.before_statements()?;
         self.check_view(&tensor.view)?;
-        let id = self.add_tensor(name, tensor)?;
+        let id = self.declare(name, tensor)?;
         self.params.push(id);
         Ok(id)
     }
@@ -164,7 +147,7 @@ impl Builder {
         self.before_statements()?;
         self.check_view(&view)?;
         check::numbered(&view)?;
-        self.add_threads(name, Threads { view, agent })
+        self.declare(name, Threads { view, agent })
     }
 
     /// A new tensor in shared memory or registers; for what is swizzled, only in shared memory.
@@ -187,36 +170,27 @@ impl Builder {
         if swizzle.is_some() && memory != Memory::Shared {
             return Err(Error::Kernel("only shared memory is swizzled".to_owned()));
         }
-        let id = self.add_tensor(name, tensor)?;
+        let id = self.declare(name, tensor)?;
         self.push(Stmt::Allocate(id));
         Ok(id)
     }
 
     /// Splits each dimension of the outermost level into tiles.
-    ///
-    /// # Errors
-    /// Those of [`Viewed::view`].
     pub fn tile<V: Viewed>(&mut self, of: V, name: &str, tiles: &[Tiler]) -> Result<V> {
-        of.view(self, name, ViewOp::Tile(tiles.to_vec()))
+        self.view(of, name, ViewOp::Tile(tiles.to_vec()))
     }
 
     /// Picks one element of the outermost level.
-    ///
-    /// # Errors
-    /// Those of [`Viewed::view`].
     pub fn index<V: Viewed>(
         &mut self,
         of: V,
         name: &str,
         coords: impl IntoIterator<Item = impl Into<Expr>>,
     ) -> Result<V> {
-        of.view(self, name, ViewOp::Index(IntTuple::list(coords)))
+        self.view(of, name, ViewOp::Index(IntTuple::list(coords)))
     }
 
     /// Gives the level at a depth new dimensions, each a list of modes.
-    ///
-    /// # Errors
-    /// Those of [`Viewed::view`].
     pub fn reshape<V: Viewed>(
         &mut self,
         of: V,
@@ -225,23 +199,17 @@ impl Builder {
         dims: &[&[(i64, i64)]],
     ) -> Result<V> {
         let dims = dims.iter().map(|modes| Layout::of_modes(modes)).collect::<Result<_>>()?;
-        of.view(self, name, ViewOp::Reshape(depth, dims))
+        self.view(of, name, ViewOp::Reshape(depth, dims))
     }
 
     /// Every thread or block on its own.
-    ///
-    /// # Errors
-    /// Those of [`Viewed::view`].
     pub fn scalar<V: Viewed>(&mut self, of: V, name: &str) -> Result<V> {
-        of.view(self, name, ViewOp::Scalar)
+        self.view(of, name, ViewOp::Scalar)
     }
 
     /// The same shared memory of another block of the cluster.
-    ///
-    /// # Errors
-    /// Those of [`Viewed::view`].
     pub fn peer(&mut self, of: TensorId, name: &str, block: impl Into<Expr>) -> Result<TensorId> {
-        of.view(self, name, ViewOp::Peer(block.into()))
+        self.view(of, name, ViewOp::Peer(block.into()))
     }
 
     /// The own coordinate in every leaf of a tensor of threads or blocks, outermost level first.
@@ -254,7 +222,7 @@ impl Builder {
     }
 
     pub(crate) fn indices_named(&mut self, of: ThreadsId, names: &[&str]) -> Result<Vec<Var>> {
-        let view = &self.threads_of(of)?.view;
+        let view = &self.tensor_of(of)?.view;
         let leaves = view.leaves().into_iter();
         let tops: Vec<Option<i64>> = leaves.map(|leaf| leaf.size.range().1).collect();
         if tops.len() != names.len() || names.is_empty() {
@@ -334,9 +302,6 @@ impl Builder {
     }
 
     /// A spec without a body: an atom, by the blocks of [`by`](Builder::by).
-    ///
-    /// # Errors
-    /// Those of [`add`](Builder::add).
     pub fn spec(
         &mut self,
         kind: Kind,
@@ -359,9 +324,6 @@ impl Builder {
     }
 
     /// A spec with a body that decomposes it.
-    ///
-    /// # Errors
-    /// Those of [`add`](Builder::add) and of the body.
     pub fn decompose(
         &mut self,
         header: Header,
@@ -458,7 +420,7 @@ impl Builder {
         coords: Range<i64>,
         body: impl FnOnce(&mut Builder) -> Result<()>,
     ) -> Result<()> {
-        let view = &self.threads_of(threads)?.view;
+        let view = &self.tensor_of(threads)?.view;
         let level = view.levels().first();
         let size = level
             .and_then(|level| <&[_; 1]>::try_from(level.modes()).ok()?[0].as_leaf())
@@ -506,7 +468,8 @@ impl Builder {
             return Err(Error::Kernel("a kernel computes on its parameters".to_owned()));
         }
         spec.body = self.scopes.pop().map(|scope| scope.stmts);
-        let Builder { name, arch, symbols, tensors, threads, params, .. } = self;
+        let Builder { name, arch, symbols, params, .. } = self;
+        let (tensors, threads) = (self.tensors.rows, self.threads.rows);
         Ok(Kernel { name, arch, symbols, tensors, threads, params, grid, block, spec })
     }
 }

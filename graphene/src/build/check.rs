@@ -1,9 +1,9 @@
 //! What the builder refuses.
 
-use super::{Builder, Viewed};
+use super::Builder;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
-use crate::kernel::{Completion, Kind, Operand, Spec, TensorId, ThreadsId};
+use crate::kernel::{Completion, Kind, Operand, Spec};
 use crate::layout::{IntTuple, Layout};
 use crate::tensor::{Scalar, View, ViewOp};
 use crate::text::kind::row_of;
@@ -121,7 +121,7 @@ impl Builder {
         })
     }
 
-    fn check_op(&self, op: &ViewOp) -> Result<()> {
+    pub(super) fn check_op(&self, op: &ViewOp) -> Result<()> {
         match op {
             ViewOp::Index(coords) => self.check_coords(coords),
             ViewOp::Peer(block) => self.check_expr(block),
@@ -145,8 +145,8 @@ impl Builder {
                 return Err(Error::Kernel(format!("{tensor} is not one barrier to signal")));
             }
         }
-        self.threads_of(spec.blocks)?;
-        self.threads_of(spec.threads)?;
+        self.tensor_of(spec.blocks)?;
+        self.tensor_of(spec.threads)?;
         let row = row_of(&spec.kind);
         let of_kind = match &spec.kind {
             Kind::Init(number) if number.0.is_nan() => {
@@ -164,25 +164,5 @@ impl Builder {
             return Err(Error::Kernel(format!("{kind} has not {outs} outputs and {ins} inputs")));
         }
         spec.kind.exprs().into_iter().try_for_each(|value| self.check_expr(value))
-    }
-}
-
-impl Viewed for TensorId {
-    fn view(self, builder: &mut Builder, name: &str, op: ViewOp) -> Result<TensorId> {
-        builder.check_op(&op)?;
-        let view = builder.tensor_of(self)?.apply(&op)?;
-        let id = builder.add_tensor(name, view)?;
-        builder.push(crate::kernel::Stmt::View(id, self, op));
-        Ok(id)
-    }
-}
-
-impl Viewed for ThreadsId {
-    fn view(self, builder: &mut Builder, name: &str, op: ViewOp) -> Result<ThreadsId> {
-        builder.check_op(&op)?;
-        let view = builder.threads_of(self)?.apply(&op)?;
-        let id = builder.add_threads(name, view)?;
-        builder.push(crate::kernel::Stmt::Threads(id, self, op));
-        Ok(id)
     }
 }
