@@ -44,9 +44,6 @@ impl MatMul {
     }
 
     /// Without a decomposition: an atom.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn atom(&self, k: &mut Builder) -> Result<()> {
         k.add(self.header())
     }
@@ -54,9 +51,6 @@ impl MatMul {
 
 /// Tiles of `[m,n]`, each one's share of the agents. A result in registers is not tiled where the
 /// agents are: it is each thread's own already.
-///
-/// # Errors
-/// Those of the builder and the body.
 pub fn tile(
     k: &mut Builder,
     product: MatMul,
@@ -83,9 +77,6 @@ pub fn tile(
 }
 
 /// One product after the other, element by element of the result, by each thread alone.
-///
-/// # Errors
-/// Those of the builder.
 pub fn unroll(k: &mut Builder, product: MatMul, [m, n]: [i64; 2]) -> Result<()> {
     k.decompose(product.header(), |k| {
         k.for_("i", 0..m, 1, true, |k, i| {
@@ -101,9 +92,6 @@ pub fn unroll(k: &mut Builder, product: MatMul, [m, n]: [i64; 2]) -> Result<()> 
 }
 
 /// Steps of `depth` along K, of which there are `count`.
-///
-/// # Errors
-/// Those of the builder and the body.
 pub fn split(
     k: &mut Builder,
     product: MatMul,
@@ -125,9 +113,6 @@ pub fn split(
 }
 
 /// Both operands in a nearer memory: `bring` copies them there, and says where that is.
-///
-/// # Errors
-/// Those of the builder, of `bring` and of the body.
 pub fn load(
     k: &mut Builder,
     product: MatMul,
@@ -142,9 +127,6 @@ pub fn load(
 
 /// The result in registers: `begin` makes and clears them, `end` brings the sums to where the
 /// product's result is.
-///
-/// # Errors
-/// Those of the builder, of `begin`, `end` and the body.
 pub fn epilog(
     k: &mut Builder,
     product: MatMul,

@@ -35,9 +35,6 @@ pub struct OrderedConsumer {
 
 impl OrderedBarrier {
     /// Allocates the barriers, and lets one thread initialise them. What follows must begin with a meeting of the block.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn new(k: &mut Builder, consumers: i64, block: ThreadsId) -> Result<OrderedBarrier> {
         let line = View::buffer(&[Layout::of(consumers, 1)]);
         let barriers = k.allocate("turns", line, Scalar::Mbar, Memory::Shared, None)?;
@@ -53,9 +50,6 @@ impl OrderedBarrier {
 
     /// The first consumer begins, as if the last one had multiplied before. `groups` are the block's
     /// warpgroups, `own` that of number `group`; of `elected_warps`, its warps, each one's first thread arrives for all of it.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn begin(
         self,
         k: &mut Builder,
@@ -75,18 +69,12 @@ impl OrderedBarrier {
 
 impl OrderedConsumer {
     /// Waits until the consumer before has issued its products.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn wait(&self, k: &mut Builder) -> Result<()> {
         let parity = Kind::Wait(Expr::from(self.ring.parity()), Scope::Block);
         k.spec(parity, Operand::at(self.order.barriers, [&self.group]), (), self.own)
     }
 
     /// Lets the next consumer multiply.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn arrive(&self, k: &mut Builder) -> Result<()> {
         let next = (Expr::from(&self.group) + 1).rem(&Expr::from(self.order.consumers));
         self.pass(k, next)?;
