@@ -411,37 +411,19 @@ impl From<f64> for Function {
     }
 }
 
-impl<F: Into<Function>> Add<F> for Function {
-    type Output = Function;
+macro_rules! operators {
+    ($($trait:ident $method:ident),*) => {$(
+        impl<F: Into<Function>> $trait<F> for Function {
+            type Output = Function;
 
-    fn add(self, other: F) -> Function {
-        self.binary(Binary::Add, other)
-    }
+            fn $method(self, other: F) -> Function {
+                self.binary(Binary::$trait, other)
+            }
+        }
+    )*};
 }
 
-impl<F: Into<Function>> Sub<F> for Function {
-    type Output = Function;
-
-    fn sub(self, other: F) -> Function {
-        self.binary(Binary::Sub, other)
-    }
-}
-
-impl<F: Into<Function>> Mul<F> for Function {
-    type Output = Function;
-
-    fn mul(self, other: F) -> Function {
-        self.binary(Binary::Mul, other)
-    }
-}
-
-impl<F: Into<Function>> Div<F> for Function {
-    type Output = Function;
-
-    fn div(self, other: F) -> Function {
-        self.binary(Binary::Div, other)
-    }
-}
+operators!(Add add, Sub sub, Mul mul, Div div);
 
 impl Neg for Function {
     type Output = Function;

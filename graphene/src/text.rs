@@ -45,7 +45,7 @@
 //! The type of a view is printed for the reader. The parser computes it from the operation and
 //! refuses another. The ranges of variables are not written: they follow from what defines them.
 
-mod cursor;
+pub(crate) mod cursor;
 mod expr;
 mod fused;
 pub(crate) mod kind;

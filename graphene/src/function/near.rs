@@ -73,26 +73,3 @@ impl Binary {
         if self == Binary::Pow { 8.0 } else { 0.5 }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{By, propagate};
-    use crate::function::Function;
-    use crate::kernel::Unary;
-
-    #[test]
-    fn errors_grow_where_values_cancel() {
-        let [x, y] = [0, 1].map(Function::input);
-        let (value, error) = propagate(&(x - y), &[(1.0, 1e-3), (0.999, 1e-3)], By::Simulator)[0];
-        assert!((value - 0.001).abs() < 1e-12 && (2e-3..2.1e-3).contains(&error), "{error}");
-    }
-
-    #[test]
-    fn a_device_is_off_by_more_than_a_simulator() {
-        let function = Function::identity().unary(Unary::Gelu);
-        let of = |by| propagate(&function, &[(0.5, 0.0)], by)[0];
-        let (simulated, there) = (of(By::Simulator), of(By::Device));
-        assert_eq!(simulated.0, there.0);
-        assert!((15.9..16.1).contains(&(there.1 / simulated.1)), "{there:?} {simulated:?}");
-    }
-}

@@ -66,14 +66,12 @@ impl Parser<'_> {
             if call.is_none() && !p.sees("(") {
                 return p.expected("an expression");
             }
-            p.expect("(")?;
-            let mut value = p.expr(k)?;
-            if let Some(call) = call {
+            p.within(["(", ")"], |p| {
+                let value = p.expr(k)?;
+                let Some(call) = call else { return Ok(value) };
                 p.expect(",")?;
-                value = call(value, p.expr(k)?);
-            }
-            p.expect(")")?;
-            Ok(value)
+                Ok(call(value, p.expr(k)?))
+            })
         })
     }
 
@@ -87,30 +85,18 @@ impl Parser<'_> {
 
     /// `a, (b, c)`
     pub(super) fn trees(&mut self, k: &Builder) -> Result<Vec<IntTuple<Expr>>> {
-        let mut trees = vec![self.tree(k)?];
-        while self.eat(",") {
-            trees.push(self.tree(k)?);
-        }
-        Ok(trees)
+        self.list(|p| p.tree(k))
     }
 
     fn tree(&mut self, k: &Builder) -> Result<IntTuple<Expr>> {
         if !self.opens_tuple() {
             return self.expr(k).map(IntTuple::Int);
         }
-        self.nested(|p| {
-            p.expect("(")?;
-            let trees = p.trees(k)?;
-            p.expect(")")?;
-            Ok(IntTuple::Tuple(trees))
-        })
+        self.nested(|p| p.within(["(", ")"], |p| p.trees(k)).map(IntTuple::Tuple))
     }
 
     /// `[a, (b, c)]`
     pub(super) fn coords(&mut self, k: &Builder) -> Result<Vec<IntTuple<Expr>>> {
-        self.expect("[")?;
-        let trees = self.trees(k)?;
-        self.expect("]")?;
-        Ok(trees)
+        self.within(["[", "]"], |p| p.trees(k))
     }
 }

@@ -191,23 +191,10 @@ impl Parser<'_> {
     /// `(@m, @n), @i = #t.indices()`: a level's names in parentheses if there are several levels.
     fn indices(&mut self, k: &mut Builder) -> Result<()> {
         let at = self.next();
-        let mut groups: Vec<Vec<&str>> = Vec::new();
-        loop {
-            let mut group = Vec::new();
-            if self.eat("(") {
-                group.push(self.new_var(k)?);
-                while self.eat(",") {
-                    group.push(self.new_var(k)?);
-                }
-                self.expect(")")?;
-            } else {
-                group.push(self.new_var(k)?);
-            }
-            groups.push(group);
-            if !self.eat(",") {
-                break;
-            }
-        }
+        let groups = self.list(|p| match p.sees("(") {
+            true => p.within(["(", ")"], |p| p.list(|p| p.new_var(k))),
+            false => Ok(vec![p.new_var(k)?]),
+        })?;
         self.expect("=")?;
         let of: ThreadsId = self.known(k)?;
         self.expect(".")?;
@@ -246,9 +233,7 @@ impl Parser<'_> {
     fn ring(&mut self, k: &mut Builder) -> Result<()> {
         let at = self.next();
         let name = self.new_var(k)?;
-        self.expect("[")?;
-        let stages = self.natural()?;
-        self.expect("]")?;
+        let stages = self.within(["[", "]"], Self::natural)?;
         let ring = k.ring(name, stages);
         self.located(at, ring).map(drop)
     }
@@ -308,10 +293,7 @@ impl Parser<'_> {
         let test = if self.eat_word("true") {
             Test::All(Vec::new())
         } else if self.eat_word("inside") {
-            self.expect("(")?;
-            let operand = self.operand(k)?;
-            self.expect(")")?;
-            Test::Inside(operand)
+            Test::Inside(self.within(["(", ")"], |p| p.operand(k))?)
         } else {
             let mut conds = vec![self.cond(k)?];
             while self.eat("&&") {

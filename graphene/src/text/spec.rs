@@ -9,14 +9,15 @@ impl Parser<'_> {
     /// A spec from its kind on.
     pub(super) fn header(&mut self, k: &Builder, outs: Vec<Operand>) -> Result<Header> {
         let kind = self.kind(k)?;
-        self.expect("<<<")?;
-        let blocks = self.known(k)?;
-        self.expect(",")?;
-        let threads = self.known(k)?;
-        self.expect(">>>")?;
-        self.expect("(")?;
-        let ins = if self.sees(")") { Vec::new() } else { self.operands(k)? };
-        self.expect(")")?;
+        let (blocks, threads) = self.within(["<<<", ">>>"], |p| {
+            let blocks = p.known(k)?;
+            p.expect(",")?;
+            Ok((blocks, p.known(k)?))
+        })?;
+        let ins = self.within(["(", ")"], |p| match p.sees(")") {
+            true => Ok(Vec::new()),
+            false => p.operands(k),
+        })?;
         let header = Header::new(kind, outs, ins, threads).on(blocks);
         Ok(if self.eat_word("signals") {
             header.signals(self.operand(k)?)
@@ -28,11 +29,7 @@ impl Parser<'_> {
     }
 
     pub(super) fn operands(&mut self, k: &Builder) -> Result<Vec<Operand>> {
-        let mut operands = vec![self.operand(k)?];
-        while self.eat(",") {
-            operands.push(self.operand(k)?);
-        }
-        Ok(operands)
+        self.list(|p| p.operand(k))
     }
 
     pub(super) fn operand(&mut self, k: &Builder) -> Result<Operand> {
