@@ -41,8 +41,8 @@ use std::collections::BTreeSet;
 
 use crate::arch::Feature;
 use crate::error::{Error, Result};
-use crate::index::Expr;
-use crate::kernel::{Completion, Group, Kernel, Kind, Scope, Spec, Stmt};
+use crate::index::{Expr, Factor};
+use crate::kernel::{Completion, Fence, Group, Kernel, Kind, Scope, Spec, Stmt};
 use crate::launch::Condition;
 use crate::layout::Layout;
 use crate::tensor::Tensor;
@@ -193,7 +193,7 @@ pub trait Warp {
     /// Waits for all of the spec's threads, of all of its blocks.
     fn rendezvous(&mut self) -> Step;
     /// Orders accesses.
-    fn fence(&mut self, fence: crate::kernel::Fence) -> Step;
+    fn fence(&mut self, fence: Fence) -> Step;
     /// Closes the open group.
     fn commit(&mut self, group: Group) -> Step;
     /// Waits for groups, or for their reads only.
@@ -335,15 +335,10 @@ impl Site<'_> {
             // A product that has symbols in it may be a multiple because of these.
             let mut unit = Expr::from(coefficient * scalar);
             for factor in product {
-                match factor {
-                    crate::index::Factor::Var(var) if self.kernel.symbols.contains(var) => {
-                        unit = unit * Expr::from(var);
-                    }
-                    crate::index::Factor::Var(_)
-                    | crate::index::Factor::Div(..)
-                    | crate::index::Factor::Mod(..)
-                    | crate::index::Factor::Min(..)
-                    | crate::index::Factor::Max(..) => {}
+                if let Factor::Var(var) = factor
+                    && self.kernel.symbols.contains(var)
+                {
+                    unit = unit * Expr::from(var);
                 }
             }
             if unit.constant().is_some() {
@@ -380,12 +375,8 @@ pub fn all() -> impl Iterator<Item = &'static Atom> {
 /// [`Error::NoAtom`], saying which atoms came near and why they are not the one; errors of
 /// operands.
 pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
-    let operands: Vec<Tensor> = spec
-        .outs
-        .iter()
-        .chain(&spec.ins)
-        .map(|operand| kernel.operand(operand))
-        .collect::<Result<_>>()?;
+    let operands = spec.outs.iter().chain(&spec.ins).map(|operand| kernel.operand(operand));
+    let operands: Vec<Tensor> = operands.collect::<Result<_>>()?;
     let mut near = Vec::new();
     for atom in all() {
         let Some(sizes) = Pattern::of(atom).matches(kernel, spec, &operands) else { continue };

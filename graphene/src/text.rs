@@ -1,4 +1,4 @@
-//! The text form of kernels: [`Kernel`] prints it, [`parse`] reads it back to the same kernel.
+//! The text form of kernels: [`Kernel`](crate::kernel::Kernel) prints it, [`parse`] reads it back to the same kernel.
 //!
 //! It is the paper's, with strides always written, and with what Hopper adds (see
 //! [`kernel`](crate::kernel)):
@@ -55,31 +55,4 @@ mod spec;
 mod tree;
 mod types;
 
-use std::str::FromStr;
-
-use crate::error::{Error, Result};
-use crate::kernel::Kernel;
-
-/// The kernel that a text describes.
-///
-/// # Errors
-/// [`Error::Text`], with the line and column.
-pub fn parse(text: &str) -> Result<Kernel> {
-    parse::kernel(text)
-}
-
-/// The kernels that a text describes, one after the other.
-///
-/// # Errors
-/// [`Error::Text`], with the line and column.
-pub fn parse_all(text: &str) -> Result<Vec<Kernel>> {
-    parse::kernels(text)
-}
-
-impl FromStr for Kernel {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Kernel> {
-        parse(text)
-    }
-}
+pub use self::parse::{parse, parse_all};

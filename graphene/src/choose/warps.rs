@@ -1,5 +1,7 @@
 //! How warps share a product (Mirage, "How to Decide thr_layout").
 
+use super::ceil;
+
 /// Warps, or other groups of threads that carry out one instruction, over a product's tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Warps {
@@ -51,8 +53,4 @@ pub fn warps(groups: i64, product: [i64; 3], instruction: [i64; 3]) -> Warps {
     };
     let alone = Warps { along: [groups.max(1), 1], rows_first: true };
     Warps::all(groups).min_by_key(cost).unwrap_or(alone)
-}
-
-fn ceil(a: i64, b: i64) -> i64 {
-    (a + b - 1) / b
 }

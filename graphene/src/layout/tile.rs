@@ -9,6 +9,7 @@
 //! | `tiled` | `((TileM,TileN),RestM,RestN,L)` | `((M,N),TileM,TileN,L)` |
 //! | `flat` | `(TileM,TileN,RestM,RestN,L)` | `(M,N,TileM,TileN,L)` |
 
+use super::coalesce::reached;
 use super::complement::repetitions;
 use super::{Int, IntTuple, Layout, Tiler, coalesce, complement, composition};
 use crate::error::{Error, Result};
@@ -201,18 +202,6 @@ fn unzipped<I: Int>(
 /// The layout of so many neighbours.
 fn line(size: i64) -> Result<Tiler> {
     Layout::column_major(&IntTuple::Int(size)).map(Tiler::Layout)
-}
-
-fn reached<'a, I: Int>(
-    op: &'static str,
-    a: &'a Layout<I>,
-    tilers: &[Tiler],
-) -> Result<&'a [Layout<I>]> {
-    let modes = a.modes();
-    if tilers.len() > modes.len() {
-        return Err(Error::Rank { op, modes: tilers.len(), rank: modes.len() });
-    }
-    Ok(modes)
 }
 
 /// Modes to stand side by side; a single one stays as it is.

@@ -8,14 +8,19 @@ use crate::error::Result;
 use crate::kernel::{Kernel, Operand, TensorId, Test, ThreadsId};
 use crate::tensor::{Agent, Memory, Tensor};
 
-pub(super) fn kernel(text: &str) -> Result<Kernel> {
+/// The kernel that a text describes.
+///
+/// # Errors
+/// [`Error::Text`](crate::Error::Text), with the line and column.
+pub fn parse(text: &str) -> Result<Kernel> {
     let mut p = Parser::new(text);
     let kernel = next_kernel(&mut p)?;
     p.end()?;
     Ok(kernel)
 }
 
-pub(super) fn kernels(text: &str) -> Result<Vec<Kernel>> {
+/// The kernels that a text describes, one after the other; fails as [`parse`] does.
+pub fn parse_all(text: &str) -> Result<Vec<Kernel>> {
     let mut p = Parser::new(text);
     let mut all = Vec::new();
     while p.end().is_err() {
