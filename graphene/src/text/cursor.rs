@@ -65,7 +65,7 @@ impl<'t> Parser<'t> {
         (!word.is_empty()).then_some(word)
     }
 
-    fn peek_word(&self) -> &'t str {
+    pub(crate) fn peek_word(&self) -> &'t str {
         let rest = self.rest();
         let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
         &rest[..end]
