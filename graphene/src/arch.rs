@@ -28,19 +28,19 @@ named! {
     /// What some architectures have and others lack.
     #[derive(PartialOrd, Ord)]
     pub enum Feature {
-        /// Products by quad pairs.
+        /// Matmuls by quad pairs.
         QuadPairs = "mma.m8n8k4",
         /// Loads of matrices by a warp.
         Ldmatrix = "ldmatrix",
         /// Stores of matrices by a warp.
         Stmatrix = "stmatrix",
-        /// Products of fp16 by a warp, 8 deep.
+        /// Matmuls of fp16 by a warp, 8 deep.
         MmaK8 = "mma.m16n8k8",
-        /// Products of fp16 by a warp, 16 deep.
+        /// Matmuls of fp16 by a warp, 16 deep.
         MmaK16 = "mma.m16n8k16",
-        /// Products of bf16 by a warp.
+        /// Matmuls of bf16 by a warp.
         MmaBf16 = "mma of bf16",
-        /// Products of TF32 by a warp.
+        /// Matmuls of TF32 by a warp.
         MmaTf32 = "mma of tf32",
         /// Asynchronous copies by single threads.
         CpAsync = "cp.async",
@@ -54,7 +54,7 @@ named! {
         Tma = "cp.async.bulk.tensor",
         /// Blocks that reach each other's shared memory.
         Cluster = "clusters",
-        /// Asynchronous products by a warpgroup.
+        /// Asynchronous matmuls by a warpgroup.
         Wgmma = "wgmma",
         /// Register budgets of warpgroups.
         Setmaxnreg = "setmaxnreg",

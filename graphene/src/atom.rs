@@ -16,7 +16,7 @@
 //! | `atom/barrier.rs` | barriers, fences, groups, cluster and grid synchronisation |
 //! | `atom/cluster.rs` | another block's shared memory |
 //! | `atom/bulk.rs` | tensor copies (TMA) |
-//! | `atom/wgmma.rs` | asynchronous matrix products |
+//! | `atom/wgmma.rs` | asynchronous matmuls |
 //!
 //! In a row, operands are numbered as the pattern writes them: outputs first, then inputs.
 //! An element of an operand is named by a coordinate for each dimension of the pattern that is not
@@ -86,7 +86,7 @@ pub type Text = fn(&Site<'_>, &dyn Code) -> String;
 pub enum Proxy {
     /// Loads and stores of threads.
     Generic,
-    /// Tensor copies and asynchronous products.
+    /// Tensor copies and asynchronous matmuls.
     Async,
 }
 
@@ -275,7 +275,7 @@ impl Site<'_> {
         self.spec.kind == Kind::Move && self.spec.completion != Completion::Now
     }
 
-    /// Whether it is issued by whole warps though the spec is of a part of one: products by quad
+    /// Whether it is issued by whole warps though the spec is of a part of one: matmuls by quad
     /// pairs.
     pub fn is_the_warps(&self) -> bool {
         let threads = self.kernel.threads(self.spec.threads).view.size().constant();
@@ -332,7 +332,7 @@ impl Site<'_> {
             if coefficient * scalar % align == 0 {
                 continue;
             }
-            // A product that has symbols in it may be a multiple because of these.
+            // A term that has symbols in it may be a multiple because of these.
             let mut unit = Expr::from(coefficient * scalar);
             for factor in product {
                 if let Factor::Var(var) = factor

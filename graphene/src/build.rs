@@ -274,7 +274,7 @@ impl Builder {
     /// [`Error::Kernel`] without stages, or if it is not a name.
     pub fn ring(&mut self, name: &str, stages: i64) -> Result<Ring> {
         if stages < 1 {
-            return Err(Error::Kernel(format!("a ring of {stages} stages")));
+            return Err(Error::Kernel(format!("needs 1 or more stages; got {stages}")));
         }
         let ring = Ring { name: self.free_var(name)?, stages };
         let scope = self.scope();

@@ -28,7 +28,7 @@ pub struct Expr {
     terms: BTreeMap<Vec<Factor>, i64>,
 }
 
-/// What a product in an [`Expr`] is made of.
+/// What a term of an [`Expr`] is made of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Factor {
     /// A variable.
@@ -100,7 +100,7 @@ impl Expr {
         self.constant() == Some(value)
     }
 
-    /// The terms: products of factors, and their coefficients.
+    /// The terms: their factors, and their coefficients.
     pub fn terms(&self) -> impl Iterator<Item = (&[Factor], i64)> {
         self.terms.iter().map(|(product, &coefficient)| (product.as_slice(), coefficient))
     }

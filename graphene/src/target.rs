@@ -31,7 +31,7 @@ pub struct Target {
     pub registers_per_core: u32,
     /// The second-level cache of a GPU, or the last-level cache of a CPU, in bytes.
     pub l2_bytes: u64,
-    /// Whether products of single precision may round their operands to TF32, so that matrix units
+    /// Whether matmuls of single precision may round their operands to TF32, so that matrix units
     /// make them, where it has [`Feature::MmaTf32`]. No target does unless it is asked to.
     pub tf32: bool,
 }
@@ -156,7 +156,7 @@ impl Target {
         self.arch().is_some_and(|arch| arch.has(feature))
     }
 
-    /// How products of single precision are made.
+    /// How matmuls of single precision are made.
     pub fn single(&self) -> Precision {
         if self.tf32 { Precision::Tf32 } else { Precision::F32 }
     }

@@ -85,7 +85,7 @@ pub struct Tensor {
     /// Whether nothing that may still run when the kernel starts writes it, as a layer's weights: so it may be read before
     /// predecessors are done. Whoever launches the kernel promises that; only parameters are such, and a kernel writes none.
     pub constant: bool,
-    /// Whether it is room for a kernel's own use, such as a counter that is 0 before and after: a parameter that is neither
+    /// Whether it is for a kernel's own use, such as a counter that is 0 before and after: a parameter that is neither
     /// input nor output.
     pub scratch: bool,
 }

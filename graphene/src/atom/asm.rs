@@ -20,7 +20,7 @@ pub(super) fn group(first: usize, count: usize) -> String {
     format!("{{{}}}", all.join(", "))
 }
 
-/// A product of a warp (PTX `mma.sync`): the sums, which are added to, and the words of A and of B.
+/// A matmul by a warp (PTX `mma.sync`): the sums, which are added to, and the words of A and of B.
 pub(super) fn mma(name: &str, sums: Vec<String>, a: Vec<String>, b: Vec<String>) -> String {
     let (n, left, right) = (sums.len(), a.len(), b.len());
     let sum = group(0, n);

@@ -1,7 +1,7 @@
 //! Functions of numbers: their names, their values, their text in single precision, and how exact it is.
 //!
 //! Where the text is a function of CUDA's library, its error is what the CUDA programming guide says
-//! of that name. Sums, products, quotients, roots and what is exact anyway are rounded once.
+//! of that name. Sums, quotients, roots, what is multiplied and what is exact anyway are rounded once.
 
 use crate::named::named;
 

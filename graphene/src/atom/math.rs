@@ -1,4 +1,4 @@
-//! Arithmetic on registers: products, functions of elements, folds, exchanges, constants.
+//! Arithmetic on registers: multiply-adds, functions of elements, folds, exchanges, constants.
 
 use super::asm::asm;
 use super::function::{float_text, whole_binary_text, whole_unary_text};
@@ -114,8 +114,8 @@ fn compute(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     each(site, warp, |warp, lane, at| {
         let mut read = |operand| warp.read(lane, operand, at);
         let value = match &site.spec.kind {
-            // Rounded once: products of halves are exact in double precision; products and sums of singles are rounded by
-            // the fused operation on singles.
+            // Rounded once: fp16 numbers multiply exactly in double precision; single precision is rounded by its own
+            // fused operation.
             Kind::MatMul { .. } => {
                 let (a, b, d) = (read(A)?, read(B)?, read(D)?);
                 if single {

@@ -1,4 +1,4 @@
-//! Matrices of 8×8 halves between registers and shared memory, and products by one warp.
+//! Matrices of 8×8 elements of 16 bits between registers and shared memory, and matmuls by one warp.
 
 use super::asm::{asm, group, mma};
 use super::moves::same;
@@ -39,17 +39,17 @@ pub(super) const ATOMS: &[Atom] = &[
             },
         )
     },
-    product(
+    matmul(
         "mma.m16n8k16",
         "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].fp16.RF, [2].[2:1].fp16.RF)",
         &[Feature::MmaK16],
     ),
-    product(
+    matmul(
         "mma.m16n8k16.bf16",
         "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].bf16.RF, [2].[2:1].bf16.RF)",
         &[Feature::MmaBf16],
     ),
-    product(
+    matmul(
         "mma.m16n8k8",
         "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)",
         &[Feature::MmaK8],
@@ -92,8 +92,8 @@ const fn load(name: &'static str, pattern: &'static str, when: When) -> Atom {
     Atom { needs, align: &[4, 16], when, ..Atom::new(name, pattern, ldmatrix, text) }
 }
 
-/// A product of one warp; the pattern says how deep it is.
-const fn product(name: &'static str, pattern: &'static str, needs: &'static [Feature]) -> Atom {
+/// A matmul by one warp; the pattern says how deep it is.
+const fn matmul(name: &'static str, pattern: &'static str, needs: &'static [Feature]) -> Atom {
     let text = |site: &Site<'_>, code: &dyn Code| {
         let t = if site.operand(A).scalar == Scalar::F16 { "f16" } else { "bf16" };
         let eights = eights(site);
@@ -112,7 +112,7 @@ fn sums(code: &dyn Code) -> Vec<String> {
     FOUR.map(|at| code.element(D, &at)).to_vec()
 }
 
-/// How many eights a product is deep: a depth of one has no dimension in the pattern.
+/// How many eights a matmul is deep: a depth of one has no dimension in the pattern.
 fn eights(site: &Site<'_>) -> usize {
     site.dims(B).len()
 }
@@ -217,7 +217,7 @@ pub(super) fn gather(
     Ok(matrix)
 }
 
-/// Adds the product of A and B to what lanes hold as threads of a fragment, or `sets` it.
+/// Adds A·B to what lanes hold as threads of a fragment, or `sets` it.
 pub(super) fn accumulate(
     warp: &mut dyn Warp,
     lanes: &[(usize, usize)],

@@ -1,7 +1,7 @@
-//! Products by the quad pairs of a warp, as Volta's tensor cores compute them (Graphene, Figure 6).
+//! Matmuls by the quad pairs of a warp, as Volta's tensor cores compute them (Graphene, Figure 6).
 //!
 //! A quad pair is four lanes and those sixteen further on: `[(4,2):(1,16)]`. A warp has four, which
-//! go through the instruction together, each with a product of its own. Of the sums a thread holds two
+//! go through the instruction together, each with a matmul of its own. Of the sums a thread holds two
 //! rows of two pairs of columns, which is why their tensor is `[2,4]` and not a row.
 
 use super::asm::mma;

@@ -1,4 +1,4 @@
-//! Asynchronous matrix products by a warpgroup (PTX `wgmma.mma_async`).
+//! Asynchronous matmuls by a warpgroup (PTX `wgmma.mma_async`).
 
 use super::asm::{asm, group};
 use super::matrix::{accumulate, cut_to_tf32, gather};
@@ -31,13 +31,13 @@ pub(super) const ATOMS: &[Atom] = &[
 
 const fn row(name: &'static str, pattern: &'static str) -> Atom {
     let (needs, align, proxy) = (&[Feature::Wgmma], &[4, 16, 16], Proxy::Async);
-    Atom { needs, align, when: fits, proxy, ..Atom::new(name, pattern, product, text) }
+    Atom { needs, align, when: fits, proxy, ..Atom::new(name, pattern, meaning, text) }
 }
 
 fn fits(site: &Site<'_>) -> Fits {
     let w = site.size("w");
     let widths = w == 8 * site.size("n") && w <= 256;
-    given(widths, "the product has 8 to 256 columns, and the accumulator is of their number")?;
+    given(widths, "the matmul has 8 to 256 columns, and the accumulator is of their number")?;
     let [a, b] = [A, B].map(|operand| site.operand(operand).scalar);
     given(a == b, "both operands have one type")?;
     let a_transposed = !has_registers(site) && descriptor(site, A, 0)?.transposed;
@@ -61,7 +61,7 @@ pub(super) fn accumulators(n: i64) -> impl Iterator<Item = [i64; 3]> {
     (0..n).flat_map(|j| (0..2).flat_map(move |half| (0..2).map(move |pair| [half, j, pair])))
 }
 
-/// The extent of a product along K: 32 bytes of either operand.
+/// The extent of a matmul along K: 32 bytes of either operand.
 fn depth(site: &Site<'_>) -> i64 {
     32 / site.operand(B).scalar.bytes()
 }
@@ -174,13 +174,13 @@ fn text(site: &Site<'_>, code: &dyn Code) -> String {
 }
 
 /// Single precision is cut to TF32.
-fn product(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let (w, depth) = (site.size("w"), depth(site));
     let seen = if site.operand(B).scalar == Scalar::F32 { cut_to_tf32 } else { |x| x };
     let lanes: Vec<_> =
         warp.lanes().into_iter().map(|lane| (lane, warp.rank(lane) as usize)).collect();
     let (Some(first), Some(sums)) = (lanes.first(), wgmma_c(site.size("n"))) else {
-        return Err(Fault::Invalid("a product without lanes".to_owned()));
+        return Err(Fault::Invalid("a matmul without lanes".to_owned()));
     };
     let mut shared = |operand: usize, rows: std::ops::Range<i64>, columns: i64| {
         let row = |row| -> Tried<Vec<f64>> {

@@ -61,7 +61,7 @@ pub fn propagate(function: &Function, inputs: &[Near], by: By) -> Vec<Near> {
 
 impl Unary {
     /// What the function's text may be off by where its value is small: what is smaller than a normal number may be flushed
-    /// to 0, and a fast form may be exact only down to what halves can tell from it.
+    /// to 0, and a fast form may be exact only down to what fp16 can tell from it.
     fn least(self) -> f64 {
         if self == Unary::GeluHalf { 2f64.powi(-25) } else { f64::from(f32::MIN_POSITIVE) }
     }

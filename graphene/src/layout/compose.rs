@@ -317,8 +317,8 @@ impl<I: Int> Domain<'_, I> {
         Ok(signs != [true; 2] && below)
     }
 
-    /// Compares the offset of each coordinate with the sum of its parts' offsets, over the product of
-    /// the coordinates that `choices` lists for each part, as many of them as the limit
+    /// Compares the offset of each coordinate with the sum of its parts' offsets, over all
+    /// combinations of the coordinates that `choices` lists for each part, as many of them as the limit
     /// allows.
     fn try_all(
         &self,

@@ -75,7 +75,7 @@ pub fn raked_product(block: &Layout, tiler: &Layout) -> Result<Layout> {
 }
 
 /// Repeats `block` to fill `target`, whose mode sizes its own must divide. `order` numbers the
-/// modes in the order in which copies are laid out (its values are compared, as in CuTe's `Step`);
+/// modes in the order in which copies follow one another (its values are compared, as in CuTe's `Step`);
 /// without one, the first mode comes first.
 pub fn tile_to_shape(
     block: &Layout,

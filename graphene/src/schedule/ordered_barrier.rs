@@ -1,10 +1,10 @@
 //! An order in which consumers multiply (ping-pong).
 //!
 //! Where each has tiles of its own, the others multiply while one writes its results. The pipeline alone would order
-//! them, since it is filled tile after tile: but the next tile's products would begin while stages still hold steps of
+//! them, since it is filled tile after tile: but the next tile's matmuls would begin while stages still hold steps of
 //! this one's, and take the tensor cores' time from the one who is to write next. Where each makes weights of what it has
-//! multiplied, as attention does, one's exponentials have the other's products beside them (FlashAttention-3: Shah et al.,
-//! 2024). So a consumer waits until the one before has issued its products.
+//! multiplied, as attention does, one's exponentials have the other's matmuls beside them (FlashAttention-3: Shah et al.,
+//! 2024). So a consumer waits until the one before has issued its matmuls.
 
 use crate::build::Builder;
 use crate::error::Result;
@@ -68,7 +68,7 @@ impl OrderedBarrier {
 }
 
 impl OrderedConsumer {
-    /// Waits until the consumer before has issued its products.
+    /// Waits until the consumer before has issued its matmuls.
     pub fn wait(&self, k: &mut Builder) -> Result<()> {
         let parity = Kind::Wait(Expr::from(self.ring.parity()), Scope::Block);
         k.spec(parity, Operand::at(self.order.barriers, [&self.group]), (), self.own)

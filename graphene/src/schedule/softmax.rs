@@ -1,5 +1,5 @@
 //! Softmax over rows that come in tiles, one after the other (online softmax: Milakov and
-//! Gimelshein, 2018), in the accumulators of matrix products.
+//! Gimelshein, 2018), in the accumulators of matmuls.
 //!
 //! A lane has, of two rows, two neighbouring elements of each eight: `[2,n].[2]`. The four lanes of
 //! a quad have the rest of these rows. For each row, the largest score so far and the sum of the

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
 use crate::layout::IntTuple;
 
-/// How many terms a product may have before it is simplified.
+/// How many terms a multiplication may give before they are simplified.
 const MAX_TERMS: usize = 1024;
 
 impl Parser<'_> {
@@ -30,7 +30,7 @@ impl Parser<'_> {
             if self.eat("*") {
                 let other = self.factor(k)?;
                 if value.terms().count() * other.terms().count() > MAX_TERMS {
-                    return self.fail(at, "a product of too many terms".to_owned());
+                    return self.fail(at, "too many terms to multiply".to_owned());
                 }
                 value = value * other;
             } else if self.eat("/") {
