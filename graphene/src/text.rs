@@ -50,7 +50,7 @@ mod expr;
 mod fused;
 pub(crate) mod kind;
 mod parse;
-mod print;
+pub(crate) mod print;
 mod spec;
 mod tree;
 mod types;

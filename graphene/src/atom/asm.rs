@@ -1,23 +1,20 @@
 //! Inline assembly as CUDA C++ writes it.
 
+use crate::text::print::list;
+
 /// An `asm volatile` statement: `%0`, `%1`, … are `outs` and then `ins`, each with its constraint.
 pub(super) fn asm(text: &str, outs: &[(&str, String)], ins: &[(&str, String)]) -> String {
-    let list = |operands: &[(&str, String)]| {
-        let all: Vec<String> = operands
-            .iter()
-            .map(|(constraint, value)| format!("\"{constraint}\"({value})"))
-            .collect();
-        all.join(", ")
+    let all = |operands: &[(&str, String)]| {
+        list(operands.iter().map(|(constraint, value)| format!("\"{constraint}\"({value})")))
     };
-    let outs = list(outs);
-    let ins = list(ins);
+    let outs = all(outs);
+    let ins = all(ins);
     format!("asm volatile(\"{text}\" : {outs} : {ins} : \"memory\");")
 }
 
 /// `%first, %first+1, …`, in braces.
 pub(super) fn group(first: usize, count: usize) -> String {
-    let all: Vec<String> = (first..first + count).map(|i| format!("%{i}")).collect();
-    format!("{{{}}}", all.join(", "))
+    format!("{{{}}}", list((first..first + count).map(|i| format!("%{i}"))))
 }
 
 /// A matmul by a warp (PTX `mma.sync`): the sums, which are added to, and the words of A and of B.

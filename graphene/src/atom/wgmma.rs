@@ -40,8 +40,8 @@ fn fits(site: &Site<'_>) -> Fits {
     given(widths, "the matmul has 8 to 256 columns, and the accumulator is of their number")?;
     let [a, b] = [A, B].map(|operand| site.operand(operand).scalar);
     given(a == b, "both operands have one type")?;
-    let a_transposed = !has_registers(site) && descriptor(site, A, 0)?.transposed;
-    let transposed = descriptor(site, B, 1)?.transposed || a_transposed;
+    let a_transposed = !has_registers(site) && descriptor(site, A)?.transposed;
+    let transposed = descriptor(site, B)?.transposed || a_transposed;
     given(!transposed || b != Scalar::F32, "K is contiguous in both operands")
 }
 
@@ -80,7 +80,7 @@ struct Descriptor {
 
 /// The descriptor of an operand whose dimension `k` is K; an error if its layout is none that the
 /// instruction reads (PTX, "Shared memory matrix layout").
-fn descriptor(site: &Site<'_>, operand: usize, k_first: usize) -> Result<Descriptor, &'static str> {
+fn descriptor(site: &Site<'_>, operand: usize) -> Result<Descriptor, &'static str> {
     let tensor = site.operand(operand);
     let bytes = tensor.scalar.bytes();
     let (swizzle, span) = match tensor.swizzle.map(|s| (s.bits(), s.base(), s.shift())) {
@@ -92,7 +92,7 @@ fn descriptor(site: &Site<'_>, operand: usize, k_first: usize) -> Result<Descrip
     // K is the second dimension of A, and the first of B.
     let size = if operand == A { 64 } else { site.size("w") };
     let at = |other: i64, k: i64| {
-        let element = if k_first == 0 { [other, k] } else { [k, other] };
+        let element = if operand == A { [other, k] } else { [k, other] };
         site.distance(operand, &element).ok_or("strides in shared memory are numbers")
     };
     let (transposed, leading, stride) = if at(0, 1)? == 1 {
@@ -142,7 +142,7 @@ fn text(site: &Site<'_>, code: &dyn Code) -> String {
         accumulators(site.size("n")).map(|element| (out, code.element(D, &element))).collect();
     let count = outs.len();
     let mut ins = Vec::new();
-    let describe = |operand: usize, k_first: usize| match descriptor(site, operand, k_first) {
+    let describe = |operand: usize| match descriptor(site, operand) {
         Ok(descriptor) => {
             let transposed = i32::from(descriptor.transposed);
             (descriptor.text(&code.descriptor_start(operand)), transposed)
@@ -155,11 +155,11 @@ fn text(site: &Site<'_>, code: &dyn Code) -> String {
         }
         (group(count, 4), String::new())
     } else {
-        let (value, transposed) = describe(A, 0);
+        let (value, transposed) = describe(A);
         ins.push(("l", value));
         (format!("%{count}"), format!("{transposed}, "))
     };
-    let (b, b_transposed) = describe(B, 1);
+    let (b, b_transposed) = describe(B);
     ins.push(("l", b));
     let last = count + ins.len() - 1;
     // Of TF32 no operand is transposed, and there is nothing to say of it.

@@ -187,25 +187,27 @@ impl Expr {
 
     /// The smaller one.
     pub fn min(self, other: Expr) -> Expr {
-        if self == other || other.reaches(&self) {
-            self
-        } else if self.reaches(&other) {
-            other
-        } else {
-            let (a, b) = if self <= other { (self, other) } else { (other, self) };
-            Factor::Min(a, b).into()
-        }
+        self.either(other, |a, b| b.reaches(a), Factor::Min)
     }
 
     /// The larger one.
     pub fn max(self, other: Expr) -> Expr {
-        if self == other || self.reaches(&other) {
+        self.either(other, |a, b| a.reaches(b), Factor::Max)
+    }
+
+    fn either(
+        self,
+        other: Expr,
+        is: fn(&Expr, &Expr) -> bool,
+        factor: fn(Expr, Expr) -> Factor,
+    ) -> Expr {
+        if self == other || is(&self, &other) {
             self
-        } else if other.reaches(&self) {
+        } else if is(&other, &self) {
             other
         } else {
             let (a, b) = if self <= other { (self, other) } else { (other, self) };
-            Factor::Max(a, b).into()
+            factor(a, b).into()
         }
     }
 

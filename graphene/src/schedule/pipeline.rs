@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::layout::Layout;
-use crate::tensor::{Memory, Scalar, View};
+use crate::tensor::{Memory, Scalar};
 
 /// The barriers of a pipeline.
 #[derive(Debug, Clone, Copy)]
@@ -33,9 +33,9 @@ impl Pipeline {
         emptied_by: i64,
         first: ThreadsId,
     ) -> Result<Pipeline> {
-        let shape = View::buffer(&[Layout::of(Expr::from(stages), Expr::from(1))]);
-        let full = k.allocate("full", shape.clone(), Scalar::Mbar, Memory::Shared, None)?;
-        let empty = k.allocate("empty", shape, Scalar::Mbar, Memory::Shared, None)?;
+        let mut barriers =
+            |name| k.allocate(name, [Layout::of(stages, 1)], Scalar::Mbar, Memory::Shared, None);
+        let (full, empty) = (barriers("full")?, barriers("empty")?);
         let one = k.scalar(first, "one")?;
         k.role(first, 0..1, |k| {
             k.for_("s", 0..stages, 1, true, |k, s| {
@@ -77,9 +77,7 @@ pub fn consume(
     work: impl FnOnce(&mut Builder, &Var) -> Result<()>,
     release: impl FnOnce(&mut Builder, Expr) -> Result<()>,
 ) -> Result<()> {
-    let stage = ring.stage();
-    let parity = Kind::Wait(Expr::from(ring.parity()), Scope::Block);
-    k.spec(parity, Operand::at(pipeline.full, [&stage]), (), threads)?;
+    let stage = consumer_wait(k, pipeline, ring, threads)?;
     work(k, &stage)?;
     k.if_(vec![Cond::new(step, Relation::AtLeast, 1)], |k| {
         let before = (Expr::from(&stage) + (ring.stages - 1)).rem(&Expr::from(ring.stages));
