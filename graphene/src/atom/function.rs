@@ -33,7 +33,7 @@ macro_rules! unary {
 }
 
 macro_rules! binary {
-    ($x:ident $y:ident; $($op:ident $name:literal $value:expr, $text:literal, $doc:literal;)*) => {
+    ($x:ident $y:ident; $($op:ident $name:literal $value:expr, $text:literal, $neutral:expr, $doc:literal;)*) => {
         named! {
             /// Functions of two numbers.
             pub enum Binary { $(#[doc = $doc] $op = $name,)* }
@@ -48,6 +48,11 @@ macro_rules! binary {
             /// The value in CUDA C++; `x` and `y` are names of registers.
             pub(super) fn text(self, $x: &str, $y: &str) -> String {
                 match self { $(Binary::$op => format!($text),)* }
+            }
+
+            /// The number that changes nothing: a fold begins with it.
+            pub fn neutral(self) -> Option<f64> {
+                match self { $(Binary::$op => $neutral,)* }
             }
         }
     };
@@ -95,20 +100,20 @@ unary! { x;
 }
 
 binary! { x y;
-    Add     "+"       x + y,                                    "{x} + {y}",                             "x + y";
-    Sub     "-"       x - y,                                    "{x} - {y}",                             "x - y";
-    Mul     "*"       x * y,                                    "{x} * {y}",                             "x·y";
-    Div     "/"       x / y,                                    "__fdiv_rn({x}, {y})",                   "x/y";
-    Max     "max"     x.max(y),                                 "fmaxf({x}, {y})",                       "The larger one; of a NaN and a number, the number.";
-    Min     "min"     x.min(y),                                 "fminf({x}, {y})",                       "The smaller one; of a NaN and a number, the number.";
-    MaxNan  "maxnan"  if x > y || x.is_nan() { x } else { y },  "{x} > {y} || {x} != {x} ? {x} : {y}",   "The larger one; NaN if either is.";
-    MinNan  "minnan"  if x < y || x.is_nan() { x } else { y },  "{x} < {y} || {x} != {x} ? {x} : {y}",   "The smaller one; NaN if either is.";
-    Pow     "pow"     x.powf(y),                                "powf({x}, {y})",                        "xʸ";
-    Rem     "rem"     x % y,                                    "fmodf({x}, {y})",                       "The remainder of x/y with the sign of x (C's `fmod`).";
-    Less    "less"    truth(x < y),                             "{x} < {y} ? 1.0f : 0.0f",               "1 where x < y, else 0.";
-    AtMost  "atmost"  truth(x <= y),                            "{x} <= {y} ? 1.0f : 0.0f",              "1 where x ≤ y, else 0.";
-    Equal   "equal"   truth(x == y),                            "{x} == {y} ? 1.0f : 0.0f",              "1 where x = y, else 0.";
-    Unequal "unequal" truth(x != y),                            "{x} != {y} ? 1.0f : 0.0f",              "1 where x ≠ y, else 0; NaN differs from everything.";
+    Add     "+"       x + y,                                    "{x} + {y}",                          Some(0.0),               "x + y";
+    Sub     "-"       x - y,                                    "{x} - {y}",                          None,                    "x - y";
+    Mul     "*"       x * y,                                    "{x} * {y}",                          Some(1.0),               "x·y";
+    Div     "/"       x / y,                                    "__fdiv_rn({x}, {y})",                None,                    "x/y";
+    Max     "max"     x.max(y),                                 "fmaxf({x}, {y})",                    Some(f64::NEG_INFINITY), "The larger one; of a NaN and a number, the number.";
+    Min     "min"     x.min(y),                                 "fminf({x}, {y})",                    Some(f64::INFINITY),     "The smaller one; of a NaN and a number, the number.";
+    MaxNan  "maxnan"  if x > y || x.is_nan() { x } else { y },  "{x} > {y} || {x} != {x} ? {x} : {y}", Some(f64::NEG_INFINITY), "The larger one; NaN if either is.";
+    MinNan  "minnan"  if x < y || x.is_nan() { x } else { y },  "{x} < {y} || {x} != {x} ? {x} : {y}", Some(f64::INFINITY),     "The smaller one; NaN if either is.";
+    Pow     "pow"     x.powf(y),                                "powf({x}, {y})",                     None,                    "xʸ";
+    Rem     "rem"     x % y,                                    "fmodf({x}, {y})",                    None,                    "The remainder of x/y with the sign of x (C's `fmod`).";
+    Less    "less"    truth(x < y),                             "{x} < {y} ? 1.0f : 0.0f",            None,                    "1 where x < y, else 0.";
+    AtMost  "atmost"  truth(x <= y),                            "{x} <= {y} ? 1.0f : 0.0f",           None,                    "1 where x ≤ y, else 0.";
+    Equal   "equal"   truth(x == y),                            "{x} == {y} ? 1.0f : 0.0f",           None,                    "1 where x = y, else 0.";
+    Unequal "unequal" truth(x != y),                            "{x} != {y} ? 1.0f : 0.0f",           None,                    "1 where x ≠ y, else 0; NaN differs from everything.";
 }
 
 /// x·Φ(x); the tail keeps its digits where it is small.
@@ -124,26 +129,6 @@ fn fast(x: f64) -> f64 {
 
 fn truth(holds: bool) -> f64 {
     f64::from(u8::from(holds))
-}
-
-impl Binary {
-    /// The number that changes nothing: a fold begins with it.
-    pub fn neutral(self) -> Option<f64> {
-        match self {
-            Binary::Add => Some(0.0),
-            Binary::Mul => Some(1.0),
-            Binary::Max | Binary::MaxNan => Some(f64::NEG_INFINITY),
-            Binary::Min | Binary::MinNan => Some(f64::INFINITY),
-            Binary::Sub
-            | Binary::Div
-            | Binary::Pow
-            | Binary::Rem
-            | Binary::Less
-            | Binary::AtMost
-            | Binary::Equal
-            | Binary::Unequal => None,
-        }
-    }
 }
 
 /// To the nearest of those numbers in single precision whose lowest 13 bits are 0, ties away from 0.

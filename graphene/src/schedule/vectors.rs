@@ -90,11 +90,10 @@ impl Runs {
                 let run = Run { view: single, n: 1, at, element: Some(e) };
                 k.if_(Test::Inside(single.into()), |k| body(k, run))
             };
-            if self.written_out && n == 2 {
-                return each(k, Expr::from(0));
+            match self.written_out {
+                true => super::pointwise::each(k, n - 1, each),
+                false => k.for_("e", 0..n - 1, 1, false, |k, e| each(k, e.into())),
             }
-            let name = if self.written_out { "i" } else { "e" };
-            k.for_(name, 0..n - 1, 1, self.written_out, |k, e| each(k, e.into()))
         })
     }
 }
