@@ -14,6 +14,7 @@ mod scope;
 
 use std::ops::Range;
 
+use self::check::refuse_if;
 pub use self::header::{Header, Operands};
 pub(crate) use self::scope::Viewed;
 use self::scope::{Scope, Table};
@@ -122,9 +123,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Kernel`] if there are some already, or the view is not one of a whole buffer.
     pub fn grid(&mut self, name: &str, view: impl Into<View>) -> Result<ThreadsId> {
-        if self.grid.is_some() {
-            return Err(Error::Kernel("a kernel has one grid".to_owned()));
-        }
+        refuse_if(self.grid.is_some(), "a kernel has one grid")?;
         let id = self.launched(name, view.into(), Agent::Block)?;
         (self.grid, self.blocks) = (Some(id), Some(id));
         Ok(id)
@@ -135,9 +134,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Kernel`] if there are some already, or the view is not one of a whole buffer.
     pub fn block(&mut self, name: &str, view: impl Into<View>) -> Result<ThreadsId> {
-        if self.block.is_some() {
-            return Err(Error::Kernel("a kernel has one block".to_owned()));
-        }
+        refuse_if(self.block.is_some(), "a kernel has one block")?;
         let id = self.launched(name, view.into(), Agent::Thread)?;
         self.block = Some(id);
         Ok(id)
@@ -164,12 +161,9 @@ impl Builder {
     ) -> Result<TensorId> {
         let tensor = Tensor { swizzle, ..Tensor::new(view.into(), scalar, memory) };
         self.check_view(&tensor.view)?;
-        if memory == Memory::Global {
-            return Err(Error::Kernel("global memory is a parameter, not allocated".to_owned()));
-        }
-        if swizzle.is_some() && memory != Memory::Shared {
-            return Err(Error::Kernel("only shared memory is swizzled".to_owned()));
-        }
+        refuse_if(memory == Memory::Global, "global memory is a parameter, not allocated")?;
+        let odd = swizzle.is_some() && memory != Memory::Shared;
+        refuse_if(odd, "only shared memory is swizzled")?;
         let id = self.declare(name, tensor)?;
         self.push(Stmt::Allocate(id));
         Ok(id)
@@ -225,10 +219,9 @@ impl Builder {
         let view = &self.tensor_of(of)?.view;
         let leaves = view.leaves().into_iter();
         let tops: Vec<Option<i64>> = leaves.map(|leaf| leaf.size.range().1).collect();
-        if tops.len() != names.len() || names.is_empty() {
-            let (leaves, names) = (tops.len(), names.len());
-            return Err(Error::Kernel(format!("{names} names for {leaves} coordinates")));
-        }
+        let (leaves, count) = (tops.len(), names.len());
+        let differ = leaves != count || count == 0;
+        refuse_if(differ, format_args!("{count} names for {leaves} coordinates"))?;
         let mut vars = Vec::new();
         for (name, top) in names.iter().zip(tops) {
             let max = top.map(|size| size.saturating_sub(1));
@@ -260,9 +253,8 @@ impl Builder {
         let tensor = self.tensor_of(of)?;
         let own = tensor.view.levels().is_empty() && tensor.view.axes().is_empty();
         let integer = !tensor.scalar.is_float() && tensor.scalar != Scalar::Mbar;
-        if !own || !integer || tensor.memory != Memory::Registers {
-            return Err(Error::Kernel(format!("{tensor} is not an integer in a register")));
-        }
+        let fits = own && integer && tensor.memory == Memory::Registers;
+        refuse_if(!fits, format_args!("{tensor} is not an integer in a register"))?;
         let var = self.add_var(name, None)?;
         self.push(Stmt::Value(var.clone(), of));
         Ok(var)
@@ -273,9 +265,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Kernel`] without stages, or if it is not a name.
     pub fn ring(&mut self, name: &str, stages: i64) -> Result<Ring> {
-        if stages < 1 {
-            return Err(Error::Kernel(format!("needs 1 or more stages; got {stages}")));
-        }
+        refuse_if(stages < 1, format_args!("needs 1 or more stages; got {stages}"))?;
         let ring = Ring { name: self.free_var(name)?, stages };
         let scope = self.scope();
         scope.vars.extend([ring.stage(), ring.parity()]);
@@ -289,9 +279,8 @@ impl Builder {
     /// # Errors
     /// [`Error::Kernel`] if it is not known here.
     pub fn advance(&mut self, ring: &Ring) -> Result<()> {
-        if self.find_ring(&ring.name) != Some(ring) {
-            return Err(Error::Kernel(format!("no ring @{} here", ring.name)));
-        }
+        let known = self.find_ring(&ring.name) == Some(ring);
+        refuse_if(!known, format_args!("no ring @{} here", ring.name))?;
         self.push(Stmt::Advance(ring.clone()));
         Ok(())
     }
@@ -372,15 +361,13 @@ impl Builder {
         let (first, end, step) = (range.start.into(), range.end.into(), step.into());
         for expr in [&first, &end, &step] {
             self.check_expr(expr)?;
-            if unroll && expr.constant().is_none() {
-                return Err(Error::Kernel(format!("a loop to unroll with the bound {expr}")));
-            }
+            let varies = unroll && expr.constant().is_none();
+            refuse_if(varies, format_args!("a loop to unroll with the bound {expr}"))?;
         }
         check::not_negative(name, &first)?;
-        if step.constant().is_some_and(|step| step < 1) || step.range().0.is_none_or(|low| low < 0)
-        {
-            return Err(Error::Kernel(format!("@{name} does not grow by {step}")));
-        }
+        let still = step.constant().is_some_and(|step| step < 1);
+        let still = still || step.range().0.is_none_or(|low| low < 0);
+        refuse_if(still, format_args!("@{name} does not grow by {step}"))?;
         let var = For::counter(&self.free_var(name)?, &end);
         let body = self.nest(vec![var.clone()], |builder| body(builder, &var))?;
         self.push(Stmt::For(For { var, first, end, step, unroll, body }));
@@ -425,12 +412,11 @@ impl Builder {
         let size = level
             .and_then(|level| <&[_; 1]>::try_from(level.modes()).ok()?[0].as_leaf())
             .and_then(|leaf| leaf.size.constant());
-        if coords.is_empty() || coords.start < 0 || size.is_none_or(|size| coords.end > size) {
-            let Range { start, end } = coords;
-            return Err(Error::Kernel(format!("no coordinates {start}..{end} in {view}")));
-        }
+        let Range { start, end } = coords;
+        let outside = start >= end || start < 0 || size.is_none_or(|size| end > size);
+        refuse_if(outside, format_args!("no coordinates {start}..{end} in {view}"))?;
         let body = self.nest(Vec::new(), body)?;
-        self.push(Stmt::Role(threads, coords.start, coords.end, body));
+        self.push(Stmt::Role(threads, start, end, body));
         Ok(())
     }
 
@@ -459,14 +445,11 @@ impl Builder {
         else {
             return Err(Error::Kernel("a kernel is computed by its grid and block".to_owned()));
         };
-        if spec.completion != Completion::Now {
-            return Err(Error::Kernel("a kernel completes when it has run".to_owned()));
-        }
+        refuse_if(spec.completion != Completion::Now, "a kernel completes when it has run")?;
         let known =
             |operand: &Operand| self.params.contains(&operand.tensor) && operand.index.is_empty();
-        if !spec.outs.iter().chain(&spec.ins).all(known) {
-            return Err(Error::Kernel("a kernel computes on its parameters".to_owned()));
-        }
+        let known = spec.outs.iter().chain(&spec.ins).all(known);
+        refuse_if(!known, "a kernel computes on its parameters")?;
         spec.body = self.scopes.pop().map(|scope| scope.stmts);
         let Builder { name, arch, symbols, params, .. } = self;
         let (tensors, threads) = (self.tensors.rows, self.threads.rows);
