@@ -74,22 +74,13 @@ impl Value {
 impl Step {
     /// Its value, of the inputs and of its operands' values.
     pub(crate) fn value(&self, inputs: &[f64], operands: &[f64]) -> f64 {
-        match (self, operands) {
-            (Step::Input(input), _) => inputs[*input],
-            (Step::Constant(number), _) => number.0,
-            (Step::Unary(op, _), [x, ..]) => op.value(*x),
-            (Step::Binary(op, ..), [x, y, ..]) => op.value(*x, *y),
-            (Step::Select(..), [x, y, z, ..]) => {
-                if *x == 0.0 {
-                    *z
-                } else {
-                    *y
-                }
-            }
-            (Step::Round(scalar, _), [x, ..]) => scalar.round(*x),
-            (Step::Unary(..) | Step::Binary(..) | Step::Select(..) | Step::Round(..), _) => {
-                unreachable!("a step has all its operands")
-            }
+        match self {
+            Step::Input(input) => inputs[*input],
+            Step::Constant(number) => number.0,
+            Step::Unary(op, _) => op.value(operands[0]),
+            Step::Binary(op, ..) => op.value(operands[0], operands[1]),
+            Step::Select(..) => operands[if operands[0] == 0.0 { 2 } else { 1 }],
+            Step::Round(scalar, _) => scalar.round(operands[0]),
         }
     }
 }
@@ -117,14 +108,7 @@ impl Node for Step {
     }
 
     fn input(&self) -> Option<usize> {
-        match self {
-            Step::Input(input) => Some(*input),
-            Step::Constant(_)
-            | Step::Unary(..)
-            | Step::Binary(..)
-            | Step::Select(..)
-            | Step::Round(..) => None,
-        }
+        if let Step::Input(input) = self { Some(*input) } else { None }
     }
 }
 

@@ -98,17 +98,15 @@ impl Expr {
             return Factor::Div(self.clone(), divisor.clone()).into();
         };
         let (whole, rest) = self.split(by);
-        let (low, high) = rest.range();
-        match (low, high) {
-            (Some(low), Some(high)) if low.div_euclid(by) == high.div_euclid(by) => {
-                whole + low.div_euclid(by)
-            }
-            // What is divided out must leave something that is not negative.
-            (Some(low), _) if low >= 0 && whole.range().0.is_some_and(|low| low >= 0) => {
-                whole + rest.div_rest(by)
-            }
-            (_, _) => self.div_rest(by),
+        if let Some(quotient) = rest.one_quotient(by) {
+            return whole + quotient;
         }
+        // What is divided out must leave something that is not negative.
+        let positive = |expr: &Expr| expr.range().0.is_some_and(|low| low >= 0);
+        if positive(&rest) && positive(&whole) {
+            return whole + rest.div_rest(by);
+        }
+        self.div_rest(by)
     }
 
     /// The quotient of what no simplification splits: nested quotients join.
@@ -143,11 +141,8 @@ impl Expr {
             return Factor::Mod(self.clone(), divisor.clone()).into();
         };
         let (_, rest) = self.split(by);
-        match rest.range() {
-            (Some(low), Some(high)) if low.div_euclid(by) == high.div_euclid(by) => {
-                return rest - low.div_euclid(by).saturating_mul(by);
-            }
-            (_, _) => {}
+        if let Some(quotient) = rest.one_quotient(by) {
+            return rest - quotient.saturating_mul(by);
         }
         let rest = self.residue(by);
         match rest.only_factor() {
@@ -167,6 +162,13 @@ impl Expr {
             Some((_, _)) | None => {}
         }
         Factor::Mod(rest, Expr::from(by)).into()
+    }
+
+    /// The quotient, if it is the same over all of the range.
+    fn one_quotient(&self, by: i64) -> Option<i64> {
+        let (low, high) = self.range();
+        let [low, high] = [low?, high?].map(|bound| bound.div_euclid(by));
+        (low == high).then_some(low)
     }
 
     /// Something that has the same remainder by `by`, with multiples of it left out. C rounds
