@@ -16,7 +16,7 @@
 //! | `atom/barrier.rs` | barriers, fences, groups, cluster and grid synchronisation |
 //! | `atom/cluster.rs` | another block's shared memory |
 //! | `atom/bulk.rs` | tensor copies (TMA) |
-//! | `atom/wgmma.rs` | asynchronous matrix products |
+//! | `atom/wgmma.rs` | asynchronous matmuls |
 //!
 //! In a row, operands are numbered as the pattern writes them: outputs first, then inputs.
 //! An element of an operand is named by a coordinate for each dimension of the pattern that is not
@@ -34,14 +34,15 @@ mod pattern;
 mod quad;
 mod wgmma;
 
+pub use self::function::{Binary, Unary};
 pub use self::matrix::cut_to_tf32;
 
 use std::collections::BTreeSet;
 
 use crate::arch::Feature;
 use crate::error::{Error, Result};
-use crate::index::Expr;
-use crate::kernel::{Completion, Group, Kernel, Kind, Scope, Spec, Stmt};
+use crate::index::{Expr, Factor};
+use crate::kernel::{Completion, Fence, Group, Kernel, Kind, Scope, Spec, Stmt};
 use crate::launch::Condition;
 use crate::layout::Layout;
 use crate::tensor::Tensor;
@@ -63,25 +64,37 @@ pub struct Atom {
     /// Which unit accesses shared memory.
     pub proxy: Proxy,
     /// What it does, for the lanes of one warp.
-    pub meaning: fn(&Site<'_>, &mut dyn Warp) -> Step,
+    pub meaning: Meaning,
     /// Its statement in CUDA C++.
-    pub cuda: fn(&Site<'_>, &dyn Code) -> String,
+    pub cuda: Text,
 }
 
 /// Whether a site is one for an atom, or why not.
-pub type When = fn(&Site<'_>) -> std::result::Result<(), &'static str>;
+pub type When = fn(&Site<'_>) -> Fits;
+
+/// Nothing, or why an atom is not the one.
+pub type Fits = std::result::Result<(), &'static str>;
+
+/// What an atom does, for the lanes of one warp.
+pub type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
+
+/// An atom's statement in CUDA C++.
+pub type Text = fn(&Site<'_>, &dyn Code) -> String;
 
 /// The units between whose accesses to shared memory a proxy fence stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proxy {
     /// Loads and stores of threads.
     Generic,
-    /// Tensor copies and asynchronous products.
+    /// Tensor copies and asynchronous matmuls.
     Async,
 }
 
+/// What was asked for, or what is wrong with it.
+pub type Tried<T> = std::result::Result<T, Fault>;
+
 /// What became of a step.
-pub type Step = std::result::Result<Progress, Fault>;
+pub type Step = Tried<Progress>;
 
 /// Whether a warp may go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,27 +157,11 @@ pub trait Warp {
     /// The number of a lane among the spec's threads, in `0..128` for a warpgroup.
     fn rank(&self, lane: usize) -> i64;
     /// An element as `lane` sees the operand. Integers are exact.
-    fn read(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-    ) -> std::result::Result<f64, Fault>;
+    fn read(&mut self, lane: usize, operand: usize, element: &[i64]) -> Tried<f64>;
     /// Likewise; 0 where it lies outside of its buffer.
-    fn read_or_zero(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-    ) -> std::result::Result<f64, Fault>;
+    fn read_or_zero(&mut self, lane: usize, operand: usize, element: &[i64]) -> Tried<f64>;
     /// Writes an element, rounded to its type (to nearest, ties to even).
-    fn write(
-        &mut self,
-        lane: usize,
-        operand: usize,
-        element: &[i64],
-        value: f64,
-    ) -> std::result::Result<(), Fault>;
+    fn write(&mut self, lane: usize, operand: usize, element: &[i64], value: f64) -> Tried<()>;
     /// Likewise; nothing where it lies outside of its buffer.
     fn write_if_inside(
         &mut self,
@@ -172,7 +169,7 @@ pub trait Warp {
         operand: usize,
         element: &[i64],
         value: f64,
-    ) -> std::result::Result<(), Fault>;
+    ) -> Tried<()>;
     /// An element of a global tensor, replaced in one step by what `change` makes of it.
     fn update(
         &mut self,
@@ -180,7 +177,7 @@ pub trait Warp {
         operand: usize,
         element: &[i64],
         change: &dyn Fn(f64) -> f64,
-    ) -> std::result::Result<f64, Fault>;
+    ) -> Tried<f64>;
     /// Initialises the barrier that an operand is, for so many arrivals a phase.
     fn init_barrier(&mut self, operand: usize, arrivals: i64) -> Step;
     /// `lane` arrives at a barrier; so many bytes are expected as well.
@@ -189,14 +186,14 @@ pub trait Warp {
     fn wait(&mut self, operand: usize, parity: i64, scope: Scope) -> Step;
     /// Adds 1 to a counter in global memory, 0 where it would reach `below`; publishes what the lane
     /// has done and knows.
-    fn count(&mut self, lane: usize, operand: usize, below: i64) -> std::result::Result<(), Fault>;
+    fn count(&mut self, lane: usize, operand: usize, below: i64) -> Tried<()>;
     /// Waits until a counter in global memory is at least `count`; the lane learns what those
     /// published who counted.
     fn await_count(&mut self, lane: usize, operand: usize, count: i64) -> Step;
     /// Waits for all of the spec's threads, of all of its blocks.
     fn rendezvous(&mut self) -> Step;
     /// Orders accesses.
-    fn fence(&mut self, fence: crate::kernel::Fence) -> Step;
+    fn fence(&mut self, fence: Fence) -> Step;
     /// Closes the open group.
     fn commit(&mut self, group: Group) -> Step;
     /// Waits for groups, or for their reads only.
@@ -228,6 +225,14 @@ pub trait Code {
     fn expr(&self, expr: &Expr) -> String;
     /// The rank in its cluster of the block whose shared memory an operand is, if not the own one.
     fn peer(&self, operand: usize) -> Option<String>;
+}
+
+impl Atom {
+    /// One that every architecture has, without alignment or further precondition.
+    const fn new(name: &'static str, pattern: &'static str, meaning: Meaning, cuda: Text) -> Atom {
+        let (needs, align, proxy) = (&[], &[], Proxy::Generic);
+        Atom { name, pattern, needs, align, when: always, proxy, meaning, cuda }
+    }
 }
 
 /// A spec that an atom carries out, with its operands and the sizes that the pattern leaves open.
@@ -270,7 +275,7 @@ impl Site<'_> {
         self.spec.kind == Kind::Move && self.spec.completion != Completion::Now
     }
 
-    /// Whether it is issued by whole warps though the spec is of a part of one: products by quad
+    /// Whether it is issued by whole warps though the spec is of a part of one: matmuls by quad
     /// pairs.
     pub fn is_the_warps(&self) -> bool {
         let threads = self.kernel.threads(self.spec.threads).view.size().constant();
@@ -327,18 +332,13 @@ impl Site<'_> {
             if coefficient * scalar % align == 0 {
                 continue;
             }
-            // A product that has symbols in it may be a multiple because of these.
+            // A term that has symbols in it may be a multiple because of these.
             let mut unit = Expr::from(coefficient * scalar);
             for factor in product {
-                match factor {
-                    crate::index::Factor::Var(var) if self.kernel.symbols.contains(var) => {
-                        unit = unit * Expr::from(var);
-                    }
-                    crate::index::Factor::Var(_)
-                    | crate::index::Factor::Div(..)
-                    | crate::index::Factor::Mod(..)
-                    | crate::index::Factor::Min(..)
-                    | crate::index::Factor::Max(..) => {}
+                if let Factor::Var(var) = factor
+                    && self.kernel.symbols.contains(var)
+                {
+                    unit = unit * Expr::from(var);
                 }
             }
             if unit.constant().is_some() {
@@ -375,12 +375,8 @@ pub fn all() -> impl Iterator<Item = &'static Atom> {
 /// [`Error::NoAtom`], saying which atoms came near and why they are not the one; errors of
 /// operands.
 pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
-    let operands: Vec<Tensor> = spec
-        .outs
-        .iter()
-        .chain(&spec.ins)
-        .map(|operand| kernel.operand(operand))
-        .collect::<Result<_>>()?;
+    let operands = spec.outs.iter().chain(&spec.ins).map(|operand| kernel.operand(operand));
+    let operands: Vec<Tensor> = operands.collect::<Result<_>>()?;
     let mut near = Vec::new();
     for atom in all() {
         let Some(sizes) = Pattern::of(atom).matches(kernel, spec, &operands) else { continue };
@@ -419,6 +415,11 @@ pub fn features(kernel: &Kernel) -> Result<Vec<Feature>> {
 }
 
 /// The precondition of an atom that needs none.
-fn always(_: &Site<'_>) -> std::result::Result<(), &'static str> {
+fn always(_: &Site<'_>) -> Fits {
     Ok(())
+}
+
+/// That something holds, or why the atom is not the one.
+fn given(holds: bool, why: &'static str) -> Fits {
+    if holds { Ok(()) } else { Err(why) }
 }

@@ -1,6 +1,9 @@
 //! Builds kernels statement by statement: what templates are written with, and what the parser
 //! calls, so that the two agree on names, ranges of variables and types of views.
 //!
+//! [`Error::Kernel`] says what is not known or not well formed, [`Error::Shape`] what does not fit its view. After an
+//! error the kernel is given up.
+//!
 //! Statements go to the innermost open scope. What is declared in a scope is known until it closes.
 //! Where a wanted name is taken, `_2`, `_3`, … is appended, so that a decomposition can be used
 //! more than once.
@@ -9,11 +12,12 @@ mod check;
 mod header;
 mod scope;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
+use self::check::refuse_if;
 pub use self::header::{Header, Operands};
-use self::scope::{Name, Scope};
+pub(crate) use self::scope::Viewed;
+use self::scope::{Scope, Table};
 use crate::arch::Arch;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
@@ -32,26 +36,14 @@ pub struct Builder {
     name: String,
     arch: Arch,
     symbols: Vec<Var>,
-    tensors: Vec<(String, Tensor)>,
-    threads: Vec<(String, Threads)>,
-    tensor_names: BTreeMap<String, Name<TensorId>>,
-    threads_names: BTreeMap<String, Name<ThreadsId>>,
+    tensors: Table<Tensor>,
+    threads: Table<Threads>,
     params: Vec<TensorId>,
     grid: Option<ThreadsId>,
     block: Option<ThreadsId>,
     /// Whose specs are that name no blocks.
     blocks: Option<ThreadsId>,
     scopes: Vec<Scope>,
-}
-
-/// Tensors of data and of threads, which have the same operations.
-pub trait Viewed: Copy {
-    /// Another view of the same elements.
-    ///
-    /// # Errors
-    /// Those of [`Tensor::apply`] and [`Threads::apply`], and [`Error::Kernel`] for what is not
-    /// known here.
-    fn view(self, builder: &mut Builder, name: &str, op: ViewOp) -> Result<Self>;
 }
 
 impl Builder {
@@ -61,10 +53,8 @@ impl Builder {
             name: name.to_owned(),
             arch,
             symbols: Vec::new(),
-            tensors: Vec::new(),
-            threads: Vec::new(),
-            tensor_names: BTreeMap::new(),
-            threads_names: BTreeMap::new(),
+            tensors: Table::default(),
+            threads: Table::default(),
             params: Vec::new(),
             grid: None,
             block: None,
@@ -99,9 +89,6 @@ impl Builder {
     }
 
     /// A parameter that nothing writes which may still run when the kernel starts, as a layer's weights; nor does the kernel.
-    ///
-    /// # Errors
-    /// Those of [`param`](Self::param).
     pub fn constant(
         &mut self,
         name: &str,
@@ -113,9 +100,6 @@ impl Builder {
     }
 
     /// A parameter for the kernel's own use, which is neither input nor output.
-    ///
-    /// # Errors
-    /// Those of [`param`](Self::param).
     pub fn scratch(
         &mut self,
         name: &str,
@@ -129,7 +113,7 @@ impl Builder {
     pub(crate) fn add_param(&mut self, name: &str, tensor: Tensor) -> Result<TensorId> {
         self.before_statements()?;
         self.check_view(&tensor.view)?;
-        let id = self.add_tensor(name, tensor)?;
+        let id = self.declare(name, tensor)?;
         self.params.push(id);
         Ok(id)
     }
@@ -139,9 +123,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Kernel`] if there are some already, or the view is not one of a whole buffer.
     pub fn grid(&mut self, name: &str, view: impl Into<View>) -> Result<ThreadsId> {
-        if self.grid.is_some() {
-            return Err(Error::Kernel("a kernel has one grid".to_owned()));
-        }
+        refuse_if(self.grid.is_some(), "a kernel has one grid")?;
         let id = self.launched(name, view.into(), Agent::Block)?;
         (self.grid, self.blocks) = (Some(id), Some(id));
         Ok(id)
@@ -152,9 +134,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Kernel`] if there are some already, or the view is not one of a whole buffer.
     pub fn block(&mut self, name: &str, view: impl Into<View>) -> Result<ThreadsId> {
-        if self.block.is_some() {
-            return Err(Error::Kernel("a kernel has one block".to_owned()));
-        }
+        refuse_if(self.block.is_some(), "a kernel has one block")?;
         let id = self.launched(name, view.into(), Agent::Thread)?;
         self.block = Some(id);
         Ok(id)
@@ -164,7 +144,7 @@ impl Builder {
         self.before_statements()?;
         self.check_view(&view)?;
         check::numbered(&view)?;
-        self.add_threads(name, Threads { view, agent })
+        self.declare(name, Threads { view, agent })
     }
 
     /// A new tensor in shared memory or registers; for what is swizzled, only in shared memory.
@@ -181,42 +161,30 @@ impl Builder {
     ) -> Result<TensorId> {
         let tensor = Tensor { swizzle, ..Tensor::new(view.into(), scalar, memory) };
         self.check_view(&tensor.view)?;
-        if memory == Memory::Global {
-            return Err(Error::Kernel("global memory is a parameter, not allocated".to_owned()));
-        }
-        if swizzle.is_some() && memory != Memory::Shared {
-            return Err(Error::Kernel("only shared memory is swizzled".to_owned()));
-        }
-        let id = self.add_tensor(name, tensor)?;
+        refuse_if(memory == Memory::Global, "global memory is a parameter, not allocated")?;
+        let odd = swizzle.is_some() && memory != Memory::Shared;
+        refuse_if(odd, "only shared memory is swizzled")?;
+        let id = self.declare(name, tensor)?;
         self.push(Stmt::Allocate(id));
         Ok(id)
     }
 
     /// Splits each dimension of the outermost level into tiles.
-    ///
-    /// # Errors
-    /// Those of [`Viewed::view`].
     pub fn tile<V: Viewed>(&mut self, of: V, name: &str, tiles: &[Tiler]) -> Result<V> {
-        of.view(self, name, ViewOp::Tile(tiles.to_vec()))
+        self.view(of, name, ViewOp::Tile(tiles.to_vec()))
     }
 
     /// Picks one element of the outermost level.
-    ///
-    /// # Errors
-    /// Those of [`Viewed::view`].
     pub fn index<V: Viewed>(
         &mut self,
         of: V,
         name: &str,
         coords: impl IntoIterator<Item = impl Into<Expr>>,
     ) -> Result<V> {
-        of.view(self, name, ViewOp::Index(IntTuple::list(coords)))
+        self.view(of, name, ViewOp::Index(IntTuple::list(coords)))
     }
 
     /// Gives the level at a depth new dimensions, each a list of modes.
-    ///
-    /// # Errors
-    /// Those of [`Viewed::view`].
     pub fn reshape<V: Viewed>(
         &mut self,
         of: V,
@@ -225,23 +193,17 @@ impl Builder {
         dims: &[&[(i64, i64)]],
     ) -> Result<V> {
         let dims = dims.iter().map(|modes| Layout::of_modes(modes)).collect::<Result<_>>()?;
-        of.view(self, name, ViewOp::Reshape(depth, dims))
+        self.view(of, name, ViewOp::Reshape(depth, dims))
     }
 
     /// Every thread or block on its own.
-    ///
-    /// # Errors
-    /// Those of [`Viewed::view`].
     pub fn scalar<V: Viewed>(&mut self, of: V, name: &str) -> Result<V> {
-        of.view(self, name, ViewOp::Scalar)
+        self.view(of, name, ViewOp::Scalar)
     }
 
     /// The same shared memory of another block of the cluster.
-    ///
-    /// # Errors
-    /// Those of [`Viewed::view`].
     pub fn peer(&mut self, of: TensorId, name: &str, block: impl Into<Expr>) -> Result<TensorId> {
-        of.view(self, name, ViewOp::Peer(block.into()))
+        self.view(of, name, ViewOp::Peer(block.into()))
     }
 
     /// The own coordinate in every leaf of a tensor of threads or blocks, outermost level first.
@@ -254,13 +216,12 @@ impl Builder {
     }
 
     pub(crate) fn indices_named(&mut self, of: ThreadsId, names: &[&str]) -> Result<Vec<Var>> {
-        let view = &self.threads_of(of)?.view;
+        let view = &self.tensor_of(of)?.view;
         let leaves = view.leaves().into_iter();
         let tops: Vec<Option<i64>> = leaves.map(|leaf| leaf.size.range().1).collect();
-        if tops.len() != names.len() || names.is_empty() {
-            let (leaves, names) = (tops.len(), names.len());
-            return Err(Error::Kernel(format!("{names} names for {leaves} coordinates")));
-        }
+        let (leaves, count) = (tops.len(), names.len());
+        let differ = leaves != count || count == 0;
+        refuse_if(differ, format_args!("{count} names for {leaves} coordinates"))?;
         let mut vars = Vec::new();
         for (name, top) in names.iter().zip(tops) {
             let max = top.map(|size| size.saturating_sub(1));
@@ -292,9 +253,8 @@ impl Builder {
         let tensor = self.tensor_of(of)?;
         let own = tensor.view.levels().is_empty() && tensor.view.axes().is_empty();
         let integer = !tensor.scalar.is_float() && tensor.scalar != Scalar::Mbar;
-        if !own || !integer || tensor.memory != Memory::Registers {
-            return Err(Error::Kernel(format!("{tensor} is not an integer in a register")));
-        }
+        let fits = own && integer && tensor.memory == Memory::Registers;
+        refuse_if(!fits, format_args!("{tensor} is not an integer in a register"))?;
         let var = self.add_var(name, None)?;
         self.push(Stmt::Value(var.clone(), of));
         Ok(var)
@@ -305,9 +265,7 @@ impl Builder {
     /// # Errors
     /// [`Error::Kernel`] without stages, or if it is not a name.
     pub fn ring(&mut self, name: &str, stages: i64) -> Result<Ring> {
-        if stages < 1 {
-            return Err(Error::Kernel(format!("a ring of {stages} stages")));
-        }
+        refuse_if(stages < 1, format_args!("needs 1 or more stages; got {stages}"))?;
         let ring = Ring { name: self.free_var(name)?, stages };
         let scope = self.scope();
         scope.vars.extend([ring.stage(), ring.parity()]);
@@ -321,9 +279,8 @@ impl Builder {
     /// # Errors
     /// [`Error::Kernel`] if it is not known here.
     pub fn advance(&mut self, ring: &Ring) -> Result<()> {
-        if self.find_ring(&ring.name) != Some(ring) {
-            return Err(Error::Kernel(format!("no ring @{} here", ring.name)));
-        }
+        let known = self.find_ring(&ring.name) == Some(ring);
+        refuse_if(!known, format_args!("no ring @{} here", ring.name))?;
         self.push(Stmt::Advance(ring.clone()));
         Ok(())
     }
@@ -334,9 +291,6 @@ impl Builder {
     }
 
     /// A spec without a body: an atom, by the blocks of [`by`](Builder::by).
-    ///
-    /// # Errors
-    /// Those of [`add`](Builder::add).
     pub fn spec(
         &mut self,
         kind: Kind,
@@ -359,9 +313,6 @@ impl Builder {
     }
 
     /// A spec with a body that decomposes it.
-    ///
-    /// # Errors
-    /// Those of [`add`](Builder::add) and of the body.
     pub fn decompose(
         &mut self,
         header: Header,
@@ -410,15 +361,13 @@ impl Builder {
         let (first, end, step) = (range.start.into(), range.end.into(), step.into());
         for expr in [&first, &end, &step] {
             self.check_expr(expr)?;
-            if unroll && expr.constant().is_none() {
-                return Err(Error::Kernel(format!("a loop to unroll with the bound {expr}")));
-            }
+            let varies = unroll && expr.constant().is_none();
+            refuse_if(varies, format_args!("a loop to unroll with the bound {expr}"))?;
         }
         check::not_negative(name, &first)?;
-        if step.constant().is_some_and(|step| step < 1) || step.range().0.is_none_or(|low| low < 0)
-        {
-            return Err(Error::Kernel(format!("@{name} does not grow by {step}")));
-        }
+        let still = step.constant().is_some_and(|step| step < 1);
+        let still = still || step.range().0.is_none_or(|low| low < 0);
+        refuse_if(still, format_args!("@{name} does not grow by {step}"))?;
         let var = For::counter(&self.free_var(name)?, &end);
         let body = self.nest(vec![var.clone()], |builder| body(builder, &var))?;
         self.push(Stmt::For(For { var, first, end, step, unroll, body }));
@@ -458,17 +407,16 @@ impl Builder {
         coords: Range<i64>,
         body: impl FnOnce(&mut Builder) -> Result<()>,
     ) -> Result<()> {
-        let view = &self.threads_of(threads)?.view;
+        let view = &self.tensor_of(threads)?.view;
         let level = view.levels().first();
         let size = level
             .and_then(|level| <&[_; 1]>::try_from(level.modes()).ok()?[0].as_leaf())
             .and_then(|leaf| leaf.size.constant());
-        if coords.is_empty() || coords.start < 0 || size.is_none_or(|size| coords.end > size) {
-            let Range { start, end } = coords;
-            return Err(Error::Kernel(format!("no coordinates {start}..{end} in {view}")));
-        }
+        let Range { start, end } = coords;
+        let outside = start >= end || start < 0 || size.is_none_or(|size| end > size);
+        refuse_if(outside, format_args!("no coordinates {start}..{end} in {view}"))?;
         let body = self.nest(Vec::new(), body)?;
-        self.push(Stmt::Role(threads, coords.start, coords.end, body));
+        self.push(Stmt::Role(threads, start, end, body));
         Ok(())
     }
 
@@ -497,16 +445,14 @@ impl Builder {
         else {
             return Err(Error::Kernel("a kernel is computed by its grid and block".to_owned()));
         };
-        if spec.completion != Completion::Now {
-            return Err(Error::Kernel("a kernel completes when it has run".to_owned()));
-        }
+        refuse_if(spec.completion != Completion::Now, "a kernel completes when it has run")?;
         let known =
             |operand: &Operand| self.params.contains(&operand.tensor) && operand.index.is_empty();
-        if !spec.outs.iter().chain(&spec.ins).all(known) {
-            return Err(Error::Kernel("a kernel computes on its parameters".to_owned()));
-        }
+        let known = spec.outs.iter().chain(&spec.ins).all(known);
+        refuse_if(!known, "a kernel computes on its parameters")?;
         spec.body = self.scopes.pop().map(|scope| scope.stmts);
-        let Builder { name, arch, symbols, tensors, threads, params, .. } = self;
+        let Builder { name, arch, symbols, params, .. } = self;
+        let (tensors, threads) = (self.tensors.rows, self.threads.rows);
         Ok(Kernel { name, arch, symbols, tensors, threads, params, grid, block, spec })
     }
 }

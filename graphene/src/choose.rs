@@ -5,28 +5,30 @@
 //!
 //! | question | answered by |
 //! |---|---|
-//! | in which order do a block's operators run, and where do barriers stand? | [`order`] |
-//! | which dimension of each tensor is contiguous? | [`innermost`](innermost()) |
 //! | how is a tile swizzled, so that its banks do not conflict? | [`swizzle`](swizzle()) |
-//! | where does each tile lie in shared memory? | [`storage`](storage()) |
-//! | how do warps share a product? | [`warps`](warps()) |
+//! | how do warps share a matmul? | [`warps`](warps()) |
 //! | do sums stay in registers? | [`in_registers`] |
 //! | how many elements, threads and blocks? | [`mapping`](mapping()) |
 //!
-//! All are total and take no longer than a limit that their documentation states.
+//! All are total.
 
-mod innermost;
 mod mapping;
-mod order;
-mod registers;
-mod storage;
 mod swizzle;
 mod warps;
 
-pub use innermost::{Pair, innermost};
 pub use mapping::{Mapping, mapping};
-pub use order::{Operator, Order, order};
-pub use registers::{ACCUMULATORS, in_registers};
-pub use storage::{Lifetime, Storage, storage};
 pub use swizzle::{Banks, swizzle};
 pub use warps::{Warps, warps};
+
+/// Registers that a thread may have for sums; the rest of its 255 are for operands and addresses.
+pub const ACCUMULATORS: i64 = 192;
+
+/// Whether `elements` sums of 32 bits (Mirage, "When and How to Store the Accumulator"), shared evenly by `threads` threads, stay in registers rather
+/// than in shared memory: fewer than [`ACCUMULATORS`] for each.
+pub fn in_registers(elements: i64, threads: i64) -> bool {
+    ceil(elements, threads.max(1)) < ACCUMULATORS
+}
+
+fn ceil(a: i64, b: i64) -> i64 {
+    (a + b - 1) / b
+}

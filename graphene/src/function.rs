@@ -74,22 +74,13 @@ impl Value {
 impl Step {
     /// Its value, of the inputs and of its operands' values.
     pub(crate) fn value(&self, inputs: &[f64], operands: &[f64]) -> f64 {
-        match (self, operands) {
-            (Step::Input(input), _) => inputs[*input],
-            (Step::Constant(number), _) => number.0,
-            (Step::Unary(op, _), [x, ..]) => op.value(*x),
-            (Step::Binary(op, ..), [x, y, ..]) => op.value(*x, *y),
-            (Step::Select(..), [x, y, z, ..]) => {
-                if *x == 0.0 {
-                    *z
-                } else {
-                    *y
-                }
-            }
-            (Step::Round(scalar, _), [x, ..]) => scalar.round(*x),
-            (Step::Unary(..) | Step::Binary(..) | Step::Select(..) | Step::Round(..), _) => {
-                unreachable!("a step has all its operands")
-            }
+        match self {
+            Step::Input(input) => inputs[*input],
+            Step::Constant(number) => number.0,
+            Step::Unary(op, _) => op.value(operands[0]),
+            Step::Binary(op, ..) => op.value(operands[0], operands[1]),
+            Step::Select(..) => operands[if operands[0] == 0.0 { 2 } else { 1 }],
+            Step::Round(scalar, _) => scalar.round(operands[0]),
         }
     }
 }
@@ -117,14 +108,7 @@ impl Node for Step {
     }
 
     fn input(&self) -> Option<usize> {
-        match self {
-            Step::Input(input) => Some(*input),
-            Step::Constant(_)
-            | Step::Unary(..)
-            | Step::Binary(..)
-            | Step::Select(..)
-            | Step::Round(..) => None,
-        }
+        if let Step::Input(input) = self { Some(*input) } else { None }
     }
 }
 
@@ -411,37 +395,19 @@ impl From<f64> for Function {
     }
 }
 
-impl<F: Into<Function>> Add<F> for Function {
-    type Output = Function;
+macro_rules! operators {
+    ($($trait:ident $method:ident),*) => {$(
+        impl<F: Into<Function>> $trait<F> for Function {
+            type Output = Function;
 
-    fn add(self, other: F) -> Function {
-        self.binary(Binary::Add, other)
-    }
+            fn $method(self, other: F) -> Function {
+                self.binary(Binary::$trait, other)
+            }
+        }
+    )*};
 }
 
-impl<F: Into<Function>> Sub<F> for Function {
-    type Output = Function;
-
-    fn sub(self, other: F) -> Function {
-        self.binary(Binary::Sub, other)
-    }
-}
-
-impl<F: Into<Function>> Mul<F> for Function {
-    type Output = Function;
-
-    fn mul(self, other: F) -> Function {
-        self.binary(Binary::Mul, other)
-    }
-}
-
-impl<F: Into<Function>> Div<F> for Function {
-    type Output = Function;
-
-    fn div(self, other: F) -> Function {
-        self.binary(Binary::Div, other)
-    }
-}
+operators!(Add add, Sub sub, Mul mul, Div div);
 
 impl Neg for Function {
     type Output = Function;

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::named::named;
+
 /// A variable. Two of one name are one variable; all values are at least 0.
 #[derive(Clone)]
 pub struct Var {
@@ -26,7 +28,7 @@ pub struct Expr {
     terms: BTreeMap<Vec<Factor>, i64>,
 }
 
-/// What a product in an [`Expr`] is made of.
+/// What a term of an [`Expr`] is made of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Factor {
     /// A variable.
@@ -52,17 +54,18 @@ pub struct Cond {
     pub right: Expr,
 }
 
-/// How two sides compare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Relation {
-    /// `<`
-    Less,
-    /// `>=`
-    AtLeast,
-    /// `==`
-    Equal,
-    /// `!=`
-    Unequal,
+named! {
+    /// How two sides compare.
+    pub enum Relation {
+        /// Below.
+        Less = "<",
+        /// At or above.
+        AtLeast = ">=",
+        /// The same.
+        Equal = "==",
+        /// Another.
+        Unequal = "!=",
+    }
 }
 
 impl Var {
@@ -97,7 +100,7 @@ impl Expr {
         self.constant() == Some(value)
     }
 
-    /// The terms: products of factors, and their coefficients.
+    /// The terms: their factors, and their coefficients.
     pub fn terms(&self) -> impl Iterator<Item = (&[Factor], i64)> {
         self.terms.iter().map(|(product, &coefficient)| (product.as_slice(), coefficient))
     }

@@ -17,8 +17,10 @@ mod value;
 
 pub use self::fused::{Fold, Fused, Monoid, Scan, Term, Window};
 pub use self::value::Array;
+pub use crate::atom::{Binary, Unary};
 use crate::function::Function;
 use crate::index::Expr;
+use crate::named::named;
 
 /// What a spec computes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,213 +223,32 @@ pub enum Scope {
     Cluster,
 }
 
-/// Which asynchronous specs form groups together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Group {
-    /// Matrix products (`wgmma`).
-    MatMul,
-    /// Copies by single threads, as of Ampere (`cp.async`).
-    Copy,
-    /// Bulk copies out of shared memory (`cp.async.bulk`).
-    Bulk,
+named! {
+    /// Which asynchronous specs form groups together.
+    pub enum Group {
+        /// Matrix products (`wgmma`).
+        MatMul = "matmul",
+        /// Copies by single threads, as of Ampere (`cp.async`).
+        Copy = "copy",
+        /// Bulk copies out of shared memory (`cp.async.bulk`).
+        Bulk = "bulk",
+    }
 }
 
-/// What a fence orders.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fence {
-    /// Register accesses before an asynchronous product (`wgmma.fence`).
-    MatMul,
-    /// Own writes to shared memory before reads by asynchronous units (`fence.proxy.async`).
-    Proxy,
-    /// Initialised barriers before their use by the cluster (`fence.mbarrier_init`).
-    Init,
-    /// Own accesses before an arrival at another block's barrier, and what its waiters do after theirs (`fence.acq_rel`).
-    Cluster,
-    /// Writes to global memory before those of other blocks that see a later one (`membar.gl`).
-    Global,
-}
-
-/// Functions of one number. How exact a kernel's value is stands with its text, in `atom/function.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Unary {
-    /// -x
-    Neg,
-    /// |x|
-    Abs,
-    /// -1, 0 or 1; x itself where it is 0 or NaN
-    Sign,
-    /// eˣ
-    Exp,
-    /// 2ˣ
-    Exp2,
-    /// ln x
-    Log,
-    /// 1/x
-    Rcp,
-    /// 1/√x
-    Rsqrt,
-    /// √x
-    Sqrt,
-    /// ⌊x⌋
-    Floor,
-    /// ⌈x⌉
-    Ceil,
-    /// To the nearest integer, ties to even.
-    Round,
-    /// sin x
-    Sin,
-    /// cos x
-    Cos,
-    /// tan x
-    Tan,
-    /// The inverse sine.
-    Asin,
-    /// The inverse cosine.
-    Acos,
-    /// The inverse tangent.
-    Atan,
-    /// sinh x
-    Sinh,
-    /// cosh x
-    Cosh,
-    /// tanh x
-    Tanh,
-    /// The inverse hyperbolic sine.
-    Asinh,
-    /// The inverse hyperbolic cosine.
-    Acosh,
-    /// The inverse hyperbolic tangent.
-    Atanh,
-    /// The error function.
-    Erf,
-    /// 1/(1 + e⁻ˣ)
-    Sigmoid,
-    /// ln(1 + x)
-    Log1p,
-    /// eˣ - 1
-    Expm1,
-    /// max(x, 0); NaN of NaN
-    Relu,
-    /// x·Φ(x), with the error function; at -∞ its limit, 0.
-    Gelu,
-    /// The same, as exact as results of `f16` can tell, of which the smallest is 2⁻²⁴.
-    GeluHalf,
-    /// x/(1 + e⁻ˣ)
-    Silu,
-    /// 1 where x is no number, else 0.
-    IsNan,
-    /// x with the 11 significant bits of TF32, ties away from 0.
-    Tf32,
-}
-
-/// Functions of two numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Binary {
-    /// x + y
-    Add,
-    /// x - y
-    Sub,
-    /// x·y
-    Mul,
-    /// x/y
-    Div,
-    /// The larger one; of a NaN and a number, the number.
-    Max,
-    /// The smaller one; of a NaN and a number, the number.
-    Min,
-    /// The larger one; NaN if either is.
-    MaxNan,
-    /// The smaller one; NaN if either is.
-    MinNan,
-    /// xʸ
-    Pow,
-    /// The remainder of x/y with the sign of x (C's `fmod`).
-    Rem,
-    /// 1 where x < y, else 0.
-    Less,
-    /// 1 where x ≤ y, else 0.
-    AtMost,
-    /// 1 where x = y, else 0.
-    Equal,
-    /// 1 where x ≠ y, else 0; NaN differs from everything.
-    Unequal,
-}
-
-impl Unary {
-    /// All of them, with the names that text has for them.
-    pub const ALL: [(Unary, &'static str); 34] = [
-        (Unary::Neg, "neg"),
-        (Unary::Abs, "abs"),
-        (Unary::Sign, "sign"),
-        (Unary::Exp, "exp"),
-        (Unary::Exp2, "exp2"),
-        (Unary::Log, "log"),
-        (Unary::Rcp, "rcp"),
-        (Unary::Rsqrt, "rsqrt"),
-        (Unary::Sqrt, "sqrt"),
-        (Unary::Floor, "floor"),
-        (Unary::Ceil, "ceil"),
-        (Unary::Round, "round"),
-        (Unary::Sin, "sin"),
-        (Unary::Cos, "cos"),
-        (Unary::Tan, "tan"),
-        (Unary::Asin, "asin"),
-        (Unary::Acos, "acos"),
-        (Unary::Atan, "atan"),
-        (Unary::Sinh, "sinh"),
-        (Unary::Cosh, "cosh"),
-        (Unary::Tanh, "tanh"),
-        (Unary::Asinh, "asinh"),
-        (Unary::Acosh, "acosh"),
-        (Unary::Atanh, "atanh"),
-        (Unary::Erf, "erf"),
-        (Unary::Sigmoid, "sigmoid"),
-        (Unary::Log1p, "log1p"),
-        (Unary::Expm1, "expm1"),
-        (Unary::Relu, "relu"),
-        (Unary::Gelu, "gelu"),
-        (Unary::GeluHalf, "gelu_half"),
-        (Unary::Silu, "silu"),
-        (Unary::IsNan, "isnan"),
-        (Unary::Tf32, "tf32"),
-    ];
-}
-
-impl Binary {
-    /// All of them, with the names that text has for them.
-    pub const ALL: [(Binary, &'static str); 14] = [
-        (Binary::Add, "+"),
-        (Binary::Sub, "-"),
-        (Binary::Mul, "*"),
-        (Binary::Div, "/"),
-        (Binary::Max, "max"),
-        (Binary::Min, "min"),
-        (Binary::MaxNan, "maxnan"),
-        (Binary::MinNan, "minnan"),
-        (Binary::Pow, "pow"),
-        (Binary::Rem, "rem"),
-        (Binary::Less, "less"),
-        (Binary::AtMost, "atmost"),
-        (Binary::Equal, "equal"),
-        (Binary::Unequal, "unequal"),
-    ];
-}
-
-impl Group {
-    /// All of them, with the names that text has for them.
-    pub const ALL: [(Group, &'static str); 3] =
-        [(Group::MatMul, "matmul"), (Group::Copy, "copy"), (Group::Bulk, "bulk")];
-}
-
-impl Fence {
-    /// All of them, with the names that text has for them.
-    pub const ALL: [(Fence, &'static str); 5] = [
-        (Fence::MatMul, "matmul"),
-        (Fence::Proxy, "proxy"),
-        (Fence::Init, "init"),
-        (Fence::Cluster, "cluster"),
-        (Fence::Global, "global"),
-    ];
+named! {
+    /// What a fence orders.
+    pub enum Fence {
+        /// Register accesses before an asynchronous product (`wgmma.fence`).
+        MatMul = "matmul",
+        /// Own writes to shared memory before reads by asynchronous units (`fence.proxy.async`).
+        Proxy = "proxy",
+        /// Initialised barriers before their use by the cluster (`fence.mbarrier_init`).
+        Init = "init",
+        /// Own accesses before an arrival at another block's barrier, and what its waiters do after theirs (`fence.acq_rel`).
+        Cluster = "cluster",
+        /// Writes to global memory before those of other blocks that see a later one (`membar.gl`).
+        Global = "global",
+    }
 }
 
 impl PartialEq for Number {

@@ -8,6 +8,7 @@ use std::fmt;
 use crate::arch::Arch;
 use crate::index::{Expr, Var};
 use crate::tensor::Scalar;
+use crate::text::print::list;
 
 /// How to launch a kernel. Expressions are over [`symbols`](Launch::symbols).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,9 +113,6 @@ impl fmt::Display for Param {
             Param::Symbol(var) => write!(f, "symbol {var}"),
             Param::TensorMap(map) => {
                 let TensorMap { tensor, scalar, sizes, strides, window, swizzle } = map;
-                let list = |items: &[Expr]| {
-                    items.iter().map(Expr::to_string).collect::<Vec<_>>().join(", ")
-                };
                 let (sizes, strides) = (list(sizes), list(strides));
                 write!(
                     f,

@@ -33,6 +33,7 @@ pub mod kernel;
 pub mod kind;
 pub mod launch;
 pub mod layout;
+mod named;
 pub mod schedule;
 pub mod simulate;
 pub mod target;

@@ -31,7 +31,7 @@ pub struct Target {
     pub registers_per_core: u32,
     /// The second-level cache of a GPU, or the last-level cache of a CPU, in bytes.
     pub l2_bytes: u64,
-    /// Whether products of single precision may round their operands to TF32, so that matrix units
+    /// Whether matmuls of single precision may round their operands to TF32, so that matrix units
     /// make them, where it has [`Feature::MmaTf32`]. No target does unless it is asked to.
     pub tf32: bool,
 }
@@ -85,13 +85,7 @@ impl Peak {
 }
 
 /// One GPU: architecture, TFLOP/s by precision, GB/s, multiprocessors, MiB of second-level cache.
-struct Gpu {
-    arch: Arch,
-    tflops: [f64; 4],
-    gigabytes: f64,
-    cores: u32,
-    l2: u64,
-}
+type Gpu = (Arch, [f64; 4], f64, u32, u64);
 
 /// Rates are those of one common board of each architecture; a plan needs their ratios more than
 /// their last digit. The register file has 65536 registers on all of them (CUDA C++ Programming
@@ -105,17 +99,13 @@ struct Gpu {
 ///   4.0 are reachable, so these are used, tf32 at half of f16; f32 as in the data sheet.
 #[rustfmt::skip]
 const GPUS: &[Gpu] = &[
-    //   arch          f32   tf32   f16    bf16     GB/s   SMs MiB
-    gpu(Arch::Sm70,  [15.7,  15.7, 125.0,  15.7],  900.0,  80,  6),
-    gpu(Arch::Sm75,  [ 8.1,   8.1,  65.0,   8.1],  320.0,  40,  4),
-    gpu(Arch::Sm80,  [19.5, 156.0, 312.0, 312.0], 1500.0, 108, 40),
-    gpu(Arch::Sm86,  [31.2,  62.5, 125.0, 125.0],  600.0,  72,  6),
-    gpu(Arch::Sm90a, [66.9, 395.0, 790.0, 790.0], 4000.0, 132, 50),
+    //   arch       f32   tf32   f16    bf16     GB/s   SMs MiB
+    (Arch::Sm70,  [15.7,  15.7, 125.0,  15.7],  900.0,  80,  6),
+    (Arch::Sm75,  [ 8.1,   8.1,  65.0,   8.1],  320.0,  40,  4),
+    (Arch::Sm80,  [19.5, 156.0, 312.0, 312.0], 1500.0, 108, 40),
+    (Arch::Sm86,  [31.2,  62.5, 125.0, 125.0],  600.0,  72,  6),
+    (Arch::Sm90a, [66.9, 395.0, 790.0, 790.0], 4000.0, 132, 50),
 ];
-
-const fn gpu(arch: Arch, tflops: [f64; 4], gigabytes: f64, cores: u32, l2: u64) -> Gpu {
-    Gpu { arch, tflops, gigabytes, cores, l2 }
-}
 
 impl Target {
     /// A host with `cores` cores (at least one is assumed). Per core, at 3 GHz with two 256-bit
@@ -138,22 +128,17 @@ impl Target {
         }
     }
 
-    /// The GPU targets' names, in order of capability.
-    pub fn gpu_names() -> impl Iterator<Item = &'static str> {
-        Arch::ALL.into_iter().map(|row| row.1)
-    }
-
-    fn gpu(gpu: &Gpu) -> Target {
-        let [f32, tf32, f16, bf16] = gpu.tflops.map(|tflops| tflops * 1e12);
+    fn gpu((arch, tflops, gigabytes, cores, l2): Gpu) -> Target {
+        let [f32, tf32, f16, bf16] = tflops.map(|tflops| tflops * 1e12);
         Target {
-            kind: Kind::Cuda(gpu.arch),
+            kind: Kind::Cuda(arch),
             peak: Peak { f32, tf32, f16, bf16 },
-            memory_bandwidth: gpu.gigabytes * 1e9,
+            memory_bandwidth: gigabytes * 1e9,
             launch_cost: 2e-6,
-            cores: gpu.cores,
-            shared_memory_per_block: gpu.arch.shared_memory().unsigned_abs(),
+            cores,
+            shared_memory_per_block: arch.shared_memory().unsigned_abs(),
             registers_per_core: 65536,
-            l2_bytes: gpu.l2 << 20,
+            l2_bytes: l2 << 20,
             tf32: false,
         }
     }
@@ -171,7 +156,7 @@ impl Target {
         self.arch().is_some_and(|arch| arch.has(feature))
     }
 
-    /// How products of single precision are made.
+    /// How matmuls of single precision are made.
     pub fn single(&self) -> Precision {
         if self.tf32 { Precision::Tf32 } else { Precision::F32 }
     }
@@ -197,15 +182,15 @@ impl FromStr for Target {
 
     /// Reads `cpu` (one core), `cpu:N`, or the name of a GPU architecture.
     fn from_str(name: &str) -> Result<Target, Error> {
-        if let Some(gpu) = GPUS.iter().find(|gpu| gpu.arch.to_string() == name) {
-            return Ok(Target::gpu(gpu));
+        if let Some(gpu) = GPUS.iter().find(|gpu| gpu.0.name() == name) {
+            return Ok(Target::gpu(*gpu));
         }
         let cores = match name {
             "cpu" => Some(1),
             _ => name.strip_prefix("cpu:").and_then(|cores| cores.parse().ok()),
         };
         cores.filter(|cores| *cores > 0).map(Target::cpu).ok_or_else(|| {
-            let known: Vec<_> = std::iter::once("cpu").chain(Target::gpu_names()).collect();
+            let known: Vec<_> = std::iter::once("cpu").chain(Arch::ALL.map(|row| row.1)).collect();
             Error::UnknownTarget { name: name.to_string(), known: known.join(", ") }
         })
     }

@@ -10,11 +10,11 @@ mod round;
 mod text;
 mod view;
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::index::{Expr, Var};
 use crate::layout::{IntTuple, Layout, Leaf, Stride, Swizzle, Tiler};
+use crate::named::named;
 
 /// An axis of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -35,36 +35,38 @@ pub struct View {
     levels: Layout<Expr>,
 }
 
-/// The type of one element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scalar {
-    /// IEEE half precision.
-    F16,
-    /// Bfloat16.
-    Bf16,
-    /// IEEE single precision.
-    F32,
-    /// Signed 32-bit integer.
-    I32,
-    /// Signed 64-bit integer; the simulator holds those of 53 bits.
-    I64,
-    /// Unsigned 32-bit integer.
-    U32,
-    /// Unsigned byte.
-    U8,
-    /// A barrier in shared memory that counts arrivals and bytes, of 8 bytes (PTX `mbarrier`).
-    Mbar,
+named! {
+    /// The type of one element.
+    pub enum Scalar {
+        /// IEEE half precision.
+        F16 = "fp16",
+        /// Bfloat16.
+        Bf16 = "bf16",
+        /// IEEE single precision.
+        F32 = "fp32",
+        /// Signed 32-bit integer.
+        I32 = "i32",
+        /// Signed 64-bit integer; the simulator holds those of 53 bits.
+        I64 = "i64",
+        /// Unsigned 32-bit integer.
+        U32 = "u32",
+        /// Unsigned byte.
+        U8 = "u8",
+        /// A barrier in shared memory that counts arrivals and bytes, of 8 bytes (PTX `mbarrier`).
+        Mbar = "mbar",
+    }
 }
 
-/// Where a tensor lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Memory {
-    /// Global memory.
-    Global,
-    /// Shared memory of a block.
-    Shared,
-    /// Registers: every thread has its own.
-    Registers,
+named! {
+    /// Where a tensor lives.
+    pub enum Memory {
+        /// Global memory.
+        Global = "GL",
+        /// Shared memory of a block.
+        Shared = "SH",
+        /// Registers: every thread has its own.
+        Registers = "RF",
+    }
 }
 
 /// A tensor of data.
@@ -83,18 +85,19 @@ pub struct Tensor {
     /// Whether nothing that may still run when the kernel starts writes it, as a layer's weights: so it may be read before
     /// predecessors are done. Whoever launches the kernel promises that; only parameters are such, and a kernel writes none.
     pub constant: bool,
-    /// Whether it is room for a kernel's own use, such as a counter that is 0 before and after: a parameter that is neither
+    /// Whether it is for a kernel's own use, such as a counter that is 0 before and after: a parameter that is neither
     /// input nor output.
     pub scratch: bool,
 }
 
-/// Threads or blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Agent {
-    /// The threads of a block.
-    Thread,
-    /// The blocks of a grid.
-    Block,
+named! {
+    /// Threads or blocks.
+    pub enum Agent {
+        /// The threads of a block.
+        Thread = "thread",
+        /// The blocks of a grid.
+        Block = "block",
+    }
 }
 
 /// A tensor of threads or blocks.
@@ -124,18 +127,6 @@ pub enum ViewOp {
 }
 
 impl Scalar {
-    /// All of them, with the names that text has for them.
-    pub const ALL: [(Scalar, &'static str); 8] = [
-        (Scalar::F16, "fp16"),
-        (Scalar::Bf16, "bf16"),
-        (Scalar::F32, "fp32"),
-        (Scalar::I32, "i32"),
-        (Scalar::I64, "i64"),
-        (Scalar::U32, "u32"),
-        (Scalar::U8, "u8"),
-        (Scalar::Mbar, "mbar"),
-    ];
-
     /// The name in CUDA C++, as emission's prelude has it.
     pub fn c_name(self) -> &'static str {
         match self {
@@ -167,18 +158,6 @@ impl Scalar {
             Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => false,
         }
     }
-}
-
-impl Memory {
-    /// All of them, with the names that text has for them.
-    pub const ALL: [(Memory, &'static str); 3] =
-        [(Memory::Global, "GL"), (Memory::Shared, "SH"), (Memory::Registers, "RF")];
-}
-
-impl Agent {
-    /// Both of them, with the names that text has for them.
-    pub const ALL: [(Agent, &'static str); 2] =
-        [(Agent::Thread, "thread"), (Agent::Block, "block")];
 }
 
 impl Tensor {
@@ -239,26 +218,4 @@ impl Threads {
         };
         self.view.leaves().into_iter().map(digit).collect()
     }
-}
-
-impl fmt::Display for Scalar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(name_of(&Scalar::ALL, self))
-    }
-}
-
-impl fmt::Display for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(name_of(&Memory::ALL, self))
-    }
-}
-
-impl fmt::Display for Agent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(name_of(&Agent::ALL, self))
-    }
-}
-
-pub(crate) fn name_of<T: PartialEq>(names: &[(T, &'static str)], value: &T) -> &'static str {
-    names.iter().find(|row| row.0 == *value).map(|row| row.1).expect("every value has a row")
 }

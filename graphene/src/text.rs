@@ -1,4 +1,4 @@
-//! The text form of kernels: [`Kernel`] prints it, [`parse`] reads it back to the same kernel.
+//! The text form of kernels: [`Kernel`](crate::kernel::Kernel) prints it, [`parse`] reads it back to the same kernel.
 //!
 //! It is the paper's, with strides always written, and with what Hopper adds (see
 //! [`kernel`](crate::kernel)):
@@ -45,41 +45,14 @@
 //! The type of a view is printed for the reader. The parser computes it from the operation and
 //! refuses another. The ranges of variables are not written: they follow from what defines them.
 
-mod cursor;
+pub(crate) mod cursor;
 mod expr;
 mod fused;
 pub(crate) mod kind;
 mod parse;
-mod print;
+pub(crate) mod print;
 mod spec;
 mod tree;
 mod types;
 
-use std::str::FromStr;
-
-use crate::error::{Error, Result};
-use crate::kernel::Kernel;
-
-/// The kernel that a text describes.
-///
-/// # Errors
-/// [`Error::Text`], with the line and column.
-pub fn parse(text: &str) -> Result<Kernel> {
-    parse::kernel(text)
-}
-
-/// The kernels that a text describes, one after the other.
-///
-/// # Errors
-/// [`Error::Text`], with the line and column.
-pub fn parse_all(text: &str) -> Result<Vec<Kernel>> {
-    parse::kernels(text)
-}
-
-impl FromStr for Kernel {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Kernel> {
-        parse(text)
-    }
-}
+pub use self::parse::{parse, parse_all};

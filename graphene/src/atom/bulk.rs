@@ -2,40 +2,33 @@
 
 use super::asm::asm;
 use super::moves::only_one;
-use super::{Atom, Code, Progress, Proxy, Site, Step, Warp};
+use super::{Atom, Code, Fits, Progress, Proxy, Site, Step, Text, Warp, When, given};
 use crate::arch::Feature;
 use crate::index::Expr;
 use crate::layout::Layout;
-use crate::tensor::Tensor;
+use crate::tensor::{Memory, Tensor};
 
 const D: usize = 0;
 const A: usize = 1;
 
 pub(super) const ATOMS: &[Atom] = &[
-    Atom {
-        name: "cp.async.bulk.tensor.load",
-        pattern: "[m,n].fp16|bf16|fp32.SH <- Move<<<[]>>>([m,n].fp16|bf16|fp32.GL) signals",
-        needs: &[Feature::Tma],
-        align: &[128],
-        when: |site| {
-            if site.signalled().is_some_and(|barrier| barrier.peer.is_some()) {
-                return Err("each block that it comes to has its own barrier learn of it");
-            }
+    row(
+        "cp.async.bulk.tensor.load",
+        "[m,n].fp16|bf16|fp32.SH <- Move<<<[]>>>([m,n].fp16|bf16|fp32.GL) signals",
+        &[128],
+        |site| {
+            let own = site.signalled().is_none_or(|barrier| barrier.peer.is_none());
+            given(own, "each block that it comes to has its own barrier learn of it")?;
             fits(site, D, A)
         },
-        proxy: Proxy::Async,
-        meaning: load,
-        cuda: load_text,
-    },
-    Atom {
-        name: "cp.async.bulk.tensor.store",
-        pattern: "[m,n].fp16|bf16|fp32.GL <- Move<<<[]>>>([m,n].fp16|bf16|fp32.SH) async",
-        needs: &[Feature::Tma],
-        align: &[2, 128],
-        when: |site| fits(site, A, D),
-        proxy: Proxy::Async,
-        meaning: store,
-        cuda: |_, code| {
+        load_text,
+    ),
+    row(
+        "cp.async.bulk.tensor.store",
+        "[m,n].fp16|bf16|fp32.GL <- Move<<<[]>>>([m,n].fp16|bf16|fp32.SH) async",
+        &[2, 128],
+        |site| fits(site, A, D),
+        |_, code| {
             let (map, coordinates) = code.tensor_map(D);
             let rank = coordinates.len();
             let (list, mut ins) = coordinate_list(&coordinates, 2);
@@ -45,8 +38,19 @@ pub(super) const ATOMS: &[Atom] = &[
             );
             asm(&text, &[], &ins)
         },
-    },
+    ),
 ];
+
+const fn row(
+    name: &'static str,
+    pattern: &'static str,
+    align: &'static [i64],
+    when: When,
+    cuda: Text,
+) -> Atom {
+    let (needs, proxy) = (&[Feature::Tma], Proxy::Async);
+    Atom { needs, align, when, proxy, ..Atom::new(name, pattern, copy, cuda) }
+}
 
 /// `{%first, …}` and the operands.
 fn coordinate_list(coordinates: &[String], first: usize) -> (String, Vec<(&'static str, String)>) {
@@ -73,23 +77,20 @@ fn load_text(site: &Site<'_>, code: &dyn Code) -> String {
     asm(&format!("{head}.multicast::cluster [%0], [%1, {list}], [%2], %{last};"), &[], &ins)
 }
 
-fn load(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+/// A load reads zeros beyond the edge, a store leaves out what lies there.
+fn copy(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let lane = only_one(warp)?;
+    let loads = site.operand(A).memory == Memory::Global;
     for m in 0..site.size("m") {
         for n in 0..site.size("n") {
-            let value = warp.read_or_zero(lane, A, &[m, n])?;
-            warp.write(lane, D, &[m, n], value)?;
-        }
-    }
-    Ok(Progress::Done)
-}
-
-fn store(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let lane = only_one(warp)?;
-    for m in 0..site.size("m") {
-        for n in 0..site.size("n") {
-            let value = warp.read(lane, A, &[m, n])?;
-            warp.write_if_inside(lane, D, &[m, n], value)?;
+            let at = &[m, n];
+            if loads {
+                let value = warp.read_or_zero(lane, A, at)?;
+                warp.write(lane, D, at, value)?;
+            } else {
+                let value = warp.read(lane, A, at)?;
+                warp.write_if_inside(lane, D, at, value)?;
+            }
         }
     }
     Ok(Progress::Done)
@@ -97,15 +98,11 @@ fn store(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
 
 /// What a tensor map can say: a box of the global tensor, packed in shared memory with the global
 /// tensor's contiguous axis innermost, no wider than the swizzle.
-fn fits(site: &Site<'_>, shared: usize, global: usize) -> Result<(), &'static str> {
+fn fits(site: &Site<'_>, shared: usize, global: usize) -> Fits {
     let (shared_tensor, global_tensor) = (site.operand(shared), site.operand(global));
-    if shared_tensor.scalar != global_tensor.scalar {
-        return Err("it does not convert");
-    }
+    given(shared_tensor.scalar == global_tensor.scalar, "it does not convert")?;
     let sizes = [site.size("m"), site.size("n")];
-    if sizes.iter().any(|&size| size > 256) {
-        return Err("a box has at most 256 elements a side");
-    }
+    given(sizes.iter().all(|&size| size <= 256), "a box has at most 256 elements a side")?;
     let unit = |i: usize| axis_stride(global_tensor, site.dims(global)[i]);
     let (Some(rows), Some(columns)) = (unit(0), unit(1)) else {
         return Err("each side of the tile runs along one axis, element by element");
@@ -117,9 +114,8 @@ fn fits(site: &Site<'_>, shared: usize, global: usize) -> Result<(), &'static st
     };
     let width = sizes[inner] * shared_tensor.scalar.bytes();
     let span = shared_tensor.swizzle.map(|swizzle| 1_i64 << (swizzle.bits() + swizzle.base()));
-    if width % 16 != 0 || span.is_some_and(|span| width > span) {
-        return Err("the inner side is a multiple of 16 bytes, no wider than the swizzle");
-    }
+    let narrow = width % 16 == 0 && span.is_none_or(|span| width <= span);
+    given(narrow, "the inner side is a multiple of 16 bytes, no wider than the swizzle")?;
     let place = |row: i64, column: i64| {
         let mut element = [0, 0];
         element[outer] = row;
@@ -129,7 +125,7 @@ fn fits(site: &Site<'_>, shared: usize, global: usize) -> Result<(), &'static st
     // Distances of sides add up.
     let packed = (0..sizes[outer]).all(|row| place(row, 0) == Some(row * sizes[inner]))
         && (0..sizes[inner]).all(|column| place(0, column) == Some(column));
-    if packed { Ok(()) } else { Err("the tile is packed in shared memory, the inner side first") }
+    given(packed, "the tile is packed in shared memory, the inner side first")
 }
 
 /// The stride of the one axis along which a dimension moves by single steps.

@@ -1,110 +1,134 @@
-//! Functions of numbers: their values, and their text in single precision.
+//! Functions of numbers: their names, their values, their text in single precision, and how exact it is.
 //!
 //! Where the text is a function of CUDA's library, its error is what the CUDA programming guide says
-//! of that name, in units in the last place: 1 for `expf`, `logf`, `log1pf` and `expm1f`, 2 for `erff`,
-//! `tanhf`, `sinf`, `cosf`, `rsqrtf` and the approximate 2ˣ, 4 for the other trigonometric and hyperbolic ones,
-//! 8 for `powf`; [`Unary::units`] has it as numbers. Sums, products, quotients, roots and what is exact anyway are rounded once.
+//! of that name. Sums, quotients, roots, what is multiplied and what is exact anyway are rounded once.
 
-use crate::kernel::{Binary, Unary};
+use crate::named::named;
 
-impl Unary {
-    /// The function's value.
-    pub fn value(self, x: f64) -> f64 {
-        match self {
-            Unary::Neg => -x,
-            Unary::Abs => x.abs(),
-            Unary::Sign if x == 0.0 || x.is_nan() => x,
-            Unary::Sign => x.signum(),
-            Unary::Exp => x.exp(),
-            Unary::Exp2 => x.exp2(),
-            Unary::Log => x.ln(),
-            Unary::Rcp => 1.0 / x,
-            Unary::Rsqrt => 1.0 / x.sqrt(),
-            Unary::Sqrt => x.sqrt(),
-            Unary::Floor => x.floor(),
-            Unary::Ceil => x.ceil(),
-            Unary::Round => x.round_ties_even(),
-            Unary::Sin => x.sin(),
-            Unary::Cos => x.cos(),
-            Unary::Tan => x.tan(),
-            Unary::Asin => x.asin(),
-            Unary::Acos => x.acos(),
-            Unary::Atan => x.atan(),
-            Unary::Sinh => x.sinh(),
-            Unary::Cosh => x.cosh(),
-            Unary::Tanh => x.tanh(),
-            Unary::Asinh => x.asinh(),
-            Unary::Acosh => x.acosh(),
-            Unary::Atanh => x.atanh(),
-            Unary::Erf => libm::erf(x),
-            Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-            Unary::Log1p => x.ln_1p(),
-            Unary::Expm1 => x.exp_m1(),
-            Unary::Relu if x < 0.0 => 0.0,
-            Unary::Relu => x,
-            Unary::Gelu | Unary::GeluHalf => {
-                let tail = libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
-                if tail == 0.0 { 0.0 } else { 0.5 * x * tail }
-            }
-            Unary::Silu => x / (1.0 + (-x).exp()),
-            Unary::IsNan => f64::from(u8::from(x.is_nan())),
-            Unary::Tf32 => tf32(x),
+macro_rules! unary {
+    ($x:ident; $($op:ident $name:literal $value:expr, $text:literal, $units:expr, $doc:literal;)*) => {
+        named! {
+            /// Functions of one number.
+            pub enum Unary { $(#[doc = $doc] $op = $name,)* }
         }
-    }
+
+        impl Unary {
+            /// The function's value.
+            pub fn value(self, $x: f64) -> f64 {
+                match self { $(Unary::$op => $value,)* }
+            }
+
+            /// The value in CUDA C++; `x` is the name of a register.
+            pub(super) fn text(self, $x: &str) -> String {
+                match self { $(Unary::$op => format!($text),)* }
+            }
+
+            /// The most that the function's text is off at `x`, in units in the last place of its value in single
+            /// precision.
+            pub fn units(self, $x: f64) -> f64 {
+                match self { $(Unary::$op => $units,)* }
+            }
+        }
+    };
 }
 
-impl Binary {
-    /// The function's value.
-    pub fn value(self, x: f64, y: f64) -> f64 {
-        let truth = |holds: bool| f64::from(u8::from(holds));
-        match self {
-            Binary::Add => x + y,
-            Binary::Sub => x - y,
-            Binary::Mul => x * y,
-            Binary::Div => x / y,
-            Binary::Max => x.max(y),
-            Binary::Min => x.min(y),
-            Binary::MaxNan | Binary::MinNan if x.is_nan() => x,
-            Binary::MaxNan => {
-                if x > y {
-                    x
-                } else {
-                    y
-                }
-            }
-            Binary::MinNan => {
-                if x < y {
-                    x
-                } else {
-                    y
-                }
-            }
-            Binary::Pow => x.powf(y),
-            Binary::Rem => x % y,
-            Binary::Less => truth(x < y),
-            Binary::AtMost => truth(x <= y),
-            Binary::Equal => truth(x == y),
-            Binary::Unequal => truth(x != y),
+macro_rules! binary {
+    ($x:ident $y:ident; $($op:ident $name:literal $value:expr, $text:literal, $neutral:expr, $doc:literal;)*) => {
+        named! {
+            /// Functions of two numbers.
+            pub enum Binary { $(#[doc = $doc] $op = $name,)* }
         }
-    }
 
-    /// The number that changes nothing: a fold begins with it.
-    pub fn neutral(self) -> Option<f64> {
-        match self {
-            Binary::Add => Some(0.0),
-            Binary::Mul => Some(1.0),
-            Binary::Max | Binary::MaxNan => Some(f64::NEG_INFINITY),
-            Binary::Min | Binary::MinNan => Some(f64::INFINITY),
-            Binary::Sub
-            | Binary::Div
-            | Binary::Pow
-            | Binary::Rem
-            | Binary::Less
-            | Binary::AtMost
-            | Binary::Equal
-            | Binary::Unequal => None,
+        impl Binary {
+            /// The function's value.
+            pub fn value(self, $x: f64, $y: f64) -> f64 {
+                match self { $(Binary::$op => $value,)* }
+            }
+
+            /// The value in CUDA C++; `x` and `y` are names of registers.
+            pub(super) fn text(self, $x: &str, $y: &str) -> String {
+                match self { $(Binary::$op => format!($text),)* }
+            }
+
+            /// The number that changes nothing: a fold begins with it.
+            pub fn neutral(self) -> Option<f64> {
+                match self { $(Binary::$op => $neutral,)* }
+            }
         }
-    }
+    };
+}
+
+unary! { x;
+    Neg      "neg"       -x,                         "-{x}",                 0.5, "-x";
+    Abs      "abs"       x.abs(),                    "fabsf({x})",           0.5, "|x|";
+    Sign     "sign"      if x == 0.0 || x.is_nan() { x } else { x.signum() }, "{x} > 0.0f ? 1.0f : {x} < 0.0f ? -1.0f : {x}", 0.5, "-1, 0 or 1; x itself where it is 0 or NaN";
+    Exp      "exp"       x.exp(),                    "expf({x})",            1.0, "eˣ";
+    Exp2     "exp2"      x.exp2(),                   "exp2_approx({x})",     2.0, "2ˣ";
+    Log      "log"       x.ln(),                     "logf({x})",            1.0, "ln x";
+    Rcp      "rcp"       1.0 / x,                    "__frcp_rn({x})",       0.5, "1/x";
+    Rsqrt    "rsqrt"     1.0 / x.sqrt(),             "rsqrtf({x})",          2.0, "1/√x";
+    Sqrt     "sqrt"      x.sqrt(),                   "__fsqrt_rn({x})",      0.5, "√x";
+    Floor    "floor"     x.floor(),                  "floorf({x})",          0.5, "⌊x⌋";
+    Ceil     "ceil"      x.ceil(),                   "ceilf({x})",           0.5, "⌈x⌉";
+    Round    "round"     x.round_ties_even(),        "rintf({x})",           0.5, "To the nearest integer, ties to even.";
+    Sin      "sin"       x.sin(),                    "sinf({x})",            2.0, "sin x";
+    Cos      "cos"       x.cos(),                    "cosf({x})",            2.0, "cos x";
+    Tan      "tan"       x.tan(),                    "tanf({x})",            4.0, "tan x";
+    Asin     "asin"      x.asin(),                   "asinf({x})",           4.0, "The inverse sine.";
+    Acos     "acos"      x.acos(),                   "acosf({x})",           4.0, "The inverse cosine.";
+    Atan     "atan"      x.atan(),                   "atanf({x})",           4.0, "The inverse tangent.";
+    Sinh     "sinh"      x.sinh(),                   "sinhf({x})",           4.0, "sinh x";
+    Cosh     "cosh"      x.cosh(),                   "coshf({x})",           4.0, "cosh x";
+    Tanh     "tanh"      x.tanh(),                   "tanhf({x})",           2.0, "tanh x";
+    Asinh    "asinh"     x.asinh(),                  "asinhf({x})",          4.0, "The inverse hyperbolic sine.";
+    Acosh    "acosh"     x.acosh(),                  "acoshf({x})",          4.0, "The inverse hyperbolic cosine.";
+    Atanh    "atanh"     x.atanh(),                  "atanhf({x})",          4.0, "The inverse hyperbolic tangent.";
+    Erf      "erf"       libm::erf(x),               "erff({x})",            2.0, "The error function.";
+    // By fast forms: e⁻ˣ in 2 + 1.16·|x| units in the last place, which hardly matters to 1 + e⁻ˣ for x > 0, the quotient
+    // in 2. Where e⁻ˣ exceeds 2¹²⁶, the value is 0.
+    Sigmoid  "sigmoid"   1.0 / (1.0 + (-x).exp()),   "__fdividef(1.0f, 1.0f + __expf(-{x}))", fast(x), "1/(1 + e⁻ˣ)";
+    Log1p    "log1p"     x.ln_1p(),                  "log1pf({x})",          1.0, "ln(1 + x)";
+    Expm1    "expm1"     x.exp_m1(),                 "expm1f({x})",          1.0, "eˣ - 1";
+    Relu     "relu"      if x < 0.0 { 0.0 } else { x }, "{x} < 0.0f ? 0.0f : {x}", 0.5, "max(x, 0); NaN of NaN";
+    // As it says where it is defined.
+    Gelu     "gelu"      gelu(x),                    "gelu({x})",            f64::max(8.0, 2.0 * x.min(0.0).powi(2)), "x·Φ(x), with the error function; at -∞ its limit, 0.";
+    // Within 2⁻¹³·⁷ of it, relative to it, down to 2⁻²⁵.
+    GeluHalf "gelu_half" gelu(x),                    "gelu_half({x})",       1280.0, "The same, as exact as results of `f16` can tell, of which the smallest is 2⁻²⁴.";
+    Silu     "silu"      x / (1.0 + (-x).exp()),     "__fdividef({x}, 1.0f + __expf(-{x}))", fast(x), "x/(1 + e⁻ˣ)";
+    IsNan    "isnan"     truth(x.is_nan()),          "{x} != {x} ? 1.0f : 0.0f", 0.5, "1 where x is no number, else 0.";
+    Tf32     "tf32"      tf32(x),                    "to_tf32({x})",         0.5, "x with the 11 significant bits of TF32, ties away from 0.";
+}
+
+binary! { x y;
+    Add     "+"       x + y,                                    "{x} + {y}",                          Some(0.0),               "x + y";
+    Sub     "-"       x - y,                                    "{x} - {y}",                          None,                    "x - y";
+    Mul     "*"       x * y,                                    "{x} * {y}",                          Some(1.0),               "x·y";
+    Div     "/"       x / y,                                    "__fdiv_rn({x}, {y})",                None,                    "x/y";
+    Max     "max"     x.max(y),                                 "fmaxf({x}, {y})",                    Some(f64::NEG_INFINITY), "The larger one; of a NaN and a number, the number.";
+    Min     "min"     x.min(y),                                 "fminf({x}, {y})",                    Some(f64::INFINITY),     "The smaller one; of a NaN and a number, the number.";
+    MaxNan  "maxnan"  if x > y || x.is_nan() { x } else { y },  "{x} > {y} || {x} != {x} ? {x} : {y}", Some(f64::NEG_INFINITY), "The larger one; NaN if either is.";
+    MinNan  "minnan"  if x < y || x.is_nan() { x } else { y },  "{x} < {y} || {x} != {x} ? {x} : {y}", Some(f64::INFINITY),     "The smaller one; NaN if either is.";
+    Pow     "pow"     x.powf(y),                                "powf({x}, {y})",                     None,                    "xʸ";
+    Rem     "rem"     x % y,                                    "fmodf({x}, {y})",                    None,                    "The remainder of x/y with the sign of x (C's `fmod`).";
+    Less    "less"    truth(x < y),                             "{x} < {y} ? 1.0f : 0.0f",            None,                    "1 where x < y, else 0.";
+    AtMost  "atmost"  truth(x <= y),                            "{x} <= {y} ? 1.0f : 0.0f",           None,                    "1 where x ≤ y, else 0.";
+    Equal   "equal"   truth(x == y),                            "{x} == {y} ? 1.0f : 0.0f",           None,                    "1 where x = y, else 0.";
+    Unequal "unequal" truth(x != y),                            "{x} != {y} ? 1.0f : 0.0f",           None,                    "1 where x ≠ y, else 0; NaN differs from everything.";
+}
+
+/// x·Φ(x); the tail keeps its digits where it is small.
+fn gelu(x: f64) -> f64 {
+    let tail = libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
+    if tail == 0.0 { 0.0 } else { 0.5 * x * tail }
+}
+
+/// The units of a quotient by 1 + e⁻ˣ.
+fn fast(x: f64) -> f64 {
+    if x > 0.0 { 5.0 } else { 5.0 + 1.16 * x.abs() }
+}
+
+fn truth(holds: bool) -> f64 {
+    f64::from(u8::from(holds))
 }
 
 /// To the nearest of those numbers in single precision whose lowest 13 bits are 0, ties away from 0.
@@ -114,73 +138,6 @@ fn tf32(x: f64) -> f64 {
         return f64::from(single);
     }
     f64::from(f32::from_bits((single.to_bits() + 0x1000) & !0x1fff))
-}
-
-/// The value in CUDA C++; `x` is the name of a register.
-pub(super) fn unary_text(op: Unary, x: &str) -> String {
-    match op {
-        Unary::Neg => format!("-{x}"),
-        Unary::Abs => format!("fabsf({x})"),
-        Unary::Sign => format!("{x} > 0.0f ? 1.0f : {x} < 0.0f ? -1.0f : {x}"),
-        Unary::Exp => format!("expf({x})"),
-        Unary::Exp2 => format!("exp2_approx({x})"),
-        Unary::Log => format!("logf({x})"),
-        Unary::Rcp => format!("__frcp_rn({x})"),
-        Unary::Rsqrt => format!("rsqrtf({x})"),
-        Unary::Sqrt => format!("__fsqrt_rn({x})"),
-        Unary::Floor => format!("floorf({x})"),
-        Unary::Ceil => format!("ceilf({x})"),
-        Unary::Round => format!("rintf({x})"),
-        Unary::Sin => format!("sinf({x})"),
-        Unary::Cos => format!("cosf({x})"),
-        Unary::Tan => format!("tanf({x})"),
-        Unary::Asin => format!("asinf({x})"),
-        Unary::Acos => format!("acosf({x})"),
-        Unary::Atan => format!("atanf({x})"),
-        Unary::Sinh => format!("sinhf({x})"),
-        Unary::Cosh => format!("coshf({x})"),
-        Unary::Tanh => format!("tanhf({x})"),
-        Unary::Asinh => format!("asinhf({x})"),
-        Unary::Acosh => format!("acoshf({x})"),
-        Unary::Atanh => format!("atanhf({x})"),
-        Unary::Erf => format!("erff({x})"),
-        // By fast forms: e⁻ˣ in 2 + 1.16·|x| units in the last place, the quotient in 2. So the error
-        // is 3 units for x > 0, which e⁻ˣ hardly matters to, and 5 + 1.16·|x| below; where e⁻ˣ exceeds
-        // 2¹²⁶, the value is 0.
-        Unary::Sigmoid => format!("__fdividef(1.0f, 1.0f + __expf(-{x}))"),
-        Unary::Log1p => format!("log1pf({x})"),
-        Unary::Expm1 => format!("expm1f({x})"),
-        Unary::Relu => format!("{x} < 0.0f ? 0.0f : {x}"),
-        // As it says where it is defined: 8 units in the last place for x > -3, and 2x² below.
-        Unary::Gelu => format!("gelu({x})"),
-        // Within 2⁻¹³·⁷ of it, relative to it, down to 2⁻²⁵.
-        Unary::GeluHalf => format!("gelu_half({x})"),
-        // As the sigmoid, by fast forms.
-        Unary::Silu => format!("__fdividef({x}, 1.0f + __expf(-{x}))"),
-        Unary::IsNan => format!("{x} != {x} ? 1.0f : 0.0f"),
-        Unary::Tf32 => format!("to_tf32({x})"),
-    }
-}
-
-/// The value in CUDA C++; `x` and `y` are names of registers.
-pub(super) fn binary_text(op: Binary, x: &str, y: &str) -> String {
-    let truth = |relation: &str| format!("{x} {relation} {y} ? 1.0f : 0.0f");
-    match op {
-        Binary::Add => format!("{x} + {y}"),
-        Binary::Sub => format!("{x} - {y}"),
-        Binary::Mul => format!("{x} * {y}"),
-        Binary::Div => format!("__fdiv_rn({x}, {y})"),
-        Binary::Max => format!("fmaxf({x}, {y})"),
-        Binary::Min => format!("fminf({x}, {y})"),
-        Binary::MaxNan => format!("{x} > {y} || {x} != {x} ? {x} : {y}"),
-        Binary::MinNan => format!("{x} < {y} || {x} != {x} ? {x} : {y}"),
-        Binary::Pow => format!("powf({x}, {y})"),
-        Binary::Rem => format!("fmodf({x}, {y})"),
-        Binary::Less => truth("<"),
-        Binary::AtMost => truth("<="),
-        Binary::Equal => truth("=="),
-        Binary::Unequal => truth("!="),
-    }
 }
 
 /// The value of integers of 64 bits in CUDA C++, which wraps; `None` if there is no such function.

@@ -1,8 +1,9 @@
-//! Arithmetic on registers: products, functions of elements, folds, exchanges, constants.
+//! Arithmetic on registers: multiply-adds, functions of elements, folds, exchanges, constants.
 
 use super::asm::asm;
-use super::function::{binary_text, float_text, unary_text, whole_binary_text, whole_unary_text};
-use super::{Atom, Code, Progress, Proxy, Site, Step, Warp, When, always};
+use super::function::{float_text, whole_binary_text, whole_unary_text};
+use super::moves::{each, same};
+use super::{Atom, Code, Progress, Site, Step, Text, Warp, When, given};
 use crate::arch::Feature;
 use crate::kernel::{Binary, Kind, Number, Unary};
 use crate::tensor::Scalar;
@@ -13,279 +14,128 @@ const A: usize = 1;
 const B: usize = 2;
 const C: usize = 3;
 
+/// Registers hold what they hold wherever it lies; only pairs of 16 bits must share one, which
+/// `[2:1]` and the emitter's alignment of arrays see to.
+#[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[
-    row(
-        "fma.f32",
-        "[].fp32.RF <- MatMul+=<<<[]>>>([].fp32.RF, [].fp32.RF)",
-        multiply_add,
-        |_, c| {
-            format!(
-                "{d} = __fmaf_rn({}, {}, {d});",
-                c.element(A, &[]),
-                c.element(B, &[]),
-                d = c.element(D, &[])
-            )
-        },
-    ),
-    row("hfma", "[].fp16.RF <- MatMul+=<<<[]>>>([].fp16.RF, [].fp16.RF)", multiply_add, |_, c| {
-        format!(
-            "{d} = __hfma({}, {}, {d});",
-            c.element(A, &[]),
-            c.element(B, &[]),
-            d = c.element(D, &[])
-        )
-    }),
-    row(
-        "hfma.global",
-        "[].fp16.GL <- MatMul+=<<<[]>>>([].fp16.GL, [].fp16.GL)",
-        multiply_add,
-        |_, c| {
-            format!(
-                "{d} = __hfma({}, {}, {d});",
-                c.element(A, &[]),
-                c.element(B, &[]),
-                d = c.element(D, &[])
-            )
-        },
-    ),
-    row(
-        "hfma2",
-        "[2:1].fp16.RF <- MatMul+=<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
-        multiply_add,
-        |_, c| packed("fma.rn.f16x2 %0, %1, %2, %0;", "+r", c, &[A, B]),
-    ),
-    row("unary.f32", "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)", unary, |s, c| {
-        format!("{} = {};", c.element(D, &[]), unary_text(unary_of(s), &c.element(A, &[])))
-    }),
-    row(
-        "binary.f32",
-        "[].fp32.RF <- BinaryPointwise<<<[]>>>([].fp32.RF, [].fp32.RF)",
-        binary,
-        |s, c| {
-            let value = binary_text(binary_of(s), &c.element(A, &[]), &c.element(B, &[]));
-            format!("{} = {value};", c.element(D, &[]))
-        },
-    ),
-    row(
-        "select",
-        "[].fp32|i64.RF <- Select<<<[]>>>([].fp32|i64.RF, [].fp32|i64.RF, [].fp32|i64.RF)",
-        |s, warp| {
-            each(s, warp, |warp, lane, at| {
-                let holds = warp.read(lane, A, at)? != 0.0;
-                let (yes, no) = (warp.read(lane, B, at)?, warp.read(lane, C, at)?);
-                warp.write(lane, D, at, if holds { yes } else { no })
-            })
-        },
-        |_, c| {
-            let [d, a, b, otherwise] = [D, A, B, C].map(|operand| c.element(operand, &[]));
-            format!("{d} = {a} != 0 ? {b} : {otherwise};")
-        },
-    ),
-    row_when(
-        "unary.i64",
-        "[].i64.RF <- UnaryPointwise<<<[]>>>([].i64.RF)",
-        |s| whole_unary_text(unary_of(s), "").map(drop).ok_or("integers have no such function"),
-        unary,
-        |s, c| {
-            let value = whole_unary_text(unary_of(s), &c.element(A, &[]));
-            format!("{} = {};", c.element(D, &[]), value.unwrap_or_default())
-        },
-    ),
-    row_when(
-        "binary.i64",
-        "[].i64.RF <- BinaryPointwise<<<[]>>>([].i64.RF, [].i64.RF)",
+    row("fma.f32", "[].fp32.RF <- MatMul+=<<<[]>>>([].fp32.RF, [].fp32.RF)", |_, c| fma("__fmaf_rn", c)),
+    row("hfma", "[].fp16.RF <- MatMul+=<<<[]>>>([].fp16.RF, [].fp16.RF)", |_, c| fma("__hfma", c)),
+    row("hfma.global", "[].fp16.GL <- MatMul+=<<<[]>>>([].fp16.GL, [].fp16.GL)", |_, c| fma("__hfma", c)),
+    row("hfma2", "[2:1].fp16.RF <- MatMul+=<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
+        |_, c| packed("fma.rn.f16x2 %0, %1, %2, %0;", "+r", c)),
+    row("unary.f32", "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)",
+        |s, c| set(c, &unary_of(s).text(&element(c, A)))),
+    row("binary.f32", "[].fp32.RF <- BinaryPointwise<<<[]>>>([].fp32.RF, [].fp32.RF)",
+        |s, c| set(c, &binary_of(s).text(&element(c, A), &element(c, B)))),
+    row("select", "[].fp32|i64.RF <- Select<<<[]>>>([].fp32|i64.RF, [].fp32|i64.RF, [].fp32|i64.RF)",
+        |_, c| set(c, &format!("{} != 0 ? {} : {}", element(c, A), element(c, B), element(c, C)))),
+    when("unary.i64", "[].i64.RF <- UnaryPointwise<<<[]>>>([].i64.RF)",
+        |s| given(whole_unary_text(unary_of(s), "").is_some(), "integers have no such function"),
+        |s, c| set(c, &whole_unary_text(unary_of(s), &element(c, A)).unwrap_or_default())),
+    when("binary.i64", "[].i64.RF <- BinaryPointwise<<<[]>>>([].i64.RF, [].i64.RF)",
+        |s| given(whole_binary_text(binary_of(s), "", "").is_some(), "integers have no such function"),
+        |s, c| set(c, &whole_binary_text(binary_of(s), &element(c, A), &element(c, B)).unwrap_or_default())),
+    half("binary.f16x2", PAIRS, &[], pair_text),
+    half("max.f16x2", PAIRS, &[Feature::HalfMax], pair_text),
+    half("binary.f16", SINGLE, &[], single_text),
+    half("max.f16", SINGLE, &[Feature::HalfMax], single_text),
+    row("fold.f32", "[].fp32.RF <- Reduction<<<[]>>>([].fp32.RF)",
+        |s, c| set(c, &binary_of(s).text(&element(c, D), &element(c, A)))),
+    Atom { meaning: update, ..when("red.global", "[].i32|u32.GL <- Reduction<<<[]>>>([].i32|u32.RF)",
         |s| {
-            whole_binary_text(binary_of(s), "", "")
-                .map(drop)
-                .ok_or("integers have no such function")
+            same(s)?;
+            given(red_name(binary_of(s)).is_some(), "memory folds by +, max and min only")
         },
-        binary,
-        |s, c| {
-            let [a, b] = [A, B].map(|operand| c.element(operand, &[]));
-            let value = whole_binary_text(binary_of(s), &a, &b);
-            format!("{} = {};", c.element(D, &[]), value.unwrap_or_default())
-        },
-    ),
-    halves("binary.f16x2", PAIRS, &[], adds, pair_text),
-    halves("max.f16x2", PAIRS, &[Feature::HalfMax], orders, pair_text),
-    halves("binary.f16", SINGLE, &[], adds, single_text),
-    halves("max.f16", SINGLE, &[Feature::HalfMax], orders, single_text),
-    row("fold.f32", "[].fp32.RF <- Reduction<<<[]>>>([].fp32.RF)", fold, |s, c| {
-        let d = c.element(D, &[]);
-        let op = match s.spec.kind {
-            Kind::Reduction(op) => op,
-            _ => Binary::Add,
-        };
-        format!("{d} = {};", binary_text(op, &d, &c.element(A, &[])))
-    }),
-    row_when(
-        "red.global",
-        "[].i32|u32.GL <- Reduction<<<[]>>>([].i32|u32.RF)",
-        |s| {
-            if s.operand(D).scalar != s.operand(A).scalar {
-                return Err("it does not convert");
-            }
-            red_name(binary_of(s)).map(drop).ok_or("memory folds by +, max and min only")
-        },
-        update,
         |s, c| {
             let op = red_name(binary_of(s)).expect("the precondition refuses others");
             let t = if s.operand(D).scalar == Scalar::I32 { "s32" } else { "u32" };
             let text = format!("red.relaxed.gpu.global.{op}.{t} [%0], %1;");
             asm(&text, &[], &[("l", c.pointer(D, &[])), ("r", c.word(A, &[]))])
-        },
-    ),
-    row_when(
-        "red.global.f32",
-        "[].fp32.GL <- Reduction<<<[]>>>([].fp32.RF)",
-        |s| match binary_of(s) {
-            Binary::Add => Ok(()),
-            _ => Err("memory folds floating point by + only"),
-        },
-        update,
+        }) },
+    Atom { meaning: update, ..when("red.global.f32", "[].fp32.GL <- Reduction<<<[]>>>([].fp32.RF)",
+        |s| given(binary_of(s) == Binary::Add, "memory folds floating point by + only"),
         |_, c| {
             let text = "red.relaxed.gpu.global.add.f32 [%0], %1;";
-            asm(text, &[], &[("l", c.pointer(D, &[])), ("f", c.element(A, &[]))])
-        },
-    ),
-    row_when(
-        "shfl.sync.bfly",
-        "[].*.RF <- Shfl<<<[32]>>>([].*.RF)",
-        |s| {
-            let word =
-                s.operand(A).scalar.bytes() == 4 && s.operand(D).scalar == s.operand(A).scalar;
-            if word { Ok(()) } else { Err("it exchanges words of 32 bits") }
-        },
-        shuffle,
+            asm(text, &[], &[("l", c.pointer(D, &[])), ("f", element(c, A))])
+        }) },
+    Atom { meaning: shuffle, ..when("shfl.sync.bfly", "[].*.RF <- Shfl<<<[32]>>>([].*.RF)",
+        |s| given(s.operand(A).scalar.bytes() == 4 && same(s).is_ok(), "it exchanges words of 32 bits"),
         |s, c| {
             let Kind::Shfl(bits) = s.spec.kind else { return String::new() };
             let text = format!("shfl.sync.bfly.b32 %0, %1, {bits}, 0x1f, 0xffffffff;");
             asm(&text, &[("=r", c.word(D, &[]))], &[("r", c.word(A, &[]))])
-        },
-    ),
-    row("mov.constant", "[].*.RF <- Init<<<[]>>>()", constant, |s, c| {
+        }) },
+    row("mov.constant", "[].*.RF <- Init<<<[]>>>()", |s, c| {
+        let Kind::Init(Number(number)) = s.spec.kind else { return String::new() };
         let scalar = s.operand(D).scalar;
-        let value = match scalar {
-            Scalar::F16 | Scalar::Bf16 | Scalar::F32 => float_text(number(s)),
-            Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
-                number(s).to_string()
-            }
-        };
-        format!("{} = ({})({value});", c.element(D, &[]), scalar.c_name())
+        let value = if scalar.is_float() { float_text(number) } else { number.to_string() };
+        set(c, &format!("({})({value})", scalar.c_name()))
     }),
-    row(
-        "mov.index",
-        "[].fp32|i32|i64|u32.RF <- Index<<<[]>>>()",
-        |s, warp| {
-            let Kind::Index(expr) = &s.spec.kind else { return Ok(Progress::Done) };
-            for lane in warp.lanes() {
-                let value = warp.value(lane, expr);
-                warp.write(lane, D, &[], value as f64)?;
-            }
-            Ok(Progress::Done)
-        },
-        |s, c| {
-            let Kind::Index(expr) = &s.spec.kind else { return String::new() };
-            let scalar = s.operand(D).scalar.c_name();
-            format!("{} = ({scalar})({});", c.element(D, &[]), c.expr(expr))
-        },
-    ),
+    row("mov.index", "[].fp32|i32|i64|u32.RF <- Index<<<[]>>>()", |s, c| {
+        let Kind::Index(expr) = &s.spec.kind else { return String::new() };
+        set(c, &format!("({})({})", s.operand(D).scalar.c_name(), c.expr(expr)))
+    }),
 ];
-
-type Meaning = fn(&Site<'_>, &mut dyn Warp) -> Step;
-type Text = fn(&Site<'_>, &dyn Code) -> String;
-
-const fn row(name: &'static str, pattern: &'static str, meaning: Meaning, cuda: Text) -> Atom {
-    row_when(name, pattern, always, meaning, cuda)
-}
-
-const fn row_when(
-    name: &'static str,
-    pattern: &'static str,
-    when: When,
-    meaning: Meaning,
-    cuda: Text,
-) -> Atom {
-    let proxy = Proxy::Generic;
-    Atom { name, pattern, needs: &[], align: WORDS, when, proxy, meaning, cuda }
-}
 
 const PAIRS: &str = "[2:1].fp16.RF <- BinaryPointwise<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)";
 const SINGLE: &str = "[].fp16.RF <- BinaryPointwise<<<[]>>>([].fp16.RF, [].fp16.RF)";
 
-/// A function of fp16 numbers, by an instruction of its own.
-const fn halves(
+const fn row(name: &'static str, pattern: &'static str, cuda: Text) -> Atom {
+    Atom::new(name, pattern, compute, cuda)
+}
+
+const fn when(name: &'static str, pattern: &'static str, when: When, cuda: Text) -> Atom {
+    Atom { when, ..row(name, pattern, cuda) }
+}
+
+/// A function of fp16 numbers, by an instruction of its own: where numbers are ordered, one that not all architectures have.
+const fn half(
     name: &'static str,
     pattern: &'static str,
     needs: &'static [Feature],
-    when: When,
     cuda: Text,
 ) -> Atom {
-    Atom { needs, ..row_when(name, pattern, when, binary, cuda) }
+    let when: When = match needs {
+        [] => |s| {
+            let adds = matches!(binary_of(s), Binary::Add | Binary::Sub | Binary::Mul);
+            given(adds, "it adds, subtracts and multiplies")
+        },
+        _ => |s| {
+            let orders = matches!(binary_of(s), Binary::Max | Binary::Min);
+            given(orders, "it is the larger or the smaller")
+        },
+    };
+    Atom { needs, when, ..row(name, pattern, cuda) }
 }
 
-/// Registers hold what they hold wherever it lies; only pairs of 16 bits must share one, which
-/// `[2:1]` and the emitter's alignment of arrays see to.
-const WORDS: &[i64] = &[];
-
-/// The number of elements that each lane has.
-fn count(site: &Site<'_>) -> i64 {
-    site.dims(D).first().and_then(|dim| dim.size().constant()).unwrap_or(1)
-}
-
-/// Calls `each` for every lane and element; scalars have the element `[]`.
-fn each(
-    site: &Site<'_>,
-    warp: &mut dyn Warp,
-    mut each: impl FnMut(&mut dyn Warp, usize, &[i64]) -> std::result::Result<(), super::Fault>,
-) -> Step {
-    for lane in warp.lanes() {
-        match count(site) {
-            1 => each(warp, lane, &[])?,
-            n => (0..n).try_for_each(|i| each(warp, lane, &[i]))?,
-        }
-    }
-    Ok(Progress::Done)
-}
-
-/// d + a·b, rounded once to the type of d.
-fn multiply_add(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+/// What each lane's elements become.
+fn compute(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let single = site.operand(D).scalar == Scalar::F32;
     each(site, warp, |warp, lane, at| {
-        let (a, b) = (warp.read(lane, A, at)?, warp.read(lane, B, at)?);
-        let d = warp.read(lane, D, at)?;
-        // Products of halves are exact in double precision; products and sums of singles are
-        // rounded once by the fused operation on singles.
-        let sum = if single {
-            f64::from((a as f32).mul_add(b as f32, d as f32))
-        } else {
-            a.mul_add(b, d)
+        let mut read = |operand| warp.read(lane, operand, at);
+        let value = match &site.spec.kind {
+            // Rounded once: fp16 numbers multiply exactly in double precision; single precision is rounded by its own
+            // fused operation.
+            Kind::MatMul { .. } => {
+                let (a, b, d) = (read(A)?, read(B)?, read(D)?);
+                if single {
+                    f64::from((a as f32).mul_add(b as f32, d as f32))
+                } else {
+                    a.mul_add(b, d)
+                }
+            }
+            Kind::Unary(op) => op.value(read(A)?),
+            Kind::Binary(op) => op.value(read(A)?, read(B)?),
+            Kind::Select => {
+                let (holds, yes, no) = (read(A)? != 0.0, read(B)?, read(C)?);
+                if holds { yes } else { no }
+            }
+            Kind::Reduction(op) => op.value(read(D)?, read(A)?),
+            Kind::Init(Number(value)) => *value,
+            Kind::Index(expr) => warp.value(lane, expr) as f64,
+            kind => unreachable!("no pattern here asks for {kind}"),
         };
-        warp.write(lane, D, at, sum)
-    })
-}
-
-fn unary(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let op = unary_of(site);
-    each(site, warp, |warp, lane, at| {
-        let a = warp.read(lane, A, at)?;
-        warp.write(lane, D, at, op.value(a))
-    })
-}
-
-fn binary(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let op = binary_of(site);
-    each(site, warp, |warp, lane, at| {
-        let (a, b) = (warp.read(lane, A, at)?, warp.read(lane, B, at)?);
-        warp.write(lane, D, at, op.value(a, b))
-    })
-}
-
-fn fold(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let op = binary_of(site);
-    each(site, warp, |warp, lane, at| {
-        let (d, a) = (warp.read(lane, D, at)?, warp.read(lane, A, at)?);
-        warp.write(lane, D, at, op.value(d, a))
+        warp.write(lane, D, at, value)
     })
 }
 
@@ -311,21 +161,6 @@ fn shuffle(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     Ok(Progress::Done)
 }
 
-fn constant(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let value = number(site);
-    for lane in warp.lanes() {
-        warp.write(lane, D, &[], value)?;
-    }
-    Ok(Progress::Done)
-}
-
-fn number(site: &Site<'_>) -> f64 {
-    match site.spec.kind {
-        Kind::Init(Number(value)) => value,
-        _ => 0.0,
-    }
-}
-
 fn unary_of(site: &Site<'_>) -> Unary {
     match site.spec.kind {
         Kind::Unary(op) => op,
@@ -340,16 +175,17 @@ fn binary_of(site: &Site<'_>) -> Binary {
     }
 }
 
-/// Functions of fp16 numbers that are one instruction everywhere.
-fn adds(site: &Site<'_>) -> std::result::Result<(), &'static str> {
-    let is = matches!(binary_of(site), Binary::Add | Binary::Sub | Binary::Mul);
-    if is { Ok(()) } else { Err("it adds, subtracts and multiplies") }
+fn element(code: &dyn Code, operand: usize) -> String {
+    code.element(operand, &[])
 }
 
-/// Likewise where numbers are compared.
-fn orders(site: &Site<'_>) -> std::result::Result<(), &'static str> {
-    let is = matches!(binary_of(site), Binary::Max | Binary::Min);
-    if is { Ok(()) } else { Err("it is the larger or the smaller") }
+fn set(code: &dyn Code, value: &str) -> String {
+    format!("{} = {value};", element(code, D))
+}
+
+fn fma(name: &str, code: &dyn Code) -> String {
+    let [d, a, b] = [D, A, B].map(|operand| element(code, operand));
+    set(code, &format!("{name}({a}, {b}, {d})"))
 }
 
 fn half_name(op: Binary) -> &'static str {
@@ -364,36 +200,22 @@ fn half_name(op: Binary) -> &'static str {
 }
 
 fn pair_text(site: &Site<'_>, code: &dyn Code) -> String {
-    packed(&format!("{}.f16x2 %0, %1, %2;", half_name(binary_of(site))), "=r", code, &[A, B])
+    packed(&format!("{}.f16x2 %0, %1, %2;", half_name(binary_of(site))), "=r", code)
 }
 
 fn single_text(site: &Site<'_>, code: &dyn Code) -> String {
-    let bits = |operand| format!("{}.bits", code.element(operand, &[]));
+    let bits = |operand| format!("{}.bits", element(code, operand));
     let text = format!("{}.f16 %0, %1, %2;", half_name(binary_of(site)));
     asm(&text, &[("=h", bits(D))], &[("h", bits(A)), ("h", bits(B))])
 }
 
 /// Which functions memory itself folds by.
 fn red_name(op: Binary) -> Option<&'static str> {
-    match op {
-        Binary::Add => Some("add"),
-        Binary::Max => Some("max"),
-        Binary::Min => Some("min"),
-        Binary::Sub
-        | Binary::Mul
-        | Binary::Div
-        | Binary::MaxNan
-        | Binary::MinNan
-        | Binary::Pow
-        | Binary::Rem
-        | Binary::Less
-        | Binary::AtMost
-        | Binary::Equal
-        | Binary::Unequal => None,
-    }
+    matches!(op, Binary::Add | Binary::Max | Binary::Min)
+        .then(|| if op == Binary::Add { "add" } else { op.name() })
 }
 
-fn packed(text: &str, out: &str, code: &dyn Code, ins: &[usize]) -> String {
-    let ins: Vec<_> = ins.iter().map(|&operand| ("r", code.word(operand, &[0]))).collect();
-    asm(text, &[(out, code.word(D, &[0]))], &ins)
+fn packed(text: &str, out: &str, code: &dyn Code) -> String {
+    let word = |operand| code.word(operand, &[0]);
+    asm(text, &[(out, word(D))], &[("r", word(A)), ("r", word(B))])
 }

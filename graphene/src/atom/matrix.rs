@@ -1,7 +1,8 @@
-//! Matrices of 8×8 halves between registers and shared memory, and products by one warp.
+//! Matrices of 8×8 elements of 16 bits between registers and shared memory, and matmuls by one warp.
 
-use super::asm::{asm, group};
-use super::{Atom, Fault, Progress, Proxy, Site, Step, Warp};
+use super::asm::{asm, group, mma};
+use super::moves::same;
+use super::{Atom, Code, Fits, Progress, Site, Step, Tried, Warp, When, given};
 use crate::arch::Feature;
 use crate::fragment::{
     Fragment, MATRIX_8X8, MATRIX_8X8_TRANS, MMA_8X8_B, MMA_8X8_B_TF32, MMA_16X8_A_TF32, MMA_16X8_B,
@@ -23,155 +24,112 @@ pub(super) const ATOMS: &[Atom] = &[
         columns,
     ),
     Atom {
-        name: "stmatrix.x4",
-        pattern: "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2:1].fp16|bf16.RF)",
         needs: &[Feature::Stmatrix],
         align: &[16, 4],
-        when: |site| same(site, D, A),
-        proxy: Proxy::Generic,
-        meaning: stmatrix,
-        cuda: |_, code| {
-            let mut ins = vec![("r", code.address(D, &[0]))];
-            ins.extend(FOUR.iter().map(|&[m, n]| ("r", code.word(A, &[m, n, 0]))));
-            let text = format!("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {};", group(1, 4));
-            asm(&text, &[], &ins)
-        },
+        when: same,
+        ..Atom::new(
+            "stmatrix.x4",
+            "[8:1].fp16|bf16.SH <- Move<<<[32]>>>([2,2].[2:1].fp16|bf16.RF)",
+            stmatrix,
+            |_, code| {
+                let mut ins = vec![("r", code.address(D, &[0]))];
+                ins.extend(FOUR.iter().map(|&[m, n]| ("r", code.word(A, &[m, n, 0]))));
+                let text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0],";
+                asm(&format!("{text} {};", group(1, 4)), &[], &ins)
+            },
+        )
     },
-    product(
+    matmul(
         "mma.m16n8k16",
         "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].fp16.RF, [2].[2:1].fp16.RF)",
         &[Feature::MmaK16],
     ),
-    product(
+    matmul(
         "mma.m16n8k16.bf16",
         "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].[2:1].bf16.RF, [2].[2:1].bf16.RF)",
         &[Feature::MmaBf16],
     ),
-    product(
+    matmul(
         "mma.m16n8k8",
         "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2].[2:1].fp16.RF, [2:1].fp16.RF)",
         &[Feature::MmaK8],
     ),
     Atom {
-        name: "mma.m16n8k8.tf32",
-        pattern: "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)",
         needs: &[Feature::MmaTf32],
-        align: &[],
-        when: super::always,
-        proxy: Proxy::Generic,
-        meaning: mma_tf32,
-        cuda: |_, code| {
-            let outs: Vec<_> = [[0, 0], [0, 1], [1, 0], [1, 1]]
-                .iter()
-                .map(|element| ("+f", code.element(D, element)))
-                .collect();
-            let a = [[0, 0], [1, 0], [0, 1], [1, 1]].map(|at| ("r", code.word(A, &at)));
-            let b = [[0], [1]].map(|at| ("r", code.word(B, &at)));
-            let text = format!(
-                "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {}, {}, {}, {};",
-                group(0, 4),
-                group(4, 4),
-                group(8, 2),
-                group(0, 4)
-            );
-            asm(&text, &outs, &[&a[..], &b[..]].concat())
-        },
+        ..Atom::new(
+            "mma.m16n8k8.tf32",
+            "[2].[2].fp32.RF <- MatMul+=<<<[32]>>>([2,2].fp32.RF, [2].fp32.RF)",
+            mma_tf32,
+            |_, code| {
+                let a = DOWN.map(|at| code.word(A, &at)).to_vec();
+                let b = [[0], [1]].map(|at| code.word(B, &at)).to_vec();
+                mma("m16n8k8.row.col.f32.tf32.tf32.f32", sums(code), a, b)
+            },
+        )
     },
 ];
 
 /// The four matrices of `[2,2]`, in the order in which lanes give their rows' addresses.
 const FOUR: [[i64; 2]; 4] = [[0, 0], [0, 1], [1, 0], [1, 1]];
 
-const fn load(
-    name: &'static str,
-    pattern: &'static str,
-    when: fn(&Site<'_>) -> std::result::Result<(), &'static str>,
-) -> Atom {
-    Atom {
-        name,
-        pattern,
-        needs: &[Feature::Ldmatrix],
-        align: &[4, 16],
-        when,
-        proxy: Proxy::Generic,
-        meaning: ldmatrix,
-        cuda: |site, code| {
-            let matrices = matrices(site);
-            let count = matrices.len();
-            let outs: Vec<_> = matrices
-                .iter()
-                .map(|matrix| ("=r", code.word(D, &[matrix.as_slice(), &[0]].concat())))
-                .collect();
-            let trans = if pairs_of_columns(site) { ".trans" } else { "" };
-            let text = format!(
-                "ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {}, [%{count}];",
-                group(0, count)
-            );
-            asm(&text, &outs, &[("r", code.address(A, &[0]))])
-        },
-    }
+/// Those of A in the order of its registers, which run down its rows first.
+const DOWN: [[i64; 2]; 4] = [[0, 0], [1, 0], [0, 1], [1, 1]];
+
+const fn load(name: &'static str, pattern: &'static str, when: When) -> Atom {
+    let text = |site: &Site<'_>, code: &dyn Code| {
+        let matrices = matrices(site);
+        let count = matrices.len();
+        let word = |matrix: &Vec<i64>| code.word(D, &[matrix.as_slice(), &[0]].concat());
+        let outs: Vec<_> = matrices.iter().map(|matrix| ("=r", word(matrix))).collect();
+        let trans = if pairs_of_columns(site) { ".trans" } else { "" };
+        let text = format!(
+            "ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {}, [%{count}];",
+            group(0, count)
+        );
+        asm(&text, &outs, &[("r", code.address(A, &[0]))])
+    };
+    let needs = &[Feature::Ldmatrix];
+    Atom { needs, align: &[4, 16], when, ..Atom::new(name, pattern, ldmatrix, text) }
 }
 
-/// A product of one warp; the pattern says how deep it is.
-const fn product(name: &'static str, pattern: &'static str, needs: &'static [Feature]) -> Atom {
-    Atom {
-        name,
-        pattern,
-        needs,
-        align: &[4, 4, 4],
-        when: super::always,
-        proxy: Proxy::Generic,
-        meaning: mma,
-        cuda: |site, code| {
-            let t = if site.operand(A).scalar == Scalar::F16 { "f16" } else { "bf16" };
-            let outs: Vec<_> = [[0, 0], [0, 1], [1, 0], [1, 1]]
-                .iter()
-                .map(|element| ("+f", code.element(D, element)))
-                .collect();
-            // The registers of A run down its rows first; the pattern's [2,2] is rows, columns.
-            let (a, b): (&[&[i64]], &[&[i64]]) = match halves(site) {
-                1 => (&[&[0, 0], &[1, 0]], &[&[0]]),
-                _ => (&[&[0, 0, 0], &[1, 0, 0], &[0, 1, 0], &[1, 1, 0]], &[&[0, 0], &[1, 0]]),
-            };
-            let mut ins: Vec<_> = a.iter().map(|element| ("r", code.word(A, element))).collect();
-            ins.extend(b.iter().map(|element| ("r", code.word(B, element))));
-            let text = format!(
-                "mma.sync.aligned.m16n8k{}.row.col.f32.{t}.{t}.f32 {}, {}, {}, {};",
-                8 * halves(site),
-                group(0, 4),
-                group(4, a.len()),
-                group(4 + a.len(), b.len()),
-                group(0, 4)
-            );
-            asm(&text, &outs, &ins)
-        },
-    }
+/// A matmul by one warp; the pattern says how deep it is.
+const fn matmul(name: &'static str, pattern: &'static str, needs: &'static [Feature]) -> Atom {
+    let text = |site: &Site<'_>, code: &dyn Code| {
+        let t = if site.operand(A).scalar == Scalar::F16 { "f16" } else { "bf16" };
+        let eights = eights(site);
+        let (a, b): (&[&[i64]], &[&[i64]]) = match eights {
+            1 => (&[&[0, 0], &[1, 0]], &[&[0]]),
+            _ => (&[&[0, 0, 0], &[1, 0, 0], &[0, 1, 0], &[1, 1, 0]], &[&[0, 0], &[1, 0]]),
+        };
+        let words = |of, at: &[&[i64]]| at.iter().map(|at| code.word(of, at)).collect();
+        let name = format!("m16n8k{}.row.col.f32.{t}.{t}.f32", 8 * eights);
+        mma(&name, sums(code), words(A, a), words(B, b))
+    };
+    Atom { needs, align: &[4, 4, 4], ..Atom::new(name, pattern, meaning, text) }
 }
 
-/// How many eights a product is deep: a depth of one has no dimension in the pattern.
-fn halves(site: &Site<'_>) -> usize {
+fn sums(code: &dyn Code) -> Vec<String> {
+    FOUR.map(|at| code.element(D, &at)).to_vec()
+}
+
+/// How many eights a matmul is deep: a depth of one has no dimension in the pattern.
+fn eights(site: &Site<'_>) -> usize {
     site.dims(B).len()
 }
 
 /// A lane's two values of a matrix are neighbours in a row: `[…].[1,2]`.
-fn rows(site: &Site<'_>) -> std::result::Result<(), &'static str> {
-    if pairs_of_columns(site) { Err("a lane's pairs are columns") } else { same(site, D, A) }
+fn rows(site: &Site<'_>) -> Fits {
+    given(!pairs_of_columns(site), "a lane's pairs are columns").and(same(site))
 }
 
 /// A lane's two values of a matrix are neighbours in a column: `[…].[2,1]`.
-fn columns(site: &Site<'_>) -> std::result::Result<(), &'static str> {
-    if pairs_of_columns(site) { same(site, D, A) } else { Err("a lane's pairs are rows") }
+fn columns(site: &Site<'_>) -> Fits {
+    given(pairs_of_columns(site), "a lane's pairs are rows").and(same(site))
 }
 
 fn pairs_of_columns(site: &Site<'_>) -> bool {
     let level = site.operand(D).view.levels().last();
     level.is_some_and(|level| level.rank() == 2 && level.modes()[1].size().is(1))
-}
-
-/// Both operands have one type: the instruction does not convert.
-fn same(site: &Site<'_>, one: usize, other: usize) -> std::result::Result<(), &'static str> {
-    let same = site.operand(one).scalar == site.operand(other).scalar;
-    if same { Ok(()) } else { Err("it does not convert") }
 }
 
 /// The coordinates of the matrices that are loaded.
@@ -210,8 +168,8 @@ fn stmatrix(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
     Ok(Progress::Done)
 }
 
-fn mma(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let (a, b) = match halves(site) {
+fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    let (a, b) = match eights(site) {
         1 => (&MMA_16X8_C, &MMA_8X8_B),
         _ => (&MMA_16X16_A, &MMA_16X8_B),
     };
@@ -243,7 +201,7 @@ pub(super) fn gather(
     lanes: &[(usize, usize)],
     of: &Fragment,
     seen: fn(f64) -> f64,
-) -> std::result::Result<Matrix, Fault> {
+) -> Tried<Matrix> {
     let mut matrix = Matrix::new();
     for &(lane, thread) in lanes {
         for (element, [row, column]) in of.held(thread) {
@@ -259,7 +217,7 @@ pub(super) fn gather(
     Ok(matrix)
 }
 
-/// Adds the product of A and B to what lanes hold as threads of a fragment, or `sets` it.
+/// Adds A·B to what lanes hold as threads of a fragment, or `sets` it.
 pub(super) fn accumulate(
     warp: &mut dyn Warp,
     lanes: &[(usize, usize)],

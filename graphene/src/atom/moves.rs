@@ -1,7 +1,7 @@
 //! Loads, stores, moves between registers, and conversions.
 
 use super::asm::{asm, group};
-use super::{Atom, Code, Fault, Progress, Proxy, Site, Step, Warp, When, always};
+use super::{Atom, Code, Fault, Fits, Progress, Site, Step, Tried, Warp, When, given};
 use crate::arch::Feature;
 use crate::index::Expr;
 use crate::tensor::{Memory, Scalar};
@@ -29,27 +29,22 @@ pub(super) const ATOMS: &[Atom] = &[
     scalar("st.shared", "[].*.SH <- Move<<<[]>>>([].*.RF)", same),
     scalar("mov", "[].*.RF <- Move<<<[]>>>([].*.RF)", same),
     scalar("cvt", "[].*.RF <- Move<<<[]>>>([].*.RF)", floats),
-    scalar("cvt.from", "[].fp32.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)", always),
+    scalar("cvt.from", "[].fp32.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)", |_| Ok(())),
     // Towards 0; what the type does not hold, such as NaN, becomes any of its values.
-    scalar("cvt.to", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].fp32.RF)", always),
+    scalar("cvt.to", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].fp32.RF)", |_| Ok(())),
     // What the type does not hold wraps.
     scalar("cvt.integer", "[].i32|i64|u32|u8.RF <- Move<<<[]>>>([].i32|i64|u32|u8.RF)", |s| {
-        if same(s).is_ok() { Err("it converts") } else { Ok(()) }
+        given(same(s).is_err(), "it converts")
     }),
     Atom {
-        name: "cvt.rn.x2",
-        pattern: "[2:1].fp16|bf16.RF <- Move<<<[]>>>([2].fp32.RF)",
         needs: &[Feature::PackedCvt],
         align: &[4],
-        when: always,
-        proxy: Proxy::Generic,
-        meaning: copy,
-        cuda: |site, code| {
-            let scalar = if site.operand(D).scalar == Scalar::F16 { "f16x2" } else { "bf16x2" };
-            let halves = [("f", code.element(A, &[1])), ("f", code.element(A, &[0]))];
+        ..Atom::new("cvt.rn.x2", "[2:1].fp16|bf16.RF <- Move<<<[]>>>([2].fp32.RF)", copy, |s, c| {
+            let scalar = if s.operand(D).scalar == Scalar::F16 { "f16x2" } else { "bf16x2" };
+            let pair = [("f", c.element(A, &[1])), ("f", c.element(A, &[0]))];
             let text = format!("cvt.rn.{scalar}.f32 %0, %1, %2;");
-            asm(&text, &[("=r", code.word(D, &[0]))], &halves)
-        },
+            asm(&text, &[("=r", c.word(D, &[0]))], &pair)
+        })
     },
     cp_async("cp.async.16", NEIGHBOURS, &[16, 16], |s| bytes(s, 16)),
     cp_async("cp.async.8", NEIGHBOURS, &[8, 8], |s| bytes(s, 8)),
@@ -75,45 +70,26 @@ const fn vector(
     align: &'static [i64],
     when: When,
 ) -> Atom {
-    Atom {
-        name,
-        pattern,
-        needs: &[],
-        align,
-        when,
-        proxy: Proxy::Generic,
-        meaning: copy,
-        cuda: vector_text,
-    }
+    Atom { align, when, ..Atom::new(name, pattern, copy, vector_text) }
 }
 
 /// A move of one element by one thread.
 const fn scalar(name: &'static str, pattern: &'static str, when: When) -> Atom {
-    Atom {
-        name,
-        pattern,
-        needs: &[],
-        align: &[],
-        when,
-        proxy: Proxy::Generic,
-        meaning: copy,
-        cuda: |site, code| {
-            let (to, from) = (code.element(D, &[]), code.element(A, &[]));
-            match (site.operand(D).scalar, site.operand(A).scalar) {
-                (a, b) if a == b => format!("{to} = {from};"),
-                (a, b) if !a.is_float() && !b.is_float() => {
-                    format!("{to} = ({})({from});", a.c_name())
-                }
-                // By way of a signed integer: a negative number wraps, where a conversion to an unsigned type gives 0.
-                (Scalar::U8, _) => format!("{to} = ({})int(float({from}));", Scalar::U8.c_name()),
-                (Scalar::U32, _) => {
-                    let (unsigned, signed) = (Scalar::U32.c_name(), Scalar::I64.c_name());
-                    format!("{to} = ({unsigned})({signed})float({from});")
-                }
-                (to_scalar, _) => format!("{to} = ({})float({from});", to_scalar.c_name()),
-            }
-        },
-    }
+    Atom { when, ..Atom::new(name, pattern, copy, scalar_text) }
+}
+
+fn scalar_text(site: &Site<'_>, code: &dyn Code) -> String {
+    let (to, from) = (code.element(D, &[]), code.element(A, &[]));
+    let [a, b] = [D, A].map(|operand| site.operand(operand).scalar);
+    let value = match a {
+        _ if a == b => return format!("{to} = {from};"),
+        _ if !a.is_float() && !b.is_float() => format!("({from})"),
+        // By way of a signed integer: a negative number wraps, where a conversion to an unsigned type gives 0.
+        Scalar::U8 => format!("int(float({from}))"),
+        Scalar::U32 => format!("({})float({from})", Scalar::I64.c_name()),
+        _ => format!("float({from})"),
+    };
+    format!("{to} = ({}){value};", a.c_name())
 }
 
 /// An asynchronous copy by one thread; zeros in place of what lies beyond the edge.
@@ -123,48 +99,34 @@ const fn cp_async(
     align: &'static [i64],
     when: When,
 ) -> Atom {
-    Atom {
-        name,
-        pattern,
-        needs: &[Feature::CpAsync],
-        align,
-        when,
-        proxy: Proxy::Generic,
-        meaning: |site, warp| {
-            for lane in warp.lanes() {
-                for i in 0..count(site) {
-                    let element = number(site, &i);
-                    let value = warp.read_or_zero(lane, A, element)?;
-                    warp.write(lane, D, element, value)?;
-                }
-            }
-            Ok(Progress::Done)
-        },
-        cuda: |site, code| {
-            let scalar = site.operand(D).scalar.bytes();
-            let bytes = count(site) * scalar;
-            let first = number(site, &0);
-            // Sixteen bytes may bypass the first-level cache; fewer may not.
-            let cache = if bytes == 16 { "cg" } else { "ca" };
-            let mut ins = vec![("r", code.address(D, first)), ("l", code.pointer(A, first))];
-            let mut text = format!("cp.async.{cache}.shared.global [%0], [%1], {bytes}");
-            if let Some(there) = elements_inside(site, code) {
-                ins.push(("r", format!("{scalar} * ({there})")));
-                text += ", %2";
-            }
-            asm(&(text + ";"), &[], &ins)
-        },
-    }
+    let meaning = |site: &Site<'_>, warp: &mut dyn Warp| {
+        each(site, warp, |warp, lane, at| {
+            let value = warp.read_or_zero(lane, A, at)?;
+            warp.write(lane, D, at, value)
+        })
+    };
+    let needs = &[Feature::CpAsync];
+    Atom { needs, align, when, ..Atom::new(name, pattern, meaning, cp_async_text) }
 }
 
-/// How many elements a thread copies: a single one has no dimension in the pattern.
+fn cp_async_text(site: &Site<'_>, code: &dyn Code) -> String {
+    let scalar = site.operand(D).scalar.bytes();
+    let bytes = count(site) * scalar;
+    let first: &[i64] = if site.dims(D).is_empty() { &[] } else { &[0] };
+    // Sixteen bytes may bypass the first-level cache; fewer may not.
+    let cache = if bytes == 16 { "cg" } else { "ca" };
+    let mut ins = vec![("r", code.address(D, first)), ("l", code.pointer(A, first))];
+    let mut text = format!("cp.async.{cache}.shared.global [%0], [%1], {bytes}");
+    if let Some(there) = elements_inside(site, code) {
+        ins.push(("r", format!("{scalar} * ({there})")));
+        text += ", %2";
+    }
+    asm(&(text + ";"), &[], &ins)
+}
+
+/// How many elements each lane has: a single one has no dimension in the pattern.
 fn count(site: &Site<'_>) -> i64 {
     site.dims(D).first().and_then(|dim| dim.size().constant()).unwrap_or(1)
-}
-
-/// The coordinate of one of them.
-fn number<'a>(site: &Site<'_>, i: &'a i64) -> &'a [i64] {
-    if site.dims(D).is_empty() { &[] } else { std::slice::from_ref(i) }
 }
 
 /// How many of an asynchronous copy's elements lie within the source's buffer; `None`: all of them
@@ -197,51 +159,47 @@ fn elements_inside(site: &Site<'_>, code: &dyn Code) -> Option<String> {
     Some(format!("{} ? {count} : 0", conditions.join(" && ")))
 }
 
-/// The element-wise copy: every lane its own elements, in the order of the destination.
-pub(super) fn copy(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
-    let n = site.dims(D).first().and_then(|dim| dim.size().constant());
+/// Calls `body` for every lane and element, in the order of the destination; a single one has the coordinate `[]`.
+pub(super) fn each(
+    site: &Site<'_>,
+    warp: &mut dyn Warp,
+    mut body: impl FnMut(&mut dyn Warp, usize, &[i64]) -> Tried<()>,
+) -> Step {
+    let n = if site.dims(D).is_empty() { None } else { Some(count(site)) };
     for lane in warp.lanes() {
         match n {
-            None => {
-                let value = warp.read(lane, A, &[])?;
-                warp.write(lane, D, &[], value)?;
-            }
-            Some(n) => {
-                for i in 0..n {
-                    let value = warp.read(lane, A, &[i])?;
-                    warp.write(lane, D, &[i], value)?;
-                }
-            }
+            None => body(warp, lane, &[])?,
+            Some(n) => (0..n).try_for_each(|i| body(warp, lane, &[i]))?,
         }
     }
     Ok(Progress::Done)
 }
 
+/// The element-wise copy.
+pub(super) fn copy(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+    each(site, warp, |warp, lane, at| {
+        let value = warp.read(lane, A, at)?;
+        warp.write(lane, D, at, value)
+    })
+}
+
 /// The width is `wanted` bytes, of one type.
-pub(super) fn bytes(site: &Site<'_>, wanted: i64) -> std::result::Result<(), &'static str> {
+pub(super) fn bytes(site: &Site<'_>, wanted: i64) -> Fits {
     same(site)?;
-    if site.operand(D).scalar.bytes() > 4 {
-        Err("elements of 8 bytes move alone")
-    } else if site.size("n") * site.operand(D).scalar.bytes() == wanted {
-        Ok(())
-    } else {
-        Err("it moves another number of bytes")
-    }
+    let bytes = site.operand(D).scalar.bytes();
+    given(bytes <= 4, "elements of 8 bytes move alone")?;
+    given(site.size("n") * bytes == wanted, "it moves another number of bytes")
 }
 
 /// Both sides have one type.
-pub(super) fn same(site: &Site<'_>) -> std::result::Result<(), &'static str> {
-    if site.operand(D).scalar == site.operand(A).scalar {
-        Ok(())
-    } else {
-        Err("it does not convert")
-    }
+pub(super) fn same(site: &Site<'_>) -> Fits {
+    given(site.operand(D).scalar == site.operand(A).scalar, "it does not convert")
 }
 
 /// Both sides are floating point.
-fn floats(site: &Site<'_>) -> std::result::Result<(), &'static str> {
+fn floats(site: &Site<'_>) -> Fits {
     let float = |operand: usize| site.operand(operand).scalar.is_float();
-    if float(D) && float(A) { Ok(()) } else { Err("it converts floating point only") }
+    given(float(D) && float(A), "it converts floating point only")
 }
 
 /// `ld`/`st` of 4, 8 or 16 bytes as words of 32 bits.
@@ -271,7 +229,7 @@ fn vector_text(site: &Site<'_>, code: &dyn Code) -> String {
 }
 
 /// Used by rows that report what a lane did wrong.
-pub(super) fn only_one(warp: &dyn Warp) -> std::result::Result<usize, Fault> {
+pub(super) fn only_one(warp: &dyn Warp) -> Tried<usize> {
     match warp.lanes()[..] {
         [lane] => Ok(lane),
         _ => Err(Fault::Invalid("one thread alone may do this".to_owned())),

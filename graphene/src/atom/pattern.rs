@@ -7,24 +7,27 @@
 //!
 //! A size is a number, or a name for one that is left open; a name that occurs twice is one size.
 //! After a colon follow strides, `_` where any will do; without a colon any will do. Dimensions of
-//! 1 do not count, nor do levels that have no others. Scalars and memories may be alternatives:
-//! `fp16|bf16`, `*` for any scalar. `SH@` is the shared memory of another block. The threads are a
+//! 1 do not count, nor do levels that have no others. Scalars may be alternatives:
+//! `fp16|bf16`, `*` for any. `SH@` is the shared memory of another block. The threads are a
 //! shape of numbers, with strides where they are not contiguous: `[]` is each thread on its own.
-//! The kind may leave out its parameter: `UnaryPointwise` is any of them.
+//! The kind may have its first parameter, `Fence<proxy>`; without, `UnaryPointwise` is any of them.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
 use super::Atom;
+use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Completion, Kernel, Spec};
 use crate::layout::Layout;
 use crate::tensor::{Memory, Scalar, Tensor, View};
+use crate::text::cursor::Parser;
 
 /// A parsed pattern.
 #[derive(Debug)]
 pub(super) struct Pattern {
     kind: &'static str,
+    parameter: Option<&'static str>,
     outs: Vec<Operand>,
     ins: Vec<Operand>,
     threads: Vec<Vec<Extent>>,
@@ -35,7 +38,7 @@ pub(super) struct Pattern {
 struct Operand {
     levels: Vec<Vec<Extent>>,
     scalars: Vec<Scalar>,
-    memories: Vec<Memory>,
+    memory: Memory,
     peer: bool,
 }
 
@@ -59,8 +62,8 @@ impl Pattern {
             LazyLock::new(Mutex::default);
         let mut parsed = PARSED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         parsed.entry(atom.pattern).or_insert_with(|| {
-            let pattern = parse(atom.pattern).unwrap_or_else(|| {
-                unreachable!("the pattern of {} does not parse: {}", atom.name, atom.pattern)
+            let pattern = parse(atom.pattern).unwrap_or_else(|error| {
+                unreachable!("the pattern of {}, {}: {error}", atom.name, atom.pattern)
             });
             Box::leak(Box::new(pattern))
         })
@@ -73,7 +76,12 @@ impl Pattern {
         spec: &Spec,
         operands: &[Tensor],
     ) -> Option<Vec<(&'static str, i64)>> {
+        let parameter = |wanted: &str| {
+            let text = spec.kind.to_string();
+            text[self.kind.len()..].split(['<', ',', '>']).nth(1) == Some(wanted)
+        };
         let fits = self.kind == spec.kind.name()
+            && self.parameter.is_none_or(parameter)
             && self.outs.len() == spec.outs.len()
             && self.ins.len() == spec.ins.len()
             && self.completion == completion_name(&spec.completion);
@@ -84,7 +92,7 @@ impl Pattern {
         let threads = &kernel.threads(spec.threads).view;
         let all = self.outs.iter().chain(&self.ins).zip(operands).all(|(pattern, tensor)| {
             pattern.scalars.contains(&tensor.scalar)
-                && pattern.memories.contains(&tensor.memory)
+                && pattern.memory == tensor.memory
                 && pattern.peer == tensor.peer.is_some()
                 && levels_match(&pattern.levels, &tensor.view, &mut sizes)
         });
@@ -174,86 +182,65 @@ fn completion_name(completion: &Completion) -> &'static str {
     }
 }
 
-fn parse(text: &'static str) -> Option<Pattern> {
-    let (outs, rest) = text.split_once("<-").unwrap_or(("", text));
-    let (head, rest) = rest.trim().split_once("<<<")?;
-    let (threads, rest) = rest.split_once(">>>(")?;
-    let (ins, completion) = rest.split_once(')').map(|(ins, _)| {
-        // The inputs' own brackets are square, but a hierarchical shape has round ones.
-        let end = rest.rfind(')').unwrap_or(ins.len());
-        (&rest[..end], rest[end + 1..].trim())
+fn parse(text: &'static str) -> Result<Pattern> {
+    let p = &mut Parser::new(text);
+    let outs = if p.sees("[") { p.list(operand)? } else { Vec::new() };
+    if !outs.is_empty() {
+        p.expect("<-")?;
+    }
+    let kind = p.until('<');
+    let parameter = if p.sees("<<<") { None } else { p.within(["<", ">"], |p| Ok(p.word()))? };
+    let threads = p.within(["<<<", ">>>"], levels)?;
+    let ins = p.within(["(", ")"], |p| match p.sees(")") {
+        true => Ok(Vec::new()),
+        false => p.list(operand),
     })?;
-    let list = |text: &'static str| {
-        let parts = split_outside(text);
-        parts.into_iter().map(|part| operand(part.trim())).collect::<Option<Vec<_>>>()
-    };
-    let (outs, ins) = (list(outs)?, list(ins)?);
-    Some(Pattern { kind: head.trim(), outs, ins, threads: levels(threads)?.0, completion })
+    Ok(Pattern { kind, parameter, outs, ins, threads, completion: p.word().unwrap_or_default() })
 }
 
-/// Splits at the commas outside of brackets.
-fn split_outside(text: &'static str) -> Vec<&'static str> {
-    let mut parts = Vec::new();
-    let (mut depth, mut start) = (0, 0);
-    for (at, c) in text.char_indices() {
-        match c {
-            '[' | '(' => depth += 1,
-            ']' | ')' => depth -= 1,
-            ',' if depth == 0 => {
-                parts.push(&text[start..at]);
-                start = at + 1;
-            }
-            _ => {}
+fn operand(p: &mut Parser<'static>) -> Result<Operand> {
+    let levels = levels(p)?;
+    p.expect(".")?;
+    let mut scalars: Vec<Scalar> = Scalar::ALL.iter().map(|row| row.0).collect();
+    scalars.retain(|&scalar| scalar != Scalar::Mbar);
+    if !p.eat("*") {
+        scalars.clear();
+        while scalars.is_empty() || p.eat("|") {
+            scalars.push(p.row("a scalar type", &Scalar::ALL)?);
         }
     }
-    parts.push(&text[start..]);
-    parts.retain(|part| !part.trim().is_empty());
-    parts
+    p.expect(".")?;
+    let memory = p.row("a memory", &Memory::ALL)?;
+    Ok(Operand { levels, scalars, memory, peer: p.eat("@") })
 }
 
-fn operand(text: &'static str) -> Option<Operand> {
-    let (levels, rest) = levels(text)?;
-    let (scalars, memories) = rest.strip_prefix('.')?.split_once('.')?;
-    let peer = memories.ends_with('@');
-    let scalars = match scalars {
-        "*" => Scalar::ALL.iter().map(|row| row.0).filter(|&s| s != Scalar::Mbar).collect(),
-        _ => scalars.split('|').map(|name| find(&Scalar::ALL, name)).collect::<Option<_>>()?,
-    };
-    let memories = memories.trim_end_matches('@').split('|');
-    let memories = memories.map(|name| find(&Memory::ALL, name)).collect::<Option<_>>()?;
-    Some(Operand { levels, scalars, memories, peer })
-}
-
-fn find<T: Copy>(names: &[(T, &'static str)], name: &str) -> Option<T> {
-    names.iter().find(|row| row.1 == name).map(|row| row.0)
-}
-
-/// The leading `[...]` levels, without those that do not count, and what follows them.
-fn levels(text: &'static str) -> Option<(Vec<Vec<Extent>>, &'static str)> {
-    let mut rest = text;
+/// The leading `[...]` levels, without those that do not count.
+fn levels(p: &mut Parser<'static>) -> Result<Vec<Vec<Extent>>> {
     let mut levels = Vec::new();
-    while let Some(inside) = rest.strip_prefix('[').or_else(|| rest.strip_prefix(".[")) {
-        let (level, after) = inside.split_once(']')?;
-        let (sizes, strides) = match level.split_once(':') {
-            Some((sizes, strides)) => (sizes, Some(strides)),
-            None => (level, None),
+    while p.eat("[") || p.eat(".[") {
+        let sizes = if p.sees("]") { Vec::new() } else { flat(p)? };
+        let strides = if p.eat(":") { flat(p)? } else { Vec::new() };
+        p.expect("]")?;
+        let stride = |i: usize| match strides.get(i) {
+            Some(Size::Is(stride)) => Some(*stride),
+            Some(Size::Named(_)) | None => None,
         };
-        let plain = |text: &'static str| text.trim_matches(['(', ')']).split(',');
-        let mut strides = strides.map(plain);
-        let mut dims = Vec::new();
-        for size in plain(sizes).filter(|size| !size.is_empty()) {
-            let size = size.trim_matches(['(', ')']);
-            let stride = strides.as_mut().and_then(|strides| strides.next());
-            let stride = stride.and_then(|stride| stride.trim_matches(['(', ')']).parse().ok());
-            let size = size.parse().map_or(Size::Named(size), Size::Is);
-            if !matches!(size, Size::Is(1)) {
-                dims.push(Extent { size, stride });
-            }
-        }
+        let dims = sizes.into_iter().enumerate();
+        let mut dims: Vec<_> = dims.map(|(i, size)| Extent { size, stride: stride(i) }).collect();
+        dims.retain(|dim| !matches!(dim.size, Size::Is(1)));
         if !dims.is_empty() {
             levels.push(dims);
         }
-        rest = after;
     }
-    Some((levels, rest))
+    Ok(levels)
+}
+
+/// Sizes or strides, of a hierarchical dimension too.
+fn flat(p: &mut Parser<'static>) -> Result<Vec<Size>> {
+    let parts = p.list(|p| match p.sees("(") {
+        true => p.within(["(", ")"], flat),
+        false if p.sees_digit() => Ok(vec![Size::Is(p.natural()?)]),
+        false => Ok(vec![Size::Named(p.word().unwrap_or_default())]),
+    })?;
+    Ok(parts.concat())
 }

@@ -1,12 +1,12 @@
-//! Products by the quad pairs of a warp, as Volta's tensor cores compute them (Graphene, Figure 6).
+//! Matmuls by the quad pairs of a warp, as Volta's tensor cores compute them (Graphene, Figure 6).
 //!
 //! A quad pair is four lanes and those sixteen further on: `[(4,2):(1,16)]`. A warp has four, which
-//! go through the instruction together, each with a product of its own. Of the sums a thread holds two
+//! go through the instruction together, each with a matmul of its own. Of the sums a thread holds two
 //! rows of two pairs of columns, which is why their tensor is `[2,4]` and not a row.
 
-use super::asm::{asm, group};
+use super::asm::mma;
 use super::matrix::{accumulate, gather};
-use super::{Atom, Fault, Progress, Proxy, Site, Step, Warp};
+use super::{Atom, Fault, Progress, Site, Step, Warp};
 use crate::arch::Feature;
 use crate::fragment::{QUAD_4X8_B, QUAD_8X4_A, QUAD_8X8_C};
 
@@ -15,31 +15,24 @@ const A: usize = 1;
 const B: usize = 2;
 
 pub(super) const ATOMS: &[Atom] = &[Atom {
-    name: "mma.m8n8k4",
-    pattern: "[2,4].fp32.RF <- MatMul+=<<<[(4,2):(1,16)]>>>([4:1].fp16.RF, [4:1].fp16.RF)",
     needs: &[Feature::QuadPairs],
     align: &[4, 4, 4],
-    when: super::always,
-    proxy: Proxy::Generic,
-    meaning: mma,
-    cuda: |_, code| {
-        let outs: Vec<_> = SUMS.iter().map(|sum| ("+f", code.element(D, sum))).collect();
-        let ins = [(A, 0), (A, 2), (B, 0), (B, 2)].map(|(of, k)| ("r", code.word(of, &[k])));
-        let text = format!(
-            "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {}, {}, {}, {};",
-            group(0, 8),
-            group(8, 2),
-            group(10, 2),
-            group(0, 8)
-        );
-        asm(&text, &outs, &ins)
-    },
+    ..Atom::new(
+        "mma.m8n8k4",
+        "[2,4].fp32.RF <- MatMul+=<<<[(4,2):(1,16)]>>>([4:1].fp16.RF, [4:1].fp16.RF)",
+        meaning,
+        |_, code| {
+            let sums = SUMS.iter().map(|sum| code.element(D, sum)).collect();
+            let [a, b] = [A, B].map(|of| [0, 2].map(|k| code.word(of, &[k])).to_vec());
+            mma("m8n8k4.row.col.f32.f16.f16.f32", sums, a, b)
+        },
+    )
 }];
 
 /// A thread's sums in the order of its registers: pairs of columns, then rows, then the other pairs.
 const SUMS: [[i64; 2]; 8] = [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2], [0, 3], [1, 2], [1, 3]];
 
-fn mma(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
+fn meaning(_: &Site<'_>, warp: &mut dyn Warp) -> Step {
     if warp.lanes().len() < 32 {
         return Err(Fault::Divergence("quad pairs of the warp are absent".to_owned()));
     }

@@ -1,8 +1,8 @@
-//! Asynchronous matrix products by a warpgroup (PTX `wgmma.mma_async`).
+//! Asynchronous matmuls by a warpgroup (PTX `wgmma.mma_async`).
 
 use super::asm::{asm, group};
 use super::matrix::{accumulate, cut_to_tf32, gather};
-use super::{Atom, Code, Fault, Proxy, Site, Step, Warp, When};
+use super::{Atom, Code, Fault, Fits, Proxy, Site, Step, Tried, Warp, given};
 use crate::arch::Feature;
 use crate::fragment::{WGMMA_64X16_A, wgmma_c};
 use crate::kernel::Kind;
@@ -12,60 +12,37 @@ const D: usize = 0;
 const A: usize = 1;
 const B: usize = 2;
 
-const SHARED: &str =
-    "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async";
-const SHARED_SET: &str =
-    "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async";
-const TF32: &str = "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async";
-const TF32_SET: &str =
-    "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async";
-const REGISTERS: &str =
-    "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async";
-const REGISTERS_SET: &str =
-    "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async";
-
 /// Of each two the second sets its output rather than adds to it (PTX: `scale-d` is false).
+#[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[
-    wgmma("wgmma.m64k16.shared", SHARED, &[4, 16, 16], from_shared),
-    wgmma("wgmma.m64k16.shared.set", SHARED_SET, &[4, 16, 16], from_shared),
-    wgmma("wgmma.m64k8.tf32", TF32, &[4, 16, 16], of_tf32),
-    wgmma("wgmma.m64k8.tf32.set", TF32_SET, &[4, 16, 16], of_tf32),
-    wgmma("wgmma.m64k16.registers", REGISTERS, &[4, 4, 16], from_registers),
-    wgmma("wgmma.m64k16.registers.set", REGISTERS_SET, &[4, 4, 16], from_registers),
+    row("wgmma.m64k16.shared",
+        "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async"),
+    row("wgmma.m64k16.shared.set",
+        "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,16].fp16|bf16.SH, [16,w].fp16|bf16.SH) async"),
+    row("wgmma.m64k8.tf32",
+        "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async"),
+    row("wgmma.m64k8.tf32.set",
+        "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([64,8].fp32.SH, [8,w].fp32.SH) async"),
+    Atom { align: &[4, 4, 16], ..row("wgmma.m64k16.registers",
+        "[2,n].[2].fp32.RF <- MatMul+=<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async") },
+    Atom { align: &[4, 4, 16], ..row("wgmma.m64k16.registers.set",
+        "[2,n].[2].fp32.RF <- MatMul<<<[128]>>>([2,2].[2:1].fp16|bf16.RF, [16,w].fp16|bf16.SH) async") },
 ];
 
-const fn wgmma(
-    name: &'static str,
-    pattern: &'static str,
-    align: &'static [i64],
-    when: When,
-) -> Atom {
-    Atom {
-        name,
-        pattern,
-        needs: &[Feature::Wgmma],
-        align,
-        when,
-        proxy: Proxy::Async,
-        meaning: product,
-        cuda: text,
-    }
+const fn row(name: &'static str, pattern: &'static str) -> Atom {
+    let (needs, align, proxy) = (&[Feature::Wgmma], &[4, 16, 16], Proxy::Async);
+    Atom { needs, align, when: fits, proxy, ..Atom::new(name, pattern, meaning, text) }
 }
 
-fn from_shared(site: &Site<'_>) -> Result<(), &'static str> {
-    widths(site)?;
-    descriptor(site, A, 0).and(descriptor(site, B, 1)).map(|_| ())
-}
-
-fn of_tf32(site: &Site<'_>) -> Result<(), &'static str> {
-    widths(site)?;
-    let (a, b) = (descriptor(site, A, 0)?, descriptor(site, B, 1)?);
-    if a.transposed || b.transposed { Err("K is contiguous in both operands") } else { Ok(()) }
-}
-
-fn from_registers(site: &Site<'_>) -> Result<(), &'static str> {
-    widths(site)?;
-    descriptor(site, B, 1).map(|_| ())
+fn fits(site: &Site<'_>) -> Fits {
+    let w = site.size("w");
+    let widths = w == 8 * site.size("n") && w <= 256;
+    given(widths, "the matmul has 8 to 256 columns, and the accumulator is of their number")?;
+    let [a, b] = [A, B].map(|operand| site.operand(operand).scalar);
+    given(a == b, "both operands have one type")?;
+    let a_transposed = !has_registers(site) && descriptor(site, A)?.transposed;
+    let transposed = descriptor(site, B)?.transposed || a_transposed;
+    given(!transposed || b != Scalar::F32, "K is contiguous in both operands")
 }
 
 /// Whether it sets its output.
@@ -84,7 +61,7 @@ pub(super) fn accumulators(n: i64) -> impl Iterator<Item = [i64; 3]> {
     (0..n).flat_map(|j| (0..2).flat_map(move |half| (0..2).map(move |pair| [half, j, pair])))
 }
 
-/// The extent of a product along K: 32 bytes of either operand.
+/// The extent of a matmul along K: 32 bytes of either operand.
 fn depth(site: &Site<'_>) -> i64 {
     32 / site.operand(B).scalar.bytes()
 }
@@ -101,20 +78,9 @@ struct Descriptor {
     swizzle: u64,
 }
 
-fn widths(site: &Site<'_>) -> Result<(), &'static str> {
-    let w = site.size("w");
-    if w != 8 * site.size("n") || w > 256 {
-        return Err("the product has 8 to 256 columns, and the accumulator is of their number");
-    }
-    if site.operand(A).scalar != site.operand(B).scalar {
-        return Err("both operands have one type");
-    }
-    Ok(())
-}
-
 /// The descriptor of an operand whose dimension `k` is K; an error if its layout is none that the
 /// instruction reads (PTX, "Shared memory matrix layout").
-fn descriptor(site: &Site<'_>, operand: usize, k_first: usize) -> Result<Descriptor, &'static str> {
+fn descriptor(site: &Site<'_>, operand: usize) -> Result<Descriptor, &'static str> {
     let tensor = site.operand(operand);
     let bytes = tensor.scalar.bytes();
     let (swizzle, span) = match tensor.swizzle.map(|s| (s.bits(), s.base(), s.shift())) {
@@ -126,7 +92,7 @@ fn descriptor(site: &Site<'_>, operand: usize, k_first: usize) -> Result<Descrip
     // K is the second dimension of A, and the first of B.
     let size = if operand == A { 64 } else { site.size("w") };
     let at = |other: i64, k: i64| {
-        let element = if k_first == 0 { [other, k] } else { [k, other] };
+        let element = if operand == A { [other, k] } else { [k, other] };
         site.distance(operand, &element).ok_or("strides in shared memory are numbers")
     };
     let (transposed, leading, stride) = if at(0, 1)? == 1 {
@@ -176,7 +142,7 @@ fn text(site: &Site<'_>, code: &dyn Code) -> String {
         accumulators(site.size("n")).map(|element| (out, code.element(D, &element))).collect();
     let count = outs.len();
     let mut ins = Vec::new();
-    let describe = |operand: usize, k_first: usize| match descriptor(site, operand, k_first) {
+    let describe = |operand: usize| match descriptor(site, operand) {
         Ok(descriptor) => {
             let transposed = i32::from(descriptor.transposed);
             (descriptor.text(&code.descriptor_start(operand)), transposed)
@@ -189,11 +155,11 @@ fn text(site: &Site<'_>, code: &dyn Code) -> String {
         }
         (group(count, 4), String::new())
     } else {
-        let (value, transposed) = describe(A, 0);
+        let (value, transposed) = describe(A);
         ins.push(("l", value));
         (format!("%{count}"), format!("{transposed}, "))
     };
-    let (b, b_transposed) = describe(B, 1);
+    let (b, b_transposed) = describe(B);
     ins.push(("l", b));
     let last = count + ins.len() - 1;
     // Of TF32 no operand is transposed, and there is nothing to say of it.
@@ -208,20 +174,20 @@ fn text(site: &Site<'_>, code: &dyn Code) -> String {
 }
 
 /// Single precision is cut to TF32.
-fn product(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
+fn meaning(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let (w, depth) = (site.size("w"), depth(site));
     let seen = if site.operand(B).scalar == Scalar::F32 { cut_to_tf32 } else { |x| x };
     let lanes: Vec<_> =
         warp.lanes().into_iter().map(|lane| (lane, warp.rank(lane) as usize)).collect();
     let (Some(first), Some(sums)) = (lanes.first(), wgmma_c(site.size("n"))) else {
-        return Err(Fault::Invalid("a product without lanes".to_owned()));
+        return Err(Fault::Invalid("a matmul without lanes".to_owned()));
     };
     let mut shared = |operand: usize, rows: std::ops::Range<i64>, columns: i64| {
-        let row = |row| -> Result<Vec<f64>, Fault> {
+        let row = |row| -> Tried<Vec<f64>> {
             let value = |column| Ok(seen(warp.read(0, operand, &[row, column])?));
             (0..columns).map(value).collect()
         };
-        rows.map(row).collect::<Result<Vec<_>, Fault>>()
+        rows.map(row).collect::<Tried<Vec<_>>>()
     };
     let b = shared(B, 0..depth, w)?;
     // Of four warps, each has sixteen rows.

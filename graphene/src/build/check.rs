@@ -1,36 +1,36 @@
 //! What the builder refuses.
 
-use super::{Builder, Viewed};
+use super::Builder;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
-use crate::kernel::{Completion, Kind, Operand, Spec, TensorId, ThreadsId};
+use crate::kernel::{Completion, Kind, Operand, Spec};
 use crate::layout::{IntTuple, Layout};
 use crate::tensor::{Scalar, View, ViewOp};
 use crate::text::kind::row_of;
 
+/// Refuses what is not well formed.
+pub(super) fn refuse_if(wrong: bool, why: impl std::fmt::Display) -> Result<()> {
+    if wrong { Err(Error::Kernel(why.to_string())) } else { Ok(()) }
+}
+
 /// The name of a tensor: letters, digits and `_`, as `%6` is one in the paper.
 pub(super) fn word(name: &str) -> Result<()> {
-    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        return Ok(());
-    }
-    Err(Error::Kernel(format!("`{name}` is not a name: letters, digits and `_` are")))
+    let part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let fits = !name.is_empty() && name.bytes().all(part);
+    refuse_if(!fits, format_args!("`{name}` is not a name: letters, digits and `_` are"))
 }
 
 /// The name of a variable or kernel, which code generation uses as it is.
 pub(super) fn name(name: &str) -> Result<()> {
     word(name)?;
-    if name.starts_with(|first: char| first.is_ascii_digit()) {
-        return Err(Error::Kernel(format!("the name `{name}` must not start with a digit")));
-    }
-    Ok(())
+    let digit = name.starts_with(|first: char| first.is_ascii_digit());
+    refuse_if(digit, format_args!("the name `{name}` must not start with a digit"))
 }
 
 /// Variables are at least 0, by which expressions are simplified.
 pub(super) fn not_negative(name: &str, value: &Expr) -> Result<()> {
-    if value.range().0.is_some_and(|low| low >= 0) {
-        return Ok(());
-    }
-    Err(Error::Kernel(format!("@{name} may be negative: {value}; max(0, ...) is not")))
+    let may_be = value.range().0.is_none_or(|low| low < 0);
+    refuse_if(may_be, format_args!("@{name} may be negative: {value}; max(0, ...) is not"))
 }
 
 /// Threads and blocks are numbered from 0 on, without gaps.
@@ -41,18 +41,13 @@ pub(super) fn numbered(view: &View) -> Result<()> {
     while let Some(at) = left.iter().position(|leaf| view.stride(leaf) == extent) {
         extent = extent * left.remove(at).size.clone();
     }
-    if left.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Kernel(format!("{view} does not number its elements without gaps")))
+    refuse_if(!left.is_empty(), format_args!("{view} does not number its elements without gaps"))
 }
 
 impl Builder {
     pub(super) fn before_statements(&self) -> Result<()> {
-        match &self.scopes[..] {
-            [scope] if scope.stmts.is_empty() => Ok(()),
-            _ => Err(Error::Kernel("declared after the first statement".to_owned())),
-        }
+        let first = matches!(&self.scopes[..], [scope] if scope.stmts.is_empty());
+        refuse_if(!first, "declared after the first statement")
     }
 
     /// Variables must be known here, and be those that are: of one name there may be several.
@@ -76,14 +71,10 @@ impl Builder {
     pub(super) fn check_view(&self, view: &View) -> Result<()> {
         let levels: Vec<_> =
             view.strided().modes().iter().map(|level| level.modes().to_vec()).collect();
-        if View::levels_of(&levels) != *view {
-            return Err(Error::Kernel(format!("{view} is not the view of a whole buffer")));
-        }
+        let whole = View::levels_of(&levels) == *view;
+        refuse_if(!whole, format_args!("{view} is not the view of a whole buffer"))?;
         levels.iter().flatten().try_for_each(|dim| self.check_dim(dim))?;
-        if levels.iter().any(Vec::is_empty) {
-            return Err(Error::Kernel("a level without dimensions".to_owned()));
-        }
-        Ok(())
+        refuse_if(levels.iter().any(Vec::is_empty), "a level without dimensions")
     }
 
     fn check_dim(&self, dim: &Layout<Expr>) -> Result<()> {
@@ -91,17 +82,11 @@ impl Builder {
             let (size, stride) = (&leaf.size, leaf.stride.number().unwrap_or_default());
             self.check_expr(size)?;
             self.check_expr(&stride)?;
-            if size.constant().is_some_and(|size| size < 1) {
-                return Err(Error::Kernel(format!("a dimension of size {size}")));
-            }
-            if stride.constant().is_some_and(|stride| stride < 0) {
-                return Err(Error::Kernel(format!("a dimension of stride {stride}")));
-            }
-            return Ok(());
+            let below = |expr: &Expr, least| expr.constant().is_some_and(|value| value < least);
+            refuse_if(below(size, 1), format_args!("a dimension of size {size}"))?;
+            return refuse_if(below(&stride, 0), format_args!("a dimension of stride {stride}"));
         }
-        if dim.rank() < 2 {
-            return Err(Error::Kernel("a hierarchical dimension needs two parts".to_owned()));
-        }
+        refuse_if(dim.rank() < 2, "a hierarchical dimension needs two parts")?;
         dim.modes().iter().try_for_each(|mode| self.check_dim(mode))
     }
 
@@ -121,7 +106,7 @@ impl Builder {
         })
     }
 
-    fn check_op(&self, op: &ViewOp) -> Result<()> {
+    pub(super) fn check_op(&self, op: &ViewOp) -> Result<()> {
         match op {
             ViewOp::Index(coords) => self.check_coords(coords),
             ViewOp::Peer(block) => self.check_expr(block),
@@ -132,21 +117,18 @@ impl Builder {
     pub(super) fn check_spec(&self, spec: &Spec) -> Result<()> {
         spec.outs.iter().chain(&spec.ins).try_for_each(|operand| self.check_operand(operand))?;
         for out in &spec.outs {
-            if self.tensor_of(out.tensor)?.constant {
-                return Err(Error::Kernel("what is constant is not written".to_owned()));
-            }
+            refuse_if(self.tensor_of(out.tensor)?.constant, "what is constant is not written")?;
         }
         if let Completion::Signals(barrier) = &spec.completion {
             self.check_operand(barrier)?;
             let tensor = self.tensor_of(barrier.tensor)?;
             let levels = tensor.view.levels().len();
             let one = levels == usize::from(!barrier.index.is_empty());
-            if tensor.scalar != Scalar::Mbar || !one {
-                return Err(Error::Kernel(format!("{tensor} is not one barrier to signal")));
-            }
+            let one = one && tensor.scalar == Scalar::Mbar;
+            refuse_if(!one, format_args!("{tensor} is not one barrier to signal"))?;
         }
-        self.threads_of(spec.blocks)?;
-        self.threads_of(spec.threads)?;
+        self.tensor_of(spec.blocks)?;
+        self.tensor_of(spec.threads)?;
         let row = row_of(&spec.kind);
         let of_kind = match &spec.kind {
             Kind::Init(number) if number.0.is_nan() => {
@@ -159,30 +141,8 @@ impl Builder {
         let (outs, ins) = (spec.outs.len(), spec.ins.len());
         let fits =
             of_kind.is_none_or(|(all, read)| all == outs && read.is_none_or(|read| read == ins));
-        if !row.outs.contains(&outs) || !row.ins.contains(&ins) || !fits {
-            let kind = &spec.kind;
-            return Err(Error::Kernel(format!("{kind} has not {outs} outputs and {ins} inputs")));
-        }
+        let (kind, fits) = (&spec.kind, fits && row.outs.contains(&outs) && row.ins.contains(&ins));
+        refuse_if(!fits, format_args!("{kind} has not {outs} outputs and {ins} inputs"))?;
         spec.kind.exprs().into_iter().try_for_each(|value| self.check_expr(value))
-    }
-}
-
-impl Viewed for TensorId {
-    fn view(self, builder: &mut Builder, name: &str, op: ViewOp) -> Result<TensorId> {
-        builder.check_op(&op)?;
-        let view = builder.tensor_of(self)?.apply(&op)?;
-        let id = builder.add_tensor(name, view)?;
-        builder.push(crate::kernel::Stmt::View(id, self, op));
-        Ok(id)
-    }
-}
-
-impl Viewed for ThreadsId {
-    fn view(self, builder: &mut Builder, name: &str, op: ViewOp) -> Result<ThreadsId> {
-        builder.check_op(&op)?;
-        let view = builder.threads_of(self)?.apply(&op)?;
-        let id = builder.add_threads(name, view)?;
-        builder.push(crate::kernel::Stmt::Threads(id, self, op));
-        Ok(id)
     }
 }

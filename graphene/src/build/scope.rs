@@ -1,16 +1,33 @@
 //! Open scopes, and the names that are known in them.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
 use super::{Builder, MAX_NESTING, check};
 use crate::error::{Error, Result};
 use crate::index::Var;
 use crate::kernel::{Ring, Stmt, TensorId, ThreadsId};
-use crate::tensor::{Tensor, Threads};
+use crate::tensor::{Tensor, Threads, ViewOp};
 
-/// What a name stands for, and whether its scope is still open.
+/// Tensors of data and of threads, which have the same operations.
+pub trait Viewed: Copy {
+    type Of: Clone + Display;
+    /// What its name begins with in text.
+    const SIGIL: char;
+    fn numbered(number: usize) -> Self;
+    fn number(self) -> usize;
+    fn table(k: &Builder) -> &Table<Self::Of>;
+    fn table_mut(k: &mut Builder) -> &mut Table<Self::Of>;
+    fn apply(of: &Self::Of, op: &ViewOp) -> Result<Self::Of>;
+    fn statement(self, of: Self, op: ViewOp) -> Stmt;
+}
+
+/// What has been declared of one sort: names are there once, and known while their scopes are open.
 #[derive(Debug)]
-pub(super) struct Name<Id> {
-    id: Id,
-    open: bool,
+pub struct Table<T> {
+    pub(super) rows: Vec<(String, T)>,
+    names: BTreeMap<String, usize>,
+    open: Vec<bool>,
 }
 
 /// Statements, and what is declared among them.
@@ -19,41 +36,91 @@ pub(super) struct Scope {
     pub(super) stmts: Vec<Stmt>,
     pub(super) vars: Vec<Var>,
     pub(super) rings: Vec<Ring>,
-    tensors: Vec<TensorId>,
-    threads: Vec<ThreadsId>,
 }
 
+impl<T> Default for Table<T> {
+    fn default() -> Table<T> {
+        Table { rows: Vec::new(), names: BTreeMap::new(), open: Vec::new() }
+    }
+}
+
+macro_rules! viewed {
+    ($id:ident, $of:ident, $table:ident, $sigil:literal, $stmt:ident) => {
+        impl Viewed for $id {
+            type Of = $of;
+            const SIGIL: char = $sigil;
+
+            fn apply(of: &$of, op: &ViewOp) -> Result<$of> {
+                of.apply(op)
+            }
+
+            fn numbered(number: usize) -> $id {
+                $id(u32::try_from(number).expect("fewer tensors than memory has bytes"))
+            }
+
+            fn number(self) -> usize {
+                self.0 as usize
+            }
+
+            fn table(k: &Builder) -> &Table<$of> {
+                &k.$table
+            }
+
+            fn table_mut(k: &mut Builder) -> &mut Table<$of> {
+                &mut k.$table
+            }
+
+            fn statement(self, of: $id, op: ViewOp) -> Stmt {
+                Stmt::$stmt(self, of, op)
+            }
+        }
+    };
+}
+
+viewed!(TensorId, Tensor, tensors, '%', View);
+viewed!(ThreadsId, Threads, threads, '#', Threads);
+
 impl Builder {
-    /// A tensor.
+    /// A tensor of data, or of threads or blocks.
     ///
     /// # Errors
     /// [`Error::Kernel`] if its scope has closed.
-    pub fn tensor_of(&self, id: TensorId) -> Result<&Tensor> {
-        let (name, tensor) = &self.tensors[id.0 as usize];
-        match self.find_tensor(name) {
-            Some(_) => Ok(tensor),
-            None => Err(Error::Kernel(format!("no %{name} here"))),
+    pub fn tensor_of<V: Viewed>(&self, id: V) -> Result<&V::Of> {
+        let table = V::table(self);
+        let (name, of) = &table.rows[id.number()];
+        if table.open[id.number()] {
+            return Ok(of);
         }
+        Err(Error::Kernel(format!("no {}{name} here", V::SIGIL)))
     }
 
-    /// A thread or block tensor.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if its scope has closed.
-    pub fn threads_of(&self, id: ThreadsId) -> Result<&Threads> {
-        let (name, threads) = &self.threads[id.0 as usize];
-        match self.find_threads(name) {
-            Some(_) => Ok(threads),
-            None => Err(Error::Kernel(format!("no #{name} here"))),
-        }
+    pub(crate) fn find<V: Viewed>(&self, name: &str) -> Option<V> {
+        let table = V::table(self);
+        table.names.get(name).copied().filter(|&number| table.open[number]).map(V::numbered)
     }
 
-    pub(crate) fn find_tensor(&self, name: &str) -> Option<TensorId> {
-        self.tensor_names.get(name).filter(|name| name.open).map(|name| name.id)
+    pub(crate) fn is_taken<V: Viewed>(&self, name: &str) -> bool {
+        V::table(self).names.contains_key(name)
     }
 
-    pub(crate) fn find_threads(&self, name: &str) -> Option<ThreadsId> {
-        self.threads_names.get(name).filter(|name| name.open).map(|name| name.id)
+    pub(super) fn declare<V: Viewed>(&mut self, name: &str, of: V::Of) -> Result<V> {
+        check::word(name)?;
+        let name = free(name, |name| self.is_taken::<V>(name));
+        let table = V::table_mut(self);
+        let number = table.rows.len();
+        table.names.insert(name.clone(), number);
+        table.rows.push((name, of));
+        table.open.push(true);
+        Ok(V::numbered(number))
+    }
+
+    /// Another view of the same elements.
+    pub(crate) fn view<V: Viewed>(&mut self, of: V, name: &str, op: ViewOp) -> Result<V> {
+        self.check_op(&op)?;
+        let view = V::apply(self.tensor_of(of)?, &op)?;
+        let id: V = self.declare(name, view)?;
+        self.push(id.statement(of, op));
+        Ok(id)
     }
 
     pub(crate) fn find_var(&self, name: &str) -> Option<&Var> {
@@ -81,16 +148,11 @@ impl Builder {
             return Err(Error::Depth);
         }
         self.scopes.push(Scope { vars, ..Scope::default() });
+        let [tensors, threads] = [self.tensors.open.len(), self.threads.open.len()];
         let done = body(self);
         let scope = self.scopes.pop().expect("it was opened above");
-        for id in scope.tensors {
-            let name = &self.tensors[id.0 as usize].0;
-            self.tensor_names.get_mut(name).expect("every tensor has its name").open = false;
-        }
-        for id in scope.threads {
-            let name = &self.threads[id.0 as usize].0;
-            self.threads_names.get_mut(name).expect("all threads have their name").open = false;
-        }
+        self.tensors.open[tensors..].fill(false);
+        self.threads.open[threads..].fill(false);
         done.map(|()| scope.stmts)
     }
 
@@ -110,34 +172,6 @@ impl Builder {
         ["thread", "block"].contains(&name)
             || self.find_var(name).is_some()
             || self.find_ring(name).is_some()
-    }
-
-    pub(crate) fn is_tensor_taken(&self, name: &str) -> bool {
-        self.tensor_names.contains_key(name)
-    }
-
-    pub(crate) fn is_threads_taken(&self, name: &str) -> bool {
-        self.threads_names.contains_key(name)
-    }
-
-    pub(super) fn add_tensor(&mut self, name: &str, tensor: Tensor) -> Result<TensorId> {
-        check::word(name)?;
-        let name = free(name, |name| self.is_tensor_taken(name));
-        let id = TensorId(u32::try_from(self.tensors.len()).map_err(|_| Error::Overflow)?);
-        self.tensor_names.insert(name.clone(), Name { id, open: true });
-        self.tensors.push((name, tensor));
-        self.scope().tensors.push(id);
-        Ok(id)
-    }
-
-    pub(super) fn add_threads(&mut self, name: &str, threads: Threads) -> Result<ThreadsId> {
-        check::word(name)?;
-        let name = free(name, |name| self.is_threads_taken(name));
-        let id = ThreadsId(u32::try_from(self.threads.len()).map_err(|_| Error::Overflow)?);
-        self.threads_names.insert(name.clone(), Name { id, open: true });
-        self.threads.push((name, threads));
-        self.scope().threads.push(id);
-        Ok(id)
     }
 }
 

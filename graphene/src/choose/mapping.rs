@@ -1,5 +1,6 @@
 //! Elements, threads and blocks of a loop over independent elements (AKG, "Auto-Mapping").
 
+use super::ceil;
 use crate::target::Target;
 
 /// How a loop is spread over a GPU.
@@ -41,8 +42,4 @@ pub fn mapping(elements: i64, vector: i64, target: &Target) -> Mapping {
     }
     let blocks = ceil(tiles, threads).min(cores * (RESIDENT / threads));
     Mapping { tile, threads, blocks }
-}
-
-fn ceil(a: i64, b: i64) -> i64 {
-    (a + b - 1) / b
 }

@@ -1,6 +1,8 @@
-//! How warps share a product (Mirage, "How to Decide thr_layout").
+//! How warps share a matmul (Mirage, "How to Decide thr_layout").
 
-/// Warps, or other groups of threads that carry out one instruction, over a product's tile.
+use super::ceil;
+
+/// Warps, or other groups of threads that carry out one instruction, over a matmul's tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Warps {
     /// Groups along the rows and along the columns.
@@ -22,37 +24,33 @@ impl Warps {
         })
     }
 
-    /// Instructions that each group carries out for a product of `[m, n, k]`.
-    pub fn instructions(&self, product: [i64; 3], instruction: [i64; 3]) -> i64 {
-        let [m, n, k] = std::array::from_fn(|i| ceil(product[i], instruction[i]));
+    /// Instructions that each group carries out for a matmul of `[m, n, k]`.
+    pub fn instructions(&self, shape: [i64; 3], instruction: [i64; 3]) -> i64 {
+        let [m, n, k] = std::array::from_fn(|i| ceil(shape[i], instruction[i]));
         ceil(m, self.along[0]) * ceil(n, self.along[1]) * k
     }
 
     /// Elements that all groups read and write: each reads its rows of A and its columns of B, once,
     /// and writes its part of C.
-    pub fn elements(&self, product: [i64; 3], instruction: [i64; 3]) -> i64 {
+    pub fn elements(&self, shape: [i64; 3], instruction: [i64; 3]) -> i64 {
         let side = |i: usize| {
-            let own = ceil(ceil(product[i], instruction[i]), self.along[i]);
+            let own = ceil(ceil(shape[i], instruction[i]), self.along[i]);
             own * instruction[i] * self.along[i]
         };
-        let depth = ceil(product[2], instruction[2]) * instruction[2];
+        let depth = ceil(shape[2], instruction[2]) * instruction[2];
         let [m, n] = [side(0), side(1)];
         m * depth * self.along[1] + n * depth * self.along[0] + m * n
     }
 }
 
-/// The layout of so many groups that share a product of `[m, n, k]` by instructions of such a size:
+/// The layout of so many groups that share a matmul of `[m, n, k]` by instructions of such a size:
 /// of those with the fewest instructions a group, the one that moves the fewest elements, with more
 /// groups along the rows where two are alike. K is not shared, so that sums need not be added.
-pub fn warps(groups: i64, product: [i64; 3], instruction: [i64; 3]) -> Warps {
+pub fn warps(groups: i64, shape: [i64; 3], instruction: [i64; 3]) -> Warps {
     let cost = |warps: &Warps| {
-        let elements = warps.elements(product, instruction);
-        (warps.instructions(product, instruction), elements, -warps.along[0], !warps.rows_first)
+        let elements = warps.elements(shape, instruction);
+        (warps.instructions(shape, instruction), elements, -warps.along[0], !warps.rows_first)
     };
     let alone = Warps { along: [groups.max(1), 1], rows_first: true };
     Warps::all(groups).min_by_key(cost).unwrap_or(alone)
-}
-
-fn ceil(a: i64, b: i64) -> i64 {
-    (a + b - 1) / b
 }

@@ -98,17 +98,15 @@ impl Expr {
             return Factor::Div(self.clone(), divisor.clone()).into();
         };
         let (whole, rest) = self.split(by);
-        let (low, high) = rest.range();
-        match (low, high) {
-            (Some(low), Some(high)) if low.div_euclid(by) == high.div_euclid(by) => {
-                whole + low.div_euclid(by)
-            }
-            // What is divided out must leave something that is not negative.
-            (Some(low), _) if low >= 0 && whole.range().0.is_some_and(|low| low >= 0) => {
-                whole + rest.div_rest(by)
-            }
-            (_, _) => self.div_rest(by),
+        if let Some(quotient) = rest.one_quotient(by) {
+            return whole + quotient;
         }
+        // What is divided out must leave something that is not negative.
+        let positive = |expr: &Expr| expr.range().0.is_some_and(|low| low >= 0);
+        if positive(&rest) && positive(&whole) {
+            return whole + rest.div_rest(by);
+        }
+        self.div_rest(by)
     }
 
     /// The quotient of what no simplification splits: nested quotients join.
@@ -143,11 +141,8 @@ impl Expr {
             return Factor::Mod(self.clone(), divisor.clone()).into();
         };
         let (_, rest) = self.split(by);
-        match rest.range() {
-            (Some(low), Some(high)) if low.div_euclid(by) == high.div_euclid(by) => {
-                return rest - low.div_euclid(by).saturating_mul(by);
-            }
-            (_, _) => {}
+        if let Some(quotient) = rest.one_quotient(by) {
+            return rest - quotient.saturating_mul(by);
         }
         let rest = self.residue(by);
         match rest.only_factor() {
@@ -169,6 +164,13 @@ impl Expr {
         Factor::Mod(rest, Expr::from(by)).into()
     }
 
+    /// The quotient, if it is the same over all of the range.
+    fn one_quotient(&self, by: i64) -> Option<i64> {
+        let (low, high) = self.range();
+        let [low, high] = [low?, high?].map(|bound| bound.div_euclid(by));
+        (low == high).then_some(low)
+    }
+
     /// Something that has the same remainder by `by`, with multiples of it left out. C rounds
     /// quotients of negative numbers up, so that what is left must not be negative.
     fn residue(&self, by: i64) -> Expr {
@@ -187,25 +189,27 @@ impl Expr {
 
     /// The smaller one.
     pub fn min(self, other: Expr) -> Expr {
-        if self == other || other.reaches(&self) {
-            self
-        } else if self.reaches(&other) {
-            other
-        } else {
-            let (a, b) = if self <= other { (self, other) } else { (other, self) };
-            Factor::Min(a, b).into()
-        }
+        self.either(other, |a, b| b.reaches(a), Factor::Min)
     }
 
     /// The larger one.
     pub fn max(self, other: Expr) -> Expr {
-        if self == other || self.reaches(&other) {
+        self.either(other, |a, b| a.reaches(b), Factor::Max)
+    }
+
+    fn either(
+        self,
+        other: Expr,
+        is: fn(&Expr, &Expr) -> bool,
+        factor: fn(Expr, Expr) -> Factor,
+    ) -> Expr {
+        if self == other || is(&self, &other) {
             self
-        } else if other.reaches(&self) {
+        } else if is(&other, &self) {
             other
         } else {
             let (a, b) = if self <= other { (self, other) } else { (other, self) };
-            Factor::Max(a, b).into()
+            factor(a, b).into()
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Cond, Expr, Factor, Relation, Var};
+use super::{Cond, Expr, Factor, Var};
 
 impl fmt::Display for Var {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,17 +19,6 @@ impl fmt::Display for Expr {
 impl fmt::Display for Cond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.left, self.relation, self.right)
-    }
-}
-
-impl fmt::Display for Relation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Relation::Less => "<",
-            Relation::AtLeast => ">=",
-            Relation::Equal => "==",
-            Relation::Unequal => "!=",
-        })
     }
 }
 

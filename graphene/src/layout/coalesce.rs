@@ -5,8 +5,13 @@ use crate::error::{Error, Result};
 
 /// The layout with the fewest modes that is the same function on `[0,size)`; depth at most 1.
 pub fn coalesce<I: Int>(layout: &Layout<I>) -> Result<Layout<I>> {
+    Layout::flat(merged(&layout.leaves())?)
+}
+
+/// Modes of more than one coordinate, those that continue one another as one.
+pub(super) fn merged<I: Int>(leaves: &[&Leaf<I>]) -> Result<Vec<Leaf<I>>> {
     let mut merged: Vec<Leaf<I>> = Vec::new();
-    for leaf in layout.leaves().into_iter().filter(|leaf| !leaf.size.equals(1)) {
+    for &leaf in leaves.iter().filter(|leaf| !leaf.size.equals(1)) {
         match merged.last_mut() {
             Some(last) if continues(last, &leaf.stride) => {
                 last.size = last.size.times(&leaf.size)?
@@ -14,7 +19,7 @@ pub fn coalesce<I: Int>(layout: &Layout<I>) -> Result<Layout<I>> {
             Some(_) | None => merged.push(leaf.clone()),
         }
     }
-    Layout::flat(merged)
+    Ok(merged)
 }
 
 /// Coalesces each part of `layout` that stands at a leaf of `profile`; the integers in `profile`
@@ -24,18 +29,24 @@ pub fn coalesce_by<I: Int>(layout: &Layout<I>, profile: &IntTuple) -> Result<Lay
         IntTuple::Int(_) => return coalesce(layout),
         IntTuple::Tuple(parts) => parts,
     };
-    let modes = layout.modes();
-    if parts.len() > modes.len() {
-        return Err(Error::Rank { op: "coalesce", modes: parts.len(), rank: modes.len() });
+    let modes = reached("coalesce", layout, parts)?.iter().enumerate();
+    let part = |(i, mode): (usize, &Layout<I>)| match parts.get(i) {
+        Some(part) => coalesce_by(mode, part),
+        None => Ok(mode.clone()),
+    };
+    Layout::tuple(modes.map(part).collect::<Result<_>>()?)
+}
+
+/// The modes of a layout, of which a tuple must not have more.
+pub(super) fn reached<'a, I: Int, T>(
+    op: &'static str,
+    layout: &'a Layout<I>,
+    parts: &[T],
+) -> Result<&'a [Layout<I>]> {
+    if parts.len() > layout.rank() {
+        return Err(Error::Rank { op, modes: parts.len(), rank: layout.rank() });
     }
-    let mut result = Vec::with_capacity(modes.len());
-    for (i, mode) in modes.iter().enumerate() {
-        result.push(match parts.get(i) {
-            Some(part) => coalesce_by(mode, part)?,
-            None => mode.clone(),
-        });
-    }
-    Layout::tuple(result)
+    Ok(layout.modes())
 }
 
 /// The same leaves without their nesting: a leaf, or a tuple of leaves.

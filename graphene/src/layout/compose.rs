@@ -15,7 +15,7 @@
 //!
 //! Of expressions, those that are divided must be constants: all sizes of `A` that `B` reaches, but the last of a mode.
 
-use super::coalesce::continues;
+use super::coalesce::{continues, merged, reached};
 use super::{Int, IntTuple, Layout, Leaf, Node, Stride};
 use crate::error::{Error, Result};
 
@@ -64,18 +64,8 @@ pub fn composition_by<I: Int>(a: &Layout<I>, b: &Tiler) -> Result<Layout<I>> {
         Tiler::Size(size) => composition(a, &Layout::mode(I::from(*size), I::from(1))?),
         Tiler::Layout(layout) => composition(a, &layout.lift()),
         Tiler::Modes(tilers) => {
-            let modes = a.modes();
-            if tilers.len() > modes.len() {
-                let (modes, rank) = (tilers.len(), modes.len());
-                return Err(Error::Rank { op: "composition", modes, rank });
-            }
-            Layout::tuple(
-                modes
-                    .iter()
-                    .zip(tilers)
-                    .map(|(a, b)| composition_by(a, b))
-                    .collect::<Result<_>>()?,
-            )
+            let modes = reached("composition", a, tilers)?.iter().zip(tilers);
+            Layout::tuple(modes.map(|(a, b)| composition_by(a, b)).collect::<Result<_>>()?)
         }
     }
 }
@@ -110,15 +100,7 @@ impl<I: Int> Radix<I> {
         let Some((last, inner)) = leaves.split_last() else {
             return Ok(Radix { bounded: Vec::new(), last: Stride::zero() });
         };
-        let mut bounded: Vec<Leaf<I>> = Vec::new();
-        for leaf in inner.iter().filter(|leaf| !leaf.size.equals(1)) {
-            match bounded.last_mut() {
-                Some(mode) if continues(mode, &leaf.stride) => {
-                    mode.size = mode.size.times(&leaf.size)?;
-                }
-                Some(_) | None => bounded.push((*leaf).clone()),
-            }
-        }
+        let mut bounded = merged(inner)?;
         let mut last = last.stride.clone();
         while let Some(mode) = bounded.pop_if(|mode| continues(mode, &last)) {
             last = mode.stride;
@@ -335,8 +317,8 @@ impl<I: Int> Domain<'_, I> {
         Ok(signs != [true; 2] && below)
     }
 
-    /// Compares the offset of each coordinate with the sum of its parts' offsets, over the product of
-    /// the coordinates that `choices` lists for each part, as many of them as the limit
+    /// Compares the offset of each coordinate with the sum of its parts' offsets, over all
+    /// combinations of the coordinates that `choices` lists for each part, as many of them as the limit
     /// allows.
     fn try_all(
         &self,

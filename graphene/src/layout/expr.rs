@@ -24,6 +24,7 @@ use self::functions::{FUNCTIONS, Function, eval_composition};
 use super::{Composed, IntTuple, Layout, MAX_DEPTH, Stride, Swizzle, Tiler};
 use crate::error::{Error, Result};
 use crate::fragment::{self, Fragment};
+use crate::text::cursor::Parser as Cursor;
 
 /// What an expression evaluates to. `Display` prints it in the notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,49 +105,27 @@ pub fn evaluate(text: &str) -> Result<Value> {
 
 /// Parses an expression without evaluating it.
 pub fn parse(text: &str) -> Result<Expr> {
-    let mut parser = Parser { text, at: 0, depth: 0 };
+    let mut parser = Parser { cursor: Cursor::new(text), depth: 0 };
     let expr = parser.expr()?;
-    parser.skip_space();
-    if parser.at < text.len() {
-        return Err(parser.expected("the end, `:` or `o`"));
+    match parser.cursor.end() {
+        Ok(()) => Ok(expr),
+        Err(_) => Err(parser.expected("the end, `:` or `o`")),
     }
-    Ok(expr)
 }
 
 struct Parser<'a> {
-    text: &'a str,
-    at: usize,
+    cursor: Cursor<'a>,
     depth: usize,
 }
 
-impl Parser<'_> {
-    fn rest(&self) -> &str {
-        self.text.get(self.at..).unwrap_or("")
-    }
-
+impl<'a> Parser<'a> {
     fn expected(&self, expected: &'static str) -> Error {
-        Error::Syntax { at: self.at, expected }
+        Error::Syntax { at: self.cursor.next(), expected }
     }
 
-    fn skip_space(&mut self) {
-        self.at += self.rest().len() - self.rest().trim_start().len();
-    }
-
-    fn eat(&mut self, token: char) -> bool {
-        self.skip_space();
-        let found = self.rest().starts_with(token);
-        if found {
-            self.at += token.len_utf8();
-        }
-        found
-    }
-
-    /// The word at the cursor: letters, digits and `_`, the first not a digit.
-    fn word(&self) -> &str {
-        let rest = self.rest();
-        let inside = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let end = rest.find(|c| !inside(c)).unwrap_or(rest.len());
-        if rest.starts_with(|c: char| c.is_ascii_digit()) { "" } else { &rest[..end] }
+    /// The word here, unless it is a number.
+    fn word(&self) -> &'a str {
+        if self.cursor.sees_digit() { "" } else { self.cursor.peek_word() }
     }
 
     fn expr(&mut self) -> Result<Expr> {
@@ -154,21 +133,15 @@ impl Parser<'_> {
             return Err(self.expected("fewer levels of nesting"));
         }
         self.depth += 1;
-        let first = self.pair()?;
-        let mut chain = vec![first];
-        loop {
-            self.skip_space();
-            if self.word() != "o" {
-                break;
-            }
-            self.at += 1;
+        let mut chain = vec![self.pair()?];
+        while self.cursor.eat_word("o") {
             chain.push(self.pair()?);
         }
         self.depth -= 1;
         match <[Expr; 1]>::try_from(chain) {
             Ok([single]) => Ok(single),
             Err(chain) => {
-                let at = chain.first().map_or(self.at, |first| first.at);
+                let at = chain.first().map_or(0, |first| first.at);
                 Ok(Expr { at, kind: Kind::Chain(chain) })
             }
         }
@@ -176,7 +149,7 @@ impl Parser<'_> {
 
     fn pair(&mut self) -> Result<Expr> {
         let shape = self.primary()?;
-        if !self.eat(':') {
+        if !self.cursor.eat(":") {
             return Ok(shape);
         }
         let stride = self.primary()?;
@@ -184,29 +157,28 @@ impl Parser<'_> {
     }
 
     fn primary(&mut self) -> Result<Expr> {
-        self.skip_space();
-        let at = self.at;
-        let kind = if self.eat('(') {
-            Kind::Tuple(self.list(')', "`,` or `)`")?)
-        } else if self.eat('<') {
-            Kind::Tiler(self.list('>', "`,` or `>`")?)
+        let at = self.cursor.next();
+        let kind = if self.cursor.eat("(") {
+            Kind::Tuple(self.list(")", "`,` or `)`")?)
+        } else if self.cursor.eat("<") {
+            Kind::Tiler(self.list(">", "`,` or `>`")?)
         } else {
             match self.word() {
                 "" => Kind::Int(self.step()?),
                 "_" => {
-                    self.at += 1;
+                    self.cursor.eat("_");
                     Kind::Whole
                 }
                 word if word[1..].starts_with(|c: char| c.is_ascii_digit())
                     && word.starts_with('_') =>
                 {
-                    self.at += 1;
+                    self.cursor.eat("_");
                     Kind::Int(self.step()?)
                 }
                 "S" | "Sw" => self.swizzle()?,
                 word => match fragment::ALL.iter().find(|fragment| fragment.0 == word) {
                     Some((name, fragment)) => {
-                        self.at += name.len();
+                        self.cursor.eat(name);
                         Kind::Fragment(fragment)
                     }
                     None => self.call()?,
@@ -216,13 +188,13 @@ impl Parser<'_> {
         Ok(Expr { at, kind })
     }
 
-    fn list(&mut self, close: char, expected: &'static str) -> Result<Vec<Expr>> {
-        if self.eat(close) {
+    fn list(&mut self, close: &str, expected: &'static str) -> Result<Vec<Expr>> {
+        if self.cursor.eat(close) {
             return Ok(Vec::new());
         }
         let mut items = vec![self.expr()?];
-        while !self.eat(close) {
-            if !self.eat(',') {
+        while !self.cursor.eat(close) {
+            if !self.cursor.eat(",") {
                 return Err(self.expected(expected));
             }
             items.push(self.expr()?);
@@ -233,18 +205,17 @@ impl Parser<'_> {
     /// `4` or `64@1`
     fn step(&mut self) -> Result<Stride> {
         let by = self.integer()?;
-        if !self.eat('@') {
+        if !self.cursor.eat("@") {
             return Ok(Stride::from(by));
         }
-        let at = self.at;
+        let at = self.cursor.next();
         let axis = usize::try_from(self.integer()?);
         axis.map(|axis| Stride::along(axis, by))
             .map_err(|_| Error::Syntax { at, expected: "an axis, from 0 on" })
     }
 
     fn integer(&mut self) -> Result<i64> {
-        self.skip_space();
-        let rest = self.rest();
+        let rest = self.cursor.rest();
         let digits = rest.strip_prefix('-').unwrap_or(rest);
         let sign = rest.len() - digits.len();
         let count = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
@@ -253,36 +224,35 @@ impl Parser<'_> {
             return Err(self.expected("an integer, a tuple, a layout or a function"));
         }
         let value = found.parse().map_err(|_| self.expected("an integer of 64 bits"))?;
-        self.at += end;
+        self.cursor.back(self.cursor.next() + end);
         Ok(value)
     }
 
     fn swizzle(&mut self) -> Result<Kind> {
-        self.at += self.word().len();
+        self.cursor.word();
         let mut parameters = [0; 3];
         for (i, parameter) in parameters.iter_mut().enumerate() {
-            if !self.eat(if i == 0 { '<' } else { ',' }) {
+            if !self.cursor.eat(if i == 0 { "<" } else { "," }) {
                 return Err(self.expected("a swizzle such as S<3,4,3>"));
             }
             *parameter = self.integer()?;
         }
-        if !self.eat('>') {
+        if !self.cursor.eat(">") {
             return Err(self.expected("`>`"));
         }
         Ok(Kind::Swizzle(parameters))
     }
 
     fn call(&mut self) -> Result<Kind> {
-        let at = self.at;
-        let name = self.word();
+        let (at, name) = (self.cursor.next(), self.word());
         let Some(function) = FUNCTIONS.iter().find(|function| function.name == name) else {
             return Err(Error::UnknownFunction { at, name: name.to_string() });
         };
-        self.at += name.len();
-        if !self.eat('(') {
+        self.cursor.word();
+        if !self.cursor.eat("(") {
             return Err(self.expected("`(`"));
         }
-        Ok(Kind::Call(function, self.list(')', "`,` or `)`")?))
+        Ok(Kind::Call(function, self.list(")", "`,` or `)`")?))
     }
 }
 

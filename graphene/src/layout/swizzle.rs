@@ -50,14 +50,9 @@ impl Swizzle {
         if offset < 0 {
             return Err(Error::NegativeOffset(offset));
         }
-        let field = (1_i64 << self.bits) - 1;
+        let field = offset & self.masks()[0];
         let distance = self.shift.unsigned_abs();
-        let moved = if self.shift >= 0 {
-            (offset >> distance) & (field << self.base)
-        } else {
-            (offset & (field << self.base)) << distance
-        };
-        Ok(offset ^ moved)
+        Ok(offset ^ if self.shift >= 0 { field >> distance } else { field << distance })
     }
 }
 

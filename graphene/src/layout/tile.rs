@@ -9,6 +9,7 @@
 //! | `tiled` | `((TileM,TileN),RestM,RestN,L)` | `((M,N),TileM,TileN,L)` |
 //! | `flat` | `(TileM,TileN,RestM,RestN,L)` | `(M,N,TileM,TileN,L)` |
 
+use super::coalesce::reached;
 use super::complement::repetitions;
 use super::{Int, IntTuple, Layout, Tiler, coalesce, complement, composition};
 use crate::error::{Error, Result};
@@ -74,7 +75,7 @@ pub fn raked_product(block: &Layout, tiler: &Layout) -> Result<Layout> {
 }
 
 /// Repeats `block` to fill `target`, whose mode sizes its own must divide. `order` numbers the
-/// modes in the order in which copies are laid out (its values are compared, as in CuTe's `Step`);
+/// modes in the order in which copies follow one another (its values are compared, as in CuTe's `Step`);
 /// without one, the first mode comes first.
 pub fn tile_to_shape(
     block: &Layout,
@@ -201,18 +202,6 @@ fn unzipped<I: Int>(
 /// The layout of so many neighbours.
 fn line(size: i64) -> Result<Tiler> {
     Layout::column_major(&IntTuple::Int(size)).map(Tiler::Layout)
-}
-
-fn reached<'a, I: Int>(
-    op: &'static str,
-    a: &'a Layout<I>,
-    tilers: &[Tiler],
-) -> Result<&'a [Layout<I>]> {
-    let modes = a.modes();
-    if tilers.len() > modes.len() {
-        return Err(Error::Rank { op, modes: tilers.len(), rank: modes.len() });
-    }
-    Ok(modes)
 }
 
 /// Modes to stand side by side; a single one stays as it is.

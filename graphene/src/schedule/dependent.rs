@@ -8,7 +8,7 @@ use crate::kernel::{Completion, Kernel, Kind, Spec, Stmt};
 /// `griddepcontrol`).
 ///
 /// A kernel stays as it is if its architecture has no such launches, if it waits for its predecessors already, or if its
-/// blocks wait for each other: those are launched only when all of them have room.
+/// blocks wait for each other: those are launched only when all of them can be resident.
 pub fn dependent(mut kernel: Kernel) -> Kernel {
     let mut alone = !kernel.arch.has(Feature::GridDependency);
     kernel.each_stmt(&mut |stmt| {

@@ -27,9 +27,6 @@ pub struct GridBarrier<'a> {
 
 impl GridBarrier<'_> {
     /// What all threads of the block have done is there for those who [`wait`](GridBarrier::wait).
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn arrive(&self, k: &mut Builder) -> Result<()> {
         k.spec(Kind::Sync, (), (), self.block)?;
         k.if_(Cond::equal(self.thread, 0), |k| {
@@ -39,9 +36,6 @@ impl GridBarrier<'_> {
     }
 
     /// Waits until all blocks have arrived so many times, fewer than they meet.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn wait(&self, k: &mut Builder, times: &Expr) -> Result<()> {
         k.if_(Cond::equal(self.thread, 0), |k| {
             let count = self.members.clone() * times;

@@ -1,6 +1,6 @@
-//! Fireiron's decompositions of matrix products.
+//! Fireiron's decompositions of matmuls.
 //!
-//! Each takes a product, emits it as a spec, and hands a smaller product to the body: `tile`
+//! Each takes a matmul, emits it as a spec, and hands a smaller one to the body: `tile`
 //! descends the hierarchy of blocks, warps and threads, `split` cuts K, `load` brings an operand
 //! into a nearer memory, and `epilog` keeps the result in registers until it is complete.
 
@@ -44,9 +44,6 @@ impl MatMul {
     }
 
     /// Without a decomposition: an atom.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn atom(&self, k: &mut Builder) -> Result<()> {
         k.add(self.header())
     }
@@ -54,107 +51,92 @@ impl MatMul {
 
 /// Tiles of `[m,n]`, each one's share of the agents. A result in registers is not tiled where the
 /// agents are: it is each thread's own already.
-///
-/// # Errors
-/// Those of the builder and the body.
 pub fn tile(
     k: &mut Builder,
-    product: MatMul,
+    matmul: MatMul,
     [m, n]: [i64; 2],
     own_result: bool,
     share: impl FnOnce(&mut Builder) -> Result<Share>,
     body: impl FnOnce(&mut Builder, MatMul) -> Result<()>,
 ) -> Result<()> {
-    k.decompose(product.header(), |k| {
+    k.decompose(matmul.header(), |k| {
         let Share { at: [row, column], blocks, threads } = share(k)?;
         let zero = Expr::from(0);
-        let a = k.tile(product.a, "a", &[Tiler::Size(m), Tiler::Whole])?;
+        let a = k.tile(matmul.a, "a", &[Tiler::Size(m), Tiler::Whole])?;
         let a = k.index(a, "a", [row.clone(), zero.clone()])?;
-        let b = k.tile(product.b, "b", &[Tiler::Whole, Tiler::Size(n)])?;
+        let b = k.tile(matmul.b, "b", &[Tiler::Whole, Tiler::Size(n)])?;
         let b = k.index(b, "b", [zero, column.clone()])?;
         let c = if own_result {
-            product.c
+            matmul.c
         } else {
-            let c = k.tile(product.c, "c", &[Tiler::Size(m), Tiler::Size(n)])?;
+            let c = k.tile(matmul.c, "c", &[Tiler::Size(m), Tiler::Size(n)])?;
             k.index(c, "c", [row, column])?
         };
         body(k, MatMul { c, a, b, blocks, threads })
     })
 }
 
-/// One product after the other, element by element of the result, by each thread alone.
-///
-/// # Errors
-/// Those of the builder.
-pub fn unroll(k: &mut Builder, product: MatMul, [m, n]: [i64; 2]) -> Result<()> {
-    k.decompose(product.header(), |k| {
+/// One multiply-add after the other, element by element of the result, by each thread alone.
+pub fn unroll(k: &mut Builder, matmul: MatMul, [m, n]: [i64; 2]) -> Result<()> {
+    k.decompose(matmul.header(), |k| {
         k.for_("i", 0..m, 1, true, |k, i| {
             k.for_("j", 0..n, 1, true, |k, j| {
                 let zero = Expr::from(0);
-                let a = k.index(product.a, "a", [Expr::from(i), zero.clone()])?;
-                let b = k.index(product.b, "b", [zero, Expr::from(j)])?;
-                let c = k.index(product.c, "c", [i, j])?;
-                MatMul { c, a, b, ..product }.atom(k)
+                let a = k.index(matmul.a, "a", [Expr::from(i), zero.clone()])?;
+                let b = k.index(matmul.b, "b", [zero, Expr::from(j)])?;
+                let c = k.index(matmul.c, "c", [i, j])?;
+                MatMul { c, a, b, ..matmul }.atom(k)
             })
         })
     })
 }
 
 /// Steps of `depth` along K, of which there are `count`.
-///
-/// # Errors
-/// Those of the builder and the body.
 pub fn split(
     k: &mut Builder,
-    product: MatMul,
+    matmul: MatMul,
     depth: i64,
     count: impl Into<Expr>,
     unrolled: bool,
     body: impl FnOnce(&mut Builder, MatMul, &Var) -> Result<()>,
 ) -> Result<()> {
-    k.decompose(product.header(), |k| {
-        let a = k.tile(product.a, "a", &[Tiler::Whole, Tiler::Size(depth)])?;
-        let b = k.tile(product.b, "b", &[Tiler::Size(depth), Tiler::Whole])?;
+    k.decompose(matmul.header(), |k| {
+        let a = k.tile(matmul.a, "a", &[Tiler::Whole, Tiler::Size(depth)])?;
+        let b = k.tile(matmul.b, "b", &[Tiler::Size(depth), Tiler::Whole])?;
         k.for_("k", Expr::from(0)..count.into(), 1, unrolled, |k, step| {
             let zero = Expr::from(0);
             let a = k.index(a, "a", [zero.clone(), Expr::from(step)])?;
             let b = k.index(b, "b", [Expr::from(step), zero])?;
-            body(k, MatMul { a, b, ..product }, step)
+            body(k, MatMul { a, b, ..matmul }, step)
         })
     })
 }
 
 /// Both operands in a nearer memory: `bring` copies them there, and says where that is.
-///
-/// # Errors
-/// Those of the builder, of `bring` and of the body.
 pub fn load(
     k: &mut Builder,
-    product: MatMul,
+    matmul: MatMul,
     bring: impl FnOnce(&mut Builder, TensorId, TensorId) -> Result<[TensorId; 2]>,
     body: impl FnOnce(&mut Builder, MatMul) -> Result<()>,
 ) -> Result<()> {
-    k.decompose(product.header(), |k| {
-        let [a, b] = bring(k, product.a, product.b)?;
-        body(k, MatMul { a, b, ..product })
+    k.decompose(matmul.header(), |k| {
+        let [a, b] = bring(k, matmul.a, matmul.b)?;
+        body(k, MatMul { a, b, ..matmul })
     })
 }
 
 /// The result in registers: `begin` makes and clears them, `end` brings the sums to where the
-/// product's result is.
-///
-/// # Errors
-/// Those of the builder, of `begin`, `end` and the body.
+/// matmul's result is.
 pub fn epilog(
     k: &mut Builder,
-    product: MatMul,
+    matmul: MatMul,
     begin: impl FnOnce(&mut Builder) -> Result<TensorId>,
     body: impl FnOnce(&mut Builder, MatMul) -> Result<()>,
     end: impl FnOnce(&mut Builder, TensorId, TensorId) -> Result<()>,
 ) -> Result<()> {
-    k.decompose(product.header(), |k| {
+    k.decompose(matmul.header(), |k| {
         let c = begin(k)?;
-        body(k, MatMul { c, ..product })?;
-        end(k, product.c, c)
+        body(k, MatMul { c, ..matmul })?;
+        end(k, matmul.c, c)
     })
 }

@@ -12,9 +12,6 @@ use crate::kernel::{Group, Kind, Ring, ThreadsId};
 /// All copies of a step form one group. After it has waited for its own, a thread waits for the
 /// others', and by then nobody uses the stage of the step before any more: that one is filled next.
 /// Afterwards the last stages may still be in use.
-///
-/// # Errors
-/// Those of the builder and of the functions.
 pub fn multistage(
     k: &mut Builder,
     stages: i64,
@@ -31,9 +28,6 @@ pub fn multistage(
 }
 
 /// `body` for a step that is one of `count`: what `fetch` does, which is asked for steps past the end, too.
-///
-/// # Errors
-/// Those of the builder and of the function.
 pub fn within(
     k: &mut Builder,
     step: &Expr,
@@ -52,9 +46,6 @@ pub type Fetch<'a> = dyn Fn(&mut Builder, &Expr, &Var) -> Result<()> + 'a;
 
 /// As [`multistage`], where something comes through registers: `fetch` begins to load it, and `settle`
 /// brings it to its stage, after the work on another step.
-///
-/// # Errors
-/// Those of the builder and of the functions.
 pub fn multistage_through_registers(
     k: &mut Builder,
     stages: i64,
@@ -92,9 +83,6 @@ pub struct Ahead {
 
 impl Ahead {
     /// Nothing is filled yet: `stages - 1` steps are to be fetched before the first loop.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn new(k: &mut Builder, stages: i64, block: ThreadsId) -> Result<Ahead> {
         let one = k.scalar(block, "one")?;
         let (filling, using) = (k.ring("filling", stages)?, k.ring("using", stages)?);
@@ -102,9 +90,6 @@ impl Ahead {
     }
 
     /// Begins the copies of the next step.
-    ///
-    /// # Errors
-    /// Those of the builder and of the function.
     pub fn fetch(
         &self,
         k: &mut Builder,
@@ -128,9 +113,6 @@ impl Ahead {
 
     /// Goes through `steps` more steps; `fetch` is given the number of the step that is ahead,
     /// counted from the first of these.
-    ///
-    /// # Errors
-    /// Those of the builder and of the functions.
     pub fn steps(
         &self,
         k: &mut Builder,

@@ -1,10 +1,10 @@
 //! An order in which consumers multiply (ping-pong).
 //!
 //! Where each has tiles of its own, the others multiply while one writes its results. The pipeline alone would order
-//! them, since it is filled tile after tile: but the next tile's products would begin while stages still hold steps of
+//! them, since it is filled tile after tile: but the next tile's matmuls would begin while stages still hold steps of
 //! this one's, and take the tensor cores' time from the one who is to write next. Where each makes weights of what it has
-//! multiplied, as attention does, one's exponentials have the other's products beside them (FlashAttention-3: Shah et al.,
-//! 2024). So a consumer waits until the one before has issued its products.
+//! multiplied, as attention does, one's exponentials have the other's matmuls beside them (FlashAttention-3: Shah et al.,
+//! 2024). So a consumer waits until the one before has issued its matmuls.
 
 use crate::build::Builder;
 use crate::error::Result;
@@ -35,9 +35,6 @@ pub struct OrderedConsumer {
 
 impl OrderedBarrier {
     /// Allocates the barriers, and lets one thread initialise them. What follows must begin with a meeting of the block.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn new(k: &mut Builder, consumers: i64, block: ThreadsId) -> Result<OrderedBarrier> {
         let line = View::buffer(&[Layout::of(consumers, 1)]);
         let barriers = k.allocate("turns", line, Scalar::Mbar, Memory::Shared, None)?;
@@ -53,9 +50,6 @@ impl OrderedBarrier {
 
     /// The first consumer begins, as if the last one had multiplied before. `groups` are the block's
     /// warpgroups, `own` that of number `group`; of `elected_warps`, its warps, each one's first thread arrives for all of it.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn begin(
         self,
         k: &mut Builder,
@@ -74,19 +68,13 @@ impl OrderedBarrier {
 }
 
 impl OrderedConsumer {
-    /// Waits until the consumer before has issued its products.
-    ///
-    /// # Errors
-    /// Those of the builder.
+    /// Waits until the consumer before has issued its matmuls.
     pub fn wait(&self, k: &mut Builder) -> Result<()> {
         let parity = Kind::Wait(Expr::from(self.ring.parity()), Scope::Block);
         k.spec(parity, Operand::at(self.order.barriers, [&self.group]), (), self.own)
     }
 
     /// Lets the next consumer multiply.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn arrive(&self, k: &mut Builder) -> Result<()> {
         let next = (Expr::from(&self.group) + 1).rem(&Expr::from(self.order.consumers));
         self.pass(k, next)?;

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::layout::Layout;
-use crate::tensor::{Memory, Scalar, View};
+use crate::tensor::{Memory, Scalar};
 
 /// The barriers of a pipeline.
 #[derive(Debug, Clone, Copy)]
@@ -26,9 +26,6 @@ pub struct Pipeline {
 impl Pipeline {
     /// Allocates the barriers, and lets one thread, `first`, initialise them. What follows must
     /// begin with a synchronisation.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn new(
         k: &mut Builder,
         stages: i64,
@@ -36,9 +33,9 @@ impl Pipeline {
         emptied_by: i64,
         first: ThreadsId,
     ) -> Result<Pipeline> {
-        let shape = View::buffer(&[Layout::of(Expr::from(stages), Expr::from(1))]);
-        let full = k.allocate("full", shape.clone(), Scalar::Mbar, Memory::Shared, None)?;
-        let empty = k.allocate("empty", shape, Scalar::Mbar, Memory::Shared, None)?;
+        let mut barriers =
+            |name| k.allocate(name, [Layout::of(stages, 1)], Scalar::Mbar, Memory::Shared, None);
+        let (full, empty) = (barriers("full")?, barriers("empty")?);
         let one = k.scalar(first, "one")?;
         k.role(first, 0..1, |k| {
             k.for_("s", 0..stages, 1, true, |k, s| {
@@ -54,9 +51,6 @@ impl Pipeline {
 
 /// Fills one stage: waits until it is empty, and lets `fill` bring its data, which must complete
 /// on the full barrier it is given; then the ring advances.
-///
-/// # Errors
-/// Those of the builder and of `fill`.
 pub fn produce(
     k: &mut Builder,
     pipeline: &Pipeline,
@@ -74,9 +68,6 @@ pub fn produce(
 /// Uses one stage: waits until it is full, and lets `work` begin asynchronous work on it and wait
 /// for all but that. Then the stage before is no longer in use, and is released by `release`; the
 /// last one is left to the caller.
-///
-/// # Errors
-/// Those of the builder and of the functions.
 pub fn consume(
     k: &mut Builder,
     pipeline: &Pipeline,
@@ -86,9 +77,7 @@ pub fn consume(
     work: impl FnOnce(&mut Builder, &Var) -> Result<()>,
     release: impl FnOnce(&mut Builder, Expr) -> Result<()>,
 ) -> Result<()> {
-    let stage = ring.stage();
-    let parity = Kind::Wait(Expr::from(ring.parity()), Scope::Block);
-    k.spec(parity, Operand::at(pipeline.full, [&stage]), (), threads)?;
+    let stage = consumer_wait(k, pipeline, ring, threads)?;
     work(k, &stage)?;
     k.if_(vec![Cond::new(step, Relation::AtLeast, 1)], |k| {
         let before = (Expr::from(&stage) + (ring.stages - 1)).rem(&Expr::from(ring.stages));
@@ -99,9 +88,6 @@ pub fn consume(
 
 /// Waits until a stage is full, which one that uses several pipelines at a time does itself; it must be
 /// released.
-///
-/// # Errors
-/// Those of the builder.
 pub fn consumer_wait(
     k: &mut Builder,
     pipeline: &Pipeline,
@@ -115,9 +101,6 @@ pub fn consumer_wait(
 }
 
 /// Waits until the next stage is full, while this one is still in use: of several stages.
-///
-/// # Errors
-/// Those of the builder.
 pub fn try_wait_next(
     k: &mut Builder,
     pipeline: &Pipeline,
@@ -132,9 +115,6 @@ pub fn try_wait_next(
 
 /// Releases a stage that nothing of the own threads reads any more, and goes on to the next. Of
 /// `elected_warps`, tiles of threads, each one's first thread arrives for all of it.
-///
-/// # Errors
-/// Those of the builder.
 pub fn consumer_release(
     k: &mut Builder,
     pipeline: &Pipeline,
@@ -147,9 +127,6 @@ pub fn consumer_release(
 }
 
 /// Releases a stage as [`consumer_release`] does; going on to the next is left to the caller.
-///
-/// # Errors
-/// Those of the builder.
 pub fn consumer_release_no_advance(
     k: &mut Builder,
     pipeline: &Pipeline,

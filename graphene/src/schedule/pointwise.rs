@@ -16,18 +16,12 @@ use crate::tensor::{Memory, Scalar};
 pub const WIDTH: i64 = 16;
 
 /// A register tensor `[n:1]`.
-///
-/// # Errors
-/// Those of the builder.
 pub fn vector(k: &mut Builder, name: &str, n: i64, scalar: Scalar) -> Result<TensorId> {
     k.allocate(name, [Layout::of(n, 1)], scalar, Memory::Registers, None)
 }
 
 /// Elements `[n]` of any memory, in registers and in single precision. Where they are `contiguous`
 /// they are loaded 16 bytes at a time, or all at once if they are fewer.
-///
-/// # Errors
-/// Those of the builder.
 pub fn load(
     k: &mut Builder,
     from: TensorId,
@@ -39,9 +33,6 @@ pub fn load(
 }
 
 /// The same as numbers of this type.
-///
-/// # Errors
-/// Those of the builder.
 pub fn load_as(
     k: &mut Builder,
     from: TensorId,
@@ -58,9 +49,6 @@ pub fn load_as(
 
 /// Elements `[n]` of global memory, in registers and in single precision; 0 beyond the edge. If
 /// they are `wide`, they are contiguous, and all of them lie within or none does.
-///
-/// # Errors
-/// Those of the builder.
 pub fn load_inside(
     k: &mut Builder,
     from: TensorId,
@@ -75,9 +63,6 @@ pub fn load_inside(
 }
 
 /// The same elements into registers `[n]` of their type.
-///
-/// # Errors
-/// Those of the builder.
 pub fn fetch_inside(
     k: &mut Builder,
     raw: TensorId,
@@ -95,9 +80,6 @@ pub fn fetch_inside(
 
 /// Stores what registers hold in single precision as elements `[n]` of global memory that lie
 /// within it. `wide` is as for [`load_inside`].
-///
-/// # Errors
-/// Those of the builder.
 pub fn store_inside(
     k: &mut Builder,
     to: TensorId,
@@ -131,9 +113,6 @@ fn moves_inside(
 }
 
 /// A vector in single precision.
-///
-/// # Errors
-/// Those of the builder.
 pub fn widen(k: &mut Builder, raw: TensorId, n: i64, one: ThreadsId) -> Result<TensorId> {
     widen_to(k, raw, n, Scalar::F32, one)
 }
@@ -154,9 +133,6 @@ fn widen_to(
 }
 
 /// Stores what registers hold in single precision as elements `[n]`, rounded to their type.
-///
-/// # Errors
-/// Those of the builder.
 pub fn store(
     k: &mut Builder,
     to: TensorId,
@@ -194,9 +170,6 @@ fn narrowed(
 }
 
 /// Copies elements `[n]` of one type, by the widest moves that their number admits.
-///
-/// # Errors
-/// Those of the builder.
 pub fn copy(
     k: &mut Builder,
     to: TensorId,
@@ -221,9 +194,6 @@ fn width(n: i64, scalar: Scalar) -> i64 {
 }
 
 /// `body` for every element, written out.
-///
-/// # Errors
-/// Those of the builder and the body.
 pub fn each(
     k: &mut Builder,
     n: i64,
@@ -237,9 +207,6 @@ pub fn each(
 
 /// Applies a function to each of `n` elements of vectors in single precision, or of integers; an input
 /// of one element is that of all of them. `outs` may be among `ins`.
-///
-/// # Errors
-/// Those of the builder.
 pub fn pointwise(
     k: &mut Builder,
     function: &Function,
@@ -313,9 +280,6 @@ fn input_element(k: &Builder, input: TensorId, element: &Expr) -> Result<Operand
 }
 
 /// A register.
-///
-/// # Errors
-/// Those of the builder.
 pub fn number(k: &mut Builder, name: &str, scalar: Scalar) -> Result<TensorId> {
     let shape: [Layout<Expr>; 0] = [];
     k.allocate(name, shape, scalar, Memory::Registers, None)

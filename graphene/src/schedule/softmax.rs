@@ -1,5 +1,5 @@
 //! Softmax over rows that come in tiles, one after the other (online softmax: Milakov and
-//! Gimelshein, 2018), in the accumulators of matrix products.
+//! Gimelshein, 2018), in the accumulators of matmuls.
 //!
 //! A lane has, of two rows, two neighbouring elements of each eight: `[2,n].[2]`. The four lanes of
 //! a quad have the rest of these rows. For each row, the largest score so far and the sum of the
@@ -50,9 +50,6 @@ const TWO: i64 = 2;
 
 impl Softmax {
     /// Registers for the state, by each thread (`one`) of warps (`warp`).
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn new(k: &mut Builder, units: Units, warp: ThreadsId, one: ThreadsId) -> Result<Softmax> {
         let [largest, factors] = ["largest", "factors"].map(|name| registers(k, name, &[TWO]));
         let sums = registers(k, "sums", &[TWO, TWO])?;
@@ -60,9 +57,6 @@ impl Softmax {
     }
 
     /// Before the first tile.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn begin(&self, k: &mut Builder) -> Result<()> {
         // A finite number, so that a row without any weight yet has differences.
         let least = match self.units {
@@ -79,9 +73,6 @@ impl Softmax {
 
     /// Scores of a tile become weights, `eights` times eight columns; the factor by which what was
     /// summed before must be multiplied is kept for [`rescale`](Softmax::rescale).
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn tile(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result<()> {
         let best = registers(k, "best", &[TWO, TWO])?;
         each(k, "half", TWO, |k, half| {
@@ -159,9 +150,6 @@ impl Softmax {
     }
 
     /// Multiplies what was summed before the last tile, `eights` times eight columns, by its factor.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn rescale(&self, k: &mut Builder, acc: TensorId, eights: i64) -> Result<()> {
         self.elements(k, acc, eights, |k, half, _, element| {
             let factor = Operand::at(self.factors, [half]);
@@ -171,9 +159,6 @@ impl Softmax {
 
     /// Divides by the sum of all weights. A row without any, or with one that is no number, becomes
     /// NaN; `guarded`: zeros.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn finish(&self, k: &mut Builder, acc: TensorId, eights: i64, guarded: bool) -> Result<()> {
         let inverse = registers(k, "inverse", &[TWO])?;
         each(k, "half", TWO, |k, half| {

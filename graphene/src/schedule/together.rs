@@ -41,9 +41,6 @@ impl Teams {
     }
 
     /// The teams of a block of `size · count` threads.
-    ///
-    /// # Errors
-    /// Those of [`check`](Teams::check) and of the builder.
     pub fn new(k: &mut Builder, block: ThreadsId, size: i64, count: i64) -> Result<Teams> {
         Teams::check(size, count)?;
         let one = k.scalar(block, "one")?;
@@ -60,9 +57,6 @@ impl Teams {
     }
 
     /// Folds a register of each of the team's threads into one value, which all of them get.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub fn fold(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result<()> {
         if self.size == 1 {
             return Ok(());

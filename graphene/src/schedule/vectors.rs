@@ -9,9 +9,6 @@ use crate::layout::Tiler;
 
 /// The coordinates of a place among axes of these sizes, of which the last one runs fastest and the
 /// first one takes what is left.
-///
-/// # Errors
-/// Those of the builder.
 pub fn coordinates(k: &mut Builder, place: Expr, sizes: &[Expr]) -> Result<Vec<Expr>> {
     let mut rest = place;
     let mut at: Vec<Expr> = Vec::new();
@@ -25,9 +22,6 @@ pub fn coordinates(k: &mut Builder, place: Expr, sizes: &[Expr]) -> Result<Vec<E
 }
 
 /// `n` neighbours `[n]` of a tensor, at coordinates of which the last one counts such runs.
-///
-/// # Errors
-/// Those of the builder.
 pub fn neighbours(
     k: &mut Builder,
     of: TensorId,
@@ -46,9 +40,6 @@ pub fn neighbours(
 }
 
 /// A part of a tensor: along each axis a tile of a size and its number, or all of it.
-///
-/// # Errors
-/// Those of the builder.
 pub fn part(
     k: &mut Builder,
     of: TensorId,
@@ -78,9 +69,6 @@ impl Runs {
     /// Handles the run of this number: `body` is given a view of it if it lies within the row; if it
     /// does not, of each of its elements that does, as runs of one. `view` makes those of so many
     /// elements, from a number of such.
-    ///
-    /// # Errors
-    /// Those of the builder and the functions.
     pub fn within(
         &self,
         k: &mut Builder,
@@ -102,11 +90,10 @@ impl Runs {
                 let run = Run { view: single, n: 1, at, element: Some(e) };
                 k.if_(Test::Inside(single.into()), |k| body(k, run))
             };
-            if self.written_out && n == 2 {
-                return each(k, Expr::from(0));
+            match self.written_out {
+                true => super::pointwise::each(k, n - 1, each),
+                false => k.for_("e", 0..n - 1, 1, false, |k, e| each(k, e.into())),
             }
-            let name = if self.written_out { "i" } else { "e" };
-            k.for_(name, 0..n - 1, 1, self.written_out, |k, e| each(k, e.into()))
         })
     }
 }
@@ -130,9 +117,6 @@ impl Items<'_> {
     /// Handles the item of this number: `body` is given how many elements it has, and its place, of
     /// which the last coordinate counts such vectors; a partial one's elements one by one. `of` has
     /// these axes, and all that is handled lies within it.
-    ///
-    /// # Errors
-    /// Those of the builder and the body.
     pub fn within(
         &self,
         k: &mut Builder,

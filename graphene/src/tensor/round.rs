@@ -43,32 +43,3 @@ fn round_to(value: f64, bits: i32, least: i32, max: f64) -> f64 {
 fn power(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Scalar;
-
-    #[test]
-    fn rounding_is_to_nearest_even() {
-        let rows = [
-            (Scalar::F16, 2049.0, 2048.0),
-            (Scalar::F16, 2051.0, 2052.0),
-            (Scalar::F16, 2049.0 + 1e-9, 2050.0),
-            (Scalar::F16, 65519.0, 65504.0),
-            (Scalar::F16, 65520.0, f64::INFINITY),
-            (Scalar::F16, 2f64.powi(-25), 0.0),
-            (Scalar::F16, 2f64.powi(-25) * 1.5, 2f64.powi(-24)),
-            (Scalar::F16, -1.0 / 3.0, -0.333_251_953_125),
-            (Scalar::Bf16, 257.0, 256.0),
-            (Scalar::Bf16, 259.0, 260.0),
-            (Scalar::F32, 16_777_217.0, 16_777_216.0),
-            (Scalar::I32, -7.0, -7.0),
-            (Scalar::I64, -7.5, -7.0),
-            (Scalar::U8, 255.0, 255.0),
-        ];
-        for (scalar, value, rounded) in rows {
-            assert_eq!(scalar.round(value), rounded, "{value} as {scalar}");
-        }
-        assert!(Scalar::F16.round(f64::NAN).is_nan());
-    }
-}

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{Tensor, Threads, View, ViewOp};
 use crate::layout::Layout;
+use crate::text::print::joined;
 
 impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,8 +52,4 @@ impl fmt::Display for ViewOp {
             ViewOp::Peer(block) => write!(f, ".peer({block})"),
         }
     }
-}
-
-fn joined<T: fmt::Display>(items: impl IntoIterator<Item = T>, between: &str) -> String {
-    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(between)
 }

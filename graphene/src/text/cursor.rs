@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 const MAX_DEPTH: usize = 100;
 
 /// A place in a text.
-pub(super) struct Parser<'t> {
+pub(crate) struct Parser<'t> {
     text: &'t str,
     at: usize,
     depth: usize,
@@ -17,12 +17,12 @@ fn is_name(c: char) -> bool {
 }
 
 impl<'t> Parser<'t> {
-    pub(super) fn new(text: &'t str) -> Parser<'t> {
+    pub(crate) fn new(text: &'t str) -> Parser<'t> {
         Parser { text, at: 0, depth: 0 }
     }
 
     /// Where the next word or sign starts.
-    pub(super) fn next(&self) -> usize {
+    pub(crate) fn next(&self) -> usize {
         let mut rest = &self.text[self.at..];
         loop {
             rest = rest.trim_start();
@@ -34,19 +34,19 @@ impl<'t> Parser<'t> {
     }
 
     /// Goes back to where [`next`](Parser::next) was.
-    pub(super) fn back(&mut self, at: usize) {
+    pub(crate) fn back(&mut self, at: usize) {
         self.at = at;
     }
 
-    pub(super) fn rest(&self) -> &'t str {
+    pub(crate) fn rest(&self) -> &'t str {
         &self.text[self.next()..]
     }
 
-    pub(super) fn sees(&self, sign: &str) -> bool {
+    pub(crate) fn sees(&self, sign: &str) -> bool {
         self.rest().starts_with(sign)
     }
 
-    pub(super) fn eat(&mut self, sign: &str) -> bool {
+    pub(crate) fn eat(&mut self, sign: &str) -> bool {
         let sees = self.sees(sign);
         if sees {
             self.at = self.next() + sign.len();
@@ -54,24 +54,24 @@ impl<'t> Parser<'t> {
         sees
     }
 
-    pub(super) fn expect(&mut self, sign: &str) -> Result<()> {
+    pub(crate) fn expect(&mut self, sign: &str) -> Result<()> {
         if self.eat(sign) { Ok(()) } else { self.expected(&format!("`{sign}`")) }
     }
 
     /// A word, if there is one.
-    pub(super) fn word(&mut self) -> Option<&'t str> {
+    pub(crate) fn word(&mut self) -> Option<&'t str> {
         let word = self.peek_word();
         self.at = self.next() + word.len();
         (!word.is_empty()).then_some(word)
     }
 
-    fn peek_word(&self) -> &'t str {
+    pub(crate) fn peek_word(&self) -> &'t str {
         let rest = self.rest();
         let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
         &rest[..end]
     }
 
-    pub(super) fn eat_word(&mut self, word: &str) -> bool {
+    pub(crate) fn eat_word(&mut self, word: &str) -> bool {
         let same = self.peek_word() == word;
         if same {
             self.at = self.next() + word.len();
@@ -80,7 +80,7 @@ impl<'t> Parser<'t> {
     }
 
     /// What `%`, `#` or `@` makes a name, if there is one; a ring's stage or parity is one too.
-    pub(super) fn name(&mut self, sigil: char) -> Option<&'t str> {
+    pub(crate) fn name(&mut self, sigil: char) -> Option<&'t str> {
         let rest = self.rest().strip_prefix(sigil)?;
         let mut end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
         if end == 0 {
@@ -97,7 +97,7 @@ impl<'t> Parser<'t> {
         Some(&rest[..end])
     }
 
-    pub(super) fn expect_name(&mut self, sigil: char, of: &str) -> Result<&'t str> {
+    pub(crate) fn expect_name(&mut self, sigil: char, of: &str) -> Result<&'t str> {
         match self.name(sigil) {
             Some(name) => Ok(name),
             None => self.expected(&format!("{of}, `{sigil}name`")),
@@ -105,7 +105,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Whether a `%` here is the remainder, which is then eaten: see the notation.
-    pub(super) fn eat_remainder(&mut self) -> bool {
+    pub(crate) fn eat_remainder(&mut self) -> bool {
         let next = self.next();
         let is = self.text[next..]
             .strip_prefix('%')
@@ -116,12 +116,12 @@ impl<'t> Parser<'t> {
         is
     }
 
-    pub(super) fn sees_digit(&self) -> bool {
+    pub(crate) fn sees_digit(&self) -> bool {
         self.rest().starts_with(|c: char| c.is_ascii_digit())
     }
 
     /// An integer without a sign.
-    pub(super) fn natural(&mut self) -> Result<i64> {
+    pub(crate) fn natural(&mut self) -> Result<i64> {
         let digits = self.peek_word();
         if !self.sees_digit() {
             return self.expected("an integer");
@@ -135,14 +135,38 @@ impl<'t> Parser<'t> {
         }
     }
 
-    pub(super) fn integer(&mut self) -> Result<i64> {
+    pub(crate) fn integer(&mut self) -> Result<i64> {
         let negative = self.eat("-");
         let value = self.natural()?;
         Ok(if negative { -value } else { value })
     }
 
+    /// One or more, with commas between.
+    pub(crate) fn list<T>(
+        &mut self,
+        mut read: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let mut all = vec![read(self)?];
+        while self.eat(",") {
+            all.push(read(self)?);
+        }
+        Ok(all)
+    }
+
+    /// What stands between two signs.
+    pub(crate) fn within<T>(
+        &mut self,
+        [open, close]: [&str; 2],
+        read: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        self.expect(open)?;
+        let value = read(self)?;
+        self.expect(close)?;
+        Ok(value)
+    }
+
     /// Whether a parenthesis here holds several parts rather than an expression.
-    pub(super) fn opens_tuple(&self) -> bool {
+    pub(crate) fn opens_tuple(&self) -> bool {
         let mut depth = 0_usize;
         for sign in self.rest().chars() {
             match sign {
@@ -161,7 +185,7 @@ impl<'t> Parser<'t> {
     }
 
     /// What stands before a sign, which is not eaten.
-    pub(super) fn until(&mut self, sign: char) -> &'t str {
+    pub(crate) fn until(&mut self, sign: char) -> &'t str {
         let rest = self.rest();
         let end = rest.find(sign).unwrap_or(rest.len());
         self.at = self.next() + end;
@@ -169,7 +193,7 @@ impl<'t> Parser<'t> {
     }
 
     /// One level deeper.
-    pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(crate) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= MAX_DEPTH {
             return self.fail(self.next(), Error::Depth.to_string());
         }
@@ -179,11 +203,11 @@ impl<'t> Parser<'t> {
         value
     }
 
-    pub(super) fn end(&self) -> Result<()> {
+    pub(crate) fn end(&self) -> Result<()> {
         if self.rest().is_empty() { Ok(()) } else { self.expected("the end of the text") }
     }
 
-    pub(super) fn expected<T>(&self, what: &str) -> Result<T> {
+    pub(crate) fn expected<T>(&self, what: &str) -> Result<T> {
         let rest = self.rest();
         let word = self.peek_word();
         let found = match (rest.chars().next(), word) {
@@ -194,7 +218,7 @@ impl<'t> Parser<'t> {
         self.fail(self.next(), format!("expected {what}, found {found}"))
     }
 
-    pub(super) fn fail<T>(&self, at: usize, message: String) -> Result<T> {
+    pub(crate) fn fail<T>(&self, at: usize, message: String) -> Result<T> {
         let before = &self.text[..at];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
@@ -202,7 +226,7 @@ impl<'t> Parser<'t> {
     }
 
     /// The result, or the error with a position if it has none yet.
-    pub(super) fn located<T>(&self, at: usize, result: Result<T>) -> Result<T> {
+    pub(crate) fn located<T>(&self, at: usize, result: Result<T>) -> Result<T> {
         match result {
             Err(error) if error.position().is_none() => self.fail(at, error.to_string()),
             Ok(_) | Err(_) => result,

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
 use crate::layout::IntTuple;
 
-/// How many terms a product may have before it is simplified.
+/// How many terms a multiplication may give before they are simplified.
 const MAX_TERMS: usize = 1024;
 
 impl Parser<'_> {
@@ -30,7 +30,7 @@ impl Parser<'_> {
             if self.eat("*") {
                 let other = self.factor(k)?;
                 if value.terms().count() * other.terms().count() > MAX_TERMS {
-                    return self.fail(at, "a product of too many terms".to_owned());
+                    return self.fail(at, "too many terms to multiply".to_owned());
                 }
                 value = value * other;
             } else if self.eat("/") {
@@ -66,22 +66,18 @@ impl Parser<'_> {
             if call.is_none() && !p.sees("(") {
                 return p.expected("an expression");
             }
-            p.expect("(")?;
-            let mut value = p.expr(k)?;
-            if let Some(call) = call {
+            p.within(["(", ")"], |p| {
+                let value = p.expr(k)?;
+                let Some(call) = call else { return Ok(value) };
                 p.expect(",")?;
-                value = call(value, p.expr(k)?);
-            }
-            p.expect(")")?;
-            Ok(value)
+                Ok(call(value, p.expr(k)?))
+            })
         })
     }
 
     pub(super) fn cond(&mut self, k: &Builder) -> Result<Cond> {
         let left = self.expr(k)?;
-        let relations = [Relation::AtLeast, Relation::Equal, Relation::Unequal, Relation::Less];
-        let Some(relation) = relations.into_iter().find(|relation| self.eat(&relation.to_string()))
-        else {
+        let Some((relation, _)) = Relation::ALL.into_iter().find(|row| self.eat(row.1)) else {
             return self.expected("a comparison: `<`, `>=`, `==` or `!=`");
         };
         Ok(Cond { left, relation, right: self.expr(k)? })
@@ -89,30 +85,18 @@ impl Parser<'_> {
 
     /// `a, (b, c)`
     pub(super) fn trees(&mut self, k: &Builder) -> Result<Vec<IntTuple<Expr>>> {
-        let mut trees = vec![self.tree(k)?];
-        while self.eat(",") {
-            trees.push(self.tree(k)?);
-        }
-        Ok(trees)
+        self.list(|p| p.tree(k))
     }
 
     fn tree(&mut self, k: &Builder) -> Result<IntTuple<Expr>> {
         if !self.opens_tuple() {
             return self.expr(k).map(IntTuple::Int);
         }
-        self.nested(|p| {
-            p.expect("(")?;
-            let trees = p.trees(k)?;
-            p.expect(")")?;
-            Ok(IntTuple::Tuple(trees))
-        })
+        self.nested(|p| p.within(["(", ")"], |p| p.trees(k)).map(IntTuple::Tuple))
     }
 
     /// `[a, (b, c)]`
     pub(super) fn coords(&mut self, k: &Builder) -> Result<Vec<IntTuple<Expr>>> {
-        self.expect("[")?;
-        let trees = self.trees(k)?;
-        self.expect("]")?;
-        Ok(trees)
+        self.within(["[", "]"], |p| p.trees(k))
     }
 }

@@ -7,7 +7,6 @@ use super::cursor::Parser;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::kernel::{Binary, Fence, Fold, Group, Kind, Monoid, Number, Scan, Scope, Unary};
-use crate::tensor::name_of;
 
 /// How a kind is written, and how many operands it has.
 pub(crate) struct Row {
@@ -271,16 +270,3 @@ impl Display for Number {
         f.write_str(text.strip_suffix(".0").unwrap_or(&text))
     }
 }
-
-/// Names from their tables.
-macro_rules! named {
-    ($($type:ty),*) => {$(
-        impl Display for $type {
-            fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-                f.write_str(name_of(&<$type>::ALL, self))
-            }
-        }
-    )*};
-}
-
-named!(Unary, Binary, Group, Fence);

@@ -5,17 +5,22 @@ use super::print::index_groups;
 use crate::arch::Arch;
 use crate::build::{Builder, Viewed};
 use crate::error::Result;
-use crate::kernel::{Kernel, Operand, Test};
+use crate::kernel::{Kernel, Operand, TensorId, Test, ThreadsId};
 use crate::tensor::{Agent, Memory, Tensor};
 
-pub(super) fn kernel(text: &str) -> Result<Kernel> {
+/// The kernel that a text describes.
+///
+/// # Errors
+/// [`Error::Text`](crate::Error::Text), with the line and column.
+pub fn parse(text: &str) -> Result<Kernel> {
     let mut p = Parser::new(text);
     let kernel = next_kernel(&mut p)?;
     p.end()?;
     Ok(kernel)
 }
 
-pub(super) fn kernels(text: &str) -> Result<Vec<Kernel>> {
+/// The kernels that a text describes, one after the other; fails as [`parse`] does.
+pub fn parse_all(text: &str) -> Result<Vec<Kernel>> {
     let mut p = Parser::new(text);
     let mut all = Vec::new();
     while p.end().is_err() {
@@ -67,7 +72,7 @@ impl Parser<'_> {
 
     fn param(&mut self, k: &mut Builder) -> Result<()> {
         let at = self.next();
-        let name = self.new_tensor(k)?;
+        let name = self.new_name::<TensorId>(k)?;
         self.expect(":")?;
         let from = self.next();
         let tensor = self.tensor_type(k)?;
@@ -80,7 +85,7 @@ impl Parser<'_> {
 
     fn launched(&mut self, k: &mut Builder) -> Result<()> {
         let at = self.next();
-        let name = self.new_threads(k)?;
+        let name = self.new_name::<ThreadsId>(k)?;
         self.expect(":")?;
         let threads = self.threads_type(k)?;
         let launched = match threads.agent {
@@ -143,7 +148,7 @@ impl Parser<'_> {
     /// An allocation or a view.
     fn tensor(&mut self, k: &mut Builder) -> Result<()> {
         let at = self.next();
-        let name = self.new_tensor(k)?;
+        let name = self.new_name::<TensorId>(k)?;
         self.expect(":")?;
         let from = self.next();
         let printed = self.tensor_type(k)?;
@@ -158,69 +163,52 @@ impl Parser<'_> {
             let allocated = k.allocate(name, view, scalar, memory, swizzle);
             return self.located(at, allocated).map(drop);
         }
-        let of = self.known_tensor(k)?;
-        let op = self.view_op(k)?;
-        let id = self.located(at, of.view(k, name, op))?;
-        let derived = k.tensor_of(id)?;
-        let same = |a: &Tensor, b: &Tensor| {
-            let parts = |t: &Tensor| {
-                let Tensor { scalar, memory, swizzle, constant, scratch, .. } = *t;
-                (t.view.strided(), t.peer.clone(), scalar, memory, swizzle, constant, scratch)
-            };
-            parts(a) == parts(b)
-        };
-        if same(derived, &printed) {
-            return Ok(());
-        }
-        self.fail(from, format!("%{name} is {derived}, not {printed}"))
+        self.viewed::<TensorId>(k, (at, name), (from, printed))
     }
 
     fn threads(&mut self, k: &mut Builder) -> Result<()> {
         let at = self.next();
-        let name = self.new_threads(k)?;
+        let name = self.new_name::<ThreadsId>(k)?;
         self.expect(":")?;
         let from = self.next();
         let printed = self.threads_type(k)?;
         self.expect("=")?;
-        let of = self.known_threads(k)?;
+        self.viewed::<ThreadsId>(k, (at, name), (from, printed))
+    }
+
+    /// What a view is of, whose printed type must be the one that it has.
+    fn viewed<V: Viewed>(
+        &mut self,
+        k: &mut Builder,
+        (at, name): (usize, &str),
+        (from, printed): (usize, V::Of),
+    ) -> Result<()> {
+        let of: V = self.known(k)?;
         let op = self.view_op(k)?;
-        let id = self.located(at, of.view(k, name, op))?;
-        let derived = k.threads_of(id)?;
-        if derived.view.strided() == printed.view.strided() && derived.agent == printed.agent {
+        let id = self.located(at, k.view(of, name, op))?;
+        let [derived, printed] = [k.tensor_of(id)?, &printed].map(ToString::to_string);
+        if derived == printed {
             return Ok(());
         }
-        self.fail(from, format!("#{name} is {derived}, not {printed}"))
+        self.fail(from, format!("{}{name} is {derived}, not {printed}", V::SIGIL))
     }
 
     /// `(@m, @n), @i = #t.indices()`: a level's names in parentheses if there are several levels.
     fn indices(&mut self, k: &mut Builder) -> Result<()> {
         let at = self.next();
-        let mut groups: Vec<Vec<&str>> = Vec::new();
-        loop {
-            let mut group = Vec::new();
-            if self.eat("(") {
-                group.push(self.new_var(k)?);
-                while self.eat(",") {
-                    group.push(self.new_var(k)?);
-                }
-                self.expect(")")?;
-            } else {
-                group.push(self.new_var(k)?);
-            }
-            groups.push(group);
-            if !self.eat(",") {
-                break;
-            }
-        }
+        let groups = self.list(|p| match p.sees("(") {
+            true => p.within(["(", ")"], |p| p.list(|p| p.new_var(k))),
+            false => Ok(vec![p.new_var(k)?]),
+        })?;
         self.expect("=")?;
-        let of = self.known_threads(k)?;
+        let of: ThreadsId = self.known(k)?;
         self.expect(".")?;
         if !self.eat_word("indices") {
             return self.expected("`indices`");
         }
         self.expect("(")?;
         self.expect(")")?;
-        let expected = match &index_groups(&k.threads_of(of)?.view)[..] {
+        let expected = match &index_groups(&k.tensor_of(of)?.view)[..] {
             [size] => vec![1; *size],
             groups => groups.to_vec(),
         };
@@ -238,7 +226,7 @@ impl Parser<'_> {
         let name = self.new_var(k)?;
         self.expect("=")?;
         if self.sees("%") {
-            let of = self.known_tensor(k)?;
+            let of = self.known(k)?;
             let var = k.value(name, of);
             return self.located(at, var).map(drop);
         }
@@ -250,9 +238,7 @@ impl Parser<'_> {
     fn ring(&mut self, k: &mut Builder) -> Result<()> {
         let at = self.next();
         let name = self.new_var(k)?;
-        self.expect("[")?;
-        let stages = self.natural()?;
-        self.expect("]")?;
+        let stages = self.within(["[", "]"], Self::natural)?;
         let ring = k.ring(name, stages);
         self.located(at, ring).map(drop)
     }
@@ -312,10 +298,7 @@ impl Parser<'_> {
         let test = if self.eat_word("true") {
             Test::All(Vec::new())
         } else if self.eat_word("inside") {
-            self.expect("(")?;
-            let operand = self.operand(k)?;
-            self.expect(")")?;
-            Test::Inside(operand)
+            Test::Inside(self.within(["(", ")"], |p| p.operand(k))?)
         } else {
             let mut conds = vec![self.cond(k)?];
             while self.eat("&&") {
@@ -330,7 +313,7 @@ impl Parser<'_> {
 
     fn role(&mut self, k: &mut Builder) -> Result<()> {
         let at = self.next();
-        let threads = self.known_threads(k)?;
+        let threads = self.known(k)?;
         self.expect("[")?;
         let first = self.natural()?;
         let end = if self.eat("..") { self.natural()? } else { first.saturating_add(1) };
@@ -342,20 +325,11 @@ impl Parser<'_> {
 
 /// Names that a statement gives.
 impl<'t> Parser<'t> {
-    fn new_tensor(&mut self, k: &Builder) -> Result<&'t str> {
+    fn new_name<V: Viewed>(&mut self, k: &Builder) -> Result<&'t str> {
         let at = self.next();
-        let name = self.expect_name('%', "a tensor")?;
-        if k.is_tensor_taken(name) {
-            return self.fail(at, format!("%{name} is declared twice"));
-        }
-        Ok(name)
-    }
-
-    fn new_threads(&mut self, k: &Builder) -> Result<&'t str> {
-        let at = self.next();
-        let name = self.expect_name('#', "threads or blocks")?;
-        if k.is_threads_taken(name) {
-            return self.fail(at, format!("#{name} is declared twice"));
+        let name = self.sigil_name::<V>()?;
+        if k.is_taken::<V>(name) {
+            return self.fail(at, format!("{}{name} is declared twice", V::SIGIL));
         }
         Ok(name)
     }

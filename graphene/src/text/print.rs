@@ -50,9 +50,7 @@ impl Kernel {
     }
 
     fn operands_text(&self, operands: &[Operand]) -> String {
-        let texts: Vec<String> =
-            operands.iter().map(|operand| self.operand_text(operand)).collect();
-        texts.join(", ")
+        list(operands.iter().map(|operand| self.operand_text(operand)))
     }
 
     fn write_body(&self, f: &mut Formatter<'_>, body: &[Stmt], depth: usize) -> Result {
@@ -95,25 +93,17 @@ impl Kernel {
             Stmt::Spec(spec) => self.write_spec(f, spec, depth),
             Stmt::For(looped) => self.write_for(f, looped, depth),
             Stmt::If(test, body) => {
-                match test {
-                    Test::All(conds) if conds.is_empty() => write!(f, "if(true)")?,
-                    Test::All(conds) => {
-                        let conds: Vec<String> = conds.iter().map(ToString::to_string).collect();
-                        write!(f, "if({})", conds.join(" && "))?;
-                    }
-                    Test::Inside(operand) => {
-                        write!(f, "if(inside({}))", self.operand_text(operand))?;
-                    }
-                }
+                let test = match test {
+                    Test::All(conds) if conds.is_empty() => "true".to_owned(),
+                    Test::All(conds) => joined(conds, " && "),
+                    Test::Inside(operand) => format!("inside({})", self.operand_text(operand)),
+                };
+                write!(f, "if({test})")?;
                 self.write_body(f, body, depth)
             }
             Stmt::Role(of, first, end, body) => {
-                let of = self.hash(*of);
-                if first + 1 == *end {
-                    write!(f, "role {of}[{first}]")?;
-                } else {
-                    write!(f, "role {of}[{first}..{end}]")?;
-                }
+                let end = if first + 1 == *end { String::new() } else { format!("..{end}") };
+                write!(f, "role {}[{first}{end}]", self.hash(*of))?;
                 self.write_body(f, body, depth)
             }
         }
@@ -162,11 +152,15 @@ fn parenthesised(groups: &[String]) -> String {
     let group = |names: &String| {
         if names.contains(',') { format!("({names})") } else { names.clone() }
     };
-    groups.iter().map(group).collect::<Vec<_>>().join(", ")
+    list(groups.iter().map(group))
 }
 
-pub(super) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
-    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+pub(crate) fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    joined(items, ", ")
+}
+
+pub(crate) fn joined<T: Display>(items: impl IntoIterator<Item = T>, between: &str) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(between)
 }
 
 fn indent(f: &mut Formatter<'_>, depth: usize) -> Result {

@@ -1,22 +1,23 @@
 //! What stands before a spec's body.
 
 use super::cursor::Parser;
-use crate::build::{Builder, Header};
+use crate::build::{Builder, Header, Viewed};
 use crate::error::Result;
-use crate::kernel::{Operand, TensorId, ThreadsId};
+use crate::kernel::Operand;
 
 impl Parser<'_> {
     /// A spec from its kind on.
     pub(super) fn header(&mut self, k: &Builder, outs: Vec<Operand>) -> Result<Header> {
         let kind = self.kind(k)?;
-        self.expect("<<<")?;
-        let blocks = self.known_threads(k)?;
-        self.expect(",")?;
-        let threads = self.known_threads(k)?;
-        self.expect(">>>")?;
-        self.expect("(")?;
-        let ins = if self.sees(")") { Vec::new() } else { self.operands(k)? };
-        self.expect(")")?;
+        let (blocks, threads) = self.within(["<<<", ">>>"], |p| {
+            let blocks = p.known(k)?;
+            p.expect(",")?;
+            Ok((blocks, p.known(k)?))
+        })?;
+        let ins = self.within(["(", ")"], |p| match p.sees(")") {
+            true => Ok(Vec::new()),
+            false => p.operands(k),
+        })?;
         let header = Header::new(kind, outs, ins, threads).on(blocks);
         Ok(if self.eat_word("signals") {
             header.signals(self.operand(k)?)
@@ -28,34 +29,30 @@ impl Parser<'_> {
     }
 
     pub(super) fn operands(&mut self, k: &Builder) -> Result<Vec<Operand>> {
-        let mut operands = vec![self.operand(k)?];
-        while self.eat(",") {
-            operands.push(self.operand(k)?);
-        }
-        Ok(operands)
+        self.list(|p| p.operand(k))
     }
 
     pub(super) fn operand(&mut self, k: &Builder) -> Result<Operand> {
-        let tensor = self.known_tensor(k)?;
+        let tensor = self.known(k)?;
         let index = if self.sees("[") { self.coords(k)? } else { Vec::new() };
         Ok(Operand { tensor, index })
     }
 
-    pub(super) fn known_tensor(&mut self, k: &Builder) -> Result<TensorId> {
+    /// What has a name: a tensor of data, or of threads or blocks.
+    pub(super) fn known<V: Viewed>(&mut self, k: &Builder) -> Result<V> {
         let at = self.next();
-        let name = self.expect_name('%', "a tensor")?;
-        match k.find_tensor(name) {
+        let name = self.sigil_name::<V>()?;
+        match k.find(name) {
             Some(id) => Ok(id),
-            None => self.fail(at, format!("no %{name} is known here")),
+            None => self.fail(at, format!("no {}{name} is known here", V::SIGIL)),
         }
     }
+}
 
-    pub(super) fn known_threads(&mut self, k: &Builder) -> Result<ThreadsId> {
-        let at = self.next();
-        let name = self.expect_name('#', "threads or blocks")?;
-        match k.find_threads(name) {
-            Some(id) => Ok(id),
-            None => self.fail(at, format!("no #{name} is known here")),
-        }
+impl<'t> Parser<'t> {
+    /// The name of a tensor of data, or of threads or blocks.
+    pub(super) fn sigil_name<V: Viewed>(&mut self) -> Result<&'t str> {
+        let what = if V::SIGIL == '%' { "a tensor" } else { "threads or blocks" };
+        self.expect_name(V::SIGIL, what)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::print::list;
+use super::print::{joined, list};
 use crate::kernel::{Kernel, Operand, Spec, Stmt};
 use crate::layout::Layout;
 use crate::tensor::View;
@@ -70,10 +70,12 @@ impl Kernel {
 
 /// The sizes of a view's levels.
 fn shape(view: &View) -> String {
-    let levels = view.levels().iter();
-    let levels = levels.map(|level| format!("[{}]", list(level.modes().iter().map(Layout::size))));
-    let levels: Vec<String> = levels.collect();
-    if levels.is_empty() { "[]".to_owned() } else { levels.join(".") }
+    let level = |level: &Layout<_>| format!("[{}]", list(level.modes().iter().map(Layout::size)));
+    if view.levels().is_empty() {
+        "[]".to_owned()
+    } else {
+        joined(view.levels().iter().map(level), ".")
+    }
 }
 
 /// Whether statements have a level among them.

@@ -21,9 +21,9 @@ impl Parser<'_> {
             self.expect(",")?;
             let base = self.integer()?;
             self.expect(",")?;
-            let shift = self.integer()?;
+            let swizzle = Swizzle::new(bits, base, self.integer()?);
             self.expect(">")?;
-            tensor.swizzle = Some(self.located(at, Swizzle::new(bits, base, shift))?);
+            tensor.swizzle = Some(self.located(at, swizzle)?);
         }
         if self.eat(".peer(") {
             tensor.peer = Some(self.expr(k)?);
@@ -46,16 +46,15 @@ impl Parser<'_> {
         let mut levels: Vec<Vec<Layout<Expr>>> = Vec::new();
         loop {
             let at = self.next();
-            self.expect("[")?;
-            if levels.is_empty() && self.eat("]") {
+            if levels.is_empty() && self.eat("[]") {
                 self.expect(".")?;
                 return Ok(View::buffer(&[]));
             }
-            let sizes = self.trees(k)?;
-            self.expect(":")?;
-            let strides = self.trees(k)?;
-            self.expect("]")?;
-            let [sizes, strides] = [sizes, strides].map(IntTuple::Tuple);
+            let [sizes, strides] = self.within(["[", "]"], |p| {
+                let sizes = p.trees(k)?;
+                p.expect(":")?;
+                Ok([sizes, p.trees(k)?].map(IntTuple::Tuple))
+            })?;
             match Layout::new(&sizes, &strides) {
                 Ok(level) => levels.push(level.modes().to_vec()),
                 Err(Error::Profile { .. }) => {
@@ -71,7 +70,7 @@ impl Parser<'_> {
     }
 
     /// A word that is a row's name.
-    pub(super) fn row<T: Copy>(&mut self, what: &str, rows: &[(T, &'static str)]) -> Result<T> {
+    pub(crate) fn row<T: Copy>(&mut self, what: &str, rows: &[(T, &'static str)]) -> Result<T> {
         match rows.iter().find(|row| self.eat_word(row.1)) {
             Some(row) => Ok(row.0),
             None => {
@@ -115,13 +114,7 @@ impl Parser<'_> {
     }
 
     fn tiles(&mut self) -> Result<Vec<Tiler>> {
-        let mut tiles = Vec::new();
-        loop {
-            tiles.push(if self.eat_word("_") { Tiler::Whole } else { self.modes()?.into() });
-            if !self.eat(",") {
-                return Ok(tiles);
-            }
-        }
+        self.list(|p| Ok(if p.eat_word("_") { Tiler::Whole } else { p.modes()?.into() }))
     }
 
     /// `8`, `8:2` or `(4,2):(1,16)`
@@ -143,12 +136,6 @@ impl Parser<'_> {
     }
 
     fn naturals(&mut self) -> Result<Vec<i64>> {
-        self.expect("(")?;
-        let mut values = vec![self.natural()?];
-        while self.eat(",") {
-            values.push(self.natural()?);
-        }
-        self.expect(")")?;
-        Ok(values)
+        self.within(["(", ")"], |p| p.list(Self::natural))
     }
 }

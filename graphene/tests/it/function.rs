@@ -2,6 +2,7 @@
 
 use graphene_ir::arch::Arch;
 use graphene_ir::build::Builder;
+use graphene_ir::function::near::{By, propagate};
 use graphene_ir::function::{Function, Step};
 use graphene_ir::kernel::{Binary, Kernel, Kind, Unary};
 use graphene_ir::layout::{Layout, Tiler};
@@ -186,4 +187,44 @@ fn vectors_have_any_width_and_type() {
     let positive = Function::constant(0.0).binary(Binary::Less, Function::input(0));
     check_applied(&positive, 8, [Scalar::F32, Scalar::U8]);
     check_applied(&positive, 3, [Scalar::F16, Scalar::I64]);
+}
+
+#[test]
+fn rounding_is_to_nearest_even() {
+    let rows = [
+        (Scalar::F16, 2049.0, 2048.0),
+        (Scalar::F16, 2051.0, 2052.0),
+        (Scalar::F16, 2049.0 + 1e-9, 2050.0),
+        (Scalar::F16, 65519.0, 65504.0),
+        (Scalar::F16, 65520.0, f64::INFINITY),
+        (Scalar::F16, 2f64.powi(-25), 0.0),
+        (Scalar::F16, 2f64.powi(-25) * 1.5, 2f64.powi(-24)),
+        (Scalar::F16, -1.0 / 3.0, -0.333_251_953_125),
+        (Scalar::Bf16, 257.0, 256.0),
+        (Scalar::Bf16, 259.0, 260.0),
+        (Scalar::F32, 16_777_217.0, 16_777_216.0),
+        (Scalar::I32, -7.0, -7.0),
+        (Scalar::I64, -7.5, -7.0),
+        (Scalar::U8, 255.0, 255.0),
+    ];
+    for (scalar, value, rounded) in rows {
+        assert_eq!(scalar.round(value), rounded, "{value} as {scalar}");
+    }
+    assert!(Scalar::F16.round(f64::NAN).is_nan());
+}
+
+#[test]
+fn errors_grow_where_values_cancel() {
+    let [x, y] = [0, 1].map(Function::input);
+    let (value, error) = propagate(&(x - y), &[(1.0, 1e-3), (0.999, 1e-3)], By::Simulator)[0];
+    assert!((value - 0.001).abs() < 1e-12 && (2e-3..2.1e-3).contains(&error), "{error}");
+}
+
+#[test]
+fn a_device_is_off_by_more_than_a_simulator() {
+    let function = Function::identity().unary(Unary::Gelu);
+    let of = |by| propagate(&function, &[(0.5, 0.0)], by)[0];
+    let (simulated, there) = (of(By::Simulator), of(By::Device));
+    assert_eq!(simulated.0, there.0);
+    assert!((15.9..16.1).contains(&(there.1 / simulated.1)), "{there:?} {simulated:?}");
 }

@@ -352,7 +352,7 @@ fn errors_say_where_and_what() {
         ("@M = 3", "6:1: @M has a meaning here already"),
         ("@thread = 3", "6:1: @thread has a meaning here already"),
         ("@x = @M - 1", "6:1: @x may be negative: @M - 1; max(0, ...) is not"),
-        ("ring @r[0]", "6:6: a ring of 0 stages"),
+        ("ring @r[0]", "6:6: needs 1 or more stages; got 0"),
         ("role #t[2..5] {\n}", "6:6: no coordinates 2..5 in [4:32].[32:1]"),
         ("for(@i = 0; @j < 4; @i += 1) {\n}", "6:13: expected the counter @i"),
         ("for(@i = 0; @i < 4; @i += 0) {\n}", "6:5: @i does not grow by 0"),
