@@ -4,17 +4,14 @@
 //! - this file: the decomposition;
 //! - `own`: the data movements of a thread.
 
-mod own;
-
-use self::own::Own;
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
-use crate::kernel::{Kernel, Kind, ThreadsId};
-use crate::layout::Layout;
+use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::matmul::{MatMul, Share, epilog, load, split, tile, unroll};
-use crate::tensor::{Scalar, View};
+use crate::tensor::{Memory, Scalar, View};
 
 /// The tile of a block, of a warp and of a thread.
 const BLOCK: [i64; 2] = [128, 128];
@@ -113,4 +110,131 @@ fn blocks(k: &mut Builder, grid: ThreadsId, block: ThreadsId) -> Result<Share> {
     let [row, column] = k.indices(grid, ["block_m", "block_n"])?;
     let blocks = k.index(grid, "own_block", [&row, &column])?;
     Ok(Share { at: [row.into(), column.into()], blocks, threads: block })
+}
+
+/// The own thread, and where it stands.
+struct Own {
+    blocks: ThreadsId,
+    block: ThreadsId,
+    one: ThreadsId,
+    thread: Expr,
+    warp: ThreadsId,
+    lane: ThreadsId,
+    warp_at: [Expr; 2],
+    lane_at: [Expr; 2],
+}
+
+impl Own {
+    /// Of a block's threads.
+    fn new(k: &mut Builder, of_block: MatMul) -> Result<Own> {
+        let block = of_block.threads;
+        let one = k.scalar(block, "one")?;
+        let [thread] = k.indices(block, ["t"])?;
+        let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
+        let warps = k.reshape(warps, "warps", 0, &[&[(2, 1)], &[(4, 2)]])?;
+        let lanes = k.reshape(warps, "lanes", 1, &[&[(8, 1)], &[(4, 8)]])?;
+        let [warp_m, warp_n, lane_m, lane_n] =
+            k.indices(lanes, ["warp_m", "warp_n", "lane_m", "lane_n"])?;
+        let warp = k.index(lanes, "warp", [&warp_m, &warp_n])?;
+        let lane = k.index(warp, "lane", [&lane_m, &lane_n])?;
+        Ok(Own {
+            blocks: of_block.blocks,
+            block,
+            one,
+            thread: thread.into(),
+            warp,
+            lane,
+            warp_at: [warp_m.into(), warp_n.into()],
+            lane_at: [lane_m.into(), lane_n.into()],
+        })
+    }
+
+    /// What the own warp has of a block's tile.
+    fn warps(&self, _: &mut Builder) -> Result<Share> {
+        Ok(Share { at: self.warp_at.clone(), blocks: self.blocks, threads: self.warp })
+    }
+
+    /// What the own thread has of a warp's tile.
+    fn threads(&self, _: &mut Builder) -> Result<Share> {
+        Ok(Share { at: self.lane_at.clone(), blocks: self.blocks, threads: self.lane })
+    }
+
+    /// A thread's part of the result, all zeros.
+    fn clear(&self, k: &mut Builder) -> Result<TensorId> {
+        let acc = k.allocate("acc", Layout::rows(THREAD), Scalar::F32, Memory::Registers, None)?;
+        self.each(k, |k, at| k.spec(Kind::Init(Number(0.0)), Operand::at(acc, at), (), self.one))?;
+        Ok(acc)
+    }
+
+    fn each(
+        &self,
+        k: &mut Builder,
+        body: impl FnOnce(&mut Builder, [Expr; 2]) -> Result<()>,
+    ) -> Result<()> {
+        k.for_("i", 0..THREAD[0], 1, true, |k, i| {
+            k.for_("j", 0..THREAD[1], 1, true, |k, j| body(k, [i.into(), j.into()]))
+        })
+    }
+
+    /// The block's step of both operands in shared memory, zeros beyond their edges.
+    fn share(&self, k: &mut Builder, a: TensorId, b: TensorId) -> Result<[TensorId; 2]> {
+        let sizes = [[BLOCK[0], DEPTH], [DEPTH, BLOCK[1]]];
+        let mut shared = [a, b];
+        for (tensor, size) in shared.iter_mut().zip(sizes) {
+            let from = *tensor;
+            let to = k.allocate("shared", Layout::rows(size), Scalar::F32, Memory::Shared, None)?;
+            k.for_("e", 0..size[0] * size[1] / 256, 1, true, |k, e| {
+                let linear = self.thread.clone() + Expr::from(e) * 256;
+                let columns = Expr::from(size[1]);
+                let at = [linear.div(&columns), linear.rem(&columns)];
+                let word = k.allocate(
+                    "word",
+                    Layout::rows::<i64>([]),
+                    Scalar::F32,
+                    Memory::Registers,
+                    None,
+                )?;
+                let from = k.index(from, "from", at.clone())?;
+                k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
+                k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;
+                k.spec(Kind::Move, Operand::at(to, at), word, self.one)
+            })?;
+            *tensor = to;
+        }
+        k.spec(Kind::Sync, (), (), self.block)?;
+        Ok(shared)
+    }
+
+    /// A thread's column of A and row of B in registers.
+    fn fetch(&self, k: &mut Builder, a: TensorId, b: TensorId) -> Result<[TensorId; 2]> {
+        let mut near = [a, b];
+        for (i, tensor) in near.iter_mut().enumerate() {
+            let from = *tensor;
+            let size = if i == 0 { [THREAD[0], 1] } else { [1, THREAD[1]] };
+            let to =
+                k.allocate("near", Layout::rows(size), Scalar::F32, Memory::Registers, None)?;
+            k.for_("e", 0..THREAD[i], 1, true, |k, e| {
+                let zero = Expr::from(0);
+                let at = if i == 0 { [Expr::from(e), zero] } else { [zero, Expr::from(e)] };
+                let at = |tensor| Operand::at(tensor, at.clone());
+                k.spec(Kind::Move, at(to), at(from), self.one)
+            })?;
+            *tensor = to;
+        }
+        Ok(near)
+    }
+
+    /// A thread's part of the result to global memory, where it lies within.
+    fn store(&self, k: &mut Builder, to: TensorId, from: TensorId) -> Result<()> {
+        let tiles = k.tile(to, "to_warp", &[Tiler::Size(WARP[0]), Tiler::Size(WARP[1])])?;
+        let warp = k.index(tiles, "to_warp", self.warp_at.clone())?;
+        let tiles = k.tile(warp, "to_thread", &[Tiler::Size(THREAD[0]), Tiler::Size(THREAD[1])])?;
+        let thread = k.index(tiles, "to_thread", self.lane_at.clone())?;
+        self.each(k, |k, at| {
+            let to = k.index(thread, "to", at.clone())?;
+            k.if_(Test::Inside(to.into()), |k| {
+                k.spec(Kind::Move, to, Operand::at(from, at), self.one)
+            })
+        })
+    }
 }

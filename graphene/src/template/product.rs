@@ -253,6 +253,11 @@ impl Walk {
 }
 
 impl Place {
+    /// The first.
+    pub(super) fn first() -> Place {
+        Place { batch: None, m: Expr::from(0), n: Expr::from(0) }
+    }
+
     /// A tile of a tensor that may be batched.
     fn view(
         &self,
@@ -268,8 +273,8 @@ impl Place {
     }
 
     /// Coordinates within a tensor that may be batched.
-    pub(super) fn at(&self, row: Expr, column: Expr) -> Vec<Expr> {
-        self.batch.iter().cloned().chain([row, column]).collect()
+    pub(super) fn at(&self, at: [Expr; 2]) -> Vec<Expr> {
+        self.batch.iter().cloned().chain(at).collect()
     }
 }
 

@@ -19,7 +19,6 @@
 //! - `strands`: the columns of a middle axis.
 
 mod own;
-mod strands;
 
 use self::own::Own;
 use super::access::{Access, declare, product};

@@ -17,14 +17,11 @@
 //! - `source`: where its vectors lie;
 //! - `norm`: the passes of each normalisation.
 
-mod meaning;
 mod norm;
 mod operands;
 mod row;
-mod source;
 
-use self::row::{Late, Row};
-use self::source::Source;
+use self::row::{Late, Row, Source};
 use super::access::Access;
 use super::gather::{self, Place};
 use crate::arch::Arch;

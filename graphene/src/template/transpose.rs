@@ -12,17 +12,15 @@
 //! - this file: the parameters and the kernel's outline;
 //! - `tile`: how a tile comes and goes.
 
-mod tile;
-
-use self::tile::{LANES, Moved, THREADS};
 use super::access::{Access, declare, product};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
-use crate::index::Expr;
-use crate::kernel::{Fused, Kernel, Kind, TensorId};
-use crate::layout::Layout;
-use crate::schedule::vectors::{coordinates, part};
+use crate::index::{Cond, Expr};
+use crate::kernel::{Fused, Kernel, Kind, Operand, TensorId, Test, ThreadsId};
+use crate::layout::{Layout, Tiler};
+use crate::schedule::pointwise::{copy, each, vector};
+use crate::schedule::vectors::{coordinates, neighbours, part};
 use crate::tensor::{Memory, Scalar};
 
 /// The parameters of a transpose. Its symbols are sizes of outer axes `N0`, `N1`, …, `rows`,
@@ -125,5 +123,128 @@ impl Transpose {
             return refuse("it does not convert");
         }
         Ok(())
+    }
+}
+
+/// Threads of a block.
+const THREADS: i64 = 256;
+
+/// The lanes of a warp, and the banks.
+const LANES: i64 = 32;
+
+/// A block's tile.
+struct Moved {
+    /// Elements of a move.
+    n: i64,
+    /// Rows and columns of a tile: those of a warp's words, at least.
+    side: i64,
+    scalar: Scalar,
+    one: ThreadsId,
+    thread: Expr,
+    /// The tile's place along the outer axes, and its row and column in tiles.
+    outer: Vec<Expr>,
+    at: [Expr; 2],
+    shared: TensorId,
+}
+
+impl Moved {
+    /// How many moves of a thread fill or empty a tile.
+    fn moves(&self) -> i64 {
+        self.side * self.side / self.n / THREADS
+    }
+
+    /// The tile's rows, as far as they are within `x`: all loads come before what waits for them.
+    fn bring(&self, k: &mut Builder, x: TensorId, columns: &Expr) -> Result<()> {
+        let n = self.n;
+        let words = self.side / n;
+        let place = |i: &Expr| {
+            let linear = i.clone() * THREADS + &self.thread;
+            [linear.div(&Expr::from(words)), linear.rem(&Expr::from(words))]
+        };
+        let [row, column] = &self.at;
+        let held = vector(k, "held", self.moves() * n, self.scalar)?;
+        let own = k.tile(held, "own", &[Tiler::Size(n)])?;
+        each(k, self.moves(), |k, i| {
+            let [r, c] = place(&i);
+            let (r, c) = (row.clone() * self.side + r, column.clone() * words + c);
+            let to = k.index(own, "word", [&i])?;
+            self.guarded(k, x, columns, [&r, &c], |k, from, e| {
+                let Some(e) = e else { return copy(k, to, from, n, true, self.one) };
+                k.spec(Kind::Move, Operand::at(to, [e]), Operand::at(from, [0]), self.one)
+            })
+        })?;
+        let tiled = k.tile(self.shared, "words", &[Tiler::Size(1), Tiler::Size(n)])?;
+        each(k, self.moves(), |k, i| {
+            let [r, c] = place(&i);
+            let (at, from) = ([row.clone() * self.side + &r, column.clone() * words + &c], [r, c]);
+            let word = k.index(own, "word", [&i])?;
+            let to = k.index(tiled, "to", from)?;
+            let to = k.reshape(to, "to", 0, &[&[(n, 1)]])?;
+            self.guarded(k, x, columns, [&at[0], &at[1]], |k, _, e| {
+                let Some(e) = e else { return copy(k, to, word, n, true, self.one) };
+                k.spec(Kind::Move, Operand::at(to, [e]), Operand::at(word, [e]), self.one)
+            })
+        })
+    }
+
+    /// The tile's columns, as rows of `y`.
+    fn leave(&self, k: &mut Builder, y: TensorId, rows: &Expr) -> Result<()> {
+        let n = self.n;
+        let [row, column] = &self.at;
+        let (warp, lane) = (self.thread.div(&LANES.into()), self.thread.rem(&LANES.into()));
+        let across = LANES / n;
+        let chunks = Expr::from(self.side / LANES);
+        each(k, self.moves(), |k, i| {
+            let chunk = i * (THREADS / LANES) + &warp;
+            let q = lane.rem(&across.into()) + chunk.rem(&chunks) * across;
+            let j = chunk.div(&chunks) * n + lane.div(&across.into());
+            let word = vector(k, "word", n, self.scalar)?;
+            let at = [column.clone() * self.side + &j, row.clone() * (self.side / n) + &q];
+            let from = |e: Expr| Operand::at(self.shared, [q.clone() * n + e, j.clone()]);
+            self.guarded(k, y, rows, [&at[0], &at[1]], |k, to, e| match e {
+                Some(e) => {
+                    let element = Operand::at(word, [e]);
+                    k.spec(Kind::Move, element.clone(), from(e.into()), self.one)?;
+                    k.spec(Kind::Move, Operand::at(to, [0]), element, self.one)
+                }
+                None => {
+                    each(k, n, |k, e| {
+                        k.spec(Kind::Move, Operand::at(word, [&e]), from(e.clone()), self.one)
+                    })?;
+                    copy(k, to, word, n, true, self.one)
+                }
+            })
+        })
+    }
+
+    /// `body` for the word of an operand at a row and a column that counts words, if it is within;
+    /// and for each of its elements that is, if the word is not. It gets a view of the word, or of
+    /// the element and the element's number.
+    fn guarded(
+        &self,
+        k: &mut Builder,
+        of: TensorId,
+        end: &Expr,
+        [row, column]: [&Expr; 2],
+        body: impl Fn(&mut Builder, TensorId, Option<i64>) -> Result<()>,
+    ) -> Result<()> {
+        let n = self.n;
+        let view = |k: &mut Builder, n: i64, column: Expr| {
+            let at = self.outer.iter().chain([row, &column]).cloned();
+            neighbours(k, of, at, n, "word")
+        };
+        let word = view(k, n, column.clone())?;
+        k.if_(Test::Inside(word.into()), |k| body(k, word, None))?;
+        if n == 1 {
+            return Ok(());
+        }
+        let last = column.clone() * n + n;
+        k.if_(Cond::less(end, last), |k| {
+            for e in 0..n - 1 {
+                let element = view(k, 1, column.clone() * n + e)?;
+                k.if_(Test::Inside(element.into()), |k| body(k, element, Some(e)))?;
+            }
+            Ok(())
+        })
     }
 }

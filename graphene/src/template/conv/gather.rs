@@ -3,7 +3,7 @@
 //!
 //! Every thread has the same pixels in all tiles, so that it finds out only once where they are.
 
-use super::operands::{Place, Sizes};
+use super::convolution::{Place, Sizes};
 use super::{Conv, Convolution};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
