@@ -44,8 +44,7 @@ pub struct Conv {
     pub arch: Arch,
     /// Who multiplies.
     pub by: By,
-    /// How weights move: in bulk, they start at a multiple of 16 bytes, and so does each output
-    /// channel's.
+    /// How weights move: in bulk, they start at a multiple of 16 bytes, and so does each output channel's.
     pub weights: Edges,
     /// How pixels move: in bulk, each channel's pixels of the results start at a multiple of 16 bytes,
     /// and those of the image as well where windows are of one element and see all of them.

@@ -12,9 +12,10 @@
 //! assert_eq!(layer, Epilogue::layer(true, Some(Unary::Gelu), true));
 //! ```
 
+use super::access::vectors;
 use super::product::{Edges, line, matrix};
 use crate::build::Builder;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::function::Function;
 use crate::index::{Expr, Var};
 use crate::kernel::{Fused, Kind, Operand, TensorId, ThreadsId, Unary};
@@ -99,15 +100,13 @@ impl Epilogue {
     /// Whether the function is one of the sum and the operands, with the results as outputs.
     pub(super) fn check(&self) -> Result<()> {
         let results = self.function.outputs().len();
-        if self.function.inputs() > 1 + self.operands.len()
-            || results != self.outputs.len()
-            || results == 0
-        {
-            let message = "a function has the sum and the operands as inputs, and the results as \
-                           outputs, one at least";
-            return Err(Error::Kernel(format!("{message}: {self:?}")));
-        }
-        Ok(())
+        let known = self.function.inputs() <= 1 + self.operands.len();
+        let known = known && results == self.outputs.len() && results > 0;
+        needs(
+            known,
+            "a function of the sum and the operands that gives the results, one or more",
+            self,
+        )
     }
 
     /// Declares the parameters: the operands', then the results', C, C_2, ….
@@ -288,10 +287,7 @@ impl Attached {
             });
         }
         ins.extend(more);
-        let mut outs = Vec::new();
-        for _ in results {
-            outs.push(vector(k, "result", run.n, Scalar::F32)?);
-        }
+        let outs = vectors(k, results.len(), "result", run.n, Scalar::F32)?;
         pointwise(k, &function, &outs, &ins, run.n, one)?;
         Ok(outs)
     }

@@ -1,8 +1,5 @@
 //! Fireiron's example: a product in single precision by fused multiply-adds, decomposed in ten
 //! steps from the kernel down to the instruction.
-//!
-//! - this file: the decomposition;
-//! - `own`: the data movements of a thread.
 
 use crate::arch::Arch;
 use crate::build::Builder;
@@ -11,6 +8,7 @@ use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::schedule::matmul::{MatMul, Share, epilog, load, split, tile, unroll};
+use crate::schedule::pointwise::number;
 use crate::tensor::{Memory, Scalar, View};
 
 /// The tile of a block, of a warp and of a thread.
@@ -41,68 +39,12 @@ pub fn fireiron(arch: Arch) -> Result<Kernel> {
     let block = k.block("block", View::buffer(&[Layout::of(Expr::from(256), Expr::from(1))]))?;
     let kernel = MatMul { c, a, b, blocks: grid, threads: block };
     let steps = tiles(&depth, DEPTH);
-    tile(
-        &mut k,
-        kernel,
-        BLOCK,
-        false,
-        |k| blocks(k, grid, block),
-        |k, of_block| {
-            let own = Own::new(k, of_block)?;
-            epilog(
-                k,
-                of_block,
-                |k| own.clear(k),
-                |k, in_registers| {
-                    split(k, in_registers, DEPTH, steps, false, |k, step, _| {
-                        load(
-                            k,
-                            step,
-                            |k, a, b| own.share(k, a, b),
-                            |k, shared| {
-                                tile(
-                                    k,
-                                    shared,
-                                    WARP,
-                                    true,
-                                    |k| own.warps(k),
-                                    |k, of_warp| {
-                                        tile(
-                                            k,
-                                            of_warp,
-                                            THREAD,
-                                            true,
-                                            |k| own.threads(k),
-                                            |k, of_thread| {
-                                                split(
-                                                    k,
-                                                    of_thread,
-                                                    1,
-                                                    DEPTH,
-                                                    true,
-                                                    |k, rank_1, _| {
-                                                        load(
-                                                            k,
-                                                            rank_1,
-                                                            |k, a, b| own.fetch(k, a, b),
-                                                            |k, near| unroll(k, near, THREAD),
-                                                        )
-                                                    },
-                                                )
-                                            },
-                                        )
-                                    },
-                                )?;
-                                // The next step's operands go where this step's are.
-                                k.spec(Kind::Sync, (), (), own.block)
-                            },
-                        )
-                    })
-                },
-                |k, to, from| own.store(k, to, from),
-            )
-        },
-    )?;
+    let share = |k: &mut Builder| blocks(k, grid, block);
+    tile(&mut k, kernel, BLOCK, false, share, |k, of_block| {
+        let own = Own::new(k, of_block)?;
+        let sums = |k: &mut Builder, sums: MatMul| own.steps(k, sums, steps);
+        epilog(k, of_block, |k| own.clear(k), sums, |k, to, from| own.store(k, to, from))
+    })?;
     k.finish(Kind::MATMUL, c, [a, b])
 }
 
@@ -149,6 +91,35 @@ impl Own {
         })
     }
 
+    /// Steps through shared memory.
+    fn steps(&self, k: &mut Builder, sums: MatMul, steps: Expr) -> Result<()> {
+        split(k, sums, DEPTH, steps, false, |k, step, _| {
+            let bring = |k: &mut Builder, a, b| self.share(k, a, b);
+            load(k, step, bring, |k, shared| {
+                tile(k, shared, WARP, true, |k| self.warps(k), |k, of_warp| self.warp(k, of_warp))?;
+                // The next step's operands go where this step's are.
+                k.spec(Kind::Sync, (), (), self.block)
+            })
+        })
+    }
+
+    /// A warp's tile: each thread's, by products of a column and a row.
+    fn warp(&self, k: &mut Builder, of_warp: MatMul) -> Result<()> {
+        tile(
+            k,
+            of_warp,
+            THREAD,
+            true,
+            |k| self.threads(k),
+            |k, of_thread| {
+                split(k, of_thread, 1, DEPTH, true, |k, rank_1, _| {
+                    let bring = |k: &mut Builder, a, b| self.fetch(k, a, b);
+                    load(k, rank_1, bring, |k, near| unroll(k, near, THREAD))
+                })
+            },
+        )
+    }
+
     /// What the own warp has of a block's tile.
     fn warps(&self, _: &mut Builder) -> Result<Share> {
         Ok(Share { at: self.warp_at.clone(), blocks: self.blocks, threads: self.warp })
@@ -187,13 +158,7 @@ impl Own {
                 let linear = self.thread.clone() + Expr::from(e) * 256;
                 let columns = Expr::from(size[1]);
                 let at = [linear.div(&columns), linear.rem(&columns)];
-                let word = k.allocate(
-                    "word",
-                    Layout::rows::<i64>([]),
-                    Scalar::F32,
-                    Memory::Registers,
-                    None,
-                )?;
+                let word = number(k, "word", Scalar::F32)?;
                 let from = k.index(from, "from", at.clone())?;
                 k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
                 k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;

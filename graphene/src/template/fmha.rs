@@ -83,9 +83,8 @@ pub struct Fmha {
     pub guarded: bool,
 }
 
-/// What is added to the scores. Of type `u8`, it says which keys may be attended: 0 forbids one,
-/// which adds -∞, or makes its score [`Fmha::fill`]; otherwise it is added as it is, from the type of
-/// the queries or from `f32`.
+/// What is added to the scores. Of type `u8`, it says which keys may be attended: 0 forbids one, which adds -∞, or
+/// makes its score [`Fmha::fill`]; otherwise it is added as it is, from the type of the queries or from `f32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mask {
     /// Nothing.

@@ -1,12 +1,10 @@
 //! A chain of layers `y ← f(y·W, …)` in one kernel (Graphene, Figure 11), for Ampere and newer.
 //!
-//! A block takes some rows through all layers. They stay in shared memory, while the layers' weights
-//! come in stages: those of the next layer begin to come before this one has finished. A layer's
-//! result takes the place of its input, so its sums must all be in registers: that is what limits
-//! widths, besides shared memory.
+//! A block takes some rows through all layers. They stay in shared memory, while the layers' weights come in stages:
+//! those of the next layer begin to come before this one has finished. A layer's result takes the place of its input,
+//! so its sums must all be in registers: that is what limits widths, besides shared memory.
 //!
-//! Layers that are alike may be one [`Layer`] of several `times`: a loop, whose weights lie one after
-//! the other.
+//! Layers that are alike may be one [`Layer`] of several `times`: a loop, whose weights lie one after the other.
 //!
 //! Levels, each one in the one above:
 //!
@@ -17,8 +15,7 @@
 //! - stage: adds a product of the rows and a stage of weights to the sums, or moves rows and weights there; those of the next
 //!   layer as well.
 //!
-//! - this file: the parameters and the kernel's outline;
-//! - `fitting`: blocks that fit layers;
+//! - this file: the parameters, the kernel's outline, and blocks that fit layers;
 //! - `sizes`: what a block has of everything, and what no kernel has;
 //! - `layers`: what a block does with each layer.
 
@@ -41,8 +38,7 @@ use crate::tensor::Scalar;
 /// The parameters of a chain of layers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mlp {
-    /// The type of rows and weights, and of operands and results that say nothing else; sums are in
-    /// single precision.
+    /// The type of rows and weights, and of operands and results that say nothing else; sums are in single precision.
     pub scalar: Scalar,
     /// Whether products of single precision are of TF32, rather than IEEE's.
     pub tf32: bool,
@@ -54,8 +50,7 @@ pub struct Mlp {
     pub stride: Stride,
     /// The layers, from the first on; the last one is there once.
     pub layers: Vec<Layer>,
-    /// How operands and results move. Several elements at a time move only where rows begin at a
-    /// multiple of 16 bytes.
+    /// How operands and results move. Several elements at a time move only where rows begin at a multiple of 16 bytes.
     pub edges: Edges,
     /// Rows of a block: a multiple of 16.
     pub rows: i64,
@@ -145,10 +140,9 @@ struct Context<'a> {
 }
 
 impl Mlp {
-    /// The kernel, with the symbol M, the number of rows, and maybe that of X's stride. It reads
-    /// `X[M,width]`, and of each layer the weights `W[times,in,out]` and its operands, rows as
-    /// `[times,out]`; it writes each layer's results. Parameters are in this order, each layer's
-    /// results after its operands.
+    /// The kernel, with the symbol M, the number of rows, and maybe that of X's stride. It reads `X[M,width]`, and of
+    /// each layer the weights `W[times,in,out]` and its operands, rows as `[times,out]`; it writes each layer's
+    /// results. Parameters are in this order, each layer's results after its operands.
     ///
     /// # Errors
     /// [`crate::Error::Kernel`] for parameters that no kernel has.

@@ -116,7 +116,7 @@ impl Multistage<'_> {
         };
         let store = |k: &mut Builder| {
             mma.each_run(k, acc, epilogue, &origin, &|k, sums, run, across| {
-                epilogue.leave(k, sums, run, across, &epilogue.all(), one)
+                epilogue.leave(k, sums, run, across, &epilogue.all(), mma.one())
             })
         };
         let tile = declared.tile(&mut k, self.tile, &place)?;
@@ -129,7 +129,7 @@ impl Multistage<'_> {
                     let [number, _] = k.indices(warps, ["sharing", "lane"])?;
                     let warp = k.index(warps, "warp", [&number])?;
                     let each = |k: &mut Builder, visit: Visit<'_>| own.each_pair(k, acc, visit);
-                    let held = Held { warp, number: number.into(), one, each: &each };
+                    let held = Held { warp, number: number.into(), one: mma.one(), each: &each };
                     shares.add_up(k, &held, |k| {
                         let part = declared.part(k, own.of_warp(), &own.place(&place))?;
                         k.decompose(part.epilogue(epilogue.kind(), acc, warp), store)

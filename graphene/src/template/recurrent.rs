@@ -1,12 +1,10 @@
-//! Recurrent layers in one launch: LSTM, GRU and plain ones, with ONNX's operands and equations, for
-//! Ampere and newer.
+//! Recurrent layers in one launch: LSTM, GRU and plain ones, with ONNX's operands and equations, for Ampere and newer.
 //!
-//! A block has some units, all gates of them, of one direction and of some rows of the batch. It goes
-//! through all steps: it adds the products of the step's input with W, waits until the blocks of the
-//! same rows and direction have written the last step's h, adds the products of that with R, applies
-//! the cell and writes its part of h. What it keeps stays with its threads, in single precision; its
-//! parts of W and R stay in shared memory where they fit. The input's products need not wait, so that
-//! they hide what the barrier takes.
+//! A block has some units, all gates of them, of one direction and of some rows of the batch. It goes through all
+//! steps: it adds the products of the step's input with W, waits until the blocks of the same rows and direction have
+//! written the last step's h, adds the products of that with R, applies the cell and writes its part of h. What it
+//! keeps stays with its threads, in single precision; its parts of W and R stay in shared memory where they fit. The
+//! input's products need not wait, so that they hide what the barrier takes.
 //!
 //! Levels, each one in the one above:
 //!
@@ -15,18 +13,13 @@
 //!   states that threads keep are operands as their registers hold them;
 //! - stage: adds a product of rows of the input or of h and of weights to the sums.
 //!
-//! - this file: the parameters and the kernel's outline;
+//! - this file: the parameters, the kernel's outline, a layer that fits a device, and which layers there are;
 //! - `cell`: LSTM, GRU, plain;
-//! - `meaning`: what a step computes;
-//! - `operands`: the kernel's tensors;
-//! - `sizes`: blocks, threads, shared memory, a layer that fits them, and which layers there are;
-//! - `steps`: what a block does in each step;
-//! - `ragged`: sequences of several lengths;
-//! - `tiles`: how rows and weights come;
-//! - `units`: what is done with each unit;
-//! - `sums`: which thread has which sums of a step, and their products;
-//! - `slices`: what units keep and sums begin with, and how those of a shared depth meet;
-//! - `single`: products in single precision.
+//! - `operands`: the kernel's tensors, and what a step computes of them;
+//! - `steps`: what a block does in each step, and how rows and weights come;
+//! - `units`: what is done with each unit, also of sequences of several lengths;
+//! - `sums`: which thread has which sums of a step, and their matmuls;
+//! - `slices`: what units keep and sums begin with, and how those of a shared depth meet.
 
 mod cell;
 mod operands;
@@ -59,8 +52,7 @@ pub struct Recurrent {
     pub scalar: Scalar,
     /// What the kernel is written for; it runs on newer ones, too.
     pub arch: Arch,
-    /// How operands move. By several elements at a time, `inputs` and `hidden` are multiples of 16
-    /// bytes.
+    /// How operands move. By several elements at a time, `inputs` and `hidden` are multiples of 16 bytes.
     pub edges: Edges,
     /// What a unit computes.
     pub cell: Cell,
@@ -135,13 +127,12 @@ impl Recurrent {
     /// the batch are worked on at a time. All blocks, which are as many times the layer's
     /// [`blocks`](Recurrent::blocks), must be resident together.
     ///
-    /// It reads `X[steps,batch,inputs]`, `W[direction,gate,hidden,inputs]`,
-    /// `R[direction,gate,hidden,hidden]`, `bias[direction,2,gate,hidden]` (of W, of R), and `h0`, `c0`
-    /// of `[direction,batch,hidden]`, `P[direction,constant,hidden]` if the cell has constants, and
-    /// `lengths[batch]`, in 32 bits, of ragged sequences; it writes `Y[steps,direction,batch,hidden]` and `Y_h`, `Y_c` of
-    /// `[direction,batch,hidden]`. If Y is no result it is room for `[2,direction,batch,hidden]`, which
-    /// ragged sequences have as `h` in any case, and without a result no Y; if the
-    /// cell resets, `reset` is room for `[direction,batch,hidden]`. The `counter`s, one for each direction
+    /// It reads `X[steps,batch,inputs]`, `W[direction,gate,hidden,inputs]`, `R[direction,gate,hidden,hidden]`,
+    /// `bias[direction,2,gate,hidden]` (of W, of R), and `h0`, `c0` of `[direction,batch,hidden]`,
+    /// `P[direction,constant,hidden]` if the cell has constants, and `lengths[batch]`, in 32 bits, of ragged sequences;
+    /// it writes `Y[steps,direction,batch,hidden]` and `Y_h`, `Y_c` of `[direction,batch,hidden]`. If Y is no result it
+    /// is room for `[2,direction,batch,hidden]`, which ragged sequences have as `h` in any case, and without a result
+    /// no Y; if the cell resets, `reset` is room for `[direction,batch,hidden]`. The `counter`s, one for each direction
     /// and tile of rows, are 0 before and after a launch; where a block has all units there are none.
     ///
     /// # Errors
@@ -224,10 +215,9 @@ impl Recurrent {
 }
 
 impl Recurrent {
-    /// The layer with as few units a block as so many cores allow, each of which has one block; with
-    /// the warps that share its rows and units, and with the weights in shared memory that so many
-    /// bytes have room for: R before W, whose products need not wait. `None` if there are more units
-    /// than that.
+    /// The layer with as few units a block as so many cores allow, each of which has one block; with the warps that
+    /// share its rows and units, and with the weights in shared memory that so many bytes have room for: R before W,
+    /// whose products need not wait. `None` if there are more units than that.
     #[must_use]
     pub fn fitting(self, cores: i64, shared: i64) -> Option<Recurrent> {
         const WARPS: i64 = 8;

@@ -57,8 +57,7 @@ impl Stages {
         Ok(Stages { sides, shared, terms })
     }
 
-    /// Fills a stage for a step along the K of all terms, of so many `steps` each; does nothing past
-    /// the end.
+    /// Fills a stage for a step along the K of all terms, of so many `steps` each; does nothing past the end.
     pub(super) fn fill(
         &self,
         k: &mut Builder,
@@ -184,8 +183,7 @@ impl Side {
         k.allocate(name, view, self.scalar, Memory::Shared, swizzle)
     }
 
-    /// Brings a tile of global memory, which may have a batch's dimension before; zeros where there is
-    /// nothing.
+    /// Brings a tile of global memory, which may have a batch's dimension before; zeros where there is nothing.
     pub(super) fn fill(
         &self,
         k: &mut Builder,
@@ -216,46 +214,53 @@ impl Side {
         to: TensorId,
         movers: Movers<'_>,
     ) -> Result<()> {
+        let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
+        let batch = |of: Tiler| batch.then_some(of).into_iter();
+        let piece = self.piece(movers.edges);
+        let tiles: Vec<Tiler> = batch(Tiler::Size(1)).chain(self.pieces(piece)).collect();
+        let first: Vec<Expr> = batch(Tiler::Whole).map(|_| Expr::from(0)).collect();
+        let from = k.tile(from, "from_pieces", &tiles)?;
+        self.each_piece(k, to, movers, |[row, place]| {
+            let (side, depth) = if self.transposed { (place, row) } else { (row, place) };
+            (from, first.iter().cloned().chain(self.order(side, depth)).collect())
+        })
+    }
+
+    /// Brings all pieces of a tile: `from` says of which pieces, and where there, one of a row and a place in it comes.
+    pub(super) fn each_piece(
+        &self,
+        k: &mut Builder,
+        to: TensorId,
+        movers: Movers<'_>,
+        from: impl Fn([Expr; 2]) -> (TensorId, Vec<Expr>),
+    ) -> Result<()> {
         let piece = self.piece(movers.edges);
         let [contiguous, other] = self.extents();
-        let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
-        let tiles: Vec<Tiler> =
-            batch.then_some(Tiler::Size(1)).into_iter().chain(self.pieces(piece)).collect();
-        let from = k.tile(from, "from_pieces", &tiles)?;
         let to = k.tile(to, "to_pieces", &self.pieces(piece))?;
         let per_row = Expr::from(contiguous / piece);
         let all = contiguous * other / piece;
         let count = (all + movers.threads - 1) / movers.threads;
-        let even = all % movers.threads == 0;
         k.for_("e", 0..count, 1, count <= 16, |k, e| {
             let linear = Expr::from(e) * movers.threads + Expr::from(movers.thread);
             let (row, place) = (linear.div(&per_row), linear.rem(&per_row));
-            let row_number = row.clone();
+            let inside = Cond::less(row.clone(), other);
+            let (of, at) = from([row.clone(), place.clone()]);
             let (side, depth) = if self.transposed { (place, row) } else { (row, place) };
-            let at = self.order(side, depth);
-            let from_at = batch.then_some(Expr::from(0)).into_iter().chain(at.clone());
-            let from_at: Vec<Expr> = from_at.collect();
             let body = |k: &mut Builder| {
-                let from = k.index(from, "from", from_at)?;
+                let from = k.index(of, "from", at)?;
                 let from = k.reshape(from, "from", 0, &[&[(piece, 1)]])?;
-                let to = k.index(to, "to", at)?;
+                let to = k.index(to, "to", self.order(side, depth))?;
                 let to = k.reshape(to, "to", 0, &[&[(piece, 1)]])?;
-                self.bring(k, from, to, piece, movers.one)
+                self.bring(k, from, to, movers)
             };
-            if even { body(k) } else { k.if_(Cond::less(row_number, other), body) }
+            if all % movers.threads == 0 { body(k) } else { k.if_(inside, body) }
         })
     }
 
-    /// Brings contiguous elements, by a copy where their bytes are a word or more.
-    pub(super) fn bring(
-        &self,
-        k: &mut Builder,
-        from: TensorId,
-        to: TensorId,
-        piece: i64,
-        one: ThreadsId,
-    ) -> Result<()> {
-        if piece * self.scalar.bytes() >= 4 {
+    /// Brings a piece, by a copy where its bytes are a word or more.
+    fn bring(&self, k: &mut Builder, from: TensorId, to: TensorId, by: Movers<'_>) -> Result<()> {
+        let one = by.one;
+        if self.piece(by.edges) * self.scalar.bytes() >= 4 {
             return k.add(Header::new(Kind::Move, to, from, one).async_());
         }
         let word = number(k, "word", self.scalar)?;

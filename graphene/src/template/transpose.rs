@@ -8,14 +8,11 @@
 //! Levels: the kernel; a tile, by a block; its way to shared memory, and from there; atoms.
 //!
 //! Copies that keep the contiguous axis are [`Pointwise`](super::pointwise::Pointwise).
-//!
-//! - this file: the parameters and the kernel's outline;
-//! - `tile`: how a tile comes and goes.
 
-use super::access::{Access, declare, product};
+use super::access::{Access, declare, launch, product, sizes};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::{Cond, Expr};
 use crate::kernel::{Fused, Kernel, Kind, Operand, TensorId, Test, ThreadsId};
 use crate::layout::{Layout, Tiler};
@@ -54,17 +51,15 @@ impl Transpose {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("transpose", self.arch);
-        let outer: Vec<Expr> = (0..self.x.strides.len() - 2)
-            .map(|axis| Ok(k.symbol(&format!("N{axis}"))?.into()))
-            .collect::<Result<_>>()?;
+        let outer = sizes(&mut k, "N", self.x.strides.len() - 2)?;
         let [rows, columns] = ["rows", "columns"].map(|name| k.symbol(name));
         let (rows, columns) = (Expr::from(rows?), Expr::from(columns?));
-        let sizes = |last: [&Expr; 2]| -> Vec<Expr> { outer.iter().chain(last).cloned().collect() };
-        let (from, to) = (sizes([&rows, &columns]), sizes([&columns, &rows]));
+        let all = |last: [&Expr; 2]| -> Vec<Expr> { outer.iter().chain(last).cloned().collect() };
+        let (from, to) = (all([&rows, &columns]), all([&columns, &rows]));
         let operands = [("x".to_owned(), &self.x, &from[..]), ("y".to_owned(), &self.y, &to)];
         let params = declare(&mut k, &operands)?;
         let (x, y) = (params[0], params[1]);
@@ -73,14 +68,10 @@ impl Transpose {
         let side = (LANES * n).max(64);
         let tiles = [&rows, &columns].map(|size| size.ceil_div(&Expr::from(side)));
         let blocks = product(&outer) * product(&tiles);
-        let grid = k.grid("grid", [Layout::of(blocks, 1)])?;
-        let block = k.block("block", [Layout::of(THREADS, 1)])?;
+        let (block, first) = launch(&mut k, blocks, THREADS, "first")?;
         let one = k.scalar(block, "one")?;
-        let own = k.scalar(grid, "own")?;
-        k.by(own);
-        let [first] = k.indices(grid, ["first"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
-        let mut at = coordinates(&mut k, first.into(), &[&outer[..], &tiles].concat())?;
+        let mut at = coordinates(&mut k, first, &[&outer[..], &tiles].concat())?;
         let at_tile = at.split_off(outer.len());
         let pitch = side + (4 / scalar.bytes()).max(1);
         let view = [Layout::of(side, pitch), Layout::of(side, 1)];
@@ -112,17 +103,11 @@ impl Transpose {
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.x.strides.len() < 2 || self.x.strides.len() != self.y.strides.len() {
-            return refuse("both operands have rows and columns, and the same outer axes");
-        }
-        if !self.x.contiguous() || !self.y.contiguous() {
-            return refuse("the last axes are contiguous");
-        }
-        if self.x.scalar != self.y.scalar {
-            return refuse("it does not convert");
-        }
-        Ok(())
+        let (x, y) = (&self.x, &self.y);
+        let axes = x.strides.len() >= 2 && x.strides.len() == y.strides.len();
+        needs(axes, "operands of rows and columns, and the same outer axes", self)?;
+        needs(x.contiguous() && y.contiguous(), "last axes that are contiguous", self)?;
+        needs(x.scalar == y.scalar, "operands of one type", self)
     }
 }
 
@@ -217,9 +202,8 @@ impl Moved {
         })
     }
 
-    /// `body` for the word of an operand at a row and a column that counts words, if it is within;
-    /// and for each of its elements that is, if the word is not. It gets a view of the word, or of
-    /// the element and the element's number.
+    /// `body` for the word of an operand at a row and a column that counts words, if it is within; and for each of its
+    /// elements that is, if the word is not. It gets a view of the word, or of the element and the element's number.
     fn guarded(
         &self,
         k: &mut Builder,

@@ -7,7 +7,7 @@ use crate::kernel::{Fused, Kind, Number, TensorId, ThreadsId, Window};
 use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::each;
 use crate::schedule::vectors::coordinates;
-use crate::template::access::{Stride, product};
+use crate::template::access::{Stride, product, sizes};
 use crate::template::epilogue::{Across, Attached, Epilogue, Run, Span};
 use crate::template::product::Edges;
 use crate::tensor::Scalar;
@@ -179,13 +179,9 @@ pub(super) struct Outer {
 impl Convolution {
     pub(super) fn sizes(&self, k: &mut Builder, flat: bool) -> Result<Sizes> {
         let images = k.symbol("images")?;
-        let sizes = |k: &mut Builder, name: &str| -> Result<Vec<Expr>> {
-            let each = (0..self.axes.len()).map(|axis| k.symbol(&format!("{name}{axis}")));
-            each.map(|size| Ok(size?.into())).collect()
-        };
-        let out = sizes(k, "out")?;
+        let out = sizes(k, "out", self.axes.len())?;
         let pixels = product(&out);
-        let seen = if flat { vec![pixels.clone()] } else { sizes(k, "in")? };
+        let seen = if flat { vec![pixels.clone()] } else { sizes(k, "in", self.axes.len())? };
         let stride = (self.image == Stride::Symbol).then(|| k.symbol("x_stride0")).transpose()?;
         Ok(Sizes { images, pixels, out, seen, stride })
     }

@@ -54,8 +54,7 @@ struct Block<'a> {
     /// The own thread's number.
     thread: Expr,
     lane: Lane,
-    /// Queries, keys and values in global and in shared memory: `[rows, dim]`, of the latter two
-    /// in stages.
+    /// Queries, keys and values in global and in shared memory: `[rows, dim]`, of the latter two in stages.
     operands: [TensorId; 4],
     shared: [TensorId; 3],
     mask: Option<TensorId>,

@@ -20,8 +20,7 @@ pub(super) struct Context<'a> {
     pub(super) block: ThreadsId,
     /// The block's threads as warpgroups.
     pub(super) groups: ThreadsId,
-    /// The two blocks of the own cluster, and which of them the own one is; none where blocks are
-    /// alone.
+    /// The two blocks of the own cluster, and which of them the own one is; none where blocks are alone.
     pub(super) pair: Option<(ThreadsId, Expr)>,
     /// The blocks that share a tile, and what they hand over; none if each has its own.
     pub(super) shares: Option<Shares>,

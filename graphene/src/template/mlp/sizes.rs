@@ -1,5 +1,4 @@
-//! What a block of a chain of layers has: columns, steps, stages, sums and bytes; and whether a kernel
-//! has them.
+//! What a block of a chain of layers has: columns, steps, stages, sums and bytes; and whether a kernel has them.
 
 use super::{Layer, Mlp, SUMS};
 use crate::error::{Result, needs};

@@ -271,27 +271,9 @@ impl Context<'_> {
         let mut tiles = vec![Tiler::Size(1); axes];
         tiles[axes - 1] = Tiler::Size(piece);
         let from = k.tile(from, "from_pieces", &tiles)?;
-        let to = k.tile(to, "to_pieces", &side.pieces(piece))?;
-        let per_row = Expr::from(side.depth / piece);
-        let all = side.size * side.depth / piece;
-        let count = (all + movers.threads - 1) / movers.threads;
-        k.for_("e", 0..count, 1, count <= 16, |k, e| {
-            let linear = Expr::from(e) * movers.threads + Expr::from(movers.thread);
-            let (row, place) = (linear.div(&per_row), linear.rem(&per_row));
-            let body = |k: &mut Builder| {
-                let along = chunk.clone() * &per_row + &place;
-                let coordinates: Vec<Expr> = at(&row).into_iter().chain([along]).collect();
-                let from = k.index(from, "from", coordinates)?;
-                let from = k.reshape(from, "from", 0, &[&[(piece, 1)]])?;
-                let to = k.index(to, "to", side.order(row.clone(), place.clone()))?;
-                let to = k.reshape(to, "to", 0, &[&[(piece, 1)]])?;
-                side.bring(k, from, to, piece, movers.one)
-            };
-            if all % movers.threads == 0 {
-                body(k)
-            } else {
-                k.if_(Cond::less(row.clone(), side.size), body)
-            }
+        side.each_piece(k, to, movers, |[row, place]| {
+            let along = chunk.clone() * (side.depth / piece) + &place;
+            (from, at(&row).into_iter().chain([along]).collect())
         })
     }
 }

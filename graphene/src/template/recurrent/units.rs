@@ -109,8 +109,7 @@ impl Context<'_> {
         })
     }
 
-    /// The cell of complete sums, in a step that is the element `now` of the sequence, and the element `to`
-    /// of h.
+    /// The cell of complete sums, in a step that is the element `now` of the sequence, and the element `to` of h.
     pub(super) fn leave(
         &self,
         k: &mut Builder,

@@ -11,7 +11,7 @@ use crate::layout::Tiler;
 use crate::schedule::pointwise::{copy, each, number, pointwise, store, vector, widen};
 use crate::schedule::together::Teams;
 use crate::schedule::vectors::neighbours;
-use crate::template::access::Access;
+use crate::template::access::{Access, vectors};
 use crate::tensor::Scalar;
 
 /// What is read once a row is normalised.
@@ -208,10 +208,7 @@ impl Row<'_> {
             let given = std::iter::once(function.clone()).chain((1..=count).map(Function::input));
             let shifted = self.late.function.after(&Function::all(given));
             let ins: Vec<TensorId> = [part].iter().chain(&late).chain(&stats).copied().collect();
-            let mut results = Vec::new();
-            for _ in &self.outs {
-                results.push(vector(k, "result", n, Scalar::F32)?);
-            }
+            let results = vectors(k, self.outs.len(), "result", n, Scalar::F32)?;
             pointwise(k, &shifted, &results, &ins, n, self.teams.one)?;
             for (out, &result) in self.outs.iter().zip(&results) {
                 let to = self.view(k, out, i)?;

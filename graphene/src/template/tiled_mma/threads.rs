@@ -174,8 +174,7 @@ impl Threads {
         })
     }
 
-    /// Adds the products of a stage, four steps along K at a time; of A, from the step `skipped` of
-    /// four on.
+    /// Adds the products of a stage, four steps along K at a time; of A, from the step `skipped` of four on.
     pub(crate) fn multiply(
         &self,
         k: &mut Builder,

@@ -20,8 +20,7 @@ use crate::template::fragments::{Matrices, Panels, fragment};
 use crate::template::product::leaf;
 use crate::tensor::{Memory, Scalar, View};
 
-/// Fragments of queries and of weights, and the row of fragments in shared memory whose address a
-/// lane holds.
+/// Fragments of queries and of weights, and the row of fragments in shared memory whose address a lane holds.
 pub(super) struct TensorCores {
     queries: TensorId,
     weights: TensorId,
