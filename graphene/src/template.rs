@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | [`gemm`] | matmuls of fp16, bf16 or TF32 by warpgroups | Hopper |
 //! | [`mma`] | matmuls of fp16, bf16 or TF32 by warps | Ampere and newer |
-//! | [`simt`] | products in single precision by threads | Ampere and newer |
+//! | [`simt`] | matmuls in single precision by threads | Ampere and newer |
 //! | [`conv`] | convolutions, poolings | Ampere and newer |
 //! | [`mlp`] | a chain of layers | Ampere and newer |
 //! | [`fmha`] | attention | Hopper, Ampere |
@@ -21,7 +21,7 @@
 //! | [`fireiron`] | Fireiron's example of a decomposition | all |
 //!
 //! A [`product`] says what is computed, and its [`epilogue`] what becomes of the sums; they are the
-//! same for all templates of products.
+//! same for all templates of matmuls.
 
 pub mod access;
 pub mod conv;
@@ -29,10 +29,12 @@ pub mod epilogue;
 pub mod fireiron;
 pub mod fmha;
 pub mod folds;
+mod fragments;
 pub mod gather;
 pub mod gemm;
 pub mod mlp;
 pub mod mma;
+mod multistage;
 pub mod parts;
 pub mod pointwise;
 pub mod product;
@@ -43,5 +45,5 @@ pub mod scan;
 pub mod simt;
 mod split_k;
 mod stage;
-mod sums;
+mod tiled_mma;
 pub mod transpose;

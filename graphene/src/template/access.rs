@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
-use crate::schedule::pointwise::load_as;
+use crate::schedule::pointwise::{load_as, vector};
 pub(super) use crate::schedule::vectors::product;
 use crate::tensor::{Scalar, View};
 
@@ -68,9 +68,6 @@ impl Access {
     }
 
     /// `n` neighbours along the last axis in registers, as numbers of this type; one where all are one.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub(super) fn load(
         &self,
         k: &mut Builder,
@@ -89,9 +86,6 @@ impl Access {
 
     /// The symbols of an operand's strides, `None` where there are none. All operands' symbols come
     /// before the first parameter.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub(super) fn symbols(&self, k: &mut Builder, name: &str) -> Result<Vec<Option<Var>>> {
         let each = |(axis, stride): (usize, &Stride)| match stride {
             Stride::Symbol => k.symbol(&format!("{name}_stride{axis}")).map(Some),
@@ -101,9 +95,6 @@ impl Access {
     }
 
     /// The parameter of these sizes.
-    ///
-    /// # Errors
-    /// Those of the builder.
     pub(super) fn param(
         &self,
         k: &mut Builder,
@@ -128,11 +119,39 @@ impl Access {
     }
 }
 
+/// The symbols of sizes of so many axes: `N0`, `N1`, ….
+pub(super) fn sizes(k: &mut Builder, name: &str, rank: usize) -> Result<Vec<Expr>> {
+    (0..rank).map(|axis| Ok(k.symbol(&format!("{name}{axis}"))?.into())).collect()
+}
+
+/// Launches one dimension of blocks of so many threads: says the threads, and the own block's number.
+pub(super) fn launch(
+    k: &mut Builder,
+    blocks: impl Into<Expr>,
+    threads: i64,
+    first: &str,
+) -> Result<(ThreadsId, Expr)> {
+    let grid = k.grid("grid", [Layout::of(blocks, 1)])?;
+    let block = k.block("block", [Layout::of(threads, 1)])?;
+    let own = k.scalar(grid, "own")?;
+    k.by(own);
+    let [first] = k.indices(grid, [first])?;
+    Ok((block, first.into()))
+}
+
+/// Vectors `[n]` in registers.
+pub(super) fn vectors(
+    k: &mut Builder,
+    count: usize,
+    name: &str,
+    n: i64,
+    scalar: Scalar,
+) -> Result<Vec<TensorId>> {
+    (0..count).map(|_| vector(k, name, n, scalar)).collect()
+}
+
 /// Declares operands: the symbols of all their strides, then the parameters. Each is given with its name
 /// and the sizes of its axes.
-///
-/// # Errors
-/// Those of the builder.
 pub(super) fn declare(
     k: &mut Builder,
     operands: &[(String, &Access, &[Expr])],

@@ -1,4 +1,4 @@
-//! Convolutions as matrix products (implicit GEMM): of the weights, a row for each output channel, by a
+//! Convolutions as matmuls (implicit GEMM): of the weights, a row for each output channel, by a
 //! matrix that is nowhere in memory, a column for each output pixel of each image with all that its
 //! window sees. Tiles of that matrix are gathered from the image as they are needed.
 //!
@@ -9,46 +9,31 @@
 //! Levels: the kernel, and in it stages, which move weights and gather pixels, or add a product of both to the sums. A tile of
 //! results may go on in the next image, so that it is no view of them: its sums leave run by run.
 //!
-//! - this file: the parameters and the kernel's outline;
-//! - `convolution`: what is computed;
-//! - `operands`: a kernel's tensors;
-//! - `tiles`: how the product is cut, and which cuts there are;
+//! - this file: the parameters, the kernel's outline, and how the matmul is cut;
+//! - `convolution`: what is computed, of which tensors;
 //! - `gather`: how tiles of pixels come;
-//! - `sliding`: convolutions with few channels in a group, and poolings, by single threads;
-//! - `window`: what such a thread does.
+//! - `sliding`: convolutions with few channels in a group, and poolings, by single threads.
 
 mod convolution;
 mod gather;
-mod operands;
 mod sliding;
-mod tiles;
-mod window;
 
 pub use self::convolution::{Axis, Convolution};
+use self::convolution::{Images, Sizes};
 use self::gather::Gather;
-use self::operands::Images;
 pub use self::sliding::{Fold, Sliding};
-use super::mma::Fragments;
-use super::product::{Edges, line};
-use super::simt::Own;
-use super::stage::Movers;
-use super::sums::Sums;
+use super::multistage::Multistage;
+use super::product::{Edges, Place, Product, Walk, line};
+use super::stage::{Movers, Side};
+pub use super::tiled_mma::By;
+use super::tiled_mma::TiledMma;
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::Result;
+use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Fused, Kernel, Kind};
 use crate::layout::Layout;
 use crate::schedule::{multistage_through_registers, within};
-
-/// Who multiplies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum By {
-    /// Warps, by tensor cores: halves, or single precision rounded to TF32.
-    Warps,
-    /// Threads, by fused multiply-adds in single precision: so many rows and columns each.
-    Threads([i64; 2]),
-}
 
 /// The parameters of a convolution.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,13 +44,12 @@ pub struct Conv {
     pub arch: Arch,
     /// Who multiplies.
     pub by: By,
-    /// How weights move: in bulk, they start at a multiple of 16 bytes, and so does each output
-    /// channel's.
+    /// How weights move: in bulk, they start at a multiple of 16 bytes, and so does each output channel's.
     pub weights: Edges,
     /// How pixels move: in bulk, each channel's pixels of the results start at a multiple of 16 bytes,
     /// and those of the image as well where windows are of one element and see all of them.
     pub pixels: Edges,
-    /// Output channels and pixels of a block's tile, as of a product by warps or by threads.
+    /// Output channels and pixels of a block's tile, as of a matmul by warps or by threads.
     pub tile: [i64; 2],
     /// The depth of a stage.
     pub depth: i64,
@@ -129,16 +113,13 @@ impl Conv {
         let group = place.batch.clone().unwrap_or(Expr::from(0));
         let movers = Movers { threads, block, thread: &thread, one, edges: self.weights };
         let gather = Gather::new(&mut k, self, &sizes, x, sides[1], [&group, &place.n], movers)?;
-        let sums = match self.by {
-            By::Warps => Sums::Warps(Fragments::new(&mut k, block, sides, self.warps)?),
-            By::Threads(part) => Sums::Threads(Own::new(&mut k, block, sides, part, self.warps)?),
-        };
+        let mma = TiledMma::new(&mut k, block, sides, self.warps, self.by)?;
         let [a, b] = sides;
         let weights = a.tiled(&mut k, w, true)?;
         let shared =
             [a.allocate(&mut k, "sW", self.stages)?, b.allocate(&mut k, "sX", self.stages)?];
-        let acc = sums.allocate(&mut k)?;
-        sums.reset(&mut k, acc)?;
+        let acc = mma.allocate(&mut k)?;
+        mma.reset(&mut k, acc)?;
         let count = (depth + self.depth - 1) / self.depth;
         let fetch = |k: &mut Builder, step: &Expr, stage: &Var| {
             within(k, step, count, |k| {
@@ -169,19 +150,71 @@ impl Conv {
                 let [a, b] = shared;
                 let near = [k.index(a, "a", [stage])?, k.index(b, "b", [stage])?];
                 k.decompose(Header::new(Kind::MATMUL_ADD, acc, near, block), |k| {
-                    sums.multiply(k, acc, near[0], &Expr::from(0), near[1])
+                    mma.multiply(k, acc, near[0], &Expr::from(0), near[1])
                 })
             },
         )?;
         let epilogue = outer.attach(&mut k, convolution, &group, self.pixels)?;
         let images = Images { group, groups: convolution.group, pixels: &sizes.pixels };
-        let origin = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
-        sums.each_run(&mut k, acc, &epilogue, origin, |k, sums, run, across| {
+        let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
+        let origin = Place { batch: None, m, n };
+        mma.each_run(&mut k, acc, &epilogue, &origin, &|k, sums, run, across| {
             images.leave(k, &epilogue, sums, run, across, one)
         })?;
         let ins = [vec![x, w], outer.ins()].concat();
         let sums = Fused::input(1).matmul(self.columns(&sizes));
         let kind = convolution.kind(sums, 2, &sizes);
         k.finish_as(Header::new(kind, outer.results.clone(), ins, block))
+    }
+}
+
+impl Conv {
+    /// Whether all pixels of an image are one axis: windows are single elements.
+    pub fn is_flat(&self) -> bool {
+        self.pixels == Edges::Bulk && self.convolution.is_pointwise()
+    }
+
+    /// The matrix whose columns are what pixels see.
+    fn columns(&self, sizes: &Sizes) -> Fused {
+        if self.is_flat() {
+            return Convolution::flat_columns();
+        }
+        let windows = self.convolution.windows(Fused::input(0), sizes, Axis::windows);
+        self.convolution.columns(windows)
+    }
+
+    /// The weights' tiles, and those of pixels.
+    fn sides(&self) -> [Side; 2] {
+        [0, 1].map(|i| {
+            let (right, scalar) = (i == 1, self.convolution.scalar);
+            let chunk = self.by.chunk(scalar, right);
+            let (size, depth) = (self.tile[i], self.depth);
+            Side { right, size, depth, transposed: right, scalar, chunk }
+        })
+    }
+
+    /// Tiles of each group, group by group.
+    fn walk(&self, sizes: &Sizes) -> Walk {
+        let Convolution { channels, group, .. } = self.convolution;
+        let columns = sizes.pixels.clone() * &sizes.images;
+        let tiles = |extent: Expr, size: i64| extent.ceil_div(&Expr::from(size));
+        Walk {
+            tiles_m: tiles(Expr::from(channels[1] / group), self.tile[0]),
+            tiles_n: tiles(columns, self.tile[1]),
+            batch: (group > 1).then(|| Expr::from(group)),
+            raster: self.raster,
+        }
+    }
+
+    /// Whether there is such a kernel.
+    fn check(&self) -> Result<()> {
+        self.convolution.check()?;
+        let &Conv { arch, by, tile, depth, warps, stages, raster, .. } = self;
+        let (scalar, split, product) = (self.convolution.scalar, 1, &Product::default());
+        Multistage { arch, scalar, by, tile, depth, warps, stages, raster, split, product }
+            .check()?;
+        let row = self.convolution.depth() * scalar.bytes();
+        let aligned = self.weights == Edges::Moves || row % 16 == 0;
+        needs(aligned, "weights of a channel in a multiple of 16 bytes for wide copies", row)
     }
 }

@@ -12,15 +12,15 @@
 //! assert_eq!(layer, Epilogue::layer(true, Some(Unary::Gelu), true));
 //! ```
 
-mod attached;
-
-pub(super) use self::attached::{Across, Attached, Run};
+use super::access::vectors;
 use super::product::{Edges, line, matrix};
 use crate::build::Builder;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::function::Function;
-use crate::index::Var;
-use crate::kernel::{Fused, Unary};
+use crate::index::{Expr, Var};
+use crate::kernel::{Fused, Kind, Operand, TensorId, ThreadsId, Unary};
+use crate::layout::Tiler;
+use crate::schedule::pointwise::{each, load_inside, pointwise, store_inside, vector};
 use crate::tensor::Scalar;
 
 /// What becomes of the sums.
@@ -100,15 +100,13 @@ impl Epilogue {
     /// Whether the function is one of the sum and the operands, with the results as outputs.
     pub(super) fn check(&self) -> Result<()> {
         let results = self.function.outputs().len();
-        if self.function.inputs() > 1 + self.operands.len()
-            || results != self.outputs.len()
-            || results == 0
-        {
-            let message = "a function has the sum and the operands as inputs, and the results as \
-                           outputs, one at least";
-            return Err(Error::Kernel(format!("{message}: {self:?}")));
-        }
-        Ok(())
+        let known = self.function.inputs() <= 1 + self.operands.len();
+        let known = known && results == self.outputs.len() && results > 0;
+        needs(
+            known,
+            "a function of the sum and the operands that gives the results, one or more",
+            self,
+        )
     }
 
     /// Declares the parameters: the operands', then the results', C, C_2, ….
@@ -144,5 +142,201 @@ impl Default for Epilogue {
     /// The sums themselves.
     fn default() -> Epilogue {
         Epilogue::new(Function::identity(), [])
+    }
+}
+
+/// An epilogue with its tensors.
+pub(super) struct Attached {
+    function: Function,
+    operands: Vec<(Span, TensorId)>,
+    /// The results.
+    pub(super) results: Vec<TensorId>,
+    /// Whether neighbours move together, as rows have no partial ones.
+    wide: bool,
+}
+
+/// `n` neighbours in a row of the result, which is cut into such runs.
+pub(super) struct Run {
+    pub(super) batch: Option<Expr>,
+    pub(super) row: Expr,
+    /// In runs.
+    pub(super) column: Expr,
+    pub(super) n: i64,
+}
+
+/// Elements of operands that registers hold in single precision: as a rule, of each that is a row, those of a run's
+/// columns.
+pub(super) struct Across(pub(super) Vec<Option<TensorId>>);
+
+impl Attached {
+    /// A function of the sum and of operands, and where its outputs go.
+    pub(super) fn new(
+        function: Function,
+        operands: Vec<(Span, TensorId)>,
+        results: Vec<TensorId>,
+        edges: Edges,
+    ) -> Attached {
+        Attached { function, operands, results, wide: edges == Edges::Bulk }
+    }
+
+    /// What becomes of the sums, which are the first operand.
+    pub(super) fn kind(&self) -> Kind {
+        if self.function == Function::identity() {
+            return Kind::Move;
+        }
+        Kind::Fused(self.fused(Fused::input(0), 1))
+    }
+
+    /// What becomes of sums and of the operands, which are those from this number on.
+    pub(super) fn fused(&self, sums: Fused, first: usize) -> Fused {
+        let operands = self.operands.iter().zip(first..);
+        let operands = operands.map(|(operand, number)| operand.0.broadcast(number));
+        Fused::of(&self.function, &std::iter::once(sums).chain(operands).collect::<Vec<_>>())
+    }
+
+    /// Whether neighbours move together.
+    pub(super) fn wide(&self) -> bool {
+        self.wide
+    }
+
+    /// The function's operands.
+    pub(super) fn operands(&self) -> &[(Span, TensorId)] {
+        &self.operands
+    }
+
+    /// What the kernel reads for it.
+    pub(super) fn ins(&self) -> impl Iterator<Item = TensorId> {
+        self.operands.iter().map(|operand| operand.1)
+    }
+
+    /// Loads what belongs to columns, of a run in any row.
+    pub(super) fn across(
+        &self,
+        k: &mut Builder,
+        column: &Expr,
+        n: i64,
+        one: ThreadsId,
+    ) -> Result<Across> {
+        self.across_but(k, vec![None; self.operands.len()], column, n, one)
+    }
+
+    /// Likewise, but for what registers hold already.
+    pub(super) fn across_but(
+        &self,
+        k: &mut Builder,
+        mut held: Vec<Option<TensorId>>,
+        column: &Expr,
+        n: i64,
+        one: ThreadsId,
+    ) -> Result<Across> {
+        for (held, &(span, from)) in held.iter_mut().zip(&self.operands) {
+            if span == Span::Row && held.is_none() {
+                let terms = k.tile(from, "terms", &[Tiler::Size(n)])?;
+                let term = k.index(terms, "term", [column])?;
+                *held = Some(load_inside(k, term, n, self.wide, one)?);
+            }
+        }
+        Ok(Across(held))
+    }
+
+    /// Results of a run's sums, in registers and in single precision.
+    pub(super) fn finished(
+        &self,
+        k: &mut Builder,
+        sums: TensorId,
+        run: &Run,
+        across: &Across,
+        results: &[usize],
+        one: ThreadsId,
+    ) -> Result<Vec<TensorId>> {
+        self.finished_with(k, (sums, &[]), run, across, results, one)
+    }
+
+    /// Likewise, where the function has further inputs, after the operands, that registers hold.
+    pub(super) fn finished_with(
+        &self,
+        k: &mut Builder,
+        (sums, more): (TensorId, &[TensorId]),
+        run: &Run,
+        across: &Across,
+        results: &[usize],
+        one: ThreadsId,
+    ) -> Result<Vec<TensorId>> {
+        let function = Function::all(results.iter().map(|&result| self.function.output(result)));
+        if function == Function::identity() {
+            return Ok(vec![sums]);
+        }
+        let mut ins = vec![sums];
+        for (&(span, from), held) in self.operands.iter().zip(&across.0) {
+            ins.push(match (span, held) {
+                (_, Some(held)) => *held,
+                (Span::Column, None) => {
+                    let terms = k.tile(from, "terms", &[Tiler::Size(1)])?;
+                    let term = k.index(terms, "term", [&run.row])?;
+                    let number = load_inside(k, term, 1, self.wide, one)?;
+                    let all = vector(k, "all", run.n, Scalar::F32)?;
+                    each(k, run.n, |k, i| {
+                        k.spec(Kind::Move, Operand::at(all, [i]), Operand::at(number, [0]), one)
+                    })?;
+                    all
+                }
+                (Span::Whole | Span::Row, None) => {
+                    let from = run.of(k, from, "term")?;
+                    load_inside(k, from, run.n, self.wide, one)?
+                }
+            });
+        }
+        ins.extend(more);
+        let outs = vectors(k, results.len(), "result", run.n, Scalar::F32)?;
+        pointwise(k, &function, &outs, &ins, run.n, one)?;
+        Ok(outs)
+    }
+
+    /// Finishes a run's sums, and stores these results of them.
+    pub(super) fn leave(
+        &self,
+        k: &mut Builder,
+        sums: TensorId,
+        run: &Run,
+        across: &Across,
+        results: &[usize],
+        one: ThreadsId,
+    ) -> Result<()> {
+        let outs = self.finished(k, sums, run, across, results, one)?;
+        for (&result, out) in results.iter().zip(outs) {
+            self.put(k, self.results[result], out, run, one)?;
+        }
+        Ok(())
+    }
+
+    /// Stores what a run's sums have become.
+    pub(super) fn put(
+        &self,
+        k: &mut Builder,
+        result: TensorId,
+        out: TensorId,
+        run: &Run,
+        one: ThreadsId,
+    ) -> Result<()> {
+        let to = run.of(k, result, "to")?;
+        store_inside(k, to, out, run.n, self.wide, one)
+    }
+
+    /// The numbers of all results.
+    pub(super) fn all(&self) -> Vec<usize> {
+        (0..self.results.len()).collect()
+    }
+}
+
+impl Run {
+    /// This run `[n]` of a tensor `[m,n]`, that may be batched.
+    pub(super) fn of(&self, k: &mut Builder, tensor: TensorId, name: &str) -> Result<TensorId> {
+        let batch = self.batch.is_some().then_some(Tiler::Size(1));
+        let tiles: Vec<Tiler> =
+            batch.into_iter().chain([Tiler::Size(1), Tiler::Size(self.n)]).collect();
+        let runs = k.tile(tensor, "runs", &tiles)?;
+        let at = self.batch.iter().chain([&self.row, &self.column]);
+        let run = k.index(runs, "run", at)?;
+        k.reshape(run, name, 0, &[&[(self.n, 1)]])
     }
 }

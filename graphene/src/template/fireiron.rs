@@ -1,20 +1,15 @@
 //! Fireiron's example: a product in single precision by fused multiply-adds, decomposed in ten
 //! steps from the kernel down to the instruction.
-//!
-//! - this file: the decomposition;
-//! - `own`: the data movements of a thread.
 
-mod own;
-
-use self::own::Own;
 use crate::arch::Arch;
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::Expr;
-use crate::kernel::{Kernel, Kind, ThreadsId};
-use crate::layout::Layout;
+use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::matmul::{MatMul, Share, epilog, load, split, tile, unroll};
-use crate::tensor::{Scalar, View};
+use crate::schedule::pointwise::number;
+use crate::tensor::{Memory, Scalar, View};
 
 /// The tile of a block, of a warp and of a thread.
 const BLOCK: [i64; 2] = [128, 128];
@@ -44,68 +39,12 @@ pub fn fireiron(arch: Arch) -> Result<Kernel> {
     let block = k.block("block", View::buffer(&[Layout::of(Expr::from(256), Expr::from(1))]))?;
     let kernel = MatMul { c, a, b, blocks: grid, threads: block };
     let steps = tiles(&depth, DEPTH);
-    tile(
-        &mut k,
-        kernel,
-        BLOCK,
-        false,
-        |k| blocks(k, grid, block),
-        |k, of_block| {
-            let own = Own::new(k, of_block)?;
-            epilog(
-                k,
-                of_block,
-                |k| own.clear(k),
-                |k, in_registers| {
-                    split(k, in_registers, DEPTH, steps, false, |k, step, _| {
-                        load(
-                            k,
-                            step,
-                            |k, a, b| own.share(k, a, b),
-                            |k, shared| {
-                                tile(
-                                    k,
-                                    shared,
-                                    WARP,
-                                    true,
-                                    |k| own.warps(k),
-                                    |k, of_warp| {
-                                        tile(
-                                            k,
-                                            of_warp,
-                                            THREAD,
-                                            true,
-                                            |k| own.threads(k),
-                                            |k, of_thread| {
-                                                split(
-                                                    k,
-                                                    of_thread,
-                                                    1,
-                                                    DEPTH,
-                                                    true,
-                                                    |k, rank_1, _| {
-                                                        load(
-                                                            k,
-                                                            rank_1,
-                                                            |k, a, b| own.fetch(k, a, b),
-                                                            |k, near| unroll(k, near, THREAD),
-                                                        )
-                                                    },
-                                                )
-                                            },
-                                        )
-                                    },
-                                )?;
-                                // The next step's operands go where this step's are.
-                                k.spec(Kind::Sync, (), (), own.block)
-                            },
-                        )
-                    })
-                },
-                |k, to, from| own.store(k, to, from),
-            )
-        },
-    )?;
+    let share = |k: &mut Builder| blocks(k, grid, block);
+    tile(&mut k, kernel, BLOCK, false, share, |k, of_block| {
+        let own = Own::new(k, of_block)?;
+        let sums = |k: &mut Builder, sums: MatMul| own.steps(k, sums, steps);
+        epilog(k, of_block, |k| own.clear(k), sums, |k, to, from| own.store(k, to, from))
+    })?;
     k.finish(Kind::MATMUL, c, [a, b])
 }
 
@@ -113,4 +52,154 @@ fn blocks(k: &mut Builder, grid: ThreadsId, block: ThreadsId) -> Result<Share> {
     let [row, column] = k.indices(grid, ["block_m", "block_n"])?;
     let blocks = k.index(grid, "own_block", [&row, &column])?;
     Ok(Share { at: [row.into(), column.into()], blocks, threads: block })
+}
+
+/// The own thread, and where it stands.
+struct Own {
+    blocks: ThreadsId,
+    block: ThreadsId,
+    one: ThreadsId,
+    thread: Expr,
+    warp: ThreadsId,
+    lane: ThreadsId,
+    warp_at: [Expr; 2],
+    lane_at: [Expr; 2],
+}
+
+impl Own {
+    /// Of a block's threads.
+    fn new(k: &mut Builder, of_block: MatMul) -> Result<Own> {
+        let block = of_block.threads;
+        let one = k.scalar(block, "one")?;
+        let [thread] = k.indices(block, ["t"])?;
+        let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
+        let warps = k.reshape(warps, "warps", 0, &[&[(2, 1)], &[(4, 2)]])?;
+        let lanes = k.reshape(warps, "lanes", 1, &[&[(8, 1)], &[(4, 8)]])?;
+        let [warp_m, warp_n, lane_m, lane_n] =
+            k.indices(lanes, ["warp_m", "warp_n", "lane_m", "lane_n"])?;
+        let warp = k.index(lanes, "warp", [&warp_m, &warp_n])?;
+        let lane = k.index(warp, "lane", [&lane_m, &lane_n])?;
+        Ok(Own {
+            blocks: of_block.blocks,
+            block,
+            one,
+            thread: thread.into(),
+            warp,
+            lane,
+            warp_at: [warp_m.into(), warp_n.into()],
+            lane_at: [lane_m.into(), lane_n.into()],
+        })
+    }
+
+    /// Steps through shared memory.
+    fn steps(&self, k: &mut Builder, sums: MatMul, steps: Expr) -> Result<()> {
+        split(k, sums, DEPTH, steps, false, |k, step, _| {
+            let bring = |k: &mut Builder, a, b| self.share(k, a, b);
+            load(k, step, bring, |k, shared| {
+                tile(k, shared, WARP, true, |k| self.warps(k), |k, of_warp| self.warp(k, of_warp))?;
+                // The next step's operands go where this step's are.
+                k.spec(Kind::Sync, (), (), self.block)
+            })
+        })
+    }
+
+    /// A warp's tile: each thread's, by products of a column and a row.
+    fn warp(&self, k: &mut Builder, of_warp: MatMul) -> Result<()> {
+        tile(
+            k,
+            of_warp,
+            THREAD,
+            true,
+            |k| self.threads(k),
+            |k, of_thread| {
+                split(k, of_thread, 1, DEPTH, true, |k, rank_1, _| {
+                    let bring = |k: &mut Builder, a, b| self.fetch(k, a, b);
+                    load(k, rank_1, bring, |k, near| unroll(k, near, THREAD))
+                })
+            },
+        )
+    }
+
+    /// What the own warp has of a block's tile.
+    fn warps(&self, _: &mut Builder) -> Result<Share> {
+        Ok(Share { at: self.warp_at.clone(), blocks: self.blocks, threads: self.warp })
+    }
+
+    /// What the own thread has of a warp's tile.
+    fn threads(&self, _: &mut Builder) -> Result<Share> {
+        Ok(Share { at: self.lane_at.clone(), blocks: self.blocks, threads: self.lane })
+    }
+
+    /// A thread's part of the result, all zeros.
+    fn clear(&self, k: &mut Builder) -> Result<TensorId> {
+        let acc = k.allocate("acc", Layout::rows(THREAD), Scalar::F32, Memory::Registers, None)?;
+        self.each(k, |k, at| k.spec(Kind::Init(Number(0.0)), Operand::at(acc, at), (), self.one))?;
+        Ok(acc)
+    }
+
+    fn each(
+        &self,
+        k: &mut Builder,
+        body: impl FnOnce(&mut Builder, [Expr; 2]) -> Result<()>,
+    ) -> Result<()> {
+        k.for_("i", 0..THREAD[0], 1, true, |k, i| {
+            k.for_("j", 0..THREAD[1], 1, true, |k, j| body(k, [i.into(), j.into()]))
+        })
+    }
+
+    /// The block's step of both operands in shared memory, zeros beyond their edges.
+    fn share(&self, k: &mut Builder, a: TensorId, b: TensorId) -> Result<[TensorId; 2]> {
+        let sizes = [[BLOCK[0], DEPTH], [DEPTH, BLOCK[1]]];
+        let mut shared = [a, b];
+        for (tensor, size) in shared.iter_mut().zip(sizes) {
+            let from = *tensor;
+            let to = k.allocate("shared", Layout::rows(size), Scalar::F32, Memory::Shared, None)?;
+            k.for_("e", 0..size[0] * size[1] / 256, 1, true, |k, e| {
+                let linear = self.thread.clone() + Expr::from(e) * 256;
+                let columns = Expr::from(size[1]);
+                let at = [linear.div(&columns), linear.rem(&columns)];
+                let word = number(k, "word", Scalar::F32)?;
+                let from = k.index(from, "from", at.clone())?;
+                k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
+                k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;
+                k.spec(Kind::Move, Operand::at(to, at), word, self.one)
+            })?;
+            *tensor = to;
+        }
+        k.spec(Kind::Sync, (), (), self.block)?;
+        Ok(shared)
+    }
+
+    /// A thread's column of A and row of B in registers.
+    fn fetch(&self, k: &mut Builder, a: TensorId, b: TensorId) -> Result<[TensorId; 2]> {
+        let mut near = [a, b];
+        for (i, tensor) in near.iter_mut().enumerate() {
+            let from = *tensor;
+            let size = if i == 0 { [THREAD[0], 1] } else { [1, THREAD[1]] };
+            let to =
+                k.allocate("near", Layout::rows(size), Scalar::F32, Memory::Registers, None)?;
+            k.for_("e", 0..THREAD[i], 1, true, |k, e| {
+                let zero = Expr::from(0);
+                let at = if i == 0 { [Expr::from(e), zero] } else { [zero, Expr::from(e)] };
+                let at = |tensor| Operand::at(tensor, at.clone());
+                k.spec(Kind::Move, at(to), at(from), self.one)
+            })?;
+            *tensor = to;
+        }
+        Ok(near)
+    }
+
+    /// A thread's part of the result to global memory, where it lies within.
+    fn store(&self, k: &mut Builder, to: TensorId, from: TensorId) -> Result<()> {
+        let tiles = k.tile(to, "to_warp", &[Tiler::Size(WARP[0]), Tiler::Size(WARP[1])])?;
+        let warp = k.index(tiles, "to_warp", self.warp_at.clone())?;
+        let tiles = k.tile(warp, "to_thread", &[Tiler::Size(THREAD[0]), Tiler::Size(THREAD[1])])?;
+        let thread = k.index(tiles, "to_thread", self.lane_at.clone())?;
+        self.each(k, |k, at| {
+            let to = k.index(thread, "to", at.clone())?;
+            k.if_(Test::Inside(to.into()), |k| {
+                k.spec(Kind::Move, to, Operand::at(from, at), self.one)
+            })
+        })
+    }
 }

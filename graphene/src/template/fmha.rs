@@ -21,35 +21,28 @@
 //! What becomes of scores between the products is written in instructions under the tile: its state outlives a stage.
 //!
 //! - this file: the parameters, and the kernel's outline;
-//! - `operands`: global memory, and the symbols of its sizes and strides;
-//! - `context`: shared memory, its pipelines and their barriers;
-//! - `tiles`: the walk over tiles of queries;
-//! - `producer`: how stages are filled;
-//! - `consumer`: the products, and what happens between them;
+//! - `operands`: global memory, the symbols of its sizes and strides, and what is computed;
+//! - `context`: shared memory, its pipelines and their barriers, and the walk over tiles of queries;
+//! - `producer`, `consumer`: how stages are filled and used;
 //! - `scores`: scale, cap and masks;
-//! - `terms`: what a mask does to scores;
-//! - `epilogue`: how the result leaves;
-//! - `fragments`: registers as products have them;
-//! - `ampere`: the same for what came before Hopper, by `mma`, `ldmatrix` and `cp.async`, and for
-//!   single precision.
+//! - `ampere`: the same before Hopper, by `mma`, `ldmatrix` and `cp.async`, and for single precision.
 
 mod ampere;
 mod consumer;
 mod context;
-mod epilogue;
-mod fragments;
 mod operands;
 mod producer;
 mod scores;
-mod terms;
-mod tiles;
 
-use crate::arch::Arch;
+use self::context::Context;
+use super::fragments::{GROUP, Panels, ROWS};
+use super::product::line;
+use super::tiled_mma::TiledMma;
+use crate::arch::{Arch, Feature};
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
-use crate::kernel::{Kernel, Number, TensorId};
+use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::schedule::Units;
-use crate::template::product::line;
 use crate::tensor::Scalar;
 
 /// The parameters of attention.
@@ -90,9 +83,8 @@ pub struct Fmha {
     pub guarded: bool,
 }
 
-/// What is added to the scores. Of type `u8`, it says which keys may be attended: 0 forbids one,
-/// which adds -∞, or makes its score [`Fmha::fill`]; otherwise it is added as it is, from the type of
-/// the queries or from `f32`.
+/// What is added to the scores. Of type `u8`, it says which keys may be attended: 0 forbids one, which adds -∞, or
+/// makes its score [`Fmha::fill`]; otherwise it is added as it is, from the type of the queries or from `f32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mask {
     /// Nothing.
@@ -104,14 +96,14 @@ pub enum Mask {
     Dense(Scalar),
 }
 
-/// Rows of a warpgroup's product.
-const ROWS: i64 = 64;
-
 /// The threads of a warp.
 const WARP: i64 = 32;
 
-/// The threads of a warpgroup.
-const GROUP: i64 = 128;
+/// Stages of keys, and of values, before Hopper.
+const STAGES: i64 = 2;
+
+/// Shared memory for barriers, and for the gaps before tiles, which begin at multiples of 1024 bytes.
+const BESIDE: i64 = 2048;
 
 /// The registers of a thread that issues copies.
 const PRODUCER_REGISTERS: i64 = 40;
@@ -156,12 +148,44 @@ impl Fmha {
         let grid = k.grid("grid", line(&sizes.blocks))?;
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
         let kind = self.kind(&sizes);
-        let context = self.context(&mut k, sizes, operands, mask, [grid, block])?;
+        let context = Context::new(&mut k, (self, &sizes), operands, mask, [grid, block])?;
         k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
         let [q, key, value, o] = operands;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
         k.finish_as(Header::new(kind, o, ins, block))
+    }
+
+    /// Bytes of shared memory that a block of that kernel uses, with what pipelines need beside their tiles.
+    pub fn bytes(&self) -> u64 {
+        let (head, value) = (self.head_width(), self.value_width());
+        let of_queries = self.rows() * (head + value);
+        let halves = of_queries + self.stages * self.keys * (head + value);
+        (halves * self.scalar.bytes() + self.stages * self.keys * 4 + BESIDE).unsigned_abs()
+    }
+
+    /// The kernel for `sm_80` and later, with the symbols of [`kernel`](Fmha::kernel): each of
+    /// `consumers` four warps. It always has two stages, and needs no tensor map.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    pub fn ampere(&self) -> Result<Kernel> {
+        self.check()?;
+        ampere::kernel(self)
+    }
+
+    /// What that kernel needs of an architecture.
+    pub fn ampere_features(&self) -> &'static [Feature] {
+        TiledMma::features(self.scalar, self.tf32)
+    }
+
+    /// Bytes of shared memory that a block of that kernel uses.
+    pub fn ampere_bytes(&self) -> u64 {
+        let (keys, head, value) = (self.keys, self.head_width(), self.value_width());
+        let threads = self.scalar == Scalar::F32 && !self.tf32;
+        let weights = if threads { self.rows() * keys } else { 0 };
+        let elements = self.rows() * head + STAGES * keys * (head + value) + weights;
+        (elements * self.scalar.bytes()).unsigned_abs()
     }
 
     fn check(&self) -> Result<()> {
@@ -206,6 +230,43 @@ impl Fmha {
             Mask::Dense(scalar) if scalar != Scalar::U8 => Units::Natural,
             Mask::None | Mask::PerKey(_) | Mask::Dense(_) => Units::Powers,
         }
+    }
+
+    /// Whether the scores of forbidden keys become a finite number.
+    fn fills(&self) -> bool {
+        let selects = matches!(self.mask, Mask::PerKey(Scalar::U8) | Mask::Dense(Scalar::U8));
+        selects && self.fill.0.is_finite()
+    }
+
+    /// Whether scores may be added to what fills them rather than become it: less than half of its last place, they are lost in
+    /// the sum. Scores of finite queries and keys are: sums of at most 256 products of numbers below 2¹⁶.
+    fn sinks(&self) -> bool {
+        let small = self.scalar == Scalar::F16 && self.scale.0.abs() <= 1e6;
+        self.fills() && small && matches!(self.mask, Mask::PerKey(_)) && self.fill.0 <= -1e30
+    }
+
+    /// What fills scores, in their units: it stays finite, whatever they count in.
+    fn filling(&self) -> f64 {
+        let unit = if self.units() == Units::Natural { 1.0 } else { std::f64::consts::LOG2_E };
+        (self.fill.0 * unit).clamp(f32::MIN.into(), f32::MAX.into())
+    }
+
+    /// How tiles of queries (0), keys (1) and values (2) lie in shared memory, and a consumer's of the result (3).
+    fn panels(&self, which: usize) -> Panels {
+        let rows = [self.rows(), self.keys, self.keys, ROWS][which];
+        let columns = if which < 2 { self.head_width() } else { self.value_width() };
+        Panels { rows, columns, scalar: self.scalar }
+    }
+
+    /// Weights become the left operand of their matmul with the values: fragments of accumulators are
+    /// fragments of operands.
+    fn pack(&self, k: &mut Builder, from: TensorId, to: TensorId, one: ThreadsId) -> Result<()> {
+        k.for_("j", 0..self.keys / 8, 1, true, |k, j| {
+            k.for_("half", 0..2, 1, true, |k, half| {
+                let (to, from) = (Operand::at(to, [half, j]), Operand::at(from, [half, j]));
+                k.spec(Kind::Move, to, from, one)
+            })
+        })
     }
 
     /// The columns of tiles of queries and keys, and of values.

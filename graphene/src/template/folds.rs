@@ -1,6 +1,5 @@
-//! Rows and their totals: `tᵢ = ⊕ fᵢ(x₀, x₁, …, t₀, …)` over the columns, one after the other, and what
-//! becomes of elements and totals. Variances, softmax along any axis, quotients by sums, and several
-//! reductions at once are such.
+//! Rows and their totals: `tᵢ = ⊕ fᵢ(x₀, x₁, …, t₀, …)` over the columns, one after the other, and what becomes of
+//! elements and totals. Variances, softmax along any axis, quotients by sums, and several reductions at once are such.
 //!
 //! A team of threads takes a row, and reads it again for every total and for the results; a row that was
 //! read just before comes from a cache. [`rows`](super::rows) keeps rows in registers, and
@@ -13,15 +12,14 @@
 
 mod passes;
 
-use self::passes::{Row, used};
-use super::access::{Access, declare, product};
+use self::passes::Row;
+use super::access::{Access, declare, launch, product, sizes};
 use crate::arch::Arch;
 use crate::build::Builder;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Binary, Fused, Kernel, Kind};
-use crate::layout::Layout;
 use crate::schedule::together::Teams;
 use crate::tensor::Scalar;
 
@@ -90,14 +88,12 @@ impl Folds {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         let whole = self.check()?;
         let rank = self.ins[whole].strides.len();
         let mut k = Builder::new("folds", self.arch);
-        let sizes: Vec<Expr> = (0..rank)
-            .map(|axis| Ok(k.symbol(&format!("N{axis}"))?.into()))
-            .collect::<Result<_>>()?;
+        let sizes = sizes(&mut k, "N", rank)?;
         let named = |letter: char, count: usize| (0..count).map(move |i| format!("{letter}{i}"));
         let names: Vec<String> =
             named('x', self.ins.len()).chain(named('y', self.outs.len())).collect();
@@ -110,14 +106,10 @@ impl Folds {
         let mut params = declare(&mut k, &operands)?;
         let outs = params.split_off(self.ins.len());
         let (kept, reduced) = sizes.split_at(self.kept);
-        let grid =
-            k.grid("grid", [Layout::of(product(kept).ceil_div(&Expr::from(self.teams)), 1)])?;
-        let block = k.block("block", [Layout::of(self.threads * self.teams, 1)])?;
-        let own = k.scalar(grid, "own")?;
-        k.by(own);
-        let [first] = k.indices(grid, ["first"])?;
+        let blocks = product(kept).ceil_div(&Expr::from(self.teams));
+        let (block, first) = launch(&mut k, blocks, self.threads * self.teams, "first")?;
         let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
-        let row = k.let_("row", Expr::from(first) * self.teams + &teams.at[0])?;
+        let row = k.let_("row", first * self.teams + &teams.at[0])?;
         let columns = product(reduced);
         let row = Row {
             template: self,
@@ -165,45 +157,32 @@ impl Folds {
 
     /// The number of an input of all axes, if there is a kernel.
     fn check(&self) -> Result<usize> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
         let ranks = || self.ins.iter().map(|access| access.strides.len());
         let rank = ranks().max().unwrap_or(0);
-        let Some(whole) = ranks().position(|own| own == rank) else {
-            return refuse("there is an input");
-        };
-        if self.kept == 0 || self.kept >= rank || self.outs.is_empty() {
-            return refuse("rows and columns have axes, and there is a result");
-        }
-        if ranks().any(|own| own != rank && own != self.kept) {
-            return refuse("inputs have all axes, or those of rows");
-        }
+        let whole = ranks().position(|own| own == rank);
+        let axes = (1..rank).contains(&self.kept) && !self.outs.is_empty();
+        needs(axes, "axes of rows and of columns, and a result", self)?;
+        let known = ranks().all(|own| own == rank || own == self.kept);
+        needs(known, "inputs of all axes, or of those of rows", &self.ins)?;
         let count = self.ins.len();
         for (i, total) in self.totals.iter().enumerate() {
-            if total.op.neutral().is_none() {
-                return refuse("nothing is neutral to the operation");
-            }
-            if total.function.inputs() > count + i || total.finish.inputs() > 2 + i {
-                return refuse("a total is made of inputs and of totals before it");
-            }
-            if total.function.outputs().len() != 1 || total.finish.outputs().len() != 1 {
-                return refuse("a total is one number");
-            }
+            let Total { op, function, finish } = total;
+            needs(op.neutral().is_some(), "an operation that has a neutral number", op)?;
+            let known = function.inputs() <= count + i && finish.inputs() <= 2 + i;
+            needs(known, "a total of inputs and of totals before it", total)?;
+            let one = function.outputs().len() == 1 && finish.outputs().len() == 1;
+            needs(one, "a total that is one number", total)?;
         }
         for out in &self.outs {
-            let own = out.access.strides.len();
-            let all = own == rank;
-            let known = out.function.inputs() <= count + self.totals.len();
-            if !(all || own == self.kept) || !known || out.function.outputs().len() != 1 {
-                return refuse("a result is made of inputs and totals, for elements or for rows");
-            }
+            let (own, function) = (out.access.strides.len(), &out.function);
+            let known = function.inputs() <= count + self.totals.len();
+            let known = known && (own == rank || own == self.kept) && function.outputs().len() == 1;
+            needs(known, "a result of inputs and totals, for elements or for rows", out)?;
             let of_rows = |input: usize| input >= count || self.ins[input].strides.len() < rank;
-            if !all && !used(&out.function).all(of_rows) {
-                return refuse("a row's result is made of what belongs to rows");
-            }
+            let rows = own == rank || function.used().all(of_rows);
+            needs(rows, "a row's result of what belongs to rows", out)?;
         }
-        if !(1..=16).contains(&self.vector) {
-            return refuse("a vector has 1 to 16 elements");
-        }
-        Ok(whole)
+        needs((1..=16).contains(&self.vector), "1 to 16 elements a vector", self.vector)?;
+        Ok(whole.unwrap_or(0))
     }
 }

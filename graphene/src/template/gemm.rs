@@ -1,4 +1,4 @@
-//! Matrix products `C[m,n] = f(A[m,k]·B[k,n])` for Hopper.
+//! Matmuls `C[m,n] = f(A[m,k]·B[k,n])` for Hopper.
 //!
 //! Blocks are persistent: each takes one tile of C after the other. One warpgroup produces: it
 //! copies tiles of A and B into pipeline stages. The others consume: each multiplies its rows of
@@ -16,29 +16,23 @@
 //!
 //! - this file: the parameters, and the kernel's outline;
 //! - `context`: what its parts share, and the walk over tiles;
-//! - `producer`: how stages are filled; `moves`: by single elements;
-//! - `pdl_prologue`: what is copied before predecessors are done;
-//! - `consumer`: the products;
+//! - `producer`: how stages are filled, also before predecessors are done;
+//! - `consumer`: the matmuls;
 //! - `epilogue`: what becomes of the sums, and how they leave;
-//! - `ahead`: columns and matrices that the epilogue meets, asked for before;
-//! - `rows`: rows that it meets, such as a bias;
-//! - `residual_tma`: an addend that comes by tensor copies;
-//! - `smem_budget`: what fits into shared memory;
-//! - `registers`: who has how many.
+//! - `ahead`: what the epilogue meets, asked for before;
+//! - `residual_tma`: an addend that comes by tensor copies.
 
 mod ahead;
 mod consumer;
 mod context;
 mod epilogue;
-mod moves;
-mod pdl_prologue;
 mod producer;
-mod registers;
 mod residual_tma;
-mod rows;
-mod smem_budget;
 
 use self::context::Context;
+use self::residual_tma::RESIDUAL_PANELS;
+use super::epilogue::Span;
+use super::fragments::{GROUP, consumer_registers};
 use super::product::{Edges, Place, Product, leaf, line};
 use super::split_k::{Holders, PAIR};
 use crate::arch::Arch;
@@ -48,8 +42,9 @@ use crate::index::Var;
 use crate::kernel::{Kernel, Kind};
 use crate::layout::Layout;
 use crate::tensor::{Scalar, View};
+use std::collections::HashSet;
 
-/// The parameters of a product.
+/// The parameters of a matmul.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Gemm {
     /// What is computed, of fp16 or bf16; or of single precision cut to TF32, whose operands both have a contiguous K.
@@ -89,14 +84,17 @@ const DEPTH: i64 = 128;
 /// Bytes of an instruction's depth.
 const STEP: i64 = 32;
 
-/// Rows of a warpgroup's product.
-pub const ROWS: i64 = 64;
+/// Rows of a warpgroup's matmul.
+pub const ROWS: i64 = super::fragments::ROWS;
 
 /// Columns of the tile through which C leaves: 128 bytes.
 const PANEL: i64 = 64;
 
-/// The threads of a warpgroup.
-const GROUP: i64 = 128;
+/// Panels of C that a consumer has buffers for: one is computed while one leaves.
+const PANELS: i64 = 2;
+
+/// Shared memory for barriers, and for the gaps before what begins at multiples of 1024 bytes.
+const BARRIERS: i64 = 2048;
 
 impl Default for Gemm {
     fn default() -> Gemm {
@@ -192,5 +190,107 @@ impl Gemm {
         needs(alone, "one term and no other cluster for split-K", self)?;
         let multicast = self.cluster == 1 || self.edges == Edges::Bulk;
         needs(multicast, "tensor copies for a cluster of two", self)
+    }
+
+    /// Whether the block takes no more registers than its few sums need. To move some from the producer to consumers, it
+    /// would have to have nearly all of a multiprocessor's; so blocks of the next kernel can begin beside it, if there is
+    /// shared memory for them.
+    fn is_light(&self) -> bool {
+        self.edges == Edges::Bulk && self.consumers == 1 && self.registers() <= 64
+    }
+
+    /// Registers of each thread of a consumer.
+    fn budget(&self) -> i64 {
+        consumer_registers(self.consumers, self.producer_registers())
+    }
+
+    /// Registers of the producer's threads: those that only issue copies need few, addresses and
+    /// predicates of single elements take more.
+    fn producer_registers(&self) -> i64 {
+        match self.edges {
+            Edges::Bulk if self.product.terms == 1 => 24,
+            Edges::Bulk => 40,
+            Edges::Moves => 80,
+        }
+    }
+
+    /// Registers of each thread of a consumer that hold its sums.
+    fn registers(&self) -> i64 {
+        self.strips * self.columns / 2
+    }
+
+    /// Whether the first stages' B is copied before predecessors are done: where its copies are a block's own, of one
+    /// matmul, and a block may have begun by then.
+    fn has_pdl_prologue(&self) -> bool {
+        let own = self.cluster == 1 && self.product.terms == 1;
+        self.weights && own && self.is_light()
+    }
+
+    /// Rows and columns of a stage's tile of A, and of B.
+    fn sizes(&self) -> [[i64; 2]; 2] {
+        [[self.rows(), self.depth()], [self.depth(), self.columns]]
+    }
+
+    /// Those of a copy. Of a cluster, each block brings its share of B to both: of the depth, or of the columns.
+    fn boxes(&self) -> [[i64; 2]; 2] {
+        let [[rows, depth], [_, columns]] = self.sizes();
+        let a = [if self.product.a_transposed { PANEL } else { rows }, depth];
+        match self.product.b_transposed {
+            true => [a, [depth / self.cluster, PANEL]],
+            false => [a, [depth, columns / self.cluster]],
+        }
+    }
+
+    /// With as many stages as fit, at most 8: the more are on their way, the less is waited for.
+    #[must_use]
+    pub fn deepest(self) -> Gemm {
+        let fits = |stages: &i64| Gemm { stages: *stages, ..self.clone() }.fits(self.panels());
+        let stages = (2..=8).rev().find(fits).unwrap_or(self.stages);
+        Gemm { stages, ..self }
+    }
+
+    /// Panels of C that a consumer has buffers for: fewest, unless an addend comes by panels.
+    fn panels(&self) -> i64 {
+        let residual = self.product.epilogue.operands.iter().any(|input| input.span == Span::Whole);
+        if residual { RESIDUAL_PANELS } else { PANELS }
+    }
+
+    /// How many 16-bit types results have: panels of each have buffers of their own.
+    fn kinds(&self) -> i64 {
+        let outputs = self.product.epilogue.outputs.iter();
+        let kinds: HashSet<Scalar> = outputs
+            .map(|output| output.unwrap_or(self.product.scalar))
+            .filter(|scalar| self.leaves_by_panels(*scalar))
+            .collect();
+        kinds.len() as i64
+    }
+
+    /// Whether results of a type leave panel by panel.
+    fn leaves_by_panels(&self, scalar: Scalar) -> bool {
+        self.edges == Edges::Bulk && self.split == 1 && scalar.bytes() == 2
+    }
+
+    /// Whether the stages fit into shared memory beside panels of C, rows, and what blocks hand over.
+    fn fits(&self, panels: i64) -> bool {
+        let stages = self.stages * (self.rows() + self.columns) * self.depth();
+        let panels = self.consumers * panels * self.kinds() * ROWS * PANEL;
+        let shared = self.bytes_of_rows() + self.holders().bytes(self.split);
+        let bytes = (stages + panels) * self.product.scalar.bytes() + shared;
+        bytes + BARRIERS <= Arch::Sm90a.shared_memory()
+    }
+
+    /// Bytes of shared memory that rows take.
+    fn bytes_of_rows(&self) -> i64 {
+        let operands = self.product.epilogue.operands.iter();
+        let scalars =
+            operands.map(|input| (input.span, input.scalar.unwrap_or(self.product.scalar)));
+        let copied = scalars.filter(|&(span, scalar)| self.copies(span, scalar));
+        self.consumers * self.columns * copied.map(|(_, scalar)| scalar.bytes()).sum::<i64>()
+    }
+
+    /// Whether an operand is a row that is copied: not where elements move alone, which need not be aligned, nor of eight
+    /// bytes. Such rows are read where they are needed.
+    fn copies(&self, span: Span, scalar: Scalar) -> bool {
+        span == Span::Row && self.edges == Edges::Bulk && scalar.bytes() <= 4
     }
 }

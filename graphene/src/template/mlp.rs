@@ -1,12 +1,10 @@
 //! A chain of layers `y ← f(y·W, …)` in one kernel (Graphene, Figure 11), for Ampere and newer.
 //!
-//! A block takes some rows through all layers. They stay in shared memory, while the layers' weights
-//! come in stages: those of the next layer begin to come before this one has finished. A layer's
-//! result takes the place of its input, so its sums must all be in registers: that is what limits
-//! widths, besides shared memory.
+//! A block takes some rows through all layers. They stay in shared memory, while the layers' weights come in stages:
+//! those of the next layer begin to come before this one has finished. A layer's result takes the place of its input,
+//! so its sums must all be in registers: that is what limits widths, besides shared memory.
 //!
-//! Layers that are alike may be one [`Layer`] of several `times`: a loop, whose weights lie one after
-//! the other.
+//! Layers that are alike may be one [`Layer`] of several `times`: a loop, whose weights lie one after the other.
 //!
 //! Levels, each one in the one above:
 //!
@@ -17,12 +15,10 @@
 //! - stage: adds a product of the rows and a stage of weights to the sums, or moves rows and weights there; those of the next
 //!   layer as well.
 //!
-//! - this file: the parameters and the kernel's outline;
-//! - `fitting`: blocks that fit layers;
+//! - this file: the parameters, the kernel's outline, and blocks that fit layers;
 //! - `sizes`: what a block has of everything, and what no kernel has;
 //! - `layers`: what a block does with each layer.
 
-mod fitting;
 mod layers;
 mod sizes;
 
@@ -30,9 +26,10 @@ use super::access::Stride;
 use super::epilogue::{Epilogue, Span};
 use super::product::{Edges, leaf, line};
 use super::stage::Movers;
+use super::tiled_mma::By;
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, TensorId, ThreadsId, Unary};
 use crate::layout::Layout;
@@ -41,8 +38,7 @@ use crate::tensor::Scalar;
 /// The parameters of a chain of layers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mlp {
-    /// The type of rows and weights, and of operands and results that say nothing else; sums are in
-    /// single precision.
+    /// The type of rows and weights, and of operands and results that say nothing else; sums are in single precision.
     pub scalar: Scalar,
     /// Whether products of single precision are of TF32, rather than IEEE's.
     pub tf32: bool,
@@ -54,8 +50,7 @@ pub struct Mlp {
     pub stride: Stride,
     /// The layers, from the first on; the last one is there once.
     pub layers: Vec<Layer>,
-    /// How operands and results move. Several elements at a time move only where rows begin at a
-    /// multiple of 16 bytes.
+    /// How operands and results move. Several elements at a time move only where rows begin at a multiple of 16 bytes.
     pub edges: Edges,
     /// Rows of a block: a multiple of 16.
     pub rows: i64,
@@ -145,10 +140,9 @@ struct Context<'a> {
 }
 
 impl Mlp {
-    /// The kernel, with the symbol M, the number of rows, and maybe that of X's stride. It reads
-    /// `X[M,width]`, and of each layer the weights `W[times,in,out]` and its operands, rows as
-    /// `[times,out]`; it writes each layer's results. Parameters are in this order, each layer's
-    /// results after its operands.
+    /// The kernel, with the symbol M, the number of rows, and maybe that of X's stride. It reads `X[M,width]`, and of
+    /// each layer the weights `W[times,in,out]` and its operands, rows as `[times,out]`; it writes each layer's
+    /// results. Parameters are in this order, each layer's results after its operands.
     ///
     /// # Errors
     /// [`crate::Error::Kernel`] for parameters that no kernel has.
@@ -231,5 +225,66 @@ impl Mlp {
             results.push(k.param("Y", whole.clone(), output.unwrap_or(self.scalar))?);
         }
         Ok(Given { weights, tiles: weights, operands, results })
+    }
+}
+
+/// Rows of the smallest block that is worth it: it reads its weights for so many.
+const LEAST_ROWS: i64 = 32;
+
+impl Mlp {
+    /// So many like layers of one width: all but the last in a loop.
+    pub fn alike(count: i64, layer: Layer) -> Mlp {
+        let last = Layer { times: 1, ..layer.clone() };
+        let first = Layer { times: count - 1, ..layer };
+        let width = last.width;
+        let layers = if count > 1 { vec![first, last] } else { vec![last] };
+        Mlp { width, layers, ..Mlp::default() }
+    }
+
+    /// With as many warps, stages and so on as these layers want, and as many rows, from `rows` down,
+    /// as registers and so much shared memory let a block have.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if a block of 16 rows does not fit.
+    pub fn fitting(self, rows: i64, shared: i64) -> Result<Mlp> {
+        let heights = std::iter::successors(Some(rows), |rows| Some(rows / 2));
+        for rows in heights.take_while(|rows| *rows >= 16) {
+            // Threads that multiply would have too many operands of a deep stage at hand.
+            let deepest = if By::is_threads(self.scalar, self.tf32) { 16 } else { 32 };
+            let stages = [(32, 4), (32, 3), (16, 4), (16, 3), (16, 2)].into_iter();
+            for (depth, stages) in stages.filter(|stage| stage.0 <= deepest) {
+                // Few warps leave room for more blocks of a multiprocessor.
+                for warps in [4, 8] {
+                    let own = Mlp { rows, depth, warps, stages, ..self.clone() };
+                    if own.sums() <= SUMS && own.bytes() <= shared {
+                        return Ok(own);
+                    }
+                }
+            }
+        }
+        Err(Error::Kernel(format!("no block has registers and memory for {self:?}")))
+    }
+
+    /// The bytes of shared memory and of sums that the smallest block takes that is worth it, and how
+    /// many bytes its sums may have. `widths` are those of `X` and of all layers; `transposed` says which
+    /// layouts of weights there are: `[out,in]`, and `[in,out]`.
+    pub fn least(scalar: Scalar, widths: &[i64], transposed: [bool; 2]) -> [i64; 3] {
+        let layer = |transposed: bool| {
+            let width = widths.iter().skip(1).copied().max().unwrap_or(1);
+            Layer { width, transposed, ..Layer::default() }
+        };
+        let of = [false, true].into_iter().filter(|&is| transposed[usize::from(is)]);
+        let mlp = Mlp {
+            scalar,
+            width: widths.iter().copied().max().unwrap_or(1),
+            layers: of.map(layer).collect(),
+            rows: LEAST_ROWS,
+            depth: 16,
+            warps: 8,
+            stages: 2,
+            ..Mlp::default()
+        };
+        let word = 4 * 32 * mlp.warps;
+        [mlp.bytes(), mlp.sums() * word, SUMS * word]
     }
 }

@@ -1,19 +1,17 @@
 //! Results in parts: boxes of a result, side by side, each copied from an operand, filled with one
 //! number, or counted. Joined operands, surrounded ones, and ranges are made so.
 //!
-//! The whole grid goes through one part after the other. An item of work is a vector of neighbours
-//! along a part's last axis, as in [`pointwise`](super::pointwise). Nothing is computed with elements:
-//! they are the same bits afterwards.
+//! The whole grid goes through one part after the other. An item of work is a vector of neighbours along a part's last
+//! axis, as in [`pointwise`](super::pointwise). Nothing is computed with elements: they are the same bits afterwards.
 //!
 //! Levels: the kernel; an item of a part, by a thread; atoms.
 
-use super::access::{Access, declare};
+use super::access::{self, Access, declare, launch};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, ThreadsId};
-use crate::layout::Layout;
 use crate::schedule::pointwise::{copy, each, vector};
 use crate::schedule::vectors::{Items, neighbours};
 use crate::tensor::Scalar;
@@ -75,15 +73,13 @@ impl Parts {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("parts", self.arch);
         let mut sizes: Vec<Vec<Expr>> = Vec::new();
         for (p, part) in self.parts.iter().enumerate() {
-            let axes = 0..part.to.strides.len();
-            let each = axes.map(|axis| Ok(k.symbol(&format!("N{p}_{axis}"))?.into()));
-            sizes.push(each.collect::<Result<_>>()?);
+            sizes.push(access::sizes(&mut k, &format!("N{p}_"), part.to.strides.len())?);
         }
         let blocks = k.symbol("blocks")?;
         let mut firsts = Vec::new();
@@ -108,17 +104,13 @@ impl Parts {
             ins.extend(from);
             places.push(Place { part, sizes, to, from, first });
         }
-        let grid = k.grid("grid", [Layout::of(&blocks, 1)])?;
-        let block = k.block("block", [Layout::of(self.threads, 1)])?;
+        let (block, begin) = launch(&mut k, &blocks, self.threads, "begin")?;
         let one = k.scalar(block, "one")?;
-        let own = k.scalar(grid, "own")?;
-        k.by(own);
-        let [begin] = k.indices(grid, ["begin"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         for place in &places {
             let items = Items { sizes: place.sizes, n: place.part.vector };
             let tiles = items.count().ceil_div(&Expr::from(self.threads));
-            k.for_("tile", Expr::from(&begin)..tiles, Expr::from(&blocks), false, |k, tile| {
+            k.for_("tile", begin.clone()..tiles, Expr::from(&blocks), false, |k, tile| {
                 let item = Expr::from(tile) * self.threads + Expr::from(&thread);
                 items.within(k, place.to, item, |k, n, at| place.make(k, n, at, one))
             })?;
@@ -137,27 +129,27 @@ impl Parts {
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.parts.is_empty() || !(1..=1024).contains(&self.threads) {
-            return refuse("there is a part at least, and a block has 1 to 1024 threads");
-        }
-        for Part { source, to, vector } in &self.parts {
+        needs(!self.parts.is_empty(), "a part", self)?;
+        needs((1..=1024).contains(&self.threads), "1 to 1024 threads a block", self.threads)?;
+        for part @ Part { source, to, vector } in &self.parts {
             let rank = to.strides.len();
-            if rank == 0 || !(1..=16).contains(vector) {
-                return refuse("a part has an axis at least, a vector 1 to 16 elements");
-            }
-            match source {
-                Source::Copied(from) if from.strides.len() != rank || from.scalar != to.scalar => {
-                    return refuse("a part and its operand have the same axes and type");
+            needs(
+                rank > 0 && (1..=16).contains(vector),
+                "axes, and 1 to 16 elements a vector",
+                part,
+            )?;
+            let integer = matches!(to.scalar, Scalar::I32 | Scalar::I64 | Scalar::U32);
+            let (fits, what) = match source {
+                Source::Copied(from) => {
+                    let alike = from.strides.len() == rank && from.scalar == to.scalar;
+                    (alike, "an operand of the part's axes and type")
                 }
-                Source::Counted if *vector != 1 => return refuse("numbers are counted one by one"),
-                Source::Counted
-                    if !matches!(to.scalar, Scalar::I32 | Scalar::I64 | Scalar::U32) =>
-                {
-                    return refuse("integers of 32 or 64 bits are counted");
+                Source::Filled(_) => (true, ""),
+                Source::Counted => {
+                    (*vector == 1 && integer, "integers that are counted one by one")
                 }
-                Source::Copied(_) | Source::Filled(_) | Source::Counted => {}
-            }
+            };
+            needs(fits, what, part)?;
         }
         Ok(())
     }

@@ -1,24 +1,22 @@
 //! Functions of elements: `y[i…] = f(x₀[i…], x₁[i…], …)` over some axes, with any strides; also
 //! copies, conversions and broadcasts.
 //!
-//! An item of work is a vector of neighbours along the last axis. Each thread of the grid takes one
-//! item after the other, a grid's threads apart. The last items of a row may be partial: they are
-//! computed element by element.
+//! An item of work is a vector of neighbours along the last axis. Each thread of the grid takes one item after the
+//! other, a grid's threads apart. The last items of a row may be partial: they are computed element by element.
 //!
 //! Levels: the kernel; an item, by a thread; the function of its elements in registers; atoms.
 //!
 //! What a result may err by: every step of the function once, as it does in single precision (see
 //! `atom/function.rs`), and the rounding to the output's type.
 
-use super::access::{Access, declare};
+use super::access::{Access, declare, launch, sizes, vectors};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, TensorId, ThreadsId};
-use crate::layout::Layout;
-use crate::schedule::pointwise::{pointwise, store, vector};
+use crate::schedule::pointwise::{pointwise, store};
 use crate::schedule::vectors::{Items, neighbours};
 use crate::tensor::Scalar;
 
@@ -30,8 +28,7 @@ pub struct Pointwise {
     pub arch: Arch,
     /// The function: input `i` is `ins[i]`, output `i` is `outs[i]`.
     pub function: Function,
-    /// What it computes with: single precision, or integers of 64 bits, in which all operands are
-    /// integers.
+    /// What it computes with: single precision, or integers of 64 bits, in which all operands are integers.
     pub numbers: Scalar,
     /// The inputs; all axes of all operands have the same sizes.
     pub ins: Vec<Access>,
@@ -83,31 +80,25 @@ impl Pointwise {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("pointwise", self.arch);
-        let sizes: Vec<Expr> = (0..self.rank())
-            .map(|axis| Ok(k.symbol(&format!("N{axis}"))?.into()))
-            .collect::<Result<_>>()?;
+        let sizes = sizes(&mut k, "N", self.rank())?;
         let blocks = k.symbol("blocks")?;
         let named = |name: char, i: usize| format!("{name}{i}");
         let ins = self.ins.iter().enumerate().map(|(i, x)| (named('x', i), x, &sizes[..]));
         let outs = self.outs.iter().enumerate().map(|(i, y)| (named('y', i), y, &sizes[..]));
         let mut params = declare(&mut k, &ins.chain(outs).collect::<Vec<_>>())?;
         let outs = params.split_off(self.ins.len());
-        let grid = k.grid("grid", [Layout::of(&blocks, 1)])?;
-        let block = k.block("block", [Layout::of(self.threads, 1)])?;
+        let (block, first) = launch(&mut k, &blocks, self.threads, "first")?;
         let one = k.scalar(block, "one")?;
-        let own = k.scalar(grid, "own")?;
-        k.by(own);
-        let [first] = k.indices(grid, ["first"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         let context =
             Context { template: self, sizes, ins: params.clone(), outs: outs.clone(), one };
         let items = Items { sizes: &context.sizes, n: self.vector };
         let tiles = items.count().ceil_div(&Expr::from(self.threads));
-        k.for_("tile", Expr::from(first)..tiles, Expr::from(blocks), false, |k, tile| {
+        k.for_("tile", first..tiles, Expr::from(blocks), false, |k, tile| {
             let item = Expr::from(tile) * self.threads + Expr::from(thread);
             items.within(k, context.outs[0], item, |k, n, at| context.compute(k, n, at))
         })?;
@@ -115,25 +106,18 @@ impl Pointwise {
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
         let rank = self.rank();
-        let all = self.ins.iter().chain(&self.outs);
-        if rank == 0 || all.clone().any(|access| access.strides.len() != rank) {
-            return refuse("all operands have the same axes, at least one");
-        }
+        let mut all = self.ins.iter().chain(&self.outs);
+        let axes = rank > 0 && all.all(|access| access.strides.len() == rank);
+        needs(axes, "operands of the same axes, one or more", self)?;
         let counts = (self.function.inputs(), self.function.outputs().len());
-        if counts != (self.ins.len(), self.outs.len()) {
-            return refuse("the function has other numbers of inputs or outputs");
-        }
+        let known = counts == (self.ins.len(), self.outs.len());
+        needs(known, "a function of the inputs that gives the outputs", self)?;
         let floats = self.ins.iter().chain(&self.outs).any(|access| access.scalar.is_float());
-        let whole = self.numbers == Scalar::I64 && !floats;
-        if self.numbers != Scalar::F32 && !whole {
-            return refuse("it computes in single precision, or in integers of 64 bits");
-        }
-        if !(1..=16).contains(&self.vector) || !(1..=1024).contains(&self.threads) {
-            return refuse("a vector has 1 to 16 elements, a block 1 to 1024 threads");
-        }
-        Ok(())
+        let numbers = self.numbers == Scalar::F32 || (self.numbers == Scalar::I64 && !floats);
+        needs(numbers, "single precision, or integers of 64 bits of integers", self.numbers)?;
+        needs((1..=16).contains(&self.vector), "1 to 16 elements a vector", self.vector)?;
+        needs((1..=1024).contains(&self.threads), "1 to 1024 threads a block", self.threads)
     }
 }
 
@@ -160,10 +144,7 @@ impl Context<'_> {
             for (from, access) in from.into_iter().zip(&template.ins) {
                 ins.push(access.load(k, from, n, template.numbers, self.one)?);
             }
-            let mut results = Vec::new();
-            for _ in &outs {
-                results.push(vector(k, "result", n, template.numbers)?);
-            }
+            let results = vectors(k, outs.len(), "result", n, template.numbers)?;
             pointwise(k, &template.function, &results, &ins, n, self.one)?;
             for ((&to, access), &from) in outs.iter().zip(&template.outs).zip(&results) {
                 store(k, to, from, n, access.contiguous(), self.one)?;

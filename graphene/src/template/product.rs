@@ -19,14 +19,11 @@ pub struct Product {
     /// Whether A's rows, or columns if it is transposed, are apart as a symbol says, `A_row` (of the
     /// second term `A_row_2`, …), rather than packed. There is no batch then.
     pub a_strided: bool,
-    /// Whether B is row-major, that is, N is contiguous; otherwise K is, as in a linear layer's
-    /// weights.
+    /// Whether B is row-major, that is, N is contiguous; otherwise K is, as in a linear layer's weights.
     pub b_transposed: bool,
-    /// Whether there is a batch of products: operands and results of two dimensions have one more,
-    /// outermost.
+    /// Whether there is a batch of products: operands and results of two dimensions have one more, outermost.
     pub batched: bool,
-    /// How many products are added, each of its own A, B and K: two in a cell of an LSTM (Graphene,
-    /// Figure 12).
+    /// How many products are added, each of its own A, B and K: two in a cell of an LSTM (Graphene, Figure 12).
     pub terms: usize,
     /// What becomes of the sums.
     pub epilogue: Epilogue,
@@ -253,6 +250,11 @@ impl Walk {
 }
 
 impl Place {
+    /// The first.
+    pub(super) fn first() -> Place {
+        Place { batch: None, m: Expr::from(0), n: Expr::from(0) }
+    }
+
     /// A tile of a tensor that may be batched.
     fn view(
         &self,
@@ -268,8 +270,8 @@ impl Place {
     }
 
     /// Coordinates within a tensor that may be batched.
-    pub(super) fn at(&self, row: Expr, column: Expr) -> Vec<Expr> {
-        self.batch.iter().cloned().chain([row, column]).collect()
+    pub(super) fn at(&self, at: [Expr; 2]) -> Vec<Expr> {
+        self.batch.iter().cloned().chain(at).collect()
     }
 }
 

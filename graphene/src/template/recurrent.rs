@@ -1,12 +1,10 @@
-//! Recurrent layers in one launch: LSTM, GRU and plain ones, with ONNX's operands and equations, for
-//! Ampere and newer.
+//! Recurrent layers in one launch: LSTM, GRU and plain ones, with ONNX's operands and equations, for Ampere and newer.
 //!
-//! A block has some units, all gates of them, of one direction and of some rows of the batch. It goes
-//! through all steps: it adds the products of the step's input with W, waits until the blocks of the
-//! same rows and direction have written the last step's h, adds the products of that with R, applies
-//! the cell and writes its part of h. What it keeps stays with its threads, in single precision; its
-//! parts of W and R stay in shared memory where they fit. The input's products need not wait, so that
-//! they hide what the barrier takes.
+//! A block has some units, all gates of them, of one direction and of some rows of the batch. It goes through all
+//! steps: it adds the products of the step's input with W, waits until the blocks of the same rows and direction have
+//! written the last step's h, adds the products of that with R, applies the cell and writes its part of h. What it
+//! keeps stays with its threads, in single precision; its parts of W and R stay in shared memory where they fit. The
+//! input's products need not wait, so that they hide what the barrier takes.
 //!
 //! Levels, each one in the one above:
 //!
@@ -15,41 +13,32 @@
 //!   states that threads keep are operands as their registers hold them;
 //! - stage: adds a product of rows of the input or of h and of weights to the sums.
 //!
-//! - this file: the parameters and the kernel's outline;
+//! - this file: the parameters, the kernel's outline, a layer that fits a device, and which layers there are;
 //! - `cell`: LSTM, GRU, plain;
-//! - `meaning`: what a step computes;
-//! - `operands`: the kernel's tensors;
-//! - `sizes`: blocks, threads, shared memory, a layer that fits them, and which layers there are;
-//! - `steps`: what a block does in each step;
-//! - `ragged`: sequences of several lengths;
-//! - `tiles`: how rows and weights come;
-//! - `units`: what is done with each unit;
-//! - `sums`: which thread has which sums of a step, and their products;
-//! - `slices`: what units keep and sums begin with, and how those of a shared depth meet;
-//! - `single`: products in single precision.
+//! - `operands`: the kernel's tensors, and what a step computes of them;
+//! - `steps`: what a block does in each step, and how rows and weights come;
+//! - `units`: what is done with each unit, also of sequences of several lengths;
+//! - `sums`: which thread has which sums of a step, and their matmuls;
+//! - `slices`: what units keep and sums begin with, and how those of a shared depth meet.
 
 mod cell;
-mod meaning;
 mod operands;
-mod ragged;
-mod single;
-mod sizes;
 mod slices;
 mod steps;
 mod sums;
-mod tiles;
 mod units;
 
 pub use self::cell::{Cell, Own};
 use self::operands::{Sizes, Tensors};
-use self::ragged::Ragged;
 use self::steps::Context;
 use self::sums::Sums;
+use self::units::Ragged;
 use super::product::{Edges, line};
-use super::stage::Movers;
+use super::stage::{Movers, Side};
+use super::tiled_mma::TiledMma;
 use crate::arch::Arch;
 use crate::build::Builder;
-use crate::error::Result;
+use crate::error::{Result, needs};
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, TensorId};
 use crate::layout::{Layout, Tiler};
@@ -63,8 +52,7 @@ pub struct Recurrent {
     pub scalar: Scalar,
     /// What the kernel is written for; it runs on newer ones, too.
     pub arch: Arch,
-    /// How operands move. By several elements at a time, `inputs` and `hidden` are multiples of 16
-    /// bytes.
+    /// How operands move. By several elements at a time, `inputs` and `hidden` are multiples of 16 bytes.
     pub edges: Edges,
     /// What a unit computes.
     pub cell: Cell,
@@ -139,13 +127,12 @@ impl Recurrent {
     /// the batch are worked on at a time. All blocks, which are as many times the layer's
     /// [`blocks`](Recurrent::blocks), must be resident together.
     ///
-    /// It reads `X[steps,batch,inputs]`, `W[direction,gate,hidden,inputs]`,
-    /// `R[direction,gate,hidden,hidden]`, `bias[direction,2,gate,hidden]` (of W, of R), and `h0`, `c0`
-    /// of `[direction,batch,hidden]`, `P[direction,constant,hidden]` if the cell has constants, and
-    /// `lengths[batch]`, in 32 bits, of ragged sequences; it writes `Y[steps,direction,batch,hidden]` and `Y_h`, `Y_c` of
-    /// `[direction,batch,hidden]`. If Y is no result it is room for `[2,direction,batch,hidden]`, which
-    /// ragged sequences have as `h` in any case, and without a result no Y; if the
-    /// cell resets, `reset` is room for `[direction,batch,hidden]`. The `counter`s, one for each direction
+    /// It reads `X[steps,batch,inputs]`, `W[direction,gate,hidden,inputs]`, `R[direction,gate,hidden,hidden]`,
+    /// `bias[direction,2,gate,hidden]` (of W, of R), and `h0`, `c0` of `[direction,batch,hidden]`,
+    /// `P[direction,constant,hidden]` if the cell has constants, and `lengths[batch]`, in 32 bits, of ragged sequences;
+    /// it writes `Y[steps,direction,batch,hidden]` and `Y_h`, `Y_c` of `[direction,batch,hidden]`. If Y is no result it
+    /// is room for `[2,direction,batch,hidden]`, which ragged sequences have as `h` in any case, and without a result
+    /// no Y; if the cell resets, `reset` is room for `[direction,batch,hidden]`. The `counter`s, one for each direction
     /// and tile of rows, are 0 before and after a launch; where a block has all units there are none.
     ///
     /// # Errors
@@ -224,5 +211,116 @@ impl Recurrent {
             context.tile(k, &Expr::from(tile), &thread)
         })?;
         builder.finish(Kind::Steps, outs, ins)
+    }
+}
+
+impl Recurrent {
+    /// The layer with as few units a block as so many cores allow, each of which has one block; with the warps that
+    /// share its rows and units, and with the weights in shared memory that so many bytes have room for: R before W,
+    /// whose products need not wait. `None` if there are more units than that.
+    #[must_use]
+    pub fn fitting(self, cores: i64, shared: i64) -> Option<Recurrent> {
+        const WARPS: i64 = 8;
+        let single = self.scalar == Scalar::F32;
+        // Sixteen columns share an instruction's operands.
+        let group = if !single && self.sums() % 2 == 1 { 16 } else { 8 };
+        let along = self.rows / if single { 8 } else { 16 };
+        let mut units = group;
+        while (Recurrent { units, ..self.clone() }).blocks() > cores {
+            units += group;
+        }
+        let mut least = Vec::new();
+        for resident in [[true, true], [false, true], [false, false]] {
+            // Fewer warps along the units than there could be, where there are many.
+            let groups = units / group;
+            let columns = (1..=groups).rev().find(|n| groups % n == 0 && along * n <= WARPS);
+            let warps = [along, columns.unwrap_or(1)];
+            let deep = self.depth / if single { 4 } else { 16 };
+            let times = |n: &i64| deep % n == 0 && n * warps[0] * warps[1] <= WARPS;
+            let slices = (1..=WARPS).rev().find(times).unwrap_or(1);
+            least.push(Recurrent { units, warps, slices, resident, ..self.clone() });
+        }
+        least.into_iter().find(|layer| layer.shared_bytes() <= shared && layer.kernel().is_ok())
+    }
+
+    /// Blocks for each part of the batch.
+    pub fn blocks(&self) -> i64 {
+        self.directions() * ((self.hidden + self.units - 1) / self.units)
+    }
+
+    /// Threads of a block.
+    pub fn threads(&self) -> i64 {
+        32 * self.warps[0] * self.warps[1] * self.slices
+    }
+
+    /// Directions.
+    pub fn directions(&self) -> i64 {
+        match self.direction {
+            Direction::Forward | Direction::Reverse => 1,
+            Direction::Both => 2,
+        }
+    }
+
+    /// Shared memory of a block, in bytes.
+    pub fn shared_bytes(&self) -> i64 {
+        let (columns, bytes) = (self.columns(), self.scalar.bytes());
+        let stages = if self.resident == [true; 2] { 0 } else { self.stages };
+        let resident: i64 = (0..2).filter(|&i| self.resident[i]).map(|i| self.chunks(i)).sum();
+        let tiles = self.stages * self.rows + (stages + resident) * columns;
+        // A row may be longer by a chunk, and every tensor begins at a multiple.
+        let operands = tiles * (self.depth * bytes + Sums::CHUNK) + 4 * 1024;
+        operands + (self.slices - 1) * self.rows * columns * 4
+    }
+
+    fn members(&self) -> Expr {
+        Expr::from((self.hidden + self.units - 1) / self.units)
+    }
+
+    fn sums(&self) -> i64 {
+        self.cell.sums.len() as i64
+    }
+
+    fn columns(&self) -> i64 {
+        self.units * self.sums()
+    }
+
+    /// Tiles of W, or of R, along the depth.
+    fn chunks(&self, i: usize) -> i64 {
+        let depth = [self.inputs, self.hidden][i];
+        (depth + self.depth - 1) / self.depth
+    }
+
+    fn sides(&self) -> [Side; 2] {
+        [(false, self.rows), (true, self.columns())].map(|(right, size)| Side {
+            right,
+            size,
+            depth: self.depth,
+            transposed: false,
+            scalar: self.scalar,
+            chunk: Sums::CHUNK,
+        })
+    }
+
+    /// Whether there is such a kernel.
+    fn check(&self) -> Result<()> {
+        self.cell.check()?;
+        let float = matches!(self.scalar, Scalar::F16 | Scalar::Bf16 | Scalar::F32);
+        needs(float, "fp16, bf16 or fp32 operands", self.scalar)?;
+        let sizes = [self.inputs, self.hidden];
+        needs(sizes.iter().all(|size| *size >= 1), "1 or more inputs and units", sizes)?;
+        let eights = self.units >= 8 && self.units % 8 == 0;
+        needs(eights, "a multiple of 8 units a block", self.units)?;
+        needs(self.rows >= 8, "8 or more rows a block", self.rows)?;
+        let deep = self.depth >= 16 && self.depth % 16 == 0;
+        needs(deep, "a stage depth that is a multiple of 16", self.depth)?;
+        needs(self.stages >= 2, "2 or more stages", self.stages)?;
+        let aligned = sizes.iter().all(|size| size * self.scalar.bytes() % 16 == 0);
+        let wide = self.edges == Edges::Moves || aligned;
+        needs(wide, "rows of a multiple of 16 bytes for wide copies", sizes)?;
+        self.arch.needs(TiledMma::features(self.scalar, false))?;
+        needs((1..=1024).contains(&self.threads()), "1 to 32 warps", self.threads() / 32)?;
+        needs(self.results != [false; 3], "1 or more results", self.results)?;
+        let state = self.cell.own == Own::Cell || !(self.results[2] || self.initial[1]);
+        needs(state, "an LSTM for a cell state", &self.cell)
     }
 }

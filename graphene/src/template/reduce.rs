@@ -4,9 +4,8 @@
 //! (or the first) axis every thread has a vector of neighbouring columns, and a block several
 //! strands of rows, whose totals meet in shared memory.
 //!
-//! Few results of long reductions are computed by several blocks each, which add their parts to the
-//! results in memory in one step each (AKG); the results must be 0 before. The order of these
-//! additions is not fixed.
+//! Few results of long reductions are computed by several blocks each, which add their parts to the results in memory
+//! in one step each (AKG); the results must be 0 before. The order of these additions is not fixed.
 //!
 //! A total of n elements errs by at most n·2⁻²⁴ of the sum of their absolute values, as an element
 //! goes through no more than n additions.
@@ -15,27 +14,23 @@
 //! made of it; atoms.
 //!
 //! - this file: the parameters and the kernel's outline;
-//! - `own`: what a thread does: how elements come, and totals go;
-//! - `strands`: the columns of a middle axis.
+//! - `own`: what a thread does: how elements come, and totals go, along rows or in strands.
 
 mod own;
-mod strands;
 
 use self::own::Own;
-use super::access::{Access, declare, product};
+use super::access::{Access, declare, launch, product};
 use crate::arch::Arch;
 use crate::build::Builder;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Binary, Fused, Kernel, Kind, Unary};
-use crate::layout::Layout;
 use crate::schedule::together::Teams;
 use crate::tensor::Scalar;
 
-/// The parameters of a reduction. Its symbols are the sizes `outer`, `reduced`, and `inner` unless
-/// the last axis is reduced; the number of `parts` if there are some; and strides of the operands
-/// `x0`, `x1`, …, `y`.
+/// The parameters of a reduction. Its symbols are the sizes `outer`, `reduced`, and `inner` unless the last axis is
+/// reduced; the number of `parts` if there are some; and strides of the operands `x0`, `x1`, …, `y`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reduce {
     /// What it is compiled for.
@@ -53,8 +48,7 @@ pub struct Reduce {
     pub out: Access,
     /// Elements of a vector, along the last axis; 1 for any alignment.
     pub vector: i64,
-    /// Threads along the last axis: those of a row's team, or of a block's columns, then a multiple
-    /// of 32.
+    /// Threads along the last axis: those of a row's team, or of a block's columns, then a multiple of 32.
     pub threads: i64,
     /// Rows of a block, or its strands.
     pub teams: i64,
@@ -93,7 +87,7 @@ impl Reduce {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("reduce", self.arch);
@@ -113,12 +107,8 @@ impl Reduce {
             [outer, inner] => vec![outer.clone(), per_block(inner, self.threads * self.vector)],
             _ => vec![per_block(&sizes[0], self.teams)],
         };
-        let grid = k.grid("grid", [Layout::of(product(&blocks) * &parts, 1)])?;
-        let block = k.block("block", [Layout::of(self.threads * self.teams, 1)])?;
-        let own = k.scalar(grid, "own")?;
-        k.by(own);
-        let [first] = k.indices(grid, ["first"])?;
-        let mut rest = Expr::from(first);
+        let threads = self.threads * self.teams;
+        let (block, mut rest) = launch(&mut k, product(&blocks) * &parts, threads, "first")?;
         let mut part = Expr::from(0);
         if self.parts {
             part = k.let_("part", rest.rem(&parts))?.into();
@@ -163,30 +153,20 @@ impl Reduce {
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        let rank = self.out.strides.len();
-        if !(1..=2).contains(&rank) || self.ins.iter().any(|x| x.strides.len() != rank + 1) {
-            return refuse("inputs have one axis more than the result, of two or three");
-        }
-        if self.function.inputs() != self.ins.len() || self.function.outputs().len() != 1 {
-            return refuse("the function has other inputs, or not one output");
-        }
-        if self.finish.inputs() > 2 || self.finish.outputs().len() != 1 {
-            return refuse("a result is made of a total and a number");
-        }
-        if self.op.neutral().is_none() {
-            return refuse("nothing is neutral to the operation");
-        }
-        if self.parts && (self.op != Binary::Add || self.out.scalar != Scalar::F32) {
-            return refuse("memory adds up numbers in single precision");
-        }
-        if !(1..=16).contains(&self.vector) {
-            return refuse("a vector has 1 to 16 elements");
-        }
+        let Reduce { function, finish, out, ins, op, .. } = self;
+        let rank = out.strides.len();
+        let axes = (1..=2).contains(&rank) && ins.iter().all(|x| x.strides.len() == rank + 1);
+        needs(axes, "inputs of one axis more than the result, of two or three", self)?;
+        let known = function.inputs() == ins.len() && function.outputs().len() == 1;
+        needs(known, "a function of the inputs that gives one number", function)?;
+        let known = finish.inputs() <= 2 && finish.outputs().len() == 1;
+        needs(known, "a result that is made of a total and a number", finish)?;
+        needs(op.neutral().is_some(), "an operation that has a neutral number", op)?;
+        let adds = !self.parts || (*op == Binary::Add && out.scalar == Scalar::F32);
+        needs(adds, "sums in single precision, which memory adds up", self)?;
+        needs((1..=16).contains(&self.vector), "1 to 16 elements a vector", self.vector)?;
         let whole = self.threads % 32 == 0 && self.threads > 0 && self.teams > 0;
-        if rank == 2 && !(whole && self.threads * self.teams <= 1024) {
-            return refuse("the columns of a block are those of whole warps");
-        }
-        Ok(())
+        let warps = rank == 1 || (whole && self.threads * self.teams <= 1024);
+        needs(warps, "columns of whole warps, of a block of 1024 threads at most", self)
     }
 }

@@ -6,26 +6,21 @@
 //! of a warp, a warp, or all of a block. Each thread has some of the row's vectors of 16 bytes, in
 //! registers where they fit; otherwise it computes the prologue again for every pass.
 //!
-//! Statistics are in single precision, in two passes: the mean, then the mean square of the
-//! differences.
+//! Statistics are in single precision, in two passes: the mean, then the mean square of the differences.
 //!
 //! Levels: the kernel; a row, by a team; each of its statistics; atoms.
 //!
 //! - this file: the parameters and the kernel's outline;
-//! - `operands`: its tensors, and which kernels there are; `meaning`: what is computed of them;
+//! - `operands`: its tensors, and which kernels there are;
 //! - `row`: how a row comes, is kept, and goes;
-//! - `source`: where its vectors lie;
-//! - `norm`: the passes of each normalisation.
+//! - `norm`: what each normalisation computes, and its passes.
 
-mod meaning;
 mod norm;
 mod operands;
 mod row;
-mod source;
 
-use self::row::{Late, Row};
-use self::source::Source;
-use super::access::Access;
+use self::row::{Late, Row, Source};
+use super::access::{Access, launch};
 use super::gather::{self, Place};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
@@ -33,7 +28,6 @@ use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, Number, TensorId};
-use crate::layout::Layout;
 use crate::schedule::together::Teams;
 use crate::schedule::vectors::part;
 use crate::tensor::Scalar;
@@ -63,8 +57,7 @@ pub struct Rows {
     pub scale: Option<Scalar>,
     /// Likewise of the one that is added.
     pub shift: Option<Scalar>,
-    /// The epilogue: input 0 is the normalised, scaled and shifted value, input `i` is
-    /// `extras[i - 1]`.
+    /// The epilogue: input 0 is the normalised, scaled and shifted value, input `i` is `extras[i - 1]`.
     pub epilogue: Function,
     /// The epilogue's other inputs.
     pub extras: Vec<Access>,
@@ -127,9 +120,8 @@ impl Default for Rows {
 }
 
 impl Rows {
-    /// The team and the vectors it holds for this many columns, as measured on Hopper: as long as
-    /// three vectors a lane do, a warp or part of one; then 128 threads, and more from four vectors
-    /// a thread on.
+    /// The team and the vectors it holds for this many columns, as measured on Hopper: as long as three vectors a lane
+    /// do, a warp or part of one; then 128 threads, and more from four vectors a thread on.
     #[must_use]
     pub fn fitting(self, columns: i64) -> Rows {
         let ceil = |a: i64, b: i64| (a + b - 1) / b;
@@ -174,13 +166,9 @@ impl Rows {
         }
         let indices = self.indices(&mut k, &rows)?;
         let blocks = rows.ceil_div(&Expr::from(self.teams));
-        let grid = k.grid("grid", [Layout::of(blocks, 1)])?;
-        let block = k.block("block", [Layout::of(self.threads * self.teams, 1)])?;
-        let own = k.scalar(grid, "own")?;
-        k.by(own);
-        let [first] = k.indices(grid, ["first"])?;
+        let (block, first) = launch(&mut k, blocks, self.threads * self.teams, "first")?;
         let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
-        let row = k.let_("row", Expr::from(first) * self.teams + &teams.at[0])?;
+        let row = k.let_("row", first * self.teams + &teams.at[0])?;
         let row = Expr::from(row);
         // A row of each operand; of tables the one that is repeated, or all where an index says which.
         let mut own = Vec::new();

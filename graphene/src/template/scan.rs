@@ -9,10 +9,10 @@
 //! What a sum of n elements may err by, in single precision: each is a sum along a tree of at most
 //! log₂(threads) + n/threads levels, each of which rounds once.
 
-use super::access::{Access, product};
+use super::access::{Access, declare, launch, product, sizes};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{self, Binary, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId};
 use crate::layout::Layout;
@@ -28,8 +28,7 @@ pub struct Scan {
     pub arch: Arch,
     /// What elements are combined by: sum or product.
     pub op: Binary,
-    /// What it computes with: single precision, or integers of 64 bits, in which the operands are
-    /// integers.
+    /// What it computes with: single precision, or integers of 64 bits, in which the operands are integers.
     pub numbers: Scalar,
     /// The input.
     pub x: Access,
@@ -72,27 +71,21 @@ impl Scan {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         let neutral = self.check()?;
         let mut k = Builder::new("scan", self.arch);
-        let sizes: Vec<Expr> = (0..self.x.strides.len())
-            .map(|axis| Ok(k.symbol(&format!("N{axis}"))?.into()))
-            .collect::<Result<_>>()?;
-        let symbols = [self.x.symbols(&mut k, "x")?, self.y.symbols(&mut k, "y")?];
-        let x = self.x.param(&mut k, "x", &sizes, &symbols[0])?;
-        let y = self.y.param(&mut k, "y", &sizes, &symbols[1])?;
+        let sizes = sizes(&mut k, "N", self.x.strides.len())?;
+        let operands = [("x".to_owned(), &self.x, &sizes[..]), ("y".to_owned(), &self.y, &sizes)];
+        let params = declare(&mut k, &operands)?;
+        let (x, y) = (params[0], params[1]);
         let (last, outer) = sizes.split_last().expect("the check wants an axis");
-        let grid = k.grid("grid", [Layout::of(product(outer), 1)])?;
-        let block = k.block("block", [Layout::of(self.threads, 1)])?;
+        let (block, first) = launch(&mut k, product(outer), self.threads, "first")?;
         let one = k.scalar(block, "one")?;
-        let own = k.scalar(grid, "own_block")?;
-        k.by(own);
-        let [first] = k.indices(grid, ["first"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
         let mut at = match outer {
             [] => Vec::new(),
-            outer => coordinates(&mut k, first.into(), outer)?,
+            outer => coordinates(&mut k, first, outer)?,
         };
         let view = [Layout::of(2, self.threads), Layout::of(self.threads, 1)];
         let shared = k.allocate("partial", view, self.numbers, Memory::Shared, None)?;
@@ -145,22 +138,16 @@ impl Scan {
 
     /// What changes nothing.
     fn check(&self) -> Result<Number> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.x.strides.is_empty() || self.x.strides.len() != self.y.strides.len() {
-            return refuse("both operands have the same axes, at least one");
-        }
+        let rank = self.x.strides.len();
+        let axes = rank > 0 && rank == self.y.strides.len();
+        needs(axes, "operands of the same axes, one or more", self)?;
         let floats = self.x.scalar.is_float() || self.y.scalar.is_float();
-        if self.numbers != Scalar::F32 && (self.numbers != Scalar::I64 || floats) {
-            return refuse("it computes in single precision, or in integers of 64 bits");
-        }
-        if !(32..=1024).contains(&self.threads) || self.threads.count_ones() != 1 {
-            return refuse("a block has 32, 64, … 1024 threads");
-        }
-        match self.op {
-            Binary::Add => Ok(Number(0.0)),
-            Binary::Mul => Ok(Number(1.0)),
-            _ => refuse("elements are added or multiplied"),
-        }
+        let numbers = self.numbers == Scalar::F32 || (self.numbers == Scalar::I64 && !floats);
+        needs(numbers, "single precision, or integers of 64 bits of integers", self.numbers)?;
+        let power = (32..=1024).contains(&self.threads) && self.threads.count_ones() == 1;
+        needs(power, "32, 64, … 1024 threads a block", self.threads)?;
+        needs(matches!(self.op, Binary::Add | Binary::Mul), "a sum or a product", self.op)?;
+        Ok(Number(if self.op == Binary::Add { 0.0 } else { 1.0 }))
     }
 }
 

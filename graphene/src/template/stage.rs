@@ -1,13 +1,14 @@
 //! Operands of a product in shared memory, stage by stage.
 
-mod side;
-
-pub(super) use self::side::{Movers, Side};
-use super::product::{Declared, Place};
-use crate::build::Builder;
-use crate::error::Result;
+use super::product::{Declared, Edges, Place, Product, leaf};
+use crate::build::{Builder, Header, Operands};
+use crate::choose::{Banks, swizzle};
+use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::TensorId;
+use crate::kernel::{Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::layout::{Swizzle, Tiler};
+use crate::schedule::pointwise::{WIDTH, number};
+use crate::tensor::{Memory, Scalar, View};
 
 /// Of the steps along several K, one after the other, the term that a step belongs to: `body` is
 /// given the term and the step within it, and is reached for one term, or for none past the end.
@@ -56,8 +57,7 @@ impl Stages {
         Ok(Stages { sides, shared, terms })
     }
 
-    /// Fills a stage for a step along the K of all terms, of so many `steps` each; does nothing past
-    /// the end.
+    /// Fills a stage for a step along the K of all terms, of so many `steps` each; does nothing past the end.
     pub(super) fn fill(
         &self,
         k: &mut Builder,
@@ -68,10 +68,9 @@ impl Stages {
         movers: Movers<'_>,
     ) -> Result<()> {
         of_terms(k, steps, step, |k, term, step| {
-            let at_b = place.at(step.clone(), place.n.clone());
-            let at = [place.at(place.m.clone(), step), at_b];
+            let at = [[place.m.clone(), step.clone()], [step, place.n.clone()]];
             for (i, at) in at.into_iter().enumerate() {
-                let from = k.index(self.terms[term][i], "tile", at)?;
+                let from = k.index(self.terms[term][i], "tile", place.at(at))?;
                 let to = k.index(self.shared[i], "stage", [stage])?;
                 self.sides[i].fill(k, from, to, movers)?;
             }
@@ -83,5 +82,199 @@ impl Stages {
     pub(super) fn of(&self, k: &mut Builder, stage: &Var) -> Result<[TensorId; 2]> {
         let [a, b] = self.shared;
         Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?])
+    }
+}
+
+/// The tiles of one operand of a product: A's `[side,depth]`, or B's `[depth,side]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Side {
+    /// Whether it is B.
+    pub(super) right: bool,
+    /// The extent along M or N.
+    pub(super) size: i64,
+    pub(super) depth: i64,
+    /// Whether M or N is contiguous, rather than K.
+    pub(super) transposed: bool,
+    pub(super) scalar: Scalar,
+    /// Bytes that are read together along the contiguous axis, as the swizzle must leave them.
+    pub(super) chunk: i64,
+}
+
+/// Who brings tiles.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Movers<'a> {
+    pub(super) threads: i64,
+    /// All of them, which are a block.
+    pub(super) block: ThreadsId,
+    /// The own thread's number.
+    pub(super) thread: &'a Var,
+    pub(super) one: ThreadsId,
+    pub(super) edges: Edges,
+}
+
+impl Side {
+    /// A's and B's tiles of a product of `[m,n]` by `depth`.
+    pub(super) fn both(product: &Product, tile: [i64; 2], depth: i64, chunk: i64) -> [Side; 2] {
+        let transposed = [product.a_transposed, product.b_transposed];
+        [0, 1].map(|i| Side {
+            right: i == 1,
+            size: tile[i],
+            depth,
+            transposed: transposed[i],
+            scalar: product.scalar,
+            chunk,
+        })
+    }
+
+    /// Coordinates or extents in the operand's order.
+    pub(super) fn order<T>(&self, side: T, depth: T) -> [T; 2] {
+        if self.right { [depth, side] } else { [side, depth] }
+    }
+
+    /// Of the extents along M or N and along K, the contiguous one and the other.
+    fn extents(&self) -> [i64; 2] {
+        if self.transposed { [self.size, self.depth] } else { [self.depth, self.size] }
+    }
+
+    /// Tiles of `along` contiguous elements.
+    pub(super) fn pieces(&self, along: i64) -> [Tiler; 2] {
+        let [side, depth] = if self.transposed { [along, 1] } else { [1, along] };
+        self.order(side, depth).map(Tiler::Size)
+    }
+
+    /// Whether tiles can be brought so.
+    pub(super) fn check(&self, edges: Edges) -> Result<()> {
+        if self.extents()[0] % self.piece(edges) == 0 {
+            return Ok(());
+        }
+        Err(Error::Kernel(format!("rows that are no multiple of 16 bytes: {self:?}")))
+    }
+
+    /// How many elements move at once.
+    pub(super) fn piece(&self, edges: Edges) -> i64 {
+        match edges {
+            Edges::Bulk => WIDTH / self.scalar.bytes(),
+            Edges::Moves => 1,
+        }
+    }
+
+    /// How the tiles of shared memory lie, without bank conflicts for those who read a chunk of each of
+    /// several neighbouring rows: swizzled, or in rows of so many elements.
+    fn lies(&self) -> (Option<Swizzle>, i64) {
+        let contiguous = self.extents()[0];
+        let bytes = self.scalar.bytes();
+        match swizzle(contiguous * bytes / self.chunk, self.chunk) {
+            Banks::Xor(swizzle) => (Some(swizzle), contiguous),
+            Banks::Shift(more) => (None, contiguous + more / bytes),
+        }
+    }
+
+    /// Bytes of shared memory that a tile takes.
+    pub(super) fn bytes(&self) -> i64 {
+        self.lies().1 * self.extents()[1] * self.scalar.bytes()
+    }
+
+    /// Shared memory for so many tiles: `[stages].[…]`.
+    pub(super) fn allocate(&self, k: &mut Builder, name: &str, stages: i64) -> Result<TensorId> {
+        let (swizzle, row) = self.lies();
+        let (side, depth) = if self.transposed { (1, row) } else { (row, 1) };
+        let dims = self.order(leaf(self.size, side), leaf(self.depth, depth));
+        let view = View::levels_of(&[vec![leaf(stages, row * self.extents()[1])], dims.to_vec()]);
+        k.allocate(name, view, self.scalar, Memory::Shared, swizzle)
+    }
+
+    /// Brings a tile of global memory, which may have a batch's dimension before; zeros where there is nothing.
+    pub(super) fn fill(
+        &self,
+        k: &mut Builder,
+        from: TensorId,
+        to: TensorId,
+        movers: Movers<'_>,
+    ) -> Result<()> {
+        let header = self.moves(from, to, movers);
+        k.decompose(header, |k| self.fill_pieces(k, from, to, movers))
+    }
+
+    /// Moves a tile to its stage.
+    pub(super) fn moves(
+        &self,
+        from: impl Into<Operands>,
+        to: TensorId,
+        movers: Movers<'_>,
+    ) -> Header {
+        let header = Header::new(Kind::Move, to, from, movers.block);
+        let copies = self.piece(movers.edges) * self.scalar.bytes() >= 4;
+        if copies { header.async_() } else { header }
+    }
+
+    fn fill_pieces(
+        &self,
+        k: &mut Builder,
+        from: TensorId,
+        to: TensorId,
+        movers: Movers<'_>,
+    ) -> Result<()> {
+        let batch = k.tensor_of(from)?.view.levels()[0].rank() > 2;
+        let batch = |of: Tiler| batch.then_some(of).into_iter();
+        let piece = self.piece(movers.edges);
+        let tiles: Vec<Tiler> = batch(Tiler::Size(1)).chain(self.pieces(piece)).collect();
+        let first: Vec<Expr> = batch(Tiler::Whole).map(|_| Expr::from(0)).collect();
+        let from = k.tile(from, "from_pieces", &tiles)?;
+        self.each_piece(k, to, movers, |[row, place]| {
+            let (side, depth) = if self.transposed { (place, row) } else { (row, place) };
+            (from, first.iter().cloned().chain(self.order(side, depth)).collect())
+        })
+    }
+
+    /// Brings all pieces of a tile: `from` says of which pieces, and where there, one of a row and a place in it comes.
+    pub(super) fn each_piece(
+        &self,
+        k: &mut Builder,
+        to: TensorId,
+        movers: Movers<'_>,
+        from: impl Fn([Expr; 2]) -> (TensorId, Vec<Expr>),
+    ) -> Result<()> {
+        let piece = self.piece(movers.edges);
+        let [contiguous, other] = self.extents();
+        let to = k.tile(to, "to_pieces", &self.pieces(piece))?;
+        let per_row = Expr::from(contiguous / piece);
+        let all = contiguous * other / piece;
+        let count = (all + movers.threads - 1) / movers.threads;
+        k.for_("e", 0..count, 1, count <= 16, |k, e| {
+            let linear = Expr::from(e) * movers.threads + Expr::from(movers.thread);
+            let (row, place) = (linear.div(&per_row), linear.rem(&per_row));
+            let inside = Cond::less(row.clone(), other);
+            let (of, at) = from([row.clone(), place.clone()]);
+            let (side, depth) = if self.transposed { (place, row) } else { (row, place) };
+            let body = |k: &mut Builder| {
+                let from = k.index(of, "from", at)?;
+                let from = k.reshape(from, "from", 0, &[&[(piece, 1)]])?;
+                let to = k.index(to, "to", self.order(side, depth))?;
+                let to = k.reshape(to, "to", 0, &[&[(piece, 1)]])?;
+                self.bring(k, from, to, movers)
+            };
+            if all % movers.threads == 0 { body(k) } else { k.if_(inside, body) }
+        })
+    }
+
+    /// Brings a piece, by a copy where its bytes are a word or more.
+    fn bring(&self, k: &mut Builder, from: TensorId, to: TensorId, by: Movers<'_>) -> Result<()> {
+        let one = by.one;
+        if self.piece(by.edges) * self.scalar.bytes() >= 4 {
+            return k.add(Header::new(Kind::Move, to, from, one).async_());
+        }
+        let word = number(k, "word", self.scalar)?;
+        k.spec(Kind::Init(Number(0.0)), word, (), one)?;
+        k.if_(Test::Inside(from.into()), |k| {
+            k.spec(Kind::Move, word, Operand::at(from, [0]), one)
+        })?;
+        k.spec(Kind::Move, Operand::at(to, [0]), word, one)
+    }
+
+    /// A matrix of global memory, maybe of a batch, in tiles.
+    pub(super) fn tiled(&self, k: &mut Builder, of: TensorId, batched: bool) -> Result<TensorId> {
+        let tiles = self.order(self.size, self.depth).map(Tiler::Size);
+        let batch = batched.then_some(Tiler::Size(1));
+        k.tile(of, "tiles", &batch.into_iter().chain(tiles).collect::<Vec<_>>())
     }
 }

@@ -8,21 +8,16 @@
 //! Levels: the kernel; a tile, by a block; its way to shared memory, and from there; atoms.
 //!
 //! Copies that keep the contiguous axis are [`Pointwise`](super::pointwise::Pointwise).
-//!
-//! - this file: the parameters and the kernel's outline;
-//! - `tile`: how a tile comes and goes.
 
-mod tile;
-
-use self::tile::{LANES, Moved, THREADS};
-use super::access::{Access, declare, product};
+use super::access::{Access, declare, launch, product, sizes};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
-use crate::index::Expr;
-use crate::kernel::{Fused, Kernel, Kind, TensorId};
-use crate::layout::Layout;
-use crate::schedule::vectors::{coordinates, part};
+use crate::error::{Result, needs};
+use crate::index::{Cond, Expr};
+use crate::kernel::{Fused, Kernel, Kind, Operand, TensorId, Test, ThreadsId};
+use crate::layout::{Layout, Tiler};
+use crate::schedule::pointwise::{copy, each, vector};
+use crate::schedule::vectors::{coordinates, neighbours, part};
 use crate::tensor::{Memory, Scalar};
 
 /// The parameters of a transpose. Its symbols are sizes of outer axes `N0`, `N1`, …, `rows`,
@@ -56,17 +51,15 @@ impl Transpose {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for parameters that no kernel has.
+    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("transpose", self.arch);
-        let outer: Vec<Expr> = (0..self.x.strides.len() - 2)
-            .map(|axis| Ok(k.symbol(&format!("N{axis}"))?.into()))
-            .collect::<Result<_>>()?;
+        let outer = sizes(&mut k, "N", self.x.strides.len() - 2)?;
         let [rows, columns] = ["rows", "columns"].map(|name| k.symbol(name));
         let (rows, columns) = (Expr::from(rows?), Expr::from(columns?));
-        let sizes = |last: [&Expr; 2]| -> Vec<Expr> { outer.iter().chain(last).cloned().collect() };
-        let (from, to) = (sizes([&rows, &columns]), sizes([&columns, &rows]));
+        let all = |last: [&Expr; 2]| -> Vec<Expr> { outer.iter().chain(last).cloned().collect() };
+        let (from, to) = (all([&rows, &columns]), all([&columns, &rows]));
         let operands = [("x".to_owned(), &self.x, &from[..]), ("y".to_owned(), &self.y, &to)];
         let params = declare(&mut k, &operands)?;
         let (x, y) = (params[0], params[1]);
@@ -75,14 +68,10 @@ impl Transpose {
         let side = (LANES * n).max(64);
         let tiles = [&rows, &columns].map(|size| size.ceil_div(&Expr::from(side)));
         let blocks = product(&outer) * product(&tiles);
-        let grid = k.grid("grid", [Layout::of(blocks, 1)])?;
-        let block = k.block("block", [Layout::of(THREADS, 1)])?;
+        let (block, first) = launch(&mut k, blocks, THREADS, "first")?;
         let one = k.scalar(block, "one")?;
-        let own = k.scalar(grid, "own")?;
-        k.by(own);
-        let [first] = k.indices(grid, ["first"])?;
         let [thread] = k.indices(block, ["thread_of_block"])?;
-        let mut at = coordinates(&mut k, first.into(), &[&outer[..], &tiles].concat())?;
+        let mut at = coordinates(&mut k, first, &[&outer[..], &tiles].concat())?;
         let at_tile = at.split_off(outer.len());
         let pitch = side + (4 / scalar.bytes()).max(1);
         let view = [Layout::of(side, pitch), Layout::of(side, 1)];
@@ -114,16 +103,132 @@ impl Transpose {
     }
 
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
-        if self.x.strides.len() < 2 || self.x.strides.len() != self.y.strides.len() {
-            return refuse("both operands have rows and columns, and the same outer axes");
+        let (x, y) = (&self.x, &self.y);
+        let axes = x.strides.len() >= 2 && x.strides.len() == y.strides.len();
+        needs(axes, "operands of rows and columns, and the same outer axes", self)?;
+        needs(x.contiguous() && y.contiguous(), "last axes that are contiguous", self)?;
+        needs(x.scalar == y.scalar, "operands of one type", self)
+    }
+}
+
+/// Threads of a block.
+const THREADS: i64 = 256;
+
+/// The lanes of a warp, and the banks.
+const LANES: i64 = 32;
+
+/// A block's tile.
+struct Moved {
+    /// Elements of a move.
+    n: i64,
+    /// Rows and columns of a tile: those of a warp's words, at least.
+    side: i64,
+    scalar: Scalar,
+    one: ThreadsId,
+    thread: Expr,
+    /// The tile's place along the outer axes, and its row and column in tiles.
+    outer: Vec<Expr>,
+    at: [Expr; 2],
+    shared: TensorId,
+}
+
+impl Moved {
+    /// How many moves of a thread fill or empty a tile.
+    fn moves(&self) -> i64 {
+        self.side * self.side / self.n / THREADS
+    }
+
+    /// The tile's rows, as far as they are within `x`: all loads come before what waits for them.
+    fn bring(&self, k: &mut Builder, x: TensorId, columns: &Expr) -> Result<()> {
+        let n = self.n;
+        let words = self.side / n;
+        let place = |i: &Expr| {
+            let linear = i.clone() * THREADS + &self.thread;
+            [linear.div(&Expr::from(words)), linear.rem(&Expr::from(words))]
+        };
+        let [row, column] = &self.at;
+        let held = vector(k, "held", self.moves() * n, self.scalar)?;
+        let own = k.tile(held, "own", &[Tiler::Size(n)])?;
+        each(k, self.moves(), |k, i| {
+            let [r, c] = place(&i);
+            let (r, c) = (row.clone() * self.side + r, column.clone() * words + c);
+            let to = k.index(own, "word", [&i])?;
+            self.guarded(k, x, columns, [&r, &c], |k, from, e| {
+                let Some(e) = e else { return copy(k, to, from, n, true, self.one) };
+                k.spec(Kind::Move, Operand::at(to, [e]), Operand::at(from, [0]), self.one)
+            })
+        })?;
+        let tiled = k.tile(self.shared, "words", &[Tiler::Size(1), Tiler::Size(n)])?;
+        each(k, self.moves(), |k, i| {
+            let [r, c] = place(&i);
+            let (at, from) = ([row.clone() * self.side + &r, column.clone() * words + &c], [r, c]);
+            let word = k.index(own, "word", [&i])?;
+            let to = k.index(tiled, "to", from)?;
+            let to = k.reshape(to, "to", 0, &[&[(n, 1)]])?;
+            self.guarded(k, x, columns, [&at[0], &at[1]], |k, _, e| {
+                let Some(e) = e else { return copy(k, to, word, n, true, self.one) };
+                k.spec(Kind::Move, Operand::at(to, [e]), Operand::at(word, [e]), self.one)
+            })
+        })
+    }
+
+    /// The tile's columns, as rows of `y`.
+    fn leave(&self, k: &mut Builder, y: TensorId, rows: &Expr) -> Result<()> {
+        let n = self.n;
+        let [row, column] = &self.at;
+        let (warp, lane) = (self.thread.div(&LANES.into()), self.thread.rem(&LANES.into()));
+        let across = LANES / n;
+        let chunks = Expr::from(self.side / LANES);
+        each(k, self.moves(), |k, i| {
+            let chunk = i * (THREADS / LANES) + &warp;
+            let q = lane.rem(&across.into()) + chunk.rem(&chunks) * across;
+            let j = chunk.div(&chunks) * n + lane.div(&across.into());
+            let word = vector(k, "word", n, self.scalar)?;
+            let at = [column.clone() * self.side + &j, row.clone() * (self.side / n) + &q];
+            let from = |e: Expr| Operand::at(self.shared, [q.clone() * n + e, j.clone()]);
+            self.guarded(k, y, rows, [&at[0], &at[1]], |k, to, e| match e {
+                Some(e) => {
+                    let element = Operand::at(word, [e]);
+                    k.spec(Kind::Move, element.clone(), from(e.into()), self.one)?;
+                    k.spec(Kind::Move, Operand::at(to, [0]), element, self.one)
+                }
+                None => {
+                    each(k, n, |k, e| {
+                        k.spec(Kind::Move, Operand::at(word, [&e]), from(e.clone()), self.one)
+                    })?;
+                    copy(k, to, word, n, true, self.one)
+                }
+            })
+        })
+    }
+
+    /// `body` for the word of an operand at a row and a column that counts words, if it is within; and for each of its
+    /// elements that is, if the word is not. It gets a view of the word, or of the element and the element's number.
+    fn guarded(
+        &self,
+        k: &mut Builder,
+        of: TensorId,
+        end: &Expr,
+        [row, column]: [&Expr; 2],
+        body: impl Fn(&mut Builder, TensorId, Option<i64>) -> Result<()>,
+    ) -> Result<()> {
+        let n = self.n;
+        let view = |k: &mut Builder, n: i64, column: Expr| {
+            let at = self.outer.iter().chain([row, &column]).cloned();
+            neighbours(k, of, at, n, "word")
+        };
+        let word = view(k, n, column.clone())?;
+        k.if_(Test::Inside(word.into()), |k| body(k, word, None))?;
+        if n == 1 {
+            return Ok(());
         }
-        if !self.x.contiguous() || !self.y.contiguous() {
-            return refuse("the last axes are contiguous");
-        }
-        if self.x.scalar != self.y.scalar {
-            return refuse("it does not convert");
-        }
-        Ok(())
+        let last = column.clone() * n + n;
+        k.if_(Cond::less(end, last), |k| {
+            for e in 0..n - 1 {
+                let element = view(k, 1, column.clone() * n + e)?;
+                k.if_(Test::Inside(element.into()), |k| body(k, element, Some(e)))?;
+            }
+            Ok(())
+        })
     }
 }

@@ -303,11 +303,11 @@ fn trees_are_drawn() {
     expect![[r#"
         kernel scan sm_80
         %y:[@N0, @N1].GL <- Scan<+, 1><<<#grid:[@N0], #block:[32]>>>(%x:[@N0, @N1].GL)
-          %y_row_2:[1, @N1].GL <- Scan<+, 1><<<#own_block:[], #block:[32]>>>(%x_row_2:[1, @N1].GL)
+          %y_row_2:[1, @N1].GL <- Scan<+, 1><<<#own:[], #block:[32]>>>(%x_row_2:[1, @N1].GL)
             Init
             for(@chunk = 0; @chunk < (@N1 + 31)/32; @chunk += 1)
               Init, Move
-              %value:[].RF <- Scan<+, 0><<<#own_block:[], #block:[32]>>>(%value:[].RF)
+              %value:[].RF <- Scan<+, 0><<<#own:[], #block:[32]>>>(%value:[].RF)
                 Move x11, Sync x6, BinaryPointwise x5
               Move x3, BinaryPointwise x2, Sync
     "#]]

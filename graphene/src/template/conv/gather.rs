@@ -1,9 +1,8 @@
-//! How tiles of pixels come into shared memory: `[depth, pixels]`, a row for each element of a window in
-//! each channel.
+//! How tiles of pixels come into shared memory: `[depth, pixels]`, a row for each element of a window in each channel.
 //!
 //! Every thread has the same pixels in all tiles, so that it finds out only once where they are.
 
-use super::operands::{Place, Sizes};
+use super::convolution::{Place, Sizes};
 use super::{Conv, Convolution};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};

@@ -1,59 +1,48 @@
 //! The same attention before Hopper: each warp has 16 queries, all warps of a block share its tiles
 //! of keys and values, which asynchronous copies bring into two stages each.
-//!
-//! - this file: the outline;
-//! - `copies`: tiles on their way to shared memory;
-//! - `tensor_cores`: products of halves;
-//! - `rounded`: products of single precision rounded to TF32;
-//! - `threads`: products of single precision, by fused multiply-adds.
+mod matmuls;
 
-mod copies;
-mod rounded;
-mod tensor_cores;
-mod threads;
-
-use super::fragments::{clear, fragment};
+use self::matmuls::{Rounded, TensorCores, Threads};
+use super::context::{Place, Tiles, order};
 use super::operands::Sizes;
 use super::scores::{Scorer, Spot};
-use super::tiles::Place;
-use super::{Fmha, ROWS};
-use crate::arch::{Arch, Feature};
+use super::{Fmha, GROUP, ROWS, STAGES};
+use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
-use crate::index::{Expr, Var};
-use crate::kernel::{Group, Kernel, Kind, TensorId, ThreadsId};
+use crate::index::{Cond, Expr, Var};
+use crate::kernel::{Group, Kernel, Kind, Operand, Ring, TensorId, Test, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::Softmax;
-use crate::template::product::{leaf, line};
-use crate::template::sums::features;
-use crate::tensor::{Memory, Scalar, View};
-use rounded::Rounded;
-use tensor_cores::TensorCores;
-use threads::Threads;
+use crate::schedule::pointwise::{WIDTH, vector};
+use crate::template::fragments::{Lane, Panels, clear, fragment};
+use crate::template::product::line;
+use crate::tensor::Scalar;
 
-/// Stages of keys, and of values.
-const STAGES: i64 = 2;
-
-/// How products are made. Whoever makes them, a lane has of two rows, eight apart, pairs of columns
+/// How matmuls are made. Whoever makes them, a lane has of two rows, eight apart, pairs of columns
 /// `[2,n].[2]`: of scores each eight's own one.
-trait Products {
+trait Matmuls {
     /// A tile's queries are there.
-    fn begin(&self, k: &mut Builder, block: &Block<'_>) -> Result<()>;
+    fn begin(&self, _: &mut Builder, _: &Block<'_>) -> Result<()> {
+        Ok(())
+    }
 
-    /// Adds the products of queries and a stage's keys to the scores.
+    /// Adds the matmul of queries and a stage's keys to the scores.
     fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()>;
 
     /// Scores have become weights.
     fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()>;
 
     /// Where the queries are, unless that is shared memory; and the weights.
-    fn left(&self) -> [Option<TensorId>; 2];
+    fn left(&self) -> (Option<TensorId>, TensorId);
 
-    /// Adds the products of weights and a stage's values to the sums.
+    /// Adds the matmul of weights and a stage's values to the sums.
     fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()>;
 
     /// Which pair of the values' columns the own lane's `pair`-th is.
-    fn column(&self, block: &Block<'_>, pair: &Var) -> Expr;
+    fn column(&self, block: &Block<'_>, pair: &Var) -> Expr {
+        Expr::from(pair) * 4 + &block.lane.column
+    }
 }
 
 /// What the parts of the kernel share.
@@ -64,13 +53,8 @@ struct Block<'a> {
     block: ThreadsId,
     /// The own thread's number.
     thread: Expr,
-    warp: ThreadsId,
-    /// The own warp's number, the own lane's row and pair of columns in fragments of 8×8.
-    warp_at: Expr,
-    row: Expr,
-    column: Expr,
-    /// Queries, keys and values in global and in shared memory: `[rows, dim]`, of the latter two
-    /// in stages.
+    lane: Lane,
+    /// Queries, keys and values in global and in shared memory: `[rows, dim]`, of the latter two in stages.
     operands: [TensorId; 4],
     shared: [TensorId; 3],
     mask: Option<TensorId>,
@@ -80,105 +64,75 @@ struct Block<'a> {
     softmax: Softmax,
 }
 
-impl Fmha {
-    /// The kernel for `sm_80` and later, with the symbols of [`kernel`](Fmha::kernel): each of
-    /// `consumers` four warps. It always has two stages, and needs no tensor map.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
-    pub fn ampere(&self) -> Result<Kernel> {
-        self.check()?;
-        let mut k = Builder::new("fmha", Arch::Sm80);
-        let (sizes, operands, mask) = self.declare(&mut k)?;
-        let grid = k.grid("grid", line(&sizes.blocks))?;
-        let block = k.block("block", line(self.ampere_threads()))?;
-        let [first] = k.indices(grid, ["first"])?;
-        let cta = k.index(grid, "cta", [&first])?;
-        k.by(cta);
-        let parts = Block::new(&mut k, self, &sizes, operands, mask, block)?;
-        let products: Box<dyn Products> = match self.scalar {
-            Scalar::F32 if self.tf32 => Box::new(Rounded::new(&mut k, &parts)?),
-            Scalar::F32 => Box::new(Threads::new(&mut k, &parts)?),
-            _ => Box::new(TensorCores::new(&mut k, &parts)?),
-        };
-        self.each_tile(&mut k, &sizes, &first.into(), |k, place| {
-            let given = (&operands, mask);
-            let tile = self.tile(k, given, self.rows(), (place, &place.m), block)?;
-            k.decompose(tile, |k| parts.tile(k, &*products, place))
-        })?;
-        let [q, key, value, o] = operands;
-        let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
-        k.finish_as(Header::new(self.kind(&sizes), o, ins, block))
-    }
-
-    /// What that kernel needs of an architecture.
-    pub fn ampere_features(&self) -> &'static [Feature] {
-        features(self.scalar, self.tf32)
-    }
-
-    /// Bytes of shared memory that a block of that kernel uses.
-    pub fn ampere_bytes(&self) -> u64 {
-        let (keys, head, value) = (self.keys, self.head_width(), self.value_width());
-        let threads = self.scalar == Scalar::F32 && !self.tf32;
-        let weights = if threads { self.rows() * keys } else { 0 };
-        let staged = STAGES * keys * (head + value);
-        let elements = self.rows() * head + staged + weights;
-        (elements * self.scalar.bytes()).unsigned_abs()
-    }
-
-    fn ampere_threads(&self) -> i64 {
-        128 * self.consumers
-    }
+/// The kernel.
+pub(super) fn kernel(fmha: &Fmha) -> Result<Kernel> {
+    let mut k = Builder::new("fmha", Arch::Sm80);
+    let (sizes, operands, mask) = fmha.declare(&mut k)?;
+    let grid = k.grid("grid", line(&sizes.blocks))?;
+    let block = k.block("block", line(GROUP * fmha.consumers))?;
+    let [first] = k.indices(grid, ["first"])?;
+    let cta = k.index(grid, "cta", [&first])?;
+    k.by(cta);
+    let parts = Block::new(&mut k, (fmha, &sizes), operands, mask, block)?;
+    let matmuls: Box<dyn Matmuls> = match fmha.scalar {
+        Scalar::F32 if fmha.tf32 => Box::new(Rounded::new(&mut k, &parts)?),
+        Scalar::F32 => Box::new(Threads::new(&mut k, &parts)?),
+        _ => Box::new(TensorCores::new(&mut k, &parts)?),
+    };
+    Tiles { fmha, sizes: &sizes }.each(&mut k, &first.into(), |k, place| {
+        let given = (&operands, mask);
+        let tile = fmha.tile(k, given, fmha.rows(), (place, &place.m), block)?;
+        k.decompose(tile, |k| parts.tile(k, &*matmuls, place))
+    })?;
+    let [q, key, value, o] = operands;
+    let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
+    k.finish_as(Header::new(fmha.kind(&sizes), o, ins, block))
 }
 
 impl<'a> Block<'a> {
     fn new(
         k: &mut Builder,
-        fmha: &'a Fmha,
-        sizes: &'a Sizes,
+        (fmha, sizes): (&'a Fmha, &'a Sizes),
         operands: [TensorId; 4],
         mask: Option<TensorId>,
         block: ThreadsId,
     ) -> Result<Block<'a>> {
         let one = k.scalar(block, "one")?;
         let [thread] = k.indices(block, ["mover"])?;
-        let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
-        let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
-        let [warp_at, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
-        let warp = k.index(warps, "warp", [&warp_at])?;
-        let mut allocate = |name: &str, stages: i64, rows: i64, dim: i64| {
-            let tile = [leaf(rows, fmha.panel(dim)), fmha.panels(rows, dim)];
-            let view = View::levels_of(&[vec![leaf(stages, rows * dim)], tile.to_vec()]);
-            let swizzle = Some(fmha.swizzle(dim)?);
-            k.allocate(name, view, fmha.scalar, Memory::Shared, swizzle)
-        };
+        let lane = Lane::new(k, block)?;
         let shared = [
-            allocate("sQ", 1, fmha.rows(), fmha.head_width())?,
-            allocate("sK", STAGES, fmha.keys, fmha.head_width())?,
-            allocate("sV", STAGES, fmha.keys, fmha.value_width())?,
+            fmha.panels(0).allocate(k, "sQ", &[1], false)?,
+            fmha.panels(1).allocate(k, "sK", &[STAGES], false)?,
+            fmha.panels(2).allocate(k, "sV", &[STAGES], false)?,
         ];
+        let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
+        let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
+        let softmax = Softmax::new(k, fmha.units(), lane.warp, one)?;
+        let thread = thread.into();
         Ok(Block {
             fmha,
             sizes,
             one,
             block,
-            thread: thread.into(),
-            warp,
-            warp_at: warp_at.into(),
-            row: row.into(),
-            column: column.into(),
+            thread,
+            lane,
             operands,
             shared,
             mask,
-            scores: fragment(k, "scores", fmha.keys, Scalar::F32)?,
-            sums: fragment(k, "acc", fmha.value_width(), Scalar::F32)?,
-            softmax: Softmax::new(k, fmha.units(), warp, one)?,
+            scores,
+            sums,
+            softmax,
         })
+    }
+
+    /// The first of the own two rows in a block's tile.
+    fn row(&self) -> Expr {
+        self.lane.number.clone() * 16 + &self.lane.row
     }
 
     /// A tile of queries. Groups of copies are those of a tile of keys and of a tile of values in
     /// turn, so that at each wait one younger group is in flight, or an empty one.
-    fn tile(&self, k: &mut Builder, products: &dyn Products, place: &Place) -> Result<()> {
+    fn tile(&self, k: &mut Builder, matmuls: &dyn Matmuls, place: &Place) -> Result<()> {
         let fmha = self.fmha;
         let ring = k.ring("using", STAGES)?;
         let stage = ring.stage();
@@ -190,47 +144,137 @@ impl<'a> Block<'a> {
         self.copy(k, 2, place, place.tile(0), Expr::from(0))?;
         k.spec(Kind::Commit(Group::Copy), (), (), self.block)?;
         self.softmax.begin(k)?;
-        clear(k, self.sums, fmha.value_width(), self.one)?;
+        clear(k, self.sums, fmha.value_width() / 8, self.one)?;
         self.meet(k)?;
-        products.begin(k, self)?;
+        matmuls.begin(k, self)?;
         k.for_("step", Expr::from(0)..place.steps.clone(), 1, false, |k, step| {
             self.meet(k)?;
             self.next(k, 1, place, step, &ring)?;
-            clear(k, self.scores, fmha.keys, self.one)?;
+            clear(k, self.scores, fmha.keys / 8, self.one)?;
             let [queries, keys, values] = self.shared;
-            let [near, weights] = products.left();
+            let (near, weights) = matmuls.left();
             let queries = k.index(queries, "all_q", [0])?;
             let [keys, values] =
                 [k.index(keys, "keys", [&stage])?, k.index(values, "values", [&stage])?];
             let ins = [near.unwrap_or(queries), keys];
             let scores = Header::new(Kind::MATMUL_ADD, self.scores, ins, self.block);
-            k.decompose(scores, |k| products.keys(k, self, keys))?;
+            k.decompose(scores, |k| matmuls.keys(k, self, keys))?;
             self.weigh(k, place, step)?;
-            products.weights(k, self)?;
+            matmuls.weights(k, self)?;
             self.meet(k)?;
             self.next(k, 2, place, step, &ring)?;
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
-            let ins = [weights.unwrap_or(self.scores), values];
+            let ins = [weights, values];
             let sums = Header::new(Kind::MATMUL_ADD, self.sums, ins, self.block);
-            k.decompose(sums, |k| products.values(k, self, values))?;
+            k.decompose(sums, |k| matmuls.values(k, self, values))?;
             k.advance(&ring)
         })?;
         self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)?;
-        self.store(k, products, place)
+        self.store(k, matmuls, place)
     }
 
     /// Scores become weights. The last tile of keys is the first.
     fn weigh(&self, k: &mut Builder, place: &Place, step: &Var) -> Result<()> {
         let tile = k.let_("tile", place.tile(step))?.into();
         let block = place.m.clone() * self.fmha.consumers * ROWS;
-        let first = block + self.warp_at.clone() * 16;
-        let row = first.clone() + &self.row;
-        let spot = Spot { place, first, row, column: self.column.clone(), tile };
+        let first = block + self.lane.number.clone() * 16;
+        let row = first.clone() + &self.lane.row;
+        let spot = Spot { place, first, row, column: self.lane.column.clone(), tile };
         let Block { fmha, one, mask, .. } = *self;
         let scorer = Scorer { fmha, one, mask, keys: &self.sizes.keys };
         let terms = scorer.fetch(k, &spot)?;
         scorer.adjust(k, self.scores, &spot, terms.as_ref())?;
         scorer.leave_out(k, self.scores, &spot, true)?;
         self.softmax.tile(k, self.scores, fmha.keys / 8)
+    }
+
+    /// All but the youngest group of copies is there, for all threads.
+    fn meet(&self, k: &mut Builder) -> Result<()> {
+        k.spec(Kind::WaitGroup(Group::Copy, 1, false), (), (), self.block)?;
+        k.spec(Kind::Sync, (), (), self.block)
+    }
+
+    /// The next step's tile into the stage that the step before used, a group of their own.
+    fn next(
+        &self,
+        k: &mut Builder,
+        which: usize,
+        place: &Place,
+        step: &Var,
+        ring: &Ring,
+    ) -> Result<()> {
+        let next = Expr::from(step) + 1;
+        k.if_(Cond::less(next.clone(), &place.steps), |k| {
+            let stage = (Expr::from(ring.stage()) + 1).rem(&Expr::from(STAGES));
+            self.copy(k, which, place, place.tile(next), stage)
+        })?;
+        k.spec(Kind::Commit(Group::Copy), (), (), self.block)
+    }
+
+    /// A tile of queries, keys or values into a stage; zeros beyond the end.
+    fn copy(
+        &self,
+        k: &mut Builder,
+        which: usize,
+        place: &Place,
+        tile: Expr,
+        stage: Expr,
+    ) -> Result<()> {
+        let panels = self.fmha.panels(which);
+        let Panels { rows, columns, scalar } = panels;
+        let piece = WIDTH / scalar.bytes();
+        let to = k.index(self.shared[which], "stage", [stage])?;
+        let whole = place.rows(k, &self.operands, which, rows, &tile)?;
+        k.decompose(Header::new(Kind::Move, to, whole, self.block).async_(), |k| {
+            let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
+            let [first, second] = order(which, 1, piece);
+            let from =
+                k.tile(self.operands[which], "from", &[1, 1, first, second].map(Tiler::Size))?;
+            let (all, threads) = (rows * columns / piece, GROUP * self.fmha.consumers);
+            let width = panels.width() / piece;
+            k.for_("e", 0..(all + threads - 1) / threads, 1, false, |k, e| {
+                // Chunks of a panel's rows follow one another: neighbouring threads' banks differ.
+                let linear = Expr::from(e) * threads + &self.thread;
+                let chunk = linear.rem(&Expr::from(width));
+                let line = linear.div(&Expr::from(width));
+                let (row, chunk, inside) = if panels.count() == 1 {
+                    (line.clone(), chunk, Cond::less(line, rows))
+                } else {
+                    let panel = line.div(&Expr::from(rows));
+                    let inside = Cond::less(panel.clone(), panels.count());
+                    (line.rem(&Expr::from(rows)), panel * width + chunk, inside)
+                };
+                let body = |k: &mut Builder| {
+                    let of_all = tile.clone() * rows + &row;
+                    let from = k.index(from, "chunk", place.at(which, of_all, chunk.clone()))?;
+                    let to = k.index(to, "to", [&row, &chunk])?;
+                    k.add(Header::new(Kind::Move, to, from, self.one).async_())
+                };
+                if all % threads == 0 { body(k) } else { k.if_(inside, body) }
+            })
+        })
+    }
+
+    /// Each lane writes its pairs that lie within the result.
+    fn store(&self, k: &mut Builder, matmuls: &dyn Matmuls, place: &Place) -> Result<()> {
+        let rows = place.rows(k, &self.operands, 3, self.fmha.rows(), &place.m)?;
+        k.decompose(Header::new(Kind::Move, rows, self.sums, self.block), |k| {
+            let to = k.tile(self.operands[3], "pairs", &[1, 1, 1, 2].map(Tiler::Size))?;
+            let row = place.m.clone() * self.fmha.rows() + self.row();
+            k.for_("j", 0..self.fmha.value_width() / 8, 1, true, |k, j| {
+                k.for_("half", 0..2, 1, true, |k, half| {
+                    let mut out = Operand::at(self.sums, [half, j]);
+                    if self.fmha.scalar != Scalar::F32 {
+                        let narrow = vector(k, "out", 2, self.fmha.scalar)?;
+                        k.spec(Kind::Move, narrow, out, self.one)?;
+                        out = narrow.into();
+                    }
+                    let row = row.clone() + Expr::from(half) * 8;
+                    let column = matmuls.column(self, j);
+                    let to = k.index(to, "to", place.at(3, row, column))?;
+                    k.if_(Test::Inside(to.into()), |k| k.spec(Kind::Move, to, out, self.one))
+                })
+            })
+        })
     }
 }

@@ -1,37 +1,31 @@
-//! What consumers do; `products`: what tensor cores do for them.
+//! What consumers do: the matmuls of queries and keys, and of weights and values, what happens between them, and how the
+//! result leaves.
 
-mod products;
-
-use super::context::Context;
-use super::epilogue::Store;
-use super::fragments::{clear, fragment, pack};
-use super::scores::{Scorer, Spot};
-use super::terms::Terms;
-use super::tiles::Place;
-use super::{GROUP, PRODUCER_REGISTERS, ROWS};
-use crate::arch::registers_at_launch;
-use crate::build::Builder;
+use super::context::{Context, Place};
+use super::scores::{Scorer, Spot, Terms};
+use super::{PRODUCER_REGISTERS, ROWS};
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Group, Kind, Ring, TensorId, ThreadsId};
-use crate::layout::{Layout, Tiler};
+use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
+use crate::layout::Tiler;
 use crate::schedule::{
     OrderedBarrier, OrderedConsumer, Softmax, consumer_release, consumer_release_no_advance,
     consumer_wait, try_wait_next,
 };
+use crate::template::fragments::{
+    Lane, Matrices, clear, consumer_registers, elected_warps, fragment, matrix_fragment, own_group,
+};
+use crate::template::product::tile_of;
 use crate::tensor::Scalar;
 
 /// A consumer warpgroup.
-pub(super) struct Consumer {
-    pub(super) own: ThreadsId,
+struct Consumer<'a> {
+    context: &'a Context<'a>,
+    own: ThreadsId,
     /// Its number among the consumers.
-    pub(super) group: Var,
-    /// The own warp, and its number in the warpgroup.
-    pub(super) warp: ThreadsId,
-    pub(super) warp_in_group: Expr,
-    /// The own lane's row and pair of columns in fragments of 8×8.
-    pub(super) row: Expr,
-    pub(super) column: Expr,
+    group: Var,
+    lane: Lane,
     /// All of the block's warps: the first lane of each arrives for it.
     elected_warps: ThreadsId,
     /// Rings of queries, keys and values.
@@ -45,7 +39,84 @@ pub(super) struct Consumer {
     softmax: Softmax,
 }
 
-impl Consumer {
+/// How a consumer's rows leave: through a shared buffer and tensor copies.
+struct Store {
+    /// `[group].[64, dim]`.
+    buffers: TensorId,
+    /// O in panels of 64 rows.
+    panels: TensorId,
+    matrices: Matrices,
+}
+
+impl Context<'_> {
+    /// What each consumer warpgroup does.
+    pub(super) fn consume(&self, k: &mut Builder) -> Result<()> {
+        let fmha = self.fmha;
+        let (own, group) = own_group(k, self.groups)?;
+        let registers = consumer_registers(fmha.consumers, PRODUCER_REGISTERS);
+        k.spec(Kind::Registers(registers), (), (), own)?;
+        let consumer = Consumer::new(k, self, own, group)?;
+        let store = consumer.store(k)?;
+        self.each_tile(k, |k, place| {
+            let given = (&self.operands, self.mask);
+            let tile = fmha.tile(k, given, ROWS, (place, &consumer.m(place)), own)?;
+            k.decompose(tile, |k| {
+                consumer.attend(k, place)?;
+                consumer.leave(k, &store, place)
+            })
+        })?;
+        consumer.first(k, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), self.one))
+    }
+
+    pub(super) fn scorer(&self) -> Scorer<'_> {
+        let Context { fmha, one, mask, .. } = *self;
+        Scorer { fmha, one, mask, keys: &self.sizes.keys }
+    }
+}
+
+impl<'a> Consumer<'a> {
+    fn new(
+        k: &mut Builder,
+        context: &'a Context<'a>,
+        own: ThreadsId,
+        group: Var,
+    ) -> Result<Consumer<'a>> {
+        let (fmha, one) = (context.fmha, context.one);
+        let lane = Lane::new(k, own)?;
+        let elected_warps = elected_warps(k, context.block, fmha.consumers)?;
+        let rings = [
+            k.ring("using_q", 1)?,
+            k.ring("using_k", fmha.stages)?,
+            k.ring("using_v", fmha.stages)?,
+        ];
+        let begin = |order: OrderedBarrier| {
+            order.begin(k, context.groups, (own, &group), elected_warps, one)
+        };
+        let order = context.order.map(begin).transpose()?;
+        let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
+        let weights = fragment(k, "weights", fmha.keys / 8, fmha.scalar)?;
+        let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
+        let softmax = Softmax::new(k, fmha.units(), lane.warp, one)?;
+        Ok(Consumer {
+            context,
+            own,
+            group,
+            lane,
+            elected_warps,
+            rings,
+            order,
+            scores,
+            weights,
+            sums,
+            softmax,
+        })
+    }
+
+    /// The number of the own tile of 64 queries.
+    fn m(&self, place: &Place) -> Expr {
+        place.m.clone() * self.context.fmha.consumers + Expr::from(&self.group)
+    }
+
     fn order_wait(&self, k: &mut Builder) -> Result<()> {
         self.order.as_ref().map_or(Ok(()), |order| order.wait(k))
     }
@@ -53,159 +124,175 @@ impl Consumer {
     fn order_arrive(&self, k: &mut Builder) -> Result<()> {
         self.order.as_ref().map_or(Ok(()), |order| order.arrive(k))
     }
-}
 
-impl Context<'_> {
-    /// What each consumer warpgroup does.
-    pub(super) fn consume(&self, k: &mut Builder) -> Result<()> {
-        let fmha = self.fmha;
-        let (own, group) = self.own(k)?;
-        // What the block has at launch, but for what the producer keeps.
-        let groups = fmha.consumers + 1;
-        let all = groups * registers_at_launch(GROUP * groups);
-        let budget = ((all - PRODUCER_REGISTERS) / fmha.consumers / 8 * 8).min(240);
-        k.spec(Kind::Registers(budget), (), (), own)?;
-        let consumer = self.consumer(k, own, group)?;
-        let store = Store::new(k, self, &consumer)?;
-        self.each_tile(k, |k, place| {
-            let m = place.m.clone() * fmha.consumers + Expr::from(&consumer.group);
-            let given = (&self.operands, self.mask);
-            let tile = fmha.tile(k, given, ROWS, (place, &m), own)?;
-            k.decompose(tile, |k| {
-                consumer.softmax.begin(k)?;
-                clear(k, consumer.sums, fmha.value_width(), self.one)?;
-                consumer_wait(k, &self.pipelines[0], &consumer.rings[0], own)?;
-                consumer.order_wait(k)?;
-                self.begin_scores(k, &consumer)?;
-                consumer.order_arrive(k)?;
-                self.end_scores(k, &consumer, place, Expr::from(0))?;
-                pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)?;
-                k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
-                    consumer.order_wait(k)?;
-                    self.begin_scores(k, &consumer)?;
-                    consumer_wait(k, &self.pipelines[2], &consumer.rings[2], own)?;
-                    self.rescale(k, &consumer)?;
-                    self.begin_sums(k, &consumer)?;
-                    consumer.order_arrive(k)?;
-                    self.end_scores(k, &consumer, place, step.into())?;
-                    // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
-                    // exponentials, beside which there would be no product then. So these values are waited for twice.
-                    if fmha.stages > 1 {
-                        try_wait_next(k, &self.pipelines[2], &consumer.rings[2], own)?;
-                    }
-                    self.end_sums(k, &consumer)?;
-                    pack(k, consumer.scores, consumer.weights, fmha.keys, self.one)
-                })?;
-                k.advance(&consumer.rings[0])?;
-                consumer_wait(k, &self.pipelines[2], &consumer.rings[2], own)?;
-                let several = Cond::new(place.steps.clone(), Relation::AtLeast, 2);
-                k.if_(several, |k| self.rescale(k, &consumer))?;
-                self.begin_sums(k, &consumer)?;
-                self.end_sums(k, &consumer)?;
-                consumer.softmax.finish(k, consumer.sums, fmha.value_width() / 8, fmha.guarded)?;
-                store.tile(k, consumer.sums, place)
-            })
-        })?;
-        store.finish(k)
+    fn wait(&self, k: &mut Builder, which: usize) -> Result<Var> {
+        consumer_wait(k, &self.context.pipelines[which], &self.rings[which], self.own)
     }
 
-    fn consumer(&self, k: &mut Builder, own: ThreadsId, group: Var) -> Result<Consumer> {
-        let fmha = self.fmha;
-        let warps = k.tile(own, "warps", &[Tiler::Size(32)])?;
-        let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
-        let [warp_in_group, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
-        let warp = k.index(warps, "warp", [&warp_in_group])?;
-        let all = 4 * (fmha.consumers + 1);
-        let elected_warps =
-            k.tile(self.block, "lanes", &[Tiler::Layout(Layout::mode(all, 32)?)])?;
-        let rings = [
-            k.ring("using_q", 1)?,
-            k.ring("using_k", fmha.stages)?,
-            k.ring("using_v", fmha.stages)?,
-        ];
-        let begin = |order: OrderedBarrier| {
-            order.begin(k, self.groups, (own, &group), elected_warps, self.one)
-        };
-        let order = self.order.map(begin).transpose()?;
-        let scores = fragment(k, "scores", fmha.keys, Scalar::F32)?;
-        let weights = fragment(k, "weights", fmha.keys, fmha.scalar)?;
-        let sums = fragment(k, "acc", fmha.value_width(), Scalar::F32)?;
-        Ok(Consumer {
-            own,
-            group,
-            warp,
-            warp_in_group: warp_in_group.into(),
-            row: row.into(),
-            column: column.into(),
-            elected_warps,
-            rings,
-            order,
-            scores,
-            weights,
-            sums,
-            softmax: Softmax::new(k, fmha.units(), warp, self.one)?,
+    fn release(&self, k: &mut Builder, which: usize) -> Result<()> {
+        let (pipeline, ring) = (&self.context.pipelines[which], &self.rings[which]);
+        consumer_release(k, pipeline, ring, self.elected_warps, self.context.one)
+    }
+
+    /// Goes through the keys and values of a tile of queries.
+    fn attend(&self, k: &mut Builder, place: &Place) -> Result<()> {
+        let Context { fmha, one, .. } = *self.context;
+        self.softmax.begin(k)?;
+        clear(k, self.sums, fmha.value_width() / 8, one)?;
+        self.wait(k, 0)?;
+        self.order_wait(k)?;
+        self.begin_scores(k)?;
+        self.order_arrive(k)?;
+        self.end_scores(k, place, Expr::from(0))?;
+        fmha.pack(k, self.scores, self.weights, one)?;
+        k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
+            self.order_wait(k)?;
+            self.begin_scores(k)?;
+            self.wait(k, 2)?;
+            // Behind the wait for values all matmuls of queries and keys have begun.
+            self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
+            self.begin_sums(k)?;
+            self.order_arrive(k)?;
+            self.end_scores(k, place, step.into())?;
+            // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
+            // exponentials, beside which there would be no matmul then. So these values are waited for twice.
+            if fmha.stages > 1 {
+                try_wait_next(k, &self.context.pipelines[2], &self.rings[2], self.own)?;
+            }
+            self.end_sums(k)?;
+            fmha.pack(k, self.scores, self.weights, one)
+        })?;
+        k.advance(&self.rings[0])?;
+        self.wait(k, 2)?;
+        k.if_(Cond::new(place.steps.clone(), Relation::AtLeast, 2), |k| {
+            self.softmax.rescale(k, self.sums, fmha.value_width() / 8)
+        })?;
+        self.begin_sums(k)?;
+        self.end_sums(k)?;
+        self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)
+    }
+
+    /// The matmul of queries and the next stage's keys, a group of its own.
+    fn begin_scores(&self, k: &mut Builder) -> Result<()> {
+        let Consumer { context, own, scores, group, .. } = self;
+        let stage = self.wait(k, 1)?;
+        let own_rows = [Tiler::Size(ROWS), Tiler::Whole];
+        let queries = context.shared[0];
+        let own_q = tile_of(k, queries, "own_q", &own_rows, [&group.into(), &0.into()])?;
+        let b = k.index(context.shared[1], "b", [&stage])?;
+        k.decompose(Header::new(Kind::MATMUL, *scores, [own_q, b], *own), |k| {
+            let a = k.tile(queries, "a", &[Tiler::Size(ROWS), Tiler::Size(16)])?;
+            let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
+            k.spec(Kind::Fence(Fence::MatMul), *scores, (), *own)?;
+            let matmul = |k: &mut Builder, kind: Kind, kk: Expr| {
+                let a = Operand::at(a, [Expr::from(group), kk.clone()]);
+                let b = Operand::at(b, [kk, Expr::from(0)]);
+                k.add(Header::new(kind, *scores, [a, b], *own).async_())
+            };
+            matmul(k, Kind::MATMUL, Expr::from(0))?;
+            k.for_("kk", 1..context.fmha.head_width() / 16, 1, true, |k, kk| {
+                matmul(k, Kind::MATMUL_ADD, kk.into())
+            })?;
+            k.spec(Kind::Commit(Group::MatMul), (), (), *own)
         })
     }
 
-    fn consumer_release(&self, k: &mut Builder, consumer: &Consumer, which: usize) -> Result<()> {
-        let (pipeline, ring) = (&self.pipelines[which], &consumer.rings[which]);
-        consumer_release(k, pipeline, ring, consumer.elected_warps, self.one)
-    }
-
-    /// The scores of a step become weights. The last tile of keys comes first; a later one's products
-    /// have those of weights and values behind them.
-    fn end_scores(
-        &self,
-        k: &mut Builder,
-        consumer: &Consumer,
-        place: &Place,
-        step: Expr,
-    ) -> Result<()> {
-        let last = step == Expr::from(0);
-        let (scores, scorer) = (consumer.scores, self.scorer());
-        let spot = self.spot(k, consumer, place, place.tile(step.clone()))?;
+    /// The scores of a step become weights. The last tile of keys comes first; a later one's matmul
+    /// has that of weights and values behind it.
+    fn end_scores(&self, k: &mut Builder, place: &Place, step: Expr) -> Result<()> {
+        let Consumer { context, scores, elected_warps, .. } = *self;
+        let (last, scorer) = (step == Expr::from(0), context.scorer());
+        let tile = k.let_("tile", place.tile(step.clone()))?.into();
+        let first = self.m(place) * ROWS;
+        let row = first.clone() + self.lane.number.clone() * 16 + &self.lane.row;
+        let spot = Spot { place, first, row, column: self.lane.column.clone(), tile };
         let pending = i64::from(!last);
-        k.spec(Kind::WaitGroup(Group::MatMul, pending, false), scores, (), consumer.own)?;
-        // No product reads the queries any more: the next tile's come while this one is finished.
+        k.spec(Kind::WaitGroup(Group::MatMul, pending, false), scores, (), self.own)?;
+        // No matmul reads the queries any more: the next tile's come while this one is finished.
         k.if_(Cond::equal(step + 1, place.steps.clone()), |k| {
-            consumer_release_no_advance(
-                k,
-                &self.pipelines[0],
-                &consumer.rings[0],
-                consumer.elected_warps,
-                self.one,
-            )
+            let (pipeline, ring) = (&context.pipelines[0], &self.rings[0]);
+            consumer_release_no_advance(k, pipeline, ring, elected_warps, context.one)
         })?;
-        if let Some(terms) = self.terms {
-            let stage = k.index(terms, "terms_at", [consumer.rings[1].stage()])?;
+        if let Some(terms) = context.terms {
+            let stage = k.index(terms, "terms_at", [self.rings[1].stage()])?;
             scorer.adjust(k, scores, &spot, Some(&Terms::Made(stage)))?;
             // All lanes have read what the first of them gives back.
-            k.spec(Kind::Sync, (), (), consumer.warp)?;
-            self.consumer_release(k, consumer, 1)?;
+            k.spec(Kind::Sync, (), (), self.lane.warp)?;
+            self.release(k, 1)?;
         } else {
-            self.consumer_release(k, consumer, 1)?;
+            self.release(k, 1)?;
             scorer.adjust(k, scores, &spot, None)?;
         }
         scorer.leave_out(k, scores, &spot, last)?;
-        consumer.softmax.tile(k, scores, self.fmha.keys / 8)
+        self.softmax.tile(k, scores, context.fmha.keys / 8)
     }
 
-    pub(super) fn scorer(&self) -> Scorer<'_> {
-        let Context { fmha, one, mask, .. } = *self;
-        Scorer { fmha, one, mask, keys: &self.sizes.keys }
+    /// The matmul of weights and the values of the stage that is there, a group of its own.
+    fn begin_sums(&self, k: &mut Builder) -> Result<()> {
+        let Consumer { context, own, weights, sums, rings, .. } = self;
+        let b = k.index(context.shared[2], "b", [&rings[2].stage()])?;
+        k.decompose(Header::new(Kind::MATMUL_ADD, *sums, [*weights, b], *own), |k| {
+            let a = k.tile(*weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
+            let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
+            k.spec(Kind::Fence(Fence::MatMul), *sums, (), *own)?;
+            k.for_("kk", 0..context.fmha.keys / 16, 1, true, |k, kk| {
+                let a = Operand::at(a, [Expr::from(0), Expr::from(kk)]);
+                let b = Operand::at(b, [Expr::from(kk), Expr::from(0)]);
+                k.add(Header::new(Kind::MATMUL_ADD, *sums, [a, b], *own).async_())
+            })?;
+            k.spec(Kind::Commit(Group::MatMul), (), (), *own)
+        })
     }
 
-    fn spot<'p>(
-        &self,
-        k: &mut Builder,
-        consumer: &Consumer,
-        place: &'p Place,
-        tile: Expr,
-    ) -> Result<Spot<'p>> {
-        let tile = k.let_("tile", tile)?.into();
-        let group = place.m.clone() * self.fmha.consumers + Expr::from(&consumer.group);
-        let first = group * ROWS;
-        let row = first.clone() + consumer.warp_in_group.clone() * 16 + &consumer.row;
-        Ok(Spot { place, first, row, column: consumer.column.clone(), tile })
+    fn end_sums(&self, k: &mut Builder) -> Result<()> {
+        k.spec(Kind::WaitGroup(Group::MatMul, 0, false), self.sums, (), self.own)?;
+        self.release(k, 2)
+    }
+
+    fn store(&self, k: &mut Builder) -> Result<Store> {
+        let panels = self.context.fmha.panels(3);
+        let buffers = panels.allocate(k, "sO", &[self.context.fmha.consumers], false)?;
+        let tiles = [1, 1, ROWS, panels.width()].map(Tiler::Size);
+        let panels = k.tile(self.context.operands[3], "gO", &tiles)?;
+        Ok(Store { buffers, panels, matrices: Matrices::new(k, self.lane.warp)? })
+    }
+
+    /// A tile's rows leave; what is still being read out of shared memory then must not outlive the block.
+    fn leave(&self, k: &mut Builder, store: &Store, place: &Place) -> Result<()> {
+        let Context { one, fmha, ref operands, .. } = *self.context;
+        let (own, panels, m) = (self.own, fmha.panels(3), self.m(place));
+        let rows = place.rows(k, operands, 3, ROWS, &m)?;
+        k.decompose(Header::new(Kind::Move, rows, self.sums, own), |k| {
+            let buffer = k.index(store.buffers, "buffer", [&self.group])?;
+            // The store of the tile before has been read.
+            self.first(k, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))?;
+            k.spec(Kind::Sync, (), (), own)?;
+            store.matrices.store(k, &self.lane, buffer, panels.columns, |k, strip, _| {
+                let halves = matrix_fragment(k, "halves", fmha.scalar)?;
+                for (half, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                    let at = [Expr::from(half), strip.clone() * 2 + j];
+                    let sums = Operand::at(self.sums, at);
+                    k.spec(Kind::Move, Operand::at(halves, [half, j]), sums, one)?;
+                }
+                Ok(halves)
+            })?;
+            k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
+            k.spec(Kind::Sync, (), (), own)?;
+            self.first(k, |k| {
+                let from =
+                    k.tile(buffer, "leaving", &[Tiler::Whole, Tiler::Size(panels.width())])?;
+                for i in 0..panels.count() {
+                    let to = Operand::at(store.panels, place.at(3, m.clone(), i.into()));
+                    let from = Operand::at(from, [0, i]);
+                    k.add(Header::new(Kind::Move, to, from, one).async_())?;
+                }
+                k.spec(Kind::Commit(Group::Bulk), (), (), one)
+            })
+        })
+    }
+
+    /// What the warpgroup's first thread does.
+    fn first(&self, k: &mut Builder, body: impl FnOnce(&mut Builder) -> Result<()>) -> Result<()> {
+        k.role(self.own, 0..1, body)
     }
 }

@@ -1,24 +1,20 @@
 //! What the parts of a kernel for Hopper share: stages of tiles in shared memory, and their barriers.
 
 use super::operands::Sizes;
-use super::tiles::Place;
 use super::{Fmha, GROUP, Mask, WARP};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
-use crate::layout::{Layout, Swizzle, Tiler};
+use crate::layout::Tiler;
 use crate::schedule::{OrderedBarrier, Pipeline};
-use crate::template::product::leaf;
+use crate::template::product::{leaf, tile_of};
 use crate::tensor::{Memory, Scalar, View};
-
-/// Barriers, and where tiles begin at multiples of 1024 bytes.
-const BESIDE: i64 = 2048;
 
 /// What the parts of the kernel share.
 pub(super) struct Context<'a> {
     pub(super) fmha: &'a Fmha,
-    pub(super) sizes: Sizes,
+    pub(super) sizes: &'a Sizes,
     /// The block's threads, each on its own.
     pub(super) one: ThreadsId,
     pub(super) block: ThreadsId,
@@ -40,47 +36,48 @@ pub(super) struct Context<'a> {
     pub(super) terms: Option<TensorId>,
 }
 
-impl Fmha {
+impl<'a> Context<'a> {
     /// Allocates the stages and their barriers.
-    pub(super) fn context(
-        &self,
+    pub(super) fn new(
         k: &mut Builder,
-        sizes: Sizes,
+        (fmha, sizes): (&'a Fmha, &'a Sizes),
         operands: [TensorId; 4],
         mask: Option<TensorId>,
         [grid, block]: [ThreadsId; 2],
-    ) -> Result<Context<'_>> {
+    ) -> Result<Context<'a>> {
+        let Fmha { consumers, stages, keys, .. } = *fmha;
         let one = k.scalar(block, "one")?;
         let [first] = k.indices(grid, ["first"])?;
         let cta = k.index(grid, "cta", [&first])?;
         k.by(cta);
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
         let shared = [
-            self.allocate(k, "sQ", None, self.rows(), self.head_width())?,
-            self.allocate(k, "sK", Some(self.stages), self.keys, self.head_width())?,
-            self.allocate(k, "sV", Some(self.stages), self.keys, self.value_width())?,
+            fmha.panels(0).allocate(k, "sQ", &[], false)?,
+            fmha.panels(1).allocate(k, "sK", &[stages], true)?,
+            fmha.panels(2).allocate(k, "sV", &[stages], false)?,
         ];
-        let terms = match self.mask {
-            Mask::PerKey(_) => Some(self.allocate_terms(k)?),
-            Mask::None | Mask::Dense(_) => None,
-        };
+        let mut terms = None;
+        if let Mask::PerKey(_) = fmha.mask {
+            let view = View::levels_of(&[vec![leaf(stages, keys)], vec![leaf(keys, 1)]]);
+            terms = Some(k.allocate("sM", view, Scalar::F32, Memory::Shared, None)?);
+        }
         // One thread fills a stage, and one lane of each consumer's warp says that it has left it.
         // The lanes of a warp bring the mask.
         let of_keys = if terms.is_some() { 1 + WARP } else { 1 };
         let mut pipeline =
-            |stages: i64, by: i64| Pipeline::new(k, stages, by, 4 * self.consumers, block);
-        let pipelines =
-            [pipeline(1, 1)?, pipeline(self.stages, of_keys)?, pipeline(self.stages, 1)?];
-        let several = self.consumers > 1;
-        let order = several.then(|| OrderedBarrier::new(k, self.consumers, block)).transpose()?;
+            |stages: i64, by: i64| Pipeline::new(k, stages, by, 4 * consumers, block);
+        let pipelines = [pipeline(1, 1)?, pipeline(stages, of_keys)?, pipeline(stages, 1)?];
+        let several = consumers > 1;
+        let order = several.then(|| OrderedBarrier::new(k, consumers, block)).transpose()?;
         k.spec(Kind::Sync, (), (), block)?;
+        let first = first.into();
         Ok(Context {
-            fmha: self,
+            fmha,
             sizes,
             one,
             block,
             groups,
-            first: first.into(),
+            first,
             pipelines,
             order,
             shared,
@@ -90,81 +87,169 @@ impl Fmha {
         })
     }
 
-    /// Bytes of shared memory that a block of the kernel for Hopper uses, with what pipelines need beside
-    /// their tiles.
-    pub fn bytes(&self) -> u64 {
-        let (head, value) = (self.head_width(), self.value_width());
-        let of_queries = self.rows() * (head + value);
-        let halves = of_queries + self.stages * self.keys * (head + value);
-        (halves * self.scalar.bytes() + self.stages * self.keys * 4 + BESIDE).unsigned_abs()
-    }
-
-    fn allocate_terms(&self, k: &mut Builder) -> Result<TensorId> {
-        let view = View::levels_of(&[vec![leaf(self.stages, self.keys)], vec![leaf(self.keys, 1)]]);
-        k.allocate("sM", view, Scalar::F32, Memory::Shared, None)
-    }
-
-    /// Tiles of `[rows, dim]`, `stages` of them, in panels as wide as the swizzle; of keys
-    /// `[dim, keys]`.
-    fn allocate(
-        &self,
-        k: &mut Builder,
-        name: &str,
-        stages: Option<i64>,
-        rows: i64,
-        dim: i64,
-    ) -> Result<TensorId> {
-        let mut dims = vec![leaf(rows, self.panel(dim)), self.panels(rows, dim)];
-        if name == "sK" {
-            dims.swap(0, 1);
-        }
-        let stages = stages.map(|stages| vec![leaf(stages, rows * dim)]);
-        let levels: Vec<Vec<Layout<Expr>>> = stages.into_iter().chain([dims]).collect();
-        let swizzle = Some(self.swizzle(dim)?);
-        k.allocate(name, View::levels_of(&levels), self.scalar, Memory::Shared, swizzle)
-    }
-}
-
-impl Context<'_> {
     pub(super) fn each_tile(
         &self,
         k: &mut Builder,
         body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
     ) -> Result<()> {
-        self.fmha.each_tile(k, &self.sizes, &self.first, body)
-    }
-
-    /// The own warpgroup and its number.
-    pub(super) fn own(&self, k: &mut Builder) -> Result<(ThreadsId, Var)> {
-        let [group, _] = k.indices(self.groups, ["group", "in_group"])?;
-        Ok((k.index(self.groups, "own", [&group])?, group))
+        Tiles { fmha: self.fmha, sizes: self.sizes }.each(k, &self.first, body)
     }
 }
 
-/// How tiles of `[rows, dim]` lie in shared memory.
-impl Fmha {
-    /// How wide a panel of rows of this many elements is: as a swizzle of 128, 64 or 32 bytes.
-    pub(super) fn panel(&self, dim: i64) -> i64 {
-        let widths = [128, 64, 32].map(|width| width / self.scalar.bytes());
-        widths.into_iter().find(|width| dim % width == 0).unwrap_or(dim)
+/// A tile of queries.
+pub(super) struct Place {
+    pub(super) batch: Expr,
+    pub(super) head: Expr,
+    /// The head of its keys and values.
+    pub(super) kv_head: Expr,
+    /// Its number among those of its head.
+    pub(super) m: Expr,
+    /// How many tiles of keys it attends.
+    pub(super) steps: Expr,
+}
+
+/// Rows and columns in the order in which queries (0), keys (1), values (2) and the result (3) are declared: keys with their
+/// elements first.
+pub(super) fn order<T>(which: usize, rows: T, columns: T) -> [T; 2] {
+    if which == 1 { [columns, rows] } else { [rows, columns] }
+}
+
+impl Place {
+    /// The coordinates of a row and a column of the own head of an operand.
+    pub(super) fn at(&self, which: usize, row: Expr, column: Expr) -> [Expr; 4] {
+        let head = if which == 1 || which == 2 { &self.kv_head } else { &self.head };
+        let [first, second] = order(which, row, column);
+        [self.batch.clone(), head.clone(), first, second]
     }
 
-    /// The columns of a tile, panel by panel.
-    pub(super) fn panels(&self, rows: i64, dim: i64) -> Layout<Expr> {
-        let width = self.panel(dim);
-        if dim == width {
-            return leaf(width, 1);
+    /// The `tile`-th so many rows of an operand of the own head.
+    pub(super) fn rows(
+        &self,
+        k: &mut Builder,
+        operands: &[TensorId; 4],
+        which: usize,
+        rows: i64,
+        tile: &Expr,
+    ) -> Result<TensorId> {
+        let [first, second] = order(which, Tiler::Size(rows), Tiler::Whole);
+        let tiles = [Tiler::Size(1), Tiler::Size(1), first, second];
+        let name = ["q_tile", "k_tile", "v_tile", "o_tile"][which];
+        tile_of(k, operands[which], name, &tiles, &self.at(which, tile.clone(), 0.into()))
+    }
+
+    /// The number of the tile of keys that is `step`-th from the last.
+    pub(super) fn tile(&self, step: impl Into<Expr>) -> Expr {
+        (self.steps.clone() - 1 - step.into()).max(Expr::from(0))
+    }
+}
+
+/// Bytes of keys and values that heads which are gone through together may have: half of an H100's L2 cache, where they stay.
+const NEAR: i64 = 24 << 20;
+
+/// The tiles of all queries.
+pub(super) struct Tiles<'a> {
+    pub(super) fmha: &'a Fmha,
+    pub(super) sizes: &'a Sizes,
+}
+
+impl Tiles<'_> {
+    /// Goes through a block's tiles, of which this is the first: batch by batch, head by head, unless they are uneven.
+    pub(super) fn each(
+        &self,
+        k: &mut Builder,
+        first: &Expr,
+        body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
+    ) -> Result<()> {
+        let Tiles { fmha, sizes } = *self;
+        if fmha.causal {
+            return self.each_uneven(k, first, body);
         }
-        Layout::join(vec![leaf(width, 1), leaf(dim / width, rows * width)])
+        let tiles_m = tiles(&sizes.queries, fmha.rows());
+        let all = tiles_m.clone() * &sizes.heads * &sizes.batch;
+        k.for_("t", first.clone()..all, &sizes.blocks, false, |k, t| {
+            let t = Expr::from(t);
+            let place = self.place(k, t.div(&tiles_m), t.rem(&tiles_m))?;
+            body(k, &place)
+        })
     }
 
-    /// The swizzle that is as wide as a panel.
-    pub(super) fn swizzle(&self, dim: i64) -> Result<Swizzle> {
-        let bits = match self.panel(dim) * self.scalar.bytes() {
-            128 => 3,
-            64 => 2,
-            _ => 1,
-        };
-        Swizzle::new(bits, 4, 3)
+    /// Likewise of tiles that differ in how many keys they attend. As many heads are gone through together as have keys and
+    /// values that stay near: their longest tiles, the next longest and so on, of every other such group the shortest first.
+    /// So lengths rise and fall slowly, and blocks take tiles in rounds, every other one from the last block to the first:
+    /// who had the longer one has the shorter one next.
+    fn each_uneven(
+        &self,
+        k: &mut Builder,
+        first: &Expr,
+        body: impl FnOnce(&mut Builder, &Place) -> Result<()>,
+    ) -> Result<()> {
+        let Sizes { batch, heads, kv_heads, queries, keys, blocks } = self.sizes;
+        let blocks = Expr::from(blocks);
+        let tiles_m = value(k, "tiles_m", tiles(queries, self.fmha.rows()))?;
+        let all_heads = value(k, "all_heads", Expr::from(heads) * batch)?;
+        let all = value(k, "tiles", tiles_m.clone() * all_heads.clone())?;
+        let Fmha { scalar, head_dim, value_dim, .. } = *self.fmha;
+        let rows = Expr::from(NEAR / (scalar.bytes() * (head_dim + value_dim)));
+        let near = rows.div(&Expr::from(keys).max(1.into())) * heads;
+        let near = near.div(&Expr::from(kv_heads).max(1.into())).max(1.into());
+        let near = value(k, "near", near)?;
+        // Groups of as many heads, but for the last.
+        let least = value(k, "least", all_heads.ceil_div(&near).max(1.into()))?;
+        let together = value(k, "together", all_heads.ceil_div(&least).max(1.into()))?;
+        let groups = value(k, "groups", all_heads.ceil_div(&together))?;
+        // The own place in a round; in the one after, as many come before as after it in this one.
+        let turned = value(k, "turned", blocks.clone() - 1 - first.clone())?;
+        let own = |round: &Expr| either(&round.rem(&2.into()), turned.clone(), first.clone());
+        let after = own(&(all.div(&blocks) + 1));
+        let rounds = value(k, "rounds", (all + after).div(&blocks))?;
+        k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
+            let round = Expr::from(round);
+            let t = value(k, "t", blocks * round.clone() + own(&round))?;
+            let of_group = together.clone() * tiles_m.clone();
+            let group = value(k, "group", t.div(&of_group))?;
+            let in_group = value(k, "in_group", t.rem(&of_group))?;
+            let before = group.clone() * together.clone();
+            let size = (all_heads - before.clone()).min(together).max(1.into());
+            let size = value(k, "size", size)?;
+            // The last group's longest tiles come first: what all ends with is short.
+            let rising = value(k, "rising", (groups + 1 + group).rem(&2.into()))?;
+            let level = value(k, "level", in_group.div(&size))?;
+            let m = either(&rising, level.clone(), tiles_m - 1 - level);
+            let place = self.place(k, before + in_group.rem(&size), m)?;
+            body(k, &place)
+        })
     }
+
+    /// The `m`-th tile of queries of a head, of all batches' heads.
+    fn place(&self, k: &mut Builder, of_head: Expr, m: Expr) -> Result<Place> {
+        let Tiles { fmha, sizes } = *self;
+        let heads = Expr::from(&sizes.heads);
+        let of_head = Expr::from(k.let_("of_head", of_head)?);
+        let m = Expr::from(k.let_("m", m)?);
+        let batch = Expr::from(k.let_("b", of_head.div(&heads))?);
+        let head = Expr::from(k.let_("h", of_head.rem(&heads))?);
+        let kv_head = k.let_("kv", (head.clone() * &sizes.kv_heads).div(&heads))?.into();
+        let mut steps = tiles(&sizes.keys, fmha.keys).max(Expr::from(1));
+        if fmha.causal {
+            let rows = (m.clone() + 1) * fmha.rows();
+            steps = steps.min(rows.ceil_div(&Expr::from(fmha.keys)));
+        }
+        let steps = k.let_("steps", steps)?.into();
+        Ok(Place { batch, head, kv_head, m, steps })
+    }
+}
+
+/// How many tiles of a size there are.
+fn tiles(extent: &Var, size: i64) -> Expr {
+    Expr::from(extent).ceil_div(&Expr::from(size))
+}
+
+/// A number of a name, which is not negative.
+fn value(k: &mut Builder, name: &str, value: Expr) -> Result<Expr> {
+    k.let_(name, value.max(0.into())).map(Expr::from)
+}
+
+/// The first of two numbers if `which` is 1, the second if it is 0.
+fn either(which: &Expr, one: Expr, zero: Expr) -> Expr {
+    (which.clone() * one + (Expr::from(1) - which.clone()) * zero).max(0.into())
 }

@@ -1,6 +1,6 @@
 //! Operands in global memory, and the symbols of their sizes and strides.
 
-use super::tiles::Place;
+use super::context::Place;
 use super::{Fmha, Mask};
 use crate::build::{Builder, Header};
 use crate::error::Result;

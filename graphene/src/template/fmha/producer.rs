@@ -1,16 +1,17 @@
 //! How stages are filled.
 
-use super::context::Context;
-use super::tiles::Place;
-use super::{GROUP, PRODUCER_REGISTERS};
+use super::context::{Context, Place, order};
+use super::{GROUP, Mask, PRODUCER_REGISTERS, WARP};
 use crate::build::{Builder, Header};
 use crate::error::Result;
-use crate::index::Expr;
+use crate::index::{Cond, Expr};
 use crate::kernel::{Kind, Operand, Ring, TensorId};
-use crate::layout::{IntTuple, Tiler};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::produce;
+use crate::template::fragments::own_group;
+use crate::tensor::{Memory, Scalar, View};
 
-/// Keys or values: their place among the operands, their pipeline state, and their tiles in global memory.
+/// Queries (0), keys (1) or values (2): their pipeline state, and their panels in global memory.
 struct Source {
     which: usize,
     ring: Ring,
@@ -21,105 +22,109 @@ impl Context<'_> {
     /// What the producer warpgroup does: one thread issues tensor copies, in the order in which
     /// consumers release stages; a warp beside it brings the mask.
     pub(super) fn produce(&self, k: &mut Builder) -> Result<()> {
-        let fmha = self.fmha;
-        let (own, _) = self.own(k)?;
+        let (own, _) = own_group(k, self.groups)?;
         k.spec(Kind::Registers(PRODUCER_REGISTERS), (), (), own)?;
-        let first = GROUP * fmha.consumers;
+        let first = GROUP * self.fmha.consumers;
         k.role(self.block, first..first + 1, |k| {
-            let queries = k.ring("filling_q", 1)?;
-            let from_q = self.boxes(k, 0, "gQ", [fmha.rows(), fmha.panel(fmha.head_width())])?;
-            let keys = Source {
-                which: 1,
-                ring: k.ring("filling_k", fmha.stages)?,
-                from: self.boxes(k, 1, "gK", [fmha.panel(fmha.head_width()), fmha.keys])?,
-            };
-            let values = Source {
-                which: 2,
-                ring: k.ring("filling_v", fmha.stages)?,
-                from: self.boxes(k, 2, "gV", [fmha.keys, fmha.panel(fmha.value_width())])?,
-            };
+            let queries = self.source(k, 0, 1)?;
+            let keys = self.source(k, 1, self.fmha.stages)?;
+            let values = self.source(k, 2, self.fmha.stages)?;
             self.each_tile(k, |k, place| {
-                self.fill_queries(k, &queries, from_q, place)?;
-                self.fill(k, &keys, place, place.tile(0))?;
+                self.fill(k, &queries, place, &place.m)?;
+                self.fill(k, &keys, place, &place.tile(0))?;
                 k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
                     let step = Expr::from(step);
-                    self.fill(k, &keys, place, place.tile(step.clone()))?;
-                    self.fill(k, &values, place, place.tile(step - 1))
+                    self.fill(k, &keys, place, &place.tile(step.clone()))?;
+                    self.fill(k, &values, place, &place.tile(step - 1))
                 })?;
-                self.fill(k, &values, place, Expr::from(0))
+                self.fill(k, &values, place, &Expr::from(0))
             })
         })?;
         self.produce_terms(k)
     }
 
-    /// An operand of global memory in boxes.
-    fn boxes(&self, k: &mut Builder, which: usize, name: &str, size: [i64; 2]) -> Result<TensorId> {
-        let tiles = [1, 1, size[0], size[1]].map(Tiler::Size);
-        k.tile(self.operands[which], name, &tiles)
+    fn source(&self, k: &mut Builder, which: usize, stages: i64) -> Result<Source> {
+        let panels = self.fmha.panels(which);
+        let ring = k.ring(["filling_q", "filling_k", "filling_v"][which], stages)?;
+        let [rows, columns] = order(which, panels.rows, panels.width());
+        let tiles = [1, 1, rows, columns].map(Tiler::Size);
+        let from = k.tile(self.operands[which], ["gQ", "gK", "gV"][which], &tiles)?;
+        Ok(Source { which, ring, from })
     }
 
-    fn fill_queries(
-        &self,
-        k: &mut Builder,
-        ring: &Ring,
-        from: TensorId,
-        place: &Place,
-    ) -> Result<()> {
-        let dim = self.fmha.head_width();
-        produce(k, &self.pipelines[0], ring, self.one, |k, full, _| {
-            let bytes = self.fmha.rows() * dim * self.fmha.scalar.bytes();
+    /// The tile of this number, panel by panel.
+    fn fill(&self, k: &mut Builder, source: &Source, place: &Place, tile: &Expr) -> Result<()> {
+        let Source { which, ref ring, from } = *source;
+        let panels = self.fmha.panels(which);
+        produce(k, &self.pipelines[which], ring, self.one, |k, full, stage| {
+            let bytes = panels.rows * panels.columns * panels.scalar.bytes();
             k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
-            let whole = place.rows(k, &self.operands, 0, self.fmha.rows(), &place.m)?;
-            let move_ = Header::new(Kind::Move, self.shared[0], whole, self.one);
-            k.decompose(move_.signals(full.clone()), |k| {
-                let to = k.tile(
-                    self.shared[0],
-                    "to",
-                    &[Tiler::Whole, Tiler::Size(self.fmha.panel(dim))],
-                )?;
-                for i in 0..dim / self.fmha.panel(dim) {
-                    let at = [&place.batch, &place.head, &place.m].map(Expr::clone);
-                    let at = IntTuple::list(at.into_iter().chain([Expr::from(i)]));
-                    let from = Operand { tensor: from, index: at };
-                    let to = Operand::at(to, [0, i]);
-                    k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
-                }
-                Ok(())
+            let to = match which {
+                0 => self.shared[0],
+                _ => k.index(self.shared[which], "stage", [stage])?,
+            };
+            let whole = place.rows(k, &self.operands, which, panels.rows, tile)?;
+            let move_ = Header::new(Kind::Move, to, whole, self.one).signals(full.clone());
+            k.decompose(move_, |k| {
+                let to =
+                    k.tile(to, "to", &order(which, Tiler::Whole, Tiler::Size(panels.width())))?;
+                (0..panels.count()).try_for_each(|i| {
+                    let from = Operand::at(from, place.at(which, tile.clone(), i.into()));
+                    let to = Operand::at(to, order(which, 0, i));
+                    k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))
+                })
             })
         })
     }
 
-    /// The tile of keys or values of a number.
-    fn fill(&self, k: &mut Builder, source: &Source, place: &Place, tile: Expr) -> Result<()> {
-        let Source { which, ring, from } = source;
-        let keys = *which == 1;
-        let dim = if keys { self.fmha.head_width() } else { self.fmha.value_width() };
-        produce(k, &self.pipelines[*which], ring, self.one, |k, full, stage| {
-            let bytes = self.fmha.keys * dim * self.fmha.scalar.bytes();
-            k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
-            let to = k.index(self.shared[*which], "stage", [stage])?;
-            let whole = place.rows(k, &self.operands, *which, self.fmha.keys, &tile)?;
-            let move_ = Header::new(Kind::Move, to, whole, self.one);
-            k.decompose(move_.signals(full.clone()), |k| {
-                let mut boxes = [Tiler::Size(self.fmha.panel(dim)), Tiler::Whole];
-                if !keys {
-                    boxes.swap(0, 1);
-                }
-                let to = k.tile(to, "to", &boxes)?;
-                for i in 0..dim / self.fmha.panel(dim) {
-                    let [mut row, mut column] = [Expr::from(i), tile.clone()];
-                    let mut at = [i, 0];
-                    if !keys {
-                        std::mem::swap(&mut row, &mut column);
-                        at.swap(0, 1);
-                    }
-                    let index = IntTuple::list([&place.batch, &place.kv_head, &row, &column]);
-                    let from = Operand { tensor: *from, index };
-                    let to = Operand::at(to, at);
-                    k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
-                }
-                Ok(())
+    /// What the warp does that follows the one which brings keys: with each tile of them, the terms of a mask of one element
+    /// a key.
+    fn produce_terms(&self, k: &mut Builder) -> Result<()> {
+        let (Mask::PerKey(scalar), Some(terms)) = (self.fmha.mask, self.terms) else {
+            return Ok(());
+        };
+        let first = GROUP * self.fmha.consumers + WARP;
+        k.role(self.block, first..first + WARP, |k| {
+            let [thread] = k.indices(self.block, ["masker"])?;
+            let lane = Expr::from(thread).rem(&Expr::from(WARP));
+            let ring = k.ring("filling_m", self.fmha.stages)?;
+            self.each_tile(k, |k, place| {
+                k.for_("step", Expr::from(0)..place.steps.clone(), 1, false, |k, step| {
+                    let tile = k.let_("tile", place.tile(step))?.into();
+                    self.fill_terms(k, &ring, (place, &tile), (scalar, terms), &lane)
+                })
             })
+        })
+    }
+
+    /// All elements are asked for before the first is used.
+    fn fill_terms(
+        &self,
+        k: &mut Builder,
+        ring: &Ring,
+        (place, tile): (&Place, &Expr),
+        (scalar, terms): (Scalar, TensorId),
+        lane: &Expr,
+    ) -> Result<()> {
+        let (keys, scorer) = (self.fmha.keys, self.scorer());
+        let count = (keys + WARP - 1) / WARP;
+        produce(k, &self.pipelines[1], ring, self.one, |k, full, stage| {
+            let view = View::buffer(&[Layout::of(count, 1)]);
+            let words = k.allocate("words", view, scalar, Memory::Registers, None)?;
+            k.for_("i", 0..count, 1, true, |k, i| {
+                let key = tile.clone() * keys + Expr::from(i) * WARP + lane;
+                scorer.load(k, [&place.batch, &key], Operand::at(words, [i]))
+            })?;
+            let to = k.index(terms, "stage", [stage])?;
+            k.for_("i", 0..count, 1, true, |k, i| {
+                let at = Expr::from(i) * WARP + lane;
+                let body = |k: &mut Builder| {
+                    let term = scorer.term(k, scalar, Operand::at(words, [i]))?;
+                    k.spec(Kind::Move, Operand::at(to, [at.clone()]), term, self.one)
+                };
+                if keys % WARP == 0 { body(k) } else { k.if_(Cond::less(at.clone(), keys), body) }
+            })?;
+            k.spec(Kind::Arrive(None), full, (), self.one)
         })
     }
 }

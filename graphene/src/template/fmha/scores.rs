@@ -1,12 +1,17 @@
-//! Scale, cap and masks: what becomes of scores before they are weights.
+//! Scale, cap and masks: what becomes of scores before they are weights. A mask's elements become terms of single precision,
+//! each of which is added to a score, or says whether the score stays.
+//!
+//! Of a mask of one element a key, all queries of a block have the same terms. On Hopper a warp beside
+//! the one that brings keys makes them, once for all, and leaves them in the keys' stage; before, each
+//! thread does for its own columns, whose elements it asks for before the products.
 
-use super::terms::Terms;
-use super::tiles::Place;
+use super::context::Place;
 use super::{Fmha, Mask};
 use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Binary, Kind, Number, Operand, TensorId, ThreadsId, Unary};
+use crate::kernel::{Binary, Kind, Number, Operand, TensorId, Test, ThreadsId, Unary};
+use crate::layout::{Layout, Tiler};
 use crate::schedule::Units;
 use crate::tensor::{Memory, Scalar, View};
 
@@ -18,6 +23,17 @@ pub(super) struct Scorer<'a> {
     /// How many keys there are.
     pub(super) keys: &'a Var,
 }
+
+/// The mask of a tile of keys that has one element a key.
+pub(super) enum Terms {
+    /// `[eights, 2]`: the own lane's columns, as they are in memory.
+    Words(Scalar, TensorId),
+    /// `[keys]`: terms in shared memory.
+    Made(TensorId),
+}
+
+/// Of an element that is added, this is added to log₂ of a weight as well: nothing, but for infinity.
+const LEAST: f64 = f32::MIN_POSITIVE as f64;
 
 /// Where the own lane's scores of a tile are.
 pub(super) struct Spot<'a> {
@@ -188,6 +204,97 @@ impl Scorer<'_> {
         k.for_("j", 0..self.fmha.keys / 8, 1, true, |k, j| {
             k.for_("p", 0..2, 1, true, |k, p| body(k, j, p))
         })
+    }
+
+    /// The elements of the own lane's columns, of a mask that has one a key: they can be had before
+    /// the scores are there.
+    pub(super) fn fetch(&self, k: &mut Builder, spot: &Spot<'_>) -> Result<Option<Terms>> {
+        let Mask::PerKey(scalar) = self.fmha.mask else { return Ok(None) };
+        let view = View::buffer(&[Layout::of(self.fmha.keys / 8, 2), Layout::of(2, 1)]);
+        let words = k.allocate("words", view, scalar, Memory::Registers, None)?;
+        k.for_("j", 0..self.fmha.keys / 8, 1, true, |k, j| {
+            k.for_("p", 0..2, 1, true, |k, p| {
+                let key = self.key(spot, j, p);
+                self.load(k, [&spot.place.batch, &key], Operand::at(words, [j, p]))
+            })
+        })?;
+        Ok(Some(Terms::Words(scalar, words)))
+    }
+
+    /// The terms of a pair of columns of the own lane.
+    pub(super) fn pair(
+        &self,
+        k: &mut Builder,
+        terms: &Terms,
+        spot: &Spot<'_>,
+        j: &Var,
+    ) -> Result<TensorId> {
+        let view = View::buffer(&[Layout::of(2, 1)]);
+        let pair = k.allocate("terms", view, Scalar::F32, Memory::Registers, None)?;
+        match *terms {
+            Terms::Words(scalar, words) => k.for_("p", 0..2, 1, true, |k, p| {
+                let term = self.term(k, scalar, Operand::at(words, [j, p]))?;
+                k.spec(Kind::Move, Operand::at(pair, [p]), term, self.one)
+            })?,
+            Terms::Made(all) => {
+                let pairs = k.tile(all, "pairs", &[Tiler::Size(2)])?;
+                let from = k.index(pairs, "from", [Expr::from(j) * 4 + &spot.column])?;
+                k.spec(Kind::Move, pair, from, self.one)?;
+            }
+        }
+        Ok(pair)
+    }
+
+    /// An element of the mask; beyond its edge one that forbids the key, or, where there is an element
+    /// for each score, adds nothing.
+    pub(super) fn load<const N: usize>(
+        &self,
+        k: &mut Builder,
+        at: [&Expr; N],
+        to: Operand,
+    ) -> Result<()> {
+        let mask = self.mask.expect("a kernel whose scores are masked has a mask");
+        let from = k.index(mask, "element", at)?;
+        let beyond = match self.fmha.mask {
+            Mask::PerKey(scalar) if scalar != Scalar::U8 => f64::NEG_INFINITY,
+            Mask::None | Mask::PerKey(_) | Mask::Dense(_) => 0.0,
+        };
+        k.spec(Kind::Init(Number(beyond)), to.clone(), (), self.one)?;
+        k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, to, from, self.one))
+    }
+
+    /// What an element of the mask adds to a score; or, where scores are filled and that is not the same, whether it is not 0.
+    pub(super) fn term(&self, k: &mut Builder, scalar: Scalar, word: Operand) -> Result<Operand> {
+        let term = self.register(k, "term", Scalar::F32)?;
+        k.spec(Kind::Move, term, word, self.one)?;
+        if scalar == Scalar::U8 {
+            if !self.fmha.fills() || self.fmha.sinks() {
+                let never = if self.fmha.fills() { self.fmha.filling() } else { f64::NEG_INFINITY };
+                let [nothing, never] = [self.constant(k, 0.0)?, self.constant(k, never)?];
+                k.spec(Kind::Select, term, [term, nothing, never], self.one)?;
+            }
+        } else if self.fmha.units() == Units::Powers {
+            return self.of_power(k, scalar, term);
+        }
+        Ok(term.into())
+    }
+
+    /// A number that is added to a score, as one that is added to log₂ of a weight. A finite one stays
+    /// finite: it becomes the largest that there is, or the least, if its multiple is none.
+    fn of_power(&self, k: &mut Builder, scalar: Scalar, term: TensorId) -> Result<Operand> {
+        let unit = self.constant(k, std::f64::consts::LOG2_E)?;
+        let power = self.register(k, "power", Scalar::F32)?;
+        k.spec(Kind::Binary(Binary::Mul), power, [term, unit], self.one)?;
+        if scalar == Scalar::F16 {
+            return Ok(power.into());
+        }
+        for (op, bound) in [(Binary::Max, f32::MIN), (Binary::Min, f32::MAX)] {
+            let bound = self.constant(k, bound.into())?;
+            k.spec(Kind::Binary(op), power, [power, bound], self.one)?;
+        }
+        let least = self.constant(k, LEAST)?;
+        k.spec(Kind::MATMUL_ADD, power, [term, least], self.one)?;
+        Ok(power.into())
     }
 }
 

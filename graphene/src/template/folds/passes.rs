@@ -51,7 +51,7 @@ impl Row<'_> {
     fn row(&self, k: &mut Builder, own: &[TensorId]) -> Result<()> {
         let one = self.teams.one;
         let mut count = None;
-        if self.template.totals.iter().any(|total| used(&total.finish).any(|input| input == 1)) {
+        if self.template.totals.iter().any(|total| total.finish.used().any(|input| input == 1)) {
             let number = number(k, "count", Scalar::F32)?;
             k.spec(Kind::Index(self.columns.clone()), number, (), one)?;
             count = Some(number);
@@ -159,7 +159,7 @@ impl Row<'_> {
         n: i64,
     ) -> Result<Vec<TensorId>> {
         let mut ins = Vec::new();
-        let used: Vec<usize> = used(function).collect();
+        let used: Vec<usize> = function.used().collect();
         for (i, (&of, access)) in self.ins.iter().zip(&self.template.ins).enumerate() {
             if !used.contains(&i) {
                 // Nothing reads it.
@@ -209,9 +209,4 @@ fn split(place: &Expr, sizes: &[Expr]) -> Vec<Expr> {
     coordinates.push(rest);
     coordinates.reverse();
     coordinates
-}
-
-/// The inputs that a function uses.
-pub(super) fn used(function: &Function) -> impl Iterator<Item = usize> {
-    function.used()
 }

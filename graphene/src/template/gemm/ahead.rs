@@ -2,14 +2,15 @@
 //! computed, and matrices panel by panel, one panel before it is needed.
 
 use super::epilogue::{Panel, Store};
-use super::{PANEL, Place};
-use crate::build::Builder;
+use super::{Context, Gemm, PANEL, Place};
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
-use crate::kernel::TensorId;
-use crate::layout::{Layout, Tiler};
-use crate::schedule::pointwise::{each, fetch_inside, widen};
+use crate::kernel::{Group, Kind, TensorId};
+use crate::layout::Tiler;
+use crate::schedule::pointwise::{WIDTH, each, fetch_inside, load, widen};
 use crate::template::epilogue::{Across, Run, Span};
+use crate::template::fragments::packed;
 use crate::template::product::leaf;
 use crate::tensor::{Memory, View};
 
@@ -168,6 +169,72 @@ impl Store<'_> {
         let raw = k.index(held, "raw", at)?;
         widen(k, raw, n, self.context.one)
     }
+
+    /// Begins to copy the tile's rows. The last tile's are no longer read.
+    pub(super) fn ask_for_rows(&self, k: &mut Builder, place: &Place) -> Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let one = self.context.one;
+        let [thread] = k.indices(self.own, ["copier"])?;
+        let operands = self.context.declared.epilogue.operands();
+        for (&(_, from), row) in operands.iter().zip(&self.rows.0) {
+            let &Some(row) = row else { continue };
+            let run = WIDTH / k.tensor_of(from)?.scalar.bytes();
+            let runs = self.context.gemm.columns / run;
+            let from = k.tile(from, "runs", &[Tiler::Size(run)])?;
+            let to = k.index(row, "row", [&self.group])?;
+            let to = k.tile(to, "runs", &[Tiler::Size(run)])?;
+            k.role(self.own, 0..runs, |k| {
+                let from = k.index(from, "run", [place.n.clone() * runs + &thread])?;
+                let to = k.index(to, "run", [&thread])?;
+                k.add(Header::new(Kind::Move, to, from, one).async_())
+            })?;
+        }
+        k.spec(Kind::Commit(Group::Copy), (), (), one)
+    }
+
+    /// Waits until the consumer's threads have copied them.
+    pub(super) fn await_rows(&self, k: &mut Builder) -> Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        k.spec(Kind::WaitGroup(Group::Copy, 0, false), (), (), self.context.one)?;
+        k.spec(Kind::Sync, (), (), self.own)
+    }
+
+    /// Lets the next tile's rows take their place. A panel that leaves does so too, since threads meet once they have computed
+    /// it: unless runs read rows after the last one.
+    pub(super) fn leave_rows(&self, k: &mut Builder) -> Result<()> {
+        // Blocks that share a tile have no other.
+        let last = self.context.shares.is_some();
+        if last || self.rows.is_empty() || self.by_runs.is_empty() {
+            return Ok(());
+        }
+        k.spec(Kind::Sync, (), (), self.own)
+    }
+
+    /// The own lane's pairs in eight columns of a panel, in single precision.
+    pub(super) fn rows_at(
+        &self,
+        k: &mut Builder,
+        panel: &Panel<'_>,
+        eight: &Expr,
+    ) -> Result<Vec<Option<TensorId>>> {
+        let eight = panel.panel.clone() * (PANEL / 8) + eight;
+        let mut rows = Vec::new();
+        for row in &self.rows.0 {
+            let &Some(row) = row else {
+                rows.push(None);
+                continue;
+            };
+            let row = k.index(row, "row", [&self.group])?;
+            let pairs = k.tile(row, "pairs", &[Tiler::Size(2)])?;
+            let pair = k.index(pairs, "pair", [eight.clone() * 4 + &self.lane.column])?;
+            rows.push(Some(load(k, pair, 2, true, self.context.one)?));
+        }
+        Ok(rows)
+    }
 }
 
 impl Panel<'_> {
@@ -177,13 +244,25 @@ impl Panel<'_> {
     }
 }
 
-/// Dimensions one within the other, the innermost of runs of `n`.
-fn packed(sizes: &[i64], n: i64) -> Vec<Layout<Expr>> {
-    let mut stride = n;
-    let mut dims = Vec::new();
-    for &size in sizes.iter().rev() {
-        dims.insert(0, leaf(size, stride));
-        stride *= size;
+/// Of each operand that is a row, where its part is: `[consumer].[columns]`.
+pub(super) struct Rows(Vec<Option<TensorId>>);
+
+impl Rows {
+    pub(super) fn new(k: &mut Builder, context: &Context<'_>) -> Result<Rows> {
+        let Gemm { consumers, columns, .. } = *context.gemm;
+        let operands = context.declared.epilogue.operands().iter();
+        let rows = operands.map(|&(span, tensor)| {
+            let scalar = k.tensor_of(tensor)?.scalar;
+            if !context.gemm.copies(span, scalar) {
+                return Ok(None);
+            }
+            let view = View::levels_of(&[vec![leaf(consumers, columns)], vec![leaf(columns, 1)]]);
+            k.allocate("row", view, scalar, Memory::Shared, None).map(Some)
+        });
+        Ok(Rows(rows.collect::<Result<_>>()?))
     }
-    dims
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
 }

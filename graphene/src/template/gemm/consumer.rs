@@ -5,13 +5,14 @@ use super::{Context, DEPTH, Place, ROWS, STEP};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, TensorId, ThreadsId};
-use crate::layout::{Layout, Tiler};
+use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
+use crate::layout::Tiler;
 use crate::schedule::consume;
 use crate::schedule::pointwise::each;
-use crate::template::product::{Tile, leaf, tile_of};
-use crate::template::split_k::{Held, PAIR, Visit};
-use crate::tensor::{Memory, Scalar, View};
+use crate::template::fragments::{clear, each_pair, elected_warps, fragment, own_group};
+use crate::template::product::{Tile, tile_of};
+use crate::template::split_k::{Held, Visit};
+use crate::tensor::Scalar;
 
 /// A consumer warpgroup.
 struct Consumer<'a> {
@@ -31,7 +32,7 @@ impl Context<'_> {
     /// What each consumer warpgroup does.
     pub(super) fn consume(&self, k: &mut Builder) -> Result<()> {
         let gemm = self.gemm;
-        let (own, group) = self.own(k)?;
+        let (own, group) = own_group(k, self.groups)?;
         if !gemm.is_light() {
             k.spec(Kind::Registers(gemm.budget()), (), (), own)?;
         }
@@ -49,7 +50,7 @@ impl Context<'_> {
                     k.decompose(tile.header(self.declared.kind(), own), |k| {
                         let ahead = store.ask(k, place)?;
                         k.decompose(tile.sums(self.declared.sums(), consumer.acc, own), |k| {
-                            consumer.clear(k)?;
+                            clear(k, consumer.acc, gemm.registers() / 4, self.one)?;
                             order.wait(k)?;
                             consumer.multiply(k, |k| order.arrive(k))
                         })?;
@@ -63,7 +64,7 @@ impl Context<'_> {
                 let tile = consumer.tile(k, place)?;
                 let header = tile.header(self.declared.kind(), own);
                 let multiply = |k: &mut Builder| {
-                    consumer.clear(k)?;
+                    clear(k, consumer.acc, gemm.registers() / 4, self.one)?;
                     consumer.multiply(k, |_| Ok(()))
                 };
                 let Some(shares) = &self.shares else {
@@ -78,10 +79,11 @@ impl Context<'_> {
                     let ahead = store.ask(k, place)?;
                     multiply(k)?;
                     store.await_rows(k)?;
-                    let number = Expr::from(&consumer.group) * 4 + &store.warp_in_group;
-                    let each =
-                        |k: &mut Builder, visit: Visit<'_>| self.each_pair(k, consumer.acc, visit);
-                    let held = Held { warp: store.warp, number, one: self.one, each: &each };
+                    let number = Expr::from(&consumer.group) * 4 + &store.lane.number;
+                    let each = |k: &mut Builder, visit: Visit<'_>| {
+                        each_pair(k, consumer.acc, gemm.registers() / 4, visit)
+                    };
+                    let held = Held { warp: store.lane.warp, number, one: self.one, each: &each };
                     shares.add_up(k, &held, |k| store.tile(k, consumer.acc, place, &ahead))
                 })
             })?,
@@ -93,16 +95,6 @@ impl Context<'_> {
     fn all_steps(&self) -> Expr {
         (0..self.steps.len()).fold(Expr::from(0), |all, term| all + self.own_steps(term).1)
     }
-
-    /// Goes through a thread's pairs of sums and their numbers.
-    fn each_pair(&self, k: &mut Builder, acc: TensorId, body: Visit<'_>) -> Result<()> {
-        k.for_("j", 0..self.gemm.registers() / 4, 1, true, |k, j| {
-            k.for_("half", 0..2, 1, true, |k, half| {
-                let pair = k.index(acc, "pair", [half, j])?;
-                body(k, pair, Expr::from(j) * 2 + Expr::from(half))
-            })
-        })
-    }
 }
 
 impl<'a> Consumer<'a> {
@@ -113,11 +105,8 @@ impl<'a> Consumer<'a> {
         group: Var,
     ) -> Result<Consumer<'a>> {
         let gemm = context.gemm;
-        let n = gemm.registers() / 4;
-        let fragment = View::levels_of(&[vec![leaf(2, 2), leaf(n, 4)], vec![leaf(2, 1)]]);
-        let acc = k.allocate("acc", fragment, Scalar::F32, Memory::Registers, None)?;
-        let warps = 4 * (gemm.consumers + 1);
-        let lanes = k.tile(context.block, "lanes", &[Tiler::Layout(Layout::mode(warps, 32)?)])?;
+        let acc = fragment(k, "acc", gemm.registers() / 4, Scalar::F32)?;
+        let lanes = elected_warps(k, context.block, gemm.consumers)?;
         let ring = k.ring("using", gemm.stages)?;
         // Both blocks of a cluster fill a stage, and wait until both have left it.
         let mut empty = vec![context.pipeline.empty];
@@ -125,16 +114,6 @@ impl<'a> Consumer<'a> {
             empty.push(k.peer(empty[0], "empty_there", Expr::from(1) - rank)?);
         }
         Ok(Consumer { context, own, group, acc, lanes, ring, empty })
-    }
-
-    /// Sums of nothing.
-    fn clear(&self, k: &mut Builder) -> Result<()> {
-        let one = self.context.one;
-        self.context.each_pair(k, self.acc, &|k, pair, _| {
-            k.for_("p", 0..PAIR, 1, true, |k, p| {
-                k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), one)
-            })
-        })
     }
 
     /// The consumer's own rows of a tile.

@@ -1,16 +1,16 @@
 //! What the parts of the kernel share: the stages and their barriers, and the walk over tiles.
 
-use super::residual_tma::ResidualTma;
-use super::{GROUP, Gemm, PANEL, ROWS};
+use super::residual_tma::{RESIDUAL_PANELS, ResidualTma};
+use super::{GROUP, Gemm, PANELS, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
-use crate::layout::{Layout, Swizzle, Tiler};
+use crate::layout::Tiler;
 use crate::schedule::{OrderedBarrier, Pipeline};
-use crate::template::product::{Declared, Edges, Place, Walk, leaf};
+use crate::template::fragments::Panels;
+use crate::template::product::{Declared, Edges, Place, Product, Walk};
 use crate::template::split_k::Shares;
-use crate::tensor::{Memory, View};
 
 /// What the parts of the kernel share.
 pub(super) struct Context<'a> {
@@ -20,8 +20,7 @@ pub(super) struct Context<'a> {
     pub(super) block: ThreadsId,
     /// The block's threads as warpgroups.
     pub(super) groups: ThreadsId,
-    /// The two blocks of the own cluster, and which of them the own one is; none where blocks are
-    /// alone.
+    /// The two blocks of the own cluster, and which of them the own one is; none where blocks are alone.
     pub(super) pair: Option<(ThreadsId, Expr)>,
     /// The blocks that share a tile, and what they hand over; none if each has its own.
     pub(super) shares: Option<Shares>,
@@ -62,10 +61,7 @@ impl Gemm {
         };
         k.by(cta);
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
-        let shared = [
-            self.stages_of(k, "sA", self.rows(), self.product.a_transposed)?,
-            self.stages_of(k, "sB", self.columns, self.product.b_transposed)?,
-        ];
+        let shared = [self.stages_of(k, 0)?, self.stages_of(k, 1)?];
         let filled_by = match self.edges {
             Edges::Bulk => 1,
             Edges::Moves => GROUP,
@@ -109,26 +105,13 @@ impl Gemm {
         })
     }
 
-    /// The stages of an operand: `[stages].[m,depth]` of A, `[stages].[depth,n]` of B; the contiguous side
-    /// in panels of 128 bytes.
-    fn stages_of(
-        &self,
-        k: &mut Builder,
-        name: &str,
-        size: i64,
-        transposed: bool,
-    ) -> Result<TensorId> {
-        let depth = self.depth();
-        let side = match (transposed, size == PANEL) {
-            (false, _) => leaf(size, depth),
-            (true, true) => leaf(PANEL, 1),
-            (true, false) => Layout::join(vec![leaf(PANEL, 1), leaf(size / PANEL, PANEL * depth)]),
-        };
-        let along = leaf(depth, if transposed { PANEL } else { 1 });
-        let dims = if name == "sA" { [side, along] } else { [along, side] };
-        let stage = leaf(self.stages, size * depth);
-        let view = View::levels_of(&[vec![stage], dims.to_vec()]);
-        k.allocate(name, view, self.product.scalar, Memory::Shared, Some(Swizzle::new(3, 4, 3)?))
+    /// The stages of A: `[stages].[m,depth]`, or of B: `[stages].[depth,n]`; the contiguous side in panels of 128 bytes.
+    fn stages_of(&self, k: &mut Builder, i: usize) -> Result<TensorId> {
+        let Product { scalar, a_transposed, b_transposed, .. } = self.product;
+        let (size, transposed) = [(self.rows(), a_transposed), (self.columns, b_transposed)][i];
+        let [rows, columns] = if transposed { [self.depth(), size] } else { [size, self.depth()] };
+        let panels = Panels { rows, columns, scalar };
+        panels.allocate(k, ["sA", "sB"][i], &[self.stages], transposed != (i == 1))
     }
 }
 
@@ -176,10 +159,9 @@ impl Context<'_> {
         }
     }
 
-    /// The own warpgroup and its number.
-    pub(super) fn own(&self, k: &mut Builder) -> Result<(ThreadsId, Var)> {
-        let [group, _] = k.indices(self.groups, ["group", "in_group"])?;
-        Ok((k.index(self.groups, "own", [&group])?, group))
+    /// Panels of C that each warpgroup has buffers for.
+    pub(super) fn panel_buffers(&self) -> i64 {
+        if self.residual_tma.is_some() { RESIDUAL_PANELS } else { PANELS }
     }
 
     /// A matrix of global memory in tiles.

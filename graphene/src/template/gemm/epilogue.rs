@@ -1,20 +1,17 @@
 //! What becomes of the sums, and how they leave; `places`: which elements are whose.
 
-mod places;
-
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Rows};
 use super::residual_tma::Asking;
-use super::rows::Rows;
-use super::smem_budget::PANELS;
-use super::{Context, PANEL, Place, ROWS};
+use super::{Context, PANEL, PANELS, Place, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
-use crate::layout::{IntTuple, Tiler};
-use crate::schedule::pointwise::each;
-use crate::template::product::leaf;
-use crate::tensor::{Memory, Scalar, View};
+use crate::layout::Tiler;
+use crate::schedule::pointwise::{each, widen};
+use crate::template::epilogue::{Across, Run};
+use crate::template::fragments::{Lane, Matrices, Panels as PanelLayout, matrix_fragment};
+use crate::tensor::Scalar;
 
 /// How a warpgroup's rows leave: results of 16 bits panel by panel through shared buffers and
 /// tensor copies; others, where elements move alone, and where blocks share a tile, of which each finishes some warps' part,
@@ -30,13 +27,15 @@ pub(super) struct Store<'a> {
     pub(super) asking: Option<Asking>,
     /// Numbers of the results that leave from registers.
     pub(super) by_runs: Vec<usize>,
-    pub(super) warp: ThreadsId,
-    /// The own warp's number in its group, the own lane's row and column of fragments.
-    pub(super) warp_in_group: Expr,
-    row: Expr,
-    pub(super) column: Expr,
-    /// Which of 2×2 matrices, and which row of it, the own lane points to.
-    address: [Expr; 3],
+    pub(super) lane: Lane,
+    matrices: Matrices,
+}
+
+/// Buffers for each warpgroup's panels.
+fn buffers(k: &mut Builder, context: &Context<'_>, scalar: Scalar) -> Result<TensorId> {
+    let outer = [context.gemm.consumers, context.panel_buffers()];
+    let panels = PanelLayout { rows: ROWS, columns: PANEL, scalar };
+    panels.allocate(k, "sC", &outer, false)
 }
 
 /// 64 columns of a consumer's 64 rows.
@@ -80,7 +79,7 @@ impl<'a> Store<'a> {
                 Some(known) => (known.buffers, known.turn.clone()),
                 None => {
                     let turn = k.ring("leaving", context.panel_buffers())?;
-                    (context.buffers(k, scalar)?, turn)
+                    (buffers(k, context, scalar)?, turn)
                 }
             };
             let to = context.tiled(k, tensor, "gC", [ROWS, PANEL])?;
@@ -90,14 +89,8 @@ impl<'a> Store<'a> {
             [Panels { buffers, turn, .. }] => Asking::new(k, context, *buffers, turn)?,
             _ => None,
         };
-        let warps = k.tile(own, "warps", &[Tiler::Size(32)])?;
-        let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
-        let [warp_in_group, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
-        let warp = k.index(warps, "warp", [&warp_in_group])?;
-        // Lane 8i + r holds the address of row r of the i-th of 2×2 matrices.
-        let eights = k.tile(warp, "eights", &[Tiler::Size(8)])?;
-        let grouped = k.reshape(eights, "matrices", 0, &[&[(2, 2)], &[(2, 1)]])?;
-        let address = k.indices(grouped, ["matrix_m", "matrix_n", "matrix_row"])?;
+        let lane = Lane::new(k, own)?;
+        let matrices = Matrices::new(k, lane.warp)?;
         Ok(Store {
             context,
             own,
@@ -106,11 +99,8 @@ impl<'a> Store<'a> {
             rows: Rows::new(k, context)?,
             asking,
             by_runs,
-            warp,
-            warp_in_group: warp_in_group.into(),
-            row: row.into(),
-            column: column.into(),
-            address: address.map(Expr::from),
+            lane,
+            matrices,
         })
     }
 
@@ -147,7 +137,7 @@ impl<'a> Store<'a> {
         let Context { gemm, declared, shares, .. } = self.context;
         let m = self.strip_of(place, strip);
         let (rows, m, threads) = match shares {
-            Some(_) => (ROWS / 4, m * 4 + &self.warp_in_group, self.warp),
+            Some(_) => (ROWS / 4, m * 4 + &self.lane.number, self.lane.warp),
             None => (ROWS, m, self.own),
         };
         let place = Place { batch: place.batch.clone(), m, n: place.n.clone() };
@@ -184,29 +174,17 @@ impl<'a> Store<'a> {
                 k.spec(Kind::Sync, (), (), self.own)?;
             }
         }
-        let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
-        k.for_("strip", 0..PANEL / 16, 1, true, |k, strip| {
-            let at = k.index(strips, "strip", [self.warp_in_group.clone(), strip.into()])?;
-            let matrices = k.tile(at, "matrices", &[Tiler::Size(8), Tiler::Size(8)])?;
-            let [matrix_m, matrix_n, row] = &self.address;
-            let matrix = k.index(matrices, "matrix", [matrix_m, matrix_n])?;
-            let rows = k.tile(matrix, "rows", &[Tiler::Size(1), Tiler::Size(8)])?;
-            let row = k.index(rows, "row", [row.clone(), Expr::from(0)])?;
-            let fragment = |k: &mut Builder, name| {
-                let view =
-                    View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], vec![leaf(1, 0), leaf(2, 1)]]);
-                k.allocate(name, view, *scalar, Memory::Registers, None)
-            };
+        self.matrices.store(k, &self.lane, buffer, PANEL, |k, strip, row| {
             let come = match self.asking {
-                Some(_) => Some(fragment(k, "come")?),
+                Some(_) => Some(matrix_fragment(k, "come", *scalar)?),
                 None => None,
             };
             if let Some(come) = come {
-                k.spec(Kind::Move, come, row, self.warp)?;
+                k.spec(Kind::Move, come, row, self.lane.warp)?;
             }
-            let halves = fragment(k, "halves")?;
+            let halves = matrix_fragment(k, "halves", *scalar)?;
             for j in 0..2 {
-                let eight = Expr::from(strip) * 2 + j;
+                let eight = strip.clone() * 2 + j;
                 let come = come.map(|come| (come, j));
                 self.each_half(k, panel, &eight, come, |k, half, sums, run, across| {
                     let epilogue = &self.context.declared.epilogue;
@@ -214,16 +192,84 @@ impl<'a> Store<'a> {
                     k.spec(Kind::Move, Operand::at(halves, [half, j]), outs[0], one)
                 })?;
             }
-            k.spec(Kind::Move, row, halves, self.warp)
+            Ok(halves)
         })?;
         k.spec(Kind::Fence(Fence::Proxy), (), (), self.own)?;
         k.spec(Kind::Sync, (), (), self.own)?;
         k.role(self.own, 0..1, |k| {
             let at = self.at(panel.place, &panel.strip, &panel.panel);
-            let to = Operand { tensor: *to, index: IntTuple::list(at) };
+            let to = Operand::at(*to, at);
             k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
             k.spec(Kind::Commit(Group::Bulk), (), (), one)
         })?;
         k.advance(turn)
+    }
+
+    /// A lane's pairs of sums in eight columns of a panel: of two rows, eight apart. `come`: a fragment of the addend that
+    /// has come, and which eight of its columns these are.
+    fn each_half(
+        &self,
+        k: &mut Builder,
+        panel: &Panel<'_>,
+        eight: &Expr,
+        come: Option<(TensorId, i64)>,
+        body: impl Fn(&mut Builder, i64, TensorId, &Run, &Across) -> Result<()>,
+    ) -> Result<()> {
+        let epilogue = &self.context.declared.epilogue;
+        let rows = self.rows_at(k, panel, eight)?;
+        let column = self.column_of(panel.place, &panel.panel, eight);
+        let rows = epilogue.across_but(k, rows, &column, 2, self.context.one)?;
+        for half in 0..2 {
+            let row = self.row_of(panel.place, &panel.strip, &half.into());
+            let run = Run { batch: panel.place.batch.clone(), row, column: column.clone(), n: 2 };
+            let mut across = self.all_held(k, panel, &rows, eight, half)?;
+            if let (Some(asking), Some((come, j))) = (&self.asking, come) {
+                let raw = k.index(come, "raw", [half, j])?;
+                let raw = k.reshape(raw, "raw", 0, &[&[(2, 1)]])?;
+                across.0[asking.operand] = Some(widen(k, raw, 2, self.context.one)?);
+            }
+            let at = panel.panel.clone() * (PANEL / 8) + eight;
+            let sums = k.index(panel.acc, "sums", [Expr::from(half), at])?;
+            body(k, half, sums, &run, &across)?;
+        }
+        Ok(())
+    }
+
+    /// Each lane writes its elements that lie within the results.
+    fn runs(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
+        k.for_("e", 0..PANEL / 8, 1, true, |k, e| {
+            self.each_half(k, panel, &e.into(), None, |k, _, sums, run, across| {
+                let epilogue = &self.context.declared.epilogue;
+                epilogue.leave(k, sums, run, across, &self.by_runs, self.context.one)
+            })
+        })
+    }
+
+    /// The panel of C, in panels.
+    pub(super) fn at(&self, place: &Place, strip: &Expr, panel: &Expr) -> Vec<Expr> {
+        let of_tile = self.context.gemm.columns / PANEL;
+        let column = place.n.clone() * of_tile + panel;
+        place.at([self.strip_of(place, strip), column])
+    }
+
+    /// Which 64 rows of C a tile's are.
+    fn strip_of(&self, place: &Place, strip: &Expr) -> Expr {
+        let of_tile = self.context.gemm.rows() / ROWS;
+        place.m.clone() * of_tile + self.context.first_strip(&self.group) + strip
+    }
+
+    /// The own lane's row of C.
+    pub(super) fn row_of(&self, place: &Place, strip: &Expr, half: &Expr) -> Expr {
+        self.strip_of(place, strip) * ROWS
+            + self.lane.number.clone() * 16
+            + &self.lane.row
+            + half.clone() * 8
+    }
+
+    /// The own lane's column of C, in pairs.
+    pub(super) fn column_of(&self, place: &Place, panel: &Expr, eight: &Expr) -> Expr {
+        let gemm = self.context.gemm;
+        let eight = panel.clone() * (PANEL / 8) + eight;
+        place.n.clone() * (gemm.columns / 2) + eight * 4 + &self.lane.column
     }
 }

@@ -1,44 +1,42 @@
-//! How stages are filled; `moves`: by single elements.
+//! How stages are filled: by tensor copies of one thread, or by moves of single elements, which need not be aligned. And what
+//! is done before predecessors are (programmatic dependent launch): a layer's weights, which they have not made, are on
+//! their way then.
 
-use super::{Context, Edges, GROUP, Gemm, PANEL, Place};
+use super::{Context, Edges, GROUP, PANEL, Place};
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
-use crate::layout::{IntTuple, Tiler};
+use crate::kernel::{Fence, Kind, Number, Operand, TensorId, Test, ThreadsId};
+use crate::layout::Tiler;
+use crate::schedule::pointwise::number;
 use crate::schedule::produce;
+use crate::template::fragments::own_group;
 
 /// What a stage is filled with.
-pub(super) struct Fill<'a> {
-    pub(super) term: usize,
-    pub(super) place: &'a Place,
+struct Fill<'a> {
+    term: usize,
+    place: &'a Place,
     /// The step along K.
-    pub(super) step: Expr,
-    pub(super) stage: &'a Var,
+    step: Expr,
+    stage: &'a Var,
     /// Of the block's first tile, which of its steps that is; of later ones, no less than there are stages.
-    pub(super) number: Expr,
+    number: Expr,
 }
 
-impl Gemm {
-    /// Rows and depth of a copy of A.
-    pub(super) fn box_a(&self) -> [i64; 2] {
-        [if self.product.a_transposed { PANEL } else { self.rows() }, self.depth()]
-    }
+/// A and B, in tiles of global memory or of a stage.
+type Both = [TensorId; 2];
 
-    /// Depth and columns of a copy of B. Of a cluster, each block brings its share of B to both: of the depth, or of the
-    /// columns.
-    pub(super) fn box_b(&self) -> [i64; 2] {
-        match self.product.b_transposed {
-            true => [self.depth() / self.cluster, PANEL],
-            false => [self.depth(), self.columns / self.cluster],
-        }
+impl Fill<'_> {
+    /// The place of the step's tile of A and of B, along both of its dimensions.
+    fn at(&self) -> [[&Expr; 2]; 2] {
+        [[&self.place.m, &self.step], [&self.step, &self.place.n]]
     }
 }
 
 impl Context<'_> {
     /// What the producer warpgroup does.
     pub(super) fn produce(&self, k: &mut Builder) -> Result<()> {
-        let (own, _) = self.own(k)?;
+        let (own, _) = own_group(k, self.groups)?;
         if !self.gemm.is_light() {
             k.spec(Kind::Registers(self.gemm.producer_registers()), (), (), own)?;
         }
@@ -54,143 +52,101 @@ impl Context<'_> {
     /// One thread issues tensor copies, box by box.
     fn fill_by_copies(&self, k: &mut Builder) -> Result<()> {
         let gemm = self.gemm;
-        let from = self.operands(k, gemm.box_a(), gemm.box_b())?;
+        let from = self.operands(k, gemm.boxes())?;
         self.each_stage(k, self.one, |k, fill, full| {
-            let [from_a, from_b] = from[fill.term];
-            let [to_a, to_b] = self.stage(k, fill.stage, gemm.box_a(), gemm.box_b())?;
+            let (from, to) = (from[fill.term], self.stage(k, fill.stage)?);
             if gemm.has_pdl_prologue() {
                 // Of the first stages, B has been asked for already.
                 let late = Cond::new(fill.number.clone(), Relation::AtLeast, gemm.stages);
                 k.if_(late, |k| {
                     self.expect(k, &full)?;
-                    self.bring_b(k, (from_b, to_b), fill, &full)
+                    self.bring(k, 1, (from, to), fill, &full)
                 })?;
-                return self.bring_a(k, (from_a, to_a), fill, &full);
+                return self.bring(k, 0, (from, to), fill, &full);
             }
             self.expect(k, &full)?;
-            self.bring_a(k, (from_a, to_a), fill, &full)?;
-            self.bring_b(k, (from_b, to_b), fill, &full)
+            self.bring(k, 0, (from, to), fill, &full)?;
+            self.bring(k, 1, (from, to), fill, &full)
         })
     }
 
     /// A stage is full when so many bytes have come.
-    pub(super) fn expect(&self, k: &mut Builder, full: &Operand) -> Result<()> {
+    fn expect(&self, k: &mut Builder, full: &Operand) -> Result<()> {
         let gemm = self.gemm;
         let bytes = (gemm.rows() + gemm.columns) * gemm.depth() * gemm.product.scalar.bytes();
         k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)
     }
 
-    fn bring_a(
+    /// Copies the boxes of a step's tile of A (0) or B (1): of a cluster, the own share of B to both blocks.
+    fn bring(
         &self,
         k: &mut Builder,
-        (from, to): (TensorId, TensorId),
+        i: usize,
+        (from, to): (Both, Both),
         fill: &Fill<'_>,
         full: &Operand,
     ) -> Result<()> {
-        let boxes = self.gemm.rows() / self.gemm.box_a()[0];
-        let header = self.stage_of(k, 0, fill, self.one)?.signals(full.clone());
-        k.decompose(header, |k| {
-            for i in 0..boxes {
-                let row = fill.place.m.clone() * boxes + i;
-                let from = Operand {
-                    tensor: from,
-                    index: IntTuple::list(fill.place.at(row, fill.step.clone())),
-                };
-                let to = Operand::at(to, [i, 0]);
-                k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))?;
-            }
-            Ok(())
-        })
-    }
-
-    pub(super) fn bring_b(
-        &self,
-        k: &mut Builder,
-        (from, to): (TensorId, TensorId),
-        fill: &Fill<'_>,
-        full: &Operand,
-    ) -> Result<()> {
-        let gemm = self.gemm;
-        let [deep, wide] = gemm.box_b();
-        let rank = self.pair.as_ref().map_or(Expr::from(0), |(_, rank)| rank.clone());
-        let header = self.stage_of(k, 1, fill, self.one)?.signals(full.clone());
-        let header = match self.pair {
-            Some((pair, _)) => header.on(pair),
+        let (size, box_) = (self.gemm.sizes()[i], self.gemm.boxes()[i]);
+        let count = [size[0] / box_[0], size[1] / box_[1]];
+        let pair = self.pair.as_ref().filter(|_| i == 1);
+        let on = |header: Header| match pair {
+            Some((pair, _)) => header.on(*pair),
             None => header,
         };
-        k.decompose(header, |k| {
-            for i in 0..if gemm.product.b_transposed { gemm.columns / PANEL } else { 1 } {
-                let (along, across) = match gemm.product.b_transposed {
-                    true => (rank.clone(), Expr::from(i)),
-                    false => (Expr::from(0), rank.clone()),
-                };
-                let row = fill.step.clone() * (gemm.depth() / deep) + &along;
-                let column = fill.place.n.clone() * (gemm.columns / wide) + &across;
-                let from =
-                    Operand { tensor: from, index: IntTuple::list(fill.place.at(row, column)) };
-                let to = Operand::at(to, [along, across]);
-                let copy = Header::new(Kind::Move, to, from, self.one).signals(full.clone());
-                k.add(match self.pair {
-                    Some((pair, _)) => copy.on(pair),
-                    None => copy,
-                })?;
-            }
-            Ok(())
+        let rank = pair.map_or(Expr::from(0), |(_, rank)| rank.clone());
+        let each = |count: i64| (0..count).map(Expr::from);
+        let own: Vec<[Expr; 2]> = match (i, self.gemm.product.b_transposed) {
+            (0, _) => each(count[0]).map(|row| [row, 0.into()]).collect(),
+            (_, true) => each(count[1]).map(|column| [rank.clone(), column]).collect(),
+            (_, false) => vec![[0.into(), rank]],
+        };
+        let header = self.stage_of(k, i, fill, self.one)?.signals(full.clone());
+        k.decompose(on(header), |k| {
+            own.into_iter().try_for_each(|[row, column]| {
+                let at = fill.at()[i];
+                let at = [at[0].clone() * count[0] + &row, at[1].clone() * count[1] + &column];
+                let from = Operand::at(from[i], fill.place.at(at));
+                let to = Operand::at(to[i], [row, column]);
+                k.add(on(Header::new(Kind::Move, to, from, self.one).signals(full.clone())))
+            })
         })
     }
 
     /// Moves a step's tile of A or of B to its stage.
-    pub(super) fn stage_of(
+    fn stage_of(
         &self,
         k: &mut Builder,
         i: usize,
-        Fill { term, place, step, stage, .. }: &Fill<'_>,
+        fill: &Fill<'_>,
         threads: ThreadsId,
     ) -> Result<Header> {
-        let (gemm, term) = (self.gemm, &self.declared.terms[*term]);
-        let (of, size, at) = match i {
-            0 => (term.a, [gemm.rows(), gemm.depth()], place.at(place.m.clone(), step.clone())),
-            _ => (term.b, [gemm.depth(), gemm.columns], place.at(step.clone(), place.n.clone())),
-        };
-        let from = self.tiled(k, of, "step", size)?;
-        let from = Operand { tensor: from, index: IntTuple::list(at) };
-        let to = Operand::at(self.shared[i], [*stage]);
-        Ok(Header::new(Kind::Move, to, from, threads))
+        let term = &self.declared.terms[fill.term];
+        let from = self.tiled(k, [term.a, term.b][i], "step", self.gemm.sizes()[i])?;
+        let from = Operand::at(from, fill.place.at(fill.at()[i].map(Expr::clone)));
+        Ok(Header::new(Kind::Move, Operand::at(self.shared[i], [fill.stage]), from, threads))
     }
 
     /// A and B of each term, in tiles of so many rows and columns.
-    pub(super) fn operands(
-        &self,
-        k: &mut Builder,
-        of_a: [i64; 2],
-        of_b: [i64; 2],
-    ) -> Result<Vec<[TensorId; 2]>> {
-        let terms = self.declared.terms.iter();
-        terms
-            .map(|term| {
-                let a = self.tiled(k, term.a, "gA", of_a)?;
-                Ok([a, self.tiled(k, term.b, "gB", of_b)?])
-            })
-            .collect()
+    fn operands(&self, k: &mut Builder, [of_a, of_b]: [[i64; 2]; 2]) -> Result<Vec<Both>> {
+        let mut all = Vec::new();
+        for term in &self.declared.terms {
+            all.push([self.tiled(k, term.a, "gA", of_a)?, self.tiled(k, term.b, "gB", of_b)?]);
+        }
+        Ok(all)
     }
 
     /// A stage of both operands, in boxes.
-    pub(super) fn stage(
-        &self,
-        k: &mut Builder,
-        stage: &Var,
-        of_a: [i64; 2],
-        of_b: [i64; 2],
-    ) -> Result<[TensorId; 2]> {
-        let [a, b] = self.shared;
-        let a = k.index(a, "stage_a", [stage])?;
-        let a = k.tile(a, "boxes_a", &of_a.map(Tiler::Size))?;
-        let b = k.index(b, "stage_b", [stage])?;
-        Ok([a, k.tile(b, "boxes_b", &of_b.map(Tiler::Size))?])
+    fn stage(&self, k: &mut Builder, stage: &Var) -> Result<Both> {
+        let mut both = self.shared;
+        for (of, box_) in both.iter_mut().zip(self.gemm.boxes()) {
+            let stage = k.index(*of, "stage", [stage])?;
+            *of = k.tile(stage, "boxes", &box_.map(Tiler::Size))?;
+        }
+        Ok(both)
     }
 
     /// Fills one stage after the other, for every step of every term.
-    pub(super) fn each_stage(
+    fn each_stage(
         &self,
         k: &mut Builder,
         threads: ThreadsId,
@@ -198,7 +154,7 @@ impl Context<'_> {
     ) -> Result<()> {
         let ring = k.ring("filling", self.gemm.stages)?;
         self.each_tile(k, self.first.clone(), self.stride.clone(), |k, t, place| {
-            for term in 0..self.steps.len() {
+            (0..self.steps.len()).try_for_each(|term| {
                 let (first, count) = self.own_steps(term);
                 k.for_("k", first.clone()..first.clone() + count, 1, false, |k, step| {
                     produce(k, &self.pipeline, &ring, threads, |k, full, stage| {
@@ -207,9 +163,117 @@ impl Context<'_> {
                         let step = step.into();
                         fill(k, &Fill { term, place, step, stage, number }, full)
                     })
-                })?;
-            }
-            Ok(())
+                })
+            })
         })
+    }
+
+    /// All threads move elements, zeros where there are none.
+    fn fill_by_moves(&self, k: &mut Builder, own: ThreadsId) -> Result<()> {
+        let gemm = self.gemm;
+        let from = self.operands(k, gemm.sizes())?;
+        let [thread] = k.indices(own, ["mover"])?;
+        self.each_stage(k, own, |k, fill, full| {
+            for (i, from) in from[fill.term].into_iter().enumerate() {
+                let to = k.index(self.shared[i], "stage", [fill.stage])?;
+                let at = fill.place.at(fill.at()[i].map(Expr::clone));
+                let from = k.index(from, "tile", at)?;
+                // Neighbouring threads read neighbours along the contiguous side.
+                let across = [gemm.product.a_transposed, !gemm.product.b_transposed][i];
+                let header = self.stage_of(k, i, fill, own)?;
+                k.decompose(header, |k| self.moves(k, (from, to), i, across, &thread))?;
+            }
+            k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
+            k.spec(Kind::Arrive(None), full, (), self.one)
+        })
+    }
+
+    /// A stage's elements, `GROUP` at a time; `across`: columns are contiguous.
+    fn moves(
+        &self,
+        k: &mut Builder,
+        (from, to): (TensorId, TensorId),
+        i: usize,
+        across: bool,
+        thread: &Var,
+    ) -> Result<()> {
+        let [rows, columns] = self.gemm.sizes()[i];
+        k.for_("e", 0..rows * columns / GROUP, 1, false, |k, e| {
+            let linear = Expr::from(e) * GROUP + Expr::from(thread);
+            let fast = Expr::from(if across { rows } else { columns });
+            let (slow, fast) = (linear.div(&fast), linear.rem(&fast));
+            let at = if across { [fast, slow] } else { [slow, fast] };
+            let from = k.index(from, "from", self.within(at.clone()))?;
+            let word = number(k, "word", self.gemm.product.scalar)?;
+            k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
+            k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;
+            k.spec(Kind::Move, Operand::at(to, at), word, self.one)
+        })
+    }
+
+    /// Coordinates within a tile, which may be one of a batch.
+    fn within(&self, at: [Expr; 2]) -> Vec<Expr> {
+        self.gemm.product.batched.then_some(Expr::from(0)).into_iter().chain(at).collect()
+    }
+
+    /// Brings what the first stages hold of the block's first tile of B, and asks for the lines of the rest.
+    pub(super) fn pdl_prologue(&self, k: &mut Builder) -> Result<()> {
+        let gemm = self.gemm;
+        if gemm.has_pdl_prologue() {
+            let first = GROUP * gemm.consumers;
+            let any = Cond::new(self.first.clone(), Relation::Less, self.walk.count());
+            k.role(self.block, first..first + 1, |k| k.if_(any, |k| self.fill_prologue(k)))?;
+        }
+        if gemm.prefetch { self.prefetch(k) } else { Ok(()) }
+    }
+
+    /// Copies of B into the first stages, whose barriers expect A as well. A tile of fewer steps fills no more of them.
+    fn fill_prologue(&self, k: &mut Builder) -> Result<()> {
+        let place = &self.walk.place(k, self.first.clone())?;
+        let from = self.operands(k, self.gemm.boxes())?[0];
+        let (first, steps) = self.own_steps(0);
+        let stages = steps.min(Expr::from(self.gemm.stages));
+        k.for_("early", Expr::from(0)..stages, 1, false, |k, stage| {
+            let full = Operand::at(self.pipeline.full, [stage]);
+            self.expect(k, &full)?;
+            let to = self.stage(k, stage)?;
+            let (step, number) = (first.clone() + stage, stage.into());
+            self.bring(k, 1, (from, to), &Fill { term: 0, place, step, stage, number }, &full)
+        })
+    }
+
+    /// All threads ask for the lines of the block's first tile of B, of each term, that no stage has begun with.
+    fn prefetch(&self, k: &mut Builder) -> Result<()> {
+        let (gemm, depth) = (self.gemm, self.gemm.depth());
+        let [thread] = k.indices(self.block, ["thread"])?;
+        let place = self.walk.place(k, self.first.clone())?;
+        let threads = GROUP * (gemm.consumers + 1);
+        for (number, term) in self.declared.terms.iter().enumerate() {
+            let b = self.tiled(k, term.b, "lines", [depth, gemm.columns])?;
+            // A line is 128 bytes: of a column's depth, or of a row's columns.
+            let of_step = match gemm.product.b_transposed {
+                true => depth * (gemm.columns / PANEL),
+                false => gemm.columns,
+            };
+            let (first, steps) = self.own_steps(number);
+            let begun = match gemm.has_pdl_prologue() {
+                true => steps.clone().min(Expr::from(gemm.stages)),
+                false => Expr::from(0),
+            };
+            let rounds = ((steps - begun.clone()) * of_step).ceil_div(&Expr::from(threads));
+            k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {
+                let line = Expr::from(round) * threads + &thread;
+                let step = first.clone() + begun.clone() + line.div(&of_step.into());
+                let line = line.rem(&of_step.into());
+                let tile = k.index(b, "tile", place.at([step, place.n.clone()]))?;
+                let at = match gemm.product.b_transposed {
+                    true => [line.rem(&depth.into()), line.div(&depth.into()) * PANEL],
+                    false => [Expr::from(0), line],
+                };
+                let first = k.index(tile, "first", self.within(at))?;
+                k.if_(Test::Inside(first.into()), |k| k.spec(Kind::Prefetch, (), first, self.one))
+            })?;
+        }
+        Ok(())
     }
 }

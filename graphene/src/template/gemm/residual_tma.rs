@@ -7,7 +7,6 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
-use crate::layout::IntTuple;
 use crate::template::epilogue::{Attached, Span};
 use crate::template::product::line;
 use crate::tensor::{Memory, Scalar};
@@ -137,7 +136,7 @@ impl Store<'_> {
         let one = self.context.one;
         let across = Expr::from(self.context.gemm.columns / PANEL);
         let at = self.at(place, &number.div(&across), &number.rem(&across));
-        let from = Operand { tensor: asking.panels, index: IntTuple::list(at) };
+        let from = Operand::at(asking.panels, at);
         let stage = (Expr::from(asking.turn.stage()) + stages_on).rem(&RESIDUAL_PANELS.into());
         let come = asking.come(&self.group, stage.clone());
         let bytes = ROWS * PANEL * k.tensor_of(asking.buffers)?.scalar.bytes();

@@ -9,9 +9,9 @@ use crate::layout::Tiler;
 use crate::schedule::Ahead;
 use crate::schedule::pointwise::{each, load, store};
 use crate::template::epilogue::{Across, Attached, Epilogue, Run, Span};
-use crate::template::product::tile_of;
+use crate::template::product::{Place, tile_of};
 use crate::template::stage::Movers;
-use crate::template::sums::Sums;
+use crate::template::tiled_mma::{By, TiledMma};
 
 impl Context<'_> {
     /// One layer after the other.
@@ -23,7 +23,9 @@ impl Context<'_> {
                 .fetch(k, |k, stage| self.fetch(k, 0, step..step + 1, &Expr::from(step), stage))?;
         }
         for (l, layer) in mlp.layers.iter().enumerate() {
-            let sums = Sums::new(k, self.block, mlp.sides(l), mlp.warps, mlp.tf32)?;
+            let (sides, warps) = (mlp.sides(l), mlp.warps);
+            let by = By::of(sides, warps, mlp.tf32);
+            let sums = TiledMma::new(k, self.block, sides, warps, by)?;
             let acc = sums.allocate(k)?;
             let [rows, whole, header] = self.layer(k, l, acc)?;
             k.decompose(whole, |k| {
@@ -46,7 +48,7 @@ impl Context<'_> {
         k: &mut Builder,
         l: usize,
         ahead: &Ahead,
-        sums: &Sums,
+        sums: &TiledMma,
         acc: TensorId,
     ) -> Result<()> {
         let (mlp, times) = (self.mlp, self.mlp.layers[l].times);
@@ -226,7 +228,7 @@ impl Context<'_> {
         k: &mut Builder,
         l: usize,
         layer: &Expr,
-        sums: &Sums,
+        sums: &TiledMma,
         acc: TensorId,
     ) -> Result<()> {
         let epilogue = self.epilogue(k, l, layer)?;
@@ -234,7 +236,7 @@ impl Context<'_> {
         k.spec(Kind::Sync, (), (), self.block)?;
         let width = self.mlp.layers[l].width;
         let padded = self.mlp.padded(l) > width;
-        sums.each_run(k, acc, &epilogue, [0, 0].map(Expr::from), |k, values, local, across| {
+        sums.each_run(k, acc, &epilogue, &Place::first(), &|k, values, local, across| {
             let run = self.global(local);
             let outs = self.finished(k, l, values, &epilogue, (local, &run), across)?;
             for (&out, &result) in outs[1..].iter().zip(&epilogue.results) {
@@ -255,9 +257,9 @@ impl Context<'_> {
     }
 
     /// The last layer's results go.
-    fn leave(&self, k: &mut Builder, l: usize, sums: &Sums, acc: TensorId) -> Result<()> {
+    fn leave(&self, k: &mut Builder, l: usize, sums: &TiledMma, acc: TensorId) -> Result<()> {
         let epilogue = self.epilogue(k, l, &Expr::from(0))?;
-        sums.each_run(k, acc, &epilogue, [0, 0].map(Expr::from), |k, values, local, across| {
+        sums.each_run(k, acc, &epilogue, &Place::first(), &|k, values, local, across| {
             let run = self.global(local);
             let outs = self.finished(k, l, values, &epilogue, (local, &run), across)?;
             for (&out, &result) in outs.iter().zip(&epilogue.results) {

@@ -1,5 +1,4 @@
-//! What a block of a chain of layers has: columns, steps, stages, sums and bytes; and whether a kernel
-//! has them.
+//! What a block of a chain of layers has: columns, steps, stages, sums and bytes; and whether a kernel has them.
 
 use super::{Layer, Mlp, SUMS};
 use crate::error::{Result, needs};
@@ -9,7 +8,7 @@ use crate::template::access::Stride;
 use crate::template::epilogue::{Epilogue, Span};
 use crate::template::product::Edges;
 use crate::template::stage::Side;
-use crate::template::sums::{Sums, features};
+use crate::template::tiled_mma::{By, TiledMma};
 use crate::tensor::Scalar;
 
 impl Mlp {
@@ -20,7 +19,7 @@ impl Mlp {
         needs(float, "fp16, bf16 or fp32 rows and weights", self.scalar)?;
         let deep = self.depth >= 16 && self.depth % 16 == 0;
         needs(deep, "a stage depth that is a multiple of 16", self.depth)?;
-        self.arch.needs(features(self.scalar, self.tf32))?;
+        self.arch.needs(TiledMma::features(self.scalar, self.tf32))?;
         needs(self.stages >= 2, "2 or more stages", self.stages)?;
         needs((1..=32).contains(&self.warps), "1 to 32 warps", self.warps)?;
         let sixteens = self.rows >= 16 && self.rows % 16 == 0;
@@ -132,7 +131,9 @@ impl Mlp {
     }
 
     fn side(&self, right: bool, size: i64, depth: i64, transposed: bool) -> Side {
-        let chunk = Sums::chunk(self.scalar, self.tf32, transposed);
+        let threads = By::is_threads(self.scalar, self.tf32);
+        let by = if threads { By::Threads([0; 2]) } else { By::Warps };
+        let chunk = by.chunk(self.scalar, transposed);
         Side { right, size, depth, transposed, scalar: self.scalar, chunk }
     }
 

@@ -4,17 +4,14 @@ use crate::error::{Result, needs};
 use crate::function::Function;
 use crate::kernel::Unary;
 
-/// A cell, by ONNX's equations. A unit has several sums, and maybe a state of its own in single
-/// precision.
+/// A cell, by ONNX's equations. A unit has several sums, and maybe a state of its own in single precision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cell {
-    /// For each sum, which gate of the input's weights W and which of the state's weights R is in it,
-    /// with its bias.
+    /// For each sum, which gate of the input's weights W and which of the state's weights R is in it, with its bias.
     pub sums: Vec<[Option<i64>; 2]>,
     /// Gates of W, and as many of R.
     pub gates: i64,
-    /// Of the sums, and then of the unit's own state, and what is kept: the next hidden state h, and
-    /// the next own one.
+    /// Of the sums, and then of the unit's own state, and what is kept: the next hidden state h, and the next own one.
     pub function: Function,
     /// What a unit's own state is.
     pub own: Own,

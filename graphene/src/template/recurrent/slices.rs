@@ -9,6 +9,7 @@ use crate::layout::Layout;
 use crate::schedule::pointwise::{each, number};
 use crate::template::product::leaf;
 use crate::tensor::{Memory, Scalar, View};
+use std::ops::Range;
 
 impl Sums {
     /// Registers for a number of each own unit in each own row: `[row, run].[unit]`.
@@ -27,40 +28,49 @@ impl Sums {
         k.allocate(name, view, Scalar::F32, Memory::Registers, None)
     }
 
-    /// Sets the sums to what each column begins with; where the depth is shared, to 0 but for one.
-    pub(super) fn begin(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
-        let set = |k: &mut Builder| {
-            self.each(k, |k, at| {
-                for gate in 0..self.gates {
-                    let to = self.of(k, acc, at, gate)?;
-                    let from = k.index(first, "first", [at[1].clone(), Expr::from(gate)])?;
-                    each(k, self.run(), |k, e| {
-                        k.spec(Kind::Move, Operand::at(to, [&e]), Operand::at(from, [&e]), self.one)
-                    })?;
-                }
-                Ok(())
+    /// `body` for each own row and run, these gates, and the run's sums.
+    fn each_sum(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        gates: Range<i64>,
+        body: impl Fn(&mut Builder, [&Expr; 2], i64, TensorId) -> Result<()>,
+    ) -> Result<()> {
+        self.each(k, |k, at| {
+            gates.clone().try_for_each(|gate| {
+                let sums = self.of(k, acc, at, gate)?;
+                body(k, at, gate, sums)
             })
-        };
-        if self.slices == 1 {
-            return set(k);
-        }
-        self.clear(k, acc)?;
-        k.if_(Cond::equal(self.slice.clone(), 0), set)
+        })
     }
 
-    /// Begins with the last sum of each unit anew; what the sums of other slices have been added to
-    /// stays.
-    pub(super) fn begin_last(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
-        let last = self.gates - 1;
-        self.of_first(k, |k| {
-            self.each(k, |k, at| {
-                let to = self.of(k, acc, at, last)?;
-                let from = k.index(first, "first", [at[1].clone(), Expr::from(last)])?;
-                each(k, self.run(), |k, e| {
-                    k.spec(Kind::Move, Operand::at(to, [&e]), Operand::at(from, [&e]), self.one)
-                })
+    /// Sets sums to what each column begins with.
+    fn set(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        first: TensorId,
+        gates: Range<i64>,
+    ) -> Result<()> {
+        self.each_sum(k, acc, gates, |k, at, gate, to| {
+            let from = k.index(first, "first", [at[1].clone(), Expr::from(gate)])?;
+            each(k, self.run(), |k, e| {
+                k.spec(Kind::Move, Operand::at(to, [&e]), Operand::at(from, [&e]), self.one)
             })
-        })?;
+        })
+    }
+
+    /// Sets the sums to what each column begins with; where the depth is shared, to 0 but for one.
+    pub(super) fn begin(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
+        if self.slices > 1 {
+            self.clear(k, acc)?;
+        }
+        self.of_first(k, |k| self.set(k, acc, first, 0..self.gates))
+    }
+
+    /// Begins with the last sum of each unit anew; what the sums of other slices have been added to stays.
+    pub(super) fn begin_last(&self, k: &mut Builder, acc: TensorId, first: TensorId) -> Result<()> {
+        self.of_first(k, |k| self.set(k, acc, first, self.gates - 1..self.gates))?;
         if self.slices == 1 {
             return Ok(());
         }
@@ -69,14 +79,10 @@ impl Sums {
 
     /// Sets the sums to 0.
     fn clear(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
-        self.each(k, |k, at| {
-            for gate in 0..self.gates {
-                let to = self.of(k, acc, at, gate)?;
-                each(k, self.run(), |k, e| {
-                    k.spec(Kind::Init(Number(0.0)), Operand::at(to, [&e]), (), self.one)
-                })?;
-            }
-            Ok(())
+        self.each_sum(k, acc, 0..self.gates, |k, _, _, to| {
+            each(k, self.run(), |k, e| {
+                k.spec(Kind::Init(Number(0.0)), Operand::at(to, [&e]), (), self.one)
+            })
         })
     }
 
@@ -115,36 +121,26 @@ impl Sums {
             Operand::at(parts, [slice, warp.clone(), element, self.lane.clone()])
         };
         k.if_(Cond::new(self.slice.clone(), Relation::AtLeast, 1), |k| {
-            self.each(k, |k, at| {
-                for gate in 0..self.gates {
-                    let from = self.of(k, acc, at, gate)?;
-                    each(k, self.run(), |k, e| {
-                        let slice = (self.slice.clone() - 1).max(Expr::from(0));
-                        let to = place(slice, at, gate, e.clone());
-                        k.spec(Kind::Move, to, Operand::at(from, [e]), self.one)
-                    })?;
-                }
-                Ok(())
+            self.each_sum(k, acc, 0..self.gates, |k, at, gate, from| {
+                each(k, self.run(), |k, e| {
+                    let slice = (self.slice.clone() - 1).max(Expr::from(0));
+                    let to = place(slice, at, gate, e.clone());
+                    k.spec(Kind::Move, to, Operand::at(from, [e]), self.one)
+                })
             })
         })?;
         k.spec(Kind::Sync, (), (), self.block)?;
         k.if_(Cond::equal(self.slice.clone(), 0), |k| {
-            self.each(k, |k, at| {
-                for gate in 0..self.gates {
-                    let to = self.of(k, acc, at, gate)?;
-                    each(k, self.run(), |k, e| {
-                        for slice in 0..self.slices - 1 {
-                            let part = number(k, "part", Scalar::F32)?;
-                            let from = place(Expr::from(slice), at, gate, e.clone());
-                            k.spec(Kind::Move, part, from, self.one)?;
-                            let to = Operand::at(to, [&e]);
-                            let add = Kind::Reduction(Binary::Add);
-                            k.spec(add, to, part, self.one)?;
-                        }
-                        Ok(())
-                    })?;
-                }
-                Ok(())
+            self.each_sum(k, acc, 0..self.gates, |k, at, gate, to| {
+                each(k, self.run(), |k, e| {
+                    (0..self.slices - 1).try_for_each(|slice| {
+                        let part = number(k, "part", Scalar::F32)?;
+                        let from = place(Expr::from(slice), at, gate, e.clone());
+                        k.spec(Kind::Move, part, from, self.one)?;
+                        let to = Operand::at(to, [&e]);
+                        k.spec(Kind::Reduction(Binary::Add), to, part, self.one)
+                    })
+                })
             })?;
             body(k)
         })

@@ -4,14 +4,15 @@
 //! thread has of one sum are the same units as of the others.
 
 use crate::build::Builder;
-use crate::choose::{Warps, in_registers};
+use crate::choose::{self, in_registers};
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{TensorId, ThreadsId};
+use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
-use crate::template::mma::Fragments;
+use crate::template::product::leaf;
 use crate::template::stage::Side;
-use crate::tensor::{Memory, Scalar};
+use crate::template::tiled_mma::Warps;
+use crate::tensor::{Memory, Scalar, View};
 
 /// Elements that a thread reads at once from shared memory, in single precision.
 pub(super) const WIDE: i64 = 4;
@@ -34,7 +35,7 @@ pub(super) struct Sums {
     pub(super) lane: Expr,
     pub(super) slice: Expr,
     pub(super) slices: i64,
-    pub(super) warps: Warps,
+    pub(super) warps: choose::Warps,
     /// Each thread on its own.
     pub(super) one: ThreadsId,
     pub(super) block: ThreadsId,
@@ -42,7 +43,7 @@ pub(super) struct Sums {
 
 pub(super) enum Who {
     /// By tensor cores: a thread has pairs of neighbouring units.
-    Warps(Fragments),
+    Warps(Warps),
     /// By fused multiply-adds: a thread has every fourth unit.
     Threads,
 }
@@ -60,7 +61,7 @@ impl Sums {
         slices: i64,
     ) -> Result<Sums> {
         let single = sides[0].scalar == Scalar::F32;
-        let warps = Warps { along, rows_first: true };
+        let warps = choose::Warps { along, rows_first: true };
         let least = if single { [LANES[0], 8 * gates] } else { [16, 8 * gates] };
         let product = [sides[0].size, sides[1].size];
         let deep = if single { WIDE } else { 16 };
@@ -83,7 +84,7 @@ impl Sums {
             let at = [number.rem(&rows), number.div(&rows)];
             (Who::Threads, at, Expr::from(lane), slice, own[0])
         } else {
-            let (fragments, slice) = Fragments::arranged(k, block, part, warps)?;
+            let (fragments, slice) = Warps::arranged(k, block, part, warps)?;
             let (at, lane) = (fragments.at.clone(), fragments.lane.clone());
             (Who::Warps(fragments), at, lane, slice, 2 * own[0])
         };
@@ -208,5 +209,59 @@ impl Sums {
             Who::Warps(fragments) => fragments.multiply(k, acc, own[0], &Expr::from(0), own[1]),
             Who::Threads => self.add(k, acc, own),
         }
+    }
+}
+
+impl Sums {
+    /// In single precision: four steps along the depth at a time.
+    pub(super) fn add(&self, k: &mut Builder, acc: TensorId, near: [TensorId; 2]) -> Result<()> {
+        let columns = 2 * self.eights * self.gates;
+        let counts = [self.rows, columns];
+        k.for_("four", 0..self.sides[0].depth / self.slices / WIDE, 1, false, |k, four| {
+            let mut own = near;
+            for (i, tile) in own.iter_mut().enumerate() {
+                let first = self.at[i].clone() * (counts[i] * LANES[i]) + self.lane_of(i);
+                *tile = self.fours(k, i, *tile, counts[i], &first, &Expr::from(four))?;
+            }
+            k.for_("kk", 0..WIDE, 1, true, |k, kk| {
+                k.for_("i", 0..counts[0], 1, true, |k, i| {
+                    k.for_("j", 0..counts[1], 1, true, |k, j| {
+                        let ins = [Operand::at(own[0], [i, kk]), Operand::at(own[1], [j, kk])];
+                        k.spec(Kind::MATMUL_ADD, Operand::at(acc, [i, j]), ins, self.one)
+                    })
+                })
+            })
+        })
+    }
+
+    fn lane_of(&self, i: usize) -> Expr {
+        let eight = Expr::from(LANES[0]);
+        if i == 0 { self.lane.rem(&eight) } else { self.lane.div(&eight) }
+    }
+
+    /// Four steps of an operand's own rows or columns in registers: `[count,4]`.
+    fn fours(
+        &self,
+        k: &mut Builder,
+        i: usize,
+        from: TensorId,
+        count: i64,
+        first: &Expr,
+        four: &Expr,
+    ) -> Result<TensorId> {
+        let side = self.sides[i];
+        let view = View::buffer(&[leaf(count, WIDE), leaf(WIDE, 1)]);
+        let to = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
+        let to_pieces = k.tile(to, "near_pieces", &[Tiler::Size(1), Tiler::Size(WIDE)])?;
+        let pieces = k.tile(from, "pieces", &side.pieces(WIDE))?;
+        k.for_("piece", 0..count, 1, true, |k, piece| {
+            let at = side.order(Expr::from(piece) * LANES[i] + first, four.clone());
+            let from = k.index(pieces, "piece", at)?;
+            let from = k.reshape(from, "piece", 0, &[&[(WIDE, 1)]])?;
+            let to = k.index(to_pieces, "to", [Expr::from(piece), Expr::from(0)])?;
+            let to = k.reshape(to, "to", 0, &[&[(WIDE, 1)]])?;
+            k.spec(Kind::Move, to, from, self.one)
+        })?;
+        Ok(to)
     }
 }

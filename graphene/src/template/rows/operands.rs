@@ -2,7 +2,7 @@
 
 use super::Rows;
 use crate::build::Builder;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::TensorId;
@@ -82,47 +82,28 @@ impl Rows {
 
     /// Whether there is such a kernel.
     pub(super) fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Error::Kernel(format!("{why}: {self:?}")));
         Teams::check(self.threads, self.teams)?;
-        let operands = self.operands();
-        if operands.iter().any(|(_, access)| access.strides.len() != 2) {
-            return refuse("operands are matrices");
-        }
-        if self.ins.is_empty() || self.prologue.inputs() != self.ins.len() {
-            return refuse("the prologue has other inputs");
-        }
-        if !self.places.is_empty() && self.places.len() != self.ins.len() {
-            return refuse("each input has its place, or none has");
-        }
-        if self.epilogue.inputs() != self.extras.len() + 1 {
-            return refuse("the epilogue has other inputs");
-        }
-        if self.prologue.outputs().len() != 1 {
-            return refuse("the prologue has one output");
-        }
-        if self.epilogue.outputs().len() != 1 + self.more.len() {
-            return refuse("the epilogue has an output for each result");
-        }
-        if !(1..=16).contains(&self.vector) || self.held.is_some_and(|held| held < 1) {
-            return refuse("a vector has 1 to 16 elements, a thread a vector");
-        }
-        let reach = self.held.map(|held| held * self.threads * self.vector);
-        match self.columns {
-            Some(columns) if columns < 1 || columns % self.vector != 0 => {
-                refuse("vectors divide the columns")
-            }
-            Some(columns) if reach.is_some_and(|reach| reach < columns) => {
-                refuse("the team holds no row")
-            }
+        let matrices = self.operands().iter().all(|(_, access)| access.strides.len() == 2);
+        needs(matrices, "operands that are matrices", self)?;
+        let Rows { prologue, epilogue, ins, places, vector, held, .. } = self;
+        let known = !ins.is_empty() && prologue.inputs() == ins.len();
+        needs(known && prologue.outputs().len() == 1, "a prologue of the inputs", prologue)?;
+        let placed = places.is_empty() || places.len() == ins.len();
+        needs(placed, "a place for each input, or for none", places)?;
+        let known = epilogue.inputs() == self.extras.len() + 1;
+        let known = known && epilogue.outputs().len() == 1 + self.more.len();
+        needs(known, "an epilogue of its inputs that gives the results", epilogue)?;
+        needs((1..=16).contains(vector), "1 to 16 elements a vector", vector)?;
+        needs(held.is_none_or(|held| held >= 1), "1 or more vectors a thread", held)?;
+        let Some(columns) = self.columns else {
             // A launch is refused unless rows of the result start at multiples of a vector.
-            None if self.vector > 1
-                && !self
-                    .results()
-                    .all(|out| out.packed_rows() && out.scalar.bytes() * self.vector <= 16) =>
-            {
-                refuse("vectors divide the columns where rows of the result are packed")
-            }
-            Some(_) | None => Ok(()),
-        }
+            let packed = |out: &Access| out.packed_rows() && out.scalar.bytes() * vector <= 16;
+            let divides = *vector == 1 || self.results().all(packed);
+            return needs(divides, "packed rows of the result, whose columns vectors divide", self);
+        };
+        let divides = columns >= 1 && columns % vector == 0;
+        needs(divides, "columns that vectors divide", columns)?;
+        let reach = held.is_none_or(|held| held * self.threads * vector >= columns);
+        needs(reach, "a team that holds a row", self)
     }
 }

@@ -1,22 +1,23 @@
 //! A thread's part of a tile: its sums in registers, and what it reads of the operands.
 
+use super::Finish;
 use crate::build::Builder;
 use crate::choose::warps;
 use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
-use crate::template::epilogue::{Across, Attached, Run};
-use crate::template::product::Place;
+use crate::template::epilogue::{Attached, Run};
+use crate::template::product::{Place, leaf};
 use crate::template::split_k::{PAIR, Visit};
 use crate::template::stage::Side;
-use crate::tensor::{Memory, Scalar};
+use crate::tensor::{Memory, Scalar, View};
 
 /// A warp's threads, along rows and columns.
 const LANES: [i64; 2] = [8, 4];
 
 /// Elements that a thread reads at once.
-pub(super) const WIDE: i64 = 4;
+const WIDE: i64 = 4;
 
 /// The row and the column of a lane among a warp's: neighbours share a row, and every other lane a column. So all reads of
 /// 16 bytes have lanes one or two apart that read the same, which takes fewer phases: products of 64×64 tiles with 4×4 for
@@ -30,7 +31,7 @@ fn place_in_warp(lane: &Expr) -> [Expr; 2] {
 
 /// The rows and columns of a thread, of a tile that so many warps share so that it can be: those whose
 /// operands are the fewest.
-pub(in crate::template) fn part(tile: [i64; 2], warps: i64) -> [i64; 2] {
+pub(crate) fn part(tile: [i64; 2], warps: i64) -> [i64; 2] {
     let of = |rows: i64| [tile[0] / (LANES[0] * rows), tile[1] * rows / (LANES[1] * warps)];
     let whole = |&rows: &i64| {
         let [own_rows, own_columns] = of(rows);
@@ -45,26 +46,26 @@ pub(in crate::template) fn part(tile: [i64; 2], warps: i64) -> [i64; 2] {
 }
 
 /// How a block's threads share a tile, and where the own one stands, of rows and of columns.
-pub(in crate::template) struct Own {
-    pub(super) sides: [Side; 2],
+pub(crate) struct Threads {
+    sides: [Side; 2],
     /// Rows and columns of a thread's part.
-    pub(super) part: [i64; 2],
+    part: [i64; 2],
     /// Each thread on its own.
-    pub(in crate::template) one: ThreadsId,
+    pub(crate) one: ThreadsId,
     /// The own warp's first row and column in the tile.
     warp: [Expr; 2],
     lane: [Expr; 2],
 }
 
-impl Own {
+impl Threads {
     /// Of tiles of so many rows and columns, by threads that have `part` of them each.
-    pub(in crate::template) fn new(
+    pub(crate) fn new(
         k: &mut Builder,
         block: ThreadsId,
         sides: [Side; 2],
         part: [i64; 2],
         count: i64,
-    ) -> Result<Own> {
+    ) -> Result<Threads> {
         let tile = sides.map(|side| side.size);
         let of_warp = [0, 1].map(|i| LANES[i] * part[i]);
         let layout = warps(count, [tile[0], tile[1], 1], [of_warp[0], of_warp[1], 1]);
@@ -83,7 +84,7 @@ impl Own {
         } else {
             [warp.div(&columns), warp.rem(&columns)]
         };
-        Ok(Own {
+        Ok(Threads {
             sides,
             part,
             one,
@@ -93,12 +94,12 @@ impl Own {
     }
 
     /// Rows and columns of a warp.
-    pub(super) fn of_warp(&self) -> [i64; 2] {
+    pub(crate) fn of_warp(&self) -> [i64; 2] {
         [0, 1].map(|i| LANES[i] * self.part[i])
     }
 
     /// The own warp's place, in such tiles.
-    pub(super) fn place(&self, Place { batch, m, n }: &Place) -> Place {
+    pub(crate) fn place(&self, Place { batch, m, n }: &Place) -> Place {
         let [m, n] = [(0, m), (1, n)].map(|(i, tile)| {
             let of_warp = self.of_warp()[i];
             tile.clone() * (self.sides[i].size / of_warp) + self.warp[i].div(&of_warp.into())
@@ -108,7 +109,7 @@ impl Own {
 
     /// The own rows or columns in the tile: where a warp's lanes read rows one below the other, they
     /// are neighbours; else each has fours of neighbours.
-    pub(super) fn position(&self, i: usize, number: &Expr) -> Expr {
+    fn position(&self, i: usize, number: &Expr) -> Expr {
         let (warp, lane) = (self.warp[i].clone(), &self.lane[i]);
         if self.sides[i].transposed {
             let wide = Expr::from(WIDE);
@@ -120,12 +121,12 @@ impl Own {
     }
 
     /// Registers for the own sums.
-    pub(in crate::template) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
+    pub(crate) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
         k.allocate("acc", Layout::rows(self.part), Scalar::F32, Memory::Registers, None)
     }
 
     /// Sets the sums to 0.
-    pub(in crate::template) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+    pub(crate) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
         let [rows, columns] = self.part;
         k.for_("i", 0..rows, 1, true, |k, i| {
             k.for_("j", 0..columns, 1, true, |k, j| {
@@ -135,7 +136,7 @@ impl Own {
     }
 
     /// Goes through the own pairs of sums and their numbers.
-    pub(super) fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
+    pub(crate) fn each_pair(&self, k: &mut Builder, acc: TensorId, visit: Visit<'_>) -> Result<()> {
         let pairs = k.tile(acc, "pairs", &[Tiler::Size(1), Tiler::Size(PAIR)])?;
         let [rows, columns] = self.part;
         k.for_("i", 0..rows, 1, true, |k, i| {
@@ -147,36 +148,97 @@ impl Own {
         })
     }
 
-    /// How many of a thread's columns are neighbours.
-    pub(in crate::template) fn run(&self) -> i64 {
-        if self.sides[1].transposed { WIDE } else { 1 }
-    }
-
-    /// Goes through the own runs of sums. `origin` is the row of the tile's first sum, and its column
-    /// in runs.
-    pub(in crate::template) fn each_run(
+    /// Goes through the own runs of sums: of four columns where they are neighbours.
+    pub(super) fn each_run(
         &self,
         k: &mut Builder,
         acc: TensorId,
         epilogue: &Attached,
-        batch: Option<&Expr>,
-        origin: &[Expr; 2],
-        body: impl Fn(&mut Builder, TensorId, &Run, &Across) -> Result<()>,
+        origin: &Place,
+        finish: Finish<'_>,
     ) -> Result<()> {
-        let n = self.run();
+        let n = if self.sides[1].transposed { WIDE } else { 1 };
         let runs = k.tile(acc, "runs", &[Tiler::Size(1), Tiler::Size(n)])?;
         let [rows, columns] = self.part;
         k.for_("j", 0..columns / n, 1, true, |k, j| {
             let column = self.position(1, &(Expr::from(j) * n)).div(&Expr::from(n));
-            let column = origin[1].clone() + column;
+            let column = origin.n.div(&Expr::from(n)) + column;
             let across = epilogue.across(k, &column, n, self.one)?;
             k.for_("i", 0..rows, 1, true, |k, i| {
-                let row = origin[0].clone() + self.position(0, &i.into());
-                let run = Run { batch: batch.cloned(), row, column: column.clone(), n };
+                let row = origin.m.clone() + self.position(0, &i.into());
+                let run = Run { batch: origin.batch.clone(), row, column: column.clone(), n };
                 let sums = k.index(runs, "sums", [i, j])?;
                 let sums = k.reshape(sums, "sums", 0, &[&[(n, 1)]])?;
-                body(k, sums, &run, &across)
+                finish(k, sums, &run, &across)
             })
         })
+    }
+
+    /// Adds the products of a stage, four steps along K at a time; of A, from the step `skipped` of four on.
+    pub(crate) fn multiply(
+        &self,
+        k: &mut Builder,
+        acc: TensorId,
+        a: TensorId,
+        skipped: &Expr,
+        b: TensorId,
+    ) -> Result<()> {
+        let [rows, columns] = self.part;
+        k.for_("four", 0..self.sides[1].depth / WIDE, 1, true, |k, four| {
+            let four = Expr::from(four);
+            let along = skipped.clone() + &four;
+            let [a, b] = [self.near(k, 0, a, &along)?, self.near(k, 1, b, &four)?];
+            k.for_("kk", 0..WIDE, 1, true, |k, kk| {
+                let row = |k: &mut Builder, i: Expr, back: bool| {
+                    k.for_("j", 0..columns, 1, true, |k, j| {
+                        let j = if back { Expr::from(columns - 1) - j } else { Expr::from(j) };
+                        let ins = [
+                            Operand::at(a, [i.clone(), kk.into()]),
+                            Operand::at(b, [j.clone(), kk.into()]),
+                        ];
+                        k.spec(Kind::MATMUL_ADD, Operand::at(acc, [i, j]), ins, self.one)
+                    })
+                };
+                // Along one row there, along the next back: of one step along K each product but the first reads what the one
+                // before it did, of A or of B, and registers are read less often.
+                k.for_("pair", 0..rows / 2, 1, true, |k, pair| {
+                    let i = Expr::from(pair) * 2;
+                    row(k, i.clone(), false)?;
+                    row(k, i + 1, true)
+                })?;
+                if rows % 2 == 0 { Ok(()) } else { row(k, Expr::from(rows - 1), false) }
+            })
+        })
+    }
+
+    /// Four steps along K of an operand's own rows or columns, in registers: `[rows,4]`.
+    fn near(&self, k: &mut Builder, i: usize, from: TensorId, four: &Expr) -> Result<TensorId> {
+        let (side, own) = (self.sides[i], self.part[i]);
+        let strides = if side.transposed { [1, own] } else { [WIDE, 1] };
+        let view = View::buffer(&[leaf(own, strides[0]), leaf(WIDE, strides[1])]);
+        let near = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
+        let pieces = if side.transposed { [WIDE, 1] } else { [1, WIDE] }.map(Tiler::Size);
+        let to = k.tile(near, "near_pieces", &pieces)?;
+        let from = k.tile(from, "pieces", &side.pieces(WIDE))?;
+        let vector = |k: &mut Builder, of, at: [Expr; 2]| {
+            let piece = k.index(of, "piece", at)?;
+            k.reshape(piece, "piece", 0, &[&[(WIDE, 1)]])
+        };
+        let (outer, inner) = if side.transposed { (own / WIDE, WIDE) } else { (own, 1) };
+        k.for_("piece", 0..outer, 1, true, |k, piece| {
+            k.for_("deep", 0..inner, 1, true, |k, deep| {
+                let (piece, deep) = (Expr::from(piece), Expr::from(deep));
+                let (across, along) = if side.transposed {
+                    let first = self.position(i, &(piece.clone() * WIDE));
+                    (first.div(&Expr::from(WIDE)), four.clone() * WIDE + &deep)
+                } else {
+                    (self.position(i, &piece), four.clone())
+                };
+                let from = vector(k, from, side.order(across, along))?;
+                let to = vector(k, to, [piece, deep])?;
+                k.spec(Kind::Move, to, from, self.one)
+            })
+        })?;
+        Ok(near)
     }
 }

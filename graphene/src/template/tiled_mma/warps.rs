@@ -1,13 +1,14 @@
-//! A warp's products: fragments of operands from shared memory, and sums in registers.
+//! A warp's matmul by tensor cores: fragments of operands from shared memory, and sums in registers.
 
+use super::Finish;
 use crate::build::Builder;
-use crate::choose::{Warps, warps};
+use crate::choose::{self, warps};
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
+use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Tiler;
-use crate::template::epilogue::{Across, Attached, Run};
-use crate::template::product::leaf;
+use crate::template::epilogue::{Attached, Run};
+use crate::template::product::{Place, leaf};
 use crate::template::stage::Side;
 use crate::tensor::{Memory, Scalar, View};
 
@@ -15,44 +16,39 @@ use crate::tensor::{Memory, Scalar, View};
 const INSTRUCTION: [i64; 3] = [16, 16, 16];
 
 /// How a block's warps share a tile, and where the own lane stands.
-pub(in crate::template) struct Fragments {
-    pub(super) sides: [Side; 2],
-    pub(super) warp: ThreadsId,
+pub(crate) struct Warps {
+    sides: [Side; 2],
+    warp: ThreadsId,
     /// Each thread on its own.
-    pub(in crate::template) one: ThreadsId,
+    pub(crate) one: ThreadsId,
     /// The own warp's row and column of warps.
-    pub(in crate::template) at: [Expr; 2],
-    pub(in crate::template) lane: Expr,
+    pub(crate) at: [Expr; 2],
+    pub(crate) lane: Expr,
     /// Sixteens of rows and of columns that a warp has.
-    pub(in crate::template) own: [i64; 2],
+    own: [i64; 2],
 }
 
-impl Fragments {
-    /// The bytes of an operand that lanes read together along the contiguous axis.
-    pub(in crate::template) fn chunk(scalar: Scalar, transposed: bool) -> i64 {
-        // Of single precision across K, a warp reads eight neighbours of each of four rows.
-        if transposed && scalar == Scalar::F32 { 32 } else { 16 }
-    }
-
-    pub(in crate::template) fn new(
+impl Warps {
+    /// Of tiles of `sides`, by so many warps.
+    pub(crate) fn new(
         k: &mut Builder,
         block: ThreadsId,
         sides: [Side; 2],
         count: i64,
-    ) -> Result<Fragments> {
+    ) -> Result<Warps> {
         let product = [sides[0].size, sides[1].size, sides[0].depth];
         let layout = warps(count, product, INSTRUCTION);
-        Fragments::arranged(k, block, sides, layout).map(|(fragments, _)| fragments)
+        Warps::arranged(k, block, sides, layout).map(|(fragments, _)| fragments)
     }
 
     /// Warps as they are laid out; where there are several times as many, also which of these times
     /// the own one belongs to.
-    pub(in crate::template) fn arranged(
+    pub(crate) fn arranged(
         k: &mut Builder,
         block: ThreadsId,
         sides: [Side; 2],
-        layout: Warps,
-    ) -> Result<(Fragments, Expr)> {
+        layout: choose::Warps,
+    ) -> Result<(Warps, Expr)> {
         let product = [sides[0].size, sides[1].size];
         let own = [0, 1].map(|i| product[i] / (16 * layout.along[i]));
         if (0..2).any(|i| own[i] < 1 || own[i] * 16 * layout.along[i] != product[i]) {
@@ -72,11 +68,11 @@ impl Fragments {
         } else {
             [number.div(&columns), number.rem(&columns)]
         };
-        Ok((Fragments { sides, warp, one, at, lane: lane.into(), own }, times))
+        Ok((Warps { sides, warp, one, at, lane: lane.into(), own }, times))
     }
 
     /// Registers for the sums: `[16s of rows, 8s of columns].[half].[pair]`.
-    pub(in crate::template) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
+    pub(crate) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
         let [rows, columns] = [self.own[0], 2 * self.own[1]];
         let view = View::levels_of(&[
             vec![leaf(rows, 4 * columns), leaf(columns, 4)],
@@ -87,7 +83,7 @@ impl Fragments {
     }
 
     /// Sets the sums to 0.
-    pub(in crate::template) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
+    pub(crate) fn reset(&self, k: &mut Builder, acc: TensorId) -> Result<()> {
         k.for_("i", 0..self.own[0], 1, true, |k, i| {
             k.for_("j", 0..2 * self.own[1], 1, true, |k, j| {
                 let sums = k.index(acc, "sums", [i, j])?;
@@ -103,7 +99,7 @@ impl Fragments {
     }
 
     /// Adds the products of a stage; of A, from the step `skipped` of 16 along K on.
-    pub(in crate::template) fn multiply(
+    pub(crate) fn multiply(
         &self,
         k: &mut Builder,
         acc: TensorId,
@@ -141,34 +137,93 @@ impl Fragments {
         })
     }
 
-    /// Goes through the own lane's pairs of sums. `origin` is the row of the tile's first sum, and its
-    /// column in pairs.
-    pub(in crate::template) fn each_pair(
+    /// Goes through the own lane's pairs of sums.
+    pub(super) fn each_run(
         &self,
         k: &mut Builder,
         acc: TensorId,
         epilogue: &Attached,
-        batch: Option<&Expr>,
-        origin: &[Expr; 2],
-        body: impl Fn(&mut Builder, TensorId, &Run, &Across) -> Result<()>,
+        origin: &Place,
+        finish: Finish<'_>,
     ) -> Result<()> {
-        let four = Expr::from(4);
-        let (row, pair) = (self.lane.div(&four), self.lane.rem(&four));
+        let (row, pair) = (self.lane.div(&4.into()), self.lane.rem(&4.into()));
         k.for_("j", 0..2 * self.own[1], 1, true, |k, j| {
             let eights = self.at[1].clone() * (2 * self.own[1]) + Expr::from(j);
-            let column = origin[1].clone() + eights * 4 + &pair;
+            let column = origin.n.div(&2.into()) + eights * 4 + &pair;
             let across = epilogue.across(k, &column, 2, self.one)?;
             k.for_("i", 0..self.own[0], 1, true, |k, i| {
                 let sums = k.index(acc, "sums", [i, j])?;
                 for half in 0..2 {
                     let sixteens = self.at[0].clone() * self.own[0] + Expr::from(i);
-                    let row = origin[0].clone() + sixteens * 16 + &row + 8 * half;
-                    let run = Run { batch: batch.cloned(), row, column: column.clone(), n: 2 };
+                    let row = origin.m.clone() + sixteens * 16 + &row + 8 * half;
+                    let run =
+                        Run { batch: origin.batch.clone(), row, column: column.clone(), n: 2 };
                     let sums = k.index(sums, "pair", [half])?;
-                    body(k, sums, &run, &across)?;
+                    finish(k, sums, &run, &across)?;
                 }
                 Ok(())
             })
         })
+    }
+
+    /// All 16×16 parts of an operand at the step `along` K: `[16s].[eights of its side, of K].[pair]`.
+    fn matrices(
+        &self,
+        k: &mut Builder,
+        i: usize,
+        from: TensorId,
+        along: &Expr,
+    ) -> Result<TensorId> {
+        let side = self.sides[i];
+        // Transposed as they are loaded, a lane's pairs are columns of what is stored.
+        let pair =
+            if side.transposed { [leaf(2, 1), leaf(1, 0)] } else { [leaf(1, 0), leaf(2, 1)] };
+        let view = View::levels_of(&[
+            vec![leaf(self.own[i], 8)],
+            vec![leaf(2, 4), leaf(2, 2)],
+            pair.to_vec(),
+        ]);
+        let to = k.allocate("near", view, side.scalar, Memory::Registers, None)?;
+        let rows = k.tile(from, "eights", &side.pieces(8))?;
+        // Lane 8i + r holds the address of row r of the i-th of 2×2 matrices: of the side, of K.
+        let [sixteen, eight] = [16, 8].map(Expr::from);
+        let row = self.lane.rem(&eight);
+        let (of_side, of_depth) = (self.lane.div(&sixteen), self.lane.div(&eight).rem(&2.into()));
+        k.for_("part", 0..self.own[i], 1, true, |k, part| {
+            let sixteens = self.at[i].clone() * self.own[i] + Expr::from(part);
+            let eights = [sixteens * 2 + &of_side, along.clone() * 2 + &of_depth];
+            let [across, depth] = eights;
+            let at = if side.transposed {
+                side.order(across, depth * 8 + &row)
+            } else {
+                side.order(across * 8 + &row, depth)
+            };
+            let row = k.index(rows, "row", at)?;
+            k.spec(Kind::Move, Operand::at(to, [part]), row, self.warp)
+        })?;
+        Ok(to)
+    }
+
+    /// The 16×8 parts of an operand in single precision, rounded to TF32: `[16s].[eights, fours of K]`.
+    fn words(&self, k: &mut Builder, i: usize, from: TensorId, along: &Expr) -> Result<TensorId> {
+        let side = self.sides[i];
+        let view = View::levels_of(&[vec![leaf(self.own[i], 4)], vec![leaf(2, 2), leaf(2, 1)]]);
+        let to = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
+        let four = Expr::from(4);
+        let (row, column) = (self.lane.div(&four), self.lane.rem(&four));
+        k.for_("part", 0..self.own[i], 1, true, |k, part| {
+            let sixteens = self.at[i].clone() * self.own[i] + Expr::from(part);
+            let to = k.index(to, "part", [part])?;
+            for (eight, four) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let across = sixteens.clone() * 16 + &row + 8 * eight;
+                let depth = along.clone() * 8 + &column + 4 * four;
+                let from = Operand::at(from, side.order(across, depth));
+                let to = Operand::at(to, [eight, four]);
+                k.spec(Kind::Move, to.clone(), from, self.one)?;
+                k.spec(Kind::Unary(Unary::Tf32), to.clone(), to, self.one)?;
+            }
+            Ok(())
+        })?;
+        Ok(to)
     }
 }

@@ -1,0 +1,353 @@
+//! Matmuls of attention before Hopper: by the warps' tensor cores of fp16 or bf16 (`ldmatrix`, `mma.m16n8k16`), or of single
+//! precision rounded to TF32 (`mma.m16n8k8`); and by IEEE fused multiply-adds of single threads.
+//!
+//! Of TF32, sums over keys take them in any order. A lane has the weights of two neighbouring keys; the
+//! instruction wants those of two that are four apart. So of each eight keys the second of a pair
+//! stands where the fourth after the first would, among weights and values alike.
+//!
+//! By threads, a lane has its scores as a warp's tensor cores would give them, four elements of queries and keys
+//! at a time. Weights go through shared memory, where the lanes of a quad read all of their rows'; of
+//! the values a lane has fours of columns.
+
+use super::{Block, Matmuls};
+use crate::build::Builder;
+use crate::error::Result;
+use crate::index::{Expr, Var};
+use crate::kernel::{Kind, Operand, TensorId, Unary};
+use crate::layout::{Layout, Swizzle, Tiler};
+use crate::schedule::pointwise::vector;
+use crate::template::fragments::{Matrices, Panels, fragment};
+use crate::template::product::leaf;
+use crate::tensor::{Memory, Scalar, View};
+
+/// Fragments of queries and of weights, and the row of fragments in shared memory whose address a lane holds.
+pub(super) struct TensorCores {
+    queries: TensorId,
+    weights: TensorId,
+    matrices: Matrices,
+}
+
+impl TensorCores {
+    pub(super) fn new(k: &mut Builder, block: &Block<'_>) -> Result<TensorCores> {
+        let fmha = block.fmha;
+        Ok(TensorCores {
+            queries: fragment(k, "queries", fmha.head_width() / 8, fmha.scalar)?,
+            weights: fragment(k, "weights", fmha.keys / 8, fmha.scalar)?,
+            matrices: Matrices::new(k, block.lane.warp)?,
+        })
+    }
+
+    /// The own lane's row of one of the 16×16 tiles of `[rows, dim]`.
+    fn row(
+        &self,
+        k: &mut Builder,
+        tiles: TensorId,
+        at: [&Expr; 2],
+        across: bool,
+    ) -> Result<TensorId> {
+        let tile = k.index(tiles, "tile", at)?;
+        self.matrices.row(k, tile, across)
+    }
+
+    /// Matmuls by sixteens along both sides of B, whose fragments are `[n, k]` of 8×8, each loaded
+    /// from the rows that `row` points to.
+    fn multiply(
+        &self,
+        k: &mut Builder,
+        block: &Block<'_>,
+        [acc, a]: [TensorId; 2],
+        [deep, wide]: [i64; 2],
+        pairs: &[Layout<Expr>; 2],
+        row: impl Fn(&mut Builder, &Expr, &Expr) -> Result<TensorId>,
+    ) -> Result<()> {
+        let columns = k.tile(acc, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
+        k.for_("kk", 0..deep, 1, true, |k, kk| {
+            k.for_("n", 0..wide, 1, true, |k, n| {
+                let view = View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], pairs.to_vec()]);
+                let scalar = block.fmha.scalar;
+                let b = k.allocate("b", view, scalar, Memory::Registers, None)?;
+                let row = row(k, &kk.into(), &n.into())?;
+                k.spec(Kind::Move, b, row, block.lane.warp)?;
+                let halves = k.tile(b, "halves", &[Tiler::Size(1), Tiler::Whole])?;
+                k.for_("half", 0..2, 1, true, |k, half| {
+                    let zero = Expr::from(0);
+                    let column = Expr::from(n) * 2 + Expr::from(half);
+                    let c = Operand::at(columns, [zero.clone(), column]);
+                    let a = Operand::at(a, [zero.clone(), kk.into()]);
+                    let b = Operand::at(halves, [half.into(), zero]);
+                    k.spec(Kind::MATMUL_ADD, c, [a, b], block.lane.warp)
+                })
+            })
+        })
+    }
+}
+
+impl Matmuls for TensorCores {
+    fn begin(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
+        let of = k.index(block.shared[0], "of_block", [0])?;
+        let tiles = k.tile(of, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
+        let to = k.tile(self.queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
+        k.for_("kk", 0..block.fmha.head_width() / 16, 1, true, |k, kk| {
+            let row = self.row(k, tiles, [&block.lane.number, &kk.into()], false)?;
+            k.spec(Kind::Move, Operand::at(to, [Expr::from(0), kk.into()]), row, block.lane.warp)
+        })
+    }
+
+    fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()> {
+        let a = k.tile(self.queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
+        let tiles = k.tile(keys, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
+        let (deep, wide) = (block.fmha.head_width() / 16, block.fmha.keys / 16);
+        let pairs = [leaf(1, 0), leaf(2, 1)];
+        self.multiply(k, block, [block.scores, a], [deep, wide], &pairs, |k, kk, n| {
+            self.row(k, tiles, [n, kk], false)
+        })
+    }
+
+    fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
+        block.fmha.pack(k, block.scores, self.weights, block.one)
+    }
+
+    fn left(&self) -> (Option<TensorId>, TensorId) {
+        (Some(self.queries), self.weights)
+    }
+
+    fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
+        let a = k.tile(self.weights, "a", &[Tiler::Whole, Tiler::Size(2)])?;
+        let tiles = k.tile(values, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
+        let (deep, wide) = (block.fmha.keys / 16, block.fmha.value_width() / 16);
+        // A lane's pairs run down the columns: the matrices are transposed on their way.
+        let pairs = [leaf(2, 1), leaf(1, 0)];
+        self.multiply(k, block, [block.sums, a], [deep, wide], &pairs, |k, kk, n| {
+            self.row(k, tiles, [kk, n], true)
+        })
+    }
+}
+
+/// The weights, rounded: `[8s of keys].[rows eight apart, pair]`.
+pub(super) struct Rounded {
+    weights: TensorId,
+}
+
+impl Rounded {
+    pub(super) fn new(k: &mut Builder, block: &Block<'_>) -> Result<Rounded> {
+        let of = vec![leaf(2, 2), leaf(2, 1)];
+        let view = View::levels_of(&[vec![leaf(block.fmha.keys / 8, 4)], of]);
+        let weights = k.allocate("weights", view, Scalar::F32, Memory::Registers, None)?;
+        Ok(Rounded { weights })
+    }
+}
+
+/// An element of shared memory, rounded, in a register.
+fn word(
+    k: &mut Builder,
+    block: &Block<'_>,
+    to: Operand,
+    from: TensorId,
+    at: [Expr; 2],
+) -> Result<()> {
+    k.spec(Kind::Move, to.clone(), Operand::at(from, at), block.one)?;
+    k.spec(Kind::Unary(Unary::Tf32), to.clone(), to, block.one)
+}
+
+/// The own lane's two words of an 8×8 part of the right operand, from where `at` says for each.
+fn right(
+    k: &mut Builder,
+    block: &Block<'_>,
+    from: TensorId,
+    at: impl Fn(i64) -> [Expr; 2],
+) -> Result<TensorId> {
+    let b = vector(k, "b", 2, Scalar::F32)?;
+    for i in 0..2 {
+        word(k, block, Operand::at(b, [i]), from, at(i))?;
+    }
+    Ok(b)
+}
+
+impl Matmuls for Rounded {
+    fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()> {
+        let queries = k.index(block.shared[0], "of_block", [0])?;
+        let columns = k.tile(block.scores, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
+        // Of wider heads, more would be asked for at once than there are registers for.
+        let unroll = block.fmha.head_width() <= 64;
+        k.for_("kk", 0..block.fmha.head_width() / 8, 1, unroll, |k, kk| {
+            let depth = |four: i64| Expr::from(kk) * 8 + &block.lane.column + 4 * four;
+            let view = View::buffer(&[leaf(2, 2), leaf(2, 1)]);
+            let a = k.allocate("a", view, Scalar::F32, Memory::Registers, None)?;
+            for (half, four) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let row = block.row() + 8 * half;
+                word(k, block, Operand::at(a, [half, four]), queries, [row, depth(four)])?;
+            }
+            k.for_("n", 0..block.fmha.keys / 8, 1, true, |k, n| {
+                let key = Expr::from(n) * 8 + &block.lane.row;
+                let b = right(k, block, keys, |four| [key.clone(), depth(four)])?;
+                let scores = Operand::at(columns, [Expr::from(0), n.into()]);
+                k.spec(Kind::MATMUL_ADD, scores, [a, b], block.lane.warp)
+            })
+        })
+    }
+
+    fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
+        k.for_("j", 0..block.fmha.keys / 8, 1, true, |k, j| {
+            let to = k.index(self.weights, "to", [j])?;
+            k.for_("half", 0..2, 1, true, |k, half| {
+                let pair = k.index(block.scores, "pair", [half, j])?;
+                k.for_("p", 0..2, 1, true, |k, p| {
+                    let (to, from) = (Operand::at(to, [half, p]), Operand::at(pair, [p]));
+                    k.spec(Kind::Unary(Unary::Tf32), to, from, block.one)
+                })
+            })
+        })
+    }
+
+    fn left(&self) -> (Option<TensorId>, TensorId) {
+        (None, self.weights)
+    }
+
+    fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
+        let columns = k.tile(block.sums, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
+        k.for_("kk", 0..block.fmha.keys / 8, 1, true, |k, kk| {
+            let a = k.index(self.weights, "a", [kk])?;
+            let key = |p: i64| Expr::from(kk) * 8 + block.lane.column.clone() * 2 + p;
+            k.for_("n", 0..block.fmha.value_width() / 8, 1, true, |k, n| {
+                let column = Expr::from(n) * 8 + &block.lane.row;
+                let b = right(k, block, values, |p| [key(p), column.clone()])?;
+                let sums = Operand::at(columns, [Expr::from(0), n.into()]);
+                k.spec(Kind::MATMUL_ADD, sums, [a, b], block.lane.warp)
+            })
+        })
+    }
+}
+
+/// Elements that a thread reads at once.
+const WIDE: i64 = 4;
+
+/// The weights in shared memory: `[rows, keys]`.
+pub(super) struct Threads {
+    weights: TensorId,
+}
+
+impl Threads {
+    pub(super) fn new(k: &mut Builder, block: &Block<'_>) -> Result<Threads> {
+        let fmha = block.fmha;
+        let (rows, keys) = (fmha.rows(), fmha.keys);
+        let panels = Panels { rows, columns: keys, scalar: Scalar::F32 };
+        let view = View::buffer(&panels.dims());
+        // Half a warp writes 32 bytes of each of four rows at once.
+        let swizzle = Some(Swizzle::new(if panels.width() == 32 { 2 } else { 1 }, 5, 2)?);
+        let weights = k.allocate("sP", view, Scalar::F32, Memory::Shared, swizzle)?;
+        Ok(Threads { weights })
+    }
+
+    /// Four elements of a row of shared memory, in registers.
+    fn four(
+        &self,
+        k: &mut Builder,
+        block: &Block<'_>,
+        rows: TensorId,
+        [row, four]: [Expr; 2],
+    ) -> Result<TensorId> {
+        let near = vector(k, "four", WIDE, Scalar::F32)?;
+        let from = k.index(rows, "from", [row, four])?;
+        let from = k.reshape(from, "from", 0, &[&[(WIDE, 1)]])?;
+        k.spec(Kind::Move, near, from, block.one)?;
+        Ok(near)
+    }
+
+    /// Of the own two rows of queries or of weights, four elements each.
+    fn rows(
+        &self,
+        k: &mut Builder,
+        block: &Block<'_>,
+        fours: TensorId,
+        four: &Expr,
+    ) -> Result<[TensorId; 2]> {
+        let row = |half: i64| block.row() + half * 8;
+        Ok([
+            self.four(k, block, fours, [row(0), four.clone()])?,
+            self.four(k, block, fours, [row(1), four.clone()])?,
+        ])
+    }
+}
+
+/// A matrix in fours along its rows.
+fn fours(k: &mut Builder, of: TensorId) -> Result<TensorId> {
+    k.tile(of, "fours", &[Tiler::Size(1), Tiler::Size(WIDE)])
+}
+
+impl Matmuls for Threads {
+    fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()> {
+        let queries = k.index(block.shared[0], "of_block", [0])?;
+        let (queries, keys) = (fours(k, queries)?, fours(k, keys)?);
+        let one = block.one;
+        k.for_("four", 0..block.fmha.head_width() / WIDE, 1, false, |k, four| {
+            let four = Expr::from(four);
+            let rows = self.rows(k, block, queries, &four)?;
+            k.for_("j", 0..block.fmha.keys / 8, 1, true, |k, j| {
+                k.for_("p", 0..2, 1, true, |k, p| {
+                    let key = Expr::from(j) * 8 + block.lane.column.clone() * 2 + p;
+                    let key = self.four(k, block, keys, [key, four.clone()])?;
+                    k.for_("kk", 0..WIDE, 1, true, |k, kk| {
+                        for (half, row) in [0, 1].into_iter().zip(&rows) {
+                            let half = Expr::from(half);
+                            let pair = k.index(block.scores, "pair", [half, j.into()])?;
+                            let ins = [Operand::at(*row, [kk]), Operand::at(key, [kk])];
+                            k.spec(Kind::MATMUL_ADD, Operand::at(pair, [p]), ins, one)?;
+                        }
+                        Ok(())
+                    })
+                })
+            })
+        })
+    }
+
+    fn weights(&self, k: &mut Builder, block: &Block<'_>) -> Result<()> {
+        let to = k.tile(self.weights, "pairs", &[Tiler::Size(1), Tiler::Size(2)])?;
+        k.for_("j", 0..block.fmha.keys / 8, 1, true, |k, j| {
+            k.for_("half", 0..2, 1, true, |k, half| {
+                let row = block.row() + Expr::from(half) * 8;
+                let to = k.index(to, "to", [row, Expr::from(j) * 4 + &block.lane.column])?;
+                let to = k.reshape(to, "to", 0, &[&[(2, 1)]])?;
+                k.spec(Kind::Move, to, Operand::at(block.scores, [half, j]), block.one)
+            })
+        })
+    }
+
+    fn left(&self) -> (Option<TensorId>, TensorId) {
+        (None, self.weights)
+    }
+
+    fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
+        let (weights, values) = (fours(k, self.weights)?, fours(k, values)?);
+        let one = block.one;
+        k.for_("four", 0..block.fmha.keys / WIDE, 1, false, |k, four| {
+            let four = Expr::from(four);
+            let rows = self.rows(k, block, weights, &four)?;
+            k.for_("kk", 0..WIDE, 1, true, |k, kk| {
+                k.for_("f", 0..block.fmha.value_width() / 16, 1, true, |k, f| {
+                    let key = four.clone() * WIDE + kk;
+                    let own = Expr::from(f) * WIDE + &block.lane.column;
+                    let value = self.four(k, block, values, [key, own])?;
+                    k.for_("pair", 0..2, 1, true, |k, pair| {
+                        k.for_("p", 0..2, 1, true, |k, p| {
+                            for (half, row) in [0, 1].into_iter().zip(&rows) {
+                                let half = Expr::from(half);
+                                let j = Expr::from(f) * 2 + pair;
+                                let sums = k.index(block.sums, "sums", [half, j])?;
+                                let at = Expr::from(pair) * 2 + p;
+                                let ins = [Operand::at(*row, [kk]), Operand::at(value, [at])];
+                                k.spec(Kind::MATMUL_ADD, Operand::at(sums, [p]), ins, one)?;
+                            }
+                            Ok(())
+                        })
+                    })
+                })
+            })
+        })
+    }
+
+    fn column(&self, block: &Block<'_>, pair: &Var) -> Expr {
+        let two = Expr::from(2);
+        let (four, pair) = (Expr::from(pair).div(&two), Expr::from(pair).rem(&two));
+        four * 8 + block.lane.column.clone() * 2 + pair
+    }
+}

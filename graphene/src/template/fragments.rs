@@ -1,0 +1,204 @@
+//! What kernels by tensor cores share: panels of shared memory, the lanes of a warp, and fragments in registers.
+
+use super::product::leaf;
+use super::split_k::Visit;
+use crate::arch::registers_at_launch;
+use crate::build::Builder;
+use crate::error::Result;
+use crate::index::{Expr, Var};
+use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
+use crate::layout::{Layout, Swizzle, Tiler};
+use crate::tensor::{Memory, Scalar, View};
+
+/// The threads of a warpgroup.
+pub(super) const GROUP: i64 = 128;
+
+/// Rows of a warpgroup's matmul.
+pub(super) const ROWS: i64 = 64;
+
+/// How tiles `[rows, columns]` lie in shared memory: in panels of rows as wide as a swizzle, of 128, 64 or 32 bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Panels {
+    pub(super) rows: i64,
+    pub(super) columns: i64,
+    pub(super) scalar: Scalar,
+}
+
+impl Panels {
+    /// The columns of a panel.
+    pub(super) fn width(self) -> i64 {
+        let widths = [128, 64, 32].map(|width| width / self.scalar.bytes());
+        widths.into_iter().find(|width| self.columns % width == 0).unwrap_or(self.columns)
+    }
+
+    /// How many panels there are.
+    pub(super) fn count(self) -> i64 {
+        self.columns / self.width()
+    }
+
+    /// The rows, and the columns panel by panel.
+    pub(super) fn dims(self) -> [Layout<Expr>; 2] {
+        let width = self.width();
+        let columns = match self.count() {
+            1 => leaf(width, 1),
+            count => Layout::join(vec![leaf(width, 1), leaf(count, self.rows * width)]),
+        };
+        [leaf(self.rows, width), columns]
+    }
+
+    /// Shared memory for tiles that `outer` dimensions number; `across`: `[columns, rows]`.
+    pub(super) fn allocate(
+        self,
+        k: &mut Builder,
+        name: &str,
+        outer: &[i64],
+        across: bool,
+    ) -> Result<TensorId> {
+        let mut tile = self.dims();
+        if across {
+            tile.swap(0, 1);
+        }
+        let mut levels = vec![tile.to_vec()];
+        if !outer.is_empty() {
+            levels.insert(0, packed(outer, self.rows * self.columns));
+        }
+        let bits = match self.width() * self.scalar.bytes() {
+            128 => 3,
+            64 => 2,
+            _ => 1,
+        };
+        let swizzle = Some(Swizzle::new(bits, 4, 3)?);
+        k.allocate(name, View::levels_of(&levels), self.scalar, Memory::Shared, swizzle)
+    }
+}
+
+/// Dimensions one within the other, the innermost of runs of `n`.
+pub(super) fn packed(sizes: &[i64], n: i64) -> Vec<Layout<Expr>> {
+    let inner = |i: usize| sizes[i + 1..].iter().product::<i64>() * n;
+    sizes.iter().enumerate().map(|(i, &size)| leaf(size, inner(i))).collect()
+}
+
+/// The own warp of some threads, and where the own lane stands in fragments of 8×8.
+pub(super) struct Lane {
+    pub(super) warp: ThreadsId,
+    /// The warp's number.
+    pub(super) number: Expr,
+    pub(super) row: Expr,
+    /// Its pair of columns.
+    pub(super) column: Expr,
+}
+
+impl Lane {
+    pub(super) fn new(k: &mut Builder, threads: ThreadsId) -> Result<Lane> {
+        let warps = k.tile(threads, "warps", &[Tiler::Size(32)])?;
+        let quads = k.reshape(warps, "quads", 1, &[&[(4, 1)], &[(8, 4)]])?;
+        let [number, column, row] = k.indices(quads, ["warp", "quad", "fragment"])?;
+        let warp = k.index(warps, "warp", [&number])?;
+        Ok(Lane { warp, number: number.into(), row: row.into(), column: column.into() })
+    }
+}
+
+/// Which of 2×2 matrices, and which row of it, the own lane points to.
+pub(super) struct Matrices([Expr; 3]);
+
+impl Matrices {
+    /// Lane 8i + r holds the address of row r of the i-th of 2×2 matrices.
+    pub(super) fn new(k: &mut Builder, warp: ThreadsId) -> Result<Matrices> {
+        let eights = k.tile(warp, "eights", &[Tiler::Size(8)])?;
+        let grouped = k.reshape(eights, "matrices", 0, &[&[(2, 2)], &[(2, 1)]])?;
+        let address = k.indices(grouped, ["matrix_m", "matrix_n", "matrix_row"])?;
+        Ok(Matrices(address.map(Expr::from)))
+    }
+
+    /// The own lane's row of a tile of 16×16, eight elements of it: of the matrices `[m, n]`, or `across` of `[n, m]`.
+    pub(super) fn row(&self, k: &mut Builder, tile: TensorId, across: bool) -> Result<TensorId> {
+        let Matrices([m, n, row]) = self;
+        let matrices = k.tile(tile, "matrices", &[Tiler::Size(8), Tiler::Size(8)])?;
+        let matrix = k.index(matrices, "matrix", if across { [n, m] } else { [m, n] })?;
+        let rows = k.tile(matrix, "rows", &[Tiler::Size(1), Tiler::Size(8)])?;
+        k.index(rows, "row", [row.clone(), Expr::from(0)])
+    }
+
+    /// Goes through the own warp's 16×16 tiles of a shared buffer: `body` is given a tile's number and the own lane's row of
+    /// it, and says which registers go there.
+    pub(super) fn store(
+        &self,
+        k: &mut Builder,
+        lane: &Lane,
+        buffer: TensorId,
+        columns: i64,
+        body: impl FnOnce(&mut Builder, &Expr, TensorId) -> Result<TensorId>,
+    ) -> Result<()> {
+        let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
+        k.for_("strip", 0..columns / 16, 1, true, |k, strip| {
+            let tile = k.index(strips, "strip", [lane.number.clone(), strip.into()])?;
+            let row = self.row(k, tile, false)?;
+            let from = body(k, &strip.into(), row)?;
+            k.spec(Kind::Move, row, from, lane.warp)
+        })
+    }
+}
+
+/// A fragment of 16×16 elements as matrices are stored: `[2 eights of rows, 2 of columns].[pair]`.
+pub(super) fn matrix_fragment(k: &mut Builder, name: &str, scalar: Scalar) -> Result<TensorId> {
+    let pair = vec![leaf(1, 0), leaf(2, 1)];
+    let view = View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], pair]);
+    k.allocate(name, view, scalar, Memory::Registers, None)
+}
+
+/// Registers of an accumulator, or of operands: of two rows eight apart, pairs of columns of so many eights.
+pub(super) fn fragment(
+    k: &mut Builder,
+    name: &str,
+    eights: i64,
+    scalar: Scalar,
+) -> Result<TensorId> {
+    let view = View::levels_of(&[vec![leaf(2, 2), leaf(eights, 4)], vec![leaf(2, 1)]]);
+    k.allocate(name, view, scalar, Memory::Registers, None)
+}
+
+/// Goes through the pairs of such a fragment and their numbers.
+pub(super) fn each_pair(
+    k: &mut Builder,
+    fragment: TensorId,
+    eights: i64,
+    body: Visit<'_>,
+) -> Result<()> {
+    k.for_("j", 0..eights, 1, true, |k, j| {
+        k.for_("half", 0..2, 1, true, |k, half| {
+            let pair = k.index(fragment, "pair", [half, j])?;
+            body(k, pair, Expr::from(j) * 2 + Expr::from(half))
+        })
+    })
+}
+
+/// All zeros.
+pub(super) fn clear(k: &mut Builder, acc: TensorId, eights: i64, one: ThreadsId) -> Result<()> {
+    each_pair(k, acc, eights, &|k, pair, _| {
+        k.for_("p", 0..2, 1, true, |k, p| {
+            k.spec(Kind::Init(Number(0.0)), Operand::at(pair, [p]), (), one)
+        })
+    })
+}
+
+/// The own one of a block's warpgroups, and its number.
+pub(super) fn own_group(k: &mut Builder, groups: ThreadsId) -> Result<(ThreadsId, Var)> {
+    let [group, _] = k.indices(groups, ["group", "in_group"])?;
+    Ok((k.index(groups, "own", [&group])?, group))
+}
+
+/// All warps of a block with so many consumers: the first lane of each arrives for it.
+pub(super) fn elected_warps(
+    k: &mut Builder,
+    block: ThreadsId,
+    consumers: i64,
+) -> Result<ThreadsId> {
+    k.tile(block, "lanes", &[Tiler::Layout(Layout::mode(4 * (consumers + 1), 32)?)])
+}
+
+/// Registers of a consumer's threads: what the block has at launch, but for what the producer keeps.
+pub(super) fn consumer_registers(consumers: i64, producer: i64) -> i64 {
+    let groups = consumers + 1;
+    let all = groups * registers_at_launch(GROUP * groups);
+    ((all - producer) / consumers / 8 * 8).min(240)
+}
