@@ -26,8 +26,6 @@ const SMALL_TILE: f64 = 64.0;
 const LOOP_BLOCK: f64 = 2048.0;
 /// A core can draw this many times its share of the memory's bandwidth.
 const SHARES: f64 = 4.0;
-/// Elements of a row that are worth a block of their own when a row is cut into parts.
-const PART: f64 = 4096.0;
 /// Side of the square of a matmul that a CPU core keeps in its caches.
 const CPU_SQUARE: f64 = 1024.0;
 /// Rows that a CPU core takes through a chain of layers: at least where there are few, at most where there are many.
@@ -54,9 +52,6 @@ pub struct Cost {
     pub launch: f64,
     /// Blocks that can run side by side.
     pub blocks: f64,
-    /// Into how many parts each row is cut, if rows are too few to fill the cores: the parts' results are combined by
-    /// a second launch.
-    pub parts: Option<u32>,
 }
 
 /// Bytes that one launch keeps inside, which two hand on through memory.
@@ -118,9 +113,6 @@ impl fmt::Display for Cost {
             write!(f, ", copies {} before", bytes_text(self.copied))?;
         }
         write!(f, ", writes {}", bytes_text(self.written))?;
-        if let Some(parts) = self.parts {
-            write!(f, ", in two steps of {parts} parts")?;
-        }
         write!(f, ", {:.1} us by {}", self.seconds() * 1e6, self.bound().name())
     }
 }
@@ -171,13 +163,7 @@ impl<'a> Costs<'a> {
         cost.blocks = self.blocks(set, family).max(1.0);
         (cost.copies, cost.copied) = self.copies(set, family);
         cost.launch = self.target.launch_cost * f64::from(1 + cost.copies);
-        let whole = self.filled(set, cost);
-        let Some(parts) = self.parts(set, cost.blocks) else { return whole };
-        cost.blocks *= f64::from(parts);
-        cost.parts = Some(parts);
-        cost.launch += self.target.launch_cost;
-        let parted = self.filled(set, cost);
-        if parted.seconds() < whole.seconds() { parted } else { whole }
+        self.filled(set, cost)
     }
 
     /// The cost with the times that its blocks take on the cores that they fill.
@@ -186,9 +172,9 @@ impl<'a> Costs<'a> {
         let filled = (cost.blocks / cores).min(1.0);
         let work = set.iter().map(|op| self.work[op.index()].seconds).sum::<f64>();
         cost.arithmetic = work / filled;
-        let drawn = (SHARES * filled).min(1.0) * self.target.memory_bandwidth;
         let own = cost.read + cost.reread + cost.written;
-        cost.memory = own / drawn + 2.0 * cost.copied / self.target.memory_bandwidth;
+        cost.memory = read_time(self.target, own, cost.blocks);
+        cost.memory += 2.0 * cost.copied / self.target.memory_bandwidth;
         cost
     }
 
@@ -209,7 +195,6 @@ impl<'a> Costs<'a> {
             memory: memory(from, kept.written) + memory(to, kept.read),
             launch: from.launch + to.launch - self.target.launch_cost,
             blocks: from.blocks.max(to.blocks),
-            parts: from.parts.or(to.parts),
         }
     }
 
@@ -394,15 +379,12 @@ impl<'a> Costs<'a> {
             }
         })
     }
+}
 
-    /// The parts that long rows are cut into on a GPU where they are too few.
-    fn parts(&self, set: Set, blocks: f64) -> Option<u32> {
-        let (rows, length) = self.rows(set)?;
-        let cores = f64::from(self.target.cores);
-        let few = matches!(self.target.kind, Kind::Cuda { .. }) && rows <= blocks && rows < cores;
-        let parts = (cores / rows.max(1.0)).ceil().min((length / PART).floor());
-        (few && parts >= 2.0).then_some(parts as u32)
-    }
+/// Seconds in which so many blocks, side by side, move bytes from or to memory.
+pub(crate) fn read_time(target: &Target, bytes: f64, blocks: f64) -> f64 {
+    let filled = (blocks / f64::from(target.cores)).min(1.0);
+    bytes / ((SHARES * filled).min(1.0) * target.memory_bandwidth)
 }
 
 /// The cost of moving so many bytes of elements of a size from one place to another.

@@ -2,8 +2,9 @@
 //!
 //! The pipeline, one public function a stage:
 //!
-//! 1. [`rewrite`]: an equal, simpler graph; [`convert`] gives it half precision where that is asked for.
-//! 2. [`partition`]: every operation into exactly one group. `net` sees operations through changes of view, `legal`
+//! 1. [`rewrite`]: an equal, simpler graph; [`convert`] gives it half precision where that is asked for; `split` makes
+//!    two of a long reduction whose results are few.
+//! 2. [`partition`]: every operation into exactly one group. `fusion_graph` sees operations through changes of view, `legal`
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
 //!
@@ -32,8 +33,10 @@ pub mod pad;
 mod partition;
 mod precision;
 pub mod program;
+mod rebuild;
 mod rewrite;
 mod set;
+mod split;
 pub mod tuning;
 pub mod variants;
 pub mod verify;
@@ -54,6 +57,7 @@ use graphene_frontend::infer::InferError;
 use graphene_ir::target::{Kind, Target};
 use groups::Groups;
 use program::Program;
+use split::split_reductions;
 
 /// A model's way from a graph to a program, each stage kept.
 #[derive(Clone, Debug)]
@@ -123,6 +127,9 @@ fn plan_by(
     };
     if let Some(elements) = elements {
         graph = tidy(&convert(&graph, elements)?)?;
+    }
+    if granularity == Granularity::Fused {
+        graph = split_reductions(graph, target)?;
     }
     if granularity == Granularity::PerOp && target.kind != Kind::Cpu {
         graph = tidy(&library::spelled(&graph, attention)?)?;

@@ -8,6 +8,7 @@ use crate::groups::Family;
 use crate::kernels::{Pointer, StepOperand, launches};
 use crate::layout::{is_view, transposed};
 use crate::program::{Operand, Program, Step};
+use crate::rebuild::rebuilt;
 use crate::view::{Mode, View};
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
@@ -17,7 +18,7 @@ use graphene_frontend::op::{AttentionAttrs, Binary, Op, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_ir::target::Target;
 use half::{bf16, f16};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// One call for attention: `result = softmax(scale · q·kᵀ + mask) · v`.
@@ -166,30 +167,12 @@ fn spelled_by(
     graph: &Graph,
     of: &dyn Fn(&Node, &AttentionAttrs) -> (AttentionAttrs, Way),
 ) -> Result<Graph, FusionError> {
-    let mut result = Graph::new();
-    let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
-    for (id, node) in graph.nodes() {
-        let failed = |error| FusionError::rebuild(node, error);
-        let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| renamed[&v])).collect();
-        let made = match node.op() {
-            Op::Input => {
-                result.add_input(node.name(), node.outputs()[0].clone()).map_err(failed)?
-            }
-            Op::Constant(tensor) => result.add_constant(node.name(), tensor.clone()),
-            Op::Attention(attrs) => {
-                let (attrs, way) = of(node, attrs);
-                attention(&mut result, node, &attrs, inputs, way).map_err(failed)?
-            }
-            op => result.add(node.name(), op.clone(), &inputs).map_err(failed)?.value(),
-        };
-        for output in (0..).take(node.outputs().len()) {
-            renamed.insert(ValueId { node: id, output }, ValueId { node: made.node, output });
-        }
-    }
-    for (name, value) in graph.outputs() {
-        result.add_output(name, renamed[value]);
-    }
-    Ok(result)
+    rebuilt(graph, |result, node, inputs| {
+        let Op::Attention(attrs) = node.op() else { return Ok(None) };
+        let (attrs, way) = of(node, attrs);
+        let made = attention(result, node, &attrs, inputs.to_vec(), way);
+        made.map(Some).map_err(|error| FusionError::rebuild(node, error))
+    })
 }
 
 /// How the library computes attention, on a GPU.

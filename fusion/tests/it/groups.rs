@@ -14,9 +14,6 @@ fn outline(graph: &Graph, target: &str) -> String {
     for group in groups.groups().iter().filter(|group| group.family != Family::View) {
         let ops: Vec<_> = group.nodes.iter().map(|&id| graph.node(id).op().name()).collect();
         text += &format!("{} {}", group.family, ops.join("+"));
-        if let Some(parts) = group.cost.unwrap().parts {
-            text += &format!(", {parts} parts");
-        }
         text += "\n";
     }
     for boundary in groups.boundaries() {
@@ -338,31 +335,6 @@ fn waiting_for_each_other_is_refused() {
             %1 fusing would make two groups wait for each other
             %2 this Softmax is a launch of its own
         "#]],
-    );
-}
-
-#[test]
-fn few_long_rows_are_cut_into_parts() {
-    let text = r#"
-        %0 = Input : f32[2, 1048576] "x"
-        %1 = ReduceSum(%0) {axes: [1], keep: true} : f32[2, 1] "sum"
-        return "y" = %1
-    "#;
-    check(
-        text,
-        &[],
-        "sm_90a",
-        expect![[r#"
-        Reduction ReduceSum, 66 parts
-    "#]],
-    );
-    check(
-        text,
-        &[],
-        "cpu:2",
-        expect![[r#"
-        Reduction ReduceSum
-    "#]],
     );
 }
 

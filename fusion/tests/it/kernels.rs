@@ -24,7 +24,7 @@ use std::slice;
 pub(crate) const TARGETS: [&str; 2] = ["sm_80", "sm_90a"];
 
 /// Elements of a buffer: small numbers of few bits; indices below 2.
-fn elements(dtype: DType, len: usize, seed: usize) -> Vec<f64> {
+pub(crate) fn elements(dtype: DType, len: usize, seed: usize) -> Vec<f64> {
     let element = |i: usize| {
         let mixed = (i * 7919 + seed * 104_729) % 257;
         match dtype {
@@ -38,7 +38,7 @@ fn elements(dtype: DType, len: usize, seed: usize) -> Vec<f64> {
     (0..len).map(element).collect()
 }
 
-fn tensor(dtype: DType, shape: Vec<usize>, data: &[f64]) -> Tensor {
+pub(crate) fn tensor(dtype: DType, shape: Vec<usize>, data: &[f64]) -> Tensor {
     fn of<T: Element>(shape: Vec<usize>, data: &[f64], element: impl Fn(f64) -> T) -> Tensor {
         Tensor::from_vec(shape, data.iter().map(|&x| element(x)).collect()).unwrap()
     }
@@ -58,7 +58,7 @@ fn tensor(dtype: DType, shape: Vec<usize>, data: &[f64]) -> Tensor {
     }
 }
 
-fn numbers(tensor: &Tensor) -> Vec<f64> {
+pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
     fn of<T: Element>(tensor: &Tensor, number: impl Fn(T) -> f64) -> Vec<f64> {
         tensor.as_slice::<T>().unwrap().iter().map(|&x| number(x)).collect()
     }

@@ -1,9 +1,14 @@
 //! Kernels of reductions, and of other functions of rows.
 
 use crate::fixtures;
-use crate::kernels::{TARGETS, check_text};
+use crate::kernels::{TARGETS, check_text, elements, numbers, tensor};
+use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::eval::evaluate_with;
+use graphene_frontend::text::parse;
 use graphene_fusion::groups::{Executor, Family};
 use graphene_fusion::kernels::launches;
+use graphene_fusion::{Granularity, plan};
+use graphene_ir::emit::emit;
 use graphene_ir::target::Target;
 
 /// Checks the reduction of an input of this shape over these axes, to a result of this shape.
@@ -115,4 +120,62 @@ fn rows_of_models_have_kernels() {
             }
         }
     }
+}
+
+/// Checks a reduction on sm_90a: the blocks that each of its launches has when it is emitted, and that what is planned
+/// gives the reduction's values, to so many units of single precision.
+fn check_blocks(op: &str, of: &str, axes: &str, to: &str, keep: bool, blocks: &[i64], units: f64) {
+    let text = format!(
+        r#"
+        %0 = Input : {of} "x"
+        %1 = {op}(%0) {{axes: [{axes}], keep: {keep}}} : {to} "y"
+        return "y" = %1
+    "#
+    );
+    let graph = parse(&text, &[]).unwrap();
+    let target: Target = "sm_90a".parse().unwrap();
+    let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+    let mut found = Vec::new();
+    for step in planned.program.steps() {
+        let [launch] = &launches(&planned.program, step, &target).unwrap()[..] else {
+            panic!("{text}: variants of a reduction");
+        };
+        let symbols = &launch.kernel.symbols;
+        let value = |var: &graphene_ir::index::Var| {
+            let place = symbols.iter().position(|symbol| symbol == var)?;
+            launch.symbols[place].known()
+        };
+        found.push(emit(&launch.kernel).unwrap().launch.grid.value(&value).unwrap());
+    }
+    assert_eq!(found, blocks, "{text}");
+    let (_, ty) = (graph.inputs()[0], &graph.node(graph.inputs()[0]).outputs()[0]);
+    let shape: Vec<usize> =
+        ty.shape.iter().filter_map(Dim::known).map(|size| size as usize).collect();
+    let x = elements(ty.dtype, shape.iter().product(), 1);
+    let x = [tensor(ty.dtype, shape, &x)];
+    let given = |graph| numbers(&evaluate_with(graph, &x, &Bindings::new()).unwrap()[0]);
+    for (one, two) in given(&graph).into_iter().zip(given(&planned.graph)) {
+        let error = (one - two).abs();
+        assert!(error <= units * one.abs() * 2.0_f64.powi(-23), "{text}: {two} for {one}");
+    }
+}
+
+#[test]
+fn long_reductions_of_few_results_are_two_launches() {
+    // Sums of multiples of 1/64 below 2 are exact, of so few; so are all but a mean's quotients and roots.
+    let long = "f32[2, 262144]";
+    check_blocks("ReduceSum", long, "1", "f32[2, 1]", true, &[128, 2], 0.0);
+    check_blocks("ReduceMax", "f32[1, 1048576]", "1", "f32[1]", false, &[256, 1], 0.0);
+    check_blocks("ReduceMin", "bf16[512, 512]", "0, 1", "bf16[]", false, &[64, 1], 0.0);
+    check_blocks("ReduceSum", "f16[3, 65536]", "1", "f16[3]", false, &[48, 1], 0.0);
+    check_blocks("ReduceMean", long, "1", "f32[2]", false, &[128, 2], 4.0);
+    check_blocks("ReduceL1", long, "1", "f32[2]", false, &[128, 2], 0.0);
+    check_blocks("ReduceL2", long, "1", "f32[2]", false, &[128, 2], 64.0);
+    check_blocks("ReduceLogSumExp", long, "1", "f32[2]", false, &[128, 2], 64.0);
+    // Columns: a block has those of 32 threads.
+    check_blocks("ReduceSum", "f32[16384, 128]", "0", "f32[128]", false, &[256, 1], 0.0);
+    // Many results, short rows, a length without divisors.
+    check_blocks("ReduceSum", "f32[512, 65536]", "1", "f32[512]", false, &[512], 0.0);
+    check_blocks("ReduceSum", "f32[2, 4096]", "1", "f32[2]", false, &[2], 0.0);
+    check_blocks("ReduceMax", "f32[1, 262147]", "1", "f32[1]", false, &[1], 0.0);
 }

@@ -75,7 +75,8 @@ fn given_and_expected(root: &Path) {
     zip.start_file("x.npy", SimpleFileOptions::default()).expect("an archive");
     zip.write_all(&npy("<f4", "8, 64", &bytes)).expect("an archive");
     zip.finish().expect("an archive");
-    let record = "graphene-run model.onnx --inputs in.npz --exec reference --duration 0 --save-outputs";
+    let record =
+        "graphene-run model.onnx --inputs in.npz --exec reference --duration 0 --save-outputs";
     shell(&format!("{record} expected.npz"), root);
 }
 

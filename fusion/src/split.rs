@@ -1,0 +1,97 @@
+//! Long reductions of few results, each as two: the first reduces parts side by side, the second their results. A GPU's
+//! cores then read what one block would read alone.
+
+use crate::FusionError;
+use crate::cost::read_time;
+use crate::rebuild::rebuilt;
+use graphene_frontend::dim::Dim;
+use graphene_frontend::dtype::DType;
+use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
+use graphene_frontend::op::Op;
+use graphene_ir::target::{Kind, Target};
+
+/// Elements that are worth a block of their own.
+const PART: i64 = 4096;
+
+/// Columns of a block, where the last axis is not reduced.
+const COLUMNS: i64 = 128;
+
+/// A reduction's axis, and into how many parts it is cut.
+#[derive(Clone, Copy)]
+struct Split {
+    axis: usize,
+    /// The size of each part along the axis.
+    size: i64,
+    parts: i64,
+}
+
+/// The graph with such reductions as two, where that is faster on the target by the cost of reading. Partial results of
+/// half precision are held in single precision.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn split_reductions(graph: Graph, target: &Target) -> Result<Graph, FusionError> {
+    let splits = |node: &Node| split(&graph, node, target);
+    if !graph.nodes().any(|(_, node)| splits(node).is_some()) {
+        return Ok(graph);
+    }
+    rebuilt(&graph, |result, node, inputs| {
+        splits(node).map(|split| in_two(result, node, inputs[0], split)).transpose()
+    })
+}
+
+/// How a node is split, if that is faster.
+fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
+    let (Op::Reduce { axes, .. }, Kind::Cuda { .. }) = (node.op(), target.kind) else {
+        return None;
+    };
+    let ty = graph.ty(node.inputs()[0]?);
+    let last = *axes.last()?;
+    if !matches!(ty.dtype, DType::F32 | DType::F16 | DType::BF16) {
+        return None;
+    }
+    let sizes: Vec<i64> = ty.shape.iter().map(Dim::known).collect::<Option<_>>()?;
+    let elements: i64 = sizes.iter().product();
+    let results = elements / axes.iter().map(|&axis| sizes[axis].max(1)).product::<i64>();
+    let blocks = if last + 1 == sizes.len() { results } else { (results + COLUMNS - 1) / COLUMNS };
+    let cores = i64::from(target.cores);
+    if elements == 0 || blocks >= cores {
+        return None;
+    }
+    let most = (2 * cores / blocks).min(elements / blocks / PART);
+    let parts = |axis: usize| (2..=most).rev().find(|parts| sizes[axis] % parts == 0);
+    let (parts, axis) = axes.iter().filter_map(|&axis| Some((parts(axis)?, axis))).max()?;
+    let bytes = elements as f64 * ty.dtype.size() as f64;
+    let whole = read_time(target, bytes, blocks as f64);
+    let parted = read_time(target, bytes, (blocks * parts) as f64) + target.launch_cost;
+    (parted < whole).then(|| Split { axis, size: sizes[axis] / parts, parts })
+}
+
+/// Adds a reduction's two halves in its place.
+fn in_two(
+    graph: &mut Graph,
+    node: &Node,
+    x: Option<ValueId>,
+    Split { axis, size, parts }: Split,
+) -> Result<ValueId, FusionError> {
+    let (Op::Reduce { op, axes, keep }, Some(x)) = (node.op(), x) else {
+        unreachable!("only reductions are split");
+    };
+    let mut shape = graph.ty(x).shape.clone();
+    let mut add = |op: Op, x: ValueId| {
+        let made = graph.add(node.name(), op, &[Some(x)]);
+        made.map(NodeId::value).map_err(|error| FusionError::rebuild(node, error))
+    };
+    let out = &node.outputs()[0];
+    let half = out.dtype != DType::F32;
+    let cast = |to: DType| Op::Cast { to, saturate: true };
+    let x = if half { add(cast(DType::F32), x)? } else { x };
+    shape.splice(axis..=axis, [Dim::from(parts), Dim::from(size)]);
+    let x = add(Op::Reshape(shape), x)?;
+    let within = axes.iter().map(|&own| if own < axis { own } else { own + 1 }).collect();
+    let x = add(Op::Reduce { op: *op, axes: within, keep: false }, x)?;
+    let place = axis - axes.iter().filter(|&&own| own < axis).count();
+    let x = add(Op::Reduce { op: *op, axes: vec![place], keep: false }, x)?;
+    let x = if *keep { add(Op::Reshape(out.shape.clone()), x)? } else { x };
+    if half { add(cast(out.dtype), x) } else { Ok(x) }
+}
