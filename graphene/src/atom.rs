@@ -40,6 +40,7 @@ pub use self::matrix::cut_to_tf32;
 use std::collections::BTreeSet;
 
 use crate::arch::Feature;
+use crate::emit::Prelude;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Factor};
 use crate::kernel::{Completion, Fence, Group, Kernel, Kind, Scope, Spec, Stmt};
@@ -223,6 +224,8 @@ pub trait Code {
     fn signal(&self) -> String;
     /// An expression.
     fn expr(&self, expr: &Expr) -> String;
+    /// The name of what the prelude defines.
+    fn prelude(&self, part: Prelude) -> &'static str;
     /// The rank in its cluster of the block whose shared memory an operand is, if not the own one.
     fn peer(&self, operand: usize) -> Option<String>;
 }

@@ -5,6 +5,7 @@ use super::function::{float_text, whole_binary_text, whole_unary_text};
 use super::moves::{each, same};
 use super::{Atom, Code, Progress, Site, Step, Text, Warp, When, given};
 use crate::arch::Feature;
+use crate::emit::Prelude;
 use crate::kernel::{Binary, Kind, Number, Unary};
 use crate::tensor::Scalar;
 
@@ -19,8 +20,8 @@ const C: usize = 3;
 #[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[
     row("fma.f32", "[].fp32.RF <- MatMul+=<<<[]>>>([].fp32.RF, [].fp32.RF)", |_, c| fma("__fmaf_rn", c)),
-    row("hfma", "[].fp16.RF <- MatMul+=<<<[]>>>([].fp16.RF, [].fp16.RF)", |_, c| fma("__hfma", c)),
-    row("hfma.global", "[].fp16.GL <- MatMul+=<<<[]>>>([].fp16.GL, [].fp16.GL)", |_, c| fma("__hfma", c)),
+    row("hfma", "[].fp16.RF <- MatMul+=<<<[]>>>([].fp16.RF, [].fp16.RF)", |_, c| fma(c.prelude(Prelude::Hfma), c)),
+    row("hfma.global", "[].fp16.GL <- MatMul+=<<<[]>>>([].fp16.GL, [].fp16.GL)", |_, c| fma(c.prelude(Prelude::Hfma), c)),
     row("hfma2", "[2:1].fp16.RF <- MatMul+=<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
         |_, c| packed("fma.rn.f16x2 %0, %1, %2, %0;", "+r", c)),
     row("unary.f32", "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)",

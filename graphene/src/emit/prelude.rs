@@ -1,9 +1,40 @@
-//! What CUDA's headers would define, in parts; a source has those that it names.
+//! What CUDA's headers would define, in parts; a source has those that it uses.
 
-/// Parts: a name that a source has if it uses the part, and the definition. A part may name parts
-/// above it.
-const PARTS: &[(&str, &str)] = &[
+use std::collections::BTreeSet;
+
+use crate::tensor::Scalar;
+
+/// A part of the prelude.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Prelude {
+    /// fp16.
+    Half,
+    /// bf16.
+    Bfloat16,
+    /// Sums and products of fp16.
+    Hfma,
+    /// Fast powers of 2.
+    Exp2,
+    /// GELU in fp32.
+    Gelu,
+    /// GELU as exact as fp16 is.
+    GeluHalf,
+    /// Numbers rounded to TF32.
+    Tf32,
+    /// Tensor maps.
+    TensorMap,
+    /// 32-bit registers.
+    Word,
+    /// Addresses in shared memory.
+    SharedAddress,
+    /// Swizzles.
+    Swizzle,
+}
+
+/// Parts, their names in C, their definitions.
+const PARTS: [(Prelude, &str, &str); 11] = [
     (
+        Prelude::Half,
         "half",
         r#"
 struct __align__(2) half {
@@ -19,6 +50,7 @@ struct __align__(2) half {
 "#,
     ),
     (
+        Prelude::Bfloat16,
         "bfloat16",
         r#"
 struct __align__(2) bfloat16 {
@@ -37,6 +69,7 @@ struct __align__(2) bfloat16 {
 "#,
     ),
     (
+        Prelude::Hfma,
         "__hfma",
         r#"
 __device__ __forceinline__ half __hfma(half a, half b, half c) {
@@ -46,6 +79,7 @@ __device__ __forceinline__ half __hfma(half a, half b, half c) {
 "#,
     ),
     (
+        Prelude::Exp2,
         "exp2_approx",
         r#"
 // Within 2^-22 of 2^x, relative to it; below 2^-126 it is 0.
@@ -57,6 +91,7 @@ __device__ __forceinline__ float exp2_approx(float x) {
 "#,
     ),
     (
+        Prelude::Gelu,
         "gelu",
         r#"
 // max(x, 0) - |x| e^(-x²/2) P(t) with t = 1/(1 + 0.305|x|): e^(x²/2) times the normal distribution's tail, within
@@ -77,6 +112,7 @@ __device__ __forceinline__ float gelu(float x) {
 "#,
     ),
     (
+        Prelude::GeluHalf,
         "gelu_half",
         r#"
 // max(x, 0) - |x| 2^P(|x|), where P is the binary logarithm of the normal distribution's tail: within 2^-13.7 of it,
@@ -100,6 +136,7 @@ __device__ __forceinline__ float gelu_half(float x) {
 "#,
     ),
     (
+        Prelude::Tf32,
         "to_tf32",
         r#"
 __device__ __forceinline__ float to_tf32(float x) {
@@ -114,6 +151,7 @@ __device__ __forceinline__ float to_tf32(float x) {
 "#,
     ),
     (
+        Prelude::TensorMap,
         "TensorMap",
         r#"
 // A CUtensorMap, which the host encodes.
@@ -123,6 +161,7 @@ struct __align__(64) TensorMap {
 "#,
     ),
     (
+        Prelude::Word,
         "word",
         r#"
 // The register that begins with x.
@@ -132,6 +171,7 @@ template <class T> __device__ __forceinline__ unsigned &word(T &x) {
 "#,
     ),
     (
+        Prelude::SharedAddress,
         "shared_address",
         r#"
 __device__ __forceinline__ unsigned shared_address(const void *p) {
@@ -140,6 +180,7 @@ __device__ __forceinline__ unsigned shared_address(const void *p) {
 "#,
     ),
     (
+        Prelude::Swizzle,
         "swizzle",
         r#"
 // CuTe's S<bits, base, shift>.
@@ -153,34 +194,40 @@ __device__ __forceinline__ unsigned swizzle(unsigned x) {
     ),
 ];
 
-/// The parts that a text names, and those that these name, in order.
-pub(super) fn needed_by(text: &str) -> String {
-    let mut needed: Vec<&str> = Vec::new();
-    for (name, part) in PARTS.iter().rev() {
-        if has_word(text, name) || needed.iter().any(|part| has_word(part, name)) {
-            needed.push(part);
+impl Prelude {
+    /// What a type of elements needs.
+    pub(super) fn of(scalar: Scalar) -> Option<Prelude> {
+        match scalar {
+            Scalar::F16 => Some(Prelude::Half),
+            Scalar::Bf16 => Some(Prelude::Bfloat16),
+            Scalar::F32 | Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
+                None
+            }
         }
     }
-    needed.reverse();
-    needed.concat()
-}
 
-/// Whether the text has the name as a whole word.
-pub(super) fn has_word(text: &str, name: &str) -> bool {
-    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    text.match_indices(name)
-        .any(|(at, _)| !text[..at].ends_with(part) && !text[at + name.len()..].starts_with(part))
+    /// The name in C.
+    pub(super) fn name(self) -> &'static str {
+        PARTS[self as usize].1
+    }
+
+    /// The definitions of parts. A product in half precision is one of halves.
+    pub(super) fn text(parts: &BTreeSet<Prelude>) -> String {
+        let half = parts.contains(&Prelude::Hfma).then_some(Prelude::Half);
+        let all: BTreeSet<Prelude> = parts.iter().copied().chain(half).collect();
+        all.into_iter().map(|part| PARTS[part as usize].2).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::PARTS;
+    use super::{PARTS, Prelude};
     use crate::kernel::Unary;
 
     /// The text's own coefficients, in single precision as it computes.
     #[test]
     fn the_fast_gelu_is_as_exact_as_it_says() {
-        let (_, text) = PARTS.iter().find(|part| part.0 == "gelu_half").expect("there is one");
+        let text = PARTS[Prelude::GeluHalf as usize].2;
         let body = text.split_once('{').expect("it has a body").1;
         let numbers = body.split(|c: char| !(c.is_ascii_digit() || "-.".contains(c)));
         let numbers = numbers.filter(|word| word.len() > 8 && word.contains('.'));

@@ -1,9 +1,8 @@
 //! Where tensors lie in shared memory: one after the other, in the order of their allocation.
 
-use std::fmt::Write;
-
 use super::code::Uses;
 use super::names::Names;
+use super::prelude::Prelude;
 use super::refuse;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, TensorId};
@@ -51,8 +50,13 @@ impl Storage {
 
     /// What the kernel's body begins with: the tensors that it names. The compiler places the array
     /// as it is aligned, in every block alike, so that blocks of a cluster share offsets.
-    pub(super) fn declarations(&self, kernel: &Kernel, names: &Names, uses: &Uses) -> String {
-        let mut text = String::new();
+    pub(super) fn declarations(
+        &self,
+        kernel: &Kernel,
+        names: &Names,
+        uses: &mut Uses,
+    ) -> Vec<String> {
+        let mut lines = Vec::new();
         for &(id, start) in &self.places {
             let Ok(name) = names.tensor(id) else { continue };
             let (pointer, address) = (uses.elements.contains(&id), uses.addresses.contains(&id));
@@ -60,22 +64,24 @@ impl Storage {
                 continue;
             }
             let tensor = kernel.tensor(id);
-            let _ = writeln!(text, "  // %{}:{tensor}", kernel.tensor_name(id));
+            lines.push(format!("// %{}:{tensor}", kernel.tensor_name(id)));
             let scalar = tensor.scalar.c_name();
             if pointer {
-                let _ = writeln!(text, "  {scalar} *const {name} = ({scalar} *)&shared[{start}];");
+                uses.prelude.extend(Prelude::of(tensor.scalar));
+                lines.push(format!("{scalar} *const {name} = ({scalar} *)&shared[{start}];"));
             }
             if let (true, Ok(address)) = (address, names.address(id)) {
-                let _ = writeln!(
-                    text,
-                    "  const unsigned {address} = shared_address(&shared[{start}]);"
-                );
+                uses.prelude.insert(Prelude::SharedAddress);
+                let of = Prelude::SharedAddress.name();
+                lines.push(format!("const unsigned {address} = {of}(&shared[{start}]);"));
             }
         }
-        if text.is_empty() {
-            return text;
+        if !lines.is_empty() {
+            let align = self.align;
+            lines
+                .insert(0, format!("extern __shared__ __align__({align}) unsigned char shared[];"));
         }
-        format!("  extern __shared__ __align__({}) unsigned char shared[];\n{text}", self.align)
+        lines
     }
 }
 
