@@ -279,10 +279,10 @@ impl Site<'_> {
     }
 
     /// Whether it is issued by whole warps though the spec is of a part of one: matmuls by quad
-    /// pairs.
+    /// pairs, exchanges.
     pub fn is_the_warps(&self) -> bool {
         let threads = self.kernel.threads(self.spec.threads).view.size().constant();
-        self.spec.kind == Kind::MATMUL_ADD
+        matches!(self.spec.kind, Kind::MATMUL_ADD | Kind::Shfl(_))
             && threads.is_some_and(|threads| (2..32).contains(&threads))
     }
 

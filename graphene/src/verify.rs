@@ -28,6 +28,9 @@
 //!    its constant parameters.
 //! 10. *Typed.* A spec with a body says what it computes: its kind has a meaning. Of a kernel that goes step by step, its
 //!     steps say so.
+//! 11. *Agents.* The agents of a spec are tiles of those of the spec around it: of its threads, those that one of
+//!     them finds itself among; of its blocks, an own one, or those that a view of them is of. A Sync of the whole block
+//!     may stand anywhere: it is one barrier, at which the threads of several tiles meet.
 //!
 //! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
 //! simulator's to find.
@@ -43,7 +46,7 @@ use std::fmt;
 
 use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
-use crate::kernel::{Completion, For, Kernel, Kind, Operand, Spec, Stmt, TensorId};
+use crate::kernel::{Completion, For, Kernel, Kind, Operand, Spec, Stmt, TensorId, ThreadsId};
 use crate::tensor::{Memory, Tensor};
 use together::Group;
 
@@ -81,6 +84,8 @@ pub enum Rule {
     Predecessor,
     /// Every spec with a body says what it computes.
     Typed,
+    /// The agents of a spec are tiles of those around it.
+    Agents,
 }
 
 impl fmt::Display for Finding {
@@ -93,16 +98,19 @@ impl fmt::Display for Finding {
 pub fn verify(kernel: &Kernel) -> Vec<Finding> {
     let roots = kernel.roots();
     let mut made_of: BTreeMap<TensorId, BTreeSet<TensorId>> = BTreeMap::new();
-    kernel.each_stmt(&mut |stmt| {
-        if let Stmt::Spec(spec @ Spec { body: None, .. }) = stmt {
+    let mut views = BTreeMap::new();
+    kernel.each_stmt(&mut |stmt| match stmt {
+        Stmt::Spec(spec @ Spec { body: None, .. }) => {
             let root = |operand: &Operand| roots[operand.tensor.0 as usize];
             for out in spec.outs.iter().map(root) {
                 made_of.entry(out).or_default().extend(spec.ins.iter().map(root));
             }
         }
+        Stmt::Threads(id, of, _) => drop(views.insert(*id, *of)),
+        _ => {}
     });
-    let mut verifier =
-        Verifier { kernel, roots, made_of, findings: Vec::new(), specs: 0, budgets: Vec::new() };
+    let (findings, budgets) = (Vec::new(), Vec::new());
+    let mut verifier = Verifier { kernel, roots, made_of, views, findings, specs: 0, budgets };
     verifier.shared_memory();
     match kernel.block_size() {
         Ok(threads) => {
@@ -140,6 +148,8 @@ struct Verifier<'a> {
     roots: Vec<TensorId>,
     /// Of each buffer, those that instructions which write it read.
     made_of: BTreeMap<TensorId, BTreeSet<TensorId>>,
+    /// Which threads or blocks others are a view of.
+    views: BTreeMap<ThreadsId, ThreadsId>,
     findings: Vec<Finding>,
     specs: usize,
     /// The threads that state a register budget, and the budget.
@@ -153,6 +163,8 @@ struct Scope {
     tests: bounds::Known,
     /// Buffers that specs around it allow to be written, and to be read: one list a spec.
     allowed: Vec<(Vec<String>, Vec<String>)>,
+    /// The blocks and threads of the spec around it.
+    agents: Option<[ThreadsId; 2]>,
 }
 
 impl Verifier<'_> {
@@ -225,6 +237,12 @@ impl Verifier<'_> {
         if let Err(why) = group.reach(self.kernel.threads(spec.threads)) {
             self.report(Rule::Together, why);
         }
+        if let Some(above) = scope.agents
+            && (spec.kind != Kind::Sync || spec.threads != self.kernel.block)
+            && let Err(why) = self.agents(spec, above, group)
+        {
+            self.report(Rule::Agents, why);
+        }
         if let Some(body) = &spec.body {
             let steps = self.specs == 1 && spec.kind == Kind::Steps && body.iter().any(computes);
             if !steps && spec.kind.meaning(&[], &[]).is_none() {
@@ -238,6 +256,7 @@ impl Verifier<'_> {
             self.complete(spec, body);
             let mut inner = scope.clone();
             inner.allowed.push((outs, ins));
+            inner.agents = Some([spec.blocks, spec.threads]);
             return self.block(body, group, &mut inner);
         }
         match select(self.kernel, spec) {
@@ -253,6 +272,22 @@ impl Verifier<'_> {
             }
             Err(error) => self.report(Rule::Atomic, error.to_string()),
         }
+    }
+
+    /// Rule 11.
+    fn agents(&self, spec: &Spec, above: [ThreadsId; 2], group: &Group) -> Result<(), String> {
+        let [blocks, threads] = above.map(|id| self.kernel.threads(id));
+        let [own_blocks, own] = [spec.blocks, spec.threads].map(|id| self.kernel.threads(id));
+        let mut view = Some(&spec.blocks);
+        while view.is_some_and(|id| *id != above[0]) {
+            view = view.and_then(|id| self.views.get(id));
+        }
+        if view.is_none() && own_blocks != blocks && !own_blocks.view.size().is(1) {
+            let [own, above] = [spec.blocks, above[0]].map(|id| self.kernel.threads_name(id));
+            return Err(format!("its blocks #{own} are no tile of #{above} around it"));
+        }
+        let alone = own.view.size().is(1);
+        if alone || own == threads { Ok(()) } else { group.within(own, threads) }
     }
 
     /// Rule 3.

@@ -68,10 +68,11 @@ impl Teams {
     }
 
     fn exchange(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result<()> {
+        let threads = if self.size < 32 { self.team } else { self.warp };
         let mut distance = self.size.min(32) / 2;
         while distance > 0 {
             let other = number(k, "other", Scalar::F32)?;
-            k.spec(Kind::Shfl(distance), other, value, self.warp)?;
+            k.spec(Kind::Shfl(distance), other, value, threads)?;
             k.spec(Kind::Reduction(op), value, other, self.one)?;
             distance /= 2;
         }

@@ -274,62 +274,72 @@ impl Group {
         before
     }
 
-    /// Whether every active thread is one of these.
-    pub(super) fn belong(&self, threads: &Threads) -> Result<(), String> {
-        let offsets = threads.view.offsets().ok_or("a role's threads are not constant")?;
+    /// Of a tensor of threads, for each thread the first of its group, and the others' distances from that.
+    fn members(&self, threads: &Threads) -> Result<(Vec<i64>, Vec<i64>), String> {
+        let offsets = threads.view.offsets().ok_or("its threads are not constant")?;
         let first = threads.view.offset();
-        let starts = match (self.value(&first), first.constant()) {
-            (Value::Each(starts), _) => starts,
-            (_, Some(start)) => vec![start; self.active.len()],
+        match (self.value(&first), first.constant()) {
+            (Value::Each(starts), _) => Ok((starts, offsets)),
+            (_, Some(start)) => Ok((vec![start; self.active.len()], offsets)),
             (Value::Uniform | Value::Varying | Value::Alike(_), None) => {
-                return Err("a role's threads depend on what is not followed".to_owned());
-            }
-        };
-        for (thread, &start) in starts.iter().enumerate() {
-            if self.active[thread] && !offsets.contains(&(thread as i64 - start)) {
-                return Err(format!("thread {thread} is none of the threads of a role it reaches"));
+                Err("its threads depend on what is not followed".to_owned())
             }
         }
-        Ok(())
+    }
+
+    /// The active threads, by their numbers.
+    fn threads(&self) -> impl Iterator<Item = usize> {
+        (0..self.active.len()).filter(|thread| self.active[*thread])
+    }
+
+    /// Whether every active thread is one of these.
+    pub(super) fn belong(&self, threads: &Threads) -> Result<(), String> {
+        let (starts, offsets) = self.members(threads)?;
+        match self.threads().find(|&own| !offsets.contains(&(own as i64 - starts[own]))) {
+            Some(own) => Err(format!("thread {own} is none of the threads of a role it reaches")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the threads of every active thread's group are all among the threads `above`. Those that are not
+    /// followed are refused where they are [reached](Group::reach).
+    pub(super) fn within(&self, threads: &Threads, above: &Threads) -> Result<(), String> {
+        let (Ok((starts, offsets)), Ok((firsts, all))) =
+            (self.members(threads), self.members(above))
+        else {
+            return Ok(());
+        };
+        let outside = |&own: &usize| {
+            offsets.iter().any(|offset| !all.contains(&(starts[own] + offset - firsts[own])))
+        };
+        match self.threads().find(outside) {
+            Some(own) => {
+                Err(format!("of thread {own}'s group not all are threads of the spec around it"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether all threads of every active thread's group are active, and agree on the group.
     pub(super) fn reach(&self, threads: &Threads) -> Result<(), String> {
-        let size = threads.view.size().constant();
-        if threads.agent == Agent::Block || size == Some(1) {
+        if threads.agent == Agent::Block || threads.view.size().is(1) {
             return Ok(());
         }
         if self.uncertain {
             return Err("a condition around it may leave some of its threads out".to_owned());
         }
-        let offsets = threads.view.offsets().ok_or("its threads are not constant")?;
-        let first = threads.view.offset();
-        let starts = match self.value(&first) {
-            Value::Each(starts) => starts,
-            Value::Uniform => match first.constant() {
-                Some(start) => vec![start; self.active.len()],
-                None => return Err("its threads depend on what is not followed".to_owned()),
-            },
-            Value::Varying | Value::Alike(_) => {
-                return Err("its threads depend on what is not followed".to_owned());
+        let (starts, offsets) = self.members(threads)?;
+        for thread in self.threads() {
+            let others = || offsets.iter().map(|offset| (starts[thread] + offset) as usize);
+            let agrees = |other: usize| {
+                self.active.get(other) == Some(&true)
+                    && starts[other] == starts[thread]
+                    && self.paths[other] == self.paths[thread]
+            };
+            if let Some(other) = others().find(|&other| !agrees(other)) {
+                return Err(format!("thread {thread} reaches it, thread {other} does not"));
             }
-        };
-        for (thread, &start) in starts.iter().enumerate() {
-            if !self.active[thread] {
-                continue;
-            }
-            let mut member = false;
-            for &offset in &offsets {
-                let other = (start + offset) as usize;
-                let agrees = self.active.get(other) == Some(&true)
-                    && starts[other] == start
-                    && self.paths[other] == self.paths[thread];
-                if !agrees {
-                    return Err(format!("thread {thread} reaches it, thread {other} does not"));
-                }
-                member |= other == thread;
-            }
-            if !member {
+            if !others().any(|other| other == thread) {
                 return Err(format!("thread {thread} reaches it and is none of its threads"));
             }
         }
