@@ -36,7 +36,7 @@ use names::Names;
 use passes::Source;
 pub use passes::{PASSES, Pass};
 pub use prelude::Prelude;
-use storage::Storage;
+pub(crate) use storage::Storage;
 
 /// A kernel as text, and how to launch it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //! as tiles of a block's threads, and [rings](Ring) that carry a pipeline's stage and parity.
 
 use crate::arch::Arch;
-use crate::error::{Error, Result};
+use crate::error::{Allowed, Error, Result};
 use crate::index::{Cond, Expr, Var};
 pub use crate::kind::{
     Array, Binary, Fence, Fold, Fused, Group, Kind, Monoid, Number, Scan, Scope, Term, Unary,
@@ -285,13 +285,14 @@ impl Kernel {
     /// The number of threads of a block.
     ///
     /// # Errors
-    /// [`Error::Shape`] if it is not a constant, or more than a block can have.
+    /// [`Error::Shape`] if it is not a constant, [`Error::Constraint`] if it is more than a block can have.
     pub fn block_size(&self) -> Result<i64> {
         let size = self.threads(self.block).view.size();
-        let threads = size.constant().filter(|size| (1..=MAX_THREADS).contains(size));
-        threads.ok_or_else(|| {
-            Error::Shape(format!("a block of {size} threads; it has {MAX_THREADS} at most"))
-        })
+        let Some(threads) = size.constant() else {
+            return Err(Error::Shape(format!("a block of {size} threads")));
+        };
+        Allowed::Within(1, MAX_THREADS).check("threads a block", threads)?;
+        Ok(threads)
     }
 
     /// Whether blocks wait for others of the grid, so that all of them must be resident together.

@@ -46,6 +46,8 @@ use std::fmt;
 
 use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
+use crate::emit::Storage;
+use crate::error::Allowed;
 use crate::kernel::{Completion, For, Kernel, Kind, Operand, Spec, Stmt, TensorId, ThreadsId};
 use crate::tensor::{Memory, Tensor};
 use together::Group;
@@ -111,7 +113,9 @@ pub fn verify(kernel: &Kernel) -> Vec<Finding> {
     });
     let (findings, budgets) = (Vec::new(), Vec::new());
     let mut verifier = Verifier { kernel, roots, made_of, views, findings, specs: 0, budgets };
-    verifier.shared_memory();
+    if let Err(error) = Storage::of(kernel) {
+        verifier.report(Rule::Fits, error.to_string());
+    }
     match kernel.block_size() {
         Ok(threads) => {
             let mut group = Group::new(threads);
@@ -403,25 +407,6 @@ impl Verifier<'_> {
         }
     }
 
-    /// Rule 5, of shared memory.
-    fn shared_memory(&mut self) {
-        let mut bytes = 0;
-        for id in self.kernel.allocations() {
-            let tensor = self.kernel.tensor(id);
-            if tensor.memory != Memory::Shared {
-                continue;
-            }
-            match tensor.buffer_bytes() {
-                Some(size) => bytes += size,
-                None => self.report(Rule::Fits, format!("{tensor} has no constant size")),
-            }
-        }
-        let limit = self.kernel.arch.shared_memory();
-        if bytes > limit {
-            self.report(Rule::Fits, format!("{bytes} bytes of shared memory, {limit} there are"));
-        }
-    }
-
     fn budget(&mut self, spec: &Spec, group: &Group) {
         if let Kind::Registers(count) = spec.kind {
             self.budgets.push((group.active().to_vec(), count));
@@ -445,8 +430,8 @@ impl Verifier<'_> {
             Ok(counts) => {
                 let sum: i64 = counts.iter().sum();
                 let there = registers_at_launch(threads as i64) * threads as i64;
-                if sum > there {
-                    self.report(Rule::Fits, format!("{sum} registers, {there} there are"));
+                if let Err(error) = Allowed::AtMost(there).check("registers a block", sum) {
+                    self.report(Rule::Fits, error.to_string());
                 }
             }
         }

@@ -4,13 +4,13 @@ use super::code::Uses;
 use super::names::Names;
 use super::prelude::Prelude;
 use super::refuse;
-use crate::error::{Error, Result};
+use crate::error::{Allowed, Error, Result};
 use crate::kernel::{Kernel, TensorId};
 use crate::tensor::{Memory, Scalar, Tensor};
 
 /// The shared memory of a block.
 #[derive(Debug)]
-pub(super) struct Storage {
+pub(crate) struct Storage {
     places: Vec<(TensorId, i64)>,
     align: i64,
     /// All of it, in bytes.
@@ -22,10 +22,10 @@ impl Storage {
     ///
     /// # Errors
     /// A size that is not a constant; more than a block may have.
-    pub(super) fn of(kernel: &Kernel) -> Result<Storage> {
+    pub(crate) fn of(kernel: &Kernel) -> Result<Storage> {
         let mut tensors = kernel.allocations();
         tensors.retain(|id| kernel.tensor(*id).memory == Memory::Shared);
-        let limit = kernel.arch.shared_memory();
+        let limit = Allowed::AtMost(kernel.arch.shared_memory());
         let mut storage = Storage { places: Vec::new(), align: 16, bytes: 0 };
         for id in tensors {
             let tensor = kernel.tensor(id);
@@ -38,12 +38,7 @@ impl Storage {
             storage.places.push((id, start));
             storage.align = storage.align.max(align);
             storage.bytes = start.checked_add(bytes).ok_or(Error::Overflow)?;
-            if storage.bytes > limit {
-                let (name, bytes, arch) = (&kernel.name, storage.bytes, kernel.arch);
-                return refuse(format!(
-                    "{name} needs {bytes} bytes of shared memory; a block on {arch} has {limit}"
-                ));
-            }
+            limit.check("bytes of shared memory a block", storage.bytes)?;
         }
         Ok(storage)
     }

@@ -658,7 +658,7 @@ fn refusals() {
     check_refused(
         VECTORS,
         "%s:[100000:1].fp32.SH",
-        &expect!["k needs 400000 bytes of shared memory; a block on sm_80 has 166912"],
+        &expect!["needs at most 166912 bytes of shared memory a block; got 400000"],
     );
     check_refused(
         VECTORS,
