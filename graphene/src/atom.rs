@@ -43,7 +43,7 @@ use crate::arch::Feature;
 use crate::emit::Prelude;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Factor};
-use crate::kernel::{Completion, Fence, Group, Kernel, Kind, Scope, Spec, Stmt};
+use crate::kernel::{Completion, Fence, Group, Kernel, Kind, Scope, Spec};
 use crate::launch::Condition;
 use crate::layout::Layout;
 use crate::tensor::Tensor;
@@ -405,16 +405,11 @@ pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
 /// # Errors
 /// Those of [`select`].
 pub fn features(kernel: &Kernel) -> Result<Vec<Feature>> {
-    let mut all = Ok(BTreeSet::new());
-    kernel.each_stmt(&mut |stmt| {
-        if let (Stmt::Spec(spec @ Spec { body: None, .. }), Ok(known)) = (stmt, &mut all) {
-            match select(kernel, spec) {
-                Ok(site) => known.extend(site.atom.needs),
-                Err(error) => all = Err(error),
-            }
-        }
-    });
-    all.map(|all| all.into_iter().collect())
+    let mut all = BTreeSet::new();
+    for leaf in kernel.leaves() {
+        all.extend(select(kernel, leaf.spec)?.atom.needs);
+    }
+    Ok(all.into_iter().collect())
 }
 
 /// The precondition of an atom that needs none.

@@ -29,7 +29,7 @@ mod warps;
 
 use crate::error::{Error, Result};
 use crate::index::Expr;
-use crate::kernel::{Fence, Kernel, Kind, Stmt};
+use crate::kernel::{Fence, Kernel, Kind};
 use crate::launch::Launch;
 use code::{Map, Uses};
 use names::Names;
@@ -105,16 +105,10 @@ fn signature(kernel: &Kernel, names: &Names, uses: &mut Uses) -> Result<String> 
 
 /// Whether other kernels, or other blocks of this one, write what it reads.
 fn waits_for_others(kernel: &Kernel) -> bool {
-    let mut found = false;
-    kernel.each_stmt(&mut |stmt| {
-        if let Stmt::Spec(spec) = stmt {
-            found |= matches!(
-                spec.kind,
-                Kind::GridDependencyWait | Kind::GridWait(_) | Kind::Fence(Fence::Global)
-            );
-        }
-    });
-    found
+    kernel.leaves().iter().any(|leaf| {
+        let kind = &leaf.spec.kind;
+        matches!(kind, Kind::GridDependencyWait | Kind::GridWait(_) | Kind::Fence(Fence::Global))
+    })
 }
 
 /// An error of emission.

@@ -277,7 +277,7 @@ pub enum Allowed {
     AtMost(i64),
     /// `a positive multiple of 16`.
     MultipleOf(i64),
-    /// `64, 128 or 192`.
+    /// `one of [64, 128, 192]`.
     OneOf(&'static [i64]),
 }
 
@@ -294,10 +294,8 @@ impl Allowed {
             Allowed::MultipleOf(unit) => got > 0 && got % unit == 0,
             Allowed::OneOf(all) => all.contains(&got),
         };
-        match fits {
-            true => Ok(()),
-            false => Err(Error::Constraint(Constraint::Number { what, allowed: self, got })),
-        }
+        let refused = Constraint::Number { what, allowed: self, got };
+        if fits { Ok(()) } else { Err(Error::Constraint(refused)) }
     }
 }
 
@@ -338,14 +336,7 @@ impl fmt::Display for Allowed {
             Allowed::AtLeast(low) => write!(f, "{low} or more"),
             Allowed::AtMost(high) => write!(f, "at most {high}"),
             Allowed::MultipleOf(unit) => write!(f, "a positive multiple of {unit}"),
-            Allowed::OneOf(all) => {
-                let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-                match all.split_last() {
-                    Some((last, [])) => f.write_str(last),
-                    Some((last, most)) => write!(f, "{} or {last}", most.join(", ")),
-                    None => f.write_str("no"),
-                }
-            }
+            Allowed::OneOf(all) => write!(f, "one of {all:?}"),
         }
     }
 }

@@ -239,6 +239,17 @@ impl Kernel {
         tensor.apply(&ViewOp::Index(operand.index.clone()))
     }
 
+    /// The comparisons that a test makes.
+    ///
+    /// # Errors
+    /// Those of [`operand`](Kernel::operand).
+    pub fn conditions(&self, test: &Test) -> Result<Vec<Cond>> {
+        match test {
+            Test::All(conds) => Ok(conds.clone()),
+            Test::Inside(operand) => Ok(self.operand(operand)?.view.inside()),
+        }
+    }
+
     /// For each tensor, in the order of their identities, the parameter or allocation that it is a
     /// view of.
     pub fn roots(&self) -> Vec<TensorId> {
@@ -264,13 +275,24 @@ impl Kernel {
 
     /// Calls `visit` on every statement, those around others first.
     pub fn each_stmt<'a>(&'a self, visit: &mut dyn FnMut(&'a Stmt)) {
-        fn walk<'a>(stmts: &'a [Stmt], visit: &mut dyn FnMut(&'a Stmt)) {
+        each_stmt(self.spec.body.as_deref().unwrap_or_default(), visit);
+    }
+
+    /// The specs without a body, in the order of the text.
+    pub fn leaves(&self) -> Vec<Leaf<'_>> {
+        fn walk<'a>(stmts: &'a [Stmt], always: bool, number: &mut usize, all: &mut Vec<Leaf<'a>>) {
             for stmt in stmts {
-                visit(stmt);
-                walk(stmt.body(), visit);
+                let spec = if let Stmt::Spec(spec) = stmt { Some(spec) } else { None };
+                *number += usize::from(spec.is_some());
+                match spec.filter(|spec| spec.body.is_none()) {
+                    Some(spec) => all.push(Leaf { number: *number, spec, always }),
+                    None => walk(stmt.body(), always && spec.is_some(), number, all),
+                }
             }
         }
-        walk(self.spec.body.as_deref().unwrap_or_default(), visit);
+        let mut all = Vec::new();
+        walk(self.spec.body.as_deref().unwrap_or_default(), true, &mut 1, &mut all);
+        all
     }
 
     /// Whether a spec may have to wait for kernels before: it writes or reads global memory that is not constant.
@@ -297,11 +319,7 @@ impl Kernel {
 
     /// Whether blocks wait for others of the grid, so that all of them must be resident together.
     pub fn cooperative(&self) -> bool {
-        let mut found = false;
-        self.each_stmt(&mut |stmt| {
-            found |= matches!(stmt, Stmt::Spec(Spec { kind: Kind::GridWait(_), .. }));
-        });
-        found
+        self.leaves().iter().any(|leaf| matches!(leaf.spec.kind, Kind::GridWait(_)))
     }
 
     /// The number of blocks of a cluster: the size of the grid's second level, or 1.
@@ -315,6 +333,25 @@ impl Kernel {
             _ => Expr::from(1),
         };
         size.constant().ok_or_else(|| Error::Shape(format!("a cluster of {size} blocks")))
+    }
+}
+
+/// A spec without a body.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaf<'a> {
+    /// Its number among all specs in the order of the text; the kernel's own is 1.
+    pub number: usize,
+    /// The spec.
+    pub spec: &'a Spec,
+    /// Whether only specs are around it: nothing lets threads leave it out.
+    pub always: bool,
+}
+
+/// Calls `visit` on every statement of these, those around others first.
+pub(crate) fn each_stmt<'a>(stmts: &'a [Stmt], visit: &mut dyn FnMut(&'a Stmt)) {
+    for stmt in stmts {
+        visit(stmt);
+        each_stmt(stmt.body(), visit);
     }
 }
 

@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 
 use super::code::{AtomCode, Uses, declare_registers, render};
 use super::names::Names;
-use super::passes::Statement;
+use super::passes::{Form, Statement};
 use super::prelude::Prelude;
 use super::refuse;
 use crate::atom;
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{For, Kernel, Kind, Spec, Stmt, Test, ThreadsId, block_var, thread_var};
-use crate::launch::Condition;
+use crate::kernel::{For, Kernel, Kind, Spec, Stmt, ThreadsId, block_var, thread_var};
 use crate::tensor::{Agent, Memory, Threads};
 
 /// The statements of a kernel's body, and what they use.
@@ -54,7 +53,7 @@ impl Lowering<'_> {
                     }
                     Memory::Global | Memory::Shared => String::new(),
                 };
-                all.push(Statement::Storage { text, vars: Vec::new() });
+                all.push(Statement { form: Form::Storage, text, ..Statement::default() });
             }
             // Views are in the index expressions of what uses them.
             Stmt::View(..) | Stmt::Threads(..) => {}
@@ -74,21 +73,22 @@ impl Lowering<'_> {
             Stmt::Value(var, of) => {
                 let text =
                     format!("int {} = (int){};", self.names.var(var)?, self.names.tensor(*of)?);
-                all.push(Statement::Number { var: var.clone(), text, reads: self.reads() });
+                all.push(self.statement(Form::Number, text, [var.clone()]));
             }
             Stmt::Ring(ring) => {
                 // The stage of a ring of one is a constant, which nothing names.
-                let mut vars = vec![ring.stage(), ring.parity()];
-                vars.drain(..usize::from(ring.stages == 1));
+                let vars = [ring.stage(), ring.parity()];
+                let vars = &vars[usize::from(ring.stages == 1)..];
                 let names = vars.iter().map(|var| self.names.var(var));
                 let names = names.collect::<Result<Vec<_>>>()?.join(" = 0, ");
-                all.push(Statement::Storage { text: format!("int {names} = 0;"), vars });
+                let text = format!("int {names} = 0;");
+                all.push(self.statement(Form::Storage, text, vars.to_vec()));
             }
             Stmt::Advance(ring) => {
                 let (stage, parity) = (ring.stage(), ring.parity());
                 let (stage, parity) = (self.names.var(&stage)?, self.names.var(&parity)?);
                 let stages = ring.stages;
-                all.push(self.line(if stages == 1 {
+                all.push(Statement::line(if stages == 1 {
                     format!("{parity} ^= 1;")
                 } else {
                     format!("if (++{stage} == {stages}) {{ {stage} = 0; {parity} ^= 1; }}")
@@ -97,10 +97,7 @@ impl Lowering<'_> {
             Stmt::Spec(spec) => all.push(self.spec(spec)?),
             Stmt::For(of) => all.push(self.repeat(of)?),
             Stmt::If(test, stmts) => {
-                let conds = match test {
-                    Test::All(conds) => conds.clone(),
-                    Test::Inside(operand) => self.kernel.operand(operand)?.view.inside(),
-                };
+                let conds = self.kernel.conditions(test)?;
                 all.push(self.conditional(&conds, stmts)?);
             }
             Stmt::Role(threads, from, end, stmts) => {
@@ -111,13 +108,16 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The variables that have been named since this was asked last.
-    fn reads(&self) -> BTreeSet<Var> {
-        std::mem::take(&mut self.uses.borrow_mut().reads)
-    }
-
-    fn line(&self, text: String) -> Statement {
-        Statement::Line { text, reads: self.reads() }
+    /// A statement, which reads what has been named since the one before.
+    fn statement(
+        &self,
+        form: Form,
+        text: String,
+        declares: impl IntoIterator<Item = Var>,
+    ) -> Statement {
+        let reads = std::mem::take(&mut self.uses.borrow_mut().reads);
+        let declares = declares.into_iter().collect();
+        Statement { form, text, reads, declares, body: Vec::new() }
     }
 
     fn render(&self, expr: &Expr) -> Result<String> {
@@ -126,7 +126,7 @@ impl Lowering<'_> {
 
     fn number(&self, var: &Var, value: &Expr) -> Result<Statement> {
         let text = format!("int {} = {};", self.names.var(var)?, self.render(value)?);
-        Ok(Statement::Number { var: var.clone(), text, reads: self.reads() })
+        Ok(self.statement(Form::Number, text, [var.clone()]))
     }
 
     fn repeat(&mut self, of: &For) -> Result<Statement> {
@@ -137,13 +137,13 @@ impl Lowering<'_> {
         let (first, end, step) = (first?, end?, step?);
         let head =
             format!("{pragma}\nfor (int {name} = {first}; {name} < {end}; {name} += {step})");
-        let reads = self.reads();
+        let block = self.statement(Form::Block, head, []);
         if *unroll {
             self.known.insert(var.clone());
         }
         let body = self.stmts(body)?;
         self.known.remove(var);
-        Ok(Statement::Block { head, reads, body })
+        Ok(Statement { body, ..block })
     }
 
     fn conditional(&mut self, conds: &[Cond], stmts: &[Stmt]) -> Result<Statement> {
@@ -153,7 +153,8 @@ impl Lowering<'_> {
         };
         let conds = conds.iter().map(text).collect::<Result<Vec<_>>>()?.join(" && ");
         let head = if conds.is_empty() { conds } else { format!("if ({conds})") };
-        Ok(Statement::Block { head, reads: self.reads(), body: self.stmts(stmts)? })
+        let block = self.statement(Form::Block, head, []);
+        Ok(Statement { body: self.stmts(stmts)?, ..block })
     }
 
     fn linear(&self, threads: &Threads) -> Result<Var> {
@@ -214,12 +215,13 @@ impl Lowering<'_> {
         if let Some(body) = &spec.body {
             let title = format!("// {}", self.kernel.spec_text(spec));
             let own = self.kernel.threads(spec.threads).view.size().is(1);
-            return Ok(Statement::Level { title, own, body: self.stmts(body)? });
+            let level = self.statement(Form::Level { own }, title, []);
+            return Ok(Statement { body: self.stmts(body)?, ..level });
         }
         let text = self
             .atom(spec)
             .map_err(|why| Error::Emission(format!("{}: {why}", self.kernel.spec_text(spec))))?;
-        Ok(self.line(text))
+        Ok(self.statement(Form::Line, text, []))
     }
 
     fn atom(&self, spec: &Spec) -> Result<String> {
@@ -250,20 +252,9 @@ impl Lowering<'_> {
             let align = site.atom.align.get(i).copied().unwrap_or(scalar).max(scalar);
             let known = uses.aligned.entry(root).or_insert(scalar);
             *known = align.max(*known);
-            for condition in site.alignment(i).unwrap_or_default() {
-                uses.require(condition);
-            }
+            uses.conditions.extend(site.alignment(i).unwrap_or_default());
         }
         uses.dependent |= matches!(site.spec.kind, Kind::GridDependencyWait);
-    }
-}
-
-impl Uses {
-    /// Adds a condition, once.
-    pub(super) fn require(&mut self, condition: Condition) {
-        if !self.conditions.contains(&condition) {
-            self.conditions.push(condition);
-        }
     }
 }
 

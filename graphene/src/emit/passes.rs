@@ -42,18 +42,29 @@ const fn pass(name: &'static str, does: &'static str, run: fn(&mut Source<'_>)) 
 }
 
 /// A statement of C.
-#[derive(Debug)]
-pub(super) enum Statement {
-    /// A spec's body behind its text; whether it is of a thread on its own.
-    Level { title: String, own: bool, body: Vec<Statement> },
-    /// `head { … }`; without a head, a scope of variables.
-    Block { head: String, reads: BTreeSet<Var>, body: Vec<Statement> },
-    /// `int var = text;`
-    Number { var: Var, text: String, reads: BTreeSet<Var> },
-    /// Registers, or counters of a pipeline, with their variables.
-    Storage { text: String, vars: Vec<Var> },
+#[derive(Debug, Default)]
+pub(super) struct Statement {
+    pub(super) form: Form,
+    /// A line, or what a block begins with.
+    pub(super) text: String,
+    pub(super) reads: BTreeSet<Var>,
+    pub(super) declares: Vec<Var>,
+    pub(super) body: Vec<Statement>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
     /// An instruction, or a comment.
-    Line { text: String, reads: BTreeSet<Var> },
+    #[default]
+    Line,
+    /// `int m = …;`
+    Number,
+    /// Registers, or counters of a pipeline.
+    Storage,
+    /// `text { … }`; without a text, a scope of variables.
+    Block,
+    /// A spec's text, of which its body follows; whether it is of a thread on its own.
+    Level { own: bool },
 }
 
 /// A kernel on its way to CUDA C++.
@@ -91,116 +102,88 @@ impl fmt::Display for Source<'_> {
 }
 
 impl Statement {
+    pub(super) fn line(text: String) -> Statement {
+        Statement { text, ..Statement::default() }
+    }
+
     fn print(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
-        let mut line = |text: &str| f.write_str(&broken(text, 2 * depth));
-        match self {
-            Statement::Number { text, .. }
-            | Statement::Storage { text, .. }
-            | Statement::Line { text, .. } => line(text),
-            Statement::Level { title: head, body, .. } | Statement::Block { head, body, .. } => {
-                match self {
-                    Statement::Level { .. } => line(&format!("{head}\n{{"))?,
-                    _ => line(format!("{head} {{").trim_start())?,
-                }
-                body.iter().try_for_each(|statement| statement.print(f, depth + 1))?;
-                f.write_str(&broken("}", 2 * depth))
+        let head = match self.form {
+            Form::Line | Form::Number | Form::Storage => {
+                return f.write_str(&broken(&self.text, 2 * depth));
             }
+            Form::Level { .. } => format!("{}\n{{", self.text),
+            Form::Block => format!("{} {{", self.text),
+        };
+        f.write_str(&broken(head.trim_start(), 2 * depth))?;
+        self.body.iter().try_for_each(|statement| statement.print(f, depth + 1))?;
+        f.write_str(&broken("}", 2 * depth))
+    }
+
+    /// The variables that it declares for what is behind it.
+    fn variables(&self) -> Vec<Var> {
+        match self.form {
+            Form::Level { .. } => self.body.iter().flat_map(Statement::variables).collect(),
+            Form::Line | Form::Number | Form::Storage | Form::Block => self.declares.clone(),
         }
     }
 
-    fn declares(&self) -> bool {
-        matches!(self, Statement::Number { .. } | Statement::Storage { .. })
+    fn mentions(&self, var: &Var) -> bool {
+        self.reads.contains(var) || self.body.iter().any(|inner| inner.mentions(var))
     }
-}
-
-/// The variables that statements declare, those of levels among them too.
-fn variables(body: &[Statement]) -> Vec<Var> {
-    let of = |statement: &Statement| match statement {
-        Statement::Number { var, .. } => vec![var.clone()],
-        Statement::Storage { vars, .. } => vars.clone(),
-        Statement::Level { body, .. } => variables(body),
-        Statement::Block { .. } | Statement::Line { .. } => Vec::new(),
-    };
-    body.iter().flat_map(of).collect()
 }
 
 fn scopes(body: Vec<Statement>) -> Vec<Statement> {
     let mut seen = BTreeSet::new();
-    let twice = variables(&body).into_iter().filter(|var| !seen.insert(var.clone())).collect();
-    let mut all = Vec::new();
-    flatten(body, &twice, &mut all);
-    all
+    let all = body.iter().flat_map(Statement::variables);
+    let twice: BTreeSet<Var> = all.filter(|var| !seen.insert(var.clone())).collect();
+    body.into_iter().flat_map(|statement| flat(statement, &twice)).collect()
 }
 
-/// Blocks of what declares `twice` what the block around it does too, and of threads on their own; without declarations,
-/// none.
-fn flatten(body: Vec<Statement>, twice: &BTreeSet<Var>, all: &mut Vec<Statement>) {
-    for statement in body {
-        let (head, reads, body, apart) = match statement {
-            Statement::Level { title, own, body } => {
-                all.push(Statement::Line { text: title, reads: BTreeSet::new() });
-                let apart = own || variables(&body).iter().any(|var| twice.contains(var));
-                (String::new(), BTreeSet::new(), body, apart)
-            }
-            Statement::Block { head, reads, body } => (head, reads, body, true),
-            other => {
-                all.push(other);
-                continue;
-            }
-        };
-        if head.is_empty() && !(apart && body.iter().any(Statement::declares)) {
-            flatten(body, twice, all);
-        } else {
-            all.push(Statement::Block { head, reads, body: scopes(body) });
+/// Levels are blocks where they are of threads on their own, or declare what is declared `twice` around them. Without
+/// declarations, nothing is a block for its own sake.
+fn flat(mut statement: Statement, twice: &BTreeSet<Var>) -> Vec<Statement> {
+    let (title, apart) = match statement.form {
+        Form::Line | Form::Number | Form::Storage => return vec![statement],
+        Form::Block => (None, true),
+        Form::Level { own } => {
+            let apart = own || statement.variables().iter().any(|var| twice.contains(var));
+            (Some(Statement::line(std::mem::take(&mut statement.text))), apart)
         }
-    }
+    };
+    let declares = |inner: &Statement| matches!(inner.form, Form::Number | Form::Storage);
+    let inner = if statement.text.is_empty() && !(apart && statement.body.iter().any(declares)) {
+        statement.body.into_iter().flat_map(|inner| flat(inner, twice)).collect()
+    } else {
+        vec![Statement { form: Form::Block, body: scopes(statement.body), ..statement }]
+    };
+    title.into_iter().chain(inner).collect()
 }
 
 /// Keeps what is `read` behind it, going backwards.
 fn unused(body: &mut Vec<Statement>, read: &mut BTreeSet<Var>) {
     body.reverse();
     body.retain_mut(|statement| {
-        match statement {
-            Statement::Number { var, reads, .. } => {
-                if !read.remove(var) {
-                    return false;
-                }
-                read.append(&mut reads.clone());
-            }
-            Statement::Line { reads, .. } => read.append(&mut reads.clone()),
-            Statement::Storage { .. } => {}
-            Statement::Level { body, .. } => unused(body, read),
-            Statement::Block { reads, body, .. } => {
-                let mut within = reads.clone();
-                unused(body, &mut within);
-                read.append(&mut within);
-            }
+        let own = statement.declares.iter().filter(|var| read.remove(*var)).count();
+        let kept = statement.form != Form::Number || own > 0;
+        if kept {
+            let mut within = statement.reads.clone();
+            unused(&mut statement.body, &mut within);
+            read.append(&mut within);
         }
-        true
+        kept
     });
     body.reverse();
 }
 
-fn reads(body: &[Statement], var: &Var) -> bool {
-    body.iter().any(|statement| match statement {
-        Statement::Number { reads, .. } | Statement::Line { reads, .. } => reads.contains(var),
-        Statement::Storage { .. } => false,
-        Statement::Level { body, .. } => self::reads(body, var),
-        Statement::Block { reads, body, .. } => reads.contains(var) || self::reads(body, var),
-    })
-}
-
 fn warp(source: &mut Source<'_>) {
     if let Some(warps) = source.names.warps()
-        && reads(&source.body, warps.index())
+        && source.body.iter().any(|statement| statement.mentions(warps.index()))
     {
-        let (text, reads) = (DECLARED.to_owned(), BTreeSet::new());
-        source.body.insert(0, Statement::Line { text, reads });
+        source.body.insert(0, Statement::line(DECLARED.to_owned()));
     }
 }
 
 fn shared(source: &mut Source<'_>) {
     let lines = source.storage.declarations(source.kernel, source.names, &mut source.uses);
-    let lines = lines.into_iter().map(|text| Statement::Line { text, reads: BTreeSet::new() });
-    source.body.splice(0..0, lines);
+    source.body.splice(0..0, lines.into_iter().map(Statement::line));
 }

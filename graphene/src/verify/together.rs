@@ -1,6 +1,6 @@
 //! Which threads reach a statement: followed for every thread of the block.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Ring, thread_var};
@@ -31,22 +31,25 @@ pub(super) struct Group {
     /// Of a ring's variables, which statements have advanced it for each thread, as a number: threads
     /// that differ in it may have other stages. And whether some may have been left out before it.
     rings: HashMap<Var, (Vec<u64>, bool)>,
+    parities: HashSet<Var>,
     /// Statements that have advanced a ring.
     advances: u64,
 }
 
-/// What a condition, a role or a loop has changed of a group.
-#[derive(Debug)]
-pub(super) struct Before {
-    active: Vec<bool>,
-    uncertain: bool,
-    paths: Vec<u64>,
-}
+/// Of a group, what a condition, a role or a loop changes: who is active, whether that is certain, and the paths.
+type Before = (Vec<bool>, bool, Vec<u64>);
 
 /// A number that differs, for all that matters, if either of these does.
 fn mixed(all: u64, own: u64) -> u64 {
     let mixed = (all ^ own.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     mixed ^ mixed >> 32
+}
+
+/// Whether those that are active are not all the same.
+fn unlike<T: PartialEq>(all: &[T], active: &[bool]) -> bool {
+    let mut own = all.iter().zip(active).filter(|(_, active)| **active).map(|(value, _)| value);
+    let first = own.next();
+    own.any(|value| Some(value) != first)
 }
 
 impl Group {
@@ -58,6 +61,7 @@ impl Group {
             paths: vec![0; threads.max(0) as usize],
             values,
             rings: HashMap::new(),
+            parities: HashSet::new(),
             advances: 0,
         }
     }
@@ -68,9 +72,7 @@ impl Group {
 
     /// Whether active threads have several of these.
     fn differ<T: PartialEq>(&self, of_threads: &[T]) -> bool {
-        let mut own = of_threads.iter().zip(&self.active).filter(|(_, active)| **active);
-        let first = own.next();
-        own.any(|value| Some(value.0) != first.map(|first| first.0))
+        unlike(of_threads, &self.active)
     }
 
     fn value(&self, expr: &Expr) -> Value {
@@ -109,9 +111,15 @@ impl Group {
 
     /// A ring begins, for all active threads alike.
     pub(super) fn ring(&mut self, ring: &Ring) {
+        self.parities.insert(ring.parity());
         for var in [ring.stage(), ring.parity()] {
             self.rings.insert(var, (vec![0; self.active.len()], self.uncertain));
         }
+    }
+
+    /// Whether it is a ring's parity.
+    pub(super) fn is_parity(&self, var: &Var) -> bool {
+        self.parities.contains(var)
     }
 
     /// The active threads advance a ring. What comes of it is followed in the order of the text: of a
@@ -203,13 +211,8 @@ impl Group {
                 self.follow(&numbers);
             }
         }
-        let warps = self.paths.chunks(32).zip(self.active.chunks(32));
-        let mut torn = false;
-        for (paths, active) in warps {
-            let mut own = paths.iter().zip(active).filter(|(_, active)| **active);
-            let first = own.next();
-            torn |= own.any(|path| Some(path.0) != first.map(|first| first.0));
-        }
+        let mut warps = self.paths.chunks(32).zip(self.active.chunks(32));
+        let torn = warps.any(|(paths, active)| unlike(paths, active));
         let value = if differ { Value::Alike(self.paths.clone()) } else { Value::Uniform };
         self.values.insert(var.clone(), value);
         if differ && torn { None } else { Some(before) }
@@ -221,7 +224,7 @@ impl Group {
     }
 
     fn before(&self) -> Before {
-        Before { active: self.active.clone(), uncertain: self.uncertain, paths: self.paths.clone() }
+        (self.active.clone(), self.uncertain, self.paths.clone())
     }
 
     pub(super) fn indices(&mut self, threads: &Threads, vars: &[Var]) {
@@ -255,7 +258,7 @@ impl Group {
     }
 
     pub(super) fn widen(&mut self, before: Before) {
-        Before { active: self.active, uncertain: self.uncertain, paths: self.paths } = before;
+        (self.active, self.uncertain, self.paths) = before;
     }
 
     /// Keeps the threads whose coordinate in the outermost level's dimension is in `first..end`.

@@ -2,6 +2,7 @@
 
 use expect_test::{Expect, expect};
 use graphene_ir::emit::{Emitted, PASSES, after, emit};
+use graphene_ir::kernel::Unary;
 use graphene_ir::text::parse;
 
 const FIGURE_8: &str = include_str!("../kernels/gemm.graphene");
@@ -670,4 +671,32 @@ fn refusals() {
         "%out <- Move<<<#grid, #warp>>>(%in)",
         &expect!["%out <- Move<<<#grid, #warp>>>(%in): no atom carries this out; near ones: []"],
     );
+}
+
+/// The text's own coefficients, in single precision as it computes.
+#[test]
+fn the_fast_gelu_is_as_exact_as_it_says() {
+    let source = emitted(&one_warp(
+        "sm_80",
+        "",
+        "%in:[32:1].fp32.GL\n%out:[32:1].fp32.GL",
+        "%r:[].fp32.RF\n%r <- Move<<<#grid, #one>>>(%in[@lane])\n\
+         %r <- UnaryPointwise<gelu_half><<<#grid, #one>>>(%r)\n\
+         %out[@lane] <- Move<<<#grid, #one>>>(%r)",
+    ));
+    let body = source.source.split_once("float gelu_half(").unwrap().1;
+    let body = body.split_once("\n}\n").unwrap().0;
+    let numbers = body.split(|c: char| !(c.is_ascii_digit() || "-.".contains(c)));
+    let numbers = numbers.filter(|word| word.len() > 8 && word.contains('.'));
+    let coefficients: Vec<f32> = numbers.map(|word| word.parse().unwrap()).collect();
+    assert_eq!(coefficients.len(), 6);
+    for i in -80_000..=80_000 {
+        let x = i as f32 / 8192.0;
+        let a = x.abs();
+        let power = coefficients.iter().fold(0.0, |p: f32, c| p.mul_add(a, *c));
+        let y = (-a).mul_add(power.exp2(), x.max(0.0));
+        let exact = Unary::GeluHalf.value(f64::from(x));
+        let error = (f64::from(y) - exact).abs();
+        assert!(error <= 2f64.powf(-13.7) * exact.abs() + 2f64.powi(-25), "{x}: {y}, {exact}");
+    }
 }
