@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+pub(crate) use self::Allowed::{AtLeast, AtMost, MultipleOf, OneOf, Within};
 use crate::arch::{Arch, Feature};
 use crate::index::Expr;
 use crate::layout::{Layout, Stride, Swizzle};
@@ -232,7 +233,7 @@ pub enum Error {
         message: String,
     },
     /// Parameters for which there is no kernel.
-    #[error("{0}")]
+    #[error(transparent)]
     Constraint(Constraint),
     /// A kernel would not be well formed.
     #[error("{0}")]
@@ -246,9 +247,10 @@ pub enum Error {
 }
 
 /// What parameters must be for there to be a kernel, and what they are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Constraint {
     /// A number of something is not allowed.
+    #[error("needs {allowed} {what}; got {got}")]
     Number {
         /// What is counted: "warps".
         what: &'static str,
@@ -258,6 +260,7 @@ pub enum Constraint {
         got: i64,
     },
     /// Something does not hold that is no matter of one number.
+    #[error("needs {what}; got {got}")]
     Property {
         /// What is needed: "operands of one type".
         what: &'static str,
@@ -294,18 +297,18 @@ impl Allowed {
             Allowed::MultipleOf(unit) => got > 0 && got % unit == 0,
             Allowed::OneOf(all) => all.contains(&got),
         };
-        let refused = Constraint::Number { what, allowed: self, got };
-        if fits { Ok(()) } else { Err(Error::Constraint(refused)) }
+        let refused = Error::Constraint(Constraint::Number { what, allowed: self, got });
+        if fits { Ok(()) } else { Err(refused) }
     }
 }
 
-/// Refuses what has not a property: "needs operands of one type; got …".
+/// Refuses what lacks a property: "needs operands of one type; got …".
 ///
 /// # Errors
 /// [`Error::Constraint`] unless it `holds`.
 pub(crate) fn needs(holds: bool, what: &'static str, got: impl fmt::Debug) -> Result<()> {
-    let refused = || Error::Constraint(Constraint::Property { what, got: format!("{got:?}") });
-    if holds { Ok(()) } else { Err(refused()) }
+    let refused = || Constraint::Property { what, got: format!("{got:?}") };
+    if holds { Ok(()) } else { Err(Error::Constraint(refused())) }
 }
 
 impl Constraint {
@@ -314,17 +317,6 @@ impl Constraint {
         match self {
             Constraint::Number { .. } => self.to_string(),
             Constraint::Property { what, .. } => format!("needs {what}"),
-        }
-    }
-}
-
-impl fmt::Display for Constraint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Constraint::Number { what, allowed, got } => {
-                write!(f, "needs {allowed} {what}; got {got}")
-            }
-            Constraint::Property { what, got } => write!(f, "needs {what}; got {got}"),
         }
     }
 }

@@ -8,7 +8,7 @@
 //! as tiles of a block's threads, and [rings](Ring) that carry a pipeline's stage and parity.
 
 use crate::arch::Arch;
-use crate::error::{Allowed, Error, Result};
+use crate::error::{Error, Result, Within};
 use crate::index::{Cond, Expr, Var};
 pub use crate::kind::{
     Array, Binary, Fence, Fold, Fused, Group, Kind, Monoid, Number, Scan, Scope, Term, Unary,
@@ -313,7 +313,7 @@ impl Kernel {
         let Some(threads) = size.constant() else {
             return Err(Error::Shape(format!("a block of {size} threads")));
         };
-        Allowed::Within(1, MAX_THREADS).check("threads a block", threads)?;
+        Within(1, MAX_THREADS).check("threads a block", threads)?;
         Ok(threads)
     }
 

@@ -47,7 +47,7 @@ use std::fmt;
 use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
 use crate::emit::Storage;
-use crate::error::Allowed;
+use crate::error::AtMost;
 use crate::kernel::{
     Completion, Kernel, Kind, Leaf, Operand, Spec, Stmt, TensorId, ThreadsId, each_stmt,
 };
@@ -394,7 +394,7 @@ impl Verifier<'_> {
             Ok(counts) => {
                 let sum: i64 = counts.iter().sum();
                 let there = registers_at_launch(threads as i64) * threads as i64;
-                if let Err(error) = Allowed::AtMost(there).check("registers a block", sum) {
+                if let Err(error) = AtMost(there).check("registers a block", sum) {
                     self.report(Rule::Fits, error.to_string());
                 }
             }
@@ -405,7 +405,7 @@ impl Verifier<'_> {
     fn parity(&mut self, spec: &Spec, group: &Group) {
         if let Kind::Wait(parity, _) = &spec.kind {
             let mut ring = parity.constant().is_some_and(|parity| parity == 0 || parity == 1);
-            parity.each_var(&mut |var| ring |= group.is_parity(var));
+            parity.each_var(&mut |var| ring |= group.parities.contains(var));
             if !ring {
                 self.report(Rule::Rings, format!("the parity {parity} is no ring's"));
             }

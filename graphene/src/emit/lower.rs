@@ -231,6 +231,9 @@ impl Lowering<'_> {
         if let Some(error) = self.uses.borrow_mut().error.take() {
             return Err(error);
         }
+        if let Kind::Unary(op) = spec.kind {
+            self.uses.borrow_mut().prelude.extend(Prelude::called(op));
+        }
         self.note_globals(&site);
         Ok(text)
     }

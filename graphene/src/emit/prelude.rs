@@ -2,41 +2,42 @@
 
 use std::collections::BTreeSet;
 
+use crate::kernel::Unary;
+use crate::named::named;
 use crate::tensor::Scalar;
 
-/// A part of the prelude.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Prelude {
-    /// fp16.
-    Half,
-    /// bf16.
-    Bfloat16,
-    /// Sums and products of fp16.
-    Hfma,
-    /// Fast powers of 2.
-    Exp2,
-    /// GELU in fp32.
-    Gelu,
-    /// GELU as exact as fp16 is.
-    GeluHalf,
-    /// Numbers rounded to TF32.
-    Tf32,
-    /// Tensor maps.
-    TensorMap,
-    /// 32-bit registers.
-    Word,
-    /// Addresses in shared memory.
-    SharedAddress,
-    /// Swizzles.
-    Swizzle,
+named! {
+    /// A part of the prelude, by its name in C.
+    #[derive(PartialOrd, Ord)]
+    pub enum Prelude {
+        /// fp16.
+        Half = "half",
+        /// bf16.
+        Bfloat16 = "bfloat16",
+        /// Sums and products of fp16.
+        Hfma = "__hfma",
+        /// Fast powers of 2.
+        Exp2 = "exp2_approx",
+        /// GELU in fp32.
+        Gelu = "gelu",
+        /// GELU as exact as fp16 is.
+        GeluHalf = "gelu_half",
+        /// Numbers rounded to TF32.
+        Tf32 = "to_tf32",
+        /// Tensor maps.
+        TensorMap = "TensorMap",
+        /// 32-bit registers.
+        Word = "word",
+        /// Addresses in shared memory.
+        SharedAddress = "shared_address",
+        /// Swizzles.
+        Swizzle = "swizzle",
+    }
 }
 
-/// Parts, their names in C, their definitions.
-const PARTS: [(Prelude, &str, &str); 11] = [
-    (
-        Prelude::Half,
-        "half",
-        r#"
+/// The parts' definitions.
+const PARTS: [&str; Prelude::ALL.len()] = [
+    r#"
 struct __align__(2) half {
   unsigned short bits;
   half() = default;
@@ -48,11 +49,7 @@ struct __align__(2) half {
   }
 };
 "#,
-    ),
-    (
-        Prelude::Bfloat16,
-        "bfloat16",
-        r#"
+    r#"
 struct __align__(2) bfloat16 {
   unsigned short bits;
   bfloat16() = default;
@@ -67,21 +64,13 @@ struct __align__(2) bfloat16 {
   __device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
 };
 "#,
-    ),
-    (
-        Prelude::Hfma,
-        "__hfma",
-        r#"
+    r#"
 __device__ __forceinline__ half __hfma(half a, half b, half c) {
   asm("fma.rn.f16 %0, %1, %2, %0;" : "+h"(c.bits) : "h"(a.bits), "h"(b.bits));
   return c;
 }
 "#,
-    ),
-    (
-        Prelude::Exp2,
-        "exp2_approx",
-        r#"
+    r#"
 // Within 2^-22 of 2^x, relative to it; below 2^-126 it is 0.
 __device__ __forceinline__ float exp2_approx(float x) {
   float y;
@@ -89,11 +78,7 @@ __device__ __forceinline__ float exp2_approx(float x) {
   return y;
 }
 "#,
-    ),
-    (
-        Prelude::Gelu,
-        "gelu",
-        r#"
+    r#"
 // max(x, 0) - |x| e^(-x²/2) P(t) with t = 1/(1 + 0.305|x|): e^(x²/2) times the normal distribution's tail, within
 // 1.1e-7 of it, relative to it, so that nothing cancels where x is negative.
 __device__ __forceinline__ float gelu(float x) {
@@ -110,11 +95,7 @@ __device__ __forceinline__ float gelu(float x) {
   return __fmaf_rn(-a, e * (p * t), x < 0.0f ? 0.0f : x);
 }
 "#,
-    ),
-    (
-        Prelude::GeluHalf,
-        "gelu_half",
-        r#"
+    r#"
 // max(x, 0) - |x| 2^P(|x|), where P is the binary logarithm of the normal distribution's tail: within 2^-13.7 of it,
 // relative to it, down to 2^-25, which is half of the smallest half.
 __device__ __forceinline__ float gelu_half(float x) {
@@ -134,11 +115,7 @@ __device__ __forceinline__ float gelu_half(float x) {
   return __fmaf_rn(-a, e, y);
 }
 "#,
-    ),
-    (
-        Prelude::Tf32,
-        "to_tf32",
-        r#"
+    r#"
 __device__ __forceinline__ float to_tf32(float x) {
 #if __CUDA_ARCH__ >= 800
   unsigned u;
@@ -149,40 +126,24 @@ __device__ __forceinline__ float to_tf32(float x) {
 #endif
 }
 "#,
-    ),
-    (
-        Prelude::TensorMap,
-        "TensorMap",
-        r#"
+    r#"
 // A CUtensorMap, which the host encodes.
 struct __align__(64) TensorMap {
   unsigned char opaque[128];
 };
 "#,
-    ),
-    (
-        Prelude::Word,
-        "word",
-        r#"
+    r#"
 // The register that begins with x.
 template <class T> __device__ __forceinline__ unsigned &word(T &x) {
   return reinterpret_cast<unsigned &>(x);
 }
 "#,
-    ),
-    (
-        Prelude::SharedAddress,
-        "shared_address",
-        r#"
+    r#"
 __device__ __forceinline__ unsigned shared_address(const void *p) {
   return (unsigned)__cvta_generic_to_shared(p);
 }
 "#,
-    ),
-    (
-        Prelude::Swizzle,
-        "swizzle",
-        r#"
+    r#"
 // CuTe's S<bits, base, shift>.
 template <int bits, int base, int shift>
 __device__ __forceinline__ unsigned swizzle(unsigned x) {
@@ -191,7 +152,13 @@ __device__ __forceinline__ unsigned swizzle(unsigned x) {
                     : x ^ (x & field) << (shift < 0 ? -shift : 0);
 }
 "#,
-    ),
+];
+
+const FUNCTIONS: [(Unary, Prelude); 4] = [
+    (Unary::Exp2, Prelude::Exp2),
+    (Unary::Gelu, Prelude::Gelu),
+    (Unary::GeluHalf, Prelude::GeluHalf),
+    (Unary::Tf32, Prelude::Tf32),
 ];
 
 impl Prelude {
@@ -206,15 +173,15 @@ impl Prelude {
         }
     }
 
-    /// The name in C.
-    pub(super) fn name(self) -> &'static str {
-        PARTS[self as usize].1
+    /// What a function's text calls.
+    pub(super) fn called(op: Unary) -> Option<Prelude> {
+        FUNCTIONS.iter().find(|row| row.0 == op).map(|row| row.1)
     }
 
     /// The definitions of parts. A product in half precision is one of halves.
     pub(super) fn text(parts: &BTreeSet<Prelude>) -> String {
         let half = parts.contains(&Prelude::Hfma).then_some(Prelude::Half);
         let all: BTreeSet<Prelude> = parts.iter().copied().chain(half).collect();
-        all.into_iter().map(|part| PARTS[part as usize].2).collect()
+        all.into_iter().map(|part| PARTS[part as usize]).collect()
     }
 }

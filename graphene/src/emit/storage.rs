@@ -4,7 +4,7 @@ use super::code::Uses;
 use super::names::Names;
 use super::prelude::Prelude;
 use super::refuse;
-use crate::error::{Allowed, Error, Result};
+use crate::error::{AtMost, Error, Result};
 use crate::kernel::{Kernel, TensorId};
 use crate::tensor::{Memory, Scalar, Tensor};
 
@@ -25,7 +25,7 @@ impl Storage {
     pub(crate) fn of(kernel: &Kernel) -> Result<Storage> {
         let mut tensors = kernel.allocations();
         tensors.retain(|id| kernel.tensor(*id).memory == Memory::Shared);
-        let limit = Allowed::AtMost(kernel.arch.shared_memory());
+        let limit = AtMost(kernel.arch.shared_memory());
         let mut storage = Storage { places: Vec::new(), align: 16, bytes: 0 };
         for id in tensors {
             let tensor = kernel.tensor(id);

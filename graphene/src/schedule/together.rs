@@ -3,7 +3,7 @@
 
 use super::pointwise::{copy, each, number, vector};
 use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::{Cond, Expr};
 use crate::kernel::{Binary, Fold, Kind, Monoid, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
@@ -34,10 +34,8 @@ impl Teams {
     pub fn check(size: i64, count: i64) -> Result<()> {
         let shape = if size <= 32 { size > 0 && 32 % size == 0 } else { size % 32 == 0 };
         let threads = size.saturating_mul(count);
-        if shape && count > 0 && threads % 32 == 0 && threads <= 1024 {
-            return Ok(());
-        }
-        Err(Error::Kernel(format!("{count} teams of {size} threads are no block of whole warps")))
+        let whole = shape && count > 0 && threads % 32 == 0 && threads <= 1024;
+        needs(whole, "teams that make a block of whole warps", (count, size))
     }
 
     /// The teams of a block of `size · count` threads.

@@ -31,7 +31,8 @@ pub(super) struct Group {
     /// Of a ring's variables, which statements have advanced it for each thread, as a number: threads
     /// that differ in it may have other stages. And whether some may have been left out before it.
     rings: HashMap<Var, (Vec<u64>, bool)>,
-    parities: HashSet<Var>,
+    /// Which of them are parities.
+    pub(super) parities: HashSet<Var>,
     /// Statements that have advanced a ring.
     advances: u64,
 }
@@ -70,11 +71,6 @@ impl Group {
         &self.active
     }
 
-    /// Whether active threads have several of these.
-    fn differ<T: PartialEq>(&self, of_threads: &[T]) -> bool {
-        unlike(of_threads, &self.active)
-    }
-
     fn value(&self, expr: &Expr) -> Value {
         let (mut numbers, mut unknown, mut varying) = (false, false, false);
         let mut alike: Option<Vec<u64>> = None;
@@ -84,7 +80,7 @@ impl Group {
         };
         expr.each_var(&mut |var| match self.values.get(var) {
             None => match self.rings.get(var) {
-                Some((pasts, _)) if self.differ(pasts) => mix(pasts),
+                Some((pasts, _)) if unlike(pasts, &self.active) => mix(pasts),
                 Some(_) | None => unknown = true,
             },
             Some(Value::Uniform) => unknown = true,
@@ -115,11 +111,6 @@ impl Group {
         for var in [ring.stage(), ring.parity()] {
             self.rings.insert(var, (vec![0; self.active.len()], self.uncertain));
         }
-    }
-
-    /// Whether it is a ring's parity.
-    pub(super) fn is_parity(&self, var: &Var) -> bool {
-        self.parities.contains(var)
     }
 
     /// The active threads advance a ring. What comes of it is followed in the order of the text: of a
@@ -198,11 +189,12 @@ impl Group {
             let (numbers, uniform) = match self.value(bound) {
                 Value::Uniform => continue,
                 Value::Varying => return None,
-                Value::Each(values) => {
-                    (values.iter().map(|value| *value as u64).collect(), !self.differ(&values))
-                }
+                Value::Each(values) => (
+                    values.iter().map(|value| *value as u64).collect(),
+                    !unlike(&values, &self.active),
+                ),
                 Value::Alike(numbers) => {
-                    let uniform = !self.differ(&numbers);
+                    let uniform = !unlike(&numbers, &self.active);
                     (numbers, uniform)
                 }
             };
