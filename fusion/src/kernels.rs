@@ -120,9 +120,14 @@ pub enum Refusal {
 impl Refusal {
     /// The reason without the parameters that a template says behind it.
     pub fn in_short(&self) -> String {
-        let why = self.to_string();
-        let reason = why.split_once(" {").and_then(|(why, _)| why.rsplit_once(": "));
-        reason.map_or(&*why, |(why, _)| why).to_owned()
+        match self {
+            Refusal::Template(graphene_ir::Error::Constraint(constraint)) => constraint.in_short(),
+            Refusal::Operation(_)
+            | Refusal::Elements(_)
+            | Refusal::Integers
+            | Refusal::Layout(_)
+            | Refusal::Template(_) => self.to_string(),
+        }
     }
 }
 

@@ -40,9 +40,10 @@ pub use self::matrix::cut_to_tf32;
 use std::collections::BTreeSet;
 
 use crate::arch::Feature;
+use crate::emit::Prelude;
 use crate::error::{Error, Result};
 use crate::index::{Expr, Factor};
-use crate::kernel::{Completion, Fence, Group, Kernel, Kind, Scope, Spec, Stmt};
+use crate::kernel::{Completion, Fence, Group, Kernel, Kind, Scope, Spec};
 use crate::launch::Condition;
 use crate::layout::Layout;
 use crate::tensor::Tensor;
@@ -223,6 +224,8 @@ pub trait Code {
     fn signal(&self) -> String;
     /// An expression.
     fn expr(&self, expr: &Expr) -> String;
+    /// The name of what the prelude defines.
+    fn prelude(&self, part: Prelude) -> &'static str;
     /// The rank in its cluster of the block whose shared memory an operand is, if not the own one.
     fn peer(&self, operand: usize) -> Option<String>;
 }
@@ -276,10 +279,10 @@ impl Site<'_> {
     }
 
     /// Whether it is issued by whole warps though the spec is of a part of one: matmuls by quad
-    /// pairs.
+    /// pairs, exchanges.
     pub fn is_the_warps(&self) -> bool {
         let threads = self.kernel.threads(self.spec.threads).view.size().constant();
-        self.spec.kind == Kind::MATMUL_ADD
+        matches!(self.spec.kind, Kind::MATMUL_ADD | Kind::Shfl(_))
             && threads.is_some_and(|threads| (2..32).contains(&threads))
     }
 
@@ -402,16 +405,11 @@ pub fn select<'a>(kernel: &'a Kernel, spec: &'a Spec) -> Result<Site<'a>> {
 /// # Errors
 /// Those of [`select`].
 pub fn features(kernel: &Kernel) -> Result<Vec<Feature>> {
-    let mut all = Ok(BTreeSet::new());
-    kernel.each_stmt(&mut |stmt| {
-        if let (Stmt::Spec(spec @ Spec { body: None, .. }), Ok(known)) = (stmt, &mut all) {
-            match select(kernel, spec) {
-                Ok(site) => known.extend(site.atom.needs),
-                Err(error) => all = Err(error),
-            }
-        }
-    });
-    all.map(|all| all.into_iter().collect())
+    let mut all = BTreeSet::new();
+    for leaf in kernel.leaves() {
+        all.extend(select(kernel, leaf.spec)?.atom.needs);
+    }
+    Ok(all.into_iter().collect())
 }
 
 /// The precondition of an atom that needs none.

@@ -1,5 +1,8 @@
 //! The crate's one error type.
 
+use std::fmt;
+
+pub(crate) use self::Allowed::{AtLeast, AtMost, MultipleOf, OneOf, Within};
 use crate::arch::{Arch, Feature};
 use crate::index::Expr;
 use crate::layout::{Layout, Stride, Swizzle};
@@ -229,6 +232,9 @@ pub enum Error {
         /// What was expected, or what is wrong.
         message: String,
     },
+    /// Parameters for which there is no kernel.
+    #[error(transparent)]
+    Constraint(Constraint),
     /// A kernel would not be well formed.
     #[error("{0}")]
     Kernel(String),
@@ -240,47 +246,103 @@ pub enum Error {
     NegativeOffset(i64),
 }
 
-/// Refuses parameters for which there is no kernel: "needs 2 or more stages; got 1".
+/// What parameters must be for there to be a kernel, and what they are.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Constraint {
+    /// A number of something is not allowed.
+    #[error("needs {allowed} {what}; got {got}")]
+    Number {
+        /// What is counted: "warps".
+        what: &'static str,
+        /// The numbers that there are kernels for.
+        allowed: Allowed,
+        /// The number.
+        got: i64,
+    },
+    /// Something does not hold that is no matter of one number.
+    #[error("needs {what}; got {got}")]
+    Property {
+        /// What is needed: "operands of one type".
+        what: &'static str,
+        /// What there is, as Rust writes it.
+        got: String,
+    },
+}
+
+/// The numbers that a constraint allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allowed {
+    /// `1 to 32`, both included.
+    Within(i64, i64),
+    /// `2 or more`.
+    AtLeast(i64),
+    /// `at most 192`.
+    AtMost(i64),
+    /// `a positive multiple of 16`.
+    MultipleOf(i64),
+    /// `one of [64, 128, 192]`.
+    OneOf(&'static [i64]),
+}
+
+impl Allowed {
+    /// Refuses other numbers: `AtLeast(2).check("stages", 1)` says "needs 2 or more stages; got 1".
+    ///
+    /// # Errors
+    /// [`Error::Constraint`] for a number that is not allowed.
+    pub(crate) fn check(self, what: &'static str, got: i64) -> Result<()> {
+        let fits = match self {
+            Allowed::Within(low, high) => (low..=high).contains(&got),
+            Allowed::AtLeast(low) => low <= got,
+            Allowed::AtMost(high) => got <= high,
+            Allowed::MultipleOf(unit) => got > 0 && got % unit == 0,
+            Allowed::OneOf(all) => all.contains(&got),
+        };
+        let refused = Error::Constraint(Constraint::Number { what, allowed: self, got });
+        if fits { Ok(()) } else { Err(refused) }
+    }
+}
+
+/// Refuses what lacks a property: "needs operands of one type; got …".
 ///
 /// # Errors
-/// [`Error::Kernel`] unless it `holds`.
-pub(crate) fn needs(holds: bool, what: &str, got: impl std::fmt::Debug) -> Result<()> {
-    if holds { Ok(()) } else { Err(Error::Kernel(format!("needs {what}; got {got:?}"))) }
+/// [`Error::Constraint`] unless it `holds`.
+pub(crate) fn needs(holds: bool, what: &'static str, got: impl fmt::Debug) -> Result<()> {
+    let refused = || Constraint::Property { what, got: format!("{got:?}") };
+    if holds { Ok(()) } else { Err(Error::Constraint(refused())) }
+}
+
+impl Constraint {
+    /// What is needed, without a property's parameters.
+    pub fn in_short(&self) -> String {
+        match self {
+            Constraint::Number { .. } => self.to_string(),
+            Constraint::Property { what, .. } => format!("needs {what}"),
+        }
+    }
+}
+
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Allowed::Within(low, high) => write!(f, "{low} to {high}"),
+            Allowed::AtLeast(low) => write!(f, "{low} or more"),
+            Allowed::AtMost(high) => write!(f, "at most {high}"),
+            Allowed::MultipleOf(unit) => write!(f, "a positive multiple of {unit}"),
+            Allowed::OneOf(all) => write!(f, "one of {all:?}"),
+        }
+    }
 }
 
 impl Error {
     /// The byte offset in the text where an error of notation lies; none for errors of algebra.
     pub fn position(&self) -> Option<usize> {
-        match self {
-            Error::Syntax { at, .. }
-            | Error::UnknownFunction { at, .. }
-            | Error::Arguments { at, .. }
-            | Error::Text { at, .. } => Some(*at),
-            Error::UnknownTarget { .. }
-            | Error::Size(_)
-            | Error::Depth
-            | Error::Overflow
-            | Error::Profile { .. }
-            | Error::Rank { .. }
-            | Error::Index { .. }
-            | Error::Divisibility { .. }
-            | Error::Carry { .. }
-            | Error::Undecided { .. }
-            | Error::UnknownSize { .. }
-            | Error::Coordinates { .. }
-            | Error::SwizzleAfter { .. }
-            | Error::NegativeStride { .. }
-            | Error::NoTiling { .. }
-            | Error::NotInjective { .. }
-            | Error::WholeMode { .. }
-            | Error::BlockShape { .. }
-            | Error::Swizzle { .. }
-            | Error::Shape(_)
-            | Error::Lacks { .. }
-            | Error::NoAtom(_)
-            | Error::Kernel(_)
-            | Error::Emission(_)
-            | Error::NegativeOffset(_) => None,
+        if let Error::Syntax { at, .. }
+        | Error::UnknownFunction { at, .. }
+        | Error::Arguments { at, .. }
+        | Error::Text { at, .. } = self
+        {
+            return Some(*at);
         }
+        None
     }
 }

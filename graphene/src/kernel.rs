@@ -8,7 +8,7 @@
 //! as tiles of a block's threads, and [rings](Ring) that carry a pipeline's stage and parity.
 
 use crate::arch::Arch;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Within};
 use crate::index::{Cond, Expr, Var};
 pub use crate::kind::{
     Array, Binary, Fence, Fold, Fused, Group, Kind, Monoid, Number, Scan, Scope, Term, Unary,
@@ -239,6 +239,17 @@ impl Kernel {
         tensor.apply(&ViewOp::Index(operand.index.clone()))
     }
 
+    /// The comparisons that a test makes.
+    ///
+    /// # Errors
+    /// Those of [`operand`](Kernel::operand).
+    pub fn conditions(&self, test: &Test) -> Result<Vec<Cond>> {
+        match test {
+            Test::All(conds) => Ok(conds.clone()),
+            Test::Inside(operand) => Ok(self.operand(operand)?.view.inside()),
+        }
+    }
+
     /// For each tensor, in the order of their identities, the parameter or allocation that it is a
     /// view of.
     pub fn roots(&self) -> Vec<TensorId> {
@@ -264,13 +275,24 @@ impl Kernel {
 
     /// Calls `visit` on every statement, those around others first.
     pub fn each_stmt<'a>(&'a self, visit: &mut dyn FnMut(&'a Stmt)) {
-        fn walk<'a>(stmts: &'a [Stmt], visit: &mut dyn FnMut(&'a Stmt)) {
+        each_stmt(self.spec.body.as_deref().unwrap_or_default(), visit);
+    }
+
+    /// The specs without a body, in the order of the text.
+    pub fn leaves(&self) -> Vec<Leaf<'_>> {
+        fn walk<'a>(stmts: &'a [Stmt], always: bool, number: &mut usize, all: &mut Vec<Leaf<'a>>) {
             for stmt in stmts {
-                visit(stmt);
-                walk(stmt.body(), visit);
+                let spec = if let Stmt::Spec(spec) = stmt { Some(spec) } else { None };
+                *number += usize::from(spec.is_some());
+                match spec.filter(|spec| spec.body.is_none()) {
+                    Some(spec) => all.push(Leaf { number: *number, spec, always }),
+                    None => walk(stmt.body(), always && spec.is_some(), number, all),
+                }
             }
         }
-        walk(self.spec.body.as_deref().unwrap_or_default(), visit);
+        let mut all = Vec::new();
+        walk(self.spec.body.as_deref().unwrap_or_default(), true, &mut 1, &mut all);
+        all
     }
 
     /// Whether a spec may have to wait for kernels before: it writes or reads global memory that is not constant.
@@ -285,22 +307,19 @@ impl Kernel {
     /// The number of threads of a block.
     ///
     /// # Errors
-    /// [`Error::Shape`] if it is not a constant, or more than a block can have.
+    /// [`Error::Shape`] if it is not a constant, [`Error::Constraint`] if it is more than a block can have.
     pub fn block_size(&self) -> Result<i64> {
         let size = self.threads(self.block).view.size();
-        let threads = size.constant().filter(|size| (1..=MAX_THREADS).contains(size));
-        threads.ok_or_else(|| {
-            Error::Shape(format!("a block of {size} threads; it has {MAX_THREADS} at most"))
-        })
+        let Some(threads) = size.constant() else {
+            return Err(Error::Shape(format!("a block of {size} threads")));
+        };
+        Within(1, MAX_THREADS).check("threads a block", threads)?;
+        Ok(threads)
     }
 
     /// Whether blocks wait for others of the grid, so that all of them must be resident together.
     pub fn cooperative(&self) -> bool {
-        let mut found = false;
-        self.each_stmt(&mut |stmt| {
-            found |= matches!(stmt, Stmt::Spec(Spec { kind: Kind::GridWait(_), .. }));
-        });
-        found
+        self.leaves().iter().any(|leaf| matches!(leaf.spec.kind, Kind::GridWait(_)))
     }
 
     /// The number of blocks of a cluster: the size of the grid's second level, or 1.
@@ -314,6 +333,25 @@ impl Kernel {
             _ => Expr::from(1),
         };
         size.constant().ok_or_else(|| Error::Shape(format!("a cluster of {size} blocks")))
+    }
+}
+
+/// A spec without a body.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaf<'a> {
+    /// Its number among all specs in the order of the text; the kernel's own is 1.
+    pub number: usize,
+    /// The spec.
+    pub spec: &'a Spec,
+    /// Whether only specs are around it: nothing lets threads leave it out.
+    pub always: bool,
+}
+
+/// Calls `visit` on every statement of these, those around others first.
+pub(crate) fn each_stmt<'a>(stmts: &'a [Stmt], visit: &mut dyn FnMut(&'a Stmt)) {
+    for stmt in stmts {
+        visit(stmt);
+        each_stmt(stmt.body(), visit);
     }
 }
 

@@ -28,6 +28,9 @@
 //!    its constant parameters.
 //! 10. *Typed.* A spec with a body says what it computes: its kind has a meaning. Of a kernel that goes step by step, its
 //!     steps say so.
+//! 11. *Agents.* The agents of a spec are tiles of those of the spec around it: the threads that one of them is among
+//!     are all there; the blocks are the own one, or a view of those. What the whole block does without operands may stand
+//!     anywhere, such as its one barrier, at which the threads of several tiles meet.
 //!
 //! What depends on the order of events (races, deadlocks, memory in flight, missing fences) is the
 //! simulator's to find.
@@ -43,7 +46,11 @@ use std::fmt;
 
 use crate::arch::registers_at_launch;
 use crate::atom::{Site, select};
-use crate::kernel::{Completion, For, Kernel, Kind, Operand, Spec, Stmt, TensorId};
+use crate::emit::Storage;
+use crate::error::AtMost;
+use crate::kernel::{
+    Completion, Kernel, Kind, Leaf, Operand, Spec, Stmt, TensorId, ThreadsId, each_stmt,
+};
 use crate::tensor::{Memory, Tensor};
 use together::Group;
 
@@ -81,6 +88,8 @@ pub enum Rule {
     Predecessor,
     /// Every spec with a body says what it computes.
     Typed,
+    /// The agents of a spec are tiles of those around it.
+    Agents,
 }
 
 impl fmt::Display for Finding {
@@ -93,17 +102,17 @@ impl fmt::Display for Finding {
 pub fn verify(kernel: &Kernel) -> Vec<Finding> {
     let roots = kernel.roots();
     let mut made_of: BTreeMap<TensorId, BTreeSet<TensorId>> = BTreeMap::new();
-    kernel.each_stmt(&mut |stmt| {
-        if let Stmt::Spec(spec @ Spec { body: None, .. }) = stmt {
-            let root = |operand: &Operand| roots[operand.tensor.0 as usize];
-            for out in spec.outs.iter().map(root) {
-                made_of.entry(out).or_default().extend(spec.ins.iter().map(root));
-            }
+    let root = |operand: &Operand| roots[operand.tensor.0 as usize];
+    for Leaf { spec, .. } in kernel.leaves() {
+        for out in spec.outs.iter().map(root) {
+            made_of.entry(out).or_default().extend(spec.ins.iter().map(root));
         }
-    });
-    let mut verifier =
-        Verifier { kernel, roots, made_of, findings: Vec::new(), specs: 0, budgets: Vec::new() };
-    verifier.shared_memory();
+    }
+    let (views, findings, budgets) = (BTreeMap::new(), Vec::new(), Vec::new());
+    let mut verifier = Verifier { kernel, roots, made_of, views, findings, specs: 0, budgets };
+    if let Err(error) = Storage::of(kernel) {
+        verifier.report(Rule::Fits, error.to_string());
+    }
     match kernel.block_size() {
         Ok(threads) => {
             let mut group = Group::new(threads);
@@ -140,6 +149,8 @@ struct Verifier<'a> {
     roots: Vec<TensorId>,
     /// Of each buffer, those that instructions which write it read.
     made_of: BTreeMap<TensorId, BTreeSet<TensorId>>,
+    /// Which threads or blocks others are a view of.
+    views: BTreeMap<ThreadsId, ThreadsId>,
     findings: Vec<Finding>,
     specs: usize,
     /// The threads that state a register budget, and the budget.
@@ -152,7 +163,9 @@ struct Scope {
     /// The conditions under which it is reached.
     tests: bounds::Known,
     /// Buffers that specs around it allow to be written, and to be read: one list a spec.
-    allowed: Vec<(Vec<String>, Vec<String>)>,
+    allowed: Vec<[Vec<TensorId>; 2]>,
+    /// The blocks and threads of the spec around it.
+    agents: Option<[ThreadsId; 2]>,
 }
 
 impl Verifier<'_> {
@@ -169,12 +182,12 @@ impl Verifier<'_> {
     fn stmt(&mut self, stmt: &Stmt, group: &mut Group, scope: &mut Scope) {
         match stmt {
             Stmt::Allocate(tensor) => {
-                let name = self.buffer_of(*tensor).to_owned();
-                if let Some((written, _)) = scope.allowed.last_mut() {
-                    written.push(name);
+                if let Some([written, _]) = scope.allowed.last_mut() {
+                    written.push(*tensor);
                 }
             }
-            Stmt::View(..) | Stmt::Threads(..) => {}
+            Stmt::View(..) => {}
+            Stmt::Threads(id, of, _) => drop(self.views.insert(*id, *of)),
             Stmt::Ring(ring) => group.ring(ring),
             Stmt::Advance(ring) => group.advance(ring),
             Stmt::Indices(vars, threads) => {
@@ -201,7 +214,7 @@ impl Verifier<'_> {
                 }
             }
             Stmt::If(test, body) => {
-                let conds = bounds::conditions(self.kernel, test);
+                let conds = self.kernel.conditions(test).unwrap_or_default();
                 let mut inner = scope.clone();
                 inner.tests.add(&conds);
                 let before = group.narrow(&conds);
@@ -225,19 +238,22 @@ impl Verifier<'_> {
         if let Err(why) = group.reach(self.kernel.threads(spec.threads)) {
             self.report(Rule::Together, why);
         }
+        if let Some(above) = scope.agents
+            && !(spec.outs.is_empty() && spec.ins.is_empty() && spec.threads == self.kernel.block)
+            && let Err(why) = self.agents(spec, above, group)
+        {
+            self.report(Rule::Agents, why);
+        }
         if let Some(body) = &spec.body {
             let steps = self.specs == 1 && spec.kind == Kind::Steps && body.iter().any(computes);
             if !steps && spec.kind.meaning(&[], &[]).is_none() {
                 let kind = &spec.kind;
                 self.report(Rule::Typed, format!("{kind} does not say what its body computes"));
             }
-            let names = |operands: &[Operand]| -> Vec<String> {
-                operands.iter().map(|o| self.buffer_of(o.tensor).to_owned()).collect()
-            };
-            let (outs, ins) = (names(&spec.outs), names(&spec.ins));
             self.complete(spec, body);
             let mut inner = scope.clone();
-            inner.allowed.push((outs, ins));
+            inner.allowed.push([self.buffers(&spec.outs), self.buffers(&spec.ins)]);
+            inner.agents = Some([spec.blocks, spec.threads]);
             return self.block(body, group, &mut inner);
         }
         match select(self.kernel, spec) {
@@ -249,10 +265,26 @@ impl Verifier<'_> {
                 }
                 self.inside(&site, &scope.tests, group);
                 self.budget(spec, group);
-                self.parity(spec);
+                self.parity(spec, group);
             }
             Err(error) => self.report(Rule::Atomic, error.to_string()),
         }
+    }
+
+    /// Rule 11.
+    fn agents(&self, spec: &Spec, above: [ThreadsId; 2], group: &Group) -> Result<(), String> {
+        let [blocks, threads] = above.map(|id| self.kernel.threads(id));
+        let [own_blocks, own] = [spec.blocks, spec.threads].map(|id| self.kernel.threads(id));
+        let mut view = Some(&spec.blocks);
+        while view.is_some_and(|id| *id != above[0]) {
+            view = view.and_then(|id| self.views.get(id));
+        }
+        if view.is_none() && own_blocks != blocks && !own_blocks.view.size().is(1) {
+            let [own, above] = [spec.blocks, above[0]].map(|id| self.kernel.threads_name(id));
+            return Err(format!("its blocks #{own} are no tile of #{above} around it"));
+        }
+        let alone = own.view.size().is(1);
+        if alone || own == threads { Ok(()) } else { group.within(own, threads) }
     }
 
     /// Rule 3.
@@ -274,45 +306,47 @@ impl Verifier<'_> {
         }
     }
 
-    /// The name of the parameter or allocation that a tensor is a view of.
-    fn buffer_of(&self, tensor: TensorId) -> &str {
-        self.kernel.tensor_name(self.roots[tensor.0 as usize])
+    /// The parameters or allocations that operands are views of.
+    fn buffers(&self, operands: &[Operand]) -> Vec<TensorId> {
+        operands.iter().map(|operand| self.roots[operand.tensor.0 as usize]).collect()
     }
 
     /// Rule 4.
     fn declared_uses(&mut self, outs: &[Operand], ins: &[Operand], scope: &Scope) {
-        let mut messages = Vec::new();
-        let mut missing = |operands: &[Operand], written: bool| {
-            for operand in operands {
-                let name = self.buffer_of(operand.tensor);
-                let has = |list: &[String]| list.iter().any(|known| known == name);
-                let names = |(writes, reads): &(Vec<String>, Vec<String>)| {
-                    has(writes) || !written && has(reads)
+        for (operands, written) in [(outs, true), (ins, false)] {
+            for id in self.buffers(operands) {
+                let names = |[writes, reads]: &[Vec<TensorId>; 2]| {
+                    writes.contains(&id) || !written && reads.contains(&id)
                 };
                 // Whoever reads a spec is told of all that it writes to global memory.
-                let Tensor { memory, scratch, .. } = *self.kernel.tensor(operand.tensor);
+                let Tensor { memory, scratch, .. } = *self.kernel.tensor(id);
                 let known = match memory == Memory::Global && written {
                     true => scope.allowed.iter().all(names),
                     false => scope.allowed.iter().any(names),
                 };
                 if !scope.allowed.is_empty() && !known && !scratch {
                     let what = if written { "writes" } else { "reads" };
-                    messages.push(format!("{what} %{name}, which a spec around it does not name"));
+                    let name = self.kernel.tensor_name(id);
+                    let message = format!("{what} %{name}, which a spec around it does not name");
+                    self.report(Rule::Declared, message);
                 }
             }
-        };
-        missing(outs, true);
-        missing(ins, false);
-        messages.into_iter().for_each(|message| self.report(Rule::Declared, message));
+        }
     }
 
     /// Rule 4: what a spec names, its decomposition uses.
     fn complete(&mut self, spec: &Spec, body: &[Stmt]) {
         let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
-        self.used(body, &mut written, &mut read);
+        each_stmt(body, &mut |stmt| {
+            if let Stmt::Spec(spec @ Spec { body: None, .. }) = stmt {
+                written.extend(self.buffers(&spec.outs));
+                read.extend(self.buffers(&spec.ins));
+            } else if let Stmt::Value(_, of) = stmt {
+                read.insert(self.roots[of.0 as usize]);
+            }
+        });
         let unused = |operands: &[Operand], used: &BTreeSet<TensorId>| {
-            let mut roots = operands.iter().map(|operand| self.roots[operand.tensor.0 as usize]);
-            roots.find(|root| !used.contains(root))
+            self.buffers(operands).into_iter().find(|root| !used.contains(root))
         };
         let idle = unused(&spec.outs, &written);
         let mut traced = read.clone();
@@ -334,56 +368,6 @@ impl Verifier<'_> {
         while let Some(root) = left.pop() {
             let more = self.made_of.get(&root).into_iter().flatten();
             left.extend(more.filter(|of| read.insert(**of)));
-        }
-    }
-
-    fn used(
-        &self,
-        stmts: &[Stmt],
-        written: &mut BTreeSet<TensorId>,
-        read: &mut BTreeSet<TensorId>,
-    ) {
-        let roots = |operands: &[Operand]| -> Vec<TensorId> {
-            operands.iter().map(|operand| self.roots[operand.tensor.0 as usize]).collect()
-        };
-        for stmt in stmts {
-            match stmt {
-                Stmt::Spec(Spec { body: Some(body), .. })
-                | Stmt::For(For { body, .. })
-                | Stmt::If(_, body)
-                | Stmt::Role(_, _, _, body) => self.used(body, written, read),
-                Stmt::Spec(spec) => {
-                    written.extend(roots(&spec.outs));
-                    read.extend(roots(&spec.ins));
-                }
-                Stmt::Allocate(_)
-                | Stmt::View(..)
-                | Stmt::Threads(..)
-                | Stmt::Indices(..)
-                | Stmt::Let(..)
-                | Stmt::Ring(_)
-                | Stmt::Advance(_) => {}
-                Stmt::Value(_, of) => read.extend(roots(&[(*of).into()])),
-            }
-        }
-    }
-
-    /// Rule 5, of shared memory.
-    fn shared_memory(&mut self) {
-        let mut bytes = 0;
-        for id in self.kernel.allocations() {
-            let tensor = self.kernel.tensor(id);
-            if tensor.memory != Memory::Shared {
-                continue;
-            }
-            match tensor.buffer_bytes() {
-                Some(size) => bytes += size,
-                None => self.report(Rule::Fits, format!("{tensor} has no constant size")),
-            }
-        }
-        let limit = self.kernel.arch.shared_memory();
-        if bytes > limit {
-            self.report(Rule::Fits, format!("{bytes} bytes of shared memory, {limit} there are"));
         }
     }
 
@@ -410,18 +394,18 @@ impl Verifier<'_> {
             Ok(counts) => {
                 let sum: i64 = counts.iter().sum();
                 let there = registers_at_launch(threads as i64) * threads as i64;
-                if sum > there {
-                    self.report(Rule::Fits, format!("{sum} registers, {there} there are"));
+                if let Err(error) = AtMost(there).check("registers a block", sum) {
+                    self.report(Rule::Fits, error.to_string());
                 }
             }
         }
     }
 
     /// Rule 6.
-    fn parity(&mut self, spec: &Spec) {
+    fn parity(&mut self, spec: &Spec, group: &Group) {
         if let Kind::Wait(parity, _) = &spec.kind {
             let mut ring = parity.constant().is_some_and(|parity| parity == 0 || parity == 1);
-            parity.each_var(&mut |var| ring |= var.name().ends_with(".parity"));
+            parity.each_var(&mut |var| ring |= group.parities.contains(var));
             if !ring {
                 self.report(Rule::Rings, format!("the parity {parity} is no ring's"));
             }

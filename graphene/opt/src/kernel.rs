@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use graphene_ir::arch::Arch;
+use graphene_ir::emit::{self, PASSES, Pass};
 use graphene_ir::kernel::Kernel;
 use graphene_ir::{text, verify as verifier};
 
@@ -40,12 +41,37 @@ pub(crate) fn verify(kernel: &Kernel) -> ExitCode {
     if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(ALGEBRA) }
 }
 
-/// Prints the kernel's source, or its launch.
-pub(crate) fn emit(mut kernel: Kernel, arch: Option<Arch>, launch: bool) -> ExitCode {
+/// The pass of this name.
+pub(crate) fn pass(name: &str) -> Result<&'static Pass, String> {
+    let known = || PASSES.iter().map(|pass| pass.name).collect::<Vec<_>>().join(", ");
+    PASSES
+        .iter()
+        .find(|pass| pass.name == name)
+        .ok_or_else(|| format!("the passes are {}", known()))
+}
+
+/// All passes, a line each.
+pub(crate) fn passes() -> String {
+    PASSES.iter().map(|pass| format!("{:8} {}\n", pass.name, pass.does)).collect()
+}
+
+/// Prints the kernel's source, as it is after a pass if one is named, or its launch.
+pub(crate) fn emit(
+    mut kernel: Kernel,
+    arch: Option<Arch>,
+    launch: bool,
+    after: Option<&Pass>,
+) -> ExitCode {
     kernel.arch = arch.unwrap_or(kernel.arch);
-    match graphene_ir::emit::emit(&kernel) {
-        Ok(emitted) if launch => print(&emitted.launch.to_string()),
-        Ok(emitted) => print(&emitted.source),
+    let text = match after {
+        Some(pass) => emit::after(&kernel, pass),
+        None => emit::emit(&kernel).map(|emitted| match launch {
+            true => emitted.launch.to_string(),
+            false => emitted.source,
+        }),
+    };
+    match text {
+        Ok(text) => print(&text),
         Err(error) => fail(ALGEBRA, &error.to_string()),
     }
 }

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use graphene_ir::arch::Arch;
+use graphene_ir::emit::Pass;
 
 /// Works with Graphene's layouts and kernels.
 #[derive(Parser)]
@@ -65,7 +66,12 @@ enum Command {
         /// Prints what the kernel needs of its host instead.
         #[arg(long)]
         launch: bool,
+        /// Stops after a pass, of those that `passes` lists.
+        #[arg(long, value_name = "PASS", conflicts_with = "launch", value_parser = kernel::pass)]
+        after: Option<&'static Pass>,
     },
+    /// Lists the passes from a kernel to its CUDA C++.
+    Passes,
     /// Runs a kernel on the CPU, on random inputs, and reports faults and costs.
     Simulate {
         /// The file; `-` for standard input.
@@ -92,9 +98,10 @@ fn main() -> ExitCode {
         Command::Print { file } => kernel::with(&file, |kernel| print(&kernel.to_string())),
         Command::Tree { file } => kernel::with(&file, |kernel| print(&kernel.tree())),
         Command::Verify { file } => kernel::with(&file, |kernel| kernel::verify(&kernel)),
-        Command::Emit { file, arch, launch } => {
-            kernel::with(&file, |kernel| kernel::emit(kernel, arch, launch))
+        Command::Emit { file, arch, launch, after } => {
+            kernel::with(&file, |kernel| kernel::emit(kernel, arch, launch, after))
         }
+        Command::Passes => print(&kernel::passes()),
         Command::Simulate { file, size, seed, seeds } => {
             kernel::with(&file, |kernel| simulate::simulate(&kernel, size, seed, seeds))
         }

@@ -3,8 +3,9 @@
 use super::asm::asm;
 use super::function::{float_text, whole_binary_text, whole_unary_text};
 use super::moves::{each, same};
-use super::{Atom, Code, Progress, Site, Step, Text, Warp, When, given};
+use super::{Atom, Code, Fault, Progress, Site, Step, Text, Warp, When, given};
 use crate::arch::Feature;
+use crate::emit::Prelude;
 use crate::kernel::{Binary, Kind, Number, Unary};
 use crate::tensor::Scalar;
 
@@ -19,8 +20,8 @@ const C: usize = 3;
 #[rustfmt::skip]
 pub(super) const ATOMS: &[Atom] = &[
     row("fma.f32", "[].fp32.RF <- MatMul+=<<<[]>>>([].fp32.RF, [].fp32.RF)", |_, c| fma("__fmaf_rn", c)),
-    row("hfma", "[].fp16.RF <- MatMul+=<<<[]>>>([].fp16.RF, [].fp16.RF)", |_, c| fma("__hfma", c)),
-    row("hfma.global", "[].fp16.GL <- MatMul+=<<<[]>>>([].fp16.GL, [].fp16.GL)", |_, c| fma("__hfma", c)),
+    row("hfma", "[].fp16.RF <- MatMul+=<<<[]>>>([].fp16.RF, [].fp16.RF)", |_, c| fma(c.prelude(Prelude::Hfma), c)),
+    row("hfma.global", "[].fp16.GL <- MatMul+=<<<[]>>>([].fp16.GL, [].fp16.GL)", |_, c| fma(c.prelude(Prelude::Hfma), c)),
     row("hfma2", "[2:1].fp16.RF <- MatMul+=<<<[]>>>([2:1].fp16.RF, [2:1].fp16.RF)",
         |_, c| packed("fma.rn.f16x2 %0, %1, %2, %0;", "+r", c)),
     row("unary.f32", "[].fp32.RF <- UnaryPointwise<<<[]>>>([].fp32.RF)",
@@ -58,8 +59,16 @@ pub(super) const ATOMS: &[Atom] = &[
             let text = "red.relaxed.gpu.global.add.f32 [%0], %1;";
             asm(text, &[], &[("l", c.pointer(D, &[])), ("f", element(c, A))])
         }) },
-    Atom { meaning: shuffle, ..when("shfl.sync.bfly", "[].*.RF <- Shfl<<<[32]>>>([].*.RF)",
-        |s| given(s.operand(A).scalar.bytes() == 4 && same(s).is_ok(), "it exchanges words of 32 bits"),
+    Atom { meaning: shuffle, ..when("shfl.sync.bfly", "[].*.RF <- Shfl<<<[threads]>>>([].*.RF)",
+        |s| {
+            given(s.operand(A).scalar.bytes() == 4 && same(s).is_ok(), "it exchanges words of 32 bits")?;
+            let view = &s.kernel.threads(s.spec.threads).view;
+            let among = |size: &i64| matches!(s.spec.kind, Kind::Shfl(bits) if (1..*size).contains(&bits));
+            let aligned = |size: &i64| view.offset().terms().all(|(_, by)| by % size == 0);
+            let fits = view.extent().filter(among).filter(aligned);
+            given(fits.is_some_and(|size| [2, 4, 8, 16, 32].contains(&size)),
+                "it exchanges among 2 to 32 neighbours, a power of two")
+        },
         |s, c| {
             let Kind::Shfl(bits) = s.spec.kind else { return String::new() };
             let text = format!("shfl.sync.bfly.b32 %0, %1, {bits}, 0x1f, 0xffffffff;");
@@ -151,6 +160,9 @@ fn update(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
 fn shuffle(site: &Site<'_>, warp: &mut dyn Warp) -> Step {
     let Kind::Shfl(bits) = site.spec.kind else { return Ok(Progress::Done) };
     let lanes = warp.lanes();
+    if lanes.len() < 32 {
+        return Err(Fault::Divergence("lanes of the warp are absent".to_owned()));
+    }
     let mut values = [0.0; 32];
     for &lane in &lanes {
         values[lane] = warp.read(lane, A, &[])?;

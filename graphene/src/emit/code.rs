@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::launch::map_of;
 use super::names::Names;
+use super::prelude::Prelude;
 use super::swizzle::Swizzled;
 use super::{refuse, small};
 use crate::atom::{Code, Site};
@@ -26,8 +27,12 @@ pub(super) struct Uses {
     pub(super) elements: BTreeSet<TensorId>,
     /// Shared tensors whose addresses are taken.
     pub(super) addresses: BTreeSet<TensorId>,
-    /// Tensor maps, with their names.
-    pub(super) maps: Vec<(String, TensorMap)>,
+    /// Tensor maps.
+    pub(super) maps: Vec<Map>,
+    /// Variables that are read, since a statement has last taken them.
+    pub(super) reads: BTreeSet<Var>,
+    /// What the prelude has to define.
+    pub(super) prelude: BTreeSet<Prelude>,
     /// What pointers must be multiples of.
     pub(super) aligned: BTreeMap<TensorId, i64>,
     /// What must hold of symbols.
@@ -36,6 +41,14 @@ pub(super) struct Uses {
     pub(super) dependent: bool,
     /// What went wrong first in a function that has no result to say so.
     pub(super) error: Option<Error>,
+}
+
+/// A tensor map of a kernel's parameter, with its own name.
+#[derive(Debug)]
+pub(super) struct Map {
+    pub(super) tensor: TensorId,
+    pub(super) name: String,
+    pub(super) map: TensorMap,
 }
 
 /// One atom's view of the emitter.
@@ -83,7 +96,12 @@ impl Code for AtomCode<'_> {
     }
 
     fn expr(&self, expr: &Expr) -> String {
-        self.or_note(render(expr, self.names))
+        self.or_note(self.render(expr))
+    }
+
+    fn prelude(&self, part: Prelude) -> &'static str {
+        self.uses.borrow_mut().prelude.insert(part);
+        part.name()
     }
 
     fn peer(&self, operand: usize) -> Option<String> {
@@ -99,6 +117,10 @@ impl AtomCode<'_> {
 
     fn or_note(&self, text: Result<String>) -> String {
         text.unwrap_or_else(|error| self.note(error))
+    }
+
+    fn render(&self, expr: &Expr) -> Result<String> {
+        render(expr, self.names, &mut self.uses.borrow_mut().reads)
     }
 
     fn root(&self, operand: usize) -> TensorId {
@@ -130,7 +152,7 @@ impl AtomCode<'_> {
         let name = self.names.tensor(root)?;
         match tensor.memory {
             Memory::Global => {
-                let index = global_index(&self.axes(operand, element)?, self.names)?;
+                let index = self.global_index(&self.axes(operand, element)?)?;
                 self.uses.borrow_mut().pointers.insert(root);
                 Ok(format!("{name}[{index}]"))
             }
@@ -164,7 +186,7 @@ impl AtomCode<'_> {
         if self.site.operand(operand).view.cosize() == Some(1) {
             return Ok(name.to_owned());
         }
-        Ok(format!("{name}[{}]", render(&offset, self.names)?))
+        Ok(format!("{name}[{}]", self.render(&offset)?))
     }
 
     fn register_word(&self, operand: usize, element: &[i64]) -> Result<String> {
@@ -180,7 +202,7 @@ impl AtomCode<'_> {
         if tensor.memory != Memory::Registers || !room || !whole {
             return refuse(format!("no 32-bit register begins with {place}"));
         }
-        Ok(format!("word({place})"))
+        Ok(format!("{}({place})", self.prelude(Prelude::Word)))
     }
 
     fn shared_element(&self, operand: usize, element: &[i64]) -> Result<String> {
@@ -197,9 +219,11 @@ impl AtomCode<'_> {
             ));
         }
         let name = self.names.address(root)?;
-        let index = self.swizzled(tensor, offset, tensor.scalar.bytes())?;
         self.uses.borrow_mut().addresses.insert(root);
-        Ok(if index == "0" { name } else { format!("{name} + {index}") })
+        if offset.is(0) {
+            return Ok(name);
+        }
+        Ok(format!("{name} + {}", self.swizzled(tensor, offset, tensor.scalar.bytes())?))
     }
 
     /// The bits of the buffer's address that say which block's it is are left out, and what is added to it is divided here:
@@ -213,7 +237,7 @@ impl AtomCode<'_> {
             let name = self.names.address(root)?;
             self.uses.borrow_mut().addresses.insert(root);
             let further = (outside * tensor.scalar.bytes()).div(&Expr::from(16));
-            let further = render(&further, self.names)?;
+            let further = self.render(&further)?;
             return Ok(format!("({name} >> 4 & 0x3fffu) + ({further})"));
         }
         Ok(format!("({}) >> 4 & 0x3fffu", self.shared(root, tensor, offset)?))
@@ -230,31 +254,75 @@ impl AtomCode<'_> {
 
     fn map(&self, operand: usize) -> Result<(String, Vec<String>)> {
         let root = self.root(operand);
-        let tensor = self.site.kernel.tensor_name(root);
-        let (map, order) = map_of(self.site, operand, tensor)?;
+        let (map, order) = map_of(self.site, operand, self.site.kernel.tensor_name(root))?;
         let start = self.site.operand(operand).view.start();
         let coordinates =
-            order.iter().map(|&axis| render(&start[axis], self.names)).collect::<Result<_>>()?;
+            order.iter().map(|&axis| self.render(&start[axis])).collect::<Result<_>>()?;
         let mut uses = self.uses.borrow_mut();
-        if let Some((name, _)) = uses.maps.iter().find(|known| known.1 == map) {
+        if let Some(Map { name, .. }) = uses.maps.iter().find(|known| known.map == map) {
             return Ok((name.clone(), coordinates));
         }
-        let number = uses.maps.iter().filter(|known| known.1.tensor == tensor).count();
+        let number = uses.maps.iter().filter(|known| known.tensor == root).count();
         let name = self.names.map(root, number)?;
-        uses.maps.push((name.clone(), map));
+        uses.maps.push(Map { tensor: root, name: name.clone(), map });
         Ok((name, coordinates))
     }
 
     /// An offset in elements as a number of units of which an element has so many, swizzled.
     fn swizzled(&self, tensor: &Tensor, offset: Expr, units: i64) -> Result<String> {
-        let text = |expr: Expr| render(&(expr * units), self.names);
+        let text = |expr: Expr| self.render(&(expr * units));
         let Some(swizzle) = tensor.swizzle else { return text(offset) };
         let Swizzled { outside, inside } = parted(swizzle, tensor.scalar, &offset)?;
         let Some(inside) = inside else { return text(outside) };
         let (bits, shift) = (swizzle.bits(), swizzle.shift());
         let base = i64::from(swizzle.base()) - log(tensor.scalar.bytes()) + log(units);
-        let inside = format!("swizzle<{bits}, {base}, {shift}>({})", text(inside)?);
+        let inside = text(inside)?;
+        let name = self.prelude(Prelude::Swizzle);
+        let inside = format!("{name}<{bits}, {base}, {shift}>({inside})");
         Ok(if outside.is(0) { inside } else { format!("{} + {inside}", text(outside)?) })
+    }
+
+    /// The index of an element of a global tensor, from its coordinates along the axes. What may not
+    /// fit in 32 bits is computed in 64: coordinates do, as the sizes of axes do, but products need not.
+    fn global_index(&self, axes: &[(Expr, &Axis)]) -> Result<String> {
+        let mut narrow = Expr::from(0);
+        let mut parts = Vec::new();
+        for (at, axis) in axes.iter().filter(|(at, _)| !at.is(0)) {
+            let span = (axis.size.clone() - 1).max(Expr::from(0)) * &axis.stride;
+            let product = at.clone() * &axis.stride;
+            let sum = narrow.clone() + &product;
+            if axis.stride.constant().is_some() && (small(&span) || small(&product))
+                || axis.stride.is(1)
+            {
+                narrow = sum;
+            } else {
+                parts.push(self.wide_product(at, &axis.stride)?);
+            }
+        }
+        if !narrow.is(0) || parts.is_empty() {
+            parts.push(self.render(&narrow)?);
+        }
+        Ok(parts.join(" + "))
+    }
+
+    /// `(long long)(16*m + i)*K`: multiplied from the left, all products are of 64 bits.
+    fn wide_product(&self, at: &Expr, stride: &Expr) -> Result<String> {
+        let mut terms = stride.terms();
+        let (Some((product, coefficient)), None) = (terms.next(), terms.next()) else {
+            let parts = stride.terms().map(|(product, coefficient)| {
+                let factors = product.iter().cloned();
+                let part = factors.fold(Expr::from(coefficient), |part, factor| part * factor);
+                self.wide_product(at, &part)
+            });
+            return Ok(parts.collect::<Result<Vec<_>>>()?.join(" + "));
+        };
+        let factors = product.iter().cloned().map(Expr::from).chain([Expr::from(coefficient)]);
+        let factors = [at.clone()].into_iter().chain(factors).filter(|factor| !factor.is(1));
+        let factors = factors.map(|factor| {
+            let (text, factor) = (self.render(&factor)?, self.names.by_warp(&factor));
+            Ok(if factor.is_primary() { text } else { format!("({text})") })
+        });
+        Ok(format!("(long long){}", factors.collect::<Result<Vec<_>>>()?.join("*")))
     }
 }
 
@@ -270,61 +338,18 @@ fn log(size: i64) -> i64 {
     i64::from(size.trailing_zeros())
 }
 
-/// An expression in C.
-pub(super) fn render(expr: &Expr, names: &Names) -> Result<String> {
-    let by_warp = names.warps().map(|warps| warps.within(expr));
-    let expr = by_warp.as_ref().unwrap_or(expr);
+/// An expression in C, which reads these variables.
+pub(super) fn render(expr: &Expr, names: &Names, reads: &mut BTreeSet<Var>) -> Result<String> {
+    let expr = names.by_warp(expr);
     let mut missing = None;
     expr.each_var(&mut |var| {
         missing = missing.take().or(names.var(var).err());
+        reads.insert(var.clone());
     });
     match missing {
         Some(error) => Err(error),
         None => Ok(expr.render(&|var| names.var(var).unwrap_or_default().to_owned())),
     }
-}
-
-/// The index of an element of a global tensor, from its coordinates along the axes. What may not
-/// fit in 32 bits is computed in 64: coordinates do, as the sizes of axes do, but products need not.
-fn global_index(axes: &[(Expr, &Axis)], names: &Names) -> Result<String> {
-    let mut narrow = Expr::from(0);
-    let mut parts = Vec::new();
-    for (at, axis) in axes.iter().filter(|(at, _)| !at.is(0)) {
-        let span = (axis.size.clone() - 1).max(Expr::from(0)) * &axis.stride;
-        let product = at.clone() * &axis.stride;
-        let sum = narrow.clone() + &product;
-        if axis.stride.constant().is_some() && (small(&span) || small(&product))
-            || axis.stride.is(1)
-        {
-            narrow = sum;
-        } else {
-            parts.push(wide_product(at, &axis.stride, names)?);
-        }
-    }
-    if !narrow.is(0) || parts.is_empty() {
-        parts.push(render(&narrow, names)?);
-    }
-    Ok(parts.join(" + "))
-}
-
-/// `(long long)(16*m + i)*K`: multiplied from the left, all products are of 64 bits.
-fn wide_product(at: &Expr, stride: &Expr, names: &Names) -> Result<String> {
-    let mut terms = stride.terms();
-    let (Some((product, coefficient)), None) = (terms.next(), terms.next()) else {
-        let parts = stride.terms().map(|(product, coefficient)| {
-            let factors = product.iter().cloned();
-            let part = factors.fold(Expr::from(coefficient), |part, factor| part * factor);
-            wide_product(at, &part, names)
-        });
-        return Ok(parts.collect::<Result<Vec<_>>>()?.join(" + "));
-    };
-    let factors = product.iter().cloned().map(Expr::from).chain([Expr::from(coefficient)]);
-    let factors = [at.clone()].into_iter().chain(factors).filter(|factor| !factor.is(1));
-    let factors = factors.map(|factor| {
-        let text = render(&factor, names)?;
-        Ok(if text.contains([' ', '*', '/', '%']) { format!("({text})") } else { text })
-    });
-    Ok(format!("(long long){}", factors.collect::<Result<Vec<_>>>()?.join("*")))
 }
 
 /// The declaration of a tensor in registers, aligned so that two halves of it are one register.

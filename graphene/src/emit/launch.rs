@@ -27,7 +27,7 @@ pub(super) fn describe(
     let pointers = kernel.params.iter().filter(|param| uses.pointers.contains(param));
     let params = pointers
         .map(|&param| pointer(kernel, param, uses))
-        .chain(uses.maps.iter().map(|(_, map)| Param::TensorMap(map.clone())))
+        .chain(uses.maps.iter().map(|map| Param::TensorMap(map.map.clone())))
         .chain(kernel.symbols.iter().cloned().map(Param::Symbol))
         .collect();
     Ok(Launch {
@@ -64,15 +64,14 @@ fn pointer(kernel: &Kernel, param: TensorId, uses: &Uses) -> Param {
 fn conditions(kernel: &Kernel, uses: &Uses) -> Vec<Condition> {
     let mut conditions = Vec::new();
     for &param in &kernel.params {
-        let name = kernel.tensor_name(param);
-        let mapped = uses.maps.iter().any(|(_, map)| map.tensor == name);
+        let mapped = uses.maps.iter().any(|map| map.tensor == param);
         let asked = uses.aligned.get(&param).copied().unwrap_or(1);
         let align = if mapped { asked.max(MAP_ALIGN) } else { asked };
         if align > kernel.tensor(param).scalar.bytes() {
-            conditions.push(Condition::Aligned(name.to_owned(), align));
+            conditions.push(Condition::Aligned(kernel.tensor_name(param).to_owned(), align));
         }
     }
-    let strides = uses.maps.iter().flat_map(|(_, map)| &map.strides);
+    let strides = uses.maps.iter().flat_map(|map| &map.map.strides);
     let strides = strides
         .filter(|stride| stride.terms().any(|(_, coefficient)| coefficient % MAP_ALIGN != 0))
         .map(|stride| Condition::Multiple(stride.clone(), MAP_ALIGN));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::warps::{WARP_INDEX, Warps};
 use crate::error::{Error, Result};
-use crate::index::Var;
+use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, Stmt, TensorId, block_var, thread_var};
 
 /// Words that a tensor or variable cannot have: C++'s, CUDA's, and those of the emitter's texts.
@@ -81,6 +81,11 @@ impl Names {
     /// What a thread's number is made of, where blocks are several whole warps.
     pub(super) fn warps(&self) -> Option<&Warps> {
         self.warps.as_ref()
+    }
+
+    /// The same value, by the own warp's number where that is enough.
+    pub(super) fn by_warp(&self, expr: &Expr) -> Expr {
+        self.warps.as_ref().map_or_else(|| expr.clone(), |warps| warps.within(expr))
     }
 
     /// The declared tensor whose elements a tensor views.

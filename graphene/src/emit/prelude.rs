@@ -1,11 +1,43 @@
-//! What CUDA's headers would define, in parts; a source has those that it names.
+//! What CUDA's headers would define, in parts; a source has those that it uses.
 
-/// Parts: a name that a source has if it uses the part, and the definition. A part may name parts
-/// above it.
-const PARTS: &[(&str, &str)] = &[
-    (
-        "half",
-        r#"
+use std::collections::BTreeSet;
+
+use crate::kernel::Unary;
+use crate::named::named;
+use crate::tensor::Scalar;
+
+named! {
+    /// A part of the prelude, by its name in C.
+    #[derive(PartialOrd, Ord)]
+    pub enum Prelude {
+        /// fp16.
+        Half = "half",
+        /// bf16.
+        Bfloat16 = "bfloat16",
+        /// Sums and products of fp16.
+        Hfma = "__hfma",
+        /// Fast powers of 2.
+        Exp2 = "exp2_approx",
+        /// GELU in fp32.
+        Gelu = "gelu",
+        /// GELU as exact as fp16 is.
+        GeluHalf = "gelu_half",
+        /// Numbers rounded to TF32.
+        Tf32 = "to_tf32",
+        /// Tensor maps.
+        TensorMap = "TensorMap",
+        /// 32-bit registers.
+        Word = "word",
+        /// Addresses in shared memory.
+        SharedAddress = "shared_address",
+        /// Swizzles.
+        Swizzle = "swizzle",
+    }
+}
+
+/// The parts' definitions.
+const PARTS: [&str; Prelude::ALL.len()] = [
+    r#"
 struct __align__(2) half {
   unsigned short bits;
   half() = default;
@@ -17,10 +49,7 @@ struct __align__(2) half {
   }
 };
 "#,
-    ),
-    (
-        "bfloat16",
-        r#"
+    r#"
 struct __align__(2) bfloat16 {
   unsigned short bits;
   bfloat16() = default;
@@ -35,19 +64,13 @@ struct __align__(2) bfloat16 {
   __device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
 };
 "#,
-    ),
-    (
-        "__hfma",
-        r#"
+    r#"
 __device__ __forceinline__ half __hfma(half a, half b, half c) {
   asm("fma.rn.f16 %0, %1, %2, %0;" : "+h"(c.bits) : "h"(a.bits), "h"(b.bits));
   return c;
 }
 "#,
-    ),
-    (
-        "exp2_approx",
-        r#"
+    r#"
 // Within 2^-22 of 2^x, relative to it; below 2^-126 it is 0.
 __device__ __forceinline__ float exp2_approx(float x) {
   float y;
@@ -55,10 +78,7 @@ __device__ __forceinline__ float exp2_approx(float x) {
   return y;
 }
 "#,
-    ),
-    (
-        "gelu",
-        r#"
+    r#"
 // max(x, 0) - |x| e^(-x²/2) P(t) with t = 1/(1 + 0.305|x|): e^(x²/2) times the normal distribution's tail, within
 // 1.1e-7 of it, relative to it, so that nothing cancels where x is negative.
 __device__ __forceinline__ float gelu(float x) {
@@ -75,10 +95,7 @@ __device__ __forceinline__ float gelu(float x) {
   return __fmaf_rn(-a, e * (p * t), x < 0.0f ? 0.0f : x);
 }
 "#,
-    ),
-    (
-        "gelu_half",
-        r#"
+    r#"
 // max(x, 0) - |x| 2^P(|x|), where P is the binary logarithm of the normal distribution's tail: within 2^-13.7 of it,
 // relative to it, down to 2^-25, which is half of the smallest half.
 __device__ __forceinline__ float gelu_half(float x) {
@@ -98,10 +115,7 @@ __device__ __forceinline__ float gelu_half(float x) {
   return __fmaf_rn(-a, e, y);
 }
 "#,
-    ),
-    (
-        "to_tf32",
-        r#"
+    r#"
 __device__ __forceinline__ float to_tf32(float x) {
 #if __CUDA_ARCH__ >= 800
   unsigned u;
@@ -112,36 +126,24 @@ __device__ __forceinline__ float to_tf32(float x) {
 #endif
 }
 "#,
-    ),
-    (
-        "TensorMap",
-        r#"
+    r#"
 // A CUtensorMap, which the host encodes.
 struct __align__(64) TensorMap {
   unsigned char opaque[128];
 };
 "#,
-    ),
-    (
-        "word",
-        r#"
+    r#"
 // The register that begins with x.
 template <class T> __device__ __forceinline__ unsigned &word(T &x) {
   return reinterpret_cast<unsigned &>(x);
 }
 "#,
-    ),
-    (
-        "shared_address",
-        r#"
+    r#"
 __device__ __forceinline__ unsigned shared_address(const void *p) {
   return (unsigned)__cvta_generic_to_shared(p);
 }
 "#,
-    ),
-    (
-        "swizzle",
-        r#"
+    r#"
 // CuTe's S<bits, base, shift>.
 template <int bits, int base, int shift>
 __device__ __forceinline__ unsigned swizzle(unsigned x) {
@@ -150,50 +152,36 @@ __device__ __forceinline__ unsigned swizzle(unsigned x) {
                     : x ^ (x & field) << (shift < 0 ? -shift : 0);
 }
 "#,
-    ),
 ];
 
-/// The parts that a text names, and those that these name, in order.
-pub(super) fn needed_by(text: &str) -> String {
-    let mut needed: Vec<&str> = Vec::new();
-    for (name, part) in PARTS.iter().rev() {
-        if has_word(text, name) || needed.iter().any(|part| has_word(part, name)) {
-            needed.push(part);
+const FUNCTIONS: [(Unary, Prelude); 4] = [
+    (Unary::Exp2, Prelude::Exp2),
+    (Unary::Gelu, Prelude::Gelu),
+    (Unary::GeluHalf, Prelude::GeluHalf),
+    (Unary::Tf32, Prelude::Tf32),
+];
+
+impl Prelude {
+    /// What a type of elements needs.
+    pub(super) fn of(scalar: Scalar) -> Option<Prelude> {
+        match scalar {
+            Scalar::F16 => Some(Prelude::Half),
+            Scalar::Bf16 => Some(Prelude::Bfloat16),
+            Scalar::F32 | Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => {
+                None
+            }
         }
     }
-    needed.reverse();
-    needed.concat()
-}
 
-/// Whether the text has the name as a whole word.
-pub(super) fn has_word(text: &str, name: &str) -> bool {
-    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    text.match_indices(name)
-        .any(|(at, _)| !text[..at].ends_with(part) && !text[at + name.len()..].starts_with(part))
-}
+    /// What a function's text calls.
+    pub(super) fn called(op: Unary) -> Option<Prelude> {
+        FUNCTIONS.iter().find(|row| row.0 == op).map(|row| row.1)
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::PARTS;
-    use crate::kernel::Unary;
-
-    /// The text's own coefficients, in single precision as it computes.
-    #[test]
-    fn the_fast_gelu_is_as_exact_as_it_says() {
-        let (_, text) = PARTS.iter().find(|part| part.0 == "gelu_half").expect("there is one");
-        let body = text.split_once('{').expect("it has a body").1;
-        let numbers = body.split(|c: char| !(c.is_ascii_digit() || "-.".contains(c)));
-        let numbers = numbers.filter(|word| word.len() > 8 && word.contains('.'));
-        let coefficients: Vec<f32> = numbers.map(|word| word.parse().expect("a number")).collect();
-        assert_eq!(coefficients.len(), 6);
-        for i in -80_000..=80_000 {
-            let x = i as f32 / 8192.0;
-            let a = x.abs();
-            let power = coefficients.iter().fold(0.0, |p: f32, c| p.mul_add(a, *c));
-            let y = (-a).mul_add(power.exp2(), x.max(0.0));
-            let exact = Unary::GeluHalf.value(f64::from(x));
-            let error = (f64::from(y) - exact).abs();
-            assert!(error <= 2f64.powf(-13.7) * exact.abs() + 2f64.powi(-25), "{x}: {y}, {exact}");
-        }
+    /// The definitions of parts. A product in half precision is one of halves.
+    pub(super) fn text(parts: &BTreeSet<Prelude>) -> String {
+        let half = parts.contains(&Prelude::Hfma).then_some(Prelude::Half);
+        let all: BTreeSet<Prelude> = parts.iter().copied().chain(half).collect();
+        all.into_iter().map(|part| PARTS[part as usize]).collect()
     }
 }

@@ -1,17 +1,16 @@
 //! Where tensors lie in shared memory: one after the other, in the order of their allocation.
 
-use std::fmt::Write;
-
 use super::code::Uses;
 use super::names::Names;
+use super::prelude::Prelude;
 use super::refuse;
-use crate::error::{Error, Result};
+use crate::error::{AtMost, Error, Result};
 use crate::kernel::{Kernel, TensorId};
 use crate::tensor::{Memory, Scalar, Tensor};
 
 /// The shared memory of a block.
 #[derive(Debug)]
-pub(super) struct Storage {
+pub(crate) struct Storage {
     places: Vec<(TensorId, i64)>,
     align: i64,
     /// All of it, in bytes.
@@ -23,10 +22,10 @@ impl Storage {
     ///
     /// # Errors
     /// A size that is not a constant; more than a block may have.
-    pub(super) fn of(kernel: &Kernel) -> Result<Storage> {
+    pub(crate) fn of(kernel: &Kernel) -> Result<Storage> {
         let mut tensors = kernel.allocations();
         tensors.retain(|id| kernel.tensor(*id).memory == Memory::Shared);
-        let limit = kernel.arch.shared_memory();
+        let limit = AtMost(kernel.arch.shared_memory());
         let mut storage = Storage { places: Vec::new(), align: 16, bytes: 0 };
         for id in tensors {
             let tensor = kernel.tensor(id);
@@ -39,20 +38,20 @@ impl Storage {
             storage.places.push((id, start));
             storage.align = storage.align.max(align);
             storage.bytes = start.checked_add(bytes).ok_or(Error::Overflow)?;
-            if storage.bytes > limit {
-                let (name, bytes, arch) = (&kernel.name, storage.bytes, kernel.arch);
-                return refuse(format!(
-                    "{name} needs {bytes} bytes of shared memory; a block on {arch} has {limit}"
-                ));
-            }
+            limit.check("bytes of shared memory a block", storage.bytes)?;
         }
         Ok(storage)
     }
 
     /// What the kernel's body begins with: the tensors that it names. The compiler places the array
     /// as it is aligned, in every block alike, so that blocks of a cluster share offsets.
-    pub(super) fn declarations(&self, kernel: &Kernel, names: &Names, uses: &Uses) -> String {
-        let mut text = String::new();
+    pub(super) fn declarations(
+        &self,
+        kernel: &Kernel,
+        names: &Names,
+        uses: &mut Uses,
+    ) -> Vec<String> {
+        let mut lines = Vec::new();
         for &(id, start) in &self.places {
             let Ok(name) = names.tensor(id) else { continue };
             let (pointer, address) = (uses.elements.contains(&id), uses.addresses.contains(&id));
@@ -60,22 +59,24 @@ impl Storage {
                 continue;
             }
             let tensor = kernel.tensor(id);
-            let _ = writeln!(text, "  // %{}:{tensor}", kernel.tensor_name(id));
+            lines.push(format!("// %{}:{tensor}", kernel.tensor_name(id)));
             let scalar = tensor.scalar.c_name();
             if pointer {
-                let _ = writeln!(text, "  {scalar} *const {name} = ({scalar} *)&shared[{start}];");
+                uses.prelude.extend(Prelude::of(tensor.scalar));
+                lines.push(format!("{scalar} *const {name} = ({scalar} *)&shared[{start}];"));
             }
             if let (true, Ok(address)) = (address, names.address(id)) {
-                let _ = writeln!(
-                    text,
-                    "  const unsigned {address} = shared_address(&shared[{start}]);"
-                );
+                uses.prelude.insert(Prelude::SharedAddress);
+                let of = Prelude::SharedAddress.name();
+                lines.push(format!("const unsigned {address} = {of}(&shared[{start}]);"));
             }
         }
-        if text.is_empty() {
-            return text;
+        if !lines.is_empty() {
+            let align = self.align;
+            lines
+                .insert(0, format!("extern __shared__ __align__({align}) unsigned char shared[];"));
         }
-        format!("  extern __shared__ __align__({}) unsigned char shared[];\n{text}", self.align)
+        lines
     }
 }
 

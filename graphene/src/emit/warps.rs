@@ -15,7 +15,7 @@ pub(super) const WARP_INDEX: &str = "warp_index";
 
 /// The statement that declares it, where all lanes are together.
 pub(super) const DECLARED: &str =
-    "  const int warp_index = __shfl_sync(0xffffffffu, (int)threadIdx.x/32, 0);\n";
+    "const int warp_index = __shfl_sync(0xffffffffu, (int)threadIdx.x/32, 0);";
 
 /// What a thread's number is made of, in a kernel whose blocks are several whole warps.
 #[derive(Debug)]

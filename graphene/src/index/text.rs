@@ -80,7 +80,7 @@ impl Factor {
 
 impl Expr {
     /// Whether this prints as a number, a name or a call, which bind tighter than operators.
-    fn is_primary(&self) -> bool {
+    pub(crate) fn is_primary(&self) -> bool {
         match self.constant() {
             Some(value) => value >= 0,
             None => {

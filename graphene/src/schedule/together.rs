@@ -3,7 +3,7 @@
 
 use super::pointwise::{copy, each, number, vector};
 use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::{Cond, Expr};
 use crate::kernel::{Binary, Fold, Kind, Monoid, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
@@ -34,10 +34,8 @@ impl Teams {
     pub fn check(size: i64, count: i64) -> Result<()> {
         let shape = if size <= 32 { size > 0 && 32 % size == 0 } else { size % 32 == 0 };
         let threads = size.saturating_mul(count);
-        if shape && count > 0 && threads % 32 == 0 && threads <= 1024 {
-            return Ok(());
-        }
-        Err(Error::Kernel(format!("{count} teams of {size} threads are no block of whole warps")))
+        let whole = shape && count > 0 && threads % 32 == 0 && threads <= 1024;
+        needs(whole, "teams that make a block of whole warps", (count, size))
     }
 
     /// The teams of a block of `size · count` threads.
@@ -68,10 +66,11 @@ impl Teams {
     }
 
     fn exchange(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result<()> {
+        let threads = if self.size < 32 { self.team } else { self.warp };
         let mut distance = self.size.min(32) / 2;
         while distance > 0 {
             let other = number(k, "other", Scalar::F32)?;
-            k.spec(Kind::Shfl(distance), other, value, self.warp)?;
+            k.spec(Kind::Shfl(distance), other, value, threads)?;
             k.spec(Kind::Reduction(op), value, other, self.one)?;
             distance /= 2;
         }

@@ -10,7 +10,7 @@ use crate::atom::{self, Site};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{
-    Completion, For, Group, Kernel, Kind, Ring, Spec, Stmt, TensorId, Test, ThreadsId, block_var,
+    Completion, For, Group, Kernel, Kind, Ring, Spec, Stmt, TensorId, ThreadsId, block_var,
     thread_var,
 };
 use crate::tensor::{Agent, Memory, Scalar, Tensor};
@@ -310,7 +310,7 @@ impl<'k> Program<'k> {
                 None => self.atom(spec, number),
             },
             Stmt::For(body) => self.repeat(body, number),
-            Stmt::If(test, body) => self.masked(&conditions(self.kernel, test)?, body, number),
+            Stmt::If(test, body) => self.masked(&self.kernel.conditions(test)?, body, number),
             Stmt::Role(threads, first, end, body) => {
                 let at = role_coordinate(self.kernel, *threads);
                 let conds = [
@@ -411,13 +411,6 @@ fn mode(spec: &Spec, operands: &[Tensor]) -> Mode {
     }
 }
 
-fn conditions(kernel: &Kernel, test: &Test) -> Result<Vec<Cond>> {
-    match test {
-        Test::All(conds) => Ok(conds.clone()),
-        Test::Inside(operand) => Ok(kernel.operand(operand)?.view.inside()),
-    }
-}
-
 /// The own coordinates in each leaf of a thread or block tensor.
 fn coordinates(kernel: &Kernel, id: ThreadsId) -> Vec<Expr> {
     let threads = kernel.threads(id);
@@ -460,7 +453,7 @@ fn assign(kernel: &Kernel, stmts: &[Stmt], divergent: bool, scope: &mut Scope) -
                 news |= scope.assign(&stmt.var, divergent || varying);
             }
             Stmt::If(test, _) => {
-                let conds = conditions(kernel, test).unwrap_or_default();
+                let conds = kernel.conditions(test).unwrap_or_default();
                 inner |= !conds.iter().all(|c| scope.uniform(&c.left) && scope.uniform(&c.right));
             }
             Stmt::Role(threads, ..) => {

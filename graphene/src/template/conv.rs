@@ -83,7 +83,7 @@ impl Conv {
     /// axes, and `in0`, `in1`, … for those of the images, unless [`is_flat`](Conv::is_flat).
     ///
     /// # Errors
-    /// [`crate::Error::Kernel`] for parameters that no kernel has.
+    /// [`crate::Error::Constraint`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let convolution = &self.convolution;

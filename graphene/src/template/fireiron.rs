@@ -51,6 +51,7 @@ pub fn fireiron(arch: Arch) -> Result<Kernel> {
 fn blocks(k: &mut Builder, grid: ThreadsId, block: ThreadsId) -> Result<Share> {
     let [row, column] = k.indices(grid, ["block_m", "block_n"])?;
     let blocks = k.index(grid, "own_block", [&row, &column])?;
+    k.by(blocks);
     Ok(Share { at: [row.into(), column.into()], blocks, threads: block })
 }
 

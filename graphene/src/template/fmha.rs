@@ -40,7 +40,7 @@ use super::product::line;
 use super::tiled_mma::TiledMma;
 use crate::arch::{Arch, Feature};
 use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
+use crate::error::{AtLeast, AtMost, MultipleOf, Result, Within, needs};
 use crate::kernel::{Kernel, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::schedule::Units;
 use crate::tensor::Scalar;
@@ -139,7 +139,7 @@ impl Fmha {
     /// likewise of k, v and o, and those of the mask.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         needs(self.scalar.bytes() == 2, "fp16 or bf16 operands", self.scalar)?;
@@ -168,7 +168,7 @@ impl Fmha {
     /// `consumers` four warps. It always has two stages, and needs no tensor map.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn ampere(&self) -> Result<Kernel> {
         self.check()?;
         ampere::kernel(self)
@@ -201,10 +201,10 @@ impl Fmha {
             "heads of 32 bytes or more, in a multiple of 16, and at most 256 elements",
             dims,
         )?;
-        let keys = self.keys % 16 == 0 && (16..=256).contains(&self.keys);
-        needs(keys, "a multiple of 16 keys a tile, at most 256", self.keys)?;
-        needs(self.stages >= 1, "1 or more stages", self.stages)?;
-        needs((1..=3).contains(&self.consumers), "1 to 3 consumers", self.consumers)?;
+        MultipleOf(16).check("keys a tile", self.keys)?;
+        AtMost(256).check("keys a tile", self.keys)?;
+        AtLeast(1).check("stages", self.stages)?;
+        Within(1, 3).check("consumers", self.consumers)?;
         needs(self.scale.0.is_finite(), "a finite scale", self.scale)?;
         let positive = |cap: Number| cap.0.is_finite() && cap.0 > 0.0;
         needs(self.softcap.is_none_or(positive), "a positive cap", self.softcap)?;

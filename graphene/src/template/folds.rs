@@ -16,7 +16,7 @@ use self::passes::Row;
 use super::access::{Access, declare, launch, product, sizes};
 use crate::arch::Arch;
 use crate::build::Builder;
-use crate::error::{Result, needs};
+use crate::error::{Result, Within, needs};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Binary, Fused, Kernel, Kind};
@@ -88,7 +88,7 @@ impl Folds {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         let whole = self.check()?;
         let rank = self.ins[whole].strides.len();
@@ -182,7 +182,7 @@ impl Folds {
             let rows = own == rank || function.used().all(of_rows);
             needs(rows, "a row's result of what belongs to rows", out)?;
         }
-        needs((1..=16).contains(&self.vector), "1 to 16 elements a vector", self.vector)?;
+        Within(1, 16).check("elements a vector", self.vector)?;
         Ok(whole.unwrap_or(0))
     }
 }

@@ -37,7 +37,7 @@ use super::product::{Edges, Place, Product, leaf, line};
 use super::split_k::{Holders, PAIR};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
+use crate::error::{AtLeast, AtMost, OneOf, Result, Within, needs};
 use crate::index::Var;
 use crate::kernel::{Kernel, Kind};
 use crate::layout::Layout;
@@ -130,7 +130,7 @@ impl Gemm {
     /// and that of products if batched.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);
@@ -174,17 +174,16 @@ impl Gemm {
         let tf32 = scalar == Scalar::F32 && !a_transposed && !b_transposed;
         let fits = tf32 || matches!(scalar, Scalar::F16 | Scalar::Bf16);
         needs(fits, "fp16 or bf16 operands, or fp32 ones with a contiguous K", &self.product)?;
-        let columns = self.columns % PANEL == 0 && (PANEL..=256).contains(&self.columns);
-        needs(columns, "a tile of 64, 128, 192 or 256 columns", self.columns)?;
-        needs(self.stages >= 2, "2 or more stages", self.stages)?;
-        needs(self.consumers >= 1, "1 or more consumers", self.consumers)?;
-        needs(self.raster >= 1, "1 or more rows of tiles to walk together", self.raster)?;
-        needs(self.strips >= 1, "1 or more strips of 64 rows", self.strips)?;
-        needs(self.registers() <= 192, "192 accumulator registers at most", self.registers())?;
+        OneOf(&[64, 128, 192, 256]).check("columns a tile", self.columns)?;
+        AtLeast(2).check("stages", self.stages)?;
+        AtLeast(1).check("consumers", self.consumers)?;
+        AtLeast(1).check("rows of tiles to walk together", self.raster)?;
+        AtLeast(1).check("strips of 64 rows", self.strips)?;
+        AtMost(192).check("accumulator registers", self.registers())?;
         let own = !self.ping_pong || (self.consumers >= 2 && self.split == 1);
         needs(own, "2 or more consumers and no split-K for ping-pong", self)?;
-        needs((1..=2).contains(&self.cluster), "1 or 2 blocks a cluster", self.cluster)?;
-        needs((1..=8).contains(&self.split), "a split-K of 1 to 8 parts", self.split)?;
+        Within(1, 2).check("blocks a cluster", self.cluster)?;
+        Within(1, 8).check("parts of a split-K", self.split)?;
         needs(!self.prefetch || self.weights, "constant weights to prefetch", self)?;
         let alone = self.split == 1 || (self.cluster == 1 && terms == 1);
         needs(alone, "one term and no other cluster for split-K", self)?;

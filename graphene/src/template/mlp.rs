@@ -29,7 +29,7 @@ use super::stage::Movers;
 use super::tiled_mma::By;
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, TensorId, ThreadsId, Unary};
 use crate::layout::Layout;
@@ -145,7 +145,7 @@ impl Mlp {
     /// results. Parameters are in this order, each layer's results after its operands.
     ///
     /// # Errors
-    /// [`crate::Error::Kernel`] for parameters that no kernel has.
+    /// [`crate::Error::Constraint`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("mlp", self.arch);
@@ -245,7 +245,7 @@ impl Mlp {
     /// as registers and so much shared memory let a block have.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if a block of 16 rows does not fit.
+    /// [`crate::Error::Constraint`] if a block of 16 rows does not fit.
     pub fn fitting(self, rows: i64, shared: i64) -> Result<Mlp> {
         let heights = std::iter::successors(Some(rows), |rows| Some(rows / 2));
         for rows in heights.take_while(|rows| *rows >= 16) {
@@ -262,7 +262,7 @@ impl Mlp {
                 }
             }
         }
-        Err(Error::Kernel(format!("no block has registers and memory for {self:?}")))
+        needs(false, "layers whose sums and stages a block has room for", &self).map(|()| self)
     }
 
     /// The bytes of shared memory and of sums that the smallest block takes that is worth it, and how

@@ -48,7 +48,7 @@ impl Mma {
     /// The kernel, with symbols M, N, a K for each term (K, K_2, …), and the batch's size if batched.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         let Mma { ref product, arch, edges, tile, depth, warps, stages, raster } = *self;
         let (scalar, by, split) = (product.scalar, By::Warps, 1);

@@ -17,7 +17,7 @@ use super::tiled_mma::TiledMma;
 use crate::arch::{Arch, Feature};
 use crate::build::{Builder, Header};
 use crate::choose::in_registers;
-use crate::error::{Result, needs};
+use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, Kind, ThreadsId};
 use crate::layout::{Layout, Tiler};
@@ -43,22 +43,21 @@ impl Multistage<'_> {
     pub(super) fn check(&self) -> Result<()> {
         let Multistage { arch, scalar, tile, depth, .. } = *self;
         arch.needs(TiledMma::features(scalar, self.by == By::Warps))?;
-        needs(self.stages >= 2, "2 or more stages", self.stages)?;
-        needs(self.raster >= 1, "1 or more rows of tiles to walk together", self.raster)?;
-        needs((1..=32).contains(&self.warps), "1 to 32 warps", self.warps)?;
+        AtLeast(2).check("stages", self.stages)?;
+        AtLeast(1).check("rows of tiles to walk together", self.raster)?;
+        Within(1, 32).check("warps", self.warps)?;
         let unit = if self.by == By::Warps { 16 } else { 4 };
-        let deep = depth >= unit && depth % unit == 0;
-        needs(deep, "a stage depth that is a multiple of 16, by threads of 4", depth)?;
-        let large = tile.iter().all(|size| *size >= unit);
-        needs(large, "a tile of 16x16 or more, by threads of 4x4", tile)?;
+        MultipleOf(unit).check("as the depth of a stage", depth)?;
+        tile.iter().try_for_each(|&size| AtLeast(unit).check("rows and columns a tile", size))?;
         if let By::Threads(thread) = self.by {
-            let fours = thread.iter().all(|size| *size >= 4 && size % 4 == 0);
-            needs(fours, "multiples of 4 rows and columns a thread", thread)?;
+            thread
+                .iter()
+                .try_for_each(|&size| MultipleOf(4).check("rows and columns a thread", size))?;
             needs(scalar == Scalar::F32, "fp32 operands by threads", scalar)?;
         }
         let sums = in_registers(tile[0] * tile[1], 32 * self.warps);
         needs(sums, "accumulators that fit registers", tile)?;
-        needs((1..=8).contains(&self.split), "a split-K of 1 to 8 parts", self.split)?;
+        Within(1, 8).check("parts of a split-K", self.split)?;
         if self.split == 1 {
             return Ok(());
         }

@@ -9,7 +9,7 @@
 use super::access::{self, Access, declare, launch};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
+use crate::error::{Result, Within, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, ThreadsId};
 use crate::schedule::pointwise::{copy, each, vector};
@@ -73,7 +73,7 @@ impl Parts {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("parts", self.arch);
@@ -130,7 +130,7 @@ impl Parts {
 
     fn check(&self) -> Result<()> {
         needs(!self.parts.is_empty(), "a part", self)?;
-        needs((1..=1024).contains(&self.threads), "1 to 1024 threads a block", self.threads)?;
+        Within(1, 1024).check("threads a block", self.threads)?;
         for part @ Part { source, to, vector } in &self.parts {
             let rank = to.strides.len();
             needs(

@@ -12,7 +12,7 @@
 use super::access::{Access, declare, launch, sizes, vectors};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
+use crate::error::{Result, Within, needs};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, TensorId, ThreadsId};
@@ -80,7 +80,7 @@ impl Pointwise {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("pointwise", self.arch);
@@ -116,8 +116,8 @@ impl Pointwise {
         let floats = self.ins.iter().chain(&self.outs).any(|access| access.scalar.is_float());
         let numbers = self.numbers == Scalar::F32 || (self.numbers == Scalar::I64 && !floats);
         needs(numbers, "single precision, or integers of 64 bits of integers", self.numbers)?;
-        needs((1..=16).contains(&self.vector), "1 to 16 elements a vector", self.vector)?;
-        needs((1..=1024).contains(&self.threads), "1 to 1024 threads a block", self.threads)
+        Within(1, 16).check("elements a vector", self.vector)?;
+        Within(1, 1024).check("threads a block", self.threads)
     }
 }
 

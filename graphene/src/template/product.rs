@@ -3,7 +3,7 @@
 
 use super::epilogue::{Attached, Epilogue, Span};
 use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Fused, Kind, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
@@ -72,10 +72,8 @@ impl Product {
     /// Declares the symbols M, N, a K for each term (K, K_2, …), that of products if batched and those
     /// of strides; then the parameters.
     pub(super) fn declare(&self, k: &mut Builder, edges: Edges, weights: bool) -> Result<Declared> {
-        if self.terms < 1 || (self.a_strided && self.batched) {
-            let why = "a product of no term, or a batch of strided matrices";
-            return Err(Error::Kernel(format!("{why}: {self:?}")));
-        }
+        needs(self.terms >= 1, "one term or more", self)?;
+        needs(!(self.a_strided && self.batched), "no batch of strided matrices", self)?;
         let (m, n) = (k.symbol("M")?, k.symbol("N")?);
         let depths: Vec<Var> = (0..self.terms).map(|_| k.symbol("K")).collect::<Result<_>>()?;
         let batch = if self.batched { Some(k.symbol("batch")?) } else { None };

@@ -38,7 +38,7 @@ use super::stage::{Movers, Side};
 use super::tiled_mma::TiledMma;
 use crate::arch::Arch;
 use crate::build::Builder;
-use crate::error::{Result, needs};
+use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, TensorId};
 use crate::layout::{Layout, Tiler};
@@ -136,7 +136,7 @@ impl Recurrent {
     /// and tile of rows, are 0 before and after a launch; where a block has all units there are none.
     ///
     /// # Errors
-    /// [`crate::Error::Kernel`] for parameters that no kernel has.
+    /// [`crate::Error::Constraint`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut builder = Builder::new("recurrent", self.arch);
@@ -307,18 +307,16 @@ impl Recurrent {
         let float = matches!(self.scalar, Scalar::F16 | Scalar::Bf16 | Scalar::F32);
         needs(float, "fp16, bf16 or fp32 operands", self.scalar)?;
         let sizes = [self.inputs, self.hidden];
-        needs(sizes.iter().all(|size| *size >= 1), "1 or more inputs and units", sizes)?;
-        let eights = self.units >= 8 && self.units % 8 == 0;
-        needs(eights, "a multiple of 8 units a block", self.units)?;
-        needs(self.rows >= 8, "8 or more rows a block", self.rows)?;
-        let deep = self.depth >= 16 && self.depth % 16 == 0;
-        needs(deep, "a stage depth that is a multiple of 16", self.depth)?;
-        needs(self.stages >= 2, "2 or more stages", self.stages)?;
+        sizes.iter().try_for_each(|&size| AtLeast(1).check("inputs and units", size))?;
+        MultipleOf(8).check("units a block", self.units)?;
+        AtLeast(8).check("rows a block", self.rows)?;
+        MultipleOf(16).check("as the depth of a stage", self.depth)?;
+        AtLeast(2).check("stages", self.stages)?;
         let aligned = sizes.iter().all(|size| size * self.scalar.bytes() % 16 == 0);
         let wide = self.edges == Edges::Moves || aligned;
         needs(wide, "rows of a multiple of 16 bytes for wide copies", sizes)?;
         self.arch.needs(TiledMma::features(self.scalar, false))?;
-        needs((1..=1024).contains(&self.threads()), "1 to 32 warps", self.threads() / 32)?;
+        Within(1, 1024).check("threads a block", self.threads())?;
         needs(self.results != [false; 3], "1 or more results", self.results)?;
         let state = self.cell.own == Own::Cell || !(self.results[2] || self.initial[1]);
         needs(state, "an LSTM for a cell state", &self.cell)

@@ -22,7 +22,7 @@ use self::own::Own;
 use super::access::{Access, declare, launch, product};
 use crate::arch::Arch;
 use crate::build::Builder;
-use crate::error::{Result, needs};
+use crate::error::{Result, Within, needs};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Binary, Fused, Kernel, Kind, Unary};
@@ -87,7 +87,7 @@ impl Reduce {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("reduce", self.arch);
@@ -164,7 +164,7 @@ impl Reduce {
         needs(op.neutral().is_some(), "an operation that has a neutral number", op)?;
         let adds = !self.parts || (*op == Binary::Add && out.scalar == Scalar::F32);
         needs(adds, "sums in single precision, which memory adds up", self)?;
-        needs((1..=16).contains(&self.vector), "1 to 16 elements a vector", self.vector)?;
+        Within(1, 16).check("elements a vector", self.vector)?;
         let whole = self.threads % 32 == 0 && self.threads > 0 && self.teams > 0;
         let warps = rank == 1 || (whole && self.threads * self.teams <= 1024);
         needs(warps, "columns of whole warps, of a block of 1024 threads at most", self)

@@ -142,7 +142,7 @@ impl Rows {
     /// The kernel.
     ///
     /// # Errors
-    /// [`crate::Error::Kernel`] for parameters that no kernel has.
+    /// [`crate::Error::Constraint`] for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("rows", self.arch);

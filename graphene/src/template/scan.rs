@@ -71,7 +71,7 @@ impl Scan {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         let neutral = self.check()?;
         let mut k = Builder::new("scan", self.arch);

@@ -65,7 +65,7 @@ impl Simt {
     /// The kernel, with symbols M, N, a K for each term (K, K_2, …), and the batch's size if batched.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         let Simt { ref product, arch, tile, depth, warps, stages, raster, split, .. } = *self;
         let (scalar, by) = (product.scalar, By::Threads(self.thread));

@@ -3,7 +3,7 @@
 use super::product::{Declared, Edges, Place, Product, leaf};
 use crate::build::{Builder, Header, Operands};
 use crate::choose::{Banks, swizzle};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Kind, Number, Operand, TensorId, Test, ThreadsId};
 use crate::layout::{Swizzle, Tiler};
@@ -144,10 +144,7 @@ impl Side {
 
     /// Whether tiles can be brought so.
     pub(super) fn check(&self, edges: Edges) -> Result<()> {
-        if self.extents()[0] % self.piece(edges) == 0 {
-            return Ok(());
-        }
-        Err(Error::Kernel(format!("rows that are no multiple of 16 bytes: {self:?}")))
+        needs(self.extents()[0] % self.piece(edges) == 0, "rows of a multiple of 16 bytes", self)
     }
 
     /// How many elements move at once.

@@ -51,7 +51,7 @@ impl Transpose {
     /// The kernel.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("transpose", self.arch);

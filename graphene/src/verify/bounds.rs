@@ -1,7 +1,6 @@
 //! What is known of indices where a statement is reached.
 
 use crate::index::{Cond, Expr, Relation, Var};
-use crate::kernel::{Kernel, Test};
 use crate::tensor::View;
 
 use super::together::Group;
@@ -11,16 +10,6 @@ use super::together::Group;
 pub(super) struct Known {
     less: Vec<(Expr, Expr)>,
     least: Vec<(Expr, Expr)>,
-}
-
-/// The comparisons that a test makes.
-pub(super) fn conditions(kernel: &Kernel, test: &Test) -> Vec<Cond> {
-    match test {
-        Test::All(conds) => conds.clone(),
-        Test::Inside(operand) => {
-            kernel.operand(operand).map(|tensor| tensor.view.inside()).unwrap_or_default()
-        }
-    }
 }
 
 impl Known {

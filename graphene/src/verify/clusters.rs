@@ -1,6 +1,6 @@
 //! What blocks of a cluster do to each other's shared memory, in the order of the text.
 
-use crate::kernel::{Fence, Kernel, Kind, Operand, Spec, Stmt};
+use crate::kernel::{Fence, Kernel, Kind, Leaf, Operand};
 use crate::tensor::Scalar;
 
 /// What a spec has to do with other blocks.
@@ -18,9 +18,9 @@ enum Event {
 
 /// What is wrong, with the number of a spec, counting the kernel's own as 1.
 pub(super) fn check(kernel: &Kernel) -> Vec<(usize, &'static str)> {
-    let mut events = Events { kernel, specs: 1, all: Vec::new() };
-    events.block(kernel.spec.body.as_deref().unwrap_or_default(), true);
-    let all = events.all;
+    let leaves = kernel.leaves();
+    let all = leaves.iter().filter_map(|leaf| Some((leaf.number, event(kernel, leaf)?)));
+    let all: Vec<(usize, Event)> = all.collect();
     let touch = |row: &&(usize, Event)| row.1 == Event::Touch;
     let (Some(first), Some(last)) = (all.iter().find(touch), all.iter().rev().find(touch)) else {
         return Vec::new();
@@ -51,44 +51,18 @@ pub(super) fn check(kernel: &Kernel) -> Vec<(usize, &'static str)> {
     wrong
 }
 
-struct Events<'a> {
-    kernel: &'a Kernel,
-    specs: usize,
-    all: Vec<(usize, Event)>,
-}
-
-impl Events<'_> {
-    /// `always`: nothing around these statements lets threads leave them out.
-    fn block(&mut self, stmts: &[Stmt], always: bool) {
-        for stmt in stmts {
-            match stmt {
-                Stmt::Spec(spec) => {
-                    self.specs += 1;
-                    match &spec.body {
-                        Some(body) => self.block(body, always),
-                        None => self.atom(spec, always),
-                    }
-                }
-                other => self.block(other.body(), false),
-            }
-        }
-    }
-
-    fn atom(&mut self, spec: &Spec, always: bool) {
-        let kernel = self.kernel;
-        let blocks = kernel.threads(spec.blocks);
-        let several = spec.blocks != kernel.grid && !blocks.view.size().is(1);
-        let tensor = |operand: &Operand| kernel.tensor(operand.tensor);
-        let peers = spec.outs.iter().chain(&spec.ins).any(|operand| tensor(operand).peer.is_some());
-        let barrier = spec.outs.first().is_some_and(|out| tensor(out).scalar == Scalar::Mbar);
-        let event = match spec.kind {
-            _ if peers => Event::Touch,
-            Kind::Move if several => Event::Touch,
-            Kind::Init(_) if barrier => Event::Init,
-            Kind::Fence(Fence::Init) => Event::Fence,
-            Kind::Sync if several && always => Event::Meeting,
-            _ => return,
-        };
-        self.all.push((self.specs, event));
+fn event(kernel: &Kernel, leaf: &Leaf<'_>) -> Option<Event> {
+    let Leaf { spec, always, .. } = *leaf;
+    let several = spec.blocks != kernel.grid && !kernel.threads(spec.blocks).view.size().is(1);
+    let tensor = |operand: &Operand| kernel.tensor(operand.tensor);
+    let peers = spec.outs.iter().chain(&spec.ins).any(|operand| tensor(operand).peer.is_some());
+    let barrier = spec.outs.first().is_some_and(|out| tensor(out).scalar == Scalar::Mbar);
+    match spec.kind {
+        _ if peers => Some(Event::Touch),
+        Kind::Move if several => Some(Event::Touch),
+        Kind::Init(_) if barrier => Some(Event::Init),
+        Kind::Fence(Fence::Init) => Some(Event::Fence),
+        Kind::Sync if several && always => Some(Event::Meeting),
+        _ => None,
     }
 }

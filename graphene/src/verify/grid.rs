@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::index::{Expr, Var};
-use crate::kernel::{Kernel, Kind, Operand, Spec, Stmt, Test};
+use crate::kernel::{Kernel, Kind, Operand, Spec, Stmt, TensorId};
 use crate::tensor::Agent;
 
 /// What is wrong, with the number of a spec, counting the kernel's own as 1.
@@ -17,8 +17,14 @@ pub(super) fn check(kernel: &Kernel) -> Vec<(usize, String)> {
     walk.wrong
 }
 
-/// The coordinates of blocks by which something differs between these, and the tensors in memory.
-type Differs = BTreeSet<String>;
+/// By what something differs between blocks.
+type Differs = BTreeSet<Cause>;
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    Coordinate(Var),
+    Memory(TensorId),
+}
 
 struct Walk<'a> {
     kernel: &'a Kernel,
@@ -50,7 +56,8 @@ impl Walk<'_> {
             Stmt::Indices(vars, threads) => {
                 let threads = self.kernel.threads(*threads);
                 for var in vars.iter().filter(|_| threads.agent == Agent::Block) {
-                    self.differs.insert(var.clone(), Differs::from([var.to_string()]));
+                    let own = Cause::Coordinate(var.clone());
+                    self.differs.insert(var.clone(), Differs::from([own]));
                 }
             }
             Stmt::Let(var, value) => {
@@ -58,8 +65,7 @@ impl Walk<'_> {
                 self.differs.insert(var.clone(), differs);
             }
             Stmt::Value(var, of) => {
-                let name = format!("%{}", self.kernel.tensor_name(*of));
-                self.differs.insert(var.clone(), Differs::from([name]));
+                self.differs.insert(var.clone(), Differs::from([Cause::Memory(*of)]));
             }
             Stmt::Spec(spec) => {
                 self.specs += 1;
@@ -74,13 +80,7 @@ impl Walk<'_> {
                 self.block(&looped.body, &(&own | around));
             }
             Stmt::If(test, body) => {
-                let conds = match test {
-                    Test::All(conds) => conds.clone(),
-                    Test::Inside(operand) => {
-                        let tensor = self.kernel.operand(operand);
-                        tensor.map(|tensor| tensor.view.inside()).unwrap_or_default()
-                    }
-                };
+                let conds = self.kernel.conditions(test).unwrap_or_default();
                 let own = self.of_all(conds.iter().flat_map(|cond| [&cond.left, &cond.right]));
                 self.block(body, &(&own | around));
             }
@@ -104,7 +104,11 @@ impl Walk<'_> {
         };
         let chosen = self.of_all(&counter.view.start());
         let decided = around | &self.of(number);
-        let others: Vec<&str> = decided.difference(&chosen).map(String::as_str).collect();
+        let others = decided.difference(&chosen).map(|cause| match cause {
+            Cause::Coordinate(var) => var.to_string(),
+            Cause::Memory(id) => format!("%{}", self.kernel.tensor_name(*id)),
+        });
+        let others: Vec<String> = others.collect();
         if !others.is_empty() {
             let message = format!(
                 "blocks that share the counter {counter} may not all reach it: that depends on {}",

@@ -1,6 +1,6 @@
 //! Which threads reach a statement: followed for every thread of the block.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Ring, thread_var};
@@ -31,22 +31,26 @@ pub(super) struct Group {
     /// Of a ring's variables, which statements have advanced it for each thread, as a number: threads
     /// that differ in it may have other stages. And whether some may have been left out before it.
     rings: HashMap<Var, (Vec<u64>, bool)>,
+    /// Which of them are parities.
+    pub(super) parities: HashSet<Var>,
     /// Statements that have advanced a ring.
     advances: u64,
 }
 
-/// What a condition, a role or a loop has changed of a group.
-#[derive(Debug)]
-pub(super) struct Before {
-    active: Vec<bool>,
-    uncertain: bool,
-    paths: Vec<u64>,
-}
+/// Of a group, what a condition, a role or a loop changes: who is active, whether that is certain, and the paths.
+type Before = (Vec<bool>, bool, Vec<u64>);
 
 /// A number that differs, for all that matters, if either of these does.
 fn mixed(all: u64, own: u64) -> u64 {
     let mixed = (all ^ own.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     mixed ^ mixed >> 32
+}
+
+/// Whether those that are active are not all the same.
+fn unlike<T: PartialEq>(all: &[T], active: &[bool]) -> bool {
+    let mut own = all.iter().zip(active).filter(|(_, active)| **active).map(|(value, _)| value);
+    let first = own.next();
+    own.any(|value| Some(value) != first)
 }
 
 impl Group {
@@ -58,19 +62,13 @@ impl Group {
             paths: vec![0; threads.max(0) as usize],
             values,
             rings: HashMap::new(),
+            parities: HashSet::new(),
             advances: 0,
         }
     }
 
     pub(super) fn active(&self) -> &[bool] {
         &self.active
-    }
-
-    /// Whether active threads have several of these.
-    fn differ<T: PartialEq>(&self, of_threads: &[T]) -> bool {
-        let mut own = of_threads.iter().zip(&self.active).filter(|(_, active)| **active);
-        let first = own.next();
-        own.any(|value| Some(value.0) != first.map(|first| first.0))
     }
 
     fn value(&self, expr: &Expr) -> Value {
@@ -82,7 +80,7 @@ impl Group {
         };
         expr.each_var(&mut |var| match self.values.get(var) {
             None => match self.rings.get(var) {
-                Some((pasts, _)) if self.differ(pasts) => mix(pasts),
+                Some((pasts, _)) if unlike(pasts, &self.active) => mix(pasts),
                 Some(_) | None => unknown = true,
             },
             Some(Value::Uniform) => unknown = true,
@@ -109,6 +107,7 @@ impl Group {
 
     /// A ring begins, for all active threads alike.
     pub(super) fn ring(&mut self, ring: &Ring) {
+        self.parities.insert(ring.parity());
         for var in [ring.stage(), ring.parity()] {
             self.rings.insert(var, (vec![0; self.active.len()], self.uncertain));
         }
@@ -190,11 +189,12 @@ impl Group {
             let (numbers, uniform) = match self.value(bound) {
                 Value::Uniform => continue,
                 Value::Varying => return None,
-                Value::Each(values) => {
-                    (values.iter().map(|value| *value as u64).collect(), !self.differ(&values))
-                }
+                Value::Each(values) => (
+                    values.iter().map(|value| *value as u64).collect(),
+                    !unlike(&values, &self.active),
+                ),
                 Value::Alike(numbers) => {
-                    let uniform = !self.differ(&numbers);
+                    let uniform = !unlike(&numbers, &self.active);
                     (numbers, uniform)
                 }
             };
@@ -203,13 +203,8 @@ impl Group {
                 self.follow(&numbers);
             }
         }
-        let warps = self.paths.chunks(32).zip(self.active.chunks(32));
-        let mut torn = false;
-        for (paths, active) in warps {
-            let mut own = paths.iter().zip(active).filter(|(_, active)| **active);
-            let first = own.next();
-            torn |= own.any(|path| Some(path.0) != first.map(|first| first.0));
-        }
+        let mut warps = self.paths.chunks(32).zip(self.active.chunks(32));
+        let torn = warps.any(|(paths, active)| unlike(paths, active));
         let value = if differ { Value::Alike(self.paths.clone()) } else { Value::Uniform };
         self.values.insert(var.clone(), value);
         if differ && torn { None } else { Some(before) }
@@ -221,7 +216,7 @@ impl Group {
     }
 
     fn before(&self) -> Before {
-        Before { active: self.active.clone(), uncertain: self.uncertain, paths: self.paths.clone() }
+        (self.active.clone(), self.uncertain, self.paths.clone())
     }
 
     pub(super) fn indices(&mut self, threads: &Threads, vars: &[Var]) {
@@ -255,7 +250,7 @@ impl Group {
     }
 
     pub(super) fn widen(&mut self, before: Before) {
-        Before { active: self.active, uncertain: self.uncertain, paths: self.paths } = before;
+        (self.active, self.uncertain, self.paths) = before;
     }
 
     /// Keeps the threads whose coordinate in the outermost level's dimension is in `first..end`.
@@ -274,62 +269,72 @@ impl Group {
         before
     }
 
-    /// Whether every active thread is one of these.
-    pub(super) fn belong(&self, threads: &Threads) -> Result<(), String> {
-        let offsets = threads.view.offsets().ok_or("a role's threads are not constant")?;
+    /// Of a tensor of threads, for each thread the first of its group, and the others' distances from that.
+    fn members(&self, threads: &Threads) -> Result<(Vec<i64>, Vec<i64>), String> {
+        let offsets = threads.view.offsets().ok_or("its threads are not constant")?;
         let first = threads.view.offset();
-        let starts = match (self.value(&first), first.constant()) {
-            (Value::Each(starts), _) => starts,
-            (_, Some(start)) => vec![start; self.active.len()],
+        match (self.value(&first), first.constant()) {
+            (Value::Each(starts), _) => Ok((starts, offsets)),
+            (_, Some(start)) => Ok((vec![start; self.active.len()], offsets)),
             (Value::Uniform | Value::Varying | Value::Alike(_), None) => {
-                return Err("a role's threads depend on what is not followed".to_owned());
-            }
-        };
-        for (thread, &start) in starts.iter().enumerate() {
-            if self.active[thread] && !offsets.contains(&(thread as i64 - start)) {
-                return Err(format!("thread {thread} is none of the threads of a role it reaches"));
+                Err("its threads depend on what is not followed".to_owned())
             }
         }
-        Ok(())
+    }
+
+    /// The active threads, by their numbers.
+    fn threads(&self) -> impl Iterator<Item = usize> {
+        (0..self.active.len()).filter(|thread| self.active[*thread])
+    }
+
+    /// Whether every active thread is one of these.
+    pub(super) fn belong(&self, threads: &Threads) -> Result<(), String> {
+        let (starts, offsets) = self.members(threads)?;
+        match self.threads().find(|&own| !offsets.contains(&(own as i64 - starts[own]))) {
+            Some(own) => Err(format!("thread {own} is none of the threads of a role it reaches")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the threads of every active thread's group are all among the threads `above`. Those that are not
+    /// followed are refused where they are [reached](Group::reach).
+    pub(super) fn within(&self, threads: &Threads, above: &Threads) -> Result<(), String> {
+        let (Ok((starts, offsets)), Ok((firsts, all))) =
+            (self.members(threads), self.members(above))
+        else {
+            return Ok(());
+        };
+        let outside = |&own: &usize| {
+            offsets.iter().any(|offset| !all.contains(&(starts[own] + offset - firsts[own])))
+        };
+        match self.threads().find(outside) {
+            Some(own) => {
+                Err(format!("of thread {own}'s group not all are threads of the spec around it"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether all threads of every active thread's group are active, and agree on the group.
     pub(super) fn reach(&self, threads: &Threads) -> Result<(), String> {
-        let size = threads.view.size().constant();
-        if threads.agent == Agent::Block || size == Some(1) {
+        if threads.agent == Agent::Block || threads.view.size().is(1) {
             return Ok(());
         }
         if self.uncertain {
             return Err("a condition around it may leave some of its threads out".to_owned());
         }
-        let offsets = threads.view.offsets().ok_or("its threads are not constant")?;
-        let first = threads.view.offset();
-        let starts = match self.value(&first) {
-            Value::Each(starts) => starts,
-            Value::Uniform => match first.constant() {
-                Some(start) => vec![start; self.active.len()],
-                None => return Err("its threads depend on what is not followed".to_owned()),
-            },
-            Value::Varying | Value::Alike(_) => {
-                return Err("its threads depend on what is not followed".to_owned());
+        let (starts, offsets) = self.members(threads)?;
+        for thread in self.threads() {
+            let others = || offsets.iter().map(|offset| (starts[thread] + offset) as usize);
+            let agrees = |other: usize| {
+                self.active.get(other) == Some(&true)
+                    && starts[other] == starts[thread]
+                    && self.paths[other] == self.paths[thread]
+            };
+            if let Some(other) = others().find(|&other| !agrees(other)) {
+                return Err(format!("thread {thread} reaches it, thread {other} does not"));
             }
-        };
-        for (thread, &start) in starts.iter().enumerate() {
-            if !self.active[thread] {
-                continue;
-            }
-            let mut member = false;
-            for &offset in &offsets {
-                let other = (start + offset) as usize;
-                let agrees = self.active.get(other) == Some(&true)
-                    && starts[other] == start
-                    && self.paths[other] == self.paths[thread];
-                if !agrees {
-                    return Err(format!("thread {thread} reaches it, thread {other} does not"));
-                }
-                member |= other == thread;
-            }
-            if !member {
+            if !others().any(|other| other == thread) {
                 return Err(format!("thread {thread} reaches it and is none of its threads"));
             }
         }

@@ -4,6 +4,7 @@
 use expect_test::expect;
 use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
+use graphene_ir::error::{Allowed, Constraint, Error};
 use graphene_ir::kernel::Unary;
 use graphene_ir::template::mma::Mma;
 use graphene_ir::template::product::{Edges, Product};
@@ -91,6 +92,10 @@ fn mma_parameters_that_no_kernel_has_are_refused() {
     ] {
         assert!(mma.kernel().is_err(), "{mma:?}");
     }
+    let refused = Mma { warps: 40, ..small() }.kernel().unwrap_err();
+    let warps = Constraint::Number { what: "warps", allowed: Allowed::Within(1, 32), got: 40 };
+    assert_eq!(refused, Error::Constraint(warps));
+    assert_eq!(refused.to_string(), "needs 1 to 32 warps; got 40");
 }
 
 #[test]

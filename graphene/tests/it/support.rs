@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use graphene_ir::atom::Fault;
 use graphene_ir::index::Expr;
 use graphene_ir::kernel::{Array, Kernel, Kind, Operand, Spec, Stmt, TensorId};
+use graphene_ir::schedule::dependent;
 use graphene_ir::simulate::{Buffer, Inputs, Options, Outcome, simulate};
 use graphene_ir::text::{parse, parse_all};
 use graphene_ir::verify::verify;
@@ -176,7 +177,9 @@ pub(crate) fn check_meaning(name: &str, kernel: &Kernel, inputs: &Inputs, outcom
 
 /// A kernel is well formed, and reads back.
 pub(crate) fn check_text(name: &str, kernel: &Kernel) {
-    let findings: Vec<String> = verify(kernel).iter().map(ToString::to_string).collect();
-    assert!(findings.is_empty(), "{name}: {findings:#?}");
+    for kernel in [kernel, &dependent(kernel.clone())] {
+        let findings: Vec<String> = verify(kernel).iter().map(ToString::to_string).collect();
+        assert!(findings.is_empty(), "{name}: {findings:#?}");
+    }
     assert_eq!(parse(&kernel.to_string()).as_ref(), Ok(kernel), "{name}");
 }

@@ -277,3 +277,40 @@ fn decompositions_keep_to_their_specs() {
     assert_eq!(declared("%in", room, ""), 1);
     assert_eq!(declared("%in", room, ".scratch"), 0);
 }
+
+/// What a level is decomposed into is done by its own threads and blocks.
+#[test]
+fn agents_of_a_level_are_tiles_of_those_above() {
+    let level = |agents: &str, inner: &str| {
+        let text = format!(
+            "kernel a sm_90a ()\n%in:[128:1].fp32.GL\n%out:[128:1].fp32.GL\n#g:[4:1].block\n\
+             #b:[128:1].thread\n%out <- Fused{{%0}}<<<#g, #b>>>(%in) {{\n  \
+             @t = #b.indices()\n  #own:[].block = #g.scalar()\n  #one:[].thread = #b.scalar()\n  \
+             #pairs:[2:64].[64:1].thread = #b.tile(64)\n  #pair:[64:1].thread = #pairs[@t/64]\n  \
+             #warps:[4:32].[32:1].thread = #b.tile(32)\n  #warp:[32:1].thread = #warps[@t/32]\n  \
+             #eights:[16:8].[8:1].thread = #b.tile(8)\n  #eight:[8:1].thread = #eights[@t/8]\n  \
+             %r:[].fp32.RF\n  %q:[].fp32.RF\n  %r <- Fused{{%0}}<<<{agents}>>>(%in[@t]) {{\n    \
+             %r <- Move<<<#own, #one>>>(%in[@t])\n    {inner}\n  }}\n  \
+             %out[@t] <- Move<<<#own, #one>>>(%r)\n}}"
+        );
+        let found = verify(&parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")));
+        found.first().map(|finding| finding.rule)
+    };
+    for (agents, inner, rule) in [
+        ("#own, #b", "Sync<<<#own, #b>>>()", None),
+        ("#own, #warp", "Sync<<<#own, #warp>>>()", None),
+        ("#own, #b", "%q <- Shfl<1><<<#own, #eight>>>(%r)", None),
+        ("#own, #warp", "%q <- Shfl<4><<<#own, #eight>>>(%r)", None),
+        ("#own, #eight", "%q <- Shfl<4><<<#own, #warp>>>(%r)", Some(Rule::Agents)),
+        ("#own, #warp", "Sync<<<#own, #pair>>>()", Some(Rule::Agents)),
+        ("#own, #one", "Sync<<<#own, #warp>>>()", Some(Rule::Agents)),
+        // The whole block's barrier is met by all of its tiles.
+        ("#own, #eight", "Sync<<<#own, #b>>>()", None),
+        ("#g, #b", "Sync<<<#g, #b>>>()", None),
+        ("#own, #warp", "%r <- Move<<<#g, #one>>>(%in[@t])", Some(Rule::Agents)),
+        // It exchanges among eight.
+        ("#own, #b", "%q <- Shfl<8><<<#own, #eight>>>(%r)", Some(Rule::Atomic)),
+    ] {
+        assert_eq!(level(agents, inner), rule, "{agents}: {inner}");
+    }
+}

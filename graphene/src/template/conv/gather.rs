@@ -5,7 +5,7 @@
 use super::convolution::{Place, Sizes};
 use super::{Conv, Convolution};
 use crate::build::{Builder, Header};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Fused, Kind, Number, Operand, TensorId, Test};
 use crate::layout::Tiler;
@@ -53,10 +53,8 @@ impl Gather<'_> {
         let columns = conv.columns(sizes).slice(0, group.clone(), 1);
         let run = if flat { WIDTH } else { 4 } / side.scalar.bytes();
         let row = side.size / run;
-        if side.size % run != 0 || movers.threads % row != 0 {
-            let message = format!("{} threads do not share rows of {row} runs", movers.threads);
-            return Err(Error::Kernel(message));
-        }
+        let shared = side.size % run == 0 && movers.threads % row == 0;
+        needs(shared, "rows of runs that threads share", (row, run, movers.threads))?;
         let thread = Expr::from(movers.thread);
         let own = thread.rem(&Expr::from(row));
         let first = tile.clone() * row + &own;

@@ -6,7 +6,7 @@ use super::convolution::{Place, Sizes};
 use super::{Axis, Convolution};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
-use crate::error::{Result, needs};
+use crate::error::{Result, Within, needs};
 use crate::index::{Cond, Expr};
 use crate::kernel::{
     Binary, Fused, Kernel, Kind, Number, Operand, TensorId, Test, ThreadsId, Window,
@@ -60,7 +60,7 @@ impl Sliding {
     /// axes, and `in0`, `in1`, … for those of the images.
     ///
     /// # Errors
-    /// [`Error::Kernel`](crate::Error::Kernel) for parameters that no kernel has.
+    /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let convolution = &self.convolution;
@@ -170,7 +170,7 @@ impl Sliding {
             Fold::Max | Fold::Sum | Fold::Mean => true,
         };
         needs(!pools || channels == [group; 2], "a group for each channel to pool", channels)?;
-        needs((1..=1024).contains(&self.threads), "1 to 1024 threads", self.threads)
+        Within(1, 1024).check("threads", self.threads)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a block of a chain of layers has: columns, steps, stages, sums and bytes; and whether a kernel has them.
 
 use super::{Layer, Mlp, SUMS};
-use crate::error::{Result, needs};
+use crate::error::{AtLeast, AtMost, MultipleOf, Result, Within, needs};
 use crate::kernel::{Fused, Kind};
 use crate::schedule::pointwise::WIDTH;
 use crate::template::access::Stride;
@@ -17,13 +17,11 @@ impl Mlp {
         needs(last, "a last layer that is there once", &self.layers)?;
         let float = matches!(self.scalar, Scalar::F32 | Scalar::F16 | Scalar::Bf16);
         needs(float, "fp16, bf16 or fp32 rows and weights", self.scalar)?;
-        let deep = self.depth >= 16 && self.depth % 16 == 0;
-        needs(deep, "a stage depth that is a multiple of 16", self.depth)?;
+        MultipleOf(16).check("as the depth of a stage", self.depth)?;
         self.arch.needs(TiledMma::features(self.scalar, self.tf32))?;
-        needs(self.stages >= 2, "2 or more stages", self.stages)?;
-        needs((1..=32).contains(&self.warps), "1 to 32 warps", self.warps)?;
-        let sixteens = self.rows >= 16 && self.rows % 16 == 0;
-        needs(sixteens, "a multiple of 16 rows a block", self.rows)?;
+        AtLeast(2).check("stages", self.stages)?;
+        Within(1, 32).check("warps", self.warps)?;
+        MultipleOf(16).check("rows a block", self.rows)?;
         needs(self.stride != Stride::Broadcast, "rows that do not broadcast", self.stride)?;
         let mut from = self.width;
         for (l, layer) in self.layers.iter().enumerate() {
@@ -47,7 +45,7 @@ impl Mlp {
             needs(self.padded(l) >= *width, "layers that warps can share", layer)?;
             from = *width;
         }
-        needs(self.sums() <= SUMS, "64 accumulators a thread at most", self.sums())
+        AtMost(SUMS).check("accumulators a thread", self.sums())
     }
 
     /// What the kernel computes: of X, and of each layer's weights and operands.

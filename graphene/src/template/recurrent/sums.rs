@@ -5,7 +5,7 @@
 
 use crate::build::Builder;
 use crate::choose::{self, in_registers};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Expr;
 use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
@@ -65,13 +65,9 @@ impl Sums {
         let least = if single { [LANES[0], 8 * gates] } else { [16, 8 * gates] };
         let product = [sides[0].size, sides[1].size];
         let deep = if single { WIDE } else { 16 };
-        if (0..2).any(|i| along[i] < 1 || product[i] % (least[i] * along[i]) != 0)
-            || slices < 1
-            || sides[0].depth % (slices * deep) != 0
-        {
-            let message = format!("{slices} times {warps:?} do not share {product:?} by {least:?}");
-            return Err(Error::Kernel(message));
-        }
+        let shared = (0..2).all(|i| along[i] >= 1 && product[i] % (least[i] * along[i]) == 0);
+        let shared = shared && slices >= 1 && sides[0].depth % (slices * deep) == 0;
+        needs(shared, "sums that warps share", (product, least, along, slices))?;
         let own = [0, 1].map(|i| product[i] / (least[i] * along[i]));
         let one = k.scalar(block, "one")?;
         let part = sides.map(|side| Side { depth: side.depth / slices, ..side });
@@ -91,9 +87,7 @@ impl Sums {
         let eights = own[1];
         let sums =
             Sums { who, sides, gates, rows, eights, at, lane, slice, slices, warps, one, block };
-        if !in_registers(sums.count() * 32, 32) {
-            return Err(Error::Kernel("a thread has too many sums".to_owned()));
-        }
+        needs(in_registers(sums.count() * 32, 32), "sums that fit registers", sums.count())?;
         Ok(sums)
     }
 

@@ -2,7 +2,7 @@
 
 use super::Rows;
 use crate::build::Builder;
-use crate::error::{Result, needs};
+use crate::error::{Result, Within, needs};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::TensorId;
@@ -93,7 +93,7 @@ impl Rows {
         let known = epilogue.inputs() == self.extras.len() + 1;
         let known = known && epilogue.outputs().len() == 1 + self.more.len();
         needs(known, "an epilogue of its inputs that gives the results", epilogue)?;
-        needs((1..=16).contains(vector), "1 to 16 elements a vector", vector)?;
+        Within(1, 16).check("elements a vector", *vector)?;
         needs(held.is_none_or(|held| held >= 1), "1 or more vectors a thread", held)?;
         let Some(columns) = self.columns else {
             // A launch is refused unless rows of the result start at multiples of a vector.

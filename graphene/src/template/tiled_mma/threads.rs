@@ -3,7 +3,7 @@
 use super::Finish;
 use crate::build::Builder;
 use crate::choose::warps;
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
@@ -69,10 +69,8 @@ impl Threads {
         let tile = sides.map(|side| side.size);
         let of_warp = [0, 1].map(|i| LANES[i] * part[i]);
         let layout = warps(count, [tile[0], tile[1], 1], [of_warp[0], of_warp[1], 1]);
-        if (0..2).any(|i| of_warp[i] * layout.along[i] != tile[i]) {
-            let message = format!("{count} warps of {of_warp:?} do not make a tile");
-            return Err(Error::Kernel(message));
-        }
+        let made = (0..2).all(|i| of_warp[i] * layout.along[i] == tile[i]);
+        needs(made, "a tile that warps make up", (tile, of_warp, count))?;
         let one = k.scalar(block, "one")?;
         let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [warp, lane] = k.indices(warps, ["warp", "lane"])?;

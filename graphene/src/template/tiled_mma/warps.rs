@@ -3,7 +3,7 @@
 use super::Finish;
 use crate::build::Builder;
 use crate::choose::{self, warps};
-use crate::error::{Error, Result};
+use crate::error::{Result, needs};
 use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Tiler;
@@ -51,10 +51,8 @@ impl Warps {
     ) -> Result<(Warps, Expr)> {
         let product = [sides[0].size, sides[1].size];
         let own = [0, 1].map(|i| product[i] / (16 * layout.along[i]));
-        if (0..2).any(|i| own[i] < 1 || own[i] * 16 * layout.along[i] != product[i]) {
-            let message = format!("{layout:?} do not share {product:?} by sixteens");
-            return Err(Error::Kernel(message));
-        }
+        let shared = (0..2).all(|i| own[i] >= 1 && own[i] * 16 * layout.along[i] == product[i]);
+        needs(shared, "a tile that warps share by sixteens", (layout, product))?;
         let one = k.scalar(block, "one")?;
         let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [number, lane] = k.indices(warps, ["warp", "lane"])?;

@@ -1,0 +1,277 @@
+//! From the statements of a kernel to those of C.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use super::code::{AtomCode, Uses, declare_registers, render};
+use super::names::Names;
+use super::passes::{Form, Statement};
+use super::prelude::Prelude;
+use super::refuse;
+use crate::atom;
+use crate::error::{Error, Result};
+use crate::index::{Cond, Expr, Relation, Var};
+use crate::kernel::{For, Kernel, Kind, Spec, Stmt, ThreadsId, block_var, thread_var};
+use crate::tensor::{Agent, Memory, Threads};
+
+/// The statements of a kernel's body, and what they use.
+pub(super) fn body(kernel: &Kernel, names: &Names) -> Result<(Vec<Statement>, Uses)> {
+    let Some(stmts) = &kernel.spec.body else {
+        return refuse(format!("the kernel {} has no body", kernel.name));
+    };
+    let uses = RefCell::new(Uses::default());
+    let mut lowering = Lowering { kernel, names, known: BTreeSet::new(), uses };
+    let body = lowering.stmts(stmts)?;
+    let mut uses = lowering.uses.into_inner();
+    uses.maps.sort_by_key(|map| kernel.params.iter().position(|&id| id == map.tensor));
+    Ok((body, uses))
+}
+
+struct Lowering<'k> {
+    kernel: &'k Kernel,
+    names: &'k Names,
+    /// Variables whose values the compiler knows once loops are written out.
+    known: BTreeSet<Var>,
+    uses: RefCell<Uses>,
+}
+
+impl Lowering<'_> {
+    fn stmts(&mut self, stmts: &[Stmt]) -> Result<Vec<Statement>> {
+        let mut all = Vec::new();
+        stmts.iter().try_for_each(|stmt| self.stmt(stmt, &mut all))?;
+        Ok(all)
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, all: &mut Vec<Statement>) -> Result<()> {
+        match stmt {
+            Stmt::Allocate(id) => {
+                let tensor = self.kernel.tensor(*id);
+                let text = match tensor.memory {
+                    Memory::Registers => {
+                        self.uses.borrow_mut().prelude.extend(Prelude::of(tensor.scalar));
+                        declare_registers(tensor, self.names.tensor(*id)?)?
+                    }
+                    Memory::Global | Memory::Shared => String::new(),
+                };
+                all.push(Statement { form: Form::Storage, text, ..Statement::default() });
+            }
+            // Views are in the index expressions of what uses them.
+            Stmt::View(..) | Stmt::Threads(..) => {}
+            Stmt::Indices(vars, threads) => {
+                for (var, at) in vars.iter().zip(self.coordinates(*threads)?) {
+                    all.push(self.number(var, &at)?);
+                }
+            }
+            Stmt::Let(var, value) => {
+                let mut known = true;
+                value.each_var(&mut |var| known &= self.known.contains(var));
+                if known {
+                    self.known.insert(var.clone());
+                }
+                all.push(self.number(var, value)?);
+            }
+            Stmt::Value(var, of) => {
+                let text =
+                    format!("int {} = (int){};", self.names.var(var)?, self.names.tensor(*of)?);
+                all.push(self.statement(Form::Number, text, [var.clone()]));
+            }
+            Stmt::Ring(ring) => {
+                // The stage of a ring of one is a constant, which nothing names.
+                let vars = [ring.stage(), ring.parity()];
+                let vars = &vars[usize::from(ring.stages == 1)..];
+                let names = vars.iter().map(|var| self.names.var(var));
+                let names = names.collect::<Result<Vec<_>>>()?.join(" = 0, ");
+                let text = format!("int {names} = 0;");
+                all.push(self.statement(Form::Storage, text, vars.to_vec()));
+            }
+            Stmt::Advance(ring) => {
+                let (stage, parity) = (ring.stage(), ring.parity());
+                let (stage, parity) = (self.names.var(&stage)?, self.names.var(&parity)?);
+                let stages = ring.stages;
+                all.push(Statement::line(if stages == 1 {
+                    format!("{parity} ^= 1;")
+                } else {
+                    format!("if (++{stage} == {stages}) {{ {stage} = 0; {parity} ^= 1; }}")
+                }));
+            }
+            Stmt::Spec(spec) => all.push(self.spec(spec)?),
+            Stmt::For(of) => all.push(self.repeat(of)?),
+            Stmt::If(test, stmts) => {
+                let conds = self.kernel.conditions(test)?;
+                all.push(self.conditional(&conds, stmts)?);
+            }
+            Stmt::Role(threads, from, end, stmts) => {
+                let conds = self.role(*threads, *from, *end)?;
+                all.push(self.conditional(&conds, stmts)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// A statement, which reads what has been named since the one before.
+    fn statement(
+        &self,
+        form: Form,
+        text: String,
+        declares: impl IntoIterator<Item = Var>,
+    ) -> Statement {
+        let reads = std::mem::take(&mut self.uses.borrow_mut().reads);
+        let declares = declares.into_iter().collect();
+        Statement { form, text, reads, declares, body: Vec::new() }
+    }
+
+    fn render(&self, expr: &Expr) -> Result<String> {
+        render(expr, self.names, &mut self.uses.borrow_mut().reads)
+    }
+
+    fn number(&self, var: &Var, value: &Expr) -> Result<Statement> {
+        let text = format!("int {} = {};", self.names.var(var)?, self.render(value)?);
+        Ok(self.statement(Form::Number, text, [var.clone()]))
+    }
+
+    fn repeat(&mut self, of: &For) -> Result<Statement> {
+        let For { var, first, end, step, unroll, body } = of;
+        let name = self.names.var(var)?;
+        let [first, end, step] = [first, end, step].map(|expr| self.render(expr));
+        let pragma = if *unroll { "#pragma unroll" } else { "#pragma unroll 1" };
+        let (first, end, step) = (first?, end?, step?);
+        let head =
+            format!("{pragma}\nfor (int {name} = {first}; {name} < {end}; {name} += {step})");
+        let block = self.statement(Form::Block, head, []);
+        if *unroll {
+            self.known.insert(var.clone());
+        }
+        let body = self.stmts(body)?;
+        self.known.remove(var);
+        Ok(Statement { body, ..block })
+    }
+
+    fn conditional(&mut self, conds: &[Cond], stmts: &[Stmt]) -> Result<Statement> {
+        let text = |cond: &Cond| {
+            let (left, right) = (self.render(&cond.left)?, self.render(&cond.right)?);
+            Ok(format!("{left} {} {right}", cond.relation))
+        };
+        let conds = conds.iter().map(text).collect::<Result<Vec<_>>>()?.join(" && ");
+        let head = if conds.is_empty() { conds } else { format!("if ({conds})") };
+        let block = self.statement(Form::Block, head, []);
+        Ok(Statement { body: self.stmts(stmts)?, ..block })
+    }
+
+    fn linear(&self, threads: &Threads) -> Result<Var> {
+        match threads.agent {
+            Agent::Thread => Ok(thread_var(self.kernel.block_size()?)),
+            Agent::Block => Ok(block_var()),
+        }
+    }
+
+    fn coordinates(&self, id: ThreadsId) -> Result<Vec<Expr>> {
+        let threads = self.kernel.threads(id);
+        Ok(threads.coordinates(&self.linear(threads)?))
+    }
+
+    /// When the own thread is one of those with these coordinates in the outermost level. Of
+    /// threads that follow one another their numbers say so.
+    fn role(&self, id: ThreadsId, from: i64, end: i64) -> Result<Vec<Cond>> {
+        let threads = self.kernel.threads(id);
+        let view = &threads.view;
+        let outermost = view.levels().first().filter(|level| level.rank() == 1);
+        let size = outermost.and_then(|level| level.size().constant());
+        let (Some(size), [leaf, ..]) = (size, &view.leaves()[..]) else {
+            return refuse("a role is of threads whose outermost level has one dimension");
+        };
+        let linear = Expr::from(self.linear(threads)?);
+        let all = self.kernel.block_size()?;
+        let start = view.offset().constant();
+        let compact = view.extent();
+        let stride = view.stride(leaf).constant();
+        if let (Some(start), Some(stride), Some(extent)) = (start, stride, compact)
+            && stride * size == extent
+        {
+            let (first, last) = (start + from * stride, start + end * stride);
+            if let Some(warps) = self.names.warps()
+                && let [Some(first), Some(last), Some(all)] =
+                    [first, last, all].map(|thread| warps.begins(thread))
+                && threads.agent == Agent::Thread
+            {
+                return Ok(between(Expr::from(warps.index()), first, last, all));
+            }
+            return Ok(between(linear, first, last, all));
+        }
+        let coordinate = self.coordinates(id)?.swap_remove(0);
+        let mut conds = between(coordinate, from, end, size);
+        match (start, compact) {
+            // Their place depends on the own thread: it is one of them.
+            (None, _) => {}
+            (Some(start), Some(extent)) => {
+                conds.extend(between(linear, start, start + extent, all));
+            }
+            (Some(_), None) => return refuse(format!("a role of scattered threads: {view}")),
+        }
+        Ok(conds)
+    }
+
+    /// A level is structure, not a scope of C's, but a thread's own one.
+    fn spec(&mut self, spec: &Spec) -> Result<Statement> {
+        if let Some(body) = &spec.body {
+            let title = format!("// {}", self.kernel.spec_text(spec));
+            let own = self.kernel.threads(spec.threads).view.size().is(1);
+            let level = self.statement(Form::Level { own }, title, []);
+            return Ok(Statement { body: self.stmts(body)?, ..level });
+        }
+        let text = self
+            .atom(spec)
+            .map_err(|why| Error::Emission(format!("{}: {why}", self.kernel.spec_text(spec))))?;
+        Ok(self.statement(Form::Line, text, []))
+    }
+
+    fn atom(&self, spec: &Spec) -> Result<String> {
+        let site = atom::select(self.kernel, spec)?;
+        let (names, known, uses) = (self.names, &self.known, &self.uses);
+        let text = (site.atom.cuda)(&site, &AtomCode { names, site: &site, known, uses });
+        if let Some(error) = self.uses.borrow_mut().error.take() {
+            return Err(error);
+        }
+        if let Kind::Unary(op) = spec.kind {
+            self.uses.borrow_mut().prelude.extend(Prelude::called(op));
+        }
+        self.note_globals(&site);
+        Ok(text)
+    }
+
+    /// What an atom asks of the global tensors that it accesses.
+    fn note_globals(&self, site: &atom::Site<'_>) {
+        let mut uses = self.uses.borrow_mut();
+        let all = site.spec.outs.iter().chain(&site.spec.ins);
+        for (i, operand) in all.enumerate() {
+            let tensor = site.operand(i);
+            if tensor.memory != Memory::Global {
+                continue;
+            }
+            let root = self.names.root(operand.tensor);
+            if i < site.outs() {
+                uses.written.insert(root);
+            }
+            let scalar = tensor.scalar.bytes();
+            let align = site.atom.align.get(i).copied().unwrap_or(scalar).max(scalar);
+            let known = uses.aligned.entry(root).or_insert(scalar);
+            *known = align.max(*known);
+            uses.conditions.extend(site.alignment(i).unwrap_or_default());
+        }
+        uses.dependent |= matches!(site.spec.kind, Kind::GridDependencyWait);
+    }
+}
+
+/// `from <= value < end`, without what holds of every value in `0..all`.
+fn between(value: Expr, from: i64, end: i64, all: i64) -> Vec<Cond> {
+    if from + 1 == end && all > 1 {
+        return vec![Cond::equal(value, from)];
+    }
+    let mut conds = Vec::new();
+    if from > 0 {
+        conds.push(Cond::new(value.clone(), Relation::AtLeast, from));
+    }
+    if end < all {
+        conds.push(Cond::less(value, end));
+    }
+    conds
+}
