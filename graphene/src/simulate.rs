@@ -24,8 +24,8 @@
 //! its agents, which closes when the last of them leaves. What it has done is the log of its atoms' writes, never what memory
 //! holds later; what it has read is read when it closes, with what it overwrote itself restored from the log. An input that
 //! others change in between, in no order with its end, is a fault as well. Instances within others close first, so that the
-//! first finding names the innermost that differs. An output in registers of several threads has no layout that says which
-//! elements each holds; then there must be one: an element of the result for each register, the same in all instances. What
+//! first finding names the innermost that differs. Which elements registers of several threads hold is a layout that is the same in all
+//! instances, and that values tell: there must be one, and who reads these registers reads the elements that it says. What
 //! cannot be compared is counted with why ([`Unchecked`]).
 //!
 //! **At a block's end**, no copy or product may be left that nobody has waited for (the writes of
@@ -45,6 +45,7 @@ mod barrier;
 mod clock;
 mod control;
 mod formula;
+mod fragment;
 mod gather;
 mod instance;
 mod level;

@@ -6,11 +6,14 @@ use crate::error::Result;
 use crate::function::near::SINGLE;
 use crate::function::{Node, Step};
 use crate::index::Expr;
-use crate::kernel::{Binary, Number};
+use crate::kernel::{Binary, Number, Unary};
 use crate::tensor::Scalar;
 
 /// The whole numbers up to this are exact in single precision.
 const WHOLE: f64 = 1.0 / SINGLE;
+
+/// The distance of neighbours among numbers of TF32 between 1 and 2.
+const TF32: f64 = 1.0 / 1024.0;
 
 /// Of the unit of fp16, its least number.
 const LEAST: f64 = 1.0 / 16_384.0;
@@ -25,26 +28,7 @@ impl Fused {
     /// are exact, it is what rounding its value to single precision takes. A sum is off by its terms' errors, and by 2⁻²⁴ of the
     /// sum of their absolute values for each of them, in whatever order it is computed; where that sum is at most 2²⁴ units
     /// of the terms' last places, by nothing: so products and sums of small whole numbers are exact. What is computed and
-    /// then multiplied as a matrix is rounded to a type of operands: `unit` is the largest of theirs.
-    ///
-    /// # Errors
-    /// As of [`values`](Fused::values).
-    pub(crate) fn bounds(
-        &self,
-        ins: &[Array],
-        outs: &[Array],
-        number: Numbers<'_>,
-        unit: f64,
-    ) -> Result<Vec<(Array, Array)>> {
-        let all = self.nearly(ins, outs, number, unit)?;
-        let fitted = all
-            .into_iter()
-            .zip(outs)
-            .map(|((values, errors), out)| Ok((values.fit(&out.shape)?, errors.fit(&out.shape)?)));
-        fitted.collect()
-    }
-
-    /// Likewise, of the shapes that the expressions have.
+    /// then multiplied as a matrix is rounded to a type of operands: `unit` is the largest of theirs. The shapes are the expressions'.
     ///
     /// # Errors
     /// As of [`values`](Fused::values).
@@ -177,6 +161,8 @@ fn off(step: &Step, of: &[(f64, f64)]) -> f64 {
     }
     match step {
         Step::Round(scalar, _) if moves > 0.0 => moves + 2.0 * scalar.unit() * own.abs(),
+        // What is nearly halfway may be rounded either way.
+        Step::Unary(Unary::Tf32, _) if of[0].1 > 0.0 => of[0].1 + TF32 * own.abs(),
         Step::Round(..) => 0.0,
         _ if of.iter().all(|near| near.1 == 0.0) => {
             let rounded = (Scalar::F32.round(own) - own).abs();

@@ -6,10 +6,10 @@
 //! weights so far are kept; where a tile brings a larger score, what was summed before is multiplied
 //! by the weight that the old one has now.
 
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
-use crate::kernel::{Binary, Kind, Number, Operand, TensorId, ThreadsId, Unary};
+use crate::kernel::{Binary, Fused, Kind, Number, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Layout;
 use crate::tensor::{Memory, Scalar, View};
 
@@ -31,6 +31,8 @@ pub enum Units {
 #[derive(Debug, Clone, Copy)]
 pub struct Softmax {
     units: Units,
+    /// The threads whose accumulators it is about, a warp of them, and one.
+    all: ThreadsId,
     warp: ThreadsId,
     one: ThreadsId,
     /// `[2]`: the largest score of each row so far, the same in all lanes of a quad.
@@ -49,11 +51,11 @@ const QUAD: [i64; 2] = [1, 2];
 const TWO: i64 = 2;
 
 impl Softmax {
-    /// Registers for the state, by each thread (`one`) of warps (`warp`).
-    pub fn new(k: &mut Builder, units: Units, warp: ThreadsId, one: ThreadsId) -> Result<Softmax> {
+    /// Registers for the state, by each thread (`one`) of the warps (`warp`) of `all` who share accumulators.
+    pub fn new(k: &mut Builder, units: Units, [all, warp, one]: [ThreadsId; 3]) -> Result<Softmax> {
         let [largest, factors] = ["largest", "factors"].map(|name| registers(k, name, &[TWO]));
         let sums = registers(k, "sums", &[TWO, TWO])?;
-        Ok(Softmax { units, warp, one, largest: largest?, sums, factors: factors? })
+        Ok(Softmax { units, all, warp, one, largest: largest?, sums, factors: factors? })
     }
 
     /// Before the first tile.
@@ -74,6 +76,37 @@ impl Softmax {
     /// Scores of a tile become weights, `eights` times eight columns; the factor by which what was
     /// summed before must be multiplied is kept for [`rescale`](Softmax::rescale).
     pub fn tile(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result<()> {
+        let outs = [scores, self.largest, self.factors, self.sums];
+        let ins = [scores, self.largest, self.sums];
+        let header = Header::new(self.kind(), outs, ins, self.all);
+        k.decompose(header, |k| self.steps(k, scores, eights))
+    }
+
+    /// Of scores `[rows, keys]`, each row's largest one before, and the sums of its weights before, of every eighth key, the
+    /// weights, the largest score, the factor of what was summed before, and the sums.
+    fn kind(&self) -> Kind {
+        let [scores, before, sums] = [0, 1, 2].map(Fused::input);
+        let largest = before.clone().binary(Binary::Max, scores.clone().folded(Binary::Max, [1]));
+        let times = |x: Fused, by: f64| x.binary(Binary::Mul, Fused::number(by));
+        let weight = |score: Fused| {
+            let power = match self.units {
+                Units::Binary(by) => {
+                    times(score, by).binary(Binary::Sub, times(largest.clone(), by))
+                }
+                Units::Powers => score.binary(Binary::Sub, largest.clone()),
+                Units::Natural => {
+                    times(score.binary(Binary::Sub, largest.clone()), std::f64::consts::LOG2_E)
+                }
+            };
+            power.unary(Unary::Exp2)
+        };
+        let (weights, factor) = (weight(scores), weight(before));
+        let own = weights.clone().split(1, 8).folded(Binary::Add, [1]).dims([Some(0), Some(2)]);
+        let sums = sums.binary(Binary::Mul, factor.clone()).binary(Binary::Add, own);
+        Kind::Fused(Fused::all([weights, largest, factor, sums]))
+    }
+
+    fn steps(&self, k: &mut Builder, scores: TensorId, eights: i64) -> Result<()> {
         let best = registers(k, "best", &[TWO, TWO])?;
         each(k, "half", TWO, |k, half| {
             each(k, "p", TWO, |k, p| {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::clock::lanes_of;
+use super::fragment::Fragment;
 use super::level::Unchecked;
 use super::machine::Machine;
 use super::program::Program;
@@ -53,10 +54,18 @@ pub(super) struct Instance {
     pub(super) starts: Vec<i64>,
     pub(super) numbers: Vec<i64>,
     pub(super) vars: Vec<i64>,
+    /// Of operands in registers of several threads what each thread held when it came, the threads' one after the other; not a
+    /// number where nothing was written.
+    pub(super) held: Vec<Vec<f64>>,
+    /// The first of its blocks, and of its threads.
+    pub(super) from: i64,
+    pub(super) first: i64,
     /// The warp and the lane that came first, and the warp's block of the run.
     pub(super) warp: usize,
     pub(super) lane: usize,
     pub(super) block: usize,
+    /// Whether all that it writes, or the one around it, lies outside of its buffers.
+    outside: bool,
     /// Why it is not checked, as far as only its execution tells.
     pub(super) unchecked: Option<Unchecked>,
     pub(super) log: Log,
@@ -90,9 +99,10 @@ pub(super) struct Levels {
     instances: Vec<Option<Instance>>,
     free: Vec<usize>,
     open: HashMap<Key, usize>,
-    /// Of registers that several threads fill, which elements each may be, as far as values have told: by the root, and the
-    /// register in its warp.
-    pub(super) spread: HashMap<(u32, u64), Vec<u32>>,
+    /// Which elements registers of several threads hold, as far as values have told: by the root, the latest last.
+    pub(super) fragments: HashMap<usize, Vec<Fragment>>,
+    /// By the root, the block and the warp, the first of the blocks and of the threads that filled it together, and a block's threads.
+    pub(super) teams: HashMap<(usize, i64, usize), (i64, i64, i64)>,
     /// How many writes there were.
     pub(super) now: u64,
     pub(super) counts: Vec<Checked>,
@@ -128,11 +138,6 @@ impl Element {
             Memory::Registers => 2,
         };
         Element(kind << 62 | unit << 34 | at as u64)
-    }
-
-    /// A register, in whichever block.
-    pub(super) fn register(self) -> u64 {
-        self.0 & ((1 << 39) - 1)
     }
 }
 
@@ -254,19 +259,26 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
         let id = known.unwrap_or_else(|| {
             let starts = level.operands.iter().flat_map(|of| &of.place.starts);
             let value = |formula: &super::formula::Formula| formula.value(&runner.slots, lane);
+            let starts: Vec<i64> = starts.map(value).collect();
+            let parent = (around[lane] != NONE).then_some(around[lane] as usize);
+            let nobody = parent.is_some_and(|parent| levels.get(parent).outside);
             let id = levels.add(Instance {
                 level: number,
-                parent: (around[lane] != NONE).then_some(around[lane] as usize),
+                parent,
                 key: (!alone).then_some(key),
                 left: agents,
                 opened: levels.now,
-                starts: starts.map(value).collect(),
+                outside: nobody || level.is_outside(&starts),
+                starts,
                 numbers: level.numbers.iter().map(|row| value(&row.1)).collect(),
                 vars: level.vars.iter().map(|row| value(&row.1)).collect(),
+                held: level.held(),
+                from,
+                first: start,
                 warp,
                 lane,
                 block: runner.block,
-                unchecked: None,
+                unchecked: nobody.then_some(Unchecked::Outside),
                 log: Log::default(),
             });
             if !alone {
@@ -286,6 +298,7 @@ pub(super) fn enter(machine: &mut Machine<'_, '_>, warp: usize, number: usize) {
                 instance.unchecked = Some(Unchecked::View);
             }
         }
+        level.look(instance, (runner, block), lanes);
         lanes_of(lanes).for_each(|lane| frame.of[lane] = id as u32);
     }
     runner.frames.push(frame);
@@ -370,9 +383,13 @@ pub(super) fn begin(machine: &mut Machine<'_, '_>, first: bool) {
         starts: starts.map(|start| start.value(slots, 0)).collect(),
         numbers: level.numbers.iter().map(|row| row.1.value(slots, 0)).collect(),
         vars: Vec::new(),
+        held: Vec::new(),
+        from: 0,
+        first: 0,
         warp: 0,
         lane: 0,
         block: 0,
+        outside: false,
         unchecked: None,
         log: Log::default(),
     };

@@ -26,8 +26,6 @@ pub(super) struct Level<'k> {
     pub(super) vars: Vec<(Var, Formula)>,
     /// The roots of its outputs.
     pub(super) written: HashSet<usize>,
-    /// Whether its output is in registers of several threads: which elements each holds is what values say.
-    pub(super) spread: bool,
     /// Why its instances cannot be checked.
     pub(super) unchecked: Option<Unchecked>,
 }
@@ -37,7 +35,7 @@ pub(super) struct Level<'k> {
 pub enum Unchecked {
     /// Its kind does not say what it computes.
     Kind,
-    /// Registers of several threads, and no layout says which elements each holds.
+    /// Registers of several threads, of which nothing has told which elements each holds.
     Fragment,
     /// Each thread has its own view of an operand.
     View,
@@ -45,6 +43,8 @@ pub enum Unchecked {
     Peer,
     /// Its operands' shapes do not go together as its kind asks.
     Shape,
+    /// All that the spec around it writes lies outside of its buffers.
+    Outside,
     /// Some of its threads did not come to its end.
     Unfinished,
 }
@@ -55,6 +55,8 @@ pub(super) struct Array {
     pub(super) shape: Vec<usize>,
     /// For each element, the last dimension fastest, its number in the place.
     pub(super) order: Vec<u32>,
+    /// Whether it is in registers of several threads: which elements each holds is what values say.
+    pub(super) spread: bool,
 }
 
 impl<'k> Level<'k> {
@@ -77,7 +79,6 @@ impl<'k> Level<'k> {
             numbers: Vec::new(),
             vars: Vec::new(),
             written: HashSet::new(),
-            spread: false,
             unchecked: None,
         };
         let computes = spec.kind.meaning(&[], &[]).is_some();
@@ -91,12 +92,9 @@ impl<'k> Level<'k> {
             let root = program.root_of(operand.tensor)?;
             let place = Place::of(&tensor, &program.roots[root], 1, scope)?;
             let alone = level.threads.size == 1 && number.is_some();
-            let only = level.operands.is_empty() && spec.outs.len() == 1;
-            match tensor.memory {
-                Memory::Registers if !alone && only => level.spread = true,
-                Memory::Registers if !alone => level.unchecked = Some(Unchecked::Fragment),
-                _ if tensor.peer.is_some() => level.unchecked = Some(Unchecked::Peer),
-                Memory::Registers | Memory::Shared | Memory::Global => {}
+            let spread = tensor.memory == Memory::Registers && !alone;
+            if tensor.peer.is_some() {
+                level.unchecked = Some(Unchecked::Peer);
             }
             for start in tensor.view.start() {
                 start.each_var(&mut |var| {
@@ -109,7 +107,7 @@ impl<'k> Level<'k> {
             for dim in tensor.view.dims() {
                 shape.push(usize::try_from(scope.fixed(&dim.size())?).unwrap_or(0));
             }
-            level.operands.push(Array { order: order(&shape), place, shape });
+            level.operands.push(Array { order: order(&shape), place, shape, spread });
         }
         let shared = level.operands.iter().any(|of| of.place.memory != Memory::Global);
         let blocks = Team::of(kernel.threads(spec.blocks), scope)?;
@@ -119,7 +117,7 @@ impl<'k> Level<'k> {
                 level.blocks = Some(None);
             }
         } else if blocks.size > 1 {
-            if shared {
+            if level.operands.iter().any(|of| of.place.memory == Memory::Shared) {
                 level.unchecked = Some(Unchecked::Peer);
             }
             level.blocks = Some(Some(blocks));
@@ -134,6 +132,16 @@ impl<'k> Level<'k> {
             level.vars.push((var, value));
         }
         Ok(level)
+    }
+
+    /// Whether all that it writes lies outside of its buffers, where its operands begin there.
+    pub(super) fn is_outside(&self, mut starts: &[i64]) -> bool {
+        self.operands[..self.spec.outs.len()].iter().all(|of| {
+            let (own, rest) = starts.split_at(of.place.starts.len());
+            starts = rest;
+            let beyond = own.iter().zip(&of.place.axes).any(|(start, axis)| *start >= axis.0);
+            of.place.memory == Memory::Global && beyond
+        })
     }
 }
 

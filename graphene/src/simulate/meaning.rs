@@ -1,6 +1,7 @@
 //! What an instance wrote, compared with what its spec's kind makes of what it read.
 
 use super::clock::Epoch;
+use super::fragment::Fragment;
 use super::instance::{Element, Instance};
 use super::level::{self, Level, Unchecked};
 use super::machine::Machine;
@@ -8,8 +9,9 @@ use super::memory::Access;
 use super::program::Program;
 use super::report::Finding;
 use crate::atom::{Fault, Proxy};
+use crate::function::{Step, Value};
 use crate::index::Expr;
-use crate::kernel::{Array, Kind, Number};
+use crate::kernel::{Array, Binary, Fused, Number, Term};
 use crate::tensor::{Memory, Scalar};
 
 /// An operand's elements: what they are, and where; `None` outside of its buffer.
@@ -25,28 +27,19 @@ pub(super) fn check(machine: &mut Machine<'_, '_>, id: usize, who: (usize, usize
     let Some(levels) = &machine.levels else { return };
     let instance = levels.get(id);
     let level = &program.levels[instance.level];
+    let (number, block, warp) = (instance.level, instance.block, instance.warp);
     let found = match instance.unchecked {
         Some(why) => Err(why),
-        None => compare(machine, level, instance, who),
+        None => compare(machine, level, id, who),
     };
-    let (number, block, warp) = (instance.level, instance.block, instance.warp);
     let levels = machine.levels.as_mut().expect("it was there above");
-    let found = found.map(|found| match found {
-        Found::Right => None,
-        Found::Wrong(fault) => Some(fault),
-        Found::Held(held) => {
-            levels.spread.extend(held);
-            None
-        }
-    });
     match found {
         Err(why) => *levels.counts[number].unchecked.entry(why).or_default() += 1,
-        Ok(fault) => {
+        Ok(Some(fault)) => {
             levels.counts[number].checked += 1;
-            if let Some(fault) = fault {
-                report(machine, level, fault, (block, warp));
-            }
+            report(machine, level, fault, (block, warp));
         }
+        Ok(None) => levels.counts[number].checked += 1,
     }
 }
 
@@ -59,33 +52,31 @@ fn report(machine: &mut Machine<'_, '_>, level: &Level<'_>, fault: Fault, of: (u
     machine.stopped |= machine.findings.len() >= machine.options.findings.max(1);
 }
 
-/// Values that more elements have tell nothing of which one a register holds.
-const FEW: usize = 64;
-
-/// What came of a comparison.
-enum Found {
-    Right,
-    Wrong(Fault),
-    /// It is right if registers hold these elements.
-    Held(Vec<((u32, u64), Vec<u32>)>),
-}
-
 /// What is wrong with what an instance wrote, if anything is.
 fn compare(
-    machine: &Machine<'_, '_>,
+    machine: &mut Machine<'_, '_>,
     level: &Level<'_>,
-    instance: &Instance,
+    instance: usize,
     who: (usize, usize),
-) -> Result<Found, Unchecked> {
+) -> Result<Option<Fault>, Unchecked> {
+    let levels = machine.levels.as_ref().expect("an instance is theirs");
+    let instance = levels.get(instance);
     let outs = level.spec.outs.len();
+    let shape = |at: usize| level.operands.get(at).map_or(&[][..], |of| &of.shape);
+    let meaning = level.spec.kind.meaning(shape(0), shape(outs)).ok_or(Unchecked::Kind)?;
     let mut seen = Vec::with_capacity(level.operands.len());
     let mut starts = &instance.starts[..];
     for (number, operand) in level.operands.iter().enumerate() {
         let (own, rest) = starts.split_at(operand.place.starts.len());
         starts = rest;
-        if level.spread && number == 0 {
-            let none = Array { shape: Vec::new(), data: vec![0.0] };
-            seen.push(Seen { now: none.clone(), before: none, at: Vec::new() });
+        if operand.spread {
+            let old = meaning.steps().contains(&Term::Old(number)) && !adds(&meaning, number);
+            let before = if number >= outs || old {
+                level.gathered(levels, instance, number)?
+            } else {
+                Array { shape: Vec::new(), data: vec![0.0] }
+            };
+            seen.push(Seen { now: before.clone(), before, at: Vec::new() });
             continue;
         }
         match elements(machine, instance, operand, own, (number >= outs).then_some(who)) {
@@ -96,12 +87,10 @@ fn compare(
                     said(machine.program, level, instance),
                     name(machine.program, level, number, element)
                 );
-                return Ok(Found::Wrong(Fault::Unstable(text)));
+                return Ok(Some(Fault::Unstable(text)));
             }
         }
     }
-    let shape = |at: usize| level.operands.get(at).map_or(&[][..], |of| &of.shape);
-    let meaning = level.spec.kind.meaning(shape(0), shape(outs)).ok_or(Unchecked::Kind)?;
     let (written, read) = seen.split_at(outs);
     let ins: Vec<Array> = read.iter().map(|of| of.before.clone()).collect();
     let olds: Vec<Array> = written.iter().map(|of| of.before.clone()).collect();
@@ -111,27 +100,47 @@ fn compare(
     };
     let units = level.operands.iter().filter(|of| of.place.scalar.is_float());
     let unit = units.map(|of| of.place.scalar.unit()).fold(0.0, f64::max);
-    if level.spread {
-        let expected = meaning.nearly(&ins, &olds, &number, unit).map_err(|_| Unchecked::Shape)?;
-        return spread(machine, level, instance, &expected[0]);
-    }
-    let expected = meaning.bounds(&ins, &olds, &number, unit).map_err(|_| Unchecked::Shape)?;
+    let expected = meaning.nearly(&ins, &olds, &number, unit).map_err(|_| Unchecked::Shape)?;
     // What depends on elements outside of their buffers need not be written.
     let mut marked: Option<Vec<Array>> = None;
     let mut mark = |which: usize, element: usize| -> bool {
         let marked = marked.get_or_insert_with(|| {
             let outside = |of: &Seen| {
-                let all = of.before.data.iter().zip(&of.at);
-                let data = all.map(|(x, at)| at.map_or(f64::NAN, |_| *x)).collect();
-                Array { shape: of.before.shape.clone(), data }
+                let mut marked = of.before.clone();
+                let all = marked.data.iter_mut().zip(&of.at);
+                all.filter(|row| row.1.is_none()).for_each(|row| *row.0 = f64::NAN);
+                marked
             };
             let ins: Vec<Array> = read.iter().map(outside).collect();
-            meaning.values(&ins, &olds, &number).unwrap_or_default()
+            let all = meaning.nearly(&ins, &olds, &number, unit).unwrap_or_default();
+            let fit = |(of, operand): ((Array, Array), &level::Array)| match operand.spread {
+                true => Some(of.0),
+                false => of.0.fit(&operand.shape).ok(),
+            };
+            all.into_iter().zip(&level.operands).map_while(fit).collect()
         });
         marked.get(which).is_some_and(|of| of.data[element].is_nan())
     };
-    for (which, (of, (values, errors))) in written.iter().zip(&expected).enumerate() {
-        let place = &level.operands[which].place;
+    let outside = read.iter().any(|of| of.at.contains(&None));
+    let mut learnt = Vec::new();
+    for (which, (of, (values, errors))) in written.iter().zip(expected).enumerate() {
+        let operand = &level.operands[which];
+        let place = &operand.place;
+        if operand.spread {
+            let adds = adds(&meaning, which);
+            let mark = |element: usize| outside && mark(which, element);
+            let held = (&instance.held[which][..], adds);
+            match spread(machine, (level, instance, which), held, &(values, errors), mark) {
+                Ok(fragment) => learnt.push((place.root, fragment)),
+                Err(text) => {
+                    let text = format!("{}: {text}", said(machine.program, level, instance));
+                    return Ok(Some(Fault::Differs(text)));
+                }
+            }
+            continue;
+        }
+        let fit = |of: Array| of.fit(&operand.shape).map_err(|_| Unchecked::Shape);
+        let (values, errors) = (fit(values)?, fit(errors)?);
         for (element, at) in of.at.iter().enumerate() {
             let Some(at) = at else { continue };
             let (want, error) = (values.data[element], errors.data[element]);
@@ -152,70 +161,115 @@ fn compare(
                     said(machine.program, level, instance),
                     Number(place.scalar.round(want))
                 );
-                return Ok(Found::Wrong(Fault::Differs(text)));
+                return Ok(Some(Fault::Differs(text)));
             }
         }
     }
-    Ok(Found::Right)
+    let team = (instance.from, instance.first, level.threads.size);
+    let all = (0..level.agents()).map(|rank| level.lane(instance, rank));
+    let warps: Vec<(i64, usize)> = all.map(|(block, warp, _)| (block, warp)).collect();
+    let levels = machine.levels.as_mut().expect("an instance is theirs");
+    for (root, fragment) in learnt {
+        levels.teams.extend(warps.iter().map(|&(block, warp)| ((root, block, warp), team)));
+        let known = levels.fragments.entry(root).or_default();
+        known.retain(|known| !known.is_like(&fragment));
+        known.push(fragment);
+    }
+    Ok(None)
 }
 
-/// Whether there are elements that the registers of several threads may hold, in this instance as in those before: which
-/// element each register has is the same in all of them.
+/// Values that more elements have tell nothing of which one a register holds.
+const FEW: usize = 4;
+
+/// Whether an output is what it was, and something that is added.
+fn adds(meaning: &Fused, output: usize) -> bool {
+    let term = &meaning.steps()[meaning.outputs()[output].index()];
+    let is_old = |x: &Value| meaning.steps()[x.index()] == Term::Old(output);
+    matches!(term, Term::Step(Step::Binary(Binary::Add, x, y)) if is_old(x) || is_old(y))
+}
+
+/// Which elements the registers of several threads hold, as far as that is known after this instance; what is wrong if there
+/// is no such layout, or not the one that there was before.
 fn spread(
     machine: &Machine<'_, '_>,
-    level: &Level<'_>,
-    instance: &Instance,
+    (level, instance, which): (&Level<'_>, &Instance, usize),
+    (held, adds): (&[f64], bool),
     (values, errors): &(Array, Array),
-) -> Result<Found, Unchecked> {
-    let adds = level.spec.kind == Kind::MATMUL_ADD;
-    let place = &level.operands[0].place;
+    mut mark: impl FnMut(usize) -> bool,
+) -> Result<Fragment, String> {
+    let operand = &level.operands[which];
+    let place = &operand.place;
     let levels = machine.levels.as_ref().expect("an instance is theirs");
-    let mut sorted: Vec<(f64, u32)> = values.data.iter().copied().zip(0..).collect();
-    sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let offset = level.offset(instance, which);
+    let mut fragment = Fragment::new(level, operand, offset, &values.shape);
+    let mut known = levels.fragments.get(&place.root).into_iter().flatten();
+    if let Some(known) = known.find(|known| known.is_like(&fragment)) {
+        fragment = known.clone();
+    }
     let off = errors.data.iter().copied().fold(0.0, f64::max);
-    let mut registers: Vec<_> = instance.log.iter().collect();
-    registers.sort_unstable_by_key(|(element, _)| element.register());
-    // Tiles of instructions may be wider than what is computed.
-    if registers.len() != values.data.len() {
-        return Err(Unchecked::Fragment);
-    }
-    let mut all = Vec::with_capacity(registers.len());
-    for (element, written) in registers {
-        let got = if adds { written.after - written.before } else { written.after };
-        let unit =
-            if place.scalar == Scalar::F32 && off == 0.0 { 0.0 } else { place.scalar.unit() };
-        let size = written.after.abs().max(written.before.abs());
-        let most = 4.0 * off + 2.0 * unit * size;
-        let key = (written.root, element.register());
-        let may: Vec<u32> = match levels.spread.get(&key) {
-            Some(known) => {
-                let fits = |element: &u32| (values.data[*element as usize] - got).abs() <= most;
-                known.iter().copied().filter(fits).collect()
-            }
-            None => {
-                let first = sorted.partition_point(|row| row.0 < got - most);
-                let end = sorted.partition_point(|row| row.0 <= got + most);
-                if end - first > FEW {
-                    continue;
-                }
-                sorted[first..end.max(first)].iter().map(|row| row.1).collect()
-            }
+    let exact = place.scalar == Scalar::F32 && off == 0.0;
+    let unit = if exact { 0.0 } else { place.scalar.unit() };
+    // Of each register what it got, and how much else that may be.
+    let count = place.size() as usize;
+    let got = |register: usize| {
+        let (rank, value) = (register / count, register % count);
+        let (block, warp, lane) = level.lane(instance, rank);
+        let at = (place.first as i64 + offset + place.distance(value)) as usize * 32 + lane;
+        let element = Element::of(Memory::Registers, unit_of(block, warp), at);
+        let before = held[register];
+        let after = instance.log.get(&element).map_or(before, |written| written.after);
+        let size = if adds { after.abs().max(before.abs()) } else { after.abs() };
+        (if adds { after - before } else { after }, 4.0 * off + 2.0 * unit * size)
+    };
+    let all: Vec<(f64, f64)> = (0..held.len()).map(got).collect();
+    let mut sorted: Vec<(f64, usize)> = values.data.iter().copied().zip(0..).collect();
+    sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let those = |(got, most): (f64, f64)| {
+        let first = sorted.partition_point(|row| row.0 < got - most);
+        let end = sorted.partition_point(|row| row.0 <= got + most);
+        &sorted[first..end.max(first)]
+    };
+    if !fragment.is_complete() {
+        let few = |&of: &(f64, f64)| match those(of) {
+            rows if rows.len() <= FEW => rows.iter().map(|row| row.1).collect(),
+            _ => Vec::new(),
         };
-        if may.is_empty() {
-            let name = &place.name;
-            let (what, got) = (said(machine.program, level, instance), Number(got));
-            let known = levels.spread.get(&key).and_then(|known| known.first());
-            let which = known.map(|&element| {
-                let at = coordinates(&values.shape, element as usize);
-                let want = Number(place.scalar.round(values.data[element as usize]));
-                format!("element [{at}] of %{name}: {got}, expected {want}")
-            });
-            let which = which.unwrap_or_else(|| format!("%{name}: {got}, which no element is"));
-            return Ok(Found::Wrong(Fault::Differs(format!("{what}: {which}"))));
-        }
-        all.push((key, may));
+        let may: Vec<Vec<usize>> = all.iter().map(few).collect();
+        fragment.learn(&may);
     }
-    Ok(Found::Held(all))
+    // Nothing tells what is added to what is no number.
+    let lost = |register: usize| adds && held[register].is_nan() && all[register].0.is_nan();
+    let name = &place.name;
+    let mut missing = vec![true; values.data.len()];
+    for (register, (cell, &(got, most))) in fragment.cells().iter().zip(&all).enumerate() {
+        match cell {
+            Some(None) => {}
+            Some(Some(element)) => {
+                missing[*element] = false;
+                let want = values.data[*element];
+                let right = (got - want).abs() <= most || agree(got, want, 0.0, 0.0);
+                if !right && !lost(register) && !mark(*element) {
+                    let at = coordinates(&values.shape, *element);
+                    let (got, want) = (Number(got), Number(place.scalar.round(want)));
+                    return Err(format!("element [{at}] of %{name}: {got}, expected {want}"));
+                }
+            }
+            None if those((got, most)).is_empty()
+                && !got.is_nan()
+                && !(0..values.data.len()).any(&mut mark) =>
+            {
+                return Err(format!("%{name}: {}, which no element is", Number(got)));
+            }
+            None => {}
+        }
+    }
+    match missing.iter().position(|missing| *missing) {
+        Some(element) if fragment.is_complete() => {
+            let at = coordinates(&values.shape, element);
+            Err(format!("element [{at}] of %{name} is in no register"))
+        }
+        Some(_) | None => Ok(fragment),
+    }
 }
 
 /// Whether a value may be what another one, with an error that follows from how it is computed, is rounded to. Where the

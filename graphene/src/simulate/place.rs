@@ -51,7 +51,7 @@ pub(super) struct Place {
     /// How far beyond the start the view reaches along each axis.
     pub(super) reach: Vec<i64>,
     /// The sizes of the dimensions that count.
-    dims: Vec<i64>,
+    pub(super) dims: Vec<i64>,
     /// For each element, first dimension fastest, the distance from the first one.
     distances: Vec<i64>,
     /// Likewise the steps along each axis.
@@ -208,6 +208,11 @@ fn steps_of(dim: &Layout<Expr>, axes: usize, scope: &Scope) -> Result<Vec<i64>> 
 }
 
 impl Team {
+    /// The number among them of a thread, which is given relative to the first.
+    pub(super) fn rank(&self, offset: i64) -> usize {
+        self.offsets.binary_search(&offset).unwrap_or_default()
+    }
+
     /// Compiles the threads or blocks that a tensor reaches.
     ///
     /// # Errors

@@ -196,7 +196,17 @@ impl<'k> Program<'k> {
     /// Reserves memory for a tensor.
     fn root(&mut self, id: TensorId) -> Result<()> {
         let tensor = self.kernel.tensor(id);
-        let len = usize::try_from(span(&axes_of(&tensor.view, &self.scope)?)).unwrap_or(0);
+        let mut axes = axes_of(&tensor.view, &self.scope)?;
+        let len = usize::try_from(span(&axes)).unwrap_or(0);
+        // What stands at 0 is repeated.
+        axes.retain(|axis| axis.0 > 1 && axis.1 != 0);
+        axes.sort_unstable_by_key(|axis| axis.1);
+        if (1..axes.len()).any(|axis| axes[axis].1 < span(&axes[..axis])) {
+            let name = self.kernel.tensor_name(id);
+            return Err(Error::Shape(format!(
+                "%{name}: elements of it lie in one place: {axes:?}"
+            )));
+        }
         let (count, address) = match (tensor.memory, tensor.scalar) {
             (Memory::Global, _) => (&mut self.global, 0),
             (Memory::Registers, _) => (&mut self.registers, 0),

@@ -138,7 +138,7 @@ impl Conv {
             if !gather.holds() {
                 return Ok(());
             }
-            within(k, step, count, |k| gather.settle(k, step, shared[1], stage))
+            within(k, step, count, |k| gather.settle(k, shared[1], stage))
         };
         multistage_through_registers(
             &mut k,

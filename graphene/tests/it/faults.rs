@@ -428,8 +428,10 @@ fn check(rows: &BTreeMap<(Family, &'static str), Row>) {
     println!("found: {found:.1} % of those that change values");
     println!("named: {named:.1} % of those in synchronisation; argued to be none: {argued:.1} %");
     let levels = share(values.level, values.values.max(1));
+    let innermost = share(values.innermost, values.values.max(1));
     println!("named by level: {levels:.1} % of those that only values tell");
-    assert!(found >= 98.0 && named >= 95.0 && argued <= 5.0);
+    println!("at the innermost level: {innermost:.1} % of these");
+    assert!(found >= 98.0 && named >= 95.0 && argued <= 5.0 && innermost >= 90.0);
 }
 
 #[test]

@@ -288,7 +288,11 @@ fn attention_is_a_tree() {
                 Init x3, Wait x3
                 %scores:[2, 16].[2].RF <- MatMul<<<#cta:[], #own:[128]>>>(%own_q:[64, 64].SH, %b:[64, 128].SH)
                   Fence, MatMul, MatMul+=, Commit
-                Arrive x3, WaitGroup, Init x3, Move x4, Reduction x5, Shfl x2, BinaryPointwise x4, UnaryPointwise x3, MatMul+=
+                Arrive x3, WaitGroup, Init x2
+                %scores:[2, 16].[2].RF, %largest:[2].RF, %factors:[2].RF, %sums:[2, 2].RF <- Fused{t0 = max(%1, fold<max>(%0, 1)); t1 = t0 * 0.18033688011112042; t2 = exp2(%0 * 0.18033688011112042 - t1); t3 = exp2(%1 * 0.18033688011112042 - t1); t2, t0, t3, %2 * t3 + dims(fold<+>(split(t2, 1, 8), 1), 0, 2)}<<<#cta:[], #own:[128]>>>(%scores:[2, 16].[2].RF, %largest:[2].RF, %sums:[2, 2].RF)
+                  Move x3, Reduction x5, Init, Shfl x2, BinaryPointwise x4, UnaryPointwise x3, MatMul+=
+                %weights:[2, 16].[2].RF <- Move<<<#cta:[], #own:[128]>>>(%scores:[2, 16].[2].RF)
+                  Move
                 for(@step = 1; @step < @steps; @step += 1)
                   Wait x2
                   %scores:[2, 16].[2].RF <- MatMul<<<#cta:[], #own:[128]>>>(%own_q_2:[64, 64].SH, %b_3:[64, 128].SH)
@@ -296,7 +300,12 @@ fn attention_is_a_tree() {
                   Wait, BinaryPointwise
                   %acc:[2, 8].[2].RF <- MatMul+=<<<#cta:[], #own:[128]>>>(%weights:[2, 16].[2].RF, %b_5:[128, 64].SH)
                     Fence, MatMul+=, Commit
-                  Arrive x4, WaitGroup x2, Init x2, Move x4, Reduction x5, Shfl x2, BinaryPointwise x4, UnaryPointwise x3, MatMul+=, Wait
+                  Arrive x3, WaitGroup, Init
+                  %scores:[2, 16].[2].RF, %largest:[2].RF, %factors:[2].RF, %sums:[2, 2].RF <- Fused{t0 = max(%1, fold<max>(%0, 1)); t1 = t0 * 0.18033688011112042; t2 = exp2(%0 * 0.18033688011112042 - t1); t3 = exp2(%1 * 0.18033688011112042 - t1); t2, t0, t3, %2 * t3 + dims(fold<+>(split(t2, 1, 8), 1), 0, 2)}<<<#cta:[], #own:[128]>>>(%scores:[2, 16].[2].RF, %largest:[2].RF, %sums:[2, 2].RF)
+                    Move x3, Reduction x5, Init, Shfl x2, BinaryPointwise x4, UnaryPointwise x3, MatMul+=
+                  Wait, WaitGroup, Arrive
+                  %weights:[2, 16].[2].RF <- Move<<<#cta:[], #own:[128]>>>(%scores:[2, 16].[2].RF)
+                    Move
                 Wait, BinaryPointwise
                 %acc:[2, 8].[2].RF <- MatMul+=<<<#cta:[], #own:[128]>>>(%weights:[2, 16].[2].RF, %b_7:[128, 64].SH)
                   Fence, MatMul+=, Commit
@@ -333,24 +342,31 @@ fn attention_is_a_tree() {
               Sync
               %stage:[128, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%q_tile_2:[1, 1, 128, 64].GL)
                 Move
-              %stage_2:[128, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%k_tile_2:[1, 1, 64, 128].GL)
+              %stage_2:[128, 64].SH <- Fused{dims(%0, 0, 1, 3, 2)}<<<#cta:[], #block:[256]>>>(%k_tile_2:[1, 1, 64, 128].GL)
                 Move
               Commit
               %stage_3:[128, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%v_tile_2:[1, 1, 128, 64].GL)
                 Move
-              Commit, Init x3, WaitGroup, Sync, Move
+              Commit, Init x3, WaitGroup, Sync
+              %queries:[2, 8].[2].RF <- Move<<<#cta:[], #block:[256]>>>(%of_block:[128, 64].SH)
+                Move
               for(@step = 0; @step < @steps; @step += 1)
                 WaitGroup, Sync
-                %stage_4:[128, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%k_tile_3:[1, 1, 64, 128].GL)
+                %stage_4:[128, 64].SH <- Fused{dims(%0, 0, 1, 3, 2)}<<<#cta:[], #block:[256]>>>(%k_tile_3:[1, 1, 64, 128].GL)
                   Move
                 Commit, Init
-                %scores:[2, 16].[2].RF <- MatMul+=<<<#cta:[], #block:[256]>>>(%queries:[2, 8].[2].RF, %keys:[128, 64].SH)
+                %scores:[2, 16].[2].RF <- Fused{matmul(%0, dims(%1, 1, 0)) + old(0)}<<<#cta:[], #block:[256]>>>(%queries:[2, 8].[2].RF, %keys:[128, 64].SH)
                   Move, MatMul+=
-                Init x3, Move x4, Reduction x5, Shfl x2, BinaryPointwise x4, UnaryPointwise x3, MatMul+=, WaitGroup, Sync
+                Init x2
+                %scores:[2, 16].[2].RF, %largest:[2].RF, %factors:[2].RF, %sums:[2, 2].RF <- Fused{t0 = max(%1, fold<max>(%0, 1)); t1 = t0 * 0.18033688011112042; t2 = exp2(%0 * 0.18033688011112042 - t1); t3 = exp2(%1 * 0.18033688011112042 - t1); t2, t0, t3, %2 * t3 + dims(fold<+>(split(t2, 1, 8), 1), 0, 2)}<<<#cta:[], #block:[256]>>>(%scores:[2, 16].[2].RF, %largest:[2].RF, %sums:[2, 2].RF)
+                  Move x3, Reduction x5, Init, Shfl x2, BinaryPointwise x4, UnaryPointwise x3, MatMul+=
+                %weights:[2, 16].[2].RF <- Move<<<#cta:[], #block:[256]>>>(%scores:[2, 16].[2].RF)
+                  Move
+                WaitGroup, Sync
                 %stage_5:[128, 64].SH <- Move<<<#cta:[], #block:[256]>>>(%v_tile_3:[1, 1, 128, 64].GL)
                   Move
                 Commit, BinaryPointwise
-                %acc:[2, 8].[2].RF <- MatMul+=<<<#cta:[], #block:[256]>>>(%weights:[2, 16].[2].RF, %values:[128, 64].SH)
+                %acc:[2, 8].[2].RF <- Fused{matmul(%0, %1) + old(0)}<<<#cta:[], #block:[256]>>>(%weights:[2, 16].[2].RF, %values:[128, 64].SH)
                   Move, MatMul+=
               Reduction x3, Shfl x2, UnaryPointwise, BinaryPointwise
               %o_tile_2:[1, 1, 128, 64].GL <- Move<<<#cta:[], #block:[256]>>>(%acc:[2, 8].[2].RF)
@@ -367,30 +383,34 @@ fn a_convolution_is_a_tree() {
           Init x4
           %stage:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile:[1, 128, 32].GL)
             Move
-          Init x2, Move x2
-          %sX:[32, 128].SH <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 0, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 0, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+            Init x2, Move x2
+          %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
             Move
           Commit
           %stage_3:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_2:[1, 128, 32].GL)
             Move
-          Init x2, Move x2
-          %sX:[32, 128].SH <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+            Init x2, Move x2
+          %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
             Move
           Commit
           %stage_5:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_3:[1, 128, 32].GL)
             Move
-          Init x2, Move x2
-          %sX:[32, 128].SH <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 64, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 64, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+            Init x2, Move x2
+          %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
             Move
           Commit
           for(@k = 0; @k < 9; @k += 1)
             WaitGroup, Sync
             %stage_7:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_4:[1, 128, 32].GL)
               Move
-            Init x2, Move x2
+            %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32*@step, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+              Init x2, Move x2
             %acc:[4, 8].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%a:[128, 32].SH, %b:[32, 128].SH)
               Move x2, MatMul+= x2
-            %sX:[32, 128].SH <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32*@k + 96, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+            %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
               Move
             Commit
           Move x4

@@ -118,26 +118,20 @@ impl Gather<'_> {
                 }
             })
         };
-        if self.holds() {
-            return rows(k, None);
+        if let Some(words) = self.words {
+            return k.decompose(self.header(words.into(), step), |k| rows(k, None));
         }
-        let header = self.header(stages, stage, step).async_();
-        k.decompose(header, |k| {
+        k.decompose(self.header(Operand::at(stages, [stage]), step).async_(), |k| {
             let to = self.runs(k, stages, stage)?;
             rows(k, Some(to))
         })
     }
 
     /// Stores a step that came through registers.
-    pub(super) fn settle(
-        &self,
-        k: &mut Builder,
-        step: &Expr,
-        stages: TensorId,
-        stage: &Var,
-    ) -> Result<()> {
+    pub(super) fn settle(&self, k: &mut Builder, stages: TensorId, stage: &Var) -> Result<()> {
         let Some(words) = self.words else { return Ok(()) };
-        k.decompose(self.header(stages, stage, step), |k| {
+        let to = Operand::at(stages, [stage]);
+        k.decompose(Header::new(Kind::Move, to, words, self.movers.block), |k| {
             let to = self.runs(k, stages, stage)?;
             self.each_row(k, |k, e, row| {
                 let to = self.run_of(k, to, row)?;
@@ -147,9 +141,8 @@ impl Gather<'_> {
         })
     }
 
-    /// What a step's stage is of the image.
-    fn header(&self, stages: TensorId, stage: &Var, step: &Expr) -> Header {
-        let to = Operand::at(stages, [stage]);
+    /// What a step's stage, or its words, are of the image.
+    fn header(&self, to: Operand, step: &Expr) -> Header {
         let depth = self.side.depth;
         let part = self.columns.clone().slice(1, step.clone() * depth, depth);
         Header::new(Kind::Fused(part), to, self.x, self.movers.block)

@@ -11,7 +11,9 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Var};
-use crate::kernel::{Group, Kernel, Kind, Operand, Ring, TensorId, Test, ThreadsId};
+use crate::kernel::{
+    Binary, Fused, Group, Kernel, Kind, Operand, Ring, TensorId, Test, ThreadsId, Unary,
+};
 use crate::layout::Tiler;
 use crate::schedule::Softmax;
 use crate::schedule::pointwise::{WIDTH, vector};
@@ -107,7 +109,7 @@ impl<'a> Block<'a> {
         ];
         let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
         let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
-        let softmax = Softmax::new(k, fmha.units(), lane.warp, one)?;
+        let softmax = Softmax::new(k, fmha.units(), [block, lane.warp, one])?;
         let thread = thread.into();
         Ok(Block {
             fmha,
@@ -157,20 +159,30 @@ impl<'a> Block<'a> {
             let [keys, values] =
                 [k.index(keys, "keys", [&stage])?, k.index(values, "values", [&stage])?];
             let ins = [near.unwrap_or(queries), keys];
-            let scores = Header::new(Kind::MATMUL_ADD, self.scores, ins, self.block);
+            // Keys lie by rows.
+            let keyed = self.added([Fused::input(0), Fused::input(1).dims([1, 0].map(Some))]);
+            let scores = Header::new(keyed, self.scores, ins, self.block);
             k.decompose(scores, |k| matmuls.keys(k, self, keys))?;
             self.weigh(k, place, step)?;
-            matmuls.weights(k, self)?;
+            let kind = if fmha.tf32 { Kind::Unary(Unary::Tf32) } else { Kind::Move };
+            let converted = Header::new(kind, weights, self.scores, self.block);
+            k.decompose(converted, |k| matmuls.weights(k, self))?;
             self.meet(k)?;
             self.next(k, 2, place, step, &ring)?;
             self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
-            let ins = [weights, values];
-            let sums = Header::new(Kind::MATMUL_ADD, self.sums, ins, self.block);
+            let summed = self.added([0, 1].map(Fused::input));
+            let sums = Header::new(summed, self.sums, [weights, values], self.block);
             k.decompose(sums, |k| matmuls.values(k, self, values))?;
             k.advance(&ring)
         })?;
         self.softmax.finish(k, self.sums, fmha.value_width() / 8, fmha.guarded)?;
         self.store(k, matmuls, place)
+    }
+
+    /// The matmul of these, rounded as operands are, added to what there is.
+    fn added(&self, of: [Fused; 2]) -> Kind {
+        let [a, b] = of.map(|x| self.fmha.rounded(x));
+        Kind::Fused(a.matmul(b).binary(Binary::Add, Fused::old(0)))
     }
 
     /// Scores become weights. The last tile of keys is the first.
@@ -225,7 +237,12 @@ impl<'a> Block<'a> {
         let piece = WIDTH / scalar.bytes();
         let to = k.index(self.shared[which], "stage", [stage])?;
         let whole = place.rows(k, &self.operands, which, rows, &tile)?;
-        k.decompose(Header::new(Kind::Move, to, whole, self.block).async_(), |k| {
+        // Keys are declared with their elements first.
+        let kind = match which {
+            1 => Kind::Fused(Fused::input(0).dims([0, 1, 3, 2].map(Some))),
+            _ => Kind::Move,
+        };
+        k.decompose(Header::new(kind, to, whole, self.block).async_(), |k| {
             let to = k.tile(to, "chunks", &[Tiler::Size(1), Tiler::Size(piece)])?;
             let [first, second] = order(which, 1, piece);
             let from =

@@ -96,7 +96,7 @@ impl<'a> Consumer<'a> {
         let scores = fragment(k, "scores", fmha.keys / 8, Scalar::F32)?;
         let weights = fragment(k, "weights", fmha.keys / 8, fmha.scalar)?;
         let sums = fragment(k, "acc", fmha.value_width() / 8, Scalar::F32)?;
-        let softmax = Softmax::new(k, fmha.units(), lane.warp, one)?;
+        let softmax = Softmax::new(k, fmha.units(), [own, lane.warp, one])?;
         Ok(Consumer {
             context,
             own,
@@ -144,7 +144,8 @@ impl<'a> Consumer<'a> {
         self.begin_scores(k)?;
         self.order_arrive(k)?;
         self.end_scores(k, place, Expr::from(0))?;
-        fmha.pack(k, self.scores, self.weights, one)?;
+        let packed = Header::new(Kind::Move, self.weights, self.scores, self.own);
+        k.decompose(packed.clone(), |k| fmha.pack(k, self.scores, self.weights, one))?;
         k.for_("step", Expr::from(1)..place.steps.clone(), 1, false, |k, step| {
             self.order_wait(k)?;
             self.begin_scores(k)?;
@@ -160,7 +161,7 @@ impl<'a> Consumer<'a> {
                 try_wait_next(k, &self.context.pipelines[2], &self.rings[2], self.own)?;
             }
             self.end_sums(k)?;
-            fmha.pack(k, self.scores, self.weights, one)
+            k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights, one))
         })?;
         k.advance(&self.rings[0])?;
         self.wait(k, 2)?;

@@ -38,6 +38,11 @@ impl Fmha {
         Kind::Fused(self.attention([queries, keys, values], mask, [3, 4], 0.into()).merge(1))
     }
 
+    /// An operand of a product as it is multiplied.
+    pub(super) fn rounded(&self, x: Fused) -> Fused {
+        if self.tf32 { x.unary(Unary::Tf32) } else { x }
+    }
+
     /// What a tile computes of its queries, the first of which has this number.
     fn of_tile(&self, first: Expr) -> Kind {
         let mask = match self.mask {
@@ -57,7 +62,7 @@ impl Fmha {
         first: Expr,
     ) -> Fused {
         let number = |value: f64| Fused::number(value);
-        let mut scores = queries.matmul(keys);
+        let mut scores = self.rounded(queries).matmul(self.rounded(keys));
         if let Some(cap) = self.softcap {
             let capped = scores.binary(Binary::Mul, number(self.scale.0 / cap.0));
             scores = capped.unary(Unary::Tanh).binary(Binary::Mul, number(cap.0));
@@ -78,8 +83,11 @@ impl Fmha {
         }
         let softmax = Fold { monoid: Monoid::Softmax, along: vec![column] };
         let [largest, sum] = [0, 1].map(|part| out.clone().fold(&softmax, part));
-        let weights = out.binary(Binary::Sub, largest).unary(Unary::Exp).binary(Binary::Div, sum);
-        let result = weights.matmul(values);
+        let weights = out.binary(Binary::Sub, largest).unary(Unary::Exp);
+        let result = match self.tf32 {
+            true => self.rounded(weights).matmul(self.rounded(values)).binary(Binary::Div, sum),
+            false => weights.binary(Binary::Div, sum).matmul(values),
+        };
         if !self.guarded {
             return result;
         }

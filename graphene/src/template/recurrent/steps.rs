@@ -221,7 +221,7 @@ impl Context<'_> {
                     (Some(resident), _) => k.index(resident, "b", [chunk])?,
                     (None, None) => return Ok(()),
                 };
-                let header = Header::new(Kind::MATMUL_ADD, self.acc, [a, b], self.block);
+                let header = Header::new(self.sums.kind(), self.acc, [a, b], self.block);
                 k.decompose(header, |k| self.sums.multiply(k, self.acc, [a, b]))
             },
         )

@@ -7,7 +7,7 @@ use crate::build::Builder;
 use crate::choose::{self, in_registers};
 use crate::error::{Result, needs};
 use crate::index::Expr;
-use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
+use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::template::product::leaf;
 use crate::template::stage::Side;
@@ -181,6 +181,17 @@ impl Sums {
                 body(k, [&Expr::from(row), &Expr::from(run)])
             })
         })
+    }
+
+    /// What becomes of sums and a stage: each slice of it has sums of its own.
+    pub(super) fn kind(&self) -> Kind {
+        if self.slices == 1 {
+            return Kind::MATMUL_ADD;
+        }
+        let depth = self.sides[0].depth / self.slices;
+        let rows = Fused::input(0).split(1, depth).dims([1, 0, 2].map(Some));
+        let matmul = rows.matmul(Fused::input(1).split(0, depth));
+        Kind::Fused(matmul.binary(Binary::Add, Fused::old(0)))
     }
 
     /// Adds the products of a stage.

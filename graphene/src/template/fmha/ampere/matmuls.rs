@@ -10,7 +10,7 @@
 //! the values a lane has fours of columns.
 
 use super::{Block, Matmuls};
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId, Unary};
@@ -87,9 +87,12 @@ impl Matmuls for TensorCores {
         let of = k.index(block.shared[0], "of_block", [0])?;
         let tiles = k.tile(of, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
         let to = k.tile(self.queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
-        k.for_("kk", 0..block.fmha.head_width() / 16, 1, true, |k, kk| {
-            let row = self.row(k, tiles, [&block.lane.number, &kk.into()], false)?;
-            k.spec(Kind::Move, Operand::at(to, [Expr::from(0), kk.into()]), row, block.lane.warp)
+        k.decompose(Header::new(Kind::Move, self.queries, of, block.block), |k| {
+            k.for_("kk", 0..block.fmha.head_width() / 16, 1, true, |k, kk| {
+                let row = self.row(k, tiles, [&block.lane.number, &kk.into()], false)?;
+                let to = Operand::at(to, [Expr::from(0), kk.into()]);
+                k.spec(Kind::Move, to, row, block.lane.warp)
+            })
         })
     }
 

@@ -1,0 +1,322 @@
+//! Which elements registers of several threads hold: a layout `(thread, value) -> coordinates`, which values tell.
+//!
+//! A register's number is made of digits, those of its dimensions and those of its thread. In a layout each digit moves by a
+//! step of its own, so that a few registers whose values few elements have tell all others' elements; where they disagree, most
+//! decide.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::clock::lanes_of;
+use super::instance::{Instance, Levels};
+use super::level::{Array, Level, Unchecked};
+use super::runner::Runner;
+use crate::kernel::{self, Kind};
+
+/// Which elements registers hold.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Fragment {
+    /// The elements' dimensions.
+    pub(super) shape: Vec<usize>,
+    threads: usize,
+    /// Where a thread's values lie among what they are a part of.
+    values: Vec<i64>,
+    /// Of each digit how many there are; the lowest first, and threads' after values'.
+    radices: Vec<usize>,
+    /// What the first register has, and by how much each digit moves, as far as it is known.
+    first: Option<Vec<i64>>,
+    steps: Vec<Option<Vec<i64>>>,
+    /// Of each register, the number of its element: unknown, or none.
+    cells: Vec<Option<Option<usize>>>,
+}
+
+/// The prime factors of a number, each a digit's.
+fn primes(mut number: usize) -> Vec<usize> {
+    let mut all = Vec::new();
+    let mut prime = 2;
+    while number > 1 {
+        if number.is_multiple_of(prime) {
+            all.push(prime);
+            number /= prime;
+        } else {
+            prime += 1;
+        }
+    }
+    all
+}
+
+/// What most say, each of whom may say several things; nothing if no answer has more votes than any other.
+fn most(votes: impl Iterator<Item = BTreeSet<Vec<i64>>>) -> Option<Vec<i64>> {
+    let mut counts: BTreeMap<Vec<i64>, usize> = BTreeMap::new();
+    votes.flatten().for_each(|vote| *counts.entry(vote).or_default() += 1);
+    let most = counts.values().max().copied()?;
+    let mut first = counts.into_iter().filter(|row| row.1 == most);
+    first.next().filter(|_| first.next().is_none()).map(|row| row.0)
+}
+
+fn coordinates(shape: &[usize], mut element: usize) -> Vec<i64> {
+    let mut at = vec![0; shape.len()];
+    for (at, size) in at.iter_mut().zip(shape).rev() {
+        (*at, element) = ((element % size) as i64, element / size);
+    }
+    at
+}
+
+impl Fragment {
+    /// Nothing is known of an operand's registers yet.
+    pub(super) fn new(
+        level: &Level<'_>,
+        operand: &Array,
+        offset: i64,
+        shape: &[usize],
+    ) -> Fragment {
+        let (place, threads) = (&operand.place, level.agents());
+        let values = (0..place.size() as usize).map(|value| offset + place.distance(value));
+        let dims = place.dims.iter().map(|&size| size as usize).chain([threads]);
+        let radices: Vec<usize> = dims.flat_map(primes).collect();
+        let mut fragment = Fragment {
+            shape: shape.to_vec(),
+            threads,
+            values: values.collect(),
+            first: None,
+            steps: vec![None; radices.len()],
+            radices,
+            cells: Vec::new(),
+        };
+        let registers = fragment.threads * fragment.values.len();
+        if shape.iter().product::<usize>() == 1 {
+            fragment.learn(&vec![vec![0]; registers]);
+        } else if matches!(level.spec.kind, Kind::Scan(_)) {
+            let each: Vec<Vec<usize>> = (0..registers).map(|at| vec![at]).collect();
+            fragment.learn(&each);
+        } else {
+            fragment.number();
+        }
+        fragment
+    }
+
+    /// Whether it is one of the same registers and elements.
+    pub(super) fn is_like(&self, other: &Fragment) -> bool {
+        self.shape == other.shape && self.threads == other.threads && self.values == other.values
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.first.is_some() && self.steps.iter().all(Option::is_some)
+    }
+
+    /// The registers' elements: unknown, or none.
+    pub(super) fn cells(&self) -> &[Option<Option<usize>>] {
+        &self.cells
+    }
+
+    /// How far a register is from the first one.
+    fn moved(&self, register: usize) -> Option<Vec<i64>> {
+        let (mut at, mut rest) = (vec![0; self.shape.len()], register);
+        for (radix, step) in self.radices.iter().zip(&self.steps) {
+            let digit = (rest % radix) as i64;
+            rest /= radix;
+            if digit > 0 {
+                at.iter_mut().zip(step.as_ref()?).for_each(|(at, step)| *at += digit * step);
+            }
+        }
+        Some(at)
+    }
+
+    /// Learns of registers which elements each may hold; of those that nothing is known of, none.
+    pub(super) fn learn(&mut self, may: &[Vec<usize>]) {
+        let shape = &self.shape;
+        let less = |a: usize, b: &[i64]| -> Vec<i64> {
+            coordinates(shape, a).iter().zip(b).map(|(a, b)| a - b).collect()
+        };
+        let (mut steps, mut weight) = (self.steps.clone(), 1);
+        for (step, &radix) in steps.iter_mut().zip(&self.radices) {
+            if step.is_none() {
+                let low = (0..may.len()).filter(|register| register / weight % radix + 1 < radix);
+                *step = most(low.map(|low| {
+                    let from = may[low].iter().map(|&from| coordinates(shape, from));
+                    let to =
+                        |from: Vec<i64>| may[low + weight].iter().map(move |&to| less(to, &from));
+                    from.flat_map(to).collect()
+                }));
+            }
+            weight *= radix;
+        }
+        self.steps = steps;
+        if self.first.is_none() {
+            self.first = most((0..may.len()).filter_map(|register| {
+                let moved = self.moved(register)?;
+                Some(may[register].iter().map(|&at| less(at, &moved)).collect())
+            }));
+        }
+        self.number();
+    }
+
+    fn number(&mut self) {
+        let cell = |register: usize| {
+            let moved = self.moved(register)?;
+            let at = self.first.as_ref()?.iter().zip(&moved).map(|(first, moved)| first + moved);
+            Some(at.zip(&self.shape).try_fold(0, |element, (at, &size)| {
+                (0..size as i64).contains(&at).then_some(element * size + at as usize)
+            }))
+        };
+        self.cells = (0..self.threads * self.values.len()).map(cell).collect();
+    }
+}
+
+impl Level<'_> {
+    /// How many threads carry it out, of all its blocks.
+    pub(super) fn agents(&self) -> usize {
+        let blocks = self.blocks.as_ref().and_then(Option::as_ref).map_or(1, |team| team.size);
+        (self.threads.size * blocks) as usize
+    }
+
+    /// Room for what threads hold of operands in registers of several of them.
+    pub(super) fn held(&self) -> Vec<Vec<f64>> {
+        let room = |of: &Array| {
+            let all = if of.spread { self.agents() * of.place.size() as usize } else { 0 };
+            vec![f64::NAN; all]
+        };
+        self.operands.iter().map(room).collect()
+    }
+
+    /// Where an operand begins in its buffer.
+    pub(super) fn offset(&self, instance: &Instance, operand: usize) -> i64 {
+        let before = self.operands[..operand].iter().map(|of| of.place.starts.len()).sum();
+        let place = &self.operands[operand].place;
+        let starts = instance.starts[before..].iter().zip(&place.axes);
+        starts.take(place.starts.len()).map(|(start, axis)| start * axis.1).sum()
+    }
+
+    /// Notes what lanes that come to an instance hold.
+    pub(super) fn look(
+        &self,
+        instance: &mut Instance,
+        (runner, block): (&Runner, i64),
+        lanes: u32,
+    ) {
+        for (number, operand) in self.operands.iter().enumerate().filter(|row| row.1.spread) {
+            let place = &operand.place;
+            let first = place.first as i64 + self.offset(instance, number);
+            let count = place.size() as usize;
+            for lane in lanes_of(lanes) {
+                let thread = (32 * runner.index + lane) as i64 - instance.first;
+                let rank = self.rank(block - instance.from, thread);
+                for value in 0..count {
+                    let at = (first + place.distance(value)) as usize * 32 + lane;
+                    if runner.marks[at].valid {
+                        instance.held[number][rank * count + value] = runner.registers[at];
+                    }
+                }
+            }
+        }
+    }
+
+    /// The number of a thread among all of an instance's, which is given relative to the first of its blocks and threads.
+    fn rank(&self, block: i64, thread: i64) -> usize {
+        let blocks = self.blocks.as_ref().and_then(Option::as_ref);
+        let block = blocks.map_or(0, |team| team.rank(block));
+        block * self.threads.size as usize + self.threads.rank(thread)
+    }
+
+    /// The block, the warp and the lane of a thread of an instance.
+    pub(super) fn lane(&self, instance: &Instance, rank: usize) -> (i64, usize, usize) {
+        let (block, thread) =
+            (rank / self.threads.offsets.len(), rank % self.threads.offsets.len());
+        let blocks = self.blocks.as_ref().and_then(Option::as_ref);
+        let block = instance.from + blocks.map_or(0, |team| team.offsets[block]);
+        let thread = (instance.first + self.threads.offsets[thread]) as usize;
+        (block, thread / 32, thread % 32)
+    }
+
+    /// An operand in registers of several threads, as the elements that these held: for folds and scans, the threads are
+    /// its first dimension.
+    pub(super) fn gathered(
+        &self,
+        levels: &Levels,
+        instance: &Instance,
+        number: usize,
+    ) -> Result<kernel::Array, Unchecked> {
+        let (operand, held) = (&self.operands[number], &instance.held[number]);
+        let place = &operand.place;
+        let count = place.size() as usize;
+        if matches!(self.spec.kind, Kind::Fold(_) | Kind::Scan(_)) {
+            let shape = [&[self.agents()], &operand.shape[..]].concat();
+            let of =
+                |rank: usize| operand.order.iter().map(move |&at| held[rank * count + at as usize]);
+            let data = (0..self.agents()).flat_map(of).collect();
+            return Ok(kernel::Array { shape, data });
+        }
+        let offset = self.offset(instance, number);
+        let known = levels.fragments.get(&place.root).into_iter().flatten();
+        let own: Vec<i64> = (0..count).map(|value| offset + place.distance(value)).collect();
+        let value = |fragment: &Fragment, at: &i64| fragment.values.iter().position(|of| of == at);
+        let found = known.rev().find_map(|fragment| {
+            let all: Option<Vec<usize>> = own.iter().map(|at| value(fragment, at)).collect();
+            Some((fragment, all?))
+        });
+        let Some((fragment, values)) = found else {
+            let first = held.first().copied().unwrap_or(f64::NAN);
+            let alike = held.iter().all(|of| of.to_bits() == first.to_bits());
+            let one = kernel::Array { shape: Vec::new(), data: vec![first] };
+            return if alike { Ok(one) } else { Err(Unchecked::Fragment) };
+        };
+        let mut cells = Vec::with_capacity(held.len());
+        for rank in 0..self.agents() {
+            let (block, warp, lane) = self.lane(instance, rank);
+            let team = levels.teams.get(&(place.root, block, warp));
+            let (from, first, size) = team.ok_or(Unchecked::Fragment)?;
+            let theirs = (block - from) * size + (32 * warp + lane) as i64 - first;
+            for value in &values {
+                let register = theirs as usize * fragment.values.len() + value;
+                cells.push(*fragment.cells.get(register).ok_or(Unchecked::Fragment)?);
+            }
+        }
+        fragment.fill(&cells, held)
+    }
+}
+
+impl Fragment {
+    /// The elements that some registers hold; those that are known, if they make a box.
+    fn fill(
+        &self,
+        cells: &[Option<Option<usize>>],
+        held: &[f64],
+    ) -> Result<kernel::Array, Unchecked> {
+        let mut data = vec![None; self.shape.iter().product()];
+        let mut rest: Option<f64> = None;
+        let (mut low, mut high) = (self.shape.clone(), vec![0; self.shape.len()]);
+        for (cell, &value) in cells.iter().zip(held) {
+            match cell {
+                Some(Some(element)) => {
+                    data[*element] = Some(value);
+                    for (dim, at) in coordinates(&self.shape, *element).into_iter().enumerate() {
+                        low[dim] = low[dim].min(at as usize);
+                        high[dim] = high[dim].max(at as usize + 1);
+                    }
+                }
+                Some(None) => {}
+                // What is not known makes no difference if it is all the same.
+                None if rest.is_none_or(|rest| rest.to_bits() == value.to_bits()) => {
+                    rest = Some(value)
+                }
+                None => return Err(Unchecked::Fragment),
+            }
+        }
+        if rest.is_some() {
+            if cells.len() < self.threads * self.values.len() {
+                return Err(Unchecked::Fragment);
+            }
+            (low, high) = (vec![0; self.shape.len()], self.shape.clone());
+        }
+        let shape: Vec<usize> =
+            low.iter().zip(&high).map(|(low, high)| high.saturating_sub(*low)).collect();
+        let mut holes = false;
+        let array = kernel::Array::new(&shape, |at| {
+            let along = at.iter().zip(&low).zip(&self.shape);
+            let element = along.fold(0, |element, ((at, low), size)| element * size + at + low);
+            let value = data[element].or(rest);
+            holes |= value.is_none();
+            value.unwrap_or(f64::NAN)
+        });
+        if holes { Err(Unchecked::Fragment) } else { Ok(array) }
+    }
+}
