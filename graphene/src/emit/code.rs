@@ -175,9 +175,9 @@ impl AtomCode<'_> {
         }
         let bytes = tensor.scalar.bytes();
         let offset = self.offset(operand, element)?;
-        let room = tensor.view.cosize().is_some_and(|size| size * bytes >= 4);
+        let fits = tensor.view.cosize().is_some_and(|size| size * bytes >= 4);
         let whole = offset.terms().all(|(_, coefficient)| coefficient * bytes % 4 == 0);
-        if tensor.memory != Memory::Registers || !room || !whole {
+        if tensor.memory != Memory::Registers || !fits || !whole {
             return refuse(format!("no 32-bit register begins with {place}"));
         }
         Ok(format!("word({place})"))
@@ -285,7 +285,7 @@ pub(super) fn render(expr: &Expr, names: &Names) -> Result<String> {
 }
 
 /// The index of an element of a global tensor, from its coordinates along the axes. What may not
-/// fit in 32 bits is computed in 64: coordinates do, as the sizes of axes do, but products need not.
+/// fit in 32 bits is computed in 64: coordinates do, as the sizes of axes do, but what is multiplied need not.
 fn global_index(axes: &[(Expr, &Axis)], names: &Names) -> Result<String> {
     let mut narrow = Expr::from(0);
     let mut parts = Vec::new();
@@ -298,7 +298,7 @@ fn global_index(axes: &[(Expr, &Axis)], names: &Names) -> Result<String> {
         {
             narrow = sum;
         } else {
-            parts.push(wide_product(at, &axis.stride, names)?);
+            parts.push(wide_term(at, &axis.stride, names)?);
         }
     }
     if !narrow.is(0) || parts.is_empty() {
@@ -307,14 +307,14 @@ fn global_index(axes: &[(Expr, &Axis)], names: &Names) -> Result<String> {
     Ok(parts.join(" + "))
 }
 
-/// `(long long)(16*m + i)*K`: multiplied from the left, all products are of 64 bits.
-fn wide_product(at: &Expr, stride: &Expr, names: &Names) -> Result<String> {
+/// `(long long)(16*m + i)*K`: multiplied from the left, all of it is of 64 bits.
+fn wide_term(at: &Expr, stride: &Expr, names: &Names) -> Result<String> {
     let mut terms = stride.terms();
     let (Some((product, coefficient)), None) = (terms.next(), terms.next()) else {
         let parts = stride.terms().map(|(product, coefficient)| {
             let factors = product.iter().cloned();
             let part = factors.fold(Expr::from(coefficient), |part, factor| part * factor);
-            wide_product(at, &part, names)
+            wide_term(at, &part, names)
         });
         return Ok(parts.collect::<Result<Vec<_>>>()?.join(" + "));
     };
