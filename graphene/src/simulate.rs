@@ -3,8 +3,9 @@
 //!
 //! **Agents are warps.** The kernel's body is flattened to a linear program, and every warp has its
 //! own counter in it. The blocks of a cluster run together, clusters one after the other; where
-//! blocks wait for others of the grid, all of them run together. The scheduler steps warps round robin, or in an order that a seed chooses; asynchronous copies land when
-//! the scheduler chooses them. Where nobody can go on while someone waits, that is a deadlock.
+//! blocks wait for others of the grid, all of them run together. The scheduler steps warps round
+//! robin, or in an order that a seed chooses, and lands asynchronous copies in between. Where nobody
+//! can go on while someone waits, that is a deadlock.
 //!
 //! **Order is happens-before.** Each warp has a vector clock, joined where warps wait for each
 //! other: rendezvous, phases of barriers, groups of asynchronous specs. The lanes of a warp are told
