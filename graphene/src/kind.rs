@@ -30,7 +30,7 @@ pub enum Kind {
     Steps,
     /// Copies, converting between scalar types.
     Move,
-    /// A matrix product of the last two dimensions; with `accumulate` it is added to what the output holds.
+    /// A matmul of the last two dimensions; with `accumulate` it is added to what the output holds.
     MatMul {
         /// Whether it is added.
         accumulate: bool,
@@ -84,10 +84,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The product, which is set.
+    /// A matmul whose result is set.
     pub const MATMUL: Kind = Kind::MatMul { accumulate: false };
 
-    /// The product, which is added.
+    /// A matmul whose result is added.
     pub const MATMUL_ADD: Kind = Kind::MatMul { accumulate: true };
 
     /// A pointwise function: output `i` is the function's, operand `i` its input `i`.
@@ -226,7 +226,7 @@ pub enum Scope {
 named! {
     /// Which asynchronous specs form groups together.
     pub enum Group {
-        /// Matrix products (`wgmma`).
+        /// Matmuls (`wgmma`).
         MatMul = "matmul",
         /// Copies by single threads, as of Ampere (`cp.async`).
         Copy = "copy",
@@ -238,7 +238,7 @@ named! {
 named! {
     /// What a fence orders.
     pub enum Fence {
-        /// Register accesses before an asynchronous product (`wgmma.fence`).
+        /// Register accesses before an asynchronous matmul (`wgmma.fence`).
         MatMul = "matmul",
         /// Own writes to shared memory before reads by asynchronous units (`fence.proxy.async`).
         Proxy = "proxy",

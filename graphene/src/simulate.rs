@@ -3,8 +3,9 @@
 //!
 //! **Agents are warps.** The kernel's body is flattened to a linear program, and every warp has its
 //! own counter in it. The blocks of a cluster run together, clusters one after the other; where
-//! blocks wait for others of the grid, all of them run together. The scheduler steps warps in turn, or in an order that a seed chooses; asynchronous copies land when
-//! it is their turn. Where nobody can go on while someone waits, that is a deadlock.
+//! blocks wait for others of the grid, all of them run together. The scheduler steps warps round
+//! robin, or in an order that a seed chooses, and lands asynchronous copies in between. Where nobody
+//! can go on while someone waits, that is a deadlock.
 //!
 //! **Order is happens-before.** Each warp has a vector clock, joined where warps wait for each
 //! other: rendezvous, phases of barriers, groups of asynchronous specs. The lanes of a warp are told
@@ -14,7 +15,7 @@
 //!
 //! **What is checked of an access**: bounds along each axis, alignment, that what is read was
 //! written, that no unordered access conflicts (races, and copies in flight), that what threads
-//! wrote is fenced before asynchronous units access it. What a product writes to registers is in
+//! wrote is fenced before asynchronous units access it. What a matmul writes to registers is in
 //! flight until a wait that names it has waited for its group: of two accumulators, a wait for one
 //! leaves the other in flight, even if its group is done. An element of global memory that is
 //! written a second time must have been read in between, by anybody, or both must be updates in
@@ -28,13 +29,13 @@
 //! instances, and that values tell: there must be one, and who reads these registers reads the elements that it says. What
 //! cannot be compared is counted with why ([`Unchecked`]).
 //!
-//! **At a block's end**, no copy or product may be left that nobody has waited for (the writes of
+//! **At a block's end**, no copy or matmul may be left that nobody has waited for (the writes of
 //! bulk copies to global memory excepted: they are done when the kernel is), and no other block may
 //! be about to access its shared memory.
 //!
 //! Two things are not modelled. Fences of global memory order nothing: blocks of different clusters
 //! wait for each other by counters alone, and an element that one writes and another reads without
-//! one between is a race. And products compute with the precision of their atom's meaning, which is
+//! one between is a race. And matmuls compute with the precision of their atom's meaning, which is
 //! that of `f64` sums rounded once.
 //!
 //! A warp that goes through more rounds of loops than [`Options::rounds`] is taken to go on for ever:
@@ -48,6 +49,7 @@ mod formula;
 mod fragment;
 mod gather;
 mod instance;
+mod issue;
 mod level;
 mod machine;
 mod meaning;
@@ -57,7 +59,6 @@ mod program;
 mod report;
 mod runner;
 mod tally;
-mod turn;
 mod warp;
 
 use std::collections::{BTreeMap, HashMap};
@@ -96,7 +97,7 @@ pub enum Buffer {
 /// How to run it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Chooses an order in which warps go on; without one they take turns.
+    /// Chooses an order in which warps go on; without one, round robin.
     pub seed: Option<u64>,
     /// After how many findings to stop; at least one. Later ones may follow from earlier ones.
     pub findings: usize,

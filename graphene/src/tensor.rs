@@ -127,36 +127,33 @@ pub enum ViewOp {
 }
 
 impl Scalar {
-    /// The name in CUDA C++, as emission's prelude has it.
-    pub fn c_name(self) -> &'static str {
+    /// The name in CUDA C++, as emission's prelude has it; the size in bytes; whether it is floating point.
+    fn row(self) -> (&'static str, i64, bool) {
         match self {
-            Scalar::F16 => "half",
-            Scalar::Bf16 => "bfloat16",
-            Scalar::F32 => "float",
-            Scalar::I32 => "int",
-            Scalar::I64 => "long long",
-            Scalar::U32 => "unsigned",
-            Scalar::U8 => "unsigned char",
-            Scalar::Mbar => "unsigned long long",
+            Scalar::F16 => ("half", 2, true),
+            Scalar::Bf16 => ("bfloat16", 2, true),
+            Scalar::F32 => ("float", 4, true),
+            Scalar::I32 => ("int", 4, false),
+            Scalar::I64 => ("long long", 8, false),
+            Scalar::U32 => ("unsigned", 4, false),
+            Scalar::U8 => ("unsigned char", 1, false),
+            Scalar::Mbar => ("unsigned long long", 8, false),
         }
+    }
+
+    /// The name in CUDA C++.
+    pub fn c_name(self) -> &'static str {
+        self.row().0
     }
 
     /// The size in bytes.
     pub fn bytes(self) -> i64 {
-        match self {
-            Scalar::F16 | Scalar::Bf16 => 2,
-            Scalar::F32 | Scalar::I32 | Scalar::U32 => 4,
-            Scalar::U8 => 1,
-            Scalar::I64 | Scalar::Mbar => 8,
-        }
+        self.row().1
     }
 
     /// Whether it is floating point.
     pub fn is_float(self) -> bool {
-        match self {
-            Scalar::F16 | Scalar::Bf16 | Scalar::F32 => true,
-            Scalar::I32 | Scalar::I64 | Scalar::U32 | Scalar::U8 | Scalar::Mbar => false,
-        }
+        self.row().2
     }
 }
 
@@ -171,19 +168,13 @@ impl Tensor {
     /// # Errors
     /// Those of the view, and [`Error::Shape`](crate::Error::Shape) for a peer's registers.
     pub fn apply(&self, op: &ViewOp) -> crate::Result<Tensor> {
-        let mut result = self.clone();
         match op {
             ViewOp::Peer(block) if self.memory == Memory::Shared => {
-                result.peer = Some(block.clone());
+                Ok(Tensor { peer: Some(block.clone()), ..self.clone() })
             }
-            ViewOp::Peer(_) => {
-                return Err(crate::Error::Shape("only shared memory has peers".to_owned()));
-            }
-            ViewOp::Tile(_) | ViewOp::Index(_) | ViewOp::Reshape(..) | ViewOp::Scalar => {
-                result.view = self.view.apply(op)?;
-            }
+            ViewOp::Peer(_) => Err(crate::Error::Shape("only shared memory has peers".to_owned())),
+            op => Ok(Tensor { view: self.view.apply(op)?, ..self.clone() }),
         }
-        Ok(result)
     }
 
     /// The number of bytes of the buffer below the view, if it is known.

@@ -6,7 +6,7 @@
 //!    left out by a condition, all in one group. A condition that may differ among the threads of
 //!    a collective spec, and a loop whose bounds may, are refused; and in any case a loop whose bounds
 //!    may differ among the threads of a warp. So does a ring that some of its threads have advanced, and
-//!    others not, further up in the text. A product of a part of a warp is reached by the whole warp,
+//!    others not, further up in the text. A matmul by a part of a warp is reached by the whole warp,
 //!    which is who issues the instruction.
 //! 3. *Inside.* Every access lies within its buffer: provably, or under a condition that says so,
 //!    or because the instruction leaves out what is beyond the edge.

@@ -6,7 +6,7 @@ use regex::Regex;
 use std::collections::HashSet;
 use std::path::Path;
 
-/// What is read. `graphene/src` joins when its own names are the field's.
+/// What is read.
 const ROOTS: &[&str] = &[
     "CHANGELOG.md",
     "README.md",
@@ -16,6 +16,7 @@ const ROOTS: &[&str] = &[
     "graphene/README.md",
     "graphene/PAPERS.md",
     "graphene/opt/README.md",
+    "graphene/src",
     "models",
     "runtime",
 ];
@@ -67,7 +68,7 @@ const WORDS: &[Word] = &[
         but: "MatMul, Gemm; matmul",
         unless: &[
             (At(r"^frontend/src/dim\.rs$"), "a product of powers of symbols"),
-            (At(r"^(fusion/src/kernels/matmul\.rs|runtime/tests/emitted\.rs|benches/src/bin/device/(matmuls|convolutions\.rs))"), "graphene-ir's own names"),
+            (At("^graphene/src/layout/"), "CuTe's names"),
         ],
     },
     Word { not: r"\w*[Hh]alves\w*", scopes: &[Identifiers], but: "half, fp16", unless: &[
@@ -80,6 +81,7 @@ const WORDS: &[Word] = &[
     Word { not: r"rooms?|ROOM\w*|\w+_rooms?|rooms?_\w+|\w*Room", scopes: &[Identifiers], but: "budget, capacity, limit, scratch; evict", unless: &[] },
     Word { not: r"rings?|Rings?|RINGS?|\w+_rings?|rings?_\w+", scopes: &[Identifiers], but: "pipeline, stages", unless: &[
         (Line("crypto::ring"), "the crate"),
+        (At("^graphene/src/"), "a statement of kernels in text: `ring @r[4]`"),
     ] },
     Word { not: r"\w*[Ss]ociable", scopes: &[Identifiers], but: "is_fusible", unless: &[] },
     Word { not: "Net", scopes: &[Identifiers], but: "FusionGraph", unless: &[] },
@@ -91,6 +93,7 @@ const WORDS: &[Word] = &[
         (Line(r"(?i)matrix products?|(outer|dot|inner|cross) products?|sums? of( \w+)? products|running sums|multiply-adds?"), "mathematics"),
         (Line(r"(?i)products? of (the )?(sizes|shapes|dims|powers|symbols|numbers|\w+ sizes|two shapes|at most)"), "a product of sizes"),
         (At(SIZES), "a product of sizes"),
+        (At("^graphene/src/layout/"), "CuTe's products of layouts"),
         (At(ELEMENTS), "products of elements"),
         (At("^graphene/README"), "named there as its sources are"),
     ] },

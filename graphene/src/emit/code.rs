@@ -197,9 +197,9 @@ impl AtomCode<'_> {
         }
         let bytes = tensor.scalar.bytes();
         let offset = self.offset(operand, element)?;
-        let room = tensor.view.cosize().is_some_and(|size| size * bytes >= 4);
+        let fits = tensor.view.cosize().is_some_and(|size| size * bytes >= 4);
         let whole = offset.terms().all(|(_, coefficient)| coefficient * bytes % 4 == 0);
-        if tensor.memory != Memory::Registers || !room || !whole {
+        if tensor.memory != Memory::Registers || !fits || !whole {
             return refuse(format!("no 32-bit register begins with {place}"));
         }
         Ok(format!("{}({place})", self.prelude(Prelude::Word)))

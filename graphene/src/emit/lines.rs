@@ -29,11 +29,11 @@ pub(super) fn broken(statement: &str, indent: usize) -> String {
 
 /// Where to break a text that does not fit: behind a sign that ends something, unless that would
 /// leave most of the line empty.
-fn last_space(text: &str, room: usize) -> Option<usize> {
-    if text.len() <= room + 2 || text.starts_with("//") || !text.is_ascii() {
+fn last_space(text: &str, width: usize) -> Option<usize> {
+    if text.len() <= width + 2 || text.starts_with("//") || !text.is_ascii() {
         return None;
     }
     let ends = |at: &usize| text[..*at].ends_with([',', ':', ';', '=', '&']);
-    let spaces = || text[..room].rmatch_indices(' ').map(|(at, _)| at).filter(|&at| at > 0);
-    spaces().find(ends).filter(|&at| at > room / 2).or_else(|| spaces().next())
+    let spaces = || text[..width].rmatch_indices(' ').map(|(at, _)| at).filter(|&at| at > 0);
+    spaces().find(ends).filter(|&at| at > width / 2).or_else(|| spaces().next())
 }

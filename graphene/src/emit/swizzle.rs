@@ -22,7 +22,7 @@ impl Swizzled {
         for (product, coefficient) in offset.terms() {
             let term = product.iter().fold(Expr::from(1), |term, factor| term * factor.clone());
             let multiple = coefficient.div_euclid(period) * period;
-            // A constant may be parted; a product moves out as a whole, or it would stand twice.
+            // A constant may be parted; other terms move out as a whole, or they would stand twice.
             let out = if product.is_empty() || multiple == coefficient { multiple } else { 0 };
             outside = outside + term.clone() * out;
             inside = inside + term * (coefficient - out);

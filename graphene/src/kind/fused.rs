@@ -30,7 +30,7 @@ pub enum Term {
     Index(Expr),
     /// Of each element its coordinate along a dimension.
     Position(usize, Value),
-    /// The product of matrices, which are the last two dimensions.
+    /// A matmul of the last two dimensions.
     MatMul(Value, Value),
     /// A part of a fold. The dimensions stay, as ones of 1.
     Fold(Fold, usize, Value),
@@ -210,7 +210,7 @@ impl Fused {
         Program::combine(&[self, yes, no], |x| Term::Step(Step::Select(x[0], x[1], x[2])))
     }
 
-    /// The product of matrices.
+    /// A matmul.
     #[must_use]
     pub fn matmul(self, other: Fused) -> Fused {
         Program::combine(&[self, other], |x| Term::MatMul(x[0], x[1]))

@@ -27,7 +27,7 @@ impl Fused {
     /// A step's error is how far it moves between the ends of its operands' ranges, and 2⁻²⁴ of its value; where its operands
     /// are exact, it is what rounding its value to single precision takes. A sum is off by its terms' errors, and by 2⁻²⁴ of the
     /// sum of their absolute values for each of them, in whatever order it is computed; where that sum is at most 2²⁴ units
-    /// of the terms' last places, by nothing: so products and sums of small whole numbers are exact. What is computed and
+    /// of the terms' last places, by nothing: so what small whole numbers multiply and add up to are exact. What is computed and
     /// then multiplied as a matrix is rounded to a type of operands: `unit` is the largest of theirs. The shapes are the expressions'.
     ///
     /// # Errors

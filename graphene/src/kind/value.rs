@@ -218,7 +218,7 @@ fn matmul(a: &Array, b: &Array) -> Result<Array> {
     }
     let (ranks, inner) = ([left.len() - 2, right.len() - 2], left[left.len() - 1]);
     if right[ranks[1]] != inner {
-        return refuse(format!("{:?} times {:?} is no product", a.shape, b.shape));
+        return refuse(format!("{:?} times {:?} is no matmul", a.shape, b.shape));
     }
     let mut shape = broadcast(&[&left[..ranks[0]], &right[..ranks[1]]])?;
     let batch = shape.len();

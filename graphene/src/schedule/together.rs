@@ -9,38 +9,39 @@ use crate::kernel::{Binary, Fold, Kind, Monoid, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::tensor::{Memory, Scalar};
 
-/// The threads of a block in teams of equal size: a power of two within a warp, or whole warps.
+/// The threads of a block in groups of equal size, each of which reduces together: a power of two within a warp, or whole
+/// warps.
 #[derive(Debug, Clone)]
-pub struct Teams {
-    /// Threads of a team.
+pub struct ThreadGroups {
+    /// Threads of a group.
     pub size: i64,
-    /// Teams of a block.
+    /// Groups of a block.
     pub count: i64,
-    /// The own team, and the own thread's number in it.
+    /// The own group's number, and the own thread's in it.
     pub at: [Expr; 2],
     /// The block, and each of its threads on its own.
     pub block: ThreadsId,
     /// Every thread on its own.
     pub one: ThreadsId,
-    /// The own team.
+    /// The own group.
     pub team: ThreadsId,
     warp: ThreadsId,
     lane: Expr,
 }
 
-impl Teams {
-    /// Whether a block can have such teams: of a power of two threads or of whole warps, which fill
+impl ThreadGroups {
+    /// Whether a block can have such groups: of a power of two threads or of whole warps, which fill
     /// whole warps together.
     pub fn check(size: i64, count: i64) -> Result<()> {
         let shape = if size <= 32 { size > 0 && 32 % size == 0 } else { size % 32 == 0 };
         let threads = size.saturating_mul(count);
         let whole = shape && count > 0 && threads % 32 == 0 && threads <= 1024;
-        needs(whole, "teams that make a block of whole warps", (count, size))
+        needs(whole, "groups that make a block of whole warps", (count, size))
     }
 
-    /// The teams of a block of `size · count` threads.
-    pub fn new(k: &mut Builder, block: ThreadsId, size: i64, count: i64) -> Result<Teams> {
-        Teams::check(size, count)?;
+    /// The groups of a block of `size · count` threads.
+    pub fn new(k: &mut Builder, block: ThreadsId, size: i64, count: i64) -> Result<ThreadGroups> {
+        ThreadGroups::check(size, count)?;
         let one = k.scalar(block, "one")?;
         let warps = k.tile(block, "warps", &[Tiler::Size(32)])?;
         let [warp, lane] = k.indices(warps, ["warp", "lane"])?;
@@ -51,15 +52,15 @@ impl Teams {
         let at = [Expr::from(team), Expr::from(member)];
         let teams = k.tile(block, "teams", &[Tiler::Size(size)])?;
         let team = k.index(teams, "own_team", [at[0].clone()])?;
-        Ok(Teams { size, count, at, block, one, team, warp, lane: lane.into() })
+        Ok(ThreadGroups { size, count, at, block, one, team, warp, lane: lane.into() })
     }
 
-    /// Folds a register of each of the team's threads into one value, which all of them get.
+    /// Folds a register of each of the group's threads into one value, which all of them get.
     pub fn fold(&self, k: &mut Builder, op: Binary, value: TensorId) -> Result<()> {
         if self.size == 1 {
             return Ok(());
         }
-        // Of the team's threads, which are the first dimension of their registers.
+        // Of the group's threads, which are the first dimension of their registers.
         let fold = Kind::Fold(Fold { monoid: Monoid::Of(op), along: vec![0] });
         let header = Header::new(fold, value, value, self.team);
         k.decompose(header, |k| self.exchange(k, op, value))

@@ -2,12 +2,12 @@
 
 use super::clock::Epoch;
 use super::instance::Element;
+use super::issue::{Base, Issue};
 use super::meaning::unit_of;
 use super::memory::{Access, Conflict};
 use super::program::Mode;
 use super::runner::{Mark, Runner};
 use super::tally;
-use super::turn::{Base, Turn};
 use crate::atom::Fault;
 use crate::kernel::Group;
 use crate::tensor::Memory;
@@ -31,7 +31,7 @@ enum Deed {
     Observe,
 }
 
-impl Turn<'_, '_, '_> {
+impl Issue<'_, '_, '_> {
     /// Where an element lies, of an operand that lies within its buffer as a whole. Nearly all accesses
     /// are such: inlined into them, a spot is never copied.
     #[inline]
@@ -250,7 +250,7 @@ impl Turn<'_, '_, '_> {
         if operand < self.task.site.outs() {
             traffic.written += place.bytes as u64;
         } else if self.task.mode != Mode::Group(Group::MatMul) {
-            // What a warpgroup's product reads is counted as a whole.
+            // What a warpgroup's matmul reads is counted as a whole.
             traffic.read += place.bytes as u64;
         }
         let address = place.physical(spot.offset);
@@ -319,7 +319,7 @@ impl Turn<'_, '_, '_> {
                 .find(|target| target.lane == lane)
                 .map_or(runner.now(lane), |target| Epoch::transfer(target.transfer)),
             Mode::Group(Group::MatMul) => {
-                Epoch::new(first + runner.units.product, 0, runner.products.committed + 1)
+                Epoch::new(first + runner.units.matmul, 0, runner.matmuls.committed + 1)
             }
             Mode::Group(Group::Bulk) => {
                 Epoch::new(first + runner.units.source, lane, runner.bulk.committed[lane] + 1)
@@ -417,15 +417,15 @@ impl Turn<'_, '_, '_> {
 
     fn load_register(&mut self, lane: usize, operand: usize, spot: Spot) -> Result<f64, Fault> {
         let at = self.register(lane, operand, spot);
-        let product = self.task.mode == Mode::Group(Group::MatMul);
-        let accumulates = product && operand < self.task.site.outs();
+        let matmul = self.task.mode == Mode::Group(Group::MatMul);
+        let accumulates = matmul && operand < self.task.site.outs();
         let number = self.task.number;
         let runner = &mut self.machine.runners[self.warp];
-        let (fences, products) = (runner.fences, runner.products);
+        let (fences, matmuls) = (runner.fences, runner.matmuls);
         let mark = &mut runner.marks[at];
         let (before, value) = (*mark, runner.registers[at]);
-        if product {
-            mark.read_in = products.committed + 1;
+        if matmul {
+            mark.read_in = matmuls.committed + 1;
         } else {
             mark.touched = fences + 1;
         }
@@ -433,10 +433,10 @@ impl Turn<'_, '_, '_> {
             self.report(lane, operand, spot, Conflict::InFlight(before.at))?;
         } else if !before.valid {
             self.report(lane, operand, spot, Conflict::Uninitialised)?;
-        } else if product && before.touched > fences {
+        } else if matmul && before.touched > fences {
             self.unfenced_register(lane, operand, spot, before)?;
         }
-        if product && !accumulates {
+        if matmul && !accumulates {
             self.machine.runners[self.warp].marks[at].at = number;
         }
         Ok(value)
@@ -450,15 +450,15 @@ impl Turn<'_, '_, '_> {
         value: f64,
     ) -> Result<(), Fault> {
         let at = self.register(lane, operand, spot);
-        let product = self.task.mode == Mode::Group(Group::MatMul);
+        let matmul = self.task.mode == Mode::Group(Group::MatMul);
         let number = self.task.number;
         let runner = &mut self.machine.runners[self.warp];
-        let (fences, products) = (runner.fences, runner.products);
+        let (fences, matmuls) = (runner.fences, runner.matmuls);
         let before = runner.marks[at];
         let mark = &mut runner.marks[at];
         (mark.valid, mark.at) = (true, number);
-        if product {
-            mark.written_in = products.committed + 1;
+        if matmul {
+            mark.written_in = matmuls.committed + 1;
         } else {
             mark.touched = fences + 1;
         }
@@ -472,11 +472,11 @@ impl Turn<'_, '_, '_> {
             let values = (replaced, value);
             levels.note(self.machine.program, (runner, lane), element, values, false);
         }
-        // A product may add to what an earlier one of its warpgroup still writes.
-        if !product && before.in_flight(products.done) {
+        // A matmul may add to what an earlier one of its warpgroup still writes.
+        if !matmul && before.in_flight(matmuls.done) {
             return self.report(lane, operand, spot, Conflict::InFlight(before.at));
         }
-        if product && before.touched > fences {
+        if matmul && before.touched > fences {
             return self.unfenced_register(lane, operand, spot, before);
         }
         Ok(())
@@ -490,7 +490,7 @@ impl Turn<'_, '_, '_> {
         before: Mark,
     ) -> Result<(), Fault> {
         let text = self.text(operand, spot.element, spot.base);
-        let text = format!("{text} is accessed by threads, and then by a product");
+        let text = format!("{text} is accessed by threads, and then by a matmul");
         self.complain(lane, Fault::MissingFence(text), Some(before.at))
     }
 

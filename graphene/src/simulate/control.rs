@@ -43,7 +43,7 @@ pub(super) fn control(runner: &mut Runner, op: &Op, rounds: u64) -> Result<(), F
             for element in *first..first + count {
                 for lane in lanes_of(runner.mask) {
                     let mark = &mut runner.marks[element * 32 + lane];
-                    if mark.in_flight(runner.products.done) {
+                    if mark.in_flight(runner.matmuls.done) {
                         return Err(Fault::InFlight("a register that is allocated".to_owned()));
                     }
                     mark.valid = false;

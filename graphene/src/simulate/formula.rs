@@ -17,7 +17,7 @@ pub(super) struct Slot {
 pub(super) struct Formula {
     constant: i64,
     linear: Vec<(i64, Slot)>,
-    products: Vec<(i64, Vec<Term>)>,
+    nonlinear: Vec<(i64, Vec<Term>)>,
     /// Whether the lanes of a warp may have different values.
     pub(super) varying: bool,
 }
@@ -73,18 +73,18 @@ impl Formula {
         for (coefficient, slot) in &self.linear {
             sum = sum.wrapping_add(coefficient.wrapping_mul(slots[slot.of(lane)]));
         }
-        for (coefficient, terms) in &self.products {
-            let mut product = *coefficient;
+        for (coefficient, terms) in &self.nonlinear {
+            let mut value = *coefficient;
             for term in terms {
-                product = product.wrapping_mul(term.value(slots, lane));
+                value = value.wrapping_mul(term.value(slots, lane));
             }
-            sum = sum.wrapping_add(product);
+            sum = sum.wrapping_add(value);
         }
         sum
     }
 
     fn as_constant(&self) -> Option<i64> {
-        (self.linear.is_empty() && self.products.is_empty()).then_some(self.constant)
+        (self.linear.is_empty() && self.nonlinear.is_empty()).then_some(self.constant)
     }
 }
 
@@ -234,11 +234,11 @@ impl Scope {
                 (0, _) => {}
                 (_, []) => formula.constant = formula.constant.wrapping_add(coefficient),
                 (_, [Term::Slot(slot)]) => formula.linear.push((coefficient, *slot)),
-                (_, _) => formula.products.push((coefficient, terms)),
+                (_, _) => formula.nonlinear.push((coefficient, terms)),
             }
         }
         formula.varying = formula.linear.iter().any(|term| term.1.varying)
-            || formula.products.iter().flat_map(|product| &product.1).any(Term::varying);
+            || formula.nonlinear.iter().flat_map(|term| &term.1).any(Term::varying);
         // What looks varying may be the same in each warp: a warp's number, for instance.
         formula.varying &= !self.uniform(expr);
         Ok(formula)

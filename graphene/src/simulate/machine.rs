@@ -7,11 +7,11 @@ use super::clock::{Epoch, Knowledge, Who, lanes_of};
 use super::control::control;
 use super::gather::{Gathering, Meeting};
 use super::instance::{self, Levels};
+use super::issue;
 use super::memory::{Space, Transfer};
 use super::program::{Op, Program, Task};
 use super::report::{Cost, Finding, Statement};
 use super::runner::{Runner, State, Units};
-use super::turn;
 use super::{Options, Outcome};
 use crate::arch::registers_at_launch;
 use crate::atom::{Fault, Progress, Proxy};
@@ -45,7 +45,7 @@ pub(super) struct Machine<'p, 'k> {
     rounds: u64,
     /// Whether enough has been found.
     pub(super) stopped: bool,
-    pub(super) scratch: turn::Scratch,
+    pub(super) scratch: issue::Scratch,
 }
 
 /// A block.
@@ -121,7 +121,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             levels: (options.levels > 0).then(|| Levels::new(program, options.levels)),
             rounds: if options.rounds == 0 { ROUNDS } else { options.rounds },
             stopped: false,
-            scratch: turn::Scratch::default(),
+            scratch: issue::Scratch::default(),
         }
     }
 
@@ -195,7 +195,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                 copy: at(1),
                 source: at(2),
                 bulk: at(3),
-                product: base + (4 * warps + warp / 4) as u32,
+                matmul: base + (4 * warps + warp / 4) as u32,
             };
             let sizes = (program.scope.size(), program.registers);
             let mut runner = Runner::new((block, warp), present, own, units, sizes, per_thread);
@@ -212,12 +212,12 @@ impl<'p, 'k> Machine<'p, 'k> {
 
     /// Lets warps go on, and transfers land, until all have ended or nobody can.
     fn schedule(&mut self) {
-        let mut turn = 0;
+        let mut next_warp = 0;
         while !self.stopped {
             let ready: Option<usize> = match &mut self.random {
                 None => {
                     let count = self.runners.len();
-                    let next = (turn..turn + count).find(|&w| self.can_go_on(w % count));
+                    let next = (next_warp..next_warp + count).find(|&w| self.can_go_on(w % count));
                     next.map(|w| w % count)
                 }
                 Some(_) => {
@@ -226,12 +226,12 @@ impl<'p, 'k> Machine<'p, 'k> {
                     self.pick(&ready)
                 }
             };
-            let round = ready.is_none_or(|w| w < turn);
+            let round = ready.is_none_or(|w| w < next_warp);
             if !self.landings.is_empty() && (ready.is_none() || self.lands_now(round)) {
                 let which = self.random.as_mut().map_or(0, |r| r.below(self.landings.len()));
                 let landing = self.landings.remove(which);
                 self.land(&landing);
-                turn = 0;
+                next_warp = 0;
                 continue;
             }
             let Some(warp) = ready else {
@@ -242,7 +242,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             };
             let stretch = self.random.as_mut().map_or(usize::MAX, |r| 1 + r.below(STRETCH));
             self.advance(warp, stretch);
-            turn = warp + 1;
+            next_warp = warp + 1;
         }
     }
 
@@ -251,7 +251,7 @@ impl<'p, 'k> Machine<'p, 'k> {
         if ready.is_empty() { None } else { Some(ready[random.below(ready.len())]) }
     }
 
-    /// Whether it is a transfer's turn: once a round, or by chance.
+    /// Whether a transfer goes on: once a round, or by chance.
     fn lands_now(&mut self, round: bool) -> bool {
         self.random.as_mut().map_or(round, |random| random.below(4) == 0)
     }
@@ -305,7 +305,7 @@ impl<'p, 'k> Machine<'p, 'k> {
     }
 
     fn atom(&mut self, warp: usize, task: usize) -> Progress {
-        match turn::carry_out(self, warp, task) {
+        match issue::carry_out(self, warp, task) {
             Ok(progress) => progress,
             Err(error) => {
                 let number = self.program.tasks[task].number;
@@ -423,8 +423,8 @@ impl<'p, 'k> Machine<'p, 'k> {
             let runner = &self.runners[w];
             let unread = |lane: &usize| runner.bulk.read[*lane] < runner.bulk.used[*lane];
             let uncopied = |lane: &usize| runner.copies.done[*lane] < runner.copies.used[*lane];
-            let (what, at, lane) = if runner.products.done < runner.products.used {
-                ("a product that nobody has waited for", runner.products.at, None)
+            let (what, at, lane) = if runner.matmuls.done < runner.matmuls.used {
+                ("a matmul that nobody has waited for", runner.matmuls.at, None)
             } else if let Some(lane) = (0..32).find(uncopied) {
                 ("a copy that nobody has waited for", runner.copies.at, Some(lane))
             } else if let Some(lane) = (0..32).find(unread) {
@@ -487,7 +487,7 @@ impl<'p, 'k> Machine<'p, 'k> {
 }
 
 /// Units of a block, and its warps: the warps; for each of them, its copies, and the reads and the
-/// writes of its bulk copies; the products of each warpgroup; the copies to each barrier.
+/// writes of its bulk copies; the matmuls of each warpgroup; the copies to each barrier.
 fn units(program: &Program<'_>) -> (u32, u32) {
     let warps = (program.threads as u32).div_ceil(32);
     (4 * warps + warps.div_ceil(4) + program.barriers as u32, warps)

@@ -32,13 +32,13 @@ pub(super) struct Runner {
     /// Elements in registers, lanes together.
     pub(super) registers: Vec<f64>,
     pub(super) marks: Vec<Mark>,
-    /// How many fences of registers before products there were.
+    /// How many fences of registers before matmuls there were.
     pub(super) fences: u32,
     /// What some lanes have heard of other blocks' threads, and know once they fence for the cluster.
     heard: Vec<(u32, Knowledge)>,
     /// What a lane knew at its last fence for the cluster.
     told: Vec<(usize, Knowledge)>,
-    pub(super) products: Products,
+    pub(super) matmuls: Matmuls,
     pub(super) copies: Groups,
     pub(super) bulk: Groups,
     /// Registers that each thread has.
@@ -83,32 +83,32 @@ pub(super) struct Units {
     pub(super) source: u32,
     /// Their writes.
     pub(super) bulk: u32,
-    /// Its warpgroup's products.
-    pub(super) product: u32,
+    /// Its warpgroup's matmuls.
+    pub(super) matmul: u32,
 }
 
 /// The state of an element in a register.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Mark {
     pub(super) valid: bool,
-    /// The last group of products that writes it, and that reads it; from 1 on.
+    /// The last group of matmuls that writes it, and that reads it; from 1 on.
     pub(super) written_in: u32,
     pub(super) read_in: u32,
-    /// Up to which group a wait that names it has waited. Only then may what a product writes be
+    /// Up to which group a wait that names it has waited. Only then may what a matmul writes be
     /// accessed: the compiler may move the accesses of what a wait does not name across it.
     pub(super) waited: u32,
     /// How many fences there had been, and one more, when a statement last accessed it at once.
     pub(super) touched: u32,
-    /// The statement that wrote it last, or used it in a product.
+    /// The statement that wrote it last, or used it in a matmul.
     pub(super) at: u32,
 }
 
-/// Groups of products of a warp.
+/// Groups of matmuls of a warp.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Products {
+pub(super) struct Matmuls {
     pub(super) committed: u32,
     pub(super) done: u32,
-    /// The last group that has a product.
+    /// The last group that has a matmul.
     pub(super) used: u32,
     pub(super) at: u32,
 }
@@ -125,7 +125,7 @@ pub(super) struct Groups {
 }
 
 impl Mark {
-    /// Whether a product may still write it, or read it, where so many groups are done.
+    /// Whether a matmul may still write it, or read it, where so many groups are done.
     pub(super) fn in_flight(&self, done: u32) -> bool {
         self.written_in > self.waited || self.read_in > done
     }
@@ -173,7 +173,7 @@ impl Runner {
             fences: 0,
             heard: Vec::new(),
             told: Vec::new(),
-            products: Products::default(),
+            matmuls: Matmuls::default(),
             copies: Groups::default(),
             bulk: Groups::default(),
             budget,
@@ -191,7 +191,7 @@ impl Runner {
             _ if unit == self.units.copy => same && self.copies.done[lane] >= epoch.time,
             _ if unit == self.units.source => same && self.bulk.read[lane] >= epoch.time,
             _ if unit == self.units.bulk => same && self.bulk.done[lane] >= epoch.time,
-            _ if unit == self.units.product => self.products.done >= epoch.time,
+            _ if unit == self.units.matmul => self.matmuls.done >= epoch.time,
             _ => false,
         };
         own || self.knowledge(lane).order.knows(unit, epoch.who.lane(), epoch.time)
@@ -222,7 +222,7 @@ impl Runner {
         sum.order.raise_lanes(units.copy, mask, &self.copies.done);
         sum.order.raise_lanes(units.source, mask, &self.bulk.read);
         sum.order.raise_lanes(units.bulk, mask, &self.bulk.done);
-        sum.order.raise(units.product, self.products.done);
+        sum.order.raise(units.matmul, self.matmuls.done);
         self.tick = true;
     }
 

@@ -80,7 +80,7 @@ mod tests {
         let rows: [(&str, Vec<Span>, u64); 8] = [
             ("neighbouring words", spans(|l| 4 * l, 4), 0),
             ("one word for all", spans(|_| 0, 4), 0),
-            ("neighbouring halves", spans(|l| 2 * l, 2), 0),
+            ("neighbouring fp16 numbers", spans(|l| 2 * l, 2), 0),
             ("every second word", spans(|l| 8 * l, 4), 1),
             ("one bank", spans(|l| 128 * l, 4), 31),
             ("neighbouring quadruples", spans(|l| 16 * l, 16), 0),

@@ -2,13 +2,13 @@
 
 use super::clock::{Knowledge, lanes_of};
 use super::gather::rendezvous;
+use super::issue::Issue;
 use super::runner::State;
-use super::turn::Turn;
 use crate::atom::{Fault, Progress, Step, Warp};
 use crate::index::Expr;
 use crate::kernel::{Fence, Group, Scope};
 
-impl Warp for Turn<'_, '_, '_> {
+impl Warp for Issue<'_, '_, '_> {
     fn lanes(&self) -> Vec<usize> {
         lanes_of(self.mask).collect()
     }
@@ -212,7 +212,7 @@ impl Warp for Turn<'_, '_, '_> {
     fn commit(&mut self, group: Group) -> Step {
         let runner = &mut self.machine.runners[self.warp];
         match runner.groups(group) {
-            None => runner.products.committed += 1,
+            None => runner.matmuls.committed += 1,
             Some(groups) => lanes_of(self.mask).for_each(|lane| groups.committed[lane] += 1),
         }
         self.machine.events += 1;
@@ -226,20 +226,20 @@ impl Warp for Turn<'_, '_, '_> {
             lanes_of(self.mask).for_each(|lane| groups.wait(lane, pending, reads));
             return Ok(Progress::Done);
         }
-        let (block, index, used) = (runner.block, runner.index, runner.products.used);
-        let done = runner.products.committed.saturating_sub(pending);
-        // A warpgroup's products are done when all of its warps have issued them.
+        let (block, index, used) = (runner.block, runner.index, runner.matmuls.used);
+        let done = runner.matmuls.committed.saturating_sub(pending);
+        // A warpgroup's matmuls are done when all of its warps have issued them.
         let behind = self.machine.runners.iter().any(|other| {
             other.block == block
                 && other.index / 4 == index / 4
-                && other.products.committed < done
+                && other.matmuls.committed < done
                 && other.state != State::Ended
         });
         if behind && used > 0 {
             return Ok(Progress::Blocked);
         }
-        let products = &mut self.machine.runners[self.warp].products;
-        products.done = done.max(products.done);
+        let matmuls = &mut self.machine.runners[self.warp].matmuls;
+        matmuls.done = done.max(matmuls.done);
         self.release_accumulators();
         Ok(Progress::Done)
     }
@@ -274,14 +274,14 @@ impl Warp for Turn<'_, '_, '_> {
     }
 }
 
-impl Turn<'_, '_, '_> {
-    /// What a wait for products names is theirs no longer, if their group is done.
+impl Issue<'_, '_, '_> {
+    /// What a wait for matmuls names is theirs no longer, if their group is done.
     fn release_accumulators(&mut self) {
         for (operand, place) in self.task.places.iter().enumerate() {
             for lane in lanes_of(self.mask) {
                 let first = place.first as i64 + self.base_of(lane, operand).offset;
                 let runner = &mut self.machine.runners[self.warp];
-                let done = runner.products.done;
+                let done = runner.matmuls.done;
                 for element in 0..place.size() as usize {
                     let at = (first + place.distance(element)) as usize * 32 + lane;
                     runner.marks[at].waited = done;

@@ -20,7 +20,7 @@ use crate::error::{Result, Within, needs};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Binary, Fused, Kernel, Kind};
-use crate::schedule::together::Teams;
+use crate::schedule::together::ThreadGroups;
 use crate::tensor::Scalar;
 
 /// The parameters. Symbols are the sizes `N0`, `N1`, … of the axes, and strides of the operands, which
@@ -108,7 +108,7 @@ impl Folds {
         let (kept, reduced) = sizes.split_at(self.kept);
         let blocks = product(kept).ceil_div(&Expr::from(self.teams));
         let (block, first) = launch(&mut k, blocks, self.threads * self.teams, "first")?;
-        let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
+        let teams = ThreadGroups::new(&mut k, block, self.threads, self.teams)?;
         let row = k.let_("row", first * self.teams + &teams.at[0])?;
         let columns = product(reduced);
         let row = Row {

@@ -26,7 +26,7 @@ use crate::error::{Result, Within, needs};
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Binary, Fused, Kernel, Kind, Unary};
-use crate::schedule::together::Teams;
+use crate::schedule::together::ThreadGroups;
 use crate::tensor::Scalar;
 
 /// The parameters of a reduction. Its symbols are the sizes `outer`, `reduced`, and `inner` unless the last axis is
@@ -124,7 +124,7 @@ impl Reduce {
             let own = Own { template: self, ins, out, one, reduced, steps };
             own.columns(&mut k, block, outer.into(), column.into())?;
         } else {
-            let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
+            let teams = ThreadGroups::new(&mut k, block, self.threads, self.teams)?;
             let own = Own { template: self, ins, out, one: teams.one, reduced, steps };
             own.rows(&mut k, &teams, rest)?;
         }

@@ -28,7 +28,7 @@ use crate::error::Result;
 use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::{Kernel, Kind, Number, TensorId};
-use crate::schedule::together::Teams;
+use crate::schedule::together::ThreadGroups;
 use crate::schedule::vectors::part;
 use crate::tensor::Scalar;
 
@@ -167,7 +167,7 @@ impl Rows {
         let indices = self.indices(&mut k, &rows)?;
         let blocks = rows.ceil_div(&Expr::from(self.teams));
         let (block, first) = launch(&mut k, blocks, self.threads * self.teams, "first")?;
-        let teams = Teams::new(&mut k, block, self.threads, self.teams)?;
+        let teams = ThreadGroups::new(&mut k, block, self.threads, self.teams)?;
         let row = k.let_("row", first * self.teams + &teams.at[0])?;
         let row = Expr::from(row);
         // A row of each operand; of tables the one that is repeated, or all where an index says which.

@@ -7,7 +7,7 @@ use crate::function::Function;
 use crate::index::{Cond, Expr};
 use crate::kernel::{Fused, Kind, Number, Operand, TensorId, Test};
 use crate::schedule::pointwise::{each, number, pointwise, store, vector};
-use crate::schedule::together::Teams;
+use crate::schedule::together::ThreadGroups;
 use crate::schedule::vectors::{neighbours, part};
 use crate::tensor::Scalar;
 
@@ -16,7 +16,7 @@ pub(super) struct Row<'a> {
     pub(super) template: &'a Folds,
     pub(super) ins: Vec<TensorId>,
     pub(super) outs: Vec<TensorId>,
-    pub(super) teams: Teams,
+    pub(super) teams: ThreadGroups,
     /// Sizes of all axes.
     pub(super) sizes: Vec<Expr>,
     pub(super) row: Expr,

@@ -7,7 +7,7 @@ use crate::index::{Cond, Expr};
 use crate::kernel::{Binary, Fused, Kind, Number, Operand, TensorId, Test, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::{each, number, pointwise, store, vector};
-use crate::schedule::together::Teams;
+use crate::schedule::together::ThreadGroups;
 use crate::schedule::vectors::{Runs, neighbours, part};
 use crate::tensor::{Memory, Scalar};
 
@@ -24,7 +24,7 @@ pub(super) struct Own<'a> {
 
 impl Own<'_> {
     /// Rows of `[outer, reduced]`: each by a team.
-    pub(super) fn rows(&self, k: &mut Builder, teams: &Teams, block: Expr) -> Result<()> {
+    pub(super) fn rows(&self, k: &mut Builder, teams: &ThreadGroups, block: Expr) -> Result<()> {
         let Reduce { op, vector: n, threads, .. } = *self.template;
         let row = Expr::from(k.let_("row", block * self.template.teams + &teams.at[0])?);
         let own = [row.clone()];

@@ -7,7 +7,7 @@ use crate::function::Function;
 use crate::index::Expr;
 use crate::kernel::TensorId;
 use crate::layout::Layout;
-use crate::schedule::together::Teams;
+use crate::schedule::together::ThreadGroups;
 use crate::template::access::Access;
 use crate::template::gather::Place;
 use crate::tensor::Scalar;
@@ -82,7 +82,7 @@ impl Rows {
 
     /// Whether there is such a kernel.
     pub(super) fn check(&self) -> Result<()> {
-        Teams::check(self.threads, self.teams)?;
+        ThreadGroups::check(self.threads, self.teams)?;
         let matrices = self.operands().iter().all(|(_, access)| access.strides.len() == 2);
         needs(matrices, "operands that are matrices", self)?;
         let Rows { prologue, epilogue, ins, places, vector, held, .. } = self;

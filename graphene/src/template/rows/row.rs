@@ -9,7 +9,7 @@ use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Fused, Kind, Number, Operand, TensorId, Test};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{copy, each, number, pointwise, store, vector, widen};
-use crate::schedule::together::Teams;
+use crate::schedule::together::ThreadGroups;
 use crate::schedule::vectors::neighbours;
 use crate::template::access::{Access, vectors};
 use crate::tensor::Scalar;
@@ -25,7 +25,7 @@ pub(super) struct Late {
 /// The own team's row.
 pub(super) struct Row<'a> {
     pub(super) template: &'a Rows,
-    pub(super) teams: Teams,
+    pub(super) teams: ThreadGroups,
     pub(super) row: Expr,
     pub(super) columns: Expr,
     pub(super) ins: Vec<Source>,

@@ -1,4 +1,4 @@
-//! A warp's turn at an atom: where its operands lie, and what its meaning may do to them.
+//! An atom as a warp issues it: where its operands lie, and what its meaning may do to them.
 
 use super::clock::lanes_of;
 use super::machine::{Landing, Machine};
@@ -31,7 +31,7 @@ pub(super) struct Base {
     pub(super) starts: usize,
 }
 
-/// Memory that turns share.
+/// Memory that issues share.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     bases: Vec<Base>,
@@ -55,7 +55,7 @@ pub(super) struct Target {
 }
 
 /// A warp at an atom.
-pub(super) struct Turn<'m, 'p, 'k> {
+pub(super) struct Issue<'m, 'p, 'k> {
     pub(super) machine: &'m mut Machine<'p, 'k>,
     pub(super) task: &'p Task<'k>,
     pub(super) number: usize,
@@ -76,21 +76,21 @@ pub(super) fn carry_out(
     let task = &program.tasks[number];
     let scratch = std::mem::take(&mut machine.scratch);
     let mask = machine.runners[warp].mask;
-    let mut turn = Turn { machine, task, number, warp, mask, scratch, other: None, blamed: None };
-    let step = turn.prepare().and_then(|()| {
-        let step = (task.site.atom.meaning)(&task.site, &mut turn);
-        turn.depart();
+    let mut issue = Issue { machine, task, number, warp, mask, scratch, other: None, blamed: None };
+    let step = issue.prepare().and_then(|()| {
+        let step = (task.site.atom.meaning)(&task.site, &mut issue);
+        issue.depart();
         step
     });
     if step == Ok(Progress::Done) {
-        turn.count();
+        issue.count();
     }
-    let Turn { machine, scratch, other, blamed: lane, .. } = turn;
+    let Issue { machine, scratch, other, blamed: lane, .. } = issue;
     machine.scratch = scratch;
     step.map_err(|fault| Failure { fault, other, lane })
 }
 
-impl Turn<'_, '_, '_> {
+impl Issue<'_, '_, '_> {
     fn prepare(&mut self) -> Result<(), Fault> {
         self.scratch.bases.clear();
         self.scratch.starts.clear();
@@ -112,7 +112,7 @@ impl Turn<'_, '_, '_> {
         match task.mode {
             Mode::Now => {}
             Mode::Signals => self.aim()?,
-            Mode::Group(Group::MatMul) => self.begin_product()?,
+            Mode::Group(Group::MatMul) => self.begin_matmul()?,
             Mode::Group(group @ (Group::Copy | Group::Bulk)) => {
                 let runner = &mut self.machine.runners[self.warp];
                 let groups = runner.groups(group).expect("copies form groups");
@@ -260,12 +260,12 @@ impl Turn<'_, '_, '_> {
         }
     }
 
-    fn begin_product(&mut self) -> Result<(), Fault> {
+    fn begin_matmul(&mut self) -> Result<(), Fault> {
         let runner = &mut self.machine.runners[self.warp];
-        runner.products.used = runner.products.committed + 1;
-        runner.products.at = self.task.number;
+        runner.matmuls.used = runner.matmuls.committed + 1;
+        runner.matmuls.at = self.task.number;
         if runner.fences == 0 {
-            let text = "none stands before the first product".to_owned();
+            let text = "none stands before the first matmul".to_owned();
             return Err(Fault::MissingFence(text));
         }
         Ok(())
@@ -276,13 +276,13 @@ impl Turn<'_, '_, '_> {
         let cost = &mut self.machine.costs[self.number];
         cost.executions += 1;
         cost.sectors += tally::count(&mut self.scratch.sectors);
-        let product = self.task.mode == Mode::Group(Group::MatMul);
+        let matmul = self.task.mode == Mode::Group(Group::MatMul);
         for (operand, place) in self.task.places.iter().enumerate() {
             let spans = &self.scratch.spans[32 * operand..32 * operand + 32];
             match place.memory {
                 Memory::Registers | Memory::Global => {}
                 // All of a warpgroup's lanes read one tile.
-                Memory::Shared if product => {
+                Memory::Shared if matmul => {
                     if self.machine.runners[self.warp].index.is_multiple_of(4) {
                         cost.shared.read += (place.size() * place.bytes) as u64;
                     }
