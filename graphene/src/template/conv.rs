@@ -158,8 +158,8 @@ impl Conv {
         let images = Images { group, groups: convolution.group, pixels: &sizes.pixels };
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
         let origin = Place { batch: None, m, n };
-        mma.each_run(&mut k, acc, &epilogue, &origin, &|k, sums, run, across| {
-            images.leave(k, &epilogue, sums, run, across, one)
+        mma.each_run(&mut k, acc, &epilogue, &origin, &|k, sums, run| {
+            images.leave(k, &epilogue, sums, run)
         })?;
         let ins = [vec![x, w], outer.ins()].concat();
         let sums = Fused::input(1).matmul(self.columns(&sizes));

@@ -149,7 +149,7 @@ impl Fmha {
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
         let kind = self.kind(&sizes);
         let context = Context::new(&mut k, (self, &sizes), operands, mask, [grid, block])?;
-        k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
+        k.role(context.groups, 0..self.consumers, |k| consumer::consume(&context, k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
         let [q, key, value, o] = operands;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();

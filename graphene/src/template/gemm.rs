@@ -140,7 +140,7 @@ impl Gemm {
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
         let context = self.context(&mut k, &declared, &count, [grid, block])?;
         context.pdl_prologue(&mut k)?;
-        k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
+        k.role(context.groups, 0..self.consumers, |k| consumer::consume(&context, k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
         if let Some(cluster) = context.cluster() {
             // A block's shared memory stays while others may still arrive or copy there.
@@ -253,6 +253,11 @@ impl Gemm {
     fn panels(&self) -> i64 {
         let residual = self.product.epilogue.operands.iter().any(|input| input.span == Span::Whole);
         if residual { RESIDUAL_PANELS } else { PANELS }
+    }
+
+    /// Panels of a consumer's rows of a tile.
+    fn panels_of_consumer(&self) -> i64 {
+        self.strips * self.columns / PANEL
     }
 
     /// How many 16-bit types results have: panels of each have buffers of their own.

@@ -23,7 +23,7 @@ mod layers;
 mod sizes;
 
 use super::access::Stride;
-use super::epilogue::{Epilogue, Span};
+use super::epilogue::{Epilogue, Operands, Span};
 use super::product::{Edges, leaf, line};
 use super::stage::Movers;
 use super::tiled_mma::By;
@@ -80,6 +80,9 @@ pub struct Layer {
     pub epilogue: Epilogue,
 }
 
+/// Rows of the smallest block that is worth it: it reads its weights for so many.
+const LEAST_ROWS: i64 = 32;
+
 /// Sums of a thread, at most, so that the compiler keeps them and their operands in registers.
 const SUMS: i64 = 64;
 
@@ -120,7 +123,7 @@ struct Given {
     weights: TensorId,
     /// In tiles of a stage's depth and all columns, one layer after the other.
     tiles: TensorId,
-    operands: Vec<(Span, TensorId)>,
+    operands: Operands,
     results: Vec<TensorId>,
 }
 
@@ -209,29 +212,17 @@ impl Mlp {
         let shape = [leaf(*times, from * width), leaf(from, row), leaf(*width, column)];
         let weights = k.param("W", shape, self.scalar)?;
         let whole = Layout::rows([m, &Expr::from(*width)]);
-        let mut operands = Vec::new();
-        for input in &epilogue.operands {
-            let shape = match input.span {
-                Span::Row => Layout::rows([*times, *width]),
-                Span::Column => Layout::rows([m.clone()]),
-                Span::Whole => whole.clone(),
-            };
-            let scalar = input.scalar.unwrap_or(self.scalar);
-            operands.push((input.span, k.param(input.span.name(), shape, scalar)?));
-        }
-        let mut results = Vec::new();
         let kept = usize::from(l + 1 < self.layers.len());
-        for output in &epilogue.outputs[kept..] {
-            results.push(k.param("Y", whole.clone(), output.unwrap_or(self.scalar))?);
-        }
+        let shape = |span| match span {
+            Some(Span::Row) => (Span::Row.name(), Layout::rows([*times, *width]).into()),
+            Some(Span::Column) => (Span::Column.name(), Layout::rows([m.clone()]).into()),
+            Some(Span::Whole) => (Span::Whole.name(), whole.clone().into()),
+            None => ("Y", whole.clone().into()),
+        };
+        let (operands, results) = epilogue.declare(k, self.scalar, kept, shape)?;
         Ok(Given { weights, tiles: weights, operands, results })
     }
-}
 
-/// Rows of the smallest block that is worth it: it reads its weights for so many.
-const LEAST_ROWS: i64 = 32;
-
-impl Mlp {
     /// So many like layers of one width: all but the last in a loop.
     pub fn alike(count: i64, layer: Layer) -> Mlp {
         let last = Layer { times: 1, ..layer.clone() };

@@ -115,8 +115,8 @@ impl Multistage<'_> {
             n: place.n.clone() * self.tile[1],
         };
         let store = |k: &mut Builder| {
-            mma.each_run(k, acc, epilogue, &origin, &|k, sums, run, across| {
-                epilogue.leave(k, sums, run, across, &epilogue.all(), mma.one())
+            mma.each_run(k, acc, epilogue, &origin, &|k, sums, run| {
+                epilogue.leave(k, sums, run, &epilogue.all())
             })
         };
         let tile = declared.tile(&mut k, self.tile, &place)?;

@@ -167,7 +167,7 @@ impl Declared {
         let (m, n) = (&place.m, &place.n);
         let whole = [rows, columns].map(Tiler::Size);
         let mut operands = Vec::new();
-        for &(span, of) in self.epilogue.operands() {
+        for &(span, of) in &self.epilogue.operands {
             operands.push(match span {
                 Span::Row => tile_of(k, of, "bias_tile", &[Tiler::Size(columns)], [n])?,
                 Span::Column => tile_of(k, of, "column_tile", &[Tiler::Size(rows)], [m])?,

@@ -1,6 +1,7 @@
 //! What the parts of a kernel for Hopper share: stages of tiles in shared memory, and their barriers.
 
 use super::operands::Sizes;
+use super::scores::Scorer;
 use super::{Fmha, GROUP, Mask, WARP};
 use crate::build::Builder;
 use crate::error::Result;
@@ -85,6 +86,11 @@ impl<'a> Context<'a> {
             mask,
             terms,
         })
+    }
+
+    pub(super) fn scorer(&self) -> Scorer<'_> {
+        let Context { fmha, one, mask, .. } = *self;
+        Scorer { fmha, one, mask, keys: &self.sizes.keys }
     }
 
     pub(super) fn each_tile(

@@ -128,6 +128,11 @@ impl Context<'_> {
         self.shares.as_ref().map_or((Expr::from(0), all.clone()), |shares| shares.steps(all))
     }
 
+    /// How often a consumer multiplies stages for a tile.
+    pub(super) fn all_steps(&self) -> Expr {
+        (0..self.steps.len()).fold(Expr::from(0), |all, term| all + self.own_steps(term).1)
+    }
+
     /// Goes through tiles.
     pub(super) fn each_tile(
         &self,

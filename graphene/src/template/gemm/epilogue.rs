@@ -9,7 +9,7 @@ use crate::index::{Expr, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{each, widen};
-use crate::template::epilogue::{Across, Run};
+use crate::template::epilogue::Run;
 use crate::template::fragments::{Lane, Matrices, Panels as PanelLayout, matrix_fragment};
 use crate::tensor::Scalar;
 
@@ -121,7 +121,9 @@ impl<'a> Store<'a> {
                 k.for_("panel", 0..gemm.columns / PANEL, 1, true, |k, panel| {
                     let panel = Panel { acc, strip, panel: panel.into(), place, ahead };
                     self.ask_for_next(k, &panel)?;
-                    self.ask_beyond(k, &panel)?;
+                    if let Some(asking) = &self.asking {
+                        asking.beyond(k, self, &panel)?;
+                    }
                     for panels in &self.by_panels {
                         self.panel(k, &panel, panels)?;
                     }
@@ -186,9 +188,9 @@ impl<'a> Store<'a> {
             for j in 0..2 {
                 let eight = strip.clone() * 2 + j;
                 let come = come.map(|come| (come, j));
-                self.each_half(k, panel, &eight, come, |k, half, sums, run, across| {
+                self.each_half(k, panel, &eight, come, |k, half, sums, run| {
                     let epilogue = &self.context.declared.epilogue;
-                    let outs = epilogue.finished(k, sums, run, across, &[*result], one)?;
+                    let outs = epilogue.finished(k, sums, run, &[*result])?;
                     k.spec(Kind::Move, Operand::at(halves, [half, j]), outs[0], one)
                 })?;
             }
@@ -213,24 +215,25 @@ impl<'a> Store<'a> {
         panel: &Panel<'_>,
         eight: &Expr,
         come: Option<(TensorId, i64)>,
-        body: impl Fn(&mut Builder, i64, TensorId, &Run, &Across) -> Result<()>,
+        body: impl Fn(&mut Builder, i64, TensorId, &Run) -> Result<()>,
     ) -> Result<()> {
         let epilogue = &self.context.declared.epilogue;
         let rows = self.rows_at(k, panel, eight)?;
         let column = self.column_of(panel.place, &panel.panel, eight);
-        let rows = epilogue.across_but(k, rows, &column, 2, self.context.one)?;
+        let rows = epilogue.across(k, rows, (&column, 2), self.context.one)?;
         for half in 0..2 {
             let row = self.row_of(panel.place, &panel.strip, &half.into());
-            let run = Run { batch: panel.place.batch.clone(), row, column: column.clone(), n: 2 };
-            let mut across = self.all_held(k, panel, &rows, eight, half)?;
+            let mut held = self.all_held(k, panel, &rows, eight, half)?;
             if let (Some(asking), Some((come, j))) = (&self.asking, come) {
                 let raw = k.index(come, "raw", [half, j])?;
                 let raw = k.reshape(raw, "raw", 0, &[&[(2, 1)]])?;
-                across.0[asking.operand] = Some(widen(k, raw, 2, self.context.one)?);
+                held[asking.operand] = Some(widen(k, raw, 2, self.context.one)?);
             }
             let at = panel.panel.clone() * (PANEL / 8) + eight;
             let sums = k.index(panel.acc, "sums", [Expr::from(half), at])?;
-            body(k, half, sums, &run, &across)?;
+            let (batch, column, one) =
+                (panel.place.batch.clone(), column.clone(), self.context.one);
+            body(k, half, sums, &Run { batch, row, column, n: 2, one, held })?;
         }
         Ok(())
     }
@@ -238,9 +241,9 @@ impl<'a> Store<'a> {
     /// Each lane writes its elements that lie within the results.
     fn runs(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
         k.for_("e", 0..PANEL / 8, 1, true, |k, e| {
-            self.each_half(k, panel, &e.into(), None, |k, _, sums, run, across| {
+            self.each_half(k, panel, &e.into(), None, |k, _, sums, run| {
                 let epilogue = &self.context.declared.epilogue;
-                epilogue.leave(k, sums, run, across, &self.by_runs, self.context.one)
+                epilogue.leave(k, sums, run, &self.by_runs)
             })
         })
     }

@@ -1,5 +1,6 @@
 //! What a block does in each step.
 
+use super::operands;
 use super::sums::Sums;
 use super::units::Ragged;
 use super::{Direction, Own, Recurrent, Tensors};
@@ -77,7 +78,7 @@ impl Context<'_> {
                 (to, from) = (step.rem(&2.into()), from.rem(&2.into()));
             }
             let before = Expr::from(k.let_("before", from)?);
-            let header = self.step(k, [&step, &now, &to, &before], tile)?;
+            let header = operands::step(self, k, [&step, &now, &to, &before], tile)?;
             k.decompose(header, |k| {
                 self.sums.begin(k, self.acc, self.first)?;
                 let x = |row: &Expr| vec![now.clone(), self.row(tile, row)];

@@ -163,13 +163,14 @@ impl Threads {
         k.for_("j", 0..columns / n, 1, true, |k, j| {
             let column = self.position(1, &(Expr::from(j) * n)).div(&Expr::from(n));
             let column = origin.n.div(&Expr::from(n)) + column;
-            let across = epilogue.across(k, &column, n, self.one)?;
+            let held = epilogue.across(k, Vec::new(), (&column, n), self.one)?;
             k.for_("i", 0..rows, 1, true, |k, i| {
                 let row = origin.m.clone() + self.position(0, &i.into());
-                let run = Run { batch: origin.batch.clone(), row, column: column.clone(), n };
+                let (batch, column, held) = (origin.batch.clone(), column.clone(), held.clone());
+                let run = Run { batch, row, column, n, one: self.one, held };
                 let sums = k.index(runs, "sums", [i, j])?;
                 let sums = k.reshape(sums, "sums", 0, &[&[(n, 1)]])?;
-                finish(k, sums, &run, &across)
+                finish(k, sums, &run)
             })
         })
     }

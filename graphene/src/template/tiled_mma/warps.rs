@@ -150,16 +150,17 @@ impl Warps {
         k.for_("j", 0..2 * self.own[1], 1, true, |k, j| {
             let eights = self.at[1].clone() * (2 * self.own[1]) + Expr::from(j);
             let column = origin.n.div(&2.into()) + eights * 4 + &pair;
-            let across = epilogue.across(k, &column, 2, self.one)?;
+            let held = epilogue.across(k, Vec::new(), (&column, 2), self.one)?;
             k.for_("i", 0..self.own[0], 1, true, |k, i| {
                 let sums = k.index(acc, "sums", [i, j])?;
                 for half in 0..2 {
                     let sixteens = self.at[0].clone() * self.own[0] + Expr::from(i);
                     let row = origin.m.clone() + sixteens * 16 + &row + 8 * half;
-                    let run =
-                        Run { batch: origin.batch.clone(), row, column: column.clone(), n: 2 };
+                    let (batch, column, held) =
+                        (origin.batch.clone(), column.clone(), held.clone());
+                    let run = Run { batch, row, column, n: 2, one: self.one, held };
                     let sums = k.index(sums, "pair", [half])?;
-                    finish(k, sums, &run, &across)?;
+                    finish(k, sums, &run)?;
                 }
                 Ok(())
             })
