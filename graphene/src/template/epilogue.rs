@@ -1,4 +1,4 @@
-//! What becomes of a product's sums: a [`Function`] of each, and of elements of other tensors.
+//! What becomes of a matmul's sums: a [`Function`] of each, and of elements of other tensors.
 //!
 //! ```
 //! use graphene_ir::function::Function;
@@ -13,7 +13,7 @@
 //! ```
 
 use super::access::vectors;
-use super::product::{Edges, line, matrix, tile_of};
+use super::matmul::{Edges, line, matrix, tile_of};
 use crate::build::Builder;
 use crate::error::{Result, needs};
 use crate::function::Function;

@@ -12,7 +12,7 @@
 //! - tile: a block's rows of them;
 //! - layer: its result in shared memory, which its input lies in, and its results in global memory;
 //! - its sums, of the rows and the weights, unless the layer is a loop; and what becomes of them;
-//! - stage: adds a product of the rows and a stage of weights to the sums, or moves rows and weights there; those of the next
+//! - stage: adds a matmul of the rows and a stage of weights to the sums, or moves rows and weights there; those of the next
 //!   layer as well.
 //!
 //! - this file: the parameters, the kernel's outline, and blocks that fit layers;
@@ -24,7 +24,7 @@ mod sizes;
 
 use super::access::Stride;
 use super::epilogue::{Epilogue, Operands, Span};
-use super::product::{Edges, leaf, line};
+use super::matmul::{Edges, leaf, line};
 use super::stage::Movers;
 use super::tiled_mma::By;
 use crate::arch::Arch;
@@ -40,7 +40,7 @@ use crate::tensor::Scalar;
 pub struct Mlp {
     /// The type of rows and weights, and of operands and results that say nothing else; sums are in single precision.
     pub scalar: Scalar,
-    /// Whether products of single precision are of TF32, rather than IEEE's.
+    /// Whether matmuls of single precision are of TF32, rather than IEEE's.
     pub tf32: bool,
     /// What the kernel is written for; it runs on newer ones, too.
     pub arch: Arch,
@@ -244,7 +244,7 @@ impl Mlp {
             let deepest = if By::is_threads(self.scalar, self.tf32) { 16 } else { 32 };
             let stages = [(32, 4), (32, 3), (16, 4), (16, 3), (16, 2)].into_iter();
             for (depth, stages) in stages.filter(|stage| stage.0 <= deepest) {
-                // Few warps leave room for more blocks of a multiprocessor.
+                // Few warps leave capacity for more blocks of a multiprocessor.
                 for warps in [4, 8] {
                     let own = Mlp { rows, depth, warps, stages, ..self.clone() };
                     if own.sums() <= SUMS && own.bytes() <= shared {

@@ -6,7 +6,7 @@ mod warps;
 use self::threads::Threads;
 pub(super) use self::warps::Warps;
 use super::epilogue::{Attached, Run};
-use super::product::Place;
+use super::matmul::Place;
 use super::stage::Side;
 use crate::arch::Feature;
 use crate::build::Builder;

@@ -9,14 +9,14 @@ use crate::schedule::pointwise::each;
 use crate::schedule::vectors::coordinates;
 use crate::template::access::{Stride, product, sizes};
 use crate::template::epilogue::{Attached, Epilogue, Operands, Run, Span};
-use crate::template::product::{Edges, tile_of};
+use crate::template::matmul::{Edges, tile_of};
 use crate::tensor::Scalar;
 
 /// `y[i,o,p] = f(Σ w[o,c,q]·x[i,c,p·stride + q·dilation - pad])`: what is computed, however a template
 /// does it. What lies outside of an image is 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Convolution {
-    /// The type of images and weights; products accumulate in single precision.
+    /// The type of images and weights; matmuls accumulate in single precision.
     pub scalar: Scalar,
     /// Channels that are read, and that are made: each a multiple of `group`.
     pub channels: [i64; 2],
@@ -164,7 +164,7 @@ pub(super) struct Sizes {
     stride: Option<Var>,
 }
 
-/// What lies outside of the products.
+/// What lies outside of the matmuls.
 pub(super) struct Outer {
     /// The epilogue's: `[groups, output channels/group]`, or as a result.
     operands: Operands,

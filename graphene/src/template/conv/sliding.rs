@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::schedule::pointwise::{number, vector};
 use crate::template::access::product;
 use crate::template::epilogue::Run;
-use crate::template::product::{Edges, line};
+use crate::template::matmul::{Edges, line};
 use crate::tensor::Scalar;
 
 /// What becomes of a window's elements.

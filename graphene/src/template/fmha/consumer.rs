@@ -16,7 +16,7 @@ use crate::schedule::{
 use crate::template::fragments::{
     Lane, Matrices, clear, consumer_registers, elected_warps, fragment, matrix_fragment, own_group,
 };
-use crate::template::product::tile_of;
+use crate::template::matmul::tile_of;
 use crate::tensor::Scalar;
 
 /// A consumer warpgroup.
@@ -261,13 +261,13 @@ impl<'a> Consumer<'a> {
             self.first(k, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))?;
             k.spec(Kind::Sync, (), (), own)?;
             store.matrices.store(k, &self.lane, buffer, panels.columns, |k, strip, _| {
-                let halves = matrix_fragment(k, "halves", fmha.scalar)?;
+                let narrow = matrix_fragment(k, "halves", fmha.scalar)?;
                 for (half, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                     let at = [Expr::from(half), strip.clone() * 2 + j];
                     let sums = Operand::at(self.sums, at);
-                    k.spec(Kind::Move, Operand::at(halves, [half, j]), sums, one)?;
+                    k.spec(Kind::Move, Operand::at(narrow, [half, j]), sums, one)?;
                 }
-                Ok(halves)
+                Ok(narrow)
             })?;
             k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
             k.spec(Kind::Sync, (), (), own)?;

@@ -1,4 +1,4 @@
-//! Columns and matrices that the epilogue meets, asked for before the sums are complete: columns while a tile's products are
+//! Columns and matrices that the epilogue meets, asked for before the sums are complete: columns while a tile's matmuls are
 //! computed, and matrices panel by panel, one panel before it is needed.
 
 use super::epilogue::{Panel, Store};
@@ -12,7 +12,7 @@ use crate::schedule::pointwise::{WIDTH, each, fetch_inside, load, widen};
 use crate::schedule::vectors::neighbours;
 use crate::template::epilogue::{Held, Span};
 use crate::template::fragments::packed;
-use crate::template::product::leaf;
+use crate::template::matmul::leaf;
 use crate::tensor::{Memory, View};
 
 /// Runs of eight columns in a panel.

@@ -1,4 +1,4 @@
-//! The products.
+//! The matmuls of consumers.
 
 use super::epilogue::Store;
 use super::{Context, DEPTH, Place, ROWS, STEP};
@@ -10,7 +10,7 @@ use crate::layout::Tiler;
 use crate::schedule;
 use crate::schedule::pointwise::each;
 use crate::template::fragments::{clear, each_pair, elected_warps, fragment, own_group};
-use crate::template::product::{Tile, tile_of};
+use crate::template::matmul::{Tile, tile_of};
 use crate::template::split_k::{Held, Visit};
 use crate::tensor::Scalar;
 
@@ -127,7 +127,7 @@ impl<'a> Consumer<'a> {
         context.declared.tile(k, [ROWS * gemm.strips, gemm.columns], &place)
     }
 
-    /// Adds a tile's products; `issued` is done when all of them have been issued.
+    /// Adds a tile's matmuls; `issued` is done when all of them have been issued.
     fn multiply(
         &self,
         k: &mut Builder,
@@ -161,12 +161,12 @@ impl<'a> Consumer<'a> {
         })
     }
 
-    /// The products of one stage, a group of their own.
+    /// The matmuls of one stage, a group of their own.
     fn stage(&self, k: &mut Builder, stage: &Var) -> Result<()> {
         let Consumer { context, own: threads, acc, .. } = self;
         let gemm = context.gemm;
         let [a, b] = context.shared;
-        let along = STEP / gemm.product.scalar.bytes();
+        let along = STEP / gemm.matmul.scalar.bytes();
         let a = k.index(a, "a", [stage])?;
         let rows = [Tiler::Size(ROWS * gemm.strips), Tiler::Whole];
         let own = context.first_strip(&self.group).div(&Expr::from(gemm.strips));

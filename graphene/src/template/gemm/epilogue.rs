@@ -56,9 +56,9 @@ struct Panels {
     scalar: Scalar,
     /// The result in panels.
     to: TensorId,
-    /// `[group, buffer].[64, 64]`, and whose turn it is.
+    /// `[group, buffer].[64, 64]`, and their state.
     buffers: TensorId,
-    turn: Ring,
+    ring: Ring,
 }
 
 impl<'a> Store<'a> {
@@ -75,18 +75,18 @@ impl<'a> Store<'a> {
                 by_runs.push(result);
                 continue;
             }
-            let (buffers, turn) = match by_panels.iter().find(|known| known.scalar == scalar) {
-                Some(known) => (known.buffers, known.turn.clone()),
+            let (buffers, ring) = match by_panels.iter().find(|known| known.scalar == scalar) {
+                Some(known) => (known.buffers, known.ring.clone()),
                 None => {
-                    let turn = k.ring("leaving", context.panel_buffers())?;
-                    (buffers(k, context, scalar)?, turn)
+                    let ring = k.ring("leaving", context.panel_buffers())?;
+                    (buffers(k, context, scalar)?, ring)
                 }
             };
             let to = context.tiled(k, tensor, "gC", [ROWS, PANEL])?;
-            by_panels.push(Panels { result, scalar, to, buffers, turn });
+            by_panels.push(Panels { result, scalar, to, buffers, ring });
         }
         let asking = match &by_panels[..] {
-            [Panels { buffers, turn, .. }] => Asking::new(k, context, *buffers, turn)?,
+            [Panels { buffers, ring, .. }] => Asking::new(k, context, *buffers, ring)?,
             _ => None,
         };
         let lane = Lane::new(k, own)?;
@@ -160,10 +160,10 @@ impl<'a> Store<'a> {
         &self,
         k: &mut Builder,
         panel: &Panel<'_>,
-        Panels { result, scalar, to, buffers, turn }: &Panels,
+        Panels { result, scalar, to, buffers, ring }: &Panels,
     ) -> Result<()> {
         let one = self.context.one;
-        let at = [&self.group, &turn.stage()];
+        let at = [&self.group, &ring.stage()];
         let name = if self.asking.is_some() { "addend" } else { "buffer" };
         let buffer = k.index(*buffers, name, at)?;
         match &self.asking {
@@ -184,17 +184,17 @@ impl<'a> Store<'a> {
             if let Some(come) = come {
                 k.spec(Kind::Move, come, row, self.lane.warp)?;
             }
-            let halves = matrix_fragment(k, "halves", *scalar)?;
+            let narrow = matrix_fragment(k, "halves", *scalar)?;
             for j in 0..2 {
                 let eight = strip.clone() * 2 + j;
                 let come = come.map(|come| (come, j));
                 self.each_half(k, panel, &eight, come, |k, half, sums, run| {
                     let epilogue = &self.context.declared.epilogue;
                     let outs = epilogue.finished(k, sums, run, &[*result])?;
-                    k.spec(Kind::Move, Operand::at(halves, [half, j]), outs[0], one)
+                    k.spec(Kind::Move, Operand::at(narrow, [half, j]), outs[0], one)
                 })?;
             }
-            Ok(halves)
+            Ok(narrow)
         })?;
         k.spec(Kind::Fence(Fence::Proxy), (), (), self.own)?;
         k.spec(Kind::Sync, (), (), self.own)?;
@@ -204,7 +204,7 @@ impl<'a> Store<'a> {
             k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
             k.spec(Kind::Commit(Group::Bulk), (), (), one)
         })?;
-        k.advance(turn)
+        k.advance(ring)
     }
 
     /// A lane's pairs of sums in eight columns of a panel: of two rows, eight apart. `come`: a fragment of the addend that

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::template::epilogue::{Attached, Span};
-use crate::template::product::line;
+use crate::template::matmul::line;
 use crate::tensor::{Memory, Scalar};
 
 /// How many panels are asked for before they are needed.
@@ -71,7 +71,7 @@ pub(super) struct Asking {
     barriers: TensorId,
     /// Where C's panels leave from, and whose is next.
     buffers: TensorId,
-    turn: Ring,
+    ring: Ring,
 }
 
 impl Asking {
@@ -80,13 +80,13 @@ impl Asking {
         k: &mut Builder,
         context: &super::Context<'_>,
         buffers: TensorId,
-        turn: &Ring,
+        ring: &Ring,
     ) -> Result<Option<Asking>> {
         let Some(ResidualTma { operand, tensor, barriers }) = context.residual_tma else {
             return Ok(None);
         };
         let panels = context.tiled(k, tensor, "gR", [ROWS, PANEL])?;
-        Ok(Some(Asking { operand, panels, barriers, buffers, turn: turn.clone() }))
+        Ok(Some(Asking { operand, panels, barriers, buffers, ring: ring.clone() }))
     }
 
     /// Complete when what a consumer asked for into this buffer has come.
@@ -96,8 +96,8 @@ impl Asking {
 
     /// Waits until this panel has come.
     pub(super) fn wait(&self, k: &mut Builder, group: &Var, own: ThreadsId) -> Result<()> {
-        let come = self.come(group, self.turn.stage());
-        k.spec(Kind::Wait(Expr::from(self.turn.parity()), Scope::Block), come, (), own)
+        let come = self.come(group, self.ring.stage());
+        k.spec(Kind::Wait(Expr::from(self.ring.parity()), Scope::Block), come, (), own)
     }
 
     /// Asks for a tile's first panels.
@@ -140,7 +140,7 @@ impl Asking {
         let across = Expr::from(store.context.gemm.columns / PANEL);
         let at = store.at(place, &number.div(&across), &number.rem(&across));
         let from = Operand::at(self.panels, at);
-        let stage = (Expr::from(self.turn.stage()) + stages_on).rem(&RESIDUAL_PANELS.into());
+        let stage = (Expr::from(self.ring.stage()) + stages_on).rem(&RESIDUAL_PANELS.into());
         let come = self.come(&store.group, stage.clone());
         let bytes = ROWS * PANEL * k.tensor_of(self.buffers)?.scalar.bytes();
         k.spec(Kind::Arrive(Some(bytes.into())), come.clone(), (), one)?;

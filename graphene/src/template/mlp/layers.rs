@@ -10,7 +10,7 @@ use crate::schedule::Ahead;
 use crate::schedule::pointwise::{each, load, store};
 use crate::schedule::vectors::neighbours;
 use crate::template::epilogue::{Attached, Epilogue, Run, Span};
-use crate::template::product::{Place, tile_of};
+use crate::template::matmul::{Place, tile_of};
 use crate::template::stage::Movers;
 use crate::template::tiled_mma::{By, TiledMma};
 
@@ -43,7 +43,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Adds a layer's products to its sums; of a layer that is there several times, its results become the next one's input.
+    /// Adds a layer's matmuls to its sums; of a layer that is there several times, its results become the next one's input.
     fn multiply(
         &self,
         k: &mut Builder,

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Binary, Fused, Kind, TensorId};
 use crate::layout::{Layout, Tiler};
-use crate::template::product::tile_of;
+use crate::template::matmul::tile_of;
 use crate::tensor::Scalar;
 
 /// The symbols.
@@ -71,9 +71,9 @@ impl Recurrent {
         let reset = self.cell.reset.as_ref();
         let reset = reset.map(|_| k.scratch("reset", of_state, scalar)).transpose()?;
         let all = |steps: &Expr| Layout::rows([steps, &directions, batch, &hidden]);
-        let in_turn = self.ragged || !self.results[0];
+        let alternates = self.ragged || !self.results[0];
         let name = if self.ragged { "h" } else { "Y" };
-        let y = match in_turn {
+        let y = match alternates {
             true => k.scratch(name, all(&Expr::from(2)), scalar)?,
             false => k.param(name, all(steps), scalar)?,
         };
@@ -174,7 +174,7 @@ pub(super) fn step(
     };
     let own = context.own.map(|own| ins.add(own));
     let held = context.ragged.as_ref().and_then(|ragged| ragged.held).map(|held| ins.add(held));
-    // The sum of a gate's products, of the input (0) and of h (1).
+    // The sum of a gate's matmuls, of the input (0) and of h (1).
     let part = |side: usize, gate: i64, rows: &Fused| {
         let weights = matrix(weights[side].clone().slice(1, gate, 1), [3, 2]);
         let sum = rows.clone().matmul(weights);

@@ -11,7 +11,7 @@ use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::store_inside;
 use crate::schedule::{GridBarrier, multistage, within};
-use crate::template::product::Edges;
+use crate::template::matmul::Edges;
 use crate::template::stage::{Movers, Side};
 
 /// What the parts of the kernel share.
@@ -118,7 +118,7 @@ impl Context<'_> {
         }
     }
 
-    /// Adds the products of the last step's h, once that is there.
+    /// Adds the matmuls of the last step's h, once that is there.
     fn add_state(
         &self,
         k: &mut Builder,
@@ -181,7 +181,7 @@ pub(super) type Body<'a> =
 
 impl Context<'_> {
     /// Begins to bring the weights that stay for all steps. The copies join the group of the input's
-    /// first rows, for which all threads wait before the first product.
+    /// first rows, for which all threads wait before the first matmul.
     pub(super) fn bring_resident(&self, k: &mut Builder) -> Result<()> {
         for i in 0..2 {
             let Some(resident) = self.resident[i] else { continue };
@@ -193,7 +193,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Adds products with W or R, of rows that `source` hands to a body.
+    /// Adds matmuls with W or R, of rows that `source` hands to a body.
     pub(super) fn products(&self, k: &mut Builder, i: usize, source: &Source<'_>) -> Result<()> {
         let layer = self.layer;
         let chunks = layer.chunks(i);

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::index::Expr;
 use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
-use crate::template::product::leaf;
+use crate::template::matmul::leaf;
 use crate::template::stage::Side;
 use crate::template::tiled_mma::Warps;
 use crate::tensor::{Memory, Scalar, View};
@@ -189,7 +189,7 @@ impl Sums {
         })
     }
 
-    /// Adds the products of a stage.
+    /// Adds the matmuls of a stage.
     pub(super) fn multiply(
         &self,
         k: &mut Builder,

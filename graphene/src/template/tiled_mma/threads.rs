@@ -8,7 +8,7 @@ use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::template::epilogue::{Attached, Run};
-use crate::template::product::{Place, leaf};
+use crate::template::matmul::{Place, leaf};
 use crate::template::split_k::{PAIR, Visit};
 use crate::template::stage::Side;
 use crate::tensor::{Memory, Scalar, View};
@@ -20,7 +20,7 @@ const LANES: [i64; 2] = [8, 4];
 const WIDE: i64 = 4;
 
 /// The row and the column of a lane among a warp's: neighbours share a row, and every other lane a column. So all reads of
-/// 16 bytes have lanes one or two apart that read the same, which takes fewer phases: products of 64×64 tiles with 4×4 for
+/// 16 bytes have lanes one or two apart that read the same, which takes fewer phases: matmuls of 64×64 tiles with 4×4 for
 /// each thread took 10 % less time so on an H200 than with rows along eight lanes.
 fn place_in_warp(lane: &Expr) -> [Expr; 2] {
     let (two, rows) = (Expr::from(2), Expr::from(LANES[0]));
@@ -175,7 +175,7 @@ impl Threads {
         })
     }
 
-    /// Adds the products of a stage, four steps along K at a time; of A, from the step `skipped` of four on.
+    /// Adds the matmuls of a stage, four steps along K at a time; of A, from the step `skipped` of four on.
     pub(crate) fn multiply(
         &self,
         k: &mut Builder,

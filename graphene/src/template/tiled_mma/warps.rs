@@ -8,11 +8,11 @@ use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Tiler;
 use crate::template::epilogue::{Attached, Run};
-use crate::template::product::{Place, leaf};
+use crate::template::matmul::{Place, leaf};
 use crate::template::stage::Side;
 use crate::tensor::{Memory, Scalar, View};
 
-/// The extents of a product that share their operands' fragments: two instructions.
+/// The extents of a matmul that share their operands' fragments: two instructions.
 const INSTRUCTION: [i64; 3] = [16, 16, 16];
 
 /// How a block's warps share a tile, and where the own lane stands.
@@ -98,7 +98,7 @@ impl Warps {
         })
     }
 
-    /// Adds the products of a stage; of A, from the step `skipped` of 16 along K on.
+    /// Adds the matmuls of a stage; of A, from the step `skipped` of 16 along K on.
     pub(crate) fn multiply(
         &self,
         k: &mut Builder,
