@@ -20,7 +20,7 @@
 //! | [`scan`] | running sums and products | all |
 //! | [`fireiron`] | Fireiron's example of a decomposition | all |
 //!
-//! A [`product`] says what is computed, and its [`epilogue`] what becomes of the sums; they are the
+//! A [`matmul`] says what is computed, and its [`epilogue`] what becomes of the sums; they are the
 //! same for all templates of matmuls.
 
 pub mod access;
@@ -32,12 +32,12 @@ pub mod folds;
 mod fragments;
 pub mod gather;
 pub mod gemm;
+pub mod matmul;
 pub mod mlp;
 pub mod mma;
 mod multistage;
 pub mod parts;
 pub mod pointwise;
-pub mod product;
 pub mod recurrent;
 pub mod reduce;
 pub mod rows;

@@ -22,10 +22,10 @@ use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::folds::Folds;
 use graphene_ir::template::gather::{Place, embedding, gather};
 use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::mlp::{Layer, Mlp};
 use graphene_ir::template::mma::Mma;
 use graphene_ir::template::pointwise::Pointwise;
-use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
 use graphene_ir::template::reduce::Reduce;
 use graphene_ir::template::rows::{Norm, Rows};
@@ -65,13 +65,13 @@ fn trials() -> Vec<Trial> {
     }
     add(&mut trials, "fireiron", |arch| arch == Arch::Sm80, Arc::new(|| fireiron(Arch::Sm80)));
     for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
-        let product = Product { a_transposed: a, b_transposed: b, ..Product::default() };
+        let matmul = MatMul { a_transposed: a, b_transposed: b, ..MatMul::default() };
         let layout = format!("{}{}", if a { 't' } else { 'n' }, if b { 't' } else { 'n' });
-        matmuls(&mut trials, &layout, &product);
+        matmuls(&mut trials, &layout, &matmul);
     }
     let epilogue = Epilogue::layer(true, Some(Unary::Gelu), true);
-    matmuls(&mut trials, "layer", &Product { epilogue, ..Product::default() });
-    matmuls(&mut trials, "two", &Product { terms: 2, batched: true, ..Product::default() });
+    matmuls(&mut trials, "layer", &MatMul { epilogue, ..MatMul::default() });
+    matmuls(&mut trials, "two", &MatMul { terms: 2, batched: true, ..MatMul::default() });
     for arch in [Arch::Sm80, Arch::Sm86, Arch::Sm90a] {
         for (name, mlp) in layers(arch) {
             add(&mut trials, &name, |other| other == arch, Arc::new(move || mlp.kernel()));
@@ -322,23 +322,23 @@ fn attention() -> Vec<(&'static str, Fmha)> {
 }
 
 /// A matmul by every template at its defaults, and by single elements.
-fn matmuls(trials: &mut Vec<Trial>, name: &str, product: &Product) {
-    let gemm = Gemm { product: product.clone(), ..Gemm::default() };
+fn matmuls(trials: &mut Vec<Trial>, name: &str, matmul: &MatMul) {
+    let gemm = Gemm { matmul: matmul.clone(), ..Gemm::default() };
     let name_of = |template: &str| format!("{template}_{name}");
     let hopper = |arch: Arch| arch.has(Feature::Wgmma);
     let ping_pong = Gemm { ping_pong: true, strips: 2, columns: 128, stages: 6, ..gemm.clone() };
     add(trials, &name_of("gemm"), hopper, Arc::new(move || gemm.kernel()));
     // Blocks of a cluster leave too few registers for a long epilogue with a matrix.
-    if product.epilogue == Epilogue::default() {
+    if matmul.epilogue == Epilogue::default() {
         let pairs = Gemm { cluster: 2, ..ping_pong.clone() };
         add(trials, &name_of("gemm_pairs"), hopper, Arc::new(move || pairs.kernel()));
     }
     let wide = Gemm { columns: 192, ..ping_pong.clone() }.deepest();
     add(trials, &name_of("gemm_wide"), hopper, Arc::new(move || wide.kernel()));
     add(trials, &name_of("gemm_ping_pong"), hopper, Arc::new(move || ping_pong.kernel()));
-    if !product.a_transposed && !product.b_transposed {
-        let single = Product { scalar: Scalar::F32, ..product.clone() };
-        let tf32 = Gemm { product: single, ..Gemm::default() };
+    if !matmul.a_transposed && !matmul.b_transposed {
+        let single = MatMul { scalar: Scalar::F32, ..matmul.clone() };
+        let tf32 = Gemm { matmul: single, ..Gemm::default() };
         let ping_pong = Gemm { ping_pong: true, strips: 2, columns: 192, ..tf32.clone() }.deepest();
         let few = Gemm {
             columns: 64,
@@ -350,16 +350,16 @@ fn matmuls(trials: &mut Vec<Trial>, name: &str, product: &Product) {
         };
         add(trials, &name_of("gemm_tf32"), hopper, Arc::new(move || tf32.kernel()));
         add(trials, &name_of("gemm_tf32_ping_pong"), hopper, Arc::new(move || ping_pong.kernel()));
-        if product.terms == 1 {
+        if matmul.terms == 1 {
             add(trials, &name_of("gemm_tf32_few"), hopper, Arc::new(move || few.kernel()));
         }
     }
     for (edges, suffix) in [(Edges::Bulk, ""), (Edges::Moves, "_moves")] {
-        let single = Product { scalar: Scalar::F32, ..product.clone() };
-        let mma = Mma { product: product.clone(), edges, ..Mma::default() };
-        let tf32 = Mma { product: single.clone(), depth: 16, ..mma.clone() };
+        let single = MatMul { scalar: Scalar::F32, ..matmul.clone() };
+        let mma = Mma { matmul: matmul.clone(), edges, ..Mma::default() };
+        let tf32 = Mma { matmul: single.clone(), depth: 16, ..mma.clone() };
         let small = Mma { tile: [64, 64], ..tf32.clone() };
-        let simt = Simt { product: single, edges, ..Simt::default() };
+        let simt = Simt { matmul: single, edges, ..Simt::default() };
         let split = Simt { split: 2, arch: Arch::Sm90a, ..simt.clone() };
         let ampere = |arch: Arch| arch.has(Feature::CpAsync);
         let name_of = |template: &str| format!("{template}_{name}{suffix}");
@@ -367,7 +367,7 @@ fn matmuls(trials: &mut Vec<Trial>, name: &str, product: &Product) {
         add(trials, &name_of("tf32"), ampere, Arc::new(move || tf32.kernel()));
         add(trials, &name_of("tf32_small"), ampere, Arc::new(move || small.kernel()));
         add(trials, &name_of("simt"), ampere, Arc::new(move || simt.kernel()));
-        if product.terms == 1 {
+        if matmul.terms == 1 {
             add(trials, &name_of("simt_split"), hopper, Arc::new(move || split.kernel()));
         }
     }

@@ -12,7 +12,7 @@ use graphene_ir::kernel::Kernel;
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
-use graphene_ir::template::product::Edges;
+use graphene_ir::template::matmul::Edges;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 

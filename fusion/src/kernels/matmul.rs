@@ -14,8 +14,8 @@ use graphene_ir::function::Function;
 use graphene_ir::kernel::Kernel;
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::gemm::{Gemm, ROWS};
+use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::mma::Mma;
-use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     if a_strided && batched {
         return Err(Refusal::Layout("a batch of matmuls whose operands are not packed"));
     }
-    let product = Product {
+    let matmul = MatMul {
         scalar,
         a_transposed,
         a_strided,
@@ -113,7 +113,7 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
     let launches = variants.map(|variant| {
         let mut dims = dims.clone();
         let cut = Cut::of(variant, &sized, weights)?;
-        let kernel = kernel(site, &product, edges, &cut, &mut dims)?;
+        let kernel = kernel(site, &matmul, edges, &cut, &mut dims)?;
         let pointers = operands.pointers.clone();
         Ok(match scalar == Scalar::F32 && !site.target.tf32 && cut.split == 1 {
             true => site.launch_behind(kernel, &dims, pointers),
@@ -178,9 +178,9 @@ impl Cut {
     }
 
     /// Hopper's template with these parameters.
-    fn gemm(&self, product: Product, edges: Edges) -> Gemm {
+    fn gemm(&self, matmul: MatMul, edges: Edges) -> Gemm {
         let Self { tile: [rows, columns], ping_pong, split, weights, prefetch, found } = *self;
-        let gemm = Gemm { product, edges, columns, split, weights, prefetch, ..Gemm::default() };
+        let gemm = Gemm { matmul, edges, columns, split, weights, prefetch, ..Gemm::default() };
         match (found, ping_pong) {
             (Some(found), ping_pong) => Gemm {
                 consumers: found.consumers,
@@ -201,14 +201,14 @@ impl Cut {
 /// the same sizes or smaller, and several variants may be one kernel.
 fn kernel(
     site: &Site<'_>,
-    product: &Product,
+    matmul: &MatMul,
     edges: Edges,
     cut: &Cut,
     dims: &mut BTreeMap<String, Dim>,
 ) -> Result<Kernel, Refusal> {
-    let (product, arch, [rows, columns]) = (product.clone(), site.arch, cut.tile);
-    let (single, tf32) = (product.scalar == Scalar::F32, site.target.tf32);
-    let along = !product.a_transposed && !product.b_transposed;
+    let (matmul, arch, [rows, columns]) = (matmul.clone(), site.arch, cut.tile);
+    let (single, tf32) = (matmul.scalar == Scalar::F32, site.target.tf32);
+    let along = !matmul.a_transposed && !matmul.b_transposed;
     let warpgroups = arch.has(Feature::Wgmma) && (!single || tf32 && along);
     if cut.found.is_some() && !warpgroups {
         return Err(Refusal::Operation("parameters of warpgroups, which make no such matmuls"));
@@ -223,12 +223,11 @@ fn kernel(
             // Parts of K wait longest for weights, and leave room for more of them.
             let stages = if cut.split == 1 { 3 } else { 5 };
             let (tile, split) = ([rows, columns], cut.split);
-            let simt =
-                Simt { product, arch, edges, tile, thread, split, stages, ..Simt::default() };
+            let simt = Simt { matmul, arch, edges, tile, thread, split, stages, ..Simt::default() };
             simt.within(site.target.shared_memory_per_block as i64 / 2).kernel()
         }
         (true, false) => {
-            let (gemm, split) = (cut.gemm(product, edges), cut.split);
+            let (gemm, split) = (cut.gemm(matmul, edges), cut.split);
             let height = gemm.rows() * gemm.cluster;
             let tiles = &tiles(&dims["M"], height) * &tiles(&dims["N"], columns);
             let cores = Dim::from(i64::from(site.target.cores) / gemm.cluster);
@@ -244,7 +243,7 @@ fn kernel(
             let tile = [rows, columns.min(128)];
             // Stages of as many bytes.
             let depth = if single { 16 } else { 32 };
-            Mma { product, arch, edges, tile, depth, ..Mma::default() }.kernel()
+            Mma { matmul, arch, edges, tile, depth, ..Mma::default() }.kernel()
         }
     };
     Ok(kernel?)

@@ -10,8 +10,8 @@ use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::epilogue::{Epilogue, Span};
+use graphene_ir::template::matmul::Edges;
 use graphene_ir::template::mlp::{Layer, Mlp};
-use graphene_ir::template::product::Edges;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 

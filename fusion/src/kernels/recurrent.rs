@@ -7,7 +7,7 @@ use graphene_frontend::graph::{Node, ValueId};
 use graphene_frontend::op::{Op, RnnAttrs, RnnCell, RnnDirection};
 use graphene_ir::function::Function;
 use graphene_ir::kernel::Binary;
-use graphene_ir::template::product::Edges;
+use graphene_ir::template::matmul::Edges;
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;

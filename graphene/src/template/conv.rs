@@ -6,7 +6,7 @@
 //! `[output channels, channels/group, …]`, as ONNX has both. Neighbouring columns are neighbouring
 //! pixels: results leave as they lie, and a tile goes on from one image to the next.
 //!
-//! Levels: the kernel, and in it stages, which move weights and gather pixels, or add a product of both to the sums. A tile of
+//! Levels: the kernel, and in it stages, which move weights and gather pixels, or add a matmul of both to the sums. A tile of
 //! results may go on in the next image, so that it is no view of them: its sums leave run by run.
 //!
 //! - this file: the parameters, the kernel's outline, and how the matmul is cut;
@@ -22,8 +22,8 @@ pub use self::convolution::{Axis, Convolution};
 use self::convolution::{Images, Sizes};
 use self::gather::Gather;
 pub use self::sliding::{Fold, Sliding};
+use super::matmul::{Edges, MatMul, Place, Walk, line};
 use super::multistage::Multistage;
-use super::product::{Edges, Place, Product, Walk, line};
 use super::stage::{Movers, Side};
 pub use super::tiled_mma::By;
 use super::tiled_mma::TiledMma;
@@ -158,8 +158,8 @@ impl Conv {
         let images = Images { group, groups: convolution.group, pixels: &sizes.pixels };
         let [m, n] = [place.m.clone() * self.tile[0], place.n.clone() * self.tile[1]];
         let origin = Place { batch: None, m, n };
-        mma.each_run(&mut k, acc, &epilogue, &origin, &|k, sums, run, across| {
-            images.leave(k, &epilogue, sums, run, across, one)
+        mma.each_run(&mut k, acc, &epilogue, &origin, &|k, sums, run| {
+            images.leave(k, &epilogue, sums, run)
         })?;
         let ins = [vec![x, w], outer.ins()].concat();
         let sums = Fused::input(1).matmul(self.columns(&sizes));
@@ -210,8 +210,8 @@ impl Conv {
     fn check(&self) -> Result<()> {
         self.convolution.check()?;
         let &Conv { arch, by, tile, depth, warps, stages, raster, .. } = self;
-        let (scalar, split, product) = (self.convolution.scalar, 1, &Product::default());
-        Multistage { arch, scalar, by, tile, depth, warps, stages, raster, split, product }
+        let (scalar, split, matmul) = (self.convolution.scalar, 1, &MatMul::default());
+        Multistage { arch, scalar, by, tile, depth, warps, stages, raster, split, matmul }
             .check()?;
         let row = self.convolution.depth() * scalar.bytes();
         let aligned = self.weights == Edges::Moves || row % 16 == 0;

@@ -1,4 +1,4 @@
-//! What becomes of a product's sums: a [`Function`] of each, and of elements of other tensors.
+//! What becomes of a matmul's sums: a [`Function`] of each, and of elements of other tensors.
 //!
 //! ```
 //! use graphene_ir::function::Function;
@@ -13,7 +13,7 @@
 //! ```
 
 use super::access::vectors;
-use super::product::{Edges, line, matrix};
+use super::matmul::{Edges, line, matrix, tile_of};
 use crate::build::Builder;
 use crate::error::{Result, needs};
 use crate::function::Function;
@@ -21,7 +21,8 @@ use crate::index::{Expr, Var};
 use crate::kernel::{Fused, Kind, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{each, load_inside, pointwise, store_inside, vector};
-use crate::tensor::Scalar;
+use crate::schedule::vectors::neighbours;
+use crate::tensor::{Scalar, View};
 
 /// What becomes of the sums.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -109,7 +110,28 @@ impl Epilogue {
         )
     }
 
-    /// Declares the parameters: the operands', then the results', C, C_2, ….
+    /// Declares the parameters: the operands', then the results' from the one of number `kept` on. `shape`: the name and shape
+    /// of an operand, or of a result.
+    pub(super) fn declare(
+        &self,
+        k: &mut Builder,
+        scalar: Scalar,
+        kept: usize,
+        shape: impl Fn(Option<Span>) -> (&'static str, View),
+    ) -> Result<(Operands, Vec<TensorId>)> {
+        let mut param = |span: Option<Span>, own: Option<Scalar>| {
+            let (name, view) = shape(span);
+            k.param(name, view, own.unwrap_or(scalar))
+        };
+        let mut operands = Vec::new();
+        for input in &self.operands {
+            operands.push((input.span, param(Some(input.span), input.scalar)?));
+        }
+        let results = self.outputs[kept..].iter().map(|output| param(None, *output));
+        Ok((operands, results.collect::<Result<_>>()?))
+    }
+
+    /// Declares the operands, and the results, C, C_2, ….
     pub(super) fn attach(
         &self,
         k: &mut Builder,
@@ -119,21 +141,12 @@ impl Epilogue {
         edges: Edges,
     ) -> Result<Attached> {
         self.check()?;
-        let whole = || matrix(batch, m, n, false);
-        let mut operands = Vec::new();
-        for input in &self.operands {
-            let view = match input.span {
-                Span::Row => line(n),
-                Span::Column => line(m),
-                Span::Whole => whole(),
-            };
-            let tensor = k.param(input.span.name(), view, input.scalar.unwrap_or(scalar))?;
-            operands.push((input.span, tensor));
-        }
-        let mut results = Vec::new();
-        for output in &self.outputs {
-            results.push(k.param("C", whole(), output.unwrap_or(scalar))?);
-        }
+        let (operands, results) = self.declare(k, scalar, 0, |span| match span {
+            Some(Span::Row) => (Span::Row.name(), line(n)),
+            Some(Span::Column) => (Span::Column.name(), line(m)),
+            Some(Span::Whole) => (Span::Whole.name(), matrix(batch, m, n, false)),
+            None => ("C", matrix(batch, m, n, false)),
+        })?;
         Ok(Attached::new(self.function.clone(), operands, results, edges))
     }
 }
@@ -145,34 +158,39 @@ impl Default for Epilogue {
     }
 }
 
+/// An epilogue's operands: which of their elements belong to which sums, and they.
+pub(super) type Operands = Vec<(Span, TensorId)>;
+
 /// An epilogue with its tensors.
 pub(super) struct Attached {
     function: Function,
-    operands: Vec<(Span, TensorId)>,
+    pub(super) operands: Operands,
     /// The results.
     pub(super) results: Vec<TensorId>,
     /// Whether neighbours move together, as rows have no partial ones.
-    wide: bool,
+    pub(super) wide: bool,
 }
 
-/// `n` neighbours in a row of the result, which is cut into such runs.
+/// `n` neighbours in a row of the result, which is cut into such runs, with a thread that has their sums.
 pub(super) struct Run {
     pub(super) batch: Option<Expr>,
     pub(super) row: Expr,
     /// In runs.
     pub(super) column: Expr,
     pub(super) n: i64,
+    pub(super) one: ThreadsId,
+    pub(super) held: Held,
 }
 
 /// Elements of operands that registers hold in single precision: as a rule, of each that is a row, those of a run's
-/// columns.
-pub(super) struct Across(pub(super) Vec<Option<TensorId>>);
+/// columns. After them the function may have further inputs.
+pub(super) type Held = Vec<Option<TensorId>>;
 
 impl Attached {
     /// A function of the sum and of operands, and where its outputs go.
     pub(super) fn new(
         function: Function,
-        operands: Vec<(Span, TensorId)>,
+        operands: Operands,
         results: Vec<TensorId>,
         edges: Edges,
     ) -> Attached {
@@ -194,101 +212,64 @@ impl Attached {
         Fused::of(&self.function, &std::iter::once(sums).chain(operands).collect::<Vec<_>>())
     }
 
-    /// Whether neighbours move together.
-    pub(super) fn wide(&self) -> bool {
-        self.wide
-    }
-
-    /// The function's operands.
-    pub(super) fn operands(&self) -> &[(Span, TensorId)] {
-        &self.operands
-    }
-
     /// What the kernel reads for it.
     pub(super) fn ins(&self) -> impl Iterator<Item = TensorId> {
         self.operands.iter().map(|operand| operand.1)
     }
 
-    /// Loads what belongs to columns, of a run in any row.
+    /// Loads what belongs to columns, of a run in any row, but for what registers hold already.
     pub(super) fn across(
         &self,
         k: &mut Builder,
-        column: &Expr,
-        n: i64,
+        mut held: Held,
+        (column, n): (&Expr, i64),
         one: ThreadsId,
-    ) -> Result<Across> {
-        self.across_but(k, vec![None; self.operands.len()], column, n, one)
-    }
-
-    /// Likewise, but for what registers hold already.
-    pub(super) fn across_but(
-        &self,
-        k: &mut Builder,
-        mut held: Vec<Option<TensorId>>,
-        column: &Expr,
-        n: i64,
-        one: ThreadsId,
-    ) -> Result<Across> {
+    ) -> Result<Held> {
+        held.resize(self.operands.len(), None);
         for (held, &(span, from)) in held.iter_mut().zip(&self.operands) {
             if span == Span::Row && held.is_none() {
-                let terms = k.tile(from, "terms", &[Tiler::Size(n)])?;
-                let term = k.index(terms, "term", [column])?;
+                let term = tile_of(k, from, "term", &[Tiler::Size(n)], [column])?;
                 *held = Some(load_inside(k, term, n, self.wide, one)?);
             }
         }
-        Ok(Across(held))
+        Ok(held)
     }
 
-    /// Results of a run's sums, in registers and in single precision.
+    /// These results of a run's sums, in registers and in single precision.
     pub(super) fn finished(
         &self,
         k: &mut Builder,
         sums: TensorId,
         run: &Run,
-        across: &Across,
-        results: &[usize],
-        one: ThreadsId,
+        of: &[usize],
     ) -> Result<Vec<TensorId>> {
-        self.finished_with(k, (sums, &[]), run, across, results, one)
-    }
-
-    /// Likewise, where the function has further inputs, after the operands, that registers hold.
-    pub(super) fn finished_with(
-        &self,
-        k: &mut Builder,
-        (sums, more): (TensorId, &[TensorId]),
-        run: &Run,
-        across: &Across,
-        results: &[usize],
-        one: ThreadsId,
-    ) -> Result<Vec<TensorId>> {
-        let function = Function::all(results.iter().map(|&result| self.function.output(result)));
+        let (one, n) = (run.one, run.n);
+        let function = Function::all(of.iter().map(|&result| self.function.output(result)));
         if function == Function::identity() {
             return Ok(vec![sums]);
         }
         let mut ins = vec![sums];
-        for (&(span, from), held) in self.operands.iter().zip(&across.0) {
+        for (&(span, from), held) in self.operands.iter().zip(&run.held) {
             ins.push(match (span, held) {
                 (_, Some(held)) => *held,
                 (Span::Column, None) => {
-                    let terms = k.tile(from, "terms", &[Tiler::Size(1)])?;
-                    let term = k.index(terms, "term", [&run.row])?;
+                    let term = tile_of(k, from, "term", &[Tiler::Size(1)], [&run.row])?;
                     let number = load_inside(k, term, 1, self.wide, one)?;
-                    let all = vector(k, "all", run.n, Scalar::F32)?;
-                    each(k, run.n, |k, i| {
+                    let all = vector(k, "all", n, Scalar::F32)?;
+                    each(k, n, |k, i| {
                         k.spec(Kind::Move, Operand::at(all, [i]), Operand::at(number, [0]), one)
                     })?;
                     all
                 }
                 (Span::Whole | Span::Row, None) => {
                     let from = run.of(k, from, "term")?;
-                    load_inside(k, from, run.n, self.wide, one)?
+                    load_inside(k, from, n, self.wide, one)?
                 }
             });
         }
-        ins.extend(more);
-        let outs = vectors(k, results.len(), "result", run.n, Scalar::F32)?;
-        pointwise(k, &function, &outs, &ins, run.n, one)?;
+        ins.extend(run.held[self.operands.len()..].iter().flatten());
+        let outs = vectors(k, of.len(), "result", n, Scalar::F32)?;
+        pointwise(k, &function, &outs, &ins, n, one)?;
         Ok(outs)
     }
 
@@ -298,28 +279,22 @@ impl Attached {
         k: &mut Builder,
         sums: TensorId,
         run: &Run,
-        across: &Across,
-        results: &[usize],
-        one: ThreadsId,
+        of: &[usize],
     ) -> Result<()> {
-        let outs = self.finished(k, sums, run, across, results, one)?;
-        for (&result, out) in results.iter().zip(outs) {
-            self.put(k, self.results[result], out, run, one)?;
-        }
-        Ok(())
+        let outs = self.finished(k, sums, run, of)?;
+        of.iter().zip(outs).try_for_each(|(&result, out)| self.put(k, result, out, run))
     }
 
-    /// Stores what a run's sums have become.
+    /// Stores what a run's sums have become, as a result.
     pub(super) fn put(
         &self,
         k: &mut Builder,
-        result: TensorId,
+        result: usize,
         out: TensorId,
         run: &Run,
-        one: ThreadsId,
     ) -> Result<()> {
-        let to = run.of(k, result, "to")?;
-        store_inside(k, to, out, run.n, self.wide, one)
+        let to = run.of(k, self.results[result], "to")?;
+        store_inside(k, to, out, run.n, self.wide, run.one)
     }
 
     /// The numbers of all results.
@@ -331,12 +306,7 @@ impl Attached {
 impl Run {
     /// This run `[n]` of a tensor `[m,n]`, that may be batched.
     pub(super) fn of(&self, k: &mut Builder, tensor: TensorId, name: &str) -> Result<TensorId> {
-        let batch = self.batch.is_some().then_some(Tiler::Size(1));
-        let tiles: Vec<Tiler> =
-            batch.into_iter().chain([Tiler::Size(1), Tiler::Size(self.n)]).collect();
-        let runs = k.tile(tensor, "runs", &tiles)?;
-        let at = self.batch.iter().chain([&self.row, &self.column]);
-        let run = k.index(runs, "run", at)?;
-        k.reshape(run, name, 0, &[&[(self.n, 1)]])
+        let at = self.batch.iter().chain([&self.row, &self.column]).cloned();
+        neighbours(k, tensor, at, self.n, name)
     }
 }

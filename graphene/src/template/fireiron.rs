@@ -1,4 +1,4 @@
-//! Fireiron's example: a product in single precision by fused multiply-adds, decomposed in ten
+//! Fireiron's example: a matmul in single precision by fused multiply-adds, decomposed in ten
 //! steps from the kernel down to the instruction.
 
 use crate::arch::Arch;

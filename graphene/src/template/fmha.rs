@@ -5,7 +5,7 @@
 //! produces: it copies the queries, and tiles of keys and values into the stages of two pipelines. The others consume:
 //! each has 64 queries, and goes through the keys from the last tile to the first. While the tensor
 //! cores compute the sum over the values of one tile, the weights of the next are made. Consumers
-//! multiply in an order (ping-pong), so that one's weights are made beside another's products.
+//! multiply in an order (ping-pong), so that one's weights are made beside another's matmuls.
 //!
 //! Queries, keys, values and the result have strides of their own for the batch, heads and rows;
 //! elements of a row are contiguous. So a packed `[batch, row, 3, heads, dim]` is read in place.
@@ -18,7 +18,7 @@
 //!   producer moves queries, keys and values there;
 //! - tile: rows of O, of their sums.
 //!
-//! What becomes of scores between the products is written in instructions under the tile: its state outlives a stage.
+//! What becomes of scores between the matmuls is written in instructions under the tile: its state outlives a stage.
 //!
 //! - this file: the parameters, and the kernel's outline;
 //! - `operands`: global memory, the symbols of its sizes and strides, and what is computed;
@@ -36,7 +36,7 @@ mod scores;
 
 use self::context::Context;
 use super::fragments::{GROUP, Panels, ROWS};
-use super::product::line;
+use super::matmul::line;
 use super::tiled_mma::TiledMma;
 use crate::arch::{Arch, Feature};
 use crate::build::{Builder, Header};
@@ -50,9 +50,9 @@ use crate::tensor::Scalar;
 pub struct Fmha {
     /// The type of queries, keys, values and the result: fp16 or bf16, or, but for Hopper's tensor
     /// cores, fp32. Scores, weights and sums are of single precision; weights are rounded to
-    /// this type for their product with the values, or to TF32.
+    /// this type for their matmul with the values, or to TF32.
     pub scalar: Scalar,
-    /// Whether products of single precision are of TF32, rather than IEEE's.
+    /// Whether matmuls of single precision are of TF32, rather than IEEE's.
     pub tf32: bool,
     /// Elements of a query and of a key: two vectors of 16 bytes or more, at most 256. Tiles have zeros
     /// up to the next multiple of 16.
@@ -149,7 +149,7 @@ impl Fmha {
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
         let kind = self.kind(&sizes);
         let context = Context::new(&mut k, (self, &sizes), operands, mask, [grid, block])?;
-        k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
+        k.role(context.groups, 0..self.consumers, |k| consumer::consume(&context, k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
         let [q, key, value, o] = operands;
         let ins: Vec<TensorId> = [q, key, value].into_iter().chain(mask).collect();
@@ -160,8 +160,8 @@ impl Fmha {
     pub fn bytes(&self) -> u64 {
         let (head, value) = (self.head_width(), self.value_width());
         let of_queries = self.rows() * (head + value);
-        let halves = of_queries + self.stages * self.keys * (head + value);
-        (halves * self.scalar.bytes() + self.stages * self.keys * 4 + BESIDE).unsigned_abs()
+        let elements = of_queries + self.stages * self.keys * (head + value);
+        (elements * self.scalar.bytes() + self.stages * self.keys * 4 + BESIDE).unsigned_abs()
     }
 
     /// The kernel for `sm_80` and later, with the symbols of [`kernel`](Fmha::kernel): each of
@@ -279,7 +279,7 @@ impl Fmha {
     }
 }
 
-/// As much as there are whole products of.
+/// As much as there are whole instructions for.
 fn wide(dim: i64) -> i64 {
     (dim + 15) / 16 * 16
 }

@@ -66,7 +66,7 @@ pub struct Out {
 }
 
 impl Default for Folds {
-    /// The sums of rows of halves.
+    /// The sums of rows of fp16.
     fn default() -> Folds {
         let total =
             Total { op: Binary::Add, function: Function::identity(), finish: Function::identity() };

@@ -1,6 +1,6 @@
 //! What kernels by tensor cores share: panels of shared memory, the lanes of a warp, and fragments in registers.
 
-use super::product::leaf;
+use super::matmul::leaf;
 use super::split_k::Visit;
 use crate::arch::registers_at_launch;
 use crate::build::Builder;

@@ -10,7 +10,7 @@
 //! - kernel: C, of A, B and what the epilogue meets;
 //! - tile: C's, of A's rows, B's columns and the epilogue's, by a consumer; of split-K by those of a cluster;
 //! - tile: its sums, of A's rows and B's columns, but of split-K;
-//! - stage: adds a product of A's and B's in shared memory to the sums; directly under the kernel, the producer moves
+//! - stage: adds a matmul of A's and B's in shared memory to the sums; directly under the kernel, the producer moves
 //!   A's and B's there;
 //! - strip: 64 rows of C, of their sums and what the epilogue meets.
 //!
@@ -33,7 +33,7 @@ use self::context::Context;
 use self::residual_tma::RESIDUAL_PANELS;
 use super::epilogue::Span;
 use super::fragments::{GROUP, consumer_registers};
-use super::product::{Edges, Place, Product, leaf, line};
+use super::matmul::{Edges, MatMul, Place, leaf, line};
 use super::split_k::{Holders, PAIR};
 use crate::arch::Arch;
 use crate::build::{Builder, Header};
@@ -48,7 +48,7 @@ use std::collections::HashSet;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Gemm {
     /// What is computed, of fp16 or bf16; or of single precision cut to TF32, whose operands both have a contiguous K.
-    pub product: Product,
+    pub matmul: MatMul,
     /// How operands and results move.
     pub edges: Edges,
     /// Columns of a tile: a multiple of 64, at most 256.
@@ -99,7 +99,7 @@ const BARRIERS: i64 = 2048;
 impl Default for Gemm {
     fn default() -> Gemm {
         Gemm {
-            product: Product::default(),
+            matmul: MatMul::default(),
             edges: Edges::Bulk,
             columns: 256,
             stages: 4,
@@ -123,11 +123,11 @@ impl Gemm {
 
     /// The depth of a stage.
     fn depth(&self) -> i64 {
-        DEPTH / self.product.scalar.bytes()
+        DEPTH / self.matmul.scalar.bytes()
     }
 
     /// The kernel, with symbols M, N, a K for each term (K, K_2, …), the number of blocks or clusters,
-    /// and that of products if batched.
+    /// and that of matmuls if batched.
     ///
     /// # Errors
     /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
@@ -135,12 +135,12 @@ impl Gemm {
         self.check()?;
         let mut k = Builder::new("gemm", Arch::Sm90a);
         let count = k.symbol(if self.together() == 1 { "blocks" } else { "clusters" })?;
-        let declared = self.product.declare(&mut k, self.edges, self.weights)?;
+        let declared = self.matmul.declare(&mut k, self.edges, self.weights)?;
         let grid = k.grid("grid", self.grid(&count))?;
         let block = k.block("block", line(GROUP * (self.consumers + 1)))?;
         let context = self.context(&mut k, &declared, &count, [grid, block])?;
         context.pdl_prologue(&mut k)?;
-        k.role(context.groups, 0..self.consumers, |k| context.consume(k))?;
+        k.role(context.groups, 0..self.consumers, |k| consumer::consume(&context, k))?;
         k.role(context.groups, self.consumers..self.consumers + 1, |k| context.produce(k))?;
         if let Some(cluster) = context.cluster() {
             // A block's shared memory stays while others may still arrive or copy there.
@@ -170,10 +170,10 @@ impl Gemm {
     }
 
     fn check(&self) -> Result<()> {
-        let Product { scalar, a_transposed, b_transposed, terms, .. } = self.product;
+        let MatMul { scalar, a_transposed, b_transposed, terms, .. } = self.matmul;
         let tf32 = scalar == Scalar::F32 && !a_transposed && !b_transposed;
         let fits = tf32 || matches!(scalar, Scalar::F16 | Scalar::Bf16);
-        needs(fits, "fp16 or bf16 operands, or fp32 ones with a contiguous K", &self.product)?;
+        needs(fits, "fp16 or bf16 operands, or fp32 ones with a contiguous K", &self.matmul)?;
         OneOf(&[64, 128, 192, 256]).check("columns a tile", self.columns)?;
         AtLeast(2).check("stages", self.stages)?;
         AtLeast(1).check("consumers", self.consumers)?;
@@ -207,7 +207,7 @@ impl Gemm {
     /// predicates of single elements take more.
     fn producer_registers(&self) -> i64 {
         match self.edges {
-            Edges::Bulk if self.product.terms == 1 => 24,
+            Edges::Bulk if self.matmul.terms == 1 => 24,
             Edges::Bulk => 40,
             Edges::Moves => 80,
         }
@@ -221,7 +221,7 @@ impl Gemm {
     /// Whether the first stages' B is copied before predecessors are done: where its copies are a block's own, of one
     /// matmul, and a block may have begun by then.
     fn has_pdl_prologue(&self) -> bool {
-        let own = self.cluster == 1 && self.product.terms == 1;
+        let own = self.cluster == 1 && self.matmul.terms == 1;
         self.weights && own && self.is_light()
     }
 
@@ -233,8 +233,8 @@ impl Gemm {
     /// Those of a copy. Of a cluster, each block brings its share of B to both: of the depth, or of the columns.
     fn boxes(&self) -> [[i64; 2]; 2] {
         let [[rows, depth], [_, columns]] = self.sizes();
-        let a = [if self.product.a_transposed { PANEL } else { rows }, depth];
-        match self.product.b_transposed {
+        let a = [if self.matmul.a_transposed { PANEL } else { rows }, depth];
+        match self.matmul.b_transposed {
             true => [a, [depth / self.cluster, PANEL]],
             false => [a, [depth, columns / self.cluster]],
         }
@@ -250,15 +250,20 @@ impl Gemm {
 
     /// Panels of C that a consumer has buffers for: fewest, unless an addend comes by panels.
     fn panels(&self) -> i64 {
-        let residual = self.product.epilogue.operands.iter().any(|input| input.span == Span::Whole);
+        let residual = self.matmul.epilogue.operands.iter().any(|input| input.span == Span::Whole);
         if residual { RESIDUAL_PANELS } else { PANELS }
+    }
+
+    /// Panels of a consumer's rows of a tile.
+    fn panels_of_consumer(&self) -> i64 {
+        self.strips * self.columns / PANEL
     }
 
     /// How many 16-bit types results have: panels of each have buffers of their own.
     fn kinds(&self) -> i64 {
-        let outputs = self.product.epilogue.outputs.iter();
+        let outputs = self.matmul.epilogue.outputs.iter();
         let kinds: HashSet<Scalar> = outputs
-            .map(|output| output.unwrap_or(self.product.scalar))
+            .map(|output| output.unwrap_or(self.matmul.scalar))
             .filter(|scalar| self.leaves_by_panels(*scalar))
             .collect();
         kinds.len() as i64
@@ -274,15 +279,15 @@ impl Gemm {
         let stages = self.stages * (self.rows() + self.columns) * self.depth();
         let panels = self.consumers * panels * self.kinds() * ROWS * PANEL;
         let shared = self.bytes_of_rows() + self.holders().bytes(self.split);
-        let bytes = (stages + panels) * self.product.scalar.bytes() + shared;
+        let bytes = (stages + panels) * self.matmul.scalar.bytes() + shared;
         bytes + BARRIERS <= Arch::Sm90a.shared_memory()
     }
 
     /// Bytes of shared memory that rows take.
     fn bytes_of_rows(&self) -> i64 {
-        let operands = self.product.epilogue.operands.iter();
+        let operands = self.matmul.epilogue.operands.iter();
         let scalars =
-            operands.map(|input| (input.span, input.scalar.unwrap_or(self.product.scalar)));
+            operands.map(|input| (input.span, input.scalar.unwrap_or(self.matmul.scalar)));
         let copied = scalars.filter(|&(span, scalar)| self.copies(span, scalar));
         self.consumers * self.columns * copied.map(|(_, scalar)| scalar.bytes()).sum::<i64>()
     }

@@ -12,7 +12,7 @@
 //! - tile: a block's rows of them;
 //! - layer: its result in shared memory, which its input lies in, and its results in global memory;
 //! - its sums, of the rows and the weights, unless the layer is a loop; and what becomes of them;
-//! - stage: adds a product of the rows and a stage of weights to the sums, or moves rows and weights there; those of the next
+//! - stage: adds a matmul of the rows and a stage of weights to the sums, or moves rows and weights there; those of the next
 //!   layer as well.
 //!
 //! - this file: the parameters, the kernel's outline, and blocks that fit layers;
@@ -23,8 +23,8 @@ mod layers;
 mod sizes;
 
 use super::access::Stride;
-use super::epilogue::{Epilogue, Span};
-use super::product::{Edges, leaf, line};
+use super::epilogue::{Epilogue, Operands, Span};
+use super::matmul::{Edges, leaf, line};
 use super::stage::Movers;
 use super::tiled_mma::By;
 use crate::arch::Arch;
@@ -40,7 +40,7 @@ use crate::tensor::Scalar;
 pub struct Mlp {
     /// The type of rows and weights, and of operands and results that say nothing else; sums are in single precision.
     pub scalar: Scalar,
-    /// Whether products of single precision are of TF32, rather than IEEE's.
+    /// Whether matmuls of single precision are of TF32, rather than IEEE's.
     pub tf32: bool,
     /// What the kernel is written for; it runs on newer ones, too.
     pub arch: Arch,
@@ -79,6 +79,9 @@ pub struct Layer {
     /// of the last layer, all are.
     pub epilogue: Epilogue,
 }
+
+/// Rows of the smallest block that is worth it: it reads its weights for so many.
+const LEAST_ROWS: i64 = 32;
 
 /// Sums of a thread, at most, so that the compiler keeps them and their operands in registers.
 const SUMS: i64 = 64;
@@ -120,7 +123,7 @@ struct Given {
     weights: TensorId,
     /// In tiles of a stage's depth and all columns, one layer after the other.
     tiles: TensorId,
-    operands: Vec<(Span, TensorId)>,
+    operands: Operands,
     results: Vec<TensorId>,
 }
 
@@ -209,29 +212,17 @@ impl Mlp {
         let shape = [leaf(*times, from * width), leaf(from, row), leaf(*width, column)];
         let weights = k.param("W", shape, self.scalar)?;
         let whole = Layout::rows([m, &Expr::from(*width)]);
-        let mut operands = Vec::new();
-        for input in &epilogue.operands {
-            let shape = match input.span {
-                Span::Row => Layout::rows([*times, *width]),
-                Span::Column => Layout::rows([m.clone()]),
-                Span::Whole => whole.clone(),
-            };
-            let scalar = input.scalar.unwrap_or(self.scalar);
-            operands.push((input.span, k.param(input.span.name(), shape, scalar)?));
-        }
-        let mut results = Vec::new();
         let kept = usize::from(l + 1 < self.layers.len());
-        for output in &epilogue.outputs[kept..] {
-            results.push(k.param("Y", whole.clone(), output.unwrap_or(self.scalar))?);
-        }
+        let shape = |span| match span {
+            Some(Span::Row) => (Span::Row.name(), Layout::rows([*times, *width]).into()),
+            Some(Span::Column) => (Span::Column.name(), Layout::rows([m.clone()]).into()),
+            Some(Span::Whole) => (Span::Whole.name(), whole.clone().into()),
+            None => ("Y", whole.clone().into()),
+        };
+        let (operands, results) = epilogue.declare(k, self.scalar, kept, shape)?;
         Ok(Given { weights, tiles: weights, operands, results })
     }
-}
 
-/// Rows of the smallest block that is worth it: it reads its weights for so many.
-const LEAST_ROWS: i64 = 32;
-
-impl Mlp {
     /// So many like layers of one width: all but the last in a loop.
     pub fn alike(count: i64, layer: Layer) -> Mlp {
         let last = Layer { times: 1, ..layer.clone() };
@@ -253,7 +244,7 @@ impl Mlp {
             let deepest = if By::is_threads(self.scalar, self.tf32) { 16 } else { 32 };
             let stages = [(32, 4), (32, 3), (16, 4), (16, 3), (16, 2)].into_iter();
             for (depth, stages) in stages.filter(|stage| stage.0 <= deepest) {
-                // Few warps leave room for more blocks of a multiprocessor.
+                // Few warps leave capacity for more blocks of a multiprocessor.
                 for warps in [4, 8] {
                     let own = Mlp { rows, depth, warps, stages, ..self.clone() };
                     if own.sums() <= SUMS && own.bytes() <= shared {

@@ -2,8 +2,8 @@
 //! [`multistage`](super::multistage) says how.
 
 use super::conv::By;
+use super::matmul::{Edges, MatMul};
 use super::multistage::Multistage;
-use super::product::{Edges, Product};
 use crate::arch::Arch;
 use crate::error::Result;
 use crate::kernel::Kernel;
@@ -12,7 +12,7 @@ use crate::kernel::Kernel;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mma {
     /// What is computed: of fp16 or bf16, or of single precision rounded to TF32, to nearest with ties away from 0.
-    pub product: Product,
+    pub matmul: MatMul,
     /// What the kernel is written for; it runs on newer ones, too.
     pub arch: Arch,
     /// How operands and results move.
@@ -32,7 +32,7 @@ pub struct Mma {
 impl Default for Mma {
     fn default() -> Mma {
         Mma {
-            product: Product::default(),
+            matmul: MatMul::default(),
             arch: Arch::Sm80,
             edges: Edges::Bulk,
             tile: [128, 128],
@@ -50,9 +50,9 @@ impl Mma {
     /// # Errors
     /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
-        let Mma { ref product, arch, edges, tile, depth, warps, stages, raster } = *self;
-        let (scalar, by, split) = (product.scalar, By::Warps, 1);
-        Multistage { arch, scalar, by, tile, depth, warps, stages, raster, split, product }
+        let Mma { ref matmul, arch, edges, tile, depth, warps, stages, raster } = *self;
+        let (scalar, by, split) = (matmul.scalar, By::Warps, 1);
+        Multistage { arch, scalar, by, tile, depth, warps, stages, raster, split, matmul }
             .kernel("mma", edges)
     }
 }

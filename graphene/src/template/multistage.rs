@@ -10,7 +10,7 @@
 //! - stage: adds a matmul of A's and B's in shared memory to the sums, or moves A's or B's there.
 
 use super::conv::By;
-use super::product::{Edges, Place, Product, Walk, leaf, line};
+use super::matmul::{Edges, MatMul, Place, Walk, leaf, line};
 use super::split_k::{Held, Holders, PAIR, Shares, Visit};
 use super::stage::{Movers, Side, Stages};
 use super::tiled_mma::TiledMma;
@@ -35,7 +35,7 @@ pub(super) struct Multistage<'a> {
     pub(super) raster: i64,
     /// Blocks of a cluster that share a tile: parts of K.
     pub(super) split: i64,
-    pub(super) product: &'a Product,
+    pub(super) matmul: &'a MatMul,
 }
 
 impl Multistage<'_> {
@@ -62,20 +62,20 @@ impl Multistage<'_> {
             return Ok(());
         }
         arch.needs(&[Feature::Cluster])?;
-        needs(self.product.terms == 1, "one term for split-K", self.product.terms)
+        needs(self.matmul.terms == 1, "one term for split-K", self.matmul.terms)
     }
 
     /// The kernel of this name.
     pub(super) fn kernel(&self, name: &str, edges: Edges) -> Result<Kernel> {
         self.check()?;
         let threads = 32 * self.warps;
-        let mut sides = Side::both(self.product, self.tile, self.depth, 16);
+        let mut sides = Side::both(self.matmul, self.tile, self.depth, 16);
         for side in &mut sides {
             side.chunk = self.by.chunk(side.scalar, side.transposed);
             side.check(edges)?;
         }
         let mut k = Builder::new(name, self.arch);
-        let declared = self.product.declare(&mut k, edges, false)?;
+        let declared = self.matmul.declare(&mut k, edges, false)?;
         let walk = Walk::new(&declared, self.tile, self.raster);
         let grid = k.grid("grid", self.grid(walk.count()))?;
         let block = k.block("block", line(threads))?;
@@ -114,8 +114,8 @@ impl Multistage<'_> {
             n: place.n.clone() * self.tile[1],
         };
         let store = |k: &mut Builder| {
-            mma.each_run(k, acc, epilogue, &origin, &|k, sums, run, across| {
-                epilogue.leave(k, sums, run, across, &epilogue.all(), mma.one())
+            mma.each_run(k, acc, epilogue, &origin, &|k, sums, run| {
+                epilogue.leave(k, sums, run, &epilogue.all())
             })
         };
         let tile = declared.tile(&mut k, self.tile, &place)?;

@@ -1,17 +1,17 @@
 //! Recurrent layers in one launch: LSTM, GRU and plain ones, with ONNX's operands and equations, for Ampere and newer.
 //!
 //! A block has some units, all gates of them, of one direction and of some rows of the batch. It goes through all
-//! steps: it adds the products of the step's input with W, waits until the blocks of the same rows and direction have
-//! written the last step's h, adds the products of that with R, applies the cell and writes its part of h. What it
+//! steps: it adds the matmuls of the step's input with W, waits until the blocks of the same rows and direction have
+//! written the last step's h, adds the matmuls of that with R, applies the cell and writes its part of h. What it
 //! keeps stays with its threads, in single precision; its parts of W and R stay in shared memory where they fit. The
-//! input's products need not wait, so that they hide what the barrier takes.
+//! input's matmuls need not wait, so that they hide what the barrier takes.
 //!
 //! Levels, each one in the one above:
 //!
 //! - kernel: all results, of all operands; no expression says what a layer of many steps computes, so it is of kind `Steps`;
 //! - step: h, of the one before, the step's input, W, R and what else a cell has, by the blocks of the same rows and direction;
 //!   states that threads keep are operands as their registers hold them;
-//! - stage: adds a product of rows of the input or of h and of weights to the sums.
+//! - stage: adds a matmul of rows of the input or of h and of weights to the sums.
 //!
 //! - this file: the parameters, the kernel's outline, a layer that fits a device, and which layers there are;
 //! - `cell`: LSTM, GRU, plain;
@@ -33,7 +33,7 @@ use self::operands::{Sizes, Tensors};
 use self::steps::Context;
 use self::sums::Sums;
 use self::units::Ragged;
-use super::product::{Edges, line};
+use super::matmul::{Edges, line};
 use super::stage::{Movers, Side};
 use super::tiled_mma::TiledMma;
 use crate::arch::Arch;
@@ -131,8 +131,8 @@ impl Recurrent {
     /// `bias[direction,2,gate,hidden]` (of W, of R), and `h0`, `c0` of `[direction,batch,hidden]`,
     /// `P[direction,constant,hidden]` if the cell has constants, and `lengths[batch]`, in 32 bits, of ragged sequences;
     /// it writes `Y[steps,direction,batch,hidden]` and `Y_h`, `Y_c` of `[direction,batch,hidden]`. If Y is no result it
-    /// is room for `[2,direction,batch,hidden]`, which ragged sequences have as `h` in any case, and without a result
-    /// no Y; if the cell resets, `reset` is room for `[direction,batch,hidden]`. The `counter`s, one for each direction
+    /// is scratch of `[2,direction,batch,hidden]`, which ragged sequences have as `h` in any case, and without a result
+    /// no Y; if the cell resets, `reset` is scratch of `[direction,batch,hidden]`. The `counter`s, one for each direction
     /// and tile of rows, are 0 before and after a launch; where a block has all units there are none.
     ///
     /// # Errors
@@ -216,8 +216,8 @@ impl Recurrent {
 
 impl Recurrent {
     /// The layer with as few units a block as so many cores allow, each of which has one block; with the warps that
-    /// share its rows and units, and with the weights in shared memory that so many bytes have room for: R before W,
-    /// whose products need not wait. `None` if there are more units than that.
+    /// share its rows and units, and with the weights in shared memory that fit into so many bytes: R before W,
+    /// whose matmuls need not wait. `None` if there are more units than that.
     #[must_use]
     pub fn fitting(self, cores: i64, shared: i64) -> Option<Recurrent> {
         const WARPS: i64 = 8;

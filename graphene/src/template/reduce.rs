@@ -137,10 +137,10 @@ impl Reduce {
     fn total(&self, part: Option<[Expr; 3]>) -> Fused {
         let mut values = Fused::of(&self.function, &[]);
         if let Some([count, part, parts]) = part {
-            let turn = Fused::input(0).position(1).binary(Binary::Div, Fused::index(count));
-            let turn = turn.unary(Unary::Floor).binary(Binary::Rem, Fused::index(parts));
+            let round = Fused::input(0).position(1).binary(Binary::Div, Fused::index(count));
+            let round = round.unary(Unary::Floor).binary(Binary::Rem, Fused::index(parts));
             let neutral = Fused::number(self.op.neutral().unwrap_or(0.0));
-            values = turn.binary(Binary::Equal, Fused::index(part)).select(values, neutral);
+            values = round.binary(Binary::Equal, Fused::index(part)).select(values, neutral);
         }
         let kept = [0, 2].into_iter().take(self.out.strides.len()).map(Some);
         values.folded(self.op, [1]).dims(kept.collect::<Vec<_>>())

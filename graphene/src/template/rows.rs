@@ -93,7 +93,7 @@ pub enum Norm {
     LogSoftmax,
 }
 
-/// Layer normalisation of up to 1024 columns of halves: a row per warp.
+/// Layer normalisation of up to 1024 columns of fp16: a row per warp.
 impl Default for Rows {
     fn default() -> Rows {
         Rows {

@@ -3,8 +3,8 @@
 //! at once, whatever is contiguous: four steps along K, or four rows or columns.
 
 use super::conv::By;
+use super::matmul::{Edges, MatMul};
 use super::multistage::Multistage;
-use super::product::{Edges, Product};
 use crate::arch::Arch;
 use crate::error::Result;
 use crate::kernel::Kernel;
@@ -14,7 +14,7 @@ use crate::tensor::Scalar;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Simt {
     /// What is computed, of single precision.
-    pub product: Product,
+    pub matmul: MatMul,
     /// What the kernel is written for; it runs on newer ones, too.
     pub arch: Arch,
     /// How operands and results move.
@@ -39,7 +39,7 @@ pub struct Simt {
 impl Default for Simt {
     fn default() -> Simt {
         Simt {
-            product: Product { scalar: Scalar::F32, ..Product::default() },
+            matmul: MatMul { scalar: Scalar::F32, ..MatMul::default() },
             arch: Arch::Sm80,
             edges: Edges::Bulk,
             tile: [128, 64],
@@ -67,9 +67,9 @@ impl Simt {
     /// # Errors
     /// [`Error::Constraint`](crate::Error::Constraint) for parameters that no kernel has.
     pub fn kernel(&self) -> Result<Kernel> {
-        let Simt { ref product, arch, tile, depth, warps, stages, raster, split, .. } = *self;
-        let (scalar, by) = (product.scalar, By::Threads(self.thread));
-        Multistage { arch, scalar, by, tile, depth, warps, stages, raster, split, product }
+        let Simt { ref matmul, arch, tile, depth, warps, stages, raster, split, .. } = *self;
+        let (scalar, by) = (matmul.scalar, By::Threads(self.thread));
+        Multistage { arch, scalar, by, tile, depth, warps, stages, raster, split, matmul }
             .kernel("simt", self.edges)
     }
 }

@@ -1,7 +1,7 @@
 //! Split-K: blocks of a cluster that share a tile. Each multiplies its part of K. Then each finishes what some of a block's
 //! warps have of the tile: the others hand it those warps' sums. So each receives a part, rather than one of them all of it.
 
-use super::product::leaf;
+use super::matmul::leaf;
 use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
@@ -78,7 +78,7 @@ impl Holders {
 }
 
 impl Shares {
-    /// Allocates the room for sums, and lets one thread initialise its barriers. What follows must begin with a meeting of
+    /// Allocates shared memory for sums, and lets one thread initialise its barriers. What follows must begin with a meeting of
     /// the blocks.
     pub(super) fn new(
         k: &mut Builder,
@@ -89,7 +89,7 @@ impl Shares {
         block: ThreadsId,
     ) -> Result<Shares> {
         let (own, of_warp) = (holders.of_block(parts), holders.of_warp());
-        let room = View::levels_of(&[
+        let view = View::levels_of(&[
             vec![
                 leaf(parts - 1, own * of_warp),
                 leaf(own, of_warp),
@@ -98,7 +98,7 @@ impl Shares {
             ],
             vec![leaf(PAIR, 1)],
         ]);
-        let sums = k.allocate("sums", room, Scalar::F32, Memory::Shared, None)?;
+        let sums = k.allocate("sums", view, Scalar::F32, Memory::Shared, None)?;
         let barriers = View::buffer(&[leaf(own, 1)]);
         let there = k.allocate("there", barriers, Scalar::Mbar, Memory::Shared, None)?;
         let first = k.scalar(block, "one")?;

@@ -1,6 +1,6 @@
-//! Operands of a product in shared memory, stage by stage.
+//! Operands of a matmul in shared memory, stage by stage.
 
-use super::product::{Declared, Edges, Place, Product, leaf};
+use super::matmul::{Declared, Edges, MatMul, Place, leaf};
 use crate::build::{Builder, Header, Operands};
 use crate::choose::{Banks, swizzle};
 use crate::error::{Result, needs};
@@ -85,7 +85,7 @@ impl Stages {
     }
 }
 
-/// The tiles of one operand of a product: A's `[side,depth]`, or B's `[depth,side]`.
+/// The tiles of one operand of a matmul: A's `[side,depth]`, or B's `[depth,side]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Side {
     /// Whether it is B.
@@ -113,15 +113,15 @@ pub(super) struct Movers<'a> {
 }
 
 impl Side {
-    /// A's and B's tiles of a product of `[m,n]` by `depth`.
-    pub(super) fn both(product: &Product, tile: [i64; 2], depth: i64, chunk: i64) -> [Side; 2] {
-        let transposed = [product.a_transposed, product.b_transposed];
+    /// A's and B's tiles of a matmul of `[m,n]` by `depth`.
+    pub(super) fn both(matmul: &MatMul, tile: [i64; 2], depth: i64, chunk: i64) -> [Side; 2] {
+        let transposed = [matmul.a_transposed, matmul.b_transposed];
         [0, 1].map(|i| Side {
             right: i == 1,
             size: tile[i],
             depth,
             transposed: transposed[i],
-            scalar: product.scalar,
+            scalar: matmul.scalar,
             chunk,
         })
     }

@@ -5,8 +5,8 @@ mod warps;
 
 use self::threads::Threads;
 pub(super) use self::warps::Warps;
-use super::epilogue::{Across, Attached, Run};
-use super::product::Place;
+use super::epilogue::{Attached, Run};
+use super::matmul::Place;
 use super::stage::Side;
 use crate::arch::Feature;
 use crate::build::Builder;
@@ -31,7 +31,7 @@ pub(super) enum TiledMma {
 }
 
 /// What becomes of a run of sums.
-pub(super) type Finish<'a> = &'a dyn Fn(&mut Builder, TensorId, &Run, &Across) -> Result<()>;
+pub(super) type Finish<'a> = &'a dyn Fn(&mut Builder, TensorId, &Run) -> Result<()>;
 
 impl By {
     /// Those who multiply single precision as IEEE has it, or rounded to TF32, or other elements; by threads, those parts of

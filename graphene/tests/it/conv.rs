@@ -8,7 +8,7 @@ use graphene_ir::simulate::{Inputs, Outcome};
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
-use graphene_ir::template::product::Edges;
+use graphene_ir::template::matmul::Edges;
 use graphene_ir::tensor::Scalar;
 
 use crate::index::Random;
@@ -334,11 +334,11 @@ fn convolutions_verify_read_back_and_become_cuda() {
         let kernel = conv.kernel().unwrap_or_else(|error| panic!("{conv:?}: {error}"));
         check_text(&format!("{conv:?}"), &kernel);
         let source = emit(&kernel).unwrap().source;
-        let product = match conv.by {
+        let matmul = match conv.by {
             By::Warps => "mma.sync",
             By::Threads(_) => "__fmaf_rn",
         };
-        assert!(source.contains(product), "{conv:?}");
+        assert!(source.contains(matmul), "{conv:?}");
     }
 }
 

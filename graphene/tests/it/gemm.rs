@@ -7,14 +7,14 @@ use graphene_ir::kernel::Unary;
 use graphene_ir::schedule::dependent;
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::gemm::Gemm;
-use graphene_ir::template::product::{Edges, Product};
+use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::tensor::Scalar;
 
 use crate::products::{Sizes, check_product, layer, two_results};
 use crate::support::check_text;
 
-fn plain() -> Product {
-    Product::default()
+fn plain() -> MatMul {
+    MatMul::default()
 }
 
 fn small() -> Gemm {
@@ -32,10 +32,10 @@ fn turns() -> Gemm {
 
 /// Products of consumers that take turns: of several tiles a block, or one only; and none.
 fn rows_of_turns() -> Vec<(Gemm, Sizes, u64)> {
-    let with = |epilogue: Epilogue| Product { epilogue, ..plain() };
-    let batched = Product { batched: true, ..plain() };
-    let across = Product { a_transposed: true, b_transposed: true, ..plain() };
-    let two = Product { terms: 2, epilogue: two_results(), ..plain() };
+    let with = |epilogue: Epilogue| MatMul { epilogue, ..plain() };
+    let batched = MatMul { batched: true, ..plain() };
+    let across = MatMul { a_transposed: true, b_transposed: true, ..plain() };
+    let two = MatMul { terms: 2, epilogue: two_results(), ..plain() };
     let several = Sizes::of([264, 136, 200], 1);
     let pairs = Gemm { columns: 128, cluster: 2, ..turns() };
     vec![
@@ -49,29 +49,25 @@ fn rows_of_turns() -> Vec<(Gemm, Sizes, u64)> {
         (Gemm { columns: 128, stages: 4, ..turns() }, several, 2),
         (Gemm { columns: 192, ..turns() }, Sizes::of([264, 200, 72], 1), 1),
         (pairs.clone(), Sizes::of([520, 136, 136], 1), 2),
-        (Gemm { product: with(layer()), ..pairs }, Sizes::of([264, 264, 72], 2), 2),
-        (Gemm { product: with(layer()), ..turns() }, several, 2),
+        (Gemm { matmul: with(layer()), ..pairs }, Sizes::of([264, 264, 72], 2), 2),
+        (Gemm { matmul: with(layer()), ..turns() }, several, 2),
+        (Gemm { matmul: MatMul { scalar: Scalar::Bf16, ..with(layer()) }, ..turns() }, several, 1),
+        (Gemm { matmul: two.clone(), ..turns() }, several, 2),
+        (Gemm { matmul: across, ..turns() }, several, 2),
         (
-            Gemm { product: Product { scalar: Scalar::Bf16, ..with(layer()) }, ..turns() },
-            several,
-            1,
-        ),
-        (Gemm { product: two.clone(), ..turns() }, several, 2),
-        (Gemm { product: across, ..turns() }, several, 2),
-        (
-            Gemm { product: batched.clone(), ..turns() },
+            Gemm { matmul: batched.clone(), ..turns() },
             Sizes { batch: 3, ..Sizes::of([136, 72, 72], 2) },
             2,
         ),
         (
-            Gemm { product: batched, weights: true, prefetch: true, ..turns() },
+            Gemm { matmul: batched, weights: true, prefetch: true, ..turns() },
             Sizes { batch: 2, ..Sizes::of([40, 72, 72], 1) },
             2,
         ),
         (Gemm { edges: Edges::Moves, ..turns() }, Sizes::of([131, 67, 97], 1), 2),
-        (Gemm { edges: Edges::Moves, product: two, ..turns() }, Sizes::of([131, 67, 97], 1), 1),
+        (Gemm { edges: Edges::Moves, matmul: two, ..turns() }, Sizes::of([131, 67, 97], 1), 1),
         // Each its rows of a tile of 256.
-        (Gemm { ping_pong: false, product: with(layer()), ..turns() }, several, 2),
+        (Gemm { ping_pong: false, matmul: with(layer()), ..turns() }, several, 2),
         (Gemm { strips: 2, split: 2, ..small() }, Sizes::of([136, 72, 136], 4), 2),
     ]
 }
@@ -94,13 +90,13 @@ pub(crate) fn rows() -> Vec<(Gemm, Sizes, u64)> {
         (small(), Sizes::of([1, 8, 16], 3), 2),
         (small(), Sizes::of([64, 72, 0], 1), 2),
         (small(), Sizes::of([200, 136, 72], 2), 2),
-        (Gemm { product: Product { scalar: Scalar::Bf16, ..plain() }, ..small() }, partial, 2),
+        (Gemm { matmul: MatMul { scalar: Scalar::Bf16, ..plain() }, ..small() }, partial, 2),
         (Gemm { consumers: 2, ..small() }, partial, 3),
         (Gemm { consumers: 2, stages: 4, raster: 1, ..small() }, Sizes::of([264, 72, 328], 2), 2),
         (Gemm { columns: 128, cluster: 2, ..small() }, Sizes::of([200, 136, 200], 2), 3),
         (
             Gemm {
-                product: Product { b_transposed: true, ..plain() },
+                matmul: MatMul { b_transposed: true, ..plain() },
                 columns: 256,
                 cluster: 2,
                 ..small()
@@ -113,60 +109,50 @@ pub(crate) fn rows() -> Vec<(Gemm, Sizes, u64)> {
         (Gemm { columns: 192, ..small() }, Sizes::of([72, 392, 72], 1), 2),
         (Gemm { columns: 256, consumers: 2, ..small() }, Sizes::of([136, 264, 72], 1), 2),
         (Gemm::default(), Sizes::of([128, 256, 328], 1), 0),
-        (Gemm { product: Product { batched: true, ..plain() }, ..small() }, batched, 2),
+        (Gemm { matmul: MatMul { batched: true, ..plain() }, ..small() }, batched, 2),
         // Sizes that no tensor copy can have.
         (moves(), Sizes::of([64, 64, 64], 1), 1),
         (moves(), Sizes::of([67, 71, 131], 1), 3),
         (moves(), Sizes::of([1, 1, 1], 2), 1),
         (moves(), Sizes::of([65, 3, 65], 1), 1),
         (
-            Gemm { product: Product { scalar: Scalar::Bf16, ..plain() }, consumers: 2, ..moves() },
+            Gemm { matmul: MatMul { scalar: Scalar::Bf16, ..plain() }, consumers: 2, ..moves() },
             Sizes::of([131, 67, 97], 1),
             1,
         ),
         (Gemm { columns: 128, ..moves() }, Sizes::of([33, 129, 7], 1), 1),
         (
-            Gemm { product: Product { batched: true, ..plain() }, ..moves() },
+            Gemm { matmul: MatMul { batched: true, ..plain() }, ..moves() },
             Sizes { batch: 2, ..Sizes::of([5, 67, 35], 1) },
             1,
         ),
         (
-            Gemm {
-                product: Product { batched: true, epilogue: all.clone(), ..plain() },
-                ..moves()
-            },
+            Gemm { matmul: MatMul { batched: true, epilogue: all.clone(), ..plain() }, ..moves() },
             Sizes { batch: 2, ..partial },
             0,
         ),
         (
-            Gemm { product: Product { epilogue: all.clone(), ..plain() }, ..moves() },
+            Gemm { matmul: MatMul { epilogue: all.clone(), ..plain() }, ..moves() },
             Sizes::of([67, 71, 33], 1),
             1,
         ),
         // Epilogues.
-        (Gemm { product: Product { epilogue: bias.clone(), ..plain() }, ..small() }, partial, 1),
+        (Gemm { matmul: MatMul { epilogue: bias.clone(), ..plain() }, ..small() }, partial, 1),
+        (Gemm { matmul: MatMul { epilogue: residual.clone(), ..plain() }, ..small() }, partial, 1),
         (
-            Gemm { product: Product { epilogue: residual.clone(), ..plain() }, ..small() },
-            partial,
-            1,
-        ),
-        (
-            Gemm { product: Product { epilogue: all.clone(), ..plain() }, ..small() },
+            Gemm { matmul: MatMul { epilogue: all.clone(), ..plain() }, ..small() },
             Sizes::of([72, 72, 0], 1),
             1,
         ),
-        (Gemm { product: Product { epilogue: all.clone(), ..plain() }, ..small() }, partial, 2),
+        (Gemm { matmul: MatMul { epilogue: all.clone(), ..plain() }, ..small() }, partial, 2),
         (
-            Gemm {
-                product: Product { epilogue: all.clone(), batched: true, ..plain() },
-                ..small()
-            },
+            Gemm { matmul: MatMul { epilogue: all.clone(), batched: true, ..plain() }, ..small() },
             batched,
             1,
         ),
         (
             Gemm {
-                product: Product { epilogue: all.clone(), scalar: Scalar::Bf16, ..plain() },
+                matmul: MatMul { epilogue: all.clone(), scalar: Scalar::Bf16, ..plain() },
                 consumers: 2,
                 ..small()
             },
@@ -175,7 +161,7 @@ pub(crate) fn rows() -> Vec<(Gemm, Sizes, u64)> {
         ),
         (
             Gemm {
-                product: Product { epilogue: all.clone(), ..plain() },
+                matmul: MatMul { epilogue: all.clone(), ..plain() },
                 columns: 128,
                 consumers: 2,
                 ..small()
@@ -185,30 +171,30 @@ pub(crate) fn rows() -> Vec<(Gemm, Sizes, u64)> {
         ),
     ];
     // Two products added, several results.
-    let two = Product { terms: 2, ..plain() };
+    let two = MatMul { terms: 2, ..plain() };
     let deep = Sizes { k: [72, 136], ..Sizes::of([72, 72, 0], 2) };
-    let several = Product { epilogue: two_results(), ..plain() };
+    let several = MatMul { epilogue: two_results(), ..plain() };
     rows.extend([
-        (Gemm { product: two.clone(), ..small() }, deep, 2),
-        (Gemm { product: two.clone(), ..small() }, Sizes { k: [0, 64], ..deep }, 1),
-        (Gemm { product: two.clone(), columns: 128, cluster: 2, ..small() }, deep, 2),
-        (Gemm { product: Product { batched: true, ..two.clone() }, ..moves() }, batched, 1),
-        (Gemm { product: several.clone(), ..small() }, partial, 2),
+        (Gemm { matmul: two.clone(), ..small() }, deep, 2),
+        (Gemm { matmul: two.clone(), ..small() }, Sizes { k: [0, 64], ..deep }, 1),
+        (Gemm { matmul: two.clone(), columns: 128, cluster: 2, ..small() }, deep, 2),
+        (Gemm { matmul: MatMul { batched: true, ..two.clone() }, ..moves() }, batched, 1),
+        (Gemm { matmul: several.clone(), ..small() }, partial, 2),
         (
-            Gemm { product: Product { batched: true, ..several.clone() }, ..moves() },
+            Gemm { matmul: MatMul { batched: true, ..several.clone() }, ..moves() },
             Sizes { batch: 2, ..Sizes::of([5, 67, 35], 1) },
             1,
         ),
         (
-            Gemm { product: Product { terms: 2, ..several }, consumers: 2, ..small() },
+            Gemm { matmul: MatMul { terms: 2, ..several }, consumers: 2, ..small() },
             Sizes::of([136, 72, 72], 1),
             1,
         ),
     ]);
     // K in parts, one of them without any; weights that are asked for before.
     let ahead = Gemm { weights: true, prefetch: true, ..small() };
-    let batched_ahead = Product { batched: true, ..plain() };
-    let across = Product { b_transposed: true, ..plain() };
+    let batched_ahead = MatMul { batched: true, ..plain() };
+    let across = MatMul { b_transposed: true, ..plain() };
     rows.extend([
         (Gemm { split: 4, ..ahead.clone() }, Sizes::of([64, 64, 256], 1), 3),
         (Gemm { split: 4, ..small() }, Sizes::of([72, 72, 328], 4), 2),
@@ -223,48 +209,48 @@ pub(crate) fn rows() -> Vec<(Gemm, Sizes, u64)> {
             2,
         ),
         (
-            Gemm { product: Product { epilogue: layer(), ..plain() }, split: 2, ..small() },
+            Gemm { matmul: MatMul { epilogue: layer(), ..plain() }, split: 2, ..small() },
             Sizes::of([72, 72, 136], 4),
             2,
         ),
         (Gemm { split: 2, ..moves() }, Sizes::of([67, 71, 131], 4), 2),
         // What some warps finish alone, with what comes to all of a block: of two consumers, two strips, several panels.
         (
-            Gemm { product: layered(), split: 3, consumers: 2, ..ahead.clone() },
+            Gemm { matmul: layered(), split: 3, consumers: 2, ..ahead.clone() },
             Sizes::of([136, 72, 200], 4),
             1,
         ),
         (
-            Gemm { product: layered(), split: 2, strips: 2, ..small() },
+            Gemm { matmul: layered(), split: 2, strips: 2, ..small() },
             Sizes::of([136, 72, 136], 4),
             1,
         ),
         (
-            Gemm { product: layered(), split: 4, columns: 256, ..ahead.clone() },
+            Gemm { matmul: layered(), split: 4, columns: 256, ..ahead.clone() },
             Sizes::of([72, 264, 264], 4),
             0,
         ),
-        (Gemm { product: layered(), weights: true, ..small() }, Sizes::of([136, 72, 200], 2), 2),
-        (Gemm { product: across, ..ahead.clone() }, Sizes::of([72, 136, 72], 3), 2),
-        (Gemm { product: batched_ahead, ..ahead }, batched, 2),
+        (Gemm { matmul: layered(), weights: true, ..small() }, Sizes::of([136, 72, 200], 2), 2),
+        (Gemm { matmul: across, ..ahead.clone() }, Sizes::of([72, 136, 72], 3), 2),
+        (Gemm { matmul: batched_ahead, ..ahead }, batched, 2),
     ]);
     rows.extend(rows_of_turns());
     for function in [Unary::Relu, Unary::Tanh, Unary::Silu, Unary::Gelu] {
         rows.push((
-            Gemm { product: Product { epilogue: active(function), ..plain() }, ..small() },
+            Gemm { matmul: MatMul { epilogue: active(function), ..plain() }, ..small() },
             Sizes::of([72, 72, 72], 1),
             0,
         ));
     }
     for (a_transposed, b_transposed) in [(false, true), (true, false), (true, true)] {
-        let gemm = Gemm { product: Product { a_transposed, b_transposed, ..plain() }, ..small() };
+        let gemm = Gemm { matmul: MatMul { a_transposed, b_transposed, ..plain() }, ..small() };
         rows.push((
             Gemm { columns: 128, consumers: 2, ..gemm.clone() },
             Sizes::of([136, 136, 72], 1),
             1,
         ));
-        let product = Product { batched: true, ..gemm.product.clone() };
-        rows.push((Gemm { product, ..gemm.clone() }, batched, 1));
+        let matmul = MatMul { batched: true, ..gemm.matmul.clone() };
+        rows.push((Gemm { matmul, ..gemm.clone() }, batched, 1));
         rows.push((Gemm { edges: Edges::Moves, ..gemm.clone() }, Sizes::of([67, 71, 69], 1), 1));
         let wide = Gemm { edges: Edges::Moves, columns: 128, consumers: 2, ..gemm.clone() };
         rows.push((wide, Sizes::of([35, 67, 9], 1), 0));
@@ -273,8 +259,8 @@ pub(crate) fn rows() -> Vec<(Gemm, Sizes, u64)> {
     rows
 }
 
-fn layered() -> Product {
-    Product { epilogue: layer(), ..plain() }
+fn layered() -> MatMul {
+    MatMul { epilogue: layer(), ..plain() }
 }
 
 /// Weights are on their way before predecessors are done, and nothing else is; light blocks take no more registers than they
@@ -321,7 +307,7 @@ fn kernels_verify_read_back_and_become_cuda() {
 fn products_are_right_in_any_order_and_free_of_bank_conflicts() {
     for (gemm, sizes, random_orders) in rows() {
         let (name, kernel) = (format!("{gemm:?}"), gemm.kernel().unwrap());
-        let outcome = check_product(&name, &gemm.product, &kernel, sizes, random_orders, |x| x);
+        let outcome = check_product(&name, &gemm.matmul, &kernel, sizes, random_orders, |x| x);
         let counts = outcome.costs.atoms();
         let atom = match (gemm.edges, gemm.split) {
             (Edges::Moves, _) => "st.shared",
@@ -336,16 +322,16 @@ fn products_are_right_in_any_order_and_free_of_bank_conflicts() {
 /// The same of single precision, where K is contiguous in both operands.
 #[test]
 fn products_of_single_precision_are_cut_to_tf32() {
-    let along = |product: &Product| !product.a_transposed && !product.b_transposed;
-    let halves = rows().into_iter().filter(|row| along(&row.0.product));
-    for (gemm, sizes, random_orders) in halves.filter(|row| row.0.product.scalar == Scalar::F16) {
-        let product = Product { scalar: Scalar::F32, ..gemm.product.clone() };
-        let gemm = Gemm { product, ..gemm };
+    let along = |matmul: &MatMul| !matmul.a_transposed && !matmul.b_transposed;
+    let halves = rows().into_iter().filter(|row| along(&row.0.matmul));
+    for (gemm, sizes, random_orders) in halves.filter(|row| row.0.matmul.scalar == Scalar::F16) {
+        let matmul = MatMul { scalar: Scalar::F32, ..gemm.matmul.clone() };
+        let gemm = Gemm { matmul, ..gemm };
         let (name, kernel) = (format!("{gemm:?}"), gemm.kernel().unwrap());
         check_text(&name, &kernel);
         assert!(emit(&kernel).unwrap().source.contains("k8.f32.tf32.tf32"), "{name}");
         let orders = random_orders.min(1);
-        let outcome = check_product(&name, &gemm.product, &kernel, sizes, orders, cut_to_tf32);
+        let outcome = check_product(&name, &gemm.matmul, &kernel, sizes, orders, cut_to_tf32);
         assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
     }
 }

@@ -9,9 +9,9 @@ use graphene_ir::template::conv::{Conv, Convolution};
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fmha::Fmha;
 use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::matmul::MatMul;
 use graphene_ir::template::mlp::{Layer, Mlp};
 use graphene_ir::template::mma::Mma;
-use graphene_ir::template::product::Product;
 use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 
@@ -99,14 +99,14 @@ fn every_level_of_a_recurrent_layer_is_typed() {
     }
 }
 
-fn layer() -> Product {
+fn layer() -> MatMul {
     let epilogue = Epilogue::layer(true, Some(Unary::Gelu), false);
-    Product { epilogue, ..Product::default() }
+    MatMul { epilogue, ..MatMul::default() }
 }
 
 #[test]
 fn a_gemm_is_a_tree() {
-    let kernel = Gemm { product: layer(), ..Gemm::default() }.kernel().unwrap();
+    let kernel = Gemm { matmul: layer(), ..Gemm::default() }.kernel().unwrap();
     expect![[r#"
         kernel gemm sm_90a
         %C:[@M, @N].GL <- Fused{gelu(matmul(%0, %1) + %2)}<<<#grid:[@blocks], #block:[384]>>>(%A:[@M, @K].GL, %B:[@K, @N].GL, %bias:[@N].GL)
@@ -155,7 +155,7 @@ fn a_gemm_is_a_tree() {
                   %sB:[64, 256].SH <- Move<<<#cta:[], #one:[]>>>(%step_2:[64, 256].GL)
                     Move
     "#]].assert_eq(&kernel.tree());
-    let kernel = Gemm { product: layer(), split: 2, cluster: 1, ..Gemm::default() };
+    let kernel = Gemm { matmul: layer(), split: 2, cluster: 1, ..Gemm::default() };
     expect![[r#"
         kernel gemm sm_90a
         %C:[@M, @N].GL <- Fused{gelu(matmul(%0, %1) + %2)}<<<#grid:[@clusters].[2], #block:[384]>>>(%A:[@M, @K].GL, %B:[@K, @N].GL, %bias:[@N].GL)
@@ -237,8 +237,8 @@ fn matmuls_by_warps_and_threads_are_trees() {
                   %result_2:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
                     BinaryPointwise, UnaryPointwise, Move
                   Move x2
-    "#]].assert_eq(&Mma { product: layer(), ..Mma::default() }.kernel().unwrap().tree());
-    let product = Product { scalar: Scalar::F32, ..layer() };
+    "#]].assert_eq(&Mma { matmul: layer(), ..Mma::default() }.kernel().unwrap().tree());
+    let matmul = MatMul { scalar: Scalar::F32, ..layer() };
     expect![[r#"
         kernel simt sm_80
         %C:[@M, @N].GL <- Fused{gelu(matmul(%0, %1) + %2)}<<<#grid:[((@N + 63)/64)*((@M + 127)/128)], #block:[128]>>>(%A:[@M, @K].GL, %B:[@K, @N].GL, %bias:[@N].GL)
@@ -271,7 +271,7 @@ fn matmuls_by_warps_and_threads_are_trees() {
                   %result:[1].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%sums_2:[1].RF, %raw:[1].RF)
                     BinaryPointwise, UnaryPointwise, Move
                   Move
-    "#]].assert_eq(&Simt { product, ..Simt::default() }.kernel().unwrap().tree());
+    "#]].assert_eq(&Simt { matmul, ..Simt::default() }.kernel().unwrap().tree());
 }
 
 #[test]
@@ -383,21 +383,21 @@ fn a_convolution_is_a_tree() {
           Init x4
           %stage:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile:[1, 128, 32].GL)
             Move
-          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 0, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @matmul, 1), 2, 128*@n, 128), 1, 0, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
             Init x2, Move x2
           %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
             Move
           Commit
           %stage_3:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_2:[1, 128, 32].GL)
             Move
-          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @matmul, 1), 2, 128*@n, 128), 1, 32, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
             Init x2, Move x2
           %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
             Move
           Commit
           %stage_5:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_3:[1, 128, 32].GL)
             Move
-          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 64, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @matmul, 1), 2, 128*@n, 128), 1, 64, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
             Init x2, Move x2
           %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
             Move
@@ -406,7 +406,7 @@ fn a_convolution_is_a_tree() {
             WaitGroup, Sync
             %stage_7:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_4:[1, 128, 32].GL)
               Move
-            %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32*@step, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+            %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @matmul, 1), 2, 128*@n, 128), 1, 32*@step, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
               Init x2, Move x2
             %acc:[4, 8].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%a:[128, 32].SH, %b:[32, 128].SH)
               Move x2, MatMul+= x2

@@ -7,8 +7,8 @@ use graphene_ir::kernel::Unary;
 use graphene_ir::simulate::Inputs;
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
+use graphene_ir::template::matmul::Edges;
 use graphene_ir::template::mlp::{Layer, Mlp};
-use graphene_ir::template::product::Edges;
 use graphene_ir::tensor::Scalar;
 
 use crate::error::{Near, SINGLE, propagate, unit};

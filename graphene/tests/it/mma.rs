@@ -6,8 +6,8 @@ use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
 use graphene_ir::error::{Allowed, Constraint, Error};
 use graphene_ir::kernel::Unary;
+use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::mma::Mma;
-use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::tensor::Scalar;
 
 use crate::products::{Sizes, check_product, layer, two_results};
@@ -19,7 +19,7 @@ fn small() -> Mma {
 
 /// All parameters that this file tries; each with sizes, and in how many random orders.
 pub(crate) fn rows() -> Vec<(Mma, Sizes, u64)> {
-    let plain = Product::default;
+    let plain = MatMul::default;
     let moves = Mma { edges: Edges::Moves, ..small() };
     let deep = Sizes { k: [40, 72], ..Sizes::of([40, 40, 0], 1) };
     let mut rows = vec![
@@ -33,8 +33,8 @@ pub(crate) fn rows() -> Vec<(Mma, Sizes, u64)> {
         (Mma { tile: [16, 96], depth: 16, warps: 2, ..small() }, Sizes::of([33, 104, 40], 1), 1),
         (Mma { arch: Arch::Sm90a, ..small() }, Sizes::of([40, 40, 40], 1), 1),
         (Mma::default(), Sizes::of([136, 136, 104], 1), 0),
-        (Mma { product: Product { terms: 2, ..plain() }, ..small() }, deep, 2),
-        (Mma { product: Product { terms: 2, ..plain() }, ..moves.clone() }, deep, 1),
+        (Mma { matmul: MatMul { terms: 2, ..plain() }, ..small() }, deep, 2),
+        (Mma { matmul: MatMul { terms: 2, ..plain() }, ..moves.clone() }, deep, 1),
         (moves.clone(), Sizes::of([1, 1, 1], 1), 1),
         (moves.clone(), Sizes::of([37, 43, 71], 1), 2),
     ];
@@ -44,12 +44,12 @@ pub(crate) fn rows() -> Vec<(Mma, Sizes, u64)> {
         for (a_transposed, b_transposed) in
             [(false, false), (false, true), (true, false), (true, true)]
         {
-            let product = Product { scalar, a_transposed, b_transposed, ..plain() };
-            let with = |edges, product: Product| Mma { edges, product, ..small() };
-            let batch = Product { batched: true, epilogue: layer(), ..product.clone() };
-            let several = Product { epilogue: two_results(), ..product.clone() };
+            let matmul = MatMul { scalar, a_transposed, b_transposed, ..plain() };
+            let with = |edges, matmul: MatMul| Mma { edges, matmul, ..small() };
+            let batch = MatMul { batched: true, epilogue: layer(), ..matmul.clone() };
+            let several = MatMul { epilogue: two_results(), ..matmul.clone() };
             rows.extend([
-                (with(Edges::Bulk, product.clone()), Sizes::of([40, 40, 72], 1), 1),
+                (with(Edges::Bulk, matmul.clone()), Sizes::of([40, 40, 72], 1), 1),
                 (with(Edges::Bulk, batch.clone()), batched, 1),
                 (with(Edges::Moves, batch.clone()), odd, 1),
                 (with(Edges::Moves, batch.clone()), Sizes::of([1, 37, 41], 1), 0),
@@ -57,7 +57,7 @@ pub(crate) fn rows() -> Vec<(Mma, Sizes, u64)> {
                 (with(Edges::Bulk, several.clone()), Sizes::of([48, 40, 24], 1), 0),
                 (with(Edges::Moves, several), Sizes::of([33, 41, 23], 1), 0),
                 (
-                    Mma { tile: [64, 64], warps: 4, product, ..small() },
+                    Mma { tile: [64, 64], warps: 4, matmul, ..small() },
                     Sizes::of([72, 72, 40], 1),
                     1,
                 ),
@@ -88,7 +88,7 @@ fn mma_parameters_that_no_kernel_has_are_refused() {
         Mma { stages: 1, ..small() },
         Mma { arch: Arch::Sm75, ..small() },
         Mma { tile: [256, 256], ..Mma::default() },
-        Mma { product: Product { terms: 0, ..Product::default() }, ..small() },
+        Mma { matmul: MatMul { terms: 0, ..MatMul::default() }, ..small() },
     ] {
         assert!(mma.kernel().is_err(), "{mma:?}");
     }
@@ -102,9 +102,9 @@ fn mma_parameters_that_no_kernel_has_are_refused() {
 fn mma_products_are_right_in_any_order_and_free_of_bank_conflicts() {
     for (mma, sizes, random_orders) in rows() {
         let (name, kernel) = (format!("{mma:?}"), mma.kernel().unwrap());
-        let single = mma.product.scalar == Scalar::F32;
+        let single = mma.matmul.scalar == Scalar::F32;
         let seen = |x| if single { Unary::Tf32.value(x) } else { x };
-        let outcome = check_product(&name, &mma.product, &kernel, sizes, random_orders, seen);
+        let outcome = check_product(&name, &mma.matmul, &kernel, sizes, random_orders, seen);
         assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
     }
 }
@@ -122,7 +122,7 @@ fn copies_run_ahead_of_products() {
 
 #[test]
 fn what_an_mma_kernel_asks_of_its_host() {
-    let product = Product { batched: true, epilogue: layer(), ..Product::default() };
+    let matmul = MatMul { batched: true, epilogue: layer(), ..MatMul::default() };
     for (edges, expected) in [
         (
             Edges::Bulk,
@@ -140,7 +140,7 @@ fn what_an_mma_kernel_asks_of_its_host() {
         ),
         (Edges::Moves, expect![[""]]),
     ] {
-        let mma = Mma { product: product.clone(), edges, ..Mma::default() };
+        let mma = Mma { matmul: matmul.clone(), edges, ..Mma::default() };
         let launch = emit(&mma.kernel().unwrap()).unwrap().launch;
         let conditions: Vec<String> = launch.conditions.iter().map(ToString::to_string).collect();
         expected.assert_eq(&conditions.join("\n"));

@@ -8,9 +8,9 @@ use graphene_ir::simulate::{Inputs, Options, simulate};
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::mlp::{Layer, Mlp};
 use graphene_ir::template::mma::Mma;
-use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::tensor::Scalar;
 use graphene_ir::verify::verify;
 
@@ -516,7 +516,7 @@ impl Subject {
 
 fn subjects() -> Vec<Given> {
     let small = Gemm { columns: 64, stages: 2, raster: 2, consumers: 1, ..Gemm::default() };
-    let product = Product { epilogue: Epilogue::layer(true, None, true), ..Product::default() };
+    let matmul = MatMul { epilogue: Epilogue::layer(true, None, true), ..MatMul::default() };
     let gemm = |name, gemm: &Gemm, sizes: &[[i64; 3]]| given(name, gemm.kernel().unwrap(), sizes);
     let example = |name| given(name, crate::support::example(name), &[[0; 3]]);
     let staged = |name, kernel: graphene_ir::Result<Kernel>, sizes: &[[i64; 3]]| {
@@ -549,7 +549,7 @@ fn subjects() -> Vec<Given> {
         // More panels than there is room for.
         gemm(
             "epilogue",
-            &Gemm { product, columns: 256, ..small.clone() },
+            &Gemm { matmul, columns: 256, ..small.clone() },
             &[[72, 200, 264], [72, 200, 0]],
         ),
         gemm("split", &Gemm { split: 2, ..small.clone() }, &[[64, 64, 456], [64, 64, 0]]),

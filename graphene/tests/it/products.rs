@@ -4,7 +4,7 @@ use graphene_ir::function::Function;
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::{Inputs, Outcome};
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
-use graphene_ir::template::product::Product;
+use graphene_ir::template::matmul::MatMul;
 use graphene_ir::tensor::Scalar;
 
 use crate::index::Random;
@@ -45,7 +45,7 @@ pub(crate) fn two_results() -> Epilogue {
 
 /// Operands in -1..1 of as many bits as the type has: its elements exactly, and such that their
 /// sums must be rounded.
-fn operands(product: &Product, kernel: &Kernel, sizes: Sizes) -> Inputs {
+fn operands(matmul: &MatMul, kernel: &Kernel, sizes: Sizes) -> Inputs {
     let Sizes { m, n, k, batch, blocks } = sizes;
     let symbols = [
         ("M", m),
@@ -59,7 +59,7 @@ fn operands(product: &Product, kernel: &Kernel, sizes: Sizes) -> Inputs {
     let symbols = symbols.map(|(name, value)| (name, i64::try_from(value).unwrap()));
     let known = |name: &str| kernel.symbols.iter().any(|symbol| symbol.name() == name);
     let symbols: Vec<_> = symbols.into_iter().filter(|symbol| known(symbol.0)).collect();
-    let one = match product.scalar {
+    let one = match matmul.scalar {
         Scalar::F16 => 1 << 10,
         Scalar::Bf16 => 1 << 7,
         _ => 1 << 23,
@@ -85,24 +85,24 @@ fn numbered(name: &str, number: usize) -> String {
 /// likewise: 2⁻²⁴·V for each, taken twice to cover the errors' products. The result is rounded to
 /// its type.
 fn expected(
-    product: &Product,
+    matmul: &MatMul,
     sizes: Sizes,
     inputs: &Inputs,
     seen: impl Fn(f64) -> f64,
 ) -> Vec<Vec<(f64, f64)>> {
     let Sizes { m, n, batch, .. } = sizes;
     let single = 2f64.powi(-24);
-    let epilogue = &product.epilogue;
+    let epilogue = &matmul.epilogue;
     let mut results = vec![Vec::new(); epilogue.outputs.len()];
     for at in 0..batch * m * n {
         let (p, row, column) = (at / (m * n), at / n % m, at % n);
         let (mut sum, mut size, mut count) = (0.0, 0.0, 0);
-        for term in 0..product.terms {
+        for term in 0..matmul.terms {
             let k = sizes.k[term];
             let (a, b) = (data(inputs, &numbered("A", term)), data(inputs, &numbered("B", term)));
-            let a_at = |i| p * m * k + if product.a_transposed { row + m * i } else { row * k + i };
+            let a_at = |i| p * m * k + if matmul.a_transposed { row + m * i } else { row * k + i };
             let b_at =
-                |i| p * n * k + if product.b_transposed { i * n + column } else { column * k + i };
+                |i| p * n * k + if matmul.b_transposed { i * n + column } else { column * k + i };
             for i in 0..k {
                 let x = seen(a[a_at(i)]) * seen(b[b_at(i)]);
                 sum += x;
@@ -126,7 +126,7 @@ fn expected(
         let steps = epilogue.function.steps().len() - 1;
         let error = 1.13 * 4.0 * count as f64 * single * size + 2.0 * single * all * steps as f64;
         for (i, (y, scalar)) in values.iter().zip(&epilogue.outputs).enumerate() {
-            let half = match scalar.unwrap_or(product.scalar) {
+            let half = match scalar.unwrap_or(matmul.scalar) {
                 Scalar::F16 => 2f64.powi(-11),
                 Scalar::Bf16 => 2f64.powi(-8),
                 _ => single,
@@ -140,15 +140,15 @@ fn expected(
 /// A kernel's results are within their bounds, in turn and in this many random orders.
 pub(crate) fn check_product(
     name: &str,
-    product: &Product,
+    matmul: &MatMul,
     kernel: &Kernel,
     sizes: Sizes,
     random_orders: u64,
     seen: impl Fn(f64) -> f64,
 ) -> Outcome {
     let name = format!("{name} {sizes:?}");
-    let inputs = operands(product, kernel, sizes);
-    let expected = expected(product, sizes, &inputs, seen);
+    let inputs = operands(matmul, kernel, sizes);
+    let expected = expected(matmul, sizes, &inputs, seen);
     let mut last = None;
     for seed in orders(random_orders) {
         let outcome = run(kernel, &inputs, seed);

@@ -6,7 +6,7 @@ use graphene_ir::emit::emit;
 use graphene_ir::function::{Function, Step};
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::{Inputs, Outcome};
-use graphene_ir::template::product::Edges;
+use graphene_ir::template::matmul::Edges;
 use graphene_ir::template::recurrent::{Cell, Direction, Own, Recurrent};
 use graphene_ir::tensor::Scalar;
 

@@ -8,7 +8,7 @@ use graphene_ir::template::access::{Access, Stride};
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::folds::Folds;
-use graphene_ir::template::product::{Edges, Product};
+use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
 use graphene_ir::template::scan::Scan;
 use graphene_ir::template::simt::Simt;
@@ -185,10 +185,10 @@ const OF_TOTALS: &[Equivalent] = &[
 
 /// Six tiles, partial ones among them, with more steps than there are stages; and none.
 fn products() -> Vec<Subject> {
-    let product = Product {
+    let matmul = MatMul {
         scalar: Scalar::F32,
         epilogue: Epilogue::layer(true, Some(Unary::Relu), true),
-        ..Product::default()
+        ..MatMul::default()
     };
     let bulk = Simt {
         tile: [32, 32],
@@ -197,12 +197,12 @@ fn products() -> Vec<Subject> {
         warps: 2,
         stages: 3,
         raster: 2,
-        product,
+        matmul,
         ..Simt::default()
     };
     let mut moves = Simt { edges: Edges::Moves, stages: 2, ..bulk.clone() };
-    moves.product.a_transposed = true;
-    moves.product.b_transposed = true;
+    moves.matmul.a_transposed = true;
+    moves.matmul.b_transposed = true;
     let shared = Simt { split: 2, arch: Arch::Sm90a, ..bulk.clone() };
     let sizes = |m, n, k| [("M", m), ("N", n), ("K", k), ("blocks", 1)];
     let on = |name, simt: &Simt, [m, n, k]: [i64; 3]| {

@@ -4,7 +4,7 @@ use graphene_ir::function::Function;
 use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::{Epilogue, Span};
-use graphene_ir::template::product::Edges;
+use graphene_ir::template::matmul::Edges;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
 use graphene_runtime::device::{Bound, Buffer, Stream};

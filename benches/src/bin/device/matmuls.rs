@@ -14,9 +14,9 @@ use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::schedule::dependent;
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::mlp::{Layer, Mlp};
 use graphene_ir::template::mma::Mma;
-use graphene_ir::template::product::{Edges, Product};
 use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
@@ -42,7 +42,7 @@ const GRAPHS: usize = 15;
 /// A matmul on the device: its operands on both sides.
 #[derive(Clone)]
 struct Case {
-    product: Product,
+    matmul: MatMul,
     size: [usize; 3],
     /// Matmuls of a batch.
     batch: usize,
@@ -71,12 +71,12 @@ pub(crate) fn bind(
 impl Case {
     fn new(
         stream: &Stream,
-        product: Product,
+        matmul: MatMul,
         size: [usize; 3],
         random: &mut Random,
     ) -> Result<Case, Error> {
-        let scalar = product.scalar;
-        Case::of(stream, product, size, |len| {
+        let scalar = matmul.scalar;
+        Case::of(stream, matmul, size, |len| {
             let values = random.normal(len, scalar, true);
             let bytes = encode(&values, scalar);
             (values, bytes)
@@ -86,24 +86,24 @@ impl Case {
     /// Of operands with so many elements, and their bytes.
     fn of(
         stream: &Stream,
-        product: Product,
+        matmul: MatMul,
         size: [usize; 3],
         mut elements: impl FnMut(usize) -> (Vec<f64>, Vec<u8>),
     ) -> Result<Case, Error> {
         let [m, n, k] = size;
-        let batch = if product.batched { 3 } else { 1 };
-        let scalar = product.scalar;
+        let batch = if matmul.batched { 3 } else { 1 };
+        let scalar = matmul.scalar;
         let mut ins = Vec::new();
         let mut input = |name: String, len: usize| -> Result<(), Error> {
             let (values, bytes) = elements(len);
             ins.push((name, Rc::new(values), stream.upload(&bytes)?));
             Ok(())
         };
-        for term in 0..product.terms {
+        for term in 0..matmul.terms {
             input(numbered("A", term), batch * m * k)?;
             input(numbered("B", term), batch * k * n)?;
         }
-        for operand in &product.epilogue.operands {
+        for operand in &matmul.epilogue.operands {
             match operand.span {
                 Span::Row => input("bias".to_owned(), n)?,
                 Span::Column => input("column".to_owned(), m)?,
@@ -111,7 +111,7 @@ impl Case {
             }
         }
         let c = stream.upload(&vec![0xff; batch * m * n * scalar.bytes() as usize])?;
-        Ok(Case { product, size, batch, ins, c })
+        Ok(Case { matmul, size, batch, ins, c })
     }
 
     fn bind(
@@ -131,7 +131,7 @@ impl Case {
 
     fn symbols<'a>(&self, more: &[(&'a str, i64)]) -> Vec<(&'a str, i64)> {
         let [m, n, k] = self.size.map(|size| size as i64);
-        let row = if self.product.a_transposed { m } else { k };
+        let row = if self.matmul.a_transposed { m } else { k };
         let batch = self.batch as i64;
         let sizes = [("M", m), ("N", n), ("K", k), ("K_2", k), ("batch", batch)];
         [&sizes[..], &[("A_row", row), ("A_row_2", row)], more].concat()
@@ -166,7 +166,7 @@ impl Case {
     /// C's type.
     fn error(&self, random: &mut Random, seen: impl Fn(f64) -> f64) -> Result<f64, Error> {
         let [m, n, k] = self.size;
-        let Product { a_transposed, b_transposed, epilogue, scalar, terms, .. } = &self.product;
+        let MatMul { a_transposed, b_transposed, epilogue, scalar, terms, .. } = &self.matmul;
         let bytes = self.c.download()?;
         let width = scalar.bytes() as usize;
         let (half, single) = (scalar.unit(), 2f64.powi(-24));
@@ -224,7 +224,7 @@ pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
             if moves { size } else { size.next_multiple_of(8) }
         });
         let full = Epilogue::layer(true, Some(Unary::Gelu), true);
-        let product = Product {
+        let matmul = MatMul {
             scalar: if i % 2 == 0 { Scalar::F16 } else { Scalar::Bf16 },
             a_transposed: i / 2 % 2 == 1,
             a_strided: i % 3 == 2,
@@ -234,7 +234,7 @@ pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
             epilogue: if i % 4 == 2 { full } else { Epilogue::default() },
         };
         let gemm = Gemm {
-            product: product.clone(),
+            matmul: matmul.clone(),
             edges,
             columns: [64, 128, 192, 256][random.within(0, 3)],
             consumers: [1, 2][random.within(0, 1)],
@@ -250,16 +250,16 @@ pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
         let [weights, prefetch, split] = [(); 3].map(|()| random.within(0, 1) == 1);
         let prefetch = weights && prefetch;
         let gemm = Gemm { cluster: if pairs { 2 } else { 1 }, weights, prefetch, ..gemm };
-        let alone = !ping_pong && !pairs && product.terms == 1;
+        let alone = !ping_pong && !pairs && matmul.terms == 1;
         let gemm = match random.within(2, 8) as i64 {
             split_into if split && alone => Gemm { split: split_into, ..gemm }.deepest(),
             _ => gemm,
         };
-        let case = Case::new(stream, product.clone(), size, &mut random)?;
+        let case = Case::new(stream, matmul.clone(), size, &mut random)?;
         let bound = case.bind_gemm(stream, &gemm)?;
         wrong += case.run(stream, &bound, &gemm, &mut random, |x| x)?;
         let mma = Mma {
-            product: product.clone(),
+            matmul: matmul.clone(),
             edges,
             tile: [[128, 128], [64, 128], [128, 64], [64, 64]][random.within(0, 3)],
             stages: [2, 3, 4][random.within(0, 2)],
@@ -267,19 +267,19 @@ pub(crate) fn check(stream: &Stream) -> Result<usize, Error> {
         };
         let bound = case.bind(stream, &mma.kernel().map_err(kernel_error)?, &[])?;
         wrong += case.run(stream, &bound, &mma, &mut random, |x| x)?;
-        let product = Product { scalar: Scalar::F32, ..product };
-        let case = Case::new(stream, product.clone(), size, &mut random)?;
-        let mma = Mma { product: product.clone(), ..mma };
+        let matmul = MatMul { scalar: Scalar::F32, ..matmul };
+        let case = Case::new(stream, matmul.clone(), size, &mut random)?;
+        let mma = Mma { matmul: matmul.clone(), ..mma };
         let bound = case.bind(stream, &mma.kernel().map_err(kernel_error)?, &[])?;
         wrong += case.run(stream, &bound, &mma, &mut random, |x| Unary::Tf32.value(x))?;
-        if !product.a_transposed && !product.b_transposed {
-            let gemm = Gemm { product: product.clone(), ..gemm };
+        if !matmul.a_transposed && !matmul.b_transposed {
+            let gemm = Gemm { matmul: matmul.clone(), ..gemm };
             let bound = case.bind_gemm(stream, &gemm)?;
             wrong += case.run(stream, &bound, &gemm, &mut random, cut_to_tf32)?;
         }
-        let parts = if product.terms == 1 { [1, 1, 2, 4][random.within(0, 3)] } else { 1 };
+        let parts = if matmul.terms == 1 { [1, 1, 2, 4][random.within(0, 3)] } else { 1 };
         let arch = if parts == 1 { Arch::Sm80 } else { Arch::Sm90a };
-        let simt = Simt { product, edges, arch, split: parts, ..Simt::default() };
+        let simt = Simt { matmul, edges, arch, split: parts, ..Simt::default() };
         let bound = case.bind(stream, &simt.kernel().map_err(kernel_error)?, &[])?;
         wrong += case.run(stream, &bound, &simt, &mut random, |x| x)?;
     }

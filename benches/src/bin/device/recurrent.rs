@@ -4,7 +4,7 @@ use graphene_ir::arch::Arch;
 use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
 use graphene_ir::kernel::Unary;
-use graphene_ir::template::product::Edges;
+use graphene_ir::template::matmul::Edges;
 use graphene_ir::template::recurrent::{Cell, Direction, Own, Recurrent};
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;

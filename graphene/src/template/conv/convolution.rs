@@ -3,20 +3,20 @@
 use crate::build::Builder;
 use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
-use crate::kernel::{Fused, Kind, Number, TensorId, ThreadsId, Window};
+use crate::kernel::{Fused, Kind, Number, TensorId, Window};
 use crate::layout::{Layout, Tiler};
 use crate::schedule::pointwise::each;
 use crate::schedule::vectors::coordinates;
 use crate::template::access::{Stride, product, sizes};
-use crate::template::epilogue::{Across, Attached, Epilogue, Run, Span};
-use crate::template::product::Edges;
+use crate::template::epilogue::{Attached, Epilogue, Operands, Run, Span};
+use crate::template::matmul::{Edges, tile_of};
 use crate::tensor::Scalar;
 
 /// `y[i,o,p] = f(Σ w[o,c,q]·x[i,c,p·stride + q·dilation - pad])`: what is computed, however a template
 /// does it. What lies outside of an image is 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Convolution {
-    /// The type of images and weights; products accumulate in single precision.
+    /// The type of images and weights; matmuls accumulate in single precision.
     pub scalar: Scalar,
     /// Channels that are read, and that are made: each a multiple of `group`.
     pub channels: [i64; 2],
@@ -143,11 +143,7 @@ impl Convolution {
         needs(whole, "channels that are multiples of the groups", (self.channels, self.group))?;
         let fits = |axis: &Axis| axis.window >= 1 && axis.stride >= 1 && axis.dilation >= 1;
         let windows = !self.axes.is_empty() && self.axes.iter().all(fits);
-        needs(
-            windows,
-            "1 or more axes, with windows, strides and dilations of 1 or more",
-            &self.axes,
-        )?;
+        needs(windows, "axes, with windows, strides and dilations of 1 or more", &self.axes)?;
         let operands = &self.epilogue.operands;
         let spans = operands.iter().all(|input| input.span != Span::Row);
         needs(spans, "epilogue operands by channel or of the results' shape", operands)?;
@@ -168,10 +164,10 @@ pub(super) struct Sizes {
     stride: Option<Var>,
 }
 
-/// What lies outside of the products.
+/// What lies outside of the matmuls.
 pub(super) struct Outer {
     /// The epilogue's: `[groups, output channels/group]`, or as a result.
-    operands: Vec<(Span, TensorId)>,
+    operands: Operands,
     /// `[images · groups, output channels/group, pixels]`
     pub(super) results: Vec<TensorId>,
 }
@@ -202,19 +198,12 @@ impl Convolution {
             let images = Expr::from(&sizes.images) * self.group;
             Layout::rows([images, Expr::from(made), sizes.pixels.clone()])
         };
-        let mut operands = Vec::new();
-        for input in &self.epilogue.operands {
-            let (name, view) = match input.span {
-                Span::Column | Span::Row => ("bias", Layout::rows([self.group, made])),
-                Span::Whole => ("R", whole()),
-            };
-            let scalar = input.scalar.unwrap_or(self.scalar);
-            operands.push((input.span, k.param(name, view, scalar)?));
-        }
-        let mut results = Vec::new();
-        for output in &self.epilogue.outputs {
-            results.push(k.param("Y", whole(), output.unwrap_or(self.scalar))?);
-        }
+        let shape = |span| match span {
+            Some(Span::Column | Span::Row) => ("bias", Layout::rows([self.group, made]).into()),
+            Some(Span::Whole) => ("R", whole().into()),
+            None => ("Y", whole().into()),
+        };
+        let (operands, results) = self.epilogue.declare(k, self.scalar, 0, shape)?;
         Ok(Outer { operands, results })
     }
 }
@@ -238,8 +227,8 @@ impl Outer {
         for &(span, of) in &self.operands {
             let own = match span {
                 Span::Column | Span::Row => {
-                    let groups = k.tile(of, "groups", &[Tiler::Size(1), Tiler::Whole])?;
-                    let own = k.index(groups, "own", [group.clone(), Expr::from(0)])?;
+                    let tiles = [Tiler::Size(1), Tiler::Whole];
+                    let own = tile_of(k, of, "own", &tiles, [group, &0.into()])?;
                     k.reshape(own, "own", 0, &[&[(made, 1)]])?
                 }
                 Span::Whole => of,
@@ -267,18 +256,16 @@ impl Images<'_> {
         epilogue: &Attached,
         sums: TensorId,
         run: &Run,
-        across: &Across,
-        one: ThreadsId,
     ) -> Result<()> {
-        if epilogue.wide() {
+        if epilogue.wide {
             let run = self.placed(run, run.column.clone(), run.n);
-            return epilogue.leave(k, sums, &run, across, &epilogue.all(), one);
+            return epilogue.leave(k, sums, &run, &epilogue.all());
         }
         let singles = k.tile(sums, "singles", &[Tiler::Size(1)])?;
         each(k, run.n, |k, i| {
             let sum = k.index(singles, "sum", [&i])?;
             let run = self.placed(run, run.column.clone() * run.n + i, 1);
-            epilogue.leave(k, sum, &run, across, &epilogue.all(), one)
+            epilogue.leave(k, sum, &run, &epilogue.all())
         })
     }
 
@@ -286,7 +273,8 @@ impl Images<'_> {
     fn placed(&self, run: &Run, number: Expr, n: i64) -> Run {
         let runs = self.pixels.div(&Expr::from(n));
         let batch = number.div(&runs) * self.groups + &self.group;
-        Run { batch: Some(batch), row: run.row.clone(), column: number.rem(&runs), n }
+        let (row, held, one) = (run.row.clone(), run.held.clone(), run.one);
+        Run { batch: Some(batch), row, column: number.rem(&runs), n, one, held }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Fused, Kind, Number, Operand, TensorId, Test};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{WIDTH, copy};
-use crate::template::product::leaf;
+use crate::template::matmul::leaf;
 use crate::template::stage::{Movers, Side};
 use crate::tensor::{Memory, View};
 

@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::schedule::pointwise::{number, vector};
 use crate::template::access::product;
 use crate::template::epilogue::Run;
-use crate::template::product::{Edges, line};
+use crate::template::matmul::{Edges, line};
 use crate::tensor::Scalar;
 
 /// What becomes of a window's elements.
@@ -95,9 +95,9 @@ impl Sliding {
         let epilogue = outer.attach(&mut k, convolution, &own.group, Edges::Moves)?;
         let batch = Some(own.image.clone() * convolution.group + &own.group);
         let column = pixel.rem(&sizes.pixels);
-        let across = epilogue.across(&mut k, &column, 1, one)?;
-        let run = Run { batch, row: own.row.clone(), column, n: 1 };
-        epilogue.leave(&mut k, total, &run, &across, &epilogue.all(), one)?;
+        let held = epilogue.across(&mut k, Vec::new(), (&column, 1), one)?;
+        let run = Run { batch, row: own.row.clone(), column, n: 1, one, held };
+        epilogue.leave(&mut k, total, &run, &epilogue.all())?;
         let ins = [x].into_iter().chain(w).chain(outer.ins()).collect::<Vec<_>>();
         k.finish_as(Header::new(self.kind(&sizes), outer.results.clone(), ins, block))
     }

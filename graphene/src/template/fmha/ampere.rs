@@ -18,7 +18,7 @@ use crate::layout::Tiler;
 use crate::schedule::Softmax;
 use crate::schedule::pointwise::{WIDTH, vector};
 use crate::template::fragments::{Lane, Panels, clear, fragment};
-use crate::template::product::line;
+use crate::template::matmul::line;
 use crate::tensor::Scalar;
 
 /// How matmuls are made. Whoever makes them, a lane has of two rows, eight apart, pairs of columns

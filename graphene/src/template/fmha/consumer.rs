@@ -2,7 +2,7 @@
 //! result leaves.
 
 use super::context::{Context, Place};
-use super::scores::{Scorer, Spot, Terms};
+use super::scores::{Spot, Terms};
 use super::{PRODUCER_REGISTERS, ROWS};
 use crate::build::{Builder, Header};
 use crate::error::Result;
@@ -16,7 +16,7 @@ use crate::schedule::{
 use crate::template::fragments::{
     Lane, Matrices, clear, consumer_registers, elected_warps, fragment, matrix_fragment, own_group,
 };
-use crate::template::product::tile_of;
+use crate::template::matmul::tile_of;
 use crate::tensor::Scalar;
 
 /// A consumer warpgroup.
@@ -48,30 +48,23 @@ struct Store {
     matrices: Matrices,
 }
 
-impl Context<'_> {
-    /// What each consumer warpgroup does.
-    pub(super) fn consume(&self, k: &mut Builder) -> Result<()> {
-        let fmha = self.fmha;
-        let (own, group) = own_group(k, self.groups)?;
-        let registers = consumer_registers(fmha.consumers, PRODUCER_REGISTERS);
-        k.spec(Kind::Registers(registers), (), (), own)?;
-        let consumer = Consumer::new(k, self, own, group)?;
-        let store = consumer.store(k)?;
-        self.each_tile(k, |k, place| {
-            let given = (&self.operands, self.mask);
-            let tile = fmha.tile(k, given, ROWS, (place, &consumer.m(place)), own)?;
-            k.decompose(tile, |k| {
-                consumer.attend(k, place)?;
-                consumer.leave(k, &store, place)
-            })
-        })?;
-        consumer.first(k, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), self.one))
-    }
-
-    pub(super) fn scorer(&self) -> Scorer<'_> {
-        let Context { fmha, one, mask, .. } = *self;
-        Scorer { fmha, one, mask, keys: &self.sizes.keys }
-    }
+/// What each consumer warpgroup does.
+pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
+    let fmha = context.fmha;
+    let (own, group) = own_group(k, context.groups)?;
+    let registers = consumer_registers(fmha.consumers, PRODUCER_REGISTERS);
+    k.spec(Kind::Registers(registers), (), (), own)?;
+    let consumer = Consumer::new(k, context, own, group)?;
+    let store = consumer.store(k)?;
+    context.each_tile(k, |k, place| {
+        let given = (&context.operands, context.mask);
+        let tile = fmha.tile(k, given, ROWS, (place, &consumer.m(place)), own)?;
+        k.decompose(tile, |k| {
+            consumer.attend(k, place)?;
+            consumer.leave(k, &store, place)
+        })
+    })?;
+    consumer.first(k, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), context.one))
 }
 
 impl<'a> Consumer<'a> {
@@ -269,13 +262,13 @@ impl<'a> Consumer<'a> {
             self.first(k, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), one))?;
             k.spec(Kind::Sync, (), (), own)?;
             store.matrices.store(k, &self.lane, buffer, panels.columns, |k, strip, _| {
-                let halves = matrix_fragment(k, "halves", fmha.scalar)?;
+                let narrow = matrix_fragment(k, "halves", fmha.scalar)?;
                 for (half, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                     let at = [Expr::from(half), strip.clone() * 2 + j];
                     let sums = Operand::at(self.sums, at);
-                    k.spec(Kind::Move, Operand::at(halves, [half, j]), sums, one)?;
+                    k.spec(Kind::Move, Operand::at(narrow, [half, j]), sums, one)?;
                 }
-                Ok(halves)
+                Ok(narrow)
             })?;
             k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
             k.spec(Kind::Sync, (), (), own)?;

@@ -1,6 +1,7 @@
 //! What the parts of a kernel for Hopper share: stages of tiles in shared memory, and their barriers.
 
 use super::operands::Sizes;
+use super::scores::Scorer;
 use super::{Fmha, GROUP, Mask, WARP};
 use crate::build::Builder;
 use crate::error::Result;
@@ -8,7 +9,7 @@ use crate::index::{Expr, Var};
 use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::{OrderedBarrier, Pipeline};
-use crate::template::product::{leaf, tile_of};
+use crate::template::matmul::{leaf, tile_of};
 use crate::tensor::{Memory, Scalar, View};
 
 /// What the parts of the kernel share.
@@ -85,6 +86,11 @@ impl<'a> Context<'a> {
             mask,
             terms,
         })
+    }
+
+    pub(super) fn scorer(&self) -> Scorer<'_> {
+        let Context { fmha, one, mask, .. } = *self;
+        Scorer { fmha, one, mask, keys: &self.sizes.keys }
     }
 
     pub(super) fn each_tile(
@@ -198,8 +204,8 @@ impl Tiles<'_> {
         let together = value(k, "together", all_heads.ceil_div(&least).max(1.into()))?;
         let groups = value(k, "groups", all_heads.ceil_div(&together))?;
         // The own place in a round; in the one after, as many come before as after it in this one.
-        let turned = value(k, "turned", blocks.clone() - 1 - first.clone())?;
-        let own = |round: &Expr| either(&round.rem(&2.into()), turned.clone(), first.clone());
+        let mirrored = value(k, "turned", blocks.clone() - 1 - first.clone())?;
+        let own = |round: &Expr| either(&round.rem(&2.into()), mirrored.clone(), first.clone());
         let after = own(&(all.div(&blocks) + 1));
         let rounds = value(k, "rounds", (all + after).div(&blocks))?;
         k.for_("round", Expr::from(0)..rounds, 1, false, |k, round| {

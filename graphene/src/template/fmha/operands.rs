@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Fold, Fused, Kind, Monoid, TensorId, ThreadsId, Unary};
 use crate::layout::{Layout, Tiler};
-use crate::template::product::{leaf, tile_of};
+use crate::template::matmul::{leaf, tile_of};
 use crate::tensor::{Scalar, View};
 
 /// The symbols of a kernel.

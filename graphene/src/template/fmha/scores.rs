@@ -3,7 +3,7 @@
 //!
 //! Of a mask of one element a key, all queries of a block have the same terms. On Hopper a warp beside
 //! the one that brings keys makes them, once for all, and leaves them in the keys' stage; before, each
-//! thread does for its own columns, whose elements it asks for before the products.
+//! thread does for its own columns, whose elements it asks for before the matmuls.
 
 use super::context::Place;
 use super::{Fmha, Mask};

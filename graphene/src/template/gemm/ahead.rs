@@ -1,4 +1,4 @@
-//! Columns and matrices that the epilogue meets, asked for before the sums are complete: columns while a tile's products are
+//! Columns and matrices that the epilogue meets, asked for before the sums are complete: columns while a tile's matmuls are
 //! computed, and matrices panel by panel, one panel before it is needed.
 
 use super::epilogue::{Panel, Store};
@@ -9,9 +9,10 @@ use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{Group, Kind, TensorId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{WIDTH, each, fetch_inside, load, widen};
-use crate::template::epilogue::{Across, Run, Span};
+use crate::schedule::vectors::neighbours;
+use crate::template::epilogue::{Held, Span};
 use crate::template::fragments::packed;
-use crate::template::product::leaf;
+use crate::template::matmul::leaf;
 use crate::tensor::{Memory, View};
 
 /// Runs of eight columns in a panel.
@@ -21,11 +22,11 @@ const EIGHTS: i64 = PANEL / 8;
 const OTHERS: [i64; 2] = [40, 64];
 
 /// What is held of each operand; nothing of rows, of what comes by tensor copies, and where there are too few registers.
-pub(super) struct Ahead(Vec<Option<Held>>);
+pub(super) struct Ahead(Vec<Option<Fetched>>);
 
 /// Registers that hold a tile's elements of an operand, as they are in memory.
 #[derive(Clone, Copy)]
-struct Held {
+struct Fetched {
     raw: TensorId,
     /// Of a matrix, how many panels: two, or only the one that is needed.
     panels: i64,
@@ -39,9 +40,11 @@ impl Store<'_> {
         let mut spare = gemm.budget() - gemm.registers() - others;
         let mut held = Vec::new();
         self.ask_for_rows(k, place)?;
-        self.ask_for_first(k, place)?;
         let copied = self.asking.as_ref().map(|asking| asking.operand);
-        let operands = self.context.declared.epilogue.operands();
+        if let Some(asking) = &self.asking {
+            asking.first(k, self, place)?;
+        }
+        let operands = &self.context.declared.epilogue.operands;
         for (number, &(span, from)) in operands.iter().enumerate() {
             let scalar = k.tensor_of(from)?.scalar;
             if span == Span::Row || copied == Some(number) {
@@ -69,9 +72,9 @@ impl Store<'_> {
             if column {
                 self.ask_for_column(k, place, from, raw)?;
             } else if panels > 1 {
-                self.ask_for_panel(k, place, from, Held { raw, panels }, &Expr::from(0))?;
+                self.ask_for_panel(k, place, from, Fetched { raw, panels }, &Expr::from(0))?;
             }
-            held.push(Some(Held { raw, panels }));
+            held.push(Some(Fetched { raw, panels }));
         }
         Ok(Ahead(held))
     }
@@ -99,7 +102,7 @@ impl Store<'_> {
         k: &mut Builder,
         place: &Place,
         from: TensorId,
-        Held { raw, panels: held }: Held,
+        Fetched { raw, panels: held }: Fetched,
         number: &Expr,
     ) -> Result<()> {
         let panels = Expr::from(self.context.gemm.columns / PANEL);
@@ -108,8 +111,7 @@ impl Store<'_> {
             each(k, 2, |k, half| {
                 let row = self.row_of(place, &strip, &half);
                 let column = self.column_of(place, &panel, &eight);
-                let run = Run { batch: place.batch.clone(), row, column, n: 2 };
-                let from = run.of(k, from, "term")?;
+                let from = neighbours(k, from, place.at([row, column]), 2, "term")?;
                 let to = k.index(raw, "raw", [number.rem(&held.into()), eight, half])?;
                 self.fetch(k, to, from, 2)
             })
@@ -118,14 +120,14 @@ impl Store<'_> {
 
     fn fetch(&self, k: &mut Builder, to: TensorId, from: TensorId, n: i64) -> Result<()> {
         let epilogue = &self.context.declared.epilogue;
-        fetch_inside(k, to, from, n, epilogue.wide(), self.context.one)
+        fetch_inside(k, to, from, n, epilogue.wide, self.context.one)
     }
 
     /// Asks for what the next panel meets of matrices, or this one where only one is held.
     pub(super) fn ask_for_next(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
         let gemm = self.context.gemm;
         let panels = gemm.columns / PANEL;
-        let operands = self.context.declared.epilogue.operands().iter().zip(&panel.ahead.0);
+        let operands = self.context.declared.epilogue.operands.iter().zip(&panel.ahead.0);
         for (&(span, from), held) in operands {
             let Some(held) = held.filter(|_| span == Span::Whole) else { continue };
             if held.panels == 1 {
@@ -144,13 +146,13 @@ impl Store<'_> {
         &self,
         k: &mut Builder,
         panel: &Panel<'_>,
-        rows: &Across,
+        rows: &Held,
         eight: &Expr,
         half: i64,
-    ) -> Result<Across> {
+    ) -> Result<Held> {
         let panels = self.context.gemm.columns / PANEL;
-        let operands = self.context.declared.epilogue.operands().iter().zip(&panel.ahead.0);
-        let all = operands.zip(&rows.0).map(|((&(span, _), held), row)| match (span, held) {
+        let operands = self.context.declared.epilogue.operands.iter().zip(&panel.ahead.0);
+        let all = operands.zip(rows).map(|((&(span, _), held), row)| match (span, held) {
             (Span::Column, Some(held)) => {
                 let at = vec![panel.strip.clone(), half.into()];
                 self.single(k, held.raw, at, 1).map(Some)
@@ -161,7 +163,7 @@ impl Store<'_> {
             }
             (Span::Row | Span::Column | Span::Whole, _) => Ok(*row),
         });
-        Ok(Across(all.collect::<Result<_>>()?))
+        all.collect()
     }
 
     /// Registers in single precision.
@@ -177,7 +179,7 @@ impl Store<'_> {
         }
         let one = self.context.one;
         let [thread] = k.indices(self.own, ["copier"])?;
-        let operands = self.context.declared.epilogue.operands();
+        let operands = &self.context.declared.epilogue.operands;
         for (&(_, from), row) in operands.iter().zip(&self.rows.0) {
             let &Some(row) = row else { continue };
             let run = WIDTH / k.tensor_of(from)?.scalar.bytes();
@@ -250,7 +252,7 @@ pub(super) struct Rows(Vec<Option<TensorId>>);
 impl Rows {
     pub(super) fn new(k: &mut Builder, context: &Context<'_>) -> Result<Rows> {
         let Gemm { consumers, columns, .. } = *context.gemm;
-        let operands = context.declared.epilogue.operands().iter();
+        let operands = context.declared.epilogue.operands.iter();
         let rows = operands.map(|&(span, tensor)| {
             let scalar = k.tensor_of(tensor)?.scalar;
             if !context.gemm.copies(span, scalar) {

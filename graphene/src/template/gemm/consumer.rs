@@ -1,4 +1,4 @@
-//! The products.
+//! The matmuls of consumers.
 
 use super::epilogue::Store;
 use super::{Context, DEPTH, Place, ROWS, STEP};
@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Tiler;
-use crate::schedule::consume;
+use crate::schedule;
 use crate::schedule::pointwise::each;
 use crate::template::fragments::{clear, each_pair, elected_warps, fragment, own_group};
-use crate::template::product::{Tile, tile_of};
+use crate::template::matmul::{Tile, tile_of};
 use crate::template::split_k::{Held, Visit};
 use crate::tensor::Scalar;
 
@@ -28,49 +28,52 @@ struct Consumer<'a> {
     empty: Vec<TensorId>,
 }
 
-impl Context<'_> {
-    /// What each consumer warpgroup does.
-    pub(super) fn consume(&self, k: &mut Builder) -> Result<()> {
-        let gemm = self.gemm;
-        let (own, group) = own_group(k, self.groups)?;
-        if !gemm.is_light() {
-            k.spec(Kind::Registers(gemm.budget()), (), (), own)?;
-        }
-        let consumer = Consumer::new(k, self, own, group)?;
-        let store = Store::new(k, self, own, &consumer.group)?;
-        match &self.order {
-            Some(order) => {
-                let Consumer { group, ring, lanes, .. } = &consumer;
-                let order = order.begin(k, self.groups, (own, group), *lanes, self.one)?;
-                skip(k, ring, self.all_steps() * group)?;
-                let first = self.first.clone() + self.stride.clone() * group;
-                let stride = self.stride.clone() * gemm.consumers;
-                self.each_tile(k, first, stride, |k, _, place| {
-                    let tile = consumer.tile(k, place)?;
-                    k.decompose(tile.header(self.declared.kind(), own), |k| {
-                        let ahead = store.ask(k, place)?;
-                        k.decompose(tile.sums(self.declared.sums(), consumer.acc, own), |k| {
-                            clear(k, consumer.acc, gemm.registers() / 4, self.one)?;
-                            order.wait(k)?;
-                            consumer.multiply(k, |k| order.arrive(k))
-                        })?;
-                        skip(k, ring, self.all_steps() * (gemm.consumers - 1))?;
-                        store.await_rows(k)?;
-                        store.tile(k, consumer.acc, place, &ahead)
-                    })
-                })?;
-            }
-            None => self.each_tile(k, self.first.clone(), self.stride.clone(), |k, _, place| {
+/// What each consumer warpgroup does.
+pub(super) fn consume(context: &Context<'_>, k: &mut Builder) -> Result<()> {
+    let gemm = context.gemm;
+    let (own, group) = own_group(k, context.groups)?;
+    if !gemm.is_light() {
+        k.spec(Kind::Registers(gemm.budget()), (), (), own)?;
+    }
+    let consumer = Consumer::new(k, context, own, group)?;
+    let store = Store::new(k, context, own, &consumer.group)?;
+    match &context.order {
+        Some(order) => {
+            let Consumer { group, ring, lanes, .. } = &consumer;
+            let order = order.begin(k, context.groups, (own, group), *lanes, context.one)?;
+            skip(k, ring, context.all_steps() * group)?;
+            let first = context.first.clone() + context.stride.clone() * group;
+            let stride = context.stride.clone() * gemm.consumers;
+            context.each_tile(k, first, stride, |k, _, place| {
                 let tile = consumer.tile(k, place)?;
-                let header = tile.header(self.declared.kind(), own);
+                k.decompose(tile.header(context.declared.kind(), own), |k| {
+                    let ahead = store.ask(k, place)?;
+                    k.decompose(tile.sums(context.declared.sums(), consumer.acc, own), |k| {
+                        clear(k, consumer.acc, gemm.registers() / 4, context.one)?;
+                        order.wait(k)?;
+                        consumer.multiply(k, |k| order.arrive(k))
+                    })?;
+                    skip(k, ring, context.all_steps() * (gemm.consumers - 1))?;
+                    store.await_rows(k)?;
+                    store.tile(k, consumer.acc, place, &ahead)
+                })
+            })?;
+        }
+        None => {
+            context.each_tile(k, context.first.clone(), context.stride.clone(), |k, _, place| {
+                let tile = consumer.tile(k, place)?;
+                let header = tile.header(context.declared.kind(), own);
                 let multiply = |k: &mut Builder| {
-                    clear(k, consumer.acc, gemm.registers() / 4, self.one)?;
+                    clear(k, consumer.acc, gemm.registers() / 4, context.one)?;
                     consumer.multiply(k, |_| Ok(()))
                 };
-                let Some(shares) = &self.shares else {
+                let Some(shares) = &context.shares else {
                     return k.decompose(header, |k| {
                         let ahead = store.ask(k, place)?;
-                        k.decompose(tile.sums(self.declared.sums(), consumer.acc, own), multiply)?;
+                        k.decompose(
+                            tile.sums(context.declared.sums(), consumer.acc, own),
+                            multiply,
+                        )?;
                         store.await_rows(k)?;
                         store.tile(k, consumer.acc, place, &ahead)
                     });
@@ -83,18 +86,14 @@ impl Context<'_> {
                     let each = |k: &mut Builder, visit: Visit<'_>| {
                         each_pair(k, consumer.acc, gemm.registers() / 4, visit)
                     };
-                    let held = Held { warp: store.lane.warp, number, one: self.one, each: &each };
+                    let held =
+                        Held { warp: store.lane.warp, number, one: context.one, each: &each };
                     shares.add_up(k, &held, |k| store.tile(k, consumer.acc, place, &ahead))
                 })
-            })?,
+            })?
         }
-        store.finish(k)
     }
-
-    /// How often a consumer multiplies stages for a tile.
-    fn all_steps(&self) -> Expr {
-        (0..self.steps.len()).fold(Expr::from(0), |all, term| all + self.own_steps(term).1)
-    }
+    store.finish(k)
 }
 
 impl<'a> Consumer<'a> {
@@ -128,7 +127,7 @@ impl<'a> Consumer<'a> {
         context.declared.tile(k, [ROWS * gemm.strips, gemm.columns], &place)
     }
 
-    /// Adds a tile's products; `issued` is done when all of them have been issued.
+    /// Adds a tile's matmuls; `issued` is done when all of them have been issued.
     fn multiply(
         &self,
         k: &mut Builder,
@@ -142,7 +141,7 @@ impl<'a> Consumer<'a> {
                 k.spec(Kind::WaitGroup(Group::MatMul, 1, false), *acc, (), *own)
             };
             let release = |k: &mut Builder, stage: Expr| self.release(k, &stage);
-            consume(k, &context.pipeline, ring, *own, step, work, release)
+            schedule::consume(k, &context.pipeline, ring, *own, step, work, release)
         })?;
         issued(k)?;
         k.spec(Kind::WaitGroup(Group::MatMul, 0, false), *acc, (), *own)?;
@@ -162,12 +161,12 @@ impl<'a> Consumer<'a> {
         })
     }
 
-    /// The products of one stage, a group of their own.
+    /// The matmuls of one stage, a group of their own.
     fn stage(&self, k: &mut Builder, stage: &Var) -> Result<()> {
         let Consumer { context, own: threads, acc, .. } = self;
         let gemm = context.gemm;
         let [a, b] = context.shared;
-        let along = STEP / gemm.product.scalar.bytes();
+        let along = STEP / gemm.matmul.scalar.bytes();
         let a = k.index(a, "a", [stage])?;
         let rows = [Tiler::Size(ROWS * gemm.strips), Tiler::Whole];
         let own = context.first_strip(&self.group).div(&Expr::from(gemm.strips));

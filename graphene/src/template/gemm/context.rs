@@ -9,7 +9,7 @@ use crate::kernel::{Kind, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::{OrderedBarrier, Pipeline};
 use crate::template::fragments::Panels;
-use crate::template::product::{Declared, Edges, Place, Product, Walk};
+use crate::template::matmul::{Declared, Edges, MatMul, Place, Walk};
 use crate::template::split_k::Shares;
 
 /// What the parts of the kernel share.
@@ -107,7 +107,7 @@ impl Gemm {
 
     /// The stages of A: `[stages].[m,depth]`, or of B: `[stages].[depth,n]`; the contiguous side in panels of 128 bytes.
     fn stages_of(&self, k: &mut Builder, i: usize) -> Result<TensorId> {
-        let Product { scalar, a_transposed, b_transposed, .. } = self.product;
+        let MatMul { scalar, a_transposed, b_transposed, .. } = self.matmul;
         let (size, transposed) = [(self.rows(), a_transposed), (self.columns, b_transposed)][i];
         let [rows, columns] = if transposed { [self.depth(), size] } else { [size, self.depth()] };
         let panels = Panels { rows, columns, scalar };
@@ -126,6 +126,11 @@ impl Context<'_> {
     pub(super) fn own_steps(&self, term: usize) -> (Expr, Expr) {
         let all = &self.steps[term];
         self.shares.as_ref().map_or((Expr::from(0), all.clone()), |shares| shares.steps(all))
+    }
+
+    /// How often a consumer multiplies stages for a tile.
+    pub(super) fn all_steps(&self) -> Expr {
+        (0..self.steps.len()).fold(Expr::from(0), |all, term| all + self.own_steps(term).1)
     }
 
     /// Goes through tiles.
@@ -172,7 +177,7 @@ impl Context<'_> {
         name: &str,
         tile: [i64; 2],
     ) -> Result<TensorId> {
-        let batch = self.gemm.product.batched.then_some(Tiler::Size(1));
+        let batch = self.gemm.matmul.batched.then_some(Tiler::Size(1));
         let tiles: Vec<Tiler> = batch.into_iter().chain(tile.map(Tiler::Size)).collect();
         k.tile(of, name, &tiles)
     }

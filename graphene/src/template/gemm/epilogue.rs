@@ -9,7 +9,7 @@ use crate::index::{Expr, Var};
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::{each, widen};
-use crate::template::epilogue::{Across, Run};
+use crate::template::epilogue::Run;
 use crate::template::fragments::{Lane, Matrices, Panels as PanelLayout, matrix_fragment};
 use crate::tensor::Scalar;
 
@@ -56,9 +56,9 @@ struct Panels {
     scalar: Scalar,
     /// The result in panels.
     to: TensorId,
-    /// `[group, buffer].[64, 64]`, and whose turn it is.
+    /// `[group, buffer].[64, 64]`, and their state.
     buffers: TensorId,
-    turn: Ring,
+    ring: Ring,
 }
 
 impl<'a> Store<'a> {
@@ -75,18 +75,18 @@ impl<'a> Store<'a> {
                 by_runs.push(result);
                 continue;
             }
-            let (buffers, turn) = match by_panels.iter().find(|known| known.scalar == scalar) {
-                Some(known) => (known.buffers, known.turn.clone()),
+            let (buffers, ring) = match by_panels.iter().find(|known| known.scalar == scalar) {
+                Some(known) => (known.buffers, known.ring.clone()),
                 None => {
-                    let turn = k.ring("leaving", context.panel_buffers())?;
-                    (buffers(k, context, scalar)?, turn)
+                    let ring = k.ring("leaving", context.panel_buffers())?;
+                    (buffers(k, context, scalar)?, ring)
                 }
             };
             let to = context.tiled(k, tensor, "gC", [ROWS, PANEL])?;
-            by_panels.push(Panels { result, scalar, to, buffers, turn });
+            by_panels.push(Panels { result, scalar, to, buffers, ring });
         }
         let asking = match &by_panels[..] {
-            [Panels { buffers, turn, .. }] => Asking::new(k, context, *buffers, turn)?,
+            [Panels { buffers, ring, .. }] => Asking::new(k, context, *buffers, ring)?,
             _ => None,
         };
         let lane = Lane::new(k, own)?;
@@ -121,7 +121,9 @@ impl<'a> Store<'a> {
                 k.for_("panel", 0..gemm.columns / PANEL, 1, true, |k, panel| {
                     let panel = Panel { acc, strip, panel: panel.into(), place, ahead };
                     self.ask_for_next(k, &panel)?;
-                    self.ask_beyond(k, &panel)?;
+                    if let Some(asking) = &self.asking {
+                        asking.beyond(k, self, &panel)?;
+                    }
                     for panels in &self.by_panels {
                         self.panel(k, &panel, panels)?;
                     }
@@ -158,10 +160,10 @@ impl<'a> Store<'a> {
         &self,
         k: &mut Builder,
         panel: &Panel<'_>,
-        Panels { result, scalar, to, buffers, turn }: &Panels,
+        Panels { result, scalar, to, buffers, ring }: &Panels,
     ) -> Result<()> {
         let one = self.context.one;
-        let at = [&self.group, &turn.stage()];
+        let at = [&self.group, &ring.stage()];
         let name = if self.asking.is_some() { "addend" } else { "buffer" };
         let buffer = k.index(*buffers, name, at)?;
         match &self.asking {
@@ -182,17 +184,17 @@ impl<'a> Store<'a> {
             if let Some(come) = come {
                 k.spec(Kind::Move, come, row, self.lane.warp)?;
             }
-            let halves = matrix_fragment(k, "halves", *scalar)?;
+            let narrow = matrix_fragment(k, "halves", *scalar)?;
             for j in 0..2 {
                 let eight = strip.clone() * 2 + j;
                 let come = come.map(|come| (come, j));
-                self.each_half(k, panel, &eight, come, |k, half, sums, run, across| {
+                self.each_half(k, panel, &eight, come, |k, half, sums, run| {
                     let epilogue = &self.context.declared.epilogue;
-                    let outs = epilogue.finished(k, sums, run, across, &[*result], one)?;
-                    k.spec(Kind::Move, Operand::at(halves, [half, j]), outs[0], one)
+                    let outs = epilogue.finished(k, sums, run, &[*result])?;
+                    k.spec(Kind::Move, Operand::at(narrow, [half, j]), outs[0], one)
                 })?;
             }
-            Ok(halves)
+            Ok(narrow)
         })?;
         k.spec(Kind::Fence(Fence::Proxy), (), (), self.own)?;
         k.spec(Kind::Sync, (), (), self.own)?;
@@ -202,7 +204,7 @@ impl<'a> Store<'a> {
             k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
             k.spec(Kind::Commit(Group::Bulk), (), (), one)
         })?;
-        k.advance(turn)
+        k.advance(ring)
     }
 
     /// A lane's pairs of sums in eight columns of a panel: of two rows, eight apart. `come`: a fragment of the addend that
@@ -213,24 +215,25 @@ impl<'a> Store<'a> {
         panel: &Panel<'_>,
         eight: &Expr,
         come: Option<(TensorId, i64)>,
-        body: impl Fn(&mut Builder, i64, TensorId, &Run, &Across) -> Result<()>,
+        body: impl Fn(&mut Builder, i64, TensorId, &Run) -> Result<()>,
     ) -> Result<()> {
         let epilogue = &self.context.declared.epilogue;
         let rows = self.rows_at(k, panel, eight)?;
         let column = self.column_of(panel.place, &panel.panel, eight);
-        let rows = epilogue.across_but(k, rows, &column, 2, self.context.one)?;
+        let rows = epilogue.across(k, rows, (&column, 2), self.context.one)?;
         for half in 0..2 {
             let row = self.row_of(panel.place, &panel.strip, &half.into());
-            let run = Run { batch: panel.place.batch.clone(), row, column: column.clone(), n: 2 };
-            let mut across = self.all_held(k, panel, &rows, eight, half)?;
+            let mut held = self.all_held(k, panel, &rows, eight, half)?;
             if let (Some(asking), Some((come, j))) = (&self.asking, come) {
                 let raw = k.index(come, "raw", [half, j])?;
                 let raw = k.reshape(raw, "raw", 0, &[&[(2, 1)]])?;
-                across.0[asking.operand] = Some(widen(k, raw, 2, self.context.one)?);
+                held[asking.operand] = Some(widen(k, raw, 2, self.context.one)?);
             }
             let at = panel.panel.clone() * (PANEL / 8) + eight;
             let sums = k.index(panel.acc, "sums", [Expr::from(half), at])?;
-            body(k, half, sums, &run, &across)?;
+            let (batch, column, one) =
+                (panel.place.batch.clone(), column.clone(), self.context.one);
+            body(k, half, sums, &Run { batch, row, column, n: 2, one, held })?;
         }
         Ok(())
     }
@@ -238,9 +241,9 @@ impl<'a> Store<'a> {
     /// Each lane writes its elements that lie within the results.
     fn runs(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
         k.for_("e", 0..PANEL / 8, 1, true, |k, e| {
-            self.each_half(k, panel, &e.into(), None, |k, _, sums, run, across| {
+            self.each_half(k, panel, &e.into(), None, |k, _, sums, run| {
                 let epilogue = &self.context.declared.epilogue;
-                epilogue.leave(k, sums, run, across, &self.by_runs, self.context.one)
+                epilogue.leave(k, sums, run, &self.by_runs)
             })
         })
     }

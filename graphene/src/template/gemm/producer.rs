@@ -73,7 +73,7 @@ impl Context<'_> {
     /// A stage is full when so many bytes have come.
     fn expect(&self, k: &mut Builder, full: &Operand) -> Result<()> {
         let gemm = self.gemm;
-        let bytes = (gemm.rows() + gemm.columns) * gemm.depth() * gemm.product.scalar.bytes();
+        let bytes = (gemm.rows() + gemm.columns) * gemm.depth() * gemm.matmul.scalar.bytes();
         k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)
     }
 
@@ -95,7 +95,7 @@ impl Context<'_> {
         };
         let rank = pair.map_or(Expr::from(0), |(_, rank)| rank.clone());
         let each = |count: i64| (0..count).map(Expr::from);
-        let own: Vec<[Expr; 2]> = match (i, self.gemm.product.b_transposed) {
+        let own: Vec<[Expr; 2]> = match (i, self.gemm.matmul.b_transposed) {
             (0, _) => each(count[0]).map(|row| [row, 0.into()]).collect(),
             (_, true) => each(count[1]).map(|column| [rank.clone(), column]).collect(),
             (_, false) => vec![[0.into(), rank]],
@@ -179,7 +179,7 @@ impl Context<'_> {
                 let at = fill.place.at(fill.at()[i].map(Expr::clone));
                 let from = k.index(from, "tile", at)?;
                 // Neighbouring threads read neighbours along the contiguous side.
-                let across = [gemm.product.a_transposed, !gemm.product.b_transposed][i];
+                let across = [gemm.matmul.a_transposed, !gemm.matmul.b_transposed][i];
                 let header = self.stage_of(k, i, fill, own)?;
                 k.decompose(header, |k| self.moves(k, (from, to), i, across, &thread))?;
             }
@@ -204,7 +204,7 @@ impl Context<'_> {
             let (slow, fast) = (linear.div(&fast), linear.rem(&fast));
             let at = if across { [fast, slow] } else { [slow, fast] };
             let from = k.index(from, "from", self.within(at.clone()))?;
-            let word = number(k, "word", self.gemm.product.scalar)?;
+            let word = number(k, "word", self.gemm.matmul.scalar)?;
             k.spec(Kind::Init(Number(0.0)), word, (), self.one)?;
             k.if_(Test::Inside(from.into()), |k| k.spec(Kind::Move, word, from, self.one))?;
             k.spec(Kind::Move, Operand::at(to, at), word, self.one)
@@ -213,7 +213,7 @@ impl Context<'_> {
 
     /// Coordinates within a tile, which may be one of a batch.
     fn within(&self, at: [Expr; 2]) -> Vec<Expr> {
-        self.gemm.product.batched.then_some(Expr::from(0)).into_iter().chain(at).collect()
+        self.gemm.matmul.batched.then_some(Expr::from(0)).into_iter().chain(at).collect()
     }
 
     /// Brings what the first stages hold of the block's first tile of B, and asks for the lines of the rest.
@@ -251,7 +251,7 @@ impl Context<'_> {
         for (number, term) in self.declared.terms.iter().enumerate() {
             let b = self.tiled(k, term.b, "lines", [depth, gemm.columns])?;
             // A line is 128 bytes: of a column's depth, or of a row's columns.
-            let of_step = match gemm.product.b_transposed {
+            let of_step = match gemm.matmul.b_transposed {
                 true => depth * (gemm.columns / PANEL),
                 false => gemm.columns,
             };
@@ -266,7 +266,7 @@ impl Context<'_> {
                 let step = first.clone() + begun.clone() + line.div(&of_step.into());
                 let line = line.rem(&of_step.into());
                 let tile = k.index(b, "tile", place.at([step, place.n.clone()]))?;
-                let at = match gemm.product.b_transposed {
+                let at = match gemm.matmul.b_transposed {
                     true => [line.rem(&depth.into()), line.div(&depth.into()) * PANEL],
                     false => [Expr::from(0), line],
                 };

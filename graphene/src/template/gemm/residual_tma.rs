@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Fence, Group, Kind, Number, Operand, Ring, Scope, TensorId, ThreadsId};
 use crate::template::epilogue::{Attached, Span};
-use crate::template::product::line;
+use crate::template::matmul::line;
 use crate::tensor::{Memory, Scalar};
 
 /// How many panels are asked for before they are needed.
@@ -37,7 +37,7 @@ impl ResidualTma {
         let [result] = epilogue.results[..] else { return Ok(None) };
         let scalar = k.tensor_of(result)?.scalar;
         let mut found = None;
-        for (operand, &(span, tensor)) in epilogue.operands().iter().enumerate() {
+        for (operand, &(span, tensor)) in epilogue.operands.iter().enumerate() {
             if span == Span::Whole && k.tensor_of(tensor)?.scalar == scalar {
                 found = found.or(Some((operand, tensor)));
             }
@@ -71,7 +71,7 @@ pub(super) struct Asking {
     barriers: TensorId,
     /// Where C's panels leave from, and whose is next.
     buffers: TensorId,
-    turn: Ring,
+    ring: Ring,
 }
 
 impl Asking {
@@ -80,13 +80,13 @@ impl Asking {
         k: &mut Builder,
         context: &super::Context<'_>,
         buffers: TensorId,
-        turn: &Ring,
+        ring: &Ring,
     ) -> Result<Option<Asking>> {
         let Some(ResidualTma { operand, tensor, barriers }) = context.residual_tma else {
             return Ok(None);
         };
         let panels = context.tiled(k, tensor, "gR", [ROWS, PANEL])?;
-        Ok(Some(Asking { operand, panels, barriers, buffers, turn: turn.clone() }))
+        Ok(Some(Asking { operand, panels, barriers, buffers, ring: ring.clone() }))
     }
 
     /// Complete when what a consumer asked for into this buffer has come.
@@ -96,61 +96,58 @@ impl Asking {
 
     /// Waits until this panel has come.
     pub(super) fn wait(&self, k: &mut Builder, group: &Var, own: ThreadsId) -> Result<()> {
-        let come = self.come(group, self.turn.stage());
-        k.spec(Kind::Wait(Expr::from(self.turn.parity()), Scope::Block), come, (), own)
+        let come = self.come(group, self.ring.stage());
+        k.spec(Kind::Wait(Expr::from(self.ring.parity()), Scope::Block), come, (), own)
     }
-}
 
-impl Store<'_> {
     /// Asks for a tile's first panels.
-    pub(super) fn ask_for_first(&self, k: &mut Builder, place: &Place) -> Result<()> {
-        let Some(asking) = &self.asking else { return Ok(()) };
-        let first = LEAD.min(self.panels());
-        k.role(self.own, 0..1, |k| {
+    pub(super) fn first(&self, k: &mut Builder, store: &Store<'_>, place: &Place) -> Result<()> {
+        let first = LEAD.min(store.context.gemm.panels_of_consumer());
+        k.role(store.own, 0..1, |k| {
             // The buffers that take them are those from which C left longest ago.
-            (0..first)
-                .try_for_each(|number| self.ask_into(k, asking, place, &number.into(), number))
+            (0..first).try_for_each(|number| self.ask(k, store, place, &number.into(), number))
         })
     }
 
     /// Asks for a panel beyond this one.
-    pub(super) fn ask_beyond(&self, k: &mut Builder, panel: &Panel<'_>) -> Result<()> {
-        let Some(asking) = self.asking.as_ref().filter(|_| self.panels() > LEAD) else {
+    pub(super) fn beyond(
+        &self,
+        k: &mut Builder,
+        store: &Store<'_>,
+        panel: &Panel<'_>,
+    ) -> Result<()> {
+        let gemm = store.context.gemm;
+        let panels = gemm.panels_of_consumer();
+        if panels <= LEAD {
             return Ok(());
-        };
-        let number = panel.number(self.context.gemm.columns / PANEL) + LEAD;
-        k.if_(Cond::new(number.clone(), Relation::Less, self.panels()), |k| {
-            k.role(self.own, 0..1, |k| self.ask_into(k, asking, panel.place, &number, LEAD))
+        }
+        let number = panel.number(gemm.columns / PANEL) + LEAD;
+        k.if_(Cond::new(number.clone(), Relation::Less, panels), |k| {
+            k.role(store.own, 0..1, |k| self.ask(k, store, panel.place, &number, LEAD))
         })
     }
 
     /// Asks for the panel of this number, into the buffer so many buffers on, once that is no longer read.
-    fn ask_into(
+    fn ask(
         &self,
         k: &mut Builder,
-        asking: &Asking,
+        store: &Store<'_>,
         place: &Place,
         number: &Expr,
         stages_on: i64,
     ) -> Result<()> {
-        let one = self.context.one;
-        let across = Expr::from(self.context.gemm.columns / PANEL);
-        let at = self.at(place, &number.div(&across), &number.rem(&across));
-        let from = Operand::at(asking.panels, at);
-        let stage = (Expr::from(asking.turn.stage()) + stages_on).rem(&RESIDUAL_PANELS.into());
-        let come = asking.come(&self.group, stage.clone());
-        let bytes = ROWS * PANEL * k.tensor_of(asking.buffers)?.scalar.bytes();
+        let one = store.context.one;
+        let across = Expr::from(store.context.gemm.columns / PANEL);
+        let at = store.at(place, &number.div(&across), &number.rem(&across));
+        let from = Operand::at(self.panels, at);
+        let stage = (Expr::from(self.ring.stage()) + stages_on).rem(&RESIDUAL_PANELS.into());
+        let come = self.come(&store.group, stage.clone());
+        let bytes = ROWS * PANEL * k.tensor_of(self.buffers)?.scalar.bytes();
         k.spec(Kind::Arrive(Some(bytes.into())), come.clone(), (), one)?;
         // C left from it before it left from the buffers between that one and this one's.
         let later = RESIDUAL_PANELS - stages_on - 1;
         k.spec(Kind::WaitGroup(Group::Bulk, later, true), (), (), one)?;
-        let to = k.index(asking.buffers, "ahead", [Expr::from(&self.group), stage])?;
+        let to = k.index(self.buffers, "ahead", [Expr::from(&store.group), stage])?;
         k.add(Header::new(Kind::Move, to, from, one).signals(come))
-    }
-
-    /// Panels of a consumer's rows of a tile.
-    fn panels(&self) -> i64 {
-        let gemm = self.context.gemm;
-        gemm.strips * gemm.columns / PANEL
     }
 }

@@ -8,8 +8,9 @@ use crate::kernel::{Kind, Number, Operand, TensorId};
 use crate::layout::Tiler;
 use crate::schedule::Ahead;
 use crate::schedule::pointwise::{each, load, store};
-use crate::template::epilogue::{Across, Attached, Epilogue, Run, Span};
-use crate::template::product::{Place, tile_of};
+use crate::schedule::vectors::neighbours;
+use crate::template::epilogue::{Attached, Epilogue, Run, Span};
+use crate::template::matmul::{Place, tile_of};
 use crate::template::stage::Movers;
 use crate::template::tiled_mma::{By, TiledMma};
 
@@ -42,7 +43,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Adds a layer's products to its sums; of a layer that is there several times, its results become the next one's input.
+    /// Adds a layer's matmuls to its sums; of a layer that is there several times, its results become the next one's input.
     fn multiply(
         &self,
         k: &mut Builder,
@@ -191,8 +192,8 @@ impl Context<'_> {
         for &(span, operand) in &self.given[l].operands {
             let mut own = operand;
             if span == Span::Row {
-                let rows = k.tile(operand, "rows", &[Tiler::Size(1), Tiler::Whole])?;
-                own = k.index(rows, "row", [layer.clone(), Expr::from(0)])?;
+                let tiles = [Tiler::Size(1), Tiler::Whole];
+                own = tile_of(k, operand, "row", &tiles, [layer, &0.into()])?;
                 own = k.reshape(own, "row", 0, &[&[(*width, 1)]])?;
             }
             operands.push((span, own));
@@ -202,24 +203,25 @@ impl Context<'_> {
         Ok(Attached::new(epilogue.function.clone(), operands, results, edges))
     }
 
-    /// A run's sums and what they meet, as results; `local` counts rows from the block's first.
+    /// A run's sums and what they meet, as results, and the run in global memory; `local` counts rows from the block's first.
     fn finished(
         &self,
         k: &mut Builder,
         l: usize,
         sums: TensorId,
         epilogue: &Attached,
-        (local, run): (&Run, &Run),
-        across: &Across,
-    ) -> Result<Vec<TensorId>> {
+        local: &Run,
+    ) -> Result<(Vec<TensorId>, Run)> {
         let Layer { skip, epilogue: Epilogue { outputs, .. }, .. } = &self.mlp.layers[l];
-        let all: Vec<usize> = (0..outputs.len()).collect();
-        let mut more = Vec::new();
+        let (row, column) = (self.origin.clone() + &local.row, local.column.clone());
+        let (n, one, mut held) = (local.n, local.one, local.held.clone());
         if *skip {
             let from = self.run_of_near(k, local)?;
-            more.push(load(k, from, run.n, true, self.one)?);
+            held.push(Some(load(k, from, n, true, self.one)?));
         }
-        epilogue.finished_with(k, (sums, &more), run, across, &all, self.one)
+        let run = Run { batch: None, row, column, n, one, held };
+        let outs = epilogue.finished(k, sums, &run, &(0..outputs.len()).collect::<Vec<_>>())?;
+        Ok((outs, run))
     }
 
     /// The layer's result takes the place of its input; further results go.
@@ -236,11 +238,10 @@ impl Context<'_> {
         k.spec(Kind::Sync, (), (), self.block)?;
         let width = self.mlp.layers[l].width;
         let padded = self.mlp.padded(l) > width;
-        sums.each_run(k, acc, &epilogue, &Place::first(), &|k, values, local, across| {
-            let run = self.global(local);
-            let outs = self.finished(k, l, values, &epilogue, (local, &run), across)?;
-            for (&out, &result) in outs[1..].iter().zip(&epilogue.results) {
-                epilogue.put(k, result, out, &run, sums.one())?;
+        sums.each_run(k, acc, &epilogue, &Place::first(), &|k, values, local| {
+            let (outs, run) = self.finished(k, l, values, &epilogue, local)?;
+            for (result, &out) in outs[1..].iter().enumerate() {
+                epilogue.put(k, result, out, &run)?;
             }
             if padded {
                 each(k, run.n, |k, i| {
@@ -259,25 +260,15 @@ impl Context<'_> {
     /// The last layer's results go.
     fn leave(&self, k: &mut Builder, l: usize, sums: &TiledMma, acc: TensorId) -> Result<()> {
         let epilogue = self.epilogue(k, l, &Expr::from(0))?;
-        sums.each_run(k, acc, &epilogue, &Place::first(), &|k, values, local, across| {
-            let run = self.global(local);
-            let outs = self.finished(k, l, values, &epilogue, (local, &run), across)?;
-            for (&out, &result) in outs.iter().zip(&epilogue.results) {
-                epilogue.put(k, result, out, &run, sums.one())?;
-            }
-            Ok(())
+        sums.each_run(k, acc, &epilogue, &Place::first(), &|k, values, local| {
+            let (outs, run) = self.finished(k, l, values, &epilogue, local)?;
+            let mut outs = outs.into_iter().enumerate();
+            outs.try_for_each(|(result, out)| epilogue.put(k, result, out, &run))
         })
-    }
-
-    fn global(&self, local: &Run) -> Run {
-        let row = self.origin.clone() + &local.row;
-        Run { batch: None, row, column: local.column.clone(), n: local.n }
     }
 
     /// A run of the rows in shared memory.
     fn run_of_near(&self, k: &mut Builder, local: &Run) -> Result<TensorId> {
-        let runs = k.tile(self.near, "runs", &[Tiler::Size(1), Tiler::Size(local.n)])?;
-        let run = k.index(runs, "run", [&local.row, &local.column])?;
-        k.reshape(run, "run", 0, &[&[(local.n, 1)]])
+        neighbours(k, self.near, [&local.row, &local.column].map(Expr::clone), local.n, "run")
     }
 }

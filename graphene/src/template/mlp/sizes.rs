@@ -6,7 +6,7 @@ use crate::kernel::{Fused, Kind};
 use crate::schedule::pointwise::WIDTH;
 use crate::template::access::Stride;
 use crate::template::epilogue::{Epilogue, Span};
-use crate::template::product::Edges;
+use crate::template::matmul::Edges;
 use crate::template::stage::Side;
 use crate::template::tiled_mma::{By, TiledMma};
 use crate::tensor::Scalar;

@@ -73,7 +73,7 @@ impl Cell {
         }
     }
 
-    /// Gates z, r, h, where the reset gate is applied after the product with the state
+    /// Gates z, r, h, where the reset gate is applied after the matmul with the state
     /// (`linear_before_reset`): activations `f` of gates and `g` of the candidate.
     pub fn gru(f: &Function, g: &Function) -> Cell {
         let of = |function: &Function, sum| function.after(&Function::input(sum));
@@ -91,7 +91,7 @@ impl Cell {
         }
     }
 
-    /// Likewise, but that the reset gate is applied to the state before its product.
+    /// Likewise, but that the reset gate is applied to the state before its matmul.
     pub fn gru_reset_first(f: &Function, g: &Function) -> Cell {
         let of = |function: &Function, sum| function.after(&Function::input(sum));
         let [update, own] = [5, 4].map(Function::input);

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Binary, Fused, Kind, TensorId};
 use crate::layout::{Layout, Tiler};
-use crate::template::product::tile_of;
+use crate::template::matmul::tile_of;
 use crate::tensor::Scalar;
 
 /// The symbols.
@@ -71,9 +71,9 @@ impl Recurrent {
         let reset = self.cell.reset.as_ref();
         let reset = reset.map(|_| k.scratch("reset", of_state, scalar)).transpose()?;
         let all = |steps: &Expr| Layout::rows([steps, &directions, batch, &hidden]);
-        let in_turn = self.ragged || !self.results[0];
+        let alternates = self.ragged || !self.results[0];
         let name = if self.ragged { "h" } else { "Y" };
-        let y = match in_turn {
+        let y = match alternates {
             true => k.scratch(name, all(&Expr::from(2)), scalar)?,
             false => k.param(name, all(steps), scalar)?,
         };
@@ -125,118 +125,113 @@ impl Ins {
     }
 }
 
-impl Context<'_> {
-    /// A step, the element `now` of the sequence: the element `to` of h, of the one `before`.
-    pub(super) fn step(
-        &self,
-        k: &mut Builder,
-        [step, now, to, before]: [&Expr; 4],
-        tile: &Expr,
-    ) -> Result<Header> {
-        let (cell, tensors) = (&self.layer.cell, &self.tensors);
-        let (one, rows) = (Tiler::Size(1), Tiler::Size(self.layer.rows));
-        let (zero, direction) = (Expr::from(0), &self.direction);
-        // `[rows, …]` of the tile, and all of the direction.
-        let of_step = |k: &mut Builder, of, at| {
-            let tiles = [one.clone(), one.clone(), rows.clone(), Tiler::Whole];
-            tile_of(k, of, "h_step", &tiles, [at, direction, tile, &zero])
-        };
-        let of_tile = |k: &mut Builder, of, first| {
-            let tiles = [one.clone(), rows.clone(), Tiler::Whole];
-            tile_of(k, of, "of_rows", &tiles, [first, tile, &zero])
-        };
-        let of_units = |k: &mut Builder, of: TensorId| {
-            let mut tiles = vec![Tiler::Whole; k.tensor_of(of)?.view.axes().len()];
-            let mut at = vec![&zero; tiles.len()];
-            (tiles[0], at[0]) = (one.clone(), direction);
-            tile_of(k, of, "of_direction", &tiles, at)
-        };
-        let mut ins = Ins::default();
-        let matrix = |x: Fused, dims: [usize; 2]| x.dims(dims.map(Some));
-        let x = matrix(ins.add(of_tile(k, tensors.x, now)?), [1, 2]);
-        let last = matrix(ins.add(of_step(k, tensors.y, before)?), [2, 3]);
-        let mut weights = Vec::new();
-        for of in tensors.weights {
-            weights.push(ins.add(of_units(k, of)?));
-        }
-        let bias = tensors.bias.map(|of| Ok(ins.add(of_units(k, of)?))).transpose()?;
-        let first = match tensors.first_h {
-            Some(of) => matrix(ins.add(of_tile(k, of, direction)?), [1, 2]),
-            None => Fused::number(0.0),
-        };
-        let last = Fused::index(step.clone()).select(last, first);
-        let constants = match tensors.constants {
-            Some(of) => Some(ins.add(of_units(k, of)?)),
-            None => None,
-        };
-        let length = match tensors.lengths {
-            Some(of) => {
-                Some(ins.add(tile_of(k, of, "of_rows", std::slice::from_ref(&rows), [tile])?))
-            }
-            None => None,
-        };
-        let own = self.own.map(|own| ins.add(own));
-        let held = self.ragged.as_ref().and_then(|ragged| ragged.held).map(|held| ins.add(held));
-        // The sum of a gate's products, of the input (0) and of h (1).
-        let part = |side: usize, gate: i64, rows: &Fused| {
-            let weights = matrix(weights[side].clone().slice(1, gate, 1), [3, 2]);
-            let sum = rows.clone().matmul(weights);
-            match &bias {
-                Some(bias) => {
-                    let bias = bias.clone().slice(1, side as i64, 1).slice(2, gate, 1);
-                    sum.binary(Binary::Add, bias.dims([Some(3)]))
-                }
-                None => sum,
-            }
-        };
-        let sum = |gates: &[Option<i64>; 2], last: &Fused| {
-            let sides = gates.iter().zip([&x, last]).enumerate();
-            let parts = sides.filter_map(|(side, (gate, rows))| Some(part(side, (*gate)?, rows)));
-            parts.reduce(|all, part| all.binary(Binary::Add, part)).unwrap_or(Fused::number(0.0))
-        };
-        let mut given: Vec<Fused> = cell.sums.iter().map(|gates| sum(gates, &last)).collect();
-        given.extend(own.clone());
-        if let (Some(reset), Some(gates)) = (&cell.reset, cell.sums.last()) {
-            let reset = Fused::of(reset, &given);
-            given[cell.sums.len() - 1] = sum(gates, &reset.output(0));
-            given.push(reset.output(1));
-        }
-        if let Some(constants) = constants {
-            let of = |number| constants.clone().slice(1, number, 1).dims([Some(2)]);
-            given.extend((0..cell.constants as i64).map(of));
-        }
-        let next = Fused::of(&cell.function, &given);
-        // Of a sequence that has ended nothing is given, and states stay.
-        let goes_on = length.map(|length| {
-            Fused::index(now.clone()).binary(Binary::Less, length.dims([Some(0), None]))
-        });
-        let stays = |next: Fused, old: Fused| match &goes_on {
-            Some(goes_on) => goes_on.clone().select(next, old),
-            None => next,
-        };
-        let mut h = next.output(0);
-        let every = tensors.given.map(|of| (of, stays(h.clone(), Fused::number(0.0))));
-        h = match held.clone().or(own.clone().filter(|_| goes_on.is_some())) {
-            Some(state) => stays(h, state),
-            None => h,
-        };
-        let mut outs = vec![(of_step(k, tensors.y, to)?, h.clone())];
-        if let Some((of, every)) = every {
-            outs.push((of_step(k, of, now)?, every));
-        }
-        if let Some(of) = tensors.last_h {
-            let left = Fused::index((self.steps.clone() - 1 - step).max(zero.clone()));
-            let kept = left.select(Fused::old(outs.len()), h.clone());
-            outs.push((of_tile(k, of, direction)?, kept));
-        }
-        if let (Some(tensor), Some(own)) = (self.own, own) {
-            outs.push((tensor, stays(next.output(1), own)));
-        }
-        if let Some(tensor) = self.ragged.as_ref().and_then(|ragged| ragged.held) {
-            outs.push((tensor, h));
-        }
-        let (outs, results): (Vec<TensorId>, Vec<Fused>) = outs.into_iter().unzip();
-        let kind = Kind::Fused(Fused::all(results));
-        Ok(Header::new(kind, outs, ins.0, self.block).on(self.members))
+/// A step, the element `now` of the sequence: the element `to` of h, of the one `before`.
+pub(super) fn step(
+    context: &Context<'_>,
+    k: &mut Builder,
+    [step, now, to, before]: [&Expr; 4],
+    tile: &Expr,
+) -> Result<Header> {
+    let (cell, tensors) = (&context.layer.cell, &context.tensors);
+    let (one, rows) = (Tiler::Size(1), Tiler::Size(context.layer.rows));
+    let (zero, direction) = (Expr::from(0), &context.direction);
+    // `[rows, …]` of the tile, and all of the direction.
+    let of_step = |k: &mut Builder, of, at| {
+        let tiles = [one.clone(), one.clone(), rows.clone(), Tiler::Whole];
+        tile_of(k, of, "h_step", &tiles, [at, direction, tile, &zero])
+    };
+    let of_tile = |k: &mut Builder, of, first| {
+        let tiles = [one.clone(), rows.clone(), Tiler::Whole];
+        tile_of(k, of, "of_rows", &tiles, [first, tile, &zero])
+    };
+    let of_units = |k: &mut Builder, of: TensorId| {
+        let mut tiles = vec![Tiler::Whole; k.tensor_of(of)?.view.axes().len()];
+        let mut at = vec![&zero; tiles.len()];
+        (tiles[0], at[0]) = (one.clone(), direction);
+        tile_of(k, of, "of_direction", &tiles, at)
+    };
+    let mut ins = Ins::default();
+    let matrix = |x: Fused, dims: [usize; 2]| x.dims(dims.map(Some));
+    let x = matrix(ins.add(of_tile(k, tensors.x, now)?), [1, 2]);
+    let last = matrix(ins.add(of_step(k, tensors.y, before)?), [2, 3]);
+    let mut weights = Vec::new();
+    for of in tensors.weights {
+        weights.push(ins.add(of_units(k, of)?));
     }
+    let bias = tensors.bias.map(|of| Ok(ins.add(of_units(k, of)?))).transpose()?;
+    let first = match tensors.first_h {
+        Some(of) => matrix(ins.add(of_tile(k, of, direction)?), [1, 2]),
+        None => Fused::number(0.0),
+    };
+    let last = Fused::index(step.clone()).select(last, first);
+    let constants = match tensors.constants {
+        Some(of) => Some(ins.add(of_units(k, of)?)),
+        None => None,
+    };
+    let length = match tensors.lengths {
+        Some(of) => Some(ins.add(tile_of(k, of, "of_rows", std::slice::from_ref(&rows), [tile])?)),
+        None => None,
+    };
+    let own = context.own.map(|own| ins.add(own));
+    let held = context.ragged.as_ref().and_then(|ragged| ragged.held).map(|held| ins.add(held));
+    // The sum of a gate's matmuls, of the input (0) and of h (1).
+    let part = |side: usize, gate: i64, rows: &Fused| {
+        let weights = matrix(weights[side].clone().slice(1, gate, 1), [3, 2]);
+        let sum = rows.clone().matmul(weights);
+        match &bias {
+            Some(bias) => {
+                let bias = bias.clone().slice(1, side as i64, 1).slice(2, gate, 1);
+                sum.binary(Binary::Add, bias.dims([Some(3)]))
+            }
+            None => sum,
+        }
+    };
+    let sum = |gates: &[Option<i64>; 2], last: &Fused| {
+        let sides = gates.iter().zip([&x, last]).enumerate();
+        let parts = sides.filter_map(|(side, (gate, rows))| Some(part(side, (*gate)?, rows)));
+        parts.reduce(|all, part| all.binary(Binary::Add, part)).unwrap_or(Fused::number(0.0))
+    };
+    let mut given: Vec<Fused> = cell.sums.iter().map(|gates| sum(gates, &last)).collect();
+    given.extend(own.clone());
+    if let (Some(reset), Some(gates)) = (&cell.reset, cell.sums.last()) {
+        let reset = Fused::of(reset, &given);
+        given[cell.sums.len() - 1] = sum(gates, &reset.output(0));
+        given.push(reset.output(1));
+    }
+    if let Some(constants) = constants {
+        let of = |number| constants.clone().slice(1, number, 1).dims([Some(2)]);
+        given.extend((0..cell.constants as i64).map(of));
+    }
+    let next = Fused::of(&cell.function, &given);
+    // Of a sequence that has ended nothing is given, and states stay.
+    let goes_on = length
+        .map(|length| Fused::index(now.clone()).binary(Binary::Less, length.dims([Some(0), None])));
+    let stays = |next: Fused, old: Fused| match &goes_on {
+        Some(goes_on) => goes_on.clone().select(next, old),
+        None => next,
+    };
+    let mut h = next.output(0);
+    let every = tensors.given.map(|of| (of, stays(h.clone(), Fused::number(0.0))));
+    h = match held.clone().or(own.clone().filter(|_| goes_on.is_some())) {
+        Some(state) => stays(h, state),
+        None => h,
+    };
+    let mut outs = vec![(of_step(k, tensors.y, to)?, h.clone())];
+    if let Some((of, every)) = every {
+        outs.push((of_step(k, of, now)?, every));
+    }
+    if let Some(of) = tensors.last_h {
+        let left = Fused::index((context.steps.clone() - 1 - step).max(zero.clone()));
+        let kept = left.select(Fused::old(outs.len()), h.clone());
+        outs.push((of_tile(k, of, direction)?, kept));
+    }
+    if let (Some(tensor), Some(own)) = (context.own, own) {
+        outs.push((tensor, stays(next.output(1), own)));
+    }
+    if let Some(tensor) = context.ragged.as_ref().and_then(|ragged| ragged.held) {
+        outs.push((tensor, h));
+    }
+    let (outs, results): (Vec<TensorId>, Vec<Fused>) = outs.into_iter().unzip();
+    let kind = Kind::Fused(Fused::all(results));
+    Ok(Header::new(kind, outs, ins.0, context.block).on(context.members))
 }

@@ -7,7 +7,7 @@ use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{Binary, Kind, Number, Operand, TensorId};
 use crate::layout::Layout;
 use crate::schedule::pointwise::{each, number};
-use crate::template::product::leaf;
+use crate::template::matmul::leaf;
 use crate::tensor::{Memory, Scalar, View};
 use std::ops::Range;
 

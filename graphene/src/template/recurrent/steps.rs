@@ -1,5 +1,6 @@
 //! What a block does in each step.
 
+use super::operands;
 use super::sums::Sums;
 use super::units::Ragged;
 use super::{Direction, Own, Recurrent, Tensors};
@@ -10,7 +11,7 @@ use crate::kernel::{Kind, Operand, TensorId, ThreadsId};
 use crate::layout::Tiler;
 use crate::schedule::pointwise::store_inside;
 use crate::schedule::{GridBarrier, multistage, within};
-use crate::template::product::Edges;
+use crate::template::matmul::Edges;
 use crate::template::stage::{Movers, Side};
 
 /// What the parts of the kernel share.
@@ -77,7 +78,7 @@ impl Context<'_> {
                 (to, from) = (step.rem(&2.into()), from.rem(&2.into()));
             }
             let before = Expr::from(k.let_("before", from)?);
-            let header = self.step(k, [&step, &now, &to, &before], tile)?;
+            let header = operands::step(self, k, [&step, &now, &to, &before], tile)?;
             k.decompose(header, |k| {
                 self.sums.begin(k, self.acc, self.first)?;
                 let x = |row: &Expr| vec![now.clone(), self.row(tile, row)];
@@ -117,7 +118,7 @@ impl Context<'_> {
         }
     }
 
-    /// Adds the products of the last step's h, once that is there.
+    /// Adds the matmuls of the last step's h, once that is there.
     fn add_state(
         &self,
         k: &mut Builder,
@@ -180,7 +181,7 @@ pub(super) type Body<'a> =
 
 impl Context<'_> {
     /// Begins to bring the weights that stay for all steps. The copies join the group of the input's
-    /// first rows, for which all threads wait before the first product.
+    /// first rows, for which all threads wait before the first matmul.
     pub(super) fn bring_resident(&self, k: &mut Builder) -> Result<()> {
         for i in 0..2 {
             let Some(resident) = self.resident[i] else { continue };
@@ -192,7 +193,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Adds products with W or R, of rows that `source` hands to a body.
+    /// Adds matmuls with W or R, of rows that `source` hands to a body.
     pub(super) fn products(&self, k: &mut Builder, i: usize, source: &Source<'_>) -> Result<()> {
         let layer = self.layer;
         let chunks = layer.chunks(i);

@@ -9,7 +9,7 @@ use crate::error::{Result, needs};
 use crate::index::Expr;
 use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
-use crate::template::product::leaf;
+use crate::template::matmul::leaf;
 use crate::template::stage::Side;
 use crate::template::tiled_mma::Warps;
 use crate::tensor::{Memory, Scalar, View};
@@ -194,7 +194,7 @@ impl Sums {
         Kind::Fused(matmul.binary(Binary::Add, Fused::old(0)))
     }
 
-    /// Adds the products of a stage.
+    /// Adds the matmuls of a stage.
     pub(super) fn multiply(
         &self,
         k: &mut Builder,

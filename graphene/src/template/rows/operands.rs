@@ -1,11 +1,11 @@
-//! The operands of a normalisation, and which kernels there are.
+//! The operands of a normalisation, what is computed of them, and which kernels there are.
 
-use super::Rows;
+use super::{Norm, Rows};
 use crate::build::Builder;
 use crate::error::{Result, Within, needs};
 use crate::function::Function;
 use crate::index::Expr;
-use crate::kernel::TensorId;
+use crate::kernel::{Binary, Fold, Fused, Monoid, TensorId, Unary};
 use crate::layout::Layout;
 use crate::schedule::together::ThreadGroups;
 use crate::template::access::Access;
@@ -105,5 +105,63 @@ impl Rows {
         needs(divides, "columns that vectors divide", columns)?;
         let reach = held.is_none_or(|held| held * self.threads * vector >= columns);
         needs(reach, "a team that holds a row", self)
+    }
+
+    /// What is stored: the prologue's value, if it is, and the results. Inputs are the prologue's, what is read
+    /// late, and the indices. Without the sizes of tables it is that of a single row: tables are repeated already.
+    pub(super) fn meaning(&self, tables: &[Option<Expr>], columns: &Expr) -> Fused {
+        let late: Vec<Fused> =
+            (self.ins.len()..).take(self.extras_end()).map(Fused::input).collect();
+        let value = self.value(tables);
+        let normal = self.normal(value.clone(), columns);
+        let results = Fused::of(&self.finish(), &[&[normal], &late[..]].concat());
+        Fused::all(self.sum.iter().map(|_| value.clone()).chain([results]))
+    }
+
+    /// The prologue's value.
+    fn value(&self, tables: &[Option<Expr>]) -> Fused {
+        let mut indices = (self.ins.len() + self.extras_end()..).map(Fused::input);
+        let each = |input: usize| {
+            let x = Fused::input(input);
+            match (self.places.get(input), tables.get(input)) {
+                (Some(Place::Index(_)), _) => match indices.next() {
+                    Some(index) => x.gather(index),
+                    None => x,
+                },
+                (Some(Place::Repeated), Some(Some(size))) => {
+                    // The number of each row of the result.
+                    let row = Fused::old(0).position(0).slice(1, 0, 1).merge(0);
+                    x.gather(row.binary(Binary::Rem, Fused::index(size.clone())))
+                }
+                (Some(Place::Same | Place::Repeated) | None, _) => x,
+            }
+        };
+        let ins: Vec<Fused> = (0..self.ins.len()).map(each).collect();
+        Fused::of(&self.prologue, &ins)
+    }
+
+    /// The normalised values.
+    fn normal(&self, x: Fused, columns: &Expr) -> Fused {
+        let part =
+            |monoid: Monoid, part: usize| x.clone().fold(&Fold { monoid, along: vec![1] }, part);
+        let inverse_root = |mean: Fused| {
+            mean.binary(Binary::Add, Fused::number(self.epsilon.0)).unary(Unary::Rsqrt)
+        };
+        let softmax = |which: usize| part(Monoid::Softmax, which);
+        let shifted = x.clone().binary(Binary::Sub, softmax(0));
+        match self.norm {
+            Norm::None => x,
+            Norm::Layer => {
+                let difference = x.clone().binary(Binary::Sub, part(Monoid::Welford, 0));
+                difference.binary(Binary::Mul, inverse_root(part(Monoid::Welford, 1)))
+            }
+            Norm::Rms => {
+                let squares = x.clone().binary(Binary::Mul, x.clone()).folded(Binary::Add, [1]);
+                let mean = squares.binary(Binary::Div, Fused::index(columns.clone()));
+                x.binary(Binary::Mul, inverse_root(mean))
+            }
+            Norm::Softmax => shifted.unary(Unary::Exp).binary(Binary::Div, softmax(1)),
+            Norm::LogSoftmax => shifted.binary(Binary::Sub, softmax(1).unary(Unary::Log)),
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::template::epilogue::{Attached, Run};
-use crate::template::product::{Place, leaf};
+use crate::template::matmul::{Place, leaf};
 use crate::template::split_k::{PAIR, Visit};
 use crate::template::stage::Side;
 use crate::tensor::{Memory, Scalar, View};
@@ -20,7 +20,7 @@ const LANES: [i64; 2] = [8, 4];
 const WIDE: i64 = 4;
 
 /// The row and the column of a lane among a warp's: neighbours share a row, and every other lane a column. So all reads of
-/// 16 bytes have lanes one or two apart that read the same, which takes fewer phases: products of 64×64 tiles with 4×4 for
+/// 16 bytes have lanes one or two apart that read the same, which takes fewer phases: matmuls of 64×64 tiles with 4×4 for
 /// each thread took 10 % less time so on an H200 than with rows along eight lanes.
 fn place_in_warp(lane: &Expr) -> [Expr; 2] {
     let (two, rows) = (Expr::from(2), Expr::from(LANES[0]));
@@ -161,18 +161,19 @@ impl Threads {
         k.for_("j", 0..columns / n, 1, true, |k, j| {
             let column = self.position(1, &(Expr::from(j) * n)).div(&Expr::from(n));
             let column = origin.n.div(&Expr::from(n)) + column;
-            let across = epilogue.across(k, &column, n, self.one)?;
+            let held = epilogue.across(k, Vec::new(), (&column, n), self.one)?;
             k.for_("i", 0..rows, 1, true, |k, i| {
                 let row = origin.m.clone() + self.position(0, &i.into());
-                let run = Run { batch: origin.batch.clone(), row, column: column.clone(), n };
+                let (batch, column, held) = (origin.batch.clone(), column.clone(), held.clone());
+                let run = Run { batch, row, column, n, one: self.one, held };
                 let sums = k.index(runs, "sums", [i, j])?;
                 let sums = k.reshape(sums, "sums", 0, &[&[(n, 1)]])?;
-                finish(k, sums, &run, &across)
+                finish(k, sums, &run)
             })
         })
     }
 
-    /// Adds the products of a stage, four steps along K at a time; of A, from the step `skipped` of four on.
+    /// Adds the matmuls of a stage, four steps along K at a time; of A, from the step `skipped` of four on.
     pub(crate) fn multiply(
         &self,
         k: &mut Builder,

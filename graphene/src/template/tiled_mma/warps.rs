@@ -8,11 +8,11 @@ use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Tiler;
 use crate::template::epilogue::{Attached, Run};
-use crate::template::product::{Place, leaf};
+use crate::template::matmul::{Place, leaf};
 use crate::template::stage::Side;
 use crate::tensor::{Memory, Scalar, View};
 
-/// The extents of a product that share their operands' fragments: two instructions.
+/// The extents of a matmul that share their operands' fragments: two instructions.
 const INSTRUCTION: [i64; 3] = [16, 16, 16];
 
 /// How a block's warps share a tile, and where the own lane stands.
@@ -96,7 +96,7 @@ impl Warps {
         })
     }
 
-    /// Adds the products of a stage; of A, from the step `skipped` of 16 along K on.
+    /// Adds the matmuls of a stage; of A, from the step `skipped` of 16 along K on.
     pub(crate) fn multiply(
         &self,
         k: &mut Builder,
@@ -148,16 +148,17 @@ impl Warps {
         k.for_("j", 0..2 * self.own[1], 1, true, |k, j| {
             let eights = self.at[1].clone() * (2 * self.own[1]) + Expr::from(j);
             let column = origin.n.div(&2.into()) + eights * 4 + &pair;
-            let across = epilogue.across(k, &column, 2, self.one)?;
+            let held = epilogue.across(k, Vec::new(), (&column, 2), self.one)?;
             k.for_("i", 0..self.own[0], 1, true, |k, i| {
                 let sums = k.index(acc, "sums", [i, j])?;
                 for half in 0..2 {
                     let sixteens = self.at[0].clone() * self.own[0] + Expr::from(i);
                     let row = origin.m.clone() + sixteens * 16 + &row + 8 * half;
-                    let run =
-                        Run { batch: origin.batch.clone(), row, column: column.clone(), n: 2 };
+                    let (batch, column, held) =
+                        (origin.batch.clone(), column.clone(), held.clone());
+                    let run = Run { batch, row, column, n: 2, one: self.one, held };
                     let sums = k.index(sums, "pair", [half])?;
-                    finish(k, sums, &run, &across)?;
+                    finish(k, sums, &run)?;
                 }
                 Ok(())
             })

@@ -6,8 +6,8 @@ use graphene_ir::emit::emit;
 use graphene_ir::kernel::Unary;
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::gemm::Gemm;
+use graphene_ir::template::matmul::MatMul;
 use graphene_ir::template::mma::Mma;
-use graphene_ir::template::product::Product;
 use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 use graphene_runtime::Error;
@@ -71,16 +71,16 @@ pub(crate) fn single(stream: &Stream) -> Result<usize, Error> {
     let bias = known.find(|follows| follows.name == "bias").expect("a name of `follows`");
     let mut wrong = 0;
     for tf32 in [false, true] {
-        let product = |epilogue: Epilogue| Product {
+        let matmul = |epilogue: Epilogue| MatMul {
             epilogue,
             scalar: Scalar::F32,
             b_transposed: !tf32,
-            ..Product::default()
+            ..MatMul::default()
         };
         let all = all(stream, &product(bias.epilogue.clone()), tf32)?;
         for size in SHAPES {
             let mut operand = 0;
-            let full = Case::of(stream, product(Epilogue::layer(true, None, true)), size, |len| {
+            let full = Case::of(stream, matmul(Epilogue::layer(true, None, true)), size, |len| {
                 let from = pool.iter().copied().cycle().skip(operand * POOL / 7);
                 let values: Vec<f64> = from.take(len).collect();
                 operand += 1;
@@ -145,8 +145,8 @@ impl Case {
     }
 }
 
-fn all(stream: &Stream, product: &Product, tf32: bool) -> Result<Vec<Tried>, Error> {
-    let (product, arch) = (|| product.clone(), Arch::Sm90a);
+fn all(stream: &Stream, matmul: &MatMul, tf32: bool) -> Result<Vec<Tried>, Error> {
+    let (matmul, arch) = (|| matmul.clone(), Arch::Sm90a);
     let load = |by: By| {
         let kernel = match &by {
             By::Threads(simt) => simt.kernel(),
@@ -160,7 +160,7 @@ fn all(stream: &Stream, product: &Product, tf32: bool) -> Result<Vec<Tried>, Err
     };
     if !tf32 {
         let simts = BY_THREADS.map(|(tile, thread, split, stages)| Simt {
-            product: product(),
+            matmul: matmul(),
             arch,
             tile,
             thread,
@@ -171,8 +171,8 @@ fn all(stream: &Stream, product: &Product, tf32: bool) -> Result<Vec<Tried>, Err
         return simts.map(|simt| load(By::Threads(simt))).into_iter().collect();
     }
     let warps =
-        BY_WARPS.map(|tile| Mma { product: product(), arch, tile, depth: 16, ..Mma::default() });
-    let gemm = Gemm { product: product(), ..Gemm::default() };
+        BY_WARPS.map(|tile| Mma { matmul: matmul(), arch, tile, depth: 16, ..Mma::default() });
+    let gemm = Gemm { matmul: matmul(), ..Gemm::default() };
     let small = Gemm { consumers: 1, columns: 64, weights: true, prefetch: true, ..gemm.clone() };
     let ping_pong = Gemm { ping_pong: true, strips: 2, ..gemm.clone() };
     let warpgroups = [

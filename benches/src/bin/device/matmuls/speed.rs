@@ -8,7 +8,7 @@ use graphene_ir::function::Function;
 use graphene_ir::kernel::Unary;
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::gemm::Gemm;
-use graphene_ir::template::product::Product;
+use graphene_ir::template::matmul::MatMul;
 use graphene_runtime::Error;
 use graphene_runtime::device::cublaslt::{
     Activation, BoundGemm, Context, Gemm as LibraryGemm, Matrix, Operands, PackedGemm,
@@ -165,8 +165,8 @@ fn compiled(stream: &Stream) -> Result<Vec<Tried>, Error> {
         for gemm in tiles(rows) {
             for (number, follows) in follows().into_iter().enumerate() {
                 let epilogue = follows.epilogue;
-                let product = Product { epilogue, b_transposed, ..gemm.product.clone() };
-                let gemm = Gemm { product, ..gemm.clone() };
+                let matmul = MatMul { epilogue, b_transposed, ..gemm.matmul.clone() };
+                let gemm = Gemm { matmul, ..gemm.clone() };
                 let gemm = if gemm.ping_pong { gemm.deepest() } else { gemm };
                 wanted.push((rows, b_transposed, number, gemm));
             }
@@ -207,15 +207,15 @@ pub(crate) fn speed(stream: &Stream) -> Result<usize, Error> {
     let mut random = Random(11);
     let tried = compiled(stream)?;
     let library = Context::new(stream.device())?;
-    let scalar = Product::default().scalar;
+    let scalar = MatMul::default().scalar;
     let pool = random.normal(POOL, scalar, true);
     let bytes = encode(&pool, scalar);
     let mut wrong = 0;
     for (size, epilogues, b_transposed) in SHAPES {
         let epilogue = Epilogue::layer(true, None, true);
-        let product = Product { epilogue, b_transposed, ..Product::default() };
+        let matmul = MatMul { epilogue, b_transposed, ..MatMul::default() };
         let mut first = 0;
-        let full = Case::of(stream, product, size, |len| {
+        let full = Case::of(stream, matmul, size, |len| {
             first = (first + POOL / 7) % POOL;
             let width = scalar.bytes() as usize;
             let values = pool.iter().copied().cycle().skip(first).take(len).collect();
@@ -253,7 +253,7 @@ impl Follows {
         tf32: bool,
     ) -> Result<BoundGemm, Error> {
         let [m, n, k] = case.size;
-        let Product { scalar, a_transposed, b_transposed, .. } = case.product;
+        let MatMul { scalar, a_transposed, b_transposed, .. } = case.matmul;
         let bare =
             PackedGemm { m, n, k, scalar, transpose_a: a_transposed, transpose_b: !b_transposed };
         let added = Matrix { leading: n, transposed: false, apart: 0 };
@@ -279,7 +279,7 @@ impl Follows {
 impl Case {
     /// The same with what follows, of the operands that there are.
     pub(super) fn followed(&self, follows: &Follows) -> Case {
-        let product = Product { epilogue: follows.epilogue.clone(), ..self.product.clone() };
+        let matmul = MatMul { epilogue: follows.epilogue.clone(), ..self.matmul.clone() };
         let names = follows.epilogue.operands.iter().map(|operand| match operand.span {
             Span::Row => "bias",
             Span::Column => "column",
@@ -289,7 +289,7 @@ impl Case {
         let named = |name: &str| self.ins.iter().find(|row| row.0 == name);
         let ins: Vec<(String, Rc<Vec<f64>>, Buffer)> =
             wanted.into_iter().filter_map(named).cloned().collect();
-        Case { product, ins, ..self.clone() }
+        Case { matmul, ins, ..self.clone() }
     }
 
     /// Times a kernel beside the library, and says whether it is wrong.
@@ -322,7 +322,7 @@ impl Case {
              \"cluster\":{cluster},\"split\":{split},\"raster\":{raster},\
              \"error_of_bound\":{error:.4},\"us\":{ours:.2},\"tflops\":{:.0},\
              \"cublaslt_us\":{theirs:.2},\"cublaslt_tflops\":{:.0},\"ratio\":{:.3}}}",
-            self.product.b_transposed,
+            self.matmul.b_transposed,
             gemm.rows(),
             rate(ours),
             rate(theirs),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::gemm::Gemm;
-use graphene_ir::template::product::Product;
+use graphene_ir::template::matmul::MatMul;
 use graphene_runtime::Error;
 use graphene_runtime::device::Stream;
 use graphene_runtime::device::cublaslt::Context;
@@ -35,13 +35,13 @@ const TIMED: Duration = Duration::from_millis(400);
 pub(crate) fn sustained(stream: &Stream) -> Result<usize, Error> {
     let mut random = Random(11);
     let library = Context::new(stream.device())?;
-    let scalar = Product::default().scalar;
+    let scalar = MatMul::default().scalar;
     let pool = random.normal(POOL, scalar, false);
     for (size, name) in CASES {
         let epilogue = Epilogue::layer(true, None, true);
-        let product = Product { epilogue, b_transposed: true, ..Product::default() };
+        let matmul = MatMul { epilogue, b_transposed: true, ..MatMul::default() };
         let mut operand = 0;
-        let full = Case::of(stream, product, size, |len| {
+        let full = Case::of(stream, matmul, size, |len| {
             // Sums as large as A's elements, as models have them.
             let scale = if operand == 1 { (size[2] as f64).powf(-0.5) } else { 1.0 };
             let from = pool.iter().cycle().skip(operand * POOL / 7);
@@ -71,8 +71,8 @@ pub(crate) fn sustained(stream: &Stream) -> Result<usize, Error> {
 fn ours(stream: &Stream, full: &Case, follows: &Follows, ping_pong: bool) -> Result<f64, Error> {
     let case = full.followed(follows);
     let strips = if ping_pong { 2 } else { 1 };
-    let product = case.product.clone();
-    let gemm = Gemm { product, columns: 192, strips, ping_pong, ..Gemm::default() }.deepest();
+    let matmul = case.matmul.clone();
+    let gemm = Gemm { matmul, columns: 192, strips, ping_pong, ..Gemm::default() }.deepest();
     let bound = case.bind_gemm(stream, &gemm)?;
     held(stream, || bound.launch())
 }

@@ -17,7 +17,7 @@ use crate::kernel::{Kind, Operand, TensorId, Unary};
 use crate::layout::{Layout, Swizzle, Tiler};
 use crate::schedule::pointwise::vector;
 use crate::template::fragments::{Matrices, Panels, fragment};
-use crate::template::product::leaf;
+use crate::template::matmul::leaf;
 use crate::tensor::{Memory, Scalar, View};
 
 /// Fragments of queries and of weights, and the row of fragments in shared memory whose address a lane holds.
@@ -68,13 +68,13 @@ impl TensorCores {
                 let b = k.allocate("b", view, scalar, Memory::Registers, None)?;
                 let row = row(k, &kk.into(), &n.into())?;
                 k.spec(Kind::Move, b, row, block.lane.warp)?;
-                let halves = k.tile(b, "halves", &[Tiler::Size(1), Tiler::Whole])?;
+                let eights = k.tile(b, "halves", &[Tiler::Size(1), Tiler::Whole])?;
                 k.for_("half", 0..2, 1, true, |k, half| {
                     let zero = Expr::from(0);
                     let column = Expr::from(n) * 2 + Expr::from(half);
                     let c = Operand::at(columns, [zero.clone(), column]);
                     let a = Operand::at(a, [zero.clone(), kk.into()]);
-                    let b = Operand::at(halves, [half.into(), zero]);
+                    let b = Operand::at(eights, [half.into(), zero]);
                     k.spec(Kind::MATMUL_ADD, c, [a, b], block.lane.warp)
                 })
             })

@@ -1,4 +1,4 @@
-//! What templates of matrix products have in common: what is computed, of which tensors, and in
+//! What templates of matmuls have in common: what is computed, of which tensors, and in
 //! which order blocks walk over the tiles of the result.
 
 use super::epilogue::{Attached, Epilogue, Span};
@@ -11,8 +11,8 @@ use crate::tensor::{Scalar, View};
 
 /// `C[m,n] = f(A[m,k]·B[k,n] + …)`: what is computed, however a template does it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Product {
-    /// The type of A and B; products accumulate in single precision.
+pub struct MatMul {
+    /// The type of A and B; matmuls accumulate in single precision.
     pub scalar: Scalar,
     /// Whether A is column-major, that is, M is contiguous.
     pub a_transposed: bool,
@@ -21,9 +21,9 @@ pub struct Product {
     pub a_strided: bool,
     /// Whether B is row-major, that is, N is contiguous; otherwise K is, as in a linear layer's weights.
     pub b_transposed: bool,
-    /// Whether there is a batch of products: operands and results of two dimensions have one more, outermost.
+    /// Whether there is a batch of matmuls: operands and results of two dimensions have one more, outermost.
     pub batched: bool,
-    /// How many products are added, each of its own A, B and K: two in a cell of an LSTM (Graphene, Figure 12).
+    /// How many matmuls are added, each of its own A, B and K: two in a cell of an LSTM (Graphene, Figure 12).
     pub terms: usize,
     /// What becomes of the sums.
     pub epilogue: Epilogue,
@@ -38,9 +38,9 @@ pub enum Edges {
     Moves,
 }
 
-impl Default for Product {
-    fn default() -> Product {
-        Product {
+impl Default for MatMul {
+    fn default() -> MatMul {
+        MatMul {
             scalar: Scalar::F16,
             a_transposed: false,
             a_strided: false,
@@ -61,15 +61,15 @@ pub(super) struct Declared {
     pub(super) epilogue: Attached,
 }
 
-/// One of the products that are added.
+/// One of the matmuls that are added.
 pub(super) struct Term {
     pub(super) a: TensorId,
     pub(super) b: TensorId,
     pub(super) depth: Expr,
 }
 
-impl Product {
-    /// Declares the symbols M, N, a K for each term (K, K_2, …), that of products if batched and those
+impl MatMul {
+    /// Declares the symbols M, N, a K for each term (K, K_2, …), that of matmuls if batched and those
     /// of strides; then the parameters.
     pub(super) fn declare(&self, k: &mut Builder, edges: Edges, weights: bool) -> Result<Declared> {
         needs(self.terms >= 1, "one term or more", self)?;
@@ -108,13 +108,13 @@ pub(super) struct Tile {
 }
 
 impl Tile {
-    /// What becomes of the sums of all its products.
+    /// What becomes of the sums of all its matmuls.
     pub(super) fn header(&self, kind: Kind, threads: ThreadsId) -> Header {
         let ins = [&self.factors[..], &self.operands].concat();
         Header::new(kind, self.results.clone(), ins, threads)
     }
 
-    /// The sums of all its products.
+    /// The sums of all its matmuls.
     pub(super) fn sums(&self, kind: Kind, sums: TensorId, threads: ThreadsId) -> Header {
         Header::new(kind, sums, self.factors.clone(), threads)
     }
@@ -127,12 +127,12 @@ impl Tile {
 }
 
 impl Declared {
-    /// What becomes of the sums of all products of A and B.
+    /// What becomes of the sums of all matmuls of A and B.
     pub(super) fn kind(&self) -> Kind {
         Kind::Fused(self.epilogue.fused(self.products(), 2 * self.terms.len()))
     }
 
-    /// The sums of all products.
+    /// The sums of all matmuls.
     pub(super) fn sums(&self) -> Kind {
         if self.terms.len() == 1 { Kind::MATMUL } else { Kind::Fused(self.products()) }
     }
@@ -165,7 +165,7 @@ impl Declared {
         let (m, n) = (&place.m, &place.n);
         let whole = [rows, columns].map(Tiler::Size);
         let mut operands = Vec::new();
-        for &(span, of) in self.epilogue.operands() {
+        for &(span, of) in &self.epilogue.operands {
             operands.push(match span {
                 Span::Row => tile_of(k, of, "bias_tile", &[Tiler::Size(columns)], [n])?,
                 Span::Column => tile_of(k, of, "column_tile", &[Tiler::Size(rows)], [m])?,
@@ -192,7 +192,7 @@ impl Declared {
     }
 }
 
-/// The tiles of the result, and the order in which they are walked: product by product, in bands of
+/// The tiles of the result, and the order in which they are walked: matmul by matmul, in bands of
 /// rows, down the columns of a band.
 pub(super) struct Walk {
     pub(super) tiles_m: Expr,
