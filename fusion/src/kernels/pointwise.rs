@@ -9,11 +9,15 @@ use graphene_frontend::graph::ValueId;
 use graphene_ir::choose::mapping;
 use graphene_ir::template::access::Access;
 use graphene_ir::template::pointwise::Pointwise;
+use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
 use std::collections::BTreeMap;
 
 /// Vectors of a group whose size is not known yet: more than run at once.
 pub(super) const MANY: i64 = 1 << 40;
+
+/// Rows and columns that are too short for tiles of a transpose.
+const SHORT: i64 = 16;
 
 /// The launch of a step whose body is pointwise, or empty: a copy.
 pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
@@ -45,6 +49,13 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         scalars.push(scalar);
     }
     let axes = Axes::of(&views)?;
+    if let ([output], [to, from]) = (&outputs[..], &scalars[..])
+        && input(*output).is_some()
+        && to == from
+        && let Some(launch) = transpose(site, &axes, *to)?
+    {
+        return Ok(launch);
+    }
     let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
     for (axis, size) in axes.sizes.iter().enumerate() {
         dims.insert(format!("N{axis}"), size.clone());
@@ -81,6 +92,48 @@ pub(super) fn launch(site: &Site<'_>) -> Result<Launch, Refusal> {
         .map(|&operand| Ok(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() }));
     let pointers = pointers.collect::<Result<_, Refusal>>()?;
     Ok(site.launch(template.kernel()?, &dims, pointers))
+}
+
+/// The launch of a copy whose contiguous axis changes, through tiles in shared memory; none where a loop reads neighbours
+/// too, or rows are short.
+fn transpose(site: &Site<'_>, axes: &Axes, scalar: Scalar) -> Result<Option<Launch>, Refusal> {
+    let pointers = [StepOperand::Input(0), StepOperand::Output(0)];
+    let [to, from] = &axes.strides[..] else { return Ok(None) };
+    let rows = axes.sizes.len() - 1;
+    let columns = (0..rows).rev().find(|&axis| from[axis] == 1 && axes.sizes[axis] != 1);
+    let is_long = |axis: usize| axes.sizes[axis].known().is_none_or(|size| size >= SHORT);
+    let Some(columns) = columns.filter(|&columns| is_long(rows) && is_long(columns)) else {
+        return Ok(None);
+    };
+    if to[rows] != 1 || scalar.bytes() > 4 {
+        return Ok(None);
+    }
+    let outer: Vec<usize> = (0..rows).filter(|&axis| axis != columns).collect();
+    let mut dims: BTreeMap<String, Dim> = BTreeMap::new();
+    let names = (0..outer.len()).map(|axis| format!("N{axis}"));
+    let named = outer.iter().zip(names).map(|(&axis, name)| (name, axis));
+    for (name, axis) in named.chain([("rows".to_owned(), rows), ("columns".to_owned(), columns)]) {
+        dims.insert(name, axes.sizes[axis].clone());
+    }
+    let mut access = |name: &str, strides: &[Dim], last: [usize; 2]| {
+        let order = || outer.iter().copied().chain(last);
+        let sizes = order().map(|axis| axes.sizes[axis].clone()).collect();
+        let strides = vec![order().map(|axis| strides[axis].clone()).collect()];
+        Axes { sizes, strides }.access(0, name, scalar, &mut dims)
+    };
+    let (x, y) = (access("x", from, [rows, columns]), access("y", to, [columns, rows]));
+    let word = Dim::from(4 / scalar.bytes());
+    let whole = |dim: &Dim| dim.exact_div(&word).is_some();
+    let mut pointed = Vec::new();
+    for operand in pointers {
+        pointed.push(Pointer { operand, offset: site.operand(operand)?.1.offset.clone() });
+    }
+    let words = pointed.iter().all(|pointer| whole(&pointer.offset))
+        && [(from, columns), (to, rows)].into_iter().all(|(strides, contiguous)| {
+            (0..=rows).all(|axis| axis == contiguous || whole(&strides[axis]))
+        });
+    let template = Transpose { arch: site.arch, x, y, words };
+    Ok(Some(site.launch(template.kernel()?, &dims, pointed)))
 }
 
 /// Whether the type has integers that single precision does not hold, and a kernel may compute with them.

@@ -304,8 +304,7 @@ impl<'a> Operands<'a> {
             out: out_access,
             vector,
             threads: 32,
-            teams: 8,
-            parts: false,
+            strands: 8,
         };
         Ok(Some(self.launch(template.kernel()?, &dims)))
     }

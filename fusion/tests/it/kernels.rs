@@ -774,6 +774,38 @@ fn integers_stay_whole() {
     );
 }
 
+/// Copies whose contiguous axis changes go through tiles in shared memory, unless they are of a few columns.
+#[test]
+fn transposes_are_copied_by_tiles() {
+    let rows = [
+        ("f16", "b, s, 40", "0, 2, 1", "b, 40, s", "transpose"),
+        ("f32", "b, s, 40", "2, 1, 0", "40, s, b", "transpose"),
+        ("f16", "33, 70", "1, 0", "70, 33", "transpose"),
+        ("bf16", "2, 20, 3, 24", "3, 0, 2, 1", "24, 2, 3, 20", "transpose"),
+        ("i8", "64, 36", "1, 0", "36, 64", "transpose"),
+        ("i32", "64, 36", "1, 0", "36, 64", "transpose"),
+        ("f16", "b, 4, s", "0, 2, 1", "b, s, 4", "pointwise"),
+        ("f16", "b, s, 40", "1, 0, 2", "s, b, 40", "pointwise"),
+        ("i64", "64, 36", "1, 0", "36, 64", "pointwise"),
+    ];
+    for (dtype, from, perm, to, kernel) in rows {
+        let text = format!(
+            r#"
+            symbols b, s
+            %0 = Input : {dtype}[{from}] "x"
+            %1 = Transpose(%0) {{perm: [{perm}]}} : {dtype}[{to}] "y"
+            return "y" = %1
+        "#
+        );
+        check_text(&text);
+        let (graph, target) = (parse(&text, &[]).unwrap(), "sm_90a".parse().unwrap());
+        let planned = plan(&graph, &target, Granularity::Fused, &Bindings::new()).unwrap();
+        let [step] = planned.program.steps() else { panic!("{text}: one step") };
+        let made = launches(&planned.program, step, &target).unwrap();
+        assert_eq!(made[0].kernel.name, kernel, "{text}");
+    }
+}
+
 #[test]
 fn joined_tensors_are_one_kernel() {
     for dtype in ["f16", "f32", "i8", "i16", "u64", "bool"] {

@@ -1,36 +1,27 @@
-//! Reductions: `y[o, i] = g(⊕ᵣ f(x₀[o, r, i], …))`, over the last axis or a middle one.
+//! Reductions along an axis that is not the last: `y[o, i] = g(⊕ᵣ f(x₀[o, r, i], …))`.
 //!
-//! Along the last axis a team of threads takes a row, each thread vectors of 16 bytes. Along a middle
-//! (or the first) axis every thread has a vector of neighbouring columns, and a block several
-//! strands of rows, whose totals meet in shared memory.
-//!
-//! Few results of long reductions are computed by several blocks each, which add their parts to the results in memory
-//! in one step each (AKG); the results must be 0 before. The order of these additions is not fixed.
+//! Every thread has a vector of neighbouring columns, and a block several strands of rows, whose totals meet in shared
+//! memory. Rows along the last axis are [`Folds`](super::folds::Folds).
 //!
 //! A total of n elements errs by at most n·2⁻²⁴ of the sum of their absolute values, as an element
 //! goes through no more than n additions.
 //!
-//! Levels: the kernel; a row by a team, or a vector of columns by each thread of a block; the row's total, and what is
-//! made of it; atoms.
-//!
-//! - this file: the parameters and the kernel's outline;
-//! - `own`: what a thread does: how elements come, and totals go, along rows or in strands.
+//! Levels: the kernel; a vector of columns by each thread of a block; its total, and what is made of it; atoms.
 
-mod own;
-
-use self::own::Own;
 use super::access::{Access, declare, launch, product};
 use crate::arch::Arch;
-use crate::build::Builder;
+use crate::build::{Builder, Header};
 use crate::error::{Result, Within, needs};
 use crate::function::Function;
-use crate::index::Expr;
-use crate::kernel::{Binary, Fused, Kernel, Kind, Unary};
-use crate::schedule::together::ThreadGroups;
-use crate::tensor::Scalar;
+use crate::index::{Cond, Expr};
+use crate::kernel::{Binary, Fused, Kernel, Kind, Number, Operand, TensorId, ThreadsId};
+use crate::layout::{Layout, Tiler};
+use crate::schedule::pointwise::{each, number, pointwise, store, vector};
+use crate::schedule::vectors::{Runs, neighbours, part};
+use crate::tensor::{Memory, Scalar};
 
-/// The parameters of a reduction. Its symbols are the sizes `outer`, `reduced`, and `inner` unless the last axis is
-/// reduced; the number of `parts` if there are some; and strides of the operands `x0`, `x1`, …, `y`.
+/// The parameters of a reduction. Its symbols are the sizes `outer`, `reduced` and `inner`, and strides of the operands
+/// `x0`, `x1`, …, `y`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reduce {
     /// What it is compiled for.
@@ -39,21 +30,18 @@ pub struct Reduce {
     pub op: Binary,
     /// What is folded: input `i` is `ins[i]`.
     pub function: Function,
-    /// The inputs, of axes `[outer, reduced]`, or `[outer, reduced, inner]`.
+    /// The inputs, of axes `[outer, reduced, inner]`.
     pub ins: Vec<Access>,
-    /// What is stored: input 0 is the total, input 1 the number of elements. With parts it must be
-    /// linear in the total, as it is applied to each part.
+    /// What is stored: input 0 is the total, input 1 the number of elements.
     pub finish: Function,
-    /// The result, of axes `[outer]`, or `[outer, inner]`.
+    /// The result, of axes `[outer, inner]`.
     pub out: Access,
     /// Elements of a vector, along the last axis; 1 for any alignment.
     pub vector: i64,
-    /// Threads along the last axis: those of a row's team, or of a block's columns, then a multiple of 32.
+    /// Threads along the columns of a block, a multiple of 32.
     pub threads: i64,
-    /// Rows of a block, or its strands.
-    pub teams: i64,
-    /// Whether several blocks fold one result.
-    pub parts: bool,
+    /// Strands of a block.
+    pub strands: i64,
 }
 
 impl Default for Reduce {
@@ -62,13 +50,12 @@ impl Default for Reduce {
             arch: Arch::Sm90a,
             op: Binary::Add,
             function: Function::identity(),
-            ins: vec![Access::packed(Scalar::F16, 2)],
+            ins: vec![Access::packed(Scalar::F16, 3)],
             finish: Function::identity(),
-            out: Access::packed(Scalar::F16, 1),
+            out: Access::packed(Scalar::F16, 2),
             vector: 8,
             threads: 32,
-            teams: 4,
-            parts: false,
+            strands: 4,
         }
     }
 }
@@ -79,11 +66,6 @@ impl Reduce {
         Function::input(0) / Function::input(1)
     }
 
-    /// Whether the last axis is reduced.
-    pub fn along_last(&self) -> bool {
-        self.out.strides.len() == 1
-    }
-
     /// The kernel.
     ///
     /// # Errors
@@ -91,82 +73,209 @@ impl Reduce {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("reduce", self.arch);
-        let mut axes = vec!["outer", "reduced", "inner"];
-        axes.truncate(self.out.strides.len() + 1);
-        let sizes: Vec<Expr> =
-            axes.into_iter().map(|name| Ok(k.symbol(name)?.into())).collect::<Result<_>>()?;
-        let parts = if self.parts { Expr::from(k.symbol("parts")?) } else { Expr::from(1) };
-        let kept: Vec<Expr> = sizes.iter().take(1).chain(sizes.iter().skip(2)).cloned().collect();
-        let given = self.ins.iter().enumerate().map(|(i, x)| (format!("x{i}"), x, &sizes[..]));
+        let mut size = |name| Ok(Expr::from(k.symbol(name)?));
+        let [outer, reduced, inner] = [size("outer")?, size("reduced")?, size("inner")?];
+        let (all, kept) = ([outer.clone(), reduced.clone(), inner.clone()], [outer, inner]);
+        let given = self.ins.iter().enumerate().map(|(i, x)| (format!("x{i}"), x, &all[..]));
         let operands: Vec<_> = given.chain([("y".to_owned(), &self.out, &kept[..])]).collect();
         let mut ins = declare(&mut k, &operands)?;
         let out = ins.split_off(self.ins.len())[0];
-        // Blocks along the outer and the inner axis, and parts.
-        let per_block = |size: &Expr, tile: i64| size.ceil_div(&Expr::from(tile));
-        let blocks = match &kept[..] {
-            [outer, inner] => vec![outer.clone(), per_block(inner, self.threads * self.vector)],
-            _ => vec![per_block(&sizes[0], self.teams)],
-        };
-        let threads = self.threads * self.teams;
-        let (block, mut rest) = launch(&mut k, product(&blocks) * &parts, threads, "first")?;
-        let mut part = Expr::from(0);
-        if self.parts {
-            part = k.let_("part", rest.rem(&parts))?.into();
-            rest = k.let_("rest", rest.div(&parts))?.into();
-        }
-        let steps = [part, parts];
-        let reduced = sizes[1].clone();
+        let [outer, inner] = kept;
+        let columns = inner.ceil_div(&Expr::from(self.threads * self.vector));
+        let blocks = product(&[outer, columns.clone()]);
+        let (block, first) = launch(&mut k, blocks, self.threads * self.strands, "first")?;
+        let column = k.let_("column", first.rem(&columns))?.into();
+        let outer = k.let_("outer_at", first.div(&columns))?.into();
+        let one = k.scalar(block, "one")?;
         let given = ins.clone();
-        if let [_, columns] = &blocks[..] {
-            let column = k.let_("column", rest.rem(columns))?;
-            let outer = k.let_("outer_at", rest.div(columns))?;
-            let one = k.scalar(block, "one")?;
-            let own = Own { template: self, ins, out, one, reduced, steps };
-            own.columns(&mut k, block, outer.into(), column.into())?;
-        } else {
-            let teams = ThreadGroups::new(&mut k, block, self.threads, self.teams)?;
-            let own = Own { template: self, ins, out, one: teams.one, reduced, steps };
-            own.rows(&mut k, &teams, rest)?;
-        }
-        let total = self.total(None);
-        k.finish(Kind::Fused(self.result(total, &sizes[1])), out, given)
+        let kind = Kind::Fused(self.result(self.total(), &reduced));
+        Own { template: self, ins, out, one, reduced }.columns(&mut k, block, outer, column)?;
+        k.finish(kind, out, given)
     }
 
-    /// The total of elements that have the inputs' axes; of one of several parts, which has so many neighbours in turn, of
-    /// its own: the count of the neighbours, the part's number, and the number of parts.
-    fn total(&self, part: Option<[Expr; 3]>) -> Fused {
-        let mut values = Fused::of(&self.function, &[]);
-        if let Some([count, part, parts]) = part {
-            let round = Fused::input(0).position(1).binary(Binary::Div, Fused::index(count));
-            let round = round.unary(Unary::Floor).binary(Binary::Rem, Fused::index(parts));
-            let neutral = Fused::number(self.op.neutral().unwrap_or(0.0));
-            values = round.binary(Binary::Equal, Fused::index(part)).select(values, neutral);
-        }
-        let kept = [0, 2].into_iter().take(self.out.strides.len()).map(Some);
-        values.folded(self.op, [1]).dims(kept.collect::<Vec<_>>())
+    /// The total of elements that have the inputs' axes.
+    fn total(&self) -> Fused {
+        Fused::of(&self.function, &[]).folded(self.op, [1]).dims([Some(0), Some(2)])
     }
 
-    /// What is stored of a total: several parts add to what is there.
+    /// What is stored of a total.
     fn result(&self, total: Fused, reduced: &Expr) -> Fused {
-        let result = Fused::of(&self.finish, &[total, Fused::index(reduced.clone())]);
-        if self.parts { Fused::old(0).binary(Binary::Add, result) } else { result }
+        Fused::of(&self.finish, &[total, Fused::index(reduced.clone())])
     }
 
     fn check(&self) -> Result<()> {
         let Reduce { function, finish, out, ins, op, .. } = self;
-        let rank = out.strides.len();
-        let axes = (1..=2).contains(&rank) && ins.iter().all(|x| x.strides.len() == rank + 1);
-        needs(axes, "inputs of one axis more than the result, of two or three", self)?;
+        let axes = out.strides.len() == 2 && ins.iter().all(|x| x.strides.len() == 3);
+        needs(axes, "inputs of three axes and a result of two", self)?;
         let known = function.inputs() == ins.len() && function.outputs().len() == 1;
         needs(known, "a function of the inputs that gives one number", function)?;
         let known = finish.inputs() <= 2 && finish.outputs().len() == 1;
         needs(known, "a result that is made of a total and a number", finish)?;
         needs(op.neutral().is_some(), "an operation that has a neutral number", op)?;
-        let adds = !self.parts || (*op == Binary::Add && out.scalar == Scalar::F32);
-        needs(adds, "sums in single precision, which memory adds up", self)?;
         Within(1, 16).check("elements a vector", self.vector)?;
-        let whole = self.threads % 32 == 0 && self.threads > 0 && self.teams > 0;
-        let warps = rank == 1 || (whole && self.threads * self.teams <= 1024);
-        needs(warps, "columns of whole warps, of a block of 1024 threads at most", self)
+        let whole = self.threads % 32 == 0 && self.threads > 0 && self.strands > 0;
+        let fits = whole && self.threads * self.strands <= 1024;
+        needs(fits, "columns of whole warps, of a block of 1024 threads at most", self)
+    }
+}
+
+/// What a thread does: vectors of rows are folded into totals, and those stored.
+struct Own<'a> {
+    template: &'a Reduce,
+    ins: Vec<TensorId>,
+    out: TensorId,
+    one: ThreadsId,
+    reduced: Expr,
+}
+
+impl Own<'_> {
+    /// The inputs' elements of a tile.
+    fn tiles(&self, k: &mut Builder, tiles: &[Option<(i64, Expr)>]) -> Result<Vec<TensorId>> {
+        self.ins.iter().map(|&of| part(k, of, "tile", tiles)).collect()
+    }
+
+    /// The function's values of a vector of the inputs.
+    fn values(&self, k: &mut Builder, n: i64, row: &[Expr], at: &Expr) -> Result<TensorId> {
+        let mut ins = Vec::new();
+        for (&of, access) in self.ins.iter().zip(&self.template.ins) {
+            let from = self.view(k, of, n, row, at)?;
+            ins.push(access.load(k, from, n, Scalar::F32, self.one)?);
+        }
+        let values = vector(k, "values", n, Scalar::F32)?;
+        pointwise(k, &self.template.function, &[values], &ins, n, self.one)?;
+        Ok(values)
+    }
+
+    /// A vector of a row.
+    fn view(
+        &self,
+        k: &mut Builder,
+        of: TensorId,
+        n: i64,
+        row: &[Expr],
+        at: &Expr,
+    ) -> Result<TensorId> {
+        neighbours(k, of, row.iter().chain([at]).cloned(), n, "vector")
+    }
+
+    /// Totals to begin with.
+    fn neutral(&self, k: &mut Builder, total: TensorId, n: i64) -> Result<()> {
+        let neutral = Number(self.template.op.neutral().unwrap_or(0.0));
+        each(k, n, |k, e| k.spec(Kind::Init(neutral), Operand::at(total, [e]), (), self.one))
+    }
+
+    /// Stores totals.
+    fn leave(
+        &self,
+        k: &mut Builder,
+        to: TensorId,
+        total: TensorId,
+        n: i64,
+        contiguous: bool,
+    ) -> Result<()> {
+        let kind = Kind::Fused(self.template.result(Fused::input(0), &self.reduced));
+        k.decompose(Header::new(kind, to, total, self.one), |k| {
+            self.finish(k, to, total, n, contiguous)
+        })
+    }
+
+    fn finish(
+        &self,
+        k: &mut Builder,
+        to: TensorId,
+        total: TensorId,
+        n: i64,
+        contiguous: bool,
+    ) -> Result<()> {
+        let mut ins = vec![total];
+        if self.template.finish.inputs() > 1 {
+            let count = number(k, "count", Scalar::F32)?;
+            k.spec(Kind::Index(self.reduced.clone()), count, (), self.one)?;
+            ins.push(count);
+        }
+        let result = vector(k, "result", n, Scalar::F32)?;
+        pointwise(k, &self.template.finish, &[result], &ins, n, self.one)?;
+        store(k, to, result, n, contiguous, self.one)
+    }
+
+    /// Columns of `[outer, reduced, inner]`: a vector of neighbours by each thread, rows in strands.
+    fn columns(&self, k: &mut Builder, block: ThreadsId, outer: Expr, columns: Expr) -> Result<()> {
+        let Reduce { op, vector: n, threads, strands, .. } = *self.template;
+        let [thread] = k.indices(block, ["thread_of_block"])?;
+        let strand: Expr = k.let_("strand", Expr::from(&thread).div(&threads.into()))?.into();
+        let across: Expr = k.let_("across", Expr::from(&thread).rem(&threads.into()))?.into();
+        let column: Expr = k.let_("vector_at", columns.clone() * threads + &across)?.into();
+        let end = k.tensor_of(self.out)?.view.axes()[1].size.clone();
+        let runs = Runs { n, end, written_out: true };
+        let across_block = Some((threads * n, columns));
+        let ins = self.tiles(k, &[Some((1, outer.clone())), None, across_block.clone()])?;
+        let out = part(k, self.out, "y_tile", &[Some((1, outer.clone())), across_block])?;
+        let kind = Kind::Fused(self.template.result(self.template.total(), &self.reduced));
+        k.decompose(Header::new(kind, out, ins, block), |k| {
+            let total = vector(k, "total", n, Scalar::F32)?;
+            self.neutral(k, total, n)?;
+            let steps = self.reduced.ceil_div(&Expr::from(strands));
+            k.for_("step", Expr::from(0)..steps, 1, false, |k, i| {
+                let row = [outer.clone(), Expr::from(i) * strands + &strand];
+                let view =
+                    |k: &mut Builder, n: i64, at: &Expr| self.view(k, self.ins[0], n, &row, at);
+                runs.within(k, &column, view, |k, run| {
+                    let values = self.values(k, run.n, &row, &run.at)?;
+                    each(k, run.n, |k, e| {
+                        let of = run.element.clone().unwrap_or(e.clone());
+                        let (total, value) = (Operand::at(total, [of]), Operand::at(values, [e]));
+                        k.spec(Kind::Reduction(op), total, value, self.one)
+                    })
+                })
+            })?;
+            if strands > 1 {
+                self.meet(k, block, total, [&strand, &across])?;
+            }
+            let view = |k: &mut Builder, n: i64, at: &Expr| {
+                neighbours(k, self.out, [outer.clone(), at.clone()], n, "result")
+            };
+            let contiguous = self.template.out.contiguous();
+            k.if_(Cond::equal(strand, 0), |k| {
+                runs.within(k, &column, view, |k, run| {
+                    let own = match run.element {
+                        None => total,
+                        Some(e) => {
+                            let single = k.tile(total, "single", &[Tiler::Size(1)])?;
+                            k.index(single, "single", [e])?
+                        }
+                    };
+                    self.leave(k, run.view, own, run.n, contiguous)
+                })
+            })
+        })
+    }
+
+    /// Adds the totals of all strands to those of the first, through shared memory.
+    fn meet(
+        &self,
+        k: &mut Builder,
+        block: ThreadsId,
+        total: TensorId,
+        [strand, across]: [&Expr; 2],
+    ) -> Result<()> {
+        let Reduce { op, vector: n, threads, strands, .. } = *self.template;
+        let view = Layout::rows([strands, n, threads]);
+        let shared = k.allocate("parts", view, Scalar::F32, Memory::Shared, None)?;
+        let place = |strand: Expr, e: Expr| Operand::at(shared, [strand, e, across.clone()]);
+        each(k, n, |k, e| {
+            let own = Operand::at(total, [&e]);
+            k.spec(Kind::Move, place(strand.clone(), e), own, self.one)
+        })?;
+        k.spec(Kind::Sync, (), (), block)?;
+        k.if_(Cond::equal(strand.clone(), 0), |k| {
+            k.for_("other", 1..strands, 1, false, |k, other| {
+                each(k, n, |k, e| {
+                    let value = number(k, "value", Scalar::F32)?;
+                    let from = place(other.into(), e.clone());
+                    k.spec(Kind::Move, value, from, self.one)?;
+                    k.spec(Kind::Reduction(op), Operand::at(total, [e]), value, self.one)
+                })
+            })
+        })
     }
 }

@@ -55,13 +55,6 @@ fn subjects() -> Vec<Subject> {
         threads: 32,
         ..Parts::default()
     };
-    let last = Reduce {
-        ins: vec![apart.clone()],
-        threads: 64,
-        finish: Reduce::mean(),
-        ..Reduce::default()
-    };
-    let single = Access { scalar: Scalar::F32, ..apart.clone() };
     let columns =
         Reduce { ins: vec![Access::rows(F16, 3)], out: apart.clone(), ..Reduce::default() };
     let shape = |rows, columns| vec![("rows", rows), ("columns", columns)];
@@ -98,22 +91,9 @@ fn subjects() -> Vec<Subject> {
             ),
         ),
         (
-            "last",
-            last.kernel().unwrap(),
-            vec![("outer", 5), ("reduced", 1043), ("x0_stride0", 1048)],
-        ),
-        (
             "columns",
             columns.kernel().unwrap(),
             more(axes(2, 9, 269), &[("x0_stride0", 2600), ("x0_stride1", 272), ("y_stride0", 272)]),
-        ),
-        (
-            "parts",
-            Reduce { parts: true, out: single, ..columns }.kernel().unwrap(),
-            more(
-                axes(1, 19, 45),
-                &[("parts", 2), ("x0_stride0", 1000), ("x0_stride1", 48), ("y_stride0", 48)],
-            ),
         ),
         (
             "transpose",
@@ -184,12 +164,6 @@ pub(crate) const EQUIVALENT: &[(&str, &str, &str)] = &[
         "== 0 to == 1 in if(@lane",
         "Exchanges between all lanes have left the same total in each; any of them may hand it on.",
     ),
-    ("last", "== 0 to == 1 in if(@member", "Likewise, of a team's threads."),
-    (
-        "last",
-        "delete %total_2 <- Move<<<#own, #one>>>(%all_parts[0])",
-        "The thread that stores the result has its own warp's part, the first, in that register.",
-    ),
     (
         "embedding",
         "Init<0> to Init<1> in %index",
@@ -233,7 +207,6 @@ pub(crate) const EQUIVALENT: &[(&str, &str, &str)] = &[
         "remove predicate: if(@strand == 0) { for(@other",
         "The other strands' threads fold as well, and nothing reads what comes of it.",
     ),
-    ("parts", "remove predicate: if(@strand == 0) { for(@other", "Likewise."),
     (
         "transpose",
         "remove predicate: if(@columns <",
