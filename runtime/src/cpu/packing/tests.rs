@@ -233,3 +233,72 @@ fn recurrent_weights_are_prepacked_for_each_direction_and_part() {
         }
     }
 }
+
+/// A matmul of quantised operands as imports write it: `x` in this type less a zero point, by a weight of bytes less
+/// one zero point a column.
+fn quantised(dtype: DType, lead: &[usize], of_weight: &[usize], [rows, k, n]: [usize; 3]) -> Graph {
+    let mut graph = Graph::new();
+    let shape: Vec<usize> = lead.iter().copied().chain([rows, k]).collect();
+    let ty = TensorType::new(dtype, shape.iter().map(|&size| Dim::from(size)).collect());
+    let x = graph.add_input("x", ty).expect("a name of its own");
+    let len = of_weight.iter().product::<usize>() * k * n;
+    let bytes: Vec<i8> = (0..len).map(|i| (i * 7919 % 251) as i8).collect();
+    let shape = of_weight.iter().copied().chain([k, n]).collect();
+    let w = graph.add_constant("w", Tensor::from_vec(shape, bytes).expect("as many elements"));
+    let zeros: Vec<i8> = (0..n).map(|i| (i * 31 % 256) as u8 as i8).collect();
+    let zeros = graph.add_constant("zeros", Tensor::from_vec(vec![n], zeros).expect("n"));
+    let zero = graph.add_constant("zero", Tensor::scalar(77_i32));
+    let wide = Op::Cast { to: DType::I32, saturate: true };
+    let mut add = |op: &Op, inputs: &[ValueId]| {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        graph.add("y", op.clone(), &inputs).expect("it is typed").value()
+    };
+    let minus = Op::Binary(Binary::Sub);
+    let [x, w, zeros] = [x, w, zeros].map(|value| add(&wide, &[value]));
+    let (x, w) = (add(&minus, &[x, zero]), add(&minus, &[w, zeros]));
+    let y = add(&Op::MatMul, &[x, w]);
+    graph.add_output("y", y);
+    graph
+}
+
+fn check_quantised(x: &Tensor, of_weight: &[usize], sizes: [usize; 3], kernel: &str) {
+    let lead = &x.shape()[..x.shape().len() - 2];
+    let graph = quantised(x.dtype(), lead, of_weight, sizes);
+    let want = evaluate(&graph, std::slice::from_ref(x)).expect("the reference runs it");
+    for granularity in [Granularity::Fused, Granularity::PerOp] {
+        let planned = plan(&graph, &Target::cpu(2), granularity, &Bindings::new());
+        let module = Module::compile(planned.expect("it is planned").program);
+        let module = module.expect("it is compiled");
+        assert!(module.kernels().any(|name| name == kernel), "{kernel} {sizes:?}");
+        let mut executable = module.executable(&Bindings::new()).expect("it is bound");
+        let got = executable.run(std::slice::from_ref(x)).expect("it runs");
+        assert_eq!(got, want, "{lead:?} {of_weight:?} {sizes:?}");
+    }
+}
+
+#[test]
+fn quantised_matmuls_are_those_of_the_reference_bit_for_bit() {
+    for (lead, of_weight, sizes) in [
+        (&[][..], &[][..], [1, 1, 1]),
+        (&[], &[], [7, 30, 50]),
+        (&[2, 3], &[], [5, 33, 17]),
+        (&[4], &[1, 1], [1, 64, 100]),
+        (&[3], &[1], [2, 129, 48]),
+    ] {
+        let shape: Vec<usize> = lead.iter().copied().chain(sizes[..2].iter().copied()).collect();
+        let len: usize = shape.iter().product();
+        let bytes = (0..len).map(|i| (i * 13 % 256) as u8).collect::<Vec<_>>();
+        let x = Tensor::from_vec(shape.clone(), bytes).expect("as many elements");
+        check_quantised(&x, of_weight, sizes, "int8-gemm");
+        // What no byte holds is multiplied all the same.
+        let wide = (0..len).map(|i| (i as i32).wrapping_mul(7_654_321)).collect::<Vec<_>>();
+        let x = Tensor::from_vec(shape, wide).expect("as many elements");
+        check_quantised(&x, of_weight, sizes, "int8-gemm");
+    }
+}
+
+#[test]
+fn matrices_that_differ_along_the_batch_are_no_prepacked_one() {
+    let x = Tensor::from_vec(vec![2, 3, 8], (0..48).collect::<Vec<u8>>()).expect("48");
+    check_quantised(&x, &[2], [3, 8, 5], "gemm");
+}
