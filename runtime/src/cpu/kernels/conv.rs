@@ -1,9 +1,12 @@
 //! Convolutions: windows unrolled into columns of a matrix, a block at a time, and one matmul for
 //! each block. Windows of one element are columns already; few filters a group are summed directly.
 
+use super::depthwise::Windows;
 use super::gemm::batched;
 use super::matmul::{Matrix, MatrixMut, Size, Strides};
+use super::packed::{Packed, Panels};
 use super::simd::{Kernel, dispatch, mul_add};
+use super::tile::TileMut;
 use super::view::{check_size, elements};
 use super::window::Grid;
 use crate::cpu::scratch;
@@ -18,6 +21,9 @@ const UNROLLED: usize = 1 << 17;
 
 /// With fewer filters a group than this, a matmul is not worth unrolling for.
 const FEW: usize = 4;
+
+/// Elements of planes that are computed, or followed up, at a time, about.
+const SOME: usize = 1 << 13;
 
 /// Sizes of a convolution `x[n, g·c, inner…], w[g·m, c, kernel…] → y[n, g·m, outer…]`, or of its
 /// transpose `x[n, g·c, outer…], w[g·c, m, kernel…] → y[n, g·m, inner…]`.
@@ -99,27 +105,64 @@ pub fn conv_then(
     let grid = Grid::new(conv.geometry)?;
     conv.check(Lens { x: x.len(), w: w.len(), y: y.len() }, &grid, false, bias)?;
     if conv.filters < FEW && !y.is_empty() {
-        threads::each(1, chunks_mut(y, grid.outer()), |plane, y| {
-            let (part, filter) = (plane / conv.filters, plane % conv.filters);
-            part_of(part, x, w, bias, conv, &grid).direct(y, filter);
-            then(plane * y.len(), y);
-        });
-        return Ok(());
+        return few(y, x, w, bias, conv, &grid, then);
     }
-    let unrolled = match grid.is_identity() {
-        true => 0,
-        false => unrolled(conv.channels * grid.taps(), grid.outer()),
-    };
-    each_part(y, conv, conv.filters * grid.outer(), unrolled, |part, y, columns, spread| {
-        part_of(part, x, w, bias, conv, &grid).unrolled(y, columns, spread)?;
+    let depth = conv.channels * grid.taps();
+    let columns = if grid.is_identity() { 0 } else { unrolled(depth, grid.outer()) };
+    let memory = Panels::len(depth, width(depth, grid.outer())) + columns.next_multiple_of(16);
+    each_part(y, conv, conv.filters * grid.outer(), memory, |part, y, memory, spread| {
         let first = part * y.len();
+        let part = part_of(part, x, w, bias, conv, &grid);
+        part.unrolled(y, memory, spread);
         if spread {
-            let plane = grid.outer();
-            let planes = chunks_mut(y, plane);
-            threads::each(1, planes, |filter, y| then(first + filter * plane, y));
+            let some = planes(conv.filters, grid.outer());
+            let len = some * grid.outer();
+            threads::each(1, chunks_mut(y, len), |number, y| {
+                part.add_bias(number * some, y);
+                then(first + number * len, y);
+            });
         } else {
+            part.add_bias(0, y);
             then(first, y);
         }
+        Ok(())
+    })
+}
+
+/// Planes that are computed, or followed up, at a time: enough elements for that to be worth a call, and as many parts
+/// as threads share well.
+fn planes(count: usize, plane: usize) -> usize {
+    (SOME / plane.max(1)).min(count.div_ceil(4 * threads::count())).max(1)
+}
+
+/// A convolution of few filters a group, plane by plane.
+fn few(
+    y: &mut [f32],
+    x: &[f32],
+    w: &[f32],
+    bias: Option<&[f32]>,
+    conv: Conv<'_>,
+    grid: &Grid,
+    then: impl Fn(usize, &mut [f32]) + Sync,
+) -> Result<()> {
+    let (plane, windows) = (grid.outer(), Windows::new(&conv));
+    let some = planes(y.len() / plane, plane);
+    let each = windows.as_ref().map_or(0, |windows| windows.len().next_multiple_of(16));
+    let mut memory = scratch::zeros::<f32>(each * threads::count())?;
+    threads::try_each_within(&mut memory, 1, chunks_mut(y, some * plane), |memory, number, y| {
+        for (i, y) in y.chunks_exact_mut(plane).enumerate() {
+            let number = number * some + i;
+            let (part, filter) = (number / conv.filters, number % conv.filters);
+            let part = part_of(part, x, w, bias, conv, grid);
+            match &windows {
+                Some(windows) => {
+                    let w = &part.w[filter * grid.taps()..][..grid.taps()];
+                    windows.sum(y, part.x, w, part.bias(filter), memory);
+                }
+                None => part.direct(y, filter),
+            }
+        }
+        then(number * some * plane, y);
         Ok(())
     })
 }
@@ -207,14 +250,15 @@ impl Part<'_> {
         }
     }
 
-    /// All filters by matmuls of blocks of unrolled windows.
-    fn unrolled(&self, y: &mut [f32], columns: &mut [f32], spread: bool) -> Result<()> {
+    /// All filters by matmuls of blocks of unrolled windows, which are brought into panels: filters are read as they lie.
+    fn unrolled(&self, y: &mut [f32], memory: &mut [f32], spread: bool) {
         let (taps, windows) = (self.grid.taps(), self.grid.outer());
         let depth = self.channels * taps;
         let in_place = self.grid.is_identity();
-        let width = if in_place && spread { windows } else { width(depth, windows) };
-        for first in (0..windows).step_by(width) {
-            let width = width.min(windows - first);
+        let most = width(depth, windows);
+        let (panels, columns) = memory.split_at_mut(Panels::len(depth, most));
+        for first in (0..windows).step_by(most) {
+            let width = most.min(windows - first);
             if !in_place {
                 self.unroll(&mut columns[..depth * width], first, width, spread);
             }
@@ -223,23 +267,22 @@ impl Part<'_> {
                 false => matrix(&columns[..], 0, width, 1),
             };
             let (w, w_at) = matrix(self.w, 0, depth, 1);
-            let size = Size { batch: &[], m: self.filters, n: width, k: depth };
-            let (to, to_at) = matrix(&mut *y, first, windows, 1);
-            batched(
-                size,
-                1.0,
-                Matrix { data: w, at: w_at },
-                Matrix { data, at },
-                MatrixMut { data: to, at: to_at },
-                spread,
-            )?;
-            if self.bias.is_some() {
-                for (filter, plane) in y.chunks_exact_mut(windows).enumerate() {
-                    dispatch(AddScalar(&mut plane[first..first + width], self.bias(filter)));
-                }
+            let (a, b) = (Matrix { data: w, at: w_at }, Matrix { data, at });
+            let [_, rest] = TileMut::new(y, windows).split_columns(first);
+            let [mut c, _] = rest.split_columns(width);
+            match spread {
+                true => Panels::spread(b, [depth, width], panels).multiply_spread(a, c),
+                false => Panels::new(b, [depth, width], panels).multiply(a, &mut c),
             }
         }
-        Ok(())
+    }
+
+    /// Adds the bias to planes from that of a filter on.
+    fn add_bias(&self, filter: usize, planes: &mut [f32]) {
+        if let Some(bias) = self.bias {
+            let planes = planes.chunks_exact_mut(self.grid.outer());
+            planes.zip(&bias[filter..]).for_each(|(plane, &bias)| dispatch(AddScalar(plane, bias)));
+        }
     }
 
     /// Windows `first..first + width` as columns: row `channel·taps + tap` holds that element of each.
@@ -308,7 +351,7 @@ fn unrolled(depth: usize, windows: usize) -> usize {
 
 /// Windows unrolled at a time.
 fn width(depth: usize, windows: usize) -> usize {
-    (UNROLLED / depth.max(1)).max(64).next_multiple_of(16).min(windows).max(1)
+    (UNROLLED / depth.max(1)).max(64).next_multiple_of(Packed::COLUMNS).min(windows).max(1)
 }
 
 struct AddScalar<'a>(&'a mut [f32], f32);

@@ -23,6 +23,7 @@ pub mod reduce;
 pub mod softmax;
 
 pub(crate) mod cumulative;
+mod depthwise;
 pub(crate) mod gemm;
 pub(crate) mod int8;
 mod math;
