@@ -12,14 +12,15 @@ use super::packing::{PackedWeight, Prepacked};
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
     Io, Tables, nearest_tables, pad_tables, run_arg_reduce, run_attention, run_concat, run_conv,
-    run_conv_layer, run_conv_transpose, run_copy, run_cumulative, run_gather, run_integer_matmul,
-    run_matmul, run_nearest, run_norm, run_pad, run_pool, run_reduce, run_reference, run_rnn,
-    run_rows, run_softmax,
+    run_conv_layer, run_conv_transpose, run_copy, run_cumulative, run_gather, run_integer_conv,
+    run_integer_matmul, run_matmul, run_nearest, run_norm, run_pad, run_pool, run_reduce,
+    run_reference, run_rnn, run_rows, run_softmax,
 };
 use super::scratch::Few;
 use crate::bind::BoundStep;
 use crate::error::Result;
 use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{
     AttentionAttrs, ConvAttrs, CumulativeOp, NearestMode, Op, PadMode, PoolAttrs, ReduceOp,
@@ -66,6 +67,8 @@ pub(crate) enum Kernel {
     Rnn { attrs: RnnAttrs, prepacked: Vec<Vec<Arc<Packed>>> },
     /// A convolution.
     Conv(ConvAttrs),
+    /// A convolution of integers, and its filters if they were prepacked.
+    IntegerConv { attrs: ConvAttrs, prepacked: Vec<Vec<Arc<PackedIntegers>>> },
     /// A convolution with what follows it.
     ConvLayer(ConvLayer),
     /// The transpose of a convolution.
@@ -109,7 +112,7 @@ impl Kernel {
         if is_fused(body) {
             return Self::fused(step.family, body, prepacked);
         }
-        let Some((_, node)) = body.nodes().last() else { return Self::Reference };
+        let Some((id, node)) = body.nodes().last() else { return Self::Reference };
         match node.op() {
             Op::MatMul => match prepacked.iter().position(|matrices| !matrices.is_empty()) {
                 Some(number) => match &prepacked[number][0] {
@@ -150,6 +153,12 @@ impl Kernel {
                 let prepacked = prepacked.iter().map(reals).collect();
                 Self::Rnn { attrs: attrs.clone(), prepacked }
             }
+            Op::Conv(attrs) if body.ty(id.value()).dtype == DType::I32 => {
+                let integers =
+                    |of: &Vec<PackedWeight>| of.iter().filter_map(PackedWeight::integers).collect();
+                let prepacked = prepacked.iter().map(integers).collect();
+                Self::IntegerConv { attrs: attrs.clone(), prepacked }
+            }
             Op::Conv(attrs) => Self::Conv(attrs.clone()),
             Op::ConvTranspose { conv, .. } => Self::ConvTranspose(conv.clone()),
             Op::Pool(attrs) => Self::Pool(attrs.clone()),
@@ -174,6 +183,7 @@ impl Kernel {
         match self {
             Self::Layers(layers) => layers.reads(input),
             Self::Rnn { prepacked, .. } => prepacked[input].is_empty(),
+            Self::IntegerConv { prepacked, .. } => prepacked[input].is_empty(),
             Self::IntegerMatMul(number, _) => input != *number,
             _ => true,
         }
@@ -199,6 +209,7 @@ impl Kernel {
             Self::Attention(_) => "attention",
             Self::Rnn { .. } => "rnn",
             Self::Conv(_) => "conv",
+            Self::IntegerConv { .. } => "int8-conv",
             Self::ConvLayer(_) => "conv+epilogue",
             Self::ConvTranspose(_) => "conv-transpose",
             Self::Pool(_) => "pool",
@@ -279,6 +290,10 @@ impl BoundKernel {
             Kernel::Attention(attrs) => run_attention(step, io, attrs),
             Kernel::Rnn { attrs, prepacked } => run_rnn(step, io, attrs, prepacked),
             Kernel::Conv(attrs) => run_conv(step, io, attrs),
+            Kernel::IntegerConv { attrs, prepacked } => {
+                let packed = prepacked.iter().find(|packed| !packed.is_empty());
+                run_integer_conv(step, io, attrs, packed.map_or(&[], Vec::as_slice))
+            }
             Kernel::ConvLayer(layer) => {
                 let domain = self.domain.as_ref().expect("epilogues are bound with their domain");
                 run_conv_layer(layer, domain, io)

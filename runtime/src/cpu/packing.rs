@@ -5,10 +5,12 @@
 //! stays, once.
 
 use super::kernel::Kernel;
+use super::kernels::conv::are_packed;
 use super::kernels::int8::PackedIntegers;
 use super::kernels::matmul::{Matrix, Strides, widened};
 use super::kernels::packed::Packed;
 use super::kernels::rnn::Cell;
+use super::kernels::view::row_major;
 use super::scratch::Numbers;
 use crate::bind::{BoundOperand, bind_operand};
 use crate::error::{Error, Result};
@@ -58,6 +60,14 @@ impl PackedWeight {
         match self {
             Self::Reals(packed) => Some(Arc::clone(packed)),
             Self::Integers(_) => None,
+        }
+    }
+
+    /// That of integers.
+    pub(crate) fn integers(&self) -> Option<Arc<PackedIntegers>> {
+        match self {
+            Self::Reals(_) => None,
+            Self::Integers(packed) => Some(Arc::clone(packed)),
         }
     }
 
@@ -299,6 +309,9 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
         let matrices = match places[..] {
             [(Op::Rnn(attrs), 1)] => directions(&weight()?, &[0..cell(attrs.cell).gates()], attrs)?,
             [(Op::Rnn(attrs), 2)] => directions(&weight()?, cell(attrs.cell).parts(), attrs)?,
+            [(Op::Conv(attrs), 1)] if is_integer(program, step) => {
+                filters(&weight()?, attrs.group)?
+            }
             [_, ..] if places.iter().all(is_right) && wants_panels(program, step) => {
                 vec![single(weight()?)?]
             }
@@ -313,12 +326,33 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
 /// that is written through strides and nothing else.
 fn wants_panels(program: &Program, step: &Step) -> bool {
     let operations = step.body.len() - step.body.inputs().len();
-    let output = step.outputs.first().map(|output| program.buffer(output.buffer).dtype);
-    if output == Some(DType::I32) {
+    if is_integer(program, step) {
         return operations == 1;
     }
     let row_major = step.outputs.iter().all(|output| output.view.is_contiguous());
     step.executor == Executor::Template && (operations > 1 || row_major)
+}
+
+/// Whether a step gives integers of 32 bits.
+fn is_integer(program: &Program, step: &Step) -> bool {
+    let mut outputs = step.outputs.iter();
+    outputs.all(|output| program.buffer(output.buffer).dtype == DType::I32)
+}
+
+/// Filters `[g·m, c, kernel…]` of a convolution of integers as matrices of m columns, one for each group; `None` where
+/// they are so few that they are read as they lie.
+fn filters(weight: &BoundOperand, groups: usize) -> Option<Vec<BoundOperand>> {
+    let (&count, rest) = weight.shape.split_first()?;
+    let (each, depth) = (count.checked_div(groups)?, rest.iter().product::<usize>());
+    let axes = row_major(&weight.shape).into_iter().zip(&weight.strides).zip(&weight.shape);
+    let is_row_major = axes.into_iter().all(|((a, &b), &size)| size == 1 || a == b);
+    let of = |group: usize| BoundOperand {
+        buffer: weight.buffer,
+        offset: weight.offset + group * each * depth,
+        shape: vec![depth, each],
+        strides: vec![1, depth as isize],
+    };
+    (are_packed(each) && is_row_major && depth > 0).then(|| (0..groups).map(of).collect())
 }
 
 /// A step's input, if it is a weight of numbers that are multiplied in single precision or of integers of 32 bits, each

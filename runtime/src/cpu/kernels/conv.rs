@@ -1,6 +1,8 @@
 //! Convolutions: windows unrolled into columns of a matrix, a block at a time, and one matmul for
 //! each block. Windows of one element are columns already; few filters a group are summed directly.
 
+mod integers;
+
 use super::depthwise::Windows;
 use super::gemm::batched;
 use super::matmul::{Matrix, MatrixMut, Size, Strides};
@@ -15,6 +17,7 @@ use crate::threads::{self, chunks, chunks_mut};
 use pulp::Simd;
 
 pub use super::window::Geometry;
+pub(crate) use integers::{Filters, are_packed, conv_integers};
 
 /// Elements of unrolled windows that a thread holds at a time.
 const UNROLLED: usize = 1 << 17;
@@ -64,10 +67,10 @@ impl Conv<'_> {
 }
 
 /// One group's part of one image: its operands, and what its filters begin with.
-struct Part<'a> {
-    x: &'a [f32],
-    w: &'a [f32],
-    bias: Option<&'a [f32]>,
+struct Part<'a, T> {
+    x: &'a [T],
+    w: &'a [T],
+    bias: Option<&'a [T]>,
     channels: usize,
     filters: usize,
     grid: &'a Grid,
@@ -217,7 +220,7 @@ fn part_of<'a>(
     bias: Option<&'a [f32]>,
     conv: Conv<'_>,
     grid: &'a Grid,
-) -> Part<'a> {
+) -> Part<'a, f32> {
     let Conv { images, groups, channels, filters, .. } = conv;
     let (group, each) = (part % groups, x.len() / (images * groups));
     let weights = w.len() / groups;
@@ -235,7 +238,7 @@ fn matrix<T>(data: T, offset: usize, row: usize, column: usize) -> (T, Strides<'
     (data, Strides { offset, batch: &[], row: row as isize, column: column as isize })
 }
 
-impl Part<'_> {
+impl Part<'_, f32> {
     fn bias(&self, filter: usize) -> f32 {
         self.bias.map_or(0.0, |bias| bias[filter])
     }
@@ -285,33 +288,6 @@ impl Part<'_> {
         }
     }
 
-    /// Windows `first..first + width` as columns: row `channel·taps + tap` holds that element of each.
-    fn unroll(&self, columns: &mut [f32], first: usize, width: usize, spread: bool) {
-        let (size, taps) = (self.grid.inner(), self.grid.taps());
-        let step = self.grid.step();
-        let row = |(row, line): (usize, &mut [f32])| {
-            let plane = &self.x[row / taps * size..][..size];
-            let mut done = 0;
-            self.grid.runs(row % taps, first, first + width, |at, count, inner| {
-                line[done..at].fill(0.0);
-                let to = &mut line[at..at + count];
-                if step == 1 {
-                    to.copy_from_slice(&plane[inner..inner + count]);
-                } else {
-                    let from = plane[inner..].iter().step_by(step);
-                    to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
-                }
-                done = at + count;
-            });
-            line[done..].fill(0.0);
-        };
-        if spread {
-            threads::each(16, chunks_mut(columns, width), |number, line| row((number, line)));
-        } else {
-            columns.chunks_exact_mut(width).enumerate().for_each(row);
-        }
-    }
-
     /// Matmuls of blocks of places, whose columns are added where their windows stand.
     fn transposed(&self, y: &mut [f32], columns: &mut [f32], spread: bool) -> Result<()> {
         let (size, taps, places) = (self.grid.inner(), self.grid.taps(), self.grid.outer());
@@ -341,6 +317,35 @@ impl Part<'_> {
             });
         }
         Ok(())
+    }
+}
+
+impl<T: Copy + Default + Send + Sync> Part<'_, T> {
+    /// Windows `first..first + width` as columns: row `channel·taps + tap` holds that element of each.
+    fn unroll(&self, columns: &mut [T], first: usize, width: usize, spread: bool) {
+        let (size, taps) = (self.grid.inner(), self.grid.taps());
+        let step = self.grid.step();
+        let row = |(row, line): (usize, &mut [T])| {
+            let plane = &self.x[row / taps * size..][..size];
+            let mut done = 0;
+            self.grid.runs(row % taps, first, first + width, |at, count, inner| {
+                line[done..at].fill(T::default());
+                let to = &mut line[at..at + count];
+                if step == 1 {
+                    to.copy_from_slice(&plane[inner..inner + count]);
+                } else {
+                    let from = plane[inner..].iter().step_by(step);
+                    to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
+                }
+                done = at + count;
+            });
+            line[done..].fill(T::default());
+        };
+        if spread {
+            threads::each(16, chunks_mut(columns, width), |number, line| row((number, line)));
+        } else {
+            columns.chunks_exact_mut(width).enumerate().for_each(row);
+        }
     }
 }
 

@@ -142,11 +142,13 @@ impl PackedIntegers {
             let wide = LINES.min(vectors - first);
             for row in 0..depth {
                 let (lines, place) = (&mut panel[row / DEEP * wide..][..wide], row % DEEP);
-                for column in first * LANES..columns.min((first + wide) * LANES) {
-                    let x = at(row, column).wrapping_sub(offsets[column]);
-                    let own = column - first * LANES;
+                let from = first * LANES;
+                let own = from..columns.min((first + wide) * LANES);
+                let of_columns = sums[own.clone()].iter_mut().zip(&offsets[own]);
+                for (own, (sum, &offset)) in of_columns.enumerate() {
+                    let x = at(row, from + own).wrapping_sub(offset);
                     lines[own / LANES].0[own % LANES * DEEP + place] = x as i8;
-                    sums[column] = sums[column].wrapping_add(x);
+                    *sum = sum.wrapping_add(x);
                 }
             }
         }
@@ -193,6 +195,19 @@ impl Left {
         let groups = k.div_ceil(DEEP);
         let mut words = scratch::take::<u32>(m * (groups + 2))?;
         let fits = AtomicBool::new(true);
+        if let (1, Ok(across)) = (a.at.row, usize::try_from(a.at.column))
+            && k > 1
+        {
+            // Rows side by side: so many at a time that lines of memory are read whole.
+            let rows = chunks_mut(&mut words, LANES * (groups + 2));
+            threads::each((ELEMENTS / LANES / k).max(1), rows, |number, to| {
+                let data = &a.data[a.at.offset + number * LANES..];
+                if !dispatch(NarrowColumns { data, across, k, groups, to }) {
+                    fits.store(false, Ordering::Relaxed);
+                }
+            });
+            return Ok(fits.into_inner().then_some(Self { words, groups }));
+        }
         let rows = chunks_mut(&mut words, groups + 2);
         threads::try_each((ELEMENTS / k.max(1)).max(1), rows, |row, to| {
             let start = (a.at.offset as isize + row as isize * a.at.row) as usize;
@@ -250,6 +265,63 @@ impl Kernel for Narrow<'_> {
         let (bytes, filling) = cast_slice_mut::<u32, u8>(bytes).split_at_mut(row.len());
         bytes.iter_mut().zip(row).for_each(|(to, &x)| *to = x.wrapping_sub(offset) as u8);
         filling.fill(0);
+        true
+    }
+}
+
+/// Makes bytes of at most 16 rows that lie side by side, if it can.
+struct NarrowColumns<'a> {
+    data: &'a [i32],
+    /// From one column to the next.
+    across: usize,
+    k: usize,
+    groups: usize,
+    to: &'a mut [u32],
+}
+
+impl Kernel for NarrowColumns<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, _: S) -> bool {
+        let Self { data, across, k, groups, to } = self;
+        let pitch = groups + 2;
+        let rows = to.len() / pitch;
+        let (mut low, mut high, mut sum) = ([i32::MAX; LANES], [i32::MIN; LANES], [0_i32; LANES]);
+        for column in 0..k {
+            let column = &data[column * across..][..rows];
+            let ranges = low.iter_mut().zip(&mut high).zip(&mut sum);
+            for (&x, ((low, high), sum)) in column.iter().zip(ranges) {
+                (*low, *high, *sum) = ((*low).min(x), (*high).max(x), sum.wrapping_add(x));
+            }
+        }
+        let mut offsets = [0_i32; LANES];
+        let ranges = low.iter().zip(&high).zip(&sum);
+        for ((row, offset), ((&low, &high), &sum)) in
+            to.chunks_exact_mut(pitch).zip(&mut offsets).zip(ranges)
+        {
+            if i64::from(high) - i64::from(low) > 255 {
+                return false;
+            }
+            *offset = if low >= 0 && high <= 255 { 0 } else { low };
+            row[groups..].copy_from_slice(&[*offset as u32, sum as u32]);
+        }
+        // Four columns make a word of each row.
+        for group in 0..groups {
+            let mut words = [0_u32; LANES];
+            for column in (group * DEEP..k).take(DEEP) {
+                let place = column % DEEP * 8;
+                let column = &data[column * across..][..rows];
+                for ((word, &x), &offset) in words.iter_mut().zip(column).zip(&offsets) {
+                    *word |= (x.wrapping_sub(offset) as u32 & 255) << place;
+                }
+            }
+            words
+                .iter()
+                .take(rows)
+                .enumerate()
+                .for_each(|(i, &word)| to[i * pitch + group] = word.to_le());
+        }
         true
     }
 }

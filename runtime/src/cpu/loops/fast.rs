@@ -83,6 +83,7 @@ impl Kernel for AreSmall<'_> {
 }
 
 /// Numbers truncated, modulo the width of the type; `false` if some are too large for that.
+#[allow(clippy::useless_conversion, clippy::unnecessary_cast)] // One of the types is i64.
 pub(super) fn truncate(dtype: DType, to: &mut [i64], from: &[f32]) -> bool {
     if !dispatch(AreSmall(from)) {
         return false;
@@ -92,11 +93,13 @@ pub(super) fn truncate(dtype: DType, to: &mut [i64], from: &[f32]) -> bool {
 }
 
 /// Integers modulo the width of the type.
+#[allow(clippy::useless_conversion, clippy::unnecessary_cast)] // One of the types is i64.
 pub(super) fn wrap_all(dtype: DType, to: &mut [i64], from: &[i64]) {
     with_type!(dtype, T => map(to, from, |x| i64::from(x as T)));
 }
 
 /// A sum, difference or product, modulo the width of the type; `false` if the function is another.
+#[allow(clippy::useless_conversion, clippy::unnecessary_cast)] // One of the types is i64.
 pub(super) fn arithmetic(
     binary: Binary,
     dtype: DType,

@@ -8,7 +8,7 @@ use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::graph::{Graph, ValueId};
-use graphene_frontend::op::{Binary, Op, RnnAttrs, RnnCell, RnnDirection, Unary};
+use graphene_frontend::op::{Binary, ConvAttrs, Op, RnnAttrs, RnnCell, RnnDirection, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use graphene_fusion::{Granularity, plan};
@@ -263,16 +263,20 @@ fn quantised(dtype: DType, lead: &[usize], of_weight: &[usize], [rows, k, n]: [u
 
 fn check_quantised(x: &Tensor, of_weight: &[usize], sizes: [usize; 3], kernel: &str) {
     let lead = &x.shape()[..x.shape().len() - 2];
-    let graph = quantised(x.dtype(), lead, of_weight, sizes);
-    let want = evaluate(&graph, std::slice::from_ref(x)).expect("the reference runs it");
+    check_exact(&quantised(x.dtype(), lead, of_weight, sizes), x, kernel);
+}
+
+/// Runs a graph by either plan, one of whose kernels is this: results are the reference's.
+fn check_exact(graph: &Graph, x: &Tensor, kernel: &str) {
+    let want = evaluate(graph, std::slice::from_ref(x)).expect("the reference runs it");
     for granularity in [Granularity::Fused, Granularity::PerOp] {
-        let planned = plan(&graph, &Target::cpu(2), granularity, &Bindings::new());
+        let planned = plan(graph, &Target::cpu(2), granularity, &Bindings::new());
         let module = Module::compile(planned.expect("it is planned").program);
         let module = module.expect("it is compiled");
-        assert!(module.kernels().any(|name| name == kernel), "{kernel} {sizes:?}");
+        assert!(module.kernels().any(|name| name == kernel), "{kernel}: {}", module.program());
         let mut executable = module.executable(&Bindings::new()).expect("it is bound");
         let got = executable.run(std::slice::from_ref(x)).expect("it runs");
-        assert_eq!(got, want, "{lead:?} {of_weight:?} {sizes:?}");
+        assert_eq!(got, want, "{}", module.program());
     }
 }
 
@@ -301,4 +305,51 @@ fn quantised_matmuls_are_those_of_the_reference_bit_for_bit() {
 fn matrices_that_differ_along_the_batch_are_no_prepacked_one() {
     let x = Tensor::from_vec(vec![2, 3, 8], (0..48).collect::<Vec<u8>>()).expect("48");
     check_quantised(&x, &[2], [3, 8, 5], "gemm");
+}
+
+/// Convolutions of constant filters, less one zero point for each, prepacked where they are not few.
+#[test]
+fn quantised_convolutions_are_those_of_the_reference_bit_for_bit() {
+    for (groups, channels, each, side, kernel) in
+        [(1, 3, 20, 9, 3), (2, 4, 5, 7, 3), (6, 1, 1, 8, 3), (1, 40, 17, 6, 1)]
+    {
+        let mut graph = Graph::new();
+        let shape = [2, groups * channels, side, side];
+        let ty = TensorType::new(DType::U8, shape.map(Dim::from).to_vec());
+        let x = graph.add_input("x", ty).expect("a name of its own");
+        let len = groups * each * channels * kernel * kernel;
+        let bytes: Vec<i8> = (0..len).map(|i| (i * 7919 % 251) as i8).collect();
+        let shape_of_w = vec![groups * each, channels, kernel, kernel];
+        let w = Tensor::from_vec(shape_of_w, bytes).expect("as many elements");
+        let w = graph.add_constant("w", w);
+        let zeros = (0..groups * each).map(|i| (i * 31 % 256) as u8 as i8).collect::<Vec<_>>();
+        let zeros = Tensor::from_vec(vec![groups * each, 1, 1, 1], zeros).expect("one a filter");
+        let zeros = graph.add_constant("zeros", zeros);
+        let zero = graph.add_constant("zero", Tensor::scalar(77_i32));
+        let bias: Vec<i32> = (0..groups * each).map(|i| i as i32 * 100 - 700).collect();
+        let bias = Tensor::from_vec(vec![groups * each], bias).expect("one a filter");
+        let bias = graph.add_constant("bias", bias);
+        let mut add = |op: &Op, inputs: &[ValueId]| {
+            let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+            graph.add("y", op.clone(), &inputs).expect("it is typed").value()
+        };
+        let wide = Op::Cast { to: DType::I32, saturate: true };
+        let [x, w, zeros] = [x, w, zeros].map(|value| add(&wide, &[value]));
+        let minus = Op::Binary(Binary::Sub);
+        let (x, w) = (add(&minus, &[x, zero]), add(&minus, &[w, zeros]));
+        let pad = vec![kernel as i64 / 2; 2];
+        let conv = Op::Conv(ConvAttrs {
+            strides: vec![1, 2],
+            dilations: vec![1, 1],
+            pads_before: pad.clone(),
+            pads_after: pad,
+            group: groups,
+        });
+        let y = add(&conv, &[x, w, bias]);
+        graph.add_output("y", y);
+        let len = shape.iter().product();
+        let x = (0..len).map(|i| (i * 13 % 256) as u8).collect::<Vec<_>>();
+        let x = Tensor::from_vec(shape.to_vec(), x).expect("as many elements");
+        check_exact(&graph, &x, "int8-conv");
+    }
 }
