@@ -98,7 +98,7 @@ pub(super) fn wrap_all(dtype: DType, to: &mut [i64], from: &[i64]) {
     with_type!(dtype, T => map(to, from, |x| i64::from(x as T)));
 }
 
-/// A sum, difference or product, modulo the width of the type; `false` if the function is another.
+/// A sum, a difference or a multiplication, modulo the width of the type; `false` if the function is another.
 #[allow(clippy::useless_conversion, clippy::unnecessary_cast)] // One of the types is i64.
 pub(super) fn arithmetic(
     binary: Binary,

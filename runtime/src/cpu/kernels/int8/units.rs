@@ -172,7 +172,7 @@ impl<W: Work> pulp::NullaryFnOnce for WithAvx2<W> {
 impl Dots for V3 {
     const ROWS: usize = 2;
 
-    /// By products of 16 bits, of which a column has two sums: those of bytes may be more than 16 bits hold.
+    /// By multiply-adds of 16 bits, of which a column has two sums: those of bytes may be more than 16 bits hold.
     #[inline(always)]
     fn dots<const H: usize, const V: usize>(
         self,
