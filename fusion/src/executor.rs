@@ -59,7 +59,11 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
         Op::Attention(_) => types.iter().all(|&dtype| is_real(dtype) || dtype == DType::Bool),
         Op::Rnn(_) => first.is_some_and(is_real),
         Op::Cumulative { .. } => matches!(first, Some(DType::I32 | DType::I64)),
-        Op::Conv(conv) | Op::ConvTranspose { conv, .. } => real && conv.strides.len() <= 3,
+        Op::Conv(conv) => {
+            let integers = types.iter().all(|&dtype| dtype == DType::I32);
+            (real || integers) && conv.strides.len() <= 3
+        }
+        Op::ConvTranspose { conv, .. } => real && conv.strides.len() <= 3,
         Op::Pool(pool) => {
             let computes = match pool.kind {
                 PoolKind::Max { .. } | PoolKind::Average { .. } => true,

@@ -3,21 +3,24 @@
 //! A kernel is chosen once, from the step alone. Its plan says whether there is one; what no kernel takes is
 //! evaluated by the reference, and is reported under that name.
 
+use super::kernels::int8::PackedIntegers;
+use super::kernels::packed::Packed;
 use super::kernels::reduce::Reduce;
 use super::layers::{BoundLayers, ConvLayer, Layers, run_layers};
 use super::loops::{Domain, Loop};
-use super::packing::Prepacked;
+use super::packing::{PackedWeight, Prepacked};
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
     Io, Tables, nearest_tables, pad_tables, run_arg_reduce, run_attention, run_concat, run_conv,
-    run_conv_layer, run_conv_transpose, run_copy, run_cumulative, run_gather, run_matmul,
-    run_nearest, run_norm, run_pad, run_pool, run_reduce, run_reference, run_rnn, run_rows,
-    run_softmax,
+    run_conv_layer, run_conv_transpose, run_copy, run_cumulative, run_gather, run_integer_conv,
+    run_integer_matmul, run_matmul, run_nearest, run_norm, run_pad, run_pool, run_reduce,
+    run_reference, run_rnn, run_rows, run_softmax,
 };
 use super::scratch::Few;
 use crate::bind::BoundStep;
 use crate::error::Result;
 use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::Graph;
 use graphene_frontend::op::{
     AttentionAttrs, ConvAttrs, CumulativeOp, NearestMode, Op, PadMode, PoolAttrs, ReduceOp,
@@ -25,6 +28,7 @@ use graphene_frontend::op::{
 };
 use graphene_fusion::groups::{Executor, Family};
 use graphene_fusion::program::Step;
+use std::sync::Arc;
 
 /// What runs a step.
 #[derive(Clone, Debug)]
@@ -35,6 +39,8 @@ pub(crate) enum Kernel {
     Loop(Loop),
     /// Matrix products.
     MatMul,
+    /// A matmul by a matrix of integers that was prepacked, and the number of that input.
+    IntegerMatMul(usize, Arc<PackedIntegers>),
     /// Matrix products with what follows them.
     Layers(Layers),
     /// Several operations over rows.
@@ -58,9 +64,11 @@ pub(crate) enum Kernel {
     /// Attention in one pass.
     Attention(AttentionAttrs),
     /// A recurrent layer, and its weights if they were prepacked.
-    Rnn { attrs: RnnAttrs, prepacked: Prepacked },
+    Rnn { attrs: RnnAttrs, prepacked: Vec<Vec<Arc<Packed>>> },
     /// A convolution.
     Conv(ConvAttrs),
+    /// A convolution of integers, and its filters if they were prepacked.
+    IntegerConv { attrs: ConvAttrs, prepacked: Vec<Vec<Arc<PackedIntegers>>> },
     /// A convolution with what follows it.
     ConvLayer(ConvLayer),
     /// The transpose of a convolution.
@@ -104,12 +112,19 @@ impl Kernel {
         if is_fused(body) {
             return Self::fused(step.family, body, prepacked);
         }
-        let Some((_, node)) = body.nodes().last() else { return Self::Reference };
+        let Some((id, node)) = body.nodes().last() else { return Self::Reference };
         match node.op() {
-            Op::MatMul if prepacked.iter().any(|matrices| !matrices.is_empty()) => {
-                Layers::compile(body, prepacked).map_or(Self::MatMul, Self::Layers)
-            }
-            Op::MatMul => Self::MatMul,
+            Op::MatMul => match prepacked.iter().position(|matrices| !matrices.is_empty()) {
+                Some(number) => match &prepacked[number][0] {
+                    PackedWeight::Integers(packed) => {
+                        Self::IntegerMatMul(number, Arc::clone(packed))
+                    }
+                    PackedWeight::Reals(_) => {
+                        Layers::compile(body, prepacked).map_or(Self::MatMul, Self::Layers)
+                    }
+                },
+                None => Self::MatMul,
+            },
             Op::Softmax { axis, log } => Self::Softmax { axis: *axis, log: *log },
             Op::LayerNorm { axis, epsilon } => {
                 Self::Norm { axis: *axis, epsilon: *epsilon, rms: false }
@@ -132,7 +147,18 @@ impl Kernel {
                 ResizeMode::Linear | ResizeMode::Cubic { .. } => Self::Reference,
             },
             Op::Attention(attrs) => Self::Attention(attrs.clone()),
-            Op::Rnn(attrs) => Self::Rnn { attrs: attrs.clone(), prepacked: prepacked.clone() },
+            Op::Rnn(attrs) => {
+                let reals =
+                    |of: &Vec<PackedWeight>| of.iter().filter_map(PackedWeight::real).collect();
+                let prepacked = prepacked.iter().map(reals).collect();
+                Self::Rnn { attrs: attrs.clone(), prepacked }
+            }
+            Op::Conv(attrs) if body.ty(id.value()).dtype == DType::I32 => {
+                let integers =
+                    |of: &Vec<PackedWeight>| of.iter().filter_map(PackedWeight::integers).collect();
+                let prepacked = prepacked.iter().map(integers).collect();
+                Self::IntegerConv { attrs: attrs.clone(), prepacked }
+            }
             Op::Conv(attrs) => Self::Conv(attrs.clone()),
             Op::ConvTranspose { conv, .. } => Self::ConvTranspose(conv.clone()),
             Op::Pool(attrs) => Self::Pool(attrs.clone()),
@@ -157,6 +183,8 @@ impl Kernel {
         match self {
             Self::Layers(layers) => layers.reads(input),
             Self::Rnn { prepacked, .. } => prepacked[input].is_empty(),
+            Self::IntegerConv { prepacked, .. } => prepacked[input].is_empty(),
+            Self::IntegerMatMul(number, _) => input != *number,
             _ => true,
         }
     }
@@ -167,6 +195,7 @@ impl Kernel {
             Self::Copy => "copy",
             Self::Loop(_) => "loop",
             Self::MatMul => "gemm",
+            Self::IntegerMatMul(..) => "int8-gemm",
             Self::Layers(layers) => layers.name(),
             Self::Rows(program) => program.name(),
             Self::Softmax { .. } => "softmax",
@@ -180,6 +209,7 @@ impl Kernel {
             Self::Attention(_) => "attention",
             Self::Rnn { .. } => "rnn",
             Self::Conv(_) => "conv",
+            Self::IntegerConv { .. } => "int8-conv",
             Self::ConvLayer(_) => "conv+epilogue",
             Self::ConvTranspose(_) => "conv-transpose",
             Self::Pool(_) => "pool",
@@ -240,6 +270,7 @@ impl BoundKernel {
                 Ok(())
             }
             Kernel::MatMul => run_matmul(step, io),
+            Kernel::IntegerMatMul(_, packed) => run_integer_matmul(step, io, packed),
             Kernel::Layers(layers) => {
                 let bound = self.layers.as_ref().expect("layers are bound with their places");
                 run_layers(layers, bound, io)
@@ -259,6 +290,10 @@ impl BoundKernel {
             Kernel::Attention(attrs) => run_attention(step, io, attrs),
             Kernel::Rnn { attrs, prepacked } => run_rnn(step, io, attrs, prepacked),
             Kernel::Conv(attrs) => run_conv(step, io, attrs),
+            Kernel::IntegerConv { attrs, prepacked } => {
+                let packed = prepacked.iter().find(|packed| !packed.is_empty());
+                run_integer_conv(step, io, attrs, packed.map_or(&[], Vec::as_slice))
+            }
             Kernel::ConvLayer(layer) => {
                 let domain = self.domain.as_ref().expect("epilogues are bound with their domain");
                 run_conv_layer(layer, domain, io)

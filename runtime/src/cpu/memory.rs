@@ -172,6 +172,11 @@ impl<'a> Inputs<'a> {
         self.access.operands.len()
     }
 
+    /// The shape of the input of this number, wherever it lies; that of a scalar if there is none.
+    pub(crate) fn shape(&self, number: usize) -> &'a [usize] {
+        self.bound.inputs.get(number).map_or(&[], |operand| &operand.shape)
+    }
+
     /// The input of this number; `None` if there is none, or no memory for it: a defect of the plan.
     pub(crate) fn get(&self, number: usize) -> Option<Input<'a>> {
         let bytes = match *self.access.operands.get(number)? {

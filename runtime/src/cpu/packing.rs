@@ -1,13 +1,16 @@
-//! Weights prepacked once, when a program is compiled: what recurrent layers and fused execution's GEMMs multiply
-//! by. Library execution's GEMMs take them as they are, as a library's call does.
+//! Weights prepacked once, when a program is compiled: what recurrent layers, fused execution's GEMMs and those of
+//! integers multiply by. Library execution's other GEMMs take them as they are, as a library's call does.
 //!
 //! Compiling consumes the program's weights: what is prepacked is dropped as it was, and what kernels read as it is
 //! stays, once.
 
 use super::kernel::Kernel;
+use super::kernels::conv::are_packed;
+use super::kernels::int8::PackedIntegers;
 use super::kernels::matmul::{Matrix, Strides, widened};
 use super::kernels::packed::Packed;
 use super::kernels::rnn::Cell;
+use super::kernels::view::row_major;
 use super::scratch::Numbers;
 use crate::bind::{BoundOperand, bind_operand};
 use crate::error::{Error, Result};
@@ -40,7 +43,50 @@ pub(crate) struct Packing {
 
 /// The matrices that a step's inputs were prepacked as: for each input none or one; for a recurrent layer's weights
 /// some for each direction.
-pub(crate) type Prepacked = Vec<Vec<Arc<Packed>>>;
+pub(crate) type Prepacked = Vec<Vec<PackedWeight>>;
+
+/// A prepacked matrix.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum PackedWeight {
+    /// Of numbers that are multiplied in single precision.
+    Reals(Arc<Packed>),
+    /// Of integers of 32 bits.
+    Integers(Arc<PackedIntegers>),
+}
+
+impl PackedWeight {
+    /// That of numbers in single precision.
+    pub(crate) fn real(&self) -> Option<Arc<Packed>> {
+        match self {
+            Self::Reals(packed) => Some(Arc::clone(packed)),
+            Self::Integers(_) => None,
+        }
+    }
+
+    /// That of integers.
+    pub(crate) fn integers(&self) -> Option<Arc<PackedIntegers>> {
+        match self {
+            Self::Reals(_) => None,
+            Self::Integers(packed) => Some(Arc::clone(packed)),
+        }
+    }
+
+    /// Its place in memory and its bytes.
+    fn held(&self) -> (usize, u64) {
+        match self {
+            Self::Reals(packed) => (Arc::as_ptr(packed).addr(), packed.held_bytes()),
+            Self::Integers(packed) => (Arc::as_ptr(packed).addr(), packed.held_bytes()),
+        }
+    }
+
+    /// A matrix of these sizes without its numbers.
+    fn outline(dtype: DType, depth: usize, columns: usize) -> Self {
+        match dtype {
+            DType::I32 => Self::Integers(Arc::new(PackedIntegers::outline(depth, columns))),
+            _ => Self::Reals(Arc::new(Packed::outline(depth, columns))),
+        }
+    }
+}
 
 /// All that a module holds of a program's weights.
 pub(crate) struct Weights {
@@ -55,8 +101,8 @@ impl Weights {
     pub(crate) fn bytes(&self, program: &Program) -> u64 {
         let mut seen = BTreeSet::new();
         let packed = self.prepacked.iter().flatten().flatten();
-        let packed = packed.filter(|packed| seen.insert((Arc::as_ptr(packed).addr(), 0)));
-        let packed: u64 = packed.map(|packed| packed.held_bytes()).sum();
+        let packed = packed.map(PackedWeight::held).filter(|&(place, _)| seen.insert((place, 0)));
+        let packed: u64 = packed.map(|(_, bytes)| bytes).sum();
         let mut seen = BTreeSet::new();
         let kept = self.kept.iter().flatten().map(|tensor| weight::new_bytes(tensor, &mut seen));
         packed + kept.sum::<u64>() + weight::constant_bytes(program, &mut seen)
@@ -90,8 +136,10 @@ impl Packing {
                 for (input, matrices) in matrices(program, step) {
                     of_inputs[input] = matrices;
                 }
-                let prepacked: Prepacked =
-                    of_inputs.iter().map(|of| of.iter().map(outline).collect()).collect();
+                let prepacked: Prepacked = of_inputs
+                    .iter()
+                    .map(|of| of.iter().map(|m| outline(program, m)).collect())
+                    .collect();
                 let kernel = Kernel::choose(step, &prepacked);
                 for (input, matrices) in of_inputs.iter_mut().enumerate() {
                     // What is read as it is too need not be there a second time.
@@ -135,7 +183,7 @@ impl Packing {
         }
         let of_kept = program.buffers().iter().zip(&kept).filter(|(_, kept)| **kept);
         let of_kept = of_kept.map(|(buffer, _)| weight::bytes(buffer));
-        let bytes = matrices.iter().map(packed_bytes).chain(of_kept);
+        let bytes = matrices.iter().map(|matrix| packed_bytes(program, matrix)).chain(of_kept);
         let bytes =
             bytes.fold(weight::constant_bytes(program, &mut BTreeSet::new()), u64::saturating_add);
         Self { matrices, numbers, kept, bytes }
@@ -152,7 +200,7 @@ impl Packing {
         for (number, matrix) in self.matrices.iter().enumerate() {
             of_buffer.entry(matrix.buffer).or_default().push(number);
         }
-        let mut prepacked: Vec<Option<Arc<Packed>>> = vec![None; self.matrices.len()];
+        let mut prepacked: Vec<Option<PackedWeight>> = vec![None; self.matrices.len()];
         let mut kept = vec![None; self.kept.len()];
         for wave in self.waves(program, &of_buffer) {
             let mut taken = Vec::with_capacity(wave.len());
@@ -162,7 +210,7 @@ impl Packing {
                 let weight = weight.ok_or(Error::Released { weight: name.clone() })?;
                 taken.push(Mutex::new(Some((id, weight, name))));
             }
-            type Packs = (Vec<(usize, Arc<Packed>)>, Option<(BufferId, Tensor)>);
+            type Packs = (Vec<(usize, PackedWeight)>, Option<(BufferId, Tensor)>);
             let pack = |place: usize| -> Result<Packs> {
                 let mut own = taken[place].lock().unwrap_or_else(PoisonError::into_inner);
                 let Some((id, weight, name)) = own.take() else { return Ok(Packs::default()) };
@@ -170,8 +218,8 @@ impl Packing {
                 drop(weight);
                 let numbers = of_buffer.get(&id).map_or(&[][..], Vec::as_slice);
                 let packed = numbers.iter().map(|&number| {
-                    let packed = pack(&self.matrices[number], tensor.bytes(), tensor.dtype())?;
-                    Ok((number, Arc::new(packed)))
+                    let panels = packed(&self.matrices[number], tensor.bytes(), tensor.dtype())?;
+                    Ok((number, panels))
                 });
                 let packed: Vec<_> = packed.collect::<Result<_>>()?;
                 Ok((packed, self.kept[id.index()].then_some((id, tensor))))
@@ -209,7 +257,8 @@ impl Packing {
             }
             let buffer = program.buffer(id);
             let made = if buffer.is_derived() { weight::bytes(buffer) } else { 0 };
-            let packed = numbers.into_iter().flatten().map(|&n| packed_bytes(&self.matrices[n]));
+            let packed =
+                numbers.into_iter().flatten().map(|&n| packed_bytes(program, &self.matrices[n]));
             let own = packed.fold(made, u64::saturating_add);
             if bytes.saturating_add(own) > most && !wave.is_empty() {
                 waves.push(std::mem::take(&mut wave));
@@ -227,14 +276,18 @@ impl Packing {
 const SHARE: u64 = 8;
 const LEAST: u64 = 1 << 24;
 
-fn outline(matrix: &BoundOperand) -> Arc<Packed> {
+fn outline(program: &Program, matrix: &BoundOperand) -> PackedWeight {
     let [depth, columns] = sizes(matrix);
-    Arc::new(Packed::outline(depth, columns))
+    PackedWeight::outline(program.buffer(matrix.buffer).dtype, depth, columns)
 }
 
-fn packed_bytes(matrix: &BoundOperand) -> u64 {
+fn packed_bytes(program: &Program, matrix: &BoundOperand) -> u64 {
     let [depth, columns] = sizes(matrix);
-    Packed::bytes(depth, columns).map_or(u64::MAX, |bytes| bytes as u64)
+    let bytes = match program.buffer(matrix.buffer).dtype {
+        DType::I32 => PackedIntegers::bytes(depth, columns),
+        _ => Packed::bytes(depth, columns),
+    };
+    bytes.map_or(u64::MAX, |bytes| bytes as u64)
 }
 
 /// A step's inputs that matmuls multiply by and nothing else reads, and the matrices that each of them is.
@@ -256,7 +309,12 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
         let matrices = match places[..] {
             [(Op::Rnn(attrs), 1)] => directions(&weight()?, &[0..cell(attrs.cell).gates()], attrs)?,
             [(Op::Rnn(attrs), 2)] => directions(&weight()?, cell(attrs.cell).parts(), attrs)?,
-            [_, ..] if places.iter().all(is_right) && wants_rows(step) => vec![single(weight()?)?],
+            [(Op::Conv(attrs), 1)] if is_integer(program, step) => {
+                filters(&weight()?, attrs.group)?
+            }
+            [_, ..] if places.iter().all(is_right) && wants_panels(program, step) => {
+                vec![single(weight()?)?]
+            }
             _ => return None,
         };
         Some((input, matrices))
@@ -264,20 +322,45 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
     places.iter().enumerate().filter_map(own).collect()
 }
 
-/// Whether a step's matmuls are for this crate's kernel: those of fused execution, but for one that is written
-/// through strides and nothing else.
-fn wants_rows(step: &Step) -> bool {
+/// Whether a step's matmuls are for this crate's kernels: those of integers, and those of fused execution, but for one
+/// that is written through strides and nothing else.
+fn wants_panels(program: &Program, step: &Step) -> bool {
     let operations = step.body.len() - step.body.inputs().len();
+    if is_integer(program, step) {
+        return operations == 1;
+    }
     let row_major = step.outputs.iter().all(|output| output.view.is_contiguous());
     step.executor == Executor::Template && (operations > 1 || row_major)
 }
 
-/// A step's input, if it is a weight of numbers that are multiplied in single precision, each of which lies in a
-/// place of its own.
+/// Whether a step gives integers of 32 bits.
+fn is_integer(program: &Program, step: &Step) -> bool {
+    let mut outputs = step.outputs.iter();
+    outputs.all(|output| program.buffer(output.buffer).dtype == DType::I32)
+}
+
+/// Filters `[g·m, c, kernel…]` of a convolution of integers as matrices of m columns, one for each group; `None` where
+/// they are so few that they are read as they lie.
+fn filters(weight: &BoundOperand, groups: usize) -> Option<Vec<BoundOperand>> {
+    let (&count, rest) = weight.shape.split_first()?;
+    let (each, depth) = (count.checked_div(groups)?, rest.iter().product::<usize>());
+    let axes = row_major(&weight.shape).into_iter().zip(&weight.strides).zip(&weight.shape);
+    let is_row_major = axes.into_iter().all(|((a, &b), &size)| size == 1 || a == b);
+    let of = |group: usize| BoundOperand {
+        buffer: weight.buffer,
+        offset: weight.offset + group * each * depth,
+        shape: vec![depth, each],
+        strides: vec![1, depth as isize],
+    };
+    (are_packed(each) && is_row_major && depth > 0).then(|| (0..groups).map(of).collect())
+}
+
+/// A step's input, if it is a weight of numbers that are multiplied in single precision or of integers of 32 bits, each
+/// of which lies in a place of its own.
 fn weight_operand(program: &Program, step: &Step, input: usize) -> Option<BoundOperand> {
     let operand = &step.inputs[input];
     let buffer = program.buffer(operand.buffer);
-    let number = matches!(buffer.dtype, DType::F32 | DType::F16 | DType::BF16);
+    let number = matches!(buffer.dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I32);
     if !number || !matches!(buffer.kind, BufferKind::Weight(_)) {
         return None;
     }
@@ -334,13 +417,25 @@ fn sizes(matrix: &BoundOperand) -> [usize; 2] {
     [matrix.shape[0], matrix.shape[1]]
 }
 
-/// Packs a matrix; `bytes` are those of its buffer.
+/// Packs a matrix as steps take it; `bytes` are those of its buffer.
 ///
 /// # Errors
-/// As [`Packed::new`], and [`Error::Unsupported`] for elements that are not multiplied in single precision.
+/// As [`pack`].
+fn packed(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<PackedWeight> {
+    if dtype != DType::I32 {
+        return Ok(PackedWeight::Reals(Arc::new(pack(matrix, bytes, dtype)?)));
+    }
+    let ([depth, columns], at) = (sizes(matrix), strides(matrix));
+    let data = &cast_slice(bytes)[matrix.span()];
+    Ok(PackedWeight::Integers(Arc::new(PackedIntegers::new(Matrix { data, at }, depth, columns)?)))
+}
+
+/// Packs a matrix of numbers that are multiplied in single precision; `bytes` are those of its buffer.
+///
+/// # Errors
+/// As [`Packed::new`], and [`Error::Unsupported`] for other elements.
 pub(crate) fn pack(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<Packed> {
     let span = matrix.span();
-    let start = span.start;
     let elements: Numbers<'_, f32> = match dtype {
         DType::F32 => Numbers::Lent(&cast_slice(bytes)[span]),
         DType::F16 => Numbers::Own(widened::<f16>(&cast_slice(bytes)[span])?),
@@ -348,10 +443,13 @@ pub(crate) fn pack(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<
         _ => return Err(Error::Unsupported { what: "an element type" }),
     };
     let [depth, columns] = sizes(matrix);
-    let [row, column] = [matrix.strides[0], matrix.strides[1]];
-    let offset = matrix.offset.saturating_sub(start);
-    let at = Strides { offset, batch: &[], row, column };
-    Packed::new(Matrix { data: &elements, at }, depth, columns)
+    Packed::new(Matrix { data: &elements, at: strides(matrix) }, depth, columns)
+}
+
+/// Where a matrix lies in its span.
+fn strides(matrix: &BoundOperand) -> Strides<'static> {
+    let offset = matrix.offset.saturating_sub(matrix.span().start);
+    Strides { offset, batch: &[], row: matrix.strides[0], column: matrix.strides[1] }
 }
 
 #[cfg(test)]

@@ -61,9 +61,10 @@ fn check_conv(row: &Row, [n, g, c, m]: [usize; 4], dtype: DType, tolerance: f64)
         Some(random.tensor(dtype, shape([g * m, c], row.1))),
     ];
     let op = || Op::Conv(attrs(row, g));
-    check_op(op(), &operands, &[0], "conv", tolerance);
+    let kernel = if dtype == DType::I32 { "int8-conv" } else { "conv" };
+    check_op(op(), &operands, &[0], kernel, tolerance);
     operands.push(Some(random.tensor(dtype, vec![g * m])));
-    check_op(op(), &operands, &[0], "conv", tolerance);
+    check_op(op(), &operands, &[0], kernel, tolerance);
 }
 
 fn check_transpose(row: &Row, [n, g, c, m]: [usize; 4], dtype: DType, tolerance: f64) {
@@ -93,6 +94,17 @@ fn every_geometry_and_grouping() {
             check_transpose(row, channels, DType::F32, 1e-4);
         }
     }
+}
+
+#[test]
+fn integers_are_exact() {
+    for row in ROWS {
+        for &channels in CHANNELS {
+            check_conv(row, channels, DType::I32, 0.0);
+        }
+    }
+    let row: Row = (&[40, 50], &[3, 3], &[1, 1], &[1, 1], &[1, 1], &[1, 1]);
+    check_conv(&row, [1, 1, 64, 8], DType::I32, 0.0);
 }
 
 #[test]

@@ -1,9 +1,14 @@
 //! Convolutions: windows unrolled into columns of a matrix, a block at a time, and one matmul for
 //! each block. Windows of one element are columns already; few filters a group are summed directly.
 
+mod integers;
+
+use super::depthwise::Windows;
 use super::gemm::batched;
 use super::matmul::{Matrix, MatrixMut, Size, Strides};
+use super::packed::{Packed, Panels};
 use super::simd::{Kernel, dispatch, mul_add};
+use super::tile::TileMut;
 use super::view::{check_size, elements};
 use super::window::Grid;
 use crate::cpu::scratch;
@@ -12,12 +17,16 @@ use crate::threads::{self, chunks, chunks_mut};
 use pulp::Simd;
 
 pub use super::window::Geometry;
+pub(crate) use integers::{Filters, are_packed, conv_integers};
 
 /// Elements of unrolled windows that a thread holds at a time.
 const UNROLLED: usize = 1 << 17;
 
 /// With fewer filters a group than this, a matmul is not worth unrolling for.
 const FEW: usize = 4;
+
+/// Elements of planes that are computed, or followed up, at a time, about.
+const SOME: usize = 1 << 13;
 
 /// Sizes of a convolution `x[n, g·c, inner…], w[g·m, c, kernel…] → y[n, g·m, outer…]`, or of its
 /// transpose `x[n, g·c, outer…], w[g·c, m, kernel…] → y[n, g·m, inner…]`.
@@ -58,10 +67,10 @@ impl Conv<'_> {
 }
 
 /// One group's part of one image: its operands, and what its filters begin with.
-struct Part<'a> {
-    x: &'a [f32],
-    w: &'a [f32],
-    bias: Option<&'a [f32]>,
+struct Part<'a, T> {
+    x: &'a [T],
+    w: &'a [T],
+    bias: Option<&'a [T]>,
     channels: usize,
     filters: usize,
     grid: &'a Grid,
@@ -99,27 +108,64 @@ pub fn conv_then(
     let grid = Grid::new(conv.geometry)?;
     conv.check(Lens { x: x.len(), w: w.len(), y: y.len() }, &grid, false, bias)?;
     if conv.filters < FEW && !y.is_empty() {
-        threads::each(1, chunks_mut(y, grid.outer()), |plane, y| {
-            let (part, filter) = (plane / conv.filters, plane % conv.filters);
-            part_of(part, x, w, bias, conv, &grid).direct(y, filter);
-            then(plane * y.len(), y);
-        });
-        return Ok(());
+        return few(y, x, w, bias, conv, &grid, then);
     }
-    let unrolled = match grid.is_identity() {
-        true => 0,
-        false => unrolled(conv.channels * grid.taps(), grid.outer()),
-    };
-    each_part(y, conv, conv.filters * grid.outer(), unrolled, |part, y, columns, spread| {
-        part_of(part, x, w, bias, conv, &grid).unrolled(y, columns, spread)?;
+    let depth = conv.channels * grid.taps();
+    let columns = if grid.is_identity() { 0 } else { unrolled(depth, grid.outer()) };
+    let memory = Panels::len(depth, width(depth, grid.outer())) + columns.next_multiple_of(16);
+    each_part(y, conv, conv.filters * grid.outer(), memory, |part, y, memory, spread| {
         let first = part * y.len();
+        let part = part_of(part, x, w, bias, conv, &grid);
+        part.unrolled(y, memory, spread);
         if spread {
-            let plane = grid.outer();
-            let planes = chunks_mut(y, plane);
-            threads::each(1, planes, |filter, y| then(first + filter * plane, y));
+            let some = planes(conv.filters, grid.outer());
+            let len = some * grid.outer();
+            threads::each(1, chunks_mut(y, len), |number, y| {
+                part.add_bias(number * some, y);
+                then(first + number * len, y);
+            });
         } else {
+            part.add_bias(0, y);
             then(first, y);
         }
+        Ok(())
+    })
+}
+
+/// Planes that are computed, or followed up, at a time: enough elements for that to be worth a call, and as many parts
+/// as threads share well.
+fn planes(count: usize, plane: usize) -> usize {
+    (SOME / plane.max(1)).min(count.div_ceil(4 * threads::count())).max(1)
+}
+
+/// A convolution of few filters a group, plane by plane.
+fn few(
+    y: &mut [f32],
+    x: &[f32],
+    w: &[f32],
+    bias: Option<&[f32]>,
+    conv: Conv<'_>,
+    grid: &Grid,
+    then: impl Fn(usize, &mut [f32]) + Sync,
+) -> Result<()> {
+    let (plane, windows) = (grid.outer(), Windows::new(&conv));
+    let some = planes(y.len() / plane, plane);
+    let each = windows.as_ref().map_or(0, |windows| windows.len().next_multiple_of(16));
+    let mut memory = scratch::zeros::<f32>(each * threads::count())?;
+    threads::try_each_within(&mut memory, 1, chunks_mut(y, some * plane), |memory, number, y| {
+        for (i, y) in y.chunks_exact_mut(plane).enumerate() {
+            let number = number * some + i;
+            let (part, filter) = (number / conv.filters, number % conv.filters);
+            let part = part_of(part, x, w, bias, conv, grid);
+            match &windows {
+                Some(windows) => {
+                    let w = &part.w[filter * grid.taps()..][..grid.taps()];
+                    windows.sum(y, part.x, w, part.bias(filter), memory);
+                }
+                None => part.direct(y, filter),
+            }
+        }
+        then(number * some * plane, y);
         Ok(())
     })
 }
@@ -174,7 +220,7 @@ fn part_of<'a>(
     bias: Option<&'a [f32]>,
     conv: Conv<'_>,
     grid: &'a Grid,
-) -> Part<'a> {
+) -> Part<'a, f32> {
     let Conv { images, groups, channels, filters, .. } = conv;
     let (group, each) = (part % groups, x.len() / (images * groups));
     let weights = w.len() / groups;
@@ -192,7 +238,7 @@ fn matrix<T>(data: T, offset: usize, row: usize, column: usize) -> (T, Strides<'
     (data, Strides { offset, batch: &[], row: row as isize, column: column as isize })
 }
 
-impl Part<'_> {
+impl Part<'_, f32> {
     fn bias(&self, filter: usize) -> f32 {
         self.bias.map_or(0.0, |bias| bias[filter])
     }
@@ -207,14 +253,15 @@ impl Part<'_> {
         }
     }
 
-    /// All filters by matmuls of blocks of unrolled windows.
-    fn unrolled(&self, y: &mut [f32], columns: &mut [f32], spread: bool) -> Result<()> {
+    /// All filters by matmuls of blocks of unrolled windows, which are brought into panels: filters are read as they lie.
+    fn unrolled(&self, y: &mut [f32], memory: &mut [f32], spread: bool) {
         let (taps, windows) = (self.grid.taps(), self.grid.outer());
         let depth = self.channels * taps;
         let in_place = self.grid.is_identity();
-        let width = if in_place && spread { windows } else { width(depth, windows) };
-        for first in (0..windows).step_by(width) {
-            let width = width.min(windows - first);
+        let most = width(depth, windows);
+        let (panels, columns) = memory.split_at_mut(Panels::len(depth, most));
+        for first in (0..windows).step_by(most) {
+            let width = most.min(windows - first);
             if !in_place {
                 self.unroll(&mut columns[..depth * width], first, width, spread);
             }
@@ -223,49 +270,21 @@ impl Part<'_> {
                 false => matrix(&columns[..], 0, width, 1),
             };
             let (w, w_at) = matrix(self.w, 0, depth, 1);
-            let size = Size { batch: &[], m: self.filters, n: width, k: depth };
-            let (to, to_at) = matrix(&mut *y, first, windows, 1);
-            batched(
-                size,
-                1.0,
-                Matrix { data: w, at: w_at },
-                Matrix { data, at },
-                MatrixMut { data: to, at: to_at },
-                spread,
-            )?;
-            if self.bias.is_some() {
-                for (filter, plane) in y.chunks_exact_mut(windows).enumerate() {
-                    dispatch(AddScalar(&mut plane[first..first + width], self.bias(filter)));
-                }
+            let (a, b) = (Matrix { data: w, at: w_at }, Matrix { data, at });
+            let [_, rest] = TileMut::new(y, windows).split_columns(first);
+            let [mut c, _] = rest.split_columns(width);
+            match spread {
+                true => Panels::spread(b, [depth, width], panels).multiply_spread(a, c),
+                false => Panels::new(b, [depth, width], panels).multiply(a, &mut c),
             }
         }
-        Ok(())
     }
 
-    /// Windows `first..first + width` as columns: row `channel·taps + tap` holds that element of each.
-    fn unroll(&self, columns: &mut [f32], first: usize, width: usize, spread: bool) {
-        let (size, taps) = (self.grid.inner(), self.grid.taps());
-        let step = self.grid.step();
-        let row = |(row, line): (usize, &mut [f32])| {
-            let plane = &self.x[row / taps * size..][..size];
-            let mut done = 0;
-            self.grid.runs(row % taps, first, first + width, |at, count, inner| {
-                line[done..at].fill(0.0);
-                let to = &mut line[at..at + count];
-                if step == 1 {
-                    to.copy_from_slice(&plane[inner..inner + count]);
-                } else {
-                    let from = plane[inner..].iter().step_by(step);
-                    to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
-                }
-                done = at + count;
-            });
-            line[done..].fill(0.0);
-        };
-        if spread {
-            threads::each(16, chunks_mut(columns, width), |number, line| row((number, line)));
-        } else {
-            columns.chunks_exact_mut(width).enumerate().for_each(row);
+    /// Adds the bias to planes from that of a filter on.
+    fn add_bias(&self, filter: usize, planes: &mut [f32]) {
+        if let Some(bias) = self.bias {
+            let planes = planes.chunks_exact_mut(self.grid.outer());
+            planes.zip(&bias[filter..]).for_each(|(plane, &bias)| dispatch(AddScalar(plane, bias)));
         }
     }
 
@@ -301,6 +320,35 @@ impl Part<'_> {
     }
 }
 
+impl<T: Copy + Default + Send + Sync> Part<'_, T> {
+    /// Windows `first..first + width` as columns: row `channel·taps + tap` holds that element of each.
+    fn unroll(&self, columns: &mut [T], first: usize, width: usize, spread: bool) {
+        let (size, taps) = (self.grid.inner(), self.grid.taps());
+        let step = self.grid.step();
+        let row = |(row, line): (usize, &mut [T])| {
+            let plane = &self.x[row / taps * size..][..size];
+            let mut done = 0;
+            self.grid.runs(row % taps, first, first + width, |at, count, inner| {
+                line[done..at].fill(T::default());
+                let to = &mut line[at..at + count];
+                if step == 1 {
+                    to.copy_from_slice(&plane[inner..inner + count]);
+                } else {
+                    let from = plane[inner..].iter().step_by(step);
+                    to.iter_mut().zip(from).for_each(|(to, &from)| *to = from);
+                }
+                done = at + count;
+            });
+            line[done..].fill(T::default());
+        };
+        if spread {
+            threads::each(16, chunks_mut(columns, width), |number, line| row((number, line)));
+        } else {
+            columns.chunks_exact_mut(width).enumerate().for_each(row);
+        }
+    }
+}
+
 /// Elements of the windows unrolled at a time, at most.
 fn unrolled(depth: usize, windows: usize) -> usize {
     depth * width(depth, windows)
@@ -308,7 +356,7 @@ fn unrolled(depth: usize, windows: usize) -> usize {
 
 /// Windows unrolled at a time.
 fn width(depth: usize, windows: usize) -> usize {
-    (UNROLLED / depth.max(1)).max(64).next_multiple_of(16).min(windows).max(1)
+    (UNROLLED / depth.max(1)).max(64).next_multiple_of(Packed::COLUMNS).min(windows).max(1)
 }
 
 struct AddScalar<'a>(&'a mut [f32], f32);

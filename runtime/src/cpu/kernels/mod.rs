@@ -4,7 +4,7 @@
 //! In reading order: [`pointwise`] functions on blocks; [`copy`] and [`gather`] move elements;
 //! [`softmax`], [`norm`], [`reduce`] and [`arg`] fold rows; [`matmul`] multiplies matrices, and on it stand
 //! [`attention`] and [`conv`]; `packed` multiplies by matrices that were prepacked, and on it stands
-//! `rnn`; [`pool`] folds windows. Every kernel checks the sizes and strides that it is given before it touches an
+//! `rnn`; `int8` multiplies integers that fit into bytes; [`pool`] folds windows. Every kernel checks the sizes and strides that it is given before it touches an
 //! element.
 
 pub mod arg;
@@ -23,7 +23,9 @@ pub mod reduce;
 pub mod softmax;
 
 pub(crate) mod cumulative;
+mod depthwise;
 pub(crate) mod gemm;
+pub(crate) mod int8;
 mod math;
 pub(crate) mod packed;
 pub(crate) mod rnn;

@@ -214,6 +214,12 @@ unary! {
     GeluTanh: |x| math::gelu_tanh::<FMA>(x);
     /// max(x, 0), NaN kept.
     Relu: |x| if x < 0.0 { 0.0 } else { x };
+    /// x · min(max(x / 6 + ½, 0), 1).
+    HardSwish: |x| {
+        // Near -3 the factor is a small difference.
+        let x = f64::from(x);
+        (x * (x * (1.0 / 6.0) + 0.5).clamp(0.0, 1.0)) as f32
+    };
     /// log(1 + eˣ).
     Softplus: |x| math::softplus::<FMA>(x);
     /// The sine, by libm.
@@ -367,6 +373,7 @@ mod tests {
         check_ulps(Unary::Floor, 0.0, f64::floor);
         check_ulps(Unary::Ceil, 0.0, f64::ceil);
         check_ulps(Unary::Round, 0.0, f64::round_ties_even);
+        check_ulps(Unary::HardSwish, 1.0, |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0));
         check_ulps(Unary::Relu, 0.0, |x| if x < 0.0 { 0.0 } else { x });
         check_ulps(Unary::Sign, 0.0, |x| if x == 0.0 || x.is_nan() { x } else { x.signum() });
     }

@@ -1,6 +1,7 @@
 //! What one instruction does to a block of elements.
 
 use super::elements::Elements;
+use super::fast::{arithmetic, map, truncate, wrap_all};
 use super::scalar::{
     comparison, fast_binary, fast_unary, integer_binary, real_binary, truncated, with_integer,
     with_real, wrap,
@@ -9,8 +10,15 @@ use super::{Class, Instruction, Operation, Scalar};
 use crate::cpu::kernels::pointwise as fast;
 use graphene_frontend::op::{Binary, Unary};
 
-fn move_f32(target: &mut [f32], x: Elements<'_>) {
-    target.iter_mut().enumerate().for_each(|(i, y)| *y = x.f32(i));
+/// The elements in single precision.
+pub(super) fn move_f32(target: &mut [f32], x: Elements<'_>) {
+    match x {
+        Elements::F32(x) => target.copy_from_slice(x),
+        Elements::F64(x) => map(target, x, |x| x as f32),
+        Elements::I64(x) => map(target, x, |x| x as f32),
+        Elements::Bool(x) => map(target, x, f32::from),
+        Elements::Scalar(_) => target.fill(x.f32(0)),
+    }
 }
 
 pub(super) fn unary_f32(unary: Unary, target: &mut [f32], x: Elements<'_>) {
@@ -77,6 +85,18 @@ pub(super) fn compute_i64(instruction: &Instruction, target: &mut [i64], sources
             let each = target.iter_mut().enumerate();
             each.for_each(|(i, y)| *y = wrap(dtype, integer(sources[0].i64(i))));
         });
+    }
+    let done = match (instruction.operation, sources) {
+        (Operation::Binary(binary), &[a, b]) => arithmetic(binary, dtype, target, a, b),
+        (Operation::Cast, &[Elements::F32(x)]) => truncate(dtype, target, x),
+        (Operation::Cast, &[Elements::I64(x)]) => {
+            wrap_all(dtype, target, x);
+            true
+        }
+        _ => false,
+    };
+    if done {
+        return;
     }
     let each = target.iter_mut().enumerate();
     match instruction.operation {

@@ -1,5 +1,6 @@
 //! Elements of a block in the form in which they compute: 16-bit floats as `f32`, integers as `i64`.
 
+use super::fast::map;
 use super::{BLOCK, Class, Register, Scalar};
 use graphene_frontend::dtype::DType;
 use half::{bf16, f16};
@@ -251,7 +252,7 @@ fn gather_run<T: Copy, U: Copy>(
         0 => target.fill(convert(source[from])),
         1 => {
             let source = &source[from..from + target.len()];
-            target.iter_mut().zip(source).for_each(|(y, &x)| *y = convert(x));
+            map(target, source, convert);
         }
         _ => {
             let mut at = from as isize;
@@ -271,6 +272,14 @@ pub(super) fn store(dtype: DType, block: Elements<'_>, bytes: &mut [u8]) {
             target.iter_mut().enumerate().for_each(|(i, y)| *y = $convert(block.$get(i)));
         }};
     }
+    macro_rules! integers {
+        ($ty:ty) => {
+            match block {
+                Elements::I64(x) => map(typed_mut(bytes), x, |x| x as $ty),
+                _ => write!($ty, i64, |x| x as $ty),
+            }
+        };
+    }
     match dtype {
         DType::F32 => match block {
             Elements::F32(x) => typed_mut(bytes).copy_from_slice(x),
@@ -279,13 +288,13 @@ pub(super) fn store(dtype: DType, block: Elements<'_>, bytes: &mut [u8]) {
         DType::F16 => write!(f16, f32, f16::from_f32),
         DType::BF16 => write!(bf16, f32, bf16::from_f32),
         DType::F64 => write!(f64, f64, |x| x),
-        DType::I8 => write!(i8, i64, |x| x as i8),
-        DType::I16 => write!(i16, i64, |x| x as i16),
-        DType::I32 => write!(i32, i64, |x| x as i32),
+        DType::I8 => integers!(i8),
+        DType::I16 => integers!(i16),
+        DType::I32 => integers!(i32),
         DType::I64 => write!(i64, i64, |x| x),
-        DType::U8 => write!(u8, i64, |x| x as u8),
-        DType::U16 => write!(u16, i64, |x| x as u16),
-        DType::U32 => write!(u32, i64, |x| x as u32),
+        DType::U8 => integers!(u8),
+        DType::U16 => integers!(u16),
+        DType::U32 => integers!(u32),
         DType::Bool => write!(u8, bool, u8::from),
         _ => {}
     }

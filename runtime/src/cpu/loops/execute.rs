@@ -1,6 +1,6 @@
 //! Running a loop: parts of its domain, in parallel or on the calling thread.
 
-use super::compute::{binary_f32, compute_bool, compute_f64, compute_i64, unary_f32};
+use super::compute::{binary_f32, compute_bool, compute_f64, compute_i64, move_f32, unary_f32};
 use super::elements::{Elements, ElementsMut, Registers, store, typed, typed_mut};
 use super::scalar::round;
 use super::{BLOCK, Class, Domain, Instruction, Loop, Operation, Register, Source, Tile};
@@ -303,10 +303,7 @@ impl Loop {
                     *y = if condition.bool(i) { a.f32(i) } else { b.f32(i) };
                 }
             }
-            Operation::Cast => match block(0) {
-                Elements::F32(x) => target.copy_from_slice(x),
-                x => target.iter_mut().enumerate().for_each(|(i, y)| *y = x.f32(i)),
-            },
+            Operation::Cast => move_f32(target, block(0)),
         }
         round(instruction.dtype, target);
     }

@@ -11,6 +11,7 @@ mod compute;
 mod domain;
 mod elements;
 mod execute;
+mod fast;
 mod scalar;
 
 #[cfg(test)]

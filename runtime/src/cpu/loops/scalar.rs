@@ -38,10 +38,10 @@ pub(super) fn fast_unary(unary: Unary) -> Option<fast::Unary> {
         Unary::GeluTanh => fast::Unary::GeluTanh,
         Unary::Softplus => fast::Unary::Softplus,
         Unary::Swish { alpha: 1.0 } => fast::Unary::Silu,
+        Unary::HardSwish => fast::Unary::HardSwish,
         Unary::Swish { .. }
         | Unary::Softsign
         | Unary::Mish
-        | Unary::HardSwish
         | Unary::HardSigmoid { .. }
         | Unary::LeakyRelu { .. }
         | Unary::Elu { .. }

@@ -8,7 +8,7 @@ use graphene_frontend::dim::{Bindings, Dim};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::eval::evaluate;
 use graphene_frontend::graph::{Graph, ValueId};
-use graphene_frontend::op::{Binary, Op, RnnAttrs, RnnCell, RnnDirection, Unary};
+use graphene_frontend::op::{Binary, ConvAttrs, Op, RnnAttrs, RnnCell, RnnDirection, Unary};
 use graphene_frontend::tensor::Tensor;
 use graphene_frontend::types::TensorType;
 use graphene_fusion::{Granularity, plan};
@@ -231,5 +231,125 @@ fn recurrent_weights_are_prepacked_for_each_direction_and_part() {
             let [(fused, _), (library, _)] = run(&graph, &x.expect("all"), u64::MAX);
             assert_eq!([fused, library], [matrices * count; 2], "{cell:?} {direction:?}");
         }
+    }
+}
+
+/// A matmul of quantised operands as imports write it: `x` in this type less a zero point, by a weight of bytes less
+/// one zero point a column.
+fn quantised(dtype: DType, lead: &[usize], of_weight: &[usize], [rows, k, n]: [usize; 3]) -> Graph {
+    let mut graph = Graph::new();
+    let shape: Vec<usize> = lead.iter().copied().chain([rows, k]).collect();
+    let ty = TensorType::new(dtype, shape.iter().map(|&size| Dim::from(size)).collect());
+    let x = graph.add_input("x", ty).expect("a name of its own");
+    let len = of_weight.iter().product::<usize>() * k * n;
+    let bytes: Vec<i8> = (0..len).map(|i| (i * 7919 % 251) as i8).collect();
+    let shape = of_weight.iter().copied().chain([k, n]).collect();
+    let w = graph.add_constant("w", Tensor::from_vec(shape, bytes).expect("as many elements"));
+    let zeros: Vec<i8> = (0..n).map(|i| (i * 31 % 256) as u8 as i8).collect();
+    let zeros = graph.add_constant("zeros", Tensor::from_vec(vec![n], zeros).expect("n"));
+    let zero = graph.add_constant("zero", Tensor::scalar(77_i32));
+    let wide = Op::Cast { to: DType::I32, saturate: true };
+    let mut add = |op: &Op, inputs: &[ValueId]| {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        graph.add("y", op.clone(), &inputs).expect("it is typed").value()
+    };
+    let minus = Op::Binary(Binary::Sub);
+    let [x, w, zeros] = [x, w, zeros].map(|value| add(&wide, &[value]));
+    let (x, w) = (add(&minus, &[x, zero]), add(&minus, &[w, zeros]));
+    let y = add(&Op::MatMul, &[x, w]);
+    graph.add_output("y", y);
+    graph
+}
+
+fn check_quantised(x: &Tensor, of_weight: &[usize], sizes: [usize; 3], kernel: &str) {
+    let lead = &x.shape()[..x.shape().len() - 2];
+    check_exact(&quantised(x.dtype(), lead, of_weight, sizes), x, kernel);
+}
+
+/// Runs a graph by either plan, one of whose kernels is this: results are the reference's.
+fn check_exact(graph: &Graph, x: &Tensor, kernel: &str) {
+    let want = evaluate(graph, std::slice::from_ref(x)).expect("the reference runs it");
+    for granularity in [Granularity::Fused, Granularity::PerOp] {
+        let planned = plan(graph, &Target::cpu(2), granularity, &Bindings::new());
+        let module = Module::compile(planned.expect("it is planned").program);
+        let module = module.expect("it is compiled");
+        assert!(module.kernels().any(|name| name == kernel), "{kernel}: {}", module.program());
+        let mut executable = module.executable(&Bindings::new()).expect("it is bound");
+        let got = executable.run(std::slice::from_ref(x)).expect("it runs");
+        assert_eq!(got, want, "{}", module.program());
+    }
+}
+
+#[test]
+fn quantised_matmuls_are_those_of_the_reference_bit_for_bit() {
+    for (lead, of_weight, sizes) in [
+        (&[][..], &[][..], [1, 1, 1]),
+        (&[], &[], [7, 30, 50]),
+        (&[2, 3], &[], [5, 33, 17]),
+        (&[4], &[1, 1], [1, 64, 100]),
+        (&[3], &[1], [2, 129, 48]),
+    ] {
+        let shape: Vec<usize> = lead.iter().copied().chain(sizes[..2].iter().copied()).collect();
+        let len: usize = shape.iter().product();
+        let bytes = (0..len).map(|i| (i * 13 % 256) as u8).collect::<Vec<_>>();
+        let x = Tensor::from_vec(shape.clone(), bytes).expect("as many elements");
+        check_quantised(&x, of_weight, sizes, "int8-gemm");
+        // What no byte holds is multiplied all the same.
+        let wide = (0..len).map(|i| (i as i32).wrapping_mul(7_654_321)).collect::<Vec<_>>();
+        let x = Tensor::from_vec(shape, wide).expect("as many elements");
+        check_quantised(&x, of_weight, sizes, "int8-gemm");
+    }
+}
+
+#[test]
+fn matrices_that_differ_along_the_batch_are_no_prepacked_one() {
+    let x = Tensor::from_vec(vec![2, 3, 8], (0..48).collect::<Vec<u8>>()).expect("48");
+    check_quantised(&x, &[2], [3, 8, 5], "gemm");
+}
+
+/// Convolutions of constant filters, less one zero point for each, prepacked where they are not few.
+#[test]
+fn quantised_convolutions_are_those_of_the_reference_bit_for_bit() {
+    for (groups, channels, each, side, kernel) in
+        [(1, 3, 20, 9, 3), (2, 4, 5, 7, 3), (6, 1, 1, 8, 3), (1, 40, 17, 6, 1)]
+    {
+        let mut graph = Graph::new();
+        let shape = [2, groups * channels, side, side];
+        let ty = TensorType::new(DType::U8, shape.map(Dim::from).to_vec());
+        let x = graph.add_input("x", ty).expect("a name of its own");
+        let len = groups * each * channels * kernel * kernel;
+        let bytes: Vec<i8> = (0..len).map(|i| (i * 7919 % 251) as i8).collect();
+        let shape_of_w = vec![groups * each, channels, kernel, kernel];
+        let w = Tensor::from_vec(shape_of_w, bytes).expect("as many elements");
+        let w = graph.add_constant("w", w);
+        let zeros = (0..groups * each).map(|i| (i * 31 % 256) as u8 as i8).collect::<Vec<_>>();
+        let zeros = Tensor::from_vec(vec![groups * each, 1, 1, 1], zeros).expect("one a filter");
+        let zeros = graph.add_constant("zeros", zeros);
+        let zero = graph.add_constant("zero", Tensor::scalar(77_i32));
+        let bias: Vec<i32> = (0..groups * each).map(|i| i as i32 * 100 - 700).collect();
+        let bias = Tensor::from_vec(vec![groups * each], bias).expect("one a filter");
+        let bias = graph.add_constant("bias", bias);
+        let mut add = |op: &Op, inputs: &[ValueId]| {
+            let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+            graph.add("y", op.clone(), &inputs).expect("it is typed").value()
+        };
+        let wide = Op::Cast { to: DType::I32, saturate: true };
+        let [x, w, zeros] = [x, w, zeros].map(|value| add(&wide, &[value]));
+        let minus = Op::Binary(Binary::Sub);
+        let (x, w) = (add(&minus, &[x, zero]), add(&minus, &[w, zeros]));
+        let pad = vec![kernel as i64 / 2; 2];
+        let conv = Op::Conv(ConvAttrs {
+            strides: vec![1, 2],
+            dilations: vec![1, 1],
+            pads_before: pad.clone(),
+            pads_after: pad,
+            group: groups,
+        });
+        let y = add(&conv, &[x, w, bias]);
+        graph.add_output("y", y);
+        let len = shape.iter().product();
+        let x = (0..len).map(|i| (i * 13 % 256) as u8).collect::<Vec<_>>();
+        let x = Tensor::from_vec(shape.to_vec(), x).expect("as many elements");
+        check_exact(&graph, &x, "int8-conv");
     }
 }

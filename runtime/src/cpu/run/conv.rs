@@ -1,8 +1,9 @@
 //! Convolutions and poolings.
 
 use super::wide::Wide;
-use super::{Io, input_number, output_number, with_row_major};
-use crate::cpu::kernels::conv::{Conv, conv, conv_then, conv_transpose};
+use super::{Io, input_number, output_number, required_input, with_row_major};
+use crate::cpu::kernels::conv::{Conv, Filters, conv, conv_integers, conv_then, conv_transpose};
+use crate::cpu::kernels::int8::PackedIntegers;
 use crate::cpu::kernels::matmul::narrowed;
 use crate::cpu::kernels::pointwise::{Binary, Unary, powf};
 use crate::cpu::kernels::pool::{Geometry, Pool, max_pool, pool};
@@ -18,6 +19,7 @@ use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{ConvAttrs, IndexOrder, PoolAttrs, PoolKind};
 use graphene_fusion::program::Step;
 use half::{bf16, f16};
+use std::sync::Arc;
 
 /// Batch, channels and spatial sizes.
 fn split(shape: &[usize]) -> Result<(usize, usize, &[usize])> {
@@ -55,25 +57,33 @@ impl<'a> Operands<'a> {
         y: &'b [usize],
         transposed: bool,
     ) -> Result<Conv<'b>> {
-        let ((images, _, from), (rows, columns, kernel)) =
-            (split(self.shapes[0])?, split(self.shapes[1])?);
-        let (_, _, to) = split(y)?;
-        let grouped =
-            rows.checked_div(attrs.group).ok_or(Error::Unsupported { what: "no groups" })?;
-        let (channels, filters, inner, outer) = match transposed {
-            false => (columns, grouped, from, to),
-            true => (grouped, columns, to, from),
-        };
-        let geometry = Geometry {
-            inner,
-            outer,
-            kernel,
-            strides: &attrs.strides,
-            dilations: &attrs.dilations,
-            before: &attrs.pads_before,
-        };
-        Ok(Conv { images, groups: attrs.group, channels, filters, geometry })
+        sizes(self.shapes, attrs, y, transposed)
     }
+}
+
+/// Sizes of a convolution of images and filters of these shapes, or of its transpose.
+fn sizes<'a>(
+    [x, w]: [&'a [usize]; 2],
+    attrs: &'a ConvAttrs,
+    y: &'a [usize],
+    transposed: bool,
+) -> Result<Conv<'a>> {
+    let ((images, _, from), (rows, columns, kernel)) = (split(x)?, split(w)?);
+    let (_, _, to) = split(y)?;
+    let grouped = rows.checked_div(attrs.group).ok_or(Error::Unsupported { what: "no groups" })?;
+    let (channels, filters, inner, outer) = match transposed {
+        false => (columns, grouped, from, to),
+        true => (grouped, columns, to, from),
+    };
+    let geometry = Geometry {
+        inner,
+        outer,
+        kernel,
+        strides: &attrs.strides,
+        dilations: &attrs.dilations,
+        before: &attrs.pads_before,
+    };
+    Ok(Conv { images, groups: attrs.group, channels, filters, geometry })
 }
 
 fn run(step: &Step, mut io: Io<'_>, attrs: &ConvAttrs, transposed: bool) -> Result<()> {
@@ -91,6 +101,29 @@ fn run(step: &Step, mut io: Io<'_>, attrs: &ConvAttrs, transposed: bool) -> Resu
 
 pub(crate) fn run_conv(step: &Step, io: Io<'_>, attrs: &ConvAttrs) -> Result<()> {
     run(step, io, attrs, false)
+}
+
+/// A convolution of integers of 32 bits, whose filters may have been prepacked.
+pub(crate) fn run_integer_conv(
+    step: &Step,
+    mut io: Io<'_>,
+    attrs: &ConvAttrs,
+    packed: &[Arc<PackedIntegers>],
+) -> Result<()> {
+    let [x, w] = [required_input(step, 0)?, required_input(step, 1)?];
+    let shapes = [x, w].map(|number| io.inputs.shape(number));
+    let (x, _) = io.dense::<i32>(x)?;
+    let filters = match packed {
+        [] => Filters::Plain(io.dense(w)?.0),
+        packed => Filters::Packed(packed),
+    };
+    let bias = match input_number(step, 2)? {
+        Some(number) => Some(io.dense::<i32>(number)?.0),
+        None => None,
+    };
+    let output = &mut io.outputs[0];
+    let sizes = sizes(shapes, attrs, &output.operand.shape, false)?;
+    conv_integers(output.dense(), x, filters, bias, sizes)
 }
 
 pub(crate) fn run_conv_transpose(step: &Step, io: Io<'_>, attrs: &ConvAttrs) -> Result<()> {

@@ -1,12 +1,14 @@
 //! Matrix products.
 
-use super::{Io, required_input};
+use super::{Io, required_input, with_row_major};
 use crate::bind::BoundOperand;
+use crate::cpu::kernels::gemm::batch_offset;
+use crate::cpu::kernels::int8::{PackedIntegers, multiply_integers};
 use crate::cpu::kernels::integer::{Integer, matmul_integers};
 use crate::cpu::kernels::matmul::{
     Element, Half, Matrix, MatrixMut, Size, Strides, matmul, matmul_half,
 };
-use crate::cpu::kernels::view::Axes;
+use crate::cpu::kernels::view::{Axes, check_size};
 use crate::error::{Error, Result};
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
 use graphene_frontend::dtype::DType;
@@ -28,6 +30,45 @@ pub(crate) fn run_matmul(step: &Step, mut io: Io<'_>) -> Result<()> {
         DType::BF16 => matmul.run_half::<bf16>(a, b, output.bytes),
         _ => matmul.run::<f32>(1.0, a, b, output.bytes),
     }
+}
+
+/// A matmul of integers of 32 bits, whose right operand was prepacked.
+pub(crate) fn run_integer_matmul(
+    step: &Step,
+    mut io: Io<'_>,
+    packed: &PackedIntegers,
+) -> Result<()> {
+    let (a, a_at, _) = io.input(required_input(step, 0)?)?;
+    let data: &[i32] = cast_slice(a);
+    let (_, columns) = packed.sizes();
+    let ([batch @ .., m, k], [apart @ .., row, column]) = (&a_at.shape[..], &a_at.strides[..])
+    else {
+        return Err(Error::Unsupported { what: "a matmul of vectors" });
+    };
+    // Matrices one after the other are one.
+    let (mut rows, mut row, mut lead) = (*m, *row, batch.len());
+    while lead > 0 && (batch[lead - 1] == 1 || rows == 1 || apart[lead - 1] == row * rows as isize)
+    {
+        lead -= 1;
+        if rows == 1 {
+            row = apart[lead];
+        }
+        rows *= batch[lead];
+    }
+    let (batch, apart) = (&batch[..lead], &apart[..lead]);
+    with_row_major(&mut io.outputs, |mut outputs| {
+        let c: &mut [i32] = cast_slice_mut(outputs[0]);
+        let len = batch.iter().product::<usize>() * rows * columns;
+        check_size("elements of the matmul", len, c.len())?;
+        if len == 0 {
+            return Ok(());
+        }
+        c.chunks_mut(rows * columns).enumerate().try_for_each(|(index, c)| {
+            let offset = a_at.offset as isize + batch_offset(index, batch, apart);
+            let at = Strides { offset: offset as usize, batch: &[], row, column: *column };
+            multiply_integers(*k, Matrix { data, at }, packed, c)
+        })
+    })
 }
 
 /// A batched matmul: its sizes, and per operand the offset, the batch strides and those of the last two dims.

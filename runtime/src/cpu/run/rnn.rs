@@ -2,9 +2,10 @@
 
 use super::wide::Wide;
 use super::{Io, input_number, required_input};
+use crate::cpu::kernels::packed::Packed;
 use crate::cpu::kernels::rnn::{Activation, Cell, Layer, rnn};
 use crate::cpu::loops::apply_unary;
-use crate::cpu::packing::{Prepacked, cell, directions, pack};
+use crate::cpu::packing::{cell, directions, pack};
 use crate::cpu::scratch::Few;
 use crate::error::{Error, Result};
 use graphene_frontend::op::{RnnAttrs, RnnDirection, Unary};
@@ -18,7 +19,7 @@ pub(crate) fn run_rnn(
     step: &Step,
     mut io: Io<'_>,
     attrs: &RnnAttrs,
-    prepacked: &Prepacked,
+    prepacked: &[Vec<Arc<Packed>>],
 ) -> Result<()> {
     let optional = |place| match input_number(step, place)? {
         Some(number) => Ok::<_, Error>(Some(io.reals(number)?.0)),

@@ -1,0 +1,482 @@
+//! Matmuls of integers that differ by less than a byte holds, as those of quantised models do: in `i32`, modulo its
+//! width, and exactly what [`matmul_integers`](super::integer::matmul_integers) gives.
+//!
+//! A row of A is bytes `u` of 0 to 255 and an offset, a column of B bytes `s` of -128 to 127 and another. Of
+//! `Σ (u + o)(s + c) = Σ us + o Σs + c Σ(u + o)` the first sum is what vector units multiply fast; the others are known
+//! from a row and from a column alone. [`PackedIntegers`] has the bytes of B in panels, four rows of it side by side.
+
+mod units;
+
+use super::integer::matmul_integers;
+use super::matmul::{Matrix, MatrixMut, Size, Strides};
+use super::packed::{Packed, tile};
+use super::simd::{Kernel, dispatch};
+use super::tile::{Cut, Grid, TileMut};
+use super::view::{check_reach, check_size};
+use crate::cpu::scratch::{self, Buffer};
+use crate::error::{Error, Result};
+use crate::threads::{self, chunks_mut};
+use bytemuck::{Pod, Zeroable, cast_slice_mut};
+use pulp::Simd;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use units::{Dots, Unit, Work};
+
+/// Neighbours in a column that are multiplied at a time.
+const DEEP: usize = 4;
+
+/// Columns of a line.
+const LANES: usize = 16;
+
+/// Lines of a panel's row, at most.
+const LINES: usize = 3;
+
+/// Multiplications that a thread takes at least, where several share a matmul.
+const SHARE: usize = 1 << 19;
+
+/// Elements of A that a thread takes at least, where several make bytes of them.
+const ELEMENTS: usize = 1 << 14;
+
+/// Tiles for each thread: one that is slower leaves some to the others.
+const TASKS: usize = 4;
+
+const _: () = assert!(Packed::COLUMNS == LINES * LANES);
+
+/// Four rows of 16 columns, a column's bytes side by side.
+#[derive(Clone, Copy, PartialEq, Debug, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([i8; LANES * DEEP]);
+
+/// A matrix of integers to multiply by.
+#[derive(PartialEq)]
+pub(crate) struct PackedIntegers {
+    depth: usize,
+    columns: usize,
+    elements: Elements,
+}
+
+#[derive(PartialEq)]
+enum Elements {
+    /// Panels of columns, a panel's lines from its first rows to its last; what fills them up is zero.
+    Bytes {
+        lines: Vec<Line>,
+        /// For each column the sum of its bytes, and what was subtracted from its elements.
+        sums: Vec<i32>,
+        offsets: Vec<i32>,
+        /// Whether anything was.
+        moved: bool,
+    },
+    /// Row by row, where those of a column differ by more than a byte holds.
+    Wide(Vec<i32>),
+}
+
+impl fmt::Debug for PackedIntegers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PackedIntegers[{}, {}]", self.depth, self.columns)
+    }
+}
+
+impl PackedIntegers {
+    /// The bytes that a matrix of these sizes takes at most; `None` if they are too many to count.
+    pub(crate) fn bytes(depth: usize, columns: usize) -> Option<usize> {
+        let depth = depth.checked_add(2)?.checked_next_multiple_of(DEEP)?;
+        columns.checked_next_multiple_of(LANES)?.checked_mul(depth)?.checked_mul(size_of::<i32>())
+    }
+
+    /// The bytes that it takes.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        (match &self.elements {
+            Elements::Bytes { lines, sums, offsets, .. } => {
+                size_of_val(&lines[..]) + size_of_val(&sums[..]) + size_of_val(&offsets[..])
+            }
+            Elements::Wide(elements) => size_of_val(&elements[..]),
+        }) as u64
+    }
+
+    /// Its rows and columns.
+    pub(crate) fn sizes(&self) -> (usize, usize) {
+        (self.depth, self.columns)
+    }
+
+    /// A matrix of these sizes without its numbers, by which kernels can be chosen but nothing multiplied.
+    pub(crate) fn outline(depth: usize, columns: usize) -> Self {
+        Self { depth, columns, elements: Elements::Wide(Vec::new()) }
+    }
+
+    /// Packs a matrix.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] for a batch, [`Error::OutOfBounds`] if the view leaves its slice, and [`Error::Memory`].
+    pub(crate) fn new(b: Matrix<'_, i32>, depth: usize, columns: usize) -> Result<Self> {
+        check_size("rank of a packed matrix's batch", 0, b.at.batch.len())?;
+        let axes = [(depth, b.at.row), (columns, b.at.column)];
+        check_reach("the packed matrix", b.data.len(), b.at.offset, axes)?;
+        let at = |row: usize, column: usize| {
+            let from = row as isize * b.at.row + column as isize * b.at.column;
+            b.data[(b.at.offset as isize + from) as usize]
+        };
+        let mut ranges = vec![(i32::MAX, i32::MIN); columns];
+        for row in 0..depth {
+            for (column, range) in ranges.iter_mut().enumerate() {
+                let x = at(row, column);
+                *range = (range.0.min(x), range.1.max(x));
+            }
+        }
+        let all = || (0..depth).flat_map(|row| (0..columns).map(move |column| at(row, column)));
+        let is_narrow = |&(low, high): &(i32, i32)| i64::from(high) - i64::from(low) <= 255;
+        if !ranges.iter().all(is_narrow) {
+            let mut elements = memory::<i32>(depth * columns)?;
+            elements.iter_mut().zip(all()).for_each(|(to, x)| *to = x);
+            return Ok(Self { depth, columns, elements: Elements::Wide(elements) });
+        }
+        let offset = |&(low, high): &(i32, i32)| {
+            if low >= -128 && high <= 127 || depth == 0 { 0 } else { low.wrapping_add(128) }
+        };
+        let offsets: Vec<i32> = ranges.iter().map(offset).collect();
+        let (groups, vectors) = (depth.div_ceil(DEEP), columns.div_ceil(LANES));
+        let mut lines = memory::<Line>(groups * vectors)?;
+        let mut sums = vec![0_i32; columns];
+        for (first, panel) in
+            (0..vectors).step_by(LINES).zip(lines.chunks_mut((LINES * groups).max(1)))
+        {
+            let wide = LINES.min(vectors - first);
+            for row in 0..depth {
+                let (lines, place) = (&mut panel[row / DEEP * wide..][..wide], row % DEEP);
+                let from = first * LANES;
+                let own = from..columns.min((first + wide) * LANES);
+                let of_columns = sums[own.clone()].iter_mut().zip(&offsets[own]);
+                for (own, (sum, &offset)) in of_columns.enumerate() {
+                    let x = at(row, from + own).wrapping_sub(offset);
+                    lines[own / LANES].0[own % LANES * DEEP + place] = x as i8;
+                    *sum = sum.wrapping_add(x);
+                }
+            }
+        }
+        let moved = offsets.iter().any(|&offset| offset != 0);
+        let elements = Elements::Bytes { lines, sums, offsets, moved };
+        Ok(Self { depth, columns, elements })
+    }
+
+    /// The elements, row by row.
+    fn wide(&self) -> Result<Vec<i32>> {
+        let (lines, offsets) = match &self.elements {
+            Elements::Wide(elements) => return Ok(elements.clone()),
+            Elements::Bytes { lines, offsets, .. } => (lines, offsets),
+        };
+        let (groups, vectors) = (self.depth.div_ceil(DEEP), self.columns.div_ceil(LANES));
+        let mut elements = memory::<i32>(self.depth * self.columns)?;
+        for (place, to) in elements.iter_mut().enumerate() {
+            let (row, column) = (place / self.columns, place % self.columns);
+            let vector = column / LANES;
+            let first = vector / LINES * LINES;
+            let line = first * groups + row / DEEP * LINES.min(vectors - first) + vector - first;
+            let byte = lines[line].0[column % LANES * DEEP + row % DEEP];
+            *to = offsets[column].wrapping_add(byte.into());
+        }
+        Ok(elements)
+    }
+}
+
+fn memory<T: Zeroable>(len: usize) -> Result<Vec<T>> {
+    let bytes = len.saturating_mul(size_of::<T>());
+    bytemuck::allocation::try_zeroed_vec(len).map_err(|()| Error::Memory { bytes })
+}
+
+/// Rows of A as bytes.
+struct Left {
+    /// For each row its bytes in fours, what was subtracted from its elements, and their sum.
+    words: Buffer<u32>,
+    groups: usize,
+}
+
+impl Left {
+    /// `None` if elements of a row differ by more than a byte holds.
+    fn new(k: usize, a: Matrix<'_, i32>, m: usize) -> Result<Option<Self>> {
+        let groups = k.div_ceil(DEEP);
+        let mut words = scratch::take::<u32>(m * (groups + 2))?;
+        let fits = AtomicBool::new(true);
+        if let (1, Ok(across)) = (a.at.row, usize::try_from(a.at.column))
+            && k > 1
+        {
+            // Rows side by side: so many at a time that lines of memory are read whole.
+            let rows = chunks_mut(&mut words, LANES * (groups + 2));
+            threads::each((ELEMENTS / LANES / k).max(1), rows, |number, to| {
+                let data = &a.data[a.at.offset + number * LANES..];
+                if !dispatch(NarrowColumns { data, across, k, groups, to }) {
+                    fits.store(false, Ordering::Relaxed);
+                }
+            });
+            return Ok(fits.into_inner().then_some(Self { words, groups }));
+        }
+        let rows = chunks_mut(&mut words, groups + 2);
+        threads::try_each((ELEMENTS / k.max(1)).max(1), rows, |row, to| {
+            let start = (a.at.offset as isize + row as isize * a.at.row) as usize;
+            let narrow = match a.at.column {
+                1 => dispatch(Narrow { row: &a.data[start..start + k], to }),
+                across => {
+                    let mut row = scratch::take::<i32>(k)?;
+                    let place = |i: usize| (start as isize + i as isize * across) as usize;
+                    row.iter_mut().enumerate().for_each(|(i, x)| *x = a.data[place(i)]);
+                    dispatch(Narrow { row: &row, to })
+                }
+            };
+            if !narrow {
+                fits.store(false, Ordering::Relaxed);
+            }
+            Ok(())
+        })?;
+        Ok(fits.into_inner().then_some(Self { words, groups }))
+    }
+
+    /// A row's bytes in fours.
+    fn row(&self, row: usize) -> &[u32] {
+        &self.words[row * (self.groups + 2)..][..self.groups]
+    }
+
+    /// What was subtracted from a row's elements, and their sum.
+    fn of_row(&self, row: usize) -> [i32; 2] {
+        let at = row * (self.groups + 2) + self.groups;
+        [self.words[at] as i32, self.words[at + 1] as i32]
+    }
+}
+
+/// Makes bytes of a row, if it can.
+struct Narrow<'a> {
+    row: &'a [i32],
+    to: &'a mut [u32],
+}
+
+impl Kernel for Narrow<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, _: S) -> bool {
+        let Self { row, to } = self;
+        let (mut low, mut high, mut sum) = (i32::MAX, i32::MIN, 0_i32);
+        for &x in row {
+            (low, high, sum) = (low.min(x), high.max(x), sum.wrapping_add(x));
+        }
+        let offset = if low >= 0 && high <= 255 || row.is_empty() { 0 } else { low };
+        if i64::from(high) - i64::from(low) > 255 {
+            return false;
+        }
+        let (bytes, rest) = to.split_at_mut(to.len() - 2);
+        rest.copy_from_slice(&[offset as u32, sum as u32]);
+        let (bytes, filling) = cast_slice_mut::<u32, u8>(bytes).split_at_mut(row.len());
+        bytes.iter_mut().zip(row).for_each(|(to, &x)| *to = x.wrapping_sub(offset) as u8);
+        filling.fill(0);
+        true
+    }
+}
+
+/// Makes bytes of at most 16 rows that lie side by side, if it can.
+struct NarrowColumns<'a> {
+    data: &'a [i32],
+    /// From one column to the next.
+    across: usize,
+    k: usize,
+    groups: usize,
+    to: &'a mut [u32],
+}
+
+impl Kernel for NarrowColumns<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, _: S) -> bool {
+        let Self { data, across, k, groups, to } = self;
+        let pitch = groups + 2;
+        let rows = to.len() / pitch;
+        let (mut low, mut high, mut sum) = ([i32::MAX; LANES], [i32::MIN; LANES], [0_i32; LANES]);
+        for column in 0..k {
+            let column = &data[column * across..][..rows];
+            let ranges = low.iter_mut().zip(&mut high).zip(&mut sum);
+            for (&x, ((low, high), sum)) in column.iter().zip(ranges) {
+                (*low, *high, *sum) = ((*low).min(x), (*high).max(x), sum.wrapping_add(x));
+            }
+        }
+        let mut offsets = [0_i32; LANES];
+        let ranges = low.iter().zip(&high).zip(&sum);
+        for ((row, offset), ((&low, &high), &sum)) in
+            to.chunks_exact_mut(pitch).zip(&mut offsets).zip(ranges)
+        {
+            if i64::from(high) - i64::from(low) > 255 {
+                return false;
+            }
+            *offset = if low >= 0 && high <= 255 { 0 } else { low };
+            row[groups..].copy_from_slice(&[*offset as u32, sum as u32]);
+        }
+        // Four columns make a word of each row.
+        for group in 0..groups {
+            let mut words = [0_u32; LANES];
+            for column in (group * DEEP..k).take(DEEP) {
+                let place = column % DEEP * 8;
+                let column = &data[column * across..][..rows];
+                for ((word, &x), &offset) in words.iter_mut().zip(column).zip(&offsets) {
+                    *word |= (x.wrapping_sub(offset) as u32 & 255) << place;
+                }
+            }
+            words
+                .iter()
+                .take(rows)
+                .enumerate()
+                .for_each(|(i, &word)| to[i * pitch + group] = word.to_le());
+        }
+        true
+    }
+}
+
+/// C = A·B, row-major, with `k` columns in A, spread over the cores where there is enough to do.
+///
+/// # Errors
+/// [`Error::Mismatch`] for an A with a batch or with other columns than B has rows, or a C without whole rows;
+/// [`Error::OutOfBounds`] if A leaves its slice; [`Error::Memory`].
+pub(crate) fn multiply_integers(
+    k: usize,
+    a: Matrix<'_, i32>,
+    b: &PackedIntegers,
+    c: &mut [i32],
+) -> Result<()> {
+    multiply_with(Unit::best(), k, a, b, c)
+}
+
+fn multiply_with(
+    unit: Unit,
+    k: usize,
+    a: Matrix<'_, i32>,
+    b: &PackedIntegers,
+    c: &mut [i32],
+) -> Result<()> {
+    let n = b.columns;
+    let m = c.len().checked_div(n).unwrap_or(0);
+    check_size("rank of the left operand's batch", 0, a.at.batch.len())?;
+    check_size("columns of the left operand", b.depth, k)?;
+    check_size("elements of the matmul", m * n, c.len())?;
+    if k == 0 || c.is_empty() {
+        c.fill(0);
+        return Ok(());
+    }
+    check_reach("the left operand", a.data.len(), a.at.offset, [(m, a.at.row), (k, a.at.column)])?;
+    let bytes = match &b.elements {
+        Elements::Bytes { lines, sums, offsets, moved } => Left::new(k, a, m)?
+            .map(|left| (left, Right { lines, sums, offsets: moved.then_some(&offsets[..]) })),
+        Elements::Wide(_) => None,
+    };
+    let Some((left, right)) = bytes else {
+        let data = &b.wide()?[..];
+        let at = |row: usize| Strides { offset: 0, batch: &[], row: row as isize, column: 1 };
+        let size = Size { batch: &[], m, n, k };
+        return matmul_integers(
+            size,
+            a,
+            Matrix { data, at: at(n) },
+            MatrixMut { data: c, at: at(n) },
+        );
+    };
+    let most = m.saturating_mul(n).saturating_mul(k) / SHARE;
+    let wanted = if threads::count() == 1 { 1 } else { most.min(TASKS * threads::count()) };
+    let (tall, wide) = tile([m, n], wanted);
+    let grid = Grid { matrices: 1, rows: m, tall, wide: Some([n, wide]) };
+    let cut =
+        Cut::new(grid, [(TileMut::new(c, n), 1)]).expect("the grid has the sizes of the tile");
+    threads::each(if most < 2 { usize::MAX } else { 1 }, cut, |_, (block, tiles)| {
+        for tile in tiles {
+            let [row, column] = [block.row, block.column];
+            unit.run(MatMul { left: &left, right, row, column, columns: n, tile });
+        }
+    });
+    Ok(())
+}
+
+/// The bytes of B.
+#[derive(Clone, Copy)]
+struct Right<'a> {
+    lines: &'a [Line],
+    sums: &'a [i32],
+    /// If any is not zero.
+    offsets: Option<&'a [i32]>,
+}
+
+/// A tile of C, which begins at this row and column.
+struct MatMul<'a> {
+    left: &'a Left,
+    right: Right<'a>,
+    row: usize,
+    column: usize,
+    /// Those of B.
+    columns: usize,
+    tile: TileMut<'a, i32>,
+}
+
+impl Work for MatMul<'_> {
+    #[inline(always)]
+    fn run<D: Dots>(mut self, unit: D) {
+        let vectors = self.columns.div_ceil(LANES);
+        let (_, columns) = self.tile.sizes();
+        for to in (0..columns).step_by(LINES * LANES) {
+            let first = (self.column + to) / LANES;
+            let wide = LINES.min(vectors - first);
+            let groups = self.left.groups;
+            let panel = &self.right.lines[first * groups..][..wide * groups];
+            match wide {
+                1 => self.panel::<D, 1>(unit, panel, to),
+                2 => self.panel::<D, 2>(unit, panel, to),
+                _ => self.panel::<D, LINES>(unit, panel, to),
+            }
+        }
+    }
+}
+
+impl MatMul<'_> {
+    #[inline(always)]
+    fn panel<D: Dots, const V: usize>(&mut self, unit: D, panel: &[Line], to: usize) {
+        let (panel, _) = panel.as_chunks::<V>();
+        let (rows, _) = self.tile.sizes();
+        let mut row = 0;
+        while row < rows {
+            row += match (rows - row).min(D::ROWS) {
+                1 => self.block::<D, 1, V>(unit, row, panel, to),
+                2 | 3 => self.block::<D, 2, V>(unit, row, panel, to),
+                4..=7 => self.block::<D, 4, V>(unit, row, panel, to),
+                _ => self.block::<D, 8, V>(unit, row, panel, to),
+            };
+        }
+    }
+
+    /// Some rows of a panel; gives their number.
+    #[inline(always)]
+    fn block<D: Dots, const H: usize, const V: usize>(
+        &mut self,
+        unit: D,
+        row: usize,
+        panel: &[[Line; V]],
+        to: usize,
+    ) -> usize {
+        let left: [&[u32]; H] =
+            std::array::from_fn(|i| &self.left.row(self.row + row + i)[..panel.len()]);
+        let mut dots = [[[0_i32; LANES]; V]; H];
+        unit.dots(left, panel, &mut dots);
+        for (i, dots) in dots.iter().enumerate() {
+            let [offset, total] = self.left.of_row(self.row + row + i);
+            let line = self.tile.row(row + i);
+            let line = &mut line[to..];
+            let len = line.len().min(V * LANES);
+            let line = &mut line[..len];
+            let first = self.column + to;
+            let sums = &self.right.sums[first..first + len];
+            for ((y, &dot), &sum) in line.iter_mut().zip(dots.as_flattened()).zip(sums) {
+                *y = dot.wrapping_add(offset.wrapping_mul(sum));
+            }
+            if let Some(offsets) = self.right.offsets {
+                let offsets = &offsets[first..first + len];
+                for (y, &offset) in line.iter_mut().zip(offsets) {
+                    *y = y.wrapping_add(offset.wrapping_mul(total));
+                }
+            }
+        }
+        H
+    }
+}
+
+#[cfg(test)]
+mod tests;

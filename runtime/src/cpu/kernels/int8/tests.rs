@@ -1,0 +1,89 @@
+//! Matmuls of bytes beside sums modulo 2³², on every vector unit that the machine has.
+
+use super::units::Unit;
+use super::{Elements, PackedIntegers, multiply_with};
+use crate::cpu::kernels::matmul::{Matrix, Strides};
+use crate::error::Error;
+
+/// Integers from `low` to `high`.
+fn numbers(len: usize, seed: usize, [low, high]: [i32; 2]) -> Vec<i32> {
+    let width = (i64::from(high) - i64::from(low) + 1) as usize;
+    (0..len).map(|i| low.wrapping_add(((i + seed) * 7919 % 104_729 % width) as i32)).collect()
+}
+
+fn strides(offset: usize, row: isize, column: isize) -> Strides<'static> {
+    Strides { offset, batch: &[], row, column }
+}
+
+fn element(x: &[i32], at: Strides<'_>, i: usize, j: usize) -> i32 {
+    x[(at.offset as isize + i as isize * at.row + j as isize * at.column) as usize]
+}
+
+/// Ranges of elements of A and B, and whether the elements of B fit into bytes.
+const RANGES: [([i32; 2], [i32; 2], bool); 8] = [
+    ([0, 255], [-128, 127], true),
+    ([-128, 127], [-128, 127], true),
+    ([-255, 0], [0, 255], true),
+    ([-3, 200], [-255, -100], true),
+    ([i32::MAX - 255, i32::MAX], [i32::MIN, i32::MIN + 255], true),
+    ([0, 256], [-128, 127], true),
+    ([0, 255], [-128, 128], false),
+    ([i32::MIN, i32::MAX], [i32::MIN, i32::MAX], false),
+];
+
+fn check(unit: Unit, [m, n, k]: [usize; 3], a_at: Strides<'_>, b_at: Strides<'_>) {
+    for (of_a, of_b, fits) in RANGES {
+        let a = numbers(9 + (k + 2) * m, 3, of_a);
+        let b = numbers(9 + (k + 1) * (n + 3), 5, of_b);
+        let packed = PackedIntegers::new(Matrix { data: &b, at: b_at }, k, n).unwrap();
+        let narrow = matches!(packed.elements, Elements::Bytes { .. });
+        assert!(narrow || !fits, "{of_b:?} are bytes");
+        assert!(packed.held_bytes() <= PackedIntegers::bytes(k, n).unwrap() as u64);
+        let mut c = vec![7; m * n];
+        multiply_with(unit, k, Matrix { data: &a, at: a_at }, &packed, &mut c).unwrap();
+        for (place, &got) in c.iter().enumerate() {
+            let terms = (0..k).map(|p| {
+                element(&a, a_at, place / n, p).wrapping_mul(element(&b, b_at, p, place % n))
+            });
+            let want = terms.fold(0, i32::wrapping_add);
+            assert_eq!(got, want, "{unit:?} {m}x{n}x{k} at {place} of {of_a:?} and {of_b:?}");
+        }
+    }
+}
+
+/// Rows and columns in every order, at every remainder of lines, panels and blocks of rows.
+#[test]
+fn matmuls_are_exact_at_every_remainder() {
+    for unit in Unit::all() {
+        for (m, k) in [(1, 1), (1, 300), (2, 7), (3, 64), (5, 9), (11, 33), (97, 3), (6, 0)] {
+            for n in [1, 15, 17, 32, 47, 49, 130] {
+                let (rows, cols, depth) = (m as isize, n as isize, k as isize);
+                check(unit, [m, n, k], strides(3, depth + 2, 1), strides(0, cols, 1));
+                check(unit, [m, n, k], strides(1, 1, rows), strides(5, 1, depth + 1));
+                let last = (k.max(1) - 1) * n + n - 1;
+                check(unit, [m, n, k], strides(2, 0, 1), strides(last, -cols, -1));
+            }
+        }
+    }
+}
+
+#[test]
+fn large_matmuls_are_spread_and_exact() {
+    let unit = Unit::best();
+    check(unit, [70, 400, 200], strides(0, 200, 1), strides(0, 400, 1));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let data = [1; 12];
+    let matrix = |row, column| Matrix { data: &data[..], at: strides(0, row, column) };
+    let packed = PackedIntegers::new(matrix(4, 1), 3, 4).unwrap();
+    let mut c = [0; 8];
+    let result = multiply_with(Unit::Any, 2, matrix(3, 1), &packed, &mut c);
+    assert!(matches!(result, Err(Error::Mismatch { .. })));
+    let result = multiply_with(Unit::Any, 3, matrix(10, 1), &packed, &mut c);
+    assert!(matches!(result, Err(Error::OutOfBounds { .. })));
+    let result = multiply_with(Unit::Any, 3, matrix(3, 1), &packed, &mut c[..7]);
+    assert!(matches!(result, Err(Error::Mismatch { .. })));
+    assert!(matches!(PackedIntegers::new(matrix(5, 1), 3, 4), Err(Error::OutOfBounds { .. })));
+}

@@ -1,0 +1,205 @@
+//! Dot products of bytes by the machine's vector units: those with VNNI, those with AVX2, and any.
+
+#![allow(unsafe_code)]
+
+use super::{DEEP, LANES, Line};
+#[cfg(target_arch = "x86_64")]
+use bytemuck::Zeroable;
+#[cfg(target_arch = "x86_64")]
+use pulp::x86::V3;
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{__m128i, __m256i, __m512i, _mm512_dpbusd_epi32, _mm512_set1_epi32};
+
+/// A vector unit.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unit {
+    /// AVX-512 with VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Vnni(Vnni),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(V3),
+    /// What the compiler makes of plain loops.
+    Any,
+}
+
+impl Unit {
+    /// Those of this machine, the best one first.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let some = [Vnni::new().map(Self::Vnni), V3::try_new().map(Self::Avx2), Some(Self::Any)];
+        some.into_iter().flatten()
+    }
+
+    /// The one of other machines.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        [Self::Any].into_iter()
+    }
+
+    /// The best one.
+    pub(super) fn best() -> Self {
+        Self::all().next().unwrap_or(Self::Any)
+    }
+
+    /// Works with its instructions.
+    pub(super) fn run(self, work: impl Work) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Vnni(vnni) => vnni.run(work),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(v3) => v3.vectorize(WithAvx2(v3, work)),
+            Self::Any => work.run(Plain),
+        }
+    }
+}
+
+/// What is done with a unit's dot products. `run` and all that it calls must be `#[inline(always)]`.
+pub(super) trait Work {
+    fn run<D: Dots>(self, unit: D);
+}
+
+/// Dot products of rows of bytes from 0 to 255 and the columns of lines.
+pub(super) trait Dots: Copy {
+    /// Rows at a time, at most 8.
+    const ROWS: usize;
+
+    /// Those of some rows, which are as long as the panel is deep. They are left modulo 2³².
+    fn dots<const H: usize, const V: usize>(
+        self,
+        rows: [&[u32]; H],
+        panel: &[[Line; V]],
+        to: &mut [[[i32; LANES]; V]; H],
+    );
+}
+
+#[derive(Clone, Copy)]
+struct Plain;
+
+impl Dots for Plain {
+    const ROWS: usize = 1;
+
+    #[inline(always)]
+    fn dots<const H: usize, const V: usize>(
+        self,
+        rows: [&[u32]; H],
+        panel: &[[Line; V]],
+        to: &mut [[[i32; LANES]; V]; H],
+    ) {
+        for (k, lines) in panel.iter().enumerate() {
+            for (row, to) in rows.iter().zip(to.iter_mut()) {
+                let a = row[k].to_ne_bytes().map(i32::from);
+                for (line, to) in lines.iter().zip(to) {
+                    let (columns, _) = line.0.as_chunks::<DEEP>();
+                    for (to, b) in to.iter_mut().zip(columns) {
+                        let dot: i32 = a.iter().zip(b).map(|(&a, &b)| a * i32::from(b)).sum();
+                        *to = to.wrapping_add(dot);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Proof that the machine has AVX-512 with VNNI.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vnni(());
+
+#[cfg(target_arch = "x86_64")]
+impl Vnni {
+    fn new() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni");
+        has.then_some(Self(()))
+    }
+
+    fn run(self, work: impl Work) {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+        fn run(vnni: Vnni, work: impl Work) {
+            work.run(vnni);
+        }
+        // SAFETY: the machine has these, as `new` found.
+        unsafe { run(self, work) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Dots for Vnni {
+    const ROWS: usize = 8;
+
+    #[inline(always)]
+    fn dots<const H: usize, const V: usize>(
+        self,
+        rows: [&[u32]; H],
+        panel: &[[Line; V]],
+        to: &mut [[[i32; LANES]; V]; H],
+    ) {
+        let mut sums = [[__m512i::zeroed(); V]; H];
+        for (k, lines) in panel.iter().enumerate() {
+            let b = lines.map(bytemuck::cast::<Line, __m512i>);
+            for (row, sums) in rows.iter().zip(&mut sums) {
+                // SAFETY: the machine has AVX-512, as `new` found.
+                let a = unsafe { _mm512_set1_epi32(row[k] as i32) };
+                for (sum, &b) in sums.iter_mut().zip(&b) {
+                    // SAFETY: likewise, with VNNI.
+                    *sum = unsafe { _mm512_dpbusd_epi32(*sum, a, b) };
+                }
+            }
+        }
+        for (sums, to) in sums.iter().zip(to) {
+            sums.iter().zip(to).for_each(|(&sum, to)| *to = bytemuck::cast(sum));
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+struct WithAvx2<W>(V3, W);
+
+#[cfg(target_arch = "x86_64")]
+impl<W: Work> pulp::NullaryFnOnce for WithAvx2<W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.1.run(self.0);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Dots for V3 {
+    const ROWS: usize = 2;
+
+    /// By multiply-adds of 16 bits, of which a column has two sums: those of bytes may be more than 16 bits hold.
+    #[inline(always)]
+    fn dots<const H: usize, const V: usize>(
+        self,
+        rows: [&[u32]; H],
+        panel: &[[Line; V]],
+        to: &mut [[[i32; LANES]; V]; H],
+    ) {
+        for v in 0..V {
+            let mut sums = [[__m256i::zeroed(); 4]; H];
+            for (k, lines) in panel.iter().enumerate() {
+                let parts: [__m128i; 4] = bytemuck::cast(lines[v]);
+                let a = rows.map(|row| {
+                    self.avx2._mm256_cvtepu8_epi16(self.sse2._mm_set1_epi32(row[k] as i32))
+                });
+                for (part, place) in parts.into_iter().zip(0..) {
+                    let b = self.avx2._mm256_cvtepi8_epi16(part);
+                    for (a, sums) in a.iter().zip(&mut sums) {
+                        let sum: &mut __m256i = &mut sums[place];
+                        let both = self.avx2._mm256_madd_epi16(*a, b);
+                        *sum = self.avx2._mm256_add_epi32(*sum, both);
+                    }
+                }
+            }
+            for (sums, to) in sums.iter().zip(to.iter_mut()) {
+                let pairs: [[i32; 2]; LANES] = bytemuck::cast(*sums);
+                to[v] = pairs.map(|[a, b]| a.wrapping_add(b));
+            }
+        }
+    }
+}
