@@ -56,7 +56,7 @@ pub(crate) fn softmax(kept: usize, rank: usize) -> Folds {
 
 fn rows() -> Vec<Row> {
     let sums = Folds::default();
-    // Columns before rows: the first axis of the buffer is the last one here.
+    // Columns before rows.
     let turned = Access { scalar: F16, strides: vec![Stride::Packed, Stride::Symbol] };
     let line = Access::line(F16, 2);
     let weighted = Folds {
@@ -87,7 +87,7 @@ fn symbols((template, sizes): &Row) -> Vec<(&'static str, i64)> {
     let names = ["N0", "N1", "N2", "N3"].into_iter().zip(sizes.iter().copied());
     let mut symbols: Vec<_> = names.collect();
     if template.ins[0].strides.contains(&Stride::Symbol) {
-        symbols.push(("x0_stride1", sizes[0]));
+        symbols.push(("x0_stride1", sizes[0] * sizes[1]));
     }
     symbols
 }
@@ -97,8 +97,8 @@ fn place(template: &Folds, access: &Access, sizes: &[i64], row: i64, column: i64
     let columns: i64 = sizes[template.kept..].iter().product();
     let at = match access.strides[..] {
         [Stride::Broadcast, Stride::Packed] => column,
-        // The rows' axis is packed, and nothing lies between its elements.
-        [Stride::Packed, Stride::Symbol] => row * sizes[1] + column * sizes[0],
+        // The rows' axis is packed as if columns lay within it.
+        [Stride::Packed, Stride::Symbol] => sizes[1] * (row + column * sizes[0]),
         _ if access.strides.len() == template.kept => row,
         _ => row * columns + column,
     };
