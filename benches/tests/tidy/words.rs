@@ -94,11 +94,13 @@ const WORDS: &[Word] = &[
         (Line(r"(?i)products? of (the )?(sizes|shapes|dims|powers|symbols|numbers|\w+ sizes|two shapes|at most)"), "a product of sizes"),
         (At(SIZES), "a product of sizes"),
         (At("^graphene/src/layout/"), "CuTe's products of layouts"),
+        (Line(r#"sum or (a )?product|let_\("product""#), "what a scan computes; a name in kernels' text"),
         (At(ELEMENTS), "products of elements"),
         (At("^graphene/README"), "named there as its sources are"),
     ] },
     Word { not: r"\bhalves\b", scopes: &[Messages, Docs], but: "fp16, half precision", unless: &[
         (Line(r"two halves|levels? of halves"), "two parts"),
+        (Line(r#"\(., "halves","#), "a register's name in kernels' text"),
     ] },
     Word { not: r"\blaid out\b|\blaid anew\b", scopes: &[Messages, Docs], but: "prepacked", unless: &[] },
     Word { not: r"\bmade weights?\b", scopes: &[Messages, Docs], but: "derived weight, folded weight", unless: &[] },

@@ -283,7 +283,7 @@ impl AtomCode<'_> {
     }
 
     /// The index of an element of a global tensor, from its coordinates along the axes. What may not
-    /// fit in 32 bits is computed in 64: coordinates do, as the sizes of axes do, but products need not.
+    /// fit in 32 bits is computed in 64: coordinates do, as the sizes of axes do, but what is multiplied need not.
     fn global_index(&self, axes: &[(Expr, &Axis)]) -> Result<String> {
         let mut narrow = Expr::from(0);
         let mut parts = Vec::new();
@@ -296,7 +296,7 @@ impl AtomCode<'_> {
             {
                 narrow = sum;
             } else {
-                parts.push(self.wide_product(at, &axis.stride)?);
+                parts.push(self.wide_term(at, &axis.stride)?);
             }
         }
         if !narrow.is(0) || parts.is_empty() {
@@ -305,14 +305,14 @@ impl AtomCode<'_> {
         Ok(parts.join(" + "))
     }
 
-    /// `(long long)(16*m + i)*K`: multiplied from the left, all products are of 64 bits.
-    fn wide_product(&self, at: &Expr, stride: &Expr) -> Result<String> {
+    /// `(long long)(16*m + i)*K`: multiplied from the left, all of it is of 64 bits.
+    fn wide_term(&self, at: &Expr, stride: &Expr) -> Result<String> {
         let mut terms = stride.terms();
         let (Some((product, coefficient)), None) = (terms.next(), terms.next()) else {
             let parts = stride.terms().map(|(product, coefficient)| {
                 let factors = product.iter().cloned();
                 let part = factors.fold(Expr::from(coefficient), |part, factor| part * factor);
-                self.wide_product(at, &part)
+                self.wide_term(at, &part)
             });
             return Ok(parts.collect::<Result<Vec<_>>>()?.join(" + "));
         };

@@ -14,7 +14,7 @@ named! {
         Half = "half",
         /// bf16.
         Bfloat16 = "bfloat16",
-        /// Sums and products of fp16.
+        /// Multiply-adds of fp16.
         Hfma = "__hfma",
         /// Fast powers of 2.
         Exp2 = "exp2_approx",
@@ -178,7 +178,7 @@ impl Prelude {
         FUNCTIONS.iter().find(|row| row.0 == op).map(|row| row.1)
     }
 
-    /// The definitions of parts. A product in half precision is one of halves.
+    /// The definitions of parts. A multiply-add of fp16 needs fp16.
     pub(super) fn text(parts: &BTreeSet<Prelude>) -> String {
         let half = parts.contains(&Prelude::Hfma).then_some(Prelude::Half);
         let all: BTreeSet<Prelude> = parts.iter().copied().chain(half).collect();

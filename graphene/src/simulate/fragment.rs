@@ -171,11 +171,11 @@ impl Level<'_> {
 
     /// Room for what threads hold of operands in registers of several of them.
     pub(super) fn held(&self) -> Vec<Vec<f64>> {
-        let room = |of: &Array| {
+        let empty = |of: &Array| {
             let all = if of.spread { self.agents() * of.place.size() as usize } else { 0 };
             vec![f64::NAN; all]
         };
-        self.operands.iter().map(room).collect()
+        self.operands.iter().map(empty).collect()
     }
 
     /// Where an operand begins in its buffer.

@@ -104,7 +104,7 @@ impl Own {
         })
     }
 
-    /// A warp's tile: each thread's, by products of a column and a row.
+    /// A warp's tile: each thread's, by outer products of a column and a row.
     fn warp(&self, k: &mut Builder, of_warp: MatMul) -> Result<()> {
         tile(
             k,

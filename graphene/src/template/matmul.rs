@@ -129,15 +129,15 @@ impl Tile {
 impl Declared {
     /// What becomes of the sums of all matmuls of A and B.
     pub(super) fn kind(&self) -> Kind {
-        Kind::Fused(self.epilogue.fused(self.products(), 2 * self.terms.len()))
+        Kind::Fused(self.epilogue.fused(self.matmuls(), 2 * self.terms.len()))
     }
 
     /// The sums of all matmuls.
     pub(super) fn sums(&self) -> Kind {
-        if self.terms.len() == 1 { Kind::MATMUL } else { Kind::Fused(self.products()) }
+        if self.terms.len() == 1 { Kind::MATMUL } else { Kind::Fused(self.matmuls()) }
     }
 
-    fn products(&self) -> Fused {
+    fn matmuls(&self) -> Fused {
         let of = |term: usize| Fused::input(2 * term).matmul(Fused::input(2 * term + 1));
         (1..self.terms.len()).fold(of(0), |all, term| all.binary(Binary::Add, of(term)))
     }
@@ -222,8 +222,8 @@ impl Walk {
 
     /// How many tiles there are.
     pub(super) fn count(&self) -> Expr {
-        let products = self.batch.clone().unwrap_or(Expr::from(1));
-        self.tiles_m.clone() * &self.tiles_n * products
+        let batches = self.batch.clone().unwrap_or(Expr::from(1));
+        self.tiles_m.clone() * &self.tiles_n * batches
     }
 
     /// The `t`-th tile.

@@ -253,7 +253,7 @@ impl Mlp {
                 }
             }
         }
-        needs(false, "layers whose sums and stages a block has room for", &self).map(|()| self)
+        needs(false, "layers whose sums and stages fit a block", &self).map(|()| self)
     }
 
     /// The bytes of shared memory and of sums that the smallest block takes that is worth it, and how

@@ -43,7 +43,7 @@ impl By {
         }
     }
 
-    /// Whether threads add up the products of such elements.
+    /// Whether threads multiply and add such elements.
     pub(super) fn is_threads(scalar: Scalar, tf32: bool) -> bool {
         scalar == Scalar::F32 && !tf32
     }

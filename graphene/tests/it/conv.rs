@@ -152,7 +152,7 @@ fn check(
         let terms: Vec<f64> = seen
             .iter()
             .map(|&[x_at, w_at]| match fold {
-                Fold::Products | Fold::Transposed => {
+                Fold::Weighted | Fold::Transposed => {
                     rounded(x[x_at]) * rounded(data(&inputs, "w")[w_at])
                 }
                 Fold::Max | Fold::Sum => x[x_at],
@@ -349,7 +349,7 @@ fn convolutions_are_right_in_any_order_and_free_of_bank_conflicts() {
         let rounded = conv.by == By::Warps && conv.convolution.scalar == Scalar::F32;
         let seen = |x: f64| if rounded { Unary::Tf32.value(x) } else { x };
         let of = (&conv.convolution, &kernel);
-        let outcome = check(&name, of, Fold::Products, &sizes, random_orders, seen);
+        let outcome = check(&name, of, Fold::Weighted, &sizes, random_orders, seen);
         assert_eq!(outcome.costs.total().conflicts, 0, "{name} {sizes:?}");
     }
 }
@@ -399,18 +399,18 @@ pub(crate) fn sliding() -> Vec<(Sliding, Sizes)> {
     };
     let mut rows = Vec::new();
     for scalar in [Scalar::F16, Scalar::Bf16, Scalar::F32] {
-        use Fold::{Max, Mean, Products, Sum, Transposed};
-        let mut layered = small(Products, scalar, [6, 6], 6, square(window(3, 1, 1, 1)));
+        use Fold::{Max, Mean, Sum, Transposed, Weighted};
+        let mut layered = small(Weighted, scalar, [6, 6], 6, square(window(3, 1, 1, 1)));
         layered.convolution.epilogue = layer();
         let mut apart = layered.clone();
         apart.convolution.image = Stride::Symbol;
         rows.extend([
             (layered, sizes(2, &[5, 7])),
             (apart, Sizes { apart: 3, ..sizes(2, &[5, 4]) }),
-            (small(Products, scalar, [6, 12], 6, square(window(3, 2, 1, 1))), sizes(2, &[8, 5])),
-            (small(Products, scalar, [6, 4], 2, vec![window(3, 1, 2, 2)]), sizes(2, &[9])),
-            (small(Products, scalar, [2, 2], 2, square(window(6, 1, 1, 3))), sizes(1, &[7, 5])),
-            (small(Products, scalar, [2, 2], 1, vec![window(2, 1, 1, -1); 3]), sizes(1, &[4; 3])),
+            (small(Weighted, scalar, [6, 12], 6, square(window(3, 2, 1, 1))), sizes(2, &[8, 5])),
+            (small(Weighted, scalar, [6, 4], 2, vec![window(3, 1, 2, 2)]), sizes(2, &[9])),
+            (small(Weighted, scalar, [2, 2], 2, square(window(6, 1, 1, 3))), sizes(1, &[7, 5])),
+            (small(Weighted, scalar, [2, 2], 1, vec![window(2, 1, 1, -1); 3]), sizes(1, &[4; 3])),
             (small(Transposed, scalar, [3, 2], 1, square(window(3, 1, 1, 1))), sizes(2, &[4, 5])),
             (small(Transposed, scalar, [4, 6], 2, square(window(3, 2, 1, 1))), sizes(2, &[3, 4])),
             (small(Transposed, scalar, [2, 2], 2, square(window(2, 3, 2, 0))), sizes(1, &[3, 2])),
@@ -448,7 +448,7 @@ fn windows_that_no_kernel_has_are_refused() {
         Sliding { convolution, fold, ..Sliding::default() }
     };
     for sliding in [
-        of(Fold::Products, [8, 6], 4),
+        of(Fold::Weighted, [8, 6], 4),
         of(Fold::Max, [8, 8], 4),
         of(Fold::Mean, [8, 16], 8),
         Sliding { threads: 0, ..Sliding::default() },

@@ -149,7 +149,7 @@ fn convolutions() -> Vec<Subject> {
             Conv { pixels: Edges::Bulk, ..flat }.kernel().unwrap(),
             images(3, [4, 4], [4, 4])[..3].to_vec(),
         ),
-        ("depthwise", slide(Fold::Products, [3, 6], 3, apart), images(2, [4, 3], [7, 5])),
+        ("depthwise", slide(Fold::Weighted, [3, 6], 3, apart), images(2, [4, 3], [7, 5])),
         ("transposed", slide(Fold::Transposed, [4, 2], 2, apart), images(1, [7, 5], [4, 3])),
         ("largest", slide(Fold::Max, [2, 2], 2, apart), images(2, [4, 3], [7, 5])),
         ("mean", slide(Fold::Mean, [2, 2], 2, apart), images(2, [4, 3], [7, 5])),

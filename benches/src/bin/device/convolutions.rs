@@ -67,7 +67,7 @@ impl Case {
             Ok(())
         };
         input("x", images * read * seen.iter().product::<usize>())?;
-        if fold == Fold::Products {
+        if fold == Fold::Weighted {
             input("w", made * convolution.depth() as usize)?;
         }
         for operand in &convolution.epilogue.operands {
@@ -135,7 +135,7 @@ impl Case {
         let size: f64 = terms.iter().map(|term| term.abs()).sum();
         let sum: f64 = terms.iter().sum();
         match self.fold {
-            Fold::Products | Fold::Transposed | Fold::Sum => (sum, size, count),
+            Fold::Weighted | Fold::Transposed | Fold::Sum => (sum, size, count),
             Fold::Max => (terms.iter().fold(f64::NEG_INFINITY, |most, x| most.max(*x)), 0.0, 0.0),
             Fold::Mean => (sum / count, size / count, count),
         }
@@ -258,13 +258,13 @@ fn check_random(stream: &Stream, i: usize, random: &mut Random) -> Result<usize,
     let longest = [200, 30, 14][rank - 1];
     let seen: Vec<usize> = (0..rank).map(|_| random.within(7, longest)).collect();
     let images = random.within(1, 5);
-    let case = Case::new(stream, convolution.clone(), Fold::Products, images, &seen, random)?;
+    let case = Case::new(stream, convolution.clone(), Fold::Weighted, images, &seen, random)?;
     let [weights, pixels] = edges(&case);
     let tile = [[128, 128], [64, 64], [32, 64], [16, 64], [64, 128]][random.within(0, 4)];
     let conv = Conv { convolution, tile, weights, pixels, ..Conv::default() };
     wrong += case.run(stream, (&conv, conv.kernel()), random, |x| x)?;
     let convolution = Convolution { scalar: Scalar::F32, ..conv.convolution };
-    let case = Case::new(stream, convolution.clone(), Fold::Products, images, &seen, random)?;
+    let case = Case::new(stream, convolution.clone(), Fold::Weighted, images, &seen, random)?;
     let [weights, pixels] = edges(&case);
     let conv = Conv { convolution, weights, pixels, ..conv };
     let tf32 = Conv { stages: 3, ..conv.clone() };
@@ -316,7 +316,7 @@ fn time(
         let convolution = Convolution { scalar, channels, axes, ..Convolution::default() };
         let seen = [size as usize; 2];
         let case =
-            Case::new(stream, convolution.clone(), Fold::Products, images as usize, &seen, random)?;
+            Case::new(stream, convolution.clone(), Fold::Weighted, images as usize, &seen, random)?;
         let [weights, pixels] = edges(&case);
         let flops = 2.0
             * (case.out.iter().product::<usize>() * case.images) as f64

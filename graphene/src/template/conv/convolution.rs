@@ -73,7 +73,7 @@ impl Convolution {
         self.axes.iter().map(|axis| axis.window).product()
     }
 
-    /// Products of a sum.
+    /// Multiply-adds of a sum.
     pub fn depth(&self) -> i64 {
         self.channels[0] / self.group * self.taps()
     }

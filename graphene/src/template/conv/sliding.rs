@@ -22,7 +22,7 @@ use crate::tensor::Scalar;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fold {
     /// They are multiplied by weights, and added over all channels of a group.
-    Products,
+    Weighted,
     /// Likewise, by the transpose of a convolution: strides, dilations and pads are of the result, and
     /// weights `[channels, output channels/group, …]`.
     Transposed,
@@ -51,7 +51,7 @@ impl Default for Sliding {
     /// 64 channels, each by its own 3×3 weights.
     fn default() -> Sliding {
         let convolution = Convolution { group: 64, ..Convolution::default() };
-        Sliding { convolution, fold: Fold::Products, arch: Arch::Sm80, threads: 256 }
+        Sliding { convolution, fold: Fold::Weighted, arch: Arch::Sm80, threads: 256 }
     }
 }
 
@@ -116,7 +116,7 @@ impl Sliding {
         let weighed = |windows| Fused::input(1).merge(2).matmul(convolution.columns(windows));
         let image = Fused::input(0);
         let sums = match self.fold {
-            Fold::Products => weighed(windows(image, 0.0)),
+            Fold::Weighted => weighed(windows(image, 0.0)),
             Fold::Transposed => weighed(self.transposed(sizes)),
             Fold::Max => fold(image, f64::NEG_INFINITY, Binary::MaxNan),
             Fold::Sum => fold(image, 0.0, Binary::Add),
@@ -152,7 +152,7 @@ impl Sliding {
         let Convolution { channels, group, .. } = self.convolution;
         let ([read, made], taps) = (channels.map(|all| all / group), self.convolution.taps());
         let strides = match self.fold {
-            Fold::Products => [read * taps, taps],
+            Fold::Weighted => [read * taps, taps],
             Fold::Transposed => [taps, made * taps],
             Fold::Max | Fold::Sum | Fold::Mean => return None,
         };
@@ -166,7 +166,7 @@ impl Sliding {
         self.convolution.check()?;
         let Convolution { channels, group, .. } = self.convolution;
         let pools = match self.fold {
-            Fold::Products | Fold::Transposed => false,
+            Fold::Weighted | Fold::Transposed => false,
             Fold::Max | Fold::Sum | Fold::Mean => true,
         };
         needs(!pools || channels == [group; 2], "a group for each channel to pool", channels)?;

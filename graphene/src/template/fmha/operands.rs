@@ -38,7 +38,7 @@ impl Fmha {
         Kind::Fused(self.attention([queries, keys, values], mask, [3, 4], 0.into()).merge(1))
     }
 
-    /// An operand of a product as it is multiplied.
+    /// An operand of a matmul as it is multiplied.
     pub(super) fn rounded(&self, x: Fused) -> Fused {
         if self.tf32 { x.unary(Unary::Tf32) } else { x }
     }

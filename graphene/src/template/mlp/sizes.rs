@@ -141,7 +141,7 @@ impl Mlp {
         self.side(false, self.rows, widest.unwrap_or(16), false)
     }
 
-    /// A stage of weights so laid out where they are widest, if there are any.
+    /// A stage of weights so arranged where they are widest, if there are any.
     pub(super) fn stage(&self, transposed: bool) -> Option<Side> {
         let like = |l: &usize| self.layers[*l].transposed == transposed;
         let widest = (0..self.layers.len()).filter(like).map(|l| self.padded(l)).max()?;

@@ -82,7 +82,7 @@ impl Context<'_> {
             k.decompose(header, |k| {
                 self.sums.begin(k, self.acc, self.first)?;
                 let x = |row: &Expr| vec![now.clone(), self.row(tile, row)];
-                self.products(k, 0, &|k, body| body(k, self.tensors.x, &x))?;
+                self.matmuls(k, 0, &|k, body| body(k, self.tensors.x, &x))?;
                 self.add_state(k, barrier.as_ref(), &step, &before, tile)?;
                 let arrive = |k: &mut Builder| match &barrier {
                     Some(barrier) => barrier.arrive(k),
@@ -98,7 +98,7 @@ impl Context<'_> {
                         barrier.wait(k, &(step.clone() * 2 + 1))?;
                     }
                     let row = |row: &Expr| vec![self.direction.clone(), self.row(tile, row)];
-                    self.products(k, 1, &|k, body| body(k, reset, &row))?;
+                    self.matmuls(k, 1, &|k, body| body(k, reset, &row))?;
                 }
                 self.sums.complete(k, self.acc, self.parts, |k| {
                     self.leave(k, [&step, &now, &to], tile)
@@ -136,7 +136,7 @@ impl Context<'_> {
                     Some(barrier) => barrier.wait(k, &times)?,
                     None => k.spec(Kind::Sync, (), (), self.block)?,
                 }
-                self.products(k, 1, &|k, body| body(k, self.tensors.y, &row))
+                self.matmuls(k, 1, &|k, body| body(k, self.tensors.y, &row))
             });
         };
         if let Some(barrier) = barrier {
@@ -144,7 +144,7 @@ impl Context<'_> {
         }
         k.spec(Kind::Sync, (), (), self.block)?;
         let first = |row: &Expr| vec![self.direction.clone(), self.row(tile, row)];
-        self.products(k, 1, &|k, body| {
+        self.matmuls(k, 1, &|k, body| {
             k.if_(Cond::equal(step.clone(), 0), |k| body(k, given, &first))?;
             k.if_(later(), |k| body(k, self.tensors.y, &row))
         })
@@ -194,7 +194,7 @@ impl Context<'_> {
     }
 
     /// Adds matmuls with W or R, of rows that `source` hands to a body.
-    pub(super) fn products(&self, k: &mut Builder, i: usize, source: &Source<'_>) -> Result<()> {
+    pub(super) fn matmuls(&self, k: &mut Builder, i: usize, source: &Source<'_>) -> Result<()> {
         let layer = self.layer;
         let chunks = layer.chunks(i);
         multistage(

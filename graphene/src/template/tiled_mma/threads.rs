@@ -198,7 +198,7 @@ impl Threads {
                         k.spec(Kind::MATMUL_ADD, Operand::at(acc, [i, j]), ins, self.one)
                     })
                 };
-                // Along one row there, along the next back: of one step along K each product but the first reads what the one
+                // Along one row there, along the next back: of one step along K each multiply-add but the first reads what the one
                 // before it did, of A or of B, and registers are read less often.
                 k.for_("pair", 0..rows / 2, 1, true, |k, pair| {
                     let i = Expr::from(pair) * 2;
