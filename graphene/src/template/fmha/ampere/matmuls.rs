@@ -226,9 +226,8 @@ pub(super) struct Threads {
 
 impl Threads {
     pub(super) fn new(k: &mut Builder, block: &Block<'_>) -> Result<Threads> {
-        let fmha = block.fmha;
-        let (rows, keys) = (fmha.rows(), fmha.keys);
-        let panels = Panels { rows, columns: keys, scalar: Scalar::F32 };
+        let (rows, columns) = (block.fmha.rows(), block.fmha.keys);
+        let panels = Panels { rows, columns, scalar: Scalar::F32 };
         let view = View::buffer(&panels.dims());
         // Half a warp writes 32 bytes of each of four rows at once.
         let swizzle = Some(Swizzle::new(if panels.width() == 32 { 2 } else { 1 }, 5, 2)?);
@@ -276,7 +275,6 @@ impl Matmuls for Threads {
     fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()> {
         let queries = k.index(block.shared[0], "of_block", [0])?;
         let (queries, keys) = (fours(k, queries)?, fours(k, keys)?);
-        let one = block.one;
         k.for_("four", 0..block.fmha.head_width() / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
             let rows = self.rows(k, block, queries, &four)?;
@@ -289,7 +287,7 @@ impl Matmuls for Threads {
                             let half = Expr::from(half);
                             let pair = k.index(block.scores, "pair", [half, j.into()])?;
                             let ins = [Operand::at(*row, [kk]), Operand::at(key, [kk])];
-                            k.spec(Kind::MATMUL_ADD, Operand::at(pair, [p]), ins, one)?;
+                            k.spec(Kind::MATMUL_ADD, Operand::at(pair, [p]), ins, block.one)?;
                         }
                         Ok(())
                     })
@@ -316,7 +314,6 @@ impl Matmuls for Threads {
 
     fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
         let (weights, values) = (fours(k, self.weights)?, fours(k, values)?);
-        let one = block.one;
         k.for_("four", 0..block.fmha.keys / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
             let rows = self.rows(k, block, weights, &four)?;
@@ -333,7 +330,7 @@ impl Matmuls for Threads {
                                 let sums = k.index(block.sums, "sums", [half, j])?;
                                 let at = Expr::from(pair) * 2 + p;
                                 let ins = [Operand::at(*row, [kk]), Operand::at(value, [at])];
-                                k.spec(Kind::MATMUL_ADD, Operand::at(sums, [p]), ins, one)?;
+                                k.spec(Kind::MATMUL_ADD, Operand::at(sums, [p]), ins, block.one)?;
                             }
                             Ok(())
                         })
