@@ -1,6 +1,6 @@
 //! What kernels by tensor cores share: panels of shared memory, the lanes of a warp, and fragments in registers.
 
-use super::matmul::leaf;
+use super::matmul::{leaf, registers};
 use super::split_k::Visit;
 use crate::arch::registers_at_launch;
 use crate::build::Builder;
@@ -141,9 +141,7 @@ impl Matrices {
 
 /// A fragment of 16×16 elements as matrices are stored: `[2 eights of rows, 2 of columns].[pair]`.
 pub(super) fn matrix_fragment(k: &mut Builder, name: &str, scalar: Scalar) -> Result<TensorId> {
-    let pair = vec![leaf(1, 0), leaf(2, 1)];
-    let view = View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], pair]);
-    k.allocate(name, view, scalar, Memory::Registers, None)
+    registers(k, name, &[&[(2, 4), (2, 2)], &[(1, 0), (2, 1)]], scalar)
 }
 
 /// Registers of an accumulator, or of operands: of two rows eight apart, pairs of columns of so many eights.
@@ -153,8 +151,7 @@ pub(super) fn fragment(
     eights: i64,
     scalar: Scalar,
 ) -> Result<TensorId> {
-    let view = View::levels_of(&[vec![leaf(2, 2), leaf(eights, 4)], vec![leaf(2, 1)]]);
-    k.allocate(name, view, scalar, Memory::Registers, None)
+    registers(k, name, &[&[(2, 2), (eights, 4)], &[(2, 1)]], scalar)
 }
 
 /// Goes through the pairs of such a fragment and their numbers.

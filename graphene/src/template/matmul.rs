@@ -7,7 +7,7 @@ use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Binary, Fused, Kind, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
-use crate::tensor::{Scalar, View};
+use crate::tensor::{Memory, Scalar, View};
 
 /// `C[m,n] = f(A[m,k]·B[k,n] + …)`: what is computed, however a template does it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -283,6 +283,18 @@ pub(super) fn tile_of<'e>(
 ) -> Result<TensorId> {
     let tiles = k.tile(of, &format!("{name}s"), tiles)?;
     k.index(tiles, name, at)
+}
+
+/// Registers whose levels have dimensions of these sizes and strides, outermost first.
+pub(super) fn registers(
+    k: &mut Builder,
+    name: &str,
+    levels: &[&[(i64, i64)]],
+    scalar: Scalar,
+) -> Result<TensorId> {
+    let dims = |level: &&[(i64, i64)]| level.iter().map(|dim| leaf(dim.0, dim.1)).collect();
+    let view = View::levels_of(&levels.iter().map(dims).collect::<Vec<_>>());
+    k.allocate(name, view, scalar, Memory::Registers, None)
 }
 
 pub(super) fn leaf(size: i64, stride: i64) -> Layout<Expr> {

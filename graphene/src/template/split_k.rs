@@ -6,6 +6,7 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{Binary, Fence, Kind, Number, Operand, Scope, TensorId, ThreadsId};
+use crate::schedule::pointwise::vector;
 use crate::tensor::{Memory, Scalar, View};
 
 /// The threads of a warp.
@@ -166,8 +167,7 @@ impl Shares {
         for part in 0..self.parts - 1 {
             (held.each)(k, &|k, pair, number| {
                 let at = to.at(part.into(), number);
-                let view = View::buffer(&[leaf(PAIR, 1)]);
-                let come = k.allocate("come", view, Scalar::F32, Memory::Registers, None)?;
+                let come = vector(k, "come", PAIR, Scalar::F32)?;
                 k.spec(Kind::Move, come, Operand::at(self.sums, at), held.one)?;
                 k.for_("p", 0..PAIR, 1, true, |k, p| {
                     let [sum, other] = [pair, come].map(|tensor| Operand::at(tensor, [p]));

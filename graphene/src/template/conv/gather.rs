@@ -8,11 +8,10 @@ use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Cond, Expr, Var};
 use crate::kernel::{Fused, Kind, Number, Operand, TensorId, Test};
-use crate::layout::Tiler;
 use crate::schedule::pointwise::{WIDTH, copy};
-use crate::template::matmul::leaf;
+use crate::schedule::vectors::neighbours;
+use crate::template::matmul::registers;
 use crate::template::stage::{Movers, Side};
-use crate::tensor::{Memory, View};
 
 /// A thread's part of each tile.
 pub(super) struct Gather<'a> {
@@ -68,9 +67,8 @@ impl Gather<'_> {
         let rows = movers.threads / row;
         let mut words = None;
         if !flat && run > 1 {
-            let own = leaf((side.depth + rows - 1) / rows, run);
-            let view = View::levels_of(&[vec![own], vec![leaf(run, 1)]]);
-            words = Some(k.allocate("words", view, side.scalar, Memory::Registers, None)?);
+            let own = ((side.depth + rows - 1) / rows, run);
+            words = Some(registers(k, "words", &[&[own], &[(run, 1)]], side.scalar)?);
         }
         Ok(Gather {
             convolution: &conv.convolution,
@@ -188,10 +186,7 @@ impl Gather<'_> {
             let (to, from) = (Operand::at(to, [0]), Operand::at(self.x, seen));
             return k.add(Header::new(Kind::Move, to, from, one).async_());
         }
-        let tiles = [1, 1, 1, self.run].map(Tiler::Size);
-        let runs = k.tile(self.x, "from_runs", &tiles)?;
-        let from = k.index(runs, "from", seen)?;
-        let from = k.reshape(from, "from", 0, &[&[(self.run, 1)]])?;
+        let from = neighbours(k, self.x, seen, self.run, "from")?;
         k.add(Header::new(Kind::Move, to, from, one).async_())
     }
 

@@ -6,10 +6,11 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Cond, Expr};
 use crate::kernel::{Kind, Operand, Ring, TensorId};
-use crate::layout::{Layout, Tiler};
+use crate::layout::Tiler;
+use crate::schedule::pointwise::vector;
 use crate::schedule::produce;
 use crate::template::fragments::own_group;
-use crate::tensor::{Memory, Scalar, View};
+use crate::tensor::Scalar;
 
 /// Queries (0), keys (1) or values (2): their pipeline state, and their panels in global memory.
 struct Source {
@@ -109,8 +110,7 @@ impl Context<'_> {
         let (keys, scorer) = (self.fmha.keys, self.scorer());
         let count = (keys + WARP - 1) / WARP;
         produce(k, &self.pipelines[1], ring, self.one, |k, full, stage| {
-            let view = View::buffer(&[Layout::of(count, 1)]);
-            let words = k.allocate("words", view, scalar, Memory::Registers, None)?;
+            let words = vector(k, "words", count, scalar)?;
             k.for_("i", 0..count, 1, true, |k, i| {
                 let key = tile.clone() * keys + Expr::from(i) * WARP + lane;
                 scorer.load(k, [&place.batch, &key], Operand::at(words, [i]))

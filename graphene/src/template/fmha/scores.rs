@@ -11,9 +11,11 @@ use crate::build::Builder;
 use crate::error::Result;
 use crate::index::{Cond, Expr, Relation, Var};
 use crate::kernel::{Binary, Kind, Number, Operand, TensorId, Test, ThreadsId, Unary};
-use crate::layout::{Layout, Tiler};
+use crate::layout::Tiler;
 use crate::schedule::Units;
-use crate::tensor::{Memory, Scalar, View};
+use crate::schedule::pointwise::{number, vector};
+use crate::template::matmul::registers;
+use crate::tensor::Scalar;
 
 /// What becomes of scores before they are weights, by each thread (`one`).
 pub(super) struct Scorer<'a> {
@@ -78,7 +80,7 @@ impl Scorer<'_> {
                     let mut term = terms.map(|terms| Operand::at(terms, [p]));
                     if let Mask::Dense(scalar) = self.fmha.mask {
                         let (row, key) = (query(spot, half), self.key(spot, j, p));
-                        let word = self.register(k, "word", scalar)?;
+                        let word = number(k, "word", scalar)?;
                         let at = [&spot.place.batch, &spot.place.head, &row, &key];
                         self.load(k, at, word.into())?;
                         term = Some(self.term(k, scalar, word.into())?);
@@ -130,7 +132,7 @@ impl Scorer<'_> {
             multiply(k, outer)?;
             return k.spec(Kind::Select, score.clone(), [term, score, fill.into()], one);
         }
-        let sum = self.register(k, "sum", Scalar::F32)?;
+        let sum = number(k, "sum", Scalar::F32)?;
         k.spec(Kind::Move, sum, term, one)?;
         k.spec(Kind::MATMUL_ADD, sum, [score.clone(), outer.into()], one)?;
         k.spec(Kind::Move, score, sum, one)
@@ -180,14 +182,10 @@ impl Scorer<'_> {
         })
     }
 
-    pub(super) fn constant(&self, k: &mut Builder, number: f64) -> Result<TensorId> {
-        let register = self.register(k, "constant", Scalar::F32)?;
-        k.spec(Kind::Init(Number(number)), register, (), self.one)?;
+    pub(super) fn constant(&self, k: &mut Builder, value: f64) -> Result<TensorId> {
+        let register = number(k, "constant", Scalar::F32)?;
+        k.spec(Kind::Init(Number(value)), register, (), self.one)?;
         Ok(register)
-    }
-
-    pub(super) fn register(&self, k: &mut Builder, name: &str, scalar: Scalar) -> Result<TensorId> {
-        k.allocate(name, View::buffer(&[]), scalar, Memory::Registers, None)
     }
 
     /// The number of the key in the own lane's column of a tile.
@@ -210,8 +208,7 @@ impl Scorer<'_> {
     /// the scores are there.
     pub(super) fn fetch(&self, k: &mut Builder, spot: &Spot<'_>) -> Result<Option<Terms>> {
         let Mask::PerKey(scalar) = self.fmha.mask else { return Ok(None) };
-        let view = View::buffer(&[Layout::of(self.fmha.keys / 8, 2), Layout::of(2, 1)]);
-        let words = k.allocate("words", view, scalar, Memory::Registers, None)?;
+        let words = registers(k, "words", &[&[(self.fmha.keys / 8, 2), (2, 1)]], scalar)?;
         k.for_("j", 0..self.fmha.keys / 8, 1, true, |k, j| {
             k.for_("p", 0..2, 1, true, |k, p| {
                 let key = self.key(spot, j, p);
@@ -229,8 +226,7 @@ impl Scorer<'_> {
         spot: &Spot<'_>,
         j: &Var,
     ) -> Result<TensorId> {
-        let view = View::buffer(&[Layout::of(2, 1)]);
-        let pair = k.allocate("terms", view, Scalar::F32, Memory::Registers, None)?;
+        let pair = vector(k, "terms", 2, Scalar::F32)?;
         match *terms {
             Terms::Words(scalar, words) => k.for_("p", 0..2, 1, true, |k, p| {
                 let term = self.term(k, scalar, Operand::at(words, [j, p]))?;
@@ -265,7 +261,7 @@ impl Scorer<'_> {
 
     /// What an element of the mask adds to a score; or, where scores are filled and that is not the same, whether it is not 0.
     pub(super) fn term(&self, k: &mut Builder, scalar: Scalar, word: Operand) -> Result<Operand> {
-        let term = self.register(k, "term", Scalar::F32)?;
+        let term = number(k, "term", Scalar::F32)?;
         k.spec(Kind::Move, term, word, self.one)?;
         if scalar == Scalar::U8 {
             if !self.fmha.fills() || self.fmha.sinks() {
@@ -283,7 +279,7 @@ impl Scorer<'_> {
     /// finite: it becomes the largest that there is, or the least, if its multiple is none.
     fn of_power(&self, k: &mut Builder, scalar: Scalar, term: TensorId) -> Result<Operand> {
         let unit = self.constant(k, std::f64::consts::LOG2_E)?;
-        let power = self.register(k, "power", Scalar::F32)?;
+        let power = number(k, "power", Scalar::F32)?;
         k.spec(Kind::Binary(Binary::Mul), power, [term, unit], self.one)?;
         if scalar == Scalar::F16 {
             return Ok(power.into());

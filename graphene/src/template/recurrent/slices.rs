@@ -7,25 +7,22 @@ use crate::index::{Cond, Expr, Relation};
 use crate::kernel::{Binary, Kind, Number, Operand, TensorId};
 use crate::layout::Layout;
 use crate::schedule::pointwise::{each, number};
-use crate::template::matmul::leaf;
-use crate::tensor::{Memory, Scalar, View};
+use crate::template::matmul::registers;
+use crate::tensor::{Memory, Scalar};
 use std::ops::Range;
 
 impl Sums {
     /// Registers for a number of each own unit in each own row: `[row, run].[unit]`.
     pub(super) fn state(&self, k: &mut Builder, name: &str) -> Result<TensorId> {
         let (runs, run) = (self.runs(), self.run());
-        let outer = vec![leaf(self.rows, runs * run), leaf(runs, run)];
-        let view = View::levels_of(&[outer, vec![leaf(run, 1)]]);
-        k.allocate(name, view, Scalar::F32, Memory::Registers, None)
+        registers(k, name, &[&[(self.rows, runs * run), (runs, run)], &[(run, 1)]], Scalar::F32)
     }
 
     /// Registers for so many numbers of each own unit: `[run, number].[unit]`.
     pub(super) fn of_columns(&self, k: &mut Builder, name: &str, count: i64) -> Result<TensorId> {
         let run = self.run();
-        let outer = vec![leaf(self.runs(), count * run), leaf(count, run)];
-        let view = View::levels_of(&[outer, vec![leaf(run, 1)]]);
-        k.allocate(name, view, Scalar::F32, Memory::Registers, None)
+        let outer = [(self.runs(), count * run), (count, run)];
+        registers(k, name, &[&outer, &[(run, 1)]], Scalar::F32)
     }
 
     /// `body` for each own row and run, these gates, and the run's sums.

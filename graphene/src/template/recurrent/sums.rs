@@ -9,10 +9,10 @@ use crate::error::{Result, needs};
 use crate::index::Expr;
 use crate::kernel::{Binary, Fused, Kind, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
-use crate::template::matmul::leaf;
+use crate::template::matmul::registers;
 use crate::template::stage::Side;
 use crate::template::tiled_mma::Warps;
-use crate::tensor::{Memory, Scalar, View};
+use crate::tensor::{Memory, Scalar};
 
 /// Elements that a thread reads at once from shared memory, in single precision.
 pub(super) const WIDE: i64 = 4;
@@ -255,8 +255,7 @@ impl Sums {
         four: &Expr,
     ) -> Result<TensorId> {
         let side = self.sides[i];
-        let view = View::buffer(&[leaf(count, WIDE), leaf(WIDE, 1)]);
-        let to = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
+        let to = registers(k, "near", &[&[(count, WIDE), (WIDE, 1)]], Scalar::F32)?;
         let to_pieces = k.tile(to, "near_pieces", &[Tiler::Size(1), Tiler::Size(WIDE)])?;
         let pieces = k.tile(from, "pieces", &side.pieces(WIDE))?;
         k.for_("piece", 0..count, 1, true, |k, piece| {

@@ -8,10 +8,10 @@ use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId};
 use crate::layout::{Layout, Tiler};
 use crate::template::epilogue::{Attached, Run};
-use crate::template::matmul::{Place, leaf};
+use crate::template::matmul::{Place, registers};
 use crate::template::split_k::{PAIR, Visit};
 use crate::template::stage::Side;
-use crate::tensor::{Memory, Scalar, View};
+use crate::tensor::{Memory, Scalar};
 
 /// A warp's threads, along rows and columns.
 const LANES: [i64; 2] = [8, 4];
@@ -214,8 +214,7 @@ impl Threads {
     fn near(&self, k: &mut Builder, i: usize, from: TensorId, four: &Expr) -> Result<TensorId> {
         let (side, own) = (self.sides[i], self.part[i]);
         let strides = if side.transposed { [1, own] } else { [WIDE, 1] };
-        let view = View::buffer(&[leaf(own, strides[0]), leaf(WIDE, strides[1])]);
-        let near = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
+        let near = registers(k, "near", &[&[(own, strides[0]), (WIDE, strides[1])]], Scalar::F32)?;
         let pieces = if side.transposed { [WIDE, 1] } else { [1, WIDE] }.map(Tiler::Size);
         let to = k.tile(near, "near_pieces", &pieces)?;
         let from = k.tile(from, "pieces", &side.pieces(WIDE))?;

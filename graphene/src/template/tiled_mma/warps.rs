@@ -8,9 +8,9 @@ use crate::index::Expr;
 use crate::kernel::{Kind, Number, Operand, TensorId, ThreadsId, Unary};
 use crate::layout::Tiler;
 use crate::template::epilogue::{Attached, Run};
-use crate::template::matmul::{Place, leaf};
+use crate::template::matmul::{Place, registers};
 use crate::template::stage::Side;
-use crate::tensor::{Memory, Scalar, View};
+use crate::tensor::Scalar;
 
 /// The extents of a matmul that share their operands' fragments: two instructions.
 const INSTRUCTION: [i64; 3] = [16, 16, 16];
@@ -72,12 +72,8 @@ impl Warps {
     /// Registers for the sums: `[16s of rows, 8s of columns].[half].[pair]`.
     pub(crate) fn allocate(&self, k: &mut Builder) -> Result<TensorId> {
         let [rows, columns] = [self.own[0], 2 * self.own[1]];
-        let view = View::levels_of(&[
-            vec![leaf(rows, 4 * columns), leaf(columns, 4)],
-            vec![leaf(2, 2)],
-            vec![leaf(2, 1)],
-        ]);
-        k.allocate("acc", view, Scalar::F32, Memory::Registers, None)
+        let sums: &[(i64, i64)] = &[(rows, 4 * columns), (columns, 4)];
+        registers(k, "acc", &[sums, &[(2, 2)], &[(2, 1)]], Scalar::F32)
     }
 
     /// Sets the sums to 0.
@@ -175,14 +171,9 @@ impl Warps {
     ) -> Result<TensorId> {
         let side = self.sides[i];
         // Transposed as they are loaded, a lane's pairs are columns of what is stored.
-        let pair =
-            if side.transposed { [leaf(2, 1), leaf(1, 0)] } else { [leaf(1, 0), leaf(2, 1)] };
-        let view = View::levels_of(&[
-            vec![leaf(self.own[i], 8)],
-            vec![leaf(2, 4), leaf(2, 2)],
-            pair.to_vec(),
-        ]);
-        let to = k.allocate("near", view, side.scalar, Memory::Registers, None)?;
+        let pair = if side.transposed { [(2, 1), (1, 0)] } else { [(1, 0), (2, 1)] };
+        let levels: [&[(i64, i64)]; 3] = [&[(self.own[i], 8)], &[(2, 4), (2, 2)], &pair];
+        let to = registers(k, "near", &levels, side.scalar)?;
         let rows = k.tile(from, "eights", &side.pieces(8))?;
         // Lane 8i + r holds the address of row r of the i-th of 2×2 matrices: of the side, of K.
         let [sixteen, eight] = [16, 8].map(Expr::from);
@@ -206,8 +197,7 @@ impl Warps {
     /// The 16×8 parts of an operand in single precision, rounded to TF32: `[16s].[eights, fours of K]`.
     fn words(&self, k: &mut Builder, i: usize, from: TensorId, along: &Expr) -> Result<TensorId> {
         let side = self.sides[i];
-        let view = View::levels_of(&[vec![leaf(self.own[i], 4)], vec![leaf(2, 2), leaf(2, 1)]]);
-        let to = k.allocate("near", view, Scalar::F32, Memory::Registers, None)?;
+        let to = registers(k, "near", &[&[(self.own[i], 4)], &[(2, 2), (2, 1)]], Scalar::F32)?;
         let four = Expr::from(4);
         let (row, column) = (self.lane.div(&four), self.lane.rem(&four));
         k.for_("part", 0..self.own[i], 1, true, |k, part| {

@@ -14,10 +14,10 @@ use crate::build::{Builder, Header};
 use crate::error::Result;
 use crate::index::{Expr, Var};
 use crate::kernel::{Kind, Operand, TensorId, Unary};
-use crate::layout::{Layout, Swizzle, Tiler};
+use crate::layout::{Swizzle, Tiler};
 use crate::schedule::pointwise::vector;
 use crate::template::fragments::{Matrices, Panels, fragment};
-use crate::template::matmul::leaf;
+use crate::template::matmul::registers;
 use crate::tensor::{Memory, Scalar, View};
 
 /// Fragments of queries and of weights, and the row of fragments in shared memory whose address a lane holds.
@@ -57,15 +57,13 @@ impl TensorCores {
         block: &Block<'_>,
         [acc, a]: [TensorId; 2],
         [deep, wide]: [i64; 2],
-        pairs: &[Layout<Expr>; 2],
+        pairs: [(i64, i64); 2],
         row: impl Fn(&mut Builder, &Expr, &Expr) -> Result<TensorId>,
     ) -> Result<()> {
         let columns = k.tile(acc, "columns", &[Tiler::Whole, Tiler::Size(1)])?;
         k.for_("kk", 0..deep, 1, true, |k, kk| {
             k.for_("n", 0..wide, 1, true, |k, n| {
-                let view = View::levels_of(&[vec![leaf(2, 4), leaf(2, 2)], pairs.to_vec()]);
-                let scalar = block.fmha.scalar;
-                let b = k.allocate("b", view, scalar, Memory::Registers, None)?;
+                let b = registers(k, "b", &[&[(2, 4), (2, 2)], &pairs], block.fmha.scalar)?;
                 let row = row(k, &kk.into(), &n.into())?;
                 k.spec(Kind::Move, b, row, block.lane.warp)?;
                 let eights = k.tile(b, "halves", &[Tiler::Size(1), Tiler::Whole])?;
@@ -100,8 +98,8 @@ impl Matmuls for TensorCores {
         let a = k.tile(self.queries, "a", &[Tiler::Whole, Tiler::Size(2)])?;
         let tiles = k.tile(keys, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
         let (deep, wide) = (block.fmha.head_width() / 16, block.fmha.keys / 16);
-        let pairs = [leaf(1, 0), leaf(2, 1)];
-        self.multiply(k, block, [block.scores, a], [deep, wide], &pairs, |k, kk, n| {
+        let pairs = [(1, 0), (2, 1)];
+        self.multiply(k, block, [block.scores, a], [deep, wide], pairs, |k, kk, n| {
             self.row(k, tiles, [n, kk], false)
         })
     }
@@ -119,8 +117,8 @@ impl Matmuls for TensorCores {
         let tiles = k.tile(values, "tiles", &[Tiler::Size(16), Tiler::Size(16)])?;
         let (deep, wide) = (block.fmha.keys / 16, block.fmha.value_width() / 16);
         // A lane's pairs run down the columns: the matrices are transposed on their way.
-        let pairs = [leaf(2, 1), leaf(1, 0)];
-        self.multiply(k, block, [block.sums, a], [deep, wide], &pairs, |k, kk, n| {
+        let pairs = [(2, 1), (1, 0)];
+        self.multiply(k, block, [block.sums, a], [deep, wide], pairs, |k, kk, n| {
             self.row(k, tiles, [kk, n], true)
         })
     }
@@ -133,10 +131,8 @@ pub(super) struct Rounded {
 
 impl Rounded {
     pub(super) fn new(k: &mut Builder, block: &Block<'_>) -> Result<Rounded> {
-        let of = vec![leaf(2, 2), leaf(2, 1)];
-        let view = View::levels_of(&[vec![leaf(block.fmha.keys / 8, 4)], of]);
-        let weights = k.allocate("weights", view, Scalar::F32, Memory::Registers, None)?;
-        Ok(Rounded { weights })
+        let levels: [&[(i64, i64)]; 2] = [&[(block.fmha.keys / 8, 4)], &[(2, 2), (2, 1)]];
+        Ok(Rounded { weights: registers(k, "weights", &levels, Scalar::F32)? })
     }
 }
 
@@ -174,8 +170,7 @@ impl Matmuls for Rounded {
         let unroll = block.fmha.head_width() <= 64;
         k.for_("kk", 0..block.fmha.head_width() / 8, 1, unroll, |k, kk| {
             let depth = |four: i64| Expr::from(kk) * 8 + &block.lane.column + 4 * four;
-            let view = View::buffer(&[leaf(2, 2), leaf(2, 1)]);
-            let a = k.allocate("a", view, Scalar::F32, Memory::Registers, None)?;
+            let a = registers(k, "a", &[&[(2, 2), (2, 1)]], Scalar::F32)?;
             for (half, four) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                 let row = block.row() + 8 * half;
                 word(k, block, Operand::at(a, [half, four]), queries, [row, depth(four)])?;
@@ -231,9 +226,8 @@ pub(super) struct Threads {
 
 impl Threads {
     pub(super) fn new(k: &mut Builder, block: &Block<'_>) -> Result<Threads> {
-        let fmha = block.fmha;
-        let (rows, keys) = (fmha.rows(), fmha.keys);
-        let panels = Panels { rows, columns: keys, scalar: Scalar::F32 };
+        let (rows, columns) = (block.fmha.rows(), block.fmha.keys);
+        let panels = Panels { rows, columns, scalar: Scalar::F32 };
         let view = View::buffer(&panels.dims());
         // Half a warp writes 32 bytes of each of four rows at once.
         let swizzle = Some(Swizzle::new(if panels.width() == 32 { 2 } else { 1 }, 5, 2)?);
@@ -281,7 +275,6 @@ impl Matmuls for Threads {
     fn keys(&self, k: &mut Builder, block: &Block<'_>, keys: TensorId) -> Result<()> {
         let queries = k.index(block.shared[0], "of_block", [0])?;
         let (queries, keys) = (fours(k, queries)?, fours(k, keys)?);
-        let one = block.one;
         k.for_("four", 0..block.fmha.head_width() / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
             let rows = self.rows(k, block, queries, &four)?;
@@ -294,7 +287,7 @@ impl Matmuls for Threads {
                             let half = Expr::from(half);
                             let pair = k.index(block.scores, "pair", [half, j.into()])?;
                             let ins = [Operand::at(*row, [kk]), Operand::at(key, [kk])];
-                            k.spec(Kind::MATMUL_ADD, Operand::at(pair, [p]), ins, one)?;
+                            k.spec(Kind::MATMUL_ADD, Operand::at(pair, [p]), ins, block.one)?;
                         }
                         Ok(())
                     })
@@ -321,7 +314,6 @@ impl Matmuls for Threads {
 
     fn values(&self, k: &mut Builder, block: &Block<'_>, values: TensorId) -> Result<()> {
         let (weights, values) = (fours(k, self.weights)?, fours(k, values)?);
-        let one = block.one;
         k.for_("four", 0..block.fmha.keys / WIDE, 1, false, |k, four| {
             let four = Expr::from(four);
             let rows = self.rows(k, block, weights, &four)?;
@@ -338,7 +330,7 @@ impl Matmuls for Threads {
                                 let sums = k.index(block.sums, "sums", [half, j])?;
                                 let at = Expr::from(pair) * 2 + p;
                                 let ins = [Operand::at(*row, [kk]), Operand::at(value, [at])];
-                                k.spec(Kind::MATMUL_ADD, Operand::at(sums, [p]), ins, one)?;
+                                k.spec(Kind::MATMUL_ADD, Operand::at(sums, [p]), ins, block.one)?;
                             }
                             Ok(())
                         })
