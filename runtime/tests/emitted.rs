@@ -177,20 +177,9 @@ fn all_functions() -> Pointwise {
     Pointwise { function: all, ins, vector: 1, ..Pointwise::default() }
 }
 
-fn reductions() -> [(&'static str, Reduce); 4] {
-    let columns = Reduce {
-        ins: vec![Access::packed(Scalar::F16, 3)],
-        out: Access::packed(Scalar::F16, 2),
-        teams: 8,
-        ..Reduce::default()
-    };
-    let single = |rank| Access::packed(Scalar::F32, rank);
-    [
-        ("reduce_last", Reduce { finish: Reduce::mean(), ..Reduce::default() }),
-        ("reduce_last_parts", Reduce { parts: true, out: single(1), ..Reduce::default() }),
-        ("reduce_columns_parts", Reduce { parts: true, out: single(2), ..columns.clone() }),
-        ("reduce_columns", columns),
-    ]
+fn reductions() -> [(&'static str, Reduce); 2] {
+    let means = Reduce { finish: Reduce::mean(), ..Reduce::default() };
+    [("reduce_means", means), ("reduce_columns", Reduce { strands: 8, ..Reduce::default() })]
 }
 
 fn rows() -> [(&'static str, Rows); 8] {

@@ -25,9 +25,8 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) kernel: Box<dyn Fn(Arch) -> graphene_ir::Result<Kernel>>,
     pub(crate) ins: Vec<(String, Scalar, Vec<f64>)>,
-    /// Results: name, type and elements; at first of bits that are no number, or 0 where a kernel adds to them.
+    /// Results: name, type and elements; at first of bits that are no number.
     pub(crate) outs: Vec<(String, Scalar, usize)>,
-    pub(crate) added_to: bool,
     pub(crate) symbols: Vec<(String, i64)>,
     pub(crate) sample: Sample,
 }
@@ -86,8 +85,7 @@ impl Case {
         }
         let first = buffers.len();
         for (name, scalar, len) in &self.outs {
-            let blank = if self.added_to { 0 } else { 0xff };
-            buffers.push((name, stream.upload(&vec![blank; len * scalar.bytes() as usize])?));
+            buffers.push((name, stream.upload(&vec![0xff; len * scalar.bytes() as usize])?));
         }
         let symbols: Vec<(&str, i64)> =
             self.symbols.iter().map(|(name, size)| (name.as_str(), *size)).collect();

@@ -77,7 +77,7 @@ pub(crate) fn single(stream: &Stream) -> Result<usize, Error> {
             b_transposed: !tf32,
             ..MatMul::default()
         };
-        let all = all(stream, &product(bias.epilogue.clone()), tf32)?;
+        let all = all(stream, &matmul(bias.epilogue.clone()), tf32)?;
         for size in SHAPES {
             let mut operand = 0;
             let full = Case::of(stream, matmul(Epilogue::layer(true, None, true)), size, |len| {

@@ -31,7 +31,6 @@ pub(super) const CASES: &[fn(&mut Random) -> Case] = &[
     |random| mean_of_columns(F16, random),
     |random| mean_of_columns(F32, random),
     joined,
-    sum_of_all,
     |random| running(false, false, random),
     |random| running(true, true, random),
     variances,
@@ -79,7 +78,6 @@ fn activation(name: &str, op: Unary, scalar: Scalar, random: &mut Random) -> Cas
             input("x2", scalar, rows * columns, random),
         ],
         outs: vec![output("y0", scalar, rows * columns)],
-        added_to: false,
         symbols: symbols(&[("N0", rows), ("N1", columns), ("blocks", blocks)]),
         sample: Box::new(move |values, random| {
             let row = random.within(0, rows - 1);
@@ -105,7 +103,6 @@ fn joined(random: &mut Random) -> Case {
         kernel: Box::new(move |arch| Parts { arch, ..template.clone() }.kernel()),
         ins: vec![input("x0", F16, heads * past, random), input("x1", F16, heads * width, random)],
         outs: vec![output("y0", F16, heads * all), output("y1", F16, heads * all)],
-        added_to: false,
         symbols: symbols(&[
             ("N0_0", heads),
             ("N0_1", past),
@@ -137,7 +134,6 @@ fn turned(scalar: Scalar, random: &mut Random) -> Case {
         kernel: Box::new(move |arch| Transpose { arch, ..template.clone() }.kernel()),
         ins: vec![input("x", scalar, stack * rows * columns, random)],
         outs: vec![output("y", scalar, stack * rows * columns)],
-        added_to: false,
         symbols: symbols(&[("N0", stack), ("rows", rows), ("columns", columns)]),
         sample: Box::new(move |values, random| {
             let first = random.within(0, stack * rows - 1);
@@ -154,19 +150,24 @@ fn turned(scalar: Scalar, random: &mut Random) -> Case {
 /// The mean of each of many rows.
 fn mean_of_rows(scalar: Scalar, random: &mut Random) -> Case {
     let [rows, columns] = [12288, 768];
-    let template = Reduce {
-        finish: Reduce::mean(),
+    let total = Total { op: Binary::Add, function: Function::identity(), finish: Reduce::mean() };
+    let mean_of = Out { function: Function::input(1), access: Access::packed(scalar, 1) };
+    let template = Folds {
+        kept: 1,
         ins: vec![Access::packed(scalar, 2)],
-        out: Access::packed(scalar, 1),
-        ..Reduce::default()
+        totals: vec![total],
+        outs: vec![mean_of],
+        vector: 16 / scalar.bytes(),
+        threads: 32,
+        teams: 4,
+        ..Folds::default()
     };
     Case {
         name: format!("mean of rows {rows}x{columns} {scalar}"),
-        kernel: Box::new(move |arch| Reduce { arch, ..template.clone() }.kernel()),
+        kernel: Box::new(move |arch| Folds { arch, ..template.clone() }.kernel()),
         ins: vec![input("x0", scalar, rows * columns, random)],
-        outs: vec![output("y", scalar, rows)],
-        added_to: false,
-        symbols: symbols(&[("outer", rows), ("reduced", columns)]),
+        outs: vec![output("y0", scalar, rows)],
+        symbols: symbols(&[("N0", rows), ("N1", columns)]),
         sample: Box::new(move |values, random| {
             let row = random.within(0, rows - 1);
             let row_of: Vec<Near> =
@@ -195,43 +196,12 @@ fn mean_of_columns(scalar: Scalar, random: &mut Random) -> Case {
         kernel: Box::new(move |arch| Reduce { arch, ..template.clone() }.kernel()),
         ins: vec![input("x0", scalar, outer * reduced * inner, random)],
         outs: vec![output("y", scalar, outer * inner)],
-        added_to: false,
         symbols: symbols(&[("outer", outer), ("reduced", reduced), ("inner", inner)]),
         sample: Box::new(move |values, random| {
             let place = random.within(0, outer * inner - 1);
             let (of, column) = (place / inner, place % inner);
             let at = |row: usize| values.at("x0", (of * reduced + row) * inner + column);
             vec![(0, place, mean(&(0..reduced).map(at).collect::<Vec<_>>()))]
-        }),
-    }
-}
-
-/// Of everything, by many blocks that add their parts.
-fn sum_of_all(random: &mut Random) -> Case {
-    let [count, parts] = [1 << 24, 528];
-    let access = [Access::packed(F32, 2), Access::packed(F32, 1)];
-    let template = Reduce {
-        ins: vec![access[0].clone()],
-        out: access[1].clone(),
-        vector: 4,
-        threads: 256,
-        teams: 1,
-        parts: true,
-        ..Reduce::default()
-    };
-    Case {
-        name: format!("sum of {count} {F32}, {parts} parts"),
-        kernel: Box::new(move |arch| Reduce { arch, ..template.clone() }.kernel()),
-        ins: vec![input("x0", F32, count, random)],
-        outs: vec![output("y", F32, 1)],
-        added_to: true,
-        symbols: symbols(&[("outer", 1), ("reduced", count), ("parts", parts)]),
-        sample: Box::new(move |values, _| {
-            let x = values.of("x0");
-            let size: f64 = x.iter().map(|x| x.abs()).sum();
-            // An element goes through the additions of its thread, of its team, and of all parts.
-            let additions = (count / (parts * 256) + 4 + 8 + parts) as f64;
-            vec![(0, 0, (x.iter().sum(), additions * SINGLE * size))]
         }),
     }
 }
@@ -246,7 +216,6 @@ fn running(exclusive: bool, reverse: bool, random: &mut Random) -> Case {
         kernel: Box::new(move |arch| Scan { arch, ..template.clone() }.kernel()),
         ins: vec![input("x", F32, rows * columns, random)],
         outs: vec![output("y", F32, rows * columns)],
-        added_to: false,
         symbols: symbols(&[("N0", rows), ("N1", columns)]),
         sample: Box::new(move |values, random| {
             let row = random.within(0, rows - 1);
@@ -284,7 +253,6 @@ fn variances(random: &mut Random) -> Case {
         kernel: Box::new(move |arch| Folds { arch, ..template.clone() }.kernel()),
         ins: vec![input("x0", F16, rows * columns, random)],
         outs: vec![output("y0", F32, rows), output("y1", F32, rows)],
-        added_to: false,
         symbols: symbols(&[("N0", rows), ("N1", columns)]),
         sample: Box::new(move |values, random| {
             let row = random.within(0, rows - 1);
@@ -306,7 +274,6 @@ fn matmul(random: &mut Random) -> Case {
         kernel: Box::new(|arch: Arch| fireiron(arch)),
         ins: vec![input("A", F32, m * k, random), input("B", F32, k * n, random)],
         outs: vec![output("C", F32, m * n)],
-        added_to: false,
         symbols: symbols(&[("M", m), ("N", n), ("K", k)]),
         sample: Box::new(move |values, random| {
             let place = random.within(0, m * n - 1);

@@ -75,7 +75,6 @@ fn case(
         kernel: Box::new(move |arch: Arch| Rows { arch, ..of.clone() }.kernel()),
         ins,
         outs,
-        added_to: false,
         symbols: symbols.collect(),
         sample: Box::new(move |values, random| {
             let at = random.within(0, rows - 1);
