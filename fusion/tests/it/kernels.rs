@@ -789,9 +789,10 @@ fn transposes_are_copied_by_tiles() {
         ("i64", "64, 36", "1, 0", "36, 64", "pointwise"),
     ];
     for (dtype, from, perm, to, kernel) in rows {
+        let symbols = if from.contains('s') { "symbols b, s" } else { "" };
         let text = format!(
             r#"
-            symbols b, s
+            {symbols}
             %0 = Input : {dtype}[{from}] "x"
             %1 = Transpose(%0) {{perm: [{perm}]}} : {dtype}[{to}] "y"
             return "y" = %1

@@ -231,28 +231,32 @@ fn trees_are_drawn() {
     "#]].assert_eq(&tree("transpose"));
     expect![[r#"
         kernel reduce sm_90a
-        %y:[@outer].GL <- Fused{dims(fold<+>(%0 * %0, 1), 0) / index(@reduced)}<<<#grid:[(@outer + 3)/4], #block:[128]>>>(%x0:[@outer, @reduced].GL)
-          %result_2:[1].GL <- Fused{dims(fold<+>(%0 * %0, 1), 0) / index(@reduced)}<<<#own:[], #own_team:[32]>>>(%tile_2:[1, @reduced].GL)
-            %total:[1].RF <- Fused{dims(fold<+>(%0 * %0, 1), 0)}<<<#own:[], #own_team:[32]>>>(%tile_2:[1, @reduced].GL)
-              Init
-              for(@step = 0; @step < (@reduced + 255)/256; @step += 1)
+        %y:[@outer, @inner].GL <- Fused{dims(fold<+>(%0 * %0, 1), 0, 2) / index(@reduced)}<<<#grid:[@outer*((@inner + 255)/256)], #block:[128]>>>(%x0:[@outer, @reduced, @inner].GL)
+          %y_tile_2:[1, 256].GL <- Fused{dims(fold<+>(%0 * %0, 1), 0, 2) / index(@reduced)}<<<#own:[], #block:[128]>>>(%tile_2:[1, @reduced, 256].GL)
+            Init
+            for(@step = 0; @step < (@reduced + 3)/4; @step += 1)
+              Move x2
+              %values:[8].RF <- Fused{%0 * %0}<<<#own:[], #one:[]>>>(%wide:[8].RF)
+                BinaryPointwise, Move
+              Reduction
+              for(@i = 0; @i < 7; @i += 1) unroll
                 Move x2
-                %values:[8].RF <- Fused{%0 * %0}<<<#own:[], #one:[]>>>(%wide:[8].RF)
+                %values_2:[1].RF <- Fused{%0 * %0}<<<#own:[], #one:[]>>>(%wide_2:[1].RF)
                   BinaryPointwise, Move
                 Reduction
-                for(@e = 0; @e < 7; @e += 1)
-                  Move x2
-                  %values_2:[1].RF <- Fused{%0 * %0}<<<#own:[], #one:[]>>>(%wide_2:[1].RF)
-                    BinaryPointwise, Move
-                  Reduction
-              %total_2:[].RF <- Fold<+, 0><<<#own:[], #own_team:[32]>>>(%total_2:[].RF)
-                Shfl x5, Reduction x5
-            %result_2:[1].GL <- Fused{%0 / index(@reduced)}<<<#own:[], #one:[]>>>(%total:[1].RF)
+            Move x2, Sync, Reduction
+            %result:[8].GL <- Fused{%0 / index(@reduced)}<<<#own:[], #one:[]>>>(%total:[8].RF)
               Index
-              %result_3:[1].RF <- Fused{%0 / %1}<<<#own:[], #one:[]>>>(%total:[1].RF, %count:[].RF)
+              %result_2:[8].RF <- Fused{%0 / %1}<<<#own:[], #one:[]>>>(%total:[8].RF, %count:[].RF)
                 BinaryPointwise, Move
               Move x2
-    "#]].assert_eq(&tree("rows' means"));
+            for(@i = 0; @i < 7; @i += 1) unroll
+              %result_3:[1].GL <- Fused{%0 / index(@reduced)}<<<#own:[], #one:[]>>>(%single_2:[1].RF)
+                Index
+                %result_4:[1].RF <- Fused{%0 / %1}<<<#own:[], #one:[]>>>(%single_2:[1].RF, %count_2:[].RF)
+                  BinaryPointwise, Move
+                Move x2
+    "#]].assert_eq(&tree("columns' means"));
     expect![[r#"
         kernel rows sm_90a
         %sum:[@rows, @columns].GL, %y:[@rows, @columns].GL <- Fused{t0 = %0 + %1 + %2; t1 = (t0 - fold<welford.mean>(t0, 1)) * rsqrt(fold<welford.variance>(t0, 1) + 1e-5) * %3 + %4; t0, silu(t1) * %5}<<<#grid:[(@rows + 1)/2], #block:[128]>>>(%x0:[@rows, @columns].GL, %x1:[@rows, @columns].GL, %x2:[@rows, @columns].GL, %scale:[@rows, @columns].GL, %shift:[@rows, @columns].GL, %e1:[@rows, @columns].GL)

@@ -383,21 +383,21 @@ fn a_convolution_is_a_tree() {
           Init x4
           %stage:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile:[1, 128, 32].GL)
             Move
-          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @matmul, 1), 2, 128*@n, 128), 1, 0, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 0, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
             Init x2, Move x2
           %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
             Move
           Commit
           %stage_3:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_2:[1, 128, 32].GL)
             Move
-          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @matmul, 1), 2, 128*@n, 128), 1, 32, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
             Init x2, Move x2
           %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
             Move
           Commit
           %stage_5:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_3:[1, 128, 32].GL)
             Move
-          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @matmul, 1), 2, 128*@n, 128), 1, 64, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+          %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 64, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
             Init x2, Move x2
           %sX:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%words:[16].[2].RF)
             Move
@@ -406,7 +406,7 @@ fn a_convolution_is_a_tree() {
             WaitGroup, Sync
             %stage_7:[128, 32].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_4:[1, 128, 32].GL)
               Move
-            %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @matmul, 1), 2, 128*@n, 128), 1, 32*@step, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
+            %words:[16].[2].RF <- Fused{t0 = merge(merge(merge(dims(window(window(%0, 3, @out0, 3, 1, 1, 1, 0), 4, @out1, 3, 1, 1, 1, 0), 1, 2, 5, 6, 0, 3, 4), 1), 1), 2); slice(slice(slice(merge(t0, 2), 0, @product, 1), 2, 128*@n, 128), 1, 32*@step, 32)}<<<#cta:[], #block:[128]>>>(%x:[@images, 2, 32, @in0, @in1].GL)
               Init x2, Move x2
             %acc:[4, 8].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%a:[128, 32].SH, %b:[32, 128].SH)
               Move x2, MatMul+= x2
@@ -450,10 +450,10 @@ fn layers_are_a_tree() {
                 for(@j = 0; @j < 8; @j += 1) unroll
                   Init, Move x2
                   for(@i = 0; @i < 2; @i += 1) unroll
-                    %result:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_3:[2].RF, %wide:[2].RF)
+                    %result:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one_3:[]>>>(%pair_3:[2].RF, %wide:[2].RF)
                       BinaryPointwise, UnaryPointwise, Move
                     Move x2
-                    %result_2:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
+                    %result_2:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one_3:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
                       BinaryPointwise, UnaryPointwise, Move
                     Move x2
                 Init x4
@@ -462,7 +462,7 @@ fn layers_are_a_tree() {
                 Init x4
                 for(@k = 0; @k < 4; @k += 1)
                   WaitGroup, Sync
-                  %stage_6:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_6:[1, 32, 128].GL)
+                  %stage_6:[32, 128].SH <- Move<<<#cta:[], #block:[128]>>>(%tile_8:[1, 32, 128].GL)
                     Move
                   Commit
                   %acc_2:[2, 8].[2].[2].RF <- MatMul+=<<<#cta:[], #block:[128]>>>(%rows_part_2:[64, 32].SH, %b_2:[32, 128].SH)
@@ -471,10 +471,10 @@ fn layers_are_a_tree() {
                 for(@j = 0; @j < 8; @j += 1) unroll
                   Init, Move x2
                   for(@i = 0; @i < 2; @i += 1) unroll
-                    %result_3:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_9:[2].RF, %wide_2:[2].RF)
+                    %result_3:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one_4:[]>>>(%pair_9:[2].RF, %wide_2:[2].RF)
                       BinaryPointwise, UnaryPointwise, Move
                     Move x2
-                    %result_4:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one:[]>>>(%pair_10:[2].RF, %wide_2:[2].RF)
+                    %result_4:[2].RF <- Fused{relu(%0 + %1)}<<<#cta:[], #one_4:[]>>>(%pair_10:[2].RF, %wide_2:[2].RF)
                       BinaryPointwise, UnaryPointwise, Move
                     Move x2
     "#]].assert_eq(&Mlp { layers, ..Mlp::default() }.kernel().unwrap().tree());
