@@ -7,11 +7,11 @@ use crate::rebuild::rebuilt;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, NodeId, ValueId};
-use graphene_frontend::op::Op;
+use graphene_frontend::op::{Op, ReduceOp};
 use graphene_ir::target::{Kind, Target};
 
-/// Elements that are worth a block of their own.
-const PART: i64 = 4096;
+/// Bytes that are worth a block of their own.
+const PART: i64 = 16 << 10;
 
 /// Columns of a block, where the last axis is not reduced.
 const COLUMNS: i64 = 128;
@@ -58,10 +58,11 @@ fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
     if elements == 0 || blocks >= cores {
         return None;
     }
-    let most = (2 * cores / blocks).min(elements / blocks / PART);
+    let size = ty.dtype.size() as i64;
+    let most = (2 * cores / blocks).min(elements * size / blocks / PART);
     let parts = |axis: usize| (2..=most).rev().find(|parts| sizes[axis] % parts == 0);
     let (parts, axis) = axes.iter().filter_map(|&axis| Some((parts(axis)?, axis))).max()?;
-    let bytes = elements as f64 * ty.dtype.size() as f64;
+    let bytes = (elements * size) as f64;
     let whole = read_time(target, bytes, blocks as f64);
     let parted = read_time(target, bytes, (blocks * parts) as f64) + target.launch_cost;
     (parted < whole).then(|| Split { axis, size: sizes[axis] / parts, parts })
@@ -74,7 +75,7 @@ fn in_two(
     x: Option<ValueId>,
     Split { axis, size, parts }: Split,
 ) -> Result<ValueId, FusionError> {
-    let (Op::Reduce { op, axes, keep }, Some(x)) = (node.op(), x) else {
+    let (Op::Reduce { op, axes, .. }, Some(x)) = (node.op(), x) else {
         unreachable!("only reductions are split");
     };
     let mut shape = graph.ty(x).shape.clone();
@@ -83,15 +84,16 @@ fn in_two(
         made.map(NodeId::value).map_err(|error| FusionError::rebuild(node, error))
     };
     let out = &node.outputs()[0];
-    let half = out.dtype != DType::F32;
+    let rounds = out.dtype != DType::F32 && !matches!(op, ReduceOp::Max | ReduceOp::Min);
     let cast = |to: DType| Op::Cast { to, saturate: true };
-    let x = if half { add(cast(DType::F32), x)? } else { x };
     shape.splice(axis..=axis, [Dim::from(parts), Dim::from(size)]);
     let x = add(Op::Reshape(shape), x)?;
+    let x = if rounds { add(cast(DType::F32), x)? } else { x };
     let within = axes.iter().map(|&own| if own < axis { own } else { own + 1 }).collect();
     let x = add(Op::Reduce { op: *op, axes: within, keep: false }, x)?;
+    // Kept axes let a launch round its own results.
     let place = axis - axes.iter().filter(|&&own| own < axis).count();
-    let x = add(Op::Reduce { op: *op, axes: vec![place], keep: false }, x)?;
-    let x = if *keep { add(Op::Reshape(out.shape.clone()), x)? } else { x };
-    if half { add(cast(out.dtype), x) } else { Ok(x) }
+    let x = add(Op::Reduce { op: *op, axes: vec![place], keep: true }, x)?;
+    let x = if rounds { add(cast(out.dtype), x)? } else { x };
+    add(Op::Reshape(out.shape.clone()), x)
 }

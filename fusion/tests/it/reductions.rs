@@ -166,14 +166,14 @@ fn long_reductions_of_few_results_are_two_launches() {
     let long = "f32[2, 262144]";
     check_blocks("ReduceSum", long, "1", "f32[2, 1]", true, &[128, 1], 0.0);
     check_blocks("ReduceMax", "f32[1, 1048576]", "1", "f32[1]", false, &[256, 1], 0.0);
-    check_blocks("ReduceMin", "bf16[512, 512]", "0, 1", "bf16[]", false, &[64, 1], 0.0);
-    check_blocks("ReduceSum", "f16[3, 65536]", "1", "f16[3]", false, &[48, 1], 0.0);
+    check_blocks("ReduceMin", "bf16[512, 512]", "0, 1", "bf16[]", false, &[32, 1], 0.0);
+    check_blocks("ReduceSum", "f16[3, 1048576]", "1", "f16[3]", false, &[192, 1], 0.0);
     check_blocks("ReduceMean", long, "1", "f32[2]", false, &[128, 1], 4.0);
     check_blocks("ReduceL1", long, "1", "f32[2]", false, &[128, 1], 0.0);
     check_blocks("ReduceL2", long, "1", "f32[2]", false, &[128, 1], 64.0);
     check_blocks("ReduceLogSumExp", long, "1", "f32[2]", false, &[128, 1], 64.0);
     // Columns: a block has those of 32 threads.
-    check_blocks("ReduceSum", "f32[16384, 128]", "0", "f32[128]", false, &[256, 1], 0.0);
+    check_blocks("ReduceSum", "f32[16384, 128]", "0", "f32[128]", false, &[256, 4], 0.0);
     // Many results, short rows, a length without divisors.
     check_blocks("ReduceSum", "f32[512, 65536]", "1", "f32[512]", false, &[512], 0.0);
     check_blocks("ReduceSum", "f32[2, 4096]", "1", "f32[2]", false, &[2], 0.0);
