@@ -51,7 +51,7 @@ fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
         return None;
     }
     let sizes: Vec<i64> = ty.shape.iter().map(Dim::known).collect::<Option<_>>()?;
-    let elements: i64 = sizes.iter().product();
+    let elements = sizes.iter().try_fold(1_i64, |all, &size| all.checked_mul(size))?;
     let results = elements / axes.iter().map(|&axis| sizes[axis].max(1)).product::<i64>();
     let blocks = if last + 1 == sizes.len() { results } else { (results + COLUMNS - 1) / COLUMNS };
     let cores = i64::from(target.cores);
@@ -59,12 +59,12 @@ fn split(graph: &Graph, node: &Node, target: &Target) -> Option<Split> {
         return None;
     }
     let size = ty.dtype.size() as i64;
-    let most = (2 * cores / blocks).min(elements * size / blocks / PART);
+    let bytes = elements.checked_mul(size)?;
+    let most = (2 * cores / blocks).min(bytes / blocks / PART);
     let parts = |axis: usize| (2..=most).rev().find(|parts| sizes[axis] % parts == 0);
     let (parts, axis) = axes.iter().filter_map(|&axis| Some((parts(axis)?, axis))).max()?;
-    let bytes = (elements * size) as f64;
-    let whole = read_time(target, bytes, blocks as f64);
-    let parted = read_time(target, bytes, (blocks * parts) as f64) + target.launch_cost;
+    let read = |blocks: i64| read_time(target, bytes as f64, blocks as f64);
+    let (whole, parted) = (read(blocks), read(blocks * parts) + target.launch_cost);
     (parted < whole).then(|| Split { axis, size: sizes[axis] / parts, parts })
 }
 
