@@ -9,13 +9,13 @@
 //! |---|---|---|
 //! | attention | [`template::fmha`](graphene_ir::template::fmha) | `kernels/attention.rs` |
 //! | convolutions, poolings | [`template::conv`](graphene_ir::template::conv) | `kernels/conv.rs` |
-//! | matrix products | [`template::gemm`](graphene_ir::template::gemm), [`mma`](graphene_ir::template::mma), [`simt`](graphene_ir::template::simt) | `kernels/matmul.rs` |
+//! | matmuls | [`template::gemm`](graphene_ir::template::gemm), [`mma`](graphene_ir::template::mma), [`simt`](graphene_ir::template::simt) | `kernels/matmul.rs` |
 //! | chains of layers | [`template::mlp`](graphene_ir::template::mlp) | `kernels/mlp.rs` |
 //! | reductions, other functions of rows | [`template::reduce`](graphene_ir::template::reduce), [`folds`](graphene_ir::template::folds) | `kernels/reduce.rs` |
 //! | normalisations, rows of tables | [`template::rows`](graphene_ir::template::rows) | `kernels/rows.rs` |
 //! | recurrent layers | [`template::recurrent`](graphene_ir::template::recurrent) | `kernels/recurrent.rs` |
 //! | running sums | [`template::scan`](graphene_ir::template::scan) | `kernels/scan.rs` |
-//! | pointwise, copies | [`template::pointwise`](graphene_ir::template::pointwise) | `kernels/pointwise.rs` |
+//! | pointwise, copies | [`template::pointwise`](graphene_ir::template::pointwise), [`transpose`](graphene_ir::template::transpose) | `kernels/pointwise.rs` |
 //! | joins, surroundings, ranges | [`template::parts`](graphene_ir::template::parts) | `kernels/parts.rs` |
 //!
 //! `kernels/function.rs` makes [functions](graphene_ir::function) of what templates apply to elements.

@@ -1,5 +1,5 @@
 //! Matmuls `C[m,n] = f(A[m,k]·B[k,n])` by the tensor cores' instructions of single warps, for Ampere and newer:
-//! [`multistage`](super::multistage) says how.
+//! `multistage` says how.
 
 use super::conv::By;
 use super::matmul::{Edges, MatMul};

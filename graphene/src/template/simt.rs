@@ -1,5 +1,5 @@
 //! Matmuls `C[m,n] = f(A[m,k]·B[k,n])` in single precision, by IEEE fused multiply-adds of single threads, for Ampere and
-//! newer: [`multistage`](super::multistage) says how. A thread has rows and columns of its own, and reads four neighbours
+//! newer: `multistage` says how. A thread has rows and columns of its own, and reads four neighbours
 //! at once, whatever is contiguous: four steps along K, or four rows or columns.
 
 use super::conv::By;
