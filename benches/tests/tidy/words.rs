@@ -96,7 +96,6 @@ const WORDS: &[Word] = &[
         (At("^graphene/src/layout/"), "CuTe's products of layouts"),
         (Line(r#"sum or (a )?product|let_\("product""#), "what a scan computes; a name in kernels' text"),
         (At(ELEMENTS), "products of elements"),
-        (At("^graphene/README"), "named there as its sources are"),
     ] },
     Word { not: r"\bhalves\b", scopes: &[Messages, Docs], but: "fp16, half precision", unless: &[
         (Line(r"two halves|levels? of halves"), "two parts"),
