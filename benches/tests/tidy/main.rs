@@ -90,6 +90,7 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "runtime/capi/src/status.rs",
     "runtime/src/cpu/kernels/gemm.rs",
     "runtime/src/cpu/kernels/int8/units.rs",
+    "runtime/src/cpu/kernels/prefetch.rs",
     "runtime/src/cpu/kernels/tile.rs",
     "runtime/src/threads/parts.rs",
     "runtime/src/threads/team.rs",

@@ -6,6 +6,7 @@
 //! once.
 
 use super::matmul::{Matrix, Strides};
+use super::prefetch::prefetch;
 use super::simd::{Kernel, dispatch};
 use super::tile::{Cut, Grid, TileMut};
 use super::view::{check_reach, check_size};
@@ -418,10 +419,13 @@ impl MatMul<'_, '_, '_> {
             let own = vectors * S::F32_LANES;
             let panel = &all[first * b.depth..][k.start * own..k.end * own];
             let (panel, _) = S::as_simd_f32s(panel);
+            // The panel behind this one, which comes from afar while this one is multiplied.
+            let next = (first + width) * b.depth + k.start * own;
+            let next = &all[next.min(all.len())..];
             match vectors {
-                1 => self.panel::<S, 1>(simd, rows.clone(), k.clone(), panel, to),
-                2 => self.panel::<S, 2>(simd, rows.clone(), k.clone(), panel, to),
-                _ => self.panel::<S, VECTORS>(simd, rows.clone(), k.clone(), panel, to),
+                1 => self.panel::<S, 1>(simd, rows.clone(), k.clone(), panel, to, next),
+                2 => self.panel::<S, 2>(simd, rows.clone(), k.clone(), panel, to, next),
+                _ => self.panel::<S, VECTORS>(simd, rows.clone(), k.clone(), panel, to, next),
             }
         }
     }
@@ -435,19 +439,27 @@ impl MatMul<'_, '_, '_> {
         k: Range<usize>,
         panel: &[S::f32s],
         to: usize,
+        next: &[f32],
     ) {
         let (panel, _) = panel.as_chunks::<V>();
+        let blocks = rows.len().div_ceil(8);
+        let each = (panel.len() * V * S::F32_LANES).div_ceil(blocks);
+        // Numbers that are asked for with each row of the panel.
+        let pace = if next.is_empty() { 0 } else { each.div_ceil(panel.len().max(1)) };
         let mut row = rows.start;
         while row < rows.end {
             let left = rows.end - row;
+            let next = &next[((row - rows.start) / 8 * each).min(next.len())..];
             row += match left {
-                1 => self.block::<S, 1, V>(simd, row..row + 1, &k, panel, to),
-                2 => self.block::<S, 2, V>(simd, row..row + 2, &k, panel, to),
-                3 | 4 => self.block::<S, 4, V>(simd, row..row + left, &k, panel, to),
+                1 => self.block::<S, 1, V>(simd, row..row + 1, &k, panel, to, (next, pace)),
+                2 => self.block::<S, 2, V>(simd, row..row + 2, &k, panel, to, (next, pace)),
+                3 | 4 => self.block::<S, 4, V>(simd, row..row + left, &k, panel, to, (next, pace)),
                 _ if S::REGISTER_COUNT < 32 => {
-                    self.block::<S, 4, V>(simd, row..row + 4, &k, panel, to)
+                    self.block::<S, 4, V>(simd, row..row + 4, &k, panel, to, (next, pace))
                 }
-                _ => self.block::<S, 8, V>(simd, row..row + left.min(8), &k, panel, to),
+                _ => {
+                    self.block::<S, 8, V>(simd, row..row + left.min(8), &k, panel, to, (next, pace))
+                }
             };
         }
     }
@@ -462,6 +474,7 @@ impl MatMul<'_, '_, '_> {
         k: &Range<usize>,
         panel: &[[S::f32s; V]],
         to: usize,
+        (next, pace): (&[f32], usize),
     ) -> usize {
         let (last, stride) = (rows.end - 1, self.at.row as usize);
         let a: [&[f32]; H] = std::array::from_fn(|i| {
@@ -470,6 +483,10 @@ impl MatMul<'_, '_, '_> {
         });
         let mut sums = [[simd.splat_f32s(0.0); V]; H];
         for (k, b) in panel.iter().enumerate() {
+            // A row or two are multiplied no faster than the panel itself is read.
+            if H > 2 {
+                prefetch(next, k * pace);
+            }
             for (a, sums) in a.iter().zip(&mut sums) {
                 let a = simd.splat_f32s(a[k]);
                 for (sum, &b) in sums.iter_mut().zip(b) {
