@@ -281,6 +281,14 @@ fn the_results_are_those_of_the_tables() {
     );
 }
 
+#[test]
+fn the_operator_of_the_readme_is_in_its_table() {
+    let table = read(&root().join("frontend/src/import/ops/math.rs"));
+    let readme = read(&root().join("README.md"));
+    let row = readme.split('`').find(|part| part.starts_with("row(")).expect("README shows a row");
+    assert!(table.contains(row), "{row}");
+}
+
 /// All Markdown files.
 fn markdown() -> Vec<PathBuf> {
     let tops = fs::read_dir(root()).expect("the root can be listed").flatten();
