@@ -375,7 +375,7 @@ impl<'a> Operands<'a> {
             _ => return Err(Refusal::Layout("an addend that is no row, column or matrix")),
         };
         self.push(operand, &matrix.offset);
-        self.whole &= Some(scalar) == self.scalar;
+        self.whole &= self.by_elements() || Some(scalar) == self.scalar;
         Ok(Input { span, scalar: Some(scalar) })
     }
 
@@ -386,9 +386,13 @@ impl<'a> Operands<'a> {
             return Err(Refusal::Layout("a result that is not packed"));
         }
         self.push(operand, &view.offset);
-        // Warpgroups write results of other types from their registers, element by element.
-        let by_elements = self.site.arch.has(Feature::Wgmma) && self.scalar != Some(Scalar::F32);
-        self.whole &= by_elements || Some(scalar) == self.scalar;
+        self.whole &= self.by_elements() || Some(scalar) == self.scalar;
         Ok(Some(scalar))
+    }
+
+    /// Whether addends and results of other types are read to and written from registers, element by element, as
+    /// warpgroups do it.
+    fn by_elements(&self) -> bool {
+        self.site.arch.has(Feature::Wgmma) && self.scalar != Some(Scalar::F32)
     }
 }
