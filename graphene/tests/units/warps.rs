@@ -5,11 +5,7 @@ use crate::index::{Expr, Var};
 use crate::kernel::thread_var;
 
 fn warps() -> Warps {
-    Warps {
-        thread: thread_var(384),
-        warp: Var::new("w", Some(11)),
-        lane: Var::new("l", Some(31)),
-    }
+    Warps { thread: thread_var(384), warp: Var::new("w", Some(11)), lane: Var::new("l", Some(31)) }
 }
 
 #[test]
