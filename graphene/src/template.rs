@@ -18,7 +18,6 @@
 //! | [`reduce`] | reductions | all |
 //! | [`folds`] | functions of rows and of their totals | all |
 //! | [`scan`] | running sums and products | all |
-//! | [`fireiron`] | Fireiron's example of a decomposition | all |
 //!
 //! A [`matmul`] says what is computed, and its [`epilogue`] what becomes of the sums; they are the
 //! same for all templates of matmuls.
@@ -26,7 +25,6 @@
 pub mod access;
 pub mod conv;
 pub mod epilogue;
-pub mod fireiron;
 pub mod fmha;
 pub mod folds;
 mod fragments;

@@ -17,7 +17,6 @@ use graphene_ir::kernel::{Binary, Kernel, Number, Unary};
 use graphene_ir::template::access::Access;
 use graphene_ir::template::conv::{Axis, By, Conv, Convolution, Fold, Sliding};
 use graphene_ir::template::epilogue::Epilogue;
-use graphene_ir::template::fireiron::fireiron;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::folds::Folds;
 use graphene_ir::template::gather::{Place, embedding, gather};
@@ -63,7 +62,6 @@ fn trials() -> Vec<Trial> {
     for (name, rows) in rows() {
         add(&mut trials, name, later, Arc::new(move || rows.kernel()));
     }
-    add(&mut trials, "fireiron", |arch| arch == Arch::Sm80, Arc::new(|| fireiron(Arch::Sm80)));
     for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
         let matmul = MatMul { a_transposed: a, b_transposed: b, ..MatMul::default() };
         let layout = format!("{}{}", if a { 't' } else { 'n' }, if b { 't' } else { 'n' });
@@ -120,7 +118,7 @@ fn trials() -> Vec<Trial> {
 fn written() -> BTreeMap<String, Kernel> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../graphene/tests");
     let atoms = fs::read_dir(tests.join("atoms")).expect("graphene's tests are beside the runtime");
-    let figures = ["figure_1", "quad_pairs", "gemm"];
+    let figures = ["figure_1", "quad_pairs", "gemm", "fireiron"];
     let figures = figures.map(|name| tests.join(format!("kernels/{name}.graphene")));
     let files = atoms.flatten().map(|file| file.path()).chain(figures);
     let kernels = files.flat_map(|file| {

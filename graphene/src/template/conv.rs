@@ -31,8 +31,9 @@ use crate::arch::Arch;
 use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
-use crate::kernel::{Fused, Kernel, Kind};
+use crate::kernel::{Fused, Kernel};
 use crate::layout::Layout;
+use crate::schedule::matmul::load;
 use crate::schedule::{multistage_through_registers, within};
 
 /// The parameters of a convolution.
@@ -148,9 +149,10 @@ impl Conv {
             [&fetch, &settle],
             |k, _, stage| {
                 let [a, b] = shared;
-                let near = [k.index(a, "a", [stage])?, k.index(b, "b", [stage])?];
-                k.decompose(Header::new(Kind::MATMUL_ADD, acc, near, block), |k| {
-                    mma.multiply(k, acc, near[0], &Expr::from(0), near[1])
+                let near =
+                    |k: &mut Builder| Ok([k.index(a, "a", [stage])?, k.index(b, "b", [stage])?]);
+                load(k, acc, block, near, |k, near| {
+                    mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
                 })
             },
         )?;

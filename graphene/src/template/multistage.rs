@@ -21,6 +21,8 @@ use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, Kind, ThreadsId};
 use crate::layout::{Layout, Tiler};
+use crate::schedule::matmul::{epilog, load};
+use crate::schedule::multistage;
 use crate::tensor::{Scalar, View};
 
 /// How a block's tile is multiplied: the parameters of all such kernels.
@@ -92,7 +94,7 @@ impl Multistage<'_> {
         let count = end - first.clone();
         let multiply = |k: &mut Builder| {
             mma.reset(k, acc)?;
-            crate::schedule::multistage(
+            multistage(
                 k,
                 self.stages,
                 &count,
@@ -101,9 +103,10 @@ impl Multistage<'_> {
                     stages.fill(k, &steps, &place, &(first.clone() + step), stage, movers)
                 },
                 |k, _, stage| {
-                    let [a, b] = stages.of(k, stage)?;
-                    let header = Header::new(Kind::MATMUL_ADD, acc, [a, b], block);
-                    k.decompose(header, |k| mma.multiply(k, acc, a, &Expr::from(0), b))
+                    let near = |k: &mut Builder| stages.of(k, stage);
+                    load(k, acc, block, near, |k, near| {
+                        mma.multiply(k, acc, near.a, &Expr::from(0), near.b)
+                    })
                 },
             )
         };
@@ -138,8 +141,9 @@ impl Multistage<'_> {
                 k.add(Header::new(Kind::Sync, (), (), block).on(shares.blocks))?;
             }
             (_, TiledMma::Warps(_)) | (None, _) => k.decompose(header, |k| {
-                k.decompose(tile.sums(declared.sums(), acc, block), multiply)?;
-                k.decompose(tile.epilogue(epilogue.kind(), acc, block), store)
+                epilog(k, tile.sums(declared.sums(), acc, block), multiply, |k| {
+                    k.decompose(tile.epilogue(epilogue.kind(), acc, block), store)
+                })
             })?,
         }
         k.finish_as(declared.header(block))

@@ -19,16 +19,7 @@ fn tightness(op: Binary) -> usize {
     match op {
         Binary::Add | Binary::Sub => 1,
         Binary::Mul | Binary::Div => 2,
-        Binary::Max
-        | Binary::Min
-        | Binary::MaxNan
-        | Binary::MinNan
-        | Binary::Pow
-        | Binary::Rem
-        | Binary::Less
-        | Binary::AtMost
-        | Binary::Equal
-        | Binary::Unequal => CALL,
+        _ => CALL,
     }
 }
 

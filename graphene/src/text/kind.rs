@@ -224,15 +224,7 @@ impl Display for Kind {
             Kind::WaitGroup(group, left, false) => write!(f, "<{group}, {left}>"),
             Kind::WaitGroup(group, left, true) => write!(f, "<{group}, {left}, read>"),
             Kind::Fence(fence) => write!(f, "<{fence}>"),
-            Kind::Steps
-            | Kind::Move
-            | Kind::MatMul { .. }
-            | Kind::Select
-            | Kind::Arrive(None)
-            | Kind::Sync
-            | Kind::LaunchDependents
-            | Kind::GridDependencyWait
-            | Kind::Prefetch => Ok(()),
+            _ => Ok(()),
         }
     }
 }
