@@ -184,7 +184,7 @@ fn rows() -> [(&'static str, Rows); 8] {
     let bare = Rows { scale: None, shift: None, ..Rows::default() };
     let matrix = || Access::packed(Scalar::F16, 2);
     let residual = Rows {
-        prologue: Function::sum_of_three(),
+        prologue: Function::sum() + Function::input(2),
         ins: vec![matrix(), matrix(), Access::line(Scalar::F16, 2)],
         sum: Some(matrix()),
         ..Rows::default()

@@ -179,7 +179,7 @@ impl Conv {
     /// The matrix whose columns are what pixels see.
     fn columns(&self, sizes: &Sizes) -> Fused {
         if self.is_flat() {
-            return Convolution::flat_columns();
+            return Fused::input(0).dims([1, 2, 0, 3].map(Some)).merge(2);
         }
         let windows = self.convolution.windows(Fused::input(0), sizes, Axis::windows);
         self.convolution.columns(windows)

@@ -157,11 +157,7 @@ impl Parser<'_> {
 
     /// `0, 1`
     pub(super) fn dimensions(&mut self) -> Result<Vec<usize>> {
-        let mut dims = vec![self.dimension()?];
-        while self.eat(",") {
-            dims.push(self.dimension()?);
-        }
-        Ok(dims)
+        self.list(Parser::dimension)
     }
 
     pub(super) fn dimension(&mut self) -> Result<usize> {
