@@ -23,12 +23,11 @@ use graphene_ir::template::gather::{Place, embedding, gather};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::mlp::{Layer, Mlp};
-use graphene_ir::template::mma::Mma;
+use graphene_ir::template::multistage::Multistage;
 use graphene_ir::template::pointwise::Pointwise;
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
 use graphene_ir::template::reduce::Reduce;
 use graphene_ir::template::rows::{Norm, Rows};
-use graphene_ir::template::simt::Simt;
 use graphene_ir::template::transpose::Transpose;
 use graphene_ir::tensor::Scalar;
 use graphene_ir::text::parse_all;
@@ -343,11 +342,11 @@ fn matmuls(trials: &mut Vec<Trial>, name: &str, matmul: &MatMul) {
     }
     for (edges, suffix) in [(Edges::Bulk, ""), (Edges::Moves, "_moves")] {
         let single = MatMul { scalar: Scalar::F32, ..matmul.clone() };
-        let mma = Mma { matmul: matmul.clone(), edges, ..Mma::default() };
-        let tf32 = Mma { matmul: single.clone(), depth: 16, ..mma.clone() };
-        let small = Mma { tile: [64, 64], ..tf32.clone() };
-        let simt = Simt { matmul: single, edges, ..Simt::default() };
-        let split = Simt { split: 2, arch: Arch::Sm90a, ..simt.clone() };
+        let mma = Multistage { matmul: matmul.clone(), edges, ..Multistage::mma() };
+        let tf32 = Multistage { matmul: single.clone(), depth: 16, ..mma.clone() };
+        let small = Multistage { tile: [64, 64], ..tf32.clone() };
+        let simt = Multistage { matmul: single, edges, ..Multistage::simt() };
+        let split = Multistage { split: 2, arch: Arch::Sm90a, ..simt.clone() };
         let ampere = |arch: Arch| arch.has(Feature::CpAsync);
         let name_of = |template: &str| format!("{template}_{name}{suffix}");
         add(trials, &name_of("mma"), ampere, Arc::new(move || mma.kernel()));

@@ -212,8 +212,9 @@ impl Conv {
     fn check(&self) -> Result<()> {
         self.convolution.check()?;
         let &Conv { arch, by, tile, depth, warps, stages, raster, .. } = self;
-        let (scalar, split, matmul) = (self.convolution.scalar, 1, &MatMul::default());
-        Multistage { arch, scalar, by, tile, depth, warps, stages, raster, split, matmul }
+        let scalar = self.convolution.scalar;
+        let matmul = MatMul { scalar, ..MatMul::default() };
+        Multistage { matmul, arch, by, tile, depth, warps, stages, raster, ..Multistage::mma() }
             .check()?;
         let row = self.convolution.depth() * scalar.bytes();
         let aligned = self.weights == Edges::Moves || row % 16 == 0;
