@@ -4,7 +4,7 @@
 //! from it alone, such as descriptors and addresses of tensor copies, is then computed once for a warp, in uniform
 //! registers, rather than by each lane and brought there (`R2UR`).
 
-use crate::index::{Expr, Factor, Var};
+use crate::index::{Expr, Factor, Op, Var};
 use crate::kernel::{Kernel, thread_var};
 
 /// Threads of a warp.
@@ -60,13 +60,11 @@ impl Warps {
     fn factor(&self, factor: &Factor) -> Expr {
         match factor {
             Factor::Var(var) => Expr::from(var),
-            Factor::Div(a, b) => {
+            Factor::Of(op, a, b) => {
                 let a = self.within(a);
-                self.whole(&a, b).unwrap_or_else(|| a.div(&self.within(b)))
+                let whole = if *op == Op::Div { self.whole(&a, b) } else { None };
+                whole.unwrap_or_else(|| op.of(a, self.within(b)))
             }
-            Factor::Mod(a, b) => self.within(a).rem(&self.within(b)),
-            Factor::Min(a, b) => self.within(a).min(self.within(b)),
-            Factor::Max(a, b) => self.within(a).max(self.within(b)),
         }
     }
 
