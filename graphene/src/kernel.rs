@@ -83,14 +83,7 @@ impl Stmt {
         match self {
             Stmt::Spec(spec) => spec.body.as_deref().unwrap_or_default(),
             Stmt::For(For { body, .. }) | Stmt::If(_, body) | Stmt::Role(_, _, _, body) => body,
-            Stmt::Allocate(_)
-            | Stmt::View(..)
-            | Stmt::Threads(..)
-            | Stmt::Indices(..)
-            | Stmt::Let(..)
-            | Stmt::Value(..)
-            | Stmt::Ring(_)
-            | Stmt::Advance(_) => &[],
+            _ => &[],
         }
     }
 }

@@ -288,15 +288,7 @@ impl Fused {
                 Term::Index(value) | Term::Split(_, value, _) => vec![value],
                 Term::Slice(_, first, count, _) => vec![first, count],
                 Term::Window(_, window, _) => vec![&window.count],
-                Term::Step(_)
-                | Term::Old(_)
-                | Term::Position(..)
-                | Term::MatMul(..)
-                | Term::Fold(..)
-                | Term::Scan(..)
-                | Term::Dims(..)
-                | Term::Merge(..)
-                | Term::Gather(..) => Vec::new(),
+                _ => Vec::new(),
             }
         }
         self.steps().iter().flat_map(of).collect()

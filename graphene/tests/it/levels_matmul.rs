@@ -11,8 +11,7 @@ use graphene_ir::template::fmha::Fmha;
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::MatMul;
 use graphene_ir::template::mlp::{Layer, Mlp};
-use graphene_ir::template::mma::Mma;
-use graphene_ir::template::simt::Simt;
+use graphene_ir::template::multistage::Multistage;
 use graphene_ir::tensor::Scalar;
 
 use crate::{conv, fmha, gemm, mlp, mma, recurrent, simt};
@@ -237,7 +236,7 @@ fn matmuls_by_warps_and_threads_are_trees() {
                   %result_2:[2].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%pair_4:[2].RF, %wide:[2].RF)
                     BinaryPointwise, UnaryPointwise, Move
                   Move x2
-    "#]].assert_eq(&Mma { matmul: layer(), ..Mma::default() }.kernel().unwrap().tree());
+    "#]].assert_eq(&Multistage { matmul: layer(), ..Multistage::mma() }.kernel().unwrap().tree());
     let matmul = MatMul { scalar: Scalar::F32, ..layer() };
     expect![[r#"
         kernel simt sm_80
@@ -271,7 +270,7 @@ fn matmuls_by_warps_and_threads_are_trees() {
                   %result:[1].RF <- Fused{gelu(%0 + %1)}<<<#cta:[], #one_2:[]>>>(%sums_2:[1].RF, %raw:[1].RF)
                     BinaryPointwise, UnaryPointwise, Move
                   Move
-    "#]].assert_eq(&Simt { matmul, ..Simt::default() }.kernel().unwrap().tree());
+    "#]].assert_eq(&Multistage { matmul, ..Multistage::simt() }.kernel().unwrap().tree());
 }
 
 #[test]
