@@ -16,7 +16,7 @@ const WHOLE: f64 = 1.0 / SINGLE;
 const TF32: f64 = 1.0 / 1024.0;
 
 /// Of the unit of fp16, its least number.
-const LEAST: f64 = 1.0 / 16_384.0;
+pub(crate) const LEAST: f64 = 1.0 / 16_384.0;
 
 /// What one tensor is worked out of another with.
 type Numbers<'a> = &'a dyn Fn(&Expr) -> Option<i64>;

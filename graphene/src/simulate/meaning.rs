@@ -11,8 +11,10 @@ use super::report::Finding;
 use crate::atom::{Fault, Proxy};
 use crate::function::{Step, Value};
 use crate::index::Expr;
-use crate::kernel::{Array, Binary, Fused, Number, Term};
+use crate::kind::near::LEAST;
+use crate::kernel::{Array, Binary, Fused, Number, Operand, Term};
 use crate::tensor::{Memory, Scalar};
+use crate::text::print::list;
 
 /// An operand's elements: what they are, and where; `None` outside of its buffer.
 struct Seen {
@@ -71,6 +73,7 @@ fn compare(
         starts = rest;
         if operand.spread {
             let old = meaning.steps().contains(&Term::Old(number)) && !adds(&meaning, number);
+            let old = old || level.form.is_some();
             let before = if number >= outs || old {
                 level.gathered(levels, instance, number)?
             } else {
@@ -113,7 +116,9 @@ fn compare(
             };
             let ins: Vec<Array> = read.iter().map(outside).collect();
             let all = meaning.nearly(&ins, &olds, &number, unit).unwrap_or_default();
-            let fit = |(of, operand): ((Array, Array), &level::Array)| match operand.spread {
+            let fit = |(of, operand): ((Array, Array), &level::Array)| match operand.spread
+                || level.form.is_some()
+            {
                 true => Some(of.0),
                 false => of.0.fit(&operand.shape).ok(),
             };
@@ -122,6 +127,31 @@ fn compare(
         marked.get(which).is_some_and(|of| of.data[element].is_nan())
     };
     let outside = read.iter().any(|of| of.at.contains(&None));
+    if let Some(form) = &level.form {
+        let found = form.nearly(&olds, &[], &number, 0.0).map_err(|_| Unchecked::Fragment)?;
+        for (which, (got, (want, error))) in found.into_iter().zip(expected).enumerate() {
+            let fit = |of: Array| of.fit(&want.shape).map_err(|_| Unchecked::Shape);
+            let (got, off) = (fit(got.0)?, fit(got.1)?);
+            let part = form.output(which);
+            let scalars: Vec<Scalar> =
+                part.used().map(|state| level.operands[state].place.scalar).collect();
+            let unit = scalars.iter().map(|scalar| scalar.unit()).fold(0.0, f64::max);
+            // Nor does a half hold less than its last place.
+            let least = if scalars.contains(&Scalar::F16) { unit * LEAST } else { 0.0 };
+            let right = |at: usize| {
+                let error = error.data[at] + off.data[at] + least;
+                agree(got.data[at], want.data[at], error, unit)
+            };
+            let wrong = |&at: &usize| !(right(at) || outside && mark(which, at));
+            if let Some(element) = (0..want.data.len()).find(wrong) {
+                let (at, of) = (coordinates(&want.shape, element), said(machine.program, level, instance));
+                let [got, want] = [&got, &want].map(|of| Number(of.data[element]));
+                let text = format!("{of}: element [{at}] of {part}: {got}, expected {want}");
+                return Ok(Some(Fault::Differs(text)));
+            }
+        }
+        return Ok(None);
+    }
     let mut learnt = Vec::new();
     for (which, (of, (values, errors))) in written.iter().zip(expected).enumerate() {
         let operand = &level.operands[which];
@@ -360,7 +390,11 @@ fn said(program: &Program<'_>, level: &Level<'_>, instance: &Instance) -> String
         .map(|((var, _), value)| format!("@{} = {value}", var.name()))
         .collect();
     let of = if level.number.is_none() { &program.kernel.name } else { "" };
-    let kind = level.spec.kind.to_string();
+    let name = |state: &Operand| format!("%{}", program.kernel.tensor_name(state.tensor));
+    let kind = match level.form {
+        Some(_) => format!("carried {}", list(level.spec.outs.iter().map(name))),
+        None => level.spec.kind.to_string(),
+    };
     let all = [kind, of.to_owned(), vars.join(", ")];
     let all: Vec<String> = all.into_iter().filter(|part| !part.is_empty()).collect();
     all.join(" of ")

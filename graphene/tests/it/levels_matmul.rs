@@ -30,7 +30,10 @@ fn flat(kernel: &Kernel, stmts: &[Stmt]) -> Vec<Stmt> {
                     continue;
                 }
             }
-            Stmt::For(of) => of.body = flat(kernel, &of.body),
+            Stmt::For(of) => {
+                of.carry.clear();
+                of.body = flat(kernel, &of.body);
+            }
             Stmt::If(_, body) | Stmt::Role(_, _, _, body) => *body = flat(kernel, body),
             _ => {}
         }
