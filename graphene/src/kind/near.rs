@@ -168,6 +168,7 @@ fn off(step: &Step, of: &[(f64, f64)]) -> f64 {
             let rounded = (Scalar::F32.round(own) - own).abs();
             if rounded.is_nan() { 0.0 } else { rounded }
         }
+        _ if own.is_infinite() => moves,
         _ => moves + SINGLE * (own.abs() + moves),
     }
 }

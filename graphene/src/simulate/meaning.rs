@@ -11,8 +11,8 @@ use super::report::Finding;
 use crate::atom::{Fault, Proxy};
 use crate::function::{Step, Value};
 use crate::index::Expr;
-use crate::kind::near::LEAST;
 use crate::kernel::{Array, Binary, Fused, Number, Operand, Term};
+use crate::kind::near::LEAST;
 use crate::tensor::{Memory, Scalar};
 use crate::text::print::list;
 
@@ -66,7 +66,7 @@ fn compare(
     let outs = level.spec.outs.len();
     let shape = |at: usize| level.operands.get(at).map_or(&[][..], |of| &of.shape);
     let meaning = level.spec.kind.meaning(shape(0), shape(outs)).ok_or(Unchecked::Kind)?;
-    let mut seen = Vec::with_capacity(level.operands.len());
+    let (mut seen, mut unknown) = (Vec::with_capacity(level.operands.len()), Vec::new());
     let mut starts = &instance.starts[..];
     for (number, operand) in level.operands.iter().enumerate() {
         let (own, rest) = starts.split_at(operand.place.starts.len());
@@ -75,14 +75,22 @@ fn compare(
             let old = meaning.steps().contains(&Term::Old(number)) && !adds(&meaning, number);
             let old = old || level.form.is_some();
             let before = if number >= outs || old {
-                level.gathered(levels, instance, number)?
+                match level.gathered(levels, instance, number) {
+                    Err(_) if number < outs && level.form.is_some() => {
+                        unknown.push(number);
+                        Array { shape: Vec::new(), data: vec![f64::NAN] }
+                    }
+                    found => found?,
+                }
             } else {
                 Array { shape: Vec::new(), data: vec![0.0] }
             };
             seen.push(Seen { now: before.clone(), before, at: Vec::new() });
             continue;
         }
-        match elements(machine, instance, operand, own, (number >= outs).then_some(who)) {
+        // What a loop carries holds of what is there when the last comes to its head.
+        let who = (number >= outs && level.form.is_none()).then_some(who);
+        match elements(machine, instance, operand, own, who) {
             Ok(all) => seen.push(all),
             Err(element) => {
                 let text = format!(
@@ -124,15 +132,27 @@ fn compare(
             };
             all.into_iter().zip(&level.operands).map_while(fit).collect()
         });
-        marked.get(which).is_some_and(|of| of.data[element].is_nan())
+        let marked = marked.get(which).and_then(|of| of.data.get(element));
+        marked.is_some_and(|of| of.is_nan())
     };
     let outside = read.iter().any(|of| of.at.contains(&None));
     if let Some(form) = &level.form {
-        let found = form.nearly(&olds, &[], &number, 0.0).map_err(|_| Unchecked::Fragment)?;
-        for (which, (got, (want, error))) in found.into_iter().zip(expected).enumerate() {
-            let fit = |of: Array| of.fit(&want.shape).map_err(|_| Unchecked::Shape);
-            let (got, off) = (fit(got.0)?, fit(got.1)?);
+        // As far as it is known which elements registers hold.
+        let known = expected.into_iter().enumerate().filter_map(|(which, want)| {
             let part = form.output(which);
+            let known = part.used().all(|state| !unknown.contains(&state));
+            let found = known.then(|| part.nearly(&olds, &[], &number, 0.0))?.ok()?.pop()?;
+            Some((which, part, found, want))
+        });
+        let known: Vec<_> = known.collect();
+        if known.is_empty() {
+            return Err(Unchecked::Fragment);
+        }
+        for (which, part, got, (want, error)) in known {
+            let more = got.0.data.len() > want.data.len();
+            let shape = if more { got.0.shape.clone() } else { want.shape.clone() };
+            let fit = |of: Array| of.fit(&shape).map_err(|_| Unchecked::Shape);
+            let (got, off, want, error) = (fit(got.0)?, fit(got.1)?, fit(want)?, fit(error)?);
             let scalars: Vec<Scalar> =
                 part.used().map(|state| level.operands[state].place.scalar).collect();
             let unit = scalars.iter().map(|scalar| scalar.unit()).fold(0.0, f64::max);
@@ -144,7 +164,8 @@ fn compare(
             };
             let wrong = |&at: &usize| !(right(at) || outside && mark(which, at));
             if let Some(element) = (0..want.data.len()).find(wrong) {
-                let (at, of) = (coordinates(&want.shape, element), said(machine.program, level, instance));
+                let at = coordinates(&want.shape, element);
+                let of = said(machine.program, level, instance);
                 let [got, want] = [&got, &want].map(|of| Number(of.data[element]));
                 let text = format!("{of}: element [{at}] of {part}: {got}, expected {want}");
                 return Ok(Some(Fault::Differs(text)));

@@ -3,12 +3,14 @@
 use expect_test::expect;
 use graphene_ir::atom::Fault;
 use graphene_ir::kernel::Kernel;
-use graphene_ir::simulate::{Finding, Options, Outcome, simulate};
+use graphene_ir::simulate::{Finding, Inputs, Options, Outcome, simulate};
 use graphene_ir::template::fmha::Fmha;
+use graphene_ir::template::recurrent::Recurrent;
 use graphene_ir::text::parse;
 use graphene_ir::verify::{Rule, verify};
 
-use crate::fmha::{Sizes, operands};
+use crate::fmha::{self, Sizes, operands};
+use crate::recurrent;
 use crate::support::{check_clean, check_text, inputs};
 
 /// Sums of columns, by a loop of constant bounds whose counter goes past the end.
@@ -80,9 +82,15 @@ fn what_does_not_hold_is_named_at_the_head() {
         named(&sums(&SUMS.replace(from, to)).findings)[0].clone()
     };
     let begins = wrong("Init<0>", "Init<1>");
-    expect![""].assert_eq(&begins);
+    expect![
+        "for(@i = 0; @i < 5; @i += 2): carried %sum of @i = 0: element [0,0] of %0: 1, expected 0"
+    ]
+    .assert_eq(&begins);
     let forgets = wrong("// here", "if(@i + @j == 3) { %sum <- Init<7><<<#grid, #one>>>() }");
-    expect![""].assert_eq(&forgets);
+    expect![
+        "for(@i = 0; @i < 5; @i += 2): carried %sum of @i = 4: element [0,0] of %0: 7, expected 54"
+    ]
+    .assert_eq(&forgets);
 }
 
 #[test]
@@ -99,12 +107,21 @@ fn what_is_not_carried_is_refused() {
         ("min(5, @i))", "min(5, @j))"),
     ];
     let errors = errors.map(|(from, to)| changed(from, to).unwrap_err().to_string());
-    expect![""].assert_eq(&errors.join("\n"));
+    expect![[r#"
+        13:11: no %value is known here
+        12:7: Fused{fold<+>(slice(%0, 0, 0, min(5, @i)), 0)} has not 2 outputs and 1 inputs
+        12:7: 2 states of 1
+        12:7: Fused{fold<+>(slice(%0, 0, 0, min(5, @i)), 0)} has not 2 outputs and 1 inputs
+        13:55: no @j is known here"#]]
+    .assert_eq(&errors.join("\n"));
     let found = |from: &str, to: &str| {
         let found = verify(&changed(from, to).unwrap());
         found.into_iter().map(|of| (of.rule, of.message)).collect::<Vec<_>>()
     };
-    let kept = found("carry %sum = Fused{fold<+>(slice(%0, 0, 0, min(5, @i)), 0)}", "carry %y = Fused{%0}");
+    let kept = found(
+        "carry %sum = Fused{fold<+>(slice(%0, 0, 0, min(5, @i)), 0)}",
+        "carry %y = Fused{%0}",
+    );
     assert_eq!(kept[0].0, Rule::Carried, "{kept:?}");
     let silent = found("Fused{fold<+>(slice(%0, 0, 0, min(5, @i)), 0)}", "Shfl<1>");
     assert_eq!(silent[0].0, Rule::Carried, "{silent:?}");
@@ -121,7 +138,8 @@ fn attend(kernel: &Kernel, levels: u64) -> Outcome {
 
 #[test]
 fn attention_carries_its_softmax() {
-    for (kernel, heads) in [(attention().kernel().unwrap(), 4), (attention().ampere().unwrap(), 5)] {
+    for (kernel, heads) in [(attention().kernel().unwrap(), 4), (attention().ampere().unwrap(), 5)]
+    {
         let outcome = attend(&kernel, 1);
         check_clean(&kernel.arch.to_string(), &outcome);
         // Of two tiles of queries, each before four tiles of keys, but for the first on Hopper, and after them.
@@ -140,8 +158,7 @@ fn attention_carries_its_softmax() {
 fn a_wrong_state_of_attention_is_named_at_the_head() {
     for kernel in [attention().kernel().unwrap(), attention().ampere().unwrap()] {
         let text = kernel.to_string();
-        let rescales =
-            |line: &&str| line.contains("%pair") && line.ends_with("%factors[@half])");
+        let rescales = |line: &&str| line.contains("%pair") && line.ends_with("%factors[@half])");
         let factor = text.lines().find(rescales).unwrap();
         let other = factor.replace("%factors[@half])", "%factors[0])");
         for (right, wrong) in [(factor, other.as_str()), ("Init<-inf>", "Init<-1>")] {
@@ -153,4 +170,52 @@ fn a_wrong_state_of_attention_is_named_at_the_head() {
             assert!(said[0].contains("carried %largest, %sums, %acc"), "{said:#?}");
         }
     }
+}
+
+/// Every sort of mask, cell, length and initial state.
+#[test]
+fn what_attention_and_recurrent_layers_carry_holds() {
+    let mut all: Vec<(String, Kernel, Inputs)> = Vec::new();
+    for (fmha, sizes, _) in fmha::rows() {
+        if sizes.scores() <= 8000 {
+            for kernel in [fmha.kernel(), fmha.ampere()] {
+                all.push((format!("{fmha:?}"), kernel.unwrap(), operands(&fmha, sizes)));
+            }
+        }
+    }
+    for (layer, sizes) in recurrent::rows() {
+        let kernel = layer.kernel().unwrap();
+        let given = recurrent::given(&layer, &kernel, sizes);
+        all.push((format!("{layer:?}"), kernel, given));
+    }
+    let (mut checked, mut unchecked) = (0, 0);
+    for (name, kernel, given) in all {
+        let options = Options { levels: 1, findings: 99, ..Options::default() };
+        let mut outcome = simulate(&kernel, &given, &options).unwrap();
+        outcome.findings.retain(|of| of.statement.text.starts_with("for("));
+        check_clean(&name, &outcome);
+        for (_, count) in outcome.levels.iter().filter(|row| row.0.text.starts_with("for(")) {
+            println!("{name}: {count:?}");
+            checked += count.checked;
+            unchecked += count.unchecked.values().sum::<u64>();
+        }
+    }
+    println!("{checked} heads checked, {unchecked} not");
+    assert!(checked > 20 * unchecked, "{checked}, not: {unchecked}");
+}
+
+#[test]
+fn a_wrong_state_of_a_recurrent_layer_is_named_at_the_head() {
+    let cell = recurrent::gru_reset_first();
+    let layer = Recurrent { cell, results: [true, true, false], ..recurrent::small() };
+    let kernel = layer.kernel().unwrap();
+    let text = kernel.to_string();
+    let begins = |line: &&str| line.contains("%own") && line.contains("Init<0>");
+    let begins = text.lines().find(begins).unwrap();
+    let wrong = parse(&text.replacen(begins, &begins.replace("<0>", "<1>"), 1)).unwrap();
+    let given = recurrent::given(&layer, &kernel, (3, 5, 1, 0));
+    let options = Options { levels: 1, findings: 9, ..Options::default() };
+    let said = named(&simulate(&wrong, &given, &options).unwrap().findings);
+    assert!(said[0].starts_with("for(@step"), "{said:#?}");
+    assert!(said[0].contains("carried %own of @tile = 0, @step = 0"), "{said:#?}");
 }

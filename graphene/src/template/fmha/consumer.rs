@@ -144,23 +144,29 @@ impl<'a> Consumer<'a> {
             let given = (ins, self.m(place) * ROWS);
             Ok(vec![fmha.carried((place, &self.context.sizes.keys, step), given, state, self.own)])
         })?;
-        k.for_carrying("step", Expr::from(1)..place.steps.clone(), (1, false), carry, |k, step| {
-            self.order_wait(k)?;
-            self.begin_scores(k)?;
-            self.wait(k, 2)?;
-            // Behind the wait for values all matmuls of queries and keys have begun.
-            self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
-            self.begin_sums(k)?;
-            self.order_arrive(k)?;
-            self.end_scores(k, place, step.into())?;
-            // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
-            // exponentials, beside which there would be no matmul then. So these values are waited for twice.
-            if fmha.stages > 1 {
-                try_wait_next(k, &self.context.pipelines[2], &self.rings[2], self.own)?;
-            }
-            self.end_sums(k)?;
-            k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights, one))
-        })?;
+        k.for_carrying(
+            "step",
+            Expr::from(1)..place.steps.clone(),
+            (1, false),
+            carry,
+            |k, step| {
+                self.order_wait(k)?;
+                self.begin_scores(k)?;
+                self.wait(k, 2)?;
+                // Behind the wait for values all matmuls of queries and keys have begun.
+                self.softmax.rescale(k, self.sums, fmha.value_width() / 8)?;
+                self.begin_sums(k)?;
+                self.order_arrive(k)?;
+                self.end_scores(k, place, step.into())?;
+                // A wait for a stage is a branch, over which compilers bring no wait for sums. They do bring it over the
+                // exponentials, beside which there would be no matmul then. So these values are waited for twice.
+                if fmha.stages > 1 {
+                    try_wait_next(k, &self.context.pipelines[2], &self.rings[2], self.own)?;
+                }
+                self.end_sums(k)?;
+                k.decompose(packed, |k| fmha.pack(k, self.scores, self.weights, one))
+            },
+        )?;
         k.advance(&self.rings[0])?;
         self.wait(k, 2)?;
         k.if_(Cond::new(place.steps.clone(), Relation::AtLeast, 2), |k| {

@@ -142,6 +142,7 @@ impl Fmha {
         let mut computed = vec![all(largest, &sum), over(value, &sum)];
         let [m, l, o, factor, weight] = [0, 1, 2, 3, 4].map(Fused::input);
         let (m, l) = (m.binary(mul, Fused::number(softmax.ln())), l.folded(add, [1]));
+        let o = if self.value_width() > self.value_dim { o.slice(1, 0, self.value_dim) } else { o };
         let mut states = vec![softmax.largest, softmax.sums, sums];
         let mut form = vec![all(m, &l)];
         match weights {

@@ -246,10 +246,8 @@ pub(super) fn carried(context: &Context<'_>, k: &mut Builder, tile: &Expr) -> Re
     let first = |k: &mut Builder, name: &str, of: Option<TensorId>| {
         of.map(|of| k.tile(of, name, &rows)).transpose()
     };
-    let first = [
-        first(k, "carried_h0", tensors.first_h)?,
-        first(k, "carried_c0", tensors.first_c)?,
-    ];
+    let first =
+        [first(k, "carried_h0", tensors.first_h)?, first(k, "carried_c0", tensors.first_c)?];
     let held = context.ragged.as_ref().and_then(|ragged| ragged.held);
     let h = context.own.filter(|_| own == Own::Hidden).or(held);
     let c = context.own.filter(|_| own == Own::Cell);
