@@ -1,12 +1,11 @@
 //! The tensors and symbols of a layer's kernel.
 
+use super::Recurrent;
 use super::steps::Context;
-use super::{Own, Recurrent};
 use crate::build::{Builder, Header};
 use crate::error::Result;
-use crate::function::Step;
 use crate::index::Expr;
-use crate::kernel::{Binary, Carry, Fused, Kind, Operand, TensorId, Term};
+use crate::kernel::{Binary, Fused, Kind, TensorId};
 use crate::layout::{Layout, Tiler};
 use crate::template::matmul::tile_of;
 use crate::tensor::Scalar;
@@ -235,49 +234,4 @@ pub(super) fn step(
     let (outs, results): (Vec<TensorId>, Vec<Fused>) = outs.into_iter().unzip();
     let kind = Kind::Fused(Fused::all(results));
     Ok(Header::new(kind, outs, ins.0, context.block).on(context.members))
-}
-
-/// What the loop over steps carries: h, where threads keep it, is the last step's as that is in memory, which is all that others
-/// have of it; and c is what is given, to begin with. What becomes of c then, each step says.
-pub(super) fn carried(context: &Context<'_>, k: &mut Builder, tile: &Expr) -> Result<Vec<Carry>> {
-    let (tensors, own, direction) = (&context.tensors, context.layer.cell.own, &context.direction);
-    let rows = [Tiler::Size(1), Tiler::Size(context.layer.rows), Tiler::Whole];
-    let all = k.tile(tensors.y, "carried_h", &[&rows[..1], &rows[..]].concat())?;
-    let first = |k: &mut Builder, name: &str, of: Option<TensorId>| {
-        of.map(|of| k.tile(of, name, &rows)).transpose()
-    };
-    let first =
-        [first(k, "carried_h0", tensors.first_h)?, first(k, "carried_c0", tensors.first_c)?];
-    let held = context.ragged.as_ref().and_then(|ragged| ragged.held);
-    let h = context.own.filter(|_| own == Own::Hidden).or(held);
-    let c = context.own.filter(|_| own == Own::Cell);
-    k.carry("step", (&context.steps, &1.into()), |_, step| {
-        let later = Fused::index(step);
-        let at = |of: TensorId| Operand::at(of, [direction, tile, &0.into()]);
-        let given = |first: Option<TensorId>, input: usize| match first {
-            Some(_) => Fused::input(input).dims([1, 2].map(Some)),
-            None => Fused::number(0.0),
-        };
-        let carried = |state, form, kind, ins: Vec<Operand>| {
-            let header = Header::new(Kind::Fused(kind), state, ins, context.block);
-            (Some(form), header.on(context.members))
-        };
-        let mut states = Vec::new();
-        if let Some(h) = h {
-            let scalar = context.layer.scalar;
-            let form = Fused::input(0).then(|x| Term::Step(Step::Round(scalar, x)));
-            let last = Fused::input(0).dims([2, 3].map(Some));
-            let before = context.element(&(Expr::from(step) - 1).max(0.into()));
-            let mut ins = vec![Operand::at(all, [&before, direction, tile, &0.into()])];
-            ins.extend(first[0].map(at));
-            states.push(carried(h, form, later.clone().select(last, given(first[0], 1)), ins));
-        }
-        if let Some(c) = c {
-            let begins = |c: Fused| later.clone().select(Fused::number(0.0), c);
-            let kind = begins(given(first[1], 0));
-            let ins = first[1].map(at).into_iter().collect();
-            states.push(carried(c, begins(Fused::input(0)), kind, ins));
-        }
-        Ok(states)
-    })
 }

@@ -67,12 +67,16 @@ impl Context<'_> {
         if let Some(ragged) = &self.ragged {
             self.begin_ragged(k, ragged, tile)?;
         }
-        let carry = operands::carried(self, k, tile)?;
-        k.for_carrying("step", Expr::from(0)..self.steps.clone(), (1, false), carry, |k, step| {
+        k.for_("step", Expr::from(0)..self.steps.clone(), 1, false, |k, step| {
             let step = Expr::from(step);
             let now = Expr::from(k.let_("now", self.time(&step))?);
-            let to = if self.every() { now.clone() } else { self.element(&step) };
-            let from = self.element(&(step.clone() - 1).max(Expr::from(0)));
+            // Of h that is no result as it is, two steps are kept in turn.
+            let (mut to, mut from) = (now.clone(), (step.clone() - 1).max(Expr::from(0)));
+            if self.layer.results[0] && !self.layer.ragged {
+                from = self.time(&from);
+            } else {
+                (to, from) = (step.rem(&2.into()), from.rem(&2.into()));
+            }
             let before = Expr::from(k.let_("before", from)?);
             let header = operands::step(self, k, [&step, &now, &to, &before], tile)?;
             k.decompose(header, |k| {
@@ -144,16 +148,6 @@ impl Context<'_> {
             k.if_(Cond::equal(step.clone(), 0), |k| body(k, given, &first))?;
             k.if_(later(), |k| body(k, self.tensors.y, &row))
         })
-    }
-
-    /// Whether h of all steps is kept, as a result.
-    fn every(&self) -> bool {
-        self.layer.results[0] && !self.layer.ragged
-    }
-
-    /// Which element of what is kept of h a step is. Of h that is no result as it is, two steps are kept in turn.
-    pub(super) fn element(&self, step: &Expr) -> Expr {
-        if self.every() { self.time(step) } else { step.rem(&2.into()) }
     }
 
     /// Which of the sequence's elements a step is.
