@@ -12,7 +12,7 @@
 //! - `near`: how far from that what is computed may be.
 
 mod fused;
-mod near;
+pub(crate) mod near;
 mod value;
 
 pub use self::fused::{Fold, Fused, Monoid, Scan, Term, Window};

@@ -282,7 +282,7 @@ impl Fused {
     }
 
     /// The numbers in it that the kernel's variables decide.
-    pub(super) fn exprs(&self) -> Vec<&Expr> {
+    pub(crate) fn exprs(&self) -> Vec<&Expr> {
         fn of(term: &Term) -> Vec<&Expr> {
             match term {
                 Term::Index(value) | Term::Split(_, value, _) => vec![value],

@@ -16,7 +16,7 @@ const WHOLE: f64 = 1.0 / SINGLE;
 const TF32: f64 = 1.0 / 1024.0;
 
 /// Of the unit of fp16, its least number.
-const LEAST: f64 = 1.0 / 16_384.0;
+pub(crate) const LEAST: f64 = 1.0 / 16_384.0;
 
 /// What one tensor is worked out of another with.
 type Numbers<'a> = &'a dyn Fn(&Expr) -> Option<i64>;
@@ -159,6 +159,7 @@ fn off(step: &Step, of: &[Near]) -> f64 {
             let rounded = (Scalar::F32.round(own) - own).abs();
             if rounded.is_nan() { 0.0 } else { rounded }
         }
+        _ if own.is_infinite() => moves,
         _ => moves + SINGLE * (own.abs() + moves),
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod atoms;
+mod carry;
 mod checked;
 mod choose;
 mod conv;
