@@ -50,7 +50,7 @@ pub enum ZooError {
 
 fn suggestion(near: &[String]) -> String {
     if near.is_empty() {
-        "; `cargo run --release -p graphene-models -- --list` lists them".to_owned()
+        "; `graphene-run --list-zoo` lists them".to_owned()
     } else {
         format!("; near it are: {}", near.join(", "))
     }

@@ -108,6 +108,14 @@ pub enum Error {
         /// The sizes that the profile allows.
         allowed: String,
     },
+    /// A profile that leaves a dim no size.
+    #[error(
+        "the profile has no size for the dim {name:?}: a range goes upwards, and buckets are one or more"
+    )]
+    EmptyProfile {
+        /// The dim.
+        name: String,
+    },
     /// A name of no dim of the model.
     #[error("the model has no dim {name:?}; it has {}", listed(known))]
     UnknownDim {

@@ -86,4 +86,4 @@ pub use model::{
 #[cfg(feature = "cpu")]
 pub use pool::{Acquire, Lease, Pending, Pool, PoolBuilder, Request};
 #[cfg(feature = "cpu")]
-pub use threads::Threads;
+pub use threads::{MOST_THREADS, Threads};

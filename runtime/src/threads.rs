@@ -71,14 +71,22 @@ thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::Free) };
 }
 
+/// More threads than any machine has cores for: starting many more takes minutes, or ends the process.
+pub const MOST_THREADS: usize = 1024;
+
 impl Threads {
     /// Starts threads, one fewer than `count`: the one that runs is the last of them.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a count of 0; [`Error::Threads`] where the system starts no more.
+    /// [`Error::Unsupported`] for a count of 0; [`Error::Threads`] for more than [`MOST_THREADS`], and where the system
+    /// starts no more.
     pub fn new(count: usize) -> Result<Self> {
         if count == 0 {
             return Err(Error::Unsupported { what: "work on no threads" });
+        }
+        if count > MOST_THREADS {
+            let reason = format!("{count} are asked for, and at most {MOST_THREADS} work together");
+            return Err(Error::Threads { reason });
         }
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let team = Arc::new(Team::new(count, count <= cores));

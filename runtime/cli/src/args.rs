@@ -61,9 +61,6 @@ pub(crate) struct Arguments {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// More threads than any machine has cores for; starting many more of them takes minutes.
-const MOST_THREADS: usize = 1024;
-
 /// Sizes of dynamic dims.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sizes")]
@@ -576,6 +573,7 @@ fn positive(text: &str) -> Result<usize, String> {
 }
 
 fn threads(text: &str) -> Result<usize, String> {
+    use graphene_runtime::MOST_THREADS;
     let threads = positive(text).ok().filter(|&n| n <= MOST_THREADS);
     threads.ok_or_else(|| format!("expected a number from 1 to {MOST_THREADS}"))
 }

@@ -311,9 +311,14 @@ impl Repository {
         entries
     }
 
-    /// Whether every model that is not unloaded answers.
+    /// Whether every model answers, was refused, or was unloaded; and one answers, unless all were unloaded.
     pub(crate) fn ready(&self) -> bool {
-        self.models().values().all(|slot| slot.serving.is_some() || slot.unloaded)
+        let models = self.models();
+        let settled =
+            |slot: &Slot| slot.serving.is_some() || slot.failure.is_some() || slot.unloaded;
+        models.values().all(settled)
+            && (models.values().any(|slot| slot.serving.is_some())
+                || models.values().all(|slot| slot.unloaded))
     }
 }
 

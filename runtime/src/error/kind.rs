@@ -69,6 +69,7 @@ impl Error {
             Self::Role { .. } => (Request, 121),
             Self::NoSize { .. } => (Request, 122),
             Self::NotContiguous { .. } => (Request, 123),
+            Self::EmptyProfile { .. } => (Request, 124),
             Self::Eval(error) => of_evaluation(error),
             Self::TooLarge { .. } => (Limit, 201),
             Self::Exceeds { .. } => (Limit, 202),

@@ -107,11 +107,14 @@ impl Fitting {
     /// That of a model whose planned graph is given.
     ///
     /// # Errors
-    /// [`Error::UnknownDim`] for a dim that the model does not have.
+    /// [`Error::UnknownDim`] for a dim that the model does not have; [`Error::EmptyProfile`] for one of no size.
     pub(crate) fn new(profile: &Profile, solver: &Solver, graph: &Graph) -> Result<Self> {
         let known = |name: &str| solver.symbols().iter().any(|symbol| symbol.name() == name);
         if let Some(name) = profile.0.keys().find(|name| !known(name)) {
             return Err(solver.unknown(name));
+        }
+        if let Some((name, _)) = profile.0.iter().find(|(_, allowed)| allowed.is_empty()) {
+            return Err(Error::EmptyProfile { name: name.clone() });
         }
         let rule = |symbol: &Symbol| {
             let allowed = profile.0.get(symbol.name())?.clone();
@@ -184,6 +187,14 @@ impl Fitting {
 }
 
 impl Allowed {
+    /// Whether no size is allowed.
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Range(sizes) => sizes.is_empty(),
+            Self::Buckets(sizes) => sizes.is_empty(),
+        }
+    }
+
     /// The largest of the sizes.
     fn largest(&self) -> Option<i64> {
         match self {

@@ -6,7 +6,8 @@ use graphene_frontend::import::{ImportOptions, import};
 use graphene_frontend::testdata::compare;
 use graphene_models::{Options, build};
 use graphene_runtime::{
-    DType, Engine, Error, ErrorKind, Execution, Input, Model, OutputMut, Pool, Profile, RunOptions,
+    DType, Device, Engine, Error, ErrorKind, Execution, Input, Model, OutputMut, Pool, Profile,
+    RunOptions,
 };
 
 const fn is_shared<T: Clone + Send + Sync>() {}
@@ -198,4 +199,17 @@ fn footprints_are_what_contexts_take() {
         engine.model().profile(Profile::new().exact("rows", 3)).load_from(&source("mlp-8x64"));
     let error = error.unwrap_err();
     assert!(matches!(error, Error::UnknownDim { .. }), "{error}");
+}
+
+#[test]
+fn what_no_request_can_fit_is_refused_before_any() {
+    let engine = engine();
+    for profile in [Profile::new().buckets("batch", []), Profile::new().range("batch", 9..=3)] {
+        let loaded = engine.model().profile(profile).load_from(&source("mlp-8x64"));
+        let error = loaded.unwrap_err();
+        assert!(matches!(error, Error::EmptyProfile { .. }), "{error}");
+        assert_eq!((error.kind(), error.code()), (ErrorKind::Request, 124));
+    }
+    let error = Engine::builder().device(Device::Cpu).threads(100_000).build().unwrap_err();
+    assert!(error.to_string().contains("100000 are asked for, and at most 1024"), "{error}");
 }

@@ -43,6 +43,21 @@ fn states(server: &Server) -> Vec<String> {
         .collect()
 }
 
+#[tokio::test]
+async fn a_file_that_cannot_be_loaded_takes_no_other_out_of_service() {
+    let root = folder("refused");
+    fs::create_dir_all(root.join("t")).unwrap();
+    fs::write(root.join("t/model.onnx"), "cut off").unwrap();
+    let server = Server::open(&cpu(), root.to_str().unwrap(), ServerConfig::default()).unwrap();
+    assert!(!server.ready());
+    assert!(server.refresh().is_err());
+    assert!(!server.ready(), "nothing answers");
+    write_zoo("mlp-2x4", 1, &root.join("a"));
+    server.refresh().unwrap();
+    answer(&server, "a").await;
+    assert!(server.ready() && states(&server)[1].starts_with("t 1 unavailable: "));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn versions_are_swapped_and_failures_leave_what_serves() {
     let root = folder("versions");
