@@ -365,7 +365,7 @@ fn is_narrow(integers: &[i32]) -> bool {
     high - low <= MOST.into()
 }
 
-/// A number of which all of these are multiples by small integers, as single precision rounds them.
+/// The largest number of which all of these are multiples by small integers, as single precision rounds them.
 fn scale_of(numbers: &[f32]) -> Option<f32> {
     let largest = numbers.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
     if !numbers.iter().all(|x| x.is_finite()) {
@@ -374,9 +374,8 @@ fn scale_of(numbers: &[f32]) -> Option<f32> {
     if largest == 0.0 {
         return Some(1.0);
     }
-    // Most quantisers make the largest element the largest integer.
-    let steps = (1..=MOST).map(|step| (step + 126) % MOST + 1);
-    let near = steps.flat_map(|step| {
+    // The coarsest first, whose integers are the least: halves of a scale fit too.
+    let mut near = (1..=MOST).flat_map(|step| {
         let scale = (largest / step as f32).to_bits();
         (-2..=2).map(move |ulp: i32| f32::from_bits(scale.wrapping_add_signed(ulp)))
     });
@@ -385,7 +384,7 @@ fn scale_of(numbers: &[f32]) -> Option<f32> {
         step.abs() <= MOST as f32 && step * scale == *x
     };
     let fits = |scale: &f32| scale.is_normal() && numbers.iter().all(|x| is_multiple(x, *scale));
-    near.into_iter().find(fits)
+    near.find(fits)
 }
 
 /// The bytes, and their zero point, that a matmul or convolution of integers multiplies by a constant of bytes.

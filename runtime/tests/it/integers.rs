@@ -238,7 +238,7 @@ fn quantised_blocks_stay_bytes() {
         let shape = [1, 16, 14, 15];
         let zero = if dtype == DType::U8 { 120 } else { -4 };
         let x = make.input(dtype, &shape);
-        let mut block = |make: &mut Make, x: ValueId| {
+        let block = |make: &mut Make, x: ValueId| {
             let w = make.integers(&[16, 16, 3, 3], -127, 127);
             let scales: Vec<f32> = (0..16).map(|i| 0.0009 * (i + 3) as f32).collect();
             let elements = w.iter().enumerate().map(|(i, &w)| w as f32 * scales[i / 144]);
