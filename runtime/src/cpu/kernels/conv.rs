@@ -1,9 +1,5 @@
 //! Convolutions: windows unrolled into columns of a matrix, a block at a time, and one matmul for
-//! each block. Windows of one element are columns already; few filters a group are summed directly, and so are filters
-//! with one window.
-//!
-//! A thread takes a block through all of that alone: what it unrolls stays in its cache, and nobody waits for others but
-//! at the end.
+//! each block. Windows of one element are columns already; few filters a group are summed directly.
 
 mod integers;
 
@@ -12,7 +8,7 @@ use super::gemm::batched;
 use super::matmul::{Matrix, MatrixMut, Size, Strides};
 use super::packed::{Packed, Panels};
 use super::simd::{Kernel, dispatch, mul_add};
-use super::tile::{Cut, Grid as Tiling, TileMut};
+use super::tile::TileMut;
 use super::view::{check_size, elements};
 use super::window::Grid;
 use crate::cpu::scratch;
@@ -28,15 +24,6 @@ const UNROLLED: usize = 1 << 17;
 
 /// With fewer filters a group than this, a matmul is not worth unrolling for.
 const FEW: usize = 4;
-
-/// Tiles for each thread: one that is slower leaves some to the others.
-const TASKS: usize = 3;
-
-/// Filters of a tile, a multiple of these.
-const LEAST: usize = 8;
-
-/// Multiplications that a thread takes at least, where several share a convolution.
-const SHARE: usize = 1 << 16;
 
 /// Elements of planes that are computed, or followed up, at a time, about.
 const SOME: usize = 1 << 13;
@@ -123,102 +110,26 @@ pub fn conv_then(
     if conv.filters < FEW && !y.is_empty() {
         return few(y, x, w, bias, conv, &grid, then);
     }
-    if y.is_empty() {
-        return Ok(());
-    }
-    let (parts, plane, depth) =
-        (conv.images * conv.groups, grid.outer(), conv.channels * grid.taps());
-    if plane == 1 && grid.is_identity() {
-        single(y, x, w, bias, conv, then);
-        return Ok(());
-    }
-    let wide = width(depth, plane);
-    let columns = if grid.is_identity() { 0 } else { depth * wide };
-    let memory = Panels::len(depth, wide) + columns.next_multiple_of(16);
-    let mut memory = scratch::take::<f32>(memory * threads::count())?;
-    let part = |number: usize| part_of(number, x, w, bias, conv, &grid);
-    if parts >= threads::count() {
-        let size = conv.filters * plane;
-        return threads::try_each_within(&mut memory, 1, chunks_mut(y, size), |memory, own, y| {
-            let part = part(own);
-            for first in (0..plane).step_by(wide) {
-                let [_, rest] = TileMut::new(y, plane).split_columns(first);
-                let [tile, _] = rest.split_columns(wide);
-                part.unrolled([0, first], tile, memory);
-            }
+    let depth = conv.channels * grid.taps();
+    let columns = if grid.is_identity() { 0 } else { unrolled(depth, grid.outer()) };
+    let memory = Panels::len(depth, width(depth, grid.outer())) + columns.next_multiple_of(16);
+    each_part(y, conv, conv.filters * grid.outer(), memory, |part, y, memory, spread| {
+        let first = part * y.len();
+        let part = part_of(part, x, w, bias, conv, &grid);
+        part.unrolled(y, memory, spread);
+        if spread {
+            let some = planes(conv.filters, grid.outer());
+            let len = some * grid.outer();
+            threads::each(1, chunks_mut(y, len), |number, y| {
+                part.add_bias(number * some, y);
+                then(first + number * len, y);
+            });
+        } else {
             part.add_bias(0, y);
-            then(own * size, y);
-            Ok(())
-        });
-    }
-    let work = y.len().saturating_mul(depth);
-    let least = if work < 2 * SHARE { usize::MAX } else { 1 };
-    // Where blocks are few, threads share the filters of each.
-    let blocks = parts * plane.div_ceil(wide);
-    let shares = (TASKS * threads::count()).div_ceil(blocks);
-    let tall = conv.filters.div_ceil(shares).next_multiple_of(LEAST);
-    let tiles = Tiling { matrices: parts, rows: conv.filters, tall, wide: Some([plane, wide]) };
-    let cut = Cut::new(tiles, [(TileMut::new(y, plane), 1)]).expect("tiles are those of y");
-    threads::try_each_within(&mut memory, least, cut, |memory, _, (block, tiles)| {
-        for tile in tiles {
-            part(block.matrix).unrolled([block.row, block.column], tile, memory);
+            then(first, y);
         }
         Ok(())
-    })?;
-    let some = planes(parts * conv.filters, plane);
-    threads::each(1, chunks_mut(y, some * plane), |number, y| {
-        for (own, y) in (number * some..).zip(y.chunks_exact_mut(plane)) {
-            part(own / conv.filters).add_bias(own % conv.filters, y);
-        }
-        then(number * some * plane, y);
-    });
-    Ok(())
-}
-
-/// A convolution of one window, which is the image: each filter times it.
-fn single(
-    y: &mut [f32],
-    x: &[f32],
-    w: &[f32],
-    bias: Option<&[f32]>,
-    conv: Conv<'_>,
-    then: impl Fn(usize, &mut [f32]) + Sync,
-) {
-    let (depth, filters) = (conv.channels, conv.groups * conv.filters);
-    let some = (SHARE / depth.max(1)).max(LEAST);
-    threads::each(1, chunks_mut(y, some), |number, y| {
-        for (own, y) in (number * some..).zip(&mut *y) {
-            let (part, filter) = (own / conv.filters, own % filters);
-            let x = &x[part * depth..][..depth];
-            *y = dispatch(Dot { a: &w[filter * depth..][..depth], b: x });
-            *y += bias.map_or(0.0, |bias| bias[filter]);
-        }
-        then(number * some, y);
-    });
-}
-
-/// Σ a·b.
-struct Dot<'a> {
-    a: &'a [f32],
-    b: &'a [f32],
-}
-
-impl Kernel for Dot<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<S: Simd, const FMA: bool>(self, _: S) -> f32 {
-        // As many sums side by side as keep a vector unit busy.
-        let mut sums = [0.0_f32; 64];
-        let ((a, a_rest), (b, b_rest)) = (self.a.as_chunks::<64>(), self.b.as_chunks::<64>());
-        for (a, b) in a.iter().zip(b) {
-            for ((sum, &a), &b) in sums.iter_mut().zip(a).zip(b) {
-                *sum = mul_add::<FMA>(a, b, *sum);
-            }
-        }
-        let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
-        sums.iter().sum::<f32>() + rest
-    }
+    })
 }
 
 /// Planes that are computed, or followed up, at a time: enough elements for that to be worth a call, and as many parts
@@ -342,22 +253,31 @@ impl Part<'_, f32> {
         }
     }
 
-    /// Some filters by a matmul of a block of unrolled windows, which are brought into panels: filters are read as they
-    /// lie. The tile begins at this filter and window.
-    fn unrolled(&self, [filter, first]: [usize; 2], mut c: TileMut<'_, f32>, memory: &mut [f32]) {
-        let (depth, windows) = (self.channels * self.grid.taps(), self.grid.outer());
-        let (_, width) = c.sizes();
-        let (panels, columns) = memory.split_at_mut(Panels::len(depth, width));
-        let (data, at) = match self.grid.is_identity() {
-            true => matrix(self.x, first, windows, 1),
-            false => {
-                self.unroll(&mut columns[..depth * width], first, width, false);
-                matrix(&columns[..], 0, width, 1)
+    /// All filters by matmuls of blocks of unrolled windows, which are brought into panels: filters are read as they lie.
+    fn unrolled(&self, y: &mut [f32], memory: &mut [f32], spread: bool) {
+        let (taps, windows) = (self.grid.taps(), self.grid.outer());
+        let depth = self.channels * taps;
+        let in_place = self.grid.is_identity();
+        let most = width(depth, windows);
+        let (panels, columns) = memory.split_at_mut(Panels::len(depth, most));
+        for first in (0..windows).step_by(most) {
+            let width = most.min(windows - first);
+            if !in_place {
+                self.unroll(&mut columns[..depth * width], first, width, spread);
             }
-        };
-        let (w, w_at) = matrix(self.w, filter * depth, depth, 1);
-        let a = Matrix { data: w, at: w_at };
-        Panels::new(Matrix { data, at }, [depth, width], panels).multiply(a, &mut c);
+            let (data, at) = match in_place {
+                true => matrix(self.x, first, windows, 1),
+                false => matrix(&columns[..], 0, width, 1),
+            };
+            let (w, w_at) = matrix(self.w, 0, depth, 1);
+            let (a, b) = (Matrix { data: w, at: w_at }, Matrix { data, at });
+            let [_, rest] = TileMut::new(y, windows).split_columns(first);
+            let [mut c, _] = rest.split_columns(width);
+            match spread {
+                true => Panels::spread(b, [depth, width], panels).multiply_spread(a, c),
+                false => Panels::new(b, [depth, width], panels).multiply(a, &mut c),
+            }
+        }
     }
 
     /// Adds the bias to planes from that of a filter on.

@@ -12,7 +12,7 @@ use super::tile::{Cut, Grid, TileMut};
 use super::view::{check_reach, check_size};
 use crate::cpu::scratch;
 use crate::error::{Error, Result};
-use crate::threads;
+use crate::threads::{self, chunks_mut};
 use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use graphene_frontend::memory::{LARGE, Pages};
 use pulp::Simd;
@@ -39,6 +39,9 @@ const NARROW: usize = 96;
 
 /// Multiplications that a thread takes at least, where several share a matmul.
 const SHARE: usize = 1 << 16;
+
+/// Tiles for each thread, where there can be so many: one that is slower leaves some to the others.
+const TASKS: usize = 4;
 
 /// The most columns of a panel: those of three vectors of 16 lanes.
 const WIDEST: usize = 48;
@@ -183,6 +186,37 @@ impl<'a> Panels<'a> {
         let memory = &mut memory[..depth * columns.next_multiple_of(lanes)];
         pack(b, sizes, lanes, memory);
         Self { depth, columns, lanes, elements: memory }
+    }
+
+    /// The same, spread over the cores.
+    pub(crate) fn spread(b: Matrix<'_, f32>, sizes: [usize; 2], memory: &'a mut [f32]) -> Self {
+        let ([depth, columns], lanes) = (sizes, lanes());
+        let (width, memory) =
+            (VECTORS * lanes, &mut memory[..depth * columns.next_multiple_of(lanes)]);
+        threads::each(1, chunks_mut(memory, (width * depth).max(1)), |panel, memory| {
+            let first = panel * width;
+            let offset = b.at.offset.wrapping_add_signed(first as isize * b.at.column);
+            let b = Matrix { at: Strides { offset, ..b.at }, ..b };
+            pack(b, [depth, width.min(columns - first)], lanes, memory);
+        });
+        Self { depth, columns, lanes, elements: memory }
+    }
+
+    /// C = A·B as [`multiply`](Self::multiply), spread over the cores where there is enough to do.
+    pub(crate) fn multiply_spread(self, a: Matrix<'_, f32>, c: TileMut<'_, f32>) {
+        let (m, n) = c.sizes();
+        debug_assert!(a.at.column == 1 && a.at.row >= 0, "rows of A are contiguous");
+        let most = m.saturating_mul(n).saturating_mul(self.depth) / SHARE;
+        let (rows, columns) = tile([m, n], most.min(TASKS * threads::count()));
+        let grid = Grid { matrices: 1, rows: m, tall: rows, wide: Some([n, columns]) };
+        let cut = Cut::new(grid, [(c, 1)]).expect("the grid has the sizes of the tile");
+        threads::each(if most < 2 { usize::MAX } else { 1 }, cut, |_, (block, mut tiles)| {
+            let offset = (a.at.offset as isize + block.row as isize * a.at.row) as usize;
+            let at = Strides { offset, ..a.at };
+            for c in &mut tiles {
+                dispatch(MatMul { a: a.data, at, b: self, column: block.column, c });
+            }
+        });
     }
 
     /// C = A·B on the calling thread, for an A of contiguous rows, none of which lies before another, and a C of as
