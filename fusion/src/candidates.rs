@@ -149,7 +149,7 @@ fn walk(net: &FusionGraph<'_>, op: OpId) -> Option<Walk> {
         Role::MatMul => Some(Walk::MatMuls(shape)),
         Role::Row(row) => Some(Walk::Rows(row.full, row.first)),
         Role::Lookup => Some(Walk::Lookups(shape)),
-        Role::Convolution | Role::Alone => None,
+        Role::Convolution | Role::Integers | Role::Alone => None,
     }
 }
 

@@ -374,9 +374,12 @@ impl<'a> Costs<'a> {
                 let (outer, inner) = self.net.sizes(row.full).split_at(row.first);
                 Some((outer.iter().product(), inner.iter().product()))
             }
-            Role::Point { .. } | Role::MatMul | Role::Lookup | Role::Convolution | Role::Alone => {
-                None
-            }
+            Role::Point { .. }
+            | Role::MatMul
+            | Role::Lookup
+            | Role::Convolution
+            | Role::Integers
+            | Role::Alone => None,
         })
     }
 }

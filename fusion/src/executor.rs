@@ -70,7 +70,9 @@ fn has_kernel(graph: &Graph, node: &Node) -> bool {
                 // The reference says what is wrong with other powers.
                 PoolKind::Lp { p } => p >= 1,
             };
-            real && pool.strides.len() <= 3 && computes
+            let bytes = matches!(first, Some(DType::U8 | DType::I8));
+            let largest = pool.kind == PoolKind::Max { indices: None };
+            (real && computes || bytes && largest) && pool.strides.len() <= 3
         }
         Op::Input
         | Op::Constant(_)

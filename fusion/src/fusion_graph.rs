@@ -6,6 +6,7 @@
 
 use crate::executor::{executor, is_real};
 use crate::groups::{Executor, Family};
+use crate::integers::multiplies_narrow;
 use crate::kernels::Numbers;
 use crate::layout::{Layouts, is_view};
 use crate::set::Set;
@@ -51,6 +52,8 @@ pub(crate) enum Role {
     Lookup,
     /// A convolution of reals.
     Convolution,
+    /// A matmul or a convolution of integers by a constant of bytes.
+    Integers,
     /// It is a group of its own.
     Alone,
 }
@@ -60,7 +63,8 @@ impl Role {
     pub(crate) fn numbers(self) -> Option<Numbers> {
         match self {
             Self::Point { numbers, .. } => Some(numbers),
-            Self::MatMul | Self::Row(_) | Self::Lookup | Self::Convolution | Self::Alone => None,
+            Self::MatMul | Self::Row(_) | Self::Lookup => None,
+            Self::Convolution | Self::Integers | Self::Alone => None,
         }
     }
 }
@@ -362,6 +366,13 @@ impl<'a> FusionGraph<'a> {
             }
             Op::MatMul if first_is_real => Role::MatMul,
             Op::Conv(_) if first_is_real => Role::Convolution,
+            Op::MatMul | Op::Conv(_) if target.kind == Kind::Cpu => {
+                let w = node.inputs()[1];
+                match w.is_some_and(|w| multiplies_narrow(self.graph, node, w)) {
+                    true => Role::Integers,
+                    false => Role::Alone,
+                }
+            }
             Op::Gather { axis: 0 } if first_is_real => Role::Lookup,
             op if first_is_real => match row_axis(op, ty(0).map_or(0, TensorType::rank)) {
                 Some((first, inner)) => self.row(first, inner, reads[0].shape, node),

@@ -11,6 +11,7 @@
 
 use crate::fusion_graph::{FusionGraph, OpId, Read, Role, Row, ShapeId};
 use crate::groups::{Family, Reason};
+use crate::integers::multiplied_bytes;
 use crate::set::Set;
 use graphene_frontend::dtype::DType;
 use graphene_frontend::op::{Binary, Op};
@@ -27,6 +28,7 @@ const MATMUL: u8 = 2;
 const ROW: u8 = 4;
 const LOOKUP: u8 = 8;
 const CONVOLUTION: u8 = 16;
+const INTEGERS: u8 = 32;
 
 /// A kind of launch that computes several operations.
 struct Template {
@@ -44,6 +46,7 @@ const TEMPLATES: &[Template] = &[
     Template { made_of: POINT | ROW,          check: rows },
     Template { made_of: POINT | ROW | LOOKUP, check: embeddings },
     Template { made_of: POINT | CONVOLUTION,  check: convolutions },
+    Template { made_of: POINT | INTEGERS,     check: integers },
 ];
 
 /// What legality is asked about.
@@ -90,6 +93,7 @@ fn kind(role: Role) -> Option<u8> {
         Role::Row(_) => Some(ROW),
         Role::Lookup => Some(LOOKUP),
         Role::Convolution => Some(CONVOLUTION),
+        Role::Integers => Some(INTEGERS),
         Role::Alone => None,
     }
 }
@@ -142,17 +146,7 @@ fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
     if set.iter().filter(is_matmul).any(|op| net[op].dtype != net[first].dtype) {
         return Err(Reason::Type);
     }
-    // What waits for no matmul is computed where a matmul's result needs it, and not stored.
-    let bit = |op: OpId| set.offset(op).map_or(0, |place| 1_u128 << place);
-    let mut waiting = 0;
-    for op in set.iter() {
-        let from = net[op].producers.iter().fold(0, |from, &producer| from | bit(producer));
-        if is_matmul(&op) || from & waiting != 0 {
-            waiting |= bit(op);
-        } else if net[op].writes[0].is_stored(set) {
-            return Err(Reason::Prologue(Family::MatMul));
-        }
-    }
+    stores_what_waits(net, set, is_matmul, Family::MatMul)?;
     if rules.target.kind == Kind::Cpu {
         return Ok(Family::MatMul);
     }
@@ -161,6 +155,26 @@ fn matmuls(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         return Err(Reason::Packed(Family::MatMul));
     }
     if are_added(net, set) { Ok(Family::MatMul) } else { Err(Reason::Sum) }
+}
+
+/// What waits for none of the roots is computed where a root's result needs it, and not stored.
+fn stores_what_waits(
+    net: &FusionGraph<'_>,
+    set: Set,
+    is_root: impl Fn(&OpId) -> bool,
+    family: Family,
+) -> Result<(), Reason> {
+    let bit = |op: OpId| set.offset(op).map_or(0, |place| 1_u128 << place);
+    let mut waiting = 0;
+    for op in set.iter() {
+        let from = net[op].producers.iter().fold(0, |from, &producer| from | bit(producer));
+        if is_root(&op) || from & waiting != 0 {
+            waiting |= bit(op);
+        } else if net[op].writes[0].is_stored(set) {
+            return Err(Reason::Prologue(family));
+        }
+    }
+    Ok(())
 }
 
 /// Whether what is read is one number, and not one that stands in a body: templates for GPUs have no such operand.
@@ -414,6 +428,54 @@ fn convolutions(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
         Kind::Cuda { .. } if outer.any(number) => Err(Reason::Packed(Family::Convolution)),
         Kind::Cuda { .. } | Kind::Cpu => Ok(Family::Convolution),
     }
+}
+
+/// One matmul or convolution of integers with what widens the bytes that it reads and takes their zero point away, and
+/// expressions of its result's shape after it.
+fn integers(rules: &Rules<'_>, set: Set) -> Result<Family, Reason> {
+    let net = rules.net;
+    let is_root = |op: &OpId| net[*op].role == Role::Integers;
+    let mut all = set.iter().filter(is_root);
+    let root = all.next().expect("the template is chosen for it");
+    let family = net[root].family;
+    if all.next().is_some() {
+        return Err(Reason::Mixed(family, family));
+    }
+    let widening = widening(net, set, root).ok_or(Reason::Prologue(family))?;
+    for op in set.iter().filter(|op| !widening.contains(op)) {
+        let Role::Point { plain, .. } = net[op].role else { continue };
+        let reads_widened = net[op].producers.iter().any(|from| widening.contains(from));
+        if !plain {
+            return Err(Reason::Type);
+        }
+        if net[op].shape != net[root].shape || reads_widened {
+            return Err(Reason::Shape);
+        }
+    }
+    // Weights and bias are read as they are stored.
+    if net[root].reads.iter().any(|read| read.slot > 0 && is_inner(set, read.from)) {
+        return Err(Reason::Prologue(family));
+    }
+    let stays = |op: &OpId| is_root(op) || widening.contains(op);
+    stores_what_waits(net, set, stays, family)?;
+    Ok(family)
+}
+
+/// The operations that widen the bytes that this one reads, all in the set and read by nothing else.
+fn widening(net: &FusionGraph<'_>, set: Set, root: OpId) -> Option<Vec<OpId>> {
+    let (_, zero) = multiplied_bytes(net.graph, net.node(root))?;
+    let mut found = Vec::new();
+    let mut at = net.read(root, 0)?;
+    for _ in 0..1 + usize::from(zero.is_some()) {
+        let op = at.from.filter(|&from| at.direct && set.contains(from))?;
+        let written = &net[op].writes[0];
+        if written.given || written.readers.len() > 1 {
+            return None;
+        }
+        found.push(op);
+        at = net.read(op, 0)?;
+    }
+    (!is_inner(set, at.from)).then_some(found)
 }
 
 /// All expressions have one of these shapes, and element types that every template computes with.

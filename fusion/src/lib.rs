@@ -3,7 +3,8 @@
 //! The pipeline, one public function a stage:
 //!
 //! 1. [`rewrite`]: an equal, simpler graph; [`convert`] gives it half precision where that is asked for; `split` makes
-//!    two of a long reduction whose results are few.
+//!    two of a long reduction whose results are few; `integers` computes on a CPU with bytes what models write between
+//!    conversions to reals and back.
 //! 2. [`partition`]: every operation into exactly one group. `fusion_graph` sees operations through changes of view, `legal`
 //!    says what one launch can compute, [`cost`] what it takes, `candidates` finds all such groups and `cover` chooses.
 //! 3. [`lower`]: groups to steps over buffers, read and written through views, each with its [`variants`].
@@ -23,6 +24,7 @@ mod executor;
 mod explain;
 mod fusion_graph;
 pub mod groups;
+mod integers;
 mod join;
 pub mod kernels;
 mod layout;
@@ -56,6 +58,7 @@ use graphene_frontend::graph::{Graph, Node};
 use graphene_frontend::infer::InferError;
 use graphene_ir::target::{Kind, Target};
 use groups::Groups;
+use integers::integer_arithmetic;
 use program::Program;
 use split::split_reductions;
 
@@ -130,6 +133,9 @@ fn plan_by(
     }
     if granularity == Granularity::Fused {
         graph = split_reductions(graph, target)?;
+    }
+    if granularity == Granularity::Fused && target.kind == Kind::Cpu {
+        graph = integer_arithmetic(graph)?;
     }
     if granularity == Granularity::PerOp && target.kind != Kind::Cpu {
         graph = tidy(&library::spelled(&graph, attention)?)?;

@@ -16,6 +16,7 @@ mod tidy;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use tidy::pruned;
 pub use tidy::tidy;
 
 use crate::FusionError;

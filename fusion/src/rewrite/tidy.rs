@@ -12,6 +12,18 @@ use std::hash::{DefaultHasher, Hasher};
 /// # Errors
 /// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
 pub fn tidy(graph: &Graph) -> Result<Graph, FusionError> {
+    without_dead(graph, true)
+}
+
+/// The graph with dead operations dropped; what stands twice stays so. Inputs and outputs stay.
+///
+/// # Errors
+/// [`FusionError::Rebuild`] if an operation refuses the inputs that it had: a defect of inference.
+pub(crate) fn pruned(graph: &Graph) -> Result<Graph, FusionError> {
+    without_dead(graph, false)
+}
+
+fn without_dead(graph: &Graph, share: bool) -> Result<Graph, FusionError> {
     let live = live_nodes(graph);
     let mut result = Graph::new();
     let mut renamed: HashMap<ValueId, ValueId> = HashMap::new();
@@ -36,7 +48,8 @@ pub fn tidy(graph: &Graph) -> Result<Graph, FusionError> {
         }
         let inputs: Vec<_> = node.inputs().iter().map(|v| v.map(|v| renamed[&v])).collect();
         let candidates = seen.entry((digest(node.op()), inputs.clone())).or_default();
-        let same = candidates.iter().copied().find(|&c| result.node(c).op() == node.op());
+        let alike = |c: &NodeId| share && result.node(*c).op() == node.op();
+        let same = candidates.iter().copied().find(alike);
         let new = match same {
             Some(same) => same,
             None => {

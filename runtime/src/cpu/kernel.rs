@@ -6,15 +6,15 @@
 use super::kernels::int8::PackedIntegers;
 use super::kernels::packed::Packed;
 use super::kernels::reduce::Reduce;
-use super::layers::{BoundLayers, ConvLayer, Layers, run_layers};
+use super::layers::{BoundLayers, ConvLayer, IntegerLayer, Layers, run_layers};
 use super::loops::{Domain, Loop};
 use super::packing::{PackedWeight, Prepacked};
 use super::rows::{BoundRows, RowProgram};
 use super::run::{
     Io, Tables, nearest_tables, pad_tables, run_arg_reduce, run_attention, run_concat, run_conv,
     run_conv_layer, run_conv_transpose, run_copy, run_cumulative, run_gather, run_integer_conv,
-    run_integer_matmul, run_matmul, run_nearest, run_norm, run_pad, run_pool, run_reduce,
-    run_reference, run_rnn, run_rows, run_softmax,
+    run_integer_layer, run_integer_matmul, run_matmul, run_nearest, run_norm, run_pad, run_pool,
+    run_reduce, run_reference, run_rnn, run_rows, run_softmax,
 };
 use super::scratch::Few;
 use crate::bind::BoundStep;
@@ -71,6 +71,8 @@ pub(crate) enum Kernel {
     IntegerConv { attrs: ConvAttrs, prepacked: Vec<Vec<Arc<PackedIntegers>>> },
     /// A convolution with what follows it.
     ConvLayer(ConvLayer),
+    /// A matmul or convolution of bytes with what follows it.
+    IntegerLayer(Box<IntegerLayer>),
     /// The transpose of a convolution.
     ConvTranspose(ConvAttrs),
     /// A pooling.
@@ -175,7 +177,10 @@ impl Kernel {
             return RowProgram::compile(body).map_or(Self::Reference, Self::Rows);
         }
         let layers = Layers::compile(body, prepacked).map(Self::Layers);
-        layers.or_else(|| ConvLayer::compile(body).map(Self::ConvLayer)).unwrap_or(Self::Reference)
+        let conv = || ConvLayer::compile(body).map(Self::ConvLayer);
+        let integers = || IntegerLayer::compile(body, prepacked);
+        let integers = || integers().map(|layer| Self::IntegerLayer(Box::new(layer)));
+        layers.or_else(conv).or_else(integers).unwrap_or(Self::Reference)
     }
 
     /// Whether the kernel reads an input as it lies, and not as it was prepacked.
@@ -185,6 +190,7 @@ impl Kernel {
             Self::Rnn { prepacked, .. } => prepacked[input].is_empty(),
             Self::IntegerConv { prepacked, .. } => prepacked[input].is_empty(),
             Self::IntegerMatMul(number, _) => input != *number,
+            Self::IntegerLayer(layer) => input != layer.weight || layer.packed.is_empty(),
             _ => true,
         }
     }
@@ -211,6 +217,7 @@ impl Kernel {
             Self::Conv(_) => "conv",
             Self::IntegerConv { .. } => "int8-conv",
             Self::ConvLayer(_) => "conv+epilogue",
+            Self::IntegerLayer(layer) => layer.name(),
             Self::ConvTranspose(_) => "conv-transpose",
             Self::Pool(_) => "pool",
             Self::Cumulative { .. } => "cumulative",
@@ -231,6 +238,7 @@ impl Kernel {
         let domain = match self {
             Self::Loop(_) => Some(Domain::new(&bound.outputs, &bound.inputs)?),
             Self::ConvLayer(layer) => Some(layer.domain(bound)?),
+            Self::IntegerLayer(layer) => Some(layer.domain(bound)?),
             _ => None,
         };
         let layers = match self {
@@ -297,6 +305,10 @@ impl BoundKernel {
             Kernel::ConvLayer(layer) => {
                 let domain = self.domain.as_ref().expect("epilogues are bound with their domain");
                 run_conv_layer(layer, domain, io)
+            }
+            Kernel::IntegerLayer(layer) => {
+                let domain = self.domain.as_ref().expect("layers are bound with their domain");
+                run_integer_layer(layer, domain, io)
             }
             Kernel::ConvTranspose(attrs) => run_conv_transpose(step, io, attrs),
             Kernel::Pool(attrs) => run_pool(step, io, attrs),

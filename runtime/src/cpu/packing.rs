@@ -6,12 +6,12 @@
 
 use super::kernel::Kernel;
 use super::kernels::conv::are_packed;
-use super::kernels::int8::PackedIntegers;
+use super::kernels::int8::{PackedIntegers, deep};
 use super::kernels::matmul::{Matrix, Strides, widened};
 use super::kernels::packed::Packed;
 use super::kernels::rnn::Cell;
 use super::kernels::view::row_major;
-use super::scratch::Numbers;
+use super::scratch::{self, Numbers};
 use crate::bind::{BoundOperand, bind_operand};
 use crate::error::{Error, Result};
 use crate::threads;
@@ -309,10 +309,10 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
         let matrices = match places[..] {
             [(Op::Rnn(attrs), 1)] => directions(&weight()?, &[0..cell(attrs.cell).gates()], attrs)?,
             [(Op::Rnn(attrs), 2)] => directions(&weight()?, cell(attrs.cell).parts(), attrs)?,
-            [(Op::Conv(attrs), 1)] if is_integer(program, step) => {
-                filters(&weight()?, attrs.group)?
+            [(Op::Conv(attrs), 1)] if is_integer(step) => {
+                filters(&weight()?, attrs.group, is_fused(step))?
             }
-            [_, ..] if places.iter().all(is_right) && wants_panels(program, step) => {
+            [_, ..] if places.iter().all(is_right) && wants_panels(step) => {
                 vec![single(weight()?)?]
             }
             _ => return None,
@@ -324,35 +324,46 @@ fn matrices(program: &Program, step: &Step) -> Vec<(usize, Vec<BoundOperand>)> {
 
 /// Whether a step's matmuls are for this crate's kernels: those of integers, and those of fused execution, but for one
 /// that is written through strides and nothing else.
-fn wants_panels(program: &Program, step: &Step) -> bool {
-    let operations = step.body.len() - step.body.inputs().len();
-    if is_integer(program, step) {
-        return operations == 1;
-    }
+fn wants_panels(step: &Step) -> bool {
     let row_major = step.outputs.iter().all(|output| output.view.is_contiguous());
-    step.executor == Executor::Template && (operations > 1 || row_major)
+    let fused = step.executor == Executor::Template && (is_fused(step) || row_major);
+    is_integer(step) || fused
 }
 
-/// Whether a step gives integers of 32 bits.
-fn is_integer(program: &Program, step: &Step) -> bool {
-    let mut outputs = step.outputs.iter();
-    outputs.all(|output| program.buffer(output.buffer).dtype == DType::I32)
+/// Whether a step's matmul or convolution is one of integers of 32 bits.
+fn is_integer(step: &Step) -> bool {
+    let mut roots =
+        step.body.nodes().filter(|(_, node)| matches!(node.op(), Op::MatMul | Op::Conv(_)));
+    roots.any(|(_, node)| node.outputs()[0].dtype == DType::I32)
+}
+
+/// Whether a step has several operations.
+fn is_fused(step: &Step) -> bool {
+    step.body.len() - step.body.inputs().len() > 1
 }
 
 /// Filters `[g·m, c, kernel…]` of a convolution of integers as matrices of m columns, one for each group; `None` where
-/// they are so few that they are read as they lie.
-fn filters(weight: &BoundOperand, groups: usize) -> Option<Vec<BoundOperand>> {
+/// they are so few that they are read as they lie. Where images are of bytes, of at most two spatial axes, the rows are the
+/// channels of each element of the windows.
+fn filters(weight: &BoundOperand, groups: usize, bytes: bool) -> Option<Vec<BoundOperand>> {
     let (&count, rest) = weight.shape.split_first()?;
     let (each, depth) = (count.checked_div(groups)?, rest.iter().product::<usize>());
     let axes = row_major(&weight.shape).into_iter().zip(&weight.strides).zip(&weight.shape);
     let is_row_major = axes.into_iter().all(|((a, &b), &size)| size == 1 || a == b);
+    let by_taps = bytes && (2..=3).contains(&rest.len());
+    let taps: usize = rest.iter().skip(1).product();
+    let (shape, strides) = match by_taps {
+        true => (vec![taps, rest[0], each], vec![1, taps as isize, depth as isize]),
+        false => (vec![depth, each], vec![1, depth as isize]),
+    };
     let of = |group: usize| BoundOperand {
         buffer: weight.buffer,
         offset: weight.offset + group * each * depth,
-        shape: vec![depth, each],
-        strides: vec![1, depth as isize],
+        shape: shape.clone(),
+        strides: strides.clone(),
     };
-    (are_packed(each) && is_row_major && depth > 0).then(|| (0..groups).map(of).collect())
+    let packs = are_packed(each) && (by_taps || !bytes);
+    (packs && is_row_major && depth > 0).then(|| (0..groups).map(of).collect())
 }
 
 /// A step's input, if it is a weight of numbers that are multiplied in single precision or of integers of 32 bits, each
@@ -414,7 +425,10 @@ pub(crate) fn directions(
 }
 
 fn sizes(matrix: &BoundOperand) -> [usize; 2] {
-    [matrix.shape[0], matrix.shape[1]]
+    match matrix.shape[..] {
+        [taps, channels, filters] => [taps * deep(channels), filters],
+        _ => [matrix.shape[0], matrix.shape[1]],
+    }
 }
 
 /// Packs a matrix as steps take it; `bytes` are those of its buffer.
@@ -426,7 +440,21 @@ fn packed(matrix: &BoundOperand, bytes: &[u8], dtype: DType) -> Result<PackedWei
         return Ok(PackedWeight::Reals(Arc::new(pack(matrix, bytes, dtype)?)));
     }
     let ([depth, columns], at) = (sizes(matrix), strides(matrix));
-    let data = &cast_slice(bytes)[matrix.span()];
+    let data: &[i32] = &cast_slice(bytes)[matrix.span()];
+    if let [taps, channels, _] = matrix.shape[..] {
+        let mut rows = scratch::zeros::<i32>(depth * columns)?;
+        for (number, row) in rows.chunks_exact_mut(columns.max(1)).enumerate() {
+            let (tap, channel) = (number / deep(channels), number % deep(channels));
+            let from = at.offset + tap + channel * taps;
+            let apart = matrix.strides[2] as usize;
+            let row = if channel < channels { row } else { &mut [] };
+            let of_row = row.iter_mut().enumerate();
+            of_row.for_each(|(filter, to)| *to = data[from + filter * apart]);
+        }
+        let at = Strides { offset: 0, batch: &[], row: columns as isize, column: 1 };
+        let packed = PackedIntegers::new(Matrix { data: &rows, at }, depth, columns)?;
+        return Ok(PackedWeight::Integers(Arc::new(packed)));
+    }
     Ok(PackedWeight::Integers(Arc::new(PackedIntegers::new(Matrix { data, at }, depth, columns)?)))
 }
 

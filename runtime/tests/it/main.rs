@@ -7,6 +7,7 @@ mod bound;
 mod check;
 mod conv;
 mod fixtures;
+mod integers;
 mod layers;
 mod library;
 mod padding;

@@ -5,7 +5,10 @@
 //! `Σ (u + o)(s + c) = Σ us + o Σs + c Σ(u + o)` the first sum is what vector units multiply fast; the others are known
 //! from a row and from a column alone. [`PackedIntegers`] has the bytes of B in panels, four rows of it side by side.
 
+mod images;
 mod units;
+
+pub(crate) use images::{Images, deep, multiply_windows};
 
 use super::integer::matmul_integers;
 use super::matmul::{Matrix, MatrixMut, Size, Strides};
@@ -45,7 +48,7 @@ const _: () = assert!(Packed::COLUMNS == LINES * LANES);
 /// Four rows of 16 columns, a column's bytes side by side.
 #[derive(Clone, Copy, PartialEq, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
-struct Line([i8; LANES * DEEP]);
+pub(crate) struct Line([i8; LANES * DEEP]);
 
 /// A matrix of integers to multiply by.
 #[derive(PartialEq)]
@@ -157,6 +160,15 @@ impl PackedIntegers {
         Ok(Self { depth, columns, elements })
     }
 
+    fn right(&self) -> Result<Right<'_>> {
+        match &self.elements {
+            Elements::Bytes { lines, sums, offsets, moved } => {
+                Ok(Right { lines, sums, offsets: moved.then_some(&offsets[..]) })
+            }
+            Elements::Wide(_) => Err(Error::Unsupported { what: "a matrix of wide integers" }),
+        }
+    }
+
     /// The elements, row by row.
     fn wide(&self) -> Result<Vec<i32>> {
         let (lines, offsets) = match &self.elements {
@@ -183,7 +195,7 @@ fn memory<T: Zeroable>(len: usize) -> Result<Vec<T>> {
 }
 
 /// Rows of A as bytes.
-struct Left {
+pub(crate) struct Left {
     /// For each row its bytes in fours, what was subtracted from its elements, and their sum.
     words: Buffer<u32>,
     groups: usize,
@@ -228,6 +240,28 @@ impl Left {
         Ok(fits.into_inner().then_some(Self { words, groups }))
     }
 
+    /// Those of `m` rows of bytes, less a number that they all are moved by; `signed` if they are of -128 to 127.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if A leaves its slice, and [`Error::Memory`].
+    pub(crate) fn of_bytes(
+        k: usize,
+        a: Matrix<'_, u8>,
+        m: usize,
+        zero: i32,
+        signed: bool,
+    ) -> Result<Self> {
+        check_reach("A", a.data.len(), a.at.offset, [(m, a.at.row), (k, a.at.column)])?;
+        let groups = k.div_ceil(DEEP);
+        let mut words = scratch::take::<u32>(m * (groups + 2))?;
+        let rows = chunks_mut(&mut words, groups + 2);
+        threads::each((ELEMENTS / k.max(1)).max(1), rows, |row, to| {
+            let start = (a.at.offset as isize + row as isize * a.at.row) as usize;
+            dispatch(Bytes { data: a.data, start, across: a.at.column, k, zero, signed, to });
+        });
+        Ok(Self { words, groups })
+    }
+
     /// A row's bytes in fours.
     fn row(&self, row: usize) -> &[u32] {
         &self.words[row * (self.groups + 2)..][..self.groups]
@@ -237,6 +271,41 @@ impl Left {
     fn of_row(&self, row: usize) -> [i32; 2] {
         let at = row * (self.groups + 2) + self.groups;
         [self.words[at] as i32, self.words[at + 1] as i32]
+    }
+}
+
+/// Takes bytes of a row over.
+struct Bytes<'a> {
+    data: &'a [u8],
+    start: usize,
+    /// From one element to the next.
+    across: isize,
+    k: usize,
+    zero: i32,
+    signed: bool,
+    to: &'a mut [u32],
+}
+
+impl Kernel for Bytes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd, const FMA: bool>(self, _: S) {
+        let Self { data, start, across, k, zero, signed, to } = self;
+        let flip = if signed { 0x80 } else { 0 };
+        let (words, rest) = to.split_at_mut(to.len() - 2);
+        let (bytes, filling) = cast_slice_mut::<u32, u8>(words).split_at_mut(k);
+        if across == 1 {
+            bytes.iter_mut().zip(&data[start..]).for_each(|(to, &x)| *to = x ^ flip);
+        } else {
+            let place = |i: usize| (start as isize + i as isize * across) as usize;
+            bytes.iter_mut().enumerate().for_each(|(i, to)| *to = data[place(i)] ^ flip);
+        }
+        filling.fill(0);
+        let sum: i32 = bytes.iter().map(|&x| i32::from(x)).sum();
+        let offset = 0_i32.wrapping_sub(zero).wrapping_sub(flip.into());
+        let sum = sum.wrapping_add(offset.wrapping_mul(k as i32));
+        rest.copy_from_slice(&[offset as u32, sum as u32]);
     }
 }
 
@@ -357,10 +426,9 @@ fn multiply_with(
         return Ok(());
     }
     check_reach("the left operand", a.data.len(), a.at.offset, [(m, a.at.row), (k, a.at.column)])?;
-    let bytes = match &b.elements {
-        Elements::Bytes { lines, sums, offsets, moved } => Left::new(k, a, m)?
-            .map(|left| (left, Right { lines, sums, offsets: moved.then_some(&offsets[..]) })),
-        Elements::Wide(_) => None,
+    let bytes = match b.right() {
+        Ok(right) => Left::new(k, a, m)?.map(|left| (left, right)),
+        Err(_) => None,
     };
     let Some((left, right)) = bytes else {
         let data = &b.wide()?[..];
@@ -385,6 +453,22 @@ fn multiply_with(
             unit.run(MatMul { left: &left, right, row, column, columns: n, tile });
         }
     });
+    Ok(())
+}
+
+/// A tile of C = A·B, which begins at this row and column, on the calling thread.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a B that is not of bytes.
+pub(crate) fn multiply_tile(
+    left: &Left,
+    b: &PackedIntegers,
+    row: usize,
+    column: usize,
+    tile: TileMut<'_, i32>,
+) -> Result<()> {
+    let right = b.right()?;
+    Unit::best().run(MatMul { left, right, row, column, columns: b.columns, tile });
     Ok(())
 }
 

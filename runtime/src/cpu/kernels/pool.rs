@@ -84,7 +84,29 @@ pub fn max_pool(
     Ok(())
 }
 
-fn each_plane(y: &mut [f32], x: &[f32], grid: &Grid, f: impl Fn(usize, &mut [f32], &[f32]) + Sync) {
+/// As [`pool`] of [`Pool::Max`], of integers; `least` of nothing.
+///
+/// # Errors
+/// As [`pool`].
+pub fn max_of_integers<T: Copy + Ord + Send + Sync>(
+    y: &mut [T],
+    x: &[T],
+    planes: usize,
+    on: Geometry<'_>,
+    least: T,
+) -> Result<()> {
+    let grid = Grid::new(on)?;
+    checked(y.len(), x.len(), planes, &grid)?;
+    each_plane(y, x, &grid, |_, y, x| dispatch(Fold { y, x, grid: &grid, init: least, f: T::max }));
+    Ok(())
+}
+
+fn each_plane<T: Send + Sync>(
+    y: &mut [T],
+    x: &[T],
+    grid: &Grid,
+    f: impl Fn(usize, &mut [T], &[T]) + Sync,
+) {
     if y.is_empty() {
         return;
     }
@@ -98,15 +120,15 @@ fn larger(y: f32, x: f32) -> f32 {
     if x > y || x.is_nan() { x } else { y }
 }
 
-struct Fold<'a, F> {
-    y: &'a mut [f32],
-    x: &'a [f32],
+struct Fold<'a, T, F> {
+    y: &'a mut [T],
+    x: &'a [T],
     grid: &'a Grid,
-    init: f32,
+    init: T,
     f: F,
 }
 
-impl<F: Fn(f32, f32) -> f32> Kernel for Fold<'_, F> {
+impl<T: Copy, F: Fn(T, T) -> T> Kernel for Fold<'_, T, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd, const FMA: bool>(self, _: S) {

@@ -70,10 +70,7 @@ impl ConvLayer {
 
     /// What the epilogue reads.
     pub(crate) fn reads(&self) -> impl Iterator<Item = ConvRead> {
-        self.reads.iter().map(|read| match *read {
-            Read::Input(number) => ConvRead::Input(number),
-            Read::MatMul(_) | Read::Kept(_) => ConvRead::Result,
-        })
+        self.reads.iter().map(|&read| read.into())
     }
 
     /// The epilogue's domain: the elements of the result, row-major.
@@ -81,17 +78,36 @@ impl ConvLayer {
     /// # Errors
     /// [`Error::Mismatch`](crate::Error::Mismatch) if shapes disagree under the step's sizes.
     pub(crate) fn domain(&self, step: &BoundStep) -> Result<Domain> {
-        let output = &step.outputs[0];
-        let (shape, strides) = (output.shape.clone(), row_major(&output.shape).into_vec());
-        let result = BoundOperand { buffer: output.buffer, offset: 0, shape, strides };
-        let inputs: Vec<Option<&BoundOperand>> = self
-            .reads()
-            .map(|read| match read {
-                ConvRead::Input(number) => Some(&step.inputs[number]),
-                ConvRead::Result => Some(&result),
-            })
-            .collect();
-        let order: Vec<usize> = (0..output.shape.len()).collect();
-        Domain::over(&output.shape, &order, &inputs)
+        row_major_domain(self.reads(), step)
     }
+}
+
+impl From<Read> for ConvRead {
+    fn from(read: Read) -> Self {
+        match read {
+            Read::Input(number) => Self::Input(number),
+            Read::MatMul(_) | Read::Kept(_) => Self::Result,
+        }
+    }
+}
+
+/// The domain of an epilogue: the elements of the result, row-major.
+///
+/// # Errors
+/// [`Error::Mismatch`](crate::Error::Mismatch) if shapes disagree under the step's sizes.
+pub(super) fn row_major_domain(
+    reads: impl Iterator<Item = ConvRead>,
+    step: &BoundStep,
+) -> Result<Domain> {
+    let output = &step.outputs[0];
+    let (shape, strides) = (output.shape.clone(), row_major(&output.shape).into_vec());
+    let result = BoundOperand { buffer: output.buffer, offset: 0, shape, strides };
+    let inputs: Vec<Option<&BoundOperand>> = reads
+        .map(|read| match read {
+            ConvRead::Input(number) => Some(&step.inputs[number]),
+            ConvRead::Result => Some(&result),
+        })
+        .collect();
+    let order: Vec<usize> = (0..output.shape.len()).collect();
+    Domain::over(&output.shape, &order, &inputs)
 }

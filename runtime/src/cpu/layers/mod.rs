@@ -10,11 +10,13 @@
 mod bind;
 mod compile;
 mod conv;
+mod integers;
 mod run;
 
 pub(crate) use bind::BoundLayers;
 pub(crate) use conv::{ConvLayer, ConvRead};
-pub(crate) use run::run_layers;
+pub(crate) use integers::{IntegerLayer, Zero};
+pub(crate) use run::{loop_output, run_layers};
 
 use super::kernels::packed::Packed;
 use super::loops::Loop;

@@ -439,6 +439,7 @@ fn grow<T: Copy + Pod>(vectors: &mut Vec<Vec<T>>, number: usize, len: usize) {
     sized(&mut vectors[number], len);
 }
 
-fn loop_output<'a>(tile: &'a mut TileMut<'_, u8>) -> LoopOutput<'a> {
+/// Where a loop writes a tile.
+pub(crate) fn loop_output<'a>(tile: &'a mut TileMut<'_, u8>) -> LoopOutput<'a> {
     if tile.is_dense() { LoopOutput::Bytes(tile.dense()) } else { LoopOutput::Rows(tile.whole()) }
 }

@@ -1,11 +1,12 @@
 //! From a body of pointwise operations to instructions over registers.
 
+use super::held::{held, integer};
 use super::{Class, Instruction, Loop, Operation, Register, Scalar, Source};
 use graphene_frontend::dtype::DType;
 use graphene_frontend::graph::{Graph, Node, ValueId};
 use graphene_frontend::op::{Binary, Op};
 use graphene_frontend::tensor::Tensor;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Loop {
     /// Compiles a body; `None` if an operation or an element type has no loop.
@@ -30,6 +31,8 @@ struct Compiler<'a> {
     sources: BTreeMap<ValueId, Source>,
     /// The last node that reads each value; outputs are read after all.
     last_use: BTreeMap<ValueId, usize>,
+    /// Integers that compute in single precision.
+    held: BTreeSet<ValueId>,
     free: BTreeMap<Class, Vec<usize>>,
     program: Loop,
     place: usize,
@@ -46,14 +49,23 @@ impl<'a> Compiler<'a> {
         for &(_, value) in body.outputs() {
             last_use.insert(value, usize::MAX);
         }
-        let inputs = body.inputs().iter().map(|id| body.ty(id.value()).dtype).collect();
+        let held: BTreeSet<ValueId> = held(body).into_keys().collect();
+        let input = |value: ValueId| {
+            let dtype = body.ty(value).dtype;
+            let own = Class::of(dtype).unwrap_or(Class::I64);
+            (dtype, if held.contains(&value) { Class::F32 } else { own })
+        };
+        let inputs = body.inputs().iter().map(|id| input(id.value())).collect();
         let program =
             Loop { instructions: Vec::new(), inputs, outputs: Vec::new(), registers: [0; 4] };
-        Self { body, sources: BTreeMap::new(), last_use, free: BTreeMap::new(), program, place: 0 }
+        let (sources, free) = (BTreeMap::new(), BTreeMap::new());
+        Self { body, sources, last_use, held, free, program, place: 0 }
     }
 
     fn node(&mut self, value: ValueId, node: &Node) -> Option<()> {
-        let dtype = node.outputs()[0].dtype;
+        let own = node.outputs()[0].dtype;
+        let is_held = self.held.contains(&value);
+        let dtype = if is_held { DType::F32 } else { own };
         let class = Class::of(dtype)?;
         let operation = match node.op() {
             Op::Input => {
@@ -68,11 +80,24 @@ impl<'a> Compiler<'a> {
             Op::Unary(unary) => Operation::Unary(*unary),
             Op::Binary(binary) => Operation::Binary(*binary),
             Op::Select => Operation::Select,
-            Op::Cast { .. } => Operation::Cast,
+            Op::Cast { .. } => match node.inputs()[0] {
+                Some(x) if self.held.contains(&x) && self.pass_on(x, value, own) => return Some(()),
+                Some(x) if is_held && self.body.uses(value.node).is_empty() => {
+                    match self.pass_on(x, value, own) {
+                        true => return Some(()),
+                        false => Operation::Number,
+                    }
+                }
+                Some(x) if is_held && !self.held.contains(&x) => Operation::Number,
+                _ => Operation::Cast,
+            },
             _ => return None,
         };
         let inputs: Vec<ValueId> = node.inputs().iter().copied().collect::<Option<_>>()?;
         let mut sources: Vec<Source> = inputs.iter().map(|input| self.sources[input]).collect();
+        if is_held && matches!(operation, Operation::Binary(_)) {
+            sources[1] = Source::Scalar(Scalar::F32(integer(self.body, inputs[1])? as f32));
+        }
         if operation == Operation::Binary(Binary::Pow) {
             self.match_exponent(&inputs, &mut sources)?;
         }
@@ -83,13 +108,24 @@ impl<'a> Compiler<'a> {
             dtype,
             sources,
             target,
-            stored: self.stored(value, dtype),
+            stored: self.stored(value, own),
         });
         self.sources.insert(value, Source::Register(target));
         for input in inputs {
             self.release(input);
         }
         Some(())
+    }
+
+    /// Makes a value what another one is, if they are the same number: its register becomes the value's.
+    fn pass_on(&mut self, from: ValueId, value: ValueId, dtype: DType) -> bool {
+        let source = self.sources[&from];
+        let last = self.last_use.get(&from) == Some(&self.place);
+        if self.stored(value, dtype).is_some() || matches!(source, Source::Register(_)) && !last {
+            return false;
+        }
+        self.sources.insert(value, source);
+        true
     }
 
     /// Converts an exponent to the base's class.
@@ -157,7 +193,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-fn scalar(tensor: &Tensor) -> Option<Scalar> {
+pub(super) fn scalar(tensor: &Tensor) -> Option<Scalar> {
     fn first<T: graphene_frontend::tensor::Element>(tensor: &Tensor) -> Option<T> {
         tensor.as_slice::<T>().ok()?.first().copied()
     }

@@ -1,7 +1,7 @@
 //! What one instruction does to a block of elements.
 
 use super::elements::Elements;
-use super::fast::{arithmetic, map, truncate, wrap_all};
+use super::fast::{arithmetic, map, simple, truncate, wrap_all};
 use super::scalar::{
     comparison, fast_binary, fast_unary, integer_binary, real_binary, truncated, with_integer,
     with_real, wrap,
@@ -28,6 +28,7 @@ pub(super) fn unary_f32(unary: Unary, target: &mut [f32], x: Elements<'_>) {
             move_f32(target, x);
             unary.apply_in_place(target);
         }
+        (None, Elements::F32(x)) if simple(unary, target, x) => {}
         (None, x) => {
             with_real(unary, |real| {
                 let each = target.iter_mut().enumerate();
@@ -74,7 +75,7 @@ pub(super) fn compute_f64(instruction: &Instruction, target: &mut [f64], sources
         Operation::Select => each.for_each(|(i, y)| {
             *y = if sources[0].bool(i) { sources[1].f64(i) } else { sources[2].f64(i) };
         }),
-        Operation::Cast => each.for_each(|(i, y)| *y = sources[0].f64(i)),
+        Operation::Cast | Operation::Number => each.for_each(|(i, y)| *y = sources[0].f64(i)),
     }
 }
 
@@ -107,7 +108,7 @@ pub(super) fn compute_i64(instruction: &Instruction, target: &mut [i64], sources
         Operation::Select => each.for_each(|(i, y)| {
             *y = if sources[0].bool(i) { sources[1].i64(i) } else { sources[2].i64(i) };
         }),
-        Operation::Cast => match sources[0].class() {
+        Operation::Cast | Operation::Number => match sources[0].class() {
             Class::F32 | Class::F64 => {
                 each.for_each(|(i, y)| *y = truncated(dtype, sources[0].f64(i)));
             }
@@ -134,7 +135,9 @@ pub(super) fn compute_bool(instruction: &Instruction, target: &mut [u8], sources
         (Operation::Select, condition) => each.for_each(|(i, y)| {
             *y = u8::from(if condition.bool(i) { sources[1].bool(i) } else { sources[2].bool(i) });
         }),
-        (Operation::Cast, x) => each.for_each(|(i, y)| *y = u8::from(x.bool(i))),
+        (Operation::Cast | Operation::Number, x) => {
+            each.for_each(|(i, y)| *y = u8::from(x.bool(i)));
+        }
     }
 }
 

@@ -187,7 +187,7 @@ impl Registers {
     /// Reads a run of elements into part of a register, converted to its class.
     pub(super) fn gather(
         &mut self,
-        index: usize,
+        Register { class, index }: Register,
         dtype: DType,
         bytes: &[u8],
         from: usize,
@@ -200,6 +200,10 @@ impl Registers {
             };
         }
         match dtype {
+            DType::I8 if class == Class::F32 => run!(f32, i8, f32::from),
+            DType::U8 if class == Class::F32 => run!(f32, u8, f32::from),
+            DType::I16 if class == Class::F32 => run!(f32, i16, f32::from),
+            DType::U16 if class == Class::F32 => run!(f32, u16, f32::from),
             DType::F32 => run!(f32, f32, |x| x),
             DType::F16 => run!(f32, f16, f16::to_f32),
             DType::BF16 => run!(f32, bf16, bf16::to_f32),
@@ -217,17 +221,22 @@ impl Registers {
         }
     }
 
-    /// Copies elements into part of a register of their class.
-    pub(super) fn copy(&mut self, index: usize, from: Elements<'_>, to: std::ops::Range<usize>) {
-        match from {
-            Elements::F32(x) => self.f32[index][to].copy_from_slice(x),
-            Elements::F64(x) => self.f64[index][to].copy_from_slice(x),
-            Elements::I64(x) => self.i64[index][to].copy_from_slice(x),
-            Elements::Bool(x) => self.bool[index][to].copy_from_slice(x),
-            Elements::Scalar(Scalar::F32(x)) => self.f32[index][to].fill(x),
-            Elements::Scalar(Scalar::F64(x)) => self.f64[index][to].fill(x),
-            Elements::Scalar(Scalar::I64(x)) => self.i64[index][to].fill(x),
-            Elements::Scalar(Scalar::Bool(x)) => self.bool[index][to].fill(u8::from(x)),
+    /// Copies elements into part of a register, converted to its class.
+    pub(super) fn copy(
+        &mut self,
+        Register { class, index }: Register,
+        from: Elements<'_>,
+        to: std::ops::Range<usize>,
+    ) {
+        let (start, n) = (to.start, to.len());
+        match (class, from) {
+            (Class::F32, Elements::Scalar(x)) => {
+                self.f32[index][to].fill(Elements::Scalar(x).f32(0))
+            }
+            (Class::F32, x) => ElementsMut::F32(&mut self.f32[index]).set(start, x, n),
+            (Class::F64, x) => ElementsMut::F64(&mut self.f64[index]).set(start, x, n),
+            (Class::I64, x) => ElementsMut::I64(&mut self.i64[index]).set(start, x, n),
+            (Class::Bool, x) => ElementsMut::Bool(&mut self.bool[index]).set(start, x, n),
         }
     }
 }
@@ -276,6 +285,8 @@ pub(super) fn store(dtype: DType, block: Elements<'_>, bytes: &mut [u8]) {
         ($ty:ty) => {
             match block {
                 Elements::I64(x) => map(typed_mut(bytes), x, |x| x as $ty),
+                // Held in single precision, which they are within.
+                Elements::F32(x) => map(typed_mut(bytes), x, |x| x as $ty),
                 _ => write!($ty, i64, |x| x as $ty),
             }
         };

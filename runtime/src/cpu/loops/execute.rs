@@ -53,8 +53,7 @@ impl Workspace {
     /// Makes sure of memory for a loop.
     pub(crate) fn fit(&mut self, program: &Loop) {
         self.registers.fit(program.registers);
-        for (index, &dtype) in program.inputs.iter().enumerate() {
-            let class = Class::of(dtype).unwrap_or(Class::I64);
+        for (index, &(_, class)) in program.inputs.iter().enumerate() {
             self.gathered.fit_block(Register { class, index });
         }
     }
@@ -180,26 +179,27 @@ impl Loop {
         outputs: &mut [LoopOutput<'_>],
         gathered: &mut Registers,
     ) -> Option<Elements<'a>> {
-        let (dtype, n) = (self.inputs[i], block.len);
+        let ((dtype, class), n) = (self.inputs[i], block.len);
+        let register = Register { class, index: i };
         match *input {
             LoopInput::Bytes(bytes) => match run.or_else(|| domain.run(i, block.start, n)) {
                 Some((from, 1)) if dtype == DType::F32 => {
                     return Some(Elements::F32(&typed(bytes)[from..][..n]));
                 }
-                Some((from, stride)) => gathered.gather(i, dtype, bytes, from, stride, 0..n),
+                Some((from, stride)) => gathered.gather(register, dtype, bytes, from, stride, 0..n),
                 None => {
                     let mut at = 0;
                     for (from, stride, len) in domain.walk(i, block.start, n) {
-                        gathered.gather(i, dtype, bytes, from, stride, at..at + len);
+                        gathered.gather(register, dtype, bytes, from, stride, at..at + len);
                         at += len;
                     }
                 }
             },
             LoopInput::Overwritten(output) => match &mut outputs[output] {
-                LoopOutput::Tile(tile) => gathered.copy(i, tile.part(block.at, n), 0..n),
+                LoopOutput::Tile(tile) => gathered.copy(register, tile.part(block.at, n), 0..n),
                 output => {
                     let bytes = output.bytes(block, dtype.size());
-                    gathered.gather(i, dtype, bytes, 0, 1, 0..n);
+                    gathered.gather(register, dtype, bytes, 0, 1, 0..n);
                 }
             },
             LoopInput::Tile(elements) => return Some(elements.part(block.at, n)),
@@ -208,7 +208,7 @@ impl Loop {
                 while at < n {
                     let place = block.at + at;
                     let len = (times - place % times).min(n - at);
-                    gathered.copy(i, elements.one(place / times), at..at + len);
+                    gathered.copy(register, elements.one(place / times), at..at + len);
                     at += len;
                 }
             }
@@ -229,7 +229,7 @@ impl Loop {
             Source::Input(i) => match direct[i] {
                 Some(direct) => direct,
                 None => {
-                    let class = Class::of(self.inputs[i]).unwrap_or(Class::I64);
+                    let (_, class) = self.inputs[i];
                     gathered.block(Register { class, index: i }, n)
                 }
             },
@@ -304,6 +304,10 @@ impl Loop {
                 }
             }
             Operation::Cast => move_f32(target, block(0)),
+            Operation::Number => {
+                move_f32(target, block(0));
+                target.iter_mut().for_each(|x| *x = if x.is_nan() { 0.0 } else { *x });
+            }
         }
         round(instruction.dtype, target);
     }

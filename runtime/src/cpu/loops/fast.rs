@@ -3,7 +3,7 @@
 use super::{Elements, Scalar};
 use crate::cpu::kernels::simd::{Kernel, dispatch};
 use graphene_frontend::dtype::DType;
-use graphene_frontend::op::Binary;
+use graphene_frontend::op::{Binary, Unary};
 use pulp::Simd;
 
 /// Runs a body with a name for the type of integers, whose elements compute as `i64`.
@@ -68,6 +68,38 @@ impl<T: Copy, F: Fn(T, T) -> T> Kernel for Zip<'_, T, F> {
 /// `to[i] = function(from[i])`.
 pub(super) fn map<T: Copy, U: Copy>(to: &mut [T], from: &[U], function: impl Fn(U) -> T) {
     dispatch(Map(to, from, function));
+}
+
+/// A function with parameters of few operations, in double precision where that is not exact; `false` if it is another.
+pub(super) fn simple(unary: Unary, to: &mut [f32], from: &[f32]) -> bool {
+    match unary {
+        Unary::HardSigmoid { alpha, beta } => {
+            let (alpha, beta) = (f64::from(alpha), f64::from(beta));
+            map(to, from, |x: f32| (alpha * f64::from(x) + beta).clamp(0.0, 1.0) as f32);
+        }
+        Unary::LeakyRelu { alpha } => {
+            map(to, from, |x: f32| if x < 0.0 { alpha * x } else { x });
+        }
+        Unary::ThresholdedRelu { alpha } => {
+            map(to, from, |x: f32| if x > alpha { x } else { 0.0 });
+        }
+        Unary::Softsign => {
+            map(to, from, |x: f32| {
+                let x = f64::from(x);
+                (x / (1.0 + x.abs())) as f32
+            });
+        }
+        Unary::Shrink { bias, lambda } => {
+            let bias = f64::from(bias);
+            map(to, from, |x: f32| {
+                let wide = f64::from(x);
+                let moved = if x < -lambda { wide + bias } else { wide - bias };
+                if x < -lambda || x > lambda || x.is_nan() { moved as f32 } else { 0.0 }
+            });
+        }
+        _ => return false,
+    }
+    true
 }
 
 /// Whether all numbers are less than 2³¹ in magnitude.

@@ -4,7 +4,7 @@
 //! holds a block of elements that stays in the first-level cache: each instruction is a vectorised loop over
 //! the block, each tensor is read and written once. Elements compute as `f32` (also the 16-bit floats, rounded
 //! after each operation as if stored), `f64`, `i64` (all integers up to 64 bits signed and 32 unsigned, wrapped
-//! after each operation) or `bool`.
+//! after each operation) or `bool`. Integers on the way from bytes to reals, or back, compute as `f32` too.
 
 mod compile;
 mod compute;
@@ -12,6 +12,7 @@ mod domain;
 mod elements;
 mod execute;
 mod fast;
+mod held;
 mod scalar;
 
 #[cfg(test)]
@@ -72,6 +73,8 @@ pub(crate) enum Operation {
     Select,
     /// Conversion of elements; the destination's type is the instruction's.
     Cast,
+    /// The number itself; zero for what is none, as in a conversion to integers.
+    Number,
 }
 
 /// One vectorised loop over a block.
@@ -90,8 +93,8 @@ pub(crate) struct Instruction {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Loop {
     instructions: Vec<Instruction>,
-    /// Element types of the inputs.
-    inputs: Vec<DType>,
+    /// Element types of the inputs, and the class in which each computes.
+    inputs: Vec<(DType, Class)>,
     /// Element types of the outputs, and the register of each that is not stored directly.
     outputs: Vec<(DType, Option<Source>)>,
     /// Registers needed of each class.

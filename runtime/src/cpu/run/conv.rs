@@ -6,7 +6,7 @@ use crate::cpu::kernels::conv::{Conv, Filters, conv, conv_integers, conv_then, c
 use crate::cpu::kernels::int8::PackedIntegers;
 use crate::cpu::kernels::matmul::narrowed;
 use crate::cpu::kernels::pointwise::{Binary, Unary, powf};
-use crate::cpu::kernels::pool::{Geometry, Pool, max_pool, pool};
+use crate::cpu::kernels::pool::{Geometry, Pool, max_of_integers, max_pool, pool};
 use crate::cpu::kernels::view::Axes;
 use crate::cpu::layers::{ConvLayer, ConvRead};
 use crate::cpu::loops::{Domain, LoopInput, LoopOutput, Tile, Workspace};
@@ -62,7 +62,7 @@ impl<'a> Operands<'a> {
 }
 
 /// Sizes of a convolution of images and filters of these shapes, or of its transpose.
-fn sizes<'a>(
+pub(super) fn sizes<'a>(
     [x, w]: [&'a [usize]; 2],
     attrs: &'a ConvAttrs,
     y: &'a [usize],
@@ -196,7 +196,8 @@ fn stored_as(
 }
 
 pub(crate) fn run_pool(step: &Step, mut io: Io<'_>, attrs: &PoolAttrs) -> Result<()> {
-    let (x, shape) = io.reals(0)?;
+    let (_, operand, dtype) = io.input(0)?;
+    let shape = &operand.shape[..];
     let (batch, channels, inner) = split(shape)?;
     let planes = batch * channels;
     let pads = |&pad: &usize| i64::try_from(pad).unwrap_or(i64::MAX);
@@ -215,6 +216,18 @@ pub(crate) fn run_pool(step: &Step, mut io: Io<'_>, attrs: &PoolAttrs) -> Result
     {
         return max_with_places(step, io, planes, on, order, number);
     }
+    match dtype {
+        DType::U8 => {
+            let (x, _) = io.dense::<u8>(0)?;
+            return max_of_integers(io.outputs[0].dense(), x, planes, on, u8::MIN);
+        }
+        DType::I8 => {
+            let (x, _) = io.dense::<i8>(0)?;
+            return max_of_integers(io.outputs[0].dense(), x, planes, on, i8::MIN);
+        }
+        _ => {}
+    }
+    let (x, _) = io.reals(0)?;
     let mut y = Wide::new(&mut io.outputs[0])?;
     match attrs.kind {
         PoolKind::Max { .. } => pool(Pool::Max, y.elements(), &x, planes, on)?,

@@ -3,6 +3,7 @@
 mod attention;
 mod conv;
 mod cumulative;
+mod integers;
 mod matmul;
 mod rnn;
 mod rows;
@@ -12,6 +13,7 @@ mod wide;
 pub(crate) use attention::run_attention;
 pub(crate) use conv::{run_conv, run_conv_layer, run_conv_transpose, run_integer_conv, run_pool};
 pub(crate) use cumulative::run_cumulative;
+pub(crate) use integers::run_integer_layer;
 pub(crate) use matmul::{run_integer_matmul, run_matmul};
 pub(crate) use rnn::run_rnn;
 pub(crate) use rows::{run_arg_reduce, run_norm, run_reduce, run_rows, run_softmax};

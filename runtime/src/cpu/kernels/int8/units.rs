@@ -58,6 +58,29 @@ pub(super) trait Work {
     fn run<D: Dots>(self, unit: D);
 }
 
+/// Columns side by side in a line of each row of a panel: what a broadcast reads.
+#[derive(Clone, Copy)]
+pub(super) struct Words<'a> {
+    /// The panel's lines.
+    pub(super) lines: &'a [Line],
+    /// Lines of a row.
+    pub(super) across: usize,
+    /// Which of them, and its first column.
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+impl<'a> Words<'a> {
+    /// Row by row.
+    #[inline(always)]
+    fn rows<const H: usize>(self) -> impl Iterator<Item = &'a [u32; H]> {
+        self.lines.chunks_exact(self.across).map(move |row| {
+            let words: &[u32; LANES] = bytemuck::cast_ref(&row[self.line]);
+            words[self.column..].first_chunk().expect("so many columns are in the line")
+        })
+    }
+}
+
 /// Dot products of rows of bytes from 0 to 255 and the columns of lines.
 pub(super) trait Dots: Copy {
     /// Rows at a time, at most 8.
@@ -69,6 +92,14 @@ pub(super) trait Dots: Copy {
         rows: [&[u32]; H],
         panel: &[[Line; V]],
         to: &mut [[[i32; LANES]; V]; H],
+    );
+
+    /// Those of `H` columns and of lines of bytes from 0 to 255, of which there are `W` in a row.
+    fn turned<const H: usize, const W: usize>(
+        self,
+        columns: Words<'_>,
+        panel: &[[Line; W]],
+        to: &mut [[[i32; LANES]; W]; H],
     );
 }
 
@@ -92,6 +123,27 @@ impl Dots for Plain {
                     let (columns, _) = line.0.as_chunks::<DEEP>();
                     for (to, b) in to.iter_mut().zip(columns) {
                         let dot: i32 = a.iter().zip(b).map(|(&a, &b)| a * i32::from(b)).sum();
+                        *to = to.wrapping_add(dot);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn turned<const H: usize, const W: usize>(
+        self,
+        columns: Words<'_>,
+        panel: &[[Line; W]],
+        to: &mut [[[i32; LANES]; W]; H],
+    ) {
+        for (lines, words) in panel.iter().zip(columns.rows::<H>()) {
+            for (word, to) in words.iter().zip(to.iter_mut()) {
+                let b = word.to_ne_bytes().map(|byte| i32::from(byte as i8));
+                for (line, to) in lines.iter().zip(to) {
+                    let (bytes, _) = line.0.as_chunks::<DEEP>();
+                    for (to, a) in to.iter_mut().zip(bytes) {
+                        let dot: i32 = a.iter().zip(b).map(|(&a, b)| i32::from(a as u8) * b).sum();
                         *to = to.wrapping_add(dot);
                     }
                 }
@@ -153,6 +205,30 @@ impl Dots for Vnni {
             sums.iter().zip(to).for_each(|(&sum, to)| *to = bytemuck::cast(sum));
         }
     }
+
+    #[inline(always)]
+    fn turned<const H: usize, const W: usize>(
+        self,
+        columns: Words<'_>,
+        panel: &[[Line; W]],
+        to: &mut [[[i32; LANES]; W]; H],
+    ) {
+        let mut sums = [[__m512i::zeroed(); W]; H];
+        for (lines, words) in panel.iter().zip(columns.rows::<H>()) {
+            let a = lines.map(bytemuck::cast::<Line, __m512i>);
+            for (&word, sums) in words.iter().zip(&mut sums) {
+                // SAFETY: the machine has AVX-512, as `new` found.
+                let b = unsafe { _mm512_set1_epi32(word as i32) };
+                for (sum, &a) in sums.iter_mut().zip(&a) {
+                    // SAFETY: likewise, with VNNI.
+                    *sum = unsafe { _mm512_dpbusd_epi32(*sum, a, b) };
+                }
+            }
+        }
+        for (sums, to) in sums.iter().zip(to) {
+            sums.iter().zip(to).for_each(|(&sum, to)| *to = bytemuck::cast(sum));
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -199,6 +275,36 @@ impl Dots for V3 {
             for (sums, to) in sums.iter().zip(to.iter_mut()) {
                 let pairs: [[i32; 2]; LANES] = bytemuck::cast(*sums);
                 to[v] = pairs.map(|[a, b]| a.wrapping_add(b));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn turned<const H: usize, const W: usize>(
+        self,
+        columns: Words<'_>,
+        panel: &[[Line; W]],
+        to: &mut [[[i32; LANES]; W]; H],
+    ) {
+        for w in 0..W {
+            let mut sums = [[__m256i::zeroed(); 4]; H];
+            for (lines, words) in panel.iter().zip(columns.rows::<H>()) {
+                let parts: [__m128i; 4] = bytemuck::cast(lines[w]);
+                let b = words.map(|word| {
+                    self.avx2._mm256_cvtepi8_epi16(self.sse2._mm_set1_epi32(word as i32))
+                });
+                for (part, place) in parts.into_iter().zip(0..) {
+                    let a = self.avx2._mm256_cvtepu8_epi16(part);
+                    for (b, sums) in b.iter().zip(&mut sums) {
+                        let sum: &mut __m256i = &mut sums[place];
+                        let both = self.avx2._mm256_madd_epi16(a, *b);
+                        *sum = self.avx2._mm256_add_epi32(*sum, both);
+                    }
+                }
+            }
+            for (sums, to) in sums.iter().zip(to.iter_mut()) {
+                let pairs: [[i32; 2]; LANES] = bytemuck::cast(*sums);
+                to[w] = pairs.map(|[a, b]| a.wrapping_add(b));
             }
         }
     }

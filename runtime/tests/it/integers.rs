@@ -1,0 +1,326 @@
+//! Matmuls and convolutions of bytes with what follows them, and what quantised models write for them.
+
+use crate::check::{Random, module};
+use graphene_frontend::dim::{Bindings, Dim};
+use graphene_frontend::dtype::DType;
+use graphene_frontend::eval::evaluate;
+use graphene_frontend::graph::{Graph, ValueId};
+use graphene_frontend::op::{Binary, ConvAttrs, Op, PoolAttrs, PoolKind, Unary};
+use graphene_frontend::tensor::Tensor;
+use graphene_frontend::types::TensorType;
+use graphene_fusion::Granularity;
+
+/// A graph in the making.
+struct Make {
+    graph: Graph,
+    random: Random,
+}
+
+impl Make {
+    fn new(seed: u64) -> Self {
+        Self { graph: Graph::new(), random: Random(seed) }
+    }
+
+    fn op(&mut self, op: Op, inputs: &[ValueId]) -> ValueId {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        self.graph.add("y", op, &inputs).expect("it is typed").value()
+    }
+
+    fn input(&mut self, dtype: DType, shape: &[usize]) -> ValueId {
+        let shape = shape.iter().map(|&size| Dim::from(size)).collect();
+        let name = format!("x{}", self.graph.inputs().len());
+        self.graph.add_input(&name, TensorType::new(dtype, shape)).expect("a name of its own")
+    }
+
+    fn cast(&mut self, to: DType, x: ValueId) -> ValueId {
+        self.op(Op::Cast { to, saturate: true }, &[x])
+    }
+
+    fn number(&mut self, x: f32) -> ValueId {
+        self.graph.add_constant("c", Tensor::scalar(x))
+    }
+
+    fn binary(&mut self, binary: Binary, a: ValueId, b: f32) -> ValueId {
+        let b = self.number(b);
+        self.op(Op::Binary(binary), &[a, b])
+    }
+
+    /// Integers of this range.
+    fn integers(&mut self, shape: &[usize], low: i32, high: i32) -> Vec<i32> {
+        let len = shape.iter().product();
+        let range = (high - low + 1) as usize;
+        (0..len).map(|_| low + self.random.below(range) as i32).collect()
+    }
+
+    fn constant<T: graphene_frontend::tensor::Element>(
+        &mut self,
+        shape: &[usize],
+        elements: Vec<T>,
+    ) -> ValueId {
+        let tensor = Tensor::from_vec(shape.to_vec(), elements).expect("as many elements");
+        self.graph.add_constant("w", tensor)
+    }
+
+    fn quantised(&mut self, x: ValueId, scale: f32, zero: i32, dtype: DType) -> ValueId {
+        let (low, high) = if dtype == DType::U8 { (0.0, 255.0) } else { (-128.0, 127.0) };
+        let y = self.binary(Binary::Div, x, scale);
+        let y = self.op(Op::Unary(Unary::Round), &[y]);
+        let y = self.binary(Binary::Add, y, zero as f32);
+        let y = self.binary(Binary::Max, y, low);
+        let y = self.binary(Binary::Min, y, high);
+        self.cast(dtype, y)
+    }
+
+    fn centered(&mut self, x: ValueId, zero: i32) -> ValueId {
+        let wide = self.cast(DType::I32, x);
+        let zero = self.graph.add_constant("zero", Tensor::scalar(zero));
+        self.op(Op::Binary(Binary::Sub), &[wide, zero])
+    }
+
+    fn dequantised(&mut self, x: ValueId, scale: f32, zero: i32) -> ValueId {
+        let whole = self.centered(x, zero);
+        let real = self.cast(DType::F32, whole);
+        self.binary(Binary::Mul, real, scale)
+    }
+
+    fn finish(mut self, values: &[ValueId]) -> (Graph, Random) {
+        for (i, value) in values.iter().enumerate() {
+            self.graph.add_output(&format!("y{i}"), *value);
+        }
+        (self.graph, self.random)
+    }
+}
+
+/// Bytes of all values.
+fn bytes(random: &mut Random, dtype: DType, shape: &[usize]) -> Tensor {
+    let len = shape.iter().product();
+    let bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+    Tensor::new(dtype, shape.to_vec(), bytes.into()).expect("as many bytes")
+}
+
+fn run(graph: &Graph, inputs: &[Tensor], kernels: &[&str]) -> Vec<Tensor> {
+    let module = module(graph, Granularity::Fused);
+    let found: Vec<_> = module.kernels().collect();
+    for kernel in kernels {
+        assert!(found.contains(kernel), "{found:?}: {}", module.program());
+    }
+    assert!(!found.contains(&"reference"), "{found:?}");
+    let mut executable = module.executable(&Bindings::new()).expect("it is bound");
+    let first = executable.run(inputs).expect("it runs");
+    assert_eq!(first, executable.run(inputs).expect("it runs again"));
+    first
+}
+
+fn attrs(strides: [usize; 2], dilations: [usize; 2], pads: [i64; 4], group: usize) -> ConvAttrs {
+    ConvAttrs {
+        strides: strides.to_vec(),
+        dilations: dilations.to_vec(),
+        pads_before: pads[..2].to_vec(),
+        pads_after: pads[2..].to_vec(),
+        group,
+    }
+}
+
+/// Images, groups, channels and filters of a group, spatial sizes, kernel, and how it moves.
+type Row = ([usize; 4], [usize; 2], [usize; 2], ConvAttrs);
+
+fn rows() -> Vec<Row> {
+    vec![
+        ([1, 1, 3, 20], [19, 23], [7, 7], attrs([2, 2], [1, 1], [3, 3, 3, 3], 1)),
+        ([2, 1, 16, 33], [9, 11], [3, 3], attrs([1, 1], [1, 1], [1, 1, 1, 1], 1)),
+        ([1, 2, 5, 6], [9, 11], [3, 2], attrs([2, 1], [2, 3], [3, 0, 1, 4], 2)),
+        ([3, 1, 40, 17], [7, 7], [1, 1], attrs([1, 1], [1, 1], [0, 0, 0, 0], 1)),
+        ([1, 1, 8, 130], [56, 57], [1, 1], attrs([2, 3], [1, 1], [0, 0, 0, 0], 1)),
+        ([1, 1, 64, 70], [40, 50], [3, 3], attrs([1, 1], [1, 1], [1, 1, 1, 1], 1)),
+        ([2, 6, 1, 1], [8, 9], [3, 3], attrs([1, 1], [1, 1], [1, 1, 1, 1], 6)),
+        ([1, 1, 4, 5], [9, 11], [3, 3], attrs([2, 2], [1, 1], [-2, 1, 1, -3], 1)),
+        ([1, 1, 4, 9], [2, 2], [3, 3], attrs([1, 1], [1, 1], [4, 4, 4, 4], 1)),
+    ]
+}
+
+/// A convolution of integers, scaled, biased and quantised, is the reference's bit for bit: for weights of bytes, and for
+/// those that a zero point has moved.
+#[test]
+fn convolutions_of_bytes_are_exact() {
+    for (number, (sizes, spatial, kernel, attrs)) in rows().into_iter().enumerate() {
+        for (dtype, zero, low) in [
+            (DType::U8, 77, -128),
+            (DType::I8, -3, -128),
+            (DType::U8, 0, -250),
+            (DType::I8, -128, 0),
+        ] {
+            let [images, groups, channels, each] = sizes;
+            let mut make = Make::new(number as u64);
+            let shape = [images, groups * channels, spatial[0], spatial[1]];
+            let x = make.input(dtype, &shape);
+            let of_w = [groups * each, channels, kernel[0], kernel[1]];
+            let w = make.integers(&of_w, low, low + 255);
+            let w = make.constant(&of_w, w);
+            let bias = make.integers(&[groups * each], -9000, 9000);
+            let bias = make.constant(&[groups * each], bias);
+            let whole = make.centered(x, zero);
+            let sum = make.op(Op::Conv(attrs.clone()), &[whole, w, bias]);
+            let real = make.cast(DType::F32, sum);
+            let filters = groups * each;
+            let scales = (0..filters).map(|i| 1e-3 * (1 + i % 7) as f32).collect();
+            let scales = make.constant(&[filters, 1, 1], scales);
+            let y = make.op(Op::Binary(Binary::Mul), &[real, scales]);
+            let bytes_of = make.quantised(y, 0.37, 11, dtype);
+            let (graph, mut random) = make.finish(&[bytes_of]);
+            let x = [bytes(&mut random, dtype, &shape)];
+            let want = evaluate(&graph, &x).expect("the reference runs it");
+            assert_eq!(run(&graph, &x, &["int8-conv+epilogue"]), want, "{number} {dtype}");
+        }
+    }
+}
+
+/// Several results of one convolution, one of them its sums.
+#[test]
+fn sums_may_be_given() {
+    let mut make = Make::new(5);
+    let shape = [1, 8, 20, 21];
+    let x = make.input(DType::U8, &shape);
+    let w = make.integers(&[24, 8, 3, 3], -100, 100);
+    let w = make.constant(&[24, 8, 3, 3], w);
+    let whole = make.centered(x, 3);
+    let conv = attrs([1, 1], [1, 1], [1, 1, 1, 1], 1);
+    let sum = make.op(Op::Conv(conv), &[whole, w]);
+    let real = make.cast(DType::F32, sum);
+    let y = make.binary(Binary::Mul, real, 0.25);
+    let (graph, mut random) = make.finish(&[sum, y]);
+    let x = [bytes(&mut random, DType::U8, &shape)];
+    let want = evaluate(&graph, &x).expect("the reference runs it");
+    assert_eq!(run(&graph, &x, &["int8-conv+epilogue"]), want);
+}
+
+/// The same of matmuls, by a zero point that is known when it runs.
+#[test]
+fn matmuls_of_bytes_are_exact() {
+    for (number, (lead, [m, k, n])) in [
+        (&[][..], [1, 1, 1]),
+        (&[], [7, 30, 50]),
+        (&[2, 3], [5, 33, 17]),
+        (&[4], [1, 64, 100]),
+        (&[3], [40, 129, 200]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for (dtype, low) in [(DType::U8, -128), (DType::I8, -20), (DType::I8, -200)] {
+            let mut make = Make::new(number as u64 + 100);
+            let shape: Vec<usize> = lead.iter().copied().chain([m, k]).collect();
+            let x = make.input(dtype, &shape);
+            let zero = make.input(dtype, &[]);
+            let zero = make.cast(DType::I32, zero);
+            let w = make.integers(&[k, n], low, low + 255);
+            let w = make.constant(&[k, n], w);
+            let wide = make.cast(DType::I32, x);
+            let whole = make.op(Op::Binary(Binary::Sub), &[wide, zero]);
+            let sum = make.op(Op::MatMul, &[whole, w]);
+            let real = make.cast(DType::F32, sum);
+            let scales = (0..n).map(|i| 1e-3 * (1 + i % 7) as f32).collect();
+            let scales = make.constant(&[n], scales);
+            let y = make.op(Op::Binary(Binary::Mul), &[real, scales]);
+            let (graph, mut random) = make.finish(&[y]);
+            let x = [bytes(&mut random, dtype, &shape), bytes(&mut random, dtype, &[])];
+            let want = evaluate(&graph, &x).expect("the reference runs it");
+            assert_eq!(run(&graph, &x, &["int8-gemm+epilogue"]), want, "{number} {dtype}");
+        }
+    }
+}
+
+/// A residual block as exporters write it, of convolutions and additions of dequantised bytes: what is stored between is
+/// bytes, and results differ from those of real arithmetic by a step where they do.
+#[test]
+fn quantised_blocks_stay_bytes() {
+    for dtype in [DType::U8, DType::I8] {
+        let mut make = Make::new(17);
+        let shape = [1, 16, 14, 15];
+        let zero = if dtype == DType::U8 { 120 } else { -4 };
+        let x = make.input(dtype, &shape);
+        let block = |make: &mut Make, x: ValueId| {
+            let w = make.integers(&[16, 16, 3, 3], -127, 127);
+            let scales: Vec<f32> = (0..16).map(|i| 0.0009 * (i + 3) as f32).collect();
+            let elements = w.iter().enumerate().map(|(i, &w)| w as f32 * scales[i / 144]);
+            let elements = elements.collect();
+            let w = make.constant(&[16, 16, 3, 3], elements);
+            let bias = make.constant(&[16], (0..16).map(|i| i as f32 * 0.1 - 0.7).collect());
+            let conv = attrs([1, 1], [1, 1], [1, 1, 1, 1], 1);
+            make.op(Op::Conv(conv), &[x, w, bias])
+        };
+        let real = make.dequantised(x, 0.05, zero);
+        let y = block(&mut make, real);
+        let y = make.op(Op::Unary(Unary::Relu), &[y]);
+        let y = make.quantised(y, 0.3, zero, dtype);
+        let y = make.dequantised(y, 0.3, zero);
+        let y = block(&mut make, y);
+        let y = make.quantised(y, 0.9, zero, dtype);
+        let y = make.dequantised(y, 0.9, zero);
+        let y = make.op(Op::Binary(Binary::Add), &[y, real]);
+        let y = make.quantised(y, 1.1, zero, dtype);
+        let (graph, mut random) = make.finish(&[y]);
+        let x = [bytes(&mut random, dtype, &shape)];
+        let want = evaluate(&graph, &x).expect("the reference runs it");
+        let got = run(&graph, &x, &["int8-conv+epilogue"]);
+        let steps = |(&a, &b): (&u8, &u8)| match dtype {
+            DType::U8 => a.abs_diff(b),
+            _ => (a as i8).abs_diff(b as i8),
+        };
+        let differ: Vec<u8> = got[0].bytes().iter().zip(want[0].bytes()).map(steps).collect();
+        assert!(differ.iter().all(|&steps| steps <= 1), "{differ:?}");
+        assert!(differ.iter().filter(|&&steps| steps > 0).count() * 100 < differ.len());
+        let kernels = module(&graph, Granularity::Fused).kernels().collect::<Vec<_>>();
+        assert_eq!(kernels, ["int8-conv+epilogue"; 2]);
+    }
+}
+
+/// A pooling between conversions is one of bytes, and nothing else runs.
+#[test]
+fn largest_of_bytes() {
+    for (dtype, zero) in [(DType::U8, 9), (DType::I8, -100)] {
+        let mut make = Make::new(23);
+        let shape = [2, 5, 11, 9];
+        let x = make.input(dtype, &shape);
+        let real = make.dequantised(x, 0.021, zero);
+        let pool = PoolAttrs {
+            kind: PoolKind::Max { indices: None },
+            kernel: vec![3, 3],
+            strides: vec![2, 1],
+            dilations: vec![1, 1],
+            pads_before: vec![1, 1],
+            pads_after: vec![1, 1],
+            ceil: false,
+        };
+        let y = make.op(Op::Pool(pool), &[real]);
+        let y = make.quantised(y, 0.021, zero, dtype);
+        let (graph, mut random) = make.finish(&[y]);
+        let x = [bytes(&mut random, dtype, &shape)];
+        let want = evaluate(&graph, &x).expect("the reference runs it");
+        assert_eq!(run(&graph, &x, &["pool"]), want);
+        assert_eq!(module(&graph, Granularity::Fused).kernels().collect::<Vec<_>>(), ["pool"]);
+    }
+}
+
+/// Quantised and dequantised elements, numbers that are none and infinities among them, are the reference's bit for bit.
+#[test]
+fn bytes_in_loops_are_exact() {
+    let mut make = Make::new(29);
+    let (x, other) = (make.input(DType::F32, &[3000]), make.input(DType::I8, &[3000]));
+    let q = make.quantised(x, 0.01, 7, DType::I8);
+    let real = make.dequantised(q, 0.01, 7);
+    let other = make.dequantised(other, 0.3, -5);
+    let sum = make.op(Op::Binary(Binary::Add), &[real, other]);
+    let y = make.quantised(sum, 0.2, 100, DType::U8);
+    // Sums of bytes wrap: these compute in integers.
+    let wrapped = make.op(Op::Binary(Binary::Add), &[q, q]);
+    let (graph, mut random) = make.finish(&[q, y, wrapped, sum]);
+    let mut x: Vec<f32> = (0..3000).map(|_| random.below(4000) as f32 * 1e-3 - 2.0).collect();
+    x[..6].copy_from_slice(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, -1e30, -0.0]);
+    let x = Tensor::from_vec(vec![3000], x).expect("3000");
+    let inputs = [x, bytes(&mut random, DType::I8, &[3000])];
+    let want = evaluate(&graph, &inputs).expect("the reference runs it");
+    let got = run(&graph, &inputs, &["loop"]);
+    assert_eq!(got[..3], want[..3]);
+    let bits = |tensor: &Tensor| tensor.as_slice::<f32>().expect("f32").to_vec();
+    assert!(bits(&got[3]).iter().zip(bits(&want[3])).all(|(a, b)| a.to_bits() == b.to_bits()));
+}
