@@ -90,6 +90,7 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "runtime/capi/src/status.rs",
     "runtime/src/cpu/kernels/gemm.rs",
     "runtime/src/cpu/kernels/int8/units.rs",
+    "runtime/src/cpu/kernels/prefetch.rs",
     "runtime/src/cpu/kernels/tile.rs",
     "runtime/src/threads/parts.rs",
     "runtime/src/threads/team.rs",
@@ -278,6 +279,14 @@ fn the_results_are_those_of_the_tables() {
         read(&folder.join("RESULTS.md")) == page,
         "write it anew: cargo run --release -p graphene-benches --bin results"
     );
+}
+
+#[test]
+fn the_operator_of_the_readme_is_in_its_table() {
+    let table = read(&root().join("frontend/src/import/ops/math.rs"));
+    let readme = read(&root().join("README.md"));
+    let row = readme.split('`').find(|part| part.starts_with("row(")).expect("README shows a row");
+    assert!(table.contains(row), "{row}");
 }
 
 /// All Markdown files.

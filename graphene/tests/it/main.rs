@@ -4,14 +4,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod atoms;
+mod carry;
 mod checked;
 mod choose;
 mod conv;
-mod cute;
 mod element_mutants;
 mod emit;
 mod error;
-mod expression;
 mod faults;
 mod fireiron;
 mod fmha;

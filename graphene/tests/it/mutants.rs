@@ -10,7 +10,7 @@ use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::gemm::Gemm;
 use graphene_ir::template::matmul::{Edges, MatMul};
 use graphene_ir::template::mlp::{Layer, Mlp};
-use graphene_ir::template::mma::Mma;
+use graphene_ir::template::multistage::Multistage;
 use graphene_ir::tensor::Scalar;
 use graphene_ir::verify::verify;
 
@@ -522,7 +522,7 @@ fn subjects() -> Vec<Given> {
     let staged = |name, kernel: graphene_ir::Result<Kernel>, sizes: &[[i64; 3]]| {
         given(name, kernel.unwrap(), sizes)
     };
-    let mma = Mma { tile: [32, 32], depth: 32, warps: 2, stages: 3, ..Mma::default() };
+    let mma = Multistage { tile: [32, 32], depth: 32, warps: 2, stages: 3, ..Multistage::mma() };
     // Four tiles, partial ones among them, with more steps than the ring has stages; and none.
     let mut subjects = vec![
         gemm("one consumer", &small, &[[72, 72, 136], [72, 72, 0]]),

@@ -9,9 +9,9 @@ use graphene_ir::template::epilogue::Epilogue;
 use graphene_ir::template::fmha::{Fmha, Mask};
 use graphene_ir::template::folds::Folds;
 use graphene_ir::template::matmul::{Edges, MatMul};
+use graphene_ir::template::multistage::{By, Multistage};
 use graphene_ir::template::recurrent::{Cell, Direction, Recurrent};
 use graphene_ir::template::scan::Scan;
-use graphene_ir::template::simt::Simt;
 use graphene_ir::tensor::Scalar;
 
 use crate::support::inputs;
@@ -190,22 +190,22 @@ fn products() -> Vec<Subject> {
         epilogue: Epilogue::layer(true, Some(Unary::Relu), true),
         ..MatMul::default()
     };
-    let bulk = Simt {
+    let bulk = Multistage {
         tile: [32, 32],
-        thread: [4, 4],
+        by: By::Threads([4, 4]),
         depth: 16,
         warps: 2,
         stages: 3,
         raster: 2,
         matmul,
-        ..Simt::default()
+        ..Multistage::simt()
     };
-    let mut moves = Simt { edges: Edges::Moves, stages: 2, ..bulk.clone() };
+    let mut moves = Multistage { edges: Edges::Moves, stages: 2, ..bulk.clone() };
     moves.matmul.a_transposed = true;
     moves.matmul.b_transposed = true;
-    let shared = Simt { split: 2, arch: Arch::Sm90a, ..bulk.clone() };
+    let shared = Multistage { split: 2, arch: Arch::Sm90a, ..bulk.clone() };
     let sizes = |m, n, k| [("M", m), ("N", n), ("K", k), ("blocks", 1)];
-    let on = |name, simt: &Simt, [m, n, k]: [i64; 3]| {
+    let on = |name, simt: &Multistage, [m, n, k]: [i64; 3]| {
         on(name, simt.kernel().unwrap(), &[&sizes(m, n, k), &sizes(m, n, 0)], few_bits)
     };
     vec![

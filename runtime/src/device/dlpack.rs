@@ -252,7 +252,7 @@ pub fn export_host<M: Managed>(tensor: &Tensor) -> Result<ManagedTensor<M>> {
 
 /// A tensor that is lent, by whomever, with the duty to say when it is no longer needed: dropping it does.
 pub struct ManagedTensor<M: Managed> {
-    raw: NonNull<M>,
+    raw: Borrowed<M>,
     dtype: DType,
     shape: Vec<usize>,
     bytes: usize,
@@ -334,18 +334,17 @@ impl<M: Managed> ManagedTensor<M> {
         if bytes > 0 && tensor.data.is_null() {
             return Err(Error::Unsupported { what: "a tensor of another library without memory" });
         }
-        let _ = ManuallyDrop::new(borrowed);
-        Ok(Self { raw, dtype, shape, bytes })
+        Ok(Self { raw: borrowed, dtype, shape, bytes })
     }
 
     /// Gives the tensor away: whoever has the structure calls its deleter when done.
     pub fn into_raw(self) -> NonNull<M> {
-        ManuallyDrop::new(self).raw
+        ManuallyDrop::new(self.raw).0
     }
 
     fn tensor(&self) -> &DLTensor {
         // SAFETY: the structure lives as long as this.
-        unsafe { self.raw.as_ref() }.tensor()
+        unsafe { self.raw.0.as_ref() }.tensor()
     }
 
     /// What its elements are.
@@ -378,12 +377,6 @@ impl<M: Managed> ManagedTensor<M> {
     fn address(&self) -> Option<u64> {
         let tensor = self.tensor();
         (tensor.data as u64).checked_add(tensor.byte_offset)
-    }
-}
-
-impl<M: Managed> Drop for ManagedTensor<M> {
-    fn drop(&mut self) {
-        drop(Borrowed(self.raw));
     }
 }
 
@@ -442,7 +435,7 @@ impl Stream {
         let foreign = || Error::Foreign { tensor: "another library's tensor".to_owned() };
         let at = tensor.address().filter(|_| own == Ok(tensor.device())).ok_or_else(foreign)?;
         // SAFETY: the structure lives.
-        let read_only = unsafe { tensor.raw.as_ref() }.is_read_only();
+        let read_only = unsafe { tensor.raw.0.as_ref() }.is_read_only();
         let len = tensor.bytes;
         // SAFETY: by the specification the memory has the elements, and is lent until the tensor is dropped.
         let memory = unsafe { Memory::foreign(self.shared(), (at, len), Box::new(tensor)) };

@@ -59,7 +59,9 @@ const SPAN: [&str; 2] = ["start_logits", "end_logits"];
 const SENTENCE: &str = "sentence_embedding";
 
 impl Head {
-    /// That of a model: the output that is wanted, else `logits`, else the first of three dims, else the first of two.
+    /// That of a model: the output that is wanted, else `logits`, else the first of three dims, else the first of two. A
+    /// `sentence_embedding` comes before the vectors of tokens where these alone do not make it: other layers follow, or
+    /// nobody says how they are pooled.
     ///
     /// # Errors
     /// [`Error::UnknownOutput`] and [`Error::NoOutput`] if there is none; [`Error::OutputType`], [`Error::OutputRank`] and
@@ -70,7 +72,7 @@ impl Head {
                 let unknown = || Error::UnknownOutput { name: name.clone() };
                 outputs.iter().find(|port| port.name == *name).ok_or_else(unknown)?
             }
-            None => likely(outputs, files).ok_or(Error::NoOutput)?,
+            None => likely(outputs, wanted, files).ok_or(Error::NoOutput)?,
         };
         let told = || port.to_string();
         if !matches!(port.ty.dtype, DType::F32 | DType::F16 | DType::BF16) {
@@ -156,12 +158,13 @@ impl Head {
 }
 
 /// The output that is most likely meant.
-fn likely<'a>(outputs: &'a [Port], files: &Files) -> Option<&'a Port> {
+fn likely<'a>(outputs: &'a [Port], wanted: &Wanted, files: &Files) -> Option<&'a Port> {
     let named = |name: &str| outputs.iter().find(|port| port.name == name);
     let is_span = |port: &Port| SPAN.contains(&&*port.name);
     let of_rank = |rank: usize| outputs.iter().find(|p| p.ty.rank() == rank && !is_span(p));
-    // What follows pooling is in this output alone.
-    let whole = named(SENTENCE).filter(|_| files.has_layers_after_pooling);
+    // This output alone has what follows pooling, and how tokens are pooled where no file says it.
+    let only = files.has_layers_after_pooling || wanted.pooling.or(files.pooling).is_none();
+    let whole = named(SENTENCE).filter(|_| only);
     named(LOGITS).or(whole).or(of_rank(3)).or(of_rank(2))
 }
 
@@ -237,14 +240,21 @@ mod tests {
     }
 
     #[test]
-    fn an_output_of_the_whole_pipeline_is_taken_where_pooling_is_not_its_end() {
+    fn an_output_of_the_whole_pipeline_is_taken_where_pooling_is_unknown_or_not_its_end() {
         let port = |name: &str, ty: &str| Port { name: name.into(), ty: ty.parse().unwrap() };
         let outputs =
             [port("token_embeddings", "f32[b, s, 8]"), port("sentence_embedding", "f32[b, 4]")];
-        for (after, expected) in [(false, "token_embeddings"), (true, "sentence_embedding")] {
-            let files = Files { has_layers_after_pooling: after, ..Files::default() };
-            let head = Head::of(&outputs, &Wanted::default(), &files).unwrap();
-            assert_eq!(head.output(), expected);
+        let (tokens, sentence) = ("token_embeddings", "sentence_embedding");
+        for (of_files, asked, after, expected) in [
+            (Some(Pooling::Cls), None, false, tokens),
+            (Some(Pooling::Cls), None, true, sentence),
+            (None, Some(Pooling::Cls), false, tokens),
+            (None, None, false, sentence),
+        ] {
+            let files =
+                Files { pooling: of_files, has_layers_after_pooling: after, ..Files::default() };
+            let wanted = Wanted { pooling: asked, ..Wanted::default() };
+            assert_eq!(Head::of(&outputs, &wanted, &files).unwrap().output(), expected);
         }
     }
 }

@@ -95,6 +95,8 @@ fn commands_of_the_readme_give_what_it_shows() {
         }
     }
     given_and_expected(&root);
+    let embed = "graphene-run minilm/ --text 'A fine day.' --exec reference --duration 0";
+    shell(&format!("{embed} --save-outputs minilm.npz"), &root);
     let mut count = 0;
     for (command, shown) in blocks("console").iter().flat_map(|block| commands(block)) {
         if OF_CARGO.iter().any(|own| command.starts_with(own)) {

@@ -90,6 +90,8 @@ struct Folded {
     k: usize,
     batch: Axes<usize>,
     strides: [Axes<isize>; 3],
+    /// From one row of A, and of C, to the next.
+    rows: [isize; 2],
 }
 
 impl Folded {
@@ -100,15 +102,19 @@ impl Folded {
             k: size.k,
             batch: Axes::new(),
             strides: std::array::from_fn(|_| Axes::new()),
+            rows: [a.row, c.row],
         };
         for i in (0..size.batch.len()).rev() {
             let count = size.batch[i];
-            let follows =
-                |at: Strides<'_>| at.batch[i] as i128 == folded.m as i128 * at.row as i128;
             if count == 1 {
                 continue;
             }
-            if b.batch[i] == 0 && follows(a) && follows(c) {
+            let next = [a.batch[i], c.batch[i]];
+            let follows =
+                |(next, row): (isize, isize)| next as i128 == folded.m as i128 * row as i128;
+            if b.batch[i] == 0 && folded.m == 1 {
+                (folded.m, folded.rows) = (count, next);
+            } else if b.batch[i] == 0 && next.into_iter().zip(folded.rows).all(follows) {
                 folded.m *= count;
             } else {
                 folded.batch.insert(0, count);
@@ -129,9 +135,9 @@ impl Folded {
         let size = Size { batch: &self.batch, m: self.m, n: self.n, k: self.k };
         let [of_a, of_b, of_c] = &self.strides;
         let strides = [
-            Strides { batch: of_a, ..a },
+            Strides { batch: of_a, row: self.rows[0], ..a },
             Strides { batch: of_b, ..b },
-            Strides { batch: of_c, ..c },
+            Strides { batch: of_c, row: self.rows[1], ..c },
         ];
         (size, strides)
     }
@@ -305,7 +311,7 @@ fn block_rows(m: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Matrix, MatrixMut, Size, Strides, matmul, matmul_half, matmul_with};
+    use super::{Folded, Matrix, MatrixMut, Size, Strides, matmul, matmul_half, matmul_with};
     use crate::error::Error;
     use half::{bf16, f16};
 
@@ -496,5 +502,17 @@ mod tests {
             Err(Error::OutOfBounds { .. })
         ));
         assert!(matches!(run(rows(0, &[1], 4), rows(0, &[], 3), 9), Err(Error::Mismatch { .. })));
+    }
+
+    /// Matrices of one row each that lie apart are the rows of one, wherever the next row is.
+    #[test]
+    fn single_rows_are_one_matrix() {
+        let size = Size { batch: &[9, 1], m: 1, n: 4, k: 5 };
+        let a = Strides { offset: 0, batch: &[7, 1000], row: 1, column: 1 };
+        let b = Strides { offset: 0, batch: &[0, 0], row: 4, column: 1 };
+        let c = Strides { offset: 0, batch: &[4, 1000], row: 1, column: 1 };
+        let folded = Folded::of(size, a, b, c);
+        assert_eq!((folded.m, folded.rows, folded.batch.len()), (9, [7, 4], 0));
+        check_matmul(size, a, b, c);
     }
 }

@@ -28,6 +28,7 @@ pub(crate) mod gemm;
 pub(crate) mod int8;
 mod math;
 pub(crate) mod packed;
+mod prefetch;
 pub(crate) mod rnn;
 pub(crate) mod simd;
 pub(crate) mod tile;

@@ -6,6 +6,7 @@
 //! once.
 
 use super::matmul::{Matrix, Strides};
+use super::prefetch::prefetch;
 use super::simd::{Kernel, dispatch};
 use super::tile::{Cut, Grid, TileMut};
 use super::view::{check_reach, check_size};
@@ -27,13 +28,14 @@ const VECTORS: usize = 3;
 const DEPTH: usize = 768;
 
 /// Rows of A that are gone through at a time: they stay in the second-level cache beside a panel.
-pub(crate) const HEIGHT: usize = 96;
+pub(crate) const HEIGHT: usize = 128;
 
 /// Columns of a tile, at most: with its rows it stays in the second-level cache until what follows it is done.
 const WIDE: usize = 768;
 
-/// Columns below which a matmul is not divided for the threads' sake: longer rows are written and read faster.
-const NARROW: usize = 192;
+/// Columns below which a matmul of few rows is not divided for the threads' sake, and half of those of one with many:
+/// longer rows are written and read faster.
+const NARROW: usize = 96;
 
 /// Multiplications that a thread takes at least, where several share a matmul.
 const SHARE: usize = 1 << 16;
@@ -326,7 +328,8 @@ pub(crate) fn multiply_all(
 pub(crate) fn tile([m, n]: [usize; 2], wanted: usize) -> (usize, usize) {
     let (m, n, wanted) = (m.max(1), n.max(1), wanted.max(1));
     let down = m.div_ceil(HEIGHT);
-    let across = n.div_ceil(WIDE).max(wanted.div_ceil(down).min(n / NARROW));
+    let narrow = if m < HEIGHT / 2 { NARROW } else { 2 * NARROW };
+    let across = n.div_ceil(WIDE).max(wanted.div_ceil(down).min(n / narrow));
     // Few tiles are a multiple of those wanted: threads that share them have as many each.
     let each = wanted.div_ceil(across);
     let down = if down < 4 * each { down.next_multiple_of(each) } else { down };
@@ -418,10 +421,13 @@ impl MatMul<'_, '_, '_> {
             let own = vectors * S::F32_LANES;
             let panel = &all[first * b.depth..][k.start * own..k.end * own];
             let (panel, _) = S::as_simd_f32s(panel);
+            // The panel behind this one, which comes from afar while this one is multiplied.
+            let next = (first + width) * b.depth + k.start * own;
+            let next = &all[next.min(all.len())..];
             match vectors {
-                1 => self.panel::<S, 1>(simd, rows.clone(), k.clone(), panel, to),
-                2 => self.panel::<S, 2>(simd, rows.clone(), k.clone(), panel, to),
-                _ => self.panel::<S, VECTORS>(simd, rows.clone(), k.clone(), panel, to),
+                1 => self.panel::<S, 1>(simd, rows.clone(), k.clone(), panel, to, next),
+                2 => self.panel::<S, 2>(simd, rows.clone(), k.clone(), panel, to, next),
+                _ => self.panel::<S, VECTORS>(simd, rows.clone(), k.clone(), panel, to, next),
             }
         }
     }
@@ -435,19 +441,27 @@ impl MatMul<'_, '_, '_> {
         k: Range<usize>,
         panel: &[S::f32s],
         to: usize,
+        next: &[f32],
     ) {
         let (panel, _) = panel.as_chunks::<V>();
+        let blocks = rows.len().div_ceil(8);
+        let each = (panel.len() * V * S::F32_LANES).div_ceil(blocks);
+        // Numbers that are asked for with each row of the panel.
+        let pace = if next.is_empty() { 0 } else { each.div_ceil(panel.len().max(1)) };
         let mut row = rows.start;
         while row < rows.end {
             let left = rows.end - row;
+            let next = &next[((row - rows.start) / 8 * each).min(next.len())..];
             row += match left {
-                1 => self.block::<S, 1, V>(simd, row..row + 1, &k, panel, to),
-                2 => self.block::<S, 2, V>(simd, row..row + 2, &k, panel, to),
-                3 | 4 => self.block::<S, 4, V>(simd, row..row + left, &k, panel, to),
+                1 => self.block::<S, 1, V>(simd, row..row + 1, &k, panel, to, (next, pace)),
+                2 => self.block::<S, 2, V>(simd, row..row + 2, &k, panel, to, (next, pace)),
+                3 | 4 => self.block::<S, 4, V>(simd, row..row + left, &k, panel, to, (next, pace)),
                 _ if S::REGISTER_COUNT < 32 => {
-                    self.block::<S, 4, V>(simd, row..row + 4, &k, panel, to)
+                    self.block::<S, 4, V>(simd, row..row + 4, &k, panel, to, (next, pace))
                 }
-                _ => self.block::<S, 8, V>(simd, row..row + left.min(8), &k, panel, to),
+                _ => {
+                    self.block::<S, 8, V>(simd, row..row + left.min(8), &k, panel, to, (next, pace))
+                }
             };
         }
     }
@@ -462,6 +476,7 @@ impl MatMul<'_, '_, '_> {
         k: &Range<usize>,
         panel: &[[S::f32s; V]],
         to: usize,
+        (next, pace): (&[f32], usize),
     ) -> usize {
         let (last, stride) = (rows.end - 1, self.at.row as usize);
         let a: [&[f32]; H] = std::array::from_fn(|i| {
@@ -470,6 +485,10 @@ impl MatMul<'_, '_, '_> {
         });
         let mut sums = [[simd.splat_f32s(0.0); V]; H];
         for (k, b) in panel.iter().enumerate() {
+            // A row or two are multiplied no faster than the panel itself is read.
+            if H > 2 {
+                prefetch(next, k * pace);
+            }
             for (a, sums) in a.iter().zip(&mut sums) {
                 let a = simd.splat_f32s(a[k]);
                 for (sum, &b) in sums.iter_mut().zip(b) {

@@ -94,7 +94,9 @@ impl BoundLayers {
     fn fold(&mut self) {
         while let Some(&size) = self.batch.last() {
             let rows = self.rows as isize;
-            let goes_on = |place: &Place| place.batch.last() == Some(&(place.row * rows));
+            // A single row goes on by whatever the batch's stride is.
+            let goes_on =
+                |place: &Place| rows == 1 || place.batch.last() == Some(&(place.row * rows));
             let fits = |matmul: &BoundMatMul| {
                 matmul.b.batch.last() == Some(&0) && matmul.a.as_ref().is_none_or(goes_on)
             };
@@ -105,8 +107,12 @@ impl BoundLayers {
             self.batch.pop();
             for matmul in self.layers.iter_mut().flat_map(|layer| &mut layer.matmuls) {
                 matmul.b.batch.pop();
-                if let Some(a) = &mut matmul.a {
-                    a.batch.pop();
+                if let Some(a) = &mut matmul.a
+                    && let Some(stride) = a.batch.pop()
+                    && rows == 1
+                    && size != 1
+                {
+                    a.row = stride;
                 }
             }
         }

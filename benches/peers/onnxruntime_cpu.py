@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
-"""Times onnxruntime on the CPU for one model and one shape, and prints one JSON object.
+"""Times onnxruntime on the CPU for one model at one size, and prints one JSON object.
 
 Inputs are made from the session's own signature: token ids below --vocabulary, masks of ones, token
-types of zero; any float input is standard normal. Times are seconds per run; the median is the figure
-to compare. Peak memory is the process's high-water mark, read after the last run.
+types of zero, positions from 0; any float input is standard normal. Times are seconds per run.
 """
 
 import argparse
 import json
-import resource
 import sys
 import time
 
@@ -16,8 +14,7 @@ import time
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", help="ONNX file")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--seq", type=int, default=128)
+    parser.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="size of a dynamic dim")
     parser.add_argument("--threads", type=int, default=2, help="intra-op threads")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long to time")
     parser.add_argument("--warmup", type=int, default=2, help="runs before timing")
@@ -25,28 +22,29 @@ def arguments():
     parser.add_argument("--vocabulary", type=int, default=1000, help="token ids are below this")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
-    for name in ("batch", "seq", "threads", "iterations", "vocabulary"):
+    for name in ("threads", "iterations", "vocabulary"):
         if getattr(chosen, name) < 1:
             parser.error(f"--{name} must be at least 1")
     return chosen
 
 
 def feeds(session, numpy, chosen):
-    """Arrays for every input of the session, its dynamic dims bound by name, else by position."""
+    """Arrays for every input of the session, its dynamic dims as --dim says."""
     random = numpy.random.default_rng(chosen.seed)
-    by_name = {"batch": chosen.batch, "sequence": chosen.seq, "time": chosen.seq}
-    by_position = [chosen.batch, chosen.seq]
+    sizes = {name: int(size) for name, size in (dim.split("=") for dim in chosen.dim)}
     result = {}
     for value in session.get_inputs():
-        dims = [
-            dim if isinstance(dim, int) else by_name.get(dim, (by_position + [1] * 8)[place])
-            for place, dim in enumerate(value.shape)
-        ]
+        missing = [dim for dim in value.shape if not isinstance(dim, int) and dim not in sizes]
+        if missing:
+            sys.exit(f"input {value.name}: --dim {missing[0]}=N is needed")
+        dims = [dim if isinstance(dim, int) else sizes[dim] for dim in value.shape]
         if value.type == "tensor(int64)":
             if "mask" in value.name:
                 array = numpy.ones(dims, numpy.int64)
             elif "type" in value.name:
                 array = numpy.zeros(dims, numpy.int64)
+            elif "position" in value.name:
+                array = numpy.broadcast_to(numpy.arange(dims[-1]), dims).copy()
             else:
                 # Ids 0 to 4 are special tokens, padding among them.
                 array = random.integers(min(5, chosen.vocabulary - 1), chosen.vocabulary, dims)
@@ -80,21 +78,13 @@ def measure(chosen):
         start = time.perf_counter()
         outputs = session.run(None, inputs)
         times.append(time.perf_counter() - start)
-    # Linux reports kibibytes, macOS bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
     return {
-        "peer": "onnxruntime",
         "version": onnxruntime.__version__,
-        "model": chosen.model,
-        "batch": chosen.batch,
-        "seq": chosen.seq,
-        "threads": chosen.threads,
         "runs": len(times),
         "load_s": load,
         "median_s": float(numpy.median(times)),
         "min_s": min(times),
         "max_s": max(times),
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
         "finite": all(bool(numpy.isfinite(output).all()) for output in outputs),
     }
 
