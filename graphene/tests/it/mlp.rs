@@ -215,11 +215,11 @@ pub(crate) fn skipped() -> Mlp {
     small(Mlp::alike(3, Layer { skip: true, epilogue, ..relu(32) }))
 }
 
-/// Layers by warpgroups, and for how many rows: of one part and of two, that are alike and that differ, of blocks alone and
-/// in clusters, more stages than there are weights, and fewer.
+/// Layers by warpgroups, and for how many rows: of one part and of two, that are alike and that differ, more stages than
+/// there are weights, and fewer; rows that fill blocks, and that do not.
 pub(crate) fn by_warpgroups() -> Vec<(Mlp, Warpgroups, usize)> {
     let whole = |mlp: Mlp| Mlp { rows: 64, ..mlp };
-    let by = Warpgroups { consumers: 1, depth: 64, stages: 2, cluster: 1 };
+    let of = |stages| Warpgroups { consumers: 1, stages };
     let layer = |width, function: Function, spans: &[Span]| {
         let epilogue = Epilogue::new(function, spans.iter().copied());
         Layer { epilogue, ..relu(width) }
@@ -232,18 +232,14 @@ pub(crate) fn by_warpgroups() -> Vec<(Mlp, Warpgroups, usize)> {
     let mixed = Mlp { width: 128, layers: vec![plain, tanh, single], ..Mlp::default() };
     let skipped = Mlp { width: 128, layers: wide(skipped().layers), ..skipped() };
     vec![
-        (whole(Mlp::alike(1, relu(64))), by, 70),
-        (whole(Mlp::alike(4, relu(64))), Warpgroups { stages: 5, ..by }, 3),
-        (whole(Mlp::alike(4, relu(128))), Warpgroups { depth: 128, ..by }, 64),
-        (
-            whole(transposed(Mlp::alike(3, relu(128)))),
-            Warpgroups { consumers: 2, depth: 128, stages: 3, cluster: 2 },
-            140,
-        ),
-        (mixed.clone(), Warpgroups { stages: 3, cluster: 2, ..by }, 20),
-        (transposed(Mlp { scalar: Scalar::Bf16, ..mixed }), Warpgroups { depth: 128, ..by }, 30),
-        (skipped, by, 20),
-        (whole(Mlp::alike(3, relu(256))), Warpgroups { cluster: 4, stages: 3, ..by }, 3),
+        (whole(Mlp::alike(1, relu(64))), of(2), 70),
+        (whole(Mlp::alike(4, relu(64))), of(5), 3),
+        (whole(Mlp::alike(4, relu(128))), of(4), 64),
+        (whole(transposed(Mlp::alike(3, relu(128)))), Warpgroups { consumers: 2, ..of(5) }, 140),
+        (mixed.clone(), of(4), 20),
+        (transposed(Mlp { scalar: Scalar::Bf16, ..mixed }), of(5), 30),
+        (skipped, of(4), 20),
+        (whole(Mlp::alike(3, relu(256))), of(8), 3),
     ]
 }
 
@@ -256,6 +252,9 @@ fn warpgroups_keep_rows_in_registers() {
     for (mlp, by, rows) in by_warpgroups() {
         check_kernel(&mlp, &mlp.by_warpgroups(by).unwrap(), rows, 1);
     }
+    // A layer of 128 columns holds four stages.
+    let few = Warpgroups { consumers: 1, stages: 3 };
+    assert!(Mlp::alike(3, relu(128)).by_warpgroups(few).is_err());
 }
 
 #[test]

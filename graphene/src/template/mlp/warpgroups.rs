@@ -2,8 +2,7 @@
 //!
 //! Each consumer warpgroup takes 64 rows through all layers. A layer's sums, with what becomes of them, are the next
 //! layer's left operand where they are: fragments of accumulators are fragments of operands. So no activation meets
-//! shared memory. One thread streams all layers' weights through the stages of a pipeline; of a cluster's blocks, each
-//! brings its share to all.
+//! shared memory. One thread streams all layers' weights through the stages of a pipeline.
 //!
 //! A layer's columns are two parts. While the tensor cores compute one part's sums, those of the other become
 //! activations; the next layer begins on the part that is there:
@@ -24,7 +23,7 @@ use crate::build::{Builder, Header};
 use crate::error::{AtLeast, MultipleOf, Result, Within, needs};
 use crate::index::{Cond, Expr};
 use crate::kernel::{Group, Kernel, Kind, Operand, Ring, TensorId, ThreadsId};
-use crate::layout::{Layout, Tiler};
+use crate::layout::Tiler;
 use crate::schedule::pointwise::{WIDTH, each};
 use crate::schedule::vectors::neighbours;
 use crate::schedule::{Pipeline, produce};
@@ -38,12 +37,8 @@ use crate::tensor::{Memory, Scalar, View};
 pub struct Warpgroups {
     /// Consumer warpgroups, 1 to 3, of 64 rows each.
     pub consumers: i64,
-    /// The depth of a stage: 64 or 128.
-    pub depth: i64,
     /// Pipeline stages.
     pub stages: i64,
-    /// Blocks of a cluster, 1, 2 or 4, each of which brings its share of the weights to all.
-    pub cluster: i64,
 }
 
 /// Columns of a panel: 128 bytes.
@@ -79,51 +74,28 @@ impl Mlp {
         self.check_warpgroups(by)?;
         let mut k = Builder::new("mlp", Arch::Sm90a);
         let (m, x, given) = self.parameters(&mut k)?;
-        let tiles = m.ceil_div(&Expr::from(ROWS * by.consumers * by.cluster));
-        let view = match by.cluster {
-            1 => line(tiles),
-            together => {
-                View::levels_of(&[vec![Layout::of(tiles, together)], vec![leaf(together, 1)]])
-            }
-        };
-        let grid = k.grid("grid", view)?;
+        let grid = k.grid("grid", line(m.ceil_div(&Expr::from(ROWS * by.consumers))))?;
         let block = k.block("block", line(GROUP * (by.consumers + 1)))?;
         let one = k.scalar(block, "one")?;
-        let (cta, tile, cluster) = if by.cluster == 1 {
-            let [tile] = k.indices(grid, ["m"])?;
-            (k.index(grid, "cta", [&tile])?, Expr::from(tile), None)
-        } else {
-            let [cluster, rank] = k.indices(grid, ["cluster", "rank"])?;
-            let blocks = k.index(grid, "together", [&cluster])?;
-            let rank = Expr::from(rank);
-            let tile = Expr::from(cluster) * by.cluster + &rank;
-            (k.index(blocks, "cta", [&rank])?, tile, Some((blocks, rank)))
-        };
+        let [tile] = k.indices(grid, ["m"])?;
+        let cta = k.index(grid, "cta", [&tile])?;
         k.by(cta);
         let groups = k.tile(block, "warpgroups", &[Tiler::Size(GROUP)])?;
-        let context = Shared { mlp: self, by, given, x, block, one, groups, tile, cluster };
+        let tile = tile.into();
+        let context = Shared { mlp: self, by, given, x, block, one, groups, tile };
         let memory = context.memory(&mut k)?;
-        let meet = Header::new(Kind::Sync, (), (), block);
-        let meet = match &context.cluster {
-            Some((blocks, _)) => meet.on(*blocks),
-            None => meet,
-        };
-        k.add(meet.clone())?;
+        k.spec(Kind::Sync, (), (), block)?;
         k.role(groups, 0..by.consumers, |k| context.consume(k, &memory))?;
         k.role(groups, by.consumers..by.consumers + 1, |k| context.produce(k, &memory))?;
-        if by.cluster > 1 {
-            // A block's shared memory stays while others may still arrive or copy there.
-            k.add(meet)?;
-        }
         k.finish_as(self.header(x, &context.given, block))
     }
 
     /// Blocks of so many consumers, with as many stages as there is shared memory for; whether a kernel has such layers,
     /// [`by_warpgroups`](Mlp::by_warpgroups) says.
     pub fn fitting_warpgroups(&self, consumers: i64) -> Warpgroups {
-        // Measured on an H100 at 20 layers of 128 and of 256 columns and 16384 rows: a cluster of two takes 1.05 of the
-        // time of blocks alone, one of four twice as long; stages of twice the depth 1.04.
-        let of = |stages| Warpgroups { consumers, depth: PANEL, stages, cluster: 1 };
+        // Measured on an H100 at 20 layers of 128 columns and 1 to 16384 rows: clusters of two blocks that share weights take
+        // 1.04 to 1.14 of the time of blocks alone, stages of twice the depth 1.03 to 1.10.
+        let of = |stages| Warpgroups { consumers, stages };
         let fits = |&stages: &i64| self.check_warpgroups(of(stages)).is_ok();
         of((2..=STAGES).rev().find(fits).unwrap_or(2))
     }
@@ -140,14 +112,14 @@ impl Mlp {
 
     fn check_warpgroups(&self, by: Warpgroups) -> Result<()> {
         self.check_layers()?;
-        let Warpgroups { consumers, depth, stages, cluster } = by;
+        let Warpgroups { consumers, stages } = by;
         let half = matches!(self.scalar, Scalar::F16 | Scalar::Bf16);
         needs(half && self.edges == Edges::Bulk, "aligned rows of fp16 or bf16", self.scalar)?;
         Within(1, if self.widest() > 2 * PANEL { 2 } else { 3 }).check("consumers", consumers)?;
-        MultipleOf(PANEL).check("as the depth of a stage", depth)?;
-        Within(PANEL, 2 * PANEL).check("columns as the depth of a stage", depth)?;
-        AtLeast(2).check("stages", stages)?;
-        needs([1, 2, 4].contains(&cluster), "1, 2 or 4 blocks a cluster", cluster)?;
+        // No stage is released before all of a layer's matmuls have begun.
+        let used = |l: usize| self.input(l) / PANEL * parts(self.layers[l].width).len() as i64;
+        let most = (0..self.layers.len()).map(used).fold(2, i64::max);
+        AtLeast(most).check("stages", stages)?;
         let turned = self.layers.iter().map(|layer| layer.transposed);
         needs(turned.clone().max() == turned.min(), "weights of one layout", &self.layers)?;
         Within(1, 16).check("layers that differ", self.layers.len() as i64)?;
@@ -157,19 +129,16 @@ impl Mlp {
             Within(PANEL, 4 * PANEL).check("columns", width)?;
         }
         for Layer { epilogue, times, .. } in &self.layers {
-            let rows = epilogue.operands.iter().all(|operand| operand.span == Span::Row);
-            let same = epilogue.outputs.iter().all(|out| out.is_none_or(|out| out == self.scalar));
-            needs(
-                rows && same && epilogue.outputs.len() == 1,
-                "rows as operands, and one result of the layers' type",
-                epilogue,
-            )?;
+            let rows = epilogue.operands.iter().all(|operand| {
+                operand.span == Span::Row && self.row_scalar(operand.scalar).bytes() <= 4
+            });
+            needs(rows, "rows of at most four bytes an element as operands", epilogue)?;
+            let own = [None, Some(self.scalar)].contains(&epilogue.outputs[0]);
+            let one = own && epilogue.outputs.len() == 1;
+            needs(one, "one result of the layers' type", epilogue)?;
             Within(1, 256).check("layers that are alike", *times)?;
-            let small =
-                epilogue.operands.iter().all(|row| self.row_scalar(row.scalar).bytes() <= 4);
-            needs(small, "operands of at most four bytes", epilogue)?;
         }
-        let stages = stages * depth * self.part_columns();
+        let stages = stages * PANEL * self.part_columns();
         let rows = ROWS * consumers * self.widest();
         let bytes = (stages + rows) * self.scalar.bytes() + self.row_bytes();
         needs(bytes + BARRIERS <= Arch::Sm90a.shared_memory(), "stages that fit a block", bytes)
@@ -202,15 +171,13 @@ struct Shared<'a> {
     groups: ThreadsId,
     /// Which of the blocks' rows are the own ones.
     tile: Expr,
-    /// The blocks of the own cluster, and which of them the own one is.
-    cluster: Option<(ThreadsId, Expr)>,
 }
 
 /// Shared memory, and its barriers.
 struct Near {
     /// `[group, panel].[64, 64]`: X, then the last layer's result.
     rows: TensorId,
-    /// `[stage].[depth, columns]` of weights.
+    /// `[stage].[64, columns]` of weights.
     weights: TensorId,
     /// Each layer's operands, `[times, columns]`.
     operands: Vec<Vec<TensorId>>,
@@ -221,12 +188,12 @@ struct Near {
 
 impl Shared<'_> {
     fn memory(&self, k: &mut Builder) -> Result<Near> {
-        let (mlp, Warpgroups { consumers, depth, stages, cluster }) = (self.mlp, self.by);
+        let (mlp, Warpgroups { consumers, stages }) = (self.mlp, self.by);
         let scalar = mlp.scalar;
         let panel = Panels { rows: ROWS, columns: PANEL, scalar };
         let rows = panel.allocate(k, "sY", &[consumers, mlp.widest() / PANEL], false)?;
         let (turned, columns) = (mlp.layers[0].transposed, mlp.part_columns());
-        let [rows_of, columns] = if turned { [depth, columns] } else { [columns, depth] };
+        let [rows_of, columns] = if turned { [PANEL, columns] } else { [columns, PANEL] };
         let stage = Panels { rows: rows_of, columns, scalar };
         let weights = stage.allocate(k, "sW", &[stages], !turned)?;
         let mut operands = Vec::new();
@@ -240,7 +207,7 @@ impl Shared<'_> {
             operands.push(own);
         }
         let begun = Pipeline::new(k, 1, 1 + WARP, 4 * consumers, self.block)?;
-        let pipeline = Pipeline::new(k, stages, 1, 4 * consumers * cluster, self.block)?;
+        let pipeline = Pipeline::new(k, stages, 1, 4 * consumers, self.block)?;
         Ok(Near { rows, weights, operands, begun, pipeline })
     }
 
@@ -328,39 +295,23 @@ impl Shared<'_> {
         l: usize,
         (tiles, time): (TensorId, &Expr),
     ) -> Result<()> {
-        let (depth, all) = (self.by.depth / PANEL, self.mlp.input(l) / PANEL);
         let mut first = 0;
-        for columns in parts(self.mlp.layers[l].width) {
-            for begin in (0..all).step_by(depth as usize) {
-                let pieces = columns * depth.min(all - begin);
+        for panels in parts(self.mlp.layers[l].width) {
+            for step in 0..self.mlp.input(l) / PANEL {
                 produce(k, &near.pipeline, ring, self.one, |k, full, stage| {
-                    let bytes = pieces * PANEL * PANEL * self.mlp.scalar.bytes();
+                    let bytes = panels * PANEL * PANEL * self.mlp.scalar.bytes();
                     k.spec(Kind::Arrive(Some(bytes.into())), full.clone(), (), self.one)?;
                     let to = k.index(near.weights, "stage", [stage])?;
-                    let to = k.tile(to, "pieces", &[PANEL; 2].map(Tiler::Size))?;
-                    for piece in 0..pieces {
-                        let (i, j) = (piece / columns, piece % columns);
-                        let at = [time.clone(), Expr::from(begin + i), Expr::from(first + j)];
-                        let (to, from) = (Operand::at(to, [i, j]), Operand::at(tiles, at));
-                        let header = Header::new(Kind::Move, to, from, self.one);
-                        self.share(k, piece, header.signals(full.clone()))?;
-                    }
-                    Ok(())
+                    let to = k.tile(to, "panels", &[PANEL; 2].map(Tiler::Size))?;
+                    (0..panels).try_for_each(|panel| {
+                        let from = [time.clone(), Expr::from(step), Expr::from(first + panel)];
+                        let (to, from) = (Operand::at(to, [0, panel]), Operand::at(tiles, from));
+                        k.add(Header::new(Kind::Move, to, from, self.one).signals(full.clone()))
+                    })
                 })?;
             }
-            first += columns;
+            first += panels;
         }
         Ok(())
-    }
-
-    /// A piece of the weights comes to all blocks of a cluster by one of them.
-    fn share(&self, k: &mut Builder, piece: i64, header: Header) -> Result<()> {
-        match &self.cluster {
-            Some((blocks, rank)) => {
-                let own = Cond::equal(rank.clone(), piece % self.by.cluster);
-                k.if_(own, |k| k.add(header.on(*blocks)))
-            }
-            None => k.add(header),
-        }
     }
 }

@@ -6,15 +6,15 @@ use crate::error::Result;
 use crate::index::Expr;
 use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
 use crate::layout::Tiler;
-use crate::schedule::consumer_wait;
 use crate::schedule::pointwise::{load, widen};
-use crate::template::epilogue::{Attached, Run};
+use crate::schedule::{consumer_release, consumer_wait};
+use crate::template::epilogue::{Attached, Run, Span};
 use crate::template::fragments::{
     Lane, Matrices, ROWS, consumer_registers, elected_warps, fragment, own_group,
 };
 use crate::template::matmul::{Edges, tile_of};
 use crate::tensor::Scalar;
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 
 /// Columns of a layer that one thread has: sums, and activations as the next layer's left operand.
 #[derive(Clone, Copy)]
@@ -39,12 +39,9 @@ struct Consumer<'a> {
     /// Stages that are used, and that are released.
     using: Ring,
     leaving: Ring,
-    /// The barriers of stages that are left, of all blocks of the cluster.
-    empty: Vec<TensorId>,
 }
 
 /// A part of a layer that is still to be made of its sums.
-#[derive(Clone)]
 struct Pending {
     layer: usize,
     /// Which of the layers that are alike.
@@ -71,8 +68,8 @@ impl Shared<'_> {
         let consumer = Consumer::new(k, self, near, own, group.into())?;
         let mut columns = BTreeMap::new();
         for width in self.mlp.layers.iter().map(|layer| layer.width).chain([width]) {
-            if !columns.contains_key(&width) {
-                columns.insert(width, consumer.columns(k, width)?);
+            if let Entry::Vacant(own) = columns.entry(width) {
+                own.insert(consumer.columns(k, width)?);
             }
         }
         let m = self.tile.clone() * consumers + &consumer.group;
@@ -83,6 +80,10 @@ impl Shared<'_> {
         })?;
         k.role(own, 0..1, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), self.one))
     }
+}
+
+fn each_panel(parts: &[Part], mut body: impl FnMut(&Part, i64) -> Result<()>) -> Result<()> {
+    parts.iter().try_for_each(|part| (0..part.panels).try_for_each(|panel| body(part, panel)))
 }
 
 impl<'a> Consumer<'a> {
@@ -98,25 +99,7 @@ impl<'a> Consumer<'a> {
         let elected_warps = elected_warps(k, shared.block, shared.by.consumers)?;
         let (using, leaving) =
             (k.ring("using", near.pipeline.stages)?, k.ring("leaving", near.pipeline.stages)?);
-        let mut empty = vec![near.pipeline.empty];
-        if let Some((_, rank)) = &shared.cluster {
-            for apart in 1..shared.by.cluster {
-                let peer = (rank.clone() + apart).rem(&Expr::from(shared.by.cluster));
-                empty.push(k.peer(empty[0], "empty_there", peer)?);
-            }
-        }
-        Ok(Consumer {
-            shared,
-            near,
-            own,
-            group,
-            lane,
-            matrices,
-            elected_warps,
-            using,
-            leaving,
-            empty,
-        })
+        Ok(Consumer { shared, near, own, group, lane, matrices, elected_warps, using, leaving })
     }
 
     /// Registers for so many columns.
@@ -172,7 +155,7 @@ impl<'a> Consumer<'a> {
     fn begin(&self, k: &mut Builder, to: &[Part]) -> Result<()> {
         let ring = k.ring("using_rows", 1)?;
         consumer_wait(k, &self.near.begun, &ring, self.own)?;
-        self.each_panel(to, |part, panel| {
+        each_panel(to, |part, panel| {
             let buffer =
                 k.index(self.near.rows, "buffer", [&self.group, &Expr::from(part.first + panel)])?;
             let rows = self.panel(k, part.rows, panel)?;
@@ -187,14 +170,6 @@ impl<'a> Consumer<'a> {
                 })
             })
         })
-    }
-
-    fn each_panel(
-        &self,
-        parts: &[Part],
-        mut body: impl FnMut(&Part, i64) -> Result<()>,
-    ) -> Result<()> {
-        parts.iter().try_for_each(|part| (0..part.panels).try_for_each(|panel| body(part, panel)))
     }
 
     /// Columns of a panel in registers.
@@ -212,38 +187,33 @@ impl<'a> Consumer<'a> {
         [from, to]: [&[Part]; 2],
     ) -> Result<Option<Pending>> {
         let all: i64 = from.iter().map(|part| part.panels).sum();
-        let early = match (from, &before) {
-            ([first, _], Some(_)) => first.panels,
-            _ => all,
-        };
+        let early = if before.is_some() { from[0].panels } else { all };
         self.multiply(k, from, &to[0], 0..early)?;
         if let Some(before) = before {
             self.commit(k)?;
             self.finish(k, &before, 1)?;
             self.multiply(k, from, &to[0], early..all)?;
         }
-        let depth = self.shared.by.depth / PANEL;
-        let stages = (all + depth - 1) / depth;
         let of = |part: &Part, stages| Pending { layer, time: time.clone(), part: *part, stages };
         let [first, second] = to else {
             self.commit(k)?;
-            return self.finish(k, &of(&to[0], stages), 0).map(|()| None);
+            return self.finish(k, &of(&to[0], all), 0).map(|()| None);
         };
         // The input's first part is used first: what the output's first part takes the place of.
         let early = if from.len() > 1 { from[0].panels } else { 0 };
         self.multiply(k, from, second, 0..early)?;
-        if !self.overlaps() {
-            self.multiply(k, from, second, early..all)?;
+        let overlaps = self.overlaps();
+        if overlaps {
             self.commit(k)?;
-            self.finish(k, &of(first, 2 * stages), 0)?;
-            return self.finish(k, &of(second, 0), 0).map(|()| None);
         }
-        self.commit(k)?;
         self.multiply(k, from, second, early..all)?;
         self.commit(k)?;
-        let released = stages + early / depth;
-        self.finish(k, &of(first, released), 1)?;
-        Ok(Some(of(second, 2 * stages - released)))
+        if !overlaps {
+            self.finish(k, &of(first, 2 * all), 0)?;
+            return self.finish(k, &of(second, 0), 0).map(|()| None);
+        }
+        self.finish(k, &of(first, all + early), 1)?;
+        Ok(Some(of(second, all - early)))
     }
 
     /// Whether one part's result is made beside matmuls of the other: compilers hold operands that a matmul in flight has
@@ -264,17 +234,14 @@ impl<'a> Consumer<'a> {
         to: &Part,
         along: std::ops::Range<i64>,
     ) -> Result<()> {
-        let (near, own, depth) = (self.near, self.own, self.shared.by.depth / PANEL);
-        let all: i64 = from.iter().map(|part| part.panels).sum();
+        let (near, own) = (self.near, self.own);
         for step in along {
-            if step % depth == 0 {
-                consumer_wait(k, &near.pipeline, &self.using, own)?;
-            }
+            let stage = consumer_wait(k, &near.pipeline, &self.using, own)?;
             let part = &from[usize::from(step >= from[0].panels)];
             let a = self.panel(k, part.rows, step - part.first)?;
-            let stage = k.index(near.weights, "stage", [self.using.stage()])?;
+            let stage = k.index(near.weights, "stage", [stage])?;
             let whole = [PANEL, to.panels * PANEL].map(Tiler::Size);
-            let b = tile_of(k, stage, "b_panel", &whole, [&(step % depth).into(), &0.into()])?;
+            let b = tile_of(k, stage, "b_panel", &whole, [&0.into(), &0.into()])?;
             let first = if step == 0 { Kind::MATMUL } else { Kind::MATMUL_ADD };
             k.decompose(Header::new(first.clone(), to.sums, [a, b], own), |k| {
                 let a = k.tile(a, "a", &[Tiler::Whole, Tiler::Size(2)])?;
@@ -288,9 +255,7 @@ impl<'a> Consumer<'a> {
                 matmul(k, first, Expr::from(0))?;
                 k.for_("kk", 1..PANEL / 16, 1, true, |k, kk| matmul(k, Kind::MATMUL_ADD, kk.into()))
             })?;
-            if step % depth == depth - 1 || step == all - 1 {
-                k.advance(&self.using)?;
-            }
+            k.advance(&self.using)?;
         }
         Ok(())
     }
@@ -301,18 +266,10 @@ impl<'a> Consumer<'a> {
         let Pending { layer, ref time, part, stages } = *of;
         k.spec(Kind::WaitGroup(Group::MatMul, groups, false), part.sums, (), self.own)?;
         for _ in 0..stages {
-            k.role(self.elected_warps, 0..1, |k| {
-                let at = |&empty| Operand::at(empty, [self.leaving.stage()]);
-                self.empty
-                    .iter()
-                    .map(at)
-                    .try_for_each(|empty| k.spec(Kind::Arrive(None), empty, (), one))
-            })?;
-            k.advance(&self.leaving)?;
+            consumer_release(k, &self.near.pipeline, &self.leaving, self.elected_warps, one)?;
         }
-        self.each_panel(&[part], |part, panel| {
-            let [sums, rows] = [part.sums, part.rows];
-            let (sums, rows) = (self.panel(k, sums, panel)?, self.panel(k, rows, panel)?);
+        each_panel(&[part], |part, panel| {
+            let (sums, rows) = (self.panel(k, part.sums, panel)?, self.panel(k, part.rows, panel)?);
             let mut terms = Vec::new();
             for &of in &self.near.operands[layer] {
                 let at = [time, &Expr::from(part.first + panel)];
@@ -338,8 +295,7 @@ impl<'a> Consumer<'a> {
         terms: &[TensorId],
     ) -> Result<()> {
         let (one, layer) = (self.shared.one, &self.shared.mlp.layers[layer]);
-        let spans = layer.epilogue.operands.iter().map(|operand| operand.span);
-        let operands = spans.zip(terms.iter().copied()).collect();
+        let operands = terms.iter().map(|&term| (Span::Row, term)).collect();
         let function = layer.epilogue.function.clone();
         let attached = Attached::new(function, operands, Vec::new(), Edges::Bulk);
         k.for_("j", 0..EIGHTS, 1, true, |k, j| {
@@ -351,18 +307,17 @@ impl<'a> Consumer<'a> {
             }
             for half in 0..2 {
                 let at = [Expr::from(half), Expr::from(j)];
-                let [own, to] = [sums, rows].map(|of| Operand::at(of, at.clone()));
                 let mut held = held.clone();
                 if layer.skip {
                     let raw = k.index(rows, "raw", at.clone())?;
                     let raw = k.reshape(raw, "raw", 0, &[&[(2, 1)]])?;
                     held.push(Some(widen(k, raw, 2, one)?));
                 }
-                let own = k.index(own.tensor, "pair", at)?;
-                let (row, column) = (Expr::from(0), Expr::from(0));
+                let own = k.index(sums, "pair", at.clone())?;
+                let [row, column] = [0; 2].map(Expr::from);
                 let run = Run { batch: None, row, column, n: 2, one, held };
                 let outs = attached.finished(k, own, &run, &[0])?;
-                k.spec(Kind::Move, to, outs[0], one)?;
+                k.spec(Kind::Move, Operand::at(rows, at), outs[0], one)?;
             }
             Ok(())
         })
@@ -371,11 +326,9 @@ impl<'a> Consumer<'a> {
     /// The last layer's rows leave: through shared memory and tensor copies.
     fn leave(&self, k: &mut Builder, parts: &[Part], m: &Expr) -> Result<()> {
         let (one, own) = (self.shared.one, self.own);
-        let Some(&result) = self.shared.given.last().and_then(|given| given.results.first()) else {
-            return Ok(());
-        };
+        let result = self.shared.given[self.shared.given.len() - 1].results[0];
         let tiles = k.tile(result, "gY", &[ROWS, PANEL].map(Tiler::Size))?;
-        self.each_panel(parts, |part, panel| {
+        each_panel(parts, |part, panel| {
             let number = Expr::from(part.first + panel);
             let (rows, to) =
                 (self.panel(k, part.rows, panel)?, k.index(tiles, "to", [m, &number])?);
