@@ -8,6 +8,8 @@ use crate::program::BufferKind;
 use graphene_frontend::dim::Dim;
 use graphene_frontend::graph::{Graph, NodeId, ValueId};
 use graphene_frontend::op::Op;
+use graphene_ir::arch::Feature;
+use graphene_ir::kernel::Kernel;
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::epilogue::{Epilogue, Span};
 use graphene_ir::template::matmul::Edges;
@@ -63,11 +65,22 @@ pub(super) fn launches(site: &Site<'_>) -> Result<Vec<Launch>, Refusal> {
             "narrow" => 64,
             _ => 32,
         };
-        let kernel = mlp.clone().fitting(rows, shared)?.kernel()?;
+        let kernel = match by_warpgroups(&mlp, site, variant.name) {
+            Some(kernel) => kernel,
+            None => mlp.clone().fitting(rows, shared)?.kernel()?,
+        };
         let launch = site.launch(kernel, &dims, pointers.clone());
         Ok(Launch { stacks: stacks.clone(), ..launch })
     });
     variants.collect()
+}
+
+/// The kernel by warpgroups, where the GPU has them and layers are such that they take them: with 128 rows a block where
+/// these are enough blocks, else with 64.
+fn by_warpgroups(mlp: &Mlp, site: &Site<'_>, variant: &str) -> Option<Kernel> {
+    let consumers = if variant == "wide" { 2 } else { 1 };
+    let has = site.arch.has(Feature::Wgmma);
+    has.then(|| mlp.by_warpgroups(mlp.fitting_warpgroups(consumers)).ok()).flatten()
 }
 
 /// What the first layer reads.

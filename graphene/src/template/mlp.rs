@@ -21,10 +21,12 @@
 
 mod layers;
 mod sizes;
+mod warpgroups;
 
+pub use self::warpgroups::Warpgroups;
 use super::access::Stride;
 use super::epilogue::{Epilogue, Operands, Span};
-use super::matmul::{Edges, leaf, line};
+use super::matmul::{Edges, leaf, line, tile_of};
 use super::stage::Movers;
 use super::tiled_mma::By;
 use crate::arch::Arch;
@@ -32,7 +34,7 @@ use crate::build::{Builder, Header};
 use crate::error::{Result, needs};
 use crate::index::{Expr, Var};
 use crate::kernel::{Kernel, TensorId, ThreadsId, Unary};
-use crate::layout::Layout;
+use crate::layout::{Layout, Tiler};
 use crate::tensor::Scalar;
 
 /// The parameters of a chain of layers.
@@ -152,22 +154,7 @@ impl Mlp {
     pub fn kernel(&self) -> Result<Kernel> {
         self.check()?;
         let mut k = Builder::new("mlp", self.arch);
-        let m = Expr::from(k.symbol("M")?);
-        let stride = match self.stride {
-            Stride::Symbol => Expr::from(k.symbol("X_stride0")?),
-            Stride::Packed | Stride::Broadcast => Expr::from(self.width),
-        };
-        let rows = [Layout::of(m.clone(), stride), leaf(self.width, 1)];
-        let x = k.param("X", rows, self.scalar)?;
-        let mut given = Vec::new();
-        for l in 0..self.layers.len() {
-            given.push(self.declare(&mut k, &m, l)?);
-        }
-        let all = |of: fn(&Given) -> Vec<TensorId>| given.iter().flat_map(of).collect::<Vec<_>>();
-        let outs = all(|given| given.results.clone());
-        let ins = all(|given| {
-            std::iter::once(given.weights).chain(given.operands.iter().map(|own| own.1)).collect()
-        });
+        let (m, x, mut given) = self.parameters(&mut k)?;
         let threads = 32 * self.warps;
         let grid = k.grid("grid", line(m.ceil_div(&Expr::from(self.rows))))?;
         let block = k.block("block", line(threads))?;
@@ -195,14 +182,62 @@ impl Mlp {
         let origin = Expr::from(m) * self.rows;
         let thread = thread.clone();
         let context = Context { mlp: self, given, block, one, thread, origin, near, shared };
-        let tile = context.tile(&mut k, x)?;
+        let header = self.header(x, &context.given, block);
+        let tile = context.origin.div(&self.rows.into());
+        let tile = self.tile(&mut k, (x, &context.given), (self.rows, &tile), block)?;
         k.decompose(tile, |k| {
             // The rows come with the first stage.
             first.fill(k, rows, near, movers)?;
             context.layers(k)
         })?;
-        let ins: Vec<TensorId> = std::iter::once(x).chain(ins).collect();
-        k.finish_as(Header::new(self.kind(), outs, ins, block))
+        k.finish_as(header)
+    }
+
+    /// Declares the number of rows, X, and what belongs to layers.
+    fn parameters(&self, k: &mut Builder) -> Result<(Expr, TensorId, Vec<Given>)> {
+        let m = Expr::from(k.symbol("M")?);
+        let stride = match self.stride {
+            Stride::Symbol => Expr::from(k.symbol("X_stride0")?),
+            Stride::Packed | Stride::Broadcast => Expr::from(self.width),
+        };
+        let rows = [Layout::of(m.clone(), stride), leaf(self.width, 1)];
+        let x = k.param("X", rows, self.scalar)?;
+        let given =
+            (0..self.layers.len()).map(|l| self.declare(k, &m, l)).collect::<Result<_>>()?;
+        Ok((m, x, given))
+    }
+
+    /// The kernel: all results, of all that is given.
+    fn header(&self, x: TensorId, given: &[Given], block: ThreadsId) -> Header {
+        let outs = given.iter().flat_map(|given| given.results.clone()).collect::<Vec<_>>();
+        let of = |given: &Given| {
+            std::iter::once(given.weights).chain(given.operands.iter().map(|own| own.1)).collect()
+        };
+        let ins: Vec<TensorId> =
+            std::iter::once(x).chain(given.iter().flat_map::<Vec<_>, _>(of)).collect();
+        Header::new(self.kind(), outs, ins, block)
+    }
+
+    /// The `m`-th so many rows of all results.
+    fn tile(
+        &self,
+        k: &mut Builder,
+        (x, given): (TensorId, &[Given]),
+        (rows, m): (i64, &Expr),
+        threads: ThreadsId,
+    ) -> Result<Header> {
+        let of_rows = |k: &mut Builder, of, name| rows_of(k, of, name, (rows, m));
+        let (mut outs, mut ins) = (Vec::new(), vec![of_rows(k, x, "X_tile")?]);
+        for given in given {
+            ins.push(given.weights);
+            for &(span, of) in &given.operands {
+                ins.push(if span == Span::Row { of } else { of_rows(k, of, "R_tile")? });
+            }
+            for &of in &given.results {
+                outs.push(of_rows(k, of, "Y_tile")?);
+            }
+        }
+        Ok(Header::new(self.kind(), outs, ins, threads))
     }
 
     fn declare(&self, k: &mut Builder, m: &Expr, l: usize) -> Result<Given> {
@@ -278,4 +313,12 @@ impl Mlp {
         let word = 4 * 32 * mlp.warps;
         [mlp.bytes(), mlp.sums() * word, SUMS * word]
     }
+}
+
+/// The `m`-th so many rows of a tensor in global memory.
+fn rows_of(k: &mut Builder, of: TensorId, name: &str, (rows, m): (i64, &Expr)) -> Result<TensorId> {
+    let columns = k.tensor_of(of)?.view.axes().len();
+    let (tiles, zero) = ([Tiler::Size(rows), Tiler::Whole], Expr::from(0));
+    let count = columns.min(2);
+    tile_of(k, of, name, &tiles[..count], [m, &zero].into_iter().take(count))
 }

@@ -89,6 +89,9 @@ fn every_level_is_typed_and_costs_nothing() {
     for mlp in [mlp::results(), mlp::skipped()] {
         check_levels(&format!("{mlp:?}"), &mlp.kernel().unwrap());
     }
+    for (mlp, by, _) in mlp::by_warpgroups() {
+        check_levels(&format!("{mlp:?} {by:?}"), &mlp.by_warpgroups(by).unwrap());
+    }
 }
 
 /// No expression says what a recurrent layer computes in all of its steps; of each step one does.

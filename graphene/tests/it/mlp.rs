@@ -3,12 +3,12 @@
 
 use graphene_ir::emit::emit;
 use graphene_ir::function::Function;
-use graphene_ir::kernel::Unary;
+use graphene_ir::kernel::{Kernel, Unary};
 use graphene_ir::simulate::Inputs;
 use graphene_ir::template::access::Stride;
 use graphene_ir::template::epilogue::{Epilogue, Input, Span};
 use graphene_ir::template::matmul::Edges;
-use graphene_ir::template::mlp::{Layer, Mlp};
+use graphene_ir::template::mlp::{Layer, Mlp, Warpgroups};
 use graphene_ir::tensor::Scalar;
 
 use crate::error::{Near, SINGLE, propagate, unit};
@@ -129,9 +129,12 @@ impl Names {
 }
 
 fn check(mlp: &Mlp, rows: usize, random_orders: u64) {
+    check_kernel(mlp, &mlp.kernel().unwrap(), rows, random_orders);
+}
+
+fn check_kernel(mlp: &Mlp, kernel: &Kernel, rows: usize, random_orders: u64) {
     let name = format!("{mlp:?} {rows}");
-    let kernel = mlp.kernel().unwrap();
-    check_text(&name, &kernel);
+    check_text(&name, kernel);
     let mut random = Random::new(5);
     let one = if mlp.scalar == Scalar::F32 { 1 << 20 } else { 1 << 7 };
     let values: Vec<f64> =
@@ -140,14 +143,14 @@ fn check(mlp: &Mlp, rows: usize, random_orders: u64) {
     if mlp.stride == Stride::Symbol {
         symbols.push(("X_stride0", mlp.width + 8));
     }
-    let given = inputs(&kernel, &symbols, |param, i| {
+    let given = inputs(kernel, &symbols, |param, i| {
         // Weights that keep the size of a row's values.
         let weight = kernel.tensor_name(kernel.params[param]).starts_with('W');
         values[(10_007 * param + i) % 65_521] * if weight { 0.25 } else { 1.0 }
     });
     let expected = expected(mlp, rows, &given);
     for seed in orders(random_orders) {
-        let outcome = run(&kernel, &given, seed);
+        let outcome = run(kernel, &given, seed);
         check_clean(&format!("{name} {seed:?}"), &outcome);
         let mut names = Names::default();
         for (_, expected) in &expected {
@@ -162,7 +165,7 @@ fn check(mlp: &Mlp, rows: usize, random_orders: u64) {
         // Copies of rows whose number of chunks is no power of two meet in banks, as do stores of pairs
         // in single precision between two layers.
         let widths = || std::iter::once(mlp.width).chain(mlp.layers.iter().map(|l| l.width));
-        check_meaning(&name, &kernel, &given, &outcome);
+        check_meaning(&name, kernel, &given, &outcome);
         if widths().all(|width| width == 32) && mlp.scalar != Scalar::F32 {
             assert_eq!(outcome.costs.total().conflicts, 0, "{name}");
         }
@@ -210,6 +213,48 @@ pub(crate) fn skipped() -> Mlp {
     let function = (sum + bias).unary(Unary::Relu) + own;
     let epilogue = Epilogue::new(function, [Span::Row]);
     small(Mlp::alike(3, Layer { skip: true, epilogue, ..relu(32) }))
+}
+
+/// Layers by warpgroups, and for how many rows: of one part and of two, that are alike and that differ, more stages than
+/// there are weights, and fewer; rows that fill blocks, and that do not.
+pub(crate) fn by_warpgroups() -> Vec<(Mlp, Warpgroups, usize)> {
+    let whole = |mlp: Mlp| Mlp { rows: 64, ..mlp };
+    let of = |stages| Warpgroups { consumers: 1, stages };
+    let layer = |width, function: Function, spans: &[Span]| {
+        let epilogue = Epilogue::new(function, spans.iter().copied());
+        Layer { epilogue, ..relu(width) }
+    };
+    let [sum, row] = [0, 1].map(Function::input);
+    let plain = layer(64, sum.clone(), &[]);
+    let tanh = layer(128, (sum + row).unary(Unary::Tanh), &[Span::Row]);
+    let mut single = relu(192);
+    single.epilogue.operands[0].scalar = Some(Scalar::F32);
+    let mixed = Mlp { width: 128, layers: vec![plain, tanh, single], ..Mlp::default() };
+    let skipped = Mlp { width: 128, layers: wide(skipped().layers), ..skipped() };
+    vec![
+        (whole(Mlp::alike(1, relu(64))), of(2), 70),
+        (whole(Mlp::alike(4, relu(64))), of(5), 3),
+        (whole(Mlp::alike(4, relu(128))), of(4), 64),
+        (whole(transposed(Mlp::alike(3, relu(128)))), Warpgroups { consumers: 2, ..of(5) }, 140),
+        (mixed.clone(), of(4), 20),
+        (transposed(Mlp { scalar: Scalar::Bf16, ..mixed }), of(5), 30),
+        (skipped, of(4), 20),
+        (whole(Mlp::alike(3, relu(256))), of(8), 3),
+    ]
+}
+
+fn wide(layers: Vec<Layer>) -> Vec<Layer> {
+    layers.into_iter().map(|layer| Layer { width: 128, ..layer }).collect()
+}
+
+#[test]
+fn warpgroups_keep_rows_in_registers() {
+    for (mlp, by, rows) in by_warpgroups() {
+        check_kernel(&mlp, &mlp.by_warpgroups(by).unwrap(), rows, 1);
+    }
+    // A layer of 128 columns holds four stages.
+    let few = Warpgroups { consumers: 1, stages: 3 };
+    assert!(Mlp::alike(3, relu(128)).by_warpgroups(few).is_err());
 }
 
 #[test]

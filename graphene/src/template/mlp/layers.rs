@@ -1,6 +1,6 @@
 //! What a block does with each layer: weights come in stages, the result takes its input's place.
 
-use super::{Context, Layer};
+use super::{Context, Layer, rows_of};
 use crate::build::{Builder, Header};
 use crate::error::{Error, Result};
 use crate::index::{Cond, Expr, Relation, Var};
@@ -83,29 +83,9 @@ impl Context<'_> {
         )
     }
 
-    /// The block's rows of all results.
-    pub(super) fn tile(&self, k: &mut Builder, x: TensorId) -> Result<Header> {
-        let rows = |k: &mut Builder, of, name| self.rows(k, of, name);
-        let (mut outs, mut ins) = (Vec::new(), vec![rows(k, x, "X_tile")?]);
-        for given in &self.given {
-            ins.push(given.weights);
-            for &(span, of) in &given.operands {
-                ins.push(if span == Span::Row { of } else { rows(k, of, "R_tile")? });
-            }
-            for &of in &given.results {
-                outs.push(rows(k, of, "Y_tile")?);
-            }
-        }
-        Ok(Header::new(self.mlp.kind(), outs, ins, self.block))
-    }
-
     /// The block's rows of a tensor in global memory.
     fn rows(&self, k: &mut Builder, of: TensorId, name: &str) -> Result<TensorId> {
-        let columns = k.tensor_of(of)?.view.axes().len() > 1;
-        let (m, zero) = (self.origin.div(&self.mlp.rows.into()), Expr::from(0));
-        let tiles = [Tiler::Size(self.mlp.rows), Tiler::Whole];
-        let [count, at] = if columns { [2, 2] } else { [1, 1] };
-        tile_of(k, of, name, &tiles[..count], [&m, &zero].into_iter().take(at))
+        rows_of(k, of, name, (self.mlp.rows, &self.origin.div(&self.mlp.rows.into())))
     }
 
     /// What a layer computes: its sums, all of it, and what becomes of the sums.

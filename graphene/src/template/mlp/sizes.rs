@@ -13,18 +13,27 @@ use crate::tensor::Scalar;
 
 impl Mlp {
     pub(super) fn check(&self) -> Result<()> {
-        let last = self.layers.last().is_some_and(|last| last.times == 1);
-        needs(last, "a last layer that is there once", &self.layers)?;
-        let float = matches!(self.scalar, Scalar::F32 | Scalar::F16 | Scalar::Bf16);
-        needs(float, "fp16, bf16 or fp32 rows and weights", self.scalar)?;
+        self.check_layers()?;
         MultipleOf(16).check("as the depth of a stage", self.depth)?;
         self.arch.needs(TiledMma::features(self.scalar, self.tf32))?;
         AtLeast(2).check("stages", self.stages)?;
         Within(1, 32).check("warps", self.warps)?;
         MultipleOf(16).check("rows a block", self.rows)?;
+        for (l, layer) in self.layers.iter().enumerate() {
+            needs(self.padded(l) >= layer.width, "layers that warps can share", layer)?;
+        }
+        AtMost(SUMS).check("accumulators a thread", self.sums())
+    }
+
+    /// What is computed, however a block does it.
+    pub(super) fn check_layers(&self) -> Result<()> {
+        let last = self.layers.last().is_some_and(|last| last.times == 1);
+        needs(last, "a last layer that is there once", &self.layers)?;
+        let float = matches!(self.scalar, Scalar::F32 | Scalar::F16 | Scalar::Bf16);
+        needs(float, "fp16, bf16 or fp32 rows and weights", self.scalar)?;
         needs(self.stride != Stride::Broadcast, "rows that do not broadcast", self.stride)?;
         let mut from = self.width;
-        for (l, layer) in self.layers.iter().enumerate() {
+        for layer in &self.layers {
             let Layer { width, times, skip, epilogue, .. } = layer;
             let wide = [from, *width].iter().all(|width| (1..=4096).contains(width));
             needs(wide, "1 to 4096 columns a layer", [from, *width])?;
@@ -42,10 +51,9 @@ impl Mlp {
                 "repeated layers of one width, with rows as operands, and one result",
                 layer,
             )?;
-            needs(self.padded(l) >= *width, "layers that warps can share", layer)?;
             from = *width;
         }
-        AtMost(SUMS).check("accumulators a thread", self.sums())
+        Ok(())
     }
 
     /// What the kernel computes: of X, and of each layer's weights and operands.

@@ -1,0 +1,350 @@
+//! What consumers do: each layer's matmuls by halves of its columns, and what becomes of their sums.
+
+use super::{Near, PANEL, PRODUCER_REGISTERS, Shared, parts};
+use crate::build::{Builder, Header};
+use crate::error::Result;
+use crate::index::Expr;
+use crate::kernel::{Fence, Group, Kind, Operand, Ring, TensorId, ThreadsId};
+use crate::layout::Tiler;
+use crate::schedule::pointwise::{load, widen};
+use crate::schedule::{consumer_release, consumer_wait};
+use crate::template::epilogue::{Attached, Run, Span};
+use crate::template::fragments::{
+    Lane, Matrices, ROWS, consumer_registers, elected_warps, fragment, own_group,
+};
+use crate::template::matmul::{Edges, tile_of};
+use crate::tensor::Scalar;
+use std::collections::btree_map::{BTreeMap, Entry};
+
+/// Columns of a layer that one thread has: sums, and activations as the next layer's left operand.
+#[derive(Clone, Copy)]
+struct Part {
+    sums: TensorId,
+    rows: TensorId,
+    /// The first of its panels, and how many they are.
+    first: i64,
+    panels: i64,
+}
+
+/// A consumer warpgroup.
+struct Consumer<'a> {
+    shared: &'a Shared<'a>,
+    near: &'a Near,
+    own: ThreadsId,
+    group: Expr,
+    lane: Lane,
+    matrices: Matrices,
+    /// All of the block's warps: the first lane of each arrives for it.
+    elected_warps: ThreadsId,
+    /// Stages that are used, and that are released.
+    using: Ring,
+    leaving: Ring,
+}
+
+/// A part of a layer that is still to be made of its sums.
+struct Pending {
+    layer: usize,
+    /// Which of the layers that are alike.
+    time: Expr,
+    part: Part,
+    /// Stages that are released when its sums are there.
+    stages: i64,
+}
+
+/// Layers that are alike of a loop's body: compilers see no matmul through that is in flight where a loop begins again, and
+/// let all of them wait for each other.
+const TOGETHER: i64 = 3;
+
+/// Eights of columns in a panel.
+const EIGHTS: i64 = PANEL / 8;
+
+impl Shared<'_> {
+    /// What each consumer warpgroup does.
+    pub(super) fn consume(&self, k: &mut Builder, near: &Near) -> Result<()> {
+        let (own, group) = own_group(k, self.groups)?;
+        let (consumers, width) = (self.by.consumers, self.mlp.width);
+        let registers = consumer_registers(consumers, PRODUCER_REGISTERS);
+        k.spec(Kind::Registers(registers), (), (), own)?;
+        let consumer = Consumer::new(k, self, near, own, group.into())?;
+        let mut columns = BTreeMap::new();
+        for width in self.mlp.layers.iter().map(|layer| layer.width).chain([width]) {
+            if let Entry::Vacant(own) = columns.entry(width) {
+                own.insert(consumer.columns(k, width)?);
+            }
+        }
+        let m = self.tile.clone() * consumers + &consumer.group;
+        let tile = self.mlp.tile(k, (self.x, &self.given), (ROWS, &m), own)?;
+        k.decompose(tile, |k| {
+            let last = consumer.layers(k, &columns)?;
+            consumer.leave(k, &columns[&last], &m)
+        })?;
+        k.role(own, 0..1, |k| k.spec(Kind::WaitGroup(Group::Bulk, 0, true), (), (), self.one))
+    }
+}
+
+fn each_panel(parts: &[Part], mut body: impl FnMut(&Part, i64) -> Result<()>) -> Result<()> {
+    parts.iter().try_for_each(|part| (0..part.panels).try_for_each(|panel| body(part, panel)))
+}
+
+impl<'a> Consumer<'a> {
+    fn new(
+        k: &mut Builder,
+        shared: &'a Shared<'a>,
+        near: &'a Near,
+        own: ThreadsId,
+        group: Expr,
+    ) -> Result<Consumer<'a>> {
+        let lane = Lane::new(k, own)?;
+        let matrices = Matrices::new(k, lane.warp)?;
+        let elected_warps = elected_warps(k, shared.block, shared.by.consumers)?;
+        let (using, leaving) =
+            (k.ring("using", near.pipeline.stages)?, k.ring("leaving", near.pipeline.stages)?);
+        Ok(Consumer { shared, near, own, group, lane, matrices, elected_warps, using, leaving })
+    }
+
+    /// Registers for so many columns.
+    fn columns(&self, k: &mut Builder, width: i64) -> Result<Vec<Part>> {
+        let (mut all, mut first) = (Vec::new(), 0);
+        for panels in parts(width) {
+            let sums = fragment(k, "acc", panels * EIGHTS, Scalar::F32)?;
+            let rows = fragment(k, "rows", panels * EIGHTS, self.shared.mlp.scalar)?;
+            all.push(Part { sums, rows, first, panels });
+            first += panels;
+        }
+        Ok(all)
+    }
+
+    /// All layers, one after the other; says how wide the last one is.
+    fn layers(&self, k: &mut Builder, columns: &BTreeMap<i64, Vec<Part>>) -> Result<i64> {
+        let mlp = self.shared.mlp;
+        self.begin(k, &columns[&mlp.width])?;
+        let (mut width, mut pending) = (mlp.width, None);
+        for (l, layer) in mlp.layers.iter().enumerate() {
+            let [from, to] = [width, layer.width].map(|width| &columns[&width][..]);
+            pending = self.layer(k, (l, &Expr::from(0)), pending, [from, to])?;
+            // What is left of those that are alike: some by a loop, the last few one by one.
+            let together = if self.overlaps() { TOGETHER } else { 1 };
+            let (rounds, left) = ((layer.times - 1) / together, (layer.times - 1) % together);
+            let several = |k: &mut Builder, first: Expr, count: i64, mut pending| -> Result<_> {
+                for i in 0..count {
+                    pending = self.layer(k, (l, &(first.clone() + i)), pending, [to, to])?;
+                }
+                Ok(pending)
+            };
+            if rounds > 0 {
+                self.drain(k, pending.take())?;
+                k.for_("round", 0..rounds, 1, false, |k, round| {
+                    let first = Expr::from(round) * together + 1;
+                    let pending = several(k, first, together, None)?;
+                    self.drain(k, pending)
+                })?;
+            }
+            pending = several(k, Expr::from(rounds * together + 1), left, pending)?;
+            width = layer.width;
+        }
+        self.drain(k, pending)?;
+        Ok(width)
+    }
+
+    /// Makes what is pending; nothing is in flight then.
+    fn drain(&self, k: &mut Builder, pending: Option<Pending>) -> Result<()> {
+        pending.map_or(Ok(()), |pending| self.finish(k, &pending, 0))
+    }
+
+    /// The own rows of X.
+    fn begin(&self, k: &mut Builder, to: &[Part]) -> Result<()> {
+        let ring = k.ring("using_rows", 1)?;
+        consumer_wait(k, &self.near.begun, &ring, self.own)?;
+        each_panel(to, |part, panel| {
+            let buffer =
+                k.index(self.near.rows, "buffer", [&self.group, &Expr::from(part.first + panel)])?;
+            let rows = self.panel(k, part.rows, panel)?;
+            k.decompose(Header::new(Kind::Move, rows, buffer, self.own), |k| {
+                let to = k.tile(rows, "a", &[Tiler::Whole, Tiler::Size(2)])?;
+                let strips = k.tile(buffer, "strips", &[Tiler::Size(16), Tiler::Size(16)])?;
+                k.for_("strip", 0..PANEL / 16, 1, true, |k, strip| {
+                    let strip = Expr::from(strip);
+                    let tile = k.index(strips, "strip", [&self.lane.number, &strip])?;
+                    let row = self.matrices.row(k, tile, false)?;
+                    k.spec(Kind::Move, Operand::at(to, [0.into(), strip]), row, self.lane.warp)
+                })
+            })
+        })
+    }
+
+    /// Columns of a panel in registers.
+    fn panel(&self, k: &mut Builder, of: TensorId, panel: i64) -> Result<TensorId> {
+        let panels = [Tiler::Whole, Tiler::Size(EIGHTS)];
+        tile_of(k, of, "panel", &panels, [&0.into(), &panel.into()])
+    }
+
+    /// A layer, while what is pending of the one before is made; what of it is pending then, which tensor cores still work on.
+    fn layer(
+        &self,
+        k: &mut Builder,
+        (layer, time): (usize, &Expr),
+        before: Option<Pending>,
+        [from, to]: [&[Part]; 2],
+    ) -> Result<Option<Pending>> {
+        let all: i64 = from.iter().map(|part| part.panels).sum();
+        let early = if before.is_some() { from[0].panels } else { all };
+        self.multiply(k, from, &to[0], 0..early)?;
+        if let Some(before) = before {
+            self.commit(k)?;
+            self.finish(k, &before, 1)?;
+            self.multiply(k, from, &to[0], early..all)?;
+        }
+        let of = |part: &Part, stages| Pending { layer, time: time.clone(), part: *part, stages };
+        let [first, second] = to else {
+            self.commit(k)?;
+            return self.finish(k, &of(&to[0], all), 0).map(|()| None);
+        };
+        // The input's first part is used first: what the output's first part takes the place of.
+        let early = if from.len() > 1 { from[0].panels } else { 0 };
+        self.multiply(k, from, second, 0..early)?;
+        let overlaps = self.overlaps();
+        if overlaps {
+            self.commit(k)?;
+        }
+        self.multiply(k, from, second, early..all)?;
+        self.commit(k)?;
+        if !overlaps {
+            self.finish(k, &of(first, 2 * all), 0)?;
+            return self.finish(k, &of(second, 0), 0).map(|()| None);
+        }
+        self.finish(k, &of(first, all + early), 1)?;
+        Ok(Some(of(second, all - early)))
+    }
+
+    /// Whether one part's result is made beside matmuls of the other: compilers hold operands that a matmul in flight has
+    /// read until none is, for which layers of more columns leave no registers. Another consumer multiplies then.
+    fn overlaps(&self) -> bool {
+        self.shared.mlp.widest() <= 2 * PANEL
+    }
+
+    fn commit(&self, k: &mut Builder) -> Result<()> {
+        k.spec(Kind::Commit(Group::MatMul), (), (), self.own)
+    }
+
+    /// Adds the matmuls of some panels of K to a part's sums.
+    fn multiply(
+        &self,
+        k: &mut Builder,
+        from: &[Part],
+        to: &Part,
+        along: std::ops::Range<i64>,
+    ) -> Result<()> {
+        let (near, own) = (self.near, self.own);
+        for step in along {
+            let stage = consumer_wait(k, &near.pipeline, &self.using, own)?;
+            let part = &from[usize::from(step >= from[0].panels)];
+            let a = self.panel(k, part.rows, step - part.first)?;
+            let stage = k.index(near.weights, "stage", [stage])?;
+            let whole = [PANEL, to.panels * PANEL].map(Tiler::Size);
+            let b = tile_of(k, stage, "b_panel", &whole, [&0.into(), &0.into()])?;
+            let first = if step == 0 { Kind::MATMUL } else { Kind::MATMUL_ADD };
+            k.decompose(Header::new(first.clone(), to.sums, [a, b], own), |k| {
+                let a = k.tile(a, "a", &[Tiler::Whole, Tiler::Size(2)])?;
+                let b = k.tile(b, "b", &[Tiler::Size(16), Tiler::Whole])?;
+                k.spec(Kind::Fence(Fence::MatMul), to.sums, (), own)?;
+                let matmul = |k: &mut Builder, kind: Kind, kk: Expr| {
+                    let (a, b) =
+                        (Operand::at(a, [0.into(), kk.clone()]), Operand::at(b, [kk, 0.into()]));
+                    k.add(Header::new(kind, to.sums, [a, b], own).async_())
+                };
+                matmul(k, first, Expr::from(0))?;
+                k.for_("kk", 1..PANEL / 16, 1, true, |k, kk| matmul(k, Kind::MATMUL_ADD, kk.into()))
+            })?;
+            k.advance(&self.using)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a part of a layer's result, when all matmuls but those of so many groups are done.
+    fn finish(&self, k: &mut Builder, of: &Pending, groups: i64) -> Result<()> {
+        let (mlp, one) = (self.shared.mlp, self.shared.one);
+        let Pending { layer, ref time, part, stages } = *of;
+        k.spec(Kind::WaitGroup(Group::MatMul, groups, false), part.sums, (), self.own)?;
+        for _ in 0..stages {
+            consumer_release(k, &self.near.pipeline, &self.leaving, self.elected_warps, one)?;
+        }
+        each_panel(&[part], |part, panel| {
+            let (sums, rows) = (self.panel(k, part.sums, panel)?, self.panel(k, part.rows, panel)?);
+            let mut terms = Vec::new();
+            for &of in &self.near.operands[layer] {
+                let at = [time, &Expr::from(part.first + panel)];
+                let term = tile_of(k, of, "term", &[1, PANEL].map(Tiler::Size), at)?;
+                terms.push(k.reshape(term, "term", 0, &[&[(PANEL, 1)]])?);
+            }
+            let skipped = mlp.layers[layer].skip.then_some(rows);
+            let ins: Vec<TensorId> =
+                [sums].into_iter().chain(terms.clone()).chain(skipped).collect();
+            let [_, _, kind] = mlp.kinds(layer);
+            k.decompose(Header::new(kind, rows, ins, self.own), |k| {
+                self.epilogue(k, layer, [sums, rows], &terms)
+            })
+        })
+    }
+
+    /// What becomes of the own lane's sums of a panel.
+    fn epilogue(
+        &self,
+        k: &mut Builder,
+        layer: usize,
+        [sums, rows]: [TensorId; 2],
+        terms: &[TensorId],
+    ) -> Result<()> {
+        let (one, layer) = (self.shared.one, &self.shared.mlp.layers[layer]);
+        let operands = terms.iter().map(|&term| (Span::Row, term)).collect();
+        let function = layer.epilogue.function.clone();
+        let attached = Attached::new(function, operands, Vec::new(), Edges::Bulk);
+        k.for_("j", 0..EIGHTS, 1, true, |k, j| {
+            let mut held = Vec::new();
+            for &term in terms {
+                let pair = Expr::from(j) * 4 + &self.lane.column;
+                let pair = tile_of(k, term, "pair", &[Tiler::Size(2)], [&pair])?;
+                held.push(Some(load(k, pair, 2, true, one)?));
+            }
+            for half in 0..2 {
+                let at = [Expr::from(half), Expr::from(j)];
+                let mut held = held.clone();
+                if layer.skip {
+                    let raw = k.index(rows, "raw", at.clone())?;
+                    let raw = k.reshape(raw, "raw", 0, &[&[(2, 1)]])?;
+                    held.push(Some(widen(k, raw, 2, one)?));
+                }
+                let own = k.index(sums, "pair", at.clone())?;
+                let [row, column] = [0; 2].map(Expr::from);
+                let run = Run { batch: None, row, column, n: 2, one, held };
+                let outs = attached.finished(k, own, &run, &[0])?;
+                k.spec(Kind::Move, Operand::at(rows, at), outs[0], one)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The last layer's rows leave: through shared memory and tensor copies.
+    fn leave(&self, k: &mut Builder, parts: &[Part], m: &Expr) -> Result<()> {
+        let (one, own) = (self.shared.one, self.own);
+        let result = self.shared.given[self.shared.given.len() - 1].results[0];
+        let tiles = k.tile(result, "gY", &[ROWS, PANEL].map(Tiler::Size))?;
+        each_panel(parts, |part, panel| {
+            let number = Expr::from(part.first + panel);
+            let (rows, to) =
+                (self.panel(k, part.rows, panel)?, k.index(tiles, "to", [m, &number])?);
+            let buffer = k.index(self.near.rows, "buffer", [&self.group, &number])?;
+            k.decompose(Header::new(Kind::Move, to, rows, own), |k| {
+                let a = k.tile(rows, "a", &[Tiler::Whole, Tiler::Size(2)])?;
+                self.matrices.store(k, &self.lane, buffer, PANEL, |k, strip, _| {
+                    k.index(a, "a", [&0.into(), strip])
+                })?;
+                k.spec(Kind::Fence(Fence::Proxy), (), (), own)?;
+                k.spec(Kind::Sync, (), (), own)?;
+                k.role(own, 0..1, |k| {
+                    k.add(Header::new(Kind::Move, to, buffer, one).async_())?;
+                    k.spec(Kind::Commit(Group::Bulk), (), (), one)
+                })
+            })
+        })
+    }
+}
