@@ -227,9 +227,7 @@ pub(crate) fn by_warpgroups() -> Vec<(Mlp, Warpgroups, usize)> {
     let [sum, row] = [0, 1].map(Function::input);
     let plain = layer(64, sum.clone(), &[]);
     let tanh = layer(128, (sum + row).unary(Unary::Tanh), &[Span::Row]);
-    let mut single = relu(192);
-    single.epilogue.operands[0].scalar = Some(Scalar::F32);
-    let mixed = Mlp { width: 128, layers: vec![plain, tanh, single], ..Mlp::default() };
+    let mixed = Mlp { width: 128, layers: vec![plain, tanh, relu(192)], ..Mlp::default() };
     let skipped = Mlp { width: 128, layers: wide(skipped().layers), ..skipped() };
     vec![
         (whole(Mlp::alike(1, relu(64))), of(2), 70),
@@ -255,6 +253,10 @@ fn warpgroups_keep_rows_in_registers() {
     // A layer of 128 columns holds four stages.
     let few = Warpgroups { consumers: 1, stages: 3 };
     assert!(Mlp::alike(3, relu(128)).by_warpgroups(few).is_err());
+    let mut single = relu(128);
+    single.epilogue.operands[0].scalar = Some(Scalar::F32);
+    let enough = Warpgroups { stages: 8, ..few };
+    assert!(Mlp::alike(3, single).by_warpgroups(enough).is_err());
 }
 
 #[test]

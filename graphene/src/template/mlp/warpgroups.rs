@@ -129,12 +129,10 @@ impl Mlp {
             Within(PANEL, 4 * PANEL).check("columns", width)?;
         }
         for Layer { epilogue, times, .. } in &self.layers {
-            let rows = epilogue.operands.iter().all(|operand| {
-                operand.span == Span::Row && self.row_scalar(operand.scalar).bytes() <= 4
-            });
-            needs(rows, "rows of at most four bytes an element as operands", epilogue)?;
-            let own = [None, Some(self.scalar)].contains(&epilogue.outputs[0]);
-            let one = own && epilogue.outputs.len() == 1;
+            let own = |scalar: Option<Scalar>| scalar.is_none_or(|scalar| scalar == self.scalar);
+            let rows = epilogue.operands.iter().all(|op| op.span == Span::Row && own(op.scalar));
+            needs(rows, "rows of the layers' type as operands", epilogue)?;
+            let one = epilogue.outputs.len() == 1 && own(epilogue.outputs[0]);
             needs(one, "one result of the layers' type", epilogue)?;
             Within(1, 256).check("layers that are alike", *times)?;
         }
