@@ -115,8 +115,8 @@ impl<'k> Program<'k> {
     /// Compiles a kernel, given the values of its symbols.
     ///
     /// # Errors
-    /// [`Error::Kernel`] for symbols without a value, [`Error::NoAtom`] for specs that are neither
-    /// decomposed nor atoms, [`Error::Shape`] for what is not fixed at launch but must be.
+    /// [`Error::Kernel`] for symbols without a value, [`Error::NoAtom`] for specs that are neither decomposed nor atoms,
+    /// [`Error::Shape`] for what is not fixed at launch but must be, [`Error::Overlap`] for tensors that overlap.
     pub(super) fn of(
         kernel: &'k Kernel,
         values: &HashMap<Var, i64>,
